@@ -20,10 +20,10 @@ import (
 func (h *CrawlHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	j, err := h.job(task)
 	if err != nil {
-		return fmt.Errorf("malformed payload: %w: %w", err, asynq.SkipRetry)
+		return malformed(err)
 	}
 	if h.HTTP == nil || h.Frontier == nil || h.Client == nil {
-		return fmt.Errorf("this worker runs no crawls: %w", asynq.SkipRetry)
+		return notCalled{fmt.Errorf("this worker runs no crawls: %w", asynq.SkipRetry)}
 	}
 	if of := j.page.Robots; of != "" {
 		err = j.askRobots(ctx, of, j.page.URL, j.page.Hops)

@@ -110,26 +110,35 @@ func commandName(typename string, payload []byte) (string, error) {
 
 // ProcessTask runs the task's command.
 func (h *ExecHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
-	name, err := commandName(task.Type(), task.Payload())
+	name, command, err := h.command(task)
 	if err != nil {
-		return fmt.Errorf("malformed payload: %w: %w", err, asynq.SkipRetry)
-	}
-	command, ok := h.Commands[name]
-	if !ok {
-		return fmt.Errorf("command %q: this worker has none of that name: %w", name, asynq.SkipRetry)
+		return presentable(err)
 	}
 	args, err := command.Args(ctx, task)
 	if err == nil && len(args) == 0 {
 		err = errors.New("no arguments: want the program at least")
 	}
 	if err != nil {
-		return presentable(fmt.Errorf("command %s: %w: %w", name, err, asynq.SkipRetry))
+		return presentable(notCalled{fmt.Errorf("command %s: %w: %w", name, err, asynq.SkipRetry)})
 	}
 	out, err := h.run(ctx, name, command, args)
 	if err != nil {
 		return presentable(err)
 	}
 	return keepResult(ctx, task, outputResult(out), nil)
+}
+
+// command is the one that a task is for, with its name.
+func (h *ExecHandler) command(task *asynq.Task) (string, Command, error) {
+	name, err := commandName(task.Type(), task.Payload())
+	if err != nil {
+		return "", Command{}, malformed(err)
+	}
+	command, ok := h.Commands[name]
+	if !ok {
+		return "", Command{}, notCalled{fmt.Errorf("command %q: this worker has none of that name: %w", name, asynq.SkipRetry)}
+	}
+	return name, command, nil
 }
 
 // run runs a command and returns what it printed. The command is killed when its
@@ -146,7 +155,7 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 
 	env, hidden, err := environment(c.Env)
 	if err != nil {
-		return nil, fmt.Errorf("command %s: %w", name, err)
+		return nil, notCalled{fmt.Errorf("command %s: %w", name, err)}
 	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir, cmd.Env = c.Dir, env
@@ -160,9 +169,9 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	err = h.start(cmd)
 	switch cause := context.Cause(ctx); {
 	case err != nil && cause != nil && !errors.Is(err, errCloses): // its time was over before it could start
-		return nil, &CommandError{Command: name, Code: -1, Reason: cause.Error()}
+		return nil, notCalled{&CommandError{Command: name, Code: -1, Reason: cause.Error()}}
 	case err != nil:
-		return nil, fmt.Errorf("command %s: %w", name, startError(err))
+		return nil, notCalled{fmt.Errorf("command %s: %w", name, startError(err))}
 	}
 	err = cmd.Wait()
 	_ = killGroup(cmd) // what it left running in its group

@@ -38,6 +38,9 @@ import (
 //     blocked until the quota's reset, and the job goes on as it would. A Retry-After
 //     blocks nothing there: with 202, for example, it says when to look at an operation.
 //   - The latency of each answer is told to limits that adapt.
+//   - An error that wraps ErrNotCalled gives the job's permits back, because the upstream
+//     counts no call that did not leave. If the job will be retried, a funnel and a token bucket
+//     keep theirs, so that a host which is down is not tried faster than they let calls through.
 //
 // Times are those of Retry-After, RateLimit and X-RateLimit: see ReadUpstream. Handlers of
 // calls that are not HTTP return scheduler.Blocked themselves. A Feedback must not be
@@ -56,7 +59,8 @@ type Feedback struct {
 	Costs func(ctx context.Context, task *asynq.Task, result func() ([]byte, error)) (map[string]int, error)
 	// Results is asynq's view of the server's queues. Only Costs wants it.
 	Results *asynq.Inspector
-	// Limiter is the server's. Only CrawlDelay wants it.
+	// Limiter is the server's. CrawlDelay wants it, and so does a job that made no call and will
+	// be retried. Without it such a job's permits stay used.
 	Limiter interface {
 		Key(ctx context.Context, limit, key string) (throttle.Limit, throttle.KeyState, error)
 		SetKey(ctx context.Context, limit, key string, o throttle.Override) error
@@ -77,6 +81,9 @@ func (f *Feedback) Middleware(next asynq.Handler) asynq.Handler {
 		if err == nil {
 			f.settle(ctx, task)
 			return nil
+		}
+		if errors.Is(err, ErrNotCalled) {
+			f.giveBack(ctx, err)
 		}
 		return f.refused(ctx, task, err)
 	})

@@ -220,12 +220,14 @@ func (h *HTTPHandler) control(_, address string, _ syscall.RawConn) error {
 	if err != nil {
 		return fmt.Errorf("address %q: want an IP address and a port: %w", address, err)
 	}
-	a := canonical.Address(to.Addr())
-	if public(a) || anyContains(h.AllowPrivate, a) {
-		return nil
+	if a := canonical.Address(to.Addr()); !h.allows(a) {
+		return &AddressError{Address: a}
 	}
-	return &AddressError{Address: a}
+	return nil
 }
+
+// allows reports whether the handler may call an address.
+func (h *HTTPHandler) allows(a netip.Addr) bool { return public(a) || anyContains(h.AllowPrivate, a) }
 
 // endingBody is an answer's body that is closed when the context of its call ends. Most
 // transports see to that; that every call ends in its time must not depend on it.

@@ -27,7 +27,7 @@ import (
 func (h *HTTPHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	call, err := parse[HTTPRequest](task.Payload())
 	if err != nil {
-		return fmt.Errorf("malformed payload: %w: %w", err, asynq.SkipRetry)
+		return malformed(err)
 	}
 	result, err := h.do(ctx, call)
 	if result != nil {
@@ -44,13 +44,12 @@ func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, er
 	defer cancel()
 
 	start := time.Now()
-	for {
-		open, hidden, err := h.reveal(call)
+	for called := false; ; called = true {
+		a, err := h.attempt(ctx, call)
 		if err != nil {
-			return nil, err
-		}
-		a, err := h.exchange(ctx, call, open, hidden)
-		if err != nil {
+			if e, ok := err.(notCalled); ok && called { // the call that redirected to here was made
+				err = e.error
+			}
 			return nil, err
 		}
 		next, refused := h.next(a)
@@ -74,34 +73,50 @@ func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, er
 	}
 }
 
+// attempt makes the call's next request, with its secrets.
+func (h *HTTPHandler) attempt(ctx context.Context, call HTTPRequest) (*answer, error) {
+	open, hidden, err := h.reveal(call)
+	if err != nil {
+		return nil, notCalled{err}
+	}
+	return h.exchange(ctx, call, open, hidden)
+}
+
 // within bounds the time of a call, and says so where it is over.
 func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no whole answer within %s: %w", timeout, context.DeadlineExceeded))
 }
 
 // exchange makes one request, and tells Feedback of the answer: open is the call with its
-// secrets, which are hidden in the error.
+// secrets, which are hidden in the error. An error before there was a connection is a notCalled.
 func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidden secrets) (*answer, error) {
 	req, err := open.request(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", hidden.hideIn(err), asynq.SkipRetry)
+		return nil, notCalled{fmt.Errorf("%w: %w", hidden.hideIn(err), asynq.SkipRetry)}
 	}
 	start := time.Now()
 	var address string
-	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
+	// A transport of the program's own may say nothing of connections: then the request may have left.
+	connects, connected := false, false
+	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GetConn: func(string) { connects = true }, GotConn: func(c httptrace.GotConnInfo) {
+		connected = true
 		if c.Conn != nil { // a transport of the program's own may not say
 			address, _, _ = net.SplitHostPort(c.Conn.RemoteAddr().String())
 		}
-		connected := time.Now()
+		ready := time.Now()
 		scheduler.Leave(ctx)
-		start = start.Add(time.Since(connected)) // which is not the other side's latency
+		start = start.Add(time.Since(ready)) // which is not the other side's latency
 	}}))
 	resp, err := h.transport().RoundTrip(req)
 	if refused, ok := errors.AsType[*AddressError](err); ok { // which cannot get better
-		return nil, fmt.Errorf("%s: %w: %w", call.URL, refused, asynq.SkipRetry)
+		return nil, notCalled{fmt.Errorf("%s: %w: %w", call.URL, refused, asynq.SkipRetry)}
 	}
 	if err != nil {
-		return nil, &NetworkError{URL: call.URL, Err: hidden.hideIn(err)}
+		err = &NetworkError{URL: call.URL, Err: hidden.hideIn(err)}
+		if connects && !connected {
+			err = notCalled{err}
+		}
+		return nil, err
 	}
 	at := time.Now()
 	if resp.StatusCode == http.StatusSwitchingProtocols {

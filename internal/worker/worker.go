@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,6 +58,7 @@ type Worker struct {
 	server  *scheduler.Server
 	health  *health
 	outage  *outageLog
+	repeats *repeats
 	handlers
 }
 
@@ -69,7 +71,7 @@ func New(c *config.Config, o Options) (*Worker, error) {
 	if o.Notes == nil {
 		o.Notes = io.Discard
 	}
-	w := &Worker{options: o, log: o.Log, health: newHealth()}
+	w := &Worker{options: o, log: o.Log, health: newHealth(), repeats: &repeats{log: o.Log}}
 	w.config.Store(c)
 	var err error
 	w.handlers, err = newHandlers(c)
@@ -120,7 +122,7 @@ func (w *Worker) start() error {
 	if w.cron, err = Schedules(s, c, quiet); err != nil {
 		return err
 	}
-	rules := scheduler.Rules{Limits: c.Limits, For: config.RuleIn(w.config.Load)}
+	rules := scheduler.Rules{Limits: c.Limits, For: w.rule}
 	w.server, err = scheduler.NewServer(s, rules, asynq.Config{
 		Concurrency: c.Concurrency, Queues: c.Queues, StrictPriority: c.StrictPriority,
 		ShutdownTimeout: c.ShutdownTimeout,
@@ -175,6 +177,7 @@ func (w *Worker) serve(ctx context.Context) error {
 	w.log.Info("stopping: running jobs may finish", "within", w.config.Load().ShutdownTimeout)
 	w.store.warn()
 	w.server.Shutdown()
+	w.repeats.tell()
 	if err := w.handlers.close(); err != nil {
 		w.log.Error("could not finish an archive", "error", err)
 	}
@@ -226,10 +229,21 @@ func (w *Worker) logFailure(ctx context.Context, task *asynq.Task, err error) {
 	case retried >= maxRetry || errors.Is(err, asynq.SkipRetry):
 		message = "job archived"
 	}
-	w.log.Warn(message, "type", task.Type(), "id", id, "queue", queue, "failures", retried+1, "error", err)
+	if !errors.Is(err, tasks.ErrNotCalled) || w.repeats.isNew(message, task.Type(), cause(err)) {
+		w.log.Warn(message, "type", task.Type(), "id", id, "queue", queue, "failures", retried+1, "error", err)
+	}
 	if lost := w.crawls.Failed(ctx, task, err); lost != nil {
 		w.log.Warn("a crawl does not know that a page failed", "id", id, "error", lost)
 	}
+}
+
+// rule is what a job needs before it runs. A job that its handler would archive without a call
+// is archived here, before it takes permits.
+func (w *Worker) rule(ctx context.Context, task *asynq.Task) (scheduler.Rule, error) {
+	if err := w.handlers.check(task); err != nil {
+		return scheduler.Rule{}, err
+	}
+	return config.RuleIn(w.config.Load)(ctx, task)
 }
 
 // Check finds what keeps a worker from running, and what it would warn of.
@@ -267,6 +281,19 @@ func newHandlers(c *config.Config) (h handlers, err error) {
 	h.crawls.Urgent = []asynq.Option{scheduler.Priority(lanes.High)}
 	h.commands, err = c.Commands.Handler()
 	return h, err
+}
+
+// check is the Check of the handler that a task is for.
+func (h handlers) check(task *asynq.Task) error {
+	switch t := task.Type(); {
+	case t == tasks.TypeHTTPRequest:
+		return h.calls.Check(task)
+	case t == tasks.TypeCrawlFetch:
+		return h.crawls.Check(task)
+	case strings.HasPrefix(t, tasks.PrefixExec):
+		return h.commands.Check(task)
+	}
+	return nil
 }
 
 // tidy finishes or removes the files that workers have left which were killed.

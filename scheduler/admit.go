@@ -86,7 +86,7 @@ func (s *Server) park(ctx context.Context, l lot) (others []taken) {
 func (s *Server) waste(q *asking) {
 	<-q.answered
 	if q.decision.Lease > 0 {
-		ctx, cancel := context.WithTimeout(s.base(), freeTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), freeTimeout)
 		defer cancel()
 		_ = s.limiter.Free(ctx, q.decision.Holder, q.rule.Needs...) // else they end by themselves
 	}

@@ -126,7 +126,7 @@ func TestRuleThatPanics(t *testing.T) {
 		}
 		st.enqueue(asynq.NewTask("job", nil), asynq.TaskID("limiter panics"), asynq.MaxRetry(0))
 		time.Sleep(time.Minute)
-		if info := st.info("limiter panics"); info == nil || info.State != asynq.TaskStateArchived || !strings.Contains(info.LastErr, "the limiter panicked: no answer") {
+		if info := st.info("limiter panics"); info == nil || info.State != asynq.TaskStateArchived || !strings.Contains(info.LastErr, "the limiter's AcquireAll panicked: no answer") {
 			t.Errorf("job: %+v, want it archived with the limiter's panic", info)
 		}
 		st.wantOnce(2)

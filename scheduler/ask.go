@@ -16,30 +16,50 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// ruleTime is how long jobs wait for the rules of those that were taken with them.
-// The others ask later.
-const ruleTime = 2 * time.Millisecond
+const (
+	// ruleTime is how long jobs wait for the rules of those that were taken with them.
+	// The others ask later.
+	ruleTime = 2 * time.Millisecond
+	// asynqTimeout is how long asynq lets a job run that says nothing about its time.
+	asynqTimeout = 30 * time.Minute
+)
 
 // ask has jobs that were taken together ask for their permits, in their order, and
-// returns before they have their answers. A rule that takes long holds up nobody else.
+// returns before they have their answers. A rule that takes long holds up nobody else, and one
+// that has not returned when the job's own time is over has failed the job.
 func (s *Server) ask(all []*asking) {
 	ruled := make(chan *asking, len(all))
 	for i, q := range all {
 		q.place, q.answered = i, make(chan struct{})
-		go func() {
-			defer func() { ruled <- q }()
-			s.findRule(q)
-		}()
+		q.ruleBy = q.term.ruleEnd(time.Now())
+		go s.findRule(q, ruled)
 	}
 	ready := gather(ruled, len(all))
 	s.inOrder.add(ready)
 	if left := len(all) - len(ready); left > 0 {
+		timers := map[*asking]*time.Timer{}
+		for _, q := range all {
+			if !slices.Contains(ready, q) {
+				timers[q] = time.AfterFunc(time.Until(q.ruleBy), func() { q.ruleFound(ruled, Rule{}, errRuleTime, nil) })
+			}
+		}
 		go func() {
 			for ; left > 0; left-- {
-				s.inOrder.add([]*asking{<-ruled})
+				q := <-ruled
+				timers[q].Stop()
+				s.inOrder.add([]*asking{q})
 			}
 		}()
 	}
+}
+
+// ruleEnd is when a rule has taken all of the job's time that is asked now. A deadline that
+// is over already says nothing about the rule.
+func (t term) ruleEnd(now time.Time) time.Time {
+	if end := t.end(now); end.After(now) {
+		return end
+	}
+	return now.Add(cmp.Or(t.timeout, asynqTimeout))
 }
 
 // gather waits for one asking, and a little for the others of n.
@@ -58,23 +78,55 @@ func gather(ruled <-chan *asking, n int) []*asking {
 	return ready
 }
 
-// errNoRule fails a job whose rule ended its goroutine in place of returning.
-var errNoRule = errors.New("rules: For did not return")
+var (
+	// errNoRule fails a job whose rule ended its goroutine in place of returning.
+	errNoRule = errors.New("rules: For did not return")
+	// errRuleTime fails a job whose rule took all of the job's time.
+	errRuleTime = fmt.Errorf("rules: For has not returned: %w", context.DeadlineExceeded)
+)
 
 // findRule finds out what a job needs, and whether it is not too late. What a rule panics
 // with its handler will, so that asynq makes its own error of it.
-func (s *Server) findRule(q *asking) {
-	defer func() { q.panicked = recover() }()
-	ctx := context.WithValue(s.base(), jobKey{}, q.job)
-	q.err = errNoRule
-	var err error
-	if q.rule, err = s.rules.For(ctx, q.task); err != nil {
-		q.err = err
+func (s *Server) findRule(q *asking, ruled chan<- *asking) {
+	rule, err, panicked := Rule{}, errNoRule, any(nil)
+	defer func() { q.ruleFound(ruled, rule, err, panicked) }()
+	rule, err = s.ruleOf(q.job, q.task, q.ruleBy)
+	if p, ok := errors.AsType[*panicError](err); ok {
+		panicked = p.value
+	}
+	if err != nil {
 		return
 	}
-	if q.err = q.late(); q.err != nil && len(q.rule.Needs) > 0 {
-		_, _ = s.limiter.Forget(ctx, q.job) // what fails here, the upkeep does
+	a := q.attempt
+	a.rule = rule
+	if err = a.late(); err != nil && len(rule.Needs) > 0 {
+		_, _ = s.limiter.Forget(context.Background(), q.job) // what fails here, the upkeep does
 	}
+}
+
+// ruleFound says once what a job needs, or why it cannot be known.
+func (q *asking) ruleFound(ruled chan<- *asking, rule Rule, err error, panicked any) {
+	if q.hasRule.CompareAndSwap(false, true) {
+		q.rule, q.err, q.panicked = rule, err, panicked
+		ruled <- q
+	}
+}
+
+// ruleOf asks the rules about a job. The context is the program's, tells which job it is, and
+// ends when the rule's time does. A panic of the rule's is a panicError.
+func (s *Server) ruleOf(j job, task *asynq.Task, end time.Time) (rule Rule, err error) {
+	base, err := s.base()
+	if err != nil {
+		return Rule{}, err
+	}
+	ctx, cancel := context.WithDeadline(context.WithValue(base, jobKey{}, j), end)
+	defer cancel()
+	defer func() {
+		if value := recover(); value != nil {
+			rule, err = Rule{}, s.userCode.panicked("the rules' For", value)
+		}
+	}()
+	return s.rules.For(ctx, task)
 }
 
 // acquire asks the limiter for the permits of jobs, in their order, and reports whether one
@@ -85,7 +137,13 @@ func (s *Server) acquire(all []*asking) (denied bool) {
 	for i, q := range all {
 		asks[i] = lanes.Ask{Job: s.asks(q.attempt), Needs: q.rule.Needs}
 	}
-	ctx := s.base()
+	ctx, err := s.base()
+	if err != nil {
+		for _, q := range all {
+			q.err = err
+		}
+		return false
+	}
 	answers := s.answers(ctx, asks)
 	for i, q := range all {
 		d, err := answers[i].Decision, answers[i].Err
@@ -100,22 +158,15 @@ func (s *Server) acquire(all []*asking) (denied bool) {
 	return denied
 }
 
-// answers are the limiter's. Where it panics, as one of the program's own may, nobody gets
-// a permit, and where it cannot be told the limits it is not asked.
+// answers are the limiter's. A limiter that cannot be told the limits is not asked.
 func (s *Server) answers(ctx context.Context, asks []lanes.Ask) (answers []lanes.Answer) {
-	fail := func(err error) { answers = slices.Repeat([]lanes.Answer{{Err: err}}, len(asks)) }
-	defer func() {
-		if panicked := recover(); panicked != nil {
-			fail(fmt.Errorf("the limiter panicked: %v", panicked))
-		}
-	}()
+	fail := func(err error) []lanes.Answer { return slices.Repeat([]lanes.Answer{{Err: err}}, len(asks)) }
 	if err := s.define(ctx); err != nil {
-		fail(err)
-		return answers
+		return fail(err)
 	}
 	began := time.Now()
 	if answers = s.limiter.AcquireAll(ctx, asks...); len(answers) != len(asks) {
-		fail(fmt.Errorf("the limiter gave %d answers to %d jobs", len(answers), len(asks)))
+		answers = fail(fmt.Errorf("the limiter gave %d answers to %d jobs", len(answers), len(asks)))
 	}
 	for _, a := range answers {
 		s.noteLimiter(ctx, began, a.Err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/throttle"
@@ -16,6 +17,8 @@ type asking struct {
 	unique   bool          // whether it has a Unique lock
 	lease    time.Time     // until when asynq has the job, unless it extends that
 	place    int           // among those that ask together
+	ruleBy   time.Time     // until when its rule must have returned
+	hasRule  atomic.Bool   // whether it has, or that time is over
 	answered chan struct{} // closed when what follows is known
 	decision throttle.Decision
 	err      error     // why the job does not run, or nil

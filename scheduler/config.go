@@ -20,6 +20,9 @@ const (
 
 	delayedTaskCheckInterval = time.Second
 
+	// shutdownTimeout is asynq's own, for a Config that says none.
+	shutdownTimeout = 8 * time.Second
+
 	// noPause is how long asynq is to sleep between two looks at its queues: the second
 	// waits, see bell. Zero would be its own second.
 	noPause = time.Microsecond
@@ -41,19 +44,18 @@ func (s *Server) config(c asynq.Config) asynq.Config {
 		c.Logger = newStderr()
 	}
 	c.Logger = asynqLog{c.Logger, &s.putBacks}
-	c.BaseContext = runContexts(c.BaseContext)
-	c.IsFailure = isFailure(c.IsFailure)
-	c.RetryDelayFunc = retryDelay(c.RetryDelayFunc)
-	c.ErrorHandler = failuresOnly{c.ErrorHandler}
+	c.BaseContext = runContexts(s.base)
+	c.IsFailure = isFailure(s.userCode.isFailure(c.IsFailure))
+	c.RetryDelayFunc = retryDelay(s.userCode.retryDelay(c.RetryDelayFunc))
+	c.ErrorHandler = failuresOnly{s.userCode.errorHandler(c.ErrorHandler)}
+	c.GroupAggregator = s.userCode.aggregator(c.GroupAggregator)
+	c.HealthCheckFunc = s.userCode.healthCheck(c.HealthCheckFunc)
 	return c
 }
 
 // isFailure keeps jobs that are put back out of the failure statistics. For asynq
 // an error that is no failure spends no attempt either.
 func isFailure(next func(error) bool) func(error) bool {
-	if next == nil {
-		next = func(err error) bool { return err != nil }
-	}
 	return func(err error) bool {
 		if _, ok := errors.AsType[*putBackError](err); ok {
 			return false
@@ -66,9 +68,6 @@ func isFailure(next func(error) bool) func(error) bool {
 // error, and else asks the program's own function. For a job that is put back the
 // delay is only what asynq's call says: queueRedis writes the moment in its place.
 func retryDelay(next asynq.RetryDelayFunc) asynq.RetryDelayFunc {
-	if next == nil {
-		next = asynq.DefaultRetryDelayFunc
-	}
 	return func(n int, err error, task *asynq.Task) time.Duration {
 		if later, ok := errors.AsType[*putBackError](err); ok {
 			return time.Until(later.at)

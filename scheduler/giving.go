@@ -27,16 +27,22 @@ func (s *Server) beginGiving() bool {
 	return true
 }
 
-// endGiving lets another process take over at once. It waits for the round that is
-// underway. stop stays set: a server that was shut down begins no more.
-func (s *Server) endGiving() {
+// endGiving lets another process take over at once. What it returns is closed when the round
+// that is underway has ended. stop stays set: a server that was shut down begins no more.
+func (s *Server) endGiving() (ended <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	done := make(chan struct{})
 	if s.stop == nil {
-		return
+		close(done)
+		return done
 	}
 	s.stop()
-	s.giving.Wait()
+	go func() {
+		s.giving.Wait()
+		close(done)
+	}()
+	return done
 }
 
 // giveTurns gives turns in the limiter's scope until the context ends. It begins

@@ -23,6 +23,7 @@ type handling struct {
 	server *Server
 	attempt
 	began time.Time
+	ended func() (over bool) // ends the handler's time
 
 	mu       sync.Mutex // for what follows: what the handler says
 	decision throttle.Decision
@@ -140,7 +141,8 @@ func (h *handling) run(ctx context.Context, next asynq.Handler) (err error) {
 			h.server.redis.runs.add(h.job, handled{took: time.Since(h.began)})
 		}
 	}()
-	over, err := h.within(ctx, func(ctx context.Context) error { return next.ProcessTask(ctx, h.task) })
+	err = next.ProcessTask(ctx, h.task)
+	over := h.ended()
 	if err = h.judge(ctx, err); over {
 		err = context.DeadlineExceeded
 	}

@@ -22,8 +22,10 @@ type Rules struct {
 	// among them.
 	Limits []throttle.Limit
 	// For finds the rule of a task: once for each attempt, before it runs, and of jobs
-	// that wait when rules have changed. Its context is the server's BaseContext, and tells
-	// which job it is: [GetJob]. It is called in several goroutines at a time. Where
+	// that wait when rules have changed. Its context is the server's BaseContext, tells
+	// which job it is, see [GetJob], and ends with the job's Timeout or Deadline, or after 5 s
+	// for a job that waits. If For panics, or has not returned by then, the attempt has failed.
+	// It is called in several goroutines at a time. Where
 	// it fails the attempt has failed with that error, and asynq retries the task as
 	// after any other: a database may answer next time. An error that wraps
 	// asynq.SkipRetry archives the task at once. It never runs unlimited.

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,8 @@ const (
 	// Where any were sent, all are compared again after a minute, some times: a worker
 	// that has not yet heard of the new rules may have got them.
 	askRounds = 3
+	// waitingRuleTime is how long a rule may take that is asked about a job that waits.
+	waitingRuleTime = 5 * time.Second
 )
 
 // RulesChanged has jobs that wait ask again for which the rules' For says other needs
@@ -107,7 +110,8 @@ func (s *Server) sendChanged(ctx context.Context) (sent int, err error) {
 }
 
 // appendChanged appends those of some waiting jobs whose rule says other needs now. A
-// job whose rule is not found waits on: to ask for it would be a failed attempt.
+// job whose rule is not found waits on: to ask for it would be a failed attempt. But a rule
+// that panics is to fail its job, as it does wherever it is asked.
 func (s *Server) appendChanged(ctx context.Context, changed, records []turns.Record) ([]turns.Record, error) {
 	byQueue := map[string][]turns.Record{}
 	for _, r := range records {
@@ -124,15 +128,44 @@ func (s *Server) appendChanged(ctx context.Context, changed, records []turns.Rec
 		if err != nil {
 			return nil, err
 		}
-		for i, msg := range messages {
-			task, err := asynqdb.ParseTask([]byte(msg))
-			if msg == "" || err != nil {
-				continue // it is gone, or asynq's to judge
+		if changed, err = s.appendOtherRules(ctx, changed, records, messages); err != nil {
+			return nil, err
+		}
+	}
+	return changed, nil
+}
+
+// appendOtherRules asks the rules about waiting jobs, all at once, since any of them may take
+// long or never return. Jobs whose rules are not there in time wait on.
+func (s *Server) appendOtherRules(ctx context.Context, changed, records []turns.Record, messages []string) ([]turns.Record, error) {
+	is := make(chan int, len(records)) // those whose rule says something else; -1 for each of the others
+	end := time.Now().Add(waitingRuleTime)
+	for i, r := range records {
+		go func() {
+			answer := -1
+			defer func() { is <- answer }()
+			task, err := asynqdb.ParseTask([]byte(messages[i]))
+			if messages[i] == "" || err != nil {
+				return // it is gone, or asynq's to judge
 			}
-			rule, err := s.rules.For(context.WithValue(ctx, jobKey{}, job{Queue: queue, ID: ids[i]}), task)
-			if err == nil && !waitsFor(records[i], rule) {
+			rule, err := s.ruleOf(job{Queue: r.Queue, ID: r.ID}, task, end)
+			if _, panicked := errors.AsType[*panicError](err); panicked || err == nil && !waitsFor(r, rule) {
+				answer = i
+			}
+		}()
+	}
+	late := time.NewTimer(time.Until(end))
+	defer late.Stop()
+	for range records {
+		select {
+		case i := <-is:
+			if i >= 0 {
 				changed = append(changed, records[i])
 			}
+		case <-late.C:
+			return changed, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
 	}
 	return changed, nil

@@ -48,11 +48,15 @@ func (s *Server) try(ctx context.Context, a attempt, q *asking, next asynq.Handl
 	}
 	a.rule, a.term = q.rule, q.term
 	h := &handling{server: s, attempt: a, decision: q.decision, began: time.Now()}
+	unwanted := a.unwanted(ctx)
+	if unwanted == nil {
+		ctx, h.ended = a.begin(ctx)
+	}
 	ctx, free := s.hold(context.WithValue(ctx, handlingKey{}, h), a, q.began, q.decision)
 	defer free()
-	if err = a.unwanted(ctx); err != nil {
-		s.history.Ended(a.name(), a.end(ctx, err))
-		return err
+	if unwanted != nil {
+		s.history.Ended(a.name(), a.end(ctx, unwanted))
+		return unwanted
 	}
 	ctx, traced := a.traceRun(ctx, q.decision)
 	err = errPanicked // unless it returns

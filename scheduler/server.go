@@ -38,7 +38,9 @@ type Server struct {
 	store    *turns.Store // of who waits for its permits
 	limits   limits
 	rules    Rules
-	base     func() context.Context // the program's
+	userCode *userCode
+	base     func() (context.Context, error) // the program's BaseContext
+	patience time.Duration                   // of a shutdown, with handlers and other code of the program's
 	log      *slog.Logger
 	grant    time.Duration // how long permits are kept for a called job
 	putBacks putBacks

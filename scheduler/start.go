@@ -45,15 +45,15 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		return nil, err
 	}
 	s := &Server{
-		limiter: o.limiter, rules: rules, log: o.log, db: asynqdb.New(rdb), passes: dispatch.Passes, quiet: dispatch.Quiet, base: cfg.BaseContext,
+		limiter: o.limiter, rules: rules, log: o.log, db: asynqdb.New(rdb), passes: dispatch.Passes, quiet: dispatch.Quiet, userCode: newUserCode(o.log),
 		queues: slices.Sorted(maps.Keys(cfg.Queues)), changed: make(chan struct{}, 1),
 	}
 	if s.limiter == nil {
 		s.limiter = lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: o.log}))
 	}
-	if s.base == nil {
-		s.base = context.Background
-	}
+	s.limiter = s.userCode.guardLimiter(s.limiter)
+	s.base = func() (context.Context, error) { return s.userCode.baseContext(cfg.BaseContext) }
+	s.patience = cmp.Or(max(0, cfg.ShutdownTimeout), shutdownTimeout)
 	if len(s.queues) == 0 {
 		s.queues = []string{"default"} // as asynq has it
 	}
@@ -159,7 +159,7 @@ func (s *Server) begin(handler asynq.Handler) error {
 	began := s.beginGiving()
 	err = s.asynq.Start(s.wrap(handler))
 	if err != nil && began {
-		s.endGiving()
+		<-s.endGiving()
 		s.written()
 	}
 	return err
@@ -182,11 +182,18 @@ func (s *Server) takeNoMore() {
 // Shutdown stops calling waiting jobs and taking new ones, and waits for those
 // that run as long as the configuration's ShutdownTimeout says. What then still
 // runs goes back to its queue; the handlers' contexts end, and their leases on
-// concurrency limits are kept until they return.
+// concurrency limits are kept until they return. For the program's rules, limiter and
+// functions of the configuration it waits no longer than for handlers.
 func (s *Server) Shutdown() {
+	end := time.AfterFunc(s.patience, s.userCode.giveUp)
+	defer end.Stop()
 	s.takeNoMore()
-	s.endGiving()
+	given := s.endGiving()
 	s.asynq.Shutdown()
+	select {
+	case <-given:
+	case <-s.userCode.gone:
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.written != nil {

@@ -66,33 +66,36 @@ func restore(msg []byte) []byte {
 	return asynqdb.WithTimes(msg, near(m.Timeout), near(m.Deadline))
 }
 
-// within calls a handler with a context that ends when its time is over: then asynq gives
-// the attempt up, whether the handler returns or not. ctx is from asynq's. over reports
-// whether the time was over; what is done once the handler has returned takes none of it.
-func (t term) within(ctx context.Context, handle func(context.Context) error) (over bool, err error) {
-	end := t.deadline
-	if t.timeout > 0 {
-		if over := time.Now().Add(t.timeout); end.IsZero() || over.Before(end) {
-			end = over
-		}
-	}
+// begin begins the time of a handler, and returns the handler's context, which ends when that
+// time is over: then asynq gives the attempt up, whether the handler returns or not. ctx is
+// from asynq's. ended is to be called when the handler has returned, and reports whether the
+// time was over; what is done after it takes none of it. A handler that ends its goroutine
+// instead is given up at the end of its time.
+func (t term) begin(ctx context.Context) (_ context.Context, ended func() (over bool)) {
+	end := t.end(time.Now())
 	below, ok := ctx.Value(runContextKey{}).(*runContext)
 	if end.IsZero() || !ok {
-		err = handle(ctx)
-		return errors.Is(ctx.Err(), context.DeadlineExceeded), err
+		return ctx, func() bool { return errors.Is(ctx.Err(), context.DeadlineExceeded) }
 	}
 	ctx, cancel := context.WithDeadline(ctx, end)
-	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			below.end(context.DeadlineExceeded)
 		}
 	})
-	defer stop()
-	err = handle(ctx)
-	stop()
-	cancel()
-	return errors.Is(ctx.Err(), context.DeadlineExceeded), err
+	return ctx, func() bool {
+		stop()
+		cancel()
+		return errors.Is(ctx.Err(), context.DeadlineExceeded)
+	}
+}
+
+// end is when the time is over of what begins now; zero if that is never.
+func (t term) end(now time.Time) time.Time {
+	if over := now.Add(t.timeout); t.timeout > 0 && (t.deadline.IsZero() || over.Before(t.deadline)) {
+		return over
+	}
+	return t.deadline
 }
 
 // A runContext is below asynq's context of one attempt. asynq gives an attempt up when
@@ -107,13 +110,14 @@ type runContext struct {
 // runContextKey is the context key of the runContext itself.
 type runContextKey struct{}
 
-// runContexts makes the contexts below asynq's from the program's own.
-func runContexts(next func() context.Context) func() context.Context {
-	if next == nil {
-		next = context.Background
-	}
+// runContexts makes the contexts below asynq's from the program's own. A job for which the
+// program can make none fails.
+func runContexts(next func() (context.Context, error)) func() context.Context {
 	return func() context.Context {
-		base := next()
+		base, err := next()
+		if err != nil {
+			base = brokenContext{context.Background(), err}
+		}
 		own, end := context.WithCancelCause(base)
 		return &runContext{base, own, end}
 	}

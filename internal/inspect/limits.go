@@ -258,10 +258,8 @@ func (k Known) Counted() []Limit {
 		l.Keyed = slices.ContainsFunc(l.Busiest, func(key string) bool { return key != "" }) ||
 			slices.ContainsFunc(l.Blocks, func(b throttle.Blocked) bool { return b.Key != "" })
 		// The config knows better than what happens to wait just now.
-		if k.KeyOf != nil {
-			if by, known := k.KeyOf(l.Name); known {
-				l.By, l.Keyed = by, by != ""
-			}
+		if by, known := k.keyOf(l.Name); known {
+			l.By, l.Keyed = by, by != ""
 		}
 		of := k.Lately[l.Name]
 		l.Permits, l.Allowed, l.Denied = aSecond(of.Permits), aSecond(of.Allowed), aSecond(of.Denied)
@@ -273,6 +271,20 @@ func (k Known) Counted() []Limit {
 		l.Binds = slices.ContainsFunc(binding, func(n throttle.Need) bool { return n.Limit == l.Name })
 	}
 	return all
+}
+
+// keyOf asks KeyOf, which is the program's. If that panics nothing is known: it is called while
+// a page is read for all viewers.
+func (k Known) keyOf(limit string) (by string, known bool) {
+	if k.KeyOf == nil {
+		return "", false
+	}
+	defer func() {
+		if recover() != nil {
+			by, known = "", false
+		}
+	}()
+	return k.KeyOf(limit)
 }
 
 // Recent is how far back the summaries reach that rates are made of, recently the whole

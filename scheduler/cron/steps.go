@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"log/slog"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -237,20 +239,33 @@ func (s *schedule) hopeless(v *view) bool {
 	return late && s.entry.Missed != MissedAll && !s.timetable.next(v.intent).After(v.now)
 }
 
-// payload is the entry's for a tick. One that panics fails the tick: left to
-// itself it would end the process, and then each replica that comes to help.
-func (r *Runner) payload(s *schedule, tick time.Time) (payload []byte, err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = fmt.Errorf("panic: %v", cause)
-			r.log.Error("payload of a schedule panicked", "entry", s.entry.Name,
-				"panic", cause, "stack", string(debug.Stack()))
-		}
-	}()
+// payload is the entry's for a tick. One that panics or ends its goroutine fails the tick.
+func (r *Runner) payload(s *schedule, tick time.Time) ([]byte, error) {
 	if s.entry.Payload == nil {
 		return nil, nil
 	}
-	return s.entry.Payload(tick.In(s.timetable.zone))
+	return guard(r.log, s.entry, "payload of a schedule", func() ([]byte, error) {
+		return s.entry.Payload(tick.In(s.timetable.zone))
+	})
+}
+
+// guard calls the program's code in a goroutine of its own. Without that a panic in it would
+// end the process, and then each replica that comes to help; and one that ends its goroutine
+// would be called again and again.
+func guard[T any](log *slog.Logger, e Entry, what string, f func() (T, error)) (result T, err error) {
+	err = errors.New("its function ended its goroutine and did not return")
+	var group sync.WaitGroup
+	group.Go(func() {
+		defer func() {
+			if cause := recover(); cause != nil {
+				err = fmt.Errorf("panic: %v", cause)
+				log.Error(what+" panicked", "entry", e.Name, "panic", cause, "stack", string(debug.Stack()))
+			}
+		}()
+		result, err = f()
+	})
+	group.Wait()
+	return result, err
 }
 
 // delay is a job's share of the entry's jitter: random looking, but the same
@@ -281,7 +296,9 @@ func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte
 	if delay > 0 {
 		opts = append(opts, asynq.ProcessIn(delay))
 	}
-	_, err := r.enqueuer.EnqueueContext(ctx, asynq.NewTask(e.Type, payload), opts...)
+	_, err := guard(r.log, e, "enqueuer of a schedule", func() (*asynq.TaskInfo, error) {
+		return r.enqueuer.EnqueueContext(ctx, asynq.NewTask(e.Type, payload), opts...)
+	})
 	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
 		return jobRef{}, err
 	}

@@ -1,0 +1,22 @@
+package inspect
+
+import (
+	"testing"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// A KeyOf that panics says nothing of its limit, and the others are shown.
+func TestKeyOfThatPanics(t *testing.T) {
+	k := Known{KeyOf: func(limit string) (string, bool) {
+		if limit == "ill" {
+			panic("a fault")
+		}
+		return "host(payload.url)", true
+	}}
+	k.Limits = []throttle.Limit{{Name: "ill"}, {Name: "well"}}
+	all := k.Counted()
+	if len(all) != 2 || all[0].By != "" || all[1].By != "host(payload.url)" {
+		t.Errorf("got %+v, want both limits, the second with its key", all)
+	}
+}

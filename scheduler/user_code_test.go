@@ -1,0 +1,295 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/throttle"
+)
+
+// misbehave is what the program's code may do in place of returning.
+var misbehave = map[string]func(){
+	"panics":             func() { panic("a fault") },
+	"ends its goroutine": runtime.Goexit,
+}
+
+// A faulty limiter is the program's own: any of its methods may misbehave.
+type faultyLimiter struct {
+	*lanes.Lanes
+	fault func(method string)
+}
+
+func (l faultyLimiter) AcquireAll(ctx context.Context, asks ...lanes.Ask) []lanes.Answer {
+	l.fault("AcquireAll")
+	return l.Lanes.AcquireAll(ctx, asks...)
+}
+
+func (l faultyLimiter) Extend(ctx context.Context, holder string, needs ...throttle.Need) (bool, error) {
+	l.fault("Extend")
+	return l.Lanes.Extend(ctx, holder, needs...)
+}
+
+func (l faultyLimiter) Free(ctx context.Context, holder string, needs ...throttle.Need) error {
+	l.fault("Free")
+	return l.Lanes.Free(ctx, holder, needs...)
+}
+
+func (l faultyLimiter) Forget(ctx context.Context, jobs ...throttle.JobID) (int, error) {
+	l.fault("Forget")
+	return l.Lanes.Forget(ctx, jobs...)
+}
+
+func (l faultyLimiter) Places(ctx context.Context, jobs ...throttle.JobID) (map[throttle.JobID]lanes.Place, error) {
+	l.fault("Places")
+	return l.Lanes.Places(ctx, jobs...)
+}
+
+func (l faultyLimiter) Define(ctx context.Context, limits ...throttle.Limit) error {
+	l.fault("Define")
+	return l.Lanes.Define(ctx, limits...)
+}
+
+func (l faultyLimiter) ExtendCalendars(ctx context.Context, limits []string, now int64) error {
+	l.fault("ExtendCalendars")
+	return l.Lanes.ExtendCalendars(ctx, limits, now)
+}
+
+// Whatever function of the program's misbehaves, and in whichever goroutine it is called, the
+// worker lives: what was asked for has failed, and a job that asks when the function is well
+// again runs.
+func TestUserCodeThatMisbehaves(t *testing.T) {
+	functions := []string{
+		"For", "BaseContext", "IsFailure", "RetryDelayFunc", "ErrorHandler", "HealthCheckFunc", "GroupAggregator",
+		"AcquireAll", "Extend", "Free", "Forget", "Places", "Define", "ExtendCalendars",
+	}
+	for _, function := range functions {
+		for how, misbehaves := range misbehave {
+			t.Run(function+" "+how, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ill := "" // the function that misbehaves now
+					called := false
+					fault := func(now string) {
+						if now == ill {
+							called = true
+							misbehaves()
+						}
+					}
+					_, rdb := redistest.Mini(t)
+					calendar := throttle.Limit{Name: "calendar", Kind: throttle.FixedWindow, Rate: throttle.PerDay(1000)}
+					limits := []throttle.Limit{{Name: "slow", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}, oneSlot, calendar}
+					st := misbehavingServer(t, rdb, limits, fault)
+					// One job runs and another waits, each for long.
+					st.enqueue(asynq.NewTask("job", []byte("slow")))
+					st.enqueue(asynq.NewTask("job", []byte("slow")))
+					time.Sleep(5 * time.Second)
+					ill = function
+					if function == "Define" {
+						st.server.limits.set(limits, false)
+					}
+					st.enqueue(asynq.NewTask("fails", []byte("slot"), asynq.MaxRetry(1)))
+					st.enqueue(asynq.NewTask("long", []byte("slot"), asynq.MaxRetry(1)))
+					st.enqueue(asynq.NewTask("job", []byte("calendar"), asynq.MaxRetry(1)))
+					st.enqueue(asynq.NewTask("job", nil, asynq.Group("group")))
+					st.server.RulesChanged()
+					time.Sleep(3 * time.Minute)
+					ill = ""
+					time.Sleep(time.Minute)
+					if !called && function != "Forget" && function != "Places" && function != "ExtendCalendars" { // these are asked seldom
+						t.Fatal("it was not called: the test shows nothing")
+					}
+					id := st.enqueue(asynq.NewTask("job", []byte("calendar"), asynq.Retention(time.Hour)))
+					time.Sleep(time.Minute)
+					if info := st.info(id); info == nil || info.State != asynq.TaskStateCompleted {
+						t.Errorf("job: %+v, want that it runs once all is well", info)
+					}
+				})
+			})
+		}
+	}
+}
+
+// misbehavingServer runs jobs that need one permit of the limit which their payload names.
+func misbehavingServer(t *testing.T, rdb redis.UniversalClient, limits []throttle.Limit, fault func(string)) *stack {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	st := &stack{t: t, rdb: rdb, client: asynq.NewClientFromRedisClient(rdb), tasks: asynq.NewInspectorFromRedisClient(rdb)}
+	rules := Rules{Limits: limits, For: func(_ context.Context, task *asynq.Task) (Rule, error) {
+		fault("For")
+		if len(task.Payload()) == 0 {
+			return Rule{}, nil
+		}
+		return Rule{Needs: []throttle.Need{{Limit: string(task.Payload())}}}, nil
+	}}
+	config := asynq.Config{
+		Concurrency: 4, TaskCheckInterval: time.Second, Logger: silent{}, ShutdownTimeout: 10 * time.Second,
+		BaseContext:         func() context.Context { fault("BaseContext"); return context.Background() },
+		IsFailure:           func(error) bool { fault("IsFailure"); return true },
+		RetryDelayFunc:      func(int, error, *asynq.Task) time.Duration { fault("RetryDelayFunc"); return time.Second },
+		ErrorHandler:        asynq.ErrorHandlerFunc(func(context.Context, *asynq.Task, error) { fault("ErrorHandler") }),
+		HealthCheckFunc:     func(error) { fault("HealthCheckFunc") },
+		HealthCheckInterval: 10 * time.Second,
+		GroupAggregator: asynq.GroupAggregatorFunc(func(string, []*asynq.Task) *asynq.Task {
+			fault("GroupAggregator")
+			return asynq.NewTask("job", nil)
+		}),
+		GroupGracePeriod: time.Second,
+	}
+	limiter := faultyLimiter{lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: log})), fault}
+	server, err := NewServer(rdb, rules, config, WithLimiter(limiter), WithLogger(log))
+	st.must(err)
+	st.server = server
+	mux := asynq.NewServeMux()
+	mux.HandleFunc("job", func(context.Context, *asynq.Task) error { return nil })
+	mux.HandleFunc("fails", func(context.Context, *asynq.Task) error { return errors.New("it fails") })
+	mux.HandleFunc("long", func(context.Context, *asynq.Task) error { time.Sleep(25 * time.Second); return nil })
+	st.must(server.Start(mux))
+	t.Cleanup(server.Shutdown)
+	return st
+}
+
+// A rule that panics for a job which waits fails that job, and no other.
+func TestRuleThatPanicsForAWaitingJob(t *testing.T) {
+	var st *stack
+	ill := false
+	var contexts []any
+	type key struct{}
+	base := func() context.Context { return context.WithValue(context.Background(), key{}, "the program's") }
+	config := quick
+	config.BaseContext = base
+	virtual(t, settings{config: config, limits: slowAndFast}, func(t *testing.T, is *stack) {
+		st = is
+		st.server.rules.For = func(ctx context.Context, task *asynq.Task) (Rule, error) {
+			contexts = append(contexts, ctx.Value(key{}))
+			if ill && string(task.Payload()) == "it" {
+				panic("a fault")
+			}
+			return Rule{Needs: []throttle.Need{{Limit: "slow"}}}, nil
+		}
+		st.enqueue(needing("slow"))
+		time.Sleep(time.Second)
+		id := st.enqueue(asynq.NewTask("job", []byte("it"), asynq.MaxRetry(0)))
+		other := st.enqueue(needing("slow"))
+		time.Sleep(10 * time.Second)
+		ill = true
+		st.server.RulesChanged()
+		time.Sleep(10 * time.Second)
+		if info := st.info(id); info == nil || info.State != asynq.TaskStateArchived || !strings.Contains(info.LastErr, "a fault") {
+			t.Errorf("job: %+v, want it archived with its panic", info)
+		}
+		if info := st.info(other); info == nil || info.State != asynq.TaskStateRetry || info.LastErr == "" {
+			t.Errorf("another: %+v, want that it waits", info)
+		}
+		for _, value := range contexts {
+			if value != "the program's" {
+				t.Fatalf("a rule was asked with the values of another context than BaseContext: %v", contexts)
+			}
+		}
+	})
+}
+
+// A job whose handler ends its goroutine, or whose rule never returns, fails at its own
+// Timeout, and its slot and its lease are free then. So it does in asynq.
+func TestUserCodeThatNeverReturns(t *testing.T) {
+	hang := make(chan struct{})
+	tests := map[string]struct {
+		rule, handle func()
+		text         string
+	}{
+		"a handler that ends its goroutine": {func() {}, runtime.Goexit, "context deadline exceeded"},
+		"a rule that never returns":         {func() { <-hang }, func() {}, "rules: For has not returned: context deadline exceeded"},
+	}
+	for name, test := range tests {
+		for _, limit := range []throttle.Limit{oneSlot, perMinute(6000, 10)} {
+			t.Run(name+" under "+limit.Name, func(t *testing.T) {
+				config := asynq.Config{Concurrency: 1, TaskCheckInterval: time.Second}
+				ill := true
+				rule := func(*asynq.Task) (Rule, error) {
+					if ill {
+						test.rule()
+					}
+					return Rule{Needs: []throttle.Need{{Limit: limit.Name}}}, nil
+				}
+				handle := func(context.Context, *asynq.Task) error {
+					if ill {
+						test.handle()
+					}
+					return nil
+				}
+				virtual(t, settings{config: config, limits: []throttle.Limit{limit}, rule: rule, handle: handle}, func(t *testing.T, st *stack) {
+					hang = make(chan struct{})
+					defer close(hang)
+					id := st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(0), asynq.Timeout(20*time.Second)))
+					time.Sleep(19 * time.Second)
+					if info := st.info(id); info == nil || info.State != asynq.TaskStateActive {
+						t.Fatalf("after 19 s: %+v, want active", info)
+					}
+					time.Sleep(2 * time.Second)
+					if info := st.info(id); info == nil || info.State != asynq.TaskStateArchived || info.LastErr != test.text {
+						t.Errorf("after 21 s: %+v, want it archived for its Timeout", info)
+					}
+					ill = false
+					next := st.enqueue(asynq.NewTask("job", nil, asynq.Retention(time.Hour)))
+					time.Sleep(5 * time.Second)
+					if info := st.info(next); info == nil || info.State != asynq.TaskStateCompleted {
+						t.Errorf("the next: %+v, want that it runs in the free slot", info)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A shutdown ends within its timeout, whichever function of the program's never returns.
+func TestShutdownIsBounded(t *testing.T) {
+	functions := []string{
+		"For of a waiting job", "For", "handler", "BaseContext", "IsFailure", "RetryDelayFunc", "ErrorHandler", "HealthCheckFunc", "GroupAggregator",
+		"AcquireAll", "Extend", "Free", "Forget", "Places", "Define", "ExtendCalendars",
+	}
+	for _, function := range functions {
+		t.Run(function, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hang, ill := make(chan struct{}), ""
+				fault := func(now string) {
+					if now == ill || ill == "For of a waiting job" && now == "For" {
+						<-hang
+					}
+				}
+				_, rdb := redistest.Mini(t)
+				limits := []throttle.Limit{{Name: "slow", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}, oneSlot}
+				st := misbehavingServer(t, rdb, limits, fault)
+				t.Cleanup(func() { close(hang) })
+				for range 2 {
+					st.enqueue(asynq.NewTask("job", []byte("slow")))
+				}
+				time.Sleep(5 * time.Second)
+				ill = function
+				if function != "For of a waiting job" {
+					for range 8 {
+						st.enqueue(asynq.NewTask("fails", []byte("slot")))
+					}
+					st.enqueue(asynq.NewTask("job", nil, asynq.Group("group")))
+				}
+				st.server.RulesChanged()
+				time.Sleep(20 * time.Second)
+				began := time.Now()
+				st.server.Shutdown()
+				if took := time.Since(began); took > 11*time.Second {
+					t.Errorf("the shutdown took %s, want the timeout of 10 s at most, and a little for Redis", took)
+				} else if function == "For of a waiting job" && took > time.Second {
+					t.Errorf("the shutdown took %s, though no job ran", took)
+				}
+			})
+		})
+	}
+}

@@ -80,8 +80,11 @@ var (
 	Waiting       = script("lanes/waiting")
 )
 
-func script(name string) *redis.Script {
-	return redis.NewScript(expand(name+".lua", map[string]bool{}))
+func script(name string) *Script {
+	text := expand(name+".lua", map[string]bool{})
+	s := &Script{redis.NewScript(text), name, text}
+	bySHA[s.Hash()] = s
+	return s
 }
 
 // expand returns a file's text with each include in place of the line that

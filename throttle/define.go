@@ -222,7 +222,7 @@ func (r *Redis) ExtendCalendars(ctx context.Context, names []string, nowUS int64
 // runExtended runs a script that replies at first whose calendars must be extended, and
 // when that was: it extends them and runs the script again. To do both in one script would
 // need Go's time zones in Lua. Nothing has changed before, so to ask again is safe.
-func (r *Redis) runExtended(ctx context.Context, script *redis.Script, args ...any) (rest []any, err error) {
+func (r *Redis) runExtended(ctx context.Context, script *lua.Script, args ...any) (rest []any, err error) {
 	for range 3 {
 		reply, err := r.run(ctx, script, args...).Slice()
 		if err != nil {

@@ -93,7 +93,7 @@ func (r *Redis) App() string { return r.app }
 
 // known runs a script that replies 0 where the limit does not exist, which is an
 // error that wraps ErrNoLimit.
-func (r *Redis) known(ctx context.Context, limit string, script *redis.Script, args ...any) error {
+func (r *Redis) known(ctx context.Context, limit string, script *lua.Script, args ...any) error {
 	found, err := r.run(ctx, script, args...).Int()
 	if err != nil {
 		return unavailable(err)
@@ -104,9 +104,8 @@ func (r *Redis) known(ctx context.Context, limit string, script *redis.Script, a
 	return nil
 }
 
-// run runs a script. go-redis sends its digest, and its text only to a Redis that
-// does not have it.
-func (r *Redis) run(ctx context.Context, script *redis.Script, args ...any) *redis.Cmd {
+// run runs a script.
+func (r *Redis) run(ctx context.Context, script *lua.Script, args ...any) *redis.Cmd {
 	return script.Run(ctx, r.rdb, r.keys, args...)
 }
 

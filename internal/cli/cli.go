@@ -110,7 +110,7 @@ func report(stderr io.Writer, name string, err error) int {
 // make no command.
 func hint(name string, err error) string {
 	switch t := outage.Of(err); t {
-	case outage.None, outage.Away, outage.Password: // nobody answered, or the error says it
+	case outage.None, outage.Away, outage.NoPassword, outage.Password, outage.Rights: // the error says it
 	default:
 		return "Redis refuses this: " + t.Says()
 	}
@@ -129,7 +129,8 @@ func codeOf(err error) ExitCode {
 	_, parse := errors.AsType[*kong.ParseError](err)
 	_, usage := errors.AsType[*UsageError](err)
 	_, file := errors.AsType[config.Errors](err)
-	if parse || usage || file {
+	_, signIn := errors.AsType[*config.SignInError](err)
+	if parse || usage || file || signIn {
 		return BadInput
 	}
 	return Failed

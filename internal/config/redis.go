@@ -174,13 +174,17 @@ func (r Redis) client(hasty bool) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redis_tls.%w", err)
 	}
+	var rdb redis.UniversalClient
 	switch r = r.tuned(own, hasty); {
 	case r.sentinel != nil:
-		return redis.NewFailoverClient(r.sentinel), nil
+		rdb = redis.NewFailoverClient(r.sentinel)
 	case r.cluster != nil:
-		return redis.NewClusterClient(r.cluster), nil
+		rdb = redis.NewClusterClient(r.cluster)
+	default:
+		rdb = redis.NewClient(r.single)
 	}
-	return redis.NewClient(r.single), nil
+	rdb.AddHook(explainer{r.User()})
+	return rdb, nil
 }
 
 // tuned is a copy of r with patience filled in, and without go-redis's watch for maintenance of
@@ -221,17 +225,18 @@ func (r Redis) tuned(own *tls.Config, hasty bool) Redis {
 	return r
 }
 
-// SignsIn says as whom commands are sent, and whether by a password.
-func (r Redis) SignsIn() (user string, password bool) {
+// User is the user of Redis as whom commands are sent.
+func (r Redis) User() string {
+	user := ""
 	switch {
 	case r.sentinel != nil:
-		return r.sentinel.Username, r.sentinel.Password != ""
+		user = r.sentinel.Username
 	case r.cluster != nil:
-		return r.cluster.Username, r.cluster.Password != ""
+		user = r.cluster.Username
 	case r.single != nil:
-		return r.single.Username, r.single.Password != ""
+		user = r.single.Username
 	}
-	return "", false
+	return cmp.Or(user, "default")
 }
 
 // String is the URL without user, password and options.
@@ -285,8 +290,10 @@ func (r Redis) Connect(ctx context.Context) (redis.UniversalClient, error) {
 	}
 	what := "cannot reach Redis at %s: %w"
 	switch {
+	case outage.Of(err) == outage.NoPassword:
+		return nil, &SignInError{fmt.Errorf("Redis at %s wants a password, and the URL has none: write redis://USER:PASSWORD@HOST:PORT: %w", r, err)}
 	case outage.Of(err) == outage.Password:
-		what = "Redis at %s refuses the password, or there is no such user: %w"
+		return nil, &SignInError{fmt.Errorf("Redis at %s refuses the password of the user %s, or there is no such user: %w", r, r.User(), err)}
 	case r.byTLS && errors.Is(err, context.DeadlineExceeded):
 		what = "Redis at %s does not answer; it may be one without TLS, which is redis://: %w"
 	case !r.byTLS && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
@@ -294,6 +301,12 @@ func (r Redis) Connect(ctx context.Context) (redis.UniversalClient, error) {
 	}
 	return nil, fmt.Errorf(what, r, err)
 }
+
+// A SignInError says that Redis does not let the user of its URL in: the config is wrong.
+type SignInError struct{ error }
+
+// Unwrap is the error itself.
+func (e *SignInError) Unwrap() error { return e.error }
 
 // answers waits for Redis, as long as that may help. It asks through a client that tries once:
 // what a patient one says in the end is only that it ran out of time.

@@ -23,6 +23,7 @@ const (
 	ReadOnly    Trouble = "read_only"
 	FewReplicas Trouble = "too_few_replicas"
 	Unsaved     Trouble = "cannot_save"
+	NoPassword  Trouble = "no_password"
 	Password    Trouble = "wrong_password"
 	Rights      Trouble = "no_rights"
 	Clients     Trouble = "too_many_clients"
@@ -42,11 +43,19 @@ var known = map[Trouble]struct {
 	ReadOnly:    {"it is a replica, which takes no writes", redis.IsReadOnlyError},
 	FewReplicas: {"it has fewer replicas than its min-replicas-to-write, and takes no writes", redis.IsNoReplicasError},
 	Unsaved:     {"it cannot save to its disk, and takes no writes", func(err error) bool { return redis.HasErrorPrefix(err, "MISCONF") }},
+	NoPassword:  {"it wants a password, and gets none", func(err error) bool { return redis.HasErrorPrefix(err, "NOAUTH") }},
 	Password:    {"it refuses the password, or there is no such user", redis.IsAuthError},
-	Rights:      {"its user has not the rights", redis.IsPermissionError},
+	Rights:      {"its user has not the rights", lacksRights},
 	Clients:     {"it has as many connections as its maxclients", redis.IsMaxClientsError},
 	Cluster:     {"its cluster, or the master of this replica, is down", func(err error) bool { return redis.IsClusterDownError(err) || redis.IsMasterDownError(err) }},
 	Evicts:      {"its maxmemory-policy deletes jobs and limits when its memory is full", nil},
+}
+
+// lacksRights reports whether an answer says that a user lacks a right, also within a script.
+// There Redis 6.2 and 7.0 say it without NOPERM.
+func lacksRights(err error) bool {
+	said, _ := errors.AsType[redis.Error](err)
+	return redis.IsPermissionError(err) || strings.Contains(said.Error(), "NOPERM ") || strings.Contains(said.Error(), "The user executing the script can't ")
 }
 
 // All lists them.
@@ -66,6 +75,9 @@ func (t Trouble) RefusesWrites() bool {
 
 // Passes reports whether it may pass by itself: nobody need mend anything.
 func (t Trouble) Passes() bool { return t == None || t == Away || t == Loading || t == Cluster }
+
+// SignIn reports whether Redis wants another user or another password.
+func (t Trouble) SignIn() bool { return t == NoPassword || t == Password }
 
 // Of is what a call of Redis that failed so says. An answer of whatever else is none.
 func Of(err error) Trouble {

@@ -40,6 +40,16 @@ func TestOf(t *testing.T) {
 		return redis.NewClient(&redis.Options{Addr: rdb.Addr(), Username: "reader", Password: password, MaxRetries: -1})
 	}
 	check(Password, as("wrong").Get(ctx, "none").Err())
+	check(Rights, as("secret").Eval(ctx, "return 1", nil).Err())
+	do("ACL", "SETUSER", "reader", "+eval")
+	check(Rights, as("secret").Eval(ctx, "return redis.call('SET', KEYS[1], 1)", []string{"k"}).Err())
+	check(NoPassword, func() error {
+		do("ACL", "SETUSER", "default", "resetpass", ">another")
+		defer do("ACL", "SETUSER", "default", "nopass")
+		nobody := redis.NewClient(&redis.Options{Addr: rdb.Addr(), MaxRetries: -1})
+		defer nobody.Close()
+		return nobody.Ping(ctx).Err()
+	}())
 	check(Rights, as("secret").Set(ctx, "k", "v", 0).Err())
 	check(Away, context.DeadlineExceeded)
 	check(Away, errors.New("connection refused"))

@@ -209,7 +209,7 @@ func (s *Store) PublishShares(ctx context.Context, process string, seen int64, s
 // sharesPage bounds a call of Redis to about a millisecond.
 const sharesPage = 500
 
-func (s *Store) run(ctx context.Context, script *redis.Script, args ...any) *redis.Cmd {
+func (s *Store) run(ctx context.Context, script *lua.Script, args ...any) *redis.Cmd {
 	return script.Run(ctx, s.rdb, s.keys, args...)
 }
 

@@ -297,7 +297,7 @@ func jobArgs(jobs []throttle.JobID) []any {
 
 // run runs a script. go-redis sends its digest, and its text only to a Redis that
 // does not have it.
-func (l *Lanes) run(ctx context.Context, script *redis.Script, args ...any) *redis.Cmd {
+func (l *Lanes) run(ctx context.Context, script *lua.Script, args ...any) *redis.Cmd {
 	return script.Run(ctx, l.rdb, l.keys, args...)
 }
 

@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -27,7 +26,8 @@ import (
 // answer: what to do then, to wait or to go on without limits, is for the caller
 // to say. Only the client that New was given tries calls again. Where it repeats one
 // whose answer got lost, permits can be taken twice; a job that asks with package
-// scheduler/lanes knows its repeats.
+// scheduler/lanes knows its repeats. A call of Allow whose context ends takes nothing, or
+// gives back what it took once its answer comes.
 //
 // What is counted lives as long as it matters and a minute more, so an unused key
 // costs no memory. If Redis loses its data, limits that Define was told are made
@@ -80,7 +80,8 @@ func New(rdb redis.UniversalClient, opts RedisOptions) *Redis {
 		rdb: rdb, keys: []string{prefix}, prefix: prefix, app: opts.App, log: opts.Logger, callers: lua.NewCallers(),
 		told: map[string]Limit{}, plains: plains{known: map[string]*plainLimit{}},
 	}
-	r.plainCalls, r.allowCalls = &together[plainCall]{send: r.allowPlainly}, &together[allowCall]{send: r.sendAllows}
+	r.plainCalls = &together[plainCall]{send: r.allowPlainly, undo: r.undoPlain}
+	r.allowCalls = &together[allowCall]{send: r.sendAllows, undo: r.undoAllows}
 	return r
 }
 
@@ -143,9 +144,11 @@ func (r *Redis) allow(ctx context.Context, needs []Need) (Decision, error) {
 	}
 	call := &allowCall{needs: needs, holder: r.callers.Unique()}
 	return r.Decide(ctx, needs, func(ctx context.Context) ([]any, string, error) {
-		again := *call // the one that was made may still be under way
-		err := r.allowCalls.do(ctx, &again)
-		return again.reply, again.holder, cmp.Or(err, again.err)
+		again := *call // the reply of an earlier try is not this one's
+		if err := r.allowCalls.do(ctx, &again); err != nil {
+			return nil, "", err
+		}
+		return again.reply, again.holder, again.err
 	})
 }
 

@@ -3,6 +3,7 @@ package throttle
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
@@ -14,6 +15,9 @@ type together[T any] struct {
 	// send sends some calls, each of which it answers in place. Its context has the values
 	// of the first call's, and does not end.
 	send func(ctx context.Context, calls []*T)
+	// undo gives back what calls of one send took whose callers had given up before the
+	// answer came.
+	undo func(ctx context.Context, calls []*T)
 
 	mu      sync.Mutex
 	waiting []*waiter[T]
@@ -21,11 +25,12 @@ type together[T any] struct {
 	senders int
 }
 
-// waiter is a call, and whoever made it.
+// waiter is a call, and the caller that waits for its answer.
 type waiter[T any] struct {
-	ctx  context.Context
-	call *T
-	done chan struct{}
+	ctx    context.Context
+	call   *T
+	done   chan struct{}
+	gaveUp bool // the caller has returned while the call was under way
 }
 
 const (
@@ -39,10 +44,14 @@ const (
 	patient = 5 * time.Millisecond
 )
 
-// do returns when the call was sent and has its answer, or when the context is over:
-// then nobody may look at the call any more.
+// do returns nil once the call was sent and has its answer. If the context ends before
+// that, do returns the context's error: the call is not sent any more, or it is undone when its
+// answer comes. The caller must not read the call then, because a sender may write it.
 func (c *together[T]) do(ctx context.Context, call *T) error {
-	one := &waiter[T]{ctx, call, make(chan struct{})}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	one := &waiter[T]{ctx: ctx, call: call, done: make(chan struct{})}
 	c.mu.Lock()
 	c.waiting = append(c.waiting, one)
 	if c.senders == 0 || c.senders == 1 && len(c.waiting) >= enough || time.Since(c.began) > patient {
@@ -55,8 +64,21 @@ func (c *together[T]) do(ctx context.Context, call *T) error {
 	case <-one.done:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return c.giveUp(one)
 	}
+}
+
+// giveUp takes a call back, unless it has its answer by now.
+func (c *together[T]) giveUp(one *waiter[T]) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-one.done:
+		return nil
+	default:
+	}
+	one.gaveUp = true
+	return one.ctx.Err()
 }
 
 // sendAll sends what waits until nothing does. Who is about to ask may come along.
@@ -72,16 +94,33 @@ func (c *together[T]) sendAll() {
 			calls[i] = one.call
 		}
 		c.send(context.WithoutCancel(ones[0].ctx), calls) // the others' contexts may last longer
-		for _, one := range ones {
-			close(one.done)
-		}
+		c.answer(ones)
 	}
 }
 
-// next takes calls that wait; the sender ends if there are none.
+// answer wakes the callers of calls that were sent. It undoes the calls of those that gave up.
+func (c *together[T]) answer(ones []*waiter[T]) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var undo []*T
+	for _, one := range ones {
+		if one.gaveUp {
+			undo = append(undo, one.call)
+		} else {
+			close(one.done)
+		}
+	}
+	if len(undo) > 0 {
+		go c.undo(context.WithoutCancel(ones[0].ctx), undo)
+	}
+}
+
+// next takes calls that wait; the sender ends if there are none. It drops calls whose context
+// is over.
 func (c *together[T]) next() []*waiter[T] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.waiting = slices.DeleteFunc(c.waiting, func(one *waiter[T]) bool { return one.ctx.Err() != nil })
 	n := min(len(c.waiting), mostTogether)
 	ones := c.waiting[:n:n]
 	c.waiting = c.waiting[n:]

@@ -68,8 +68,8 @@ func TestHungCallHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// Who gives up hears so at once, and the call goes on for others whose contexts last, with
-// the values of the first.
+// A caller that gives up returns at once. Its call goes on for others whose contexts last, with
+// the values of the first, and is undone at the end.
 func TestContextOfOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
@@ -77,7 +77,7 @@ func TestContextOfOneCall(t *testing.T) {
 		calls := &together[int]{send: func(ctx context.Context, _ []*int) {
 			time.Sleep(time.Second)
 			values = append(values, ctx.Value(key{}), ctx.Err())
-		}}
+		}, undo: func(ctx context.Context, _ []*int) { values = append(values, "undone", ctx.Err()) }}
 		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "the first's"), time.Millisecond)
 		defer cancel()
 		began := time.Now()
@@ -86,8 +86,40 @@ func TestContextOfOneCall(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if !slices.Equal(values, []any{"the first's", nil}) {
+		if !slices.Equal(values, []any{"the first's", nil, "undone", nil}) {
 			t.Errorf("the call's context: %v", values)
+		}
+	})
+}
+
+// A call whose context ends before it is sent is not sent.
+func TestContextEndsBeforeCallIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent []int
+		calls := &together[int]{send: func(_ context.Context, calls []*int) {
+			for _, n := range calls {
+				sent = append(sent, *n)
+			}
+			time.Sleep(time.Millisecond)
+		}}
+		do := func(ctx context.Context, n int, want error) {
+			if err := calls.do(ctx, &n); !errors.Is(err, want) {
+				t.Errorf("call %d: %v, want %v", n, err, want)
+			}
+		}
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		do(over, 0, context.Canceled)
+		go do(t.Context(), 1, nil)
+		synctest.Wait()
+		short, cancel := context.WithTimeout(t.Context(), time.Microsecond)
+		defer cancel()
+		go do(short, 2, context.DeadlineExceeded)
+		go do(t.Context(), 3, nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if !slices.Equal(sent, []int{1, 3}) {
+			t.Errorf("sent: %v, want 1 and 3", sent)
 		}
 	})
 }

@@ -1,0 +1,63 @@
+package throttle_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestCallsThatGiveUpTakeNothing: of calls whose contexts end while Redis is slow, those not
+// sent yet are never sent, and those under way give back what they took.
+func TestCallsThatGiveUpTakeNothing(t *testing.T) {
+	const n = 100
+	for _, l := range []throttle.Limit{
+		{Name: "l", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour), Capacity: n},
+		{Name: "l", Kind: throttle.SlidingLog, Rate: throttle.Rate{N: n, Per: throttle.Day}},
+		{Name: "l", Kind: throttle.SlidingWindow, Rate: throttle.Rate{N: n, Per: throttle.Day}},
+		{Name: "l", Kind: throttle.FixedWindow, Rate: throttle.Rate{N: n, Per: throttle.Week}},
+		{Name: "l", Kind: throttle.Concurrency, Capacity: n, Lease: throttle.Day},
+	} {
+		t.Run(string(l.Kind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, rdb := redistest.Mini(t)
+				limiter := throttle.New(rdb, throttle.RedisOptions{})
+				define(t, limiter, l)
+				expect(t, "left at first", ask(t, limiter, "l", 0).Remaining, n)
+				slow := true
+				rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+					err := next(ctx, cmd)
+					if slow && strings.HasPrefix(cmd.Name(), "eval") {
+						time.Sleep(time.Second) // it has taken, and nobody knows yet
+					}
+					return err
+				}))
+				var all sync.WaitGroup
+				for range n {
+					all.Go(func() {
+						ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+						defer cancel()
+						if _, err := limiter.Allow(ctx, "l", "k"); !errors.Is(err, context.DeadlineExceeded) {
+							t.Errorf("%v, want that the deadline is exceeded", err)
+						}
+					})
+				}
+				all.Wait()
+				slow = false
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if left := ask(t, limiter, "l", 0).Remaining; left != n {
+					t.Errorf("%d of %d permits are left once all calls gave up", left, n)
+				}
+			})
+		})
+	}
+}

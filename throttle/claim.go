@@ -98,15 +98,26 @@ type gate struct {
 	next    *activeLimit // the limit as it is from then on
 }
 
-// readyAt is when k permits could be taken, were the limit not paused: not before the
-// end of a block. What the key's own rate puts after its end is as the limit's rate has
-// it from then on, which may be later still, but not sooner than the end.
-func (g *gate) readyAt(now, k int64) int64 {
-	at := max(g.meter.readyAt(now, k), g.blocked)
+// readyAt is the first moment from one on at which k permits could be taken, were the limit
+// not paused: not before the end of a block. What the key's own rate puts after its end is as
+// the limit's rate has it from then on, which may be later still, but not sooner than the end.
+func (g *gate) readyAt(now, k, from int64) int64 {
+	from = max(from, g.blocked)
+	at := readyFrom(g.meter, now, k, from)
 	if g.ends > 0 && at >= g.ends {
-		return max(g.after().readyAt(g.ends, k), g.blocked)
+		return readyFrom(g.after(), g.ends, k, from)
 	}
 	return at
+}
+
+// readyFrom is the first moment from one on at which a meter has k permits. A meter that has
+// them keeps them if nothing is taken, but for a window that closes.
+func readyFrom(m meter, now, k, from int64) int64 {
+	at := m.readyAt(now, k)
+	if f, ok := m.(*fixedWindow); ok && k > 0 && at < from && from < far {
+		return min(far, f.openFrom(from))
+	}
+	return max(at, from)
 }
 
 // after is the meter as it will be when the key's rate ends, if nothing is taken
@@ -143,13 +154,35 @@ type claim struct {
 // to cost little, short enough to notice Resume.
 const pausedUS = 60_000_000
 
-// ready is when the need could be met, and not before the end of a pause, which
-// nobody knows.
-func (c *claim) ready() int64 {
+// ready is the first moment from one on at which the need could be met, and of a paused
+// limit, of which nobody knows when it goes on, when to look again.
+func (c *claim) ready(from int64) int64 {
 	if c.paused {
-		return max(c.now+pausedUS, c.blocked)
+		return max(c.now+pausedUS, c.blocked, from)
 	}
-	return c.readyAt(c.now, int64(c.need.Cost))
+	return c.readyAt(c.now, int64(c.need.Cost), from)
+}
+
+// binding is the claim to wait longest for, and the first moment at which all can be met. A
+// window with a margin may be closed when the last of the others opens, and so may a key whose
+// own rate ends. Where windows hardly ever meet it is a moment at which to ask again.
+func binding(claims []claim) (bind *claim, at int64) {
+	at = -1
+	latest := func(from int64) {
+		for i := range claims {
+			if ready := claims[i].ready(from); ready > at {
+				bind, at = &claims[i], ready
+			}
+		}
+	}
+	latest(claims[0].now)
+	for range 100 {
+		before := at
+		if latest(at); at == before || at >= far {
+			break
+		}
+	}
+	return bind, at
 }
 
 // left is how many permits the meter has, and none while it is shut.
@@ -163,14 +196,17 @@ func (c *claim) left() int64 {
 // decision is the answer if this claim is the one that decides. Its numbers are
 // after what was taken.
 func (c *claim) decision(outcome Outcome) Decision {
-	d := Decision{
+	return Decision{
 		Outcome: outcome, Limit: c.need.Limit, Key: c.need.Key, Cost: c.need.Cost,
 		Capacity: c.own.MaxCost(), Remaining: int(c.left()), At: time.UnixMicro(c.now),
 		ResetAfter: microseconds(c.fullAt(c.now) - c.now),
 	}
-	if outcome == Denied {
-		d.RetryAfter = microseconds(c.ready() - c.now)
-	}
+}
+
+// denial is the answer if this claim decides, and all can be met at a moment.
+func (c *claim) denial(at int64) Decision {
+	d := c.decision(Denied)
+	d.RetryAfter = microseconds(at - c.now)
 	return d
 }
 

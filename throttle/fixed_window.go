@@ -66,6 +66,18 @@ func (f *fixedWindow) readyAt(now, k int64) int64 {
 	return min(far, max(now, start+f.margin()))
 }
 
+// openFrom is the first moment from one on at which a window is open.
+func (f *fixedWindow) openFrom(from int64) int64 {
+	margin := f.margin()
+	if opens := f.limit.windowStart(from, 0) + margin; from < opens {
+		return opens
+	}
+	if next := f.limit.windowStart(from, 1); from >= next-margin {
+		return next + margin
+	}
+	return from
+}
+
 // take counts the permits in the window of now. Its mark is when they count.
 func (f *fixedWindow) take(now, k int64) mark {
 	at, _, count := f.current(now)

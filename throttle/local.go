@@ -86,7 +86,6 @@ func (l *Local) allow(needs []Need) (Decision, error) {
 // several are refused for good the first by name is told, as by Redis.
 func (l *Local) decide(now int64, needs []Need) Decision {
 	claims := make([]claim, len(needs))
-	var bind *claim
 	for i, need := range needs {
 		r := l.limits[need.Limit]
 		if r == nil || len(r.Apps) > 0 && !slices.Contains(r.Apps, l.App) {
@@ -97,12 +96,9 @@ func (l *Local) decide(now int64, needs []Need) Decision {
 		if need.Cost > c.own.MaxCost() {
 			return c.decision(Never)
 		}
-		if bind == nil || c.ready() > bind.ready() {
-			bind = c
-		}
 	}
-	if bind.ready() > now {
-		return bind.decision(Denied)
+	if bind, at := binding(claims); at > now {
+		return bind.denial(at)
 	}
 	d := takeAll(claims)
 	for _, c := range claims {
@@ -142,7 +138,7 @@ func (l *Local) Throttle(_ context.Context, key string, maxBurst, count int, per
 	r := &activeLimit{Limit: Limit{Kind: Funnel, Rate: Rate{count, period}, Capacity: maxBurst + 1}, since: now}
 	c := l.claim(now, r, Need{Key: key, Cost: quantity})
 
-	outcome, at := Allowed, c.ready()
+	outcome, at := Allowed, c.ready(now)
 	switch {
 	case quantity > r.Capacity:
 		outcome = Never

@@ -155,7 +155,7 @@ func (c *Course) ReadyAt(now, k int64) int64 {
 		c.ends = 0
 		c.define(c.next)
 	}
-	return c.readyAt(now, k)
+	return c.readyAt(now, k, now)
 }
 
 // Take takes k permits, which ReadyAt allows.

@@ -133,7 +133,7 @@ func (p *pair) look(t *rapid.T) {
 
 // comeBack holds the last denial to its word, if nothing has changed since.
 func (p *pair) comeBack(t *rapid.T) {
-	if p.denied == nil || p.behind > 0 || p.shutsAgain(p.denied.needs) || p.tooMuchThen(p.denied.needs) {
+	if p.denied == nil || p.behind > 0 || p.tooMuchThen(p.denied.needs) {
 		t.Skip("nothing was promised")
 	}
 	needs, retryAfter := p.denied.needs, p.denied.retryAfter
@@ -152,16 +152,6 @@ func (p *pair) tooMuchThen(needs []throttle.Need) bool {
 	return slices.ContainsFunc(needs, func(n throttle.Need) bool {
 		l := p.limits[n.Limit]
 		return !p.keys[n.Limit+"|"+n.Key].ends.IsZero() && n.Cost > stdcmp.Or(l.Capacity, l.Rate.N)
-	})
-}
-
-// shutsAgain is whether a meter that is open now can be shut when the others
-// are, or the block ends: a fixed window with a margin at the start of the next one, or one whose own
-// rate ends.
-func (p *pair) shutsAgain(needs []throttle.Need) bool {
-	return (len(needs) > 1 || p.blocked) && slices.ContainsFunc(needs, func(n throttle.Need) bool {
-		return p.limits[n.Limit].Kind == throttle.FixedWindow && p.limits[n.Limit].Margin > 0 ||
-			!p.keys[n.Limit+"|"+n.Key].ends.IsZero()
 	})
 }
 

@@ -49,7 +49,6 @@ func (p *pair) pause(t *rapid.T) {
 }
 
 func (p *pair) block(t *rapid.T) {
-	p.blocked = true
 	name, key := p.name(t), p.key(t)
 	until := p.redis.now.Add(time.Duration(rapid.IntRange(-1000, 1000).Draw(t, "block ms")) * time.Millisecond)
 	p.denied = nil

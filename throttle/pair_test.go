@@ -45,7 +45,6 @@ type pair struct {
 	// it would come back to life with its permit taken.
 	backwards bool
 	behind    time.Duration
-	blocked   bool // whether a key ever was
 
 	limits    map[string]throttle.Limit
 	histories map[string][]throttletest.Admission // by limit, key; since the limit last changed

@@ -312,17 +312,14 @@ func (b *plainBatch) decide(call *plainCall, i int) {
 		return
 	}
 	claims := make([]claim, len(call.needs))
-	bind := &claims[0]
 	for i, need := range call.needs {
 		limit := call.limits[i].limit
 		claims[i] = claim{gate: gate{meter: b.meters[call.meters[i]]}, need: need, limit: limit, own: limit, now: b.now}
-		if claims[i].ready() > bind.ready() {
-			bind = &claims[i]
-		}
 	}
 	call.decided = true
 	if b.verdicts[i] == '-' {
-		call.decision = bind.decision(Denied)
+		bind, at := binding(claims)
+		call.decision = bind.denial(at)
 		return
 	}
 	call.decision = takeAll(claims)

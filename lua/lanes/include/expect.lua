@@ -19,7 +19,7 @@ local function is_alone(m) return (m.lanes or 1) == 1 end
 -- what it does. Returns the meter that decides, its time, and whether that is known; neither
 -- of the first two where no limit is left.
 local function expect(meters, place, average, joins, marked)
-  local last, expected, known
+  local last, expected, known, closes
   for i = 1, #meters do
     local m = meters[i]
     local lanes = m.lanes or 1
@@ -30,8 +30,14 @@ local function expect(meters, place, average, joins, marked)
       local used = floor(m.n / cost) * cost
       wanted = wanted + ceil(floor((wanted - 1) / used) * (m.n - used))
     end
+    m.wanted, closes = wanted, closes or m.closes
     local at = m.ready_at(wanted)
     if not last or at > expected or (at == expected and m.id == marked) then last, expected, known = m, at, m.known end
+  end
+  if closes and expected > now_us and meters[2] then
+    -- @include open
+    last, expected = all_open(meters, last, expected)
+    known = last.known
   end
   return last, expected, known or not last or expected <= now_us
 end

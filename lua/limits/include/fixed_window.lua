@@ -2,8 +2,9 @@
 
 -- The boundaries of a limit's windows: multiples of the period, or, where a
 -- calendar decides, the list `edges` that Go computed; the choice among them is
--- made here by Redis's clock. Returns a function that gives the start of the
--- i-th window after the one which holds a moment, and whether the list ends.
+-- made here by Redis's clock. Beyond the list windows are taken to be a period long.
+-- Returns a function that gives the start of the i-th window after the one which holds a
+-- moment; where the list ends there, the meter is stale.
 local function windows(m)
   local limit = limits[m.name] or {}
   limit.windows = limit.windows or call('HMGET', hg('limit', m.name), 'margin_us', 'offset_us', 'edges')
@@ -17,8 +18,10 @@ local function windows(m)
     local here = 0
     while edges[here + 1] and edges[here + 1] <= at do here = here + 1 end
     if here == 0 or here == #edges then m.stale = true end
+    local last = edges[#edges] or at
+    if here == #edges then return at - (at - last) % m.period_us + i * m.period_us end
     if i == 0 then return edges[here] or at end
-    return edges[here + i] or (edges[#edges] or at) + (here + i - #edges) * m.period_us
+    return edges[here + i] or last + (here + i - #edges) * m.period_us
   end
 end
 
@@ -43,13 +46,23 @@ local function fixed_window(m, now_us)
   if last < start then count = 0 end
   local open, closed = start + margin_us, margin_us > 0 and at >= starts(at, 1) - margin_us
 
-  m.windowed = true
-  function m.ready_at(k)
+  -- The first moment from one on at which a window is open.
+  local function open_from(from)
+    local stale = m.stale -- the present window alone decides that
+    local opens, closes = starts(from, 0) + margin_us, starts(from, 1) - margin_us
+    m.stale = stale
+    if from < opens then return opens end
+    return from < closes and from or closes + 2 * margin_us
+  end
+
+  m.windowed, m.closes = true, margin_us > 0
+  function m.ready_at(k, from)
     if k == 0 then return now_us end
     local ready, spare = open, n > count and not closed and n - count or 0
     if k > spare then ready = starts(at, ceil((k - spare) / n)) + margin_us end
-    if ready >= FAR then return FAR end
-    return ready > now_us and ready or now_us
+    if ready < now_us then ready = now_us end
+    if from and ready < from and from < FAR then ready = open_from(from) end
+    return ready < FAR and ready or FAR
   end
 
   local function keep()

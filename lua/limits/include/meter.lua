@@ -1,9 +1,9 @@
 -- @include limits
 
 -- Returns the meter of a limit and a key, or nil where the limit does not exist
--- for this app. A meter answers: ready_at(k), the earliest microsecond at which
+-- for this app. A meter answers: ready_at(k, from), the earliest microsecond at which
 -- k more permits may be taken (k above the capacity: an estimate for those who
--- wait), left(), and full_at(), when it is as if never used. take(k) takes them, and
+-- wait), of one that `closes` again not before `from`, if that is said; left(), and full_at(), when it is as if never used. take(k) takes them, and
 -- returns by what the meter knows them again: see charge.lua; beside it only the
 -- second result changes anything: it stores what is there once more, for as long as
 -- it matters now.
@@ -60,7 +60,7 @@ local function load_meter(name, key, app, holder, at)
   local id = name .. '|' .. key
   local m = { -- all its fields at once, so that the table is made in its full size
     id = id, name = name, kind = kind, state = hg('m', kind .. ':' .. id), known = true, windowed = false, lanes = false, later = false, counts = false, called = 0,
-    n = limit.n, period_us = limit.period_us, capacity = limit.capacity, rate = limit.rate, index = 0, cost = 0, reserved = 0, early = false,
+    n = limit.n, period_us = limit.period_us, capacity = limit.capacity, rate = limit.rate, index = 0, cost = 0, reserved = 0, wanted = 0, early = false, closes = false,
     ready_at = false, take = false, left = false, full_at = false,
   }
   if record then
@@ -77,9 +77,9 @@ local function load_meter(name, key, app, holder, at)
     local ready_at = m.ready_at
     m.open_left = m.left -- what would be, were it not shut
     m.left = function() return 0 end
-    m.ready_at = function(k)
-      local at = paused and now_us + 60000000 or ready_at(k)
-      return ends and ends > at and ends or at
+    m.ready_at = function(k, from)
+      local at = math.max(paused and now_us + 60000000 or now_us, ends or 0, from or 0)
+      return paused and at or math.max(ready_at(k, at), at)
     end
   end
   -- Where the key counts otherwise until a moment, what would be ready later is ready as
@@ -87,9 +87,11 @@ local function load_meter(name, key, app, holder, at)
   if m.ends_us then
     local ready_at, full_at = m.ready_at, m.full_at
     local function after() return (load_meter(name, key, app, holder, m.ends_us)) end
-    m.ready_at = function(k)
-      local at = ready_at(k)
-      return (paused or at < m.ends_us) and at or after().ready_at(k)
+    m.closes = true
+    m.ready_at = function(k, from)
+      from = from or now_us
+      local at = math.max(ready_at(k, from), from)
+      return (paused or at < m.ends_us) and at or math.max(after().ready_at(k, from), from)
     end
     m.full_at = function()
       local at = full_at()

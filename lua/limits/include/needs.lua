@@ -32,13 +32,19 @@ local function load_needs(first, last, app, holder, loaded)
   return meters
 end
 
--- Of all meters the one to wait longest for, and until when.
+-- Of all meters the one to wait longest for, and the first moment at which all are open.
 local function binding(meters)
-  local bind, at = nil, -1
+  local bind, at, closes = nil, -1, false
   for i = 1, #meters do
     local m = meters[i]
-    local ready = m.ready_at(m.reserved + m.cost)
+    m.wanted = m.reserved + m.cost
+    local ready = m.ready_at(m.wanted)
     if ready > at then bind, at = m, ready end
+    closes = closes or m.closes
+  end
+  if closes and at > now_us and meters[2] then
+    -- @include open
+    bind, at = all_open(meters, bind, at)
   end
   return bind, at
 end

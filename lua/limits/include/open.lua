@@ -1,0 +1,18 @@
+-- @include scope
+
+-- Some meters close again: a window with a margin, and one whose key counts otherwise from
+-- a moment on. So one may be closed when the last of the others opens. Returns that
+-- meter which opens last, and the first moment from `at` on at which all are open for what
+-- is wanted of them. Where windows hardly ever meet it is a moment at which to ask again.
+local function all_open(meters, last, at)
+  for _ = 1, 100 do
+    local before = at
+    for i = 1, #meters do
+      local m = meters[i]
+      local ready = m.closes and m.ready_at(m.wanted, at) or 0
+      if ready > at then last, at = m, ready end
+    end
+    if at == before or at >= FAR then break end
+  end
+  return last, at
+end

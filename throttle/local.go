@@ -255,6 +255,12 @@ func (l *Local) recount(r *activeLimit, key string, now int64) {
 // a goroutine that would have to be stopped. It also makes the maps of a zero Local.
 func (l *Local) begin() int64 {
 	l.mu.Lock()
+	locked := false
+	defer func() {
+		if !locked { // the Clock panicked
+			l.mu.Unlock()
+		}
+	}()
 	if l.meters == nil {
 		l.limits = make(map[string]*activeLimit)
 		l.meters = make(map[meterID]meter)
@@ -271,6 +277,7 @@ func (l *Local) begin() int64 {
 		l.calls = 0
 		l.sweep(us)
 	}
+	locked = true
 	return us
 }
 

@@ -1,11 +1,16 @@
 package main
 
 import (
+	"bytes"
+	"io"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/running"
 )
 
 // TestRightsEndThere: the users of docs/operating.md have no right to what their tests
@@ -53,6 +58,29 @@ func TestRightsEndThere(t *testing.T) {
 			said, err := rdb.Do(t.Context(), args...).Text()
 			if err != nil || said == "OK" {
 				t.Errorf("%s may %s: %s %v", user, command, said, err)
+			}
+		}
+	}
+}
+
+// TestSignIn: a user whom Redis does not let in is a mistake of the config, and is told as what
+// it is.
+func TestSignIn(t *testing.T) {
+	server, _ := redistest.RunWithUsers(t, "../../docs/operating.md", "default")
+	config := filepath.Join(t.TempDir(), "headgate.yaml")
+	running.Replace(t, config, limited)
+	for url, want := range map[string]string{
+		"redis://" + server.Addr():              "wants a password, and the URL has none: write redis://USER:PASSWORD@HOST:PORT: NOAUTH",
+		"redis://worker:wrong@" + server.Addr(): "refuses the password of the user worker, or there is no such user: WRONGPASS",
+		"redis://none:wrong@" + server.Addr():   "refuses the password of the user none, or there is no such user: WRONGPASS",
+		"redis://:wrong@" + server.Addr():       "refuses the password of the user default, or there is no such user: WRONGPASS",
+	} {
+		for _, command := range []string{"run", "run --check", "limits list"} {
+			var stderr bytes.Buffer
+			args := append(strings.Fields(command), "--redis", url, "--config", config)
+			code := execute(t.Context(), args, cli.IO{Out: io.Discard, Err: &stderr})
+			if want := "worker: Redis at redis://" + server.Addr() + " " + want; code != 2 || !strings.Contains(stderr.String(), want) {
+				t.Errorf("%s --redis %s: exit code %d, %s; want 2, %s", command, url, code, stderr.String(), want)
 			}
 		}
 	}

@@ -57,7 +57,7 @@ func (c *runCommand) start(ctx context.Context, g *cli.Globals, log *slog.Logger
 	case c.JSON:
 		return cli.Usagef("--json is for --check: a worker that runs logs in JSON with --log-format json")
 	case c.AsJSON():
-		log.Info("starting", "runs", newChecked(g, conf, conf.Absent))
+		log.Info("starting", "runs", newChecked(g, conf, absent(conf)...))
 	default:
 		describe(stdio.Out, g, conf)
 	}
@@ -148,14 +148,14 @@ func (c *runCommand) check(ctx context.Context, g *cli.Globals, conf *config.Con
 	if !c.JSON {
 		describe(stdio.Out, g, conf)
 	}
-	warning, err := worker.Check(ctx, conf)
+	warnings, err := worker.Check(ctx, conf)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return cli.JSON(stdio.Out, newChecked(g, conf, warning))
+		return cli.JSON(stdio.Out, newChecked(g, conf, warnings...))
 	}
-	if warning != "" {
+	for _, warning := range warnings {
 		fmt.Fprintln(stdio.Err, "worker: "+warning)
 	}
 	_, err = fmt.Fprintln(stdio.Out, "the config is right")
@@ -174,7 +174,7 @@ type checked struct {
 	Tasks       map[string][]neededLimit   `json:"tasks"`
 	Commands    map[string]string          `json:"commands"`
 	Schedules   map[string]checkedSchedule `json:"schedules"`
-	Warning     string                     `json:"warning,omitempty"`
+	Warnings    []string                   `json:"warnings,omitempty"`
 }
 
 // neededLimit is a limit that jobs of a task need, in JSON: key and cost as the
@@ -185,17 +185,25 @@ type neededLimit struct {
 	Cost  string `json:"cost,omitempty"`
 }
 
+// absent warns of a config that is not there.
+func absent(conf *config.Config) []string {
+	if conf.Absent == "" {
+		return nil
+	}
+	return []string{conf.Absent}
+}
+
 type checkedSchedule struct {
 	Cron string `json:"cron"`
 	Zone string `json:"zone"`
 	Task string `json:"task"`
 }
 
-func newChecked(g *cli.Globals, conf *config.Config, warning string) checked {
+func newChecked(g *cli.Globals, conf *config.Config, warnings ...string) checked {
 	c := checked{
 		Config: g.Path(), Scope: conf.Scope, Queues: conf.Queues, Concurrency: conf.Concurrency, Limits: []definition{},
 		Tasks: map[string][]neededLimit{}, Commands: map[string]string{}, Schedules: map[string]checkedSchedule{},
-		Warning: warning,
+		Warnings: warnings,
 	}
 	if !conf.Redis.IsZero() {
 		c.Redis = conf.Redis.String()

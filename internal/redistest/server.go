@@ -30,8 +30,9 @@ type Server struct {
 	args []string
 	tls  *tls.Config
 
-	certificates Certificates
-	under        []string // the program, with arguments, that runs redis-server
+	user, password string // of Client, on a server with users of its own
+	certificates   Certificates
+	under          []string // the program, with arguments, that runs redis-server
 
 	process *exec.Cmd
 	exited  chan struct{} // closed once process has ended and been waited for
@@ -122,6 +123,8 @@ func (s *Server) Certificates() Certificates { return s.certificates }
 func (s *Server) Options() *redis.Options {
 	return &redis.Options{
 		Addr:                     s.Addr(),
+		Username:                 s.user,
+		Password:                 s.password,
 		TLSConfig:                s.tls,
 		MaintNotificationsConfig: noNotifications(),
 	}

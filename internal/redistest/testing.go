@@ -94,8 +94,14 @@ func closeAfter(t TB, c io.Closer) {
 // Contents are the values of all keys of headgate's.
 func Contents(t TB, rdb redis.UniversalClient) map[string]any {
 	t.Helper()
+	return ContentsOf(t, rdb, "hg:*")
+}
+
+// ContentsOf are the values of all keys whose names match the pattern.
+func ContentsOf(t TB, rdb redis.UniversalClient, pattern string) map[string]any {
+	t.Helper()
 	ctx := context.Background()
-	keys, err := rdb.Keys(ctx, "hg:*").Result()
+	keys, err := rdb.Keys(ctx, pattern).Result()
 	if err != nil {
 		t.Fatalf("%v", err)
 	}

@@ -9,9 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/outage"
 	"github.com/headgate/headgate/scheduler"
 )
@@ -124,28 +121,3 @@ func (l asynqLog) Debug(args ...any) { l.log.Debug(fmt.Sprint(args...)) }
 func (l asynqLog) Info(args ...any)  { l.log.Debug(fmt.Sprint(args...)) }
 func (l asynqLog) Error(args ...any) { l.log.ErrorContext(ofAsynq, fmt.Sprint(args...)) }
 func (l asynqLog) Fatal(args ...any) { l.log.ErrorContext(ofAsynq, fmt.Sprint(args...)) }
-
-// evictionWarning is a line about a Redis that deletes jobs and limits when its
-// memory is full, with the command that mends it. It is empty where Redis keeps
-// everything, and where it does not say.
-func evictionWarning(ctx context.Context, rdb redis.UniversalClient, r config.Redis) string {
-	policy := outage.EvictionPolicy(ctx, rdb)
-	if policy == "" {
-		return ""
-	}
-	cli, where := "redis-cli", ""
-	if user, password := r.SignsIn(); password {
-		cli += " --askpass" // which asks: in a log stands no password
-		if user != "" {
-			cli += " --user " + user
-		}
-	}
-	switch scheme, _, _ := strings.Cut(r.String(), ":"); scheme {
-	case "redis", "rediss":
-		cli += " -u " + r.String()
-	default:
-		where = " (on each server)"
-	}
-	return fmt.Sprintf("Redis deletes jobs and limits when its memory is full, for its maxmemory-policy is %s;"+
-		" to mend that: %s CONFIG SET maxmemory-policy noeviction%s", policy, cli, where)
-}

@@ -53,11 +53,11 @@ func TestTroublesAreToldAsWhatTheyAre(t *testing.T) {
 			set("min-replicas-to-write", "1"), set("min-replicas-to-write", "0"),
 		},
 		{
-			"wrong_password", `why="it refuses the password, or there is no such user"`, "503 cannot use Redis: it refuses the password, or there is no such user: ",
+			"no_password", `why="it wants a password, and gets none"`, "503 cannot use Redis: it wants a password, and gets none: ",
 			do("ACL SETUSER default resetpass >another", "CLIENT KILL TYPE normal SKIPME yes"), do("ACL SETUSER default nopass"),
 		},
 		{
-			"evicts", `msg="Redis deletes jobs and limits when its memory is full, for its maxmemory-policy is allkeys-lru; to mend that`, "200 ok\nbut: Redis deletes jobs and limits",
+			"evicts", `msg="Redis deletes jobs and limits when its memory is full, for its maxmemory-policy is allkeys-lru: have its operator set`, "200 ok\nbut: Redis deletes jobs and limits",
 			set("maxmemory-policy", "allkeys-lru"), set("maxmemory-policy", "noeviction"),
 		},
 	} {

@@ -5,7 +5,6 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -18,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -91,6 +91,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer w.store.close()
 	c := w.config.Load()
 	w.lookAtEviction(ctx)
+	if text := restartWarning(ctx, w.store, lua.Prefix(c.Scope)); text != "" {
+		w.log.Warn(text)
+	}
 	l, err := Listen(ctx, c.Listen) // before any job runs
 	if err != nil {
 		return err
@@ -208,7 +211,7 @@ func (w *Worker) watchRedis(ctx context.Context) {
 // lookAtEviction says when Redis begins to delete jobs and limits, and when that ends: an
 // operator may change that at any time, or a failover to another server.
 func (w *Worker) lookAtEviction(ctx context.Context) {
-	text := evictionWarning(ctx, w.store.UniversalClient, w.config.Load().Redis)
+	text := evictionWarning(ctx, w.store)
 	switch before := *w.health.evicts.Swap(&text); {
 	case text != "" && text != before:
 		w.log.Warn(text)
@@ -244,22 +247,6 @@ func (w *Worker) rule(ctx context.Context, task *asynq.Task) (scheduler.Rule, er
 		return scheduler.Rule{}, err
 	}
 	return config.RuleIn(w.config.Load)(ctx, task)
-}
-
-// Check finds what keeps a worker from running, and what it would warn of.
-func Check(ctx context.Context, conf *config.Config) (warning string, err error) {
-	if conf.Absent != "" {
-		return "", fmt.Errorf("nothing to check: %s: write one, or name it with --config FILE", conf.Absent)
-	}
-	if _, err := newHandlers(conf); err != nil || conf.Redis.IsZero() {
-		return "", err
-	}
-	rdb, err := conf.Redis.Connect(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer rdb.Close()
-	return evictionWarning(ctx, rdb, conf.Redis), nil
 }
 
 type handlers struct {

@@ -1,6 +1,11 @@
 package throttle
 
-import "context"
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+)
 
 // undoPlain gives back what plain calls took whose callers had given up.
 func (r *Redis) undoPlain(ctx context.Context, calls []*plainCall) {
@@ -22,9 +27,10 @@ func (r *Redis) undoAllows(ctx context.Context, calls []*allowCall) {
 	r.giveBack(ctx, decisions)
 }
 
-// giveBack gives back all that decisions took, as far as Settle does. What several took of a
-// meter at one moment goes back in one step, so that none of them counts as another caller of
-// the rest. After an error the permits stay used, which lets no more through.
+// giveBack gives back all that decisions took, as far as Settle does: what was taken first goes
+// first, and what several took of a meter at one moment goes in one step, so that none of
+// them counts as another caller of the rest. After an error the permits stay used, which lets no
+// more through.
 func (r *Redis) giveBack(ctx context.Context, decisions []Decision) {
 	type moment struct {
 		meterKey
@@ -44,7 +50,7 @@ func (r *Redis) giveBack(ctx context.Context, decisions []Decision) {
 			sums[m] = Decision{At: d.At, Taken: []Taken{t}}
 		}
 	}
-	for m, d := range sums {
-		_ = r.Settle(ctx, d, m.limit, m.key, 0)
+	for _, m := range slices.SortedFunc(maps.Keys(sums), func(a, b moment) int { return cmp.Compare(a.us, b.us) }) {
+		_ = r.Settle(ctx, sums[m], m.limit, m.key, 0)
 	}
 }

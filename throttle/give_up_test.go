@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,16 +33,20 @@ func TestCallsThatGiveUpTakeNothing(t *testing.T) {
 				limiter := throttle.New(rdb, throttle.RedisOptions{})
 				define(t, limiter, l)
 				expect(t, "left at first", ask(t, limiter, "l", 0).Remaining, n)
-				slow := true
+				var slow atomic.Bool
+				slow.Store(true)
 				rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 					err := next(ctx, cmd)
-					if slow && strings.HasPrefix(cmd.Name(), "eval") {
+					if slow.Load() && strings.HasPrefix(cmd.Name(), "eval") {
 						time.Sleep(time.Second) // it has taken, and nobody knows yet
 					}
 					return err
 				}))
 				var all sync.WaitGroup
-				for range n {
+				for i := range n {
+					if i == 1 {
+						synctest.Wait() // the first is under way, so what follows is taken after it
+					}
 					all.Go(func() {
 						ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 						defer cancel()
@@ -51,10 +56,11 @@ func TestCallsThatGiveUpTakeNothing(t *testing.T) {
 					})
 				}
 				all.Wait()
-				slow = false
+				slow.Store(false)
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				if left := ask(t, limiter, "l", 0).Remaining; left != n {
+				// What leaked of a funnel meanwhile stays owed where another call took later: part of a permit.
+				if left := ask(t, limiter, "l", 0).Remaining; left < n-1 || left < n && l.Kind != throttle.Funnel {
 					t.Errorf("%d of %d permits are left once all calls gave up", left, n)
 				}
 			})

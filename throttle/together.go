@@ -15,14 +15,22 @@ type together[T any] struct {
 	// send sends some calls, each of which it answers in place. Its context has the values
 	// of the first call's, and does not end.
 	send func(ctx context.Context, calls []*T)
-	// undo gives back what calls of one send took whose callers had given up before the
-	// answer came.
+	// undo gives back what calls took whose callers had given up before the answer came.
 	undo func(ctx context.Context, calls []*T)
 
 	mu      sync.Mutex
 	waiting []*waiter[T]
 	began   time.Time // when the last ones went
 	senders int
+	flights []*flight[T] // what was sent, from the first that has no answer on
+	gone    []*T         // calls to be undone, in the order in which they were sent
+	undoing bool
+}
+
+// flight is calls that were sent together.
+type flight[T any] struct {
+	ones     []*waiter[T]
+	answered bool
 }
 
 // waiter is a call, and the caller that waits for its answer.
@@ -85,48 +93,72 @@ func (c *together[T]) giveUp(one *waiter[T]) error {
 func (c *together[T]) sendAll() {
 	for {
 		runtime.Gosched()
-		ones := c.next()
-		if len(ones) == 0 {
+		f := c.next()
+		if f == nil {
 			return
 		}
-		calls := make([]*T, len(ones))
-		for i, one := range ones {
+		calls := make([]*T, len(f.ones))
+		for i, one := range f.ones {
 			calls[i] = one.call
 		}
-		c.send(context.WithoutCancel(ones[0].ctx), calls) // the others' contexts may last longer
-		c.answer(ones)
+		c.send(context.WithoutCancel(f.ones[0].ctx), calls) // the others' contexts may last longer
+		c.answer(f)
 	}
 }
 
-// answer wakes the callers of calls that were sent. It undoes the calls of those that gave up.
-func (c *together[T]) answer(ones []*waiter[T]) {
+// answer wakes the callers of calls that were sent. It has the calls of those that gave up
+// undone, once all that was sent before has its answers.
+func (c *together[T]) answer(f *flight[T]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var undo []*T
-	for _, one := range ones {
-		if one.gaveUp {
-			undo = append(undo, one.call)
-		} else {
+	f.answered = true
+	for _, one := range f.ones {
+		if !one.gaveUp {
 			close(one.done)
 		}
 	}
-	if len(undo) > 0 {
-		go c.undo(context.WithoutCancel(ones[0].ctx), undo)
+	for ; len(c.flights) > 0 && c.flights[0].answered; c.flights = c.flights[1:] {
+		for _, one := range c.flights[0].ones {
+			if one.gaveUp {
+				c.gone = append(c.gone, one.call)
+			}
+		}
+	}
+	if len(c.gone) > 0 && !c.undoing {
+		c.undoing = true
+		go c.undoAll(context.WithoutCancel(f.ones[0].ctx))
+	}
+}
+
+// undoAll undoes calls until none is left, the first first: what was given back of a later call
+// would count as taken by others since.
+func (c *together[T]) undoAll(ctx context.Context) {
+	for {
+		c.mu.Lock()
+		calls := c.gone
+		c.gone, c.undoing = nil, len(calls) > 0
+		c.mu.Unlock()
+		if len(calls) == 0 {
+			return
+		}
+		c.undo(ctx, calls)
 	}
 }
 
 // next takes calls that wait; the sender ends if there are none. It drops calls whose context
 // is over.
-func (c *together[T]) next() []*waiter[T] {
+func (c *together[T]) next() *flight[T] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting = slices.DeleteFunc(c.waiting, func(one *waiter[T]) bool { return one.ctx.Err() != nil })
 	n := min(len(c.waiting), mostTogether)
-	ones := c.waiting[:n:n]
+	f := &flight[T]{ones: c.waiting[:n:n]}
 	c.waiting = c.waiting[n:]
+	c.began = time.Now()
 	if n == 0 {
 		c.senders--
+		return nil
 	}
-	c.began = time.Now()
-	return ones
+	c.flights = append(c.flights, f)
+	return f
 }

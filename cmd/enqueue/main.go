@@ -30,7 +30,8 @@ type command struct {
 	Payload string `placeholder:"JSON" help:"Payload of the job."`
 	ID      string `placeholder:"ID" help:"Id of the job. A second job with the same id in the same queue is refused."`
 	jobspec.Options
-	JSON   bool `help:"Print a JSON object instead of text: enqueued, there_already, bad_lines and, of the job of the flags, id; with --plan jobs, first and last."`
+	JSON   bool `help:"Print a JSON object instead of text: enqueued, there_already, bad_lines and, of the job of the flags, id, or with --ids of each line added its line and id; with --plan jobs, first and last."`
+	IDs    bool `name:"ids" help:"Print the id of each job that was added, one a line: of those of a file the number of its line, a tab and the id."`
 	Strict bool `help:"Add all jobs or, if any line is bad or Redis fails, none."`
 	Plan   bool `help:"Add nothing; say when the first and the last of the jobs would run, and which limit they would wait for longest."`
 
@@ -49,6 +50,9 @@ func (c *command) Run(ctx context.Context, stdio cli.IO) error {
 	}
 	defer input.Close()
 	source := newSource(conf, c.Options, c.JSON, stdio)
+	if c.IDs {
+		source.ids = &ids{out: stdio.Out, keep: c.JSON}
+	}
 	source.input = input
 	if c.File == "" {
 		source.given = []jobspec.Job{{Type: c.Type, Payload: []byte(c.Payload), ID: c.ID, Options: c.Options}}
@@ -67,6 +71,8 @@ func (c *command) Validate() error {
 	switch {
 	case c.File == "" && c.Type == "":
 		return errors.New("nothing to add: want --type TYPE, or a FILE with one job a line (- for standard input)")
+	case c.Plan && c.IDs:
+		return errors.New("--plan and --ids: want one of them; a plan adds no job")
 	case c.File != "" && (c.Type != "" || c.Payload != "" || c.ID != ""):
 		return fmt.Errorf("--type, --payload and --id are for a job without a file: want them on the lines of %s", c.File)
 	}

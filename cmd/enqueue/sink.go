@@ -18,13 +18,14 @@ import (
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/embedded"
+	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler"
 )
 
 // addEach streams the jobs: a bad line does not stop the others.
 func addEach(ctx context.Context, source *source) error {
-	sink := &sink{config: source.config, stderr: source.stdio.Err, refused: source.bad.add}
+	sink := &sink{config: source.config, stderr: source.stdio.Err, refused: source.bad.add, ids: source.ids}
 	source.input = eager{source.input, func() { sink.send(ctx) }}
 	err := fill(ctx, sink, source.jobs(), cli.NewBar(source.stdio.Err, 0, "enqueue"))
 	err = sink.close(err)
@@ -38,11 +39,19 @@ func addAll(ctx context.Context, source *source) error {
 		return source.finish(0, nil)
 	}
 	sink := &sink{config: source.config, stderr: source.stdio.Err}
+	if source.ids != nil { // they are printed when nothing can be taken back any more
+		sink.ids = &ids{keep: true}
+	}
 	err := fill(ctx, sink, slices.Values(lines), cli.NewBar(source.stdio.Err, len(lines), "enqueue"))
 	if err != nil {
 		err = sink.undo(err)
 	}
 	err = sink.close(err)
+	if source.ids != nil && sink.added == len(sink.ids.Added) {
+		for _, added := range sink.ids.Added {
+			source.ids.add(added)
+		}
+	}
 	return source.finish(sink.added, err)
 }
 
@@ -75,6 +84,8 @@ type sink struct {
 	// refused hears about a job that its queue does not take. Nil makes that
 	// an error, and lets the sink undo what it did.
 	refused func(line, error)
+	// ids hears which jobs were added. Nil means that they are only counted.
+	ids *ids
 
 	rdb    redis.UniversalClient
 	host   *embedded.Host // of that Redis, if none is configured
@@ -85,6 +96,7 @@ type sink struct {
 	failed error  // why some could not be
 	added  int
 	queues map[string]bool // where added jobs are by now
+	unkept map[string]bool // types of added jobs whose answers are not kept
 	undoes [][2]string     // queue and id of the jobs that undo would delete
 }
 
@@ -125,6 +137,7 @@ func (s *sink) prepare(server *embedded.Server) (started func(), err error) {
 
 func (s *sink) use(rdb redis.UniversalClient) {
 	s.rdb, s.client, s.queues = rdb, scheduler.NewClient(rdb), map[string]bool{}
+	s.unkept = map[string]bool{}
 }
 
 // mostTaken is how many jobs are added at once.
@@ -178,6 +191,12 @@ func (s *sink) enqueued(l line, err error) error {
 		return fmt.Errorf("%s%w", l.where(), err)
 	}
 	s.added++
+	if s.ids != nil {
+		s.ids.add(addedJob{l.number, cli.Text(l.ID)})
+	}
+	if l.Retention == 0 && !s.unkept[l.Type] && s.config.Tasks.Unkept(l.Type) && !jobspec.Saves(l.Job) {
+		s.unkept[l.Type] = true
+	}
 	s.queues[l.Queue] = true
 	if s.refused == nil {
 		s.undoes = append(s.undoes, [2]string{l.Queue, l.ID})
@@ -197,9 +216,17 @@ func (s *sink) there(l line, err error) bool {
 // flush is the end of it.
 func (s *sink) flush(ctx context.Context) error {
 	if s.send(ctx); s.failed == nil && s.added > 0 {
+		s.tell()
 		s.warn()
 	}
 	return s.failed
+}
+
+// tell says of which types the answers are gone when the jobs are done.
+func (s *sink) tell() {
+	for _, name := range slices.Sorted(maps.Keys(s.unkept)) {
+		fmt.Fprintf(s.stderr, "enqueue: answers of %s are not kept for \"worker results\": want --retention 24h, or retention: 24h at the task in the config\n", name)
+	}
 }
 
 // warn tells of the queues that no running worker takes jobs from or, where there is none, no

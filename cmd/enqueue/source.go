@@ -34,6 +34,7 @@ type source struct {
 	config   *config.Config
 	defaults jobspec.Options
 	json     bool // how to say what came of it
+	ids      *ids // of the jobs that are added; nil if nobody asks for them
 	stdio    cli.IO
 
 	input io.Reader
@@ -144,13 +145,21 @@ func (s *source) say(added int) error {
 		id = s.last.ID
 	}
 	if s.json {
+		var list []addedJob
+		if s.ids != nil {
+			list = s.ids.Added
+		}
 		return cli.JSON(s.stdio.Out, struct {
-			Enqueued int    `json:"enqueued"`
-			There    int    `json:"there_already"`
-			BadLines int    `json:"bad_lines"`
-			ID       string `json:"id,omitempty"`
-			Crawl    string `json:"crawl,omitempty"`
-		}{added, s.bad.refused, s.bad.lines - s.bad.refused, id, s.crawl})
+			Enqueued int        `json:"enqueued"`
+			There    int        `json:"there_already"`
+			BadLines int        `json:"bad_lines"`
+			ID       string     `json:"id,omitempty"`
+			IDs      []addedJob `json:"ids,omitempty"`
+			Crawl    string     `json:"crawl,omitempty"`
+		}{added, s.bad.refused, s.bad.lines - s.bad.refused, id, list, s.crawl})
+	}
+	if s.ids != nil { // standard output has the IDs alone
+		id, s.stdio.Out = "", s.stdio.Err
 	}
 	text := "enqueued " + words.Count(added, "job")
 	var others []string

@@ -7,6 +7,7 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/redact"
 	"github.com/headgate/headgate/internal/results"
 )
 
@@ -21,7 +22,7 @@ type resultsCommand struct {
 }
 
 func (resultsCommand) Help() string {
-	return `Lists the results of jobs that are done, the oldest first where all are kept for the same time: of an http:request the answer's status, kept headers and body, of any other type what its handler wrote.
+	return `Lists the results of jobs that are done, the oldest first where all are kept for the same time: of an http:request the answer's status, kept headers and body, of any other type what its handler wrote. Each stands behind its job's id, type and payload, where secrets are hidden as on the page. "enqueue --ids" prints the id of each line, to match them.
 
 A job that is done is kept for as long as its retention, and not at all without one: enqueue it with --retention, or write retention: 24h at its type in the config, and at a schedule. A body is kept up to max_body, one that was saved to a file by the worker is not in the result.
 
@@ -48,14 +49,18 @@ func (c *resultsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO
 			return err
 		}
 	}
-	err = c.collect(ctx, inspect.NewEndings(q, c.Queue, c.Failed), sink)
+	secrets, err := redact.New(conn.conf.Page.Redact)
+	if err != nil {
+		return err
+	}
+	err = c.collect(ctx, inspect.NewEndings(q, c.Queue, c.Failed), secrets, sink)
 	if c.Follow && ctx.Err() != nil {
 		err = nil // that is how it ends
 	}
 	return errors.Join(err, sink.Close(err == nil))
 }
 
-func (c *resultsCommand) collect(ctx context.Context, ended *inspect.Endings, to results.Sink) error {
+func (c *resultsCommand) collect(ctx context.Context, ended *inspect.Endings, secrets redact.Redactor, to results.Sink) error {
 	from := time.Time{}
 	if c.Since != nil {
 		from = time.Now().Add(-*c.Since)
@@ -67,7 +72,7 @@ func (c *resultsCommand) collect(ctx context.Context, ended *inspect.Endings, to
 			if err != nil {
 				return err
 			}
-			r := results.New(job)
+			r := results.New(job, secrets)
 			if len(job.Result) == 0 && !c.Failed || c.Type != "" && job.Type != c.Type || r.Ended.Before(from) {
 				continue
 			}

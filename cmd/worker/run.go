@@ -109,6 +109,9 @@ func describe(out io.Writer, g *cli.Globals, c *config.Config) {
 	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
 		line("task", name+" "+under(c.Tasks[name]))
 	}
+	if unkept := unkept(c.Tasks); len(unkept) > 0 {
+		line("answers", fmt.Sprintf("of %s are not kept: retention: 24h at the task keeps them for \"worker results\"", strings.Join(unkept, ", ")))
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Commands)) {
 		line("command", name+" "+c.Commands[name].String())
 	}
@@ -124,6 +127,11 @@ func weights(queues map[string]int) string {
 		parts = append(parts, fmt.Sprintf("%s (weight %d)", name, queues[name]))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// unkept are the types whose answers are gone when their jobs are done.
+func unkept(tasks config.Tasks) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(tasks)), func(name string) bool { return !tasks.Unkept(name) })
 }
 
 func under(t config.Task) string {
@@ -174,6 +182,7 @@ type checked struct {
 	Tasks       map[string][]neededLimit   `json:"tasks"`
 	Commands    map[string]string          `json:"commands"`
 	Schedules   map[string]checkedSchedule `json:"schedules"`
+	Unkept      []string                   `json:"answers_not_kept,omitempty"` // types of tasks
 	Warnings    []string                   `json:"warnings,omitempty"`
 }
 
@@ -203,7 +212,7 @@ func newChecked(g *cli.Globals, conf *config.Config, warnings ...string) checked
 	c := checked{
 		Config: g.Path(), Scope: conf.Scope, Queues: conf.Queues, Concurrency: conf.Concurrency, Limits: []definition{},
 		Tasks: map[string][]neededLimit{}, Commands: map[string]string{}, Schedules: map[string]checkedSchedule{},
-		Warnings: warnings,
+		Warnings: warnings, Unkept: unkept(conf.Tasks),
 	}
 	if !conf.Redis.IsZero() {
 		c.Redis = conf.Redis.String()

@@ -22,7 +22,7 @@ func FuzzRedact(target *testing.F) {
 	const secret = "hunter2hunter2"
 	f.Fuzz(func(t *testing.T, before, after string) {
 		for _, line := range []string{"password: " + secret, "Authorization: Bearer " + secret, "https://user:" + secret + "@h.example/", "https://h.example/?sig=" + secret} {
-			if got := r.text(before + "\n" + line + "\n" + after); strings.Contains(got, secret) {
+			if got := r.Text(before + "\n" + line + "\n" + after); strings.Contains(got, secret) {
 				t.Errorf("%q is shown as %q", before+"\n"+line+"\n"+after, got)
 			}
 		}

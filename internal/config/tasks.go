@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/internal/expression"
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -74,6 +75,13 @@ type Need struct {
 	Cost expression.Cost `yaml:"cost"`
 	// Settle is what the job has truly cost, once it is done. The zero value means its cost.
 	Settle expression.Settle `yaml:"settle"`
+}
+
+// Unkept reports whether the answers of a type's jobs are gone when the jobs are done: the
+// type has no retention, and no job follows that uses them.
+func (t Tasks) Unkept(typename string) bool {
+	task := t[typename]
+	return typename == tasks.TypeHTTPRequest && task.Retention == 0 && len(task.Then) == 0
 }
 
 // KeysOf are the expressions by which tasks use a limit: none if no task does, and an empty

@@ -129,6 +129,15 @@ func (j Job) Task() *asynq.Task {
 	return scheduler.NewTask(j.Type, j.Payload, opts...)
 }
 
+// Saves reports whether an http:request saves its answer to a file, so that nothing is lost
+// with its result.
+func Saves(j Job) bool {
+	var call struct {
+		Save string `json:"save"`
+	}
+	return json.Unmarshal(j.Payload, &call) == nil && call.Save != ""
+}
+
 // Rule is the rule of a filled job. The error is the one with which a worker
 // would archive it.
 func (j Job) Rule(c *config.Config) (scheduler.Rule, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/redact"
 	"github.com/headgate/headgate/tasks"
 )
 
@@ -22,6 +23,7 @@ type Result struct {
 	ID         string      `json:"id"`
 	Queue      string      `json:"queue"`
 	Type       string      `json:"type"`
+	Payload    cli.Text    `json:"payload"` // without secrets
 	State      string      `json:"state"`
 	Ended      time.Time   `json:"ended"`
 	Error      string      `json:"error,omitempty"`
@@ -39,11 +41,12 @@ type Result struct {
 	answer Answer
 }
 
-// New is the result of a job that has ended.
-func New(job *asynq.TaskInfo) Result {
+// New is the result of a job that has ended, with its payload as secrets lets it be shown.
+func New(job *asynq.TaskInfo, secrets redact.Redactor) Result {
 	r := Result{
 		ID: job.ID, Queue: job.Queue, Type: job.Type, State: job.State.String(), Ended: job.CompletedAt,
-		answer: ParseAnswer(job.Type, job.Result),
+		Payload: cli.Text(secrets.Payload(job.Payload)),
+		answer:  ParseAnswer(job.Type, job.Result),
 	}
 	if job.State == asynq.TaskStateArchived {
 		r.Ended, r.Error = job.LastFailedAt, job.LastErr
@@ -70,7 +73,7 @@ func (r Result) line() string {
 	if len(r.answer.body) == 0 && r.Saved == "" && r.Error != "" {
 		what, text = "no answer", r.Error
 	}
-	return strings.TrimRight(fmt.Sprintf("%s  %s  %s  %s", r.Ended.Local().Format(time.DateTime), cli.Cell(r.ID), what, cli.Cell(text)), " ")
+	return strings.TrimRight(fmt.Sprintf("%s  %s  %s  %s  %s  %s", r.Ended.Local().Format(time.DateTime), cli.Cell(r.ID), cli.Cell(r.Type), cli.Cell(string(r.Payload)), what, cli.Cell(text)), " ")
 }
 
 // Answer is the result of a job: of an http:request the last answer to its call,

@@ -46,6 +46,29 @@ func TestEveryAlertIsExplained(t *testing.T) {
 	}
 }
 
+// TestUnitStartsAgain: systemd starts a worker again however often it failed, but not one whose
+// config is wrong.
+func TestUnitStartsAgain(t *testing.T) {
+	_, text, _ := strings.Cut(read(t, operatingPage), "```ini\n")
+	text, _, _ = strings.Cut(text, "```")
+	section, settings := "", map[string]string{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if name, value, ok := strings.Cut(line, "="); ok {
+			settings[section+name] = value
+		} else if line != "" {
+			section = line
+		}
+	}
+	for name, want := range map[string]string{
+		"[Unit]StartLimitIntervalSec": "0", "[Service]RestartSec": "5", "[Service]Restart": "on-failure", "[Service]RestartPreventExitStatus": "2",
+	} {
+		if settings[name] != want {
+			t.Errorf("%s is %q, want %q", name, settings[name], want)
+		}
+	}
+}
+
 // TestEveryLogLineIsExplained: each text that the commands and the library log as a warning or
 // an error stands in the page, and each text of its tables is logged.
 func TestEveryLogLineIsExplained(t *testing.T) {

@@ -268,8 +268,7 @@ func ConnectEmbedded(ctx context.Context, addr string) (redis.UniversalClient, e
 }
 
 // Connect returns a client of r, or of the Redis within a running worker if r is zero. Redis
-// has answered when it returns; else the error says in one line which could not be reached and
-// why.
+// has answered when it returns; else the error is that of Reach.
 func (r Redis) Connect(ctx context.Context) (redis.UniversalClient, error) {
 	if r.IsZero() {
 		addr, ok := embedded.Find(ctx)
@@ -278,28 +277,39 @@ func (r Redis) Connect(ctx context.Context) (redis.UniversalClient, error) {
 		}
 		return ConnectEmbedded(ctx, addr)
 	}
+	if err := r.Reach(ctx); err != nil {
+		return nil, err
+	}
+	return r.Client()
+}
+
+// Client returns a client of r, which must not be zero. It connects with its first command.
+func (r Redis) Client() (redis.UniversalClient, error) { return r.client(false) }
+
+// Reach waits some seconds for r, which must not be zero, to answer. The error says in one line
+// which Redis could not be reached, and why.
+func (r Redis) Reach(ctx context.Context) error {
 	quiet()
 	hasty, err := r.client(true)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer hasty.Close()
-	err = answers(ctx, hasty)
-	if err == nil {
-		return r.client(false)
+	if err = answers(ctx, hasty); err == nil {
+		return nil
 	}
 	what := "cannot reach Redis at %s: %w"
 	switch {
 	case outage.Of(err) == outage.NoPassword:
-		return nil, &SignInError{fmt.Errorf("Redis at %s wants a password, and the URL has none: write redis://USER:PASSWORD@HOST:PORT: %w", r, err)}
+		return &SignInError{fmt.Errorf("Redis at %s wants a password, and the URL has none: write redis://USER:PASSWORD@HOST:PORT: %w", r, err)}
 	case outage.Of(err) == outage.Password:
-		return nil, &SignInError{fmt.Errorf("Redis at %s refuses the password of the user %s, or there is no such user: %w", r, r.User(), err)}
+		return &SignInError{fmt.Errorf("Redis at %s refuses the password of the user %s, or there is no such user: %w", r, r.User(), err)}
 	case r.byTLS && errors.Is(err, context.DeadlineExceeded):
 		what = "Redis at %s does not answer; it may be one without TLS, which is redis://: %w"
 	case !r.byTLS && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
 		what = "Redis at %s hangs up; it may be one with TLS, which is rediss://: %w"
 	}
-	return nil, fmt.Errorf(what, r, err)
+	return fmt.Errorf(what, r, err)
 }
 
 // A SignInError says that Redis does not let the user of its URL in: the config is wrong.
@@ -318,11 +328,8 @@ func answers(ctx context.Context, hasty redis.UniversalClient) (err error) {
 		if said := hasty.Ping(ctx).Err(); err == nil || ctx.Err() == nil {
 			err = said
 		}
-		t := outage.Of(err)
-		waits := t == outage.Clients || t != outage.None && t.Passes() // one that has too many may lose some
 		refused := errors.Is(err, syscall.ECONNREFUSED) && time.Since(start) > refusedPatience
-		_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
-		if !waits || refused || untrusted || ctx.Err() != nil {
+		if !MayPass(err) || refused || ctx.Err() != nil {
 			return err
 		}
 		select {
@@ -330,6 +337,14 @@ func answers(ctx context.Context, hasty redis.UniversalClient) (err error) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// MayPass reports whether what Reach says may pass by itself: a server that is away may come
+// back, and a server that has too many connections may lose some.
+func MayPass(err error) bool {
+	t := outage.Of(err)
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	return t == outage.Clients || t != outage.None && t.Passes() && !untrusted
 }
 
 // quiet stops go-redis from writing to standard error by itself; what it has

@@ -8,12 +8,10 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -32,9 +30,6 @@ const quietFor = 100 * time.Millisecond
 // watch reloads the config on SIGHUP, and when its file changes. It watches
 // the folder, because editors and container platforms replace the file.
 func (w *Worker) watch(ctx context.Context) {
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
 	watcher, err := fsnotify.NewWatcher()
 	if err == nil {
 		defer watcher.Close()
@@ -49,7 +44,7 @@ func (w *Worker) watch(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-hangup:
+		case <-w.hangup:
 			w.options.Text, _ = os.ReadFile(w.options.File)
 			w.reload(ctx)
 		case <-watcher.Events:

@@ -33,8 +33,8 @@ func (s *store) open(ctx context.Context) (err error) {
 	if s.lent {
 		return nil
 	}
-	if c := s.config(); !c.Redis.IsZero() {
-		s.UniversalClient, err = c.Redis.Connect(ctx)
+	if c := s.config(); !c.Redis.IsZero() { // which may be away for now: see await
+		s.UniversalClient, err = c.Redis.Client()
 		return err
 	}
 	folder, err := embedded.Default()

@@ -8,9 +8,12 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"os/signal"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -59,6 +62,8 @@ type Worker struct {
 	health  *health
 	outage  *outageLog
 	repeats *repeats
+	quiet   *slog.Logger // says of an outage only that it begins and ends
+	hangup  chan os.Signal
 	handlers
 }
 
@@ -71,7 +76,7 @@ func New(c *config.Config, o Options) (*Worker, error) {
 	if o.Notes == nil {
 		o.Notes = io.Discard
 	}
-	w := &Worker{options: o, log: o.Log, health: newHealth(), repeats: &repeats{log: o.Log}}
+	w := &Worker{options: o, log: o.Log, health: newHealth(), repeats: &repeats{log: o.Log}, hangup: make(chan os.Signal, 1)}
 	w.config.Store(c)
 	var err error
 	w.handlers, err = newHandlers(c)
@@ -84,16 +89,14 @@ func New(c *config.Config, o Options) (*Worker, error) {
 // Run runs jobs until ctx ends, and those then that have begun, for as long as the
 // config's shutdown_timeout.
 func (w *Worker) Run(ctx context.Context) error {
+	signal.Notify(w.hangup, syscall.SIGHUP) // which would end a worker that still waits for Redis
+	defer signal.Stop(w.hangup)
 	w.store = &store{UniversalClient: w.options.Redis, lent: w.options.Redis != nil, config: w.config.Load, log: w.log, notes: w.options.Notes}
 	if err := w.store.open(ctx); err != nil {
 		return err
 	}
 	defer w.store.close()
 	c := w.config.Load()
-	w.lookAtEviction(ctx)
-	if text := restartWarning(ctx, w.store, lua.Prefix(c.Scope)); text != "" {
-		w.log.Warn(text)
-	}
 	l, err := Listen(ctx, c.Listen) // before any job runs
 	if err != nil {
 		return err
@@ -101,7 +104,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if l != nil {
 		defer l.Close()
 	}
-	if err := w.start(); err != nil {
+	if err := w.prepare(); err != nil {
 		return err
 	}
 	if l != nil {
@@ -111,18 +114,28 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 		defer end()
 	}
+	if err := w.await(ctx); err != nil {
+		return err
+	}
+	w.lookAtEviction(ctx)
+	if text := restartWarning(ctx, w.store, lua.Prefix(c.Scope)); text != "" {
+		w.log.Warn(text)
+	}
+	if err := w.start(); err != nil {
+		return err
+	}
 	w.logDifferences(ctx)
 	return w.serve(ctx)
 }
 
-func (w *Worker) start() error {
+// prepare makes all that talks to Redis, without asking Redis anything.
+func (w *Worker) prepare() error {
 	c, s := w.config.Load(), w.store
 	w.outage = &outageLog{Handler: w.log.Handler()}
-	quiet := slog.New(w.outage)
-
-	w.limiter = lanes.New(throttle.New(s, throttle.RedisOptions{Scope: c.Scope, App: c.App, Logger: quiet}))
+	w.quiet = slog.New(w.outage)
+	w.limiter = lanes.New(throttle.New(s, throttle.RedisOptions{Scope: c.Scope, App: c.App, Logger: w.quiet}))
 	var err error
-	if w.cron, err = Schedules(s, c, quiet); err != nil {
+	if w.cron, err = Schedules(s, c, w.quiet); err != nil {
 		return err
 	}
 	rules := scheduler.Rules{Limits: c.Limits, For: w.rule}
@@ -131,14 +144,49 @@ func (w *Worker) start() error {
 		ShutdownTimeout: c.ShutdownTimeout,
 		RetryDelayFunc:  func(n int, err error, _ *asynq.Task) time.Duration { return scheduler.RetryPolicy{}.Delay(n, err) },
 		ErrorHandler:    asynq.ErrorHandlerFunc(w.logFailure),
-		Logger:          asynqLog{quiet},
+		Logger:          asynqLog{w.quiet},
 		HealthCheckFunc: w.outage.check, HealthCheckInterval: time.Second,
-	}, scheduler.WithLimiter(w.limiter), scheduler.WithLogger(quiet))
+	}, scheduler.WithLimiter(w.limiter), scheduler.WithLogger(w.quiet))
 	if err != nil {
 		return err
 	}
 	w.outage.ready = w.server.Ready
 	w.describe()
+	return nil
+}
+
+// awaitEach is how long a worker that starts leaves a Redis alone that is away.
+const awaitEach = time.Second
+
+// await waits until the configured Redis answers, as a worker does that runs already. The error
+// is what no wait helps against, such as a wrong password.
+func (w *Worker) await(ctx context.Context) error {
+	c := w.config.Load()
+	if w.store.lent || c.Redis.IsZero() {
+		return nil
+	}
+	for {
+		err := c.Redis.Reach(ctx)
+		if err == nil {
+			w.outage.check(nil)
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !config.MayPass(err) {
+			return err
+		}
+		w.outage.begins(err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(awaitEach):
+		}
+	}
+}
+
+func (w *Worker) start() error {
+	c, s := w.config.Load(), w.store
 	if err := w.handlers.tidy(); err != nil {
 		w.log.Warn("what a killed worker has left could not be finished", "error", err)
 	}

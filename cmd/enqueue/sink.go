@@ -222,7 +222,7 @@ func (s *sink) flush(ctx context.Context) error {
 	return s.failed
 }
 
-// tell says of which types the answers are gone when the jobs are done.
+// tell names the types whose answers are gone when their jobs are done.
 func (s *sink) tell() {
 	for _, name := range slices.Sorted(maps.Keys(s.unkept)) {
 		fmt.Fprintf(s.stderr, "enqueue: answers of %s are not kept for \"worker results\": want --retention 24h, or retention: 24h at the task in the config\n", name)

@@ -34,7 +34,7 @@ type source struct {
 	config   *config.Config
 	defaults jobspec.Options
 	json     bool // how to say what came of it
-	ids      *ids // of the jobs that are added; nil if nobody asks for them
+	ids      *ids // of the jobs that are added; nil without --ids
 	stdio    cli.IO
 
 	input io.Reader

@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/tasks"
 )
 
-// repeatedEach is how often the log counts the jobs that ended for a cause that it has told.
+// repeatedEach is how often the log counts the jobs that ended for a cause that it named before.
 const repeatedEach = time.Minute
 
 // mostCauses is how many causes are remembered at once. Further ones are logged each time.

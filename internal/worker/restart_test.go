@@ -39,9 +39,18 @@ func TestDocumentedRedisKeepsAllOverARestart(t *testing.T) {
 	if n := len(before); n < 15 {
 		t.Fatalf("only %d keys: %v", n, before)
 	}
-	for name, server := range map[string]*redistest.Server{"the replica": replica, "the primary": primary} {
-		restart(t, server)
-		rdb := server.Client()
+	// The replica comes back while its primary is down, so that only its own file can restore the data.
+	// With the primary there, it may empty itself for a new copy at any moment.
+	stop(t, primary)
+	stop(t, replica)
+	for _, back := range []struct {
+		name   string
+		server *redistest.Server
+	}{{"the replica", replica}, {"the primary", primary}} {
+		if err := back.server.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		rdb := back.server.Client()
 		defer rdb.Close()
 		after := lasting(t, rdb)
 		for key := range after {
@@ -50,7 +59,7 @@ func TestDocumentedRedisKeepsAllOverARestart(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff(before, after); diff != "" {
-			t.Errorf("what %s has after a restart (-before +after):\n%s", name, diff)
+			t.Errorf("what %s has after a restart (-before +after):\n%s", back.name, diff)
 		}
 	}
 }
@@ -120,16 +129,13 @@ func lasting(t *testing.T, rdb redis.UniversalClient) map[string]any {
 	return all
 }
 
-// restart stops a server as its operator does, and starts it again.
-func restart(t *testing.T, server *redistest.Server) {
+// stop stops a server as its operator does.
+func stop(t *testing.T, server *redistest.Server) {
 	t.Helper()
 	rdb := server.Client()
 	defer rdb.Close()
 	_ = rdb.Do(t.Context(), "shutdown", "now").Err() // it hangs up
 	if err := server.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Restart(); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // Users are users of a Redis with their passwords, by name.
 type Users map[string]string
 
-var userLine = regexp.MustCompile(`(?m)^user (\S+) (?:on >(\S+)|off) .*$`)
+var userLine = regexp.MustCompile(`(?m)^user (\S+) (?:on >(\S+)|off)(?: .*)?$`)
 
 // admin is the user of [Server.Client] on a server with users of its own.
 const admin = "redistest"

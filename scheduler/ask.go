@@ -25,8 +25,8 @@ const (
 )
 
 // ask has jobs that were taken together ask for their permits, in their order, and
-// returns before they have their answers. A rule that takes long holds up nobody else, and one
-// that has not returned when the job's own time is over has failed the job.
+// returns before they have their answers. A slow rule delays only its own job. If the
+// rule has not returned when the job's Timeout or Deadline is over, the job fails.
 func (s *Server) ask(all []*asking) {
 	ruled := make(chan *asking, len(all))
 	for i, q := range all {

@@ -50,7 +50,7 @@ func TestSlotsThatComeBackUnheard(t *testing.T) {
 func TestNextLeaderAfterGracefulStop(t *testing.T) {
 	for name, row := range map[string]struct {
 		every  time.Duration
-		before int // jobs, of which some still wait when the leader stops
+		before int // jobs; some of them still wait when the leader stops
 		stop   time.Duration
 		after  int // jobs that are enqueued then
 	}{

@@ -105,7 +105,7 @@ func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidd
 		}
 		ready := time.Now()
 		scheduler.Leave(ctx)
-		start = start.Add(time.Since(ready)) // which is not the other side's latency
+		start = start.Add(time.Since(ready)) // the upstream's latency does not include that wait
 	}}))
 	resp, err := h.transport().RoundTrip(req)
 	if refused, ok := errors.AsType[*AddressError](err); ok { // which cannot get better

@@ -36,7 +36,7 @@ func malformed(err error) error {
 }
 
 // Check reports why ProcessTask would archive the task without a call, as far as its payload
-// and the handler tell. It asks nobody, so a server's rules can ask it before the job takes permits.
+// and the handler tell. It makes no call, so a server's rules can use it before the job takes permits.
 func (h *HTTPHandler) Check(task *asynq.Task) error {
 	call, err := parse[HTTPRequest](task.Payload())
 	if err != nil {

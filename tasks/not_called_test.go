@@ -39,7 +39,7 @@ func TestErrNotCalled(t *testing.T) {
 		"an address that is not public": {new(HTTPHandler), HTTPRequest{URL: "http://127.0.0.1/"}, true},
 		"a name of such an address":     {&HTTPHandler{resolver: s.handler.resolver}, HTTPRequest{URL: s.url("a.example", "/")}, true},
 		"a secret that it does not get": {local(), HTTPRequest{URL: s.url("127.0.0.1", "/?k=${env:NONE}")}, true},
-		"nobody listens":                {local(), HTTPRequest{URL: "http://" + closed.Addr().String()}, true},
+		"no server listens":             {local(), HTTPRequest{URL: "http://" + closed.Addr().String()}, true},
 		"no TLS":                        {local(), HTTPRequest{URL: "https" + s.url("127.0.0.1", "/")[len("http"):]}, true},
 		"a body that breaks off":        {local(), HTTPRequest{URL: breaks}, false},
 		"no answer in time":             {local(), HTTPRequest{URL: slow.URL, Timeout: 50 * time.Millisecond}, false},

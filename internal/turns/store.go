@@ -213,13 +213,6 @@ func (s *Store) run(ctx context.Context, script *lua.Script, args ...any) *redis
 	return script.Run(ctx, s.rdb, s.keys, args...)
 }
 
-func bit(on bool) int {
-	if on {
-		return 1
-	}
-	return 0
-}
-
 func joinInts(numbers []int64) string {
 	texts := make([]string, len(numbers))
 	for i, n := range numbers {

@@ -47,7 +47,7 @@ func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, er
 	for called := false; ; called = true {
 		a, err := h.attempt(ctx, call)
 		if err != nil {
-			if e, ok := err.(notCalled); ok && called { // the call that redirected to here was made
+			if e, ok := errors.AsType[notCalled](err); ok && called { // the call that redirected to here was made
 				err = e.error
 			}
 			return nil, err

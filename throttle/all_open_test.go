@@ -24,15 +24,18 @@ func TestRetryAfterIsWhenAllAreOpen(t *testing.T) {
 	}{
 		"in the margin of a window": {
 			func(t *testing.T, s *stage) { ask(t, s, "log55", 1) },
-			[]throttle.Need{one("log55"), one("window")}, sinceNoon(70 * time.Second), "window",
+			[]throttle.Need{one("log55"), one("window")},
+			sinceNoon(70 * time.Second), "window",
 		},
 		"before its margin": {
 			func(t *testing.T, s *stage) { ask(t, s, "log40", 1) },
-			[]throttle.Need{one("log40"), one("window")}, 40 * time.Second, "log40",
+			[]throttle.Need{one("log40"), one("window")},
+			40 * time.Second, "log40",
 		},
 		"a block that ends in the margin": {
 			func(t *testing.T, s *stage) { must(t, s.Block(t.Context(), "window", "k", s.now.Add(55*time.Second))) },
-			[]throttle.Need{one("window")}, sinceNoon(70 * time.Second), "window",
+			[]throttle.Need{one("window")},
+			sinceNoon(70 * time.Second), "window",
 		},
 		"a rate of the key's own that ends before": {
 			func(t *testing.T, s *stage) {
@@ -40,7 +43,8 @@ func TestRetryAfterIsWhenAllAreOpen(t *testing.T) {
 				ask(t, s, "hour", 1)
 				ask(t, s, "log40", 1)
 			},
-			[]throttle.Need{one("log40"), one("hour")}, time.Hour, "hour",
+			[]throttle.Need{one("log40"), one("hour")},
+			time.Hour, "hour",
 		},
 		"and two that close": {
 			func(t *testing.T, s *stage) {
@@ -48,7 +52,8 @@ func TestRetryAfterIsWhenAllAreOpen(t *testing.T) {
 				ask(t, s, "log65", 1)
 				ask(t, s, "log55", 1)
 			},
-			[]throttle.Need{one("log55"), one("log65"), one("window")}, sinceNoon(70 * time.Second), "window",
+			[]throttle.Need{one("log55"), one("log65"), one("window")},
+			sinceNoon(70 * time.Second), "window",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"syscall"
@@ -66,7 +67,7 @@ func TestStartWaitsInPeace(t *testing.T) {
 	go func() { ended <- w.Run(ctx) }()
 	running.Until(t, "line in the log", func() bool { return strings.Contains(log.String(), "Redis cannot be used: jobs wait") })
 	stop()
-	if err := <-ended; err != context.Canceled {
+	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v", err)
 	}
 }

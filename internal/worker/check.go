@@ -32,7 +32,7 @@ func Check(ctx context.Context, conf *config.Config) (warnings []string, err err
 		return nil, err
 	}
 	if err := outage.TryWrite(ctx, rdb, lua.Prefix(conf.Scope)); err != nil {
-		return nil, fmt.Errorf("Redis takes no writes: %s: %w", outage.Of(err).Says(), err)
+		return nil, fmt.Errorf("cannot write to Redis: %s: %w", outage.Of(err).Says(), err)
 	}
 	if err := asynqdb.New(rdb).Check(ctx); err != nil {
 		return nil, err

@@ -271,8 +271,9 @@ func (s *rules) prefix(target string) (path string, ok bool) {
 	if at--; at < 0 {
 		return "", false
 	}
-	common := 0
-	for last := s.paths[at]; common < min(len(last), len(target)) && last[common] == target[common]; common++ {
+	last, common := s.paths[at], 0
+	for common < min(len(last), len(target)) && last[common] == target[common] {
+		common++
 	}
 	for at >= 0 && len(s.paths[at]) > common {
 		at = s.shorter[at]

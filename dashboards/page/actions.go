@@ -107,7 +107,7 @@ func (p *Page) ask(w http.ResponseWriter, r *http.Request, a *action, f url.Valu
 	if wrong != nil {
 		code, says = explain(wrong)
 	}
-	d := asked{action: a, Name: f.Get("action"), What: short(whatOf(f)), Back: back, Wrong: visible(p.redactor.Text(says), 500)}
+	d := asked{action: a, Name: f.Get("action"), What: short(whatOf(f)), Back: back, Wrong: p.redactor.shown(says, 500)}
 	if costs, ok := errors.AsType[*costsJobs](wrong); ok {
 		d.Meant = costs.meant
 	}

@@ -117,7 +117,7 @@ type frame struct {
 
 // Clean is a foreign text as it is shown: without secrets, and cut.
 func (f frame) Clean(text string, most int) string {
-	return visible(f.redactor.Text(text), most)
+	return f.redactor.shown(text, most)
 }
 
 // Block is a payload or a result as it is shown.
@@ -129,7 +129,7 @@ func (f frame) Header(name, value string) string {
 	if f.redactor.Hides(name) {
 		return redact.Hidden
 	}
-	return short(f.redactor.Text(value))
+	return oneLine(f.redactor.shown(value, shortText))
 }
 
 // write executes a whole page, into memory first: one that cannot be made is an error
@@ -150,5 +150,5 @@ func (p *Page) write(w http.ResponseWriter, code int, name string, f frame) {
 // without secrets, and cut.
 func (p *Page) failRead(w http.ResponseWriter, err error) {
 	p.Log.Warn("the page cannot read Redis", "error", err)
-	p.fail(w, http.StatusServiceUnavailable, "Redis cannot be read: "+visible(p.redactor.Text(err.Error()), 300))
+	p.fail(w, http.StatusServiceUnavailable, "Redis cannot be read: "+p.redactor.shown(err.Error(), 300))
 }

@@ -20,7 +20,10 @@ import (
 // from being taken for HTML; this keeps it from lying to who reads it, as an address
 // does that is turned around in the middle, and from acting in the terminal that it
 // is pasted into. Work and output are bounded by most, however long the text is.
-func visible(text string, most int) string {
+func visible(text string, most int) string { return cut(text, most, 0) }
+
+// cut is visible for a text of which more bytes follow.
+func cut(text string, most, more int) string {
 	cut := ""
 	if len(text) > most {
 		// Not through a character, whose half would look as if somebody had sent it.
@@ -28,7 +31,7 @@ func visible(text string, most int) string {
 		for end > 0 && !utf8.RuneStart(text[end]) {
 			end--
 		}
-		cut = fmt.Sprintf("… (%s bytes more)", number(len(text)-end))
+		cut = fmt.Sprintf("… (%s bytes more)", number(len(text)-end+more))
 		text = text[:end]
 	}
 	return strings.Map(mark, strings.ToValidUTF8(text, "\uFFFD")) + cut
@@ -60,8 +63,11 @@ const (
 // short is a foreign text on one line, with each run of blanks as one. Two that differ
 // only beyond its length look the same; links have them whole.
 func short(text string) string {
-	return strings.Join(strings.Fields(visible(text, shortText)), " ")
+	return oneLine(visible(text, shortText))
 }
+
+// oneLine is a text with each run of blanks as one.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // number is 12,431.
 func number[N int | int64](n N) string {
@@ -203,32 +209,33 @@ func newRedactor(names []string) (redactor, error) {
 	return redactor{r}, err
 }
 
-// block is a payload, a result or an error as it is shown: JSON is indented, with its
-// numbers as they were written: through a float64 a long ID would become another one.
-// What is too long to be read as JSON, and a JSON text, are taken as any text. Secrets
-// are looked for in twice as much as is shown, so that one at the cut is found, and
-// no more than that: a payload of megabytes is looked through in its beginning.
+// block is a payload, a result or an error as it is shown. JSON is indented if it fits into what
+// is shown before that. What is too long or nested too deep to be read as JSON, lines of JSON and a
+// JSON string are shown as text.
 func (r redactor) block(data []byte) string {
-	if len(data) <= 4*longText {
-		var value any
-		decoder := json.NewDecoder(bytes.NewReader(data))
-		decoder.UseNumber()
-		// Lines of JSON, or JSON with something behind it, are any text.
-		if decoder.Decode(&value) == nil && !decoder.More() {
-			if _, isText := value.(string); !isText {
-				var out bytes.Buffer
-				encoder := json.NewEncoder(&out)
-				encoder.SetEscapeHTML(false)
-				encoder.SetIndent("", "  ")
-				if encoder.Encode(r.Value(value)) == nil {
-					return visible(strings.TrimRight(out.String(), "\n"), longText)
-				}
-			}
-		}
+	value, err := redact.Decode(data, 4*longText)
+	if _, isText := value.(string); err == nil && !isText {
+		return visible(indented(r.Value(value)), longText)
 	}
-	text := visible(r.Text(string(data[:min(len(data), 2*longText)])), longText)
-	if len(data) > 2*longText { // not even the rest was looked at
-		text += fmt.Sprintf("\n… of %s bytes", number(len(data)))
+	return r.shown(string(data), longText)
+}
+
+// shown is a text without secrets, cut at most bytes. Secrets are looked for in twice as much as is
+// shown, so that one at the cut is found, and in no more than that.
+func (r redactor) shown(text string, most int) string {
+	more := max(0, len(text)-2*most)
+	return cut(r.Text(text[:len(text)-more]), most, more)
+}
+
+// indented is a JSON value as text: on one line if that is longer than what is shown.
+func indented(value any) string {
+	var line, lines bytes.Buffer
+	encoder := json.NewEncoder(&line)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(value) // the value was decoded, so it can be encoded
+	text := bytes.TrimRight(line.Bytes(), "\n")
+	if len(text) > longText || json.Indent(&lines, text, "", "  ") != nil {
+		return string(text)
 	}
-	return text
+	return lines.String()
 }

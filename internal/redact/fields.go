@@ -3,7 +3,9 @@ package redact
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"path"
 	"regexp"
 	"strings"
@@ -66,7 +68,7 @@ func (r Redactor) Text(text string) string {
 // Value is a JSON value without secrets, however deep they are. It changes what it is
 // given. Headers come in three forms: as fields, as objects of a name and a value, and
 // as pairs. Texts within are looked through as any text, since a log line or a URL may
-// be one. The decoder lets nothing through that is nested deeper than 10,000 levels.
+// be one.
 func (r Redactor) Value(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -96,10 +98,8 @@ func (r Redactor) Value(v any) any {
 // Payload is a payload as it was enqueued, without secrets: JSON stays JSON. One that holds no
 // secret is the same bytes.
 func (r Redactor) Payload(data []byte) string {
-	var value any
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.UseNumber()
-	if len(data) > maxPayload || decoder.Decode(&value) != nil || decoder.More() {
+	value, err := Decode(data, maxPayload)
+	if err != nil {
 		return r.Text(string(data))
 	}
 	before := encode(value)
@@ -107,6 +107,48 @@ func (r Redactor) Payload(data []byte) string {
 		return after
 	}
 	return string(data)
+}
+
+// Decode reads one JSON value of at most size bytes, with its numbers as they are written. It
+// refuses a value that is nested deeper than 64 levels: reading takes memory in proportion to the
+// text, but writing such a value with indentation takes the text times its depth.
+func Decode(data []byte, size int) (any, error) {
+	if len(data) > size {
+		return nil, fmt.Errorf("JSON of %d bytes: want at most %d", len(data), size)
+	}
+	if d := depth(data); d > maxDepth {
+		return nil, fmt.Errorf("JSON nested %d levels deep: want at most %d", d, maxDepth)
+	}
+	var value any
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	if err := decoder.Decode(&value); err != nil {
+		return nil, err
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return nil, errors.New("JSON: want one value")
+	}
+	return value, nil
+}
+
+// depth is how many levels deep a JSON text is nested.
+func depth(data []byte) int {
+	deepest, now, text := 0, 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case text && c == '\\':
+			i++
+		case c == '"':
+			text = !text
+		case text:
+		case c == '[' || c == '{':
+			now++
+			deepest = max(deepest, now)
+		case c == ']' || c == '}':
+			now--
+		}
+	}
+	return deepest
 }
 
 func encode(value any) string {
@@ -117,5 +159,7 @@ func encode(value any) string {
 	return strings.TrimSuffix(out.String(), "\n")
 }
 
-// maxPayload bounds what is read as JSON, which takes some times as much memory.
-const maxPayload = 1 << 20
+const (
+	maxPayload = 1 << 20 // bytes of a payload that is read as JSON
+	maxDepth   = 64      // levels of a value that is read as JSON
+)

@@ -101,7 +101,7 @@ func TestEveryLogLineIsExplained(t *testing.T) {
 func isSource(path string) bool {
 	first, _, _ := strings.Cut(filepath.ToSlash(path), "/")
 	return strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") && filepath.Base(filepath.Dir(path)) != "redistest" &&
-		slices.Contains([]string{"cmd", "dashboards", "internal", "scheduler", "tasks", "throttle"}, first)
+		slices.Contains([]string{"cmd", "dashboards", "internal", "lua", "scheduler", "tasks", "throttle"}, first)
 }
 
 // warnings are the texts that a file logs by a method Warn or Error: those of the call, and of

@@ -1,14 +1,12 @@
 package lua
 
 import (
-	"errors"
+	"iter"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 )
 
 // Callers have names of their own. Make them with NewCallers. They are safe for concurrent
@@ -62,9 +60,25 @@ func (s *Sent) MarshalBinary() ([]byte, error) {
 	return strconv.AppendInt(nil, int64(*s), 10), nil
 }
 
-// IsOnes reports whether a script failed at what only one of its calls may need, such as a
-// meter that somebody has damaged. Then each is made alone.
-func IsOnes(err error) bool {
-	said, ok := errors.AsType[redis.Error](err)
-	return ok && (strings.HasPrefix(said.Error(), "ERR ") || strings.HasPrefix(said.Error(), "WRONGTYPE "))
+// MostMeters is how many meters all calls of one script may need together, and also how many a
+// single call may need. Lua takes at most 8,000 values at once, and Redis serves no other client
+// while the script runs.
+const MostMeters = 1000
+
+// Batches splits calls, in their order, into batches that need at most MostMeters meters each. A
+// call that needs more makes a batch of its own.
+func Batches[T any](calls []T, meters func(T) int) iter.Seq[[]T] {
+	return func(yield func([]T) bool) {
+		for len(calls) > 0 {
+			n, sum := 1, meters(calls[0])
+			for n < len(calls) && sum+meters(calls[n]) <= MostMeters {
+				sum += meters(calls[n])
+				n++
+			}
+			if !yield(calls[:n:n]) {
+				return
+			}
+			calls = calls[n:]
+		}
+	}
 }

@@ -64,7 +64,7 @@ func TestPrint(t *testing.T) {
 	if *printed == "" {
 		return
 	}
-	if scripts[*printed] == nil {
+	if scripts[*printed].Script == nil {
 		t.Fatalf("there is no command %q", *printed)
 	}
 	t.Log("\n" + expanded(*printed))

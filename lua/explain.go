@@ -22,9 +22,13 @@ type Script struct {
 var bySHA = map[string]*Script{}
 
 // Run runs the script. go-redis sends its digest, and its text only to a Redis that does not
-// have it.
+// have it. If the script meets a key of a wrong type, Run removes such keys of the scope and runs
+// the script once more. Permits that the script took before it met that key are then taken twice.
 func (s *Script) Run(ctx context.Context, rdb redis.Scripter, keys []string, args ...any) *redis.Cmd {
 	cmd := s.Script.Run(ctx, rdb, keys, args...)
+	if client, ok := rdb.(redis.UniversalClient); ok && isWrongType(cmd.Err()) && strings.HasPrefix(keys[0], "hg:{") && repair(ctx, client, keys[0]) {
+		cmd = s.Script.Run(ctx, rdb, keys, args...)
+	}
 	if err := cmd.Err(); err != nil {
 		cmd.SetErr(explain(err, s, userOf(rdb), keys))
 	}
@@ -52,7 +56,7 @@ func (e *explained) Unwrap() error { return e.error }
 var (
 	inScript = regexp.MustCompile(`(?: script: |call to f_)([0-9a-f]{40})`)
 	atLine   = regexp.MustCompile(`(?:user_script|<string>|\s): ?(\d+)`)
-	noise    = regexp.MustCompile(`(?s)^(?:ERR )?(?:Error (?:running|compiling) script \([^)]*\): )?(?:@?(?:user_script|<string>)?: ?-?\d+: )*|,? script: [0-9a-f]{40}.*|\s*stack traceback:.*`)
+	noise    = regexp.MustCompile(`(?s)^(?:ERR )?(?:Error (?:running|compiling) script \([^)]*\): )?(?:@?(?:user_script|<string>)?: ?-?\d+: )*(?:ERR )?|,? script: [0-9a-f]{40}.*|\s*stack traceback:.*`)
 	ofLua    = regexp.MustCompile(`^ERR (?:Error|user_script|<string>)`)
 	calls    = regexp.MustCompile(`\b(?:call|pcall)\(['"]([A-Za-z]+)['"]`)
 )
@@ -132,6 +136,19 @@ func explain(err error, script *Script, user string, keys []string) error {
 
 // replyCode begins an error of Redis itself, such as WRONGTYPE.
 var replyCode = regexp.MustCompile(`^[A-Z]{4,} `)
+
+// IsDamage reports whether a command or a script failed because of data that no script has
+// written. Other commands may succeed.
+func IsDamage(err error) bool {
+	said, ok := errors.AsType[redis.Error](err)
+	if !ok {
+		return false
+	}
+	text := said.Error()
+	return isWrongType(said) || strings.HasPrefix(text, "ERR ") && (inScript.MatchString(text) || ofLua.MatchString(text))
+}
+
+func isWrongType(err error) bool { return err != nil && strings.Contains(err.Error(), "WRONGTYPE") }
 
 // refusal is which right a user lacks by the text of an error, if it says so.
 func refusal(text string, script *Script, within, key string) string {

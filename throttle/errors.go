@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/headgate/headgate/lua"
 )
 
 // ErrUnavailable is wrapped by every error that means Redis could not be
@@ -28,6 +30,20 @@ func unavailable(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
+}
+
+// unusable is the error of a script that asked for needs. If the script failed because of data
+// that no script has written, it names the meters, and the command that makes each of them anew.
+func unusable(needs []Need, err error) error {
+	if !lua.IsDamage(err) {
+		return unavailable(err)
+	}
+	var resets []string
+	for _, n := range needs {
+		resets = append(resets, fmt.Sprintf("worker limits reset %s --key %q", n.Limit, n.Key))
+	}
+	return fmt.Errorf("%w: Redis holds data that no script has written; if they are a meter's, this makes it anew: %s: %w",
+		ErrUnavailable, strings.Join(resets, "; "), err)
 }
 
 // FieldError is one thing that is wrong with a value that was given, such as a

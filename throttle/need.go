@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/headgate/headgate/lua"
 )
 
 // Need is what a caller wants of one limit: Cost permits for one Key. The empty
@@ -39,6 +41,9 @@ func Normalize(needs ...Need) ([]Need, error) { return normalize(withCosts(needs
 func normalize(needs []Need) ([]Need, error) {
 	if len(needs) == 0 {
 		return nil, errors.New("needs: want at least one limit")
+	}
+	if len(needs) > lua.MostMeters {
+		return nil, fieldError("needs", len(needs), "want at most %d of one call", lua.MostMeters)
 	}
 	for _, n := range needs {
 		if n.Cost < 0 || n.Cost > math.MaxInt32 {

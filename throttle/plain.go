@@ -57,6 +57,9 @@ func (r *Redis) plain(ctx context.Context, needs []Need) ([]plainLimit, error) {
 		return limits, nil
 	}
 	summaries, err := r.rdb.HMGet(ctx, r.prefix+"summaries", unknown...).Result()
+	if lua.IsDamage(err) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -162,15 +165,24 @@ func (r *Redis) AllowPlain(ctx context.Context, calls [][]Need, answer func(call
 	if len(plain) == 0 {
 		return
 	}
-	c := r.callers.Next()
-	defer r.callers.Done(c)
-	r.sendPlainly(ctx, plain, c.Name, c.Calls, new(lua.Sent))
+	for some := range lua.Batches(plain, (*plainCall).meterCount) {
+		r.sendJobs(ctx, some)
+	}
 	for i, call := range plain {
 		if d, decided, err := r.plainDecision(call); decided || err != nil {
 			answer(numbers[i], d, err)
 		}
 	}
 }
+
+// sendJobs sends jobs' calls in one script.
+func (r *Redis) sendJobs(ctx context.Context, calls []*plainCall) {
+	c := r.callers.Next()
+	defer r.callers.Done(c)
+	r.sendPlainly(ctx, calls, c.Name, c.Calls, new(lua.Sent))
+}
+
+func (c *plainCall) meterCount() int { return len(c.needs) }
 
 // plainDecision is what the script has said to a call. It is not ok where it said nothing.
 func (r *Redis) plainDecision(call *plainCall) (d Decision, ok bool, err error) {
@@ -180,9 +192,11 @@ func (r *Redis) plainDecision(call *plainCall) (d Decision, ok bool, err error) 
 	return call.decision, call.decided, unavailable(call.err)
 }
 
-// allowPlainly sends calls of Allow in one script.
+// allowPlainly sends calls of Allow in one script, or in several if they need many meters.
 func (r *Redis) allowPlainly(ctx context.Context, calls []*plainCall) {
-	r.sendPlainly(ctx, calls, "", 0, 1)
+	for some := range lua.Batches(calls, (*plainCall).meterCount) {
+		r.sendPlainly(ctx, some, "", 0, 1)
+	}
 }
 
 // sendPlainly sends calls in one script. The stamp is who sends it, the number of this one
@@ -196,6 +210,9 @@ func (r *Redis) sendPlainly(ctx context.Context, calls []*plainCall, stamp ...an
 		}
 	}
 	err := b.send(ctx, r, stamp)
+	if lua.IsDamage(err) { // each asks otherwise, and alone if it must be
+		return
+	}
 	for i, call := range sent {
 		if call.err = err; err == nil {
 			b.decide(call, i)

@@ -161,8 +161,14 @@ type allowCall struct {
 	err   error
 }
 
-// sendAllows sends calls in one script.
+// sendAllows sends calls in one script, or in several if they need many meters.
 func (r *Redis) sendAllows(ctx context.Context, calls []*allowCall) {
+	for some := range lua.Batches(calls, func(c *allowCall) int { return len(c.needs) }) {
+		r.sendSomeAllows(ctx, some)
+	}
+}
+
+func (r *Redis) sendSomeAllows(ctx context.Context, calls []*allowCall) {
 	args := []any{r.app}
 	for _, c := range calls {
 		args = append(args, c.holder, len(c.needs))
@@ -171,9 +177,9 @@ func (r *Redis) sendAllows(ctx context.Context, calls []*allowCall) {
 		}
 	}
 	replies, err := r.run(ctx, lua.Allow, args...).Slice()
-	if len(calls) > 1 && lua.IsOnes(err) {
+	if len(calls) > 1 && lua.IsDamage(err) {
 		for _, c := range calls {
-			r.sendAllows(ctx, []*allowCall{c})
+			r.sendSomeAllows(ctx, []*allowCall{c})
 		}
 		return
 	}
@@ -198,7 +204,7 @@ func (r *Redis) Decide(
 	for range 3 {
 		reply, holder, err := ask(ctx)
 		if err != nil {
-			return Decision{}, unavailable(err)
+			return Decision{}, unusable(needs, err)
 		}
 		switch outcome := reply[0].(int64); {
 		case outcome == int64(NoLimit) && reply[3].(int64) == 1:
@@ -324,7 +330,7 @@ func (r *Redis) Settle(ctx context.Context, d Decision, limit, key string, cost 
 	t.Cost = min(was, cost) // whatever becomes of the call
 	reply, err := r.runExtended(ctx, lua.Charge, limit, key, d.At.UnixMicro(), was, cost, t.Mark[0], t.Mark[1], d.Holder, c.Name, c.Calls)
 	if err != nil {
-		return err
+		return unusable([]Need{t.Need}, err)
 	}
 	if reply[1].(int64) == 0 {
 		return noLimit(limit)

@@ -19,7 +19,18 @@
 -- @include scope
 -- @inner
 -- @include turns
+-- @include try
 local process, far_us = ARGV[1], tonumber(ARGV[2])
+
+-- The outlook of a line whose data cannot be read: it may try again in a second.
+local function unusable(line)
+  local out = { line.called, 0 }
+  for _ = 1, #line.ids do
+    local n = #out
+    out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = 1, now_us + 1000000, 1, 1000000, 1
+  end
+  return out
+end
 
 if call('GET', hg('turns')) ~= process then return { 0 } end
 local out = { now_us, '' }
@@ -27,8 +38,11 @@ for i = 3, #ARGV, 3 do
   local line = line_of(ARGV[i])
   line.turns = line.turns + 1
 end
-for i = 3, #ARGV, 3 do out[#out + 1] = turn(line_of(ARGV[i]), tonumber(ARGV[i + 1]), ARGV[i + 2], far_us) end
-for i = 1, #lines do out[#out + 1] = outlook(lines[i], far_us) end
+-- A turn that meets data which no script has written is refused for a second. The other turns go on.
+for i = 3, #ARGV, 3 do
+  out[#out + 1] = try(turn, line_of(ARGV[i]), tonumber(ARGV[i + 1]), ARGV[i + 2], far_us) or { REFUSED }
+end
+for i = 1, #lines do out[#out + 1] = try(outlook, lines[i], far_us) or unusable(lines[i]) end
 store()
 out[2] = table.concat(stale, ' ')
 return out

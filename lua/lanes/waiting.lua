@@ -3,12 +3,14 @@
 --   meters (r), overrides (r), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] queue, ID of each job
--- Returns for each job {} where it does not wait; else {called 0 or 1, position in
+-- Returns for each job {} where it does not wait, or nothing can be read of its limits; else
+--   {called 0 or 1, position in
 --   its lane from 1, jobs in the lane, expected_us, now_us, binding limit|key,
 --   lane, known 0 or 1, since when it waits in microseconds}
 -- @include meter
 -- @include expect
 -- @include lanes
+-- @include try
 
 -- The meters that a job needs, but for those whose limit is gone.
 local function meters_of(r)
@@ -76,5 +78,5 @@ local function place_of(queue, id)
 end
 
 local out = {}
-for i = 1, #ARGV, 2 do out[#out + 1] = place_of(ARGV[i], ARGV[i + 1]) end
+for i = 1, #ARGV, 2 do out[#out + 1] = try(place_of, ARGV[i], ARGV[i + 1]) or {} end
 return out

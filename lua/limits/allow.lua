@@ -27,7 +27,7 @@ local function keep_wanted(meters)
   local marks = call('HMGET', hg('contended'), unpack(ids))
   for i = 1, #meters do
     local m = meters[i]
-    if marks[i] then m.reserved = m.reserved + (tonumber(call('HGET', hg('demand'), m.id) or 0) or 0) end
+    if marks[i] then m.reserved = m.reserved + counted(call('HGET', hg('demand'), m.id)) end
   end
 end
 

@@ -38,7 +38,7 @@ if more > 0 and (kind == 'funnel' or kind == 'token_bucket') then done[4] = span
 if call('SET', hg('admitted', caller), number, 'PX', int(GRACE), 'GET') == number then return done end
 
 local function give_back(k)
-  local since_us = math.max(tonumber(call('HGET', hg('limit', name), 'since_us')), m.since_us or 0)
+  local since_us = math.max(tonumber(call('HGET', hg('limit', name), 'since_us') or nil) or now_us, m.since_us or 0)
   if mark == 0 or since_us > at_us or at_us > now_us or now_us - at_us >= MEMORY_US or call('EXISTS', m.state) == 0 then return end
   if kind == 'sliding_log' then -- of a debt it may have kept no more than all its permits
     if taken > m.n then k = m.n - cost end
@@ -58,6 +58,7 @@ local function give_back(k)
     local last, count = string.match(call('GET', m.state), '^(%d+) (%d+)$')
     local _, starts = windows(m)
     last, count = tonumber(last), tonumber(count)
+    if not last then return end
     local start = starts(last > now_us and last or now_us, 0)
     if mark < start or last < start then return end
     call('SET', m.state, int(last) .. ' ' .. int(count > k and count - k or 0), 'KEEPTTL')
@@ -84,7 +85,7 @@ end
 -- A sliding log does not keep a debt of more than all its permits.
 local function charge(k)
   if kind ~= 'sliding_log' then return m.take(k) end
-  local last = tonumber(call('LINDEX', m.state, -1) or 0)
+  local last = tonumber(call('LINDEX', m.state, -1) or nil) or 0
   local at, room = int(last > now_us and last or now_us), m.n + (m.open_left or m.left)()
   for _ = 1, math.min(k, room) do call('RPUSH', m.state, at) end
   keep()

@@ -20,7 +20,10 @@ local limit = hg('limit', name)
 local was_text, was_file, paused, blocked_us, overrides, keys_file =
   unpack(call('HMGET', limit, 'text', 'file', 'paused', 'blocked_us', 'overrides', 'keys_file'))
 local was_summary = call('HGET', hg('summaries'), name)
-if was_text and not was_summary then was_summary = store_summary(name) end -- an older version had it elsewhere
+if was_text then
+  was_summary = store_summary(name) -- an older version had it elsewhere, and a hand may have written it
+  if not load_meter(name, '') then was_text, was_file, was_summary = false, false, false end -- it lacks a part: it is lost
+end
 -- What was set or deleted since the loss stays so, and the file's words are known
 -- again.
 if source == 'again' and was_text then
@@ -29,7 +32,7 @@ if source == 'again' and was_text then
 end
 if source == 'again' and call('HEXISTS', hg('deleted'), name) == 1 then return { 0, 0, 0 } end
 if source == 'again' then source = 'file' end
-if text == was_text or source == 'file' and text == was_file then
+if was_text and (text == was_text or source == 'file' and text == was_file) then
   if source == 'file' then call('HSET', limit, 'file', text) end
   return { 0, sent ~= '1' and 1 or 0, keys_file and 1 or 0 } -- a repeat finds its own words
 end

@@ -10,7 +10,7 @@ local holder = ARGV[1]
 local kept = 1
 for i = 2, #ARGV, 2 do
   local kind, lease_us = unpack(call('HMGET', hg('limit', ARGV[i]), 'kind', 'lease_us'))
-  if kind == 'concurrency' then
+  if kind == 'concurrency' and tonumber(lease_us or nil) then
     local state = hg('m', 'concurrency:' .. ARGV[i] .. '|' .. ARGV[i + 1])
     local sets = lease_sets(state)
     local held = held_by(sets, holder)

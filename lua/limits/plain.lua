@@ -32,13 +32,15 @@ local tats, overs, found = states, summaries, ''
 for k = 1, n do
   local state, tat, over = states[k], now_us, 0
   if state then
-    found = found .. '\n' .. state
     local at, part, rate = match(state, '^(%d+) (%d+) (.+)$')
-    at = at + 0
-    if rate ~= ARGV[rate_at + k] then tat = false elseif at >= now_us then tat, over = at, part + 0 end
-  else
-    found = found .. '\n'
+    if rate == ARGV[rate_at + k] then
+      at = at + 0
+      if at >= now_us then tat, over = at, part + 0 end
+    else -- a state of another rate, or one that no script has written
+      tat, state = false, ''
+    end
   end
+  found = found .. '\n' .. (state or '')
   tats[k], overs[k] = summaries[k] == ARGV[summary_at + k] and tat, over
 end
 

@@ -140,7 +140,9 @@ func (l *Lanes) AcquireAll(ctx context.Context, asks ...Ask) []Answer {
 		all = append(all, &ask{Job: a.Job, needs: needs, answer: &answers[i]})
 	}
 	for some := range slices.Chunk(all, mostAsks) {
-		l.acquire(ctx, some)
+		for few := range lua.Batches(some, func(a *ask) int { return len(a.needs) }) {
+			l.acquire(ctx, few)
+		}
 	}
 	return answers
 }
@@ -216,7 +218,7 @@ func (l *Lanes) sendAsks(ctx context.Context, asks []*ask) {
 		}
 	}
 	replies, err := l.run(ctx, lua.Acquire, args...).Slice()
-	if len(asks) > 1 && lua.IsOnes(err) {
+	if len(asks) > 1 && lua.IsDamage(err) {
 		for _, a := range asks {
 			l.sendAsks(ctx, []*ask{a})
 		}

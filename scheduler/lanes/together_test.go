@@ -328,30 +328,36 @@ func (w *asking) allow(t *rapid.T) {
 	}
 }
 
-// A meter that somebody has damaged stops the calls that need it, and none that go with them.
+// A meter that somebody has damaged counts as one that nobody has used. It stops no call that goes
+// with the one that meets it, and no turn of another lane.
 func TestDamagedMeterStopsNobodyElse(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
-		define(t, s, throttle.Limit{Name: "log", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(10)})
-		must(t, s.rdb.Set(background, hg("m:sliding_log:log|bad"), "x", 0).Err())
-		var asks []lanes.Ask
-		for i, key := range []string{"a", "bad", "b"} {
-			asks = append(asks, lanes.Ask{Job: lanes.Job{JobID: throttle.JobID{Queue: "default", ID: fmt.Sprint(i)}}, Needs: []throttle.Need{{Limit: "log", Key: key}}})
+		log := throttle.Limit{Name: "log", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(10)}
+		bucket := throttle.Limit{Name: "bucket", Kind: throttle.TokenBucket, Rate: throttle.PerMinute(10), Capacity: 10, Adapt: &throttle.Adapt{}}
+		define(t, s, log, bucket)
+		damage := func() {
+			must(t, s.rdb.Set(background, hg("m:sliding_log:log|bad"), "x", 0).Err()) // of a wrong type
+			must(t, s.rdb.Set(background, hg("m:token_bucket:bucket|bad"), "x", 0).Err())
+			must(t, s.rdb.HSet(background, hg("limit:bucket"), "overrides", "1").Err())
+			must(t, s.rdb.HSet(background, hg("overrides:bucket"), "bad", "x").Err())
 		}
-		for i, a := range s.lanes.AcquireAll(background, asks...) {
-			if (a.Err != nil) != (i == 1) || a.OK() != (i != 1) {
-				t.Errorf("job %d: %v, %v", i, a.Decision, a.Err)
+		for _, limit := range []string{"log", "bucket"} {
+			damage()
+			var asks []lanes.Ask
+			for i, key := range []string{"bad", "a", "b"} { // what goes before a key of a wrong type is taken twice
+				need := throttle.Need{Limit: limit, Key: key, Cost: 10}
+				asks = append(asks, lanes.Ask{Job: job(fmt.Sprint(limit, i)), Needs: []throttle.Need{need}}, lanes.Ask{Job: job(fmt.Sprint(limit, i, "waits")), Needs: []throttle.Need{need}})
+			}
+			for i, a := range s.lanes.AcquireAll(background, asks...) {
+				if a.Err != nil || a.OK() != (i%2 == 0) {
+					t.Errorf("job %d at %s: %v, %v", i, limit, a.Decision, a.Err)
+				}
 			}
 		}
-		var calls sync.WaitGroup
-		for i := range 60 {
-			calls.Go(func() {
-				key := []string{"c", "bad", "d"}[i%3]
-				d, err := s.Limiter.Allow(background, "log", key)
-				if (err != nil) != (key == "bad") || err == nil && d.Outcome != throttle.Allowed && d.Outcome != throttle.Denied {
-					t.Errorf("key %s: %v, %v", key, d, err)
-				}
-			})
-		}
-		calls.Wait()
+		damage()
+		s.wait(time.Minute)
+		called := s.pumped(t)
+		slices.Sort(called)
+		expect(t, "called", called, []string{"bucket0waits", "bucket1waits", "bucket2waits", "log0waits", "log1waits", "log2waits"})
 	})
 }

@@ -99,7 +99,7 @@ local function store()
   local turned = {}
   for i = 1, #lines do
     local line = lines[i]
-    if line.taken > 0 then call('ZREM', hg('lane', line.lane), unpack(line.jobs, 1, line.taken)) end
+    for k = 1, line.taken, 1000 do call('ZREM', hg('lane', line.lane), unpack(line.jobs, k, math.min(k + 999, line.taken))) end
     if #line.calls > 0 then
       call('ZADD', hg('called', line.lane), unpack(line.calls))
       turned[#turned + 1], turned[#turned + 2] = line.lane .. TURN, int(line.had_us)

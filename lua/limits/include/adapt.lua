@@ -22,7 +22,8 @@ local NOTICED = 0.02
 -- not adapt. Without a latency that is 0.
 local function adapts(name)
   local least, latency_us = unpack(call('HMGET', hg('limit', name), 'adapt_share', 'adapt_latency_us'))
-  if least then return tonumber(least), tonumber(latency_us) end
+  least = tonumber(least or nil)
+  if least then return least, tonumber(latency_us or nil) or 0 end
 end
 
 -- What is less than a millionth is left for the next call to count.

@@ -12,8 +12,9 @@ local function shut_until(name, key, until_us)
   if late > 0 then call('ZREMRANGEBYRANK', blocked, 0, late > 100 and 99 or late - 1) end
   local last = call('ZRANGE', blocked, -1, -1, 'WITHSCORES')[2]
   if last then
-    call('HSET', limit, 'blocked_us', int(tonumber(last)))
-    call('PEXPIRE', blocked, int(ceil((tonumber(last) - now_us) / 1000) + GRACE))
+    last = math.min(tonumber(last) or FAR, FAR)
+    call('HSET', limit, 'blocked_us', int(last))
+    call('PEXPIRE', blocked, int(ceil((last - now_us) / 1000) + GRACE))
   else
     call('HDEL', limit, 'blocked_us')
   end
@@ -25,8 +26,8 @@ end
 -- day, or the period where that is longer.
 local function shut_longer(name, key, until_us)
   local longest, per_us = unpack(call('HMGET', hg('limit', name), 'max_block_us', 'per_us'))
-  longest = tonumber(longest) or math.max(86400000000, tonumber(per_us) or 0)
-  local ends = tonumber(call('ZSCORE', hg('blocked', name), key) or 0)
+  longest = tonumber(longest or nil) or math.max(86400000000, tonumber(per_us or nil) or 0)
+  local ends = tonumber(call('ZSCORE', hg('blocked', name), key) or nil) or 0
   until_us = math.min(until_us, now_us + longest, FAR)
   if until_us <= math.max(ends, now_us) then return end
   shut_until(name, key, until_us)

@@ -8,11 +8,16 @@
 local function concurrency(m, now_us, holder)
   local n, sets = m.capacity, lease_sets(m.state)
   local limit = limits[m.name]
-  limit.lease_us = limit.lease_us or tonumber(call('HGET', hg('limit', m.name), 'lease_us'))
+  limit.lease_us = limit.lease_us or tonumber(call('HGET', hg('limit', m.name), 'lease_us') or nil)
   m.lease_us = limit.lease_us
+  if not m.lease_us then
+    m.lost = true
+    return
+  end
   m.known = false
 
-  -- How many permits others hold whose leases end by a moment.
+  -- How many permits others hold whose leases end by a moment. One that never ends no script
+  -- has given.
   local function ending_by(at)
     local sum, worth = 0, 1
     for i = 1, #sets do
@@ -21,15 +26,15 @@ local function concurrency(m, now_us, holder)
     end
     return sum
   end
-  local live, own, own_until = ending_by('+inf'), 0, 0
+  local live, own, own_until = ending_by('(9007199254740992'), 0, 0
   if live > 0 and holder then own, own_until = held_by(sets, holder) end
   live = live - own
 
   function m.full_at()
     local last = now_us
     for i = 1, #sets do
-      local ends = tonumber(call('ZRANGE', sets[i], -1, -1, 'WITHSCORES')[2] or 0)
-      if ends > last then last = ends end
+      local ends = tonumber(call('ZRANGE', sets[i], -1, -1, 'WITHSCORES')[2] or nil) or 0
+      if ends > last then last = math.min(ends, FAR) end
     end
     return last
   end

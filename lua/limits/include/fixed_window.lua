@@ -8,7 +8,11 @@
 local function windows(m)
   local limit = limits[m.name] or {}
   limit.windows = limit.windows or call('HMGET', hg('limit', m.name), 'margin_us', 'offset_us', 'edges')
-  local margin_us, offset_us, stored = limit.windows[1] + 0, limit.windows[2], limit.windows[3]
+  local margin_us, offset_us, stored = tonumber(limit.windows[1] or nil), tonumber(limit.windows[2] or nil), limit.windows[3]
+  if not margin_us or not offset_us then
+    m.lost = true
+    return
+  end
   if not stored then
     return margin_us, function(at, i) return at - (at - offset_us) % m.period_us + i * m.period_us end
   end
@@ -35,11 +39,12 @@ end
 local function fixed_window(m, now_us)
   local n = m.n
   local margin_us, starts = windows(m)
+  if m.lost then return end
   local last, count = 0, 0
   local state = call('GET', m.state)
   if state then
     last, count = string.match(state, '^(%d+) (%d+)$')
-    last, count = tonumber(last), tonumber(count)
+    last, count = tonumber(last) or 0, tonumber(count) or 0
   end
   local at = last > now_us and last or now_us
   local start = starts(at, 0)

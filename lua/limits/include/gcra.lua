@@ -42,13 +42,14 @@ local function gcra(m, now_us)
   local tat, fraction, given, begins_us = 0, 0, 0, 0
   local state = call('GET', m.state)
   if state then
-    local rate
-    tat, fraction, rate = string.match(state, '^(%d+) (%d+) (.+)$')
-    tat, fraction = tonumber(tat), tonumber(fraction)
+    local at, part, rate = string.match(state, '^(%d+) (%d+) (.+)$')
+    tat, fraction = tonumber(at) or 0, tonumber(part) or 0
     if rate ~= m.rate then
-      local was, back, begins = string.match(rate, '^(%d+ %d+) ?(%d*) ?(%d*)$')
+      local was, back, begins = string.match(rate or '', '^([1-9]%d* [1-9]%d*) ?(%d*) ?(%d*)$')
       given, begins_us = tonumber(back) or 0, tonumber(begins) or 0
-      if was ~= m.rate then
+      if not was then
+        tat, fraction = 0, 0 -- no script has written that
+      elseif was ~= m.rate then
         -- @include leaked
         tat, fraction = leaked(m, tat, fraction, was)
       end

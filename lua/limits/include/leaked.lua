@@ -4,7 +4,7 @@
 -- permits stays, rounded up, and leaks at the new rate from then on. owes says
 -- whether anything was: where the limit is given with the call, that must be stored.
 local function leaked(m, tat, fraction, rate)
-  local since_us = m.name and tonumber(call('HGET', hg('limit', m.name), 'since_us')) or now_us
+  local since_us = m.name and tonumber(call('HGET', hg('limit', m.name), 'since_us') or nil) or now_us
   if m.since_us and m.since_us > since_us then since_us = m.since_us end
   m.owes = tat >= since_us
   if not m.owes then return 0, 0 end

@@ -16,7 +16,7 @@ end
 local function held_by(sets, holder)
   local held, worth, until_us = 0, 1, 0
   for i = 1, #sets do
-    local ends = tonumber(call('ZSCORE', sets[i], holder) or 0)
+    local ends = tonumber(call('ZSCORE', sets[i], holder) or nil) or 0
     if ends > now_us then held, until_us = held + worth, ends end
     worth = worth * 2
   end
@@ -38,8 +38,8 @@ local function hold(sets, holder, k, until_us)
     if bit == 1 then call('ZADD', sets[i], int(until_us), holder) else call('ZREM', sets[i], holder) end
     local late = call('ZCOUNT', sets[i], '-inf', int(now_us - GRACE * 1000))
     if late > 0 then call('ZREMRANGEBYRANK', sets[i], 0, late > 100 and 99 or late - 1) end
-    local ends = tonumber(call('ZRANGE', sets[i], -1, -1, 'WITHSCORES')[2] or 0)
-    if ends > last then last = ends end
+    local ends = tonumber(call('ZRANGE', sets[i], -1, -1, 'WITHSCORES')[2] or nil) or 0
+    if ends > last and ends < FAR then last = ends end
   end
   local ttl_ms = int(ceil((last - now_us) / 1000) + GRACE)
   for i = 1, #sets do call('PEXPIRE', sets[i], ttl_ms) end

@@ -1,9 +1,11 @@
 -- @include limits
 
--- Returns the meter of a limit and a key, or nil where the limit does not exist
--- for this app. A meter answers: ready_at(k, from), the earliest microsecond at which
--- k more permits may be taken (k above the capacity: an estimate for those who
--- wait), of one that `closes` again not before `from`, if that is said; left(), and full_at(), when it is as if never used. take(k) takes them, and
+-- Returns the meter of a limit and a key, or nil where there is no such limit, or its
+-- definition lacks what the meter needs; and true if the limit is for other apps. What no
+-- script has written of a meter counts as nothing. A meter answers: ready_at(k, from), the
+-- earliest microsecond at which k more permits may be taken (k above the capacity: an estimate
+-- for those who wait), of one that `closes` again not before `from`, if that is said; left(),
+-- and full_at(), when it is as if never used. take(k) takes them, and
 -- returns by what the meter knows them again: see charge.lua; beside it only the
 -- second result changes anything: it stores what is there once more, for as long as
 -- it matters now.
@@ -20,7 +22,8 @@ local function load_meter(name, key, app, holder, at)
   if not limit then
     local summary = name and call('HGET', hg('summaries'), name) -- a hand may have written what names none
     if not summary then return nil end
-    local kind, rate, n, period_us, capacity, rest = string.match(summary, '^(%S+) ((%S+) (%S+)) (%S+)(.*)$')
+    local kind, rate, n, period_us, capacity, rest = string.match(summary, '^(%l[%l_]+) (([1-9]%d*) (%d+)) ([1-9]%d*)(.*)$')
+    if not kind or period_us == '0' and kind ~= 'concurrency' then return nil end
     limit = { kind = kind, rate = rate, n = n + 0, period_us = period_us + 0, capacity = capacity + 0, more = rest ~= '', load = false }
     if kind == 'funnel' or kind == 'token_bucket' then
       -- @include gcra
@@ -47,10 +50,10 @@ local function load_meter(name, key, app, holder, at)
     apps, paused, blocked_us, overrides, margin_us, adapts =
       unpack(call('HMGET', hg('limit', name), 'apps', 'paused', 'blocked_us', 'overrides', 'margin_us', 'adapt_latency_us'))
     if app and apps and (string.find(app, ',', 1, true) or not string.find(',' .. apps .. ',', ',' .. app .. ',', 1, true)) then
-      return nil
+      return nil, true
     end
-    if blocked_us and tonumber(blocked_us) > now_us then -- until when any key of the limit is shut
-      ends = tonumber(call('ZSCORE', hg('blocked', name), key) or 0)
+    if (tonumber(blocked_us or nil) or 0) > now_us then -- until when any key of the limit is shut
+      ends = math.min(tonumber(call('ZSCORE', hg('blocked', name), key) or nil) or 0, FAR)
       ends = ends > now_us and ends or nil
     end
     record = overrides and call('HGET', hg('overrides', name), key)
@@ -60,15 +63,16 @@ local function load_meter(name, key, app, holder, at)
   local id = name .. '|' .. key
   local m = { -- all its fields at once, so that the table is made in its full size
     id = id, name = name, kind = kind, state = hg('m', kind .. ':' .. id), known = true, windowed = false, lanes = false, later = false, counts = false, called = 0,
-    n = limit.n, period_us = limit.period_us, capacity = limit.capacity, rate = limit.rate, index = 0, cost = 0, reserved = 0, wanted = 0, early = false, closes = false,
-    ready_at = false, take = false, left = false, full_at = false,
+    n = limit.n, period_us = limit.period_us, capacity = limit.capacity, rate = limit.rate, index = 0, cost = 0, reserved = 0, early = false,
+    wanted = 0, closes = false, lost = false, ready_at = false, take = false, left = false, full_at = false,
   }
   if record then
     -- @include override
-    override(m, kind, record, tonumber(margin_us), now_us, adapts)
+    override(m, kind, record, tonumber(margin_us or nil) or 0, now_us, adapts)
   end
   if adapts and adapts ~= '0' then m.heard = true end
   local keep = limit.load(m, now_us, holder)
+  if m.lost then return nil end
 
   -- While a limit is paused who asks is told to look again in a minute. Nothing is taken
   -- early: it would come back from then on, and not from when the meter opens.

@@ -13,10 +13,11 @@ local function load_needs(first, last, app, holder, loaded)
   local meters, stale = {}, {}
   for i = first, last, 3 do
     local id = ARGV[i] .. '|' .. ARGV[i + 1]
-    local m = loaded and loaded[id] or load_meter(ARGV[i], ARGV[i + 1], app, holder)
+    local m, others = loaded and loaded[id], nil
+    if not m then m, others = load_meter(ARGV[i], ARGV[i + 1], app, holder) end
     local index = (i - first) / 3
     if not m then
-      local why = call('EXISTS', hg('limit', ARGV[i])) == 1 and 2 or 1 - call('HEXISTS', hg('deleted'), ARGV[i])
+      local why = others and 2 or 1 - call('HEXISTS', hg('deleted'), ARGV[i])
       return nil, { NO_LIMIT, index, now_us, why }
     end
     m.index, m.cost, m.reserved = index, tonumber(ARGV[i + 2]), 0

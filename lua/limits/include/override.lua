@@ -5,10 +5,12 @@
 -- share of the rate, in millionths, where the other side bears no more and the
 -- limit adapts to that. since_us
 -- is when the key's rate changed last. Until the end, the meter's state lives for
--- as long as it would matter under the limit's own rate.
+-- as long as it would matter under the limit's own rate. A record that no script has
+-- written changes nothing.
 local function override(m, kind, record, margin_us, at, adapts)
   local of, n, per_us, capacity, ends_us, since_us, share, refused =
-    string.match(record, '^%S+ (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)')
+    string.match(record, '^%S+ (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) ([1-9]%d*) (%d+)')
+  if not of or n ~= '0' and per_us == '0' then return end
   n, capacity, ends_us, share = tonumber(n), tonumber(capacity), tonumber(ends_us), tonumber(share)
   m.since_us, m.heard = tonumber(since_us), refused ~= '0' or share < 1000000
   if of == kind and (ends_us == 0 or ends_us > at) then

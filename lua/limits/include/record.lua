@@ -13,12 +13,18 @@ local WORDS = {
   'bearable', 'latency_us', 'heard_us', 'fell_us',
 }
 local FULL = 1000000 -- the whole of the rate
+local WRITTEN = '^%S+ %S+( (%d+) (%d+) %d+ %d+ %d+ [1-9]%d*' .. string.rep(' %d+', #WORDS - 8) .. ')$'
 
+-- The record of a key. One that no script has written says nothing.
 local function read_record(name, key)
   local r, i = { share = FULL, bearable = FULL }, 0
-  for word in string.gmatch(call('HGET', hg('overrides', name), key) or '', '%S+') do
-    i = i + 1
-    r[WORDS[i]] = i <= 2 and word or tonumber(word)
+  local record = call('HGET', hg('overrides', name), key) or ''
+  local numbers, n, per_us = string.match(record, WRITTEN)
+  if numbers and (n == '0' or per_us ~= '0') then
+    for word in string.gmatch(record, '%S+') do
+      i = i + 1
+      r[WORDS[i]] = i <= 2 and word or tonumber(word)
+    end
   end
   for i = 1, #WORDS do r[WORDS[i]] = r[WORDS[i]] or (i <= 2 and '-' or 0) end
   return r

@@ -9,7 +9,7 @@ local function sliding_log(m, now_us)
   local last -- the newest time, once it is known; 0 if there is none
 
   local function newest()
-    last = last or tonumber(call('LINDEX', m.state, -1) or 0)
+    last = last or tonumber(call('LINDEX', m.state, -1) or nil) or 0
     return last
   end
 
@@ -18,7 +18,7 @@ local function sliding_log(m, now_us)
     if k == 0 then return now_us end
     local within = (k - 1) % n + 1
     local rounds = (k - within) / n
-    local at = n - within < length and call('LINDEX', m.state, within - n - 1) + period_us or now_us
+    local at = n - within < length and (tonumber(call('LINDEX', m.state, within - n - 1) or nil) or 0) + period_us or now_us
     return math.min((at > now_us and at or now_us) + rounds * period_us, FAR)
   end
 
@@ -51,7 +51,7 @@ local function sliding_log(m, now_us)
   function m.left()
     local low, high, middle = 0, length, 0
     while low < high do
-      if call('LINDEX', m.state, middle) + period_us > now_us then high = middle else low = middle + 1 end
+      if (tonumber(call('LINDEX', m.state, middle) or nil) or 0) + period_us > now_us then high = middle else low = middle + 1 end
       middle = floor((low + high) / 2)
     end
     local left = n - (length - low)

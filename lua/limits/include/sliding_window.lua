@@ -47,13 +47,14 @@ local function sliding_window(m, now_us)
       if leaves(newest) <= now_us then sum, newest, older = 0, nil, '' end
       while first < #older do
         local part, taken, after = string.match(older, '^(%d+) (%d+) ()', first)
+        if not part then older = '' break end -- no script has written that
         if leaves(part + 0) > now_us then break end
         sum, first = sum - taken, after
       end
     else -- the limit was changed; or an older version wrote it, which had parts only
       local was, text = string.match(state, '^(%d+)(.*)$')
       if was_width then text = older .. newest .. ' ' .. count end
-      sum, newest, count, older = sum_up(m, text, tonumber(was), now_us)
+      sum, newest, count, older = sum_up(m, text or '', tonumber(was) or 0, now_us)
     end
   end
   -- A part in the future means that the clock stepped back: a meter's time does

@@ -1,0 +1,127 @@
+package lua
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// keys are the types of a scope's keys by name, without the prefix, as the table in docs/design.md
+// has them. A name that ends with a colon stands for several keys. No script writes a key of
+// another type. The type of a meter follows from its kind.
+var keys = map[string]string{
+	"limit:": "hash", "summaries": "hash", "limits": "set", "deleted": "hash", "blocked:": "zset", "overrides:": "hash",
+	"ending:": "zset", "m:": "by kind", "cell:": "string", "cron:": "hash", "crawls": "zset", "crawl:": "hash",
+	"crawl_seen:": "hash", "crawl_hosts:": "hash", "crawl_pages:": "hash", "crawl_before:": "hash", "robots:": "hash",
+	"robots_busy:": "string", "jobs": "hash", "lane:": "zset", "called:": "zset", "lanes": "zset", "tickets": "hash",
+	"full": "set", "contended": "hash", "meters": "hash", "demand": "hash", "patience": "zset", "turns": "string",
+	"weights": "hash", "asynq": "string", "history": "stream", "totals": "hash", "minutes:": "hash", "hours:": "hash",
+	"workers": "zset", "worker:": "string", "survey": "string", "surveyor": "string", "epoch": "string",
+	"seq": "string", "changes": "string", "changelog": "stream", "admitted:": "string",
+}
+
+// typeOf is the type that a key of that name must have, or nothing if it is none of a scope's.
+func typeOf(name string) string {
+	first, rest, several := strings.Cut(name, ":")
+	if several {
+		first += ":"
+	}
+	if first != "m:" {
+		return keys[first]
+	}
+	kind, _, _ := strings.Cut(rest, ":")
+	switch _, set, several := strings.Cut(rest, "\n"); {
+	case kind == "sliding_log":
+		return "list"
+	case kind == "concurrency" && several && set == "": // the mark of costs above 1: see leases.lua
+		return "string"
+	case kind == "concurrency":
+		return "zset"
+	}
+	return "string"
+}
+
+// A scope is the keys of one prefix in one Redis.
+type scope struct {
+	rdb    redis.UniversalClient
+	prefix string
+}
+
+// removeWrongTypes removes the keys of a scope that have a type that no script writes: each call
+// that needs such a key would fail for ever. What is lost with them heals as after a flush. It
+// reads the names of all keys of the Redis, and returns how many keys it removed.
+func (s scope) removeWrongTypes(ctx context.Context) (removed int, err error) {
+	var node redis.Cmdable = s.rdb
+	if cluster, ok := s.rdb.(*redis.ClusterClient); ok { // its SCAN goes to any node
+		if node, err = cluster.MasterForKey(ctx, s.prefix); err != nil {
+			return 0, err
+		}
+	}
+	for cursor := uint64(0); ; {
+		var names []string
+		if names, cursor, err = node.Scan(ctx, cursor, Literal(s.prefix)+"*", 1000).Result(); err != nil {
+			return removed, err
+		}
+		n, err := s.removeWrongTypesOf(ctx, names)
+		if removed += n; err != nil || cursor == 0 {
+			return removed, err
+		}
+	}
+}
+
+func (s scope) removeWrongTypesOf(ctx context.Context, names []string) (removed int, err error) {
+	if len(names) == 0 {
+		return 0, nil
+	}
+	replies, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, name := range names {
+			p.Type(ctx, name)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	for i, reply := range replies {
+		is, want := reply.(*redis.StatusCmd).Val(), typeOf(strings.TrimPrefix(names[i], s.prefix))
+		if is == "none" || want == "" || is == want {
+			continue
+		}
+		slog.Warn("a key of the limiter was of a type that it never writes, and was removed", "key", names[i], "type", is, "want", want)
+		if err := s.rdb.Unlink(ctx, names[i]).Err(); err != nil {
+			return removed, err
+		}
+		removed++
+	}
+	return removed, nil
+}
+
+// repairs lets only one of the calls that meet a key of a wrong type look for such keys.
+var repairs sync.Map // scope → *lastRepair
+
+type lastRepair struct {
+	sync.Mutex
+	began   time.Time
+	removed int
+}
+
+// repairInterval is how long after a repair that found nothing the next one may begin.
+const repairInterval = 10 * time.Second
+
+// repair removes keys of wrong types, and reports whether the call that met one may be repeated.
+func repair(ctx context.Context, rdb redis.UniversalClient, prefix string) bool {
+	met, s := time.Now(), scope{rdb, prefix}
+	value, _ := repairs.LoadOrStore(s, &lastRepair{})
+	last := value.(*lastRepair)
+	last.Lock()
+	defer last.Unlock()
+	if last.began.Before(met) && (last.removed > 0 || met.Sub(last.began) >= repairInterval) {
+		last.began = time.Now()
+		last.removed, _ = s.removeWrongTypes(ctx)
+	}
+	return last.removed > 0
+}

@@ -1,0 +1,274 @@
+package throttle_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/limittest"
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/throttle"
+)
+
+// damages are what hands can do to a key of Redis.
+var damages = map[string]func(t *testing.T, rdb redis.UniversalClient, key string){
+	"garbage": func(t *testing.T, rdb redis.UniversalClient, key string) { put(t, rdb, key, "abc") },
+	"nothing": func(t *testing.T, rdb redis.UniversalClient, key string) { put(t, rdb, key, "") },
+	"lines":   func(t *testing.T, rdb redis.UniversalClient, key string) { put(t, rdb, key, "1\n2\n3 4 5 6\n") },
+	"zeros":   func(t *testing.T, rdb redis.UniversalClient, key string) { put(t, rdb, key, "0 0 0 0;0 0 0") },
+	"negative": func(t *testing.T, rdb redis.UniversalClient, key string) {
+		put(t, rdb, key, "-1 -5 -1 -1")
+	},
+	"fractions": func(t *testing.T, rdb redis.UniversalClient, key string) { put(t, rdb, key, "1.5 1.5 1e300 nan") },
+	"wrong type": func(t *testing.T, rdb redis.UniversalClient, key string) {
+		must(t, rdb.Del(background, key).Err())
+		must(t, rdb.XAdd(background, &redis.XAddArgs{Stream: key, Values: []string{"a", "b"}}).Err())
+	},
+}
+
+// put writes a text where a meter's state is: as the only one of a list, as a holder of a set.
+func put(t *testing.T, rdb redis.UniversalClient, key, text string) {
+	t.Helper()
+	must(t, rdb.Del(background, key).Err())
+	switch {
+	case strings.Contains(key, "sliding_log"):
+		must(t, rdb.RPush(background, key, text, text, text).Err())
+	case strings.Contains(key, "concurrency"):
+		must(t, rdb.ZAdd(background, key, redis.Z{Score: 1e300, Member: text}).Err())
+	default:
+		must(t, rdb.Set(background, key, text, 0).Err())
+	}
+}
+
+// TestDamagedMeterStopsNobody: a meter that hands have damaged counts as one that nobody has
+// used, in whatever call it is met, and the calls beside it have their permits.
+func TestDamagedMeterStopsNobody(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		for name, damage := range damages {
+			for _, l := range limittest.Threes {
+				t.Run(name+"/"+l.Name, func(t *testing.T) {
+					s.restart(t)
+					define(t, s, l)
+					state := hg("m:" + string(l.Kind) + ":" + l.Name + "|bad")
+					for _, use := range []func(t *testing.T, l throttle.Limit, s *stage){together, look, settle, change} {
+						cost := 2
+						if l.Kind == throttle.Concurrency {
+							cost = 1 // its holder stands in one set
+						}
+						_, err := s.AllowN(t.Context(), l.Name, "bad", cost)
+						must(t, err)
+						damage(t, s.rdb, state)
+						use(t, l, s)
+					}
+				})
+			}
+		}
+	})
+}
+
+// together asks for ten keys at once, of which one is damaged.
+func together(t *testing.T, l throttle.Limit, s *stage) {
+	t.Helper()
+	errs := make(chan error)
+	for i := range 10 {
+		key := fmt.Sprint(i, s.now.UnixMicro())
+		if i == 5 {
+			key = "bad"
+		}
+		go func() {
+			d, err := s.Allow(t.Context(), l.Name, key)
+			if err == nil && !d.OK() {
+				err = fmt.Errorf("key %s: %s", key, d)
+			}
+			errs <- err
+		}()
+	}
+	for range 10 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	s.wait(2 * time.Hour)
+}
+
+func look(t *testing.T, l throttle.Limit, s *stage) {
+	t.Helper()
+	bad, good := throttle.Need{Limit: l.Name, Key: "bad"}, throttle.Need{Limit: l.Name, Key: "good"}
+	meters, err := s.redis.Look(t.Context(), good, bad, good)
+	must(t, err)
+	for _, m := range meters {
+		expect(t, "left of "+m.Key, m.Left, 3)
+	}
+	courses, err := s.redis.Courses(t.Context(), s.now.UnixMicro(), func(throttle.Need) time.Duration { return 0 }, good, bad)
+	must(t, err)
+	for _, c := range courses {
+		if c.Capacity != 3 {
+			t.Errorf("a course of capacity %d, want 3", c.Capacity)
+		}
+	}
+	expect(t, "the next call", ask(t, s, l.Name, 1).Outcome, allowed)
+	s.wait(2 * time.Hour)
+}
+
+func settle(t *testing.T, l throttle.Limit, s *stage) {
+	t.Helper()
+	d, err := s.AllowN(t.Context(), l.Name, "k", 2)
+	must(t, err)
+	state := hg("m:" + string(l.Kind) + ":" + l.Name + "|k")
+	if s.rdb.Type(background, state).Val() == "string" {
+		must(t, s.rdb.Set(background, state, "abc", 0).Err())
+	}
+	for _, cost := range []int{1, 3, 0} {
+		must(t, s.Settle(t.Context(), d, l.Name, "k", cost))
+	}
+	s.wait(2 * time.Hour)
+}
+
+func change(t *testing.T, l throttle.Limit, s *stage) {
+	t.Helper()
+	if l.Kind != throttle.Concurrency {
+		must(t, s.SetKey(t.Context(), l.Name, "bad", throttle.Override{Rate: throttle.Rate{N: 2, Per: l.Rate.Per}}))
+		must(t, s.UnsetKey(t.Context(), l.Name, "bad"))
+	}
+	d, err := s.Allow(t.Context(), l.Name, "bad")
+	must(t, err)
+	expect(t, "the key that was damaged", d.Outcome, allowed)
+}
+
+// TestDamagedOverride: a record of a key that no script has written says nothing.
+func TestDamagedOverride(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		for _, record := range []string{"", "abc", "set funnel", "set funnel 5 0 0 0 0 0 0 0 0 0 0 0", "- - a b c d e f g h i j k l", strings.Repeat("1 ", 40)} {
+			s.restart(t)
+			define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(2), Capacity: 2, Adapt: &throttle.Adapt{}})
+			must(t, s.SetKey(t.Context(), "l", "k", throttle.Override{Capacity: 9}))
+			must(t, s.rdb.HSet(background, hg("overrides:l"), "k", record).Err())
+			expect(t, fmt.Sprintf("with %q", record), ask(t, s, "l", 1).Remaining, 1)
+			must(t, s.SetKey(t.Context(), "l", "k", throttle.Override{Capacity: 5}))
+			expect(t, "once it is set again", ask(t, s, "l", 0).Remaining, 4)
+		}
+	})
+}
+
+// TestScriptFailsAtOneCall: a failure of a script at one call of several is that call's alone. Its
+// error names the meters and what an operator can do, and not what Lua said.
+func TestScriptFailsAtOneCall(t *testing.T) {
+	rdb := redistest.Real(t)
+	l := throttle.New(rdb, throttle.RedisOptions{})
+	define(t, l, limittest.Threes...)
+	rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if strings.HasPrefix(cmd.Name(), "eval") && strings.Contains(fmt.Sprint(cmd.Args()...), "bad") {
+			err := next(ctx, redis.NewCmd(ctx, "eval", "return {} + 1", 0))
+			cmd.SetErr(err)
+			return err
+		}
+		return next(ctx, cmd)
+	}))
+	for _, limit := range []string{"funnel", "log"} { // the plain way and the other
+		errs := make(chan error)
+		for i := range 20 {
+			key := fmt.Sprint(i)
+			if i == 5 {
+				key = "bad"
+			}
+			go func() {
+				_, err := l.Allow(t.Context(), limit, key)
+				errs <- err
+			}()
+		}
+		var failed []string
+		for range 20 {
+			if err := <-errs; err != nil {
+				failed = append(failed, err.Error())
+				expect(t, "an unavailable limiter", errors.Is(err, throttle.ErrUnavailable), true)
+			}
+		}
+		if len(failed) != 1 || !strings.Contains(failed[0], `: worker limits reset `+limit+` --key "bad": `) || strings.Contains(failed[0], "user_script") {
+			t.Errorf("of limit %s failed: %q", limit, failed)
+		}
+	}
+}
+
+// TestManyMeters: calls that need more meters than one script takes are split, and a call that
+// alone does is refused.
+func TestManyMeters(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, limittest.Threes...)
+		for _, limit := range []string{"funnel", "log"} {
+			errs := make(chan error)
+			for i := range 12 {
+				go func() {
+					var needs []throttle.Need
+					for k := range lua.MostMeters {
+						needs = append(needs, throttle.Need{Limit: limit, Key: fmt.Sprint(i, "-", k)})
+					}
+					d, err := s.AllowAll(t.Context(), needs...)
+					if err == nil && !d.OK() {
+						err = errors.New(d.String())
+					}
+					errs <- err
+				}()
+			}
+			for range 12 {
+				must(t, <-errs)
+			}
+		}
+		_, err := s.AllowAll(t.Context(), make([]throttle.Need, lua.MostMeters+1)...)
+		var field *throttle.FieldError
+		if !errors.As(err, &field) || field.Error() != "needs 1001: want at most 1000 of one call" {
+			t.Errorf("%v, want that there are too many needs", err)
+		}
+	})
+}
+
+// TestPartOfDefinitionIsLost: a limit of whose definition a part is gone is a lost one, and is
+// defined again. It is not for other apps.
+func TestPartOfDefinitionIsLost(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		for _, l := range limittest.Threes {
+			for name, damage := range map[string]func(limit string) error{
+				"only what the file said is left": func(limit string) error {
+					file := s.rdb.HGet(background, limit, "file").Val()
+					must(t, s.rdb.Del(background, limit, hg("summaries"), hg("limits")).Err())
+					return s.rdb.HSet(background, limit, "file", file).Err()
+				},
+				"its summary is gone":    func(string) error { return s.rdb.Del(background, hg("summaries")).Err() },
+				"its summary is garbage": func(string) error { return s.rdb.HSet(background, hg("summaries"), l.Name, "abc").Err() },
+				"its numbers are gone": func(limit string) error {
+					must(t, s.rdb.HDel(background, hg("summaries"), l.Name).Err())
+					return s.rdb.HDel(background, limit, "kind", "n", "period_us", "capacity", "margin_us", "lease_us").Err()
+				},
+				"it is a text": func(limit string) error {
+					must(t, s.rdb.Del(background, limit).Err())
+					return s.rdb.Set(background, limit, "x", 0).Err()
+				},
+				"the summaries are a text": func(string) error {
+					must(t, s.rdb.Del(background, hg("summaries")).Err())
+					return s.rdb.Set(background, hg("summaries"), "x", 0).Err()
+				},
+			} {
+				t.Run(l.Name+"/"+name, func(t *testing.T) {
+					s.restart(t)
+					s := redisStage(s.rdb, s.setTime)
+					define(t, s, l)
+					must(t, damage(hg("limit:"+l.Name)))
+					d, err := s.AllowAll(t.Context(), one(l.Name))
+					must(t, err)
+					expect(t, "the answer", [2]any{d.Outcome, d.ForOthers}, [2]any{allowed, false})
+					if name == "its numbers are gone" || name == "only what the file said is left" {
+						limits, err := s.Limits(t.Context())
+						must(t, err)
+						expect(t, "limits", len(limits), 1)
+						expect(t, "its kind", limits[0].Kind, l.Kind)
+					}
+				})
+			}
+		}
+	})
+}

@@ -18,9 +18,7 @@ import (
 
 // An interrupt ends a command that waits for lines.
 func TestInterruptWhileNothingComes(t *testing.T) {
-	home := t.TempDir()
-	t.Setenv("HOME", home)
-	t.Setenv("XDG_CACHE_HOME", home)
+	t.Chdir(t.TempDir())
 	input, lines := io.Pipe()
 	defer input.Close()
 	ctx, interrupt := context.WithCancel(t.Context())

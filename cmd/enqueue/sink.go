@@ -17,7 +17,6 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler"
@@ -88,8 +87,7 @@ type sink struct {
 	ids *ids
 
 	rdb    redis.UniversalClient
-	host   *embedded.Host // of that Redis, if none is configured
-	alone  bool           // whether no worker runs there, and jobs were added
+	alone  bool // whether jobs were added to the embedded Redis while no worker runs
 	client *scheduler.Client
 
 	taken  []line // that are to be added
@@ -100,39 +98,13 @@ type sink struct {
 	undoes [][2]string     // queue and id of the jobs that undo would delete
 }
 
-// open finds the Redis to add to. Where none is configured and none runs it is within this
-// command, which keeps what is in it for the next worker.
+// open connects to the Redis to add to.
 func (s *sink) open(ctx context.Context) error {
-	r := s.config.Redis
-	if r.IsZero() {
-		folder, err := embedded.Default()
-		if err != nil {
-			return err
-		}
-		s.host = folder.NewHost(s.prepare)
-		addr, err := s.host.Addr(ctx)
-		if err != nil {
-			return err
-		}
-		if !s.host.Runs() {
-			fmt.Fprintf(s.stderr, "enqueue: using the Redis within another process, at %s; a stop keeps what is in it, a crash loses its last second or two\n", addr)
-		}
-		r = config.EmbeddedRedis(s.host.Dial)
-	}
-	rdb, err := r.Connect(ctx)
+	rdb, err := s.config.Redis.Create(ctx, nil)
 	if err == nil {
 		s.use(rdb)
 	}
 	return err
-}
-
-// prepare tells what is lost that would be in a Redis within this command.
-func (s *sink) prepare(server *embedded.Server) (started func(), err error) {
-	return func() {
-		if loss := server.Loss(); loss != "" {
-			fmt.Fprintln(s.stderr, "enqueue: "+loss)
-		}
-	}, nil
 }
 
 func (s *sink) use(rdb redis.UniversalClient) {
@@ -237,7 +209,7 @@ func (s *sink) warn() {
 	if err != nil {
 		return
 	}
-	s.alone = s.host != nil && len(servers) == 0
+	s.alone = s.config.Redis.IsZero() && len(servers) == 0
 	for _, server := range servers {
 		by = "no running worker takes"
 		for queue := range server.Queues {
@@ -279,25 +251,21 @@ func (s *sink) undo(err error) error {
 	return err
 }
 
-// close ends the connection and, if it is within this command, Redis. Where no worker is
-// running it tells what the jobs wait for. The error, if there is one, is that for which it ends.
+// close ends the connection and, if this command runs it, the embedded Redis. If no worker is
+// running it tells what the jobs wait for. The error is that for which the command ends, if any.
 func (s *sink) close(err error) error {
-	if s.rdb != nil {
-		_ = s.rdb.Close()
-	}
-	if s.host == nil {
+	if s.rdb == nil {
 		return err
 	}
-	if lost := s.host.Close(); lost != nil {
+	if lost := s.rdb.Close(); lost != nil && s.config.Redis.IsZero() {
 		s.added = 0
-		lost = fmt.Errorf("the jobs cannot be kept for the next worker, which has what was saved last: %w", lost)
 		if err != nil {
-			lost = fmt.Errorf("%s\n%w", said(err), lost)
+			return fmt.Errorf("%s\n%w", said(err), lost)
 		}
 		return lost
 	}
 	if s.alone {
-		fmt.Fprintln(s.stderr, "enqueue: no Redis is configured and no worker is running: the jobs wait in a file for the next \"worker run\"")
+		fmt.Fprintf(s.stderr, "enqueue: no Redis is configured and no worker is running: the jobs wait in %s for the next \"worker run\"\n", s.config.Redis.Folder())
 	}
 	return err
 }

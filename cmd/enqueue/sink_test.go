@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +18,6 @@ import (
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/internal/redistest"
 )
@@ -91,9 +88,7 @@ func TestLinesThatComeSlowly(t *testing.T) {
 // Commands that add jobs at the same moment while no worker runs add all of them, and of one
 // job that two add one is told that it is there.
 func TestCommandsAtTheSameMoment(t *testing.T) {
-	home := t.TempDir()
-	t.Setenv("HOME", home)
-	t.Setenv("XDG_CACHE_HOME", home)
+	t.Chdir(t.TempDir())
 	const commands, each = 3, 100
 	var wg sync.WaitGroup
 	refused, said := make([]int, commands), make([]bytes.Buffer, commands)
@@ -110,15 +105,10 @@ func TestCommandsAtTheSameMoment(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	folder, err := embedded.Default()
+	rdb, err := config.Default().Redis.Connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, _, err := folder.Look()
-	if err != nil {
-		t.Fatal(err)
-	}
-	rdb := redis.NewClient(&redis.Options{Dialer: kept})
 	defer rdb.Close()
 	if n := rdb.LLen(t.Context(), asynqdb.Key("default", asynqdb.Pending)).Val(); n != commands*each+1 {
 		t.Errorf("%d jobs wait, want %d", n, commands*each+1)
@@ -136,42 +126,24 @@ func TestCommandsAtTheSameMoment(t *testing.T) {
 }
 
 // An interrupt does not hide that jobs are not kept, and no job is said to be added then.
-func TestInterruptWhereNothingCanBeKept(t *testing.T) {
-	home := t.TempDir()
-	t.Setenv("HOME", home)
-	t.Setenv("XDG_CACHE_HOME", home)
-	ctx, interrupt := context.WithCancel(t.Context())
-	input, lines := io.Pipe()
-	go func() {
-		for _, text := range []string{"{\"type\":\"mine\"}\n", "\n", "\n"} { // it is sent before more is read
-			_, _ = io.WriteString(lines, text)
-		}
-		_ = os.Remove(filepath.Join(home, "headgate", "embedded.addr"))
-		interrupt()
-	}()
-	var out, stderr bytes.Buffer
-	code := execute(ctx, []string{"-"}, cli.IO{In: input, Out: &out, Err: &stderr})
-	if code != 1 || out.String() != "enqueued 0 jobs\n" || !strings.Contains(stderr.String(), "enqueue: the jobs cannot be kept") {
-		t.Errorf("exit code %d: %s%s", code, &out, &stderr)
-	}
-	stderr.Reset()
+func TestSink_RemovedFolder_SaysThatJobsAreLost(t *testing.T) {
+	t.Chdir(t.TempDir())
+	var stderr bytes.Buffer
 	sink := &sink{config: config.Default(), stderr: &stderr}
 	job := jobspec.Job{Type: "mine"}.Fill(jobspec.Options{}, config.Default())
-	if err := cmp.Or(sink.add(t.Context(), line{Job: job}), sink.flush(t.Context()), os.Remove(filepath.Join(home, "headgate", "embedded.addr"))); err != nil {
+	if err := cmp.Or(sink.add(t.Context(), line{Job: job}), sink.flush(t.Context()), os.RemoveAll(".headgate")); err != nil {
 		t.Fatal(err)
 	}
 	err := sink.close(context.Canceled)
-	if errors.Is(err, context.Canceled) || !strings.HasPrefix(err.Error(), "interrupted\nthe jobs cannot be kept") || strings.Contains(stderr.String(), "wait in a file") {
+	if err == nil || !strings.HasPrefix(err.Error(), "interrupted\nthe folder ") || sink.added != 0 || stderr.Len() > 0 {
 		t.Errorf("close gives %v, after: %s", err, &stderr)
 	}
 }
 
 // Lines that are wrong are told also where there is nowhere to add jobs to.
 func TestBadLinesComeFirst(t *testing.T) {
-	home := t.TempDir()
-	t.Setenv("HOME", home)
-	t.Setenv("XDG_CACHE_HOME", home)
-	if err := os.WriteFile(filepath.Join(home, "headgate"), nil, 0o600); err != nil { // no folder
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile(".headgate", nil, 0o600); err != nil { // no folder
 		t.Fatal(err)
 	}
 	add := func(lines string) (code int, stderr string) {
@@ -179,10 +151,10 @@ func TestBadLinesComeFirst(t *testing.T) {
 		code = execute(t.Context(), []string{"-"}, cli.IO{In: strings.NewReader(lines), Out: io.Discard, Err: &out})
 		return code, out.String()
 	}
-	if code, said := add("{}\n"); code != 2 || !strings.Contains(said, "line 1: type is missing") || strings.Contains(said, "folder") {
+	if code, said := add("{}\n"); code != 2 || !strings.Contains(said, "line 1: type is missing") || strings.Contains(said, "data") {
 		t.Errorf("exit code %d: %s", code, said)
 	}
-	if code, said := add("{}\n{\"type\":\"mine\"}\n"); code != 1 || !strings.Contains(said, "line 1: type is missing") || !strings.Contains(said, "it must be a folder of your own") {
+	if code, said := add("{}\n{\"type\":\"mine\"}\n"); code != 1 || !strings.Contains(said, "line 1: type is missing") || !strings.Contains(said, "none can keep its data in") {
 		t.Errorf("exit code %d: %s", code, said)
 	}
 }

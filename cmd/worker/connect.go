@@ -2,15 +2,11 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/worker"
 	"github.com/headgate/headgate/scheduler/cron"
@@ -58,29 +54,4 @@ func (c *connection) schedules(ctx context.Context) (*cron.Runner, error) {
 		return nil, err
 	}
 	return worker.Schedules(rdb, conf, nil)
-}
-
-// kept is for looking at what the next worker with a Redis of its own will find, and says
-// what that is. The error is config.ErrNoRedis if that is nothing.
-func (c *connection) kept(ctx context.Context, stderr io.Writer) (*inspect.Queues, error) {
-	conf, err := c.load()
-	if err != nil {
-		return nil, err
-	}
-	folder, err := embedded.Default()
-	if err != nil {
-		return nil, err
-	}
-	look, saved, err := folder.Look()
-	if err != nil {
-		return nil, err
-	}
-	if saved.IsZero() {
-		return nil, config.ErrNoRedis
-	}
-	fmt.Fprintf(stderr, "worker: no worker is running: kept for the next one, as of %s:\n", saved.Format(time.DateTime))
-	if c.rdb, err = config.EmbeddedRedis(look).Connect(ctx); err != nil {
-		return nil, err
-	}
-	return inspect.New(c.rdb, conf.Limiter(c.rdb), conf.Scope), nil
 }

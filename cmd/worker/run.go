@@ -92,7 +92,7 @@ func describe(out io.Writer, g *cli.Globals, c *config.Config) {
 			fmt.Fprintf(out, "%-11s%s\n", what, text)
 		}
 	}
-	redis := "within this worker"
+	redis := "the embedded one, in " + c.Redis.Folder()
 	if !c.Redis.IsZero() {
 		redis = c.Redis.String()
 	}
@@ -170,8 +170,8 @@ func (c *runCommand) check(ctx context.Context, g *cli.Globals, conf *config.Con
 	return err
 }
 
-// checked is what a worker would run, in JSON. Redis is empty for one within the
-// worker.
+// checked is what a worker would run, in JSON. Redis is empty if the config names
+// none.
 type checked struct {
 	Config      string                     `json:"config"`
 	Redis       string                     `json:"redis"`

@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -23,8 +21,6 @@ type statusCommand struct {
 
 func (statusCommand) Help() string {
 	return `Counts the jobs of each queue and type: pending (in the queue), waiting (for a permit), retry (they failed, or were put back by their handler, and come again), scheduled, running, archived; and, since the scope began, those that are done and those that failed: FAILED counts each job once that failed for good (ARCHIVED are those of them that are still kept), FAILED ATTEMPTS each attempt, of jobs that run again as well. Rate is how many were done a second within the last 10 seconds. END is when the last would be done if nothing else comes: as all their limits together let those run that wait, and the others at the present rate.
-
-Where no Redis is configured and no worker runs, it is told of what is kept for the next one.
 
 Of more than 200 jobs of one state in a queue 200 are looked at, and the counts by type are estimates, written as ~1200; those of a whole queue are exact.
 
@@ -40,9 +36,6 @@ func (c *statusCommand) Run(ctx context.Context, conn *connection, stdio cli.IO)
 		return cli.Usagef("--since %s: want a time up to now, such as 24h, and at most %.0fh", *c.Since, history.Reach.Hours())
 	}
 	q, err := conn.queues(ctx)
-	if errors.Is(err, config.ErrNoRedis) {
-		q, err = conn.kept(ctx, stdio.Err)
-	}
 	if err != nil {
 		return err
 	}

@@ -142,7 +142,7 @@ const DefaultConfig = "headgate.yaml"
 // Globals are the flags that every command has.
 type Globals struct {
 	Config string `short:"c" placeholder:"FILE" help:"Config file. Without it headgate.yaml in the current folder, if there is one."`
-	Redis  string `env:"HEADGATE_REDIS" placeholder:"URL" help:"Where Redis is, instead of what the config says: redis://HOST:PORT/DB, rediss://… (TLS), unix:///PATH, redis-sentinel://HOST,HOST/MASTER or redis-cluster://HOST,HOST. Without any, a Redis within \"worker run\" is used; a stop keeps what is in it, a crash loses its last second or two."`
+	Redis  string `env:"HEADGATE_REDIS" placeholder:"URL" help:"Where Redis is, instead of what the config says: redis://HOST:PORT/DB, rediss://… (TLS), unix:///PATH, redis-sentinel://HOST,HOST/MASTER or redis-cluster://HOST,HOST. Without any, one is started for the command, with its data in the folder .headgate beside the config: redis-server if it is installed, else one in memory that is saved each second."`
 	Scope  string `placeholder:"NAME" help:"The set of limits to use, instead of what the config says."`
 }
 

@@ -26,7 +26,7 @@ import (
 // Config is what a worker is told: where Redis is, what it runs, and which
 // limits hold for what.
 type Config struct {
-	// Redis is where jobs and limits live. The zero value means a Redis within the worker.
+	// Redis is where jobs and limits live. The zero value means the embedded Redis.
 	Redis Redis `yaml:"redis"`
 	// RedisTLS says whom to trust and what to show where Redis is over TLS.
 	RedisTLS TLS `yaml:"redis_tls"`
@@ -99,7 +99,11 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Parse(path, data)
+	c, err := Parse(path, data)
+	if err == nil {
+		c.Redis.beside = folder(path)
+	}
+	return c, err
 }
 
 // Parse reads a config; the name is the file's, for errors, which are of type

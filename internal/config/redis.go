@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,9 +25,9 @@ import (
 	"github.com/headgate/headgate/internal/outage"
 )
 
-// Redis says which Redis to use. The zero value names none: the embedded one
-// is meant.
+// Redis says which Redis to use. The zero value names none: the embedded Redis is used.
 type Redis struct {
+	beside   string // the folder of the config, in which the embedded Redis has its own
 	single   *redis.Options
 	sentinel *redis.FailoverOptions
 	cluster  *redis.ClusterOptions
@@ -125,9 +128,9 @@ func withPort(host, usual string) (string, error) {
 	return net.JoinHostPort(name, port), nil
 }
 
-// EmbeddedRedis is the one that dial connects to, whichever that is at a time.
-func EmbeddedRedis(dial func(ctx context.Context, network, addr string) (net.Conn, error)) Redis {
-	return Redis{single: &redis.Options{Network: "tcp", Dialer: dial}, shown: "the one within a worker"}
+// Embedded is a Redis that dial connects to.
+func Embedded(dial func(ctx context.Context, network, addr string) (net.Conn, error)) Redis {
+	return Redis{single: &redis.Options{Network: "tcp", Dialer: dial}, shown: "the embedded one"}
 }
 
 // reason is an error without any part of the URL that net/url or go-redis
@@ -256,26 +259,62 @@ const (
 	pause           = 50 * time.Millisecond
 )
 
-// ErrNoRedis is what commands say that need a Redis where there is none.
-var ErrNoRedis = errors.New("no Redis is configured and no worker with a Redis of its own is running:" +
-	" write redis: in headgate.yaml, use --redis URL, or start \"worker run\" first")
+// ErrNoRedis is what commands say that only look, if there is nothing to look at.
+var ErrNoRedis = errors.New("no Redis is configured, and no worker or enqueue has kept jobs there")
 
-// ConnectEmbedded is Connect for the Redis within a worker.
-func ConnectEmbedded(ctx context.Context, addr string) (redis.UniversalClient, error) {
-	return EmbeddedRedis(func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return embedded.Dial(ctx, addr)
-	}).Connect(ctx)
+// folder is where the embedded Redis has its data: beside the config file or, if that is not a
+// file with a folder of its own but a pipe, in the current folder.
+func folder(config string) string {
+	if stat, err := os.Stat(config); err != nil || !stat.Mode().IsRegular() {
+		return "."
+	}
+	return filepath.Dir(config)
 }
 
-// Connect returns a client of r, or of the Redis within a running worker if r is zero. Redis
-// has answered when it returns; else the error is that of Reach.
+// Folder is where the embedded Redis has its data.
+func (r Redis) Folder() string { return filepath.Join(r.beside, embedded.FolderName) }
+
+// storeClient is a client of the embedded Redis.
+type storeClient struct {
+	redis.UniversalClient
+	store *embedded.Store
+}
+
+// Close ends the embedded Redis, too, if this process runs it.
+func (c storeClient) Close() error {
+	return errors.Join(c.UniversalClient.Close(), c.store.Close())
+}
+
+// Create is Connect for commands that add jobs: it makes the folder of the embedded Redis. say
+// is told which Redis this process runs. It may be nil.
+func (r Redis) Create(ctx context.Context, say func(line string)) (redis.UniversalClient, error) {
+	if !r.IsZero() {
+		return r.Connect(ctx)
+	}
+	store, err := embedded.New(r.Folder(), say)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := store.Dial(ctx, "", "") // which waits longer than Connect, and says why it fails
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	_ = conn.Close()
+	rdb, err := Embedded(store.Dial).Connect(ctx)
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	return storeClient{rdb, store}, nil
+}
+
+// Connect returns a client of r, or of the embedded Redis if r is zero. Redis has answered when
+// it returns; else the error is that of Reach.
 func (r Redis) Connect(ctx context.Context) (redis.UniversalClient, error) {
 	if r.IsZero() {
-		addr, ok := embedded.Find(ctx)
-		if !ok {
-			return nil, ErrNoRedis
+		if _, err := os.Stat(r.Folder()); errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%w: there is no %s; write redis: in headgate.yaml, use --redis URL, or start \"worker run\" or \"enqueue\" first", ErrNoRedis, r.Folder())
 		}
-		return ConnectEmbedded(ctx, addr)
+		return r.Create(ctx, nil)
 	}
 	if err := r.Reach(ctx); err != nil {
 		return nil, err

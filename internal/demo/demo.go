@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -79,7 +78,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	return d.result(), errors.Join(err, d.clean())
 }
 
-// connect returns the Redis of the URL, or of a folder that nobody else knows.
+// connect returns the Redis of the URL, or one in memory for this process alone.
 func connect(ctx context.Context, url string) (redis.UniversalClient, func(), error) {
 	if url != "" {
 		r, err := config.ParseRedisURL(url)
@@ -89,20 +88,16 @@ func connect(ctx context.Context, url string) (redis.UniversalClient, func(), er
 		rdb, err := r.Connect(ctx)
 		return rdb, func() { _ = rdb.Close() }, err
 	}
-	folder, err := os.MkdirTemp("", "headgate-demo-")
+	dial, stop, err := embedded.Memory()
 	if err != nil {
 		return nil, nil, err
 	}
-	host := embedded.Folder(folder).NewHost(nil)
-	rdb, err := config.EmbeddedRedis(host.Dial).Connect(ctx)
-	done := func() {
-		_ = host.Close()
-		_ = os.RemoveAll(folder)
-	}
+	rdb, err := config.Embedded(dial).Connect(ctx)
 	if err != nil {
-		done()
+		stop()
+		return nil, nil, err
 	}
-	return rdb, func() { _ = rdb.Close(); done() }, err
+	return rdb, func() { _ = rdb.Close(); stop() }, nil
 }
 
 type demo struct {

@@ -1,57 +1,45 @@
 package worker
 
 import (
+	"bytes"
 	"context"
-	"errors"
-	"io"
-	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/scheduler"
 )
 
-// A worker that is stopped while it starts keeps the jobs that it has taken over.
-func TestStoppedAsItStarts(t *testing.T) {
-	home := t.TempDir()
-	t.Setenv("HOME", home)
-	t.Setenv("XDG_CACHE_HOME", home)
-	folder, err := embedded.Default()
+// A worker names its Redis and what is in it, and what it leaves there.
+func TestStore_Embedded_KeepsJobs(t *testing.T) {
+	t.Chdir(t.TempDir())
+	r := config.Default().Redis
+	rdb, err := r.Create(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := folder.NewHost(nil)
-	rdb, err := config.EmbeddedRedis(before.Dial).Connect(t.Context())
-	if err != nil {
+	if _, err = scheduler.NewClient(rdb).Enqueue(asynq.NewTask("mine", nil)); err != nil {
 		t.Fatal(err)
 	}
-	defer rdb.Close()
-	_, err = scheduler.NewClient(rdb).Enqueue(asynq.NewTask("mine", nil))
-	if err := errors.Join(err, before.Close()); err != nil {
+	if err := rdb.Close(); err != nil {
 		t.Fatal(err)
-	}
-	open := func(ctx context.Context) (*store, error) {
-		s := &store{config: config.Default, log: slog.New(slog.DiscardHandler), notes: io.Discard}
-		return s, s.open(ctx)
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	if s, err := open(stopped); err == nil {
-		s.close()
-		t.Error("it has started")
+	if err := (&store{notes: &bytes.Buffer{}}).open(stopped, r); err == nil {
+		t.Fatal("a worker that is stopped while it starts has started")
 	}
-	if addr, ok := embedded.Find(t.Context()); ok {
-		t.Fatalf("its Redis still runs, at %s", addr)
-	}
-	s, err := open(t.Context())
-	if err != nil {
+	var notes bytes.Buffer
+	s := &store{notes: &notes}
+	if err := s.open(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	defer s.close()
-	if n, err := waitingJobs(s); n != 1 || err != nil {
-		t.Errorf("%d jobs wait, %v; want 1", n, err)
+	s.close()
+	for _, want := range []string{"worker: no Redis is configured: ", "worker: waiting in .headgate from before: 1 job\n", "worker: kept in .headgate for the next \"worker run\": 1 job\n"} {
+		if !strings.Contains(notes.String(), want) {
+			t.Errorf("want %q in: %s", want, &notes)
+		}
 	}
 }

@@ -41,7 +41,7 @@ type Options struct {
 	Log *slog.Logger
 	// LogJobs has a line logged for each attempt that ends.
 	LogJobs bool
-	// Notes gets what there is to say about a Redis within this worker, line by line.
+	// Notes gets what there is to say about the embedded Redis, line by line.
 	Notes io.Writer
 	// Redis is used instead of the config's, and left open.
 	Redis redis.UniversalClient
@@ -91,12 +91,12 @@ func New(c *config.Config, o Options) (*Worker, error) {
 func (w *Worker) Run(ctx context.Context) error {
 	signal.Notify(w.hangup, syscall.SIGHUP) // which would end a worker that still waits for Redis
 	defer signal.Stop(w.hangup)
-	w.store = &store{UniversalClient: w.options.Redis, lent: w.options.Redis != nil, config: w.config.Load, log: w.log, notes: w.options.Notes}
-	if err := w.store.open(ctx); err != nil {
+	c := w.config.Load()
+	w.store = &store{UniversalClient: w.options.Redis, lent: w.options.Redis != nil, notes: w.options.Notes}
+	if err := w.store.open(ctx, c.Redis); err != nil {
 		return err
 	}
 	defer w.store.close()
-	c := w.config.Load()
 	l, err := Listen(ctx, c.Listen) // before any job runs
 	if err != nil {
 		return err
@@ -226,7 +226,6 @@ func (w *Worker) serve(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	w.log.Info("stopping: running jobs may finish", "within", w.config.Load().ShutdownTimeout)
-	w.store.warn()
 	w.server.Shutdown()
 	w.repeats.tell()
 	if err := w.handlers.close(); err != nil {

@@ -121,7 +121,7 @@ type Ended struct {
 
 // Run has a worker run, as "worker run" does, gives it the jobs with enqueue, and
 // stops it when so many attempts are done, with those that follow on others. Without a
-// redis in their config the two share one that is within the worker.
+// redis in their config the two share the embedded Redis.
 func Run(ctx context.Context, p *programs.Programs, jobs []Job, total int) ([]Ended, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

@@ -63,6 +63,9 @@ type Config struct {
 	Commands Commands `yaml:"commands"`
 	// Schedules enqueue jobs by the clock.
 	Schedules Schedules `yaml:"schedules"`
+	// Secrets are errors of secrets that the environment should have. They are for the commands
+	// that use the secrets: a command that only enqueues needs no token of the page.
+	Secrets Errors
 	// Absent says why this is only the Default: "there is no headgate.yaml",
 	// or that it is empty. Nothing is limited then, which nobody should have
 	// to find out by the calls that go out.
@@ -121,7 +124,7 @@ func Parse(name string, data []byte) (*Config, error) {
 	types := doc.Commands.Types()
 	d.checkTasks(doc.Tasks, doc.Config.Limits, types)
 	d.checkHTTP(doc.HTTP)
-	d.checkPage(doc.Page)
+	d.checkPage(&doc.Page)
 	d.checkCrawl(doc.Crawl)
 	d.checkSchedules(doc.Schedules, doc.Tasks, doc.Queues, types)
 	if len(d.errs) > 0 {
@@ -130,6 +133,7 @@ func Parse(name string, data []byte) (*Config, error) {
 		})
 		return nil, d.errs
 	}
+	doc.Config.Secrets = d.secretErrs
 	if len(d.at) == 0 {
 		doc.Config.Absent = name + " is empty"
 	}

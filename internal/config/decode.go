@@ -31,6 +31,8 @@ type decoder struct {
 	bad   map[string]bool            // paths that could not be decoded
 	meant map[string]bool            // paths that an unknown field was probably for
 	errs  Errors
+
+	secretErrs Errors // of secrets that the environment should have
 }
 
 func newDecoder(file string) *decoder {

@@ -44,33 +44,47 @@ type Secret string
 
 var environment = regexp.MustCompile(`^\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}$`)
 
-// UnmarshalText reads a secret.
+// UnmarshalText reads a secret, and leaves the name of a variable as it is.
 func (s *Secret) UnmarshalText(text []byte) error {
 	*s = Secret(text)
-	if !strings.HasPrefix(string(text), "${") {
-		return nil
-	}
-	name := environment.FindSubmatch(text)
-	if name == nil {
+	if strings.HasPrefix(string(text), "${") && !environment.Match(text) {
 		return fmt.Errorf("%q: want ${env:NAME}, or the text itself", text)
 	}
-	value := os.Getenv(string(name[1]))
-	if value == "" {
-		return fmt.Errorf("%q: the environment has no %s", text, name[1])
-	}
-	*s = Secret(value)
 	return nil
+}
+
+// resolve puts the value of the variable that a secret names in its place. What is wrong with
+// the value is for the commands that use it: see Config.Secrets.
+func (d *decoder) resolve(path string, s *Secret) {
+	name := environment.FindStringSubmatch(string(*s))
+	if name == nil {
+		return
+	}
+	errs := d.errs
+	d.errs = nil
+	value := Secret(os.Getenv(name[1]))
+	switch {
+	case value == "":
+		d.errorf(path, "%q: the environment has no %s", *s, name[1])
+	case value.isShort():
+		d.errorf(path, "%q: want at least %d characters in %s", *s, minSecret, name[1])
+	default:
+		*s = value
+	}
+	d.secretErrs, d.errs = append(d.secretErrs, d.errs...), errs
 }
 
 // minSecret is how many characters a token or password has at least: a shorter one can
 // be guessed.
 const minSecret = 8
 
+func (s Secret) isShort() bool { return utf8.RuneCountInString(string(s)) < minSecret }
+
 // Check reports the fields that are wrong by themselves or beside the others, and what is
 // wrong with them. It shows no secret.
 func (p Page) Check(report func(field, problem string)) {
 	short := func(field string, secret Secret) {
-		if secret != "" && utf8.RuneCountInString(string(secret)) < minSecret {
+		if secret != "" && secret.isShort() {
 			report(field, fmt.Sprintf("want at least %d characters", minSecret))
 		}
 	}
@@ -87,11 +101,13 @@ func (p Page) Check(report func(field, problem string)) {
 	alone("tls_key", p.TLSKey, fmt.Sprintf("%q: ", p.TLSKey), "tls_cert", p.TLSCert)
 }
 
-func (d *decoder) checkPage(p Page) {
+func (d *decoder) checkPage(p *Page) {
 	p.Check(func(field, problem string) { d.errorf("page."+field, "%s", problem) })
 	for i, name := range p.Redact {
 		d.want(name != "" && !strings.ContainsAny(name, "[]\\\n"), indexed("page.redact", i), "%q: want the name of a field or header, where * stands for any text", name)
 	}
+	d.resolve("page.token", &p.Token)
+	d.resolve("page.password", &p.Password)
 }
 
 // ListenAddress is the address to listen at that a text means: one without a

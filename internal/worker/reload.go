@@ -14,8 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
-
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/scheduler/cron"
@@ -23,23 +21,20 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// quietFor is how long the folder of the config must be quiet before the file is
-// read: editors write in several steps.
-const quietFor = 100 * time.Millisecond
+const (
+	// lookEach is how often the config file is read. Every look follows the path anew, so a change
+	// of a link, a folder or a network file system counts as well, and no other file does.
+	lookEach = 500 * time.Millisecond
+	// quietFor is how long the file must stay the same before it counts: editors write in several steps.
+	quietFor = 100 * time.Millisecond
+	// quietWithin bounds the wait for a file that changes all the time.
+	quietWithin = 500 * time.Millisecond
+)
 
-// watch reloads the config on SIGHUP, and when its file changes. It watches
-// the folder, because editors and container platforms replace the file.
+// watch reloads the config on SIGHUP, and when its file has another text.
 func (w *Worker) watch(ctx context.Context) {
-	watcher, err := fsnotify.NewWatcher()
-	if err == nil {
-		defer watcher.Close()
-		err = watcher.Add(filepath.Dir(w.options.File))
-	}
-	if err != nil {
-		w.log.Warn("the config is read again only on SIGHUP", "error", err)
-		watcher = &fsnotify.Watcher{} // whose channels never have anything
-	}
-	timer := time.NewTimer(quietFor) // the file may have changed since it was loaded
+	look := time.NewTicker(lookEach)
+	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -47,18 +42,25 @@ func (w *Worker) watch(ctx context.Context) {
 		case <-w.hangup:
 			w.options.Text, _ = os.ReadFile(w.options.File)
 			w.reload(ctx)
-		case <-watcher.Events:
-			timer.Reset(quietFor)
-		case err := <-watcher.Errors:
-			w.log.Warn("watching the config's folder", "error", err)
-		case <-timer.C:
-			// Without a file the text is nil, as good as that of an empty one.
-			if text, _ := os.ReadFile(w.options.File); !bytes.Equal(text, w.options.Text) {
+		case <-look.C:
+			if text := settledText(w.options.File, w.options.Text); !bytes.Equal(text, w.options.Text) {
 				w.options.Text = text
 				w.reload(ctx)
 			}
 		}
 	}
+}
+
+// settledText reads a file whose text was known so far. If the text is another one, it reads until
+// two reads agree. A missing file is like an empty one.
+func settledText(path string, known []byte) []byte {
+	text, _ := os.ReadFile(path)
+	for end := time.Now().Add(quietWithin); !bytes.Equal(text, known) && time.Now().Before(end); {
+		known = text
+		time.Sleep(quietFor)
+		text, _ = os.ReadFile(path)
+	}
+	return text
 }
 
 // reload makes the config file's limits, rules and schedules current. A file

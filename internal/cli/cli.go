@@ -78,11 +78,7 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 	if err != nil {
 		return report(stdio.Err, name, err)
 	}
-	endTraces, err := beginTraces(ctx, name, stdio.Err)
-	if err != nil {
-		return report(stdio.Err, name, err)
-	}
-	defer endTraces()
+	defer beginTraces(ctx, name, stdio.Err)()
 	err = command.Run()
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = errors.New("interrupted")

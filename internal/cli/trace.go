@@ -30,26 +30,32 @@ import (
 
 // flushTime bounds how long a command that is done waits for its last spans to
 // be exported.
-const flushTime = 3 * time.Second
+const flushTime = 500 * time.Millisecond
 
 // beginTraces has the process record traces as OpenTelemetry's environment
-// variables say, or not at all where there are none; end exports what is left.
+// variables say, or not at all if there are none; end exports what is left. Traces are beside the
+// work: settings that cannot be used, often put there by a platform, are a warning and no traces.
 // https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
-func beginTraces(ctx context.Context, name string, stderr io.Writer) (end func(), err error) {
+func beginTraces(ctx context.Context, name string, stderr io.Writer) (end func()) {
 	if !traced() {
-		return func() {}, nil
+		return func() {}
 	}
-	if name := os.Getenv("OTEL_TRACES_EXPORTER"); name != "" && name != "otlp" {
-		return nil, Usagef("OTEL_TRACES_EXPORTER: %q: want otlp or none", name)
-	}
-	if name := otlp("PROTOCOL"); name != "" && name != "http/protobuf" {
-		return nil, Usagef("OTEL_EXPORTER_OTLP_PROTOCOL: %q: want http/protobuf, which collectors take at port 4318", name)
-	}
+	warn := &complaints{out: stderr, name: name}
 	to, err := newCollector()
-	if err != nil {
-		return nil, Usagef("%w", err)
+	if err == nil {
+		end, err = to.record(ctx, name, warn)
 	}
-	exporter, err := otlptrace.New(ctx, to)
+	if err != nil {
+		warn.Handle(fmt.Errorf("%w; none are sent", err))
+		return func() {}
+	}
+	return end
+}
+
+// record has the process record traces for the collector, until end.
+func (c *collector) record(ctx context.Context, name string, warn *complaints) (end func(), err error) {
+	c.ending, c.taken = make(chan struct{}), warn.over
+	exporter, err := otlptrace.New(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -57,13 +63,14 @@ func beginTraces(ctx context.Context, name string, stderr io.Writer) (end func()
 		resource.WithAttributes(semconv.ServiceName("headgate-"+name)), // OTEL_SERVICE_NAME comes after, and wins
 		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithProcessPID(), resource.WithFromEnv())
 	if err != nil {
-		return nil, Usagef("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
 	provider := trace.NewTracerProvider(trace.WithBatcher(exporter), trace.WithResource(service))
 	otel.SetTracerProvider(provider)
 	otel.SetTextMapPropagator(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}))
-	otel.SetErrorHandler(&complaints{out: stderr, name: name})
+	otel.SetErrorHandler(warn)
 	return func() {
+		close(c.ending)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
 		defer cancel()
 		if err := provider.Shutdown(ctx); err != nil {
@@ -79,22 +86,29 @@ func traced() bool {
 	return !off && exporter+otlp("ENDPOINT") != ""
 }
 
-// complaints are the exporter's, one of a kind in a row: a collector that is
+// complaints are the exporter's: the first since the collector took spans. A collector that is
 // away is not news each five seconds.
 type complaints struct {
 	out  io.Writer
 	name string
 	mu   sync.Mutex
-	last string
+	said bool
 }
 
 func (c *complaints) Handle(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if text := err.Error(); text != c.last {
-		c.last = text
-		fmt.Fprintf(c.out, "%s: traces: %s\n", c.name, text)
+	if !c.said {
+		c.said = true
+		fmt.Fprintf(c.out, "%s: traces: %v\n", c.name, err)
 	}
+}
+
+// over says that the collector has taken spans.
+func (c *complaints) over() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.said = false
 }
 
 // collector takes spans by OTLP over HTTP. The exporter of OpenTelemetry's own does so, too,
@@ -105,6 +119,8 @@ type collector struct {
 	header http.Header
 	gzip   bool
 	client http.Client
+	ending chan struct{} // closed when the command is done
+	taken  func()        // is called when the collector has taken spans
 }
 
 // otlp is a setting of the environment: that of traces, or else that of all signals.
@@ -113,6 +129,12 @@ func otlp(name string) string {
 }
 
 func newCollector() (*collector, error) {
+	if name := os.Getenv("OTEL_TRACES_EXPORTER"); name != "" && name != "otlp" {
+		return nil, fmt.Errorf("OTEL_TRACES_EXPORTER: %q: want otlp or none", name)
+	}
+	if name := otlp("PROTOCOL"); name != "" && name != "http/protobuf" {
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL: %q: want http/protobuf, which collectors take at port 4318", name)
+	}
 	c := &collector{header: http.Header{"Content-Type": {"application/x-protobuf"}, "User-Agent": {"headgate"}}}
 	c.url = os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	if c.url == "" {
@@ -183,7 +205,8 @@ func (c *collector) Stop(context.Context) error {
 // How long spans wait for a collector that takes none for now, where it does not say.
 const busyPause = 5 * time.Second
 
-// UploadTraces implements otlptrace.Client. It tries until ctx ends, which the SDK sees to.
+// UploadTraces implements otlptrace.Client. It tries until ctx ends, which the SDK sees to, and
+// once more when the command is done.
 func (c *collector) UploadTraces(ctx context.Context, of []*spans.ResourceSpans) error {
 	body, err := proto.Marshal(&spans.TracesData{ResourceSpans: of}) // as an export request is written
 	if err != nil {
@@ -197,13 +220,23 @@ func (c *collector) UploadTraces(ctx context.Context, of []*spans.ResourceSpans)
 		body = small.Bytes()
 	}
 	for {
+		last := false
+		select {
+		case <-c.ending:
+			last = true
+		default:
+		}
 		pause, err := c.send(ctx, body)
-		if err == nil || pause == 0 {
+		if err == nil {
+			c.taken()
+		}
+		if err == nil || pause == 0 || last {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return err
+		case <-c.ending:
 		case <-time.After(pause):
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/pem"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.opentelemetry.io/otel"
 	spans "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -38,18 +41,11 @@ func traceOnce(t *testing.T) (code int, said string) {
 }
 
 // A command exports its spans to the collector that the environment names, the
-// last of them before it ends, by TLS, compressed and with headers where it is told so; and
-// again where the collector is busy.
+// last of them before it ends, by TLS, compressed and with headers if it is told so.
 func TestTracesReachCollector(t *testing.T) {
 	var got spans.TracesData
 	var sent http.Header
-	calls := 0
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if calls++; calls == 1 {
-			w.Header().Set("Retry-After", "1")
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
 		sent = r.Header
 		body, err := gzip.NewReader(r.Body)
 		if err != nil {
@@ -99,19 +95,91 @@ func TestTracesThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestBadTraceSettings(t *testing.T) {
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
-	for name, want := range map[string]string{
-		"OTEL_TRACES_EXPORTER": `: "pigeon": want`, "OTEL_EXPORTER_OTLP_PROTOCOL": `: "pigeon": want`,
-		"OTEL_EXPORTER_OTLP_ENDPOINT": `: "pigeon/v1/traces": want a URL`, "OTEL_EXPORTER_OTLP_HEADERS": `: "pigeon": want NAME=VALUE`,
-		"OTEL_EXPORTER_OTLP_COMPRESSION": `: "pigeon": want gzip`, "OTEL_EXPORTER_OTLP_TIMEOUT": `: "pigeon": want milliseconds`,
-		"OTEL_EXPORTER_OTLP_CERTIFICATE": ": open pigeon", "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": ": open pigeon",
+// Nobody listens, and the platform says so in its own way: that is one warning, and the command
+// does its work.
+func TestTracesThatCannotBeSent(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+	for setting, want := range map[string]string{
+		"OTEL_SERVICE_NAME=x":                          "127.0.0.1:1: connect: connection refused",
+		"OTEL_TRACES_EXPORTER=pigeon":                  `OTEL_TRACES_EXPORTER: "pigeon": want`,
+		"OTEL_EXPORTER_OTLP_PROTOCOL=grpc":             `OTEL_EXPORTER_OTLP_PROTOCOL: "grpc": want http/protobuf`,
+		"OTEL_EXPORTER_OTLP_ENDPOINT=collector:4317":   `: "collector:4317/v1/traces": want a URL`,
+		"OTEL_EXPORTER_OTLP_ENDPOINT=127.0.0.1:4318":   `: "127.0.0.1:4318/v1/traces": want a URL`,
+		"OTEL_EXPORTER_OTLP_HEADERS=pigeon":            `: "pigeon": want NAME=VALUE`,
+		"OTEL_EXPORTER_OTLP_COMPRESSION=pigeon":        `: "pigeon": want gzip`,
+		"OTEL_EXPORTER_OTLP_TIMEOUT=pigeon":            `: "pigeon": want milliseconds`,
+		"OTEL_EXPORTER_OTLP_CERTIFICATE=pigeon":        ": open pigeon",
+		"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE=pigeon": ": open pigeon",
+		"OTEL_RESOURCE_ATTRIBUTES=pigeon":              "OTEL_RESOURCE_ATTRIBUTES: ",
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Setenv(name, "pigeon")
-			if code, said := traceOnce(t); code != int(BadInput) || !strings.Contains(said, name+want) {
-				t.Errorf("exit code %d: %s; want %d and a word about pigeon", code, said, BadInput)
+		t.Run(setting, func(t *testing.T) {
+			name, value, _ := strings.Cut(setting, "=")
+			t.Setenv(name, value)
+			code, said := traceOnce(t)
+			if code != 0 || strings.Count(said, "\n") != 1 || !strings.HasPrefix(said, "worker: traces: ") || !strings.Contains(said, want) {
+				t.Errorf("exit code %d: %s; want 0 and one line with %s", code, said, want)
 			}
+		})
+	}
+}
+
+// transport is a collector by what it does with a call.
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestTracesDoNotDelay: how long a command waits at its end, in virtual time.
+func TestTracesDoNotDelay(t *testing.T) {
+	answer := func(status int, header string) (*http.Response, error) {
+		return &http.Response{StatusCode: status, Status: http.StatusText(status), Body: http.NoBody, Header: http.Header{"Retry-After": {header}}}, nil
+	}
+	calls := 0
+	for _, tt := range []struct {
+		name      string
+		collector transport
+		runs      time.Duration // how long the command takes
+		waits     time.Duration // for its last spans
+		said      string
+		calls     int
+	}{
+		{"there", func(*http.Request) (*http.Response, error) { return answer(200, "") }, 0, 0, "", 1},
+		{"away", func(*http.Request) (*http.Response, error) { return nil, errors.New("refused") }, 0, 0, "refused", 1},
+		{"away for a while", func(*http.Request) (*http.Response, error) { return nil, errors.New("refused") }, 12 * time.Second, 0, "refused", 3},
+		{"busy", func(*http.Request) (*http.Response, error) { return answer(503, "9") }, 0, 0, "Service Unavailable", 1},
+		{"busy at first", func(*http.Request) (*http.Response, error) {
+			if calls == 1 {
+				return answer(503, "2")
+			}
+			return answer(200, "")
+		}, 20 * time.Second, 0, "", 2},
+		{"silent", func(r *http.Request) (*http.Response, error) { <-r.Context().Done(); return nil, r.Context().Err() }, 0, 500 * time.Millisecond, "context deadline exceeded", 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				calls = 0
+				var said bytes.Buffer
+				c := &collector{url: "http://collector/v1/traces", client: http.Client{Timeout: 10 * time.Second}}
+				c.client.Transport = transport(func(r *http.Request) (*http.Response, error) { calls++; return tt.collector(r) })
+				end, err := c.record(t.Context(), "worker", &complaints{out: &said, name: "worker"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, span := otel.Tracer("test").Start(t.Context(), "work")
+				span.End()
+				time.Sleep(tt.runs)
+				done := time.Now()
+				end()
+				if took := time.Since(done); took != tt.waits {
+					t.Errorf("it waits %s, want %s", took, tt.waits)
+				}
+				time.Sleep(time.Minute) // for what still goes on
+				if lines := strings.Count(said.String(), "\n"); (tt.said == "") != (lines == 0) || lines > 1 || !strings.Contains(said.String(), tt.said) {
+					t.Errorf("it says %q, want a line with %q", said.String(), tt.said)
+				}
+				if calls != tt.calls {
+					t.Errorf("%d calls, want %d", calls, tt.calls)
+				}
+			})
 		})
 	}
 }

@@ -52,6 +52,9 @@ func TestComposeServices(t *testing.T) {
 		if image, tag, _ := strings.Cut(s.Image, ":"); s.Build == nil && (tag == "" || tag == "latest") {
 			t.Errorf("%s: image %s has no tag", name, image)
 		}
+		if s.Build != nil && (s.Init == nil || !*s.Init) {
+			t.Errorf("%s: want init: true, for what jobs' commands leave behind", name)
+		}
 		checkVolumes(t, project, s)
 	}
 	for _, name := range []string{"worker-1", "worker-2"} {

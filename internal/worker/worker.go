@@ -20,6 +20,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/reaper"
 	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
@@ -221,6 +222,7 @@ func (w *Worker) serve(ctx context.Context) error {
 	var others sync.WaitGroup
 	others.Go(func() { _ = w.cron.Run(ctx) }) // it always returns nil
 	others.Go(func() { w.watchRedis(ctx) })
+	others.Go(func() { reaper.Run(ctx) })
 	if w.options.File != "" {
 		others.Go(func() { w.watch(ctx) })
 	}

@@ -141,10 +141,11 @@ type limitsPeek struct {
 }
 
 func (c *limitsPeek) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
-	if err := needKey(ctx, g, q.Limiter, c.Name, c.Key); err != nil {
+	key, err := neededKey(ctx, g, q.Limiter, c.Name, c.Key)
+	if err != nil {
 		return err
 	}
-	d, err := q.Limiter.Peek(ctx, c.Name, c.Key)
+	d, err := q.Limiter.Peek(ctx, c.Name, key)
 	if err != nil {
 		return badUnlessDown(err)
 	}
@@ -153,7 +154,7 @@ func (c *limitsPeek) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals,
 	}
 	if c.JSON {
 		return cli.JSON(stdio.Out, map[string]any{
-			"limit": c.Name, "key": cli.Text(c.Key), "capacity": d.Capacity, "remaining": d.Remaining,
+			"limit": c.Name, "key": cli.Text(key), "capacity": d.Capacity, "remaining": d.Remaining,
 			"retry_after_s": d.RetryAfter.Seconds(), "reset_after_s": d.ResetAfter.Seconds(),
 		})
 	}

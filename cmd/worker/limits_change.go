@@ -75,40 +75,52 @@ type limitsReset struct {
 }
 
 func (c *limitsReset) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
-	err := needKey(ctx, g, q.Limiter, c.Name, c.Key)
+	key, err := neededKey(ctx, g, q.Limiter, c.Name, c.Key)
 	if err == nil {
-		err = q.Limiter.Reset(ctx, c.Name, c.Key)
+		err = q.Limiter.Reset(ctx, c.Name, key)
 	}
-	return c.done(stdio, "reset", c.Key, err)
+	return c.done(stdio, "reset", key, err)
 }
 
-// needKey asks for the key of a limit that counts by key, if there is none.
-// Without it a command would speak of a meter that no job ever uses. Whether a
-// limit counts by key is known from the config or, where that does not speak of
+// spelledKey is a key as a command was given it, in the spelling of the jobs that use the limit.
+func spelledKey(g *cli.Globals, limit, key string) (string, error) {
+	conf, err := g.Load()
+	if err != nil {
+		return "", err
+	}
+	if key, err = conf.Tasks.Key(limit, key); err != nil {
+		return "", cli.Usagef("%w", err)
+	}
+	return key, nil
+}
+
+// neededKey is spelledKey, and asks for the key of a limit that counts by key if there is none.
+// Without the key a command would speak of a meter that no job ever uses. Whether a
+// limit counts by key is known from the config or, if the config does not speak of
 // the limit, from what is waited for and blocked.
-func needKey(ctx context.Context, g *cli.Globals, limiter *lanes.Lanes, limit, key string) error {
+func neededKey(ctx context.Context, g *cli.Globals, limiter *lanes.Lanes, limit, key string) (string, error) {
 	if key != "" {
-		return nil
+		return spelledKey(g, limit, key)
 	}
 	conf, err := g.Load()
 	if err != nil {
-		return err
+		return "", err
 	}
 	keys := conf.Tasks.KeysOf(limit)
 	if len(keys) == 0 {
 		if keys, err = keysInRedis(ctx, limiter, limit); err != nil {
-			return err
+			return "", err
 		}
 	}
 	if len(keys) == 0 || slices.Contains(keys, "") {
-		return nil
+		return "", nil
 	}
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
 	if len(keys) > 3 {
 		keys = append(keys[:3], "…")
 	}
-	return cli.Usagef("limit %s counts by key (%s): name the key after it", limit, strings.Join(keys, ", "))
+	return "", cli.Usagef("limit %s counts by key (%s): name the key after it", limit, strings.Join(keys, ", "))
 }
 
 // keysInRedis lists keys of the limit that are waited for or blocked.
@@ -139,13 +151,17 @@ func (limitsUnset) Help() string {
 	return `What the config file says of the key counts again when the file changes there.`
 }
 
-func (c *limitsUnset) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+func (c *limitsUnset) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
+	key, err := spelledKey(g, c.Name, c.Key)
+	if err != nil {
+		return err
+	}
 	if !c.Yes {
-		if err := spared(q.KeyCosts(ctx, c.Name, c.Key, throttle.Override{})); err != nil {
+		if err := spared(q.KeyCosts(ctx, c.Name, key, throttle.Override{})); err != nil {
 			return err
 		}
 	}
-	return c.done(stdio, "unset", c.Key, q.Limiter.UnsetKey(ctx, c.Name, c.Key))
+	return c.done(stdio, "unset", key, q.Limiter.UnsetKey(ctx, c.Name, key))
 }
 
 type limitsSet struct {
@@ -170,9 +186,13 @@ func (limitsSet) Help() string {
 With --key only that key counts otherwise, at once, until it ends or "worker limits unset"; what it owes in permits stays owed. A key of a fixed_window has another count for the same period.`
 }
 
-func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
 	if c.Key != nil {
-		return c.setKey(ctx, q, stdio)
+		key, err := spelledKey(g, c.Name, *c.Key)
+		if err != nil {
+			return err
+		}
+		return c.setKey(ctx, q, key, stdio)
 	}
 	if c.For != nil {
 		return cli.Usagef("--for is for a key of a limit: want --key beside it")
@@ -199,7 +219,7 @@ func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) er
 	return c.say(stdio.Out, did, fmt.Sprintf("%s  %s", limit.Name, limit))
 }
 
-func (c *limitsSet) setKey(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+func (c *limitsSet) setKey(ctx context.Context, q *inspect.Queues, key string, stdio cli.IO) error {
 	if c.Kind != nil || c.Margin != nil || c.Zone != nil || c.Apps != nil || c.Lease != nil || c.MaxBlock != nil {
 		return cli.Usagef("a key has only a rate and a capacity of its own: want --rate or --capacity beside --key, and --for")
 	}
@@ -210,15 +230,15 @@ func (c *limitsSet) setKey(ctx context.Context, q *inspect.Queues, stdio cli.IO)
 	assign(&o.Rate, c.Rate)
 	assign(&o.Capacity, c.Capacity)
 	if !c.Yes {
-		if err := spared(q.KeyCosts(ctx, c.Name, *c.Key, o)); err != nil {
+		if err := spared(q.KeyCosts(ctx, c.Name, key, o)); err != nil {
 			return err
 		}
 	}
-	if err := q.Limiter.SetKey(ctx, c.Name, *c.Key, o); err != nil {
+	if err := q.Limiter.SetKey(ctx, c.Name, key, o); err != nil {
 		return badUnlessDown(err)
 	}
-	did := confirmation{Done: "set", Limit: c.Name, Key: cli.Text(*c.Key), Definition: o.String()}
-	return c.say(stdio.Out, did, fmt.Sprintf("%s of %s  %s", c.Name, keyName(*c.Key), o))
+	did := confirmation{Done: "set", Limit: c.Name, Key: cli.Text(key), Definition: o.String()}
+	return c.say(stdio.Out, did, fmt.Sprintf("%s of %s  %s", c.Name, keyName(key), o))
 }
 
 // spared is an error where a change would hit jobs that wait, as Queues.Costs says.

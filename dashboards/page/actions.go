@@ -76,6 +76,10 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ctx := throttle.As(r.Context(), door.User(r.Context()))
+	if err := p.spell(a, r, form); err != nil {
+		p.ask(w, r, a, form, back, err)
+		return
+	}
 	if err := a.do(ctx, p, form); err != nil {
 		p.ask(w, r, a, form, back, err)
 		return
@@ -84,6 +88,18 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 	// Whoever looks sees it now, not in the next turn or when a view reads again.
 	p.reader.again()
 	redirect(w, back)
+}
+
+// spell brings a key that a user typed into the spelling of the jobs that use the limit.
+func (p *Page) spell(a *action, r *http.Request, form url.Values) error {
+	if p.SpellKey == nil || !a.asks("key", r) || form.Get("key") == "" {
+		return nil
+	}
+	key, err := p.SpellKey(form.Get("limit"), form.Get("key"))
+	if err == nil {
+		form.Set("key", key)
+	}
+	return err
 }
 
 // explain says why an action was not done, with the status to say it under: 503 where

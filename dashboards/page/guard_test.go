@@ -399,3 +399,22 @@ func TestViewers(t *testing.T) {
 		t.Errorf("Redis was asked for the time %d times: once a turn is enough for all viewers", n)
 	}
 }
+
+// TestTypedKeys: a key that a user types is spelled as the jobs of the limit spell it. A key of a
+// link stays as it is, because it is in Redis.
+func TestTypedKeys(t *testing.T) {
+	w := miniWorld(t)
+	w.options.SpellKey = func(_, key string) (string, error) { return strings.ToLower(key), nil }
+	p := w.page()
+	for address, want := range map[string]string{"/do": "a.example", "/do?key=A.example": "A.example"} {
+		got := ask(p, request("POST", address, url.Values{"action": {"block"}, "limit": {"host"}, "key": {"A.example"}, "for": {"1h"}}))
+		if got.StatusCode != 303 {
+			t.Fatalf("%s: %d", address, got.StatusCode)
+		}
+		changes, err := w.limiter.Changes(t.Context(), 1)
+		w.must(err)
+		if changes[0].Key != want {
+			t.Errorf("%s blocked key %q, want %q", address, changes[0].Key, want)
+		}
+	}
+}

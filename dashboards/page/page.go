@@ -31,6 +31,9 @@ type Options struct {
 	// KeyOf says what a limit counts by, such as "host(payload.url)"; the empty
 	// text where it has no keys. Nil means that only what waits can tell.
 	KeyOf func(limit string) (by string, known bool)
+	// SpellKey is a key that a user typed, in the spelling of the jobs that use the limit. Nil
+	// leaves keys as they were typed.
+	SpellKey func(limit, key string) (string, error)
 
 	// Token, or User and Password, let a browser in. Without any of them, and
 	// without Authenticate, only browsers on this machine are let in. Sessions are

@@ -35,7 +35,8 @@ type limit struct {
 	// Adapt has each key find the pace that the other side bears. A fixed window and a concurrency
 	// limit cannot. The zero value means off.
 	Adapt *adapt `yaml:"adapt"`
-	// Overrides are keys that count by another rate or capacity.
+	// Overrides are keys that count by another rate or capacity. If the tasks of the limit have
+	// `key: host(…)`, a host may be spelled in any way.
 	Overrides map[string]throttle.Override `yaml:"overrides"`
 }
 
@@ -64,6 +65,27 @@ func (d *decoder) limits(from map[string]limit) []throttle.Limit {
 		limits = append(limits, checked)
 	}
 	return limits
+}
+
+// spellOverrides brings the keys of overrides into the spelling of the jobs that use the limits.
+func (d *decoder) spellOverrides(limits []throttle.Limit, tasks Tasks) {
+	for i, l := range limits {
+		spelled, was := map[string]throttle.Override{}, map[string]string{}
+		for _, key := range slices.Sorted(maps.Keys(l.Overrides)) {
+			at := join(join("limits", l.Name)+".overrides", key)
+			as, err := tasks.Key(l.Name, key)
+			switch {
+			case err != nil:
+				d.errorf(at, "%v", err)
+			case was[as] != "":
+				d.errorf(at, "the same key as %s: keep one of them", was[as])
+			}
+			spelled[as], was[as] = l.Overrides[key], key
+		}
+		if len(spelled) > 0 {
+			limits[i].Overrides = spelled
+		}
+	}
 }
 
 // checkLimit turns each error of Validate into one about the field's place. A

@@ -97,6 +97,28 @@ func (t Tasks) KeysOf(limit string) (keys []string) {
 	return keys
 }
 
+// Key is a key of a limit in the spelling of the jobs that use the limit, if all of them spell it
+// the same.
+func (t Tasks) Key(limit, key string) (string, error) {
+	spelled := ""
+	for _, task := range t {
+		for _, n := range task.Limits {
+			if n.Limit != limit {
+				continue
+			}
+			as, err := n.Key.Spell(key)
+			if err != nil {
+				return "", fmt.Errorf("key of limit %s: %w", limit, err)
+			}
+			if spelled != "" && as != spelled {
+				return key, nil
+			}
+			spelled = as
+		}
+	}
+	return cmp.Or(spelled, key), nil
+}
+
 // Costs is what a job that is done has truly cost, by limit, as far as the config says how to
 // tell by its result.
 func (t Tasks) Costs(job *expression.Job, result func() ([]byte, error)) (costs map[string]int, err error) {

@@ -30,6 +30,7 @@ type formula struct {
 	program *vm.Program
 	names   map[string]bool // those that it uses
 	byHost  bool            // whether it takes the host of payload.url
+	isHost  bool            // whether it is host(…) and nothing else
 	bounded bool            // whether it has a loop or a function that may make much of little
 }
 
@@ -55,6 +56,9 @@ func compile(what, text string, about Source) (*formula, error) {
 	}
 	node := written.Node()
 	ast.Walk(&node, f)
+	if call, ok := node.(*ast.CallNode); ok {
+		f.isHost = call.Callee.String() == "host"
+	}
 	if f.program = written; f.bounded {
 		if f.program, err = expr.Compile(f.text, append(options, payments, expr.Patch(payer{}))...); err != nil {
 			return nil, f.wrap(err)

@@ -52,6 +52,15 @@ func (k Key) Of(job *Job) (string, error) { return keys.of(k.formula, job) }
 // host(payload.url): so what that host says of the key concerns no other host.
 func (k Key) ByHost() bool { return k.formula != nil && k.byHost }
 
+// Spell is a key in the spelling in which the expression gives it: of host(…), LocalHost:8080 is
+// localhost. A key of any other expression is itself. The error is that of a text that is no host.
+func (k Key) Spell(key string) (string, error) {
+	if k.formula == nil || !k.isHost {
+		return key, nil
+	}
+	return hostKey(key)
+}
+
 // Cost says how many permits a job takes: 3, or len(payload.items). The zero
 // Cost is 1.
 type Cost struct{ *formula }

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/expr-lang/expr"
@@ -195,6 +197,23 @@ func host(value any) (string, error) {
 		return "", fmt.Errorf("%q has no host: want an absolute URL such as https://example.com/", shown)
 	}
 	return name, nil
+}
+
+// hostKey is a host in the spelling in which host(…) gives it. The text may have a port, or be a URL.
+func hostKey(text string) (string, error) {
+	name := text
+	if _, err := netip.ParseAddr(text); err != nil {
+		whole := text
+		if !strings.Contains(text, "://") {
+			whole = "//" + text
+		}
+		u, err := url.Parse(whole)
+		if err != nil || u.Hostname() == "" {
+			return "", fmt.Errorf("%.100q is not the name of a host: want one such as example.com", text)
+		}
+		name = u.Hostname()
+	}
+	return canonical.Host(name)
 }
 
 // describe names the type of a value in the words of JSON.

@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help deps test quick race fuzz sim lint fmt bench demo recording screenshots dashboards up
+.PHONY: help deps test quick race fuzz sim lint fmt bench demo screenshots up
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOTEST   := go test -count=1 -timeout 15m
@@ -56,7 +56,7 @@ test: deps ## vet, check the format and run all tests
 
 # What one runs while editing: all but the packages whose tests start processes, or simulate
 # for minutes. Of those run what is touched: go test ./scheduler -run 'TestX$$'.
-SLOW := $(subst $() ,|,cmd/enqueue cmd/worker scheduler scheduler/lanes throttle bench deploy dashboards/[a-z]+ examples.* internal/redistest internal/worker)
+SLOW := $(subst $() ,|,cmd/enqueue cmd/worker scheduler scheduler/lanes throttle bench deploy dashboards dashboards/[a-z]+ examples.* internal/redistest internal/worker)
 quick: export CGO_ENABLED = 0
 quick: export GOFLAGS := $(GOFLAGS) -trimpath
 quick: export GOGC = 300
@@ -101,16 +101,8 @@ bench: deps ## measure against other systems
 screenshots: deps ## take the pictures of the page in docs
 	$(GOTEST) ./dashboards/page -run TestScreenshots -screenshots $(CURDIR)/docs
 
-dashboards: ## write the Grafana dashboards anew
-	go generate ./dashboards/grafana
-
 demo: ## watch 200 jobs obey a limit
 	go run ./cmd/worker demo
-
-recording: deps ## record worker demo as docs/demo.svg
-	@bin=$$(mktemp -d) && trap 'rm -r "$$bin"' EXIT && \
-	go build -o "$$bin" ./cmd/worker && \
-	PATH="$$bin:$$PATH" go run ./internal/recording docs/demo.svg worker demo
 
 up: ## run all that there is to try in containers
 	docker compose up

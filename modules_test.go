@@ -29,7 +29,7 @@ func TestModuleReplacesNothing(t *testing.T) {
 	}
 }
 
-// Benchmarks, generators and what tests the image bring dependencies that no user of the
+// Benchmarks and what tests the image bring dependencies that no user of the
 // library should have: they are modules of their own. Each is in the workspace, so that
 // make test has it, and complete without that.
 func TestModulesAreInTheWorkspace(t *testing.T) {

@@ -1,4 +1,4 @@
-package main
+package dashboards_test
 
 import (
 	"os"
@@ -19,8 +19,8 @@ func promtool(t *testing.T, args ...string) {
 }
 
 func TestRules(t *testing.T) {
-	promtool(t, "check", "rules", "../rules/headgate.yaml")
-	promtool(t, "test", "rules", "../rules/testdata/headgate.yaml")
+	promtool(t, "check", "rules", "rules/headgate.yaml")
+	promtool(t, "test", "rules", "rules/testdata/headgate.yaml")
 }
 
 func unmarshal(t *testing.T, path string, into any) {
@@ -43,7 +43,7 @@ type alert struct {
 // where it fires and where it does not.
 func TestAlertsAreTested(t *testing.T) {
 	var rules struct{ Groups []struct{ Rules []alert } }
-	unmarshal(t, "../rules/headgate.yaml", &rules)
+	unmarshal(t, "rules/headgate.yaml", &rules)
 	fires, silent := tested(t)
 	found := 0
 	for _, g := range rules.Groups {
@@ -87,7 +87,7 @@ func tested(t *testing.T) (fires, silent map[string]bool) {
 			} `yaml:"promql_expr_test"`
 		}
 	}
-	unmarshal(t, "../rules/testdata/headgate.yaml", &tests)
+	unmarshal(t, "rules/testdata/headgate.yaml", &tests)
 	fires, silent = map[string]bool{}, map[string]bool{}
 	note := func(name string, expected []any) {
 		fires[name] = fires[name] || len(expected) > 0

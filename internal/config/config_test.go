@@ -65,6 +65,26 @@ func load(t *testing.T, file string) *Config {
 	return c
 }
 
+// A rate and a limit's name alone are short for mappings that have only them.
+func TestShorthands(t *testing.T) {
+	parse := func(text string) *Config {
+		t.Helper()
+		c, err := Parse("headgate.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	short := parse("limits: {daily: 2000/day}\ntasks: {\"http:request\": {limits: [daily]}}\n")
+	long := parse("limits: {daily: {kind: sliding_log, rate: 2000/day}}\ntasks: {\"http:request\": {limits: [{limit: daily}]}}\n")
+	if diff := cmp.Diff(long.Limits, short.Limits); diff != "" {
+		t.Error(diff)
+	}
+	if got, want := short.Tasks["http:request"].Limits, long.Tasks["http:request"].Limits; len(got) != 1 || got[0].Limit != want[0].Limit {
+		t.Errorf("the task needs %v, want %v", got, want)
+	}
+}
+
 func TestFull(t *testing.T) {
 	got := load(t, "testdata/full.yaml")
 	want := &Config{

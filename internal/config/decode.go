@@ -161,6 +161,10 @@ func (d *decoder) value(path string, node ast.Node, to reflect.Value) {
 	switch {
 	case isText:
 		d.text(path, node, text)
+	case to.Kind() == reflect.Struct && isScalar(node) && shortField(to.Type()) != "":
+		name := shortField(to.Type())
+		d.at[join(path, name)] = d.at[path]
+		d.value(join(path, name), node, to.FieldByIndex(yamlFields(to.Type())[name]))
 	case to.Kind() == reflect.Struct:
 		d.structure(path, node, to)
 	case to.Kind() == reflect.Map:
@@ -177,12 +181,7 @@ func (d *decoder) value(path string, node ast.Node, to reflect.Value) {
 }
 
 func (d *decoder) structure(path string, node ast.Node, to reflect.Value) {
-	fields := map[string][]int{}
-	for _, field := range reflect.VisibleFields(to.Type()) {
-		if name := field.Tag.Get("yaml"); name != "" {
-			fields[name] = field.Index
-		}
-	}
+	fields := yamlFields(to.Type())
 	names := slices.Sorted(maps.Keys(fields))
 	d.each(path, node, func(name string, key *token.Position, value ast.Node) {
 		index, ok := fields[name]
@@ -194,6 +193,28 @@ func (d *decoder) structure(path string, node ast.Node, to reflect.Value) {
 		}
 		d.value(join(path, name), value, to.FieldByIndex(index))
 	})
+}
+
+// yamlFields are the fields of a struct that a file can have, by name.
+func yamlFields(of reflect.Type) map[string][]int {
+	fields := map[string][]int{}
+	for _, field := range reflect.VisibleFields(of) {
+		if name := field.Tag.Get("yaml"); name != "" {
+			fields[name] = field.Index
+		}
+	}
+	return fields
+}
+
+// shortField is the field that a file can write alone, instead of a mapping that has only this
+// field: the tag short says so. It is empty if the struct has no such field.
+func shortField(of reflect.Type) string {
+	for _, field := range reflect.VisibleFields(of) {
+		if _, ok := field.Tag.Lookup("short"); ok {
+			return field.Tag.Get("yaml")
+		}
+	}
+	return ""
 }
 
 func (d *decoder) mapping(path string, node ast.Node, to reflect.Value) {

@@ -12,8 +12,8 @@ type limit struct {
 	// Kind is how the limit counts. Required.
 	Kind throttle.Kind `yaml:"kind"`
 	// Rate is how many permits there are in a period. Concurrency has none. Required for every
-	// other kind.
-	Rate throttle.Rate `yaml:"rate"`
+	// other kind. Alone it can stand instead of the mapping, for a `sliding_log`.
+	Rate throttle.Rate `yaml:"rate" short:""`
 	// Capacity is how many permits can be taken at once. Kinds that count in windows have that
 	// of their rate. Required for concurrency. The zero value means `1`.
 	Capacity int `yaml:"capacity"`
@@ -52,7 +52,10 @@ type adapt struct {
 func (d *decoder) limits(from map[string]limit) []throttle.Limit {
 	var limits []throttle.Limit
 	for _, name := range slices.Sorted(maps.Keys(from)) {
-		l := from[name]
+		l, path := from[name], join("limits", name)
+		if l.Kind == "" && d.at[path+".rate"] == d.at[path] { // the rate alone
+			l.Kind = throttle.SlidingLog
+		}
 		checked := throttle.Limit{
 			Name: name, Kind: l.Kind, Rate: l.Rate, Capacity: l.Capacity,
 			Margin: l.Margin, Zone: l.Zone, Apps: l.Apps, Lease: l.Lease, MaxBlock: l.MaxBlock, Overrides: l.Overrides,
@@ -61,7 +64,7 @@ func (d *decoder) limits(from map[string]limit) []throttle.Limit {
 		if l.Adapt != nil {
 			checked.Adapt = &throttle.Adapt{Min: l.Adapt.Min, Latency: l.Adapt.Latency}
 		}
-		d.checkLimit(join("limits", name), checked)
+		d.checkLimit(path, checked)
 		limits = append(limits, checked)
 	}
 	return limits

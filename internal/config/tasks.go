@@ -67,8 +67,8 @@ type Tasks map[string]Task
 
 // Need is what a job takes of one limit.
 type Need struct {
-	// Limit is the name of the limit. Required.
-	Limit string `yaml:"limit"`
+	// Limit is the name of the limit. Required. Alone it can stand instead of the mapping.
+	Limit string `yaml:"limit" short:""`
 	// Key is what the limit counts apart. The zero value means one count for all jobs.
 	Key expression.Key `yaml:"key"`
 	// Cost is how many permits the job takes. The zero value means `1`.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 
 	"github.com/redis/go-redis/v9"
 
@@ -16,6 +17,7 @@ import (
 // is there: kong gives it to each Run that has it, or what it opens, among its arguments.
 type connection struct {
 	globals *cli.Globals
+	stderr  io.Writer
 	conf    *config.Config        // nil until it is loaded, once: it may be read from a pipe
 	rdb     redis.UniversalClient // nil until then
 }
@@ -28,8 +30,19 @@ func (c *connection) load() (_ *config.Config, err error) {
 }
 
 func (c *connection) open(ctx context.Context) (conf *config.Config, rdb redis.UniversalClient, err error) {
-	if conf, err = c.load(); err == nil {
+	if conf, err = c.load(); err != nil {
+		return nil, nil, err
+	}
+	waiting := &notice{out: c.stderr, redis: conf.Redis.String()}
+	if conf.Redis.IsZero() {
+		waiting.redis = "the one in " + conf.Redis.Folder()
+	}
+	err = waiting.during(func() error {
 		c.rdb, err = conf.Redis.Connect(ctx)
+		return err
+	})
+	if err == nil {
+		c.rdb.AddHook(waiting)
 	}
 	return conf, c.rdb, err
 }

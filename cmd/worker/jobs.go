@@ -236,7 +236,11 @@ func (s selection) check(a *inspect.Act) error {
 
 func (s selection) find(ctx context.Context, q *inspect.Queues, a *inspect.Act, f inspect.Filter) ([]throttle.JobID, error) {
 	if len(s.IDs) > 0 {
-		return s.named(ctx, q, a, f)
+		jobs, err := s.named(ctx, q, a, f)
+		if err != nil && len(s.IDs) > 1 {
+			err = fmt.Errorf("%w; no job was %s", err, a.Done)
+		}
+		return jobs, err
 	}
 	jobs, err := q.Find(ctx, a, f, math.MaxInt)
 	if err == nil && len(jobs) > 1 && !s.Yes {

@@ -136,12 +136,12 @@ func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 
 type limitsPeek struct {
 	Name string `arg:"" help:"Name of the limit."`
-	Key  string `arg:"" optional:"" help:"The key, for a limit that counts by key."`
-	JSON bool   `help:"Print a JSON object."`
+	keyOf
+	JSON bool `help:"Print a JSON object."`
 }
 
 func (c *limitsPeek) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
-	key, err := neededKey(ctx, g, q.Limiter, c.Name, c.Key)
+	key, err := c.needed(ctx, g, q.Limiter, c.Name)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,11 +72,11 @@ func (c *limitsDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO)
 
 type limitsReset struct {
 	ofLimit
-	Key string `arg:"" optional:"" help:"The key, for a limit that counts by key."`
+	keyOf
 }
 
 func (c *limitsReset) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
-	key, err := neededKey(ctx, g, q.Limiter, c.Name, c.Key)
+	key, err := c.needed(ctx, g, q.Limiter, c.Name)
 	if err == nil {
 		err = q.Limiter.Reset(ctx, c.Name, key)
 	}
@@ -94,13 +95,31 @@ func spelledKey(g *cli.Globals, limit, key string) (string, error) {
 	return key, nil
 }
 
-// neededKey is spelledKey, and asks for the key of a limit that counts by key if there is none.
-// Without the key a command would speak of a meter that no job ever uses. Whether a
-// limit counts by key is known from the config or, if the config does not speak of
-// the limit, from what is waited for and blocked.
-func neededKey(ctx context.Context, g *cli.Globals, limiter *lanes.Lanes, limit, key string) (string, error) {
-	if key != "" {
-		return spelledKey(g, limit, key)
+// keyOf is the key of a limit, behind the limit's name or as the flag that "limits set" has.
+type keyOf struct {
+	Arg  *string `arg:"" optional:"" name:"key" help:"The key, for a limit that counts by key."`
+	Flag *string `name:"key" placeholder:"KEY" help:"The key as a flag."`
+}
+
+// given is the key, or nil if there is none.
+func (k keyOf) given() (*string, error) {
+	if k.Arg != nil && k.Flag != nil {
+		return nil, cli.Usagef("the key is there twice, as %q and as --key %q: want one of them", *k.Arg, *k.Flag)
+	}
+	return cmp.Or(k.Arg, k.Flag), nil
+}
+
+// needed is the key. It is an error if the limit counts by key and no key is given.
+// Without it a command would speak of a meter that no job ever uses. The config says whether a
+// limit counts by key. If the config does not speak of the limit, the keys that jobs wait for and
+// that are blocked say so.
+func (k keyOf) needed(ctx context.Context, g *cli.Globals, limiter *lanes.Lanes, limit string) (string, error) {
+	key, err := k.given()
+	if err != nil {
+		return "", err
+	}
+	if key != nil && *key != "" {
+		return spelledKey(g, limit, *key)
 	}
 	conf, err := g.Load()
 	if err != nil {
@@ -120,7 +139,7 @@ func neededKey(ctx context.Context, g *cli.Globals, limiter *lanes.Lanes, limit,
 	if len(keys) > 3 {
 		keys = append(keys[:3], "…")
 	}
-	return "", cli.Usagef("limit %s counts by key (%s): name the key after it", limit, strings.Join(keys, ", "))
+	return "", cli.Usagef("limit %s counts by key (%s): want --key KEY", limit, strings.Join(keys, ", "))
 }
 
 // keysInRedis lists keys of the limit that are waited for or blocked.
@@ -144,7 +163,7 @@ func keysInRedis(ctx context.Context, limiter *lanes.Lanes, limit string) (keys 
 type limitsUnset struct {
 	Yes bool `help:"Unset it even if jobs wait that are then refused."`
 	ofLimit
-	Key string `arg:"" help:"The key."`
+	keyOf
 }
 
 func (limitsUnset) Help() string {
@@ -152,7 +171,14 @@ func (limitsUnset) Help() string {
 }
 
 func (c *limitsUnset) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
-	key, err := spelledKey(g, c.Name, c.Key)
+	given, err := c.given()
+	if err != nil {
+		return err
+	}
+	if given == nil {
+		return cli.Usagef("which key of %s? want --key KEY", c.Name)
+	}
+	key, err := spelledKey(g, c.Name, *given)
 	if err != nil {
 		return err
 	}
@@ -187,6 +213,9 @@ With --key only that key counts otherwise, at once, until it ends or "worker lim
 }
 
 func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
+	if c.Capacity != nil && *c.Capacity < 1 {
+		return cli.Usagef("--capacity %d: want at least 1; to hand out no permits, \"worker limits pause %s\"", *c.Capacity, c.Name)
+	}
 	if c.Key != nil {
 		key, err := spelledKey(g, c.Name, *c.Key)
 		if err != nil {

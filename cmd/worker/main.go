@@ -34,13 +34,15 @@ type commands struct {
 	Health healthCommand `cmd:"" help:"Ask a worker that listens whether it is well."`
 	API    apiCommand    `cmd:"" help:"Serve an API to try limits against: it answers 429 beyond its rate, and says what it saw."`
 
-	Version    cli.VersionCommand    `cmd:"" help:"Say what this command was built from."`
-	Completion cli.CompletionCommand `cmd:"" help:"Print code for your shell that completes commands and flags."`
+	Version cli.VersionCommand `cmd:"" help:"Say what this command was built from."`
+
+	VersionFlag cli.VersionFlag    `name:"version" help:"Say what this command was built from."`
+	Completion  cli.CompletionFlag `placeholder:"bash|zsh|fish" help:"Print code for your shell that completes commands and flags, such as source <(worker --completion bash)."`
 }
 
 func execute(ctx context.Context, args []string, stdio cli.IO) int {
 	var c commands
-	conn := &connection{globals: &c.Globals}
+	conn := &connection{globals: &c.Globals, stderr: stdio.Err}
 	defer conn.close()
 	return cli.Main(ctx, "worker", manual, &c, &c.Globals, args, stdio, kong.Bind(conn),
 		kong.BindToProvider(conn.queues), kong.BindToProvider(conn.schedules))

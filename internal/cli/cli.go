@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"os/user"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -214,8 +215,10 @@ func mapper[T any](parse func(string) (T, error)) []kong.Option {
 		if c.Scan.Peek().IsEOL() {
 			return value, valueError("want a value after it")
 		}
-		var text string
-		if err := c.Scan.PopValueInto("value", &text); err != nil {
+		text := c.Scan.Peek().String()
+		if negativeNumber.MatchString(text) { // which kong takes for a flag
+			c.Scan.Pop()
+		} else if err := c.Scan.PopValueInto("value", &text); err != nil {
 			return value, err
 		}
 		value, err = parse(text)
@@ -237,6 +240,8 @@ func mapper[T any](parse func(string) (T, error)) []kong.Option {
 		})),
 	}
 }
+
+var negativeNumber = regexp.MustCompile(`^-\d`)
 
 // valueError says all that there is to say about the value of a flag.
 type valueError string

@@ -10,29 +10,12 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// completionHelp is the manual of shell completion, for a command's name and how
-// it is asked for the shell's code.
-const completionHelp = `Prints code with which a shell completes commands and flags. It goes where your shell starts:
-
-  bash  source <(%[1]s bash)           in ~/.bashrc
-  zsh   source <(%[1]s zsh)            in ~/.zshrc, after compinit
-  fish  %[1]s fish | source            in ~/.config/fish/config.fish`
-
-// CompletionCommand is a command that prints a shell's code.
-type CompletionCommand struct {
-	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
-}
-
-// Help is its manual.
-func (CompletionCommand) Help() string { return fmt.Sprintf(completionHelp, "worker completion") }
-
-// Run prints the code.
-func (c *CompletionCommand) Run(k *kong.Context, stdio IO) error {
-	return printCompletion(stdio.Out, k.Model.Name, c.Shell)
-}
-
-// CompletionFlag is that for a command without commands of its own: its value is
-// the shell.
+// CompletionFlag is a flag that prints a shell's code. Its value is the shell. The code goes where
+// the shell starts:
+//
+//	bash  source <(worker --completion bash)   in ~/.bashrc
+//	zsh   source <(worker --completion zsh)    in ~/.zshrc, after compinit
+//	fish  worker --completion fish | source    in ~/.config/fish/config.fish
 type CompletionFlag string
 
 // BeforeApply prints the code and ends the command. kong calls it.

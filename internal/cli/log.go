@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"time"
 
@@ -14,19 +15,21 @@ import (
 
 // LogFlags say how a command logs.
 type LogFlags struct {
-	Format string     `name:"log-format" env:"HEADGATE_LOG_FORMAT" enum:"text,json" default:"text" placeholder:"text|json" help:"How to log: text has colours on a terminal, and key=value elsewhere; json is one object a line, with durations in seconds under names that end in _s, and all that is said is logged (default ${default})."`
+	Format string     `name:"log-format" env:"HEADGATE_LOG_FORMAT" enum:"text,json" default:"text" placeholder:"text|json" help:"How to log: text has colours on a terminal unless NO_COLOR is set, and key=value elsewhere; json is one object a line, with durations in seconds under names that end in _s, and all that is said is logged (default ${default})."`
 	Level  slog.Level `name:"log-level" env:"HEADGATE_LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"The least that is logged: debug, info, warn or error (default ${default}). At debug each job that is denied is."`
 }
 
 // Logger writes as the flags say.
-func (f LogFlags) Logger(w io.Writer) *slog.Logger {
+func (f LogFlags) Logger(w io.Writer) *slog.Logger { return f.logger(w, IsTerminal(w)) }
+
+func (f LogFlags) logger(w io.Writer, terminal bool) *slog.Logger {
 	options := &slog.HandlerOptions{Level: f.Level}
 	switch {
 	case f.AsJSON():
 		options.ReplaceAttr = inSeconds
 		return slog.New(slog.NewJSONHandler(w, options))
-	case IsTerminal(w):
-		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: f.Level, TimeFormat: time.TimeOnly}))
+	case terminal:
+		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: f.Level, TimeFormat: time.TimeOnly, NoColor: os.Getenv("NO_COLOR") != ""}))
 	}
 	return slog.New(slog.NewTextHandler(w, options))
 }

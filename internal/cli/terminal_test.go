@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"bytes"
+	"strings"
 	"testing"
 	"time"
 )
@@ -16,6 +18,17 @@ func TestBarText(t *testing.T) {
 	} {
 		if got := test.bar.text(begun.Add(10 * time.Second)); got != test.want {
 			t.Errorf("%q, want %q", got, test.want)
+		}
+	}
+}
+
+func TestLogger_NoColor(t *testing.T) {
+	for value, colors := range map[string]bool{"": true, "1": false} {
+		t.Setenv("NO_COLOR", value)
+		var out bytes.Buffer
+		LogFlags{}.logger(&out, true).Warn("text", "key", "value")
+		if strings.Contains(out.String(), "\x1b") != colors || !strings.Contains(out.String(), "text") {
+			t.Errorf("NO_COLOR=%q: %q", value, &out)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func (c *VersionCommand) Run(stdio IO) error {
 	return v.Print(stdio.Out)
 }
 
-// VersionFlag is that for a command without commands of its own.
+// VersionFlag is a flag that does what VersionCommand does.
 type VersionFlag bool
 
 // BeforeReset prints the version, with --json as JSON, and ends the command. kong

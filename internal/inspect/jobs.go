@@ -206,6 +206,9 @@ type Filter struct {
 	Older time.Duration
 }
 
+// otherNames are the titles that the status has for states.
+var otherNames = map[string]string{"failed": "archived", "done": "completed", "running": "active"}
+
 // Check reports the first word of it that makes no sense, as a *throttle.FieldError, or that
 // there is no such limit.
 func (f Filter) Check(ctx context.Context, limiter *lanes.Lanes) error {
@@ -214,6 +217,9 @@ func (f Filter) Check(ctx context.Context, limiter *lanes.Lanes) error {
 		switch {
 		case !slices.Contains(States, state):
 			want = "want " + strings.Join(States, ", ")
+			if meant := otherNames[state]; meant != "" {
+				want = "did you mean " + meant + "? " + want
+			}
 		case f.Limit+f.Key != "" && state != Waiting && state != Called:
 			want = "with a limit or a key want waiting or called: no other job waits for a limit"
 		case f.Older != 0 && state == "scheduled":

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -38,7 +39,8 @@ func newMini() (*mini, error) {
 		return nil, err
 	}
 	_ = conn.Close()
-	m.do = m.session(nil)
+	m.do = m.session(&miniserver.Peer{})
+	m.Server().SetPreHook(m.reverse)
 	go m.expire()
 	return m, m.Server().Register(dumpCommand, m.dump)
 }
@@ -158,11 +160,11 @@ func replace(path string, data []byte) error {
 	return os.Rename(file.Name(), path)
 }
 
-// session gives a function that runs commands within this process.
-func (m *mini) session(peerCtx any) func(command ...string) (any, error) {
+// session gives a function that runs commands within this process, in the context of a client.
+func (m *mini) session(of *miniserver.Peer) func(command ...string) (any, error) {
 	var reply bytes.Buffer
 	peer, in := miniserver.NewPeer(bufio.NewWriter(&reply)), bufio.NewReader(&reply)
-	peer.Ctx = peerCtx
+	peer.Ctx, peer.ClientName = of.Ctx, of.ClientName
 	return func(command ...string) (any, error) {
 		m.Server().Dispatch(peer, command)
 		peer.Flush()
@@ -182,12 +184,15 @@ var commands = map[string][]string{
 // calls it, because nothing else runs during a script. After the last dump clients get no reply
 // to what is not in it.
 func (m *mini) dump(script *miniserver.Peer, _ string, last []string) {
-	do := m.session(script.Ctx)
+	do := m.session(&miniserver.Peer{Ctx: script.Ctx, ClientName: raw})
 	m.dumped.Reset()
 	keys, _ := do("KEYS", "*")
 	for _, key := range flat(keys) {
 		kind, _ := do("TYPE", key)
-		c := commands[fmt.Sprint(kind)]
+		c := slices.Clone(commands[fmt.Sprint(kind)])
+		if isPending(key) {
+			c[0] = "LPUSH"
+		}
 		value, _ := do(append([]string{c[1], key}, c[2:]...)...)
 		rows, ok := value.([]any)
 		if !ok || c[0] != "XADD" {

@@ -39,7 +39,17 @@ type Admission struct {
 // may be in any order, and is not changed. The limit must be valid and must not have
 // changed meanwhile: a history over a change is no one limit's.
 func Check(limit throttle.Limit, history []Admission) error {
-	violations := judge(limit, history)
+	return CheckStarts(limit, history, 0)
+}
+
+// CheckStarts is Check for the calls themselves: At is when each has left, which is up to late
+// after its permits were taken. It returns an error where no permits that the limit guarantees
+// explain the calls of some window: a window of starts holds no more than one of permits that
+// begins so much earlier. Of an aligned window it looks at calls that left late or more after
+// its start, and at those of two neighbors together. A Margin is not judged then: it is for how
+// long calls take to arrive.
+func CheckStarts(limit throttle.Limit, starts []Admission, late time.Duration) error {
+	violations := judge(limit, starts, late.Microseconds())
 	if len(violations) == 0 {
 		return nil
 	}
@@ -51,7 +61,7 @@ func Check(limit throttle.Limit, history []Admission) error {
 // says whether it is. Of a FixedWindow those within the Margin of a boundary count,
 // too.
 func Over(limit throttle.Limit, history []Admission) int {
-	return len(judge(limit, history))
+	return len(judge(limit, history, 0))
 }
 
 // Busiest is the most permits in any window (t-w, t] of the history. A w below a
@@ -62,15 +72,19 @@ func Busiest(history []Admission, w time.Duration) int {
 	return most
 }
 
-// judge describes every violation, in order of time. A limit of a kind that it does not
+// judge describes every violation, in order of time, of calls that left up to late
+// microseconds after their permits were taken. A limit of a kind that it does not
 // know has one, so that no history passes unjudged.
-func judge(limit throttle.Limit, history []Admission) []string {
+func judge(limit throttle.Limit, history []Admission, late int64) []string {
 	switch limit.Kind {
 	case throttle.Funnel, throttle.TokenBucket:
-		return overRate(limit, sorted(history))
+		return overRate(limit, sorted(history), late)
 	case throttle.SlidingLog, throttle.SlidingWindow:
-		return overSliding(limit, sorted(history))
+		return overSliding(limit, sorted(history), late)
 	case throttle.FixedWindow:
+		if late > 0 {
+			return overAlignedLate(limit, sorted(history), late)
+		}
 		return overAligned(limit, sorted(history))
 	case throttle.Concurrency:
 		return overHeld(limit, sorted(history))

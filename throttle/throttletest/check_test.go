@@ -133,6 +133,39 @@ func TestCheckConcurrency(t *testing.T) {
 	}
 }
 
+// TestCheckStarts: calls that leave a little after their permits were taken are judged as
+// strictly as that allows.
+func TestCheckStarts(t *testing.T) {
+	funnel := throttle.Limit{Kind: throttle.Funnel, Rate: throttle.Rate{N: 1, Per: us(5)}, Capacity: 2}
+	log := throttle.Limit{Kind: throttle.SlidingLog, Rate: throttle.Rate{N: 2, Per: us(10)}}
+	aligned := throttle.Limit{Kind: throttle.FixedWindow, Rate: throttle.Rate{N: 2, Per: us(10)}}
+	slots := throttle.Limit{Kind: throttle.Concurrency, Capacity: 1}
+	for _, tt := range []struct {
+		name   string
+		limit  throttle.Limit
+		starts []Admission
+		late   int
+		over   bool
+	}{
+		{"a funnel, as late as can be", funnel, at(5, 5, 5), 5, false},
+		{"a funnel, too late", funnel, at(5, 5, 5), 4, true},
+		{"a log", log, at(3, 3, 10, 10), 3, false},
+		{"a log, too late", log, at(3, 3, 10, 10), 2, true},
+		{"a log, later than a period", log, at(12, 12, 12, 12), 12, false},
+		{"a log, later than a period, too many", log, at(12, 12, 12, 12, 12), 12, true},
+		{"a window", aligned, at(12, 12, 12, 12), 3, false},
+		{"a window that was not used before", aligned, at(19, 19, 20, 22, 22), 3, true},
+		{"two windows", aligned, at(9, 9, 12, 12, 13), 3, true},
+		{"two windows, within", aligned, at(9, 12, 12, 13), 3, false},
+		{"a window, too late", aligned, at(13, 13, 13), 3, true},
+		{"slots are held or not", slots, []Admission{{At: 0, Cost: 1, Until: 6}, {At: 5, Cost: 1, Until: 7}}, 3, true},
+	} {
+		if err := CheckStarts(tt.limit, tt.starts, us(tt.late)); (err != nil) != tt.over {
+			t.Errorf("%s: %v, want an error %v", tt.name, err, tt.over)
+		}
+	}
+}
+
 func checkOver(t *testing.T, limit throttle.Limit, history []Admission, over int) {
 	t.Helper()
 	if got := Over(limit, history); got != over {

@@ -19,13 +19,17 @@ import (
 // need only be held against the least value of the bracket. The products do not
 // fit 64 bits.
 //
+// Calls that leave up to late after their permits were taken may be as many more as come back
+// in that time.
+//
 // The rule is that of a leaky bucket in its words and not in its arithmetic: no
 // level, no theoretical arrival time, so no mistake in those can be made twice.
-func overRate(limit throttle.Limit, history []Admission) (violations []string) {
+func overRate(limit throttle.Limit, history []Admission, late int64) (violations []string) {
 	period := big.NewInt((limit.Rate.Per + limit.Margin).Microseconds())
 	n := big.NewInt(int64(limit.Rate.N))
 	capacity := max(1, limit.Capacity)
 	most := new(big.Int).Mul(big.NewInt(int64(capacity)), period)
+	most.Add(most, new(big.Int).Mul(n, big.NewInt(late)))
 
 	sum := int64(0)
 	level := func(at int64) *big.Int {
@@ -47,12 +51,16 @@ func overRate(limit throttle.Limit, history []Admission) (violations []string) {
 	return violations
 }
 
-// overSliding judges a sliding window: at most N permits in each (t-period, t].
-func overSliding(limit throttle.Limit, history []Admission) (violations []string) {
-	slide(history, (limit.Rate.Per + limit.Margin).Microseconds(), func(first, last Admission, sum int) {
-		if sum > limit.Rate.N && !last.Debt {
+// overSliding judges a sliding window: at most N permits in each (t-period, t]. Calls that
+// leave up to late after their permits were taken are N at most in each (t-period+late, t]; or
+// twice, three times as many in so many periods, if late is longer than those before.
+func overSliding(limit throttle.Limit, history []Admission, late int64) (violations []string) {
+	period := (limit.Rate.Per + limit.Margin).Microseconds()
+	times := late/period + 1
+	slide(history, times*period-late, func(first, last Admission, sum int) {
+		if sum > int(times)*limit.Rate.N && !last.Debt {
 			violations = append(violations, fmt.Sprintf("%d permits from %s to %s, within one period; at most %d",
-				sum, clock(first.At), clock(last.At), limit.Rate.N))
+				sum, clock(first.At), clock(last.At), int(times)*limit.Rate.N))
 		}
 	})
 	return violations
@@ -99,6 +107,32 @@ func overAligned(limit throttle.Limit, history []Admission) (violations []string
 		} else if margin > 0 && label(a.At+margin) != window {
 			violations = append(violations, fmt.Sprintf("a permit at %s, in the last %s of the window %s: it closes before",
 				clock(a.At), limit.Margin, window))
+		}
+	}
+	return violations
+}
+
+// overAlignedLate judges calls that leave up to late after their permits were taken in a fixed
+// window. Those that leave so soon after a start may have taken them before it.
+func overAlignedLate(limit throttle.Limit, history []Admission, late int64) (violations []string) {
+	label := labels(limit)
+	window, sure, before, between := "", 0, 0, 0 // calls of this window, of its neighbor, and of either
+	for _, a := range history {
+		of, first := label(a.At), label(a.At-late)
+		if of != window {
+			if before = sure; first != window { // nobody has left since the one before it
+				before = 0
+			}
+			window, sure, between = of, 0, 0
+		}
+		if first == window {
+			sure += a.Cost
+		} else {
+			between += a.Cost
+		}
+		if n := limit.Rate.N; !a.Debt && (sure > n || between > 0 && before+between+sure > 2*n) {
+			violations = append(violations, fmt.Sprintf("%d calls in the window %s up to %s, %d just after its start and %d in the one before; at most %d in each",
+				sure, window, clock(a.At), between, before, n))
 		}
 	}
 	return violations

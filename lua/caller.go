@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -15,6 +16,7 @@ type Callers struct {
 	pool  sync.Pool // of *Caller
 	self  string    // of all callers in all processes only theirs
 	names atomic.Uint64
+	clock clock
 }
 
 // A Caller sends one script at a time. Redis remembers the number of its last one in which
@@ -49,15 +51,18 @@ func (c *Callers) Next() *Caller {
 // Done takes a caller back.
 func (c *Callers) Done(caller *Caller) { c.pool.Put(caller) }
 
-// Sent counts how often a command was sent that has it for an argument. go-redis writes
-// the arguments anew each time, also where it repeats a command by itself: when the
-// answer got lost, and when Redis did not have the script's text.
-type Sent int
+// Sent counts how often a command was sent that has it for an argument, and knows when it was
+// sent last. go-redis writes the arguments anew each time, also when it repeats a command by
+// itself: because the answer got lost, and because Redis did not have the script's text.
+type Sent struct {
+	times int64
+	last  time.Time
+}
 
 // MarshalBinary implements encoding.BinaryMarshaler.
 func (s *Sent) MarshalBinary() ([]byte, error) {
-	*s++
-	return strconv.AppendInt(nil, int64(*s), 10), nil
+	s.times, s.last = s.times+1, time.Now()
+	return strconv.AppendInt(nil, s.times, 10), nil
 }
 
 // MostMeters is how many meters all calls of one script may need together, and also how many a

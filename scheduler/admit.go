@@ -20,7 +20,7 @@ func (s *Server) admit(ctx context.Context, l lot) []taken {
 	jobs := l.jobs
 	var all []*asking
 	for i, t := range jobs {
-		if q, err := newAsking(job{Queue: l.Queue, ID: t.id}, t.msg); err == nil { // else it is asynq's to judge
+		if q, err := newAsking(job{Queue: l.Queue, ID: t.id}, t.msg, t.back); err == nil { // else it is asynq's to judge
 			q.lease = l.LeaseEnd()
 			jobs[i].asking, all = q, append(all, q)
 		}
@@ -42,14 +42,19 @@ func (s *Server) admit(ctx context.Context, l lot) []taken {
 	return s.park(context.WithoutCancel(ctx), l)
 }
 
-// newAsking is the question of a job by its message.
-func newAsking(j job, msg string) (*asking, error) {
+// newAsking is the question of a job by its message, which may have been put back since it
+// was enqueued. Where a job stood is only known of one that was.
+func newAsking(j job, msg string, back bool) (*asking, error) {
 	m, err := asynqdb.ParseMessage([]byte(msg))
 	if err != nil {
 		return nil, err
 	}
 	task, err := asynqdb.ParseTask([]byte(msg))
-	return &asking{attempt: attempt{job: j, task: task, retried: m.Retried, maxRetry: m.MaxRetry, stood: stoodOf(task), term: termOf(m)}, unique: m.Unique}, err
+	a := attempt{job: j, task: task, retried: m.Retried, maxRetry: m.MaxRetry, isNew: !back && m.FailedAt == 0, term: termOf(m)}
+	if !a.isNew {
+		a.stood = stoodOf(j, task)
+	}
+	return &asking{attempt: a, unique: m.Unique}, err
 }
 
 // park puts jobs back that have been denied, and returns the others. One that cannot be

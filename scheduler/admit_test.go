@@ -169,7 +169,8 @@ func TestPermitIsForNow(t *testing.T) {
 	})
 }
 
-// A job whose answer has waited for its worker asks again.
+// A job that begins long after its permits were taken, as when its process was stopped, asks
+// anew.
 func TestStaleAnswer(t *testing.T) {
 	virtual(t, settings{config: asynq.Config{Concurrency: 1}, limits: []throttle.Limit{oneSlot}}, func(t *testing.T, st *stack) {
 		id := st.enqueue(asynq.NewTask("job", nil))
@@ -178,14 +179,21 @@ func TestStaleAnswer(t *testing.T) {
 		q := &asking{attempt: attempt{job: job{Queue: "default", ID: id}, task: asynq.NewTask("job", nil)}}
 		st.server.ask([]*asking{q})
 		time.Sleep(freshTime + time.Millisecond)
-		again, err := st.server.answer(t.Context(), q)
-		if err != nil || again == q || !again.decision.OK() || again.decision.Holder == q.decision.Holder {
-			t.Errorf("answered %+v, %v; want permits of its own, and the slot that it had before free", again.decision, err)
+		ran := 0
+		err := st.server.try(t.Context(), q.attempt, q, asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+			if d, _ := GetDecision(ctx); !d.OK() || d.Age() > 0 || d.Holder == q.decision.Holder {
+				t.Errorf("it runs under %+v, want permits that were taken just now, and the slot that it had before free", d)
+			}
+			ran++
+			return nil
+		}))
+		if err != nil || ran != 1 {
+			t.Errorf("it ran %d times, %v; want once", ran, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		never := &asking{answered: make(chan struct{})}
-		if _, err := st.server.answer(ctx, never); !errors.Is(err, context.Canceled) {
+		if err := st.server.answer(ctx, never); !errors.Is(err, context.Canceled) {
 			t.Errorf("after asynq gave it up: %v", err)
 		}
 		close(never.answered)

@@ -69,6 +69,7 @@ type lot struct {
 // taken is a job's ID and its message, as asynq stores it, and what is asked about it.
 type taken struct {
 	id, msg string
+	back    bool // whether it was put back since it was enqueued
 	*asking
 }
 
@@ -153,7 +154,7 @@ func (a *ahead) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, error
 	delete(a.lost, c.Queue)
 	a.next, a.until = lot{Dequeue: c}, time.Now().Add(beginWithin)
 	for _, t := range found {
-		a.next.jobs = append(a.next.jobs, taken{id: t.ID, msg: t.Msg})
+		a.next.jobs = append(a.next.jobs, taken{id: t.ID, msg: t.Msg, back: t.Back})
 	}
 	took := len(a.next.jobs)
 	if 0 < took && took < n {
@@ -208,17 +209,19 @@ func (a *ahead) clear(ctx context.Context) {
 	}
 }
 
-// giveBack has Redis put jobs back to where they were taken from.
+// giveBack has Redis put jobs back to where they were taken from. One that was allowed keeps
+// its place among those who wait for permits.
 func (a *ahead) giveBack(ctx context.Context, b lot) error {
-	ids := make([]string, len(b.jobs))
+	back := make([]asynqdb.Taken, len(b.jobs))
 	for i, j := range b.jobs {
-		ids[i] = j.id
 		if j.asking != nil {
+			b.jobs[i].msg, b.jobs[i].back = string(j.standing().in(j.job, []byte(j.msg))), true
 			go a.jobs.waste(j.asking)
 			b.jobs[i].asking = nil
 		}
+		back[i] = asynqdb.Taken{ID: j.id, Msg: b.jobs[i].msg, Back: b.jobs[i].back}
 	}
-	return a.db.GiveBack(ctx, b.Dequeue, ids...)
+	return a.db.GiveBack(ctx, b.Dequeue, back...)
 }
 
 // wait has expire called after d.

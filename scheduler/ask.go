@@ -147,7 +147,7 @@ func (s *Server) acquire(all []*asking) (denied bool) {
 	answers := s.answers(ctx, asks)
 	for i, q := range all {
 		d, err := answers[i].Decision, answers[i].Err
-		d.Waited = q.stood.waited(d)
+		d = q.stood.told(d)
 		s.history.Asked(time.Since(q.began), err != nil)
 		if err == nil {
 			s.history.Decided(q.Queue, q.ID, q.rule.Needs, d)
@@ -168,8 +168,11 @@ func (s *Server) answers(ctx context.Context, asks []lanes.Ask) (answers []lanes
 	if answers = s.limiter.AcquireAll(ctx, asks...); len(answers) != len(asks) {
 		answers = fail(fmt.Errorf("the limiter gave %d answers to %d jobs", len(answers), len(asks)))
 	}
-	for _, a := range answers {
+	for i, a := range answers {
 		s.noteLimiter(ctx, began, a.Err)
+		if a.TakenAt.IsZero() { // a limiter of the program's own does not say
+			answers[i].TakenAt = began.Add(a.BeginIn)
+		}
 	}
 	return answers
 }
@@ -179,10 +182,13 @@ func (s *Server) answers(ctx context.Context, asks []lanes.Ask) (answers []lanes
 func (s *Server) asks(a attempt) lanes.Job {
 	j := lanes.Job{
 		JobID: a.job, Priority: priorityOf(a.task, a.rule), MaxWait: a.rule.MaxWait, Grant: s.grant,
-		Ahead: 2 * turns.Ahead, Fair: a.rule.Fair, Weight: a.rule.Weight,
+		Ahead: 2 * turns.Ahead, Fair: a.rule.Fair, Weight: a.rule.Weight, New: a.isNew,
 	}
-	if a.rule.RetryAt == AtTicket {
+	if a.rule.RetryAt == AtTicket || a.stood.unbegun {
 		j.Since = a.stood.since
+	}
+	if a.stood.unbegun {
+		j.Waits = a.stood.again
 	}
 	if !a.deadline.IsZero() {
 		j.Deadline = a.deadline.Add(-time.Second)

@@ -16,6 +16,7 @@ type asking struct {
 	attempt
 	unique   bool          // whether it has a Unique lock
 	lease    time.Time     // until when asynq has the job, unless it extends that
+	times    int           // it has asked before, and has not begun
 	place    int           // among those that ask together
 	ruleBy   time.Time     // until when its rule must have returned
 	hasRule  atomic.Bool   // whether it has, or that time is over
@@ -132,9 +133,28 @@ func (q *asking) waitToBegin(ctx context.Context) {
 	}
 }
 
-// stale reports whether permits were taken too long ago for the job to begin under them.
-func (q *asking) stale() bool {
-	return q.decision.OK() && time.Since(q.begins) > freshTime
+// stale reports whether permits have existed for too long for the job to begin under them.
+func (q *asking) stale() bool { return q.decision.OK() && q.decision.Age() > freshTime }
+
+// anew is the question asked once more, of a job that is not begun under the permits that it
+// was allowed.
+func (q *asking) anew() *asking {
+	a := q.attempt
+	a.stood, a.isNew = a.unbegun(q.decision), false
+	return &asking{attempt: a, unique: q.unique, lease: q.lease, times: q.times + 1}
+}
+
+// standing is where a job stands that is given back if its answer is there: zero if that
+// has not allowed it.
+func (q *asking) standing() stood {
+	select {
+	case <-q.answered:
+		if q.decision.OK() {
+			return q.unbegun(q.decision)
+		}
+	default:
+	}
+	return stood{}
 }
 
 // denied is why a job waits for its permits, if that is what it does.

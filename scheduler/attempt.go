@@ -22,15 +22,17 @@ type attempt struct {
 	retried  int // failures so far
 	maxRetry int
 	stood    stood
+	isNew    bool // in asynq: it was not put back since it was enqueued
 	term
 }
 
 // newAttempt reads from a handler's context which job it is, and how often it has
 // failed.
 func newAttempt(ctx context.Context, task *asynq.Task) attempt {
-	a := attempt{task: task, stood: stoodOf(task)}
+	a := attempt{task: task}
 	a.ID, _ = asynq.GetTaskID(ctx)
 	a.Queue, _ = asynq.GetQueueName(ctx)
+	a.stood = stoodOf(a.job, task)
 	a.retried, _ = asynq.GetRetryCount(ctx)
 	a.maxRetry, _ = asynq.GetMaxRetry(ctx)
 	return a

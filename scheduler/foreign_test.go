@@ -191,3 +191,37 @@ func TestQueueWithALineBreak(t *testing.T) {
 		t.Errorf("in Redis: %q", keys)
 	}
 }
+
+// A waiting or called job is deleted, and its ID enqueued again at once: that is another job.
+// It stands behind all that wait, and its MaxWait begins anew.
+func TestIDOfADeletedJobAgainAtOnce(t *testing.T) {
+	virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("api", 1, 1)}, rule: func(*asynq.Task) (Rule, error) {
+		return Rule{Needs: []throttle.Need{{Limit: "api"}}, MaxWait: 30 * time.Second}, nil
+	}}, func(t *testing.T, st *stack) {
+		for i := range 25 {
+			st.enqueue(asynq.NewTask("job", nil), asynq.TaskID(fmt.Sprintf("job-%02d", i)))
+		}
+		time.Sleep(10 * time.Second)
+		const again = "job-12"
+		st.must(st.tasks.DeleteTask("default", again))
+		st.enqueue(asynq.NewTask("job", nil), asynq.TaskID(again))
+		time.Sleep(time.Minute)
+		ran := st.ran()
+		if len(ran) != 25 || ran[24].id != again {
+			t.Errorf("ran %v, want %s as the last of 25", ran, again)
+		}
+		// The same once more, with one whose wait would be over by the first one's record.
+		st.must(st.limiter.Pause(t.Context(), "api"))
+		st.enqueue(asynq.NewTask("job", nil), asynq.TaskID("late"))
+		time.Sleep(25 * time.Second)
+		st.must(st.tasks.DeleteTask("default", "late"))
+		st.enqueue(asynq.NewTask("job", nil), asynq.TaskID("late"))
+		time.Sleep(25 * time.Second)
+		st.must(st.limiter.Resume(t.Context(), "api"))
+		time.Sleep(time.Minute)
+		if ran := st.ran(); len(ran) != 26 || st.info("late") != nil {
+			t.Errorf("%d jobs ran, want 26: the last waited 25 s, and %+v", len(ran), st.info("late"))
+		}
+		st.wantClean()
+	})
+}

@@ -147,7 +147,7 @@ func (h *handling) run(ctx context.Context, next asynq.Handler) (err error) {
 		err = context.DeadlineExceeded
 	}
 	if later, ok := errors.AsType[*putBackError](err); ok && !later.denied && later.as == nil {
-		later.since = h.since()
+		later.stood = stood{since: h.since(), again: later.at}
 	}
 	end = h.end(ctx, err)
 	return err

@@ -92,7 +92,7 @@ type putBackError struct {
 	at     time.Time  // when asynq itself brings it back
 	as     *putBackAs // nil keeps the payload
 	denied bool       // whether it waits for permits, and so may be promoted before
-	since  time.Time  // when it came to its lane first, where it is to stand there again
+	stood  stood      // where it stood, if it is to stand there again
 }
 
 // atOnce reports whether the job is to come back without a wait.

@@ -37,16 +37,31 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// try runs the handler under its permits: keeps what is leased for as long as the handler
+// try runs the handler under permits that are not old when it begins: a job that comes later
+// asks anew, as often as that happens.
+func (s *Server) try(ctx context.Context, a attempt, q *asking, next asynq.Handler) error {
+	for {
+		if err := s.answer(ctx, q); err != nil {
+			s.history.Ended(a.name(), a.end(ctx, err))
+			return err
+		}
+		a.rule, a.term, a.stood = q.rule, q.term, q.stood
+		if stale, err := s.runUnder(ctx, a, q, next); !stale {
+			return err
+		}
+		if q = q.anew(); q.times == 3 {
+			s.log.Warn("a job's permits grow old before it begins: this machine, or the way to Redis, is too slow", "job", a.ID, "queue", a.Queue)
+		}
+		s.ask([]*asking{q})
+	}
+}
+
+// runUnder runs the handler under its permits: keeps what is leased for as long as the handler
 // runs, and judges how it ended. The handler gets the rule with its context: see
 // [GetRule]. A panic passes through, so that asynq makes its own error of it; the deferred
-// calls give the leases back and end the span all the same.
-func (s *Server) try(ctx context.Context, a attempt, q *asking, next asynq.Handler) (err error) {
-	if q, err = s.answer(ctx, q); err != nil {
-		s.history.Ended(a.name(), a.end(ctx, err))
-		return err
-	}
-	a.rule, a.term = q.rule, q.term
+// calls give the leases back and end the span all the same. If the permits are stale by now
+// nothing was begun.
+func (s *Server) runUnder(ctx context.Context, a attempt, q *asking, next asynq.Handler) (stale bool, err error) {
 	h := &handling{server: s, attempt: a, decision: q.decision, began: time.Now()}
 	unwanted := a.unwanted(ctx)
 	if unwanted == nil {
@@ -55,37 +70,39 @@ func (s *Server) try(ctx context.Context, a attempt, q *asking, next asynq.Handl
 	ctx, free := s.hold(context.WithValue(ctx, handlingKey{}, h), a, q.began, q.decision)
 	defer free()
 	if unwanted != nil {
+		if later, ok := errors.AsType[*putBackError](unwanted); ok {
+			later.stood = q.standing()
+		}
 		s.history.Ended(a.name(), a.end(ctx, unwanted))
-		return unwanted
+		return false, unwanted
 	}
 	ctx, traced := a.traceRun(ctx, q.decision)
 	err = errPanicked // unless it returns
 	defer func() { traced(err) }()
+	if q.stale() { // as late as can be: this process may have been stopped until now
+		h.ended()
+		return true, errStale
+	}
 	err = h.run(ctx, next)
-	return err
+	return false, err
 }
 
-// answer waits for the answer to a job, and asks once more if it has become stale since.
-// The error is why the job does not run.
-func (s *Server) answer(ctx context.Context, q *asking) (*asking, error) {
-	for again := false; ; again = true {
-		if err := q.wait(ctx); err != nil {
-			go s.waste(q)
-			return q, &putBackError{error: err, at: time.Now().Add(time.Second), denied: true}
-		}
-		if again || !q.stale() {
-			break
-		}
-		s.waste(q)
-		q = &asking{attempt: q.attempt}
-		s.ask([]*asking{q})
+// answer waits for the answer to a job, and until its permits exist. The error is why the job
+// does not run.
+func (s *Server) answer(ctx context.Context, q *asking) error {
+	if err := q.wait(ctx); err != nil {
+		go s.waste(q)
+		return &putBackError{error: err, at: time.Now().Add(time.Second), denied: true}
 	}
 	if q.panicked != nil {
 		panic(q.panicked)
 	}
 	q.waitToBegin(ctx)
-	return q, q.err
+	return q.err
 }
 
-// errPanicked is what the span of a run says that did not return.
-var errPanicked = errors.New("the handler panicked")
+// What the span of a run says that did not return, or that was not begun.
+var (
+	errPanicked = errors.New("the handler panicked")
+	errStale    = errors.New("the permits had grown old: the job asks anew")
+)

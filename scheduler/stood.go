@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -38,33 +37,66 @@ func (r *RetryAt) UnmarshalText(text []byte) error { return retryPlaces.Unmarsha
 // stood is where a job stood that comes again, in a header of its message: since when in its
 // lane, by the limiter's clock, and from when on it was to come again. It is zero before the
 // first attempt.
-type stood struct{ since, again time.Time }
+type stood struct {
+	since, again time.Time
+	// unbegun is whether the job was allowed and has not begun, so that its wait goes on:
+	// then again is when that wait began, and denials how often it was denied meanwhile.
+	unbegun bool
+	denials int
+}
 
 const stoodHeader = "headgate-stood"
 
-// stoodOf reads a task's header. One that nobody here has written is as good as none.
-func stoodOf(task *asynq.Task) stood {
-	since, again, _ := strings.Cut(task.Headers()[stoodHeader], " ")
-	sinceUS, err1 := strconv.ParseInt(since, 10, 64)
-	againUS, err2 := strconv.ParseInt(again, 10, 64)
-	if err1 != nil || err2 != nil || sinceUS <= 0 {
+// stoodOf reads the header of a job's task. One that was not written for that job, such as a
+// header that a handler has copied to another task, counts for nothing.
+func stoodOf(j job, task *asynq.Task) (s stood) {
+	text, name, _ := strings.Cut(task.Headers()[stoodHeader], "\n")
+	if name != j.Queue+"\n"+j.ID {
 		return stood{}
 	}
-	return stood{time.UnixMicro(sinceUS), time.UnixMicro(againUS)}
+	var since, again int64
+	if _, err := fmt.Sscanf(text, "%d %d %d", &since, &again, &s.denials); err != nil || since <= 0 {
+		return stood{}
+	}
+	s.since, s.again, s.unbegun = time.UnixMicro(since), time.UnixMicro(again), s.denials >= 0
+	return s
 }
 
-// in returns an encoded TaskMessage with the header; without one where s is zero.
-func (s stood) in(msg []byte) []byte {
+// in returns a job's encoded TaskMessage with the header; without one if s is zero.
+func (s stood) in(j job, msg []byte) []byte {
 	if s.since.IsZero() {
 		return msg
 	}
-	return asynqdb.WithHeader(msg, stoodHeader, fmt.Sprint(s.since.UnixMicro(), s.again.UnixMicro()))
+	denials := s.denials
+	if !s.unbegun {
+		denials = -1
+	}
+	return asynqdb.WithHeader(msg, stoodHeader, fmt.Sprintf("%d %d %d\n%s\n%s", s.since.UnixMicro(), s.again.UnixMicro(), denials, j.Queue, j.ID))
 }
 
-// waited is for how long a job has waited that was allowed, since it came again.
-func (s stood) waited(d throttle.Decision) time.Duration {
-	if s.since.IsZero() {
-		return d.Waited
+// told is a decision as the job is told it, which has waited since it came again. A wait that
+// goes on counts as one.
+func (s stood) told(d throttle.Decision) throttle.Decision {
+	switch {
+	case !d.OK() || s.since.IsZero():
+	case !s.unbegun:
+		d.Waited = min(d.Waited, max(0, d.At.Sub(s.again)))
+	default:
+		if d.Denials += s.denials; d.Denials > 0 {
+			d.Waited = max(0, d.At.Sub(s.again))
+		}
 	}
-	return min(d.Waited, max(0, d.At.Sub(s.again)))
+	return d
+}
+
+// unbegun is where a job stands that was allowed and is not begun: it asks anew, and keeps its
+// place and its time.
+func (a attempt) unbegun(d throttle.Decision) stood {
+	s := stood{since: a.stood.since, again: d.At.Add(-d.Waited), unbegun: true, denials: d.Denials}
+	if a.stood.unbegun {
+		s.again = a.stood.again
+	} else if s.since.IsZero() || a.rule.RetryAt == AtBack {
+		s.since = s.again
+	}
+	return s
 }

@@ -113,3 +113,41 @@ func indexes(all []string, one string) (at []int) {
 	}
 	return at
 }
+
+// TestCopiedHeaders: a follow-up that is enqueued with the headers of the job that it follows
+// stands behind all who wait; so does one that takes over its ID, too.
+func TestCopiedHeaders(t *testing.T) {
+	for _, id := range []string{"follow-up", "job"} {
+		t.Run(id, func(t *testing.T) {
+			policy := &RetryPolicy{Backoff: Backoff{Growth: Constant, Base: time.Second, Jitter: None}}
+			virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("a", 1, 1)}, rule: func(*asynq.Task) (Rule, error) {
+				return Rule{Needs: []throttle.Need{{Limit: "a"}}, Retry: policy}, nil
+			}}, func(t *testing.T, st *stack) {
+				var headers map[string]string
+				st.handle = func(ctx context.Context, task *asynq.Task) error {
+					if own, _ := asynq.GetTaskID(ctx); own == "job" && headers == nil {
+						if _, stands := task.Headers()[stoodHeader]; !stands {
+							return errors.New("no")
+						}
+						headers = task.Headers()
+					}
+					return nil
+				}
+				st.enqueue(needing("a"), asynq.TaskID("job"), asynq.MaxRetry(5))
+				for range 20 {
+					st.enqueue(needing("a"))
+				}
+				time.Sleep(10 * time.Second)
+				if headers == nil {
+					t.Fatal("the job has not come again")
+				}
+				st.enqueue(asynq.NewTaskWithHeaders("job", []byte("a"), headers), asynq.TaskID(id))
+				time.Sleep(time.Minute)
+				ran := st.ran()
+				if last := ran[len(ran)-1]; len(ran) != 23 || last.id != id {
+					t.Errorf("of %d runs the last is %s, want %s behind the others", len(ran), last.id, id)
+				}
+			})
+		})
+	}
+}

@@ -34,7 +34,7 @@ func (q *queueRedis) instead(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 		return q.crashed(ctx, c, m)
 	}
 	ran, _ := q.runs.get(j)
-	c.SetMsg(stood{ran.since, c.At}.in(c.Msg))
+	c.SetMsg(stood{since: ran.since, again: c.At}.in(j, c.Msg))
 	return nil
 }
 
@@ -55,7 +55,7 @@ func (q *queueRedis) returning(j job, why *putBackError, msg []byte, unique bool
 	if why.as != nil {
 		back.Msg = asynqdb.WithPayload(msg, why.as.payload)
 	}
-	back.Msg = stood{why.since, why.at}.in(back.Msg)
+	back.Msg = why.stood.in(j, back.Msg)
 	return back
 }
 

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/lua"
 )
 
 // Outcome is what a limiter answers. The zero value is Unavailable, so a Decision
@@ -99,8 +101,12 @@ type Decision struct {
 	// ResetAfter is how long until the meter is as if never used, if nothing more
 	// is taken of it.
 	ResetAfter time.Duration
-	// At is the moment of the decision by the limiter's clock.
+	// At is the moment of the decision by the limiter's clock. When a call is repeated
+	// because its answer got lost, and its permits were taken before, it is when they were.
 	At time.Time
+	// TakenAt is the earliest moment by this process's clock at which the permits may have
+	// been taken; for those that do not exist yet, at which they begin to. Only lanes tell.
+	TakenAt time.Time
 	// Taken is what was taken of each meter, for Settle. It is empty unless Allowed,
 	// and leaves out needs whose cost was 0.
 	Taken []Taken
@@ -165,6 +171,10 @@ func (d Decision) String() string {
 	}
 	return d.Outcome.String()
 }
+
+// Age is for how long at most a job's permits have existed: below 0 if they do not yet. A
+// process that was stopped, or whose machine slept, finds them older.
+func (d Decision) Age() time.Duration { return lua.Elapsed(d.TakenAt, time.Now()) }
 
 // settles finds what a decision took of a meter, in the slice that all copies of the
 // decision share. It fails where that is nothing, so that nobody settles what was never

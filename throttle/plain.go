@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/headgate/headgate/lua"
 )
@@ -229,6 +230,8 @@ type plainBatch struct {
 	rows   []plainRow
 
 	now      int64
+	taken    int64     // when the permits were taken that it had taken before
+	takenAt  time.Time // when all were, by this process's clock, if jobs ask
 	verdicts string
 	meters   []meter // as the calls that were decided have left them
 }
@@ -263,8 +266,8 @@ func (b *plainBatch) add(call *plainCall) bool {
 }
 
 // send asks Redis for the verdicts.
-func (b *plainBatch) send(ctx context.Context, r *Redis, args []any) error {
-	keys := slices.Clone(r.keys)
+func (b *plainBatch) send(ctx context.Context, r *Redis, stamp []any) error {
+	keys, args := slices.Clone(r.keys), slices.Clone(stamp)
 	for i, id := range b.ids {
 		keys, args = append(keys, r.prefix+"m:"+id), append(args, b.limits[i].limit.Name)
 	}
@@ -284,6 +287,12 @@ func (b *plainBatch) send(ctx context.Context, r *Redis, args []any) error {
 	lines := strings.Split(reply, "\n")
 	said := strings.Fields(lines[0])
 	b.now, b.verdicts = number(said[0])*1e6+number(said[1]), said[2]
+	if b.taken = b.now; len(said) > 3 {
+		b.taken = number(said[3])
+	}
+	if sent, ok := stamp[2].(*lua.Sent); ok {
+		b.takenAt = r.callers.When(b.now, sent).Add(-microseconds(b.now - b.taken))
+	}
 	for i, limit := range b.limits { // of a state that the script could not use nobody asks
 		b.meters = append(b.meters, readState(limit.limit, []any{lines[1+i]}))
 	}
@@ -340,7 +349,9 @@ func (b *plainBatch) decide(call *plainCall, i int) {
 		return
 	}
 	call.decision = takeAll(claims)
+	call.decision.TakenAt = b.takenAt
 	if b.verdicts[i] == '=' { // what was taken since is not known
+		call.decision.At = time.UnixMicro(b.taken)
 		for i := range call.decision.Taken {
 			call.decision.Taken[i].Mark = mark{}
 		}

@@ -264,7 +264,7 @@ func decision(reply []any, needs []Need, holder string) Decision {
 		d.Unknown = len(reply) > 8 && n[8] == 0
 	}
 	if d.Outcome == Allowed {
-		d.BeginIn = microseconds(max(0, n[3]-n[2]))
+		d.At, d.BeginIn = time.UnixMicro(min(n[2], n[3])), microseconds(max(0, n[3]-n[2]))
 	}
 	if d.Outcome == Allowed && len(reply) > 8 {
 		d.Heard = n[8] == 1
@@ -274,7 +274,7 @@ func decision(reply []any, needs []Need, holder string) Decision {
 			}
 		}
 		if waited := n[9+2*len(needs):]; len(waited) > 0 {
-			d.Waited, d.Denials = microseconds(n[2]-waited[0]), int(waited[1])
+			d.Waited, d.Denials = microseconds(min(n[2], n[3])-waited[0]), int(waited[1])
 			if d.Late = -1; waited[2] > 0 {
 				d.Late = microseconds(n[2] - waited[2])
 			}

@@ -35,7 +35,10 @@ func NewDequeue(queue string, ends int64, woken bool) *Dequeue {
 func (d *Dequeue) LeaseEnd() time.Time { return time.Unix(d.Ends, 0) }
 
 // Taken is an active job's ID, and its message as asynq stores it.
-type Taken struct{ ID, Msg string }
+type Taken struct {
+	ID, Msg string
+	Back    bool // whether it was put back, or given back after it had asked, since it was enqueued
+}
 
 // Dequeue takes up to n jobs from the head of the queue, or those that it took before. The
 // first to run comes first.
@@ -46,18 +49,21 @@ func (db DB) Dequeue(ctx context.Context, d *Dequeue, n int) ([]Taken, error) {
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, err
 	}
-	jobs := make([]Taken, 0, len(found)/2)
-	for job := range slices.Chunk(found, 2) {
-		jobs = append(jobs, Taken{job[0], job[1]})
+	jobs := make([]Taken, 0, len(found)/3)
+	for job := range slices.Chunk(found, 3) {
+		jobs = append(jobs, Taken{job[0], job[1], job[2] != ""})
 	}
 	return jobs, nil
 }
 
 // GiveBack gives jobs that it took back to the head of their queue, the first to run in front.
-func (db DB) GiveBack(ctx context.Context, d *Dequeue, ids ...string) error {
+// Those that have asked for permits are given back with their messages.
+func (db DB) GiveBack(ctx context.Context, d *Dequeue, jobs ...Taken) error {
 	args := []any{Hash(d.Queue, ""), d.name}
-	for _, id := range ids {
-		args = append(args, id)
+	for _, job := range jobs {
+		if args = append(args, job.ID, ""); job.Back {
+			args[len(args)-1] = job.Msg
+		}
 	}
 	keys := []string{Key(d.Queue, Pending), Key(d.Queue, Active), Key(d.Queue, Lease), Key(d.Queue, Bell)}
 	return lua.GiveBack.Run(ctx, db.Redis, keys, args...).Err()

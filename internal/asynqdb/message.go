@@ -39,6 +39,7 @@ type Message struct {
 	LastError string
 	Timeout   int64 // in seconds; 0 is none
 	Deadline  int64 // a unix second; 0 is none
+	FailedAt  int64 // a unix second at which an attempt ended that was no success; 0 for none
 	Unique    bool  // whether it has a Unique lock
 }
 
@@ -59,6 +60,8 @@ func ParseMessage(encoded []byte) (m Message, err error) {
 			m.Timeout = n
 		case fieldDeadline:
 			m.Deadline = n
+		case fieldFailedAt:
+			m.FailedAt = n
 		}
 	}, func(field protowire.Number, text []byte) {
 		switch field {

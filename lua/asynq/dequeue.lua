@@ -14,7 +14,8 @@
 -- ARGV[5] how often it was sent, with this time
 -- ARGV[6] 1 if the mark of who made a job pending was used up for this call: where jobs are
 --   left another server hears of them
--- Returns ID and message of each job, the first to run in front; nil if there is none.
+-- Returns ID and message of each job, and 1 if it was put back since it was enqueued or else an
+--   empty text, the first to run in front; nil if there is none.
 --   Sent again it returns what it took before, if it did. A job that has no message is
 --   dropped
 -- @include let_unique
@@ -27,12 +28,13 @@ local jobs = {}
 if sent ~= '1' then -- those that this call took before, and nobody has moved since
   local msgs = {}
   for _, id in ipairs(call('ZRANGEBYSCORE', lease, ends, ends)) do
-    local by, msg = unpack(call('HMGET', prefix .. id, 'pending_since', 'msg'))
-    if by == caller then msgs[id] = msg end
+    local by, msg, denied = unpack(call('HMGET', prefix .. id, 'pending_since', 'msg', 'denied'))
+    if by == caller then msgs[id] = { msg, denied and '1' or '' } end
   end
   local ids = next(msgs) and call('LRANGE', active, 0, -1) or {} -- the last taken in front
   for i = #ids, 1, -1 do
-    if msgs[ids[i]] then jobs[#jobs + 1], jobs[#jobs + 2] = ids[i], msgs[ids[i]] end
+    local found = msgs[ids[i]]
+    if found then jobs[#jobs + 1], jobs[#jobs + 2], jobs[#jobs + 3] = ids[i], found[1], found[2] end
   end
   if #jobs > 0 then return jobs end
 end
@@ -41,14 +43,14 @@ if n == '0' or call('EXISTS', paused) == 1 then return nil end
 local taken, leases = {}, {}
 for _, id in ipairs(call('RPOP', pending, n) or {}) do
   local hash = prefix .. id
-  local kept = redis.pcall('HMGET', hash, 'msg', 'lock_ms')
+  local kept = redis.pcall('HMGET', hash, 'msg', 'lock_ms', 'denied')
   local msg, lock_ms = kept[1], kept[2]
   if msg then
     if lock_ms then let_unique(hash, id, lock_ms) end
     call('HSET', hash, 'state', 'active', 'pending_since', caller)
     taken[#taken + 1] = id
     leases[#leases + 1], leases[#leases + 2] = ends, id
-    jobs[#jobs + 1], jobs[#jobs + 2] = id, msg
+    jobs[#jobs + 1], jobs[#jobs + 2], jobs[#jobs + 3] = id, msg, kept[3] and '1' or ''
   end
 end
 if not taken[1] then return nil end

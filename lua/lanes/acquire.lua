@@ -17,13 +17,15 @@
 --   and are called back to; tickets of head start: 0 normal, negative earlier, positive
 --   later; longest wait in microseconds, from the first denial, or -1 for any; how long
 --   permits are reserved for one once it is called, in microseconds; how long before they
---   exist it may have them, the same; since when it stood in an attempt that failed, or 0;
+--   exist it may have them, the same; since when it stood before it was last allowed, 0 if it
+--   was not, or -1 if it is new in asynq: then what is known of a job of its name is another's;
+--   since when its wait lasts if it has not begun after that, or 0;
 --   '' or the line in which the name of its lane says a fairness key; how many needs, and how many jobs there are; limit, key and cost of each
 --   need, sorted by limit and key;
 --   and of each job its ID, and microseconds until it is of no use any more, or -1 for
 --   never
 -- Returns for each job {outcome, index of the deciding need, now_us, ready_at_us: if allowed
---   when it may begin, left,
+--   from when on its permits exist, which is over where a repeat finds them, left,
 --   full_at_us, capacity, time_us, known}, where time_us is the shortest lease or
 --   0 if allowed, and if denied how long to put the job back for; known, if denied,
 --   is 0 where nobody can tell when it will run. If allowed,
@@ -45,9 +47,14 @@ local records = quiet and {} or call('HMGET', hg('jobs'), unpack(names))
 local told = again ~= '1' and repeated(call('GET', hg('admitted', caller)), number) or {}
 local answers, words, any, seen, slow = {}, { number }, false, {}, false
 
+-- Whether a record of a job's name is that of an earlier job, which was deleted while it
+-- waited: this one is new. A repeat may find the record that the call itself has made.
+local function is_anothers(job, record) return record and job.stood_us < 0 and again == '1' end
+
 -- What becomes of a job that was called and comes in time, of one where nobody waits and
 -- the permits are there, and of one that cannot have any. Of others nothing.
 local function come_in_time(job, record)
+  if is_anothers(job, record) then return nil end
   local holder = job.name .. '\n' .. caller .. ':' .. number .. '.' .. job.place
   job.meters, job.refusal = load_needs(job.needs, job.first - 1, app, holder, loaded)
   if not record then
@@ -108,7 +115,7 @@ leave()
 local function follow(job)
   local ids = {}
   seen[job.name] = true
-  for k = job.at + 2, job.head_start == 0 and job.stood_us == 0 and job.useful_us < 0 and job.last or 0, 2 do
+  for k = job.at + 2, job.head_start == 0 and job.stood_us <= 0 and job.useful_us < 0 and job.last or 0, 2 do
     local n = job.place + #ids + 1
     if records[n] or told[n] or seen[names[n]] or ARGV[k + 1] ~= '-1' then break end
     ids[#ids + 1], seen[names[n]], words[n + 1] = ARGV[k], true, ''
@@ -118,6 +125,11 @@ local function follow(job)
 end
 
 ask(function(job, record)
+  if is_anothers(job, record) then
+    local r = parse_job(record)
+    if r then forget_job(job.queue, job.id, r) else forget_record(job.name, '1') end
+    record = nil
+  end
   local answer = come_in_time(job, record)
   leave()
   if answer then return answer end

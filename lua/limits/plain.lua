@@ -15,7 +15,8 @@
 --   all; how far its TAT may be ahead so that the cost fits, what the cost adds, in
 --   microseconds, and n-ths of one of both, if there are any
 -- Returns a text: seconds and microseconds of now, for each call + if it has its permits, = if
---   it had them before, - if they were not there, ? if Allow or Acquire must be asked; then a
+--   it had them before, - if they were not there, ? if Allow or Acquire must be asked; and of a
+--   repeat the microsecond at which those permits were taken. Then a
 --   line for each meter, with its state as it was. It is empty where they must be asked for all
 -- @include scope
 local caller, number, sent, n, last = ARGV[1], ARGV[2], ARGV[3], #KEYS - 1, #ARGV
@@ -44,8 +45,13 @@ for k = 1, n do
   tats[k], overs[k] = summaries[k] == ARGV[summary_at + k] and tat, over
 end
 
-local told = sent ~= '1' and match(call('GET', hg('admitted', caller)) or '', '^' .. number .. ' (.*)$')
-if told then return time[1] .. ' ' .. time[2] .. ' ' .. string.gsub(told, '.', { ['+'] = '=', ['-'] = '?' }) .. found end
+if sent ~= '1' then
+  local taken, told = match(call('GET', hg('admitted', caller)) or '', '^' .. number .. ' (%d+) (.*)$')
+  if told then
+    told = string.gsub(told, '.', { ['+'] = '=', ['-'] = '?' })
+    return time[1] .. ' ' .. time[2] .. ' ' .. told .. ' ' .. taken .. found
+  end
+end
 
 local verdicts, all, some, shut = '', false, nil, nil -- shut: what a job did not get no later one gets
 local j = 3 * n + 4
@@ -94,7 +100,7 @@ while j <= last do
   j = j + 1 + width * count
 end
 
-if caller ~= '' and (all or some) then call('SET', hg('admitted', caller), number .. ' ' .. verdicts, 'PX', int(GRACE)) end
+if caller ~= '' and (all or some) then call('SET', hg('admitted', caller), number .. ' ' .. int(now_us) .. ' ' .. verdicts, 'PX', int(GRACE)) end
 for k = 1, n do
   if all or some and some[k] then
     local tat, over = tats[k], overs[k]

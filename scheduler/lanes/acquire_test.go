@@ -121,7 +121,7 @@ func TestRepeatedCall(t *testing.T) {
 			t.Helper()
 			sent[number]++
 			reply, err := lua.Acquire.Run(background, s.rdb, []string{hg("")},
-				"", "caller", number, sent[number], "default", 0, -1, grant.Microseconds(), 0, 0, "", 2, 1, "c", "k", 1, "l", "k", 2, job, -1).Slice()
+				"", "caller", number, sent[number], "default", 0, -1, grant.Microseconds(), 0, 0, 0, "", 2, 1, "c", "k", 1, "l", "k", 2, job, -1).Slice()
 			must(t, err)
 			return reply[0].([]any)
 		}
@@ -168,7 +168,7 @@ func TestTooLateIsSaidAgain(t *testing.T) {
 			t.Helper()
 			sent[number]++
 			reply, err := lua.Acquire.Run(background, s.rdb, []string{hg("")},
-				"", "caller", number, sent[number], "default", 0, (70 * time.Second).Microseconds(), grant.Microseconds(), 0, 0, "", 1, 1, "l", "k", 1, "b", -1).Slice()
+				"", "caller", number, sent[number], "default", 0, (70 * time.Second).Microseconds(), grant.Microseconds(), 0, 0, 0, "", 1, 1, "l", "k", 1, "b", -1).Slice()
 			must(t, err)
 			return reply[0].([]any)
 		}

@@ -55,10 +55,17 @@ type Job struct {
 	// first denial; then the outcome is TooLate, and no sooner: those before it may
 	// leave, and those that run may give permits back. The zero value means any time.
 	MaxWait time.Duration
+	// New is whether the job is new in asynq: it has not been put back since it was enqueued.
+	// If its ID waits all the same, that is an earlier job, which was deleted: it is forgotten.
+	New bool
 	// Since is when the job came first, by the limiter's clock, of one that comes again after
 	// an attempt: it stands among the others of its lane by that. MaxWait is counted from its
 	// first denial since. The zero value means that it comes first now.
 	Since time.Time
+	// Waits is since when the job's wait lasts, by the limiter's clock, if it was allowed
+	// after that and has not begun: MaxWait is counted from then on. It has a Since. The zero
+	// value means that no wait lasts.
+	Waits time.Time
 	// Deadline is when the job is of no use any more, by this process's clock.
 	// The zero value means never.
 	Deadline time.Time
@@ -158,10 +165,11 @@ type ask struct {
 
 	answered bool
 
-	like  []any  // what it shares with others, as lua/lanes/acquire.lua takes it
-	call  string // by which its leases are known
-	reply []any
-	err   error
+	like    []any  // what it shares with others, as lua/lanes/acquire.lua takes it
+	call    string // by which its leases are known
+	reply   []any
+	replied time.Time // when Redis did, by this process's clock
+	err     error
 }
 
 // acquire has jobs ask the plain way who may, and the others in the long way. No job goes
@@ -189,7 +197,7 @@ func (l *Lanes) join(ctx context.Context, asks []*ask) {
 		if grant <= 0 {
 			grant = DefaultGrant
 		}
-		a.like = appendNeeds([]any{a.Queue, a.Priority.headStart(), a.maxWaitUS(), grant.Microseconds(), a.Ahead.Microseconds(), a.sinceUS(), turns.FairLine(a.Fair, a.Weight), len(a.needs)}, a.needs)
+		a.like = appendNeeds([]any{a.Queue, a.Priority.headStart(), a.maxWaitUS(), grant.Microseconds(), a.Ahead.Microseconds(), a.sinceUS(), unixMicro(a.Waits), turns.FairLine(a.Fair, a.Weight), len(a.needs)}, a.needs)
 	}
 	l.sendAsks(ctx, asks)
 	for _, a := range asks {
@@ -201,6 +209,9 @@ func (l *Lanes) join(ctx context.Context, asks []*ask) {
 			sent = false
 			return a.reply, a.Queue + "\n" + a.ID + "\n" + a.call, a.err
 		})
+		if a.answer.OK() {
+			a.answer.TakenAt = a.replied.Add(a.answer.At.Add(a.answer.BeginIn).Sub(time.UnixMicro(a.reply[2].(int64))))
+		}
 	}
 }
 
@@ -208,9 +219,10 @@ func (l *Lanes) join(ctx context.Context, asks []*ask) {
 func (l *Lanes) sendAsks(ctx context.Context, asks []*ask) {
 	c := l.callers.Next()
 	defer l.callers.Done(c)
-	args := []any{l.App(), c.Name, c.Calls, new(lua.Sent)}
+	sent := new(lua.Sent)
+	args := []any{l.App(), c.Name, c.Calls, sent}
 	for _, group := range inGroups(asks) {
-		const needs = 8 // where they begin
+		const needs = 9 // where they begin
 		like := group[0].like
 		args = append(append(append(args, like[:needs]...), len(group)), like[needs:]...)
 		for _, a := range group {
@@ -224,9 +236,13 @@ func (l *Lanes) sendAsks(ctx context.Context, asks []*ask) {
 		}
 		return
 	}
+	var replied time.Time
+	if err == nil {
+		replied = l.callers.When(replies[0].([]any)[2].(int64), sent)
+	}
 	for i, a := range asks {
 		if a.call, a.err = fmt.Sprintf("%s:%d.%d", c.Name, c.Calls, i+1), err; err == nil {
-			a.reply = replies[i].([]any)
+			a.reply, a.replied = replies[i].([]any), replied
 		}
 	}
 }
@@ -251,12 +267,20 @@ func (j Job) maxWaitUS() int64 {
 	return j.MaxWait.Microseconds()
 }
 
-// sinceUS is Since as the script takes it: 0 is now.
+// sinceUS is Since as the script takes it: 0 is now, and -1 that the job is new, too.
 func (j Job) sinceUS() int64 {
-	if j.Since.IsZero() {
+	if j.New && j.Since.IsZero() {
+		return -1
+	}
+	return unixMicro(j.Since)
+}
+
+// unixMicro is a moment as the scripts take it: 0 where there is none.
+func unixMicro(t time.Time) int64 {
+	if t.IsZero() {
 		return 0
 	}
-	return j.Since.UnixMicro()
+	return t.UnixMicro()
 }
 
 // usefulUS is how long the job is of use from now, by this process's clock: only

@@ -3,6 +3,7 @@ package lanes_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync/atomic"
@@ -71,6 +72,37 @@ func TestRepeatOfABatchGivesNoMore(t *testing.T) {
 		}
 		expect(t, "admitted", admitted, 2)
 	})
+}
+
+// TestRepeatSaysWhenItsPermitsWereTaken: a call that is repeated seconds later, because its
+// answer got lost, finds permits that are as old as that: by Redis's clock, and by this
+// process's.
+func TestRepeatSaysWhenItsPermitsWereTaken(t *testing.T) {
+	for _, limit := range limittest.Threes {
+		for _, waiting := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, others wait %v", limit.Kind, waiting), func(t *testing.T) {
+				onRedis(t, func(t *testing.T, s *stage) {
+					define(t, s, limit, perMinute("other", 1))
+					need := throttle.Need{Limit: limit.Name, Key: "k"}
+					s.acquire(t, "warm", need)
+					if waiting {
+						s.acquire(t, "first", one("other"))
+						expect(t, "another waits", s.acquire(t, "second", one("other")).Outcome, denied)
+						s.acquire(t, "to learn that", need)
+					}
+					taken := s.now
+					lost := &redistest.LostReplies{Next: true, Later: func() { s.wait(3 * time.Second) }}
+					s.rdb.AddHook(redistest.Hook(lost.Around))
+					d := s.acquire(t, "job", need)
+					expect(t, "outcome", d.Outcome, allowed)
+					expect(t, "taken", d.At.UTC(), taken)
+					if age := d.Age(); age < 3*time.Second || age > time.Minute {
+						t.Errorf("its permits are %s old, want 3s", age)
+					}
+				})
+			})
+		}
+	}
 }
 
 // TestLostAnswerOfADelete: who deleted a limit is not told that there was none.

@@ -1,7 +1,6 @@
 -- @include take
 
--- How a caller's last word says that a job was allowed; then since when its permits
--- exist, where they did not yet.
+-- How a caller's last word says that a job was allowed; then from when on its permits exist.
 local ADMITTED = '+'
 
 -- What the jobs of this very call were told before, if a caller's last word says so:
@@ -23,13 +22,13 @@ local function repeated(last, number)
   return told
 end
 
--- Takes the permits, which exist from that time on, or now. Of a job that waited it says
--- how that was.
+-- Takes the permits, which exist from that time on, or now; or from when they were taken on,
+-- if a repeat finds them. Of a job that waited it says how that was.
 local function admit(job, since_us, denials, from_us, at)
-  at = job.admitted or at or 0
-  job.remembered = at > now_us and ADMITTED .. int(at) or ADMITTED
-  local answer = take_all(job.meters, job.admitted, at > now_us and at)
-  if at > now_us then answer[4] = at end
+  local exist_us = job.admitted or math.max(at or 0, now_us)
+  job.remembered = ADMITTED .. int(exist_us)
+  local answer = take_all(job.meters, job.admitted, exist_us > now_us and exist_us)
+  answer[4] = exist_us
   local n = #answer
   if since_us then answer[n + 1], answer[n + 2], answer[n + 3] = since_us, denials, math.min(from_us or 0, now_us) end
   return answer

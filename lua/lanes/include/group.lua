@@ -4,15 +4,15 @@
 -- themselves stand from first to last. The same table is each of them in turn: see
 -- next_job.
 local function read_group(i)
-  local queue, n, ids, costs = ARGV[i], tonumber(ARGV[i + 7]), {}, {}
+  local queue, n, ids, costs = ARGV[i], tonumber(ARGV[i + 8]), {}, {}
   for k = 1, n do
-    local at = i + 6 + 3 * k
+    local at = i + 7 + 3 * k
     ids[k], costs[k] = ARGV[at] .. '|' .. ARGV[at + 1], ARGV[at + 2]
   end
-  local lane, first = queue .. '\n' .. table.concat(ids, '\n') .. ARGV[i + 6], i + 9 + 3 * n
+  local lane, first = queue .. '\n' .. table.concat(ids, '\n') .. ARGV[i + 7], i + 10 + 3 * n
   return {
     queue = queue, head_start = tonumber(ARGV[i + 1]), longest_us = tonumber(ARGV[i + 2]), grant = ARGV[i + 3], ahead_us = tonumber(ARGV[i + 4]),
-    stood_us = tonumber(ARGV[i + 5]), needs = i + 9, first = first, last = first + 2 * ARGV[i + 8] - 1,
+    stood_us = tonumber(ARGV[i + 5]), waits_us = tonumber(ARGV[i + 6]), needs = i + 10, first = first, last = first + 2 * ARGV[i + 9] - 1,
     ids = ids, costs = table.concat(costs, ','), lane = lane, waiting = hg('lane', lane), meters = false,
     place = 0, at = 0, id = false, name = false, useful_us = false, max_wait_us = false, since_us = false, before = false, mark = false, ticket = nil,
     admitted = false, remembered = false, refusal = false, same = false, until_us = false, untils = false,
@@ -38,12 +38,13 @@ local function next_job(group, k, name, place)
   group.before, group.mark, group.ticket, group.remembered = false, false, nil, false
 end
 
--- A job that has failed since it first came stands by that. Its wait is counted from its
--- first denial since: where it has been named as one whose time is up, that is so.
+-- A job that has been allowed since it first came stands by when that was. If its attempt
+-- failed its wait is counted from its first denial since, and if it has not begun from when it
+-- began to wait. If it has been named as one whose time is up, that is so.
 local function stand(job, record)
   local since_us, named = string.match(record or '', '^%-?%d+\n(%d+)\n%d+\n(%d)')
   job.since_us = tonumber(since_us) or math.min(job.stood_us, now_us)
   if job.longest_us < 0 then return end
   local ends_us = named == '1' and tonumber(call('ZSCORE', hg('patience'), job.name) or nil)
-  job.max_wait_us = named and named > '1' and 0 or (ends_us or now_us + job.longest_us) - job.since_us
+  job.max_wait_us = named and named > '1' and 0 or (ends_us or (job.waits_us > 0 and job.waits_us or now_us) + job.longest_us) - job.since_us
 end

@@ -1,0 +1,59 @@
+package lua
+
+import (
+	"testing"
+	"time"
+)
+
+// TestClock: an answer that came late, or was read late, is known to be old by one that came
+// in time. It is never older than its script, nor younger than its arrival.
+func TestClock(t *testing.T) {
+	const redisIsAhead = time.Hour
+	base := time.Now()
+	at := func(ms int) time.Time { return base.Add(time.Duration(ms) * time.Millisecond) }
+	type answer struct {
+		sent, ran, came int           // in milliseconds
+		steps           time.Duration // of Redis's clock, until then in all
+		want            int           // when it may have run at the earliest
+	}
+	for _, tt := range []struct {
+		name    string
+		answers []answer
+	}{
+		{"the first may have run when it was sent", []answer{{0, 3, 5, 0, 0}}},
+		{"the next as long before it came as the first", []answer{{0, 3, 5, 0, 0}, {10, 12, 14, 0, 14}}},
+		{"read late", []answer{{0, 3, 5, 0, 0}, {10, 12, 1014, 0, 14}}},
+		{"Redis was slow", []answer{{0, 3, 5, 0, 0}, {10, 1012, 1014, 0, 1014}}},
+		{"the best of several", []answer{{0, 3, 5, 0, 0}, {10, 11, 12, 0, 12}, {20, 25, 35, 0, 26}, {40, 45, 146, 0, 46}}},
+		{"after a step back it is as old as its script", []answer{{0, 3, 5, 0, 0}, {10, 12, 14, -time.Minute, 10}}},
+		{"after a step forward", []answer{{0, 3, 5, 0, 0}, {10, 12, 14, time.Minute, 14}, {20, 22, 1024, time.Minute, 24}}},
+		{"after a life and a half", []answer{{0, 1, 2, 0, 0}, {31_000, 31_001, 31_102, 0, 31_002}}},
+		{"after three lives nothing is known", []answer{{0, 1, 2, 0, 0}, {91_000, 91_001, 91_102, 0, 91_000}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var c clock
+			for i, a := range tt.answers {
+				us := at(a.ran).Add(redisIsAhead + a.steps).UnixMicro()
+				if got := c.when(us, at(a.sent), at(a.came)).Sub(base).Round(time.Millisecond); got != time.Duration(a.want)*time.Millisecond {
+					t.Errorf("answer %d: %s, want %d ms", i, got, a.want)
+				}
+			}
+		})
+	}
+}
+
+// TestElapsed: a clock that stood still while the machine slept does not hide that.
+func TestElapsed(t *testing.T) {
+	now := time.Now()
+	for _, tt := range []struct {
+		name     string
+		from, to time.Time
+	}{
+		{"both clocks", now, now.Add(time.Minute)},
+		{"only the wall clock", now.Round(0), now.Round(0).Add(time.Minute)},
+	} {
+		if got := Elapsed(tt.from, tt.to); got != time.Minute {
+			t.Errorf("%s: %s, want 1m", tt.name, got)
+		}
+	}
+}

@@ -43,6 +43,13 @@ func (c *simClock) step(by time.Duration) time.Duration {
 	return by
 }
 
+// now is how far the clock is ahead, and whether it has not stepped since.
+func (c *simClock) now(since time.Time) (ahead time.Duration, steady bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ahead, len(c.steps) == 0 || c.steps[len(c.steps)-1].at.Before(since)
+}
+
 // reaches is when the clock shows a moment or more, from one of the bubble's on.
 func (c *simClock) reaches(moment, from time.Time) time.Time {
 	c.mu.Lock()

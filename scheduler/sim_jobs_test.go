@@ -49,7 +49,9 @@ type simJob struct {
 // admission is what one job took of one meter.
 type admission struct {
 	at, until time.Time
-	byRedis   time.Time // at, by the limiter's clock
+	byRedis   time.Time // from when on its permits existed, by the limiter's clock
+	started   time.Time // when its handler began; zero if it did not
+	left      time.Time // the same by the limiter's clock
 	cost      int
 	holder    string
 	job       string
@@ -126,6 +128,7 @@ func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 	}
 	p.running++
 	w.tell(id, "running in process %d", p.index)
+	w.starts(ctx, id)
 	if ctx.Err() != nil {
 		w.breaksFor(id, "its handler began when its context was over: %v", ctx.Err())
 	}
@@ -153,6 +156,34 @@ func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 	p.running--
 	w.mu.Unlock()
 	return w.answer(ctx, id)
+}
+
+// starts is the witness of what limits are for: it notes when a job's call leaves, and under
+// which permits. By the limiter's clock that is not judged if the clock has stepped since.
+func (w *sim) starts(ctx context.Context, id string) {
+	d, _ := GetDecision(ctx)
+	if len(d.Taken) == 0 {
+		w.breaksFor(id, "its handler began without permits")
+	}
+	from := d.At.Add(d.BeginIn)
+	for _, taken := range d.Taken {
+		all := w.meters[taken.Limit+"|"+hostOf(taken.Key)]
+		i := slices.IndexFunc(all, func(a *admission) bool {
+			return a.job == id && !a.debt && a.started.IsZero() && a.byRedis.Equal(from)
+		})
+		if i < 0 {
+			w.breaksFor(id, "its handler began under permits of %s that it was not given, or twice", taken.Limit)
+			continue
+		}
+		a := all[i]
+		a.started, a.left = time.Now(), a.byRedis
+		if ahead, steady := w.clock.now(a.started.Add(-10 * time.Second)); steady {
+			a.left = a.started.Add(ahead)
+			if late := a.left.Sub(a.byRedis); late > freshTime || late < 0 {
+				w.breaksFor(id, "its handler began %s after its permits existed", late)
+			}
+		}
+	}
 }
 
 // allBusy reports whether no worker is free. Those of a process that hangs are not.

@@ -137,7 +137,8 @@ func (w *sim) explained(job *simJob) int {
 }
 
 // judgeMeters asks the oracle about every meter, between the moments at which its
-// limit changed or it was lost.
+// limit changed or it was lost: about the permits that it gave, and about the jobs that
+// started. Those may start as late as freshTime after their permits existed, and no later.
 func (w *sim) judgeMeters() {
 	for meter, admissions := range w.meters {
 		name, _, _ := strings.Cut(meter, "|")
@@ -148,9 +149,12 @@ func (w *sim) judgeMeters() {
 				continue
 			}
 			own = e.meter != "" && !e.unset || own && e.stays
-			if err := throttletest.Check(limit, w.during(limit, admissions, from, e.at)); err != nil {
-				from, to := from.Sub(w.began), e.at.Sub(w.began)
-				w.breaks(w.lanesAt(meter), from.Microseconds(), to.Microseconds(), "meter %s, from %s to %s: %v", meter, from, to, err)
+			permits, starts := w.during(limit, admissions, from, e.at)
+			for what, err := range map[string]error{"permits": throttletest.Check(limit, permits), "starts": throttletest.CheckStarts(limit, starts, freshTime)} {
+				if err != nil {
+					from, to := from.Sub(w.began), e.at.Sub(w.began)
+					w.breaks(w.lanesAt(meter), from.Microseconds(), to.Microseconds(), "%s of meter %s, from %s to %s: %v", what, meter, from, to, err)
+				}
 			}
 			switch from = e.at; {
 			case e.stays:
@@ -169,9 +173,9 @@ func (w *sim) defined(name string) throttle.Limit {
 }
 
 // during lists what was admitted from one moment on and before another, as Redis's
-// clock has it. Leases are held at the same time or not whatever the clock shows,
+// clock has it, and what started under that. Leases are held at the same time or not whatever the clock shows,
 // but it decides when one ends that is not given back.
-func (w *sim) during(limit throttle.Limit, admissions []*admission, from, to time.Time) (history []throttletest.Admission) {
+func (w *sim) during(limit throttle.Limit, admissions []*admission, from, to time.Time) (permits, starts []throttletest.Admission) {
 	for _, a := range admissions {
 		if a.at.Before(from) || !a.at.Before(to) {
 			continue
@@ -184,7 +188,15 @@ func (w *sim) during(limit throttle.Limit, admissions []*admission, from, to tim
 			}
 			judged.At, judged.Until = a.at.UnixMicro(), until.UnixMicro()
 		}
-		history = append(history, judged)
+		permits = append(permits, judged)
+		if a.debt {
+			starts = append(starts, judged)
+		} else if !a.started.IsZero() {
+			if judged.At = a.left.UnixMicro(); limit.Kind == throttle.Concurrency {
+				judged.At = min(a.started.UnixMicro(), judged.Until)
+			}
+			starts = append(starts, judged)
+		}
 	}
-	return history
+	return permits, starts
 }

@@ -173,7 +173,8 @@ func (w *sim) startProcess() {
 
 func (w *sim) now() int64 { return time.Since(w.began).Microseconds() }
 
-// A loser loses answers: the command is carried out and nobody hears of it.
+// A loser loses answers: the command is carried out and nobody hears of it, or whoever has
+// sent it sends it again a while later, as go-redis does.
 type loser struct {
 	w *sim
 	p *simProcess
@@ -182,11 +183,20 @@ type loser struct {
 func (l *loser) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	err := next(ctx, cmd)
 	l.w.mu.Lock()
-	defer l.w.mu.Unlock()
-	if l.p.lossy == 0 || err != nil || !strings.HasPrefix(cmd.Name(), "eval") {
-		return err
+	lost := l.p.lossy
+	if lost > 0 && err == nil && strings.HasPrefix(cmd.Name(), "eval") {
+		l.p.lossy--
+	} else {
+		lost = 0
 	}
-	l.p.lossy--
+	l.w.mu.Unlock()
+	switch {
+	case lost == 0:
+		return err
+	case lost%2 == 0:
+		time.Sleep(milliseconds(500 * lost))
+		return next(ctx, cmd)
+	}
 	cmd.SetErr(errLost)
 	return errLost
 }

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +21,6 @@ import (
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
-	"github.com/headgate/headgate/throttle/throttletest"
 )
 
 // TestDamagedRecords: whatever hands do to what the limiter keeps of waiting jobs, all
@@ -150,14 +148,14 @@ func damaged(t *testing.T, rdb redis.UniversalClient, seed uint64) {
 		{Name: "w", Kind: throttle.SlidingWindow, Rate: throttle.PerSecond(15)},
 		funnel("host", 5, 2), funnel("quiet", 5, 1),
 	}
-	w := &world{rand: rand.New(rand.NewPCG(seed, 1)), ctx: t.Context(), rdb: rdb, taken: map[string][]throttletest.Admission{}}
+	w := &world{rand: rand.New(rand.NewPCG(seed, 1)), ctx: t.Context(), rdb: rdb}
 	var log bytes.Buffer
 	each := lasts / 60
 	first := start(t, rdb, settings{
-		config: quick, limits: limits, rule: ruleOfPayload, asked: w.asked, passes: max(lasts, 2*time.Second),
+		config: quick, limits: limits, rule: ruleOfPayload, passes: max(lasts, 2*time.Second),
 		log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
-	second := start(t, rdb, settings{config: quick, limits: limits, rule: ruleOfPayload, asked: w.asked, passes: max(lasts, 2*time.Second)})
+	second := start(t, rdb, settings{config: quick, limits: limits, rule: ruleOfPayload, passes: max(lasts, 2*time.Second)})
 	needs := []string{"a", "a:3", "b", "a b", "a host/x", "b host/x:2 w", "w host/y", "host/z w:4"}
 	jobs := 0
 	quiet := int(5 * lasts / time.Second)
@@ -174,11 +172,10 @@ func damaged(t *testing.T, rdb redis.UniversalClient, seed uint64) {
 		}
 		time.Sleep(each)
 	}
-	w.mu.Lock()
-	if n := len(w.taken["quiet|"]); n < quiet*9/10 {
+	untouched := slices.DeleteFunc(slices.Concat(first.ran(), second.ran()), func(r run) bool { return r.needs[0].Limit != "quiet" })
+	if n := len(untouched); n < quiet*9/10 {
 		t.Errorf("of a limit that nobody touched %d jobs ran in %s, want %d", n, lasts, quiet)
 	}
-	w.mu.Unlock()
 	time.Sleep(2*lasts + 5*time.Second) // a pass has begun since, and has ended
 	w.inOrder(t)
 	for range 600 {
@@ -198,14 +195,8 @@ func damaged(t *testing.T, rdb redis.UniversalClient, seed uint64) {
 	}
 	first.server.Shutdown()
 	second.server.Shutdown()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for meter, history := range w.taken {
-		name, _, _ := strings.Cut(meter, "|")
-		i := slices.IndexFunc(limits, func(l throttle.Limit) bool { return l.Name == name })
-		if err := throttletest.Check(limits[i], history); err != nil {
-			t.Errorf("%s: %v", meter, err)
-		}
+	for _, limit := range limits {
+		wantNotOver(t, limit, time.Time{}, first, second)
 	}
 	if n := strings.Count(log.String(), "cannot be given their turns"); n > 0 {
 		t.Errorf("turns failed %d times:\n%s", n, log.String())
@@ -215,27 +206,12 @@ func damaged(t *testing.T, rdb redis.UniversalClient, seed uint64) {
 	}
 }
 
-// A world is what hands damage, and what was admitted in it.
+// A world is what hands damage.
 type world struct {
 	rand  *rand.Rand
 	ctx   context.Context
 	rdb   redis.UniversalClient
 	blows []string
-
-	mu    sync.Mutex
-	taken map[string][]throttletest.Admission
-}
-
-func (w *world) asked(_ lanes.Job, needs []throttle.Need, d throttle.Decision) {
-	if d.Outcome != throttle.Allowed {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, n := range needs {
-		meter := n.Limit + "|" + n.Key
-		w.taken[meter] = append(w.taken[meter], throttletest.Admission{At: d.At.Add(d.BeginIn).UnixMicro(), Cost: max(1, n.Cost)})
-	}
 }
 
 const scopePrefix = "hg:{default}:"

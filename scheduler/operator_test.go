@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
-	"github.com/headgate/headgate/throttle/throttletest"
 )
 
 // freed is what is logged where waiting jobs were taken away.
@@ -75,7 +73,7 @@ func TestOperator(t *testing.T) {
 				if test.log == redefined {
 					lost = acted
 				}
-				st.wantNotOver(limit, lost)
+				wantNotOver(t, limit, lost, st)
 				if got := log.String(); (test.log == "") != (got == "") || test.log != "" && strings.Count(got, test.log) != 1 {
 					t.Errorf("logged:\n%swant %q once", got, test.log)
 				}
@@ -113,24 +111,6 @@ func deleteCalled(st *stack) error {
 		return fmt.Errorf("%d called jobs deleted, %w; want one: nobody took it", n, err)
 	}
 	return st.tasks.UnpauseQueue("default")
-}
-
-// wantNotOver fails if more ran than the limit allows, before a moment or after:
-// meters that are lost in between begin anew.
-func (st *stack) wantNotOver(limit throttle.Limit, lost time.Time) {
-	st.t.Helper()
-	var before, after []throttletest.Admission
-	for _, d := range st.limiter.allowed {
-		a := throttletest.Admission{At: d.At.Add(d.BeginIn).UnixMicro(), Cost: 1}
-		if d.At.Before(lost) {
-			before = append(before, a)
-		} else {
-			after = append(after, a)
-		}
-	}
-	if err := errors.Join(throttletest.Check(limit, before), throttletest.Check(limit, after)); err != nil {
-		st.t.Error(err)
-	}
 }
 
 // wantHealthy fails unless each job ran once, and jobs that come now run as if

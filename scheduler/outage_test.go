@@ -165,9 +165,9 @@ func TestRefusedWritesAreOneOutage(t *testing.T) {
 			rdb.AddHook(redistest.Hook(tries.around))
 			told := make(told, 100)
 			ran := make(chan struct{}, 100)
+			limit := funnel("api", 100, 1)
 			st := start(t, rdb, settings{
-				config: asynq.Config{Concurrency: 2}, log: slog.New(slog.NewTextHandler(told, nil)),
-				limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 1}},
+				config: asynq.Config{Concurrency: 2}, log: slog.New(slog.NewTextHandler(told, nil)), limits: []throttle.Limit{limit},
 				handle: func(context.Context, *asynq.Task) error { ran <- struct{}{}; return nil },
 			})
 			for range cap(ran) {
@@ -207,6 +207,7 @@ func TestRefusedWritesAreOneOutage(t *testing.T) {
 			if len(told) > 0 {
 				t.Errorf("logged %q, want nothing more", <-told)
 			}
+			wantNotOver(t, limit, time.Time{}, st)
 		})
 	}
 }
@@ -262,9 +263,10 @@ func TestAStallSpendsNoAttempt(t *testing.T) {
 	rdb := redistest.Real(t)
 	const jobs = 60
 	began, failed := make(chan time.Duration, jobs), make(chan error, 10*jobs)
+	limit := funnel("api", 100, 10)
 	st := start(t, rdb, settings{
 		config: asynq.Config{Concurrency: 8, IsFailure: func(err error) bool { failed <- err; return true }},
-		limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 10}},
+		limits: []throttle.Limit{limit},
 		handle: func(ctx context.Context, _ *asynq.Task) error {
 			until, _ := ctx.Deadline()
 			began <- time.Until(until)
@@ -287,6 +289,7 @@ func TestAStallSpendsNoAttempt(t *testing.T) {
 			t.Fatalf("a job failed: %v", err)
 		}
 	}
+	wantNotOver(t, limit, time.Time{}, st)
 }
 
 // The limiter's Redis comes back empty: the rules' limits are defined again

@@ -50,6 +50,7 @@ func TestOnRealRedis(t *testing.T) {
 				t.Errorf("order %v, want %v", got, want)
 			}
 			st.server.Shutdown()
+			wantNotOver(t, limit, time.Time{}, st)
 			if len(st.limiter.denials) == 0 {
 				t.Error("no job was denied: the test shows nothing")
 			}

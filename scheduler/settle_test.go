@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -20,12 +21,13 @@ func TestSettledTokens(t *testing.T) {
 	limit := throttle.Limit{Name: "tokens", Kind: throttle.TokenBucket, Rate: throttle.PerMinute(6000), Capacity: 1000}
 	use := make([]float64, 3)
 	for settles := range use {
-		var history []throttletest.Admission
+		var history, starts []throttletest.Admission
 		random := rand.New(rand.NewPCG(1, 2))
 		handle := func(ctx context.Context, _ *asynq.Task) error {
 			h, _ := handlingOf(ctx)
 			used := 20 + random.IntN(most-40)
 			history = append(history, throttletest.Admission{At: h.decision.At.Add(h.decision.BeginIn).UnixMicro(), Cost: used})
+			starts = append(starts, throttletest.Admission{At: time.Now().UnixMicro(), Cost: used})
 			time.Sleep(time.Duration(1000+random.IntN(3000)) * time.Millisecond)
 			if settles == 0 {
 				return nil
@@ -48,7 +50,7 @@ func TestSettledTokens(t *testing.T) {
 			}
 			time.Sleep(8 * time.Minute)
 			st.wantOnceEach(jobs)
-			if err := throttletest.Check(limit, history); err != nil {
+			if err := errors.Join(throttletest.Check(limit, history), throttletest.CheckStarts(limit, starts, freshTime)); err != nil {
 				t.Error(err)
 			}
 			sum := 0

@@ -31,12 +31,8 @@ type stack struct {
 	rule     func(task *asynq.Task) (Rule, error)
 	mu       sync.Mutex
 	runs     []run
+	oneClock bool // the limiter's is the process's, and no other process runs meanwhile
 	reported []error
-}
-
-type run struct {
-	id string
-	at time.Time
 }
 
 // spy counts what the limiter answered to each job.
@@ -108,6 +104,8 @@ type settings struct {
 	asked   func(job lanes.Job, needs []throttle.Need, d throttle.Decision)
 	freed   func(holder string)
 	handle  func(ctx context.Context, task *asynq.Task) error
+
+	oneClock bool // see stack
 }
 
 // idle are polls that cost little in virtual time.
@@ -125,7 +123,7 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 	st := &stack{
 		t: t, rdb: rdb, limits: s.redis, client: asynq.NewClientFromRedisClient(rdb), tasks: asynq.NewInspectorFromRedisClient(rdb),
 		limiter: &spy{Lanes: lanes.New(throttle.New(s.redis, throttle.RedisOptions{Logger: s.log})), denials: map[string]int{}, extend: s.extend},
-		handle:  s.handle, rule: s.rule,
+		handle:  s.handle, rule: s.rule, oneClock: s.oneClock,
 	}
 	st.limiter.asked, st.limiter.freed = s.asked, s.freed
 	if st.rule == nil {
@@ -163,9 +161,7 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 
 func (st *stack) run(ctx context.Context, task *asynq.Task) error {
 	id, _ := asynq.GetTaskID(ctx)
-	st.mu.Lock()
-	st.runs = append(st.runs, run{id, time.Now()})
-	st.mu.Unlock()
+	st.note(ctx, id)
 	if st.handle == nil {
 		return nil
 	}

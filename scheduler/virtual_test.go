@@ -24,6 +24,7 @@ func virtual(t *testing.T, s settings, f func(t *testing.T, st *stack)) {
 		if s.config.Concurrency == 0 {
 			s.config = idle
 		}
+		s.oneClock = true
 		f(t, start(t, rdb, s))
 	})
 }

@@ -92,7 +92,7 @@ func (s *Server) runUnder(ctx context.Context, a attempt, q *asking, next asynq.
 func (s *Server) answer(ctx context.Context, q *asking) error {
 	if err := q.wait(ctx); err != nil {
 		go s.waste(q)
-		return &putBackError{error: err, at: time.Now().Add(time.Second), denied: true}
+		return &putBackError{error: err, at: time.Now().Add(time.Second), denied: true, stood: q.standing()}
 	}
 	if q.panicked != nil {
 		panic(q.panicked)

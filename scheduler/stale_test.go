@@ -2,9 +2,9 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,7 +12,6 @@ import (
 
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
-	"github.com/headgate/headgate/throttle/throttletest"
 )
 
 // TestPermitsGrowOld: a process that is stopped for a second, each time that some jobs have
@@ -27,8 +26,6 @@ func TestPermitsGrowOld(t *testing.T) {
 		{Kind: throttle.FixedWindow, Rate: throttle.PerSecond(20)},
 	} {
 		t.Run(string(limit.Kind), func(t *testing.T) {
-			var starts []throttletest.Admission
-			var mu sync.Mutex
 			limit.Name = "api"
 			allowed := 0
 			virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, asked: func(_ lanes.Job, _ []throttle.Need, d throttle.Decision) {
@@ -37,23 +34,13 @@ func TestPermitsGrowOld(t *testing.T) {
 						time.Sleep(time.Second)
 					}
 				}
-			}, handle: func(ctx context.Context, _ *asynq.Task) error {
-				mu.Lock()
-				defer mu.Unlock()
-				starts = append(starts, throttletest.Admission{At: time.Now().UnixMicro(), Cost: 1})
-				if d, _ := GetDecision(ctx); d.Age() > freshTime {
-					t.Errorf("a job begins under permits that are %s old", d.Age())
-				}
-				return nil
 			}}, func(t *testing.T, st *stack) {
 				for range 200 {
 					st.enqueue(asynq.NewTask("job", nil))
 				}
 				time.Sleep(time.Minute)
 				st.wantOnceEach(200)
-				if err := throttletest.CheckStarts(limit, starts, freshTime); err != nil {
-					t.Error(err)
-				}
+				wantNotOver(t, limit, time.Time{}, st)
 				st.wantClean()
 			})
 		})
@@ -127,31 +114,62 @@ func TestStaleJobsKeepTheirTime(t *testing.T) {
 	})
 }
 
-// TestGivenBackJobsKeepTheirPlace: a server that stops gives a job back that it has permits
-// for. On the next server the job runs before all that wait.
+// TestGivenBackJobsKeepTheirPlace: a server gives jobs back that were allowed and that it cannot
+// begin within a second. They run before all that wait.
 func TestGivenBackJobsKeepTheirPlace(t *testing.T) {
 	one := quick
 	one.Concurrency = 1
-	var jobs []string
-	virtual(t, settings{config: one, limits: []throttle.Limit{funnel("api", 1, 1)}, handle: func(context.Context, *asynq.Task) error {
-		time.Sleep(time.Second)
+	limit := throttle.Limit{Name: "api", Kind: throttle.FixedWindow, Rate: throttle.Rate{N: 2, Per: 4 * time.Second}}
+	virtual(t, settings{config: one, limits: []throttle.Limit{limit}, handle: func(context.Context, *asynq.Task) error {
+		time.Sleep(1500 * time.Millisecond)
 		return nil
 	}}, func(t *testing.T, st *stack) {
-		for i := range 10 {
-			jobs = append(jobs, st.enqueue(asynq.NewTask("job", nil), asynq.TaskID(fmt.Sprintf("job-%02d", i))))
-		}
-		time.Sleep(3500 * time.Millisecond)
 		st.server.redis.ahead.believe(2) // it takes one more than it can begin
-		time.Sleep(1200 * time.Millisecond)
-		st.server.Shutdown()
-		next := start(t, st.rdb, settings{config: quick, limits: []throttle.Limit{funnel("api", 1, 1)}})
-		time.Sleep(time.Minute)
-		var got []string
-		for _, r := range append(st.ran(), next.ran()...) {
+		var got, want []string
+		for i := range 12 {
+			want = append(want, st.enqueue(asynq.NewTask("job", nil), asynq.TaskID(fmt.Sprintf("job-%02d", i))))
+		}
+		time.Sleep(2 * time.Minute)
+		for _, r := range st.ran() {
 			got = append(got, r.id)
 		}
-		if !slices.Equal(got, jobs) {
-			t.Errorf("ran %v, want each in its place", got)
+		if !slices.Equal(got, want) || len(st.limiter.allowed) == len(want) {
+			t.Errorf("ran %v under %d decisions, want each in its place, and some allowed twice", got, len(st.limiter.allowed))
 		}
+		st.wantClean()
 	})
+}
+
+// TestUnbegunJobsKeepTheirPlace: if asynq gives a job up that was allowed and has not begun, the
+// job is put back to where it stood, also if retries stand at the back.
+func TestUnbegunJobsKeepTheirPlace(t *testing.T) {
+	for _, place := range []RetryAt{AtTicket, AtBack} {
+		t.Run(place.String(), func(t *testing.T) {
+			limit := funnel("api", 1, 1)
+			rule := Rule{Needs: []throttle.Need{{Limit: "api"}}, RetryAt: place}
+			virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, rule: func(*asynq.Task) (Rule, error) { return rule, nil }}, func(t *testing.T, st *stack) {
+				q := &asking{attempt: attempt{job: job{Queue: "default", ID: "job"}, task: asynq.NewTask("job", nil)}}
+				st.server.ask([]*asking{q})
+				<-q.answered
+				ctx, giveUp := context.WithCancel(t.Context())
+				giveUp()
+				err := st.server.try(ctx, q.attempt, q, asynq.HandlerFunc(st.run))
+				back, ok := errors.AsType[*putBackError](err)
+				if !ok || !back.denied || !back.stood.unbegun || !back.stood.since.Equal(q.decision.At) {
+					t.Fatalf("%+v, want it put back to where it stood", err)
+				}
+				for i := range 5 {
+					st.enqueue(asynq.NewTask("job", nil), asynq.TaskID(fmt.Sprint(i)))
+				}
+				time.Sleep(500 * time.Millisecond) // they wait
+				again := &asking{attempt: attempt{job: q.job, task: q.task, stood: back.stood}}
+				st.server.ask([]*asking{again})
+				<-again.answered
+				waiting := st.limits.ZRange(t.Context(), scopePrefix+"lane:default\napi|", 0, -1).Val()
+				if again.decision.Outcome != throttle.Denied || slices.Index(waiting, "job") != 0 {
+					t.Errorf("%v, %q wait; want it before the others", again.decision, waiting)
+				}
+			})
+		})
+	}
 }

@@ -59,6 +59,7 @@ func stoodOf(j job, task *asynq.Task) (s stood) {
 		return stood{}
 	}
 	s.since, s.again, s.unbegun = time.UnixMicro(since), time.UnixMicro(again), s.denials >= 0
+	s.denials = max(0, s.denials)
 	return s
 }
 

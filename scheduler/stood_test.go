@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -149,5 +150,33 @@ func TestCopiedHeaders(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestStoodHeader: the header of a job is read as it was written, and for no other job.
+func TestStoodHeader(t *testing.T) {
+	msg := stood{}.in(job{}, nil)
+	if len(msg) != 0 {
+		t.Errorf("a job that stood nowhere has the message %q", msg)
+	}
+	own, at := job{Queue: "default", ID: "a"}, time.UnixMicro(1_700_000_000_000_000)
+	for _, want := range []stood{{since: at, again: at.Add(time.Second)}, {since: at, again: at, unbegun: true}, {since: at, again: at, unbegun: true, denials: 3}} {
+		task, err := asynqdb.ParseTask(want.in(own, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := stoodOf(own, task); got != want {
+			t.Errorf("%+v is read as %+v", want, got)
+		}
+		for _, other := range []job{{Queue: "default", ID: "b"}, {Queue: "low", ID: "a"}} {
+			if got := stoodOf(other, task); got != (stood{}) {
+				t.Errorf("%v reads the header of %v as its own: %+v", other, own, got)
+			}
+		}
+	}
+	for _, text := range []string{"", "1 2", "1 2\ndefault\na", "x 2 0\ndefault\na", "0 2 0\ndefault\na"} {
+		if got := stoodOf(own, asynq.NewTaskWithHeaders("job", nil, map[string]string{stoodHeader: text})); got != (stood{}) {
+			t.Errorf("%q is read as %+v", text, got)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -102,6 +103,42 @@ func TestRepeatSaysWhenItsPermitsWereTaken(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestLateAnswersPermitsAreOld: an answer that comes seconds late, or that is read late because
+// the process was stopped, brings permits that are as old as that.
+func TestLateAnswersPermitsAreOld(t *testing.T) {
+	for _, waiting := range []bool{false, true} {
+		t.Run(fmt.Sprintf("others wait %v", waiting), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, rdb := redistest.Mini(t)
+				limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{}))
+				must(t, limiter.Define(t.Context(), perMinute("api", 60), perMinute("other", 1)))
+				acquire := func(id string, need throttle.Need) throttle.Decision {
+					d, err := limiter.Acquire(t.Context(), lanes.Job{JobID: throttle.JobID{Queue: "default", ID: id}}, need)
+					must(t, err)
+					return d
+				}
+				acquire("warm", one("api"))
+				if waiting {
+					acquire("first", one("other"))
+					expect(t, "another waits", acquire("second", one("other")).Outcome, denied)
+					acquire("to learn that", one("api"))
+				}
+				time.Sleep(5 * time.Second)
+				late := 3 * time.Second
+				rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+					err := next(ctx, cmd)
+					time.Sleep(late)
+					late = 0
+					return err
+				}))
+				d := acquire("job", one("api"))
+				expect(t, "outcome", d.Outcome, allowed)
+				expect(t, "age", d.Age(), 3*time.Second)
+			})
+		})
 	}
 }
 

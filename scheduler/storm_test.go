@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,14 +13,17 @@ import (
 )
 
 // An upstream lets a burst and a rate through, and answers 429 with Retry-After in
-// whole seconds.
+// whole seconds. Handlers that run at the same time call it.
 type upstream struct {
+	mu                  sync.Mutex
 	rate, burst, tokens float64
 	at                  time.Time
 	served, refused     []time.Time
 }
 
 func (u *upstream) call() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	now := time.Now()
 	u.tokens = min(u.burst, u.tokens+now.Sub(u.at).Seconds()*u.rate)
 	if u.at = now; u.tokens < 1 {

@@ -23,7 +23,6 @@ type backlogCommand struct {
 	Concurrency int      `default:"10" help:"Jobs that each worker runs at once."`
 	Repeat      int      `default:"1" help:"Runs of each system, in turns. Medians are printed, and what was over at its worst."`
 	Waiting     int      `default:"10000" help:"Jobs with which bytes per waiting job are measured; 0 leaves that out."`
-	Plot        string   `placeholder:"FILE" help:"Also write a plot, as SVG."`
 	JSON        bool     `name:"json" help:"Print one JSON array."`
 }
 
@@ -64,11 +63,6 @@ func (c *backlogCommand) Run(b *bench) error {
 	rows, err := b.backlog(s, systems, c.Repeat)
 	if err != nil {
 		return err
-	}
-	if c.Plot != "" {
-		if err := writePlot(c.Plot, backlogPlot(s, rows)); err != nil {
-			return err
-		}
 	}
 	return printRows(b, c.JSON, backlogColumns, rows)
 }

@@ -6,15 +6,14 @@ import (
 )
 
 type growthCommand struct {
-	Sizes       []int  `default:"1000,10000,100000" help:"Backlogs to run, in jobs."`
-	Rate        int    `default:"2000" help:"Permits a second."`
-	Capacity    int    `default:"100" help:"Permits that can be taken at once."`
-	Concurrency int    `default:"10" help:"Jobs that each worker runs at once."`
-	Repeat      int    `default:"1" help:"Runs of each, in turns. Medians are printed, and what was over at its worst."`
-	All         bool   `help:"Also run the wiki's pattern at sizes above 10,000, where it takes long."`
-	Waiting     int    `default:"10000" help:"Jobs with which bytes per waiting job are measured; 0 leaves that out."`
-	Plot        string `placeholder:"FILE" help:"Also write a plot, as SVG."`
-	JSON        bool   `name:"json" help:"Print one JSON array."`
+	Sizes       []int `default:"1000,10000,100000" help:"Backlogs to run, in jobs."`
+	Rate        int   `default:"2000" help:"Permits a second."`
+	Capacity    int   `default:"100" help:"Permits that can be taken at once."`
+	Concurrency int   `default:"10" help:"Jobs that each worker runs at once."`
+	Repeat      int   `default:"1" help:"Runs of each, in turns. Medians are printed, and what was over at its worst."`
+	All         bool  `help:"Also run the wiki's pattern at sizes above 10,000, where it takes long."`
+	Waiting     int   `default:"10000" help:"Jobs with which bytes per waiting job are measured; 0 leaves that out."`
+	JSON        bool  `name:"json" help:"Print one JSON array."`
 }
 
 // maxWikiJobs is where the wiki's pattern has shown how it grows.
@@ -44,11 +43,6 @@ func (c *growthCommand) Run(b *bench) error {
 			return err
 		}
 		rows = append(rows, more...)
-	}
-	if c.Plot != "" {
-		if err := writePlot(c.Plot, growthPlot(rows)); err != nil {
-			return err
-		}
 	}
 	return printRows(b, c.JSON, backlogColumns, rows)
 }

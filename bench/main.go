@@ -4,13 +4,8 @@
 //	go run ./bench overhead    jobs a second when no limit denies
 //	go run ./bench backlog     a backlog of jobs under a limit
 //	go run ./bench growth      the cost of a job as the backlog grows
-//	go run ./bench failover    the process that gives turns is killed
-//	go run ./bench neighbour   many throttled jobs are enqueued, and some of another queue
-//	go run ./bench crawl       a polite crawl, killed in the middle too
-//	go run ./bench page        what those who look at the live page cost
 //	go run ./bench scripts     what each script costs Redis
 //	go run ./bench idle        what idle workers cost
-//	go run ./bench metrics     what history, logs and metrics cost
 //
 // Each prints a table, or with --json one array of objects.
 package main
@@ -27,17 +22,12 @@ import (
 )
 
 type commands struct {
-	Limiter   limiterCommand   `cmd:"" help:"Decisions a second, bytes per key, and admissions beyond the guarantee, beside redis_rate."`
-	Overhead  overheadCommand  `cmd:"" help:"Jobs a second under limits that never deny, beside bare asynq."`
-	Backlog   backlogCommand   `cmd:"" help:"A backlog of jobs under a limit, beside other systems."`
-	Growth    growthCommand    `cmd:"" help:"The cost of a job as the backlog grows."`
-	Failover  failoverCommand  `cmd:"" help:"How long permits are left unused when the process is killed that gives turns."`
-	Neighbour neighbourCommand `cmd:"" help:"How fast throttled jobs are enqueued, and how soon those of another queue begin meanwhile."`
-	Crawl     crawlCommand     `cmd:"" help:"A crawl of five hosts, also with a kill in the middle, beside colly."`
-	Page      pageCommand      `cmd:"" help:"What those who look at the live page cost, while much waits."`
-	Scripts   scriptsCommand   `cmd:"" help:"What each script costs Redis, in commands, instructions and time, beside asynq's and redis_rate's."`
-	Idle      idleCommand      `cmd:"" help:"What workers cost that have nothing to do, beside asynq's."`
-	Metrics   metricsCommand   `cmd:"" help:"What history, logs and metrics cost a job, and a scrape."`
+	Limiter  limiterCommand  `cmd:"" help:"Decisions a second, bytes per key, and admissions beyond the guarantee, beside redis_rate."`
+	Overhead overheadCommand `cmd:"" help:"Jobs a second under limits that never deny, beside bare asynq."`
+	Backlog  backlogCommand  `cmd:"" help:"A backlog of jobs under a limit, beside other systems."`
+	Growth   growthCommand   `cmd:"" help:"The cost of a job as the backlog grows."`
+	Scripts  scriptsCommand  `cmd:"" help:"What each script costs Redis, in commands, instructions and time, beside asynq's and redis_rate's."`
+	Idle     idleCommand     `cmd:"" help:"What workers cost that have nothing to do, beside asynq's."`
 }
 
 func main() {
@@ -51,14 +41,8 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if len(args) == 2 && args[0] == workerCommand {
-		return work(ctx, args[1], stdout, stderr)
-	}
 	if len(args) == 3 && args[0] == idleWorkerCommand {
 		return idleWorker(args[1], args[2])
-	}
-	if len(args) == 2 && args[0] == collyCommand {
-		return crawlWithColly(args[1])
 	}
 	parser, err := kong.New(&commands{}, kong.Name("bench"), kong.Writers(stdout, stderr),
 		kong.Description("Measures headgate beside other systems on a redis-server of its own."))

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/headgate/headgate/internal/redistest"
+)
+
+// TestQuestionsAreAnswered runs the program as a user does, with an API that refuses the first call.
+func TestQuestionsAreAnswered(t *testing.T) {
+	refused := new(atomic.Bool)
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !refused.Swap(true) {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		var question struct{ Messages []struct{ Content string } }
+		if err := json.NewDecoder(r.Body).Decode(&question); err != nil || r.Header.Get("Authorization") != "Bearer key" {
+			t.Errorf("%v with Authorization %q", err, r.Header.Get("Authorization"))
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"choices": []any{map[string]any{"message": map[string]any{"content": "answer to " + question.Messages[0].Content}}},
+			"usage":   map[string]any{"total_tokens": 40},
+		})
+	}))
+	defer api.Close()
+	bin := filepath.Join(t.TempDir(), "llm")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	program := exec.CommandContext(t.Context(), bin)
+	program.Env = append(os.Environ(), "REDIS_URL=redis://"+redistest.Run(t).Addr(), "MODEL_URL="+api.URL, "MODEL_KEY=key")
+	program.Stdin, program.Stderr = strings.NewReader("one\ntwo\nthree\n"), os.Stderr
+	out, err := program.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var answers []string
+	for lines := bufio.NewScanner(out); len(answers) < 3 && lines.Scan(); {
+		answers = append(answers, lines.Text())
+	}
+	slices.Sort(answers)
+	if want := []string{"answer to one", "answer to three", "answer to two"}; !slices.Equal(answers, want) {
+		t.Errorf("answers %q, want %q", answers, want)
+	}
+	if err := program.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := program.Wait(); err != nil {
+		t.Errorf("after an interrupt: %v", err)
+	}
+}

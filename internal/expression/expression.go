@@ -5,13 +5,13 @@
 // A job's expression sees payload, the job's payload as decoded JSON, and
 // task.type, task.queue and task.id. A schedule's sees tick, the time.Time of
 // the tick in the entry's zone. Both have expr's own functions (but not now,
-// so that the same job always gives the same answer) and host(url).
+// so that the same job always gives the same answer, and no loops) and host(url).
 package expression
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 
 	"github.com/expr-lang/expr"
@@ -31,7 +31,6 @@ type formula struct {
 	names   map[string]bool // those that it uses
 	byHost  bool            // whether it takes the host of payload.url
 	isHost  bool            // whether it is host(…) and nothing else
-	bounded bool            // whether it has a loop or a function that may make much of little
 }
 
 // compile reports what is wrong with the text, as one line.
@@ -44,32 +43,23 @@ func compile(what, text string, about Source) (*formula, error) {
 		}
 		return nil, fmt.Errorf("%s is empty: want a formula such as %s", what, example)
 	}
-	patterns := &ownPatterns{}
-	options := []expr.Option{f.knows, hostFunction, expr.DisableBuiltin("now"), expr.Patch(patterns)}
-	// As it was written it says what is wrong with it; as it runs it pays for what it does.
-	written, err := expr.Compile(f.text, options...)
-	if err != nil {
+	wrong := &refused{}
+	program, err := expr.Compile(f.text, f.knows, hostFunction, jsonFunction, expr.DisableBuiltin("now"), expr.DisableBuiltin("toJSON"), expr.Patch(wrong))
+	if err = cmp.Or(wrong.err, err); err != nil {
 		return nil, f.wrap(err)
 	}
-	if patterns.foreign != nil {
-		return nil, f.wrap(fmt.Errorf("matches %s: want the pattern in quotes: a job does not bring its own", patterns.foreign))
-	}
-	node := written.Node()
+	f.program = program
+	node := program.Node()
 	ast.Walk(&node, f)
 	if call, ok := node.(*ast.CallNode); ok {
 		f.isHost = call.Callee.String() == "host"
-	}
-	if f.program = written; f.bounded {
-		if f.program, err = expr.Compile(f.text, append(options, payments, expr.Patch(payer{}))...); err != nil {
-			return nil, f.wrap(err)
-		}
 	}
 	return f, nil
 }
 
 // knows tells the compiler the names and their types. That of what JSON has nobody knows.
 func (f *formula) knows(c *conf.Config) {
-	env := map[string]any{budgetName: &budget{}}
+	env := map[string]any{}
 	for _, word := range f.sees {
 		env[word] = zeros[word]
 	}
@@ -89,22 +79,13 @@ func (f *formula) String() string {
 	return f.text
 }
 
-// run evaluates the formula. A missing field gives nil, without an error. What it makes,
-// and what it goes through for that, is bounded.
+// run evaluates the formula. A missing field gives nil, without an error.
 func (f *formula) run(from Source) (any, error) {
 	env, err := from.values(f.names)
 	if err != nil {
 		return nil, err
 	}
-	left := &budget{maxSpent}
-	if f.bounded {
-		env[budgetName] = left
-	}
-	value, err := expr.Run(f.program, env)
-	if err == nil && f.bounded {
-		err = left.whole(reflect.ValueOf(value), 0) // what is in it twice is written twice
-	}
-	return value, err
+	return expr.Run(f.program, env)
 }
 
 // answer is what a formula gives for what it sees, as read takes it.
@@ -133,8 +114,6 @@ func (f *formula) wrap(err error) error {
 		reason = strings.TrimPrefix(reason, "runtime error: ")
 		_, field, noField := strings.Cut(reason, "taskNames has no field ")
 		switch {
-		case reason == "memory budget exceeded": // expr's own, for lists
-			reason = errSpent.Error()
 		case noField:
 			reason = fmt.Sprintf("task has no field %s: want task.type, task.queue or task.id", field)
 		case strings.HasPrefix(reason, "unknown name"):
@@ -154,20 +133,5 @@ func (f *formula) Visit(node *ast.Node) {
 		f.names[n.Value] = true
 	case *ast.CallNode:
 		f.byHost = f.byHost || n.Callee.String() == "host" && n.Arguments[0].String() == "payload.url"
-	case *ast.BuiltinNode, *ast.PredicateNode:
-		f.bounded = true
-	}
-}
-
-// ownPatterns finds a regular expression that does not stand in the formula: a short one that
-// others write can take as long as they please.
-type ownPatterns struct{ foreign ast.Node }
-
-// Visit is called for every part of a formula as it was written.
-func (o *ownPatterns) Visit(node *ast.Node) {
-	if n, ok := (*node).(*ast.BinaryNode); ok && n.Operator == "matches" {
-		if _, written := n.Right.(*ast.StringNode); !written {
-			o.foreign = n.Right
-		}
 	}
 }

@@ -174,6 +174,12 @@ var hostFunction = expr.Function("host", func(args ...any) (any, error) {
 	return host(args[0])
 }, func(any) string { return "" })
 
+// jsonFunction is toJSON on one line: that of expr indents, and so takes the text times its depth.
+var jsonFunction = expr.Function("toJSON", func(args ...any) (any, error) {
+	text, err := json.Marshal(args[0])
+	return string(text), err
+}, func(any) string { return "" })
+
 // host is the host name of an absolute URL, without its port, in the form in which all
 // ways to write it count as one: see package hostname.
 func host(value any) (string, error) {

@@ -1,0 +1,122 @@
+package expression
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestRefusedFormulas: what could take long, or make much, by a payload is refused when the config is read.
+func TestRefusedFormulas(t *testing.T) {
+	for text, want := range map[string]string{
+		`filter(payload, # == "a")`:              "filter(…) is a loop, which is refused: compute its value before the job is enqueued, and put it into the payload",
+		`len(map(payload.items, .price)) + 1`:    "map(…) is a loop",
+		`sum(payload.items, .price)`:             "sum(…) is a loop",
+		`count(payload, any(payload, # == "b"))`: "any(…) is a loop",
+		`reduce(payload, #acc + #acc, "a")`:      "reduce(…) is a loop",
+		`sortBy(payload, #)`:                     "sortBy(…) is a loop",
+		`false ? groupBy(payload, #) : 1`:        "groupBy(…) is a loop",
+		`1..payload.n`:                           "1..payload.n: a range is refused",
+		`payload.n in 1..3`:                      "1..3: a range is refused",
+		`replace(payload.a, "a", payload.b)`:     "replace(…, payload.b): want payload.b written out: a job does not bring it",
+		`payload.a | replace(payload.b, "")`:     "replace(…, payload.b): want payload.b written out",
+		`repeat("ab", payload.n)`:                "repeat(…, payload.n): want payload.n written out",
+		`join(payload.l, payload.s)`:             "join(…, payload.s): want payload.s written out",
+		`trim(payload.a, payload.b)`:             "trim(…, payload.b): want payload.b written out",
+		`uniq(payload)`:                          "uniq(…) is refused: it compares every element with all others",
+		`payload.a matches payload.b`:            "matches payload.b: want the pattern in quotes: a job does not bring its own",
+		`false && payload.a matches payload.b`:   "want the pattern in quotes",
+	} {
+		_, err := ParseTemplate("${"+text+"}", &Job{})
+		if err == nil || !strings.Contains(reason(err), want) {
+			t.Errorf("%s: %v, want %q", text, reason(err), want)
+		}
+	}
+}
+
+// TestFormulasTakeWhatThePayloadIs: a formula that is accepted makes little more than the payload.
+func TestFormulasTakeWhatThePayloadIs(t *testing.T) {
+	long := `"` + strings.Repeat("a", 20_000) + `"`
+	for text, payload := range map[string]string{
+		`toJSON(payload)`:                         strings.Repeat("[", 9000) + strings.Repeat("]", 9000),
+		`payload | replace("a", "bb")`:            long,
+		`payload + payload + payload`:             long,
+		`join(split(payload, ""), ", ")`:          long,
+		`string(split(payload, "a"))`:             long,
+		`toBase64(toBase64(payload))`:             long,
+		`string(flatten(payload))`:                "[" + strings.Repeat("[1],", 5000) + "[1]]",
+		`string(concat(payload, payload))`:        "[" + strings.Repeat("1,", 5000) + "1]",
+		`toJSON(toPairs(payload))`:                `{"a":` + long + `}`,
+		`trim(payload, "ab") + upper(payload)`:    long,
+		`string(sort(payload)) + string(payload)`: "[" + strings.Repeat("1,", 5000) + "1]",
+	} {
+		template, err := ParseTemplate("${"+text+"}", &Job{})
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		value, err := template.Of(job(payload), nil)
+		if made := fmt.Sprint(value); err != nil || len(made) > 10*len(payload) {
+			t.Errorf("%s makes %d bytes of %d, %v", text, len(made), len(payload), err)
+		}
+	}
+}
+
+// TestWhatFormulasAreFor: answers of a megabyte, and lists of a hundred thousand.
+func TestWhatFormulasAreFor(t *testing.T) {
+	long := strings.Repeat("a line of text\n", 1<<20/16)
+	list := "[" + strings.Repeat(`"a",`, 100_000-1) + `"a"]`
+	tests := []struct{ text, payload, want string }{
+		{`len(split(payload, "\n"))`, fmt.Sprintf("%q", long), "65537"},
+		{`len(replace(payload, "\n", "\r\n"))`, fmt.Sprintf("%q", long), fmt.Sprint(len(long) + 1<<16)},
+		{`len(fromJSON(payload))`, fmt.Sprintf("%q", list), "100000"},
+		{`len(toJSON(payload))`, list, fmt.Sprint(len(list))},
+		{`payload.a[0] ?? trim("  x ") | replace("x", "y") | repeat(2)`, `{"a":[]}`, ""},
+		{`trim(payload, "/") + replace(payload, "a", "b", 1) + repeat("ab", 2) + join(["a", payload], "-")`, `"/aa/"`, "aa/ba/ababa-/aa/"},
+		{`payload matches "^a+$" and payload startsWith "a" and not (payload contains "b")`, `"aaa"`, "true"},
+		{`len(payload) == 3 ? "three" : "other"`, `"aaa"`, "three"},
+		{`sum(payload)`, `[1, 2, 3]`, "6"},
+	}
+	for _, test := range tests {
+		template, err := ParseTemplate("${"+test.text+"}", &Job{})
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		value, err := template.Of(job(test.payload), nil)
+		if test.want == "" {
+			continue
+		}
+		if got := fmt.Sprint(value); err != nil || got != test.want {
+			t.Errorf("%s gives %.100s, %v: want %s", test.text, got, err, test.want)
+		}
+	}
+}
+
+// An error says what was wrong with a value, and not all of the value.
+func TestErrorsOfFormulasAreShort(t *testing.T) {
+	payload := `"` + strings.Repeat("ä", 100_000) + `"`
+	for _, text := range []string{`int(payload)`, `date(payload)`, `duration(payload)`, `timezone(payload)`, `{"a": 1}[payload].b`, `payload["b"]`, `fromJSON(payload)`} {
+		key, err := parse[Key](text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if _, err := key.Of(job(payload)); err == nil || len(err.Error()) > 400 {
+			t.Errorf("%s: an error of %d bytes: want one of at most 400", text, len(reason(err)))
+		}
+	}
+}
+
+func BenchmarkKeyByHost(b *testing.B) {
+	key, err := parse[Key](`host(payload.url)`)
+	if err != nil {
+		b.Fatal(err)
+	}
+	job := job(`{"url":"https://example.com/a"}`)
+	for b.Loop() {
+		if _, err := key.run(job); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

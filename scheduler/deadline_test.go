@@ -210,7 +210,8 @@ func TestTimeoutIsKept(t *testing.T) {
 	states := map[string]asynq.TaskState{"done": asynq.TaskStateCompleted, "fails": asynq.TaskStateRetry, "fails for good": asynq.TaskStateArchived, "put back": asynq.TaskStateRetry}
 	ends := map[string]error{"fails": errors.New("boom"), "fails for good": asynq.SkipRetry, "put back": RetryAfter(time.Hour)}
 	handle := func(_ context.Context, task *asynq.Task) error { return ends[string(task.Payload())] }
-	config := asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour }}
+	config := idle // a config without a Concurrency is replaced by this one as a whole
+	config.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Hour }
 	virtual(t, settings{config: config, limits: []throttle.Limit{perMinute(600, 10)}, handle: handle}, func(t *testing.T, st *stack) {
 		for end, state := range states {
 			for _, timeout := range []time.Duration{0, 3 * time.Second} {

@@ -80,6 +80,9 @@ var (
 	Waiting       = script("lanes/waiting")
 )
 
+// Guard is put in front of asynq's own scripts that end a job's lease.
+var Guard = expand("asynq/include/guard.lua", map[string]bool{})
+
 func script(name string) *Script {
 	text := expand(name+".lua", map[string]bool{})
 	s := &Script{redis.NewScript(text), name, text}

@@ -69,7 +69,9 @@ func (s *Server) park(ctx context.Context, l lot) (others []taken) {
 			continue
 		}
 		msg := asynqdb.WithLastError([]byte(t.msg), why.Error())
-		backs, parked = append(backs, s.redis.returning(t.job, why, msg, t.unique)), append(parked, t)
+		back := s.redis.returning(t.job, why, msg, t.unique)
+		back.Lease = l.Lease()
+		backs, parked = append(backs, back), append(parked, t)
 	}
 	if len(backs) == 0 {
 		return others

@@ -128,7 +128,7 @@ func (a *ahead) dequeue(ctx context.Context, queue string, ends int64, woken tim
 	}
 	first := a.next.jobs[0]
 	a.next.jobs = a.next.jobs[1:]
-	a.hands.add(job{Queue: a.next.Queue, ID: first.id})
+	a.hands.add(job{Queue: a.next.Queue, ID: first.id}, a.next.Lease())
 	return first, nil
 }
 
@@ -259,25 +259,36 @@ func (a *ahead) stop() {
 	}
 }
 
-// hands are the jobs that asynq has been given and whose slots are not free again.
+// hands are the jobs that asynq has been given and whose slots are not free again, with the
+// leases under which this server has them.
 type hands struct {
 	mu   sync.Mutex
-	jobs map[job]struct{}
+	jobs map[job]asynqdb.LeaseID
 }
 
-func (h *hands) add(j job) {
+func (h *hands) add(j job, lease asynqdb.LeaseID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.jobs == nil {
-		h.jobs = map[job]struct{}{}
+		h.jobs = map[job]asynqdb.LeaseID{}
 	}
-	h.jobs[j] = struct{}{}
+	h.jobs[j] = lease
 }
 
-func (h *hands) remove(j job) {
+// lease is the one under which this server has a job: the zero LeaseID if it does not have the job.
+func (h *hands) lease(j job) asynqdb.LeaseID {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.jobs, j)
+	return h.jobs[j]
+}
+
+// remove frees the slot of an attempt, unless a later attempt of the job has it.
+func (h *hands) remove(j job, lease asynqdb.LeaseID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.jobs[j] == lease {
+		delete(h.jobs, j)
+	}
 }
 
 func (h *hands) len() int {

@@ -34,28 +34,43 @@ type queueRedis struct {
 	outage   *outage.Log
 	bell     *bell
 	ahead    *ahead
+	guards   asynqdb.Guards
 }
 
 // EvalSha implements redis.Scripter. asynq calls it first, and Eval where Redis does
 // not know the script; pass is asked both times, and answers the first itself where
-// a script of ours is run.
+// a script of ours is run. A script that ends a lease is sent with a guard; the guard needs
+// the script's text, which Eval brings.
 func (q *queueRedis) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
-	return q.pass(ctx, keys, args, func() *redis.Cmd {
+	_, _, ends := asynqdb.EndsLease(keys, args)
+	if ends && !q.guards.Known(sha1) {
+		cmd := redis.NewCmd(ctx)
+		cmd.SetErr(asynqdb.NoScript)
+		return cmd
+	}
+	return q.pass(ctx, keys, args, func(lease asynqdb.LeaseID) *redis.Cmd {
+		if ends {
+			return q.guards.Run(ctx, q.UniversalClient, sha1, lease, keys, args)
+		}
 		return q.UniversalClient.EvalSha(ctx, sha1, keys, args...)
 	})
 }
 
 // Eval implements redis.Scripter.
 func (q *queueRedis) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return q.pass(ctx, keys, args, func() *redis.Cmd {
+	if _, _, ends := asynqdb.EndsLease(keys, args); ends {
+		return q.EvalSha(ctx, q.guards.Add(script), keys, args...)
+	}
+	return q.pass(ctx, keys, args, func(asynqdb.LeaseID) *redis.Cmd {
 		return q.UniversalClient.Eval(ctx, script, keys, args...)
 	})
 }
 
 // pass runs asynq's script, or one of ours in its place. asynqs runs the former,
-// with arguments that may have been changed: see crashed. Since asynq asks all the
-// time, it is also what hears first that the queues' Redis is away or back.
-func (q *queueRedis) pass(ctx context.Context, keys []string, args []any, asynqs func() *redis.Cmd) *redis.Cmd {
+// with arguments that may have been changed: see crashed. A script that ends a lease means the lease
+// under which this server has the job, which asynq itself does not name. Since asynq asks all the
+// time, pass is also what hears first that the queues' Redis is away or back.
+func (q *queueRedis) pass(ctx context.Context, keys []string, args []any, asynqs func(asynqdb.LeaseID) *redis.Cmd) *redis.Cmd {
 	c := asynqdb.Recognise(keys, args)
 	if c.Script == asynqdb.ScriptDequeue {
 		return q.dequeue(ctx, c)
@@ -64,11 +79,19 @@ func (q *queueRedis) pass(ctx context.Context, keys []string, args []any, asynqs
 	if c.Msg != nil {
 		c.SetMsg(restore(c.Msg))
 	}
-	cmd := q.instead(ctx, &c)
+	var lease asynqdb.LeaseID
+	queue, id, ends := asynqdb.EndsLease(keys, args)
+	if ends {
+		lease = q.ahead.hands.lease(job{Queue: queue, ID: id})
+	}
+	cmd := q.instead(ctx, &c, &lease)
 	if cmd == nil {
-		if cmd = asynqs(); cmd.Err() == nil {
+		if cmd = asynqs(lease); cmd.Err() == nil {
 			q.ended(ctx, c)
 		}
+	}
+	if ends && lease.Ended == 0 { // else the attempt may run here still
+		q.ahead.hands.remove(job{Queue: queue, ID: id}, lease)
 	}
 	q.outage.Note(ctx, began, outage.Unreachable(cmd.Err()))
 	if queue, ok := asynqdb.Fills(keys); ok && cmd.Err() == nil && cmd.Val() != int64(0) { // where it counts jobs there were some

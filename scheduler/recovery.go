@@ -98,10 +98,10 @@ func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 	}
 	if own {
 		back := r.returning(j, why, asynqdb.WithFailure(msg, why.Error(), now.Unix()), m.Unique)
-		back.LeaseEnd = s.ends
+		back.Lease = asynqdb.LeaseID{Ended: s.ends}
 		_ = r.putBack(ctx, j, why, back)
 		return
 	}
 	msg = asynqdb.WithFailure(msg, asynq.ErrLeaseExpired.Error(), now.Unix())
-	_, _ = r.db.Forgive(ctx, j.Queue, j.ID, msg, m.Unique, r.forgiven, s.ends)
+	_, _ = r.db.Forgive(ctx, j.Queue, j.ID, msg, m.Unique, r.forgiven, asynqdb.LeaseID{Ended: s.ends})
 }

@@ -16,10 +16,10 @@ import (
 func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		a := newAttempt(ctx, task)
-		q := s.askings.take(a.job)
+		q, lease := s.askings.take(a.job), s.redis.ahead.hands.lease(a.job)
 		context.AfterFunc(ctx, func() { // asynq is done with the attempt, and its slot is free
 			release(ctx)
-			s.redis.ahead.hands.remove(a.job)
+			s.redis.ahead.hands.remove(a.job, lease)
 		})
 		if q != nil && time.Now().After(q.lease) { // it came so late that another may have it
 			go s.waste(q)

@@ -13,8 +13,9 @@ import (
 
 // instead returns nil for what asynq is to do itself: all that is not a write-back,
 // and failures. The message that asynq writes has the error's text in it, which is
-// all that says here why the attempt ended. It is told where the job stood.
-func (q *queueRedis) instead(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
+// all that says here why the attempt ended. It is told where the job stood. The lease is the
+// one that asynq means; of a job whose worker died it is set here.
+func (q *queueRedis) instead(ctx context.Context, c *asynqdb.Call, lease *asynqdb.LeaseID) *redis.Cmd {
 	if c.Script != asynqdb.ScriptRetry && c.Script != asynqdb.ScriptArchive {
 		return nil
 	}
@@ -22,16 +23,18 @@ func (q *queueRedis) instead(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 	if a := q.askings.take(j); a != nil { // its handler was never called
 		go q.ahead.jobs.waste(a)
 	}
-	q.ahead.hands.remove(j)
 	m, err := asynqdb.ParseMessage(c.Msg)
 	if err != nil {
 		return nil
 	}
 	if why, ok := q.putBacks.find(j, m.LastError); ok {
-		return reply(ctx, q.putBack(ctx, j, why, q.returning(j, why, c.Msg, m.Unique)))
+		back := q.returning(j, why, c.Msg, m.Unique)
+		back.Lease = *lease
+		return reply(ctx, q.putBack(ctx, j, why, back))
 	}
-	if m.LastError == asynq.ErrLeaseExpired.Error() {
-		return q.crashed(ctx, c, m)
+	if m.LastError == asynq.ErrLeaseExpired.Error() { // asynq's recoverer has found it
+		lease.Ended = time.Now().Add(-recovererWaits).Unix()
+		return q.crashed(ctx, c, m, *lease)
 	}
 	ran, _ := q.runs.get(j)
 	c.SetMsg(stood{since: ran.since, again: c.At}.in(j, c.Msg))
@@ -79,6 +82,10 @@ func (q *queueRedis) putBack(ctx context.Context, j job, why *putBackError, back
 	return nil
 }
 
+// recovererWaits is how long ago the leases had ended, at least, of the jobs that asynq's
+// recoverer brings back.
+const recovererWaits = 30 * time.Second
+
 // forgivenCrashes is how often a job's worker may die before that counts. Deploys
 // and machines that go away kill workers through no fault of the job's; a job that
 // takes its worker with it does so each time.
@@ -92,12 +99,12 @@ const forgivenCrashes = 3
 //
 // The count is in a field of the job's hash and goes with it. It is never set back:
 // what counts is the crashes in all, not those in a row.
-func (q *queueRedis) crashed(ctx context.Context, c *asynqdb.Call, m asynqdb.Message) *redis.Cmd {
+func (q *queueRedis) crashed(ctx context.Context, c *asynqdb.Call, m asynqdb.Message, lease asynqdb.LeaseID) *redis.Cmd {
 	msg := c.Msg
 	if c.Failed {
 		msg = asynqdb.WithRetried(msg, m.Retried-1)
 	}
-	forgiven, err := q.db.Forgive(ctx, c.Queue, c.ID, msg, m.Unique, q.forgiven, 0)
+	forgiven, err := q.db.Forgive(ctx, c.Queue, c.ID, msg, m.Unique, q.forgiven, lease)
 	if forgiven || err != nil {
 		return reply(ctx, err)
 	}

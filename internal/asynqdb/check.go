@@ -62,14 +62,15 @@ func (db DB) Check(ctx context.Context) (err error) {
 // like the queue.
 func (db DB) Deny(ctx context.Context, queue string, until time.Time) error {
 	ctx = context.WithoutCancel(ctx) // asynq deletes no queue of which a job is active
-	taken, err := db.Dequeue(ctx, NewDequeue(queue, time.Now().Add(LeaseTime).Unix(), false), 1)
+	d := NewDequeue(queue, time.Now().Add(LeaseTime).Unix(), false)
+	taken, err := db.Dequeue(ctx, d, 1)
 	if err != nil {
 		return err
 	}
 	if len(taken) == 0 {
 		return fmt.Errorf("%w: no job is pending", ErrLayout)
 	}
-	j := &PutBack{ID: taken[0].ID, Msg: []byte(taken[0].Msg), At: until, Unique: true, Scope: queue}
+	j := &PutBack{ID: taken[0].ID, Msg: []byte(taken[0].Msg), At: until, Unique: true, Scope: queue, Lease: d.Lease()}
 	if db.PutBack(ctx, queue, j); errors.Is(j.Err, ErrNotActive) {
 		return fmt.Errorf("%w: no job is active", ErrLayout)
 	}

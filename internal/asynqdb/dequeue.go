@@ -34,6 +34,9 @@ func NewDequeue(queue string, ends int64, woken bool) *Dequeue {
 // LeaseEnd is when the leases end.
 func (d *Dequeue) LeaseEnd() time.Time { return time.Unix(d.Ends, 0) }
 
+// Lease is the lease that each of the jobs has.
+func (d *Dequeue) Lease() LeaseID { return LeaseID{Dequeue: d.name} }
+
 // Taken is an active job's ID, and its message as asynq stores it.
 type Taken struct {
 	ID, Msg string

@@ -15,7 +15,7 @@ type PutBack struct {
 	At       time.Time // when asynq itself brings it back
 	Unique   bool      // whether it has a Unique lock
 	Scope    string    // in which it was denied, so that it may be promoted before; or none
-	LeaseEnd int64     // unix second at which its lease must end still; 0 for whenever
+	Lease    LeaseID   // under which it must be active
 	Err      error     // set by PutBack: why it was not
 }
 
@@ -26,12 +26,8 @@ var ErrNotActive = errors.New("NOT FOUND")
 func (db DB) PutBack(ctx context.Context, queue string, jobs ...*PutBack) {
 	keys, args := []string{Key(queue, Active), Key(queue, Lease), Key(queue, Retry)}, []any(nil)
 	for _, j := range jobs {
-		var end any = ""
-		if j.LeaseEnd > 0 {
-			end = j.LeaseEnd
-		}
 		keys = append(keys, Hash(queue, j.ID))
-		args = append(args, j.ID, j.Msg, unixCeil(j.At), lockSeconds(j.Unique, j.At), j.Scope, end)
+		args = append(args, j.ID, j.Msg, unixCeil(j.At), lockSeconds(j.Unique, j.At), j.Scope, j.Lease.Dequeue, j.Lease.ended())
 	}
 	done, err := lua.PutBack.Run(ctx, db.Redis, keys, args...).Int64Slice()
 	for i, j := range jobs {
@@ -42,14 +38,10 @@ func (db DB) PutBack(ctx context.Context, queue string, jobs ...*PutBack) {
 }
 
 // Forgive puts a job back whose worker died, to run again at once, unless that was forgiven as
-// often already: then it does nothing. leaseEnd is the unix second at which its lease must end
-// still; 0 for whenever.
-func (db DB) Forgive(ctx context.Context, queue, id string, msg []byte, unique bool, most int, leaseEnd int64) (forgiven bool, err error) {
+// often already: then it does nothing. The job must be active under that lease.
+func (db DB) Forgive(ctx context.Context, queue, id string, msg []byte, unique bool, most int, lease LeaseID) (forgiven bool, err error) {
 	now := time.Now()
-	args := []any{id, msg, now.Unix(), lockSeconds(unique, now), most}
-	if leaseEnd > 0 {
-		args = append(args, leaseEnd)
-	}
+	args := []any{id, msg, now.Unix(), lockSeconds(unique, now), most, lease.Dequeue, lease.ended()}
 	return lua.Crash.Run(ctx, db.Redis, []string{Hash(queue, id), Key(queue, Active), Key(queue, Lease), Key(queue, Retry)}, args...).Bool()
 }
 

@@ -109,7 +109,7 @@ func TestRecoveredJobsCome(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if forgiven, err := db.Forgive(ctx, "default", j, []byte(taken[0].Msg), false, 1, 0); err != nil || !forgiven {
+		if forgiven, err := db.Forgive(ctx, "default", j, []byte(taken[0].Msg), false, 1, asynqdb.LeaseID{}); err != nil || !forgiven {
 			t.Fatal(forgiven, err)
 		}
 		if fates, err := db.Promote(ctx, "default", j); err != nil || fates[0] != "pending" {

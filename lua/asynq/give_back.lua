@@ -14,8 +14,8 @@ local prefix, caller = ARGV[1], ARGV[2]
 local given = {}
 for i = 3, #ARGV, 2 do
   local id, msg = ARGV[i], ARGV[i + 1]
-  if redis.call('HGET', prefix .. id, 'pending_since') == caller and redis.call('ZREM', lease, id) == 1 then
-    redis.call('LREM', active, 0, id)
+  if redis.call('HGET', prefix .. id, 'pending_since') == caller and redis.call('LREM', active, 0, id) > 0 then
+    redis.call('ZREM', lease, id)
     redis.call('HSET', prefix .. id, 'state', 'pending')
     if msg ~= '' then
       redis.call('HSET', prefix .. id, 'msg', msg)

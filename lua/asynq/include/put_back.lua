@@ -1,10 +1,9 @@
 -- @include keep_unique
+-- @include lease
 
--- Takes a job from the active list. Reports whether it was there, and its lease ends when it
--- should where that is said.
-local function take_back(active, lease, id, ends)
-  if ends and tonumber(redis.call('ZSCORE', lease, id) or -1) ~= tonumber(ends) then return false end
-  return redis.call('LREM', active, 0, id) > 0
+-- Takes a job from the active list. Reports whether it was there under the lease that is meant.
+local function take_back(active, lease, hash, id, name, ended)
+  return is_lease(hash, lease, id, name, ended) and redis.call('LREM', active, 0, id) > 0
 end
 
 -- Moves jobs that were taken back into the retry set: due has when each is due, and its ID.

@@ -1,0 +1,83 @@
+package asynqdb
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/lua"
+)
+
+// A LeaseID says which lease of a job is meant. What ends a lease does nothing to a job that
+// has another lease by now: go-redis repeats a command whose answer it did not get, and
+// meanwhile another worker may have taken the job. A lease is meant if one of the fields fits
+// it; the zero LeaseID means any lease.
+type LeaseID struct {
+	Dequeue string // the name of the dequeue that took the job
+	Ended   int64  // a unix second by which the lease had ended
+}
+
+// ended is the field as scripts get it.
+func (l LeaseID) ended() any {
+	if l.Ended == 0 {
+		return ""
+	}
+	return l.Ended
+}
+
+// EndsLease recognizes a script of asynq's server that takes an active job from its worker, such
+// as Done, Retry, Archive and Requeue: the active list and the job's hash are among its keys,
+// and its first argument is the job's ID.
+func EndsLease(keys []string, args []any) (queue, id string, ok bool) {
+	if len(args) == 0 {
+		return "", "", false
+	}
+	id, ok = args[0].(string)
+	for _, key := range keys {
+		if q, isActive := is(key, Active); isActive {
+			queue = q
+		}
+	}
+	return queue, id, ok && queue != "" && slices.Contains(keys, Hash(queue, id))
+}
+
+// Guards are asynq's scripts that end a lease, with a check in front that the job has the lease
+// that is meant. asynq gives a script's text only to a Redis that does not know the script, so
+// whoever sends such a script is told so once. The zero value is ready. It is safe for
+// concurrent use.
+type Guards struct{ bySHA sync.Map } // of *redis.Script, by the SHA-1 of asynq's own text
+
+// NoScript is how Redis says that it does not know a script.
+const NoScript = noScript("NOSCRIPT No matching script. Please use EVAL.")
+
+type noScript string
+
+func (e noScript) Error() string { return string(e) }
+
+// RedisError implements redis.Error.
+func (noScript) RedisError() {}
+
+// Add makes the guard of a script of asynq's, and returns the SHA-1 of asynq's text.
+func (g *Guards) Add(text string) (sha1 string) {
+	sha1 = redis.NewScript(text).Hash()
+	g.bySHA.LoadOrStore(sha1, redis.NewScript(lua.Guard+text))
+	return sha1
+}
+
+// Known reports whether a script's guard was added.
+func (g *Guards) Known(sha1 string) bool {
+	_, ok := g.bySHA.Load(sha1)
+	return ok
+}
+
+// Run runs a script of asynq's, whose guard was added, if the job has that lease. Else the error
+// is that of asynq's own scripts for a job that is not active.
+func (g *Guards) Run(ctx context.Context, rdb redis.Scripter, sha1 string, lease LeaseID, keys []string, args []any) *redis.Cmd {
+	queue, id, _ := EndsLease(keys, args)
+	script, _ := g.bySHA.Load(sha1)
+	keys = append(slices.Clip(keys), Key(queue, Lease), Hash(queue, id))
+	args = append(slices.Clip(args), lease.Dequeue, lease.ended())
+	return script.(*redis.Script).Run(ctx, rdb, keys, args...)
+}

@@ -5,8 +5,8 @@
 //
 // Most scripts take one key, the prefix that all of a scope's keys share with
 // their hash tag, and build the other keys from it: so a call stays in one slot
-// of a Redis Cluster. Attempt, Crash, Dequeue, Fields, GiveBack, Identify, Postpone, Promote and
-// PutBack work on the keys of an asynq queue instead, which internal/asynqdb gives them, and
+// of a Redis Cluster. Attempt, Crash, Dequeue, Drop, Fields, GiveBack, Identify, Postpone, Promote,
+// PutBack, Reconcile and Restore work on the keys of an asynq queue instead, which internal/asynqdb gives them, and
 // know asynq's private layout.
 // They work on Redis 6.2 and later.
 package lua
@@ -48,6 +48,7 @@ var (
 	Define        = script("limits/define")
 	Delete        = script("limits/delete")
 	Dequeue       = script("asynq/dequeue")
+	Drop          = script("asynq/drop")
 	Edges         = script("limits/edges")
 	Expire        = script("lanes/expire")
 	Extend        = script("limits/extend")
@@ -71,11 +72,13 @@ var (
 	PublishShares = script("lanes/publish_shares")
 	PutBack       = script("asynq/put_back")
 	Queued        = script("lanes/queued")
+	Reconcile     = script("asynq/reconcile")
 	Record        = script("history/record")
 	Recount       = script("lanes/recount")
 	Refused       = script("lanes/refused")
 	Reset         = script("limits/reset")
 	Resign        = script("lanes/resign")
+	Restore       = script("asynq/restore")
 	SetKey        = script("limits/set_key")
 	Waiting       = script("lanes/waiting")
 )

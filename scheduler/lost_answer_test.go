@@ -55,7 +55,7 @@ func (l *lostEnd) around(ctx context.Context, cmd redis.Cmder, next redis.Proces
 
 // contents are what asynq keeps, but for the marks that wake servers.
 func (l *lostEnd) contents() map[string]any {
-	all := redistest.ContentsOf(l.t, l.rdb, "asynq:{default}:*")
+	all := redistest.ContentsOf(l.t, l.rdb, asynqdb.Key("default", "*"))
 	delete(all, bellKey("default"))
 	return all
 }

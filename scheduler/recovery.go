@@ -2,6 +2,8 @@ package scheduler
 
 import (
 	"context"
+	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -28,8 +30,11 @@ const (
 // Crashes that are forgiven no more are left to asynq.
 type recovery struct {
 	*queueRedis
+	log    *slog.Logger
 	queues []string
 	seen   map[job]sighting // late leases
+	walk   *asynqdb.Walk    // through all jobs
+	page   time.Time        // when the next page of the walk is due
 }
 
 // A sighting is when a late lease was first seen as it is.
@@ -41,17 +46,60 @@ type sighting struct {
 // recoverJobs looks after the leases of the server's queues until ctx ends: at each
 // heartbeat, and each second while there is one that was not extended between two.
 func (s *Server) recoverJobs(ctx context.Context) {
-	r := recovery{queueRedis: s.redis, queues: s.queues}
+	r := recovery{queueRedis: s.redis, log: s.log, queues: s.queues}
 	for {
 		next := beat
 		if r.look(ctx) {
 			next = time.Second
 		}
+		r.restore(ctx)
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(next):
 		}
+	}
+}
+
+// walkEach is how often a walk through all jobs begins, at most. A page of it comes with a heartbeat.
+const walkEach = time.Minute
+
+// restore looks at one page of all jobs, and puts those back that Redis has lost from the lists
+// and sets of the server's queues.
+func (r *recovery) restore(ctx context.Context) {
+	now := time.Now()
+	if now.Before(r.page) {
+		return
+	}
+	if r.walk.Done() {
+		walk, err := r.db.NewWalk(ctx, r.queues)
+		if err != nil {
+			return
+		}
+		r.walk = walk
+	}
+	if r.page = now.Add(beat); r.walk.Done() {
+		return
+	}
+	jobs, err := r.walk.Next(ctx)
+	if r.walk.Done() {
+		r.page = now.Add(walkEach)
+	}
+	if err != nil {
+		return
+	}
+	for queue, ids := range jobs {
+		if slices.Contains(r.queues, queue) {
+			restored, _ := r.db.Restore(ctx, queue, ids...)
+			r.note(ctx, queue, restored)
+		}
+	}
+}
+
+// note tells that Redis has lost jobs of a queue, and that they are back.
+func (r *recovery) note(ctx context.Context, queue string, jobs int) {
+	if jobs > 0 {
+		r.log.LogAttrs(ctx, slog.LevelWarn, "Redis has lost entries of a queue's jobs, and has them again", slog.String("queue", queue), slog.Int("jobs", jobs))
 	}
 }
 
@@ -61,6 +109,11 @@ func (r *recovery) look(ctx context.Context) (soon bool) {
 	before, now := r.seen, time.Now()
 	r.seen = map[job]sighting{}
 	for _, queue := range r.queues {
+		repaired, err := r.db.Reconcile(ctx, queue)
+		if err != nil {
+			continue
+		}
+		r.note(ctx, queue, repaired)
 		leases, err := r.db.Leases(ctx, queue, now.Add(late))
 		if err != nil {
 			continue
@@ -88,7 +141,13 @@ func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 		return
 	}
 	msgs, err := r.db.Messages(ctx, j.Queue, j.ID)
-	if err != nil || msgs[0] == "" {
+	if err == nil && msgs[0] == "" {
+		if dropped, _ := r.db.Drop(ctx, j.Queue, j.ID, s.ends); dropped {
+			r.log.LogAttrs(ctx, slog.LevelWarn, "Redis has lost an active job: it cannot run", slog.String("queue", j.Queue), slog.String("id", j.ID))
+		}
+		return
+	}
+	if err != nil {
 		return
 	}
 	msg := []byte(msgs[0])

@@ -116,8 +116,8 @@ func TestDenialSpendsNoAttempt(t *testing.T) {
 				if runs := st.ran(); len(runs) != 1 {
 					t.Fatalf("ran %v, want once", runs)
 				}
-				if queue, _ := st.tasks.GetQueueInfo("default"); queue.Archived != 0 || queue.Size != 0 {
-					t.Errorf("queue: %+v, want empty", queue)
+				if queue, err := st.tasks.GetQueueInfo("default"); err != nil || queue.Archived != 0 || queue.Size != 0 {
+					t.Errorf("queue: %+v, %v; want empty", queue, err)
 				}
 				st.wantClean()
 			})

@@ -77,7 +77,7 @@ func (g *Guards) Known(sha1 string) bool {
 func (g *Guards) Run(ctx context.Context, rdb redis.Scripter, sha1 string, lease LeaseID, keys []string, args []any) *redis.Cmd {
 	queue, id, _ := EndsLease(keys, args)
 	script, _ := g.bySHA.Load(sha1)
-	keys = append(slices.Clip(keys), Key(queue, Lease), Hash(queue, id))
+	keys = append(slices.Clip(keys), Key(queue, Active), Key(queue, Lease), Hash(queue, id))
 	args = append(slices.Clip(args), lease.Dequeue, lease.ended())
 	return script.(*redis.Script).Run(ctx, rdb, keys, args...)
 }

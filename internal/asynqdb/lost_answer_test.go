@@ -137,7 +137,7 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 			return err
 		}},
 		"give_back": {taken: true, do: func(ctx context.Context, db asynqdb.DB, d *asynqdb.Dequeue) error {
-			return db.GiveBack(ctx, d, "it")
+			return db.GiveBack(ctx, d, asynqdb.Taken{ID: "it"})
 		}},
 		"promote": {denied: true, do: func(ctx context.Context, db asynqdb.DB, d *asynqdb.Dequeue) error {
 			_, err := db.Promote(ctx, "default", "it")

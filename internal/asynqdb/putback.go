@@ -10,13 +10,13 @@ import (
 
 // PutBack is an active job that goes into the retry set without a failure.
 type PutBack struct {
-	ID       string
-	Msg      []byte
-	At       time.Time // when asynq itself brings it back
-	Unique   bool      // whether it has a Unique lock
-	Scope    string    // in which it was denied, so that it may be promoted before; or none
-	Lease    LeaseID   // under which it must be active
-	Err      error     // set by PutBack: why it was not
+	ID     string
+	Msg    []byte
+	At     time.Time // when asynq itself brings it back
+	Unique bool      // whether it has a Unique lock
+	Scope  string    // in which it was denied, so that it may be promoted before; or none
+	Lease  LeaseID   // under which it must be active
+	Err    error     // set by PutBack: why it was not
 }
 
 // ErrNotActive is what asynq's own scripts say of a job that is not active.

@@ -51,6 +51,8 @@ for _, id in ipairs(call('RPOP', pending, n) or {}) do
     taken[#taken + 1] = id
     leases[#leases + 1], leases[#leases + 2] = ends, id
     jobs[#jobs + 1], jobs[#jobs + 2], jobs[#jobs + 3] = id, msg, kept[3] and '1' or ''
+  else
+    call('DEL', hash) -- nothing can run it, and its ID is free again
   end
 end
 if not taken[1] then return nil end

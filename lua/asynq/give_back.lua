@@ -8,13 +8,16 @@
 -- ARGV[3…] ID of each job, the first to run in front; and its message, which says where it
 --   stood, if it has asked for permits, or empty
 -- Returns how many were that call's still; others stay as they are
+-- @include lease
 local pending, active, lease, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local prefix, caller = ARGV[1], ARGV[2]
 
 local given = {}
 for i = 3, #ARGV, 2 do
   local id, msg = ARGV[i], ARGV[i + 1]
-  if redis.call('HGET', prefix .. id, 'pending_since') == caller and redis.call('LREM', active, 0, id) > 0 then
+  local _, is_active = is_lease(prefix .. id, lease, id, caller, '')
+  if is_active then
+    redis.call('LREM', active, 0, id)
     redis.call('ZREM', lease, id)
     redis.call('HSET', prefix .. id, 'state', 'pending')
     if msg ~= '' then

@@ -1,9 +1,10 @@
 -- @include keep_unique
 -- @include lease
 
--- Takes a job from the active list. Reports whether it was there under the lease that is meant.
+-- Takes a job from the active list. Reports whether it was active under the lease that is meant.
 local function take_back(active, lease, hash, id, name, ended)
-  return is_lease(hash, lease, id, name, ended) and redis.call('LREM', active, 0, id) > 0
+  local is, named = is_lease(hash, lease, id, name, ended)
+  return is and redis.call('LREM', active, 0, id) > 0 or named
 end
 
 -- Moves jobs that were taken back into the retry set: due has when each is due, and its ID.

@@ -1,0 +1,88 @@
+-- Puts jobs that Redis has lost from asynq's lists and sets back to where their hashes say
+-- they are. A job that was to be retried or was scheduled is due when it was denied until, or
+-- now: its time is lost. A hash without a message goes, so that its ID is free again.
+-- KEYS[1] asynq:{queue}:pending
+-- KEYS[2] asynq:{queue}:active
+-- KEYS[3] asynq:{queue}:lease
+-- KEYS[4] asynq:{queue}:retry
+-- KEYS[5] asynq:{queue}:scheduled
+-- KEYS[6] asynq:{queue}:archived
+-- KEYS[7] asynq:{queue}:completed
+-- KEYS[8] asynq:{queue}:headgate, where servers wait for jobs
+-- ARGV[1] prefix of a job's hash, asynq:{queue}:t:
+-- ARGV[2] the time as unix second
+-- ARGV[3] seconds that a new lease lasts
+-- ARGV[4] seconds that a completed job is kept
+-- ARGV[5…] IDs of the jobs to look at
+-- Returns how many were lost
+local pending, active, lease, retry, scheduled = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local archived, completed, bell = KEYS[6], KEYS[7], KEYS[8]
+local prefix, now, lasts, kept = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+
+-- Longer lists of pending jobs are not read: jobs that are missing there wait until the list is shorter.
+local LONGEST = 20000
+local restored, sets = 0, {}
+
+-- The IDs of a list as a set, read once.
+local function set_of(list)
+  if not sets[list] then
+    sets[list] = {}
+    for _, id in ipairs(redis.call('LRANGE', list, 0, -1)) do sets[list][id] = true end
+  end
+  return sets[list]
+end
+
+local function restore_score(set, id, score)
+  restored = restored + redis.call('ZADD', set, 'NX', string.format('%d', score), id)
+end
+
+local function restore_active(id)
+  if not set_of(active)[id] then
+    sets[active][id] = true
+    redis.call('LPUSH', active, id)
+    redis.call('ZADD', lease, 'NX', string.format('%d', now + lasts), id)
+    restored = restored + 1
+  else
+    restore_score(lease, id, now + lasts)
+  end
+end
+
+-- A list gives its oldest jobs first, but for at most 64 promoted ones in front of them. So
+-- a job that is no older than all of those need not be looked for.
+local oldest = math.huge
+for _, id in ipairs(redis.call('LRANGE', pending, -65, -1)) do
+  local since = redis.pcall('HGET', prefix .. id, 'pending_since')
+  oldest = math.min(oldest, type(since) == 'string' and tonumber(since) or oldest)
+end
+local short = redis.call('LLEN', pending) <= LONGEST
+
+local lost = {}
+local states = {
+  active = restore_active,
+  pending = function(id, since)
+    since = tonumber(since or nil) or 0
+    if short and since < oldest and not set_of(pending)[id] then
+      sets[pending][id] = true
+      lost[#lost + 1] = { id, since }
+    end
+  end,
+  retry = function(id, _, denied) restore_score(retry, id, tonumber(denied or nil) or now) end,
+  scheduled = function(id) restore_score(scheduled, id, now) end,
+  archived = function(id) restore_score(archived, id, now) end,
+  completed = function(id) restore_score(completed, id, now + kept) end,
+}
+
+for i = 5, #ARGV do
+  local id, hash = ARGV[i], prefix .. ARGV[i]
+  local msg, state, since, denied = unpack(redis.pcall('HMGET', hash, 'msg', 'state', 'pending_since', 'denied'))
+  if msg and states[state] then
+    states[state](id, since, denied)
+  elseif msg == false and not redis.call('ZSCORE', lease, id) then
+    redis.call('DEL', hash)
+    for _, set in ipairs({ retry, scheduled, archived, completed }) do redis.call('ZREM', set, id) end
+  end
+end
+table.sort(lost, function(a, b) return a[2] > b[2] end) -- asynq pops from the right
+for _, job in ipairs(lost) do redis.call('RPUSH', pending, job[1]) end
+if lost[1] then redis.call('ZADD', bell, 0, '0') end
+return restored + #lost

@@ -31,8 +31,8 @@ import (
 //
 //   - 429, or 403 and 503 with a time to come back: the keys of the job's rule are shut for
 //     every worker, and the job waits at the head of its lane, as by scheduler.Blocked. It
-//     spends no attempt. Where no time is told they are shut for a second, and twice as long
-//     for each refusal in a row.
+//     spends no attempt. If no time is told they are shut for a time that grows with each
+//     refusal in a row: see docs/configuration.md.
 //   - 503 without a time: limits that adapt slow down, and the job fails.
 //   - Any other answer that reports a used-up quota, such as a 200: the keys are
 //     blocked until the quota's reset, and the job goes on as it would. A Retry-After

@@ -16,8 +16,8 @@ type Refusal struct {
 	// At is when the job was allowed: its Decision's.
 	At time.Time
 	// For is how long the other side wants to be left alone. A negative value means
-	// that it does not say: then it is a second, twice as long for each refusal in
-	// a row, up to five minutes, and half of it is left to chance.
+	// that it does not say: then it grows with each refusal in a row, and half of it
+	// is left to chance: see docs/design.md.
 	For time.Duration
 	// Shuts lists the needs whose meters that is about; their costs do not matter.
 	// Those that the job does not need itself are passed over. With none the job

@@ -1,9 +1,8 @@
 -- @include adapt
 -- @include blocked
 
--- For how long a key is shut where the other side does not say: a second, twice as
--- long for each refusal in a row, up to five minutes; half of that is left to
--- chance.
+-- For how long a key is shut if the upstream does not say: FIRST_US, twice as long for each
+-- refusal in a row, up to LONGEST_US. Half of that is left to chance.
 local FIRST_US, LONGEST_US = 1000000, 300000000
 
 -- Notes that the other side refused a call that had been allowed at a moment, and

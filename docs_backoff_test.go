@@ -1,0 +1,42 @@
+package headgate_test
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+var backoff = regexp.MustCompile(`local FIRST_US, LONGEST_US = (\d+), (\d+)`)
+
+// TestBackoffOfRefusals: what the docs and the help say of how long a key is shut after a refusal
+// without a time is what the script does.
+func TestBackoffOfRefusals(t *testing.T) {
+	found := backoff.FindStringSubmatch(read(t, "lua/lanes/include/refusal.lua"))
+	if found == nil {
+		t.Fatal("lua/lanes/include/refusal.lua has no FIRST_US, LONGEST_US")
+	}
+	first, longest := inPlainWords(t, found[1]), inPlainWords(t, found[2])
+	for _, path := range []string{"docs/configuration.md", "docs/design.md", "cmd/worker/run.go"} {
+		text := strings.Join(strings.Fields(read(t, path)), " ")
+		said := regexp.MustCompile(`for `+first+`,( and)? twice as long (for|with) each refusal in a row, up to `+longest+`\b`)
+		if !said.MatchString(text) {
+			t.Errorf(`%s does not say "for %s, twice as long for each refusal in a row, up to %s"`, path, first, longest)
+		}
+	}
+}
+
+// inPlainWords is a number of microseconds as a person says it.
+func inPlainWords(t *testing.T, us string) string {
+	t.Helper()
+	n, err := strconv.Atoi(us)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := time.Duration(n) * time.Microsecond
+	if word := map[time.Duration]string{time.Second: "a second", time.Minute: "a minute", 5 * time.Minute: "five minutes"}[d]; word != "" {
+		return word
+	}
+	return d.String()
+}

@@ -65,9 +65,9 @@ func TestBadPages(t *testing.T) {
 			}}
 			crawl(t, hosts, nil, func(c *crawling) {
 				c.handler.MaxPage = 1 << 20
-				page := tasks.CrawlFetch{URL: "http://a.test/bad", Depth: 2, Run: "1"}
+				page := tasks.CrawlFetch{URL: "http://a.test/bad", Depth: 2, Start: 1}
 				id := c.seed(page)
-				c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 2, Run: "1"})
+				c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 2, Start: 1})
 				p := c.wait()
 				if p.Waiting != 0 || p.Failed != 0 {
 					t.Errorf("%+v, want all done", p.Counts)
@@ -206,12 +206,13 @@ func TestBadCrawlPayloads(t *testing.T) {
 		{`{"url":"http://a.test/"}`, `crawl "": want the crawl's name`},
 		{`{"crawl":"a b","url":"http://a.test/"}`, `crawl "a b": want`},
 		{`{"crawl":"it"}`, "url is missing"},
-		{`{"crawl":"it","url":"http://a.test/","anew":true}`, "anew: want a run, too"},
+		{`{"crawl":"it","url":"http://a.test/","anew":true}`, "anew: want a start, too"},
 		{`{"crawl":"it","url":"file:///etc/passwd"}`, "want it to begin with http"},
 		{`{"crawl":"it","url":"http://u:p@a.test/"}`, "without user and password"},
 		{`{"crawl":"it","url":"http://a.test/?t=${env:TOKEN}"}`, "without a secret"},
 		{`{"crawl":"it","url":"http://a.test/","depth":-1}`, "depth -1: want from 0 to 1000 links"},
 		{`{"crawl":"it","url":"http://a.test/","allow":["http://b.test"]}`, `allow: "http://b.test": want same-host`},
+		{`{"crawl":"it","url":"http://a.test/","start":-1}`, "start -1: want a moment in µs"},
 		{`{"crawl":"it","url":"http://a.test/","deep":1}`, `unknown field "deep"`},
 		{"\xff", "not UTF-8"},
 	}

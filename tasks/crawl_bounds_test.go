@@ -1,17 +1,10 @@
 package tasks_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
-
-	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/tasks"
 )
@@ -38,12 +31,12 @@ func TestACrawlIsBounded(t *testing.T) {
 			id = c.seed(tasks.CrawlFetch{URL: "http://" + host + "/", Depth: tasks.MaxDepth})
 		}
 		p := c.wait()
-		if p.Found != 30 || p.Fetched != 30 || p.Beyond == 0 {
+		if p.Found != 30 || p.Fetched != 30 || p.LeftOut.MaxPages == 0 || p.LeftOut.MaxHostPages == 0 {
 			t.Errorf("%+v, want 30 pages and others beyond", p.Counts)
 		}
-		for _, h := range p.Hosts {
-			if h.Found > 20 {
-				t.Errorf("%d pages of %s, want at most 20", h.Found, h.Host)
+		for host, n := range c.hosts() {
+			if n > 21 {
+				t.Errorf("%d requests to %s, want at most 20 pages and robots.txt", n, host)
 			}
 		}
 		if n := len(c.web.requests()); n != 32 {
@@ -141,85 +134,11 @@ func TestAJobReadsFewRobots(t *testing.T) {
 		}
 		id := c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 1, Allow: append(allow, tasks.SameHost)})
 		p := c.wait()
-		if p.Disallowed != origins || p.Fetched != 1 {
+		if p.LeftOut.Disallowed != origins || p.Fetched != 1 {
 			t.Errorf("%+v, want all but the first disallowed", p.Counts)
 		}
 		if got := c.result(id); !strings.Contains(got, `"new":25`) {
 			t.Errorf("%s: want 15 found disallowed by the page's job, and 25 by their own", got)
-		}
-	})
-}
-
-// commands hears of each command and each pipeline of a client.
-type commands func(cmds ...redis.Cmder)
-
-func (commands) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (hear commands) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		hear(cmd)
-		return next(ctx, cmd)
-	}
-}
-
-func (hear commands) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		hear(cmds...)
-		return next(ctx, cmds)
-	}
-}
-
-// Pages that are spread anew are read one after the other: their links can be more than
-// there is memory for.
-func TestPagesAreSpreadOneAfterTheOther(t *testing.T) {
-	many := map[string][]string{"/": {"/a", "/late"}, "/a": {"/b"}}
-	for i := range 6 {
-		url := fmt.Sprintf("/y%d", i)
-		many["/b"] = append(many["/b"], url)
-		for n := range 600 {
-			many[url] = append(many[url], fmt.Sprintf("%s/%d", url, n))
-		}
-	}
-	many["/late"] = many["/b"]
-	site := pages("", many)
-	var asked atomic.Int32
-	late := func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/y") {
-			asked.Add(1)
-		}
-		if r.URL.Path == "/late" && asked.Load() < 6 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
-		site(w, r)
-	}
-	every := map[string]time.Duration{"a.test": 100 * time.Millisecond} // so that it does not take all permits
-	crawl(t, map[string]http.HandlerFunc{"a.test": late}, every, func(c *crawling) {
-		c.handler.MaxPages = 12
-		var mu sync.Mutex
-		read, inARow, most, twice := map[string]int{}, 0, 0, 0
-		c.rdb.AddHook(commands(func(cmds ...redis.Cmder) {
-			mu.Lock()
-			defer mu.Unlock()
-			args := cmds[0].Args()
-			if len(args) == 3 && strings.HasSuffix(fmt.Sprint(args[1]), ":crawl_pages:it") {
-				page := fmt.Sprint(args[2])
-				if read[page]++; read[page] == 2 { // not to be fetched, but to be spread anew
-					twice++
-					inARow++
-					most = max(most, inARow)
-				}
-			} else if len(args) > 20 {
-				inARow = 0 // it looks URLs up
-			}
-		}))
-		c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 3}, asynq.MaxRetry(100))
-		p := c.wait()
-		if p.Fetched != 10 || p.Beyond < 6*600-12 {
-			t.Errorf("%+v, want 10 pages, and what 6 of them lead to beyond", p.Counts)
-		}
-		if twice < 6 || most != 1 {
-			t.Errorf("%d pages were read again, %d in a row; want 6 at least, one after the other", twice, most)
 		}
 	})
 }

@@ -3,10 +3,8 @@ package tasks
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -21,7 +19,6 @@ import (
 	"github.com/headgate/headgate/tasks/frontier"
 	"github.com/headgate/headgate/tasks/links"
 	"github.com/headgate/headgate/tasks/robots"
-	"github.com/headgate/headgate/tasks/warc"
 )
 
 // TypeCrawlFetch names the task that fetches one page of a crawl, and goes on
@@ -31,6 +28,9 @@ const TypeCrawlFetch = "crawl:fetch"
 // MaxDepth is how many links a crawl may go from where it starts. Longer ways are
 // those of calendars and the like, which have no end.
 const MaxDepth = 1000
+
+// maxStart is the largest whole number that Redis's scripts count with.
+const maxStart = 1 << 53
 
 // MaxNested is how many sitemaps may list one another up to the one that is read:
 // sitemaps.org has an index and the sitemaps that it lists.
@@ -48,7 +48,7 @@ const (
 //	{"crawl": "docs", "url": "https://example.com/", "depth": 3,
 //	 "allow": ["same-host", "*.example.org"]}
 type CrawlFetch struct {
-	// Crawl is the crawl's name. A URL is fetched once in each run of a crawl.
+	// Crawl is the crawl's name. A crawl fetches a URL once.
 	Crawl string `json:"crawl" want:"a name such as \"docs\""`
 	// URL is absolute, http or https, without a user and password or a secret.
 	// The crawl knows it in its canonical form: see links.Canonical.
@@ -60,20 +60,20 @@ type CrawlFetch struct {
 	// URL's, "example.com" is that host, "*.example.com" all below it. The zero
 	// value means SameHost. URL itself is fetched in any case.
 	Allow []string `json:"allow,omitempty" want:"a list such as [\"same-host\", \"*.example.com\"]"`
-	// Run is the crawl's run: texts of which the later is the larger, such as
-	// moments. A job of a later run joins the one in progress, or begins its own
-	// if that is over. The zero value means a run of its own.
-	Run string `json:"run,omitempty" want:"a text such as \"2026-01-02\""`
-	// Anew has the job begin its run although another is in progress, whose jobs
-	// then fetch nothing more. It wants a Run: without one each attempt of the job
-	// would begin another.
+	// Start is the moment in µs at which the job was enqueued; in jobs that the crawl itself
+	// enqueues, that of the seed which began the crawl. Jobs with the same Start belong to one
+	// crawl, so URLs that are enqueued together have one. A job with a later Start joins the
+	// crawl in progress, or begins it again if nothing of it waits. The zero value means the
+	// moment at which the job runs.
+	Start int64 `json:"start,omitempty" want:"a moment in µs since 1970"`
+	// Anew has the job begin the crawl again although jobs of it wait, which then fetch
+	// nothing more. It wants a Start: without one each attempt of the job would begin another.
 	Anew bool `json:"anew,omitempty" want:"true or false"`
 	// Sitemap is whether URL is a sitemap.
 	Sitemap bool `json:"sitemap,omitempty" want:"true or false"`
 	// Nested is how many sitemaps list one another up to this one, up to MaxNested.
 	Nested int `json:"nested,omitempty" want:"a number of sitemaps"`
-	// From is the URL that led to this one: the crawl itself enqueued the job,
-	// as a part of Run.
+	// From is the URL that led to this one: the crawl itself enqueued the job.
 	From string `json:"from,omitempty" want:"a URL"`
 	// Hops is how many redirects have led to URL, up to MaxRedirects.
 	Hops int `json:"hops,omitempty" want:"a number of redirects"`
@@ -81,35 +81,33 @@ type CrawlFetch struct {
 	Robots string `json:"robots,omitempty" want:"an origin such as \"https://example.com\""`
 }
 
-// NewCrawlFetch is a task that fetches the page. A page has the ID of CrawlFetch.ID,
-// so that asynq refuses it with ErrTaskIDConflict while it has another of the same
-// run; an asynq.TaskID among opts wins over it. The error says which field is wrong,
+// NewCrawlFetch is a task that fetches the page. A page with a Start has the ID of
+// CrawlFetch.ID, so asynq refuses a second job for it with ErrTaskIDConflict; an
+// asynq.TaskID among opts wins over that ID. The error says which field is wrong,
 // its value and what would be right.
 func NewCrawlFetch(c CrawlFetch, opts ...asynq.Option) (*asynq.Task, error) {
-	if c.Robots == "" {
+	if c.Robots == "" && c.Start != 0 {
 		opts = append([]asynq.Option{asynq.TaskID(c.ID())}, opts...)
 	}
 	return newTask(TypeCrawlFetch, c, opts)
 }
 
-// ID is the same for all tasks of a run that fetch the same URL, in whatever form it
+// ID is the same for all tasks of a crawl that fetch the same URL, in whatever form it
 // is written.
 func (c CrawlFetch) ID() string {
 	of := c.URL
 	if canonical, err := links.Canonical("", c.URL); err == nil {
 		of = canonical
 	}
-	return "crawl/" + c.Crawl + "/" + c.Run + "/" + hex.EncodeToString([]byte(frontier.Digest(of)))
+	return fmt.Sprintf("crawl/%s/%d/%x", c.Crawl, c.Start, frontier.Digest(of))
 }
 
 // UnmarshalJSON reads a payload strictly. It does not Validate it.
 func (c *CrawlFetch) UnmarshalJSON(payload []byte) error { return decodeStrict(payload, c) }
 
-// Names of crawls and runs are parts of Redis keys, in which | and line breaks mean
-// something, and of IDs and file names.
+// Names of crawls are parts of Redis keys, of IDs and of file names.
 var (
 	crawlName   = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
-	crawlRun    = regexp.MustCompile(`^[A-Za-z0-9_.:-]{0,100}$`)
 	hostPattern = regexp.MustCompile(`^(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
 )
 
@@ -119,11 +117,11 @@ func (c CrawlFetch) Validate() error {
 	if !crawlName.MatchString(c.Crawl) {
 		return fmt.Errorf("crawl %q: want the crawl's name, 1 to 100 letters, digits, or _ . -", c.Crawl)
 	}
-	if !crawlRun.MatchString(c.Run) {
-		return fmt.Errorf("run %q: want at most 100 letters, digits, or _ . : -", c.Run)
+	if c.Start < 0 || c.Start > maxStart {
+		return fmt.Errorf("start %d: want a moment in µs since 1970, up to %d", c.Start, int64(maxStart))
 	}
-	if c.Anew && c.Run == "" {
-		return errors.New("anew: want a run, too: without one each attempt of the job would begin another")
+	if c.Anew && c.Start == 0 {
+		return errors.New("anew: want a start, too: without one each attempt of the job would begin another crawl")
 	}
 	if err := validateURL(c.URL); err != nil {
 		return err
@@ -188,8 +186,6 @@ func (c CrawlFetch) Hosts() []string {
 	return slices.Compact(hosts)
 }
 
-func (c CrawlFetch) link() frontier.Link { return frontier.Link{URL: c.URL, Depth: c.Depth} }
-
 // origin is what a robots.txt is for: scheme, host and port. It is empty for what is
 // no URL.
 func origin(text string) string {
@@ -204,8 +200,7 @@ func origin(text string) string {
 // not say.
 const DefaultMaxPage = 10 << 20
 
-// How many URLs a run of a crawl may find, in all and on a host, if the handler does not
-// say. A site can make up links faster than anybody can fetch them.
+// How many URLs a crawl may have, in all and on a host, if the handler does not say. A site can make up links faster than anybody can fetch them.
 const (
 	DefaultMaxPages     = 100_000
 	DefaultMaxHostPages = 10_000
@@ -221,13 +216,13 @@ const (
 // that each is fetched under the permits of its own host. What it did is kept as
 // the task's result, a CrawlResult. What becomes of the job:
 //
-//   - The page was fetched, has not changed since the last run, redirects, is not
-//     there (a 4xx), or robots.txt disallows it: done, and counted as that.
+//   - The page was fetched, redirects, is not there (a 4xx), or robots.txt disallows
+//     it: done, and counted as that.
 //   - No answer, a broken one, none in time, a status that may pass, no disk to
-//     archive on, or no robots.txt because of any of these: retried.
+//     save to, or no robots.txt because of any of these: retried.
 //   - A malformed payload, or an address that is not allowed: archived.
 //
-// A URL is fetched once in a run of its crawl, unless a worker dies between the
+// A URL is fetched once in a crawl, unless a worker dies between the
 // request and the note that it was made.
 //
 // Beside its request a job costs some six round trips to Redis, two for every 500
@@ -247,18 +242,19 @@ type CrawlHandler struct {
 	Client interface {
 		EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error)
 	}
-	// Archive keeps the pages, but for those that ask not to be. Nil means that
-	// they are not kept.
-	Archive *warc.Folder
+	// SaveDir is the folder in which the bodies of fetched pages are saved, but for pages that
+	// ask not to be kept: a folder for each crawl, with files that are named by the body's
+	// SHA-256. Empty means that no body is saved.
+	SaveDir string
 	// Agent is the User-Agent, of which the part before the slash is the name
 	// that robots.txt knows the crawler by. Empty means "headgate".
 	Agent string
 	// MaxPage is how many bytes of a page are read; of a longer one the beginning
 	// is kept and its links are followed. The zero value means DefaultMaxPage.
 	MaxPage int64
-	// MaxPages and MaxHostPages are how many URLs a run may find, in all and on a host;
-	// what somebody enqueued himself is fetched beyond that. Links beyond are counted and
-	// not followed. The zero values mean DefaultMaxPages and DefaultMaxHostPages.
+	// MaxPages and MaxHostPages are how many URLs a crawl may have, in all and on a host.
+	// URLs that robots.txt disallows do not count, and seeds are fetched beyond the bounds.
+	// The zero values mean DefaultMaxPages and DefaultMaxHostPages.
 	MaxPages, MaxHostPages int
 	// Include and Exclude bound which links are followed, by the URL in its canonical form:
 	// where there are any to include it has to match one of them, and none to exclude.
@@ -276,11 +272,10 @@ type CrawlHandler struct {
 	Urgent []asynq.Option
 }
 
-// CrawlResult is the result of a crawl:fetch task, in JSON. The page itself is in the
-// archive alone. Like every result it is kept for as long as the task: see HTTPResult.
+// CrawlResult is the result of a crawl:fetch task, in JSON. Like every result it is kept for as long as the task: see HTTPResult.
 type CrawlResult struct {
-	// Outcome is "fetched", "unchanged", "redirected", "missing", "disallowed",
-	// "seen" if the run has the URL already, "over" if the run is, "beyond" if the run
+	// Outcome is "fetched", "redirected", "missing", "disallowed", "seen" if the crawl
+	// has the URL already, "over" if the crawl has begun again, "beyond" if the crawl
 	// has no room for the URL, and "robots" for a job that fetched a robots.txt.
 	Outcome string `json:"outcome"`
 	// Reason says more, in words.
@@ -296,12 +291,11 @@ type CrawlResult struct {
 	// was the first to find.
 	Links int `json:"links,omitempty"`
 	New   int `json:"new,omitempty"`
-	// Beyond is how many links were left out: of a page that has more than are read, and
-	// of a run that has as many URLs as it may have.
+	// Beyond is how many links were left out because the page has more than are read, or
+	// the crawl has as many URLs as it may have.
 	Beyond int `json:"beyond,omitempty"`
-	// File and Offset are where the page is in the archive.
-	File   string `json:"file,omitempty"`
-	Offset int64  `json:"offset,omitempty"`
+	// Saved is the file with the body, below the handler's SaveDir.
+	Saved string `json:"saved,omitempty"`
 }
 
 // crawlJob is one run of a job. Its steps are methods, which write what they find to
@@ -311,8 +305,8 @@ type crawlJob struct {
 	*CrawlHandler
 	Frontier *frontier.Frontier // the handler's with its bounds
 
-	page   CrawlFetch              // its URL in the canonical form, its depth as claim has it
-	run    frontier.Run            // the one that it belongs to, after claim
+	page   CrawlFetch              // its URL in the canonical form
+	crawl  frontier.Crawl          // the one that the job belongs to, after claim
 	hosts  []string                // that the crawl may go to
 	robots map[string]*robots.File // by origin; nil for one that is not known
 	// matching is what the page's links have cost to match against wildcards: see maxMatching.
@@ -320,11 +314,19 @@ type crawlJob struct {
 	result   CrawlResult
 }
 
-// goes reports whether the crawl follows a link: to its host, and to that URL.
-func (j *crawlJob) goes(to string) bool {
-	matches := func(pattern *regexp.Regexp) bool { return pattern.MatchString(to) }
-	return links.Within(to, j.hosts) && (len(j.Include) == 0 || slices.ContainsFunc(j.Include, matches)) &&
-		!slices.ContainsFunc(j.Exclude, matches)
+// leftOut says why the crawl does not go to a link, or nothing.
+func (j *crawlJob) leftOut(to CrawlFetch) frontier.State {
+	matches := func(pattern *regexp.Regexp) bool { return pattern.MatchString(to.URL) }
+	included := len(j.Include) == 0 || slices.ContainsFunc(j.Include, matches)
+	switch {
+	case !links.Within(to.URL, j.hosts):
+		return frontier.OtherHost
+	case !to.Sitemap && (!included || slices.ContainsFunc(j.Exclude, matches)):
+		return frontier.Excluded
+	case to.Depth < 0:
+		return frontier.TooDeep
+	}
+	return ""
 }
 
 // full says why links are left out.
@@ -337,9 +339,8 @@ func (h *CrawlHandler) agent() string { return cmp.Or(h.Agent, "headgate") }
 // get makes one GET, for a URL that others wrote: without secrets, and without
 // following redirects. The caller closes the answer's body. The error is that of
 // HTTPHandler: a NetworkError, or an AddressError that archives the job.
-func (j *crawlJob) get(ctx context.Context, url string, header map[string]string) (*answer, error) {
+func (j *crawlJob) get(ctx context.Context, url string) (*answer, error) {
 	headers := map[string]string{"User-Agent": j.agent(), "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
-	maps.Copy(headers, header)
 	call := HTTPRequest{Method: http.MethodGet, URL: url, Headers: headers}
 	return j.HTTP.exchange(ctx, call, call, nil)
 }

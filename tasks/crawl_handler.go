@@ -40,8 +40,7 @@ func (h *CrawlHandler) ProcessTask(ctx context.Context, task *asynq.Task) error 
 	return presentable(err)
 }
 
-// job is what a task asks for, in the form in which the crawl knows URLs. It has a run where
-// it is given none: one named by the moment.
+// job is what a task asks for, in the form in which the crawl knows URLs.
 func (h *CrawlHandler) job(task *asynq.Task) (*crawlJob, error) {
 	page, err := parse[CrawlFetch](task.Payload())
 	if err != nil {
@@ -50,7 +49,7 @@ func (h *CrawlHandler) job(task *asynq.Task) (*crawlJob, error) {
 	j := &crawlJob{CrawlHandler: h, page: page, robots: map[string]*robots.File{}}
 	j.page.URL, err = links.Canonical("", page.URL)
 	j.hosts = j.page.Hosts()
-	j.page.Run = cmp.Or(page.Run, time.Now().UTC().Format("20060102T150405.000"))
+	j.crawl = frontier.Crawl{Name: page.Crawl, Start: cmp.Or(page.Start, time.Now().UnixMicro())}
 	if h.Frontier != nil {
 		j.Frontier = h.Frontier.Bounded(cmp.Or(h.MaxPages, DefaultMaxPages), cmp.Or(h.MaxHostPages, DefaultMaxHostPages))
 	}
@@ -75,23 +74,28 @@ func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) 
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	answer, err := j.claim(ctx)
+	answer, err := j.claim(ctx, false)
 	if err != nil || answer != frontier.Take {
 		return err
 	}
-	_, err = h.Frontier.Done(ctx, j.run, j.page.link(), frontier.Failed, nil)
-	return err
+	return h.Frontier.Done(ctx, j.crawl, j.page.URL, frontier.Failed, 0)
 }
 
-// do goes through what a job does, step by step. A URL that the run has already, or
-// that another job has, may have been found on a shorter way this time, so that its
-// links can be followed further: that is spread, without another request.
+// Tidy removes what processes have left in SaveDir that died while they saved a body: see
+// HTTPHandler.Tidy.
+func (h *CrawlHandler) Tidy() error { return (&HTTPHandler{SaveDir: h.SaveDir}).Tidy() }
+
+// do goes through what a job does, step by step.
 func (j *crawlJob) do(ctx context.Context) error {
-	answer, err := j.claim(ctx)
+	file, err := j.knownRobots(ctx, origin(j.page.URL))
+	if err != nil {
+		return err
+	}
+	answer, err := j.claim(ctx, file != nil && file.Allowed(j.page.URL))
 	switch {
 	case err != nil:
 		return err
-	case answer == frontier.Old:
+	case answer == frontier.Over:
 		j.result.Outcome = "over"
 		return nil
 	case answer == frontier.Full:
@@ -99,33 +103,31 @@ func (j *crawlJob) do(ctx context.Context) error {
 		return nil
 	case answer != frontier.Take:
 		j.result.Outcome = "seen"
-		return j.spread(ctx, []CrawlFetch{j.page}) // which may lead further than it did
+		return nil
 	}
-	file, err := j.robotsFor(ctx)
-	if err != nil {
-		return err
+	if file == nil {
+		if file, err = j.robotsFor(ctx); err != nil {
+			return err
+		}
 	}
 	if !file.Allowed(j.page.URL) {
 		j.result.Outcome, j.result.Reason = "disallowed", "robots.txt of "+origin(j.page.URL)+" disallows it"
-		return j.finish(ctx, frontier.Disallowed, nil)
+		return j.Frontier.Done(ctx, j.crawl, j.page.URL, frontier.Disallowed, 0)
 	}
 	return j.fetch(ctx, file)
 }
 
-// claim takes the URL. After it the job has its run, and the depth to which the
-// URL's links are to be followed: the largest that it was found at. It returns one of
-// the answers of package frontier.
-func (j *crawlJob) claim(ctx context.Context) (string, error) {
+// claim takes the URL. After it the job has its crawl. It returns one of the answers of
+// package frontier. Allowed is whether robots.txt is known to allow the URL.
+func (j *crawlJob) claim(ctx context.Context, allowed bool) (string, error) {
 	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)
-	run, answer, depth, err := j.Frontier.Claim(ctx, frontier.Claim{
-		Run:  frontier.Run{Crawl: j.page.Crawl, Name: j.page.Run},
-		Link: j.page.link(),
-		Job:  queue + "/" + id, Seed: j.page.From == "", Anew: j.page.Anew,
+	crawl, answer, err := j.Frontier.Claim(ctx, frontier.Claim{
+		Crawl: j.crawl, URL: j.page.URL, From: j.page.From,
+		Job: queue + "/" + id, Anew: j.page.Anew, Allowed: allowed,
 	})
-	j.run = run
-	if answer == frontier.Take {
-		j.page.Depth = depth
+	if err == nil {
+		j.crawl = crawl
 	}
 	return answer, err
 }

@@ -15,128 +15,77 @@ import (
 	"github.com/headgate/headgate/tasks/frontier"
 	"github.com/headgate/headgate/tasks/links"
 	"github.com/headgate/headgate/tasks/robots"
-	"github.com/headgate/headgate/tasks/warc"
 )
 
+// crawledPage is what a page leads to, and how much of it was not read.
+type crawledPage struct {
+	links, sitemaps, nested []string // nested are sitemaps that the page lists, being one itself
+	to                      string   // where the page redirects
+	unread                  int
+}
+
 // fetch fetches the page and notes what has become of it. By then robots.txt allows
-// it. It makes one request, with DefaultTimeout for all of it, and asks only whether
-// the page has changed where an earlier run has kept what that needs.
+// it. It makes one request, with DefaultTimeout for all of it.
 //
-// The page is archived before it is noted: a worker that dies in between fetches and
-// archives it twice, which is better than a page that is nowhere. What it leads to is
-// enqueued by finish, before the note as well.
+// The body is saved, and what the page leads to is enqueued, before the page is noted: a
+// worker that dies in between does all of it again.
 func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
-	last, err := j.Frontier.Page(ctx, j.page.Crawl, j.page.URL)
-	if err != nil {
-		return err
-	}
 	if err := j.delay(ctx, file, origin(j.page.URL)); err != nil {
 		return err
 	}
-	condition := conditions(last, j.run.Name)
 	limited, cancel := within(ctx, DefaultTimeout)
 	defer cancel()
-	a, err := j.get(limited, j.page.URL, condition)
+	a, err := j.get(limited, j.page.URL)
 	if err != nil {
 		return err
 	}
 	defer a.resp.Body.Close()
 	j.result.Status = a.Status
-	page := &frontier.Page{Run: j.run.Name, Sitemaps: j.sitemaps(file), Level: j.page.Nested}
+	page := crawledPage{sitemaps: j.sitemaps(file)}
 	wrong := checkStatus(a.Answer, nil, a.at)
-	state := frontier.Missing
 	switch {
-	case a.Status == http.StatusNotModified && condition != nil: // else it is a status as any other
-		state = frontier.Unchanged
-		// It leads where it led; the sitemaps of robots.txt are those of today.
-		page.ETag, page.Modified, page.Links, page.Nested = last.ETag, last.Modified, last.Links, last.Nested
-		page.Archived = last.Archived
 	case redirects(a.Status):
-		state = frontier.Redirected
+		a.drop()
+		page.to, j.result.Reason = j.movedTo(a)
+		return j.finish(ctx, "redirected", frontier.Redirected, page)
 	case wrong == nil:
-		state = frontier.Fetched
+		if err := j.read(ctx, a, &page); err != nil {
+			return err
+		}
+		return j.finish(ctx, "fetched", frontier.Fetched, page)
 	case wrong.Status >= 400 && !wrong.permanent(a.resp.Header): // which may pass
 		a.drop()
 		return wrong
 	}
-	if err := j.keep(ctx, a, state, page, last); err != nil {
-		return err
-	}
-	switch state {
-	case frontier.Fetched:
-		j.result.Outcome = "fetched"
-		return j.finish(ctx, state, page)
-	case frontier.Unchanged:
-		j.result.Outcome = "unchanged"
-	case frontier.Redirected:
-		j.result.Outcome = "redirected"
-		page.To, j.result.Reason = j.movedTo(a)
-	case frontier.Missing:
-		// Of the page nothing is kept, so what an earlier run has kept stays for the next.
-		j.result.Outcome, j.result.Reason, page = "missing", wrong.Error(), nil
-	}
 	a.drop()
-	return j.finish(ctx, state, page)
+	j.result.Reason = wrong.Error()
+	return j.finish(ctx, "missing", frontier.Missing, crawledPage{})
 }
 
-// keep reads the answer as far as it is wanted: it writes to page where a fetched one leads
-// to, and archives all that do not ask against it, so that a replay answers the same: also
-// a redirect, that there is nothing, or that the page has not changed since it was archived.
-func (j *crawlJob) keep(ctx context.Context, a *answer, state frontier.State, page, last *frontier.Page) (err error) {
-	archived := j.Archive != nil && (state != frontier.Unchanged || page.Archived.ID != "")
-	if !archived && state != frontier.Fetched {
-		return nil
-	}
-	body, err := j.read(a)
+// read reads the body as far as is wanted, finds where the page leads to, and saves the body
+// unless the page asks not to be kept.
+func (j *crawlJob) read(ctx context.Context, a *answer, page *crawledPage) error {
+	body, err := j.body(a)
 	if err != nil {
 		return err
 	}
 	noIndex := j.tags(a, nil).NoIndex // of whatever type the page is
-	if state == frontier.Fetched {
-		page.ETag, page.Modified = a.resp.Header.Get("ETag"), a.resp.Header.Get("Last-Modified")
-		asks, err := j.follow(ctx, a, body, page)
-		if err := cmp.Or(ctx.Err(), err); err != nil {
-			return err
-		}
-		noIndex = noIndex || asks
+	asks, err := j.follow(ctx, a, body, page)
+	if err := cmp.Or(ctx.Err(), err); err != nil || noIndex || asks || j.SaveDir == "" {
+		return err
 	}
-	if !archived || noIndex {
-		return nil
+	a.call.Save, a.resp.Body = j.page.Crawl+"/", io.NopCloser(bytes.NewReader(body))
+	var saved HTTPResult
+	if err := (&HTTPHandler{SaveDir: j.SaveDir, MaxSave: max(1, int64(len(body)))}).save(a, &saved); err != nil {
+		return err
 	}
-	// What has the text of a redirect or an error is not what has the page's.
-	var before warc.Capture
-	text := state == frontier.Fetched || state == frontier.Unchanged
-	if text && last != nil {
-		before = last.Archived
-	}
-	capture, err := j.archive(a, body, before)
-	if text {
-		page.Archived = capture
-	}
-	return err
-}
-
-// conditions are the headers that ask for the page only if it has changed since
-// an earlier run; nil for none. What this run itself has kept does not count: it is
-// from an attempt that broke off, and the page may not be in the archive.
-func conditions(last *frontier.Page, run string) map[string]string {
-	if last == nil || last.Run == run || last.ETag == "" && last.Modified == "" {
-		return nil
-	}
-	// Both where both are known: a server that knows ETags then goes by these alone
-	// (RFC 9110, 13.2.2). What another server sent and cannot be sent back is left out.
-	headers := map[string]string{}
-	for name, value := range map[string]string{"If-None-Match": last.ETag, "If-Modified-Since": last.Modified} {
-		if value != "" && validHeaderValue(value) {
-			headers[name] = value
-		}
-	}
-	return headers
+	j.result.Saved = saved.Saved
+	return nil
 }
 
 // movedTo is the URL that the page redirects to: a page of its own, whose host may be another
-// and wants permits and a robots.txt of its own. Where the crawl cannot follow it is empty,
-// and the reason says why: the page is done all the same.
+// and wants permits and a robots.txt of its own. If there is no such URL it is empty, and
+// the reason says why: the page is done all the same.
 func (j *crawlJob) movedTo(a *answer) (next, reason string) {
 	next, err := links.Canonical(a.url.String(), a.resp.Header.Get("Location"))
 	switch {
@@ -144,17 +93,19 @@ func (j *crawlJob) movedTo(a *answer) (next, reason string) {
 		return "", "it leads nowhere: " + err.Error()
 	case j.page.Hops >= MaxRedirects:
 		return "", fmt.Sprintf("it leads to %s: that would be redirect %d, want at most %d", next, j.page.Hops+1, MaxRedirects)
-	case !links.Within(next, j.hosts):
-		return "", fmt.Sprintf("it leads to %s: the crawl does not go to that host", next)
-	case !j.goes(next):
-		return "", fmt.Sprintf("it leads to %s: the crawl does not go there", next)
+	}
+	switch j.leftOut(CrawlFetch{URL: next}) {
+	case frontier.OtherHost:
+		return next, fmt.Sprintf("it leads to %s: the crawl does not go to that host", next)
+	case frontier.Excluded:
+		return next, fmt.Sprintf("it leads to %s: the crawl does not go there", next)
 	}
 	return next, "it leads to " + next
 }
 
-// read reads the body as far as is wanted. One that breaks off is an error, but one
+// body reads the body as far as is wanted. A body that breaks off is an error, but one
 // that is too long is not: the beginning of a page is worth having.
-func (j *crawlJob) read(a *answer) ([]byte, error) {
+func (j *crawlJob) body(a *answer) ([]byte, error) {
 	most := cmp.Or(max(0, j.MaxPage), DefaultMaxPage)
 	// One byte more than is wanted tells whether there is more.
 	body, err := io.ReadAll(io.LimitReader(a.resp.Body, most+1))
@@ -169,11 +120,10 @@ func (j *crawlJob) read(a *answer) ([]byte, error) {
 }
 
 // follow finds where the page leads to, and reports whether its tags ask not to be
-// kept. It writes that to page, without what lies on hosts that the crawl does not go
-// to. The Content-Type decides how the page is read, and the body where there is
+// kept. It writes that to page. The Content-Type decides how the page is read, and the body where there is
 // none. A sitemap with mistakes gives what could be read of it; one that gives nothing is an
 // error, so that it counts as failed and says why.
-func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *frontier.Page) (noIndex bool, err error) {
+func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *crawledPage) (noIndex bool, err error) {
 	media, _, _ := mime.ParseMediaType(a.resp.Header.Get("Content-Type"))
 	if media == "" {
 		media, _, _ = mime.ParseMediaType(http.DetectContentType(body))
@@ -189,24 +139,23 @@ func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *fro
 		case found.More:
 			j.result.Reason = fmt.Sprintf("a sitemap of more than %d entries, or of long ones: the others are left out", links.MaxSitemapEntries)
 		}
-		page.Links, page.Nested = found.Pages, found.Sitemaps
-		if page.Level >= MaxNested && len(page.Nested) > 0 {
-			j.result.Beyond += len(page.Nested)
-			j.result.Reason = fmt.Sprintf("a sitemap that a sitemap lists leads to no other: %d are left out", len(page.Nested))
-			page.Nested = nil
+		page.links, page.nested = found.Pages, found.Sitemaps
+		if found.More {
+			page.unread++
+		}
+		if n := len(page.nested); j.page.Nested >= MaxNested && n > 0 {
+			page.unread += n
+			j.result.Reason = fmt.Sprintf("a sitemap that a sitemap lists leads to no other: %d are left out", n)
+			page.nested = nil
 		}
 	case media == "text/html" || media == "application/xhtml+xml":
 		found := j.tags(a, body)
-		page.Links, noIndex = found.Links, found.NoIndex
-		j.result.Beyond += found.Beyond
+		page.links, noIndex, page.unread = found.Links, found.NoIndex, found.Beyond
 		if found.Cut {
 			j.result.Reason = "a tag or a script of more than 2 MiB: links after it are left out"
 		}
 	}
-	// Before they are kept: most links of many pages lead elsewhere.
-	page.Links = slices.DeleteFunc(page.Links, func(to string) bool { return !j.goes(to) })
-	page.Nested = slices.DeleteFunc(page.Nested, func(to string) bool { return !links.Within(to, j.hosts) })
-	j.result.Links = len(page.Links) + len(page.Sitemaps) + len(page.Nested)
+	j.result.Links, j.result.Beyond = len(page.links)+len(page.sitemaps)+len(page.nested), page.unread
 	return noIndex, nil
 }
 
@@ -255,60 +204,34 @@ func (j *crawlJob) sitemaps(file *robots.File) []string {
 	return urls
 }
 
-// archive keeps the answer, writes to the result where it is, and returns what has its
-// text: one that is archived already is not archived again. The moment is that of the
-// request, as WARC wants it. An error is the disk's, and the page is tried again.
-func (j *crawlJob) archive(a *answer, body []byte, before warc.Capture) (warc.Capture, error) {
-	e := warc.Exchange{Request: a.resp.Request, Response: a.resp, Body: body, At: a.at.Add(-a.Latency), Address: a.address, Before: before}
-	// WARC's word for a body that was cut because it is long.
-	if j.result.Truncated {
-		e.Truncated = "length"
-	}
-	file, at, err := j.Archive.Add(j.page.Crawl, e)
-	j.result.File, j.result.Offset = file, at.Offset
-	return at.Capture, err
-}
-
 // finish notes what has become of the URL, after all that it leads to has been
-// enqueued: whoever dies before that runs again. Meanwhile the URL may have been
-// found nearer to where the crawl began: then its links are spread once more, to the
-// larger depth. That ends, for depths grow and are bounded.
-func (j *crawlJob) finish(ctx context.Context, state frontier.State, page *frontier.Page) error {
-	depth := j.page.Depth
-	for {
-		if err := j.spread(ctx, leads(page, depth, j.page.Hops)); err != nil {
+// enqueued: a worker that dies before that runs the job again.
+func (j *crawlJob) finish(ctx context.Context, outcome string, state frontier.State, page crawledPage) error {
+	j.result.Outcome = outcome
+	for batch := range slices.Chunk(j.leads(page), spreadBatch) {
+		if over, err := j.spread(ctx, batch); over || err != nil {
 			return err
 		}
-		asked, err := j.Frontier.Done(ctx, j.run, frontier.Link{URL: j.page.URL, Depth: depth}, state, page)
-		if err != nil || asked <= depth {
-			return err
-		}
-		depth = asked
 	}
+	return j.Frontier.Done(ctx, j.crawl, j.page.URL, state, page.unread)
 }
 
-// leads are those of a page that so many redirects have led to, from which the
-// crawl may go on to a depth. A link costs one of it, to a page or a sitemap: both lead
-// on. A redirect costs none, since it leads to the page that was meant.
-func leads(page *frontier.Page, depth, hops int) []CrawlFetch {
-	if page == nil {
-		return nil
-	}
+// leads are the URLs that a page leads to. A link costs one of the page's depth, to a page or
+// a sitemap: both lead on. A redirect costs none, since it leads to the page that was meant.
+func (j *crawlJob) leads(page crawledPage) []CrawlFetch {
 	var to []CrawlFetch
-	if page.To != "" {
-		to = append(to, CrawlFetch{URL: page.To, Depth: depth, Hops: min(hops+1, MaxRedirects), Sitemap: page.Level > 0, Nested: page.Level})
+	if page.to != "" {
+		to = append(to, CrawlFetch{URL: page.to, Depth: j.page.Depth, Hops: j.page.Hops + 1, Sitemap: j.page.Nested > 0, Nested: j.page.Nested})
 	}
-	if depth == 0 {
-		return to
+	depth := j.page.Depth - 1
+	for _, url := range page.sitemaps {
+		to = append(to, CrawlFetch{URL: url, Depth: depth, Sitemap: true})
 	}
-	for _, url := range page.Sitemaps {
-		to = append(to, CrawlFetch{URL: url, Depth: depth - 1, Sitemap: true})
+	for _, url := range page.nested {
+		to = append(to, CrawlFetch{URL: url, Depth: depth, Sitemap: true, Nested: j.page.Nested + 1})
 	}
-	for _, url := range page.Nested {
-		to = append(to, CrawlFetch{URL: url, Depth: depth - 1, Sitemap: true, Nested: page.Level + 1})
-	}
-	for _, url := range page.Links {
-		to = append(to, CrawlFetch{URL: url, Depth: depth - 1})
+	for _, url := range page.links {
+		to = append(to, CrawlFetch{URL: url, Depth: depth})
 	}
 	return to
 }
@@ -317,95 +240,33 @@ func leads(page *frontier.Page, depth, hops int) []CrawlFetch {
 // does nothing else.
 const spreadBatch = 500
 
-// spread enqueues what has not been found before. Of what has, but further from
-// where the crawl began, it spreads the links in turn, as they were found then:
-// nothing is fetched twice. It can be repeated wherever it broke off, for it
-// notes what it did only once all that follows from it is done.
-//
-// Pages that it spreads in turn it reads one after the other, when all that came before is
-// looked up: so it has one page's links in memory, and not those of thousands. A URL of the
-// run is looked at again only for a larger depth, so that ends also where pages lead to each
-// other.
-func (j *crawlJob) spread(ctx context.Context, to []CrawlFetch) error {
-	best := map[string]int{} // by URL of the run, the depth to which it is spread
-	var deeper []frontier.Link
-	var followed []frontier.Find
-	for len(to) > 0 || len(deeper) > 0 {
-		for len(to) < spreadBatch && len(deeper) > 0 {
-			l := deeper[0]
-			page, err := j.Frontier.Page(ctx, j.page.Crawl, l.URL)
-			if err != nil {
-				return err
-			}
-			to = append(to, leads(page, l.Depth, 0)...)
-			followed, deeper = append(followed, frontier.Find{Link: l, State: frontier.Followed}), deeper[1:]
-		}
-		// A URL that is there twice is looked up again for a larger depth alone.
-		var batch []CrawlFetch
-		for len(to) > 0 && len(batch) < spreadBatch {
-			l := to[0]
-			to = to[1:]
-			if depth, ok := best[l.URL]; (!ok || depth < l.Depth) && links.Within(l.URL, j.hosts) && (l.Sitemap || j.goes(l.URL)) {
-				batch = append(batch, l)
-			}
-		}
-		more, err := j.spreadBatch(ctx, batch, best)
-		if err != nil {
-			return err
-		}
-		deeper = append(deeper, more...)
-	}
-	_, err := j.Frontier.Found(ctx, j.run, followed)
-	return err
-}
-
-// spreadBatch enqueues the new ones of a batch and notes all; it returns the URLs
-// that were fetched with a smaller depth. A new URL that a known robots.txt disallows
-// is noted as that without a job. Where robots.txt is not known its job finds out:
-// to ask is a request, and wants that host's permit. Of those that the run has, or has
-// room for, it notes in best how deep they are spread.
-func (j *crawlJob) spreadBatch(ctx context.Context, batch []CrawlFetch, best map[string]int) ([]frontier.Link, error) {
-	urls := make([]frontier.Find, len(batch))
+// spread enqueues the new ones of a batch and notes all, with the reason for those that are
+// left out. It reports whether another crawl of that name has begun: then jobs would only
+// cost permits. It can be repeated wherever it broke off: the jobs come before the notes.
+func (j *crawlJob) spread(ctx context.Context, batch []CrawlFetch) (over bool, err error) {
+	urls := make([]string, len(batch))
 	for i, l := range batch {
-		urls[i] = frontier.Find{Link: l.link(), State: frontier.Look}
+		urls[i] = l.URL
 	}
-	looks, err := j.Frontier.Found(ctx, j.run, urls)
-	if err != nil || len(looks) == 0 { // jobs of a run that is over would only cost permits
-		return nil, err
+	look, err := j.Frontier.Look(ctx, j.crawl, urls)
+	if err != nil || look == nil {
+		return look == nil, err
 	}
 	var found []frontier.Find
 	// In the page's order: so a crawl asks for pages in the order in which links stand.
 	for i, l := range batch {
-		state := frontier.Waiting
-		if looks[i] != frontier.NoRoom {
-			best[l.URL] = max(best[l.URL], l.Depth)
-		}
-		switch looks[i] {
-		case frontier.Seen: // there is a job for it, or it needs none
+		if look.Known[i] {
 			continue
-		case frontier.NoRoom:
-			state = frontier.Beyond
-		case frontier.Unseen:
-			if state, err = j.enqueueNew(ctx, l); err != nil {
-				return nil, err
+		}
+		state := j.leftOut(l)
+		if state == "" {
+			if state, err = j.enqueueNew(ctx, l, look); err != nil {
+				return false, err
 			}
 		}
-		found = append(found, frontier.Find{Link: l.link(), State: state})
+		found = append(found, frontier.Find{URL: l.URL, State: state})
 	}
-	verdicts, err := j.Frontier.Found(ctx, j.run, found)
-	var deeper []frontier.Link
-	for i, verdict := range verdicts {
-		switch {
-		case verdict == frontier.NoRoom:
-			j.result.Beyond++
-			j.result.Reason = j.full()
-		case verdict == frontier.Deeper:
-			deeper = append(deeper, found[i].Link)
-		case verdict == frontier.Unseen && found[i].State == frontier.Waiting:
-			j.result.New++
-		}
-	}
-	return deeper, err
+	return false, j.Frontier.Found(ctx, j.crawl, j.page.URL, found)
 }
 
 // maxMatching bounds how much one page's links cost to match against wildcards, in wildcards
@@ -420,21 +281,32 @@ func (j *crawlJob) affords(cost int) bool {
 	return j.matching <= maxMatching
 }
 
-// enqueueNew enqueues the job of a new URL, unless robots.txt is known to disallow it, and
-// returns the state that the URL has then. The job comes before the note: see
-// Frontier.Found.
-func (j *crawlJob) enqueueNew(ctx context.Context, l CrawlFetch) (frontier.State, error) {
+// enqueueNew enqueues the job of a new URL, unless robots.txt is known to disallow it or the
+// crawl has no room, and returns the state that the URL has then. If robots.txt is not
+// known the URL's job finds out: to ask is a request, and wants that host's permit.
+func (j *crawlJob) enqueueNew(ctx context.Context, l CrawlFetch, look *frontier.Look) (frontier.State, error) {
 	file, err := j.knownRobots(ctx, origin(l.URL))
 	if err = cmp.Or(err, ctx.Err()); err != nil { // many links that are not allowed take their time
 		return "", err
 	}
-	if file != nil && j.affords(file.Wildcards()*len(l.URL)) && !file.Allowed(l.URL) {
+	known := file != nil && j.affords(file.Wildcards()*len(l.URL))
+	if known && !file.Allowed(l.URL) {
 		return frontier.Disallowed, nil
 	}
+	if full := look.Room(l.URL, known); full != "" {
+		j.result.Beyond++
+		j.result.Reason = j.full()
+		return full, nil
+	}
 	// Allow gets hosts and no words such as SameHost, which would mean another host there.
-	l.Crawl, l.Allow, l.Run, l.From, l.Anew = j.page.Crawl, j.hosts, j.run.Name, j.page.URL, false
+	l.Crawl, l.Allow, l.Start, l.From = j.crawl.Name, j.hosts, j.crawl.Start, j.page.URL
 	if err := j.enqueue(ctx, l); err != nil {
 		return "", fmt.Errorf("%s leads to %s: %w", j.page.URL, l.URL, err)
 	}
-	return frontier.Waiting, nil
+	look.Take(l.URL, known)
+	j.result.New++
+	if known {
+		return frontier.Waiting, nil
+	}
+	return frontier.Unasked, nil
 }

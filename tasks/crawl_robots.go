@@ -33,19 +33,14 @@ const (
 // 9309 wants it (2.3.1.4). The page's job is retried.
 var errNoRobots = errors.New("without robots.txt nothing is fetched")
 
-// robotsFor is the robots.txt of the page's origin. Where it is not known, the
-// job asks for it under the permit that it has, and the error puts it back for
-// another one, unless the answer is enough for the page not to be fetched. So no
-// permit pays for two requests.
+// robotsFor asks for the robots.txt of the page's origin, which is not known, under the
+// permit that the job has. The error puts the job back for another permit, unless the
+// answer is enough for the page not to be fetched. So no permit pays for two requests.
 //
 // One job asks for an origin. The others are put back for a second at most, each
 // time at the price of a permit, or fail where the origin gave none a moment ago.
 func (j *crawlJob) robotsFor(ctx context.Context) (*robots.File, error) {
 	of := origin(j.page.URL)
-	file, err := j.knownRobots(ctx, of)
-	if file != nil || err != nil {
-		return file, err
-	}
 	held, wait, err := j.Frontier.AskRobots(ctx, of, robotsTime)
 	switch {
 	case err != nil:
@@ -59,7 +54,7 @@ func (j *crawlJob) robotsFor(ctx context.Context) (*robots.File, error) {
 		return nil, err
 	}
 	delete(j.robots, of) // which says that it is not known
-	file, err = j.knownRobots(ctx, of)
+	file, err := j.knownRobots(ctx, of)
 	if err == nil && file != nil && !file.Allowed(j.page.URL) {
 		return file, nil
 	}
@@ -67,7 +62,7 @@ func (j *crawlJob) robotsFor(ctx context.Context) (*robots.File, error) {
 }
 
 // knownRobots is an origin's robots.txt as it was fetched within a day, and nil
-// if it was not. It asks Redis once for an origin in a run of a job, and no server. Of more
+// if it was not. A job asks Redis once for an origin, and no server. Of more
 // than maxRobots origins it is nil for the others: their pages' own jobs look.
 func (j *crawlJob) knownRobots(ctx context.Context, of string) (*robots.File, error) {
 	if file, ok := j.robots[of]; ok {
@@ -95,8 +90,7 @@ func (j *crawlJob) knownRobots(ctx context.Context, of string) (*robots.File, er
 func (j *crawlJob) askRobots(ctx context.Context, of, url string, hops int) error {
 	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
-	// The answer is kept for a day by the crawl itself, so it is asked for in full.
-	a, err := j.get(ctx, url, nil)
+	a, err := j.get(ctx, url)
 	if err != nil {
 		return j.noRobots(ctx, of, err)
 	}
@@ -136,9 +130,9 @@ func (j *crawlJob) delay(ctx context.Context, file *robots.File, of string) erro
 
 // followRobots enqueues the job that asks for a robots.txt elsewhere, under the
 // permits of that host. Pages of the origin wait for it, so it goes before others;
-// asynq gives it an ID, since the same file may be asked for again in a run.
+// asynq gives it an ID, since a crawl may ask for the same file again.
 func (j *crawlJob) followRobots(ctx context.Context, of, url string, hops int) error {
-	next := CrawlFetch{Crawl: j.page.Crawl, URL: url, Run: j.page.Run, From: of + "/robots.txt", Hops: hops, Robots: of}
+	next := CrawlFetch{Crawl: j.crawl.Name, URL: url, Start: j.crawl.Start, From: of + "/robots.txt", Hops: hops, Robots: of}
 	if err := j.enqueue(ctx, next, j.Urgent...); err != nil {
 		return err
 	}

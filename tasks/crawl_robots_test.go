@@ -83,7 +83,7 @@ func TestRobotsComesBack(t *testing.T) {
 		}
 	}
 	crawl(t, map[string]http.HandlerFunc{"a.test": host}, nil, func(c *crawling) {
-		c.seed(tasks.CrawlFetch{URL: "http://a.test/1", Run: "1"}, asynq.MaxRetry(100))
+		c.seed(tasks.CrawlFetch{URL: "http://a.test/1", Start: 1}, asynq.MaxRetry(100))
 		time.Sleep(10 * time.Second)
 		down.Store(false)
 		if p := c.wait(); p.Fetched != 1 {
@@ -93,7 +93,7 @@ func TestRobotsComesBack(t *testing.T) {
 		if err := c.frontier.KeepRobots(c.t.Context(), "http://a.test", 200, nil, 25*time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		c.seed(tasks.CrawlFetch{URL: "http://a.test/2", Run: "2"})
+		c.seed(tasks.CrawlFetch{URL: "http://a.test/2", Start: 2})
 		if p := c.wait(); p.Fetched != 1 {
 			t.Errorf("with a copy of robots.txt: %+v, want 1 fetched", p.Counts)
 		}

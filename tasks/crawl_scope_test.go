@@ -1,19 +1,16 @@
 package tasks_test
 
 import (
-	"compress/gzip"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
-	"strings"
+	"slices"
 	"testing"
-	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/headgate/headgate/tasks"
-	"github.com/headgate/headgate/tasks/warc"
+	"github.com/headgate/headgate/tasks/frontier"
 )
 
 // Links are followed if the patterns say so, also to a page that looks like a trap. What a user
@@ -53,124 +50,36 @@ func TestLinksThatAreFollowed(t *testing.T) {
 	})
 }
 
-// Redirects and what is missing are in the archive, too, and its file is finished a minute
-// after the last page.
-func TestWhatIsNoPageIsArchived(t *testing.T) {
-	site := pages("", map[string][]string{"/": {"/old", "/gone"}, "/new": nil})
-	hosts := map[string]http.HandlerFunc{"a.test": func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/old" {
-			http.Redirect(w, r, "/new", http.StatusMovedPermanently)
-			return
-		}
-		site(w, r)
-	}}
-	dir := t.TempDir()
+// A URL that robots.txt disallows takes no room on its host, whether robots.txt is known when the
+// URL is found or not. The crawl counts what it leaves out by reason.
+func TestCrawl_LeftOut_SaysWhy(t *testing.T) {
+	var private, public []string
+	for i := range 6 {
+		private, public = append(private, fmt.Sprintf("/private/%d", i)), append(public, fmt.Sprintf("/public/%d", i))
+	}
+	other := func(paths []string) []string { return prefixed("http://b.test", paths) }
+	links := map[string][]string{"/": slices.Concat(private, public, other(private), other(public), []string{"/skip", "http://c.test/"}), "/public/0": {"/deep"}}
+	for _, path := range public {
+		links[path] = append(links[path], "/")
+	}
+	const robots = "User-agent: *\nDisallow: /private\n"
+	hosts := map[string]http.HandlerFunc{"a.test": pages(robots, links), "b.test": pages(robots, links)}
 	crawl(t, hosts, nil, func(c *crawling) {
-		c.handler.Archive = &warc.Folder{Dir: dir}
-		c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 5})
-		c.wait()
-		time.Sleep(2 * time.Minute)
-		files, err := filepath.Glob(filepath.Join(dir, "*"))
-		if err != nil || len(files) != 1 || !strings.HasSuffix(files[0], ".warc.gz") {
-			t.Fatalf("the archive has %q, %v; want one file that is finished", files, err)
-		}
-		all := archived(t, files[0])
-		for _, want := range []string{"HTTP/1.1 301 Moved Permanently", "Location: /new", "HTTP/1.1 404 Not Found", "WARC-Target-URI: http://a.test/old", "WARC-Target-URI: http://a.test/gone", "WARC-Target-URI: http://a.test/new"} {
-			if !strings.Contains(all, want) {
-				t.Errorf("the archive has no %q", want)
-			}
+		c.handler.MaxHostPages = 4
+		c.handler.Exclude = []*regexp.Regexp{regexp.MustCompile("/skip")}
+		c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 1, Allow: []string{"a.test", "b.test"}})
+		p := c.wait()
+		c.wantOnce(append([]string{"http://a.test/"}, slices.Concat(prefixed("http://a.test", public[:3]), other(public[:4]))...)...)
+		want := frontier.Counts{Found: 8, Fetched: 8, LeftOut: frontier.LeftOut{Disallowed: 12, MaxHostPages: 5, TooDeep: 3, OtherHost: 1, Excluded: 1}}
+		if diff := cmp.Diff(want, p.Counts); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
 		}
 	})
 }
 
-// archived is what a file of the archive has, unpacked.
-func archived(t *testing.T, name string) string {
-	t.Helper()
-	file, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
+func prefixed(prefix string, paths []string) (urls []string) {
+	for _, path := range paths {
+		urls = append(urls, prefix+path)
 	}
-	defer file.Close()
-	in, err := gzip.NewReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := io.ReadAll(in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(all)
-}
-
-// What an earlier run has archived is referred to, whether the server says that it has not
-// changed or sends it again; what has changed, or was not archived, is archived.
-func TestWhatIsArchivedIsReferredTo(t *testing.T) {
-	const between = 5 * time.Minute
-	begun := time.Time{}
-	hosts := map[string]http.HandlerFunc{"a.test": func(w http.ResponseWriter, r *http.Request) {
-		run := int(time.Since(begun) / between)
-		w.Header().Set("Content-Type", "text/html")
-		switch r.URL.Path {
-		case "/":
-			fmt.Fprint(w, "<a href=tagged><a href=changes><a href=hidden>")
-		case "/tagged":
-			w.Header().Set("ETag", `"x"`)
-			if r.Header.Get("If-None-Match") != "" {
-				w.WriteHeader(http.StatusNotModified)
-				return
-			}
-			fmt.Fprint(w, "tagged")
-		case "/changes":
-			fmt.Fprint(w, "change ", run/2)
-		case "/hidden":
-			if run == 1 {
-				w.Header().Set("X-Robots-Tag", "noindex")
-			}
-			fmt.Fprint(w, "hidden")
-		default:
-			http.NotFound(w, r)
-		}
-	}}
-	dir := t.TempDir()
-	crawl(t, hosts, nil, func(c *crawling) {
-		c.handler.Archive = &warc.Folder{Dir: dir}
-		begun = time.Now()
-		for run := range 4 {
-			c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 5, Run: fmt.Sprint(run)})
-			c.wait()
-			time.Sleep(between - time.Since(begun)%between + time.Second)
-		}
-	})
-	files, err := filepath.Glob(filepath.Join(dir, "*.warc.gz"))
-	if err != nil || len(files) != 4 {
-		t.Fatalf("the archive has %q, %v; want a file for each run", files, err)
-	}
-	kinds, ids := map[string]string{}, map[string]string{}
-	for _, name := range files {
-		for record := range strings.SplitSeq(archived(t, name), "WARC/1.1\r\n") {
-			field := func(name string) string {
-				_, rest, _ := strings.Cut(record, "\r\n"+name+": ")
-				value, _, _ := strings.Cut(rest, "\r\n")
-				return value
-			}
-			record = "\r\n" + record
-			switch url := field("WARC-Target-URI"); field("WARC-Type") {
-			case "response":
-				kinds[url] += "+"
-				ids[url] = field("WARC-Record-ID")
-			case "revisit":
-				kinds[url] += strings.TrimPrefix(field("WARC-Profile"), "http://netpreserve.org/warc/1.1/revisit/")[:1]
-				if field("WARC-Refers-To") != ids[url] {
-					t.Errorf("%s refers to %s, want %s", url, field("WARC-Refers-To"), ids[url])
-				}
-			}
-		}
-	}
-	for url, want := range map[string]string{
-		"http://a.test/": "+iii", "http://a.test/tagged": "+sss", "http://a.test/changes": "+i+i", "http://a.test/hidden": "++i",
-	} {
-		if kinds[url] != want {
-			t.Errorf("%s: %s, want %s", url, kinds[url], want)
-		}
-	}
+	return urls
 }

@@ -19,7 +19,6 @@ import (
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/tasks/frontier"
-	"github.com/headgate/headgate/tasks/warc"
 )
 
 // errPutBack stands for scheduler.RetryAfter.
@@ -37,7 +36,7 @@ func (noClient) EnqueueContext(context.Context, *asynq.Task, ...asynq.Option) (*
 func crawlPage(ctx context.Context, t *testing.T, h *CrawlHandler, url string, within time.Duration) (CrawlResult, error) {
 	t.Helper()
 	for {
-		task, err := NewCrawlFetch(CrawlFetch{Crawl: "it", Run: "1", URL: url, Depth: 1})
+		task, err := NewCrawlFetch(CrawlFetch{Crawl: "it", Start: 1, URL: url, Depth: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,30 +148,28 @@ func TestBadServers(t *testing.T) {
 			if got.Outcome != tt.outcome || tt.outcome == "fetched" && (got.Length != tt.length || got.Truncated != (tt.length == most)) {
 				t.Errorf("result %+v, want %s, of %d bytes", got, tt.outcome, tt.length)
 			}
-			wantWhole(t, h.Archive, tt.outcome == "fetched" || tt.outcome == "redirected")
+			wantSaved(t, h, tt.outcome == "fetched")
 		})
 	}
 }
 
-// crawlHandler may call this machine, and archives.
+// crawlHandler may call this machine, and saves bodies.
 func crawlHandler(t *testing.T) *CrawlHandler {
 	t.Helper()
 	_, rdb := redistest.Mini(t)
 	return &CrawlHandler{
-		HTTP: local(), Frontier: frontier.New(rdb, ""), Client: noClient{}, Archive: &warc.Folder{Dir: t.TempDir()},
+		HTTP: local(), Frontier: frontier.New(rdb, ""), Client: noClient{}, SaveDir: t.TempDir(),
 		PutBack: func(time.Duration) error { return errPutBack },
 	}
 }
 
-// wantWhole fails unless there is a finished file, or none.
-func wantWhole(t *testing.T, archive *warc.Folder, some bool) {
+// wantSaved fails unless there is one whole file in the crawl's folder, or none.
+func wantSaved(t *testing.T, h *CrawlHandler, some bool) {
 	t.Helper()
-	if err := archive.Close(); err != nil {
-		t.Error(err)
-	}
-	files, err := filepath.Glob(filepath.Join(archive.Dir, "*"))
-	if err != nil || len(files) > 0 != some || some && !strings.HasSuffix(files[0], ".warc.gz") {
-		t.Errorf("the archive is %q, %v; want a whole file: %v", files, err, some)
+	files, err := filepath.Glob(filepath.Join(h.SaveDir, "it", "*"))
+	parts, _ := filepath.Glob(filepath.Join(h.SaveDir, "."+"*"))
+	if err != nil || len(files) == 1 != some || len(files) > 1 || len(parts) > 0 {
+		t.Errorf("saved are %q, parts %q, %v; want a file: %v", files, parts, err, some)
 	}
 }
 
@@ -198,7 +195,7 @@ func TestCrawlOfANameThatChangesToAPrivateAddress(t *testing.T) {
 }
 
 // A page that there is no room for is not done: its job is tried again, and the
-// page is in the archive once.
+// page is saved once.
 func TestCrawlWithoutADisk(t *testing.T) {
 	body := bytes.Repeat([]byte("a page "), 100)
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -209,22 +206,22 @@ func TestCrawlWithoutADisk(t *testing.T) {
 		_, _ = w.Write(body)
 	}) + "/"
 	h := crawlHandler(t)
-	dir := h.Archive.Dir
-	h.Archive.Dir = filepath.Join(dir, "gone")
+	dir := h.SaveDir
+	h.SaveDir = filepath.Join(dir, "gone")
 	_, err := crawlPage(t.Context(), t, h, url, time.Minute)
-	if err == nil || !strings.HasPrefix(err.Error(), "archive: ") || errors.Is(err, asynq.SkipRetry) {
-		t.Errorf("got %v, want an error of the archive, to be tried again", err)
+	if err == nil || !strings.HasPrefix(err.Error(), "save ") || errors.Is(err, asynq.SkipRetry) {
+		t.Errorf("got %v, want an error of the disk, to be tried again", err)
 	}
 	p, _, err := h.Frontier.Progress(t.Context(), "it")
 	if err != nil || p.Waiting != 1 || p.Fetched != 0 {
 		t.Errorf("%+v, %v; want the page to wait", p.Counts, err)
 	}
-	h.Archive.Dir = dir
+	h.SaveDir = dir
 	got, err := crawlPage(t.Context(), t, h, url, time.Minute)
-	if err != nil || got.Outcome != "fetched" || got.File == "" {
+	if err != nil || got.Outcome != "fetched" || got.Saved == "" {
 		t.Errorf("when there is one: %+v, %v", got, err)
 	}
-	wantWhole(t, h.Archive, true)
+	wantSaved(t, h, true)
 }
 
 // X-Robots-Tag is for pages of all types, and for crawlers that are not named there
@@ -243,10 +240,10 @@ func TestCrawlOfWhatAsksNotToBeKept(t *testing.T) {
 			})
 			h := crawlHandler(t)
 			result, err := crawlPage(t.Context(), t, h, url+"/page", time.Minute)
-			if err != nil || result.Outcome != "fetched" || result.File != "" != kept {
+			if err != nil || result.Outcome != "fetched" || result.Saved != "" != kept {
 				t.Errorf("%s, %s: %+v, %v; want it kept: %v", media, tag, result, err, kept)
 			}
-			wantWhole(t, h.Archive, kept)
+			wantSaved(t, h, kept)
 		}
 	}
 }

@@ -217,6 +217,15 @@ func (c *crawling) wait() frontier.Progress {
 	return p
 }
 
+// hosts are how many requests were made to each.
+func (c *crawling) hosts() map[string]int {
+	hosts := map[string]int{}
+	for url, n := range c.web.requests() {
+		hosts[frontier.Host(url)] += n
+	}
+	return hosts
+}
+
 // result is that of a job that is done.
 func (c *crawling) result(id string) string {
 	c.t.Helper()
@@ -348,7 +357,7 @@ func TestPoliteCrawl(t *testing.T) {
 		c.seed(tasks.CrawlFetch{URL: "http://plain.test/0", Depth: 20, Allow: names})
 		p := c.wait()
 		c.wantOnce(want...)
-		if p.Waiting != 0 || p.Failed != 0 || p.Missing != 0 || p.Redirected != 5 || p.Fetched != len(want)-5 || p.Disallowed != len(names) {
+		if p.Waiting != 0 || p.Failed != 0 || p.Missing != 0 || p.Redirected != 5 || p.Fetched != len(want)-5 || p.LeftOut.Disallowed != len(names) {
 			t.Errorf("progress %+v, want %d fetched, 5 redirected, 5 disallowed", p.Counts, len(want)-5)
 		}
 		last := c.wantIntervals(intervals)

@@ -18,7 +18,7 @@ const aboutCrawl = `Begins a crawl, or adds URLs to the one of that name that is
   enqueue crawl https://example.com/
   enqueue crawl https://example.com/ https://example.org/ --depth 5 --allow same-site --name both
 
-Each URL that it comes to is fetched once, as a job crawl:fetch under the limits of that type in the worker's config, which should be by host(payload.url). robots.txt is obeyed, and a Crawl-delay is kept where a limit is by host. The links of pages and the sitemaps that robots.txt names are followed. A crawl whose name has been crawled before asks only for what has changed since. "worker crawls NAME" says how far it is.`
+Each URL that it comes to is fetched once, as a job crawl:fetch under the limits of that type in the worker's config, which should be by host(payload.url). robots.txt is obeyed, and a Crawl-delay is kept where a limit is by host. The links of pages and the sitemaps that robots.txt names are followed. If nothing waits any more of a crawl of that name, it begins again and what was known of its URLs is forgotten; while something waits, the URLs join it. "worker crawls NAME" says how far it is.`
 
 type crawlCommand struct {
 	cli.Globals
@@ -26,7 +26,7 @@ type crawlCommand struct {
 	Depth int      `default:"3" placeholder:"N" help:"How many links it goes from there (3)."`
 	Allow []string `placeholder:"HOST" help:"Where it may go: same-host (the default), same-site, a host such as example.com, or *.example.com for all below it."`
 	Name  string   `placeholder:"NAME" help:"The crawl's name (by default the first URL's host)."`
-	Anew  bool     `help:"Begin anew although the crawl of that name is in progress: what waits of it is fetched no more."`
+	Anew  bool     `help:"Begin the crawl again although URLs of it wait, which are fetched no more."`
 	JSON  bool     `help:"Print a JSON object: enqueued, there_already, bad_lines and, of one URL, id; and crawl, the crawl's name."`
 	jobspec.Options
 }
@@ -72,7 +72,7 @@ func (c *crawlCommand) jobs() ([]jobspec.Job, error) {
 	if c.Name == "" {
 		c.Name = "crawl" // the URL without a host is what is wrong
 	}
-	run := time.Now().UTC().Format("20060102T150405.000")
+	start := time.Now().UnixMicro()
 	var hosts []string // of all together: they begin one crawl
 	for _, url := range c.URLs {
 		hosts = append(hosts, tasks.CrawlFetch{URL: url, Allow: c.Allow}.Hosts()...)
@@ -81,7 +81,7 @@ func (c *crawlCommand) jobs() ([]jobspec.Job, error) {
 	hosts = slices.Compact(hosts)
 	var jobs []jobspec.Job
 	for _, url := range c.URLs {
-		page := tasks.CrawlFetch{Crawl: c.Name, URL: url, Depth: c.Depth, Allow: hosts, Run: run, Anew: c.Anew}
+		page := tasks.CrawlFetch{Crawl: c.Name, URL: url, Depth: c.Depth, Allow: hosts, Start: start, Anew: c.Anew}
 		if err := page.Validate(); err != nil {
 			return nil, err
 		}

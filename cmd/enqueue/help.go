@@ -39,14 +39,15 @@ const requestFields = `  url           https://example.com/path, without user an
   max_body      how many bytes of the body are wanted (64 KiB in the result)
   on_max_body   what a longer one is in the result: "truncate" or "fail"`
 
-const crawlFields = `  crawl         name of the crawl; a URL is fetched once in each run of it
+const crawlFields = `  crawl         name of the crawl, which fetches a URL once
   url           https://example.com/path, without user and password
   depth         how many links further the crawl may go (0)
   allow         where to: "same-host", "same-site", hosts, "*.example.com"
                 (["same-host"])
-  run           which run of the crawl it is for, such as a moment: a later one
-                joins that in progress, or begins its own (its own)
-  anew          true to begin a run although another is in progress
+  start         when it was enqueued, in µs since 1970: URLs of one crawl have
+                the same; if nothing waits of the crawl of that name, a later
+                one begins it again (when it runs)
+  anew          true to begin the crawl again although URLs of it wait
   sitemap       true if url is a sitemap
   nested        how many sitemaps list one another up to it, 0 or 1
   from          the page that led to url

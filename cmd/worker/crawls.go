@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
@@ -10,12 +11,14 @@ import (
 )
 
 type crawlsCommand struct {
-	Name string `arg:"" optional:"" help:"Show this crawl, with each of its hosts."`
+	Name string `arg:"" optional:"" help:"Show this crawl, with the reasons for which it left URLs out."`
 	JSON bool   `help:"Print a JSON array of crawls, or the object of the one."`
 }
 
 func (crawlsCommand) Help() string {
-	return `Says how far crawls have come in their last run: how many URLs they have found, and what has become of them. "missing" are those answered with a 4xx, "failed" those whose jobs are archived or dropped, "unchanged" those that are as they were in an earlier run, and "beyond" says how often links were left out because the crawl or their host has as many pages as crawl.max_pages and crawl.max_host_pages allow. A crawl is forgotten 90 days after its last job.`
+	return `Says how far crawls have come: how many URLs they have found, and what has become of them. "missing" are those answered with a 4xx, "failed" those whose jobs are archived or dropped. URLs that are left out are counted by reason: disallowed by robots.txt, beyond crawl.max_pages or crawl.max_host_pages, too deep (--depth), on another host (--allow), excluded (crawl.include, crawl.exclude), or unread because a page has more links than are read. A crawl remembers as many of them as it may have pages; one beyond that counts each time that it is found.
+
+A crawl begins again when a URL is enqueued for it and nothing of it waits: then what was known of its URLs is forgotten. It is also forgotten 90 days after its last job.`
 }
 
 func (c *crawlsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
@@ -40,11 +43,13 @@ func (c *crawlsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO)
 		}
 		if ok {
 			crawls = append(crawls, p)
-			rows = append(rows, append([]string{p.Name, p.Began.Format(time.DateTime), endedAt(p)}, countCells(p.Counts)...))
+			cells := numbers(p.Found, p.Waiting, p.Fetched, p.Redirected, p.Missing, p.Failed, p.LeftOut.Sum())
+			rows = append(rows, append([]string{p.Name, p.Began.Format(time.DateTime), endedAt(p)}, cells...))
 		}
 	}
 	const none = `there are no crawls yet: "enqueue crawl URL" begins one`
-	return printList(stdio.Out, c.JSON, crawls, append([]string{"NAME", "BEGAN", "ENDED"}, countNames...), rows, none)
+	titles := []string{"NAME", "BEGAN", "ENDED", "FOUND", "WAITING", "FETCHED", "REDIRECTED", "MISSING", "FAILED", "LEFT OUT"}
+	return printList(stdio.Out, c.JSON, crawls, titles, rows, none)
 }
 
 func (c *crawlsCommand) show(ctx context.Context, f *frontier.Frontier, stdio cli.IO) error {
@@ -58,13 +63,24 @@ func (c *crawlsCommand) show(ctx context.Context, f *frontier.Frontier, stdio cl
 	if c.JSON {
 		return cli.JSON(stdio.Out, p)
 	}
-	fmt.Fprintf(stdio.Out, "%s  run %s, began %s, ended %s\n", p.Name, p.Run, p.Began.Format(time.DateTime), endedAt(p))
+	fmt.Fprintf(stdio.Out, "%s  began %s, ended %s\n", p.Name, p.Began.Format(time.DateTime), endedAt(p))
 	var rows [][]string
-	for _, h := range p.Hosts {
-		rows = append(rows, append([]string{h.Host}, countCells(h.Counts)...))
-	}
-	rows = append(rows, append([]string{"(all)"}, countCells(p.Counts)...))
-	return cli.Table(stdio.Out, append([]string{"HOST"}, countNames...), rows)
+	add := func(name, why string, n int) { rows = append(rows, []string{name, strconv.Itoa(n), why}) }
+	add("found", "", p.Found)
+	add("waiting", "", p.Waiting)
+	add("fetched", "", p.Fetched)
+	add("redirected", "", p.Redirected)
+	add("missing", "answered with a 4xx", p.Missing)
+	add("failed", "the job is archived or dropped", p.Failed)
+	out := p.LeftOut
+	add("disallowed", "left out: by robots.txt", out.Disallowed)
+	add("max_pages", "left out: beyond crawl.max_pages", out.MaxPages)
+	add("max_host_pages", "left out: beyond crawl.max_host_pages", out.MaxHostPages)
+	add("too_deep", "left out: beyond --depth", out.TooDeep)
+	add("other_host", "left out: the host is not in --allow", out.OtherHost)
+	add("excluded", "left out: by crawl.include and crawl.exclude", out.Excluded)
+	add("unread", "left out: the page has more links than are read", out.Unread)
+	return cli.Table(stdio.Out, []string{"STATE", "URLS", "MEANING"}, rows)
 }
 
 // endedAt is when nothing waited any more.
@@ -73,10 +89,4 @@ func endedAt(p frontier.Progress) string {
 		return "-"
 	}
 	return p.Ended.Format(time.DateTime)
-}
-
-var countNames = []string{"FOUND", "WAITING", "FETCHED", "UNCHANGED", "REDIRECTED", "MISSING", "DISALLOWED", "FAILED", "BEYOND"}
-
-func countCells(c frontier.Counts) []string {
-	return numbers(c.Found, c.Waiting, c.Fetched, c.Unchanged, c.Redirected, c.Missing, c.Disallowed, c.Failed, c.Beyond)
 }

@@ -17,8 +17,8 @@ import (
 
 // parameters are what a view's query may have: the limit that is open, what its keys
 // are searched by, the page of a list, a lane by its name, a job by queue and ID, and which
-// jobs are meant, from where in their list on; how far back the history goes; and a crawl.
-var parameters = append([]string{"open", "q", "page", "lane", "id", "from", "past", "crawl"}, filterWords...)
+// jobs are meant, from where in their list on; and how far back the history goes.
+var parameters = append([]string{"open", "q", "page", "lane", "id", "from", "past"}, filterWords...)
 
 // maxQuery bounds what a query may say, in bytes: it is a key of the cache. A lane's
 // name is the longest that a link has.

@@ -47,7 +47,6 @@ var views = map[string]*view{
 	"workers": {"Workers", func(ctx context.Context, p *Page, _ *snapshot, _ place) (any, error) {
 		return history.Processes(ctx, p.Redis, p.Scope)
 	}, 5 * time.Second},
-	"crawls": {"Crawls", makeCrawls, 5 * time.Second},
 }
 
 // parsePlace reads the text of a place; any other text is an error. Where an action

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/history"
-	"github.com/headgate/headgate/tasks/frontier"
 )
 
 type pastSpan struct {
@@ -75,43 +74,4 @@ func newCurve(title, class string, of []history.Slice, number func(history.Slice
 	}
 	most := slices.Max(numbers)
 	return pastCurve{title, class, polyline(numbers, pastWidth, pastHeight, most), text(most), text(numbers[len(numbers)-1])}
-}
-
-// maxCrawls bounds the crawls, and the hosts of one, that are shown.
-const maxCrawls = 50
-
-type crawlsData struct {
-	Crawls []frontier.Progress
-	One    string // the crawl that is asked for
-	More   int    // hosts or crawls that are not shown
-}
-
-// makeCrawls makes the view of crawls, those first of which a URL was taken last: two round
-// trips for each.
-func makeCrawls(ctx context.Context, p *Page, _ *snapshot, at place) (any, error) {
-	f, d := frontier.New(p.Redis, p.Scope), crawlsData{One: at.Get("crawl")}
-	names := []string{d.One}
-	if d.One == "" {
-		var err error
-		if names, err = f.Crawls(ctx); err != nil {
-			return nil, err
-		}
-		d.More = max(0, len(names)-maxCrawls)
-		names = names[:min(len(names), maxCrawls)]
-	}
-	for _, name := range names {
-		progress, ok, err := f.Progress(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			continue
-		}
-		if d.One != "" {
-			d.More = max(0, len(progress.Hosts)-maxCrawls)
-		}
-		progress.Hosts = progress.Hosts[:min(len(progress.Hosts), maxCrawls)]
-		d.Crawls = append(d.Crawls, progress)
-	}
-	return d, nil
 }

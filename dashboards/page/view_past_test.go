@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/running"
-	"github.com/headgate/headgate/tasks/frontier"
 )
 
 // TestPast: what jobs did is in each span of the history, and who ran them is listed; who
@@ -44,25 +43,5 @@ func TestPast(t *testing.T) {
 	stop()
 	if text := body(t, ask(w.page(), request("GET", "/workers", nil))); !strings.Contains(text, "No worker of this scope") {
 		t.Errorf("the workers are\n%s\nwant none", text)
-	}
-}
-
-// TestCrawls: each is listed, and one of them with its hosts.
-func TestCrawls(t *testing.T) {
-	w := miniWorld(t)
-	f, ctx := frontier.New(w.rdb, "crawl"), t.Context()
-	if !strings.Contains(body(t, ask(w.page(), request("GET", "/crawls", nil))), "There are no crawls yet") {
-		t.Error("without a crawl nothing says so")
-	}
-	_, _, _, err := f.Claim(ctx, frontier.Claim{Run: frontier.Run{Crawl: "news", Name: "1"}, Link: frontier.Link{URL: "https://news.example/"}, Seed: true, Job: "a"})
-	w.must(err)
-	for path, want := range map[string]string{
-		"/crawls":            `href="./crawls?crawl=news"`,
-		"/crawls?crawl=news": "news.example",
-		"/crawls?crawl=none": "There is no crawl <b>none</b>",
-	} {
-		if text := body(t, ask(w.page(), request("GET", path, nil))); !strings.Contains(text, want) {
-			t.Errorf("%s: want %q in\n%s", path, want, text)
-		}
 	}
 }

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -19,7 +18,6 @@ import (
 	"github.com/headgate/headgate/internal/canonical"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
-	"github.com/headgate/headgate/tasks/warc"
 )
 
 // HTTP says what the calls of http:request jobs may do. The zero value is as
@@ -94,12 +92,12 @@ type Crawl struct {
 	// Agent is the User-Agent; its part before the slash is the name that
 	// robots.txt knows the crawler by. The zero value means `headgate`.
 	Agent string `yaml:"agent"`
-	// Dir is the folder that pages are archived in, as WARC. It must exist. The
-	// zero value means not kept.
-	Dir string `yaml:"dir"`
+	// SaveDir is the folder that the bodies of pages are saved in, below the crawl's name. It
+	// must exist. The zero value means nothing is saved.
+	SaveDir string `yaml:"save_dir"`
 	// MaxPage is how much of a page is read. The zero value means tasks.DefaultMaxPage.
 	MaxPage Size `yaml:"max_page"`
-	// MaxPages is how many URLs a run of a crawl may find. The zero value means
+	// MaxPages is how many URLs a crawl may have. The zero value means
 	// tasks.DefaultMaxPages.
 	MaxPages int `yaml:"max_pages"`
 	// MaxHostPages is how many of them may be on one host. The zero value means
@@ -116,20 +114,11 @@ type Crawl struct {
 func (c Crawl) Handler(calls *tasks.HTTPHandler) (*tasks.CrawlHandler, error) {
 	h := &tasks.CrawlHandler{
 		HTTP: calls, Agent: c.Agent, PutBack: scheduler.RetryAfter,
-		MaxPage: int64(c.MaxPage), MaxPages: c.MaxPages, MaxHostPages: c.MaxHostPages, Include: c.Include, Exclude: c.Exclude,
+		MaxPage: int64(c.MaxPage), MaxPages: c.MaxPages, MaxHostPages: c.MaxHostPages, Include: c.Include, Exclude: c.Exclude, SaveDir: c.SaveDir,
 	}
-	if c.Dir == "" {
-		return h, nil
+	if info, err := os.Stat(c.SaveDir); c.SaveDir != "" && (err != nil || !info.IsDir()) {
+		return nil, fmt.Errorf("crawl.save_dir: %q: want a folder that is there", c.SaveDir)
 	}
-	if info, err := os.Stat(c.Dir); err != nil || !info.IsDir() {
-		return nil, fmt.Errorf("crawl.dir: %q: want a folder that is there", c.Dir)
-	}
-	h.Archive = &warc.Folder{Dir: c.Dir, Info: []warc.Field{
-		{Name: "software", Value: "headgate"},
-		{Name: "format", Value: "WARC File Format 1.1"},
-		{Name: "robots", Value: "classic"},
-		{Name: "http-header-user-agent", Value: cmp.Or(c.Agent, "headgate")},
-	}}
 	return h, nil
 }
 
@@ -144,7 +133,7 @@ func (d *decoder) checkCrawl(c Crawl) {
 			d.want(p.String() != "", indexed(field, i), `"": want a regular expression such as ^https://example\.com/docs/`)
 		}
 	}
-	d.want(c.Dir != "", "crawl.dir", `"": want a folder; leave it out to keep no pages`)
+	d.want(c.SaveDir != "", "crawl.save_dir", `"": want a folder; leave it out to save nothing`)
 }
 
 // Proxy is through what calls go. The zero value is nothing.

@@ -180,11 +180,20 @@ func (d *decoder) value(path string, node ast.Node, to reflect.Value) {
 	}
 }
 
+// removed says what to use instead of fields that earlier versions had.
+var removed = map[string]string{
+	"crawl.dir": "crawls write no WARC any more; want save_dir, the folder that the bodies of pages are saved in",
+}
+
 func (d *decoder) structure(path string, node ast.Node, to reflect.Value) {
 	fields := yamlFields(to.Type())
 	names := slices.Sorted(maps.Keys(fields))
 	d.each(path, node, func(name string, key *token.Position, value ast.Node) {
 		index, ok := fields[name]
+		if instead := removed[join(path, name)]; instead != "" {
+			d.errorAt(key, path, "unknown field %q: %s", name, instead)
+			return
+		}
 		if !ok {
 			meant, hint := didYouMean(name, names)
 			d.meant[join(path, meant)] = true

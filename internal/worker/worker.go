@@ -230,9 +230,7 @@ func (w *Worker) serve(ctx context.Context) error {
 	w.log.Info("stopping: running jobs may finish", "within", w.config.Load().ShutdownTimeout)
 	w.server.Shutdown()
 	w.repeats.tell()
-	if err := w.handlers.close(); err != nil {
-		w.log.Error("could not finish an archive", "error", err)
-	}
+	w.handlers.close()
 	others.Wait()
 	w.log.Info("stopped")
 	return nil
@@ -332,24 +330,13 @@ func (h handlers) check(task *asynq.Task) error {
 	return nil
 }
 
-// tidy finishes or removes the files that workers have left which were killed.
+// tidy removes the files that workers have left which were killed.
 func (h handlers) tidy() error {
-	err := h.calls.Tidy()
-	if h.crawls.Archive != nil {
-		err = errors.Join(err, h.crawls.Archive.Recover())
-	}
-	return err
+	return errors.Join(h.calls.Tidy(), h.crawls.Tidy())
 }
 
-// close ends what jobs that outlived the shutdown have left running, and
-// finishes the archives.
-func (h handlers) close() error {
-	h.commands.Close()
-	if h.crawls.Archive == nil {
-		return nil
-	}
-	return h.crawls.Archive.Close()
-}
+// close ends what jobs that outlived the shutdown have left running.
+func (h handlers) close() { h.commands.Close() }
 
 // Schedules runs those of a config, or changes them.
 func Schedules(rdb redis.UniversalClient, c *config.Config, log *slog.Logger) (*cron.Runner, error) {

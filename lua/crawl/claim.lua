@@ -1,67 +1,68 @@
--- Has a job of a crawl take its URL. A job that somebody enqueued, and no other
--- job of the crawl, joins the run in progress, or begins the next one if it is
--- over or is to begin anew. A run is over when nothing of it waits, or when what
--- waits has no job any more: so it is where none has taken a URL for long.
--- Touches: crawl (rw), crawl_before (w), crawl_hosts (rw), crawl_pages (rw),
---   crawl_seen (rw), crawls (rw).
+-- Has a job of a crawl take its URL. A seed, a job that no other job of the crawl
+-- enqueued, joins the crawl of that name if anything of it waits, or if that began
+-- after the seed was enqueued. Else what was known is forgotten and the crawl begins again.
+-- A crawl also begins again if none of its jobs has taken a URL for long: they are lost.
+-- Touches: crawl (rw), crawl_hosts (rw), crawl_seen (rw), crawls (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] crawl
--- ARGV[2] run that the job was enqueued for
--- ARGV[3] "seed" or "anew" for a job that somebody enqueued, else empty
--- ARGV[4] URL
--- ARGV[5] host
--- ARGV[6] how many links further the crawl may go from there
--- ARGV[7] job
--- ARGV[8] milliseconds after which the crawl is forgotten
--- ARGV[9] milliseconds after which a run is over whose jobs take no more URLs
--- ARGV[10] how many URLs a run may find; those that somebody enqueued are above that
--- ARGV[11] how many on a host
--- Returns the run, what becomes of the job ("take" the URL, "old" run, "other"
---   job has it, "done", or "full" for one that is beyond what the run may find), and
---   the largest depth that was asked for
+-- ARGV[2] start of the crawl that the job belongs to; of a seed, when it was enqueued
+-- ARGV[3] "seed", or "anew" for a seed that begins the crawl again whatever waits; else empty
+-- ARGV[4] digest of the URL
+-- ARGV[5] URL
+-- ARGV[6] digest of the page that linked it; empty for a seed
+-- ARGV[7] host
+-- ARGV[8] job
+-- ARGV[9] "1" if robots.txt allows the URL: then the URL needs room on its host
+-- ARGV[10] milliseconds after which the crawl is forgotten
+-- ARGV[11] milliseconds after which a crawl is over whose jobs take no more URLs
+-- ARGV[12] how many URLs a crawl may have; seeds are above that
+-- ARGV[13] how many on a host
+-- Returns the start of the crawl in progress, and what becomes of the job: "take" the URL,
+--   its crawl is "over", "other" job has the URL, it is "done", or the crawl is "full"
 -- @include crawl
-local crawl, run, kind, page, host = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local depth, job, life, patience = tonumber(ARGV[6]), ARGV[7], ARGV[8], ARGV[9]
-local most, most_of_host = tonumber(ARGV[10]), tonumber(ARGV[11])
-local about = hg('crawl', crawl)
+local crawl, start, kind = ARGV[1], ARGV[2], ARGV[3]
+local digest, url, from, host, job, allowed = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9] == '1'
+local life, patience, most, most_of_host = ARGV[10], ARGV[11], tonumber(ARGV[12]), tonumber(ARGV[13])
+local about, seen, hosts = hg('crawl', crawl), hg('crawl_seen', crawl), hg('crawl_hosts', crawl)
 
-local current = call('HGET', about, 'run') or ''
-if current ~= run then
-  if current ~= '' and kind == '' then return { current, 'old', 0 } end
-  local seen, hosts = hg('crawl_seen', crawl .. '|' .. current), hg('crawl_hosts', crawl .. '|' .. current)
-  local waiting = tonumber(call('HGET', hosts, '|w') or 0)
+local current = call('HGET', about, 'start')
+if current ~= start then
+  if current and kind == '' then return { current, 'over' } end
+  local waiting = tonumber(call('HGET', about, 'n:w') or 0) + tonumber(call('HGET', about, 'n:q') or 0)
   local last = tonumber(call('ZSCORE', hg('crawls'), crawl) or 0)
-  if run > current and (kind == 'anew' or waiting == 0 or last < now_us - patience * 1000) then
-    call('UNLINK', seen, hosts)
-    call('HSET', about, 'run', run, 'began', int(now_us))
-    -- A page that a run meets moves on from crawl_before to crawl_pages, so what is left
-    -- there after so long has been met by none.
-    if tonumber(call('HGET', about, 'pages') or 0) < now_us - life * 1000 then
-      call('HSET', about, 'pages', int(now_us))
-      call('UNLINK', hg('crawl_before', crawl))
-      if call('EXISTS', hg('crawl_pages', crawl)) == 1 then
-        call('RENAME', hg('crawl_pages', crawl), hg('crawl_before', crawl))
-        call('PEXPIRE', hg('crawl_before', crawl), life)
-      end
-    end
-    current = run
+  if not current or tonumber(start) > tonumber(current) and (kind == 'anew' or waiting == 0 or last < now_us - patience * 1000) then
+    call('UNLINK', about, seen, hosts)
+    call('HSET', about, 'start', start, 'began', int(now_us))
+    current = start
   end
 end
-
-local seen, hosts = hg('crawl_seen', crawl .. '|' .. current), hg('crawl_hosts', crawl .. '|' .. current)
 call('ZREMRANGEBYSCORE', hg('crawls'), 0, int(now_us - life * 1000))
-call('PEXPIRE', about, life)
 
-local state, known, owner = read_page(seen, page)
-depth = math.max(depth, known)
-if state == 'w' and owner ~= '' and owner ~= job then return { current, 'other', depth } end
-if state and state ~= 'w' and state ~= 'f' then return { current, 'done', known } end
-if not state and kind == '' and (pages_left(hosts, '', most) <= 0 or pages_left(hosts, host, most_of_host) <= 0) then
-  return { current, 'full', depth }
+local was, first_from, _, owner = read_record(seen, digest)
+local answer = 'take'
+if is_waiting(was) and owner ~= '' and owner ~= job then
+  answer = 'other'
+elseif was and not is_waiting(was) and was ~= 'f' and not may_come(was) then
+  answer = 'done'
+elseif kind == '' and not has_room(was) then
+  local without = nil
+  if was ~= 'q' and pages_left(about, most) <= 0 then
+    without = 'b'
+  elseif allowed and host_pages_left(hosts, host, most_of_host) <= 0 then
+    without = 'h'
+  end
+  if without then
+    leave_out(about, seen, hosts, digest, was, without, from, url, host, most)
+    answer = 'full'
+  end
 end
-call('ZADD', hg('crawls'), int(now_us), crawl)
-write_page(seen, page, 'w', depth, job)
-move_page(hosts, host, state, 'w')
-call('PEXPIRE', seen, life)
-call('PEXPIRE', hosts, life)
-return { current, 'take', depth }
+if answer == 'take' then
+  local state = 'w'
+  if kind == '' and not allowed and not has_room(was) then state = 'q' end
+  if was then from = first_from end
+  call('ZADD', hg('crawls'), int(now_us), crawl)
+  write_record(seen, digest, state, from, url, job)
+  move_page(about, hosts, host, was, state)
+end
+for _, key in ipairs({ about, seen, hosts }) do call('PEXPIRE', key, life) end
+return { current, answer }

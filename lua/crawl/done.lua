@@ -1,33 +1,23 @@
--- Notes what has become of a URL of a crawl.
--- Touches: crawl (r), crawl_before (rw), crawl_hosts (w), crawl_pages (w),
---   crawl_seen (rw).
+-- Notes what has become of a URL of a crawl. If that is noted already it changes nothing.
+-- Touches: crawl (rw), crawl_hosts (w), crawl_seen (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] crawl
--- ARGV[2] run
+-- ARGV[2] start of the crawl that the job belongs to
 -- ARGV[3] milliseconds after which the crawl is forgotten
--- ARGV[4] URL
+-- ARGV[4] digest of the URL
 -- ARGV[5] host
 -- ARGV[6] state
--- ARGV[7] depth to which its links have been followed
--- ARGV[8] what to keep of the page beyond the run; empty for nothing new
--- Returns that depth, or a larger one that was asked for meanwhile: then nothing
---   is noted; -1 if the run is over
+-- ARGV[7] how many links of the page were not read
+-- Returns 1, or 0 if another crawl of that name has begun
 -- @include crawl
-local crawl, run, life, page, host = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local state, depth, kept = ARGV[6], tonumber(ARGV[7]), ARGV[8]
-if call('HGET', hg('crawl', crawl), 'run') ~= run then return -1 end
-local seen, hosts = hg('crawl_seen', crawl .. '|' .. run), hg('crawl_hosts', crawl .. '|' .. run)
-local pages, before = hg('crawl_pages', crawl), hg('crawl_before', crawl)
+local crawl, start, life, digest, host, state, unread = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local about, seen, hosts = hg('crawl', crawl), hg('crawl_seen', crawl), hg('crawl_hosts', crawl)
+if call('HGET', about, 'start') ~= start then return 0 end
 
-local was, known = read_page(seen, page)
-if known > depth and state ~= 'f' then return known end
-if was ~= nil and was ~= 'w' and was ~= 'f' then return depth end
-write_page(seen, page, state, math.max(depth, known), '')
-move_page(hosts, host, was, state)
-if kept == '' then kept = call('HGET', before, page) end
-if kept then
-  call('HSET', pages, page, kept)
-  call('HDEL', before, page)
-  call('PEXPIRE', pages, life)
-end
-return depth
+local was, from, url = read_record(seen, digest)
+if not is_waiting(was) and was ~= 'f' then return 1 end
+write_record(seen, digest, state, from, url, '')
+move_page(about, hosts, host, was, state)
+if unread ~= '0' then call('HINCRBY', about, 'n:unread', unread) end
+for _, key in ipairs({ about, seen, hosts }) do call('PEXPIRE', key, life) end
+return 1

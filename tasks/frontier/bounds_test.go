@@ -2,59 +2,94 @@ package frontier_test
 
 import (
 	"bytes"
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/tasks/frontier"
 )
 
-// A site can make up hosts without end. Of those without a page Redis keeps nothing.
-func TestHostsBeyondAreNotKept(t *testing.T) {
+// urls are so many of a host.
+func urls(host string, from, to int) (urls []string) {
+	for i := from; i < to; i++ {
+		urls = append(urls, fmt.Sprintf("http://%s/%d", host, i))
+	}
+	return urls
+}
+
+// A crawl takes as many URLs as it may have, in all and on a host. URLs of a seed are above that.
+func TestCrawl_Bounds_LeaveURLsOut(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		f := frontier.New(rdb, "").Bounded(2, 2)
-		seed(t, f, "1", page, false)
-		for batch := range 3 {
-			links := []frontier.Link{{URL: fmt.Sprintf("%s%d", page, batch)}}
-			for i := range 100 {
-				links = append(links, frontier.Link{URL: fmt.Sprintf("http://h%d-%d.test/", batch, i)})
+		f := frontier.New(rdb, "").Bounded(5, 3)
+		seed(t, f, 1, "http://a.test/seed", false)
+		found(t, f, crawl(1), frontier.Waiting, urls("a.test", 0, 4)...) // 2 of them have room
+		wantCounts(t, f, frontier.Counts{Found: 3, Waiting: 3, LeftOut: frontier.LeftOut{MaxHostPages: 2}})
+		look, err := f.Look(t.Context(), crawl(1), append(urls("a.test", 0, 3), urls("b.test", 0, 3)...))
+		if err != nil || !look.Known[0] || !look.Known[1] || look.Known[2] || look.Known[3] {
+			t.Fatalf("look %+v, %v; want the first two known", look, err)
+		}
+		for i, url := range urls("b.test", 0, 3) {
+			if got := look.Room(url, true); (got == "") != (i < 2) || i == 2 && got != frontier.MaxPages {
+				t.Errorf("room for %s: %q", url, got)
 			}
-			found(t, f, first, links...)
-			verdicts(t, f, first, frontier.Beyond, links[1:])
+			look.Take(url, true)
 		}
-		p, _, err := f.Progress(t.Context(), "it")
-		want := []frontier.HostCounts{{Host: "a.test", Counts: frontier.Counts{Found: 2, Waiting: 2, Beyond: 2}}}
-		if diff := cmp.Diff(want, p.Hosts); diff != "" || p.Beyond != 602 || err != nil {
-			t.Errorf("%d beyond, %v, hosts -want +got:\n%s", p.Beyond, err, diff)
+		found(t, f, crawl(1), frontier.Waiting, urls("b.test", 0, 3)...)
+		if answer := claim(t, f, crawl(1), "http://c.test/", "default/new"); answer != frontier.Full {
+			t.Errorf("a job beyond: %s, want %s", answer, frontier.Full)
 		}
-		if n := rdb.HLen(t.Context(), "hg:{default}:crawl_hosts:it|1").Val(); n != 4 {
-			t.Errorf("%d counts, want those of one host and of all", n)
+		if answer := claim(t, f, crawl(1), "http://b.test/1", "default/b1"); answer != frontier.Take {
+			t.Errorf("a job within: %s, want %s", answer, frontier.Take)
 		}
+		if _, answer := seed(t, f, 1, "http://a.test/3", false); answer != frontier.Take {
+			t.Errorf("a seed that was left out as a link: %s, want %s", answer, frontier.Take)
+		}
+		wantCounts(t, f, frontier.Counts{Found: 6, Waiting: 6, LeftOut: frontier.LeftOut{MaxHostPages: 1, MaxPages: 2}})
 	})
 }
 
-// What is kept of a page is bounded, whatever it leads to; the next run asks for it anew.
-func TestWhatIsKeptOfAPageIsBounded(t *testing.T) {
+// A URL that robots.txt disallows leaves its room to others, and one whose robots.txt is not
+// known has none on its host. What was left out comes in when it is found again.
+func TestCrawl_Disallowed_TakesNoRoom(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		f := frontier.New(rdb, "")
-		seed(t, f, "1", page, false)
-		large := &frontier.Page{Run: "1", ETag: "x", Modified: "then", To: page + "to", Level: 1}
-		for range 5000 {
-			random := make([]byte, 500)
-			_, _ = rand.Read(random)
-			large.Links = append(large.Links, page+hex.EncodeToString(random))
+		f := frontier.New(rdb, "").Bounded(100, 2)
+		seed(t, f, 1, "http://a.test/", false)
+		found(t, f, crawl(1), frontier.Unasked, urls("b.test", 0, 6)...)
+		for i, url := range urls("b.test", 0, 6) {
+			_, answer, err := f.Claim(t.Context(), frontier.Claim{Crawl: crawl(1), URL: url, From: page, Job: fmt.Sprint(i), Allowed: i >= 3})
+			want := frontier.Take
+			if i == 5 {
+				want = frontier.Full
+			}
+			if answer != want || err != nil {
+				t.Errorf("%s: %s, %v; want %s", url, answer, err, want)
+			}
+			if i < 3 {
+				done(t, f, crawl(1), url, frontier.Disallowed)
+			}
 		}
-		if _, err := f.Done(t.Context(), first, frontier.Link{URL: page}, frontier.Fetched, large); err != nil {
-			t.Fatal(err)
+		wantCounts(t, f, frontier.Counts{Found: 3, Waiting: 3, LeftOut: frontier.LeftOut{Disallowed: 3, MaxHostPages: 1}})
+		done(t, f, crawl(1), "http://b.test/3", frontier.Disallowed) // its robots.txt has changed
+		found(t, f, crawl(1), frontier.Waiting, urls("b.test", 5, 6)...)
+		wantCounts(t, f, frontier.Counts{Found: 3, Waiting: 3, LeftOut: frontier.LeftOut{Disallowed: 4}})
+	})
+}
+
+// A site can make up URLs without end. Redis keeps as many that are left out as the crawl may
+// have pages, and the others are only counted.
+func TestCrawl_LeftOut_TakesBoundedMemory(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := frontier.New(rdb, "").Bounded(20, 20)
+		seed(t, f, 1, page, false)
+		for batch := range 3 {
+			found(t, f, crawl(1), frontier.TooDeep, urls("deep.test", 100*batch, 100*batch+100)...)
 		}
-		got, err := f.Page(t.Context(), "it", page)
-		if diff := cmp.Diff(&frontier.Page{Run: "1", To: page + "to", Level: 1}, got); diff != "" || err != nil {
-			t.Errorf("%v, -want +got:\n%s", err, diff)
+		wantCounts(t, f, frontier.Counts{Found: 1, Waiting: 1, LeftOut: frontier.LeftOut{TooDeep: 300}})
+		seen, hosts := rdb.HLen(t.Context(), "hg:{default}:crawl_seen:it").Val(), rdb.HLen(t.Context(), "hg:{default}:crawl_hosts:it").Val()
+		if seen != 40 || hosts != 1 {
+			t.Errorf("Redis has %d URLs and %d hosts, want 40 and 1", seen, hosts)
 		}
 	})
 }

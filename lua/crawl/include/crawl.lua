@@ -1,32 +1,61 @@
 -- @include scope
 
--- What a run of a crawl has found: a URL's state, how deep its links may be
--- followed, and the job that it belongs to while it waits.
-local function read_page(seen, page)
-  local text = call('HGET', seen, page)
-  if not text then return nil, -1, '' end
-  local state, depth, owner = string.match(text, '^(%a)(%d+)|(.*)$')
-  return state, tonumber(depth), owner
+-- A record of crawl_seen is a URL's state, the digest of the page that linked it, the
+-- URL, and after a line break the job that has the URL.
+local no_page = string.rep('\0', 16)
+
+local function read_record(seen, digest)
+  local text = call('HGET', seen, digest)
+  if not text then return nil, '', '', '' end
+  local url, job = string.match(string.sub(text, 18), '^([^\n]*)\n(.*)$')
+  return string.sub(text, 1, 1), string.sub(text, 2, 17), url, job
 end
 
-local function write_page(seen, page, state, depth, owner)
-  call('HSET', seen, page, state .. int(depth) .. '|' .. owner)
+local function write_record(seen, digest, state, from, url, job)
+  if from == '' then from = no_page end
+  call('HSET', seen, digest, state .. from .. url .. '\n' .. job)
 end
 
--- How many more URLs a run may find, on a host and in all.
-local function pages_left(hosts, host, most)
-  local fields = {}
-  for state in string.gmatch('wdurmxf', '%a') do fields[#fields + 1] = host .. '|' .. state end
+-- States of URLs that have a job or had one, of those that wait, and of those that count
+-- for max_host_pages. A URL whose robots.txt is not known yet ("q") has no room on its host.
+local function is_page(state) return state and string.find('qwdrmf', state, 1, true) ~= nil end
+local function is_waiting(state) return state == 'q' or state == 'w' end
+local function has_room(state) return is_page(state) and state ~= 'q' end
+
+-- A URL that was left out may be found again when there is room, or on a shorter way.
+local function may_come(state) return not state or not is_page(state) and state ~= 'x' end
+
+-- How many more URLs a crawl may have.
+local function pages_left(about, most)
   local left = most
-  for _, n in ipairs(call('HMGET', hosts, unpack(fields))) do left = left - (tonumber(n or 0)) end
+  for _, n in ipairs(call('HMGET', about, 'n:q', 'n:w', 'n:d', 'n:r', 'n:m', 'n:f')) do left = left - tonumber(n or 0) end
   return left
 end
 
--- Counts a URL among those of another state, for its host and for all.
-local function move_page(hosts, host, from, to)
+local function host_pages_left(hosts, host, most)
+  return most - tonumber(call('HGET', hosts, host) or 0)
+end
+
+-- Counts a URL among those of another state.
+local function move_page(about, hosts, host, from, to)
   if from == to then return end
-  for _, of in ipairs({ '', host }) do
-    if from then call('HINCRBY', hosts, of .. '|' .. from, -1) end
-    call('HINCRBY', hosts, of .. '|' .. to, 1)
+  if from then call('HINCRBY', about, 'n:' .. from, -1) end
+  call('HINCRBY', about, 'n:' .. to, 1)
+  if has_room(to) and not has_room(from) then
+    call('HINCRBY', hosts, host, 1)
+  elseif has_room(from) and not has_room(to) and call('HINCRBY', hosts, host, -1) <= 0 then
+    call('HDEL', hosts, host)
   end
+end
+
+-- Counts a URL that is left out, and remembers it if it was not known. A site can make up
+-- URLs without end, so the crawl remembers as many as it may have pages, and then counts
+-- each as often as it is found.
+local function leave_out(about, seen, hosts, digest, was, state, from, url, host, most)
+  if was == 'q' or not was and call('HLEN', seen) < 2 * most then
+    write_record(seen, digest, state, from, url, '')
+  elseif was then
+    return
+  end
+  move_page(about, hosts, host, was, state)
 end

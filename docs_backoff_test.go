@@ -20,7 +20,7 @@ func TestBackoffOfRefusals(t *testing.T) {
 	first, longest := inPlainWords(t, found[1]), inPlainWords(t, found[2])
 	for _, path := range []string{"docs/configuration.md", "docs/design.md", "cmd/worker/run.go"} {
 		text := strings.Join(strings.Fields(read(t, path)), " ")
-		said := regexp.MustCompile(`for `+first+`,( and)? twice as long (for|with) each refusal in a row, up to `+longest+`\b`)
+		said := regexp.MustCompile(`for ` + first + `,( and)? twice as long (for|with) each refusal in a row, up to ` + longest + `\b`)
 		if !said.MatchString(text) {
 			t.Errorf(`%s does not say "for %s, twice as long for each refusal in a row, up to %s"`, path, first, longest)
 		}

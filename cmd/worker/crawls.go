@@ -1,9 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
@@ -11,14 +18,34 @@ import (
 )
 
 type crawlsCommand struct {
-	Name string `arg:"" optional:"" help:"Show this crawl, with the reasons for which it left URLs out."`
-	JSON bool   `help:"Print a JSON array of crawls, or the object of the one."`
+	Name  string `arg:"" optional:"" help:"Show this crawl, with the reasons for which it left URLs out."`
+	URLs  bool   `name:"urls" help:"List the URLs of the crawl, each with its state and the page that linked it."`
+	State string `placeholder:"STATE" help:"With --urls: only URLs in this state, such as missing."`
+	JSON  bool   `help:"Print a JSON array of crawls, or the object of the one; with --urls JSON lines: one object a line."`
+	CSV   bool   `name:"csv" help:"With --urls: print CSV with the columns state, url and from."`
+}
+
+// Validate reports what is wrong with the flags. kong calls it.
+func (c *crawlsCommand) Validate() error {
+	switch {
+	case c.URLs && c.Name == "":
+		return errors.New("--urls: want the crawl's name, too: worker crawls NAME --urls")
+	case !c.URLs && (c.State != "" || c.CSV):
+		return errors.New("--state and --csv: want --urls, too")
+	case c.JSON && c.CSV:
+		return errors.New("--json and --csv: want one of them")
+	case c.State != "" && !slices.Contains(frontier.StateNames, c.State):
+		return fmt.Errorf("--state %q: want one of %s", c.State, strings.Join(frontier.StateNames, ", "))
+	}
+	return nil
 }
 
 func (crawlsCommand) Help() string {
 	return `Says how far crawls have come: how many URLs they have found, and what has become of them. "missing" are those answered with a 4xx, "failed" those whose jobs are archived or dropped. URLs that are left out are counted by reason: disallowed by robots.txt, beyond crawl.max_pages or crawl.max_host_pages, too deep (--depth), on another host (--allow), excluded (crawl.include, crawl.exclude), or unread because a page has more links than are read. A crawl remembers as many of them as it may have pages; one beyond that counts each time that it is found.
 
-A crawl begins again when a URL is enqueued for it and nothing of it waits: then what was known of its URLs is forgotten. It is also forgotten 90 days after its last job.`
+A crawl begins again when a URL is enqueued for it and nothing of it waits: then what was known of its URLs is forgotten. It is also forgotten 90 days after its last job.
+
+With --urls it lists the URLs in no order, those that are left out as well as far as the crawl remembers them. While the crawl goes on a URL can come twice.`
 }
 
 func (c *crawlsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
@@ -27,7 +54,10 @@ func (c *crawlsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO)
 		return err
 	}
 	f := frontier.New(rdb, conf.Scope)
-	if c.Name != "" {
+	switch {
+	case c.URLs:
+		return c.list(ctx, f, stdio.Out)
+	case c.Name != "":
 		return c.show(ctx, f, stdio)
 	}
 	names, err := f.Crawls(ctx)
@@ -58,7 +88,7 @@ func (c *crawlsCommand) show(ctx context.Context, f *frontier.Frontier, stdio cl
 		return err
 	}
 	if !ok {
-		return fmt.Errorf("no crawl %q has begun: see \"worker crawls\" for those that have", c.Name)
+		return noCrawl(c.Name)
 	}
 	if c.JSON {
 		return cli.JSON(stdio.Out, p)
@@ -81,6 +111,46 @@ func (c *crawlsCommand) show(ctx context.Context, f *frontier.Frontier, stdio cl
 	add("excluded", "left out: by crawl.include and crawl.exclude", out.Excluded)
 	add("unread", "left out: the page has more links than are read", out.Unread)
 	return cli.Table(stdio.Out, []string{"STATE", "URLS", "MEANING"}, rows)
+}
+
+// list writes the URLs as they are read, some hundred at a time: a crawl can have millions.
+func (c *crawlsCommand) list(ctx context.Context, f *frontier.Frontier, out io.Writer) error {
+	if _, ok, err := f.Progress(ctx, c.Name); err != nil || !ok {
+		return cmp.Or(err, noCrawl(c.Name))
+	}
+	write := func(u frontier.URL) error {
+		_, err := fmt.Fprintf(out, "%-14s  %s  %s\n", u.State, cli.Cell(u.URL), cli.Cell(cmp.Or(u.From, "-")))
+		return err
+	}
+	table := csv.NewWriter(out)
+	switch {
+	case c.JSON:
+		lines := json.NewEncoder(out)
+		lines.SetEscapeHTML(false)
+		write = func(u frontier.URL) error { return lines.Encode(u) }
+	case c.CSV:
+		write = func(u frontier.URL) error { return table.Write([]string{u.State, u.URL, u.From}) }
+		if err := table.Write([]string{"state", "url", "from"}); err != nil {
+			return err
+		}
+	default:
+		fmt.Fprintf(out, "%-14s  %s  %s\n", "STATE", "URL", "FROM")
+	}
+	err := f.URLs(ctx, c.Name, c.State, func(urls []frontier.URL) error {
+		for _, u := range urls {
+			if err := write(u); err != nil {
+				return err
+			}
+		}
+		table.Flush()
+		return table.Error()
+	})
+	table.Flush()
+	return errors.Join(err, table.Error())
+}
+
+func noCrawl(name string) error {
+	return fmt.Errorf("no crawl %q has begun: see \"worker crawls\" for those that have", name)
 }
 
 // endedAt is when nothing waited any more.

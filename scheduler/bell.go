@@ -39,6 +39,7 @@ type bell struct {
 	queues  int           // that the server takes jobs from
 	empty   int           // of those, found so in a row
 	pause   time.Duration // of the next wait, if nobody rings
+	idle    func()        // hears that the queues are empty
 	deaf    atomic.Bool   // whether Redis refuses to wait, as one behind a proxy may
 }
 
@@ -84,6 +85,9 @@ func (b *bell) looked(found bool) {
 // longer nothing was found, the longer that is.
 func (b *bell) wait() {
 	b.woken = time.Time{}
+	if b.idle != nil {
+		b.idle()
+	}
 	for _, r := range b.ropes {
 		if r.pulling.CompareAndSwap(false, true) {
 			go b.pull(r)

@@ -57,7 +57,7 @@ func (s *Server) giveTurns(ctx context.Context) {
 	s.RulesChanged() // who waits may do so by those of a server that ran before
 	dispatch.Run(ctx, dispatch.Config{
 		Limiter: s.limiter, Store: s.store, DB: s.db, Log: s.log, Limits: s.limiterOutage, Queues: s.queueOutage,
-		Passes: s.passes, Quiet: s.quiet, History: s.history,
+		Passes: s.passes, Quiet: s.quiet, History: s.history, SlotsWanted: s.redis.slots.wanted,
 	})
 }
 

@@ -35,6 +35,7 @@ type queueRedis struct {
 	bell     *bell
 	ahead    *ahead
 	guards   asynqdb.Guards
+	slots    slotTeller
 }
 
 // EvalSha implements redis.Scripter. asynq calls it first, and Eval where Redis does
@@ -113,6 +114,7 @@ func (q *queueRedis) dequeue(ctx context.Context, c asynqdb.Call) *redis.Cmd {
 		}
 		cmd.SetVal(afar(t.msg))
 		q.bell.looked(true)
+		q.slots.took()
 	case errors.Is(err, errAllWait):
 		q.bell.looked(true)
 		err = redis.Nil

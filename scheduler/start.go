@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
@@ -72,6 +73,13 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		UniversalClient: rdb, db: s.db, putBacks: &s.putBacks, askings: &s.askings, forgiven: o.forgiven, promotes: &s.promotes,
 		scope: scope, outage: s.queueOutage, bell: s.bell, ahead: newAhead(s.db, cfg, s.queueOutage, s),
 	}
+	name := uuid.NewString()
+	s.redis.slots = slotTeller{queues: s.queues, free: s.idleSlots, tell: func(free int, every time.Duration) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = s.store.TellSlots(ctx, name, free, every, s.queues) // the leader asks again in a second
+	}}
+	s.bell.idle = s.redis.slots.idle
 	s.history.Concurrency = s.redis.ahead.slots
 	s.asynq = asynq.NewServerFromRedisClient(s.redis, s.config(cfg))
 	return s, nil

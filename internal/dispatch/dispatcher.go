@@ -55,6 +55,9 @@ type Config struct {
 	Passes  time.Duration // between two comparisons of what waits with asynq
 	Quiet   time.Duration // between two heartbeats where nothing is due
 	History *history.Recorder
+	// SlotsWanted has this process's server say how many worker slots it has free, if it
+	// serves one of these queues.
+	SlotsWanted func(queues []string)
 }
 
 // Limiter is what a dispatcher asks of who waits. [lanes.Lanes] is one.
@@ -97,6 +100,7 @@ type dispatcher struct {
 	late    time.Time // when the time of the next job is up
 	weighed time.Time // when it read how queues take turns
 	granted time.Time // when turns were granted last
+	asked   time.Time // when servers were last asked for their free slots
 	upkeep  upkeep
 }
 

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -72,10 +73,23 @@ func (d *dispatcher) work(ctx context.Context) error {
 	if d.core == nil {
 		return nil
 	}
-	if err := d.publishShares(ctx); err != nil {
+	if err := errors.Join(d.askSlots(ctx), d.publishShares(ctx)); err != nil {
 		return err
 	}
 	return d.tend(ctx)
+}
+
+// askSlotsEach is how often servers of queues whose workers are busy are asked for free slots.
+const askSlotsEach = time.Second
+
+// askSlots asks the servers of queues whose granted jobs come late.
+func (d *dispatcher) askSlots(ctx context.Context) error {
+	queues := d.core.Careful(d.clock.now())
+	if len(queues) == 0 || time.Since(d.asked) < askSlotsEach {
+		return nil
+	}
+	d.asked = time.Now()
+	return d.limits.Note(ctx, d.Store.AskSlots(ctx, queues))
 }
 
 // next is when there is more to do: a turn, a job whose time is up, a put-back to move
@@ -84,6 +98,9 @@ func (d *dispatcher) next() time.Time {
 	next := d.lead
 	if d.core == nil {
 		return next
+	}
+	if at := d.asked.Add(askSlotsEach); len(d.core.Careful(d.clock.now())) > 0 && at.Before(next) {
+		next = at
 	}
 	for _, at := range []time.Time{d.clock.local(d.core.Next(d.clock.now())), d.late, d.upkeep.due()} {
 		if at.Before(next) {
@@ -145,8 +162,17 @@ func (d *dispatcher) hear(word turns.Word) bool {
 		}
 		d.lead = now
 		return true
+	case word.Kind == turns.SlotsWanted:
+		if d.SlotsWanted != nil {
+			d.SlotsWanted(strings.Split(word.Name, "\n"))
+		}
+		return false
 	case d.core == nil:
 		return false
+	case word.Kind == turns.SlotsFree:
+		server, every, queues := word.Slots()
+		d.core.Slots(d.clock.now(), server, int(word.Number), every, queues)
+		return true
 	case word.Kind == turns.QueuesWeigh:
 		d.weighed, d.lead = time.Time{}, now
 		return true

@@ -15,6 +15,9 @@ type calls struct {
 	asked  int64
 	// full: no more can be called. parked: its queue takes nothing.
 	full, parked bool
+	// recount: those that Redis next says have come did so before their server said how many
+	// slots it has free.
+	recount bool
 }
 
 // call is a called job.
@@ -49,7 +52,10 @@ func (c *Core) call(now int64, l *lane, r Result) {
 	case r.Early && !l.behind(now):
 		at = now
 	}
-	l.called++
+	c.mindWorkers(now, l, len(l.late) > 0)
+	l.setCalled(l.called + 1)
+	l.queue.owed++
+	l.passed = 0
 	l.fresh = append(l.fresh, call{id: r.Job, at: at, due: r.At, till: r.Until})
 	c.tell(at, l, r.Job)
 	c.expireBy(l, r.Until)
@@ -100,7 +106,7 @@ func (l *lane) dense() bool { return len(l.needs) > 0 && l.needs[0].refill < ste
 // some came.
 func (c *Core) count(now int64, l *lane, called int) {
 	came := l.called - called
-	l.called = called
+	l.setCalled(called)
 	if came > 0 {
 		c.took(now, l.queue)
 		c.unfill(l)
@@ -135,6 +141,13 @@ func (c *Core) fill(l *lane) {
 func (c *Core) unfill(l *lane) {
 	if l.full {
 		l.full = false
+		c.standAgain(l)
+	}
+}
+
+// standAgain has a lane that was passed over be called again, unless it is for another reason.
+func (c *Core) standAgain(l *lane) {
+	if !l.isPassedOver() {
 		c.stand(l)
 		c.wake(l.at, 0)
 	}

@@ -29,6 +29,9 @@ type Core struct {
 	served []*meter
 	// touched are the meters of which Sharing may have news.
 	touched []*meter
+	servers map[string]*server
+	// closed are the queues with lanes that are passed over because no worker is free for them.
+	closed []*queue
 	// certain: what meters say of the future comes true.
 	certain bool
 	// off are the rules that a test takes out.
@@ -37,7 +40,7 @@ type Core struct {
 
 // New returns a core that knows of no lane.
 func New() *Core {
-	return &Core{lanes: map[string]*lane{}, meters: map[string]*meter{}, queues: map[string]*queue{}}
+	return &Core{lanes: map[string]*lane{}, meters: map[string]*meter{}, queues: map[string]*queue{}, servers: map[string]*server{}}
 }
 
 // NewCertain returns a core for a forecast: its meters change by the turns alone, so
@@ -57,6 +60,9 @@ func (c *Core) Next(now int64) int64 {
 	next := min(c.due.next(), c.expiries.next())
 	if len(c.tells) > 0 {
 		next = min(next, c.tells[0].at)
+	}
+	for _, q := range c.closed {
+		next = min(next, q.reopens(now))
 	}
 	return max(now, next)
 }

@@ -38,6 +38,10 @@ func (c *Core) Expired(now int64, name string, left int, overdue []string, waits
 	}
 	c.unfill(l) // its meters may give more at once by now
 	c.count(now, l, left)
+	c.mindWorkers(now, l, told < never)
+	l.queue.doubtSlots(told)
+	l.recount = false
+	c.reopen(now, l.queue)
 }
 
 // overdue sorts the called jobs of a lane into those that may still come in time

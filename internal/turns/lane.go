@@ -26,6 +26,10 @@ type lane struct {
 	// had come there, and then the lane had to wait elsewhere.
 	paid uint64
 	in   *line[*lane] // where it stands
+	// seat is its place among the lanes of its queue that are passed over because no worker is
+	// free for them, and passed is since when they are: since the last job was granted.
+	seat   place[*lane]
+	passed int64
 	calls
 }
 
@@ -88,7 +92,7 @@ func (c *Core) lane(name string) *lane {
 		queue, _, _ := strings.Cut(name, "\n")
 		l = &lane{name: name, queue: c.queue(queue)}
 		l.key, l.weight = Fair(name)
-		l.turn.of, l.expiry.of = l, l
+		l.turn.of, l.expiry.of, l.seat.of = l, l, l
 		c.lanes[name] = l
 	}
 	return l
@@ -142,6 +146,7 @@ func (c *Core) leave(l *lane) {
 		return
 	}
 	c.letGo(l)
+	c.readmit(l)
 	c.payBack(l, l.needs, l.paid)
 	c.part(l)
 	for _, n := range l.needs {

@@ -19,6 +19,7 @@ type queue struct {
 	parked []*lane
 	// probed is when the last of its lanes with overdue jobs is to be asked about.
 	probed int64
+	room
 }
 
 // Weight is how a queue takes turns beside others.
@@ -65,7 +66,7 @@ const probePause = 1_000_000
 func (c *Core) queue(name string) *queue {
 	q := c.queues[name]
 	if q == nil {
-		q = &queue{name: name, weight: 1}
+		q = &queue{name: name, weight: 1, room: newRoom()}
 		c.queues[name] = q
 	}
 	return q

@@ -7,12 +7,16 @@ func (c *Core) Tried(now int64, results []Result) {
 	c.tries = c.tries[:0]
 	for i, t := range tries {
 		t.lane.trying--
+		t.lane.queue.trying--
 		if i < len(results) {
 			c.tried(now, t, results[i])
 		} else {
 			c.takeBack(t)
 			c.expireBy(t.lane, now+lostPause)
 		}
+	}
+	for _, t := range tries {
+		c.reopen(now, t.lane.queue) // what was refused takes no slot
 	}
 	for _, m := range c.served {
 		l := m.first()
@@ -90,7 +94,7 @@ func (c *Core) takeBack(t try) {
 	}
 	c.payBack(l, l.needs, l.paid)
 	l.turn.key, l.paid = t.key, t.paid
-	if !l.full {
+	if !l.isPassedOver() {
 		c.stand(l)
 	}
 }

@@ -19,6 +19,7 @@ func (c *Core) Turns(now int64, n int) []Turn {
 		c.Tried(now, nil)
 	}
 	c.room = n
+	c.reopenDue(now)
 	for len(c.tries) < n {
 		m, ok := c.due.due(now)
 		if !ok {
@@ -45,6 +46,10 @@ func (c *Core) serve(m *meter, now int64) {
 		if l == nil {
 			c.rest(m, never)
 			return
+		}
+		if !c.hasWorker(now, l) {
+			c.passOverLane(now, l)
+			continue
 		}
 		ready := c.ready(m, l, now)
 		early := ready.at > m.horizon(now)
@@ -206,6 +211,7 @@ func (c *Core) try(l *lane, m *meter, now int64) {
 		c.served = append(c.served, m)
 	}
 	l.trying++
+	l.queue.trying++
 	m.left--
 	l.turn.key, l.paid = c.number(), 0
 	c.stand(l)

@@ -2,8 +2,10 @@ package turns
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -30,6 +32,28 @@ func (s *Store) Weigh(ctx context.Context, weights map[string]Weight, renews boo
 		return nil
 	})
 	return err
+}
+
+// AskSlots asks the servers of some queues how many worker slots they have free.
+func (s *Store) AskSlots(ctx context.Context, queues []string) error {
+	return s.rdb.Publish(ctx, s.prefix+"wake", string(SlotsWanted)+" "+strings.Join(queues, "\n")).Err()
+}
+
+// TellSlots says how many slots a server has free for its queues, and how long it takes on
+// average until it has one more.
+func (s *Store) TellSlots(ctx context.Context, server string, free int, every time.Duration, queues []string) error {
+	text := fmt.Sprintf("%s %d %s\n%d\n%s", SlotsFree, free, server, every.Microseconds(), strings.Join(queues, "\n"))
+	return s.rdb.Publish(ctx, s.prefix+"wake", text).Err()
+}
+
+// Slots is what [Store.TellSlots] has said, but for the free slots, which are the word's number.
+func (w Word) Slots() (server string, every int64, queues []string) {
+	lines := strings.Split(w.Name, "\n")
+	if len(lines) < 3 {
+		return "", 0, nil
+	}
+	every, _ = strconv.ParseInt(lines[1], 10, 64)
+	return lines[0], every, lines[2:]
 }
 
 // Weights is how queues take turns, as their servers said.

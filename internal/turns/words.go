@@ -13,7 +13,7 @@ import (
 type Word struct {
 	Kind   WordKind
 	Number int64  // of the lane, or of the change
-	Name   string // of the meter, the limit, the lane, or the process
+	Name   string // of the meter, the limit, the lane, the process, or of queues, one a line
 }
 
 // WordKind is what a word tells of.
@@ -31,6 +31,10 @@ const (
 	QueuesWeigh WordKind = "weights"
 	// PatienceEnds: a job waits whose time is up before that of all others.
 	PatienceEnds WordKind = "patience"
+	// SlotsWanted: the leader asks the servers of some queues for their free slots.
+	SlotsWanted WordKind = "slots_wanted"
+	// SlotsFree: a server says how many slots it has free for its queues.
+	SlotsFree WordKind = "slots_free"
 	// SteppedDown: the process of that name has given the lease back.
 	SteppedDown WordKind = "stepped_down"
 )
@@ -81,7 +85,7 @@ func readWord(message any) Word {
 	kind, rest, _ := strings.Cut(m.Payload, " ")
 	w := Word{Kind: WordKind(kind)}
 	switch w.Kind {
-	case JobCame, SteppedDown:
+	case JobCame, SteppedDown, SlotsWanted:
 		w.Name = rest
 	default:
 		number, name, _ := strings.Cut(rest, " ")

@@ -50,7 +50,7 @@ func (w *world) speed(m *worldMeter, times, over int64) {
 // takeover has another process give turns: it knows what Redis knows.
 func (w *world) takeover() {
 	w.history.Note(w.now, "", "another process gives turns")
-	w.core = &Core{lanes: map[string]*lane{}, meters: map[string]*meter{}, queues: map[string]*queue{}, off: w.core.off}
+	w.core = &Core{lanes: map[string]*lane{}, meters: map[string]*meter{}, queues: map[string]*queue{}, servers: map[string]*server{}, off: w.core.off}
 	w.core.Weigh(w.weights())
 	clear(w.contended)
 	for _, l := range w.lanes {

@@ -146,7 +146,7 @@ func TestRetryAfter(t *testing.T) {
 				id := st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(maxRetry), asynq.Retention(time.Hour), asynq.Unique(30*time.Second)))
 				time.Sleep(time.Minute)
 				info := st.info(id)
-				if info.State != asynq.TaskStateRetry || info.Retried != 0 || info.LastErr != "no room at the inn: retry after 1m30s" {
+				if info.State != asynq.TaskStateRetry || info.Retried != 0 || info.LastErr != "no room at the inn: retry after 1 min 30 s" {
 					t.Errorf("after its first run: %+v, want put back, in these words", info)
 				}
 				if _, err := st.client.Enqueue(asynq.NewTask("job", nil), asynq.Unique(time.Second)); !errors.Is(err, asynq.ErrDuplicateTask) {

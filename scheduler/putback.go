@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/duration"
 )
 
 // RetryAfter returns an error with which a handler puts its job back for at
@@ -26,7 +28,7 @@ func RetryAfter(d time.Duration) error { return retryAfter(d) }
 type retryAfter time.Duration
 
 // Error is what asynq shows for the job while it is put back.
-func (d retryAfter) Error() string { return "retry after " + time.Duration(d).String() }
+func (d retryAfter) Error() string { return "retry after " + duration.Text(time.Duration(d)) }
 
 // Blocked returns an error with which a handler says that the other side refused
 // its call for now, as with 429 Too Many Requests: until a moment, by this

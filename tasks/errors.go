@@ -11,6 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/redact"
 )
 
@@ -162,7 +163,7 @@ func (e *StatusError) Error() string {
 		text += "; " + e.Redirect.Error()
 	}
 	if e.RetryAfter > 0 {
-		text += fmt.Sprintf(", and asked to wait %s", e.RetryAfter)
+		text += fmt.Sprintf(", and asked to wait %s", duration.Text(e.RetryAfter))
 	}
 	return text
 }

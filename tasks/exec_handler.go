@@ -17,6 +17,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/duration"
 )
 
 // TypeExec names the task that runs the command which its payload names. The
@@ -147,7 +149,7 @@ func (h *ExecHandler) command(task *asynq.Task) (string, Command, error) {
 // with it, also when it ended well: nobody would know of it afterwards.
 func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []string) ([]byte, error) {
 	timeout, most := cmp.Or(max(0, c.Timeout), DefaultCommandTimeout), cmp.Or(max(0, c.MaxOutput), DefaultMaxOutput)
-	late := fmt.Errorf("no end within %s", timeout)
+	late := fmt.Errorf("no end within %s", duration.Exact(timeout))
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/redact"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks/frontier"
@@ -84,7 +85,7 @@ func (h *HTTPHandler) attempt(ctx context.Context, call HTTPRequest) (*answer, e
 
 // within bounds the time of a call, and says so where it is over.
 func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no whole answer within %s: %w", timeout, context.DeadlineExceeded))
+	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no whole answer within %s: %w", duration.Exact(timeout), context.DeadlineExceeded))
 }
 
 // exchange makes one request, and tells Feedback of the answer: open is the call with its

@@ -18,6 +18,7 @@ import (
 	"github.com/hibiken/asynq"
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/redact"
 )
 
@@ -165,7 +166,7 @@ func (r HTTPRequest) Validate() error {
 		return fmt.Errorf("body of %d bytes is not UTF-8: want text, for it travels as JSON", len(r.Body))
 	}
 	if r.Timeout < 0 {
-		return fmt.Errorf("timeout %s: want a duration above zero, or zero for %s", r.Timeout, DefaultTimeout)
+		return fmt.Errorf("timeout %s: want a duration above zero, or zero for %s", duration.Exact(r.Timeout), duration.Exact(DefaultTimeout))
 	}
 	// Any number that a status can have, registered or not: servers make up their own. One
 	// below 200 is no end of a call.

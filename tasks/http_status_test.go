@@ -14,7 +14,7 @@ func TestStatusErrorText(t *testing.T) {
 		{StatusError{Status: 299, URL: "http://h/", Expect: []int{200, 404}}, "http://h/ answered 299, want 200 or 404"},
 		{
 			StatusError{Status: 429, URL: "http://h/", RetryAfter: 3 * time.Second},
-			"http://h/ answered 429 Too Many Requests, want any 2xx, and asked to wait 3s",
+			"http://h/ answered 429 Too Many Requests, want any 2xx, and asked to wait 3 s",
 		},
 	}
 	for _, tt := range tests {

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
+
+	durations "github.com/headgate/headgate/internal/duration"
 )
 
 // parse reads a payload of one of the two kinds strictly, and reports what is wrong with it.
@@ -103,7 +105,7 @@ func decodeField(value []byte, name, want string, into any) error {
 		return nil
 	}
 	var err error
-	if *duration, err = time.ParseDuration(*text); err != nil || *duration <= 0 {
+	if *duration, err = durations.Parse(*text); err != nil || *duration <= 0 {
 		return fmt.Errorf(`%s %q: want a duration above zero such as "10s" or "1m30s"`, name, *text)
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/lua"
 )
 
@@ -156,9 +157,9 @@ func (d Decision) String() string {
 			return fmt.Sprintf("denied by %s: nobody can tell for how long", meter)
 		}
 		if d.PutBack > 0 { // it waits among others
-			return fmt.Sprintf("denied by %s: its turn comes in about %s", meter, d.RetryAfter)
+			return fmt.Sprintf("denied by %s: its turn comes in about %s", meter, duration.Text(d.RetryAfter))
 		}
-		return fmt.Sprintf("denied by %s: retry after %s", meter, d.RetryAfter)
+		return fmt.Sprintf("denied by %s: retry after %s", meter, duration.Text(d.RetryAfter))
 	case Never:
 		return fmt.Sprintf("cost %d is above the capacity %d of limit %s: it can never run", d.Cost, d.Capacity, meter)
 	case NoLimit:

@@ -55,7 +55,7 @@ func Example() {
 	// allowed by api for alice, 2 of 3 left
 	// allowed by api for alice, 1 of 3 left
 	// allowed by api for alice, 0 of 3 left
-	// denied by api for alice: retry after 500ms
+	// denied by api for alice: retry after 500 ms
 	// allowed by api for alice, 0 of 3 left
 }
 
@@ -85,7 +85,7 @@ func ExampleRedis_AllowAll() {
 	fmt.Println("left today:", d.Remaining)
 	// Output:
 	// allowed by account for 42, 0 of 1 left
-	// denied by account for 42: retry after 1m0s
+	// denied by account for 42: retry after 1 min
 	// left today: 1995
 }
 
@@ -126,7 +126,7 @@ func ExampleRedis_Block() {
 	d, _ = limiter.Allow(ctx, "host", "example.com")
 	fmt.Println(d)
 	// Output:
-	// denied by host for example.com: retry after 30s
+	// denied by host for example.com: retry after 30 s
 	// allowed by host for example.org, 0 of 1 left
 	// allowed by host for example.com, 0 of 1 left
 }
@@ -146,7 +146,7 @@ func ExampleRedis_Pause() {
 	fmt.Println(d)
 	limiter.Free(ctx, d.Holder, throttle.Need{Limit: "mail"})
 	// Output:
-	// denied by mail: retry after 1m0s
+	// denied by mail: retry after 1 min
 	// allowed by mail, 4 of 5 left
 }
 

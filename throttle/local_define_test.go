@@ -141,5 +141,5 @@ func ExampleLocal() {
 	// Output:
 	// allowed by replies for laoqian, 1 of 2 left
 	// allowed by replies for laoqian, 0 of 2 left
-	// denied by replies for laoqian: retry after 1m0s
+	// denied by replies for laoqian: retry after 1 min
 }

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/internal/duration"
 )
 
 // Override is what one key of a limit counts by instead of the limit's own words,
@@ -33,7 +35,7 @@ func (o Override) String() string {
 		parts = append(parts, fmt.Sprintf("capacity %d", o.Capacity))
 	}
 	if o.For > 0 {
-		parts = append(parts, "for "+o.For.String())
+		parts = append(parts, "for "+duration.Exact(o.For))
 	}
 	return strings.Join(parts, " ")
 }

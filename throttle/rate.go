@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/internal/duration"
 )
 
 // Periods longer than an hour. In a fixed window Hour, Day, Week and Month
@@ -86,7 +88,7 @@ func ParseRate(text string) (Rate, error) {
 }
 
 // parsePeriod reads what follows the slash: a unit, some of them, or what
-// time.ParseDuration takes, which knows no days.
+// duration.Parse takes.
 func parsePeriod(text string) (time.Duration, error) {
 	digits := len(text) - len(strings.TrimLeft(text, "0123456789"))
 	times := 1
@@ -106,7 +108,7 @@ func parsePeriod(text string) (time.Duration, error) {
 		}
 		return time.Duration(times) * u.per, nil
 	}
-	d, err := time.ParseDuration(text)
+	d, err := duration.Parse(text)
 	if err != nil {
 		return 0, fmt.Errorf("%q is not a period: want a unit (s, m, h, day, week, month), some of them (2s, 15m), or a duration (1m30s)", text)
 	}
@@ -142,7 +144,7 @@ func (r Rate) String() string {
 			return fmt.Sprintf("%d/%d%s", r.N, r.Per/u.per, u.names[0])
 		}
 	}
-	return fmt.Sprintf("%d/%s", r.N, r.Per)
+	return fmt.Sprintf("%d/%s", r.N, r.Per) // in Go's form, which Redis has of it
 }
 
 // MarshalText writes the rate as String does.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/jobspec"
 	"github.com/headgate/headgate/scheduler"
@@ -93,7 +94,7 @@ func (m moment) String() string {
 	if !m.Known {
 		when = "unknown"
 	} else if m.In > 0 {
-		when = fmt.Sprintf("%sin %s, at %s", about, m.In.Round(time.Millisecond), time.Now().Add(m.In).Format(time.DateTime+" -07:00"))
+		when = fmt.Sprintf("%sin %s, at %s", about, duration.Text(m.In), time.Now().Add(m.In).Format(time.DateTime+" -07:00"))
 	}
 	switch {
 	case m.Limit == "":

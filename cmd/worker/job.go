@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/results"
 	"github.com/headgate/headgate/scheduler/cron"
@@ -123,7 +124,7 @@ func (e ended) line() [2]string {
 		text = "failed: " + e.Error
 	}
 	if e.TookS > 0 {
-		text += fmt.Sprintf(", after %s", time.Duration(e.TookS*float64(time.Second)).Round(time.Millisecond))
+		text += fmt.Sprintf(", after %s", duration.Text(time.Duration(e.TookS*float64(time.Second))))
 	}
 	if e.Worker != "" {
 		text += " on " + e.Worker
@@ -324,7 +325,7 @@ func (p *place) lines() [][2]string {
 		{"lane", strings.Join(lane, " + ")},
 		{"position", position},
 		{"binding", meterName(p.Place.Binding)},
-		{"waits", p.For.Round(time.Second).String()},
+		{"waits", duration.Text(p.For)},
 		{"expected", expected},
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -133,7 +134,7 @@ func whyOf(job inspect.Job) string {
 		if job.Place.About {
 			about = "about "
 		}
-		return fmt.Sprintf("waits for %s, runs in %s%s", meterName(job.Place.Binding), about, job.Place.In.Round(time.Second))
+		return fmt.Sprintf("waits for %s, runs in %s%s", meterName(job.Place.Binding), about, duration.Text(job.Place.In))
 	case job.State == inspect.Waiting:
 		return "waits for " + meterName(job.Place.Binding)
 	case job.State == "retry" || job.State == "archived":

@@ -182,8 +182,8 @@ func TestJobsRefusals(t *testing.T) {
 		"list --limit none":                  "1 no such limit: none",
 		"list --queue none":                  "1 there is no queue none",
 		"list --max 0":                       "2 --max 0: want 1 at least",
-		"list --older=-1h":                   "2 --older -1h0m0s: want a time up to now, such as 24h",
-		"list --older 1h --state scheduled":  "2 --older 1h0m0s: want another state than scheduled",
+		"list --older=-1h":                   "2 --older -1h: want a time up to now, such as 24h",
+		"list --older 1h --state scheduled":  "2 --older 1h: want another state than scheduled",
 		"delete":                             "2 which jobs? want ids, a filter such as --queue NAME, or --all",
 		"delete pending --type x":            "2 ids go with no filter but --queue and --state",
 		"delete --all":                       "2 that is 7 jobs; add --yes if they are meant",
@@ -273,7 +273,7 @@ func TestJobSaysItsAttempts(t *testing.T) {
 		w.must(asynqdb.New(w.rdb).NoteAttempt(t.Context(), "default", "retry", a))
 	}
 	_, out, _ := w.worker("job retry")
-	if !strings.Contains(out, "failed: boom, after 1.5s on host:1\n") || !strings.Contains(out, "failed: its lease ended\n") {
+	if !strings.Contains(out, "failed: boom, after 1.5 s on host:1\n") || !strings.Contains(out, "failed: its lease ended\n") {
 		t.Errorf("as text: %s", out)
 	}
 	if _, out, _ = w.worker("job retry --json"); !strings.Contains(out, `"took_s": 1.5`) || strings.Index(out, "its lease") > strings.Index(out, "boom") {

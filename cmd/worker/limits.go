@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -248,7 +249,7 @@ func why(k throttle.KeyState) string {
 		reasons = append(reasons, "was refused")
 	}
 	if k.Now != "" && k.Latency > 0 {
-		reasons = append(reasons, "latency "+k.Latency.Round(time.Millisecond).String())
+		reasons = append(reasons, "latency "+duration.Text(k.Latency))
 	}
 	return strings.Join(reasons, ", ")
 }

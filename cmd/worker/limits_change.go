@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -254,7 +255,7 @@ func (c *limitsSet) setKey(ctx context.Context, q *inspect.Queues, key string, s
 	}
 	var o throttle.Override
 	if assign(&o.For, c.For); c.For != nil && o.For <= 0 {
-		return cli.Usagef("--for %s: want how long, such as 2h", o.For)
+		return cli.Usagef("--for %s: want how long, such as 2h", duration.Exact(o.For))
 	}
 	assign(&o.Rate, c.Rate)
 	assign(&o.Capacity, c.Capacity)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/scheduler/lanes"
 )
 
@@ -55,9 +56,9 @@ func in(d time.Duration) string {
 	case d <= 0:
 		return "now"
 	case d < time.Minute:
-		return d.Round(time.Millisecond).String()
+		return duration.Text(d)
 	}
-	return fmt.Sprintf("%s (%s)", d.Round(time.Second), time.Now().Add(d).Format(time.DateTime))
+	return fmt.Sprintf("%s (%s)", duration.Text(d), time.Now().Add(d).Format(time.DateTime))
 }
 
 func lastIn(e lanes.Expected) string {
@@ -108,12 +109,12 @@ func clock(t *time.Time) string {
 // zoneName is that of a schedule, which may name none.
 func zoneName(zone string) string { return cmp.Or(zone, "UTC") }
 
-// text is a duration, and nothing for none.
+// text is a setting's duration, and nothing for none.
 func text(d time.Duration) string {
 	if d == 0 {
 		return ""
 	}
-	return d.String()
+	return duration.Exact(d)
 }
 
 func numbers(of ...int) (cells []string) {

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/words"
 )
@@ -55,7 +55,7 @@ func (c *queuesList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 		cells := append([]string{i.Queue}, numbers(r.Pending, r.Waiting, r.Active, r.Scheduled, r.Retry, r.Completed, r.Archived)...)
 		oldest, paused := "-", "-"
 		if i.Pending > 0 {
-			oldest = i.Latency.Round(time.Second).String()
+			oldest = duration.Text(i.Latency)
 		}
 		if i.Paused {
 			paused = "yes"

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/redact"
 	"github.com/headgate/headgate/internal/results"
@@ -34,7 +35,7 @@ func (c *resultsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO
 	case c.JSON && c.Out != "":
 		return cli.Usagef("--json and --out: want one of them; FILE.jsonl has what --json prints")
 	case c.Since != nil && *c.Since <= 0:
-		return cli.Usagef("--since %s: want a time up to now, such as 1h", *c.Since)
+		return cli.Usagef("--since %s: want a time up to now, such as 1h", duration.Exact(*c.Since))
 	}
 	q, err := conn.queues(ctx)
 	if err != nil {

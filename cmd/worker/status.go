@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 type statusCommand struct {
-	Since *time.Duration `placeholder:"DURATION" help:"What became of jobs within this time, such as 24h, at most 720h: how many were done and failed, and how long they waited."`
+	Since *time.Duration `placeholder:"DURATION" help:"What became of jobs within this time, such as 24h, at most 30d: how many were done and failed, and how long they waited."`
 	Watch bool           `short:"w" help:"Say it again each second, until a signal."`
 	JSON  bool           `help:"Print a JSON object; with --watch one a second, each on a line."`
 }
@@ -33,7 +34,7 @@ With --since it is told instead what became of jobs, in steps of a minute to a d
 
 func (c *statusCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
 	if c.Since != nil && (*c.Since <= 0 || *c.Since > history.Reach) {
-		return cli.Usagef("--since %s: want a time up to now, such as 24h, and at most %.0fh", *c.Since, history.Reach.Hours())
+		return cli.Usagef("--since %s: want a time up to now, such as 24h, and at most %s", duration.Exact(*c.Since), duration.Exact(history.Reach))
 	}
 	q, err := conn.queues(ctx)
 	if err != nil {
@@ -198,11 +199,7 @@ func waited(seconds *float64) string {
 	if seconds == nil {
 		return "-"
 	}
-	d := time.Duration(*seconds * float64(time.Second))
-	if d < time.Second {
-		return d.Round(time.Millisecond).String()
-	}
-	return d.Round(time.Second).String()
+	return duration.Text(time.Duration(*seconds * float64(time.Second)))
 }
 
 func printWorkers(out io.Writer, s inspect.Status) error {

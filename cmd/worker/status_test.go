@@ -21,7 +21,7 @@ func TestLimitsOfStatus(t *testing.T) {
 	if err := printLimits(&out, []inspect.Limit{limit}, now); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := strings.Join(strings.Fields(out.String()), " "), "0.0/s 0.0/s 2 1 1m12s now"; !strings.Contains(got, want) {
+	if got, want := strings.Join(strings.Fields(out.String()), " "), "0.0/s 0.0/s 2 1 1 min 12 s now"; !strings.Contains(got, want) {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 }

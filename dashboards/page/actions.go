@@ -16,6 +16,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/dashboards/page/internal/door"
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/throttle"
@@ -170,7 +171,7 @@ func (p *Page) fields(r *http.Request, a *action, f url.Values) ([]field, error)
 		case name == "capacity" && limit.Capacity > 0:
 			add(name, "Capacity", strconv.Itoa(limit.Capacity), "the most permits at once")
 		case name == "for":
-			add(name, "For", "10m", "such as 90s, 30m or 24h")
+			add(name, "For", "10m", "such as 90s, 24h or 7d")
 		case name == "key" && a.asks(name, r):
 			add(name, "Key", "", "empty for a limit without keys")
 		}
@@ -286,9 +287,9 @@ type costsJobs struct {
 // block shuts a key for a while, by Redis's clock: that of this machine may differ, and
 // the block would be as much too long or too short.
 func block(ctx context.Context, p *Page, f url.Values) error {
-	d, err := time.ParseDuration(strings.TrimSpace(f.Get("for")))
+	d, err := duration.Parse(strings.TrimSpace(f.Get("for")))
 	if err != nil || d <= 0 {
-		return &throttle.FieldError{Field: "for", Value: strconv.Quote(f.Get("for")), Want: "want a duration such as 90s, 30m or 24h"}
+		return &throttle.FieldError{Field: "for", Value: strconv.Quote(f.Get("for")), Want: "want a duration such as 90s, 24h or 7d"}
 	}
 	now, err := p.Redis.Time(ctx).Result()
 	if err != nil {

@@ -68,7 +68,7 @@ func TestJobs(t *testing.T) {
 		{"error=denied", 0, "No job is meant"},
 		{"older=1h&state=pending", 0, "No job is meant"},
 		{"state=nope", 0, "state nope: want active, called, waiting"},
-		{"older=soon", 0, "older soon: want a time such as 90s"},
+		{"older=soon", 0, "older soon: want a duration such as 90s"},
 		{"limit=none", 0, "no such limit: none"},
 		{"state=pending&limit=slots", 0, "state pending: with a limit or a key want waiting or called"},
 		{"queue=none", 0, "No job is meant"},

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -148,8 +148,8 @@ func filterOf(ctx context.Context, limiter *lanes.Lanes, q url.Values) (inspect.
 	}
 	if older := q.Get("older"); older != "" {
 		var err error
-		if f.Older, err = time.ParseDuration(older); err != nil {
-			return f, &throttle.FieldError{Field: "older", Value: older, Want: "want a time such as 90s, 30m or 24h"}
+		if f.Older, err = duration.Parse(older); err != nil {
+			return f, &throttle.FieldError{Field: "older", Value: older, Want: "want a duration such as 90s, 24h or 7d"}
 		}
 	}
 	return f, f.Check(ctx, limiter)

@@ -11,6 +11,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/redact"
 )
 
@@ -97,36 +98,12 @@ func perSecond(rate float64) string {
 	return number(int64(math.Round(rate)))
 }
 
-// span is a duration for people, in at most two units. It is rounded before it is
-// split, so there are no 60 seconds beside a minute; the bounds below lie where the
-// smaller unit would round up to the larger one.
+// span is a duration until something, for people.
 func span(d time.Duration) string {
-	const day = 24 * time.Hour
-	// The smaller unit goes where it would be 0: 2 h, and not 2 h 0 min.
-	pair := func(big, small time.Duration, bigName, smallName string) string {
-		d = d.Round(small)
-		if rest := d % big / small; rest > 0 {
-			return fmt.Sprintf("%d %s %d %s", d/big, bigName, rest, smallName)
-		}
-		return fmt.Sprintf("%d %s", d/big, bigName)
-	}
-	switch {
-	case d < time.Millisecond:
+	if d < time.Millisecond {
 		return "now"
-	case d < 995*time.Millisecond:
-		return fmt.Sprintf("%d ms", d.Round(time.Millisecond).Milliseconds())
-	case d < 9950*time.Millisecond:
-		return fmt.Sprintf("%.1f s", d.Seconds())
-	case d < 59500*time.Millisecond:
-		return fmt.Sprintf("%.0f s", d.Seconds())
-	case d < time.Hour-time.Second:
-		return pair(time.Minute, time.Second, "min", "s")
-	case d < day-time.Minute:
-		return pair(time.Hour, time.Minute, "h", "min")
-	case d < 1000*day:
-		return pair(day, time.Hour, "d", "h")
 	}
-	return fmt.Sprintf("%.0f years", d.Hours()/24/365.25)
+	return duration.Text(d)
 }
 
 // latency is a short duration with one more digit, as Redis answers within a few ms.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/lmittmann/tint"
 	"go.opentelemetry.io/otel"
+
+	"github.com/headgate/headgate/internal/duration"
 )
 
 // LogFlags say how a command logs.
@@ -29,8 +31,9 @@ func (f LogFlags) logger(w io.Writer, terminal bool) *slog.Logger {
 		options.ReplaceAttr = inSeconds
 		return slog.New(slog.NewJSONHandler(w, options))
 	case terminal:
-		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: f.Level, TimeFormat: time.TimeOnly, NoColor: os.Getenv("NO_COLOR") != ""}))
+		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: f.Level, TimeFormat: time.TimeOnly, ReplaceAttr: forPeople, NoColor: os.Getenv("NO_COLOR") != ""}))
 	}
+	options.ReplaceAttr = forPeople
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
@@ -42,6 +45,14 @@ func (f LogFlags) AsJSON() bool { return f.Format == "json" }
 func inSeconds(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		return slog.Float64(a.Key+"_s", a.Value.Duration().Seconds())
+	}
+	return a
+}
+
+// forPeople has a duration as all output has it.
+func forPeople(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		return slog.String(a.Key, duration.Text(a.Value.Duration()))
 	}
 	return a
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -308,11 +309,11 @@ func (d *decoder) scalar(path string, node ast.Node, to any) {
 		}
 		want = "true or false"
 	case *time.Duration:
-		if duration, err := time.ParseDuration(source(node)); isScalar(node) && err == nil && duration >= 0 {
-			*to = duration
+		if value, err := duration.Parse(source(node)); isScalar(node) && err == nil && value >= 0 {
+			*to = value
 			return
 		}
-		d.fail(node, path, "%s is not a duration: want numbers with units such as 500ms, 90s or 1h30m", describe(node))
+		d.fail(node, path, "%s is not a duration: want numbers with units such as 500ms, 90s, 1h30m or 7d", describe(node))
 		return
 	}
 	d.fail(node, path, "want %s, not %s", want, describe(node))
@@ -431,5 +432,5 @@ func (d *decoder) checkMaxRetry(path string, n *int) {
 // checkSeconds reports what asynq cannot keep: it has whole seconds, and takes
 // 0 for its own default.
 func (d *decoder) checkSeconds(path string, value time.Duration) {
-	d.want(value >= time.Second && value%time.Second == 0, path, "%s: want whole seconds, at least 1s", value)
+	d.want(value >= time.Second && value%time.Second == 0, path, "%s: want whole seconds, at least 1s", duration.Exact(value))
 }

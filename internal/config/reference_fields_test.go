@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/expression"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
@@ -167,17 +168,13 @@ func (w *walk) typeText(of reflect.Type) string {
 
 // constants are the defaults that comments name.
 var constants = map[string]string{
-	"throttle.DefaultLease":       duration(throttle.DefaultLease),
+	"throttle.DefaultLease":       duration.Exact(throttle.DefaultLease),
 	"tasks.DefaultMaxSave":        binary(tasks.DefaultMaxSave),
 	"tasks.DefaultMaxPage":        binary(tasks.DefaultMaxPage),
 	"tasks.DefaultMaxPages":       fmt.Sprint(tasks.DefaultMaxPages),
 	"tasks.DefaultMaxHostPages":   fmt.Sprint(tasks.DefaultMaxHostPages),
-	"tasks.DefaultCommandTimeout": duration(tasks.DefaultCommandTimeout),
+	"tasks.DefaultCommandTimeout": duration.Exact(tasks.DefaultCommandTimeout),
 	"tasks.DefaultMaxOutput":      binary(tasks.DefaultMaxOutput),
-}
-
-func duration(d time.Duration) string {
-	return regexp.MustCompile(`([hm])(?:0m)?0s$`).ReplaceAllString(d.String(), "$1")
 }
 
 func binary(n int) string {
@@ -224,7 +221,7 @@ func standard(owner string, value reflect.Value) string {
 	case owner == "Backoff" && value.IsZero() && value.Kind() != reflect.Int:
 		return "as for other errors"
 	case value.Type() == reflect.TypeFor[time.Duration]() && !value.IsZero():
-		return "`" + duration(time.Duration(value.Int())) + "`"
+		return "`" + duration.Exact(time.Duration(value.Int())) + "`"
 	case value.Kind() == reflect.Map && !value.IsZero():
 		return "`{" + strings.ReplaceAll(strings.Trim(fmt.Sprint(value), "map[]"), ":", ": ") + "}`"
 	case value.Kind() == reflect.Bool, value.Kind() == reflect.Int && isChoice, isText(value.Type()) && isChoice && value.Kind() == reflect.Int,

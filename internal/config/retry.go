@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
 )
@@ -114,10 +115,10 @@ func (d *decoder) checkBackoff(path string, b Backoff) {
 	base, limit := path+".base", path+".cap"
 	switch {
 	case d.has(base) && b.Base < time.Millisecond:
-		d.errorf(base, "%s: want at least 1ms", b.Base)
+		d.errorf(base, "%s: want at least 1ms", duration.Exact(b.Base))
 	case d.has(limit) && b.Cap < b.Base:
-		d.errorf(limit, "%s is less than the base, %s: want at least as much", b.Cap, b.Base)
+		d.errorf(limit, "%s is less than the base, %s: want at least as much", duration.Exact(b.Cap), duration.Exact(b.Base))
 	case d.has(base) && b.Cap < b.Base:
-		d.errorf(base, "%s is more than the cap, %s: want at most as much", b.Base, b.Cap)
+		d.errorf(base, "%s is more than the cap, %s: want at most as much", duration.Exact(b.Base), duration.Exact(b.Cap))
 	}
 }

@@ -2,8 +2,10 @@ package config
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hibiken/asynq"
 )
@@ -19,5 +21,22 @@ tasks: {"http:request": {limits: [{limit: host, key: host(payload.url)}]}}`))
 	_, err = RuleIn(func() *Config { return c })(t.Context(), asynq.NewTask("http:request", []byte(`{"url":"nowhere"}`)))
 	if !errors.Is(err, asynq.SkipRetry) || !strings.HasSuffix(err.Error(), `"nowhere" has no host: want an absolute URL such as https://example.com/`) {
 		t.Errorf("%v: want one that says what is wrong, and archives the job", err)
+	}
+}
+
+// TestDurationsInDays: days and weeks stand wherever hours do.
+func TestDurationsInDays(t *testing.T) {
+	c, err := Parse("c", []byte(`shutdown_timeout: 1d
+limits: {api: {kind: funnel, rate: 5/1d12h, max_block: 2w}}
+tasks: {"http:request": {retention: 7d, max_wait: 1w1d, timeout: 1d}}
+schedules: {s: {cron: "@every 2d", task: "http:request", payload: {url: "https://example.com/"}, retention: 14d}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const day = 24 * time.Hour
+	task := c.Tasks["http:request"]
+	got := []time.Duration{c.ShutdownTimeout, c.Limits[0].Rate.Per, c.Limits[0].MaxBlock, task.Retention, task.MaxWait, task.Timeout, c.Schedules["s"].Retention}
+	if want := []time.Duration{day, 36 * time.Hour, 14 * day, 7 * day, 8 * day, day, 14 * day}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -223,14 +224,14 @@ func (f Filter) Check(ctx context.Context, limiter *lanes.Lanes) error {
 		case f.Limit+f.Key != "" && state != Waiting && state != Called:
 			want = "with a limit or a key want waiting or called: no other job waits for a limit"
 		case f.Older != 0 && state == "scheduled":
-			return &throttle.FieldError{Field: "older", Value: f.Older.String(), Want: "want another state than scheduled: nobody knows since when those are"}
+			return &throttle.FieldError{Field: "older", Value: duration.Exact(f.Older), Want: "want another state than scheduled: nobody knows since when those are"}
 		}
 		if want != "" {
 			return &throttle.FieldError{Field: "state", Value: state, Want: want}
 		}
 	}
 	if f.Older < 0 {
-		return &throttle.FieldError{Field: "older", Value: f.Older.String(), Want: "want a time up to now, such as 24h"}
+		return &throttle.FieldError{Field: "older", Value: duration.Exact(f.Older), Want: "want a time up to now, such as 24h"}
 	}
 	if f.Limit == "" {
 		return nil

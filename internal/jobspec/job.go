@@ -17,6 +17,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/expression"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -67,9 +68,9 @@ func (o Options) Validate() error {
 	case o.Queue != "" && config.CheckName(o.Queue) != nil:
 		return wrong("queue", strconv.Quote(o.Queue), "want 1 to 100 letters, digits, or _ . : -")
 	case o.In < 0:
-		return wrong("in", o.In, "want a time from now on")
+		return wrong("in", duration.Exact(o.In), "want a time from now on")
 	case o.In > 0 && !o.At.IsZero():
-		return wrong("in", o.In, "at is there as well: want one of them")
+		return wrong("in", duration.Exact(o.In), "at is there as well: want one of them")
 	case o.MaxRetry != nil && *o.MaxRetry < 0:
 		return wrong("max_retry", *o.MaxRetry, "want 0 or more")
 	case o.MaxRetry != nil && *o.MaxRetry > math.MaxInt32:
@@ -81,7 +82,7 @@ func (o Options) Validate() error {
 		value time.Duration
 	}{{"retention", o.Retention}, {"timeout", o.Timeout}, {"unique", o.Unique}} {
 		if d.value < 0 || d.value%time.Second != 0 {
-			return wrong(d.name, d.value, "want whole seconds, at least 1s")
+			return wrong(d.name, duration.Exact(d.value), "want whole seconds, at least 1s")
 		}
 	}
 	return nil
@@ -152,20 +153,20 @@ type field struct {
 
 func (j *Job) fields() []field {
 	const aTime = `a time in quotes, such as "2026-01-02T15:04:05Z"`
-	const aDuration = `a duration in quotes, such as "90s" or "24h"`
+	const aDuration = `a duration in quotes, such as "90s", "24h" or "7d"`
 	return []field{
 		{"type", &j.Type, `a text such as "http:request"`},
 		{"payload", (*json.RawMessage)(&j.Payload), "JSON"},
 		{"id", &j.ID, "a text"},
 		{"queue", &j.Queue, "a text"},
-		{"in", (*duration)(&j.In), aDuration},
+		{"in", (*span)(&j.In), aDuration},
 		{"at", (*moment)(&j.At), aTime},
 		{"max_retry", &j.MaxRetry, "a whole number"},
-		{"retention", (*duration)(&j.Retention), aDuration},
+		{"retention", (*span)(&j.Retention), aDuration},
 		{"priority", &j.Priority, `"high", "normal" or "low"`},
-		{"timeout", (*duration)(&j.Timeout), aDuration},
+		{"timeout", (*span)(&j.Timeout), aDuration},
 		{"deadline", (*moment)(&j.Deadline), aTime},
-		{"unique", (*duration)(&j.Unique), aDuration},
+		{"unique", (*span)(&j.Unique), aDuration},
 	}
 }
 
@@ -214,16 +215,16 @@ func short(text []byte) string {
 	return string(text)
 }
 
-// duration and moment are text in JSON.
+// span and moment are text in JSON.
 type (
-	duration time.Duration
-	moment   time.Time
+	span   time.Duration
+	moment time.Time
 )
 
 // UnmarshalText reads "90s".
-func (d *duration) UnmarshalText(text []byte) error {
+func (d *span) UnmarshalText(text []byte) error {
 	value, err := ParseDuration(string(text))
-	*d = duration(value)
+	*d = span(value)
 	return err
 }
 
@@ -236,9 +237,9 @@ func (m *moment) UnmarshalText(text []byte) error {
 
 // ParseDuration reads "90s". The error says what to write instead.
 func ParseDuration(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
+	d, err := duration.Parse(text)
 	if err != nil {
-		return 0, &throttle.FieldError{Field: "duration", Value: strconv.Quote(text), Want: "want a duration such as 90s, 30m or 24h"}
+		return 0, &throttle.FieldError{Field: "duration", Value: strconv.Quote(text), Want: "want a duration such as 90s, 24h or 7d"}
 	}
 	return d, nil
 }

@@ -19,11 +19,11 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 		{`{"type":"t","Queue":"q"}`, `unknown field "Queue": want one of ` + fields},
 		{`{"type":"t","queue":"a b"}`, `queue "a b": want 1 to 100 letters, digits, or _ . : -`},
 		{`{"type":"t","id":"a\nb"}`, `id "a\nb": want one line of at most 200 bytes`},
-		{`{"type":"t","in":"soon"}`, `in "soon": want a duration such as 90s, 30m or 24h`},
-		{`{"type":"t","in":"1d"}`, `in "1d": want a duration such as 90s, 30m or 24h`},
-		{`{"type":"t","retention":"2 weeks"}`, `retention "2 weeks": want a duration such as 90s, 30m or 24h`},
-		{`{"type":"t","timeout":"90"}`, `timeout "90": want a duration such as 90s, 30m or 24h`},
-		{`{"type":"t","in":5}`, `in 5: want a duration in quotes, such as "90s" or "24h"`},
+		{`{"type":"t","in":"soon"}`, `in "soon": want a duration such as 90s, 24h or 7d`},
+		{`{"type":"t","in":"1day"}`, `in "1day": want a duration such as 90s, 24h or 7d`},
+		{`{"type":"t","retention":"2 weeks"}`, `retention "2 weeks": want a duration such as 90s, 24h or 7d`},
+		{`{"type":"t","timeout":"90"}`, `timeout "90": want a duration such as 90s, 24h or 7d`},
+		{`{"type":"t","in":5}`, `in 5: want a duration in quotes, such as "90s", "24h" or "7d"`},
 		{`{"type":"t","at":5}`, `at 5: want a time in quotes, such as "2026-01-02T15:04:05Z"`},
 		{`{"type":"t","in":"-1s"}`, `in -1s: want a time from now on`},
 		{`{"type":"t","at":"tomorrow"}`, `at "tomorrow": want a time such as 2026-01-02T15:04:05Z`},
@@ -55,6 +55,9 @@ func TestParseReadsEachField(t *testing.T) {
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+	if got, err := Parse([]byte(`{"type":"t","retention":"7d","unique":"1w"}`)); got.Retention != 168*time.Hour || got.Unique != 168*time.Hour || err != nil {
+		t.Errorf("retention is %s and unique %s, %v; want a week", got.Retention, got.Unique, err)
 	}
 	if got, err := Parse([]byte(`{"type":"t","in":"90s"}`)); got.In != 90*time.Second || err != nil {
 		t.Errorf("in is %s, %v", got.In, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/redact"
 	"github.com/headgate/headgate/tasks"
 )
@@ -117,7 +118,7 @@ func (a Answer) Lines() [][2]string {
 
 func (a Answer) status() string {
 	took := time.Duration(a.call.DurationMS) * time.Millisecond
-	text := fmt.Sprintf("%d %s in %s", a.call.Status, http.StatusText(a.call.Status), took)
+	text := fmt.Sprintf("%d %s in %s", a.call.Status, http.StatusText(a.call.Status), duration.Text(took))
 	switch {
 	case a.call.Truncated && a.call.Length >= 0:
 		return fmt.Sprintf("%s, the first %d of %d bytes", text, len(a.body), a.call.Length)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	robfig "github.com/robfig/cron/v3"
+
+	"github.com/headgate/headgate/internal/duration"
 )
 
 // A timetable is an entry's cron line, understood. It knows the ticks of one
@@ -42,7 +44,7 @@ func newTimetable(e Entry) (*timetable, error) {
 		return nil, &EntryError{e.Name, "cron", e.Cron, hint}
 	}
 	if every, ok := strings.CutPrefix(line, "@every"); ok {
-		t.every, err = time.ParseDuration(strings.TrimSpace(every))
+		t.every, err = duration.Parse(strings.TrimSpace(every))
 		if err != nil || t.every < time.Second || t.every%time.Second != 0 {
 			return wrong("must be @every and whole seconds, at least 1s, such as @every 90s")
 		}

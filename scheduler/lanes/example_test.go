@@ -41,8 +41,8 @@ func ExampleLanes_Acquire() {
 	}
 	// Output:
 	// first allowed by api, 0 of 1 left
-	// second denied by api: its turn comes in about 1m0s
-	// third denied by api: its turn comes in about 2m0s
+	// second denied by api: its turn comes in about 1 min
+	// third denied by api: its turn comes in about 2 min
 	// third is 2 of 2
 	// second allowed by api, 0 of 1 left
 }

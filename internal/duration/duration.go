@@ -1,0 +1,120 @@
+// Package duration reads and writes durations as people do: with days and weeks, and without
+// digits that no reader needs.
+package duration
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+const (
+	day  = 24 * time.Hour
+	week = 7 * day
+)
+
+// Parse reads what time.ParseDuration reads, and days and weeks of 24 and 168 hours beside the
+// other units: 7d, 2w, 1d12h.
+func Parse(text string) (time.Duration, error) {
+	if !strings.ContainsAny(text, "dw") {
+		return time.ParseDuration(text)
+	}
+	rest, sign := text, time.Duration(1)
+	if strings.HasPrefix(rest, "-") {
+		sign = -1
+	}
+	rest = strings.TrimLeft(rest, "+-")
+	if len(text)-len(rest) > 1 {
+		return 0, fmt.Errorf("%q is not a duration", text)
+	}
+	var sum time.Duration
+	for rest != "" {
+		digits := len(rest) - len(strings.TrimLeft(rest, "0123456789."))
+		unit := rest[digits:]
+		unit = unit[:len(unit)-len(strings.TrimLeft(unit, "abcdefghijklmnopqrstuvwxyzµμ"))]
+		part, err := parsePart(rest[:digits], unit)
+		if err != nil || part > math.MaxInt64-sum {
+			return 0, fmt.Errorf("%q is not a duration", text)
+		}
+		sum, rest = sum+part, rest[digits+len(unit):]
+	}
+	return sign * sum, nil
+}
+
+// parsePart reads a number of one unit.
+func parsePart(number, unit string) (time.Duration, error) {
+	times := time.Duration(1)
+	switch unit {
+	case "d":
+		unit, times = "h", day/time.Hour
+	case "w":
+		unit, times = "h", week/time.Hour
+	}
+	part, err := time.ParseDuration(number + unit)
+	if err == nil && part > math.MaxInt64/times {
+		err = fmt.Errorf("%s%s is too long", number, unit)
+	}
+	return part * times, err
+}
+
+// Text is a duration for people, in at most two units: 28 d 17 h. It is rounded before it is
+// split, so there are no 60 seconds beside a minute; the bounds below lie where the smaller
+// unit would round up to the larger one.
+func Text(d time.Duration) string {
+	// The smaller unit goes where it would be 0: 2 h, and not 2 h 0 min.
+	pair := func(big, small time.Duration, bigName, smallName string) string {
+		d = d.Round(small)
+		if rest := d % big / small; rest > 0 {
+			return fmt.Sprintf("%d %s %d %s", d/big, bigName, rest, smallName)
+		}
+		return fmt.Sprintf("%d %s", d/big, bigName)
+	}
+	switch {
+	case d < 0:
+		if d == math.MinInt64 {
+			d++
+		}
+		return "-" + Text(-d)
+	case d < time.Microsecond:
+		return "0 s"
+	case d < 999500*time.Nanosecond:
+		return fmt.Sprintf("%d µs", d.Round(time.Microsecond).Microseconds())
+	case d < 995*time.Millisecond:
+		return fmt.Sprintf("%d ms", d.Round(time.Millisecond).Milliseconds())
+	case d < 9950*time.Millisecond:
+		return strings.TrimSuffix(fmt.Sprintf("%.1f", d.Seconds()), ".0") + " s"
+	case d < 59500*time.Millisecond:
+		return fmt.Sprintf("%.0f s", d.Seconds())
+	case d < time.Hour-time.Second:
+		return pair(time.Minute, time.Second, "min", "s")
+	case d < day-time.Minute:
+		return pair(time.Hour, time.Minute, "h", "min")
+	case d < 1000*day:
+		return pair(day, time.Hour, "d", "h")
+	}
+	return fmt.Sprintf("%.0f years", d.Hours()/24/365.25)
+}
+
+// Exact is a duration as Parse reads it, with all of its digits and no unit that is 0: for
+// settings, which are written back. A day is 24h, and two days are 2d.
+func Exact(d time.Duration) string {
+	if d < 0 && d > math.MinInt64 {
+		return "-" + Exact(-d)
+	}
+	days := ""
+	if d >= 2*day {
+		days = fmt.Sprintf("%dd", d/day)
+		if d %= day; d == 0 {
+			return days
+		}
+	}
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return days + text
+}

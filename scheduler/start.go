@@ -64,7 +64,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	limits, scope := s.limiter.Scope()
 	s.store = turns.NewStore(s.limiter)
 	s.history = history.New(limits, scope)
-	s.history.Queues = rdb
+	s.history.Queues, s.history.Serves, s.history.RuleOf = rdb, s.queues, s.wantsOf
 	s.limits.set(rules.Limits, false)
 	s.promotes.Store(!o.polling)
 	s.grant = max(minGrant, 3*cfg.TaskCheckInterval)

@@ -84,11 +84,20 @@ type Course struct {
 	Reserved, Wanted, Sharing int64
 	// About is whether permits come back as jobs end, so that moments are estimates.
 	About bool
+	// Least is whether permits come back as jobs end, and it is not known how long these run.
+	// Then jobs are taken to end at once, so moments are lower bounds.
+	Least bool
 
 	gate  // without a meter where there is no such limit
 	own   *activeLimit
 	lease int64 // of a concurrency limit, else 0
+	idle  int64 // permits that are free without the end of any job, where Least
 }
+
+// unheld is a concurrency meter whose permits come back at once.
+type unheld struct{ meter }
+
+func (unheld) readyAt(now, _ int64) int64 { return now }
 
 // NewCourse is the meter of a limit for one key that nobody has used. Runs is for how long
 // a job holds its permits of a concurrency limit, 0 where nobody knows.
@@ -114,13 +123,16 @@ func (c *Course) define(r *activeLimit) {
 }
 
 // hold has a concurrency meter follow jobs that run for so long in the mean: at most n
-// of them at once is at most n in any time of that length. Where nobody knows how long
-// they run, none ever ends.
+// of them at once is at most n in any time of that length. If it is not known how long
+// they run, moments are lower bounds.
 func (c *Course) hold(now, held, slots int64, runs time.Duration) {
-	period := int64(far)
-	if runs > 0 {
-		period, c.About = max(1, runs.Microseconds()), true
+	if c.Least = runs <= 0; c.Least {
+		c.meter, c.own = unheld{}, &activeLimit{Limit: Limit{Kind: Concurrency}}
+		c.Capacity, c.idle = slots, max(0, slots-held)
+		return
 	}
+	period := max(1, runs.Microseconds())
+	c.About = true
 	kind := SlidingLog
 	if slots > maxLog {
 		kind = SlidingWindow
@@ -134,10 +146,7 @@ func (c *Course) hold(now, held, slots int64, runs time.Duration) {
 		return
 	}
 	for i := range held { // they end one after the other
-		ago := int64(0)
-		if runs > 0 {
-			ago, _ = span(held-1-i, held, period)
-		}
+		ago, _ := span(held-1-i, held, period)
 		c.meter.take(now-ago, 1)
 	}
 }
@@ -158,11 +167,18 @@ func (c *Course) ReadyAt(now, k int64) int64 {
 	return c.readyAt(now, k, now)
 }
 
-// Take takes k permits, which ReadyAt allows.
-func (c *Course) Take(now, k int64) {
+// Take takes k permits, which ReadyAt allows. It reports whether they were free for certain:
+// without the end of a job of unknown duration.
+func (c *Course) Take(now, k int64) (certain bool) {
+	if c.Least {
+		certain = k <= c.idle
+		c.idle = max(0, c.idle-k)
+		return certain
+	}
 	if c.meter != nil && k > 0 {
 		c.meter.take(now, k)
 	}
+	return true
 }
 
 // Never reports whether k permits are more than it ever gives.
@@ -171,8 +187,8 @@ func (c *Course) Never(k int64) bool { return c.meter != nil && k > c.Capacity }
 // Shut reports whether the limit is paused or the key blocked.
 func (c *Course) Shut(now int64) bool { return c.shut(now) }
 
-// Unknown reports whether nobody can say when permits come back.
-func (c *Course) Unknown() bool { return c.meter != nil && (c.paused || c.own.periodUS() >= far) }
+// Unknown reports whether there is no moment at which permits come back, nor a lower bound.
+func (c *Course) Unknown() bool { return c.meter != nil && c.paused }
 
 // Refill is how long k permits take to come again once they are used.
 func (c *Course) Refill(k int64) int64 {
@@ -235,7 +251,10 @@ func readCourse(n Need, row []any, now int64, runs time.Duration) *Course {
 	}
 	c.Reserved, c.Wanted, c.Sharing = number(4), number(5), number(6)
 	c.paused, c.blocked = number(7) == 1, number(8)
-	if c.Reserved > 0 {
+	switch {
+	case c.Least:
+		c.idle = max(0, c.idle-c.Reserved)
+	case c.Reserved > 0:
 		charge(c.meter, now, c.Reserved)
 	}
 	return c

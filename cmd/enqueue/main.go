@@ -33,7 +33,7 @@ type command struct {
 	JSON   bool `help:"Print a JSON object instead of text: enqueued, there_already, bad_lines and, of the job of the flags, id, or with --ids of each line added its line and id; with --plan jobs, first and last."`
 	IDs    bool `name:"ids" help:"Print the id of each job that was added, one a line: of those of a file the number of its line, a tab and the id."`
 	Strict bool `help:"Add all jobs or, if any line is bad or Redis fails, none."`
-	Plan   bool `help:"Add nothing; say when the first and the last of the jobs would run, and which limit they would wait for longest."`
+	Plan   bool `help:"Add nothing; say when the first and the last of the jobs would run, and which limit they would wait for longest. Jobs that are in the queues already come first."`
 
 	Version    cli.VersionFlag    `help:"Say what this command was built from."`
 	Completion cli.CompletionFlag `placeholder:"bash|zsh|fish" help:"Print code for your shell that completes flags, such as source <(enqueue --completion bash)."`

@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -51,6 +52,9 @@ func sayPlan(ctx context.Context, source *source) error {
 	if err != nil {
 		return err
 	}
+	if p.uncounted > 0 {
+		fmt.Fprintf(source.stdio.Err, "enqueue: %s of queues that this config does not serve: not counted\n", words.Count(p.uncounted, "pending job"))
+	}
 	if err := printPlan(source.stdio.Out, source.json, p.jobs, moment{first}, moment{last}); err != nil {
 		return err
 	}
@@ -78,6 +82,9 @@ type moment struct{ lanes.Expected }
 func (m moment) view() map[string]any {
 	view := map[string]any{"in_s": m.In.Seconds(), "at": time.Now().Add(m.In), "about": m.About}
 	if !m.Known {
+		if m.AtLeast {
+			view["not_before"] = view["at"]
+		}
 		view["in_s"], view["at"] = nil, nil
 	}
 	if m.Limit != "" {
@@ -87,22 +94,27 @@ func (m moment) view() map[string]any {
 }
 
 func (m moment) String() string {
-	when, about := "at once", ""
+	when, about, why := "at once", "", ""
 	if m.About {
 		about = "about "
 	}
-	if !m.Known {
+	at := time.Now().Add(m.In).Format(time.DateTime + " -07:00")
+	switch {
+	case m.AtLeast && m.In > 0:
+		when = fmt.Sprintf("not before %s, in %s", at, duration.Text(m.In))
+		why = ": how long jobs run is not known yet"
+	case !m.Known:
 		when = "unknown"
-	} else if m.In > 0 {
-		when = fmt.Sprintf("%sin %s, at %s", about, duration.Text(m.In), time.Now().Add(m.In).Format(time.DateTime+" -07:00"))
+	case m.In > 0:
+		when = fmt.Sprintf("%sin %s, at %s", about, duration.Text(m.In), at)
 	}
 	switch {
 	case m.Limit == "":
-		return when
+		return when + why
 	case m.Key == "":
-		return when + ", when limit " + m.Limit + " lets it"
+		return when + ", when limit " + m.Limit + " lets it" + why
 	}
-	return fmt.Sprintf("%s, when limit %s of %s lets it", when, m.Limit, m.Key)
+	return fmt.Sprintf("%s, when limit %s of %s lets it%s", when, m.Limit, m.Key, why)
 }
 
 // plan is jobs that might be added, and what they want together of the limits. It asks Redis
@@ -114,6 +126,10 @@ type plan struct {
 	basis string
 	// jobs is how many there are.
 	jobs int
+	// uncounted is how many pending jobs are not counted, since no queue of the config is theirs.
+	uncounted int
+
+	config *config.Config
 
 	rdb    redis.UniversalClient // nil where no Redis is running
 	redis  *lanes.Lanes
@@ -129,7 +145,7 @@ type plan struct {
 
 // newPlan begins a plan under the limits of a config, and of its Redis if there is one.
 func newPlan(ctx context.Context, conf *config.Config) (*plan, error) {
-	p := &plan{capacity: map[string]int{}, inFile: map[string]bool{}, fresh: &throttle.Local{App: conf.App}}
+	p := &plan{config: conf, capacity: map[string]int{}, inFile: map[string]bool{}, fresh: &throttle.Local{App: conf.App}}
 	p.wants.Limits = conf.Limits
 	for _, l := range conf.Limits {
 		p.inFile[l.Name] = true
@@ -215,8 +231,15 @@ func (p *plan) when(ctx context.Context) (first, last lanes.Expected, err error)
 	var f *lanes.Forecast
 	if p.redis == nil {
 		f = p.wants.Forecast(time.Now())
-	} else if f, err = history.Forecast(ctx, p.redis, p.rdb, p.wants); err != nil {
-		return first, last, err
+	} else {
+		var pending history.Pending
+		if pending, err = history.ReadPending(ctx, p.rdb, p.redis, p.config.Serves(), p.config.WantsOf); err == nil {
+			f, err = history.Forecast(ctx, p.redis, p.rdb, pending, p.wants)
+		}
+		if err != nil {
+			return first, last, err
+		}
+		p.uncounted = pending.Uncounted
 	}
 	if p.unbound < p.jobs {
 		first, last = f.Planned()
@@ -231,9 +254,14 @@ func (p *plan) when(ctx context.Context) (first, last lanes.Expected, err error)
 
 // notBefore is when a job runs that asks to wait until at.
 func notBefore(e lanes.Expected, at time.Time) lanes.Expected {
-	if own := time.Until(at); !at.IsZero() && own > e.In && e.Known {
+	own := time.Until(at)
+	switch {
+	case at.IsZero() || own <= e.In && (e.Known || e.AtLeast):
+		return e
+	case e.Known:
 		return lanes.Expected{In: own, Known: true}
 	}
+	e.In, e.AtLeast = max(0, own), true
 	return e
 }
 

@@ -58,7 +58,8 @@ func (c *connection) queues(ctx context.Context) (*inspect.Queues, error) {
 	if err != nil {
 		return nil, err
 	}
-	return inspect.New(rdb, conf.Limiter(rdb), conf.Scope), nil
+	q := inspect.New(rdb, conf.Limiter(rdb), conf.Scope)
+	return q.By(inspect.Rules{RuleOf: conf.WantsOf, Serves: conf.Serves(), Limits: conf.Limits}), nil
 }
 
 func (c *connection) schedules(ctx context.Context) (*cron.Runner, error) {

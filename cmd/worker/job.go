@@ -315,8 +315,8 @@ func (p *place) lines() [][2]string {
 		position = "called: it is on its way"
 	}
 	expected := "nobody knows: a running job must end, or a limit be resumed"
-	if p.Known {
-		expected = lastIn(lanes.Expected{Known: true, In: p.In, About: p.Place.About})
+	if p.Known || p.AtLeast && p.In > 0 {
+		expected = lastIn(lanes.Expected{Known: p.Known, In: p.In, About: p.Place.About, AtLeast: p.AtLeast})
 	}
 	if l := p.Place.Lane; l.Fair != "" {
 		lane = append(lane, fmt.Sprintf("%s of weight %d", l.Fair, l.Weight))

@@ -63,6 +63,8 @@ func in(d time.Duration) string {
 
 func lastIn(e lanes.Expected) string {
 	switch {
+	case e.AtLeast && e.In > 0:
+		return "not before " + time.Now().Add(e.In).Format(time.DateTime)
 	case !e.Known:
 		return "unknown"
 	case e.About:

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/words"
 )
 
 type statusCommand struct {
@@ -21,7 +21,7 @@ type statusCommand struct {
 }
 
 func (statusCommand) Help() string {
-	return `Counts the jobs of each queue and type: pending (in the queue), waiting (for a permit), retry (they failed, or were put back by their handler, and come again), scheduled, running, archived; and, since the scope began, those that are done and those that failed: FAILED counts each job once that failed for good (ARCHIVED are those of them that are still kept), FAILED ATTEMPTS each attempt, of jobs that run again as well. Rate is how many were done a second within the last 10 seconds. END is when the last would be done if nothing else comes: as all their limits together let those run that wait, and the others at the present rate.
+	return `Counts the jobs of each queue and type: pending (in the queue), waiting (for a permit), retry (they failed, or were put back by their handler, and come again), scheduled, running, archived; and, since the scope began, those that are done and those that failed: FAILED counts each job once that failed for good (ARCHIVED are those of them that are still kept), FAILED ATTEMPTS each attempt, of jobs that run again as well. Rate is how many were done a second within the last 10 seconds. END is when the last would be done if nothing else comes: as all their limits together let those run that wait or are pending, and the others at the present rate. It is "not before" a time if it is not known how long jobs hold slots of a concurrency limit.
 
 Of more than 200 jobs of one state in a queue 200 are looked at, and the counts by type are estimates, written as ~1200; those of a whole queue are exact.
 
@@ -104,6 +104,9 @@ func printStatus(s inspect.Status, out io.Writer, bars bool) error {
 	if err := printList(out, false, nil, titles, rows, "there are no queues, and so no jobs"); err != nil {
 		return err
 	}
+	if s.Uncounted > 0 {
+		fmt.Fprintf(out, "%s not counted for END: no rule for them is at hand\n", words.Count(s.Uncounted, "pending job"))
+	}
 	if err := printLimits(out, s.Limits, s.At); err != nil {
 		return err
 	}
@@ -127,7 +130,7 @@ func taskCells(t inspect.Task, now time.Time) []string {
 	if c.Left() == 0 {
 		return append(cells, "-")
 	}
-	return append(cells, endsIn(lanes.Expected{Known: !t.End.IsZero(), In: t.End.Sub(now), About: t.EndAbout}))
+	return append(cells, endsIn(t.Expected(now)))
 }
 
 func progress(done, left, width int) string {
@@ -166,7 +169,10 @@ func printLimits(out io.Writer, limits []inspect.Limit, now time.Time) error {
 	for _, l := range limits {
 		since, last := "-", "-"
 		if l.Waiting > 0 {
-			since, last = waited(new(l.WaitedFor(now).Seconds())), endsIn(l.Last)
+			since = waited(new(l.WaitedFor(now).Seconds()))
+		}
+		if l.Waiting > 0 || !l.Last.Known || l.Last.In > 0 { // pending jobs may need it that have not asked
+			last = endsIn(l.Last)
 		}
 		rows = append(rows, []string{
 			l.Name, l.String(), fmt.Sprintf("%.1f/s", l.Allowed), fmt.Sprintf("%.1f/s", l.Denied),

@@ -34,7 +34,7 @@ var (
 	scopeUp     = own(gauge, "scope_up", "1 if all that follows could be read from Redis for this scrape.")
 	waitingJobs = scoped(gauge, "waiting_jobs", "Jobs that wait for permits, or were called and have not come, as they were counted some seconds ago.", "limit")
 	oldestWait  = scoped(gauge, "oldest_wait_seconds", "For how long the job has waited that waits longest, 0 where none does, as it was found some seconds ago.", "limit")
-	lastRun     = scoped(gauge, "last_run_seconds", "In how long the last job would run that waits and needs the limit, whatever else it waits for, if nothing else comes; 0 where none waits, and missing where nobody knows. As it was foreseen some seconds ago.", "limit")
+	lastRun     = scoped(gauge, "last_run_seconds", "In how long the last job would run that waits or is pending and needs the limit, whatever else it waits for, if nothing else comes; 0 where none waits, and missing where nobody knows. As it was foreseen some seconds ago.", "limit")
 	waitingKeys = scoped(gauge, "waiting_keys", "Keys that jobs wait for, as they were counted some seconds ago.", "limit")
 	surveyAge   = scoped(gauge, "survey_age_seconds", "How long ago the waiting jobs were counted.")
 	used        = scoped(gauge, "permits_used", "Permits taken or reserved of the fullest meter among the five keys that most jobs wait for and the empty key, which is that of limits without keys.", "limit")

@@ -100,12 +100,15 @@ type knowledge struct {
 	// Latency is how long Redis took to tell its time: the way there and back, and
 	// what it was busy with.
 	Latency time.Duration
-	Waiting int        // jobs, or called
-	Turns   bool       // whether anybody gives turns
-	Limits  []limitRow // what most waits for first
-	Queues  queues
-	Log     []throttle.Change // the newest first, some 500
-	Denials []incident        // the newest first, some of the last
+	Waiting int  // jobs, or called
+	Turns   bool // whether anybody gives turns
+	// Pending is how many jobs have not asked for permits yet, as the forecast counts them, and
+	// Uncounted how many of these it does not.
+	Pending, Uncounted int
+	Limits             []limitRow // what most waits for first
+	Queues             queues
+	Log                []throttle.Change // the newest first, some 500
+	Denials            []incident        // the newest first, some of the last
 	// Says is the answer above all tables, made of the rest.
 	Says says
 	// wants are the keys that anything waits for, by limit, the most wanted first. Permits of
@@ -266,6 +269,8 @@ type says struct {
 	// Unknown is a limit of which nobody knows when the last runs; empty where there
 	// is none.
 	Unknown string
+	// NotBefore is a lower bound for those jobs, nil if there is none.
+	NotBefore *time.Time
 	// Troubles are what an operator should look at, in the order of the table.
 	Troubles []trouble
 }
@@ -319,6 +324,9 @@ func summarize(k knowledge, now time.Time) says {
 		s.LastIn = max(0, s.Last.Sub(now))
 		if unknown != nil {
 			s.Unknown = unknown.Limit
+			if unknown.AtLeast && unknown.In > 0 {
+				s.NotBefore = new(k.forecast.At.Add(unknown.In).In(now.Location()))
+			}
 		}
 	}
 	if !s.Since.IsZero() {

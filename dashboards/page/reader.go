@@ -245,15 +245,15 @@ func (s *state) readWants(ctx context.Context) error {
 }
 
 func (s *state) readForecast(ctx context.Context) error {
-	if s.Waiting == 0 {
-		s.forecast = nil
-		return nil
-	}
 	forecast, err := s.queues.Forecast(ctx, lanes.ForecastOptions{})
-	if err == nil {
-		s.forecast = forecast
+	if err != nil {
+		return err
 	}
-	return err
+	if s.forecast = forecast; s.Waiting == 0 && forecast.Pending == 0 {
+		s.forecast = nil
+	}
+	s.Pending, s.Uncounted = forecast.Pending, forecast.Uncounted
+	return nil
 }
 
 // readSurvey reads since when what waits has waited, as some process of the scope

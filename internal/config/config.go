@@ -17,6 +17,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/expression"
+	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -167,6 +169,18 @@ func RuleIn(current func() *Config) func(context.Context, *asynq.Task) (schedule
 		return rule, err
 	}
 }
+
+// WantsOf is what a pending job will ask for by the config, if a worker with it takes the job.
+func (c *Config) WantsOf(_ context.Context, job throttle.JobID, task *asynq.Task) (history.Wants, bool) {
+	rule, err := c.Tasks.Rule(&expression.Job{Type: task.Type(), Queue: job.Queue, ID: job.ID, Payload: task.Payload()})
+	if err != nil { // the job will be archived
+		return history.Wants{}, true
+	}
+	return history.Wants{Needs: rule.Needs, Fair: rule.Fair, Weight: rule.Weight}, true
+}
+
+// Serves are the queues that a worker with the config takes jobs from.
+func (c *Config) Serves() []string { return slices.Sorted(maps.Keys(c.Queues)) }
 
 // unchanging is an error that comes again with each attempt, since the payload stays as it
 // is. To asynq it is asynq.SkipRetry, which archives the job.

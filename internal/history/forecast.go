@@ -25,6 +25,8 @@ type Survey struct {
 	// of which nobody knows.
 	Lasts   map[string]time.Time `json:"lasts,omitempty"`
 	Unknown []string             `json:"unknown,omitempty"`
+	// Pending is what the jobs will want that have not asked yet.
+	Pending Pending `json:"pending"`
 }
 
 // Waiting is what waits for one limit, or was called and has not come. A job that
@@ -59,10 +61,11 @@ func ReadSurvey(ctx context.Context, rdb redis.UniversalClient, scope string) (*
 	return s, json.Unmarshal(text, s)
 }
 
-// Forecast makes the limiter's forecast with what else is known: how long jobs run, as
-// the processes tell, and which queues are paused, as asynq says in the Redis of the
-// queues. All who tell people when jobs run ask here, so they say the same.
-func Forecast(ctx context.Context, limiter *lanes.Lanes, queues redis.UniversalClient, opts lanes.ForecastOptions) (*lanes.Forecast, error) {
+// Forecast makes the limiter's forecast with what else is known: what pending jobs will want,
+// how long jobs run, as the processes tell, and which queues are paused, as asynq says in the
+// Redis of the queues. All who tell people when jobs run ask here, so they say the same.
+func Forecast(ctx context.Context, limiter *lanes.Lanes, queues redis.UniversalClient, pending Pending, opts lanes.ForecastOptions) (*lanes.Forecast, error) {
+	pending.addTo(&opts)
 	rdb, prefix := limiter.Scope()
 	scope := lua.Scope(prefix)
 	if queues == nil {

@@ -32,8 +32,13 @@ type Recorder struct {
 	// Concurrency is how many jobs the process runs at once, to be told.
 	Concurrency int
 
-	// Queues is the Redis of the queues, to ask which are paused. Nil is that of the scope.
+	// Queues is the Redis of the queues, to ask which are paused and what is pending. Nil is
+	// that of the scope.
 	Queues redis.UniversalClient
+	// Serves are the queues that this process takes jobs from, and RuleOf is what their jobs
+	// will ask for; nil if that is not known.
+	Serves []string
+	RuleOf RuleOf
 
 	mu     sync.Mutex // guards limits and tasks, and what they point to
 	limits map[string]*LimitCounts
@@ -56,9 +61,10 @@ type Recorder struct {
 	// Unwritten counts failed tries to write a summary.
 	Unwritten atomic.Int64
 
-	survey  surveyor
-	written counted // when a summary was written last
-	sent    int     // how many summaries were sent, written or not
+	survey    surveyor
+	rulesRest time.Time // until when no rules are asked for a survey, since they were too slow
+	written   counted   // when a summary was written last
+	sent      int       // how many summaries were sent, written or not
 }
 
 // patience bounds a call of Redis, so that a slow one holds up no shutdown.

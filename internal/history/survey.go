@@ -88,11 +88,14 @@ func (r *Recorder) goOn(ctx context.Context) (done bool, err error) {
 func (r *Recorder) readMarks(ctx context.Context) error {
 	_, scope := r.Redis()
 	limiter := lanes.New(throttle.New(r.rdb, throttle.RedisOptions{Scope: scope}))
-	forecast, err := Forecast(ctx, limiter, r.Queues, lanes.ForecastOptions{})
+	s := &r.survey
+	if err := r.readPending(ctx, limiter); err != nil {
+		return err
+	}
+	forecast, err := Forecast(ctx, limiter, r.Queues, s.Pending, lanes.ForecastOptions{})
 	if err != nil {
 		return err
 	}
-	s := &r.survey
 	s.foretell(forecast)
 	marked, looked := map[string]bool{}, []throttle.Need(nil)
 	for _, n := range forecast.Binding() {
@@ -117,6 +120,24 @@ func (r *Recorder) readMarks(ctx context.Context) error {
 		}
 	}
 	s.marked = marked
+	return err
+}
+
+// readPending looks at the jobs that have not asked yet, by the rules of this process.
+func (r *Recorder) readPending(ctx context.Context, limiter *lanes.Lanes) (err error) {
+	queues, rule := r.Queues, r.RuleOf
+	if queues == nil {
+		queues = r.rdb
+	}
+	if time.Now().Before(r.rulesRest) {
+		rule = nil
+	}
+	pending, err := ReadPending(ctx, queues, limiter, r.Serves, rule)
+	if pending.slow {
+		r.rulesRest = time.Now().Add(rulesRest)
+	}
+	pending.bound()
+	r.survey.Pending = pending
 	return err
 }
 

@@ -28,6 +28,21 @@ type Queues struct {
 	rdb   redis.UniversalClient
 	scope string
 	judge Judge
+	rules Rules
+}
+
+// Rules are those of the workers, if they are at hand: what jobs that are pending will ask for,
+// in the queues that are served, and limits that Redis may not have yet.
+type Rules struct {
+	RuleOf history.RuleOf
+	Serves []string
+	Limits []throttle.Limit
+}
+
+// By has pending jobs counted by these rules, and not as a worker found them last.
+func (q *Queues) By(rules Rules) *Queues {
+	q.rules = rules
+	return q
 }
 
 // New looks at the queues of a Redis, and at the limiter of a scope there.
@@ -38,9 +53,30 @@ func New(rdb redis.UniversalClient, limiter *lanes.Lanes, scope string) *Queues 
 // Close ends its client.
 func (q *Queues) Close() { _ = q.rdb.Close() }
 
-// Forecast is when the jobs that wait would run.
+// Forecast is when the jobs would run that wait or are pending.
 func (q *Queues) Forecast(ctx context.Context, opts lanes.ForecastOptions) (*lanes.Forecast, error) {
-	return history.Forecast(ctx, q.Limiter, q.rdb, opts)
+	forecast, _, err := q.foresee(ctx, opts)
+	return forecast, err
+}
+
+// foresee is Forecast, with the pending jobs that it counts.
+func (q *Queues) foresee(ctx context.Context, opts lanes.ForecastOptions) (*lanes.Forecast, history.Pending, error) {
+	var pending history.Pending
+	var err error
+	if q.rules.RuleOf != nil {
+		opts.Limits = q.rules.Limits
+		pending, err = history.ReadPending(ctx, q.rdb, q.Limiter, q.rules.Serves, q.rules.RuleOf)
+	} else {
+		var survey *history.Survey
+		if survey, err = history.ReadSurvey(ctx, q.rdb, q.scope); err == nil {
+			pending, err = history.SurveyedPending(ctx, q.rdb, survey)
+		}
+	}
+	if err != nil {
+		return nil, pending, err
+	}
+	forecast, err := history.Forecast(ctx, q.Limiter, q.rdb, pending, opts)
+	return forecast, pending, err
 }
 
 // Names lists the queues, or the one that is named if there is such a queue: one that a

@@ -21,6 +21,9 @@ type Status struct {
 	Queues  []Queue           `json:"queues"`
 	Limits  []Limit           `json:"-"`
 	Workers []history.Process `json:"workers"`
+	// Uncounted is how many pending jobs no end takes into account, since it is not known what
+	// they will ask for.
+	Uncounted int `json:"pending_not_counted,omitempty"`
 }
 
 // Queue is how far a queue is.
@@ -39,9 +42,21 @@ type Task struct {
 	Rate      float64   `json:"done_a_second"`
 	End       time.Time `json:"end,omitzero"`        // zero if nobody knows, or nothing is left
 	EndAbout  bool      `json:"end_about,omitempty"` // whether End is an estimate
+	// NotBefore is a lower bound of the end, zero if there is none: of jobs that hold permits of
+	// a concurrency limit for an unknown time.
+	NotBefore time.Time `json:"not_before,omitzero"`
 
-	waits bool           // whether any of them waits for permits
-	last  lanes.Expected // when the last of these would run
+	waits   bool           // whether any of them waits for permits, or is pending and will
+	last    lanes.Expected // when the last of these would run
+	pending int            // how many of these are pending
+}
+
+// Expected is when the last of the jobs would be done.
+func (t Task) Expected(now time.Time) lanes.Expected {
+	if !t.NotBefore.IsZero() {
+		return lanes.Expected{AtLeast: true, In: t.NotBefore.Sub(now), About: t.EndAbout}
+	}
+	return lanes.Expected{Known: !t.End.IsZero(), In: t.End.Sub(now), About: t.EndAbout}
 }
 
 // Counts is how many jobs there are, by state.
@@ -79,11 +94,11 @@ func (q *Queues) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	forecast, err := q.Forecast(ctx, lanes.ForecastOptions{})
+	forecast, pending, err := q.foresee(ctx, lanes.ForecastOptions{})
 	if err != nil {
 		return Status{}, err
 	}
-	s := Status{At: past.now, Queues: []Queue{}}
+	s := Status{At: past.now, Queues: []Queue{}, Uncounted: pending.Uncounted}
 	for _, name := range names {
 		c := census{map[string]*Task{}, forecast}
 		of, err := q.count(ctx, name, &c)
@@ -94,6 +109,12 @@ func (q *Queues) Status(ctx context.Context) (Status, error) {
 			return s, err
 		}
 		past.fill(name, c.task)
+		for name, t := range c.tasks {
+			if last, jobs := pending.Last(forecast, history.Task{Queue: of.Queue, Type: name}); jobs > 0 {
+				t.pending = min(jobs, t.Counts.Pending)
+				t.note(last)
+			}
+		}
 		c.ends(s.At)
 		for _, t := range slices.Sorted(maps.Keys(c.tasks)) {
 			of.Tasks = append(of.Tasks, *c.tasks[t])
@@ -205,9 +226,15 @@ func (c *census) wait(task string, p lanes.Place, some bool) {
 		p.Position = max(p.Position, p.Waiting)
 	}
 	p = c.forecast.Place(p)
-	t := c.task(task)
-	t.last = lanes.Expected{In: max(t.last.In, p.In), Known: p.Known && (t.last.Known || !t.waits), About: p.About || t.last.About}
-	t.waits = true
+	c.task(task).note(lanes.Expected{In: p.In, Known: p.Known, About: p.About, AtLeast: p.AtLeast})
+}
+
+// note notes when some of its jobs would run.
+func (t *Task) note(e lanes.Expected) {
+	if t.waits {
+		e = e.OrLater(t.last)
+	}
+	t.waits, t.last = true, e
 }
 
 // ends fills in when the last job of each type would be done, where it can be
@@ -215,11 +242,14 @@ func (c *census) wait(task string, p lanes.Place, some bool) {
 func (c *census) ends(now time.Time) {
 	for _, t := range c.tasks {
 		if t.waits && !t.last.Known {
+			if t.last.AtLeast && t.last.In > 0 {
+				t.NotBefore = now.Add(t.last.In)
+			}
 			continue
 		}
 		t.EndAbout = t.last.About
 		in := t.last.In
-		others := t.Counts.Left() - t.Counts.Waiting
+		others := t.Counts.Left() - t.Counts.Waiting - t.pending
 		if others > 0 && t.Rate == 0 {
 			continue
 		}

@@ -19,17 +19,20 @@ import (
 type Forecast struct {
 	// At is when it was made, by Redis's clock.
 	At time.Time
-	// Jobs wait in the lanes that were looked at, of Lanes in all; those of a plan do not
-	// count.
+	// Jobs wait in the lanes that were looked at, of Lanes in all; those that are pending and
+	// those of a plan do not count.
 	Jobs, Lanes int
+	// Pending is how many jobs are counted that have not asked yet, and Uncounted how many
+	// are not.
+	Pending, Uncounted int
 	// About is whether there was too much to look at each lane and turn.
 	About bool
 
-	lanes  map[string]*queued
-	order  []*queued
-	meters map[string]*course
-	unread []Expected // meters of lanes that were not looked at
-	plan   plan
+	lanes         map[string]*queued
+	order         []*queued
+	meters        map[string]*course
+	unread        []Expected // meters of lanes that were not looked at
+	pending, plan plan
 }
 
 // ForecastOptions are what a forecast cannot read of the limiter, and jobs that are only
@@ -48,8 +51,12 @@ type ForecastOptions struct {
 	Busiest []throttle.Need
 	// Lane is one that is looked at however many there are.
 	Lane string
+	// Uncounted is how many jobs are pending of which it is not known what they need, to be
+	// told. Sampled is whether those of Pending stand for more, so that all is an estimate.
+	Uncounted int
+	Sampled   bool
 
-	plan plan
+	pending, plan plan
 }
 
 // Expected is when a job would run.
@@ -57,49 +64,91 @@ type Expected struct {
 	// Need is the meter that it waits longest for; zero where it runs at once. Its cost
 	// means nothing.
 	throttle.Need
-	// In is how long until then, and means nothing unless Known: a limit is paused, its
-	// queue takes nothing, or a job must end of which nobody knows how long it runs.
+	// In is how long until then, and means nothing unless Known or AtLeast: a limit is
+	// paused, or its queue takes nothing.
 	In    time.Duration
 	Known bool
+	// AtLeast is whether In is a lower bound, of one that is not Known: jobs of unknown
+	// duration must end first.
+	AtLeast bool
 	// About is whether that is an estimate: it waits for running jobs to end, or there
 	// was too much to follow each turn.
 	About bool
 }
 
-// later reports whether a job would run after another; what nobody knows comes last.
+// later reports whether a job would run after another; what nobody knows comes last, and of
+// that what has no lower bound.
 func (e Expected) later(other Expected) bool {
 	if e.Known != other.Known {
 		return other.Known
 	}
+	if e.AtLeast != other.AtLeast {
+		return other.AtLeast
+	}
 	return e.In > other.In
 }
 
-// plan is jobs that are not enqueued yet.
+// OrLater is when the later of two jobs would run. If that is not known, it is not before the
+// time of the other job, which may be the best lower bound there is.
+func (e Expected) OrLater(other Expected) Expected {
+	if other.later(e) {
+		e, other = other, e
+	}
+	if !e.Known && other.In > e.In && (other.Known || other.AtLeast) {
+		e.AtLeast, e.In = true, other.In
+		if e.Limit == "" || other.Limit != "" {
+			e.Need = other.Need
+		}
+	}
+	e.About = e.About || other.About
+	return e
+}
+
+// plan is jobs that are in no lane yet: pending, or not enqueued.
 type plan struct {
 	lanes  []*queued
 	byName map[string]*queued
+}
+
+// Pending adds so many jobs as like is, by its queue and its fairness key, that are in their
+// queue, have not asked for permits yet, and all have these needs. They stand behind all that
+// wait, and before those that are planned.
+func (o *ForecastOptions) Pending(like Job, jobs int, needs ...throttle.Need) error {
+	return o.pending.add(like, jobs, needs)
 }
 
 // Plan adds so many jobs as like is, by its queue and its fairness key, that would be
 // enqueued now and all have these needs, behind all that wait and those that were planned
 // before. A job without needs waits for nothing, and cannot be planned.
 func (o *ForecastOptions) Plan(like Job, jobs int, needs ...throttle.Need) error {
-	needs, err := throttle.Normalize(needs...)
+	return o.plan.add(like, jobs, needs)
+}
+
+// laneOf is the name of the lane of a job, and what the job costs of each of its meters.
+func laneOf(like Job, needs []throttle.Need) (name string, of []float64, err error) {
+	needs, err = throttle.Normalize(needs...)
 	if err == nil {
 		err = like.validateFair()
 	}
 	if err != nil {
-		return err
+		return "", nil, err
 	}
-	p := &o.plan
-	if p.byName == nil {
-		p.byName = map[string]*queued{}
-	}
-	meters, of := make([]string, len(needs)), make([]float64, len(needs))
+	meters := make([]string, len(needs))
+	of = make([]float64, len(needs))
 	for i, n := range needs {
 		meters[i], of[i] = meterOf(n), float64(n.Cost)
 	}
-	name := turns.Lane(like.Queue, meters, turns.FairLine(like.Fair, like.Weight))
+	return turns.Lane(like.Queue, meters, turns.FairLine(like.Fair, like.Weight)), of, nil
+}
+
+func (p *plan) add(like Job, jobs int, needs []throttle.Need) error {
+	name, of, err := laneOf(like, needs)
+	if err != nil {
+		return err
+	}
+	if p.byName == nil {
+		p.byName = map[string]*queued{}
+	}
 	q := p.byName[name]
 	if q == nil {
 		q = &queued{name: name}
@@ -121,14 +170,17 @@ func (f *Forecast) expected(q *queued, n int64) Expected {
 	at, longest := q.at(n), q.longest()
 	e := Expected{Known: at < far, About: f.About || q.about && at > f.At.UnixMicro()}
 	if e.Known {
-		e.In = microseconds(max(0, at-f.At.UnixMicro()))
-	}
-	if !e.Known {
+		e.In, e.AtLeast = microseconds(max(0, at-f.At.UnixMicro())), q.least(n)
+		e.Known = !e.AtLeast
+	} else {
 		for i, m := range q.meters {
 			if m.Unknown() {
 				longest = i
 			}
 		}
+	}
+	if e.AtLeast && q.waits[longest] == 0 { // no other limit makes it wait
+		longest = slices.IndexFunc(q.meters, func(m *course) bool { return m.Least })
 	}
 	if e.In > 0 || !e.Known {
 		e.Need = q.meters[longest].Need
@@ -136,10 +188,20 @@ func (f *Forecast) expected(q *queued, n int64) Expected {
 	return e
 }
 
-// last is when the last job of a lane would run.
-func (f *Forecast) last(q *queued) Expected { return f.expected(q, max(0, q.waiting-1)) }
+// last is when the last job of a lane would run that waits or is pending.
+func (f *Forecast) last(q *queued) Expected { return f.expected(q, max(0, q.known-1)) }
 
-// Last is when the last job that waits would run, of those of which that is known, and
+// LastPending is when the last of the pending jobs would run that are like this one and have
+// these needs. It reports false if the forecast counts none.
+func (f *Forecast) LastPending(like Job, needs ...throttle.Need) (Expected, bool) {
+	name, _, err := laneOf(like, needs)
+	if err != nil || f.pending.byName[name] == nil {
+		return Expected{}, false
+	}
+	return f.last(f.lanes[name]), true
+}
+
+// Last is when the last job that waits or is pending would run, of those of which that is known, and
 // a meter whose jobs nobody knows of: nil where there is none.
 func (f *Forecast) Last() (last Expected, unknown *Expected) {
 	last.Known = true
@@ -149,13 +211,16 @@ func (f *Forecast) Last() (last Expected, unknown *Expected) {
 		}
 	}
 	for _, q := range f.order {
-		if q.waiting == 0 {
+		if q.known == 0 {
 			continue
 		}
 		switch e := f.last(q); {
-		case !e.Known && unknown == nil:
+		case !e.Known:
+			if unknown != nil {
+				e = e.OrLater(*unknown)
+			}
 			unknown = &e
-		case e.Known && e.later(last):
+		case e.later(last):
 			last = e
 		}
 	}
@@ -186,7 +251,7 @@ func (f *Forecast) Place(p Place) Place {
 		gone = 0
 	}
 	e := f.expected(q, min(int64(gone+max(1, p.Position)), q.waiting)-1)
-	p.Expected, p.Known, p.About = f.At.Add(e.In), e.Known, e.About
+	p.Expected, p.Known, p.About, p.AtLeast = f.At.Add(e.In), e.Known, e.About, e.AtLeast
 	p.In = max(0, p.Expected.Sub(now))
 	if e.Limit != "" {
 		p.Binding = meterOf(e.Need)
@@ -220,20 +285,21 @@ func (f *Forecast) Waiting() map[string]int {
 	return jobs
 }
 
-// Limits is when the last of all jobs would run that wait and need each limit, whatever
-// else they wait for. Limits that no waiting job needs are not in it.
+// Limits is when the last of all jobs would run that wait, or are pending, and need each
+// limit, whatever else they wait for. Limits that no waiting job needs are not in it.
 func (f *Forecast) Limits() map[string]Expected {
 	limits := map[string]Expected{}
 	note := func(limit string, e Expected) {
-		if last, seen := limits[limit]; !seen || e.later(last) {
-			limits[limit] = e
+		if last, seen := limits[limit]; seen {
+			e = e.OrLater(last)
 		}
+		limits[limit] = e
 	}
 	for _, e := range f.unread {
 		note(e.Limit, e)
 	}
 	for _, q := range f.order {
-		if q.waiting == 0 {
+		if q.known == 0 {
 			continue
 		}
 		last := f.last(q)
@@ -250,12 +316,14 @@ func (f *Forecast) Backlogs(limit string) iter.Seq2[throttle.Need, Expected] {
 	lasts := map[string]Expected{}
 	for _, q := range f.order {
 		for _, m := range q.meters {
-			if m.Limit != limit || q.waiting == 0 {
+			if m.Limit != limit || q.known == 0 {
 				continue
 			}
-			if e, last := f.last(q), lasts[m.Key]; last == (Expected{}) || e.later(last) {
-				lasts[m.Key] = e
+			e := f.last(q)
+			if last, seen := lasts[m.Key]; seen {
+				e = e.OrLater(last)
 			}
+			lasts[m.Key] = e
 		}
 	}
 	return func(yield func(throttle.Need, Expected) bool) {
@@ -279,14 +347,14 @@ func (f *Forecast) Planned() (first, last Expected) {
 	found := false
 	for _, p := range f.plan.lanes {
 		q := f.lanes[p.name]
-		begins, ends := f.expected(q, q.waiting), f.expected(q, q.jobs-1)
+		begins, ends := f.expected(q, q.known), f.expected(q, q.jobs-1)
 		if !found || first.later(begins) {
 			first = begins
 		}
-		if !found || ends.later(last) {
-			last = ends
+		if found {
+			ends = ends.OrLater(last)
 		}
-		found = true
+		last, found = ends, true
 	}
 	return first, last
 }
@@ -302,7 +370,7 @@ type sight struct {
 
 func newSight(now int64, opts ForecastOptions) *sight {
 	s := &sight{opts: opts, now: now, defined: map[string]throttle.Limit{}}
-	s.At, s.plan = time.UnixMicro(now), opts.plan
+	s.At, s.pending, s.plan, s.Uncounted = time.UnixMicro(now), opts.pending, opts.plan, opts.Uncounted
 	s.lanes, s.meters = map[string]*queued{}, map[string]*course{}
 	for _, l := range opts.Limits {
 		s.defined[l.Name] = l
@@ -335,6 +403,7 @@ func (s *sight) runs(n throttle.Need) time.Duration {
 		}
 	}
 	count(s.order)
+	count(s.pending.lanes)
 	count(s.plan.lanes)
 	if jobs == 0 {
 		return 0
@@ -351,13 +420,9 @@ func needOf(meter string) throttle.Need {
 	return throttle.Need{Limit: limit, Key: key}
 }
 
-// forecast plays what is known by now.
-func (s *sight) forecast(steps int) *Forecast {
-	for _, q := range s.order {
-		q.waiting = q.jobs
-		s.Jobs += int(q.jobs)
-	}
-	for _, p := range s.plan.lanes {
+// join has jobs join their lanes, behind those that are there.
+func (s *sight) join(p plan) {
+	for _, p := range p.lanes {
 		q := s.lanes[p.name]
 		if q == nil {
 			q = &queued{name: p.name}
@@ -367,6 +432,20 @@ func (s *sight) forecast(steps int) *Forecast {
 			q.add(c.jobs, c.of)
 		}
 	}
+}
+
+// forecast plays what is known by now.
+func (s *sight) forecast(steps int) *Forecast {
+	for _, q := range s.order {
+		q.waiting = q.jobs
+		s.Jobs += int(q.jobs)
+	}
+	s.join(s.pending)
+	for _, q := range s.order {
+		q.known = q.jobs
+		s.Pending += int(q.known - q.waiting)
+	}
+	s.join(s.plan)
 	for _, q := range s.order {
 		q.stops = s.opts.Stops != nil && s.opts.Stops(turns.Queue(q.name))
 		for _, name := range turns.Meters(q.name) {
@@ -378,11 +457,15 @@ func (s *sight) forecast(steps int) *Forecast {
 	}
 	play := foresight{now: s.now, lanes: s.order, weights: s.weights, some: s.About}
 	play.play(steps)
-	s.About = s.About || play.estimated
+	s.About = s.About || play.estimated || s.opts.Sampled
 	for _, q := range s.order {
 		for i, m := range q.meters {
 			m.binds = m.binds || q.binding[i] > 0
+			m.vague = m.vague || q.jobs > 0 && q.least(q.jobs-1)
 		}
+	}
+	for _, q := range s.order {
+		q.about = q.about || slices.ContainsFunc(q.meters, func(m *course) bool { return m.vague })
 	}
 	f := s.Forecast
 	return &f

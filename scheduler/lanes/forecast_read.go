@@ -157,10 +157,10 @@ func readCosts(text string) (costs []float64) {
 	return costs
 }
 
-// readMeters reads how the meters of all lanes stand, and of those of the plan.
+// readMeters reads how the meters of all lanes stand, and of those of what is pending and planned.
 func (r *forecastReader) readMeters(ctx context.Context) error {
 	var names []string
-	for _, lanes := range [][]*queued{r.s.order, r.s.plan.lanes} {
+	for _, lanes := range [][]*queued{r.s.order, r.s.pending.lanes, r.s.plan.lanes} {
 		for _, q := range lanes {
 			for _, name := range turns.Meters(q.name) {
 				if _, seen := r.s.meters[name]; !seen {

@@ -30,6 +30,7 @@ type course struct {
 	*throttle.Course
 	lanes   int64 // that need it, of those that the forecast follows
 	binds   bool  // jobs wait longest for it
+	vague   bool  // jobs need it whose times are lower bounds
 	refused int   // the batch of turns in which it refused one
 }
 
@@ -43,8 +44,9 @@ type queued struct {
 	meters  []*course // in the order of its name
 	stops   bool      // its queue takes nothing
 	costs   []costs   // of its jobs, the first in front
-	jobs    int64     // how many those are, and how many of them wait by now
-	waiting int64
+	jobs    int64     // how many those are
+	waiting int64     // those of them that wait by now, and so stand in front
+	known   int64     // those that wait or are pending, and so stand before what is planned
 
 	given   int64 // jobs of costs[0] that had their turns
 	called  int64 // jobs that were called in a moment
@@ -58,6 +60,9 @@ type queued struct {
 	bound         int
 	ends          int64 // when the last of its jobs would run; far where nobody knows
 	about         bool  // the times are estimates
+	// sure is how many of its jobs have a time that is no lower bound: they find permits that
+	// are free without the end of a job of unknown duration.
+	sure int64
 	// next is what its first job needs beyond what is held, as of the batch in which it looked.
 	next   []turns.Need
 	held   []int64
@@ -207,11 +212,15 @@ func (f *foresight) turn(now int64, q *queued, held []int64) turns.Result {
 			return turns.Result{Outcome: turns.Refused}
 		}
 	}
+	sure := q.sure == int64(len(q.times))
 	for i, m := range q.meters {
-		if !never {
-			m.Take(now, q.cost(i))
+		if !never && !m.Take(now, q.cost(i)) {
+			sure = false
 		}
 		q.about = q.about || m.About
+	}
+	if sure {
+		q.sure++
 	}
 	if q.moment != f.moment {
 		q.moment, q.called = f.moment, 0
@@ -353,6 +362,12 @@ func (q *queued) end() {
 		}
 		q.binding[longest] += jobs
 	}
+}
+
+// least reports whether the time of the n-th job, from 0, is a lower bound: it is not known
+// how long the jobs run that hold permits which it needs.
+func (q *queued) least(n int64) bool {
+	return n >= q.sure && slices.ContainsFunc(q.meters, func(m *course) bool { return m.Least })
 }
 
 // at is when the n-th job, from 0, would run: far where nobody knows.

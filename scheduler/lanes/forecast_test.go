@@ -294,3 +294,39 @@ func TestForecastOfManyTurns(t *testing.T) {
 		t.Errorf("%+v, want all to let the last run in about %s", last, want)
 	}
 }
+
+// TestForecastBeyondSlots: if nobody knows how long jobs run, a concurrency limit lets them run
+// no sooner than their other limits do. If that is known the forecast says more.
+func TestForecastBeyondSlots(t *testing.T) {
+	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	day, minute, slots := window("day", throttle.PerDay(2000)), funnel("minute", throttle.PerMinute(60)), throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 5}
+	plan := func(jobs int, runs time.Duration, limits ...throttle.Limit) (first, last lanes.Expected) {
+		opts := lanes.ForecastOptions{Limits: limits, Runs: func(string) time.Duration { return runs }}
+		var needs []throttle.Need
+		for _, l := range limits {
+			needs = append(needs, throttle.Need{Limit: l.Name})
+		}
+		must(t, opts.Plan(inQueue("q"), jobs, needs...))
+		return opts.Forecast(noon).Planned()
+	}
+	_, bound := plan(5000, 0, day, minute)
+	first, last := plan(5000, 0, day, minute, slots)
+	if !first.Known || first.In != 0 || last.Known || !last.AtLeast || last.In != bound.In || last.Limit != bound.Limit {
+		t.Errorf("the first %+v, the last %+v; want the first at once, as slots are free, and the last no sooner than %+v", first, last, bound)
+	}
+	if _, last := plan(5, 0, day, slots); !last.Known || last.In != 0 {
+		t.Errorf("the last of five %+v, want it at once: five slots are free", last)
+	}
+	if _, last := plan(6, 0, slots); last.Known || !last.AtLeast || last.In != 0 || last.Limit != "slots" {
+		t.Errorf("the last of six %+v, want no sooner than now, by the slots", last)
+	}
+	if _, last := plan(2000, 10*time.Second, day, minute, slots); !last.Known || !last.About || last.In < 66*time.Minute || last.In > 67*time.Minute || last.Limit != "slots" {
+		t.Errorf("of jobs that run 10 s the last %+v, want about 66m30s, by the slots", last)
+	}
+	opts := lanes.ForecastOptions{Limits: []throttle.Limit{day, slots}, Stops: func(queue string) bool { return queue == "stops" }}
+	must(t, opts.Plan(inQueue("stops"), 1, throttle.Need{Limit: "slots"}))
+	must(t, opts.Plan(inQueue("q"), 2001, throttle.Need{Limit: "day"}, throttle.Need{Limit: "slots"}))
+	if _, last := opts.Forecast(noon).Planned(); last.Known || !last.AtLeast || last.In != 12*time.Hour {
+		t.Errorf("with a queue that takes nothing the last %+v, want no sooner than in 12 h", last)
+	}
+}

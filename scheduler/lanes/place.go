@@ -36,6 +36,8 @@ type Place struct {
 	// About is whether that is an estimate. It is, unless a [Forecast] has followed all
 	// turns until then: [throttle.Decision] says what it leaves out.
 	About bool
+	// AtLeast is whether In and Expected are lower bounds, of a job that is not Known.
+	AtLeast bool
 }
 
 // PutBack is for how long the job should be put back now in case that nobody

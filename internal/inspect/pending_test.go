@@ -1,0 +1,262 @@
+package inspect_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/dashboards/metrics"
+	"github.com/headgate/headgate/dashboards/page"
+	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/throttle"
+)
+
+// pendingWorld is jobs that are pending, and the rules of a worker that has not started.
+type pendingWorld struct {
+	*testing.T
+	rdb     redis.UniversalClient
+	rules   scheduler.Rules
+	limiter *lanes.Lanes
+}
+
+func newPendingWorld(t *testing.T, needs func(id string) []throttle.Need, limits ...throttle.Limit) *pendingWorld {
+	_, rdb := redistest.Mini(t)
+	return &pendingWorld{t, rdb, scheduler.Rules{Limits: limits, For: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
+		return scheduler.Rule{Needs: needs(string(task.Payload()))}, nil
+	}}, lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: slog.New(slog.DiscardHandler)}))}
+}
+
+func (w *pendingWorld) enqueue(jobs int) {
+	w.Helper()
+	tasks := make([]*asynq.Task, jobs)
+	for i := range tasks {
+		tasks[i] = asynq.NewTask("mail", []byte(fmt.Sprint(i)), asynq.TaskID(fmt.Sprint(i)))
+	}
+	for _, answer := range scheduler.NewClient(w.rdb).EnqueueAll(w.Context(), tasks...) {
+		must(w.T, answer.Err)
+	}
+}
+
+// queues are those of a command: it has the rules.
+func (w *pendingWorld) queues() *inspect.Queues {
+	return inspect.New(w.rdb, w.limiter, "default").By(inspect.Rules{
+		Serves: []string{"default"}, Limits: w.rules.Limits,
+		RuleOf: func(ctx context.Context, _ throttle.JobID, task *asynq.Task) (history.Wants, bool) {
+			rule, err := w.rules.For(ctx, task)
+			return history.Wants{Needs: rule.Needs}, err == nil
+		},
+	})
+}
+
+func (w *pendingWorld) start() {
+	server, err := scheduler.NewServer(w.rdb, w.rules, asynq.Config{Concurrency: 50, LogLevel: asynq.FatalLevel}, scheduler.WithLogger(slog.New(slog.DiscardHandler)))
+	must(w.T, err)
+	must(w.T, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })))
+	w.Cleanup(server.Shutdown)
+}
+
+func (w *pendingWorld) pending() int64 {
+	n, err := w.rdb.LLen(w.Context(), asynqdb.Key("default", asynqdb.Pending)).Result()
+	must(w.T, err)
+	return n
+}
+
+// plan is when the last of so many more jobs like one would run.
+func (w *pendingWorld) plan(jobs int, needs ...throttle.Need) (last time.Time, f *lanes.Forecast) {
+	w.Helper()
+	var opts lanes.ForecastOptions
+	must(w.T, opts.Plan(lanes.Job{JobID: throttle.JobID{Queue: "default"}}, jobs, needs...))
+	f, err := w.queues().Forecast(w.Context(), opts)
+	must(w.T, err)
+	_, e := f.Planned()
+	if !e.Known {
+		w.Fatalf("the plan is %+v", e)
+	}
+	return f.At.Add(e.In), f
+}
+
+// TestPending_Counts: a plan behind jobs that have not asked yet says what it says once a worker
+// has met them all.
+func TestPending_Counts(t *testing.T) {
+	day := throttle.Limit{Name: "day", Kind: throttle.FixedWindow, Rate: throttle.PerDay(2000)}
+	host := throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)}
+	for name, tt := range map[string]struct {
+		jobs  int
+		needs func(id string) []throttle.Need
+	}{
+		"20,000 under a limit of the day": {20_000, func(string) []throttle.Need { return []throttle.Need{{Limit: "day"}} }},
+		"few, which are all read":         {150, func(string) []throttle.Need { return []throttle.Need{{Limit: "day"}} }},
+		"each of a host of its own":       {3_000, func(id string) []throttle.Need { return []throttle.Need{{Limit: "day"}, {Limit: "host", Key: id}} }},
+		"of some hosts": {6_000, func(id string) []throttle.Need {
+			return []throttle.Need{{Limit: "day"}, {Limit: "host", Key: id[len(id)-1:]}}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newPendingWorld(t, tt.needs, day, host)
+				w.enqueue(tt.jobs)
+				before, f := w.plan(2000, throttle.Need{Limit: "day"})
+				if f.Pending != tt.jobs || f.Uncounted != 0 || f.About != (tt.jobs > 200) || f.Jobs != 0 {
+					t.Errorf("%d of %d jobs are counted, %d are not, about: %v", f.Pending, tt.jobs, f.Uncounted, f.About)
+				}
+				w.start()
+				for w.pending() > 0 {
+					time.Sleep(time.Second)
+				}
+				after, _ := w.plan(2000, throttle.Need{Limit: "day"})
+				if off := after.Sub(before).Abs(); off > 15*time.Minute {
+					t.Errorf("the last is planned for %s, and when all have asked for %s", before, after)
+				}
+			})
+		})
+	}
+}
+
+// TestPending_Told: what is pending counts for status, the page's survey and what each limit says,
+// the same for those who have the rules and for those who have what a worker found.
+func TestPending_Told(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		needs := []throttle.Need{{Limit: "hour"}}
+		w := newPendingWorld(t, func(string) []throttle.Need { return needs }, throttle.Limit{Name: "hour", Kind: throttle.FixedWindow, Rate: throttle.PerHour(100)})
+		w.enqueue(1000)
+		status, err := w.queues().Status(t.Context())
+		must(t, err)
+		task := status.Queues[0].Tasks[0]
+		if in := task.End.Sub(status.At); in < 8*time.Hour || in > 9*time.Hour || status.Uncounted != 0 {
+			t.Errorf("without a worker status says %+v, want an end in 8 to 9 h", task)
+		}
+		blind := inspect.New(w.rdb, w.limiter, "default")
+		status, err = blind.Status(t.Context())
+		must(t, err)
+		if status.Uncounted != 1000 || !status.Queues[0].Tasks[0].End.IsZero() {
+			t.Errorf("without rules %d are not counted and %+v; want 1000, and no end", status.Uncounted, status.Queues[0].Tasks[0])
+		}
+		survey := history.Survey{At: time.Now()}
+		survey.Pending, err = history.ReadPending(t.Context(), w.rdb, w.limiter, []string{"default"}, func(context.Context, throttle.JobID, *asynq.Task) (history.Wants, bool) {
+			return history.Wants{Needs: needs}, true
+		})
+		must(t, err)
+		if half, err := history.SurveyedPending(t.Context(), w.rdb, &survey); err != nil || half.Groups[0].Jobs != 1000 {
+			t.Errorf("the survey has %+v, %v; want 1000 jobs", half, err)
+		}
+		must(t, w.rdb.LTrim(t.Context(), asynqdb.Key("default", asynqdb.Pending), 0, 399).Err())
+		if half, err := history.SurveyedPending(t.Context(), w.rdb, &survey); err != nil || half.Groups[0].Jobs != 400 {
+			t.Errorf("when 400 are left the survey has %+v, %v", half, err)
+		}
+	})
+}
+
+// TestPending_AllSayTheSame: while the only worker is busy, the page and the metrics count what
+// is pending as its rules say, and status as the rules of its config do.
+func TestPending_AllSayTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quiet := slog.New(slog.DiscardHandler)
+		w := newPendingWorld(t, func(payload string) []throttle.Need {
+			if payload == "long" {
+				return nil
+			}
+			return []throttle.Need{{Limit: "hour"}}
+		}, throttle.Limit{Name: "hour", Kind: throttle.FixedWindow, Rate: throttle.PerHour(100)})
+		server, err := scheduler.NewServer(w.rdb, w.rules, asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel}, scheduler.WithLogger(quiet))
+		must(t, err)
+		must(t, server.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})))
+		defer server.Shutdown()
+		_, err = scheduler.NewClient(w.rdb).Enqueue(asynq.NewTask("long", []byte("long")))
+		must(t, err)
+		time.Sleep(time.Second)
+		w.enqueue(250)
+		time.Sleep(30 * time.Second) // a survey is made each 5 s, and each 20 s while nothing is decided
+
+		f, err := w.queues().Forecast(t.Context(), lanes.ForecastOptions{})
+		must(t, err)
+		last, _ := f.Last()
+		ends := f.At.Add(last.In)
+		if f.Pending != 250 || last.In < 100*time.Minute {
+			t.Fatalf("%d are pending, and the last would run in %s", f.Pending, last.In)
+		}
+		said := map[string]time.Time{}
+		status, err := w.queues().Status(t.Context())
+		must(t, err)
+		for _, task := range status.Queues[0].Tasks {
+			if task.Type == "mail" {
+				said["status"] = task.End
+			}
+		}
+		said["status of the limit"] = status.At.Add(status.Limits[0].Last.In)
+		p, err := page.New(page.Options{Redis: w.rdb, Limiter: w.limiter, Scope: "default", Log: quiet})
+		must(t, err)
+		said["the page"] = headline(t, p)
+		must(t, p.Close())
+		for name, in := range lastRuns(t, metrics.New(server, w.rdb, metrics.Options{})) {
+			said["metrics of "+name] = time.Now().Add(in)
+		}
+		if len(said) != 4 {
+			t.Errorf("%d tell when the last runs: %v", len(said), said)
+		}
+		for who, at := range said {
+			if off := at.Sub(ends).Abs(); off > 2*time.Second {
+				t.Errorf("%s says %s, the forecast %s", who, at, ends)
+			}
+		}
+	})
+}
+
+// TestPending_RulesThatFail: pending jobs whose rule fails, panics or never answers hold up no
+// survey, and are told as not counted.
+func TestPending_RulesThatFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newPendingWorld(t, func(string) []throttle.Need { return nil })
+		hangs := make(chan struct{})
+		defer close(hangs)
+		w.rules.For = func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
+			switch string(task.Payload()) {
+			case "1":
+				panic("broken")
+			case "2":
+				return scheduler.Rule{}, errors.New("not now")
+			case "3":
+				<-hangs
+			}
+			return scheduler.Rule{}, nil
+		}
+		server, err := scheduler.NewServer(w.rdb, w.rules, asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel}, scheduler.WithLogger(slog.New(slog.DiscardHandler)))
+		must(t, err)
+		must(t, server.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})))
+		w.enqueue(1)
+		time.Sleep(time.Second)
+		tasks := []*asynq.Task{}
+		for _, payload := range []string{"1", "2", "3"} {
+			tasks = append(tasks, asynq.NewTask("mail", []byte(payload)))
+		}
+		for _, answer := range scheduler.NewClient(w.rdb).EnqueueAll(t.Context(), tasks...) {
+			must(t, answer.Err)
+		}
+		time.Sleep(30 * time.Second)
+		survey, err := history.ReadSurvey(t.Context(), w.rdb, "default")
+		must(t, err)
+		if survey == nil || time.Since(survey.At) > 25*time.Second || survey.Pending.Uncounted != 3 {
+			t.Errorf("the survey is %+v, want a new one of which 3 jobs are not counted", survey)
+		}
+		must(t, w.rdb.Del(t.Context(), asynqdb.Key("default", asynqdb.Pending)).Err()) // the server asks about none of them
+		time.Sleep(time.Minute)
+		server.Shutdown()
+	})
+}

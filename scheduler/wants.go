@@ -1,0 +1,37 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/history"
+)
+
+// wantsOf is what a pending job will ask for, by the rules. A rule that does not answer before
+// the context ends is left behind.
+func (s *Server) wantsOf(ctx context.Context, j job, task *asynq.Task) (wants history.Wants, known bool) {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return history.Wants{}, false
+	}
+	type answer struct {
+		rule Rule
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		rule, err := s.ruleOf(j, task, end)
+		answers <- answer{rule, err}
+	}()
+	select {
+	case a := <-answers:
+		if a.err != nil { // it will ask for nothing if it is archived
+			return history.Wants{}, errors.Is(a.err, asynq.SkipRetry)
+		}
+		return history.Wants{Needs: a.rule.Needs, Fair: a.rule.Fair, Weight: a.rule.Weight}, true
+	case <-ctx.Done():
+		return history.Wants{}, false
+	}
+}

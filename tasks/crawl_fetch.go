@@ -218,8 +218,10 @@ const (
 //
 //   - The page was fetched, redirects, is not there (a 4xx), or robots.txt disallows
 //     it: done, and counted as that.
-//   - No answer, a broken one, none in time, a status that may pass, no disk to
-//     save to, or no robots.txt because of any of these: retried.
+//   - No answer, a broken one, none in time, a status that may pass, or no disk to
+//     save to: retried.
+//   - No robots.txt because of no answer, a 5xx or a 429: put back, with pauses that grow
+//     from 30 s to an hour, and archived after 12 hours.
 //   - A malformed payload, or an address that is not allowed: archived.
 //
 // A URL is fetched once in a crawl, unless a worker dies between the

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,9 +19,8 @@ const (
 	// robotsTime is how long others wait for the job that asks for a robots.txt, and
 	// for each redirect of it until its job has run. Then it counts as lost.
 	robotsTime = time.Minute
-	// robotsAgain is how long nobody asks again after no answer: pages that wait for
-	// it fail meanwhile, and are retried.
-	robotsAgain = 30 * time.Second
+	// robotsPatience is how long pages wait for an origin that gives no robots.txt.
+	robotsPatience = 12 * time.Hour
 	// maxAwait is how long a job is put back at most that waits for another's
 	// request: each time costs a permit.
 	maxAwait = time.Second
@@ -30,7 +30,7 @@ const (
 )
 
 // errNoRobots is why a page is not fetched whose robots.txt cannot be had, as RFC
-// 9309 wants it (2.3.1.4). The page's job is retried.
+// 9309 wants it (2.3.1.4). The page's job waits for it.
 var errNoRobots = errors.New("without robots.txt nothing is fetched")
 
 // robotsFor asks for the robots.txt of the page's origin, which is not known, under the
@@ -38,17 +38,17 @@ var errNoRobots = errors.New("without robots.txt nothing is fetched")
 // answer is enough for the page not to be fetched. So no permit pays for two requests.
 //
 // One job asks for an origin. The others are put back for a second at most, each
-// time at the price of a permit, or fail where the origin gave none a moment ago.
+// time at the price of a permit. If the origin gives no robots.txt, all wait for the next try.
 func (j *crawlJob) robotsFor(ctx context.Context) (*robots.File, error) {
 	of := origin(j.page.URL)
-	held, wait, err := j.Frontier.AskRobots(ctx, of, robotsTime)
+	held, err := j.Frontier.AskRobots(ctx, of, robotsTime)
 	switch {
 	case err != nil:
 		return nil, err
-	case held == frontier.RobotsFailed:
-		return nil, fmt.Errorf("%w: %w", errNoRobots, &NetworkError{URL: of + "/robots.txt", Err: errors.New("nor did it a moment ago")})
-	case held != "":
-		return nil, j.putBack(min(wait, maxAwait), "another job asks for robots.txt of "+of)
+	case held != nil && held.Failing.IsZero():
+		return nil, j.putBack(min(held.Wait, maxAwait), "another job asks for robots.txt of "+of)
+	case held != nil:
+		return nil, j.await(*held, fmt.Errorf("%w: %w", errNoRobots, &NetworkError{URL: of + "/robots.txt", Err: errors.New("nor did it a moment ago")}))
 	}
 	if err := j.askRobots(ctx, of, of+"/robots.txt", 0); err != nil {
 		return nil, err
@@ -88,9 +88,9 @@ func (j *crawlJob) knownRobots(ctx context.Context, of string) (*robots.File, er
 // answer, a 5xx and a 429 are no statement, and a body that breaks off is none
 // either: what it would have forbidden may be in the rest.
 func (j *crawlJob) askRobots(ctx context.Context, of, url string, hops int) error {
-	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	limited, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
-	a, err := j.get(ctx, url)
+	a, err := j.get(limited, url)
 	if err != nil {
 		return j.noRobots(ctx, of, err)
 	}
@@ -136,13 +136,15 @@ func (j *crawlJob) followRobots(ctx context.Context, of, url string, hops int) e
 	if err := j.enqueue(ctx, next, j.Urgent...); err != nil {
 		return err
 	}
-	return j.Frontier.HoldRobots(ctx, of, frontier.RobotsAsked, robotsTime)
+	return j.Frontier.HoldRobots(ctx, of, robotsTime)
 }
 
 // noRobots is the error of a robots.txt that cannot be had now. A copy counts
-// for another hour; without one nothing may be fetched, and nobody asks again
-// for a while.
+// for another hour; without one nothing may be fetched, and no job asks again
+// for a while: the error has the page's job wait so long. A job that was canceled, or may not
+// call the address, says nothing about the origin.
 func (j *crawlJob) noRobots(ctx context.Context, of string, why error) error {
+	canceled := errors.Is(ctx.Err(), context.Canceled)
 	ctx = context.WithoutCancel(ctx) // it may have ended because of that
 	old, ok, err := j.Frontier.Robots(ctx, of)
 	if err != nil {
@@ -151,10 +153,26 @@ func (j *crawlJob) noRobots(ctx context.Context, of string, why error) error {
 	if ok { // fresh for the hour that is left of its day
 		return j.Frontier.KeepRobots(ctx, of, old.Status, old.Text, 23*time.Hour)
 	}
-	if err := j.Frontier.HoldRobots(ctx, of, frontier.RobotsFailed, robotsAgain); err != nil {
-		return err
+	why = fmt.Errorf("%w: %w", errNoRobots, why)
+	if canceled || errors.Is(why, asynq.SkipRetry) {
+		return cmp.Or(j.Frontier.ReleaseRobots(ctx, of), why)
 	}
-	return fmt.Errorf("%w: %w", errNoRobots, why)
+	hold, err := j.Frontier.FailRobots(ctx, of)
+	return cmp.Or(err, j.await(hold, why))
+}
+
+// await is the error that has a page's job wait until robots.txt is asked for again, for
+// hours and without an attempt. After robotsPatience the job is archived.
+func (j *crawlJob) await(hold frontier.RobotsHold, why error) error {
+	switch {
+	case j.page.Robots != "": // no page, and done
+		return why
+	case time.Since(hold.Failing) >= robotsPatience:
+		return fmt.Errorf("since %s %w: %w", hold.Failing.UTC().Format(time.RFC3339), why, asynq.SkipRetry)
+	case j.PutBack == nil:
+		return why
+	}
+	return j.putBack(hold.Wait, why.Error())
 }
 
 // putBack is the error that puts the job back without a failure, or with one where

@@ -51,8 +51,6 @@ func TestRobots(t *testing.T) {
 		{"at another host", to("http://b.test/robots.txt"), `"disallowed"`},
 		{"redirects in a loop", to("/robots.txt"), `"fetched"`},
 		{"redirects to a file", to("file:///etc/passwd"), `"fetched"`},
-		{"an error", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, "archived: without robots.txt nothing is fetched: http://a.test/robots.txt "},
-		{"too many requests", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(429) }, "archived: without robots.txt nothing is fetched"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -70,6 +68,57 @@ func TestRobots(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Pages whose robots.txt answers 503 or 429, or not at all, wait for hours without an attempt:
+// one job asks now and then, and when the host is up again all are fetched.
+func TestCrawl_RobotsUnavailable_PagesWait(t *testing.T) {
+	for _, status := range []int{429, 503, 0} {
+		var up atomic.Bool
+		host := func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/robots.txt") && !up.Load() {
+				if status == 0 {
+					panic(http.ErrAbortHandler) // no answer
+				}
+				w.WriteHeader(status)
+			}
+		}
+		crawl(t, map[string]http.HandlerFunc{"a.test": host}, nil, func(c *crawling) {
+			for n := range 5 {
+				c.seed(tasks.CrawlFetch{URL: fmt.Sprintf("http://a.test/%d", n), Start: 1}, asynq.MaxRetry(0))
+			}
+			time.Sleep(10 * time.Minute)
+			queue, err := c.tasks.GetQueueInfo("default")
+			if err != nil || queue.Archived > 0 || queue.Failed > 0 || queue.Active > 0 {
+				t.Errorf("status %d: %+v, %v; want all to wait without a failure", status, queue, err)
+			}
+			if n := c.web.requests()["http://a.test/robots.txt"]; status == 503 && n != 5 {
+				t.Errorf("robots.txt was asked for %d times, want at 0, 30 s, 1.5, 3.5 and 7.5 min", n)
+			}
+			up.Store(true)
+			if p := c.wait(); p.Fetched != 5 {
+				t.Errorf("status %d: %+v, want 5 fetched", status, p.Counts)
+			}
+			c.wantIntervals(nil)
+		})
+	}
+}
+
+// After half a day pages of a host without a robots.txt are archived, so that the crawl ends.
+func TestCrawl_RobotsUnavailable_EndsAfterHours(t *testing.T) {
+	down := robotsAt(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })
+	crawl(t, map[string]http.HandlerFunc{"a.test": down}, nil, func(c *crawling) {
+		since := time.Now().Add(-12 * time.Hour)
+		c.rdb.HSet(c.t.Context(), "hg:{default}:robots:http://a.test", "failing", since.UnixMilli())
+		id := c.seed(tasks.CrawlFetch{URL: "http://a.test/page"})
+		if p := c.wait(); p.Failed != 1 || p.Waiting != 0 {
+			t.Errorf("%+v, want 1 failed", p.Counts)
+		}
+		want := "archived: since " + since.UTC().Format(time.RFC3339) + " without robots.txt nothing is fetched: http://a.test/robots.txt "
+		if got := c.result(id); !strings.HasPrefix(got, want) {
+			t.Errorf("job %s, want %s", got, want)
+		}
+	})
 }
 
 // A host that was down is crawled when it is up again; a copy of its robots.txt

@@ -52,13 +52,26 @@ func (w *web) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errors.New("no such host")
 	}
 	rec := httptest.NewRecorder()
-	handle(rec, r)
+	if !answers(handle, rec, r) {
+		return nil, errors.New("connection reset")
+	}
 	resp := rec.Result()
 	resp.Request = r
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked[n].refused = resp.StatusCode == http.StatusTooManyRequests
 	return resp, nil
+}
+
+// answers reports whether a handler answers, and does not panic with http.ErrAbortHandler.
+func answers(handle http.HandlerFunc, w http.ResponseWriter, r *http.Request) (ok bool) {
+	defer func() {
+		if why := recover(); why != nil && why != http.ErrAbortHandler {
+			panic(why)
+		}
+	}()
+	handle(w, r)
+	return true
 }
 
 // requests are those that were made and not refused, by URL.

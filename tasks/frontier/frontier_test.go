@@ -189,11 +189,11 @@ func TestRobots(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		f, ctx := frontier.New(rdb, ""), t.Context()
 		const origin = "http://a.test"
-		want := func(what string, want frontier.RobotsHold, wantWait time.Duration) {
+		want := func(what string, failing bool, wait time.Duration) { // wait 0: it may ask
 			t.Helper()
-			got, wait, err := f.AskRobots(ctx, origin, time.Minute)
-			if got != want || wait != wantWait || err != nil {
-				t.Errorf("%s: %q for %s, %v; want %q for %s", what, got, wait, err, want, wantWait)
+			got, err := f.AskRobots(ctx, origin, time.Minute)
+			if err != nil || (got == nil) != (wait == 0) || got != nil && (got.Wait != wait || got.Failing.IsZero() == failing) {
+				t.Errorf("%s: %+v, %v; want failing %v for %s", what, got, err, failing, wait)
 			}
 		}
 		must := func(err error) {
@@ -202,16 +202,34 @@ func TestRobots(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		want("the first", "", 0)
-		want("the second", frontier.RobotsAsked, time.Minute)
+		want("the first", false, 0)
+		want("the second", false, time.Minute)
 		time.Sleep(time.Minute)
-		want("when the first has died", "", 0)
-		must(f.HoldRobots(ctx, origin, frontier.RobotsFailed, 30*time.Second))
-		want("after no answer", frontier.RobotsFailed, 30*time.Second)
-		must(f.HoldRobots(ctx, origin, frontier.RobotsAsked, 10*time.Second))
-		want("when it is elsewhere", frontier.RobotsAsked, 10*time.Second)
+		want("when the first has died", false, 0)
+		must(f.ReleaseRobots(ctx, origin))
+		want("when the first was canceled", false, 0)
+		begun := time.Now()
+		for n := range 20 {
+			wait := min(30*time.Second<<n, time.Hour)
+			hold, err := f.FailRobots(ctx, origin)
+			if err != nil || hold.Wait != wait || !hold.Failing.Equal(begun.Truncate(time.Millisecond)) {
+				t.Errorf("failure %d: %+v, %v; want a pause of %s", n, hold, err, wait)
+			}
+			want("after no answer", true, wait)
+			time.Sleep(wait)
+			want("after the pause", false, 0)
+		}
+		if _, ok, err := f.Robots(ctx, origin); ok || err != nil {
+			t.Errorf("without an answer it has one: %v, %v", ok, err)
+		}
+		must(f.HoldRobots(ctx, origin, 10*time.Second))
+		want("when it is elsewhere", false, 10*time.Second)
 		must(f.KeepRobots(ctx, origin, 200, []byte("text"), 0))
-		want("after an answer", "", 0)
+		want("after an answer", false, 0)
+		if hold, err := f.FailRobots(ctx, origin); err != nil || hold.Wait != 30*time.Second {
+			t.Errorf("the first failure after an answer: %+v, %v; want 30s", hold, err)
+		}
+		must(f.KeepRobots(ctx, origin, 200, []byte("text"), 0))
 
 		check := func(what string, wantOK, fresh bool) {
 			t.Helper()

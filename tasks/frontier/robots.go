@@ -1,7 +1,6 @@
 package frontier
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +15,11 @@ const (
 	// robotsLife how long it is kept for when a newer one cannot be had.
 	robotsFresh = 24 * time.Hour
 	robotsLife  = 30 * 24 * time.Hour
+	// robotsAgain and robotsLongest are the first and the longest pause after an origin gave no
+	// robots.txt, and robotsForget is how much longer it is known that it failed.
+	robotsAgain   = 30 * time.Second
+	robotsLongest = time.Hour
+	robotsForget  = 2 * time.Hour
 )
 
 // Robots is an answer to the request for a robots.txt: package robots says what it
@@ -32,7 +36,7 @@ type Robots struct {
 // little within a day.
 func (f *Frontier) Robots(ctx context.Context, origin string) (r Robots, ok bool, err error) {
 	values, err := f.rdb.HGetAll(ctx, f.key("robots", origin)).Result()
-	if err != nil || len(values) == 0 {
+	if err != nil || values["status"] == "" {
 		return r, false, wrapRobots(origin, err)
 	}
 	if r.Text, err = unpack([]byte(values["packed"])); err != nil {
@@ -56,43 +60,75 @@ func (f *Frontier) KeepRobots(ctx context.Context, origin string, status int, te
 	key := f.key("robots", origin)
 	pipe := f.rdb.TxPipeline()
 	pipe.HSet(ctx, key, "status", status, "packed", packed, "fetched", time.Now().Add(-age).UnixMilli())
+	pipe.HDel(ctx, key, "failing", "failures")
 	pipe.PExpire(ctx, key, robotsLife)
 	pipe.Del(ctx, f.key("robots_busy", origin))
 	_, err = pipe.Exec(ctx)
 	return wrapRobots(origin, err)
 }
 
-// RobotsHold is what keeps others from asking, for a while.
-type RobotsHold string
-
-// The holds.
-const (
-	RobotsAsked  RobotsHold = "asking" // a job asks
-	RobotsFailed RobotsHold = "failed" // one got no answer
-)
-
-// AskRobots says who asks for an origin's robots.txt: one job at a time. Who does
-// has the time given for it; after that the next may ask, for it may have died. It
-// takes one round trip for that job and two for the others: those hear what holds them,
-// and for how long.
-func (f *Frontier) AskRobots(ctx context.Context, origin string, within time.Duration) (held RobotsHold, wait time.Duration, err error) {
-	key := f.key("robots_busy", origin)
-	if ask, err := f.rdb.SetNX(ctx, key, string(RobotsAsked), within).Result(); err != nil || ask {
-		return "", 0, wrapRobots(origin, err)
-	}
-	pipe := f.rdb.Pipeline()
-	why, left := pipe.Get(ctx, key), pipe.PTTL(ctx, key)
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return "", 0, wrapRobots(origin, err)
-	}
-	return cmp.Or(RobotsHold(why.Val()), RobotsAsked), max(0, left.Val()), nil
+// RobotsHold keeps other jobs from asking for a robots.txt.
+type RobotsHold struct {
+	Wait time.Duration // how long it still holds
+	// Failing is since when the origin gives no robots.txt. It is zero while a job asks.
+	Failing time.Time
 }
 
-// HoldRobots has nobody ask for so long: all wait for a job that asks elsewhere, where a
-// redirect leads, or there was no answer, without which a thousand pages of a dead host
-// would each wait for it. The job that asks elsewhere needs no answer of AskRobots.
-func (f *Frontier) HoldRobots(ctx context.Context, origin string, why RobotsHold, wait time.Duration) error {
-	return wrapRobots(origin, f.rdb.Set(ctx, f.key("robots_busy", origin), string(why), wait).Err())
+// AskRobots says who asks for an origin's robots.txt: one job at a time, which gets nil. That
+// job has the time given for it; after that the next may ask, because the first may have died.
+// AskRobots takes one round trip for that job and two for the others, which get the hold.
+func (f *Frontier) AskRobots(ctx context.Context, origin string, within time.Duration) (*RobotsHold, error) {
+	key := f.key("robots_busy", origin)
+	if ask, err := f.rdb.SetNX(ctx, key, robotsAsked, within).Result(); err != nil || ask {
+		return nil, wrapRobots(origin, err)
+	}
+	pipe := f.rdb.Pipeline()
+	since, left := pipe.Get(ctx, key), pipe.PTTL(ctx, key)
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, wrapRobots(origin, err)
+	}
+	hold := &RobotsHold{Wait: max(0, left.Val())}
+	if at, err := since.Int64(); err == nil {
+		hold.Failing = time.UnixMilli(at)
+	}
+	return hold, nil
+}
+
+// robotsAsked is what robots_busy has while a job asks. Else it has since when the origin
+// gives no robots.txt, in ms.
+const robotsAsked = "asking"
+
+// HoldRobots has the others wait for a job that asks elsewhere, where a redirect leads. That
+// job needs no answer of AskRobots.
+func (f *Frontier) HoldRobots(ctx context.Context, origin string, wait time.Duration) error {
+	return wrapRobots(origin, f.rdb.Set(ctx, f.key("robots_busy", origin), robotsAsked, wait).Err())
+}
+
+// ReleaseRobots lets the next job ask.
+func (f *Frontier) ReleaseRobots(ctx context.Context, origin string) error {
+	return wrapRobots(origin, f.rdb.Del(ctx, f.key("robots_busy", origin)).Err())
+}
+
+// FailRobots notes that an origin gave no robots.txt, and has all jobs wait: 30 s after the
+// first failure, twice as long after each one in a row, and an hour at most. An origin that
+// no job asks for two hours longer than that is tried as if it had not failed. It takes two
+// round trips.
+func (f *Frontier) FailRobots(ctx context.Context, origin string) (RobotsHold, error) {
+	key := f.key("robots", origin)
+	pipe := f.rdb.TxPipeline()
+	pipe.HSetNX(ctx, key, "failing", time.Now().UnixMilli())
+	failures, failing := pipe.HIncrBy(ctx, key, "failures", 1), pipe.HGet(ctx, key, "failing")
+	pipe.PExpire(ctx, key, robotsLongest+robotsForget)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return RobotsHold{}, wrapRobots(origin, err)
+	}
+	since, _ := failing.Int64()
+	hold := RobotsHold{Wait: robotsLongest, Failing: time.UnixMilli(since)}
+	if n := failures.Val() - 1; n < 10 {
+		hold.Wait = min(robotsAgain<<n, robotsLongest)
+	}
+	err := f.rdb.Set(ctx, f.key("robots_busy", origin), since, hold.Wait).Err()
+	return hold, wrapRobots(origin, err)
 }
 
 // wrapRobots says which origin an error is about; nil stays nil.

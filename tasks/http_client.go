@@ -107,7 +107,6 @@ type answer struct {
 	url     *url.URL // that was called, with its secrets
 	resp    *http.Response
 	at      time.Time // when the header was there
-	address string    // the IP address that answered, or the proxy's
 }
 
 // transport is the handler's one transport, which keeps connections open from

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -96,14 +95,10 @@ func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidd
 		return nil, notCalled{fmt.Errorf("%w: %w", hidden.hideIn(err), asynq.SkipRetry)}
 	}
 	start := time.Now()
-	var address string
 	// A transport of the program's own may say nothing of connections: then the request may have left.
 	connects, connected := false, false
-	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GetConn: func(string) { connects = true }, GotConn: func(c httptrace.GotConnInfo) {
+	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GetConn: func(string) { connects = true }, GotConn: func(httptrace.GotConnInfo) {
 		connected = true
-		if c.Conn != nil { // a transport of the program's own may not say
-			address, _, _ = net.SplitHostPort(c.Conn.RemoteAddr().String())
-		}
 		ready := time.Now()
 		scheduler.Leave(ctx)
 		start = start.Add(time.Since(ready)) // the upstream's latency does not include that wait
@@ -128,7 +123,7 @@ func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidd
 	resp.Body = endsWith(ctx, resp.Body)
 	heard := Answer{call.URL, resp.StatusCode, at.Sub(start), ReadUpstream(resp.StatusCode, resp.Header, at)}
 	tell(ctx, heard)
-	return &answer{Answer: heard, call: call, secrets: hidden, url: req.URL, resp: resp, at: at, address: address}, nil
+	return &answer{Answer: heard, call: call, secrets: hidden, url: req.URL, resp: resp, at: at}, nil
 }
 
 // request is the call as net/http wants it. Host is no header to it but a field of

@@ -19,7 +19,7 @@ var keys = map[string]string{
 	"crawl_seen:": "hash", "crawl_hosts:": "hash", "robots:": "hash",
 	"robots_busy:": "string", "jobs": "hash", "lane:": "zset", "called:": "zset", "lanes": "zset", "tickets": "hash",
 	"full": "set", "contended": "hash", "meters": "hash", "demand": "hash", "patience": "zset", "turns": "string",
-	"weights": "hash", "asynq": "string", "history": "stream", "totals": "hash", "minutes:": "hash", "hours:": "hash",
+	"weights": "hash", "asynq": "string", "history": "stream", "totals": "hash",
 	"workers": "zset", "worker:": "string", "survey": "string", "surveyor": "string", "epoch": "string",
 	"seq": "string", "changes": "string", "changelog": "stream", "admitted:": "string",
 }

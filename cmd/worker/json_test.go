@@ -95,7 +95,6 @@ schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "
 		{"schedules resume", "nightly", `"done":"resumed"`},
 		{"schedules run", "nightly", `"done":"run","schedule":"nightly","job":"nightly@run-`},
 		{"status", "", `"queue":"default"`},
-		{"status", "--since 24h", `"step_s":3600,"slices":[{`},
 		{"throttle", "k 15 30 60", `"limited":false`},
 		{"version", "", `"go":"go1`},
 	} {

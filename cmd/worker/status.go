@@ -9,15 +9,14 @@ import (
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/duration"
-	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/words"
 )
 
 type statusCommand struct {
-	Since *time.Duration `placeholder:"DURATION" help:"What became of jobs within this time, such as 24h, at most 30d: how many were done and failed, and how long they waited."`
-	Watch bool           `short:"w" help:"Say it again each second, until a signal."`
-	JSON  bool           `help:"Print a JSON object; with --watch one a second, each on a line."`
+	Since string `hidden:""` // what it told is in Prometheus
+	Watch bool   `short:"w" help:"Say it again each second, until a signal."`
+	JSON  bool   `help:"Print a JSON object; with --watch one a second, each on a line."`
 }
 
 func (statusCommand) Help() string {
@@ -27,14 +26,12 @@ Of more than 200 jobs of one state in a queue 200 are looked at, and the counts 
 
 Below stand the limits: what each let through and denied a second within the last 10 seconds; the jobs that wait for it, as the workers counted them some seconds ago, for how many keys and since when; when the last of all that need it would run, whatever else that waits for; and how it stands: paused, blocked, used up, not full while jobs wait, will be used up, saturated (it gives all it has to those who wait), keys blocked, flowing, idle. The page says the same.
 
-Then come the workers: where each runs, which headgate it is and which config it has read, with a sum of what was in it; how many jobs it runs of how many at once; and when it was heard of last, which is every 10 seconds. "gone" is one that ended within the last hour without a word, or does not reach Redis.
-
-With --since it is told instead what became of jobs, in steps of a minute to a day: minutes are known of one day, hours of thirty. The waits are of those jobs that waited for permits: half waited no longer than P50, and one in a hundred longer than P99, as near as that was counted.`
+Then come the workers: where each runs, which headgate it is and which config it has read, with a sum of what was in it; how many jobs it runs of how many at once; and when it was heard of last, which is every 10 seconds. "gone" is one that ended within the last hour without a word, or does not reach Redis.`
 }
 
 func (c *statusCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
-	if c.Since != nil && (*c.Since <= 0 || *c.Since > history.Reach) {
-		return cli.Usagef("--since %s: want a time up to now, such as 24h, and at most %s", duration.Exact(*c.Since), duration.Exact(history.Reach))
+	if c.Since != "" {
+		return cli.Usagef("--since %s: Redis keeps the last 16 minutes only; ask Prometheus, which reads the workers' /metrics, for what was before", c.Since)
 	}
 	q, err := conn.queues(ctx)
 	if err != nil {
@@ -61,9 +58,6 @@ func (c *statusCommand) Run(ctx context.Context, conn *connection, stdio cli.IO)
 }
 
 func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, out io.Writer, asJSON func(io.Writer, any) error) error {
-	if c.Since != nil {
-		return c.past(ctx, q, out, asJSON)
-	}
 	s, err := q.Status(ctx)
 	if err != nil {
 		return err
@@ -169,7 +163,7 @@ func printLimits(out io.Writer, limits []inspect.Limit, now time.Time) error {
 	for _, l := range limits {
 		since, last := "-", "-"
 		if l.Waiting > 0 {
-			since = waited(new(l.WaitedFor(now).Seconds()))
+			since = duration.Text(l.WaitedFor(now))
 		}
 		if l.Waiting > 0 || !l.Last.Known || l.Last.In > 0 { // pending jobs may need it that have not asked
 			last = endsIn(l.Last)
@@ -180,32 +174,6 @@ func printLimits(out io.Writer, limits []inspect.Limit, now time.Time) error {
 		})
 	}
 	return cli.Table(out, []string{"LIMIT", "IS", "ALLOWED", "DENIED", "WAITING", "KEYS", "SINCE", "LAST", "STATE"}, rows)
-}
-
-func (c *statusCommand) past(ctx context.Context, q *inspect.Queues, out io.Writer, asJSON func(io.Writer, any) error) error {
-	p, err := q.Since(ctx, *c.Since)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return asJSON(out, p)
-	}
-	var rows [][]string
-	for _, s := range p.Slices {
-		seconds := min(p.Step, max(1, p.At.Sub(s.From).Seconds()))
-		rows = append(rows, []string{
-			s.From.Local().Format("2006-01-02 15:04"), fmt.Sprint(s.Done), fmt.Sprint(s.Failed), fmt.Sprint(s.FailedAttempts),
-			fmt.Sprintf("%.1f/s", float64(s.Done)/seconds), fmt.Sprint(s.Denied), waited(s.WaitP50), waited(s.WaitP99),
-		})
-	}
-	return cli.Table(out, []string{"FROM", "DONE", "FAILED", "FAILED ATTEMPTS", "RATE", "DENIED", "WAIT P50", "WAIT P99"}, rows)
-}
-
-func waited(seconds *float64) string {
-	if seconds == nil {
-		return "-"
-	}
-	return duration.Text(time.Duration(*seconds * float64(time.Second)))
 }
 
 func printWorkers(out io.Writer, s inspect.Status) error {

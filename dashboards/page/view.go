@@ -43,7 +43,6 @@ var views = map[string]*view{
 	"schedules": {"Schedules", makeSchedules, 2 * time.Second},
 	"jobs":      {"Jobs", makeList, 5 * time.Second},
 	"changes":   {"Changes", makeChanges, 0},
-	"history":   {"History", makePast, 15 * time.Second},
 	"workers": {"Workers", func(ctx context.Context, p *Page, _ *snapshot, _ place) (any, error) {
 		return history.Processes(ctx, p.Redis, p.Scope)
 	}, 5 * time.Second},

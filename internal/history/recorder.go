@@ -74,7 +74,6 @@ const patience = 2 * time.Second
 type counted struct {
 	limits map[string]Limited
 	tasks  map[Task]TaskNews
-	waits  []uint64
 }
 
 type surveyor struct {
@@ -98,7 +97,7 @@ func New(rdb redis.UniversalClient, prefix string) *Recorder {
 	return &Recorder{
 		rdb: rdb, prefix: prefix, process: uuid.NewString(),
 		self:   Process{Host: host, PID: os.Getpid(), Version: version(), Started: time.Now()},
-		limits: map[string]*LimitCounts{}, tasks: map[Task]*TaskCounts{}, written: counted{waits: make([]uint64, len(waitFields))},
+		limits: map[string]*LimitCounts{}, tasks: map[Task]*TaskCounts{},
 		Lateness: newHistogram(latencies), Wait: newHistogram(waits), Denials: newHistogram(times),
 		Calls: newHistogram(latencies), Rounds: newHistogram(latencies),
 	}

@@ -78,7 +78,7 @@ func (r *Recorder) write(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := r.send(ctx, s, now.waits); err != nil {
+	if err := r.send(ctx, s); err != nil {
 		r.Unwritten.Add(1)
 		return
 	}
@@ -89,7 +89,6 @@ func (r *Recorder) write(ctx context.Context) {
 func (r *Recorder) news() (s *Summary, now counted) {
 	s = &Summary{Process: r.process, Limits: map[string]Limited{}}
 	now = counted{limits: map[string]Limited{}, tasks: map[Task]TaskNews{}}
-	now.waits, _ = r.Wait.load()
 	for _, c := range r.Limits() {
 		d, was := c.Decisions, r.written.limits[c.Limit]
 		is := Limited{
@@ -147,28 +146,18 @@ func (s *Summary) bound() {
 	s.Tasks = append(s.Tasks[:maxWritten], rest)
 }
 
-func (r *Recorder) send(ctx context.Context, s *Summary, waits []uint64) error {
+func (r *Recorder) send(ctx context.Context, s *Summary) error {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
 	r.sent++
 	args := []any{text, reach.Microseconds(), maxTotals, Other, r.process, r.sent}
-	add := func(n int64, names ...string) {
-		if n > 0 {
-			args = append(args, strings.Join(names, "\n"), n)
-		}
-	}
-	for i, n := range waits {
-		add(int64(n-r.written.waits[i]), waitFields[i])
-	}
-	for name, l := range s.Limits {
-		add(l.Allowed, name, allowedField)
-		add(l.Denied, name, deniedField)
-	}
 	for _, t := range s.Tasks {
 		for end, n := range t.Ends {
-			add(n, t.Queue, t.Type, End(end).String())
+			if n > 0 {
+				args = append(args, strings.Join([]string{t.Queue, t.Type, End(end).String()}, "\n"), n)
+			}
 		}
 	}
 	return lua.Record.Run(ctx, r.rdb, []string{r.prefix}, args...).Err()

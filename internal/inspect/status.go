@@ -318,24 +318,3 @@ func (q *Queues) limits(ctx context.Context, forecast *lanes.Forecast, past past
 	slices.SortFunc(all, func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
 	return all, err
 }
-
-// steps are those that a time is told in: the first that makes few slices of it.
-var steps = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 6 * time.Hour, 24 * time.Hour}
-
-// maxSlices is how many slices people read in one table.
-const maxSlices = 30
-
-// Since is what became of jobs in a time up to now, in some thirty slices at most.
-func (q *Queues) Since(ctx context.Context, past time.Duration) (history.Past, error) {
-	step := steps[len(steps)-1]
-	for _, s := range slices.Backward(steps) {
-		if past/s <= maxSlices {
-			step = s
-		}
-	}
-	now, err := q.rdb.Time(ctx).Result()
-	if err != nil {
-		return history.Past{}, err
-	}
-	return history.ReadPast(ctx, q.rdb, q.scope, now.Add(-past), now, step)
-}

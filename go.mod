@@ -28,7 +28,6 @@ require (
 	go.opentelemetry.io/otel/sdk v1.47.0
 	go.opentelemetry.io/otel/trace v1.47.0
 	go.opentelemetry.io/proto/otlp v1.11.1
-	golang.org/x/crypto v0.58.0
 	golang.org/x/net v0.62.0
 	google.golang.org/protobuf v1.36.12
 	pgregory.net/rapid v1.3.0

@@ -79,12 +79,16 @@ func TestOperator(t *testing.T) {
 	}))
 
 	var code int64
-	do(ctx, t, "come without a token", chromedp.Navigate(url), chromedp.WaitVisible(`input[name=token]`),
+	do(ctx, t, "come without a token", chromedp.Navigate(url), chromedp.WaitVisible(`.ask`),
 		chromedp.Evaluate(`performance.getEntriesByType('navigation')[0].responseStatus`, &code))
 	if code != 401 {
 		t.Errorf("without a token the page answers %d, want 401", code)
 	}
-	do(ctx, t, "sign in", chromedp.SendKeys(`input[name=token]`, "open sesame\r"), chromedp.WaitVisible(`#limit-everyone`))
+	var at string
+	do(ctx, t, "come with the token", chromedp.Navigate(url+"/?token=open+sesame"), chromedp.WaitVisible(`#limit-everyone`), chromedp.Location(&at))
+	if at != url+"/" {
+		t.Errorf("the browser is at %s, want the address without the token", at)
+	}
 
 	moves(ctx, t, w, url, line)
 
@@ -122,7 +126,6 @@ func TestOperator(t *testing.T) {
 	for _, name := range []string{"waiting", "queues", "schedules", "jobs", "changes", "workers"} {
 		do(ctx, t, name, chromedp.Navigate(url+"/"+name), chromedp.WaitVisible(`main`))
 	}
-	do(ctx, t, "sign out", chromedp.Click(`.out button`), chromedp.WaitVisible(`input[name=token]`))
 	var refused []string
 	do(ctx, t, "policy", chromedp.Evaluate(`JSON.parse(sessionStorage.refused || '[]')`, &refused))
 	if len(refused) > 0 {
@@ -202,8 +205,7 @@ func TestAccessible(t *testing.T) {
 	w.must(w.limiter.Block(t.Context(), "host", "host-3.example", time.Now().Add(time.Hour)))
 	url := w.serve()
 	ctx := browse(t, 3*time.Minute)
-	do(ctx, t, "archive a job", chromedp.Navigate(url), chromedp.WaitVisible(`input[name=token]`), chromedp.SendKeys(`input[name=token]`, "open sesame\r"),
-		chromedp.WaitVisible(`#limit-host`), chromedp.Navigate(url+"/jobs?state=archived"), until(`document.querySelector('.reason')`))
+	do(ctx, t, "archive a job", chromedp.Navigate(url+"/?token=open+sesame"), chromedp.WaitVisible(`#limit-host`), chromedp.Navigate(url+"/jobs?state=archived"), until(`document.querySelector('.reason')`))
 	pages := []string{
 		"do?back=&action=change&limit=host", "do?back=&action=block&limit=host", "do?back=&action=delete&queue=default&state=archived", "jobs", "jobs?state=archived&queue=default", "jobs?state=nope", "jobs?type=none", "", "?open=host", "waiting", "waiting?" + neturl.Values{"lane": {"default\nhost|host-1.example"}}.Encode(), "job?queue=default&id=lost", "job?queue=default&id=job-1",
 		"queues", "schedules", "changes", "workers", "find?q=host", "find?q=nothing", "no-such-page",

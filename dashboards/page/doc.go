@@ -47,12 +47,12 @@
 //
 // # Who may look
 //
-// A browser signs in with a token, or a user and a password, and has a signed cookie
-// for twelve hours. A program sends the same in an Authorization header with each
-// request. A wrong guess waits for a second, and eight wait at most. Replicas with the
-// same credentials know each other's sessions, so any may answer. A browser forgets its
-// session when it signs out, and it ends by itself; to end all of them at once, change
-// the credentials.
+// A program sends the token in "Authorization: Bearer TOKEN" with each request. A browser opens
+// the page once with ?token=TOKEN and has a cookie in its place for twelve hours; the answer
+// leads to the address without the token. If there is a user and a password, browsers ask for
+// them by themselves (HTTP Basic). Replicas with the same token know each other's cookies, and
+// another token ends all cookies. Guesses are neither counted nor slowed down: use a long
+// token, or put the page behind a proxy that signs people in, or give Options.Authenticate.
 //
 // # What others may try
 //
@@ -70,7 +70,7 @@
 //
 // Give the page a token. Pass on /events unbuffered, and let it stay open: it is one
 // answer that goes on while somebody looks. The prefix may be any, as links are
-// relative, but the path must reach the page without it. The session's cookie is
+// relative, but the path must reach the page without it. The cookie is
 // marked Secure only where this process speaks TLS itself.
 //
 // A server that is shut down waits for all answers, and so for the streams: call Close

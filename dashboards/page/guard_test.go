@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -23,7 +22,6 @@ import (
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/lua"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -73,70 +71,6 @@ func TestOnlyThisMachineWithoutToken(t *testing.T) {
 			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
 		}
 	}
-}
-
-// TestSignIn: what lets a browser in, and that what is wrong costs a second.
-func TestSignIn(t *testing.T) {
-	rdb := offline()
-	synctest.Test(t, func(t *testing.T) {
-		w := world{options: page.Options{Redis: rdb, Limiter: lanes.New(throttle.New(rdb, throttle.RedisOptions{})), Token: "swordfish", User: "ops", Password: "hunter2hunter2", Log: quiet}, t: t}
-		p := w.page()
-		header := func(value string) (code int, took time.Duration) {
-			r := request("GET", "/assets", nil) // no page, which is said only to those who may come in
-			r.RemoteAddr, r.Host = "192.0.2.7:1", "headgate.example"
-			if value != "" {
-				r.Header.Set("Authorization", value)
-			}
-			start := time.Now()
-			return ask(p, r).StatusCode, time.Since(start)
-		}
-		for value, want := range map[string]int{
-			"": 401, "Bearer swordfish": 404, "Basic b3BzOmh1bnRlcjJodW50ZXIy": 404, "Bearer swordfis": 401, "Bearer ": 401, "Bearer": 401,
-			"Basic b3BzOnN3b3JkZmlzaA==": 401, "Basic Og==": 401, "Basic !": 401, "Digest x": 401,
-		} {
-			code, took := header(value)
-			wrong := value != "" && want == 401
-			if code != want || wrong != (took >= time.Second) {
-				t.Errorf("Authorization %q: %d after %s, want %d", value, code, took, want)
-			}
-		}
-
-		if got := ask(p, request("POST", "/sign-in", url.Values{"token": {"wrong"}})); got.StatusCode != 401 || len(got.Cookies()) > 0 {
-			t.Errorf("a wrong token: %d with %d cookies", got.StatusCode, len(got.Cookies()))
-		}
-		got := ask(p, request("POST", "/sign-in", url.Values{"token": {"swordfish"}}))
-		if got.StatusCode != 303 || len(got.Cookies()) != 1 {
-			t.Fatalf("the token: %d with %d cookies, want 303 with one", got.StatusCode, len(got.Cookies()))
-		}
-		cookie := got.Cookies()[0]
-		if !cookie.HttpOnly || cookie.SameSite != http.SameSiteStrictMode || strings.Contains(cookie.Value, "swordfish") {
-			t.Errorf("the session's cookie is %v", cookie)
-		}
-		guarded := p.Guard(http.NotFoundHandler())
-		session := func(value string) int {
-			r := request("GET", "/assets", nil)
-			r.AddCookie(&http.Cookie{Name: cookie.Name, Value: value})
-			got := ask(p, r)
-			if cookies := ask(guarded, r).Cookies(); len(cookies) > 0 {
-				t.Errorf("session %q: beside the page the cookies are %v, want none", value, cookies)
-			}
-			if gone := len(got.Cookies()) == 1 && got.Cookies()[0].MaxAge < 0; gone != (got.StatusCode == 401) {
-				t.Errorf("session %q: %d with the cookies %v, want one that does not hold taken away", value, got.StatusCode, got.Cookies())
-			}
-			return got.StatusCode
-		}
-		for value, want := range map[string]int{
-			cookie.Value: 404, cookie.Value + "x": 401, "": 401, "..": 401, "9" + cookie.Value: 401,
-		} {
-			if code := session(value); code != want {
-				t.Errorf("session %q: %d, want %d", value, code, want)
-			}
-		}
-		time.Sleep(13 * time.Hour)
-		if code := session(cookie.Value); code != 401 {
-			t.Errorf("a session of yesterday: %d, want 401", code)
-		}
-	})
 }
 
 func TestOwnAuthentication(t *testing.T) {

@@ -36,14 +36,14 @@ type Options struct {
 	SpellKey func(limit, key string) (string, error)
 
 	// Token, or User and Password, let a browser in. Without any of them, and
-	// without Authenticate, only browsers on this machine are let in. Sessions are
-	// signed with them: another one ends all sessions, and replicas with the same
-	// know each other's. A Token and a Password have at least eight characters; longer
-	// is better. Set one behind any proxy: not every proxy can be told from a
-	// browser on this machine.
+	// without Authenticate, only browsers on this machine are let in. A token is sent
+	// in "Authorization: Bearer TOKEN", or in a cookie that an address with ?token=TOKEN
+	// sets; a user and a password are sent as HTTP Basic. Wrong guesses are not counted, so a
+	// Token or a Password has at least eight characters, and thirty are better. Set one behind
+	// any proxy: not every proxy can be told from a browser on this machine.
 	Token, User, Password string
 	// HTTPS says that browsers come by https through a proxy, so that they send the
-	// session's cookie by nothing else. What comes by TLS needs no word.
+	// cookie by nothing else. What comes by TLS needs no word.
 	HTTPS bool
 	// Authenticate lets a request in, and says whose it is, instead of Token, User
 	// and Password: for programs that know their users. The user stands in the
@@ -110,8 +110,8 @@ type frame struct {
 	Of string
 	// Live is whether it changes while somebody looks.
 	Live bool
-	// Snap is nil on pages that show nothing of Redis: messages, the sign-in, and
-	// the questions before an action.
+	// Snap is nil on pages that show nothing of Redis: messages and the
+	// questions before an action.
 	Snap *snapshot
 	// Data is what the template shows. Around a live part it is that part, made
 	// before and the same bytes as the stream has, so what it says is not made twice.

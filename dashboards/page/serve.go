@@ -21,7 +21,7 @@ func New(o Options) (*Page, error) {
 	o.Log = cmp.Or(o.Log, slog.Default())
 	who := door.Options{
 		Scope: o.Scope, Token: o.Token, User: o.User, Password: o.Password,
-		HTTPS: o.HTTPS, Authenticate: o.Authenticate, Log: o.Log,
+		HTTPS: o.HTTPS, Authenticate: o.Authenticate,
 	}
 	redactor, err := newRedactor(o.Redact)
 	err = errors.Join(who.Validate(), err)
@@ -35,11 +35,9 @@ func New(o Options) (*Page, error) {
 	// What is made for all who look must not end with the request of one of them.
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.reader = newReader(p.ctx, state{rdb: o.Redis, scope: o.Scope, queues: p.queues, known: inspect.Known{KeyOf: o.KeyOf}})
-	p.routed = p.door.Protect(http.HandlerFunc(p.route), func(w http.ResponseWriter, r *http.Request, code int) {
-		if code == http.StatusUnauthorized {
-			p.door.SignOut(w, r) // a session that is none costs the browser a second each time
-		}
-		p.refuse(w, code, "")
+	p.routed = p.door.Protect(http.HandlerFunc(p.route), func(w http.ResponseWriter, code int) {
+		_, says := p.refused(code)
+		p.fail(w, code, says)
 	})
 	// A browser says which site a request comes from (Sec-Fetch-Site, or Origin). It
 	// matters most where no cookie protects: on a page that lets in whoever is on
@@ -55,7 +53,6 @@ func New(o Options) (*Page, error) {
 // returns nil.
 func (p *Page) Close() error {
 	p.cancel()
-	p.door.Close()
 	return nil
 }
 
@@ -76,7 +73,8 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// What one user was shown is left in no cache. Assets say otherwise.
 	h.Set("Cache-Control", "no-store")
 	if nameOf(r) == "" && !strings.HasSuffix(mount(r), "/") {
-		redirect(w, path.Base(mount(r))+"/") // links are relative to the folder
+		to := url.URL{Path: path.Base(mount(r)) + "/", RawQuery: r.URL.RawQuery} // links are relative to the folder
+		redirect(w, to.String())
 		return
 	}
 	// The longest form names a job or a key. Longer ones fail when they are read.
@@ -100,63 +98,45 @@ func mount(r *http.Request) string {
 // there is nothing that dots or slashes in it could climb to.
 func nameOf(r *http.Request) string { return strings.TrimPrefix(r.URL.Path, "/") }
 
-// enter answers what is asked for to sign in, and all else to those who may come in. Assets
-// are the same in every copy of this program, and the page to sign in needs them. The others
-// are told nothing of which pages there are: without a session a wrong address and a right
-// one get the same answer.
+// enter answers requests for assets and those with the token in their address, and all others
+// only if they may come in. Assets are the same in every copy of this program, and the refusal
+// needs them. Without credentials a wrong address and a right one get the same answer.
 func (p *Page) enter(w http.ResponseWriter, r *http.Request) {
-	if p.door.Credentials() {
-		name := nameOf(r)
-		if asset, ok := strings.CutPrefix(name, "assets/"); ok {
-			serveAsset(w, r, asset)
-			return
-		}
-		if name == "sign-in" && r.Method == http.MethodPost {
-			// With what was typed: what else the request has does not count. To the first
-			// view, whatever was asked for before: the form has no address in it that
-			// somebody could have put there.
-			if code := p.door.SignIn(w, r); code != 0 {
-				p.refuse(w, code, "That was not right.")
-				return
-			}
-			redirect(w, "./")
-			return
-		}
+	if asset, ok := strings.CutPrefix(nameOf(r), "assets/"); ok && p.door.Credentials() {
+		serveAsset(w, r, asset)
+		return
 	}
-	p.routed.ServeHTTP(w, r)
+	if !p.door.Keep(w, r) {
+		p.routed.ServeHTTP(w, r)
+	}
 }
 
-// refuse shows where to sign in, or why that cannot be done. It needs no Redis, so signing
-// in works without it.
-func (p *Page) refuse(w http.ResponseWriter, code int, says string) {
+// refused says in a program's terms why a request is not let in, and in a browser's what to do.
+// Neither needs Redis.
+func (p *Page) refused(code int) (program, browser string) {
 	switch {
-	case code == http.StatusTooManyRequests:
-		p.write(w, code, "sign-in", frame{Page: p, Title: "Sign in", Data: tooMany})
 	case code == http.StatusForbidden:
-		p.write(w, code, "message", frame{Page: p, Title: "Not for you", Data: "Without a token this page answers only to browsers on the machine it runs on, under a name such as localhost. Give it a token, or a user and a password, to open it to others."})
-	case !p.door.Credentials():
-		p.write(w, code, "message", frame{Page: p, Title: "Not for you", Data: "You are not signed in."})
-	default:
-		p.write(w, code, "sign-in", frame{Page: p, Title: "Sign in", Data: says})
+		return "this is for programs on the machine it runs on that ask for a name such as localhost",
+			"Without a token this page answers only to browsers on the machine it runs on, under a name such as localhost. Give it a token, or a user and a password, to open it to others."
+	case p.Authenticate != nil:
+		return "you are not signed in", "You are not signed in."
+	case p.Token == "":
+		return "want the page's user and password", "Reload the page, and give its user and password."
 	}
+	return `want the page's token in "Authorization: Bearer TOKEN", or its user and password`,
+		"This page wants its token. Add it to the address once, as in ?token=TOKEN: this browser remembers it for 12 hours. Programs send it as \"Authorization: Bearer TOKEN\"."
 }
 
-const tooMany = "Too many wrong attempts at once. Try again in a second."
-
-// refused says why a request is not let in where there is no form to sign in with.
-var refused = map[int]string{
-	http.StatusUnauthorized:    "want the page's token in \"Authorization: Bearer TOKEN\", or its user and password",
-	http.StatusForbidden:       "this is for programs on the machine it runs on that ask for a name such as localhost",
-	http.StatusTooManyRequests: tooMany,
-}
-
-// Guard lets in to next whom the page lets in, and tells others no more than that they may
-// not, in a line of text: for what a program serves beside the page, such as metrics.
+// Guard calls next for requests that the page lets in, and tells others in a line of text what
+// is missing: for what a program serves beside the page, such as metrics.
 func (p *Page) Guard(next http.Handler) http.Handler {
-	return p.door.Protect(next, func(w http.ResponseWriter, _ *http.Request, code int) { http.Error(w, refused[code], code) })
+	return p.door.Protect(next, func(w http.ResponseWriter, code int) {
+		says, _ := p.refused(code)
+		http.Error(w, says, code)
+	})
 }
 
-// route answers a request that may come in. Of these pages only do and sign-out take a POST.
+// route answers a request that may come in. Of these pages only do takes a POST.
 func (p *Page) route(w http.ResponseWriter, r *http.Request) {
 	name := nameOf(r)
 	if asset, ok := strings.CutPrefix(name, "assets/"); ok {
@@ -166,9 +146,6 @@ func (p *Page) route(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case name == "do":
 		p.serveAction(w, r)
-	case name == "sign-out" && r.Method == http.MethodPost:
-		p.door.SignOut(w, r)
-		redirect(w, "./")
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")
 		p.fail(w, http.StatusMethodNotAllowed, "This page can only be read.")

@@ -115,11 +115,11 @@ func onThisMachine(addr string) string {
 	return addr + " on " + name
 }
 
-// keepScope renews the claim until the context ends, and looks whose limits hold.
+// keepScope renews the claim until the context ends, and compares the limits.
 func (s *Server) keepScope(ctx context.Context) {
 	renew := time.NewTicker(claimEach)
 	defer renew.Stop()
-	lost, others := false, map[string]string{}
+	lost := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -127,7 +127,7 @@ func (s *Server) keepScope(ctx context.Context) {
 		case <-renew.C:
 		}
 		lost = s.renewClaim(ctx, lost)
-		s.noteOthers(ctx, others)
+		s.compareLimits(ctx)
 	}
 }
 

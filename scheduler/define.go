@@ -2,8 +2,6 @@ package scheduler
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/headgate/headgate/throttle"
@@ -37,26 +35,4 @@ func (s *Server) define(ctx context.Context) error {
 		s.limits.told(version)
 	}
 	return err
-}
-
-// noteOthers logs which limits the config of another process has defined otherwise
-// since this one did: of two versions of one config that run at a time the one read
-// last holds. Each such change is logged once: said is what was, by limit.
-func (s *Server) noteOthers(ctx context.Context, said map[string]string) {
-	ours := s.limits.words()
-	theirs, err := s.store.Defined(ctx, slices.Sorted(maps.Keys(ours)))
-	if err != nil {
-		return // who asks for permits tells of an outage
-	}
-	for name, words := range ours {
-		other := theirs[name]
-		switch {
-		case other == "" || other == words: // it is ours, or somebody deleted it
-			delete(said, name)
-		case other != said[name]:
-			said[name] = other
-			s.log.Warn("another process's config says otherwise of a limit, and holds: it was read later",
-				"limit", name, "now", other, "here", words)
-		}
-	}
 }

@@ -245,3 +245,15 @@ func TestDropIn(t *testing.T) {
 type plainClient struct{ *asynq.Client }
 
 func (plainClient) Close() error { return nil }
+
+// TestNewServer_AsynqsOptions: a program that has asynq's options for Redis gets a client from
+// them, as the README says.
+func TestNewServer_AsynqsOptions(t *testing.T) {
+	opt := asynq.RedisClientOpt{Addr: "127.0.0.1:1"}
+	rdb := opt.MakeRedisClient().(redis.UniversalClient)
+	defer rdb.Close()
+	rules := Rules{For: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}
+	if _, err := NewServer(rdb, rules, asynq.Config{}); err != nil {
+		t.Error(err)
+	}
+}

@@ -45,16 +45,16 @@ func (l *limits) told(version int) {
 	l.known = l.known || l.version == version
 }
 
-// words returns the limits of which the limiter has been told, by name in the words
-// that it was told them in; none while it has not been.
-func (l *limits) words() map[string]string {
+// defined returns the limits of which the limiter has been told, by name; none while it has
+// not been.
+func (l *limits) defined() map[string]throttle.Limit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	words := map[string]string{}
+	limits := map[string]throttle.Limit{}
 	for i := 0; l.known && i < len(l.list); i++ {
 		limit := l.list[i]
 		limit.Paused = false
-		words[limit.Name] = limit.String()
+		limits[limit.Name] = limit
 	}
-	return words
+	return limits
 }

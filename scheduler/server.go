@@ -37,6 +37,7 @@ type Server struct {
 	limiter  Limiter
 	store    *turns.Store // of who waits for its permits
 	limits   limits
+	logged   logged
 	rules    Rules
 	userCode *userCode
 	base     func() (context.Context, error) // the program's BaseContext

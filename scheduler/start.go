@@ -48,6 +48,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s := &Server{
 		limiter: o.limiter, rules: rules, log: o.log, db: asynqdb.New(rdb), passes: dispatch.Passes, quiet: dispatch.Quiet, userCode: newUserCode(o.log),
 		queues: slices.Sorted(maps.Keys(cfg.Queues)), changed: make(chan struct{}, 1),
+		logged: logged{files: map[string]string{}, lost: map[string]bool{}},
 	}
 	if s.limiter == nil {
 		s.limiter = lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: o.log}))
@@ -164,6 +165,7 @@ func (s *Server) begin(handler asynq.Handler) error {
 	if err != nil && !errors.Is(err, throttle.ErrUnavailable) {
 		return err
 	}
+	s.compareLimits(context.Background())
 	began := s.beginGiving()
 	err = s.asynq.Start(s.wrap(handler))
 	if err != nil && began {

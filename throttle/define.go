@@ -84,36 +84,10 @@ func (r *Redis) Set(ctx context.Context, l Limit) error {
 
 // define writes a definition and carries the limit's meters over to another rate.
 // It returns what lua/limits/define.lua does: 0 unchanged, 1 changed, 2 replaced other
-// words that were set at run time. All defaults are spelled out, so the scripts know none but
-// that of max_block_us, which definitions of older versions do not have.
-//
-// n and period_us are what a meter counts by, rate_n and per_us what the limit says:
-// they differ by the margin. Of a field that is there twice the later value counts:
-// the first n and period_us are those of a concurrency limit, which has no rate.
+// words that were set at run time.
 func (r *Redis) define(ctx context.Context, source string, l Limit) (int, error) {
 	l.Paused = false
-	args := []any{
-		l.Name, source, l.String(), by(ctx), new(lua.Sent),
-		"kind", string(l.Kind), "capacity", l.MaxCost(), "n", l.MaxCost(), "period_us", 0,
-		"rate_n", l.Rate.N, "per_us", l.Rate.Per.Microseconds(), "margin_us", l.Margin.Microseconds(),
-	}
-	add := func(has bool, fields ...any) {
-		if has {
-			args = append(args, fields...)
-		}
-	}
-	edges := l.edgesText(time.Now().UnixMicro())
-	add(l.Kind == Concurrency, "lease_us", l.lease().Microseconds())
-	add(l.Kind != Concurrency, "n", l.Rate.N, "period_us", l.periodUS())
-	add(l.Kind == FixedWindow, "offset_us", l.offsetUS())
-	add(edges != "", "edges", edges)
-	add(l.MaxBlock != 0, "max_block_us", l.MaxBlock.Microseconds())
-	add(l.Zone != "", "zone", l.Zone)
-	add(len(l.Apps) > 0, "apps", strings.Join(l.Apps, ","))
-	if a := l.Adapt; a != nil {
-		add(true, "adapt_n", a.Min.N, "adapt_per_us", a.Min.Per.Microseconds())
-		add(true, "adapt_share", a.share(l.Rate), "adapt_latency_us", a.Latency.Microseconds())
-	}
+	args := append([]any{l.Name, source, l.String(), by(ctx), new(lua.Sent)}, l.fields(l.edgesText(time.Now().UnixMicro()))...)
 	reply, err := r.run(ctx, lua.Define, args...).Int64Slice()
 	if err != nil {
 		return 0, unavailable(err)
@@ -125,6 +99,37 @@ func (r *Redis) define(ctx context.Context, source string, l Limit) (int, error)
 		err = errors.Join(err, r.defineKeys(ctx, l))
 	}
 	return int(reply[0]), unavailable(err)
+}
+
+// fields are the names and values of a definition in Redis, with the edges of its calendar. All
+// defaults are spelled out, so the scripts know none but that of max_block_us, which
+// definitions of older versions do not have.
+//
+// n and period_us are what a meter counts by, rate_n and per_us what the limit says:
+// they differ by the margin. Of a field that is there twice the later value counts:
+// the first n and period_us are those of a concurrency limit, which has no rate.
+func (l Limit) fields(edges string) []any {
+	fields := []any{
+		"kind", string(l.Kind), "capacity", l.MaxCost(), "n", l.MaxCost(), "period_us", 0,
+		"rate_n", l.Rate.N, "per_us", l.Rate.Per.Microseconds(), "margin_us", l.Margin.Microseconds(),
+	}
+	add := func(has bool, more ...any) {
+		if has {
+			fields = append(fields, more...)
+		}
+	}
+	add(l.Kind == Concurrency, "lease_us", l.lease().Microseconds())
+	add(l.Kind != Concurrency, "n", l.Rate.N, "period_us", l.periodUS())
+	add(l.Kind == FixedWindow, "offset_us", l.offsetUS())
+	add(edges != "", "edges", edges)
+	add(l.MaxBlock != 0, "max_block_us", l.MaxBlock.Microseconds())
+	add(l.Zone != "", "zone", l.Zone)
+	add(len(l.Apps) > 0, "apps", strings.Join(l.Apps, ","))
+	if a := l.Adapt; a != nil {
+		add(true, "adapt_n", a.Min.N, "adapt_per_us", a.Min.Per.Microseconds())
+		add(true, "adapt_share", a.share(l.Rate), "adapt_latency_us", a.Latency.Microseconds())
+	}
+	return fields
 }
 
 // Delete implements Limiter. It stays deleted until Set or Define makes it again:
@@ -170,20 +175,27 @@ func (r *Redis) Limits(ctx context.Context) ([]Limit, error) {
 	return limits, nil
 }
 
-// definition reads one limit. It writes itself with the words that it was defined in,
-// which ExtendCalendars counts on.
+// definition reads one limit. One that lacks a part counts as lost.
 func (r *Redis) definition(ctx context.Context, name string) (Limit, error) {
 	fields, err := r.rdb.HGetAll(ctx, r.prefix+"limit:"+name).Result()
 	if err != nil {
 		return Limit{}, unavailable(err)
 	}
-	if len(fields) == 0 {
+	l, complete := ParseDefinition(name, fields)
+	if !complete {
 		return Limit{}, noLimit(name)
 	}
+	return l, nil
+}
+
+// ParseDefinition returns the limit that a definition in Redis says, and whether the definition
+// has all its parts. Then the limit's text, but for a pause, is the one that it was defined in. It
+// is for other packages of this module.
+func ParseDefinition(name string, fields map[string]string) (l Limit, complete bool) {
 	us := func(field string) time.Duration { return microseconds(number(fields[field])) }
-	l := Limit{
+	l = Limit{
 		Name: name, Kind: Kind(fields["kind"]), Rate: Rate{int(number(fields["rate_n"])), us("per_us")},
-		Margin: us("margin_us"), Zone: fields["zone"], Lease: us("lease_us"), MaxBlock: us("max_block_us"), Paused: fields["paused"] != "",
+		Margin: us("margin_us"), Zone: fields["zone"], Lease: us("lease_us"), MaxBlock: us("max_block_us"),
 	}
 	if l.Kind == Funnel || l.Kind == TokenBucket || l.Kind == Concurrency {
 		l.Capacity = int(number(fields["capacity"]))
@@ -194,7 +206,20 @@ func (r *Redis) definition(ctx context.Context, name string) (Limit, error) {
 	if fields["apps"] != "" {
 		l.Apps = strings.Split(fields["apps"], ",")
 	}
-	return l, nil
+	if l.Validate() != nil || l.String() != fields["text"] {
+		return l, false
+	}
+	edges := fields["edges"]
+	if edges == "" {
+		edges = l.edgesText(time.Now().UnixMicro())
+	}
+	for i, field := range l.fields(edges) {
+		if i%2 == 0 && fields[field.(string)] == "" {
+			return l, false
+		}
+	}
+	l.Paused = fields["paused"] != ""
+	return l, true
 }
 
 // ExtendCalendars stores the windows around a moment, in microseconds of Redis's clock,

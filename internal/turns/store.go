@@ -2,7 +2,6 @@ package turns
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -64,27 +63,6 @@ const Version = 5
 
 // NewEpoch is a random name for a scope's data, and says their version.
 func NewEpoch() string { return fmt.Sprint(Version, " ", uuid.NewString()) }
-
-// Defined tells what configs said last of limits, in their words; it leaves out those
-// that no config has defined, and those that are gone. It takes one round trip.
-func (s *Store) Defined(ctx context.Context, limits []string) (map[string]string, error) {
-	texts := map[string]string{}
-	replies, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, limit := range limits {
-			p.HGet(ctx, s.prefix+"limit:"+limit, "file")
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, err
-	}
-	for i, reply := range replies {
-		if text := reply.(*redis.StringCmd).Val(); text != "" {
-			texts[limits[i]] = text
-		}
-	}
-	return texts, nil
-}
 
 // Late takes jobs whose time is up out of their lanes and names them: they are to be
 // told that it is too late. It says in how long the next is due to be named: those named

@@ -151,27 +151,6 @@ func (w *Worker) limitsNow(ctx context.Context) (now map[string]throttle.Limit, 
 	return now, true
 }
 
-// logDifferences says which limits are not as the config file has them, because
-// somebody changed or paused them at run time. That outlives a restart, and who
-// restarts a worker to have the file's limits should hear of it.
-func (w *Worker) logDifferences(ctx context.Context) {
-	now, ok := w.limitsNow(ctx)
-	if !ok {
-		return
-	}
-	for _, file := range w.config.Load().Limits {
-		l := now[file.Name]
-		if l.Paused {
-			w.log.Warn("a limit is paused", "limit", l.Name, "end it with", "worker limits resume "+l.Name)
-			l.Paused = false
-		}
-		if l.String() != file.String() {
-			w.log.Warn(`a limit differs from the config file, by "worker limits set": it stays until the file changes`,
-				"limit", l.Name, "now", l.String(), "file", file.String())
-		}
-	}
-}
-
 // logLeft says which of the limits that left the config file are still in Redis.
 func (w *Worker) logLeft(ctx context.Context, old, next *config.Config) {
 	left := slices.DeleteFunc(slices.Clone(old.Limits), func(l throttle.Limit) bool {

@@ -125,7 +125,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := w.start(); err != nil {
 		return err
 	}
-	w.logDifferences(ctx)
 	return w.serve(ctx)
 }
 

@@ -38,6 +38,7 @@ local function stands(name, key)
   if not m then return {} end
   local of = call('HMGET', hg('meters'), m.id, m.id .. LANES)
   local said = call('HMGET', hg('limit', name), 'paused', 'per_us', 'margin_us', 'zone', 'since_us')
+  if not m.lease_us and (tonumber(said[2] or nil) or 0) < 1 then return {} end -- its definition is lost
   local blocked = m.shut and math.min(tonumber(call('ZSCORE', hg('blocked', name), key) or nil) or 0, FAR) or 0
   local after = m.ends_us and load_meter(name, key, nil, nil, m.ends_us) or m
   local since = math.max(tonumber(said[5] or nil) or 0, m.since_us or 0)

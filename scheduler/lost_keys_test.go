@@ -1,0 +1,262 @@
+package scheduler
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler/cron"
+	"github.com/headgate/headgate/throttle"
+)
+
+// otherKeys are the keys that this test's server does not write.
+var otherKeys = []string{
+	"crawls", "crawl:", "crawl_seen:", "crawl_hosts:", "crawl_pages:", "crawl_before:", "robots:", "robots_busy:", // tasks
+	"surveyor", // only of servers that poll
+	"full",     // of lanes whose workers are busy: see TestBadLane
+	"called:",  // gone within the same moment of virtual time: see TestDamagedRecords
+}
+
+// notRestored are the keys that say what Redis alone knew, and those that come with the next call.
+var notRestored = []string{"deleted", "blocked:", "overrides:", "ending:", "changelog", "cell:", "called:", "full", "demand"}
+
+// removals are the ways in which a key, or a part of it, gets lost.
+var removals = map[string]func(ctx context.Context, rdb redis.UniversalClient, key string){
+	"whole": func(ctx context.Context, rdb redis.UniversalClient, key string) { rdb.Del(ctx, key) },
+	"even":  func(ctx context.Context, rdb redis.UniversalClient, key string) { removeHalf(ctx, rdb, key, 0) },
+	"odd":   func(ctx context.Context, rdb redis.UniversalClient, key string) { removeHalf(ctx, rdb, key, 1) },
+}
+
+// removeHalf removes every second field or member of a key. A string is lost as a whole only.
+func removeHalf(ctx context.Context, rdb redis.UniversalClient, key string, first int) {
+	switch rdb.Type(ctx, key).Val() {
+	case "hash":
+		for i, field := range slices.Sorted(maps.Keys(rdb.HGetAll(ctx, key).Val())) {
+			if i%2 == first {
+				rdb.HDel(ctx, key, field)
+			}
+		}
+	case "set":
+		members := rdb.SMembers(ctx, key).Val()
+		slices.Sort(members)
+		for i, member := range members {
+			if i%2 == first {
+				rdb.SRem(ctx, key, member)
+			}
+		}
+	case "zset":
+		for i, member := range rdb.ZRange(ctx, key, 0, -1).Val() {
+			if i%2 == first {
+				rdb.ZRem(ctx, key, member)
+			}
+		}
+	case "list":
+		for i, member := range rdb.LRange(ctx, key, 0, -1).Val() {
+			if i%2 == first {
+				rdb.LRem(ctx, key, 1, member)
+			}
+		}
+	case "stream":
+		for i, entry := range rdb.XRange(ctx, key, "-", "+").Val() {
+			if i%2 == first {
+				rdb.XDel(ctx, key, entry.ID)
+			}
+		}
+	}
+}
+
+// TestLostKeys: whatever key of a scope Redis loses while jobs wait, whole or in part, all heals
+// within a minute, each job runs once, and none is archived.
+func TestLostKeys(t *testing.T) {
+	text, err := os.ReadFile("../docs/design.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range regexp.MustCompile("(?m)^\\| `hg:\\{scope\\}:(\\w+:?).*?` \\| ([\\w ]+) \\|").FindAllStringSubmatch(string(text), -1) {
+		if row[2] == "channel" || slices.Contains(otherKeys, row[1]) {
+			continue
+		}
+		for name, remove := range removals {
+			if row[2] == "string" && name != "whole" {
+				continue
+			}
+			t.Run(row[1]+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					_, rdb := redistest.Mini(t)
+					lostKey(t, rdb, row[1], remove)
+				})
+			})
+		}
+	}
+}
+
+func lostKey(t *testing.T, rdb redis.UniversalClient, family string, remove func(ctx context.Context, rdb redis.UniversalClient, key string)) {
+	var log bytes.Buffer
+	w := newLossyWorld(t, rdb, &log)
+	time.Sleep(5 * time.Second)
+	var keys []string
+	for range 60000 {
+		if keys = w.keys(family); len(keys) > 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if len(keys) == 0 {
+		t.Fatalf("there is no key %s", family)
+	}
+	before := w.families()
+	definitions := w.definitions()
+	for _, key := range keys {
+		remove(t.Context(), rdb, key)
+	}
+	removed := time.Now()
+	time.Sleep(time.Minute)
+	(&world{ctx: t.Context(), rdb: rdb}).inOrder(t)
+	for _, family := range before {
+		if !slices.Contains(w.families(), family) && !slices.Contains(notRestored, family) {
+			t.Errorf("after a minute %s is not there", family)
+		}
+	}
+	if now := w.definitions(); !maps.Equal(now, definitions) {
+		t.Errorf("limits\n%v, want\n%v", now, definitions)
+	}
+	time.Sleep(2 * time.Minute)
+	ran, ticks := map[string]int{}, 0
+	for _, r := range w.ran() {
+		if ran[r.id]++; !strings.Contains(r.id, "@") {
+			continue
+		}
+		if delete(ran, r.id); r.at.After(removed.Add(time.Minute)) {
+			ticks++
+		}
+	}
+	for id, n := range ran {
+		if n != 1 {
+			t.Errorf("job %s ran %d times", id, n)
+		}
+	}
+	if len(ran) != w.jobs {
+		t.Errorf("%d of %d jobs ran", len(ran), w.jobs)
+	}
+	if ticks < 11 {
+		t.Errorf("the schedule had %d ticks in two minutes, want 12", ticks)
+	}
+	for _, queue := range []string{"default", "other"} {
+		archived, err := w.tasks.ListArchivedTasks(queue)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, job := range archived {
+			t.Errorf("a job is archived: %s", job.LastErr)
+		}
+	}
+	w.wantClean()
+	if t.Failed() {
+		t.Log(log.String())
+	}
+}
+
+// A lossyWorld is a worker whose jobs wait for limits of all kinds.
+type lossyWorld struct {
+	*stack
+	jobs int
+}
+
+func newLossyWorld(t *testing.T, rdb redis.UniversalClient, log *bytes.Buffer) *lossyWorld {
+	slow := throttle.PerMinute(20)
+	limits := []throttle.Limit{
+		{
+			Name: "api", Kind: throttle.Funnel, Rate: slow, Capacity: 1, Adapt: &throttle.Adapt{Min: throttle.PerMinute(1)},
+			Overrides: map[string]throttle.Override{"host": {Rate: throttle.PerMinute(21)}},
+		},
+		{Name: "bucket", Kind: throttle.TokenBucket, Rate: slow, Capacity: 2},
+		{Name: "log", Kind: throttle.SlidingLog, Rate: slow},
+		{Name: "parts", Kind: throttle.SlidingWindow, Rate: slow},
+		{Name: "window", Kind: throttle.FixedWindow, Rate: slow},
+		{Name: "day", Kind: throttle.FixedWindow, Rate: throttle.PerDay(1000), Zone: "Europe/Berlin"},
+		{Name: "slots", Kind: throttle.Concurrency, Capacity: 3, Lease: 30 * time.Second},
+	}
+	ctx := t.Context()
+	st := start(t, rdb, settings{
+		config: asynq.Config{Concurrency: 20, TaskCheckInterval: 100 * time.Millisecond, DelayedTaskCheckInterval: time.Second, Queues: map[string]int{"default": 2, "other": 1}},
+		limits: limits,
+		rule: func(task *asynq.Task) (Rule, error) {
+			payload, fair, _ := strings.Cut(string(task.Payload()), ",")
+			r, err := ruleOfPayload(asynq.NewTask("job", []byte(payload)))
+			r.Fair, r.MaxWait = fair, time.Hour
+			return r, err
+		},
+		handle: func(context.Context, *asynq.Task) error { time.Sleep(200 * time.Millisecond); return nil },
+		log:    slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
+	w := &lossyWorld{stack: st}
+	runner := cron.New(rdb, st.client, cron.Options{})
+	st.must(runner.Set([]cron.Entry{{Name: "tick", Cron: "@every 10s", Type: "job"}}))
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan error)
+	go func() { ended <- runner.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-ended })
+	st.must(st.limiter.Define(ctx, limits...))
+	st.must(st.limiter.Set(ctx, throttle.Limit{Name: "gone", Kind: throttle.Funnel, Rate: slow}))
+	st.must(st.limiter.Delete(ctx, "gone"))
+	st.must(st.limiter.Block(ctx, "log", "blocked", time.Now().Add(10*time.Minute)))
+	st.must(st.limiter.SetKey(ctx, "bucket", "faster", throttle.Override{Rate: throttle.PerMinute(40), For: 10 * time.Minute}))
+	_, err := st.limiter.Throttle(ctx, "cell", 1, 1, time.Hour, 1)
+	st.must(err)
+	for i := range 24 {
+		for k, needs := range []string{"api", "api/host", "bucket", "log day", "parts slots", "window bucket/faster"} {
+			st.enqueue(needing(fmt.Sprint(needs, ",", i%2)), asynq.Queue([]string{"default", "other"}[(i/2+k)%2]))
+			w.jobs++
+		}
+	}
+	return w
+}
+
+// keys are those of a family, such as limit: or jobs.
+func (w *lossyWorld) keys(family string) []string {
+	if !strings.HasSuffix(family, ":") {
+		if w.limits.Exists(w.t.Context(), scopePrefix+family).Val() == 0 {
+			return nil
+		}
+		return []string{scopePrefix + family}
+	}
+	return w.limits.Keys(w.t.Context(), scopePrefix+family+"*").Val()
+}
+
+// families are what the scope has.
+func (w *lossyWorld) families() (families []string) {
+	for _, key := range w.limits.Keys(w.t.Context(), scopePrefix+"*").Val() {
+		name, _, several := strings.Cut(strings.TrimPrefix(key, scopePrefix), ":")
+		if several {
+			name += ":"
+		}
+		families = append(families, name)
+	}
+	slices.Sort(families)
+	return slices.Compact(families)
+}
+
+// definitions are the limits by what they say.
+func (w *lossyWorld) definitions() map[string]string {
+	all, err := w.limiter.Limits(w.t.Context())
+	w.must(err)
+	definitions := map[string]string{}
+	for _, l := range all {
+		definitions[l.Name] = l.String()
+	}
+	return definitions
+}

@@ -20,7 +20,7 @@ const freeTimeout = 5 * time.Second
 // hold keeps the leases that an attempt got of concurrency limits, until free is
 // called, which gives them back: as long as its handler runs, whatever becomes
 // of the job's context. The context that it returns is cancelled when a lease
-// was lost, or could not be extended in time and so may be.
+// was lost, or could not be extended, some time before it ends in Redis.
 //
 // So an attempt that asynq has given up, for its timeout or at a shutdown, holds its
 // place until its handler returns: it still calls the other side. since is from
@@ -36,7 +36,7 @@ func (s *Server) hold(ctx context.Context, a attempt, since time.Time, d throttl
 		cancel(errLeaseLost)
 	})
 	l := &lease{Decision: d, needs: a.rule.Needs, lost: lost}
-	l.end = time.AfterFunc(time.Until(since.Add(d.Lease)), lost)
+	l.end = time.AfterFunc(time.Until(l.endsAt(since)), lost)
 	go s.extend(kept, l)
 	return ctx, func() {
 		l.end.Stop()
@@ -50,13 +50,22 @@ func (s *Server) hold(ctx context.Context, a attempt, since time.Time, d throttl
 }
 
 // A lease is what one attempt holds: all of its places, which were taken in one
-// step and are extended in one. Its timer runs from before the call that took or
-// renewed it, so it ends no later here than in Redis.
+// step and are extended in one.
 type lease struct {
 	throttle.Decision
 	needs []throttle.Need
 	end   *time.Timer // calls lost when the lease runs out
 	lost  func()
+}
+
+// longestMargin bounds how long before the end of its lease a handler is told.
+const longestMargin = 5 * time.Second
+
+// endsAt is when the handler is told that its lease ends, if it is not extended after since, when
+// the call that took or renewed it was sent. That is a tenth of the lease before the lease ends in
+// Redis: the handler needs the time to stop its work before another job has its place.
+func (l *lease) endsAt(since time.Time) time.Time {
+	return since.Add(l.Lease - min(l.Lease/10, longestMargin))
 }
 
 // extend renews a lease until ctx ends or the lease is lost: at each third of its
@@ -84,7 +93,7 @@ func (s *Server) extend(ctx context.Context, l *lease) {
 			l.lost()
 			return
 		default:
-			l.end.Reset(time.Until(began.Add(l.Lease)))
+			l.end.Reset(time.Until(l.endsAt(began)))
 			next.Reset(l.Lease / 3)
 		}
 	}

@@ -32,9 +32,14 @@ type decoder struct {
 	bad   map[string]bool            // paths that could not be decoded
 	meant map[string]bool            // paths that an unknown field was probably for
 	errs  Errors
+	more  int // errors beyond mostErrors, which are only counted
 
 	secretErrs Errors // of secrets that the environment should have
 }
+
+// mostErrors is how many errors of a file are told. A user who gave the wrong file learns that
+// from the first few.
+const mostErrors = 20
 
 func newDecoder(file string) *decoder {
 	return &decoder{
@@ -44,6 +49,10 @@ func newDecoder(file string) *decoder {
 
 func (d *decoder) decode(data []byte, to any) {
 	tokens := lexer.Tokenize(string(data))
+	if len(tokens) > maxTokens {
+		d.errorAt(tokens[maxTokens].Position, "", "more than %d words and marks: no config needs that", maxTokens)
+		return
+	}
 	if at := tooDeep(tokens); at != nil {
 		d.errorAt(at, "", "nested more than %d deep: no config needs that", maxDepth)
 		return
@@ -72,6 +81,10 @@ func (d *decoder) decode(data []byte, to any) {
 // every level and keeps a path for each: a line of brackets would exhaust the
 // memory. Nesting by lines is bounded by their indentation.
 const maxDepth = 100
+
+// maxTokens bounds a file, because the parser's time grows with the square of how many fields
+// a mapping has.
+const maxTokens = 100000
 
 // tooDeep is where a file goes deeper, or nil.
 func tooDeep(tokens token.Tokens) *token.Position {
@@ -143,6 +156,10 @@ func (d *decoder) fail(node ast.Node, path, format string, args ...any) {
 }
 
 func (d *decoder) errorAt(at *token.Position, path, format string, args ...any) {
+	if len(d.errs) == mostErrors {
+		d.more++
+		return
+	}
 	d.errs = append(d.errs, &Error{d.file, at.Line, at.Column, path, fmt.Sprintf(format, args...)})
 }
 
@@ -193,6 +210,10 @@ func (d *decoder) structure(path string, node ast.Node, to reflect.Value) {
 		index, ok := fields[name]
 		if instead := removed[join(path, name)]; instead != "" {
 			d.errorAt(key, path, "unknown field %q: %s", name, instead)
+			return
+		}
+		if !ok && len(d.errs) == mostErrors { // a hint takes time
+			d.more++
 			return
 		}
 		if !ok {

@@ -202,18 +202,15 @@ func Listen(ctx context.Context, text string) (net.Listener, error) {
 func HTTPServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: 16 << 10, ConnState: new(bound).see,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: 16 << 10, ConnState: (&bound{most: maxConns()}).see,
 	}
 }
-
-// maxConns bounds the connections of a server. All who may look at the page have room,
-// and where a process has a thousand descriptors the jobs have some.
-const maxConns = 600
 
 // bound is a bound on the connections of a server: one more ends the oldest. So clients
 // that ask nothing, or read nothing, hold no more than that, and who comes is answered, such
 // as a health check. Those who look at the page come again by themselves.
 type bound struct {
+	most int
 	mu   sync.Mutex
 	open []net.Conn // the oldest in front
 }
@@ -223,7 +220,7 @@ func (b *bound) see(conn net.Conn, state http.ConnState) {
 	defer b.mu.Unlock()
 	switch state {
 	case http.StateNew:
-		if len(b.open) >= maxConns {
+		if len(b.open) >= b.most {
 			drop(b.open[0])
 			b.open = slices.Delete(b.open, 0, 1)
 		}

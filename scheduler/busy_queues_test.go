@@ -43,7 +43,10 @@ func TestBusyQueuesLeavePermits(t *testing.T) {
 		"strict":      {limit: funnel("api", 20, 1), busy: 1, takes: 3 * time.Second, strict: true, free: 0.85},
 		"killed":      {limit: funnel("api", 20, 1), busy: 4, takes: 3 * time.Second, killed: true, free: 0.6},
 	} {
-		t.Run(name, func(t *testing.T) { synctest.Test(t, row.run) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, row.run)
+		})
 	}
 }
 
@@ -126,8 +129,12 @@ func (b busyQueues) judge(t *testing.T, all []*stack, began time.Time) {
 		st.limiter.mu.Unlock()
 	}
 	t.Logf("used %d of 600, the free queue %d, %d denials, most %d", used, free, denials, worst)
-	if used < 588 {
-		t.Errorf("%d permits used of 600, want 98 %%", used)
+	want := 588 // 98 %
+	if b.killed {
+		want = 564 // 94 %: what the killed server said of its slots counts for 3 s more
+	}
+	if used < want {
+		t.Errorf("%d permits used of 600, want %d", used, want)
 	}
 	if float64(free) < b.free*600-float64(b.busy) {
 		t.Errorf("the free queue had %d, want %.0f", free, b.free*600)

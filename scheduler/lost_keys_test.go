@@ -85,12 +85,12 @@ func TestLostKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, row := range regexp.MustCompile("(?m)^\\| `hg:\\{scope\\}:(\\w+:?).*?` \\| ([\\w ]+) \\|").FindAllStringSubmatch(string(text), -1) {
+	for i, row := range regexp.MustCompile("(?m)^\\| `hg:\\{scope\\}:(\\w+:?).*?` \\| ([\\w ]+) \\|").FindAllStringSubmatch(string(text), -1) {
 		if row[2] == "channel" || slices.Contains(otherKeys, row[1]) {
 			continue
 		}
 		for name, remove := range removals {
-			if row[2] == "string" && name != "whole" {
+			if name != "whole" && (row[2] == "string" || name != []string{"even", "odd"}[i%2]) {
 				continue
 			}
 			t.Run(row[1]+"/"+name, func(t *testing.T) {

@@ -18,7 +18,6 @@ import (
 	"github.com/headgate/headgate/dashboards/page/internal/door"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -110,7 +109,7 @@ func explain(err error) (code int, says string) {
 	switch {
 	case errors.Is(err, throttle.ErrUnavailable):
 		return http.StatusServiceUnavailable, "Redis cannot be reached: " + err.Error()
-	case errors.Is(err, throttle.ErrNoLimit), errors.Is(err, cron.ErrNoEntry),
+	case errors.Is(err, throttle.ErrNoLimit),
 		errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
 		return http.StatusNotFound, err.Error()
 	}
@@ -220,22 +219,6 @@ var actions = map[string]*action{
 	"cancel":  doJobs("Cancel", inspect.Cancel, "Their workers are asked to end them, which is for the handlers to heed. What ends so has failed, and is tried again if it has attempts left."),
 	"archive": doJobs("Archive", inspect.Archive, "They are given up. They can be run later."),
 	"delete":  doJobs("Delete", inspect.Delete, "They and their payloads are gone then."),
-	"pause-queue": {Verb: "Pause", Says: "No worker takes jobs of the queue until it is resumed. What runs goes on.", do: func(ctx context.Context, p *Page, f url.Values) error {
-		return p.queues.Pause(ctx, f.Get("queue"))
-	}},
-	"resume-queue": {Verb: "Resume", Says: "Workers take jobs of the queue again.", do: func(ctx context.Context, p *Page, f url.Values) error {
-		return p.queues.Resume(ctx, f.Get("queue"))
-	}},
-	"delete-queue": {Verb: "Delete", Grave: true, Says: "All its jobs and their payloads are gone then. It comes again with the next job that is enqueued there.", do: func(ctx context.Context, p *Page, f url.Values) error {
-		_, err := p.queues.Remove(ctx, f.Get("queue"))
-		return err
-	}},
-	"run-schedule": {Verb: "Run now", Says: "One job more is enqueued at once, beside the ticks.", do: ofSchedule(func(r *cron.Runner, ctx context.Context, name string) error {
-		_, err := r.Trigger(ctx, name)
-		return err
-	})},
-	"pause-schedule":  {Verb: "Pause", Says: "It does not tick until it is resumed, in any process. The ticks of that time are gone.", do: ofSchedule((*cron.Runner).Pause)},
-	"resume-schedule": {Verb: "Resume", Says: "It ticks again from now on.", do: ofSchedule((*cron.Runner).Resume)},
 }
 
 // asks reports whether the form of an action has a field that can be written in. The key of a
@@ -296,17 +279,6 @@ func block(ctx context.Context, p *Page, f url.Values) error {
 		return fmt.Errorf("%w: %w", throttle.ErrUnavailable, err)
 	}
 	return p.Limiter.Block(ctx, f.Get("limit"), f.Get("key"), now.Add(d))
-}
-
-// ofSchedule is an action on the schedule of the form. Where there is no runner there is no
-// such schedule.
-func ofSchedule(do func(*cron.Runner, context.Context, string) error) func(context.Context, *Page, url.Values) error {
-	return func(ctx context.Context, p *Page, f url.Values) error {
-		if p.Schedules == nil {
-			return cron.ErrNoEntry
-		}
-		return do(p.Schedules, ctx, f.Get("schedule"))
-	}
 }
 
 // An action on all jobs of a filter takes mostAtOnce of them, and atOnce of time: a browser
@@ -385,10 +357,6 @@ func (p *Page) whichJobs(ctx context.Context, a *inspect.Act, f url.Values) (str
 func whatOf(f url.Values) string {
 	name := f.Get("action")
 	switch a := actions[name]; {
-	case strings.HasSuffix(name, "-schedule"):
-		return "schedule " + f.Get("schedule")
-	case strings.HasSuffix(name, "-queue"):
-		return "queue " + f.Get("queue")
 	case a.jobs != nil && f.Get("id") != "":
 		return "job " + f.Get("id") + " of queue " + f.Get("queue")
 	case a.jobs != nil:

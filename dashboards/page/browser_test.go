@@ -123,7 +123,7 @@ func TestOperator(t *testing.T) {
 		}
 	}
 
-	for _, name := range []string{"waiting", "queues", "schedules", "jobs", "changes", "workers"} {
+	for _, name := range []string{"waiting", "jobs", "changes"} {
 		do(ctx, t, name, chromedp.Navigate(url+"/"+name), chromedp.WaitVisible(`main`))
 	}
 	var refused []string
@@ -208,7 +208,7 @@ func TestAccessible(t *testing.T) {
 	do(ctx, t, "archive a job", chromedp.Navigate(url+"/?token=open+sesame"), chromedp.WaitVisible(`#limit-host`), chromedp.Navigate(url+"/jobs?state=archived"), until(`document.querySelector('.reason')`))
 	pages := []string{
 		"do?back=&action=change&limit=host", "do?back=&action=block&limit=host", "do?back=&action=delete&queue=default&state=archived", "jobs", "jobs?state=archived&queue=default", "jobs?state=nope", "jobs?type=none", "", "?open=host", "waiting", "waiting?" + neturl.Values{"lane": {"default\nhost|host-1.example"}}.Encode(), "job?queue=default&id=lost", "job?queue=default&id=job-1",
-		"queues", "schedules", "changes", "workers", "find?q=host", "find?q=nothing", "no-such-page",
+		"changes", "find?q=host", "find?q=nothing", "no-such-page",
 	}
 	for name, looks := range map[string]chromedp.Action{"light": view(1280, 900, false), "dark, on a phone": view(390, 844, true)} {
 		do(ctx, t, name, looks)

@@ -27,7 +27,6 @@
 //     scope makes. Where none runs nobody knows it.
 //   - Who changed what: the changelog, of which Redis keeps some 500 entries.
 //   - Queues, servers, archived jobs and any job's payload: asynq.
-//   - Schedules: the Runner of this process, and what all have made of its ticks.
 //
 // What is said of limits and of what waits is by Redis's clock. Moments are shown in
 // the zone of the process, but for ticks, which have their schedule's, and under

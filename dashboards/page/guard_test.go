@@ -144,8 +144,6 @@ func TestLinksFromElsewhere(t *testing.T) {
 		"action=pause&limit=mail&schedule=nightly":                  "Pause mail",
 		"action=pause&limit=mail&queue=x&id=1":                      "Pause mail",
 		"action=block&limit=mail&key=k&id=1&schedule=s":             "Block mail of k",
-		"action=delete-queue&queue=default&id=1":                    "Delete queue default",
-		"action=run-schedule&schedule=nightly&limit=mail&queue=x":   "Run now schedule nightly",
 		"action=pause&action=delete-queue&limit=mail&queue=default": "Pause mail",
 		"action=pause&limit=mail&limit=other&meant=x":               "Pause mail",
 		"action=change&limit=mail&rate=1/s&capacity=9&meant=x":      "Change mail",
@@ -189,7 +187,7 @@ func TestReadOnly(t *testing.T) {
 			t.Errorf("%s: %d, want 403", name, got)
 		}
 	}
-	for _, path := range []string{"/", "/?open=mail", "/schedules", "/jobs", "/jobs?state=archived", "/queues", "/changes", "/workers"} {
+	for _, path := range []string{"/", "/?open=mail", "/waiting", "/jobs", "/jobs?state=archived", "/changes"} {
 		if text := body(t, ask(p, request("GET", path, nil))); strings.Contains(text, "do?action") {
 			t.Errorf("%s has a link to an action", path)
 		}
@@ -204,9 +202,9 @@ func TestPaths(t *testing.T) {
 	mounted.Handle("/a/b/", http.StripPrefix("/a/b", p))
 	mounted.Handle("/c", http.StripPrefix("/c", p))
 	for path, want := range map[string]int{
-		"/a/b/": 200, "/a/b/queues": 200, "/a/b/assets/page.css": 200, "/a/b/assets/idiomorph.LICENSE": 200, "/c": 303,
+		"/a/b/": 200, "/a/b/jobs": 200, "/a/b/assets/page.css": 200, "/a/b/assets/idiomorph.LICENSE": 200, "/c": 303,
 		"/a/b/assets/../page.go": 307, "/a/b/assets/..%2f..%2fpage.go": 404, "/a/b/assets/%2e%2e/doc.go": 404, "/a/b/assets/": 404, "/a/b/assets": 404,
-		"/a/b/templates/page.html": 404, "/a/b/queues/": 404, "/a/b/%00": 404, "/a/b/..%5c..%5cetc%5cpasswd": 404, "/a/b/queues%2f": 404,
+		"/a/b/templates/page.html": 404, "/a/b/jobs/": 404, "/a/b/%00": 404, "/a/b/..%5c..%5cetc%5cpasswd": 404, "/a/b/jobs%2f": 404, "/a/b/queues": 404, "/a/b/schedules": 404, "/a/b/workers": 404,
 		"/a/b/?open=" + strings.Repeat("x", 5000): 414, "/a/b/events?of=" + url.QueryEscape("//evil.example/"): 400, "/a/b/events?of=do%3Faction=x": 400,
 	} {
 		got := ask(mounted, request("GET", path, nil))
@@ -230,7 +228,7 @@ func TestPaths(t *testing.T) {
 		}
 	}
 	for _, method := range []string{"PUT", "DELETE", "POST"} {
-		if got := ask(p, request(method, "/queues", nil)).StatusCode; got != 405 {
+		if got := ask(p, request(method, "/jobs", nil)).StatusCode; got != 405 {
 			t.Errorf("%s: %d, want 405", method, got)
 		}
 	}
@@ -264,7 +262,7 @@ func TestHarmless(t *testing.T) {
 	w.must(w.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.Prefix("crawl") + "history", Values: []any{"s", summary}}).Err())
 	p := w.page()
 	paths := []string{
-		"/", "/?open=mail", "/waiting", "/queues", "/jobs", "/jobs?state=pending&payload=" + url.QueryEscape(evil), "/jobs?older=" + url.QueryEscape(evil), "/jobs?state=" + url.QueryEscape(evil+bytes), "/do?action=delete&state=pending&queue=" + url.QueryEscape(evil[:8]), "/changes", "/find?q=script", "/find?q=" + url.QueryEscape(evil), "/find?q=%ff%1b",
+		"/", "/?open=mail", "/waiting", "/jobs", "/jobs?state=pending&payload=" + url.QueryEscape(evil), "/jobs?older=" + url.QueryEscape(evil), "/jobs?state=" + url.QueryEscape(evil+bytes), "/do?action=delete&state=pending&queue=" + url.QueryEscape(evil[:8]), "/changes", "/find?q=script", "/find?q=" + url.QueryEscape(evil), "/find?q=%ff%1b",
 		"/?open=mail&q=" + url.QueryEscape(evil), "/waiting?lane=" + url.QueryEscape("default\nmail|"+evil), "/do?action=block&limit=mail&key=" + url.QueryEscape(evil), "/do?action=delete&queue=" + url.QueryEscape(evil) + "&id=" + url.QueryEscape(bytes),
 	}
 	for i := range 6 {

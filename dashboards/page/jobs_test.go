@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"html"
 	"net/url"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -99,9 +98,8 @@ func TestJobs(t *testing.T) {
 	}
 }
 
-// TestQueuesThatWait: who was denied is apart from who failed, and a queue of which somebody
-// waits is not idle. How long a paused limit denies a job nobody can tell.
-func TestQueuesThatWait(t *testing.T) {
+// TestDeniedAndFailed: jobs that were denied are apart from jobs that failed. How long a paused limit denies a job nobody can tell.
+func TestDeniedAndFailed(t *testing.T) {
 	w := miniWorld(t)
 	w.must(w.limiter.Pause(t.Context(), "mail"))
 	w.run(func(context.Context, string, string) error { return errors.New("broken") })
@@ -110,17 +108,9 @@ func TestQueuesThatWait(t *testing.T) {
 	}
 	w.enqueue("fails", "everyone", "")
 	w.allWait(2)
-	cell := regexp.MustCompile(`<td class="r num">(?:<a [^>]*>)?(\d+)`)
 	running.Until(t, "two that wait and one to be retried", func() bool {
-		text := body(t, ask(w.page(), request("GET", "/queues", nil)))
-		_, row, _ := strings.Cut(text, `<th scope="row">default</th>`)
-		row, _, _ = strings.Cut(row, "</tr>")
-		var counts []string
-		for _, found := range cell.FindAllStringSubmatch(row, -1) {
-			counts = append(counts, found[1])
-		}
-		// Waiting, pending, scheduled, running, retrying, completed, archived, done and failed attempts: the one that ran has failed.
-		return strings.Join(counts, " ") == "2 0 0 0 1 0 0 0 1" && strings.Contains(row, `<span class="chip wait">waiting</span>`)
+		text := body(t, ask(w.page(), request("GET", "/jobs", nil)))
+		return strings.Contains(text, `>Waiting <small class="num">2</small>`) && strings.Contains(text, `>Retrying <small class="num">1</small>`)
 	})
 	running.Until(t, "a denial by a limit that is paused", func() bool {
 		return strings.Contains(body(t, ask(w.page(), request("GET", "/changes", nil))), "nobody can tell for how long")
@@ -151,11 +141,6 @@ func TestTakeBack(t *testing.T) {
 		{"action=delete&state=active", "cancel it first", 422, "of a job that is active: it runs: cancel it first", throttle.Change{}},
 		{"action=run&limit=slots&state=waiting", "state waiting: want retry", 422, "state waiting: want retry, scheduled, archived", throttle.Change{}},
 		{"action=archive&limit=slots&state=waiting", "1 job: state waiting, limit slots", 303, "", throttle.Change{What: "archived", Jobs: 1, Job: throttle.JobID{Queue: "default", ID: "denied-2"}}},
-		{"action=pause-queue&queue=reports", "queue reports", 303, "", throttle.Change{What: "paused", Job: throttle.JobID{Queue: "reports"}}},
-		{"action=pause-queue&queue=reports", "queue reports", 422, "queue reports is paused already", throttle.Change{}},
-		{"action=resume-queue&queue=reports", "queue reports", 303, "", throttle.Change{What: "resumed", Job: throttle.JobID{Queue: "reports"}}},
-		{"action=delete-queue&queue=none", "queue none", 422, "there is no queue none", throttle.Change{}},
-		{"action=delete-queue&queue=reports", "queue reports", 303, "", throttle.Change{What: "deleted", Job: throttle.JobID{Queue: "reports"}}},
 	} {
 		form, err := url.ParseQuery(tt.form)
 		w.must(err)
@@ -205,9 +190,6 @@ func TestTakeBackInABrowser(t *testing.T) {
 	do(ctx, t, "delete the rest", view(390, 844, true), chromedp.Navigate(url+"/jobs?state=archived"), chromedp.WaitVisible(`.jobs`),
 		chromedp.Click(`.all a[href*="action=delete"]`), chromedp.WaitVisible(`dialog button`), chromedp.Click(`dialog button`),
 		chromedp.WaitNotPresent(`dialog[open]`), until(`document.querySelector('.empty')`))
-	do(ctx, t, "pause the queue", chromedp.Navigate(url+"/queues"), chromedp.WaitVisible(`table`),
-		chromedp.Evaluate(`document.querySelector('a[href*="pause-queue"][href*="default"]').click()`, nil), chromedp.WaitVisible(`dialog button`),
-		chromedp.Click(`dialog button`), until(`document.querySelector('main .chip.bad')?.textContent === 'paused'`))
 	do(ctx, t, "delete one", chromedp.Navigate(url+"/job?queue=default&id=one"), chromedp.WaitVisible(`.job .all`),
 		chromedp.Click(`.job a[href*="action=delete"]`), chromedp.WaitVisible(`dialog button`), chromedp.Click(`dialog button`),
 		until(`document.querySelector('.job').innerText.includes('has no job of this ID')`))

@@ -12,7 +12,6 @@ import (
 	"github.com/headgate/headgate/dashboards/page/internal/door"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/redact"
-	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/scheduler/lanes"
 )
 
@@ -26,8 +25,6 @@ type Options struct {
 	// Scope is the limiter's, for the title and the history. The zero value means
 	// "default".
 	Scope string
-	// Schedules are shown with their ticks. Nil means that there are none.
-	Schedules *cron.Runner
 	// KeyOf says what a limit counts by, such as "host(payload.url)"; the empty
 	// text where it has no keys. Nil means that only what waits can tell.
 	KeyOf func(limit string) (by string, known bool)

@@ -18,7 +18,7 @@ import (
 // parameters are what a view's query may have: the limit that is open, what its keys
 // are searched by, the page of a list, a lane by its name, a job by queue and ID, and which
 // jobs are meant, from where in their list on; and how far back the history goes.
-var parameters = append([]string{"open", "q", "page", "lane", "id", "from", "past"}, filterWords...)
+var parameters = append([]string{"open", "q", "page", "lane", "id", "from"}, filterWords...)
 
 // maxQuery bounds what a query may say, in bytes: it is a key of the cache. A lane's
 // name is the longest that a link has.
@@ -199,15 +199,6 @@ func (t tab) of(q inspect.QueueInfo) int {
 		return q.Size + q.Completed
 	}
 	return q.In(strings.Split(t.States, ",")...)
-}
-
-// jobsIn is how many jobs of a queue are in the states of each tab but the first.
-func jobsIn(q inspect.QueueInfo) (list []tab) {
-	for _, t := range tabs[1:] {
-		t.Count = t.of(q)
-		list = append(list, t)
-	}
-	return list
 }
 
 // field is one that the form asks for. Value is what holds now, or what was typed and

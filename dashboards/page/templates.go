@@ -86,8 +86,8 @@ func execute(w io.Writer, name, part string, data any) error {
 var functions = template.FuncMap{
 	"asset": assetPath, "num": func(n any) string { return number(reflect.ValueOf(n).Int()) }, "perSecond": perSecond, "span": span,
 	"clock": moment, "since": since, "short": short, "plural": plural, "key": keyName, "meter": meterName,
-	"tick": tick, "percent": func(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) },
-	"jobsIn": jobsIn, "act": act, "to": to,
+	"percent": func(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) },
+	"act":     act, "to": to,
 	"latency": latency, "isFull": func(share float64) bool { return share >= 0.95 },
 	"zone": func(t time.Time) string { return t.Format("MST") },
 	"iso":  func(t time.Time) string { return t.Format(time.RFC3339) },

@@ -138,10 +138,6 @@ func clock(t, now time.Time) string {
 	return t.Format("2006-01-02 15:04")
 }
 
-// tick is a schedule's moment in its own zone, in which cron hands it over, with the
-// offset: around a change of the clocks two ticks can show the same time.
-func tick(t time.Time) string { return t.Format("Mon Jan 2 15:04:05 -07:00") }
-
 // plural is "1 job", "12,431 jobs": for words whose plural has an s and no more.
 func plural(n int, one string) string {
 	if n == 1 {

@@ -11,8 +11,6 @@ import (
 	"net/url"
 	"strings"
 	"time"
-
-	"github.com/headgate/headgate/internal/history"
 )
 
 // A view is a page that changes while somebody looks: from what was read in a turn
@@ -34,18 +32,13 @@ type view struct {
 
 // views are those that there are, by their name in the address. What costs more is read
 // more seldom: a page of lanes is some thirty round trips, and jobs of a list come
-// with their payloads. Queues and changes are in the snapshot.
+// with their payloads. Changes are in the snapshot.
 var views = map[string]*view{
-	"":          {"Limits", makeLimits, time.Second},
-	"waiting":   {"Waiting", makeWaiting, 2 * time.Second},
-	"job":       {"Job", makeJob, time.Second},
-	"queues":    {"Queues", func(context.Context, *Page, *snapshot, place) (any, error) { return nil, nil }, 0},
-	"schedules": {"Schedules", makeSchedules, 2 * time.Second},
-	"jobs":      {"Jobs", makeList, 5 * time.Second},
-	"changes":   {"Changes", makeChanges, 0},
-	"workers": {"Workers", func(ctx context.Context, p *Page, _ *snapshot, _ place) (any, error) {
-		return history.Processes(ctx, p.Redis, p.Scope)
-	}, 5 * time.Second},
+	"":        {"Limits", makeLimits, time.Second},
+	"waiting": {"Waiting", makeWaiting, 2 * time.Second},
+	"job":     {"Job", makeJob, time.Second},
+	"jobs":    {"Jobs", makeList, 5 * time.Second},
+	"changes": {"Changes", makeChanges, 0},
 }
 
 // parsePlace reads the text of a place; any other text is an error. Where an action

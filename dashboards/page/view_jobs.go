@@ -13,7 +13,6 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -207,18 +206,6 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 	f.More = max(0, len(f.Keys)-maxFound)
 	f.Keys = f.Keys[:min(len(f.Keys), maxFound)]
 	p.write(w, http.StatusOK, "find", frame{Page: p, Title: "Search", Snap: s, Data: f})
-}
-
-// makeSchedules makes the view of the schedules, with three ticks to come of each. They
-// are those that this process was given, and what all processes have made of them, in
-// one call of Redis.
-func makeSchedules(ctx context.Context, p *Page, _ *snapshot, _ place) (any, error) {
-	// A process that runs no schedules shows none: Redis knows what became of them, and
-	// not when they tick.
-	if p.Schedules == nil {
-		return []cron.Status(nil), nil
-	}
-	return p.Schedules.List(ctx, 3)
 }
 
 // A page of the list has listPage jobs and up to as many more; with a filter it ends after a

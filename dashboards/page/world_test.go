@@ -16,7 +16,6 @@ import (
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/running"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -27,7 +26,6 @@ type world struct {
 	rdb     redis.UniversalClient
 	limiter *lanes.Lanes
 	client  *scheduler.Client
-	cron    *cron.Runner
 	options page.Options
 }
 
@@ -37,7 +35,6 @@ func newWorld(t *testing.T, rdb redis.UniversalClient) *world {
 	w := &world{
 		t: t, rdb: rdb, client: scheduler.NewClient(rdb),
 		limiter: lanes.New(throttle.New(rdb, throttle.RedisOptions{Scope: "crawl", Logger: quiet})),
-		cron:    cron.New(rdb, scheduler.NewClient(rdb), cron.Options{Scope: "crawl", Log: quiet}),
 	}
 	w.must(w.limiter.Define(t.Context(),
 		throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.Rate{N: 1, Per: 2 * time.Second}},
@@ -46,12 +43,8 @@ func newWorld(t *testing.T, rdb redis.UniversalClient) *world {
 		throttle.Limit{Name: "mail", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(10)},
 		throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 4},
 	))
-	w.must(w.cron.Set([]cron.Entry{
-		{Name: "nightly-report", Cron: "30 2 * * *", Zone: "Europe/London", Type: "report:send"},
-		{Name: "sitemap", Cron: "*/15 * * * *", Type: "crawl"},
-	}))
 	w.options = page.Options{
-		Redis: rdb, Limiter: w.limiter, Scope: "crawl", Schedules: w.cron, Log: quiet,
+		Redis: rdb, Limiter: w.limiter, Scope: "crawl", Log: quiet,
 		KeyOf: func(limit string) (string, bool) { return map[string]string{"host": "host(payload.url)"}[limit], true },
 	}
 	return w

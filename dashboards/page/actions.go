@@ -153,7 +153,7 @@ func (p *Page) fields(r *http.Request, a *action, f url.Values) ([]field, error)
 		list = append(list, field{name, label, visible(now, 300), hint})
 	}
 	var limit throttle.Limit
-	for _, row := range p.reader.latest(r.Context(), nil).Limits {
+	for _, row := range p.reader.latest(r.Context()).Limits {
 		if row.Name == f.Get("limit") {
 			limit = row.Limit.Limit
 		}

@@ -141,7 +141,7 @@ type line struct {
 
 func (l *line) over(page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if l.cut.Load() && r.URL.Path == "/events" {
+		if l.cut.Load() && r.Header.Get("Sec-Fetch-Dest") == "empty" { // the script asks, not who loads the page
 			panic(http.ErrAbortHandler)
 		}
 		page.ServeHTTP(w, r)
@@ -151,7 +151,7 @@ func (l *line) over(page http.Handler) http.Handler {
 const waitingNow = `Number(document.querySelector('#limit-everyone td:nth-of-type(3)').textContent.replace(',', ''))`
 
 // moves has the bar and the number of a limit move by themselves, and stop when the
-// stream is cut off, and go on when it is back.
+// line is cut, and go on when it is back.
 func moves(ctx context.Context, t *testing.T, w *world, url string, line *line) {
 	t.Helper()
 	fill := `document.querySelector('#limit-everyone .fill').getAttribute('width')`
@@ -185,7 +185,7 @@ func moves(ctx context.Context, t *testing.T, w *world, url string, line *line) 
 	var still int
 	do(ctx, t, "see nothing", chromedp.Evaluate(waitingNow, &still))
 	if still != shown {
-		t.Errorf("with the stream cut off, the number moved from %d to %d", shown, still)
+		t.Errorf("with the line cut, the number moved from %d to %d", shown, still)
 	}
 	line.cut.Store(false)
 	do(ctx, t, "see it move on", until(fmt.Sprintf(`%s < %d && document.body.className === '' && window.before`, waitingNow, shown)))

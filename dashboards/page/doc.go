@@ -10,9 +10,9 @@
 // Without a token, a user or a check of the program's own it answers only to
 // browsers on the same machine.
 //
-// Once a second the reader makes a snapshot of what Redis says. A view turns that,
+// When somebody asks, and at most once a second, the reader makes a snapshot of what Redis says. A view turns that,
 // and what it reads itself for its own query, into HTML, once for all who look at
-// the same; a stream of events sends each of them what has changed. The pages are
+// the same; the script asks for the page again every two seconds and changes what differs. The pages are
 // made on the server and work without the script, which only keeps them up to date.
 // All that comes from jobs is somebody else's text: it is cut, made visible and
 // freed of secrets before it is shown.
@@ -41,7 +41,7 @@
 // two seconds, or more seldom where that takes long; asynq's queues every five; the
 // limits when anything of them has changed, or after half a minute. What a view needs
 // for its own query alone is kept a moment for whoever asks the same, and four such
-// reads run at a time. At most 500 may look on. Each replica that anybody looks at
+// reads run at a time. Each replica that anybody looks at
 // reads for itself.
 //
 // # Who may look
@@ -67,11 +67,7 @@
 //
 // # Behind a proxy
 //
-// Give the page a token. Pass on /events unbuffered, and let it stay open: it is one
-// answer that goes on while somebody looks. The prefix may be any, as links are
+// Give the page a token. The prefix may be any, as links are
 // relative, but the path must reach the page without it. The cookie is
 // marked Secure only where this process speaks TLS itself.
-//
-// A server that is shut down waits for all answers, and so for the streams: call Close
-// before, or have http.Server.RegisterOnShutdown do so.
 package page

@@ -10,11 +10,11 @@ import (
 // Behind is a viewer who has what was read before: its place is made when look is
 // called.
 func (p *Page) Behind(ctx context.Context, view string, q url.Values) (look func() error) {
-	s := p.reader.latest(ctx, nil)
+	s := p.reader.latest(ctx)
 	return func() error {
 		at, err := newPlace(view, q)
 		if err == nil {
-			_, _, err = p.live(s, at)
+			_, err = p.live(s, at)
 		}
 		return err
 	}
@@ -26,13 +26,10 @@ func Clock(t, now time.Time) string { return clock(t, now) }
 // Actions are all that can be changed.
 func Actions() map[string]*action { return actions }
 
-// Viewers is how many look.
-func (p *Page) Viewers() int { return int(p.viewers.Load()) }
-
 // Waits is how many jobs wait, for how many limits, as the latest turn has it, and whether
 // the next turn knows a forecast, where it need not make one.
 func (p *Page) Waits(ctx context.Context) (jobs, limits int, forecast bool) {
-	s := p.reader.latest(ctx, nil)
+	s := p.reader.latest(ctx)
 	p.reader.reading.Lock()
 	defer p.reader.reading.Unlock()
 	return s.Waiting, len(s.wants), p.reader.state.forecast != nil

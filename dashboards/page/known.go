@@ -63,9 +63,7 @@ type made struct {
 	mu   sync.Mutex // held while it is made
 	turn int        // of the snapshot that it shows
 	used time.Time  // when it was asked for last; the cache's lock guards it
-	// html is what it looks like, and event that for those who look on.
-	html  template.HTML
-	event string
+	html template.HTML
 	// data is what the view has read beside the snapshot, or made of it, which is good until
 	// then, and err why it could not. It is shown to many: nobody changes it.
 	data  any

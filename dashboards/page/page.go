@@ -5,7 +5,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -72,7 +71,6 @@ type Page struct {
 	reader   *reader
 	door     *door.Door
 	redactor redactor
-	viewers  atomic.Int64  // streams
 	reads    chan struct{} // has a word for each view that reads
 	// handler is the way of a request: the check of where it comes from, then the
 	// door, then routed.
@@ -102,8 +100,7 @@ type frame struct {
 	Title string
 	// View is the view's name, for the navigation; empty for the first one.
 	View string
-	// Of is the view and its query, as place writes them: what the script asks the
-	// stream for, and where an action comes back to.
+	// Of is the view and its query, as place writes them: where an action comes back to.
 	Of string
 	// Live is whether it changes while somebody looks.
 	Live bool
@@ -111,7 +108,7 @@ type frame struct {
 	// questions before an action.
 	Snap *snapshot
 	// Data is what the template shows. Around a live part it is that part, made
-	// before and the same bytes as the stream has, so what it says is not made twice.
+	// once for all who look at it.
 	Data any
 }
 

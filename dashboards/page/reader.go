@@ -48,9 +48,9 @@ const (
 // reading guards state, which is what one turn leaves to the next, and the last snapshot is
 // there without it, so that a slow Redis keeps nobody from what was read before.
 //
-// The way of a number to a screen is: when a snapshot is a turn old, each stream asks for
-// the latest; the first of them has it read, and the first that wants a place of it has
-// that view made. A page that is loaded takes the same way.
+// The way of a number to a screen is: a browser asks for its page again, the first of those who
+// ask when a snapshot is old has a new one read, and the first who wants a place of it has that
+// view made.
 type reader struct {
 	ctx     context.Context
 	last    atomic.Pointer[snapshot] // never nil; the first knows nothing
@@ -85,15 +85,15 @@ func newReader(ctx context.Context, s state) *reader {
 	return r
 }
 
-// latest is another than the one that the caller has, which was read a while ago at most, or
-// is read now. With half a turn more who loads a page while others look waits for nothing.
+// latest is the snapshot of a while ago at most, or one that is read now. A snapshot is good for
+// half a turn more than a turn, so that most who load a page while others look wait for nothing.
 // A turn that failed counts as read, so an outage is not asked about once a request.
 //
 // The first who wants a newer one has it read, and the others wait with him. Who leaves, or
 // sees the page close, waits no longer, and gets what was known.
-func (r *reader) latest(ctx context.Context, than *snapshot) *snapshot {
+func (r *reader) latest(ctx context.Context) *snapshot {
 	s := r.last.Load()
-	if s != than && time.Since(s.At) < turn+turn/2 {
+	if time.Since(s.At) < turn+turn/2 {
 		return s
 	}
 	if s.asked.CompareAndSwap(false, true) {

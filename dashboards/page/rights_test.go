@@ -1,11 +1,7 @@
 package page_test
 
 import (
-	"bufio"
-	"context"
-	"net/http"
 	"testing"
-	"time"
 
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/redistest"
@@ -35,25 +31,6 @@ func TestLeastRights(t *testing.T) {
 			t.Errorf("%s: %d %.500s", path, got.StatusCode, body(t, got))
 		}
 	}
-	w.options = o
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, "GET", w.serve()+"/events?of=", nil)
-	w.must(err)
-	events, err := http.DefaultClient.Do(r)
-	w.must(err)
-	defer events.Body.Close()
-	lines, statuses := bufio.NewScanner(events.Body), 0
-	lines.Buffer(nil, 1<<20)
-	for statuses < 6 && lines.Scan() { // what it reads seldom is among them
-		if lines.Text() == "event: status" {
-			statuses++
-		}
-	}
-	if statuses < 6 {
-		t.Errorf("it saw %d turns: %v", statuses, lines.Err())
-	}
-
 	refused, err := all.ACLLog(t.Context(), 128).Result()
 	w.must(err)
 	for _, r := range refused {

@@ -47,10 +47,8 @@ func New(o Options) (*Page, error) {
 	return p, nil
 }
 
-// Close ends the streams of all who look, which http.Server's Shutdown waits for: so
-// call it before, or have http.Server.RegisterOnShutdown call it. Requests are still
-// answered then, with what was read before, but views that read for their query fail. It
-// returns nil.
+// Close ends what the page reads for all who look. Requests are still answered then, with what was
+// read before, but views that read for their query fail. It returns nil.
 func (p *Page) Close() error {
 	p.cancel()
 	return nil
@@ -149,8 +147,6 @@ func (p *Page) route(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")
 		p.fail(w, http.StatusMethodNotAllowed, "This page can only be read.")
-	case name == "events":
-		p.serveEvents(w, r)
 	case name == "find":
 		p.serveFind(w, r)
 	case views[name] != nil:

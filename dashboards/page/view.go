@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"html/template"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -61,14 +60,14 @@ func parsePlace(text string) (place, error) {
 // to the page and not to a request, so that one viewer who leaves does not spoil it for
 // the others. Nothing in it may depend on who looks. A view that failed is tried again in a
 // later turn.
-func (p *Page) live(s *snapshot, at place) (html template.HTML, event string, err error) {
+func (p *Page) live(s *snapshot, at place) (template.HTML, error) {
 	// Another viewer of the same place waits here for the first, and those of other
 	// places do not.
 	m := s.kept.at(at.text)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.turn == s.turn {
-		return m.html, m.event, m.err
+		return m.html, m.err
 	}
 	v := views[at.view]
 	m.turn = s.turn
@@ -77,13 +76,13 @@ func (p *Page) live(s *snapshot, at place) (html template.HTML, event string, er
 		m.data, m.err = p.make(s, v, at)
 	}
 	if m.err != nil {
-		return "", "", m.err
+		return "", m.err
 	}
 	var out bytes.Buffer
 	f := frame{Page: p, Title: v.title, View: at.view, Of: at.text, Snap: s, Data: m.data, Live: true}
 	m.err = execute(&out, cmp.Or(at.view, "limits"), "live", f)
-	m.html, m.event = template.HTML(out.String()), newEvent("live", out.String())
-	return m.html, m.event, m.err
+	m.html = template.HTML(out.String())
+	return m.html, m.err
 }
 
 // make has a view read what it shows. Where that takes Redis, some at a time do: those beyond
@@ -98,7 +97,7 @@ func (p *Page) make(s *snapshot, v *view, at place) (any, error) {
 	return v.make(ctx, p, s, at)
 }
 
-// serveView answers with a whole page, which then keeps itself up to date. Where Redis
+// serveView answers with a whole page, which the script asks for again every two seconds. Where Redis
 // is away it has what was known before, and says so: an operator needs it most then. A
 // view that must read for its query is an error with 503 instead.
 func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
@@ -107,117 +106,11 @@ func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
 		p.fail(w, http.StatusRequestURITooLong, sentence(err))
 		return
 	}
-	s := p.reader.latest(r.Context(), nil)
-	live, _, err := p.live(s, at)
+	s := p.reader.latest(r.Context())
+	live, err := p.live(s, at)
 	if err != nil {
 		p.failRead(w, err)
 		return
 	}
 	p.write(w, http.StatusOK, cmp.Or(name, "limits"), frame{Page: p, Title: views[name].title, View: name, Of: at.text, Live: true, Snap: s, Data: live})
-}
-
-// writeTimeout is how long a viewer may take to read an event before it is
-// dropped; it comes again by itself. It stands in place of the server's own
-// WriteTimeout, which would count from the beginning of the stream.
-const writeTimeout = 10 * time.Second
-
-// maxViewers bounds how many may look at once: each has a connection and a goroutine.
-// Those beyond can still load pages, which stand still then until the script, which
-// goes on asking, gets a place.
-const maxViewers = 500
-
-// serveEvents sends the part of a view that changes whenever it has changed, as
-// server-sent events (HTML Living Standard 9.2), until the viewer leaves or the page
-// is closed. A browser that loses the stream asks for it again by itself.
-//
-// Each event is the whole part anew, and the script changes what differs: so nothing
-// is remembered of what a viewer has but that, one who was slow gets what holds now,
-// and the text is the same for all who look at one place. A stream costs a
-// goroutine and its connection, and Redis nothing where others look at the same.
-func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
-	at, err := parsePlace(r.URL.Query().Get("of"))
-	if err != nil {
-		p.fail(w, http.StatusBadRequest, sentence(err))
-		return
-	}
-	// Counted before anything is read: those who are refused cost nothing.
-	defer p.viewers.Add(-1)
-	if p.viewers.Add(1) > maxViewers {
-		w.Header().Set("Retry-After", "10")
-		p.fail(w, http.StatusServiceUnavailable, "Too many look at this page already.")
-		return
-	}
-	to := stream{ResponseController: http.NewResponseController(w), Writer: w, last: map[string]string{}}
-	// An http.Server's ReadTimeout would end the stream.
-	_ = to.SetReadDeadline(time.Time{}) // a stream has nothing more to say
-	w.Header().Set("Content-Type", "text/event-stream")
-	// nginx would keep events back until it has a page full of them.
-	w.Header().Set("X-Accel-Buffering", "no")
-	// How many milliseconds a browser waits before it asks again.
-	if _, err := w.Write([]byte("retry: 1000\n\n")); err != nil {
-		return
-	}
-	// Each time the newest, which need not be what woke it: one that is slow skips some.
-	for s := p.reader.latest(r.Context(), nil); r.Context().Err() == nil && p.ctx.Err() == nil; s = p.reader.latest(r.Context(), s) {
-		if err := p.send(to, s, at); err != nil {
-			return
-		}
-		select {
-		case <-r.Context().Done():
-			return
-		case <-p.ctx.Done():
-			return
-		case <-s.newer:
-		case <-time.After(time.Until(s.At.Add(turn))):
-		}
-	}
-}
-
-// send sends what has changed since the last time: the view, and the line that says
-// how old it is. A view that cannot be made stays as it was, and the line says why.
-// The line has the time in it: while Redis answers something is sent about each turn,
-// which is how a viewer who has vanished without a word is found out.
-func (p *Page) send(to stream, s *snapshot, at place) error {
-	_, live, err := p.live(s, at)
-	if err != nil {
-		s = &snapshot{Now: s.Now, At: s.At, Err: err} // what is on the page stays there
-	} else if err := to.send("live", live); err != nil {
-		return err
-	}
-	var status bytes.Buffer // of a template that all pages have
-	if err := execute(&status, "limits", "status", frame{Page: p, Snap: s}); err != nil {
-		return err
-	}
-	if err := to.send("status", newEvent("status", status.String())); err != nil {
-		return err
-	}
-	return to.Flush()
-}
-
-// eventLine ends a line as the format wants it, whichever of its three line ends
-// the text has: none can end the event early and begin one of its own.
-var eventLine = strings.NewReplacer("\r\n", "\ndata: ", "\r", "\ndata: ", "\n", "\ndata: ")
-
-func newEvent(name, text string) string {
-	return "event: " + name + "\ndata: " + eventLine.Replace(text) + "\n\n"
-}
-
-// stream is where a viewer's events go.
-type stream struct {
-	*http.ResponseController
-	io.Writer
-	// last has the last event of each name. That of a view is the same for all who look at
-	// one place, so a slow viewer does not have a page for itself.
-	last map[string]string
-}
-
-// send sends an event, unless it was the last one sent under its name.
-func (s stream) send(name, event string) error {
-	if event == s.last[name] {
-		return nil
-	}
-	s.last[name] = event
-	_ = s.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every server can
-	_, err := io.WriteString(s.Writer, event)
-	return err
 }

@@ -187,7 +187,7 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 		redirect(w, to("job", "queue", f.Jobs[0].Queue, "id", f.Query))
 		return
 	}
-	s := p.reader.latest(r.Context(), nil)
+	s := p.reader.latest(r.Context())
 	for _, row := range s.Limits {
 		if row.Name == f.Query {
 			redirect(w, to("", "open", row.Name))

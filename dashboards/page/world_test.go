@@ -78,7 +78,7 @@ func (w *world) serveOver(l *line) string {
 	server := httptest.NewServer(l.over(p))
 	l.server = server
 	w.t.Cleanup(func() {
-		_ = p.Close() // ends the streams, which the server waits for
+		_ = p.Close()
 		server.CloseClientConnections()
 		server.Close()
 	})

@@ -56,7 +56,7 @@ func (w *Worker) answer(l net.Listener, who config.Page) (end func(), err error)
 		}
 	}()
 	return func() {
-		_ = p.Close() // the streams of those who look end
+		_ = p.Close()
 		CloseServer(server)
 	}, nil
 }
@@ -169,8 +169,7 @@ const (
 	// requestTimeout bounds how long a client may take to say what it wants, and
 	// idleTimeout for how long it may keep a connection for later.
 	requestTimeout = 5 * time.Second
-	// answerTimeout bounds how long it may take to have its answer and read it. Streams
-	// of the page set their own for each event.
+	// answerTimeout bounds how long it may take to have its answer and read it.
 	answerTimeout = 30 * time.Second
 	idleTimeout   = time.Minute
 	// closeTimeout is how long requests may take to end when a server does.
@@ -208,7 +207,7 @@ func HTTPServer(h http.Handler) *http.Server {
 
 // bound is a bound on the connections of a server: one more ends the oldest. So clients
 // that ask nothing, or read nothing, hold no more than that, and who comes is answered, such
-// as a health check. Those who look at the page come again by themselves.
+// as a health check. Browsers that look at the page come again by themselves.
 type bound struct {
 	most int
 	mu   sync.Mutex

@@ -4,7 +4,6 @@
 (() => {
   const $ = (selector, within = document) => within.querySelector(selector);
   const live = $('#live'), status = $('#status'), dialog = $('#dialog');
-  const of = document.body.dataset.of;
 
   // Curves.
   const plots = new Map(); // by their element
@@ -74,22 +73,25 @@
   }
   document.addEventListener('selectionchange', () => { if (waiting !== null && !selecting()) show(waiting); });
 
-  let source = null;
-  const old = isOld => document.body.classList.toggle('old', isOld);
-  function connect() {
-    if (!live || source || document.hidden) return;
-    source = new EventSource('events?' + new URLSearchParams({ of }));
-    source.addEventListener('live', e => { old(false); show(e.data); });
-    source.addEventListener('status', e => morph(status, e.data));
-    source.onerror = () => {
-      old(true);
-      if (source.readyState === EventSource.CLOSED) { source = null; setTimeout(connect, 5000); }
-    };
+  // The page is asked for again, by one request at a time, while somebody can see it.
+  const each = 2000;
+  let next = null, asking = false;
+  async function refresh() {
+    clearTimeout(next);
+    if (!live || asking || document.hidden) return;
+    asking = true;
+    try {
+      const answer = await fetch(location.href, { signal: AbortSignal.timeout(10000) });
+      const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
+      const now = $('#live', page);
+      if (now && now.childElementCount) { show(now.innerHTML); morph(status, $('#status', page).innerHTML); }
+      document.body.classList.toggle('old', !now);
+    } catch { document.body.classList.add('old'); }
+    asking = false;
+    next = setTimeout(refresh, each);
   }
-  function disconnect() { if (source) source.close(); source = null; }
-  document.addEventListener('visibilitychange', () => document.hidden ? disconnect() : connect());
-  addEventListener('pagehide', disconnect);
-  addEventListener('pageshow', connect);
+  document.addEventListener('visibilitychange', refresh);
+  addEventListener('pageshow', e => { if (e.persisted) refresh(); });
 
   // Actions are asked for in a dialog, which shows the page of the action.
   let opener = null;
@@ -117,7 +119,7 @@
     button.disabled = true;
     try {
       const answer = await fetch(form.getAttribute('action'), { method: 'POST', body: new URLSearchParams(new FormData(form)) });
-      if (answer.ok) { dialog.close(); await answer.text(); return; }
+      if (answer.ok) { dialog.close(); await answer.text(); refresh(); return; }
       fill(await answer.text());
     } catch {
       button.disabled = false;
@@ -140,5 +142,5 @@
 
   local(document);
   drawAll();
-  connect();
+  next = setTimeout(refresh, each);
 })();

@@ -54,9 +54,10 @@ test: deps ## vet, check the format and run all tests
 	$(LOOK)
 	$(GOTEST) -vet=off -p $$(($(CORES) + 1)) ./scheduler ./cmd/worker ./internal/worker ./scheduler/lanes ./throttle ./bench . ./internal/turns work
 
-# What one runs while editing: all but the packages whose tests start processes, or simulate
-# for minutes. Of those run what is touched: go test ./scheduler -run 'TestX$$'.
-SLOW := $(subst $() ,|,cmd/enqueue cmd/worker scheduler scheduler/lanes throttle bench deploy dashboards dashboards/[a-z]+ examples.* internal/redistest internal/worker)
+# What one runs while editing: all but the packages whose tests start processes, and with -short,
+# which leaves out the slow tests of throttle, scheduler and lanes. Of what is left out run what is
+# touched: go test ./scheduler -run 'TestX$$'.
+SLOW := $(subst $() ,|,cmd/enqueue cmd/worker bench deploy dashboards dashboards/[a-z]+ examples.* internal/redistest internal/worker)
 quick: export CGO_ENABLED = 0
 quick: export GOFLAGS := $(GOFLAGS) -trimpath
 quick: export GOGC = 300

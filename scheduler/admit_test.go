@@ -35,6 +35,9 @@ func (h *handed) admit(ctx context.Context, l lot) []taken {
 // but for those that were taken when nobody had been denied yet. All get their permits in the
 // order in which they came, whatever they cost.
 func TestNoWorkerMeetsADeniedJob(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	var admitted []string
 	virtual(t, settings{
 		asked: func(job lanes.Job, _ []throttle.Need, d throttle.Decision) {

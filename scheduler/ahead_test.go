@@ -338,6 +338,9 @@ func crowded(t *testing.T, rdb redis.UniversalClient, n int) (st *stack, want []
 // for a second: nothing is lost, their order is kept, no crash is counted, and another
 // server runs them at once.
 func TestTakenJobsGoBack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, test := range []struct {
 		name string
 		end  func(st *stack)
@@ -515,6 +518,9 @@ func TestFreeSlotsAreKnown(t *testing.T) {
 // Queues that are all full have their shares of the jobs that are begun, and in
 // strict priority the first has all. By weight one draw does not fill all slots.
 func TestSharesOfQueues(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	queues := map[string]struct{ weight, jobs, begun, off int }{ // off is six standard deviations
 		"a": {6, 1500, 1200, 210}, "b": {3, 900, 600, 200}, "c": {1, 400, 200, 130},
 	}

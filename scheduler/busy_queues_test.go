@@ -31,6 +31,9 @@ type busyQueues struct {
 // Queues whose workers are all busy with long jobs share a limit with a queue that has 30
 // free workers: the permits are used, and the free queue gets what the busy ones cannot take.
 func TestBusyQueuesLeavePermits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	bucket := throttle.Limit{Name: "api", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(20), Capacity: 5}
 	log := throttle.Limit{Name: "api", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(20)}
 	for name, row := range map[string]busyQueues{

@@ -75,6 +75,9 @@ func (p *process) reach(redis func() error) error {
 // The first crashes of its worker cost a job nothing, on its last attempt too.
 // After them each counts, so a job that kills its workers ends in the archive.
 func TestCrashes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	tests := []struct {
 		name     string
 		maxRetry int

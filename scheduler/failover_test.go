@@ -15,6 +15,9 @@ import (
 // A replica that has not heard of the last lanes becomes the limiter's primary: lanes get
 // numbers again that others had there before, and all are called.
 func TestNoLaneIsForgottenAfterAFailover(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	sentinel := redistest.RunSentinel(t)
 	limiter := sentinel.Client()
 	t.Cleanup(func() { _ = limiter.Close() })

@@ -64,6 +64,9 @@ func TestPlainJobsWithoutRetries(t *testing.T) {
 // A waiting job is deleted, and its ID enqueued again for later: that is
 // another job, and runs when it says.
 func TestIDOfADeletedJobAgain(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	virtual(t, settings{limits: []throttle.Limit{perMinute(1, 1)}}, func(t *testing.T, st *stack) {
 		for i := range 3 {
 			st.enqueue(asynq.NewTask("job", nil), asynq.TaskID(fmt.Sprint(i)))

@@ -42,6 +42,9 @@ func TestLeaseHoldsUntilTheHandlerReturns(t *testing.T) {
 // The context of a job ends when another may have its place: at once where the
 // lease is lost, and a tenth of the lease before it ends in Redis if it cannot be extended.
 func TestLostLeaseCancels(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	unavailable := fmt.Errorf("%w: cut off", throttle.ErrUnavailable)
 	calls := 0
 	tests := []struct {

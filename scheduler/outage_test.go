@@ -84,6 +84,9 @@ func (j *journal) logger() *slog.Logger {
 // TestOutages: an outage is one line when it begins and one when it ends, which
 // say whose it is; jobs wait, and none is lost.
 func TestOutages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	lines := func(what string) string {
 		return fmt.Sprintf("level=ERROR msg=\"%s is unavailable; jobs wait\"\nlevel=INFO msg=\"%[1]s is available again; jobs go on\"\n", what)
 	}
@@ -215,6 +218,9 @@ func TestRefusedWritesAreOneOutage(t *testing.T) {
 // The limiter's Redis hangs: jobs that ask meanwhile use up neither their Timeout nor
 // an attempt, whatever they were enqueued with, and each runs with all of its time.
 func TestAnOutageSpendsNoAttempt(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, test := range []struct {
 		name  string
 		slow  time.Duration // what a command takes in the outage
@@ -260,6 +266,9 @@ func TestAnOutageSpendsNoAttempt(t *testing.T) {
 // A stall of a Redis that all share, on a real one: whoever asks meanwhile begins
 // with all of its time.
 func TestAStallSpendsNoAttempt(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	rdb := redistest.Real(t)
 	const jobs = 60
 	began, failed := make(chan time.Duration, jobs), make(chan error, 10*jobs)
@@ -295,6 +304,9 @@ func TestAStallSpendsNoAttempt(t *testing.T) {
 // The limiter's Redis comes back empty: the rules' limits are defined again
 // before any job is refused for them.
 func TestALostLimitComesBack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		_, queues := redistest.Mini(t)
 		m, limiter := redistest.Mini(t)
@@ -315,6 +327,9 @@ func TestALostLimitComesBack(t *testing.T) {
 // A server that starts while the limiter's Redis is away defines its limits
 // when that is back, and before a job runs.
 func TestStartDuringAnOutage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		_, queues := redistest.Mini(t)
 		_, limiter := redistest.Mini(t)

@@ -15,6 +15,9 @@ import (
 // attempt waits under a rule with one limit more. That attempt keeps its record and its
 // place, and those that share nothing with it notice nothing.
 func TestBlockedAfterItsTimeout(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	config := quick
 	config.Concurrency = 20
 	config.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Second }

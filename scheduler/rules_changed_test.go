@@ -34,6 +34,9 @@ var slowAndFast = []throttle.Limit{
 // Jobs wait for a permit in ten minutes when their rule is changed to one of 100 a second: all
 // run within seconds, in order, and those whose rule is the same notice nothing.
 func TestRulesChanged(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	one := quick
 	one.Concurrency = 1
 	var c changing
@@ -94,6 +97,9 @@ func TestRulesChangedWhileNoServerRan(t *testing.T) {
 
 // How long a job may wait counts from its first denial, whatever its rule was then.
 func TestRulesChangedAndMaxWait(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	var c changing
 	c.limit.Store("slow")
 	virtual(t, settings{config: quick, limits: slowAndFast, rule: c.rule}, func(t *testing.T, st *stack) {
@@ -123,6 +129,9 @@ func TestRulesChangedAndMaxWait(t *testing.T) {
 // Jobs that a worker with the old rules got, as rules do not change everywhere at once,
 // are sent to ask once more.
 func TestRulesChangeHereFirst(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	var here, there changing
 	here.limit.Store("slow")
 	there.limit.Store("slow")

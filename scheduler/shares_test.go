@@ -13,6 +13,9 @@ import (
 // TestQueuesTakeTurnsByWeight: at a limit that both need, six to one; and the more
 // important alone where priority is strict.
 func TestQueuesTakeTurnsByWeight(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, strict := range []bool{false, true} {
 		config := asynq.Config{Concurrency: 10, Queues: map[string]int{"critical": 6, "default": 1}, StrictPriority: strict}
 		limits := []throttle.Limit{funnel("a", 20, 5)}

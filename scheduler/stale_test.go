@@ -18,6 +18,9 @@ import (
 // been allowed, starts no more jobs than the limits guarantee, whatever was taken ahead. The
 // witness counts starts.
 func TestPermitsGrowOld(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, limit := range []throttle.Limit{
 		{Kind: throttle.Funnel, Rate: throttle.PerSecond(20), Capacity: 5},
 		{Kind: throttle.TokenBucket, Rate: throttle.PerSecond(20), Capacity: 20},

@@ -18,6 +18,9 @@ import (
 // backoff is over, before those that came after it; and behind all who wait where the rule
 // says so.
 func TestRetriesKeepTheirTicket(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, test := range []struct {
 		name string
 		at   RetryAt

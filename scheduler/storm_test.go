@@ -40,6 +40,9 @@ func (u *upstream) call() error {
 // more as jobs run at once, all jobs are done, no attempt is spent, and within 30 s
 // the new limit is used by 95 % at least.
 func TestStorm(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	const concurrency, jobs = 4, 200
 	limit := throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(4), Capacity: 2, Adapt: &throttle.Adapt{}}
 	for _, latency := range []time.Duration{50 * time.Millisecond, 700 * time.Millisecond} {

@@ -76,6 +76,9 @@ func TestCalledWhileBeingPutBack(t *testing.T) {
 // Jobs whose permits took longer than they were told, as where many lanes share, have
 // put-backs that must be moved on. However many that are: turns are given meanwhile.
 func TestTurnsAreGivenWhilePutBacksAreMovedOn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		slow := &scriptCalls{hash: lua.Postpone.Hash(), lasts: 100 * time.Millisecond}

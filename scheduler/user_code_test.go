@@ -69,6 +69,9 @@ func (l faultyLimiter) ExtendCalendars(ctx context.Context, limits []string, now
 // worker lives: what was asked for has failed, and a job that asks when the function is well
 // again runs.
 func TestUserCodeThatMisbehaves(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	functions := []string{
 		"For", "BaseContext", "IsFailure", "RetryDelayFunc", "ErrorHandler", "HealthCheckFunc", "GroupAggregator",
 		"AcquireAll", "Extend", "Free", "Forget", "Places", "Define", "ExtendCalendars",
@@ -252,6 +255,9 @@ func TestUserCodeThatNeverReturns(t *testing.T) {
 
 // A shutdown ends within its timeout, whichever function of the program's never returns.
 func TestShutdownIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	functions := []string{
 		"For of a waiting job", "For", "handler", "BaseContext", "IsFailure", "RetryDelayFunc", "ErrorHandler", "HealthCheckFunc", "GroupAggregator",
 		"AcquireAll", "Extend", "Free", "Forget", "Places", "Define", "ExtendCalendars",

@@ -34,6 +34,9 @@ func perMinute(n, capacity int) throttle.Limit {
 }
 
 func TestDeniedJobsComeBackOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	one := idle
 	one.Concurrency = 1
 	log := perMinute(6, 3)
@@ -70,6 +73,9 @@ func TestDeniedJobsComeBackOnce(t *testing.T) {
 // some milliseconds after its permit, and where permits are spaced that moves
 // the next one's.
 func TestLateJobsCostNoSecondDenial(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for name, limit := range map[string]throttle.Limit{
 		"capacity 1":     funnel("api", 50, 1),
 		"capacity 2":     funnel("api", 50, 2),
@@ -90,6 +96,9 @@ func TestLateJobsCostNoSecondDenial(t *testing.T) {
 }
 
 func TestDenialSpendsNoAttempt(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	tests := []struct {
 		name string
 		task *asynq.Task

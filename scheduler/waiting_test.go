@@ -20,6 +20,9 @@ import (
 // day that is an hour short. miniredis sorts a set anew for each look at it, so 2,000 a day
 // would take minutes, and show no more.
 func TestDailyQuotaOverADSTChange(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Parallel()
 	newYork, err := time.LoadLocation("America/New_York")
 	if err != nil {
@@ -50,6 +53,9 @@ func TestDailyQuotaOverADSTChange(t *testing.T) {
 }
 
 func TestConcurrencyWakesOnFree(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	var running, most atomic.Int32
 	limit := throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 2, Lease: 9 * time.Second}
 	work := func(context.Context, *asynq.Task) error {
@@ -76,6 +82,9 @@ func TestConcurrencyWakesOnFree(t *testing.T) {
 
 // A change of a limit reaches the jobs that wait, whatever they were told.
 func TestLiveChange(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	ctx := context.Background()
 	slow := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(24 * time.Hour)}
 	fast := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 10}
@@ -127,6 +136,9 @@ func TestLiveChange(t *testing.T) {
 
 // Whatever is done to a waiting job by hand, the jobs behind it get its permit.
 func TestJobsHandledByHand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerMinute(1)}
 	tests := []struct {
 		name string
@@ -203,6 +215,9 @@ func TestFailover(t *testing.T) {
 // Two workers whose configs differ send each other's jobs from lane to lane;
 // every job still runs once and nothing is left behind.
 func TestTwoConfigVersions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	limits := []throttle.Limit{perMinute(6, 1), {Name: "new", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(5)}}
 	virtual(t, settings{limits: limits}, func(t *testing.T, st *stack) {
 		newer := start(t, st.rdb, settings{config: idle, limits: limits, rule: func(*asynq.Task) (Rule, error) {

@@ -49,6 +49,9 @@ func put(t *testing.T, rdb redis.UniversalClient, key, text string) {
 // TestDamagedMeterStopsNobody: a meter that hands have damaged counts as one that nobody has
 // used, in whatever call it is met, and the calls beside it have their permits.
 func TestDamagedMeterStopsNobody(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	onRedis(t, func(t *testing.T, s *stage) {
 		for name, damage := range damages {
 			for _, l := range limittest.Threes {
@@ -198,6 +201,9 @@ func TestScriptFailsAtOneCall(t *testing.T) {
 // TestManyMeters: calls that need more meters than one script takes are split, and a call that
 // alone does is refused.
 func TestManyMeters(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, limittest.Threes...)
 		for _, limit := range []string{"funnel", "log"} {

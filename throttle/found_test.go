@@ -145,6 +145,9 @@ func TestClockStepsBack(t *testing.T) {
 
 // TestFarTimesSaturate: no time wraps around.
 func TestFarTimesSaturate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	const year, most = 365 * throttle.Day, 230 * 365 * throttle.Day
 	onEvery(t, func(t *testing.T, s *stage) {
 		define(t, s, threes...)

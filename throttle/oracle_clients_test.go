@@ -16,6 +16,9 @@ import (
 // one redis-server, while the scripts are flushed now and then, and judges by
 // the server's clock what got through.
 func TestManyClients(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for _, limit := range []throttle.Limit{
 		{Name: "funnel", Kind: throttle.Funnel, Rate: throttle.Rate{N: 7, Per: 10 * time.Millisecond}, Capacity: 20},
 		{Name: "spacing", Kind: throttle.Funnel, Rate: throttle.Every(1900 * time.Microsecond)},

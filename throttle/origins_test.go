@@ -18,6 +18,9 @@ import (
 // TestOrigins: the small systems that this project started from. Each gives
 // what it was built for, and not what was wrong with it.
 func TestOrigins(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	t.Run("S1", testSimpleSlidingWindow)
 	t.Run("S2", testSlidingWindowForLargeCounts)
 	t.Run("S3", testFunnelOnOneMachine)

@@ -16,6 +16,9 @@ import (
 // change, with a clock that jumps. Every decision must be the same to the
 // microsecond, every retry-after true, and every history within its limit.
 func TestRedisDecidesAsLocal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	onRedis(t, func(t *testing.T, s *stage) {
 		rapid.Check(t, func(t *rapid.T) {
 			s.restart(t)

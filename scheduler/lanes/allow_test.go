@@ -11,6 +11,9 @@ import (
 // they exist, though somebody asks for one each millisecond; who is told the truth, and
 // passes when the job has run.
 func TestAllowLeavesPermitsToLanes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(20), Capacity: 50})
 		all := throttle.Need{Limit: "l", Key: "k", Cost: 50}

@@ -15,6 +15,9 @@ import (
 // TestCluster: every call's keys live in one slot, those of its scope, whatever
 // the keys of the limits look like.
 func TestCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	rdb := redistest.RunCluster(t).Client()
 	defer rdb.Close()
 	for i := range 4 {

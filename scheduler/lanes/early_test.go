@@ -97,6 +97,9 @@ func TestNothingIsTakenEarlyByOneThatBeginsTooLate(t *testing.T) {
 // TestEarlyCallsOfOneAtATimeAreApart: at a rate that is no whole number of microseconds,
 // who has the permit early begins as long after the one before as the limit says.
 func TestEarlyCallsOfOneAtATimeAreApart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	onRedis(t, func(t *testing.T, s *stage) {
 		limit := throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(22), Capacity: 1}
 		define(t, s, limit)

@@ -17,6 +17,9 @@ func fairJob(id, tenant string, weight int) lanes.Job {
 // TestFairKeys: tenants take turns by their weights, however many jobs each has, and whoever
 // has none waits in the lane of those that have none.
 func TestFairKeys(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, funnel("api", throttle.PerSecond(10)))
 		for i := range 300 {

@@ -11,6 +11,9 @@ import (
 
 // TestFarTimesSaturate: one a year, and 300 jobs. No time wraps around.
 func TestFarTimesSaturate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	const year, most = 365 * throttle.Day, 230 * 365 * throttle.Day
 	onRedis(t, func(t *testing.T, s *stage) {
 		for _, kind := range limittest.Kinds[:5] {

@@ -217,6 +217,9 @@ const mostBeyond = 8
 // other run when that was said, within 2 % of their wait or one period of each limit: all of
 // them in 99 of 100 worlds where lanes take turns alike, else nearly all.
 func TestForecastComesTrue(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	var all forecastFigures
 	t.Run("worlds", func(t *testing.T) {
 		for seed := range *forecastWorlds {
@@ -250,6 +253,9 @@ type forecastFigures struct {
 
 // TestForecastOfAWorld: worlds whose forecasts come true by one rule each.
 func TestForecastOfAWorld(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	for rule, seed := range map[string]int{
 		"a full lane steps aside, and others take what is left of a window":    126,
 		"what is held for a lane is there for it":                              1344,

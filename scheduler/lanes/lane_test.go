@@ -118,6 +118,9 @@ func TestPriority(t *testing.T) {
 // TestPriorityInABusyScope: a High job is the first of three of its lane, though
 // thousands have come to other lanes meanwhile.
 func TestPriorityInABusyScope(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 1), throttle.Limit{Name: "other", Kind: throttle.Funnel, Rate: throttle.PerDay(1)})
 		s.acquire(t, "first", one("l"))
@@ -200,6 +203,9 @@ func TestBehindADearerHead(t *testing.T) {
 // A lane of 20,000: the place of the last is known, and taking the limit away
 // calls them all back, a bounded number at a time.
 func TestLongLane(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	const jobs, clients = 20_000, 20
 	rdb := redistest.Real(t)
 	limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{}))

@@ -133,6 +133,9 @@ func TestTakeover(t *testing.T) {
 
 // TestTakeoverOfManyLanes: they are read a page at a time.
 func TestTakeoverOfManyLanes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	s := miniStage(t)
 	define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerMinute(1)})
 	const lanes = 2*turns.LeadPage + 1

@@ -12,6 +12,9 @@ import (
 
 // TestRedisGone: every verb says that Redis is unavailable.
 func TestRedisGone(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	server := redistest.Run(t)
 	rdb := server.Client()
 	defer rdb.Close()

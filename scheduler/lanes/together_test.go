@@ -25,12 +25,18 @@ import (
 // TestJobsThatAskTogether: the script tells jobs of one call what it tells those of
 // many, and leaves the same behind, whatever they need and however they stand.
 func TestJobsThatAskTogether(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	aloneAndTogether(t, (*asking).ask, (*asking).ask, (*asking).askAll, (*asking).askAll)
 }
 
 // Calls of Allow that go together are answered as if they had been made one after the other,
 // also where jobs wait.
 func TestCallsOfAllowTogether(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	aloneAndTogether(t, (*asking).ask, (*asking).allow, (*asking).allow)
 }
 

@@ -23,6 +23,9 @@ import (
 // After each step what Redis keeps of the waiting jobs must be in order; in the
 // end every job must have run, within the limits, and nothing be left of it.
 func TestWaitingJobs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	onRedis(t, func(t *testing.T, s *stage) {
 		lost := &redistest.LostReplies{}
 		s.rdb.AddHook(redistest.Hook(lost.Around))

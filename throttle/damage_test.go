@@ -166,7 +166,7 @@ func TestScriptFailsAtOneCall(t *testing.T) {
 	l := throttle.New(rdb, throttle.RedisOptions{})
 	define(t, l, limittest.Threes...)
 	rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if strings.HasPrefix(cmd.Name(), "eval") && strings.Contains(fmt.Sprint(cmd.Args()...), "bad") {
+		if strings.HasPrefix(cmd.Name(), "eval") && strings.Contains(fmt.Sprint(cmd.Args()...), "not this one") {
 			err := next(ctx, redis.NewCmd(ctx, "eval", "return {} + 1", 0))
 			cmd.SetErr(err)
 			return err
@@ -178,7 +178,7 @@ func TestScriptFailsAtOneCall(t *testing.T) {
 		for i := range 20 {
 			key := fmt.Sprint(i)
 			if i == 5 {
-				key = "bad"
+				key = "not this one"
 			}
 			go func() {
 				_, err := l.Allow(t.Context(), limit, key)
@@ -192,7 +192,7 @@ func TestScriptFailsAtOneCall(t *testing.T) {
 				expect(t, "an unavailable limiter", errors.Is(err, throttle.ErrUnavailable), true)
 			}
 		}
-		if len(failed) != 1 || !strings.Contains(failed[0], `: worker limits reset `+limit+` --key "bad": `) || strings.Contains(failed[0], "user_script") {
+		if len(failed) != 1 || !strings.Contains(failed[0], `: worker limits reset `+limit+` --key "not this one": `) || strings.Contains(failed[0], "user_script") {
 			t.Errorf("of limit %s failed: %q", limit, failed)
 		}
 	}

@@ -27,13 +27,14 @@ func main() {
 		log.Fatal(err)
 	}
 	rdb := redis.NewClient(opts)
+	config := asynq.Config{Concurrency: 10}
 	rules := scheduler.Rules{
 		Limits: []throttle.Limit{{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(50)}},
 		For: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 			return scheduler.Rule{Needs: []throttle.Need{{Limit: "host", Key: string(task.Payload())}}}, nil
 		},
 	}
-	server, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 10}) // was asynq.NewServer
+	server, err := scheduler.NewServer(rdb, rules, config) // was asynq.NewServer
 	if err != nil {
 		log.Fatal(err)
 	}

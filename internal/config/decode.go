@@ -39,7 +39,7 @@ type decoder struct {
 
 // mostErrors is how many errors of a file are told. A user who gave the wrong file learns that
 // from the first few.
-const mostErrors = 20
+var mostErrors = 20
 
 func newDecoder(file string) *decoder {
 	return &decoder{

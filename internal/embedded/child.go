@@ -62,7 +62,7 @@ func startChild(path, dir string, lock *os.File) (server, error) {
 		return nil, err
 	}
 	cmd := exec.Command(path, "--dir", ".", "--port", "0", "--unixsocket", socketFile, "--unixsocketperm", "700",
-		"--save", "", "--appendonly", "yes", "--maxmemory-policy", "noeviction")
+		"--save", "", "--appendonly", "yes", "--auto-aof-rewrite-min-size", "4mb", "--maxmemory-policy", "noeviction")
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = dir, log, log, childAttributes()
 	cmd.ExtraFiles = []*os.File{lock} // the child holds the lock, too, because it may outlive this process
 	started := make(chan error)

@@ -190,7 +190,7 @@ func (w *Worker) start() error {
 	if err := w.handlers.tidy(); err != nil {
 		w.log.Warn("what a killed worker has left could not be finished", "error", err)
 	}
-	w.crawls.Frontier, w.crawls.Client = frontier.New(s, c.Scope), scheduler.NewClient(s)
+	w.crawls.Frontier, w.crawls.Client = frontier.New(s, c.Scope), crawlClient{scheduler.NewClient(s), w.config.Load}
 	// It tells the limits what the other side says, as far as the config trusts it, and what jobs
 	// have truly cost.
 	feedback := &tasks.Feedback{

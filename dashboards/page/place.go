@@ -196,7 +196,7 @@ var tabs = []tab{
 // of is how many jobs of a queue it has.
 func (t tab) of(q inspect.QueueInfo) int {
 	if t.States == "" {
-		return q.Size + q.Completed
+		return q.Size // completed jobs too, whatever asynq's comment says
 	}
 	return q.In(strings.Split(t.States, ",")...)
 }

@@ -253,8 +253,9 @@ func (r *Redis) UnmarshalText(text []byte) (err error) {
 
 // How long a command tries to reach Redis before it gives up: patience for an
 // answer, and less where nobody listens, which is hardly ever a matter of time.
+var patience = 3 * time.Second
+
 const (
-	patience        = 3 * time.Second
 	refusedPatience = time.Second
 	pause           = 50 * time.Millisecond
 )

@@ -120,7 +120,7 @@ const tokenUser = "token"
 // authorized returns the user of a request's Authorization header: a Bearer token, or a user
 // and a password.
 func (d *Door) authorized(r *http.Request) (user string, ok bool) {
-	if token, is := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); is {
+	if scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
 		return tokenUser, d.isToken(token)
 	}
 	user, password, _ := r.BasicAuth()

@@ -45,7 +45,7 @@ func (l *limits) told(version int) {
 	l.known = l.known || l.version == version
 }
 
-// defined returns the limits of which the limiter has been told, by name; none while it has
+// defined returns the limits that the limiter has been told, by name; none while it has
 // not been.
 func (l *limits) defined() map[string]throttle.Limit {
 	l.mu.Lock()

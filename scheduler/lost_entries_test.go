@@ -27,7 +27,7 @@ func TestLostEntries(t *testing.T) {
 	}
 	worlds := map[string]struct {
 		opts  []asynq.Option
-		rate  throttle.Rate                              // of the limit, of which another job has the permit
+		rate  throttle.Rate                              // of the limit, whose permit another job has
 		first func(ctx context.Context, st *stack) error // what its first run does
 		dead  bool                                       // whether a worker that died has the job
 		stop  bool                                       // whether the queue is paused when the key gets lost

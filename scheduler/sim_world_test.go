@@ -173,7 +173,7 @@ func (w *sim) startProcess() {
 
 func (w *sim) now() int64 { return time.Since(w.began).Microseconds() }
 
-// A loser loses answers: the command is carried out and nobody hears of it, or whoever has
+// A loser loses answers: the command is carried out and its answer gets lost, or the caller has
 // sent it sends it again a while later, as go-redis does.
 type loser struct {
 	w *sim

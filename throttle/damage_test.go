@@ -46,7 +46,7 @@ func put(t *testing.T, rdb redis.UniversalClient, key, text string) {
 	}
 }
 
-// TestDamagedMeterStopsNobody: a meter that hands have damaged counts as one that nobody has
+// TestDamagedMeterStopsNobody: a meter that was damaged by hand counts as one that no call has
 // used, in whatever call it is met, and the calls beside it have their permits.
 func TestDamagedMeterStopsNobody(t *testing.T) {
 	if testing.Short() {
@@ -75,7 +75,7 @@ func TestDamagedMeterStopsNobody(t *testing.T) {
 	})
 }
 
-// together asks for ten keys at once, of which one is damaged.
+// together asks for ten keys at once. One of them is damaged.
 func together(t *testing.T, l throttle.Limit, s *stage) {
 	t.Helper()
 	errs := make(chan error)

@@ -38,7 +38,7 @@ func TestCallsThatGiveUpTakeNothing(t *testing.T) {
 				rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 					err := next(ctx, cmd)
 					if slow.Load() && strings.HasPrefix(cmd.Name(), "eval") {
-						time.Sleep(time.Second) // it has taken, and nobody knows yet
+						time.Sleep(time.Second) // it has taken, and its caller does not know yet
 					}
 					return err
 				}))

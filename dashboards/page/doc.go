@@ -10,7 +10,7 @@
 // Without a token, a user or a check of the program's own it answers only to
 // browsers on the same machine.
 //
-// When somebody asks, and at most once a second, the reader makes a snapshot of what Redis says. A view turns that,
+// When a browser asks, and at most once a second, the reader makes a snapshot of what Redis says. A view turns that,
 // and what it reads itself for its own query, into HTML, once for all who look at
 // the same; the script asks for the page again every two seconds and changes what differs. The pages are
 // made on the server and work without the script, which only keeps them up to date.

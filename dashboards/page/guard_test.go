@@ -314,7 +314,7 @@ func TestViewers(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if more := counted.times.Load() - n; more > 0 {
-			t.Errorf("Redis was asked for the time %d times, and nobody looked", more)
+			t.Errorf("Redis was asked for the time %d times, while no browser looked", more)
 		}
 	})
 }

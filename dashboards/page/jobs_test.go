@@ -98,7 +98,7 @@ func TestJobs(t *testing.T) {
 	}
 }
 
-// TestDeniedAndFailed: jobs that were denied are apart from jobs that failed. How long a paused limit denies a job nobody can tell.
+// TestDeniedAndFailed: jobs that were denied are apart from jobs that failed. It is not known how long a paused limit denies a job.
 func TestDeniedAndFailed(t *testing.T) {
 	w := miniWorld(t)
 	w.must(w.limiter.Pause(t.Context(), "mail"))

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestForeignTextsTakeLittleMemory: whoever can enqueue a job chooses what the page shows of it.
+// TestForeignTextsTakeLittleMemory: a user who can enqueue a job chooses what the page shows of that job.
 // Each text is shown with at most 48 MiB of memory allocated in total.
 func TestForeignTextsTakeLittleMemory(t *testing.T) {
 	r, err := newRedactor(nil)

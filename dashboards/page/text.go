@@ -23,7 +23,7 @@ import (
 // is pasted into. Work and output are bounded by most, however long the text is.
 func visible(text string, most int) string { return cut(text, most, 0) }
 
-// cut is visible for a text of which more bytes follow.
+// cut is visible for the beginning of a text, with so many more bytes behind it.
 func cut(text string, most, more int) string {
 	cut := ""
 	if len(text) > most {

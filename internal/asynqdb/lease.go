@@ -45,7 +45,7 @@ func EndsLease(keys []string, args []any) (queue, id string, ok bool) {
 
 // Guards are asynq's scripts that end a lease, with a check in front that the job has the lease
 // that is meant. asynq gives a script's text only to a Redis that does not know the script, so
-// whoever sends such a script is told so once. The zero value is ready. It is safe for
+// a caller of such a script is told once that Redis does not know it. The zero value is ready. It is safe for
 // concurrent use.
 type Guards struct{ bySHA sync.Map } // of *redis.Script, by the SHA-1 of asynq's own text
 

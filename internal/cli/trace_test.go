@@ -95,7 +95,7 @@ func TestTracesThatAreRefused(t *testing.T) {
 	}
 }
 
-// Nobody listens, and the platform says so in its own way: that is one warning, and the command
+// No collector listens, and the platform says so in its own way: that is one warning, and the command
 // does its work.
 func TestTracesThatCannotBeSent(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// busyQueue is a core with two lanes that share a meter, of which one queue's granted job has
-// not come in time, and the time.
+// busyQueue gives a core with two lanes that share a meter, and the time. The granted job of one
+// queue has not come in time.
 func busyQueue() (c *Core, now int64) {
 	c = New()
 	c.Made("busy\napi|", 1)
@@ -17,7 +17,7 @@ func busyQueue() (c *Core, now int64) {
 	return c, now
 }
 
-// turnsAt gives turns at a time, each of which is granted.
+// turnsAt gives turns at a time, and each is granted.
 func turnsAt(c *Core, now int64, most int) (queues []string) {
 	for range most {
 		turns := c.Turns(now, 1)

@@ -51,7 +51,7 @@ type ForecastOptions struct {
 	Busiest []throttle.Need
 	// Lane is one that is looked at however many there are.
 	Lane string
-	// Uncounted is how many jobs are pending of which it is not known what they need, to be
+	// Uncounted is how many jobs are pending whose needs are not known, to be
 	// told. Sampled is whether those of Pending stand for more, so that all is an estimate.
 	Uncounted int
 	Sampled   bool
@@ -76,7 +76,7 @@ type Expected struct {
 	About bool
 }
 
-// later reports whether a job would run after another; what nobody knows comes last, and of
+// later reports whether a job would run after another; what is not known comes last, and of
 // that what has no lower bound.
 func (e Expected) later(other Expected) bool {
 	if e.Known != other.Known {
@@ -201,7 +201,7 @@ func (f *Forecast) LastPending(like Job, needs ...throttle.Need) (Expected, bool
 	return f.last(f.lanes[name]), true
 }
 
-// Last is when the last job that waits or is pending would run, of those of which that is known, and
+// Last is when the last job that waits or is pending would run, among those for which that is known, and
 // a meter whose jobs nobody knows of: nil where there is none.
 func (f *Forecast) Last() (last Expected, unknown *Expected) {
 	last.Known = true

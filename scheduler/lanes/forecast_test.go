@@ -295,7 +295,7 @@ func TestForecastOfManyTurns(t *testing.T) {
 	}
 }
 
-// TestForecastBeyondSlots: if nobody knows how long jobs run, a concurrency limit lets them run
+// TestForecastBeyondSlots: if it is not known how long jobs run, a concurrency limit lets them run
 // no sooner than their other limits do. If that is known the forecast says more.
 func TestForecastBeyondSlots(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)

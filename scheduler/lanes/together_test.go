@@ -335,7 +335,7 @@ func (w *asking) allow(t *rapid.T) {
 	}
 }
 
-// A meter that somebody has damaged counts as one that nobody has used. It stops no call that goes
+// A damaged meter counts as an unused one. It stops no call that goes
 // with the one that meets it, and no turn of another lane.
 func TestDamagedMeterStopsNobodyElse(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {

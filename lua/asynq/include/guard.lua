@@ -5,7 +5,7 @@
 -- lease is active also if Redis has lost one of its entries: asynq's script, which gives up
 -- if one is missing, finds both, and removes an entry that is there twice. The keys of the
 -- active list, the leases and the job's hash follow the script's own keys; the name and the end of the lease that is
--- meant follow its own arguments, of which the first is the job's ID.
+-- meant follow its own arguments. The first argument is the job's ID.
 do
   local k, n = #KEYS, #ARGV
   local is, named = is_lease(KEYS[k], KEYS[k - 1], ARGV[1], ARGV[n - 1], ARGV[n])

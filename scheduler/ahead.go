@@ -128,7 +128,7 @@ func (a *ahead) dequeue(ctx context.Context, queue string, ends int64, woken tim
 	}
 	first := a.next.jobs[0]
 	a.next.jobs = a.next.jobs[1:]
-	a.hands.add(job{Queue: a.next.Queue, ID: first.id}, a.next.Lease())
+	a.hands.add(job{Queue: a.next.Queue, ID: first.id}, hand{lease: a.next.Lease(), msg: first.msg})
 	return first, nil
 }
 
@@ -259,34 +259,53 @@ func (a *ahead) stop() {
 	}
 }
 
-// hands are the jobs that asynq has been given and whose slots are not free again, with the
-// leases under which this server has them.
+// hands are the jobs that asynq has been given and whose slots are not free again.
 type hands struct {
 	mu   sync.Mutex
-	jobs map[job]asynqdb.LeaseID
+	jobs map[job]hand
 }
 
-func (h *hands) add(j job, lease asynqdb.LeaseID) {
+// A hand is a job that asynq has been given.
+type hand struct {
+	lease asynqdb.LeaseID // under which this server has the job
+	msg   string          // as asynq stores it
+	since time.Time       // when the job came to its lane first; zero until its handler runs
+}
+
+func (h *hands) add(j job, as hand) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.jobs == nil {
-		h.jobs = map[job]asynqdb.LeaseID{}
+		h.jobs = map[job]hand{}
 	}
-	h.jobs[j] = lease
+	h.jobs[j] = as
 }
 
-// lease is the one under which this server has a job: the zero LeaseID if it does not have the job.
-func (h *hands) lease(j job) asynqdb.LeaseID {
+// began notes that the handler of a job runs, which came to its lane at that moment.
+func (h *hands) began(j job, since time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if as, ok := h.jobs[j]; ok {
+		as.since = since
+		h.jobs[j] = as
+	}
+}
+
+// of is what is known of a job: the zero hand if this server does not have the job.
+func (h *hands) of(j job) hand {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.jobs[j]
 }
 
+// lease is the one under which this server has a job: the zero LeaseID if it does not have the job.
+func (h *hands) lease(j job) asynqdb.LeaseID { return h.of(j).lease }
+
 // remove frees the slot of an attempt, unless a later attempt of the job has it.
 func (h *hands) remove(j job, lease asynqdb.LeaseID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.jobs[j] == lease {
+	if h.jobs[j].lease == lease {
 		delete(h.jobs, j)
 	}
 }

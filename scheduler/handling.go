@@ -132,6 +132,7 @@ func (h *handling) since() time.Time {
 // whatever it says: asynq, which gives it up at that moment, may or may not hear it.
 func (h *handling) run(ctx context.Context, next asynq.Handler) (err error) {
 	ended, end := h.server.history.Began(h.name()), h.failed()
+	h.server.redis.ahead.hands.began(h.job, h.since())
 	defer func() {
 		ended(end)
 		switch {

@@ -86,6 +86,9 @@ func (q *queueRedis) pass(ctx context.Context, keys []string, args []any, asynqs
 		lease = q.ahead.hands.lease(job{Queue: queue, ID: id})
 	}
 	cmd := q.instead(ctx, &c, &lease)
+	if _, fills := asynqdb.Fills(keys); fills && ends {
+		cmd = q.requeue(ctx, job{Queue: queue, ID: id})
+	}
 	if cmd == nil {
 		if cmd = asynqs(lease); cmd.Err() == nil {
 			q.ended(ctx, c)

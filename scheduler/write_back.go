@@ -82,6 +82,19 @@ func (q *queueRedis) putBack(ctx context.Context, j job, why *putBackError, back
 	return nil
 }
 
+// requeue gives a job back whose handler still runs when the server stops. Its message says since
+// when it stood in its lane, as that of a failed job does, so that it does not wait behind all that
+// came later. It returns nil for a job that stood in no lane: then asynq's own script does it.
+func (q *queueRedis) requeue(ctx context.Context, j job) *redis.Cmd {
+	as := q.ahead.hands.of(j)
+	if as.since.IsZero() {
+		return nil
+	}
+	msg := stood{since: as.since, again: time.Now()}.in(j, []byte(as.msg))
+	back := asynqdb.Taken{ID: j.ID, Msg: string(msg), Back: true}
+	return reply(ctx, q.db.GiveBack(ctx, asynqdb.DequeueOf(j.Queue, as.lease), back))
+}
+
 // recovererWaits is how long ago the leases had ended, at least, of the jobs that asynq's
 // recoverer brings back.
 const recovererWaits = 30 * time.Second

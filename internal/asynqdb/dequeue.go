@@ -59,6 +59,11 @@ func (db DB) Dequeue(ctx context.Context, d *Dequeue, n int) ([]Taken, error) {
 	return jobs, nil
 }
 
+// DequeueOf is the Dequeue that has taken the jobs of a lease.
+func DequeueOf(queue string, lease LeaseID) *Dequeue {
+	return &Dequeue{Queue: queue, name: lease.Dequeue}
+}
+
 // GiveBack gives jobs that it took back to the head of their queue, the first to run in front.
 // Those that have asked for permits are given back with their messages.
 func (db DB) GiveBack(ctx context.Context, d *Dequeue, jobs ...Taken) error {

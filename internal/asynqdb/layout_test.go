@@ -37,11 +37,23 @@ type listener struct {
 }
 
 func (l listener) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+	return l.hear(keys, args, func() *redis.Cmd { return l.UniversalClient.EvalSha(ctx, sha1, keys, args...) })
+}
+
+func (l listener) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	return l.hear(keys, args, func() *redis.Cmd { return l.UniversalClient.Eval(ctx, script, keys, args...) })
+}
+
+// hear tells of a script once Redis has run it.
+func (l listener) hear(keys []string, args []any, run func() *redis.Cmd) *redis.Cmd {
 	c := asynqdb.Recognise(keys, args)
 	if c.Script == asynqdb.ScriptArchive {
 		c.SetMsg(asynqdb.WithLastError(c.Msg, "given up"))
 	}
-	cmd := l.UniversalClient.EvalSha(ctx, sha1, keys, args...)
+	cmd := run()
+	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+		return cmd
+	}
 	if c.ID != "" {
 		l.heard <- c
 	}

@@ -121,7 +121,7 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 			db.PutBack(ctx, "default", j)
 			return j.Err
 		}},
-		"put_back of a lease that has ended": {taken: true, do: func(ctx context.Context, db asynqdb.DB, d *asynqdb.Dequeue) error {
+		"put_back of a lease that has ended": {taken: true, do: func(ctx context.Context, db asynqdb.DB, _ *asynqdb.Dequeue) error {
 			db.Redis.ZAdd(ctx, asynqdb.Key("default", asynqdb.Lease), redis.Z{Score: 7, Member: "it"})
 			j := &asynqdb.PutBack{ID: "it", Msg: []byte("put back"), At: time.Now().Add(time.Hour), Scope: "s", Lease: asynqdb.LeaseID{Ended: 7}}
 			db.PutBack(ctx, "default", j)
@@ -131,7 +131,7 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 			_, err := db.Forgive(ctx, "default", "it", []byte("crash"), false, 1000, d.Lease())
 			return err
 		}},
-		"crash of a lease that has ended": {taken: true, do: func(ctx context.Context, db asynqdb.DB, d *asynqdb.Dequeue) error {
+		"crash of a lease that has ended": {taken: true, do: func(ctx context.Context, db asynqdb.DB, _ *asynqdb.Dequeue) error {
 			db.Redis.ZAdd(ctx, asynqdb.Key("default", asynqdb.Lease), redis.Z{Score: 7, Member: "it"})
 			_, err := db.Forgive(ctx, "default", "it", []byte("crash"), false, 1000, asynqdb.LeaseID{Ended: 8})
 			return err
@@ -139,7 +139,7 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 		"give_back": {taken: true, do: func(ctx context.Context, db asynqdb.DB, d *asynqdb.Dequeue) error {
 			return db.GiveBack(ctx, d, asynqdb.Taken{ID: "it"})
 		}},
-		"promote": {denied: true, do: func(ctx context.Context, db asynqdb.DB, d *asynqdb.Dequeue) error {
+		"promote": {denied: true, do: func(ctx context.Context, db asynqdb.DB, _ *asynqdb.Dequeue) error {
 			_, err := db.Promote(ctx, "default", "it")
 			return err
 		}},

@@ -45,7 +45,7 @@ func traceOnce(t *testing.T) (code int, said string) {
 func TestTracesReachCollector(t *testing.T) {
 	var got spans.TracesData
 	var sent http.Header
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		sent = r.Header
 		body, err := gzip.NewReader(r.Body)
 		if err != nil {

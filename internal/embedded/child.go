@@ -89,7 +89,7 @@ func (c *child) failed() error {
 	text, _ := os.ReadFile(c.log)
 	text = bytes.TrimSpace(text)
 	line := text[bytes.LastIndexByte(text, '\n')+1:]
-	return fmt.Errorf("the redis-server in %s has ended (%v): %s; its log is %s", c.dir, cmp.Or(c.status, errors.New("exit status 0")), line, c.log)
+	return fmt.Errorf("the redis-server in %s has ended (%w): %s; its log is %s", c.dir, cmp.Or(c.status, errors.New("exit status 0")), line, c.log)
 }
 
 func (c *child) save() error { return nil } // it does so by itself

@@ -243,7 +243,7 @@ func (m *mini) load() error {
 	defer file.Close()
 	for in := bufio.NewReader(file); ; {
 		command, err := miniserver.ParseReply(in)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err == nil {

@@ -253,7 +253,7 @@ func TestPending_RulesThatFail(t *testing.T) {
 		survey, err := history.ReadSurvey(t.Context(), w.rdb, "default")
 		must(t, err)
 		if survey == nil || time.Since(survey.At) > 25*time.Second || survey.Pending.Uncounted != 3 {
-			t.Errorf("the survey is %+v, want a new one of which 3 jobs are not counted", survey)
+			t.Errorf("the survey is %+v, want a new one that does not count 3 jobs", survey)
 		}
 		must(t, w.rdb.Del(t.Context(), asynqdb.Key("default", asynqdb.Pending)).Err()) // the server asks about none of them
 		time.Sleep(time.Minute)

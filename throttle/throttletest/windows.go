@@ -120,7 +120,7 @@ func overAlignedLate(limit throttle.Limit, history []Admission, late int64) (vio
 	for _, a := range history {
 		of, first := label(a.At), label(a.At-late)
 		if of != window {
-			if before = sure; first != window { // nobody has left since the one before it
+			if before = sure; first != window { // no call has left since the one before it
 				before = 0
 			}
 			window, sure, between = of, 0, 0

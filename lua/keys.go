@@ -17,7 +17,7 @@ var keys = map[string]string{
 	"limit:": "hash", "summaries": "hash", "limits": "set", "deleted": "hash", "blocked:": "zset", "overrides:": "hash",
 	"ending:": "zset", "m:": "by kind", "cell:": "string", "cron:": "hash", "crawls": "zset", "crawl:": "hash",
 	"crawl_seen:": "hash", "crawl_hosts:": "hash", "robots:": "hash",
-	"robots_busy:": "string", "jobs": "hash", "lane:": "zset", "called:": "zset", "lanes": "zset", "tickets": "hash",
+	"robots_busy:": "string", "crawl_paced:": "string", "jobs": "hash", "lane:": "zset", "called:": "zset", "lanes": "zset", "tickets": "hash",
 	"full": "set", "contended": "hash", "meters": "hash", "demand": "hash", "patience": "zset", "turns": "string",
 	"weights": "hash", "asynq": "string", "history": "stream", "totals": "hash",
 	"workers": "zset", "worker:": "string", "survey": "string", "surveyor": "string", "epoch": "string",

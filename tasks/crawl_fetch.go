@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hibiken/asynq"
 	"golang.org/x/net/publicsuffix"
@@ -231,7 +230,9 @@ const (
 // links of the page, and one for each of them that is new: these are enqueued one
 // after the other.
 //
-// For crawls to show which pages have failed, the server's ErrorHandler calls Failed.
+// For crawls to show which pages have failed, the server's ErrorHandler calls Failed. A job is
+// put back by scheduler.RetryAfter: a server of package scheduler runs the crawl. With a Feedback
+// around the handler the limits of a host hear of its answers and of its Crawl-delay.
 type CrawlHandler struct {
 	// HTTP makes the calls, to the addresses that it may call. Its secrets and its folder
 	// are not used.
@@ -262,16 +263,6 @@ type CrawlHandler struct {
 	// where there are any to include it has to match one of them, and none to exclude.
 	// What somebody enqueued himself, and sitemaps, they do not matter for.
 	Include, Exclude []*regexp.Regexp
-	// PutBack makes the error that puts a job back for so long without a failure:
-	// scheduler.RetryAfter where that package runs the job. Nil makes it one, so
-	// that the first page of each origin spends an attempt on its robots.txt.
-	PutBack func(time.Duration) error
-	// Delay is told of the Crawl-delay of a host, before each request to it: no
-	// other should start within that time. With an error nothing is fetched, and the
-	// job is retried. Nil means nobody is told, and the delay is not kept.
-	Delay func(ctx context.Context, host string, delay time.Duration) error
-	// Urgent are options of jobs that others wait for: scheduler.Priority.
-	Urgent []asynq.Option
 }
 
 // CrawlResult is the result of a crawl:fetch task, in JSON. Like every result it is kept for as long as the task: see HTTPResult.

@@ -30,7 +30,7 @@ type crawledPage struct {
 // The body is saved, and what the page leads to is enqueued, before the page is noted: a
 // worker that dies in between does all of it again.
 func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
-	if err := j.delay(ctx, file, origin(j.page.URL)); err != nil {
+	if err := j.pace(ctx, file); err != nil {
 		return err
 	}
 	limited, cancel := within(ctx, DefaultTimeout)

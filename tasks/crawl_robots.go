@@ -10,9 +10,13 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/duration"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/tasks/frontier"
 	"github.com/headgate/headgate/tasks/links"
 	"github.com/headgate/headgate/tasks/robots"
+	"github.com/headgate/headgate/throttle"
 )
 
 const (
@@ -46,7 +50,7 @@ func (j *crawlJob) robotsFor(ctx context.Context) (*robots.File, error) {
 	case err != nil:
 		return nil, err
 	case held != nil && held.Failing.IsZero():
-		return nil, j.putBack(min(held.Wait, maxAwait), "another job asks for robots.txt of "+of)
+		return nil, putBack(min(held.Wait, maxAwait), "another job asks for robots.txt of "+of)
 	case held != nil:
 		return nil, j.await(*held, fmt.Errorf("%w: %w", errNoRobots, &NetworkError{URL: of + "/robots.txt", Err: errors.New("nor did it a moment ago")}))
 	}
@@ -55,10 +59,13 @@ func (j *crawlJob) robotsFor(ctx context.Context) (*robots.File, error) {
 	}
 	delete(j.robots, of) // which says that it is not known
 	file, err := j.knownRobots(ctx, of)
-	if err == nil && file != nil && !file.Allowed(j.page.URL) {
-		return file, nil
+	if err == nil && file != nil {
+		if !file.Allowed(j.page.URL) {
+			return file, nil
+		}
+		err = j.pace(ctx, file) // from the answer on
 	}
-	return nil, errors.Join(err, j.putBack(0, "the permit was for robots.txt of "+of))
+	return nil, cmp.Or(err, putBack(0, "the permit was for robots.txt of "+of))
 }
 
 // knownRobots is an origin's robots.txt as it was fetched within a day, and nil
@@ -98,6 +105,7 @@ func (j *crawlJob) askRobots(ctx context.Context, of, url string, hops int) erro
 	status := a.Status
 	switch {
 	case status >= 500 || status == 429: // which is no statement about robots.txt
+		block(ctx, a.Answer)
 		return j.noRobots(ctx, of, checkStatus(a.Answer, nil, a.at))
 	case redirects(status):
 		next, err := links.Canonical(a.url.String(), a.resp.Header.Get("Location"))
@@ -112,20 +120,26 @@ func (j *crawlJob) askRobots(ctx context.Context, of, url string, hops int) erro
 	if err != nil {
 		return j.noRobots(ctx, of, &NetworkError{URL: url, Status: status, Err: err})
 	}
-	if err := j.Frontier.KeepRobots(ctx, of, status, text, 0); err != nil {
-		return err
-	}
-	return j.delay(ctx, robots.FromAnswer(status, text, j.agent()), of)
+	return j.Frontier.KeepRobots(ctx, of, status, text, 0)
 }
 
-// delay tells of the Crawl-delay that a robots.txt asks for. It is told before
-// each request, for limits forget. Where it cannot be told nothing is fetched.
-func (j *crawlJob) delay(ctx context.Context, file *robots.File, of string) error {
-	delay := file.CrawlDelay()
-	if delay == 0 || j.Delay == nil {
+// pace keeps the Crawl-delay that the robots.txt of the page's host asks for: one request in
+// that time, whichever worker makes it. The error puts the job back for as long as the host
+// is to be left alone. Limits whose key is the host are blocked meanwhile, so that jobs
+// wait for the host where they wait for permits.
+func (j *crawlJob) pace(ctx context.Context, file *robots.File) error {
+	delay, host := file.CrawlDelay(), frontier.Host(j.page.URL)
+	if delay == 0 {
 		return nil
 	}
-	return j.Delay(ctx, frontier.Host(of), delay)
+	wait, err := j.Frontier.Pace(ctx, host, delay)
+	if err == nil {
+		err = blockHost(ctx, host, cmp.Or(wait, delay))
+	}
+	if err != nil || wait == 0 {
+		return err
+	}
+	return putBack(wait, fmt.Sprintf("robots.txt of %s asks for a Crawl-delay of %s", origin(j.page.URL), duration.Text(delay)))
 }
 
 // followRobots enqueues the job that asks for a robots.txt elsewhere, under the
@@ -133,7 +147,7 @@ func (j *crawlJob) delay(ctx context.Context, file *robots.File, of string) erro
 // asynq gives it an ID, since a crawl may ask for the same file again.
 func (j *crawlJob) followRobots(ctx context.Context, of, url string, hops int) error {
 	next := CrawlFetch{Crawl: j.crawl.Name, URL: url, Start: j.crawl.Start, From: of + "/robots.txt", Hops: hops, Robots: of}
-	if err := j.enqueue(ctx, next, j.Urgent...); err != nil {
+	if err := j.enqueue(ctx, next, scheduler.Priority(lanes.High)); err != nil {
 		return err
 	}
 	return j.Frontier.HoldRobots(ctx, of, robotsTime)
@@ -157,7 +171,11 @@ func (j *crawlJob) noRobots(ctx context.Context, of string, why error) error {
 	if canceled || errors.Is(why, asynq.SkipRetry) {
 		return cmp.Or(j.Frontier.ReleaseRobots(ctx, of), why)
 	}
-	hold, err := j.Frontier.FailRobots(ctx, of)
+	var asked time.Duration
+	if status, ok := errors.AsType[*StatusError](why); ok {
+		asked = min(status.RetryAfter, throttle.Day)
+	}
+	hold, err := j.Frontier.FailRobots(ctx, of, asked)
 	return cmp.Or(err, j.await(hold, why))
 }
 
@@ -169,19 +187,13 @@ func (j *crawlJob) await(hold frontier.RobotsHold, why error) error {
 		return why
 	case time.Since(hold.Failing) >= robotsPatience:
 		return fmt.Errorf("since %s %w: %w", hold.Failing.UTC().Format(time.RFC3339), why, asynq.SkipRetry)
-	case j.PutBack == nil:
-		return why
 	}
-	return j.putBack(hold.Wait, why.Error())
+	return putBack(hold.Wait, why.Error())
 }
 
-// putBack is the error that puts the job back without a failure, or with one where
-// the handler has no PutBack.
-func (j *crawlJob) putBack(wait time.Duration, why string) error {
-	if j.PutBack == nil {
-		return fmt.Errorf("%s: to be tried again", why)
-	}
-	return fmt.Errorf("%s: %w", why, j.PutBack(wait))
+// putBack is the error that puts the job back without a failure.
+func putBack(wait time.Duration, why string) error {
+	return fmt.Errorf("%s: %w", why, scheduler.RetryAfter(wait))
 }
 
 // enqueue enqueues another job of the crawl, unless it has been: in this job's queue,

@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/throttle"
 )
 
 // robotsAt answers the requests for robots.txt, and every other with an empty
@@ -147,4 +148,80 @@ func TestRobotsComesBack(t *testing.T) {
 			t.Errorf("with a copy of robots.txt: %+v, want 1 fetched", p.Counts)
 		}
 	})
+}
+
+// A robots.txt that answers 503 or 429 with a Retry-After is not asked for again before that
+// time, and meanwhile nothing else of its host is.
+func TestCrawl_RobotsRetryAfter_BlocksHost(t *testing.T) {
+	for _, status := range []int{429, 503} {
+		var up atomic.Bool
+		host := robotsAt(func(w http.ResponseWriter, _ *http.Request) {
+			if !up.Swap(true) {
+				w.Header().Set("Retry-After", "600")
+				w.WriteHeader(status)
+			}
+		})
+		around := func(next asynq.Handler) asynq.Handler { return new(tasks.Feedback).Middleware(next) }
+		crawlWith(t, map[string]http.HandlerFunc{"a.test": host, "a.test:81": host}, nil, around, func(c *crawling) {
+			c.seed(tasks.CrawlFetch{URL: "http://a.test/1", Start: 1}, asynq.MaxRetry(0))
+			time.Sleep(2 * time.Second)
+			c.seed(tasks.CrawlFetch{URL: "http://a.test:81/1", Start: 1}, asynq.MaxRetry(0))
+			if p := c.wait(); p.Fetched != 2 {
+				t.Errorf("status %d: %+v, want 2 fetched", status, p.Counts)
+			}
+			if first, second := c.web.asked[0], c.web.asked[1]; second.at.Sub(first.at) < 600*time.Second {
+				t.Errorf("status %d: %s was asked for %s after the 503 or 429, want 10 min", status, second.url, second.at.Sub(first.at))
+			}
+		})
+	}
+}
+
+// A Crawl-delay keeps all requests to its host apart, whatever the limit of the host lets
+// through, and changes no limit.
+func TestCrawl_CrawlDelay(t *testing.T) {
+	const delay = 10 * time.Second
+	for name, override := range map[string]throttle.Override{
+		"fast": {Rate: throttle.PerSecond(50)}, "bursts": {Capacity: 10}, "slow": {Rate: throttle.Every(15 * time.Second)},
+	} {
+		feedback := &tasks.Feedback{}
+		around := func(next asynq.Handler) asynq.Handler { return feedback.Middleware(next) }
+		host := pages("User-agent: *\nCrawl-delay: 10\n", map[string][]string{"/0": {"/1", "/2", "/3"}, "/1": {}, "/2": {}, "/3": {}})
+		moved := robotsAt(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://a.test/robots.txt", http.StatusFound) })
+		crawlWith(t, map[string]http.HandlerFunc{"a.test": host, "b.test": moved}, nil, around, func(c *crawling) {
+			feedback.Limiter = c.limiter
+			if err := c.limiter.SetKey(c.t.Context(), "host", "a.test", override); err != nil {
+				t.Fatal(err)
+			}
+			c.seed(tasks.CrawlFetch{URL: "http://a.test/0", Depth: 1, Start: 1}, asynq.MaxRetry(0))
+			if p := c.wait(); p.Fetched != 4 {
+				t.Errorf("%s: %+v, want 4 fetched", name, p.Counts)
+			}
+			least := max(delay, override.Rate.Per) - time.Millisecond
+			for i, r := range c.web.asked[1:] {
+				if apart := r.at.Sub(c.web.asked[i].at); apart < least || apart > least+2*time.Second {
+					t.Errorf("%s: %s came %s after the one before, want %s", name, r.url, apart, least)
+				}
+			}
+			if _, state, err := c.limiter.Key(c.t.Context(), "host", "a.test"); err != nil || state.Override != override {
+				t.Errorf("%s: the host counts by %v, %v; want %v", name, state.Override, err, override)
+			}
+		})
+		feedback = &tasks.Feedback{} // and with a robots.txt that is on another host
+		crawlWith(t, map[string]http.HandlerFunc{"a.test": host, "b.test": moved}, nil, around, func(c *crawling) {
+			feedback.Limiter = c.limiter
+			for i := range 3 {
+				c.seed(tasks.CrawlFetch{URL: fmt.Sprintf("http://b.test/%d", i), Start: 1}, asynq.MaxRetry(0))
+			}
+			c.wait()
+			var last time.Time
+			for _, r := range c.web.asked {
+				if r.host == "b.test" && !strings.HasSuffix(r.url, "/robots.txt") {
+					if r.at.Sub(last) < delay-time.Millisecond {
+						t.Errorf("%s came %s after the one before, want %s", r.url, r.at.Sub(last), delay)
+					}
+					last = r.at
+				}
+			}
+		})
+	}
 }

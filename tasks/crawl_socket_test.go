@@ -18,11 +18,9 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks/frontier"
 )
-
-// errPutBack stands for scheduler.RetryAfter.
-var errPutBack = errors.New("put back")
 
 // noClient enqueues nothing, and says that it is there.
 type noClient struct{}
@@ -47,7 +45,7 @@ func crawlPage(ctx context.Context, t *testing.T, h *CrawlHandler, url string, w
 		limited, cancel := context.WithTimeout(ctx, within)
 		err = j.do(limited)
 		cancel()
-		if !errors.Is(err, errPutBack) {
+		if !scheduler.IsPutBack(err) {
 			return j.result, err
 		}
 	}
@@ -159,7 +157,6 @@ func crawlHandler(t *testing.T) *CrawlHandler {
 	_, rdb := redistest.Mini(t)
 	return &CrawlHandler{
 		HTTP: local(), Frontier: frontier.New(rdb, ""), Client: noClient{}, SaveDir: t.TempDir(),
-		PutBack: func(time.Duration) error { return errPutBack },
 	}
 }
 

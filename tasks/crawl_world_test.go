@@ -147,7 +147,6 @@ func newCrawling(t *testing.T, rdb redis.UniversalClient, w *web) *crawling {
 	}
 	c.handler = &tasks.CrawlHandler{
 		HTTP: &tasks.HTTPHandler{Transport: w}, Frontier: c.frontier, Client: c.client,
-		PutBack: scheduler.RetryAfter, Urgent: []asynq.Option{scheduler.Priority(lanes.High)},
 	}
 	return c
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -59,18 +58,15 @@ type Feedback struct {
 	Costs func(ctx context.Context, task *asynq.Task, result func() ([]byte, error)) (map[string]int, error)
 	// Results is asynq's view of the server's queues. Only Costs wants it.
 	Results *asynq.Inspector
-	// Limiter is the server's. CrawlDelay wants it, and so does a job that made no call and will
-	// be retried. Without it such a job's permits stay used.
+	// Limiter is the server's. It blocks a host for its Crawl-delay, and the host of a job that
+	// made no call and will be retried. Without it such a job's permits stay used.
 	Limiter interface {
 		Key(ctx context.Context, limit, key string) (throttle.Limit, throttle.KeyState, error)
-		SetKey(ctx context.Context, limit, key string, o throttle.Override) error
 		BlockFor(ctx context.Context, d time.Duration, needs ...throttle.Need) error
 	}
 	// Log hears what an answer did not get, and what Redis did not take. Nil means slog's
 	// default.
 	Log *slog.Logger
-
-	delayDropped sync.Once // when a Crawl-delay is first heard of that no limit can keep
 }
 
 // Middleware is for asynq's mux: mux.Use(feedback.Middleware). It goes outside of
@@ -120,15 +116,14 @@ type heard struct {
 // tell tells the Feedback around a handler of an answer, if there is one. What refuses
 // comes as an error, too, and is left to that.
 func tell(ctx context.Context, a Answer) {
-	h, ok := ctx.Value(hearing{}).(*heard)
-	if !ok {
+	if _, ok := ctx.Value(hearing{}).(*heard); !ok {
 		return
 	}
 	if a.Latency > 0 {
 		scheduler.Latency(ctx, a.Latency)
 	}
-	if a.Status < http.StatusBadRequest && !a.Upstream.Until.IsZero() {
-		h.by.shut(ctx, h.by.told(ctx, h.task, a))
+	if a.Status < http.StatusBadRequest {
+		block(ctx, a)
 	}
 }
 
@@ -235,73 +230,21 @@ func (f *Feedback) result(ctx context.Context) ([]byte, error) {
 
 func (f *Feedback) log() *slog.Logger { return cmp.Or(f.Log, slog.Default()) }
 
-// delayLife is how long a Crawl-delay holds, as robots.txt does.
-const delayLife = 24 * time.Hour
-
-// CrawlDelay is for CrawlHandler.Delay: it has a host be called no more often than its
-// robots.txt asks, by all workers. Funnels and token buckets of which the job's host is the
-// key count so for the host, for a day at a time; what somebody set slower stays.
-//
-// It is told before each request, and asks the limiter what the host counts by: somebody may
-// have changed that, or Redis have lost it. The key is shut for the delay when it is set,
-// since the permit of the request that brought it came at the rate before.
-func (f *Feedback) CrawlDelay(ctx context.Context, host string, delay time.Duration) error {
-	rule, _ := scheduler.GetRule(ctx)
-	kept := false
-	for _, n := range rule.Needs {
-		if n.Key != host {
-			continue
-		}
-		l, state, err := f.Limiter.Key(ctx, n.Limit, host)
-		if errors.Is(err, throttle.ErrNoLimit) { // deleted since
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		kept = kept || spaces(l.Kind)
-		o, ok := delayed(l, state.Override, delay)
-		if !ok {
-			continue
-		}
-		if err := f.Limiter.SetKey(ctx, n.Limit, host, o); err != nil {
-			return err
-		}
-		if err := f.Limiter.BlockFor(ctx, delay, n); err != nil {
-			return err
-		}
-		f.log().Info("keeping a Crawl-delay", "limit", n.Limit, "host", host, "delay", delay)
+// block blocks the keys of the job's limits for as long as an answer asks, as far as the
+// Feedback around the handler believes the answer. The job goes on.
+func block(ctx context.Context, a Answer) {
+	if h, ok := ctx.Value(hearing{}).(*heard); ok && !a.Upstream.Until.IsZero() {
+		h.by.shut(ctx, h.by.told(ctx, h.task, a))
 	}
-	if !kept {
-		f.delayDropped.Do(func() { f.log().Warn(delayNotKept, "host", host, "delay", delay) })
-	}
-	return nil
 }
 
-// delayNotKept is said once, when the first host asks for what no limit can keep.
-const delayNotKept = "a Crawl-delay of robots.txt is not kept: crawl:fetch wants a limit of kind funnel or token_bucket with key: host(payload.url)"
-
-// spaces reports whether limits of a kind keep calls apart.
-func spaces(k throttle.Kind) bool { return k == throttle.Funnel || k == throttle.TokenBucket }
-
-// delayed is what a host is to count by that asks for a Crawl-delay, under a limit and
-// what is its own there now. ok is false where that is slow enough, or the limit of a
-// kind that knows no intervals. What somebody said slower stays, and what was said
-// without an end gets none; what was told before is told again when half of its time
-// is over.
-func delayed(l throttle.Limit, own throttle.Override, delay time.Duration) (o throttle.Override, ok bool) {
-	if !spaces(l.Kind) {
-		return o, false
+// blockHost blocks those of the job's limits whose key is the host.
+func blockHost(ctx context.Context, host string, d time.Duration) error {
+	rule, _ := scheduler.GetRule(ctx)
+	needs := slices.DeleteFunc(slices.Clone(rule.Needs), func(n throttle.Need) bool { return n.Key != host })
+	h, ok := ctx.Value(hearing{}).(*heard)
+	if !ok || h.by.Limiter == nil || len(needs) == 0 {
+		return nil
 	}
-	now, told := l.With(own), throttle.Every(delay)
-	fast := now.Rate.Per/time.Duration(now.Rate.N) < delay
-	before := own.For > 0 && own.Rate == told
-	o = throttle.Override{Rate: own.Rate, Capacity: 1, For: own.For}
-	if fast {
-		o.Rate = told
-	}
-	if own == (throttle.Override{}) || own.For > 0 && fast || before {
-		o.For = delayLife
-	}
-	return o, fast || now.Capacity > 1 || before && own.For < delayLife/2
+	return h.by.Limiter.BlockFor(ctx, d, needs...)
 }

@@ -288,29 +288,3 @@ func TestCheckAnswer(t *testing.T) {
 		t.Errorf("%q: want the URL, and no secret of it", text)
 	}
 }
-
-// A Crawl-delay makes a host slow for all workers, and nothing else; one that no limit can
-// keep is said once.
-func TestFeedbackKeepsCrawlDelays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, rdb := redistest.Mini(t)
-		var said bytes.Buffer
-		limiter := throttle.New(rdb, throttle.RedisOptions{})
-		f := &tasks.Feedback{Limiter: limiter, Log: slog.New(slog.NewTextHandler(&said, nil))}
-		u := &upstream{status: http.StatusOK}
-		asked := 0
-		u.serve(t, rdb, byHost(), func(ctx context.Context, _ *asynq.Task) error {
-			asked++
-			return errors.Join(f.CrawlDelay(ctx, "api.example", time.Hour), f.CrawlDelay(ctx, "api.example", time.Hour), f.CrawlDelay(ctx, "other.example", time.Hour), f.CrawlDelay(ctx, "other.example", time.Hour))
-		}, f)
-		enqueue(t, rdb, asynq.NewTask("call", nil), asynq.NewTask("call", nil))
-		time.Sleep(10 * time.Second)
-		keys, err := limiter.Keys(t.Context(), "host")
-		if err != nil || len(keys) != 1 || keys[0].Key != "api.example" || keys[0].Rate != throttle.Every(time.Hour) {
-			t.Errorf("%+v, %v: want one call an hour of the host alone", keys, err)
-		}
-		if n := strings.Count(said.String(), "is not kept"); asked != 1 || n != 1 {
-			t.Errorf("%d jobs ran, and said is %q; want one, and that one delay is not kept, once", asked, said.String())
-		}
-	})
-}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"slices"
 
 	"github.com/hibiken/asynq"
 
@@ -98,7 +99,7 @@ func (f *Feedback) giveBack(ctx context.Context, err error) {
 		given[t.Limit] = true
 		if !archived {
 			l, _, err := f.Limiter.Key(ctx, t.Limit, t.Key)
-			if err == nil && (spaces(l.Kind) || l.Kind == throttle.Concurrency) {
+			if err == nil && slices.Contains([]throttle.Kind{throttle.Funnel, throttle.TokenBucket, throttle.Concurrency}, l.Kind) {
 				continue
 			}
 		}

@@ -18,7 +18,7 @@ const aboutCrawl = `Begins a crawl, or adds URLs to the one of that name that is
   enqueue crawl https://example.com/
   enqueue crawl https://example.com/ https://example.org/ --depth 5 --allow same-site --name both
 
-Each URL that it comes to is fetched once, as a job crawl:fetch under the limits of that type in the worker's config, which should be by host(payload.url). robots.txt is obeyed, and a Crawl-delay is kept where a limit is by host. The links of pages and the sitemaps that robots.txt names are followed. If nothing waits any more of a crawl of that name, it begins again and what was known of its URLs is forgotten; while something waits, the URLs join it. "worker crawls NAME" says how far it is.`
+Each URL that it comes to is fetched once, as a job crawl:fetch under the limits of that type in the worker's config, which should be by host(payload.url). robots.txt is obeyed, with its Crawl-delay. The links of pages and the sitemaps that robots.txt names are followed. If nothing waits any more of a crawl of that name, it begins again and what was known of its URLs is forgotten; while something waits, the URLs join it. "worker crawls NAME" says how far it is.`
 
 type crawlCommand struct {
 	cli.Globals

@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/worker"
+	"github.com/headgate/headgate/throttle"
 )
 
 type runCommand struct {
@@ -108,6 +109,9 @@ func describe(out io.Writer, g *cli.Globals, c *config.Config) {
 	line("queues", fmt.Sprintf("%s; %d jobs at once", weights(c.Queues), c.Concurrency))
 	for _, l := range c.Limits {
 		line("limit", l.Name+" "+l.String())
+		for _, key := range fileKeys(l) {
+			line("", "  "+cli.Foreign(key.Key+": "+key.Override.String()))
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
 		line("task", name+" "+under(c.Tasks[name]))
@@ -122,6 +126,14 @@ func describe(out io.Writer, g *cli.Globals, c *config.Config) {
 		s := c.Schedules[name]
 		line("schedule", fmt.Sprintf("%s %s at %s", name, s.Task, s.Cron))
 	}
+}
+
+// fileKeys are the overrides that the config gives single keys of a limit.
+func fileKeys(l throttle.Limit) (keys []throttle.KeyState) {
+	for _, key := range slices.Sorted(maps.Keys(l.Overrides)) {
+		keys = append(keys, throttle.KeyState{Key: key, Override: l.Overrides[key], File: true, Share: 1})
+	}
+	return keys
 }
 
 func weights(queues map[string]int) string {
@@ -221,7 +233,7 @@ func newChecked(g *cli.Globals, conf *config.Config, warnings ...string) checked
 		c.Redis = conf.Redis.String()
 	}
 	for _, l := range conf.Limits {
-		c.Limits = append(c.Limits, newDefinition(l, nil, nil))
+		c.Limits = append(c.Limits, newDefinition(l, nil, fileKeys(l)))
 	}
 	for name, task := range conf.Tasks {
 		c.Tasks[name] = []neededLimit{}

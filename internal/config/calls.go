@@ -113,7 +113,7 @@ type Crawl struct {
 // says if the folder cannot be used.
 func (c Crawl) Handler(calls *tasks.HTTPHandler) (*tasks.CrawlHandler, error) {
 	h := &tasks.CrawlHandler{
-		HTTP: calls, Agent: c.Agent, PutBack: scheduler.RetryAfter,
+		HTTP: calls, Agent: c.Agent,
 		MaxPage: int64(c.MaxPage), MaxPages: c.MaxPages, MaxHostPages: c.MaxHostPages, Include: c.Include, Exclude: c.Exclude, SaveDir: c.SaveDir,
 	}
 	if info, err := os.Stat(c.SaveDir); c.SaveDir != "" && (err != nil || !info.IsDir()) {

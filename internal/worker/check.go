@@ -20,8 +20,11 @@ func Check(ctx context.Context, conf *config.Config) (warnings []string, err err
 	if conf.Absent != "" {
 		return nil, fmt.Errorf("nothing to check: %s: write one, or name it with --config FILE", conf.Absent)
 	}
+	if text := impoliteWarning(conf); text != "" {
+		warnings = append(warnings, text)
+	}
 	if _, err := newHandlers(conf); err != nil || conf.Redis.IsZero() {
-		return nil, err
+		return warnings, err
 	}
 	rdb, err := conf.Redis.Connect(ctx)
 	if err != nil {

@@ -96,7 +96,7 @@ func (w *Worker) readAgain(ctx context.Context) error {
 	w.describe()
 	w.server.RulesChanged()
 	w.log.Info("the config is current", "limits", len(next.Limits), "tasks", len(next.Tasks), "schedules", len(next.Schedules))
-	w.checkDelays(next)
+	w.warnImpolite(next)
 	if fields := needRestart(old, next); len(fields) > 0 {
 		w.log.Warn("a restart is needed for some changes", "fields", strings.Join(fields, ", "))
 	}
@@ -167,21 +167,18 @@ func (w *Worker) logLeft(ctx context.Context, old, next *config.Config) {
 	}
 }
 
-func (w *Worker) checkDelays(c *config.Config) {
-	if !keepsDelays(c) {
-		w.log.Warn("a Crawl-delay of robots.txt is not kept: crawl:fetch wants a limit of kind funnel or token_bucket with key: host(payload.url)")
+func (w *Worker) warnImpolite(c *config.Config) {
+	if text := impoliteWarning(c); text != "" {
+		w.log.Warn(text)
 	}
 }
 
-// keepsDelays reports whether a config's crawl jobs have a limit that can keep a host's
-// Crawl-delay. One without crawl jobs has none to keep.
-func keepsDelays(c *config.Config) bool {
+// impoliteWarning is about crawls that no limit keeps from asking a host as fast as jobs run. It
+// is empty if there is such a limit, or no task crawl:fetch.
+func impoliteWarning(c *config.Config) string {
 	task, crawls := c.Tasks[tasks.TypeCrawlFetch]
-	if !crawls {
-		return true
+	if !crawls || slices.ContainsFunc(task.Limits, func(n config.Need) bool { return n.Key.ByHost() }) {
+		return ""
 	}
-	return slices.ContainsFunc(c.Limits, func(l throttle.Limit) bool {
-		byHost := func(n config.Need) bool { return n.Limit == l.Name && n.Key.ByHost() }
-		return (l.Kind == throttle.Funnel || l.Kind == throttle.TokenBucket) && slices.ContainsFunc(task.Limits, byHost)
-	})
+	return "crawls ask a host for its pages as fast as jobs run: give crawl:fetch a limit with key: host(payload.url)"
 }

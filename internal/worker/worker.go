@@ -196,8 +196,7 @@ func (w *Worker) start() error {
 	feedback := &tasks.Feedback{
 		Told: w.told, Costs: w.costs, Results: asynq.NewInspectorFromRedisClient(s), Limiter: w.limiter, Log: w.log,
 	}
-	w.crawls.Delay = feedback.CrawlDelay
-	w.checkDelays(c)
+	w.warnImpolite(c)
 	return w.server.Start(w.mux(feedback))
 }
 
@@ -311,7 +310,6 @@ func newHandlers(c *config.Config) (h handlers, err error) {
 	if h.crawls, err = c.Crawl.Handler(h.calls); err != nil {
 		return h, err
 	}
-	h.crawls.Urgent = []asynq.Option{scheduler.Priority(lanes.High)}
 	h.commands, err = c.Commands.Handler()
 	return h, err
 }

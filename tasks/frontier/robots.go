@@ -110,15 +110,16 @@ func (f *Frontier) ReleaseRobots(ctx context.Context, origin string) error {
 }
 
 // FailRobots notes that an origin gave no robots.txt, and has all jobs wait: 30 s after the
-// first failure, twice as long after each one in a row, and an hour at most. An origin that
+// first failure, twice as long after each one in a row, and an hour at most; but for as long
+// as the origin asked if that is longer. An origin that
 // no job asks for two hours longer than that is tried as if it had not failed. It takes two
 // round trips.
-func (f *Frontier) FailRobots(ctx context.Context, origin string) (RobotsHold, error) {
+func (f *Frontier) FailRobots(ctx context.Context, origin string, asked time.Duration) (RobotsHold, error) {
 	key := f.key("robots", origin)
 	pipe := f.rdb.TxPipeline()
 	pipe.HSetNX(ctx, key, "failing", time.Now().UnixMilli())
 	failures, failing := pipe.HIncrBy(ctx, key, "failures", 1), pipe.HGet(ctx, key, "failing")
-	pipe.PExpire(ctx, key, robotsLongest+robotsForget)
+	pipe.PExpire(ctx, key, max(robotsLongest, asked)+robotsForget)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return RobotsHold{}, wrapRobots(origin, err)
 	}
@@ -127,8 +128,25 @@ func (f *Frontier) FailRobots(ctx context.Context, origin string) (RobotsHold, e
 	if n := failures.Val() - 1; n < 10 {
 		hold.Wait = min(robotsAgain<<n, robotsLongest)
 	}
+	hold.Wait = max(hold.Wait, asked)
 	err := f.rdb.Set(ctx, f.key("robots_busy", origin), since, hold.Wait).Err()
 	return hold, wrapRobots(origin, err)
+}
+
+// Pace keeps the requests to a host apart, whichever worker makes them. It returns 0 to a caller
+// that may make one now, and no other may within the delay. The others get how long to wait. Pace
+// takes one round trip, and two for those who have to wait.
+func (f *Frontier) Pace(ctx context.Context, host string, delay time.Duration) (wait time.Duration, err error) {
+	key := f.key("crawl_paced", host)
+	free, err := f.rdb.SetNX(ctx, key, 1, delay).Result()
+	if err == nil && !free {
+		wait, err = f.rdb.PTTL(ctx, key).Result()
+		wait = max(wait, time.Millisecond) // it may have ended meanwhile
+	}
+	if err != nil {
+		return 0, fmt.Errorf("Crawl-delay of %s: %w", host, err)
+	}
+	return wait, nil
 }
 
 // wrapRobots says which origin an error is about; nil stays nil.

@@ -45,46 +45,41 @@ func (r *Runner) note(ctx context.Context, name, what string) error {
 }
 
 // Resume ends a Pause. The ticks during the pause are gone; they do not count
-// as missed. One that was due before the pause, and that nobody has enqueued
-// yet, is enqueued by Resume. That can take some seconds, where another replica has
-// begun it; ctx ends the wait, and the entry stays paused then. For an entry that is
-// not paused it does nothing.
+// as missed. Resume enqueues those that were due before the pause, if no replica has. For an
+// entry that is not paused it does nothing.
 func (r *Runner) Resume(ctx context.Context, name string) error {
 	s, err := r.schedule(name)
 	if err != nil {
 		return err
 	}
 	for {
-		var v view
-		if err := r.refresh(ctx, name, &v); err != nil || v.paused.IsZero() {
+		states, _, err := r.read(ctx, name)
+		if err == nil {
+			err = states[0].err
+		}
+		if err != nil || states[0].paused.IsZero() {
 			return err
 		}
-		switch {
-		case v.spec == s.timetable.spec:
-			if err = r.tend(ctx, &s, &v); err == nil && s.look.IsZero() {
-				continue // more ticks are due
-			}
-		case !v.intent.IsZero(): // its replica may be gone; other ticks are left to those who run that line
-			err = r.step(context.WithoutCancel(ctx), &s, &v)
-		}
-		if err != nil {
-			return err
-		}
-		if v.intent.IsZero() {
-			to := v.state
-			to.paused, to.last = time.Time{}, latest(v.last, v.now)
-			if moved, err := r.move(ctx, &s, &v, to); err != nil {
+		v, done := states[0], true
+		if v.spec == s.timetable.spec { // ticks of another line are left to those who run it
+			if done, err = r.tick(ctx, &s, v); err != nil {
 				return err
-			} else if moved {
-				return r.note(ctx, name, "resumed")
 			}
-			continue
 		}
-		select { // another replica is about to enqueue that tick
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(max(s.look.Sub(v.now), time.Second)):
+		if !done {
+			continue // more ticks may be due
 		}
+		if _, err := r.move(ctx, name, v.now, v.spec, "", jobRef{}); err != nil {
+			return err
+		}
+		resumed, err := r.rdb.HDel(ctx, r.key(name), "paused").Result()
+		if err != nil {
+			return fmt.Errorf("resuming schedule %s: %w", name, err)
+		}
+		if resumed == 0 {
+			return nil
+		}
+		return r.note(ctx, name, "resumed")
 	}
 }
 
@@ -149,21 +144,21 @@ func (r *Runner) List(ctx context.Context, n int) ([]Status, error) {
 	schedules := maps.Clone(r.schedules)
 	r.mu.Unlock()
 	names := slices.Sorted(maps.Keys(schedules))
-	views, _, err := r.read(ctx, names...)
+	states, _, err := r.read(ctx, names...)
 	if err != nil {
 		return nil, err
 	}
 	list := make([]Status, len(names))
 	for i, name := range names {
-		if err := views[i].err; err != nil {
+		if err := states[i].err; err != nil {
 			return nil, err
 		}
-		list[i] = newStatus(schedules[name], views[i], n)
+		list[i] = newStatus(schedules[name], states[i], n)
 	}
 	return list, nil
 }
 
-func newStatus(s *schedule, v view, n int) Status {
+func newStatus(s *schedule, v state, n int) Status {
 	status := Status{
 		Entry: s.entry, Paused: !v.paused.IsZero(), Outcome: v.outcome,
 		Enqueued: v.enqueued, Skipped: v.skipped, Failed: v.failed,

@@ -15,11 +15,9 @@
 //	…
 //	err = runner.Run(ctx)
 //
-// The replicas need no leader. What they know of an entry is a hash in Redis; a
-// tick happens when one of them moves the hash on, and then it has happened for
-// all of them. They may come, go and stall as they like. There are no clocks to
-// keep in step either: Redis's alone decides what is due. [Runner] says why no
-// tick is lost or doubled.
+// The replicas need no leader: each enqueues the tick under the same job ID, and asynq
+// takes one of these jobs. Redis keeps the last tick of each entry, and its clock alone
+// decides what is due. [Runner] says why no tick is lost or doubled.
 //
 // # What becomes of a tick
 //

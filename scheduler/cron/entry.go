@@ -1,6 +1,7 @@
 package cron
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -124,6 +125,51 @@ type EntryError struct {
 // Error names the entry, the field and its value.
 func (e *EntryError) Error() string {
 	return fmt.Sprintf("schedule %q: %s %q %s", e.Entry, e.Field, e.Value, e.Hint)
+}
+
+// Validate reports everything that is wrong with the entry: an error that joins
+// an [EntryError] for each, or nil. A line that never ticks, such as one for 31
+// February, is wrong. Whether anything handles the task's type it cannot know.
+func (e Entry) Validate() error {
+	var errs []error
+	wrong := func(bad bool, field, value, hint string) {
+		if bad {
+			errs = append(errs, &EntryError{e.Name, field, value, hint})
+		}
+	}
+	wrong(!entryName.MatchString(e.Name), "name", e.Name,
+		"must be 1 to 100 letters, digits and _ . : -")
+	// It says one thing that is wrong of zone and cron together: what a line means is not
+	// known without its zone.
+	if _, err := newTimetable(e); err != nil {
+		errs = append(errs, err)
+	}
+	wrong(strings.TrimSpace(e.Type) == "", "type", e.Type,
+		"must be a task type such as http:request")
+	wrong(e.Queue != "" && strings.TrimSpace(e.Queue) == "", "queue", e.Queue,
+		"must not be blank: leave it out for the default queue")
+	wrong(e.Jitter < 0 || e.Jitter%time.Second != 0, "jitter", e.Jitter.String(),
+		"must be whole seconds, such as 30s")
+	wrong(!missedWords.Has(int(e.Missed)), "missed", e.Missed.String(), "must be one of "+missedWords.String())
+	wrong(e.MissedMax < 0, "missed_max", fmt.Sprint(e.MissedMax), "must be above 0")
+	wrong(!overlapWords.Has(int(e.Overlap)), "overlap", e.Overlap.String(), "must be one of "+overlapWords.String())
+	for _, option := range e.Options {
+		hint, bad := unfit[option.Type()]
+		wrong(bad, "options", option.String(), hint)
+		wrong(option.Type() == asynq.GroupOpt && e.Jitter > 0, "options", option.String(),
+			"must go, or jitter must: asynq never aggregates a delayed job")
+	}
+	return errors.Join(errs...)
+}
+
+// unfit are options that only fit a single job, or that the runner sets itself.
+var unfit = map[asynq.OptionType]string{
+	asynq.TaskIDOpt:    "must go: the id of a job is its scope, entry and tick",
+	asynq.QueueOpt:     "must go: name the queue in queue",
+	asynq.ProcessAtOpt: "must go: cron says when, and jitter delays the job",
+	asynq.ProcessInOpt: "must go: cron says when, and jitter delays the job",
+	asynq.DeadlineOpt:  "must go: a fixed moment does not fit every tick, use timeout",
+	asynq.UniqueOpt:    "must go: use overlap: skip",
 }
 
 // entryName leaves out what separates a name from the rest of a job's id.

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	robfig "github.com/robfig/cron/v3"
 )
 
 // A field is one column of a cron line.
@@ -16,9 +19,8 @@ type field struct {
 	unit      string   // of the @every line that a user may mean by a step that is too large
 }
 
-var secondField = field{name: "second", high: 59, unit: "s"}
-
 var lineFields = []field{
+	{name: "second", high: 59, unit: "s"},
 	{name: "minute", high: 59, unit: "m"},
 	{name: "hour", high: 23, unit: "h"},
 	{name: "day of month", low: 1, high: 31},
@@ -26,59 +28,61 @@ var lineFields = []field{
 	{name: "day of week", high: 6, words: strings.Fields("sun mon tue wed thu fri sat")},
 }
 
-// expandLine writes a line in the form that robfig/cron reads: 7 as Sunday and ranges that
-// wrap around (fri-mon, 22-2) become lists of values. The hint says what is wrong with
-// a line that robfig/cron would take for something else, or refuse without a reason.
-func expandLine(line string, seconds bool) (expanded, hint string) {
-	fields := lineFields
-	if seconds {
-		fields = append([]field{secondField}, fields...)
-	}
-	columns := strings.Fields(line)
-	for i, f := range fields {
-		var parts []string
-		for part := range strings.SplitSeq(columns[i], ",") {
-			part, hint := f.expand(part)
+// starBit marks a field that is * for robfig/cron. If both the day of month and the day of
+// week are lists, a day that one of them has is enough.
+const starBit = 1 << 63
+
+// readLine reads a cron line of six fields. The hint says what is wrong with it.
+func readLine(line string) (s *robfig.SpecSchedule, hint string) {
+	bits := make([]uint64, len(lineFields))
+	for i, column := range strings.Fields(line) {
+		for part := range strings.SplitSeq(column, ",") {
+			of, hint := lineFields[i].bits(part)
 			if hint != "" {
-				return "", hint
+				return nil, hint
 			}
-			parts = append(parts, part)
+			bits[i] |= of
 		}
-		columns[i] = strings.Join(parts, ",")
 	}
-	return strings.Join(columns, " "), ""
+	return &robfig.SpecSchedule{
+		Second: bits[0], Minute: bits[1], Hour: bits[2], Dom: bits[3], Month: bits[4], Dow: bits[5], Location: time.UTC,
+	}, ""
 }
 
-// expand writes one part of a list, such as 1-5 or */10, for robfig/cron. A part that
-// it cannot read stays as it is, so that robfig/cron says why.
-func (f field) expand(part string) (expanded, hint string) {
+// bits has a bit for each value of one part of a list, such as 1-5 or */10. A range may
+// wrap around: fri-mon, 22-2.
+func (f field) bits(part string) (bits uint64, hint string) {
 	span, stepText, stepped := strings.Cut(part, "/")
 	step, err := strconv.Atoi(stepText)
-	if stepped && (err != nil || step < 1) {
-		return part, f.unsupported(part)
-	}
-	if span == "*" || span == "?" {
-		return part, f.tooLarge(step, f.low, f.high)
+	if !stepped {
+		step, err = 1, nil
 	}
 	fromText, toText, ranged := strings.Cut(span, "-")
 	from, fromOK := f.value(fromText)
 	to, toOK := f.value(toText)
 	switch {
-	case !fromOK, ranged && !toOK:
-		return part, f.unsupported(part)
+	case span == "*" || span == "?":
+		from, to, fromOK = f.low, f.high, true
+		if step == 1 {
+			bits = starBit
+		}
 	case !ranged && stepped: // 5/15 is 5-59/15
-		return part, f.tooLarge(step, from, f.high)
+		to = f.high
 	case !ranged:
-		return strconv.Itoa(f.wrap(from)), ""
-	}
-	if from > to {
+		to = from
+	case from > to:
 		to += f.high - f.low + 1
 	}
-	values := make([]string, 0, to-from+1)
-	for v := from; v <= to; v += max(step, 1) {
-		values = append(values, strconv.Itoa(f.wrap(v)))
+	if !fromOK || ranged && !toOK || err != nil || step < 1 {
+		return 0, f.unreadable(part)
 	}
-	return strings.Join(values, ","), f.tooLarge(step, from, to)
+	if step > 1 && step > to-from {
+		return 0, f.tooLarge(step, from, to)
+	}
+	for v := from; v <= to; v += step {
+		bits |= 1 << (f.low + (v-f.low)%(f.high-f.low+1)) // of the days of the week 7 is 0
+	}
+	return bits, ""
 }
 
 // value reads a number or a name. A 7 is Sunday in the day of week.
@@ -94,20 +98,9 @@ func (f field) value(text string) (int, bool) {
 	return v, err == nil && v >= f.low && v <= high
 }
 
-// wrap is v, or the value that follows the last one if v is beyond it.
-func (f field) wrap(v int) int {
-	if v > f.high {
-		return v - (f.high - f.low + 1)
-	}
-	return v
-}
-
 // tooLarge says that a step is larger than what it divides. Such a part would match its
 // first value alone: */90 minutes would be once an hour.
 func (f field) tooLarge(step, from, to int) string {
-	if step <= to-from || step == 1 {
-		return ""
-	}
 	hint := fmt.Sprintf("has a step of %d in the %s, which is larger than %d-%d and would match %d alone: ",
 		step, f.name, from, to, from)
 	if f.unit == "" {
@@ -116,14 +109,18 @@ func (f field) tooLarge(step, from, to int) string {
 	return hint + fmt.Sprintf("for each %d%s use @every %d%s", step, f.unit, step, f.unit)
 }
 
-// unsupported explains the extensions of other schedulers, or is empty.
-func (f field) unsupported(part string) string {
+// unreadable explains the extensions of other schedulers, and what a field may hold.
+func (f field) unreadable(part string) string {
 	for _, e := range extensions {
 		if e.form.MatchString(part) {
 			return e.hint
 		}
 	}
-	return ""
+	hint := fmt.Sprintf("has %q in the %s: want * or numbers from %d to %d", part, f.name, f.low, f.high)
+	if f.words != nil {
+		hint += " or names such as " + f.words[0]
+	}
+	return hint + ", as a list or range, with /step for each step-th"
 }
 
 // extensions are what some schedulers know beyond cron, and what to do without it.

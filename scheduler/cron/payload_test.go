@@ -47,46 +47,6 @@ func TestPayloadFailure(t *testing.T) {
 	})
 }
 
-// TestSlowPayload takes longer than a state is good for.
-func TestSlowPayload(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _ := redistest.Mini(t)
-		q := newJobQueue()
-		entries := []Entry{hourly(func(e *Entry) {
-			e.Payload = func(time.Time) ([]byte, error) {
-				time.Sleep(2 * freshFor)
-				return nil, nil
-			}
-		})}
-		a, b := startReplica(t, m, q, entries, nil), startReplica(t, m, q, entries, nil)
-		until(2, 30)
-		a.end()
-		b.end()
-		checkIDs(t, q.ids(), sweepIDs(1, 2))
-	})
-}
-
-// TestPayloadSlowerThanTheIDIsKept has another replica do the tick meanwhile.
-func TestPayloadSlowerThanTheIDIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _ := redistest.Mini(t)
-		q := newJobQueue()
-		slow := hourly(func(e *Entry) {
-			e.Payload = func(time.Time) ([]byte, error) {
-				time.Sleep(2 * retainFor)
-				return nil, nil
-			}
-		})
-		a := startReplica(t, m, q, []Entry{slow}, nil)
-		until(1, 1)
-		b := startReplica(t, m, q, []Entry{hourly(nil)}, nil)
-		until(1, 30)
-		a.end()
-		b.end()
-		checkIDs(t, q.ids(), sweepIDs(1))
-	})
-}
-
 // refusing fails for the ticks of one hour, as an enqueuer does that finds
 // something wrong with a job.
 type refusing struct {

@@ -8,14 +8,11 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/headgate/headgate/lua"
 )
 
 // Enqueuer adds a task to its queue. An asynq.Client is one, and so is package
@@ -41,30 +38,18 @@ type Options struct {
 //
 // # Why each tick is enqueued once
 //
-// A tick goes through three steps, and the entry's hash in Redis says how far
-// it is. First a replica moves the hash from (last, no intent) to (last,
-// intent T): a compare-and-set, so of all replicas one wins, and what the
-// others decided in the meantime comes to nothing. Then it enqueues T under an
-// id made of scope, entry and tick. Then it moves the hash on to (T, no
-// intent).
+// Each replica enqueues a tick when it is due, under an ID made of scope, entry and tick.
+// asynq takes one of these jobs and refuses the others, until the job is done and five
+// minutes longer: that is the least Retention that the job gets. Then the replica moves
+// the entry's last tick in Redis on. So a replica that dies in between loses nothing:
+// the others have enqueued the tick, or do so when they look.
 //
-// A replica that dies in between leaves the intent behind; after three seconds
-// any other enqueues T in its place, so T is not lost. Should the first one
-// have only stalled, both enqueue the same id, and asynq refuses the second:
-// the job exists until it is done, and five minutes longer, as it is enqueued
-// with at least that Retention. A replica enqueues nothing on the ground of a
-// state that it saw more than five seconds ago, so a second try cannot come
-// after those five minutes, save by a process that is frozen for that long
-// between its last look at the clock and the write to its socket.
+// A tick gets a second job only if a replica stops for five minutes between its
+// look at Redis and the enqueuing, or if every replica dies between the two and none is back
+// within five minutes. In the second case a tick of MissedSkip gets no second job.
 //
-// Where nobody comes for those five minutes, because all replicas have died or Redis
-// was away, nobody can know whether the first one got so far. T is then as good as
-// missed: with MissedSkip it is dropped, so that it has one job at most, and else it is
-// enqueued, so that it has one at least.
-//
-// Whether a tick is due, missed, or in a pause is decided by Redis's clock
-// alone. The clocks of the machines do not matter: a replica uses its own only
-// to measure how long to sleep.
+// Redis's clock alone decides whether a tick is due, missed, or in a pause. A replica
+// uses its own clock only to measure how long to sleep.
 type Runner struct {
 	rdb       redis.UniversalClient
 	enqueuer  Enqueuer
@@ -75,10 +60,9 @@ type Runner struct {
 
 	mu        sync.Mutex
 	schedules map[string]*schedule // by the entry's name
-	leaving   map[string]*schedule // removed or disabled, until Redis knows
+	removed   map[string]*schedule // until Redis knows that they are
 	failing   bool                 // the log says that ticks are held up
-	now       time.Time            // Redis's time when last asked
-	asked     time.Time            // and our own at that moment
+	offset    time.Duration        // Redis's time less our own
 }
 
 // New makes a Runner without entries. It closes neither rdb nor enqueuer. The
@@ -92,9 +76,28 @@ func New(rdb redis.UniversalClient, enqueuer Enqueuer, opts Options) *Runner {
 		log:       cmp.Or(opts.Log, slog.Default()),
 		wake:      make(chan struct{}, 1),
 		schedules: map[string]*schedule{},
-		leaving:   map[string]*schedule{},
+		removed:   map[string]*schedule{},
 	}
 }
+
+// A schedule is an entry and what this process knows of it. What all processes
+// know is its state.
+type schedule struct {
+	entry     Entry
+	timetable *timetable
+
+	adopted bool        // the state has the schedule's cron line, or none if it is disabled
+	known   time.Time   // the last tick that this process saw done, in case Redis loses it
+	look    time.Time   // when to look at it again, by Redis's clock
+	fails   int         // tries in a row that an error ended
+	catchUp []time.Time // the late ticks that are still to run, oldest first
+	refused time.Time   // the tick that the enqueuer refused last
+	reason  error       // and why
+}
+
+// ErrNoEntry says that the Runner was given no entry of the name. Errors of
+// Pause, Resume and Trigger wrap it.
+var ErrNoEntry = errors.New("no such schedule")
 
 func (r *Runner) schedule(name string) (schedule, error) {
 	r.mu.Lock()
@@ -105,202 +108,213 @@ func (r *Runner) schedule(name string) (schedule, error) {
 	return schedule{}, fmt.Errorf("%w: %q", ErrNoEntry, name)
 }
 
-// A schedule is an entry and what this process knows of it. What all processes
-// know is its state. A change of the entry makes a new schedule.
-type schedule struct {
-	entry     Entry
-	timetable *timetable
-	leaving   bool // removed or disabled: the state has to say so
-	progress
-}
-
-type progress struct {
-	adopted  bool      // the state in Redis was made for the schedule's timetable
-	released bool      // a leaving schedule's state says that it has left
-	known    time.Time // the newest last seen, in case Redis loses its data
-	look     time.Time // when to look at it again, by Redis's clock
-	fails    int       // tries in a row that an error ended
-	tried    time.Time // when it last enqueued, by our own clock
-	// catchUp are the late ticks that are still to run, oldest first.
-	catchUp []time.Time
-}
-
-// ErrNoEntry says that the Runner was given no entry of the name. Errors of
-// Pause, Resume and Trigger wrap it.
-var ErrNoEntry = errors.New("no such schedule")
-
-// A state is what all replicas know of an entry: a hash in Redis, with the
-// fields below in snake case. Moments are Unix seconds there, absent when
-// zero. Only a move changes last and intent, so that a state whose last and
-// intent are still the same is one that no replica has worked on.
+// Set makes entries the whole set, also while Run runs. If any of them is
+// wrong nothing changes, and the error joins an [EntryError] for everything
+// that is wrong.
 //
-// It holds no entry: what a tick enqueues is in the replicas' own programs, and of
-// the cron line only what is needed to see that it has changed, and to do the ticks
-// of the line before up to the change.
-type state struct {
-	last     time.Time // no tick up to here is to be enqueued any more
-	spec     string    // zone and cron line that ran last; empty after removal
-	paused   time.Time // since when; ticks up to it still count
-	intent   time.Time // the tick that is being enqueued
-	intentAt time.Time // since when
-	tick     time.Time // the last tick, and what came of it
-	outcome  string
-	job      jobRef // of the last tick that has one
-	extra    jobRef // the last that Trigger enqueued; no step of a tick writes it
-
-	enqueued, skipped, failed int64
-}
-
-// A jobRef is where a job is. The zero value is none.
-type jobRef struct{ id, queue string }
-
-// A view is an entry's state as last seen.
-type view struct {
-	state
-	err  error     // why the state cannot be read, if so
-	now  time.Time // Redis's time when it was read
-	seen time.Time // our own, just before it was read or last moved on
-}
-
-// fields are the parts of a state by their names in Redis.
-func (s *state) fields() map[string]any {
-	return map[string]any{
-		"last": &s.last, "spec": &s.spec, "paused": &s.paused, "intent": &s.intent, "intent_at": &s.intentAt,
-		"tick": &s.tick, "outcome": &s.outcome, "job": &s.job.id, "job_queue": &s.job.queue,
-		"extra": &s.extra.id, "extra_queue": &s.extra.queue,
-		"enqueued": &s.enqueued, "skipped": &s.skipped, "failed": &s.failed,
-	}
-}
-
-// parseState reads a hash. Its numbers have to be written as ours are: a move
-// compares texts, so it would never succeed on a state that is not ours.
-func parseState(reply any) (s state, err error) {
-	pairs, _ := reply.([]any)
-	hash := make(map[string]string, len(pairs)/2)
-	for i := 0; i+1 < len(pairs); i += 2 {
-		hash[fmt.Sprint(pairs[i])] = fmt.Sprint(pairs[i+1])
-	}
-	fields := s.fields()
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		field, text := fields[name], hash[name]
-		if text == "" { // the same as absent to a move
-			continue
-		}
-		number, _ := strconv.ParseInt(text, 10, 64)
-		switch field := field.(type) {
-		case *string:
-			*field = text
-		case *int64:
-			*field = number
-		case *time.Time:
-			*field = time.Unix(number, 0)
-		}
-		if fieldText(field) != text {
-			err = fmt.Errorf("field %s is %q, want a plain whole number", name, text)
-		}
-	}
-	return s, err
-}
-
-// changes lists each field that differs, and its value in to. A move writes no
-// others, so it leaves alone what Pause and Trigger write meanwhile.
-func changes(from, to state) (changed []any) {
-	before := from.fields()
-	fields := to.fields()
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		field := fields[name]
-		if text := fieldText(field); text != fieldText(before[name]) {
-			changed = append(changed, name, text)
-		}
-	}
-	return changed
-}
-
-func fieldText(field any) string {
-	switch field := field.(type) {
-	case *int64:
-		return strconv.FormatInt(*field, 10)
-	case *time.Time:
-		return unixText(*field)
-	}
-	return *field.(*string)
-}
-
-// unixText is a moment as the state holds it: Unix seconds, empty when zero.
-func unixText(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return strconv.FormatInt(t.Unix(), 10)
-}
-
-// prefix is what the scope's keys begin with. Its braces keep them in one slot
-// of a cluster.
-func (r *Runner) prefix() string { return lua.Prefix(r.scope) }
-
-func (r *Runner) key(name string) string { return r.prefix() + "cron:" + name }
-
-// read gives the states of entries and Redis's time, in one round trip. A state
-// that cannot be understood has its error in its view, and holds up no other.
-func (r *Runner) read(ctx context.Context, names ...string) ([]view, time.Time, error) {
-	args := make([]any, len(names))
-	for i, name := range names {
-		args[i] = name
-	}
-	// Before the round trip: a state must not be taken for fresher than it is.
-	seen := time.Now()
-	reply, err := lua.CronRead.Run(ctx, r.rdb, []string{r.prefix()}, args...).Slice()
-	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("reading schedules from Redis: %w", err)
-	}
-	micros, err := strconv.ParseInt(fmt.Sprint(reply[0]), 10, 64)
-	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("time of Redis: %w", err)
-	}
-	now := time.UnixMicro(micros)
-	views := make([]view, len(names))
-	for i, name := range names {
-		s, err := parseState(reply[i+1])
-		if err != nil {
-			err = fmt.Errorf("key %s: %w", r.key(name), err)
-		}
-		views[i] = view{state: s, err: err, now: now, seen: seen}
-	}
-	return views, now, nil
-}
-
-// refresh reads v again, after another replica was faster or time has passed.
-func (r *Runner) refresh(ctx context.Context, name string, v *view) error {
-	views, _, err := r.read(ctx, name)
+// An entry that Redis has never seen, or one whose cron line or zone has changed, starts
+// with its first tick from now on. The ticks while an entry was removed or disabled do
+// not count as missed.
+//
+// A removal is seen by the processes that run meanwhile. If all stop and
+// start again without the entry, none can tell its ticks from those of an
+// outage; should the entry come back, they count as missed.
+func (r *Runner) Set(entries []Entry) error {
+	schedules, err := newSchedules(entries)
 	if err != nil {
 		return err
 	}
-	*v = views[0]
-	return v.err
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, old := range r.schedules {
+		s, ok := schedules[name]
+		if !ok {
+			gone := &schedule{entry: old.entry, timetable: old.timetable}
+			gone.entry.Disabled = true
+			r.removed[name] = gone
+		} else if s.entry.Disabled == old.entry.Disabled {
+			s.known = old.known
+			if s.timetable.spec == old.timetable.spec {
+				s.adopted, s.look, s.fails = old.adopted, old.look, old.fails
+			}
+		}
+	}
+	for name := range schedules {
+		delete(r.removed, name)
+	}
+	r.schedules = schedules
+	select {
+	case r.wake <- struct{}{}:
+	default: // Run has a wake-up to come already
+	}
+	return nil
 }
 
-// forgetAfter is how long the state of a removed entry is kept that is not paused.
-const forgetAfter = 30 * 24 * time.Hour
+// Check reports all that Set would say of entries, and changes nothing.
+func Check(entries []Entry) error {
+	_, err := newSchedules(entries)
+	return err
+}
 
-// move moves the state on, and v with it, if nobody else has meanwhile, and reports
-// whether it did. Otherwise v is read again. All that a replica does to a state but Pause
-// and Trigger is a move: it is what makes one of them win.
-// A state without a spec is that of an entry which was removed: it is
-// forgotten after a while unless it is paused, and any other move makes it stay.
-func (r *Runner) move(ctx context.Context, s *schedule, v *view, to state) (bool, error) {
-	name, seen, forget := s.entry.Name, time.Now(), 0
-	if to.spec == "" {
-		forget = int(forgetAfter / time.Second)
+// newSchedules reads entries, and reports all that is wrong with any of them. A name
+// that is there twice is wrong, even if both entries are alike.
+func newSchedules(entries []Entry) (map[string]*schedule, error) {
+	schedules := make(map[string]*schedule, len(entries))
+	var errs []error
+	for _, e := range entries {
+		if _, ok := schedules[e.Name]; ok {
+			errs = append(errs, &EntryError{e.Name, "name", e.Name, "is there twice: each schedule needs a name of its own"})
+		}
+		errs = append(errs, e.Validate())
+		table, _ := newTimetable(e) // Validate has reported its error
+		schedules[e.Name] = &schedule{entry: e, timetable: table}
 	}
-	args := append([]any{name, unixText(v.last), unixText(v.intent), forget}, changes(v.state, to)...)
-	moved, err := lua.CronMove.Run(ctx, r.rdb, []string{r.prefix()}, args...).Bool()
+	return schedules, errors.Join(errs...)
+}
+
+const (
+	// workers is how many entries are looked after at once. Each waits for Redis
+	// most of the time.
+	workers = 8
+	// syncEvery bounds a sleep, so that our clock does not drift from Redis's.
+	syncEvery = 5 * time.Minute
+)
+
+// Run enqueues ticks until ctx ends, then finishes the tick at hand and
+// returns nil. When Redis fails it says so in the log once and goes on trying.
+// Between ticks it asks Redis every five minutes. One call of it is enough for a
+// Runner.
+//
+// Entries whose ticks come together wait for one another's Payload, some at a
+// time, so that one should be quick.
+func (r *Runner) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		timer := time.NewTimer(r.pass(ctx))
+		select {
+		case <-ctx.Done():
+		case <-r.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+	return nil
+}
+
+// pass takes every schedule that is due past one tick, and returns how long there
+// is nothing to do. A schedule with more ticks is due again at once, after the others.
+func (r *Runner) pass(ctx context.Context) time.Duration {
+	due, names := r.due()
+	states, now, err := r.read(ctx, names...)
 	if err != nil {
-		return false, fmt.Errorf("schedule %s: moving its state on: %w", name, err)
+		r.report(ctx, err)
+		return retryIn(1)
 	}
-	if !moved {
-		return false, r.refresh(ctx, name, v)
+	r.setClock(now)
+	var group sync.WaitGroup
+	free := make(chan struct{}, workers)
+	errs := make([]error, len(due))
+	for i, s := range due {
+		free <- struct{}{}
+		group.Go(func() {
+			defer func() { <-free }()
+			errs[i] = r.tendOne(ctx, s, states[i])
+		})
 	}
-	v.state, v.seen = to, seen
-	s.known = latest(s.known, to.last)
-	return true, nil
+	group.Wait()
+	r.report(ctx, errs...)
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	wait := syncEvery
+	for _, s := range r.active() {
+		wait = min(wait, s.look.Sub(r.clock()))
+	}
+	return max(wait, 0)
+}
+
+// setClock notes Redis's time. If its clock was set back, as at a failover, all schedules
+// are looked at again: what was far away may be near.
+func (r *Runner) setClock(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.clock().Sub(now) > time.Minute {
+		for _, s := range r.active() {
+			s.look = time.Time{}
+		}
+	}
+	r.offset = time.Until(now)
+}
+
+// clock is Redis's time by our own clock. The caller holds mu.
+func (r *Runner) clock() time.Time { return time.Now().Add(r.offset) }
+
+// due lists the schedules to look at by now, in random order: so replicas that wake up
+// for many ticks at once each enqueue some of them first.
+func (r *Runner) due() (due []*schedule, names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.clock()
+	for _, s := range r.active() {
+		if !s.look.After(now) {
+			due, names = append(due, s), append(names, s.entry.Name)
+		}
+	}
+	return due, names
+}
+
+// active gives the schedules that tick, and those of which Redis does not know yet that
+// they do not. The caller holds mu.
+func (r *Runner) active() []*schedule {
+	all := slices.AppendSeq(slices.Collect(maps.Values(r.schedules)), maps.Values(r.removed))
+	return slices.DeleteFunc(all, func(s *schedule) bool { return s.entry.Disabled && s.adopted })
+}
+
+// tendOne looks after a copy of the schedule, as Set may read it meanwhile, and then
+// keeps what has changed. If Set has replaced the schedule by then, the change is lost:
+// the new one looks at the state, which is what counts.
+func (r *Runner) tendOne(ctx context.Context, s *schedule, v state) error {
+	r.mu.Lock()
+	after := *s
+	r.mu.Unlock()
+	err := r.tend(ctx, &after, v)
+	if err != nil {
+		after.fails++
+		after.look = v.now.Add(retryIn(after.fails))
+	} else {
+		after.fails = 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*s = after
+	if s.adopted && r.removed[s.entry.Name] == s {
+		delete(r.removed, s.entry.Name)
+	}
+	return err
+}
+
+// report logs the first of several errors when things start to fail, and one
+// line when they are well again: an outage of Redis with a thousand entries is
+// two lines. Errors because ctx has ended are none.
+func (r *Runner) report(ctx context.Context, errs ...error) {
+	if ctx.Err() != nil {
+		return
+	}
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	held := slices.ContainsFunc(r.active(), func(s *schedule) bool { return s.fails > 0 })
+	switch {
+	case len(errs) > 0 && !r.failing:
+		r.failing = true
+		r.log.Warn("schedules are held up, trying again", "errors", len(errs), "first", errs[0])
+	case len(errs) == 0 && !held && r.failing:
+		r.failing = false
+		r.log.Info("schedules go on")
+	}
+}
+
+// retryIn is how long to wait after so many failures in a row: 1s, 2s, 4s and
+// so on up to 30s.
+func retryIn(fails int) time.Duration {
+	return min(time.Second<<min(fails-1, 5), 30*time.Second)
 }

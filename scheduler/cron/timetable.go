@@ -3,7 +3,6 @@ package cron
 import (
 	"cmp"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,10 +23,6 @@ type timetable struct {
 
 // newTimetable understands the entry's Cron, Seconds and Zone. What is wrong
 // comes back as an *EntryError.
-//
-// robfig/cron reads the fields, and searches for the next tick in UTC alone: in a zone
-// it drops ticks that fall into a gap of the clocks and doubles those of an hour that
-// comes twice.
 func newTimetable(e Entry) (*timetable, error) {
 	// Lines that differ in blanks alone are one: else to tidy a config up would begin the
 	// entry anew.
@@ -50,33 +45,31 @@ func newTimetable(e Entry) (*timetable, error) {
 		}
 		return t, nil
 	}
-	if hint := badFields(line, e.Seconds); hint != "" {
+	if macro, ok := macros[line]; ok {
+		line = macro
+	} else if hint := badFields(line, e.Seconds); hint != "" {
+		return wrong(hint)
+	} else if !e.Seconds {
+		line = "0 " + line
+	}
+	var hint string
+	if t.fields, hint = readLine(line); hint != "" {
 		return wrong(hint)
 	}
-	fields := robfig.Minute | robfig.Hour | robfig.Dom | robfig.Month | robfig.Dow | robfig.Descriptor // @hourly and the like
-	if e.Seconds {
-		fields |= robfig.Second
-	}
-	if !strings.HasPrefix(line, "@") {
-		var hint string
-		if line, hint = expandLine(line, e.Seconds); hint != "" {
-			return wrong(hint)
-		}
-	}
-	schedule, err := robfig.NewParser(fields).Parse(line)
-	if err != nil {
-		return wrong("is not a cron line: " + err.Error())
-	}
-	t.fields = schedule.(*robfig.SpecSchedule)
-	// Where the search finds nothing there is no such date.
+	// If the search finds nothing there is no such date.
 	if t.nextLabel(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return wrong("never ticks: there is no such date, choose a day that its months have")
 	}
 	return t, nil
 }
 
-// badFields says what is wrong with the shape of a cron line, in clearer words
-// than the parser's. It also keeps lines away that the parser panics on.
+// macros are the lines that have a name.
+var macros = map[string]string{
+	"@hourly": "0 0 * * * *", "@daily": "0 0 0 * * *", "@midnight": "0 0 0 * * *", "@weekly": "0 0 0 * * 0",
+	"@monthly": "0 0 0 1 * *", "@yearly": "0 0 0 1 1 *", "@annually": "0 0 0 1 1 *",
+}
+
+// badFields says what is wrong with the shape of a cron line.
 func badFields(line string, seconds bool) string {
 	count := len(strings.Fields(line))
 	switch {
@@ -87,7 +80,7 @@ func badFields(line string, seconds bool) string {
 	case line == "@reboot":
 		return "is not supported, because replicas on many machines share a schedule: enqueue the job when the machine or the service starts"
 	case strings.HasPrefix(line, "@"):
-		return ""
+		return "must be @hourly, @daily, @weekly, @monthly, @yearly, @every such as @every 90s, or five fields"
 	case count == 6 && !seconds:
 		return "has six fields: set seconds: true, or drop the first field"
 	case count == 5 && seconds:
@@ -98,15 +91,6 @@ func badFields(line string, seconds bool) string {
 		return fmt.Sprintf("has %d fields: six are needed, such as \"0 0 9 * * *\"", count)
 	}
 	return ""
-}
-
-// timetableOf is the timetable that spec was taken from. That it had a field for
-// the second shows in the number of fields. It fails for what another version, which
-// knew other lines, has written.
-func timetableOf(spec string) (*timetable, error) {
-	zone, line, _ := strings.Cut(spec, " ")
-	seconds := len(strings.Fields(line)) == 6
-	return newTimetable(Entry{Cron: line, Seconds: seconds, Zone: zone})
 }
 
 // Next gives the entry's first tick after a moment, in the entry's zone. It is
@@ -134,7 +118,8 @@ func (e Entry) Next(after time.Time) time.Time {
 // constant. Within one, wall clock and time differ by that offset only, so
 // that the search runs on the wall clock's labels, which know no zone. A label is
 // what the clock shows, kept as a time in UTC: there it can be reckoned with, as UTC
-// has no gaps and nothing twice.
+// has no gaps and nothing twice. In a zone robfig/cron would drop the ticks of a gap, and
+// double those of an hour that comes twice.
 func (t *timetable) next(after time.Time) time.Time {
 	if t.every > 0 {
 		every := int64(t.every / time.Second)
@@ -214,14 +199,14 @@ const missedAfter = 30 * time.Second
 // the rest. So with MissedAll the late ones run oldest first, and if a process
 // stops halfway, another goes on with the others. The list of those is made once
 // and kept in s.catchUp.
-func (s *schedule) dueTick(by *timetable, last, upTo, now time.Time) (run, missed time.Time) {
+func (s *schedule) dueTick(last, upTo, now time.Time) (run, missed time.Time) {
 	for len(s.catchUp) > 0 && !s.catchUp[0].After(last) {
 		s.catchUp = s.catchUp[1:]
 	}
 	if len(s.catchUp) > 0 && !s.catchUp[0].After(upTo) {
 		return s.catchUp[0], time.Time{}
 	}
-	e := s.entry
+	e, by := s.entry, s.timetable
 	late := earliest(upTo, now.Add(-missedAfter-time.Nanosecond))
 	timely := by.next(latest(last, late))
 	if timely.After(upTo) {
@@ -244,18 +229,6 @@ func (s *schedule) dueTick(by *timetable, last, upTo, now time.Time) (run, misse
 		return old[0], missed
 	}
 	return timely, missed
-}
-
-// countTicks says how many ticks there are in (after, upTo], of which upTo is one. Many
-// are not counted to the end.
-func countTicks(by *timetable, after, upTo time.Time) string {
-	n := 1
-	for at := by.next(after); at.Before(upTo); at = by.next(at) {
-		if n++; n == 1000 {
-			return "1000 or more"
-		}
-	}
-	return strconv.Itoa(n)
 }
 
 // newestTicks gives the last n ticks in (after, upTo], oldest first. It looks

@@ -30,14 +30,19 @@ func (s *Script) Run(ctx context.Context, rdb redis.Scripter, keys []string, arg
 		cmd = s.Script.Run(ctx, rdb, keys, args...)
 	}
 	if err := cmd.Err(); err != nil {
-		cmd.SetErr(explain(err, s, userOf(rdb), keys))
+		cmd.SetErr(explain(err, s, User(rdb), keys))
 	}
 	return cmd
 }
 
-// userOf is the user of a client, empty if that does not say.
-func userOf(rdb any) string {
-	if c, ok := rdb.(interface{ Options() *redis.Options }); ok {
+// User returns the user of a client. It is empty if the client does not say.
+func User(rdb any) string {
+	switch c := rdb.(type) {
+	case interface{ User() string }:
+		return c.User()
+	case interface{ Options() *redis.Options }:
+		return cmp.Or(c.Options().Username, "default")
+	case interface{ Options() *redis.ClusterOptions }:
 		return cmp.Or(c.Options().Username, "default")
 	}
 	return ""

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/outage"
+	"github.com/headgate/headgate/internal/redishealth"
 )
 
 const (
@@ -35,7 +35,7 @@ const (
 // It is safe for concurrent use.
 type ahead struct {
 	db     asynqdb.DB
-	outage *outage.Log
+	health *redishealth.Monitor
 	slots  int // of the server
 	shares int // how many queues asynq draws from by weight, else 1
 	jobs   admitter
@@ -74,9 +74,9 @@ type taken struct {
 }
 
 // newAhead is for asynq's configuration of a server.
-func newAhead(db asynqdb.DB, cfg asynq.Config, log *outage.Log, jobs admitter) *ahead {
+func newAhead(db asynqdb.DB, cfg asynq.Config, health *redishealth.Monitor, jobs admitter) *ahead {
 	a := &ahead{
-		db: db, outage: log, jobs: jobs, slots: cfg.Concurrency, shares: 1,
+		db: db, health: health, jobs: jobs, slots: cfg.Concurrency, shares: 1,
 		lock: make(chan struct{}, 1), lost: map[string]*asynqdb.Dequeue{}, looked: map[string]time.Time{},
 	}
 	if a.slots < 1 {
@@ -146,7 +146,7 @@ func (a *ahead) free() int {
 func (a *ahead) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, error) {
 	began := time.Now()
 	found, err := a.db.Dequeue(ctx, c, n)
-	a.outage.Note(ctx, began, outage.Unreachable(err))
+	a.health.Note(ctx, began, err)
 	if err != nil {
 		a.lost[c.Queue] = c
 		return 0, err

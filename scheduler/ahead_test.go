@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/outage"
+	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/throttle"
@@ -33,7 +33,7 @@ type asker struct {
 
 func newAsker(t *testing.T, rdb redis.UniversalClient, slots int) asker {
 	takeOut(rdb)
-	a := newAhead(asynqdb.New(rdb), asynq.Config{Concurrency: slots}, outage.New(slog.New(slog.DiscardHandler), "Redis", nil), openGate{})
+	a := newAhead(asynqdb.New(rdb), asynq.Config{Concurrency: slots}, redishealth.New(slog.New(slog.DiscardHandler), "Redis", nil), openGate{})
 	t.Cleanup(a.stop)
 	return asker{a, "default"}
 }

@@ -13,14 +13,11 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/outage"
+	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/turns"
 )
 
 const (
-	// dataKey is a key in the asynq Redis that names its data: a random text that
-	// goes with them when they move to another address.
-	dataKey = "headgate:id"
 	// claimLife is how long a claim outlives the processes that made it, and
 	// claimEach how often they renew it: two renewals may fail.
 	claimLife = time.Minute
@@ -40,18 +37,19 @@ const (
 // It also sees to it that workers of one version only run in a scope: what an older one
 // has left is brought over, once none of its workers gives turns.
 func (s *Server) claim(ctx context.Context) error {
-	rdb := s.db.Redis
-	if err := rdb.SetNX(ctx, dataKey, uuid.NewString(), 0).Err(); err != nil {
+	rdb, queues := s.db.Redis, s.queueHealth.Watch()
+	if err := rdb.SetNX(ctx, redishealth.DataKey, uuid.NewString(), 0).Err(); queues.Note(ctx, err) != nil {
 		return answered(err)
 	}
-	data, err := rdb.Get(ctx, dataKey).Result()
-	if err != nil {
+	data, err := rdb.Get(ctx, redishealth.DataKey).Result()
+	if queues.Note(ctx, err) != nil {
 		return answered(err)
 	}
+	limiter := s.limiterHealth.Watch()
 	before, _ := s.claimed.Load().(string)
 	address := addressOf(rdb, data)
 	other, version, err := s.store.Claim(ctx, data, before, address, claimLife)
-	if err != nil {
+	if limiter.Note(ctx, err) != nil {
 		return answered(err)
 	}
 	switch {
@@ -74,7 +72,7 @@ func (s *Server) claim(ctx context.Context) error {
 // answered returns err if Redis gave it as its answer, and nil if Redis could not be
 // used: who was not answered does not know that the scope is another's.
 func answered(err error) error {
-	if outage.Unreachable(err) != nil {
+	if redishealth.Unreachable(err) != nil {
 		return nil
 	}
 	return err
@@ -98,7 +96,7 @@ func addressOf(rdb redis.UniversalClient, data string) string {
 	case interface{ Options() *redis.RingOptions }:
 		return strings.Join(slices.Sorted(maps.Values(c.Options().Addrs)), ",")
 	}
-	return fmt.Sprintf("%s, where %s is %s", kind, dataKey, data)
+	return fmt.Sprintf("%s, where %s is %s", kind, redishealth.DataKey, data)
 }
 
 // sentinelAddr is what go-redis says instead of an address that it asks a Sentinel

@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -49,8 +50,8 @@ func TestAnotherAsynqRedis(t *testing.T) {
 	if _, err := begin(rdb); err != nil {
 		t.Errorf("the first asynq Redis, without its data: %v", err)
 	}
-	data := rdb.Get(ctx, dataKey).Val() // the second becomes a copy of the first
-	if err := second.Set(ctx, dataKey, data, 0).Err(); err != nil {
+	data := rdb.Get(ctx, redishealth.DataKey).Val() // the second becomes a copy of the first
+	if err := second.Set(ctx, redishealth.DataKey, data, 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := begin(second); err != nil {
@@ -113,7 +114,7 @@ func TestAsynqRedisWithoutAnAddress(t *testing.T) {
 			}
 		}
 		for range 3 {
-			data := first.Get(t.Context(), dataKey).Val()
+			data := first.Get(t.Context(), redishealth.DataKey).Val()
 			if err := begin(second); err == nil || !strings.Contains(err.Error(), data) {
 				t.Errorf("the second asynq Redis: %v, want an error that names the first one's data, %s", err, data)
 			}

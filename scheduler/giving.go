@@ -7,7 +7,7 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/dispatch"
-	"github.com/headgate/headgate/internal/outage"
+	"github.com/headgate/headgate/internal/redishealth"
 )
 
 // beginGiving reports whether it began: a running server is not begun twice.
@@ -56,7 +56,7 @@ func (s *Server) giveTurns(ctx context.Context) {
 	}
 	s.RulesChanged() // who waits may do so by those of a server that ran before
 	dispatch.Run(ctx, dispatch.Config{
-		Limiter: s.limiter, Store: s.store, DB: s.db, Log: s.log, Limits: s.limiterOutage, Queues: s.queueOutage,
+		Limiter: s.limiter, Store: s.store, DB: s.db, Log: s.log, Limits: s.limiterHealth, Queues: s.queueHealth,
 		Passes: s.passes, Quiet: s.quiet, History: s.history, SlotsWanted: s.redis.slots.wanted,
 	})
 }
@@ -65,7 +65,7 @@ func (s *Server) giveTurns(ctx context.Context) {
 // It waits for as long as Redis cannot be asked, and asks twice: somebody may
 // have flushed Redis meanwhile. It returns an error only if the context ended.
 func (s *Server) checkPromote(ctx context.Context) error {
-	queues := s.queueOutage.Watch()
+	queues := s.queueHealth.Watch()
 	for strange := 0; s.promotes.Load(); {
 		err := s.db.Check(ctx)
 		answer := err
@@ -75,7 +75,7 @@ func (s *Server) checkPromote(ctx context.Context) error {
 		if _ = queues.Note(ctx, answer); err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if outage.Unreachable(answer) == nil {
+		if redishealth.Unreachable(answer) == nil {
 			strange++
 		}
 		if strange > 1 {

@@ -16,7 +16,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/outage"
+	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
@@ -88,14 +88,14 @@ func TestOutages(t *testing.T) {
 		t.Skip("slow")
 	}
 	lines := func(what string) string {
-		return fmt.Sprintf("level=ERROR msg=\"%s is unavailable; jobs wait\"\nlevel=INFO msg=\"%[1]s is available again; jobs go on\"\n", what)
+		return fmt.Sprintf("level=ERROR msg=\"%s cannot be used: jobs wait\"\nlevel=INFO msg=\"%[1]s is back: jobs go on\"\n", what)
 	}
 	tests := []struct {
 		name            string
 		limiter, queues bool // cut
 		want            string
 	}{
-		{"the limiter's Redis", true, false, lines("the limiter")},
+		{"the limiter's Redis", true, false, lines("the limiter's Redis")},
 		{"the queues' Redis", false, true, lines("the queues' Redis")},
 	}
 	for _, test := range tests {
@@ -183,7 +183,7 @@ func TestRefusedWritesAreOneOutage(t *testing.T) {
 			if err := rdb.ConfigSet(t.Context(), set.option, set.refuse).Err(); err != nil {
 				t.Fatal(err)
 			}
-			if err := st.server.Ready(t.Context()); !outage.Of(err).RefusesWrites() {
+			if err := st.server.Ready(t.Context()); !redishealth.Of(err).RefusesWrites() {
 				t.Errorf("ready: %v, want that Redis takes no writes", err)
 			}
 			wantLine := func(want string) {
@@ -192,7 +192,7 @@ func TestRefusedWritesAreOneOutage(t *testing.T) {
 					t.Errorf("logged %q, want %q", line, want)
 				}
 			}
-			wantLine("the queues' Redis is unavailable")
+			wantLine("Redis cannot be used: jobs wait")
 			for range 2 + 1 + 2 { // Ready's above, and two in the outage, which are a second apart
 				select {
 				case <-tries:
@@ -203,7 +203,7 @@ func TestRefusedWritesAreOneOutage(t *testing.T) {
 			if err := rdb.ConfigSet(t.Context(), set.option, set.take).Err(); err != nil {
 				t.Fatal(err)
 			}
-			wantLine("the queues' Redis is available again")
+			wantLine("Redis is back: jobs go on")
 			for range 20 {
 				<-ran
 			}

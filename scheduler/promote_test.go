@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/outage"
+	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/throttle"
 )
@@ -101,7 +101,7 @@ func TestFlushedWhileChecking(t *testing.T) {
 				return false
 			}))
 			var log journal
-			s := &Server{db: asynqdb.New(rdb), log: log.logger(), queueOutage: outage.New(log.logger(), "the queues' Redis", nil)}
+			s := &Server{db: asynqdb.New(rdb), log: log.logger(), queueHealth: redishealth.New(log.logger(), "the queues' Redis", nil)}
 			s.promotes.Store(true)
 			if err := s.checkPromote(t.Context()); err != nil || !s.promotes.Load() || log.String() != "" {
 				t.Errorf("flushed before its %d. call: %v, promotes %v, logged %s", flushed, err, s.promotes.Load(), log.String())

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/outage"
+	"github.com/headgate/headgate/internal/redishealth"
 )
 
 // queueRedis is the Redis client that asynq's server gets. Everything passes it
@@ -31,7 +31,7 @@ type queueRedis struct {
 	forgiven int          // crashes of a job's worker
 	promotes *atomic.Bool // whether jobs can be moved
 	scope    string       // the limiter's, as its keys begin
-	outage   *outage.Log
+	health   *redishealth.Monitor
 	bell     *bell
 	ahead    *ahead
 	guards   asynqdb.Guards
@@ -97,7 +97,7 @@ func (q *queueRedis) pass(ctx context.Context, keys []string, args []any, asynqs
 	if ends && lease.Ended == 0 { // else the attempt may run here still
 		q.ahead.hands.remove(job{Queue: queue, ID: id}, lease)
 	}
-	q.outage.Note(ctx, began, outage.Unreachable(cmd.Err()))
+	q.health.Note(ctx, began, cmd.Err())
 	if queue, ok := asynqdb.Fills(keys); ok && cmd.Err() == nil && cmd.Val() != int64(0) { // where it counts jobs there were some
 		ring(ctx, q.UniversalClient, bellKey(queue))
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/history"
-	"github.com/headgate/headgate/internal/outage"
+	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/turns"
 )
 
@@ -58,7 +58,7 @@ type Server struct {
 	weights  map[string]turns.Weight // how its queues take turns
 	claimed  atomic.Value            // a string: which data of the queues' Redis the scope was claimed for
 
-	limiterOutage, queueOutage *outage.Log // the same where both are in one Redis
+	limiterHealth, queueHealth *redishealth.Monitor // the same where both are in one Redis
 
 	history *history.Recorder
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/lua"
 )
@@ -66,7 +67,7 @@ func (w *sim) gives() bool { return w.limiter.Exists("hg:{default}:turns") }
 // claimed reports whether a process of a version may start.
 func (w *sim) claimed(version int) bool {
 	ctx := w.t.Context()
-	data := w.hand.rdb.Get(ctx, dataKey).Val()
+	data := w.hand.rdb.Get(ctx, redishealth.DataKey).Val()
 	reply, err := lua.Claim.Run(ctx, w.hand.limits, []string{"hg:{default}:"}, data, "", "", claimLife.Milliseconds(), version).Slice()
 	w.hand.must(err)
 	return reply[1] == int64(0)

@@ -61,7 +61,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	}
 	s.weights = weightsOf(s.queues, cfg)
 	s.inOrder.acquire = s.acquire
-	s.setOutages(o.log)
+	s.setHealth(o.log)
 	limits, scope := s.limiter.Scope()
 	s.store = turns.NewStore(s.limiter)
 	s.history = history.New(limits, scope)
@@ -72,7 +72,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s.bell = newBell(rdb, s.queues, cmp.Or(max(0, cfg.TaskCheckInterval), longestWait))
 	s.redis = &queueRedis{
 		UniversalClient: rdb, db: s.db, putBacks: &s.putBacks, askings: &s.askings, forgiven: o.forgiven, promotes: &s.promotes,
-		scope: scope, outage: s.queueOutage, bell: s.bell, ahead: newAhead(s.db, cfg, s.queueOutage, s),
+		scope: scope, health: s.queueHealth, bell: s.bell, ahead: newAhead(s.db, cfg, s.queueHealth, s),
 	}
 	name := uuid.NewString()
 	s.redis.slots = slotTeller{queues: s.queues, free: s.idleSlots, tell: func(free int, every time.Duration) {

@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/throttle"
@@ -156,7 +157,7 @@ func TestAVersionFromBeforeIsRefused(t *testing.T) {
 				t.Errorf("its own Redis, claimed as before: %v", err)
 			}
 		}
-		data := rdb.Get(t.Context(), dataKey).Val()
+		data := rdb.Get(t.Context(), redishealth.DataKey).Val()
 		if other := claim(data, address); !strings.Contains(other, address+" (its workers keep data of another version)") {
 			t.Errorf("a worker of before is told %q", other)
 		}

@@ -29,7 +29,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/history"
-	"github.com/headgate/headgate/internal/outage"
+	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/throttle"
@@ -96,13 +96,13 @@ func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 // of the scrape part after part, and Prometheus would have nothing at all.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.own(out)
-	found := outage.Of(c.answers(answerTimeout))
-	readable := found == outage.None || found.RefusesWrites()
+	found := redishealth.Of(c.answers(answerTimeout))
+	readable := found == redishealth.None || found.RefusesWrites()
 	up := readable && c.scopes(out) == nil
 	out <- scopeUp.value(one(up))
-	for _, t := range outage.All() {
+	for _, t := range redishealth.All() {
 		is := t == found
-		if t == outage.Evicts {
+		if t == redishealth.Evicts {
 			is = readable && c.evicts()
 		}
 		out <- troubles.value(one(is), string(t))
@@ -123,7 +123,7 @@ func (c *collector) scopes(out chan<- prometheus.Metric) error {
 func (c *collector) evicts() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
-	return outage.EvictionPolicy(ctx, c.rdb) != "" || outage.EvictionPolicy(ctx, c.both) != ""
+	return redishealth.EvictionPolicy(ctx, c.rdb) != "" || redishealth.EvictionPolicy(ctx, c.both) != ""
 }
 
 // metric is one of the metrics that there are. A collector keeps none of their values:

@@ -9,7 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/outage"
+	"github.com/headgate/headgate/internal/redishealth"
 )
 
 // ErrLayout means that asynq keeps its jobs elsewhere than we look.
@@ -44,7 +44,7 @@ func (db DB) Check(ctx context.Context) (err error) {
 		}
 		return err
 	}
-	if err := db.Deny(ctx, queue, time.Now().Add(time.Hour)); outage.Of(err).Usable() && err != nil {
+	if err := db.Deny(ctx, queue, time.Now().Add(time.Hour)); redishealth.Of(err) == redishealth.None && err != nil {
 		return fmt.Errorf("%w: %w", ErrLayout, err)
 	} else if err != nil {
 		return err

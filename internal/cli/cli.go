@@ -24,7 +24,7 @@ import (
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/jobspec"
-	"github.com/headgate/headgate/internal/outage"
+	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -106,8 +106,8 @@ func report(stderr io.Writer, name string, err error) int {
 // hint tells what a server's answer means; and where the manual is, after arguments that
 // make no command.
 func hint(name string, err error) string {
-	switch t := outage.Of(err); t {
-	case outage.None, outage.Away, outage.NoPassword, outage.Password, outage.Rights: // the error says it
+	switch t := redishealth.Of(err); t {
+	case redishealth.None, redishealth.Away, redishealth.NoPassword, redishealth.Password, redishealth.Rights: // the error says it
 	default:
 		return "Redis refuses this: " + t.Says()
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/headgate/headgate/internal/embedded"
-	"github.com/headgate/headgate/internal/outage"
+	"github.com/headgate/headgate/internal/redishealth"
 )
 
 // Redis says which Redis to use. The zero value names none: the embedded Redis is used.
@@ -340,9 +340,9 @@ func (r Redis) Reach(ctx context.Context) error {
 	}
 	what := "cannot reach Redis at %s: %w"
 	switch {
-	case outage.Of(err) == outage.NoPassword:
+	case redishealth.Of(err) == redishealth.NoPassword:
 		return &SignInError{fmt.Errorf("Redis at %s wants a password, and the URL has none: write redis://USER:PASSWORD@HOST:PORT: %w", r, err)}
-	case outage.Of(err) == outage.Password:
+	case redishealth.Of(err) == redishealth.Password:
 		return &SignInError{fmt.Errorf("Redis at %s refuses the password of the user %s, or there is no such user: %w", r, r.User(), err)}
 	case r.byTLS && errors.Is(err, context.DeadlineExceeded):
 		what = "Redis at %s does not answer; it may be one without TLS, which is redis://: %w"
@@ -382,9 +382,9 @@ func answers(ctx context.Context, hasty redis.UniversalClient) (err error) {
 // MayPass reports whether what Reach says may pass by itself: a server that is away may come
 // back, and a server that has too many connections may lose some.
 func MayPass(err error) bool {
-	t := outage.Of(err)
+	t := redishealth.Of(err)
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
-	return t == outage.Clients || t != outage.None && t.Passes() && !untrusted
+	return t == redishealth.Clients || t != redishealth.None && t.Passes() && !untrusted
 }
 
 // quiet stops go-redis from writing to standard error by itself; what it has

@@ -12,7 +12,7 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/history"
-	"github.com/headgate/headgate/internal/outage"
+	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -50,10 +50,10 @@ type Config struct {
 	Store   *turns.Store
 	DB      asynqdb.DB // of the queues
 	Log     *slog.Logger
-	Limits  *outage.Log   // of the limiter's Redis
-	Queues  *outage.Log   // of the queues' Redis
-	Passes  time.Duration // between two comparisons of what waits with asynq
-	Quiet   time.Duration // between two heartbeats where nothing is due
+	Limits  *redishealth.Monitor // of the limiter's Redis
+	Queues  *redishealth.Monitor // of the queues' Redis
+	Passes  time.Duration        // between two comparisons of what waits with asynq
+	Quiet   time.Duration        // between two heartbeats where nothing is due
 	History *history.Recorder
 	// SlotsWanted has this process's server say how many worker slots it has free, if it
 	// serves one of these queues.
@@ -84,8 +84,8 @@ type Limiter interface {
 // All methods are called by one goroutine.
 type dispatcher struct {
 	Config
-	limits outage.Watch
-	queues outage.Watch
+	limits redishealth.Watch
+	queues redishealth.Watch
 
 	process string
 	core    *turns.Core // nil while another process gives turns

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/headgate/headgate/internal/outage"
+	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/turns"
 )
 
@@ -49,7 +49,7 @@ func (d *dispatcher) round(ctx context.Context) time.Time {
 	if err == nil {
 		return d.next()
 	}
-	if ctx.Err() == nil && outage.Unreachable(err) == nil {
+	if ctx.Err() == nil && redishealth.Unreachable(err) == nil {
 		d.Log.Error("waiting jobs cannot be given their turns; trying again", "error", err)
 	}
 	d.lead = time.Now().Add(Pause)

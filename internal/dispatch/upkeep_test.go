@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/outage"
+	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/lua"
@@ -45,7 +45,7 @@ func (waitsForever) Places(_ context.Context, jobs ...throttle.JobID) (map[throt
 func tender(rdb redis.UniversalClient, queues ...string) *dispatcher {
 	limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{}))
 	discard := slog.New(slog.DiscardHandler)
-	log := outage.New(discard, "Redis", nil)
+	log := redishealth.New(discard, "Redis", nil)
 	return &dispatcher{
 		Config: Config{Limiter: waitsForever{limiter}, Store: turns.NewStore(limiter), DB: asynqdb.New(rdb), Log: discard, Passes: Passes},
 		limits: log.Watch(), queues: log.Watch(), core: turns.New(), clock: clock{0, time.Now()}, upkeep: upkeep{queues: queues},

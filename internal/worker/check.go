@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -10,7 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/outage"
+	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/lua"
 )
 
@@ -31,17 +32,19 @@ func Check(ctx context.Context, conf *config.Config) (warnings []string, err err
 		return nil, err
 	}
 	defer rdb.Close()
-	if err := checkRights(ctx, rdb, conf.Redis.User(), lua.Prefix(conf.Scope)); err != nil {
+	prefix := lua.Prefix(conf.Scope)
+	missing, warnings, err := redishealth.TryRights(ctx, &store{UniversalClient: rdb, user: conf.Redis.User()}, prefix, asynqdb.Key(asynqdb.CheckQueue, ""))
+	if err = errors.Join(missing, err); err != nil {
 		return nil, err
 	}
-	if err := outage.TryWrite(ctx, rdb, lua.Prefix(conf.Scope)); err != nil {
-		return nil, fmt.Errorf("cannot write to Redis: %s: %w", outage.Of(err).Says(), err)
+	if err := redishealth.TryWrite(ctx, rdb, prefix); err != nil {
+		return nil, fmt.Errorf("cannot write to Redis: %s: %w", redishealth.Of(err).Says(), err)
 	}
 	if err := asynqdb.New(rdb).Check(ctx); err != nil {
 		return nil, err
 	}
 	for _, warning := range []string{
-		evictionWarning(ctx, rdb), restartWarning(ctx, rdb, lua.Prefix(conf.Scope)), savingWarning(ctx, rdb), clockWarning(ctx, rdb),
+		evictionWarning(ctx, rdb), restartWarning(ctx, rdb, prefix), savingWarning(ctx, rdb), clockWarning(ctx, rdb),
 	} {
 		if warning != "" {
 			warnings = append(warnings, warning)
@@ -54,7 +57,7 @@ func Check(ctx context.Context, conf *config.Config) (warnings []string, err err
 // empty if Redis keeps everything, or does not say. A worker's user has no right to CONFIG, so
 // the warning is for the operator of Redis.
 func evictionWarning(ctx context.Context, rdb redis.UniversalClient) string {
-	policy := outage.EvictionPolicy(ctx, rdb)
+	policy := redishealth.EvictionPolicy(ctx, rdb)
 	if policy == "" {
 		return ""
 	}

@@ -3,9 +3,6 @@ package worker
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -38,9 +35,11 @@ func TestCheckRights(t *testing.T) {
 	for _, tt := range []struct{ take, give, missing string }{
 		{"-zadd", "+zadd", ": +zadd: add"},
 		{"-zadd -xadd -publish", "+zadd +xadd +publish", ": +publish +xadd +zadd: add"},
-		{"-memory|usage", "+memory|usage", ": +memory|usage: add"},
-		{"resetkeys ~hg:{default}:*", "~asynq:*", ": ~asynq:*: add"},
-		{"resetkeys ~asynq:*", "~hg:{default}:*", ": ~hg:{default}:*: add"},
+		{"-subscribe", "+subscribe", ": +subscribe: add"},
+		{"-evalsha", "+evalsha", ": +evalsha: add"},
+		{"resetkeys ~asynq:* ~hg:{default}:*", "~headgate:id", ": ~headgate:id: add"},
+		{"resetkeys ~hg:{default}:* ~headgate:id", "~asynq:*", ": ~asynq:*: add"},
+		{"resetkeys ~asynq:* ~headgate:id", "~hg:{default}:*", ": ~hg:{default}:*: add"},
 		{"resetchannels &asynq:*", "&hg:{default}:*", ": &hg:{default}:*: add"},
 	} {
 		setUser(t, admin, "worker", tt.take)
@@ -49,8 +48,19 @@ func TestCheckRights(t *testing.T) {
 		}
 		setUser(t, admin, "worker", tt.give)
 	}
-	if _, err := Check(t.Context(), conf); err != nil {
-		t.Errorf("with all rights again: %v", err)
+	setUser(t, admin, "worker", "-info -acl|dryrun -memory|usage")
+	warnings, err := Check(t.Context(), conf)
+	if err != nil || len(warnings) != 3 {
+		t.Errorf("without what it can do without: %q, %v; want three warnings", warnings, err)
+	}
+	for i, right := range []string{"+info", "+acl|dryrun", "+memory|usage"} {
+		if want := "the Redis user worker lacks the right " + right + ": "; len(warnings) == 3 && !strings.HasPrefix(warnings[i], want) {
+			t.Errorf("it warns %q, want %q", warnings[i], want)
+		}
+	}
+	setUser(t, admin, "worker", "+info +acl|dryrun +memory|usage")
+	if warnings, err := Check(t.Context(), conf); err != nil || len(warnings) > 0 {
+		t.Errorf("with all rights again: %q, %v", warnings, err)
 	}
 }
 
@@ -109,32 +119,6 @@ func TestClockWarning(t *testing.T) {
 		}))
 		if got := clockWarning(t.Context(), rdb); (got != "") != warns || warns && !strings.Contains(got, fmt.Sprint("by ", ahead.Abs())) {
 			t.Errorf("%s: %q", ahead, got)
-		}
-	}
-}
-
-// TestRightsHaveEachCommand: each command of a script is tried.
-func TestRightsHaveEachCommand(t *testing.T) {
-	files, err := filepath.Glob("../../lua/*/*.lua")
-	more, _ := filepath.Glob("../../lua/*/include/*.lua")
-	files = append(files, more...)
-	if err != nil || len(files) < 50 {
-		t.Fatalf("%d scripts, %v", len(files), err)
-	}
-	rdb := redistest.Real(t)
-	for _, file := range append(files, "../../lua/include/scope.lua") {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, word := range regexp.MustCompile(`'([A-Z]{3,})'`).FindAllStringSubmatch(string(text), -1) {
-			known, err := rdb.Do(t.Context(), "COMMAND", "INFO", word[1]).Slice()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if known[0] != nil && !strings.Contains(commandsOfScripts, "\n"+strings.ToLower(word[1])) {
-				t.Errorf("%s calls %s, whose right is not tried", file, word[1])
-			}
 		}
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/headgate/headgate/dashboards/metrics"
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/outage"
+	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/scheduler"
 )
 
@@ -157,7 +157,7 @@ func (h *health) ready(ctx context.Context, server *scheduler.Server) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	if err := server.Ready(ctx); err != nil {
-		return fmt.Errorf("cannot use Redis: %s: %w", outage.Of(err).Says(), err)
+		return fmt.Errorf("cannot use Redis: %s: %w", redishealth.Of(err).Says(), err)
 	}
 	if h.bad.Load() {
 		return errors.New("the config file has errors, and what was read before holds: see the log")
@@ -166,6 +166,8 @@ func (h *health) ready(ctx context.Context, server *scheduler.Server) error {
 }
 
 const (
+	// readyTimeout bounds how long Redis may take to say that it can be used.
+	readyTimeout = time.Second
 	// requestTimeout bounds how long a client may take to say what it wants, and
 	// idleTimeout for how long it may keep a connection for later.
 	requestTimeout = 5 * time.Second

@@ -10,20 +10,27 @@ import (
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/words"
+	"github.com/headgate/headgate/lua"
 )
 
 // store is the Redis of a worker.
 type store struct {
 	redis.UniversalClient
+	user  string // of Redis
 	lent  bool   // whether the program that runs the worker closes it
 	where string // the folder of the embedded Redis; empty if a Redis is configured
 	notes io.Writer
 }
 
+// User is the user of Redis, for messages about missing rights.
+func (s *store) User() string { return s.user }
+
 func (s *store) open(ctx context.Context, r config.Redis) (err error) {
 	if s.lent {
+		s.user = lua.User(s.UniversalClient)
 		return nil
 	}
+	s.user = r.User()
 	if !r.IsZero() { // it may be away for now: see await
 		s.UniversalClient, err = r.Client()
 		return err

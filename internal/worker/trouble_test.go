@@ -57,6 +57,11 @@ func TestTroublesAreToldAsWhatTheyAre(t *testing.T) {
 			do("ACL SETUSER default resetpass >another", "CLIENT KILL TYPE normal SKIPME yes"), do("ACL SETUSER default nopass"),
 		},
 		{
+			"no_rights", `why="its user lacks rights" error="the Redis user default lacks rights that a worker needs: +hset +zadd: add`,
+			"503 cannot use Redis: its user lacks rights: the Redis user default lacks rights that a worker needs: +hset +zadd: ",
+			do("ACL SETUSER default -zadd -hset"), do("ACL SETUSER default +zadd +hset"),
+		},
+		{
 			"evicts", `msg="Redis deletes jobs and limits when its memory is full, for its maxmemory-policy is allkeys-lru: have its operator set`, "200 ok\nbut: Redis deletes jobs and limits",
 			set("maxmemory-policy", "allkeys-lru"), set("maxmemory-policy", "noeviction"),
 		},
@@ -88,6 +93,11 @@ func TestTroublesAreToldAsWhatTheyAre(t *testing.T) {
 			})
 			if n := strings.Count(log.String(), tt.says); n != 1 {
 				t.Errorf("said %d times, want once:\n%s", n, log.String())
+			}
+			for line := range strings.Lines(log.String()) {
+				if (strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR")) && !strings.Contains(line, tt.says) {
+					t.Errorf("said besides: %s", line)
+				}
 			}
 		})
 	}

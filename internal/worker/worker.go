@@ -21,6 +21,7 @@ import (
 
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/reaper"
+	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
@@ -61,7 +62,7 @@ type Worker struct {
 	cron    *cron.Runner
 	server  *scheduler.Server
 	health  *health
-	outage  *outageLog
+	outages *redishealth.Quiet
 	repeats *repeats
 	quiet   *slog.Logger // says of an outage only that it begins and ends
 	hangup  chan os.Signal
@@ -131,8 +132,8 @@ func (w *Worker) Run(ctx context.Context) error {
 // prepare makes all that talks to Redis, without asking Redis anything.
 func (w *Worker) prepare() error {
 	c, s := w.config.Load(), w.store
-	w.outage = &outageLog{Handler: w.log.Handler()}
-	w.quiet = slog.New(w.outage)
+	w.outages = &redishealth.Quiet{Handler: w.log.Handler()}
+	w.quiet = slog.New(w.outages)
 	w.limiter = lanes.New(throttle.New(s, throttle.RedisOptions{Scope: c.Scope, App: c.App, Logger: w.quiet}))
 	var err error
 	if w.cron, err = Schedules(s, c, w.quiet); err != nil {
@@ -145,12 +146,12 @@ func (w *Worker) prepare() error {
 		RetryDelayFunc:  func(n int, err error, _ *asynq.Task) time.Duration { return scheduler.RetryPolicy{}.Delay(n, err) },
 		ErrorHandler:    asynq.ErrorHandlerFunc(w.logFailure),
 		Logger:          asynqLog{w.quiet},
-		HealthCheckFunc: w.outage.check, HealthCheckInterval: time.Second,
 	}, scheduler.WithLimiter(w.limiter), scheduler.WithLogger(w.quiet))
 	if err != nil {
 		return err
 	}
-	w.outage.ready = w.server.Ready
+	health, _ := redishealth.OfServer(w.server) // the limiter is in the same Redis
+	w.outages.Monitors = []*redishealth.Monitor{health}
 	w.describe()
 	return nil
 }
@@ -165,10 +166,11 @@ func (w *Worker) await(ctx context.Context) error {
 	if w.store.lent || c.Redis.IsZero() {
 		return nil
 	}
+	health, _ := redishealth.OfServer(w.server)
+	watch := health.Watch()
 	for {
-		err := c.Redis.Reach(ctx)
+		err := watch.Note(ctx, c.Redis.Reach(ctx))
 		if err == nil {
-			w.outage.check(nil)
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -177,7 +179,6 @@ func (w *Worker) await(ctx context.Context) error {
 		if !config.MayPass(err) {
 			return err
 		}
-		w.outage.begins(err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(awaitEach):
@@ -247,7 +248,9 @@ func (w *Worker) watchRedis(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			w.outage.check(w.outage.ask(ctx))
+			ready, cancel := context.WithTimeout(ctx, readyTimeout)
+			_ = w.server.Ready(ready) // which logs what is new
+			cancel()
 			w.lookAtEviction(ctx)
 		}
 	}

@@ -1,4 +1,4 @@
-package outage
+package redishealth
 
 import (
 	"context"
@@ -45,7 +45,7 @@ var known = map[Trouble]struct {
 	Unsaved:     {"it cannot save to its disk, and takes no writes", func(err error) bool { return redis.HasErrorPrefix(err, "MISCONF") }},
 	NoPassword:  {"it wants a password, and gets none", func(err error) bool { return redis.HasErrorPrefix(err, "NOAUTH") }},
 	Password:    {"it refuses the password, or there is no such user", redis.IsAuthError},
-	Rights:      {"its user has not the rights", lacksRights},
+	Rights:      {"its user lacks rights", lacksRights},
 	Clients:     {"it has as many connections as its maxclients", redis.IsMaxClientsError},
 	Cluster:     {"its cluster, or the master of this replica, is down", func(err error) bool { return redis.IsClusterDownError(err) || redis.IsMasterDownError(err) }},
 	Evicts:      {"its maxmemory-policy deletes jobs and limits when its memory is full", nil},
@@ -64,9 +64,8 @@ func All() []Trouble { return slices.Sorted(maps.Keys(known)) }
 // Says is the trouble in words, which go on after a colon.
 func (t Trouble) Says() string { return known[t].says }
 
-// Usable reports whether such a Redis can be used. Rights may be missing for some commands
-// only.
-func (t Trouble) Usable() bool { return t == None || t == Rights }
+// Refuses reports whether such a Redis refuses some commands and answers others.
+func (t Trouble) Refuses() bool { return t == Rights || t.RefusesWrites() }
 
 // RefusesWrites reports whether such a Redis answers what only reads.
 func (t Trouble) RefusesWrites() bool {
@@ -83,6 +82,9 @@ func (t Trouble) SignIn() bool { return t == NoPassword || t == Password }
 func Of(err error) Trouble {
 	if err == nil || errors.Is(err, redis.Nil) {
 		return None
+	}
+	if _, ok := errors.AsType[*RightsError](err); ok {
+		return Rights
 	}
 	if _, answered := errors.AsType[redis.Error](err); !answered {
 		return Away

@@ -1,4 +1,4 @@
-package outage
+package redishealth
 
 import (
 	"context"

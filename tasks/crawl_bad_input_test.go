@@ -206,7 +206,6 @@ func TestBadCrawlPayloads(t *testing.T) {
 		{`{"url":"http://a.test/"}`, `crawl "": want the crawl's name`},
 		{`{"crawl":"a b","url":"http://a.test/"}`, `crawl "a b": want`},
 		{`{"crawl":"it"}`, "url is missing"},
-		{`{"crawl":"it","url":"http://a.test/","anew":true}`, "anew: want a start, too"},
 		{`{"crawl":"it","url":"file:///etc/passwd"}`, "want it to begin with http"},
 		{`{"crawl":"it","url":"http://u:p@a.test/"}`, "without user and password"},
 		{`{"crawl":"it","url":"http://a.test/?t=${env:TOKEN}"}`, "without a secret"},

@@ -65,9 +65,6 @@ type CrawlFetch struct {
 	// crawl in progress, or begins it again if nothing of it waits. The zero value means the
 	// moment at which the job runs.
 	Start int64 `json:"start,omitempty" want:"a moment in µs since 1970"`
-	// Anew has the job begin the crawl again although jobs of it wait, which then fetch
-	// nothing more. It wants a Start: without one each attempt of the job would begin another.
-	Anew bool `json:"anew,omitempty" want:"true or false"`
 	// Sitemap is whether URL is a sitemap.
 	Sitemap bool `json:"sitemap,omitempty" want:"true or false"`
 	// Nested is how many sitemaps list one another up to this one, up to MaxNested.
@@ -118,9 +115,6 @@ func (c CrawlFetch) Validate() error {
 	}
 	if c.Start < 0 || c.Start > maxStart {
 		return fmt.Errorf("start %d: want a moment in µs since 1970, up to %d", c.Start, int64(maxStart))
-	}
-	if c.Anew && c.Start == 0 {
-		return errors.New("anew: want a start, too: without one each attempt of the job would begin another crawl")
 	}
 	if err := validateURL(c.URL); err != nil {
 		return err

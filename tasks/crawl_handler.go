@@ -124,7 +124,7 @@ func (j *crawlJob) claim(ctx context.Context, allowed bool) (string, error) {
 	queue, _ := asynq.GetQueueName(ctx)
 	crawl, answer, err := j.Frontier.Claim(ctx, frontier.Claim{
 		Crawl: j.crawl, URL: j.page.URL, From: j.page.From,
-		Job: queue + "/" + id, Anew: j.page.Anew, Allowed: allowed,
+		Job: queue + "/" + id, Allowed: allowed,
 	})
 	if err == nil {
 		j.crawl = crawl

@@ -186,7 +186,9 @@ func TestCrawl_CrawlDelay(t *testing.T) {
 		feedback := &tasks.Feedback{}
 		around := func(next asynq.Handler) asynq.Handler { return feedback.Middleware(next) }
 		host := pages("User-agent: *\nCrawl-delay: 10\n", map[string][]string{"/0": {"/1", "/2", "/3"}, "/1": {}, "/2": {}, "/3": {}})
-		moved := robotsAt(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://a.test/robots.txt", http.StatusFound) })
+		moved := robotsAt(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://a.test/robots.txt", http.StatusFound)
+		})
 		crawlWith(t, map[string]http.HandlerFunc{"a.test": host, "b.test": moved}, nil, around, func(c *crawling) {
 			feedback.Limiter = c.limiter
 			if err := c.limiter.SetKey(c.t.Context(), "host", "a.test", override); err != nil {

@@ -13,9 +13,10 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/tasks/frontier"
 )
 
-// A seed joins the crawl in progress, and begins it again when nothing waits or when it says so.
+// A seed joins the crawl in progress, and begins it again when nothing waits.
 func TestCrawl_Seed_JoinsOrBeginsAgain(t *testing.T) {
 	chain := map[string][]string{}
 	for i := range 10 {
@@ -39,12 +40,6 @@ func TestCrawl_Seed_JoinsOrBeginsAgain(t *testing.T) {
 		c.seed(tasks.CrawlFetch{URL: "http://a.test/0", Depth: 1, Start: 3})
 		if p := c.wait(); p.Found != 2 || p.LeftOut.TooDeep != 1 || c.web.requests()["http://a.test/0"] != 2 {
 			t.Errorf("again: %+v, want 2 pages and 1 too deep", p.Counts)
-		}
-		c.seed(tasks.CrawlFetch{URL: "http://a.test/0", Depth: 9, Start: 4})
-		time.Sleep(3 * time.Second)
-		c.seed(tasks.CrawlFetch{URL: "http://a.test/other", Start: 5, Anew: true})
-		if p := c.wait(); p.Found != 1 {
-			t.Errorf("anew: %+v, want 1 page", p)
 		}
 	})
 }
@@ -71,7 +66,10 @@ func TestAnewMeanwhile(t *testing.T) {
 	crawlWith(t, hosts, nil, count, func(c *crawling) {
 		c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 1, Start: 1})
 		time.Sleep(5 * time.Second)
-		c.seed(tasks.CrawlFetch{URL: "http://a.test/new", Start: 2, Anew: true})
+		if err := c.frontier.Begin(c.t.Context(), frontier.Crawl{Name: "it", Start: 2}); err != nil {
+			t.Fatal(err)
+		}
+		c.seed(tasks.CrawlFetch{URL: "http://a.test/new", Start: 2})
 		if p := c.wait(); p.Fetched != 1 || p.Found != 1 || old.Load() > 0 {
 			t.Errorf("%+v, and %d jobs of the crawl before; want 1 page alone", p, old.Load())
 		}

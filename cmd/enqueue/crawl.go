@@ -3,12 +3,17 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/tasks/frontier"
 )
@@ -26,9 +31,11 @@ type crawlCommand struct {
 	Depth int      `default:"3" placeholder:"N" help:"How many links it goes from there (3)."`
 	Allow []string `placeholder:"HOST" help:"Where it may go: same-host (the default), same-site, a host such as example.com, or *.example.com for all below it."`
 	Name  string   `placeholder:"NAME" help:"The crawl's name (by default the first URL's host)."`
-	Anew  bool     `help:"Begin the crawl again although URLs of it wait, which are fetched no more."`
+	Anew  bool     `help:"Begin the crawl again although URLs of it wait: their jobs are deleted first."`
 	JSON  bool     `help:"Print a JSON object: enqueued, there_already, bad_lines and, of one URL, id; and crawl, the crawl's name."`
 	jobspec.Options
+
+	start int64 // see tasks.CrawlFetch
 }
 
 // Validate reports what is wrong with the flags. kong calls it.
@@ -54,6 +61,11 @@ func (c *crawlCommand) Run(ctx context.Context, stdio cli.IO) error {
 	if err != nil {
 		return cli.Usagef("%w", err)
 	}
+	if c.Anew {
+		if err := c.begin(ctx, conf, stdio); err != nil {
+			return err
+		}
+	}
 	source := newSource(conf, c.Options, c.JSON, stdio)
 	source.given, source.crawl = jobs, c.Name
 	if err := addAll(ctx, source); err != nil {
@@ -65,6 +77,31 @@ func (c *crawlCommand) Run(ctx context.Context, stdio cli.IO) error {
 	return nil
 }
 
+// begin begins the crawl, and deletes the jobs of the one before, which else would cost permits.
+func (c *crawlCommand) begin(ctx context.Context, conf *config.Config, stdio cli.IO) error {
+	rdb, err := conf.Redis.Connect(ctx)
+	if errors.Is(err, config.ErrNoRedis) {
+		return nil // there is no crawl yet
+	}
+	if err != nil {
+		return err
+	}
+	defer rdb.Close()
+	if err := frontier.New(rdb, conf.Scope).Begin(ctx, frontier.Crawl{Name: c.Name, Start: c.start}); err != nil {
+		return err
+	}
+	q, old := inspect.New(rdb, conf.Limiter(rdb), conf.Scope), inspect.CrawlJobs(c.Name)
+	jobs, err := q.Find(ctx, inspect.Delete, old, math.MaxInt)
+	if err != nil {
+		return err
+	}
+	n, err := q.Do(ctx, inspect.Delete, old, jobs)
+	if n > 0 {
+		fmt.Fprintf(stdio.Err, "enqueue: deleted %s of the crawl before\n", words.Count(n, "waiting job"))
+	}
+	return err
+}
+
 func (c *crawlCommand) jobs() ([]jobspec.Job, error) {
 	if c.Name == "" {
 		c.Name = frontier.Host(c.URLs[0])
@@ -72,7 +109,7 @@ func (c *crawlCommand) jobs() ([]jobspec.Job, error) {
 	if c.Name == "" {
 		c.Name = "crawl" // the URL without a host is what is wrong
 	}
-	start := time.Now().UnixMicro()
+	c.start = time.Now().UnixMicro()
 	var hosts []string // of all together: they begin one crawl
 	for _, url := range c.URLs {
 		hosts = append(hosts, tasks.CrawlFetch{URL: url, Allow: c.Allow}.Hosts()...)
@@ -81,7 +118,7 @@ func (c *crawlCommand) jobs() ([]jobspec.Job, error) {
 	hosts = slices.Compact(hosts)
 	var jobs []jobspec.Job
 	for _, url := range c.URLs {
-		page := tasks.CrawlFetch{Crawl: c.Name, URL: url, Depth: c.Depth, Allow: hosts, Start: start, Anew: c.Anew}
+		page := tasks.CrawlFetch{Crawl: c.Name, URL: url, Depth: c.Depth, Allow: hosts, Start: c.start}
 		if err := page.Validate(); err != nil {
 			return nil, err
 		}

@@ -8,12 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/tasks/frontier"
 )
 
@@ -58,7 +61,7 @@ func (c *crawlsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO)
 	case c.URLs:
 		return c.list(ctx, f, stdio.Out)
 	case c.Name != "":
-		return c.show(ctx, f, stdio)
+		return c.show(ctx, f, inspect.New(rdb, conf.Limiter(rdb), conf.Scope), stdio)
 	}
 	names, err := f.Crawls(ctx)
 	if err != nil {
@@ -82,13 +85,13 @@ func (c *crawlsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO)
 	return printList(stdio.Out, c.JSON, crawls, titles, rows, none)
 }
 
-func (c *crawlsCommand) show(ctx context.Context, f *frontier.Frontier, stdio cli.IO) error {
+func (c *crawlsCommand) show(ctx context.Context, f *frontier.Frontier, q *inspect.Queues, stdio cli.IO) error {
 	p, ok, err := f.Progress(ctx, c.Name)
 	if err != nil {
 		return err
 	}
 	if !ok {
-		return noCrawl(c.Name)
+		return c.notBegun(ctx, q, stdio.Out)
 	}
 	if c.JSON {
 		return cli.JSON(stdio.Out, p)
@@ -111,6 +114,21 @@ func (c *crawlsCommand) show(ctx context.Context, f *frontier.Frontier, stdio cl
 	add("excluded", "left out: by crawl.include and crawl.exclude", out.Excluded)
 	add("unread", "left out: the page has more links than are read", out.Unread)
 	return cli.Table(stdio.Out, []string{"STATE", "URLS", "MEANING"}, rows)
+}
+
+// notBegun tells a crawl whose jobs wait for a worker from one that does not exist.
+func (c *crawlsCommand) notBegun(ctx context.Context, q *inspect.Queues, out io.Writer) error {
+	jobs, err := q.Find(ctx, inspect.Archive, inspect.CrawlJobs(c.Name), math.MaxInt)
+	switch {
+	case err != nil:
+		return err
+	case len(jobs) == 0:
+		return noCrawl(c.Name)
+	case c.JSON:
+		return cli.JSON(out, frontier.Progress{Name: c.Name, Counts: frontier.Counts{Found: len(jobs), Waiting: len(jobs)}})
+	}
+	_, err = fmt.Fprintf(out, "%s  not begun yet: no worker has taken any of %s\n", c.Name, words.Count(len(jobs), "job"))
+	return err
 }
 
 // list writes the URLs as they are read, some hundred at a time: a crawl can have millions.

@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -290,6 +291,11 @@ func (q *Queues) sets() []kept {
 		{"archived", i.ListArchivedTasks, []string{"archived"}, true},
 		{"completed", i.ListCompletedTasks, []string{"completed"}, true},
 	}
+}
+
+// CrawlJobs means the jobs of a crawl that wait for whatever reason.
+func CrawlJobs(name string) Filter {
+	return Filter{Type: tasks.TypeCrawlFetch, Payload: fmt.Sprintf(`"crawl":%q`, name), States: Archive.To}
 }
 
 // Jobs tells the jobs that are meant, queue by queue and in each set of asynq's by itself:

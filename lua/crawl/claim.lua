@@ -6,7 +6,7 @@
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] crawl
 -- ARGV[2] start of the crawl that the job belongs to; of a seed, when it was enqueued
--- ARGV[3] "seed", or "anew" for a seed that begins the crawl again whatever waits; else empty
+-- ARGV[3] "seed" for a seed; else empty
 -- ARGV[4] digest of the URL
 -- ARGV[5] URL
 -- ARGV[6] digest of the page that linked it; empty for a seed
@@ -30,7 +30,7 @@ if current ~= start then
   if current and kind == '' then return { current, 'over' } end
   local waiting = tonumber(call('HGET', about, 'n:w') or 0) + tonumber(call('HGET', about, 'n:q') or 0)
   local last = tonumber(call('ZSCORE', hg('crawls'), crawl) or 0)
-  if not current or tonumber(start) > tonumber(current) and (kind == 'anew' or waiting == 0 or last < now_us - patience * 1000) then
+  if not current or tonumber(start) > tonumber(current) and (waiting == 0 or last < now_us - patience * 1000) then
     call('UNLINK', about, seen, hosts)
     call('HSET', about, 'start', start, 'began', int(now_us))
     current = start

@@ -23,7 +23,7 @@ func urls(host string, from, to int) (urls []string) {
 func TestCrawl_Bounds_LeaveURLsOut(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		f := frontier.New(rdb, "").Bounded(5, 3)
-		seed(t, f, 1, "http://a.test/seed", false)
+		seed(t, f, 1, "http://a.test/seed")
 		found(t, f, crawl(1), frontier.Waiting, urls("a.test", 0, 4)...) // 2 of them have room
 		wantCounts(t, f, frontier.Counts{Found: 3, Waiting: 3, LeftOut: frontier.LeftOut{MaxHostPages: 2}})
 		look, err := f.Look(t.Context(), crawl(1), append(urls("a.test", 0, 3), urls("b.test", 0, 3)...))
@@ -43,7 +43,7 @@ func TestCrawl_Bounds_LeaveURLsOut(t *testing.T) {
 		if answer := claim(t, f, crawl(1), "http://b.test/1", "default/b1"); answer != frontier.Take {
 			t.Errorf("a job within: %s, want %s", answer, frontier.Take)
 		}
-		if _, answer := seed(t, f, 1, "http://a.test/3", false); answer != frontier.Take {
+		if _, answer := seed(t, f, 1, "http://a.test/3"); answer != frontier.Take {
 			t.Errorf("a seed that was left out as a link: %s, want %s", answer, frontier.Take)
 		}
 		wantCounts(t, f, frontier.Counts{Found: 6, Waiting: 6, LeftOut: frontier.LeftOut{MaxHostPages: 1, MaxPages: 2}})
@@ -55,7 +55,7 @@ func TestCrawl_Bounds_LeaveURLsOut(t *testing.T) {
 func TestCrawl_Disallowed_TakesNoRoom(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		f := frontier.New(rdb, "").Bounded(100, 2)
-		seed(t, f, 1, "http://a.test/", false)
+		seed(t, f, 1, "http://a.test/")
 		found(t, f, crawl(1), frontier.Unasked, urls("b.test", 0, 6)...)
 		for i, url := range urls("b.test", 0, 6) {
 			_, answer, err := f.Claim(t.Context(), frontier.Claim{Crawl: crawl(1), URL: url, From: page, Job: fmt.Sprint(i), Allowed: i >= 3})
@@ -82,7 +82,7 @@ func TestCrawl_Disallowed_TakesNoRoom(t *testing.T) {
 func TestCrawl_LeftOut_TakesBoundedMemory(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		f := frontier.New(rdb, "").Bounded(20, 20)
-		seed(t, f, 1, page, false)
+		seed(t, f, 1, page)
 		for batch := range 3 {
 			found(t, f, crawl(1), frontier.TooDeep, urls("deep.test", 100*batch, 100*batch+100)...)
 		}

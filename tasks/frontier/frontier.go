@@ -84,8 +84,6 @@ type Claim struct {
 	// Job is the job's name, with its queue: the URL stays that job's until Done,
 	// and the same job may take it as often as it runs.
 	Job string
-	// Anew has a seed begin the crawl again although URLs of it wait.
-	Anew bool
 	// Allowed is whether robots.txt is known to allow the URL. Until then the URL takes no
 	// room on its host.
 	Allowed bool
@@ -104,14 +102,11 @@ const (
 // After Over the crawl is the one in progress.
 //
 // A seed that was enqueued after the crawl began begins it again if none of its URLs waits,
-// if no job has taken one for a week, or if the seed says Anew. Any other seed joins.
+// or if no job has taken one for a week. Any other seed joins.
 func (f *Frontier) Claim(ctx context.Context, c Claim) (crawl Crawl, answer string, err error) {
 	kind, from, allowed := "seed", "", ""
-	switch {
-	case c.From != "":
+	if c.From != "" {
 		kind, from = "", Digest(c.From)
-	case c.Anew:
-		kind = "anew"
 	}
 	if c.Allowed {
 		allowed = "1"
@@ -123,6 +118,25 @@ func (f *Frontier) Claim(ctx context.Context, c Claim) (crawl Crawl, answer stri
 	}
 	start, err := strconv.ParseInt(reply[0], 10, 64)
 	return Crawl{c.Name, start}, reply[1], err
+}
+
+// Begin begins a crawl, and ends the one of its name: the jobs of that do nothing more. It takes
+// two round trips.
+func (f *Frontier) Begin(ctx context.Context, c Crawl) error {
+	now, err := f.rdb.Time(ctx).Result()
+	if err == nil {
+		about := f.key("crawl", c.Name)
+		pipe := f.rdb.TxPipeline()
+		pipe.Unlink(ctx, about, f.key("crawl_seen", c.Name), f.key("crawl_hosts", c.Name))
+		pipe.HSet(ctx, about, "start", c.Start, "began", now.UnixMicro())
+		pipe.PExpire(ctx, about, life)
+		pipe.ZAdd(ctx, f.prefix+"crawls", redis.Z{Score: float64(now.UnixMicro()), Member: c.Name})
+		_, err = pipe.Exec(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("crawl %s: %w", c.Name, err)
+	}
+	return nil
 }
 
 // Look is what a crawl knows of URLs that a page links, and how much room it has.

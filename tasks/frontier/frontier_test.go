@@ -30,9 +30,9 @@ func claim(t *testing.T, f *frontier.Frontier, of frontier.Crawl, url, job strin
 }
 
 // seed has a seed take its URL.
-func seed(t *testing.T, f *frontier.Frontier, start int64, url string, anew bool) (int64, string) {
+func seed(t *testing.T, f *frontier.Frontier, start int64, url string) (int64, string) {
 	t.Helper()
-	c := frontier.Claim{Crawl: crawl(start), URL: url, Job: fmt.Sprintf("default/seed-%d", start), Anew: anew}
+	c := frontier.Claim{Crawl: crawl(start), URL: url, Job: fmt.Sprintf("default/seed-%d", start)}
 	got, answer, err := f.Claim(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func wantCounts(t *testing.T, f *frontier.Frontier, want frontier.Counts) {
 func TestClaim(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		f := frontier.New(rdb, "")
-		seed(t, f, 1, page, false)
+		seed(t, f, 1, page)
 		steps := []struct {
 			job  string
 			end  frontier.State // what becomes of it after the claim, if anything
@@ -98,27 +98,29 @@ func TestClaim(t *testing.T) {
 	})
 }
 
-// A seed joins the crawl in progress, and begins it again if nothing waits or if the seed
-// says so; the jobs of a crawl that is over do nothing.
+// A seed joins the crawl in progress, and begins it again if nothing waits; so does Begin. The jobs of a crawl that is over do nothing.
 func TestCrawl_Seed_BeginsAgain(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		f := frontier.New(rdb, "")
-		want := func(start, wantStart int64, url string, anew bool, wantAnswer string) {
+		want := func(start, wantStart int64, url, wantAnswer string) {
 			t.Helper()
-			if got, answer := seed(t, f, start, url, anew); got != wantStart || answer != wantAnswer {
+			if got, answer := seed(t, f, start, url); got != wantStart || answer != wantAnswer {
 				t.Errorf("seed of %d: crawl %d, %s; want %d, %s", start, got, answer, wantStart, wantAnswer)
 			}
 		}
-		want(1, 1, page, false, frontier.Take)
-		want(2, 1, page+"b", false, frontier.Take)
+		want(1, 1, page, frontier.Take)
+		want(2, 1, page+"b", frontier.Take)
 		done(t, f, crawl(1), page, frontier.Fetched)
 		done(t, f, crawl(1), page+"b", frontier.Missing)
-		want(1, 1, page, false, frontier.Done) // its worker died, and it runs again
-		want(1, 1, page+"c", false, frontier.Take)
+		want(1, 1, page, frontier.Done) // its worker died, and it runs again
+		want(1, 1, page+"c", frontier.Take)
 		done(t, f, crawl(1), page+"c", frontier.Fetched)
-		want(3, 3, page, false, frontier.Take)
-		want(2, 3, page+"c", false, frontier.Take) // enqueued before the crawl began
-		want(4, 4, page, true, frontier.Take)
+		want(3, 3, page, frontier.Take)
+		want(2, 3, page+"c", frontier.Take) // enqueued before the crawl began
+		if err := f.Begin(t.Context(), crawl(4)); err != nil {
+			t.Fatal(err)
+		}
+		want(4, 4, page, frontier.Take)
 		if answer := claim(t, f, crawl(3), page+"d", "default/d"); answer != frontier.Over {
 			t.Errorf("a job of crawl 3 in crawl 4: %s, want %s", answer, frontier.Over)
 		}
@@ -136,12 +138,12 @@ func TestCrawl_LostJobs_EndsAfterAWeek(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		f := frontier.New(rdb, "")
-		seed(t, f, 1, page, false)
+		seed(t, f, 1, page)
 		found(t, f, crawl(1), frontier.Waiting, page+"lost")
 		done(t, f, crawl(1), page, frontier.Fetched)
 		for night := int64(2); night <= 8; night++ {
 			time.Sleep(24*time.Hour + time.Minute)
-			start, answer := seed(t, f, night, page, false)
+			start, answer := seed(t, f, night, page)
 			want, wantAnswer := int64(1), frontier.Done
 			if night == 8 {
 				want, wantAnswer = 8, frontier.Take
@@ -159,7 +161,7 @@ func TestCounts(t *testing.T) {
 		f := frontier.New(rdb, "")
 		for _, state := range []frontier.State{frontier.Fetched, frontier.Redirected, frontier.Missing, frontier.Disallowed, frontier.Failed, frontier.Waiting} {
 			url := page + string(state)
-			seed(t, f, 1, url, false)
+			seed(t, f, 1, url)
 			for range 2 {
 				if state == frontier.Waiting {
 					continue
@@ -211,7 +213,7 @@ func TestRobots(t *testing.T) {
 		begun := time.Now()
 		for n := range 20 {
 			wait := min(30*time.Second<<n, time.Hour)
-			hold, err := f.FailRobots(ctx, origin)
+			hold, err := f.FailRobots(ctx, origin, 0)
 			if err != nil || hold.Wait != wait || !hold.Failing.Equal(begun.Truncate(time.Millisecond)) {
 				t.Errorf("failure %d: %+v, %v; want a pause of %s", n, hold, err, wait)
 			}
@@ -226,7 +228,7 @@ func TestRobots(t *testing.T) {
 		want("when it is elsewhere", false, 10*time.Second)
 		must(f.KeepRobots(ctx, origin, 200, []byte("text"), 0))
 		want("after an answer", false, 0)
-		if hold, err := f.FailRobots(ctx, origin); err != nil || hold.Wait != 30*time.Second {
+		if hold, err := f.FailRobots(ctx, origin, 0); err != nil || hold.Wait != 30*time.Second {
 			t.Errorf("the first failure after an answer: %+v, %v; want 30s", hold, err)
 		}
 		must(f.KeepRobots(ctx, origin, 200, []byte("text"), 0))
@@ -251,7 +253,7 @@ func TestForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini, rdb := redistest.Mini(t)
 		f := frontier.New(rdb, "")
-		seed(t, f, 1, page, false)
+		seed(t, f, 1, page)
 		time.Sleep(60 * 24 * time.Hour)
 		claim(t, f, crawl(1), page+"a", "default/1")
 		done(t, f, crawl(1), page, frontier.Fetched)

@@ -17,7 +17,7 @@ import (
 func TestURLs(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		f := frontier.New(rdb, "")
-		seed(t, f, 1, page, false)
+		seed(t, f, 1, page)
 		many := urls("b.test", 0, 3000)
 		found(t, f, crawl(1), frontier.Waiting, many...)
 		found(t, f, crawl(1), frontier.TooDeep, page+"deep")

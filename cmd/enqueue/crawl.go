@@ -79,14 +79,14 @@ func (c *crawlCommand) Run(ctx context.Context, stdio cli.IO) error {
 
 // begin begins the crawl, and deletes the jobs of the one before, which else would cost permits.
 func (c *crawlCommand) begin(ctx context.Context, conf *config.Config, stdio cli.IO) error {
-	rdb, err := conf.Redis.Connect(ctx)
+	rdb, end, err := conf.Redis.Connect(ctx)
 	if errors.Is(err, config.ErrNoRedis) {
 		return nil // there is no crawl yet
 	}
 	if err != nil {
 		return err
 	}
-	defer rdb.Close()
+	defer end()
 	if err := frontier.New(rdb, conf.Scope).Begin(ctx, frontier.Crawl{Name: c.Name, Start: c.start}); err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func TestInterruptWhileJobsAreAdded(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	rdb.AddHook(interrupted(interrupt))
 	sink := &sink{config: config.Default(), stderr: io.Discard}
-	sink.use(rdb)
+	sink.use(rdb, rdb.Close)
 	job := jobspec.Job{Type: "mine"}.Fill(jobspec.Options{}, config.Default())
 	err := fill(ctx, sink, slices.Values([]line{{Job: job}}), cli.NewBar(io.Discard, 0, ""))
 	if !errors.Is(err, context.Canceled) || sink.added != 0 {

@@ -131,7 +131,8 @@ type plan struct {
 
 	config *config.Config
 
-	rdb    redis.UniversalClient // nil where no Redis is running
+	rdb    redis.UniversalClient
+	end    func() error // nil if no Redis is running
 	redis  *lanes.Lanes
 	fresh  *throttle.Local
 	inFile map[string]bool // limits that only the config has
@@ -169,7 +170,7 @@ func newPlan(ctx context.Context, conf *config.Config) (*plan, error) {
 }
 
 func (p *plan) dial(ctx context.Context, conf *config.Config) (err error) {
-	if p.rdb, err = conf.Redis.Connect(ctx); err != nil {
+	if p.rdb, p.end, err = conf.Redis.Connect(ctx); err != nil {
 		return err
 	}
 	p.redis = conf.Limiter(p.rdb)
@@ -267,7 +268,7 @@ func notBefore(e lanes.Expected, at time.Time) lanes.Expected {
 
 // close ends the connection to Redis.
 func (p *plan) close() {
-	if p.rdb != nil {
-		_ = p.rdb.Close()
+	if p.end != nil {
+		_ = p.end()
 	}
 }

@@ -87,6 +87,7 @@ type sink struct {
 	ids *ids
 
 	rdb    redis.UniversalClient
+	end    func() error
 	alone  bool // whether jobs were added to the embedded Redis while no worker runs
 	client *scheduler.Client
 
@@ -100,15 +101,15 @@ type sink struct {
 
 // open connects to the Redis to add to.
 func (s *sink) open(ctx context.Context) error {
-	rdb, err := s.config.Redis.Create(ctx, nil)
+	rdb, end, err := s.config.Redis.Create(ctx, func(string) {})
 	if err == nil {
-		s.use(rdb)
+		s.use(rdb, end)
 	}
 	return err
 }
 
-func (s *sink) use(rdb redis.UniversalClient) {
-	s.rdb, s.client, s.queues = rdb, scheduler.NewClient(rdb), map[string]bool{}
+func (s *sink) use(rdb redis.UniversalClient, end func() error) {
+	s.rdb, s.end, s.client, s.queues = rdb, end, scheduler.NewClient(rdb), map[string]bool{}
 	s.unkept = map[string]bool{}
 }
 
@@ -257,7 +258,7 @@ func (s *sink) close(err error) error {
 	if s.rdb == nil {
 		return err
 	}
-	if lost := s.rdb.Close(); lost != nil && s.config.Redis.IsZero() {
+	if lost := s.end(); lost != nil && s.config.Redis.IsZero() {
 		s.added = 0
 		if err != nil {
 			return fmt.Errorf("%s\n%w", said(err), lost)

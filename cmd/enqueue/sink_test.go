@@ -42,7 +42,7 @@ func TestLostAnswer(t *testing.T) {
 	rdb.AddHook(lossy{})
 	var refused []error
 	sink := &sink{config: config.Default(), stderr: io.Discard, refused: func(_ line, err error) { refused = append(refused, err) }}
-	sink.use(rdb)
+	sink.use(rdb, rdb.Close)
 	for _, unique := range []time.Duration{0, time.Hour} {
 		job := jobspec.Job{Type: "mine", Options: jobspec.Options{Unique: unique}}.Fill(jobspec.Options{}, config.Default())
 		if err := cmp.Or(sink.add(t.Context(), line{Job: job}), sink.flush(t.Context())); err != nil {
@@ -105,11 +105,11 @@ func TestCommandsAtTheSameMoment(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	rdb, err := config.Default().Redis.Connect(t.Context())
+	rdb, end, err := config.Default().Redis.Connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer rdb.Close()
+	defer end()
 	if n := rdb.LLen(t.Context(), asynqdb.Key("default", asynqdb.Pending)).Val(); n != commands*each+1 {
 		t.Errorf("%d jobs wait, want %d", n, commands*each+1)
 	}

@@ -18,8 +18,8 @@ import (
 type connection struct {
 	globals *cli.Globals
 	stderr  io.Writer
-	conf    *config.Config        // nil until it is loaded, once: it may be read from a pipe
-	rdb     redis.UniversalClient // nil until then
+	conf    *config.Config // nil until it is loaded, once: it may be read from a pipe
+	end     func() error   // nil until then
 }
 
 func (c *connection) load() (_ *config.Config, err error) {
@@ -38,18 +38,18 @@ func (c *connection) open(ctx context.Context) (conf *config.Config, rdb redis.U
 		waiting.redis = "the one in " + conf.Redis.Folder()
 	}
 	err = waiting.during(func() error {
-		c.rdb, err = conf.Redis.Connect(ctx)
+		rdb, c.end, err = conf.Redis.Connect(ctx)
 		return err
 	})
 	if err == nil {
-		c.rdb.AddHook(waiting)
+		rdb.AddHook(waiting)
 	}
-	return conf, c.rdb, err
+	return conf, rdb, err
 }
 
 func (c *connection) close() {
-	if c.rdb != nil {
-		_ = c.rdb.Close()
+	if c.end != nil {
+		_ = c.end()
 	}
 }
 

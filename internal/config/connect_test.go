@@ -29,12 +29,12 @@ func TestConnectWaits(t *testing.T) {
 			c.WriteError(answer)
 			return true
 		})
-		rdb, err := parseRedis(t, "redis://"+m.Addr()).Connect(t.Context())
+		_, end, err := parseRedis(t, "redis://"+m.Addr()).Connect(t.Context())
 		if waits != (err == nil) || !waits && (asked != 1 || !strings.Contains(err.Error(), answer)) {
 			t.Errorf("%s: it is asked %d times: %v", answer, asked, err)
 		}
 		if err == nil {
-			rdb.Close()
+			_ = end()
 		}
 	}
 }
@@ -45,7 +45,7 @@ func TestConnectTrustsNobody(t *testing.T) {
 	patience = time.Minute // however busy this machine is
 	s := redistest.RunTLS(t)
 	for _, kind := range []string{"rediss", "rediss-cluster", "rediss-sentinel"} {
-		_, err := parseRedis(t, kind+"://"+s.Addr()+"/0").Connect(t.Context())
+		_, _, err := parseRedis(t, kind+"://"+s.Addr()+"/0").Connect(t.Context())
 		if err == nil || !strings.Contains(err.Error(), "x509: certificate signed by unknown authority") {
 			t.Errorf("%s: %v", kind, err)
 		}
@@ -57,13 +57,13 @@ func TestConnectTrustsNobody(t *testing.T) {
 func TestConnectClusterOfTheLiving(t *testing.T) {
 	c := redistest.RunCluster(t)
 	for range 4 { // they are asked in any order
-		rdb, err := parseRedis(t, "redis-cluster://127.0.0.1:1,"+c.Options().Addrs[0]).Connect(t.Context())
+		_, end, err := parseRedis(t, "redis-cluster://127.0.0.1:1,"+c.Options().Addrs[0]).Connect(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		rdb.Close()
+		_ = end()
 	}
-	if _, err := parseRedis(t, "redis-cluster://127.0.0.1:1,127.0.0.1:2").Connect(t.Context()); err == nil || !strings.Contains(err.Error(), "connection refused") {
+	if _, _, err := parseRedis(t, "redis-cluster://127.0.0.1:1,127.0.0.1:2").Connect(t.Context()); err == nil || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("nobody listens: %v", err)
 	}
 }

@@ -275,52 +275,41 @@ func folder(config string) string {
 // Folder is where the embedded Redis has its data.
 func (r Redis) Folder() string { return filepath.Join(r.beside, embedded.FolderName) }
 
-// storeClient is a client of the embedded Redis.
-type storeClient struct {
-	redis.UniversalClient
-	store *embedded.Store
-}
-
-// Close ends the embedded Redis, too, if this process runs it.
-func (c storeClient) Close() error {
-	return errors.Join(c.UniversalClient.Close(), c.store.Close())
-}
-
 // Create is Connect for commands that add jobs: it makes the folder of the embedded Redis. say
-// is told which Redis this process runs. It may be nil.
-func (r Redis) Create(ctx context.Context, say func(line string)) (redis.UniversalClient, error) {
+// is told what a person should know of that Redis.
+func (r Redis) Create(ctx context.Context, say func(line string)) (rdb redis.UniversalClient, end func() error, err error) {
 	if !r.IsZero() {
 		return r.Connect(ctx)
 	}
-	store, err := embedded.New(r.Folder(), say)
-	if err != nil {
-		return nil, err
-	}
+	store := &embedded.Store{Dir: r.Folder(), Say: say}
 	conn, err := store.Dial(ctx, "", "") // which waits longer than Connect, and says why it fails
-	if err != nil {
-		return nil, errors.Join(err, store.Close())
+	if err == nil {
+		_ = conn.Close()
+		rdb, _, err = Embedded(store.Dial).Connect(ctx)
 	}
-	_ = conn.Close()
-	rdb, err := Embedded(store.Dial).Connect(ctx)
 	if err != nil {
-		return nil, errors.Join(err, store.Close())
+		return nil, nil, errors.Join(err, store.Close())
 	}
-	return storeClient{rdb, store}, nil
+	return rdb, func() error { return errors.Join(rdb.Close(), store.Close()) }, nil
 }
 
 // Connect returns a client of r, or of the embedded Redis if r is zero. Redis has answered when
-// it returns; else the error is that of Reach.
-func (r Redis) Connect(ctx context.Context) (redis.UniversalClient, error) {
+// it returns; else the error is that of Reach. The caller calls end, which also ends an embedded
+// Redis that this process runs.
+func (r Redis) Connect(ctx context.Context) (rdb redis.UniversalClient, end func() error, err error) {
 	if r.IsZero() {
 		if _, err := os.Stat(r.Folder()); errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%w: there is no %s; write redis: in headgate.yaml, use --redis URL, or start \"worker run\" or \"enqueue\" first", ErrNoRedis, r.Folder())
+			return nil, nil, fmt.Errorf("%w: there is no %s; write redis: in headgate.yaml, use --redis URL, or start \"worker run\" or \"enqueue\" first", ErrNoRedis, r.Folder())
 		}
-		return r.Create(ctx, nil)
+		return r.Create(ctx, func(string) {})
 	}
-	if err := r.Reach(ctx); err != nil {
-		return nil, err
+	if err = r.Reach(ctx); err == nil {
+		rdb, err = r.Client()
 	}
-	return r.Client()
+	if err != nil {
+		return nil, nil, err
+	}
+	return rdb, rdb.Close, nil
 }
 
 // Client returns a client of r, which must not be zero. It connects with its first command.

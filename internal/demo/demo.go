@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -22,7 +23,6 @@ import (
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/embedded"
 	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -85,19 +85,16 @@ func connect(ctx context.Context, url string) (redis.UniversalClient, func(), er
 		if err != nil {
 			return nil, nil, cli.Usagef("--redis: %w", err)
 		}
-		rdb, err := r.Connect(ctx)
-		return rdb, func() { _ = rdb.Close() }, err
+		rdb, end, err := r.Connect(ctx)
+		return rdb, func() { _ = end() }, err
 	}
-	dial, stop, err := embedded.Memory()
+	m := miniredis.NewMiniRedis()
+	rdb, end, err := config.Embedded(func(context.Context, string, string) (net.Conn, error) { return m.Dial() }).Connect(ctx)
 	if err != nil {
+		m.Close()
 		return nil, nil, err
 	}
-	rdb, err := config.Embedded(dial).Connect(ctx)
-	if err != nil {
-		stop()
-		return nil, nil, err
-	}
-	return rdb, func() { _ = rdb.Close(); stop() }, nil
+	return rdb, func() { _ = end(); m.Close() }, nil
 }
 
 type demo struct {

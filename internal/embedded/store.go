@@ -1,7 +1,6 @@
-// Package embedded runs the Redis of a config that names none. Its data is in the folder .headgate
-// beside the config file. If redis-server is installed, it runs as a child process and listens at
-// a Unix socket in that folder. If not, miniredis runs within this process and listens on
-// loopback, with a password in a file that only its user can read.
+// Package embedded runs the Redis of a config that names none, with its data in the folder
+// .headgate beside the config file. If redis-server is installed, it is a child process at a Unix
+// socket. If not, miniredis runs within this process, on loopback and with a password.
 package embedded
 
 import (
@@ -28,39 +27,26 @@ const FolderName = ".headgate"
 // folder's lock runs the server, and all processes connect to that server. When the server's
 // process ends, the next process that connects takes the lock.
 type Store struct {
-	dir string
-	say func(line string)
+	Dir string
+	Say func(line string) // is told which server was started, and what goes wrong with it
 
-	mu      sync.Mutex
-	closed  bool
-	lock    *os.File // nil unless this process holds the lock
-	redis   server   // nil unless this process runs the server
-	unsaved error    // why the last save failed
+	mu     sync.Mutex
+	closed bool
+	lock   *os.File
+	redis  *server // nil unless this process runs it
 }
 
-// server is a Redis that this process runs.
-type server interface {
-	failed() error        // why it has ended, or nil while it runs
-	save() error          // writes its data
-	stop(keep bool) error // ends it, and writes its data before if keep is true
+// A server is a Redis that this process runs.
+type server struct {
+	name    string
+	ended   chan struct{} // closed when it has ended by itself
+	tend    func() error  // saves its data, about each second
+	stop    func() error  // ends it and saves its data
+	unsaved error         // of the last tend
 }
 
-// New is the store of a folder, which the first Dial creates. say is told what a person should
-// know: which server was started, and what goes wrong with it. It may be nil.
-func New(dir string, say func(line string)) (*Store, error) {
-	dir, err := filepath.Abs(dir)
-	if say == nil {
-		say = func(string) {}
-	}
-	return &Store{dir: dir, say: say}, err
-}
-
-func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
-
-// patience is how long a server may take to answer, unless it says that it loads its data.
+// patience is how long a server may take to answer.
 const patience = 10 * time.Second
-
-var errLoading = errors.New("it is loading its data")
 
 // Dial connects to the server of the folder, and starts it if none runs. It is a dialer for
 // go-redis; the network and the address do not matter.
@@ -73,53 +59,39 @@ func (s *Store) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 		if err == nil {
 			return conn, nil
 		}
-		if errors.Is(err, errLoading) {
-			start = time.Now()
-		}
 		if ctx.Err() != nil || time.Since(start) > patience {
-			pid, _ := os.ReadFile(s.path(lockFile))
-			return nil, fmt.Errorf("process %s runs the Redis in %s, which does not answer: %w", pid, s.dir, cmp.Or(ctx.Err(), err))
+			pid, _ := os.ReadFile(s.path("lock"))
+			return nil, fmt.Errorf("process %s runs the Redis in %s, which does not answer: %w", pid, s.Dir, cmp.Or(ctx.Err(), err))
 		}
 	}
 }
 
-const (
-	lockFile    = "lock"       // the process that runs the server locks it and writes its id into it
-	socketFile  = "redis.sock" // of redis-server
-	addressFile = "address"    // of miniredis, with its password
-)
+func (s *Store) path(name string) string { return filepath.Join(s.Dir, name) }
 
-// connect gives a connection at which the server has answered: a server that is about to end
+// connect returns a connection at which the server has answered: a server that is about to end
 // accepts connections that it never serves.
-func (s *Store) connect(ctx context.Context) (conn net.Conn, err error) {
-	network, address, hello := "unix", s.path(socketFile), "PING\r\n"
-	if text, err := os.ReadFile(s.path(addressFile)); err == nil {
-		var password string
-		network = "tcp"
-		address, password, _ = strings.Cut(string(text), " ")
+func (s *Store) connect(ctx context.Context) (net.Conn, error) {
+	network, address, hello, want := "unix", s.path("redis.sock"), "PING\r\n", "+PONG\r\n"
+	if text, err := os.ReadFile(s.path("address")); err == nil { // of miniredis
+		host, password, _ := strings.Cut(string(text), " ")
+		network, address, want = "tcp", host, "+OK\r\n"
 		hello = fmt.Sprintf("*2\r\n$4\r\nAUTH\r\n$%d\r\n%s\r\n", len(password), password)
 	}
-	if conn, err = (&net.Dialer{Timeout: patience}).DialContext(ctx, network, address); err != nil {
+	conn, err := (&net.Dialer{Timeout: patience}).DialContext(ctx, network, address)
+	if err != nil {
 		return nil, err
 	}
 	_ = conn.SetDeadline(time.Now().Add(patience))
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	answer := make([]byte, len("+OK\r\n"))
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	answer := make([]byte, len(want))
 	if _, err = io.WriteString(conn, hello); err == nil {
 		_, err = io.ReadFull(conn, answer)
 	}
-	switch string(answer) {
-	case "+OK\r\n":
-	case "+PONG":
-		_, err = io.ReadFull(conn, answer[:2]) // the line break
-	default:
-		err = cmp.Or(err, errLoading)
+	if err == nil && string(answer) == want {
+		return conn, conn.SetDeadline(time.Time{})
 	}
-	if !stop() || err != nil {
-		_ = conn.Close()
-		return nil, cmp.Or(ctx.Err(), err)
-	}
-	return conn, conn.SetDeadline(time.Time{})
+	_ = conn.Close()
+	return nil, cmp.Or(err, fmt.Errorf("it answers %q", answer))
 }
 
 // serve makes this process run the server, unless another process does.
@@ -129,102 +101,77 @@ func (s *Store) serve() error {
 	if s.closed {
 		return net.ErrClosed
 	}
-	if err := s.take(); err != nil {
-		return fmt.Errorf("no Redis is configured, and none can keep its data in %s: %w; name a Redis as redis: in the config, or with --redis", s.dir, err)
-	}
-	if s.lock == nil { // another process has it
-		return nil
-	}
-	if s.redis == nil {
-		_ = os.Remove(s.path(addressFile)) // a crash leaves it
-		redis, what, err := start(s.dir, s.lock)
-		if err == nil {
-			s.redis = redis
-			s.say("no Redis is configured: " + what)
-		}
-		return err
-	}
-	err := s.redis.failed()
-	if err != nil {
-		s.redis = nil // the next Dial, with which go-redis tries again, starts another
-	}
-	return err
-}
-
-// take takes the folder's lock unless another process has it.
-func (s *Store) take() error {
-	if s.lock != nil {
-		return nil
-	}
-	// Only the owner of a folder can change its mode. A folder in /tmp may be another user's trap.
-	if err := cmp.Or(os.MkdirAll(s.dir, 0o700), os.Chmod(s.dir, 0o700)); err != nil {
-		return err
-	}
-	lock, err := os.OpenFile(s.path(lockFile), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := filelock.Lock(lock); err != nil {
-		_ = lock.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
+	if s.redis != nil {
+		select {
+		case <-s.redis.ended:
+			s.release() // the next Dial, with which go-redis tries again, starts another
+			return fmt.Errorf("redis-server has ended: %s says why", s.path("redis.log"))
+		default:
 			return nil
 		}
-		return err
 	}
-	s.lock = lock
-	go s.watch()
-	return cmp.Or(os.WriteFile(s.path(".gitignore"), []byte("*\n"), 0o600), os.WriteFile(lock.Name(), fmt.Append(nil, os.Getpid()), 0o600))
+	err := s.take()
+	if errors.Is(err, syscall.EWOULDBLOCK) { // another process has the lock
+		return nil
+	}
+	if err == nil {
+		s.redis, err = start(s.Dir, s.lock)
+	}
+	if err != nil {
+		s.release()
+		return fmt.Errorf("no Redis is configured, and none can keep its data in %s: %w; name a Redis as redis: in the config, or with --redis", s.Dir, err)
+	}
+	s.Say("no Redis is configured: " + s.redis.name)
+	go func(redis *server) {
+		for s.check(redis) {
+			time.Sleep(time.Second)
+		}
+	}(s.redis)
+	return nil
 }
 
-// watch calls check each second or, if that takes long, a tenth of the time.
-func (s *Store) watch() {
-	for took := time.Duration(0); ; {
-		time.Sleep(max(time.Second, 10*took))
-		start := time.Now()
-		if !s.check() {
-			return
-		}
-		took = time.Since(start)
+// take takes the folder's lock.
+func (s *Store) take() (err error) {
+	// Only the owner of a folder can change its mode. A folder in /tmp may be another user's trap.
+	if err = cmp.Or(os.MkdirAll(s.Dir, 0o700), os.Chmod(s.Dir, 0o700)); err != nil {
+		return err
 	}
+	if s.lock, err = os.OpenFile(s.path("lock"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return err
+	}
+	if err = filelock.Lock(s.lock); err != nil {
+		s.release()
+		return err
+	}
+	_ = os.Remove(s.path("address")) // a crash leaves it
+	return cmp.Or(os.WriteFile(s.path(".gitignore"), []byte("*\n"), 0o600), os.WriteFile(s.lock.Name(), fmt.Append(nil, os.Getpid()), 0o600))
+}
+
+func (s *Store) release() {
+	_ = s.lock.Close()
+	s.lock, s.redis = nil, nil
 }
 
 // check saves the data. If the folder was removed, other processes do not find this process's
 // server, so check ends it, and this process connects to the next.
-func (s *Store) check() (goOn bool) {
+func (s *Store) check(redis *server) (goOn bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lock == nil {
+	if s.redis != redis {
 		return false
 	}
-	if !s.isFound() {
-		s.say("the folder " + s.dir + " was removed with the jobs in it")
-		_ = s.giveUp(false)
+	if err := s.found(); err != nil {
+		s.Say(err.Error())
+		_ = redis.stop()
+		s.release()
 		return false
 	}
-	if s.redis != nil {
-		err := s.redis.save()
-		if (err == nil) != (s.unsaved == nil) {
-			s.say(fmt.Sprintf("saving the jobs in %s: %v", s.dir, cmp.Or(err, errors.New("it works again"))))
-		}
-		s.unsaved = err
+	err := redis.tend()
+	if err != nil && redis.unsaved == nil {
+		s.Say(fmt.Sprintf("saving the jobs in %s: %v", s.Dir, err))
 	}
+	redis.unsaved = err
 	return true
-}
-
-// isFound reports whether the lock is still in the folder.
-func (s *Store) isFound() bool {
-	own, err := s.lock.Stat()
-	there, missing := os.Stat(s.lock.Name())
-	return err == nil && missing == nil && os.SameFile(own, there)
-}
-
-func (s *Store) giveUp(keep bool) (err error) {
-	if s.redis != nil {
-		err = s.redis.stop(keep)
-	}
-	_ = s.lock.Close()
-	s.lock, s.redis = nil, nil
-	return err
 }
 
 // Close ends the server if this process runs it. Its data stays in the folder.
@@ -232,16 +179,22 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	if s.lock == nil {
+	if s.redis == nil {
 		return nil
 	}
-	found := s.isFound()
-	err := s.giveUp(found)
-	if !found {
-		return fmt.Errorf("the folder %s was removed with the jobs in it", s.dir)
+	defer s.release()
+	found := s.found()
+	if err := s.redis.stop(); err != nil && found == nil {
+		return fmt.Errorf("the jobs in %s are those that were saved last: %w", s.Dir, err)
 	}
-	if err != nil {
-		return fmt.Errorf("the jobs in %s are those that were saved last: %w", s.dir, err)
+	return found
+}
+
+// found returns an error if the lock is no longer in the folder.
+func (s *Store) found() error {
+	own, _ := s.lock.Stat()
+	if there, err := os.Stat(s.lock.Name()); err != nil || !os.SameFile(own, there) {
+		return fmt.Errorf("the folder %s was removed with the jobs in it", s.Dir)
 	}
 	return nil
 }

@@ -29,15 +29,10 @@ func variants(t *testing.T, test func(t *testing.T, dir string)) {
 
 func open(t *testing.T, dir string) (*Store, *redis.Client) {
 	t.Helper()
-	s, err := New(dir, func(line string) { t.Log(line) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := &Store{Dir: dir, Say: func(line string) { t.Log(line) }}
 	rdb := redis.NewClient(&redis.Options{Dialer: s.Dial, MaxRetries: 10, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = rdb.Close(); _ = s.Close() })
-	if err := rdb.Ping(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, rdb.Ping(t.Context()).Err())
 	return s, rdb
 }
 
@@ -85,8 +80,7 @@ func TestStore_Close_KeepsAllTypes(t *testing.T) {
 	})
 }
 
-// The data of miniredis goes over to a redis-server that is installed later. Without it, the data
-// of redis-server is an error and not an empty Redis.
+// The data of miniredis goes over to a redis-server that is installed later.
 func TestStore_RedisServer_IsInstalledLater(t *testing.T) {
 	dir, path := t.TempDir(), os.Getenv("PATH")
 	t.Setenv("PATH", t.TempDir())
@@ -95,32 +89,58 @@ func TestStore_RedisServer_IsInstalledLater(t *testing.T) {
 	must(t, s.Close())
 	t.Setenv("PATH", path)
 	s, rdb = open(t, dir)
-	if text := rdb.Info(t.Context(), "server").Val(); !strings.Contains(text, "redis_mode") {
-		t.Errorf("it is not redis-server: %s", text)
-	}
 	wantFilled(t, rdb)
-	must(t, s.Close())
-	t.Setenv("PATH", t.TempDir())
-	s, err := New(dir, nil)
-	must(t, err)
-	if _, err := s.Dial(t.Context(), "", ""); err == nil || !strings.Contains(err.Error(), "redis-server has kept the jobs in "+dir+", but there is no redis-server on the PATH") {
-		t.Errorf("without redis-server: %v", err)
-	}
+	must(t, rdb.BgRewriteAOF(t.Context()).Err()) // only redis-server knows this command
 	must(t, s.Close())
 }
 
-func TestStore_OldRedisServer_IsNotUsed(t *testing.T) {
-	bin := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(bin, "redis-server"), []byte("#!/bin/sh\necho Redis server v=6.0.16 sha=0\n"), 0o700))
-	t.Setenv("PATH", bin)
-	var said []string
-	s, err := New(t.TempDir(), func(line string) { said = append(said, line) })
-	must(t, err)
-	_, err = s.Dial(t.Context(), "", "")
-	must(t, err, s.Close())
-	if text := strings.Join(said, "\n"); !strings.Contains(text, "miniredis") || !strings.Contains(text, "faster and safer, but "+bin+"/redis-server has version 6.0.16, and 7 is needed") {
-		t.Errorf("it says %q", text)
+func TestStore_MiniRedis_SaysWhy(t *testing.T) {
+	old, path := t.TempDir(), os.Getenv("PATH")
+	must(t, os.WriteFile(filepath.Join(old, "redis-server"), []byte("#!/bin/sh\necho Redis server v=6.0.16 sha=0\n"), 0o700))
+	for _, c := range []struct{ path, dir, why string }{
+		{t.TempDir(), t.TempDir(), "there is no redis-server on the PATH"},
+		{old, t.TempDir(), old + "/redis-server is older than version 7"},
+		{path, filepath.Join(t.TempDir(), strings.Repeat("deep", 30)), "the path of the folder is too long"},
+	} {
+		t.Setenv("PATH", c.path)
+		said := ""
+		s := &Store{Dir: c.dir, Say: func(line string) { said += line }}
+		_, err := s.Dial(t.Context(), "", "")
+		must(t, err, s.Close())
+		if !strings.Contains(said, "a real Redis is faster and safer, but "+c.why) {
+			t.Errorf("it says %q, want %q", said, c.why)
+		}
 	}
+}
+
+func TestStore_Dial_Errors(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	kept, damaged, other := t.TempDir(), t.TempDir(), t.TempDir()
+	must(t, os.WriteFile(file, nil, 0o600), os.Mkdir(filepath.Join(kept, "appendonlydir"), 0o700))
+	for _, dir := range []string{damaged, other} {
+		must(t, os.WriteFile(filepath.Join(dir, "appendonly.aof"), []byte("*2\r\n$3\r\nFOO\r\n$1\r\nx\r\n*3\r\n"), 0o600))
+	}
+	closed := &Store{Dir: t.TempDir()}
+	must(t, closed.Close())
+	try := func(s *Store, want string) {
+		t.Helper()
+		if _, err := s.Dial(t.Context(), "", ""); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Dial gives %v, want %q", err, want)
+		}
+		must(t, s.Close())
+	}
+	said := func(string) {}
+	try(closed, net.ErrClosed.Error())
+	try(&Store{Dir: filepath.Join(file, FolderName)}, "none can keep its data in "+file)
+	server := &Store{Dir: damaged, Say: said}
+	_, err := server.Dial(t.Context(), "", "")
+	must(t, server.Close())
+	if err == nil || !strings.Contains(err.Error(), "redis-server has ended: "+damaged+"/redis.log says why") {
+		t.Errorf("redis-server with a damaged file: %v", err)
+	}
+	t.Setenv("PATH", t.TempDir())
+	try(&Store{Dir: other, Say: said}, other+"/appendonly.aof cannot be read: -ERR unknown command `FOO`")
+	try(&Store{Dir: kept, Say: said}, "the jobs are those of a redis-server, but there is no redis-server on the PATH")
 }
 
 // When the process that runs the server ends, another takes over, and no command is lost. A client
@@ -170,12 +190,9 @@ func TestStore_Concurrent_OneServer(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 5 {
 			wg.Go(func() {
-				s, err := New(dir, nil)
-				if err == nil {
-					rdb := redis.NewClient(&redis.Options{Dialer: s.Dial, MaxRetries: 10})
-					err = errors.Join(rdb.Incr(t.Context(), "n").Err(), rdb.Close(), s.Close())
-				}
-				if err != nil {
+				s := &Store{Dir: dir, Say: func(string) {}}
+				rdb := redis.NewClient(&redis.Options{Dialer: s.Dial, MaxRetries: 10})
+				if err := errors.Join(rdb.Incr(t.Context(), "n").Err(), rdb.Close(), s.Close()); err != nil {
 					t.Error(err)
 				}
 			})
@@ -188,28 +205,22 @@ func TestStore_Concurrent_OneServer(t *testing.T) {
 }
 
 func TestStore_Crash_IsRestarted(t *testing.T) {
-	s, rdb := open(t, t.TempDir())
+	_, rdb := open(t, t.TempDir())
 	filled(t, rdb)
-	for text := ""; !strings.Contains(text, "aof_pending_bio_fsync:0") || !strings.Contains(text, "aof_buffer_length:0"); {
-		text = rdb.Info(t.Context(), "persistence").Val() // until all is in the file
+	info := ""
+	for !strings.Contains(info, "aof_pending_bio_fsync:0") || !strings.Contains(info, "aof_buffer_length:0") {
+		info = rdb.Info(t.Context()).Val() // until all is in the file
 	}
-	must(t, s.redis.(*child).process.Kill())
-	<-s.redis.(*child).exited
+	must(t, syscall.Kill(serverID(t, rdb), syscall.SIGKILL))
 	wantFilled(t, rdb)
 }
 
-func TestStore_DamagedFile_NamesTheFile(t *testing.T) {
-	variants(t, func(t *testing.T, dir string) {
-		must(t, os.Mkdir(dir, 0o700))
-		must(t, os.WriteFile(filepath.Join(dir, "appendonly.aof"), []byte("*2\r\n$3\r\nFOO\r\n$1\r\nx\r\n*3\r\n"), 0o600))
-		s, err := New(dir, nil)
-		must(t, err)
-		defer s.Close()
-		_, err = s.Dial(t.Context(), "", "")
-		if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "FOO") {
-			t.Errorf("Dial gives %v", err)
-		}
-	})
+// serverID is the process of a redis-server.
+func serverID(t *testing.T, rdb *redis.Client) (pid int) {
+	_, after, _ := strings.Cut(rdb.Info(t.Context(), "server").Val(), "process_id:")
+	_, err := fmt.Sscan(after, &pid)
+	must(t, err)
+	return pid
 }
 
 // A process whose folder was removed joins the server that other processes find.
@@ -219,7 +230,7 @@ func TestStore_RemovedFolder_JoinsTheNext(t *testing.T) {
 		must(t, one.Set(t.Context(), "key", "old", 0).Err(), os.RemoveAll(dir))
 		_, other := open(t, dir)
 		must(t, other.Set(t.Context(), "key", "new", 0).Err())
-		if first.check() {
+		if first.check(first.redis) {
 			t.Error("the first store goes on")
 		}
 		if got, err := one.Get(t.Context(), "key").Result(); got != "new" {
@@ -240,13 +251,14 @@ func TestStore_OnlyItsUserConnects(t *testing.T) {
 		if text, err := os.ReadFile(filepath.Join(dir, ".gitignore")); string(text) != "*\n" {
 			t.Errorf(".gitignore is %q, %v", text, err)
 		}
-		if m, ok := s.redis.(*mini); ok {
-			stranger := redis.NewClient(&redis.Options{Addr: m.listener.Addr().String()})
+		if address, err := os.ReadFile(s.path("address")); err == nil {
+			host, _, _ := strings.Cut(string(address), " ")
+			stranger := redis.NewClient(&redis.Options{Addr: host})
 			defer stranger.Close()
 			if err := stranger.Keys(t.Context(), "*").Err(); err == nil || !strings.Contains(err.Error(), "NOAUTH") {
 				t.Errorf("without the password: %v", err)
 			}
-			if stat, err := os.Stat(s.path(addressFile)); err != nil || stat.Mode().Perm() != 0o600 {
+			if stat, err := os.Stat(s.path("address")); err != nil || stat.Mode().Perm() != 0o600 {
 				t.Errorf("the password is in a file of mode %v, %v; want 0600", stat.Mode(), err)
 			}
 		}
@@ -265,30 +277,9 @@ func TestStore_Crash_AddressIsNotUsed(t *testing.T) {
 		}
 	}()
 	variants(t, func(t *testing.T, dir string) {
-		must(t, os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, addressFile), fmt.Append(nil, trap.Addr(), " password"), 0o600))
+		must(t, os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "address"), fmt.Append(nil, trap.Addr(), " password"), 0o600))
 		open(t, dir)
 	})
-}
-
-// The path of a socket has about a hundred bytes, that of a project can have more.
-func TestStore_DeepFolder_HasMiniredis(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), strings.Repeat("deep", 30))
-	s, rdb := open(t, dir)
-	must(t, rdb.Set(t.Context(), "key", "value", 0).Err(), s.Close())
-	_, rdb = open(t, dir)
-	if got := rdb.Get(t.Context(), "key").Val(); got != "value" {
-		t.Errorf("key is %q", got)
-	}
-}
-
-func TestStore_FolderThatCannotBe(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	must(t, os.WriteFile(file, nil, 0o600))
-	s, err := New(filepath.Join(file, FolderName), nil)
-	must(t, err)
-	if _, err := s.Dial(t.Context(), "", ""); err == nil || !strings.Contains(err.Error(), "none can keep its data in "+file) {
-		t.Errorf("Dial gives %v", err)
-	}
 }
 
 // What is saved is one moment: a job that moves meanwhile is in one place.
@@ -315,72 +306,56 @@ func TestMini_Save_IsOneMoment(t *testing.T) {
 			}
 		})
 	}
-	for range 20 {
-		if !s.check() || s.unsaved != nil {
-			t.Error(s.unsaved)
+	s.mu.Lock() // so that no save from before is under way
+	_ = os.Remove(s.path("appendonly.aof"))
+	s.mu.Unlock()
+	for saved := 0; saved < 5; {
+		s.check(s.redis)
+		text, err := os.ReadFile(s.path("appendonly.aof"))
+		if err != nil { // saving is not due yet
+			continue
 		}
-		m, err := newMini()
-		m.file = s.path("appendonly.aof")
-		must(t, err, m.load())
-		a, _ := m.List("a")
-		z, _ := m.List("z")
-		if len(a)+len(z) != jobs {
-			t.Errorf("saved are %d and %d jobs, want %d together", len(a), len(z), jobs)
+		if n := strings.Count(string(text), "\r\njob\r\n"); n != jobs {
+			t.Errorf("saved are %d jobs, want %d", n, jobs)
 		}
-		must(t, m.stop(false))
+		must(t, os.Remove(s.path("appendonly.aof")))
+		saved++
 	}
 	close(stop)
 	wg.Wait()
 }
 
-// A disk that is full is said once, keeps what was saved, and is said to work again.
+// A disk that is full is said once.
 func TestMini_SavingThatFails_IsSaidOnce(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	var said []string
-	s, err := New(t.TempDir(), func(line string) { said = append(said, line) })
-	must(t, err)
-	_, err = s.Dial(t.Context(), "", "")
+	said := ""
+	s := &Store{Dir: t.TempDir(), Say: func(line string) { said += line }}
+	_, err := s.Dial(t.Context(), "", "")
 	must(t, err)
 	defer s.Close()
-	s.check()
 	must(t, os.Mkdir(s.path("appendonly.aof.new"), 0o700))
-	s.check()
-	s.check()
-	must(t, os.Remove(s.path("appendonly.aof.new")))
-	s.check()
-	text := strings.Join(said[1:], "\n")
-	if strings.Count(text, "is a directory") != 1 || strings.Count(text, "works again") != 1 {
-		t.Errorf("it says %q", text)
+	for s.redis.unsaved == nil {
+		s.check(s.redis)
 	}
-}
-
-// A client that reads nothing, such as a stopped process, holds up no other for long.
-func TestMini_ClientThatReadsNothing(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
-	s, rdb := open(t, t.TempDir())
-	large := strings.Repeat("x", 1<<20)
-	conn, err := s.Dial(t.Context(), "", "")
-	must(t, err)
-	defer conn.Close()
-	_, err = conn.Write([]byte("*2\r\n$9\r\nSUBSCRIBE\r\n$4\r\nnews\r\n"))
-	must(t, err)
-	for rdb.PubSubNumSub(t.Context(), "news").Val()["news"] == 0 {
-		continue // until it is heard
+	for range 1000 {
+		s.check(s.redis)
 	}
-	for range 20 {
-		must(t, rdb.Publish(t.Context(), "news", large).Err())
+	if strings.Count(said, "is a directory") != 1 {
+		t.Errorf("it says %q", said)
 	}
 }
 
 // A process that is stopped keeps the store: the error of the others names it.
 func TestStore_ServerThatDoesNotAnswer(t *testing.T) {
 	dir := t.TempDir()
-	s, _ := open(t, dir)
-	must(t, s.redis.(*child).process.Signal(syscall.SIGSTOP))
-	defer s.redis.(*child).process.Signal(syscall.SIGCONT)
-	other, err := New(dir, nil)
-	must(t, err)
-	if _, err := other.Dial(t.Context(), "", ""); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d runs the Redis in %s, which does not answer", os.Getpid(), dir)) {
+	_, rdb := open(t, dir)
+	pid := serverID(t, rdb)
+	must(t, syscall.Kill(pid, syscall.SIGSTOP))
+	defer syscall.Kill(pid, syscall.SIGCONT)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	other := &Store{Dir: dir}
+	if _, err := other.Dial(ctx, "", ""); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d runs the Redis in %s, which does not answer", os.Getpid(), dir)) {
 		t.Errorf("Dial gives %v", err)
 	}
 }
@@ -388,10 +363,7 @@ func TestStore_ServerThatDoesNotAnswer(t *testing.T) {
 // The server ends with a process that is killed.
 func TestStore_KilledProcess(t *testing.T) {
 	if dir := os.Getenv("KILLED_STORE"); dir != "" {
-		s, err := New(dir, nil)
-		must(t, err)
-		_, err = s.Dial(t.Context(), "", "")
-		must(t, err)
+		open(t, dir)
 		must(t, syscall.Kill(os.Getpid(), syscall.SIGKILL))
 	}
 	variants(t, func(t *testing.T, dir string) {
@@ -410,12 +382,4 @@ func TestStore_KilledProcess(t *testing.T) {
 			must(t, rdb.Ping(t.Context()).Err())
 		}
 	})
-}
-
-func TestStore_Closed_StartsNothing(t *testing.T) {
-	s, err := New(t.TempDir(), nil)
-	must(t, err, s.Close())
-	if _, err := s.Dial(t.Context(), "", ""); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Dial gives %v", err)
-	}
 }

@@ -1,5 +1,6 @@
 //go:build unix
 
+// Package filelock tells whether a process that writes to a file is still there.
 package filelock
 
 import (

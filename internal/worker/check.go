@@ -27,13 +27,13 @@ func Check(ctx context.Context, conf *config.Config) (warnings []string, err err
 	if _, err := newHandlers(conf); err != nil || conf.Redis.IsZero() {
 		return warnings, err
 	}
-	rdb, err := conf.Redis.Connect(ctx)
+	rdb, end, err := conf.Redis.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer rdb.Close()
+	defer end()
 	prefix := lua.Prefix(conf.Scope)
-	missing, warnings, err := redishealth.TryRights(ctx, &store{UniversalClient: rdb, user: conf.Redis.User()}, prefix, asynqdb.Key(asynqdb.CheckQueue, ""))
+	missing, warnings, err := redishealth.TryRights(ctx, rdb, prefix, asynqdb.Key(asynqdb.CheckQueue, ""))
 	if err = errors.Join(missing, err); err != nil {
 		return nil, err
 	}

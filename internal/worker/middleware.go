@@ -89,7 +89,7 @@ func (w *Worker) goOn(next asynq.Handler) asynq.Handler {
 			return nil
 		}
 		done := &expression.Done{Job: *config.JobOf(ctx, task)}
-		info, err := asynq.NewInspectorFromRedisClient(w.store).GetTaskInfo(done.Queue, done.ID)
+		info, err := asynq.NewInspectorFromRedisClient(w.redis).GetTaskInfo(done.Queue, done.ID)
 		if err != nil {
 			return fmt.Errorf("then: the job's own result: %w", err)
 		}
@@ -130,7 +130,7 @@ func following(c *config.Config, done *expression.Done, then []config.Then, key 
 
 // enqueueAll enqueues jobs, as many as it can, but for those that are there already.
 func (w *Worker) enqueueAll(ctx context.Context, jobs []jobspec.Job) error {
-	client := asynq.NewClientFromRedisClient(w.store)
+	client := asynq.NewClientFromRedisClient(w.redis)
 	var all error
 	for _, job := range jobs {
 		if _, err := client.EnqueueContext(ctx, job.Task()); err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {

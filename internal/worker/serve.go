@@ -66,7 +66,7 @@ func (w *Worker) answer(l net.Listener, who config.Page) (end func(), err error)
 // is for, unless they are open. Whether the worker lives everybody may know.
 func newMux(w *Worker, p *page.Page, open bool) *http.ServeMux {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(metrics.New(w.server, w.store, metrics.Options{Schedules: w.cron}))
+	registry.MustRegister(metrics.New(w.server, w.redis, metrics.Options{Schedules: w.cron}))
 	scope := prometheus.Labels{"scope": w.config.Load().Scope}
 	prometheus.WrapRegistererWith(scope, registry).MustRegister(w.health.reloads, w.health.success, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "headgate_config_taken", Help: "1 while the config file, as it was read last, is in force; 0 where it has errors, and what was read before holds.",
@@ -98,7 +98,7 @@ func newMux(w *Worker, p *page.Page, open bool) *http.ServeMux {
 func (w *Worker) newPage(p config.Page) (*page.Page, error) {
 	c := w.config.Load()
 	return page.New(page.Options{
-		Redis: w.store, Limiter: w.limiter, Scope: c.Scope, Log: w.log,
+		Redis: w.redis, Limiter: w.limiter, Scope: c.Scope, Log: w.log,
 		KeyOf: func(limit string) (by string, known bool) {
 			keys := w.config.Load().Tasks.KeysOf(limit)
 			return cmp.Or(keys...), len(keys) > 0

@@ -52,7 +52,7 @@ tasks:
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	w := &Worker{store: &store{UniversalClient: rdb}, log: log}
+	w := &Worker{redis: rdb, log: log}
 	w.config.Store(conf)
 	server, err := scheduler.NewServer(rdb, scheduler.Rules{For: config.RuleIn(w.config.Load)}, asynq.Config{Concurrency: 1, Logger: asynqLog{log}}, scheduler.WithLogger(log))
 	if err != nil {

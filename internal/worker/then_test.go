@@ -82,7 +82,7 @@ func TestThenAfterACrash(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				w := &Worker{store: &store{UniversalClient: rdb}}
+				w := &Worker{redis: rdb}
 				w.config.Store(conf)
 				runs := map[string][]string{}
 				handle := asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {

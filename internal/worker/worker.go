@@ -56,7 +56,7 @@ type Options struct {
 type Worker struct {
 	options Options
 	config  atomic.Pointer[config.Config]
-	store   *store
+	redis   redis.UniversalClient
 	log     *slog.Logger
 	limiter *lanes.Lanes
 	cron    *cron.Runner
@@ -94,11 +94,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	signal.Notify(w.hangup, syscall.SIGHUP) // which would end a worker that still waits for Redis
 	defer signal.Stop(w.hangup)
 	c := w.config.Load()
-	w.store = &store{UniversalClient: w.options.Redis, lent: w.options.Redis != nil, notes: w.options.Notes}
-	if err := w.store.open(ctx, c.Redis); err != nil {
+	end, err := w.open(ctx, c.Redis)
+	if err != nil {
 		return err
 	}
-	defer w.store.close()
+	defer end()
 	l, err := Listen(ctx, c.Listen) // before any job runs
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	w.lookAtEviction(ctx)
-	if text := restartWarning(ctx, w.store, lua.Prefix(c.Scope)); text != "" {
+	if text := restartWarning(ctx, w.redis, lua.Prefix(c.Scope)); text != "" {
 		w.log.Warn(text)
 	}
 	if err := w.start(); err != nil {
@@ -131,7 +131,7 @@ func (w *Worker) Run(ctx context.Context) error {
 
 // prepare makes all that talks to Redis, without asking Redis anything.
 func (w *Worker) prepare() error {
-	c, s := w.config.Load(), w.store
+	c, s := w.config.Load(), w.redis
 	w.outages = &redishealth.Quiet{Handler: w.log.Handler()}
 	w.quiet = slog.New(w.outages)
 	w.limiter = lanes.New(throttle.New(s, throttle.RedisOptions{Scope: c.Scope, App: c.App, Logger: w.quiet}))
@@ -163,7 +163,7 @@ const awaitEach = time.Second
 // is what no wait helps against, such as a wrong password.
 func (w *Worker) await(ctx context.Context) error {
 	c := w.config.Load()
-	if w.store.lent || c.Redis.IsZero() {
+	if w.options.Redis != nil || c.Redis.IsZero() {
 		return nil
 	}
 	health, _ := redishealth.OfServer(w.server)
@@ -187,7 +187,7 @@ func (w *Worker) await(ctx context.Context) error {
 }
 
 func (w *Worker) start() error {
-	c, s := w.config.Load(), w.store
+	c, s := w.config.Load(), w.redis
 	if err := w.handlers.tidy(); err != nil {
 		w.log.Warn("what a killed worker has left could not be finished", "error", err)
 	}
@@ -259,7 +259,7 @@ func (w *Worker) watchRedis(ctx context.Context) {
 // lookAtEviction says when Redis begins to delete jobs and limits, and when that ends: an
 // operator may change that at any time, or a failover to another server.
 func (w *Worker) lookAtEviction(ctx context.Context) {
-	text := evictionWarning(ctx, w.store)
+	text := evictionWarning(ctx, w.redis)
 	switch before := *w.health.evicts.Swap(&text); {
 	case text != "" && text != before:
 		w.log.Warn(text)

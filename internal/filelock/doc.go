@@ -1,2 +1,0 @@
-// Package filelock tells whether a process that writes to a file is still there.
-package filelock

@@ -21,7 +21,7 @@ func (s *Server) admit(ctx context.Context, l lot) []taken {
 	var all []*asking
 	for i, t := range jobs {
 		if q, err := newAsking(job{Queue: l.Queue, ID: t.id}, t.msg, t.back); err == nil { // else it is asynq's to judge
-			q.lease = l.LeaseEnd()
+			q.lease, q.leaseID = l.LeaseEnd(), l.Lease()
 			jobs[i].asking, all = q, append(all, q)
 		}
 	}

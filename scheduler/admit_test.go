@@ -183,7 +183,7 @@ func TestStaleAnswer(t *testing.T) {
 		st.server.ask([]*asking{q})
 		time.Sleep(freshTime + time.Millisecond)
 		ran := 0
-		err := st.server.try(t.Context(), q.attempt, q, asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+		err := st.server.try(t.Context(), q.task, q, asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
 			if d, _ := GetDecision(ctx); !d.OK() || d.Age() > 0 || d.Holder == q.decision.Holder {
 				t.Errorf("it runs under %+v, want permits that were taken just now, and the slot that it had before free", d)
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -39,7 +38,7 @@ type ahead struct {
 	slots  int // of the server
 	shares int // how many queues asynq draws from by weight, else 1
 	jobs   admitter
-	hands  hands
+	flying *inFlight
 
 	lock    chan struct{} // guards what follows; held while Redis answers
 	next    lot           // what asynq gets next, until then
@@ -74,9 +73,9 @@ type taken struct {
 }
 
 // newAhead is for asynq's configuration of a server.
-func newAhead(db asynqdb.DB, cfg asynq.Config, health *redishealth.Monitor, jobs admitter) *ahead {
+func newAhead(db asynqdb.DB, cfg asynq.Config, health *redishealth.Monitor, jobs admitter, flying *inFlight) *ahead {
 	a := &ahead{
-		db: db, health: health, jobs: jobs, slots: cfg.Concurrency, shares: 1,
+		db: db, health: health, jobs: jobs, flying: flying, slots: cfg.Concurrency, shares: 1,
 		lock: make(chan struct{}, 1), lost: map[string]*asynqdb.Dequeue{}, looked: map[string]time.Time{},
 	}
 	if a.slots < 1 {
@@ -128,7 +127,7 @@ func (a *ahead) dequeue(ctx context.Context, queue string, ends int64, woken tim
 	}
 	first := a.next.jobs[0]
 	a.next.jobs = a.next.jobs[1:]
-	a.hands.add(job{Queue: a.next.Queue, ID: first.id}, hand{lease: a.next.Lease(), msg: first.msg})
+	a.flying.add(job{Queue: a.next.Queue, ID: first.id}, flight{lease: a.next.Lease(), msg: first.msg, asking: first.asking})
 	return first, nil
 }
 
@@ -136,7 +135,7 @@ func (a *ahead) dequeue(ctx context.Context, queue string, ends int64, woken tim
 // that are drawn by weight one draw fills its part of the slots, so that long jobs
 // of one queue do not have them all.
 func (a *ahead) free() int {
-	free := max(1, a.slots-a.hands.len())
+	free := max(1, a.slots-a.flying.busy())
 	return min(mostAhead, (free+a.shares-1)/a.shares)
 }
 
@@ -257,61 +256,4 @@ func (a *ahead) stop() {
 		a.until = time.Now()
 		a.clear(ctx)
 	}
-}
-
-// hands are the jobs that asynq has been given and whose slots are not free again.
-type hands struct {
-	mu   sync.Mutex
-	jobs map[job]hand
-}
-
-// A hand is a job that asynq has been given.
-type hand struct {
-	lease asynqdb.LeaseID // under which this server has the job
-	msg   string          // as asynq stores it
-	since time.Time       // when the job came to its lane first; zero until its handler runs
-}
-
-func (h *hands) add(j job, as hand) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.jobs == nil {
-		h.jobs = map[job]hand{}
-	}
-	h.jobs[j] = as
-}
-
-// began notes that the handler of a job runs, which came to its lane at that moment.
-func (h *hands) began(j job, since time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if as, ok := h.jobs[j]; ok {
-		as.since = since
-		h.jobs[j] = as
-	}
-}
-
-// of is what is known of a job: the zero hand if this server does not have the job.
-func (h *hands) of(j job) hand {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.jobs[j]
-}
-
-// lease is the one under which this server has a job: the zero LeaseID if it does not have the job.
-func (h *hands) lease(j job) asynqdb.LeaseID { return h.of(j).lease }
-
-// remove frees the slot of an attempt, unless a later attempt of the job has it.
-func (h *hands) remove(j job, lease asynqdb.LeaseID) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.jobs[j].lease == lease {
-		delete(h.jobs, j)
-	}
-}
-
-func (h *hands) len() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.jobs)
 }

@@ -33,7 +33,7 @@ type asker struct {
 
 func newAsker(t *testing.T, rdb redis.UniversalClient, slots int) asker {
 	takeOut(rdb)
-	a := newAhead(asynqdb.New(rdb), asynq.Config{Concurrency: slots}, redishealth.New(slog.New(slog.DiscardHandler), "Redis", nil), openGate{})
+	a := newAhead(asynqdb.New(rdb), asynq.Config{Concurrency: slots}, redishealth.New(slog.New(slog.DiscardHandler), "Redis", nil), openGate{}, &inFlight{})
 	t.Cleanup(a.stop)
 	return asker{a, "default"}
 }
@@ -56,7 +56,7 @@ func (a asker) ask(ctx context.Context) (string, error) {
 // end frees the slot of a job.
 func (a asker) end(id string) {
 	j := job{Queue: "default", ID: id}
-	a.hands.remove(j, a.hands.lease(j))
+	a.flying.freeSlot(j, a.flying.get(j).lease)
 }
 
 // take asks for n jobs, all of which must be there, and be it without an error.
@@ -493,12 +493,12 @@ func TestFreeSlotsAreKnown(t *testing.T) {
 		most := 0
 		for range 600 {
 			time.Sleep(100 * time.Millisecond)
-			most = max(most, st.server.redis.ahead.hands.len())
+			most = max(most, st.server.inFlight.busy())
 		}
 		if most > 6 {
 			t.Errorf("%d jobs were in hand at once, of 6 slots", most)
 		}
-		if n := st.server.redis.ahead.hands.len(); n != 0 {
+		if n := st.server.inFlight.busy(); n != 0 {
 			t.Errorf("%d jobs are in hand when all have ended", n)
 		}
 		end() // now no job reaches a handler
@@ -506,7 +506,7 @@ func TestFreeSlotsAreKnown(t *testing.T) {
 			st.enqueue(asynq.NewTask("job", nil), asynq.MaxRetry(1))
 		}
 		time.Sleep(30 * time.Second)
-		if n := st.server.redis.ahead.hands.len(); n != 0 {
+		if n := st.server.inFlight.busy(); n != 0 {
 			t.Errorf("%d jobs are in hand that reached no handler", n)
 		}
 		if queue, err := st.tasks.GetQueueInfo("default"); err != nil || queue.Active != 0 {
@@ -533,7 +533,7 @@ func TestSharesOfQueues(t *testing.T) {
 		if config.StrictPriority {
 			most = 10
 		}
-		if got := newAhead(asynqdb.DB{}, config, nil, openGate{}).free(); got != most {
+		if got := newAhead(asynqdb.DB{}, config, nil, openGate{}, &inFlight{}).free(); got != most {
 			t.Errorf("%d slots of 10 are filled at once, want %d", got, most)
 		}
 		t.Run(fmt.Sprint("strict ", config.StrictPriority), func(t *testing.T) {

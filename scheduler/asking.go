@@ -170,16 +170,3 @@ func (q *asking) denied() (why *putBackError, ok bool) {
 		return nil, false
 	}
 }
-
-// askings are those of the jobs that asynq has been given and whose handlers it has not
-// begun. It is safe for concurrent use.
-type askings struct{ byJob sync.Map }
-
-func (a *askings) add(q *asking) { a.byJob.Store(q.job, q) }
-
-// take returns a job's and forgets it; nil if there is none.
-func (a *askings) take(j job) *asking {
-	q, _ := a.byJob.LoadAndDelete(j)
-	found, _ := q.(*asking)
-	return found
-}

@@ -8,16 +8,18 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/history"
 )
 
 // attempt is one try of asynq's to run a job: what is known of it before its
-// handler runs. It does not change once its rule is found, and is passed by value.
+// handler runs. It does not change once its rule is found, and is copied only after that.
 // A job that is denied and comes back is a new attempt here, though asynq counts
 // none.
 type attempt struct {
 	job
 	task     *asynq.Task
+	leaseID  asynqdb.LeaseID // under which this server has the job
 	rule     Rule
 	retried  int // failures so far
 	maxRetry int
@@ -26,25 +28,13 @@ type attempt struct {
 	term
 }
 
-// newAttempt reads from a handler's context which job it is, and how often it has
-// failed.
-func newAttempt(ctx context.Context, task *asynq.Task) attempt {
-	a := attempt{task: task}
-	a.ID, _ = asynq.GetTaskID(ctx)
-	a.Queue, _ = asynq.GetQueueName(ctx)
-	a.stood = stoodOf(a.job, task)
-	a.retried, _ = asynq.GetRetryCount(ctx)
-	a.maxRetry, _ = asynq.GetMaxRetry(ctx)
-	return a
-}
-
 // name is what the job is counted by.
-func (a attempt) name() history.Task { return history.Task{Queue: a.Queue, Type: a.task.Type()} }
+func (a *attempt) name() history.Task { return history.Task{Queue: a.Queue, Type: a.task.Type()} }
 
 // end is how an attempt ends, in asynq, that returns err. The order of the cases is
 // asynq's: a context that is over comes before all that the handler says, and a
 // job that is dropped is never archived.
-func (a attempt) end(ctx context.Context, err error) history.End {
+func (a *attempt) end(ctx context.Context, err error) history.End {
 	later, isLater := errors.AsType[*putBackError](err)
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded): // then asynq heard nothing of err
@@ -64,7 +54,7 @@ func (a attempt) end(ctx context.Context, err error) history.End {
 }
 
 // failed is how a failed attempt ends.
-func (a attempt) failed() history.End {
+func (a *attempt) failed() history.End {
 	if a.retried >= a.maxRetry {
 		return history.Archived
 	}

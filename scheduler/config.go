@@ -43,7 +43,7 @@ func (s *Server) config(c asynq.Config) asynq.Config {
 	if c.Logger == nil {
 		c.Logger = newStderr()
 	}
-	c.Logger = asynqLog{c.Logger, &s.putBacks}
+	c.Logger = asynqLog{c.Logger, &s.inFlight}
 	c.BaseContext = runContexts(s.base)
 	c.IsFailure = isFailure(s.userCode.isFailure(c.IsFailure))
 	c.RetryDelayFunc = retryDelay(s.userCode.retryDelay(c.RetryDelayFunc))

@@ -109,10 +109,9 @@ func TestDeadlinesThatAreOver(t *testing.T) {
 		if info := st.info(id); info == nil || info.State != asynq.TaskStateArchived || len(st.ran()) != 0 {
 			t.Errorf("job: %+v, ran %v; want it archived without a run", info, st.ran())
 		}
-		st.server.askings.byJob.Range(func(j, _ any) bool {
-			t.Errorf("what was asked about %v is kept", j)
-			return true
-		})
+		for j := range st.server.inFlight.attempts {
+			t.Errorf("what is known of %v is kept", j)
+		}
 	})
 }
 

@@ -132,15 +132,13 @@ func (h *handling) since() time.Time {
 // whatever it says: asynq, which gives it up at that moment, may or may not hear it.
 func (h *handling) run(ctx context.Context, next asynq.Handler) (err error) {
 	ended, end := h.server.history.Began(h.name()), h.failed()
-	h.server.redis.ahead.hands.began(h.job, h.since())
+	h.note(func(a *flight) { a.since = h.since() })
 	defer func() {
 		ended(end)
-		switch {
-		case end == history.Failed || end == history.Archived:
-			h.server.redis.runs.add(h.job, handled{time.Since(h.began), h.since()})
-		case end == history.Done && h.retried > 0:
-			h.server.redis.runs.add(h.job, handled{took: time.Since(h.began)})
-		}
+		failed := end == history.Failed || end == history.Archived
+		h.note(func(a *flight) {
+			a.noted, a.took = failed || end == history.Done && h.retried > 0, time.Since(h.began)
+		})
 	}()
 	err = next.ProcessTask(ctx, h.task)
 	over := h.ended()
@@ -153,6 +151,9 @@ func (h *handling) run(ctx context.Context, next asynq.Handler) (err error) {
 	end = h.end(ctx, err)
 	return err
 }
+
+// note changes what the server knows of the attempt.
+func (h *handling) note(change func(*flight)) { h.server.inFlight.note(h.job, h.leaseID, change) }
 
 // tellTimeout bounds how long a job that has ended waits for the limiter to hear of
 // it.

@@ -15,13 +15,13 @@ import (
 // lines pass.
 type asynqLog struct {
 	asynq.Logger
-	putBacks *putBacks
+	inFlight *inFlight
 }
 
 // Warn implements asynq.Logger. The line has the job's ID but not its queue, so it
 // is left out too where another queue's job of the same ID is put back.
 func (l asynqLog) Warn(args ...any) {
-	if id, ok := strings.CutPrefix(fmt.Sprint(args...), "Retry exhausted for task id="); ok && l.putBacks.has(id) {
+	if id, ok := strings.CutPrefix(fmt.Sprint(args...), "Retry exhausted for task id="); ok && l.inFlight.putsBack(id) {
 		return
 	}
 	l.Logger.Warn(args...)

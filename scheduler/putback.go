@@ -88,7 +88,7 @@ func ends(err error) bool {
 }
 
 // putBackError has asynq keep a job for later, without a failure. Its text is the
-// wrapped error's: asynq shows it, and putBacks.find knows the job again by it.
+// wrapped error's: asynq shows it, and endsWith knows the attempt's end by it.
 type putBackError struct {
 	error
 	at     time.Time  // when asynq itself brings it back
@@ -106,18 +106,7 @@ func (e *putBackError) Error() string { return storable(e.error.Error()) }
 // Unwrap lets errors.As find what the handler returned.
 func (e *putBackError) Unwrap() error { return e.error }
 
-// putBacks are the jobs of this process that asynq is about to write back to
-// Redis. asynq archives a job on its last attempt whatever kind of error it
-// gets; so the client between asynq and Redis looks here for what is meant.
-//
-// A job is added when its handler has returned, and removed when it is written
-// back.
-type putBacks struct{ remembered[*putBackError] }
-
-// find returns what is to become of a job whose attempt ended with an error of
-// that text. With another one it failed after all, such as by its timeout: asynq
-// does not wait for the handler then, which may say something else later.
-func (p *putBacks) find(j job, text string) (*putBackError, bool) {
-	err, ok := p.get(j)
-	return err, ok && err.Error() == text
-}
+// endsWith reports whether an attempt puts its job back that ended with an error of that text. With
+// another one the job failed after all, such as by its timeout: asynq does not wait for the
+// handler then, which may say something else later.
+func (a flight) endsWith(text string) bool { return a.putBack != nil && a.putBack.Error() == text }

@@ -25,9 +25,7 @@ import (
 type queueRedis struct {
 	redis.UniversalClient
 	db       asynqdb.DB // the same
-	putBacks *putBacks
-	runs     remembered[handled] // attempts that failed, or came after one that did
-	askings  *askings
+	inFlight *inFlight
 	forgiven int          // crashes of a job's worker
 	promotes *atomic.Bool // whether jobs can be moved
 	scope    string       // the limiter's, as its keys begin
@@ -77,25 +75,33 @@ func (q *queueRedis) pass(ctx context.Context, keys []string, args []any, asynqs
 		return q.dequeue(ctx, c)
 	}
 	began := time.Now()
-	if c.Msg != nil {
-		c.SetMsg(restore(c.Msg))
-	}
-	var lease asynqdb.LeaseID
+	var j job
+	var a flight
 	queue, id, ends := asynqdb.EndsLease(keys, args)
 	if ends {
-		lease = q.ahead.hands.lease(job{Queue: queue, ID: id})
+		j = job{Queue: queue, ID: id}
+		a = q.inFlight.get(j)
 	}
-	cmd := q.instead(ctx, &c, &lease)
+	lease := a.lease
+	w, writes := q.newWriteBack(&c, a)
+	var cmd *redis.Cmd
+	if writes {
+		cmd = q.instead(ctx, w, &lease)
+	}
 	if _, fills := asynqdb.Fills(keys); fills && ends {
-		cmd = q.requeue(ctx, job{Queue: queue, ID: id})
+		cmd = q.requeue(ctx, j, a)
 	}
 	if cmd == nil {
-		if cmd = asynqs(lease); cmd.Err() == nil {
-			q.ended(ctx, c)
+		if cmd = asynqs(lease); cmd.Err() == nil && writes {
+			q.noteEnd(ctx, w)
 		}
 	}
-	if ends && lease.Ended == 0 { // else the attempt may run here still
-		q.ahead.hands.remove(job{Queue: queue, ID: id}, lease)
+	switch {
+	case !ends || lease.Ended != 0: // the attempt may run here still
+	case cmd.Err() == nil:
+		q.inFlight.written(j, lease)
+	default:
+		q.inFlight.freeSlot(j, lease)
 	}
 	q.health.Note(ctx, began, cmd.Err())
 	if queue, ok := asynqdb.Fills(keys); ok && cmd.Err() == nil && cmd.Val() != int64(0) { // where it counts jobs there were some
@@ -112,10 +118,11 @@ func (q *queueRedis) dequeue(ctx context.Context, c asynqdb.Call) *redis.Cmd {
 	t, err := q.ahead.dequeue(ctx, c.Queue, c.LeaseEnd, q.bell.woken)
 	switch {
 	case err == nil:
+		msg := t.msg
 		if t.asking != nil {
-			q.askings.add(t.asking)
+			msg = t.term.afar(msg)
 		}
-		cmd.SetVal(afar(t.msg))
+		cmd.SetVal(msg)
 		q.bell.looked(true)
 		q.slots.took()
 	case errors.Is(err, errAllWait):

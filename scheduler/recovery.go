@@ -136,7 +136,8 @@ func (r *recovery) look(ctx context.Context) (soon bool) {
 func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 	now := time.Now()
 	over := now.Sub(time.Unix(s.ends+1, 0))
-	why, own := r.putBacks.get(j)
+	a := r.inFlight.get(j)
+	own := a.putBack != nil
 	if over < 0 || !own && (over < beat || now.Sub(s.since) < 2*beat) {
 		return
 	}
@@ -156,9 +157,9 @@ func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 		return
 	}
 	if own {
-		back := r.returning(j, why, asynqdb.WithFailure(msg, why.Error(), now.Unix()), m.Unique)
+		back := r.returning(j, a.putBack, asynqdb.WithFailure(msg, a.putBack.Error(), now.Unix()), m.Unique)
 		back.Lease = asynqdb.LeaseID{Ended: s.ends}
-		_ = r.putBack(ctx, j, why, back)
+		_ = r.putBack(ctx, j, a, back)
 		return
 	}
 	msg = asynqdb.WithFailure(msg, asynq.ErrLeaseExpired.Error(), now.Unix())

@@ -82,11 +82,11 @@ func TestALeaseThatWasExtended(t *testing.T) {
 		seen := time.Now().Add(-time.Minute)
 		rdb.ZAdd(ctx, asynqdb.Key("default", asynqdb.Lease), redisZ(seen.Add(5*time.Second), id))
 		var away atomic.Bool
-		r := recovery{queueRedis: &queueRedis{db: asynqdb.New(rdb), putBacks: &putBacks{}, promotes: &away, forgiven: 1}, queues: []string{"default"}}
+		r := recovery{queueRedis: &queueRedis{db: asynqdb.New(rdb), inFlight: &inFlight{}, promotes: &away, forgiven: 1}, queues: []string{"default"}}
 		j := job{Queue: "default", ID: id}
 		state := func() string { return rdb.HGet(ctx, asynqdb.Hash("default", id), "state").Val() }
 		r.recover(ctx, j, sighting{seen.Unix(), seen})
-		r.putBacks.add(j, &putBackError{error: throttle.ErrUnavailable, at: time.Now(), denied: true})
+		r.inFlight.add(j, flight{putBack: &putBackError{error: throttle.ErrUnavailable, at: time.Now(), denied: true}})
 		r.recover(ctx, j, sighting{seen.Unix(), seen})
 		if got := state(); got != "active" {
 			t.Fatalf("the job is %s, want active: its lease was extended", got)

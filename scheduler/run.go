@@ -15,23 +15,25 @@ import (
 // could change it.
 func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		a := newAttempt(ctx, task)
-		q, lease := s.askings.take(a.job), s.redis.ahead.hands.lease(a.job)
+		var j job
+		j.ID, _ = asynq.GetTaskID(ctx)
+		j.Queue, _ = asynq.GetQueueName(ctx)
+		q := s.inFlight.take(j)
+		if q == nil { // a later attempt has the job
+			release(ctx)
+			return asynq.ErrLeaseExpired
+		}
 		context.AfterFunc(ctx, func() { // asynq is done with the attempt, and its slot is free
 			release(ctx)
-			s.redis.ahead.hands.remove(a.job, lease)
+			s.inFlight.freeSlot(j, q.leaseID)
 		})
-		if q != nil && time.Now().After(q.lease) { // it came so late that another may have it
+		if time.Now().After(q.lease) { // it came so late that another may have it
 			go s.waste(q)
 			return asynq.ErrLeaseExpired
 		}
-		if q == nil { // it was not taken here
-			q = &asking{attempt: a}
-			s.ask([]*asking{q})
-		}
-		err := s.try(ctx, a, q, next)
+		err := s.try(ctx, task, q, next)
 		if later, ok := errors.AsType[*putBackError](err); ok {
-			s.putBacks.add(a.job, later)
+			s.inFlight.note(j, q.leaseID, func(a *flight) { a.putBack = later })
 		}
 		return withStorableText(err)
 	})
@@ -39,18 +41,17 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 
 // try runs the handler under permits that are not old when it begins: a job that comes later
 // asks anew, as often as that happens.
-func (s *Server) try(ctx context.Context, a attempt, q *asking, next asynq.Handler) error {
+func (s *Server) try(ctx context.Context, task *asynq.Task, q *asking, next asynq.Handler) error {
 	for {
 		if err := s.answer(ctx, q); err != nil {
-			s.history.Ended(a.name(), a.end(ctx, err))
+			s.history.Ended(q.name(), q.end(ctx, err))
 			return err
 		}
-		a.rule, a.term, a.stood = q.rule, q.term, q.stood
-		if stale, err := s.runUnder(ctx, a, q, next); !stale {
+		if stale, err := s.runUnder(ctx, task, q, next); !stale {
 			return err
 		}
 		if q = q.anew(); q.times == 3 {
-			s.log.Warn("a job's permits grow old before it begins: this machine, or the way to Redis, is too slow", "job", a.ID, "queue", a.Queue)
+			s.log.Warn("a job's permits grow old before it begins: this machine, or the way to Redis, is too slow", "job", q.ID, "queue", q.Queue)
 		}
 		s.ask([]*asking{q})
 	}
@@ -61,7 +62,9 @@ func (s *Server) try(ctx context.Context, a attempt, q *asking, next asynq.Handl
 // [GetRule]. A panic passes through, so that asynq makes its own error of it; the deferred
 // calls give the leases back and end the span all the same. If the permits are stale by now
 // nothing was begun.
-func (s *Server) runUnder(ctx context.Context, a attempt, q *asking, next asynq.Handler) (stale bool, err error) {
+func (s *Server) runUnder(ctx context.Context, task *asynq.Task, q *asking, next asynq.Handler) (stale bool, err error) {
+	a := q.attempt
+	a.task = task // which asynq has made, with a writer of its result
 	h := &handling{server: s, attempt: a, decision: q.decision, began: time.Now()}
 	unwanted := a.unwanted(ctx)
 	if unwanted == nil {

@@ -44,8 +44,7 @@ type Server struct {
 	patience time.Duration                   // of a shutdown, with handlers and other code of the program's
 	log      *slog.Logger
 	grant    time.Duration // how long permits are kept for a called job
-	putBacks putBacks
-	askings  askings
+	inFlight inFlight
 	spacing  spacing
 	inOrder  inOrder
 	db       asynqdb.DB // of the queues

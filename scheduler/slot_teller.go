@@ -109,5 +109,5 @@ func (s *Server) idleSlots() int {
 	if s.bell.stopped.Err() != nil {
 		return 0
 	}
-	return max(0, s.redis.ahead.slots-s.redis.ahead.hands.len())
+	return max(0, s.redis.ahead.slots-s.inFlight.busy())
 }

@@ -156,7 +156,7 @@ func TestUnbegunJobsKeepTheirPlace(t *testing.T) {
 				<-q.answered
 				ctx, giveUp := context.WithCancel(t.Context())
 				giveUp()
-				err := st.server.try(ctx, q.attempt, q, asynq.HandlerFunc(st.run))
+				err := st.server.try(ctx, q.task, q, asynq.HandlerFunc(st.run))
 				back, ok := errors.AsType[*putBackError](err)
 				if !ok || !back.denied || !back.stood.unbegun || !back.stood.since.Equal(q.decision.At) {
 					t.Fatalf("%+v, want it put back to where it stood", err)

@@ -71,8 +71,8 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s.grant = max(minGrant, 3*cfg.TaskCheckInterval)
 	s.bell = newBell(rdb, s.queues, cmp.Or(max(0, cfg.TaskCheckInterval), longestWait))
 	s.redis = &queueRedis{
-		UniversalClient: rdb, db: s.db, putBacks: &s.putBacks, askings: &s.askings, forgiven: o.forgiven, promotes: &s.promotes,
-		scope: scope, health: s.queueHealth, bell: s.bell, ahead: newAhead(s.db, cfg, s.queueHealth, s),
+		UniversalClient: rdb, db: s.db, inFlight: &s.inFlight, forgiven: o.forgiven, promotes: &s.promotes,
+		scope: scope, health: s.queueHealth, bell: s.bell, ahead: newAhead(s.db, cfg, s.queueHealth, s, &s.inFlight),
 	}
 	name := uuid.NewString()
 	s.redis.slots = slotTeller{queues: s.queues, free: s.idleSlots, tell: func(free int, every time.Duration) {

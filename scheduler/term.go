@@ -47,20 +47,21 @@ func termOf(m asynqdb.Message) (t term) {
 
 // afar is a job's message as asynq gets it, with its term moved. That of a job that has
 // neither a timeout nor a deadline stays as it is: it is asynq's to say how long it may
-// run. So does one that cannot be read.
-func afar(msg string) string {
-	m, err := asynqdb.ParseMessage([]byte(msg))
-	timeout, deadline := near(m.Timeout), near(m.Deadline)
-	if err != nil || timeout <= 0 && deadline <= 0 {
+// run.
+func (t term) afar(msg string) string {
+	if t == (term{}) {
 		return msg
 	}
-	return string(asynqdb.WithTimes([]byte(msg), timeout+far, deadline+far))
+	deadline := int64(0)
+	if !t.deadline.IsZero() {
+		deadline = t.deadline.Unix()
+	}
+	return string(asynqdb.WithTimes([]byte(msg), int64(t.timeout/time.Second)+far, deadline+far))
 }
 
 // restore returns a message that asynq writes to Redis, with the job's own term.
-func restore(msg []byte) []byte {
-	m, err := asynqdb.ParseMessage(msg)
-	if err != nil || m.Timeout < far && m.Deadline < far {
+func restore(msg []byte, m asynqdb.Message) []byte {
+	if m.Timeout < far && m.Deadline < far {
 		return msg
 	}
 	return asynqdb.WithTimes(msg, near(m.Timeout), near(m.Deadline))

@@ -11,35 +11,59 @@ import (
 	"github.com/headgate/headgate/internal/asynqdb"
 )
 
-// instead returns nil for what asynq is to do itself: all that is not a write-back,
-// and failures. The message that asynq writes has the error's text in it, which is
-// all that says here why the attempt ended. It is told where the job stood. The lease is the
-// one that asynq means; of a job whose worker died it is set here.
-func (q *queueRedis) instead(ctx context.Context, c *asynqdb.Call, lease *asynqdb.LeaseID) *redis.Cmd {
-	if c.Script != asynqdb.ScriptRetry && c.Script != asynqdb.ScriptArchive {
-		return nil
-	}
-	j := job{Queue: c.Queue, ID: c.ID}
-	if a := q.askings.take(j); a != nil { // its handler was never called
-		go q.ahead.jobs.waste(a)
+// writeBack is one of asynq's calls that write a job after an attempt.
+type writeBack struct {
+	*asynqdb.Call
+	job
+	flight  flight
+	message asynqdb.Message // the call's, which the call's Msg has in encoded form
+}
+
+// newWriteBack reads a call that writes a job, and gives the job its own timeout and deadline
+// back. It reports false for any other call, and for a message that cannot be read.
+func (q *queueRedis) newWriteBack(c *asynqdb.Call, a flight) (*writeBack, bool) {
+	if c.Msg == nil {
+		return nil, false
 	}
 	m, err := asynqdb.ParseMessage(c.Msg)
 	if err != nil {
+		return nil, false
+	}
+	c.SetMsg(restore(c.Msg, m))
+	return &writeBack{c, job{Queue: c.Queue, ID: c.ID}, a, m}, true
+}
+
+// failed reports whether asynq writes that the attempt has failed.
+func (w *writeBack) failed() bool {
+	return w.Script == asynqdb.ScriptRetry || w.Script == asynqdb.ScriptArchive
+}
+
+// instead does what is to be done in place of asynq's call, and returns nil if asynq is to write
+// the job itself: if the job is done, or has failed. The error's text in the message is all that
+// says here why the attempt ended. The message of a failed job is told where the job stood. The
+// lease is the one that asynq means; instead sets it for a job whose worker died.
+func (q *queueRedis) instead(ctx context.Context, w *writeBack, lease *asynqdb.LeaseID) *redis.Cmd {
+	if !w.failed() {
 		return nil
 	}
-	if why, ok := q.putBacks.find(j, m.LastError); ok {
-		back := q.returning(j, why, c.Msg, m.Unique)
+	if a := q.inFlight.take(w.job); a != nil { // its handler was never called
+		go q.ahead.jobs.waste(a)
+	}
+	if w.flight.endsWith(w.message.LastError) {
+		back := q.returning(w.job, w.flight.putBack, w.Msg, w.message.Unique)
 		back.Lease = *lease
-		return reply(ctx, q.putBack(ctx, j, why, back))
+		return reply(ctx, q.putBack(ctx, w.job, w.flight, back))
 	}
-	if m.LastError == asynq.ErrLeaseExpired.Error() { // asynq's recoverer has found it
+	if w.crashed() { // asynq's recoverer has found it
 		lease.Ended = time.Now().Add(-recovererWaits).Unix()
-		return q.crashed(ctx, c, m, *lease)
+		return q.crashed(ctx, w, *lease)
 	}
-	ran, _ := q.runs.get(j)
-	c.SetMsg(stood{since: ran.since, again: c.At}.in(j, c.Msg))
+	w.SetMsg(stood{since: w.flight.since, again: w.At}.in(w.job, w.Msg))
 	return nil
 }
+
+// crashed reports whether asynq writes that the job's worker died.
+func (w *writeBack) crashed() bool { return w.message.LastError == asynq.ErrLeaseExpired.Error() }
 
 // reply is what asynq hears in place of its own script's answer.
 func reply(ctx context.Context, err error) *redis.Cmd {
@@ -71,12 +95,12 @@ func (q *queueRedis) returning(j job, why *putBackError, msg []byte, unique bool
 // Where Redis does not answer, asynq repeats the call until the job's lease ends, and
 // then recovery does it, which says of which lease: so the job is forgotten here only
 // when it was written.
-func (q *queueRedis) putBack(ctx context.Context, j job, why *putBackError, back *asynqdb.PutBack) error {
+func (q *queueRedis) putBack(ctx context.Context, j job, a flight, back *asynqdb.PutBack) error {
 	if q.db.PutBack(ctx, j.Queue, back); back.Err != nil {
 		return back.Err
 	}
-	q.putBacks.remove(j)
-	if why.atOnce() && q.promotes.Load() {
+	q.inFlight.written(j, a.lease)
+	if a.putBack.atOnce() && q.promotes.Load() {
 		_, _ = q.db.Promote(ctx, j.Queue, j.ID)
 	}
 	return nil
@@ -85,14 +109,13 @@ func (q *queueRedis) putBack(ctx context.Context, j job, why *putBackError, back
 // requeue gives a job back whose handler still runs when the server stops. Its message says since
 // when it stood in its lane, as that of a failed job does, so that it does not wait behind all that
 // came later. It returns nil for a job that stood in no lane: then asynq's own script does it.
-func (q *queueRedis) requeue(ctx context.Context, j job) *redis.Cmd {
-	as := q.ahead.hands.of(j)
-	if as.since.IsZero() {
+func (q *queueRedis) requeue(ctx context.Context, j job, a flight) *redis.Cmd {
+	if a.since.IsZero() {
 		return nil
 	}
-	msg := stood{since: as.since, again: time.Now()}.in(j, []byte(as.msg))
+	msg := stood{since: a.since, again: time.Now()}.in(j, []byte(a.msg))
 	back := asynqdb.Taken{ID: j.ID, Msg: string(msg), Back: true}
-	return reply(ctx, q.db.GiveBack(ctx, asynqdb.DequeueOf(j.Queue, as.lease), back))
+	return reply(ctx, q.db.GiveBack(ctx, asynqdb.DequeueOf(j.Queue, a.lease), back))
 }
 
 // recovererWaits is how long ago the leases had ended, at least, of the jobs that asynq's
@@ -112,53 +135,34 @@ const forgivenCrashes = 3
 //
 // The count is in a field of the job's hash and goes with it. It is never set back:
 // what counts is the crashes in all, not those in a row.
-func (q *queueRedis) crashed(ctx context.Context, c *asynqdb.Call, m asynqdb.Message, lease asynqdb.LeaseID) *redis.Cmd {
-	msg := c.Msg
-	if c.Failed {
-		msg = asynqdb.WithRetried(msg, m.Retried-1)
+func (q *queueRedis) crashed(ctx context.Context, w *writeBack, lease asynqdb.LeaseID) *redis.Cmd {
+	msg := w.Msg
+	if w.Failed {
+		msg = asynqdb.WithRetried(msg, w.message.Retried-1)
 	}
-	forgiven, err := q.db.Forgive(ctx, c.Queue, c.ID, msg, m.Unique, q.forgiven, lease)
+	forgiven, err := q.db.Forgive(ctx, w.job.Queue, w.job.ID, msg, w.message.Unique, q.forgiven, lease)
 	if forgiven || err != nil {
 		return reply(ctx, err)
 	}
-	if c.Script == asynqdb.ScriptArchive { // say more than asynq does
+	if w.Script == asynqdb.ScriptArchive { // say more than asynq does
 		reason := fmt.Sprintf("its worker died while it ran, again: %d times that was forgiven, after that it counts as a failure", q.forgiven)
-		c.SetMsg(asynqdb.WithLastError(c.Msg, reason))
+		w.SetMsg(asynqdb.WithLastError(w.Msg, reason))
 	}
 	return nil
 }
 
-// handled is what this process knows of an attempt that has ended.
-type handled struct {
-	took  time.Duration
-	since time.Time // when its job came to its lane first, unless it is done
-}
-
-// ended notes for people how an attempt has ended that asynq has just written: one that
-// failed, and one that succeeded after that where the job is kept. A job that succeeds at once
+// noteEnd notes for people how an attempt has ended that asynq has just written: one that
+// failed, and one that succeeded after that if the job is kept. A job that succeeds at once
 // costs nothing here. What Redis does not take is not noted.
-func (q *queueRedis) ended(ctx context.Context, c asynqdb.Call) {
-	end := asynqdb.Attempt{At: time.Now(), Worker: asynqdb.Here()}
-	switch c.Script {
-	case asynqdb.ScriptRetry, asynqdb.ScriptArchive:
-		m, err := asynqdb.ParseMessage(c.Msg)
-		if err != nil {
-			return
-		}
-		end.Error = m.LastError
-		if m.LastError == asynq.ErrLeaseExpired.Error() {
+func (q *queueRedis) noteEnd(ctx context.Context, w *writeBack) {
+	end := asynqdb.Attempt{At: time.Now(), Worker: asynqdb.Here(), Took: w.flight.took}
+	if w.failed() {
+		end.Error = w.message.LastError
+		if w.crashed() {
 			end.Worker = "" // another's
 		}
-	case asynqdb.ScriptComplete:
-	default:
-		return
 	}
-	j := job{Queue: c.Queue, ID: c.ID}
-	ran, ok := q.runs.get(j)
-	if !ok && end.Error == "" {
-		return
+	if w.flight.noted || end.Error != "" {
+		_ = q.db.NoteAttempt(ctx, w.job.Queue, w.job.ID, end)
 	}
-	q.runs.remove(j)
-	end.Took = ran.took
-	_ = q.db.NoteAttempt(ctx, c.Queue, c.ID, end)
 }

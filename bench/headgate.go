@@ -18,7 +18,7 @@ func startHeadgate(b *bench, s spec, shut bool, h *history) (func(), error) {
 		return nil, err
 	}
 	rules := scheduler.Rules{Limits: s.limits(), For: headgateRule}
-	srv, err := scheduler.NewServer(b.rdb, rules, serverConfig(s), scheduler.WithLimiter(watched{limiter, h}),
+	srv, err := scheduler.NewServer(b.rdb, rules, serverConfig(s), scheduler.WithLimiter(limiter.Redis),
 		scheduler.WithLogger(slog.New(slog.NewTextHandler(b.stderr, nil))))
 	if err != nil {
 		return nil, err
@@ -45,23 +45,6 @@ func headgateRule(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 		needs = append(needs, throttle.Need{Limit: perHost, Key: j.Host})
 	}
 	return scheduler.Rule{Needs: needs}, err
-}
-
-// watched is a limiter whose denials are counted.
-type watched struct {
-	*lanes.Lanes
-	history *history
-}
-
-// AcquireAll implements scheduler.Limiter.
-func (w watched) AcquireAll(ctx context.Context, asks ...lanes.Ask) []lanes.Answer {
-	answers := w.Lanes.AcquireAll(ctx, asks...)
-	for _, a := range answers {
-		if a.Outcome == throttle.Denied {
-			w.history.denied()
-		}
-	}
-	return answers
 }
 
 // silent is for programs whose work is only overhead here.

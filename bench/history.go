@@ -33,12 +33,13 @@ func newHistory(jobs int) *history {
 	return &history{want: jobs, all: make(chan struct{})}
 }
 
-// started notes a job that runs. A job that runs twice counts twice, which the
+// started notes a job that runs, and how often headgate denied it before. A job that runs twice counts twice, which the
 // oracle then sees.
-func (h *history) started(j job, admitted int64) {
+func (h *history) started(j job, admitted int64, denials int) {
 	now := time.Now().UnixMicro()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.denials += denials
 	h.starts = append(h.starts, start{j, admitted, now})
 	if len(h.starts) == h.want {
 		close(h.all)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/scheduler"
 	"github.com/hibiken/asynq"
 )
 
@@ -71,7 +72,8 @@ func handler(h *history) asynq.Handler {
 		if err != nil {
 			return err
 		}
-		h.started(j, visitOf(ctx))
+		decision, _ := scheduler.GetDecision(ctx)
+		h.started(j, visitOf(ctx), decision.Denials)
 		return nil
 	})
 }

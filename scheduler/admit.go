@@ -95,6 +95,6 @@ func (s *Server) waste(q *asking) {
 	if q.decision.Lease > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), freeTimeout)
 		defer cancel()
-		_ = s.limiter.Free(ctx, q.decision.Holder, q.rule.Needs...) // else they end by themselves
+		_ = s.permits.Free(ctx, q.decision.Holder, q.rule.Needs...) // else they end by themselves
 	}
 }

@@ -160,19 +160,13 @@ func (s *Server) acquire(all []*asking) (denied bool) {
 
 // answers are the limiter's. A limiter that cannot be told the limits is not asked.
 func (s *Server) answers(ctx context.Context, asks []lanes.Ask) (answers []lanes.Answer) {
-	fail := func(err error) []lanes.Answer { return slices.Repeat([]lanes.Answer{{Err: err}}, len(asks)) }
 	if err := s.define(ctx); err != nil {
-		return fail(err)
+		return slices.Repeat([]lanes.Answer{{Err: err}}, len(asks))
 	}
 	began := time.Now()
-	if answers = s.limiter.AcquireAll(ctx, asks...); len(answers) != len(asks) {
-		answers = fail(fmt.Errorf("the limiter gave %d answers to %d jobs", len(answers), len(asks)))
-	}
-	for i, a := range answers {
+	answers = s.permits.AcquireAll(ctx, asks...)
+	for _, a := range answers {
 		s.noteLimiter(ctx, began, a.Err)
-		if a.TakenAt.IsZero() { // a limiter of the program's own does not say
-			answers[i].TakenAt = began.Add(a.BeginIn)
-		}
 	}
 	return answers
 }

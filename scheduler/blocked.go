@@ -58,7 +58,7 @@ func (h *handling) blocked(ctx context.Context, why *blockedError, err error) er
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
 	defer cancel()
 	began := time.Now()
-	d, failed := s.limiter.Refused(ctx, s.asks(h.attempt), lanes.Refusal{At: h.decision.At, For: wait, Shuts: shuts}, h.rule.Needs...)
+	d, failed := s.permits.Refused(ctx, s.asks(h.attempt), lanes.Refusal{At: h.decision.At, For: wait, Shuts: shuts}, h.rule.Needs...)
 	s.noteLimiter(ctx, began, failed)
 	if errors.Is(failed, throttle.ErrUnavailable) {
 		return &putBackError{error: err, at: time.Now().Add(max(wait, time.Second))}

@@ -26,7 +26,7 @@ func TestAnotherAsynqRedis(t *testing.T) {
 	begin := func(queues redis.UniversalClient) (*Server, error) {
 		lanes := lanes.New(throttle.New(limiter, throttle.RedisOptions{}))
 		rules := Rules{For: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}
-		s, err := NewServer(queues, rules, asynq.Config{Logger: silent{}}, WithLimiter(lanes))
+		s, err := NewServer(queues, rules, asynq.Config{Logger: silent{}}, WithLimiter(lanes.Redis))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestAsynqRedisWithoutAnAddress(t *testing.T) {
 		begin := func(queues redis.UniversalClient) error {
 			lanes := lanes.New(throttle.New(limiter, throttle.RedisOptions{}))
 			rules := Rules{For: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}
-			s, err := NewServer(nowhere{queues}, rules, asynq.Config{Logger: silent{}, TaskCheckInterval: time.Second}, WithLimiter(lanes), WithLogger(log.logger()))
+			s, err := NewServer(nowhere{queues}, rules, asynq.Config{Logger: silent{}, TaskCheckInterval: time.Second}, WithLimiter(lanes.Redis), WithLogger(log.logger()))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -228,7 +228,7 @@ func TestDropIn(t *testing.T) {
 						return Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
 					},
 				}
-				server, err := NewServer(rdb, rules, p.config(), WithLimiter(limiter), WithLogger(slog.New(slog.DiscardHandler)))
+				server, err := NewServer(rdb, rules, p.config(), withSpy(limiter), WithLogger(slog.New(slog.DiscardHandler)))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -45,7 +45,7 @@ func (s *Server) hold(ctx context.Context, a attempt, since time.Time, d throttl
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), freeTimeout)
 		defer cancel()
 		began := time.Now()
-		s.noteLimiter(ctx, began, s.limiter.Free(ctx, d.Holder, l.needs...))
+		s.noteLimiter(ctx, began, s.permits.Free(ctx, d.Holder, l.needs...))
 	}
 }
 
@@ -82,7 +82,7 @@ func (s *Server) extend(ctx context.Context, l *lease) {
 		case <-next.C:
 		}
 		began := time.Now()
-		held, err := s.limiter.Extend(ctx, l.Holder, l.needs...)
+		held, err := s.permits.Extend(ctx, l.Holder, l.needs...)
 		s.noteLimiter(ctx, began, err)
 		switch {
 		case ctx.Err() != nil:

@@ -13,6 +13,8 @@ import (
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/throttle"
 )
 
 // Server is an asynq server whose jobs obey limits. It is used as asynq's own:
@@ -34,7 +36,8 @@ import (
 type Server struct {
 	asynq    *asynq.Server
 	redis    *queueRedis // asynq's
-	limiter  Limiter
+	limiter  *lanes.Lanes
+	permits  permits      // the limiter
 	store    *turns.Store // of who waits for its permits
 	limits   limits
 	logged   logged
@@ -74,16 +77,16 @@ type Option func(*options)
 // options are what the Options set. A nil limiter is one that NewServer is to
 // make.
 type options struct {
-	limiter  Limiter
+	limiter  *throttle.Redis
+	permits  permits // of a test, which looks on; nil is the limiter
 	log      *slog.Logger
 	forgiven int
 	polling  bool
 }
 
-// WithLimiter has the limiter asked instead of one made with
-// throttle.New and lanes.New in rdb, such as one of
-// another scope, or in another Redis.
-func WithLimiter(l Limiter) Option { return func(o *options) { o.limiter = l } }
+// WithLimiter has the server ask that limiter instead of one made with throttle.New in rdb, such
+// as one of another scope, or in another Redis.
+func WithLimiter(l *throttle.Redis) Option { return func(o *options) { o.limiter = l } }
 
 // WithLogger has outages and lost leases logged to log instead of
 // slog.Default(). What asynq has to say goes to the Logger of its Config.

@@ -49,6 +49,9 @@ type spy struct {
 	refused func(job lanes.Job, r lanes.Refusal, d throttle.Decision)
 }
 
+// withSpy has a server's limiter looked at.
+func withSpy(s *spy) Option { return func(o *options) { o.limiter, o.permits = s.Redis, s } }
+
 func (s *spy) Refused(ctx context.Context, job lanes.Job, r lanes.Refusal, needs ...throttle.Need) (throttle.Decision, error) {
 	d, err := s.Lanes.Refused(ctx, job, r, needs...)
 	if err == nil && s.refused != nil {
@@ -139,7 +142,7 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 	})
 	rules := Rules{Limits: s.limits, For: func(_ context.Context, task *asynq.Task) (Rule, error) { return st.rule(task) }}
 	var err error
-	st.server, err = NewServer(rdb, rules, s.config, append([]Option{WithLimiter(st.limiter), WithLogger(s.log)}, s.options...)...)
+	st.server, err = NewServer(rdb, rules, s.config, append([]Option{withSpy(st.limiter), WithLogger(s.log)}, s.options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

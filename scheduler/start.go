@@ -46,14 +46,17 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		return nil, err
 	}
 	s := &Server{
-		limiter: o.limiter, rules: rules, log: o.log, db: asynqdb.New(rdb), passes: dispatch.Passes, quiet: dispatch.Quiet, userCode: newUserCode(o.log),
+		rules: rules, log: o.log, db: asynqdb.New(rdb), passes: dispatch.Passes, quiet: dispatch.Quiet, userCode: newUserCode(o.log),
 		queues: slices.Sorted(maps.Keys(cfg.Queues)), changed: make(chan struct{}, 1),
 		logged: logged{files: map[string]string{}, lost: map[string]bool{}},
 	}
-	if s.limiter == nil {
-		s.limiter = lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: o.log}))
+	if o.limiter == nil {
+		o.limiter = throttle.New(rdb, throttle.RedisOptions{Logger: o.log})
 	}
-	s.limiter = s.userCode.guardLimiter(s.limiter)
+	s.limiter = lanes.New(o.limiter)
+	if s.permits = o.permits; s.permits == nil {
+		s.permits = s.limiter
+	}
 	s.base = func() (context.Context, error) { return s.userCode.baseContext(cfg.BaseContext) }
 	s.patience = cmp.Or(max(0, cfg.ShutdownTimeout), shutdownTimeout)
 	if len(s.queues) == 0 {
@@ -192,7 +195,7 @@ func (s *Server) takeNoMore() {
 // Shutdown stops calling waiting jobs and taking new ones, and waits for those
 // that run as long as the configuration's ShutdownTimeout says. What then still
 // runs goes back to its queue; the handlers' contexts end, and their leases on
-// concurrency limits are kept until they return. For the program's rules, limiter and
+// concurrency limits are kept until they return. For the program's rules and
 // functions of the configuration it waits no longer than for handlers.
 func (s *Server) Shutdown() {
 	end := time.AfterFunc(s.patience, s.userCode.giveUp)

@@ -118,7 +118,7 @@ func TestScopesShareAnAsynqRedis(t *testing.T) {
 			config.Queues = map[string]int{scope: 1}
 			st := start(t, rdb, settings{
 				config: config, limits: []throttle.Limit{{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerMinute(6)}},
-				options: []Option{WithLimiter(spied)},
+				options: []Option{withSpy(spied)},
 			})
 			st.limiter = spied
 			stacks = append(stacks, st)

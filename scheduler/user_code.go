@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// userCode is the code that the program has given to a server: its rules, its limiter, and
-// the functions of asynq's Config. Such code may panic, end its goroutine, or never return.
+// userCode is the code that the program has given to a server: its rules and the
+// functions of asynq's Config. Such code may panic, end its goroutine, or never return.
 // A server calls it in goroutines of its own and of asynq, so each of these would end the
 // process, stop the server, or keep it from shutting down.
 type userCode struct {
@@ -33,19 +33,10 @@ type panicError struct {
 // Error says what panicked, and with which value.
 func (e *panicError) Error() string { return fmt.Sprintf("%s panicked: %v", e.what, e.value) }
 
-// guard calls f, which is code of the program's, in a goroutine of its own. If f panics or ends
-// its goroutine, that is the error. guard waits as long as f runs.
-func guard[T any](p *userCode, what string, f func() (T, error)) (T, error) {
-	return call(p, nil, what, f)
-}
-
-// ask is guard, but once the server has waited for the program's code long enough to shut
-// down, ask returns an error and leaves f running.
+// ask calls f, which is code of the program's, in a goroutine of its own. If f panics or ends
+// its goroutine, that is the error. Once the server has waited for the program's code long enough
+// to shut down, ask returns an error and leaves f running.
 func ask[T any](p *userCode, what string, f func() (T, error)) (T, error) {
-	return call(p, p.gone, what, f)
-}
-
-func call[T any](p *userCode, gone <-chan struct{}, what string, f func() (T, error)) (T, error) {
 	type end struct {
 		result T
 		err    error
@@ -64,7 +55,7 @@ func call[T any](p *userCode, gone <-chan struct{}, what string, f func() (T, er
 	select {
 	case e := <-ended:
 		return e.result, e.err
-	case <-gone:
+	case <-p.gone:
 		var none T
 		return none, fmt.Errorf("%s has not returned, and the server shuts down", what)
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -22,47 +21,6 @@ import (
 var misbehave = map[string]func(){
 	"panics":             func() { panic("a fault") },
 	"ends its goroutine": runtime.Goexit,
-}
-
-// A faulty limiter is the program's own: any of its methods may misbehave.
-type faultyLimiter struct {
-	*lanes.Lanes
-	fault func(method string)
-}
-
-func (l faultyLimiter) AcquireAll(ctx context.Context, asks ...lanes.Ask) []lanes.Answer {
-	l.fault("AcquireAll")
-	return l.Lanes.AcquireAll(ctx, asks...)
-}
-
-func (l faultyLimiter) Extend(ctx context.Context, holder string, needs ...throttle.Need) (bool, error) {
-	l.fault("Extend")
-	return l.Lanes.Extend(ctx, holder, needs...)
-}
-
-func (l faultyLimiter) Free(ctx context.Context, holder string, needs ...throttle.Need) error {
-	l.fault("Free")
-	return l.Lanes.Free(ctx, holder, needs...)
-}
-
-func (l faultyLimiter) Forget(ctx context.Context, jobs ...throttle.JobID) (int, error) {
-	l.fault("Forget")
-	return l.Lanes.Forget(ctx, jobs...)
-}
-
-func (l faultyLimiter) Places(ctx context.Context, jobs ...throttle.JobID) (map[throttle.JobID]lanes.Place, error) {
-	l.fault("Places")
-	return l.Lanes.Places(ctx, jobs...)
-}
-
-func (l faultyLimiter) Define(ctx context.Context, limits ...throttle.Limit) error {
-	l.fault("Define")
-	return l.Lanes.Define(ctx, limits...)
-}
-
-func (l faultyLimiter) ExtendCalendars(ctx context.Context, limits []string, now int64) error {
-	l.fault("ExtendCalendars")
-	return l.Lanes.ExtendCalendars(ctx, limits, now)
 }
 
 // Whatever function of the program's misbehaves, and in whichever goroutine it is called, the
@@ -74,7 +32,6 @@ func TestUserCodeThatMisbehaves(t *testing.T) {
 	}
 	functions := []string{
 		"For", "BaseContext", "IsFailure", "RetryDelayFunc", "ErrorHandler", "HealthCheckFunc", "GroupAggregator",
-		"AcquireAll", "Extend", "Free", "Forget", "Places", "Define", "ExtendCalendars",
 	}
 	for _, function := range functions {
 		for how, misbehaves := range misbehave {
@@ -97,9 +54,6 @@ func TestUserCodeThatMisbehaves(t *testing.T) {
 					st.enqueue(asynq.NewTask("job", []byte("slow")))
 					time.Sleep(5 * time.Second)
 					ill = function
-					if function == "Define" {
-						st.server.limits.set(limits, false)
-					}
 					st.enqueue(asynq.NewTask("fails", []byte("slot"), asynq.MaxRetry(1)))
 					st.enqueue(asynq.NewTask("long", []byte("slot"), asynq.MaxRetry(1)))
 					st.enqueue(asynq.NewTask("job", []byte("calendar"), asynq.MaxRetry(1)))
@@ -108,7 +62,7 @@ func TestUserCodeThatMisbehaves(t *testing.T) {
 					time.Sleep(3 * time.Minute)
 					ill = ""
 					time.Sleep(time.Minute)
-					if !called && function != "Forget" && function != "Places" && function != "ExtendCalendars" { // these are asked seldom
+					if !called {
 						t.Fatal("it was not called: the test shows nothing")
 					}
 					id := st.enqueue(asynq.NewTask("job", []byte("calendar"), asynq.Retention(time.Hour)))
@@ -148,8 +102,7 @@ func misbehavingServer(t *testing.T, rdb redis.UniversalClient, limits []throttl
 		}),
 		GroupGracePeriod: time.Second,
 	}
-	limiter := faultyLimiter{lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: log})), fault}
-	server, err := NewServer(rdb, rules, config, WithLimiter(limiter), WithLogger(log))
+	server, err := NewServer(rdb, rules, config, WithLogger(log))
 	st.must(err)
 	st.server = server
 	mux := asynq.NewServeMux()
@@ -260,7 +213,6 @@ func TestShutdownIsBounded(t *testing.T) {
 	}
 	functions := []string{
 		"For of a waiting job", "For", "handler", "BaseContext", "IsFailure", "RetryDelayFunc", "ErrorHandler", "HealthCheckFunc", "GroupAggregator",
-		"AcquireAll", "Extend", "Free", "Forget", "Places", "Define", "ExtendCalendars",
 	}
 	for _, function := range functions {
 		t.Run(function, func(t *testing.T) {

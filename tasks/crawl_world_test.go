@@ -179,7 +179,7 @@ func (c *crawling) start(intervals map[string]time.Duration) {
 				c.t.Errorf("Failed: %v", err)
 			}
 		}),
-	}, scheduler.WithLimiter(c.limiter), scheduler.WithLogger(log))
+	}, scheduler.WithLimiter(c.limiter.Redis), scheduler.WithLogger(log))
 	if err != nil {
 		c.t.Fatal(err)
 	}

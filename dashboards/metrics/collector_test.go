@@ -245,7 +245,7 @@ func TestScope(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{Scope: "eu"}))
 	rules := scheduler.Rules{For: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return scheduler.Rule{}, nil }}
-	server, err := scheduler.NewServer(rdb, rules, silent, scheduler.WithLimiter(limiter))
+	server, err := scheduler.NewServer(rdb, rules, silent, scheduler.WithLimiter(limiter.Redis))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -115,7 +115,7 @@ func (w *world) run(handle func(ctx context.Context, limit, key string) error) (
 		return scheduler.Rule{Needs: []throttle.Need{{Limit: limit}}}, err
 	}}
 	server, err := scheduler.NewServer(w.rdb, rules, asynq.Config{Concurrency: 20, LogLevel: asynq.FatalLevel, ShutdownTimeout: 100 * time.Millisecond},
-		scheduler.WithLimiter(w.limiter), scheduler.WithLogger(quiet))
+		scheduler.WithLimiter(w.limiter.Redis), scheduler.WithLogger(quiet))
 	w.must(err)
 	w.must(server.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		limit, key, err := parse(task)

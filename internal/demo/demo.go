@@ -122,11 +122,18 @@ func (d *demo) run(ctx context.Context) error {
 	rules := scheduler.Rules{Limits: d.config.Limits, For: config.RuleIn(func() *config.Config { return d.config })}
 	worker, err := scheduler.NewServer(d.rdb, rules, asynq.Config{
 		Concurrency: 2 * d.Rate, Queues: map[string]int{d.queue: 1}, LogLevel: asynq.FatalLevel,
-	}, scheduler.WithLimiter(counting{d.limiter, &d.denials}), scheduler.WithLogger(slog.New(slog.DiscardHandler)))
+	}, scheduler.WithLimiter(d.limiter.Redis), scheduler.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return err
 	}
 	mux := asynq.NewServeMux()
+	mux.Use(func(next asynq.Handler) asynq.Handler {
+		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+			decision, _ := scheduler.GetDecision(ctx)
+			d.denials.Add(int64(decision.Denials))
+			return next.ProcessTask(ctx, task)
+		})
+	})
 	mux.Handle(tasks.TypeHTTPRequest, &tasks.HTTPHandler{AllowPrivate: loopback})
 	if d.Watch != nil {
 		done, err := d.Watch(d.rdb, d.limiter, d.queue)
@@ -237,22 +244,6 @@ func (d *demo) clean() error {
 		errs = append(errs, d.rdb.Del(ctx, asynqdb.Key(d.queue, name)).Err())
 	}
 	return errors.Join(errs...)
-}
-
-// counting counts the denials of a limiter.
-type counting struct {
-	*lanes.Lanes
-	denials *atomic.Int64
-}
-
-func (c counting) AcquireAll(ctx context.Context, asks ...lanes.Ask) []lanes.Answer {
-	answers := c.Lanes.AcquireAll(ctx, asks...)
-	for _, a := range answers {
-		if a.Outcome == throttle.Denied {
-			c.denials.Add(1)
-		}
-	}
-	return answers
 }
 
 // Result is what the demo found.

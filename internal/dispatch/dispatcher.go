@@ -3,19 +3,15 @@
 package dispatch
 
 import (
-	"context"
 	"log/slog"
 	"math"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/scheduler/lanes"
-	"github.com/headgate/headgate/throttle"
 )
 
 const (
@@ -46,7 +42,7 @@ const (
 
 // A Config is what a dispatcher works with.
 type Config struct {
-	Limiter Limiter
+	Limiter *lanes.Lanes
 	Store   *turns.Store
 	DB      asynqdb.DB // of the queues
 	Log     *slog.Logger
@@ -58,13 +54,6 @@ type Config struct {
 	// SlotsWanted has this process's server say how many worker slots it has free, if it
 	// serves one of these queues.
 	SlotsWanted func(queues []string)
-}
-
-// Limiter is what a dispatcher asks of who waits. [lanes.Lanes] is one.
-type Limiter interface {
-	Scope() (rdb redis.UniversalClient, prefix string)
-	Places(ctx context.Context, jobs ...throttle.JobID) (map[throttle.JobID]lanes.Place, error)
-	Forget(ctx context.Context, jobs ...throttle.JobID) (known int, err error)
 }
 
 // dispatcher gives the lanes of a scope their turns. Every process runs one; the one

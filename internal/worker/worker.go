@@ -146,7 +146,7 @@ func (w *Worker) prepare() error {
 		RetryDelayFunc:  func(n int, err error, _ *asynq.Task) time.Duration { return scheduler.RetryPolicy{}.Delay(n, err) },
 		ErrorHandler:    asynq.ErrorHandlerFunc(w.logFailure),
 		Logger:          asynqLog{w.quiet},
-	}, scheduler.WithLimiter(w.limiter), scheduler.WithLogger(w.quiet))
+	}, scheduler.WithLimiter(w.limiter.Redis), scheduler.WithLogger(w.quiet))
 	if err != nil {
 		return err
 	}

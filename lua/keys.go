@@ -20,7 +20,7 @@ var keys = map[string]string{
 	"robots_busy:": "string", "crawl_paced:": "string", "jobs": "hash", "lane:": "zset", "called:": "zset", "lanes": "zset", "tickets": "hash",
 	"full": "set", "contended": "hash", "meters": "hash", "demand": "hash", "patience": "zset", "turns": "string",
 	"weights": "hash", "asynq": "string", "history": "stream", "totals": "hash",
-	"workers": "zset", "worker:": "string", "survey": "string", "surveyor": "string", "epoch": "string",
+	"workers": "zset", "worker:": "string", "survey": "string", "epoch": "string",
 	"seq": "string", "changes": "string", "changelog": "stream", "admitted:": "string",
 }
 

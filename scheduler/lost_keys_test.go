@@ -25,9 +25,8 @@ import (
 // otherKeys are the keys that this test's server does not write.
 var otherKeys = []string{
 	"crawls", "crawl:", "crawl_seen:", "crawl_hosts:", "crawl_pages:", "crawl_before:", "robots:", "robots_busy:", // tasks
-	"surveyor", // only of servers that poll
-	"full",     // of lanes whose workers are busy: see TestBadLane
-	"called:",  // gone within the same moment of virtual time: see TestDamagedRecords
+	"full",    // of lanes whose workers are busy: see TestBadLane
+	"called:", // gone within the same moment of virtual time: see TestDamagedRecords
 }
 
 // notRestored are the keys that say what Redis alone knew, and those that come with the next call.

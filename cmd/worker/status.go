@@ -142,7 +142,7 @@ type limitView struct {
 	State   inspect.State `json:"state"`
 	Allowed float64       `json:"allowed_a_second"`
 	Denied  float64       `json:"denied_a_second"`
-	Waiting int           `json:"waiting"` // jobs
+	Waiting int           `json:"waiting"` // permits
 	Keys    int           `json:"keys"`    // that they wait for
 	Since   float64       `json:"waiting_since_s"`
 	LastIn  *float64      `json:"last_in_s"` // null where nobody knows

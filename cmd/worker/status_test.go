@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -15,8 +16,8 @@ func TestLimitsOfStatus(t *testing.T) {
 	var out strings.Builder
 	now := time.Now()
 	limit := inspect.Limit{
-		Limit: throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerHour(1)},
-		Since: now.Add(-72 * time.Second), Wanted: inspect.Wanted{Waiting: 2, Keys: 1}, Last: lanes.Expected{Known: true},
+		Limit:  throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerHour(1)},
+		Demand: history.Demand{Waiting: 2, Keys: 1, Since: now.Add(-72 * time.Second)}, Last: lanes.Expected{Known: true},
 	}
 	if err := printLimits(&out, []inspect.Limit{limit}, now); err != nil {
 		t.Fatal(err)

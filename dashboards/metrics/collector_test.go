@@ -152,7 +152,7 @@ func TestValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	enqueue(t, rdb, "mail", "k", "k", "k", "l", "l", "")
-	got = gather(t, c, func(v map[string]float64) bool { return v["scope_waiting_jobs{limit=api}"] == 6 })
+	got = gather(t, c, func(v map[string]float64) bool { return v["scope_waiting_permits{limit=api}"] == 6 })
 	if got["scope_waiting_keys{limit=api}"] != 3 || got["scope_oldest_wait_seconds{limit=api}"] <= 0 || got["scope_paused{limit=api}"] != 1 ||
 		got["scope_blocked_keys{limit=api}"] != 1 || got["scope_oldest_wait_seconds{limit=none}"] != 0 {
 		t.Errorf("of what waits: %v", got)
@@ -230,8 +230,8 @@ func TestFullest(t *testing.T) {
 	}
 	server, err := scheduler.NewServer(rdb, scheduler.Rules{For: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return scheduler.Rule{}, nil }}, silent)
 	must(err)
-	waits := history.Waiting{Jobs: 2, Keys: 2, Busiest: []history.Backed{{Key: "large", Jobs: 1}, {Key: "small", Jobs: 1}}}
-	text, err := json.Marshal(history.Survey{At: time.Now(), Limits: map[string]history.Waiting{"bucket": waits}})
+	waits := history.Demand{Waiting: 2, All: 2, Keys: 2, Busiest: []string{"large", "small"}}
+	text, err := json.Marshal(history.Survey{At: time.Now(), Limits: map[string]history.Demand{"bucket": waits}})
 	must(err)
 	must(rdb.Set(t.Context(), lua.Prefix("default")+"survey", text, time.Minute).Err())
 	got := gather(t, New(server, rdb, Options{}), func(map[string]float64) bool { return true })

@@ -32,11 +32,11 @@ const (
 // says what this scrape could read, so one process may be at 0 and another at 1.
 var (
 	scopeUp     = own(gauge, "scope_up", "1 if all that follows could be read from Redis for this scrape.")
-	waitingJobs = scoped(gauge, "waiting_jobs", "Jobs that wait for permits, or were called and have not come, as they were counted some seconds ago.", "limit")
+	waiting     = scoped(gauge, "waiting_permits", "Permits that jobs wait for, as they were counted some seconds ago.", "limit")
 	oldestWait  = scoped(gauge, "oldest_wait_seconds", "For how long the job has waited that waits longest, 0 where none does, as it was found some seconds ago.", "limit")
 	lastRun     = scoped(gauge, "last_run_seconds", "In how long the last job would run that waits or is pending and needs the limit, whatever else it waits for, if nothing else comes; 0 where none waits, and missing where nobody knows. As it was foreseen some seconds ago.", "limit")
 	waitingKeys = scoped(gauge, "waiting_keys", "Keys that jobs wait for, as they were counted some seconds ago.", "limit")
-	surveyAge   = scoped(gauge, "survey_age_seconds", "How long ago the waiting jobs were counted.")
+	surveyAge   = scoped(gauge, "survey_age_seconds", "How long ago it was counted what jobs wait for.")
 	used        = scoped(gauge, "permits_used", "Permits taken or reserved of the fullest meter among the five keys that most jobs wait for and the empty key, which is that of limits without keys.", "limit")
 	capacity    = scoped(gauge, "permits_capacity", "Permits that the meter of headgate_scope_permits_used can give at once.", "limit")
 	perSecond   = scoped(gauge, "permits_per_second", "Permits that come back in a second in the long run, for jobs that have no key of the limit; 0 of a concurrency limit.", "limit")
@@ -69,7 +69,10 @@ func (c *collector) limits(ctx context.Context, out chan<- prometheus.Metric) er
 	// In order, so that it is the same ones at every scrape and in every process.
 	slices.Sort(names)
 	names = names[:min(len(names), maxLimits)]
-	known := inspect.Known{Survey: survey, Wanted: inspect.Surveyed(survey)}
+	known := inspect.Known{}
+	if survey != nil {
+		known.Wanted = survey.Limits
+	}
 	for _, name := range names {
 		known.Limits = append(known.Limits, throttle.Limit{Name: name})
 	}
@@ -79,7 +82,7 @@ func (c *collector) limits(ctx context.Context, out chan<- prometheus.Metric) er
 		// Zeros for limits that nothing waits for: a graph falls to zero then, and an
 		// alert ends, where a missing series would leave it open.
 		for _, l := range counted {
-			out <- waitingJobs.value(float64(l.Waiting), l.Name)
+			out <- waiting.value(float64(l.Waiting), l.Name)
 			out <- waitingKeys.value(float64(l.Keys), l.Name)
 			out <- oldestWait.value(l.WaitedFor(now).Seconds(), l.Name)
 			if last, known := survey.Lasts[l.Name]; known || !slices.Contains(survey.Unknown, l.Name) {

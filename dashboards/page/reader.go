@@ -1,12 +1,10 @@
 package page
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,9 +32,7 @@ const (
 	// most 1/forecastShare of the time.
 	forecastTurn  = 2 * time.Second
 	forecastShare = 50
-	// surveyTurn is less than the 5 s in which a process makes a new survey.
-	surveyTurn = 2 * time.Second
-	wantsShare = 200 // looking through what waits takes at most 1/200 of the time
+	wantsShare    = 200 // looking through what waits takes at most 1/200 of the time
 	// readTimeout bounds a turn, and what a view reads itself, but for the calls of
 	// asynq's Inspector.
 	readTimeout = 5 * time.Second
@@ -75,7 +71,7 @@ type state struct {
 }
 
 // due is when each is to be read again.
-type due struct{ limits, forecast, wants, survey, queues time.Time }
+type due struct{ limits, forecast, wants, queues time.Time }
 
 // newReader has read nothing yet.
 func newReader(ctx context.Context, s state) *reader {
@@ -169,7 +165,6 @@ func (s *state) read(ctx context.Context) (*snapshot, error) {
 		seldom(ctx, &s.due.limits, limitsTurn, 0, func(ctx context.Context) error { return s.known.ReadLimits(ctx, s.queues.Limiter) }),
 		seldom(ctx, &s.due.forecast, forecastTurn, forecastShare, s.readForecast),
 		seldom(ctx, &s.due.wants, wantsTurn, wantsShare, s.readWants),
-		seldom(ctx, &s.due.survey, surveyTurn, 0, s.readSurvey),
 		seldom(ctx, &s.due.queues, queuesTurn, 0, s.readQueues),
 		s.readHistory(ctx, now),
 	)
@@ -216,29 +211,20 @@ func (s *state) readLog(ctx context.Context) error {
 // trip for each thousand meters that are wanted. What took 50 ms is next read after 10 s;
 // until then the numbers of keys stand still, while that of all jobs does not.
 func (s *state) readWants(ctx context.Context) error {
-	s.wants, s.known.Wanted = map[string][]lanes.Want{}, map[string]inspect.Wanted{}
-	if s.Waiting == 0 {
+	s.wants, s.known.Wanted = map[string][]lanes.Want{}, nil
+	if s.Waiting == 0 || s.forecast == nil {
 		return nil
 	}
 	wants, err := s.queues.Limiter.Wants(ctx)
 	if err != nil {
 		return err
 	}
-	// By names too, so that keys which are wanted alike keep their places from turn to turn.
-	slices.SortFunc(wants, func(a, b lanes.Want) int {
-		return cmp.Or(cmp.Compare(b.Permits, a.Permits), strings.Compare(a.Key, b.Key))
-	})
+	// While no process gives turns no meter is marked, so what waits counts for all its limits.
+	for i := range wants {
+		wants[i].Here = wants[i].Here || !s.Turns
+	}
+	s.known.Wanted = history.DemandOf(wants, s.forecast)
 	for _, w := range wants {
-		of := s.known.Wanted[w.Limit]
-		of.All += w.Permits
-		// Where nobody gives turns no meter is marked, so what waits counts for all its limits.
-		if w.Here || !s.Turns || s.forecast != nil && s.forecast.Binds(w.Limit, w.Key) {
-			of.Waiting += w.Permits
-		}
-		if of.Keys++; of.Keys <= inspect.Busiest {
-			of.Busiest = append(of.Busiest, w.Key)
-		}
-		s.known.Wanted[w.Limit] = of
 		s.wants[w.Limit] = append(s.wants[w.Limit], w)
 	}
 	return nil
@@ -254,14 +240,6 @@ func (s *state) readForecast(ctx context.Context) error {
 	}
 	s.Pending, s.Uncounted = forecast.Pending, forecast.Uncounted
 	return nil
-}
-
-// readSurvey reads since when what waits has waited, as some process of the scope
-// has found a while ago: to find it out means to read all jobs, which one process does
-// for all. Where no process has for a minute, since when is not told.
-func (s *state) readSurvey(ctx context.Context) (err error) {
-	s.known.Survey, err = history.ReadSurvey(ctx, s.rdb, s.scope)
-	return err
 }
 
 // readQueues asks asynq for its queues and servers, with three round trips for each

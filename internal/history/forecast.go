@@ -1,11 +1,13 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,32 +21,60 @@ import (
 
 // Survey is what waited when it was looked at last.
 type Survey struct {
-	At     time.Time          `json:"at"` // by Redis's clock
-	Limits map[string]Waiting `json:"limits"`
+	At     time.Time         `json:"at"` // by Redis's clock
+	Limits map[string]Demand `json:"limits"`
 	// Lasts is when the last job would run that needs each limit, and Unknown those limits
-	// of which nobody knows.
+	// of which it is not known.
 	Lasts   map[string]time.Time `json:"lasts,omitempty"`
 	Unknown []string             `json:"unknown,omitempty"`
 	// Pending is what the jobs will want that have not asked yet.
 	Pending Pending `json:"pending"`
 }
 
-// Waiting is what waits for one limit, or was called and has not come. A job that
-// needs several limits counts for those at whose meters lanes wait, or will for longer
-// than at others; and where no lane does, or nobody gives turns, for all of them.
-type Waiting struct {
-	Jobs int `json:"jobs"`
-	// Oldest is when the job that waits longest was denied first.
-	Oldest time.Time `json:"oldest"`
-	// Keys is how many keys anything waits for, and Busiest are those with most.
+// Demand is what waits for one limit.
+type Demand struct {
+	// Waiting is how many permits jobs wait for here, and All how many are wanted at all, by
+	// jobs that need this limit and wait for another first, too.
+	Waiting int `json:"waiting"`
+	All     int `json:"all"`
+	// Keys is how many keys anything waits for, and Busiest are those that most is wanted of.
 	Keys    int      `json:"keys"`
-	Busiest []Backed `json:"busiest"`
+	Busiest []string `json:"busiest"`
+	// Since is since when the job waits that waits longest here, if that is known.
+	Since time.Time `json:"since,omitzero"`
 }
 
-// Backed is how many jobs wait for a key of a limit.
-type Backed struct {
-	Key  string `json:"key"`
-	Jobs int    `json:"jobs"`
+// maxBusiest is how many keys of a limit a Demand names.
+const maxBusiest = 10
+
+// DemandOf sums up by limit what is wanted of meters, which it sorts: the most wanted first. A
+// job that needs several limits waits at those at whose meters lanes wait, or will for longest
+// by the forecast.
+func DemandOf(wants []lanes.Want, f *lanes.Forecast) map[string]Demand {
+	// By names too, so that keys which are wanted alike keep their places from turn to turn.
+	slices.SortFunc(wants, func(a, b lanes.Want) int {
+		return cmp.Or(cmp.Compare(b.Permits, a.Permits), strings.Compare(a.Key, b.Key))
+	})
+	limits := map[string]Demand{}
+	for _, w := range wants {
+		of := limits[w.Limit]
+		of.All += w.Permits
+		if w.Here || f.Binds(w.Limit, w.Key) {
+			of.Waiting += w.Permits
+		}
+		if of.Keys++; of.Keys <= maxBusiest {
+			of.Busiest = append(of.Busiest, w.Key)
+		}
+		limits[w.Limit] = of
+	}
+	since := f.Since()
+	for name, of := range limits {
+		if of.Waiting > 0 {
+			of.Since = since[name]
+			limits[name] = of
+		}
+	}
+	return limits
 }
 
 // ReadSurvey returns the scope's last survey, of the last minute; nil where there
@@ -94,8 +124,8 @@ func Forecast(ctx context.Context, limiter *lanes.Lanes, queues redis.UniversalC
 		survey = &Survey{}
 	}
 	for _, name := range slices.Sorted(maps.Keys(survey.Limits)) {
-		for _, b := range survey.Limits[name].Busiest {
-			opts.Busiest = append(opts.Busiest, throttle.Need{Limit: name, Key: b.Key})
+		for _, key := range survey.Limits[name].Busiest {
+			opts.Busiest = append(opts.Busiest, throttle.Need{Limit: name, Key: key})
 		}
 	}
 	opts.Runs = func(queue string) time.Duration { return runs()[queue] }

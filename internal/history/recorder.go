@@ -61,7 +61,8 @@ type Recorder struct {
 	// Unwritten counts failed tries to write a summary.
 	Unwritten atomic.Int64
 
-	survey    surveyor
+	decided   uint64    // how much had been decided at the last survey
+	looked    time.Time // when that was
 	rulesRest time.Time // until when no rules are asked for a survey, since they were too slow
 	written   counted   // when a summary was written last
 	sent      int       // how many summaries were sent, written or not
@@ -74,16 +75,6 @@ const patience = 2 * time.Second
 type counted struct {
 	limits map[string]Limited
 	tasks  map[Task]TaskNews
-}
-
-type surveyor struct {
-	Survey // what was found so far; without Limits none is underway
-	cursor uint64
-	marked map[string]bool // meters, limit|key, at which lanes wait, or will
-	meters map[string]int  // limit|key -> jobs
-
-	decided uint64    // how much had been when it was looked last
-	looked  time.Time // when that was
 }
 
 // Of is what a *scheduler.Server counts. That package sets it: a method would have a name

@@ -63,8 +63,7 @@ func (r *Recorder) run(ctx context.Context) {
 		case <-second.C:
 			r.write(context.Background())
 		case <-look.C:
-			r.lookAround(ctx)
-			look.Reset(surveyEach)
+			look.Reset(r.lookAround(ctx))
 		}
 	}
 }

@@ -4,13 +4,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/throttle"
 )
 
 // limit is a limit without keys at which so many jobs wait, and that has so many of
 // its ten permits left.
 func limit(name string, waiting, left int) Limit {
-	l := Limit{Limit: throttle.Limit{Name: name, Kind: throttle.SlidingLog, Rate: throttle.PerSecond(10)}, Wanted: Wanted{Waiting: waiting}, Since: time.Unix(1, 0)}
+	l := Limit{Limit: throttle.Limit{Name: name, Kind: throttle.SlidingLog, Rate: throttle.PerSecond(10)}, Demand: history.Demand{Waiting: waiting, Since: time.Unix(1, 0)}}
 	m := throttle.Meter{Limit: name, Capacity: 10, Left: left, Wanted: waiting, Known: true}
 	if left == 0 {
 		m.NextIn = time.Second

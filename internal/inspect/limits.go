@@ -21,8 +21,7 @@ type Limit struct {
 	// blocked: a limit with keys that nobody wants looks like one without.
 	By    string
 	Keyed bool
-	Wanted
-	Since time.Time // the job that waits longest here, if that is known
+	history.Demand
 	// Passing is whether nothing had waited here for long when that was looked at: a
 	// job is denied for a moment where others have the turn, and comes at once.
 	Passing bool
@@ -49,16 +48,6 @@ type Limit struct {
 	State State
 	// Fill is how full the limit is, from 0 to 1, of several keys their mean.
 	Fill float64
-}
-
-// Wanted is what waits for a limit.
-type Wanted struct {
-	// Waiting is how many permits are waited for here, and All how many are wanted at all,
-	// by jobs that need this limit and wait for another first, too. They are jobs where
-	// these were counted.
-	Waiting, All int
-	Keys         int      // that anything waits for
-	Busiest      []string // those of them that most wait for
 }
 
 // State is how a limit stands in a word or two.
@@ -197,9 +186,8 @@ type Known struct {
 	// KeyOf says what a limit counts by, the empty text where it has no keys. Nil means that
 	// only what waits can tell.
 	KeyOf    func(limit string) (by string, known bool)
-	Wanted   map[string]Wanted // by limit
-	Survey   *history.Survey   // nil where there is none
-	Forecast *lanes.Forecast   // nil where nothing waits
+	Wanted   map[string]history.Demand // by limit
+	Forecast *lanes.Forecast           // nil where nothing waits
 	Lately   map[string]history.Limited
 }
 
@@ -220,26 +208,7 @@ func (k *Known) ReadLimits(ctx context.Context, limiter *lanes.Lanes) error {
 	return nil
 }
 
-// Surveyed is what waits as the survey counted it: jobs.
-func Surveyed(s *history.Survey) map[string]Wanted {
-	wanted := map[string]Wanted{}
-	if s == nil {
-		return wanted
-	}
-	for name, w := range s.Limits {
-		of := Wanted{Waiting: w.Jobs, All: w.Jobs, Keys: w.Keys}
-		for _, b := range w.Busiest {
-			of.Busiest = append(of.Busiest, b.Key)
-		}
-		wanted[name] = of
-	}
-	return wanted
-}
-
-// Counted are the limits with what waits for them, and since when.
-//
-// Since when comes from the survey, so it may be some seconds behind what waits, and a limit
-// that jobs have only just begun to wait for has none.
+// Counted are the limits with what waits for them.
 func (k Known) Counted() []Limit {
 	lasts, binding := map[string]lanes.Expected{}, []throttle.Need(nil)
 	if k.Forecast != nil {
@@ -248,11 +217,8 @@ func (k Known) Counted() []Limit {
 	all := make([]Limit, len(k.Limits))
 	for i, limit := range k.Limits {
 		l := &all[i]
-		l.Limit, l.Wanted = limit, k.Wanted[limit.Name]
-		if k.Survey != nil && l.Waiting > 0 {
-			l.Since = k.Survey.Limits[l.Name].Oldest
-			l.Passing = l.Since.IsZero() || k.Survey.At.Sub(l.Since) < spareTurns*time.Second
-		}
+		l.Limit, l.Demand = limit, k.Wanted[limit.Name]
+		l.Passing = l.Waiting > 0 && (l.Since.IsZero() || k.Now.Sub(l.Since) < spareTurns*time.Second)
 		l.Blocks = slices.DeleteFunc(slices.Clone(k.Blocks[l.Name]), func(b throttle.Blocked) bool { return !b.Until.After(k.Now) })
 		// A block of a key says that there are keys, also when nobody waits for one.
 		l.Keyed = slices.ContainsFunc(l.Busiest, func(key string) bool { return key != "" }) ||

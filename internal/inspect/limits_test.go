@@ -71,8 +71,8 @@ func TestLimitsAskLittle(t *testing.T) {
 	}
 	var asked []int
 	for _, keys := range []int{10, 10_000} {
-		found := history.Survey{At: time.Now(), Limits: map[string]history.Waiting{"api": {
-			Jobs: 2 * keys, Keys: keys, Oldest: time.Now().Add(-time.Hour), Busiest: []history.Backed{{Key: "k", Jobs: 2}, {Key: "l", Jobs: 2}},
+		found := history.Survey{At: time.Now(), Limits: map[string]history.Demand{"api": {
+			Waiting: 2 * keys, All: 2 * keys, Keys: keys, Since: time.Now().Add(-time.Hour), Busiest: []string{"k", "l"},
 		}}}
 		text, err := json.Marshal(found)
 		if err != nil {

@@ -302,14 +302,16 @@ func (p past) fill(queue string, task func(name string) *Task) {
 // limits is how all limits stand, by name.
 func (q *Queues) limits(ctx context.Context, forecast *lanes.Forecast, past past) ([]Limit, error) {
 	k := Known{Now: past.now, Forecast: forecast, Lately: past.limits}
-	var err error
-	if k.Survey, err = history.ReadSurvey(ctx, q.rdb, q.scope); err != nil {
+	survey, err := history.ReadSurvey(ctx, q.rdb, q.scope)
+	if err != nil {
 		return nil, err
+	}
+	if survey != nil {
+		k.Wanted = survey.Limits
 	}
 	if err := k.ReadLimits(ctx, q.Limiter); err != nil {
 		return nil, err
 	}
-	k.Wanted = Surveyed(k.Survey)
 	jobs, _, _, err := q.Limiter.Crowd(ctx)
 	if err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ schedules: {second: {cron: "@every 1s", task: "http:request", payload: {url: %s,
 	}
 	for _, moving := range []string{
 		`headgate_decisions_total{limit="api",outcome="denied"}`, `headgate_lateness_seconds_count`, `headgate_wait_seconds_count`,
-		`headgate_jobs_total{outcome="failed",task="http:request"}`, `headgate_scope_waiting_jobs{limit="api"}`,
+		`headgate_jobs_total{outcome="failed",task="http:request"}`, `headgate_scope_waiting_permits{limit="api"}`,
 		`headgate_scope_permits_used{limit="api"}`, `headgate_turn_round_duration_seconds_count`,
 		`headgate_scope_schedule_ticks_total{schedule="second",outcome="enqueued"}`,
 		`headgate_refused_calls_total{limit="account"}`, `headgate_scope_blocked_keys{limit="account"}`, `headgate_unkeyed_permits_total{limit="api"}`,

@@ -5,7 +5,7 @@
 --   first
 -- Returns for each {how many wait, when it had its last turn or, if it came to wait after
 --   that, since when the first of those jobs does, costs of each of them, separated by
---   spaces}; a job whose record no script has written is left out
+--   spaces, since when the first does, 0 for none}; a job whose record no script has written is left out
 -- @include lane
 
 local out = {}
@@ -20,6 +20,6 @@ for i = 1, #ARGV, 3 do
     local since_us, cost = string.match(records[k] or '', '^[^\n]*\n(%d+)\n[^\n]*\n[^\n]*\n([%d,]+)\n')
     first_us, costs[#costs + 1] = first_us or tonumber(since_us), cost
   end
-  out[#out + 1] = { call('ZCARD', waiting), math.max(turn_us, first_us or 0), table.concat(costs, ' ') }
+  out[#out + 1] = { call('ZCARD', waiting), math.max(turn_us, first_us or 0), table.concat(costs, ' '), first_us or 0 }
 end
 return out

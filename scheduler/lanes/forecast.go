@@ -275,6 +275,24 @@ func (f *Forecast) Binding() (needs []throttle.Need) {
 	return needs
 }
 
+// Since is since when the job waits that waits longest for each limit, of the first jobs of the
+// lanes that were looked at.
+func (f *Forecast) Since() map[string]time.Time {
+	oldest := map[string]time.Time{}
+	for _, q := range f.order {
+		if q.since == 0 || q.waiting == 0 {
+			continue
+		}
+		at, binds := time.UnixMicro(q.since), slices.ContainsFunc(q.meters, func(m *course) bool { return m.binds })
+		for _, m := range q.meters {
+			if was := oldest[m.Limit]; m.binds == binds && (was.IsZero() || at.Before(was)) {
+				oldest[m.Limit] = at
+			}
+		}
+	}
+	return oldest
+}
+
 // Waiting is how many of Jobs wait, by queue.
 func (f *Forecast) Waiting() map[string]int {
 	jobs := map[string]int{}

@@ -79,8 +79,8 @@ func (r *forecastReader) readLanes(ctx context.Context) error {
 		for i, name := range page {
 			parts[i] = stretch{name, 0, firstJobs}
 		}
-		err := r.jobs(ctx, parts, func(i int, turn int64, waiting int, of [][]float64) {
-			q := &queued{name: page[i], turn: turn}
+		err := r.jobs(ctx, parts, func(i int, turn, since int64, waiting int, of [][]float64) {
+			q := &queued{name: page[i], turn: turn, since: since}
 			q.addAll(of, waiting)
 			s.lanes[q.name], s.order = q, append(s.order, q)
 		})
@@ -100,9 +100,9 @@ type stretch struct {
 	from, to int
 }
 
-// jobs reads what some jobs of lanes cost, how many wait in each, and when it had its
-// last turn.
-func (r *forecastReader) jobs(ctx context.Context, parts []stretch, each func(i int, turn int64, waiting int, costs [][]float64)) error {
+// jobs reads what some jobs of lanes cost, how many wait in each, when it had its
+// last turn, and since when the first of these jobs waits.
+func (r *forecastReader) jobs(ctx context.Context, parts []stretch, each func(i int, turn, since int64, waiting int, costs [][]float64)) error {
 	args := make([]any, 0, 3*len(parts))
 	for _, p := range parts {
 		args = append(args, p.lane, p.from, p.to-1)
@@ -117,7 +117,7 @@ func (r *forecastReader) jobs(ctx context.Context, parts []stretch, each func(i 
 		for text := range strings.FieldsSeq(row[2].(string)) {
 			costs = append(costs, readCosts(text))
 		}
-		each(i, row[1].(int64), int(row[0].(int64)), costs)
+		each(i, row[1].(int64), row[3].(int64), int(row[0].(int64)), costs)
 	}
 	return nil
 }
@@ -238,7 +238,7 @@ func (r *forecastReader) spread(ctx context.Context, q *queued, records int) err
 	}
 	q.costs, q.jobs = nil, 0
 	for page := range slices.Chunk(stretches, lanePage) {
-		err := r.jobs(ctx, page, func(i int, _ int64, _ int, of [][]float64) {
+		err := r.jobs(ctx, page, func(i int, _, _ int64, _ int, of [][]float64) {
 			next := all
 			if k := slices.Index(stretches, page[i]) + 1; k < parts {
 				next = stretches[k].from

@@ -41,6 +41,7 @@ const far = 1 << 53
 type queued struct {
 	name    string
 	turn    int64     // when it had its last turn
+	since   int64     // since when its first job waits
 	meters  []*course // in the order of its name
 	stops   bool      // its queue takes nothing
 	costs   []costs   // of its jobs, the first in front

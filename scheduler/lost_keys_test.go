@@ -24,7 +24,7 @@ import (
 
 // otherKeys are the keys that this test's server does not write.
 var otherKeys = []string{
-	"crawls", "crawl:", "crawl_seen:", "crawl_hosts:", "crawl_pages:", "crawl_before:", "robots:", "robots_busy:", // tasks
+	"crawls", "crawl:", "crawl_seen:", "crawl_hosts:", "crawl_pages:", "crawl_before:", "robots:", "robots_busy:", "crawl_paced:", // tasks
 	"full",    // of lanes whose workers are busy: see TestBadLane
 	"called:", // gone within the same moment of virtual time: see TestDamagedRecords
 }

@@ -28,7 +28,7 @@ func TestStore_Embedded_KeepsJobs(t *testing.T) {
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := new(Worker).open(stopped, r); err == nil {
+	if _, err := (&Worker{options: Options{Notes: &bytes.Buffer{}}}).open(stopped, r); err == nil {
 		t.Fatal("a worker that is stopped while it starts has started")
 	}
 	var notes bytes.Buffer

@@ -3,151 +3,140 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
-	"runtime"
-	"strings"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/alicebob/miniredis/v2"
+	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/demo"
 	"github.com/headgate/headgate/internal/worker"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/tasks"
 )
 
 type demoCommand struct {
-	Jobs   *int          `placeholder:"N" help:"How many calls to make (default 200, and with --watch 2000)."`
+	Jobs   int           `default:"200" placeholder:"N" help:"How many calls to make (default ${default})."`
 	Rate   int           `default:"20" placeholder:"N" help:"How many calls a second the API allows (default ${default})."`
-	Margin time.Duration `default:"150ms" placeholder:"DURATION" help:"Margin of the limits: how unevenly calls may arrive that leave at the right moments (default ${default}). With 0s expect a few answers 429."`
-	Watch  bool          `help:"Open the live page in a browser while the jobs run."`
-	JSON   bool          `help:"Print one JSON object instead of a table."`
+	Margin time.Duration `default:"150ms" placeholder:"DURATION" help:"Margin of the limit: how unevenly calls may arrive that leave at the right moments (default ${default}). With 0s expect a few answers 429."`
 }
 
 func (demoCommand) Help() string {
-	return `Starts a small API that counts the calls that arrive within any second by its own clock, and answers 429 to those above its limit. Then enqueues jobs that call it, under a limit for all of them and one for each of four accounts, and runs them.
+	return `Starts a small API that counts the calls that arrive within any second by its own clock, and answers 429 to those above its limit. Then enqueues jobs that call it, under a limit, and runs them on a Redis in memory. The live page shows them meanwhile.
 
-The exit code is 0 only if the API had nothing to refuse and every job ran once. Without --redis it runs on a Redis of its own; in another it uses a queue and limits of its own, and removes them.`
+The exit code is 0 only if the API had nothing to refuse and every job ran once.`
 }
 
-func (c *demoCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	jobs := 200
-	if c.Watch {
-		jobs = 2000
-	}
-	if c.Jobs != nil {
-		jobs = *c.Jobs
-	}
-	if jobs < 1 || c.Rate < 1 {
-		return cli.Usagef("--jobs %d --rate %d: want at least 1 of each", jobs, c.Rate)
+const demoConfig = `
+limits:
+  api: {kind: sliding_log, rate: %d/s, margin: %s}
+tasks:
+  http:request: {limits: [{limit: api}]}
+`
+
+func (c *demoCommand) Run(ctx context.Context, stdio cli.IO) error {
+	if c.Jobs < 1 || c.Rate < 1 {
+		return cli.Usagef("--jobs %d --rate %d: want at least 1 of each", c.Jobs, c.Rate)
 	}
 	if c.Margin < 0 || c.Margin >= time.Second || c.Margin%time.Microsecond != 0 {
 		return cli.Usagef("--margin %s: want 0s to less than 1s, in whole microseconds", c.Margin)
 	}
-	options := demo.Options{Jobs: jobs, Rate: c.Rate, Margin: c.Margin, Redis: g.Redis, Progress: stdio.Err}
-	if c.Watch {
-		options.Watch = watcher(ctx, stdio.Err)
-	}
-	result, err := demo.Run(ctx, options)
+	conf, err := config.Parse("demo", fmt.Appendf(nil, demoConfig, c.Rate, c.Margin))
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		err = cli.JSON(stdio.Out, result)
-	} else {
-		err = result.Print(stdio.Out)
-	}
-	if err == nil && !result.Good() {
-		return cli.Failed
-	}
-	return err
-}
-
-func watcher(ctx context.Context, stderr io.Writer) func(redis.UniversalClient, *lanes.Lanes, string) (func(), error) {
-	return func(rdb redis.UniversalClient, limiter *lanes.Lanes, scope string) (func(), error) {
-		p, err := page.New(page.Options{Redis: rdb, Limiter: limiter, Scope: scope})
-		if err != nil {
-			return nil, err
-		}
-		listener, err := worker.Listen(ctx, ":0")
-		if err != nil {
-			return nil, err
-		}
-		server := worker.HTTPServer(p)
-		go func() { _ = server.Serve(listener) }()
-		url := "http://" + listener.Addr().String() + "/"
-		fmt.Fprintf(stderr, "worker: watch it at %s\n", url)
-		if cli.IsTerminal(stderr) {
-			openBrowser(url)
-		}
-		return func() {
-			_ = p.Close()
-			worker.CloseServer(server)
-		}, nil
-	}
-}
-
-// openBrowser shows a page where there is a screen to show it on. Where that
-// fails the address has been printed.
-func openBrowser(url string) {
-	command := "xdg-open"
-	switch {
-	case runtime.GOOS == "darwin":
-		command = "open"
-	case runtime.GOOS == "windows":
-		command = "explorer"
-	case strings.TrimSpace(os.Getenv("DISPLAY")+os.Getenv("WAYLAND_DISPLAY")) == "":
-		return
-	}
-	if browser := exec.Command(command, url); browser.Start() == nil {
-		go func() { _ = browser.Wait() }()
-	}
-}
-
-type apiCommand struct {
-	Listen string `default:":8080" placeholder:"ADDR" help:"Where to serve it: a port of this machine only, unless there is a host such as 0.0.0.0 before it (default ${default})."`
-	Rate   int    `default:"20" placeholder:"N" help:"How many calls it allows in any second (default ${default})."`
-}
-
-func (apiCommand) Help() string {
-	return `Answers any call, and 429 with Retry-After to those beyond its rate, by its own clock. Each second with calls it prints a line on how many it served and refused. It is the other side for a try: docker compose up runs one.`
-}
-
-func (c *apiCommand) Run(ctx context.Context, stdio cli.IO) error {
-	if c.Rate < 1 {
-		return cli.Usagef("--rate %d: want at least 1", c.Rate)
-	}
-	if c.Listen == "" {
-		return cli.Usagef("--listen: want HOST:PORT or :PORT, such as :8080")
-	}
-	if _, err := config.ListenAddress(c.Listen); err != nil {
-		return cli.Usagef("--listen %w", err)
-	}
-	l, err := worker.Listen(ctx, c.Listen)
+	m := miniredis.NewMiniRedis()
+	defer m.Close()
+	rdb, end, err := config.Embedded(func(context.Context, string, string) (net.Conn, error) { return m.Dial() }).Connect(ctx)
 	if err != nil {
 		return err
 	}
-	api := demo.NewAPI(c.Rate)
-	server := worker.HTTPServer(api)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
-	fmt.Fprintf(stdio.Out, "an API that allows %d calls a second is at http://%s\n", c.Rate, l.Addr())
-	second := time.NewTicker(time.Second)
-	defer second.Stop()
-	for {
+	defer end()
+	limiter, denials := conf.Limiter(rdb), new(atomic.Int64)
+	p, err := page.New(page.Options{Redis: rdb, Limiter: limiter, Scope: conf.Scope})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	api := &limitedAPI{rate: c.Rate, calls: map[string]int{}}
+	mux := http.NewServeMux()
+	mux.Handle("/api/", api)
+	mux.Handle("/", p)
+	l, err := worker.Listen(ctx, ":0")
+	if err != nil {
+		return err
+	}
+	server := worker.HTTPServer(mux)
+	go func() { _ = server.Serve(l) }()
+	defer worker.CloseServer(server)
+	fmt.Fprintf(stdio.Err, "worker: watch it at http://%s/\n", l.Addr())
+	client := scheduler.NewClient(rdb)
+	for i := range c.Jobs {
+		payload := fmt.Appendf(nil, `{"url": "http://%s/api/%d"}`, l.Addr(), i)
+		if _, err := client.EnqueueContext(ctx, asynq.NewTask(tasks.TypeHTTPRequest, payload)); err != nil {
+			return err
+		}
+	}
+	rules := scheduler.Rules{Limits: conf.Limits, For: config.RuleIn(func() *config.Config { return conf })}
+	jobs, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 2 * c.Rate, LogLevel: asynq.FatalLevel},
+		scheduler.WithLimiter(limiter.Redis), scheduler.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return err
+	}
+	handlers, start := asynq.NewServeMux(), time.Now()
+	handlers.Use(func(next asynq.Handler) asynq.Handler {
+		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+			decision, _ := scheduler.GetDecision(ctx)
+			denials.Add(int64(decision.Denials))
+			return next.ProcessTask(ctx, task)
+		})
+	})
+	handlers.Handle(tasks.TypeHTTPRequest, &tasks.HTTPHandler{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	if err := jobs.Start(handlers); err != nil {
+		return err
+	}
+	defer jobs.Shutdown()
+
+	// As many calls as the API allows at once, then as many again after each second and its margin.
+	ideal := time.Duration((c.Jobs-1)/c.Rate) * (time.Second + c.Margin)
+	bar := cli.NewBar(stdio.Err, c.Jobs, "calls")
+	for done := 0; done < c.Jobs && time.Since(start) < 3*ideal+30*time.Second; {
 		select {
 		case <-ctx.Done():
-			worker.CloseServer(server)
-			api.Tell(stdio.Out)
-			return nil
-		case err := <-served:
-			return err
-		case <-second.C:
-			api.Tell(stdio.Out)
+			bar.Finish()
+			return context.Cause(ctx)
+		case <-time.After(50 * time.Millisecond):
 		}
+		api.mu.Lock()
+		done = len(api.calls)
+		api.mu.Unlock()
+		bar.Set(done)
 	}
+	bar.Finish()
+	api.mu.Lock()
+	defer api.mu.Unlock()
+	err = cli.Table(stdio.Out, []string{"", "MEASURED", "WANTED"}, [][]string{
+		{"jobs done", fmt.Sprintf("%d of %d", len(api.calls), c.Jobs), "all, each once"},
+		{"jobs that ran twice", strconv.Itoa(api.served - len(api.calls)), "0"},
+		{"denials per job", fmt.Sprintf("%.2f", float64(denials.Load())/float64(c.Jobs)), "at most about 1"},
+		{"the API's busiest second", fmt.Sprintf("%d calls", api.busiest), fmt.Sprintf("at most %d", c.Rate)},
+		{"answers 429", strconv.Itoa(api.refused), "0"},
+		{"time", fmt.Sprintf("%.2f s", api.last.Sub(start).Seconds()), fmt.Sprintf("little more than %.2f s", ideal.Seconds())},
+	})
+	if err != nil {
+		return err
+	}
+	if api.refused > 0 || api.served != c.Jobs || len(api.calls) != c.Jobs {
+		fmt.Fprintln(stdio.Out, "Something went wrong: see the table.")
+		return cli.Failed
+	}
+	fmt.Fprintln(stdio.Out, "The API had nothing to refuse, and every job ran once.")
+	return nil
 }

@@ -98,6 +98,17 @@ func lookup(name string) (string, error) {
 	return value, nil
 }
 
+// CheckSecret reports why this process cannot have the secret that a text refers to, as
+// ${env:API_TOKEN} does. It is nil for any other text.
+func CheckSecret(text string) error {
+	m := reference.FindStringSubmatch(text)
+	if m == nil || m[0] != text {
+		return nil
+	}
+	_, err := lookup(m[1])
+	return err
+}
+
 // readSecret is the text of a file without the end of its last line. The path must
 // be as it was matched against what is allowed: with .. in it, it could lead out of
 // a folder that is.

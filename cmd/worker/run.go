@@ -82,8 +82,8 @@ func (c *runCommand) load(g *cli.Globals) (*config.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(conf.Secrets) > 0 { // of the page, which it serves
-		return nil, conf.Secrets
+	if len(conf.Machine) > 0 {
+		return nil, conf.Machine
 	}
 	conf.Listen, conf.Page = cmp.Or(c.Listen, conf.Listen), c.over(conf.Page)
 	return conf, nil

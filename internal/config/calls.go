@@ -55,9 +55,6 @@ func (h HTTP) Handler() (*tasks.HTTPHandler, error) {
 	for _, n := range h.AllowPrivate {
 		handler.AllowPrivate = append(handler.AllowPrivate, n.Prefix)
 	}
-	if info, err := os.Stat(h.SaveDir); h.SaveDir != "" && (err != nil || !info.IsDir()) {
-		return nil, fmt.Errorf("http.save_dir: %q: want a folder that is there", h.SaveDir)
-	}
 	var err error
 	if handler.TLS, err = h.TLS.config(); err != nil {
 		return nil, fmt.Errorf("http.tls.%w", err)
@@ -67,13 +64,19 @@ func (h HTTP) Handler() (*tasks.HTTPHandler, error) {
 
 func (d *decoder) checkHTTP(h HTTP) {
 	for i, secret := range h.Secrets {
-		d.checkSecret(indexed("http.secrets", i), secret)
+		at := indexed("http.secrets", i)
+		d.checkSecret(at, secret)
+		if !strings.ContainsAny(secret, `*?[\`) {
+			err := tasks.CheckSecret("${" + secret + "}")
+			d.machine(func() { d.want(err == nil, at, "%v", err) })
+		}
 	}
 	for i, host := range h.RedirectBodies {
 		name, err := canonical.Host(strings.TrimPrefix(host, "*."))
 		d.want(err == nil && tasks.ValidateAllow(name) == nil, indexed("http.redirect_bodies", i), "%q: want a host such as example.com, or *.example.com for all below it", host)
 	}
 	d.want(h.SaveDir != "", "http.save_dir", `"": want a folder; leave it out to save nothing`)
+	d.wantFolder("http.save_dir", h.SaveDir)
 	d.want(h.SaveDir != "", "http.max_save", "%s: save_dir is missing: want the folder as well", h.MaxSave)
 	d.checkTLS("http.tls")
 }
@@ -109,17 +112,12 @@ type Crawl struct {
 	Exclude []*regexp.Regexp `yaml:"exclude"`
 }
 
-// Handler is the handler of crawl:fetch jobs, but for what is in Redis. The error
-// says if the folder cannot be used.
-func (c Crawl) Handler(calls *tasks.HTTPHandler) (*tasks.CrawlHandler, error) {
-	h := &tasks.CrawlHandler{
+// Handler is the handler of crawl:fetch jobs, but for what is in Redis.
+func (c Crawl) Handler(calls *tasks.HTTPHandler) *tasks.CrawlHandler {
+	return &tasks.CrawlHandler{
 		HTTP: calls, Agent: c.Agent,
 		MaxPage: int64(c.MaxPage), MaxPages: c.MaxPages, MaxHostPages: c.MaxHostPages, Include: c.Include, Exclude: c.Exclude, SaveDir: c.SaveDir,
 	}
-	if info, err := os.Stat(c.SaveDir); c.SaveDir != "" && (err != nil || !info.IsDir()) {
-		return nil, fmt.Errorf("crawl.save_dir: %q: want a folder that is there", c.SaveDir)
-	}
-	return h, nil
 }
 
 var agentForm = regexp.MustCompile(`^[A-Za-z_-]+[ -~]*$`)
@@ -134,6 +132,7 @@ func (d *decoder) checkCrawl(c Crawl) {
 		}
 	}
 	d.want(c.SaveDir != "", "crawl.save_dir", `"": want a folder; leave it out to save nothing`)
+	d.wantFolder("crawl.save_dir", c.SaveDir)
 }
 
 // Proxy is through what calls go. The zero value is nothing.

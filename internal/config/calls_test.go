@@ -81,8 +81,7 @@ func TestHTTPTLS(t *testing.T) {
 	}
 }
 
-// What only the worker's machine can tell is an error of the handler that names
-// the field.
+// What the machine lacks is an error of its own that names the field.
 func TestHTTPFiles(t *testing.T) {
 	folder := t.TempDir()
 	file := filepath.Join(folder, "file")
@@ -90,17 +89,23 @@ func TestHTTPFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]string{
-		"save_dir: FOLDER/none":            `http.save_dir: "FOLDER/none": want a folder that is there`,
-		"save_dir: FOLDER/file":            `http.save_dir: "FOLDER/file": want a folder that is there`,
-		"tls: {ca: FOLDER/none}":           "http.tls.ca: open FOLDER/none: ",
-		"tls: {ca: FOLDER/file}":           `http.tls.ca: "FOLDER/file" holds no certificate: want a file in PEM`,
-		"tls: {cert: FOLDER/file, key: k}": "http.tls.cert: open k: ",
+		"save_dir: FOLDER/none":                                        `headgate.yaml:1:18: http.save_dir: "FOLDER/none": want a folder that is there`,
+		"save_dir: FOLDER/file":                                        `headgate.yaml:1:18: http.save_dir: "FOLDER/file": want a folder that is there`,
+		"secrets: ['env:NO_SUCH_VARIABLE']":                            `headgate.yaml:1:18: http.secrets[0]: secret env:NO_SUCH_VARIABLE is not set, or empty`,
+		"}\ncommands: {a: {run: [b], env: {C: '${file:FOLDER/none}'}}": `headgate.yaml:2:36: commands.a.env.C: secret file:FOLDER/none: open `,
+		"}\ncommands: {a: {run: [b], dir: FOLDER/none}":                `headgate.yaml:2:31: commands.a.dir: "FOLDER/none": want a folder that is there`,
+		"}\ncrawl: {save_dir: FOLDER/none":                             `headgate.yaml:2:19: crawl.save_dir: "FOLDER/none": want a folder that is there`,
+		"tls: {ca: FOLDER/none}":                                       "http.tls.ca: open FOLDER/none: ",
+		"tls: {ca: FOLDER/file}":                                       `http.tls.ca: "FOLDER/file" holds no certificate: want a file in PEM`,
+		"tls: {cert: FOLDER/file, key: k}":                             "http.tls.cert: open k: ",
 	} {
 		c, err := Parse("headgate.yaml", []byte("http: {"+strings.ReplaceAll(text, "FOLDER", folder)+"}"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = c.HTTP.Handler()
+		if _, err = c.HTTP.Handler(); len(c.Machine) > 0 {
+			err = c.Machine
+		}
 		if want = strings.ReplaceAll(want, "FOLDER", folder); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s:\n got %v\nwant %s", text, err, want)
 		}

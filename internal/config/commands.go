@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -48,13 +47,10 @@ func (a *Argument) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Handler runs the commands. The error says which folder is not there.
-func (c Commands) Handler() (*tasks.ExecHandler, error) {
+// Handler runs the commands.
+func (c Commands) Handler() *tasks.ExecHandler {
 	h := &tasks.ExecHandler{Commands: map[string]tasks.Command{}}
 	for name, command := range c {
-		if info, err := os.Stat(command.Dir); command.Dir != "" && (err != nil || !info.IsDir()) {
-			return nil, fmt.Errorf("commands.%s.dir: %q: want a folder that is there", name, command.Dir)
-		}
 		var env []string
 		for _, key := range slices.Sorted(maps.Keys(command.Env)) {
 			env = append(env, key+"="+command.Env[key])
@@ -63,7 +59,7 @@ func (c Commands) Handler() (*tasks.ExecHandler, error) {
 			Args: command.args, Timeout: command.Timeout, Env: env, Dir: command.Dir, MaxOutput: int64(command.MaxOutput),
 		}
 	}
-	return h, nil
+	return h
 }
 
 // args are the program and its arguments for a task. What comes from a payload
@@ -127,9 +123,12 @@ func (d *decoder) checkCommands(commands Commands) {
 				d.errorf(indexed(at+".run", 0), "%q: want the program's name, without expressions", c.Run[0].text)
 			}
 		}
+		d.wantFolder(at+".dir", c.Dir)
 		d.want(c.Timeout > 0, at+".timeout", "%s: want some time, such as 30s", c.Timeout)
 		for _, key := range slices.Sorted(maps.Keys(c.Env)) {
 			d.want(envForm.MatchString(key), join(at+".env", key), "%q: want the name of a variable, such as LANG", key)
+			err := tasks.CheckSecret(c.Env[key])
+			d.machine(func() { d.want(err == nil, join(at+".env", key), "%v", err) })
 		}
 	}
 }

@@ -66,9 +66,9 @@ type Config struct {
 	Commands Commands `yaml:"commands"`
 	// Schedules enqueue jobs by the clock.
 	Schedules Schedules `yaml:"schedules"`
-	// Secrets are errors of secrets that the environment should have. They are for the commands
-	// that use the secrets: a command that only enqueues needs no token of the page.
-	Secrets Errors
+	// Machine are errors about what this machine lacks: folders, files and secrets. They are for
+	// the commands that run jobs: a command that only enqueues needs no token of the page.
+	Machine Errors
 	// Absent says why this is only the Default: "there is no headgate.yaml",
 	// or that it is empty. Nothing is limited then, which nobody should have
 	// to find out by the calls that go out.
@@ -142,7 +142,7 @@ func Parse(name string, data []byte) (*Config, error) {
 		}
 		return nil, d.errs
 	}
-	doc.Config.Secrets = d.secretErrs
+	doc.Config.Machine = d.machineErrs
 	if len(d.at) == 0 {
 		doc.Config.Absent = name + " is empty"
 	}

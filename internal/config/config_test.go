@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -308,4 +309,21 @@ func FuzzParse(target *testing.F) {
 			}
 		}
 	})
+}
+
+// A text with a colon inside wants quotes between braces, and says so.
+func TestTextsWithAColon(t *testing.T) {
+	for text, want := range map[string]string{
+		"http: {secrets: [env:KEY]}":               "f:1:18: env:KEY: want quotes around a text with a colon inside, or a space after the colon",
+		"tasks: {http:request: {max_retry: 1}}":    "f:1:9: http:request: want quotes around a text with a colon inside, or a space after the colon",
+		"http: {secrets: ['env:HOME', file:/a/*]}": "",
+		"http:\n  secrets: [env:HOME]":             "",
+		`{"concurrency":3,"queues":{"default":1}}`: "",
+		"tasks: {'http:request': {max_retry: 1}}":  "",
+	} {
+		_, err := Parse("f", []byte(text))
+		if got := fmt.Sprint(err); want == "" && err != nil || want != "" && got != want {
+			t.Errorf("%s:\n got %s\nwant %s", text, got, want)
+		}
+	}
 }

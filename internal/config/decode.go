@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -34,7 +35,7 @@ type decoder struct {
 	errs  Errors
 	more  int // errors beyond mostErrors, which are only counted
 
-	secretErrs Errors // of secrets that the environment should have
+	machineErrs Errors // about what this machine lacks: see Config.Machine
 }
 
 // mostErrors is how many errors of a file are told. A user who gave the wrong file learns that
@@ -55,6 +56,9 @@ func (d *decoder) decode(data []byte, to any) {
 	}
 	if at := tooDeep(tokens); at != nil {
 		d.errorAt(at, "", "nested more than %d deep: no config needs that", maxDepth)
+		return
+	}
+	if d.splitTexts(tokens) {
 		return
 	}
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
@@ -108,6 +112,23 @@ func tooDeep(tokens token.Tokens) *token.Position {
 	return nil
 }
 
+// splitTexts reports texts with a colon inside, such as [env:NAME], which YAML has as one text
+// and the lexer splits between braces. Whatever the parser makes of the parts, it is not
+// what the user means.
+func (d *decoder) splitTexts(tokens token.Tokens) (found bool) {
+	plain := func(t *token.Token) bool {
+		return t.Type == token.StringType || t.CharacterType == token.CharacterTypeMiscellaneous && t.Indicator == token.NotIndicator
+	}
+	for i := 1; i < len(tokens)-1; i++ {
+		before, colon, after := tokens[i-1], tokens[i], tokens[i+1]
+		if colon.Type == token.MappingValueType && plain(before) && plain(after) && after.Position.Offset == colon.Position.Offset+1 {
+			d.errorAt(before.Position, "", "%s:%s: want quotes around a text with a colon inside, or a space after the colon", before.Value, strings.TrimSuffix(after.Value, ":"))
+			found = true
+		}
+	}
+	return found
+}
+
 // errorf adds an error about a path, for the checks after decoding. It stands
 // where the path does, or where the nearest path above it does. What could not
 // even be decoded has its error already and gets no other.
@@ -123,6 +144,22 @@ func (d *decoder) errorf(path, format string, args ...any) {
 		}
 	}
 	d.errorAt(at, path, format, args...)
+}
+
+// machine keeps the errors of a check apart that is about this machine: see Config.Machine.
+func (d *decoder) machine(check func()) {
+	errs := d.errs
+	d.errs = nil
+	check()
+	d.machineErrs, d.errs = append(d.machineErrs, d.errs...), errs
+}
+
+// wantFolder adds an error about a folder that this machine does not have.
+func (d *decoder) wantFolder(path, folder string) {
+	info, err := os.Stat(folder)
+	d.machine(func() {
+		d.want(folder == "" || err == nil && info.IsDir(), path, "%q: want a folder that is there", folder)
+	})
 }
 
 // want adds an error about a value that the file has, unless it is as it should be.

@@ -54,24 +54,21 @@ func (s *Secret) UnmarshalText(text []byte) error {
 }
 
 // resolve puts the value of the variable that a secret names in its place. What is wrong with
-// the value is for the commands that use it: see Config.Secrets.
+// the value is for the commands that use it: see Config.Machine.
 func (d *decoder) resolve(path string, s *Secret) {
 	name := environment.FindStringSubmatch(string(*s))
 	if name == nil {
 		return
 	}
-	errs := d.errs
-	d.errs = nil
 	value := Secret(os.Getenv(name[1]))
 	switch {
 	case value == "":
-		d.errorf(path, "%q: the environment has no %s", *s, name[1])
+		d.machine(func() { d.errorf(path, "%q: the environment has no %s", *s, name[1]) })
 	case value.isShort():
-		d.errorf(path, "%q: want at least %d characters in %s", *s, minSecret, name[1])
+		d.machine(func() { d.errorf(path, "%q: want at least %d characters in %s", *s, minSecret, name[1]) })
 	default:
 		*s = value
 	}
-	d.secretErrs, d.errs = append(d.secretErrs, d.errs...), errs
 }
 
 // minSecret is how many characters a token or password has at least: a shorter one can

@@ -53,6 +53,9 @@ const redisForms = "redis://HOST:PORT/DB, rediss://… (TLS), unix:///PATH?db=N,
 // password.
 func ParseRedisURL(text string) (Redis, error) {
 	scheme, rest, ok := strings.Cut(strings.TrimSpace(text), "://")
+	if strings.HasPrefix(scheme, "${") {
+		return Redis{}, errors.New("not a Redis URL: this field takes no ${…}: leave it out, and set HEADGATE_REDIS in the environment to the URL")
+	}
 	if !ok {
 		return Redis{}, errors.New("not a Redis URL: want " + redisForms)
 	}
@@ -70,14 +73,14 @@ func readRedis(scheme, rest string) (r Redis, err error) {
 		return r, fmt.Errorf("scheme %q: want %s", scheme, redisForms)
 	}
 	end := strings.IndexAny(rest+"/", "/?#")
+	if strings.Contains(rest[end:], "@") {
+		return r, errors.New("want %XX for special characters in a user name or password")
+	}
 	at := strings.LastIndexByte(rest[:end], '@') + 1
 	hosts := strings.Split(rest[at:end], ",")
 	u, err := url.Parse(transport + "://" + rest[:at] + hosts[0] + rest[end:])
 	if err != nil {
 		return r, err
-	}
-	if strings.Contains(u.Path, "@") {
-		return r, errors.New("want %XX for special characters in a user name or password")
 	}
 	r.byTLS = transport == "rediss"
 	r.shown = scheme + "://" + rest[at:end] + u.Path

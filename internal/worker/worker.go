@@ -310,11 +310,8 @@ func newHandlers(c *config.Config) (h handlers, err error) {
 		return h, err
 	}
 	h.calls.SecretNames = c.Page.Redact
-	if h.crawls, err = c.Crawl.Handler(h.calls); err != nil {
-		return h, err
-	}
-	h.commands, err = c.Commands.Handler()
-	return h, err
+	h.crawls, h.commands = c.Crawl.Handler(h.calls), c.Commands.Handler()
+	return h, nil
 }
 
 // check is the Check of the handler that a task is for.

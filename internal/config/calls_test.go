@@ -92,7 +92,7 @@ func TestHTTPFiles(t *testing.T) {
 		"save_dir: FOLDER/none":                                        `headgate.yaml:1:18: http.save_dir: "FOLDER/none": want a folder that is there`,
 		"save_dir: FOLDER/file":                                        `headgate.yaml:1:18: http.save_dir: "FOLDER/file": want a folder that is there`,
 		"secrets: ['env:NO_SUCH_VARIABLE']":                            `headgate.yaml:1:18: http.secrets[0]: secret env:NO_SUCH_VARIABLE is not set, or empty`,
-		"}\ncommands: {a: {run: [b], env: {C: '${file:FOLDER/none}'}}": `headgate.yaml:2:36: commands.a.env.C: secret file:FOLDER/none: open `,
+		"}\ncommands: {a: {run: [b], env: {C: '${file:FOLDER/none}'}}": `headgate.yaml:2:35: commands.a.env.C: secret file:FOLDER/none: open `,
 		"}\ncommands: {a: {run: [b], dir: FOLDER/none}":                `headgate.yaml:2:31: commands.a.dir: "FOLDER/none": want a folder that is there`,
 		"}\ncrawl: {save_dir: FOLDER/none":                             `headgate.yaml:2:19: crawl.save_dir: "FOLDER/none": want a folder that is there`,
 		"tls: {ca: FOLDER/none}":                                       "http.tls.ca: open FOLDER/none: ",

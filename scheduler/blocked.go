@@ -68,7 +68,7 @@ func (h *handling) blocked(ctx context.Context, why *blockedError, err error) er
 	}
 	switch d.Outcome {
 	case throttle.Denied:
-		s.log.Info("blocked by the other side", "job", h.ID, "limit", d.Limit, "key", d.Key, "for", d.RetryAfter.Round(time.Second))
+		s.log.Info("blocked by the upstream", "job", h.ID, "limits", meterNames(shuts), "for", d.RetryAfter.Round(time.Second))
 		return &putBackError{error: err, at: time.Now().Add(s.delay(d)), denied: true}
 	case throttle.TooLate:
 		return h.refusedAfterRun(h.rule.OnMaxWait, d)

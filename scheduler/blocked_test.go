@@ -181,7 +181,7 @@ func TestShuts(t *testing.T) {
 
 func TestBlockedText(t *testing.T) {
 	until := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	if got := errors.Join(Blocked(until), Blocked(time.Time{})).Error(); got != "blocked by the other side until 2026-11-20T12:00:00Z\nblocked by the other side" {
+	if got := errors.Join(Blocked(until), Blocked(time.Time{})).Error(); got != "blocked by the upstream until 2026-11-20T12:00:00Z\nblocked by the upstream" {
 		t.Error(got)
 	}
 }

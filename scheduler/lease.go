@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,7 +33,7 @@ func (s *Server) hold(ctx context.Context, a attempt, since time.Time, d throttl
 	kept, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ctx, cancel := context.WithCancelCause(ctx)
 	lost := sync.OnceFunc(func() {
-		s.log.Warn("a job lost its lease and is cancelled", "job", a.ID, "queue", a.Queue, "limit", d.Limit)
+		s.log.Warn("a job lost its lease and is cancelled", "job", a.ID, "queue", a.Queue, "limits", meterNames(s.leasing(a.rule.Needs)))
 		cancel(errLeaseLost)
 	})
 	l := &lease{Decision: d, needs: a.rule.Needs, lost: lost}
@@ -47,6 +48,16 @@ func (s *Server) hold(ctx context.Context, a attempt, since time.Time, d throttl
 		began := time.Now()
 		s.noteLimiter(ctx, began, s.permits.Free(ctx, d.Holder, l.needs...))
 	}
+}
+
+// leasing returns the needs whose limits give leases; all if the server does not know the limits.
+func (s *Server) leasing(needs []throttle.Need) []throttle.Need {
+	known := s.limits.defined()
+	leases := slices.DeleteFunc(slices.Clone(needs), func(n throttle.Need) bool { return known[n.Limit].Kind != throttle.Concurrency })
+	if len(leases) == 0 {
+		return needs
+	}
+	return leases
 }
 
 // A lease is what one attempt holds: all of its places, which were taken in one

@@ -1,9 +1,12 @@
 package scheduler
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -93,5 +96,35 @@ func TestLostLeaseCancels(t *testing.T) {
 				st.wantOnce(1)
 			})
 		})
+	}
+}
+
+// A log line about a lost lease or a 429 names the limits that it is about.
+func TestLogLines_NameLimits(t *testing.T) {
+	var log bytes.Buffer
+	host := throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)}
+	refused := false
+	virtual(t, settings{
+		limits: []throttle.Limit{host, oneSlot}, log: slog.New(slog.NewTextHandler(&log, nil)),
+		extend: func() (bool, error) { return false, nil },
+		rule: func(*asynq.Task) (Rule, error) {
+			return Rule{Needs: []throttle.Need{{Limit: "host", Key: "a"}, {Limit: "slot"}}}, nil
+		},
+		handle: func(ctx context.Context, _ *asynq.Task) error {
+			if refused = !refused; refused {
+				return Blocked(time.Now().Add(time.Minute))
+			}
+			<-ctx.Done()
+			return nil
+		},
+	}, func(t *testing.T, st *stack) {
+		st.enqueue(asynq.NewTask("job", nil))
+		time.Sleep(5 * time.Minute)
+		st.wantClean()
+	})
+	for _, want := range []string{`lost its lease and is cancelled" job=`, ` limits=slot`, `"blocked by the upstream" job=`, ` limits="host of a"`} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("no %s in %s", want, log.String())
+		}
 	}
 }

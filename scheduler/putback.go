@@ -52,9 +52,9 @@ type blockedError struct{ until time.Time }
 // Error is what asynq shows for the job while it is put back.
 func (e *blockedError) Error() string {
 	if e.until.IsZero() {
-		return "blocked by the other side"
+		return "blocked by the upstream"
 	}
-	return "blocked by the other side until " + e.until.UTC().Format(time.RFC3339)
+	return "blocked by the upstream until " + e.until.UTC().Format(time.RFC3339)
 }
 
 // PutBackAs returns an error with which a handler puts its job back with another

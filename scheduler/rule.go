@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -79,6 +80,17 @@ func (r Rule) shuts() []throttle.Need {
 		return keyed
 	}
 	return r.Needs
+}
+
+// meterNames are the limits of needs with their keys, for logs: "host of example.com, api".
+func meterNames(needs []throttle.Need) string {
+	names := make([]string, len(needs))
+	for i, n := range needs {
+		if names[i] = n.Limit; n.Key != "" {
+			names[i] += " of " + n.Key
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // needs is those of which something holds.

@@ -167,7 +167,7 @@ func (f *Feedback) told(ctx context.Context, task *asynq.Task, a Answer) time.Ti
 	rule, _ := scheduler.GetRule(ctx)
 	if rule.Blocks == nil && !onlyOf(rule.Needs, a.URL) {
 		if a.Status >= http.StatusBadRequest {
-			f.log().Info("the other side says when to come back, and shuts no limit until then: the rule names none in Blocks, and the key of none is its host", "type", task.Type(), "until", a.Upstream.Until)
+			f.log().Info("the time that an answer says does not count: no limit of the job has the host as its key, and its rule has no Blocks", "type", task.Type(), "said", time.Until(a.Upstream.Until).Round(time.Second))
 		}
 		return time.Time{}
 	}

@@ -47,7 +47,6 @@ const crawlFields = `  crawl         name of the crawl, which fetches a URL once
   start         when it was enqueued, in µs since 1970: URLs of one crawl have
                 the same; if nothing waits of the crawl of that name, a later
                 one begins it again (when it runs)
-  anew          true to begin the crawl again although URLs of it wait
   sitemap       true if url is a sitemap
   nested        how many sitemaps list one another up to it, 0 or 1
   from          the page that led to url

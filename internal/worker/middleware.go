@@ -53,7 +53,7 @@ func (w *Worker) told(_ context.Context, task *asynq.Task, a tasks.Answer) time.
 	wait := time.Until(until)
 	if t := c.Tasks[task.Type()]; len(t.Limits) > 0 && !t.Trusts() {
 		if a.Status >= 400 {
-			w.log.Info("the other side says when to come back, and shuts no limit until then: the key of none is its host, and the config has no trust: all", "type", task.Type(), "in", wait.Round(time.Second))
+			w.log.Info("the time that an answer says does not count: no limit of the task has the host as its key, and the task has no trust: all", "type", task.Type(), "said", wait.Round(time.Second))
 		}
 		return time.Time{}
 	}

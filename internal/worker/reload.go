@@ -97,7 +97,7 @@ func (w *Worker) readAgain(ctx context.Context) error {
 	w.server.RulesChanged()
 	w.log.Info("the config is current", "limits", len(next.Limits), "tasks", len(next.Tasks), "schedules", len(next.Schedules))
 	w.warnImpolite(next)
-	if fields := needRestart(old, next); len(fields) > 0 {
+	if fields := needRestart(w.started, next); len(fields) > 0 {
 		w.log.Warn("a restart is needed for some changes", "fields", strings.Join(fields, ", "))
 	}
 	w.logLeft(ctx, old, next)
@@ -114,7 +114,8 @@ func (w *Worker) describe() {
 	history.Of(w.server).Describe(fmt.Sprintf("%s %x", filepath.Base(w.options.File), sum[:4]))
 }
 
-// needRestart lists the fields that a running worker cannot change.
+// needRestart lists the fields of the config in which the one that the worker started with and the
+// next differ, and which a running worker cannot change.
 func needRestart(old, next *config.Config) (fields []string) {
 	was, is := reflect.ValueOf(*old), reflect.ValueOf(*next)
 	for i := range was.NumField() {

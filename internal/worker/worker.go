@@ -56,6 +56,7 @@ type Options struct {
 type Worker struct {
 	options Options
 	config  atomic.Pointer[config.Config]
+	started *config.Config // as the worker was started
 	redis   redis.UniversalClient
 	log     *slog.Logger
 	limiter *lanes.Lanes
@@ -78,7 +79,7 @@ func New(c *config.Config, o Options) (*Worker, error) {
 	if o.Notes == nil {
 		o.Notes = io.Discard
 	}
-	w := &Worker{options: o, log: o.Log, health: newHealth(), repeats: &repeats{log: o.Log}, hangup: make(chan os.Signal, 1)}
+	w := &Worker{options: o, started: c, log: o.Log, health: newHealth(), repeats: &repeats{log: o.Log}, hangup: make(chan os.Signal, 1)}
 	w.config.Store(c)
 	var err error
 	w.handlers, err = newHandlers(c)

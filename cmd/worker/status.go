@@ -24,7 +24,7 @@ func (statusCommand) Help() string {
 
 Of more than 200 jobs of one state in a queue 200 are looked at, and the counts by type are estimates, written as ~1200; those of a whole queue are exact.
 
-Below stand the limits: what each let through and denied a second within the last 10 seconds; the jobs that wait for it, as the workers counted them some seconds ago, for how many keys and since when; when the last of all that need it would run, whatever else that waits for; and how it stands: paused, blocked, used up, not full while jobs wait, will be used up, saturated (it gives all it has to those who wait), keys blocked, flowing, idle. The page says the same.
+Below stand the limits: what each let through and denied a second within the last 10 seconds; how many permits jobs wait for, as a worker counted them some seconds ago, for how many keys and since when; when the last of all that need it would run, whatever else that waits for; and how it stands: paused, blocked, used up, will be used up, saturated (it gives all it has to those who wait), keys blocked, flowing, idle. The page says the same.
 
 Then come the workers: where each runs, which headgate it is and which config it has read, with a sum of what was in it; how many jobs it runs of how many at once; and when it was heard of last, which is every 10 seconds. "gone" is one that ended within the last hour without a word, or does not reach Redis.`
 }

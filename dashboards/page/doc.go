@@ -23,8 +23,6 @@
 //     the limiter, in the turn or a few seconds before.
 //   - Curves, rates and examples of denials: the history that processes write, which
 //     goes back a quarter of an hour.
-//   - Since when the oldest job of a limit waits: the survey that one process of the
-//     scope makes. Where none runs nobody knows it.
 //   - Who changed what: the changelog, of which Redis keeps some 500 entries.
 //   - Queues, servers, archived jobs and any job's payload: asynq.
 //
@@ -40,9 +38,8 @@
 // once, of which there are five hundred at most. Who wants which keys is read every
 // two seconds, or more seldom where that takes long; asynq's queues every five; the
 // limits when anything of them has changed, or after half a minute. What a view needs
-// for its own query alone is kept a moment for whoever asks the same, and four such
-// reads run at a time. Each replica that anybody looks at
-// reads for itself.
+// for its own query alone is read for each request. A forecast is made every two seconds while
+// anything waits or is pending. Each replica reads for itself while people look at it.
 //
 // # Who may look
 //

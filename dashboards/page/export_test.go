@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 	"time"
 )
@@ -14,7 +13,7 @@ func (p *Page) Behind(ctx context.Context, view string, q url.Values) (look func
 	return func() error {
 		at, err := newPlace(view, q)
 		if err == nil {
-			_, err = p.live(s, at)
+			_, err = views[at.view].make(ctx, p, s, at)
 		}
 		return err
 	}
@@ -33,28 +32,4 @@ func (p *Page) Waits(ctx context.Context) (jobs, limits int, forecast bool) {
 	p.reader.reading.Lock()
 	defer p.reader.reading.Unlock()
 	return s.Waiting, len(s.wants), p.reader.state.forecast != nil
-}
-
-// Kept is how many of so many places, each asked for in turn, are remembered for the next
-// time, and how many of others after a pause.
-func Kept(places int, pause time.Duration) (kept, later int) {
-	c, first := newCache(), map[string]*made{}
-	for i := range places {
-		first[fmt.Sprint(i)] = c.at(fmt.Sprint(i))
-	}
-	for i := range places {
-		if place := fmt.Sprint(i); c.at(place) == first[place] {
-			kept++
-		}
-	}
-	time.Sleep(pause)
-	for i := range places {
-		first[fmt.Sprint("other ", i)] = c.at(fmt.Sprint("other ", i))
-	}
-	for i := range places {
-		if place := fmt.Sprint("other ", i); c.at(place) == first[place] {
-			later++
-		}
-	}
-	return kept, later
 }

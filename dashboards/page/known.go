@@ -3,11 +3,8 @@ package page
 import (
 	"encoding/json"
 	"fmt"
-	"html/template"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,18 +23,14 @@ type snapshot struct {
 	// spans goes by it: limits are counted, and jobs wait, by Redis's clock.
 	Now time.Time
 	// Err is why it is older than it should be; nil where it is not.
-	Err  error
-	turn int // its number
-	// kept is what was made of it, and what views have read beside it since the last change
-	// on this page: what was read before that is not taken for this.
-	kept  *cache
+	Err   error
 	asked atomic.Bool   // for a newer one
 	newer chan struct{} // is closed when that is there
 }
 
 // outdated is what is still known where nothing newer can be read, and why.
 func (s *snapshot) outdated(err error) *snapshot {
-	return &snapshot{knowledge: s.knowledge, At: time.Now(), Now: s.Now, Err: err, turn: s.turn, kept: s.kept, newer: make(chan struct{})}
+	return &snapshot{knowledge: s.knowledge, At: time.Now(), Now: s.Now, Err: err, newer: make(chan struct{})}
 }
 
 // place is where a job stands, as the forecast has it.
@@ -46,50 +39,6 @@ func (k knowledge) place(p lanes.Place) *lanes.Place {
 		p = k.forecast.Place(p)
 	}
 	return &p
-}
-
-// cache keeps what was made of snapshots, by place: of two viewers of one place the second
-// costs nothing but the bytes that are sent.
-type cache struct {
-	mu   sync.Mutex
-	made map[string]*made
-}
-
-func newCache() *cache { return &cache{made: map[string]*made{}} }
-
-// made is the part of a view that changes, made once for all who look at it by the
-// first of them, while the others wait.
-type made struct {
-	mu   sync.Mutex // held while it is made
-	turn int        // of the snapshot that it shows
-	used time.Time  // when it was asked for last; the cache's lock guards it
-	html template.HTML
-	// data is what the view has read beside the snapshot, or made of it, which is good until
-	// then, and err why it could not. It is shown to many: nobody changes it.
-	data  any
-	err   error
-	until time.Time
-}
-
-// maxMade bounds how many are remembered, which is memory: each is a page of a list. Those
-// beyond are made each time, for the one who asks. What nobody has asked for in a minute is
-// forgotten.
-const maxMade = 300
-
-func (c *cache) at(place string) *made {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now()
-	at := c.made[place]
-	if at == nil {
-		at = &made{}
-		maps.DeleteFunc(c.made, func(_ string, m *made) bool { return now.Sub(m.used) > time.Minute })
-		if len(c.made) < maxMade {
-			c.made[place] = at
-		}
-	}
-	at.used = now
-	return at
 }
 
 // knowledge is what a snapshot tells. Where the next turn cannot read, its snapshot has
@@ -138,7 +87,7 @@ type limitRow struct {
 
 // levels is how bad states are, in classes of the style sheet: good, wait, bad or quiet.
 var levels = map[inspect.State]string{
-	inspect.Paused: "bad", inspect.Blocked: "bad", inspect.NotFull: "bad", inspect.KeysBlocked: "bad",
+	inspect.Paused: "bad", inspect.Blocked: "bad", inspect.KeysBlocked: "bad",
 	inspect.UsedUp: "wait", inspect.WillBeUsedUp: "wait", inspect.Saturated: "wait",
 	inspect.Flowing: "good", inspect.Idle: "quiet",
 }
@@ -298,8 +247,6 @@ func summarize(k knowledge, now time.Time) says {
 			s.Since = row.Since
 		}
 		switch {
-		case row.Spare > 0:
-			add("bad", "%s is not full: %s free while jobs wait", row.Name, plural(row.Spare, "permit"))
 		case row.Paused:
 			add("bad", "%s is paused%s", row.Name, sinceWhen(k.Log, row.Name, now))
 		case row.Limit.State == inspect.UsedUp:

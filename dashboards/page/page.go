@@ -56,10 +56,6 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// maxReads bounds how many views read at the same time, so that a crowd takes a few of
-// the client's connections and not all.
-const maxReads = 4
-
 // Page is the handler of the page. It may be mounted at any prefix that ends with
 // a slash, with http.StripPrefix: links are relative, so it need not know it. It is
 // safe for concurrent use, as handlers are.
@@ -71,7 +67,6 @@ type Page struct {
 	reader   *reader
 	door     *door.Door
 	redactor redactor
-	reads    chan struct{} // has a word for each view that reads
 	// handler is the way of a request: the check of where it comes from, then the
 	// door, then routed.
 	handler, routed http.Handler
@@ -107,8 +102,7 @@ type frame struct {
 	// Snap is nil on pages that show nothing of Redis: messages and the
 	// questions before an action.
 	Snap *snapshot
-	// Data is what the template shows. Around a live part it is that part, made
-	// once for all who look at it.
+	// Data is what the template shows.
 	Data any
 }
 
@@ -133,7 +127,7 @@ func (f frame) Header(name, value string) string {
 // to the browser and no half of a page.
 func (p *Page) write(w http.ResponseWriter, code int, name string, f frame) {
 	var out bytes.Buffer
-	if err := execute(&out, name, "page", f); err != nil {
+	if err := execute(&out, name, f); err != nil {
 		p.Log.Error("the page could not be made", "page", name, "error", err)
 		http.Error(w, "the page could not be made", http.StatusInternalServerError)
 		return

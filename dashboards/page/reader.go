@@ -44,9 +44,8 @@ const (
 // reading guards state, which is what one turn leaves to the next, and the last snapshot is
 // there without it, so that a slow Redis keeps nobody from what was read before.
 //
-// The way of a number to a screen is: a browser asks for its page again, the first of those who
-// ask when a snapshot is old has a new one read, and the first who wants a place of it has that
-// view made.
+// The way of a number to a screen is: a browser asks for its page again, and the first of those who
+// ask when a snapshot is old has a new one read.
 type reader struct {
 	ctx     context.Context
 	last    atomic.Pointer[snapshot] // never nil; the first knows nothing
@@ -63,11 +62,8 @@ type state struct {
 	scope   string
 	queues  *inspect.Queues
 	known   inspect.Known
-	judge   inspect.Judge
 	history series
-	kept    *cache
 	due     due
-	turn    int
 }
 
 // due is when each is to be read again.
@@ -75,9 +71,9 @@ type due struct{ limits, forecast, wants, queues time.Time }
 
 // newReader has read nothing yet.
 func newReader(ctx context.Context, s state) *reader {
-	s.kept, s.turn, s.history.parts = newCache(), 1, map[int64]map[string]history.Limited{}
+	s.history.parts = map[int64]map[string]history.Limited{}
 	r := &reader{ctx: ctx, state: s}
-	r.last.Store(&snapshot{Now: time.Now(), turn: r.state.turn, kept: r.state.kept, newer: make(chan struct{})})
+	r.last.Store(&snapshot{Now: time.Now(), newer: make(chan struct{})})
 	return r
 }
 
@@ -118,11 +114,9 @@ func (r *reader) read(before *snapshot) {
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, readTimeout)
 	defer cancel()
-	r.state.turn++
 	s, err := r.state.read(ctx)
 	if err != nil { // what was known stays on the page, which says that it is old
 		s = before.outdated(err)
-		s.turn, s.kept = r.state.turn, r.state.kept
 	}
 	r.last.Store(s)
 	close(before.newer)
@@ -132,7 +126,7 @@ func (r *reader) read(before *snapshot) {
 // sees what it did when the page comes back, and all others with it.
 func (r *reader) again() {
 	r.reading.Lock()
-	r.state.due, r.state.kept = due{}, newCache()
+	r.state.due = due{}
 	r.reading.Unlock()
 	r.read(r.last.Load())
 }
@@ -175,7 +169,7 @@ func (s *state) read(ctx context.Context) (*snapshot, error) {
 		return nil, err
 	}
 	s.Says = summarize(s.knowledge, now)
-	return &snapshot{knowledge: s.knowledge, At: time.Now(), Now: now.Local(), turn: s.turn, kept: s.kept, newer: make(chan struct{})}, nil
+	return &snapshot{knowledge: s.knowledge, At: time.Now(), Now: now.Local(), newer: make(chan struct{})}, nil
 }
 
 // seldom reads what is due, and no more for a while: the longer, the longer that takes, so
@@ -215,22 +209,24 @@ func (s *state) readWants(ctx context.Context) error {
 	if s.Waiting == 0 || s.forecast == nil {
 		return nil
 	}
-	wants, err := s.queues.Limiter.Wants(ctx)
+	wants, demand, err := history.ReadDemand(ctx, s.queues.Limiter, s.forecast, s.Turns)
 	if err != nil {
 		return err
 	}
-	// While no process gives turns no meter is marked, so what waits counts for all its limits.
-	for i := range wants {
-		wants[i].Here = wants[i].Here || !s.Turns
-	}
-	s.known.Wanted = history.DemandOf(wants, s.forecast)
+	s.known.Wanted = demand
 	for _, w := range wants {
 		s.wants[w.Limit] = append(s.wants[w.Limit], w)
 	}
 	return nil
 }
 
+// readForecast makes a forecast, if anything waits or is pending.
 func (s *state) readForecast(ctx context.Context) error {
+	s.Pending, s.Uncounted = 0, 0
+	if pending, err := s.queues.Pending(ctx); err != nil || pending+s.Waiting == 0 {
+		s.forecast = nil
+		return err
+	}
 	forecast, err := s.queues.Forecast(ctx, lanes.ForecastOptions{})
 	if err != nil {
 		return err
@@ -313,7 +309,7 @@ func (s *state) rows(ctx context.Context, now time.Time) ([]limitRow, error) {
 	known := s.known
 	known.Now, known.Forecast = now, s.forecast
 	known.Lately, _ = inspect.Lately(s.history.recent, now)
-	limits, err := s.judge.Limits(ctx, s.queues.Limiter, known, s.Waiting, maxLooks)
+	limits, err := known.Read(ctx, s.queues.Limiter, maxLooks)
 	rows := make([]limitRow, len(limits))
 	for i, l := range limits {
 		rows[i] = limitRow{Limit: l, now: now.Local()}

@@ -74,10 +74,9 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 	return found
 })
 
-// execute writes a part of a page: "page" is all of it, "live" what changes, and
-// "status" the line that says how old that is.
-func execute(w io.Writer, name, part string, data any) error {
-	return templates()[name].ExecuteTemplate(w, part, data)
+// execute writes a page.
+func execute(w io.Writer, name string, data any) error {
+	return templates()[name].ExecuteTemplate(w, "page", data)
 }
 
 // functions are what templates call. What they return is text, which html/template

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/lua"
@@ -170,49 +168,6 @@ func TestForecastThatFails(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		if _, _, forecast := p.Waits(t.Context()); !failed || !forecast {
 			t.Errorf("a forecast failed: %v, and the one before is known: %v", failed, forecast)
-		}
-	})
-}
-
-// TestWhatDiffersIsReadForAll: which keys of a limit differ is read once for all who look at it,
-// and not each second: there may be a hundred thousand.
-func TestWhatDiffersIsReadForAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := miniWorld(t)
-		reads := 0
-		w.rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-			if cmd.Name() == "hgetall" && strings.Contains(fmt.Sprint(cmd.Args()[1]), "overrides:mail") {
-				reads++
-				time.Sleep(50 * time.Millisecond)
-			}
-			return next(ctx, cmd)
-		}))
-		w.must(w.limiter.SetKey(t.Context(), "mail", "a", throttle.Override{Rate: throttle.PerSecond(7)}))
-		p := w.page()
-		for range 5 {
-			for _, q := range []string{"a", "ab"} {
-				text := body(t, ask(p, request("GET", "/?open=mail&q="+q, nil)))
-				if told := strings.Contains(text, `<div class="sub">7/s`); told != (q == "a") {
-					t.Errorf("keys like %s: the rate of a is told: %v", q, told)
-				}
-			}
-			time.Sleep(1600 * time.Millisecond)
-		}
-		if reads != 1 {
-			t.Errorf("it was read %d times in eight seconds, want once in ten", reads)
-		}
-	})
-}
-
-// TestManyPlaces: of more places than are remembered only those beyond are made each time,
-// until nobody asks for the others any more.
-func TestManyPlaces(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		if kept, later := page.Kept(310, 2*time.Minute); kept != 300 || later != 300 {
-			t.Errorf("%d of 310 places are remembered, and %d of others later, want 300", kept, later)
-		}
-		if kept, later := page.Kept(310, 0); kept != 300 || later != 0 {
-			t.Errorf("%d of 310 places are remembered, and %d of others at once, want 300 and none", kept, later)
 		}
 	})
 }

@@ -104,10 +104,6 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, at place) 
 	if err != nil {
 		return nil, err
 	}
-	own, err := ownRates(ctx, p, s, row.Name)
-	if err != nil {
-		return nil, err
-	}
 	lasts := map[string]*lanes.Expected{}
 	if s.forecast != nil {
 		for n, e := range s.forecast.Backlogs(row.Name) {
@@ -116,7 +112,11 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, at place) 
 		}
 	}
 	for _, m := range meters {
-		k := keyRow{Meter: m, Last: lasts[m.Key], Own: own[m.Key]}
+		_, state, err := p.Limiter.Key(ctx, row.Name, m.Key)
+		if err != nil {
+			return nil, err
+		}
+		k := keyRow{Meter: m, Last: lasts[m.Key], Own: ownRate(state)}
 		if i := slices.IndexFunc(row.Blocks, func(b throttle.Blocked) bool { return b.Key == m.Key }); i >= 0 {
 			k.Blocked, k.By = &row.Blocks[i], by(lastChange(s.Log, "blocked", row.Name, m.Key))
 		}
@@ -128,25 +128,6 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, at place) 
 		o.PerJob = float64(o.Sum.Denied) / float64(o.Sum.Allowed)
 	}
 	return o, nil
-}
-
-// ownRates is what keys of a limit count by that differ from it. An adaptive limit may have a
-// hundred thousand, so they are read for all who look at it, the more seldom the longer that
-// takes, as wants are.
-func ownRates(ctx context.Context, p *Page, s *snapshot, limit string) (map[string]string, error) {
-	m := s.kept.at("keys of " + limit) // which no place is called
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	err := seldom(ctx, &m.until, wantsTurn, wantsShare, func(ctx context.Context) error {
-		differ, err := p.Limiter.Keys(ctx, limit)
-		own := map[string]string{}
-		for _, k := range differ {
-			own[k.Key] = ownRate(k)
-		}
-		m.data = own
-		return err
-	})
-	return m.data.(map[string]string), err
 }
 
 // events are the last changes and denials, the newest first, n at most. Denials are

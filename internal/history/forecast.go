@@ -47,34 +47,47 @@ type Demand struct {
 // maxBusiest is how many keys of a limit a Demand names.
 const maxBusiest = 10
 
-// DemandOf sums up by limit what is wanted of meters, which it sorts: the most wanted first. A
+// ReadDemand sums up by limit what is wanted of meters, and lists these: the most wanted first. A
 // job that needs several limits waits at those at whose meters lanes wait, or will for longest
-// by the forecast.
-func DemandOf(wants []lanes.Want, f *lanes.Forecast) map[string]Demand {
+// by the forecast; while no process gives turns it waits at all.
+func ReadDemand(ctx context.Context, limiter *lanes.Lanes, f *lanes.Forecast, turns bool) ([]lanes.Want, map[string]Demand, error) {
+	wants, err := limiter.Wants(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	// If a limit without keys has permits now and will have them, its jobs wait for another one.
+	var looked []throttle.Need
+	for _, w := range wants {
+		if w.Key == "" && w.Here && !f.Binds(w.Limit, "") && len(looked) < maxLooked {
+			looked = append(looked, throttle.Need{Limit: w.Limit})
+		}
+	}
+	meters, err := limiter.Look(ctx, looked...)
+	if err != nil {
+		return nil, nil, err
+	}
+	free := map[string]bool{}
+	for _, m := range meters {
+		free[m.Limit] = !m.Shut && m.Left > m.Reserved
+	}
 	// By names too, so that keys which are wanted alike keep their places from turn to turn.
 	slices.SortFunc(wants, func(a, b lanes.Want) int {
 		return cmp.Or(cmp.Compare(b.Permits, a.Permits), strings.Compare(a.Key, b.Key))
 	})
-	limits := map[string]Demand{}
+	limits, since := map[string]Demand{}, f.Since()
 	for _, w := range wants {
 		of := limits[w.Limit]
 		of.All += w.Permits
-		if w.Here || f.Binds(w.Limit, w.Key) {
+		if !turns || f.Binds(w.Limit, w.Key) || w.Here && (w.Key != "" || !free[w.Limit]) {
 			of.Waiting += w.Permits
+			of.Since = since[w.Limit]
 		}
 		if of.Keys++; of.Keys <= maxBusiest {
 			of.Busiest = append(of.Busiest, w.Key)
 		}
 		limits[w.Limit] = of
 	}
-	since := f.Since()
-	for name, of := range limits {
-		if of.Waiting > 0 {
-			of.Since = since[name]
-			limits[name] = of
-		}
-	}
-	return limits
+	return wants, limits, nil
 }
 
 // ReadSurvey returns the scope's last survey, of the last minute; nil where there

@@ -66,7 +66,7 @@ const (
 func ReadPending(ctx context.Context, rdb redis.UniversalClient, limiter *lanes.Lanes, served []string, rule RuleOf) (Pending, error) {
 	found := Pending{Queues: map[string]int{}}
 	db := asynqdb.New(rdb)
-	sizes, err := pendingSizes(ctx, db)
+	sizes, err := PendingSizes(ctx, db)
 	if err != nil {
 		return found, err
 	}
@@ -97,8 +97,8 @@ func ReadPending(ctx context.Context, rdb redis.UniversalClient, limiter *lanes.
 	return found, nil
 }
 
-// pendingSizes is how many jobs are pending in each queue.
-func pendingSizes(ctx context.Context, db asynqdb.DB) (map[string]int, error) {
+// PendingSizes is how many jobs are pending in each queue.
+func PendingSizes(ctx context.Context, db asynqdb.DB) (map[string]int, error) {
 	names, err := db.Queues(ctx)
 	if err != nil || len(names) == 0 {
 		return nil, err
@@ -121,7 +121,7 @@ func pendingSizes(ctx context.Context, db asynqdb.DB) (map[string]int, error) {
 // SurveyedPending is what the last survey found, for those who have no rules: of a queue that
 // has fewer jobs by now, as many. Without a survey all are Uncounted.
 func SurveyedPending(ctx context.Context, rdb redis.UniversalClient, survey *Survey) (Pending, error) {
-	sizes, err := pendingSizes(ctx, asynqdb.New(rdb))
+	sizes, err := PendingSizes(ctx, asynqdb.New(rdb))
 	if err != nil || survey == nil {
 		p := Pending{Queues: sizes}
 		for _, jobs := range sizes {

@@ -51,11 +51,11 @@ func (r *Recorder) survey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	wants, err := r.wants(ctx, limiter, f)
+	_, demand, err := ReadDemand(ctx, limiter, f, true)
 	if err != nil {
 		return err
 	}
-	s := Survey{At: f.At, Limits: DemandOf(wants, f), Lasts: map[string]time.Time{}, Pending: pending}
+	s := Survey{At: f.At, Limits: demand, Lasts: map[string]time.Time{}, Pending: pending}
 	limits := f.Limits()
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		if last := limits[name]; last.Known {
@@ -69,28 +69,6 @@ func (r *Recorder) survey(ctx context.Context) error {
 		return err
 	}
 	return r.rdb.Set(ctx, r.prefix+"survey", text, surveyLife).Err()
-}
-
-// wants reads what is wanted of meters. If a limit without keys has permits now and will have
-// them, its jobs wait for another limit.
-func (r *Recorder) wants(ctx context.Context, limiter *lanes.Lanes, f *lanes.Forecast) ([]lanes.Want, error) {
-	wants, err := limiter.Wants(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var looked []throttle.Need
-	for _, w := range wants {
-		if w.Key == "" && w.Here && !f.Binds(w.Limit, "") && len(looked) < maxLooked {
-			looked = append(looked, throttle.Need{Limit: w.Limit})
-		}
-	}
-	meters, err := limiter.Look(ctx, looked...)
-	for _, m := range meters {
-		if i := slices.IndexFunc(wants, func(w lanes.Want) bool { return w.Limit == m.Limit && w.Key == "" }); !m.Shut && m.Left > m.Reserved {
-			wants[i].Here = false
-		}
-	}
-	return wants, err
 }
 
 // readPending looks at the jobs that have not asked yet, by the rules of this process.

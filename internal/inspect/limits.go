@@ -22,12 +22,10 @@ type Limit struct {
 	By    string
 	Keyed bool
 	history.Demand
-	// Passing is whether nothing had waited here for long when that was looked at: a
-	// job is denied for a moment where others have the turn, and comes at once.
+	// Passing is whether nothing has waited here for long: a
+	// job is denied for a moment while others have the turn, and comes at once.
 	Passing bool
-	// Flows is whether those that pass find permits, now or a turn ago.
-	Flows  bool
-	Blocks []throttle.Blocked // those that open first in front
+	Blocks  []throttle.Blocked // those that open first in front
 	// Any is the meter of the empty key: that of a limit without keys, and of any limit what
 	// a key without a rate of its own may take. Meters are its only one, or those of the
 	// busiest keys. It has none where no key is wanted, or too many limits were looked at
@@ -44,7 +42,6 @@ type Limit struct {
 	Last lanes.Expected
 	// Binds is whether jobs wait longest for this limit, or will.
 	Binds bool
-	Spare int // permits that have been there for some time, while jobs wait
 	State State
 	// Fill is how full the limit is, from 0 to 1, of several keys their mean.
 	Fill float64
@@ -60,7 +57,6 @@ const (
 	Paused       State = "paused"
 	Blocked      State = "blocked" // for all
 	UsedUp       State = "used up"
-	NotFull      State = "not full" // while jobs wait
 	WillBeUsedUp State = "will be used up"
 	Saturated    State = "saturated"
 	KeysBlocked  State = "keys blocked"
@@ -70,7 +66,7 @@ const (
 
 // judge says how the limit stands. What an operator would do something about comes first: a
 // pause, a block of all, what waits, blocks of single keys; then whether it is in use. It
-// comes after explain and Look, of which it takes Spare and Meters.
+// comes after Look.
 func (l *Limit) judge() {
 	// One meter of which nobody knows makes the limit's last permit unknown.
 	l.Known = len(l.Meters) > 0
@@ -90,11 +86,9 @@ func (l *Limit) judge() {
 		l.State = Blocked
 	case l.Waiting > 0 && l.Windowed() && usedUp:
 		l.State = UsedUp
-	case l.Spare > 0:
-		l.State = NotFull
 	case l.Waiting > 0 && l.Binds && !l.Keyed && l.Windowed() && l.Fill < 1:
 		l.State = WillBeUsedUp
-	case l.Waiting > 0 && !l.Flows:
+	case l.Waiting > 0 && !l.Passing:
 		l.State = Saturated
 	case blocked:
 		l.State = KeysBlocked
@@ -147,20 +141,6 @@ func (l *Limit) Fullest() throttle.Meter {
 		}
 	}
 	return fullest
-}
-
-// free is how many permits the limit has for those that want some, if each of its
-// meters that was looked at has any: one full key is reason enough for jobs to wait.
-// What is reserved for called jobs is not free.
-func (l *Limit) free() (n int) {
-	for _, m := range l.Meters {
-		here := m.Left - m.Reserved
-		if m.Shut || m.NextIn > 0 || here <= 0 {
-			return 0
-		}
-		n += here
-	}
-	return n
 }
 
 // WaitedFor is for how long the job has waited that waits longest here.
@@ -218,7 +198,7 @@ func (k Known) Counted() []Limit {
 	for i, limit := range k.Limits {
 		l := &all[i]
 		l.Limit, l.Demand = limit, k.Wanted[limit.Name]
-		l.Passing = l.Waiting > 0 && (l.Since.IsZero() || k.Now.Sub(l.Since) < spareTurns*time.Second)
+		l.Passing = l.Waiting > 0 && (l.Since.IsZero() || k.Now.Sub(l.Since) < passing)
 		l.Blocks = slices.DeleteFunc(slices.Clone(k.Blocks[l.Name]), func(b throttle.Blocked) bool { return !b.Until.After(k.Now) })
 		// A block of a key says that there are keys, also when nobody waits for one.
 		l.Keyed = slices.ContainsFunc(l.Busiest, func(key string) bool { return key != "" }) ||
@@ -280,6 +260,9 @@ func Lately(summaries []history.Summary, now time.Time) (limits map[string]histo
 	return limits, done
 }
 
+// passing is how long a job may wait for its turn without being held up.
+const passing = 3 * time.Second
+
 // aSecond is how many a second so many of lately are.
 func aSecond(n int64) float64 { return float64(n) / recently.Seconds() }
 
@@ -325,83 +308,18 @@ func Look(ctx context.Context, limiter Looker, limits []Limit, most int) error {
 	return nil
 }
 
-// Judge says how limits stand, from turn to turn.
-type Judge struct {
-	// free has the limits that had permits in this turn or the one before, with how
-	// many there are now, and spared for how many turns they had while jobs waited.
-	free, spared map[string]int
-}
-
-// Limits looks at limits, most meters of them, and says how they stand while so many jobs
-// wait: first those that most of these wait for. They are sorted twice: before the look,
-// which begins with what matters most, and after explain, which may find that fewer wait at
-// a limit than its marks say.
-func (j *Judge) Limits(ctx context.Context, limiter Looker, k Known, jobs, most int) ([]Limit, error) {
+// Read says how the limits stand, most meters of them, what most waits for first. Its name
+// decides last, so that limits which are alike do not change places from turn to turn.
+func (k Known) Read(ctx context.Context, limiter Looker, most int) ([]Limit, error) {
 	all := k.Counted()
-	sortLimits(all)
+	slices.SortStableFunc(all, func(a, b Limit) int {
+		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.All, a.All), strings.Compare(a.Name, b.Name))
+	})
 	if err := Look(ctx, limiter, all, most); err != nil {
 		return nil, err
 	}
-	j.explain(all, jobs)
 	for i := range all {
 		all[i].judge()
 	}
-	sortLimits(all)
 	return all, nil
-}
-
-// sortLimits puts what most waits for first. Its name decides last, so that limits which
-// are alike do not change places from turn to turn.
-func sortLimits(limits []Limit) {
-	slices.SortStableFunc(limits, func(a, b Limit) int {
-		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.All, a.All), strings.Compare(a.Name, b.Name))
-	})
-}
-
-// spareTurns is for how many turns permits must be there while jobs wait before
-// that is said: for a moment they are there each time one comes.
-const spareTurns = 3
-
-// explain says of which limits that have permits jobs wait all the same. A job that
-// needs several waits for one that has none: only those that no such limit accounts
-// for wait for one that has some. Where the full limits account for all, the other is
-// said to have none waiting, and its jobs are told of at the limits they wait for.
-//
-// One turn with permits proves nothing, nor one without: a limit that had some in the
-// turn before counts as having some, and is called not full after three in a row. Nor
-// does what waits for a moment: a limit where nothing else does counts as having some.
-func (j *Judge) explain(limits []Limit, jobs int) {
-	free := map[string]int{}
-	for i := range limits {
-		l := &limits[i]
-		n := l.free()
-		full := n == 0 && j.free[l.Name] == 0 || l.Binds
-		l.Flows = l.Passing && !full
-		if full && !l.Passing || l.Waiting == 0 {
-			jobs -= l.Waiting
-			continue
-		}
-		free[l.Name] = n
-	}
-	spared := map[string]int{}
-	for i := range limits {
-		l := &limits[i]
-		n, ok := free[l.Name]
-		if !ok {
-			continue
-		}
-		// What the full limits leave over is all that can wait for this one.
-		if l.Waiting = max(0, min(l.Waiting, jobs)); l.Waiting == 0 {
-			l.Since = time.Time{}
-			continue
-		}
-		if n > 0 && !l.Passing {
-			spared[l.Name] = j.spared[l.Name] + 1
-		}
-		if spared[l.Name] >= spareTurns {
-			l.Spare = n
-		}
-	}
-	// Limits that are not among them begin anew when they have permits again.
-	j.free, j.spared = free, spared
 }

@@ -27,7 +27,6 @@ type Queues struct {
 
 	rdb   redis.UniversalClient
 	scope string
-	judge Judge
 	rules Rules
 }
 
@@ -77,6 +76,15 @@ func (q *Queues) foresee(ctx context.Context, opts lanes.ForecastOptions) (*lane
 	}
 	forecast, err := history.Forecast(ctx, q.Limiter, q.rdb, pending, opts)
 	return forecast, pending, err
+}
+
+// Pending is how many jobs are pending, in all queues.
+func (q *Queues) Pending(ctx context.Context) (jobs int, err error) {
+	sizes, err := history.PendingSizes(ctx, q.DB)
+	for _, n := range sizes {
+		jobs += n
+	}
+	return jobs, err
 }
 
 // Names lists the queues, or the one that is named if there is such a queue: one that a

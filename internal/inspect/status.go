@@ -312,11 +312,7 @@ func (q *Queues) limits(ctx context.Context, forecast *lanes.Forecast, past past
 	if err := k.ReadLimits(ctx, q.Limiter); err != nil {
 		return nil, err
 	}
-	jobs, _, _, err := q.Limiter.Crowd(ctx)
-	if err != nil {
-		return nil, err
-	}
-	all, err := q.judge.Limits(ctx, q.Limiter, k, jobs, math.MaxInt)
+	all, err := k.Read(ctx, q.Limiter, math.MaxInt)
 	slices.SortFunc(all, func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
 	return all, err
 }

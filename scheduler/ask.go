@@ -94,6 +94,9 @@ func (s *Server) findRule(q *asking, ruled chan<- *asking) {
 	if p, ok := errors.AsType[*panicError](err); ok {
 		panicked = p.value
 	}
+	if errors.Is(err, throttle.ErrUnavailable) {
+		_, err = s.judge(context.Background(), q.attempt, throttle.Decision{}, err)
+	}
 	if err != nil {
 		return
 	}

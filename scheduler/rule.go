@@ -29,7 +29,9 @@ type Rules struct {
 	// It is called in several goroutines at a time. Where
 	// it fails the attempt has failed with that error, and asynq retries the task as
 	// after any other: a database may answer next time. An error that wraps
-	// asynq.SkipRetry archives the task at once. It never runs unlimited.
+	// asynq.SkipRetry archives the task at once. After an error that wraps
+	// throttle.ErrUnavailable the task is put back for a second, and nothing has failed.
+	// It never runs unlimited.
 	For func(ctx context.Context, task *asynq.Task) (Rule, error)
 }
 

@@ -103,7 +103,7 @@ func describe(out io.Writer, g *cli.Globals, c *config.Config) {
 	if c.Absent == "" {
 		line("config", g.Path())
 	} else {
-		line("config", fmt.Sprintf("none: %s, so jobs run without limits", c.Absent))
+		line("config", fmt.Sprintf("none: %s, so new jobs run without limits", c.Absent))
 	}
 	line("redis", fmt.Sprintf("%s, scope %s", redis, c.Scope))
 	line("queues", fmt.Sprintf("%s; %d jobs at once", weights(c.Queues), c.Concurrency))

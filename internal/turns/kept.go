@@ -2,9 +2,12 @@ package turns
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/lua"
 )
@@ -72,17 +75,34 @@ type Record struct {
 func (s *Store) Records(ctx context.Context, cursor uint64, count int64) (records []Record, next uint64, err error) {
 	fields, next, err := s.rdb.HScan(ctx, s.prefix+"jobs", cursor, "", count).Result()
 	for i := 0; i+1 < len(fields); i += 2 {
-		lines := strings.SplitN(fields[i+1], "\n", 6)
-		if len(lines) < 6 {
-			continue
+		var j Job
+		j.Queue, j.ID, _ = strings.Cut(fields[i], "\n")
+		if r, ok := readRecord(j, fields[i+1]); ok {
+			records = append(records, r)
 		}
-		r := Record{Costs: lines[4], Lane: lines[5]}
-		r.Queue, r.ID, _ = strings.Cut(fields[i], "\n")
-		r.Ticket, _ = strconv.ParseInt(lines[0], 10, 64)
-		r.Since, _ = strconv.ParseInt(lines[1], 10, 64)
-		records = append(records, r)
 	}
 	return records, next, err
+}
+
+// Record is what is kept of one job, if it waits or is called.
+func (s *Store) Record(ctx context.Context, j Job) (r Record, found bool, err error) {
+	text, err := s.rdb.HGet(ctx, s.prefix+"jobs", j.Queue+"\n"+j.ID).Result()
+	if errors.Is(err, redis.Nil) {
+		return Record{}, false, nil
+	}
+	r, found = readRecord(j, text)
+	return r, found, err
+}
+
+func readRecord(j Job, text string) (r Record, ok bool) {
+	lines := strings.SplitN(text, "\n", 6)
+	if len(lines) < 6 {
+		return Record{}, false
+	}
+	r = Record{Job: j, Costs: lines[4], Lane: lines[5]}
+	r.Ticket, _ = strconv.ParseInt(lines[0], 10, 64)
+	r.Since, _ = strconv.ParseInt(lines[1], 10, 64)
+	return r, true
 }
 
 // mendPage bounds a call of Redis to about a millisecond: a scan may tell of more jobs

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
+	"os/signal"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +19,15 @@ import (
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
 )
+
+// The runtime's goroutine for signals begins with the first Notify, and must not begin in a bubble.
+func init() { signal.Stop(notified()) }
+
+func notified() chan os.Signal {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, os.Interrupt)
+	return c
+}
 
 // A configured worker as a whole, in virtual time: its schedule ticks, what follows on a job
 // follows, each call waits for its permit, and it says what it did until it is stopped.

@@ -5,11 +5,13 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +24,7 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/reaper"
 	"github.com/headgate/headgate/internal/redishealth"
+	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
@@ -67,6 +70,7 @@ type Worker struct {
 	repeats *repeats
 	quiet   *slog.Logger // says of an outage only that it begins and ends
 	hangup  chan os.Signal
+	keeps   sync.Once // logs that jobs keep the limits of another config
 	handlers
 }
 
@@ -295,7 +299,38 @@ func (w *Worker) rule(ctx context.Context, task *asynq.Task) (scheduler.Rule, er
 	if err := w.handlers.check(task); err != nil {
 		return scheduler.Rule{}, err
 	}
+	if len(w.config.Load().Tasks) == 0 {
+		return w.keptRule(ctx, task)
+	}
 	return config.RuleIn(w.config.Load)(ctx, task)
+}
+
+// keptRule is the rule of a job if the config has no rules at all, as that of a file with another
+// name. A job that waits was placed under limits by the config of another worker, and keeps them.
+func (w *Worker) keptRule(ctx context.Context, task *asynq.Task) (rule scheduler.Rule, err error) {
+	queue, id, _ := scheduler.GetJob(ctx)
+	waits, found, err := turns.NewStore(w.limiter).Record(ctx, turns.Job{Queue: queue, ID: id})
+	if err != nil {
+		return rule, fmt.Errorf("%w: %w", throttle.ErrUnavailable, err)
+	}
+	if !found {
+		return rule, nil
+	}
+	w.keeps.Do(func() {
+		w.log.Warn("the config has no rules: jobs that wait keep the limits of the config by which they wait", "type", task.Type(), "id", id)
+	})
+	costs := strings.Split(waits.Costs, ",")
+	for i, meter := range turns.Meters(waits.Lane) {
+		limit, key, _ := strings.Cut(meter, "|")
+		cost := 1
+		if i < len(costs) {
+			cost, _ = strconv.Atoi(costs[i])
+		}
+		rule.Needs = append(rule.Needs, throttle.Need{Limit: limit, Key: key, Cost: max(1, cost)})
+	}
+	fair, weight := turns.Fair(waits.Lane)
+	rule.Fair, rule.Weight = fair, int(weight)
+	return rule, nil
 }
 
 type handlers struct {

@@ -22,15 +22,6 @@ type together[T any] struct {
 	waiting []*waiter[T]
 	began   time.Time // when the last ones went
 	senders int
-	flights []*flight[T] // what was sent, from the first that has no answer on
-	gone    []*T         // calls to be undone, in the order in which they were sent
-	undoing bool
-}
-
-// flight is calls that were sent together.
-type flight[T any] struct {
-	ones     []*waiter[T]
-	answered bool
 }
 
 // waiter is a call, and the caller that waits for its answer.
@@ -93,72 +84,46 @@ func (c *together[T]) giveUp(one *waiter[T]) error {
 func (c *together[T]) sendAll() {
 	for {
 		runtime.Gosched()
-		f := c.next()
-		if f == nil {
+		ones := c.next()
+		if len(ones) == 0 {
 			return
 		}
-		calls := make([]*T, len(f.ones))
-		for i, one := range f.ones {
+		calls := make([]*T, len(ones))
+		for i, one := range ones {
 			calls[i] = one.call
 		}
-		c.send(context.WithoutCancel(f.ones[0].ctx), calls) // the others' contexts may last longer
-		c.answer(f)
+		ctx := context.WithoutCancel(ones[0].ctx) // the others' contexts may last longer
+		c.send(ctx, calls)
+		if gone := c.answer(ones); len(gone) > 0 {
+			c.undo(ctx, gone)
+		}
 	}
 }
 
-// answer wakes the callers of calls that were sent. It has the calls of those that gave up
-// undone, once all that was sent before has its answers.
-func (c *together[T]) answer(f *flight[T]) {
+// answer wakes the callers of calls that were sent. It returns the calls of those that gave up.
+func (c *together[T]) answer(ones []*waiter[T]) (gone []*T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f.answered = true
-	for _, one := range f.ones {
-		if !one.gaveUp {
-			close(one.done)
+	for _, one := range ones {
+		if close(one.done); one.gaveUp {
+			gone = append(gone, one.call)
 		}
 	}
-	for ; len(c.flights) > 0 && c.flights[0].answered; c.flights = c.flights[1:] {
-		for _, one := range c.flights[0].ones {
-			if one.gaveUp {
-				c.gone = append(c.gone, one.call)
-			}
-		}
-	}
-	if len(c.gone) > 0 && !c.undoing {
-		c.undoing = true
-		go c.undoAll(context.WithoutCancel(f.ones[0].ctx))
-	}
-}
-
-// undoAll undoes calls until none is left, the first first: what was given back of a later call
-// would count as taken by others since.
-func (c *together[T]) undoAll(ctx context.Context) {
-	for {
-		c.mu.Lock()
-		calls := c.gone
-		c.gone, c.undoing = nil, len(calls) > 0
-		c.mu.Unlock()
-		if len(calls) == 0 {
-			return
-		}
-		c.undo(ctx, calls)
-	}
+	return gone
 }
 
 // next takes calls that wait; the sender ends if there are none. It drops calls whose context
 // is over.
-func (c *together[T]) next() *flight[T] {
+func (c *together[T]) next() []*waiter[T] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting = slices.DeleteFunc(c.waiting, func(one *waiter[T]) bool { return one.ctx.Err() != nil })
 	n := min(len(c.waiting), mostTogether)
-	f := &flight[T]{ones: c.waiting[:n:n]}
+	ones := c.waiting[:n:n]
 	c.waiting = c.waiting[n:]
 	c.began = time.Now()
 	if n == 0 {
 		c.senders--
-		return nil
 	}
-	c.flights = append(c.flights, f)
-	return f
+	return ones
 }

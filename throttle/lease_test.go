@@ -64,3 +64,16 @@ func TestLeaseShortened(t *testing.T) {
 		expect(t, "free after it", ask(t, s, "l", 0).Remaining, 2)
 	})
 }
+
+// TestLeaseFreedAfterItsEnd: a lease that is freed once it has ended is gone, though the clock
+// steps back to before its end.
+func TestLeaseFreedAfterItsEnd(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Second})
+		d := ask(t, s, "l", 1)
+		s.wait(time.Second)
+		must(t, s.Free(t.Context(), d.Holder, throttle.Need{Limit: "l", Key: "k"}))
+		s.wait(-time.Millisecond)
+		expect(t, "free", ask(t, s, "l", 0).Remaining, 1)
+	})
+}

@@ -14,10 +14,8 @@ for i = 2, #ARGV, 2 do
   local state = hg('m', 'concurrency:' .. id)
   local sets = lease_sets(state)
   local held = held_by(sets, holder)
-  if held > 0 then
-    hold(sets, holder, 0, now_us)
-    if waited_for(id) then changed('meter', id) end
-  end
+  hold(sets, holder, 0, now_us) -- one that has ended, too: the clock may step back
+  if held > 0 and waited_for(id) then changed('meter', id) end
   freed = freed + held
 end
 return freed

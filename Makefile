@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help deps test quick race fuzz sim lint fmt bench demo screenshots up
+.PHONY: help deps test quick race fuzz sim path lint fmt bench demo screenshots up
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOTEST   := go test -count=1 -timeout 15m
@@ -89,6 +89,18 @@ sim: ## simulate SEEDS random worlds, also with hands that do damage, of forecas
 	go test -count=1 -timeout 24h -v -run 'TestSimulation$$|TestDamagedRecords$$' ./scheduler -seeds $(SEEDS)
 
 MODULES = $$(go list -m -f '{{.Dir}}/...')
+# The functions of this project that a job goes through and an idle server does not, by the
+# coverage of three runs each.
+path: ## count the functions on a job's way: allowed at once; denied, and granted later
+	@counted=$$(mktemp -d) && for job in Idle Allowed Denied; do \
+		for run in 1 2 3; do \
+			go test -count=1 ./scheduler -run "TestPath$$job$$" -coverprofile=$$counted/profile \
+				-coverpkg=./scheduler/...,./throttle,./lua,./internal/... >$$counted/log || { cat $$counted/log; exit 1; }; \
+			go tool cover -func=$$counted/profile; \
+		done | awk '!/redistest/ && $$3 != "0.0%" { sub(/:[0-9]+:$$/, "", $$1); print $$1, $$2 }' | sort -u >$$counted/$$job; \
+	done; \
+	for job in Allowed Denied; do echo "$$job: $$(comm -13 $$counted/Idle $$counted/$$job | wc -l)"; done; rm -r $$counted
+
 lint: ## run golangci-lint
 	go run $(GOLANGCI) run $(MODULES)
 

@@ -224,13 +224,8 @@ func (r *rig) walkOpen() {
 // plain asks for several jobs in one call, where nobody waits.
 func (r *rig) plain(needs []throttle.Need) error {
 	needs, failed := throttle.Normalize(needs...)
-	answered := 0
-	r.lanes.AllowPlain(r.ctx, slices.Repeat([][]throttle.Need{needs}, rigTurns), func(_ int, d throttle.Decision, err error) {
-		answered++
-		failed = cmp.Or(failed, allowed(d, err))
-	})
-	if failed == nil && answered < rigTurns {
-		failed = fmt.Errorf("%d of %d calls were answered", answered, rigTurns)
+	for _, p := range r.lanes.AllowPlain(r.ctx, slices.Repeat([][]throttle.Need{needs}, rigTurns)) {
+		failed = cmp.Or(failed, allowed(p.Decision, p.Err))
 	}
 	return failed
 }

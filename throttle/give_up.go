@@ -11,7 +11,7 @@ import (
 func (r *Redis) undoPlain(ctx context.Context, calls []*plainCall) {
 	var decisions []Decision
 	for _, c := range calls {
-		decisions = append(decisions, c.decision)
+		decisions = append(decisions, c.answer.Decision)
 	}
 	r.giveBack(ctx, decisions)
 }

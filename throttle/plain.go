@@ -115,82 +115,65 @@ func (p *plains) leave(needs []Need) {
 	}
 }
 
+// A Plain is what the plain way answers to a call. If the call is not decided and there is no
+// error, nothing was taken, and the whole script must be asked.
+type Plain struct {
+	Decision
+	Decided bool
+	Err     error
+}
+
 // plainCall is one call of the plain way.
 type plainCall struct {
 	needs  []Need
 	limits []plainLimit
 	meters []int // their places in the batch
-
-	decision Decision
-	decided  bool // else the whole script must be asked
-	err      error
+	answer *Plain
 }
 
-// takePlainly decides a call the plain way, together with others. It is not ok where the
-// whole script must be asked; then nothing was taken.
-func (r *Redis) takePlainly(ctx context.Context, needs []Need) (d Decision, ok bool, err error) {
+func (c *plainCall) meterCount() int { return len(c.needs) }
+
+// takePlainly decides a call of Allow the plain way, together with others.
+func (r *Redis) takePlainly(ctx context.Context, needs []Need) Plain {
 	limits, err := r.plain(ctx, needs)
 	if limits == nil || err != nil {
-		return d, false, err
+		return Plain{Err: err}
 	}
-	call := &plainCall{needs: needs, limits: limits}
+	call := &plainCall{needs: needs, limits: limits, answer: new(Plain)}
 	if err := r.plainCalls.do(ctx, call); err != nil {
-		return d, false, unavailable(err)
+		return Plain{Err: unavailable(err)}
 	}
-	return r.plainDecision(call)
+	return *call.answer
 }
 
 // AllowPlain takes, for each of some calls that are made together, the permits of all its
 // needs, in one script and in their order: as far as the plain way decides that, where
-// limits have nothing beside their rate and nobody waits. What it does not decide it does
-// not answer; then nothing was taken, and the call must ask otherwise. No call takes what
+// limits have nothing beside their rate and nobody waits. No call takes what
 // one before it did not get. The needs are as Normalize makes them. A script that go-redis
 // repeats, because its answer got lost, takes nothing twice within a minute.
-func (r *Redis) AllowPlain(ctx context.Context, calls [][]Need, answer func(call int, d Decision, err error)) {
+func (r *Redis) AllowPlain(ctx context.Context, calls [][]Need) []Plain {
+	answers := make([]Plain, len(calls))
 	var plain []*plainCall
-	var numbers []int
 	rest := map[meterKey]bool{} // meters of calls that go the long way
 	for i, needs := range calls {
 		limits, err := r.plain(ctx, needs)
 		switch {
 		case err != nil:
-			answer(i, Decision{}, err)
+			answers[i].Err = err
 		case limits == nil || slices.ContainsFunc(needs, func(n Need) bool { return rest[meterKey{n.Limit, n.Key}] }):
 			for _, n := range needs {
 				rest[meterKey{n.Limit, n.Key}] = true
 			}
 		default:
-			plain, numbers = append(plain, &plainCall{needs: needs, limits: limits}), append(numbers, i)
+			plain = append(plain, &plainCall{needs: needs, limits: limits, answer: &answers[i]})
 		}
-	}
-	if len(plain) == 0 {
-		return
 	}
 	for some := range lua.Batches(plain, (*plainCall).meterCount) {
-		r.sendJobs(ctx, some)
+		c := r.callers.Next()
+		r.sendPlainly(ctx, some, c.Name, c.Calls, new(lua.Sent))
+		r.callers.Done(c)
 	}
-	for i, call := range plain {
-		if d, decided, err := r.plainDecision(call); decided || err != nil {
-			answer(numbers[i], d, err)
-		}
-	}
-}
-
-// sendJobs sends jobs' calls in one script.
-func (r *Redis) sendJobs(ctx context.Context, calls []*plainCall) {
-	c := r.callers.Next()
-	defer r.callers.Done(c)
-	r.sendPlainly(ctx, calls, c.Name, c.Calls, new(lua.Sent))
-}
-
-func (c *plainCall) meterCount() int { return len(c.needs) }
-
-// plainDecision is what the script has said to a call. It is not ok where it said nothing.
-func (r *Redis) plainDecision(call *plainCall) (d Decision, ok bool, err error) {
-	if call.err == nil && !call.decided {
-		r.plains.leave(call.needs)
-	}
-	return call.decision, call.decided, unavailable(call.err)
+	return answers
 }
 
 // allowPlainly sends calls of Allow in one script, or in several if they need many meters.
@@ -212,11 +195,17 @@ func (r *Redis) sendPlainly(ctx context.Context, calls []*plainCall, stamp ...an
 	}
 	err := b.send(ctx, r, stamp)
 	if lua.IsDamage(err) { // each asks otherwise, and alone if it must be
-		return
+		err = nil
 	}
 	for i, call := range sent {
-		if call.err = err; err == nil {
+		if err == nil {
 			b.decide(call, i)
+		}
+		call.answer.Err = unavailable(err)
+	}
+	for _, call := range calls {
+		if !call.answer.Decided && err == nil {
+			r.plains.leave(call.needs)
 		}
 	}
 }
@@ -233,7 +222,7 @@ type plainBatch struct {
 	taken    int64     // when the permits were taken that it had taken before
 	takenAt  time.Time // when all were, by this process's clock, if jobs ask
 	verdicts string
-	meters   []meter // as the calls that were decided have left them
+	meters   []*gcra // as the calls that were decided have left them
 }
 
 // plainRow is calls in a row that are alike.
@@ -294,7 +283,7 @@ func (b *plainBatch) send(ctx context.Context, r *Redis, stamp []any) error {
 		b.takenAt = r.callers.When(b.now, sent).Add(-microseconds(b.now - b.taken))
 	}
 	for i, limit := range b.limits { // of a state that the script could not use nobody asks
-		b.meters = append(b.meters, readState(limit.limit, []any{lines[1+i]}))
+		b.meters = append(b.meters, readState(limit.limit, []any{lines[1+i]}).(*gcra))
 	}
 	return nil
 }
@@ -342,18 +331,19 @@ func (b *plainBatch) decide(call *plainCall, i int) {
 		limit := call.limits[i].limit
 		claims[i] = claim{gate: gate{meter: b.meters[call.meters[i]]}, need: need, limit: limit, own: limit, now: b.now}
 	}
-	call.decided = true
+	call.answer.Decided = true
 	if b.verdicts[i] == '-' {
 		bind, at := binding(claims)
-		call.decision = bind.denial(at)
+		call.answer.Decision = bind.denial(at)
 		return
 	}
-	call.decision = takeAll(claims)
-	call.decision.TakenAt = b.takenAt
+	d := takeAll(claims)
+	d.TakenAt = b.takenAt
 	if b.verdicts[i] == '=' { // what was taken since is not known
-		call.decision.At = time.UnixMicro(b.taken)
-		for i := range call.decision.Taken {
-			call.decision.Taken[i].Mark = mark{}
+		d.At = time.UnixMicro(b.taken)
+		for i := range d.Taken {
+			d.Taken[i].Mark = mark{}
 		}
 	}
+	call.answer.Decision = d
 }

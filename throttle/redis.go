@@ -139,8 +139,8 @@ func (r *Redis) allow(ctx context.Context, needs []Need) (Decision, error) {
 	if err != nil {
 		return Decision{}, err
 	}
-	if d, ok, err := r.takePlainly(ctx, needs); ok || err != nil {
-		return d, err
+	if p := r.takePlainly(ctx, needs); p.Decided || p.Err != nil {
+		return p.Decision, p.Err
 	}
 	call := &allowCall{needs: needs, holder: r.callers.Unique()}
 	return r.Decide(ctx, needs, func(ctx context.Context) ([]any, string, error) {

@@ -163,8 +163,6 @@ type ask struct {
 	needs  []throttle.Need // normalized
 	answer *Answer
 
-	answered bool
-
 	like    []any  // what it shares with others, as lua/lanes/acquire.lua takes it
 	call    string // by which its leases are known
 	reply   []any
@@ -179,12 +177,15 @@ func (l *Lanes) acquire(ctx context.Context, asks []*ask) {
 	for i, a := range asks {
 		calls[i] = a.needs
 	}
-	l.AllowPlain(ctx, calls, func(i int, d throttle.Decision, err error) {
-		if asks[i].answered = err != nil || d.OK(); asks[i].answered {
-			*asks[i].answer = Answer{d, err}
+	var rest []*ask
+	for i, p := range l.AllowPlain(ctx, calls) {
+		if p.Err != nil || p.OK() {
+			*asks[i].answer = Answer{p.Decision, p.Err}
+		} else {
+			rest = append(rest, asks[i])
 		}
-	})
-	l.join(ctx, slices.DeleteFunc(asks, func(a *ask) bool { return a.answered }))
+	}
+	l.join(ctx, rest)
 }
 
 // join has jobs ask in the long way: those that must wait join their lanes.

@@ -1,0 +1,36 @@
+package scheduler
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// The tests below run one job each, or none, so that their coverage shows through which functions
+// a job goes: see make path.
+
+// runPath enqueues jobs for a server that gives one permit each second.
+func runPath(t *testing.T, jobs int) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		st := start(t, rdb, settings{limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)}}})
+		client := NewClient(rdb)
+		time.Sleep(100 * time.Millisecond)
+		for range jobs {
+			if _, err := client.Enqueue(asynq.NewTask("job", nil)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(1500 * time.Millisecond)
+		st.wantOnce(jobs)
+	})
+}
+
+func TestPathIdle(t *testing.T)    { runPath(t, 0) }
+func TestPathAllowed(t *testing.T) { runPath(t, 1) }
+func TestPathDenied(t *testing.T)  { runPath(t, 2) }

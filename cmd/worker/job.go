@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/results"
+	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/scheduler/lanes"
 )
@@ -308,7 +309,7 @@ func (p *place) lines() [][2]string {
 	}
 	var lane []string
 	for _, meter := range p.Place.Lane.Meters {
-		lane = append(lane, meterName(meter))
+		lane = append(lane, words.Meter(meter))
 	}
 	position := fmt.Sprintf("%d of %d", p.Position, p.LaneLength)
 	if p.Called {
@@ -324,7 +325,7 @@ func (p *place) lines() [][2]string {
 	return [][2]string{
 		{"lane", strings.Join(lane, " + ")},
 		{"position", position},
-		{"binding", meterName(p.Place.Binding)},
+		{"binding", words.Meter(p.Place.Binding)},
 		{"waits", duration.Text(p.For)},
 		{"expected", expected},
 	}

@@ -134,9 +134,9 @@ func whyOf(job inspect.Job) string {
 		if job.Place.About {
 			about = "about "
 		}
-		return fmt.Sprintf("waits for %s, runs in %s%s", meterName(job.Place.Binding), about, duration.Text(job.Place.In))
+		return fmt.Sprintf("waits for %s, runs in %s%s", words.Meter(job.Place.Binding), about, duration.Text(job.Place.In))
 	case job.State == inspect.Waiting:
-		return "waits for " + meterName(job.Place.Binding)
+		return "waits for " + words.Meter(job.Place.Binding)
 	case job.State == "retry" || job.State == "archived":
 		return strings.Join(strings.Fields(job.LastErr), " ")
 	case job.IsOrphaned:

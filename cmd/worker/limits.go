@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -117,7 +118,7 @@ func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	var rows [][]string
 	for n, last := range forecast.Backlogs(c.Name) {
 		waiting = append(waiting, backlog{cli.Text(n.Key), n.Cost, lastSeconds(last), last.About})
-		rows = append(rows, []string{keyName(n.Key), fmt.Sprint(n.Cost), lastIn(last)})
+		rows = append(rows, []string{words.Key(n.Key), fmt.Sprint(n.Cost), lastIn(last)})
 	}
 	if c.JSON {
 		return cli.JSON(stdio.Out, struct {
@@ -192,7 +193,7 @@ func newBlocks(from []throttle.Blocked) []blockView {
 
 // String is the key, and when it opens.
 func (b blockView) String() string {
-	return fmt.Sprintf("%s for %s", keyName(string(b.Key)), in(b.rest))
+	return fmt.Sprintf("%s for %s", words.Key(string(b.Key)), in(b.rest))
 }
 
 // state is why a limit hands out less than it says, in few words.
@@ -267,7 +268,7 @@ func (k keyView) String() string {
 	if k.Why != "" {
 		text = strings.TrimSpace(text + " (" + k.Why + ")")
 	}
-	return fmt.Sprintf("%s: %s", keyName(string(k.Key)), text)
+	return fmt.Sprintf("%s: %s", words.Key(string(k.Key)), text)
 }
 
 type waitingCommand struct {

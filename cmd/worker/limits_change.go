@@ -268,7 +268,7 @@ func (c *limitsSet) setKey(ctx context.Context, q *inspect.Queues, key string, s
 		return badUnlessDown(err)
 	}
 	did := confirmation{Done: "set", Limit: c.Name, Key: cli.Text(key), Definition: o.String()}
-	return c.say(stdio.Out, did, fmt.Sprintf("%s of %s  %s", c.Name, keyName(key), o))
+	return c.say(stdio.Out, did, fmt.Sprintf("%s of %s  %s", c.Name, words.Key(key), o))
 }
 
 // spared is an error where a change would hit jobs that wait, as Queues.Costs says.

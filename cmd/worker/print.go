@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
@@ -132,15 +131,4 @@ func number(n int) string {
 		return ""
 	}
 	return fmt.Sprint(n)
-}
-
-// keyName is a key for people: the empty one is that of limits without keys.
-func keyName(key string) string { return cmp.Or(key, "(all)") }
-
-func meterName(meter string) string {
-	limit, key, _ := strings.Cut(meter, "|")
-	if key == "" {
-		return limit
-	}
-	return limit + " of " + key
 }

@@ -27,7 +27,7 @@ func (resultsCommand) Help() string {
 
 A job that is done is kept for as long as its retention, and not at all without one: enqueue it with --retention, or write retention: 24h at its type in the config, and at a schedule. A body is kept up to max_body, one that was saved to a file by the worker is not in the result.
 
-With --out DIR each body becomes a file, exactly as it was kept. In the names all but letters, digits and _ . @ - is percent-encoded, and a long name ends with a hash. Files appear whole or not at all. A file that is there already with the same content counts as written, so that the command can be repeated; one with another content is left as it is, and then the exit code is 1. A FILE.jsonl must be new; with --follow it grows line by line.`
+With --out DIR each body becomes a file, exactly as it was kept. In the names all but letters, digits and _ . @ - is percent-encoded, and a long name ends with a hash. They appear whole or not at all. A file that is there already with the same content counts as written, so that the command can be repeated; one with another content is left as it is, and then the exit code is 1. A FILE.jsonl must be new, and grows line by line.`
 }
 
 func (c *resultsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
@@ -46,7 +46,7 @@ func (c *resultsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO
 	}
 	sink := results.Print(stdio.Out, c.JSON)
 	if c.Out != "" {
-		if sink, err = results.To(c.Out, c.Follow, stdio); err != nil {
+		if sink, err = results.To(c.Out, stdio); err != nil {
 			return err
 		}
 	}

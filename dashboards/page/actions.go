@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/dashboards/page/internal/door"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -84,7 +85,7 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 		p.ask(w, r, a, form, back, err)
 		return
 	}
-	p.Log.Info("changed on the page", "action", form.Get("action"), "by", door.User(ctx), "what", visible(whatOf(form), shortText))
+	p.Log.Info("changed on the page", "action", form.Get("action"), "by", door.User(ctx), "what", words.Visible(whatOf(form), shortText))
 	// Whoever looks sees it now, not in the next turn or when a view reads again.
 	p.reader.again()
 	redirect(w, back)
@@ -135,7 +136,7 @@ func (p *Page) ask(w http.ResponseWriter, r *http.Request, a *action, f url.Valu
 		d.What, err = p.whichJobs(r.Context(), a.jobs, f)
 	}
 	if err != nil {
-		d.Wrong = visible(err.Error(), 500)
+		d.Wrong = words.Visible(err.Error(), 500)
 	}
 	d.Fields = fields
 	p.write(w, code, "do", frame{Page: p, Title: a.Verb + " " + d.What, Data: d})
@@ -150,7 +151,7 @@ func (p *Page) fields(r *http.Request, a *action, f url.Values) ([]field, error)
 		if f.Has(name) {
 			now = f.Get(name)
 		}
-		list = append(list, field{name, label, visible(now, 300), hint})
+		list = append(list, field{name, label, words.Visible(now, 300), hint})
 	}
 	var limit throttle.Limit
 	for _, row := range p.reader.latest(r.Context()).Limits {
@@ -302,7 +303,7 @@ func doJobs(verb string, a *inspect.Act, says string) *action {
 		done, err := p.queues.Do(ctx, a, filter, jobs)
 		switch {
 		case err != nil && done > 0:
-			return fmt.Errorf("%s %s, and not the others: %w", a.Done, plural(done, "job"), err)
+			return fmt.Errorf("%s %s, and not the others: %w", a.Done, words.Count(done, "job"), err)
 		case err == nil && done == 0:
 			return errors.New("nothing was done: what was meant has changed meanwhile")
 		}
@@ -347,9 +348,9 @@ func (p *Page) whichJobs(ctx context.Context, a *inspect.Act, f url.Values) (str
 	case len(jobs) == 0:
 		return "no job", errors.New("no job is meant")
 	case len(jobs) == mostAtOnce:
-		return fmt.Sprintf("the first %s: %s", plural(len(jobs), "job"), short(filterText(f))), nil
+		return fmt.Sprintf("the first %s: %s", words.Count(len(jobs), "job"), short(filterText(f))), nil
 	}
-	return fmt.Sprintf("%s: %s", plural(len(jobs), "job"), short(filterText(f))), nil
+	return fmt.Sprintf("%s: %s", words.Count(len(jobs), "job"), short(filterText(f))), nil
 }
 
 // whatOf names what an action is done to, for its page and the log, whatever else a link has

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -100,7 +101,7 @@ func (r limitRow) State() string {
 	case inspect.Blocked:
 		return "blocked until " + clock(r.Blocks[0].Until, r.now)
 	case inspect.KeysBlocked:
-		return plural(len(r.Blocks), "key") + " blocked"
+		return words.Count(len(r.Blocks), "key") + " blocked"
 	}
 	return string(r.Limit.State)
 }
@@ -115,16 +116,16 @@ func (r limitRow) Used() string {
 	}
 	if !r.Keyed {
 		if m := r.Any; r.Any.PerSecond == 0 || r.Windowed() {
-			return fmt.Sprintf("%s of %s", number(m.Used()), number(m.Capacity))
+			return fmt.Sprintf("%s of %s", words.Number(m.Used()), words.Number(m.Capacity))
 		}
 		return fmt.Sprintf("%s of %s /s", perSecond(r.Permits), perSecond(r.Any.PerSecond))
 	}
-	text := fmt.Sprintf("%d of %s full", r.Full(), plural(len(r.Meters), "key"))
+	text := fmt.Sprintf("%d of %s full", r.Full(), words.Count(len(r.Meters), "key"))
 	if len(r.Meters) < r.Keys {
 		text = fmt.Sprintf("%d of %d busiest keys full", r.Full(), len(r.Meters))
 	}
 	if n := len(r.Blocks); n > 0 {
-		text += fmt.Sprintf(", %s blocked", number(n))
+		text += fmt.Sprintf(", %s blocked", words.Number(n))
 	}
 	return text
 }
@@ -177,7 +178,7 @@ func (r limitRow) Spark() sparkline {
 	}
 	// Nothing touches the upper edge.
 	top := max(most, allowed) * 1.08
-	s := sparkline{Points: polyline(rates, sparkWidth, sparkHeight, top), Text: plural(int(r.Sum.Permits), "permit") + " in 15 minutes, at most " + perSecond(most) + " a second"}
+	s := sparkline{Points: polyline(rates, sparkWidth, sparkHeight, top), Text: words.Count(int(r.Sum.Permits), "permit") + " in 15 minutes, at most " + perSecond(most) + " a second"}
 	if allowed > 0 {
 		s.Allowed = fmt.Sprintf("%.1f", level(allowed, sparkHeight, top))
 	}
@@ -255,7 +256,7 @@ func summarize(k knowledge, now time.Time) says {
 			b := row.Blocks[0]
 			add("bad", "%s is blocked until %s%s", meterName(row.Name+"|"+b.Key), clock(b.Until, now), by(lastChange(k.Log, "blocked", row.Name, b.Key)))
 		case len(row.Blocks) > 1:
-			add("bad", "%s of %s are blocked", plural(len(row.Blocks), "key"), row.Name)
+			add("bad", "%s of %s are blocked", words.Count(len(row.Blocks), "key"), row.Name)
 		}
 	}
 	if len(k.Limits) > 0 && k.Limits[0].Waiting > 0 && k.Waiting > 0 {
@@ -332,7 +333,7 @@ func changeEvent(c throttle.Change, now time.Time) incident {
 	case c.Job.ID != "":
 		e.Text, e.Job = "job "+c.What+" of queue "+short(c.Job.Queue), &c.Job
 	case c.Jobs > 0:
-		e.Text = plural(c.Jobs, "job") + " " + c.What
+		e.Text = words.Count(c.Jobs, "job") + " " + c.What
 		if c.Job.Queue != "" {
 			e.Text += " of queue " + short(c.Job.Queue)
 		}
@@ -341,9 +342,9 @@ func changeEvent(c throttle.Change, now time.Time) incident {
 	case c.What == "blocked":
 		e.Text += " blocked until " + clock(c.Until, now)
 	case c.What == "set" && c.From != "", c.What == "defined" && c.From != "":
-		e.Text += ": " + visible(c.From, shortText) + " → " + visible(c.To, shortText)
+		e.Text += ": " + words.Visible(c.From, shortText) + " → " + words.Visible(c.To, shortText)
 	case c.To != "":
-		e.Text += " " + c.What + ": " + visible(c.To, shortText)
+		e.Text += " " + c.What + ": " + words.Visible(c.To, shortText)
 	default:
 		e.Text += " " + c.What
 	}

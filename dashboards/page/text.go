@@ -8,52 +8,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/redact"
+	"github.com/headgate/headgate/internal/words"
 )
-
-// visible makes a foreign text harmless to look at: what is no UTF-8, controls
-// anything, or turns the direction of text around becomes a mark that can be
-// seen. Beyond most bytes it is cut, and says by how much. html/template keeps a text
-// from being taken for HTML; this keeps it from lying to who reads it, as an address
-// does that is turned around in the middle, and from acting in the terminal that it
-// is pasted into. Work and output are bounded by most, however long the text is.
-func visible(text string, most int) string { return cut(text, most, 0) }
-
-// cut is visible for the beginning of a text, with so many more bytes behind it.
-func cut(text string, most, more int) string {
-	cut := ""
-	if len(text) > most {
-		// Not through a character, whose half would look as if somebody had sent it.
-		end := most
-		for end > 0 && !utf8.RuneStart(text[end]) {
-			end--
-		}
-		cut = fmt.Sprintf("… (%s bytes more)", number(len(text)-end+more))
-		text = text[:end]
-	}
-	return strings.Map(mark, strings.ToValidUTF8(text, "\uFFFD")) + cut
-}
-
-// mark is a character as it is shown: itself, or what stands for one that cannot be
-// seen or does something. Line breaks and tabs stay, as blocks of text have them; short
-// makes blanks of them. Two sorts of line breaks of Unicode go, which some programs obey.
-func mark(c rune) rune {
-	switch {
-	case c == '\n' || c == '\t':
-		return c
-	case c < ' ':
-		return 0x2400 + c // the picture of the control character
-	case c == 0x7f:
-		return 0x2421
-	case unicode.In(c, unicode.Cc, unicode.Bidi_Control, unicode.Zl, unicode.Zp):
-		return utf8.RuneError
-	}
-	return c
-}
 
 // The lengths that texts are shown in, in bytes: a line of a table, and a whole block.
 const (
@@ -64,25 +23,11 @@ const (
 // short is a foreign text on one line, with each run of blanks as one. Two that differ
 // only beyond its length look the same; links have them whole.
 func short(text string) string {
-	return oneLine(visible(text, shortText))
+	return oneLine(words.Visible(text, shortText))
 }
 
 // oneLine is a text with each run of blanks as one.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
-
-// number is 12,431.
-func number[N int | int64](n N) string {
-	text := strconv.FormatInt(int64(n), 10)
-	sign := ""
-	// The minus of typography, as wide as a plus and a digit.
-	if n < 0 {
-		sign, text = "−", text[1:]
-	}
-	for i := len(text) - 3; i > 0; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return sign + text
-}
 
 // perSecond is a rate with as many digits as matter: two of them below ten, and whole
 // permits above. A rate that rounds to zero is 0.00 and not 0, which means none.
@@ -95,7 +40,7 @@ func perSecond(rate float64) string {
 	case rate < 9.95:
 		return strconv.FormatFloat(rate, 'f', 1, 64)
 	}
-	return number(int64(math.Round(rate)))
+	return words.Number(int64(math.Round(rate)))
 }
 
 // span is a duration until something, for people.
@@ -138,31 +83,11 @@ func clock(t, now time.Time) string {
 	return t.Format("2006-01-02 15:04")
 }
 
-// plural is "1 job", "12,431 jobs": for words whose plural has an s and no more.
-func plural(n int, one string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return number(n) + " " + one + "s"
-}
+// keyName is a key for people, which came with jobs, so a foreign text.
+func keyName(key string) string { return short(words.Key(key)) }
 
-// keyName is a key for people: the empty one is that of limits without keys. Keys are
-// hosts, accounts and the like that came with jobs, so foreign texts.
-func keyName(key string) string {
-	if key == "" {
-		return "(no key)"
-	}
-	return short(key)
-}
-
-// meterName is limit|key for people. The name of a limit has no | in it, a key may.
-func meterName(meter string) string {
-	limit, key, _ := strings.Cut(meter, "|")
-	if key == "" {
-		return limit
-	}
-	return limit + " of " + short(key)
-}
+// meterName is limit|key for people.
+func meterName(meter string) string { return short(words.Meter(meter)) }
 
 // sentence is an error's text for people: of the page's own errors, which begin with a
 // letter, and not for foreign ones.
@@ -188,7 +113,7 @@ func newRedactor(names []string) (redactor, error) {
 func (r redactor) block(data []byte) string {
 	value, err := redact.Decode(data, 4*longText)
 	if _, isText := value.(string); err == nil && !isText {
-		return visible(indented(r.Value(value)), longText)
+		return words.Visible(indented(r.Value(value)), longText)
 	}
 	return r.shown(string(data), longText)
 }
@@ -197,7 +122,7 @@ func (r redactor) block(data []byte) string {
 // shown, so that one at the cut is found, and in no more than that.
 func (r redactor) shown(text string, most int) string {
 	more := max(0, len(text)-2*most)
-	return cut(r.Text(text[:len(text)-more]), most, more)
+	return words.Cut(r.Text(text[:len(text)-more]), most, more)
 }
 
 // indented is a JSON value as text: on one line if that is longer than what is shown.

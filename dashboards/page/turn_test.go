@@ -128,6 +128,23 @@ func TestLateSummary(t *testing.T) {
 	})
 }
 
+// TestIdleTurn: while nothing waits or is pending no forecast is made, which would ask Redis for its
+// time once more.
+func TestIdleTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := miniWorld(t)
+		counted := &counting{}
+		w.rdb.AddHook(redistest.Hook(counted.around))
+		p := w.page()
+		for turn := range 3 {
+			if ask(p, request("GET", "/", nil)); counted.times.Load() != int64(turn+1) {
+				t.Errorf("after %d turns Redis was asked for its time %d times", turn+1, counted.times.Load())
+			}
+			time.Sleep(3 * time.Second)
+		}
+	})
+}
+
 // TestLastOneGoes: when no job waits any more, no permits are wanted in the same turn.
 func TestLastOneGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

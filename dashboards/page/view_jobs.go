@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -250,9 +251,9 @@ var filterHints = []string{"type", "waits for limit", "waits for key", "text in 
 // makeList makes the view of the jobs that a filter means. Where the filter makes no sense
 // it says so and shows none.
 func makeList(ctx context.Context, p *Page, s *snapshot, at place) (any, error) {
-	d := listData{State: visible(at.Get("state"), shortText), Queue: at.Get("queue")}
+	d := listData{State: words.Visible(at.Get("state"), shortText), Queue: at.Get("queue")}
 	for i, word := range filterWords[2:] {
-		d.Words = append(d.Words, field{Name: word, Value: visible(at.Get(word), shortText), Hint: filterHints[i]})
+		d.Words = append(d.Words, field{Name: word, Value: words.Visible(at.Get(word), shortText), Hint: filterHints[i]})
 	}
 	if at.Get("from") != "" {
 		d.First = to("jobs", pairs(at.Values)...)
@@ -269,7 +270,7 @@ func makeList(ctx context.Context, p *Page, s *snapshot, at place) (any, error) 
 		return d, nil // it was deleted
 	}
 	if err != nil {
-		d.Wrong = visible(err.Error(), 300)
+		d.Wrong = words.Visible(err.Error(), 300)
 		return d, nil
 	}
 	jobs, next, err := p.queues.Some(ctx, f, inspect.ParseMark(at.Get("from")), listPage, lookedAt)

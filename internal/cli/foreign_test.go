@@ -14,14 +14,14 @@ func TestForeign(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"plain", `{"a": "b\n"}`, `{"a": "b\n"}`},
 		{"letters", "größe 大きさ 🙂", "größe 大きさ 🙂"},
-		{"colour", "\x1b[31mred", `\x1b[31mred`},
-		{"lines", "one\r\ntwo\tthree", `one\r\ntwo\tthree`},
-		{"upper control", "\u009b31m", `\u009b31m`},
-		{"direction", "gpj\u202eexe", `gpj\u202eexe`},
-		{"not UTF-8", "a\xffb\xc3", `a\xffb\xc3`},
+		{"colour", "\x1b[31mred", "␛[31mred"},
+		{"lines", "one\r\ntwo\tthree", "one␍␊two␉three"},
+		{"upper control", "\u009b31m", "\ufffd31m"},
+		{"direction", "gpj\u202eexe", "gpj\ufffdexe"},
+		{"not UTF-8", "a\xffb\xc3", "a\ufffdb\ufffd"},
 		{"the replacement character", "\ufffd", "\ufffd"},
-		{"long", strings.Repeat("x", 1<<20), strings.Repeat("x", lineBytes) + "… (1,048,576 bytes; --json for all)"},
-		{"cut in a letter", strings.Repeat("x", lineBytes-1) + "ößß", strings.Repeat("x", lineBytes-1) + "… (4,005 bytes; --json for all)"},
+		{"long", strings.Repeat("x", 1<<20), strings.Repeat("x", lineBytes) + "… (1,044,576 bytes more)"},
+		{"cut in a letter", strings.Repeat("x", lineBytes-1) + "ößß", strings.Repeat("x", lineBytes-1) + "… (6 bytes more)"},
 	}
 	for _, tt := range tests {
 		if got := Foreign(tt.text); got != tt.want {
@@ -82,7 +82,7 @@ func TestFields(t *testing.T) {
 	if err := Fields(&out, [][2]string{{"id", "a\nb"}, {"longest", ""}, {"error", "no"}}); err != nil {
 		t.Fatal(err)
 	}
-	if want := "id     a\\nb\nerror  no\n"; out.String() != want {
+	if want := "id     a␊b\nerror  no\n"; out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
 }

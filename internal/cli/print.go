@@ -11,6 +11,8 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode/utf8"
+
+	"github.com/headgate/headgate/internal/words"
 )
 
 // IO is what a command reads from and writes to.
@@ -29,48 +31,14 @@ const (
 // Foreign is a text that comes from elsewhere, such as an id, a key, a payload or
 // an error, as it can be shown: on one line, with nothing that a terminal obeys,
 // and cut if it is long.
-func Foreign(text string) string { return foreign(text, lineBytes) }
+func Foreign(text string) string { return words.Line(text, lineBytes) }
 
 // Cell is Foreign for a column of a table.
-func Cell(text string) string { return foreign(text, cellBytes) }
-
-func foreign(text string, most int) string {
-	cut := text
-	for size := most; len(text) > most; size-- {
-		if utf8.RuneStart(text[size]) || size == most-utf8.UTFMax {
-			cut = text[:size]
-			break
-		}
-	}
-	var b strings.Builder
-	for i := 0; i < len(cut); {
-		r, size := utf8.DecodeRuneInString(cut[i:])
-		if plain(r, size) {
-			b.WriteString(cut[i : i+size])
-		} else {
-			quoted := strconv.QuoteToASCII(cut[i : i+size])
-			b.WriteString(quoted[1 : len(quoted)-1])
-		}
-		i += size
-	}
-	if len(cut) < len(text) {
-		fmt.Fprintf(&b, "… (%s bytes; --json for all)", thousands(len(text)))
-	}
-	return b.String()
-}
+func Cell(text string) string { return words.Line(text, cellBytes) }
 
 // plain reports whether a terminal only draws the character.
 func plain(r rune, size int) bool {
 	return strconv.IsPrint(r) && (r != utf8.RuneError || size > 1)
-}
-
-// thousands writes 10000 as 10,000.
-func thousands(n int) string {
-	text := strconv.Itoa(n)
-	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
-		text = text[:i] + "," + text[i:]
-	}
-	return text
 }
 
 // Table writes rows under their titles, in columns. The cells may be foreign.
@@ -193,9 +161,9 @@ func (b *Bar) Set(done int) {
 func (b *Bar) text(now time.Time) string {
 	rate := float64(b.done) / max(now.Sub(b.begun).Seconds(), 0.001)
 	if b.total == 0 {
-		return fmt.Sprintf("%s %s (%.0f/s)", b.what, thousands(b.done), rate)
+		return fmt.Sprintf("%s %s (%.0f/s)", b.what, words.Number(b.done), rate)
 	}
-	return fmt.Sprintf("%s %s/%s %d%% (%.0f/s)", b.what, thousands(b.done), thousands(b.total), 100*b.done/b.total, rate)
+	return fmt.Sprintf("%s %s/%s %d%% (%.0f/s)", b.what, words.Number(b.done), words.Number(b.total), 100*b.done/b.total, rate)
 }
 
 // Add says that one more is done.

@@ -2,7 +2,6 @@
 package results
 
 import (
-	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"errors"
@@ -24,11 +23,11 @@ type Sink interface {
 	Close(all bool) error
 }
 
-// To is a file of JSON lines where its name ends in .jsonl, else a folder with a file for
-// each body. A file of lines has its name at once if it grows.
-func To(name string, grows bool, stdio cli.IO) (Sink, error) {
+// To is a file of JSON lines if its name ends in .jsonl, else a folder with a file for
+// each body.
+func To(name string, stdio cli.IO) (Sink, error) {
 	if strings.HasSuffix(name, ".jsonl") {
-		return newLinesFile(name, grows, stdio.Out)
+		return newLinesFile(name, stdio.Out)
 	}
 	return newFolder(name, stdio)
 }
@@ -58,82 +57,33 @@ func (s *screen) Close(all bool) error {
 	return nil
 }
 
-// linesFile is a file of JSON lines. It gets its name when it is whole, or at
-// once if it is to grow.
+// linesFile is a new file of JSON lines.
 type linesFile struct {
-	file   *os.File
-	buffer *bufio.Writer
-	name   string
-	grows  bool
-	n      int
-	out    io.Writer
-	link   func(old, name string) error // os.Link
+	file *os.File
+	n    int
+	out  io.Writer
 }
 
-func newLinesFile(name string, grows bool, out io.Writer) (*linesFile, error) {
-	open := name
-	if !grows {
-		if _, err := os.Lstat(name); err == nil {
-			return nil, cli.Usagef("--out %s: the file is there already", name)
-		}
-		open = filepath.Join(filepath.Dir(name), ".headgate-"+uuid.NewString())
-	}
-	file, err := os.OpenFile(open, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+func newLinesFile(name string, out io.Writer) (*linesFile, error) {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
 		return nil, cli.Usagef("--out %s: the file is there already", name)
 	}
 	if err != nil {
 		return nil, cli.Usagef("--out %w", err)
 	}
-	return &linesFile{file: file, buffer: bufio.NewWriter(file), name: name, grows: grows, out: out, link: os.Link}, nil
+	return &linesFile{file: file, out: out}, nil
 }
 
 func (f *linesFile) Put(r Result) error {
 	f.n++
-	if err := cli.JSONLine(f.buffer, r); err != nil || !f.grows {
-		return err
-	}
-	return f.buffer.Flush()
+	return cli.JSONLine(f.file, r)
 }
 
-func (f *linesFile) Close(all bool) error {
-	err := errors.Join(f.buffer.Flush(), f.file.Close())
-	if !f.grows {
-		if all && err == nil {
-			err = f.finish()
-		} else {
-			err = errors.Join(err, os.Remove(f.file.Name()))
-		}
-	}
-	if err == nil && all {
-		fmt.Fprintf(f.out, "wrote %d results to %s\n", f.n, f.name)
-	}
+func (f *linesFile) Close(bool) error {
+	err := f.file.Close()
+	fmt.Fprintf(f.out, "wrote %d results to %s\n", f.n, f.file.Name())
 	return err
-}
-
-// finish gives the file its name, and replaces nothing. Where the name cannot be had the
-// file stays, for it took long to write.
-func (f *linesFile) finish() error {
-	err := f.link(f.file.Name(), f.name)
-	if err == nil {
-		return os.Remove(f.file.Name())
-	}
-	if !errors.Is(err, fs.ErrExist) {
-		err = f.claim() // not every file system knows hard links
-	}
-	if err != nil {
-		return fmt.Errorf("--out %s: %w; all results are in %s", f.name, err, f.file.Name())
-	}
-	return nil
-}
-
-// claim takes the name by an empty file of our own, which the other replaces.
-func (f *linesFile) claim() error {
-	own, err := os.OpenFile(f.name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return err
-	}
-	return errors.Join(own.Close(), os.Rename(f.file.Name(), f.name))
 }
 
 // folder has a file for each body, below it one folder for each queue.

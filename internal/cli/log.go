@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/lmittmann/tint"
-	"go.opentelemetry.io/otel"
 
 	"github.com/headgate/headgate/internal/duration"
 )
@@ -61,8 +60,9 @@ func forPeople(_ []string, a slog.Attr) slog.Attr {
 // that is JSON.
 func (f LogFlags) Lines(name string, stdio IO) IO {
 	if f.AsJSON() {
-		stdio.Err = loggedLines{f.Logger(stdio.Err), name + ": "}
-		otel.SetErrorHandler(&complaints{out: stdio.Err, name: name})
+		log := f.Logger(stdio.Err)
+		stdio.Err = loggedLines{log, name + ": "}
+		traceErrors.sayTo(func(text string) { log.Warn("traces are not sent", "error", text) })
 	}
 	return stdio
 }

@@ -43,18 +43,23 @@ func plain(r rune, size int) bool {
 
 // Table writes rows under their titles, in columns. The cells may be foreign.
 func Table(w io.Writer, titles []string, rows [][]string) error {
-	columns := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var text bytes.Buffer
+	columns := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{titles}, rows...) {
-		cells := make([]string, len(row))
-		for i, cell := range row {
-			cells[i] = Cell(cell)
+		for _, cell := range row {
+			fmt.Fprint(columns, Cell(cell), "\t") // empty cells, too: a column ends at a row without it
 		}
-		line := strings.TrimRight(strings.Join(cells, "\t"), "\t")
-		if _, err := io.WriteString(columns, line+"\n"); err != nil {
+		fmt.Fprintln(columns)
+	}
+	if err := columns.Flush(); err != nil {
+		return err
+	}
+	for line := range strings.Lines(text.String()) {
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " \n")); err != nil {
 			return err
 		}
 	}
-	return columns.Flush()
+	return nil
 }
 
 // Fields writes what a thing has, one name and one value a line. The values may

@@ -40,13 +40,14 @@ func beginTraces(ctx context.Context, name string, stderr io.Writer) (end func()
 	if !traced() {
 		return func() {}
 	}
-	warn := &complaints{out: stderr, name: name}
+	warn := traceErrors
+	warn.sayTo(func(text string) { fmt.Fprintf(stderr, "%s: traces are not sent: %s\n", name, text) })
 	to, err := newCollector()
 	if err == nil {
 		end, err = to.record(ctx, name, warn)
 	}
 	if err != nil {
-		warn.Handle(fmt.Errorf("%w; none are sent", err))
+		warn.Handle(err)
 		return func() {}
 	}
 	return end
@@ -89,10 +90,18 @@ func traced() bool {
 // complaints are the exporter's: the first since the collector took spans. A collector that is
 // away is not news each five seconds.
 type complaints struct {
-	out  io.Writer
-	name string
 	mu   sync.Mutex
+	say  func(text string)
 	said bool
+}
+
+// traceErrors are this process's, as OpenTelemetry has one error handler for each process.
+var traceErrors = &complaints{}
+
+func (c *complaints) sayTo(say func(text string)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.say, c.said = say, false
 }
 
 func (c *complaints) Handle(err error) {
@@ -100,7 +109,7 @@ func (c *complaints) Handle(err error) {
 	defer c.mu.Unlock()
 	if !c.said {
 		c.said = true
-		fmt.Fprintf(c.out, "%s: traces: %v\n", c.name, err)
+		c.say(strings.TrimPrefix(err.Error(), "traces export: "))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -89,7 +90,7 @@ func TestTracesThatAreRefused(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", server.URL+"/here")
-	want := "worker: traces: "
+	want := "worker: traces are not sent: "
 	if code, said := traceOnce(t); code != 0 || !strings.HasPrefix(said, want) || !strings.Contains(said, server.URL+"/here answered 404 Not Found") {
 		t.Errorf("exit code %d: %s; want that it answered 404", code, said)
 	}
@@ -116,7 +117,7 @@ func TestTracesThatCannotBeSent(t *testing.T) {
 			name, value, _ := strings.Cut(setting, "=")
 			t.Setenv(name, value)
 			code, said := traceOnce(t)
-			if code != 0 || strings.Count(said, "\n") != 1 || !strings.HasPrefix(said, "worker: traces: ") || !strings.Contains(said, want) {
+			if code != 0 || strings.Count(said, "\n") != 1 || !strings.HasPrefix(said, "worker: traces are not sent: ") || !strings.Contains(said, want) {
 				t.Errorf("exit code %d: %s; want 0 and one line with %s", code, said, want)
 			}
 		})
@@ -160,7 +161,7 @@ func TestTracesDoNotDelay(t *testing.T) {
 				var said bytes.Buffer
 				c := &collector{url: "http://collector/v1/traces", client: http.Client{Timeout: 10 * time.Second}}
 				c.client.Transport = transport(func(r *http.Request) (*http.Response, error) { calls++; return tt.collector(r) })
-				end, err := c.record(t.Context(), "worker", &complaints{out: &said, name: "worker"})
+				end, err := c.record(t.Context(), "worker", &complaints{say: func(text string) { fmt.Fprintln(&said, text) }})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -175,6 +176,9 @@ func TestTracesDoNotDelay(t *testing.T) {
 				time.Sleep(time.Minute) // for what still goes on
 				if lines := strings.Count(said.String(), "\n"); (tt.said == "") != (lines == 0) || lines > 1 || !strings.Contains(said.String(), tt.said) {
 					t.Errorf("it says %q, want a line with %q", said.String(), tt.said)
+				}
+				if strings.Contains(said.String(), "traces export") {
+					t.Errorf("it says %q, which repeats what failed", said.String())
 				}
 				if calls != tt.calls {
 					t.Errorf("%d calls, want %d", calls, tt.calls)

@@ -33,7 +33,7 @@ func TestBadPages(t *testing.T) {
 		{"redirect to a file", "/bad", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "file:///etc/passwd")
 			w.WriteHeader(302)
-		}, `"redirected","reason":"it leads nowhere: URL of scheme`},
+		}, `"missing","reason":"it leads nowhere: URL of scheme`},
 		{"redirect with a password", "/bad", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://u:p@a.test/", http.StatusFound)
 		}, `it leads nowhere: URL with user or password`},

@@ -53,7 +53,8 @@ type CrawlFetch struct {
 	// The crawl knows it in its canonical form: see links.Canonical.
 	URL string `json:"url" want:"a text such as \"https://example.com/\""`
 	// Depth is how many links further the crawl may go from here, up to MaxDepth.
-	// With the zero value it fetches the page alone, where it redirects to, too.
+	// With the zero value it fetches the page alone, where it redirects to, too. The URLs of a
+	// sitemap count as links of the page that led to the sitemap.
 	Depth int `json:"depth,omitempty" want:"a number of links such as 3"`
 	// Allow lists the hosts that the crawl may go to: SameHost and SameSite are
 	// URL's, "example.com" is that host, "*.example.com" all below it. The zero
@@ -261,7 +262,7 @@ type CrawlHandler struct {
 
 // CrawlResult is the result of a crawl:fetch task, in JSON. Like every result it is kept for as long as the task: see HTTPResult.
 type CrawlResult struct {
-	// Outcome is "fetched", "redirected", "missing", "disallowed", "seen" if the crawl
+	// Outcome is "fetched", "redirected", "missing" (also of a redirect that leads nowhere), "disallowed", "seen" if the crawl
 	// has the URL already, "over" if the crawl has begun again, "beyond" if the crawl
 	// has no room for the URL, and "robots" for a job that fetched a robots.txt.
 	Outcome string `json:"outcome"`

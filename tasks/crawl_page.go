@@ -20,6 +20,7 @@ import (
 // crawledPage is what a page leads to, and how much of it was not read.
 type crawledPage struct {
 	links, sitemaps, nested []string // nested are sitemaps that the page lists, being one itself
+	sitemap                 bool     // whether the page is a sitemap
 	to                      string   // where the page redirects
 	unread                  int
 }
@@ -46,7 +47,9 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	switch {
 	case redirects(a.Status):
 		a.drop()
-		page.to, j.result.Reason = j.movedTo(a)
+		if page.to, j.result.Reason = j.movedTo(a); page.to == "" {
+			return j.finish(ctx, "missing", frontier.Missing, page)
+		}
 		return j.finish(ctx, "redirected", frontier.Redirected, page)
 	case wrong == nil:
 		if err := j.read(ctx, a, &page); err != nil {
@@ -139,7 +142,7 @@ func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *cra
 		case found.More:
 			j.result.Reason = fmt.Sprintf("a sitemap of more than %d entries, or of long ones: the others are left out", links.MaxSitemapEntries)
 		}
-		page.links, page.nested = found.Pages, found.Sitemaps
+		page.links, page.nested, page.sitemap = found.Pages, found.Sitemaps, true
 		if found.More {
 			page.unread++
 		}
@@ -216,14 +219,18 @@ func (j *crawlJob) finish(ctx context.Context, outcome string, state frontier.St
 	return j.Frontier.Done(ctx, j.crawl, j.page.URL, state, page.unread)
 }
 
-// leads are the URLs that a page leads to. A link costs one of the page's depth, to a page or
-// a sitemap: both lead on. A redirect costs none, since it leads to the page that was meant.
+// leads are the URLs that a page leads to. A link costs one of the page's depth, and so does the
+// way to a sitemap, which stands for the links in it: these cost nothing more. A redirect costs
+// nothing, since it leads to the page that was meant.
 func (j *crawlJob) leads(page crawledPage) []CrawlFetch {
 	var to []CrawlFetch
 	if page.to != "" {
 		to = append(to, CrawlFetch{URL: page.to, Depth: j.page.Depth, Hops: j.page.Hops + 1, Sitemap: j.page.Nested > 0, Nested: j.page.Nested})
 	}
-	depth := j.page.Depth - 1
+	depth := j.page.Depth
+	if !page.sitemap {
+		depth--
+	}
 	for _, url := range page.sitemaps {
 		to = append(to, CrawlFetch{URL: url, Depth: depth, Sitemap: true})
 	}

@@ -151,10 +151,10 @@ type AddressError struct {
 	Address netip.Addr
 }
 
-// Error says what is refused and what would allow it: in a config of headgate's
-// and in a program.
+// Error says what is refused and what would allow it in a worker's config. In a program
+// HTTPHandler.AllowPrivate would.
 func (e *AddressError) Error() string {
-	return fmt.Sprintf("address %s is not public: want http: {allow_private: [%s]} in the worker's config (HTTPHandler.AllowPrivate) if jobs may call it",
+	return fmt.Sprintf("address %s is not public: want http: {allow_private: [%s]} in the worker's config if jobs may call it",
 		e.Address, netip.PrefixFrom(e.Address, e.Address.BitLen()))
 }
 

@@ -199,7 +199,7 @@ func (h *HTTPHandler) next(a *answer) (*HTTPRequest, error) {
 		err = errors.New("another origin, and a secret of the call is in the URL")
 	case call.Body != "" && !sameOrigin(a.URL, call.URL) && !links.Within(call.URL, h.RedirectBodies):
 		host := frontier.Host(call.URL)
-		err = fmt.Errorf("another origin, and the call has a body: want http: {redirect_bodies: [%q]} in the worker's config (HTTPHandler.RedirectBodies) if that may have it", host)
+		err = fmt.Errorf("another origin, and the call has a body: want http: {redirect_bodies: [%q]} in the worker's config if that may have it", host)
 	case a.call.Hops >= MaxRedirects:
 		err = fmt.Errorf("that would be redirect %d, want at most %d", a.call.Hops+1, MaxRedirects)
 	}

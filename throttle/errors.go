@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/lua"
 )
 
@@ -66,8 +68,11 @@ func (e *FieldError) Error() string { return e.Field + " " + e.Value + ": " + e.
 // fieldError makes a FieldError of any value.
 func fieldError(field string, value any, format string, args ...any) *FieldError {
 	text := fmt.Sprint(value)
-	if s, ok := value.(string); ok {
-		text = strconv.Quote(s)
+	switch v := value.(type) {
+	case string:
+		text = strconv.Quote(v)
+	case time.Duration:
+		text = duration.Exact(v)
 	}
 	return &FieldError{field, text, fmt.Sprintf(format, args...)}
 }

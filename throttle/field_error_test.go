@@ -43,7 +43,7 @@ func TestValidateNamesFields(t *testing.T) {
 			{Field: "lease", Value: "1ms", Want: "want at least 1s"},
 		}},
 		{throttle.Limit{Name: "a", Kind: throttle.Concurrency, Capacity: 1, Lease: century + 1}, []throttle.FieldError{
-			{Field: "lease", Value: (century + 1).String(), Want: "want at most a hundred years"},
+			{Field: "lease", Value: "36500d1ns", Want: "want at most a hundred years"},
 		}},
 		{throttle.Limit{Name: "a", Kind: throttle.Funnel, Capacity: -1, Apps: []string{"ok", "x,y"}}, []throttle.FieldError{
 			{Field: "capacity", Value: "-1", Want: "want 1 to 10000000"},
@@ -52,7 +52,7 @@ func TestValidateNamesFields(t *testing.T) {
 		}},
 		{throttle.Limit{Name: "a", Kind: throttle.SlidingLog, Rate: throttle.PerDay(100_001), Zone: "Mars/Olympus", Margin: -1}, []throttle.FieldError{
 			{Field: "rate", Value: "100001/day", Want: "a sliding_log keeps every time, at most 100000; use sliding_window"},
-			{Field: "margin", Value: "-1ns", Want: "want whole microseconds, from 0 to less than the period 24h0m0s"},
+			{Field: "margin", Value: "-1ns", Want: "want whole microseconds, from 0 to less than the period 24h"},
 			{Field: "zone", Value: `"Mars/Olympus"`, Want: "only a fixed_window limit follows a calendar"},
 			{Field: "zone", Value: `"Mars/Olympus"`, Want: "want an IANA time zone such as UTC or America/New_York"},
 		}},
@@ -91,4 +91,12 @@ func TestTexts(t *testing.T) {
 		}
 	}
 	expect(t, "read after errors", read, want)
+}
+
+// Durations of a limit are shown with days, as they are read.
+func TestLimitString_HasDays(t *testing.T) {
+	l := throttle.Limit{Kind: throttle.Concurrency, Capacity: 1, Lease: 7 * throttle.Day, MaxBlock: 2 * throttle.Day}
+	if got := l.String(); got != "concurrency capacity 1 lease 7d max_block 2d" {
+		t.Error(got)
+	}
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/internal/duration"
 )
 
 // Kind says how a limit counts, and with that what it guarantees. As a rule of
@@ -129,7 +131,7 @@ func (l Limit) Validate() error {
 		bound, words = l.Rate.Per/2, "half of the period"
 	}
 	margin := l.Margin >= 0 && l.Margin%time.Microsecond == 0 && (l.Rate.Per <= 0 || l.Margin < bound)
-	f.want(margin, "margin", l.Margin, "want whole microseconds, from 0 to less than %s %s", words, l.Rate.Per)
+	f.want(margin, "margin", l.Margin, "want whole microseconds, from 0 to less than %s %s", words, duration.Exact(l.Rate.Per))
 	f.want(l.Zone == "" || l.Kind == FixedWindow, "zone", l.Zone, "only a fixed_window limit follows a calendar")
 	_, err := time.LoadLocation(l.Zone)
 	f.want(err == nil && l.Zone != "Local", "zone", l.Zone, "want an IANA time zone such as UTC or America/New_York")
@@ -237,11 +239,11 @@ func (l Limit) String() string {
 	}
 	add(l.Rate != Rate{}, " %v", l.Rate)
 	add(l.Kind == Funnel || l.Kind == TokenBucket || l.Kind == Concurrency, " capacity %d", l.MaxCost())
-	add(l.Margin > 0, " margin %v", l.Margin)
+	add(l.Margin > 0, " margin %s", duration.Exact(l.Margin))
 	add(l.Zone != "", " zone %s", l.Zone)
 	add(len(l.Apps) > 0, " apps %s", strings.Join(l.Apps, ","))
-	add(l.Lease != 0 && l.Lease != DefaultLease, " lease %v", l.Lease)
-	add(l.MaxBlock != 0, " max_block %v", l.MaxBlock)
+	add(l.Lease != 0 && l.Lease != DefaultLease, " lease %s", duration.Exact(l.Lease))
+	add(l.MaxBlock != 0, " max_block %s", duration.Exact(l.MaxBlock))
 	add(l.Adapt != nil, " %v", l.Adapt)
 	if l.Paused {
 		text += " (paused)"

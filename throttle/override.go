@@ -124,7 +124,7 @@ func (a Adapt) String() string {
 		text += " min " + a.Min.String()
 	}
 	if a.Latency > 0 {
-		text += " latency " + a.Latency.String()
+		text += " latency " + duration.Exact(a.Latency)
 	}
 	return text
 }

@@ -44,7 +44,7 @@ func (c *crawlsCommand) Validate() error {
 }
 
 func (crawlsCommand) Help() string {
-	return `Says how far crawls have come: how many URLs they have found, and what has become of them. "missing" are those answered with a 4xx, "failed" those whose jobs are archived or dropped. URLs that are left out are counted by reason: disallowed by robots.txt, beyond crawl.max_pages or crawl.max_host_pages, too deep (--depth), on another host (--allow), excluded (crawl.include, crawl.exclude), or unread because a page has more links than are read. A crawl remembers as many of them as it may have pages; one beyond that counts each time that it is found.
+	return `Says how far crawls have come: how many URLs they have found, and what has become of them. "missing" are those answered with a 4xx or with a redirect that leads nowhere, "failed" those whose jobs are archived or dropped. URLs that are left out are counted by reason: disallowed by robots.txt, beyond crawl.max_pages or crawl.max_host_pages, too deep (--depth), on another host (--allow), excluded (crawl.include, crawl.exclude), or unread because a page has more links than are read. A crawl remembers as many of them as it may have pages; one beyond that counts each time that it is found.
 
 A crawl begins again when a URL is enqueued for it and nothing of it waits: then what was known of its URLs is forgotten. It is also forgotten 90 days after its last job.
 
@@ -103,7 +103,7 @@ func (c *crawlsCommand) show(ctx context.Context, f *frontier.Frontier, q *inspe
 	add("waiting", "", p.Waiting)
 	add("fetched", "", p.Fetched)
 	add("redirected", "", p.Redirected)
-	add("missing", "answered with a 4xx", p.Missing)
+	add("missing", "answered with a 4xx, or a redirect that leads nowhere", p.Missing)
 	add("failed", "the job is archived or dropped", p.Failed)
 	out := p.LeftOut
 	add("disallowed", "left out: by robots.txt", out.Disallowed)

@@ -26,7 +26,7 @@ func (w *Worker) logJob(next asynq.Handler) asynq.Handler {
 		queue, id, _ := scheduler.GetJob(ctx)
 		retried, _ := asynq.GetRetryCount(ctx)
 		d, _ := scheduler.GetDecision(ctx)
-		w.log.LogAttrs(ctx, slog.LevelInfo, "job ended", slog.String("outcome", outcome(err)),
+		w.log.LogAttrs(ctx, slog.LevelInfo, "job ended", slog.String("outcome", w.outcome(ctx, err)),
 			slog.String("type", task.Type()), slog.String("id", id), slog.String("queue", queue), slog.Int("attempt", retried+1),
 			slog.Time("started", began), slog.Duration("took", time.Since(began)),
 			slog.Int("denials", d.Denials), slog.Duration("waited", d.Waited))
@@ -34,13 +34,13 @@ func (w *Worker) logJob(next asynq.Handler) asynq.Handler {
 	})
 }
 
-func outcome(err error) string {
+func (w *Worker) outcome(ctx context.Context, err error) string {
 	switch {
 	case err == nil:
 		return "done"
 	case errors.Is(err, asynq.RevokeTask):
 		return "dropped"
-	case scheduler.IsPutBack(err):
+	case scheduler.IsPutBack(err), w.stopping.Load() && errors.Is(ctx.Err(), context.Canceled): // by asynq
 		return "put back"
 	}
 	return "failed"

@@ -21,6 +21,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/reaper"
 	"github.com/headgate/headgate/internal/redishealth"
@@ -57,20 +58,21 @@ type Options struct {
 
 // Worker runs jobs by a config that can change meanwhile.
 type Worker struct {
-	options Options
-	config  atomic.Pointer[config.Config]
-	started *config.Config // as the worker was started
-	redis   redis.UniversalClient
-	log     *slog.Logger
-	limiter *lanes.Lanes
-	cron    *cron.Runner
-	server  *scheduler.Server
-	health  *health
-	outages *redishealth.Quiet
-	repeats *repeats
-	quiet   *slog.Logger // says of an outage only that it begins and ends
-	hangup  chan os.Signal
-	keeps   sync.Once // logs that jobs keep the limits of another config
+	options  Options
+	config   atomic.Pointer[config.Config]
+	started  *config.Config // as the worker was started
+	redis    redis.UniversalClient
+	log      *slog.Logger
+	limiter  *lanes.Lanes
+	cron     *cron.Runner
+	server   *scheduler.Server
+	health   *health
+	outages  *redishealth.Quiet
+	repeats  *repeats
+	quiet    *slog.Logger // says of an outage only that it begins and ends
+	hangup   chan os.Signal
+	keeps    sync.Once // logs that jobs keep the limits of another config
+	stopping atomic.Bool
 	handlers
 }
 
@@ -231,6 +233,7 @@ func (w *Worker) serve(ctx context.Context) error {
 		others.Go(func() { w.watch(ctx) })
 	}
 	<-ctx.Done()
+	w.stopping.Store(true)
 	w.log.Info("stopping: running jobs may finish", "within", w.config.Load().ShutdownTimeout)
 	w.server.Shutdown()
 	w.repeats.tell()
@@ -286,7 +289,7 @@ func (w *Worker) logFailure(ctx context.Context, task *asynq.Task, err error) {
 		message = "job archived"
 	}
 	if !errors.Is(err, tasks.ErrNotCalled) || w.repeats.isNew(message, task.Type(), cause(err)) {
-		w.log.Warn(message, "type", task.Type(), "id", id, "queue", queue, "failures", retried+1, "error", err)
+		w.log.Warn(message, "type", task.Type(), "id", id, "queue", queue, "failures", retried+1, "error", asynqdb.PlainError(err.Error()))
 	}
 	if lost := w.crawls.Failed(ctx, task, err); lost != nil {
 		w.log.Warn("a crawl does not know that a page failed", "id", id, "error", lost)

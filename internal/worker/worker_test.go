@@ -20,8 +20,23 @@ func TestLogFailure(t *testing.T) {
 		var said bytes.Buffer
 		w := &Worker{log: slog.New(slog.NewTextHandler(&said, nil)), handlers: handlers{crawls: &tasks.CrawlHandler{}}}
 		w.logFailure(t.Context(), asynq.NewTask("it", nil), fmt.Errorf("no permit: %w", err))
-		if !strings.Contains(said.String(), want) {
+		if !strings.Contains(said.String(), want) || strings.Contains(said.String(), "skip retry") {
 			t.Errorf("of %v it says %s, want %q", err, said.String(), want)
+		}
+	}
+}
+
+// A job that a stopping worker interrupts goes back to its queue, and has not failed.
+func TestLogJob_Stopping_PutBack(t *testing.T) {
+	for stopping, want := range map[bool]string{false: "outcome=failed", true: `outcome="put back"`} {
+		var said bytes.Buffer
+		w := &Worker{log: slog.New(slog.NewTextHandler(&said, nil))}
+		w.stopping.Store(stopping)
+		ctx, cancel := context.WithCancel(t.Context())
+		handler := asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error { cancel(); return ctx.Err() })
+		_ = w.logJob(handler).ProcessTask(ctx, asynq.NewTask("it", nil))
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("stopping %t: %s, want %s", stopping, said.String(), want)
 		}
 	}
 }

@@ -20,7 +20,7 @@ const (
 	Waiting    State = "w"
 	Fetched    State = "d"
 	Redirected State = "r"
-	Missing    State = "m" // a 4xx that stays one
+	Missing    State = "m" // a 4xx that stays one, or a redirect that leads nowhere
 	Failed     State = "f" // its job is archived or dropped; it may be run again
 )
 

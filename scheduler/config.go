@@ -7,6 +7,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/safelog"
 	"github.com/headgate/headgate/scheduler/lanes"
 )
 
@@ -43,7 +44,7 @@ func (s *Server) config(c asynq.Config) asynq.Config {
 	if c.Logger == nil {
 		c.Logger = newStderr()
 	}
-	c.Logger = asynqLog{c.Logger, &s.inFlight}
+	c.Logger = asynqLog{safelog.Asynq(c.Logger), &s.inFlight}
 	c.BaseContext = runContexts(s.base)
 	c.IsFailure = isFailure(s.userCode.isFailure(c.IsFailure))
 	c.RetryDelayFunc = retryDelay(s.userCode.retryDelay(c.RetryDelayFunc))

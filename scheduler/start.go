@@ -20,6 +20,7 @@ import (
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/dispatch"
 	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/safelog"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -42,6 +43,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	for _, opt := range opts {
 		opt(&o)
 	}
+	o.log = safelog.New(o.log)
 	if err := validate(rules, cfg, o); err != nil {
 		return nil, err
 	}

@@ -32,9 +32,13 @@ func TestUserCodeThatMisbehaves(t *testing.T) {
 	}
 	functions := []string{
 		"For", "BaseContext", "IsFailure", "RetryDelayFunc", "ErrorHandler", "HealthCheckFunc", "GroupAggregator",
+		"Logger", "log handler",
 	}
 	for _, function := range functions {
 		for how, misbehaves := range misbehave {
+			if how != "panics" && strings.HasPrefix(strings.ToLower(function), "log") {
+				continue // a logger has no goroutine of its own
+			}
 			t.Run(function+" "+how, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					ill := "" // the function that misbehaves now
@@ -76,10 +80,25 @@ func TestUserCodeThatMisbehaves(t *testing.T) {
 	}
 }
 
+// faultyLog is a handler of slog and a logger of asynq, which write nothing.
+type faultyLog struct {
+	silent
+	fault func()
+}
+
+func (l faultyLog) Enabled(context.Context, slog.Level) bool  { l.fault(); return true }
+func (l faultyLog) Handle(context.Context, slog.Record) error { l.fault(); return nil }
+func (l faultyLog) WithAttrs([]slog.Attr) slog.Handler        { return l }
+func (l faultyLog) WithGroup(string) slog.Handler             { return l }
+func (l faultyLog) Debug(...any)                              { l.fault() }
+func (l faultyLog) Info(...any)                               { l.fault() }
+func (l faultyLog) Warn(...any)                               { l.fault() }
+func (l faultyLog) Error(...any)                              { l.fault() }
+
 // misbehavingServer runs jobs that need one permit of the limit which their payload names.
 func misbehavingServer(t *testing.T, rdb redis.UniversalClient, limits []throttle.Limit, fault func(string)) *stack {
 	t.Helper()
-	log := slog.New(slog.DiscardHandler)
+	log := slog.New(faultyLog{fault: func() { fault("log handler") }})
 	st := &stack{t: t, rdb: rdb, client: asynq.NewClientFromRedisClient(rdb), tasks: asynq.NewInspectorFromRedisClient(rdb)}
 	rules := Rules{Limits: limits, For: func(_ context.Context, task *asynq.Task) (Rule, error) {
 		fault("For")
@@ -89,7 +108,7 @@ func misbehavingServer(t *testing.T, rdb redis.UniversalClient, limits []throttl
 		return Rule{Needs: []throttle.Need{{Limit: string(task.Payload())}}}, nil
 	}}
 	config := asynq.Config{
-		Concurrency: 4, TaskCheckInterval: time.Second, Logger: silent{}, ShutdownTimeout: 10 * time.Second,
+		Concurrency: 4, TaskCheckInterval: time.Second, Logger: faultyLog{fault: func() { fault("Logger") }}, ShutdownTimeout: 10 * time.Second,
 		BaseContext:         func() context.Context { fault("BaseContext"); return context.Background() },
 		IsFailure:           func(error) bool { fault("IsFailure"); return true },
 		RetryDelayFunc:      func(int, error, *asynq.Task) time.Duration { fault("RetryDelayFunc"); return time.Second },

@@ -13,6 +13,8 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/safelog"
 )
 
 // Enqueuer adds a task to its queue. An asynq.Client is one, and so is package
@@ -73,7 +75,7 @@ func New(rdb redis.UniversalClient, enqueuer Enqueuer, opts Options) *Runner {
 		rdb: rdb, enqueuer: enqueuer,
 		inspector: asynq.NewInspectorFromRedisClient(rdb),
 		scope:     cmp.Or(opts.Scope, defaultScope),
-		log:       cmp.Or(opts.Log, slog.Default()),
+		log:       safelog.New(cmp.Or(opts.Log, slog.Default())),
 		wake:      make(chan struct{}, 1),
 		schedules: map[string]*schedule{},
 		removed:   map[string]*schedule{},

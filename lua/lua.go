@@ -5,9 +5,9 @@
 //
 // Most scripts take one key, the prefix that all of a scope's keys share with
 // their hash tag, and build the other keys from it: so a call stays in one slot
-// of a Redis Cluster. Attempt, Crash, Dequeue, Drop, Fields, GiveBack, Identify, Postpone, Promote,
-// PutBack, Reconcile and Restore work on the keys of an asynq queue instead, which internal/asynqdb gives them, and
-// know asynq's private layout.
+// of a Redis Cluster. Attempt, Crash, Dequeue, Drop, ExtendLease, Fields, GiveBack, Identify, Postpone,
+// Promote, PutBack, Reconcile, Restore and WriteResult work on the keys of an asynq queue instead, which
+// internal/asynqdb gives them, and know asynq's private layout.
 // They work on Redis 6.2 and later.
 package lua
 
@@ -52,6 +52,7 @@ var (
 	Edges         = script("limits/edges")
 	Expire        = script("lanes/expire")
 	Extend        = script("limits/extend")
+	ExtendLease   = script("asynq/extend_lease")
 	Fields        = script("asynq/fields")
 	FileKeys      = script("limits/file_keys")
 	Forget        = script("lanes/forget")
@@ -81,6 +82,7 @@ var (
 	Restore       = script("asynq/restore")
 	SetKey        = script("limits/set_key")
 	Waiting       = script("lanes/waiting")
+	WriteResult   = script("asynq/write_result")
 )
 
 // Guard is put in front of asynq's own scripts that end a job's lease.

@@ -110,6 +110,50 @@ func (q *queueRedis) pass(ctx context.Context, keys []string, args []any, asynqs
 	return cmd
 }
 
+// ZAddXX implements redis.SortedSetCmdable. asynq extends the leases of its jobs by it, whoever has
+// the jobs by now.
+func (q *queueRedis) ZAddXX(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
+	queue, ok := asynqdb.IsLeases(key)
+	if !ok || len(members) == 0 {
+		return q.UniversalClient.ZAddXX(ctx, key, members...)
+	}
+	dequeues := map[string]string{}
+	for _, m := range members {
+		id, _ := m.Member.(string)
+		if a := q.inFlight.get(job{Queue: queue, ID: id}); a.lease.Dequeue != "" {
+			dequeues[id] = a.lease.Dequeue
+		}
+	}
+	began := time.Now()
+	n, err := q.db.ExtendLeases(ctx, queue, int64(members[0].Score), dequeues)
+	q.health.Note(ctx, began, err)
+	return intCmd(ctx, n, err)
+}
+
+// HSet implements redis.HashCmdable. asynq keeps the result of a job by it.
+func (q *queueRedis) HSet(ctx context.Context, key string, values ...any) *redis.IntCmd {
+	queue, id, ok := asynqdb.IsHash(key)
+	if !ok || len(values) != 2 || values[0] != "result" {
+		return q.UniversalClient.HSet(ctx, key, values...)
+	}
+	a := q.inFlight.get(job{Queue: queue, ID: id})
+	if a.lease.Dequeue == "" {
+		return intCmd(ctx, 0, asynqdb.ErrNotActive)
+	}
+	n, err := q.db.WriteResult(ctx, queue, id, a.lease.Dequeue, values[1])
+	if err == nil && n == 0 {
+		err = asynqdb.ErrNotActive
+	}
+	return intCmd(ctx, n, err)
+}
+
+func intCmd(ctx context.Context, n int64, err error) *redis.IntCmd {
+	cmd := redis.NewIntCmd(ctx)
+	cmd.SetVal(n)
+	cmd.SetErr(err)
+	return cmd
+}
+
 // dequeue gives asynq a job in place of its script Dequeue. Where the last of the queues
 // is found empty it returns only when there may be a job again: asynq asks in one
 // goroutine, and would poll.

@@ -3,6 +3,7 @@ package asynqdb
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -41,6 +42,35 @@ func EndsLease(keys []string, args []any) (queue, id string, ok bool) {
 		}
 	}
 	return queue, id, ok && queue != "" && slices.Contains(keys, Hash(queue, id))
+}
+
+// ExtendLeases extends the leases of jobs of a queue until a unix second: of those that have the
+// lease of the dequeue that is given for their ID. It returns of how many.
+func (db DB) ExtendLeases(ctx context.Context, queue string, until int64, dequeues map[string]string) (int64, error) {
+	keys, args := []string{Key(queue, Lease)}, []any{until}
+	for id, dequeue := range dequeues {
+		keys, args = append(keys, Hash(queue, id)), append(args, id, dequeue)
+	}
+	if len(dequeues) == 0 {
+		return 0, nil
+	}
+	return lua.ExtendLease.Run(ctx, db.Redis, keys, args...).Int64()
+}
+
+// WriteResult keeps the result of a job that has the lease of that dequeue. It returns 0 if the
+// job is gone or has another lease.
+func (db DB) WriteResult(ctx context.Context, queue, id, dequeue string, result any) (int64, error) {
+	return lua.WriteResult.Run(ctx, db.Redis, []string{Hash(queue, id), Key(queue, Lease)}, id, dequeue, result).Int64()
+}
+
+// IsLeases reports whether a key holds the leases of a queue.
+func IsLeases(key string) (queue string, ok bool) { return is(key, Lease) }
+
+// IsHash reports whether a key is the hash of a job.
+func IsHash(key string) (queue, id string, ok bool) {
+	rest, ok := strings.CutPrefix(key, "asynq:{")
+	queue, id, is := strings.Cut(rest, "}:t:")
+	return queue, id, ok && is
 }
 
 // Guards are asynq's scripts that end a lease, with a check in front that the job has the lease

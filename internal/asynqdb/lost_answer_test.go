@@ -136,6 +136,14 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 			_, err := db.Forgive(ctx, "default", "it", []byte("crash"), false, 1000, asynqdb.LeaseID{Ended: 8})
 			return err
 		}},
+		"extend_lease": {taken: true, do: func(ctx context.Context, db asynqdb.DB, d *asynqdb.Dequeue) error {
+			_, err := db.ExtendLeases(ctx, "default", leaseEnd+30, map[string]string{"it": d.Lease().Dequeue})
+			return err
+		}},
+		"write_result": {taken: true, do: func(ctx context.Context, db asynqdb.DB, d *asynqdb.Dequeue) error {
+			_, err := db.WriteResult(ctx, "default", "it", d.Lease().Dequeue, []byte("result"))
+			return err
+		}},
 		"give_back": {taken: true, do: func(ctx context.Context, db asynqdb.DB, d *asynqdb.Dequeue) error {
 			return db.GiveBack(ctx, d, asynqdb.Taken{ID: "it"})
 		}},

@@ -1,0 +1,14 @@
+-- Keeps what a handler has written as its job's result, unless the job is gone or has another lease.
+-- KEYS[1] asynq:{queue}:t:{id}, the job's hash
+-- KEYS[2] asynq:{queue}:lease
+-- ARGV[1] ID
+-- ARGV[2] name of the dequeue that took the job
+-- ARGV[3] the result
+-- Returns 1, or 0 if the job is gone or has another lease
+-- @include lease
+local hash, lease = KEYS[1], KEYS[2]
+local id, name, result = ARGV[1], ARGV[2], ARGV[3]
+
+if redis.call('EXISTS', hash) == 0 or not is_lease(hash, lease, id, name, '') then return 0 end
+redis.call('HSET', hash, 'result', result)
+return 1

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/cli"
@@ -48,6 +49,7 @@ func sayPlan(ctx context.Context, source *source) error {
 		}
 	}
 	source.bad.sum()
+	p.tellQueues(source.stdio.Err)
 	first, last, err := p.when(ctx)
 	if err != nil {
 		return err
@@ -137,8 +139,9 @@ type plan struct {
 	fresh  *throttle.Local
 	inFile map[string]bool // limits that only the config has
 
-	capacity map[string]int // by limit; 0 where there is no such limit
-	unbound  int            // jobs that need no limit
+	queues   map[string]bool // of the jobs
+	capacity map[string]int  // by limit; 0 where there is no such limit
+	unbound  int             // jobs that need no limit
 	wants    lanes.ForecastOptions
 	soonest  time.Time // the earliest moment that a job asks for; zero means now
 	latest   time.Time // the latest
@@ -146,7 +149,7 @@ type plan struct {
 
 // newPlan begins a plan under the limits of a config, and of its Redis if there is one.
 func newPlan(ctx context.Context, conf *config.Config) (*plan, error) {
-	p := &plan{config: conf, capacity: map[string]int{}, inFile: map[string]bool{}, fresh: &throttle.Local{App: conf.App}}
+	p := &plan{config: conf, capacity: map[string]int{}, queues: map[string]bool{}, inFile: map[string]bool{}, fresh: &throttle.Local{App: conf.App}}
 	p.wants.Limits = conf.Limits
 	for _, l := range conf.Limits {
 		p.inFile[l.Name] = true
@@ -195,6 +198,7 @@ func (p *plan) add(ctx context.Context, job jobspec.Job, rule scheduler.Rule) er
 		p.latest = job.At
 	}
 	p.jobs++
+	p.queues[cmp.Or(job.Queue, "default")] = true
 	if len(rule.Needs) == 0 {
 		p.unbound++
 		return nil
@@ -251,6 +255,27 @@ func (p *plan) when(ctx context.Context) (first, last lanes.Expected, err error)
 		first = lanes.Expected{Known: true}
 	}
 	return notBefore(first, p.soonest), notBefore(last, p.latest), nil
+}
+
+// tellQueues tells what keeps jobs from running at the times of the plan: no worker, or a pause.
+func (p *plan) tellQueues(out io.Writer) {
+	if p.rdb == nil {
+		return
+	}
+	inspector := asynq.NewInspectorFromRedisClient(p.rdb)
+	servers, err := inspector.Servers()
+	if err == nil && len(servers) == 0 {
+		fmt.Fprintln(out, "enqueue: no worker is running: the times are those of one that starts now")
+	}
+	for _, queue := range slices.Sorted(maps.Keys(p.queues)) {
+		serves := func(s *asynq.ServerInfo) bool { return s.Queues[queue] > 0 }
+		if len(servers) > 0 && !slices.ContainsFunc(servers, serves) {
+			fmt.Fprintf(out, "enqueue: no worker serves %s: the times are those of one that does\n", queue)
+		}
+		if info, err := inspector.GetQueueInfo(queue); err == nil && info.Paused {
+			fmt.Fprintf(out, "enqueue: queue %s is paused: the times are those of one that is resumed now\n", queue)
+		}
+	}
 }
 
 // notBefore is when a job runs that asks to wait until at.

@@ -164,7 +164,15 @@ func (c *limitsPeek) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals,
 	if err != nil {
 		return err
 	}
+	blocks, err := q.Limiter.Blocks(ctx, c.Name)
+	if err != nil {
+		return err
+	}
 	fmt.Fprintf(stdio.Out, "%d of %d left", d.Remaining, d.Capacity)
+	if i := slices.IndexFunc(blocks, func(b throttle.Blocked) bool { return b.Key == key }); i >= 0 {
+		fmt.Fprintf(stdio.Out, ", blocked for %s\n", in(blocks[i].For))
+		return nil
+	}
 	if limit.Paused {
 		fmt.Fprintf(stdio.Out, ", more once somebody resumes the limit")
 	} else if d.RetryAfter > 0 {

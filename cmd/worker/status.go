@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/duration"
+	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/words"
 )
@@ -100,6 +102,10 @@ func printStatus(s inspect.Status, out io.Writer, bars bool) error {
 	}
 	if s.Uncounted > 0 {
 		fmt.Fprintf(out, "%s not counted for END: no rule for them is at hand\n", words.Count(s.Uncounted, "pending job"))
+	}
+	here := func(w history.Process) bool { return !w.Gone }
+	if len(rows) > 0 && !slices.ContainsFunc(s.Workers, here) {
+		fmt.Fprintln(out, "no worker is running: the times are those of one that starts now")
 	}
 	if err := printLimits(out, s.Limits, s.At); err != nil {
 		return err

@@ -205,6 +205,15 @@ func (c *Course) Refill(k int64) int64 {
 	return c.own.periodUS()
 }
 
+// Together is for how many jobs of k permits those come again at once: as many as a window
+// gives, else one.
+func (c *Course) Together(k int64) int64 {
+	if c.meter == nil || c.lease > 0 || c.own.Kind == Funnel || c.own.Kind == TokenBucket {
+		return 1
+	}
+	return int64(c.own.Rate.N) / max(1, k)
+}
+
 // Courses follows meters from how they stand, in the order of the needs; nil are those whose
 // limit does not exist. Runs is as for NewCourse. Ask for a hundred at a time at most: Redis
 // does nothing else meanwhile.

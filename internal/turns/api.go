@@ -18,6 +18,9 @@ type Need struct {
 	// are used: cost times period over n where they come one by one, the period of
 	// a window, the lease of a concurrency limit.
 	Refill int64
+	// Together is for how many such jobs permits come again at once: as many as a window gives.
+	// It is at most one where they come one by one.
+	Together int64
 }
 
 // Turn is one try to call the first job of a lane.

@@ -39,6 +39,17 @@ func (b *bounds) ready(total int64) (latest bound) {
 	return latest
 }
 
+// more is when a meter that can give no more now can.
+func (b *bounds) more(now int64) int64 {
+	soonest := never
+	for _, e := range b.list {
+		if e.at > now {
+			soonest = min(soonest, e.at)
+		}
+	}
+	return soonest
+}
+
 // tell takes what a meter said about a need, and reports whether that is sooner
 // than was known.
 func (b *bounds) tell(now, held int64, n Need) (sooner bool) {

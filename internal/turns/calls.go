@@ -129,10 +129,21 @@ func (c *Core) Came(now int64, name string) {
 }
 
 // fill has a lane be passed over: as many are called as its meters give at once.
-func (c *Core) fill(l *lane) {
+func (c *Core) fill(now int64, l *lane) {
 	if l.at != nil && !c.without(filling) {
 		l.full = true
-		c.letGo(l)
+		for _, n := range l.needs {
+			turns := int64(0)
+			if h := n.heldBy(l); h != nil {
+				turns = h.turns
+			}
+			if c.release(n.meter, l) {
+				c.wake(n.meter, 0)
+			}
+			if n.together > 1 {
+				c.place(n, hold{l, n.cost, turns, now, now + n.comes(), true})
+			}
+		}
 		l.step()
 	}
 }

@@ -4,8 +4,9 @@ import "slices"
 
 // hold keeps permits of a meter for a lane that waits at another, for a time.
 type hold struct {
-	lane             *lane
-	cost, from, till int64
+	lane *lane
+	// cost is what a turn takes, and turns how many it is for.
+	cost, turns, from, till int64
 	// begun: others were told to leave them.
 	begun bool
 }
@@ -27,7 +28,7 @@ const slack = 40_000
 func (c *Core) held(m *meter, l *lane, now int64) (sum int64) {
 	for _, h := range m.holds {
 		if h.lane != l && h.from <= now && h.till > now && (c.before(m, h.lane, l) || c.without(yielding)) {
-			sum += h.cost
+			sum += h.cost * h.turns
 		}
 	}
 	return sum
@@ -40,8 +41,12 @@ func (c *Core) hold(l *lane, m *meter, x wait, now int64) {
 	if !worth || c.without(holding) || x.behind && c.without(holdingBehind) {
 		return
 	}
+	turns := int64(1)
+	if h := own.heldBy(l); h != nil && h.turns > 1 {
+		turns, till = h.turns, max(h.till, till)
+	}
 	c.release(m, l)
-	c.place(own, hold{l, own.cost, now, till, true})
+	c.place(own, hold{l, own.cost, turns, now, till, true})
 }
 
 func (c *Core) place(n need, h hold) {
@@ -89,8 +94,9 @@ func (c *Core) meet(l *lane, x wait, now int64) {
 		return
 	}
 	for _, n := range l.needs {
-		if n.meter != x.meter && n.waiting > 0 && n.heldBy(l) == nil && x.at-now <= n.comes() && c.ready(n.meter, l, now).at <= x.at {
-			c.place(n, hold{l, n.cost, x.at - min(slack, n.comes()), x.at + slack, false})
+		if n.meter != x.meter && n.waiting > 0 && !n.holdsFor(l) && x.at-now <= n.comes() && c.ready(n.meter, l, now).at <= x.at {
+			c.release(n.meter, l)
+			c.place(n, hold{l, n.cost, 1, x.at - min(slack, n.comes()), x.at + slack, false})
 		}
 	}
 }
@@ -124,9 +130,15 @@ func (c *Core) release(m *meter, l *lane) bool {
 func (c *Core) renew(m *meter, now int64) {
 	c.unhold(m, func(h hold) bool { return h.till <= now })
 	for i := range m.holds {
-		if h := &m.holds[i]; !h.begun && h.from <= now {
+		h := &m.holds[i]
+		if !h.begun && h.from <= now {
 			h.begun = true
 			c.touch(m)
+		}
+		if most := h.most(m, now); h.turns > most {
+			if h.turns = most; most == 1 {
+				h.till = min(h.till, now+h.lane.pace(m, now)+slack)
+			}
 		}
 	}
 }
@@ -148,17 +160,20 @@ func (c *Core) unhold(m *meter, which func(hold) bool) bool {
 }
 
 // nextHold is when a hold of a meter begins or ends.
-func (m *meter) nextHold() int64 {
+func (m *meter) nextHold(now int64) int64 {
 	next := never
 	for _, h := range m.holds {
 		next = min(next, h.next())
+		if more := m.more(now); more < never && h.turns > 1+h.lane.need(m).extra {
+			next = min(next, max(now, more-(h.turns-1)*h.lane.pace(m, now)/2)+1)
+		}
 	}
 	return next
 }
 
 // holding reports whether anything is held of a meter by now.
 func (m *meter) holding() bool {
-	return slices.ContainsFunc(m.holds, func(h hold) bool { return h.begun })
+	return slices.ContainsFunc(m.holds, func(h hold) bool { return h.begun && h.turns > 0 })
 }
 
 // need returns what a lane needs of a meter.

@@ -9,9 +9,10 @@ type lane struct {
 	// key is the one for which jobs of its queue take turns by weight, if any.
 	key    string
 	weight int64
-	// turn holds its key, the number of its last turn or of its making, and its
-	// place in the queue of the meter at which it waits.
-	turn place[*lane]
+	// number is its key, that of its last turn or of its making, and turn its place in the
+	// queue of the meter at which it waits.
+	number int64
+	turn   place[*lane]
 	// at is the meter at which it waits; nil if no job of it waits, or its queue
 	// takes nothing.
 	at    *meter
@@ -38,6 +39,13 @@ type need struct {
 	*meter
 	share        *share // the lane's of it
 	cost, refill int64
+	together     int64
+	// ahead is how many more turns count already at the meter than the next one, and last the
+	// number of the last that does; since is the lane's key when the first of them was counted.
+	ahead, last, since int64
+	// extra is for how many turns more is held than the lane can use until the meter gives
+	// more: for those that it missed as it had to wait there, since a time.
+	extra, missing int64
 	// asked is for how many permits, those included that were held, the meter was
 	// last asked, and how many turns it had given by then.
 	asked, given int64
@@ -68,14 +76,14 @@ func (c *Core) Waits(now int64, name string, number int64, needs []Need) {
 	x := wait{meter: l.at, bound: bound{at: now}}
 	for i, n := range needs {
 		own := &l.needs[i]
-		own.cost, own.refill = n.Cost, n.Refill
+		own.cost, own.refill, own.together = n.Cost, n.Refill, n.Together
 		own.tell(now, 0, n)
 		if n.Ready > x.at {
 			x = wait{meter: own.meter, bound: bound{at: n.Ready, unknown: !n.Known, blocked: n.Blocked}}
 		}
 	}
 	if x.meter != l.at {
-		c.move(l, x)
+		c.move(now, l, x)
 	}
 }
 
@@ -147,6 +155,11 @@ func (c *Core) leave(l *lane) {
 	}
 	c.letGo(l)
 	c.readmit(l)
+	for i := range l.needs {
+		for ; l.needs[i].ahead > 0; l.needs[i].ahead-- {
+			c.refund(l, l.needs[i])
+		}
+	}
 	c.payBack(l, l.needs, l.paid)
 	c.part(l)
 	for _, n := range l.needs {
@@ -164,13 +177,14 @@ func (c *Core) leave(l *lane) {
 func (c *Core) stand(l *lane) {
 	l.step()
 	l.turn.rank = l.queue.rank
+	key := l.number
 	if i := l.index(l.at); c.returns(l, i) {
-		l.in = &l.at.dues
+		l.in, key = &l.at.dues, l.dueKey(i)
 	} else {
 		l.in = &l.needs[i].share.queue
 		defer l.needs[i].share.enter()
 	}
-	l.in.put(&l.turn, l.turn.key)
+	l.in.put(&l.turn, key)
 }
 
 // step has it stand there no more.
@@ -185,7 +199,7 @@ func (l *lane) step() {
 func (c *Core) join(l *lane, m *meter, key int64) {
 	l.at = m
 	m.waiting++
-	l.turn.key = key
+	l.number = key
 	c.stand(l)
 	c.touch(m)
 }

@@ -19,6 +19,7 @@ type meter struct {
 	// other meters too.
 	waiting, lanes, wide int
 	holds                []hold
+	kept                 []kept // since the last turn
 	bounds
 	// given is how many turns it gave to lanes, wherever they waited.
 	given int64

@@ -74,7 +74,7 @@ func (c *Core) queue(name string) *queue {
 
 // park has a lane of a stopped queue wait out of the way. It keeps its key.
 func (l *lane) park(key int64) {
-	l.turn.key, l.parked = key, true
+	l.number, l.parked = key, true
 	l.queue.parked = append(l.queue.parked, l)
 }
 
@@ -90,7 +90,7 @@ func (c *Core) took(now int64, q *queue) {
 	for _, l := range parked {
 		if l.parked {
 			l.parked = false
-			c.enter(l, l.turn.key)
+			c.enter(l, l.number)
 		}
 	}
 }
@@ -106,7 +106,7 @@ func (c *Core) stop(now int64, q *queue, told int64) {
 	for _, l := range c.waiting(q) {
 		c.wake(l.at, now)
 		c.leave(l)
-		l.park(l.turn.key)
+		l.park(l.number)
 	}
 }
 
@@ -118,7 +118,7 @@ func (c *Core) waiting(q *queue) []*lane {
 			lanes = append(lanes, l)
 		}
 	}
-	slices.SortFunc(lanes, func(a, b *lane) int { return cmp.Compare(a.turn.key, b.turn.key) })
+	slices.SortFunc(lanes, func(a, b *lane) int { return cmp.Compare(a.number, b.number) })
 	return lanes
 }
 

@@ -56,10 +56,10 @@ func readOutlook(lane string, row []any) *outlook {
 	}
 	o.ahead = number(1)
 	for i, meter := range Meters(lane) {
-		at := 2 + 5*i
+		at := 2 + 6*i
 		o.next = append(o.next, Need{
 			Meter: meter, Cost: number(at), Ready: number(at + 1), Known: number(at+2) == 1,
-			Refill: number(at + 3), Blocked: number(at+4) == 1,
+			Refill: number(at + 3), Blocked: number(at+4) == 1, Together: number(at + 5),
 		})
 	}
 	return o

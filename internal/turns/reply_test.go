@@ -22,7 +22,7 @@ func TestHowManyAreCalledAfterEachTurn(t *testing.T) {
 // How a lane stands is said once for all of its turns, beyond what was held in the last
 // that was tried.
 func TestWhatIsLeftByWhatALaneNeedsNext(t *testing.T) {
-	needs := []any{int64(0), int64(0), int64(1), int64(second), int64(1), int64(second), int64(0)}
+	needs := []any{int64(0), int64(0), int64(1), int64(second), int64(1), int64(second), int64(0), int64(1)}
 	outcome := func(o Outcome) any { return []any{int64(o)} }
 	turn := func(lane string, held ...int64) Turn { return Turn{Lane: lane, Held: held} }
 	a, b := "q\na|", "r\na|"

@@ -108,7 +108,18 @@ func (s *share) first() *lane {
 func (l *lane) hasPaid(need int) bool { return l.paid&(1<<need) != 0 }
 
 // returns reports whether it goes first there for that.
-func (c *Core) returns(l *lane, need int) bool { return l.hasPaid(need) && !c.without(comingBack) }
+func (c *Core) returns(l *lane, need int) bool {
+	return (l.hasPaid(need) || l.needs[need].ahead > 0) && !c.without(comingBack)
+}
+
+// dueKey is by what it stands among those that go first there: of several turns that count
+// already, as before the first of them.
+func (l *lane) dueKey(need int) int64 {
+	if n := &l.needs[need]; n.ahead > 0 {
+		return n.since
+	}
+	return l.number
+}
 
 // pay has the next turn of a lane count at the meter of a need.
 func (c *Core) pay(l *lane, need int) {
@@ -116,13 +127,19 @@ func (c *Core) pay(l *lane, need int) {
 		return
 	}
 	l.paid |= 1 << need
+	c.charge(l, need)
+	if l.at == l.needs[need].meter && l.turn.position > 0 {
+		c.stand(l)
+	}
+}
+
+// charge has one more turn of a lane count there.
+func (c *Core) charge(l *lane, need int) {
 	n, number := l.needs[need], c.number()
 	c.countFor(n.share, c.stride(l.weight), number)
 	c.countFor(n.share.of, c.stride(l.queue.weight), number)
+	l.needs[need].last = number
 	c.reorder(n)
-	if l.at == n.meter && l.turn.position > 0 {
-		c.stand(l)
-	}
 }
 
 func (c *Core) countFor(s *share, stride, number int64) {
@@ -138,11 +155,16 @@ func (c *Core) countFor(s *share, stride, number int64) {
 func (c *Core) payBack(l *lane, needs []need, paid uint64) {
 	for i, n := range needs {
 		if paid&(1<<i) != 0 {
-			n.share.back(c.stride(l.weight))
-			n.share.of.back(c.stride(l.queue.weight))
-			c.reorder(n)
+			c.refund(l, n)
 		}
 	}
+}
+
+// refund has one turn of a lane less count there.
+func (c *Core) refund(l *lane, n need) {
+	n.share.back(c.stride(l.weight))
+	n.share.of.back(c.stride(l.queue.weight))
+	c.reorder(n)
 }
 
 func (s *share) back(stride int64) {
@@ -179,8 +201,10 @@ func (c *Core) before(m *meter, a, b *lane) bool {
 		return s.place.rank < t.place.rank
 	case c.returns(a, i) != c.returns(b, j):
 		return c.returns(a, i)
-	case s == t || c.returns(a, i):
-		return a.turn.key < b.turn.key
+	case c.returns(a, i):
+		return a.dueKey(i) < b.dueKey(j)
+	case s == t:
+		return a.number < b.number
 	}
 	return s.place.compare(&t.place) < 0
 }

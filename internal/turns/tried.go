@@ -32,6 +32,8 @@ func (c *Core) tried(now int64, t try, r Result) {
 		for _, n := range l.needs {
 			n.meter.given++
 			n.patience = leastPatience
+			n.watch(now)
+			n.full = 0 // a slot has come, although no message said so
 		}
 	}
 	c.learn(now, t, r)
@@ -39,7 +41,7 @@ func (c *Core) tried(now int64, t try, r Result) {
 	case Granted, Learn:
 		t.from.gave++
 		t.from.early = r.Early
-		c.letGo(l)
+		c.use(l, now)
 		c.count(now, l, r.Called-1)
 		c.call(now, l, r)
 		if r.Next == nil {
@@ -50,7 +52,7 @@ func (c *Core) tried(now int64, t try, r Result) {
 		c.leave(l)
 	case Full:
 		c.takeBack(t)
-		c.fill(l)
+		c.fill(now, l)
 	case Refused:
 		t.from.refused++
 		c.takeBack(t)
@@ -75,25 +77,27 @@ func (c *Core) refused(now int64, t try) {
 		return // a turn of the same batch took its last job
 	}
 	horizon := m.horizon(now)
-	for _, n := range l.needs {
-		if c.ready(n.meter, l, now).at > horizon {
+	for i, n := range l.needs {
+		if n.bounds.ready(t.held(i)+n.cost).at > horizon {
 			return
 		}
 	}
 	m.exact = max(m.exact, now+blink)
-	m.tell(now, c.held(m, l, now), Need{Cost: l.need(m).cost, Ready: now + blink, Known: true})
+	m.tell(now, t.held(l.index(m)), Need{Cost: l.need(m).cost, Ready: now + blink, Known: true})
 }
 
 // takeBack gives a lane its key back, and what it has paid; a later turn of a batch counts
 // for nobody.
 func (c *Core) takeBack(t try) {
 	l := t.lane
-	if l.at == nil || t.key >= l.turn.key {
+	later := l.at == nil || t.key >= l.number
+	c.keepLess(t.kept, later)
+	if later {
 		c.payBack(l, t.needs, t.paid)
 		return
 	}
 	c.payBack(l, l.needs, l.paid)
-	l.turn.key, l.paid = t.key, t.paid
+	l.number, l.paid = t.key, t.paid
 	if !l.isPassedOver() {
 		c.stand(l)
 	}
@@ -107,7 +111,7 @@ func (c *Core) learn(now int64, t try, r Result) {
 	t.lane.looked = true
 	for i, n := range r.Next {
 		own := &t.lane.needs[i]
-		own.cost, own.refill = n.Cost, n.Refill
+		own.cost, own.refill, own.together = n.Cost, n.Refill, n.Together
 		held := int64(0)
 		if r.Held != nil {
 			held = r.Held[i]
@@ -122,4 +126,12 @@ func (c *Core) learn(now int64, t try, r Result) {
 			c.wake(own.meter, 0)
 		}
 	}
+}
+
+// held is how many permits of a meter the turn was to leave.
+func (t *try) held(need int) int64 {
+	if t.Held == nil {
+		return 0
+	}
+	return t.Held[need]
 }

@@ -9,6 +9,8 @@ type try struct {
 	// needs and paid are the lane's, too.
 	needs []need
 	paid  uint64
+	// kept are turns that other lanes had before it, to hold one more.
+	kept []kept
 	Turn
 }
 
@@ -44,7 +46,7 @@ func (c *Core) serve(m *meter, now int64) {
 	for m.left > 0 && len(c.tries) < c.room {
 		l := m.first()
 		if l == nil {
-			c.rest(m, never)
+			c.rest(m, never, now)
 			return
 		}
 		if !c.hasWorker(now, l) {
@@ -55,10 +57,13 @@ func (c *Core) serve(m *meter, now int64) {
 		early := ready.at > m.horizon(now)
 		if early && now < m.askAt() {
 			c.await(l, wait{m, ready, false}, now)
-			c.rest(m, min(ready.at-m.lead(now), m.askAt()))
+			c.rest(m, min(ready.at-m.lead(now), m.askAt()), now)
 			return
 		}
 		if !early {
+			if c.keepMore(m, l, now) {
+				continue
+			}
 			c.pay(l, l.index(m))
 		}
 		x := c.blocker(l, m, now)
@@ -70,7 +75,7 @@ func (c *Core) serve(m *meter, now int64) {
 				c.hold(l, m, x, now)
 			}
 			c.await(l, x, now)
-			c.move(l, x)
+			c.move(now, l, x)
 			continue
 		}
 		c.try(l, m, now)
@@ -88,8 +93,9 @@ func (c *Core) await(l *lane, x wait, now int64) {
 }
 
 // rest has a meter be looked at again at a time, or when a hold ends.
-func (c *Core) rest(m *meter, at int64) {
-	if at = min(at, m.nextHold()); at < never {
+func (c *Core) rest(m *meter, at, now int64) {
+	m.kept = nil
+	if at = min(at, m.nextHold(now)); at < never {
 		c.wake(m, at)
 	}
 }
@@ -181,10 +187,13 @@ func (c *Core) blocker(l *lane, m *meter, now int64) (w wait) {
 }
 
 // move has a lane wait elsewhere, with its key.
-func (c *Core) move(l *lane, x wait) {
-	key := l.turn.key
+func (c *Core) move(now int64, l *lane, x wait) {
+	key := l.number
 	if c.without(keptKeys) {
 		key = c.number()
+	}
+	if n := &l.needs[l.index(x.meter)]; n.ahead > 0 {
+		n.missing = now
 	}
 	c.part(l)
 	c.join(l, x.meter, key)
@@ -196,7 +205,7 @@ func (c *Core) try(l *lane, m *meter, now int64) {
 	for i := range l.needs {
 		c.pay(l, i)
 	}
-	t := try{lane: l, from: m, key: l.turn.key, needs: l.needs, paid: l.paid, Turn: Turn{Lane: l.name, Ahead: m.horizon(now) - now}}
+	t := try{lane: l, from: m, kept: m.kept, key: l.number, needs: l.needs, paid: l.paid, Turn: Turn{Lane: l.name, Ahead: m.horizon(now) - now}}
 	for i, n := range l.needs {
 		if held := c.held(n.meter, l, now); held > 0 {
 			if t.Held == nil {
@@ -213,6 +222,7 @@ func (c *Core) try(l *lane, m *meter, now int64) {
 	l.trying++
 	l.queue.trying++
 	m.left--
-	l.turn.key, l.paid = c.number(), 0
+	m.kept = nil
+	l.number, l.paid = c.number(), 0
 	c.stand(l)
 }

@@ -1,5 +1,7 @@
 package turns
 
+import "slices"
+
 // worldMeter is a meter that admits: a funnel, unless it has a window or a lease.
 type worldMeter struct {
 	name     string
@@ -7,8 +9,11 @@ type worldMeter struct {
 	capacity int64
 	window   int64
 	lease    int64
+	sliding  int64 // of a window that slides, in steps of this length
 
 	tat, start, count int64
+	used              int64   // permits in all
+	log               []int64 // when permits of a sliding window come back
 	reserved          int64
 	paused            bool
 }
@@ -23,6 +28,14 @@ func (m *worldMeter) ready(k, now int64) (at int64, known bool) {
 			return now, true
 		}
 		return now + m.lease, false
+	case m.sliding > 0:
+		m.roll(now)
+		if over := int64(len(m.log)) + k - m.capacity; over > int64(len(m.log)) {
+			return now + m.window, true
+		} else if over > 0 {
+			return m.log[over-1], true
+		}
+		return now, true
 	case m.window > 0:
 		m.roll(now)
 		return max(now, m.start+(m.count+k-1)/m.capacity*m.window), true
@@ -34,9 +47,13 @@ func (m *worldMeter) ready(k, now int64) (at int64, known bool) {
 }
 
 func (m *worldMeter) take(k, now int64) {
+	m.used += k
 	switch {
 	case m.lease > 0:
 		m.count += k
+	case m.sliding > 0:
+		back := now + m.window + m.sliding - 1
+		m.log = append(m.log, slices.Repeat([]int64{back - back%m.sliding}, int(k))...)
 	case m.window > 0:
 		m.roll(now)
 		m.count += k
@@ -46,6 +63,9 @@ func (m *worldMeter) take(k, now int64) {
 }
 
 func (m *worldMeter) roll(now int64) {
+	for len(m.log) > 0 && m.log[0] <= now {
+		m.log = m.log[1:]
+	}
 	if start := now - now%m.window; start > m.start {
 		m.start, m.count = start, 0
 	}
@@ -60,6 +80,14 @@ func (m *worldMeter) refill(k int64) int64 {
 		return m.window
 	}
 	return k * m.interval
+}
+
+// together is for how many jobs of k permits those come at once.
+func (m *worldMeter) together(k int64) int64 {
+	if m.window == 0 {
+		return 1
+	}
+	return m.capacity / k
 }
 
 // early reports whether a job may have permits before they exist, and begin when they do.

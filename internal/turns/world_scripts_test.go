@@ -98,7 +98,7 @@ func (w *world) next(l *worldLane, t Turn) []Need {
 	needs := make([]Need, len(l.needs))
 	for i, n := range l.needs {
 		at, known := n.ready(n.reserved+held(t, i)+n.cost, w.now)
-		needs[i] = Need{Meter: n.name, Cost: n.cost, Ready: at, Known: known, Blocked: n.paused, Refill: n.refill(n.cost)}
+		needs[i] = Need{Meter: n.name, Cost: n.cost, Ready: at, Known: known, Blocked: n.paused, Refill: n.refill(n.cost), Together: n.together(n.cost)}
 	}
 	return needs
 }

@@ -17,7 +17,7 @@ func (w *world) where() {
 			for _, n := range known.needs {
 				for _, h := range n.holds {
 					if h.lane == known {
-						text += fmt.Sprintf(", holds %d of %s until %.6f s", h.cost, n.name, float64(h.till)/1e6)
+						text += fmt.Sprintf(", holds %d of %s until %.6f s", h.cost*h.turns, n.name, float64(h.till)/1e6)
 					}
 				}
 			}

@@ -14,7 +14,8 @@
 --   turn {outcome, job, from when and until when its permits are reserved, 1 if it may have
 --   them early}, then
 --   for each lane {how many are called, how far ahead its next job may be called,
---   what that needs: cost, ready_at_us, known, refill_us, shut for each meter}}; {0}
+--   what that needs: cost, ready_at_us, known, refill_us, shut, for how many such jobs its permits
+--   come at once, for each meter}}; {0}
 --   where another process gives turns
 -- @include scope
 -- @inner
@@ -27,7 +28,7 @@ local function unusable(line)
   local out = { line.called, 0 }
   for _ = 1, #line.ids do
     local n = #out
-    out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5] = 1, now_us + 1000000, 1, 1000000, 1
+    out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5], out[n + 6] = 1, now_us + 1000000, 1, 1000000, 1, 1
   end
   return out
 end

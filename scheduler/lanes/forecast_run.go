@@ -243,9 +243,10 @@ func heldOf(held []int64, meter int) int64 {
 func (q *queued) look(now int64) []turns.Need {
 	never := q.never()
 	for i, m := range q.meters {
-		n := turns.Need{Cost: q.cost(i), Ready: now, Known: true, Refill: 1}
+		n := turns.Need{Cost: q.cost(i), Ready: now, Known: true, Refill: 1, Together: 1}
 		if !never {
-			n.Ready, n.Refill = m.ReadyAt(now, heldOf(q.held, i)+n.Cost), m.Refill(n.Cost)
+			n.Ready = m.ReadyAt(now, heldOf(q.held, i)+n.Cost)
+			n.Refill, n.Together = m.Refill(n.Cost), m.Together(n.Cost)
 			n.Known, n.Blocked = !m.About && !m.Unknown(), m.Shut(now)
 		}
 		if q.next[i] = n; q.head == now && n.Ready > q.boundAt {

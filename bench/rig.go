@@ -16,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/turns"
-	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -187,7 +187,7 @@ func (r *rig) walkOpen() {
 	acquire := func(k int) func(int) error {
 		return func(i int) error { return allowed(r.acquire(i, needs[:k]...)) }
 	}
-	r.check(lua.Dequeue.Load(r.ctx, r.rdb).Err())
+	r.check(script.New("asynq/dequeue").Load(r.ctx, r.rdb).Err())
 	for _, f := range []func(int) error{rateAllow, allow(1), allow(3), acquire(1), acquire(3)} { // so that all scripts are loaded
 		r.check(f(0))
 	}
@@ -236,7 +236,7 @@ func (r *rig) acquireAll(from, to int, need throttle.Need) error {
 	for i := from; i < to; i++ {
 		args = append(args, rigID(i), -1)
 	}
-	return lua.Acquire.Run(r.ctx, r.rdb, []string{"hg:{default}:"}, args...).Err()
+	return script.New("lanes/acquire").Run(r.ctx, r.rdb, []string{"hg:{default}:"}, args...).Err()
 }
 
 // rigBatch is how many jobs are under way at once.

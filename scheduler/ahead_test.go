@@ -21,7 +21,7 @@ import (
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -94,7 +94,7 @@ func (c *commandCount) around(ctx context.Context, cmd redis.Cmder, next redis.P
 func TestOneDequeueForAllFreeSlots(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
-		lua.Dequeue.Load(ctx, rdb)
+		script.New("asynq/dequeue").Load(ctx, rdb)
 		want := addMany(t, rdb, 15)
 		var sent commandCount
 		rdb.AddHook(redistest.Hook(sent.around))
@@ -239,7 +239,7 @@ func TestLostAnswerOfADequeue(t *testing.T) {
 // the jobs that the first has taken.
 func TestBrokenConnectionOfADequeue(t *testing.T) {
 	rdb := redistest.Real(t)
-	lua.Dequeue.Load(t.Context(), rdb)
+	script.New("asynq/dequeue").Load(t.Context(), rdb)
 	want := addMany(t, rdb, 20)
 	var broken atomic.Bool
 	options := *rdb.(*redis.Client).Options()
@@ -269,7 +269,7 @@ type breaking struct {
 }
 
 func (c *breaking) Write(b []byte) (int, error) {
-	if strings.Contains(string(b), lua.Dequeue.Hash()) && c.broken.CompareAndSwap(false, true) {
+	if strings.Contains(string(b), script.New("asynq/dequeue").Hash()) && c.broken.CompareAndSwap(false, true) {
 		c.breaks = true
 	}
 	return c.Conn.Write(b)

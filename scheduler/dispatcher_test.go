@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -93,7 +93,7 @@ func TestNextLeaderAfterGracefulStop(t *testing.T) {
 
 // slowSettle has it take a while to write where lanes wait.
 func slowSettle(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-	if args := cmd.Args(); cmd.Name() == "evalsha" && args[1] == lua.PublishShares.Hash() {
+	if args := cmd.Args(); cmd.Name() == "evalsha" && args[1] == script.New("lanes/publish_shares").Hash() {
 		time.Sleep(20 * time.Millisecond)
 	}
 	return next(ctx, cmd)

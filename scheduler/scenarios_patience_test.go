@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -314,7 +314,7 @@ func TestImpatientJobsWhenTheClockStepsBack(t *testing.T) {
 type lates struct{ calls atomic.Int64 }
 
 func (l *lates) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-	if args := cmd.Args(); cmd.Name() == "evalsha" && args[1] == lua.Late.Hash() {
+	if args := cmd.Args(); cmd.Name() == "evalsha" && args[1] == script.New("lanes/late").Hash() {
 		l.calls.Add(1)
 		time.Sleep(time.Millisecond)
 	}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/turns"
-	"github.com/headgate/headgate/lua"
 )
 
 // simBreak is a promise that broke, and where to look for why: at some lanes, from
@@ -122,22 +122,22 @@ type teller struct {
 func (t *teller) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	err := next(ctx, cmd)
 	args := cmd.Args()
-	script, ok := cmd.(*redis.Cmd)
+	answer, ok := cmd.(*redis.Cmd)
 	if err != nil || !ok || !strings.HasPrefix(cmd.Name(), "eval") {
 		return err
 	}
 	text := fmt.Sprint(args[1]) // or its hash
-	reply, _ := script.Slice()
+	reply, _ := answer.Slice()
 	t.w.mu.Lock()
 	defer t.w.mu.Unlock()
 	switch {
-	case text == lua.Lead.Hash() || strings.HasPrefix(text, "-- Takes or renews the lease"):
+	case text == script.New("lanes/lead").Hash() || strings.HasPrefix(text, "-- Takes or renews the lease"):
 		if len(reply) > 2 && reply[1] == int64(1) {
 			t.w.history.Note(t.w.now(), "", "process %d gives turns", t.p.index)
 		}
-	case text == lua.Grant.Hash() || strings.HasPrefix(text, "-- Gives lanes their turns"):
+	case text == script.New("lanes/grant").Hash() || strings.HasPrefix(text, "-- Gives lanes their turns"):
 		t.turns(args[6:], reply)
-	case text == lua.Crash.Hash() || strings.HasPrefix(text, "-- Puts a job back whose worker died"):
+	case text == script.New("asynq/crash").Hash() || strings.HasPrefix(text, "-- Puts a job back whose worker died"):
 		t.w.crashed(fmt.Sprint(args[7]))
 	}
 	return nil

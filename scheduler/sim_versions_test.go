@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/redishealth"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/turns"
-	"github.com/headgate/headgate/lua"
 )
 
 // reserve has a worker of another version, which was cut off, reserve permits of a meter for
@@ -68,7 +68,7 @@ func (w *sim) gives() bool { return w.limiter.Exists("hg:{default}:turns") }
 func (w *sim) claimed(version int) bool {
 	ctx := w.t.Context()
 	data := w.hand.rdb.Get(ctx, redishealth.DataKey).Val()
-	reply, err := lua.Claim.Run(ctx, w.hand.limits, []string{"hg:{default}:"}, data, "", "", claimLife.Milliseconds(), version).Slice()
+	reply, err := script.New("lanes/claim").Run(ctx, w.hand.limits, []string{"hg:{default}:"}, data, "", "", claimLife.Milliseconds(), version).Slice()
 	w.hand.must(err)
 	return reply[1] == int64(0)
 }

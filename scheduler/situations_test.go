@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/dispatch"
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -104,7 +104,7 @@ func TestLaneGoesOnWithoutADeadWorkersJob(t *testing.T) {
 		s := settings{config: one, limits: []throttle.Limit{funnel("api", 1, 1)}}
 		asked := 0
 		dies := newFuse(func(cmd redis.Cmder) bool {
-			if args := cmd.Args(); cmd.Name() == "evalsha" && args[1] == lua.Acquire.Hash() && slices.Contains(args, any("job-0001")) {
+			if args := cmd.Args(); cmd.Name() == "evalsha" && args[1] == script.New("lanes/acquire").Hash() && slices.Contains(args, any("job-0001")) {
 				asked++
 			}
 			return asked == 2

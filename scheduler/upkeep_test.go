@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -37,7 +37,7 @@ func (s *scriptCalls) around(ctx context.Context, cmd redis.Cmder, next redis.Pr
 func TestPutBacksOutlastTheirWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
-		moves := &scriptCalls{hash: lua.Postpone.Hash()}
+		moves := &scriptCalls{hash: script.New("asynq/postpone").Hash()}
 		rdb.AddHook(redistest.Hook(moves.around))
 		limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(20), Capacity: 10}
 		st := start(t, rdb, settings{config: asynq.Config{Concurrency: 5, TaskCheckInterval: 20 * time.Millisecond}, limits: []throttle.Limit{limit}})
@@ -58,7 +58,7 @@ func TestPutBacksOutlastTheirWaits(t *testing.T) {
 func TestCalledWhileBeingPutBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
-		rdb.AddHook(redistest.Hook((&scriptCalls{hash: lua.PutBack.Hash(), lasts: 35 * time.Millisecond}).around))
+		rdb.AddHook(redistest.Hook((&scriptCalls{hash: script.New("asynq/put_back").Hash(), lasts: 35 * time.Millisecond}).around))
 		limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(50)}
 		st := start(t, rdb, settings{config: asynq.Config{Concurrency: 5, TaskCheckInterval: 10 * time.Millisecond}, limits: []throttle.Limit{limit}})
 		time.Sleep(10 * time.Second) // it gives turns
@@ -81,7 +81,7 @@ func TestTurnsAreGivenWhilePutBacksAreMovedOn(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
-		slow := &scriptCalls{hash: lua.Postpone.Hash(), lasts: 100 * time.Millisecond}
+		slow := &scriptCalls{hash: script.New("asynq/postpone").Hash(), lasts: 100 * time.Millisecond}
 		rdb.AddHook(redistest.Hook(slow.around))
 		all := throttle.Limit{Name: "all", Kind: throttle.Funnel, Rate: throttle.PerSecond(20), Capacity: 2}
 		host := throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)}

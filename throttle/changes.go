@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/headgate/headgate/lua"
 )
 
 // JobID is who a job is: the same ID in two queues is two jobs.
@@ -60,7 +58,7 @@ func (r *Redis) Note(ctx context.Context, c Change) error {
 	case c.Jobs > 0:
 		args = append(args, "jobs", c.Jobs, "queue", c.Job.Queue, "job", c.Job.ID[:min(len(c.Job.ID), maxNotedID)])
 	}
-	return unavailable(r.run(ctx, lua.Note, args...).Err())
+	return unavailable(r.run(ctx, noteScript, args...).Err())
 }
 
 const maxNotedID = 200 // bytes

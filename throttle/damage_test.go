@@ -12,7 +12,7 @@ import (
 
 	"github.com/headgate/headgate/internal/limittest"
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -211,7 +211,7 @@ func TestManyMeters(t *testing.T) {
 			for i := range 12 {
 				go func() {
 					var needs []throttle.Need
-					for k := range lua.MostMeters {
+					for k := range script.MostMeters {
 						needs = append(needs, throttle.Need{Limit: limit, Key: fmt.Sprint(i, "-", k)})
 					}
 					d, err := s.AllowAll(t.Context(), needs...)
@@ -225,7 +225,7 @@ func TestManyMeters(t *testing.T) {
 				must(t, <-errs)
 			}
 		}
-		_, err := s.AllowAll(t.Context(), make([]throttle.Need, lua.MostMeters+1)...)
+		_, err := s.AllowAll(t.Context(), make([]throttle.Need, script.MostMeters+1)...)
 		var field *throttle.FieldError
 		if !errors.As(err, &field) || field.Error() != "needs 1001: want at most 1000 of one call" {
 			t.Errorf("%v, want that there are too many needs", err)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/duration"
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 )
 
 // Outcome is what a limiter answers. The zero value is Unavailable, so a Decision
@@ -175,7 +175,7 @@ func (d Decision) String() string {
 
 // Age is for how long at most a job's permits have existed: below 0 if they do not yet. A
 // process that was stopped, or whose machine slept, finds them older.
-func (d Decision) Age() time.Duration { return lua.Elapsed(d.TakenAt, time.Now()) }
+func (d Decision) Age() time.Duration { return script.Elapsed(d.TakenAt, time.Now()) }
 
 // settles finds what a decision took of a meter, in the slice that all copies of the
 // decision share. It fails where that is nothing, so that nobody settles what was never

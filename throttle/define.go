@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 )
 
 // Define implements Limiter. All limits are checked before the first is written,
@@ -87,8 +87,8 @@ func (r *Redis) Set(ctx context.Context, l Limit) error {
 // words that were set at run time.
 func (r *Redis) define(ctx context.Context, source string, l Limit) (int, error) {
 	l.Paused = false
-	args := append([]any{l.Name, source, l.String(), by(ctx), new(lua.Sent)}, l.fields(l.edgesText(time.Now().UnixMicro()))...)
-	reply, err := r.run(ctx, lua.Define, args...).Int64Slice()
+	args := append([]any{l.Name, source, l.String(), by(ctx), new(script.Sent)}, l.fields(l.edgesText(time.Now().UnixMicro()))...)
+	reply, err := r.run(ctx, defineScript, args...).Int64Slice()
 	if err != nil {
 		return 0, unavailable(err)
 	}
@@ -140,17 +140,17 @@ func (r *Redis) Delete(ctx context.Context, name string) error {
 	r.mu.Unlock()
 	c := r.callers.Next()
 	defer r.callers.Done(c)
-	return r.known(ctx, name, lua.Delete, name, by(ctx), c.Name, c.Calls)
+	return r.known(ctx, name, deleteScript, name, by(ctx), c.Name, c.Calls)
 }
 
 // Pause implements Limiter.
 func (r *Redis) Pause(ctx context.Context, name string) error {
-	return r.known(ctx, name, lua.Pause, name, 1, by(ctx))
+	return r.known(ctx, name, pauseScript, name, 1, by(ctx))
 }
 
 // Resume implements Limiter.
 func (r *Redis) Resume(ctx context.Context, name string) error {
-	return r.known(ctx, name, lua.Pause, name, 0, by(ctx))
+	return r.known(ctx, name, pauseScript, name, 0, by(ctx))
 }
 
 // Limits implements Limiter. It takes a round trip, and one more for each limit, so
@@ -237,7 +237,7 @@ func (r *Redis) ExtendCalendars(ctx context.Context, names []string, nowUS int64
 		}
 		l.Paused = false
 		edges := l.edgesText(nowUS)
-		if err := r.run(ctx, lua.Edges, name, l.String(), edges).Err(); err != nil {
+		if err := r.run(ctx, edgesScript, name, l.String(), edges).Err(); err != nil {
 			return unavailable(err)
 		}
 	}
@@ -247,7 +247,7 @@ func (r *Redis) ExtendCalendars(ctx context.Context, names []string, nowUS int64
 // runExtended runs a script that replies at first whose calendars must be extended, and
 // when that was: it extends them and runs the script again. To do both in one script would
 // need Go's time zones in Lua. Nothing has changed before, so to ask again is safe.
-func (r *Redis) runExtended(ctx context.Context, script *lua.Script, args ...any) (rest []any, err error) {
+func (r *Redis) runExtended(ctx context.Context, script *script.Script, args ...any) (rest []any, err error) {
 	for range 3 {
 		reply, err := r.run(ctx, script, args...).Slice()
 		if err != nil {
@@ -292,11 +292,11 @@ func (r *Redis) carry(ctx context.Context, l Limit) error {
 		if len(args) == 1 {
 			return nil
 		}
-		_, err := r.runExtended(ctx, lua.Carry, args...)
+		_, err := r.runExtended(ctx, carryScript, args...)
 		args = args[:1]
 		return err
 	}
-	scan := node.Scan(ctx, 0, lua.Literal(prefix)+"*", 1000).Iterator()
+	scan := node.Scan(ctx, 0, script.Literal(prefix)+"*", 1000).Iterator()
 	for scan.Next(ctx) {
 		if args = append(args, strings.TrimPrefix(scan.Val(), prefix)); len(args) > carryBatch {
 			if err := carryAll(); err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/duration"
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 )
 
 // ErrUnavailable is wrapped by every error that means Redis could not be
@@ -37,7 +37,7 @@ func unavailable(err error) error {
 // unusable is the error of a script that asked for needs. If the script failed because of data
 // that no script has written, it names the meters, and the command that makes each of them anew.
 func unusable(needs []Need, err error) error {
-	if !lua.IsDamage(err) {
+	if !script.IsDamage(err) {
 		return unavailable(err)
 	}
 	var resets []string

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -318,7 +318,7 @@ func TestHolderAsksForLess(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 9})
 		for _, cost := range []int{7, 2, 9, 4} {
-			reply, err := lua.Allow.Run(background, s.rdb, []string{hg("")}, "", "holder", 1, "c", "k", cost).Slice()
+			reply, err := script.New("limits/allow").Run(background, s.rdb, []string{hg("")}, "", "holder", 1, "c", "k", cost).Slice()
 			must(t, err)
 			expect(t, fmt.Sprint("left after ", cost), reply[0].([]any)[4], any(int64(9-cost)))
 			expect(t, fmt.Sprint("left for others after ", cost), ask(t, s, "c", 0).Remaining, 9-cost)

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/headgate/headgate/lua"
 )
 
 // SetKey implements Limiter. It takes two round trips, the first to hold the
@@ -29,7 +27,7 @@ func (r *Redis) SetKey(ctx context.Context, limit, key string, o Override) error
 		return err
 	}
 	n, perUS, capacity := o.permits()
-	return r.known(ctx, limit, lua.SetKey, limit, key, by(ctx), o.String(), string(l.Kind), n, perUS, capacity, o.For.Microseconds())
+	return r.known(ctx, limit, setKeyScript, limit, key, by(ctx), o.String(), string(l.Kind), n, perUS, capacity, o.For.Microseconds())
 }
 
 // UnsetKey implements Limiter.
@@ -37,7 +35,7 @@ func (r *Redis) UnsetKey(ctx context.Context, limit, key string) error {
 	if err := validMeter(limit, key); err != nil {
 		return err
 	}
-	return r.known(ctx, limit, lua.SetKey, limit, key, by(ctx), "")
+	return r.known(ctx, limit, setKeyScript, limit, key, by(ctx), "")
 }
 
 // defineKeys makes the overrides of a limit known that its definition has. It sends
@@ -53,7 +51,7 @@ func (r *Redis) defineKeys(ctx context.Context, l Limit) error {
 		args = append(args, key, n, perUS, capacity)
 	}
 	args[2] = words.String()
-	return unavailable(r.run(ctx, lua.FileKeys, args...).Err())
+	return unavailable(r.run(ctx, fileKeysScript, args...).Err())
 }
 
 // Keys implements Limiter. It reads all keys of the limit that differ in one reply,
@@ -136,7 +134,7 @@ func (r *Redis) Block(ctx context.Context, limit, key string, until time.Time) e
 	if err := validMeter(limit, key); err != nil {
 		return err
 	}
-	return r.known(ctx, limit, lua.Block, limit, key, until.UnixMicro(), by(ctx))
+	return r.known(ctx, limit, blockScript, limit, key, until.UnixMicro(), by(ctx))
 }
 
 // Reset implements Limiter.
@@ -144,7 +142,7 @@ func (r *Redis) Reset(ctx context.Context, limit, key string) error {
 	if err := validMeter(limit, key); err != nil {
 		return err
 	}
-	return r.known(ctx, limit, lua.Reset, limit, key, by(ctx))
+	return r.known(ctx, limit, resetScript, limit, key, by(ctx))
 }
 
 // Blocked is a key of a limit that is held shut, by Block or by what the other side
@@ -189,7 +187,7 @@ func (r *Redis) BlockFor(ctx context.Context, d time.Duration, needs ...Need) er
 		}
 	}
 	args := appendMeters([]any{min(d, maxFill).Microseconds()}, needs)
-	return unavailable(r.run(ctx, lua.BlockFor, args...).Err())
+	return unavailable(r.run(ctx, blockForScript, args...).Err())
 }
 
 // Accepted tells the limiter that the other side did what a job's call asked for,
@@ -200,7 +198,7 @@ func (r *Redis) Accepted(ctx context.Context, d Decision, latency time.Duration)
 	for _, t := range d.Taken {
 		args = append(args, t.Limit, t.Key)
 	}
-	return unavailable(r.run(ctx, lua.Accepted, args...).Err())
+	return unavailable(r.run(ctx, acceptedScript, args...).Err())
 }
 
 // Overloaded tells the limiter that the other side was too busy for a call that was
@@ -209,5 +207,5 @@ func (r *Redis) Accepted(ctx context.Context, d Decision, latency time.Duration)
 // becomes of the job is not the limiter's. The needs' costs do not matter.
 func (r *Redis) Overloaded(ctx context.Context, at time.Time, needs ...Need) error {
 	args := appendMeters([]any{at.UnixMicro(), -1}, needs)
-	return unavailable(r.run(ctx, lua.Accepted, args...).Err())
+	return unavailable(r.run(ctx, acceptedScript, args...).Err())
 }

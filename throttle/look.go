@@ -3,8 +3,6 @@ package throttle
 import (
 	"context"
 	"time"
-
-	"github.com/headgate/headgate/lua"
 )
 
 // Meter is how one key of a limit stands, for people who ask why jobs wait.
@@ -42,7 +40,7 @@ func (r *Redis) Look(ctx context.Context, needs ...Need) ([]Meter, error) {
 	if len(needs) == 0 {
 		return nil, nil
 	}
-	reply, err := r.runExtended(ctx, lua.Look, appendMeters(nil, needs)...)
+	reply, err := r.runExtended(ctx, lookScript, appendMeters(nil, needs)...)
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +216,7 @@ func (c *Course) Together(k int64) int64 {
 // limit does not exist. Runs is as for NewCourse. Ask for a hundred at a time at most: Redis
 // does nothing else meanwhile.
 func (r *Redis) Courses(ctx context.Context, now int64, runs func(Need) time.Duration, needs ...Need) ([]*Course, error) {
-	reply, err := r.run(ctx, lua.Course, appendMeters(nil, needs)...).Slice()
+	reply, err := r.run(ctx, courseScript, appendMeters(nil, needs)...).Slice()
 	if err != nil {
 		return nil, unavailable(err)
 	}

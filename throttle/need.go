@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 )
 
 // Need is what a caller wants of one limit: Cost permits for one Key. The empty
@@ -42,8 +42,8 @@ func normalize(needs []Need) ([]Need, error) {
 	if len(needs) == 0 {
 		return nil, errors.New("needs: want at least one limit")
 	}
-	if len(needs) > lua.MostMeters {
-		return nil, fieldError("needs", len(needs), "want at most %d of one call", lua.MostMeters)
+	if len(needs) > script.MostMeters {
+		return nil, fieldError("needs", len(needs), "want at most %d of one call", script.MostMeters)
 	}
 	for _, n := range needs {
 		if n.Cost < 0 || n.Cost > math.MaxInt32 {

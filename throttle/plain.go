@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 )
 
 // plains are the funnels and token buckets that have nothing beside their rate, as Redis
@@ -58,7 +58,7 @@ func (r *Redis) plain(ctx context.Context, needs []Need) ([]plainLimit, error) {
 		return limits, nil
 	}
 	summaries, err := r.rdb.HMGet(ctx, r.prefix+"summaries", unknown...).Result()
-	if lua.IsDamage(err) {
+	if script.IsDamage(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -168,9 +168,9 @@ func (r *Redis) AllowPlain(ctx context.Context, calls [][]Need) []Plain {
 			plain = append(plain, &plainCall{needs: needs, limits: limits, answer: &answers[i]})
 		}
 	}
-	for some := range lua.Batches(plain, (*plainCall).meterCount) {
+	for some := range script.Batches(plain, (*plainCall).meterCount) {
 		c := r.callers.Next()
-		r.sendPlainly(ctx, some, c.Name, c.Calls, new(lua.Sent))
+		r.sendPlainly(ctx, some, c.Name, c.Calls, new(script.Sent))
 		r.callers.Done(c)
 	}
 	return answers
@@ -178,7 +178,7 @@ func (r *Redis) AllowPlain(ctx context.Context, calls [][]Need) []Plain {
 
 // allowPlainly sends calls of Allow in one script, or in several if they need many meters.
 func (r *Redis) allowPlainly(ctx context.Context, calls []*plainCall) {
-	for some := range lua.Batches(calls, (*plainCall).meterCount) {
+	for some := range script.Batches(calls, (*plainCall).meterCount) {
 		r.sendPlainly(ctx, some, "", 0, 1)
 	}
 }
@@ -194,7 +194,7 @@ func (r *Redis) sendPlainly(ctx context.Context, calls []*plainCall, stamp ...an
 		}
 	}
 	err := b.send(ctx, r, stamp)
-	if lua.IsDamage(err) { // each asks otherwise, and alone if it must be
+	if script.IsDamage(err) { // each asks otherwise, and alone if it must be
 		err = nil
 	}
 	for i, call := range sent {
@@ -269,7 +269,7 @@ func (b *plainBatch) send(ctx context.Context, r *Redis, stamp []any) error {
 	for _, row := range b.rows {
 		args = b.append(args, row)
 	}
-	reply, err := lua.Plain.Run(ctx, r.rdb, keys, args...).Text()
+	reply, err := plainScript.Run(ctx, r.rdb, keys, args...).Text()
 	if err != nil || reply == "" {
 		return err
 	}
@@ -279,7 +279,7 @@ func (b *plainBatch) send(ctx context.Context, r *Redis, stamp []any) error {
 	if b.taken = b.now; len(said) > 3 {
 		b.taken = number(said[3])
 	}
-	if sent, ok := stamp[2].(*lua.Sent); ok {
+	if sent, ok := stamp[2].(*script.Sent); ok {
 		b.takenAt = r.callers.When(b.now, sent).Add(-microseconds(b.now - b.taken))
 	}
 	for i, limit := range b.limits { // of a state that the script could not use nobody asks

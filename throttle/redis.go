@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 )
 
 // Redis is the Limiter whose meters every process shares. Each call is one script
@@ -39,7 +39,7 @@ type Redis struct {
 	app    string
 	log    *slog.Logger
 
-	callers    *lua.Callers
+	callers    *script.Callers
 	plains     plains
 	plainCalls *together[plainCall]
 	allowCalls *together[allowCall]
@@ -75,9 +75,9 @@ func New(rdb redis.UniversalClient, opts RedisOptions) *Redis {
 	if opts.Logger == nil {
 		opts.Logger = slog.Default()
 	}
-	prefix := lua.Prefix(opts.Scope)
+	prefix := script.Prefix(opts.Scope)
 	r := &Redis{
-		rdb: rdb, keys: []string{prefix}, prefix: prefix, app: opts.App, log: opts.Logger, callers: lua.NewCallers(),
+		rdb: rdb, keys: []string{prefix}, prefix: prefix, app: opts.App, log: opts.Logger, callers: script.NewCallers(),
 		told: map[string]Limit{}, plains: plains{known: map[string]*plainLimit{}},
 	}
 	r.plainCalls = &together[plainCall]{send: r.allowPlainly, undo: r.undoPlain}
@@ -94,7 +94,7 @@ func (r *Redis) App() string { return r.app }
 
 // known runs a script that replies 0 where the limit does not exist, which is an
 // error that wraps ErrNoLimit.
-func (r *Redis) known(ctx context.Context, limit string, script *lua.Script, args ...any) error {
+func (r *Redis) known(ctx context.Context, limit string, script *script.Script, args ...any) error {
 	found, err := r.run(ctx, script, args...).Int()
 	if err != nil {
 		return unavailable(err)
@@ -106,7 +106,7 @@ func (r *Redis) known(ctx context.Context, limit string, script *lua.Script, arg
 }
 
 // run runs a script.
-func (r *Redis) run(ctx context.Context, script *lua.Script, args ...any) *redis.Cmd {
+func (r *Redis) run(ctx context.Context, script *script.Script, args ...any) *redis.Cmd {
 	return script.Run(ctx, r.rdb, r.keys, args...)
 }
 
@@ -163,7 +163,7 @@ type allowCall struct {
 
 // sendAllows sends calls in one script, or in several if they need many meters.
 func (r *Redis) sendAllows(ctx context.Context, calls []*allowCall) {
-	for some := range lua.Batches(calls, func(c *allowCall) int { return len(c.needs) }) {
+	for some := range script.Batches(calls, func(c *allowCall) int { return len(c.needs) }) {
 		r.sendSomeAllows(ctx, some)
 	}
 }
@@ -176,8 +176,8 @@ func (r *Redis) sendSomeAllows(ctx context.Context, calls []*allowCall) {
 			args = append(args, n.Limit, n.Key, n.Cost)
 		}
 	}
-	replies, err := r.run(ctx, lua.Allow, args...).Slice()
-	if len(calls) > 1 && lua.IsDamage(err) {
+	replies, err := r.run(ctx, allowScript, args...).Slice()
+	if len(calls) > 1 && script.IsDamage(err) {
 		for _, c := range calls {
 			r.sendSomeAllows(ctx, []*allowCall{c})
 		}
@@ -294,7 +294,7 @@ func (r *Redis) Throttle(ctx context.Context, key string, maxBurst, count int, p
 	if err := validCell(key, maxBurst, count, period, quantity); err != nil {
 		return Cell{}, err
 	}
-	reply, err := r.run(ctx, lua.Cell, key, maxBurst+1, count, period.Microseconds(), quantity).Int64Slice()
+	reply, err := r.run(ctx, cellScript, key, maxBurst+1, count, period.Microseconds(), quantity).Int64Slice()
 	if err != nil {
 		return Cell{}, unavailable(err)
 	}
@@ -304,14 +304,14 @@ func (r *Redis) Throttle(ctx context.Context, key string, maxBurst, count int, p
 // Extend implements Limiter. Leases last from now on for as long as their limit
 // says; those that have ended are not brought back.
 func (r *Redis) Extend(ctx context.Context, holder string, needs ...Need) (bool, error) {
-	held, err := r.run(ctx, lua.Extend, appendMeters([]any{holder}, needs)...).Int()
+	held, err := r.run(ctx, extendScript, appendMeters([]any{holder}, needs)...).Int()
 	return held == 1, unavailable(err)
 }
 
 // Free implements Limiter. A holder that holds nothing any more is no error: its
 // leases may have ended by themselves.
 func (r *Redis) Free(ctx context.Context, holder string, needs ...Need) error {
-	return unavailable(r.run(ctx, lua.Free, appendMeters([]any{holder}, needs)...).Err())
+	return unavailable(r.run(ctx, freeScript, appendMeters([]any{holder}, needs)...).Err())
 }
 
 // Settle implements Limiter. It fails with an error that wraps ErrNoLimit where the
@@ -328,7 +328,7 @@ func (r *Redis) Settle(ctx context.Context, d Decision, limit, key string, cost 
 	defer r.callers.Done(c)
 	was := t.Cost
 	t.Cost = min(was, cost) // whatever becomes of the call
-	reply, err := r.runExtended(ctx, lua.Charge, limit, key, d.At.UnixMicro(), was, cost, t.Mark[0], t.Mark[1], d.Holder, c.Name, c.Calls)
+	reply, err := r.runExtended(ctx, chargeScript, limit, key, d.At.UnixMicro(), was, cost, t.Mark[0], t.Mark[1], d.Holder, c.Name, c.Calls)
 	if err != nil {
 		return unusable([]Need{t.Need}, err)
 	}

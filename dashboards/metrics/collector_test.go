@@ -24,7 +24,7 @@ import (
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -233,7 +233,7 @@ func TestFullest(t *testing.T) {
 	waits := history.Demand{Waiting: 2, All: 2, Keys: 2, Busiest: []string{"large", "small"}}
 	text, err := json.Marshal(history.Survey{At: time.Now(), Limits: map[string]history.Demand{"bucket": waits}})
 	must(err)
-	must(rdb.Set(t.Context(), lua.Prefix("default")+"survey", text, time.Minute).Err())
+	must(rdb.Set(t.Context(), script.Prefix("default")+"survey", text, time.Minute).Err())
 	got := gather(t, New(server, rdb, Options{}), func(map[string]float64) bool { return true })
 	if used, of := got["scope_permits_used{limit=bucket}"], got["scope_permits_capacity{limit=bucket}"]; used != 1 || of != 1 {
 		t.Errorf("%g of %g permits are used, want 1 of 1", used, of)

@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/throttle"
 )
@@ -62,7 +62,7 @@ func (c *collector) limits(ctx context.Context, out chan<- prometheus.Metric) er
 		return err
 	}
 	// All limits in one round trip: how each is defined, Look tells below.
-	names, err := c.rdb.SMembers(ctx, lua.Prefix(c.scope)+"limits").Result()
+	names, err := c.rdb.SMembers(ctx, script.Prefix(c.scope)+"limits").Result()
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (c *collector) limits(ctx context.Context, out chan<- prometheus.Metric) er
 // turns tells whether any process has the lease of the dispatcher. The lease outlives a
 // process that was killed by a few seconds.
 func (c *collector) turns(ctx context.Context, out chan<- prometheus.Metric) error {
-	n, err := c.rdb.Exists(ctx, lua.Prefix(c.scope)+"turns").Result()
+	n, err := c.rdb.Exists(ctx, script.Prefix(c.scope)+"turns").Result()
 	if err == nil {
 		out <- dispatcher.value(float64(n))
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -258,7 +258,7 @@ func TestHarmless(t *testing.T) {
 	w.must(w.limiter.Note(me, throttle.Change{What: "paused", Schedule: evil + bytes}))
 	summary, err := json.Marshal(history.Summary{Limits: map[string]history.Limited{"mail": {Denied: 1, Denial: &history.Denial{Queue: evil, ID: bytes, Key: evil}}}})
 	w.must(err)
-	w.must(w.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.Prefix("crawl") + "history", Values: []any{"s", summary}}).Err())
+	w.must(w.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: script.Prefix("crawl") + "history", Values: []any{"s", summary}}).Err())
 	p := w.page()
 	paths := []string{
 		"/", "/?open=mail", "/waiting", "/jobs", "/jobs?state=pending&payload=" + url.QueryEscape(evil), "/jobs?older=" + url.QueryEscape(evil), "/jobs?state=" + url.QueryEscape(evil+bytes), "/do?action=delete&state=pending&queue=" + url.QueryEscape(evil[:8]), "/changes", "/find?q=script", "/find?q=" + url.QueryEscape(evil), "/find?q=%ff%1b",

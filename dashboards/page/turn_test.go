@@ -14,7 +14,7 @@ import (
 
 	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -119,7 +119,7 @@ func TestLateSummary(t *testing.T) {
 		summary, err := json.Marshal(history.Summary{Limits: map[string]history.Limited{"mail": {Allowed: 4321, Permits: 4321}}})
 		w.must(err)
 		id := history.StreamID(begins.Add(time.Millisecond))
-		w.must(w.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: lua.Prefix("crawl") + "history", ID: id, Values: []any{"s", summary}}).Err())
+		w.must(w.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: script.Prefix("crawl") + "history", ID: id, Values: []any{"s", summary}}).Err())
 		ask(p, request("GET", "/", nil))
 		time.Sleep(time.Minute)
 		if text := body(t, ask(p, request("GET", "/?open=mail", nil))); !strings.Contains(text, "4,321") {

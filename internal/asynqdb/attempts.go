@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-
-	"github.com/headgate/headgate/lua"
 )
 
 // KeptAttempts is how many are kept of a job.
@@ -57,7 +55,7 @@ func (db DB) NoteAttempt(ctx context.Context, queue, id string, a Attempt) error
 	if err != nil {
 		return err
 	}
-	return lua.Attempt.Run(ctx, db.Redis, []string{Hash(queue, id)}, text, KeptAttempts).Err()
+	return attemptScript.Run(ctx, db.Redis, []string{Hash(queue, id)}, text, KeptAttempts).Err()
 }
 
 // Attempts are how the last attempts of a job ended of which one has failed, the last first,

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/headgate/headgate/lua"
 )
 
 // DB is an asynq Redis.
@@ -94,13 +92,13 @@ func (db DB) field(ctx context.Context, queue, name string, ids []string) ([]str
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	return lua.Fields.Run(ctx, db.Redis, []string{Hash(queue, "")}, args...).StringSlice()
+	return fieldsScript.Run(ctx, db.Redis, []string{Hash(queue, "")}, args...).StringSlice()
 }
 
 // Name is a name that all attempts of a job share, and no later job of its ID: the one that
 // is given, unless it has one.
 func (db DB) Name(ctx context.Context, queue, id, name string) (string, error) {
-	return lua.Identify.Run(ctx, db.Redis, []string{Hash(queue, id)}, name).Text()
+	return identifyScript.Run(ctx, db.Redis, []string{Hash(queue, id)}, name).Text()
 }
 
 // Leased is an active job, and the unix second at which its lease ends.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 )
 
 // A Dequeue takes jobs from a queue. Where its answer gets lost jobs have been taken of which
@@ -21,7 +21,7 @@ type Dequeue struct {
 	Woken bool  // whether a mark of the queue's bell was used up for it
 
 	name string
-	sent lua.Sent
+	sent script.Sent
 }
 
 // NewDequeue has a name that no other has, and that asynq can read as a job's pending_since
@@ -48,7 +48,7 @@ type Taken struct {
 func (db DB) Dequeue(ctx context.Context, d *Dequeue, n int) ([]Taken, error) {
 	q := d.Queue
 	keys := []string{Key(q, Pending), Key(q, Paused), Key(q, Active), Key(q, Lease), Key(q, Bell)}
-	found, err := lua.Dequeue.Run(ctx, db.Redis, keys, d.Ends, Hash(q, ""), n, d.name, &d.sent, d.Woken).StringSlice()
+	found, err := dequeueScript.Run(ctx, db.Redis, keys, d.Ends, Hash(q, ""), n, d.name, &d.sent, d.Woken).StringSlice()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, err
 	}
@@ -74,5 +74,5 @@ func (db DB) GiveBack(ctx context.Context, d *Dequeue, jobs ...Taken) error {
 		}
 	}
 	keys := []string{Key(d.Queue, Pending), Key(d.Queue, Active), Key(d.Queue, Lease), Key(d.Queue, Bell)}
-	return lua.GiveBack.Run(ctx, db.Redis, keys, args...).Err()
+	return giveBackScript.Run(ctx, db.Redis, keys, args...).Err()
 }

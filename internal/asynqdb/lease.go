@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 )
 
 // A LeaseID says which lease of a job is meant. What ends a lease does nothing to a job that
@@ -54,13 +54,13 @@ func (db DB) ExtendLeases(ctx context.Context, queue string, until int64, dequeu
 	if len(dequeues) == 0 {
 		return 0, nil
 	}
-	return lua.ExtendLease.Run(ctx, db.Redis, keys, args...).Int64()
+	return extendLeaseScript.Run(ctx, db.Redis, keys, args...).Int64()
 }
 
 // WriteResult keeps the result of a job that has the lease of that dequeue. It returns 0 if the
 // job is gone or has another lease.
 func (db DB) WriteResult(ctx context.Context, queue, id, dequeue string, result any) (int64, error) {
-	return lua.WriteResult.Run(ctx, db.Redis, []string{Hash(queue, id), Key(queue, Lease)}, id, dequeue, result).Int64()
+	return writeResultScript.Run(ctx, db.Redis, []string{Hash(queue, id), Key(queue, Lease)}, id, dequeue, result).Int64()
 }
 
 // IsLeases reports whether a key holds the leases of a queue.
@@ -92,7 +92,7 @@ func (noScript) RedisError() {}
 // Add makes the guard of a script of asynq's, and returns the SHA-1 of asynq's text.
 func (g *Guards) Add(text string) (sha1 string) {
 	sha1 = redis.NewScript(text).Hash()
-	g.bySHA.LoadOrStore(sha1, redis.NewScript(lua.Guard+text))
+	g.bySHA.LoadOrStore(sha1, redis.NewScript(script.Guard+text))
 	return sha1
 }
 

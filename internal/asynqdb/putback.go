@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/headgate/headgate/lua"
 )
 
 // PutBack is an active job that goes into the retry set without a failure.
@@ -29,7 +27,7 @@ func (db DB) PutBack(ctx context.Context, queue string, jobs ...*PutBack) {
 		keys = append(keys, Hash(queue, j.ID))
 		args = append(args, j.ID, j.Msg, unixCeil(j.At), lockSeconds(j.Unique, j.At), j.Scope, j.Lease.Dequeue, j.Lease.ended())
 	}
-	done, err := lua.PutBack.Run(ctx, db.Redis, keys, args...).Int64Slice()
+	done, err := putBackScript.Run(ctx, db.Redis, keys, args...).Int64Slice()
 	for i, j := range jobs {
 		if j.Err = err; err == nil && done[i] == 0 {
 			j.Err = ErrNotActive
@@ -42,7 +40,7 @@ func (db DB) PutBack(ctx context.Context, queue string, jobs ...*PutBack) {
 func (db DB) Forgive(ctx context.Context, queue, id string, msg []byte, unique bool, most int, lease LeaseID) (forgiven bool, err error) {
 	now := time.Now()
 	args := []any{id, msg, now.Unix(), lockSeconds(unique, now), most, lease.Dequeue, lease.ended()}
-	return lua.Crash.Run(ctx, db.Redis, []string{Hash(queue, id), Key(queue, Active), Key(queue, Lease), Key(queue, Retry)}, args...).Bool()
+	return crashScript.Run(ctx, db.Redis, []string{Hash(queue, id), Key(queue, Active), Key(queue, Lease), Key(queue, Retry)}, args...).Bool()
 }
 
 // Promote moves denied jobs of a queue to its head, behind those promoted before; the first
@@ -54,7 +52,7 @@ func (db DB) Promote(ctx context.Context, queue string, ids ...string) ([]string
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	return lua.Promote.Run(ctx, db.Redis, []string{Key(queue, Pending), Key(queue, Retry), Key(queue, Bell)}, args...).StringSlice()
+	return promoteScript.Run(ctx, db.Redis, []string{Key(queue, Pending), Key(queue, Retry), Key(queue, Bell)}, args...).StringSlice()
 }
 
 // Postpone sets anew when asynq itself brings jobs of a queue back that wait denied still, and
@@ -68,7 +66,7 @@ func (db DB) Postpone(ctx context.Context, queue string, until map[string]time.T
 	for id, at := range until {
 		args = append(args, id, unixCeil(at))
 	}
-	return lua.Postpone.Run(ctx, db.Redis, []string{Key(queue, Retry)}, args...).Err()
+	return postponeScript.Run(ctx, db.Redis, []string{Key(queue, Retry)}, args...).Err()
 }
 
 // unixCeil is a moment as asynq's scores are: whole seconds, and not before it.

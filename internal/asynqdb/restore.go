@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/headgate/headgate/lua"
 )
 
 // A job stands in two or three of asynq's keys: in its hash, and in its queue's list or sorted
@@ -22,7 +20,7 @@ const completedKept = 24 * time.Hour
 // Drop drops an active job without a message, whose lease had ended by a unix second, and
 // reports whether it was one.
 func (db DB) Drop(ctx context.Context, queue, id string, ended int64) (bool, error) {
-	return lua.Drop.Run(ctx, db.Redis, []string{Hash(queue, id), Key(queue, Active), Key(queue, Lease)}, id, ended).Bool()
+	return dropScript.Run(ctx, db.Redis, []string{Hash(queue, id), Key(queue, Active), Key(queue, Lease)}, id, ended).Bool()
 }
 
 // Reconcile has a queue's active list and its leases tell of the same jobs, if there are more of
@@ -37,7 +35,7 @@ func (db DB) Reconcile(ctx context.Context, queue string) (repaired int, err err
 		return 0, err
 	}
 	ends := time.Now().Add(LeaseTime).Unix()
-	return lua.Reconcile.Run(ctx, db.Redis, []string{Key(queue, Active), Key(queue, Lease)}, Hash(queue, ""), ends).Int()
+	return reconcileScript.Run(ctx, db.Redis, []string{Key(queue, Active), Key(queue, Lease)}, Hash(queue, ""), ends).Int()
 }
 
 // Restore puts jobs of a queue back to where their hashes say they are, and returns how many
@@ -54,7 +52,7 @@ func (db DB) Restore(ctx context.Context, queue string, ids ...string) (restored
 	if err := db.Redis.SAdd(ctx, queues, queue).Err(); err != nil {
 		return 0, err
 	}
-	return lua.Restore.Run(ctx, db.Redis, keys, args...).Int()
+	return restoreScript.Run(ctx, db.Redis, keys, args...).Int()
 }
 
 // A Walk goes through the jobs of all queues by their hashes, a page at a time.

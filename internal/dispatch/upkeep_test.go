@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/turns"
-	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -33,7 +33,7 @@ func lasts(d time.Duration, hash string) func(ctx context.Context, cmd redis.Cmd
 // waitsForever answers for Redis that all jobs wait, each for an unknown time.
 func waitsForever(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	args := cmd.Args()
-	if args[0] != "evalsha" || args[1] != lua.Waiting.Hash() {
+	if args[0] != "evalsha" || args[1] != script.New("lanes/waiting").Hash() {
 		return next(ctx, cmd)
 	}
 	const ids = 4 // where they begin
@@ -91,7 +91,7 @@ func TestStraysThatCannotBeSentBack(t *testing.T) {
 		end := time.Now().Add(time.Minute).Unix()
 		rdb.HSet(t.Context(), asynqdb.Hash("default", "it"), "state", "retry", "denied", end, "scope", "hg:{default}:")
 		rdb.ZAdd(t.Context(), asynqdb.Key("default", asynqdb.Retry), redis.Z{Score: float64(end), Member: "it"})
-		rdb.AddHook(redistest.Hook(lasts(2*time.Second, lua.Promote.Hash())))
+		rdb.AddHook(redistest.Hook(lasts(2*time.Second, script.New("asynq/promote").Hash())))
 		d := tender(rdb)
 		var log strings.Builder
 		d.Log = slog.New(slog.NewTextHandler(&log, nil))

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -93,7 +93,7 @@ func ReadDemand(ctx context.Context, limiter *lanes.Lanes, f *lanes.Forecast, tu
 // ReadSurvey returns the scope's last survey, of the last minute; nil where there
 // is none.
 func ReadSurvey(ctx context.Context, rdb redis.UniversalClient, scope string) (*Survey, error) {
-	text, err := rdb.Get(ctx, lua.Prefix(scope)+"survey").Bytes()
+	text, err := rdb.Get(ctx, script.Prefix(scope)+"survey").Bytes()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
 	}
@@ -110,7 +110,7 @@ func ReadSurvey(ctx context.Context, rdb redis.UniversalClient, scope string) (*
 func Forecast(ctx context.Context, limiter *lanes.Lanes, queues redis.UniversalClient, pending Pending, opts lanes.ForecastOptions) (*lanes.Forecast, error) {
 	pending.addTo(&opts)
 	rdb, prefix := limiter.Scope()
-	scope := lua.Scope(prefix)
+	scope := script.Scope(prefix)
 	if queues == nil {
 		queues = rdb
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -32,7 +32,7 @@ func run(r *Recorder, t Task, end End) { r.Began(t)(end) }
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
-		r := New(rdb, lua.Prefix("s"))
+		r := New(rdb, script.Prefix("s"))
 		needs, d := allowed("api", 3)
 		decide(r, "a", needs, d)
 		needs, d = denied("api", "k", time.Minute)
@@ -87,7 +87,7 @@ func twice(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 func TestWrittenOnce(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		rdb.AddHook(redistest.Hook(twice))
-		r := New(rdb, lua.Prefix("s"))
+		r := New(rdb, script.Prefix("s"))
 		for range 2 {
 			run(r, Task{"default", "mail"}, Done)
 			r.write(t.Context())
@@ -103,7 +103,7 @@ func TestWrittenOnce(t *testing.T) {
 // TestNewsAreKeptInAnOutage: what could not be written comes with the next.
 func TestNewsAreKeptInAnOutage(t *testing.T) {
 	m, rdb := redistest.Mini(t)
-	r := New(rdb, lua.Prefix("s"))
+	r := New(rdb, script.Prefix("s"))
 	run(r, Task{"default", "mail"}, Done)
 	m.SetError("LOADING not now")
 	r.write(t.Context())
@@ -121,7 +121,7 @@ func TestNewsAreKeptInAnOutage(t *testing.T) {
 
 func TestNamesAreBounded(t *testing.T) {
 	_, rdb := redistest.Mini(t)
-	r := New(rdb, lua.Prefix("s"))
+	r := New(rdb, script.Prefix("s"))
 	for i := range 1000 {
 		run(r, Task{"default", fmt.Sprint("type-", i)}, Done)
 		needs, d := allowed(fmt.Sprint("limit-", i), 1)
@@ -159,7 +159,7 @@ func TestNamesAreBounded(t *testing.T) {
 
 // TestAQueueNamedOther: a queue and a type may bear the name that the rest is counted under.
 func TestAQueueNamedOther(t *testing.T) {
-	r := New(nil, lua.Prefix("s"))
+	r := New(nil, script.Prefix("s"))
 	for _, task := range []Task{{Other, "mail"}, {"mail", Other}, {"mail", "control\n"}} {
 		run(r, task, Done)
 	}
@@ -176,14 +176,14 @@ func TestTotalsAreBounded(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	ctx := t.Context()
 	for i := range maxTotals {
-		rdb.HSet(ctx, lua.Prefix("s")+"totals", fmt.Sprintf("q\nt%d\ndone", i), 1)
+		rdb.HSet(ctx, script.Prefix("s")+"totals", fmt.Sprintf("q\nt%d\ndone", i), 1)
 	}
-	r := New(rdb, lua.Prefix("s"))
+	r := New(rdb, script.Prefix("s"))
 	for i := range 100 {
 		run(r, Task{"default", fmt.Sprint("more-", i)}, Done)
 		r.write(ctx)
 	}
-	if n := rdb.HLen(ctx, lua.Prefix("s")+"totals").Val(); n != maxTotals+1 {
+	if n := rdb.HLen(ctx, script.Prefix("s")+"totals").Val(); n != maxTotals+1 {
 		t.Errorf("the totals have %d fields, want %d", n, maxTotals+1)
 	}
 }
@@ -191,7 +191,7 @@ func TestTotalsAreBounded(t *testing.T) {
 // TestTheStreamEnds: summaries go after a quarter of an hour, by Redis's clock.
 func TestTheStreamEnds(t *testing.T) {
 	m, rdb := redistest.Mini(t)
-	r := New(rdb, lua.Prefix("s"))
+	r := New(rdb, script.Prefix("s"))
 	began := time.Now().Add(-24 * time.Hour) // what this process's clock says does not matter
 	for minute := range 40 {
 		m.SetTime(began.Add(time.Duration(minute) * time.Minute))
@@ -207,9 +207,9 @@ func TestTheStreamEnds(t *testing.T) {
 func TestRubbishIsNotRead(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	ctx := t.Context()
-	rdb.XAdd(ctx, &redis.XAddArgs{Stream: lua.Prefix("s") + "history", Values: []any{"s", "{"}})
-	rdb.XAdd(ctx, &redis.XAddArgs{Stream: lua.Prefix("s") + "history", Values: []any{"other", "{}"}})
-	rdb.HSet(ctx, lua.Prefix("s")+"totals", "a", 1, "a\nb\nc", 1, "a\nb\ndone", "x")
+	rdb.XAdd(ctx, &redis.XAddArgs{Stream: script.Prefix("s") + "history", Values: []any{"s", "{"}})
+	rdb.XAdd(ctx, &redis.XAddArgs{Stream: script.Prefix("s") + "history", Values: []any{"other", "{}"}})
+	rdb.HSet(ctx, script.Prefix("s")+"totals", "a", 1, "a\nb\nc", 1, "a\nb\ndone", "x")
 	all, err := Read(ctx, rdb, "s", "")
 	totals, errTotals := Totals(ctx, rdb, "s")
 	if len(all)+len(totals) > 0 || err != nil || errTotals != nil {

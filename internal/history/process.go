@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 )
 
 const (
@@ -64,13 +64,13 @@ func Processes(ctx context.Context, rdb redis.UniversalClient, scope string) ([]
 	if err != nil {
 		return nil, err
 	}
-	seen, err := rdb.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: lua.Prefix(scope) + "workers", Start: 0, Stop: maxProcesses - 1, Rev: true}).Result()
+	seen, err := rdb.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: script.Prefix(scope) + "workers", Start: 0, Stop: maxProcesses - 1, Rev: true}).Result()
 	if err != nil || len(seen) == 0 {
 		return []Process{}, err
 	}
 	keys := make([]string, len(seen))
 	for i, z := range seen {
-		keys[i] = lua.Prefix(scope) + "worker:" + z.Member.(string)
+		keys[i] = script.Prefix(scope) + "worker:" + z.Member.(string)
 	}
 	texts, err := rdb.MGet(ctx, keys...).Result()
 	if err != nil {

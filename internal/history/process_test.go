@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 )
 
 // TestProcesses: each is told of while it lives, for an hour when it is gone without a
@@ -14,7 +14,7 @@ func TestProcesses(t *testing.T) {
 	m, rdb := redistest.Mini(t)
 	began := time.Now()
 	m.SetTime(began)
-	stops, dies := New(rdb, lua.Prefix("s")), New(rdb, lua.Prefix("s"))
+	stops, dies := New(rdb, script.Prefix("s")), New(rdb, script.Prefix("s"))
 	stops.Describe("headgate.yaml 12345678")
 	stops.Concurrency = 7
 	defer stops.Began(Task{"default", "mail"})(Done)

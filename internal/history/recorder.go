@@ -15,7 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -99,7 +99,7 @@ func (r *Recorder) Off() { r.off = true }
 
 // Redis is where the scope is: the client, and what its keys begin with.
 func (r *Recorder) Redis() (rdb redis.UniversalClient, scope string) {
-	return r.rdb, lua.Scope(r.prefix)
+	return r.rdb, script.Scope(r.prefix)
 }
 
 // Asked is told how long a call of the limiter took, and whether it failed.

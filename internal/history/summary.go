@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 )
 
 // Summary is what one process did in one second, or since its last summary.
@@ -153,7 +153,7 @@ func Read(ctx context.Context, rdb redis.UniversalClient, scope, since string) (
 	}
 	var all []Summary
 	for {
-		messages, err := rdb.XRangeN(ctx, lua.Prefix(scope)+"history", from, "+", page).Result()
+		messages, err := rdb.XRangeN(ctx, script.Prefix(scope)+"history", from, "+", page).Result()
 		if err != nil {
 			return all, err
 		}
@@ -174,7 +174,7 @@ func Read(ctx context.Context, rdb redis.UniversalClient, scope, since string) (
 // Totals is how many jobs of each task have ended in which way since the scope
 // began.
 func Totals(ctx context.Context, rdb redis.UniversalClient, scope string) (map[Task]Counts, error) {
-	fields, err := rdb.HGetAll(ctx, lua.Prefix(scope)+"totals").Result()
+	fields, err := rdb.HGetAll(ctx, script.Prefix(scope)+"totals").Result()
 	if err != nil {
 		return nil, err
 	}

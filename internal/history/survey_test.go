@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -40,7 +40,7 @@ func TestSurvey(t *testing.T) {
 				oldest = d.At
 			}
 		}
-		first, second := New(rdb, lua.Prefix("s")), New(rdb, lua.Prefix("s"))
+		first, second := New(rdb, script.Prefix("s")), New(rdb, script.Prefix("s"))
 		second.lookAround(ctx)
 		if none, err := ReadSurvey(ctx, rdb, "s"); none != nil || err != nil {
 			t.Errorf("%+v, %v of a process that gives no turns", none, err)

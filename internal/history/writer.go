@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -159,7 +158,7 @@ func (r *Recorder) send(ctx context.Context, s *Summary) error {
 			}
 		}
 	}
-	return lua.Record.Run(ctx, r.rdb, []string{r.prefix}, args...).Err()
+	return recordScript.Run(ctx, r.rdb, []string{r.prefix}, args...).Err()
 }
 
 // Describe says what this process goes by from now on: its config. It may be called at any
@@ -184,7 +183,7 @@ func (r *Recorder) sayAlive(ctx context.Context) {
 func (r *Recorder) say(ctx context.Context, text string) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := lua.Alive.Run(ctx, r.rdb, []string{r.prefix}, r.process, text, aliveLife.Microseconds()).Err(); err != nil {
+	if err := aliveScript.Run(ctx, r.rdb, []string{r.prefix}, r.process, text, aliveLife.Microseconds()).Err(); err != nil {
 		r.Unwritten.Add(1)
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/history"
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -174,7 +174,7 @@ func (i QueueInfo) In(states ...string) (n int) {
 func (q *Queues) waiting(ctx context.Context, queue string) (map[string][]throttle.JobID, error) {
 	told := map[string]bool{} // a scan may tell one twice
 	waiting := map[string][]throttle.JobID{}
-	scan := q.rdb.HScan(ctx, lua.Prefix(q.scope)+"jobs", 0, "*", 1000).Iterator()
+	scan := q.rdb.HScan(ctx, script.Prefix(q.scope)+"jobs", 0, "*", 1000).Iterator()
 	for scan.Next(ctx) {
 		name := scan.Val()
 		of, id, ok := strings.Cut(name, "\n")

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 )
 
 // commandsOfScripts are the commands that headgate's and asynq's scripts call, and that a worker
@@ -121,7 +121,7 @@ func (e *RightsError) Error() string {
 // if there are all. The warnings are about rights that a worker can do without. Any other error
 // says that it could not be tried.
 func TryRights(ctx context.Context, rdb redis.UniversalClient, places ...string) (missing error, warnings []string, err error) {
-	user, lacks := lua.User(rdb), map[string]bool{}
+	user, lacks := script.User(rdb), map[string]bool{}
 	for _, place := range places {
 		if err := tryPlace(ctx, rdb, user, place, lacks); err != nil {
 			return nil, nil, err
@@ -143,7 +143,7 @@ func TryRights(ctx context.Context, rdb redis.UniversalClient, places ...string)
 	return missing, warnings, nil
 }
 
-// needs finds the right in the words of [lua.Explain].
+// needs finds the right in the words of [script.Explain].
 var needs = regexp.MustCompile(`the user needs (\S+)`)
 
 // tryPlace adds the rights that the user lacks at a place.
@@ -161,7 +161,7 @@ func tryPlace(ctx context.Context, rdb redis.UniversalClient, user, place string
 	subscribe.SetErr(err)
 	tried := tryRights.Run(ctx, rdb, []string{place + "check"}, commands()...)
 	for _, cmd := range append(others, subscribe, tried) {
-		switch right := needs.FindStringSubmatch(fmt.Sprint(lua.Explain(cmd.Err(), user, cmd))); {
+		switch right := needs.FindStringSubmatch(fmt.Sprint(script.Explain(cmd.Err(), user, cmd))); {
 		case Of(cmd.Err()) == Rights && right != nil:
 			lacks[right[1]] = true
 		case Unreachable(cmd.Err()) != nil:

@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/headgate/headgate/lua"
 )
 
 // Known reports which jobs of a queue wait or are called.
@@ -44,7 +42,7 @@ func (s *Store) Jobs(ctx context.Context, cursor uint64, count int64) (jobs []Jo
 			queue, id, _ := strings.Cut(fields[i], "\n")
 			jobs = append(jobs, Job{queue, id})
 		}
-		n, err := s.run(ctx, lua.Mend, names...).Int()
+		n, err := s.run(ctx, mendScript, names...).Int()
 		if err != nil {
 			return nil, 0, mended, err
 		}
@@ -128,7 +126,7 @@ func (s *Store) Recount(ctx context.Context, process string, meters, lanes []str
 	for _, lane := range lanes {
 		args = append(args, lane)
 	}
-	return s.run(ctx, lua.Recount, args...).Int()
+	return s.run(ctx, recountScript, args...).Int()
 }
 
 // DropLane forgets a lane that no script has made: its name says no meters.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"strconv"
 	"time"
-
-	"github.com/headgate/headgate/lua"
 )
 
 // LeadPage is how many lanes one Lead names at most.
@@ -42,7 +40,7 @@ type Numbered struct {
 // Lead takes or renews the lease, for that long, for a process that knows all
 // lanes up to a number. Epoch is a random name for the scope's data, if they have none yet.
 func (s *Store) Lead(ctx context.Context, process string, lease time.Duration, seen int64, epoch string) (Lead, error) {
-	reply, err := s.run(ctx, lua.Lead, process, lease.Milliseconds(), seen, epoch, LeadPage).Slice()
+	reply, err := s.run(ctx, leadScript, process, lease.Milliseconds(), seen, epoch, LeadPage).Slice()
 	if err != nil {
 		return Lead{}, err
 	}
@@ -62,5 +60,5 @@ func (s *Store) Lead(ctx context.Context, process string, lease time.Duration, s
 // Resign gives the lease back if the process holds it, and tells the other processes, so
 // that one of them takes it at once.
 func (s *Store) Resign(ctx context.Context, process string) error {
-	return s.run(ctx, lua.Resign, process).Err()
+	return s.run(ctx, resignScript, process).Err()
 }

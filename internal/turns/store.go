@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 )
 
 // Ahead is how long before its permit exists a job may be called: many turns in
@@ -50,7 +50,7 @@ type Job struct{ Queue, ID string }
 // address of another one that has it, or the version of its data where that is not
 // Version, and they cannot be brought over: it is a later one, or its workers live.
 func (s *Store) Claim(ctx context.Context, data, before, address string, life time.Duration) (other string, version int64, err error) {
-	reply, err := s.run(ctx, lua.Claim, data, before, address, life.Milliseconds(), Version).Slice()
+	reply, err := s.run(ctx, claimScript, data, before, address, life.Milliseconds(), Version).Slice()
 	if err != nil {
 		return "", 0, err
 	}
@@ -68,7 +68,7 @@ func NewEpoch() string { return fmt.Sprint(Version, " ", uuid.NewString()) }
 // told that it is too late. It says in how long the next is due to be named: those named
 // now, too, until they ask. Never is in 292 years.
 func (s *Store) Late(ctx context.Context, most int) (jobs []Job, next time.Duration, err error) {
-	reply, err := s.run(ctx, lua.Late, most).Slice()
+	reply, err := s.run(ctx, lateScript, most).Slice()
 	if err != nil {
 		return nil, 0, err
 	}
@@ -93,7 +93,7 @@ func (s *Store) Grant(ctx context.Context, process string, turns []Turn) (now in
 		}
 		args = append(args, t.Lane, t.Ahead, joinInts(held))
 	}
-	reply, err := s.run(ctx, lua.Grant, args...).Slice()
+	reply, err := s.run(ctx, grantScript, args...).Slice()
 	if err != nil {
 		return 0, nil, false, err
 	}
@@ -123,7 +123,7 @@ func (s *Store) Expire(ctx context.Context, lanes []string) ([]Expired, error) {
 	for i, lane := range lanes {
 		args[i] = lane
 	}
-	reply, err := s.run(ctx, lua.Expire, args...).Slice()
+	reply, err := s.run(ctx, expireScript, args...).Slice()
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (s *Store) PresumeDead(ctx context.Context, jobs []Told) (dead int, err err
 	for _, job := range jobs {
 		args = append(args, job.Lane, job.ID)
 	}
-	return s.run(ctx, lua.PresumeDead, args...).Int()
+	return s.run(ctx, presumeDeadScript, args...).Int()
 }
 
 // Marks lists the meters at which newcomers may not take.
@@ -175,7 +175,7 @@ func (s *Store) PublishShares(ctx context.Context, process string, seen int64, s
 		for _, meter := range meters {
 			args = append(args, meter, sharing[meter])
 		}
-		its, err := s.run(ctx, lua.PublishShares, args...).StringSlice()
+		its, err := s.run(ctx, publishSharesScript, args...).StringSlice()
 		if err != nil {
 			return marked, err
 		}
@@ -187,7 +187,7 @@ func (s *Store) PublishShares(ctx context.Context, process string, seen int64, s
 // sharesPage bounds a call of Redis to about a millisecond.
 const sharesPage = 500
 
-func (s *Store) run(ctx context.Context, script *lua.Script, args ...any) *redis.Cmd {
+func (s *Store) run(ctx context.Context, script *script.Script, args ...any) *redis.Cmd {
 	return script.Run(ctx, s.rdb, s.keys, args...)
 }
 

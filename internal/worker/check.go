@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/redishealth"
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 )
 
 // Check tries what a worker needs. The error says what would keep the worker from running,
@@ -32,7 +32,7 @@ func Check(ctx context.Context, conf *config.Config) (warnings []string, err err
 		return nil, err
 	}
 	defer end()
-	prefix := lua.Prefix(conf.Scope)
+	prefix := script.Prefix(conf.Scope)
 	missing, warnings, err := redishealth.TryRights(ctx, rdb, prefix, asynqdb.Key(asynqdb.CheckQueue, ""))
 	if err = errors.Join(missing, err); err != nil {
 		return nil, err

@@ -25,8 +25,8 @@ import (
 	"github.com/headgate/headgate/internal/config"
 	"github.com/headgate/headgate/internal/reaper"
 	"github.com/headgate/headgate/internal/redishealth"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/turns"
-	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -127,7 +127,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	w.lookAtEviction(ctx)
-	if text := restartWarning(ctx, w.redis, lua.Prefix(c.Scope)); text != "" {
+	if text := restartWarning(ctx, w.redis, script.Prefix(c.Scope)); text != "" {
 		w.log.Warn(text)
 	}
 	if err := w.start(); err != nil {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 )
 
 // A state is what all replicas know of an entry: a hash in Redis, with the
@@ -65,7 +65,7 @@ func unixText(t time.Time) string {
 	return strconv.FormatInt(t.Unix(), 10)
 }
 
-func (r *Runner) key(name string) string { return lua.Prefix(r.scope) + "cron:" + name }
+func (r *Runner) key(name string) string { return script.Prefix(r.scope) + "cron:" + name }
 
 // read gives the states of entries and Redis's time, in one round trip. A state
 // that cannot be read has its error in it, and holds up no other.
@@ -74,7 +74,7 @@ func (r *Runner) read(ctx context.Context, names ...string) ([]state, time.Time,
 	for i, name := range names {
 		args[i] = name
 	}
-	reply, err := lua.CronRead.Run(ctx, r.rdb, []string{lua.Prefix(r.scope)}, args...).Slice()
+	reply, err := cronReadScript.Run(ctx, r.rdb, []string{script.Prefix(r.scope)}, args...).Slice()
 	if err != nil {
 		return nil, time.Time{}, fmt.Errorf("reading schedules from Redis: %w", err)
 	}
@@ -97,7 +97,7 @@ func (r *Runner) read(ctx context.Context, names ...string) ([]state, time.Time,
 // move moves an entry's state on to last, unless it is there or further already, and
 // reports whether it did. An outcome says that last was a tick, and what became of it.
 func (r *Runner) move(ctx context.Context, name string, last time.Time, spec, outcome string, job jobRef) (bool, error) {
-	moved, err := lua.CronMove.Run(ctx, r.rdb, []string{lua.Prefix(r.scope)},
+	moved, err := cronMoveScript.Run(ctx, r.rdb, []string{script.Prefix(r.scope)},
 		name, unixText(last), spec, outcome, job.id, job.queue).Bool()
 	if err != nil {
 		return false, fmt.Errorf("schedule %s: moving its state on: %w", name, err)

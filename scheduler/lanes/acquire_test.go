@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -120,7 +120,7 @@ func TestRepeatedCall(t *testing.T) {
 		run := func(job, number string) []any {
 			t.Helper()
 			sent[number]++
-			reply, err := lua.Acquire.Run(background, s.rdb, []string{hg("")},
+			reply, err := script.New("lanes/acquire").Run(background, s.rdb, []string{hg("")},
 				"", "caller", number, sent[number], "default", 0, -1, grant.Microseconds(), 0, 0, 0, "", 2, 1, "c", "k", 1, "l", "k", 2, job, -1).Slice()
 			must(t, err)
 			return reply[0].([]any)
@@ -167,7 +167,7 @@ func TestTooLateIsSaidAgain(t *testing.T) {
 		run := func(number string) []any {
 			t.Helper()
 			sent[number]++
-			reply, err := lua.Acquire.Run(background, s.rdb, []string{hg("")},
+			reply, err := script.New("lanes/acquire").Run(background, s.rdb, []string{hg("")},
 				"", "caller", number, sent[number], "default", 0, (70 * time.Second).Microseconds(), grant.Microseconds(), 0, 0, 0, "", 1, 1, "l", "k", 1, "b", -1).Slice()
 			must(t, err)
 			return reply[0].([]any)

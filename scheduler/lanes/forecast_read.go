@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/turns"
-	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -107,7 +106,7 @@ func (r *forecastReader) jobs(ctx context.Context, parts []stretch, each func(i 
 	for _, p := range parts {
 		args = append(args, p.lane, p.from, p.to-1)
 	}
-	reply, err := r.run(ctx, lua.Queued, args...).Slice()
+	reply, err := r.run(ctx, queuedScript, args...).Slice()
 	if err != nil {
 		return err
 	}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/turns"
-	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -36,13 +36,13 @@ type Lanes struct {
 	rdb     redis.UniversalClient
 	prefix  string
 	keys    []string // KEYS of every script: the prefix
-	callers *lua.Callers
+	callers *script.Callers
 }
 
 // New returns the limiter with the lanes of its scope.
 func New(limiter *throttle.Redis) *Lanes {
 	rdb, prefix := limiter.Scope()
-	return &Lanes{limiter, rdb, prefix, []string{prefix}, lua.NewCallers()}
+	return &Lanes{limiter, rdb, prefix, []string{prefix}, script.NewCallers()}
 }
 
 // Job is a queued job that asks for its permits. Only its JobID is required; its queue
@@ -147,7 +147,7 @@ func (l *Lanes) AcquireAll(ctx context.Context, asks ...Ask) []Answer {
 		all = append(all, &ask{Job: a.Job, needs: needs, answer: &answers[i]})
 	}
 	for some := range slices.Chunk(all, mostAsks) {
-		for few := range lua.Batches(some, func(a *ask) int { return len(a.needs) }) {
+		for few := range script.Batches(some, func(a *ask) int { return len(a.needs) }) {
 			l.acquire(ctx, few)
 		}
 	}
@@ -220,7 +220,7 @@ func (l *Lanes) join(ctx context.Context, asks []*ask) {
 func (l *Lanes) sendAsks(ctx context.Context, asks []*ask) {
 	c := l.callers.Next()
 	defer l.callers.Done(c)
-	sent := new(lua.Sent)
+	sent := new(script.Sent)
 	args := []any{l.App(), c.Name, c.Calls, sent}
 	for _, group := range inGroups(asks) {
 		const needs = 9 // where they begin
@@ -230,8 +230,8 @@ func (l *Lanes) sendAsks(ctx context.Context, asks []*ask) {
 			args = append(args, a.ID, a.usefulUS())
 		}
 	}
-	replies, err := l.run(ctx, lua.Acquire, args...).Slice()
-	if len(asks) > 1 && lua.IsDamage(err) {
+	replies, err := l.run(ctx, acquireScript, args...).Slice()
+	if len(asks) > 1 && script.IsDamage(err) {
 		for _, a := range asks {
 			l.sendAsks(ctx, []*ask{a})
 		}
@@ -301,7 +301,7 @@ func (l *Lanes) Forget(ctx context.Context, jobs ...throttle.JobID) (known int, 
 	if len(jobs) == 0 {
 		return 0, nil
 	}
-	known, err = l.run(ctx, lua.Forget, jobArgs(jobs)...).Int()
+	known, err = l.run(ctx, forgetScript, jobArgs(jobs)...).Int()
 	return known, unavailable(err)
 }
 
@@ -324,7 +324,7 @@ func jobArgs(jobs []throttle.JobID) []any {
 
 // run runs a script. go-redis sends its digest, and its text only to a Redis that
 // does not have it.
-func (l *Lanes) run(ctx context.Context, script *lua.Script, args ...any) *redis.Cmd {
+func (l *Lanes) run(ctx context.Context, script *script.Script, args ...any) *redis.Cmd {
 	return script.Run(ctx, l.rdb, l.keys, args...)
 }
 

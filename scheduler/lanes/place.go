@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -69,7 +69,7 @@ func (l *Lanes) Places(ctx context.Context, jobs ...throttle.JobID) (map[throttl
 	if len(jobs) == 0 {
 		return nil, nil
 	}
-	reply, err := l.run(ctx, lua.Waiting, jobArgs(jobs)...).Slice()
+	reply, err := l.run(ctx, waitingScript, jobArgs(jobs)...).Slice()
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -85,7 +85,7 @@ func (l *Lanes) Places(ctx context.Context, jobs ...throttle.JobID) (map[throttl
 // Find returns the jobs of an ID that wait, in whatever queues: for people, who know
 // a job by its ID alone. It reads all jobs that wait, a part at a time.
 func (l *Lanes) Find(ctx context.Context, id string) (jobs []throttle.JobID, err error) {
-	scan := l.rdb.HScan(ctx, l.prefix+"jobs", 0, "*\n"+lua.Literal(id), 1000).Iterator()
+	scan := l.rdb.HScan(ctx, l.prefix+"jobs", 0, "*\n"+script.Literal(id), 1000).Iterator()
 	for scan.Next(ctx) {
 		queue, found, ok := strings.Cut(scan.Val(), "\n")
 		if job := (throttle.JobID{Queue: queue, ID: id}); ok && found == id && !slices.Contains(jobs, job) { // a scan may tell one twice

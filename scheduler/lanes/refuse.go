@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/turns"
-	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -64,7 +63,7 @@ func (l *Lanes) Refused(ctx context.Context, job Job, refusal Refusal, needs ...
 	}
 	args = appendNeeds(args, needs)
 	return l.Decide(ctx, needs, func(ctx context.Context) ([]any, string, error) {
-		reply, err := l.run(ctx, lua.Refused, args...).Slice()
+		reply, err := l.run(ctx, refusedScript, args...).Slice()
 		return reply, "", err
 	})
 }

@@ -16,8 +16,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/turns"
-	"github.com/headgate/headgate/lua"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -144,7 +144,7 @@ func (w *asking) ask(t *rapid.T) {
 	}
 	run := func(s *stage, args []any) []any {
 		w.calls++
-		replies, err := lua.Acquire.Run(background, s.rdb, []string{hg("")}, append([]any{"", fmt.Sprint("caller", w.calls), 1, 1}, args...)...).Slice()
+		replies, err := script.New("lanes/acquire").Run(background, s.rdb, []string{hg("")}, append([]any{"", fmt.Sprint("caller", w.calls), 1, 1}, args...)...).Slice()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +320,7 @@ func (w *asking) allow(t *rapid.T) {
 		calls = append(calls, call)
 	}
 	run := func(s *stage, calls ...[]any) []any {
-		replies, err := lua.Allow.Run(background, s.rdb, []string{hg("")}, append([]any{""}, slices.Concat(calls...)...)...).Slice()
+		replies, err := script.New("limits/allow").Run(background, s.rdb, []string{hg("")}, append([]any{""}, slices.Concat(calls...)...)...).Slice()
 		if err != nil {
 			t.Fatal(err)
 		}

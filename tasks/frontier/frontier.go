@@ -28,7 +28,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/canonical"
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 )
 
 // life is how long a crawl is known after its last job. That covers a crawl which is
@@ -57,7 +57,7 @@ func New(rdb redis.UniversalClient, scope string) *Frontier {
 	if scope == "" {
 		scope = "default"
 	}
-	return &Frontier{rdb, lua.Prefix(scope), math.MaxInt32, math.MaxInt32}
+	return &Frontier{rdb, script.Prefix(scope), math.MaxInt32, math.MaxInt32}
 }
 
 // Bounded is the frontier with bounds for what a crawl may have: so many URLs, and so many
@@ -111,7 +111,7 @@ func (f *Frontier) Claim(ctx context.Context, c Claim) (crawl Crawl, answer stri
 	if c.Allowed {
 		allowed = "1"
 	}
-	reply, err := lua.CrawlClaim.Run(ctx, f.rdb, f.keys(), c.Name, c.Start, kind, Digest(c.URL), c.URL, from, Host(c.URL), c.Job,
+	reply, err := crawlClaimScript.Run(ctx, f.rdb, f.keys(), c.Name, c.Start, kind, Digest(c.URL), c.URL, from, Host(c.URL), c.Job,
 		allowed, life.Milliseconds(), patience.Milliseconds(), f.most, f.mostOfHost).StringSlice()
 	if err != nil {
 		return crawl, "", fmt.Errorf("crawl %s: %w", c.Name, err)
@@ -214,7 +214,7 @@ func (f *Frontier) Found(ctx context.Context, crawl Crawl, from string, found []
 	for _, l := range found {
 		args = append(args, Digest(l.URL), l.URL, Host(l.URL), string(l.State))
 	}
-	if err := lua.CrawlFound.Run(ctx, f.rdb, f.keys(), args...).Err(); err != nil {
+	if err := crawlFoundScript.Run(ctx, f.rdb, f.keys(), args...).Err(); err != nil {
 		return fmt.Errorf("crawl %s: %w", crawl.Name, err)
 	}
 	return nil
@@ -223,7 +223,7 @@ func (f *Frontier) Found(ctx context.Context, crawl Crawl, from string, found []
 // Done notes what has become of a URL, and how many links of the page were not read. If
 // another crawl of that name has begun, Done notes nothing.
 func (f *Frontier) Done(ctx context.Context, crawl Crawl, url string, state State, unread int) error {
-	err := lua.CrawlDone.Run(ctx, f.rdb, f.keys(), crawl.Name, crawl.Start, life.Milliseconds(), Digest(url), Host(url), string(state), unread).Err()
+	err := crawlDoneScript.Run(ctx, f.rdb, f.keys(), crawl.Name, crawl.Start, life.Milliseconds(), Digest(url), Host(url), string(state), unread).Err()
 	if err != nil {
 		return fmt.Errorf("crawl %s: %w", crawl.Name, err)
 	}

@@ -1,4 +1,4 @@
-package lua
+package script
 
 import (
 	"os"
@@ -10,7 +10,7 @@ import (
 
 // TestKeyTypes holds the types of the keys against the table in docs/design.md.
 func TestKeyTypes(t *testing.T) {
-	text, err := os.ReadFile("../docs/design.md")
+	text, err := os.ReadFile("../../docs/design.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package lua
+package script
 
 import (
 	"fmt"
@@ -34,7 +34,7 @@ var (
 // layout is the names of the keys that the table in docs/design.md lists.
 func layout(t *testing.T) (keys []string) {
 	t.Helper()
-	text, err := os.ReadFile("../docs/design.md")
+	text, err := os.ReadFile("../../docs/design.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,8 +180,8 @@ func TestOnlyScopeMakesKeys(t *testing.T) {
 func keysOfGo(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	for _, folder := range []string{"throttle", "internal/turns", "internal/history", "tasks/frontier", "scheduler/cron"} {
-		files, err := filepath.Glob("../" + folder + "/*.go")
+	for _, of := range []string{"throttle", "internal/turns", "internal/history", "tasks/frontier", "scheduler/cron"} {
+		files, err := filepath.Glob("../../" + of + "/*.go")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package lua
+package script
 
 import (
 	"os"
@@ -19,7 +19,7 @@ var comment = regexp.MustCompile(`(?m)[ \t]*--.*$`)
 
 func read(t *testing.T, file string) source {
 	t.Helper()
-	text, err := os.ReadFile(file)
+	text, err := os.ReadFile(folder + file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestExpandedScripts(t *testing.T) {
 func TestEveryIncludeIsUsed(t *testing.T) {
 	used := map[string]bool{"guard": true} // it stands in front of asynq's own
 	for _, name := range allFiles(t) {
-		text, err := os.ReadFile(name + ".lua")
+		text, err := os.ReadFile(folder + name + ".lua")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func TestEveryIncludeIsUsed(t *testing.T) {
 	}
 }
 
-// longest is how many lines of code a file of this folder may have: a screen and a
+// longest is how many lines of code a script may have: a screen and a
 // half. Comments and empty lines come on top, and so do its includes, which are files
 // for themselves.
 const longest = 90

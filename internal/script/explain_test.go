@@ -1,4 +1,4 @@
-package lua_test
+package script_test
 
 import (
 	"regexp"
@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/lua"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -59,7 +59,7 @@ func TestExplainDamage(t *testing.T) {
 		rdb.Set(ctx, "hg:{default}:changes", "abc", 0)
 		for range 2 { // miniredis runs a script itself first
 			err := limiter.Pause(ctx, "api")
-			if err == nil || raw.MatchString(err.Error()) || !strings.Contains(err.Error(), "the script limits/") || !lua.IsDamage(err) {
+			if err == nil || raw.MatchString(err.Error()) || !strings.Contains(err.Error(), "the script limits/") || !script.IsDamage(err) {
 				t.Errorf("it says %v", err)
 			}
 		}
@@ -68,7 +68,7 @@ func TestExplainDamage(t *testing.T) {
 
 // The answers of several versions of Redis.
 func TestExplainVersions(t *testing.T) {
-	sha := lua.Block.Hash()
+	sha := script.New("limits/block").Hash()
 	for said, want := range map[string]string{
 		"ERR user_script:12: attempt to index a nil value script: " + sha + ", on @user_script:12.":                       "the data in Redis are not as headgate writes them: attempt to index a nil value (the script limits/block, line 12)",
 		"ERR Error running script (call to f_" + sha + "): @user_script:12: user_script:12: attempt to index a nil value": "the data in Redis are not as headgate writes them: attempt to index a nil value (the script limits/block, line 12)",
@@ -79,15 +79,15 @@ func TestExplainVersions(t *testing.T) {
 		"NOSCRIPT No matching script": "NOSCRIPT No matching script",
 		"LOADING Redis is loading":    "LOADING Redis is loading",
 	} {
-		if got := lua.Explain(answer(said), "me", redis.NewCmd(t.Context(), "get", "key")).Error(); got != want {
+		if got := script.Explain(answer(said), "me", redis.NewCmd(t.Context(), "get", "key")).Error(); got != want {
 			t.Errorf("%s\nis %s\nwant %s", said, got, want)
 		}
 		damaged := strings.HasPrefix(said, "ERR ") || strings.HasPrefix(said, "WRONGTYPE ")
-		if got := lua.IsDamage(answer(said)); got != damaged {
+		if got := script.IsDamage(answer(said)); got != damaged {
 			t.Errorf("%s: damaged data %t, want %t", said, got, damaged)
 		}
 	}
-	if lua.IsDamage(answer("ERR max number of clients reached")) {
+	if script.IsDamage(answer("ERR max number of clients reached")) {
 		t.Error("a Redis with too many clients counts as damaged data")
 	}
 }

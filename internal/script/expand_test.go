@@ -1,0 +1,85 @@
+package script
+
+import (
+	"flag"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var printed = flag.String("print", "", "the command whose script TestPrint prints")
+
+// expanded is the text of a command's script as Redis gets it.
+func expanded(command string) string { return expand(command+".lua", map[string]bool{}) }
+
+// folder is where the scripts are.
+const folder = "../../lua/"
+
+// commandFiles and includeFiles are the files in folder, without their ending.
+func commandFiles(t *testing.T) []string {
+	return slices.DeleteFunc(paths(t, "*/*.lua"), func(path string) bool { return strings.HasPrefix(path, "include/") })
+}
+
+func includeFiles(t *testing.T) []string {
+	return append(paths(t, "include/*.lua"), paths(t, "*/include/*.lua")...)
+}
+
+func allFiles(t *testing.T) []string { return append(commandFiles(t), includeFiles(t)...) }
+
+func paths(t *testing.T, pattern string) []string {
+	t.Helper()
+	found, err := filepath.Glob(folder + pattern)
+	if err != nil || len(found) == 0 {
+		t.Fatalf("%s: %v, %v", pattern, found, err)
+	}
+	for i, path := range found {
+		found[i] = strings.TrimPrefix(strings.TrimSuffix(path, ".lua"), folder)
+	}
+	return found
+}
+
+var newScript = regexp.MustCompile(`script\.New\("([^"]+)"\)`)
+
+// TestEveryFileIsRun: each script is run by one package, which names it.
+func TestEveryFileIsRun(t *testing.T) {
+	runs := map[string]string{} // by script
+	err := filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "/bench/") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, match := range newScript.FindAllSubmatch(text, -1) {
+			if other := runs[string(match[1])]; other != "" {
+				t.Errorf("%s runs %s.lua, as %s does", path, match[1], other)
+			}
+			runs[string(match[1])] = path
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := commandFiles(t)
+	for _, name := range files {
+		if runs[name] == "" {
+			t.Errorf("no package runs %s.lua", name)
+		}
+	}
+	for name, path := range runs {
+		if !slices.Contains(files, name) {
+			t.Errorf("%s: there is no %s.lua", path, name)
+		}
+	}
+}
+
+// TestPrint prints a script as Redis gets it: go test ./internal/script -run TestPrint -v -print lanes/acquire.
+func TestPrint(t *testing.T) {
+	if *printed == "" {
+		return
+	}
+	t.Log("\n" + expanded(*printed))
+}

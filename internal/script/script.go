@@ -1,0 +1,105 @@
+// Package script loads the Redis scripts of folder lua, and runs them.
+//
+// Most scripts take one key, the prefix that all of a scope's keys share with
+// their hash tag, and build the other keys from it: so a call stays in one slot
+// of a Redis Cluster. The scripts in lua/asynq work on the keys of an asynq queue instead, which
+// internal/asynqdb gives them, and know asynq's private layout.
+// All work on Redis 6.2 and later.
+package script
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/lua"
+)
+
+// Guard is put in front of asynq's own scripts that end a job's lease.
+var Guard = expand("asynq/include/guard.lua", map[string]bool{})
+
+// New returns the script of a file in folder lua, without its ending: "limits/allow".
+func New(name string) *Script {
+	text := expand(name+".lua", map[string]bool{})
+	s := &Script{redis.NewScript(text), name, text}
+	bySHA[s.Hash()] = s
+	return s
+}
+
+// expand returns a file's text with each include in place of the line that
+// names it, the first time it is named. Where that line is indented, what it brings
+// is known in its block only, so it comes again where it is named after that: a
+// script makes all functions that it passes by anew in each call.
+//
+// What follows a line "-- @inner" stands in a function of its own. A function that is made
+// takes each name that it uses from the one around it at once; but a local beside it by a
+// walk along all others that are in use, which is most of what long scripts cost.
+func expand(file string, included map[string]bool) string {
+	var b strings.Builder
+	b.Grow(32 << 10) // as long as most
+	for range write(&b, file, "", included) {
+		b.WriteString("end)()\n")
+	}
+	return b.String()
+}
+
+// write writes the file with an indent before each line, and returns how many functions it
+// leaves open. Every process does it for all scripts when it starts, so it looks at no text
+// twice.
+func write(b *strings.Builder, file, indent string, included map[string]bool) (open int) {
+	for line := range strings.Lines(textOf(file)) {
+		own := line[:len(line)-len(strings.TrimLeft(line, " "))]
+		name, names := strings.CutPrefix(strings.TrimSuffix(line[len(own):], "\n"), "-- @include ")
+		switch {
+		case line == "-- @inner\n":
+			b.WriteString("return (function()\n")
+			open++
+		case !names && line != "\n":
+			b.WriteString(indent)
+			fallthrough
+		case !names:
+			b.WriteString(line)
+		case !included[name]:
+			known := included
+			if own != "" {
+				known = maps.Clone(included)
+			}
+			known[name] = true
+			open += write(b, includes[name], indent+own, known)
+		}
+	}
+	return open
+}
+
+// includes are the files of the includes by name: each is in the folder of who needs it, or
+// in include, which all need.
+var includes = func() map[string]string {
+	found := map[string]string{}
+	for _, pattern := range []string{"include/*.lua", "*/include/*.lua"} {
+		paths, _ := fs.Glob(lua.Files, pattern) // the pattern is right
+		for _, file := range paths {
+			found[strings.TrimSuffix(path.Base(file), ".lua")] = file
+		}
+	}
+	return found
+}()
+
+// texts are the files that have been read: each brings the same ones.
+var texts = map[string]string{}
+
+func textOf(file string) string {
+	text, ok := texts[file]
+	if !ok {
+		bytes, err := lua.Files.ReadFile(file)
+		if err != nil {
+			panic(fmt.Sprintf("lua: %v", err))
+		}
+		text = string(bytes)
+		texts[file] = text
+	}
+	return text
+}

@@ -52,12 +52,12 @@ test: export GOFLAGS := $(GOFLAGS) -trimpath
 test: export GOGC = 300
 test: deps ## vet, check the format and run all tests
 	$(LOOK)
-	$(GOTEST) -vet=off -p $$(($(CORES) + 1)) ./scheduler ./cmd/worker ./internal/worker ./scheduler/lanes ./throttle ./bench . ./internal/turns work
+	$(GOTEST) -vet=off -p $$(($(CORES) + 1)) ./scheduler ./cmd/worker ./cmd/internal/worker ./scheduler/lanes ./throttle ./bench . ./internal/turns work
 
 # What one runs while editing: all but the packages whose tests start processes, and with -short,
 # which leaves out the slow tests of throttle, scheduler and lanes. Of what is left out run what is
 # touched: go test ./scheduler -run 'TestX$$'.
-SLOW := $(subst $() ,|,cmd/enqueue cmd/worker bench deploy dashboards dashboards/[a-z]+ examples.* internal/redistest internal/worker)
+SLOW := $(subst $() ,|,cmd/enqueue cmd/worker bench deploy dashboards dashboards/[a-z]+ examples.* internal/testutil/redistest cmd/internal/worker)
 quick: export CGO_ENABLED = 0
 quick: export GOFLAGS := $(GOFLAGS) -trimpath
 quick: export GOGC = 300
@@ -68,7 +68,7 @@ quick: ## vet, check the format and run the tests that are quick
 race: deps ## run all tests with the race detector
 	$(GOTEST) -race work
 
-# make test runs each target on its seeds, on 10,000 inputs made of them (internal/mutate, 7 s
+# make test runs each target on its seeds, on 10,000 inputs made of them (internal/testutil/fuzzseed, 7 s
 # of one core for all 19), and on what is kept in the package's testdata/fuzz. It does not fuzz:
 # that compiles all dependencies once more, which is two minutes of one core and doubles what a
 # new machine compiles, and 10 s for each target are three minutes more. What is found here is

@@ -6,8 +6,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/headgate/headgate/internal/config"
 )
 
 // documents are what people read: the pages of the root and of docs.
@@ -28,24 +26,6 @@ func TestREADMEShowsHowToStart(t *testing.T) {
 	}
 	if lines := strings.Count(text, "\n"); lines > 150 {
 		t.Errorf("README.md has %d lines, want 150 at most: there are pages in docs", lines)
-	}
-}
-
-var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```")
-
-// What is shown is what a worker takes.
-func TestYAMLThatIsShownIsLoaded(t *testing.T) {
-	blocks := 0
-	for _, path := range documents(t) {
-		for _, match := range yamlBlock.FindAllStringSubmatch(read(t, path), -1) {
-			blocks++
-			if _, err := config.Parse(path, []byte(match[1])); err != nil {
-				t.Errorf("%s, in the YAML that begins with %.60q: %v", path, match[1], err)
-			}
-		}
-	}
-	if blocks < 3 {
-		t.Errorf("%d blocks of YAML, want those of README.md at least", blocks)
 	}
 }
 

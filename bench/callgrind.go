@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
 // slowest is how long a server under callgrind may take to answer: it is some fifty

@@ -14,8 +14,8 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/types"
 
-	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/internal/running"
+	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/testutil/running"
 )
 
 // start runs a service's command, with other words in place of what only containers

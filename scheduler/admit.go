@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/stats"
 )
 
 // admitTime is how long jobs are kept from asynq until it is known which may run. Where
@@ -80,7 +80,7 @@ func (s *Server) park(ctx context.Context, l lot) (others []taken) {
 	for i, t := range parked {
 		switch err := backs[i].Err; {
 		case err == nil:
-			s.history.Ended(t.name(), history.PutBack)
+			s.history.Ended(t.name(), stats.PutBack)
 		case !errors.Is(err, asynqdb.ErrNotActive): // else it was deleted, or another has it
 			others = append(others, t)
 		}

@@ -20,8 +20,8 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/redishealth"
-	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/script"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 

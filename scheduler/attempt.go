@@ -9,7 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/stats"
 )
 
 // attempt is one try of asynq's to run a job: what is known of it before its
@@ -29,36 +29,36 @@ type attempt struct {
 }
 
 // name is what the job is counted by.
-func (a *attempt) name() history.Task { return history.Task{Queue: a.Queue, Type: a.task.Type()} }
+func (a *attempt) name() stats.Task { return stats.Task{Queue: a.Queue, Type: a.task.Type()} }
 
 // end is how an attempt ends, in asynq, that returns err. The order of the cases is
 // asynq's: a context that is over comes before all that the handler says, and a
 // job that is dropped is never archived.
-func (a *attempt) end(ctx context.Context, err error) history.End {
+func (a *attempt) end(ctx context.Context, err error) stats.End {
 	later, isLater := errors.AsType[*putBackError](err)
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded): // then asynq heard nothing of err
 		return a.failed()
 	case err == nil:
-		return history.Done
+		return stats.Done
 	case isLater && later.denied:
-		return history.PutBack
+		return stats.PutBack
 	case isLater:
-		return history.RetryAfter
+		return stats.RetryAfter
 	case errors.Is(err, asynq.RevokeTask):
-		return history.Dropped
+		return stats.Dropped
 	case errors.Is(err, asynq.SkipRetry):
-		return history.Archived
+		return stats.Archived
 	}
 	return a.failed()
 }
 
 // failed is how a failed attempt ends.
-func (a *attempt) failed() history.End {
+func (a *attempt) failed() stats.End {
 	if a.retried >= a.maxRetry {
-		return history.Archived
+		return stats.Archived
 	}
-	return history.Failed
+	return stats.Failed
 }
 
 // late is why a job cannot run that comes after its deadline, or nil.

@@ -16,8 +16,8 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/dispatch"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/dispatcher"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -134,7 +134,7 @@ func TestBadLane(t *testing.T) {
 		for _, key := range []string{"tickets", "meters", "demand"} {
 			st.must(st.limits.HSet(t.Context(), scopePrefix+key, "abc", "abc").Err())
 		}
-		time.Sleep(dispatch.Passes + 2*dispatch.Quiet)
+		time.Sleep(dispatcher.Passes + 2*dispatcher.Quiet)
 		st.wantClean()
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/dispatch"
+	"github.com/headgate/headgate/internal/dispatcher"
 	"github.com/headgate/headgate/internal/redishealth"
 )
 
@@ -55,7 +55,7 @@ func (s *Server) giveTurns(ctx context.Context) {
 		return
 	}
 	s.RulesChanged() // who waits may do so by those of a server that ran before
-	dispatch.Run(ctx, dispatch.Config{
+	dispatcher.Run(ctx, dispatcher.Config{
 		Limiter: s.limiter, Store: s.store, DB: s.db, Log: s.log, Limits: s.limiterHealth, Queues: s.queueHealth,
 		Passes: s.passes, Quiet: s.quiet, History: s.history, SlotsWanted: s.redis.slots.wanted,
 	})
@@ -85,7 +85,7 @@ func (s *Server) checkPromote(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(dispatch.Pause):
+		case <-time.After(dispatcher.Pause):
 		}
 	}
 	return ctx.Err()

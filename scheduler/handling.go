@@ -9,7 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -135,9 +135,9 @@ func (h *handling) run(ctx context.Context, next asynq.Handler) (err error) {
 	h.note(func(a *flight) { a.since = h.since() })
 	defer func() {
 		ended(end)
-		failed := end == history.Failed || end == history.Archived
+		failed := end == stats.Failed || end == stats.Archived
 		h.note(func(a *flight) {
-			a.noted, a.took = failed || end == history.Done && h.retried > 0, time.Since(h.began)
+			a.noted, a.took = failed || end == stats.Done && h.retried > 0, time.Since(h.began)
 		})
 	}()
 	err = next.ProcessTask(ctx, h.task)

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -47,11 +47,11 @@ func TestHistoryTellsWhatHappened(t *testing.T) {
 			st.enqueue(NewTask("job", []byte(kinds[i%6]), asynq.MaxRetry(maxRetry)), append(opts, asynq.TaskID(fmt.Sprint("job-", i)))...)
 		}
 		st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)), asynq.TaskID("last"), asynq.ProcessIn(time.Hour))
-		var seen history.Limited
+		var seen stats.Limited
 		var since string
 		for range 90 { // minutes, as a viewer does who looks once in each
 			time.Sleep(time.Minute)
-			all, err := history.Read(t.Context(), st.rdb, "default", since)
+			all, err := stats.Read(t.Context(), st.rdb, "default", since)
 			st.must(err)
 			for _, s := range all {
 				since = s.ID
@@ -63,13 +63,13 @@ func TestHistoryTellsWhatHappened(t *testing.T) {
 			}
 		}
 		// 90 jobs run once, 15 of them twice, and one comes later.
-		if want := (history.Limited{Allowed: 106, Denied: seen.Denied, Permits: 106}); seen != want {
+		if want := (stats.Limited{Allowed: 106, Denied: seen.Denied, Permits: 106}); seen != want {
 			t.Errorf("history: %+v, want %+v", seen, want)
 		}
-		totals, err := history.Totals(t.Context(), st.rdb, "default")
+		totals, err := stats.Totals(t.Context(), st.rdb, "default")
 		st.must(err)
-		want := map[history.Task]history.Counts{{Queue: "default", Type: "job"}: {
-			history.Done: 15 + 15 + 1, history.Failed: 15, history.Archived: 3 * 15, history.Dropped: 15, history.PutBack: seen.Denied,
+		want := map[stats.Task]stats.Counts{{Queue: "default", Type: "job"}: {
+			stats.Done: 15 + 15 + 1, stats.Failed: 15, stats.Archived: 3 * 15, stats.Dropped: 15, stats.PutBack: seen.Denied,
 		}}
 		if diff := cmp.Diff(want, totals); diff != "" {
 			t.Errorf("totals (-want +got):\n%s", diff)
@@ -105,8 +105,8 @@ func TestHistoryIsFlushed(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		st.server.Shutdown()
-		totals, err := history.Totals(t.Context(), st.rdb, "default")
-		if got := totals[history.Task{Queue: "default", Type: "job"}][history.Done]; got != 1 || err != nil {
+		totals, err := stats.Totals(t.Context(), st.rdb, "default")
+		if got := totals[stats.Task{Queue: "default", Type: "job"}][stats.Done]; got != 1 || err != nil {
 			t.Errorf("%d done, %v; want 1", got, err)
 		}
 	})

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
 // TestAnotherWorkersJobIsLeftAlone: a server whose job another worker has by now neither extends

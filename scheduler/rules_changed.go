@@ -12,7 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/dispatch"
+	"github.com/headgate/headgate/internal/dispatcher"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/throttle"
 )
@@ -58,7 +58,7 @@ func (s *Server) askAgain(ctx context.Context) {
 		rounds--
 		for sent, err := -1, error(nil); sent < 0 && ctx.Err() == nil; {
 			if sent, err = s.sendChanged(ctx); err != nil { // whoever asks tells of an outage
-				sleep(ctx, dispatch.Pause)
+				sleep(ctx, dispatcher.Pause)
 			} else if sent == 0 {
 				rounds = 0
 			} else {
@@ -77,7 +77,7 @@ func (s *Server) sendChanged(ctx context.Context) (sent int, err error) {
 	var changed []turns.Record
 	for cursor := uint64(0); ; {
 		var records []turns.Record
-		if records, cursor, err = s.store.Records(ctx, cursor, dispatch.Page); err != nil {
+		if records, cursor, err = s.store.Records(ctx, cursor, dispatcher.Page); err != nil {
 			return -1, err
 		}
 		if changed, err = s.appendChanged(ctx, changed, records); err != nil {
@@ -90,12 +90,12 @@ func (s *Server) sendChanged(ctx context.Context) (sent int, err error) {
 	slices.SortFunc(changed, func(a, b turns.Record) int {
 		return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.Ticket, b.Ticket))
 	})
-	for changed := range slices.Chunk(changed, dispatch.Page) {
+	for changed := range slices.Chunk(changed, dispatcher.Page) {
 		jobs := make([]job, len(changed))
 		for i, r := range changed {
 			jobs[i] = job{Queue: r.Queue, ID: r.ID}
 		}
-		fates, err := dispatch.Promote(ctx, s.db, jobs)
+		fates, err := dispatcher.Promote(ctx, s.db, jobs)
 		if err != nil {
 			return -1, err
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/redishealth"
+	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -62,7 +62,7 @@ type Server struct {
 
 	limiterHealth, queueHealth *redishealth.Monitor // the same where both are in one Redis
 
-	history *history.Recorder
+	history *stats.Recorder
 
 	mu      sync.Mutex
 	stop    context.CancelFunc // ends giving; nil where it has not begun
@@ -102,7 +102,7 @@ func WithPolling() Option { return func(o *options) { o.polling = true } }
 
 // What a server counts is for dashboards/metrics alone.
 func init() {
-	history.Of = func(server any) *history.Recorder { return server.(*Server).history }
+	stats.Of = func(server any) *stats.Recorder { return server.(*Server).history }
 }
 
 // Ping checks the connection with the queues' Redis, as asynq's does. Ready tells more.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2/server"
 
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 
 	"github.com/headgate/headgate/throttle"
 )

@@ -14,9 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/dispatch"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/dispatcher"
 	"github.com/headgate/headgate/internal/script"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -136,7 +136,7 @@ func TestLostWordsAreNoticed(t *testing.T) {
 		name   string
 		heard  bool // a later word
 		within time.Duration
-	}{{"the last word", false, 2*dispatch.Quiet + time.Second}, {"the word before", true, 100 * time.Millisecond}} {
+	}{{"the last word", false, 2*dispatcher.Quiet + time.Second}, {"the word before", true, 100 * time.Millisecond}} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m, rdb := redistest.Mini(t)

@@ -18,9 +18,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/dispatch"
-	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/dispatcher"
 	"github.com/headgate/headgate/internal/safelog"
+	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -48,7 +48,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		return nil, err
 	}
 	s := &Server{
-		rules: rules, log: o.log, db: asynqdb.New(rdb), passes: dispatch.Passes, quiet: dispatch.Quiet, userCode: newUserCode(o.log),
+		rules: rules, log: o.log, db: asynqdb.New(rdb), passes: dispatcher.Passes, quiet: dispatcher.Quiet, userCode: newUserCode(o.log),
 		queues: slices.Sorted(maps.Keys(cfg.Queues)), changed: make(chan struct{}, 1),
 		logged: logged{files: map[string]string{}, lost: map[string]bool{}},
 	}
@@ -69,7 +69,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s.setHealth(o.log)
 	limits, scope := s.limiter.Scope()
 	s.store = turns.NewStore(s.limiter)
-	s.history = history.New(limits, scope)
+	s.history = stats.New(limits, scope)
 	s.history.Queues, s.history.Serves, s.history.RuleOf = rdb, s.queues, s.wantsOf
 	s.limits.set(rules.Limits, false)
 	s.promotes.Store(!o.polling)

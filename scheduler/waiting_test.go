@@ -11,8 +11,8 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/dispatch"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/dispatcher"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -195,7 +195,7 @@ func TestFailover(t *testing.T) {
 		const lease = "hg:{default}:turns"
 		dead := st.rdb.Get(t.Context(), lease).Val()
 		st.server.endGiving()
-		st.rdb.Set(t.Context(), lease, dead, dispatch.Quiet+dispatch.Grace) // it died: the lease was not given back
+		st.rdb.Set(t.Context(), lease, dead, dispatcher.Quiet+dispatcher.Grace) // it died: the lease was not given back
 		stopped := time.Now()
 		for holder := dead; holder == dead || holder == ""; {
 			holder = st.rdb.Get(t.Context(), lease).Val()

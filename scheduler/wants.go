@@ -6,15 +6,15 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/stats"
 )
 
 // wantsOf is what a pending job will ask for, by the rules. A rule that does not answer before
 // the context ends is left behind.
-func (s *Server) wantsOf(ctx context.Context, j job, task *asynq.Task) (wants history.Wants, known bool) {
+func (s *Server) wantsOf(ctx context.Context, j job, task *asynq.Task) (wants stats.Wants, known bool) {
 	end, ok := ctx.Deadline()
 	if !ok {
-		return history.Wants{}, false
+		return stats.Wants{}, false
 	}
 	type answer struct {
 		rule Rule
@@ -28,10 +28,10 @@ func (s *Server) wantsOf(ctx context.Context, j job, task *asynq.Task) (wants hi
 	select {
 	case a := <-answers:
 		if a.err != nil { // it will ask for nothing if it is archived
-			return history.Wants{}, errors.Is(a.err, asynq.SkipRetry)
+			return stats.Wants{}, errors.Is(a.err, asynq.SkipRetry)
 		}
-		return history.Wants{Needs: a.rule.Needs, Fair: a.rule.Fair, Weight: a.rule.Weight}, true
+		return stats.Wants{Needs: a.rule.Needs, Fair: a.rule.Fair, Weight: a.rule.Weight}, true
 	case <-ctx.Done():
-		return history.Wants{}, false
+		return stats.Wants{}, false
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/net/publicsuffix"
 
 	"github.com/headgate/headgate/tasks/frontier"
-	"github.com/headgate/headgate/tasks/links"
-	"github.com/headgate/headgate/tasks/robots"
+	"github.com/headgate/headgate/tasks/internal/links"
+	"github.com/headgate/headgate/tasks/internal/robots"
 )
 
 // TypeCrawlFetch names the task that fetches one page of a crawl, and goes on

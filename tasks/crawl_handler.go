@@ -10,8 +10,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/tasks/frontier"
-	"github.com/headgate/headgate/tasks/links"
-	"github.com/headgate/headgate/tasks/robots"
+	"github.com/headgate/headgate/tasks/internal/links"
+	"github.com/headgate/headgate/tasks/internal/robots"
 )
 
 // ProcessTask fetches the page and enqueues what it leads to. A job that asks for a

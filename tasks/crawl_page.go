@@ -13,8 +13,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/tasks/frontier"
-	"github.com/headgate/headgate/tasks/links"
-	"github.com/headgate/headgate/tasks/robots"
+	"github.com/headgate/headgate/tasks/internal/links"
+	"github.com/headgate/headgate/tasks/internal/robots"
 )
 
 // crawledPage is what a page leads to, and how much of it was not read.

@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/tasks/frontier"
-	"github.com/headgate/headgate/tasks/links"
-	"github.com/headgate/headgate/tasks/robots"
+	"github.com/headgate/headgate/tasks/internal/links"
+	"github.com/headgate/headgate/tasks/internal/robots"
 	"github.com/headgate/headgate/throttle"
 )
 

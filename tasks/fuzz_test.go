@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate/headgate/internal/mutate"
+	"github.com/headgate/headgate/internal/testutil/fuzzseed"
 )
 
 // No payload makes a decoder panic, and what is valid is written as the same again.
 func FuzzPayloads(target *testing.F) {
-	f := mutate.More(target)
+	f := fuzzseed.More(target)
 	for _, seed := range []string{
 		`{"url":"https://example.com/","method":"POST","headers":{"A":"${env:TOKEN}"},"body":"x"}`,
 		`{"crawl":"docs","url":"https://example.com/","depth":3,"allow":["same-host","*.example.org"],"sitemap":true,"nested":1,"hops":2}`,
@@ -42,7 +42,7 @@ func FuzzPayloads(target *testing.F) {
 
 // A secret is in no text that is kept or said, wherever it stands and wherever that is cut.
 func FuzzHide(target *testing.F) {
-	f := mutate.More(target)
+	f := fuzzseed.More(target)
 	f.Add("before ", " after", uint16(10))
 	f.Add("hunter2", "hunter2", uint16(0))
 	f.Fuzz(func(t *testing.T, before, after string, most uint16) {

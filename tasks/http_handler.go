@@ -19,7 +19,7 @@ import (
 	"github.com/headgate/headgate/internal/redact"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks/frontier"
-	"github.com/headgate/headgate/tasks/links"
+	"github.com/headgate/headgate/tasks/internal/links"
 )
 
 // ProcessTask makes the task's call and keeps the answer as its result. Where Redis does

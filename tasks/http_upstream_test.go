@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/headgate/headgate/internal/mutate"
+	"github.com/headgate/headgate/internal/testutil/fuzzseed"
 )
 
 // header is an answer's, of lines "Name: value".
@@ -151,7 +151,7 @@ func TestReadUpstream(t *testing.T) {
 // Whatever a server writes is read without a panic, and never as a moment that
 // is over or further off than a year.
 func FuzzReadUpstream(target *testing.F) {
-	f := mutate.More(target)
+	f := fuzzseed.More(target)
 	f.Add(`"burst";r=0;t=30`, "100;w=60", "1772366400", "6m0s")
 	f.Add("limit=100, remaining=0, reset=5", `"a";q=1`, "1e300", "-1")
 	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)

@@ -10,9 +10,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/limittest"
-	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/script"
+	"github.com/headgate/headgate/internal/testutil/limittest"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/limittest"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/testutil/limittest"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/throttletest"
 )

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
-	"github.com/headgate/headgate/internal/limittest"
+	"github.com/headgate/headgate/internal/testutil/limittest"
 	"github.com/headgate/headgate/throttle"
 )
 

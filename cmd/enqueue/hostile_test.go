@@ -7,8 +7,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
 // TestHostileJobs: whatever stands in jobs and arguments, the command lets none of

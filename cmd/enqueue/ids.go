@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/cli"
 )
 
 // ids tells the IDs of the jobs that were added, so that inputs and results can be matched.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/jobspec"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/cmd/internal/jobspec"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
 // An interrupt ends a command that waits for lines.

@@ -8,8 +8,8 @@ import (
 	"io"
 	"os"
 
-	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/jobspec"
 )
 
 func main() { cli.Process(execute) }

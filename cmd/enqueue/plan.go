@@ -14,11 +14,11 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/cmd/internal/jobspec"
 	"github.com/headgate/headgate/internal/duration"
-	"github.com/headgate/headgate/internal/history"
-	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -237,9 +237,9 @@ func (p *plan) when(ctx context.Context) (first, last lanes.Expected, err error)
 	if p.redis == nil {
 		f = p.wants.Forecast(time.Now())
 	} else {
-		var pending history.Pending
-		if pending, err = history.ReadPending(ctx, p.rdb, p.redis, p.config.Serves(), p.config.WantsOf); err == nil {
-			f, err = history.Forecast(ctx, p.redis, p.rdb, pending, p.wants)
+		var pending stats.Pending
+		if pending, err = stats.ReadPending(ctx, p.rdb, p.redis, p.config.Serves(), p.config.WantsOf); err == nil {
+			f, err = stats.Forecast(ctx, p.redis, p.rdb, pending, p.wants)
 		}
 		if err != nil {
 			return first, last, err

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/jobspec"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/cmd/internal/jobspec"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"

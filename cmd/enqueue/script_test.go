@@ -5,7 +5,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/headgate/headgate/internal/cli/clitest"
+	"github.com/headgate/headgate/cmd/internal/cli/clitest"
 )
 
 func TestMain(m *testing.M) {

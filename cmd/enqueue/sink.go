@@ -15,9 +15,9 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/cmd/internal/jobspec"
 	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler"
 )

@@ -15,11 +15,11 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/cmd/internal/jobspec"
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/jobspec"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
 // lossy has all that is sent together sent twice, as a client does whose answer got lost.

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/jobspec"
+	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/cmd/internal/jobspec"
 	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/tasks"
 )

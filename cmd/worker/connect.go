@@ -6,10 +6,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/cmd/internal/worker"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/worker"
 	"github.com/headgate/headgate/scheduler/cron"
 )
 

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/tasks/frontier"

@@ -14,10 +14,10 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/cmd/internal/worker"
 	"github.com/headgate/headgate/dashboards/page"
-	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/worker"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
 )

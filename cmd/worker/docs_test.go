@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/cli"
 )
 
 var (

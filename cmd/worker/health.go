@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/worker"
+	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/cmd/internal/worker"
 )
 
 type healthCommand struct {

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/internal/running"
+	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/testutil/running"
 )
 
 // runWorker runs "worker run" with a config and a free port until the test ends,

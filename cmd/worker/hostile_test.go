@@ -16,9 +16,9 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/internal/running"
+	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/testutil/running"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )

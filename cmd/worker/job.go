@@ -8,11 +8,11 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/results"
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/cli"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/results"
 	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/scheduler/lanes"

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/words"

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/cli"
 )
 
 // A command says what it waits for before it gives up, or while it goes on.

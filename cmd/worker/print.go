@@ -6,7 +6,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/scheduler/lanes"
 )

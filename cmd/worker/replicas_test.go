@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
 // Three processes run the same schedules on a real Redis: each tick of each is

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"time"
 
-	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/results"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/redact"
-	"github.com/headgate/headgate/internal/results"
 )
 
 type resultsCommand struct {

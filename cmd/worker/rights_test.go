@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/redistest"
-	"github.com/headgate/headgate/internal/running"
+	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/testutil/running"
 )
 
 // TestRightsEndThere: the users of docs/operating.md have no right to what their tests

@@ -12,9 +12,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/config"
-	"github.com/headgate/headgate/internal/worker"
+	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/cmd/internal/worker"
 	"github.com/headgate/headgate/throttle"
 )
 

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headgate/headgate/internal/cli"
-	"github.com/headgate/headgate/internal/config"
+	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/scheduler/cron"
 )
 

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/duration"
-	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/words"
 )
 
@@ -103,7 +103,7 @@ func printStatus(s inspect.Status, out io.Writer, bars bool) error {
 	if s.Uncounted > 0 {
 		fmt.Fprintf(out, "%s not counted for END: no rule for them is at hand\n", words.Count(s.Uncounted, "pending job"))
 	}
-	here := func(w history.Process) bool { return !w.Gone }
+	here := func(w stats.Process) bool { return !w.Gone }
 	if len(rows) > 0 && !slices.ContainsFunc(s.Workers, here) {
 		fmt.Fprintln(out, "no worker is running: the times are those of one that starts now")
 	}

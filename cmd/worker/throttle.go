@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/headgate/headgate/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/inspect"
 )
 

@@ -28,8 +28,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/redishealth"
+	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/throttle"
@@ -56,7 +56,7 @@ const (
 // collector keeps no values and starts nothing: what is told is as of the scrape. So a
 // process that nobody scrapes asks Redis nothing for it.
 type collector struct {
-	history   *history.Recorder           // what this process did
+	history   *stats.Recorder             // what this process did
 	ready     func(context.Context) error // whether both Redises can be used
 	scope     string                      // of the limiter
 	rdb       redis.UniversalClient       // the limiter's
@@ -76,7 +76,7 @@ type collector struct {
 // those that come after the first error are missing, which is better than old ones.
 func New(server *scheduler.Server, queues redis.UniversalClient, opts Options) prometheus.Collector {
 	c := &collector{
-		history: history.Of(server), queues: asynq.NewInspectorFromRedisClient(queues),
+		history: stats.Of(server), queues: asynq.NewInspectorFromRedisClient(queues),
 		schedules: opts.Schedules, both: queues, ready: server.Ready,
 	}
 	c.rdb, c.scope = c.history.Redis()
@@ -164,7 +164,7 @@ func (m metric) value(v float64, labels ...string) prometheus.Metric {
 }
 
 // histogram is the metric as a histogram stands at this moment.
-func (m metric) histogram(h *history.Histogram, labels ...string) prometheus.Metric {
+func (m metric) histogram(h *stats.Histogram, labels ...string) prometheus.Metric {
 	count, sum, buckets := h.Snapshot()
 	return prometheus.MustNewConstHistogram(m.desc, count, sum, buckets, labels...)
 }

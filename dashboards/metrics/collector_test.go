@@ -22,9 +22,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/history"
-	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/script"
+	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/scheduler/lanes"
@@ -230,8 +230,8 @@ func TestFullest(t *testing.T) {
 	}
 	server, err := scheduler.NewServer(rdb, scheduler.Rules{For: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return scheduler.Rule{}, nil }}, silent)
 	must(err)
-	waits := history.Demand{Waiting: 2, All: 2, Keys: 2, Busiest: []string{"large", "small"}}
-	text, err := json.Marshal(history.Survey{At: time.Now(), Limits: map[string]history.Demand{"bucket": waits}})
+	waits := stats.Demand{Waiting: 2, All: 2, Keys: 2, Busiest: []string{"large", "small"}}
+	text, err := json.Marshal(stats.Survey{At: time.Now(), Limits: map[string]stats.Demand{"bucket": waits}})
 	must(err)
 	must(rdb.Set(t.Context(), script.Prefix("default")+"survey", text, time.Minute).Err())
 	got := gather(t, New(server, rdb, Options{}), func(map[string]float64) bool { return true })

@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -69,10 +69,10 @@ func (c *collector) own(out chan<- prometheus.Metric) {
 		out <- retryAfter.histogram(l.RetryAfter, l.Limit)
 	}
 	for _, t := range r.Tasks() {
-		for _, end := range []history.End{history.Done, history.Dropped, history.PutBack, history.RetryAfter} {
+		for _, end := range []stats.End{stats.Done, stats.Dropped, stats.PutBack, stats.RetryAfter} {
 			n := float64(t.Ends[end])
 			out <- attempts.value(n, t.Queue, t.Type, end.String())
-			if end == history.Done || end == history.Dropped {
+			if end == stats.Done || end == stats.Dropped {
 				out <- jobs.value(n, t.Queue, t.Type, end.String())
 			}
 		}

@@ -10,9 +10,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/script"
+	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/throttle"
 )
@@ -53,7 +53,7 @@ var (
 // for a minute, so that is also how long the last numbers outlast the last process. A
 // limit that is not in it has nothing waiting, and is told with zeros.
 func (c *collector) limits(ctx context.Context, out chan<- prometheus.Metric) error {
-	survey, err := history.ReadSurvey(ctx, c.rdb, c.scope)
+	survey, err := stats.ReadSurvey(ctx, c.rdb, c.scope)
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (c *collector) turns(ctx context.Context, out chan<- prometheus.Metric) err
 }
 
 func (c *collector) workers(ctx context.Context, out chan<- prometheus.Metric) error {
-	found, err := history.Processes(ctx, c.rdb, c.scope)
+	found, err := stats.Processes(ctx, c.rdb, c.scope)
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (c *collector) queueStates(ctx context.Context, out chan<- prometheus.Metri
 		if err = errors.Join(err, ctx.Err()); err != nil {
 			return err
 		}
-		if of := label(name, i, maxQueues); of != history.Other {
+		if of := label(name, i, maxQueues); of != stats.Other {
 			q := newQueueSum()
 			q.add(info)
 			q.tell(of, out)
@@ -171,7 +171,7 @@ func (c *collector) queueStates(ctx context.Context, out chan<- prometheus.Metri
 		others = true
 	}
 	if others {
-		rest.tell(history.Other, out)
+		rest.tell(stats.Other, out)
 	}
 	return nil
 }
@@ -209,9 +209,9 @@ func (s *queueSum) tell(name string, out chan<- prometheus.Metric) {
 // many.
 func label(name string, i, most int) string {
 	if i >= most {
-		return history.Other
+		return stats.Other
 	}
-	return history.Label(name)
+	return stats.Label(name)
 }
 
 // What Redis says of schedules. Ticks are counted in Redis since the schedule began, so

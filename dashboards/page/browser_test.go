@@ -20,14 +20,14 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/pagetest"
+	"github.com/headgate/headgate/internal/testutil/browser"
 	"github.com/headgate/headgate/throttle"
 )
 
 // browse opens a Chromium of its own, with its own profile.
 func browse(t *testing.T, limit time.Duration) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(pagetest.Chromium(t), limit)
+	ctx, cancel := context.WithTimeout(browser.Chromium(t), limit)
 	t.Cleanup(cancel)
 	if err := chromedp.Run(ctx, chromedp.EmulateViewport(1280, 900)); err != nil { // it lives as long as this context
 		t.Fatalf("start Chromium: %v", err)

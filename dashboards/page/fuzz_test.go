@@ -4,12 +4,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate/headgate/internal/mutate"
+	"github.com/headgate/headgate/internal/testutil/fuzzseed"
 )
 
 // A secret with its name beside it is not shown, whatever stands around it.
 func FuzzRedact(target *testing.F) {
-	f := mutate.More(target)
+	f := fuzzseed.More(target)
 	for _, seed := range [][2]string{
 		{"an error:", " at the end"}, {`{"url":"https://u:p@h/","headers":{"Authorization":"Bearer `, `"}}`}, {"token:", "&"}, {"\\\"", "\\"},
 	} {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/running"
+	"github.com/headgate/headgate/internal/testutil/running"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -80,8 +80,8 @@ type limitRow struct {
 	inspect.Limit
 	// Row is the last 15 minutes in parts of 10 seconds, the last of which is not over, Sum
 	// all of them, and From when they begin.
-	Row  []history.Limited
-	Sum  history.Limited
+	Row  []stats.Limited
+	Sum  stats.Limited
 	From time.Time
 	now  time.Time
 }
@@ -140,15 +140,15 @@ func (r limitRow) Rule() string {
 
 // rates are so many a second of each part of the row that is over: the last is not, and would
 // be a fall to zero at the end of a curve.
-func (r limitRow) rates(of func(history.Limited) int64) (rates []float64) {
+func (r limitRow) rates(of func(stats.Limited) int64) (rates []float64) {
 	for _, t := range r.Row[:max(0, len(r.Row)-1)] {
 		rates = append(rates, float64(of(t))/part.Seconds())
 	}
 	return rates
 }
 
-func permits(l history.Limited) int64 { return l.Permits }
-func denied(l history.Limited) int64  { return l.Denied }
+func permits(l stats.Limited) int64 { return l.Permits }
+func denied(l stats.Limited) int64  { return l.Denied }
 
 // The size of a small curve, in its own units, which the template's viewBox has too:
 // the style sheet makes it as large as the column.
@@ -354,7 +354,7 @@ func changeEvent(c throttle.Change, now time.Time) incident {
 
 // denialEvent is a call that was denied, for example: a process tells at most one a second
 // for each limit, up to a second later.
-func denialEvent(at time.Time, limit string, d history.Denial) incident {
+func denialEvent(at time.Time, limit string, d stats.Denial) incident {
 	note := "its turn comes in about " + span(d.RetryAfter)
 	switch {
 	case d.Unknown:

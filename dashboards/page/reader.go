@@ -11,8 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -71,7 +71,7 @@ type due struct{ limits, forecast, wants, queues time.Time }
 
 // newReader has read nothing yet.
 func newReader(ctx context.Context, s state) *reader {
-	s.history.parts = map[int64]map[string]history.Limited{}
+	s.history.parts = map[int64]map[string]stats.Limited{}
 	r := &reader{ctx: ctx, state: s}
 	r.last.Store(&snapshot{Now: time.Now(), newer: make(chan struct{})})
 	return r
@@ -209,7 +209,7 @@ func (s *state) readWants(ctx context.Context) error {
 	if s.Waiting == 0 || s.forecast == nil {
 		return nil
 	}
-	wants, demand, err := history.ReadDemand(ctx, s.queues.Limiter, s.forecast, s.Turns)
+	wants, demand, err := stats.ReadDemand(ctx, s.queues.Limiter, s.forecast, s.Turns)
 	if err != nil {
 		return err
 	}
@@ -272,9 +272,9 @@ func (s *state) readQueues(ctx context.Context) error {
 // writes one a second at most.
 func (s *state) readHistory(ctx context.Context, now time.Time) error {
 	if s.history.since == "" { // nothing older is shown
-		s.history.since = history.StreamID(now.Add(-parts * part))
+		s.history.since = stats.StreamID(now.Add(-parts * part))
 	}
-	news, err := history.Read(ctx, s.rdb, s.scope, s.history.since)
+	news, err := stats.Read(ctx, s.rdb, s.scope, s.history.since)
 	if err != nil {
 		return err
 	}
@@ -326,27 +326,27 @@ func (s *state) rows(ctx context.Context, now time.Time) ([]limitRow, error) {
 type series struct {
 	since   string // the last summary that was read, by its ID in the stream
 	last    int64  // the newest part
-	parts   map[int64]map[string]history.Limited
-	recent  []history.Summary // those that rates are made of
-	denials []incident        // the newest first
+	parts   map[int64]map[string]stats.Limited
+	recent  []stats.Summary // those that rates are made of
+	denials []incident      // the newest first
 }
 
 // move goes on to a moment, and forgets what is too old.
 func (s *series) move(now time.Time) {
 	s.last = max(s.last, now.UnixMilli()/part.Milliseconds())
-	maps.DeleteFunc(s.parts, func(i int64, _ map[string]history.Limited) bool { return i <= s.last-parts })
-	s.recent = slices.DeleteFunc(s.recent, func(of history.Summary) bool { return of.At.Before(now.Add(-inspect.Recent)) })
+	maps.DeleteFunc(s.parts, func(i int64, _ map[string]stats.Limited) bool { return i <= s.last-parts })
+	s.recent = slices.DeleteFunc(s.recent, func(of stats.Summary) bool { return of.At.Before(now.Add(-inspect.Recent)) })
 }
 
 // add notes what a process said. What is too old, or in a part to which move has not come,
 // is left out.
-func (s *series) add(at time.Time, limit string, l history.Limited) {
+func (s *series) add(at time.Time, limit string, l stats.Limited) {
 	i := at.UnixMilli() / part.Milliseconds()
 	if i > s.last || i <= s.last-parts {
 		return
 	}
 	if s.parts[i] == nil {
-		s.parts[i] = map[string]history.Limited{}
+		s.parts[i] = map[string]stats.Limited{}
 	}
 	s.parts[i][limit] = s.parts[i][limit].Plus(l)
 }
@@ -361,7 +361,7 @@ func (s *series) deny(d incident) {
 }
 
 // row is a limit's last 15 minutes, the oldest first, and when they begin.
-func (s *series) row(limit string) (row []history.Limited, from time.Time) {
+func (s *series) row(limit string) (row []stats.Limited, from time.Time) {
 	first := s.last - parts + 1
 	for i := range int64(parts) {
 		row = append(row, s.parts[first+i][limit])

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/dashboards/page"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )

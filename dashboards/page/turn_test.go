@@ -12,9 +12,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/history"
-	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/script"
+	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -116,9 +116,9 @@ func TestLateSummary(t *testing.T) {
 		p := w.page()
 		begins := time.Now().Truncate(10 * time.Second).Add(20 * time.Second)
 		time.Sleep(time.Until(begins) - time.Millisecond)
-		summary, err := json.Marshal(history.Summary{Limits: map[string]history.Limited{"mail": {Allowed: 4321, Permits: 4321}}})
+		summary, err := json.Marshal(stats.Summary{Limits: map[string]stats.Limited{"mail": {Allowed: 4321, Permits: 4321}}})
 		w.must(err)
-		id := history.StreamID(begins.Add(time.Millisecond))
+		id := stats.StreamID(begins.Add(time.Millisecond))
 		w.must(w.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: script.Prefix("crawl") + "history", ID: id, Values: []any{"s", summary}}).Err())
 		ask(p, request("GET", "/", nil))
 		time.Sleep(time.Minute)

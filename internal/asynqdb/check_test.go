@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 )

@@ -9,8 +9,7 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/internal/canonical"
-	"github.com/headgate/headgate/internal/mutate"
-	"github.com/headgate/headgate/tasks/links"
+	"github.com/headgate/headgate/internal/testutil/fuzzseed"
 )
 
 // Each of the lists is one host, and the first its one form.
@@ -59,8 +58,7 @@ func of(text string) (string, error) {
 	return canonical.Host(u.Hostname())
 }
 
-// All spellings of a host are one: as the URL has it, as a crawl has that URL, and as
-// net/http dials it.
+// All spellings of a host are one: as the URL has it, and as net/http dials it.
 func TestOneHostIsOneName(t *testing.T) {
 	for _, host := range spellings {
 		for _, name := range host {
@@ -76,11 +74,6 @@ func TestOneHostIsOneName(t *testing.T) {
 			} else if got, err := canonical.Host(to); err != nil || got != host[0] {
 				t.Errorf("%s: net/http dials %q, which is %q, %v; want %q", text, to, got, err, host[0])
 			}
-			if canonical, err := links.Canonical("", text); err == nil {
-				if got, err := of(canonical); err != nil || got != host[0] {
-					t.Errorf("%s is %s to a crawl, which is %q, %v; want %q", text, canonical, got, err, host[0])
-				}
-			}
 		}
 	}
 }
@@ -93,10 +86,9 @@ func TestNoHosts(t *testing.T) {
 	}
 }
 
-// What is one form stays it, and no URL is of one host here and of another to a crawl or
-// to net/http.
+// What is one form stays it, and no URL is of one host here and of another to net/http.
 func FuzzHost(target *testing.F) {
-	f := mutate.More(target)
+	f := fuzzseed.More(target)
 	for _, host := range spellings {
 		for _, name := range host {
 			f.Add("http://" + name + ":8080/a@b?c#d")
@@ -112,11 +104,6 @@ func FuzzHost(target *testing.F) {
 		}
 		if again, err := canonical.Host(host); again != host {
 			t.Errorf("%q is %q, and that is %q, %v", text, host, again, err)
-		}
-		if canonical, err := links.Canonical("", text); err == nil {
-			if crawled, err := of(canonical); crawled != host {
-				t.Errorf("%q is of %q, and to a crawl %s of %q, %v", text, host, canonical, crawled, err)
-			}
 		}
 		if to, err := dialled(text); err == nil && to != "" {
 			if called, err := canonical.Host(to); called != host {

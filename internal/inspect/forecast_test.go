@@ -17,9 +17,9 @@ import (
 
 	"github.com/headgate/headgate/dashboards/metrics"
 	"github.com/headgate/headgate/dashboards/page"
-	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -182,7 +182,7 @@ func TestRunsByLittlesLaw(t *testing.T) {
 			must(t, err)
 		}
 		time.Sleep(40 * time.Second)
-		runs, err := history.Runs(t.Context(), rdb, "default")
+		runs, err := stats.Runs(t.Context(), rdb, "default")
 		must(t, err)
 		if mean := runs["default"]; mean < 6*time.Second || mean > 8*time.Second { // it is looked at once a second
 			t.Errorf("jobs run for %s, want about 7 s", mean)

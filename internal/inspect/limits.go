@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -21,7 +21,7 @@ type Limit struct {
 	// blocked: a limit with keys that nobody wants looks like one without.
 	By    string
 	Keyed bool
-	history.Demand
+	stats.Demand
 	// Passing is whether nothing has waited here for long: a
 	// job is denied for a moment while others have the turn, and comes at once.
 	Passing bool
@@ -166,9 +166,9 @@ type Known struct {
 	// KeyOf says what a limit counts by, the empty text where it has no keys. Nil means that
 	// only what waits can tell.
 	KeyOf    func(limit string) (by string, known bool)
-	Wanted   map[string]history.Demand // by limit
-	Forecast *lanes.Forecast           // nil where nothing waits
-	Lately   map[string]history.Limited
+	Wanted   map[string]stats.Demand // by limit
+	Forecast *lanes.Forecast         // nil where nothing waits
+	Lately   map[string]stats.Limited
 }
 
 // ReadLimits reads the limits and their blocks: two round trips for each limit, and a third
@@ -243,8 +243,8 @@ const (
 // Lately is what was decided of each limit, and how many jobs of each task were done, within
 // the last whole seconds. The very last may not be told yet and is left out, as is the one that
 // is underway.
-func Lately(summaries []history.Summary, now time.Time) (limits map[string]history.Limited, done map[history.Task]int64) {
-	limits, done = map[string]history.Limited{}, map[history.Task]int64{}
+func Lately(summaries []stats.Summary, now time.Time) (limits map[string]stats.Limited, done map[stats.Task]int64) {
+	limits, done = map[string]stats.Limited{}, map[stats.Task]int64{}
 	end := now.Truncate(time.Second).Add(-time.Second)
 	for _, s := range summaries {
 		if !s.At.Before(end) || s.At.Before(end.Add(-recently)) {
@@ -254,7 +254,7 @@ func Lately(summaries []history.Summary, now time.Time) (limits map[string]histo
 			limits[name] = limits[name].Plus(of)
 		}
 		for _, t := range s.Tasks {
-			done[t.Task] += t.Ends[history.Done]
+			done[t.Task] += t.Ends[stats.Done]
 		}
 	}
 	return limits, done

@@ -9,8 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/history"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -71,7 +71,7 @@ func TestLimitsAskLittle(t *testing.T) {
 	}
 	var asked []int
 	for _, keys := range []int{10, 10_000} {
-		found := history.Survey{At: time.Now(), Limits: map[string]history.Demand{"api": {
+		found := stats.Survey{At: time.Now(), Limits: map[string]stats.Demand{"api": {
 			Waiting: 2 * keys, All: 2 * keys, Keys: keys, Since: time.Now().Add(-time.Hour), Busiest: []string{"k", "l"},
 		}}}
 		text, err := json.Marshal(found)

@@ -15,9 +15,9 @@ import (
 	"github.com/headgate/headgate/dashboards/metrics"
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
@@ -53,9 +53,9 @@ func (w *pendingWorld) enqueue(jobs int) {
 func (w *pendingWorld) queues() *inspect.Queues {
 	return inspect.New(w.rdb, w.limiter, "default").By(inspect.Rules{
 		Serves: []string{"default"}, Limits: w.rules.Limits,
-		RuleOf: func(ctx context.Context, _ throttle.JobID, task *asynq.Task) (history.Wants, bool) {
+		RuleOf: func(ctx context.Context, _ throttle.JobID, task *asynq.Task) (stats.Wants, bool) {
 			rule, err := w.rules.For(ctx, task)
-			return history.Wants{Needs: rule.Needs}, err == nil
+			return stats.Wants{Needs: rule.Needs}, err == nil
 		},
 	})
 }
@@ -143,16 +143,16 @@ func TestPending_Told(t *testing.T) {
 		if status.Uncounted != 1000 || !status.Queues[0].Tasks[0].End.IsZero() {
 			t.Errorf("without rules %d are not counted and %+v; want 1000, and no end", status.Uncounted, status.Queues[0].Tasks[0])
 		}
-		survey := history.Survey{At: time.Now()}
-		survey.Pending, err = history.ReadPending(t.Context(), w.rdb, w.limiter, []string{"default"}, func(context.Context, throttle.JobID, *asynq.Task) (history.Wants, bool) {
-			return history.Wants{Needs: needs}, true
+		survey := stats.Survey{At: time.Now()}
+		survey.Pending, err = stats.ReadPending(t.Context(), w.rdb, w.limiter, []string{"default"}, func(context.Context, throttle.JobID, *asynq.Task) (stats.Wants, bool) {
+			return stats.Wants{Needs: needs}, true
 		})
 		must(t, err)
-		if half, err := history.SurveyedPending(t.Context(), w.rdb, &survey); err != nil || half.Groups[0].Jobs != 1000 {
+		if half, err := stats.SurveyedPending(t.Context(), w.rdb, &survey); err != nil || half.Groups[0].Jobs != 1000 {
 			t.Errorf("the survey has %+v, %v; want 1000 jobs", half, err)
 		}
 		must(t, w.rdb.LTrim(t.Context(), asynqdb.Key("default", asynqdb.Pending), 0, 399).Err())
-		if half, err := history.SurveyedPending(t.Context(), w.rdb, &survey); err != nil || half.Groups[0].Jobs != 400 {
+		if half, err := stats.SurveyedPending(t.Context(), w.rdb, &survey); err != nil || half.Groups[0].Jobs != 400 {
 			t.Errorf("when 400 are left the survey has %+v, %v", half, err)
 		}
 	})
@@ -250,7 +250,7 @@ func TestPending_RulesThatFail(t *testing.T) {
 			must(t, answer.Err)
 		}
 		time.Sleep(30 * time.Second)
-		survey, err := history.ReadSurvey(t.Context(), w.rdb, "default")
+		survey, err := stats.ReadSurvey(t.Context(), w.rdb, "default")
 		must(t, err)
 		if survey == nil || time.Since(survey.At) > 25*time.Second || survey.Pending.Uncounted != 3 {
 			t.Errorf("the survey is %+v, want a new one that does not count 3 jobs", survey)

@@ -11,7 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"

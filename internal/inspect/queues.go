@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/history"
 	"github.com/headgate/headgate/internal/script"
+	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
@@ -33,7 +33,7 @@ type Queues struct {
 // Rules are those of the workers, if they are at hand: what jobs that are pending will ask for,
 // in the queues that are served, and limits that Redis may not have yet.
 type Rules struct {
-	RuleOf history.RuleOf
+	RuleOf stats.RuleOf
 	Serves []string
 	Limits []throttle.Limit
 }
@@ -59,28 +59,28 @@ func (q *Queues) Forecast(ctx context.Context, opts lanes.ForecastOptions) (*lan
 }
 
 // foresee is Forecast, with the pending jobs that it counts.
-func (q *Queues) foresee(ctx context.Context, opts lanes.ForecastOptions) (*lanes.Forecast, history.Pending, error) {
-	var pending history.Pending
+func (q *Queues) foresee(ctx context.Context, opts lanes.ForecastOptions) (*lanes.Forecast, stats.Pending, error) {
+	var pending stats.Pending
 	var err error
 	if q.rules.RuleOf != nil {
 		opts.Limits = q.rules.Limits
-		pending, err = history.ReadPending(ctx, q.rdb, q.Limiter, q.rules.Serves, q.rules.RuleOf)
+		pending, err = stats.ReadPending(ctx, q.rdb, q.Limiter, q.rules.Serves, q.rules.RuleOf)
 	} else {
-		var survey *history.Survey
-		if survey, err = history.ReadSurvey(ctx, q.rdb, q.scope); err == nil {
-			pending, err = history.SurveyedPending(ctx, q.rdb, survey)
+		var survey *stats.Survey
+		if survey, err = stats.ReadSurvey(ctx, q.rdb, q.scope); err == nil {
+			pending, err = stats.SurveyedPending(ctx, q.rdb, survey)
 		}
 	}
 	if err != nil {
 		return nil, pending, err
 	}
-	forecast, err := history.Forecast(ctx, q.Limiter, q.rdb, pending, opts)
+	forecast, err := stats.Forecast(ctx, q.Limiter, q.rdb, pending, opts)
 	return forecast, pending, err
 }
 
 // Pending is how many jobs are pending, in all queues.
 func (q *Queues) Pending(ctx context.Context) (jobs int, err error) {
-	sizes, err := history.PendingSizes(ctx, q.DB)
+	sizes, err := stats.PendingSizes(ctx, q.DB)
 	for _, n := range sizes {
 		jobs += n
 	}

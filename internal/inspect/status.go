@@ -11,16 +11,16 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/history"
+	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 // Status is how far all work is.
 type Status struct {
-	At      time.Time         `json:"at"` // by Redis's clock
-	Queues  []Queue           `json:"queues"`
-	Limits  []Limit           `json:"-"`
-	Workers []history.Process `json:"workers"`
+	At      time.Time       `json:"at"` // by Redis's clock
+	Queues  []Queue         `json:"queues"`
+	Limits  []Limit         `json:"-"`
+	Workers []stats.Process `json:"workers"`
 	// Uncounted is how many pending jobs no end takes into account, since it is not known what
 	// they will ask for.
 	Uncounted int `json:"pending_not_counted,omitempty"`
@@ -110,7 +110,7 @@ func (q *Queues) Status(ctx context.Context) (Status, error) {
 		}
 		past.fill(name, c.task)
 		for name, t := range c.tasks {
-			if last, jobs := pending.Last(forecast, history.Task{Queue: of.Queue, Type: name}); jobs > 0 {
+			if last, jobs := pending.Last(forecast, stats.Task{Queue: of.Queue, Type: name}); jobs > 0 {
 				t.pending = min(jobs, t.Counts.Pending)
 				t.note(last)
 			}
@@ -127,7 +127,7 @@ func (q *Queues) Status(ctx context.Context) (Status, error) {
 	if s.Limits, err = q.limits(ctx, forecast, past); err != nil {
 		return s, err
 	}
-	s.Workers, err = history.Processes(ctx, q.rdb, q.scope)
+	s.Workers, err = stats.Processes(ctx, q.rdb, q.scope)
 	return s, err
 }
 
@@ -265,13 +265,13 @@ func (c *census) ends(now time.Time) {
 // past is what has become of jobs since the scope began, and what was within recently.
 type past struct {
 	now    time.Time // by Redis's clock
-	totals map[history.Task]history.Counts
-	done   map[history.Task]int64     // within recently
-	limits map[string]history.Limited // what was decided
+	totals map[stats.Task]stats.Counts
+	done   map[stats.Task]int64     // within recently
+	limits map[string]stats.Limited // what was decided
 }
 
 func (q *Queues) past(ctx context.Context) (past, error) {
-	totals, err := history.Totals(ctx, q.rdb, q.scope)
+	totals, err := stats.Totals(ctx, q.rdb, q.scope)
 	if err != nil {
 		return past{}, err
 	}
@@ -279,7 +279,7 @@ func (q *Queues) past(ctx context.Context) (past, error) {
 	if err != nil {
 		return past{}, err
 	}
-	summaries, err := history.Read(ctx, q.rdb, q.scope, history.StreamID(now.Add(-Recent)))
+	summaries, err := stats.Read(ctx, q.rdb, q.scope, stats.StreamID(now.Add(-Recent)))
 	p := past{now: now, totals: totals}
 	p.limits, p.done = Lately(summaries, now)
 	return p, err
@@ -289,7 +289,7 @@ func (p past) fill(queue string, task func(name string) *Task) {
 	for t, counts := range p.totals {
 		if t.Queue == queue {
 			c := &task(t.Type).Counts
-			c.Done, c.Failed, c.FailedAttempts = int(counts[history.Done]), int(counts.FailedJobs()), int(counts.FailedAttempts())
+			c.Done, c.Failed, c.FailedAttempts = int(counts[stats.Done]), int(counts.FailedJobs()), int(counts.FailedAttempts())
 		}
 	}
 	for t, n := range p.done {
@@ -302,7 +302,7 @@ func (p past) fill(queue string, task func(name string) *Task) {
 // limits is how all limits stand, by name.
 func (q *Queues) limits(ctx context.Context, forecast *lanes.Forecast, past past) ([]Limit, error) {
 	k := Known{Now: past.now, Forecast: forecast, Lately: past.limits}
-	survey, err := history.ReadSurvey(ctx, q.rdb, q.scope)
+	survey, err := stats.ReadSurvey(ctx, q.rdb, q.scope)
 	if err != nil {
 		return nil, err
 	}

@@ -4,12 +4,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate/headgate/internal/mutate"
+	"github.com/headgate/headgate/internal/testutil/fuzzseed"
 )
 
 // A key in a URL is not shown, whatever stands around the URL, and what is shown stays as it is.
 func FuzzQuery(target *testing.F) {
-	f := mutate.More(target)
+	f := fuzzseed.More(target)
 	for _, seed := range [][2]string{{"", ""}, {"?api_key=${env:A}&", "&q=1"}, {"key=", "#there"}, {"%", "=${file:/a}"}} {
 		f.Add(seed[0], seed[1])
 	}

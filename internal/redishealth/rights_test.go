@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
 // TestRightsHaveEachCommand: each command of a script is tried.

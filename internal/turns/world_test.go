@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/headgate/headgate/internal/turns/turnstest"
+	"github.com/headgate/headgate/internal/testutil/turnstest"
 )
 
 // world is everything around a core, in memory: meters that admit, jobs that

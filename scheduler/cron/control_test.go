@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
 func TestPauseOnAllReplicas(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
 func TestMissedTicks(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
 func TestSetChangesAllOrNothing(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/throttle"
 )

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/limittest"
+	"github.com/headgate/headgate/internal/testutil/limittest"
 	"github.com/headgate/headgate/throttle"
 )
 

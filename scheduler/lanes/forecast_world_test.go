@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/limittest"
+	"github.com/headgate/headgate/internal/testutil/limittest"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"

@@ -15,8 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
-	"github.com/headgate/headgate/internal/redistest"
 	"github.com/headgate/headgate/internal/script"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/internal/turns"
 	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"

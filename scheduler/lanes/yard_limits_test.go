@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/headgate/headgate/internal/limittest"
+	"github.com/headgate/headgate/internal/testutil/limittest"
 	"github.com/headgate/headgate/throttle"
 )
 

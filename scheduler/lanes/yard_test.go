@@ -10,8 +10,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/headgate/headgate/internal/limittest"
-	"github.com/headgate/headgate/internal/redistest"
+	"github.com/headgate/headgate/internal/testutil/limittest"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/throttletest"
 )

@@ -1,0 +1,287 @@
+// Package cli is what the commands have in common: how they read their
+// arguments, fail, find Redis and print.
+package cli
+
+import (
+	"context"
+	"encoding"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/signal"
+	"os/user"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/cmd/internal/jobspec"
+	"github.com/headgate/headgate/internal/redishealth"
+	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Process runs a command as this process, and ends it. The context ends with the first
+// signal. A second one ends the process at once, as it does by default, from before the
+// context ends.
+func Process(command func(ctx context.Context, args []string, stdio IO) (code int)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		signal.Stop(signals)
+		cancel()
+	}()
+	os.Exit(command(ctx, os.Args[1:], IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+}
+
+// Main reads the arguments into the grammar, a struct with kong's tags, calls
+// the Run method of the command that they name, and returns the exit code. Run
+// can take a context.Context, an IO, a *Globals and what more binds. An error becomes
+// one line on IO.Err; see UsageError and ExitCode.
+func Main(ctx context.Context, name, about string, grammar any, globals *Globals, args []string, stdio IO, more ...kong.Option) (code int) {
+	defer func() {
+		switch cause := recover().(type) {
+		case nil:
+		case exit:
+			code = int(cause)
+		default:
+			panic(cause)
+		}
+	}()
+	parser, err := kong.New(grammar, append(append(mappers(),
+		kong.Name(name), kong.Description(about),
+		kong.Writers(stdio.Out, stdio.Err),
+		kong.Exit(func(code int) { panic(exit(code)) }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.BindTo(throttle.As(ctx, operator()), (*context.Context)(nil)), kong.Bind(stdio, globals),
+	), more...)...)
+	if err != nil {
+		return report(stdio.Err, name, err)
+	}
+	if line := os.Getenv("COMP_LINE"); line != "" {
+		complete(parser, line, stdio.Out)
+		return 0
+	}
+	command, err := parser.Parse(args)
+	if err == nil {
+		err = globals.check()
+	}
+	if err != nil {
+		return report(stdio.Err, name, err)
+	}
+	defer beginTraces(ctx, name, stdio.Err)()
+	err = command.Run()
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = errors.New("interrupted")
+	}
+	return report(stdio.Err, name, err)
+}
+
+func report(stderr io.Writer, name string, err error) int {
+	if err == nil {
+		return 0
+	}
+	if code, ok := errors.AsType[ExitCode](err); ok {
+		return int(code)
+	}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		fmt.Fprintf(stderr, "%s: %s\n", name, Foreign(line))
+	}
+	if text := hint(name, err); text != "" {
+		fmt.Fprintf(stderr, "%s: %s\n", name, text)
+	}
+	return int(codeOf(err))
+}
+
+// hint tells what a server's answer means; and where the manual is, after arguments that
+// make no command.
+func hint(name string, err error) string {
+	switch t := redishealth.Of(err); t {
+	case redishealth.None, redishealth.Away, redishealth.NoPassword, redishealth.Password, redishealth.Rights: // the error says it
+	default:
+		return "Redis refuses this: " + t.Says()
+	}
+	parse, ok := errors.AsType[*kong.ParseError](err)
+	_, enough := errors.AsType[valueError](err)
+	if !ok || enough {
+		return ""
+	}
+	if command := parse.Context.Selected(); command != nil {
+		name += " " + command.Path()
+	}
+	return fmt.Sprintf("see %q", name+" --help")
+}
+
+func codeOf(err error) ExitCode {
+	_, parse := errors.AsType[*kong.ParseError](err)
+	_, usage := errors.AsType[*UsageError](err)
+	_, file := errors.AsType[config.Errors](err)
+	_, signIn := errors.AsType[*config.SignInError](err)
+	if parse || usage || file || signIn {
+		return BadInput
+	}
+	return Failed
+}
+
+// DefaultConfig is the file that is read where no other is named.
+const DefaultConfig = "headgate.yaml"
+
+// Globals are the flags that every command has.
+type Globals struct {
+	Config string `short:"c" placeholder:"FILE" help:"Config file. Without it headgate.yaml in the current folder, if there is one."`
+	Redis  string `env:"HEADGATE_REDIS" placeholder:"URL" help:"Where Redis is, instead of what the config says: redis://HOST:PORT/DB, rediss://… (TLS), unix:///PATH, redis-sentinel://HOST,HOST/MASTER or redis-cluster://HOST,HOST. Without any, one is started for the command, with its data in the folder .headgate beside the config: redis-server if it is installed, else one in memory that is saved each second."`
+	Scope  string `placeholder:"NAME" help:"The set of limits to use, instead of what the config says."`
+}
+
+// Path is the config file.
+func (g *Globals) Path() string {
+	if g.Config == "" {
+		return DefaultConfig
+	}
+	return g.Config
+}
+
+// check refuses a file that was named and is not there, also of commands that read none.
+func (g *Globals) check() error {
+	if _, err := os.Stat(g.Path()); g.Config != "" && errors.Is(err, fs.ErrNotExist) {
+		return Usagef("--config %s: there is no such file", g.Config)
+	}
+	return nil
+}
+
+// Load reads the config file and what the flags say instead.
+func (g *Globals) Load() (*config.Config, error) {
+	c, err := config.Load(g.Path())
+	if err != nil {
+		return nil, err
+	}
+	if g.Redis != "" {
+		if c.Redis, err = config.ParseRedisURL(g.Redis); err != nil {
+			return nil, Usagef("--redis: %w", err)
+		}
+		if err := c.Redis.UseTLS(c.RedisTLS); err != nil {
+			return nil, Usagef("--redis: %w, as the config has redis_tls", err)
+		}
+	}
+	if c.Redis.IsZero() && c.RedisTLS != (config.TLS{}) {
+		return nil, Usagef("redis_tls: there is no redis that it is for: want redis: rediss://HOST:PORT, or --redis")
+	}
+	if g.Scope != "" {
+		if err := config.CheckName(g.Scope); err != nil {
+			return nil, Usagef("--scope %w", err)
+		}
+		c.Scope = g.Scope
+	}
+	return c, nil
+}
+
+// operator is who runs the command, for the changelog: user@host.
+func operator() string {
+	name := "somebody"
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return name
+	}
+	return name + "@" + host
+}
+
+// mappers read the flags whose values have a form of their own, so that their
+// errors say what to write instead.
+func mappers() []kong.Option {
+	return slices.Concat(
+		mapper(parseString), mapper(parseTerm), mapper(parseInt), mapper(jobspec.ParseDuration), mapper(jobspec.ParseTime), mapper(throttle.ParseRate),
+		mapper(parseText[throttle.Kind]), mapper(parseText[lanes.Priority]), mapper(parseLevel),
+	)
+}
+
+// mapper reads flags of a type, and those that point to one: kong would read these by the
+// UnmarshalText of the type. The flag's name is in the error already, so the field's is left
+// out.
+func mapper[T any](parse func(string) (T, error)) []kong.Option {
+	decode := func(c *kong.DecodeContext) (value T, err error) {
+		if c.Scan.Peek().IsEOL() {
+			return value, valueError("want a value after it")
+		}
+		text := c.Scan.Peek().String()
+		if negativeNumber.MatchString(text) { // which kong takes for a flag
+			c.Scan.Pop()
+		} else if err := c.Scan.PopValueInto("value", &text); err != nil {
+			return value, err
+		}
+		value, err = parse(text)
+		if field, ok := errors.AsType[*throttle.FieldError](err); ok {
+			err = valueError(field.Value + ": " + field.Want)
+		}
+		return value, err
+	}
+	return []kong.Option{
+		kong.TypeMapper(reflect.TypeFor[T](), kong.MapperFunc(func(c *kong.DecodeContext, target reflect.Value) error {
+			value, err := decode(c)
+			target.Set(reflect.ValueOf(value))
+			return err
+		})),
+		kong.TypeMapper(reflect.TypeFor[*T](), kong.MapperFunc(func(c *kong.DecodeContext, target reflect.Value) error {
+			value, err := decode(c)
+			target.Set(reflect.ValueOf(&value))
+			return err
+		})),
+	}
+}
+
+var negativeNumber = regexp.MustCompile(`^-\d`)
+
+// valueError says all that there is to say about the value of a flag.
+type valueError string
+
+func (e valueError) Error() string { return string(e) }
+
+func parseString(text string) (string, error) { return text, nil }
+
+// Term is what jobs are looked for by. An empty one, as of a shell's variable that is
+// not set, would select all of them.
+type Term string
+
+func parseTerm(text string) (Term, error) {
+	if text == "" {
+		return "", &throttle.FieldError{Field: "term", Value: `""`, Want: "want some text, or no such flag"}
+	}
+	return Term(text), nil
+}
+
+func parseInt(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, &throttle.FieldError{Field: "number", Value: strconv.Quote(text), Want: "want a whole number"}
+	}
+	return n, nil
+}
+
+func parseLevel(text string) (slog.Level, error) {
+	level, ok := map[string]slog.Level{
+		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
+	}[strings.ToLower(text)]
+	if !ok {
+		return 0, &throttle.FieldError{Field: "level", Value: strconv.Quote(text), Want: "want debug, info, warn or error"}
+	}
+	return level, nil
+}
+
+func parseText[T any, P interface {
+	*T
+	encoding.TextUnmarshaler
+}](text string) (value T, err error) {
+	return value, P(&value).UnmarshalText([]byte(text))
+}

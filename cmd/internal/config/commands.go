@@ -1,0 +1,134 @@
+package config
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/cmd/internal/expression"
+	"github.com/headgate/headgate/tasks"
+)
+
+// Command is what exec jobs may run.
+type Command struct {
+	// Run is the program and its arguments. Arguments may have ${…} with expressions. No shell
+	// sees them. Required.
+	Run []Argument `yaml:"run"`
+	// Timeout is how long it may run. The zero value means tasks.DefaultCommandTimeout.
+	Timeout time.Duration `yaml:"timeout"`
+	// Env is added to its environment, which is otherwise PATH, HOME, LANG and
+	// TMPDIR. ${env:NAME} and ${file:/path} are secrets.
+	Env map[string]string `yaml:"env"`
+	// Dir is the folder that it runs in. The zero value means the worker's.
+	Dir string `yaml:"dir"`
+	// MaxOutput is how much it may print. The zero value means tasks.DefaultMaxOutput.
+	MaxOutput Size `yaml:"max_output"`
+}
+
+// Commands are what exec jobs may run, by name.
+type Commands map[string]Command
+
+// Argument is one argument of a command.
+type Argument struct {
+	expression.Template
+	text string
+}
+
+// UnmarshalText compiles the argument's expressions.
+func (a *Argument) UnmarshalText(text []byte) (err error) {
+	a.text = string(text)
+	a.Template, err = expression.ParseTemplate(a.text, &expression.Job{})
+	return err
+}
+
+// Handler runs the commands.
+func (c Commands) Handler() *tasks.ExecHandler {
+	h := &tasks.ExecHandler{Commands: map[string]tasks.Command{}}
+	for name, command := range c {
+		var env []string
+		for _, key := range slices.Sorted(maps.Keys(command.Env)) {
+			env = append(env, key+"="+command.Env[key])
+		}
+		h.Commands[name] = tasks.Command{
+			Args: command.args, Timeout: command.Timeout, Env: env, Dir: command.Dir, MaxOutput: int64(command.MaxOutput),
+		}
+	}
+	return h
+}
+
+// args are the program and its arguments for a task. What comes from a payload
+// must not become an option.
+func (c Command) args(ctx context.Context, task *asynq.Task) ([]string, error) {
+	job := JobOf(ctx, task)
+	var args []string
+	ended := false // whether options have, by --
+	for _, a := range c.Run {
+		text, err := a.Text(job, nil)
+		if err != nil {
+			return nil, err
+		}
+		if strings.ContainsRune(text, 0) {
+			return nil, fmt.Errorf("argument %s: %.40q: want text without a zero byte", a.text, text)
+		}
+		if a.Leads() && !ended && strings.HasPrefix(text, "-") {
+			return nil, fmt.Errorf("argument %s: %.40q would be read as an option: want a -- before it in run, or a payload without the hyphen", a.text, text)
+		}
+		ended = ended || text == "--" && !a.Leads()
+		args = append(args, text)
+	}
+	return args, nil
+}
+
+// String is the argument with its expressions.
+func (a Argument) String() string { return a.text }
+
+// String is the command with its expressions.
+func (c Command) String() string {
+	list := fmt.Sprint(c.Run)
+	return list[1 : len(list)-1]
+}
+
+// Types are the task types that a worker with these commands runs.
+func (c Commands) Types() []string {
+	types := tasks.Types()
+	for name := range c {
+		types = append(types, tasks.PrefixExec+name)
+	}
+	slices.Sort(types)
+	return types
+}
+
+var (
+	commandForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,50}$`)
+	envForm     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+)
+
+// checkCommands reports what is wrong with the commands, as far as the file
+// tells.
+func (d *decoder) checkCommands(commands Commands) {
+	for _, name := range slices.Sorted(maps.Keys(commands)) {
+		at, c := join("commands", name), commands[name]
+		d.want(commandForm.MatchString(name) && tasks.PrefixExec+name != tasks.TypeExec, at, "%q: want 1 to 50 letters, digits, _ or -, and not the word command", name)
+		switch {
+		case len(c.Run) == 0:
+			d.errorf(at+".run", "missing: want the program and its arguments, such as [convert, -resize, 200x200, --, \"${payload.file}\", out.png]")
+		default:
+			if program, ok := c.Run[0].Literal(); !ok || program == "" {
+				d.errorf(indexed(at+".run", 0), "%q: want the program's name, without expressions", c.Run[0].text)
+			}
+		}
+		d.wantFolder(at+".dir", c.Dir)
+		d.want(c.Timeout > 0, at+".timeout", "%s: want some time, such as 30s", c.Timeout)
+		for _, key := range slices.Sorted(maps.Keys(c.Env)) {
+			d.want(envForm.MatchString(key), join(at+".env", key), "%q: want the name of a variable, such as LANG", key)
+			err := tasks.CheckSecret(c.Env[key])
+			d.machine(func() { d.want(err == nil, join(at+".env", key), "%v", err) })
+		}
+	}
+}

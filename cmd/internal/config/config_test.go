@@ -1,0 +1,329 @@
+package config
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/headgate/headgate/cmd/internal/expression"
+	"github.com/headgate/headgate/internal/testutil/fuzzseed"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/cron"
+	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/throttle"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// Each file of testdata/bad gives exactly the errors beside it.
+func TestErrors(t *testing.T) {
+	defer func(most int) { mostErrors = most }(mostErrors)
+	mostErrors = 1000
+	files, err := filepath.Glob("testdata/bad/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files: %v", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := Parse("headgate.yaml", data)
+			if _, ok := errors.AsType[Errors](err); !ok || c != nil {
+				t.Fatalf("got %v and an error of type %T, want only Errors", c, err)
+			}
+			golden := strings.TrimSuffix(file, ".yaml") + ".txt"
+			if *update {
+				if err := os.WriteFile(golden, []byte(err.Error()+"\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, readErr := os.ReadFile(golden)
+			if readErr != nil {
+				t.Fatal(readErr)
+			}
+			if diff := cmp.Diff(string(want), err.Error()+"\n"); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func load(t *testing.T, file string) *Config {
+	t.Helper()
+	c, err := Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// A rate and a limit's name alone are short for mappings that have only them.
+func TestShorthands(t *testing.T) {
+	parse := func(text string) *Config {
+		t.Helper()
+		c, err := Parse("headgate.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	short := parse("limits: {daily: 2000/day}\ntasks: {\"http:request\": {limits: [daily]}}\n")
+	long := parse("limits: {daily: {kind: sliding_log, rate: 2000/day}}\ntasks: {\"http:request\": {limits: [{limit: daily}]}}\n")
+	if diff := cmp.Diff(long.Limits, short.Limits); diff != "" {
+		t.Error(diff)
+	}
+	if got, want := short.Tasks["http:request"].Limits, long.Tasks["http:request"].Limits; len(got) != 1 || got[0].Limit != want[0].Limit {
+		t.Errorf("the task needs %v, want %v", got, want)
+	}
+}
+
+func TestFull(t *testing.T) {
+	got := load(t, "testdata/full.yaml")
+	want := &Config{
+		App: "shop", Scope: "eu", Concurrency: 20, StrictPriority: true, ShutdownTimeout: 20 * time.Second,
+		Queues: map[string]int{"default": 1, "critical": 6},
+		Page: Page{
+			Token: "swordfish-and-chips", User: "ops", Password: "hunter2hunter2", ReadOnly: true,
+			HTTPS: true, OpenMetrics: true, TLSCert: "page.crt", TLSKey: "page.key",
+			Redact: []string{"iban", "x-*-key"},
+		},
+		Limits: []throttle.Limit{
+			{
+				Name: "api-daily", Kind: throttle.FixedWindow, Rate: throttle.PerDay(2000),
+				Zone: "America/New_York", Margin: 100 * time.Millisecond, Apps: []string{"shop", "billing"},
+			},
+			{
+				Name: "host", Kind: throttle.Funnel, Rate: throttle.Every(2 * time.Second),
+				Adapt: &throttle.Adapt{Min: throttle.PerMinute(1), Latency: 500 * time.Millisecond},
+				Overrides: map[string]throttle.Override{
+					"slow.example": {Rate: throttle.Every(10 * time.Second)}, "big.example": {Rate: throttle.PerSecond(5), Capacity: 3},
+				},
+			},
+			{Name: "slots", Kind: throttle.Concurrency, Capacity: 4, Lease: 10 * time.Second, MaxBlock: time.Hour},
+		},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Config{}, "Redis", "Tasks", "HTTP", "Schedules")); diff != "" {
+		t.Error(diff)
+	}
+	if url := got.Redis.String(); url != "rediss://redis.example.com:6380/2" {
+		t.Errorf("Redis: %s", url)
+	}
+	if n := got.Tasks["http:request"].MaxRetry; n == nil || *n != 5 {
+		t.Errorf("max_retry: %v, want 5", n)
+	}
+}
+
+func TestRule(t *testing.T) {
+	c := load(t, "testdata/full.yaml")
+	rule, err := c.Tasks.Rule(&expression.Job{Type: "http:request", Payload: []byte(`{"url":"http://A.example/","method":"POST"}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := scheduler.Rule{
+		Needs:    []throttle.Need{{Limit: "api-daily", Cost: 3}, {Limit: "host", Key: "a.example", Cost: 1}, {Limit: "slots", Cost: 1}},
+		Priority: lanes.High, Fair: "POST", Weight: 6, Blocks: []string{"host"},
+		MaxWait: 10 * time.Minute, OnMaxWait: scheduler.Drop, OnNoLimit: scheduler.Run,
+		RetryAt: scheduler.AtBack,
+	}
+	if diff := cmp.Diff(want, rule, cmpopts.IgnoreFields(scheduler.Rule{}, "Retry")); diff != "" {
+		t.Error(diff)
+	}
+	costs, err := c.Tasks.Costs(&expression.Job{Type: "http:request", Payload: []byte(`{}`)}, func() ([]byte, error) { return []byte(`{"status":304}`), nil })
+	if diff := cmp.Diff(map[string]int{"api-daily": 0}, costs); diff != "" || err != nil {
+		t.Errorf("costs: %v\n%s", err, diff)
+	}
+	if _, err = c.Tasks.Rule(&expression.Job{Type: "http:request", Payload: []byte(`{"url":"ftp"}`)}); err == nil {
+		t.Error("a URL without host: no error")
+	}
+	other, err := c.Tasks.Rule(&expression.Job{Type: "other", Payload: []byte("not JSON")})
+	if diff := cmp.Diff(scheduler.Rule{}, other); diff != "" || err != nil {
+		t.Errorf("a type without rule: %v\n%s", err, diff)
+	}
+}
+
+func TestRetryPolicy(t *testing.T) {
+	policy := load(t, "testdata/full.yaml").Tasks["http:request"].Retry.Policy()
+	want := scheduler.RetryPolicy{
+		Backoff: scheduler.Backoff{Growth: scheduler.Linear, Base: 2 * time.Second, Cap: time.Hour, Jitter: scheduler.Full},
+		Classes: []scheduler.ErrorClass{
+			{Backoff: scheduler.Backoff{Growth: scheduler.Linear, Base: 2 * time.Second, Cap: 10 * time.Minute, Jitter: scheduler.None}},
+			{Backoff: scheduler.Backoff{Growth: scheduler.Constant, Base: 2 * time.Second, Cap: time.Hour}, MaxRetry: new(int)},
+		},
+	}
+	if diff := cmp.Diff(want, policy, cmpopts.IgnoreFields(scheduler.ErrorClass{}, "Match", "Is")); diff != "" {
+		t.Error(diff)
+	}
+	if match := policy.Classes[0].Match.String(); match != "answered 5.." {
+		t.Errorf("match: %s", match)
+	}
+	late := policy.Classes[1].Is
+	if policy.Classes[0].Is != nil || !late(&tasks.NetworkError{Err: errors.New("timeout")}) || late(&tasks.StatusError{Status: 504}) {
+		t.Error("a class: want the network's errors, and of those alone; and any where there is none")
+	}
+	zero := scheduler.Backoff{Base: time.Second, Cap: time.Hour}
+	if diff := cmp.Diff(scheduler.RetryPolicy{Backoff: zero}, Retry{}.Policy()); diff != "" {
+		t.Errorf("a file that says nothing: %s", diff)
+	}
+}
+
+func TestEntries(t *testing.T) {
+	entries := load(t, "testdata/full.yaml").Schedules.Entries()
+	if len(entries) != 2 {
+		t.Fatalf("%d entries, want 2", len(entries))
+	}
+	want := cron.Entry{
+		Name: "nightly", Cron: "30 2 * * *", Zone: "America/New_York", Type: "http:request", Queue: "critical",
+		Jitter: 5 * time.Second, Missed: cron.MissedAll, MissedMax: 3, Overlap: cron.OverlapSkip,
+	}
+	nightly := entries[0]
+	if diff := cmp.Diff(want, nightly, cmpopts.IgnoreFields(cron.Entry{}, "Payload", "Options")); diff != "" {
+		t.Error(diff)
+	}
+	var options []string
+	for _, entry := range entries {
+		for _, option := range entry.Options {
+			options = append(options, option.String())
+		}
+	}
+	wantOptions := []string{"MaxRetry(5)", "Timeout(30s)", "Retention(1h0m0s)", "MaxRetry(0)", "Timeout(1m0s)", "Retention(24h0m0s)"}
+	if diff := cmp.Diff(wantOptions, options); diff != "" {
+		t.Error(diff)
+	}
+	if !entries[1].Disabled || !entries[1].Seconds {
+		t.Errorf("second: %+v, want it disabled and with seconds", entries[1])
+	}
+
+	tick := nightly.Next(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
+	payload, err := nightly.Payload(tick)
+	const wantPayload = `{"body":"plain ${text}","expect":[200,201],"headers":{"X-Tick":"2026-03-01T02:30:00-05:00"},` +
+		`"method":"POST","url":"https://example.com/report?day=2026-03-01"}`
+	if diff := cmp.Diff(wantPayload, string(payload)); diff != "" || err != nil {
+		t.Errorf("%v\n%s", err, diff)
+	}
+}
+
+func TestNothingGivesTheDefault(t *testing.T) {
+	same := cmp.AllowUnexported(Redis{})
+	for text, absent := range map[string]string{
+		"":                              "headgate.yaml is empty",
+		"\ufeff":                        "headgate.yaml is empty",
+		"# only a comment\n":            "headgate.yaml is empty",
+		"limits:\ntasks:\nschedules:\n": "",
+	} {
+		want := Default()
+		want.Absent = absent
+		c, err := Parse("headgate.yaml", []byte(text))
+		if diff := cmp.Diff(want, c, same); diff != "" || err != nil {
+			t.Errorf("%q: %v\n%s", text, err, diff)
+		}
+	}
+	want, missing := Default(), filepath.Join(t.TempDir(), "missing.yaml")
+	want.Absent = "there is no " + missing
+	c, err := Load(missing)
+	if diff := cmp.Diff(want, c, same); diff != "" || err != nil {
+		t.Errorf("a missing file: %v\n%s", err, diff)
+	}
+	if _, err := Load(t.TempDir()); err == nil {
+		t.Error("a folder: no error")
+	}
+}
+
+// A file from Windows can begin with a byte order mark; columns count without.
+func TestByteOrderMark(t *testing.T) {
+	c, err := Parse("f", []byte("\ufeffapp: shop\n"))
+	if err != nil || c.App != "shop" {
+		t.Errorf("got %v, %v", c, err)
+	}
+	const want = `f:1:6: app: want text (in quotes if it looks like a number), not the number 5`
+	if _, err := Parse("f", []byte("\ufeffapp: 5\n")); err == nil || err.Error() != want {
+		t.Errorf("got %v\nwant %s", err, want)
+	}
+}
+
+func TestExamples(t *testing.T) {
+	files, err := filepath.Glob("../../../examples/*/headgate.yaml")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("found %v, %v", files, err)
+	}
+	for _, file := range files {
+		if c := load(t, file); len(c.Limits)+len(c.Schedules) == 0 {
+			t.Errorf("%s has neither limits nor schedules", file)
+		}
+	}
+}
+
+func TestTooDeep(t *testing.T) {
+	const want = "f:1:101: nested more than 100 deep: no config needs that"
+	for _, text := range []string{"[", "]]][", "- ", "? ", "!!a ", "&a "} {
+		_, err := Parse("f", []byte(strings.Repeat(text, 10_000)))
+		if err == nil || !strings.HasPrefix(err.Error(), "f:1:") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %.200v", text, err)
+		}
+		if text == "[" && err.Error() != want {
+			t.Errorf("%v\nwant %s", err, want)
+		}
+	}
+}
+
+// No file makes Parse panic, and its errors stand within the file and say
+// something.
+func FuzzParse(target *testing.F) {
+	f := fuzzseed.More(target)
+	files, err := filepath.Glob("testdata/*/*.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range append(files, "testdata/full.yaml") {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := Parse("f", data)
+		if (c == nil) == (err == nil) {
+			t.Fatalf("got %v, %v", c, err)
+		}
+		if err == nil {
+			return
+		}
+		all, ok := errors.AsType[Errors](err)
+		if !ok || len(all) == 0 {
+			t.Fatalf("an error of type %T: %v", err, err)
+		}
+		for _, e := range all {
+			if e.Line < 1 || e.Column < 1 || e.Message == "" {
+				t.Errorf("%+v", e)
+			}
+		}
+	})
+}
+
+// A text with a colon inside wants quotes between braces, and says so.
+func TestTextsWithAColon(t *testing.T) {
+	for text, want := range map[string]string{
+		"http: {secrets: [env:KEY]}":               "f:1:18: env:KEY: want quotes around a text with a colon inside, or a space after the colon",
+		"tasks: {http:request: {max_retry: 1}}":    "f:1:9: http:request: want quotes around a text with a colon inside, or a space after the colon",
+		"http: {secrets: ['env:HOME', file:/a/*]}": "",
+		"http:\n  secrets: [env:HOME]":             "",
+		`{"concurrency":3,"queues":{"default":1}}`: "",
+		"tasks: {'http:request': {max_retry: 1}}":  "",
+	} {
+		_, err := Parse("f", []byte(text))
+		if got := fmt.Sprint(err); want == "" && err != nil || want != "" && got != want {
+			t.Errorf("%s:\n got %s\nwant %s", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package config_test
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/throttle"
+)
+
+const limitsPage = "../../../docs/limits.md"
+
+// TestStartsThatAreShown: of ten jobs that come two seconds before a minute ends, each row of the
+// table says when they start under a limit of that kind.
+func TestStartsThatAreShown(t *testing.T) {
+	page := read(t, limitsPage)
+	for kind, limit := range map[string]throttle.Limit{
+		"fixed_window":   {Kind: throttle.FixedWindow, Rate: throttle.PerMinute(4)},
+		"sliding_log":    {Kind: throttle.SlidingLog, Rate: throttle.PerMinute(4)},
+		"sliding_window": {Kind: throttle.SlidingWindow, Rate: throttle.PerMinute(4)},
+		"token_bucket":   {Kind: throttle.TokenBucket, Rate: throttle.PerMinute(4), Capacity: 4},
+		"funnel":         {Kind: throttle.Funnel, Rate: throttle.PerMinute(4)},
+		"concurrency":    {Kind: throttle.Concurrency, Capacity: 4, Lease: 30 * time.Second},
+	} {
+		row := "| `" + kind + "` | "
+		limit.Name = "limit"
+		synctest.Test(t, func(t *testing.T) { row += starts(t, limit) })
+		if !strings.Contains(page, row+" |\n") {
+			t.Errorf("%s does not have the row %s", limitsPage, row)
+		}
+	}
+}
+
+// starts says when ten jobs start that come at 0:58, each as soon as it may.
+func starts(t *testing.T, limit throttle.Limit) string {
+	t.Helper()
+	var limiter throttle.Local
+	if err := limiter.Define(t.Context(), limit); err != nil {
+		t.Fatal(err)
+	}
+	midnight := time.Now().Truncate(time.Hour)
+	time.Sleep(58 * time.Second)
+	var times []time.Duration
+	for len(times) < 10 {
+		d, err := limiter.Allow(t.Context(), "limit", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d.OK() {
+			times = append(times, time.Since(midnight))
+		}
+		time.Sleep(d.RetryAfter)
+	}
+	return inWords(times)
+}
+
+// inWords groups times: those of one second, and then what comes one by one.
+func inWords(times []time.Duration) string {
+	clock := func(at time.Duration) string {
+		return fmt.Sprintf("%d:%02d", at/time.Minute, at%time.Minute/time.Second)
+	}
+	var words []string
+	for len(times) > 0 {
+		count, single := 1, 1
+		for count < len(times) && times[count] == times[0] {
+			count++
+		}
+		for single+1 < len(times) && times[single] > times[single-1] && times[single+1]-times[single] == times[1]-times[0] {
+			single++
+		}
+		if count == 1 && single > 1 {
+			words = append(words, fmt.Sprintf("1 each %s from %s to %s", times[1]-times[0], clock(times[0]), clock(times[single])))
+			times = times[single+1:]
+			continue
+		}
+		words = append(words, fmt.Sprintf("%d at %s", count, clock(times[0])))
+		times = times[count:]
+	}
+	return strings.Join(words, ", ")
+}
+
+var (
+	passes       = regexp.MustCompile(`Of 20 calls at once (\d+) pass`)
+	throttleLine = regexp.MustCompile(`worker throttle (\S+) (\d+) (\d+) (\d+)`)
+)
+
+// TestRecipes: each of the nine systems has a recipe, and of 20 calls at once as many pass as it says.
+func TestRecipes(t *testing.T) {
+	page := read(t, limitsPage)
+	for i := 1; i <= 9; i++ {
+		name := fmt.Sprintf("S%d", i)
+		_, text, _ := strings.Cut(page, "\n### "+name+": ")
+		text, _, _ = strings.Cut(text, "\n#")
+		want := passes.FindStringSubmatch(text)
+		if want == nil {
+			t.Errorf("%s has no recipe of %s, or it does not say how many of 20 calls pass", limitsPage, name)
+			continue
+		}
+		got := 0
+		synctest.Test(t, func(t *testing.T) { got = passed(t, text) })
+		if strconv.Itoa(got) != want[1] {
+			t.Errorf("%s: of 20 calls %d pass, the page says %s", name, got, want[1])
+		}
+	}
+}
+
+// passed is how many of 20 calls at once a recipe lets through: those of its first limit, or of
+// its command throttle.
+func passed(t *testing.T, recipe string) (count int) {
+	t.Helper()
+	var limiter throttle.Local
+	ask := func() (bool, error) {
+		n := throttleLine.FindStringSubmatch(recipe)
+		c, err := limiter.Throttle(t.Context(), n[1], whole(t, n[2]), whole(t, n[3]), time.Duration(whole(t, n[4]))*time.Second, 1)
+		return !c.Limited, err
+	}
+	if block := yamlBlock.FindStringSubmatch(recipe); block != nil {
+		c, err := config.Parse("headgate.yaml", []byte(block[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		limiter.App = c.App
+		if err := limiter.Define(t.Context(), c.Limits...); err != nil {
+			t.Fatal(err)
+		}
+		ask = func() (bool, error) {
+			d, err := limiter.Allow(t.Context(), c.Limits[0].Name, "key")
+			return d.OK(), err
+		}
+	}
+	for range 20 {
+		ok, err := ask()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			count++
+		}
+	}
+	return count
+}
+
+func whole(t *testing.T, text string) int {
+	t.Helper()
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

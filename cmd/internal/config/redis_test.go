@@ -1,0 +1,181 @@
+package config
+
+import (
+	"crypto/tls"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/testutil/redistest"
+)
+
+func parseRedis(t *testing.T, text string) Redis {
+	t.Helper()
+	r, err := ParseRedisURL(text)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return r
+}
+
+func TestRedisSingle(t *testing.T) {
+	tests := []struct {
+		text, network, addr, user, password, shown string
+		db                                         int
+		tls                                        string
+	}{
+		{text: "redis://localhost:6379/0", network: "tcp", addr: "localhost:6379", shown: "redis://localhost:6379/0"},
+		{text: "redis://h", network: "tcp", addr: "h:6379", shown: "redis://h"},
+		{text: "redis://[::1]:7000/3", network: "tcp", addr: "[::1]:7000", db: 3, shown: "redis://[::1]:7000/3"},
+		{text: "rediss://u:p%40ss@h:1/2", network: "tcp", addr: "h:1", user: "u", password: "p@ss", db: 2, tls: "h", shown: "rediss://h:1/2"},
+		{text: "unix:///run/redis.sock?db=4", network: "unix", addr: "/run/redis.sock", db: 4, shown: "unix:///run/redis.sock"},
+	}
+	for _, test := range tests {
+		r := parseRedis(t, test.text)
+		client, err := r.client(false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opts := client.(*redis.Client).Options()
+		if opts.Network != test.network || opts.Addr != test.addr || opts.Username != test.user ||
+			opts.Password != test.password || opts.DB != test.db {
+			t.Errorf("%s: %s %s user %q password %q db %d", test.text, opts.Network, opts.Addr, opts.Username, opts.Password, opts.DB)
+		}
+		if (opts.TLSConfig != nil) != (test.tls != "") || opts.TLSConfig != nil && opts.TLSConfig.ServerName != test.tls {
+			t.Errorf("%s: TLS %+v, want server name %q", test.text, opts.TLSConfig, test.tls)
+		}
+		if opts.MaxRetries != 10 || opts.MaxRetryBackoff != time.Second {
+			t.Errorf("%s: %d retries, up to %s apart", test.text, opts.MaxRetries, opts.MaxRetryBackoff)
+		}
+		if r.String() != test.shown || r.IsZero() {
+			t.Errorf("%s is shown as %q, zero %t", test.text, r, r.IsZero())
+		}
+		client.Close()
+	}
+	if r := parseRedis(t, "redis://h?max_retries=2&pool_size=50").tuned(nil, false); r.single.MaxRetries != 2 || r.single.PoolSize != 50 {
+		t.Errorf("options: %d retries, pool of %d", r.single.MaxRetries, r.single.PoolSize)
+	}
+}
+
+func TestRedisSentinel(t *testing.T) {
+	r := parseRedis(t, "rediss-sentinel://:pw@h1:1,h2,[::1]/mymaster/5?password=other")
+	opts := r.tuned(nil, false).sentinel
+	if diff := cmp.Diff([]string{"h1:1", "h2:26379", "[::1]:26379"}, opts.SentinelAddrs); diff != "" {
+		t.Error(diff)
+	}
+	if opts.MasterName != "mymaster" || opts.DB != 5 || opts.SentinelPassword != "pw" || opts.Password != "other" {
+		t.Errorf("master %q db %d passwords %q %q", opts.MasterName, opts.DB, opts.SentinelPassword, opts.Password)
+	}
+	if opts.TLSConfig == nil || opts.TLSConfig.ServerName != "" || opts.MaxRetries != 10 {
+		t.Errorf("TLS %+v, retries %d", opts.TLSConfig, opts.MaxRetries)
+	}
+	if r.String() != "rediss-sentinel://h1:1,h2,[::1]/mymaster/5" {
+		t.Errorf("shown as %s", r)
+	}
+	client, err := r.client(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.Close()
+	for _, text := range []string{"redis-sentinel://[fe80::1%25eth0]/m", "redis-sentinel://[fe80::1%25eth0]:26379,h2/m"} {
+		if addr := parseRedis(t, text).sentinel.SentinelAddrs[0]; addr != "[fe80::1%eth0]:26379" {
+			t.Errorf("%s is at %s", text, addr)
+		}
+	}
+}
+
+func TestRedisCluster(t *testing.T) {
+	r := parseRedis(t, "redis-cluster://u:p@h1,h2:7001,h3/0?read_timeout=5s")
+	opts := r.tuned(nil, false).cluster
+	if diff := cmp.Diff([]string{"h1:6379", "h2:7001", "h3:6379"}, opts.Addrs); diff != "" {
+		t.Error(diff)
+	}
+	if opts.Username != "u" || opts.Password != "p" || opts.ReadTimeout != 5*time.Second || opts.TLSConfig != nil {
+		t.Errorf("user %q password %q timeout %s TLS %v", opts.Username, opts.Password, opts.ReadTimeout, opts.TLSConfig)
+	}
+	client, err := r.client(false)
+	if _, ok := client.(*redis.ClusterClient); !ok || err != nil {
+		t.Fatalf("client %T, %v", client, err)
+	}
+	client.Close()
+	if tls := parseRedis(t, "rediss-cluster://h1,h2").tuned(nil, false).cluster.TLSConfig; tls == nil || tls.ServerName != "" {
+		t.Errorf("TLS %+v", tls)
+	}
+}
+
+// An own authority and a certificate go to every kind of Redis that is over TLS, and
+// leave alone by which name each server is checked.
+func TestRedisTLS(t *testing.T) {
+	files, err := redistest.WriteCertificates(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for url, name := range map[string]string{"rediss://h": "h", "rediss-sentinel://h1,h2/it": "", "rediss-cluster://h1,h2": ""} {
+		r := parseRedis(t, url)
+		if err := r.UseTLS(TLS{CA: files.CA, Cert: files.ClientCert, Key: files.ClientKey, MinVersion: tls.VersionTLS13}); err != nil {
+			t.Fatal(err)
+		}
+		client, err := r.client(false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		var c *tls.Config
+		switch client := client.(type) {
+		case *redis.Client:
+			c = client.Options().TLSConfig
+		case *redis.ClusterClient:
+			c = client.Options().TLSConfig
+		}
+		if c.RootCAs == nil || c.GetClientCertificate == nil || c.MinVersion != tls.VersionTLS13 || c.ServerName != name {
+			t.Errorf("%s: TLS %+v, want what the config says, and the name %q", url, c, name)
+		}
+	}
+}
+
+func TestNoRedis(t *testing.T) {
+	if r := (Redis{}); !r.IsZero() || r.String() != "" {
+		t.Errorf("zero %t, shown as %q", r.IsZero(), r)
+	}
+}
+
+// Whatever is wrong with a URL, its password is not shown.
+func TestBadRedisURL(t *testing.T) {
+	tests := []struct{ text, want string }{
+		{"", "not a Redis URL: want redis://HOST"},
+		{"localhost:6379", "not a Redis URL: want redis://HOST"},
+		{"http://u:secret@h", `scheme "http": want redis://HOST`},
+		{"redis-ring://u:secret@h", `scheme "redis-ring": want redis://HOST`},
+		{"unix-cluster:///secret", `scheme "unix-cluster": want redis://HOST`},
+		{"redis://:secret@h1,h2", "several hosts: want redis-cluster:// or redis-sentinel://"},
+		{"redis://:secret@h:port", "want HOST:PORT, and %XX"},
+		{"redis://:secret@h:70010", "port 70010: want 1 to 65535"},
+		{"redis-cluster://:secret@h,h:0", "port 0: want 1 to 65535"},
+		{"redis://:sec/ret@h", "want %XX for special characters"},
+		{"redis://:se@cr?et=secret@h:1", "want %XX for special characters"},
+		{"redis://:se@cr#secret@h:1", "want %XX for special characters"},
+		{"${env:REDIS}", "set HEADGATE_REDIS in the environment"},
+		{"redis://user/secret@h", "want %XX for special characters"},
+		{"redis://:%secret@h", "want HOST:PORT, and %XX"},
+		{"redis://:secret@h/one", `invalid database number: "one"`},
+		{"redis://:secret@h?retries=1", "unexpected option: retries"},
+		{"redis://:secret@h?pool_size=x", "invalid pool_size number"},
+		{"redis-sentinel://:secret@h1,h2", "want the name of the master after the hosts"},
+		{"redis-sentinel://:secret@h1/master/x", "invalid database number"},
+		{"redis-cluster://:secret@h1/3", "a cluster has only database 0"},
+		{"unix://", "empty unix socket path"},
+	}
+	for _, test := range tests {
+		r, err := ParseRedisURL(test.text)
+		if err == nil || !strings.Contains(err.Error(), test.want) || !r.IsZero() {
+			t.Errorf("%s: %v\nwant …%s…", test.text, err, test.want)
+			continue
+		}
+		if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "sec/") {
+			t.Errorf("%s: the error shows the password: %v", test.text, err)
+		}
+	}
+}

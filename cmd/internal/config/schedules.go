@@ -1,0 +1,155 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/cmd/internal/expression"
+	"github.com/headgate/headgate/scheduler/cron"
+	"github.com/headgate/headgate/tasks"
+)
+
+// Schedule enqueues a job at every tick of a cron line.
+type Schedule struct {
+	// Cron is five fields (minute, hour, day of month, month, day of week), or @hourly, @daily,
+	// @weekly, @monthly, @yearly, or @every with a duration of whole seconds. Ranges may wrap around
+	// (22-2, fri-mon), 7 is Sunday, and a step must fit its field. Required.
+	Cron string `yaml:"cron"`
+	// Seconds says that cron begins with a sixth field, for the second.
+	Seconds bool `yaml:"seconds"`
+	// Zone is the time zone of cron. The zero value means `UTC`.
+	Zone string `yaml:"zone"`
+	// Task is the type of the job. Required.
+	Task string `yaml:"task"`
+	// Queue is the job's, one that this worker serves. The zero value means `default`.
+	Queue string `yaml:"queue"`
+	// Jitter is how much later than its tick a job may come, in whole seconds. The zero value
+	// means none.
+	Jitter time.Duration `yaml:"jitter"`
+	// Missed is what becomes of ticks that nobody was there for: none runs, the newest, or all.
+	Missed cron.Missed `yaml:"missed"`
+	// MissedMax is how many run with all, the newest. The zero value means `100`.
+	MissedMax int `yaml:"missed_max"`
+	// Overlap says whether a tick is skipped while the last one's job is unfinished.
+	Overlap cron.Overlap `yaml:"overlap"`
+	// Enabled is whether it ticks. The zero value means `true`.
+	Enabled bool `yaml:"enabled"`
+	// MaxRetry is how often a failed job runs again. Nil means the task's.
+	MaxRetry *int `yaml:"max_retry"`
+	// Timeout is how long one run may take. The zero value means the task's.
+	Timeout time.Duration `yaml:"timeout"`
+	// Retention is how long the job is kept when it is done, five minutes at least. The zero
+	// value means the task's.
+	Retention time.Duration `yaml:"retention"`
+	// Payload is the job's. Its texts may have ${…} with expressions over tick.
+	Payload any `yaml:"payload"`
+}
+
+// Schedules enqueue jobs by the clock, by name.
+type Schedules map[string]Schedule
+
+// Entry is the schedule as package cron takes it.
+func (s Schedule) Entry(name string) cron.Entry {
+	e := cron.Entry{
+		Name: name, Cron: s.Cron, Seconds: s.Seconds, Zone: s.Zone,
+		Type: s.Task, Payload: s.payloadAt, Queue: s.Queue, Jitter: s.Jitter,
+		Missed: s.Missed, MissedMax: s.MissedMax, Overlap: s.Overlap, Disabled: !s.Enabled,
+	}
+	if s.MaxRetry != nil {
+		e.Options = append(e.Options, asynq.MaxRetry(*s.MaxRetry))
+	}
+	if s.Timeout > 0 {
+		e.Options = append(e.Options, asynq.Timeout(s.Timeout))
+	}
+	if s.Retention > 0 {
+		e.Options = append(e.Options, asynq.Retention(s.Retention))
+	}
+	return e
+}
+
+// Entries are all schedules, by name.
+func (s Schedules) Entries() []cron.Entry {
+	var entries []cron.Entry
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		entries = append(entries, s[name].Entry(name))
+	}
+	return entries
+}
+
+// payloadAt is the payload of one tick as JSON. The error is that of the
+// first expression that fails.
+func (s Schedule) payloadAt(tick time.Time) ([]byte, error) {
+	if s.Payload == nil {
+		return nil, nil
+	}
+	return fill(s.Task, s.Payload, expression.Tick(tick))
+}
+
+// checkSchedules fills in defaults, compiles payloads and reports what is
+// wrong with the schedules.
+func (d *decoder) checkSchedules(all Schedules, tasks Tasks, queues map[string]int, types []string) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		path := join("schedules", name)
+		s := all[name]
+		if !d.has(path + ".enabled") {
+			s.Enabled = true
+		}
+		if s.Queue == "" {
+			s.Queue = "default"
+		}
+		d.checkReference(path+".queue", "queue", s.Queue, slices.Sorted(maps.Keys(queues)))
+		if s.Task != "" {
+			d.checkReference(path+".task", "task type", s.Task, types)
+		}
+		d.checkMaxRetry(path+".max_retry", s.MaxRetry)
+		d.checkSeconds(path+".timeout", s.Timeout)
+		d.checkSeconds(path+".retention", s.Retention)
+		s.MaxRetry = cmp.Or(s.MaxRetry, tasks[s.Task].MaxRetry)
+		s.Timeout = cmp.Or(s.Timeout, tasks[s.Task].Timeout)
+		s.Retention = cmp.Or(s.Retention, tasks[s.Task].Retention)
+		s.Payload = d.compile(path+".payload", s.Task, s.Payload, expression.Tick{})
+		d.checkEntry(path, s.Entry(name))
+		d.checkPayload(path+".payload", s, name)
+		all[name] = s
+	}
+}
+
+// checkEntry turns each error of Validate into one about the field's place.
+func (d *decoder) checkEntry(path string, e cron.Entry) {
+	for _, wrong := range joined[*cron.EntryError](e.Validate()) {
+		at, message := path+"."+wrong.Field, fmt.Sprintf("%q %s", wrong.Value, wrong.Hint)
+		switch wrong.Field {
+		case "name":
+			at = path
+		case "type":
+			at = path + ".task"
+		}
+		if wrong.Value == "" {
+			message = "missing: " + wrong.Hint
+		}
+		d.errorf(at, "%s", message)
+	}
+}
+
+// checkPayload tries the payload at one tick, the first after the year 2000
+// began: it reports an expression that fails there, and a payload that the
+// task would refuse.
+func (d *decoder) checkPayload(path string, s Schedule, name string) {
+	if d.broken(path) || !d.clean(path) {
+		return
+	}
+	tick := s.Entry(name).Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))
+	payload, err := s.payloadAt(tick)
+	if err == nil {
+		err = tasks.Validate(s.Task, payload)
+	}
+	if err != nil && !errors.Is(err, tasks.ErrUnknownType) {
+		d.errorf(path, "%v", err)
+	}
+}

@@ -1,0 +1,302 @@
+package config
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/cmd/internal/expression"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Task says how the jobs of one type run.
+type Task struct {
+	// Limits are what a job needs before it runs: permits of all of them, or it takes none and
+	// waits.
+	Limits []Need `yaml:"limits"`
+	// Blocks are the limits whose keys are shut when the other side refuses a job's call. Nil
+	// means those with a key, or all where none has one.
+	Blocks []string `yaml:"blocks"`
+	// Trust says of which limits a time that the other side tells counts: those whose key is
+	// the host of the call, or all. The zero value means `host`.
+	Trust Trust `yaml:"trust"`
+	// MaxWait is how long a job may wait for its permits. The zero value means as long as it
+	// takes.
+	MaxWait time.Duration `yaml:"max_wait"`
+	// OnMaxWait is what becomes of a job that has waited for so long, or until its own deadline.
+	OnMaxWait scheduler.Action `yaml:"on_max_wait"`
+	// OnNoLimit is what becomes of a job whose limit has been deleted.
+	OnNoLimit scheduler.Action `yaml:"on_no_limit"`
+	// Priority is a job's place among those that wait for the same permits. The zero value
+	// means `normal`.
+	Priority expression.Priority `yaml:"priority"`
+	// Fair is the key, as of a tenant, for which jobs take turns where they wait for the same
+	// permits: as many for each key, however many jobs it has. The zero value means that they
+	// go by when they asked.
+	Fair expression.Key `yaml:"fair"`
+	// Weight is how many turns the job's fair key has while one of weight 1 has one, at most
+	// 1000. The zero value means `1`.
+	Weight expression.Weight `yaml:"weight"`
+	// MaxRetry is how often a failed job runs again, where the job has no number of its own.
+	// Nil means asynq's, `25`.
+	MaxRetry *int `yaml:"max_retry"`
+	// Timeout is how long one run may take, where the job has no time of its own. The zero value
+	// means asynq's, `30m`.
+	Timeout time.Duration `yaml:"timeout"`
+	// Retention is how long a job that is done and its result are kept, where the job has no
+	// time of its own. The zero value means not at all.
+	Retention time.Duration `yaml:"retention"`
+	// Retry says how long a failed job waits before it runs again.
+	Retry Retry `yaml:"retry"`
+	// RetryAt is where it waits for its permits then: by its ticket, before all that came after
+	// it, or at the back. The zero value means `ticket`.
+	RetryAt scheduler.RetryAt `yaml:"retry_at"`
+	// Then are the jobs that follow when a job is done.
+	Then []Then `yaml:"then"`
+}
+
+// Tasks are the types of jobs, by name.
+type Tasks map[string]Task
+
+// Need is what a job takes of one limit.
+type Need struct {
+	// Limit is the name of the limit. Required. Alone it can stand instead of the mapping.
+	Limit string `yaml:"limit" short:""`
+	// Key is what the limit counts apart. The zero value means one count for all jobs.
+	Key expression.Key `yaml:"key"`
+	// Cost is how many permits the job takes. The zero value means `1`.
+	Cost expression.Cost `yaml:"cost"`
+	// Settle is what the job has truly cost, once it is done. The zero value means its cost.
+	Settle expression.Settle `yaml:"settle"`
+}
+
+// Unkept reports whether the answers of a type's jobs are gone when the jobs are done: the
+// type has no retention, and no job follows that uses them.
+func (t Tasks) Unkept(typename string) bool {
+	task := t[typename]
+	return typename == tasks.TypeHTTPRequest && task.Retention == 0 && len(task.Then) == 0
+}
+
+// KeysOf are the expressions by which tasks use a limit: none if no task does, and an empty
+// one of a task that uses it without a key.
+func (t Tasks) KeysOf(limit string) (keys []string) {
+	for _, task := range t {
+		for _, n := range task.Limits {
+			if n.Limit == limit {
+				keys = append(keys, n.Key.String())
+			}
+		}
+	}
+	return keys
+}
+
+// Key is a key of a limit in the spelling of the jobs that use the limit, if all of them spell it
+// the same.
+func (t Tasks) Key(limit, key string) (string, error) {
+	spelled := ""
+	for _, task := range t {
+		for _, n := range task.Limits {
+			if n.Limit != limit {
+				continue
+			}
+			as, err := n.Key.Spell(key)
+			if err != nil {
+				return "", fmt.Errorf("key of limit %s: %w", limit, err)
+			}
+			if spelled != "" && as != spelled {
+				return key, nil
+			}
+			spelled = as
+		}
+	}
+	return cmp.Or(spelled, key), nil
+}
+
+// Costs is what a job that is done has truly cost, by limit, as far as the config says how to
+// tell by its result.
+func (t Tasks) Costs(job *expression.Job, result func() ([]byte, error)) (costs map[string]int, err error) {
+	done := &expression.Done{Job: *job}
+	for _, n := range t[job.Type].Limits {
+		if n.Settle.IsZero() {
+			continue
+		}
+		if costs == nil {
+			costs = map[string]int{}
+			if done.Result, err = result(); err != nil {
+				return nil, err
+			}
+		}
+		if costs[n.Limit], err = n.Settle.Of(done); err != nil {
+			return nil, err
+		}
+	}
+	return costs, nil
+}
+
+// Rule is what one job needs before it runs, and the zero Rule if the config
+// does not speak of its type. The error is that of the first expression that
+// fails on the job's payload; waiting will not mend it.
+func (t Tasks) Rule(job *expression.Job) (scheduler.Rule, error) {
+	task, ok := t[job.Type]
+	if !ok {
+		return scheduler.Rule{}, nil
+	}
+	needs, wrongNeed := task.needs(job)
+	priority, wrongPriority := task.Priority.Of(job)
+	fair, wrongFair := task.Fair.Of(job)
+	weight, wrongWeight := task.Weight.Of(job)
+	if err := cmp.Or(wrongNeed, wrongPriority, wrongFair, wrongWeight); err != nil {
+		return scheduler.Rule{}, err
+	}
+	policy := task.Retry.Policy()
+	return scheduler.Rule{
+		Needs: needs, Priority: priority, Fair: fair, Weight: weight, Blocks: task.blocks(),
+		MaxWait: task.MaxWait, OnMaxWait: task.OnMaxWait, OnNoLimit: task.OnNoLimit,
+		Retry: &policy, RetryAt: task.RetryAt,
+	}, nil
+}
+
+func (t Task) needs(job *expression.Job) ([]throttle.Need, error) {
+	needs := make([]throttle.Need, len(t.Limits))
+	for i, n := range t.Limits {
+		key, err := n.Key.Of(job)
+		if err != nil {
+			return nil, err
+		}
+		cost, err := n.Cost.Of(job)
+		if err != nil {
+			return nil, err
+		}
+		needs[i] = throttle.Need{Limit: n.Limit, Key: key, Cost: cost}
+	}
+	return needs, nil
+}
+
+func (d *decoder) checkTasks(all Tasks, limits []throttle.Limit, types []string) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		path := join("tasks", name)
+		t := all[name]
+		d.checkReference(path, "task type", name, types)
+		d.checkNeeds(path+".limits", t.Limits, limits)
+		for i, limit := range t.Blocks {
+			var own []string
+			for _, n := range t.Limits {
+				own = append(own, n.Limit)
+			}
+			d.checkReference(indexed(path+".blocks", i), "limit of this task", limit, own)
+		}
+		d.want(t.MaxWait > 0, path+".max_wait", "0s: want a time such as 10m; leave it out to wait as long as it takes")
+		d.want(d.has(path+".fair"), path+".weight", "there is no fair: want the key that weighs so much, such as fair: payload.tenant")
+		d.checkMaxRetry(path+".max_retry", t.MaxRetry)
+		d.checkSeconds(path+".timeout", t.Timeout)
+		d.checkSeconds(path+".retention", t.Retention)
+		d.checkRetry(path+".retry", t.Retry)
+		d.checkThen(path+".then", t.Then, types)
+	}
+}
+
+// checkNeeds reports needs that no limit answers, or twice the same.
+func (d *decoder) checkNeeds(path string, needs []Need, limits []throttle.Limit) {
+	var names []string
+	for _, l := range limits {
+		names = append(names, l.Name)
+	}
+	seen := map[[2]string]bool{}
+	for i, n := range needs {
+		at := indexed(path, i)
+		if n.Limit == "" {
+			d.errorf(at+".limit", "missing: want the name of a limit")
+			continue
+		}
+		d.checkReference(at+".limit", "limit", n.Limit, names)
+		meter := [2]string{n.Limit, n.Key.String()}
+		if seen[meter] {
+			d.errorf(at+".limit", "limit %s is there twice with the same key: keep one, with the costs added up", n.Limit)
+		}
+		seen[meter] = seen[meter] || !d.broken(at+".key")
+		cost, constant := n.Cost.Constant()
+		if i := slices.Index(names, n.Limit); i >= 0 && constant && limits[i].MaxCost() > 0 && cost > limits[i].MaxCost() {
+			d.errorf(at+".cost", "%d is above the capacity %d of limit %s: no job could ever run", cost, limits[i].MaxCost(), n.Limit)
+		}
+	}
+}
+
+// Trust says which limits the other side may shut by a time that it tells, up to their
+// longest: in Retry-After, or as the reset of a quota that is used up.
+type Trust string
+
+// The values of Task.Trust. Under both a limit that Blocks names is shut: the config
+// itself says so.
+const (
+	// TrustHost are limits of which the host that answers determines the key, as
+	// host(payload.url) does: what it says concerns no other host. Other limits are shut
+	// as long as after a refusal that tells no time.
+	TrustHost Trust = "host"
+	// TrustAll are all that a refusal shuts.
+	TrustAll Trust = "all"
+)
+
+// UnmarshalText reads one of the two words.
+func (t *Trust) UnmarshalText(text []byte) error {
+	switch *t = Trust(text); *t {
+	case TrustHost, TrustAll:
+		return nil
+	}
+	return fmt.Errorf("%q: want host or all", text)
+}
+
+// Trusts reports whether a time that an answer tells counts for the limits that the
+// task's rule blocks.
+func (t Task) Trusts() bool {
+	return t.Trust == TrustAll || t.blocks() != nil
+}
+
+// blocks are the limits that a refusal shuts; nil means those with a key, or all.
+func (t Task) blocks() []string {
+	if t.Blocks != nil || t.Trust == TrustAll {
+		return t.Blocks
+	}
+	return t.byHost()
+}
+
+// MaxBlocks is what those of the limits that an answer may shut allow at most: the one that
+// allows least, and the longest that any does. For a type without such limits that is a
+// day.
+func (t Task) MaxBlocks(limits []throttle.Limit) (least throttle.Limit, longest time.Duration) {
+	blocks := t.blocks()
+	for _, l := range limits {
+		needed := slices.ContainsFunc(t.Limits, func(n Need) bool { return n.Limit == l.Name })
+		if !needed || blocks != nil && !slices.Contains(blocks, l.Name) {
+			continue
+		}
+		if least.Name == "" || l.LongestBlock() < least.LongestBlock() {
+			least = l
+		}
+		longest = max(longest, l.LongestBlock())
+	}
+	return least, cmp.Or(longest, throttle.Day)
+}
+
+// byHost are the limits whose key the host that is called determines, nil if none.
+func (t Task) byHost() []string {
+	var limits []string
+	for _, n := range t.Limits {
+		if n.Key.ByHost() {
+			limits = append(limits, n.Limit)
+		}
+	}
+	return limits
+}
+
+// JobOf is what expressions see of the task that runs under a context.
+func JobOf(ctx context.Context, task *asynq.Task) *expression.Job {
+	queue, id, _ := scheduler.GetJob(ctx)
+	return &expression.Job{Type: task.Type(), Queue: queue, ID: id, Payload: task.Payload()}
+}

@@ -1,0 +1,114 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/cmd/internal/expression"
+)
+
+// What an expression yields refers to no secret, wherever it enters a payload and in
+// whatever pieces; what the config says does.
+func TestValuesReferToNoSecret(t *testing.T) {
+	const hostile = `{"whole":"${env:T}","dollar":"$","open":"${env:","name":"T","close":"}","rest":"{env:T}","literal":"${$}{env:T}",
+		"headers":{"X":"${env:T}"},"list":["${env:T}"],"call":{"url":"https://h.example/?${env:T}","headers":{"X":"${env:T}"},"body":"${env:T}"}}`
+	for _, tt := range []struct{ payload, field, want string }{
+		{`{url: "https://h.example/?x=${result.whole}"}`, "url", "https://h.example/?x=${$}{env:T}"},
+		{`{url: "https://h.example/?x=${result.dollar}${result.rest}"}`, "url", "https://h.example/?x=${$}{env:T}"},
+		{`{url: "https://h.example/?x=${result.dollar}{en${result.open[4:]}"}`, "url", "https://h.example/?x=${$}{env:"},
+		{`{url: "https://h.example/?x=${result.open}${result.name}${result.close}"}`, "url", "https://h.example/?x=${$}{env:T}"},
+		{`{url: "https://h.example/?x=${result.open}T}"}`, "url", "https://h.example/?x=${$}{env:T}"},
+		{`{url: "https://h.example/?x=${result.literal}"}`, "url", "https://h.example/?x=${$}{$}{env:T}"},
+		{`{url: "${result.call.url}"}`, "url", "https://h.example/?${$}{env:T}"},
+		{`{url: "https://h.example/?x=${payload.whole}"}`, "url", "https://h.example/?x=${$}{env:T}"},
+		{`{url: "https://h.example/?x=${task.id}"}`, "url", "https://h.example/?x=${$}{env:T}"},
+		{`{url: "https://h.example/", headers: {X: "${result.whole}"}}`, "headers.X", "${$}{env:T}"},
+		{`{url: "https://h.example/", headers: {X: "${result.list[0]}"}}`, "headers.X", "${$}{env:T}"},
+		{`{url: "https://h.example/", headers: "${result.headers}"}`, "headers.X", "${$}{env:T}"},
+		{`{url: "https://h.example/", headers: "${ {'X': result.whole} }"}`, "headers.X", "${$}{env:T}"},
+		{`"${result.call}"`, "url", "https://h.example/?${$}{env:T}"},
+		{`"${result.call}"`, "headers.X", "${$}{env:T}"},
+		// Nothing is a reference there, so nothing is written in another way.
+		{`"${result.call}"`, "body", "${env:T}"},
+		{`{url: "https://h.example/", body: "${result.whole}"}`, "body", "${env:T}"},
+		// What the author wrote.
+		{`{url: "https://h.example/?x=$${env:T}"}`, "url", "https://h.example/?x=${env:T}"},
+		{`{url: "https://h.example/?x=$${env:T}&y=${result.whole}"}`, "url", "https://h.example/?x=${env:T}&y=${$}{env:T}"},
+		{`{url: "https://h.example/", headers: {X: "${result.dollar}$${env:T}${result.close}"}}`, "headers.X", "$${env:T}}"},
+	} {
+		c, err := Parse("headgate.yaml", []byte("tasks:\n  http:request: {then: [{type: \"http:request\", payload: "+tt.payload+"}]}"))
+		if err != nil {
+			t.Errorf("%s: %v", tt.payload, err)
+			continue
+		}
+		done := &expression.Done{Job: expression.Job{ID: "${env:T}", Payload: []byte(hostile)}, Result: []byte(hostile)}
+		payload, ok, err := c.Tasks["http:request"].Then[0].Next(done)
+		if err != nil || !ok {
+			t.Errorf("%s: %v", tt.payload, err)
+			continue
+		}
+		if got := textAt(t, payload, tt.field); got != tt.want {
+			t.Errorf("%s: %s is %q, want %q", tt.payload, tt.field, got, tt.want)
+		}
+	}
+}
+
+// textAt is the text at a path of a payload.
+func textAt(t *testing.T, payload []byte, path string) string {
+	t.Helper()
+	var value any
+	if err := json.Unmarshal(payload, &value); err != nil {
+		t.Fatal(err)
+	}
+	for name := range strings.SplitSeq(path, ".") {
+		fields, _ := value.(map[string]any)
+		value = fields[name]
+	}
+	return fmt.Sprint(value)
+}
+
+// The same holds for schedules, and for a then of another type nothing is quoted: it
+// has no references.
+func TestValuesOfOtherPayloads(t *testing.T) {
+	c, err := Parse("headgate.yaml", []byte(`
+commands: {a: {run: [echo, "${payload.x}"]}}
+schedules:
+  s: {cron: "@daily", task: http:request, payload: {url: "https://h.example/?a=$${env:T}&b=${'$' + '{env:T}'}"}}
+tasks:
+  exec:a: {then: [{type: exec:a, payload: {x: "${result}", y: "$${env:T}"}}]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload, err := c.Schedules["s"].payloadAt(time.Now())
+	if got := textAt(t, payload, "url"); err != nil || got != "https://h.example/?a=${env:T}&b=${$}{env:T}" {
+		t.Error(got, err)
+	}
+	payload, _, err = c.Tasks["exec:a"].Then[0].Next(&expression.Done{Result: []byte(`"${env:T}"`)})
+	if err != nil || string(payload) != `{"x":"${env:T}","y":"${env:T}"}` {
+		t.Errorf("%s, %v", payload, err)
+	}
+	// Nor is it one where a command gets it.
+	args, err := c.Commands["a"].args(t.Context(), asynq.NewTask("exec:a", payload))
+	if err != nil || strings.Join(args, " ") != "echo ${env:T}" {
+		t.Error(args, err)
+	}
+}
+
+// A reference that an expression would complete is a mistake, and said at once.
+func TestNamesOfSecretsAreWhole(t *testing.T) {
+	for _, payload := range []string{
+		`{url: "https://h.example/?x=$${env:${result.name}}"}`,
+		`{url: "https://h.example/", headers: {X: "$${env:"}}`,
+	} {
+		_, err := Parse("headgate.yaml", []byte("tasks:\n  http:request: {then: [{type: \"http:request\", payload: "+payload+"}]}"))
+		if err == nil || !strings.Contains(err.Error(), "want the whole name of a secret, as $${env:NAME}") {
+			t.Errorf("%s: %v", payload, err)
+		}
+	}
+}

@@ -1,0 +1,254 @@
+// Package jobspec is a job as people and programs write it: on a line of JSON, or with flags.
+package jobspec
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/cmd/internal/expression"
+	"github.com/headgate/headgate/internal/duration"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Job is a job as users write it, on a line of JSON or with flags.
+type Job struct {
+	Type    string
+	Payload []byte
+	ID      string
+	Options
+}
+
+// Options say how to run a job.
+type Options struct {
+	Queue     string          `placeholder:"NAME" help:"Queue (default \"default\")."`
+	In        time.Duration   `placeholder:"DURATION" help:"Run it no earlier than in this long, such as 90s or 2h."`
+	At        time.Time       `placeholder:"TIME" help:"Run it no earlier than at this time, such as 2026-01-02T15:04:05Z."`
+	MaxRetry  *int            `placeholder:"N" help:"How often a failed job runs again before it is archived (default: max_retry of its type in the config, else 25). Waiting for a limit is no failure."`
+	Retention time.Duration   `placeholder:"DURATION" help:"Keep the job and its result for this long after it is done, such as 24h (default: retention of its type in the config, else not at all)."`
+	Priority  *lanes.Priority `placeholder:"high|normal|low" help:"Its place among the jobs that wait for the same permits, instead of what the config says."`
+	Timeout   time.Duration   `placeholder:"DURATION" help:"How long one run may take."`
+	Deadline  time.Time       `placeholder:"TIME" help:"Archive the job if it is not done by this time."`
+	Unique    time.Duration   `placeholder:"DURATION" help:"Refuse the job while another with the same type, payload and queue is there, for at most this long."`
+}
+
+// Validate reports the first thing that is wrong with the job.
+func (j Job) Validate() error {
+	switch {
+	case strings.TrimSpace(j.Type) == "":
+		return errors.New("type is missing: want the type of the job, such as http:request")
+	case strings.ContainsAny(j.ID, "\r\n") || len(j.ID) > 200:
+		return fmt.Errorf("id %.40q: want one line of at most 200 bytes", j.ID)
+	case len(j.Payload) > 0 && !json.Valid(j.Payload):
+		return fmt.Errorf(`payload %s is not JSON: want an object such as {"url":"https://example.com/"}, in the shell's quotes`, short(j.Payload))
+	}
+	return j.Options.Validate()
+}
+
+// Validate reports the first thing that is wrong with the options, as a
+// *throttle.FieldError.
+func (o Options) Validate() error {
+	wrong := func(field string, value any, want string) error {
+		return &throttle.FieldError{Field: field, Value: fmt.Sprint(value), Want: want}
+	}
+	switch {
+	case o.Queue != "" && config.CheckName(o.Queue) != nil:
+		return wrong("queue", strconv.Quote(o.Queue), "want 1 to 100 letters, digits, or _ . : -")
+	case o.In < 0:
+		return wrong("in", duration.Exact(o.In), "want a time from now on")
+	case o.In > 0 && !o.At.IsZero():
+		return wrong("in", duration.Exact(o.In), "at is there as well: want one of them")
+	case o.MaxRetry != nil && *o.MaxRetry < 0:
+		return wrong("max_retry", *o.MaxRetry, "want 0 or more")
+	case o.MaxRetry != nil && *o.MaxRetry > math.MaxInt32:
+		return wrong("max_retry", *o.MaxRetry, "want at most 2147483647")
+	}
+	// asynq keeps whole seconds and takes 0 for its own default.
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{{"retention", o.Retention}, {"timeout", o.Timeout}, {"unique", o.Unique}} {
+		if d.value < 0 || d.value%time.Second != 0 {
+			return wrong(d.name, duration.Exact(d.value), "want whole seconds, at least 1s")
+		}
+	}
+	return nil
+}
+
+// DefaultMaxRetry is asynq's.
+const DefaultMaxRetry = 25
+
+// Fill gives the job an id if it has none, and takes what it leaves open from
+// the defaults, then from the config, then from asynq. A moment replaces In, so
+// that a job can be kept for a while before it is enqueued.
+func (j Job) Fill(defaults Options, c *config.Config) Job {
+	task := c.Tasks[j.Type]
+	if j.ID == "" {
+		j.ID = uuid.NewString()
+	}
+	if j.In == 0 && j.At.IsZero() {
+		j.In, j.At = defaults.In, defaults.At
+	}
+	if j.In > 0 {
+		j.In, j.At = 0, time.Now().Add(j.In)
+	}
+	j.MaxRetry = cmp.Or(j.MaxRetry, defaults.MaxRetry, task.MaxRetry, new(DefaultMaxRetry))
+	j.Queue = cmp.Or(j.Queue, defaults.Queue, "default")
+	j.Priority = cmp.Or(j.Priority, defaults.Priority)
+	j.Retention = cmp.Or(j.Retention, defaults.Retention, task.Retention)
+	j.Timeout = cmp.Or(j.Timeout, defaults.Timeout, task.Timeout)
+	j.Deadline = cmp.Or(j.Deadline, defaults.Deadline)
+	j.Unique = cmp.Or(j.Unique, defaults.Unique)
+	return j
+}
+
+// Task is the filled job for asynq.
+func (j Job) Task() *asynq.Task {
+	opts := []asynq.Option{ // to asynq most zero values are as if they were not there
+		asynq.TaskID(j.ID), asynq.Queue(j.Queue), asynq.MaxRetry(*j.MaxRetry), asynq.ProcessAt(j.At),
+		asynq.Retention(j.Retention), asynq.Timeout(j.Timeout), asynq.Deadline(j.Deadline),
+	}
+	if j.Unique > 0 {
+		opts = append(opts, asynq.Unique(j.Unique))
+	}
+	if j.Priority != nil {
+		opts = append(opts, scheduler.Priority(*j.Priority))
+	}
+	return scheduler.NewTask(j.Type, j.Payload, opts...)
+}
+
+// Saves reports whether an http:request saves its answer to a file, so that nothing is lost
+// with its result.
+func Saves(j Job) bool {
+	var call struct {
+		Save string `json:"save"`
+	}
+	return json.Unmarshal(j.Payload, &call) == nil && call.Save != ""
+}
+
+// Rule is the rule of a filled job. The error is the one with which a worker
+// would archive it.
+func (j Job) Rule(c *config.Config) (scheduler.Rule, error) {
+	return c.Tasks.Rule(&expression.Job{Type: j.Type, Queue: j.Queue, ID: j.ID, Payload: j.Payload})
+}
+
+type field struct {
+	name string
+	to   any
+	want string
+}
+
+func (j *Job) fields() []field {
+	const aTime = `a time in quotes, such as "2026-01-02T15:04:05Z"`
+	const aDuration = `a duration in quotes, such as "90s", "24h" or "7d"`
+	return []field{
+		{"type", &j.Type, `a text such as "http:request"`},
+		{"payload", (*json.RawMessage)(&j.Payload), "JSON"},
+		{"id", &j.ID, "a text"},
+		{"queue", &j.Queue, "a text"},
+		{"in", (*span)(&j.In), aDuration},
+		{"at", (*moment)(&j.At), aTime},
+		{"max_retry", &j.MaxRetry, "a whole number"},
+		{"retention", (*span)(&j.Retention), aDuration},
+		{"priority", &j.Priority, `"high", "normal" or "low"`},
+		{"timeout", (*span)(&j.Timeout), aDuration},
+		{"deadline", (*moment)(&j.Deadline), aTime},
+		{"unique", (*span)(&j.Unique), aDuration},
+	}
+}
+
+// Parse reads a job from a JSON object and validates it. The error names the
+// field, its value and what would be right.
+func Parse(line []byte) (Job, error) {
+	var j Job
+	var object map[string]json.RawMessage
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	if err := decoder.Decode(&object); err != nil || object == nil {
+		what := errors.New(short(line))
+		if _, syntax := errors.AsType[*json.SyntaxError](err); syntax || errors.Is(err, io.ErrUnexpectedEOF) {
+			what = fmt.Errorf("not JSON, %w", err)
+		}
+		return j, fmt.Errorf(`%w: want an object such as {"type":"http:request","payload":{"url":"https://example.com/"}}`, what)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return j, errors.New("something follows the object: want one JSON object a line")
+	}
+	var names []string
+	for _, f := range j.fields() {
+		names = append(names, f.name)
+		text, ok := object[f.name]
+		delete(object, f.name)
+		if !ok {
+			continue
+		}
+		err := json.Unmarshal(text, f.to)
+		if form, ok := errors.AsType[*throttle.FieldError](err); ok {
+			return j, fmt.Errorf("%s %s: %s", f.name, form.Value, form.Want)
+		}
+		if err != nil {
+			return j, fmt.Errorf("%s %s: want %s", f.name, short(text), f.want)
+		}
+	}
+	for name := range object {
+		return j, fmt.Errorf("unknown field %q: want one of %s", name, strings.Join(names, ", "))
+	}
+	return j, j.Validate()
+}
+
+func short(text []byte) string {
+	if len(text) > 60 {
+		return strings.ToValidUTF8(string(text[:60]), "") + "…"
+	}
+	return string(text)
+}
+
+// span and moment are text in JSON.
+type (
+	span   time.Duration
+	moment time.Time
+)
+
+// UnmarshalText reads "90s".
+func (d *span) UnmarshalText(text []byte) error {
+	value, err := ParseDuration(string(text))
+	*d = span(value)
+	return err
+}
+
+// UnmarshalText reads "2026-01-02T15:04:05Z".
+func (m *moment) UnmarshalText(text []byte) error {
+	value, err := ParseTime(string(text))
+	*m = moment(value)
+	return err
+}
+
+// ParseDuration reads "90s". The error says what to write instead.
+func ParseDuration(text string) (time.Duration, error) {
+	d, err := duration.Parse(text)
+	if err != nil {
+		return 0, &throttle.FieldError{Field: "duration", Value: strconv.Quote(text), Want: "want a duration such as 90s, 24h or 7d"}
+	}
+	return d, nil
+}
+
+// ParseTime reads "2026-01-02T15:04:05Z". The error says what to write instead.
+func ParseTime(text string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return t, &throttle.FieldError{Field: "time", Value: strconv.Quote(text), Want: "want a time such as 2026-01-02T15:04:05Z"}
+	}
+	return t, nil
+}

@@ -1,0 +1,131 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/redishealth"
+	"github.com/headgate/headgate/internal/script"
+)
+
+// Check tries what a worker needs. The error says what would keep the worker from running,
+// and the warnings say what it would run with all the same.
+func Check(ctx context.Context, conf *config.Config) (warnings []string, err error) {
+	if conf.Absent != "" {
+		return nil, fmt.Errorf("nothing to check: %s: write one, or name it with --config FILE", conf.Absent)
+	}
+	if text := impoliteWarning(conf); text != "" {
+		warnings = append(warnings, text)
+	}
+	if _, err := newHandlers(conf); err != nil || conf.Redis.IsZero() {
+		return warnings, err
+	}
+	rdb, end, err := conf.Redis.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	prefix := script.Prefix(conf.Scope)
+	missing, warnings, err := redishealth.TryRights(ctx, rdb, prefix, asynqdb.Key(asynqdb.CheckQueue, ""))
+	if err = errors.Join(missing, err); err != nil {
+		return nil, err
+	}
+	if err := redishealth.TryWrite(ctx, rdb, prefix); err != nil {
+		return nil, fmt.Errorf("cannot write to Redis: %s: %w", redishealth.Of(err).Says(), err)
+	}
+	if err := asynqdb.New(rdb).Check(ctx); err != nil {
+		return nil, err
+	}
+	for _, warning := range []string{
+		evictionWarning(ctx, rdb), restartWarning(ctx, rdb, prefix), savingWarning(ctx, rdb), clockWarning(ctx, rdb),
+	} {
+		if warning != "" {
+			warnings = append(warnings, warning)
+		}
+	}
+	return warnings, nil
+}
+
+// evictionWarning is about a Redis that deletes jobs and limits when its memory is full. It is
+// empty if Redis keeps everything, or does not say. A worker's user has no right to CONFIG, so
+// the warning is for the operator of Redis.
+func evictionWarning(ctx context.Context, rdb redis.UniversalClient) string {
+	policy := redishealth.EvictionPolicy(ctx, rdb)
+	if policy == "" {
+		return ""
+	}
+	return fmt.Sprintf("Redis deletes jobs and limits when its memory is full, for its maxmemory-policy is %s:"+
+		" have its operator set maxmemory-policy to noeviction, on each of its servers", policy)
+}
+
+// restartWarning is about a Redis that restores its append-only file as a user who lacks rights:
+// what that user may not do is left out, and so almost all is lost. It is empty if the file is
+// off, and if Redis does not say which rights the user has.
+// https://github.com/redis/redis/issues/14541
+func restartWarning(ctx context.Context, rdb redis.UniversalClient, prefix string) string {
+	if infoOf(ctx, rdb)["aof_enabled"] != "1" {
+		return ""
+	}
+	for _, key := range []string{prefix + "probe", asynqdb.Key("probe", asynqdb.Retry)} {
+		for _, write := range []string{"del %s", "hset %s f 1", "lpush %s 1", "pexpireat %s 1", "sadd %s 1", "set %s 1", "xadd %s * f 1", "zadd %s 1 1"} {
+			command := fieldsOf(fmt.Sprintf(write, key))
+			said, err := rdb.Do(ctx, append([]any{"acl", "dryrun", "default"}, command...)...).Text()
+			switch {
+			case err != nil:
+				return ""
+			case said != "OK":
+				return "a restart of Redis loses jobs and limits: it restores its append-only file as the user default, who lacks rights:" +
+					" have its operator write user default off ~* &* +@all"
+			}
+		}
+	}
+	return ""
+}
+
+// savingWarning is about a Redis that a crash makes forget more than a second.
+func savingWarning(ctx context.Context, rdb redis.UniversalClient) string {
+	if infoOf(ctx, rdb)["aof_enabled"] != "0" {
+		return ""
+	}
+	return "Redis has no append-only file: a crash of Redis loses the jobs and the permits since its last snapshot: have its operator set appendonly to yes"
+}
+
+// maxSkew is by how much the clocks may differ: more, and waiting jobs can come early and be
+// denied once more.
+const maxSkew = 3 * time.Second
+
+// clockWarning is about a Redis whose clock differs much from this machine's.
+func clockWarning(ctx context.Context, rdb redis.UniversalClient) string {
+	before := time.Now()
+	theirs, err := rdb.Time(ctx).Result()
+	ahead := theirs.Sub(before.Add(time.Since(before) / 2)).Round(time.Second)
+	if err != nil || ahead.Abs() <= maxSkew {
+		return ""
+	}
+	return fmt.Sprintf("Redis's clock and the clock of this machine differ by %s: set both by NTP", ahead.Abs())
+}
+
+// infoOf is what Redis says about how it persists.
+func infoOf(ctx context.Context, rdb redis.UniversalClient) map[string]string {
+	fields := map[string]string{}
+	for line := range strings.Lines(rdb.Info(ctx, "persistence").Val()) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[name] = value
+		}
+	}
+	return fields
+}
+
+func fieldsOf(text string) (all []any) {
+	for word := range strings.FieldsSeq(text) {
+		all = append(all, word)
+	}
+	return all
+}

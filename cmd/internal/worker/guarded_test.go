@@ -1,0 +1,63 @@
+package worker
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/testutil/running"
+)
+
+// TestMetricsAreGuarded: what a worker tells of its limits and queues is for whom the
+// page is for, unless its operator has said otherwise. That it lives everybody may know.
+func TestMetricsAreGuarded(t *testing.T) {
+	rdb := redistest.Run(t)
+	const token = "open sesame"
+	closed, _ := runWorker(t, rdb, "page: {token: "+token+"}\n")
+	alone, _ := runWorker(t, rdb, limited)
+	open, _ := runWorker(t, rdb, "page: {token: "+token+", open_metrics: true}\n")
+	for _, c := range []struct {
+		name, url, host, authorization string
+		guarded, alive                 int
+	}{
+		{"nothing shown", closed, "", "", 401, 200},
+		{"the token", closed, "", "Bearer " + token, 200, 200},
+		{"a wrong token", closed, "", "Bearer open sesam", 401, 200},
+		{"the token under another name", closed, "metrics.example", "Bearer " + token, 200, 200},
+		{"no token, from here", alone, "", "", 200, 200},
+		{"no token, under a name that was made to lead here", alone, "evil.example", "", 403, 200},
+		{"open", open, "metrics.example", "", 200, 200},
+	} {
+		for path, want := range map[string]int{"/metrics": c.guarded, "/readyz": c.guarded, "/healthz": c.alive} {
+			var got int
+			var text string
+			ask := func() bool {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.url+path, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Host = c.host
+				if c.authorization != "" {
+					r.Header.Set("Authorization", c.authorization)
+				}
+				resp, err := http.DefaultClient.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				body, err := io.ReadAll(resp.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, text = resp.StatusCode, string(body)
+				return got != 503 // /readyz says so until the worker is ready
+			}
+			running.Until(t, "answer of "+path, ask)
+			if got != want || want != 200 && (strings.Contains(text, "headgate_") || strings.Count(text, "\n") != 1) {
+				t.Errorf("%s: %s: %d %s, want %d", c.name, path, got, text, want)
+			}
+		}
+	}
+}

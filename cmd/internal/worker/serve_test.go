@@ -1,0 +1,146 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/testutil/running"
+)
+
+// runWorker runs a worker of a config at a free port until the test ends, and returns
+// where it listens and the path of its config.
+func runWorker(t *testing.T, rdb *redistest.Server, text string) (url, path string) {
+	t.Helper()
+	url, path, _ = runLogged(t, rdb, text)
+	return url, path
+}
+
+// runLogged is runWorker with what the worker logs.
+func runLogged(t *testing.T, rdb *redistest.Server, text string) (url, path string, log *running.Log) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "headgate.yaml")
+	running.Replace(t, path, text)
+	load := func() (*config.Config, error) {
+		c, err := config.Load(path)
+		if err == nil {
+			c.Listen = ":0"
+			c.Redis, err = config.ParseRedisURL(rdb.URL())
+		}
+		return c, err
+	}
+	conf, err := load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log = new(running.Log)
+	w, err := New(conf, Options{File: path, Text: []byte(text), Load: load, Log: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	running.Start(t, log, w.Run)
+	return log.URL(t), path, log
+}
+
+const limited = "limits: {api: {kind: sliding_log, rate: 20/s}}\n"
+
+func TestHealth(t *testing.T) {
+	rdb := redistest.Run(t)
+	url, config := runWorker(t, rdb, limited)
+	want := func(path string, status int, text string) {
+		t.Helper()
+		var got string
+		running.Until(t, fmt.Sprint(path, " ", status, " ", text), func() bool {
+			var code int
+			code, got = running.Get(t, url+path)
+			return code == status && strings.Contains(got, text)
+		})
+	}
+	want("/healthz", 200, "ok")
+	want("/readyz", 200, "ok")
+	want("/metrics", 200, `headgate_config_reloads_total{result="failed",scope="default"} 0`)
+	want("/metrics", 200, `headgate_scope_up{scope="default"} 1`)
+	if resp, err := http.Post(url+"/metrics", "", nil); err != nil || resp.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("POST /metrics: %v, %v; want 405", resp, err)
+	}
+	if !strings.HasPrefix(url, "http://127.0.0.1:") {
+		t.Errorf("it listens at %s, want this machine only", url)
+	}
+
+	running.Replace(t, config, "limits: {api: {kind: wrong}}\n")
+	want("/readyz", 503, "the config file has errors")
+	want("/metrics", 200, `headgate_config_reloads_total{result="failed",scope="default"} 1`)
+	want("/healthz", 200, "ok")
+	running.Replace(t, config, limited+"tasks: {}\n")
+	want("/readyz", 200, "ok")
+
+	if err := rdb.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	want("/readyz", 503, "cannot use Redis")
+	want("/metrics", 200, `headgate_scope_up{scope="default"} 0`)
+	want("/healthz", 200, "ok")
+	if err := rdb.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	want("/readyz", 200, "ok")
+}
+
+// asking is a connection that asks for a path until nothing more is taken from it, and
+// reads nothing.
+func asking(t *testing.T, address, path string) {
+	t.Helper()
+	small := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
+		return raw.Control(func(fd uintptr) { _ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 1) })
+	}}
+	conn, err := small.Dial("tcp", address)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	ask := strings.Repeat("GET "+path+" HTTP/1.1\r\nHost: localhost\r\nX-Long: "+strings.Repeat("x", 4000)+"\r\n\r\n", 100)
+	for {
+		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+		_, err := io.WriteString(conn, ask)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
+	}
+}
+
+// TestSlowScrapes: clients that never read what they ask for, metrics or what the page is
+// made of, keep nobody from metrics, and from learning that the worker lives.
+func TestSlowScrapes(t *testing.T) {
+	url, _ := runWorker(t, redistest.Run(t), limited)
+	for range maxScrapes + 1 { // one after the other, so that none is refused for another
+		var both sync.WaitGroup
+		for _, path := range []string{"/metrics", "/assets/uplot.js"} {
+			both.Go(func() { asking(t, strings.TrimPrefix(url, "http://"), path) })
+		}
+		both.Wait()
+	}
+	for range 10 {
+		for _, path := range []string{"/metrics", "/healthz"} {
+			if code, text := running.Get(t, url+path); code != 200 {
+				t.Fatalf("beside clients that do not read: %s: %d %s", path, code, text)
+			}
+		}
+	}
+}

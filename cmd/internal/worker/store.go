@@ -1,0 +1,56 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/internal/words"
+)
+
+// open connects to the Redis of the config, unless the program that runs the worker lends one.
+// The embedded Redis ends with the connection if this worker runs it.
+func (w *Worker) open(ctx context.Context, r config.Redis) (end func(), err error) {
+	if w.redis = w.options.Redis; w.redis != nil {
+		return func() {}, nil
+	}
+	if !r.IsZero() { // it may be away for now: see await
+		w.redis, err = r.Client()
+		return func() { _ = w.redis.Close() }, err
+	}
+	note := func(line string) { fmt.Fprintln(w.options.Notes, "worker: "+line) }
+	rdb, stop, err := r.Create(ctx, note)
+	if err != nil {
+		return nil, err
+	}
+	count := func(text string) {
+		if n, err := waitingJobs(rdb); err == nil && n > 0 {
+			note(fmt.Sprintf(text, r.Folder(), words.Count(n, "job")))
+		}
+	}
+	w.redis = rdb
+	count("waiting in %s from before: %s")
+	return func() {
+		count("kept in %s for the next \"worker run\": %s")
+		if err := stop(); err != nil {
+			note(err.Error())
+		}
+	}, nil
+}
+
+func waitingJobs(rdb redis.UniversalClient) (int, error) {
+	inspector := asynq.NewInspectorFromRedisClient(rdb)
+	queues, err := inspector.Queues()
+	n := 0
+	for _, queue := range queues {
+		info, err := inspector.GetQueueInfo(queue)
+		if err != nil {
+			return n, err
+		}
+		n += info.Pending + info.Active + info.Scheduled + info.Retry + info.Aggregating
+	}
+	return n, err
+}

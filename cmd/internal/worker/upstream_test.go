@@ -1,0 +1,204 @@
+package worker
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/throttle"
+)
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// evilAnswers would shut a limit for a year, each in its own way.
+var evilAnswers = map[string]struct {
+	status int
+	header http.Header
+}{
+	"429": {429, http.Header{"Retry-After": {"99999999999"}}},
+	"503": {503, http.Header{"Retry-After": {"99999999999"}}},
+	"403": {403, http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"999999999"}}},
+	"404": {404, http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"999999999"}}},
+	"200": {200, http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"999999999"}}},
+}
+
+// A host that answers with harm shuts what its own key is, and for as long as the limit
+// allows; a limit that others share it shuts only where the config trusts it.
+func TestWhatAnAnswerShuts(t *testing.T) {
+	for _, tt := range []struct {
+		name, task string
+		shut       map[string]time.Duration // by limit and key
+	}{
+		{"nothing that others share", `{limits: [{limit: shared}]}`, nil},
+		{"nor by another key", `{limits: [{limit: keyed, key: payload.method}]}`, nil},
+		{"its own key", `{limits: [{limit: shared}, {limit: keyed, key: host(payload.url)}]}`, map[string]time.Duration{"keyed|evil.example": time.Hour}},
+		{"all, if trusted", `{limits: [{limit: shared}], trust: all}`, map[string]time.Duration{"shared|": throttle.Day}},
+		{"what the config names", `{limits: [{limit: shared}], blocks: [shared]}`, map[string]time.Duration{"shared|": throttle.Day}},
+	} {
+		for answer, evil := range evilAnswers {
+			t.Run(tt.name+"/"+answer, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					conf, err := config.Parse("upstream", []byte(`
+limits:
+  shared: {kind: sliding_log, rate: 100/s}
+  keyed: {kind: sliding_log, rate: 100/s, max_block: 1h}
+tasks:
+  http:request: `+tt.task))
+					if err != nil {
+						t.Fatal(err)
+					}
+					calls := map[string]int{}
+					transport := roundTrip(func(r *http.Request) (*http.Response, error) {
+						calls[r.Host]++
+						resp := &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: r}
+						if r.Host == "evil.example" && calls[r.Host] == 1 {
+							resp.StatusCode, resp.Header = evil.status, evil.header
+						}
+						return resp, nil
+					})
+					w, said := upstreamWorker(t, conf, transport)
+					limiter := throttle.New(w.options.Redis, throttle.RedisOptions{})
+					enqueue := func(host string) {
+						task, err := tasks.NewHTTPRequest(tasks.HTTPRequest{Method: "GET", URL: "http://" + host + "/"}, asynq.MaxRetry(0))
+						if err != nil {
+							t.Fatal(err)
+						}
+						if _, err := scheduler.NewClient(w.options.Redis).Enqueue(task); err != nil {
+							t.Fatal(err)
+						}
+					}
+					enqueue("evil.example")
+					time.Sleep(5 * time.Second)
+					synctest.Wait()
+					shut := map[string]time.Duration{}
+					for _, limit := range []string{"shared", "keyed"} {
+						blocks, err := limiter.Blocks(t.Context(), limit)
+						if err != nil {
+							t.Fatal(err)
+						}
+						for _, b := range blocks {
+							if b.For > time.Minute { // more than the first refusals do that tell no time
+								shut[limit+"|"+b.Key] = (b.For + 5*time.Second).Round(5 * time.Second)
+							}
+						}
+					}
+					if fmt.Sprint(shut) != fmt.Sprint(tt.shut) {
+						t.Errorf("shut are %v, want %v", shut, tt.shut)
+					}
+					if cut := strings.Contains(said.String(), "it is shut for its max_block"); cut != (len(tt.shut) > 0) {
+						t.Errorf("that it was cut is said: %t\n%s", cut, said)
+					}
+					enqueue("good.example")
+					time.Sleep(20 * time.Second)
+					synctest.Wait()
+					if want := tt.shut["shared|"] == 0; calls["good.example"] != map[bool]int{true: 1}[want] {
+						t.Errorf("a host that did no harm was called %d times", calls["good.example"])
+					}
+				})
+			})
+		}
+	}
+}
+
+// A limit without a key is shut by each refusal of a call that it let through, as it is one
+// API's where it counts that API's calls. What the host tells of it does not count, so that
+// no more than five minutes are shut at once, and the limit opens again and again.
+func TestRefusalsShutASharedLimitForMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conf, err := config.Parse("upstream", []byte("limits: {api: {kind: sliding_log, rate: 100/s}}\ntasks: {\"http:request\": {limits: [{limit: api}]}}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls, evil := 0, evilAnswers["429"]
+		w, _ := upstreamWorker(t, conf, roundTrip(func(r *http.Request) (*http.Response, error) {
+			calls++
+			return &http.Response{StatusCode: evil.status, Header: evil.header, Body: http.NoBody, Request: r}, nil
+		}))
+		task, err := tasks.NewHTTPRequest(tasks.HTTPRequest{Method: "GET", URL: "http://evil.example/"}, asynq.MaxRetry(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := scheduler.NewClient(w.options.Redis).Enqueue(task); err != nil {
+			t.Fatal(err)
+		}
+		longest := time.Duration(0)
+		limiter := throttle.New(w.options.Redis, throttle.RedisOptions{})
+		for range 2 * time.Hour / (10 * time.Second) {
+			time.Sleep(10 * time.Second)
+			blocks, err := limiter.Blocks(t.Context(), "api")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, b := range blocks {
+				longest = max(longest, b.For)
+			}
+		}
+		if longest < time.Minute || longest > 5*time.Minute || calls < 20 || calls > 60 {
+			t.Errorf("shut for %s at most, in %d calls of two hours", longest, calls)
+		}
+	})
+}
+
+// slowBody takes its time before it ends.
+type slowBody time.Duration
+
+func (s slowBody) Read([]byte) (int, error) { time.Sleep(time.Duration(s)); return 0, io.EOF }
+func (s slowBody) Close() error             { return nil }
+
+// A Retry-After counts from when it came: what is read and kept after it takes time.
+func TestRetryAfterCountsFromTheHeader(t *testing.T) {
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		synctest.Test(t, func(t *testing.T) {
+			conf, err := config.Parse("upstream", []byte(`
+limits:
+  host: {kind: sliding_log, rate: 100/s}
+tasks:
+  http:request: {limits: [{limit: host, key: host(payload.url)}]}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			began, again := time.Now(), time.Duration(0)
+			w, _ := upstreamWorker(t, conf, roundTrip(func(r *http.Request) (*http.Response, error) {
+				resp := &http.Response{StatusCode: status, Header: http.Header{"Retry-After": {"60"}}, Body: slowBody(20 * time.Second), Request: r}
+				if again = time.Since(began); again > time.Second {
+					resp.StatusCode, resp.Header, resp.Body = http.StatusOK, http.Header{}, http.NoBody
+				}
+				return resp, nil
+			}))
+			task, err := tasks.NewHTTPRequest(tasks.HTTPRequest{Method: "GET", URL: "http://slow.example/"}, asynq.MaxRetry(0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := scheduler.NewClient(w.options.Redis).Enqueue(task); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Minute)
+			if again < time.Minute || again > 62*time.Second {
+				t.Errorf("%d: called again after %s, want a minute", status, again)
+			}
+		})
+	}
+}
+
+// upstreamWorker runs a worker of a config, in a bubble, and says what it logs.
+func upstreamWorker(t *testing.T, conf *config.Config, transport http.RoundTripper) (*Worker, *bytes.Buffer) {
+	t.Helper()
+	_, rdb := redistest.Mini(t)
+	said := new(bytes.Buffer)
+	conf.Concurrency = 1
+	return run(t, conf, Options{Redis: rdb, Transport: transport, Log: slog.New(slog.NewTextHandler(said, nil))}), said
+}

@@ -1,0 +1,167 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/internal/testutil/running"
+)
+
+// watchText watches a file, which is as it is now, until the test ends. The channel has each text
+// that is read.
+func watchText(t *testing.T, path string) <-chan string {
+	t.Helper()
+	read := make(chan string, 100)
+	w := &Worker{log: slog.New(slog.DiscardHandler), health: newHealth()}
+	w.options.File = path
+	w.options.Text, _ = os.ReadFile(path)
+	w.options.Load = func() (*config.Config, error) {
+		read <- string(w.options.Text)
+		return nil, errors.New("only its text counts here")
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { w.watch(ctx); close(ended) }()
+	t.Cleanup(func() { stop(); <-ended })
+	return read
+}
+
+// TestWatchIsSettled: a file is read once its text is the same for a while, and in time if it never
+// is. What is written beside it does not count.
+func TestWatchIsSettled(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		writes      int
+		every       time.Duration
+		least, most int // reads
+	}{
+		{"no change", 0, 0, 0, 0},
+		{"a change", 1, time.Second, 1, 1},
+		{"a burst", 20, 10 * time.Millisecond, 1, 1},
+		{"never quiet", 100, 50 * time.Millisecond, 5, 10},
+	} {
+		for _, beside := range []bool{false, true} { // another file of the folder is written all the time
+			t.Run(fmt.Sprintf("%s, beside %t", tt.name, beside), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					path := filepath.Join(t.TempDir(), "headgate.yaml")
+					running.Replace(t, path, "0")
+					read := watchText(t, path)
+					var others sync.WaitGroup
+					defer others.Wait()
+					if beside {
+						others.Go(func() {
+							for range 100 {
+								time.Sleep(60 * time.Millisecond)
+								running.Replace(t, path+".log", "again")
+							}
+						})
+					}
+					for i := range tt.writes {
+						time.Sleep(tt.every)
+						running.Replace(t, path, fmt.Sprint(i+1))
+					}
+					time.Sleep(lookEach + quietWithin + quietFor)
+					last, reads := "0", len(read)
+					for range reads {
+						last = <-read
+					}
+					if want := fmt.Sprint(tt.writes); last != want || reads < tt.least || reads > tt.most {
+						t.Errorf("%d reads, the last has %s; want %d to %d, and %s", reads, last, tt.least, tt.most, want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestWatchChanges: whatever an editor, an operator or a container platform does to the file, to a
+// link or to a folder is noticed, and so is the next edit.
+func TestWatchChanges(t *testing.T) {
+	write := func(t *testing.T, path, text string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do := func(t *testing.T, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	relink := func(t *testing.T, target, link string) { // in one step, as ln -sfn and mv do
+		t.Helper()
+		do(t, errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink(target, link+".new"), os.Rename(link+".new", link)))
+	}
+	const file = "etc/headgate.yaml"
+	for _, tt := range []struct {
+		name          string
+		begin, change func(t *testing.T, in string)
+		edit          string // what is edited afterwards
+	}{
+		{"an edit", func(t *testing.T, in string) { write(t, in+file, "old") }, func(t *testing.T, in string) { write(t, in+file, "new") }, file},
+		{"a rename over it", func(t *testing.T, in string) { write(t, in+file, "old") }, func(t *testing.T, in string) { running.Replace(t, in+file, "new") }, file},
+		{"a file that was not there", func(t *testing.T, in string) { do(t, os.Mkdir(in+"etc", 0o755)) }, func(t *testing.T, in string) { write(t, in+file, "new") }, file},
+		{"a folder that was not there", func(*testing.T, string) {}, func(t *testing.T, in string) { write(t, in+file, "new") }, file},
+		{"a kubelet's swap", func(t *testing.T, in string) {
+			write(t, in+"etc/..1/headgate.yaml", "old")
+			relink(t, "..1", in+"etc/..data")
+			relink(t, "..data/headgate.yaml", in+file)
+		}, func(t *testing.T, in string) {
+			write(t, in+"etc/..2/headgate.yaml", "new")
+			relink(t, "..2", in+"etc/..data")
+			do(t, os.RemoveAll(in+"etc/..1"))
+		}, "etc/..2/headgate.yaml"},
+		{"an edit of a link's target", func(t *testing.T, in string) {
+			write(t, in+"shared/headgate.yaml", "old")
+			relink(t, "../shared/headgate.yaml", in+file)
+		}, func(t *testing.T, in string) { write(t, in+"shared/headgate.yaml", "new") }, "shared/headgate.yaml"},
+		{"a link of a folder", func(t *testing.T, in string) {
+			write(t, in+"releases/1/headgate.yaml", "old")
+			write(t, in+"releases/2/headgate.yaml", "new")
+			relink(t, in+"releases/1", in+"etc")
+		}, func(t *testing.T, in string) { relink(t, in+"releases/2", in+"etc") }, "releases/2/headgate.yaml"},
+		{"a folder that is replaced", func(t *testing.T, in string) {
+			write(t, in+file, "old")
+			write(t, in+"next/headgate.yaml", "new")
+		}, func(t *testing.T, in string) {
+			do(t, errors.Join(os.Rename(in+"etc", in+"before"), os.Rename(in+"next", in+"etc")))
+		}, file},
+		{"a folder that is deleted and made", func(t *testing.T, in string) { write(t, in+file, "old") }, func(t *testing.T, in string) {
+			do(t, os.RemoveAll(in+"etc"))
+			write(t, in+file, "new")
+		}, file},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in := t.TempDir() + "/"
+				tt.begin(t, in)
+				read := watchText(t, in+file)
+				sees := func(want string) {
+					t.Helper()
+					time.Sleep(time.Second)
+					synctest.Wait()
+					if len(read) == 0 {
+						t.Fatalf("%s is not read", want)
+					}
+					if text := <-read; text != want {
+						t.Fatalf("%q is read, want %q", text, want)
+					}
+				}
+				tt.change(t, in)
+				sees("new")
+				write(t, in+tt.edit, "edited")
+				sees("edited")
+			})
+		})
+	}
+}

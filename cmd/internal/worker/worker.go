@@ -1,0 +1,381 @@
+// Package worker is a configured worker: it runs the jobs of a config within their limits,
+// until it is told to stop.
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/cmd/internal/reaper"
+	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/redishealth"
+	"github.com/headgate/headgate/internal/script"
+	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/scheduler/cron"
+	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/tasks/frontier"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Options are what a worker needs beside its config. The zero value will do.
+type Options struct {
+	// File is the config's, which is watched; Text is what was in it when the config was
+	// read. Where File changes, and on SIGHUP, Load reads the config again. Without a File
+	// the config stays as it is.
+	File string
+	Text []byte
+	Load func() (*config.Config, error)
+	// Log hears what happens; nothing does if it is nil.
+	Log *slog.Logger
+	// LogJobs has a line logged for each attempt that ends.
+	LogJobs bool
+	// Notes gets what there is to say about the embedded Redis, line by line.
+	Notes io.Writer
+	// Redis is used instead of the config's, and left open.
+	Redis redis.UniversalClient
+	// Transport makes the calls of http:request and crawl:fetch, instead of one that the
+	// config's http says.
+	Transport http.RoundTripper
+}
+
+// Worker runs jobs by a config that can change meanwhile.
+type Worker struct {
+	options  Options
+	config   atomic.Pointer[config.Config]
+	started  *config.Config // as the worker was started
+	redis    redis.UniversalClient
+	log      *slog.Logger
+	limiter  *lanes.Lanes
+	cron     *cron.Runner
+	server   *scheduler.Server
+	health   *health
+	outages  *redishealth.Quiet
+	repeats  *repeats
+	quiet    *slog.Logger // says of an outage only that it begins and ends
+	hangup   chan os.Signal
+	keeps    sync.Once // logs that jobs keep the limits of another config
+	stopping atomic.Bool
+	handlers
+}
+
+// New is a worker that runs jobs as a config says, once Run is called. The error says
+// what of the files that the config names cannot be used.
+func New(c *config.Config, o Options) (*Worker, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Notes == nil {
+		o.Notes = io.Discard
+	}
+	w := &Worker{options: o, started: c, log: o.Log, health: newHealth(), repeats: &repeats{log: o.Log}, hangup: make(chan os.Signal, 1)}
+	w.config.Store(c)
+	var err error
+	w.handlers, err = newHandlers(c)
+	if o.Transport != nil {
+		w.calls.Transport = o.Transport
+	}
+	return w, err
+}
+
+// Run runs jobs until ctx ends, and those then that have begun, for as long as the
+// config's shutdown_timeout.
+func (w *Worker) Run(ctx context.Context) error {
+	signal.Notify(w.hangup, syscall.SIGHUP) // which would end a worker that still waits for Redis
+	defer signal.Stop(w.hangup)
+	c := w.config.Load()
+	end, err := w.open(ctx, c.Redis)
+	if err != nil {
+		return err
+	}
+	defer end()
+	l, err := Listen(ctx, c.Listen) // before any job runs
+	if err != nil {
+		return err
+	}
+	if l != nil {
+		defer l.Close()
+	}
+	if err := w.prepare(); err != nil {
+		return err
+	}
+	if l != nil {
+		end, err := w.answer(l, c.Page)
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
+	if err := w.await(ctx); err != nil {
+		return err
+	}
+	w.lookAtEviction(ctx)
+	if text := restartWarning(ctx, w.redis, script.Prefix(c.Scope)); text != "" {
+		w.log.Warn(text)
+	}
+	if err := w.start(); err != nil {
+		return err
+	}
+	return w.serve(ctx)
+}
+
+// prepare makes all that talks to Redis, without asking Redis anything.
+func (w *Worker) prepare() error {
+	c, s := w.config.Load(), w.redis
+	w.outages = &redishealth.Quiet{Handler: w.log.Handler()}
+	w.quiet = slog.New(w.outages)
+	w.limiter = lanes.New(throttle.New(s, throttle.RedisOptions{Scope: c.Scope, App: c.App, Logger: w.quiet}))
+	var err error
+	if w.cron, err = Schedules(s, c, w.quiet); err != nil {
+		return err
+	}
+	rules := scheduler.Rules{Limits: c.Limits, For: w.rule}
+	w.server, err = scheduler.NewServer(s, rules, asynq.Config{
+		Concurrency: c.Concurrency, Queues: c.Queues, StrictPriority: c.StrictPriority,
+		ShutdownTimeout: c.ShutdownTimeout,
+		RetryDelayFunc:  func(n int, err error, _ *asynq.Task) time.Duration { return scheduler.RetryPolicy{}.Delay(n, err) },
+		ErrorHandler:    asynq.ErrorHandlerFunc(w.logFailure),
+		Logger:          asynqLog{w.quiet},
+	}, scheduler.WithLimiter(w.limiter.Redis), scheduler.WithLogger(w.quiet))
+	if err != nil {
+		return err
+	}
+	health, _ := redishealth.OfServer(w.server) // the limiter is in the same Redis
+	w.outages.Monitors = []*redishealth.Monitor{health}
+	w.describe()
+	return nil
+}
+
+// awaitEach is how long a worker that starts leaves a Redis alone that is away.
+const awaitEach = time.Second
+
+// await waits until the configured Redis answers, as a worker does that runs already. The error
+// is what no wait helps against, such as a wrong password.
+func (w *Worker) await(ctx context.Context) error {
+	c := w.config.Load()
+	if w.options.Redis != nil || c.Redis.IsZero() {
+		return nil
+	}
+	health, _ := redishealth.OfServer(w.server)
+	watch := health.Watch()
+	for {
+		err := watch.Note(ctx, c.Redis.Reach(ctx))
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !config.MayPass(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(awaitEach):
+		}
+	}
+}
+
+func (w *Worker) start() error {
+	c, s := w.config.Load(), w.redis
+	if err := w.handlers.tidy(); err != nil {
+		w.log.Warn("what a killed worker has left could not be finished", "error", err)
+	}
+	w.crawls.Frontier, w.crawls.Client = frontier.New(s, c.Scope), crawlClient{scheduler.NewClient(s), w.config.Load}
+	// It tells the limits what the other side says, as far as the config trusts it, and what jobs
+	// have truly cost.
+	feedback := &tasks.Feedback{
+		Told: w.told, Costs: w.costs, Results: asynq.NewInspectorFromRedisClient(s), Limiter: w.limiter, Log: w.log,
+	}
+	w.warnImpolite(c)
+	return w.server.Start(w.mux(feedback))
+}
+
+// mux has the handler of each task type, and what goes around all of them.
+func (w *Worker) mux(feedback *tasks.Feedback) *asynq.ServeMux {
+	mux := asynq.NewServeMux()
+	if w.options.LogJobs {
+		mux.Use(w.logJob)
+	}
+	mux.Use(feedback.Middleware, w.goOn)
+	mux.Handle(tasks.TypeHTTPRequest, w.calls)
+	mux.Handle(tasks.TypeCrawlFetch, w.crawls)
+	mux.Handle(tasks.PrefixExec, w.commands)
+	return mux
+}
+
+// serve waits for ctx to end, and then for the running jobs: as long as
+// shutdown_timeout, after which asynq puts them back into their queues.
+func (w *Worker) serve(ctx context.Context) error {
+	w.log.Info("running jobs")
+	var others sync.WaitGroup
+	others.Go(func() { _ = w.cron.Run(ctx) }) // it always returns nil
+	others.Go(func() { w.watchRedis(ctx) })
+	others.Go(func() { reaper.Run(ctx) })
+	if w.options.File != "" {
+		others.Go(func() { w.watch(ctx) })
+	}
+	<-ctx.Done()
+	w.stopping.Store(true)
+	w.log.Info("stopping: running jobs may finish", "within", w.config.Load().ShutdownTimeout)
+	w.server.Shutdown()
+	w.repeats.tell()
+	w.handlers.close()
+	others.Wait()
+	w.log.Info("stopped")
+	return nil
+}
+
+// redisEach is how often Redis is asked whether it can be used, and what it would do with
+// a full memory. That it answers asynq asks each second.
+const redisEach = 10 * time.Second
+
+// watchRedis tells of a Redis that cannot be used also where nothing runs that could find out.
+func (w *Worker) watchRedis(ctx context.Context) {
+	tick := time.NewTicker(redisEach)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			ready, cancel := context.WithTimeout(ctx, readyTimeout)
+			_ = w.server.Ready(ready) // which logs what is new
+			cancel()
+			w.lookAtEviction(ctx)
+		}
+	}
+}
+
+// lookAtEviction says when Redis begins to delete jobs and limits, and when that ends: an
+// operator may change that at any time, or a failover to another server.
+func (w *Worker) lookAtEviction(ctx context.Context) {
+	text := evictionWarning(ctx, w.redis)
+	switch before := *w.health.evicts.Swap(&text); {
+	case text != "" && text != before:
+		w.log.Warn(text)
+	case text == "" && before != "":
+		w.log.Info("Redis keeps jobs and limits again when its memory is full")
+	}
+}
+
+// logFailure says what becomes of a job that failed.
+func (w *Worker) logFailure(ctx context.Context, task *asynq.Task, err error) {
+	queue, id, _ := scheduler.GetJob(ctx)
+	retried, _ := asynq.GetRetryCount(ctx)
+	maxRetry, _ := asynq.GetMaxRetry(ctx)
+	message := "job failed and will be retried"
+	switch {
+	case errors.Is(err, asynq.RevokeTask):
+		message = "job dropped"
+	case retried >= maxRetry || errors.Is(err, asynq.SkipRetry):
+		message = "job archived"
+	}
+	if !errors.Is(err, tasks.ErrNotCalled) || w.repeats.isNew(message, task.Type(), cause(err)) {
+		w.log.Warn(message, "type", task.Type(), "id", id, "queue", queue, "failures", retried+1, "error", asynqdb.PlainError(err.Error()))
+	}
+	if lost := w.crawls.Failed(ctx, task, err); lost != nil {
+		w.log.Warn("a crawl does not know that a page failed", "id", id, "error", lost)
+	}
+}
+
+// rule is what a job needs before it runs. A job that its handler would archive without a call
+// is archived here, before it takes permits.
+func (w *Worker) rule(ctx context.Context, task *asynq.Task) (scheduler.Rule, error) {
+	if err := w.handlers.check(task); err != nil {
+		return scheduler.Rule{}, err
+	}
+	if len(w.config.Load().Tasks) == 0 {
+		return w.keptRule(ctx, task)
+	}
+	return config.RuleIn(w.config.Load)(ctx, task)
+}
+
+// keptRule is the rule of a job if the config has no rules at all, as that of a file with another
+// name. A job that waits was placed under limits by the config of another worker, and keeps them.
+func (w *Worker) keptRule(ctx context.Context, task *asynq.Task) (rule scheduler.Rule, err error) {
+	queue, id, _ := scheduler.GetJob(ctx)
+	waits, found, err := turns.NewStore(w.limiter).Record(ctx, turns.Job{Queue: queue, ID: id})
+	if err != nil {
+		return rule, fmt.Errorf("%w: %w", throttle.ErrUnavailable, err)
+	}
+	if !found {
+		return rule, nil
+	}
+	w.keeps.Do(func() {
+		w.log.Warn("the config has no rules: jobs that wait keep the limits of the config by which they wait", "type", task.Type(), "id", id)
+	})
+	costs := strings.Split(waits.Costs, ",")
+	for i, meter := range turns.Meters(waits.Lane) {
+		limit, key, _ := strings.Cut(meter, "|")
+		cost := 1
+		if i < len(costs) {
+			cost, _ = strconv.Atoi(costs[i])
+		}
+		rule.Needs = append(rule.Needs, throttle.Need{Limit: limit, Key: key, Cost: max(1, cost)})
+	}
+	fair, weight := turns.Fair(waits.Lane)
+	rule.Fair, rule.Weight = fair, int(weight)
+	return rule, nil
+}
+
+type handlers struct {
+	calls    *tasks.HTTPHandler
+	crawls   *tasks.CrawlHandler
+	commands *tasks.ExecHandler
+}
+
+// newHandlers are those of a config. The error says what of the files that it
+// names cannot be used.
+func newHandlers(c *config.Config) (h handlers, err error) {
+	if h.calls, err = c.HTTP.Handler(); err != nil {
+		return h, err
+	}
+	h.calls.SecretNames = c.Page.Redact
+	h.crawls, h.commands = c.Crawl.Handler(h.calls), c.Commands.Handler()
+	return h, nil
+}
+
+// check is the Check of the handler that a task is for.
+func (h handlers) check(task *asynq.Task) error {
+	switch t := task.Type(); {
+	case t == tasks.TypeHTTPRequest:
+		return h.calls.Check(task)
+	case t == tasks.TypeCrawlFetch:
+		return h.crawls.Check(task)
+	case strings.HasPrefix(t, tasks.PrefixExec):
+		return h.commands.Check(task)
+	}
+	return nil
+}
+
+// tidy removes the files that workers have left which were killed.
+func (h handlers) tidy() error {
+	return errors.Join(h.calls.Tidy(), h.crawls.Tidy())
+}
+
+// close ends what jobs that outlived the shutdown have left running.
+func (h handlers) close() { h.commands.Close() }
+
+// Schedules runs those of a config, or changes them.
+func Schedules(rdb redis.UniversalClient, c *config.Config, log *slog.Logger) (*cron.Runner, error) {
+	runner := cron.New(rdb, scheduler.NewClient(rdb), cron.Options{Scope: c.Scope, Log: log})
+	return runner, runner.Set(c.Schedules.Entries())
+}

@@ -1,0 +1,36 @@
+package dispatcher
+
+import "context"
+
+// expire takes back what is reserved for jobs that have not come in time.
+func (d *dispatcher) expire(ctx context.Context) error {
+	for range batches {
+		if d.core == nil {
+			return nil
+		}
+		lanes := d.core.Expiring(d.clock.now(), Page)
+		if len(lanes) == 0 {
+			return nil
+		}
+		if err := d.expireLanes(ctx, lanes, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// expireLanes does that for some lanes. After a takeover the core must learn of
+// all called jobs, since whoever called them may not have told them.
+func (d *dispatcher) expireLanes(ctx context.Context, lanes []string, takeover bool) error {
+	expired, err := d.Store.Expire(ctx, lanes)
+	if d.limits.Note(ctx, err) != nil {
+		return err
+	}
+	for i, r := range expired {
+		if takeover {
+			r.Overdue = append(r.Overdue, r.Expected...)
+		}
+		d.core.Expired(d.clock.now(), lanes[i], r.Called, r.Overdue, r.Waiting > 0)
+	}
+	return nil
+}

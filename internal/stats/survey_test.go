@@ -1,0 +1,78 @@
+package stats
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/script"
+	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestSurvey holds what a survey finds against jobs that really wait.
+func TestSurvey(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ctx := t.Context()
+		limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{Scope: "s"}))
+		hourly := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
+		all := throttle.Limit{Name: "all", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
+		if err := limiter.Define(ctx, hourly, all); err != nil {
+			t.Fatal(err)
+		}
+		var oldest time.Time
+		for i := range 20 {
+			key := fmt.Sprint("k", i%3)
+			job := lanes.Job{JobID: throttle.JobID{Queue: "q", ID: fmt.Sprint(i)}}
+			needs := []throttle.Need{{Limit: "api", Key: key}}
+			if i >= 10 {
+				needs = append(needs, throttle.Need{Limit: "api", Key: "x"}, throttle.Need{Limit: "all"})
+			}
+			d, err := limiter.Acquire(ctx, job, needs...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == 3 { // the first of each key is allowed
+				oldest = d.At
+			}
+		}
+		first, second := New(rdb, script.Prefix("s")), New(rdb, script.Prefix("s"))
+		second.lookAround(ctx)
+		if none, err := ReadSurvey(ctx, rdb, "s"); none != nil || err != nil {
+			t.Errorf("%+v, %v of a process that gives no turns", none, err)
+		}
+		first.Leads.Store(true)
+		look := func() *Survey {
+			t.Helper()
+			first.Asked(0, false) // something may have changed
+			first.lookAround(ctx)
+			got, err := ReadSurvey(ctx, rdb, "s")
+			if err != nil || got == nil {
+				t.Fatal(got, err)
+			}
+			return got
+		}
+		got := look()
+		api, all10 := got.Limits["api"], got.Limits["all"]
+		if api.Waiting != 17 || api.All != 27 || !api.Since.Equal(oldest) || all10.Waiting != 10 {
+			t.Errorf("%+v and %+v; want 17 that are waited for since %s, and 10 of all", api, all10, oldest)
+		}
+		if in := got.Lasts["all"].Sub(got.At); in < 10*time.Hour || in > 11*time.Hour || !got.Lasts["api"].Equal(got.Lasts["all"]) {
+			t.Errorf("the last run at %v, want in eleven hours", got.Lasts)
+		}
+		if api.Keys != 4 || len(api.Busiest) != 4 || api.Busiest[0] != "x" || api.Busiest[1] != "k0" {
+			t.Errorf("%+v; want 4 keys, and those first of which most is wanted", api)
+		}
+		if err := limiter.Pause(ctx, "all"); err != nil {
+			t.Fatal(err)
+		}
+		// What needs all needs api, too.
+		if got := look(); !slices.Equal(got.Unknown, []string{"all", "api"}) {
+			t.Errorf("%v; want that it is not known when the last runs", got)
+		}
+	})
+}

@@ -1,0 +1,149 @@
+package redistest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/testutil/redistest"
+)
+
+// Two bubbles, because a client that leaves something behind in the first
+// breaks only the second.
+func TestMiniFollowsTheBubblesClock(t *testing.T) {
+	for i := range 2 {
+		t.Run(fmt.Sprintf("bubble %d", i+1), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, rdb := redistest.Mini(t)
+				ctx, start := t.Context(), redisTime(t, rdb)
+				if err := rdb.Set(ctx, "key", "value", time.Hour).Err(); err != nil {
+					t.Fatal(err)
+				}
+
+				time.Sleep(59 * time.Minute)
+				if n := rdb.Exists(ctx, "key").Val(); n != 1 {
+					t.Error("the key expired early")
+				}
+				time.Sleep(2 * time.Minute)
+				if n := rdb.Exists(ctx, "key").Val(); n != 0 {
+					t.Error("the key did not expire")
+				}
+				if got := redisTime(t, rdb).Sub(start); got != 61*time.Minute {
+					t.Errorf("TIME went on by %v, want 1h1m", got)
+				}
+			})
+		})
+	}
+}
+
+// A timer that a crowd in a bubble waited with would kill the one outside of it.
+func TestMiniHasNobodyWaitForAConnection(t *testing.T) {
+	crowd := func(t *testing.T, n int) {
+		_, rdb := redistest.Mini(t)
+		var wg sync.WaitGroup
+		for range n {
+			wg.Go(func() {
+				if err := rdb.BLPop(t.Context(), time.Second, "nothing").Err(); !errors.Is(err, redis.Nil) {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if waited := rdb.PoolStats().WaitCount; waited > 0 {
+			t.Errorf("%d of %d waited for a connection", waited, n)
+		}
+	}
+	for range 2 {
+		synctest.Test(t, func(t *testing.T) { crowd(t, 500) })
+	}
+}
+
+func redisTime(t *testing.T, rdb redis.UniversalClient) time.Time {
+	t.Helper()
+	now, err := rdb.Time(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return now
+}
+
+func TestMiniClientSharesTheServer(t *testing.T) {
+	m, first := redistest.Mini(t)
+	second := redistest.MiniClient(t, m)
+	if err := first.Set(t.Context(), "key", "value", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := second.Get(t.Context(), "key").Result(); got != "value" {
+		t.Errorf("the second client reads %q, %v", got, err)
+	}
+}
+
+func TestBoth(t *testing.T) {
+	replies := map[string]bool{}
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		if err := rdb.Set(t.Context(), "key", "value", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		// Only real Redis loses the digits of a number that Lua writes out.
+		got, err := rdb.Eval(t.Context(), "return tostring(1763600000123456)", nil).Text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		replies[got] = true
+	})
+	want := map[string]bool{"1763600000123456": true, "1.7636000001235e+15": true}
+	if diff := cmp.Diff(want, replies); diff != "" {
+		t.Errorf("replies of the two servers (-want +got):\n%s", diff)
+	}
+}
+
+// miniredis itself runs a script when it gets its text, and the machine later.
+func TestMiniRunsScriptsAlike(t *testing.T) {
+	_, rdb := redistest.Mini(t)
+	for _, text := range []string{
+		"return 7", "return 'text'", "return nil", "return true", "return false", "return {1, 'b', {'c', false}, nil, 5}",
+		"return redis.status_reply('DONE')", "return redis.error_reply('ERR not so')", "return ", "return global",
+		"global = 1", "error('no')", "return KEYS[1] .. ARGV[1] .. #KEYS .. #ARGV",
+		"return redis.call('SET', KEYS[1], 1.5)", "return redis.call('GET', KEYS[1])", "return redis.call('GET', 'none')",
+		"return redis.call('MGET', KEYS[1], 'none')", "return redis.call('INCR', KEYS[1])", "return redis.call('NONE')",
+		"return redis.pcall('INCR', KEYS[1])", "return redis.pcall('SET', KEYS[1], 2).ok", "return redis.call('TIME')[1] + 0 > 0",
+	} {
+		script := redis.NewScript(text)
+		run := func(run func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) string {
+			got, err := run(t.Context(), rdb, []string{"key"}, "arg").Result()
+			text, _, _ := strings.Cut(fmt.Sprint(err), "compiling") // what is wrong with a script each says in its words
+			return fmt.Sprintf("%#v, %s", got, text)
+		}
+		if first, then := run(script.Eval), run(script.EvalSha); first != then {
+			t.Errorf("%s: %s, and then %s", text, first, then)
+		}
+	}
+}
+
+func TestInScript(t *testing.T) {
+	m, rdb := redistest.Mini(t)
+	var seen []string
+	redistest.Before(m, func(c *server.Peer, cmd string, _ ...string) bool {
+		if cmd == "GET" {
+			seen = append(seen, fmt.Sprint(redistest.InScript(c)))
+		}
+		return false
+	})
+	script := redis.NewScript("return redis.call('GET', 'key')")
+	for range 2 { // miniredis runs it once, and then the machine
+		_ = script.Run(t.Context(), rdb, nil).Err()
+	}
+	_ = rdb.Get(t.Context(), "key").Err()
+	if diff := cmp.Diff([]string{"true", "false"}, seen[len(seen)-2:]); diff != "" {
+		t.Errorf("in a script, and alone (-want +got):\n%s", diff)
+	}
+}

@@ -297,9 +297,7 @@ type crawlJob struct {
 	crawl  frontier.Crawl          // the one that the job belongs to, after claim
 	hosts  []string                // that the crawl may go to
 	robots map[string]*robots.File // by origin; nil for one that is not known
-	// matching is what the page's links have cost to match against wildcards: see maxMatching.
-	matching int
-	result   CrawlResult
+	result CrawlResult
 }
 
 // leftOut says why the crawl does not go to a link, or nothing.

@@ -133,14 +133,14 @@ func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *cra
 	}
 	switch {
 	case j.page.Sitemap || isSitemap(media, body):
-		found, err := links.ReadSitemap(j.page.URL, endingReader{ctx, bytes.NewReader(body)})
+		found, err := links.ReadSitemap(j.page.URL, bytes.NewReader(body))
 		switch {
 		case err != nil && len(found.Pages)+len(found.Sitemaps) == 0:
 			return false, fmt.Errorf("%s: %w: %w", j.page.URL, err, asynq.SkipRetry)
 		case err != nil: // what was read before the mistake counts
 			j.result.Reason = err.Error()
 		case found.More:
-			j.result.Reason = fmt.Sprintf("a sitemap of more than %d entries, or of long ones: the others are left out", links.MaxSitemapEntries)
+			j.result.Reason = fmt.Sprintf("a sitemap of more than %d entries: the others are left out", links.MaxSitemapEntries)
 		}
 		page.links, page.nested, page.sitemap = found.Pages, found.Sitemaps, true
 		if found.More {
@@ -165,20 +165,6 @@ func (j *crawlJob) follow(ctx context.Context, a *answer, body []byte, page *cra
 // tags is what the answer's header says to robots, and the tags of a page's text.
 func (j *crawlJob) tags(a *answer, body []byte) links.Page {
 	return links.FromPage(j.page.URL, a.resp.Header.Get("Content-Type"), a.resp.Header.Values("X-Robots-Tag"), robots.Token(j.agent()), body)
-}
-
-// endingReader is a reader that fails once the context has ended: of what is packed a thousand-
-// fold it can take seconds to see the end.
-type endingReader struct {
-	ctx context.Context
-	in  io.Reader
-}
-
-func (u endingReader) Read(p []byte) (int, error) {
-	if err := u.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return u.in.Read(p)
 }
 
 // isSitemap reports whether a page that was found as any other is a sitemap: a link
@@ -276,18 +262,6 @@ func (j *crawlJob) spread(ctx context.Context, batch []CrawlFetch) (over bool, e
 	return false, j.Frontier.Found(ctx, j.crawl, j.page.URL, found)
 }
 
-// maxMatching bounds how much one page's links cost to match against wildcards, in wildcards
-// times bytes of a URL. Each costs about a nanosecond, and a thousand usual links against a
-// hundred wildcards are 10 million.
-const maxMatching = 200e6
-
-// affords reports whether the page may still match so much, and counts it. If not,
-// the link's own job asks robots.txt, as each job does before it fetches.
-func (j *crawlJob) affords(cost int) bool {
-	j.matching += cost
-	return j.matching <= maxMatching
-}
-
 // enqueueNew enqueues the job of a new URL, unless robots.txt is known to disallow it or the
 // crawl has no room, and returns the state that the URL has then. If robots.txt is not
 // known the URL's job finds out: to ask is a request, and wants that host's permit.
@@ -296,7 +270,7 @@ func (j *crawlJob) enqueueNew(ctx context.Context, l CrawlFetch, look *frontier.
 	if err = cmp.Or(err, ctx.Err()); err != nil { // many links that are not allowed take their time
 		return "", err
 	}
-	known := file != nil && j.affords(file.Wildcards()*len(l.URL))
+	known := file != nil
 	if known && !file.Allowed(l.URL) {
 		return frontier.Disallowed, nil
 	}

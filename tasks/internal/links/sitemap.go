@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"regexp"
 	"strings"
 
@@ -21,14 +22,9 @@ const (
 	MaxSitemapSize    = 50 << 20
 )
 
-const (
-	// maxSitemapWork bounds the bytes of a sitemap's URLs, each with that of the sitemap.
-	maxSitemapWork = 16 << 20
-	// maxTokens and maxToken bound its tags and what stands between them: in number, and
-	// in bytes, as a tag of many attributes takes many times as much memory.
-	maxTokens = 5_000_000
-	maxToken  = 1 << 20
-)
+// maxToken bounds a tag of a sitemap and what stands between two tags, in bytes: a tag of many
+// attributes takes many times as much memory.
+const maxToken = 1 << 20
 
 // Sitemap is what a sitemap lists: URLs in canonical form and in its order. They are not
 // compared: one that is there twice comes twice.
@@ -37,8 +33,7 @@ type Sitemap struct {
 	// Sitemaps are others, of a sitemap index. To follow them is for the caller,
 	// who has to see to it that this comes to an end.
 	Sitemaps []string
-	// More is whether some are left out, as there are more than MaxSitemapEntries, or their
-	// URLs are longer than 16 MiB, that of the sitemap counted with each.
+	// More is whether some are left out, as there are more than MaxSitemapEntries.
 	More bool
 }
 
@@ -46,14 +41,16 @@ type Sitemap struct {
 // plain text with one URL a line, gzipped or not. Entries that are no URLs to crawl are left
 // out, and so is all after MaxSitemapEntries, those left out among them. The error says what broke
 // off the reading, or that there is no URL at all; the entries before it are returned all the same. Broken
-// off are gzip that is damaged, XML that ends within an element, more than five million tags, a tag of
-// more than 1 MiB, more than MaxSitemapSize bytes, a line of plain text over 64 KB, and what the reader
-// fails with.
+// off are gzip that is damaged, XML that ends within an element, a tag of more than 1 MiB, more
+// than MaxSitemapSize bytes, a line of plain text over 64 KB, and what the reader fails with.
 //
 // Entries on other hosts are not left out, although sitemaps.org wants none.
 func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 	s := reading{url: url}
 	err := s.read(text)
+	if _, long := errors.AsType[*http.MaxBytesError](err); long {
+		err = fmt.Errorf("more than %d bytes", MaxSitemapSize)
+	}
 	if err == nil && len(s.Pages)+len(s.Sitemaps) == 0 {
 		err = errors.New("it lists no URL: want urlset, sitemapindex, RSS or Atom, or one URL a line")
 	}
@@ -66,8 +63,8 @@ func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 // reading is a sitemap as far as it has been read.
 type reading struct {
 	Sitemap
-	url           string
-	entries, work int // that it has had, of what it may have
+	url     string
+	entries int // that it has had
 }
 
 func (s *reading) read(text io.Reader) error {
@@ -81,14 +78,14 @@ func (s *reading) read(text io.Reader) error {
 		}
 		in = bufio.NewReader(unpacked)
 	}
-	all := &bounded{in: in, left: MaxSitemapSize, token: MaxSitemapSize}
-	in = bufio.NewReader(all)
+	// What is unpacked counts: a sitemap can be packed a thousandfold.
+	in = bufio.NewReader(http.MaxBytesReader(nil, io.NopCloser(in), MaxSitemapSize))
 	// A byte order mark, which editors put before a text and no URL begins with.
 	if start, _ := in.Peek(3); string(start) == "\xef\xbb\xbf" {
 		_, _ = in.Discard(len(start))
 	}
 	if start, _ := in.Peek(512); strings.HasPrefix(strings.TrimSpace(string(start)), "<") {
-		return s.readXML(in, all)
+		return s.readXML(in)
 	}
 	return s.readLines(in)
 }
@@ -97,8 +94,7 @@ func (s *reading) read(text io.Reader) error {
 // but counts, as it costs as much. It reports false where there is no room for it.
 func (s *reading) take(to *[]string, base, loc string) bool {
 	s.entries++
-	s.work += len(base) + len(loc)
-	if s.entries > MaxSitemapEntries || s.work > maxSitemapWork {
+	if s.entries > MaxSitemapEntries {
 		s.More = true
 		return false
 	}
@@ -121,7 +117,7 @@ var entries = map[string]bool{"url": false, "sitemap": true, "item": false, "ent
 // It reads tags as browsers do, and takes what is no XML for text. Many sitemaps have a
 // flaw: a bare &, an entity of HTML, a byte that is not UTF-8. A flaw costs one entry,
 // not all that follow.
-func (s *reading) readXML(in *bufio.Reader, all *bounded) error {
+func (s *reading) readXML(in *bufio.Reader) error {
 	text, err := decoded(in)
 	if err != nil {
 		return err
@@ -130,8 +126,7 @@ func (s *reading) readXML(in *bufio.Reader, all *bounded) error {
 	z.SetMaxBuf(maxToken)
 	z.AllowCDATA(true)
 	e := entry{s: s}
-	for range maxTokens {
-		all.token = 2 * maxToken // what the tokenizer reads at once may go beyond the tag
+	for !s.More {
 		switch z.Next() {
 		case html.ErrorToken:
 			return e.end(z.Err())
@@ -147,11 +142,8 @@ func (s *reading) readXML(in *bufio.Reader, all *bounded) error {
 				e.loc = append(e.loc, z.Raw()...)
 			}
 		}
-		if s.More {
-			return nil
-		}
 	}
-	return fmt.Errorf("more than %d tags", maxTokens)
+	return nil
 }
 
 // xmlStart is the declaration that XML may begin with.
@@ -289,28 +281,4 @@ func (s *reading) readLines(in io.Reader) error {
 		}
 	}
 	return lines.Err()
-}
-
-// bounded is a reader that fails where there is too much, instead of passing
-// its beginning off as the whole. It counts what is unpacked: of a sitemap that is
-// packed a thousandfold no more is read than of any other.
-type bounded struct {
-	in    io.Reader
-	left  int64
-	token int64 // how much one tag, or a text between two, may have still
-}
-
-func (b *bounded) Read(p []byte) (n int, err error) {
-	if b.token < 0 {
-		return 0, fmt.Errorf("a tag or a text of more than %d bytes", maxToken)
-	}
-	if b.left >= 0 {
-		n, err = b.in.Read(p[:min(int64(len(p)), b.left+1)]) // one more tells too much from the end
-		b.left -= int64(n)
-		b.token -= int64(n)
-	}
-	if b.left < 0 {
-		return max(0, n-1), fmt.Errorf("more than %d bytes", MaxSitemapSize)
-	}
-	return n, err
 }

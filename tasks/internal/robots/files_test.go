@@ -76,7 +76,7 @@ func TestWildcardsOfOneRuleAreBounded(t *testing.T) {
 	}
 	text.WriteString("Disallow: /last*x\n")
 	f := Parse([]byte(text.String()), "headgate")
-	if n := f.Wildcards(); n > MaxWildcards {
+	if n := f.rules.wildcards; n > MaxWildcards {
 		t.Errorf("%d wildcards are looked for in each URL, want at most %d", n, MaxWildcards)
 	}
 	for path, want := range map[string]bool{"/first": true, "/firstx": false, "/ab": false, "/last": true, "/lastx": false} {

@@ -10,7 +10,6 @@ package robots
 import (
 	"bytes"
 	"cmp"
-	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -98,7 +97,6 @@ func Parse(text []byte, agent string) *File {
 		}
 	}
 	p.file.group = *cmp.Or(p.groups[own], p.groups["*"])
-	p.file.rules.sort()
 	return &p.file
 }
 
@@ -194,7 +192,7 @@ func Token(text string) string {
 // is always.
 //
 // That the URL is of the file's own origin is not checked. The time grows with the length
-// of the URL and with [File.Wildcards], not with the number of the other rules.
+// of the URL and the number of rules with a wildcard, not with that of the other rules.
 func (f *File) Allowed(url string) bool {
 	target := oneForm(pathOf(url), false)
 	if target == "/robots.txt" {
@@ -203,22 +201,18 @@ func (f *File) Allowed(url string) bool {
 	return f.rules.allow(target)
 }
 
-// Wildcards is how many wildcards Allowed looks for in each URL, at most MaxWildcards.
-func (f *File) Wildcards() int { return f.rules.wildcards }
-
 // CrawlDelay is how long the crawler should wait between two requests: 0 if the
 // file does not say, and at most a day. It is no part of the RFC, but of many files;
 // of several the last counts.
 func (f *File) CrawlDelay() time.Duration { return f.delay }
 
-// rules are those of a group. Most have no wildcard: these are sorted, so that a URL finds
-// the longest one that it begins with, however many there are.
+// rules are those of a group. Most have no wildcard: a URL finds the longest one that it begins
+// with by its own beginnings, however many rules there are.
 type rules struct {
 	allows    map[string]bool // path without a wildcard → whether it is allowed
 	whole     map[string]bool // the same of paths at which the URL has to end
-	paths     []string        // those of allows, sorted
-	shorter   []int           // for each of paths the longest other one that it begins with, or -1
-	wild      []rule          // with a wildcard, the longest first
+	longest   int             // the length of the longest path in allows
+	wild      []rule          // with a wildcard
 	wildcards int             // of all in wild
 }
 
@@ -238,50 +232,13 @@ func (s *rules) add(r rule) {
 	to := &s.allows
 	if r.end {
 		to = &s.whole
+	} else {
+		s.longest = max(s.longest, len(r.path))
 	}
 	if *to == nil {
 		*to = map[string]bool{}
 	}
 	(*to)[r.path] = (*to)[r.path] || r.allow
-}
-
-// sort prepares the rules for allow, once all are added.
-func (s *rules) sort() {
-	slices.SortStableFunc(s.wild, func(a, b rule) int { return cmp.Compare(len(b.path), len(a.path)) })
-	s.paths = slices.Sorted(maps.Keys(s.allows))
-	s.shorter = make([]int, len(s.paths))
-	for i, path := range s.paths {
-		// What a path begins with is sorted before it, and lies on the way from its neighbor.
-		at := i - 1
-		for at >= 0 && !strings.HasPrefix(path, s.paths[at]) {
-			at = s.shorter[at]
-		}
-		s.shorter[i] = at
-	}
-}
-
-// prefix is the longest path that the target begins with. What lies between a path and a
-// target that begins with it, in the order, begins with it, too. So the last
-// path up to the target leads to it, by the shorter ones.
-func (s *rules) prefix(target string) (path string, ok bool) {
-	at, found := slices.BinarySearch(s.paths, target)
-	if found {
-		return target, true
-	}
-	if at--; at < 0 {
-		return "", false
-	}
-	last, common := s.paths[at], 0
-	for common < min(len(last), len(target)) && last[common] == target[common] {
-		common++
-	}
-	for at >= 0 && len(s.paths[at]) > common {
-		at = s.shorter[at]
-	}
-	if at < 0 {
-		return "", false
-	}
-	return s.paths[at], true
 }
 
 // allow reports whether a canonical target is allowed: by the longest rule that matches,
@@ -296,14 +253,13 @@ func (s *rules) allow(target string) bool {
 	if allow, ok := s.whole[target]; ok {
 		take(len(target), allow)
 	}
-	if path, ok := s.prefix(target); ok {
-		take(len(path), s.allows[path])
+	for end := min(len(target), s.longest); end >= max(longest, 0); end-- {
+		if allow, ok := s.allows[target[:end]]; ok {
+			take(end, allow)
+		}
 	}
 	for _, r := range s.wild {
-		if len(r.path) < longest {
-			break
-		}
-		if (len(r.path) > longest || r.allow) && r.matches(target) {
+		if r.matches(target) {
 			take(len(r.path), r.allow)
 		}
 	}

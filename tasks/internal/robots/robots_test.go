@@ -182,7 +182,7 @@ func TestWildcardsAreBounded(t *testing.T) {
 		fmt.Fprintf(&text, "Disallow: /wild%d/*x\nAllow: /wild%d/*xy\n", i, i)
 	}
 	f := Parse([]byte(text.String()), "a")
-	if n := f.Wildcards(); n != MaxWildcards {
+	if n := f.rules.wildcards; n != MaxWildcards {
 		t.Errorf("%d rules are tried for each URL, want %d", n, MaxWildcards)
 	}
 	last := fmt.Sprintf("/wild%d/", 2*MaxWildcards-1)

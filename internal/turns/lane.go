@@ -65,7 +65,8 @@ func (c *Core) Made(name string, number int64) {
 }
 
 // Waits is Made of a lane that has been looked at: it waits at the meter that is ready
-// last for its first job, of what that needs, or else where somebody waits already.
+// last for its first job, of what that needs, or else where somebody waits already. It holds
+// its other meters as if its turn had come there.
 func (c *Core) Waits(now int64, name string, number int64, needs []Need) {
 	c.Made(name, number)
 	l := c.lane(name)
@@ -82,8 +83,14 @@ func (c *Core) Waits(now int64, name string, number int64, needs []Need) {
 			x = wait{meter: own.meter, bound: bound{at: n.Ready, unknown: !n.Known, blocked: n.Blocked}}
 		}
 	}
-	if x.meter != l.at {
-		c.move(now, l, x)
+	if x.meter == l.at {
+		return
+	}
+	c.move(now, l, x)
+	for i := range l.needs {
+		if m := l.needs[i].meter; m != x.meter && c.ready(m, l, now).at <= now {
+			c.hold(l, m, x, now)
+		}
 	}
 }
 

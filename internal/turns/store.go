@@ -24,10 +24,11 @@ const Ahead = 40 * time.Millisecond
 // Store is what Redis keeps of a scope's lanes, for the process that gives them
 // their turns.
 type Store struct {
-	rdb    redis.UniversalClient
-	keys   []string // KEYS of every script: the prefix
-	prefix string
-	extend func(ctx context.Context, limits []string, now int64) error // stores more windows of calendars
+	rdb     redis.UniversalClient
+	keys    []string // KEYS of every script: the prefix
+	prefix  string
+	extend  func(ctx context.Context, limits []string, now int64) error // stores more windows of calendars
+	callers *script.Callers
 }
 
 // Scope is where a limiter's keys are, and what stores more windows of its calendars.
@@ -39,7 +40,7 @@ type Scope interface {
 // NewStore returns the lanes of a scope.
 func NewStore(scope Scope) *Store {
 	rdb, prefix := scope.Scope()
-	return &Store{rdb, []string{prefix}, prefix, scope.ExtendCalendars}
+	return &Store{rdb, []string{prefix}, prefix, scope.ExtendCalendars, script.NewCallers()}
 }
 
 // Job is a queued job.
@@ -83,9 +84,12 @@ func (s *Store) Late(ctx context.Context, most int) (jobs []Job, next time.Durat
 }
 
 // Grant has Redis try the turns in their order. It reports false where another
-// process gives turns by now.
+// process gives turns by now. There are no results if an answer got lost: jobs may be called,
+// and the repeat that go-redis sent has called no more.
 func (s *Store) Grant(ctx context.Context, process string, turns []Turn) (now int64, results []Result, held bool, err error) {
-	args := []any{process, Ahead.Microseconds()}
+	c := s.callers.Next()
+	defer s.callers.Done(c)
+	args := []any{process, Ahead.Microseconds(), c.Name, c.Calls, new(script.Sent)}
 	for _, t := range turns {
 		held := t.Held
 		if held == nil {
@@ -98,8 +102,11 @@ func (s *Store) Grant(ctx context.Context, process string, turns []Turn) (now in
 		return 0, nil, false, err
 	}
 	now = reply[0].(int64)
-	if now == 0 {
+	switch now {
+	case 0:
 		return 0, nil, false, nil
+	case -1:
+		return reply[1].(int64), nil, true, nil
 	}
 	if stale := strings.Fields(reply[1].(string)); len(stale) > 0 {
 		if err := s.extend(ctx, stale, now); err != nil {

@@ -47,9 +47,13 @@ local records = quiet and {} or call('HMGET', hg('jobs'), unpack(names))
 local told = again ~= '1' and repeated(call('GET', hg('admitted', caller)), number) or {}
 local answers, words, any, seen, slow = {}, { number }, false, {}, false
 
--- Whether a record of a job's name is that of an earlier job, which was deleted while it
--- waited: this one is new. A repeat may find the record that the call itself has made.
-local function is_anothers(job, record) return record and job.stood_us < 0 and again == '1' end
+-- Whether the record of a job's name is about another wait than this call means: if this is a
+-- repeat, than the one that the call began or went on with; else that of an earlier job, which was
+-- deleted while it waited, if this one is new.
+local function is_anothers(job, record)
+  if job.wait then return not is_about(record, job.wait) end
+  return record and job.stood_us < 0
+end
 
 -- What becomes of a job that was called and comes in time, of one where nobody waits and
 -- the permits are there, and of one that cannot have any. Of others nothing.
@@ -57,9 +61,9 @@ local function come_in_time(job, record)
   if is_anothers(job, record) then return nil end
   local holder = job.name .. '\n' .. caller .. ':' .. number .. '.' .. job.place
   job.meters, job.refusal = load_needs(job.needs, job.first - 1, app, holder, loaded)
+  if job.admitted then return job.refusal or admit(job) end
   if not record then
     if job.refusal then return job.refusal end
-    if job.admitted then return admit(job) end
     if not quiet then return nil end
     local _, at = binding(job.meters)
     return at <= now_us and admit(job) or nil
@@ -86,10 +90,11 @@ local function ask(how)
           records[n] = call('HGET', hg('jobs'), job.name)
         end
         if job.stood_us > 0 then stand(job, records[n]) end
-        job.admitted = type(told[n]) == 'number' and told[n]
+        job.admitted, job.wait = type(told[n]) == 'number' and told[n], type(told[n]) == 'string' and told[n]
         answers[n] = type(told[n]) == 'table' and told[n] or how(job, records[n] or nil)
         if not answers[n] then return false end
-        seen[job.name], words[n + 1], any = true, job.remembered or '', any or job.remembered
+        local line = job.remembered or answers[n].wait
+        seen[job.name], words[n + 1], any = true, line or '', any or line
       end
     end
   end
@@ -99,7 +104,7 @@ end
 local function finish()
   leave()
   store_taken(loaded)
-  if any then call('SET', hg('admitted', caller), table.concat(words, '\n'), 'PX', int(GRACE)) end
+  if any then keep_answers(caller, words) end
   return answers
 end
 
@@ -118,30 +123,24 @@ local function follow(job)
   for k = job.at + 2, job.head_start == 0 and job.stood_us <= 0 and job.useful_us < 0 and job.last or 0, 2 do
     local n = job.place + #ids + 1
     if records[n] or told[n] or seen[names[n]] or ARGV[k + 1] ~= '-1' then break end
-    ids[#ids + 1], seen[names[n]], words[n + 1] = ARGV[k], true, ''
+    ids[#ids + 1], seen[names[n]] = ARGV[k], true
   end
   local lined = #ids > 0 and line_up(job, ids) or ids
-  for i = 1, #ids do answers[job.place + i] = lined[i] end
+  for i = 1, #ids do answers[job.place + i], words[job.place + i + 1] = lined[i], lined[i].wait end
 end
 
 ask(function(job, record)
   if is_anothers(job, record) then
-    local r = parse_job(record)
-    if r then forget_job(job.queue, job.id, r) else forget_record(job.name, '1') end
+    if job.wait then return pass_over(job, app) end
+    forget_earlier(job, record)
     record = nil
   end
   local answer = come_in_time(job, record)
   leave()
   if answer then return answer end
   quiet, slow = false, true
-  local r = record and parse_job(record)
-  if not job.refusal then
-    if r then return come_again(job, r) end
-    answer = come(job)
-    if answer[1] == DENIED then follow(job) end
-    return answer
-  end
-  if r and job.refusal[1] ~= STALE then forget_job(job.queue, job.id, r) end
-  return job.refusal
+  answer = come_or_wait(job, record)
+  if answer[1] == DENIED and not record then follow(job) end
+  return answer
 end)
 return finish()

@@ -1,19 +1,23 @@
 -- Forgets waiting or called jobs that will not come; what they leave goes on. Of one
 -- whose record cannot be read the rest goes when its turn comes.
+-- A job that waits anew by now is left alone.
 -- Touches: called (rw), changes (w), demand (w), full (w), jobs (rw),
 --   lane (rw), lanes (rw), meters (w), patience (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1…] queue, ID of each job
+-- ARGV[1…] queue, ID and record of each job, or as much of the record as says which wait is meant
 -- Returns how many were known
 -- @include lanes
 local known = 0
-for i = 1, #ARGV, 2 do
-  local r = read_job(ARGV[i], ARGV[i + 1])
+for i = 1, #ARGV, 3 do
+  local queue, id, wait = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local record = call('HGET', hg('jobs'), queue .. '\n' .. id)
+  local meant = record and string.sub(record, 1, #wait) == wait
+  local r = meant and parse_job(record)
   if r then
-    forget_job(ARGV[i], ARGV[i + 1], r)
+    forget_job(queue, id, r)
     known = known + 1
-  else
-    forget_record(ARGV[i] .. '\n' .. ARGV[i + 1], '1')
+  elseif meant then
+    forget_record(queue .. '\n' .. id, '1')
   end
 end
 return known

@@ -2,13 +2,17 @@
 -- is called if every meter it needs is ready, and its permits are reserved for
 -- it; or nothing of it happens. Only meters admit: who gives turns wrongly makes
 -- them unjust, never too many.
--- Touches: blocked (r), called (rw), contended (w), demand (w), full (w), jobs (r),
+-- Safe to repeat: the same call again gives no turns.
+-- Touches: admitted (rw), blocked (r), called (rw), contended (w), demand (w), full (w), jobs (r),
 --   lane (rw), lanes (rw), limit (r), m (rw), meters (rw), overrides (r), patience (r),
 --   summaries (r), tickets (w), turns (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process that gives turns
 -- ARGV[2] how far ahead jobs are called mostly, in microseconds
--- ARGV[3…] lane, how far ahead its job may be called, permits that older lanes hold of
+-- ARGV[3] caller: a name of who makes one call at a time
+-- ARGV[4] number of its call, which only repeats of this very call share
+-- ARGV[5] 1 the first time that this call is sent, more if it is a repeat
+-- ARGV[6…] lane, how far ahead its job may be called, permits that older lanes hold of
 --   each of its meters, separated by commas, for each turn
 -- Returns {now_us, names of limits whose calendar must be extended, then for each
 --   turn {outcome, job, from when and until when its permits are reserved, 1 if it may have
@@ -16,12 +20,14 @@
 --   for each lane {how many are called, how far ahead its next job may be called,
 --   what that needs: cost, ready_at_us, known, refill_us, shut, for how many such jobs its permits
 --   come at once, for each meter}}; {0}
---   where another process gives turns
+--   where another process gives turns; {-1, now_us} if this is a repeat of a call that has
+--   called jobs
 -- @include scope
 -- @inner
 -- @include turns
 -- @include try
-local process, far_us = ARGV[1], tonumber(ARGV[2])
+-- @include answered
+local process, far_us, caller, number, again = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 
 -- The outlook of a line whose data cannot be read: it may try again in a second.
 local function unusable(line)
@@ -34,16 +40,18 @@ local function unusable(line)
 end
 
 if call('GET', hg('turns')) ~= process then return { 0 } end
+if again ~= '1' and call('GET', hg('admitted', caller)) == number then return { -1, now_us } end
 local out = { now_us, '' }
-for i = 3, #ARGV, 3 do
+for i = 6, #ARGV, 3 do
   local line = line_of(ARGV[i])
   line.turns = line.turns + 1
 end
 -- A turn that meets data which no script has written is refused for a second. The other turns go on.
-for i = 3, #ARGV, 3 do
+for i = 6, #ARGV, 3 do
   out[#out + 1] = try(turn, line_of(ARGV[i]), tonumber(ARGV[i + 1]), ARGV[i + 2], far_us) or { REFUSED }
 end
 for i = 1, #lines do out[#out + 1] = try(outlook, lines[i], far_us) or unusable(lines[i]) end
 store()
+if had > 0 then keep_answers(caller, { number }) end
 out[2] = table.concat(stale, ' ')
 return out

@@ -2,7 +2,8 @@
 -- the head of its lane, behind those that were allowed before it and came back,
 -- too. The meters that the refusal is about are shut for everybody. A job that waits
 -- by another attempt keeps its place: this call has outlived its timeout.
--- Touches: blocked (rw), called (rw), changelog (w), changes (w), contended (rw),
+-- Safe to repeat: the same call again changes nothing.
+-- Touches: admitted (rw), blocked (rw), called (rw), changelog (w), changes (w), contended (rw),
 --   deleted (r), demand (rw), ending (rw), full (w), jobs (rw), lane (rw), lanes (rw),
 --   limit (rw), m (rw), meters (rw), overrides (rw), patience (rw), seq (w),
 --   summaries (rw), tickets (w), wake (w).
@@ -19,7 +20,9 @@
 -- ARGV[9] how long permits are reserved for it once it is called, in microseconds
 -- ARGV[10] for each need 1 where its meter is shut, or 0
 -- ARGV[11] '' or the line in which the name of its lane says a fairness key
--- ARGV[12…] limit, key, cost for each need, sorted by limit and key
+-- ARGV[12] caller: a name of who makes one call at a time
+-- ARGV[13] number of its call, which only repeats of this very call share
+-- ARGV[14…] limit, key, cost for each need, sorted by limit and key
 -- Returns what acquire.lua does
 -- @include scope
 -- @inner
@@ -29,15 +32,23 @@
 -- @include refusal
 local queue, id, app, at_us, for_us, chance = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local max_wait_us, useful_us, grant_us, shuts, fair = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9], ARGV[10], ARGV[11]
+local caller, number = ARGV[12], ARGV[13]
 
-local _, refusal = load_needs(12, #ARGV, app)
+local told, refusal = unpack(repeated(call('GET', hg('admitted', caller)), number)), nil
+if type(told) == 'table' then return told end
+local meters
+meters, refusal = load_needs(14, #ARGV, app)
 if refusal then return refusal end
-for i = 12, #ARGV, 3 do
-  local need = (i - 12) / 3 + 1
+if told then
+  load_reserved(meters)
+  return passed_over(meters)
+end
+for i = 14, #ARGV, 3 do
+  local need = (i - 14) / 3 + 1
   if string.sub(shuts, need, need) == '1' then refused(ARGV[i], ARGV[i + 1], at_us, for_us, chance) end
 end
 
-local meters = load_needs(12, #ARGV, app) -- as they are now
+meters = load_needs(14, #ARGV, app) -- as they are now
 local ids, costs = {}, {}
 for i = 1, #meters do
   ids[i], costs[i] = meters[i].id, int(meters[i].cost)
@@ -46,10 +57,10 @@ local lane = queue .. '\n' .. table.concat(ids, '\n') .. fair
 local ticket = at_us - FAR -- nobody else's: no other call of the job was allowed then
 local r = read_job(queue, id)
 if r and (r.ticket ~= ticket or r.lane ~= lane) then
-  local answer = reply(DENIED, binding(meters))
-  answer[8], answer[9] = answer[4] - now_us, 1
+  local answer = passed_over(meters)
+  keep_answers(caller, { number, line_of_reply(answer) })
   return answer
-end -- else it is this very call, whose answer got lost
+end
 local job = {
   name = queue .. '\n' .. id, queue = queue, id = id, lane = lane, waiting = hg('lane', lane), ids = ids,
   costs = table.concat(costs, ','), meters = meters, since_us = r and r.since_us or now_us, ticket = ticket,
@@ -60,4 +71,5 @@ if not r then job.mark, job.before = contended(ids), call('ZCARD', job.waiting) 
 load_reserved(meters)
 local answer = wait(job, r, not r, (binding(meters)))
 if answer[1] == TOO_LATE and r then forget_job(queue, id, r) end
+keep_answers(caller, { number, answer.wait or line_of_reply(answer) })
 return answer

@@ -294,15 +294,37 @@ func (j Job) usefulUS() int64 {
 }
 
 // Forget drops waiting or called jobs that will not come: deleted, archived or
-// run by hand. What was reserved for them goes to the next at once. It returns how
+// run by hand. One that waits anew before Redis hears of it is left alone. What was reserved for them goes to the next at once. It returns how
 // many of them waited or were called. Of jobs that run it knows nothing: their
 // leases are given back with Free.
 func (l *Lanes) Forget(ctx context.Context, jobs ...throttle.JobID) (known int, err error) {
 	if len(jobs) == 0 {
 		return 0, nil
 	}
-	known, err = l.run(ctx, forgetScript, jobArgs(jobs)...).Int()
+	names := make([]string, len(jobs))
+	for i, job := range jobs {
+		names[i] = job.Queue + "\n" + job.ID
+	}
+	records, err := l.rdb.HMGet(ctx, l.prefix+"jobs", names...).Result()
+	var args []any
+	for i, record := range records {
+		if text, waits := record.(string); waits {
+			args = append(args, jobs[i].Queue, jobs[i].ID, waitOf(text))
+		}
+	}
+	if len(args) > 0 {
+		known, err = l.run(ctx, forgetScript, args...).Int()
+	}
 	return known, unavailable(err)
+}
+
+// waitOf is as much of a job's record as says which wait it is about: its ticket, and since when
+// it waits. Of one that no script has written that is all.
+func waitOf(record string) string {
+	if lines := strings.SplitAfterN(record, "\n", 3); len(lines) == 3 {
+		return lines[0] + lines[1]
+	}
+	return record
 }
 
 // appendNeeds are needs as the scripts take them: triples of limit, key and cost.

@@ -57,9 +57,12 @@ func (l *Lanes) Refused(ctx context.Context, job Job, refusal Refusal, needs ...
 	if refusal.For >= 0 {
 		forUS = min(refusal.For, longest).Microseconds()
 	}
+	c := l.callers.Next()
+	defer l.callers.Done(c)
 	args := []any{
 		job.Queue, job.ID, l.App(), refusal.At.UnixMicro(), forUS, rand.IntN(1_000_000),
 		job.maxWaitUS(), job.usefulUS(), job.Grant.Microseconds(), string(shuts), turns.FairLine(job.Fair, job.Weight),
+		c.Name, c.Calls,
 	}
 	args = appendNeeds(args, needs)
 	return l.Decide(ctx, needs, func(ctx context.Context) ([]any, string, error) {

@@ -25,9 +25,8 @@ end
 local function too_late(job, r)
   forget_job(job.queue, job.id, r)
   load_reserved(job.meters)
-  local answer, words = reply(TOO_LATE, (binding(job.meters)), now_us), {}
-  for k = 1, #answer do words[k] = int(answer[k]) end
-  job.remembered = table.concat(words, ' ')
+  local answer = reply(TOO_LATE, (binding(job.meters)), now_us)
+  job.remembered = line_of_reply(answer)
   return answer
 end
 
@@ -45,4 +44,30 @@ local function come_again(job, r)
   end
   local at, answer = go_on(job, r, was, late)
   return answer or admit(job, r.since_us, r.denials, from_us, at)
+end
+
+-- A job that cannot have its permits in time.
+local function come_or_wait(job, record)
+  local r = record and parse_job(record)
+  if r and job.wait then r.denials = r.denials - 1 end -- this call has counted it
+  if not job.refusal then return r and come_again(job, r) or come(job) end
+  if r and job.refusal[1] ~= STALE then
+    forget_job(job.queue, job.id, r)
+    job.remembered = line_of_reply(job.refusal)
+  end
+  return job.refusal
+end
+
+-- A job that has waited by this call, and does so no more.
+local function pass_over(job, app)
+  local meters, refusal = load_needs(job.needs, job.first - 1, app)
+  if refusal then return refusal end
+  load_reserved(meters)
+  return passed_over(meters)
+end
+
+-- Forgets an earlier job of the same name.
+local function forget_earlier(job, record)
+  local r = parse_job(record)
+  if r then forget_job(job.queue, job.id, r) else forget_record(job.name, '1') end
 end

@@ -15,7 +15,7 @@ local function read_group(i)
     stood_us = tonumber(ARGV[i + 5]), waits_us = tonumber(ARGV[i + 6]), needs = i + 10, first = first, last = first + 2 * ARGV[i + 9] - 1,
     ids = ids, costs = table.concat(costs, ','), lane = lane, waiting = hg('lane', lane), meters = false,
     place = 0, at = 0, id = false, name = false, useful_us = false, max_wait_us = false, since_us = false, before = false, mark = false, ticket = nil,
-    admitted = false, remembered = false, refusal = false, same = false, until_us = false, untils = false,
+    admitted = false, wait = false, remembered = false, refusal = false, same = false, until_us = false, untils = false,
   }
 end
 

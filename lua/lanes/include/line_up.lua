@@ -15,6 +15,7 @@ local function line_up(job, ids)
     job.before = job.before + 1
     for k = 1, #job.meters do job.meters[k].before = job.meters[k].before + job.meters[k].cost end
     answers[i] = told_to_wait(job, job.before, true)
+    answers[i].wait = wait_of(ticket, int(job.since_us))
   end
   call('ZADD', job.waiting, unpack(tickets))
   call('HSET', hg('jobs'), unpack(records))

@@ -3,6 +3,7 @@
 -- @include reserved
 -- @include count
 -- @include next_ticket
+-- @include answered
 
 -- The first of the meters at which a lane waits, or nil.
 local function contended(ids)
@@ -92,5 +93,14 @@ local function wait(job, r, joins, bind)
     if call('ZRANK', hg('patience'), job.name) == 0 then call('PUBLISH', hg('wake'), 'patience') end
   end
   call('HSET', hg('jobs'), job.name, text .. without_ticket(job, ends, r and int(r.denials + 1) or '1'))
-  return told_to_wait(job, place, not r)
+  local answer = told_to_wait(job, place, not r)
+  answer.wait = wait_of(text, int(job.since_us))
+  return answer
+end
+
+-- The reply to a job that does not wait by this call: its wait is over, or it is another call's.
+local function passed_over(meters)
+  local answer = reply(DENIED, binding(meters))
+  answer[8], answer[9] = answer[4] - now_us, 1
+  return answer
 end

@@ -98,7 +98,7 @@ func TestHostileJobs(t *testing.T) {
 		{"limits show slow", evilKey},
 		{"limits peek slow " + evilKey[:len(evilKey)-1], evilKey[:len(evilKey)-1]},
 		{"waiting", ""},
-		{"status", "limited2" + evil},
+		{"status", ""},
 		{"limits set slow --rate 1/h --key " + hostileArg, hostileArg},
 		{"limits unset slow " + hostileArg, hostileArg},
 		{"limits reset slow " + hostileArg, hostileArg},

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
@@ -22,9 +21,7 @@ type statusCommand struct {
 }
 
 func (statusCommand) Help() string {
-	return `Counts the jobs of each queue and type: pending (in the queue), waiting (for a permit), retry (they failed, or were put back by their handler, and come again), scheduled, running, archived; and, since the scope began, those that are done and those that failed: FAILED counts each job once that failed for good (ARCHIVED are those of them that are still kept), FAILED ATTEMPTS each attempt, of jobs that run again as well. Rate is how many were done a second within the last 10 seconds. END is when the last would be done if nothing else comes: as all their limits together let those run that wait or are pending, and the others at the present rate. It is "not before" a time if it is not known how long jobs hold slots of a concurrency limit.
-
-Of more than 200 jobs of one state in a queue 200 are looked at, and the counts by type are estimates, written as ~1200; those of a whole queue are exact.
+	return `Counts the jobs of each queue: pending (in the queue), waiting (for a permit), retry (they failed, or were put back by their handler, and come again), scheduled, running, archived; and, since the scope began, those that are done and those that failed: FAILED counts each job once that failed for good (ARCHIVED are those of them that are still kept), FAILED ATTEMPTS each attempt, of jobs that run again as well. RATE is how many were done a second within the last 10 seconds. Below it says when the last job would run that waits or is pending if nothing else comes, as all their limits together let them run. It is "not before" a time if it is not known how long jobs hold slots of a concurrency limit.
 
 Below stand the limits: what each let through and denied a second within the last 10 seconds; how many permits jobs wait for, as a worker counted them some seconds ago, for how many keys and since when; when the last of all that need it would run, whatever else that waits for; and how it stands: paused, blocked, used up, will be used up, saturated (it gives all it has to those who wait), keys blocked, flowing, idle. The page says the same.
 
@@ -69,39 +66,40 @@ func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, out io.Writ
 		for i, l := range s.Limits {
 			limits[i] = newLimitView(l, s.At)
 		}
+		var notBefore time.Time
+		if s.Last.AtLeast {
+			notBefore = s.At.Add(s.Last.In)
+		}
 		return asJSON(out, struct {
 			inspect.Status
-			Limits []limitView `json:"limits"`
-		}{s, limits})
+			Limits    []limitView `json:"limits"`
+			LastIn    *float64    `json:"last_in_s"` // of all jobs; null where it is not known
+			About     bool        `json:"last_about,omitempty"`
+			NotBefore time.Time   `json:"last_not_before,omitzero"`
+		}{s, limits, lastSeconds(s.Last), s.Last.About, notBefore})
 	}
-	return printStatus(s, out, cli.IsTerminal(out))
+	return printStatus(s, out)
 }
 
-// printStatus writes the status for people, with a bar for each task on a terminal.
-func printStatus(s inspect.Status, out io.Writer, bars bool) error {
-	titles := []string{"QUEUE", "TASK", "PENDING", "WAITING", "RETRY", "SCHEDULED", "RUNNING", "DONE", "FAILED", "FAILED ATTEMPTS", "ARCHIVED", "RATE", "END"}
-	if bars {
-		titles = append(titles, "PROGRESS")
-	}
+func printStatus(s inspect.Status, out io.Writer) error {
+	titles := []string{"QUEUE", "PENDING", "WAITING", "RETRY", "SCHEDULED", "RUNNING", "DONE", "FAILED", "FAILED ATTEMPTS", "ARCHIVED", "RATE"}
 	var rows [][]string
 	for _, q := range s.Queues {
 		name := q.Queue
 		if q.Paused {
 			name += " (paused)"
 		}
-		for _, t := range q.Tasks {
-			row := append([]string{name, t.Type}, taskCells(t, s.At)...)
-			if bars {
-				row = append(row, progress(t.Counts.Done+t.Counts.Archived, t.Counts.Left(), 20))
-			}
-			rows = append(rows, row)
-		}
+		counts := numbers(q.Pending, q.Waiting, q.Retry, q.Scheduled, q.Running, q.Done, q.Failed, q.FailedAttempts, q.Archived)
+		rows = append(rows, slices.Concat([]string{name}, counts, []string{fmt.Sprintf("%.1f/s", q.Rate)}))
 	}
 	if err := printList(out, false, nil, titles, rows, "there are no queues, and so no jobs"); err != nil {
 		return err
 	}
+	if s.Left {
+		fmt.Fprintf(out, "the last job runs: %s\n", endsIn(s.Last))
+	}
 	if s.Uncounted > 0 {
-		fmt.Fprintf(out, "%s not counted for END: no rule for them is at hand\n", words.Count(s.Uncounted, "pending job"))
+		fmt.Fprintf(out, "%s not counted for LAST: no rule for them is at hand\n", words.Count(s.Uncounted, "pending job"))
 	}
 	here := func(w stats.Process) bool { return !w.Gone }
 	if len(rows) > 0 && !slices.ContainsFunc(s.Workers, here) {
@@ -111,35 +109,6 @@ func printStatus(s inspect.Status, out io.Writer, bars bool) error {
 		return err
 	}
 	return printWorkers(out, s)
-}
-
-func taskCells(t inspect.Task, now time.Time) []string {
-	c, about := t.Counts, ""
-	if t.Estimated {
-		about = "~"
-	}
-	var cells []string
-	for _, n := range []int{c.Pending, c.Waiting, c.Retry, c.Scheduled, c.Running} {
-		if n == 0 {
-			cells = append(cells, "0")
-		} else {
-			cells = append(cells, fmt.Sprint(about, n))
-		}
-	}
-	cells = append(cells, fmt.Sprint(c.Done), fmt.Sprint(c.Failed), fmt.Sprint(c.FailedAttempts), fmt.Sprint(about, c.Archived), fmt.Sprintf("%.1f/s", t.Rate))
-	if c.Left() == 0 {
-		return append(cells, "-")
-	}
-	return append(cells, endsIn(t.Expected(now)))
-}
-
-func progress(done, left, width int) string {
-	if done+left == 0 {
-		return ""
-	}
-	share := float64(done) / float64(done+left)
-	full := int(share * float64(width))
-	return fmt.Sprintf("%s%s %d%%", strings.Repeat("█", full), strings.Repeat("░", width-full), int(100*share))
 }
 
 type limitView struct {

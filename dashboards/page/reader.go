@@ -243,11 +243,7 @@ func (s *state) readForecast(ctx context.Context) error {
 // it: the numbers of all lanes, or of those that were looked at as a sample. The Inspector
 // takes no context: see readTimeout.
 func (s *state) readQueues(ctx context.Context) error {
-	waiting, jobs := map[string]int{}, 0
-	if s.forecast != nil {
-		waiting, jobs = s.forecast.Waiting(), s.forecast.Jobs
-	}
-	infos, err := s.queues.Infos(ctx, "", func(name string) int { return waiting[name] * s.Waiting / max(1, jobs) })
+	infos, err := s.queues.Infos(ctx, "", inspect.WaitingBy(s.forecast, s.Waiting))
 	if err != nil {
 		return err
 	}

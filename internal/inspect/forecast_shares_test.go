@@ -53,16 +53,9 @@ func TestSharesAreForetold(t *testing.T) {
 			time.Sleep(7 * time.Second)
 
 			q := inspect.New(rdb, lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet})), "default")
-			status, err := q.Status(t.Context())
-			must(t, err)
 			f, err := q.Forecast(t.Context(), lanes.ForecastOptions{})
 			must(t, err)
 			said := map[string]time.Time{}
-			for _, queue := range status.Queues {
-				for _, task := range queue.Tasks {
-					said["the last "+task.Type] = task.End
-				}
-			}
 			for i := range jobs {
 				for _, tenant := range []string{"urgent", "large", "small"} {
 					id := throttle.JobID{Queue: map[bool]string{true: "critical", false: "default"}[tenant == "urgent"], ID: fmt.Sprint(tenant, i)}

@@ -54,12 +54,6 @@ func (q *Queues) Close() { _ = q.rdb.Close() }
 
 // Forecast is when the jobs would run that wait or are pending.
 func (q *Queues) Forecast(ctx context.Context, opts lanes.ForecastOptions) (*lanes.Forecast, error) {
-	forecast, _, err := q.foresee(ctx, opts)
-	return forecast, err
-}
-
-// foresee is Forecast, with the pending jobs that it counts.
-func (q *Queues) foresee(ctx context.Context, opts lanes.ForecastOptions) (*lanes.Forecast, stats.Pending, error) {
 	var pending stats.Pending
 	var err error
 	if q.rules.RuleOf != nil {
@@ -72,10 +66,9 @@ func (q *Queues) foresee(ctx context.Context, opts lanes.ForecastOptions) (*lane
 		}
 	}
 	if err != nil {
-		return nil, pending, err
+		return nil, err
 	}
-	forecast, err := stats.Forecast(ctx, q.Limiter, q.rdb, pending, opts)
-	return forecast, pending, err
+	return stats.Forecast(ctx, q.Limiter, q.rdb, pending, opts)
 }
 
 // Pending is how many jobs are pending, in all queues.

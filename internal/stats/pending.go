@@ -292,22 +292,3 @@ func (p Pending) addTo(opts *lanes.ForecastOptions) {
 func (g PendingGroup) job() lanes.Job {
 	return lanes.Job{JobID: throttle.JobID{Queue: g.Queue}, Fair: g.Fair, Weight: g.Weight}
 }
-
-// Last is when the last of the jobs of a task would run that wait for permits, by a forecast
-// that counts them, and how many those are.
-func (p Pending) Last(f *lanes.Forecast, task Task) (last lanes.Expected, jobs int) {
-	for _, g := range p.Groups {
-		if g.Task != task || len(g.Needs) == 0 || g.Jobs == 0 {
-			continue
-		}
-		e, ok := f.LastPending(g.job(), g.Needs...)
-		if !ok {
-			continue
-		}
-		if jobs > 0 {
-			e = e.OrLater(last)
-		}
-		last, jobs = e, jobs+g.Jobs
-	}
-	return last, jobs
-}

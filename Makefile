@@ -52,7 +52,7 @@ test: export GOFLAGS := $(GOFLAGS) -trimpath
 test: export GOGC = 300
 test: deps ## vet, check the format and run all tests
 	$(LOOK)
-	$(GOTEST) -vet=off -p $$(($(CORES) + 1)) ./scheduler ./cmd/worker ./cmd/internal/worker ./scheduler/lanes ./throttle ./bench . ./internal/turns work
+	$(GOTEST) -vet=off -p $$(($(CORES) + 1)) ./scheduler ./cmd/worker ./cmd/internal/worker ./internal/waitdb ./throttle ./bench . ./internal/fairqueue work
 
 # What one runs while editing: all but the packages whose tests start processes, and with -short,
 # which leaves out the slow tests of throttle, scheduler and lanes. Of what is left out run what is
@@ -84,8 +84,8 @@ fuzz: ## fuzz what reads foreign texts, each for FUZZTIME
 
 SEEDS ?= 200
 sim: ## simulate SEEDS random worlds, also with hands that do damage, of forecasts, and ten times as many of who gives turns alone
-	go test -count=1 -timeout 24h -v -run 'TestSimulations$$' ./internal/turns -seeds $(SEEDS)0
-	go test -count=1 -timeout 24h -v -parallel 6 -run TestForecastComesTrue ./scheduler/lanes -forecast-worlds $(SEEDS)
+	go test -count=1 -timeout 24h -v -run 'TestSimulations$$' ./internal/fairqueue -seeds $(SEEDS)0
+	go test -count=1 -timeout 24h -v -parallel 6 -run TestForecastComesTrue ./internal/waitdb -forecast-worlds $(SEEDS)
 	go test -count=1 -timeout 24h -v -run 'TestSimulation$$|TestDamagedRecords$$' ./scheduler -seeds $(SEEDS)
 
 MODULES = $$(go list -m -f '{{.Dir}}/...')

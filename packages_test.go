@@ -108,7 +108,7 @@ func TestPublicPackagesNameNoInternalTypes(t *testing.T) {
 // Who asks only WHETHER does not get who waits, and whose turn it is.
 func TestThrottleKnowsNothingOfWaiting(t *testing.T) {
 	deps := dependencies(t, "throttle")
-	for _, without := range []string{"scheduler", "scheduler/lanes", "scheduler/cron", "internal/turns"} {
+	for _, without := range []string{"scheduler", "scheduler/cron", "internal/waitdb", "internal/fairqueue"} {
 		if slices.Contains(deps, module+without) {
 			t.Errorf("throttle imports %s", without)
 		}

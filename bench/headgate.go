@@ -6,8 +6,8 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -27,8 +27,8 @@ func startHeadgate(b *bench, s spec, shut bool, h *history) (func(), error) {
 }
 
 // define gives Redis the limits, the shared one shut or open.
-func define(b *bench, s spec, shut bool) (*lanes.Lanes, error) {
-	limiter := lanes.New(throttle.New(b.rdb, throttle.RedisOptions{}))
+func define(b *bench, s spec, shut bool) (*waitdb.DB, error) {
+	limiter := waitdb.New(throttle.New(b.rdb, throttle.RedisOptions{}))
 	if err := limiter.Define(b.ctx, s.limits()...); err != nil {
 		return nil, err
 	}

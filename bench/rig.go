@@ -16,9 +16,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/script"
-	"github.com/headgate/headgate/internal/turns"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -30,7 +30,7 @@ type rig struct {
 	callgrind *callgrind // nil counts time and commands
 
 	asynq   asynqScripts
-	lanes   *lanes.Lanes
+	lanes   *waitdb.DB
 	tallies []tally
 	kir     float64 // all that were counted
 	err     error
@@ -158,7 +158,7 @@ func (r *rig) spent() (s spending, err error) {
 // walk measures all cases.
 func (r *rig) walk() error {
 	r.check(r.rdb.FlushAll(r.ctx).Err())
-	r.lanes = lanes.New(throttle.New(r.rdb, throttle.RedisOptions{Logger: silent}))
+	r.lanes = waitdb.New(throttle.New(r.rdb, throttle.RedisOptions{Logger: silent}))
 	recorded, err := recordAsynq(r.ctx, r.rdb.Options())
 	r.asynq = recorded
 	r.check(err)
@@ -254,7 +254,7 @@ func (r *rig) walkShut() {
 		_, err := r.acquire(1_000_000+i, need)
 		r.check(err)
 	}
-	g := &granter{rig: r, store: turns.NewStore(r.lanes), process: uuid.NewString(), lane: rigQueue + "\n" + limit.Name + "|"}
+	g := &granter{rig: r, store: r.lanes, process: uuid.NewString(), lane: rigQueue + "\n" + limit.Name + "|"}
 	_, err := g.store.Lead(r.ctx, g.process, time.Hour, -1, "data")
 	r.check(err)
 	for from := 0; from < r.calls; from += rigBatch {
@@ -313,21 +313,21 @@ func (r *rig) walkShut() {
 // granter gives one lane its turns.
 type granter struct {
 	rig           *rig
-	store         *turns.Store
+	store         *waitdb.DB
 	process, lane string
 	called        []string // by the last grant
 }
 
 func (g *granter) grant(jobs int) {
-	list := make([]turns.Turn, jobs)
+	list := make([]fairqueue.Turn, jobs)
 	for i := range list {
-		list[i] = turns.Turn{Lane: g.lane, Ahead: turns.Ahead.Microseconds()}
+		list[i] = fairqueue.Turn{Lane: g.lane, Ahead: waitdb.Ahead.Microseconds()}
 	}
 	_, results, _, err := g.store.Grant(g.rig.ctx, g.process, list)
 	g.rig.check(err)
 	g.called = g.called[:0]
 	for _, result := range results {
-		if result.Outcome != turns.Granted {
+		if result.Outcome != fairqueue.Granted {
 			g.rig.check(fmt.Errorf("grant: %v", result))
 		}
 		g.called = append(g.called, result.Job)
@@ -338,7 +338,7 @@ func (g *granter) grant(jobs int) {
 func plainly(n int, noun string) string { return fmt.Sprintf("%d %s%s", n, noun, plural(n)) }
 
 func (r *rig) acquire(i int, needs ...throttle.Need) (throttle.Decision, error) {
-	return r.lanes.Acquire(r.ctx, lanes.Job{JobID: throttle.JobID{Queue: rigQueue, ID: rigID(i)}}, needs...)
+	return r.lanes.Acquire(r.ctx, waitdb.Job{JobID: throttle.JobID{Queue: rigQueue, ID: rigID(i)}}, needs...)
 }
 
 func (r *rig) enqueue(i int) error { return r.asynq.enqueue.run(r.ctx, r.rdb, rigID(i)) }

@@ -15,7 +15,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -40,7 +40,7 @@ func TestNoWorkerMeetsADeniedJob(t *testing.T) {
 	}
 	var admitted []string
 	virtual(t, settings{
-		asked: func(job lanes.Job, _ []throttle.Need, d throttle.Decision) {
+		asked: func(job waitdb.Job, _ []throttle.Need, d throttle.Decision) {
 			if d.OK() {
 				admitted = append(admitted, job.ID)
 			}

@@ -11,8 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/turns"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -136,9 +135,9 @@ func (s *Server) ruleOf(j job, task *asynq.Task, end time.Time) (rule Rule, err 
 // has to wait. The limiter must have been told the rules' limits before: no job is refused
 // for one that it does not know yet.
 func (s *Server) acquire(all []*asking) (denied bool) {
-	asks := make([]lanes.Ask, len(all))
+	asks := make([]waitdb.Ask, len(all))
 	for i, q := range all {
-		asks[i] = lanes.Ask{Job: s.asks(q.attempt), Needs: q.rule.Needs}
+		asks[i] = waitdb.Ask{Job: s.asks(q.attempt), Needs: q.rule.Needs}
 	}
 	ctx, err := s.base()
 	if err != nil {
@@ -162,9 +161,9 @@ func (s *Server) acquire(all []*asking) (denied bool) {
 }
 
 // answers are the limiter's. A limiter that cannot be told the limits is not asked.
-func (s *Server) answers(ctx context.Context, asks []lanes.Ask) (answers []lanes.Answer) {
+func (s *Server) answers(ctx context.Context, asks []waitdb.Ask) (answers []waitdb.Answer) {
 	if err := s.define(ctx); err != nil {
-		return slices.Repeat([]lanes.Answer{{Err: err}}, len(asks))
+		return slices.Repeat([]waitdb.Answer{{Err: err}}, len(asks))
 	}
 	began := time.Now()
 	answers = s.permits.AcquireAll(ctx, asks...)
@@ -176,10 +175,10 @@ func (s *Server) answers(ctx context.Context, asks []lanes.Ask) (answers []lanes
 
 // asks is the job as the limiter knows it. Its deadline is said to be a second sooner, so
 // that one that waits until then is archived with the reason why it waited.
-func (s *Server) asks(a attempt) lanes.Job {
-	j := lanes.Job{
-		JobID: a.job, Priority: priorityOf(a.task, a.rule), MaxWait: a.rule.MaxWait, Grant: s.grant,
-		Ahead: 2 * turns.Ahead, Fair: a.rule.Fair, Weight: a.rule.Weight, New: a.isNew,
+func (s *Server) asks(a attempt) waitdb.Job {
+	j := waitdb.Job{
+		JobID: a.job, Priority: waitdb.Priority(priorityOf(a.task, a.rule)), MaxWait: a.rule.MaxWait, Grant: s.grant,
+		Ahead: 2 * waitdb.Ahead, Fair: a.rule.Fair, Weight: a.rule.Weight, New: a.isNew,
 	}
 	if a.rule.RetryAt == AtTicket || a.stood.unbegun {
 		j.Since = a.stood.since

@@ -14,7 +14,6 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -91,7 +90,7 @@ func TestEnqueueAllOfAllKinds(t *testing.T) {
 			asynq.NewTask("job", nil, asynq.Queue("two\nlines")),
 			asynq.NewTask("job", nil, asynq.ProcessIn(time.Hour)),
 			asynq.NewTask("job", nil, asynq.Group("all")),
-			NewTask("job", nil, asynq.Queue("other"), Priority(lanes.High)),
+			NewTask("job", nil, asynq.Queue("other"), Priority(High)),
 		)
 		wrong := (*throttle.FieldError)(nil)
 		for i, want := range []func(error) bool{
@@ -110,7 +109,7 @@ func TestEnqueueAllOfAllKinds(t *testing.T) {
 			}
 		}
 		tasks := asynq.NewInspectorFromRedisClient(rdb)
-		if info, err := tasks.GetTaskInfo("other", answers[9].Info.ID); err != nil || info.Headers[headerPriority] != formatPriority(lanes.High) {
+		if info, err := tasks.GetTaskInfo("other", answers[9].Info.ID); err != nil || info.Headers[headerPriority] != formatPriority(High) {
 			t.Errorf("the last: %+v, %v; want its priority", info, err)
 		}
 		for i, answer := range client.EnqueueAll(canceled(t), asynq.NewTask("job", nil), asynq.NewTask("job", nil)) {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -58,7 +58,7 @@ func (h *handling) blocked(ctx context.Context, why *blockedError, err error) er
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
 	defer cancel()
 	began := time.Now()
-	d, failed := s.permits.Refused(ctx, s.asks(h.attempt), lanes.Refusal{At: h.decision.At, For: wait, Shuts: shuts}, h.rule.Needs...)
+	d, failed := s.permits.Refused(ctx, s.asks(h.attempt), waitdb.Refusal{At: h.decision.At, For: wait, Shuts: shuts}, h.rule.Needs...)
 	s.noteLimiter(ctx, began, failed)
 	if errors.Is(failed, throttle.ErrUnavailable) {
 		return &putBackError{error: err, at: time.Now().Add(max(wait, time.Second))}

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -151,14 +151,14 @@ func (b busyQueues) judge(t *testing.T, all []*stack, began time.Time) {
 func TestServerSaysItsFreeSlots(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		st := start(t, rdb, settings{config: asynq.Config{Concurrency: 7}, limits: []throttle.Limit{funnel("api", 20, 1)}})
-		store := turns.NewStore(st.limiter)
+		store := st.limiter
 		words, again := store.Words(t.Context()), time.Tick(100*time.Millisecond)
 		for {
 			select {
 			case <-again: // as the leader does: the server may not have listened yet
 				st.must(store.AskSlots(t.Context(), []string{"other", "default"}))
 			case word := <-words:
-				if word.Kind != turns.SlotsFree || word.Number == 0 { // it has not found its queue empty yet
+				if word.Kind != waitdb.SlotsFree || word.Number == 0 { // it has not found its queue empty yet
 					continue
 				}
 				if _, _, queues := word.Slots(); word.Number != 7 || len(queues) != 1 || queues[0] != "default" {

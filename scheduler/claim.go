@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redishealth"
-	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/internal/waitdb"
 )
 
 const (
@@ -48,24 +48,24 @@ func (s *Server) claim(ctx context.Context) error {
 	limiter := s.limiterHealth.Watch()
 	before, _ := s.claimed.Load().(string)
 	address := addressOf(rdb, data)
-	other, version, err := s.store.Claim(ctx, data, before, address, claimLife)
+	other, version, err := s.limiter.Claim(ctx, data, before, address, claimLife)
 	if limiter.Note(ctx, err) != nil {
 		return answered(err)
 	}
 	switch {
-	case version > turns.Version:
+	case version > waitdb.Version:
 		return fmt.Errorf("a later version of headgate keeps this limiter's scope (data %d, here %d): "+
-			"update this worker, or give it another scope; nothing is lost", version, turns.Version)
+			"update this worker, or give it another scope; nothing is lost", version, waitdb.Version)
 	case version != 0:
 		return fmt.Errorf("workers of an older version of headgate give turns in this limiter's scope (data %d, here %d): "+
-			"stop them all, then start this one; what waits stays, and nothing is lost", version, turns.Version)
+			"stop them all, then start this one; what waits stays, and nothing is lost", version, waitdb.Version)
 	}
 	if other != "" {
 		return fmt.Errorf("jobs of the asynq Redis at %s wait in this limiter's scope, and those of the one at %s cannot: "+
 			"want a scope for each, or a minute without the first", other, address)
 	}
 	s.claimed.Store(data)
-	_ = s.store.Weigh(ctx, s.weights, before != "") // what fails here a renewal says
+	_ = s.limiter.Weigh(ctx, s.weights, before != "") // what fails here a renewal says
 	return nil
 }
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -24,7 +24,7 @@ func TestAnotherAsynqRedis(t *testing.T) {
 	limiter, second := redistest.Real(t), redistest.Real(t)
 	first := redistest.Run(t)
 	begin := func(queues redis.UniversalClient) (*Server, error) {
-		lanes := lanes.New(throttle.New(limiter, throttle.RedisOptions{}))
+		lanes := waitdb.New(throttle.New(limiter, throttle.RedisOptions{}))
 		rules := Rules{For: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}
 		s, err := NewServer(queues, rules, asynq.Config{Logger: silent{}}, WithLimiter(lanes.Redis))
 		if err != nil {
@@ -99,7 +99,7 @@ func TestAsynqRedisWithoutAnAddress(t *testing.T) {
 		_, limiter := redistest.Mini(t)
 		var log journal
 		begin := func(queues redis.UniversalClient) error {
-			lanes := lanes.New(throttle.New(limiter, throttle.RedisOptions{}))
+			lanes := waitdb.New(throttle.New(limiter, throttle.RedisOptions{}))
 			rules := Rules{For: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}
 			s, err := NewServer(nowhere{queues}, rules, asynq.Config{Logger: silent{}, TaskCheckInterval: time.Second}, WithLimiter(lanes.Redis), WithLogger(log.logger()))
 			if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/safelog"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 )
 
 // What a Server sets unless the program did. asynq's own, five seconds for delayed jobs,
@@ -17,7 +17,7 @@ const (
 	// minGrant is how long permits are kept for a called job that has not come:
 	// as long as the polls of its queue may take, and no longer than a job that
 	// nobody takes should hold up others.
-	minGrant = lanes.DefaultGrant
+	minGrant = waitdb.DefaultGrant
 
 	delayedTaskCheckInterval = time.Second
 

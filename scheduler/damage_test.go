@@ -17,9 +17,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/dispatcher"
+	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/turns"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -43,8 +43,8 @@ func TestDamagedRecords(t *testing.T) {
 func TestMendAndRecount(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx, lane := t.Context(), "default\na|"
-		limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{}))
-		store := turns.NewStore(limiter)
+		limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{}))
+		store := limiter
 		must := func(err error) {
 			t.Helper()
 			if err != nil {
@@ -53,7 +53,7 @@ func TestMendAndRecount(t *testing.T) {
 		}
 		must(limiter.Define(ctx, throttle.Limit{Name: "a", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}))
 		for i := range 20 {
-			_, err := limiter.Acquire(ctx, lanes.Job{JobID: throttle.JobID{Queue: "default", ID: fmt.Sprint(i)}, Grant: time.Hour}, throttle.Need{Limit: "a"})
+			_, err := limiter.Acquire(ctx, waitdb.Job{JobID: throttle.JobID{Queue: "default", ID: fmt.Sprint(i)}, Grant: time.Hour}, throttle.Need{Limit: "a"})
 			must(err)
 		}
 		must(limiter.Define(ctx, funnel("a", 1000, 20)))
@@ -62,8 +62,8 @@ func TestMendAndRecount(t *testing.T) {
 		if len(lead.Made) != 1 || lead.Made[0].Lane != lane {
 			t.Fatalf("lanes %+v, want %q", lead.Made, lane)
 		}
-		turn := turns.Turn{Lane: lane, Ahead: turns.Ahead.Microseconds()}
-		if _, results, _, err := store.Grant(ctx, "it", []turns.Turn{turn, turn, turn}); err != nil || results[2].Outcome != turns.Granted {
+		turn := fairqueue.Turn{Lane: lane, Ahead: waitdb.Ahead.Microseconds()}
+		if _, results, _, err := store.Grant(ctx, "it", []fairqueue.Turn{turn, turn, turn}); err != nil || results[2].Outcome != fairqueue.Granted {
 			t.Fatal(results, err)
 		}
 
@@ -71,10 +71,10 @@ func TestMendAndRecount(t *testing.T) {
 		must(rdb.HSet(ctx, scopePrefix+"jobs", "default\n1", "abc", "default\n7", records["default\n7"]+"\na|", // 1 is called
 			"default\n8", strings.Replace(records["default\n8"], "a|", "a|b", 1)).Err())
 		must(rdb.ZRem(ctx, scopePrefix+"lanes", lane).Err())
-		if jobs, next, mended, err := store.Jobs(ctx, 0, 1000); len(jobs) != 19 || next != 0 || mended != 4 || err != nil {
+		if jobs, next, mended, err := store.Mend(ctx, 0, 1000); len(jobs) != 19 || next != 0 || mended != 4 || err != nil {
 			t.Errorf("%d jobs from 0 to %d, %d mended, %v; want 19, 4 mended", len(jobs), next, mended, err)
 		}
-		if _, _, mended, err := store.Jobs(ctx, 0, 1000); mended != 0 || err != nil {
+		if _, _, mended, err := store.Mend(ctx, 0, 1000); mended != 0 || err != nil {
 			t.Errorf("once more: %d mended, %v; want none", mended, err)
 		}
 		if again, err := store.Lead(ctx, "it", time.Minute, lead.Made[0].Number, ""); err != nil || len(again.Made) != 1 || again.Made[0].Lane != lane {

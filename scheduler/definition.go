@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -20,7 +20,7 @@ type definition struct {
 }
 
 // definitions reads limits in one round trip. A limit that was deleted has the zero definition.
-func definitions(ctx context.Context, limiter *lanes.Lanes, names []string) (map[string]definition, error) {
+func definitions(ctx context.Context, limiter *waitdb.DB, names []string) (map[string]definition, error) {
 	rdb, prefix := limiter.Scope()
 	fields := map[string]*redis.MapStringStringCmd{}
 	var deleted, summaries *redis.SliceCmd

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -42,7 +42,7 @@ func TestDefinitions_Lost(t *testing.T) {
 	} {
 		lost := func() bool {
 			t.Helper()
-			all, err := definitions(t.Context(), lanes.New(limiter), []string{l.Name})
+			all, err := definitions(t.Context(), waitdb.New(limiter), []string{l.Name})
 			if err != nil {
 				t.Fatal(err)
 			}

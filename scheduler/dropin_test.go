@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -221,7 +221,7 @@ func TestDropIn(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var limiter *spy
 			limited := build(t, func(rdb redis.UniversalClient, p *program) (asynqServer, asynqClient) {
-				limiter = &spy{Lanes: lanes.New(throttle.New(rdb, throttle.RedisOptions{})), denials: map[string]int{}}
+				limiter = &spy{DB: waitdb.New(throttle.New(rdb, throttle.RedisOptions{})), denials: map[string]int{}}
 				rules := Rules{
 					Limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: test.rate, Capacity: 1}},
 					For: func(context.Context, *asynq.Task) (Rule, error) {

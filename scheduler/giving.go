@@ -56,7 +56,7 @@ func (s *Server) giveTurns(ctx context.Context) {
 	}
 	s.RulesChanged() // who waits may do so by those of a server that ran before
 	dispatcher.Run(ctx, dispatcher.Config{
-		Limiter: s.limiter, Store: s.store, DB: s.db, Log: s.log, Limits: s.limiterHealth, Queues: s.queueHealth,
+		Waits: s.limiter, DB: s.db, Log: s.log, Limits: s.limiterHealth, Queues: s.queueHealth,
 		Passes: s.passes, Quiet: s.quiet, History: s.history, SlotsWanted: s.redis.slots.wanted,
 	})
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/words"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -47,10 +46,10 @@ type Rule struct {
 	// the job runs at once, and no limiter is asked.
 	Needs []throttle.Need
 	// Priority is for a job that brings none of its own: see [Priority].
-	Priority lanes.Priority
+	Priority PriorityLevel
 	// Fair is the key, as of a tenant, for which the jobs of a queue take turns where they
 	// wait for the same permits, and Weight how many it has while a key of weight 1 has one:
-	// see [lanes.Job]. It needs no limit of its own.
+	// see [waitdb.Job]. It needs no limit of its own.
 	Fair   string
 	Weight int
 	// MaxWait is how long the job may wait for its permits; the zero value
@@ -107,9 +106,9 @@ func (r Rule) needs(which func(throttle.Need) bool) (some []throttle.Need) {
 
 // priorityOf is the task's own priority, or else that of its rule. A header that is
 // no number counts as none: any producer can write one.
-func priorityOf(task *asynq.Task, rule Rule) lanes.Priority {
+func priorityOf(task *asynq.Task, rule Rule) PriorityLevel {
 	if p, err := strconv.Atoi(task.Headers()[headerPriority]); err == nil {
-		return lanes.Priority(p)
+		return PriorityLevel(p)
 	}
 	return rule.Priority
 }

@@ -13,7 +13,8 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/dispatcher"
-	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/internal/fairqueue"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -74,10 +75,10 @@ func (s *Server) sendChanged(ctx context.Context) (sent int, err error) {
 	if !s.promotes.Load() {
 		return 0, nil // asynq's polls bring them
 	}
-	var changed []turns.Record
+	var changed []waitdb.Record
 	for cursor := uint64(0); ; {
-		var records []turns.Record
-		if records, cursor, err = s.store.Records(ctx, cursor, dispatcher.Page); err != nil {
+		var records []waitdb.Record
+		if records, cursor, err = s.limiter.Records(ctx, cursor, dispatcher.Page); err != nil {
 			return -1, err
 		}
 		if changed, err = s.appendChanged(ctx, changed, records); err != nil {
@@ -87,7 +88,7 @@ func (s *Server) sendChanged(ctx context.Context) (sent int, err error) {
 			break
 		}
 	}
-	slices.SortFunc(changed, func(a, b turns.Record) int {
+	slices.SortFunc(changed, func(a, b waitdb.Record) int {
 		return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.Ticket, b.Ticket))
 	})
 	for changed := range slices.Chunk(changed, dispatcher.Page) {
@@ -100,7 +101,7 @@ func (s *Server) sendChanged(ctx context.Context) (sent int, err error) {
 			return -1, err
 		}
 		for _, fate := range fates {
-			if fate == turns.Moved {
+			if fate == fairqueue.Moved {
 				sent++
 			}
 		}
@@ -112,8 +113,8 @@ func (s *Server) sendChanged(ctx context.Context) (sent int, err error) {
 // appendChanged appends those of some waiting jobs whose rule says other needs now. A
 // job whose rule is not found waits on: to ask for it would be a failed attempt. But a rule
 // that panics is to fail its job, as it does wherever it is asked.
-func (s *Server) appendChanged(ctx context.Context, changed, records []turns.Record) ([]turns.Record, error) {
-	byQueue := map[string][]turns.Record{}
+func (s *Server) appendChanged(ctx context.Context, changed, records []waitdb.Record) ([]waitdb.Record, error) {
+	byQueue := map[string][]waitdb.Record{}
 	for _, r := range records {
 		if slices.Contains(s.queues, r.Queue) {
 			byQueue[r.Queue] = append(byQueue[r.Queue], r)
@@ -137,7 +138,7 @@ func (s *Server) appendChanged(ctx context.Context, changed, records []turns.Rec
 
 // appendOtherRules asks the rules about waiting jobs, all at once, since any of them may take
 // long or never return. Jobs whose rules are not there in time wait on.
-func (s *Server) appendOtherRules(ctx context.Context, changed, records []turns.Record, messages []string) ([]turns.Record, error) {
+func (s *Server) appendOtherRules(ctx context.Context, changed, records []waitdb.Record, messages []string) ([]waitdb.Record, error) {
 	is := make(chan int, len(records)) // those whose rule says something else; -1 for each of the others
 	end := time.Now().Add(waitingRuleTime)
 	for i, r := range records {
@@ -172,7 +173,7 @@ func (s *Server) appendOtherRules(ctx context.Context, changed, records []turns.
 }
 
 // waitsFor reports whether a job that waits would wait as it does if it asked by a rule.
-func waitsFor(r turns.Record, rule Rule) bool {
+func waitsFor(r waitdb.Record, rule Rule) bool {
 	needs, err := throttle.Normalize(rule.Needs...)
 	if err != nil {
 		return false
@@ -181,7 +182,7 @@ func waitsFor(r turns.Record, rule Rule) bool {
 	for _, n := range needs {
 		meters, costs = append(meters, n.Limit+"|"+n.Key), append(costs, strconv.Itoa(n.Cost))
 	}
-	return r.Lane == turns.Lane(r.Queue, meters, turns.FairLine(rule.Fair, rule.Weight)) && r.Costs == strings.Join(costs, ",")
+	return r.Lane == fairqueue.Lane(r.Queue, meters, fairqueue.FairLine(rule.Fair, rule.Weight)) && r.Costs == strings.Join(costs, ",")
 }
 
 // sleep waits for some time, or until the context ends.

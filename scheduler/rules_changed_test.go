@@ -10,7 +10,6 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -169,7 +168,7 @@ func TestRuleOfAWaitingJob(t *testing.T) {
 			return Rule{Needs: []throttle.Need{{Limit: "slow", Key: id}, {Limit: "slower"}}}, nil
 		}
 		for _, id := range []string{"first", "it"} {
-			st.enqueue(NewTask("job", []byte(id), Priority(lanes.High)), asynq.TaskID(id))
+			st.enqueue(NewTask("job", []byte(id), Priority(High)), asynq.TaskID(id))
 			time.Sleep(time.Second)
 		}
 		st.server.RulesChanged()

@@ -16,7 +16,7 @@ import (
 
 	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -217,7 +217,7 @@ func toldOnTime(t *testing.T, jobs int, maxWait time.Duration, before func(st *s
 	}
 	var mu sync.Mutex
 	first, told := map[string]time.Time{}, map[string]bool{}
-	asked := func(job lanes.Job, _ []throttle.Need, d throttle.Decision) {
+	asked := func(job waitdb.Job, _ []throttle.Need, d throttle.Decision) {
 		mu.Lock()
 		defer mu.Unlock()
 		if first[job.ID].IsZero() {

@@ -10,10 +10,10 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/stats"
-	"github.com/headgate/headgate/internal/turns"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -36,9 +36,8 @@ import (
 type Server struct {
 	asynq    *asynq.Server
 	redis    *queueRedis // asynq's
-	limiter  *lanes.Lanes
-	permits  permits      // the limiter
-	store    *turns.Store // of who waits for its permits
+	limiter  *waitdb.DB
+	permits  permits // the limiter
 	limits   limits
 	logged   logged
 	rules    Rules
@@ -53,12 +52,12 @@ type Server struct {
 	db       asynqdb.DB // of the queues
 	queues   []string   // by name
 	bell     *bell
-	passes   time.Duration           // between two comparisons of what waits with asynq
-	quiet    time.Duration           // between two heartbeats of the dispatcher where nothing is due
-	promotes atomic.Bool             // whether called jobs can be moved, and so come in time
-	changed  chan struct{}           // the rules have
-	weights  map[string]turns.Weight // how its queues take turns
-	claimed  atomic.Value            // a string: which data of the queues' Redis the scope was claimed for
+	passes   time.Duration               // between two comparisons of what waits with asynq
+	quiet    time.Duration               // between two heartbeats of the dispatcher where nothing is due
+	promotes atomic.Bool                 // whether called jobs can be moved, and so come in time
+	changed  chan struct{}               // the rules have
+	weights  map[string]fairqueue.Weight // how its queues take turns
+	claimed  atomic.Value                // a string: which data of the queues' Redis the scope was claimed for
 
 	limiterHealth, queueHealth *redishealth.Monitor // the same where both are in one Redis
 

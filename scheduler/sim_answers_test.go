@@ -9,7 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -84,7 +84,7 @@ type simShut struct {
 }
 
 // refused hears of a refusal that the limiter was told.
-func (w *sim) refused(j lanes.Job, r lanes.Refusal, d throttle.Decision) {
+func (w *sim) refused(j waitdb.Job, r waitdb.Refusal, d throttle.Decision) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if job := w.jobs[j.ID]; d.Outcome == throttle.TooLate && job.hurries() {

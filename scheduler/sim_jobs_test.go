@@ -10,7 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -193,7 +193,7 @@ func (w *sim) allBusy() bool {
 	})
 }
 
-func (w *sim) asked(asks lanes.Job, needs []throttle.Need, d throttle.Decision) {
+func (w *sim) asked(asks waitdb.Job, needs []throttle.Need, d throttle.Decision) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	job := w.jobs[asks.ID]

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 // ingredient is something that only some worlds have.
@@ -85,7 +83,7 @@ type simOrder struct {
 	dear     float64 // of what its limits give at once, it costs so much
 	takes    time.Duration
 	maxRetry int
-	priority lanes.Priority
+	priority PriorityLevel
 	maxWait  time.Duration
 	deadline time.Duration // from when it is enqueued
 	timeout  time.Duration
@@ -106,9 +104,9 @@ type simSettlement struct {
 // order draws what a job is to be.
 func (w *sim) order(l *simLane, id string) (o simOrder) {
 	r := w.dice(id, 0)
-	o.priority = []lanes.Priority{lanes.Normal, lanes.Normal, lanes.Normal, lanes.High, lanes.Low}[r.IntN(5)]
+	o.priority = []PriorityLevel{Normal, Normal, Normal, High, Low}[r.IntN(5)]
 	if l.even {
-		o.priority = lanes.Normal
+		o.priority = Normal
 	}
 	o.maxRetry, o.takes = r.IntN(2), l.takes
 	if w.has(costs) && r.IntN(2) == 0 {

@@ -3,7 +3,7 @@ package scheduler
 import (
 	"slices"
 
-	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -25,7 +25,7 @@ func (w *sim) lineOf(job *simJob) string {
 	for i, n := range needs {
 		meters[i] = n.Limit + "|" + n.Key
 	}
-	return turns.Lane(job.lane.queue, meters, turns.FairLine(rule.Fair, rule.Weight))
+	return fairqueue.Lane(job.lane.queue, meters, fairqueue.FairLine(rule.Fair, rule.Weight))
 }
 
 // simShare is a part of those who take turns.
@@ -42,11 +42,11 @@ func (w *sim) judgeShares() {
 	}
 	var queues []simShare
 	for queue, weight := range w.config.Queues {
-		q := simShare{queue, weight, func(lane string) bool { return turns.Queue(lane) == queue }}
+		q := simShare{queue, weight, func(lane string) bool { return fairqueue.Queue(lane) == queue }}
 		var tenants []simShare
 		for tenant, weight := range simTenants {
 			tenants = append(tenants, simShare{queue + " " + tenant, weight, func(lane string) bool {
-				key, _ := turns.Fair(lane)
+				key, _ := fairqueue.Fair(lane)
 				return key == tenant && q.has(lane)
 			}})
 		}
@@ -94,7 +94,7 @@ func (w *sim) apart(meter string, a, b simShare) (most float64) {
 		case t.lane == "":
 			ahead, low, high = 0, 0, 0
 			continue
-		case turns.Meters(t.lane)[0] != meter:
+		case fairqueue.Meters(t.lane)[0] != meter:
 			continue
 		case b.has(t.lane):
 			side, turn = 1, -1/float64(b.weight)

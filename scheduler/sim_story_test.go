@@ -10,8 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/script"
-	"github.com/headgate/headgate/internal/turns"
 )
 
 // simBreak is a promise that broke, and where to look for why: at some lanes, from
@@ -159,22 +159,22 @@ func (t *teller) turns(args []any, reply []any) {
 	}
 	for i := range all {
 		name, turn := args[3*i].(string), reply[2+i].([]any)
-		switch turns.Outcome(turn[0].(int64)) {
-		case turns.Granted:
+		switch fairqueue.Outcome(turn[0].(int64)) {
+		case fairqueue.Granted:
 			if t.w.turned = append(t.w.turned, simTurn{name, true}); time.Now().Before(t.w.calm) {
 				t.w.turned = append(t.w.turned, simTurn{})
 			}
 			t.w.jobs[turn[1].(string)].waits = ""
 			t.w.tell(turn[1].(string), "called: all permits are reserved, and exist in %s", time.Duration(turn[2].(int64)-now)*time.Microsecond)
-		case turns.Refused:
+		case fairqueue.Refused:
 			next, missing := reply[2+all+slices.Index(lanes, name)].([]any), ""
-			for k, meter := range turns.Meters(name) {
+			for k, meter := range fairqueue.Meters(name) {
 				if at := 2 + 5*k; at < len(next) && next[at].(int64) > now {
 					missing += fmt.Sprintf("; %s is ready in %s", meter, time.Duration(next[at].(int64)-now)*time.Microsecond)
 				}
 			}
 			t.w.history.Note(t.w.now(), t.w.laneOf(name), "has a turn in vain (older lanes hold %s)%s", args[3*i+2], missing)
-		case turns.Full:
+		case fairqueue.Full:
 			t.w.turned = append(t.w.turned, simTurn{})
 			t.w.history.Note(t.w.now(), t.w.laneOf(name), "is passed over: as many of its jobs are on their way as its meters give")
 		}
@@ -185,7 +185,7 @@ func (t *teller) turns(args []any, reply []any) {
 // numbers of the same permits.
 func (w *sim) laneOf(name string) string {
 	for _, l := range w.lanes {
-		if l.is(turns.Queue(name), turns.Meters(name)) {
+		if l.is(fairqueue.Queue(name), fairqueue.Meters(name)) {
 			return l.name
 		}
 	}

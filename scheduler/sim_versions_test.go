@@ -6,7 +6,7 @@ import (
 
 	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/script"
-	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/internal/waitdb"
 )
 
 // reserve has a worker of another version, which was cut off, reserve permits of a meter for
@@ -38,7 +38,7 @@ func (w *sim) update() {
 	}
 	w.mu.Unlock()
 	w.note(simEvent{kind: "versions changed", text: "a later version starts, once all processes have left", times: 2})
-	for _, version := range []int{turns.Version - 1, turns.Version + 1} {
+	for _, version := range []int{waitdb.Version - 1, waitdb.Version + 1} {
 		if w.gives() && w.claimed(version) {
 			w.breaks(w.lanes, w.now(), w.now(), "a process that keeps data of version %d starts beside others", version)
 		}

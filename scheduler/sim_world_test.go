@@ -16,7 +16,7 @@ import (
 
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/internal/testutil/turnstest"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -101,7 +101,7 @@ func newSim(t *testing.T, seed uint64) *sim {
 	limiter.AddHook(w.clock)
 	w.hand = &stack{t: t, rdb: client, client: asynq.NewClientFromRedisClient(client), tasks: asynq.NewInspectorFromRedisClient(client)}
 	w.hand.limits = limiter
-	w.hand.limiter = &spy{Lanes: lanes.New(throttle.New(w.hand.limits, throttle.RedisOptions{}))}
+	w.hand.limiter = &spy{DB: waitdb.New(throttle.New(w.hand.limits, throttle.RedisOptions{}))}
 	w.hookLimiter()
 	return w
 }

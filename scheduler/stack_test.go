@@ -13,7 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -37,23 +37,23 @@ type stack struct {
 
 // spy counts what the limiter answered to each job.
 type spy struct {
-	*lanes.Lanes
+	*waitdb.DB
 	mu      sync.Mutex
 	denials map[string]int
 	allowed []throttle.Decision
 	// extend answers Extend where it is not nil.
 	extend func() (held bool, err error)
 	// asked and freed hear of answers and of freed leases, where not nil.
-	asked   func(job lanes.Job, needs []throttle.Need, d throttle.Decision)
+	asked   func(job waitdb.Job, needs []throttle.Need, d throttle.Decision)
 	freed   func(holder string)
-	refused func(job lanes.Job, r lanes.Refusal, d throttle.Decision)
+	refused func(job waitdb.Job, r waitdb.Refusal, d throttle.Decision)
 }
 
 // withSpy has a server's limiter looked at.
 func withSpy(s *spy) Option { return func(o *options) { o.limiter, o.permits = s.Redis, s } }
 
-func (s *spy) Refused(ctx context.Context, job lanes.Job, r lanes.Refusal, needs ...throttle.Need) (throttle.Decision, error) {
-	d, err := s.Lanes.Refused(ctx, job, r, needs...)
+func (s *spy) Refused(ctx context.Context, job waitdb.Job, r waitdb.Refusal, needs ...throttle.Need) (throttle.Decision, error) {
+	d, err := s.DB.Refused(ctx, job, r, needs...)
 	if err == nil && s.refused != nil {
 		s.refused(job, r, d)
 	}
@@ -64,7 +64,7 @@ func (s *spy) Free(ctx context.Context, holder string, needs ...throttle.Need) e
 	if s.freed != nil {
 		s.freed(holder)
 	}
-	return s.Lanes.Free(ctx, holder, needs...)
+	return s.DB.Free(ctx, holder, needs...)
 }
 
 func (s *spy) Extend(ctx context.Context, holder string, needs ...throttle.Need) (bool, error) {
@@ -74,8 +74,8 @@ func (s *spy) Extend(ctx context.Context, holder string, needs ...throttle.Need)
 	return s.Redis.Extend(ctx, holder, needs...)
 }
 
-func (s *spy) AcquireAll(ctx context.Context, asks ...lanes.Ask) []lanes.Answer {
-	answers := s.Lanes.AcquireAll(ctx, asks...)
+func (s *spy) AcquireAll(ctx context.Context, asks ...waitdb.Ask) []waitdb.Answer {
+	answers := s.DB.AcquireAll(ctx, asks...)
 	for i, a := range answers {
 		if a.Err == nil && s.asked != nil {
 			s.asked(asks[i].Job, asks[i].Needs, a.Decision)
@@ -104,7 +104,7 @@ type settings struct {
 	extend  func() (bool, error)                 // the limiter's, if not nil
 	redis   redis.UniversalClient                // the limiter's, if not the queues'
 	log     *slog.Logger                         // nil: nobody hears it
-	asked   func(job lanes.Job, needs []throttle.Need, d throttle.Decision)
+	asked   func(job waitdb.Job, needs []throttle.Need, d throttle.Decision)
 	freed   func(holder string)
 	handle  func(ctx context.Context, task *asynq.Task) error
 
@@ -125,7 +125,7 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 	takeOut(rdb, s.redis)
 	st := &stack{
 		t: t, rdb: rdb, limits: s.redis, client: asynq.NewClientFromRedisClient(rdb), tasks: asynq.NewInspectorFromRedisClient(rdb),
-		limiter: &spy{Lanes: lanes.New(throttle.New(s.redis, throttle.RedisOptions{Logger: s.log})), denials: map[string]int{}, extend: s.extend},
+		limiter: &spy{DB: waitdb.New(throttle.New(s.redis, throttle.RedisOptions{Logger: s.log})), denials: map[string]int{}, extend: s.extend},
 		handle:  s.handle, rule: s.rule, oneClock: s.oneClock,
 	}
 	st.limiter.asked, st.limiter.freed = s.asked, s.freed

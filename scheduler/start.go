@@ -19,10 +19,10 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/dispatcher"
+	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/safelog"
 	"github.com/headgate/headgate/internal/stats"
-	"github.com/headgate/headgate/internal/turns"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -55,7 +55,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	if o.limiter == nil {
 		o.limiter = throttle.New(rdb, throttle.RedisOptions{Logger: o.log})
 	}
-	s.limiter = lanes.New(o.limiter)
+	s.limiter = waitdb.New(o.limiter)
 	if s.permits = o.permits; s.permits == nil {
 		s.permits = s.limiter
 	}
@@ -68,7 +68,6 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s.inOrder.acquire = s.acquire
 	s.setHealth(o.log)
 	limits, scope := s.limiter.Scope()
-	s.store = turns.NewStore(s.limiter)
 	s.history = stats.New(limits, scope)
 	s.history.Queues, s.history.Serves, s.history.RuleOf = rdb, s.queues, s.wantsOf
 	s.limits.set(rules.Limits, false)
@@ -83,7 +82,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s.redis.slots = slotTeller{queues: s.queues, free: s.idleSlots, tell: func(free int, every time.Duration) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = s.store.TellSlots(ctx, name, free, every, s.queues) // the leader asks again in a second
+		_ = s.limiter.TellSlots(ctx, name, free, every, s.queues) // the leader asks again in a second
 	}}
 	s.bell.idle = s.redis.slots.idle
 	s.history.Concurrency = s.redis.ahead.slots
@@ -92,10 +91,10 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 }
 
 // weightsOf is how queues take turns at limits: as they are served.
-func weightsOf(queues []string, cfg asynq.Config) map[string]turns.Weight {
-	weights := map[string]turns.Weight{}
+func weightsOf(queues []string, cfg asynq.Config) map[string]fairqueue.Weight {
+	weights := map[string]fairqueue.Weight{}
 	for _, queue := range queues {
-		weights[queue] = turns.Weight{Turns: max(1, cfg.Queues[queue]), Strict: cfg.StrictPriority}
+		weights[queue] = fairqueue.Weight{Turns: max(1, cfg.Queues[queue]), Strict: cfg.StrictPriority}
 	}
 	return weights
 }
@@ -115,8 +114,8 @@ func validate(rules Rules, cfg asynq.Config, o options) error {
 		if err := validQueue(queue); err != nil {
 			return fmt.Errorf("config: %w", err)
 		}
-		if weight > turns.MostTurns {
-			return fmt.Errorf("config: queue %s: weight %d: want at most %d", queue, weight, turns.MostTurns)
+		if weight > fairqueue.MostTurns {
+			return fmt.Errorf("config: queue %s: weight %d: want at most %d", queue, weight, fairqueue.MostTurns)
 		}
 	}
 	if d := cfg.GroupGracePeriod; d != 0 && d < time.Second {

@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 // A task's own priority wins over its rule's, wherever it was given.
@@ -17,21 +16,21 @@ func TestPriorityOption(t *testing.T) {
 		client := NewClient(rdb)
 		defer client.Close()
 		tasks := asynq.NewInspectorFromRedisClient(rdb)
-		rule := Rule{Priority: lanes.Low}
+		rule := Rule{Priority: Low}
 		plain := asynq.NewTask("job", nil, asynq.MaxRetry(2))
 		for _, test := range []struct {
 			name string
 			task *asynq.Task
 			opts []asynq.Option
-			want lanes.Priority
+			want PriorityLevel
 		}{
-			{"rule's", plain, nil, lanes.Low},
-			{"task's", NewTask("job", nil, Priority(lanes.High), asynq.MaxRetry(2)), nil, lanes.High},
-			{"enqueue's", plain, []asynq.Option{Priority(lanes.High)}, lanes.High},
-			{"enqueue's over task's", NewTask("job", nil, Priority(lanes.High), asynq.MaxRetry(2)), []asynq.Option{Priority(lanes.Normal)}, lanes.Normal},
-			{"scheduled", plain, []asynq.Option{Priority(lanes.High), asynq.ProcessIn(time.Hour)}, lanes.High},
-			{"unique", plain, []asynq.Option{Priority(lanes.High), asynq.Unique(time.Hour)}, lanes.High},
-			{"unique and scheduled", plain, []asynq.Option{Priority(lanes.High), asynq.Unique(time.Hour), asynq.ProcessIn(time.Hour), asynq.Queue("q")}, lanes.High},
+			{"rule's", plain, nil, Low},
+			{"task's", NewTask("job", nil, Priority(High), asynq.MaxRetry(2)), nil, High},
+			{"enqueue's", plain, []asynq.Option{Priority(High)}, High},
+			{"enqueue's over task's", NewTask("job", nil, Priority(High), asynq.MaxRetry(2)), []asynq.Option{Priority(Normal)}, Normal},
+			{"scheduled", plain, []asynq.Option{Priority(High), asynq.ProcessIn(time.Hour)}, High},
+			{"unique", plain, []asynq.Option{Priority(High), asynq.Unique(time.Hour)}, High},
+			{"unique and scheduled", plain, []asynq.Option{Priority(High), asynq.Unique(time.Hour), asynq.ProcessIn(time.Hour), asynq.Queue("q")}, High},
 		} {
 			info, err := client.Enqueue(test.task, test.opts...)
 			if err != nil {
@@ -59,7 +58,7 @@ func TestOptionsAreShared(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	client := NewClient(rdb)
 	shared := make([]asynq.Option, 0, 8)
-	shared = append(shared, Priority(lanes.High))
+	shared = append(shared, Priority(High))
 	task := NewTask("job", nil, shared...)
 	done := make(chan error, 40)
 	for i := range 20 {

@@ -17,7 +17,6 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -52,7 +51,7 @@ func TestTraces(t *testing.T) {
 		})
 		client := NewClient(rdb)
 		for _, id := range []string{"a", "b"} {
-			if _, err := client.Enqueue(NewTask("job", nil, Priority(lanes.High)), asynq.TaskID(id)); err != nil {
+			if _, err := client.Enqueue(NewTask("job", nil, Priority(High)), asynq.TaskID(id)); err != nil {
 				t.Fatal(err)
 			}
 			<-ran

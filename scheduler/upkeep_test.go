@@ -13,7 +13,7 @@ import (
 
 	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -113,7 +113,7 @@ func TestScopesShareAnAsynqRedis(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		var stacks []*stack
 		for _, scope := range []string{"one", "two"} {
-			spied := &spy{Lanes: lanes.New(throttle.New(rdb, throttle.RedisOptions{Scope: scope})), denials: map[string]int{}}
+			spied := &spy{DB: waitdb.New(throttle.New(rdb, throttle.RedisOptions{Scope: scope})), denials: map[string]int{}}
 			config := quick
 			config.Queues = map[string]int{scope: 1}
 			st := start(t, rdb, settings{

@@ -13,7 +13,7 @@ import (
 
 	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -45,7 +45,7 @@ func (st *stack) contents() string {
 // makeOld has what waits be kept as by a version that said since when in seconds.
 func (st *stack) makeOld() {
 	ctx, jobs := st.t.Context(), scopePrefix+"jobs"
-	st.limits.Set(ctx, scopePrefix+"epoch", fmt.Sprint(turns.Version-1, " a name"), 0)
+	st.limits.Set(ctx, scopePrefix+"epoch", fmt.Sprint(waitdb.Version-1, " a name"), 0)
 	for job, record := range st.limits.HGetAll(ctx, jobs).Val() {
 		if lines := strings.SplitN(record, "\n", 3); len(lines) == 3 && len(lines[1]) > 6 {
 			lines[1] = lines[1][:len(lines[1])-6]
@@ -107,7 +107,7 @@ func bringOver(t *testing.T, gone string) {
 // What a later version keeps is left alone, whether its workers live or not.
 func TestALaterVersionsScopeIsRefused(t *testing.T) {
 	_, rdb := redistest.Mini(t)
-	epoch := fmt.Sprint(turns.Version+1, " a name")
+	epoch := fmt.Sprint(waitdb.Version+1, " a name")
 	rdb.Set(t.Context(), scopePrefix+"epoch", epoch, 0)
 	err := startOf(t, rdb)
 	if err == nil || !strings.Contains(err.Error(), "update this worker") {

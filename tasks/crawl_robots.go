@@ -12,7 +12,6 @@ import (
 
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/tasks/frontier"
 	"github.com/headgate/headgate/tasks/internal/links"
 	"github.com/headgate/headgate/tasks/internal/robots"
@@ -147,7 +146,7 @@ func (j *crawlJob) pace(ctx context.Context, file *robots.File) error {
 // asynq gives it an ID, since a crawl may ask for the same file again.
 func (j *crawlJob) followRobots(ctx context.Context, of, url string, hops int) error {
 	next := CrawlFetch{Crawl: j.crawl.Name, URL: url, Start: j.crawl.Start, From: of + "/robots.txt", Hops: hops, Robots: of}
-	if err := j.enqueue(ctx, next, scheduler.Priority(lanes.High)); err != nil {
+	if err := j.enqueue(ctx, next, scheduler.Priority(scheduler.High)); err != nil {
 		return err
 	}
 	return j.Frontier.HoldRobots(ctx, of, robotsTime)

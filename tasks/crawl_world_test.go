@@ -19,8 +19,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/tasks/frontier"
 	"github.com/headgate/headgate/throttle"
@@ -114,7 +114,7 @@ type crawling struct {
 	frontier *frontier.Frontier
 	handler  *tasks.CrawlHandler
 	tasks    *asynq.Inspector
-	limiter  *lanes.Lanes
+	limiter  *waitdb.DB
 	server   *scheduler.Server
 	around   func(next asynq.Handler) asynq.Handler
 }
@@ -143,7 +143,7 @@ func newCrawling(t *testing.T, rdb redis.UniversalClient, w *web) *crawling {
 	c := &crawling{
 		t: t, web: w, rdb: rdb, client: scheduler.NewClient(rdb), frontier: frontier.New(rdb, ""),
 		tasks:   asynq.NewInspectorFromRedisClient(rdb),
-		limiter: lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: slog.New(slog.DiscardHandler)})),
+		limiter: waitdb.New(throttle.New(rdb, throttle.RedisOptions{Logger: slog.New(slog.DiscardHandler)})),
 	}
 	c.handler = &tasks.CrawlHandler{
 		HTTP: &tasks.HTTPHandler{Transport: w}, Frontier: c.frontier, Client: c.client,

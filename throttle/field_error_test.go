@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -68,12 +68,12 @@ func TestValidateNamesFields(t *testing.T) {
 func TestTexts(t *testing.T) {
 	type all struct {
 		Kind     throttle.Kind
-		Priority lanes.Priority
+		Priority scheduler.PriorityLevel
 		Outcome  throttle.Outcome
 		Rate     throttle.Rate
 	}
 	const text = `{"Kind":"funnel","Priority":"low","Outcome":"no such limit","Rate":"3/2m"}`
-	want := all{throttle.Funnel, lanes.Low, throttle.NoLimit, throttle.Rate{N: 3, Per: 2 * time.Minute}}
+	want := all{throttle.Funnel, scheduler.Low, throttle.NoLimit, throttle.Rate{N: 3, Per: 2 * time.Minute}}
 	written, err := json.Marshal(want)
 	must(t, err)
 	expect(t, "written", string(written), text)

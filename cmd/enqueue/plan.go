@@ -18,10 +18,11 @@ import (
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
 	"github.com/headgate/headgate/internal/duration"
+	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -79,7 +80,7 @@ func printPlan(out io.Writer, asJSON bool, jobs int, first, last moment) error {
 }
 
 // moment prints when a job would run, and the meter that it waits longest for.
-type moment struct{ lanes.Expected }
+type moment struct{ forecast.Expected }
 
 func (m moment) view() map[string]any {
 	view := map[string]any{"in_s": m.In.Seconds(), "at": time.Now().Add(m.In), "about": m.About}
@@ -135,14 +136,14 @@ type plan struct {
 
 	rdb    redis.UniversalClient
 	end    func() error // nil if no Redis is running
-	redis  *lanes.Lanes
+	redis  *waitdb.DB
 	fresh  *throttle.Local
 	inFile map[string]bool // limits that only the config has
 
 	queues   map[string]bool // of the jobs
 	capacity map[string]int  // by limit; 0 where there is no such limit
 	unbound  int             // jobs that need no limit
-	wants    lanes.ForecastOptions
+	wants    forecast.Options
 	soonest  time.Time // the earliest moment that a job asks for; zero means now
 	latest   time.Time // the latest
 }
@@ -203,7 +204,7 @@ func (p *plan) add(ctx context.Context, job jobspec.Job, rule scheduler.Rule) er
 		p.unbound++
 		return nil
 	}
-	like := lanes.Job{JobID: throttle.JobID{Queue: cmp.Or(job.Queue, "default")}, Fair: rule.Fair, Weight: rule.Weight}
+	like := waitdb.Job{JobID: throttle.JobID{Queue: cmp.Or(job.Queue, "default")}, Fair: rule.Fair, Weight: rule.Weight}
 	return p.wants.Plan(like, 1, rule.Needs...)
 }
 
@@ -232,8 +233,8 @@ func (p *plan) fits(ctx context.Context, n throttle.Need) error {
 }
 
 // when is when the first and the last of the jobs would run.
-func (p *plan) when(ctx context.Context) (first, last lanes.Expected, err error) {
-	var f *lanes.Forecast
+func (p *plan) when(ctx context.Context) (first, last forecast.Expected, err error) {
+	var f *forecast.Forecast
 	if p.redis == nil {
 		f = p.wants.Forecast(time.Now())
 	} else {
@@ -252,7 +253,7 @@ func (p *plan) when(ctx context.Context) (first, last lanes.Expected, err error)
 		last.Known = true
 	}
 	if p.unbound > 0 {
-		first = lanes.Expected{Known: true}
+		first = forecast.Expected{Known: true}
 	}
 	return notBefore(first, p.soonest), notBefore(last, p.latest), nil
 }
@@ -279,13 +280,13 @@ func (p *plan) tellQueues(out io.Writer) {
 }
 
 // notBefore is when a job runs that asks to wait until at.
-func notBefore(e lanes.Expected, at time.Time) lanes.Expected {
+func notBefore(e forecast.Expected, at time.Time) forecast.Expected {
 	own := time.Until(at)
 	switch {
 	case at.IsZero() || own <= e.In && (e.Known || e.AtLeast):
 		return e
 	case e.Known:
-		return lanes.Expected{In: own, Known: true}
+		return forecast.Expected{In: own, Known: true}
 	}
 	e.In, e.AtLeast = max(0, own), true
 	return e

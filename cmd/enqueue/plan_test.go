@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
 	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -92,7 +92,7 @@ func TestPlanBehindWhatWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"runs", "waits"} {
-		job := lanes.Job{JobID: throttle.JobID{Queue: "default", ID: id}, Grant: time.Hour}
+		job := waitdb.Job{JobID: throttle.JobID{Queue: "default", ID: id}, Grant: time.Hour}
 		if _, err := limiter.Acquire(t.Context(), job, hourly...); err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +132,7 @@ func TestPlannedTenantsTakeTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"runs", "1", "2", "3", "4", "5", "6"} {
-		job := lanes.Job{JobID: throttle.JobID{Queue: "default", ID: id}, Grant: time.Hour, Fair: "large"}
+		job := waitdb.Job{JobID: throttle.JobID{Queue: "default", ID: id}, Grant: time.Hour, Fair: "large"}
 		if _, err := limiter.Acquire(t.Context(), job, hourly...); err != nil {
 			t.Fatal(err)
 		}

@@ -60,7 +60,7 @@ func (c *demoCommand) Run(ctx context.Context, stdio cli.IO) error {
 	}
 	defer end()
 	limiter, denials := conf.Limiter(rdb), new(atomic.Int64)
-	p, err := page.New(page.Options{Redis: rdb, Limiter: limiter, Scope: conf.Scope})
+	p, err := page.New(page.Options{Redis: rdb, Limiter: limiter.Redis, Scope: conf.Scope})
 	if err != nil {
 		return err
 	}

@@ -12,10 +12,11 @@ import (
 	"github.com/headgate/headgate/cmd/internal/results"
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/duration"
+	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler/cron"
-	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 type jobCommand struct {
@@ -283,10 +284,10 @@ type place struct {
 	ExpectedIn *float64   `json:"expected_in_s,omitempty"`
 	About      bool       `json:"about,omitempty"` // whether that is an estimate
 
-	lanes.Place `json:"-"`
+	waitdb.Place `json:"-"`
 }
 
-func newPlace(p lanes.Place) *place {
+func newPlace(p waitdb.Place) *place {
 	j := &place{
 		Position: p.Position, LaneLength: p.Waiting, Binding: cli.Text(p.Binding), Since: p.Since, Place: p,
 	}
@@ -317,7 +318,7 @@ func (p *place) lines() [][2]string {
 	}
 	expected := "nobody knows: a running job must end, or a limit be resumed"
 	if p.Known || p.AtLeast && p.In > 0 {
-		expected = lastIn(lanes.Expected{Known: p.Known, In: p.In, About: p.Place.About, AtLeast: p.AtLeast})
+		expected = lastIn(forecast.Expected{Known: p.Known, In: p.In, About: p.Place.About, AtLeast: p.AtLeast})
 	}
 	if l := p.Place.Lane; l.Fair != "" {
 		lane = append(lane, fmt.Sprintf("%s of weight %d", l.Fair, l.Weight))

@@ -3,12 +3,12 @@ package main
 import (
 	"testing"
 
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 )
 
 // A fairness key is no meter that a job waits for.
 func TestPlaceOfATenant(t *testing.T) {
-	p := newPlace(lanes.Place{Lane: lanes.NewLane("default\napi|\nhost|a\n|3|tenant")})
+	p := newPlace(waitdb.Place{Lane: waitdb.NewLane("default\napi|\nhost|a\n|3|tenant")})
 	if len(p.Lane) != 2 || p.Fair != "tenant" || p.Weight != 3 {
 		t.Errorf("in JSON: lane %q, key %q of weight %d", p.Lane, p.Fair, p.Weight)
 	}

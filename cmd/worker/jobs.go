@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/internal/words"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -37,7 +37,7 @@ type filter struct {
 	Error   cli.Term      `placeholder:"TEXT" help:"Only those whose last error contains this text."`
 }
 
-func (f filter) of(ctx context.Context, limiter *lanes.Lanes) (inspect.Filter, error) {
+func (f filter) of(ctx context.Context, limiter *waitdb.DB) (inspect.Filter, error) {
 	all := inspect.Filter{
 		States: f.State, Queue: string(f.Queue), Type: string(f.Type), Limit: string(f.Limit), Key: string(f.Key),
 		Older: f.Older, Payload: string(f.Payload), Error: string(f.Error),

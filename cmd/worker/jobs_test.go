@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -45,7 +45,7 @@ func newAllJobs(t *testing.T) *allJobs {
 	}
 	w.must(q.Limiter.Set(t.Context(), throttle.Limit{Name: "slow", Kind: throttle.Concurrency, Capacity: 1}))
 	for _, id := range []string{"somebody", "waiting", "behind"} {
-		job := lanes.Job{JobID: throttle.JobID{Queue: "default", ID: id}}
+		job := waitdb.Job{JobID: throttle.JobID{Queue: "default", ID: id}}
 		_, err := q.Limiter.Acquire(t.Context(), job, throttle.Need{Limit: "slow", Key: "shop"})
 		w.must(err)
 	}
@@ -242,7 +242,7 @@ func TestJobsChangedMeanwhile(t *testing.T) {
 		{inspect.Delete, "retry", func(w *allJobs) { w.must(w.Inspector.ArchiveTask("default", "retry")) }, "retry=archived"},
 		{inspect.Archive, "scheduled", func(w *allJobs) { w.must(w.Inspector.RunTask("default", "scheduled")) }, "scheduled=pending"},
 		{inspect.Run, "retry", func(w *allJobs) {
-			_, err := w.Limiter.Acquire(w.t.Context(), lanes.Job{JobID: throttle.JobID{Queue: "default", ID: "retry"}}, throttle.Need{Limit: "slow", Key: "shop"})
+			_, err := w.Limiter.Acquire(w.t.Context(), waitdb.Job{JobID: throttle.JobID{Queue: "default", ID: "retry"}}, throttle.Need{Limit: "slow", Key: "shop"})
 			w.must(err)
 		}, "retry=waiting"},
 		{inspect.Delete, "archived", func(w *allJobs) { w.must(w.Inspector.DeleteTask("default", "archived")) }, ""},

@@ -10,9 +10,10 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/duration"
+	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/internal/words"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -57,7 +58,7 @@ func newDefinition(l throttle.Limit, blocks []throttle.Blocked, keys []throttle.
 }
 
 // define is what there is to say of a limit, with its blocks and keys.
-func define(ctx context.Context, limiter *lanes.Lanes, l throttle.Limit) (d definition, err error) {
+func define(ctx context.Context, limiter *waitdb.DB, l throttle.Limit) (d definition, err error) {
 	blocks, err := limiter.Blocks(ctx, l.Name)
 	if err != nil {
 		return d, err
@@ -106,7 +107,7 @@ func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	if err != nil {
 		return err
 	}
-	forecast, err := q.Forecast(ctx, lanes.ForecastOptions{})
+	forecast, err := q.Forecast(ctx, forecast.Options{})
 	if err != nil {
 		return err
 	}
@@ -302,7 +303,7 @@ func (c *waitingCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.I
 	if err != nil {
 		return err
 	}
-	forecast, err := q.Forecast(ctx, lanes.ForecastOptions{})
+	forecast, err := q.Forecast(ctx, forecast.Options{})
 	if err != nil {
 		return err
 	}
@@ -315,9 +316,9 @@ func (c *waitingCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.I
 	return printList(stdio.Out, c.JSON, found, []string{"LIMIT", "KEYS", "PERMITS WANTED", "LAST RUNS IN"}, rows, "nothing waits for a permit")
 }
 
-func summaries(wants []lanes.Want, lasts map[string]lanes.Expected) []summary {
+func summaries(wants []waitdb.Want, lasts map[string]forecast.Expected) []summary {
 	found := []summary{}
-	slices.SortFunc(wants, func(a, b lanes.Want) int { return strings.Compare(a.Limit, b.Limit) })
+	slices.SortFunc(wants, func(a, b waitdb.Want) int { return strings.Compare(a.Limit, b.Limit) })
 	for _, w := range wants {
 		if len(found) == 0 || found[len(found)-1].Limit != w.Limit {
 			last := lasts[w.Limit]

@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/internal/words"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -114,7 +114,7 @@ func (k keyOf) given() (*string, error) {
 // Without it a command would speak of a meter that no job ever uses. The config says whether a
 // limit counts by key. If the config does not speak of the limit, the keys that jobs wait for and
 // that are blocked say so.
-func (k keyOf) needed(ctx context.Context, g *cli.Globals, limiter *lanes.Lanes, limit string) (string, error) {
+func (k keyOf) needed(ctx context.Context, g *cli.Globals, limiter *waitdb.DB, limit string) (string, error) {
 	key, err := k.given()
 	if err != nil {
 		return "", err
@@ -144,7 +144,7 @@ func (k keyOf) needed(ctx context.Context, g *cli.Globals, limiter *lanes.Lanes,
 }
 
 // keysInRedis lists keys of the limit that are waited for or blocked.
-func keysInRedis(ctx context.Context, limiter *lanes.Lanes, limit string) (keys []string, err error) {
+func keysInRedis(ctx context.Context, limiter *waitdb.DB, limit string) (keys []string, err error) {
 	wants, err := limiter.Wants(ctx)
 	if err != nil {
 		return nil, err

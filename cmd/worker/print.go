@@ -8,7 +8,7 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/duration"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/forecast"
 )
 
 // confirming is for commands that say only what they have done.
@@ -60,7 +60,7 @@ func in(d time.Duration) string {
 	return fmt.Sprintf("%s (%s)", duration.Text(d), time.Now().Add(d).Format(time.DateTime))
 }
 
-func lastIn(e lanes.Expected) string {
+func lastIn(e forecast.Expected) string {
 	switch {
 	case e.AtLeast && e.In > 0:
 		return "not before " + time.Now().Add(e.In).Format(time.DateTime)
@@ -73,7 +73,7 @@ func lastIn(e lanes.Expected) string {
 }
 
 // endsIn is lastIn where no title says that it is a time to come.
-func endsIn(e lanes.Expected) string {
+func endsIn(e forecast.Expected) string {
 	if !e.Known || e.In <= 0 {
 		return lastIn(e)
 	}
@@ -81,7 +81,7 @@ func endsIn(e lanes.Expected) string {
 }
 
 // lastSeconds is lastIn in JSON: null where nobody knows.
-func lastSeconds(e lanes.Expected) *float64 {
+func lastSeconds(e forecast.Expected) *float64 {
 	if !e.Known {
 		return nil
 	}

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/stats"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -17,7 +17,7 @@ func TestLimitsOfStatus(t *testing.T) {
 	now := time.Now()
 	limit := inspect.Limit{
 		Limit:  throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerHour(1)},
-		Demand: stats.Demand{Waiting: 2, Keys: 1, Since: now.Add(-72 * time.Second)}, Last: lanes.Expected{Known: true},
+		Demand: stats.Demand{Waiting: 2, Keys: 1, Since: now.Add(-72 * time.Second)}, Last: forecast.Expected{Known: true},
 	}
 	if err := printLimits(&out, []inspect.Limit{limit}, now); err != nil {
 		t.Fatal(err)

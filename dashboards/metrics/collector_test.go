@@ -25,9 +25,9 @@ import (
 	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -243,7 +243,7 @@ func TestFullest(t *testing.T) {
 // TestScope: scopes do not add up, so each metric says whose it is.
 func TestScope(t *testing.T) {
 	_, rdb := redistest.Mini(t)
-	limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{Scope: "eu"}))
+	limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{Scope: "eu"}))
 	rules := scheduler.Rules{For: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return scheduler.Rule{}, nil }}
 	server, err := scheduler.NewServer(rdb, rules, silent, scheduler.WithLimiter(limiter.Redis))
 	if err != nil {

@@ -329,7 +329,7 @@ func (p *Page) findJobs(ctx context.Context, a *inspect.Act, f url.Values) ([]th
 		}
 		return []throttle.JobID{job.JobID()}, inspect.Filter{Queue: job.Queue}, nil
 	}
-	filter, err := filterOf(ctx, p.Limiter, f)
+	filter, err := filterOf(ctx, p.queues.Limiter, f)
 	if err == nil && len(filter.States) == 0 {
 		err = &throttle.FieldError{Field: "state", Value: "of any sort", Want: "want some of " + fmt.Sprint(a.To)}
 	}

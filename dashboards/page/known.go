@@ -8,10 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/internal/words"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -35,7 +36,7 @@ func (s *snapshot) outdated(err error) *snapshot {
 }
 
 // place is where a job stands, as the forecast has it.
-func (k knowledge) place(p lanes.Place) *lanes.Place {
+func (k knowledge) place(p waitdb.Place) *waitdb.Place {
 	if k.forecast != nil {
 		p = k.forecast.Place(p)
 	}
@@ -61,9 +62,9 @@ type knowledge struct {
 	Says says
 	// wants are the keys that anything waits for, by limit, the most wanted first. Permits of
 	// called jobs do not count: they are reserved.
-	wants map[string][]lanes.Want
+	wants map[string][]waitdb.Want
 	// forecast is when those run that wait; nil where nothing does.
-	forecast *lanes.Forecast
+	forecast *forecast.Forecast
 }
 
 // queues is what asynq says, with sums over all queues. Its numbers are up to five

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/dashboards/page/internal/door"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/redact"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/throttle"
 )
 
 // Options say what a page shows, and to whom. Redis and Limiter are required.
@@ -20,7 +20,7 @@ type Options struct {
 	// caller's to close, after the page.
 	Redis redis.UniversalClient
 	// Limiter is the scope's.
-	Limiter *lanes.Lanes
+	Limiter *throttle.Redis
 	// Scope is the limiter's, for the title and the history. The zero value means
 	// "default".
 	Scope string

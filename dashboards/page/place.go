@@ -11,7 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -138,7 +138,7 @@ func window[T any](list []T, p pages) []T {
 // "worker jobs" have it.
 var filterWords = []string{"state", "queue", "type", "limit", "key", "payload", "error", "older"}
 
-func filterOf(ctx context.Context, limiter *lanes.Lanes, q url.Values) (inspect.Filter, error) {
+func filterOf(ctx context.Context, limiter *waitdb.DB, q url.Values) (inspect.Filter, error) {
 	f := inspect.Filter{
 		Queue: q.Get("queue"), Type: q.Get("type"), Limit: q.Get("limit"), Key: q.Get("key"),
 		Payload: q.Get("payload"), Error: q.Get("error"),

@@ -11,9 +11,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/stats"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -205,7 +206,7 @@ func (s *state) readLog(ctx context.Context) error {
 // trip for each thousand meters that are wanted. What took 50 ms is next read after 10 s;
 // until then the numbers of keys stand still, while that of all jobs does not.
 func (s *state) readWants(ctx context.Context) error {
-	s.wants, s.known.Wanted = map[string][]lanes.Want{}, nil
+	s.wants, s.known.Wanted = map[string][]waitdb.Want{}, nil
 	if s.Waiting == 0 || s.forecast == nil {
 		return nil
 	}
@@ -227,7 +228,7 @@ func (s *state) readForecast(ctx context.Context) error {
 		s.forecast = nil
 		return err
 	}
-	forecast, err := s.queues.Forecast(ctx, lanes.ForecastOptions{})
+	forecast, err := s.queues.Forecast(ctx, forecast.Options{})
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -22,7 +21,7 @@ func TestLeastRights(t *testing.T) {
 
 	o := w.options
 	o.Redis, o.ReadOnly = few, true
-	o.Limiter = lanes.New(throttle.New(few, throttle.RedisOptions{Scope: "crawl", Logger: quiet}))
+	o.Limiter = throttle.New(few, throttle.RedisOptions{Scope: "crawl", Logger: quiet})
 	p, err := page.New(o)
 	w.must(err)
 	t.Cleanup(func() { _ = p.Close() })

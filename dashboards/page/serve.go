@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/dashboards/page/internal/door"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/waitdb"
 )
 
 // New makes a page. It reads nothing before somebody looks. Its error joins all that
@@ -31,7 +32,7 @@ func New(o Options) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Page{Options: o, queues: inspect.New(o.Redis, o.Limiter, o.Scope), redactor: redactor, door: door.New(who)}
+	p := &Page{Options: o, queues: inspect.New(o.Redis, waitdb.New(o.Limiter), o.Scope), redactor: redactor, door: door.New(who)}
 	// What is made for all who look must not end with the request of one of them.
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.reader = newReader(p.ctx, state{rdb: o.Redis, scope: o.Scope, queues: p.queues, known: inspect.Known{KeyOf: o.KeyOf}})

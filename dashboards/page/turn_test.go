@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -36,7 +36,7 @@ func TestLimitsAreReadWhenTheyChange(t *testing.T) {
 		before := counted.limits.Load()
 		for range 3 {
 			slot := throttle.Need{Limit: "slots"}
-			_, err := w.limiter.Acquire(t.Context(), lanes.Job{JobID: throttle.JobID{ID: "a"}}, slot)
+			_, err := w.limiter.Acquire(t.Context(), waitdb.Job{JobID: throttle.JobID{ID: "a"}}, slot)
 			w.must(err)
 			w.must(w.limiter.Free(t.Context(), "a", slot))
 			look("/")

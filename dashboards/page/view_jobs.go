@@ -13,8 +13,8 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/internal/words"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -27,14 +27,14 @@ const (
 
 // waitingData is the lanes, or one lane's jobs where Lane is not nil.
 type waitingData struct {
-	Lanes []laneRow   // in the order in which they came
-	Lane  *lanes.Lane // whose Called is not counted
-	Jobs  []jobRow    // the next to be called first
-	Pages pages       // of lanes, or of the lane's jobs
+	Lanes []laneRow    // in the order in which they came
+	Lane  *waitdb.Lane // whose Called is not counted
+	Jobs  []jobRow     // the next to be called first
+	Pages pages        // of lanes, or of the lane's jobs
 }
 
 type laneRow struct {
-	lanes.Lane
+	waitdb.Lane
 	// First is the next to be called; nil where all of the lane's jobs are called.
 	First *jobRow
 }
@@ -43,7 +43,7 @@ type laneRow struct {
 // which may be a turn or two before the snapshot beside it.
 type jobRow struct {
 	throttle.JobID
-	lanes.Place
+	waitdb.Place
 }
 
 // makeWaiting makes the view of what waits: a page of lanes, each with its first job,
@@ -54,14 +54,14 @@ func makeWaiting(ctx context.Context, p *Page, s *snapshot, at place) (any, erro
 		return laneOf(ctx, p, s, name, at)
 	}
 	d := waitingData{Pages: newPages(at, lanesPage)}
-	lanes, total, err := p.Limiter.Page(ctx, d.Pages.offset(), lanesPage)
+	lanes, total, err := p.queues.Limiter.Page(ctx, d.Pages.offset(), lanesPage)
 	if err != nil {
 		return nil, err
 	}
 	d.Pages.Total = total
 	var firsts []throttle.JobID
 	for _, lane := range lanes {
-		first, _, err := p.Limiter.Jobs(ctx, lane.Name, 0, 1)
+		first, _, err := p.queues.Limiter.Jobs(ctx, lane.Name, 0, 1)
 		if err != nil {
 			return nil, err
 		}
@@ -83,9 +83,9 @@ func makeWaiting(ctx context.Context, p *Page, s *snapshot, at place) (any, erro
 // is read. A job that started between the two is left out.
 func laneOf(ctx context.Context, p *Page, s *snapshot, name string, at place) (any, error) {
 	d := waitingData{Pages: newPages(at, jobsPage)}
-	lane := lanes.NewLane(name)
+	lane := waitdb.NewLane(name)
 	d.Lane = &lane
-	jobs, total, err := p.Limiter.Jobs(ctx, name, d.Pages.offset(), jobsPage)
+	jobs, total, err := p.queues.Limiter.Jobs(ctx, name, d.Pages.offset(), jobsPage)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func laneOf(ctx context.Context, p *Page, s *snapshot, name string, at place) (a
 
 // rows are those of the jobs that wait still, in their order.
 func (s *snapshot) rows(ctx context.Context, p *Page, jobs []throttle.JobID) (rows []jobRow, err error) {
-	places, err := p.Limiter.Places(ctx, jobs...)
+	places, err := p.queues.Limiter.Places(ctx, jobs...)
 	for _, job := range jobs {
 		if place, ok := places[job]; ok {
 			rows = append(rows, jobRow{job, *s.place(place)})
@@ -158,7 +158,7 @@ type found struct {
 	Query  string
 	Jobs   []inspect.Job // of this ID
 	Limits []string      // what is waited for most first
-	Keys   []lanes.Want  // the most wanted first
+	Keys   []waitdb.Want // the most wanted first
 	More   int           // keys that are not shown
 }
 
@@ -203,7 +203,7 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	slices.SortStableFunc(f.Keys, func(a, b lanes.Want) int { return cmp.Compare(b.Permits, a.Permits) })
+	slices.SortStableFunc(f.Keys, func(a, b waitdb.Want) int { return cmp.Compare(b.Permits, a.Permits) })
 	f.More = max(0, len(f.Keys)-maxFound)
 	f.Keys = f.Keys[:min(len(f.Keys), maxFound)]
 	p.write(w, http.StatusOK, "find", frame{Page: p, Title: "Search", Snap: s, Data: f})
@@ -262,7 +262,7 @@ func makeList(ctx context.Context, p *Page, s *snapshot, at place) (any, error) 
 		d.Queues = append(d.Queues, queue.Queue)
 	}
 	d.count(s, at.Values)
-	f, err := filterOf(ctx, p.Limiter, at.Values)
+	f, err := filterOf(ctx, p.queues.Limiter, at.Values)
 	if errors.Is(err, throttle.ErrUnavailable) {
 		return nil, err
 	}

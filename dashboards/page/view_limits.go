@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -36,10 +36,10 @@ type openLimit struct {
 
 type keyRow struct {
 	throttle.Meter
-	Blocked *throttle.Blocked // nil where it is not
-	By      string            // who blocked it, as the end of a sentence
-	Own     string            // what it counts by instead of the limit's rate
-	Last    *lanes.Expected   // when the last of the jobs that want it runs; nil where none does
+	Blocked *throttle.Blocked  // nil where it is not
+	By      string             // who blocked it, as the end of a sentence
+	Own     string             // what it counts by instead of the limit's rate
+	Last    *forecast.Expected // when the last of the jobs that want it runs; nil where none does
 }
 
 // ownRate is what a key counts by instead of the limit's rate, in few words: what
@@ -104,7 +104,7 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, at place) 
 	if err != nil {
 		return nil, err
 	}
-	lasts := map[string]*lanes.Expected{}
+	lasts := map[string]*forecast.Expected{}
 	if s.forecast != nil {
 		for n, e := range s.forecast.Backlogs(row.Name) {
 			e.In = s.forecast.At.Add(e.In).Sub(s.Now)

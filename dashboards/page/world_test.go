@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/internal/testutil/running"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -24,7 +24,7 @@ import (
 type world struct {
 	t       *testing.T
 	rdb     redis.UniversalClient
-	limiter *lanes.Lanes
+	limiter *waitdb.DB
 	client  *scheduler.Client
 	options page.Options
 }
@@ -34,7 +34,7 @@ var quiet = slog.New(slog.DiscardHandler)
 func newWorld(t *testing.T, rdb redis.UniversalClient) *world {
 	w := &world{
 		t: t, rdb: rdb, client: scheduler.NewClient(rdb),
-		limiter: lanes.New(throttle.New(rdb, throttle.RedisOptions{Scope: "crawl", Logger: quiet})),
+		limiter: waitdb.New(throttle.New(rdb, throttle.RedisOptions{Scope: "crawl", Logger: quiet})),
 	}
 	w.must(w.limiter.Define(t.Context(),
 		throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.Rate{N: 1, Per: 2 * time.Second}},
@@ -44,7 +44,7 @@ func newWorld(t *testing.T, rdb redis.UniversalClient) *world {
 		throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 4},
 	))
 	w.options = page.Options{
-		Redis: rdb, Limiter: w.limiter, Scope: "crawl", Log: quiet,
+		Redis: rdb, Limiter: w.limiter.Redis, Scope: "crawl", Log: quiet,
 		KeyOf: func(limit string) (string, bool) { return map[string]string{"host": "host(payload.url)"}[limit], true },
 	}
 	return w
@@ -96,7 +96,7 @@ func (w *world) enqueue(id, limit, key string) {
 // wait has a job wait in its lane, without a worker.
 func (w *world) wait(id string, needs ...throttle.Need) {
 	w.t.Helper()
-	_, err := w.limiter.Acquire(w.t.Context(), lanes.Job{JobID: throttle.JobID{Queue: "default", ID: id}}, needs...)
+	_, err := w.limiter.Acquire(w.t.Context(), waitdb.Job{JobID: throttle.JobID{Queue: "default", ID: id}}, needs...)
 	w.must(err)
 }
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -28,7 +28,7 @@ func (d *dispatcher) grant(ctx context.Context) error {
 			return nil
 		}
 		d.granted = time.Now()
-		now, results, held, err := d.Store.Grant(ctx, d.process, list)
+		now, results, held, err := d.Waits.Grant(ctx, d.process, list)
 		if d.limits.Note(ctx, err) != nil {
 			d.core.Tried(d.clock.now(), nil)
 			return err
@@ -68,10 +68,10 @@ func (d *dispatcher) tell(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		var active []turns.Told
+		var active []fairqueue.Told
 		for i, t := range told {
 			d.core.Fate(d.clock.now(), t, fates[i])
-			if fates[i] == turns.Active {
+			if fates[i] == fairqueue.Active {
 				active = append(active, t)
 			}
 		}
@@ -84,8 +84,8 @@ func (d *dispatcher) tell(ctx context.Context) error {
 
 // presumeDead lets the lanes of jobs go on that a worker has taken, and that have not
 // asked in time: it may have died with them.
-func (d *dispatcher) presumeDead(ctx context.Context, active []turns.Told) error {
-	presumed, err := d.Store.PresumeDead(ctx, active)
+func (d *dispatcher) presumeDead(ctx context.Context, active []fairqueue.Told) error {
+	presumed, err := d.Waits.PresumeDead(ctx, active)
 	if d.limits.Note(ctx, err) != nil || presumed == 0 {
 		return err
 	}
@@ -98,7 +98,7 @@ func (d *dispatcher) presumeDead(ctx context.Context, active []turns.Told) error
 // promote moves jobs to the head of their queues, and has those forgotten that
 // will not come. A process that cannot do that lets another one give turns. It
 // returns the jobs' fates in their order; after an error some may have been moved.
-func (d *dispatcher) promote(ctx context.Context, jobs []throttle.JobID) ([]turns.Fate, error) {
+func (d *dispatcher) promote(ctx context.Context, jobs []throttle.JobID) ([]fairqueue.Fate, error) {
 	if len(jobs) == 0 {
 		return nil, nil
 	}
@@ -109,7 +109,7 @@ func (d *dispatcher) promote(ctx context.Context, jobs []throttle.JobID) ([]turn
 	}
 	var lost []throttle.JobID
 	for i, fate := range fates {
-		if fate == turns.Done || fate == turns.Gone {
+		if fate == fairqueue.Done || fate == fairqueue.Gone {
 			lost = append(lost, jobs[i])
 			d.upkeep.miss()
 		}
@@ -119,7 +119,7 @@ func (d *dispatcher) promote(ctx context.Context, jobs []throttle.JobID) ([]turn
 
 // forget drops jobs that will not come.
 func (d *dispatcher) forget(ctx context.Context, lost []throttle.JobID) error {
-	forgotten, err := d.Limiter.Forget(ctx, lost...)
+	forgotten, err := d.Waits.Forget(ctx, lost...)
 	if forgotten > 0 {
 		d.upkeep.found.forgotten += forgotten
 		d.upkeep.found.one = lost[0].ID

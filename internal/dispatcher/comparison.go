@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -36,7 +36,7 @@ func (c *comparison) reserved() bool { return c.counts || len(c.meters) > 0 }
 // that wait for something else under the same ID. A job that is just being moved
 // is in one of the states that count as waiting at each moment.
 func (d *dispatcher) forgetLost(ctx context.Context, c *comparison) error {
-	jobs, next, mended, err := d.Store.Jobs(ctx, c.cursor, Page)
+	jobs, next, mended, err := d.Waits.Mend(ctx, c.cursor, Page)
 	if d.limits.Note(ctx, err) != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (d *dispatcher) forgetLost(ctx context.Context, c *comparison) error {
 // findLanes tells the core of lanes that it does not know, as those whose last calls
 // were lost in a failover. Of one that is empty Redis forgets the name.
 func (d *dispatcher) findLanes(ctx context.Context, c *comparison) error {
-	lanes, next, err := d.Store.Lanes(ctx, c.cursor, Page)
+	lanes, next, err := d.Waits.Lanes(ctx, c.cursor, Page)
 	if d.limits.Note(ctx, err) != nil {
 		return err
 	}
@@ -73,11 +73,11 @@ func (d *dispatcher) findLanes(ctx context.Context, c *comparison) error {
 	for _, lane := range lanes {
 		switch {
 		case d.core.Knows(lane):
-		case turns.IsLane(lane):
+		case fairqueue.IsLane(lane):
 			unknown = append(unknown, lane)
 		default: // no script has written that
 			d.upkeep.found.mended++
-			if err := d.limits.Note(ctx, d.Store.DropLane(ctx, lane)); err != nil {
+			if err := d.limits.Note(ctx, d.Waits.DropLane(ctx, lane)); err != nil {
 				return err
 			}
 		}
@@ -90,7 +90,7 @@ func (d *dispatcher) findLanes(ctx context.Context, c *comparison) error {
 // in one step.
 func (d *dispatcher) recount(ctx context.Context, c *comparison) error {
 	if len(c.meters) == 0 {
-		meters, next, err := d.Store.Reserved(ctx, c.cursor, Page)
+		meters, next, err := d.Waits.Reserved(ctx, c.cursor, Page)
 		if d.limits.Note(ctx, err) != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ func (d *dispatcher) recount(ctx context.Context, c *comparison) error {
 	if n == 0 {
 		return nil
 	}
-	wrong, err := d.Store.Recount(ctx, d.process, c.meters[:n], slices.Collect(maps.Keys(lanes)))
+	wrong, err := d.Waits.Recount(ctx, d.process, c.meters[:n], slices.Collect(maps.Keys(lanes)))
 	if d.limits.Note(ctx, err) != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (d *dispatcher) findStrays(ctx context.Context, c *comparison) error {
 	if d.queues.Note(ctx, err) != nil {
 		return err
 	}
-	known, err := d.Store.Known(ctx, queue, ids)
+	known, err := d.Waits.Known(ctx, queue, ids)
 	if d.limits.Note(ctx, err) != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (d *dispatcher) findStrays(ctx context.Context, c *comparison) error {
 	if d.queues.Note(ctx, err) != nil {
 		return err
 	}
-	_, own := d.Limiter.Scope()
+	_, own := d.Waits.Scope()
 	var strays []throttle.JobID
 	for i, scope := range scopes {
 		if scope == own {
@@ -151,7 +151,7 @@ func (d *dispatcher) findStrays(ctx context.Context, c *comparison) error {
 		return err
 	}
 	for _, fate := range fates {
-		if fate == turns.Moved {
+		if fate == fairqueue.Moved {
 			d.upkeep.found.sent++
 		}
 	}

@@ -1,5 +1,5 @@
 // Package dispatcher gives the jobs that wait in a scope their turns: a loop around
-// internal/turns, which decides whose turn it is, and Redis, which admits.
+// internal/fairqueue, which decides whose turn it is, and Redis, which admits.
 package dispatcher
 
 import (
@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/stats"
-	"github.com/headgate/headgate/internal/turns"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 )
 
 const (
@@ -42,8 +42,7 @@ const (
 
 // A Config is what a dispatcher works with.
 type Config struct {
-	Limiter *lanes.Lanes
-	Store   *turns.Store
+	Waits   *waitdb.DB // the limiter, and who waits for its permits
 	DB      asynqdb.DB // of the queues
 	Log     *slog.Logger
 	Limits  *redishealth.Monitor // of the limiter's Redis
@@ -77,7 +76,7 @@ type dispatcher struct {
 	queues redishealth.Watch
 
 	process string
-	core    *turns.Core // nil while another process gives turns
+	core    *fairqueue.Core // nil while another process gives turns
 	clock   clock
 	epoch   string    // of the data that this process saw last
 	seen    int64     // number of the last lane that the core knows

@@ -22,7 +22,7 @@ func (d *dispatcher) expire(ctx context.Context) error {
 // expireLanes does that for some lanes. After a takeover the core must learn of
 // all called jobs, since whoever called them may not have told them.
 func (d *dispatcher) expireLanes(ctx context.Context, lanes []string, takeover bool) error {
-	expired, err := d.Store.Expire(ctx, lanes)
+	expired, err := d.Waits.Expire(ctx, lanes)
 	if d.limits.Note(ctx, err) != nil {
 		return err
 	}

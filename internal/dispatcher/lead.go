@@ -5,7 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/internal/fairqueue"
+	"github.com/headgate/headgate/internal/waitdb"
 )
 
 // takeLead takes or renews the lease, and hears what it has not heard. A process
@@ -25,7 +26,7 @@ func (d *dispatcher) takeLead(ctx context.Context) error {
 		d.seen = 0
 	}
 	pace := d.pace()
-	lead, err := d.Store.Lead(ctx, d.process, pace+Grace, d.seen, turns.NewEpoch())
+	lead, err := d.Waits.Lead(ctx, d.process, pace+Grace, d.seen, waitdb.NewEpoch())
 	if d.limits.Note(ctx, err) != nil {
 		return err
 	}
@@ -50,8 +51,8 @@ func (d *dispatcher) takeLead(ctx context.Context) error {
 // of their jobs were called. Those are told again, since the one before may have
 // died before it did. Where a part cannot be read it begins anew with the next
 // heartbeat: half of the lanes would be worse than none.
-func (d *dispatcher) takeOver(ctx context.Context, lead turns.Lead) error {
-	d.core, d.seen, d.changes, d.missed = turns.New(), 0, lead.Changes, lead.Changes
+func (d *dispatcher) takeOver(ctx context.Context, lead waitdb.Lead) error {
+	d.core, d.seen, d.changes, d.missed = fairqueue.New(), 0, lead.Changes, lead.Changes
 	d.weighed = time.Time{}
 	err := d.learn(ctx, lead, true)
 	if err == nil {
@@ -72,7 +73,7 @@ func (d *dispatcher) weigh(ctx context.Context) error {
 	if time.Since(d.weighed) < weighEach {
 		return nil
 	}
-	weights, err := d.Store.Weights(ctx)
+	weights, err := d.Waits.Weights(ctx)
 	if d.limits.Note(ctx, err) != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func (d *dispatcher) pace() time.Duration {
 // learn tells the core what it has not heard of; after a takeover that is all. A
 // change whose word has not come by the next heartbeat is taken for lost: which
 // meter it was nobody knows, so the core looks at all of them.
-func (d *dispatcher) learn(ctx context.Context, lead turns.Lead, all bool) error {
+func (d *dispatcher) learn(ctx context.Context, lead waitdb.Lead, all bool) error {
 	if err := d.weigh(ctx); err != nil {
 		return err
 	}
@@ -116,14 +117,14 @@ func (d *dispatcher) learn(ctx context.Context, lead turns.Lead, all bool) error
 // made tells the core of new lanes, page by page; or of all lanes, of which jobs
 // may be called already. Each page but the first renews the lease, for reading a
 // hundred thousand lanes may take longer than it lives.
-func (d *dispatcher) made(ctx context.Context, lead turns.Lead, all bool) error {
+func (d *dispatcher) made(ctx context.Context, lead waitdb.Lead, all bool) error {
 	for {
 		var lanes []string
 		for _, lane := range lead.Made {
 			d.seen = max(d.seen, lane.Number)
-			if turns.IsLane(lane.Lane) { // else a pass forgets it
+			if fairqueue.IsLane(lane.Lane) { // else a pass forgets it
 				d.core.Made(lane.Lane, lane.Number)
-				d.upkeep.add(turns.Queue(lane.Lane))
+				d.upkeep.add(fairqueue.Queue(lane.Lane))
 				lanes = append(lanes, lane.Lane)
 			}
 		}
@@ -132,11 +133,11 @@ func (d *dispatcher) made(ctx context.Context, lead turns.Lead, all bool) error 
 				return err
 			}
 		}
-		if len(lead.Made) < turns.LeadPage {
+		if len(lead.Made) < waitdb.LeadPage {
 			return nil
 		}
 		var err error
-		if lead, err = d.Store.Lead(ctx, d.process, heartbeat+Grace, d.seen, d.epoch); d.limits.Note(ctx, err) != nil {
+		if lead, err = d.Waits.Lead(ctx, d.process, heartbeat+Grace, d.seen, d.epoch); d.limits.Note(ctx, err) != nil {
 			return err
 		}
 	}
@@ -161,5 +162,5 @@ func (d *dispatcher) resign(ctx context.Context) {
 	d.tellFound()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	d.limits.Note(ctx, d.Store.Resign(ctx, d.process))
+	d.limits.Note(ctx, d.Waits.Resign(ctx, d.process))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/headgate/headgate/internal/redishealth"
-	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/internal/waitdb"
 )
 
 // Run gives turns until the context ends.
@@ -21,7 +21,7 @@ func Run(ctx context.Context, c Config) {
 // run gives turns until the context ends, and then the lease back, so that a
 // process which stops as it should leaves no second unused.
 func (d *dispatcher) run(ctx context.Context) {
-	words := d.Store.Words(ctx)
+	words := d.Waits.Words(ctx)
 	for ctx.Err() == nil {
 		begun := time.Now()
 		next := d.round(ctx)
@@ -89,7 +89,7 @@ func (d *dispatcher) askSlots(ctx context.Context) error {
 		return nil
 	}
 	d.asked = time.Now()
-	return d.limits.Note(ctx, d.Store.AskSlots(ctx, queues))
+	return d.limits.Note(ctx, d.Waits.AskSlots(ctx, queues))
 }
 
 // next is when there is more to do: a turn, a job whose time is up, a put-back to move
@@ -113,7 +113,7 @@ func (d *dispatcher) next() time.Time {
 // sleep waits until next, or until a word tells of something to do before, but
 // until earliest in any case: permits that appear together are given together. It
 // takes all words that come meanwhile.
-func (d *dispatcher) sleep(ctx context.Context, words <-chan turns.Word, earliest, next time.Time) {
+func (d *dispatcher) sleep(ctx context.Context, words <-chan waitdb.Word, earliest, next time.Time) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -140,9 +140,9 @@ func (d *dispatcher) sleep(ctx context.Context, words <-chan turns.Word, earlies
 // that does not lead hears of new lanes and jobs, and takes the lease at once if no process
 // has it; and it hears that the leader has stepped down. The leader's own word does not count:
 // a process that stepped down because it cannot reach the queues leaves the lease to others.
-func (d *dispatcher) hear(word turns.Word) bool {
+func (d *dispatcher) hear(word waitdb.Word) bool {
 	now := time.Now()
-	if word.Kind == turns.Reconnected {
+	if word.Kind == waitdb.Reconnected {
 		if d.listens { // and not for the first time: what it knows may be of a Redis that is gone
 			d.core = nil
 			d.upkeep.lost()
@@ -150,37 +150,37 @@ func (d *dispatcher) hear(word turns.Word) bool {
 		d.listens = true
 	}
 	switch {
-	case word.Kind == turns.SteppedDown && word.Name != d.process:
+	case word.Kind == waitdb.SteppedDown && word.Name != d.process:
 		d.taken, d.lead = time.Time{}, now
 		return true
-	case word.Kind == turns.LaneMade || word.Kind == turns.PatienceEnds || word.Kind == turns.Reconnected || word.Kind == turns.TooMany:
+	case word.Kind == waitdb.LaneMade || word.Kind == waitdb.PatienceEnds || word.Kind == waitdb.Reconnected || word.Kind == waitdb.TooMany:
 		if now.Before(d.taken) || (d.core != nil && word.Number > 0 && word.Number <= d.seen) {
 			return false
 		}
-		if d.core != nil && (word.Kind == turns.Reconnected || word.Kind == turns.TooMany) {
+		if d.core != nil && (word.Kind == waitdb.Reconnected || word.Kind == waitdb.TooMany) {
 			d.core.ChangedAll()
 		}
 		d.lead = now
 		return true
-	case word.Kind == turns.SlotsWanted:
+	case word.Kind == waitdb.SlotsWanted:
 		if d.SlotsWanted != nil {
 			d.SlotsWanted(strings.Split(word.Name, "\n"))
 		}
 		return false
 	case d.core == nil:
 		return false
-	case word.Kind == turns.SlotsFree:
+	case word.Kind == waitdb.SlotsFree:
 		server, every, queues := word.Slots()
 		d.core.Slots(d.clock.now(), server, int(word.Number), every, queues)
 		return true
-	case word.Kind == turns.QueuesWeigh:
+	case word.Kind == waitdb.QueuesWeigh:
 		d.weighed, d.lead = time.Time{}, now
 		return true
-	case word.Kind == turns.JobCame:
+	case word.Kind == waitdb.JobCame:
 		d.core.Came(d.clock.now(), word.Name)
-	case word.Kind == turns.MeterChanged:
+	case word.Kind == waitdb.MeterChanged:
 		d.core.Changed(word.Name)
-	case word.Kind == turns.LimitChanged:
+	case word.Kind == waitdb.LimitChanged:
 		d.core.ChangedLimit(word.Name)
 	}
 	if word.Number > d.changes+1 { // the one before got lost

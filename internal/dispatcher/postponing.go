@@ -41,7 +41,7 @@ func (d *dispatcher) postpone(ctx context.Context, p *postponing) error {
 	if d.queues.Note(ctx, err) != nil {
 		return err
 	}
-	places, err := d.Limiter.Places(ctx, jobIDs(queue, ids)...)
+	places, err := d.Waits.Places(ctx, jobIDs(queue, ids)...)
 	if d.limits.Note(ctx, err) != nil {
 		return err
 	}

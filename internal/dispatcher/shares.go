@@ -18,7 +18,7 @@ func (d *dispatcher) write(ctx context.Context, sharing map[string]int) error {
 	if len(sharing) == 0 {
 		return nil
 	}
-	marked, err := d.Store.PublishShares(ctx, d.process, d.seen, sharing)
+	marked, err := d.Waits.PublishShares(ctx, d.process, d.seen, sharing)
 	for _, meter := range marked {
 		d.core.Changed(meter)
 	}
@@ -28,7 +28,7 @@ func (d *dispatcher) write(ctx context.Context, sharing map[string]int) error {
 // publishAllShares does that for all meters after a takeover, and takes back the marks
 // of meters at which nobody waits any more.
 func (d *dispatcher) publishAllShares(ctx context.Context) error {
-	marks, err := d.Store.Marks(ctx)
+	marks, err := d.Waits.Marks(ctx)
 	if d.limits.Note(ctx, err) != nil {
 		return err
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/turns"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -48,12 +48,12 @@ func waitsForever(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) 
 // tender is a dispatcher that gives no turns, and looks after the put-backs of queues.
 func tender(rdb redis.UniversalClient, queues ...string) *dispatcher {
 	rdb.AddHook(redistest.Hook(waitsForever))
-	limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{}))
+	limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{}))
 	discard := slog.New(slog.DiscardHandler)
 	log := redishealth.New(discard, "Redis", nil)
 	return &dispatcher{
-		Config: Config{Limiter: limiter, Store: turns.NewStore(limiter), DB: asynqdb.New(rdb), Log: discard, Passes: Passes},
-		limits: log.Watch(), queues: log.Watch(), core: turns.New(), clock: clock{0, time.Now()}, upkeep: upkeep{queues: queues},
+		Config: Config{Waits: limiter, DB: asynqdb.New(rdb), Log: discard, Passes: Passes},
+		limits: log.Watch(), queues: log.Watch(), core: fairqueue.New(), clock: clock{0, time.Now()}, upkeep: upkeep{queues: queues},
 	}
 }
 
@@ -101,7 +101,7 @@ func TestStraysThatCannotBeSentBack(t *testing.T) {
 		if err := d.upkeepStep(short); err == nil || log.Len() > 0 {
 			t.Errorf("cut short: error %v, log %s; want an error, and nothing told", err, &log)
 		}
-		d.core = turns.New() // it gave the lease back
+		d.core = fairqueue.New() // it gave the lease back
 		if err := d.upkeepStep(t.Context()); err != nil || !strings.Contains(log.String(), "jobs=1") {
 			t.Errorf("error %v, log %s; want one job sent back", err, &log)
 		}

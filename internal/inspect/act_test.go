@@ -12,8 +12,8 @@ import (
 
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -45,7 +45,7 @@ func TestTakeBackWhatIsCalled(t *testing.T) {
 				must(t, err)
 			}
 			time.Sleep(3 * time.Second)
-			q := inspect.New(rdb, lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet})), "default")
+			q := inspect.New(rdb, waitdb.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet})), "default")
 			must(t, q.Inspector.PauseQueue("default"))
 			time.Sleep(2 * time.Second)
 

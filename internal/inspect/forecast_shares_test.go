@@ -11,10 +11,11 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -52,8 +53,8 @@ func TestSharesAreForetold(t *testing.T) {
 			}
 			time.Sleep(7 * time.Second)
 
-			q := inspect.New(rdb, lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet})), "default")
-			f, err := q.Forecast(t.Context(), lanes.ForecastOptions{})
+			q := inspect.New(rdb, waitdb.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet})), "default")
+			f, err := q.Forecast(t.Context(), forecast.Options{})
 			must(t, err)
 			said := map[string]time.Time{}
 			for i := range jobs {

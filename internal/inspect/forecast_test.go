@@ -17,11 +17,12 @@ import (
 
 	"github.com/headgate/headgate/dashboards/metrics"
 	"github.com/headgate/headgate/dashboards/page"
+	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -41,7 +42,7 @@ func TestAllSayTheSame(t *testing.T) {
 				return scheduler.Rule{Needs: []throttle.Need{{Limit: "hour"}, {Limit: "second"}}}, nil
 			},
 		}
-		limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet}))
+		limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet}))
 		server, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 10, LogLevel: asynq.FatalLevel}, scheduler.WithLogger(quiet))
 		must(t, err)
 		must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
@@ -57,7 +58,7 @@ func TestAllSayTheSame(t *testing.T) {
 		time.Sleep(7 * time.Second) // a survey is made each 5 s
 
 		q := inspect.New(rdb, limiter, "default")
-		f, err := q.Forecast(ctx, lanes.ForecastOptions{})
+		f, err := q.Forecast(ctx, forecast.Options{})
 		must(t, err)
 		foretold, _ := f.Last()
 		ends := f.At.Add(foretold.In)
@@ -77,13 +78,13 @@ func TestAllSayTheSame(t *testing.T) {
 			}
 		}
 		said["the last job"] = lastPlace(t, q, f)
-		plan := lanes.ForecastOptions{}
-		must(t, plan.Plan(lanes.Job{JobID: throttle.JobID{Queue: "default"}}, 1, throttle.Need{Limit: "hour"}, throttle.Need{Limit: "second"}))
+		plan := forecast.Options{}
+		must(t, plan.Plan(waitdb.Job{JobID: throttle.JobID{Queue: "default"}}, 1, throttle.Need{Limit: "hour"}, throttle.Need{Limit: "second"}))
 		planned, err := q.Forecast(ctx, plan)
 		must(t, err)
 		_, next := planned.Planned()
 		said["a plan"] = planned.At.Add(next.In - 100*time.Millisecond) // behind the last
-		p, err := page.New(page.Options{Redis: rdb, Limiter: limiter, Scope: "default", Log: quiet})
+		p, err := page.New(page.Options{Redis: rdb, Limiter: limiter.Redis, Scope: "default", Log: quiet})
 		must(t, err)
 		said["the page"] = headline(t, p)
 		must(t, p.Close())
@@ -113,7 +114,7 @@ func must(t *testing.T, err error) {
 }
 
 // lastPlace is when the last of all waiting jobs would run, each by its place.
-func lastPlace(t *testing.T, q *inspect.Queues, f *lanes.Forecast) (last time.Time) {
+func lastPlace(t *testing.T, q *inspect.Queues, f *forecast.Forecast) (last time.Time) {
 	for i := range 250 {
 		place, waits, err := q.Limiter.Waiting(t.Context(), throttle.JobID{Queue: "default", ID: fmt.Sprint(i)})
 		must(t, err)

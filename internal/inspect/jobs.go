@@ -15,7 +15,8 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/duration"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/forecast"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
@@ -37,7 +38,7 @@ type Job struct {
 	// Since is when it came into its state: zero where nobody knows, as of a
 	// scheduled one. One in retry is so since it failed last.
 	Since time.Time
-	Place *lanes.Place // of one that waits or is called
+	Place *waitdb.Place // of one that waits or is called
 }
 
 // JobID is which job it is.
@@ -144,7 +145,7 @@ func (q *Queues) placed(ctx context.Context, jobs []Job) error {
 
 // Expect has the places of jobs say when these run as the forecast of all that waits does.
 func (q *Queues) Expect(ctx context.Context, jobs []Job) error {
-	var opts lanes.ForecastOptions
+	var opts forecast.Options
 	waits := false
 	for _, job := range jobs {
 		if job.Place != nil {
@@ -213,7 +214,7 @@ var otherNames = map[string]string{"failed": "archived", "done": "completed", "r
 
 // Check reports the first word of it that makes no sense, as a *throttle.FieldError, or that
 // there is no such limit.
-func (f Filter) Check(ctx context.Context, limiter *lanes.Lanes) error {
+func (f Filter) Check(ctx context.Context, limiter *waitdb.DB) error {
 	for _, state := range f.States {
 		want := ""
 		switch {

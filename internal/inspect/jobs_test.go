@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -21,7 +21,7 @@ func many(t *testing.T, n int, archived bool) *Queues {
 	t.Helper()
 	m := miniredis.RunT(t)
 	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
-	q := New(rdb, lanes.New(throttle.New(rdb, throttle.RedisOptions{})), "default")
+	q := New(rdb, waitdb.New(throttle.New(rdb, throttle.RedisOptions{})), "default")
 	t.Cleanup(q.Close)
 	client := scheduler.NewClient(rdb)
 	began := time.Now().Add(-time.Hour).Unix()

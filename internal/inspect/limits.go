@@ -7,8 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/stats"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -39,7 +40,7 @@ type Limit struct {
 	Known  bool
 	// Last is when the last job runs that waits and needs the limit, whatever else it waits
 	// for, as the forecast says.
-	Last lanes.Expected
+	Last forecast.Expected
 	// Binds is whether jobs wait longest for this limit, or will.
 	Binds bool
 	State State
@@ -167,13 +168,13 @@ type Known struct {
 	// only what waits can tell.
 	KeyOf    func(limit string) (by string, known bool)
 	Wanted   map[string]stats.Demand // by limit
-	Forecast *lanes.Forecast         // nil where nothing waits
+	Forecast *forecast.Forecast      // nil where nothing waits
 	Lately   map[string]stats.Limited
 }
 
 // ReadLimits reads the limits and their blocks: two round trips for each limit, and a third
 // where keys of it are blocked. Where that fails, what was known stays.
-func (k *Known) ReadLimits(ctx context.Context, limiter *lanes.Lanes) error {
+func (k *Known) ReadLimits(ctx context.Context, limiter *waitdb.DB) error {
 	limits, err := limiter.Limits(ctx)
 	if err != nil {
 		return err
@@ -190,7 +191,7 @@ func (k *Known) ReadLimits(ctx context.Context, limiter *lanes.Lanes) error {
 
 // Counted are the limits with what waits for them.
 func (k Known) Counted() []Limit {
-	lasts, binding := map[string]lanes.Expected{}, []throttle.Need(nil)
+	lasts, binding := map[string]forecast.Expected{}, []throttle.Need(nil)
 	if k.Forecast != nil {
 		lasts, binding = k.Forecast.Limits(), k.Forecast.Binding()
 	}
@@ -209,7 +210,7 @@ func (k Known) Counted() []Limit {
 		}
 		of := k.Lately[l.Name]
 		l.Permits, l.Allowed, l.Denied = aSecond(of.Permits), aSecond(of.Allowed), aSecond(of.Denied)
-		l.Last = lanes.Expected{Known: true} // at once, where none waits
+		l.Last = forecast.Expected{Known: true} // at once, where none waits
 		if last, waits := lasts[l.Name]; waits {
 			l.Last = last
 			l.Last.In = max(0, k.Forecast.At.Add(last.In).Sub(k.Now))

@@ -9,9 +9,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -38,14 +39,14 @@ func (c *commandCount) ProcessPipelineHook(next redis.ProcessPipelineHook) redis
 // Redis as little with ten thousand keys as with ten.
 func TestLimitsAskLittle(t *testing.T) {
 	_, rdb := redistest.Mini(t)
-	limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{}))
+	limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{}))
 	ctx := t.Context()
 	api, other := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerHour(1)}, throttle.Limit{Name: "other", Kind: throttle.Concurrency, Capacity: 1}
 	if err := limiter.Define(ctx, api, other); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		job := lanes.Job{JobID: throttle.JobID{Queue: "q", ID: fmt.Sprint(i)}}
+		job := waitdb.Job{JobID: throttle.JobID{Queue: "q", ID: fmt.Sprint(i)}}
 		if _, err := limiter.Acquire(ctx, job, throttle.Need{Limit: "api", Key: "k"}); err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +56,7 @@ func TestLimitsAskLittle(t *testing.T) {
 	q := New(rdb, limiter, "default")
 
 	look := func() ([]Limit, error) {
-		forecast, err := q.Forecast(ctx, lanes.ForecastOptions{})
+		forecast, err := q.Forecast(ctx, forecast.Options{})
 		if err != nil {
 			return nil, err
 		}
@@ -102,7 +103,7 @@ func TestLimitsAskLittle(t *testing.T) {
 // TestReadLimitsFails: what was known of limits stays known where they cannot be read.
 func TestReadLimitsFails(t *testing.T) {
 	_, rdb := redistest.Mini(t)
-	limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{}))
+	limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{}))
 	if err := limiter.Define(t.Context(), throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerHour(1)}); err != nil {
 		t.Fatal(err)
 	}

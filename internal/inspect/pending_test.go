@@ -15,11 +15,12 @@ import (
 	"github.com/headgate/headgate/dashboards/metrics"
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -28,14 +29,14 @@ type pendingWorld struct {
 	*testing.T
 	rdb     redis.UniversalClient
 	rules   scheduler.Rules
-	limiter *lanes.Lanes
+	limiter *waitdb.DB
 }
 
 func newPendingWorld(t *testing.T, needs func(id string) []throttle.Need, limits ...throttle.Limit) *pendingWorld {
 	_, rdb := redistest.Mini(t)
 	return &pendingWorld{t, rdb, scheduler.Rules{Limits: limits, For: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 		return scheduler.Rule{Needs: needs(string(task.Payload()))}, nil
-	}}, lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: slog.New(slog.DiscardHandler)}))}
+	}}, waitdb.New(throttle.New(rdb, throttle.RedisOptions{Logger: slog.New(slog.DiscardHandler)}))}
 }
 
 func (w *pendingWorld) enqueue(jobs int) {
@@ -74,10 +75,10 @@ func (w *pendingWorld) pending() int64 {
 }
 
 // plan is when the last of so many more jobs like one would run.
-func (w *pendingWorld) plan(jobs int, needs ...throttle.Need) (last time.Time, f *lanes.Forecast) {
+func (w *pendingWorld) plan(jobs int, needs ...throttle.Need) (last time.Time, f *forecast.Forecast) {
 	w.Helper()
-	var opts lanes.ForecastOptions
-	must(w.T, opts.Plan(lanes.Job{JobID: throttle.JobID{Queue: "default"}}, jobs, needs...))
+	var opts forecast.Options
+	must(w.T, opts.Plan(waitdb.Job{JobID: throttle.JobID{Queue: "default"}}, jobs, needs...))
 	f, err := w.queues().Forecast(w.Context(), opts)
 	must(w.T, err)
 	_, e := f.Planned()
@@ -181,7 +182,7 @@ func TestPending_AllSayTheSame(t *testing.T) {
 		w.enqueue(250)
 		time.Sleep(30 * time.Second) // a survey is made each 5 s, and each 20 s while nothing is decided
 
-		f, err := w.queues().Forecast(t.Context(), lanes.ForecastOptions{})
+		f, err := w.queues().Forecast(t.Context(), forecast.Options{})
 		must(t, err)
 		last, _ := f.Last()
 		ends := f.At.Add(last.In)
@@ -193,7 +194,7 @@ func TestPending_AllSayTheSame(t *testing.T) {
 		must(t, err)
 		said["status"] = status.At.Add(status.Last.In)
 		said["status of the limit"] = status.At.Add(status.Limits[0].Last.In)
-		p, err := page.New(page.Options{Redis: w.rdb, Limiter: w.limiter, Scope: "default", Log: quiet})
+		p, err := page.New(page.Options{Redis: w.rdb, Limiter: w.limiter.Redis, Scope: "default", Log: quiet})
 		must(t, err)
 		said["the page"] = headline(t, p)
 		must(t, p.Close())

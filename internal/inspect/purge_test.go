@@ -12,8 +12,8 @@ import (
 
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -23,7 +23,7 @@ func TestPurgeWhileWorkersRun(t *testing.T) {
 	const jobs = 400
 	rdb := redistest.Real(t)
 	ctx, quiet := t.Context(), slog.New(slog.DiscardHandler)
-	limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet}))
+	limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet}))
 	rules := scheduler.Rules{
 		Limits: []throttle.Limit{{Name: "api", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(200), Capacity: 10}},
 		For: func(context.Context, *asynq.Task) (scheduler.Rule, error) {

@@ -13,9 +13,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/stats"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -23,7 +24,7 @@ import (
 type Queues struct {
 	Inspector *asynq.Inspector
 	DB        asynqdb.DB // what asynq keeps and does not tell
-	Limiter   *lanes.Lanes
+	Limiter   *waitdb.DB
 
 	rdb   redis.UniversalClient
 	scope string
@@ -45,7 +46,7 @@ func (q *Queues) By(rules Rules) *Queues {
 }
 
 // New looks at the queues of a Redis, and at the limiter of a scope there.
-func New(rdb redis.UniversalClient, limiter *lanes.Lanes, scope string) *Queues {
+func New(rdb redis.UniversalClient, limiter *waitdb.DB, scope string) *Queues {
 	return &Queues{Inspector: asynq.NewInspectorFromRedisClient(rdb), DB: asynqdb.New(rdb), Limiter: limiter, rdb: rdb, scope: scope}
 }
 
@@ -53,7 +54,7 @@ func New(rdb redis.UniversalClient, limiter *lanes.Lanes, scope string) *Queues 
 func (q *Queues) Close() { _ = q.rdb.Close() }
 
 // Forecast is when the jobs would run that wait or are pending.
-func (q *Queues) Forecast(ctx context.Context, opts lanes.ForecastOptions) (*lanes.Forecast, error) {
+func (q *Queues) Forecast(ctx context.Context, opts forecast.Options) (*forecast.Forecast, error) {
 	var pending stats.Pending
 	var err error
 	if q.rules.RuleOf != nil {

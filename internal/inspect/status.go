@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/stats"
-	"github.com/headgate/headgate/scheduler/lanes"
 )
 
 // Status is how far all work is.
@@ -17,9 +17,9 @@ type Status struct {
 	Queues []Queue   `json:"queues"`
 	Limits []Limit   `json:"-"`
 	// Last is when the last job would run that waits or is pending, and Left whether there is one.
-	Last    lanes.Expected  `json:"-"`
-	Left    bool            `json:"-"`
-	Workers []stats.Process `json:"workers"`
+	Last    forecast.Expected `json:"-"`
+	Left    bool              `json:"-"`
+	Workers []stats.Process   `json:"workers"`
 	// Uncounted is how many pending jobs Last does not take into account, since it is not known
 	// what they will ask for.
 	Uncounted int `json:"pending_not_counted,omitempty"`
@@ -48,7 +48,7 @@ func (q *Queues) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	forecast, err := q.Forecast(ctx, lanes.ForecastOptions{})
+	forecast, err := q.Forecast(ctx, forecast.Options{})
 	if err != nil {
 		return Status{}, err
 	}
@@ -82,7 +82,7 @@ func (q *Queues) Status(ctx context.Context) (Status, error) {
 
 // WaitingBy tells how many of so many waiting jobs a queue has: as the forecast has it, or as its
 // sample says. A nil forecast has none.
-func WaitingBy(f *lanes.Forecast, all int) func(queue string) int {
+func WaitingBy(f *forecast.Forecast, all int) func(queue string) int {
 	if f == nil {
 		return func(string) int { return 0 }
 	}
@@ -129,7 +129,7 @@ func (p past) fill(of *Queue) {
 }
 
 // limits is how all limits stand, by name.
-func (q *Queues) limits(ctx context.Context, forecast *lanes.Forecast, past past) ([]Limit, error) {
+func (q *Queues) limits(ctx context.Context, forecast *forecast.Forecast, past past) ([]Limit, error) {
 	k := Known{Now: past.now, Forecast: forecast, Lately: past.limits}
 	survey, err := stats.ReadSurvey(ctx, q.rdb, q.scope)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -44,7 +44,7 @@ func TestStatus_Failed_CountsJobs(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		q := inspect.New(rdb, lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet})), "default")
+		q := inspect.New(rdb, waitdb.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet})), "default")
 		status, err := q.Status(t.Context())
 		must(t, err)
 		want := inspect.Queue{Queue: "default", Done: 12, Failed: 10, FailedAttempts: 37, Archived: 10}

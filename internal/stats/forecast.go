@@ -14,8 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/script"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -50,7 +51,7 @@ const maxBusiest = 10
 // ReadDemand sums up by limit what is wanted of meters, and lists these: the most wanted first. A
 // job that needs several limits waits at those at whose meters lanes wait, or will for longest
 // by the forecast; while no process gives turns it waits at all.
-func ReadDemand(ctx context.Context, limiter *lanes.Lanes, f *lanes.Forecast, turns bool) ([]lanes.Want, map[string]Demand, error) {
+func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, turns bool) ([]waitdb.Want, map[string]Demand, error) {
 	wants, err := limiter.Wants(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -71,7 +72,7 @@ func ReadDemand(ctx context.Context, limiter *lanes.Lanes, f *lanes.Forecast, tu
 		free[m.Limit] = !m.Shut && m.Left > m.Reserved
 	}
 	// By names too, so that keys which are wanted alike keep their places from turn to turn.
-	slices.SortFunc(wants, func(a, b lanes.Want) int {
+	slices.SortFunc(wants, func(a, b waitdb.Want) int {
 		return cmp.Or(cmp.Compare(b.Permits, a.Permits), strings.Compare(a.Key, b.Key))
 	})
 	limits, since := map[string]Demand{}, f.Since()
@@ -107,7 +108,7 @@ func ReadSurvey(ctx context.Context, rdb redis.UniversalClient, scope string) (*
 // Forecast makes the limiter's forecast with what else is known: what pending jobs will want,
 // how long jobs run, as the processes tell, and which queues are paused, as asynq says in the
 // Redis of the queues. All who tell people when jobs run ask here, so they say the same.
-func Forecast(ctx context.Context, limiter *lanes.Lanes, queues redis.UniversalClient, pending Pending, opts lanes.ForecastOptions) (*lanes.Forecast, error) {
+func Forecast(ctx context.Context, limiter *waitdb.DB, queues redis.UniversalClient, pending Pending, opts forecast.Options) (*forecast.Forecast, error) {
 	pending.addTo(&opts)
 	rdb, prefix := limiter.Scope()
 	scope := script.Scope(prefix)
@@ -142,7 +143,7 @@ func Forecast(ctx context.Context, limiter *lanes.Lanes, queues redis.UniversalC
 		}
 	}
 	opts.Runs = func(queue string) time.Duration { return runs()[queue] }
-	f, err := limiter.Forecast(ctx, opts)
+	f, err := forecast.Make(ctx, limiter, opts)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, err
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/forecast"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -63,7 +64,7 @@ const (
 
 // ReadPending looks at the pending jobs of an asynq Redis by the rules of the workers of some
 // queues. It takes some round trips for each queue with jobs, however many they are.
-func ReadPending(ctx context.Context, rdb redis.UniversalClient, limiter *lanes.Lanes, served []string, rule RuleOf) (Pending, error) {
+func ReadPending(ctx context.Context, rdb redis.UniversalClient, limiter *waitdb.DB, served []string, rule RuleOf) (Pending, error) {
 	found := Pending{Queues: map[string]int{}}
 	db := asynqdb.New(rdb)
 	sizes, err := PendingSizes(ctx, db)
@@ -142,7 +143,7 @@ func SurveyedPending(ctx context.Context, rdb redis.UniversalClient, survey *Sur
 // pendingSampler looks at some jobs of one queue.
 type pendingSampler struct {
 	db      asynqdb.DB
-	limiter *lanes.Lanes
+	limiter *waitdb.DB
 	queue   string
 	jobs    int // in all
 	rule    func(id string, task *asynq.Task) (Wants, bool)
@@ -280,7 +281,7 @@ func (p *Pending) bound() {
 
 // addTo has a forecast count the jobs, behind all that wait. Those whose needs are no valid
 // ones wait for nothing: they will be archived.
-func (p Pending) addTo(opts *lanes.ForecastOptions) {
+func (p Pending) addTo(opts *forecast.Options) {
 	opts.Uncounted, opts.Sampled = p.Uncounted, p.About
 	for _, g := range p.Groups {
 		if len(g.Needs) > 0 && g.Jobs > 0 {
@@ -289,6 +290,6 @@ func (p Pending) addTo(opts *lanes.ForecastOptions) {
 	}
 }
 
-func (g PendingGroup) job() lanes.Job {
-	return lanes.Job{JobID: throttle.JobID{Queue: g.Queue}, Fair: g.Fair, Weight: g.Weight}
+func (g PendingGroup) job() waitdb.Job {
+	return waitdb.Job{JobID: throttle.JobID{Queue: g.Queue}, Fair: g.Fair, Weight: g.Weight}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -37,7 +37,7 @@ func BenchmarkPending(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{}))
+			limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{}))
 			rule := func(_ context.Context, job throttle.JobID, _ *asynq.Task) (Wants, bool) {
 				return Wants{Needs: []throttle.Need{{Limit: "day"}, {Limit: "host", Key: job.ID}}}, true
 			}

@@ -7,7 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/forecast"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -42,12 +43,12 @@ func (r *Recorder) lookAround(ctx context.Context) (next time.Duration) {
 
 func (r *Recorder) survey(ctx context.Context) error {
 	_, scope := r.Redis()
-	limiter := lanes.New(throttle.New(r.rdb, throttle.RedisOptions{Scope: scope}))
+	limiter := waitdb.New(throttle.New(r.rdb, throttle.RedisOptions{Scope: scope}))
 	pending, err := r.readPending(ctx, limiter)
 	if err != nil {
 		return err
 	}
-	f, err := Forecast(ctx, limiter, r.Queues, pending, lanes.ForecastOptions{})
+	f, err := Forecast(ctx, limiter, r.Queues, pending, forecast.Options{})
 	if err != nil {
 		return err
 	}
@@ -72,7 +73,7 @@ func (r *Recorder) survey(ctx context.Context) error {
 }
 
 // readPending looks at the jobs that have not asked yet, by the rules of this process.
-func (r *Recorder) readPending(ctx context.Context, limiter *lanes.Lanes) (Pending, error) {
+func (r *Recorder) readPending(ctx context.Context, limiter *waitdb.DB) (Pending, error) {
 	queues, rule := r.Queues, r.RuleOf
 	if queues == nil {
 		queues = r.rdb

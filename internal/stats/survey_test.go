@@ -10,7 +10,7 @@ import (
 
 	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -18,7 +18,7 @@ import (
 func TestSurvey(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
-		limiter := lanes.New(throttle.New(rdb, throttle.RedisOptions{Scope: "s"}))
+		limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{Scope: "s"}))
 		hourly := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
 		all := throttle.Limit{Name: "all", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
 		if err := limiter.Define(ctx, hourly, all); err != nil {
@@ -27,7 +27,7 @@ func TestSurvey(t *testing.T) {
 		var oldest time.Time
 		for i := range 20 {
 			key := fmt.Sprint("k", i%3)
-			job := lanes.Job{JobID: throttle.JobID{Queue: "q", ID: fmt.Sprint(i)}}
+			job := waitdb.Job{JobID: throttle.JobID{Queue: "q", ID: fmt.Sprint(i)}}
 			needs := []throttle.Need{{Limit: "api", Key: key}}
 			if i >= 10 {
 				needs = append(needs, throttle.Need{Limit: "api", Key: "x"}, throttle.Need{Limit: "all"})

@@ -25,7 +25,7 @@ import (
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
 	"github.com/headgate/headgate/internal/redishealth"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -203,7 +203,7 @@ func operator() string {
 func mappers() []kong.Option {
 	return slices.Concat(
 		mapper(parseString), mapper(parseTerm), mapper(parseInt), mapper(jobspec.ParseDuration), mapper(jobspec.ParseTime), mapper(throttle.ParseRate),
-		mapper(parseText[throttle.Kind]), mapper(parseText[lanes.Priority]), mapper(parseLevel),
+		mapper(parseText[throttle.Kind]), mapper(parseText[scheduler.PriorityLevel]), mapper(parseLevel),
 	)
 }
 

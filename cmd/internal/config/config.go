@@ -19,10 +19,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/cmd/internal/expression"
+	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/stats"
-	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -161,7 +161,7 @@ func (d *decoder) checkWorker(c *Config) {
 		path := join("queues", queue)
 		d.checkName(path, queue)
 		d.want(c.Queues[queue] >= 1, path, "%d: want a weight of at least 1; leave the queue out to not serve it", c.Queues[queue])
-		d.want(c.Queues[queue] <= turns.MostTurns, path, "%d: want a weight of at most %d", c.Queues[queue], turns.MostTurns)
+		d.want(c.Queues[queue] <= fairqueue.MostTurns, path, "%d: want a weight of at most %d", c.Queues[queue], fairqueue.MostTurns)
 	}
 }
 
@@ -198,6 +198,6 @@ func (unchanging) Is(target error) bool { return target == asynq.SkipRetry }
 func (e unchanging) Unwrap() error { return e.error }
 
 // Limiter is the limiter of the config's scope and app.
-func (c *Config) Limiter(rdb redis.UniversalClient) *lanes.Lanes {
-	return lanes.New(throttle.New(rdb, throttle.RedisOptions{Scope: c.Scope, App: c.App}))
+func (c *Config) Limiter(rdb redis.UniversalClient) *waitdb.DB {
+	return waitdb.New(throttle.New(rdb, throttle.RedisOptions{Scope: c.Scope, App: c.App}))
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/headgate/headgate/internal/testutil/fuzzseed"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
@@ -132,7 +131,7 @@ func TestRule(t *testing.T) {
 	}
 	want := scheduler.Rule{
 		Needs:    []throttle.Need{{Limit: "api-daily", Cost: 3}, {Limit: "host", Key: "a.example", Cost: 1}, {Limit: "slots", Cost: 1}},
-		Priority: lanes.High, Fair: "POST", Weight: 6, Blocks: []string{"host"},
+		Priority: scheduler.High, Fair: "POST", Weight: 6, Blocks: []string{"host"},
 		MaxWait: 10 * time.Minute, OnMaxWait: scheduler.Drop, OnNoLimit: scheduler.Run,
 		RetryAt: scheduler.AtBack,
 	}

@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/scheduler"
 )
 
 func job(payload string) *Job {
@@ -203,13 +203,13 @@ func TestPriority(t *testing.T) {
 	const byPlan = `payload.plan == "paid" ? high : low`
 	tests := []struct {
 		text, payload string
-		priority      lanes.Priority
+		priority      scheduler.PriorityLevel
 		err           string
 	}{
-		{text: "normal", priority: lanes.Normal},
-		{text: byPlan, payload: `{"plan":"paid"}`, priority: lanes.High},
-		{text: byPlan, payload: `{}`, priority: lanes.Low},
-		{text: "payload.p", payload: `{"p":"low"}`, priority: lanes.Low},
+		{text: "normal", priority: scheduler.Normal},
+		{text: byPlan, payload: `{"plan":"paid"}`, priority: scheduler.High},
+		{text: byPlan, payload: `{}`, priority: scheduler.Low},
+		{text: "payload.p", payload: `{"p":"low"}`, priority: scheduler.Low},
 		{
 			text: "payload.p", payload: `{"p":"urgent"}`,
 			err: `priority expression payload.p: it gives "urgent": want high, normal or low`,
@@ -283,7 +283,7 @@ func TestZeroValues(t *testing.T) {
 		t.Errorf("zero Cost: %d, %v", cost, err)
 	}
 	priority, err := Priority{}.Of(job("not JSON"))
-	if priority != lanes.Normal || err != nil {
+	if priority != scheduler.Normal || err != nil {
 		t.Errorf("zero Priority: %v, %v", priority, err)
 	}
 	if text := (Key{}).String() + (Cost{}).String(); text != "" {

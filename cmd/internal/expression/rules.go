@@ -8,8 +8,8 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/headgate/headgate/internal/turns"
-	"github.com/headgate/headgate/scheduler/lanes"
+	"github.com/headgate/headgate/internal/fairqueue"
+	"github.com/headgate/headgate/scheduler"
 )
 
 // kind is what formulas of one kind have in common.
@@ -103,19 +103,21 @@ func (s Settle) IsZero() bool { return s.formula == nil }
 // is normal.
 type Priority struct{ *formula }
 
-var priorities = kind[lanes.Priority]{what: "priority expression", about: urgency{&Job{}}, unsaid: lanes.Normal, early: true, read: readPriority}
+var priorities = kind[scheduler.PriorityLevel]{what: "priority expression", about: urgency{&Job{}}, unsaid: scheduler.Normal, early: true, read: readPriority}
 
 // UnmarshalText compiles a priority expression.
 func (p *Priority) UnmarshalText(text []byte) error { return priorities.compile(&p.formula, text) }
 
 // Of is the job's priority.
-func (p Priority) Of(job *Job) (lanes.Priority, error) { return priorities.of(p.formula, urgency{job}) }
+func (p Priority) Of(job *Job) (scheduler.PriorityLevel, error) {
+	return priorities.of(p.formula, urgency{job})
+}
 
 // Weight says how many turns a job's fairness key has while one of weight 1 has one: 3, or
 // payload.paid ? 5 : 1. The zero Weight is 0, which counts as 1.
 type Weight struct{ *formula }
 
-var weights = kind[int]{what: "weight expression", about: &Job{}, early: true, read: integer(1, turns.MostWeight, fmt.Sprintf("from 1 to %d", turns.MostWeight))}
+var weights = kind[int]{what: "weight expression", about: &Job{}, early: true, read: integer(1, fairqueue.MostWeight, fmt.Sprintf("from 1 to %d", fairqueue.MostWeight))}
 
 // UnmarshalText compiles a weight expression.
 func (w *Weight) UnmarshalText(text []byte) error { return weights.compile(&w.formula, text) }
@@ -153,7 +155,7 @@ func readKey(value any) (string, error) {
 	return key, nil
 }
 
-func readPriority(value any) (priority lanes.Priority, err error) {
+func readPriority(value any) (priority scheduler.PriorityLevel, err error) {
 	text, ok := value.(string)
 	switch {
 	case !ok:

@@ -20,7 +20,6 @@ import (
 	"github.com/headgate/headgate/cmd/internal/expression"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -34,15 +33,15 @@ type Job struct {
 
 // Options say how to run a job.
 type Options struct {
-	Queue     string          `placeholder:"NAME" help:"Queue (default \"default\")."`
-	In        time.Duration   `placeholder:"DURATION" help:"Run it no earlier than in this long, such as 90s or 2h."`
-	At        time.Time       `placeholder:"TIME" help:"Run it no earlier than at this time, such as 2026-01-02T15:04:05Z."`
-	MaxRetry  *int            `placeholder:"N" help:"How often a failed job runs again before it is archived (default: max_retry of its type in the config, else 25). Waiting for a limit is no failure."`
-	Retention time.Duration   `placeholder:"DURATION" help:"Keep the job and its result for this long after it is done, such as 24h (default: retention of its type in the config, else not at all)."`
-	Priority  *lanes.Priority `placeholder:"high|normal|low" help:"Its place among the jobs that wait for the same permits, instead of what the config says."`
-	Timeout   time.Duration   `placeholder:"DURATION" help:"How long one run may take."`
-	Deadline  time.Time       `placeholder:"TIME" help:"Archive the job if it is not done by this time."`
-	Unique    time.Duration   `placeholder:"DURATION" help:"Refuse the job while another with the same type, payload and queue is there, for at most this long."`
+	Queue     string                   `placeholder:"NAME" help:"Queue (default \"default\")."`
+	In        time.Duration            `placeholder:"DURATION" help:"Run it no earlier than in this long, such as 90s or 2h."`
+	At        time.Time                `placeholder:"TIME" help:"Run it no earlier than at this time, such as 2026-01-02T15:04:05Z."`
+	MaxRetry  *int                     `placeholder:"N" help:"How often a failed job runs again before it is archived (default: max_retry of its type in the config, else 25). Waiting for a limit is no failure."`
+	Retention time.Duration            `placeholder:"DURATION" help:"Keep the job and its result for this long after it is done, such as 24h (default: retention of its type in the config, else not at all)."`
+	Priority  *scheduler.PriorityLevel `placeholder:"high|normal|low" help:"Its place among the jobs that wait for the same permits, instead of what the config says."`
+	Timeout   time.Duration            `placeholder:"DURATION" help:"How long one run may take."`
+	Deadline  time.Time                `placeholder:"TIME" help:"Archive the job if it is not done by this time."`
+	Unique    time.Duration            `placeholder:"DURATION" help:"Refuse the job while another with the same type, payload and queue is there, for at most this long."`
 }
 
 // Validate reports the first thing that is wrong with the job.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -27,7 +27,7 @@ func TestConfigsThatAreNotReadWhole(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "headgate.yaml")
 	w := &Worker{log: slog.New(slog.NewTextHandler(said, nil))}
 	w.options = Options{File: file, Load: func() (*config.Config, error) { return config.Load(file) }}
-	w.limiter = lanes.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet}))
+	w.limiter = waitdb.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet}))
 	server, err := scheduler.NewServer(rdb, scheduler.Rules{For: config.RuleIn(w.config.Load)}, asynq.Config{Logger: asynqLog{quiet}}, scheduler.WithLimiter(w.limiter.Redis), scheduler.WithLogger(quiet))
 	if err != nil {
 		t.Fatal(err)

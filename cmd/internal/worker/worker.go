@@ -24,12 +24,12 @@ import (
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/reaper"
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/script"
-	"github.com/headgate/headgate/internal/turns"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
-	"github.com/headgate/headgate/scheduler/lanes"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/tasks/frontier"
 	"github.com/headgate/headgate/throttle"
@@ -63,7 +63,7 @@ type Worker struct {
 	started  *config.Config // as the worker was started
 	redis    redis.UniversalClient
 	log      *slog.Logger
-	limiter  *lanes.Lanes
+	limiter  *waitdb.DB
 	cron     *cron.Runner
 	server   *scheduler.Server
 	health   *health
@@ -141,7 +141,7 @@ func (w *Worker) prepare() error {
 	c, s := w.config.Load(), w.redis
 	w.outages = &redishealth.Quiet{Handler: w.log.Handler()}
 	w.quiet = slog.New(w.outages)
-	w.limiter = lanes.New(throttle.New(s, throttle.RedisOptions{Scope: c.Scope, App: c.App, Logger: w.quiet}))
+	w.limiter = waitdb.New(throttle.New(s, throttle.RedisOptions{Scope: c.Scope, App: c.App, Logger: w.quiet}))
 	var err error
 	if w.cron, err = Schedules(s, c, w.quiet); err != nil {
 		return err
@@ -312,7 +312,7 @@ func (w *Worker) rule(ctx context.Context, task *asynq.Task) (scheduler.Rule, er
 // name. A job that waits was placed under limits by the config of another worker, and keeps them.
 func (w *Worker) keptRule(ctx context.Context, task *asynq.Task) (rule scheduler.Rule, err error) {
 	queue, id, _ := scheduler.GetJob(ctx)
-	waits, found, err := turns.NewStore(w.limiter).Record(ctx, turns.Job{Queue: queue, ID: id})
+	waits, found, err := w.limiter.Record(ctx, throttle.JobID{Queue: queue, ID: id})
 	if err != nil {
 		return rule, fmt.Errorf("%w: %w", throttle.ErrUnavailable, err)
 	}
@@ -323,7 +323,7 @@ func (w *Worker) keptRule(ctx context.Context, task *asynq.Task) (rule scheduler
 		w.log.Warn("the config has no rules: jobs that wait keep the limits of the config by which they wait", "type", task.Type(), "id", id)
 	})
 	costs := strings.Split(waits.Costs, ",")
-	for i, meter := range turns.Meters(waits.Lane) {
+	for i, meter := range fairqueue.Meters(waits.Lane) {
 		limit, key, _ := strings.Cut(meter, "|")
 		cost := 1
 		if i < len(costs) {
@@ -331,7 +331,7 @@ func (w *Worker) keptRule(ctx context.Context, task *asynq.Task) (rule scheduler
 		}
 		rule.Needs = append(rule.Needs, throttle.Need{Limit: limit, Key: key, Cost: max(1, cost)})
 	}
-	fair, weight := turns.Fair(waits.Lane)
+	fair, weight := fairqueue.Fair(waits.Lane)
 	rule.Fair, rule.Weight = fair, int(weight)
 	return rule, nil
 }

@@ -1,0 +1,284 @@
+package fairqueue
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+)
+
+// lanesOf are the lanes whose turns are given at a time; results are their answers.
+func lanesOf(c *Core, now int64, results ...Result) (lanes []string) {
+	for _, t := range c.Turns(now, 10) {
+		lanes = append(lanes, t.Lane)
+	}
+	c.Tried(now, results)
+	return lanes
+}
+
+func same[T comparable](t *testing.T, what string, got []T, want ...T) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+func api(ready int64) []Need {
+	return []Need{{Meter: "api|", Cost: 1, Ready: ready, Known: true, Refill: second}}
+}
+
+func refused(ready int64) Result { return Result{Outcome: Refused, Next: api(ready), Ahead: slack} }
+
+func granted(job string, now int64, next []Need) Result {
+	return Result{Job: job, At: now, Until: now + grantLife, Next: next, Ahead: slack, Called: 1}
+}
+
+func TestLanesTakeTurnsInTheOrderOfTheirMaking(t *testing.T) {
+	c := New()
+	c.Made("b\napi|", 1)
+	c.Made("a\napi|", 2)
+	c.Made("b\napi|", 3)
+	same(t, "at first", lanesOf(c, 1, granted("1", 1, api(10*second))), "b\napi|")
+	same(t, "at once again", lanesOf(c, 1))
+	same(t, "then", lanesOf(c, 10*second, granted("1", 10*second, nil)), "a\napi|")
+}
+
+func TestWhatWasToldIsVoidAfterAChange(t *testing.T) {
+	c := New()
+	c.Made("q\napi|", 1)
+	lanesOf(c, 1, refused(second/2))
+	for name, change := range map[string]func(){
+		"another limit": func() { c.ChangedLimit("ap") },
+		"another meter": func() { c.Changed("api|x") },
+	} {
+		change()
+		same(t, name, lanesOf(c, 2))
+	}
+	for name, change := range map[string]func(){
+		"the meter": func() { c.Changed("api|") },
+		"its limit": func() { c.ChangedLimit("api") },
+		"all":       c.ChangedAll,
+	} {
+		change()
+		same(t, name, lanesOf(c, 2, refused(second/2)), "q\napi|")
+	}
+}
+
+func TestARefusalWithoutATimeIsTriedAgainLater(t *testing.T) {
+	c := New()
+	c.Made("q\napi|", 1)
+	lanesOf(c, 1, refused(1))
+	same(t, "at once", lanesOf(c, 1))
+	same(t, "after a blink", lanesOf(c, 1+blink, refused(second)), "q\napi|")
+}
+
+func TestALostAnswer(t *testing.T) {
+	c := New()
+	c.Made("q\napi|", 1)
+	lanesOf(c, 1)
+	same(t, "the next turn", lanesOf(c, 2, Result{Outcome: Empty, Called: 1}), "q\napi|")
+	same(t, "to expire", c.Expiring(lostPause+2, 10), "q\napi|")
+	c.Expired(lostPause+2, "q\napi|", 1, []string{"lost"}, false)
+	same(t, "told", c.Tell(lostPause+2, 10), Told{"q", "lost", "q\napi|"})
+}
+
+// TestALaneIsEmptiedWithinABatch: its last job is called, another comes, and the
+// next turn of the batch finds that one.
+func TestALaneIsEmptiedWithinABatch(t *testing.T) {
+	c := New()
+	c.Made("q\napi|", 1)
+	lanesOf(c, 1, granted("1", 1, api(0)))
+	lanesOf(c, 2, granted("2", 2, api(0)))
+	same(t, "two turns", lanesOf(c, 3, granted("3", 3, nil), refused(second)), "q\napi|", "q\napi|")
+	same(t, "before its word", lanesOf(c, 4))
+	c.Made("q\napi|", 2)
+	same(t, "after its word", slices.Compact(lanesOf(c, 5)), "q\napi|")
+}
+
+func TestALimitThatIsGoneIsLearned(t *testing.T) {
+	c := New()
+	c.Made("q\napi|", 1)
+	lanesOf(c, 1, Result{Outcome: Learn, Job: "1", Called: 1})
+	job := Told{"q", "1", "q\napi|"}
+	same(t, "told at once", c.Tell(1, 10), job)
+	c.Fate(2, job, Moved)
+	same(t, "not again", c.Tell(second, 10))
+	c.Fate(second, job, Gone)
+	c.Expired(second, c.Expiring(second, 10)[0], 0, nil, false)
+	c.Sharing()
+	if next := c.Next(second); next != never || len(c.lanes) != 0 {
+		t.Errorf("next %d, %d lanes: want nothing", next, len(c.lanes))
+	}
+}
+
+// A called job came, ran and is done before it is told, and Redis has said so: it does
+// not count once more, for another one that is still called.
+func TestOneThatIsDoneBeforeItIsTold(t *testing.T) {
+	c := New()
+	c.Made("q\napi|", 1)
+	lanesOf(c, 1, granted("1", 1, api(0)))
+	second := granted("2", 2, nil) // the first has come
+	lanesOf(c, 2, second)
+	told := c.Tell(2, 10)
+	c.Fate(2, told[0], Done)
+	c.Fate(2, told[1], Unknown)
+	same(t, "asked about at once", c.Expiring(2, 10), "q\napi|")
+	c.Expired(2, "q\napi|", 1, nil, false)
+	same(t, "asked about when its permits are kept no more", c.Expiring(second.Until, 10), "q\napi|")
+}
+
+func TestToldAgainAtGrowingPauses(t *testing.T) {
+	c := New()
+	c.Made("q\napi|", 1)
+	lanesOf(c, 1, granted("1", 1, nil))
+	var told []int64
+	for now := c.Next(1); now < 200*second; now = c.Next(now + 1) {
+		lanesOf(c, now)
+		for range c.Tell(now, 10) {
+			told = append(told, now)
+		}
+		for _, lane := range c.Expiring(now, 10) {
+			c.Expired(now, lane, 1, []string{"1"}, false)
+		}
+	}
+	for i := 2; i < len(told); i++ {
+		if pause, last := told[i]-told[i-1], told[i-1]-told[i-2]; pause < last || pause > mostPause+probePause {
+			t.Errorf("told at %v: the pauses do not grow to 30 s", told)
+		}
+	}
+	if len(told) < 10 {
+		t.Errorf("told only at %v", told)
+	}
+}
+
+// Where permits come several in a step the calls of a step are told together, and
+// elsewhere each when its permit exists.
+func TestCallsAheadAreTold(t *testing.T) {
+	for worth, want := range map[int64][]int64{step / 2: {2 * step, 2 * step, 3 * step}, step: {step + 1, step + 2, 3 * step}} {
+		c := New()
+		c.Made("q\napi|", 1)
+		next := api(0)
+		next[0].Refill = worth
+		for i, at := range []int64{step + 1, step + 2, 3 * step} {
+			lanesOf(c, 1, Result{Job: fmt.Sprint(i), At: at, Until: at + grantLife, Next: next, Ahead: slack, Called: i + 1})
+		}
+		var told []int64
+		for now := c.Next(2); now < step*4; now = c.Next(now + 1) {
+			for range c.Tell(now, 10) {
+				told = append(told, now)
+			}
+		}
+		same(t, fmt.Sprint("told where one comes each ", worth, " µs"), told, want...)
+	}
+}
+
+// A job that takes its permits late makes those of the others later that were called
+// ahead of theirs: not even a change of the meter's has that forgotten.
+func TestNobodyIsCalledFarAheadBesideOneThatIsNot(t *testing.T) {
+	for _, ahead := range []int64{slack, slack / 2, little} {
+		c := New()
+		c.Made("small\napi|", 1)
+		c.Made("big\napi|", 2)
+		big := refused(second)
+		big.Ahead = ahead
+		first := granted("1", 1, api(second))
+		first.Early = true
+		lanesOf(c, 1, first)
+		lanesOf(c, second, big)
+		c.Changed("api|")
+		turns := c.Turns(2*second, 1)
+		if len(turns) != 1 || turns[0].Ahead != ahead {
+			t.Errorf("one may be called %d µs ahead: turns %+v", ahead, turns)
+		}
+	}
+}
+
+// Where a meter gives few at once, a job is called as long before its permit exists as it
+// takes to come.
+func TestFewAreCalledALittleAhead(t *testing.T) {
+	c := New()
+	c.Made("q\napi|", 1)
+	first := granted("1", 1, api(second))
+	first.Early, first.Ahead = true, little
+	lanesOf(c, 1, first)
+	if turns := c.Turns(second-little-1, 1); len(turns) > 0 {
+		t.Errorf("called too far ahead: %+v", turns)
+	}
+	if turns := c.Turns(second-little, 1); len(turns) != 1 || turns[0].Ahead != little {
+		t.Errorf("turns %+v, want one that is called %d µs ahead", turns, little)
+	}
+}
+
+// A job that is called at once after its denial is still being put back when it is
+// told: it is told again soon, for as long as its permits are kept.
+func TestToldAgainWhileBeingPutBack(t *testing.T) {
+	c := New()
+	c.Made("q\napi|", 1)
+	lanesOf(c, 1, granted("1", 1, nil))
+	job := Told{"q", "1", "q\napi|"}
+	var told []int64
+	for now := int64(1); now < grantLife; now = c.Next(now + 1) {
+		for range c.Tell(now, 10) {
+			told = append(told, now)
+			c.Fate(now, job, Active)
+		}
+	}
+	same(t, "told", told, 1, 1+soonest, 1+2*soonest, 1+4*soonest, 1+8*soonest, 1+16*soonest)
+
+	c = New()
+	c.Made("q\napi|", 1)
+	lanesOf(c, 1, granted("1", 1, nil))
+	same(t, "told", c.Tell(1, 10), job)
+	c.Fate(1, job, Active)
+	same(t, "told again", c.Tell(1+soonest, 10), job)
+	c.Fate(1+soonest, job, Moved)
+	same(t, "not after it was moved", c.Tell(grantLife, 10))
+}
+
+// A called job that does not come is asked about when its permits are kept no more, and
+// one that is still being put back is told again, however many come meanwhile that were
+// called after it.
+func TestOneDoesNotComeAndLaterOnesDo(t *testing.T) {
+	c := New()
+	c.Made("q\napi|", 1)
+	lanesOf(c, 1, granted("it", 1, api(soonest)))
+	var told, asked []int64
+	for now := int64(1); now <= 1+grantLife; now += soonest {
+		for _, job := range c.Tell(now, 10) {
+			if job.ID == "it" {
+				told = append(told, now)
+				c.Fate(now, job, Active)
+			}
+		}
+		if len(c.Expiring(now, 10)) > 0 {
+			asked = append(asked, now)
+		}
+		for range c.Turns(now, 1) {
+			later := granted(fmt.Sprint("later ", now), now, api(now+soonest))
+			later.Called = 2 // those before it have come
+			c.Tried(now, []Result{later})
+		}
+	}
+	same(t, "told", told, 1, 1+soonest, 1+2*soonest, 1+4*soonest, 1+8*soonest, 1+16*soonest)
+	same(t, "asked about", asked, 1+grantLife)
+}
+
+func TestSharing(t *testing.T) {
+	c := New()
+	c.Made("q\na|\nb|", 1)
+	c.Made("q\na|", 2)
+	want := func(what string, want map[string]int) {
+		t.Helper()
+		if got := c.Sharing(); !maps.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	want("a meter where nobody waits is said once", map[string]int{"a|": 2, "b|": 0})
+	want("nothing new", map[string]int{})
+	lanesOf(c, 1, Result{Outcome: Empty}, Result{Outcome: Empty})
+	lanesOf(c, 1, Result{Outcome: Empty}, Result{Outcome: Empty})
+	want("nobody waits", map[string]int{"a|": 0})
+	if len(c.meters) != 0 {
+		t.Errorf("%d meters are kept", len(c.meters))
+	}
+}

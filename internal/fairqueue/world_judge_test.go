@@ -1,0 +1,184 @@
+package fairqueue
+
+import "fmt"
+
+// passes moves the clock, and sees that no meter was idle meanwhile.
+func (w *world) passes(next int64) {
+	for _, l := range w.lanes {
+		ready := w.idle(l)
+		if ready > w.now || l.idleSince == never {
+			l.idleSince = ready
+		}
+		if idle := next - l.idleSince; idle > 50_000 {
+			w.breaks(l, "all its meters were ready for %.6f s and it was not called", float64(idle)/1e6)
+		}
+	}
+	w.now = next
+}
+
+// idle returns since when a lane could be called: all it needs is ready beyond
+// what is reserved and held, it stands behind nobody and its queue takes.
+func (w *world) idle(l *worldLane) (at int64) {
+	q := l.in
+	at = w.now
+	if l.waiting == 0 || q.stopped || len(l.called) > 0 && int64(len(l.called)) >= l.capacity() {
+		return never
+	}
+	known := w.core.lanes[l.name]
+	if known == nil {
+		return at
+	}
+	if stopped := known.queue.stopped; stopped != q.passedOver {
+		q.passedOver, q.since = stopped, w.now
+	}
+	if q.passedOver {
+		return max(q.since, q.resumed) + 5*second
+	}
+	for i, n := range l.needs {
+		held := int64(0)
+		if m := w.known(known, i, n.name); m != nil {
+			if f := m.first(); f != nil && w.core.before(m, f, known) {
+				return never
+			}
+			held = w.core.held(m, known, w.now)
+		}
+		ready, _ := n.ready(n.reserved+held+n.cost, w.now)
+		if n.paused {
+			return never
+		}
+		at = max(at, ready)
+	}
+	return at
+}
+
+// known is what the core knows of a lane's meter. The lane has it at hand where it
+// waits, and to look it up took a quarter of all simulations.
+func (w *world) known(l *lane, i int, name string) *meter {
+	if i < len(l.needs) && l.needs[i].name == name {
+		return l.needs[i].meter
+	}
+	return w.core.meters[name]
+}
+
+// left says what is left of anything when all should be done.
+func (w *world) left() string {
+	for _, l := range w.lanes {
+		if l.waiting > 0 || len(l.called) > 0 {
+			return fmt.Sprintf("%q: %d jobs wait, %d are called", l.name, l.waiting, len(l.called))
+		}
+	}
+	for name, m := range w.meters {
+		if m.reserved != 0 {
+			return fmt.Sprintf("%d permits of %s are reserved", m.reserved, name)
+		}
+		if w.contended[name] > 0 {
+			return fmt.Sprintf("%s is contended", name)
+		}
+	}
+	c := w.core
+	if len(c.lanes)+len(c.meters)+len(c.due)+len(c.expiries)+len(c.tells) > 0 {
+		return fmt.Sprintf("in the core: %d lanes, %d meters, %d due, %d to expire, %d to tell", len(c.lanes), len(c.meters), len(c.due), len(c.expiries), len(c.tells))
+	}
+	return ""
+}
+
+// judge sees that no lane waited for more than so many rounds.
+func (w *world) judge(rounds float64) {
+	if l, n := w.worst(); n > rounds {
+		w.now = w.history.Lane(l.name).WorstAt
+		w.breaks(l, "waited %.1f rounds, %.3f s", n, float64(w.history.Lane(l.name).Worst)/1e6)
+	}
+}
+
+// judgeShares sees that each lane had 0.8 of an equal share of its slowest meter.
+func (w *world) judgeShares() {
+	for _, l := range w.lanes {
+		share := never
+		for _, n := range l.needs {
+			sum := int64(0)
+			for _, o := range w.lanes {
+				sum += o.turnAt(n.worldMeter)
+			}
+			share = min(share, w.now/(sum+w.latency))
+		}
+		if int64(l.done) < share*8/10 {
+			w.breaks(l, "had %d turns, its equal share is %d", l.done, share)
+		}
+	}
+}
+
+// roundsOf is a lane's worst wait in full rounds of its slowest meter: it has one turn, and
+// every other lane that needs the meter as many as it has by its weights. No turn is divided:
+// of one that has more than is due to it by then, the rest is not counted as waited for.
+func (w *world) roundsOf(l *worldLane) float64 {
+	round, rest := int64(0), int64(0)
+	for _, n := range l.needs {
+		sum := n.window
+		for _, o := range w.lanes {
+			if o.in.stopped {
+				continue
+			}
+			if busy := o.turnAt(n.worldMeter); busy > 0 {
+				turns := w.shareAt(o, n.worldMeter) / w.shareAt(l, n.worldMeter)
+				due := int64(turns * float64(busy+w.latency))
+				sum += due
+				rest = max(rest, busy+w.latency-due)
+			}
+		}
+		round = max(round, sum)
+	}
+	return float64(max(0, w.history.Lane(l.name).Worst-rest)) / float64(round)
+}
+
+// shareAt is which part of a meter's turns a lane has if all lanes have jobs.
+func (w *world) shareAt(l *worldLane, m *worldMeter) float64 {
+	queues, keys, lanes := map[string]float64{}, map[string]float64{}, 0.0
+	for _, o := range w.lanes {
+		if o.turnAt(m) == 0 {
+			continue
+		}
+		queues[o.queue] = float64(o.in.Turns)
+		if o.queue == l.queue {
+			keys[o.key] = float64(o.weight)
+			if o.key == l.key {
+				lanes++
+			}
+		}
+	}
+	share := float64(l.in.Turns) * float64(l.weight) / lanes
+	for _, of := range []map[string]float64{queues, keys} {
+		sum := 0.0
+		for _, weight := range of {
+			sum += weight
+		}
+		share /= sum
+	}
+	return share
+}
+
+// turnAt is for how long a turn of a lane keeps a meter busy. A slot is kept too
+// while the lane waits for its other meters.
+func (l *worldLane) turnAt(m *worldMeter) (busy int64) {
+	needs, others := false, int64(0)
+	for _, n := range l.needs {
+		if n.worldMeter == m {
+			needs, busy = true, n.cost*m.interval
+		} else if m.lease > 0 {
+			others = max(others, min(m.lease, n.refill(n.cost)))
+		}
+	}
+	if !needs {
+		return 0
+	}
+	return busy + others
+}
+
+// worst returns the lane that waited for most rounds, and how many.
+func (w *world) worst() (worst *worldLane, rounds float64) {
+	for _, l := range w.lanes {
+		if n := w.roundsOf(l); n > rounds || worst == nil {
+			worst, rounds = l, n
+		}
+	}
+	return worst, rounds
+}

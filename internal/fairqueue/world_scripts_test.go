@@ -1,0 +1,275 @@
+package fairqueue
+
+import (
+	"slices"
+	"strconv"
+)
+
+// grant is grant.lua: it tries a batch of turns in the order given, and then says how their
+// lanes stand, beyond what was held in a lane's last turn that was tried.
+func (w *world) grant(turns []Turn) []Result {
+	w.batches++
+	results := make([]Result, len(turns))
+	refused, last := map[*worldMeter]bool{}, map[*worldLane]Turn{}
+	for i, t := range turns {
+		l := w.byName[t.Lane]
+		if _, seen := last[l]; !seen {
+			last[l] = t
+		}
+		if slices.ContainsFunc(l.needs, func(n worldNeed) bool { return refused[n.worldMeter] }) {
+			results[i] = Result{Outcome: Skipped}
+			w.skipped++
+			continue
+		}
+		r := w.try(l, t)
+		last[l] = t
+		if r.Outcome == Refused {
+			for _, n := range l.needs {
+				refused[n.worldMeter] = true
+			}
+		}
+		results[i] = r
+	}
+	for i, t := range turns {
+		if l := w.byName[t.Lane]; l.waiting > 0 {
+			results[i].Next, results[i].Held, results[i].Ahead = w.next(l, last[l]), last[l].Held, l.ahead()
+		}
+	}
+	return results
+}
+
+func (w *world) try(l *worldLane, t Turn) (r Result) {
+	defer func() { r.Called = len(l.called) }()
+	if l.waiting == 0 {
+		return Result{Outcome: Empty}
+	}
+	if l.onTheirWay(w.now) >= l.capacity() {
+		w.full++
+		return Result{Outcome: Full}
+	}
+	at, horizon := w.now, w.now+min(t.Ahead, l.ahead())
+	for i, n := range l.needs {
+		ready, _ := n.ready(n.reserved+held(t, i)+n.cost, w.now)
+		at = max(at, ready)
+	}
+	if at > horizon {
+		w.refused++
+		w.history.Note(w.now, l.name, "is refused")
+		return Result{Outcome: Refused}
+	}
+	for _, n := range l.needs {
+		n.reserved += n.cost
+	}
+	w.granted++
+	w.judgeRank(l)
+	if l.last > 0 {
+		l.gap = max(l.gap, w.granted-l.last)
+	}
+	l.last = w.granted
+	l.idleSince = never
+	l.waiting--
+	l.made++
+	id := strconv.Itoa(l.made)
+	w.history.Turn(w.now, l.name, id, l.waiting > 0)
+	l.called = append(l.called, worldCall{id: id, at: at, until: at + grantLife})
+	return Result{Outcome: Granted, Job: id, At: at, Until: at + grantLife, Early: l.early()}
+}
+
+func held(t Turn, i int) int64 {
+	if t.Held == nil {
+		return 0
+	}
+	return t.Held[i]
+}
+
+// early reports whether a lane's jobs may have their permits before they exist.
+func (l *worldLane) early() bool { return len(l.needs) == 1 && l.needs[0].early() }
+
+// ahead is how far ahead of their time a lane's jobs may be called.
+func (l *worldLane) ahead() int64 {
+	if len(l.needs) > 1 {
+		return 0
+	}
+	return l.needs[0].ahead(l.needs[0].cost)
+}
+
+// next is what the first job of a lane needs.
+func (w *world) next(l *worldLane, t Turn) []Need {
+	needs := make([]Need, len(l.needs))
+	for i, n := range l.needs {
+		at, known := n.ready(n.reserved+held(t, i)+n.cost, w.now)
+		needs[i] = Need{Meter: n.name, Cost: n.cost, Ready: at, Known: known, Blocked: n.paused, Refill: n.refill(n.cost), Together: n.together(n.cost)}
+	}
+	return needs
+}
+
+// capacity is how many jobs of a lane its meters can give at once.
+func (l *worldLane) capacity() int64 {
+	least := never
+	for _, n := range l.needs {
+		least = min(least, n.worldMeter.capacity/n.cost)
+	}
+	return least
+}
+
+// onTheirWay is how many called jobs of a lane are: those called ahead are not yet
+// told.
+func (l *worldLane) onTheirWay(now int64) (n int64) {
+	for _, k := range l.called {
+		if k.at <= now {
+			n++
+		}
+	}
+	return n
+}
+
+// promote is promote.lua: it moves a called job to the head of its queue.
+func (w *world) promote(job Told) Fate {
+	l := w.byName[job.Lane]
+	i := slices.IndexFunc(l.called, func(k worldCall) bool { return k.id == job.ID })
+	switch {
+	case i < 0:
+		return Active
+	case l.called[i].pending:
+		return Pending
+	}
+	latency := 1 + w.rand.Int64N(max(1, w.latency))
+	if w.careless > 0 {
+		switch n := w.rand.IntN(1000); {
+		case n < w.careless:
+			w.history.Note(w.now, l.name, "job %s is told in vain", job.ID)
+			return Unknown
+		case n < 2*w.careless:
+			w.history.Note(w.now, l.name, "job %s was deleted", job.ID)
+			w.forget(l, i)
+			return Gone
+		case n < 3*w.careless:
+			latency = w.rand.Int64N(3_000_000)
+			w.history.Note(w.now, l.name, "job %s comes %.6f s late", job.ID, float64(latency)/1e6)
+		}
+	}
+	l.called[i].pending = true
+	come := func() { w.at(w.now+latency, func() { w.come(l, job.ID) }) }
+	if q := l.in; q.stopped {
+		q.pending = append(q.pending, come)
+	} else {
+		come()
+	}
+	return Moved
+}
+
+func (w *world) forget(l *worldLane, i int) {
+	if l.called[i].until > 0 {
+		for _, n := range l.needs {
+			n.reserved -= n.cost
+		}
+	}
+	l.called = slices.Delete(l.called, i, i+1)
+}
+
+// come is acquire.lua for a called job: it takes what is reserved for it, or where it
+// came too late for that the oldest permits that are reserved for its lane; if none are
+// left it waits again, as the first.
+func (w *world) come(l *worldLane, id string) {
+	if l.in.stopped {
+		q := l.in
+		q.pending = append(q.pending, func() { w.at(w.now+1, func() { w.come(l, id) }) })
+		return
+	}
+	own := slices.IndexFunc(l.called, func(k worldCall) bool { return k.id == id })
+	taken := -1
+	for i, k := range l.called {
+		if k.until > 0 && (k.at <= w.now || i == own && l.early()) && (taken < 0 || i == own || taken != own && k.until < l.called[taken].until) {
+			taken = i
+		}
+	}
+	wasFull := l.onTheirWay(w.now) >= l.capacity()
+	if taken < 0 {
+		w.denied++
+		w.history.Note(w.now, l.name, "job %s comes too late and waits again", id)
+		w.forget(l, own)
+		for _, n := range l.needs {
+			w.core.Changed(n.name)
+		}
+		w.enqueue(l, 1)
+	} else {
+		w.history.Note(w.now, l.name, "job %s comes and runs", id)
+		l.called[taken].swap(&l.called[own])
+		w.forget(l, own)
+		w.takes(l)
+	}
+	if wasFull {
+		w.core.Came(w.now, l.name)
+	}
+}
+
+// swap exchanges what is reserved for two jobs.
+func (k *worldCall) swap(o *worldCall) {
+	k.at, k.until, o.at, o.until = o.at, o.until, k.at, k.until
+}
+
+// takes has a job run: rate meters give for good, slots come back.
+func (w *world) takes(l *worldLane) {
+	l.done++
+	for _, n := range l.needs {
+		n.take(n.cost, w.now)
+		if n.lease > 0 {
+			w.at(w.now+n.interval/2+w.rand.Int64N(n.interval), func() {
+				n.count -= n.cost
+				w.core.Changed(n.name)
+			})
+		}
+	}
+}
+
+// enqueue has jobs join a lane. Where nobody waits they run as they come.
+func (w *world) enqueue(l *worldLane, jobs int) {
+	for ; jobs > 0 && w.runs(l); jobs-- {
+		w.takes(l)
+	}
+	if jobs == 0 {
+		return
+	}
+	l.waiting += jobs
+	if l.waiting == jobs {
+		w.number++
+		l.number, l.since = w.number, w.now
+		w.history.Waits(w.now, l.name)
+		w.core.Made(l.name, w.number)
+	}
+}
+
+func (w *world) enqueueAt(at int64, l *worldLane, jobs int) {
+	w.at(at, func() { w.enqueue(l, jobs) })
+}
+
+func (w *world) runs(l *worldLane) bool {
+	if l.waiting > 0 || l.in.stopped {
+		return false
+	}
+	for _, n := range l.needs {
+		if at, _ := n.ready(n.reserved+n.cost, w.now); w.contended[n.name] > 0 || at > w.now {
+			return false
+		}
+	}
+	return true
+}
+
+// expire is expire.lua: it takes back what is reserved for jobs that did not come.
+func (w *world) expire(name string) {
+	l := w.byName[name]
+	var overdue []string
+	for i, k := range l.called {
+		if k.until > 0 && k.until <= w.now {
+			l.called[i].until = 0
+			for _, n := range l.needs {
+				n.reserved -= n.cost
+			}
+			w.history.Note(w.now, name, "job %s did not come", k.id)
+		}
+		if l.called[i].until == 0 {
+			overdue = append(overdue, k.id)
+		}
+	}
+	w.core.Expired(w.now, name, len(l.called), overdue, l.waiting > 0)
+}

@@ -1,0 +1,223 @@
+package fairqueue
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate/internal/testutil/turnstest"
+)
+
+// world is everything around a core, in memory: meters that admit, jobs that
+// wait, asynq's queues and the loop. What a script does is one call here.
+type world struct {
+	core    *Core
+	history turnstest.History
+	rand    *rand.Rand
+	now     int64
+	number  int64
+	meters  map[string]*worldMeter
+	lanes   []*worldLane
+	byName  map[string]*worldLane
+	queues  map[string]*worldQueue
+	events  []worldEvent
+	broken  string
+	// contended are the meters that give through turns only.
+	contended map[string]int
+	// latency is how long a told job takes to come, at most; careless is how many
+	// jobs in a thousand are told in vain, come late, or are deleted.
+	latency  int64
+	careless int
+	figures
+}
+
+// figures counts what became of turns, and the jobs that came too late.
+type figures struct{ batches, granted, refused, skipped, full, denied int }
+
+func (f *figures) add(o figures) {
+	f.batches += o.batches
+	f.granted += o.granted
+	f.refused += o.refused
+	f.skipped += o.skipped
+	f.full += o.full
+	f.denied += o.denied
+}
+
+func (f figures) String() string {
+	return fmt.Sprintf("%d turns; %d more were refused, %d skipped, %d of full lanes; %d jobs came too late", f.granted, f.refused, f.skipped, f.full, f.denied)
+}
+
+type worldLane struct {
+	name, queue string
+	key         string // for which it takes turns by weight
+	weight      int64
+	in          *worldQueue
+	needs       []worldNeed
+	// waiting is how many jobs wait, made how many there ever were.
+	waiting, made int
+	called        []worldCall
+	idleSince     int64
+	since         int64 // when it got its first job
+	done          int
+	// last is how many turns all had had when it had its last; gap is how many they had
+	// between two of its own at most.
+	last, gap int
+	number    int64
+	where     string
+}
+
+type worldNeed struct {
+	*worldMeter
+	cost int64
+}
+
+// worldCall is a called job: its permits exist from a time and are reserved until
+// another, 0 if nothing is any more.
+type worldCall struct {
+	id        string
+	at, until int64
+	pending   bool
+}
+
+type worldQueue struct {
+	stopped bool
+	resumed int64
+	// passedOver says that the core passes its lanes over, since a time.
+	passedOver bool
+	since      int64
+	pending    []func()
+	Weight
+}
+
+type worldEvent struct {
+	at int64
+	do func()
+}
+
+const grantLife = 250_000
+
+func newWorld(seed uint64) *world {
+	return &world{
+		core: New(), now: 1, rand: rand.New(rand.NewPCG(seed, 1)),
+		meters: map[string]*worldMeter{}, byName: map[string]*worldLane{}, queues: map[string]*worldQueue{}, contended: map[string]int{},
+	}
+}
+
+func (w *world) meter(m worldMeter) *worldMeter {
+	m.name += "|"
+	w.meters[m.name] = &m
+	return &m
+}
+
+// lane adds a lane. Its needs are "meter" or "meter cost", any number of them.
+func (w *world) lane(queue string, needs ...worldNeed) *worldLane {
+	return w.fairLane(queue, "", 1, needs...)
+}
+
+// fairLane adds a lane of a fairness key.
+func (w *world) fairLane(queue, key string, weight int64, needs ...worldNeed) *worldLane {
+	slices.SortFunc(needs, func(a, b worldNeed) int { return cmp.Compare(a.name, b.name) })
+	meters := make([]string, len(needs))
+	for i, n := range needs {
+		meters[i] = n.name
+	}
+	name := Lane(queue, meters, FairLine(key, int(weight)))
+	if there := w.byName[name]; there != nil {
+		return there
+	}
+	if w.queues[queue] == nil {
+		w.queues[queue] = &worldQueue{Weight: Weight{Turns: 1}}
+	}
+	l := &worldLane{queue: queue, key: key, weight: weight, in: w.queues[queue], needs: needs, name: name, idleSince: never}
+	w.lanes = append(w.lanes, l)
+	w.byName[l.name] = l
+	return l
+}
+
+// weigh says how some queues take turns from now on. The others keep their weights, and the
+// core is told all, as by a server that starts.
+func (w *world) weigh(strict bool, weights map[string]int) {
+	for queue, turns := range weights {
+		w.queues[queue].Weight = Weight{turns, strict}
+	}
+	w.core.Weigh(w.weights())
+}
+
+func (w *world) weights() map[string]Weight {
+	all := map[string]Weight{}
+	for name, q := range w.queues {
+		all[name] = q.Weight
+	}
+	return all
+}
+
+// at has something happen at a time, or now if that is over.
+func (w *world) at(at int64, do func()) {
+	at = max(at, w.now)
+	i, _ := slices.BinarySearchFunc(w.events, at, func(e worldEvent, at int64) int {
+		if e.at <= at {
+			return -1
+		}
+		return 1
+	})
+	w.events = slices.Insert(w.events, i, worldEvent{at, do})
+}
+
+// breaks notes the first rule that broke.
+func (w *world) breaks(lane *worldLane, format string, args ...any) {
+	if w.broken == "" {
+		w.broken = fmt.Sprintf("at %.6f s, %s: %s", float64(w.now)/1e6, strings.ReplaceAll(lane.name, "\n", " "), fmt.Sprintf(format, args...))
+		w.history.Note(w.now, lane.name, "BREAKS: %s", fmt.Sprintf(format, args...))
+	}
+}
+
+// run lets time pass until all is done, or a time.
+func (w *world) run(until int64) {
+	for w.broken == "" {
+		w.settle()
+		next := min(w.core.Next(w.now), until)
+		if len(w.events) > 0 {
+			next = min(next, w.events[0].at)
+		}
+		w.passes(next)
+		if w.now >= until {
+			break
+		}
+		for len(w.events) > 0 && w.events[0].at <= w.now {
+			e := w.events[0]
+			w.events = w.events[1:]
+			e.do()
+		}
+	}
+	w.history.End(w.now)
+}
+
+// settle is the loop around the core, once.
+func (w *world) settle() {
+	restless := 0
+	for w.core.Next(w.now) <= w.now {
+		for turns := w.core.Turns(w.now, 64); len(turns) > 0; turns = w.core.Turns(w.now, 64) {
+			results := w.grant(turns)
+			if w.careless > 0 && w.rand.IntN(1000) < w.careless {
+				w.history.Note(w.now, "", "the answer to %d turns is lost", len(turns))
+				results = nil
+			}
+			w.core.Tried(w.now, results)
+			if restless++; restless > 10_000 {
+				w.breaks(&worldLane{}, "the core never rests")
+				return
+			}
+		}
+		for _, job := range w.core.Tell(w.now, 100) {
+			w.core.Fate(w.now, job, w.promote(job))
+		}
+		for _, lane := range w.core.Expiring(w.now, 100) {
+			w.expire(lane)
+		}
+	}
+	w.where()
+	maps.Copy(w.contended, w.core.Sharing())
+}

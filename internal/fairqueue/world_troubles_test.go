@@ -1,0 +1,68 @@
+package fairqueue
+
+// stop pauses a queue, resume lets it take again.
+func (w *world) stop(queue string) {
+	w.queues[queue].stopped = true
+	w.history.Note(w.now, "", "queue %s stops", queue)
+	w.excuse(queue, true)
+}
+
+func (w *world) resume(queue string) {
+	q := w.queues[queue]
+	q.stopped, q.resumed = false, w.now
+	w.history.Note(w.now, "", "queue %s takes again", queue)
+	w.at(w.now+1_500_000, func() {
+		if !q.stopped {
+			w.excuse(queue, false)
+		}
+	})
+	for _, come := range q.pending {
+		come()
+	}
+	q.pending = nil
+}
+
+func (w *world) excuse(queue string, excused bool) {
+	for _, l := range w.lanes {
+		if l.queue == queue {
+			w.history.Excuse(w.now, l.name, excused)
+		}
+	}
+}
+
+// pause shuts a meter, or opens it again.
+func (w *world) pause(m *worldMeter, paused bool) {
+	m.paused = paused
+	w.history.Note(w.now, "", "%s is paused: %v", m.name, paused)
+	w.core.Changed(m.name)
+}
+
+// speed makes a rate faster or slower.
+func (w *world) speed(m *worldMeter, times, over int64) {
+	if m.window > 0 {
+		return
+	}
+	m.interval = m.interval * times / over
+	w.history.Note(w.now, "", "%s gets a permit each %.6f s", m.name, float64(m.interval)/1e6)
+	w.core.Changed(m.name)
+}
+
+// takeover has another process give turns: it knows what Redis knows.
+func (w *world) takeover() {
+	w.history.Note(w.now, "", "another process gives turns")
+	w.core = &Core{lanes: map[string]*lane{}, meters: map[string]*meter{}, queues: map[string]*queue{}, servers: map[string]*server{}, off: w.core.off}
+	w.core.Weigh(w.weights())
+	clear(w.contended)
+	for _, l := range w.lanes {
+		if l.waiting > 0 {
+			w.core.Made(l.name, l.number)
+		}
+		if len(l.called) > 0 {
+			var ids []string
+			for _, k := range l.called {
+				ids = append(ids, k.id)
+			}
+			w.core.Expired(w.now, l.name, len(l.called), ids, l.waiting > 0)
+		}
+	}
+}

@@ -1,0 +1,287 @@
+package waitdb_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/script"
+	"github.com/headgate/headgate/internal/waitdb"
+	"github.com/headgate/headgate/throttle"
+)
+
+func TestJobsWaitInLine(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 2))
+		need := one("l")
+		for i, want := range []struct {
+			outcome throttle.Outcome
+			retry   time.Duration
+		}{{allowed, 0}, {allowed, 0}, {denied, time.Minute}, {denied, time.Minute}, {denied, 2 * time.Minute}} {
+			d := s.acquire(t, fmt.Sprint(i), need)
+			expect(t, "at first", [2]any{d.Outcome, d.RetryAfter}, [2]any{want.outcome, want.retry})
+		}
+		called, next := s.pump(t)
+		expect(t, "called with no permit", called, nil)
+		if next <= 0 || next > time.Minute {
+			t.Errorf("turns are due in %s, want by the next permit", next)
+		}
+
+		s.wait(time.Minute - time.Microsecond)
+		expect(t, "called a microsecond early", s.pumped(t), nil)
+		s.wait(time.Microsecond)
+		expect(t, "a newcomer", s.acquire(t, "new", need).Outcome, denied)
+		d := s.acquire(t, "4", need)
+		expect(t, "one whose turn it is not", [2]any{d.Outcome, d.RetryAfter}, [2]any{denied, time.Minute})
+		s.wait(10 * time.Millisecond) // those called ahead are told in such steps
+		called, next = s.pump(t)
+		expect(t, "called", called, []string{"2", "3"})
+		expect(t, "kept for them", ask(t, s, "l", 1).Outcome, denied)
+		expect(t, "left for others", ask(t, s, "l", 0).Remaining, 0)
+		if next > grant {
+			t.Errorf("turns are due in %s, after a grant has ended", next)
+		}
+		s.wantTaken(t, []string{"3", "2"}, need)
+		expect(t, "called of those without a permit", s.pumped(t), nil)
+
+		s.wait(time.Minute)
+		called = s.pumped(t)
+		expect(t, "called then", called, []string{"4", "new"})
+		s.wantTaken(t, called, need)
+		s.pump(t)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+// TestAllOrNone: a job that waits for one of its limits takes nothing of another.
+func TestAllOrNone(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 5), perMinute("m", 1))
+		both := []throttle.Need{one("l"), one("m")}
+		s.acquire(t, "a", both...)
+		d := s.acquire(t, "b", both...)
+		expect(t, "b", [3]any{d.Outcome, d.Limit, d.RetryAfter}, [3]any{denied, "m", time.Minute})
+		expect(t, "called", s.pumped(t), nil)
+		expect(t, "left of the other limit", ask(t, s, "l", 0).Remaining, 4)
+		expect(t, "a newcomer that needs only that", s.acquire(t, "c", one("l")).Outcome, allowed)
+	})
+}
+
+// TestHeadOfTheLaneComesByItself: a job that asynq brings back when its permit
+// exists is let by if it is first in line and nobody gives turns. Where somebody
+// does, it is for them to call it.
+func TestHeadOfTheLaneComesByItself(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1))
+		for _, job := range []string{"a", "b", "c"} {
+			s.acquire(t, job, one("l"))
+		}
+		s.wait(time.Minute)
+		expect(t, "the second in line", s.acquire(t, "c", one("l")).Outcome, denied)
+		expect(t, "the head of the line", s.acquire(t, "b", one("l")).Outcome, allowed)
+		expect(t, "called", s.pumped(t), nil)
+		s.wait(time.Minute)
+		expect(t, "the head while somebody gives turns", s.acquire(t, "c", one("l")).Outcome, denied)
+		s.wantTaken(t, s.pumped(t), one("l"))
+		s.pump(t)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+// TestMarksEnd: when nobody gives turns, the marks that keep newcomers from a
+// meter vanish, so that it is not shut for good.
+func TestMarksEnd(t *testing.T) {
+	s := miniStage(t)
+	define(t, s, perMinute("l", 1), perMinute("m", 1))
+	for _, job := range []string{"a", "b"} {
+		s.acquire(t, job, one("l"), one("m"))
+	}
+	s.wait(time.Minute)
+	other := throttle.Need{Limit: "m", Key: "k", Cost: 1}
+	expect(t, "another lane's newcomer", s.acquire(t, "c", other).Outcome, allowed)
+	s.restart(t)
+
+	define(t, s, perMinute("l", 1), throttle.Limit{Name: "m", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)})
+	for _, job := range []string{"a", "b"} {
+		s.acquire(t, job, one("m"))
+	}
+	s.wait(time.Second)
+	expect(t, "a newcomer while the mark is there", s.acquire(t, "c", one("l"), other).Outcome, denied)
+	s.wait(10 * time.Second)
+	expect(t, "a newcomer of a third lane after it", s.acquire(t, "d", other, throttle.Need{Limit: "l", Key: "k2"}).Outcome, allowed)
+}
+
+// TestRepeatedCall: a call that the client repeats takes once.
+func TestRepeatedCall(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 3), throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 3})
+		sent := map[string]int{}
+		run := func(job, number string) []any {
+			t.Helper()
+			sent[number]++
+			reply, err := script.New("lanes/acquire").Run(background, s.rdb, []string{hg("")},
+				"", "caller", number, sent[number], "default", 0, -1, grant.Microseconds(), 0, 0, 0, "", 2, 1, "c", "k", 1, "l", "k", 2, job, -1).Slice()
+			must(t, err)
+			return reply[0].([]any)
+		}
+		first := run("a", "1")
+		for range 3 {
+			again := run("a", "1")
+			expect(t, "outcome and lease of the same call again", []any{again[0], again[7]}, []any{first[0], first[7]})
+		}
+		expect(t, "left", ask(t, s, "l", 0).Remaining, 1)
+		expect(t, "not running", ask(t, s, "c", 0).Remaining, 2)
+		for range 3 {
+			expect(t, "another job waits", run("b", "2")[0], any(int64(denied)))
+		}
+		for wanted := range s.forecast(t).Backlogs("l") {
+			expect(t, "permits wanted", wanted.Cost, 2)
+		}
+
+		must(t, s.lanes.Free(background, "default\na\ncaller:1.1", throttle.Need{Limit: "c", Key: "k"}))
+		s.wait(time.Minute)
+		expect(t, "called", s.pumped(t), []string{"b"})
+		expect(t, "the called job's call", run("b", "3")[0], any(int64(allowed)))
+		s.wait(15 * time.Second) // as a client that dials in vain before it repeats a call
+		for range 2 {
+			expect(t, "the called job's call, repeated", run("b", "3")[0], any(int64(allowed)))
+		}
+		expect(t, "left", ask(t, s, "l", 0).Remaining, 1)
+		expect(t, "not running", ask(t, s, "c", 0).Remaining, 2)
+		known, err := s.lanes.Forget(background, job("b").JobID, job("nobody").JobID)
+		must(t, err)
+		expect(t, "known of those that run", known, 0)
+		s.pump(t)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+// TestTooLateIsSaidAgain: a call that the client repeats, since its answer got lost,
+// hears again that it is too late, and does not wait anew; another call does.
+func TestTooLateIsSaidAgain(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1))
+		s.acquire(t, "a", one("l"))
+		sent := map[string]int{}
+		run := func(number string) []any {
+			t.Helper()
+			sent[number]++
+			reply, err := script.New("lanes/acquire").Run(background, s.rdb, []string{hg("")},
+				"", "caller", number, sent[number], "default", 0, (70 * time.Second).Microseconds(), grant.Microseconds(), 0, 0, 0, "", 1, 1, "l", "k", 1, "b", -1).Slice()
+			must(t, err)
+			return reply[0].([]any)
+		}
+		expect(t, "at first", run("1")[0], any(int64(denied)))
+		must(t, s.Block(background, "l", "k", s.now.Add(time.Hour)))
+		s.wait(70 * time.Second)
+		first := run("2")
+		expect(t, "70 s after that", first[0], any(int64(throttle.TooLate)))
+		must(t, s.Block(background, "l", "k", s.now))
+		for range 2 {
+			s.wait(10 * time.Second)
+			expect(t, "the same call again, where there are permits by now", run("2"), first)
+		}
+		must(t, s.Block(background, "l", "k", s.now.Add(time.Hour)))
+		s.pump(t)
+		expect(t, "traces", s.traces(t), []string{"blocked:l"})
+		expect(t, "enqueued anew", run("3")[0], any(int64(denied)))
+	})
+}
+
+// TestSameIDInTwoQueues: a job is its queue and its ID.
+func TestSameIDInTwoQueues(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Minute})
+		need := one("c")
+		in := func(queue string) waitdb.Job {
+			return waitdb.Job{JobID: throttle.JobID{Queue: queue, ID: "same"}}
+		}
+		one, two := s.acquireJob(t, in("q1"), need), s.acquireJob(t, in("q2"), need)
+		expect(t, "one of them runs", [2]any{one.Outcome, two.Outcome}, [2]any{allowed, denied})
+		expect(t, "a third", s.acquireJob(t, in("q3"), need).Outcome, denied)
+		for _, queue := range []string{"q2", "q3"} {
+			must(t, s.lanes.Free(background, one.Holder, need))
+			list, _, _, err := s.dispatcherOf().pump()
+			must(t, err)
+			expect(t, "called", list, []called{{JobID: in(queue).JobID}})
+			one = s.acquireJob(t, in(queue), need)
+			expect(t, queue, one.Outcome, allowed)
+		}
+		must(t, s.lanes.Free(background, two.Holder, need)) // it has none
+		expect(t, "free", ask(t, s, "c", 0).Remaining, 0)
+		s.pump(t)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+func TestJobThatCanNeverRun(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 3))
+		big := throttle.Need{Limit: "l", Key: "k", Cost: 3}
+		d := s.acquire(t, "huge", throttle.Need{Limit: "l", Key: "k", Cost: 4})
+		expect(t, "cost above the capacity", [3]any{d.Outcome, d.Cost, d.Capacity}, [3]any{never, 4, 3})
+		expect(t, "traces", s.traces(t), nil)
+
+		s.acquire(t, "a", big)
+		s.acquire(t, "b", big)
+		s.acquire(t, "c", one("l"))
+		define(t, s, perMinute("l", 2))
+		expect(t, "called to learn it", s.pumped(t), []string{"b"})
+		expect(t, "asked again", s.acquire(t, "b", big).Outcome, never)
+		s.wait(time.Minute)
+		s.wantTaken(t, s.pumped(t), one("l"))
+		s.pump(t)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+// TestRuleOfAWaitingJobChanges: what it has waited counts, and it stands by that in its
+// new lane.
+func TestRuleOfAWaitingJobChanges(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1), perMinute("m", 1))
+		s.acquire(t, "x", one("m"))
+		s.acquire(t, "y", one("m"))
+		s.wait(time.Second)
+		for _, job := range []string{"a", "b", "c"} {
+			s.acquire(t, job, one("l"))
+		}
+		s.wait(10 * time.Second)
+		s.acquire(t, "late", one("m"))
+		expect(t, "b moves to another lane", s.acquire(t, "b", one("m")).Outcome, denied)
+		place, _, err := s.lanes.Waiting(background, job("b").JobID)
+		must(t, err)
+		expect(t, "its place", [2]any{place.Position, place.For}, [2]any{2, 10 * time.Second})
+		s.wait(time.Minute)
+		called := s.pumped(t)
+		slices.Sort(called)
+		expect(t, "called", called, []string{"c", "y"})
+		s.wantTaken(t, []string{"y"}, one("m"))
+		s.wantTaken(t, []string{"c"}, one("l"))
+		s.wait(time.Minute)
+		called = s.pumped(t)
+		expect(t, "called then", called, []string{"b"})
+		expect(t, "its cost changes as well", s.acquire(t, "b", throttle.Need{Limit: "m", Key: "k", Cost: 2}).Outcome, never)
+		s.wantTaken(t, s.pumped(t), one("m"))
+		s.pump(t)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+func TestAcquireRefuses(t *testing.T) {
+	s := miniStage(t)
+	define(t, s, perMinute("l", 1))
+	for name, err := range map[string]error{
+		"no needs":         second(s.lanes.Acquire(background, job("a"))),
+		"a line of queues": second(s.lanes.Acquire(background, waitdb.Job{JobID: throttle.JobID{Queue: "a\nb", ID: "a"}}, one("l"))),
+		"it is refused":    second(s.lanes.Refused(background, waitdb.Job{JobID: throttle.JobID{Queue: "a\nb", ID: "a"}}, waitdb.Refusal{}, one("l"))),
+		"a bad key":        second(s.lanes.Acquire(background, job("a"), throttle.Need{Limit: "l", Key: "a\nb"})),
+		"a negative cost":  second(s.lanes.Acquire(background, job("a"), throttle.Need{Limit: "l", Cost: -1})),
+	} {
+		if err == nil {
+			t.Errorf("%s: want an error", name)
+		}
+	}
+	expect(t, "left", ask(t, s, "l", 0).Remaining, 1)
+}

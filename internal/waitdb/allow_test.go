@@ -1,0 +1,69 @@
+package waitdb_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestAllowLeavesPermitsToLanes: a job that needs all permits at once runs as soon as
+// they exist, though somebody asks for one each millisecond; who is told the truth, and
+// passes when the job has run.
+func TestAllowLeavesPermitsToLanes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(20), Capacity: 50})
+		all := throttle.Need{Limit: "l", Key: "k", Cost: 50}
+		expect(t, "of others before", ask(t, s, "l", 40).Outcome, allowed)
+		expect(t, "needs all", s.acquire(t, "all", all).Outcome, denied)
+		d := ask(t, s, "l", 1)
+		expect(t, "beside it", [3]any{d.Outcome, d.RetryAfter, d.Remaining}, [3]any{denied, 2050 * time.Millisecond, 0})
+		look, err := s.Peek(background, "l", "k")
+		must(t, err)
+		expect(t, "who looks", [2]any{look.Outcome, look.Remaining}, [2]any{allowed, 0})
+		passed := 0
+		for came := s.now; s.now.Sub(came) < 2*time.Second; s.wait(time.Millisecond) {
+			if ask(t, s, "l", 1).OK() {
+				passed++
+			}
+			if s.now.Sub(came)%(100*time.Millisecond) == 0 {
+				s.pump(t)
+			}
+		}
+		expect(t, "passed it", passed, 0)
+		s.wantTaken(t, s.pumped(t), all)
+		s.pump(t)
+		s.wait(50 * time.Millisecond)
+		expect(t, "when it has run", ask(t, s, "l", 1).Outcome, allowed)
+	})
+}
+
+// TestAllowPassesLanesThatDoNotWaitThere: a lane that waits for one of its limits, or
+// for less than there is, keeps nobody from what it leaves.
+func TestAllowPassesLanesThatDoNotWaitThere(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("slow", 1), perMinute("l", 9))
+		both := []throttle.Need{one("slow"), one("l")}
+		s.acquire(t, "a", both...)
+		expect(t, "waits for the slow one", s.acquire(t, "b", both...).Limit, "slow")
+		s.pump(t)
+		d := ask(t, s, "l", 8)
+		expect(t, "beside it", [2]any{d.Outcome, d.Remaining}, [2]any{allowed, 0})
+		expect(t, "there", ask(t, s, "slow", 1).RetryAfter, 2*time.Minute)
+	})
+}
+
+// TestMarksEndWithWhoGivesTurns: where nobody gives turns any more, lanes shut nobody out.
+func TestMarksEndWithWhoGivesTurns(t *testing.T) {
+	s := miniStage(t)
+	define(t, s, perMinute("l", 2))
+	for _, id := range []string{"a", "b", "c"} {
+		s.acquire(t, id, one("l"))
+	}
+	expect(t, "a lane waits", ask(t, s, "l", 1).Outcome, denied)
+	s.wait(2 * time.Minute)
+	expect(t, "and nobody has given turns for minutes", ask(t, s, "l", 2).Outcome, allowed)
+}

@@ -1,0 +1,298 @@
+package waitdb_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/fairqueue"
+	"github.com/headgate/headgate/internal/waitdb"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestCalledJobDoesNotCome: what is reserved for it goes to another queue, it is
+// told again at growing pauses, and comes first when it comes after all.
+func TestCalledJobDoesNotCome(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1))
+		s.acquire(t, "a", one("l"))
+		s.acquire(t, "lost", one("l"))
+		s.acquire(t, "next", one("l"))
+		other := waitdb.Job{JobID: throttle.JobID{Queue: "other", ID: "other"}}
+		s.acquireJob(t, other, one("l"))
+
+		s.wait(time.Minute)
+		expect(t, "called", s.pumped(t), []string{"lost"})
+		s.wait(grant)
+		expect(t, "called when the grant has ended", s.pumped(t), []string{"lost", "other"})
+		expect(t, "who came in its place", s.acquireJob(t, other, one("l")).Outcome, allowed)
+		var pauses []time.Duration
+		for told := s.now; len(pauses) < 12; {
+			_, next := s.pump(t)
+			s.wait(next)
+			if called := s.pumped(t); called != nil {
+				expect(t, "called again", called, []string{"lost"})
+				pauses = append(pauses, s.now.Sub(told))
+				told = s.now
+			}
+		}
+		if !slices.IsSorted(pauses) || pauses[0] > time.Second || pauses[11] != 30*time.Second {
+			t.Errorf("it is told again after %v, want growing pauses", pauses)
+		}
+		place, waits, err := s.lanes.Waiting(background, job("lost").JobID)
+		must(t, err)
+		expect(t, "still known", [2]bool{waits, place.Called}, [2]bool{true, true})
+		s.wait(time.Minute)
+		s.wantTaken(t, []string{"lost"}, one("l"))
+		s.wait(time.Minute)
+		s.wantTaken(t, s.pumped(t), one("l"))
+		s.pump(t)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+// TestMoreAreCalledThanAreListed: all of them count.
+func TestMoreAreCalledThanAreListed(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		const lane, many = "default\nl|k", 1500
+		for i := range many {
+			must(t, s.rdb.ZAdd(background, hg("called:")+lane, redis.Z{Score: float64(s.now.Add(time.Minute).UnixMicro()), Member: fmt.Sprint(i)}).Err())
+			must(t, s.rdb.HSet(background, hg("jobs"), fmt.Sprintf("default\n%d", i), "1\n1\n1\n0 1\n1\n"+lane).Err())
+		}
+		expired, err := s.lanes.Expire(background, []string{lane})
+		must(t, err)
+		expect(t, "called, and listed", [2]int{expired[0].Called, len(expired[0].Expected)}, [2]int{many, 1000})
+	})
+}
+
+// TestCalledJobIsGone: one that is not in its queue any more is forgotten, and
+// the next of its lane is called as soon as that is known.
+func TestCalledJobIsGone(t *testing.T) {
+	for _, fate := range []fairqueue.Fate{fairqueue.Gone, fairqueue.Done} {
+		onRedis(t, func(t *testing.T, s *stage) {
+			define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Hour})
+			a := s.acquire(t, "a", one("c"))
+			s.acquire(t, "gone", one("c"))
+			s.acquire(t, "next", one("c"))
+			s.pump(t)
+			must(t, s.lanes.Free(background, a.Holder, one("c")))
+			s.dispatcher.fate = func(job fairqueue.Told) fairqueue.Fate {
+				if job.ID == "gone" {
+					return fate
+				}
+				return fairqueue.Moved
+			}
+			called := s.pumped(t)
+			expect(t, "called", called, []string{"next"})
+			s.wantTaken(t, called, one("c"))
+			s.pump(t)
+			expect(t, "traces", s.traces(t), nil)
+		})
+	}
+}
+
+// TestCalledJobWithoutARecord: what was reserved for one that somebody removed by
+// hand is free when its time ends, though others wait.
+func TestCalledJobWithoutARecord(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1), throttle.Limit{Name: "slow", Kind: throttle.Funnel, Rate: throttle.Every(24 * time.Hour)})
+		for _, limit := range []string{"l", "slow"} {
+			s.acquire(t, "runs by "+limit, one(limit))
+			s.acquire(t, "waits for "+limit, one(limit))
+		}
+		s.pump(t)
+		s.wait(time.Minute)
+		expect(t, "called", s.pumped(t), []string{"waits for l"})
+		reserved := func() map[string]string {
+			meters := s.rdb.HGetAll(background, hg("meters")).Val()
+			maps.DeleteFunc(meters, func(meter, _ string) bool { return strings.HasSuffix(meter, "\n") }) // counts of lanes
+			return meters
+		}
+		expect(t, "reserved", reserved(), map[string]string{"l|k": "1"})
+		must(t, s.rdb.HDel(background, hg("jobs"), job("waits for l").Queue+"\n"+"waits for l").Err())
+		s.wait(grant + time.Millisecond)
+		s.pump(t)
+		expect(t, "reserved when its time has ended", reserved(), map[string]string{})
+		expect(t, "a newcomer", s.acquire(t, "new", one("l")).Outcome, allowed)
+	})
+}
+
+// TestTurnsAreDueForLostCalls: who waits behind a called job that does not come
+// waits no longer than the grant, where turns are given only when they are due.
+func TestTurnsAreDueForLostCalls(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 2})
+		var holders []string
+		for _, job := range []string{"a", "b", "lost", "next"} {
+			holders = append(holders, s.acquire(t, job, one("c")).Holder)
+		}
+		s.pump(t)
+		must(t, s.lanes.Free(background, holders[0], one("c")))
+		expect(t, "called", s.pumped(t), []string{"lost"})
+		_, next := s.pump(t)
+		expect(t, "due", next, grant)
+		must(t, s.lanes.Free(background, holders[1], one("c")))
+		expect(t, "called", s.pumped(t), []string{"next"})
+		s.wantTaken(t, []string{"next"}, one("c"))
+		s.wait(next)
+		expect(t, "called then", s.pumped(t), []string{"lost"})
+		s.wantTaken(t, []string{"lost"}, one("c"))
+		for range 10 {
+			if _, next = s.pump(t); next < 0 {
+				break
+			}
+			s.wait(next)
+		}
+		expect(t, "due when nothing waits", next, -1)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+// TestQueueThatTakesNothing: when none of its called jobs has come for a grant's
+// life, its lanes are passed over and hold nobody up, until one comes.
+func TestQueueThatTakesNothing(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.SlidingLog, Rate: throttle.Rate{N: 2, Per: time.Second}})
+		in := func(queue string, i int) waitdb.Job {
+			return waitdb.Job{JobID: throttle.JobID{Queue: queue, ID: fmt.Sprint(queue, i)}}
+		}
+		for i := range 10 {
+			s.acquireJob(t, in("paused", i), one("l"))
+			s.acquireJob(t, in("busy", i), one("l"))
+		}
+		ran := 1 // 1 of each was allowed at once
+		for range 40 {
+			s.wait(250 * time.Millisecond)
+			list, _, _, err := s.dispatcherOf().pump()
+			must(t, err)
+			for _, job := range list {
+				if job.Queue == "busy" && s.acquireJob(t, waitdb.Job{JobID: job.JobID}, one("l")).OK() {
+					ran++
+				}
+			}
+		}
+		expect(t, "of the other queue ran in 10 s", ran, 10)
+
+		for range 60 {
+			s.wait(250 * time.Millisecond)
+			list, _, _, err := s.dispatcherOf().pump()
+			must(t, err)
+			for _, job := range list {
+				if d := s.acquireJob(t, waitdb.Job{JobID: job.JobID}, one("l")); d.OK() {
+					ran++
+				}
+			}
+		}
+		expect(t, "ran when the queue takes again", ran, 19)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+// TestLateArrival: a called job that comes when nothing is reserved for it any
+// more, and finds nothing, goes before those behind it.
+func TestLateArrival(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1))
+		for _, job := range []string{"a", "late", "next"} {
+			s.acquire(t, job, one("l"))
+		}
+		s.wait(time.Minute)
+		s.pump(t)
+		must(t, s.lanes.Pause(background, "l"))
+		s.wait(2 * grant)
+		s.pump(t)
+		expect(t, "late, but the limit is paused", s.acquire(t, "late", one("l")).Outcome, denied)
+		must(t, s.lanes.Resume(background, "l"))
+		expect(t, "called", s.pumped(t), []string{"late"})
+		s.wantTaken(t, []string{"late"}, one("l"))
+	})
+}
+
+// TestLateArrivalTakesALaterOnes: what is reserved is the lane's, for whichever
+// of its jobs comes; who comes last goes without, and stands first.
+func TestLateArrivalTakesALaterOnes(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerMinute(2), Capacity: 2})
+		slow := job("next")
+		slow.Grant = time.Second
+		s.acquire(t, "x", one("l"))
+		s.acquire(t, "y", one("l"))
+		s.acquire(t, "late", one("l"))
+		s.acquireJob(t, slow, one("l"))
+		s.acquire(t, "third", one("l"))
+		s.pump(t)
+		s.wait(time.Minute)
+		expect(t, "called", s.pumped(t), []string{"late", "next"})
+		s.wait(grant)
+		expect(t, "told again", s.pumped(t), []string{"late"})
+		expect(t, "others take what was reserved for it", ask(t, s, "l", 1).Outcome, allowed)
+		expect(t, "who comes late takes what is reserved for the next", s.acquire(t, "late", one("l")).Outcome, allowed)
+		d := s.acquireJob(t, slow, one("l"))
+		expect(t, "the next", [2]any{d.Outcome, d.RetryAfter}, [2]any{denied, 30 * time.Second})
+		s.wait(d.RetryAfter)
+		expect(t, "called then", s.pumped(t), []string{"next"})
+	})
+}
+
+func TestLimitIsDeletedWhileJobsWait(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1), perMinute("other", 1))
+		both := []throttle.Need{one("l"), one("other")}
+		for _, job := range []string{"a", "b", "c"} {
+			s.acquire(t, job, both...)
+		}
+		s.pump(t)
+		must(t, s.lanes.Delete(background, "l"))
+		s.wait(time.Second) // the lane waits for the other limit, but is tried each second
+		called := s.pumped(t)
+		expect(t, "called", called, []string{"b", "c"})
+		for _, job := range called {
+			d := s.acquire(t, job, both...)
+			expect(t, job, [2]any{d.Outcome, d.Limit}, [2]any{noLimit, "l"})
+		}
+		s.pump(t)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+// TestLoweredBelowTheGrant: a called job that finds its permit gone keeps its
+// place at the head.
+func TestLoweredBelowTheGrant(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 2))
+		for _, job := range []string{"a", "b", "c", "d"} {
+			s.acquire(t, job, one("l"))
+			s.wait(20 * time.Second)
+		}
+		expect(t, "called", s.pumped(t), []string{"c", "d"}) // 80 s after a, 60 s after b
+		s.wantTaken(t, []string{"c"}, one("l"))
+		define(t, s, perMinute("l", 1))
+		expect(t, "d", s.acquire(t, "d", one("l")).RetryAfter, time.Minute)
+		s.acquire(t, "e", one("l"))
+		s.wait(time.Minute)
+		expect(t, "called", s.pumped(t), []string{"d"})
+		s.wantTaken(t, []string{"d"}, one("l"))
+	})
+}
+
+// TestCalledJobIsDenied: what was reserved for it goes to others at once.
+func TestCalledJobIsDenied(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 9), perMinute("m", 1))
+		both := []throttle.Need{one("l"), one("m")}
+		s.acquire(t, "a", both...)
+		s.acquire(t, "b", both...)
+		s.acquire(t, "c", one("m"))
+		s.wait(time.Minute)
+		expect(t, "called", s.pumped(t), []string{"b"})
+		must(t, s.lanes.Block(background, "l", "k", s.now.Add(time.Hour)))
+		d := s.acquire(t, "b", both...)
+		expect(t, "b", [3]any{d.Outcome, d.Limit, d.RetryAfter}, [3]any{denied, "l", time.Hour})
+		expect(t, "called in its place", s.pumped(t), []string{"c"})
+	})
+}

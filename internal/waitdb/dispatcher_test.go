@@ -1,0 +1,355 @@
+package waitdb_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/fairqueue"
+	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/waitdb"
+	"github.com/headgate/headgate/throttle"
+)
+
+// A dispatcher gives the lanes of a stage their turns, as package scheduler does: the
+// real core decides and the real scripts carry it out. But it works only when a
+// test pumps, with the stage's clock, and the jobs that it calls are promoted by
+// nobody: they are the test's to answer.
+type dispatcher struct {
+	store   *waitdb.DB
+	stage   *stage
+	process string
+
+	core    *fairqueue.Core // nil while it does not give turns
+	seen    int64
+	changes int64
+	words   <-chan waitdb.Word
+	silence int64 // the number of the last word of its own
+	last    []string
+	// batch is how many turns one call of Redis tries.
+	batch int
+	// fails, if set, is asked before and after each call of Redis. An error before
+	// has the call not be made, one after it loses the answer; either way the
+	// dispatcher forgets all that it knew, as a process that was killed.
+	fails func(call string, made bool) error
+	// deaf, if set, has it not hear a word.
+	deaf func(waitdb.Word) bool
+	// fate is what becomes of a called job that is told. The zero value means
+	// that it is moved to the head of its queue.
+	fate func(fairqueue.Told) fairqueue.Fate
+}
+
+// called is a job that was called back.
+type called struct {
+	throttle.JobID
+	// Late: not because its turn has come, but because it has waited for as long
+	// as it may.
+	Late bool
+}
+
+// leaseTime is for how long a dispatcher that dies keeps others from giving turns.
+const leaseTime = 1500 * time.Millisecond
+
+func newDispatcher(s *stage, process string) *dispatcher {
+	d := &dispatcher{store: s.lanes, stage: s, process: process, batch: 64}
+	d.words = d.store.Words(s.ctx)
+	<-d.words // it listens
+	return d
+}
+
+// lives has what its heartbeats renew live on, while the clock jumps.
+func (d *dispatcher) lives() {
+	if d.core == nil || d.stage.rdb.Get(background, hg("turns")).Val() != d.process {
+		return
+	}
+	d.stage.rdb.Persist(background, hg("turns"))
+	d.stage.rdb.Persist(background, hg("contended"))
+}
+
+// pump gives turns until nothing is due, and returns who is called and how long
+// it is till something is due again; never is negative. It reports false where
+// another process gives turns, which it does for as long as it says.
+func (d *dispatcher) pump() (list []called, next time.Duration, held bool, err error) {
+	defer func() {
+		if err != nil {
+			d.core = nil
+		}
+	}()
+	lead, err := d.lead()
+	if err != nil || !lead.Held {
+		d.core = nil
+		return nil, lead.Until, false, err
+	}
+	late, over, err := []throttle.JobID(nil), time.Duration(0), error(nil)
+	err = d.call("late", func() error { late, over, err = d.store.Late(background, 100); return err })
+	for _, job := range late {
+		list = append(list, called{job, true})
+	}
+	if err != nil {
+		return list, 0, false, err
+	}
+	for range 1000 {
+		told, err := d.work()
+		list = append(list, told...)
+		if err != nil || d.core == nil {
+			return list, 0, false, err
+		}
+		if err := d.hear(); err != nil {
+			return list, 0, true, err
+		}
+		if next := d.core.Next(d.now()); next > d.now() {
+			if err := d.publishShares(); err != nil {
+				return list, 0, true, err
+			}
+			if over < math.MaxInt64 {
+				next = min(next, d.now()+over.Microseconds())
+			}
+			return list, d.until(next), true, nil
+		}
+	}
+	return list, 0, true, fmt.Errorf("it is due again and again; the last turns were\n%s", strings.Join(d.last, "\n"))
+}
+
+func (d *dispatcher) now() int64 { return d.stage.now.UnixMicro() }
+
+func (d *dispatcher) until(us int64) time.Duration {
+	if us == math.MaxInt64 {
+		return -1
+	}
+	return time.Duration(us-d.now()) * time.Microsecond
+}
+
+// call makes a call of Redis, unless it fails or its answer gets lost.
+func (d *dispatcher) call(name string, f func() error) error {
+	if d.fails != nil {
+		if err := d.fails(name, false); err != nil {
+			return err
+		}
+	}
+	if err := f(); err != nil {
+		return err
+	}
+	if d.fails != nil {
+		return d.fails(name, true)
+	}
+	return nil
+}
+
+// lead takes or renews the lease, and hears what it has not heard.
+func (d *dispatcher) lead() (lead waitdb.Lead, err error) {
+	if err := d.hear(); err != nil {
+		return lead, err
+	}
+	if d.core == nil {
+		d.seen = 0
+	}
+	read := func() error {
+		lead, err = d.store.Lead(background, d.process, leaseTime, d.seen, "epoch")
+		return err
+	}
+	if err = d.call("lead", read); err != nil || !lead.Held {
+		return lead, err
+	}
+	fresh := d.core == nil || lead.Fresh
+	if fresh {
+		d.core, d.seen, d.changes = fairqueue.New(), 0, lead.Changes
+		weights, err := d.store.Weights(background)
+		if err != nil {
+			return lead, err
+		}
+		d.core.Weigh(weights)
+	}
+	if d.changes < lead.Changes { // a word got lost
+		d.changes = lead.Changes
+		d.core.ChangedAll()
+	}
+	for {
+		if err = d.made(lead.Made, fresh); err != nil || len(lead.Made) < waitdb.LeadPage {
+			break
+		}
+		if err = d.call("lead", read); err != nil {
+			break
+		}
+	}
+	return lead, err
+}
+
+// made tells the core of lanes that got their first job; and after a takeover
+// which jobs of them were called before it.
+func (d *dispatcher) made(lanes []waitdb.Numbered, fresh bool) error {
+	for _, lane := range lanes {
+		d.core.Made(lane.Lane, lane.Number)
+		d.seen = max(d.seen, lane.Number)
+	}
+	if !fresh {
+		return nil
+	}
+	for lanes := range slices.Chunk(lanes, 100) {
+		names := make([]string, len(lanes))
+		for i, lane := range lanes {
+			names[i] = lane.Lane
+		}
+		if err := d.expire(names, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hear takes all words in that were said until now. That these are all it knows
+// by a word of its own.
+func (d *dispatcher) hear() error {
+	d.silence++
+	if err := d.stage.rdb.Publish(background, hg("wake"), fmt.Sprintf("silence %d", d.silence)).Err(); err != nil {
+		return err
+	}
+	for word := range d.words {
+		if word.Kind == "silence" && word.Number == d.silence {
+			break
+		}
+		if d.core == nil || d.deaf != nil && d.deaf(word) {
+			continue
+		}
+		switch word.Kind {
+		case waitdb.JobCame:
+			d.core.Came(d.now(), word.Name)
+		case waitdb.MeterChanged:
+			d.core.Changed(word.Name)
+		case waitdb.LimitChanged:
+			d.core.ChangedLimit(word.Name)
+		default:
+			continue
+		}
+		d.changes = max(d.changes, word.Number)
+	}
+	return nil
+}
+
+// work has the core's decisions carried out once.
+func (d *dispatcher) work() (list []called, err error) {
+	if lanes := d.core.Expiring(d.now(), 100); len(lanes) > 0 {
+		if err := d.expire(lanes, false); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.grant(); err != nil || d.core == nil {
+		return nil, err
+	}
+	for _, job := range d.core.Tell(d.now(), 100) {
+		fate := fairqueue.Moved
+		if d.fate != nil {
+			fate = d.fate(job)
+		}
+		id := throttle.JobID{Queue: job.Queue, ID: job.ID}
+		if fate == fairqueue.Moved {
+			list = append(list, called{id, false})
+		}
+		if fate == fairqueue.Gone || fate == fairqueue.Done {
+			if _, err := d.stage.lanes.Forget(background, id); err != nil {
+				return list, err
+			}
+		}
+		d.core.Fate(d.now(), job, fate)
+	}
+	return list, nil
+}
+
+// grant has Redis try the turns that are due.
+func (d *dispatcher) grant() error {
+	list := d.core.Turns(d.now(), d.batch)
+	if len(list) == 0 {
+		return nil
+	}
+	var results []fairqueue.Result
+	held := false
+	err := d.call("grant", func() (err error) {
+		_, results, held, err = d.store.Grant(background, d.process, list)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if !held {
+		d.core = nil
+		return nil
+	}
+	d.remember(list, results)
+	d.core.Tried(d.now(), results)
+	return nil
+}
+
+// remember keeps what became of the last turns, to tell of them.
+func (d *dispatcher) remember(list []fairqueue.Turn, results []fairqueue.Result) {
+	for i, r := range results {
+		d.last = append(d.last, fmt.Sprintf("%d %q held %v ahead %d: %+v", d.now(), list[i].Lane, list[i].Held, list[i].Ahead, r))
+	}
+	d.last = slices.Delete(d.last, 0, max(0, len(d.last)-20))
+}
+
+// expire takes back what is reserved for jobs that have not come in time. After
+// a takeover all called jobs are told: who called them may not have done it.
+func (d *dispatcher) expire(lanes []string, takeover bool) error {
+	var expired []waitdb.Expired
+	err := d.call("expire", func() (err error) {
+		expired, err = d.store.Expire(background, lanes)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for i, r := range expired {
+		if takeover {
+			r.Overdue = append(r.Overdue, r.Expected...)
+		}
+		d.core.Expired(d.now(), lanes[i], r.Called, r.Overdue, r.Waiting > 0)
+	}
+	return nil
+}
+
+// publishShares writes where lanes take turns, and where newcomers may take again.
+func (d *dispatcher) publishShares() error {
+	sharing := d.core.Sharing()
+	if len(sharing) == 0 {
+		return nil
+	}
+	return d.call("publish shares", func() error {
+		marked, err := d.store.PublishShares(background, d.process, d.seen, sharing)
+		for _, meter := range marked {
+			d.core.Changed(meter)
+		}
+		return err
+	})
+}
+
+// hg is the name of a key of the stage's scope.
+func hg(name string) string { return "hg:{default}:" + name }
+
+func (s *stage) dispatcherOf() *dispatcher {
+	if s.dispatcher == nil {
+		s.dispatcher = newDispatcher(s, "dispatcher")
+	}
+	return s.dispatcher
+}
+
+// pump has the stage's dispatcher call back all that can be called now, and says when
+// it is due again.
+func (s *stage) pump(t redistest.TB) (ids []string, next time.Duration) {
+	t.Helper()
+	list, next, held, err := s.dispatcherOf().pump()
+	if err != nil || !held {
+		t.Fatalf("pump: held %t, %v", held, err)
+	}
+	for _, job := range list {
+		ids = append(ids, job.ID)
+	}
+	return ids, next
+}
+
+// pumped is who a pump calls.
+func (s *stage) pumped(t redistest.TB) []string {
+	t.Helper()
+	ids, _ := s.pump(t)
+	return ids
+}

@@ -1,0 +1,332 @@
+package waitdb_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/forecast"
+	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// forecast is one of what waits.
+func (s *stage) forecast(t *testing.T) *forecast.Forecast {
+	t.Helper()
+	f, err := forecast.Make(background, s.lanes, forecast.Options{})
+	must(t, err)
+	return f
+}
+
+// planned is when the last of some jobs would run, of limits that nobody has used.
+func planned(t *testing.T, at time.Time, jobs int, limits ...throttle.Limit) forecast.Expected {
+	t.Helper()
+	opts := forecast.Options{Limits: limits}
+	var needs []throttle.Need
+	for _, l := range limits {
+		needs = append(needs, throttle.Need{Limit: l.Name})
+	}
+	must(t, opts.Plan(inQueue("q"), jobs, needs...))
+	_, last := opts.Forecast(at).Planned()
+	return last
+}
+
+func window(name string, rate throttle.Rate) throttle.Limit {
+	return throttle.Limit{Name: name, Kind: throttle.FixedWindow, Rate: rate}
+}
+
+func funnel(name string, rate throttle.Rate) throttle.Limit {
+	return throttle.Limit{Name: name, Kind: throttle.Funnel, Rate: rate}
+}
+
+// TestForecastOfADayBehindASecond: a day's limit that is not used up yet will be.
+func TestForecastOfADayBehindASecond(t *testing.T) {
+	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	last := planned(t, noon, 5000, window("day", throttle.PerDay(2000)), funnel("second", throttle.PerSecond(10)))
+	expect(t, "last", last, forecast.Expected{Need: throttle.Need{Limit: "day"}, In: 36*time.Hour + 100*time.Second - 100*time.Millisecond, Known: true})
+}
+
+// TestForecastOfADayAndAMinute: of two limits now one is the slower, now the other.
+func TestForecastOfADayAndAMinute(t *testing.T) {
+	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	last := planned(t, noon, 5000, window("day", throttle.PerDay(2000)), funnel("minute", throttle.PerMinute(2)))
+	expect(t, "in", last.In, 49*time.Hour-30*time.Second)
+}
+
+// TestForecastOfAMinuteAndFourSeconds: a window that gave all at once in one estimate
+// gives them as the other limit lets it.
+func TestForecastOfAMinuteAndFourSeconds(t *testing.T) {
+	at := time.Date(2026, 11, 20, 17, 7, 0, 0, time.UTC)
+	last := planned(t, at, 28, window("minute", throttle.PerMinute(10)), funnel("four", throttle.Rate{N: 1, Per: 4 * time.Second}))
+	expect(t, "at", at.Add(last.In).Format(time.TimeOnly), "17:09:28")
+}
+
+// TestForecastOfManyLanes: before a lane's turn come those of the others.
+func TestForecastOfManyLanes(t *testing.T) {
+	s := miniStage(t)
+	all := funnel("all", throttle.PerSecond(2))
+	define(t, s, all, funnel("host", throttle.PerSecond(1)))
+	for i := range 605 {
+		s.acquire(t, fmt.Sprint(i), throttle.Need{Limit: "all"}, throttle.Need{Limit: "host", Key: fmt.Sprint(i)})
+	}
+	s.pump(t)
+	f := s.forecast(t)
+	expect(t, "lanes, jobs", [2]int{f.Lanes, f.Jobs}, [2]int{604, 604})
+	for _, n := range []int{1, 2, 100, 604} {
+		e, ok := f.Job(fmt.Sprintf("default\nall|\nhost|%d", n), 1)
+		expect(t, fmt.Sprint("lane ", n), [2]any{e.In, ok}, [2]any{time.Duration(n) * 500 * time.Millisecond, true})
+	}
+}
+
+// TestForecastWhileLanesEmpty: a lane may go between two looks.
+func TestForecastWhileLanesEmpty(t *testing.T) {
+	s := miniStage(t)
+	define(t, s, perMinute("l", 1))
+	s.acquire(t, "a", one("l"))
+	s.acquire(t, "b", one("l"))
+	s.rdb.AddHook(between(func(cmd redis.Cmder) {
+		if cmd.Name() == "zcard" {
+			s.forget(t, "b")
+		}
+	}))
+	if f, err := forecast.Make(background, s.lanes, forecast.Options{}); err != nil || f.About {
+		t.Errorf("%+v, %v; want one of no lane", f, err)
+	}
+}
+
+// between is called after each command of a pipeline, which go one after the other.
+type between func(cmd redis.Cmder)
+
+func (between) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (between) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (b between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			if err := next(ctx, []redis.Cmder{cmd}); err != nil {
+				return err
+			}
+			b(cmd)
+		}
+		return nil
+	}
+}
+
+// TestForecastOfWhatWaits: the limits that hold jobs up, for how long, and what nobody
+// knows; it changes nothing.
+func TestForecastOfWhatWaits(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 2), perMinute("p", 1), throttle.Limit{Name: "f", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 2},
+			throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 2})
+		for i := range 5 {
+			s.acquire(t, fmt.Sprint("l", i), one("l"))
+			s.acquire(t, fmt.Sprint("f", i), one("f"))
+			s.acquire(t, fmt.Sprint("s", i), one("slots"))
+		}
+		s.acquire(t, "p", one("p"))
+		s.acquire(t, "p2", one("p"))
+		s.acquire(t, "two", one("f"), one("l"))
+		s.pump(t)
+		must(t, s.lanes.Pause(background, "p"))
+		before := redistest.Contents(t, s.rdb)
+		runs := func(string) time.Duration { return 10 * time.Second }
+		f, err := forecast.Make(background, s.lanes, forecast.Options{Runs: runs})
+		must(t, err)
+		limits := f.Limits()
+		need := func(limit string) throttle.Need { return throttle.Need{Limit: limit, Key: "k"} }
+		expect(t, "limits", limits, map[string]forecast.Expected{
+			"l":     {Need: need("l"), In: 2 * time.Minute, Known: true},
+			"f":     {Need: need("l"), In: time.Minute, Known: true},
+			"p":     {Need: need("p")},
+			"slots": {Need: need("slots"), In: 15 * time.Second, Known: true, About: true},
+		})
+		last, unknown := f.Last()
+		expect(t, "last", last, limits["l"])
+		expect(t, "unknown", *unknown, limits["p"])
+		for n, e := range f.Backlogs("f") {
+			expect(t, "wanted", n, throttle.Need{Limit: "f", Key: "k", Cost: 4})
+			expect(t, "the last of them", e, limits["f"])
+		}
+		for limit, want := range map[string]bool{"l": true, "f": true, "slots": true, "p": true, "none": false} {
+			expect(t, "binds "+limit, f.Binds(limit, "k"), want)
+		}
+		if e := s.forecast(t).Limits()["slots"]; e.Known {
+			t.Errorf("nobody knows how long jobs run, and the last waits %s", e.In)
+		}
+		if e, ok := s.forecast(t).Job("default\nslots|k", 1); !ok || e.Known {
+			t.Errorf("nobody knows how long jobs run, and the first waits %s", e.In)
+		}
+		stops, err := forecast.Make(background, s.lanes, forecast.Options{Stops: func(queue string) bool { return queue == "default" }})
+		must(t, err)
+		expect(t, "of a queue that takes nothing", stops.Limits()["l"].Known, false)
+		expect(t, "keys afterwards", redistest.Contents(t, s.rdb), before)
+	})
+}
+
+// TestForecastOfOneJob: what Redis tells a job that waits alone is what the forecast says,
+// to the microsecond: of each kind of limit, however it was used, changed and blocked.
+func TestForecastOfOneJob(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		for seed := range uint64(60) {
+			s.restart(t)
+			r := rand.New(rand.NewPCG(seed, 7))
+			w := &forecastWorld{stage: s, rand: r}
+			l := w.anyLimit("l")
+			for l.Kind == throttle.Concurrency {
+				l = w.anyLimit("l")
+			}
+			must(t, s.lanes.Set(background, l))
+			use := func() {
+				for range r.IntN(4) {
+					_, err := s.lanes.AllowN(background, "l", "k", 1+r.IntN(l.MaxCost()))
+					must(t, err)
+					s.wait(time.Duration(r.Int64N(int64(l.Rate.Per)/2)) / 1000 * 1000)
+				}
+			}
+			use()
+			switch r.IntN(4) {
+			case 0:
+				l.Rate.N = 1 + r.IntN(20)
+				must(t, s.lanes.Set(background, l))
+			case 1:
+				o := throttle.Override{Rate: throttle.Rate{N: 1 + r.IntN(20), Per: l.Rate.Per}, For: time.Duration(r.IntN(3)) * l.Rate.Per}
+				must(t, s.lanes.SetKey(background, "l", "k", o))
+			case 2:
+				must(t, s.lanes.Block(background, "l", "k", s.now.Add(time.Duration(r.Int64N(int64(2*l.Rate.Per)))/1000*1000)))
+			}
+			use()
+			d := s.acquire(t, "job", throttle.Need{Limit: "l", Key: "k", Cost: 1})
+			if d.OK() {
+				continue
+			}
+			e, ok := s.forecast(t).Job("default\nl|k", 1)
+			expect(t, fmt.Sprintf("world %d, %s: in", seed, l), [2]any{e.In, ok && e.Known}, [2]any{d.RetryAfter, true})
+		}
+	})
+}
+
+// TestForecastOfWhatCannotRun: a job whose limit is gone, or that costs more than its limit
+// ever gives, is called to learn that, and holds nobody up.
+func TestForecastOfWhatCannotRun(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 3), perMinute("gone", 1))
+		for i, cost := range []int{3, 3, 1} {
+			s.acquire(t, fmt.Sprint(i), throttle.Need{Limit: "l", Key: "k", Cost: cost})
+			s.acquire(t, fmt.Sprint("gone", i), one("gone"))
+		}
+		must(t, s.lanes.Delete(background, "gone"))
+		must(t, s.lanes.Set(background, perMinute("l", 2)))
+		f := s.forecast(t)
+		expect(t, "of no limit", f.Limits()["gone"], forecast.Expected{Known: true})
+		for position, want := range map[int]time.Duration{1: 0, 2: time.Minute} {
+			e, _ := f.Job("default\nl|k", position)
+			expect(t, fmt.Sprint("job ", position), [2]any{e.In, e.Known}, [2]any{want, true})
+		}
+	})
+}
+
+// TestForecastOfTooManyLanes: of more lanes than are read the rest is an estimate, by what
+// is wanted of the meters.
+func TestForecastOfTooManyLanes(t *testing.T) {
+	s := realStage(t)
+	define(t, s, funnel("all", throttle.PerSecond(10)), funnel("host", throttle.Every(time.Minute)))
+	const all = 2100
+	demand, jobs, order := map[string]any{"all|": all + 20, "host|last": 21}, map[string]any{}, []redis.Z{}
+	pipe := s.rdb.Pipeline()
+	for i := range all {
+		host := fmt.Sprintf("host|%d", i)
+		if i == all-1 {
+			host = "host|last"
+		}
+		lane := "default\nall|\n" + host
+		order = append(order, redis.Z{Score: float64(i), Member: lane})
+		for k := range 1 + 20*(i/(all-1)) {
+			id := fmt.Sprint(i, ".", k)
+			pipe.ZAdd(background, hg("lane:"+lane), redis.Z{Score: float64(k), Member: id})
+			jobs["default\n"+id] = fmt.Sprintf("%d\n%d\n250000\n0 1\n1,1\n%s", k, s.now.UnixMicro()+int64(i), lane)
+		}
+		if host != "host|last" {
+			demand[host] = 1
+		}
+	}
+	pipe.ZAdd(background, hg("lanes"), order...)
+	pipe.HSet(background, hg("jobs"), jobs)
+	pipe.HSet(background, hg("demand"), demand)
+	_, err := pipe.Exec(background)
+	must(t, err)
+	last := "default\nall|\nhost|last"
+	f, err := forecast.Make(background, s.lanes, forecast.Options{Lane: last})
+	must(t, err)
+	expect(t, "about", [2]any{f.Lanes, f.About}, [2]any{all, true})
+	e, ok := f.Job("default\nall|\nhost|last", 21)
+	if want := 20 * time.Minute; !ok || !e.About || e.In < want || e.In > want*6/5 {
+		t.Errorf("the last of a long lane runs in %s, want about %s", e.In, want)
+	}
+	if e, _ := f.Job("default\nall|\nhost|last", 11); e.In < 9*time.Minute || e.In > 13*time.Minute || e.Limit != "host" {
+		t.Errorf("one in its middle in %s, when %s lets it; want about 11 min, host", e.In, e.Limit)
+	}
+	for _, busiest := range [][]throttle.Need{nil, {{Limit: "all"}, {Limit: "host", Key: "last"}}} {
+		f, err = forecast.Make(background, s.lanes, forecast.Options{Busiest: busiest})
+		must(t, err)
+		if e, unknown := f.Last(); unknown != nil || e.In < 20*time.Minute || e.In > 22*time.Minute || e.Limit != "host" {
+			t.Errorf("the last runs in %s, when %s lets it; want 20 min, host", e.In, e.Limit)
+		}
+		if e := f.Limits()["all"]; !e.Known || e.In < 210*time.Second || e.In > 215*time.Second {
+			t.Errorf("the last of all runs in %s, want 212 s", e.In)
+		}
+	}
+}
+
+// TestForecastOfManyTurns: after those that are followed the rest is an estimate.
+func TestForecastOfManyTurns(t *testing.T) {
+	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	opts := forecast.Options{Limits: []throttle.Limit{funnel("all", throttle.PerSecond(100)), window("day", throttle.PerDay(1_000_000))}}
+	for queue, jobs := range map[string]int{"few": 1000, "many": 400_000} {
+		must(t, opts.Plan(inQueue(queue), jobs, throttle.Need{Limit: "all"}, throttle.Need{Limit: "day"}))
+	}
+	f := opts.Forecast(noon)
+	_, last := f.Planned()
+	if want := 4010 * time.Second; !last.Known || !last.About || last.In < want-time.Second || last.In > want+time.Second || last.Limit != "all" {
+		t.Errorf("%+v, want all to let the last run in about %s", last, want)
+	}
+}
+
+// TestForecastBeyondSlots: if it is not known how long jobs run, a concurrency limit lets them run
+// no sooner than their other limits do. If that is known the forecast says more.
+func TestForecastBeyondSlots(t *testing.T) {
+	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	day, minute, slots := window("day", throttle.PerDay(2000)), funnel("minute", throttle.PerMinute(60)), throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 5}
+	plan := func(jobs int, runs time.Duration, limits ...throttle.Limit) (first, last forecast.Expected) {
+		opts := forecast.Options{Limits: limits, Runs: func(string) time.Duration { return runs }}
+		var needs []throttle.Need
+		for _, l := range limits {
+			needs = append(needs, throttle.Need{Limit: l.Name})
+		}
+		must(t, opts.Plan(inQueue("q"), jobs, needs...))
+		return opts.Forecast(noon).Planned()
+	}
+	_, bound := plan(5000, 0, day, minute)
+	first, last := plan(5000, 0, day, minute, slots)
+	if !first.Known || first.In != 0 || last.Known || !last.AtLeast || last.In != bound.In || last.Limit != bound.Limit {
+		t.Errorf("the first %+v, the last %+v; want the first at once, as slots are free, and the last no sooner than %+v", first, last, bound)
+	}
+	if _, last := plan(5, 0, day, slots); !last.Known || last.In != 0 {
+		t.Errorf("the last of five %+v, want it at once: five slots are free", last)
+	}
+	if _, last := plan(6, 0, slots); last.Known || !last.AtLeast || last.In != 0 || last.Limit != "slots" {
+		t.Errorf("the last of six %+v, want no sooner than now, by the slots", last)
+	}
+	if _, last := plan(2000, 10*time.Second, day, minute, slots); !last.Known || !last.About || last.In < 66*time.Minute || last.In > 67*time.Minute || last.Limit != "slots" {
+		t.Errorf("of jobs that run 10 s the last %+v, want about 66m30s, by the slots", last)
+	}
+	opts := forecast.Options{Limits: []throttle.Limit{day, slots}, Stops: func(queue string) bool { return queue == "stops" }}
+	must(t, opts.Plan(inQueue("stops"), 1, throttle.Need{Limit: "slots"}))
+	must(t, opts.Plan(inQueue("q"), 2001, throttle.Need{Limit: "day"}, throttle.Need{Limit: "slots"}))
+	if _, last := opts.Forecast(noon).Planned(); last.Known || !last.AtLeast || last.In != 12*time.Hour {
+		t.Errorf("with a queue that takes nothing the last %+v, want no sooner than in 12 h", last)
+	}
+}

@@ -1,0 +1,229 @@
+package waitdb_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/fairqueue"
+	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/waitdb"
+	"github.com/headgate/headgate/throttle"
+)
+
+// A lostStage has a job "it" that needs a permit, which comes each 5 s, and a slot. Other jobs
+// have taken the first two permits.
+type lostStage struct {
+	*stage
+	t       *testing.T
+	store   *waitdb.DB
+	release func() // gives back the slot that the job got last
+}
+
+var itsJob = throttle.JobID{Queue: "q", ID: "it"}
+
+func newLostStage(t *testing.T, s *stage) *lostStage {
+	l := &lostStage{stage: s, t: t, store: s.lanes, release: func() {}}
+	define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.Rate{N: 1, Per: 5 * time.Second}, Capacity: 2},
+		throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 50, Lease: time.Hour})
+	for _, other := range []string{"a", "b"} {
+		expect(t, other, l.ask(other).Outcome, allowed)
+	}
+	return l
+}
+
+// ask has a job ask for a permit and a slot. A worker asks so, and so does another one.
+func (l *lostStage) ask(id string) throttle.Decision {
+	l.t.Helper()
+	d, err := l.lanes.Acquire(l.ctx, waitdb.Job{JobID: throttle.JobID{Queue: "q", ID: id}}, one("l"), one("slots"))
+	must(l.t, err)
+	if d.OK() {
+		l.release = func() { must(l.t, l.lanes.Free(l.ctx, d.Holder, one("slots"))) }
+	}
+	return d
+}
+
+// denied has the job wait, whatever became of it.
+func (l *lostStage) denied() {
+	l.wait(time.Millisecond)
+	for range 5 {
+		if l.ask("it").Outcome == denied {
+			return
+		}
+	}
+	l.t.Fatal("the job does not wait")
+}
+
+// granted has the job be granted its permits.
+func (l *lostStage) granted() {
+	l.t.Helper()
+	l.denied()
+	for range 3 {
+		l.wait(5 * time.Second)
+		_, results, _, err := l.grant()
+		must(l.t, err)
+		if len(results) == 1 && results[0].Job == "it" && results[0].Outcome == fairqueue.Granted {
+			return
+		}
+	}
+	l.t.Fatal("the job is not granted its permits")
+}
+
+// grant gives the job's lane its turn.
+func (l *lostStage) grant() (int64, []fairqueue.Result, bool, error) {
+	l.t.Helper()
+	lane := l.lane()
+	_, err := l.store.Lead(l.ctx, "p", time.Hour, 0, "epoch")
+	must(l.t, err)
+	return l.store.Grant(l.ctx, "p", []fairqueue.Turn{{Lane: lane}})
+}
+
+// lane is the lane of the job, which waits.
+func (l *lostStage) lane() string {
+	l.t.Helper()
+	r, found, err := l.store.Record(l.ctx, throttle.JobID{Queue: "q", ID: "it"})
+	must(l.t, err)
+	if !found {
+		l.t.Fatal("the job does not wait")
+	}
+	return r.Lane
+}
+
+// begun has another worker begin the job.
+func (l *lostStage) begun() {
+	l.t.Helper()
+	l.granted()
+	expect(l.t, "another worker", l.ask("it").Outcome, allowed)
+}
+
+// ended has another worker run the job.
+func (l *lostStage) ended() {
+	l.begun()
+	l.release()
+}
+
+// anew deletes the job. One of its name is enqueued, and waits.
+func (l *lostStage) anew() {
+	_, err := l.lanes.Forget(l.ctx, itsJob)
+	must(l.t, err)
+	l.wait(time.Second)
+	l.denied()
+}
+
+// expired has the job be granted its permits, and not come for them.
+func (l *lostStage) expired() {
+	l.granted()
+	l.wait(time.Second)
+	_, err := l.store.Expire(l.ctx, []string{l.lane()})
+	must(l.t, err)
+}
+
+// TestRepeatAfterALostAnswer: a script that is sent again changes nothing, whatever became of its
+// job meanwhile: above all if the job waits anew, or if another worker has it. A job whose call
+// was denied and that was granted its permits since gets them by the repeat.
+func TestRepeatAfterALostAnswer(t *testing.T) {
+	it := func(maxWait time.Duration, needs ...throttle.Need) func(l *lostStage) error {
+		return func(l *lostStage) error {
+			_, err := l.lanes.Acquire(l.ctx, waitdb.Job{JobID: itsJob, MaxWait: maxWait}, needs...)
+			return err
+		}
+	}
+	refused := func(l *lostStage) error {
+		refusal := waitdb.Refusal{At: l.now, For: 2 * time.Second, Shuts: []throttle.Need{one("l")}}
+		_, err := l.lanes.Refused(l.ctx, waitdb.Job{JobID: itsJob}, refusal, one("l"), one("slots"))
+		return err
+	}
+	forget := func(l *lostStage) error { _, err := l.lanes.Forget(l.ctx, itsJob); return err }
+	scripts := map[string]struct {
+		before func(l *lostStage)
+		do     func(l *lostStage) error
+		gets   bool // the repeat gets what was granted
+	}{
+		"acquire: denied":                   {do: it(0, one("l"), one("slots")), gets: true},
+		"acquire: allowed":                  {before: func(l *lostStage) { l.wait(5 * time.Second) }, do: it(0, one("l"), one("slots"))},
+		"acquire: comes for its permits":    {before: (*lostStage).granted, do: it(0, one("l"), one("slots"))},
+		"acquire: too late":                 {before: func(l *lostStage) { l.denied(); l.wait(2 * time.Second) }, do: it(time.Second, one("l"), one("slots"))},
+		"acquire: never":                    {before: (*lostStage).denied, do: it(0, throttle.Need{Limit: "l", Key: "k", Cost: 3})},
+		"acquire: no limit":                 {before: (*lostStage).denied, do: it(0, one("nope"))},
+		"refused":                           {before: func(l *lostStage) { l.wait(5 * time.Second); l.ask("it") }, do: refused},
+		"refused: waits by another attempt": {before: (*lostStage).denied, do: refused},
+		"forget":                            {before: (*lostStage).denied, do: forget},
+		"forget: granted":                   {before: (*lostStage).granted, do: forget},
+		"grant": {before: func(l *lostStage) { l.denied(); l.ask("behind"); l.wait(10 * time.Second) }, do: func(l *lostStage) error {
+			_, _, _, err := l.store.Grant(l.ctx, "p", []fairqueue.Turn{{Lane: l.lane()}})
+			return err
+		}},
+		"expire": {before: func(l *lostStage) { l.granted(); l.wait(time.Second) }, do: func(l *lostStage) error {
+			_, err := l.store.Expire(l.ctx, []string{l.lane()})
+			return err
+		}},
+		"late": {
+			before: func(l *lostStage) { must(l.t, it(time.Second, one("l"), one("slots"))(l)); l.wait(2 * time.Second) },
+			do:     func(l *lostStage) error { _, _, err := l.store.Late(l.ctx, 10); return err },
+		},
+		"presume_dead": {before: (*lostStage).expired, do: func(l *lostStage) error {
+			_, err := l.store.PresumeDead(l.ctx, []fairqueue.Told{{Queue: "q", ID: "it", Lane: l.lane()}})
+			return err
+		}},
+		"mend": {
+			before: func(l *lostStage) { l.denied(); l.rdb.HSet(l.ctx, hg("jobs"), "q\nit", "by hand") },
+			do:     func(l *lostStage) error { _, _, _, err := l.store.Mend(l.ctx, 0, 10); return err },
+		},
+		"recount": {
+			before: func(l *lostStage) { l.granted(); l.rdb.HSet(l.ctx, hg("meters"), "l|k", 3) },
+			do: func(l *lostStage) error {
+				_, err := l.store.Recount(l.ctx, "p", []string{"l|k"}, []string{l.lane()})
+				return err
+			},
+		},
+	}
+	between := map[string]func(l *lostStage){
+		"nothing": func(*lostStage) {}, "granted": (*lostStage).granted, "begun": (*lostStage).begun, "ended": (*lostStage).ended,
+		"enqueued anew": (*lostStage).anew, "enqueued anew and granted": func(l *lostStage) { l.anew(); l.granted() },
+	}
+	onRedis(t, func(t *testing.T, st *stage) {
+		var l *lostStage
+		var happens func(l *lostStage)
+		var before, after map[string]any
+		st.rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			err := next(ctx, cmd)
+			ofLanes := strings.HasPrefix(cmd.Name(), "eval") && cmd.Args()[2] == 1 // the fast path has the meters' keys, too
+			if err != nil || happens == nil || !ofLanes {
+				return err
+			}
+			between := happens
+			happens = nil
+			between(l)
+			before = redistest.Contents(l.t, l.rdb)
+			err = next(ctx, cmd)
+			after = redistest.Contents(l.t, l.rdb)
+			return err
+		}))
+		for name, s := range scripts {
+			for what := range between {
+				t.Run(name+"/"+what, func(t *testing.T) {
+					st.restart(t)
+					l = newLostStage(t, st)
+					if s.before != nil {
+						s.before(l)
+					}
+					_, err := l.store.Lead(l.ctx, "p", time.Hour, 0, "epoch")
+					must(t, err)
+					happens, before = between[what], nil
+					must(t, s.do(l))
+					if s.gets && what == "granted" {
+						expect(t, "what is reserved", after[hg("meters")], nil)
+						return
+					}
+					if diff := cmp.Diff(before, after); diff != "" || before == nil {
+						t.Errorf("the repeat changed what is kept: before (-), after (+)\n%s", diff)
+					}
+				})
+			}
+		}
+	})
+}

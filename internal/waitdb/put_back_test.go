@@ -1,0 +1,163 @@
+package waitdb_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/fairqueue"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestMaxWait: a job waits until its time is up, whatever it would have to wait for
+// then, and from that moment on it is neither called nor let by.
+func TestMaxWait(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1))
+		s.acquire(t, "a", one("l"))
+		before := s.traces(t)
+		b, c := job("b"), job("c")
+		b.MaxWait, c.MaxWait = time.Minute, 10*time.Minute
+		expect(t, "though its permit comes just then", s.acquireJob(t, b, one("l")).Outcome, denied)
+		expect(t, "behind it", s.acquireJob(t, c, one("l")).Outcome, denied)
+		s.pump(t)
+		s.wait(time.Minute - time.Microsecond)
+		expect(t, "nobody is told yet", s.pumped(t), nil)
+		s.wait(time.Microsecond)
+		expect(t, "told that it is too late, and called", s.pumped(t), []string{"b", "c"})
+		late := s.acquireJob(t, b, one("l"))
+		expect(t, "b", [2]any{late.Outcome, late.RetryAfter}, [2]any{throttle.TooLate, time.Duration(0)})
+		expect(t, "why", late.String(), "limit l for k did not let it run within the time that it may wait")
+		expect(t, "c", s.acquireJob(t, c, one("l")).Outcome, allowed)
+		s.pump(t)
+		expect(t, "traces", s.traces(t), before)
+	})
+}
+
+// TestCalledInTimeButLate: a called job whose time is up before it comes is not let by,
+// and what was reserved for it is another's at once.
+func TestCalledInTimeButLate(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1))
+		s.acquire(t, "a", one("l"))
+		b := job("b")
+		b.MaxWait = time.Minute + 100*time.Millisecond
+		s.acquireJob(t, b, one("l"))
+		s.acquire(t, "c", one("l"))
+		s.pump(t)
+		s.wait(time.Minute)
+		expect(t, "called in time", s.pumped(t), []string{"b"})
+		s.wait(100 * time.Millisecond)
+		expect(t, "it comes", s.acquireJob(t, b, one("l")).Outcome, throttle.TooLate)
+		s.wantTaken(t, s.pumped(t), one("l"))
+		s.pump(t)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+// TestTurnsPassWhoseTimeIsUp: where nobody has named them yet, too.
+func TestTurnsPassWhoseTimeIsUp(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1))
+		s.acquire(t, "a", one("l"))
+		for i := range 5 {
+			b := job(fmt.Sprint("b", i))
+			b.MaxWait = time.Second
+			s.acquireJob(t, b, one("l"))
+		}
+		s.acquire(t, "c", one("l"))
+		s.pump(t)
+		s.wait(time.Minute)
+		_, results, _, err := s.dispatcher.store.Grant(background, "dispatcher", []fairqueue.Turn{{Lane: "default\nl|k"}})
+		must(t, err)
+		expect(t, "called", results[0].Job, "c")
+		expect(t, "what is wanted", s.rdb.HGetAll(background, hg("demand")).Val(), map[string]string{})
+	})
+}
+
+// TestMaxWaitAmongLanes: nobody is told that it is too late for what is wanted by lanes
+// that it may come before, while nobody knows how many there are.
+func TestMaxWaitAmongLanes(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 50}, perMinute("tenant", 100))
+		cost := func(n int) throttle.Need { return throttle.Need{Limit: "l", Key: "k", Cost: n} }
+		s.acquire(t, "a", cost(50))
+		for i := range 350 {
+			s.acquire(t, fmt.Sprint(i), cost(1), throttle.Need{Limit: "tenant", Key: fmt.Sprint(i % 5)})
+		}
+		for i := range 8 {
+			s.acquire(t, fmt.Sprint("same lane ", i), cost(1))
+		}
+		big := job("big")
+		big.MaxWait = 25 * time.Second
+		expect(t, "big", s.acquireJob(t, big, cost(40)).Outcome, denied)
+	})
+}
+
+// TestMaxWaitCountsFromTheFirstDenial: however often a job is put back.
+func TestMaxWaitCountsFromTheFirstDenial(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1))
+		b := job("b")
+		b.MaxWait = 90 * time.Second
+		s.acquire(t, "a", one("l"))
+		must(t, s.Block(background, "l", "k", s.now.Add(time.Hour)))
+		expect(t, "at first", s.acquireJob(t, b, one("l")).Outcome, denied)
+		s.wait(50 * time.Second)
+		expect(t, "after 50 s", s.acquireJob(t, b, one("l")).Outcome, denied)
+		s.wait(40 * time.Second)
+		expect(t, "after 90 s", s.acquireJob(t, b, one("l")).Outcome, throttle.TooLate)
+	})
+}
+
+// TestUnknownWait: where nobody knows when permits come back, a job waits until
+// it may wait no longer. Then it is called, to hear that it is too late; its
+// place counts for nothing.
+func TestUnknownWait(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Hour})
+		d := s.acquire(t, "a", one("c"))
+		b := job("b")
+		b.MaxWait = 20 * time.Second
+		expect(t, "though the lease takes an hour", s.acquireJob(t, b, one("c")).Outcome, denied)
+		s.acquire(t, "c", one("c"))
+		s.pump(t)
+		s.wait(20*time.Second - time.Microsecond)
+		expect(t, "called before that", s.pumped(t), nil)
+		s.wait(time.Microsecond)
+		expect(t, "called to hear it", s.pumped(t), []string{"b"})
+		expect(t, "called again at once", s.pumped(t), nil)
+		for _, later := range []time.Duration{1, 2, 4, 8, 16, 32, 32} {
+			s.wait(later*time.Second - time.Microsecond)
+			expect(t, "called too soon again", s.pumped(t), nil)
+			s.wait(time.Microsecond)
+			expect(t, "called again", s.pumped(t), []string{"b"})
+		}
+		expect(t, "b", s.acquireJob(t, b, one("c")).Outcome, throttle.TooLate)
+		s.wait(time.Second)
+		expect(t, "called when it is gone", s.pumped(t), nil)
+		must(t, s.lanes.Free(background, d.Holder, one("c")))
+		s.wantTaken(t, s.pumped(t), one("c"))
+		s.pump(t)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+// TestPutBack: a job is put back for a little longer than it was told to wait;
+// where nobody knows that, for a minute, and then for as long as it has waited.
+func TestPutBack(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1), throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1, Lease: 4 * time.Hour})
+		s.acquire(t, "a", one("l"))
+		d := s.acquire(t, "b", one("l"))
+		expect(t, "known", [3]any{d.Unknown, d.RetryAfter, d.PutBack}, [3]any{false, time.Minute, 71 * time.Second})
+		s.acquire(t, "x", one("c"))
+		for _, tt := range []struct{ wait, putBack time.Duration }{
+			{0, time.Minute}, {30 * time.Second, time.Minute}, {2 * time.Minute, 150 * time.Second}, {2 * time.Hour, time.Hour},
+		} {
+			s.wait(tt.wait)
+			d := s.acquire(t, "y", one("c"))
+			expect(t, "unknown", [3]any{d.Unknown, d.RetryAfter, d.PutBack}, [3]any{true, tt.putBack, tt.putBack})
+		}
+	})
+}

@@ -1,0 +1,98 @@
+package waitdb_test
+
+import (
+	"context"
+	"flag"
+	"log/slog"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/waitdb"
+	"github.com/headgate/headgate/throttle"
+)
+
+// A stage is a limiter, and a clock that stands still until the test moves it.
+type stage struct {
+	throttle.Limiter
+	now     time.Time
+	setTime func(time.Time)
+	// lanes and rdb are the same limiter with its lanes, and its Redis. dispatcher gives the lanes their turns once a test has pumped.
+	lanes      *waitdb.DB
+	rdb        redis.UniversalClient
+	dispatcher *dispatcher
+	ctx        context.Context // ends with the test
+}
+
+// noon is when every stage starts. All its 16 digits of microseconds differ
+// from zero where rounding would show.
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 123456000, time.UTC)
+
+// wait moves the clock; a negative duration sets it back.
+func (s *stage) wait(d time.Duration) {
+	if s.dispatcher != nil {
+		s.dispatcher.lives()
+	}
+	s.now = s.now.Add(d)
+	s.setTime(s.now)
+}
+
+// restart empties the stage and sets its clock to noon.
+func (s *stage) restart(t redistest.TB) {
+	t.Helper()
+	if err := s.rdb.FlushAll(context.Background()).Err(); err != nil {
+		t.Fatalf("%v", err)
+	}
+	s.now, s.dispatcher = noon, nil
+	s.setTime(noon)
+}
+
+// miniStage is a miniredis: keys expire as the clock moves.
+func miniStage(t redistest.TB) *stage {
+	t.Helper()
+	m, rdb := redistest.Mini(t)
+	return redisStage(t, rdb, m.SetTime)
+}
+
+// realStage is a redis-server whose scripts take the time from the test.
+func realStage(t redistest.TB) *stage {
+	t.Helper()
+	rdb, setTime := redistest.Clocked(t)
+	return redisStage(t, rdb, setTime)
+}
+
+func redisStage(t redistest.TB, rdb redis.UniversalClient, setTime func(time.Time)) *stage {
+	setTime(noon)
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	quiet := slog.New(slog.DiscardHandler)
+	limiter := func() *throttle.Redis { return throttle.New(rdb, throttle.RedisOptions{Logger: quiet}) }
+	return &stage{Limiter: limiter(), lanes: waitdb.New(limiter()), rdb: rdb, now: noon, setTime: setTime, ctx: ctx}
+}
+
+// onRedis runs f on miniredis and on a redis-server.
+func onRedis(t *testing.T, f func(t *testing.T, s *stage)) {
+	t.Helper()
+	t.Run("miniredis", func(t *testing.T) { f(t, miniStage(t)) })
+	t.Run("redis", func(t *testing.T) {
+		fewerChecks(t)
+		f(t, realStage(t))
+	})
+}
+
+// fewerChecks has rapid draw a third as often in a test on a real Redis, where it takes
+// twice as long, and where only the server differs from miniredis.
+func fewerChecks(t *testing.T) {
+	checks := flag.Lookup("rapid.checks").Value
+	all := checks.(flag.Getter).Get().(int)
+	set := func(n int) {
+		if err := checks.Set(strconv.Itoa(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set((all + 2) / 3)
+	t.Cleanup(func() { set(all) })
+}

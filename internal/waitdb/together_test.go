@@ -1,0 +1,369 @@
+package waitdb_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/internal/script"
+	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/waitdb"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestJobsThatAskTogether: the script tells jobs of one call what it tells those of
+// many, and leaves the same behind, whatever they need and however they stand.
+func TestJobsThatAskTogether(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	aloneAndTogether(t, (*asking).ask, (*asking).ask, (*asking).askAll, (*asking).askAll)
+}
+
+// Calls of Allow that go together are answered as if they had been made one after the other,
+// also where jobs wait.
+func TestCallsOfAllowTogether(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	aloneAndTogether(t, (*asking).ask, (*asking).allow, (*asking).allow)
+}
+
+// aloneAndTogether takes some of the steps, and some that change what is asked for.
+func aloneAndTogether(t *testing.T, steps ...func(*asking, *rapid.T)) {
+	steps = append(steps, (*asking).wait, (*asking).call, (*asking).pause)
+	for name, stage := range map[string]func(redistest.TB) *stage{"miniredis": miniStage, "redis": realStage} {
+		t.Run(name, func(t *testing.T) {
+			if name == "redis" {
+				fewerChecks(t)
+			}
+			alone, together := stage(t), stage(t)
+			rapid.Check(t, func(t *rapid.T) {
+				w := newAsking(t, alone, together)
+				for range rapid.IntRange(1, 12).Draw(t, "steps") {
+					rapid.SampledFrom(steps).Draw(t, "step")(w, t)
+				}
+				w.same(t)
+			})
+		})
+	}
+}
+
+// asking is two stages of the same jobs: on one each asks alone.
+type asking struct {
+	alone, together *stage
+	kinds           []askingKind
+	calls           int
+}
+
+// askingKind is what a group of jobs asks for.
+type askingKind struct {
+	headStart int
+	maxWait   time.Duration
+	ahead     time.Duration
+	needs     []throttle.Need
+}
+
+func newAsking(t *rapid.T, alone, together *stage) *asking {
+	w := &asking{alone: alone, together: together}
+	kinds := []throttle.Kind{throttle.Funnel, throttle.TokenBucket, throttle.FixedWindow, throttle.SlidingLog, throttle.SlidingWindow, throttle.Concurrency}
+	limits := rapid.IntRange(1, 3).Draw(t, "limits")
+	for _, s := range w.both() {
+		s.restart(t)
+	}
+	for i := range limits {
+		l := throttle.Limit{Name: fmt.Sprintf("l%d", i), Kind: rapid.SampledFrom(kinds).Draw(t, "kind"), Capacity: rapid.IntRange(2, 6).Draw(t, "capacity")}
+		if l.Kind != throttle.Concurrency {
+			l.Rate = throttle.PerSecond(rapid.IntRange(2, 6).Draw(t, "rate"))
+		}
+		if l.Kind != throttle.Concurrency && l.Kind != throttle.Funnel && l.Kind != throttle.TokenBucket {
+			l.Capacity = 0
+		}
+		for _, s := range w.both() {
+			if err := s.lanes.Define(background, l); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range rapid.IntRange(1, 4).Draw(t, "kinds of jobs") {
+		k := askingKind{headStart: rapid.SampledFrom([]int{0, 0, -1000}).Draw(t, "head start")}
+		if rapid.IntRange(0, 3).Draw(t, "patient") == 0 {
+			k.maxWait = time.Duration(rapid.IntRange(1, 3).Draw(t, "max wait")) * time.Second
+		}
+		if rapid.Bool().Draw(t, "ahead") {
+			k.ahead = 2 * waitdb.Ahead
+		}
+		for i := range limits {
+			if i == 0 || rapid.Bool().Draw(t, "needs more") {
+				k.needs = append(k.needs, throttle.Need{Limit: fmt.Sprintf("l%d", i), Key: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "key"), Cost: rapid.IntRange(1, 3).Draw(t, "cost")})
+			}
+		}
+		w.kinds = append(w.kinds, k)
+	}
+	return w
+}
+
+func (w *asking) both() []*stage { return []*stage{w.alone, w.together} }
+
+// ask has some jobs ask, new ones and such as have asked before.
+func (w *asking) ask(t *rapid.T) {
+	var groups [][]any
+	var all []any
+	for range rapid.IntRange(1, 3).Draw(t, "groups") {
+		k := rapid.SampledFrom(w.kinds).Draw(t, "kind")
+		maxWait := int64(-1)
+		if k.maxWait > 0 {
+			maxWait = k.maxWait.Microseconds()
+		}
+		ids := rapid.SliceOfN(rapid.IntRange(0, 20), 1, 6).Draw(t, "jobs")
+		group := func(ids ...int) []any {
+			args := []any{"default", k.headStart, maxWait, grant.Microseconds(), k.ahead.Microseconds(), 0, 0, "", len(k.needs), len(ids)}
+			for _, n := range k.needs {
+				args = append(args, n.Limit, n.Key, n.Cost)
+			}
+			for _, id := range ids {
+				args = append(args, fmt.Sprint("job", id), -1)
+			}
+			return args
+		}
+		for _, id := range ids {
+			groups = append(groups, group(id))
+		}
+		all = append(all, group(ids...)...)
+	}
+	run := func(s *stage, args []any) []any {
+		w.calls++
+		replies, err := script.New("lanes/acquire").Run(background, s.rdb, []string{hg("")}, append([]any{"", fmt.Sprint("caller", w.calls), 1, 1}, args...)...).Slice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return replies
+	}
+	var alone []any
+	for _, group := range groups {
+		alone = append(alone, run(w.alone, group)...)
+	}
+	if diff := gocmp.Diff(alone, run(w.together, all)); diff != "" {
+		t.Fatalf("what jobs are told that ask alone (-) and together (+):\n%s", diff)
+	}
+}
+
+// askAll has jobs of all kinds, in any order, ask by way of the limiters: so those of plain
+// limits go the plain way.
+func (w *asking) askAll(t *rapid.T) {
+	var asks []waitdb.Ask
+	for _, id := range rapid.SliceOfNDistinct(rapid.IntRange(0, 20), 1, 12, rapid.ID).Draw(t, "jobs") {
+		k := w.kinds[id%len(w.kinds)] // who changes it leaves a lane behind
+		job := waitdb.Job{JobID: throttle.JobID{Queue: "default", ID: fmt.Sprint("same", id)}, MaxWait: k.maxWait, Grant: grant}
+		if k.headStart < 0 {
+			job.Priority = waitdb.High
+		}
+		asks = append(asks, waitdb.Ask{Job: job, Needs: k.needs})
+	}
+	var alone []waitdb.Answer
+	for _, a := range asks {
+		alone = append(alone, w.alone.lanes.AcquireAll(background, a)...)
+	}
+	together := w.together.lanes.AcquireAll(background, asks...)
+	for i := range together {
+		alone[i].Holder, together[i].Holder = anyCaller(alone[i].Holder), anyCaller(together[i].Holder)
+	}
+	if diff := gocmp.Diff(alone, together, cmpopts.IgnoreFields(throttle.Decision{}, "TakenAt")); diff != "" {
+		t.Fatalf("what jobs are answered that ask alone (-) and together (+):\n%s", diff)
+	}
+}
+
+// anyCaller is a holder, of whatever call: its queue and its job.
+func anyCaller(holder string) string {
+	lines := strings.SplitN(holder, "\n", 3)
+	return strings.Join(lines[:min(2, len(lines))], "\n")
+}
+
+// same sees that both stages have the same data, but for what callers remember, and
+// the names of holders, in which callers are.
+func (w *asking) same(t *rapid.T) {
+	if diff := gocmp.Diff(contents(t, w.alone.rdb), contents(t, w.together.rdb)); diff != "" {
+		t.Fatalf("what is left behind by jobs that ask alone (-) and together (+):\n%s", diff)
+	}
+}
+
+// contents are the values of all keys, but for what differs between any two calls.
+func contents(t *rapid.T, rdb redis.UniversalClient) map[string]any {
+	all := redistest.Contents(t, rdb)
+	for key, value := range all {
+		if scores, ok := value.([]redis.Z); ok {
+			for i, z := range scores {
+				if strings.HasPrefix(key, hg("m:")) {
+					scores[i].Member = anyCaller(z.Member.(string))
+				}
+			}
+			slices.SortFunc(scores, func(a, b redis.Z) int {
+				return cmp.Or(cmp.Compare(a.Score, b.Score), strings.Compare(a.Member.(string), b.Member.(string)))
+			})
+		}
+	}
+	maps.DeleteFunc(all, func(key string, _ any) bool {
+		return strings.HasPrefix(key, hg("admitted:")) || slices.Contains([]string{hg("turns"), hg("epoch"), hg("changelog")}, key)
+	})
+	return all
+}
+
+func (w *asking) wait(t *rapid.T) {
+	d := time.Duration(rapid.IntRange(1, 3000).Draw(t, "ms")) * time.Millisecond
+	for _, s := range w.both() {
+		s.wait(d)
+	}
+}
+
+// call gives the waiting jobs their turns.
+func (w *asking) call(t *rapid.T) {
+	alone, together := w.alone.pumped(t), w.together.pumped(t)
+	if diff := gocmp.Diff(alone, together, cmpopts.IgnoreFields(throttle.Decision{}, "TakenAt")); diff != "" {
+		t.Fatalf("called (-alone +together):\n%s", diff)
+	}
+}
+
+func (w *asking) pause(t *rapid.T) {
+	pause := rapid.Bool().Draw(t, "pause")
+	for _, s := range w.both() {
+		var err error
+		if pause {
+			err = s.lanes.Pause(background, "l0")
+		} else {
+			err = s.lanes.Resume(background, "l0")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestManyAskAtOnce: goroutines that ask one limiter at the same moment get each
+// permit once, and none is left; those of a queue wait in line.
+func TestManyAskAtOnce(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		const permits = 40
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerHour(1), Capacity: permits},
+			throttle.Limit{Name: "m", Kind: throttle.TokenBucket, Rate: throttle.PerHour(1), Capacity: permits},
+			throttle.Limit{Name: "w", Kind: throttle.FixedWindow, Rate: throttle.PerHour(permits)})
+		for _, tt := range []struct {
+			name string
+			ask  func(i int) (throttle.Decision, error)
+		}{
+			{"allow", func(int) (throttle.Decision, error) { return s.lanes.AllowAll(background, one("l")) }},
+			{"several limits", func(int) (throttle.Decision, error) { return s.lanes.AllowAll(background, one("l"), one("m")) }},
+			{"jobs", func(i int) (throttle.Decision, error) {
+				return s.lanes.Acquire(background, job(fmt.Sprint(i)), one("l"))
+			}},
+			{"jobs of a window", func(i int) (throttle.Decision, error) {
+				return s.lanes.Acquire(background, job(fmt.Sprint(i)), one("w"))
+			}},
+		} {
+			decisions := make([]throttle.Decision, 100)
+			var asking sync.WaitGroup
+			for i := range decisions {
+				asking.Go(func() {
+					d, err := tt.ask(i)
+					if err != nil {
+						t.Errorf("%s: %v", tt.name, err)
+					}
+					decisions[i] = d
+				})
+			}
+			asking.Wait()
+			var left []int
+			var waits []time.Duration
+			for _, d := range decisions {
+				if d.OK() {
+					left = append(left, d.Remaining)
+				} else {
+					waits = append(waits, d.RetryAfter)
+				}
+			}
+			slices.Sort(left)
+			want := make([]int, permits)
+			for i := range want {
+				want[i] = i
+			}
+			expect(t, tt.name+": remaining", left, want)
+			if slices.Sort(waits); tt.name == "jobs" && len(slices.Compact(waits)) != len(decisions)-permits {
+				t.Errorf("%s: want another retry after for each that waits: %v", tt.name, waits)
+			}
+			for _, name := range []string{"l", "m", "w"} {
+				must(t, s.lanes.Reset(background, name, "k"))
+			}
+		}
+	})
+}
+
+// allow makes some calls, of which some only look.
+func (w *asking) allow(t *rapid.T) {
+	var calls [][]any
+	for range rapid.IntRange(1, 6).Draw(t, "calls") {
+		w.calls++
+		needs := rapid.SampledFrom(w.kinds).Draw(t, "kind").needs
+		call := []any{fmt.Sprint("outside\ncall\n", w.calls), len(needs)}
+		for _, n := range needs {
+			call = append(call, n.Limit, n.Key, n.Cost*rapid.SampledFrom([]int{0, 1, 1}).Draw(t, "takes"))
+		}
+		calls = append(calls, call)
+	}
+	run := func(s *stage, calls ...[]any) []any {
+		replies, err := script.New("limits/allow").Run(background, s.rdb, []string{hg("")}, append([]any{""}, slices.Concat(calls...)...)...).Slice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return replies
+	}
+	var alone []any
+	for _, call := range calls {
+		alone = append(alone, run(w.alone, call)...)
+	}
+	if diff := gocmp.Diff(alone, run(w.together, calls...)); diff != "" {
+		t.Fatalf("what calls are answered that go alone (-) and together (+):\n%s", diff)
+	}
+}
+
+// A damaged meter counts as an unused one. It stops no call that goes
+// with the one that meets it, and no turn of another lane.
+func TestDamagedMeterStopsNobodyElse(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		log := throttle.Limit{Name: "log", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(10)}
+		bucket := throttle.Limit{Name: "bucket", Kind: throttle.TokenBucket, Rate: throttle.PerMinute(10), Capacity: 10, Adapt: &throttle.Adapt{}}
+		define(t, s, log, bucket)
+		damage := func() {
+			must(t, s.rdb.Set(background, hg("m:sliding_log:log|bad"), "x", 0).Err()) // of a wrong type
+			must(t, s.rdb.Set(background, hg("m:token_bucket:bucket|bad"), "x", 0).Err())
+			must(t, s.rdb.HSet(background, hg("limit:bucket"), "overrides", "1").Err())
+			must(t, s.rdb.HSet(background, hg("overrides:bucket"), "bad", "x").Err())
+		}
+		for _, limit := range []string{"log", "bucket"} {
+			damage()
+			var asks []waitdb.Ask
+			for i, key := range []string{"bad", "a", "b"} { // what goes before a key of a wrong type is taken twice
+				need := throttle.Need{Limit: limit, Key: key, Cost: 10}
+				asks = append(asks, waitdb.Ask{Job: job(fmt.Sprint(limit, i)), Needs: []throttle.Need{need}}, waitdb.Ask{Job: job(fmt.Sprint(limit, i, "waits")), Needs: []throttle.Need{need}})
+			}
+			for i, a := range s.lanes.AcquireAll(background, asks...) {
+				if a.Err != nil || a.OK() != (i%2 == 0) {
+					t.Errorf("job %d at %s: %v, %v", i, limit, a.Decision, a.Err)
+				}
+			}
+		}
+		damage()
+		s.wait(time.Minute)
+		called := s.pumped(t)
+		slices.Sort(called)
+		expect(t, "called", called, []string{"bucket0waits", "bucket1waits", "bucket2waits", "log0waits", "log1waits", "log2waits"})
+	})
+}

@@ -1,0 +1,254 @@
+package waitdb_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/fairqueue"
+	"github.com/headgate/headgate/internal/waitdb"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestJobsAreCalledAhead: turns are given for the permits of the next 40 ms, which
+// newcomers do not get, and their jobs are told at once. Each begins when its permit exists.
+func TestJobsAreCalledAhead(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 8})
+		for i := range 16 {
+			s.acquire(t, fmt.Sprint(i), one("l"))
+		}
+		s.wait(30 * time.Millisecond)
+		called, next := s.pump(t)
+		expect(t, "called", called, []string{"8", "9", "10", "11", "12", "13", "14"})
+		expect(t, "due a little before the next permit exists", next, 45*time.Millisecond)
+		expect(t, "reserved now and for 40 ms", s.rdb.HGet(background, hg("meters"), "l|k").Val(), "7")
+		for i, id := range called {
+			expect(t, "a newcomer", s.acquire(t, "new", one("l")).Outcome, denied)
+			expect(t, "for others", ask(t, s, "l", 0).Remaining, 0)
+			d := s.acquire(t, id, one("l"))
+			expect(t, "a called job", d.Outcome, allowed)
+			expect(t, "begins in", d.BeginIn, time.Duration(max(0, i-2))*10*time.Millisecond)
+		}
+		s.wait(next)
+		expect(t, "called", s.pumped(t), []string{"15", "new"})
+	})
+}
+
+// TestWhoBeginsAtOnceIsNotLetByEarly: a job that does not say that it may have its permits
+// ahead has them when they exist.
+func TestWhoBeginsAtOnceIsNotLetByEarly(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(20), Capacity: 2})
+		for i := range 4 {
+			s.acquire(t, fmt.Sprint(i), one("l"))
+		}
+		s.wait(30 * time.Millisecond)
+		expect(t, "called", s.pumped(t), []string{"2"})
+		job := waitdb.Job{JobID: job("2").JobID}
+		expect(t, "before its permit exists", s.acquireJob(t, job, one("l")).Outcome, denied)
+		s.wait(20 * time.Millisecond)
+		expect(t, "called again", s.pumped(t), []string{"2"})
+		expect(t, "when its permit exists", s.acquireJob(t, job, one("l")).Outcome, allowed)
+	})
+}
+
+// TestJobsAreNotCalledAhead where that would keep a permit back or could cost a
+// second denial.
+func TestJobsAreNotCalledAhead(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		first  time.Duration
+		limits []throttle.Limit
+	}{
+		{"several limits", 10 * time.Millisecond, []throttle.Limit{
+			{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 8},
+			{Name: "m", Kind: throttle.Funnel, Rate: throttle.PerSecond(1000), Capacity: 1000},
+		}},
+		{"spaced permits of a window", 10 * time.Millisecond, []throttle.Limit{{Name: "l", Kind: throttle.SlidingLog, Rate: throttle.Every(10 * time.Millisecond)}}},
+		{"nobody knows", time.Second, []throttle.Limit{{Name: "l", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Second}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			onRedis(t, func(t *testing.T, s *stage) {
+				define(t, s, tt.limits...)
+				var needs []throttle.Need
+				for _, l := range tt.limits {
+					needs = append(needs, one(l.Name))
+				}
+				for i := range 16 {
+					s.acquire(t, fmt.Sprint(i), needs...)
+				}
+				s.wait(tt.first)
+				expect(t, "called", s.pumped(t), []string{fmt.Sprint(max(1, tt.limits[0].Capacity))})
+				expect(t, "reserved", s.rdb.HGet(background, hg("meters"), "l|k").Val(), "1")
+			})
+		})
+	}
+}
+
+// TestOneAtATimeIsCalledLittleAhead: where a limit gives one permit at a time, a job is called
+// about as long ahead as it takes to come.
+func TestOneAtATimeIsCalledLittleAhead(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 1})
+		for i := range 3 {
+			s.acquire(t, fmt.Sprint(i), one("l"))
+		}
+		s.wait(100 * time.Millisecond)
+		s.wantTaken(t, s.pumped(t), one("l"))
+		s.wait(98 * time.Millisecond)
+		called, next := s.pump(t)
+		expect(t, "called 2 ms ahead", called, nil)
+		expect(t, "due", next, 500*time.Microsecond)
+		s.wait(next)
+		expect(t, "called 1.5 ms ahead", s.pumped(t), []string{"2"})
+	})
+}
+
+// TestCalledHalfAsFarAheadAsIsLeft: where a limit gives three permits at once, jobs are called
+// ahead by half of what it takes to give two of them. The first comes a quarter of that before
+// its permit.
+func TestCalledHalfAsFarAheadAsIsLeft(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 3})
+		for i := range 9 {
+			s.acquire(t, fmt.Sprint(i), one("l"))
+		}
+		s.wait(30 * time.Millisecond)
+		var called []string
+		for turns := s.pumped(t); len(turns) > 0; turns = s.pumped(t) {
+			s.wantTaken(t, turns, one("l"))
+			called = append(called, turns...)
+		}
+		expect(t, "called, the last of them 10 ms ahead", called, []string{"3", "4", "5", "6"})
+		_, next := s.pump(t)
+		expect(t, "the next is due 2.5 ms before its permit exists", next, 17500*time.Microsecond)
+	})
+}
+
+// TestWhatIsLeftOfAWindowIsNotPromised: a dear job that is called a little before the next
+// window opens takes nothing of this one, so what is left of this one is lost, and no other
+// is called as if it were taken.
+func TestWhatIsLeftOfAWindowIsNotPromised(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.FixedWindow, Rate: throttle.PerSecond(72)})
+		s.wait(time.Second - time.Duration(s.now.Nanosecond()))
+		cost := map[string]int{"a": 44, "b": 63, "c": 27}
+		need := func(id string) throttle.Need { return throttle.Need{Limit: "l", Key: "k", Cost: cost[id]} }
+		for _, id := range []string{"a", "b", "c"} {
+			s.acquire(t, id, need(id))
+		}
+		s.wait(970 * time.Millisecond)
+		_, next := s.pump(t)
+		expect(t, "reserved for the next", s.rdb.HGet(background, hg("meters"), "l|k").Val(), "63")
+		s.wait(next)
+		called := s.pumped(t)
+		expect(t, "told when it opens", called, []string{"b"})
+		s.wantTaken(t, called, need("b"))
+		s.wait(time.Second)
+		s.wantTaken(t, s.pumped(t), need("c"))
+	})
+}
+
+// TestNextDay: who waits for a calendar's next day, when the day has 25 hours.
+func TestNextDay(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		s.wait(instant(t, "2026-11-01T00:30:00-04:00").Sub(s.now))
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.FixedWindow, Rate: throttle.PerDay(1), Zone: "America/New_York"})
+		need := one("l")
+		s.acquire(t, "a", need)
+		const day = 24*time.Hour + 30*time.Minute
+		expect(t, "b", s.acquire(t, "b", need).RetryAfter, day)
+		expect(t, "c", s.acquire(t, "c", need).RetryAfter, day+24*time.Hour)
+		expect(t, "called at once", s.pumped(t), nil)
+		s.wait(day - time.Microsecond)
+		expect(t, "called before midnight", s.pumped(t), nil)
+		s.wait(time.Microsecond)
+		expect(t, "called at midnight", s.pumped(t), []string{"b"})
+		s.wantTaken(t, []string{"b"}, need)
+		s.wait(200 * 24 * time.Hour) // beyond the calendar that Redis was told
+		expect(t, "called long after", s.pumped(t), []string{"c"})
+		s.wantTaken(t, []string{"c"}, need)
+	})
+}
+
+// TestTurnLeavesWhatIsHeld: a turn takes nothing that older lanes hold, and what
+// its lane is told of the next one reckons with it; else it would be tried again
+// and again.
+func TestTurnLeavesWhatIsHeld(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 3})
+		s.acquire(t, "a", throttle.Need{Limit: "l", Key: "k", Cost: 3})
+		s.acquire(t, "b", one("l"))
+		s.wait(2 * time.Second)
+		store := s.lanes
+		_, err := store.Lead(background, "me", leaseTime, 0, "epoch")
+		must(t, err)
+		try := func(held int64) fairqueue.Result {
+			t.Helper()
+			_, results, _, err := store.Grant(background, "me", []fairqueue.Turn{{Lane: "default\nl|k", Held: []int64{held}}})
+			must(t, err)
+			return results[0]
+		}
+		r := try(2)
+		expect(t, "where both permits are held", r.Outcome, fairqueue.Refused)
+		expect(t, "ready beside them", r.Next[0].Ready, s.now.Add(time.Second).UnixMicro())
+		expect(t, "where one is held", try(1).Outcome, fairqueue.Granted)
+	})
+}
+
+// TestMeterThatIsNone: where a hand has written a lane of a meter that has no key, as no limit's
+// can be, it stops neither those who look where its job stands nor the turns.
+func TestMeterThatIsNone(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		const lane = "default\nnone"
+		must(t, s.rdb.HSet(background, hg("jobs"), "default\na", "1\n1\n1\n0 1\n1\n"+lane).Err())
+		must(t, s.rdb.ZAdd(background, hg("lane:")+lane, redis.Z{Score: 1, Member: "a"}).Err())
+		place, waits, err := s.lanes.Waiting(background, job("a").JobID)
+		must(t, err)
+		expect(t, "where it stands", [3]any{place.Position, place.Binding, waits}, [3]any{1, "none", true})
+		store := s.lanes
+		_, err = store.Lead(background, "me", leaseTime, 0, "epoch")
+		must(t, err)
+		_, results, _, err := store.Grant(background, "me", []fairqueue.Turn{{Lane: lane}})
+		must(t, err)
+		expect(t, "its turn", results[0].Outcome, fairqueue.Learn)
+	})
+}
+
+// TestHalfAPermit: where a hand has written a fraction as what is reserved of a meter, or wanted
+// there, it stops neither those who look where a job stands nor the turns.
+func TestHalfAPermit(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(2)})
+		need := throttle.Need{Limit: "l", Key: "k"}
+		for _, id := range []string{"a", "b", "c", "d"} {
+			s.acquire(t, id, need)
+		}
+		for _, counts := range []string{"meters", "demand"} {
+			must(t, s.rdb.HSet(background, hg(counts), "l|k", "0.5").Err())
+			_, waits, err := s.lanes.Waiting(background, job("d").JobID)
+			must(t, err)
+			expect(t, "waits", waits, true)
+			s.acquire(t, "new "+counts, need)
+		}
+		called, _ := s.pump(t)
+		expect(t, "called", called, nil)
+	})
+}
+
+// TestFairnessKeyInTheMiddle: a record whose lane no script has named so says nothing of a
+// job, however many costs it has.
+func TestFairnessKeyInTheMiddle(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1))
+		const lane = "default\n|1|fair\nl|k"
+		must(t, s.rdb.HSet(background, hg("jobs"), "default\na", "1\n1\n1\n0 1\n1\n"+lane).Err())
+		must(t, s.rdb.ZAdd(background, hg("lane:")+lane, redis.Z{Score: 1, Member: "a"}).Err())
+		_, waits, err := s.lanes.Waiting(background, job("a").JobID)
+		must(t, err)
+		expect(t, "waits", waits, false)
+	})
+}

@@ -1,0 +1,151 @@
+package waitdb_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/waitdb"
+	"github.com/headgate/headgate/throttle"
+)
+
+func TestWaiting(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("all", 3), perMinute("host", 2))
+		needs := []throttle.Need{one("all"), {Limit: "host", Key: "h", Cost: 1}}
+		for i := range 6 {
+			s.acquire(t, fmt.Sprint(i), needs...)
+		}
+		since := time.UnixMicro(s.now.UnixMicro())
+		s.wait(10 * time.Second)
+		lane := waitdb.NewLane("default\nall|k\nhost|h") // both bind job 3, so the first does
+		for id, want := range map[string]waitdb.Place{
+			"2": {Position: 1, Waiting: 4, In: 50 * time.Second, Binding: "host|h"},
+			"3": {Position: 2, Waiting: 4, In: 50 * time.Second, Binding: "all|k"},
+			"4": {Position: 3, Waiting: 4, In: 110 * time.Second, Binding: "host|h"},
+			"5": {Position: 4, Waiting: 4, In: 110 * time.Second, Binding: "host|h"},
+		} {
+			want.Lane, want.Expected = lane, time.UnixMicro(s.now.Add(want.In).UnixMicro())
+			want.Since, want.For, want.Known, want.About = since, 10*time.Second, true, true
+			got, waits, err := s.lanes.Waiting(background, job(id).JobID)
+			must(t, err)
+			expect(t, id+" waits", waits, true)
+			expect(t, id, got, want)
+			expect(t, "put back", got.PutBack(), got.In*11/10+5*time.Second)
+		}
+		for _, id := range []string{"0", "nobody"} {
+			_, waits, err := s.lanes.Waiting(background, job(id).JobID)
+			must(t, err)
+			expect(t, id+" waits", waits, false)
+		}
+		s.wait(50 * time.Second)
+		s.pump(t)
+		got, _, err := s.lanes.Waiting(background, job("3").JobID)
+		must(t, err)
+		expect(t, "called", [2]any{got.Called, got.In}, [2]any{true, time.Duration(0)})
+		got, _, err = s.lanes.Waiting(background, job("4").JobID)
+		must(t, err)
+		expect(t, "not yet", [4]any{got.Called, got.Position, got.Waiting, got.In}, [4]any{false, 1, 2, time.Minute})
+	})
+}
+
+// TestExpectedAmongOtherCosts: those before a job count with what they cost, whatever it
+// costs itself; be they 30, of which each is looked at, or more. Who waits elsewhere
+// changes nothing.
+func TestExpectedAmongOtherCosts(t *testing.T) {
+	for _, settled := range []bool{false, true} {
+		t.Run(fmt.Sprint("the lanes are counted: ", settled), func(t *testing.T) {
+			onRedis(t, func(t *testing.T, s *stage) {
+				define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 100}, perMinute("elsewhere", 1))
+				for _, id := range []string{"x", "y"} {
+					s.acquire(t, id, throttle.Need{Limit: "elsewhere"})
+				}
+				cost := func(n int) throttle.Need { return throttle.Need{Limit: "l", Key: "k", Cost: n} }
+				s.acquire(t, "a", cost(100))
+				told := func(n, wanted int) {
+					t.Helper()
+					d := s.acquire(t, fmt.Sprint(n), cost(wanted))
+					place, _, err := s.lanes.Waiting(background, job(fmt.Sprint(n)).JobID)
+					must(t, err)
+					expect(t, fmt.Sprint("expected of ", n), place.In, d.RetryAfter)
+				}
+				for n := range 30 {
+					told(n, 100)
+					if settled {
+						s.pump(t)
+					}
+				}
+				told(30, 1)
+				told(31, 50)
+				for n, want := range map[int]time.Duration{
+					0: 10 * time.Second, 29: 300 * time.Second, 30: 300*time.Second + 100*time.Millisecond, 31: 305*time.Second + 100*time.Millisecond,
+				} {
+					place, _, err := s.lanes.Waiting(background, job(fmt.Sprint(n)).JobID)
+					must(t, err)
+					expect(t, fmt.Sprint("job ", n), place.In, want)
+				}
+				told(32, 1)
+				for n := 33; n < 100; n++ {
+					told(n, 100)
+				}
+			})
+		})
+	}
+}
+
+// TestExpectedInWindows: what is left of a window when no job fits in any more is lost.
+func TestExpectedInWindows(t *testing.T) {
+	for _, kind := range []throttle.Kind{throttle.FixedWindow, throttle.SlidingLog, throttle.SlidingWindow} {
+		for n, atOnce := range map[int]int{4: 1, 6: 2, 40: 13} {
+			t.Run(fmt.Sprint(kind, " ", n), func(t *testing.T) {
+				onRedis(t, func(t *testing.T, s *stage) {
+					define(t, s, throttle.Limit{Name: "l", Kind: kind, Rate: throttle.PerSecond(n)})
+					for i := range 5 * atOnce {
+						d := s.acquire(t, fmt.Sprint(i), throttle.Need{Limit: "l", Cost: 3})
+						want := time.Duration(i/atOnce) * time.Second
+						if off := d.RetryAfter - want; off < -time.Second/2 || off > time.Second/2 {
+							t.Errorf("job %d is told to come in %s, want %s", i, d.RetryAfter, want)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestExpectedAmongLanes: a lane that shares a meter has as many turns as the others,
+// which cost what its own do.
+func TestExpectedAmongLanes(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 100}, perMinute("tenant", 100))
+		needs := func(tenant string, n int) []throttle.Need {
+			return []throttle.Need{{Limit: "l", Key: "k", Cost: n}, {Limit: "tenant", Key: tenant, Cost: 1}}
+		}
+		s.acquire(t, "a", needs("a", 100)...)
+		for i := range 10 {
+			s.acquire(t, fmt.Sprint("big", i), needs("big", 100)...)
+			s.acquire(t, fmt.Sprint("other", i), needs("other", 100)...)
+		}
+		s.acquire(t, "small", needs("big", 1)...)
+		s.pump(t)
+		place, _, err := s.lanes.Waiting(background, job("small").JobID)
+		must(t, err)
+		expect(t, "behind ten of its own and ten others", place.In, 200*time.Second+100*time.Millisecond)
+	})
+}
+
+// TestARetryHearsThatItIsTooLate: its time is up a MaxWait after its first denial since it
+// came again, and stays up.
+func TestARetryHearsThatItIsTooLate(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1))
+		s.acquire(t, "a", one("l"))
+		s.wait(5 * time.Second)
+		again := job("again")
+		again.Since, again.MaxWait = s.now.Add(-time.Second), 10*time.Second
+		expect(t, "at first", s.acquireJob(t, again, one("l")).Outcome, denied)
+		s.wait(10 * time.Second)
+		expect(t, "named", s.pumped(t), []string{"again"})
+		expect(t, "then", s.acquireJob(t, again, one("l")).Outcome, throttle.TooLate)
+	})
+}

@@ -1,0 +1,116 @@
+package waitdb_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/headgate/headgate/internal/waitdb"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestChangesWake: whatever makes permits, who gives turns hears of it at once,
+// also where nothing is due till later; and sees that there was a word if it got
+// lost.
+func TestChangesWake(t *testing.T) {
+	funnel := throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 2}
+	onRedis(t, func(t *testing.T, s *stage) {
+		for name, tt := range map[string]struct {
+			before, change func() error
+			word           waitdb.Word
+		}{
+			"raise":        {nil, func() error { return s.Set(background, perMinute("l", 2)) }, waitdb.Word{Kind: waitdb.LimitChanged, Name: "l"}},
+			"another kind": {nil, func() error { return s.Set(background, funnel) }, waitdb.Word{Kind: waitdb.LimitChanged, Name: "l"}},
+			"reset":        {nil, func() error { return s.Reset(background, "l", "k") }, waitdb.Word{Kind: waitdb.MeterChanged, Name: "l|k"}},
+			"resume": {
+				func() error { s.wait(time.Hour); return s.Pause(background, "l") },
+				func() error { return s.Resume(background, "l") },
+				waitdb.Word{Kind: waitdb.LimitChanged, Name: "l"},
+			},
+			"unblock": {
+				func() error { s.wait(time.Minute); return s.Block(background, "l", "k", s.now.Add(time.Hour)) },
+				func() error { return s.Block(background, "l", "k", s.now) },
+				waitdb.Word{Kind: waitdb.MeterChanged, Name: "l|k"},
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				s.restart(t)
+				define(t, s, perMinute("l", 1))
+				s.acquire(t, "a", one("l"))
+				s.acquire(t, "b", one("l"))
+				if tt.before != nil {
+					must(t, tt.before())
+				}
+				called, next := s.pump(t)
+				expect(t, "called before the change", called, nil)
+				if next <= 0 {
+					t.Errorf("turns are due in %s", next)
+				}
+				words := s.lanes.Words(t.Context())
+				expect(t, "the first word", <-words, waitdb.Word{Kind: waitdb.Reconnected})
+				must(t, tt.change())
+				word := <-words
+				tt.word.Number = s.dispatcher.changes + 1
+				expect(t, "word", word, tt.word)
+				expect(t, "called after it", s.pumped(t), []string{"b"})
+				s.wantTaken(t, []string{"b"}, one("l"))
+			})
+		}
+	})
+}
+
+// TestFreeWakes: a lease that is given back makes permits, too.
+func TestFreeWakes(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1})
+		a := s.acquire(t, "a", one("c"))
+		s.acquire(t, "b", one("c"))
+		s.pump(t)
+		words := s.lanes.Words(t.Context())
+		expect(t, "the first word", <-words, waitdb.Word{Kind: waitdb.Reconnected})
+		must(t, s.lanes.Free(background, a.Holder, one("c")))
+		expect(t, "word", <-words, waitdb.Word{Kind: waitdb.MeterChanged, Number: s.dispatcher.changes + 1, Name: "c|k"})
+		expect(t, "called", s.pumped(t), []string{"b"})
+	})
+}
+
+// TestNewLanesAreTold: a lane's first job is news, and a called job that comes
+// to a lane that was refused more turns, or that comes late.
+func TestNewLanesAreTold(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		limit := throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1}
+		define(t, s, limit)
+		a := s.acquire(t, "a", one("c"))
+		words := s.lanes.Words(t.Context())
+		heard := func() waitdb.Word {
+			word := <-words
+			for word.Kind == "silence" {
+				word = <-words
+			}
+			return word
+		}
+		expect(t, "the first word", heard(), waitdb.Word{Kind: waitdb.Reconnected})
+		s.acquire(t, "b", one("c"))
+		expect(t, "word", heard(), waitdb.Word{Kind: waitdb.LaneMade, Number: 1})
+		for _, job := range []string{"c", "d"} {
+			s.acquire(t, job, one("c"))
+		}
+		must(t, s.lanes.Free(background, a.Holder, one("c")))
+		expect(t, "word", heard().Kind, waitdb.MeterChanged)
+		expect(t, "called", s.pumped(t), []string{"b"})
+		limit.Lease = time.Minute
+		must(t, s.Set(background, limit))
+		expect(t, "word", heard().Kind, waitdb.LimitChanged)
+		expect(t, "called while b has not come", s.pumped(t), nil)
+		b := s.acquire(t, "b", one("c"))
+		expect(t, "word", heard(), waitdb.Word{Kind: waitdb.JobCame, Name: "default\nc|k"})
+
+		must(t, s.lanes.Free(background, b.Holder, one("c")))
+		expect(t, "word", heard().Kind, waitdb.MeterChanged)
+		expect(t, "called", s.pumped(t), []string{"c"})
+		s.wait(grant)
+		s.pump(t)
+		expect(t, "word", heard().Kind, waitdb.MeterChanged)
+		s.acquire(t, "c", one("c"))
+		expect(t, "word", heard(), waitdb.Word{Kind: waitdb.JobCame, Name: "default\nc|k"})
+	})
+}

@@ -1,0 +1,140 @@
+package waitdb_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/internal/fairqueue"
+	"github.com/headgate/headgate/internal/waitdb"
+	"github.com/headgate/headgate/throttle"
+)
+
+// errKilled ends a process that gives turns.
+var errKilled = errors.New("killed")
+
+// pump gives turns. The process may hear no words, and die before or after any of
+// its calls; and a job may come between any two of them.
+func (y *yard) pump(t *rapid.T) {
+	calls := rapid.SampledFrom([]int{0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}).Draw(t, "dies at")
+	comes := rapid.IntRange(0, 8).Draw(t, "a job comes at")
+	y.dispatcher.fails = func(string, bool) error {
+		if comes--; comes == 0 {
+			y.submit(t)
+		}
+		if calls--; calls == 0 {
+			return errKilled
+		}
+		return nil
+	}
+	deaf := rapid.Bool().Draw(t, "deaf")
+	y.dispatcher.deaf = func(waitdb.Word) bool { return deaf }
+	y.dispatcher.batch = rapid.SampledFrom([]int{1, 2, 64}).Draw(t, "batch")
+	y.pumpOnce(t)
+	y.dispatcher.fails, y.dispatcher.deaf = nil, nil
+	if y.dispatcher.core != nil && !deaf { // it lives, and knows all
+		y.marksInOrder(t)
+	}
+}
+
+// pumpOnce notes who is called: of each lane those who were first there.
+func (y *yard) pumpOnce(t *rapid.T) (next time.Duration) {
+	before, count := y.lanesNow(), y.count
+	list, next, held, err := y.dispatcher.pump()
+	if err != nil && !errors.Is(err, errKilled) || err == nil && !held {
+		t.Fatalf("pump: held %t, %v", held, err)
+	}
+	after := y.lanesNow()
+	for lane, ids := range before {
+		left := after[lane]
+		if y.count > count { // a job has come meanwhile
+			left = slices.DeleteFunc(slices.Clone(left), func(id string) bool { return !slices.Contains(ids, id) })
+		}
+		ids = slices.DeleteFunc(ids, func(id string) bool { return !slices.Contains(left, id) && y.isOver(lane, id) })
+		taken := len(ids) - len(left)
+		if !slices.Equal(ids[taken:], left) {
+			t.Fatalf("of lane %q stood %v, and stand %v", lane, ids, left)
+		}
+	}
+	for _, j := range y.in(waiting) {
+		switch gone := j.known && !slices.Contains(after[j.lane()], j.ID); {
+		case gone && y.isOver(j.lane(), j.ID):
+			j.state = "over"
+		case gone:
+			y.called(j)
+		}
+	}
+	for _, c := range list {
+		if j := y.jobs[c.JobID]; j != nil {
+			j.told, j.late = j.told || !c.Late, j.late || c.Late
+		}
+	}
+	if err != nil {
+		y.takeOver(t)
+	}
+	return next
+}
+
+// isOver reports whether the time of a job is up that is in no lane's called jobs.
+func (y *yard) isOver(lane, id string) bool {
+	queue, _, _ := strings.Cut(lane, "\n")
+	j := y.jobs[throttle.JobID{Queue: queue, ID: id}]
+	return j != nil && y.timeIsUp(j) && y.rdb.ZScore(background, hg("called:"+lane), id).Err() != nil
+}
+
+// lanesNow is who waits in which lane.
+func (y *yard) lanesNow() map[string][]string {
+	lanes := map[string][]string{}
+	for _, key := range y.rdb.Keys(background, hg("lane:*")).Val() {
+		lanes[strings.TrimPrefix(key, hg("lane:"))] = y.rdb.ZRange(background, key, 0, -1).Val()
+	}
+	return lanes
+}
+
+func (y *yard) called(j *yardJob) {
+	until, _ := y.rdb.ZScore(background, hg("called:"+j.lane()), j.ID).Result()
+	j.state, j.changes = "called", y.changes
+	j.ahead = int64(until)-j.Grant.Microseconds() > y.now.UnixMicro()
+}
+
+// takeOver has the process come back after it died, or another one take over
+// when its lease has ended.
+func (y *yard) takeOver(t *rapid.T) {
+	y.dispatcher.core = nil
+	if rapid.Bool().Draw(t, "comes back") {
+		return
+	}
+	if err := y.dispatcher.store.Resign(background, y.dispatcher.process); err != nil {
+		t.Fatalf("%v", err)
+	}
+	y.processes++
+	y.dispatcher.process = fmt.Sprint("process ", y.processes)
+}
+
+func (y *yard) die(t *rapid.T) { y.takeOver(t) }
+
+// fate: a called job that is lost is found to be gone when it is told.
+func (y *yard) fate(job fairqueue.Told) fairqueue.Fate {
+	if y.jobs[throttle.JobID{Queue: job.Queue, ID: job.ID}] == nil {
+		return fairqueue.Gone
+	}
+	return fairqueue.Moved
+}
+
+func (y *yard) waitForPump(t *rapid.T) {
+	next := y.pumpOnce(t)
+	if next <= 0 {
+		t.Skip("nothing is due")
+	}
+	y.stage.wait(next)
+	y.pumpOnce(t)
+}
+
+func (y *yard) wait(t *rapid.T) {
+	unit := rapid.SampledFrom([]time.Duration{time.Microsecond, 10 * time.Millisecond, time.Second, time.Minute, 5 * time.Hour}).Draw(t, "unit")
+	y.stage.wait(time.Duration(rapid.IntRange(1, 20).Draw(t, "units")) * unit)
+}

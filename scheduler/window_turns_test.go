@@ -49,7 +49,7 @@ func equalTurns(t *testing.T, limits []throttle.Limit) {
 		},
 		handle: func(_ context.Context, task *asynq.Task) error {
 			if string(task.Payload()) == "both" {
-				time.Sleep(150 * time.Millisecond)
+				time.Sleep(250 * time.Millisecond)
 			}
 			return nil
 		},
@@ -73,8 +73,8 @@ func equalTurns(t *testing.T, limits []throttle.Limit) {
 		}
 	}
 	t.Logf("%d and %d turns", both, alone)
-	if both < 225 || alone < 225 || both+alone < 490 {
-		t.Errorf("%d and %d turns of 500, want 225 at least", both, alone)
+	if both < 215 || alone < 215 || both+alone < 490 {
+		t.Errorf("%d and %d turns of 500, want 215 at least", both, alone)
 	}
 	time.Sleep(time.Minute)
 }

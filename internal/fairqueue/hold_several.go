@@ -99,7 +99,7 @@ func (l *lane) pace(m *meter, now int64) (pace int64) {
 			if n.are && n.full > 0 && l.at == n.meter && now-n.full > 2*comes {
 				comes = now - n.full
 			}
-			pace = max(pace, comes/max(1, n.together)*int64(n.lanes))
+			pace = max(pace, comes/max(1, n.together, n.atOnce)*int64(n.lanes))
 		}
 	}
 	return pace

@@ -8,14 +8,27 @@ type slots struct {
 	are   bool
 	full  int64
 	freed bool
-	// every is how long it was full, in the mean, until one came.
-	every int64
+	// every is how long it was full, in the mean, until one came, and atOnce how many then came
+	// within some milliseconds: so many were given since.
+	every, atOnce, given, since int64
 }
 
 // fills notes that a meter can give nothing before a time that nobody knows.
 func (s *slots) fills(now, ready int64) {
 	if s.are = true; ready > now && s.full == 0 {
 		s.full, s.freed = now, false
+		s.atOnce = (s.atOnce + s.given + 1) / 2
+	}
+}
+
+// gives notes that a slot was given.
+func (s *slots) gives(now int64) {
+	s.watch(now)
+	if s.full > 0 { // one has come, although no message said so
+		s.since, s.given, s.full = now, 0, 0
+	}
+	if now < s.since+step {
+		s.given++
 	}
 }
 
@@ -28,6 +41,9 @@ func (s *slots) watch(now int64) {
 		s.every += (full - s.every) / 4
 	} else if s.full > 0 {
 		s.every = full
+	}
+	if s.full > 0 {
+		s.since, s.given = now, 0
 	}
 	s.full, s.freed = 0, false
 }

@@ -32,8 +32,7 @@ func (c *Core) tried(now int64, t try, r Result) {
 		for _, n := range l.needs {
 			n.meter.given++
 			n.patience = leastPatience
-			n.watch(now)
-			n.full = 0 // a slot has come, although no message said so
+			n.gives(now)
 		}
 	}
 	c.learn(now, t, r)

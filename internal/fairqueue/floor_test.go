@@ -57,6 +57,7 @@ func (s simulation) story(seed uint64) string {
 var simulations = []simulation{
 	{name: "shares", build: sharing, until: 60, shares: true, of: 20},
 	{name: "a stopped queue", build: stoppedQueue, until: 60, rounds: 12, of: 20},
+	{name: "pairs", build: pairs, until: 600, also: (*world).judgePairs, of: 2},
 	{name: "weights", build: weighted, until: 60, also: (*world).judgeWeights, of: 10},
 	{name: "strict queues", build: strict, until: 60, of: 25},
 	{name: "newcomers", build: comers, until: 20, also: (*world).judgeComers, of: 50},

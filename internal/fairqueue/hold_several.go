@@ -16,7 +16,7 @@ type kept struct {
 // comes before that of l.
 func (c *Core) keepMore(m *meter, l *lane, now int64) bool {
 	returns := c.returns(l, l.index(m))
-	for i := range m.holds {
+	for i := 0; i < len(m.holds) && !c.without(holdingSeveral); i++ {
 		h := &m.holds[i]
 		index := h.lane.index(m)
 		n := &h.lane.needs[index]

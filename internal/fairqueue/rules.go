@@ -31,6 +31,8 @@ const (
 	comingLast
 	// comingBack: a lane whose turn had come at a meter goes first where it comes back.
 	comingBack
+	// holdingSeveral: of permits that come all at once a lane holds as many as it had turns for.
+	holdingSeveral
 	// tellingAgain: a called job that does not come is told again.
 	tellingAgain
 )

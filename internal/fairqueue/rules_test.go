@@ -18,6 +18,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"but not against an older lane", yielding, "overlapping limits"},
 		{"a full lane is passed over", filling, "troubles"},
 		{"a queue that takes nothing is passed over", passingOver, "a stopped queue"},
+		{"several turns of a window are held", holdingSeveral, "pairs"},
 		{"called jobs are told again", tellingAgain, "troubles"},
 		{"queues and keys take turns by weight", weighing, "weights"},
 		{"queues of a higher rank go first", ranking, "strict queues"},

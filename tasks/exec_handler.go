@@ -247,15 +247,14 @@ func environment(own []string) ([]string, secrets, error) {
 	var hidden secrets
 	for _, pair := range own {
 		name, value, _ := strings.Cut(pair, "=")
-		if m := reference.FindStringSubmatch(value); m != nil && m[0] == value {
-			text, err := lookup(m[1])
-			if err != nil {
-				return nil, nil, err
-			}
-			hidden = append(hidden, secret{text, value})
-			value = text
+		text, err := Secret(value)
+		if err != nil {
+			return nil, nil, err
 		}
-		env = append(env, name+"="+value)
+		if text != value {
+			hidden = append(hidden, secret{text, value})
+		}
+		env = append(env, name+"="+text)
 	}
 	hidden.sort()
 	return env, hidden, nil

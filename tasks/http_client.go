@@ -263,12 +263,8 @@ func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
 	var found secrets
 	var failed error
 	fill := func(text string, escape func(string) string) string {
-		return filled.ReplaceAllStringFunc(text, func(ref string) string {
-			name := filled.FindStringSubmatch(ref)[1]
-			if name == "$" {
-				return escape(name)
-			}
-			value, err := h.secret(name)
+		return reference.ReplaceAllStringFunc(text, func(ref string) string {
+			value, err := h.secret(reference.FindStringSubmatch(ref)[1])
 			if err != nil {
 				failed = errors.Join(failed, err)
 			}

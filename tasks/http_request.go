@@ -46,8 +46,8 @@ const (
 // In the path and the query of URL and in the values of Headers ${env:NAME} and
 // ${file:/path} stand for secrets of the worker that makes the call, as far as
 // it gives them out: see HTTPHandler.Secrets. They are put in when the request
-// is sent, and are in no payload, result, error or log. ${$} stands for a dollar sign
-// where that would begin a reference; Literal writes text of others so.
+// is sent, and are in no payload, result, error or log. Text of
+// others must have none of these in it: whoever makes a call from such text sees to that.
 type HTTPRequest struct {
 	// Method is sent as it is written. The zero value means GET.
 	Method string `json:"method,omitempty" want:"a text such as \"GET\""`
@@ -266,7 +266,7 @@ func validateURL(text string) error {
 // behind the host, for a permit is asked for the host that the payload names. To
 // look at the first is enough: what is behind it is behind the host, too.
 func validateReferencesIn(text string) error {
-	if err := checkReferences(text); err != nil {
+	if err := CheckReferences(text); err != nil {
 		return fmt.Errorf("url: %w", err)
 	}
 	at := reference.FindStringIndex(text)
@@ -304,7 +304,7 @@ func validateHeaders(headers map[string]string) error {
 			}
 			return fmt.Errorf("headers: %s %q: want one line of text", name, shown)
 		}
-		if err := checkReferences(headers[name]); err != nil {
+		if err := CheckReferences(headers[name]); err != nil {
 			return fmt.Errorf("headers: %s: %w", name, err)
 		}
 		// Permits are asked for the host, and archives and logs name it.

@@ -27,22 +27,12 @@ import (
 // reference matches ${env:NAME} and ${file:PATH}. The name must not contain braces.
 var reference = regexp.MustCompile(`\$\{((?:env|file):[^{}]+)\}`)
 
-// filled matches what is replaced when a call is sent: a reference, or ${$}, which
-// stands for a dollar sign where that would begin one.
-var filled = regexp.MustCompile(`\$\{(\$|(?:env|file):[^{}]+)\}`)
-
 // opening matches how a reference begins: one that is not complete is a mistake, and
 // must not be sent to anybody as text.
 var opening = regexp.MustCompile(`\$\{(?:env|file):`)
 
-// special matches a dollar sign that would be read as the beginning of what is filled.
-var special = regexp.MustCompile(`\$(\{(?:env:|file:|\$\}))`)
-
-// Literal is a text as the URL and the headers of an HTTPRequest have to have it in
-// order to be sent as it is: nothing in it refers to a secret. It is for text that
-// others wrote; parts of one text are joined first, since two harmless ones can make a
-// reference together.
-func Literal(text string) string { return special.ReplaceAllString(text, "$${$$}$1") }
+// References is how many references to secrets a text has, as far as it tells by how they begin.
+func References(text string) int { return len(opening.FindAllString(text, -1)) }
 
 const (
 	// minSecret is as short as a secret may be: a shorter one cannot be told
@@ -52,9 +42,9 @@ const (
 	maxSecret = 16 << 10
 )
 
-// checkReferences reports a reference that is not complete.
-func checkReferences(text string) error {
-	if opening.MatchString(filled.ReplaceAllLiteralString(text, "-")) {
+// CheckReferences reports a reference that is not complete.
+func CheckReferences(text string) error {
+	if opening.MatchString(reference.ReplaceAllLiteralString(text, "-")) {
 		return errors.New("want a secret as ${env:NAME} or ${file:/path}")
 	}
 	return nil
@@ -98,16 +88,17 @@ func lookup(name string) (string, error) {
 	return value, nil
 }
 
-// CheckSecret reports why this process cannot have the secret that a text refers to, as
-// ${env:API_TOKEN} does. It is nil for any other text.
-func CheckSecret(text string) error {
-	m := reference.FindStringSubmatch(text)
-	if m == nil || m[0] != text {
-		return nil
+// Secret is the secret that a text refers to, as ${env:API_TOKEN} and ${file:/path} do, and any
+// other text itself. The error says why this process cannot have the secret.
+func Secret(text string) (string, error) {
+	if !IsReference(text) {
+		return text, nil
 	}
-	_, err := lookup(m[1])
-	return err
+	return lookup(reference.FindStringSubmatch(text)[1])
 }
+
+// IsReference reports whether a text refers to a secret and has nothing else in it.
+func IsReference(text string) bool { return text != "" && reference.FindString(text) == text }
 
 // readSecret is the text of a file without the end of its last line. The path must
 // be as it was matched against what is allowed: with .. in it, it could lead out of

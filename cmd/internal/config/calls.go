@@ -67,7 +67,7 @@ func (d *decoder) checkHTTP(h HTTP) {
 		at := indexed("http.secrets", i)
 		d.checkSecret(at, secret)
 		if !strings.ContainsAny(secret, `*?[\`) {
-			err := tasks.CheckSecret("${" + secret + "}")
+			_, err := tasks.Secret("${" + secret + "}")
 			d.machine(func() { d.want(err == nil, at, "%v", err) })
 		}
 	}

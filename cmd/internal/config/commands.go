@@ -69,7 +69,7 @@ func (c Command) args(ctx context.Context, task *asynq.Task) ([]string, error) {
 	var args []string
 	ended := false // whether options have, by --
 	for _, a := range c.Run {
-		text, err := a.Text(job, nil)
+		text, err := a.Text(job)
 		if err != nil {
 			return nil, err
 		}
@@ -127,7 +127,7 @@ func (d *decoder) checkCommands(commands Commands) {
 		d.want(c.Timeout > 0, at+".timeout", "%s: want some time, such as 30s", c.Timeout)
 		for _, key := range slices.Sorted(maps.Keys(c.Env)) {
 			d.want(envForm.MatchString(key), join(at+".env", key), "%q: want the name of a variable, such as LANG", key)
-			err := tasks.CheckSecret(c.Env[key])
+			_, err := tasks.Secret(c.Env[key])
 			d.machine(func() { d.want(err == nil, join(at+".env", key), "%v", err) })
 		}
 	}

@@ -3,11 +3,11 @@ package config
 import (
 	"fmt"
 	"net"
-	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/headgate/headgate/tasks"
 )
 
 // Page says who may see the page of "worker run --listen", and what.
@@ -38,36 +38,26 @@ type Page struct {
 // Open reports whether the page is for browsers on other machines, too.
 func (p Page) Open() bool { return p.Token != "" || p.User != "" }
 
-// Secret is a text that need not stand in the file: ${env:NAME} is the value of
-// a variable of the environment.
+// Secret is a text that need not stand in the file: ${env:NAME} and ${file:/path} are the value
+// of a variable of the environment and the text of a file.
 type Secret string
 
-var environment = regexp.MustCompile(`^\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}$`)
-
-// UnmarshalText reads a secret, and leaves the name of a variable as it is.
+// UnmarshalText reads a secret, and leaves a reference as it is.
 func (s *Secret) UnmarshalText(text []byte) error {
 	*s = Secret(text)
-	if strings.HasPrefix(string(text), "${") && !environment.Match(text) {
-		return fmt.Errorf("%q: want ${env:NAME}, or the text itself", text)
+	if strings.HasPrefix(string(text), "${") && !tasks.IsReference(string(text)) {
+		return fmt.Errorf("%q: want ${env:NAME} or ${file:/path}, or the text itself", text)
 	}
 	return nil
 }
 
-// resolve puts the value of the variable that a secret names in its place. What is wrong with
-// the value is for the commands that use it: see Config.Machine.
+// resolve puts the value that a secret refers to in its place. What is wrong with the value is
+// for the commands that use it: see Config.Machine.
 func (d *decoder) resolve(path string, s *Secret) {
-	name := environment.FindStringSubmatch(string(*s))
-	if name == nil {
-		return
-	}
-	value := Secret(os.Getenv(name[1]))
-	switch {
-	case value == "":
-		d.machine(func() { d.errorf(path, "%q: the environment has no %s", *s, name[1]) })
-	case value.isShort():
-		d.machine(func() { d.errorf(path, "%q: want at least %d characters in %s", *s, minSecret, name[1]) })
-	default:
-		*s = value
+	value, err := tasks.Secret(string(*s))
+	d.machine(func() { d.want(err == nil, path, "%v", err) })
+	if err == nil {
+		*s = Secret(value)
 	}
 }
 
@@ -75,13 +65,11 @@ func (d *decoder) resolve(path string, s *Secret) {
 // be guessed.
 const minSecret = 8
 
-func (s Secret) isShort() bool { return utf8.RuneCountInString(string(s)) < minSecret }
-
 // Check reports the fields that are wrong by themselves or beside the others, and what is
 // wrong with them. It shows no secret.
 func (p Page) Check(report func(field, problem string)) {
 	short := func(field string, secret Secret) {
-		if secret != "" && secret.isShort() {
+		if secret != "" && utf8.RuneCountInString(string(secret)) < minSecret {
 			report(field, fmt.Sprintf("want at least %d characters", minSecret))
 		}
 	}

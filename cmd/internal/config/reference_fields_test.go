@@ -125,7 +125,7 @@ var formulas = map[reflect.Type]string{
 	reflect.TypeFor[throttle.Rate]():       "rate",
 	reflect.TypeFor[throttle.Override]():   "rate, `capacity N`, or both",
 	reflect.TypeFor[Redis]():               "URL",
-	reflect.TypeFor[Secret]():              "text or `${env:NAME}`",
+	reflect.TypeFor[Secret]():              "text, `${env:NAME}` or `${file:/path}`",
 	reflect.TypeFor[Network]():             "network",
 	reflect.TypeFor[Proxy]():               "URL or `environment`",
 	reflect.TypeFor[Size]():                "size",

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/headgate/headgate/cmd/internal/expression"
 	"github.com/headgate/headgate/tasks"
@@ -17,7 +18,7 @@ type Then struct {
 	// Type is the task type of the next job. Required.
 	Type string `yaml:"type"`
 	// Payload is the next job's. Its texts may have ${…} with expressions. It refers to a secret
-	// as $${env:NAME}; what an expression yields refers to none.
+	// as $${env:NAME}. An expression must not give such a reference.
 	Payload any `yaml:"payload"`
 	// When is the condition for it. The zero value means always.
 	When expression.When `yaml:"when"`
@@ -65,54 +66,45 @@ func (d *decoder) checkThen(path string, then []Then, types []string) {
 	}
 }
 
-// referring are the fields of a type's payload whose texts can refer to secrets. Only
-// what the config itself says there does: what an expression yields may be written by
-// anybody, such as the server that answered.
-var referring = map[string][]string{tasks.TypeHTTPRequest: {"url", "headers"}}
-
-func quoteOf(typename, field string) expression.Quote {
-	if slices.Contains(referring[typename], field) {
-		return tasks.Literal
-	}
-	return nil
+// refers reports whether the texts in a field of a type's payload can refer to secrets.
+func refers(typename, field string) bool {
+	return typename == tasks.TypeHTTPRequest && !strings.EqualFold(field, "body")
 }
 
-// fill is a type's payload as JSON, with its templates evaluated. The error is that of
-// the first expression that fails.
+// fill is a type's payload as JSON, with its templates evaluated. The error is that of the first
+// expression that fails, or that an expression gives a reference to a secret: only the config
+// itself may, because an expression sees what others wrote, such as the server that answered.
 func fill(typename string, payload any, from expression.Source) ([]byte, error) {
+	own := 0
 	filled, err := eachLeaf("", "", payload, func(_, field string, leaf any) (any, error) {
 		template, ok := leaf.(expression.Template)
 		if !ok {
 			return leaf, nil
 		}
-		value, err := template.Of(from, quoteOf(typename, field))
-		if field == "" && err == nil { // one expression gives all of the payload, or it is a list
-			return quoteFields(typename, value)
+		for _, text := range template.Texts() {
+			if refers(typename, field) {
+				own += tasks.References(text)
+			}
 		}
-		return value, err
+		return template.Of(from)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(filled)
-}
-
-// quoteFields is a payload that an expression has yielded, with all texts quoted that
-// could refer to secrets. The value itself does not change: it may be the job's result.
-func quoteFields(typename string, value any) (_ any, err error) {
-	fields, ok := value.(map[string]any)
-	if !ok {
-		return value, nil
-	}
-	fields = maps.Clone(fields)
-	for _, name := range referring[typename] {
-		if value, ok := fields[name]; ok {
-			if fields[name], err = quoteOf(typename, name).In(value); err != nil {
-				return nil, err
-			}
+	fields, _ := filled.(map[string]any)
+	for name, value := range fields {
+		text, err := json.Marshal(value)
+		if err != nil {
+			return nil, err
+		}
+		if refers(typename, name) {
+			own -= tasks.References(string(text))
 		}
 	}
-	return fields, nil
+	if own < 0 {
+		return nil, errors.New("an expression gives a text with ${env: or ${file: in it, which refers to a secret: want that in the config alone, or in the body")
+	}
+	return json.Marshal(filled)
 }
 
 // eachLeaf is a payload with each of its leaves replaced by what of gives for it, its path and
@@ -152,9 +144,8 @@ func (d *decoder) compile(path, typename string, payload any, about expression.S
 		if err != nil {
 			d.errorf(path, "%v", err)
 		}
-		quote := quoteOf(typename, field)
-		for _, text := range template.Between() {
-			if quote != nil && quote(text) != text {
+		for _, text := range template.Texts() {
+			if refers(typename, field) && tasks.CheckReferences(text) != nil {
 				d.errorf(path, "want the whole name of a secret, as $${env:NAME} or $${file:/path}, and no expression in it")
 			}
 		}

@@ -15,30 +15,27 @@ import (
 // What an expression yields refers to no secret, wherever it enters a payload and in
 // whatever pieces; what the config says does.
 func TestValuesReferToNoSecret(t *testing.T) {
-	const hostile = `{"whole":"${env:T}","dollar":"$","open":"${env:","name":"T","close":"}","rest":"{env:T}","literal":"${$}{env:T}",
-		"headers":{"X":"${env:T}"},"list":["${env:T}"],"call":{"url":"https://h.example/?${env:T}","headers":{"X":"${env:T}"},"body":"${env:T}"}}`
-	for _, tt := range []struct{ payload, field, want string }{
-		{`{url: "https://h.example/?x=${result.whole}"}`, "url", "https://h.example/?x=${$}{env:T}"},
-		{`{url: "https://h.example/?x=${result.dollar}${result.rest}"}`, "url", "https://h.example/?x=${$}{env:T}"},
-		{`{url: "https://h.example/?x=${result.dollar}{en${result.open[4:]}"}`, "url", "https://h.example/?x=${$}{env:"},
-		{`{url: "https://h.example/?x=${result.open}${result.name}${result.close}"}`, "url", "https://h.example/?x=${$}{env:T}"},
-		{`{url: "https://h.example/?x=${result.open}T}"}`, "url", "https://h.example/?x=${$}{env:T}"},
-		{`{url: "https://h.example/?x=${result.literal}"}`, "url", "https://h.example/?x=${$}{$}{env:T}"},
-		{`{url: "${result.call.url}"}`, "url", "https://h.example/?${$}{env:T}"},
-		{`{url: "https://h.example/?x=${payload.whole}"}`, "url", "https://h.example/?x=${$}{env:T}"},
-		{`{url: "https://h.example/?x=${task.id}"}`, "url", "https://h.example/?x=${$}{env:T}"},
-		{`{url: "https://h.example/", headers: {X: "${result.whole}"}}`, "headers.X", "${$}{env:T}"},
-		{`{url: "https://h.example/", headers: {X: "${result.list[0]}"}}`, "headers.X", "${$}{env:T}"},
-		{`{url: "https://h.example/", headers: "${result.headers}"}`, "headers.X", "${$}{env:T}"},
-		{`{url: "https://h.example/", headers: "${ {'X': result.whole} }"}`, "headers.X", "${$}{env:T}"},
-		{`"${result.call}"`, "url", "https://h.example/?${$}{env:T}"},
-		{`"${result.call}"`, "headers.X", "${$}{env:T}"},
-		// Nothing is a reference there, so nothing is written in another way.
-		{`"${result.call}"`, "body", "${env:T}"},
+	const hostile = `{"whole":"${env:T}","dollar":"$","open":"${env:","name":"T","close":"}","rest":"{env:T}",
+		"headers":{"X":"${env:T}"},"list":["${env:T}"],"call":{"url":"https://h.example/?${env:T}"},"Call":{"URL":"https://h.example/?${file:/t}"}}`
+	for _, tt := range []struct{ payload, field, want string }{ // without want it fails
+		{`{url: "https://h.example/?x=${result.whole}"}`, "", ""},
+		{`{url: "https://h.example/?x=${result.dollar}${result.rest}"}`, "", ""},
+		{`{url: "https://h.example/?x=${result.dollar}{en${result.open[4:]}"}`, "", ""},
+		{`{url: "https://h.example/?x=${result.open}${result.name}${result.close}"}`, "", ""},
+		{`{url: "https://h.example/?x=${result.open}T}"}`, "", ""},
+		{`{url: "https://h.example/?x=${payload.whole}"}`, "", ""},
+		{`{url: "https://h.example/?x=${task.id}"}`, "", ""},
+		{`{url: "https://h.example/", headers: {X: "${result.list[0]}"}}`, "", ""},
+		{`{url: "https://h.example/", headers: "${result.headers}"}`, "", ""},
+		{`{url: "https://h.example/", headers: "${ {'X': result.whole} }"}`, "", ""},
+		{`"${result.call}"`, "", ""},
+		{`"${result.Call}"`, "", ""},
+		{`{url: "https://h.example/?x=$${env:T}&y=${result.whole}"}`, "", ""},
+		// Nothing is a reference there.
 		{`{url: "https://h.example/", body: "${result.whole}"}`, "body", "${env:T}"},
+		{`{url: "https://h.example/", body: "${result.open}"}`, "body", "${env:"},
 		// What the author wrote.
-		{`{url: "https://h.example/?x=$${env:T}"}`, "url", "https://h.example/?x=${env:T}"},
-		{`{url: "https://h.example/?x=$${env:T}&y=${result.whole}"}`, "url", "https://h.example/?x=${env:T}&y=${$}{env:T}"},
+		{`{url: "https://h.example/?x=$${env:T}&y=${result.name}"}`, "url", "https://h.example/?x=${env:T}&y=T"},
 		{`{url: "https://h.example/", headers: {X: "${result.dollar}$${env:T}${result.close}"}}`, "headers.X", "$${env:T}}"},
 	} {
 		c, err := Parse("headgate.yaml", []byte("tasks:\n  http:request: {then: [{type: \"http:request\", payload: "+tt.payload+"}]}"))
@@ -47,12 +44,16 @@ func TestValuesReferToNoSecret(t *testing.T) {
 			continue
 		}
 		done := &expression.Done{Job: expression.Job{ID: "${env:T}", Payload: []byte(hostile)}, Result: []byte(hostile)}
-		payload, ok, err := c.Tasks["http:request"].Then[0].Next(done)
-		if err != nil || !ok {
-			t.Errorf("%s: %v", tt.payload, err)
+		payload, _, err := c.Tasks["http:request"].Then[0].Next(done)
+		if tt.want == "" {
+			if err == nil || !strings.Contains(err.Error(), "which refers to a secret") {
+				t.Errorf("%s: %s, %v", tt.payload, payload, err)
+			}
 			continue
 		}
-		if got := textAt(t, payload, tt.field); got != tt.want {
+		if err != nil {
+			t.Errorf("%s: %v", tt.payload, err)
+		} else if got := textAt(t, payload, tt.field); got != tt.want {
 			t.Errorf("%s: %s is %q, want %q", tt.payload, tt.field, got, tt.want)
 		}
 	}
@@ -72,13 +73,12 @@ func textAt(t *testing.T, payload []byte, path string) string {
 	return fmt.Sprint(value)
 }
 
-// The same holds for schedules, and for a then of another type nothing is quoted: it
-// has no references.
+// The same holds for schedules, and a then of another type has no references.
 func TestValuesOfOtherPayloads(t *testing.T) {
 	c, err := Parse("headgate.yaml", []byte(`
 commands: {a: {run: [echo, "${payload.x}"]}}
 schedules:
-  s: {cron: "@daily", task: http:request, payload: {url: "https://h.example/?a=$${env:T}&b=${'$' + '{env:T}'}"}}
+  s: {cron: "@daily", task: http:request, payload: {url: "https://h.example/?a=$${env:T}"}}
 tasks:
   exec:a: {then: [{type: exec:a, payload: {x: "${result}", y: "$${env:T}"}}]}
 `))
@@ -86,7 +86,7 @@ tasks:
 		t.Fatal(err)
 	}
 	payload, err := c.Schedules["s"].payloadAt(time.Now())
-	if got := textAt(t, payload, "url"); err != nil || got != "https://h.example/?a=${env:T}&b=${$}{env:T}" {
+	if got := textAt(t, payload, "url"); err != nil || got != "https://h.example/?a=${env:T}" {
 		t.Error(got, err)
 	}
 	payload, _, err = c.Tasks["exec:a"].Then[0].Next(&expression.Done{Result: []byte(`"${env:T}"`)})

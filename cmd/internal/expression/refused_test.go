@@ -55,7 +55,7 @@ func TestFormulasTakeWhatThePayloadIs(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		value, err := template.Of(job(payload), nil)
+		value, err := template.Of(job(payload))
 		if made := fmt.Sprint(value); err != nil || len(made) > 10*len(payload) {
 			t.Errorf("%s makes %d bytes of %d, %v", text, len(made), len(payload), err)
 		}
@@ -83,7 +83,7 @@ func TestWhatFormulasAreFor(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		value, err := template.Of(job(test.payload), nil)
+		value, err := template.Of(job(test.payload))
 		if test.want == "" {
 			continue
 		}

@@ -1,7 +1,6 @@
 package expression
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,38 +13,28 @@ type Template struct {
 	parts []part
 }
 
-// part is either plain text or a formula. Text that is whole is a ${…} that stands in
-// the template as $${…}: what reads the template's value may take it for a name.
+// part is either plain text or a formula.
 type part struct {
 	text    string
 	formula *formula
-	whole   bool
 }
-
-// Quote writes a text so that nothing in it is taken for a name. Nil leaves it as it is.
-type Quote func(text string) string
 
 // ParseTemplate compiles the expressions of a text about such a source.
 func ParseTemplate(text string, about Source) (Template, error) {
 	var t Template
 	for text != "" {
 		before, rest, found := strings.Cut(text, "${")
-		if plain, escaped := strings.CutSuffix(before, "$"); found && escaped {
-			t.parts = append(t.parts, part{text: plain})
-			name := part{text: "${"}
-			if end := strings.IndexAny(rest, "{}"); end >= 0 && rest[end] == '}' {
-				name.text, name.whole = "${"+rest[:end+1], true
-				rest = rest[end+1:]
-			}
-			t.parts = append(t.parts, name)
-			text = rest
-			continue
+		plain, escaped := strings.CutSuffix(before, "$")
+		if escaped = escaped && found; escaped {
+			before = plain + "${"
 		}
-		if before != "" {
+		if last := len(t.parts) - 1; last >= 0 && t.parts[last].formula == nil {
+			t.parts[last].text += before
+		} else if before != "" {
 			t.parts = append(t.parts, part{text: before})
 		}
-		if !found {
-			break
+		if text = rest; !found || escaped {
+			continue
 		}
 		end := closing(rest)
 		if end < 0 {
@@ -89,17 +78,12 @@ func closing(text string) int {
 
 // Of is the template's value for what it sees. A template that is one expression
 // and nothing else gives that expression's own value, of any type; every
-// other gives text. The value is quoted but for the ${…} that the template itself has. What
-// stands between two of these is quoted at once: pieces of it could make a name together.
-func (t Template) Of(from Source, quote Quote) (any, error) {
+// other gives text.
+func (t Template) Of(from Source) (any, error) {
 	if len(t.parts) == 1 && t.parts[0].formula != nil {
-		value, err := answer(t.parts[0].formula, from, something)
-		if err != nil {
-			return nil, err
-		}
-		return quote.In(value)
+		return answer(t.parts[0].formula, from, something)
 	}
-	text, err := t.Text(from, quote)
+	text, err := t.Text(from)
 	if err != nil {
 		return nil, err
 	}
@@ -107,9 +91,8 @@ func (t Template) Of(from Source, quote Quote) (any, error) {
 }
 
 // Text is Of as text: also that of one expression and nothing else.
-func (t Template) Text(from Source, quote Quote) (string, error) {
+func (t Template) Text(from Source) (string, error) {
 	var b strings.Builder
-	between := ""
 	for _, p := range t.parts {
 		text := p.text
 		if p.formula != nil {
@@ -118,54 +101,15 @@ func (t Template) Text(from Source, quote Quote) (string, error) {
 				return "", err
 			}
 		}
-		if p.whole {
-			b.WriteString(quote.of(between) + text)
-			between = ""
-		} else {
-			between += text
-		}
+		b.WriteString(text)
 	}
-	return b.String() + quote.of(between), nil
+	return b.String(), nil
 }
 
-func (q Quote) of(text string) string {
-	if q == nil {
-		return text
-	}
-	return q(text)
-}
-
-// In is a value with all texts in it quoted. The value itself does not change: one that
-// is no text is what its JSON says afterwards.
-func (q Quote) In(value any) (any, error) {
-	if q == nil {
-		return value, nil
-	}
-	if text, ok := value.(string); ok {
-		return q(text), nil
-	}
-	text, err := json.Marshal(value)
-	if err != nil {
-		return nil, err
-	}
-	value, err = decode("value", text)
-	return each(value, func(inner any) any {
-		if text, ok := inner.(string); ok {
-			return q(text)
-		}
-		return inner
-	}), err
-}
-
-// Between are the texts of the template around its expressions and whole ${…}.
-func (t Template) Between() []string {
-	texts := []string{""}
+// Texts are the texts of the template around its expressions.
+func (t Template) Texts() (texts []string) {
 	for _, p := range t.parts {
-		if p.formula != nil || p.whole {
-			texts = append(texts, "")
-			continue
-		}
-		texts[len(texts)-1] += p.text
+		texts = append(texts, p.text)
 	}
 	return texts
 }

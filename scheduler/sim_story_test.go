@@ -136,7 +136,7 @@ func (t *teller) around(ctx context.Context, cmd redis.Cmder, next redis.Process
 			t.w.history.Note(t.w.now(), "", "process %d gives turns", t.p.index)
 		}
 	case text == script.New("lanes/grant").Hash() || strings.HasPrefix(text, "-- Gives lanes their turns"):
-		t.turns(args[6:], reply)
+		t.turns(args[9:], reply)
 	case text == script.New("asynq/crash").Hash() || strings.HasPrefix(text, "-- Puts a job back whose worker died"):
 		t.w.crashed(fmt.Sprint(args[7]))
 	}
@@ -145,9 +145,9 @@ func (t *teller) around(ctx context.Context, cmd redis.Cmder, next redis.Process
 
 // turns notes what became of turns: lane, ahead, held for each, and for each the
 // outcome, the job, and from when and until when permits are reserved; then for each
-// lane how many are called, and of each meter five numbers, when it is ready second.
+// lane how many are called, and of each meter six numbers, when it is ready second.
 func (t *teller) turns(args []any, reply []any) {
-	if len(reply) < 2 { // another process gives turns
+	if len(reply) < 2 || reply[0] == int64(-1) { // another process gives turns, or these were given
 		return
 	}
 	now, all := reply[0].(int64), len(args)/3
@@ -169,7 +169,7 @@ func (t *teller) turns(args []any, reply []any) {
 		case fairqueue.Refused:
 			next, missing := reply[2+all+slices.Index(lanes, name)].([]any), ""
 			for k, meter := range fairqueue.Meters(name) {
-				if at := 2 + 5*k; at < len(next) && next[at].(int64) > now {
+				if at := 2 + 6*k; at < len(next) && next[at].(int64) > now {
 					missing += fmt.Sprintf("; %s is ready in %s", meter, time.Duration(next[at].(int64)-now)*time.Microsecond)
 				}
 			}

@@ -266,7 +266,7 @@ func validateURL(text string) error {
 // behind the host, for a permit is asked for the host that the payload names. To
 // look at the first is enough: what is behind it is behind the host, too.
 func validateReferencesIn(text string) error {
-	if err := CheckReferences(text); err != nil {
+	if _, err := References(text); err != nil {
 		return fmt.Errorf("url: %w", err)
 	}
 	at := reference.FindStringIndex(text)
@@ -304,7 +304,7 @@ func validateHeaders(headers map[string]string) error {
 			}
 			return fmt.Errorf("headers: %s %q: want one line of text", name, shown)
 		}
-		if err := CheckReferences(headers[name]); err != nil {
+		if _, err := References(headers[name]); err != nil {
 			return fmt.Errorf("headers: %s: %w", name, err)
 		}
 		// Permits are asked for the host, and archives and logs name it.

@@ -31,9 +31,6 @@ var reference = regexp.MustCompile(`\$\{((?:env|file):[^{}]+)\}`)
 // must not be sent to anybody as text.
 var opening = regexp.MustCompile(`\$\{(?:env|file):`)
 
-// References is how many references to secrets a text has, as far as it tells by how they begin.
-func References(text string) int { return len(opening.FindAllString(text, -1)) }
-
 const (
 	// minSecret is as short as a secret may be: a shorter one cannot be told
 	// from other text when it is hidden.
@@ -42,12 +39,13 @@ const (
 	maxSecret = 16 << 10
 )
 
-// CheckReferences reports a reference that is not complete.
-func CheckReferences(text string) error {
+// References is how many references to secrets begin in a text. It is an error if one of them is
+// not complete.
+func References(text string) (n int, err error) {
 	if opening.MatchString(reference.ReplaceAllLiteralString(text, "-")) {
-		return errors.New("want a secret as ${env:NAME} or ${file:/path}")
+		err = errors.New("want a secret as ${env:NAME} or ${file:/path}")
 	}
-	return nil
+	return len(opening.FindAllString(text, -1)), err
 }
 
 // secrets are those of one call or command, in the order in which they are looked for. nil is

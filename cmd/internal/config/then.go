@@ -82,8 +82,8 @@ func fill(typename string, payload any, from expression.Source) ([]byte, error) 
 			return leaf, nil
 		}
 		for _, text := range template.Texts() {
-			if refers(typename, field) {
-				own += tasks.References(text)
+			if n, _ := tasks.References(text); refers(typename, field) {
+				own += n
 			}
 		}
 		return template.Of(from)
@@ -97,8 +97,8 @@ func fill(typename string, payload any, from expression.Source) ([]byte, error) 
 		if err != nil {
 			return nil, err
 		}
-		if refers(typename, name) {
-			own -= tasks.References(string(text))
+		if n, _ := tasks.References(string(text)); refers(typename, name) {
+			own -= n
 		}
 	}
 	if own < 0 {
@@ -145,7 +145,7 @@ func (d *decoder) compile(path, typename string, payload any, about expression.S
 			d.errorf(path, "%v", err)
 		}
 		for _, text := range template.Texts() {
-			if refers(typename, field) && tasks.CheckReferences(text) != nil {
+			if _, err := tasks.References(text); err != nil && refers(typename, field) {
 				d.errorf(path, "want the whole name of a secret, as $${env:NAME} or $${file:/path}, and no expression in it")
 			}
 		}

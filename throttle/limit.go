@@ -71,41 +71,36 @@ const DefaultLease = 30 * time.Second
 type Limit struct {
 	// Name is the limit's own: letters, digits and _ . : - up to 100.
 	Name string
-	// Kind is required.
-	Kind Kind
-	// Rate is required for every kind but Concurrency, which has none.
-	Rate Rate
-	// Capacity is the most permits that can be taken at once. For Funnel and
-	// TokenBucket the zero value means 1; for Concurrency it is required; for
-	// the others it is Rate.N and not set here. A cost above it is Never.
-	Capacity int
-	// Margin makes room for what the other side measures: calls that leave at
-	// permitted moments arrive with jitter, so a strict server could see N+1
-	// of them in its window. It lengthens the period (N per Rate.Per+Margin);
-	// a FixedWindow opens Margin late and closes as much early instead, so it is
-	// less than half of the period there, and less than the period elsewhere. Zero
-	// means none.
-	Margin time.Duration
-	// Zone is the IANA time zone whose calendar a FixedWindow follows. The
-	// zero value means UTC. Local is refused: it is another one on each machine.
-	Zone string
-	// Apps lists the apps that may use the limit, by exact name; for every
-	// other it does not exist. The zero value lets every app use it.
-	Apps []string
-	// Lease is how long a Concurrency permit outlives its last extension: so long
-	// is a permit missing whose holder died. The zero value means DefaultLease, and
-	// a second is the least.
-	Lease time.Duration
-	// MaxBlock is the longest that what the other side answers shuts a key: by Refused
-	// or BlockFor, and not by Block. The zero value means a day, or the period of the
-	// rate where that is longer, and a second is the least.
-	MaxBlock time.Duration
-	// Adapt has single keys slow down where the other side bears less than the rate.
-	// Nil means that they do not.
-	Adapt *Adapt
-	// Overrides is what single keys count by instead, for Define. SetKey says that
-	// of more keys, and of these anew.
-	Overrides map[string]Override
+	// Kind is how the limit counts. Required.
+	Kind Kind `yaml:"kind"`
+	// Rate is how many permits there are in a period. Concurrency has none. Required for every
+	// other kind. In a config file the rate alone can stand instead of the mapping, for a `sliding_log`.
+	Rate Rate `yaml:"rate" short:""`
+	// Capacity is how many permits can be taken at once. A job of a higher cost never runs. Kinds that
+	// count in windows have that of their rate. Required for concurrency. The zero value means `1`.
+	Capacity int `yaml:"capacity"`
+	// Margin is room for jitter on the way to a server that counts strictly, which could see one
+	// call too many in its window. It lengthens the period. A fixed window opens so much later and
+	// closes so much earlier instead. The zero value means none.
+	Margin time.Duration `yaml:"margin"`
+	// Zone is the time zone whose calendar a fixed window follows, by its IANA name. The zero value
+	// means `UTC`.
+	Zone string `yaml:"zone"`
+	// Apps are the apps that may use the limit, by exact name. For others it does not exist. The
+	// zero value means all.
+	Apps []string `yaml:"apps"`
+	// Lease is how long a permit of a concurrency limit is missing when its holder has died, a second
+	// at least. The zero value means throttle.DefaultLease.
+	Lease time.Duration `yaml:"lease"`
+	// MaxBlock is the longest that an answer of the other side shuts a key, a second at least. The
+	// zero value means a day, or the period if longer.
+	MaxBlock time.Duration `yaml:"max_block"`
+	// Adapt has each key find the pace that the other side bears. A fixed window and a concurrency
+	// limit cannot. The zero value means off.
+	Adapt *Adapt `yaml:"adapt"`
+	// Overrides are keys that count by another rate or capacity. If the tasks of the limit in a
+	// config file have `key: host(…)`, a host may be spelled in any way.
+	Overrides map[string]Override `yaml:"overrides"`
 	// Paused is whether the limit hands out nothing at present. Set it with
 	// Pause and Resume; Define and Set leave it as it is.
 	Paused bool

@@ -109,12 +109,11 @@ func (k KeyState) differs() bool { return k.Override != Override{} || k.Share < 
 // which nothing was heard for an hour is forgotten at the next call, of whatever key of
 // the limit, of which something is heard, and when a key is set.
 type Adapt struct {
-	// Min is the slowest pace, at most the limit's rate. The zero value means a
-	// hundredth of the rate.
-	Min Rate
-	// Latency is how long calls may take before the key slows down. The zero value
-	// means that their time does not matter.
-	Latency time.Duration
+	// Min is the slowest pace, at most the limit's rate. The zero value means a hundredth of the rate.
+	Min Rate `yaml:"min"`
+	// Latency is how long calls may take before the key slows down. The zero value means as long
+	// as they like.
+	Latency time.Duration `yaml:"latency"`
 }
 
 // String is what adapts, such as "adapt min 1/10s latency 500ms".

@@ -78,7 +78,7 @@ type Config struct {
 // document is the file: a Config, except for what other packages' types hold.
 type document struct {
 	// Limits are what holds for all workers of the scope.
-	Limits map[string]limit `yaml:"limits"`
+	Limits map[string]throttle.Limit `yaml:"limits"`
 	Config
 }
 

@@ -231,7 +231,7 @@ func standard(owner string, value reflect.Value) string {
 	return "–"
 }
 
-// fieldComments are those of the package's structs, by Type.Field.
+// fieldComments are those of the package's structs and of a limit, by Type.Field.
 func fieldComments(t *testing.T) map[string]string {
 	t.Helper()
 	sources, err := filepath.Glob("*.go")
@@ -239,7 +239,7 @@ func fieldComments(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	comments := map[string]string{}
-	for _, source := range sources {
+	for _, source := range append([]string{"../../../throttle/limit.go", "../../../throttle/override.go"}, sources...) {
 		file, err := parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)

@@ -146,6 +146,12 @@ func TestCopiedHeaders(t *testing.T) {
 					t.Fatal("the job has not come again")
 				}
 				st.enqueue(asynq.NewTaskWithHeaders("job", []byte("a"), headers), asynq.TaskID(id))
+				if id != "job" { // Redis loses its record, so it asks anew, and is not new any more
+					time.Sleep(time.Second)
+					_, err := st.limiter.Forget(t.Context(), job{Queue: "default", ID: id})
+					st.must(err)
+					st.must(st.tasks.RunTask("default", id))
+				}
 				time.Sleep(time.Minute)
 				ran := st.ran()
 				if last := ran[len(ran)-1]; len(ran) != 23 || last.id != id {

@@ -71,10 +71,10 @@ func TestMendAndRecount(t *testing.T) {
 		must(rdb.HSet(ctx, scopePrefix+"jobs", "default\n1", "abc", "default\n7", records["default\n7"]+"\na|", // 1 is called
 			"default\n8", strings.Replace(records["default\n8"], "a|", "a|b", 1)).Err())
 		must(rdb.ZRem(ctx, scopePrefix+"lanes", lane).Err())
-		if jobs, next, mended, err := store.Mend(ctx, 0, 1000); len(jobs) != 19 || next != 0 || mended != 4 || err != nil {
+		if jobs, next, mended, err := store.Mend(ctx, 0, 1000, map[string]int64{}); len(jobs) != 19 || next != 0 || mended != 4 || err != nil {
 			t.Errorf("%d jobs from 0 to %d, %d mended, %v; want 19, 4 mended", len(jobs), next, mended, err)
 		}
-		if _, _, mended, err := store.Mend(ctx, 0, 1000); mended != 0 || err != nil {
+		if _, _, mended, err := store.Mend(ctx, 0, 1000, map[string]int64{}); mended != 0 || err != nil {
 			t.Errorf("once more: %d mended, %v; want none", mended, err)
 		}
 		if again, err := store.Lead(ctx, "it", time.Minute, lead.Made[0].Number, ""); err != nil || len(again.Made) != 1 || again.Made[0].Lane != lane {
@@ -310,9 +310,9 @@ func (w *world) members(key string) any {
 
 // inOrder fails unless each job that waits or is called has its record and its place,
 // and what is reserved is what is called. It looks at one moment of all.
-func (w *world) inOrder(t *testing.T) {
+func (w *world) inOrder(t *testing.T, also ...any) {
 	t.Helper()
-	text := `local P, out, sums = KEYS[1], {}, {}
+	text := `local P, out, sums, wanted = KEYS[1], {}, {}, {}
 	local jobs = redis.call('HGETALL', P .. 'jobs')
 	for i = 1, #jobs, 2 do
 		local id = string.match(jobs[i], '\n(.*)$')
@@ -321,11 +321,13 @@ func (w *world) inOrder(t *testing.T) {
 		local called = lane and redis.call('ZSCORE', P .. 'called:' .. lane, id)
 		if not lane or (waits and called) or not (waits or called) then out[#out + 1] = jobs[i] .. ': ' .. jobs[i + 1] end
 		if lane and not redis.call('ZSCORE', P .. 'lanes', lane) then out[#out + 1] = 'no lane ' .. lane end
-		if called and tonumber(called) > 0 then
-			local ids = string.gmatch(string.match(lane, '\n(.*)$'), '[^\n]+')
+		local counts = waits and wanted or called and tonumber(called) > 0 and sums
+		if counts then
+			local rest = string.match(lane, '\n(.*)$')
 			for cost in string.gmatch(costs, '%d+') do
-				local id = ids()
-				sums[id] = (sums[id] or 0) + cost
+				local id
+				id, rest = string.match(rest, '^([^\n]+)\n?(.*)$')
+				counts[id] = (counts[id] or 0) + cost
 			end
 		end
 	end
@@ -337,8 +339,16 @@ func (w *world) inOrder(t *testing.T) {
 			end
 		end
 	end
+	local demand = ARGV[1] == 'demand' and redis.call('HGETALL', P .. 'demand') or {}
+	for i = 1, #demand, 2 do
+		if demand[i + 1] ~= string.format('%d', wanted[demand[i]] or 0) then
+			out[#out + 1] = 'demand of ' .. demand[i] .. ': ' .. demand[i + 1] .. ', wanted ' .. (wanted[demand[i]] or 0)
+		end
+		wanted[demand[i]] = nil
+	end
+	for id, permits in pairs(ARGV[1] == 'demand' and wanted or {}) do out[#out + 1] = 'no demand of ' .. id .. ', wanted ' .. permits end
 	return out`
-	odd, err := w.rdb.Eval(w.ctx, text, []string{scopePrefix}).StringSlice()
+	odd, err := w.rdb.Eval(w.ctx, text, []string{scopePrefix}, also...).StringSlice()
 	if err != nil || len(odd) > 0 {
 		t.Errorf("not in order: %q, %v; blows\n%s", odd, err, strings.Join(w.blows, "\n"))
 	}

@@ -1,12 +1,15 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/headgate/headgate/internal/fairqueue"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -22,11 +25,16 @@ type comparison struct {
 	cursor  uint64   // in the first of these
 	queues  []string // whose denied jobs are still to be looked at
 	offset  int      // in the first of them
+	// demand is what Redis said before the tickets are looked at, wanted what they say. wants is
+	// whether the two are still to be compared.
+	demand map[string]string
+	wanted map[string]int64
+	wants  bool
 }
 
 // underway reports whether anything is left to look at.
 func (c *comparison) underway() bool {
-	return c.tickets || c.lanes || c.reserved() || len(c.queues) > 0
+	return c.tickets || c.wants || c.lanes || c.reserved() || len(c.queues) > 0
 }
 
 // reserved reports whether anything is left of what is reserved.
@@ -35,9 +43,15 @@ func (c *comparison) reserved() bool { return c.counts || len(c.meters) > 0 }
 // forgetLost forgets the tickets of jobs that asynq will not run any more, or
 // that wait for something else under the same ID. A job that is just being moved
 // is in one of the states that count as waiting at each moment.
-func (d *dispatcher) forgetLost(ctx context.Context, c *comparison) error {
-	jobs, next, mended, err := d.Waits.Mend(ctx, c.cursor, Page)
+func (d *dispatcher) forgetLost(ctx context.Context, c *comparison) (err error) {
+	if c.demand == nil {
+		if c.demand, err = d.Waits.Demand(ctx); d.limits.Note(ctx, err) != nil {
+			return err
+		}
+	}
+	jobs, next, mended, err := d.Waits.Mend(ctx, c.cursor, Page, c.wanted)
 	if d.limits.Note(ctx, err) != nil {
+		c.wants = false // some may be counted twice
 		return err
 	}
 	c.cursor, c.tickets = next, next != 0
@@ -59,6 +73,29 @@ func (d *dispatcher) forgetLost(ctx context.Context, c *comparison) error {
 		}
 	}
 	return d.forget(ctx, lost)
+}
+
+// correctDemand corrects what is wanted of meters, as the estimates have it, where Redis has lost
+// it. Jobs come and go during the pass, so what Redis said before it and says after it bound what
+// is right.
+func (d *dispatcher) correctDemand(ctx context.Context, c *comparison) error {
+	after, err := d.Waits.Demand(ctx)
+	if d.limits.Note(ctx, err) != nil {
+		return err
+	}
+	for meter := range after {
+		c.wanted[meter] += 0
+	}
+	var wrong []waitdb.Correction
+	for meter, wanted := range c.wanted {
+		before, errBefore := strconv.ParseInt(cmp.Or(c.demand[meter], "0"), 10, 64)
+		now, errNow := strconv.ParseInt(cmp.Or(after[meter], "0"), 10, 64)
+		if errBefore != nil || errNow != nil || wanted < min(before, now) || wanted > max(before, now) {
+			wrong = append(wrong, waitdb.Correction{Meter: meter, Read: cmp.Or(after[meter], "0"), Wanted: wanted})
+		}
+	}
+	c.wants = false
+	return d.limits.Note(ctx, d.Waits.CorrectDemand(ctx, d.process, wrong))
 }
 
 // findLanes tells the core of lanes that it does not know, as those whose last calls

@@ -47,7 +47,7 @@ func (d *dispatcher) beginPass(ctx context.Context) error {
 	if d.queues.Note(ctx, err) != nil {
 		return err
 	}
-	d.upkeep.pass = comparison{tickets: true, lanes: true, counts: true, queues: queues}
+	d.upkeep.pass = comparison{tickets: true, wants: true, wanted: map[string]int64{}, lanes: true, counts: true, queues: queues}
 	return nil
 }
 
@@ -67,6 +67,8 @@ func (d *dispatcher) upkeepStep(ctx context.Context) error {
 	switch {
 	case c.tickets:
 		step = d.forgetLost
+	case c.wants:
+		step = d.correctDemand
 	case c.lanes:
 		step = d.findLanes
 	case c.reserved():

@@ -30,8 +30,8 @@ func (db *DB) Known(ctx context.Context, queue string, ids []string) ([]bool, er
 
 // Mend lists some of the jobs that wait or are called, and where to go on; at 0
 // that was all. Before it does, it drops what of them is not in order, and says of how
-// many that was.
-func (db *DB) Mend(ctx context.Context, cursor uint64, count int64) (jobs []throttle.JobID, next uint64, mended int, err error) {
+// many that was. To wanted it adds how many permits the jobs that wait in lanes want of each meter.
+func (db *DB) Mend(ctx context.Context, cursor uint64, count int64, wanted map[string]int64) (jobs []throttle.JobID, next uint64, mended int, err error) {
 	fields, next, err := db.rdb.HScan(ctx, db.prefix+"jobs", cursor, "", count).Result()
 	if err != nil {
 		return nil, 0, 0, err
@@ -43,11 +43,14 @@ func (db *DB) Mend(ctx context.Context, cursor uint64, count int64) (jobs []thro
 			queue, id, _ := strings.Cut(fields[i], "\n")
 			jobs = append(jobs, throttle.JobID{Queue: queue, ID: id})
 		}
-		n, err := db.run(ctx, mendScript, names...).Int()
+		reply, err := db.run(ctx, mendScript, names...).Slice()
 		if err != nil {
 			return nil, 0, mended, err
 		}
-		mended += n
+		mended += int(reply[0].(int64))
+		for i := 1; i < len(reply); i += 2 {
+			wanted[reply[i].(string)] += reply[i+1].(int64)
+		}
 	}
 	return jobs, next, mended, nil
 }

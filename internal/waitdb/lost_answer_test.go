@@ -171,7 +171,7 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 		}},
 		"mend": {
 			before: func(l *lostStage) { l.denied(); l.rdb.HSet(l.ctx, hg("jobs"), "q\nit", "by hand") },
-			do:     func(l *lostStage) error { _, _, _, err := l.store.Mend(l.ctx, 0, 10); return err },
+			do:     func(l *lostStage) error { _, _, _, err := l.store.Mend(l.ctx, 0, 10, map[string]int64{}); return err },
 		},
 		"recount": {
 			before: func(l *lostStage) { l.granted(); l.rdb.HSet(l.ctx, hg("meters"), "l|k", 3) },

@@ -5,6 +5,7 @@ import "github.com/headgate/headgate/internal/script"
 // The scripts that this package runs.
 var (
 	acquireScript       = script.New("lanes/acquire")
+	correctDemandScript = script.New("lanes/correct_demand")
 	claimScript         = script.New("lanes/claim")
 	expireScript        = script.New("lanes/expire")
 	forgetScript        = script.New("lanes/forget")

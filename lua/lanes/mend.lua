@@ -1,4 +1,4 @@
--- Looks whether waiting jobs stand where their records say. A record that cannot be
+-- Looks whether waiting jobs stand where their records say, and counts what they want. A record that cannot be
 -- read, or whose job stands elsewhere, is dropped: asynq's side shows that the job is
 -- denied and unknown, and it is sent back to ask. A lane that has lost its number gets
 -- another.
@@ -6,12 +6,13 @@
 --   patience (rw), seq (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] queue and ID, one a line, of each job
--- Returns how many were not in order
+-- Returns {how many were not in order, then for each meter that a job which waits in its lane
+--   needs, and how many permits all of those want of it}
 -- @include jobs
 -- @include lane
 -- @include announce
 
-local records, mended, seen = call('HMGET', hg('jobs'), unpack(ARGV)), 0, {}
+local records, mended, seen, wanted = call('HMGET', hg('jobs'), unpack(ARGV)), 0, {}, {}
 
 -- The lane of a job that stands there, or is called from there; '' of one that has left
 -- it since its time is up; else nil.
@@ -20,7 +21,9 @@ local function lane_of(name, record)
   local r = queue and parse_job(record)
   if not r or string.sub(r.lane, 1, #queue + 1) ~= queue .. '\n' then return nil end
   local lane = r.patience > '1' and '' or r.lane
-  if lane ~= '' and not call('ZSCORE', hg('lane', lane), id) and not call('ZSCORE', hg('called', lane), id) then return nil end
+  local waits = lane ~= '' and call('ZSCORE', hg('lane', lane), id)
+  if lane ~= '' and not waits and not call('ZSCORE', hg('called', lane), id) then return nil end
+  for i = 1, waits and #r.ids or 0 do wanted[r.ids[i]] = (wanted[r.ids[i]] or 0) + r.cost[i] end
   if r.patience ~= '0' and not call('ZSCORE', hg('patience'), name) then
     call('ZADD', hg('patience'), int(now_us), name) -- when its time is up it knows itself
     mended = mended + 1
@@ -42,4 +45,8 @@ for i = 1, #ARGV do
     end
   end
 end
-return mended
+local out = { mended }
+for id, permits in pairs(wanted) do
+  out[#out + 1], out[#out + 2] = id, permits
+end
+return out

@@ -40,6 +40,7 @@ type bell struct {
 	empty   int           // of those, found so in a row
 	pause   time.Duration // of the next wait, if nobody rings
 	idle    func()        // hears that the queues are empty
+	waits   atomic.Bool   // whether a wait goes on
 	deaf    atomic.Bool   // whether Redis refuses to wait, as one behind a proxy may
 }
 
@@ -88,10 +89,10 @@ func (b *bell) wait() {
 	if b.idle != nil {
 		b.idle()
 	}
+	b.waits.Store(true)
+	defer b.waits.Store(false)
 	for _, r := range b.ropes {
-		if r.pulling.CompareAndSwap(false, true) {
-			go b.pull(r)
-		}
+		b.listen(r)
 	}
 	timer := time.NewTimer(b.pause)
 	defer timer.Stop()
@@ -106,12 +107,22 @@ func (b *bell) wait() {
 	}
 }
 
-// pull waits for a mark in Redis. It may come when the server has found a job
-// otherwise, or stops: then it is another's.
+// listen has a call wait for marks, if none does.
+func (b *bell) listen(r *rope) {
+	if r.pulling.CompareAndSwap(false, true) {
+		go b.pull(r)
+	}
+}
+
+// pull waits for a mark in Redis. If none comes in time another call does, as long as the server
+// waits. A mark may come when the server has found a job otherwise, or stops: then it is another's.
 func (b *bell) pull(r *rope) {
 	mark, err := b.rdb.BZPopMin(context.Background(), longestWait, r.keys...).Result()
 	b.deaf.Store(err != nil && !errors.Is(err, redis.Nil))
 	r.pulling.Store(false)
+	if errors.Is(err, redis.Nil) && b.waits.Load() {
+		b.listen(r)
+	}
 	if err != nil {
 		return
 	}

@@ -40,6 +40,32 @@ func TestMarkOfTheNextJob(t *testing.T) {
 	})
 }
 
+// TestMarkAfterTheCallEnded: a server hears of a job at once, also if its wait goes on when the call
+// of Redis that waits for marks ends.
+func TestMarkAfterTheCallEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, rdb := redistest.Mini(t)
+		began := make(chan time.Time, 1)
+		start(t, redistest.MiniClient(t, m), settings{
+			config: asynq.Config{Concurrency: 10}, limits: []throttle.Limit{perMinute(6000, 100)},
+			handle: func(context.Context, *asynq.Task) error { began <- time.Now(); return nil },
+		})
+		time.Sleep(time.Minute)
+		add(t, rdb, "without a mark") // so that the server looks in between
+		<-began
+		for range 30 {
+			time.Sleep(longestWait + longestWait/100)
+			rang := time.Now()
+			if _, err := NewClient(rdb).Enqueue(asynq.NewTask("job", nil)); err != nil {
+				t.Fatal(err)
+			}
+			if late := (<-began).Sub(rang); late > time.Millisecond {
+				t.Errorf("a job began after %s, want it at once", late)
+			}
+		}
+	})
+}
+
 // Where marks tell of all jobs, a server does not look in between; a job without one has it
 // look again soon.
 func TestLooksBetweenMarks(t *testing.T) {

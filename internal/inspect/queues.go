@@ -104,10 +104,6 @@ type QueueInfo struct {
 	Waiting int
 }
 
-// DoneToday is how many jobs were done since midnight, UTC. asynq's Processed counts failed
-// attempts as well.
-func (i QueueInfo) DoneToday() int { return max(0, i.Processed-i.QueueInfo.Failed) }
-
 // Infos tells of the queue that is named, or of all. A queue that was removed meanwhile is
 // left out. Nil for how many jobs of each queue wait has them counted.
 func (q *Queues) Infos(ctx context.Context, queue string, waits func(queue string) int) (infos []QueueInfo, err error) {

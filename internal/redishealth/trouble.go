@@ -75,9 +75,6 @@ func (t Trouble) RefusesWrites() bool {
 // Passes reports whether it may pass by itself: nobody need mend anything.
 func (t Trouble) Passes() bool { return t == None || t == Away || t == Loading || t == Cluster }
 
-// SignIn reports whether Redis wants another user or another password.
-func (t Trouble) SignIn() bool { return t == NoPassword || t == Password }
-
 // Of is what a call of Redis that failed so says. An answer of whatever else is none.
 func Of(err error) Trouble {
 	if err == nil || errors.Is(err, redis.Nil) {

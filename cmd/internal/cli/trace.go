@@ -5,8 +5,6 @@ import (
 	"cmp"
 	"compress/gzip"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,6 +24,8 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	spans "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/headgate/headgate/cmd/internal/config"
 )
 
 // flushTime bounds how long a command that is done waits for its last spans to
@@ -180,23 +180,10 @@ func newCollector() (*collector, error) {
 }
 
 func (c *collector) trust() error {
-	settings := new(tls.Config)
-	if file := otlp("CERTIFICATE"); file != "" {
-		text, err := os.ReadFile(file)
-		settings.RootCAs = x509.NewCertPool()
-		if err == nil && !settings.RootCAs.AppendCertsFromPEM(text) {
-			err = fmt.Errorf("%s has no certificate in PEM", file)
-		}
-		if err != nil {
-			return fmt.Errorf("OTEL_EXPORTER_OTLP_CERTIFICATE: %w", err)
-		}
-	}
-	if cert, key := otlp("CLIENT_CERTIFICATE"), otlp("CLIENT_KEY"); cert+key != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return fmt.Errorf("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE: %w", err)
-		}
-		settings.Certificates = []tls.Certificate{pair}
+	files := config.TLS{CA: otlp("CERTIFICATE"), Cert: otlp("CLIENT_CERTIFICATE"), Key: otlp("CLIENT_KEY")}
+	settings, err := files.Config()
+	if err != nil {
+		return fmt.Errorf("OTEL_EXPORTER_OTLP_CERTIFICATE, _CLIENT_CERTIFICATE and _CLIENT_KEY: %w", err)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = settings

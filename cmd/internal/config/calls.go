@@ -56,7 +56,7 @@ func (h HTTP) Handler() (*tasks.HTTPHandler, error) {
 		handler.AllowPrivate = append(handler.AllowPrivate, n.Prefix)
 	}
 	var err error
-	if handler.TLS, err = h.TLS.config(); err != nil {
+	if handler.TLS, err = h.TLS.Config(); err != nil {
 		return nil, fmt.Errorf("http.tls.%w", err)
 	}
 	return handler, nil
@@ -198,9 +198,9 @@ func (v *TLSVersion) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// config reads the files. An error begins with the field. Without any field it
+// Config reads the files. An error begins with the field. Without any field it
 // is nil.
-func (t TLS) config() (*tls.Config, error) {
+func (t TLS) Config() (*tls.Config, error) {
 	if t == (TLS{}) {
 		return nil, nil
 	}
@@ -219,7 +219,7 @@ func (t TLS) config() (*tls.Config, error) {
 		}
 		c.RootCAs = roots
 	}
-	if t.Cert != "" {
+	if t.Cert+t.Key != "" {
 		load := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
 			return &pair, err

@@ -176,7 +176,7 @@ func (r *Redis) UseTLS(t TLS) error {
 // client makes a client of r, which must not be zero; it connects with its first command. A
 // hasty one tries each command once. The error begins with redis_tls.
 func (r Redis) client(hasty bool) (redis.UniversalClient, error) {
-	own, err := r.tls.config()
+	own, err := r.tls.Config()
 	if err != nil {
 		return nil, fmt.Errorf("redis_tls.%w", err)
 	}

@@ -77,7 +77,7 @@ type jobView struct {
 	Queue    string            `json:"queue"`
 	Type     string            `json:"type"`
 	State    string            `json:"state"`
-	Schedule *origin           `json:"schedule,omitempty"`
+	Schedule *cron.Origin      `json:"schedule,omitempty"`
 	Payload  cli.Text          `json:"payload"`
 	Headers  map[string]string `json:"headers,omitempty"`
 	Group    string            `json:"group,omitempty"`
@@ -134,40 +134,27 @@ func (e ended) line() [2]string {
 	return [2]string{"attempt", dateTime(e.At) + " " + text}
 }
 
-type origin struct {
-	Scope string    `json:"scope"`
-	Name  string    `json:"name"`
-	Tick  time.Time `json:"tick,omitzero"`
-	Run   time.Time `json:"run,omitzero"` // by "schedules run"
-}
-
-func originOf(id string) *origin {
-	o, ok := cron.OriginOf(id)
-	switch {
-	case !ok:
-		return nil
-	case o.Triggered:
-		return &origin{Scope: o.Scope, Name: o.Entry, Run: o.At.UTC()}
-	}
-	return &origin{Scope: o.Scope, Name: o.Entry, Tick: o.At.UTC()}
-}
-
-func (o *origin) String() string {
+// scheduleText says of which schedule a job is, and why it was enqueued.
+func scheduleText(o *cron.Origin) string {
 	switch {
 	case o == nil:
 		return ""
-	case o.Tick.IsZero():
-		return fmt.Sprintf("%s, run by hand at %s", o.Name, o.Run.Local().Format(tickFormat))
+	case o.Triggered:
+		return fmt.Sprintf("%s, run by hand at %s", o.Entry, o.At.Local().Format(tickFormat))
 	}
-	return fmt.Sprintf("%s, tick of %s", o.Name, o.Tick.Local().Format(tickFormat))
+	return fmt.Sprintf("%s, tick of %s", o.Entry, o.At.Local().Format(tickFormat))
 }
 
 func newJobView(job inspect.Job) *jobView {
 	v := &jobView{
-		ID: job.ID, Queue: job.Queue, Type: job.Type, State: job.State, Schedule: originOf(job.ID),
+		ID: job.ID, Queue: job.Queue, Type: job.Type, State: job.State,
 		Payload: cli.Text(job.Payload), Headers: job.Headers, Group: job.Group,
 		Failures: job.Retried, MaxRetry: job.MaxRetry, Error: job.LastErr, Failed: job.LastFailedAt,
 		Orphaned: job.IsOrphaned, Completed: job.CompletedAt, Deadline: job.Deadline, TimeoutS: job.Timeout.Seconds(),
+	}
+	if origin, ok := cron.OriginOf(job.ID); ok {
+		origin.At = origin.At.UTC()
+		v.Schedule = &origin
 	}
 	if job.Place != nil {
 		v.Place = newPlace(*job.Place)
@@ -206,7 +193,7 @@ func (v *jobView) lines() [][2]string {
 		{"queue", v.Queue},
 		{"type", v.Type},
 		{"state", v.stateText()},
-		{"schedule", v.Schedule.String()},
+		{"schedule", scheduleText(v.Schedule)},
 		{"group", v.Group},
 		{"payload", string(v.Payload)},
 		{"attempts", v.attemptsText()},

@@ -182,10 +182,11 @@ const defaultScope = "default"
 
 // Origin is where a job comes from.
 type Origin struct {
-	Scope, Entry string
+	Scope string `json:"scope"`
+	Entry string `json:"name"`
 	// At is the tick, or the moment of the Trigger if Triggered.
-	At        time.Time
-	Triggered bool
+	At        time.Time `json:"at"`
+	Triggered bool      `json:"triggered,omitempty"`
 }
 
 // OriginOf reads the id of a job that an entry enqueued. It reports false for

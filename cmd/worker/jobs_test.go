@@ -178,6 +178,9 @@ func TestJobsRefusals(t *testing.T) {
 	before := w.states()
 	for args, want := range map[string]string{
 		"list --state nope":                  "2 --state nope: want active, called, waiting, pending, retry, scheduled, archived, completed",
+		"list --state failed":                "2 --state failed: did you mean archived? want active,",
+		"list --state done":                  "2 --state done: did you mean completed? want active,",
+		"delete pending retry nope":          "1 there is no job nope: it never was, was deleted, or is done and had no retention; no job was deleted",
 		"list --limit slow --state archived": "2 --state archived: with a limit or a key want waiting or called",
 		"list --limit none":                  "1 no such limit: none",
 		"list --queue none":                  "1 there is no queue none",

@@ -71,7 +71,7 @@ schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "
 		{"limits unset", "slow k", `"done":"unset","limit":"slow","key":"k"`},
 		{"limits pause", "api", `"done":"paused","limit":"api"`},
 		{"limits resume", "api", `"done":"resumed"`},
-		{"limits reset", "slow k", `"done":"reset","limit":"slow","key":"k"`},
+		{"limits reset", "slow --key k", `"done":"reset","limit":"slow","key":"k"`},
 		{"limits peek", "api", `"capacity":1`},
 		{"limits delete", "api", `"done":"deleted"`},
 		{"waiting", "", `[]`},

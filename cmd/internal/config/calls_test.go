@@ -112,6 +112,24 @@ func TestHTTPFiles(t *testing.T) {
 	}
 }
 
+// TestSecretOfAnotherCommand: a config whose secret is not set is right for the commands that do
+// not use it, and wrong for those that do.
+func TestSecretOfAnotherCommand(t *testing.T) {
+	for field, text := range map[string]string{
+		"page.token":    "page: {token: '${env:NO_SUCH_VARIABLE}'}",
+		"page.password": "page: {user: u, password: '${env:NO_SUCH_VARIABLE}'}",
+	} {
+		c, err := Parse("headgate.yaml", []byte(text))
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if got := c.Machine.Error(); len(c.Machine) == 0 || !strings.Contains(got, field+": ") || !strings.Contains(got, "NO_SUCH_VARIABLE") {
+			t.Errorf("%s: on this machine %q, want an error of %s", text, got, field)
+		}
+	}
+}
+
 func TestProxyOfTheEnvironment(t *testing.T) {
 	if h := handler(t, "http: {proxy: environment}"); h.Proxy == nil {
 		t.Error("no proxy")

@@ -23,9 +23,9 @@ type attempt struct {
 	rule     Rule
 	retried  int // failures so far
 	maxRetry int
-	stood    stood
+	position queuePosition
 	isNew    bool // in asynq: it was not put back since it was enqueued
-	term
+	jobTimeout
 }
 
 // name is what the job is counted by.
@@ -78,7 +78,7 @@ func (a attempt) late() error {
 // RetryAfter: see IsPutBack. Blocked has been looked at before. A nil policy leaves
 // the error as it is, for the program's own RetryDelayFunc. A policy's last retry
 // ends with a finalError, since asynq knows only the job's own MaxRetry.
-func (a attempt) judge(err error) error {
+func (a attempt) retryError(err error) error {
 	if as, ok := errors.AsType[*putBackAs](err); ok {
 		return &putBackError{error: err, at: time.Now(), as: as}
 	}

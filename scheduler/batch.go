@@ -10,25 +10,25 @@ import (
 
 // batch sends scripts of several calls in one pipeline, in the order of the calls: as soon as
 // all that are underway wait to send one.
-type batch struct {
+type pipeline struct {
 	pipelined func(fill func(redis.Pipeliner) error)
 
 	mu       sync.Mutex
 	underway int
 	ready    int
-	waiting  []*inBatch // by call; nil where it does not wait
+	waiting  []*pipelined // by call; nil where it does not wait
 }
 
 // place is a call's own in a batch. Its context has it.
-type place struct {
-	*batch
+type pipelineSlot struct {
+	*pipeline
 	call int
 }
 
-type batchKey struct{}
+type pipelineKey struct{}
 
 // inBatch is a script that waits to be sent.
-type inBatch struct {
+type pipelined struct {
 	send  func(redis.Cmdable) *redis.Cmd
 	rings string // the queue that it may make a job of pending, or ""
 	cmd   *redis.Cmd
@@ -36,8 +36,8 @@ type inBatch struct {
 }
 
 // run sends a call's script with the others', and returns its answer.
-func (p place) run(queue string, send func(redis.Cmdable) *redis.Cmd) *redis.Cmd {
-	own := &inBatch{send: send, rings: queue, sent: make(chan struct{})}
+func (p pipelineSlot) run(queue string, send func(redis.Cmdable) *redis.Cmd) *redis.Cmd {
+	own := &pipelined{send: send, rings: queue, sent: make(chan struct{})}
 	p.mu.Lock()
 	p.waiting[p.call] = own
 	p.ready++
@@ -48,7 +48,7 @@ func (p place) run(queue string, send func(redis.Cmdable) *redis.Cmd) *redis.Cmd
 }
 
 // end says that a call has ended.
-func (b *batch) end() {
+func (b *pipeline) end() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.underway--
@@ -56,11 +56,11 @@ func (b *batch) end() {
 }
 
 // flush sends what waits, if nobody else will. Each queue is rung once.
-func (b *batch) flush() {
+func (b *pipeline) flush() {
 	if b.ready == 0 || b.ready < b.underway {
 		return
 	}
-	all := slices.DeleteFunc(slices.Clone(b.waiting), func(w *inBatch) bool { return w == nil })
+	all := slices.DeleteFunc(slices.Clone(b.waiting), func(w *pipelined) bool { return w == nil })
 	clear(b.waiting)
 	b.ready = 0
 	var queues []string
@@ -71,7 +71,7 @@ func (b *batch) flush() {
 			}
 		}
 		for _, queue := range queues {
-			ring(context.Background(), p, bellKey(queue))
+			setMarker(context.Background(), p, markerKey(queue))
 		}
 		return nil
 	})

@@ -72,7 +72,7 @@ func TestEnqueueAll(t *testing.T) {
 				t.Fatalf("job %s stands at %d", id, i)
 			}
 		}
-		if marks := rdb.ZCard(t.Context(), bellKey("default")).Val(); marks != 1 {
+		if marks := rdb.ZCard(t.Context(), markerKey("default")).Val(); marks != 1 {
 			t.Errorf("%d marks wake servers, want 1", marks)
 		}
 	})
@@ -90,7 +90,7 @@ func TestEnqueueAllOfAllKinds(t *testing.T) {
 			asynq.NewTask("job", nil, asynq.Queue("two\nlines")),
 			asynq.NewTask("job", nil, asynq.ProcessIn(time.Hour)),
 			asynq.NewTask("job", nil, asynq.Group("all")),
-			NewTask("job", nil, asynq.Queue("other"), Priority(High)),
+			NewTask("job", nil, asynq.Queue("other"), Priority(PriorityHigh)),
 		)
 		wrong := (*throttle.FieldError)(nil)
 		for i, want := range []func(error) bool{
@@ -109,7 +109,7 @@ func TestEnqueueAllOfAllKinds(t *testing.T) {
 			}
 		}
 		tasks := asynq.NewInspectorFromRedisClient(rdb)
-		if info, err := tasks.GetTaskInfo("other", answers[9].Info.ID); err != nil || info.Headers[headerPriority] != formatPriority(High) {
+		if info, err := tasks.GetTaskInfo("other", answers[9].Info.ID); err != nil || info.Headers[headerPriority] != formatPriority(PriorityHigh) {
 			t.Errorf("the last: %+v, %v; want its priority", info, err)
 		}
 		for i, answer := range client.EnqueueAll(canceled(t), asynq.NewTask("job", nil), asynq.NewTask("job", nil)) {

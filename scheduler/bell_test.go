@@ -131,7 +131,7 @@ func TestOneMarkForManyJobs(t *testing.T) {
 		rdb := redistest.MiniClient(t, m)
 		addMany(t, rdb, 2)
 		rang := time.Now()
-		rdb.ZAdd(t.Context(), bellKey("default"), redis.Z{Member: "0"})
+		rdb.ZAdd(t.Context(), markerKey("default"), redis.Z{Member: "0"})
 		for range 2 {
 			if late := (<-began).Sub(rang); late > shortestWait {
 				t.Errorf("a job began after %s, want it at once", late)

@@ -15,7 +15,7 @@ import (
 // job without permits, and for a moment that is over. It takes a round trip, and its
 // error is the limiter's: the keys may then be open still.
 func Block(ctx context.Context, until time.Time) error {
-	h, ok := handlingOf(ctx)
+	h, ok := runningJobOf(ctx)
 	wait := time.Until(until)
 	if !ok || wait <= 0 || len(h.decision.Taken) == 0 {
 		return nil
@@ -30,7 +30,7 @@ func Block(ctx context.Context, until time.Time) error {
 // Server and for a job without permits. It takes a round trip, and its error is the
 // limiter's.
 func Overloaded(ctx context.Context) error {
-	h, ok := handlingOf(ctx)
+	h, ok := runningJobOf(ctx)
 	if !ok || len(h.decision.Taken) == 0 {
 		return nil
 	}
@@ -43,7 +43,7 @@ func Overloaded(ctx context.Context) error {
 // Where the limiter cannot be asked nothing is shut, and the job is put back for as
 // long as the other side said. It does not count as denied then: without a place in
 // a lane it would be taken for a stray, and sent back to ask before.
-func (h *handling) blocked(ctx context.Context, why *blockedError, err error) error {
+func (h *runningJob) blocked(ctx context.Context, why *blockedError, err error) error {
 	s, shuts, wait := h.server, h.rule.shuts(), time.Until(why.until)
 	if len(h.decision.Taken) == 0 || len(shuts) == 0 {
 		if why.until.IsZero() {
@@ -58,7 +58,7 @@ func (h *handling) blocked(ctx context.Context, why *blockedError, err error) er
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
 	defer cancel()
 	began := time.Now()
-	d, failed := s.permits.Refused(ctx, s.asks(h.attempt), waitdb.Refusal{At: h.decision.At, For: wait, Shuts: shuts}, h.rule.Needs...)
+	d, failed := s.permits.Refused(ctx, s.waitdbJob(h.attempt), waitdb.Refusal{At: h.decision.At, For: wait, Shuts: shuts}, h.rule.Needs...)
 	s.noteLimiter(ctx, began, failed)
 	if errors.Is(failed, throttle.ErrUnavailable) {
 		return &putBackError{error: err, at: time.Now().Add(max(wait, time.Second))}
@@ -80,7 +80,7 @@ func (h *handling) blocked(ctx context.Context, why *blockedError, err error) er
 
 // refusedAfterRun is what becomes of a job that may not wait for another try; nil
 // where it would run without a permit, and so fails.
-func (h *handling) refusedAfterRun(action Action, d throttle.Decision) error {
+func (h *runningJob) refusedAfterRun(action Action, d throttle.Decision) error {
 	_, err := refuse(action, d)
 	return err
 }

@@ -91,14 +91,14 @@ func (c *Client) EnqueueAll(ctx context.Context, tasks ...*asynq.Task) []Enqueue
 // wait for one another.
 func (c *Client) enqueueSome(ctx context.Context, tasks []*asynq.Task) []Enqueued {
 	answers := make([]Enqueued, len(tasks))
-	b := &batch{underway: len(tasks), waiting: make([]*inBatch, len(tasks)), pipelined: func(fill func(redis.Pipeliner) error) {
+	b := &pipeline{underway: len(tasks), waiting: make([]*pipelined, len(tasks)), pipelined: func(fill func(redis.Pipeliner) error) {
 		_, _ = c.rdb.Pipelined(ctx, fill) // each command has its error
 	}}
 	var group sync.WaitGroup
 	for i, task := range tasks {
 		group.Go(func() {
 			defer b.end()
-			answers[i].Info, answers[i].Err = c.EnqueueContext(context.WithValue(ctx, batchKey{}, place{b, i}), task)
+			answers[i].Info, answers[i].Err = c.EnqueueContext(context.WithValue(ctx, pipelineKey{}, pipelineSlot{b, i}), task)
 		})
 	}
 	group.Wait()
@@ -152,7 +152,7 @@ func (e enqueuing) ringing(ctx context.Context, keys []string, args []any, call 
 	headers, _ := ctx.Value(headersKey{}).(map[string]string)
 	args = asynqdb.WithHeaders(args, headers)
 	queue, ok := asynqdb.Fills(keys)
-	if in, some := ctx.Value(batchKey{}).(place); some {
+	if in, some := ctx.Value(pipelineKey{}).(pipelineSlot); some {
 		return in.run(queue, func(p redis.Cmdable) *redis.Cmd { return call(p, args) })
 	}
 	if !ok {
@@ -160,7 +160,7 @@ func (e enqueuing) ringing(ctx context.Context, keys []string, args []any, call 
 	}
 	_, _ = e.UniversalClient.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error
 		cmd = call(p, args)
-		ring(ctx, p, bellKey(queue))
+		setMarker(ctx, p, markerKey(queue))
 		return nil
 	})
 	return cmd

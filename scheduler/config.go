@@ -25,7 +25,7 @@ const (
 	shutdownTimeout = 8 * time.Second
 
 	// noPause is how long asynq is to sleep between two looks at its queues: the second
-	// waits, see bell. Zero would be its own second.
+	// waits, see markerWaiter. Zero would be its own second.
 	noPause = time.Microsecond
 )
 
@@ -35,7 +35,7 @@ const (
 //
 // asynq asks IsFailure and RetryDelayFunc from its recoverer too, about jobs whose
 // worker died, and never of a job on its last attempt: that it archives whatever
-// the error is, which is why queueRedis is there.
+// the error is, which is why redisClient is there.
 func (s *Server) config(c asynq.Config) asynq.Config {
 	c.TaskCheckInterval = noPause
 	if c.DelayedTaskCheckInterval <= 0 {
@@ -65,9 +65,9 @@ func isFailure(next func(error) bool) func(error) bool {
 	}
 }
 
-// retryDelay takes the delay of the job's rule, which attempt.judge has put into the
-// error, and else asks the program's own function. For a job that is put back the
-// delay is only what asynq's call says: queueRedis writes the moment in its place.
+// retryDelay takes the delay of the job's rule, which attempt.retryError has put into the error,
+// and otherwise asks the program's own function. For a job that is put back the delay is ignored:
+// redisClient writes the moment instead.
 func retryDelay(next asynq.RetryDelayFunc) asynq.RetryDelayFunc {
 	return func(n int, err error, task *asynq.Task) time.Duration {
 		if later, ok := errors.AsType[*putBackError](err); ok {

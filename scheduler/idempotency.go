@@ -17,7 +17,7 @@ import (
 // error is that Redis's, or says that the job is gone or that ctx is not that of a
 // Server's handler.
 func IdempotencyKey(ctx context.Context) (string, error) {
-	h, ok := handlingOf(ctx)
+	h, ok := runningJobOf(ctx)
 	if !ok {
 		return "", errors.New("idempotency key: want the context of a handler of a scheduler.Server")
 	}

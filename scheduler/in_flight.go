@@ -16,7 +16,7 @@ type job = throttle.JobID
 type flight struct {
 	lease  asynqdb.LeaseID // under which this server has the job
 	msg    string          // as asynq stores it
-	asking *asking         // until the handler takes it
+	asking *acquireRequest // until the handler takes it
 	since  time.Time       // when the job came to its lane first; zero until its handler runs
 	// noted is whether people want to know of an attempt that has ended: it has failed, or one
 	// before it had. Its handler took so long.
@@ -83,7 +83,7 @@ func (f *inFlight) get(j job) flight {
 }
 
 // take returns the question of a job that has not begun, once; nil if there is none.
-func (f *inFlight) take(j job) (q *asking) {
+func (f *inFlight) take(j job) (q *acquireRequest) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if a := f.attempts[j]; a != nil {

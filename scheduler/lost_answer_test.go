@@ -56,7 +56,7 @@ func (l *lostEnd) around(ctx context.Context, cmd redis.Cmder, next redis.Proces
 // contents are what asynq keeps, but for the marks that wake servers.
 func (l *lostEnd) contents() map[string]any {
 	all := redistest.ContentsOf(l.t, l.rdb, asynqdb.Key("default", "*"))
-	delete(all, bellKey("default"))
+	delete(all, markerKey("default"))
 	return all
 }
 

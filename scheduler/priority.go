@@ -19,12 +19,12 @@ type PriorityLevel int
 // to wait up to 1000 jobs earlier, and no further: so a Low job is overtaken by at most 2000 jobs
 // that came after it.
 const (
-	Normal PriorityLevel = iota // these are waitdb's in their order
-	High
-	Low
+	PriorityNormal PriorityLevel = iota // these are waitdb's in their order
+	PriorityHigh
+	PriorityLow
 )
 
-var priorities = words.Words{Normal: "normal", High: "high", Low: "low"}
+var priorities = words.Words{PriorityNormal: "normal", PriorityHigh: "high", PriorityLow: "low"}
 
 // String is the level in lower case.
 func (p PriorityLevel) String() string { return priorities.Text(int(p)) }

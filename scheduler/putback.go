@@ -91,10 +91,10 @@ func ends(err error) bool {
 // wrapped error's: asynq shows it, and endsWith knows the attempt's end by it.
 type putBackError struct {
 	error
-	at     time.Time  // when asynq itself brings it back
-	as     *putBackAs // nil keeps the payload
-	denied bool       // whether it waits for permits, and so may be promoted before
-	stood  stood      // where it stood, if it is to stand there again
+	at       time.Time     // when asynq itself brings it back
+	as       *putBackAs    // nil keeps the payload
+	denied   bool          // whether it waits for permits, and so may be promoted before
+	position queuePosition // where it stood, if it is to stand there again
 }
 
 // atOnce reports whether the job is to come back without a wait.

@@ -15,9 +15,9 @@ const (
 	// asynq's workers extend the leases of their jobs, to LeaseTime, at each heartbeat. A
 	// living one, whose lease Redis did not let it extend, cancels its job at the first
 	// heartbeat after the lease has ended.
-	beat = 5 * time.Second
+	heartbeat = 5 * time.Second
 	// late is how much a lease has left, at most, that was not extended for two.
-	late = asynqdb.LeaseTime - 2*beat
+	lateLease = asynqdb.LeaseTime - 2*heartbeat
 )
 
 // A recovery brings jobs back whose worker died, within 40 s. asynq's own recoverer
@@ -29,7 +29,7 @@ const (
 // script that puts it back sees to it that its lease is still the one that was seen.
 // Crashes that are forgiven no more are left to asynq.
 type recovery struct {
-	*queueRedis
+	*redisClient
 	log    *slog.Logger
 	queues []string
 	seen   map[job]sighting // late leases
@@ -46,9 +46,9 @@ type sighting struct {
 // recoverJobs looks after the leases of the server's queues until ctx ends: at each
 // heartbeat, and each second while there is one that was not extended between two.
 func (s *Server) recoverJobs(ctx context.Context) {
-	r := recovery{queueRedis: s.redis, log: s.log, queues: s.queues}
+	r := recovery{redisClient: s.redis, log: s.log, queues: s.queues}
 	for {
-		next := beat
+		next := heartbeat
 		if r.look(ctx) {
 			next = time.Second
 		}
@@ -78,7 +78,7 @@ func (r *recovery) restore(ctx context.Context) {
 		}
 		r.walk = walk
 	}
-	if r.page = now.Add(beat); r.walk.Done() {
+	if r.page = now.Add(heartbeat); r.walk.Done() {
 		return
 	}
 	jobs, err := r.walk.Next(ctx)
@@ -114,7 +114,7 @@ func (r *recovery) look(ctx context.Context) (soon bool) {
 			continue
 		}
 		r.note(ctx, queue, repaired)
-		leases, err := r.db.Leases(ctx, queue, now.Add(late))
+		leases, err := r.db.Leases(ctx, queue, now.Add(lateLease))
 		if err != nil {
 			continue
 		}
@@ -138,7 +138,7 @@ func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 	over := now.Sub(time.Unix(s.ends+1, 0))
 	a := r.inFlight.get(j)
 	own := a.putBack != nil
-	if over < 0 || !own && (over < beat || now.Sub(s.since) < 2*beat) {
+	if over < 0 || !own && (over < heartbeat || now.Sub(s.since) < 2*heartbeat) {
 		return
 	}
 	msgs, err := r.db.Messages(ctx, j.Queue, j.ID)

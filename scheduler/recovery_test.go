@@ -82,7 +82,7 @@ func TestALeaseThatWasExtended(t *testing.T) {
 		seen := time.Now().Add(-time.Minute)
 		rdb.ZAdd(ctx, asynqdb.Key("default", asynqdb.Lease), redisZ(seen.Add(5*time.Second), id))
 		var away atomic.Bool
-		r := recovery{queueRedis: &queueRedis{db: asynqdb.New(rdb), inFlight: &inFlight{}, promotes: &away, forgiven: 1}, queues: []string{"default"}}
+		r := recovery{redisClient: &redisClient{db: asynqdb.New(rdb), inFlight: &inFlight{}, promotes: &away, forgiven: 1}, queues: []string{"default"}}
 		j := job{Queue: "default", ID: id}
 		state := func() string { return rdb.HGet(ctx, asynqdb.Hash("default", id), "state").Val() }
 		r.recover(ctx, j, sighting{seen.Unix(), seen})

@@ -21,10 +21,10 @@ import (
 const (
 	// Jobs whose rule has changed are sent to ask a page at a time, with a pause after
 	// each: workers have others to run.
-	askPause = 100 * time.Millisecond
+	promotePause = 100 * time.Millisecond
 	// Where any were sent, all are compared again after a minute, some times: a worker
 	// that has not yet heard of the new rules may have got them.
-	askRounds = 3
+	promoteRounds = 3
 	// waitingRuleTime is how long a rule may take that is asked about a job that waits.
 	waitingRuleTime = 5 * time.Second
 )
@@ -43,7 +43,7 @@ func (s *Server) RulesChanged() {
 }
 
 // askAgain does what RulesChanged says, until the context ends.
-func (s *Server) askAgain(ctx context.Context) {
+func (s *Server) watchRules(ctx context.Context) {
 	for rounds := 0; ; {
 		var later <-chan time.Time // nil, and so never, where there is nothing more to do
 		if rounds > 0 {
@@ -53,12 +53,12 @@ func (s *Server) askAgain(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-s.changed:
-			rounds = askRounds
+			rounds = promoteRounds
 		case <-later:
 		}
 		rounds--
 		for sent, err := -1, error(nil); sent < 0 && ctx.Err() == nil; {
-			if sent, err = s.sendChanged(ctx); err != nil { // whoever asks tells of an outage
+			if sent, err = s.promoteChanged(ctx); err != nil { // whoever asks tells of an outage
 				sleep(ctx, dispatcher.Pause)
 			} else if sent == 0 {
 				rounds = 0
@@ -71,7 +71,7 @@ func (s *Server) askAgain(ctx context.Context) {
 
 // sendChanged sends all jobs to ask that wait for other needs than their rules say now.
 // It returns -1 with an error.
-func (s *Server) sendChanged(ctx context.Context) (sent int, err error) {
+func (s *Server) promoteChanged(ctx context.Context) (sent int, err error) {
 	if !s.promotes.Load() {
 		return 0, nil // asynq's polls bring them
 	}
@@ -105,7 +105,7 @@ func (s *Server) sendChanged(ctx context.Context) (sent int, err error) {
 				sent++
 			}
 		}
-		sleep(ctx, askPause)
+		sleep(ctx, promotePause)
 	}
 	return sent, nil
 }

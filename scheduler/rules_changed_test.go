@@ -168,7 +168,7 @@ func TestRuleOfAWaitingJob(t *testing.T) {
 			return Rule{Needs: []throttle.Need{{Limit: "slow", Key: id}, {Limit: "slower"}}}, nil
 		}
 		for _, id := range []string{"first", "it"} {
-			st.enqueue(NewTask("job", []byte(id), Priority(High)), asynq.TaskID(id))
+			st.enqueue(NewTask("job", []byte(id), Priority(PriorityHigh)), asynq.TaskID(id))
 			time.Sleep(time.Second)
 		}
 		st.server.RulesChanged()

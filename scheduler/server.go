@@ -35,7 +35,7 @@ import (
 // the leases that the job held. A job that needs none costs nothing.
 type Server struct {
 	asynq    *asynq.Server
-	redis    *queueRedis // asynq's
+	redis    *redisClient // asynq's
 	limiter  *waitdb.DB
 	permits  permits // the limiter
 	limits   limits
@@ -47,11 +47,11 @@ type Server struct {
 	log      *slog.Logger
 	grant    time.Duration // how long permits are kept for a called job
 	inFlight inFlight
-	spacing  spacing
-	inOrder  inOrder
+	pacing   pacing
+	requests requestQueue
 	db       asynqdb.DB // of the queues
 	queues   []string   // by name
-	bell     *bell
+	markers  *markerWaiter
 	passes   time.Duration               // between two comparisons of what waits with asynq
 	quiet    time.Duration               // between two heartbeats of the dispatcher where nothing is due
 	promotes atomic.Bool                 // whether called jobs can be moved, and so come in time
@@ -63,10 +63,10 @@ type Server struct {
 
 	history *stats.Recorder
 
-	mu      sync.Mutex
-	stop    context.CancelFunc // ends giving; nil where it has not begun
-	giving  sync.WaitGroup
-	written func() // ends the history
+	mu         sync.Mutex
+	stop       context.CancelFunc // ends giving; nil where it has not begun
+	background sync.WaitGroup
+	written    func() // ends the history
 }
 
 // An Option of NewServer. Most programs need none: the limiter is then made in the

@@ -104,9 +104,9 @@ type simSettlement struct {
 // order draws what a job is to be.
 func (w *sim) order(l *simLane, id string) (o simOrder) {
 	r := w.dice(id, 0)
-	o.priority = []PriorityLevel{Normal, Normal, Normal, High, Low}[r.IntN(5)]
+	o.priority = []PriorityLevel{PriorityNormal, PriorityNormal, PriorityNormal, PriorityHigh, PriorityLow}[r.IntN(5)]
 	if l.even {
-		o.priority = Normal
+		o.priority = PriorityNormal
 	}
 	o.maxRetry, o.takes = r.IntN(2), l.takes
 	if w.has(costs) && r.IntN(2) == 0 {

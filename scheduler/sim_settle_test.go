@@ -13,7 +13,7 @@ import (
 // settle says what a job has truly cost of one of its needs: less, or more. What it
 // gives back is judged as if it had never been taken, and what it takes as a debt.
 func (w *sim) settle(ctx context.Context, id string, s simSettlement) {
-	h, _ := handlingOf(ctx)
+	h, _ := runningJobOf(ctx)
 	h.mu.Lock()
 	all, at := slices.Clone(h.decision.Taken), h.decision.At.Add(h.decision.BeginIn)
 	h.mu.Unlock()

@@ -106,8 +106,8 @@ func (s *slotTeller) now() (free int, every time.Duration) {
 
 // idleSlots is how many slots are free for jobs.
 func (s *Server) idleSlots() int {
-	if s.bell.stopped.Err() != nil {
+	if s.markers.stopped.Err() != nil {
 		return 0
 	}
-	return max(0, s.redis.ahead.slots-s.inFlight.busy())
+	return max(0, s.redis.prefetcher.slots-s.inFlight.busy())
 }

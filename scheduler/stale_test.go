@@ -127,7 +127,7 @@ func TestGivenBackJobsKeepTheirPlace(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond)
 		return nil
 	}}, func(t *testing.T, st *stack) {
-		st.server.redis.ahead.believe(2) // it takes one more than it can begin
+		st.server.redis.prefetcher.believe(2) // it takes one more than it can begin
 		var got, want []string
 		for i := range 12 {
 			want = append(want, st.enqueue(asynq.NewTask("job", nil), asynq.TaskID(fmt.Sprintf("job-%02d", i))))
@@ -151,23 +151,23 @@ func TestUnbegunJobsKeepTheirPlace(t *testing.T) {
 			limit := funnel("api", 1, 1)
 			rule := Rule{Needs: []throttle.Need{{Limit: "api"}}, RetryAt: place}
 			virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, rule: func(*asynq.Task) (Rule, error) { return rule, nil }}, func(t *testing.T, st *stack) {
-				q := &asking{attempt: attempt{job: job{Queue: "default", ID: "job"}, task: asynq.NewTask("job", nil)}}
-				st.server.ask([]*asking{q})
-				<-q.answered
+				q := &acquireRequest{attempt: attempt{job: job{Queue: "default", ID: "job"}, task: asynq.NewTask("job", nil)}}
+				st.server.request([]*acquireRequest{q})
+				<-q.done
 				ctx, giveUp := context.WithCancel(t.Context())
 				giveUp()
 				err := st.server.try(ctx, q.task, q, asynq.HandlerFunc(st.run))
 				back, ok := errors.AsType[*putBackError](err)
-				if !ok || !back.denied || !back.stood.unbegun || !back.stood.since.Equal(q.decision.At) {
+				if !ok || !back.denied || !back.position.notStarted || !back.position.queuedAt.Equal(q.decision.At) {
 					t.Fatalf("%+v, want it put back to where it stood", err)
 				}
 				for i := range 5 {
 					st.enqueue(asynq.NewTask("job", nil), asynq.TaskID(fmt.Sprint(i)))
 				}
 				time.Sleep(500 * time.Millisecond) // they wait
-				again := &asking{attempt: attempt{job: q.job, task: q.task, stood: back.stood}}
-				st.server.ask([]*asking{again})
-				<-again.answered
+				again := &acquireRequest{attempt: attempt{job: q.job, task: q.task, position: back.position}}
+				st.server.request([]*acquireRequest{again})
+				<-again.done
 				waiting := st.limits.ZRange(t.Context(), scopePrefix+"lane:default\napi|", 0, -1).Val()
 				if again.decision.Outcome != throttle.Denied || slices.Index(waiting, "job") != 0 {
 					t.Errorf("%v, %q wait; want it before the others", again.decision, waiting)

@@ -65,7 +65,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		s.queues = []string{"default"} // as asynq has it
 	}
 	s.weights = weightsOf(s.queues, cfg)
-	s.inOrder.acquire = s.acquire
+	s.requests.acquire = s.acquire
 	s.setHealth(o.log)
 	limits, scope := s.limiter.Scope()
 	s.history = stats.New(limits, scope)
@@ -73,10 +73,10 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s.limits.set(rules.Limits, false)
 	s.promotes.Store(!o.polling)
 	s.grant = max(minGrant, 3*cfg.TaskCheckInterval)
-	s.bell = newBell(rdb, s.queues, cmp.Or(max(0, cfg.TaskCheckInterval), longestWait))
-	s.redis = &queueRedis{
+	s.markers = newMarkerWaiter(rdb, s.queues, cmp.Or(max(0, cfg.TaskCheckInterval), longestWait))
+	s.redis = &redisClient{
 		UniversalClient: rdb, db: s.db, inFlight: &s.inFlight, forgiven: o.forgiven, promotes: &s.promotes,
-		scope: scope, health: s.queueHealth, bell: s.bell, ahead: newAhead(s.db, cfg, s.queueHealth, s, &s.inFlight),
+		scope: scope, health: s.queueHealth, markers: s.markers, prefetcher: newPrefetcher(s.db, cfg, s.queueHealth, s, &s.inFlight),
 	}
 	name := uuid.NewString()
 	s.redis.slots = slotTeller{queues: s.queues, free: s.idleSlots, tell: func(free int, every time.Duration) {
@@ -84,8 +84,8 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		defer cancel()
 		_ = s.limiter.TellSlots(ctx, name, free, every, s.queues) // the leader asks again in a second
 	}}
-	s.bell.idle = s.redis.slots.idle
-	s.history.Concurrency = s.redis.ahead.slots
+	s.markers.idle = s.redis.slots.idle
+	s.history.Concurrency = s.redis.prefetcher.slots
 	s.asynq = asynq.NewServerFromRedisClient(s.redis, s.config(cfg))
 	return s, nil
 }
@@ -170,10 +170,10 @@ func (s *Server) begin(handler asynq.Handler) error {
 		return err
 	}
 	s.compareLimits(context.Background())
-	began := s.beginGiving()
+	began := s.startBackground()
 	err = s.asynq.Start(s.wrap(handler))
 	if err != nil && began {
-		<-s.endGiving()
+		<-s.stopBackground()
 		s.written()
 	}
 	return err
@@ -182,15 +182,15 @@ func (s *Server) begin(handler asynq.Handler) error {
 // Stop has the server take no more jobs, as the first half of Shutdown. Those that
 // run go on, and waiting ones are called for other servers of the queues.
 func (s *Server) Stop() {
-	s.takeNoMore()
+	s.stopFetching()
 	s.asynq.Stop()
 }
 
 // takeNoMore gives jobs back that have not been begun, and lets go of asynq, which waits
 // for whoever waits for jobs.
-func (s *Server) takeNoMore() {
-	s.redis.ahead.stop()
-	s.bell.stop()
+func (s *Server) stopFetching() {
+	s.redis.prefetcher.stop()
+	s.markers.stop()
 }
 
 // Shutdown stops calling waiting jobs and taking new ones, and waits for those
@@ -201,8 +201,8 @@ func (s *Server) takeNoMore() {
 func (s *Server) Shutdown() {
 	end := time.AfterFunc(s.patience, s.userCode.giveUp)
 	defer end.Stop()
-	s.takeNoMore()
-	given := s.endGiving()
+	s.stopFetching()
+	given := s.stopBackground()
 	s.asynq.Shutdown()
 	select {
 	case <-given:

@@ -130,7 +130,7 @@ func TestCopiedHeaders(t *testing.T) {
 				var headers map[string]string
 				st.handle = func(ctx context.Context, task *asynq.Task) error {
 					if own, _ := asynq.GetTaskID(ctx); own == "job" && headers == nil {
-						if _, stands := task.Headers()[stoodHeader]; !stands {
+						if _, stands := task.Headers()[queuePositionHeader]; !stands {
 							return errors.New("no")
 						}
 						headers = task.Headers()
@@ -164,27 +164,27 @@ func TestCopiedHeaders(t *testing.T) {
 
 // TestStoodHeader: the header of a job is read as it was written, and for no other job.
 func TestStoodHeader(t *testing.T) {
-	msg := stood{}.in(job{}, nil)
+	msg := queuePosition{}.writeTo(job{}, nil)
 	if len(msg) != 0 {
 		t.Errorf("a job that stood nowhere has the message %q", msg)
 	}
 	own, at := job{Queue: "default", ID: "a"}, time.UnixMicro(1_700_000_000_000_000)
-	for _, want := range []stood{{since: at, again: at.Add(time.Second)}, {since: at, again: at, unbegun: true}, {since: at, again: at, unbegun: true, denials: 3}} {
-		task, err := asynqdb.ParseTask(want.in(own, nil))
+	for _, want := range []queuePosition{{queuedAt: at, retryAt: at.Add(time.Second)}, {queuedAt: at, retryAt: at, notStarted: true}, {queuedAt: at, retryAt: at, notStarted: true, denials: 3}} {
+		task, err := asynqdb.ParseTask(want.writeTo(own, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := stoodOf(own, task); got != want {
+		if got := queuePositionOf(own, task); got != want {
 			t.Errorf("%+v is read as %+v", want, got)
 		}
 		for _, other := range []job{{Queue: "default", ID: "b"}, {Queue: "low", ID: "a"}} {
-			if got := stoodOf(other, task); got != (stood{}) {
+			if got := queuePositionOf(other, task); got != (queuePosition{}) {
 				t.Errorf("%v reads the header of %v as its own: %+v", other, own, got)
 			}
 		}
 	}
 	for _, text := range []string{"", "1 2", "1 2\ndefault\na", "x 2 0\ndefault\na", "0 2 0\ndefault\na"} {
-		if got := stoodOf(own, asynq.NewTaskWithHeaders("job", nil, map[string]string{stoodHeader: text})); got != (stood{}) {
+		if got := queuePositionOf(own, asynq.NewTaskWithHeaders("job", nil, map[string]string{queuePositionHeader: text})); got != (queuePosition{}) {
 			t.Errorf("%q is read as %+v", text, got)
 		}
 	}

@@ -16,7 +16,7 @@ func TestPriorityOption(t *testing.T) {
 		client := NewClient(rdb)
 		defer client.Close()
 		tasks := asynq.NewInspectorFromRedisClient(rdb)
-		rule := Rule{Priority: Low}
+		rule := Rule{Priority: PriorityLow}
 		plain := asynq.NewTask("job", nil, asynq.MaxRetry(2))
 		for _, test := range []struct {
 			name string
@@ -24,13 +24,13 @@ func TestPriorityOption(t *testing.T) {
 			opts []asynq.Option
 			want PriorityLevel
 		}{
-			{"rule's", plain, nil, Low},
-			{"task's", NewTask("job", nil, Priority(High), asynq.MaxRetry(2)), nil, High},
-			{"enqueue's", plain, []asynq.Option{Priority(High)}, High},
-			{"enqueue's over task's", NewTask("job", nil, Priority(High), asynq.MaxRetry(2)), []asynq.Option{Priority(Normal)}, Normal},
-			{"scheduled", plain, []asynq.Option{Priority(High), asynq.ProcessIn(time.Hour)}, High},
-			{"unique", plain, []asynq.Option{Priority(High), asynq.Unique(time.Hour)}, High},
-			{"unique and scheduled", plain, []asynq.Option{Priority(High), asynq.Unique(time.Hour), asynq.ProcessIn(time.Hour), asynq.Queue("q")}, High},
+			{"rule's", plain, nil, PriorityLow},
+			{"task's", NewTask("job", nil, Priority(PriorityHigh), asynq.MaxRetry(2)), nil, PriorityHigh},
+			{"enqueue's", plain, []asynq.Option{Priority(PriorityHigh)}, PriorityHigh},
+			{"enqueue's over task's", NewTask("job", nil, Priority(PriorityHigh), asynq.MaxRetry(2)), []asynq.Option{Priority(PriorityNormal)}, PriorityNormal},
+			{"scheduled", plain, []asynq.Option{Priority(PriorityHigh), asynq.ProcessIn(time.Hour)}, PriorityHigh},
+			{"unique", plain, []asynq.Option{Priority(PriorityHigh), asynq.Unique(time.Hour)}, PriorityHigh},
+			{"unique and scheduled", plain, []asynq.Option{Priority(PriorityHigh), asynq.Unique(time.Hour), asynq.ProcessIn(time.Hour), asynq.Queue("q")}, PriorityHigh},
 		} {
 			info, err := client.Enqueue(test.task, test.opts...)
 			if err != nil {
@@ -58,7 +58,7 @@ func TestOptionsAreShared(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	client := NewClient(rdb)
 	shared := make([]asynq.Option, 0, 8)
-	shared = append(shared, Priority(High))
+	shared = append(shared, Priority(PriorityHigh))
 	task := NewTask("job", nil, shared...)
 	done := make(chan error, 40)
 	for i := range 20 {

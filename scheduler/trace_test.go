@@ -51,7 +51,7 @@ func TestTraces(t *testing.T) {
 		})
 		client := NewClient(rdb)
 		for _, id := range []string{"a", "b"} {
-			if _, err := client.Enqueue(NewTask("job", nil, Priority(High)), asynq.TaskID(id)); err != nil {
+			if _, err := client.Enqueue(NewTask("job", nil, Priority(PriorityHigh)), asynq.TaskID(id)); err != nil {
 				t.Fatal(err)
 			}
 			<-ran

@@ -194,7 +194,7 @@ func TestFailover(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		const lease = "hg:{default}:turns"
 		dead := st.rdb.Get(t.Context(), lease).Val()
-		st.server.endGiving()
+		st.server.stopBackground()
 		st.rdb.Set(t.Context(), lease, dead, dispatcher.Quiet+dispatcher.Grace) // it died: the lease was not given back
 		stopped := time.Now()
 		for holder := dead; holder == dead || holder == ""; {

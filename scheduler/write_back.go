@@ -21,7 +21,7 @@ type writeBack struct {
 
 // newWriteBack reads a call that writes a job, and gives the job its own timeout and deadline
 // back. It reports false for any other call, and for a message that cannot be read.
-func (q *queueRedis) newWriteBack(c *asynqdb.Call, a flight) (*writeBack, bool) {
+func (q *redisClient) newWriteBack(c *asynqdb.Call, a flight) (*writeBack, bool) {
 	if c.Msg == nil {
 		return nil, false
 	}
@@ -29,7 +29,7 @@ func (q *queueRedis) newWriteBack(c *asynqdb.Call, a flight) (*writeBack, bool) 
 	if err != nil {
 		return nil, false
 	}
-	c.SetMsg(restore(c.Msg, m))
+	c.SetMsg(restoreTimeout(c.Msg, m))
 	return &writeBack{c, job{Queue: c.Queue, ID: c.ID}, a, m}, true
 }
 
@@ -42,12 +42,12 @@ func (w *writeBack) failed() bool {
 // the job itself: if the job is done, or has failed. The error's text in the message is all that
 // says here why the attempt ended. The message of a failed job is told where the job stood. The
 // lease is the one that asynq means; instead sets it for a job whose worker died.
-func (q *queueRedis) instead(ctx context.Context, w *writeBack, lease *asynqdb.LeaseID) *redis.Cmd {
+func (q *redisClient) instead(ctx context.Context, w *writeBack, lease *asynqdb.LeaseID) *redis.Cmd {
 	if !w.failed() {
 		return nil
 	}
 	if a := q.inFlight.take(w.job); a != nil { // its handler was never called
-		go q.ahead.jobs.waste(a)
+		go q.prefetcher.jobs.releaseUnused(a)
 	}
 	if w.flight.endsWith(w.message.LastError) {
 		back := q.returning(w.job, w.flight.putBack, w.Msg, w.message.Unique)
@@ -58,7 +58,7 @@ func (q *queueRedis) instead(ctx context.Context, w *writeBack, lease *asynqdb.L
 		lease.Ended = time.Now().Add(-recovererWaits).Unix()
 		return q.crashed(ctx, w, *lease)
 	}
-	w.SetMsg(stood{since: w.flight.since, again: w.At}.in(w.job, w.Msg))
+	w.SetMsg(queuePosition{queuedAt: w.flight.since, retryAt: w.At}.writeTo(w.job, w.Msg))
 	return nil
 }
 
@@ -74,7 +74,7 @@ func reply(ctx context.Context, err error) *redis.Cmd {
 }
 
 // returning is how a job is put back.
-func (q *queueRedis) returning(j job, why *putBackError, msg []byte, unique bool) *asynqdb.PutBack {
+func (q *redisClient) returning(j job, why *putBackError, msg []byte, unique bool) *asynqdb.PutBack {
 	back := &asynqdb.PutBack{ID: j.ID, Msg: msg, At: why.at, Unique: unique}
 	if why.denied || why.atOnce() && q.promotes.Load() {
 		back.Scope = q.scope
@@ -82,7 +82,7 @@ func (q *queueRedis) returning(j job, why *putBackError, msg []byte, unique bool
 	if why.as != nil {
 		back.Msg = asynqdb.WithPayload(msg, why.as.payload)
 	}
-	back.Msg = why.stood.in(j, back.Msg)
+	back.Msg = why.position.writeTo(j, back.Msg)
 	return back
 }
 
@@ -95,7 +95,7 @@ func (q *queueRedis) returning(j job, why *putBackError, msg []byte, unique bool
 // Where Redis does not answer, asynq repeats the call until the job's lease ends, and
 // then recovery does it, which says of which lease: so the job is forgotten here only
 // when it was written.
-func (q *queueRedis) putBack(ctx context.Context, j job, a flight, back *asynqdb.PutBack) error {
+func (q *redisClient) putBack(ctx context.Context, j job, a flight, back *asynqdb.PutBack) error {
 	if q.db.PutBack(ctx, j.Queue, back); back.Err != nil {
 		return back.Err
 	}
@@ -109,11 +109,11 @@ func (q *queueRedis) putBack(ctx context.Context, j job, a flight, back *asynqdb
 // requeue gives a job back whose handler still runs when the server stops. Its message says since
 // when it stood in its lane, as that of a failed job does, so that it does not wait behind all that
 // came later. It returns nil for a job that stood in no lane: then asynq's own script does it.
-func (q *queueRedis) requeue(ctx context.Context, j job, a flight) *redis.Cmd {
+func (q *redisClient) requeue(ctx context.Context, j job, a flight) *redis.Cmd {
 	if a.since.IsZero() {
 		return nil
 	}
-	msg := stood{since: a.since, again: time.Now()}.in(j, []byte(a.msg))
+	msg := queuePosition{queuedAt: a.since, retryAt: time.Now()}.writeTo(j, []byte(a.msg))
 	back := asynqdb.Taken{ID: j.ID, Msg: string(msg), Back: true}
 	return reply(ctx, q.db.GiveBack(ctx, asynqdb.DequeueOf(j.Queue, a.lease), back))
 }
@@ -135,7 +135,7 @@ const forgivenCrashes = 3
 //
 // The count is in a field of the job's hash and goes with it. It is never set back:
 // what counts is the crashes in all, not those in a row.
-func (q *queueRedis) crashed(ctx context.Context, w *writeBack, lease asynqdb.LeaseID) *redis.Cmd {
+func (q *redisClient) crashed(ctx context.Context, w *writeBack, lease asynqdb.LeaseID) *redis.Cmd {
 	msg := w.Msg
 	if w.Failed {
 		msg = asynqdb.WithRetried(msg, w.message.Retried-1)
@@ -154,7 +154,7 @@ func (q *queueRedis) crashed(ctx context.Context, w *writeBack, lease asynqdb.Le
 // noteEnd notes for people how an attempt has ended that asynq has just written: one that
 // failed, and one that succeeded after that if the job is kept. A job that succeeds at once
 // costs nothing here. What Redis does not take is not noted.
-func (q *queueRedis) noteEnd(ctx context.Context, w *writeBack) {
+func (q *redisClient) noteEnd(ctx context.Context, w *writeBack) {
 	end := asynqdb.Attempt{At: time.Now(), Worker: asynqdb.Here(), Took: w.flight.took}
 	if w.failed() {
 		end.Error = w.message.LastError

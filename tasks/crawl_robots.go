@@ -146,7 +146,7 @@ func (j *crawlJob) pace(ctx context.Context, file *robots.File) error {
 // asynq gives it an ID, since a crawl may ask for the same file again.
 func (j *crawlJob) followRobots(ctx context.Context, of, url string, hops int) error {
 	next := CrawlFetch{Crawl: j.crawl.Name, URL: url, Start: j.crawl.Start, From: of + "/robots.txt", Hops: hops, Robots: of}
-	if err := j.enqueue(ctx, next, scheduler.Priority(scheduler.High)); err != nil {
+	if err := j.enqueue(ctx, next, scheduler.Priority(scheduler.PriorityHigh)); err != nil {
 		return err
 	}
 	return j.Frontier.HoldRobots(ctx, of, robotsTime)

@@ -73,7 +73,7 @@ func TestTexts(t *testing.T) {
 		Rate     throttle.Rate
 	}
 	const text = `{"Kind":"funnel","Priority":"low","Outcome":"no such limit","Rate":"3/2m"}`
-	want := all{throttle.Funnel, scheduler.Low, throttle.NoLimit, throttle.Rate{N: 3, Per: 2 * time.Minute}}
+	want := all{throttle.Funnel, scheduler.PriorityLow, throttle.NoLimit, throttle.Rate{N: 3, Per: 2 * time.Minute}}
 	written, err := json.Marshal(want)
 	must(t, err)
 	expect(t, "written", string(written), text)

@@ -131,7 +131,7 @@ func TestRule(t *testing.T) {
 	}
 	want := scheduler.Rule{
 		Needs:    []throttle.Need{{Limit: "api-daily", Cost: 3}, {Limit: "host", Key: "a.example", Cost: 1}, {Limit: "slots", Cost: 1}},
-		Priority: scheduler.High, Fair: "POST", Weight: 6, Blocks: []string{"host"},
+		Priority: scheduler.PriorityHigh, Fair: "POST", Weight: 6, Blocks: []string{"host"},
 		MaxWait: 10 * time.Minute, OnMaxWait: scheduler.Drop, OnNoLimit: scheduler.Run,
 		RetryAt: scheduler.AtBack,
 	}

@@ -206,10 +206,10 @@ func TestPriority(t *testing.T) {
 		priority      scheduler.PriorityLevel
 		err           string
 	}{
-		{text: "normal", priority: scheduler.Normal},
-		{text: byPlan, payload: `{"plan":"paid"}`, priority: scheduler.High},
-		{text: byPlan, payload: `{}`, priority: scheduler.Low},
-		{text: "payload.p", payload: `{"p":"low"}`, priority: scheduler.Low},
+		{text: "normal", priority: scheduler.PriorityNormal},
+		{text: byPlan, payload: `{"plan":"paid"}`, priority: scheduler.PriorityHigh},
+		{text: byPlan, payload: `{}`, priority: scheduler.PriorityLow},
+		{text: "payload.p", payload: `{"p":"low"}`, priority: scheduler.PriorityLow},
 		{
 			text: "payload.p", payload: `{"p":"urgent"}`,
 			err: `priority expression payload.p: it gives "urgent": want high, normal or low`,
@@ -283,7 +283,7 @@ func TestZeroValues(t *testing.T) {
 		t.Errorf("zero Cost: %d, %v", cost, err)
 	}
 	priority, err := Priority{}.Of(job("not JSON"))
-	if priority != scheduler.Normal || err != nil {
+	if priority != scheduler.PriorityNormal || err != nil {
 		t.Errorf("zero Priority: %v, %v", priority, err)
 	}
 	if text := (Key{}).String() + (Cost{}).String(); text != "" {

@@ -103,7 +103,7 @@ func (s Settle) IsZero() bool { return s.formula == nil }
 // is normal.
 type Priority struct{ *formula }
 
-var priorities = kind[scheduler.PriorityLevel]{what: "priority expression", about: urgency{&Job{}}, unsaid: scheduler.Normal, early: true, read: readPriority}
+var priorities = kind[scheduler.PriorityLevel]{what: "priority expression", about: urgency{&Job{}}, unsaid: scheduler.PriorityNormal, early: true, read: readPriority}
 
 // UnmarshalText compiles a priority expression.
 func (p *Priority) UnmarshalText(text []byte) error { return priorities.compile(&p.formula, text) }

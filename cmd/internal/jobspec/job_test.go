@@ -51,7 +51,7 @@ func TestParseReadsEachField(t *testing.T) {
 	}
 	want := Job{Type: "t", Payload: []byte(`{"<&>":"é"}`), ID: "i", Options: Options{
 		Queue: "q", At: time.Date(2030, 1, 1, 15, 4, 5, 5e8, time.UTC), MaxRetry: new(int), Retention: time.Second,
-		Priority: new(scheduler.Low), Timeout: 2 * time.Second, Deadline: time.Date(2030, 2, 3, 0, 0, 0, 0, time.UTC), Unique: 3 * time.Second,
+		Priority: new(scheduler.PriorityLow), Timeout: 2 * time.Second, Deadline: time.Date(2030, 2, 3, 0, 0, 0, 0, time.UTC), Unique: 3 * time.Second,
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -25,8 +25,8 @@ type handed struct {
 	jobs int
 }
 
-func (h *handed) admit(ctx context.Context, l lot) []taken {
-	jobs := h.admitter.admit(ctx, l)
+func (h *handed) acquireAll(ctx context.Context, l batch) []dequeuedJob {
+	jobs := h.admitter.acquireAll(ctx, l)
 	h.jobs += len(jobs)
 	return jobs
 }
@@ -52,7 +52,7 @@ func TestNoWorkerMeetsADeniedJob(t *testing.T) {
 	}, func(t *testing.T, st *stack) {
 		st.must(st.tasks.PauseQueue("default"))
 		counts := &handed{admitter: st.server}
-		st.server.redis.ahead.jobs = counts
+		st.server.redis.prefetcher.jobs = counts
 		var want []string
 		for i := range 200 {
 			want = append(want, st.enqueue(asynq.NewTask("job", make([]byte, 1+i%3)), numbered("job", i)))
@@ -138,7 +138,7 @@ func TestPermitIsForNow(t *testing.T) {
 		})
 		st.must(st.tasks.PauseQueue("default"))
 		addMany(t, rdb, 11)
-		st.server.redis.ahead.believe(100)
+		st.server.redis.prefetcher.believe(100)
 		st.must(st.tasks.UnpauseQueue("default"))
 		time.Sleep(3*time.Second + 50*time.Millisecond)
 		peek := func() int {
@@ -146,7 +146,7 @@ func TestPermitIsForNow(t *testing.T) {
 			st.must(err)
 			return 100 - d.Remaining
 		}
-		st.server.redis.ahead.believe(1)
+		st.server.redis.prefetcher.believe(1)
 		time.Sleep(2 * time.Second)
 		if held := peek(); held != 1 || freed.Load() != 10 {
 			t.Errorf("%d slots are held and %d were freed by what did not begin, want 1 and 10", held, freed.Load())
@@ -167,8 +167,8 @@ func TestStaleAnswer(t *testing.T) {
 		id := st.enqueue(asynq.NewTask("job", nil))
 		time.Sleep(time.Second)
 		st.wantOnce(1)
-		q := &asking{attempt: attempt{job: job{Queue: "default", ID: id}, task: asynq.NewTask("job", nil)}}
-		st.server.ask([]*asking{q})
+		q := &acquireRequest{attempt: attempt{job: job{Queue: "default", ID: id}, task: asynq.NewTask("job", nil)}}
+		st.server.request([]*acquireRequest{q})
 		time.Sleep(freshTime + time.Millisecond)
 		ran := 0
 		err := st.server.try(t.Context(), q.task, q, asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
@@ -183,11 +183,11 @@ func TestStaleAnswer(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		never := &asking{answered: make(chan struct{})}
-		if err := st.server.answer(ctx, never); !errors.Is(err, context.Canceled) {
+		never := &acquireRequest{done: make(chan struct{})}
+		if err := st.server.awaitPermits(ctx, never); !errors.Is(err, context.Canceled) {
 			t.Errorf("after asynq gave it up: %v", err)
 		}
-		close(never.answered)
+		close(never.done)
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // beginGiving reports whether it began: a running server is not begun twice.
-func (s *Server) beginGiving() bool {
+func (s *Server) startBackground() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stop != nil {
@@ -19,17 +19,17 @@ func (s *Server) beginGiving() bool {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	s.giving.Go(func() { s.giveTurns(ctx) })
-	s.giving.Go(func() { s.keepScope(ctx) })
-	s.giving.Go(func() { s.recoverJobs(ctx) })
-	s.giving.Go(func() { s.askAgain(ctx) })
+	s.background.Go(func() { s.dispatch(ctx) })
+	s.background.Go(func() { s.keepScope(ctx) })
+	s.background.Go(func() { s.recoverJobs(ctx) })
+	s.background.Go(func() { s.watchRules(ctx) })
 	s.written = s.history.Start()
 	return true
 }
 
 // endGiving lets another process take over at once. What it returns is closed when the round
 // that is underway has ended. stop stays set: a server that was shut down begins no more.
-func (s *Server) endGiving() (ended <-chan struct{}) {
+func (s *Server) stopBackground() (ended <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	done := make(chan struct{})
@@ -39,7 +39,7 @@ func (s *Server) endGiving() (ended <-chan struct{}) {
 	}
 	s.stop()
 	go func() {
-		s.giving.Wait()
+		s.background.Wait()
 		close(done)
 	}()
 	return done
@@ -48,7 +48,7 @@ func (s *Server) endGiving() (ended <-chan struct{}) {
 // giveTurns gives turns in the limiter's scope until the context ends. It begins
 // only once a job of its own could be promoted: where that fails nobody is called,
 // and jobs come back by asynq's polls.
-func (s *Server) giveTurns(ctx context.Context) {
+func (s *Server) dispatch(ctx context.Context) {
 	err := s.checkPromote(ctx)
 	s.history.Polling.Store(!s.promotes.Load())
 	if err != nil || !s.promotes.Load() {

@@ -27,8 +27,8 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 			release(ctx)
 			s.inFlight.freeSlot(j, q.leaseID)
 		})
-		if time.Now().After(q.lease) { // it came so late that another may have it
-			go s.waste(q)
+		if time.Now().After(q.leaseEnd) { // it came so late that another may have it
+			go s.releaseUnused(q)
 			return asynq.ErrLeaseExpired
 		}
 		err := s.try(ctx, task, q, next)
@@ -41,19 +41,19 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 
 // try runs the handler under permits that are not old when it begins: a job that comes later
 // asks anew, as often as that happens.
-func (s *Server) try(ctx context.Context, task *asynq.Task, q *asking, next asynq.Handler) error {
+func (s *Server) try(ctx context.Context, task *asynq.Task, q *acquireRequest, next asynq.Handler) error {
 	for {
-		if err := s.answer(ctx, q); err != nil {
+		if err := s.awaitPermits(ctx, q); err != nil {
 			s.history.Ended(q.name(), q.end(ctx, err))
 			return err
 		}
 		if stale, err := s.runUnder(ctx, task, q, next); !stale {
 			return err
 		}
-		if q = q.anew(); q.times == 3 {
+		if q = q.retry(); q.retries == 3 {
 			s.log.Warn("a job's permits grow old before it begins: this machine, or the way to Redis, is too slow", "job", q.ID, "queue", q.Queue)
 		}
-		s.ask([]*asking{q})
+		s.request([]*acquireRequest{q})
 	}
 }
 
@@ -62,19 +62,19 @@ func (s *Server) try(ctx context.Context, task *asynq.Task, q *asking, next asyn
 // [GetRule]. A panic passes through, so that asynq makes its own error of it; the deferred
 // calls give the leases back and end the span all the same. If the permits are stale by now
 // nothing was begun.
-func (s *Server) runUnder(ctx context.Context, task *asynq.Task, q *asking, next asynq.Handler) (stale bool, err error) {
+func (s *Server) runUnder(ctx context.Context, task *asynq.Task, q *acquireRequest, next asynq.Handler) (stale bool, err error) {
 	a := q.attempt
 	a.task = task // which asynq has made, with a writer of its result
-	h := &handling{server: s, attempt: a, decision: q.decision, began: time.Now()}
+	h := &runningJob{server: s, attempt: a, decision: q.decision, began: time.Now()}
 	unwanted := a.unwanted(ctx)
 	if unwanted == nil {
 		ctx, h.ended = a.begin(ctx)
 	}
-	ctx, free := s.hold(context.WithValue(ctx, handlingKey{}, h), a, q.began, q.decision)
+	ctx, free := s.hold(context.WithValue(ctx, runningJobKey{}, h), a, q.sentAt, q.decision)
 	defer free()
 	if unwanted != nil {
 		if later, ok := errors.AsType[*putBackError](unwanted); ok {
-			later.stood = q.standing()
+			later.position = q.queuePosition()
 		}
 		s.history.Ended(a.name(), a.end(ctx, unwanted))
 		return false, unwanted
@@ -92,10 +92,10 @@ func (s *Server) runUnder(ctx context.Context, task *asynq.Task, q *asking, next
 
 // answer waits for the answer to a job, and until its permits exist. The error is why the job
 // does not run.
-func (s *Server) answer(ctx context.Context, q *asking) error {
+func (s *Server) awaitPermits(ctx context.Context, q *acquireRequest) error {
 	if err := q.wait(ctx); err != nil {
-		go s.waste(q)
-		return &putBackError{error: err, at: time.Now().Add(time.Second), denied: true, stood: q.standing()}
+		go s.releaseUnused(q)
+		return &putBackError{error: err, at: time.Now().Add(time.Second), denied: true, position: q.queuePosition()}
 	}
 	if q.panicked != nil {
 		panic(q.panicked)

@@ -12,35 +12,33 @@ import (
 	"github.com/headgate/headgate/internal/redishealth"
 )
 
-// queueRedis is the Redis client that asynq's server gets. Everything passes it
-// as it is, but for three of asynq's scripts. Two write a job back whose
-// attempt has failed, to be retried or archived. Jobs that did not fail go back
-// in another way; so a job of whatever producer, with whatever options, is
-// denied as often as need be. The third takes a job from its queue: one of ours takes
-// several at once, see ahead. And what a job says of its time is changed when it is
-// taken, and back when it is written: see term.
+// redisClient is the Redis client that asynq's server gets. It passes all commands on, except for
+// three of asynq's scripts. Two of them write a job back whose attempt has failed, to be retried or
+// archived: a denied job has not failed, so redisClient puts the job back instead, as often as
+// needed and whatever its options are. The third script fetches a job: redisClient fetches several
+// at once, see prefetcher. It also hides a job's timeout and deadline from asynq, see jobTimeout.
 //
-// Were they not recognised, as of another asynq, they would be passed on too: jobs that are
-// denied on their last attempt would be archived. It is safe for concurrent use.
-type queueRedis struct {
+// If a later asynq changes its scripts so that they are not recognized, they are passed on. Then
+// jobs that are denied on their last attempt would be archived. It is safe for concurrent use.
+type redisClient struct {
 	redis.UniversalClient
-	db       asynqdb.DB // the same
-	inFlight *inFlight
-	forgiven int          // crashes of a job's worker
-	promotes *atomic.Bool // whether jobs can be moved
-	scope    string       // the limiter's, as its keys begin
-	health   *redishealth.Monitor
-	bell     *bell
-	ahead    *ahead
-	guards   asynqdb.Guards
-	slots    slotTeller
+	db         asynqdb.DB // the same
+	inFlight   *inFlight
+	forgiven   int          // crashes of a job's worker
+	promotes   *atomic.Bool // whether jobs can be moved
+	scope      string       // the limiter's, as its keys begin
+	health     *redishealth.Monitor
+	markers    *markerWaiter
+	prefetcher *prefetcher
+	guards     asynqdb.Guards
+	slots      slotTeller
 }
 
 // EvalSha implements redis.Scripter. asynq calls it first, and Eval where Redis does
 // not know the script; pass is asked both times, and answers the first itself where
 // a script of ours is run. A script that ends a lease is sent with a guard; the guard needs
 // the script's text, which Eval brings.
-func (q *queueRedis) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+func (q *redisClient) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
 	_, _, ends := asynqdb.EndsLease(keys, args)
 	if ends && !q.guards.Known(sha1) {
 		cmd := redis.NewCmd(ctx)
@@ -56,7 +54,7 @@ func (q *queueRedis) EvalSha(ctx context.Context, sha1 string, keys []string, ar
 }
 
 // Eval implements redis.Scripter.
-func (q *queueRedis) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+func (q *redisClient) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
 	if _, _, ends := asynqdb.EndsLease(keys, args); ends {
 		return q.EvalSha(ctx, q.guards.Add(script), keys, args...)
 	}
@@ -69,7 +67,7 @@ func (q *queueRedis) Eval(ctx context.Context, script string, keys []string, arg
 // with arguments that may have been changed: see crashed. A script that ends a lease means the lease
 // under which this server has the job, which asynq itself does not name. Since asynq asks all the
 // time, pass is also what hears first that the queues' Redis is away or back.
-func (q *queueRedis) pass(ctx context.Context, keys []string, args []any, asynqs func(asynqdb.LeaseID) *redis.Cmd) *redis.Cmd {
+func (q *redisClient) pass(ctx context.Context, keys []string, args []any, asynqs func(asynqdb.LeaseID) *redis.Cmd) *redis.Cmd {
 	c := asynqdb.Recognise(keys, args)
 	if c.Script == asynqdb.ScriptDequeue {
 		return q.dequeue(ctx, c)
@@ -105,14 +103,14 @@ func (q *queueRedis) pass(ctx context.Context, keys []string, args []any, asynqs
 	}
 	q.health.Note(ctx, began, cmd.Err())
 	if queue, ok := asynqdb.Fills(keys); ok && cmd.Err() == nil && cmd.Val() != int64(0) { // where it counts jobs there were some
-		ring(ctx, q.UniversalClient, bellKey(queue))
+		setMarker(ctx, q.UniversalClient, markerKey(queue))
 	}
 	return cmd
 }
 
 // ZAddXX implements redis.SortedSetCmdable. asynq extends the leases of its jobs by it, whoever has
 // the jobs by now.
-func (q *queueRedis) ZAddXX(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
+func (q *redisClient) ZAddXX(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
 	queue, ok := asynqdb.IsLeases(key)
 	if !ok || len(members) == 0 {
 		return q.UniversalClient.ZAddXX(ctx, key, members...)
@@ -131,7 +129,7 @@ func (q *queueRedis) ZAddXX(ctx context.Context, key string, members ...redis.Z)
 }
 
 // HSet implements redis.HashCmdable. asynq keeps the result of a job by it.
-func (q *queueRedis) HSet(ctx context.Context, key string, values ...any) *redis.IntCmd {
+func (q *redisClient) HSet(ctx context.Context, key string, values ...any) *redis.IntCmd {
 	queue, id, ok := asynqdb.IsHash(key)
 	if !ok || len(values) != 2 || values[0] != "result" {
 		return q.UniversalClient.HSet(ctx, key, values...)
@@ -157,23 +155,23 @@ func intCmd(ctx context.Context, n int64, err error) *redis.IntCmd {
 // dequeue gives asynq a job in place of its script Dequeue. Where the last of the queues
 // is found empty it returns only when there may be a job again: asynq asks in one
 // goroutine, and would poll.
-func (q *queueRedis) dequeue(ctx context.Context, c asynqdb.Call) *redis.Cmd {
+func (q *redisClient) dequeue(ctx context.Context, c asynqdb.Call) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
-	t, err := q.ahead.dequeue(ctx, c.Queue, c.LeaseEnd, q.bell.woken)
+	t, err := q.prefetcher.dequeue(ctx, c.Queue, c.LeaseEnd, q.markers.woken)
 	switch {
 	case err == nil:
 		msg := t.msg
-		if t.asking != nil {
-			msg = t.term.afar(msg)
+		if t.acquireRequest != nil {
+			msg = t.jobTimeout.disableIn(msg)
 		}
 		cmd.SetVal(msg)
-		q.bell.looked(true)
+		q.markers.fetched(true)
 		q.slots.took()
-	case errors.Is(err, errAllWait):
-		q.bell.looked(true)
+	case errors.Is(err, errAllDenied):
+		q.markers.fetched(true)
 		err = redis.Nil
 	case errors.Is(err, redis.Nil):
-		q.bell.looked(false)
+		q.markers.fetched(false)
 	}
 	cmd.SetErr(err)
 	return cmd

@@ -57,20 +57,20 @@ func TestLeaveIsForWhatIsLate(t *testing.T) {
 		"left":   func(d *throttle.Decision) { d.Remaining = 1 },
 		"leased": func(d *throttle.Decision) { d.Lease = time.Minute },
 	} {
-		var s spacing
+		var s pacing
 		d := one
 		change(&d)
-		s.leave(d)
-		if at := s.leave(d); time.Until(at) > 0 {
+		s.startAt(d)
+		if at := s.startAt(d); time.Until(at) > 0 {
 			t.Errorf("%s: it leaves in %s", name, time.Until(at))
 		}
 	}
-	var s spacing
-	for i := range 2*mostSpaced + 1 {
+	var s pacing
+	for i := range 2*maxPaced + 1 {
 		one.Key = string(rune(i))
-		s.leave(one)
+		s.startAt(one)
 	}
-	if len(s.next) > mostSpaced {
+	if len(s.next) > maxPaced {
 		t.Errorf("%d meters are remembered", len(s.next))
 	}
 }

@@ -16,54 +16,54 @@ import (
 )
 
 const (
-	// ruleTime is how long jobs wait for the rules of those that were taken with them.
-	// The others ask later.
+	// ruleTime is how long a batch waits for its slowest rule. Jobs whose rule takes longer request
+	// permits on their own.
 	ruleTime = 2 * time.Millisecond
-	// asynqTimeout is how long asynq lets a job run that says nothing about its time.
+	// asynqTimeout is how long asynq lets a job run that has neither a timeout nor a deadline.
 	asynqTimeout = 30 * time.Minute
 )
 
-// ask has jobs that were taken together ask for their permits, in their order, and
-// returns before they have their answers. A slow rule delays only its own job. If the
-// rule has not returned when the job's Timeout or Deadline is over, the job fails.
-func (s *Server) ask(all []*asking) {
-	ruled := make(chan *asking, len(all))
+// request requests permits for the jobs of one batch, in their order, and returns before the
+// results are there. A slow rule delays only its own job. If the rule has not returned when the
+// job's Timeout or Deadline is over, the job fails.
+func (s *Server) request(all []*acquireRequest) {
+	ruled := make(chan *acquireRequest, len(all))
 	for i, q := range all {
-		q.place, q.answered = i, make(chan struct{})
-		q.ruleBy = q.term.ruleEnd(time.Now())
+		q.index, q.done = i, make(chan struct{})
+		q.ruleDeadline = q.jobTimeout.ruleEnd(time.Now())
 		go s.findRule(q, ruled)
 	}
-	ready := gather(ruled, len(all))
-	s.inOrder.add(ready)
+	ready := collectReady(ruled, len(all))
+	s.requests.add(ready)
 	if left := len(all) - len(ready); left > 0 {
-		timers := map[*asking]*time.Timer{}
+		timers := map[*acquireRequest]*time.Timer{}
 		for _, q := range all {
 			if !slices.Contains(ready, q) {
-				timers[q] = time.AfterFunc(time.Until(q.ruleBy), func() { q.ruleFound(ruled, Rule{}, errRuleTime, nil) })
+				timers[q] = time.AfterFunc(time.Until(q.ruleDeadline), func() { q.ruleFound(ruled, Rule{}, errRuleTime, nil) })
 			}
 		}
 		go func() {
 			for ; left > 0; left-- {
 				q := <-ruled
 				timers[q].Stop()
-				s.inOrder.add([]*asking{q})
+				s.requests.add([]*acquireRequest{q})
 			}
 		}()
 	}
 }
 
-// ruleEnd is when a rule has taken all of the job's time that is asked now. A deadline that
-// is over already says nothing about the rule.
-func (t term) ruleEnd(now time.Time) time.Time {
+// ruleEnd is when a rule that is asked now has used up all of the job's time. A deadline that is
+// over already does not count, because it says nothing about the rule.
+func (t jobTimeout) ruleEnd(now time.Time) time.Time {
 	if end := t.end(now); end.After(now) {
 		return end
 	}
 	return now.Add(cmp.Or(t.timeout, asynqTimeout))
 }
 
-// gather waits for one asking, and a little for the others of n.
-func gather(ruled <-chan *asking, n int) []*asking {
-	var ready []*asking
+// collectReady waits for one request whose rule is known, and a little for the others of n.
+func collectReady(ruled <-chan *acquireRequest, n int) []*acquireRequest {
+	var ready []*acquireRequest
 	for late := time.After(ruleTime); len(ready) < n; {
 		select {
 		case q := <-ruled:
@@ -73,7 +73,7 @@ func gather(ruled <-chan *asking, n int) []*asking {
 		}
 		break
 	}
-	slices.SortFunc(ready, func(a, b *asking) int { return cmp.Compare(a.place, b.place) })
+	slices.SortFunc(ready, func(a, b *acquireRequest) int { return cmp.Compare(a.index, b.index) })
 	return ready
 }
 
@@ -84,17 +84,17 @@ var (
 	errRuleTime = fmt.Errorf("rules: For has not returned: %w", context.DeadlineExceeded)
 )
 
-// findRule finds out what a job needs, and whether it is not too late. What a rule panics
-// with its handler will, so that asynq makes its own error of it.
-func (s *Server) findRule(q *asking, ruled chan<- *asking) {
+// findRule finds out what a job needs, and whether its deadline is over. If the rule panics, the
+// job's handler panics with the same value, so that asynq makes its own error of it.
+func (s *Server) findRule(q *acquireRequest, ruled chan<- *acquireRequest) {
 	rule, err, panicked := Rule{}, errNoRule, any(nil)
 	defer func() { q.ruleFound(ruled, rule, err, panicked) }()
-	rule, err = s.ruleOf(q.job, q.task, q.ruleBy)
+	rule, err = s.ruleOf(q.job, q.task, q.ruleDeadline)
 	if p, ok := errors.AsType[*panicError](err); ok {
 		panicked = p.value
 	}
 	if errors.Is(err, throttle.ErrUnavailable) {
-		_, err = s.judge(context.Background(), q.attempt, throttle.Decision{}, err)
+		_, err = s.outcomeError(context.Background(), q.attempt, throttle.Decision{}, err)
 	}
 	if err != nil {
 		return
@@ -106,16 +106,16 @@ func (s *Server) findRule(q *asking, ruled chan<- *asking) {
 	}
 }
 
-// ruleFound says once what a job needs, or why it cannot be known.
-func (q *asking) ruleFound(ruled chan<- *asking, rule Rule, err error, panicked any) {
+// ruleFound records the rule, or why it cannot be known. Only the first call counts.
+func (q *acquireRequest) ruleFound(ruled chan<- *acquireRequest, rule Rule, err error, panicked any) {
 	if q.hasRule.CompareAndSwap(false, true) {
 		q.rule, q.err, q.panicked = rule, err, panicked
 		ruled <- q
 	}
 }
 
-// ruleOf asks the rules about a job. The context is the program's, tells which job it is, and
-// ends when the rule's time does. A panic of the rule's is a panicError.
+// ruleOf asks the program's rules about a job. The context is the program's, says which job it is,
+// and ends when the rule's time is over. A panic is returned as a panicError.
 func (s *Server) ruleOf(j job, task *asynq.Task, end time.Time) (rule Rule, err error) {
 	base, err := s.base()
 	if err != nil {
@@ -131,13 +131,13 @@ func (s *Server) ruleOf(j job, task *asynq.Task, end time.Time) (rule Rule, err 
 	return s.rules.For(ctx, task)
 }
 
-// acquire asks the limiter for the permits of jobs, in their order, and reports whether one
-// has to wait. The limiter must have been told the rules' limits before: no job is refused
-// for one that it does not know yet.
-func (s *Server) acquire(all []*asking) (denied bool) {
+// acquire asks the limiter for the permits of jobs, in their order, and reports whether it denied
+// any of them. The limiter gets the limits of the rules first, so that no job is refused because
+// its limit is not defined yet.
+func (s *Server) acquire(all []*acquireRequest) (denied bool) {
 	asks := make([]waitdb.Ask, len(all))
 	for i, q := range all {
-		asks[i] = waitdb.Ask{Job: s.asks(q.attempt), Needs: q.rule.Needs}
+		asks[i] = waitdb.Ask{Job: s.waitdbJob(q.attempt), Needs: q.rule.Needs}
 	}
 	ctx, err := s.base()
 	if err != nil {
@@ -146,22 +146,23 @@ func (s *Server) acquire(all []*asking) (denied bool) {
 		}
 		return false
 	}
-	answers := s.answers(ctx, asks)
+	answers := s.acquirePermits(ctx, asks)
 	for i, q := range all {
 		d, err := answers[i].Decision, answers[i].Err
-		d = q.stood.told(d)
-		s.history.Asked(time.Since(q.began), err != nil)
+		d = q.position.adjust(d)
+		s.history.Asked(time.Since(q.sentAt), err != nil)
 		if err == nil {
 			s.history.Decided(q.Queue, q.ID, q.rule.Needs, d)
 		}
-		q.decision, q.err = s.judge(ctx, q.attempt, d, err)
+		q.decision, q.err = s.outcomeError(ctx, q.attempt, d, err)
 		denied = denied || d.Outcome == throttle.Denied
 	}
 	return denied
 }
 
-// answers are the limiter's. A limiter that cannot be told the limits is not asked.
-func (s *Server) answers(ctx context.Context, asks []waitdb.Ask) (answers []waitdb.Answer) {
+// acquirePermits defines the limits and asks the limiter. If the limits cannot be defined, the
+// limiter is not asked.
+func (s *Server) acquirePermits(ctx context.Context, asks []waitdb.Ask) (answers []waitdb.Answer) {
 	if err := s.define(ctx); err != nil {
 		return slices.Repeat([]waitdb.Answer{{Err: err}}, len(asks))
 	}
@@ -173,18 +174,18 @@ func (s *Server) answers(ctx context.Context, asks []waitdb.Ask) (answers []wait
 	return answers
 }
 
-// asks is the job as the limiter knows it. Its deadline is said to be a second sooner, so
-// that one that waits until then is archived with the reason why it waited.
-func (s *Server) asks(a attempt) waitdb.Job {
+// waitdbJob describes the job to the limiter. Its deadline is a second earlier there, so that a job
+// that waits until then is archived with the reason why it waited.
+func (s *Server) waitdbJob(a attempt) waitdb.Job {
 	j := waitdb.Job{
 		JobID: a.job, Priority: waitdb.Priority(priorityOf(a.task, a.rule)), MaxWait: a.rule.MaxWait, Grant: s.grant,
 		Ahead: 2 * waitdb.Ahead, Fair: a.rule.Fair, Weight: a.rule.Weight, New: a.isNew,
 	}
-	if a.rule.RetryAt == AtTicket || a.stood.unbegun {
-		j.Since = a.stood.since
+	if a.rule.RetryAt == AtTicket || a.position.notStarted {
+		j.Since = a.position.queuedAt
 	}
-	if a.stood.unbegun {
-		j.Waits = a.stood.again
+	if a.position.notStarted {
+		j.Waits = a.position.retryAt
 	}
 	if !a.deadline.IsZero() {
 		j.Deadline = a.deadline.Add(-time.Second)
@@ -192,11 +193,11 @@ func (s *Server) asks(a attempt) waitdb.Job {
 	return j
 }
 
-// judge is what becomes of a job by the limiter's answer: the error is nil when it may
-// run, and otherwise has asynq put it back, archive or delete it. Where the limiter cannot
-// be asked the job is put back for a second: to run it would break the limit, and to fail
-// it would spend attempts on an outage that is not the job's.
-func (s *Server) judge(ctx context.Context, a attempt, d throttle.Decision, err error) (throttle.Decision, error) {
+// outcomeError turns the limiter's answer into what becomes of a job: nil if the job may run, or
+// else an error that makes asynq put it back, archive it or delete it. If the limiter cannot be
+// asked, the job is put back for a second: to run it would break the limit, and to fail it would
+// spend its attempts on an outage.
+func (s *Server) outcomeError(ctx context.Context, a attempt, d throttle.Decision, err error) (throttle.Decision, error) {
 	if errors.Is(err, throttle.ErrUnavailable) {
 		// It may have a place in its lane, and be called from there.
 		return d, &putBackError{error: err, at: time.Now().Add(time.Second), denied: true}
@@ -219,8 +220,8 @@ func (s *Server) judge(ctx context.Context, a attempt, d throttle.Decision, err 
 	return refuse(Archive, d)
 }
 
-// refuse is the end of a job that cannot have its permits, or that it runs without:
-// then under the zero Decision, for it took nothing that could be settled or freed.
+// refuse ends a job that cannot have its permits, or lets it run without them. Then the decision is
+// zero, because nothing was taken that could be settled or freed.
 func refuse(action Action, d throttle.Decision) (throttle.Decision, error) {
 	switch action {
 	case Run:
@@ -231,10 +232,9 @@ func refuse(action Action, d throttle.Decision) (throttle.Decision, error) {
 	return d, &RefusedError{d, asynq.SkipRetry}
 }
 
-// delay is how long a denied job stays in asynq's retry set if nobody calls it
-// back. Where jobs are promoted that is a safety net, and longer than the wait: one
-// that came early would be denied again. Where they are not, only its end brings
-// the job back, so it is the wait itself.
+// delay is how long a denied job stays in asynq's retry set if the dispatcher does not move it back
+// before. If the dispatcher promotes jobs, the delay is a safety net and longer than the wait,
+// because a job that came early would be denied again. Without promotion it is the wait itself.
 func (s *Server) delay(d throttle.Decision) time.Duration {
 	if !s.promotes.Load() {
 		return d.RetryAfter

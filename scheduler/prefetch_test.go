@@ -27,13 +27,13 @@ import (
 
 // asker asks a queue for jobs as asynq does.
 type asker struct {
-	*ahead
+	*prefetcher
 	queue string
 }
 
 func newAsker(t *testing.T, rdb redis.UniversalClient, slots int) asker {
 	takeOut(rdb)
-	a := newAhead(asynqdb.New(rdb), asynq.Config{Concurrency: slots}, redishealth.New(slog.New(slog.DiscardHandler), "Redis", nil), openGate{}, &inFlight{})
+	a := newPrefetcher(asynqdb.New(rdb), asynq.Config{Concurrency: slots}, redishealth.New(slog.New(slog.DiscardHandler), "Redis", nil), openGate{}, &inFlight{})
 	t.Cleanup(a.stop)
 	return asker{a, "default"}
 }
@@ -41,8 +41,8 @@ func newAsker(t *testing.T, rdb redis.UniversalClient, slots int) asker {
 // openGate lets all jobs through.
 type openGate struct{}
 
-func (openGate) admit(_ context.Context, jobs lot) []taken { return jobs.jobs }
-func (openGate) waste(*asking)                             {}
+func (openGate) acquireAll(_ context.Context, jobs batch) []dequeuedJob { return jobs.jobs }
+func (openGate) releaseUnused(*acquireRequest)                          {}
 
 // ask returns the next job's ID, or nothing where there is none.
 func (a asker) ask(ctx context.Context) (string, error) {
@@ -56,7 +56,7 @@ func (a asker) ask(ctx context.Context) (string, error) {
 // end frees the slot of a job.
 func (a asker) end(id string) {
 	j := job{Queue: "default", ID: id}
-	a.flying.freeSlot(j, a.flying.get(j).lease)
+	a.inFlight.freeSlot(j, a.inFlight.get(j).lease)
 }
 
 // take asks for n jobs, all of which must be there, and be it without an error.
@@ -310,7 +310,7 @@ func TestAnswerThatComesTooLate(t *testing.T) {
 }
 
 // believe has a server ask as if it had so many slots.
-func (a *ahead) believe(slots int) {
+func (a *prefetcher) believe(slots int) {
 	a.lock <- struct{}{}
 	defer func() { <-a.lock }()
 	a.slots = slots
@@ -326,7 +326,7 @@ func crowded(t *testing.T, rdb redis.UniversalClient, n int) (st *stack, want []
 	})
 	st.must(st.tasks.PauseQueue("default"))
 	want = addMany(t, rdb, n)
-	st.server.redis.ahead.believe(100)
+	st.server.redis.prefetcher.believe(100)
 	st.must(st.tasks.UnpauseQueue("default"))
 	for len(st.ran()) == 0 {
 		time.Sleep(time.Millisecond)
@@ -348,7 +348,7 @@ func TestTakenJobsGoBack(t *testing.T) {
 		{"Stop", func(st *stack) { st.server.Stop() }},
 		{"Shutdown", func(st *stack) { go st.server.Shutdown(); synctest.Wait() }},
 		{"Stop and Shutdown", func(st *stack) { st.server.Stop(); go st.server.Shutdown(); synctest.Wait() }},
-		{"a second", func(*stack) { time.Sleep(beginWithin + time.Millisecond) }},
+		{"a second", func(*stack) { time.Sleep(startWithin + time.Millisecond) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -398,7 +398,7 @@ func TestTakenJobsGoBackLater(t *testing.T) {
 		st, want, letGo := crowded(t, rdb, 11)
 		toRedis.cut.Store(true)
 		time.Sleep(10 * time.Second)
-		st.server.redis.ahead.stop()
+		st.server.redis.prefetcher.stop()
 		toRedis.cut.Store(false)
 		time.Sleep(2 * time.Second)
 		second := start(t, redistest.MiniClient(t, m), settings{config: asynq.Config{Concurrency: 1}, limits: []throttle.Limit{perMinute(6000, 100)}})
@@ -420,7 +420,7 @@ func TestKilledWithTakenJobs(t *testing.T) {
 		m, _ := redistest.Mini(t)
 		s := settings{config: asynq.Config{Concurrency: 1}, limits: []throttle.Limit{perMinute(6000, 100)}}
 		p := startProcess(t, m, s, func(p *process) error { return p.die() })
-		p.server.redis.ahead.believe(100)
+		p.server.redis.prefetcher.believe(100)
 		m2 := redistest.MiniClient(t, m)
 		p.must(p.tasks.PauseQueue("default"))
 		want := addMany(t, m2, 11, asynq.MaxRetry(0))
@@ -533,7 +533,7 @@ func TestSharesOfQueues(t *testing.T) {
 		if config.StrictPriority {
 			most = 10
 		}
-		if got := newAhead(asynqdb.DB{}, config, nil, openGate{}, &inFlight{}).free(); got != most {
+		if got := newPrefetcher(asynqdb.DB{}, config, nil, openGate{}, &inFlight{}).freeSlots(); got != most {
 			t.Errorf("%d slots of 10 are filled at once, want %d", got, most)
 		}
 		t.Run(fmt.Sprint("strict ", config.StrictPriority), func(t *testing.T) {

@@ -13,13 +13,13 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// handlingKey is the context key of a handling.
-type handlingKey struct{}
+// runningJobKey is the context key of a runningJob.
+type runningJobKey struct{}
 
-// handling is one attempt of which the handler runs. The handler finds it in its
-// context, and tells it by way of Latency and Settle how the call went; judge takes
-// that into account at the end. Goroutines of the handler may do so, too.
-type handling struct {
+// runningJob is an attempt whose handler runs. The handler finds it in its context, and reports by
+// Latency and Settle how its call went; afterRun takes that into account at the end. Goroutines of
+// the handler may use it, too.
+type runningJob struct {
 	server *Server
 	attempt
 	began time.Time
@@ -30,17 +30,17 @@ type handling struct {
 	latency  time.Duration
 }
 
-// handlingOf is what a handler of a Server runs as; ok is false for any other
+// runningJobOf is what a handler of a Server runs as; ok is false for any other
 // context.
-func handlingOf(ctx context.Context) (h *handling, ok bool) {
-	h, ok = ctx.Value(handlingKey{}).(*handling)
+func runningJobOf(ctx context.Context) (h *runningJob, ok bool) {
+	h, ok = ctx.Value(runningJobKey{}).(*runningJob)
 	return h, ok
 }
 
 // GetRule returns the rule under which a handler runs, from its context: middleware
 // can log what a job needed. It reports false outside of handlers of a Server.
 func GetRule(ctx context.Context) (rule Rule, ok bool) {
-	h, ok := handlingOf(ctx)
+	h, ok := runningJobOf(ctx)
 	if !ok {
 		return Rule{}, false
 	}
@@ -51,7 +51,7 @@ func GetRule(ctx context.Context) (rule Rule, ok bool) {
 // handler: how often it was denied before, and how long it waited. It is the zero
 // Decision for a job that needs no limit.
 func GetDecision(ctx context.Context) (d throttle.Decision, ok bool) {
-	h, ok := handlingOf(ctx)
+	h, ok := runningJobOf(ctx)
 	if !ok {
 		return d, false
 	}
@@ -64,7 +64,7 @@ func GetDecision(ctx context.Context) (d throttle.Decision, ok bool) {
 // that adapt to that: the last word counts. Without one it is as long as the
 // handler ran. It does nothing outside of handlers of a Server.
 func Latency(ctx context.Context, d time.Duration) {
-	if h, ok := handlingOf(ctx); ok {
+	if h, ok := runningJobOf(ctx); ok {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.latency = d
@@ -78,7 +78,7 @@ func Latency(ctx context.Context, d time.Duration) {
 // each key. The error is the limiter's, or says that ctx is not that of a Server's
 // handler.
 func Settle(ctx context.Context, limit string, cost int) error {
-	h, ok := handlingOf(ctx)
+	h, ok := runningJobOf(ctx)
 	if !ok {
 		return errors.New("settle: want the context of a handler of a scheduler.Server")
 	}
@@ -102,26 +102,26 @@ func Settle(ctx context.Context, limit string, cost int) error {
 // once, unless that one was late. It asks nobody, and does nothing outside of such handlers.
 // http:request and crawl:fetch do so.
 func Leave(ctx context.Context) {
-	h, ok := handlingOf(ctx)
+	h, ok := runningJobOf(ctx)
 	if !ok {
 		return
 	}
-	at := h.server.spacing.leave(h.decision)
+	at := h.server.pacing.startAt(h.decision)
 	timer := time.NewTimer(time.Until(at))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		h.server.spacing.postpone(h.decision, max(0, time.Since(at)))
+		h.server.pacing.postpone(h.decision, max(0, time.Since(at)))
 	case <-ctx.Done():
 	}
 }
 
 // since is when the running job came to its lane first, by the limiter's clock; zero
 // without permits.
-func (h *handling) since() time.Time {
+func (h *runningJob) since() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if since := h.stood.since; !since.IsZero() || len(h.decision.Taken) == 0 {
+	if since := h.position.queuedAt; !since.IsZero() || len(h.decision.Taken) == 0 {
 		return since
 	}
 	return h.decision.At.Add(-h.decision.Waited)
@@ -130,7 +130,7 @@ func (h *handling) since() time.Time {
 // run has the job run, and counts how it ended: a panic is a failure, too, so that
 // is what end says until the handler has returned. One whose time is over has failed,
 // whatever it says: asynq, which gives it up at that moment, may or may not hear it.
-func (h *handling) run(ctx context.Context, next asynq.Handler) (err error) {
+func (h *runningJob) run(ctx context.Context, next asynq.Handler) (err error) {
 	ended, end := h.server.history.Began(h.name()), h.failed()
 	h.note(func(a *flight) { a.since = h.since() })
 	defer func() {
@@ -142,18 +142,18 @@ func (h *handling) run(ctx context.Context, next asynq.Handler) (err error) {
 	}()
 	err = next.ProcessTask(ctx, h.task)
 	over := h.ended()
-	if err = h.judge(ctx, err); over {
+	if err = h.afterRun(ctx, err); over {
 		err = context.DeadlineExceeded
 	}
 	if later, ok := errors.AsType[*putBackError](err); ok && !later.denied && later.as == nil {
-		later.stood = stood{since: h.since(), again: later.at}
+		later.position = queuePosition{queuedAt: h.since(), retryAt: later.at}
 	}
 	end = h.end(ctx, err)
 	return err
 }
 
 // note changes what the server knows of the attempt.
-func (h *handling) note(change func(*flight)) { h.server.inFlight.note(h.job, h.leaseID, change) }
+func (h *runningJob) note(change func(*flight)) { h.server.inFlight.note(h.job, h.leaseID, change) }
 
 // tellTimeout bounds how long a job that has ended waits for the limiter to hear of
 // it.
@@ -163,7 +163,7 @@ const tellTimeout = 5 * time.Second
 // limiter what it should hear: of a refusal always, of a success only where a limit
 // learns from it, which saves all others the round trip. A failure of another kind
 // says nothing about limits.
-func (h *handling) judge(ctx context.Context, err error) error {
+func (h *runningJob) afterRun(ctx context.Context, err error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	took := cmp.Or(h.latency, time.Since(h.began))
@@ -175,13 +175,13 @@ func (h *handling) judge(ctx context.Context, err error) error {
 	if err == nil && h.decision.Heard {
 		h.accepted(ctx, took)
 	}
-	return h.attempt.judge(err)
+	return h.attempt.retryError(err)
 }
 
 // accepted tells the limiter that the other side did what the call asked for. If it
 // cannot be told it learns of the next one. The job is done by then, so its context
 // may be over: the call has a time of its own.
-func (h *handling) accepted(ctx context.Context, took time.Duration) {
+func (h *runningJob) accepted(ctx context.Context, took time.Duration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
 	defer cancel()
 	began := time.Now()

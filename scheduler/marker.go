@@ -1,0 +1,139 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/asynqdb"
+)
+
+const (
+	// shortestWait is how soon queues are read again after they had a job without a marker:
+	// producers other than scheduler.Client set none.
+	shortestWait = 10 * time.Millisecond
+	// longestWait is how often queues are read without any marker: asynq's own poll interval.
+	longestWait = time.Second
+)
+
+// markerKey is the key of a queue's marker. Whoever makes a job pending sets it, and idle servers
+// block on it: Redis wakes the server that has waited longest. One marker is enough for many jobs,
+// because a server that it wakes sets it again if jobs are left.
+func markerKey(queue string) string { return asynqdb.Key(queue, asynqdb.Bell) }
+
+// markerWaiter makes the goroutine that fetches a server's jobs wait for a marker instead of
+// polling. All methods but stop are called by that goroutine.
+type markerWaiter struct {
+	rdb                 redis.UniversalClient
+	waits               []*markerWait
+	marked              chan struct{} // taken by wait alone
+	woken               time.Time     // when the last wait used up a mark; zero if it did not
+	stopped             context.Context
+	stop                context.CancelFunc
+	longest             time.Duration
+	queues              int           // that the server takes jobs from
+	empty               int           // of those, found so in a row
+	pause               time.Duration // of the next wait, if nobody rings
+	idle                func()        // hears that the queues are empty
+	isWaiting           atomic.Bool   // whether a wait goes on
+	blockingUnsupported atomic.Bool   // whether Redis refuses to wait, as one behind a proxy may
+}
+
+// markerWait is one blocking BZPOPMIN on the markers of queues. A Cluster needs one for each queue,
+// because a blocking call can span one slot only.
+type markerWait struct {
+	keys    []string
+	waiting atomic.Bool
+}
+
+// newMarkerWaiter waits for the markers of queues. It returns after longest at the latest.
+func newMarkerWaiter(rdb redis.UniversalClient, queues []string, longest time.Duration) *markerWaiter {
+	b := &markerWaiter{rdb: rdb, marked: make(chan struct{}), longest: longest, queues: len(queues), pause: min(shortestWait, longest)}
+	b.stopped, b.stop = context.WithCancel(context.Background())
+	_, cluster := rdb.(*redis.ClusterClient)
+	for _, queue := range queues {
+		if cluster || len(b.waits) == 0 {
+			b.waits = append(b.waits, &markerWait{})
+		}
+		last := b.waits[len(b.waits)-1]
+		last.keys = append(last.keys, markerKey(queue))
+	}
+	return b
+}
+
+// fetched notes whether a queue had a job. It waits once all queues were found empty. If markers
+// announce jobs, the pause without a marker grows.
+func (b *markerWaiter) fetched(found bool) {
+	if found {
+		b.empty = 0
+		if b.woken.IsZero() {
+			b.pause = min(shortestWait, b.longest)
+		}
+		return
+	}
+	if b.empty++; b.empty >= b.queues {
+		b.empty = 0
+		b.wait()
+	}
+}
+
+// wait returns when a marker is set, when the server stops, or after the pause. The pause grows
+// while nothing is found.
+func (b *markerWaiter) wait() {
+	b.woken = time.Time{}
+	if b.idle != nil {
+		b.idle()
+	}
+	b.isWaiting.Store(true)
+	defer b.isWaiting.Store(false)
+	for _, r := range b.waits {
+		b.listen(r)
+	}
+	timer := time.NewTimer(b.pause)
+	defer timer.Stop()
+	select {
+	case <-b.marked:
+		b.woken = time.Now()
+	case <-b.stopped.Done():
+	case <-timer.C:
+		if !b.blockingUnsupported.Load() {
+			b.pause = min(2*b.pause, b.longest)
+		}
+	}
+}
+
+// listen starts a call that waits for markers, if none is under way.
+func (b *markerWaiter) listen(r *markerWait) {
+	if r.waiting.CompareAndSwap(false, true) {
+		go b.waitForMarker(r)
+	}
+}
+
+// waitForMarker blocks until Redis hands out a marker. If none comes in time, another call waits,
+// as long as the server does. If the server does not wait any more, because it found a job or
+// stops, the marker is set again for another server.
+func (b *markerWaiter) waitForMarker(r *markerWait) {
+	mark, err := b.rdb.BZPopMin(context.Background(), longestWait, r.keys...).Result()
+	b.blockingUnsupported.Store(err != nil && !errors.Is(err, redis.Nil))
+	r.waiting.Store(false)
+	if errors.Is(err, redis.Nil) && b.isWaiting.Load() {
+		b.listen(r)
+	}
+	if err != nil {
+		return
+	}
+	select {
+	case b.marked <- struct{}{}:
+	default:
+		setMarker(context.Background(), b.rdb, mark.Key)
+	}
+}
+
+// setMarker sets a marker. Errors are ignored: a lost marker costs the time of one poll, and the
+// call that made the job pending reports an outage.
+func setMarker(ctx context.Context, rdb redis.Cmdable, key string) {
+	rdb.ZAdd(ctx, key, redis.Z{Member: "0"})
+}

@@ -218,7 +218,11 @@ func TestRefusals(t *testing.T) {
 		{name: "waits too long, run", rule: rule(Rule{MaxWait: time.Minute, OnMaxWait: Run}), runs: 1},
 		{
 			name: "deadline passes first", rule: rule(Rule{}), opts: []asynq.Option{asynq.Deadline(time.Date(2000, 1, 1, 0, 5, 0, 0, time.UTC))},
-			reason: "it was to be done by", // its worker looks once in ten seconds
+			reason: "it was to be done by", // no worker takes it until then
+			during: func(st *stack) {
+				st.must(st.tasks.PauseQueue("default"))
+				time.AfterFunc(6*time.Minute, func() { st.must(st.tasks.UnpauseQueue("default")) })
+			},
 		},
 		{name: "timeout is no deadline", rule: rule(Rule{}), opts: []asynq.Option{asynq.Timeout(10 * time.Second)}, runs: 1},
 		{

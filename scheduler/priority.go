@@ -7,15 +7,16 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/words"
+	"github.com/headgate/headgate/throttle"
 )
 
 // PriorityLevel orders jobs that wait for the same permits in one queue. It is a head start and not
 // a class of its own: a job of any level gets its turn, however many High jobs come. As text, in
-// config files too, it is one of normal, high and low; MarshalText and UnmarshalText return an
-// error for any other.
+// config files too, it is one of normal, high and low; MarshalText returns an error for any other
+// level, and UnmarshalText a [*throttle.FieldError].
 type PriorityLevel int
 
-// The levels; Normal is the zero value. A job goes before those of the next lower level that began
+// The levels; PriorityNormal is the zero value. A job goes before those of the next lower level that began
 // to wait up to 1000 jobs earlier, and no further: so a Low job is overtaken by at most 2000 jobs
 // that came after it.
 const (
@@ -34,7 +35,10 @@ func (p PriorityLevel) MarshalText() ([]byte, error) { return priorities.Marshal
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (p *PriorityLevel) UnmarshalText(text []byte) error {
-	return priorities.Unmarshal(text, (*int)(p))
+	if priorities.Unmarshal(text, (*int)(p)) != nil {
+		return &throttle.FieldError{Field: "priority", Value: strconv.Quote(string(text)), Want: "want one of " + priorities.String()}
+	}
+	return nil
 }
 
 // headerPriority is the header of a task that has a priority of its own.

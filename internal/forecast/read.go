@@ -31,8 +31,7 @@ const (
 // thousands, and how their meters stand, a part at a time: some milliseconds of Redis's
 // time for a thousand lanes.
 func Make(ctx context.Context, db *waitdb.DB, opts Options) (*Forecast, error) {
-	rdb, _ := db.Scope()
-	now, err := rdb.Time(ctx).Result()
+	now, err := db.Now(ctx)
 	if err != nil {
 		return nil, err
 	}

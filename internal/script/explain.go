@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -18,8 +19,8 @@ type Script struct {
 	name, text string
 }
 
-// bySHA are all commands by the SHA-1 of their texts.
-var bySHA = map[string]*Script{}
+// bySHA has all scripts, as *Script, by the SHA-1 of their texts.
+var bySHA sync.Map
 
 // Run runs the script. go-redis sends its digest, and its text only to a Redis that does not
 // have it. If the script meets a key of a wrong type, Run removes such keys of the scope and runs
@@ -83,7 +84,9 @@ func Explain(err error, user string, cmd redis.Cmder) error {
 	keys, text := keysOf(cmd)
 	var script *Script
 	if sha := inScript.FindStringSubmatch(err.Error()); sha != nil {
-		if script = bySHA[sha[1]]; script == nil {
+		if ours, ok := bySHA.Load(sha[1]); ok {
+			script = ours.(*Script)
+		} else {
 			script = &Script{name: "of asynq", text: text}
 		}
 	}

@@ -26,7 +26,7 @@ var Guard = expand("asynq/include/guard.lua", map[string]bool{})
 func New(name string) *Script {
 	text := expand(name+".lua", map[string]bool{})
 	s := &Script{redis.NewScript(text), name, text}
-	bySHA[s.Hash()] = s
+	bySHA.Store(s.Hash(), s)
 	return s
 }
 

@@ -3,9 +3,16 @@ package waitdb
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/internal/fairqueue"
 )
+
+// Now is the time of Redis's clock.
+func (db *DB) Now(ctx context.Context) (time.Time, error) {
+	now, err := db.rdb.Time(ctx).Result()
+	return now, unavailable(err)
+}
 
 // LaneNames returns the names of the first lanes, in the order in which they came, and how
 // many lanes there are.

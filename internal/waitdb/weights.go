@@ -66,5 +66,5 @@ func (db *DB) Weights(ctx context.Context) (map[string]fairqueue.Weight, error) 
 		turns, _ := strconv.Atoi(number)
 		weights[queue] = fairqueue.Weight{Turns: turns, Strict: strict}
 	}
-	return weights, err
+	return weights, unavailable(err)
 }

@@ -39,6 +39,12 @@ func TestDocumentedRedisKeepsAllOverARestart(t *testing.T) {
 	if n := len(before); n < 15 {
 		t.Fatalf("only %d keys: %v", n, before)
 	}
+	copied := replica.Client()
+	defer copied.Close()
+	running.Until(t, "the replica's file", func() bool { // a replica begins it anew when it has copied its primary
+		info := copied.Info(t.Context(), "persistence").Val()
+		return strings.Contains(info, "aof_rewrite_in_progress:0") && strings.Contains(info, "aof_rewrite_scheduled:0")
+	})
 	// The replica comes back while its primary is down, so that only its own file can restore the data.
 	// With the primary there, it may empty itself for a new copy at any moment.
 	stop(t, primary)

@@ -19,9 +19,9 @@ const (
 	longestWait = time.Second
 )
 
-// markerKey is the key of a queue's marker. Whoever makes a job pending sets it, and idle servers
-// block on it: Redis wakes the server that has waited longest. One marker is enough for many jobs,
-// because a server that it wakes sets it again if jobs are left.
+// markerKey is the key of a queue's marker. A call that makes a job pending sets the marker, and
+// idle servers block on it: Redis wakes the server that has waited longest. One marker is enough
+// for many jobs, because a server that it wakes sets it again if jobs are left.
 func markerKey(queue string) string { return asynqdb.Key(queue, asynqdb.Bell) }
 
 // markerWaiter makes the goroutine that fetches a server's jobs wait for a marker instead of
@@ -64,8 +64,9 @@ func newMarkerWaiter(rdb redis.UniversalClient, queues []string, longest time.Du
 	return b
 }
 
-// fetched notes whether a queue had a job. It waits once all queues were found empty. If markers
-// announce jobs, the pause without a marker grows.
+// fetched notes whether a queue had a job. It waits once all queues were found empty. If a job was
+// found without a marker, the next pause is short again; if markers announce the jobs, the pause
+// stays long.
 func (b *markerWaiter) fetched(found bool) {
 	if found {
 		b.empty = 0

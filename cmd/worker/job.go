@@ -134,7 +134,7 @@ func (e ended) line() [2]string {
 	return [2]string{"attempt", dateTime(e.At) + " " + text}
 }
 
-// scheduleText says of which schedule a job is, and why it was enqueued.
+// scheduleText names the schedule that enqueued a job, and says why.
 func scheduleText(o *cron.Origin) string {
 	switch {
 	case o == nil:

@@ -64,9 +64,9 @@ func (c *Core) Made(name string, number int64) {
 	}
 }
 
-// Waits is Made of a lane that has been looked at: it waits at the meter that is ready
-// last for its first job, of what that needs, or else where somebody waits already. It holds
-// its other meters as if its turn had come there.
+// Waits adds a lane that has been looked at. The lane waits at the meter that is ready last for its
+// first job, or, if all its meters are ready, at one where another lane waits already. It holds its
+// other meters as if it had had its turn there.
 func (c *Core) Waits(now int64, name string, number int64, needs []Need) {
 	c.Made(name, number)
 	l := c.lane(name)

@@ -20,7 +20,7 @@ type foresight struct {
 	batch   int                         // number of the batch of turns that is played
 	tried   []*queued                   // whose turns those are
 	moment  int                         // number of the moment in which jobs are called that have not come
-	full    []*queued                   // lanes of which no more can be called in it
+	full    []*queued                   // lanes that can have no more jobs granted in it
 	// some: these are not all lanes, so all is estimated. estimated: some of it was.
 	some, estimated bool
 }

@@ -158,8 +158,8 @@ func Unreachable(err error) error {
 	return err
 }
 
-// A Watch tells a Monitor of the calls of one goroutine, each of which begins after the one
-// before has ended. So Watch counts the end of the call before as the begin of a call.
+// A Watch reports the calls of one goroutine to a Monitor. Each call begins after the call before
+// it has ended, so Watch takes the end of one call for the begin of the next.
 type Watch struct {
 	monitor *Monitor
 	before  time.Time

@@ -17,14 +17,15 @@ func (db *DB) Demand(ctx context.Context) (map[string]string, error) {
 	return demand, scan.Err()
 }
 
-// A Correction is a meter of which another number of permits is wanted than was read.
+// A Correction says how many permits of a meter the waiting jobs want, if that differs from what
+// was read.
 type Correction struct {
 	Meter, Read string
 	Wanted      int64
 }
 
-// CorrectDemand corrects how many permits are wanted of meters, but for those of which another
-// number is wanted by now.
+// CorrectDemand corrects how many permits of meters are wanted. It leaves a meter alone if the
+// number has changed since it was read.
 func (db *DB) CorrectDemand(ctx context.Context, process string, all []Correction) error {
 	for some := range slices.Chunk(all, mendPage) {
 		args := []any{process}

@@ -55,8 +55,8 @@ func (db *DB) Mend(ctx context.Context, cursor uint64, count int64, wanted map[s
 	return jobs, next, mended, nil
 }
 
-// Lanes lists some of the lanes of which anything waits or is called, and where to go
-// on; at 0 that was all.
+// Lanes lists some of the lanes that have waiting or granted jobs, and returns the cursor to go on
+// with; a cursor of 0 means that these were the last.
 func (db *DB) Lanes(ctx context.Context, cursor uint64, count int64) (lanes []string, next uint64, err error) {
 	members, next, err := db.rdb.ZScan(ctx, db.prefix+"lanes", cursor, "", count).Result()
 	for i := 0; i < len(members); i += 2 {
@@ -111,8 +111,8 @@ func readRecord(j throttle.JobID, text string) (r Record, ok bool) {
 // than it was asked for.
 const mendPage = 100
 
-// Reserved lists some of the meters of which permits are reserved for called jobs, and
-// where to go on; at 0 that was all.
+// Reserved lists some of the meters that have reserved permits, and returns the cursor to go on
+// with; a cursor of 0 means that these were the last.
 func (db *DB) Reserved(ctx context.Context, cursor uint64, count int64) (meters []string, next uint64, err error) {
 	fields, next, err := db.rdb.HScan(ctx, db.prefix+"meters", cursor, "", count).Result()
 	for i := 0; i < len(fields); i += 2 {

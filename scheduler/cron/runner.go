@@ -264,8 +264,8 @@ func (r *Runner) due() (due []*schedule, names []string) {
 	return due, names
 }
 
-// active gives the schedules that tick, and those of which Redis does not know yet that
-// they do not. The caller holds mu.
+// active returns the schedules that tick, and those that were removed while Redis does not know it
+// yet. The caller holds mu.
 func (r *Runner) active() []*schedule {
 	all := slices.AppendSeq(slices.Collect(maps.Values(r.schedules)), maps.Values(r.removed))
 	return slices.DeleteFunc(all, func(s *schedule) bool { return s.entry.Disabled && s.adopted })

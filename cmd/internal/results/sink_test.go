@@ -6,7 +6,7 @@ import (
 	"github.com/headgate/headgate/tasks"
 )
 
-// A body's file has the extension of its type, and none where nobody knows that.
+// A body's file has the extension of its type, and no extension if the type is unknown.
 func TestExtensions(t *testing.T) {
 	typed := func(kind string) *tasks.HTTPResult {
 		return &tasks.HTTPResult{Headers: map[string][]string{"Content-Type": {kind}}}

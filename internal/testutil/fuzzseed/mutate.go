@@ -1,5 +1,5 @@
-// Package fuzzseed has fuzz targets tested with more than their seeds where nobody fuzzes:
-// with inputs made of those, the same each time, and without what fuzzing costs to build.
+// Package fuzzseed runs fuzz targets on inputs made from their seeds during plain go test. The
+// inputs are the same each time, and nothing is built for fuzzing.
 package fuzzseed
 
 import (

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strconv"
 	"time"
+
+	"github.com/headgate/headgate/internal/script"
 )
 
 // LeadPage is how many lanes one Lead names at most.
@@ -40,7 +42,7 @@ type Numbered struct {
 // Lead takes or renews the lease, for that long, for a process that knows all
 // lanes up to a number. Epoch is a random name for the scope's data, if they have none yet.
 func (db *DB) Lead(ctx context.Context, process string, lease time.Duration, seen int64, epoch string) (Lead, error) {
-	reply, err := db.run(ctx, leadScript, process, lease.Milliseconds(), seen, epoch, LeadPage).Slice()
+	reply, err := db.run(ctx, leadScript, process, lease.Milliseconds(), seen, epoch, LeadPage, new(script.Sent)).Slice()
 	if err != nil {
 		return Lead{}, err
 	}

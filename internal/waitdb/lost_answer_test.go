@@ -227,3 +227,32 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 		}
 	})
 }
+
+// TestLeader_LostReply: if the reply that says that the lease was taken anew is lost, go-redis
+// repeats the call, and the repeat says the same: another process may have led meanwhile.
+func TestLeader_LostReply(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, perMinute("l", 1))
+		s.acquire(t, "a", one("l"))
+		s.acquire(t, "b", one("l"))
+		lead := func(process string, seen int64) waitdb.Lead {
+			t.Helper()
+			l, err := s.lanes.Lead(background, process, leaseTime, seen, "epoch")
+			must(t, err)
+			return l
+		}
+		seen := lead("one", 0).Made[0].Number
+		expect(t, "renewed: anew", lead("one", seen).Fresh, false)
+		s.wait(leaseTime)
+		lead("two", 0)
+		s.wait(leaseTime)
+		s.rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if err := next(ctx, cmd); err != nil {
+				return err
+			}
+			return next(ctx, cmd)
+		}))
+		l := lead("one", seen)
+		expect(t, "after a lost reply: anew, with all lanes", [2]any{l.Fresh, len(l.Made)}, [2]any{true, 1})
+	})
+}

@@ -9,13 +9,15 @@
 -- ARGV[3] number of the last lane that it knows
 -- ARGV[4] a name for the scope's data, if they have none
 -- ARGV[5] most lanes to name
+-- ARGV[6] 1 the first time that this call is sent, more if it is a repeat: the reply that said that
+--   the lease was taken anew may be lost
 -- Returns {1, 1 where the lease was taken anew, now_us, number of changes to
 --   meters, name of the data, lanes that got their first job since, or all where
 --   the lease was taken anew, with their numbers, when the time of the next job is
 --   up or 0}; {0, microseconds until the lease of another process ends}
 -- @include mark
 -- @include next_end
-local process, lease_ms, seen, name, most = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local process, lease_ms, seen, name, most, again = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local holder = call('GET', hg('turns'))
 if holder and holder ~= process then return { 0, call('PTTL', hg('turns')) * 1000 } end
@@ -35,7 +37,7 @@ if not epoch then
   epoch = name
 end
 
-local anew = not holder or tonumber(seen) > last
+local anew = not holder or again ~= '1' or tonumber(seen) > last
 if anew then
   seen = '-inf'
   local odd = call('ZRANGEBYSCORE', hg('lanes'), '(' .. int(last), '+inf', 'LIMIT', 0, most)

@@ -17,7 +17,7 @@ func startHeadgate(b *bench, s spec, shut bool, h *history) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	rules := scheduler.Rules{Limits: s.limits(), For: headgateRule}
+	rules := scheduler.Rules{Limits: s.limits(), RuleFor: headgateRule}
 	srv, err := scheduler.NewServer(b.rdb, rules, serverConfig(s), scheduler.WithLimiter(limiter.Redis),
 		scheduler.WithLogger(slog.New(slog.NewTextHandler(b.stderr, nil))))
 	if err != nil {

@@ -190,7 +190,7 @@ func idleServer(system string, rdb *redis.Client) (interface {
 	}
 	rules := scheduler.Rules{
 		Limits: []throttle.Limit{{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(50)}},
-		For: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
+		RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
 			return scheduler.Rule{Needs: []throttle.Need{{Limit: "host"}}}, nil
 		},
 	}

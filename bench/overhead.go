@@ -95,7 +95,7 @@ const openRatePerSecond = 1_000_000
 func openHeadgate(limits int) starter {
 	return func(b *bench, s spec, _ bool, h *history) (func(), error) {
 		var rule scheduler.Rule
-		rules := scheduler.Rules{For: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return rule, nil }}
+		rules := scheduler.Rules{RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return rule, nil }}
 		for i := range limits {
 			limit := throttle.Limit{
 				Name: fmt.Sprintf("open-%d", i), Kind: throttle.Funnel,

@@ -79,9 +79,9 @@ func collectReady(ruled <-chan *acquireRequest, n int) []*acquireRequest {
 
 var (
 	// errNoRule fails a job whose rule ended its goroutine in place of returning.
-	errNoRule = errors.New("rules: For did not return")
+	errNoRule = errors.New("rules: RuleFor did not return")
 	// errRuleTime fails a job whose rule took all of the job's time.
-	errRuleTime = fmt.Errorf("rules: For has not returned: %w", context.DeadlineExceeded)
+	errRuleTime = fmt.Errorf("rules: RuleFor has not returned: %w", context.DeadlineExceeded)
 )
 
 // findRule finds out what a job needs, and whether its deadline is over. If the rule panics, the
@@ -125,10 +125,10 @@ func (s *Server) ruleOf(j job, task *asynq.Task, end time.Time) (rule Rule, err 
 	defer cancel()
 	defer func() {
 		if value := recover(); value != nil {
-			rule, err = Rule{}, s.userCode.panicked("the rules' For", value)
+			rule, err = Rule{}, s.userCode.panicked("the rules' RuleFor", value)
 		}
 	}()
-	return s.rules.For(ctx, task)
+	return s.rules.RuleFor(ctx, task)
 }
 
 // acquire asks the limiter for the permits of jobs, in their order, and reports whether it denied
@@ -179,9 +179,9 @@ func (s *Server) acquirePermits(ctx context.Context, asks []waitdb.Ask) (answers
 func (s *Server) waitdbJob(a attempt) waitdb.Job {
 	j := waitdb.Job{
 		JobID: a.job, Priority: waitdb.Priority(priorityOf(a.task, a.rule)), MaxWait: a.rule.MaxWait, Grant: s.grant,
-		Ahead: 2 * waitdb.Ahead, Fair: a.rule.Fair, Weight: a.rule.Weight, New: a.isNew,
+		Ahead: 2 * waitdb.Ahead, Fair: a.rule.FairnessKey, Weight: a.rule.FairnessWeight, New: a.isNew,
 	}
-	if a.rule.RetryAt == AtTicket || a.position.notStarted {
+	if a.rule.RetryPosition == PositionKeep || a.position.notStarted {
 		j.Since = a.position.queuedAt
 	}
 	if a.position.notStarted {
@@ -217,19 +217,19 @@ func (s *Server) outcomeError(ctx context.Context, a attempt, d throttle.Decisio
 	case throttle.NoLimit:
 		return refuse(a.rule.OnNoLimit, d)
 	}
-	return refuse(Archive, d)
+	return refuse(ActionArchive, d)
 }
 
 // refuse ends a job that cannot have its permits, or lets it run without them. Then the decision is
 // zero, because nothing was taken that could be settled or freed.
 func refuse(action Action, d throttle.Decision) (throttle.Decision, error) {
 	switch action {
-	case Run:
+	case ActionRun:
 		return throttle.Decision{}, nil
-	case Drop:
-		return d, &RefusedError{d, asynq.RevokeTask}
+	case ActionDrop:
+		return d, &ImpossibleError{d, asynq.RevokeTask}
 	}
-	return d, &RefusedError{d, asynq.SkipRetry}
+	return d, &ImpossibleError{d, asynq.SkipRetry}
 }
 
 // delay is how long a denied job stays in asynq's retry set if the dispatcher does not move it back

@@ -67,7 +67,7 @@ func (a attempt) late() error {
 		return nil
 	}
 	err := fmt.Errorf("too late: it was to be done by %s", a.deadline.UTC().Format(time.RFC3339))
-	if a.rule.OnMaxWait == Drop {
+	if a.rule.OnMaxWait == ActionDrop {
 		return fmt.Errorf("%w: %w", err, asynq.RevokeTask)
 	}
 	return finalError{err}

@@ -9,32 +9,35 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Block shuts the keys of the running job's rule for every worker until a moment,
-// by this process's clock, as Blocked does, and the job goes on: for an answer that
-// says that nothing is left. It does nothing outside of handlers of a Server, for a
-// job without permits, and for a moment that is over. It takes a round trip, and its
-// error is the limiter's: the keys may then be open still.
-func Block(ctx context.Context, until time.Time) error {
+// ReportRateLimit blocks the keys of the running job's rule for all workers until the given time,
+// by this process's clock, as RateLimited does, but the job continues. It is for a response that
+// says that no calls are left. It does nothing outside of handlers of a Server, for a job without
+// permits, and for a time that has passed. It takes a round trip. If that fails, the Server logs
+// it, and the keys may stay open.
+func ReportRateLimit(ctx context.Context, until time.Time) {
 	h, ok := runningJobOf(ctx)
 	wait := time.Until(until)
 	if !ok || wait <= 0 || len(h.decision.Taken) == 0 {
-		return nil
+		return
 	}
-	return h.server.limiter.BlockFor(ctx, wait, h.rule.shuts()...)
+	h.logFailedReport(h.server.limiter.BlockFor(ctx, wait, h.rule.blockedNeeds()...))
 }
 
-// Overloaded tells limits that adapt that the other side was too busy for the running
-// job's call and did not say until when, as with 503 Service Unavailable: the keys that
-// Blocked would shut slow down as by a refusal, and stay open. What becomes of the job
-// is up to the error that the handler returns. It does nothing outside of handlers of a
-// Server and for a job without permits. It takes a round trip, and its error is the
-// limiter's.
-func Overloaded(ctx context.Context) error {
-	h, ok := runningJobOf(ctx)
-	if !ok || len(h.decision.Taken) == 0 {
-		return nil
+// ReportOverload slows down adaptive limits because the upstream was too busy for the running
+// job's call and named no time, as with 503 Service Unavailable. It concerns the keys that
+// RateLimited would block; they stay open. What becomes of the job is decided by the error that
+// the handler returns. It does nothing outside of handlers of a Server and for a job without
+// permits. It takes a round trip. If that fails, the Server logs it.
+func ReportOverload(ctx context.Context) {
+	if h, ok := runningJobOf(ctx); ok && len(h.decision.Taken) > 0 {
+		h.logFailedReport(h.server.limiter.Overloaded(ctx, h.decision.At, h.rule.blockedNeeds()...))
 	}
-	return h.server.limiter.Overloaded(ctx, h.decision.At, h.rule.shuts()...)
+}
+
+func (h *runningJob) logFailedReport(err error) {
+	if err != nil {
+		h.server.log.Warn("could not tell the limiter what the upstream said", "job", h.ID, "error", err)
+	}
 }
 
 // blocked has the limiter shut what the rule says, and the job wait again, in one
@@ -43,8 +46,8 @@ func Overloaded(ctx context.Context) error {
 // Where the limiter cannot be asked nothing is shut, and the job is put back for as
 // long as the other side said. It does not count as denied then: without a place in
 // a lane it would be taken for a stray, and sent back to ask before.
-func (h *runningJob) blocked(ctx context.Context, why *blockedError, err error) error {
-	s, shuts, wait := h.server, h.rule.shuts(), time.Until(why.until)
+func (h *runningJob) rateLimited(ctx context.Context, why *rateLimitedError, err error) error {
+	s, shuts, wait := h.server, h.rule.blockedNeeds(), time.Until(why.until)
 	if len(h.decision.Taken) == 0 || len(shuts) == 0 {
 		if why.until.IsZero() {
 			return nil
@@ -71,16 +74,16 @@ func (h *runningJob) blocked(ctx context.Context, why *blockedError, err error) 
 		s.log.Info("blocked by the upstream", "job", h.ID, "limits", meterNames(shuts), "for", d.RetryAfter.Round(time.Second))
 		return &putBackError{error: err, at: time.Now().Add(s.delay(d)), denied: true}
 	case throttle.TooLate:
-		return h.refusedAfterRun(h.rule.OnMaxWait, d)
+		return h.impossibleAfterRun(h.rule.OnMaxWait, d)
 	case throttle.NoLimit:
-		return h.refusedAfterRun(h.rule.OnNoLimit, d)
+		return h.impossibleAfterRun(h.rule.OnNoLimit, d)
 	}
-	return h.refusedAfterRun(Archive, d)
+	return h.impossibleAfterRun(ActionArchive, d)
 }
 
 // refusedAfterRun is what becomes of a job that may not wait for another try; nil
 // where it would run without a permit, and so fails.
-func (h *runningJob) refusedAfterRun(action Action, d throttle.Decision) error {
+func (h *runningJob) impossibleAfterRun(action Action, d throttle.Decision) error {
 	_, err := refuse(action, d)
 	return err
 }

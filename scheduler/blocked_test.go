@@ -47,9 +47,9 @@ func TestBlocked(t *testing.T) {
 				if string(task.Payload()) == "a" && time.Now().Before(opens) {
 					refused++
 					if said {
-						return fmt.Errorf("429: %w", Blocked(opens))
+						return fmt.Errorf("429: %w", RateLimited(opens))
 					}
-					return Blocked(time.Time{})
+					return RateLimited(time.Time{})
 				}
 				ran = append(ran, id)
 				return nil
@@ -93,16 +93,16 @@ func TestBlocked(t *testing.T) {
 func TestBlockedWithNothingToShut(t *testing.T) {
 	for name, rule := range map[string]Rule{
 		"no limits": {},
-		"no blocks": {Needs: []throttle.Need{{Limit: "api"}}, Blocks: []string{}},
-		"others'":   {Needs: []throttle.Need{{Limit: "api"}}, Blocks: []string{"other"}},
+		"no blocks": {Needs: []throttle.Need{{Limit: "api"}}, BlockOnRateLimit: []string{}},
+		"others'":   {Needs: []throttle.Need{{Limit: "api"}}, BlockOnRateLimit: []string{"other"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var until time.Time
 			handle := func(context.Context, *asynq.Task) error {
 				if time.Now().Before(until) {
-					return Blocked(until)
+					return RateLimited(until)
 				}
-				return Blocked(time.Time{})
+				return RateLimited(time.Time{})
 			}
 			find := func(*asynq.Task) (Rule, error) { return rule, nil }
 			virtual(t, settings{limits: []throttle.Limit{perMinute(6, 3)}, rule: find, handle: handle}, func(t *testing.T, st *stack) {
@@ -125,7 +125,7 @@ func TestBlockedWithNothingToShut(t *testing.T) {
 // called again.
 func TestBlockedUntilNow(t *testing.T) {
 	limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(100)}
-	handle := func(context.Context, *asynq.Task) error { return Blocked(time.Now()) }
+	handle := func(context.Context, *asynq.Task) error { return RateLimited(time.Now()) }
 	virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, handle: handle}, func(t *testing.T, st *stack) {
 		st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
 		time.Sleep(20 * time.Second)
@@ -140,7 +140,7 @@ func TestBlockedTooLong(t *testing.T) {
 	rule := func(*asynq.Task) (Rule, error) {
 		return Rule{Needs: []throttle.Need{{Limit: "api"}}, MaxWait: time.Minute}, nil
 	}
-	handle := func(context.Context, *asynq.Task) error { return Blocked(time.Now().Add(time.Hour)) }
+	handle := func(context.Context, *asynq.Task) error { return RateLimited(time.Now().Add(time.Hour)) }
 	virtual(t, settings{limits: []throttle.Limit{perMinute(6, 3)}, rule: rule, handle: handle}, func(t *testing.T, st *stack) {
 		id := st.enqueue(NewTask("job", nil, asynq.MaxRetry(5)))
 		time.Sleep(30 * time.Second)
@@ -166,11 +166,11 @@ func TestShuts(t *testing.T) {
 	}{
 		{"only those with a key", Rule{Needs: []throttle.Need{shared, host}}, "[host]"},
 		{"all where none has one", Rule{Needs: []throttle.Need{shared, other}}, "[shared other]"},
-		{"what the rule says", Rule{Needs: []throttle.Need{shared, host}, Blocks: []string{"shared"}}, "[shared]"},
-		{"nothing", Rule{Needs: []throttle.Need{shared, host}, Blocks: []string{}}, "[]"},
+		{"what the rule says", Rule{Needs: []throttle.Need{shared, host}, BlockOnRateLimit: []string{"shared"}}, "[shared]"},
+		{"nothing", Rule{Needs: []throttle.Need{shared, host}, BlockOnRateLimit: []string{}}, "[]"},
 	} {
 		var limits []string
-		for _, n := range tt.rule.shuts() {
+		for _, n := range tt.rule.blockedNeeds() {
 			limits = append(limits, n.Limit)
 		}
 		if got := fmt.Sprint(limits); got != tt.want {
@@ -181,7 +181,7 @@ func TestShuts(t *testing.T) {
 
 func TestBlockedText(t *testing.T) {
 	until := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	if got := errors.Join(Blocked(until), Blocked(time.Time{})).Error(); got != "blocked by the upstream until 2026-11-20T12:00:00Z\nblocked by the upstream" {
+	if got := errors.Join(RateLimited(until), RateLimited(time.Time{})).Error(); got != "blocked by the upstream until 2026-11-20T12:00:00Z\nblocked by the upstream" {
 		t.Error(got)
 	}
 }
@@ -200,7 +200,7 @@ func TestBlockedWithoutLimiter(t *testing.T) {
 				return nil
 			}
 			toLimiter.cut.Store(true)
-			return Blocked(until)
+			return RateLimited(until)
 		}
 		st := start(t, queues, settings{config: idle, redis: limiter, limits: []throttle.Limit{perMinute(60, 1)}, handle: handle})
 		st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))

@@ -25,7 +25,7 @@ func TestAnotherAsynqRedis(t *testing.T) {
 	first := redistest.Run(t)
 	begin := func(queues redis.UniversalClient) (*Server, error) {
 		lanes := waitdb.New(throttle.New(limiter, throttle.RedisOptions{}))
-		rules := Rules{For: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}
+		rules := Rules{RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}
 		s, err := NewServer(queues, rules, asynq.Config{Logger: silent{}}, WithLimiter(lanes.Redis))
 		if err != nil {
 			t.Fatal(err)
@@ -100,7 +100,7 @@ func TestAsynqRedisWithoutAnAddress(t *testing.T) {
 		var log journal
 		begin := func(queues redis.UniversalClient) error {
 			lanes := waitdb.New(throttle.New(limiter, throttle.RedisOptions{}))
-			rules := Rules{For: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}
+			rules := Rules{RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}
 			s, err := NewServer(nowhere{queues}, rules, asynq.Config{Logger: silent{}, TaskCheckInterval: time.Second}, WithLimiter(lanes.Redis), WithLogger(log.logger()))
 			if err != nil {
 				t.Fatal(err)

@@ -68,7 +68,7 @@ func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...a
 }
 
 // Enqueued is what became of one task of EnqueueAll: what Enqueue would have returned.
-type Enqueued struct {
+type EnqueueResult struct {
 	Info *asynq.TaskInfo
 	Err  error
 }
@@ -79,8 +79,8 @@ const mostEnqueued = 64
 // EnqueueAll is EnqueueContext for each of some tasks, in their order, in a round trip for up
 // to 64 of them. There is an answer for each. Where the context ends or Redis is lost, some may
 // be in their queues all the same.
-func (c *Client) EnqueueAll(ctx context.Context, tasks ...*asynq.Task) []Enqueued {
-	answers := make([]Enqueued, 0, len(tasks))
+func (c *Client) EnqueueAll(ctx context.Context, tasks ...*asynq.Task) []EnqueueResult {
+	answers := make([]EnqueueResult, 0, len(tasks))
 	for some := range slices.Chunk(tasks, mostEnqueued) {
 		answers = append(answers, c.enqueueSome(ctx, some)...)
 	}
@@ -89,8 +89,8 @@ func (c *Client) EnqueueAll(ctx context.Context, tasks ...*asynq.Task) []Enqueue
 
 // enqueueSome has asynq enqueue each task, which sends one script for it, and those scripts
 // wait for one another.
-func (c *Client) enqueueSome(ctx context.Context, tasks []*asynq.Task) []Enqueued {
-	answers := make([]Enqueued, len(tasks))
+func (c *Client) enqueueSome(ctx context.Context, tasks []*asynq.Task) []EnqueueResult {
+	answers := make([]EnqueueResult, len(tasks))
 	b := &pipeline{underway: len(tasks), waiting: make([]*pipelined, len(tasks)), pipelined: func(fill func(redis.Pipeliner) error) {
 		_, _ = c.rdb.Pipelined(ctx, fill) // each command has its error
 	}}

@@ -81,7 +81,7 @@ func retryDelay(next asynq.RetryDelayFunc) asynq.RetryDelayFunc {
 }
 
 // failuresOnly keeps from the program's error handler what is no failure. Jobs that
-// can never have their permits are failures: it hears of them as a RefusedError. It is
+// can never have their permits are failures: it hears of them as a ImpossibleError. It is
 // also where asynq shows its own errors before it stores their text.
 type failuresOnly struct{ next asynq.ErrorHandler } // nil if the program has none
 

@@ -25,8 +25,8 @@ func TestComesAfterItsDeadline(t *testing.T) {
 	}{
 		{"without limits", Rule{}, false},
 		{"under a limit", Rule{Needs: []throttle.Need{{Limit: "api"}}}, false},
-		{"that may run beyond it", Rule{Needs: []throttle.Need{{Limit: "api"}}, OnMaxWait: Run}, false},
-		{"dropped", Rule{Needs: []throttle.Need{{Limit: "api"}}, OnMaxWait: Drop}, true},
+		{"that may run beyond it", Rule{Needs: []throttle.Need{{Limit: "api"}}, OnMaxWait: ActionRun}, false},
+		{"dropped", Rule{Needs: []throttle.Need{{Limit: "api"}}, OnMaxWait: ActionDrop}, true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestFailsAtItsDeadline(t *testing.T) {
 // Where nobody knows for how long a job would wait it waits for as long as its rule
 // lets it, and is then archived, or dropped, with that reason.
 func TestTooLate(t *testing.T) {
-	for _, action := range []Action{Archive, Drop} {
+	for _, action := range []Action{ActionArchive, ActionDrop} {
 		t.Run(fmt.Sprint(action), func(t *testing.T) {
 			rule := func(*asynq.Task) (Rule, error) {
 				return Rule{Needs: []throttle.Need{{Limit: "api"}}, MaxWait: 20 * time.Second, OnMaxWait: action}, nil
@@ -89,7 +89,7 @@ func TestTooLate(t *testing.T) {
 				time.Sleep(1100 * time.Millisecond)
 				info := st.info(id)
 				archived := info != nil && info.State == asynq.TaskStateArchived && strings.Contains(info.LastErr, "within the time that it may wait")
-				if action == Archive && !archived || action == Drop && info != nil {
+				if action == ActionArchive && !archived || action == ActionDrop && info != nil {
 					t.Errorf("after 20 s: %+v, want it gone, or archived with that reason", info)
 				}
 				st.wantClean()
@@ -177,7 +177,7 @@ func TestTimeoutIsTheHandlers(t *testing.T) {
 // What a handler returned in time counts, though the limiter that is to hear of it hangs
 // until its time is over: of a refusal, and of what is done after one.
 func TestTimeEndsWithTheHandler(t *testing.T) {
-	for end, state := range map[error]asynq.TaskState{nil: asynq.TaskStateCompleted, Blocked(time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC)): asynq.TaskStateRetry} {
+	for end, state := range map[error]asynq.TaskState{nil: asynq.TaskStateCompleted, RateLimited(time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC)): asynq.TaskStateRetry} {
 		t.Run(fmt.Sprint(end), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, queues := redistest.Mini(t)
@@ -187,7 +187,7 @@ func TestTimeEndsWithTheHandler(t *testing.T) {
 				runs := 0
 				st := start(t, queues, settings{config: quick, redis: limiter, limits: []throttle.Limit{perMinute(600, 10)}, handle: func(context.Context, *asynq.Task) error {
 					if runs++; runs == 1 {
-						return Blocked(time.Time{})
+						return RateLimited(time.Time{})
 					}
 					toLimiter.slow.Store(int64(4 * time.Second))
 					return end

@@ -8,7 +8,7 @@
 //
 //	rules := scheduler.Rules{
 //		Limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(50)}},
-//		For: func(ctx context.Context, task *asynq.Task) (scheduler.Rule, error) {
+//		RuleFor: func(ctx context.Context, task *asynq.Task) (scheduler.Rule, error) {
 //			return scheduler.Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
 //		},
 //	}

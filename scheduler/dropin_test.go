@@ -224,7 +224,7 @@ func TestDropIn(t *testing.T) {
 				limiter = &spy{DB: waitdb.New(throttle.New(rdb, throttle.RedisOptions{})), denials: map[string]int{}}
 				rules := Rules{
 					Limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: test.rate, Capacity: 1}},
-					For: func(context.Context, *asynq.Task) (Rule, error) {
+					RuleFor: func(context.Context, *asynq.Task) (Rule, error) {
 						return Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
 					},
 				}
@@ -255,7 +255,7 @@ func TestNewServer_AsynqsOptions(t *testing.T) {
 	opt := asynq.RedisClientOpt{Addr: "127.0.0.1:1"}
 	rdb := opt.MakeRedisClient().(redis.UniversalClient)
 	defer rdb.Close()
-	rules := Rules{For: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}
+	rules := Rules{RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}
 	if _, err := NewServer(rdb, rules, asynq.Config{}); err != nil {
 		t.Error(err)
 	}

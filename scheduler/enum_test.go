@@ -17,17 +17,17 @@ func TestEnumsAreTexts(t *testing.T) {
 		text  string
 		read  encoding.TextUnmarshaler
 	}{
-		{Archive, "archive", new(Action)},
-		{Drop, "drop", new(Action)},
-		{Run, "run", new(Action)},
-		{Exponential, "exponential", new(Growth)},
-		{Linear, "linear", new(Growth)},
-		{Constant, "constant", new(Growth)},
-		{Full, "full", new(Jitter)},
-		{Equal, "equal", new(Jitter)},
-		{None, "none", new(Jitter)},
-		{AtTicket, "ticket", new(RetryAt)},
-		{AtBack, "back", new(RetryAt)},
+		{ActionArchive, "archive", new(Action)},
+		{ActionDrop, "drop", new(Action)},
+		{ActionRun, "run", new(Action)},
+		{GrowthExponential, "exponential", new(Growth)},
+		{GrowthLinear, "linear", new(Growth)},
+		{GrowthConstant, "constant", new(Growth)},
+		{JitterFull, "full", new(Jitter)},
+		{JitterEqual, "equal", new(Jitter)},
+		{JitterNone, "none", new(Jitter)},
+		{PositionKeep, "keep", new(RetryPosition)},
+		{PositionBack, "back", new(RetryPosition)},
 	} {
 		text, err := test.value.MarshalText()
 		if err != nil || string(text) != test.text || test.value.String() != test.text {

@@ -12,23 +12,23 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// RefusedError is why a job was archived or dropped without running: it can
+// ImpossibleError is why a job was archived or dropped without running: it can
 // never have its permits, not in the time it has, or its limit does not exist. Its
 // text says which limit refused, and what would be right; asynq shows it as the
 // job's last error. A job that ran before and was put back by [Blocked] can end with
 // it, too.
 // errors.Is finds asynq.SkipRetry in it, or asynq.RevokeTask where the job is
 // dropped.
-type RefusedError struct {
+type ImpossibleError struct {
 	Decision throttle.Decision
 	action   error
 }
 
 // Error says which limit refused and why.
-func (e *RefusedError) Error() string { return e.Decision.String() }
+func (e *ImpossibleError) Error() string { return e.Decision.String() }
 
 // Unwrap makes asynq archive or delete the job at once.
-func (e *RefusedError) Unwrap() error { return e.action }
+func (e *ImpossibleError) Unwrap() error { return e.action }
 
 // finalError is an error after which no retry follows, for asynq, and has the
 // text of the error that it is, for everybody else.

@@ -27,7 +27,7 @@ func Example() {
 
 	rules := scheduler.Rules{
 		Limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(50)}},
-		For: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
+		RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
 			return scheduler.Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
 		},
 	}
@@ -90,22 +90,22 @@ func ExampleClient_EnqueueAll() {
 // Tenants share a limit: each has as many turns as the others, however many jobs it has, and
 // those that pay three times as many.
 func ExampleRule_fair() {
-	rules := scheduler.Rules{For: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
+	rules := scheduler.Rules{RuleFor: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 		tenant, paid := bytes.CutPrefix(task.Payload(), []byte("paid "))
-		rule := scheduler.Rule{Needs: []throttle.Need{{Limit: "api"}}, Fair: string(tenant), Weight: 1}
+		rule := scheduler.Rule{Needs: []throttle.Need{{Limit: "api"}}, FairnessKey: string(tenant), FairnessWeight: 1}
 		if paid {
-			rule.Weight = 3
+			rule.FairnessWeight = 3
 		}
 		return rule, nil
 	}}
-	rule, _ := rules.For(context.Background(), asynq.NewTask("report", []byte("paid acme")))
-	fmt.Println(rule.Fair, rule.Weight)
+	rule, _ := rules.RuleFor(context.Background(), asynq.NewTask("report", []byte("paid acme")))
+	fmt.Println(rule.FairnessKey, rule.FairnessWeight)
 	// Output: acme 3
 }
 
 // A delay grows with each failure, and is left to chance by default.
 func ExampleBackoff() {
-	b := scheduler.Backoff{Jitter: scheduler.None}
+	b := scheduler.Backoff{Jitter: scheduler.JitterNone}
 	for n := range 4 {
 		fmt.Println(b.Delay(n))
 	}

@@ -26,7 +26,7 @@ func TestAnotherWorkersJobIsLeftAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		server, err := NewServer(rdb, Rules{For: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }},
+		server, err := NewServer(rdb, Rules{RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }},
 			asynq.Config{Concurrency: 1, Queues: map[string]int{"own": 1}, Logger: silent{}})
 		must(err)
 		must(server.Start(asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {

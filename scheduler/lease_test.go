@@ -112,7 +112,7 @@ func TestLogLines_NameLimits(t *testing.T) {
 		},
 		handle: func(ctx context.Context, _ *asynq.Task) error {
 			if refused = !refused; refused {
-				return Blocked(time.Now().Add(time.Minute))
+				return RateLimited(time.Now().Add(time.Minute))
 			}
 			<-ctx.Done()
 			return nil

@@ -200,7 +200,7 @@ func newLossyWorld(t *testing.T, rdb redis.UniversalClient, log *bytes.Buffer) *
 		rule: func(task *asynq.Task) (Rule, error) {
 			payload, fair, _ := strings.Cut(string(task.Payload()), ",")
 			r, err := ruleOfPayload(asynq.NewTask("job", []byte(payload)))
-			r.Fair, r.MaxWait = fair, time.Hour
+			r.FairnessKey, r.MaxWait = fair, time.Hour
 			return r, err
 		},
 		handle: func(context.Context, *asynq.Task) error { time.Sleep(200 * time.Millisecond); return nil },

@@ -19,7 +19,7 @@ func TestLeave(t *testing.T) {
 		var left []time.Time
 		handle := func(ctx context.Context, _ *asynq.Task) error {
 			time.Sleep(rand.N(interval / 2))
-			Leave(ctx)
+			Pace(ctx)
 			left = append(left, time.Now())
 			return nil
 		}

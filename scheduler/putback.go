@@ -44,13 +44,13 @@ func (d retryAfter) Error() string { return "retry after " + duration.Text(time.
 // It may be wrapped; the text of the whole is what asynq shows for the job. A job
 // without permits, or under a rule that blocks nothing that it needs, has nothing to
 // shut: it is put back as with RetryAfter, or fails where no time is given.
-func Blocked(until time.Time) error { return &blockedError{until} }
+func RateLimited(until time.Time) error { return &rateLimitedError{until} }
 
 // blockedError is the error of [Blocked]. A zero until is a time that is not known.
-type blockedError struct{ until time.Time }
+type rateLimitedError struct{ until time.Time }
 
 // Error is what asynq shows for the job while it is put back.
-func (e *blockedError) Error() string {
+func (e *rateLimitedError) Error() string {
 	if e.until.IsZero() {
 		return "blocked by the upstream"
 	}
@@ -77,7 +77,7 @@ func (*putBackAs) Error() string { return "put back with another payload" }
 // the same.
 func IsPutBack(err error) bool {
 	_, later := errors.AsType[retryAfter](err)
-	_, blocked := errors.AsType[*blockedError](err)
+	_, blocked := errors.AsType[*rateLimitedError](err)
 	_, as := errors.AsType[*putBackAs](err)
 	return blocked || as || later && !ends(err)
 }

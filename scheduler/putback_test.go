@@ -12,7 +12,7 @@ import (
 // IsPutBack says what becomes of the job, also of an error that is several things.
 func TestIsPutBack(t *testing.T) {
 	kinds := []error{
-		errors.New("boom"), RetryAfter(time.Minute), PutBackAs(nil), Blocked(time.Now().Add(time.Hour)), asynq.SkipRetry, asynq.RevokeTask,
+		errors.New("boom"), RetryAfter(time.Minute), PutBackAs(nil), RateLimited(time.Now().Add(time.Hour)), asynq.SkipRetry, asynq.RevokeTask,
 	}
 	for _, one := range kinds {
 		for _, other := range kinds {

@@ -12,27 +12,29 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// RetryAt is where a job waits when it comes again after an attempt that failed, or that put the
-// job back with [RetryAfter]. As text, in config files too, it is one of ticket and back;
-// MarshalText and UnmarshalText return an error for any other.
-type RetryAt int
+// RetryPosition is where a job waits that comes again after an attempt that failed, or that put the
+// job back with [RetryAfter]. As text, in config files too, it is keep or back; MarshalText and
+// UnmarshalText return an error for any other value.
+type RetryPosition int
 
-// The places. AtTicket is the zero value.
+// The positions. PositionKeep is the zero value.
 const (
-	AtTicket RetryAt = iota // where it stood: before all that came after it
-	AtBack                  // behind all that wait
+	PositionKeep RetryPosition = iota // before all jobs that joined the lane later
+	PositionBack                      // behind all waiting jobs
 )
 
-var retryPlaces = words.Words{"ticket", "back"}
+var retryPositions = words.Words{"keep", "back"}
 
 // String is the place in lower case.
-func (r RetryAt) String() string { return retryPlaces.Text(int(r)) }
+func (r RetryPosition) String() string { return retryPositions.Text(int(r)) }
 
 // MarshalText implements encoding.TextMarshaler.
-func (r RetryAt) MarshalText() ([]byte, error) { return retryPlaces.Marshal(int(r)) }
+func (r RetryPosition) MarshalText() ([]byte, error) { return retryPositions.Marshal(int(r)) }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (r *RetryAt) UnmarshalText(text []byte) error { return retryPlaces.Unmarshal(text, (*int)(r)) }
+func (r *RetryPosition) UnmarshalText(text []byte) error {
+	return retryPositions.Unmarshal(text, (*int)(r))
+}
 
 // queuePosition is stored in a header of a job's message, so that a job that comes again keeps its
 // position: queuedAt is when the job first joined its lane, by the limiter's clock, and retryAt
@@ -95,7 +97,7 @@ func (a attempt) notStarted(d throttle.Decision) queuePosition {
 	s := queuePosition{queuedAt: a.position.queuedAt, retryAt: d.At.Add(-d.Waited), notStarted: true, denials: d.Denials}
 	if a.position.notStarted {
 		s.retryAt = a.position.retryAt
-	} else if s.queuedAt.IsZero() || a.rule.RetryAt == AtBack {
+	} else if s.queuedAt.IsZero() || a.rule.RetryPosition == PositionBack {
 		s.queuedAt = s.retryAt
 	}
 	return s

@@ -37,7 +37,7 @@ func TestBlockedAfterItsTimeout(t *testing.T) {
 			return nil
 		}
 		time.Sleep(10 * time.Second)
-		return Blocked(time.Now().Add(time.Second))
+		return RateLimited(time.Now().Add(time.Second))
 	}
 	limits := []throttle.Limit{funnel("a", 100, 1), {Name: "b", Kind: throttle.Funnel, Rate: throttle.Every(time.Minute)}, funnel("c", 5, 1)}
 	virtual(t, settings{config: config, limits: limits, rule: rule, handle: handle}, func(t *testing.T, st *stack) {

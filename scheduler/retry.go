@@ -15,9 +15,9 @@ type Growth int
 
 // The growths. Exponential is the zero value.
 const (
-	Exponential Growth = iota // Base, 2·Base, 4·Base …
-	Linear                    // Base, 2·Base, 3·Base …
-	Constant                  // Base, Base …
+	GrowthExponential Growth = iota // Base, 2·Base, 4·Base …
+	GrowthLinear                    // Base, 2·Base, 3·Base …
+	GrowthConstant                  // Base, Base …
 )
 
 var growths = words.Words{"exponential", "linear", "constant"}
@@ -39,9 +39,9 @@ type Jitter int
 // The jitters. Full is the zero value; for both see "Exponential Backoff And
 // Jitter" in the AWS Architecture Blog.
 const (
-	Full  Jitter = iota // anything from 0 to the delay
-	Equal               // half of the delay, and up to as much again
-	None                // the delay itself
+	JitterFull  Jitter = iota // anything from 0 to the delay
+	JitterEqual               // half of the delay, and up to as much again
+	JitterNone                // the delay itself
 )
 
 var jitters = words.Words{"full", "equal", "none"}
@@ -72,9 +72,9 @@ type Backoff struct {
 func (b Backoff) Delay(n int) time.Duration {
 	d := b.ceiling(n)
 	switch b.Jitter {
-	case Full:
+	case JitterFull:
 		return rand.N(d + 1)
-	case Equal:
+	case JitterEqual:
 		return d/2 + rand.N(d/2+1)
 	}
 	return d
@@ -91,12 +91,12 @@ func (b Backoff) ceiling(n int) time.Duration {
 		limit = time.Hour
 	}
 	switch b.Growth {
-	case Exponential:
+	case GrowthExponential:
 		if n >= 62 || base > limit>>n {
 			return limit
 		}
 		return base << n
-	case Linear:
+	case GrowthLinear:
 		if time.Duration(n+1) > limit/base {
 			return limit
 		}

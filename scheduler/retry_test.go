@@ -21,12 +21,12 @@ func TestBackoffCeiling(t *testing.T) {
 		{"zero value", Backoff{}, []time.Duration{1 * time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, time.Hour, time.Hour}},
 		{
 			"linear",
-			Backoff{Growth: Linear, Base: 10 * time.Second, Cap: time.Minute},
+			Backoff{Growth: GrowthLinear, Base: 10 * time.Second, Cap: time.Minute},
 			[]time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second, 40 * time.Second, time.Minute, time.Minute},
 		},
 		{
 			"constant",
-			Backoff{Growth: Constant, Base: 5 * time.Second},
+			Backoff{Growth: GrowthConstant, Base: 5 * time.Second},
 			[]time.Duration{5 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second},
 		},
 		{
@@ -36,7 +36,7 @@ func TestBackoffCeiling(t *testing.T) {
 		},
 	}
 	for _, test := range tests {
-		test.b.Jitter = None
+		test.b.Jitter = JitterNone
 		for i, n := range []int{0, 1, 2, 3, 40, 1000} {
 			if got := test.b.Delay(n); got != test.want[i] {
 				t.Errorf("%s: Delay(%d) = %s, want %s", test.name, n, got, test.want[i])
@@ -54,7 +54,7 @@ func TestJitterStaysInItsRange(t *testing.T) {
 		}
 		n := rapid.IntRange(0, 100).Draw(t, "n")
 		full := b.ceiling(n)
-		low := map[Jitter]time.Duration{Full: 0, Equal: full / 2, None: full}
+		low := map[Jitter]time.Duration{JitterFull: 0, JitterEqual: full / 2, JitterNone: full}
 		for jitter, low := range low {
 			b.Jitter = jitter
 			if got := b.Delay(n); got < low || got > full {
@@ -68,11 +68,11 @@ func TestRetryPolicyClasses(t *testing.T) {
 	once := 1
 	timedOut := func(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
 	p := RetryPolicy{
-		Backoff: Backoff{Growth: Constant, Base: time.Second, Jitter: None},
+		Backoff: Backoff{Growth: GrowthConstant, Base: time.Second, Jitter: JitterNone},
 		Classes: []ErrorClass{
-			{Match: regexp.MustCompile("429"), Backoff: Backoff{Growth: Constant, Base: time.Minute, Jitter: None}},
+			{Match: regexp.MustCompile("429"), Backoff: Backoff{Growth: GrowthConstant, Base: time.Minute, Jitter: JitterNone}},
 			{Match: regexp.MustCompile("no such host"), MaxRetry: &once},
-			{Is: timedOut, Backoff: Backoff{Growth: Constant, Base: time.Hour, Jitter: None}},
+			{Is: timedOut, Backoff: Backoff{Growth: GrowthConstant, Base: time.Hour, Jitter: JitterNone}},
 			{Is: timedOut, Match: regexp.MustCompile("boom"), Backoff: Backoff{Base: 9 * time.Hour}},
 		},
 	}

@@ -31,7 +31,7 @@ type Rules struct {
 	// asynq.SkipRetry archives the task at once. After an error that wraps
 	// throttle.ErrUnavailable the task is put back for a second, and nothing has failed.
 	// It never runs unlimited.
-	For func(ctx context.Context, task *asynq.Task) (Rule, error)
+	RuleFor func(ctx context.Context, task *asynq.Task) (Rule, error)
 }
 
 // Rule is what one job needs before it runs, and what becomes of it if it cannot
@@ -50,8 +50,8 @@ type Rule struct {
 	// Fair is the key, as of a tenant, for which the jobs of a queue take turns where they
 	// wait for the same permits, and Weight how many it has while a key of weight 1 has one:
 	// see [waitdb.Job]. It needs no limit of its own.
-	Fair   string
-	Weight int
+	FairnessKey    string
+	FairnessWeight int
 	// MaxWait is how long the job may wait for its permits; the zero value
 	// means any time. OnMaxWait is what becomes of a job that has waited for that
 	// long, or until its own deadline.
@@ -62,20 +62,20 @@ type Rule struct {
 	// Blocks names the limits whose keys are shut for everybody when the other side
 	// refuses the job's call: see Blocked. Nil means those that the job has a key
 	// of, or all where it has none.
-	Blocks []string
+	BlockOnRateLimit []string
 	// Retry spaces the attempts of a job that fails. Nil leaves that to the
 	// server's RetryDelayFunc.
 	Retry *RetryPolicy
 	// RetryAt is where a job waits that comes again after an attempt.
-	RetryAt RetryAt
+	RetryPosition RetryPosition
 }
 
 // shuts is the needs whose keys a refusal shuts. Unless the rule names them it is
 // those with a key: a host that refuses should not shut a limit which other hosts
 // share.
-func (r Rule) shuts() []throttle.Need {
-	if r.Blocks != nil {
-		return r.needs(func(n throttle.Need) bool { return slices.Contains(r.Blocks, n.Limit) })
+func (r Rule) blockedNeeds() []throttle.Need {
+	if r.BlockOnRateLimit != nil {
+		return r.needs(func(n throttle.Need) bool { return slices.Contains(r.BlockOnRateLimit, n.Limit) })
 	}
 	if keyed := r.needs(func(n throttle.Need) bool { return n.Key != "" }); len(keyed) > 0 {
 		return keyed
@@ -119,9 +119,9 @@ type Action int
 
 // The actions. Archive is the zero value.
 const (
-	Archive Action = iota // keep it in asynq's archive, with the reason
-	Drop                  // delete it
-	Run                   // run it without a permit
+	ActionArchive Action = iota // keep it in asynq's archive, with the reason
+	ActionDrop                  // delete it
+	ActionRun                   // run it without a permit
 )
 
 var actions = words.Words{"archive", "drop", "run"}

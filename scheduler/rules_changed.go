@@ -182,7 +182,7 @@ func waitsFor(r waitdb.Record, rule Rule) bool {
 	for _, n := range needs {
 		meters, costs = append(meters, n.Limit+"|"+n.Key), append(costs, strconv.Itoa(n.Cost))
 	}
-	return r.Lane == fairqueue.Lane(r.Queue, meters, fairqueue.FairLine(rule.Fair, rule.Weight)) && r.Costs == strings.Join(costs, ",")
+	return r.Lane == fairqueue.Lane(r.Queue, meters, fairqueue.FairLine(rule.FairnessKey, rule.FairnessWeight)) && r.Costs == strings.Join(costs, ",")
 }
 
 // sleep waits for some time, or until the context ends.

@@ -160,7 +160,7 @@ func TestRulesChangeHereFirst(t *testing.T) {
 func TestRuleOfAWaitingJob(t *testing.T) {
 	asked := make(chan string, 100)
 	virtual(t, settings{config: quick, limits: slowAndFast}, func(t *testing.T, st *stack) {
-		st.server.rules.For = func(ctx context.Context, task *asynq.Task) (Rule, error) {
+		st.server.rules.RuleFor = func(ctx context.Context, task *asynq.Task) (Rule, error) {
 			queue, id, ok := GetJob(ctx)
 			if id == "it" {
 				asked <- fmt.Sprint(queue, id, ok, task.Type(), string(task.Payload()), task.Headers())

@@ -22,7 +22,7 @@ func TestRunEndsGivingFirst(t *testing.T) {
 	signal.Notify(signals, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	_, rdb := redistest.Mini(t)
-	rules := Rules{Limits: []throttle.Limit{perMinute(60, 10)}, For: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}
+	rules := Rules{Limits: []throttle.Limit{perMinute(60, 10)}, RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}
 	s, err := NewServer(rdb, rules, asynq.Config{Logger: silent{}})
 	if err != nil {
 		t.Fatal(err)

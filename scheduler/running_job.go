@@ -63,7 +63,7 @@ func GetDecision(ctx context.Context) (d throttle.Decision, ok bool) {
 // Latency says how long the other side took for the running job's call, for limits
 // that adapt to that: the last word counts. Without one it is as long as the
 // handler ran. It does nothing outside of handlers of a Server.
-func Latency(ctx context.Context, d time.Duration) {
+func ReportLatency(ctx context.Context, d time.Duration) {
 	if h, ok := runningJobOf(ctx); ok {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -101,7 +101,7 @@ func Settle(ctx context.Context, limit string, cost int) error {
 // time, no sooner after the one before, of this process, than the limit says. That is at
 // once, unless that one was late. It asks nobody, and does nothing outside of such handlers.
 // http:request and crawl:fetch do so.
-func Leave(ctx context.Context) {
+func Pace(ctx context.Context) {
 	h, ok := runningJobOf(ctx)
 	if !ok {
 		return
@@ -167,8 +167,8 @@ func (h *runningJob) afterRun(ctx context.Context, err error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	took := cmp.Or(h.latency, time.Since(h.began))
-	if why, ok := errors.AsType[*blockedError](err); ok {
-		if result := h.blocked(ctx, why, err); result != nil {
+	if why, ok := errors.AsType[*rateLimitedError](err); ok {
+		if result := h.rateLimited(ctx, why, err); result != nil {
 			return result
 		}
 	}

@@ -29,11 +29,11 @@ func TestNewServerRefuses(t *testing.T) {
 		want  string
 	}{
 		{"no rule", Rules{}, asynq.Config{}, nil, "For is nil"},
-		{"a wrong limit", Rules{For: noNeeds, Limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel}}}, asynq.Config{}, nil, "api"},
-		{"what asynq panics for", Rules{For: noNeeds}, asynq.Config{GroupGracePeriod: time.Millisecond}, nil, "want at least 1s"},
-		{"a queue of two lines", Rules{For: noNeeds}, asynq.Config{Queues: map[string]int{"a\nb": 1}}, nil, `queue "a\nb": want a name without line breaks`},
-		{"a queue that outweighs memory", Rules{For: noNeeds}, asynq.Config{Queues: map[string]int{"a": 1_000_000_000, "b": 1}}, nil, "queue a: weight 1000000000: want at most 10000"},
-		{"fewer crashes than none", Rules{For: noNeeds}, asynq.Config{}, []Option{WithForgivenCrashes(-1)}, "want 0 or more"},
+		{"a wrong limit", Rules{RuleFor: noNeeds, Limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel}}}, asynq.Config{}, nil, "api"},
+		{"what asynq panics for", Rules{RuleFor: noNeeds}, asynq.Config{GroupGracePeriod: time.Millisecond}, nil, "want at least 1s"},
+		{"a queue of two lines", Rules{RuleFor: noNeeds}, asynq.Config{Queues: map[string]int{"a\nb": 1}}, nil, `queue "a\nb": want a name without line breaks`},
+		{"a queue that outweighs memory", Rules{RuleFor: noNeeds}, asynq.Config{Queues: map[string]int{"a": 1_000_000_000, "b": 1}}, nil, "queue a: weight 1000000000: want at most 10000"},
+		{"fewer crashes than none", Rules{RuleFor: noNeeds}, asynq.Config{}, []Option{WithForgivenCrashes(-1)}, "want 0 or more"},
 	}
 	for _, test := range tests {
 		if _, err := NewServer(rdb, test.rules, test.cfg, test.opts...); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -47,7 +47,7 @@ func TestConstructorsStartNothing(t *testing.T) {
 	m, _ := redistest.Mini(t)
 	synctest.Test(t, func(t *testing.T) {
 		rdb := redistest.MiniClient(t, m)
-		if _, err := NewServer(rdb, Rules{For: noNeeds}, asynq.Config{Logger: silent{}}); err != nil {
+		if _, err := NewServer(rdb, Rules{RuleFor: noNeeds}, asynq.Config{Logger: silent{}}); err != nil {
 			t.Error(err)
 		}
 		NewClient(rdb)
@@ -97,7 +97,7 @@ func TestServerStates(t *testing.T) {
 			})
 			got := answer(func(t *testing.T) asynqServer {
 				_, rdb := redistest.Mini(t)
-				s, err := NewServer(rdb, Rules{For: noNeeds}, cfg)
+				s, err := NewServer(rdb, Rules{RuleFor: noNeeds}, cfg)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -113,7 +113,7 @@ func TestServerStates(t *testing.T) {
 // The delays between attempts are asynq's unless the program or a rule sets
 // others; a rule is worked out once for each attempt, and handlers can see it.
 func TestRetryDelays(t *testing.T) {
-	minute := &RetryPolicy{Backoff: Backoff{Growth: Constant, Base: time.Minute, Jitter: None}}
+	minute := &RetryPolicy{Backoff: Backoff{Growth: GrowthConstant, Base: time.Minute, Jitter: JitterNone}}
 	own := func(int, error, *asynq.Task) time.Duration { return 10 * time.Minute }
 	tests := []struct {
 		name     string
@@ -184,7 +184,7 @@ func TestAsynqLogsNoDenials(t *testing.T) {
 		config.Logger = &log
 		rules := Rules{
 			Limits: []throttle.Limit{perMinute(1, 1)},
-			For: func(context.Context, *asynq.Task) (Rule, error) {
+			RuleFor: func(context.Context, *asynq.Task) (Rule, error) {
 				return Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
 			},
 		}

@@ -25,18 +25,18 @@ func (w *sim) answer(ctx context.Context, id string) error {
 	w.mu.Unlock()
 	h, _ := runningJobOf(ctx)
 	if job.outlives && ctx.Err() != nil {
-		w.refuse(job, id, h.rule.shuts())
-		return Blocked(time.Now().Add(milliseconds(much)))
+		w.refuse(job, id, h.rule.blockedNeeds())
+		return RateLimited(time.Now().Add(milliseconds(much)))
 	}
 	why := []string{"429", "429 \xff"}[dice.IntN(2)] // not all sides answer in UTF-8
 	switch dice := dice.IntN(100); {
 	case done:
 	case dice < 10:
-		w.refuse(job, id, h.rule.shuts())
-		return fmt.Errorf("%s: %w", why, Blocked(time.Now().Add(milliseconds(much))))
+		w.refuse(job, id, h.rule.blockedNeeds())
+		return fmt.Errorf("%s: %w", why, RateLimited(time.Now().Add(milliseconds(much))))
 	case dice < 14:
-		w.refuse(job, id, h.rule.shuts())
-		return Blocked(time.Time{})
+		w.refuse(job, id, h.rule.blockedNeeds())
+		return RateLimited(time.Time{})
 	case dice < 20:
 		w.comesAgain(job)
 		return fmt.Errorf("%s: %w", why, RetryAfter(0))

@@ -96,9 +96,9 @@ func (w *sim) rule(task *asynq.Task) (Rule, error) {
 }
 
 func (w *sim) ruleOf(job *simJob) Rule {
-	rule := Rule{Needs: slices.Clone(job.lane.parsed), MaxWait: job.maxWait, Fair: job.tenant, Weight: simTenants[job.tenant]}
+	rule := Rule{Needs: slices.Clone(job.lane.parsed), MaxWait: job.maxWait, FairnessKey: job.tenant, FairnessWeight: simTenants[job.tenant]}
 	if job.dear > 0.5 {
-		rule.OnMaxWait = Drop
+		rule.OnMaxWait = ActionDrop
 	}
 	if job.outlives && job.runs > 0 {
 		for _, limit := range w.limits {

@@ -25,7 +25,7 @@ func (w *sim) lineOf(job *simJob) string {
 	for i, n := range needs {
 		meters[i] = n.Limit + "|" + n.Key
 	}
-	return fairqueue.Lane(job.lane.queue, meters, fairqueue.FairLine(rule.Fair, rule.Weight))
+	return fairqueue.Lane(job.lane.queue, meters, fairqueue.FairLine(rule.FairnessKey, rule.FairnessWeight))
 }
 
 // simShare is a part of those who take turns.

@@ -140,7 +140,7 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 		defer st.mu.Unlock()
 		st.reported = append(st.reported, err)
 	})
-	rules := Rules{Limits: s.limits, For: func(_ context.Context, task *asynq.Task) (Rule, error) { return st.rule(task) }}
+	rules := Rules{Limits: s.limits, RuleFor: func(_ context.Context, task *asynq.Task) (Rule, error) { return st.rule(task) }}
 	var err error
 	st.server, err = NewServer(rdb, rules, s.config, append([]Option{withSpy(st.limiter), WithLogger(s.log)}, s.options...)...)
 	if err != nil {

@@ -146,10 +146,10 @@ func TestGivenBackJobsKeepTheirPlace(t *testing.T) {
 // TestUnbegunJobsKeepTheirPlace: if asynq gives a job up that was allowed and has not begun, the
 // job is put back to where it stood, also if retries stand at the back.
 func TestUnbegunJobsKeepTheirPlace(t *testing.T) {
-	for _, place := range []RetryAt{AtTicket, AtBack} {
+	for _, place := range []RetryPosition{PositionKeep, PositionBack} {
 		t.Run(place.String(), func(t *testing.T) {
 			limit := funnel("api", 1, 1)
-			rule := Rule{Needs: []throttle.Need{{Limit: "api"}}, RetryAt: place}
+			rule := Rule{Needs: []throttle.Need{{Limit: "api"}}, RetryPosition: place}
 			virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, rule: func(*asynq.Task) (Rule, error) { return rule, nil }}, func(t *testing.T, st *stack) {
 				q := &acquireRequest{attempt: attempt{job: job{Queue: "default", ID: "job"}, task: asynq.NewTask("job", nil)}}
 				st.server.request([]*acquireRequest{q})

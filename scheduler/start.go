@@ -34,7 +34,7 @@ import (
 // Its ErrorHandler, IsFailure and RetryDelayFunc
 // hear of failures only, never of denials.
 //
-// It returns an error if a limit of the rules is not valid, if For is nil, or if an
+// It returns an error if a limit of the rules is not valid, if RuleFor is nil, or if an
 // option or the configuration has a value that cannot be taken. Nothing happens
 // before Start: no goroutine runs and Redis is not asked. The client rdb is the
 // caller's to close, after Shutdown.
@@ -102,8 +102,8 @@ func weightsOf(queues []string, cfg asynq.Config) map[string]fairqueue.Weight {
 // validate reports what NewServer or asynq cannot take. A GroupGracePeriod that is
 // too short is among it because asynq panics there.
 func validate(rules Rules, cfg asynq.Config, o options) error {
-	if rules.For == nil {
-		return errors.New("rules: For is nil: want a function that says what a task needs")
+	if rules.RuleFor == nil {
+		return errors.New("rules: RuleFor is nil: want a function that returns the rule of a task")
 	}
 	for _, l := range rules.Limits {
 		if err := l.Validate(); err != nil {

@@ -23,18 +23,18 @@ func TestRetriesKeepTheirTicket(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name string
-		at   RetryAt
+		at   RetryPosition
 		err  error
 	}{
-		{"failed", AtTicket, errors.New("no")},
-		{"failed, at the back", AtBack, errors.New("no")},
-		{"put itself back", AtTicket, RetryAfter(5 * time.Second)},
-		{"put itself back, at the back", AtBack, RetryAfter(5 * time.Second)},
+		{"failed", PositionKeep, errors.New("no")},
+		{"failed, at the back", PositionBack, errors.New("no")},
+		{"put itself back", PositionKeep, RetryAfter(5 * time.Second)},
+		{"put itself back, at the back", PositionBack, RetryAfter(5 * time.Second)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			policy := &RetryPolicy{Backoff: Backoff{Growth: Constant, Base: 5 * time.Second, Jitter: None}}
+			policy := &RetryPolicy{Backoff: Backoff{Growth: GrowthConstant, Base: 5 * time.Second, Jitter: JitterNone}}
 			virtual(t, settings{config: asynq.Config{Concurrency: 4, DelayedTaskCheckInterval: time.Second}, limits: []throttle.Limit{funnel("a", 1, 1)}, rule: func(*asynq.Task) (Rule, error) {
-				return Rule{Needs: []throttle.Need{{Limit: "a"}}, Retry: policy, RetryAt: test.at}, nil
+				return Rule{Needs: []throttle.Need{{Limit: "a"}}, Retry: policy, RetryPosition: test.at}, nil
 			}}, func(t *testing.T, st *stack) {
 				failed := map[string]int{}
 				st.handle = func(ctx context.Context, _ *asynq.Task) error {
@@ -57,7 +57,7 @@ func TestRetriesKeepTheirTicket(t *testing.T) {
 				}
 				for id, first := range map[string]int{"job-000": 0, "job-020": 22} {
 					at := indexes(order, id)
-					if test.at == AtBack {
+					if test.at == PositionBack {
 						if at[1] < 100 || at[2] < 100 {
 							t.Errorf("%s ran as number %v, want its retries behind all who wait", id, at)
 						}
@@ -73,7 +73,7 @@ func TestRetriesKeepTheirTicket(t *testing.T) {
 // TestRetriesWaitAnew: a retry has its MaxWait from the moment on that it is denied, and is
 // said to have waited since it came again.
 func TestRetriesWaitAnew(t *testing.T) {
-	policy := &RetryPolicy{Backoff: Backoff{Growth: Constant, Base: time.Minute, Jitter: None}}
+	policy := &RetryPolicy{Backoff: Backoff{Growth: GrowthConstant, Base: time.Minute, Jitter: JitterNone}}
 	virtual(t, settings{config: asynq.Config{Concurrency: 4, DelayedTaskCheckInterval: time.Second}, limits: []throttle.Limit{funnel("a", 1, 1)}, rule: func(*asynq.Task) (Rule, error) {
 		return Rule{Needs: []throttle.Need{{Limit: "a"}}, MaxWait: 10 * time.Second, Retry: policy}, nil
 	}}, func(t *testing.T, st *stack) {
@@ -123,7 +123,7 @@ func indexes(all []string, one string) (at []int) {
 func TestCopiedHeaders(t *testing.T) {
 	for _, id := range []string{"follow-up", "job"} {
 		t.Run(id, func(t *testing.T) {
-			policy := &RetryPolicy{Backoff: Backoff{Growth: Constant, Base: time.Second, Jitter: None}}
+			policy := &RetryPolicy{Backoff: Backoff{Growth: GrowthConstant, Base: time.Second, Jitter: JitterNone}}
 			virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("a", 1, 1)}, rule: func(*asynq.Task) (Rule, error) {
 				return Rule{Needs: []throttle.Need{{Limit: "a"}}, Retry: policy}, nil
 			}}, func(t *testing.T, st *stack) {

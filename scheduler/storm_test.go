@@ -29,7 +29,7 @@ func (u *upstream) call() error {
 	if u.at = now; u.tokens < 1 {
 		u.refused = append(u.refused, now)
 		wait := time.Duration((1 - u.tokens) / u.rate * float64(time.Second))
-		return Blocked(now.Add((wait + time.Second - 1).Truncate(time.Second)))
+		return RateLimited(now.Add((wait + time.Second - 1).Truncate(time.Second)))
 	}
 	u.tokens--
 	u.served = append(u.served, now)

@@ -24,7 +24,7 @@ func TestTextThatIsNotUTF8(t *testing.T) {
 		failed int // jobs of the queue
 	}{
 		{"RetryAfter", func() error { return fmt.Errorf(bad+": %w", RetryAfter(time.Hour)) }, asynq.TaskStateRetry, 0},
-		{"Blocked", func() error { return fmt.Errorf(bad+": %w", Blocked(time.Now().Add(time.Hour))) }, asynq.TaskStateRetry, 0},
+		{"Blocked", func() error { return fmt.Errorf(bad+": %w", RateLimited(time.Now().Add(time.Hour))) }, asynq.TaskStateRetry, 0},
 		{"a failure", func() error { return errors.New(bad) }, asynq.TaskStateRetry, 1},
 		{"SkipRetry", func() error { return fmt.Errorf(bad+": %w", asynq.SkipRetry) }, asynq.TaskStateArchived, 1},
 		{"a panic", func() error { panic(bad) }, asynq.TaskStateRetry, 1},

@@ -100,7 +100,7 @@ func misbehavingServer(t *testing.T, rdb redis.UniversalClient, limits []throttl
 	t.Helper()
 	log := slog.New(faultyLog{fault: func() { fault("log handler") }})
 	st := &stack{t: t, rdb: rdb, client: asynq.NewClientFromRedisClient(rdb), tasks: asynq.NewInspectorFromRedisClient(rdb)}
-	rules := Rules{Limits: limits, For: func(_ context.Context, task *asynq.Task) (Rule, error) {
+	rules := Rules{Limits: limits, RuleFor: func(_ context.Context, task *asynq.Task) (Rule, error) {
 		fault("For")
 		if len(task.Payload()) == 0 {
 			return Rule{}, nil
@@ -144,7 +144,7 @@ func TestRuleThatPanicsForAWaitingJob(t *testing.T) {
 	config.BaseContext = base
 	virtual(t, settings{config: config, limits: slowAndFast}, func(t *testing.T, is *stack) {
 		st = is
-		st.server.rules.For = func(ctx context.Context, task *asynq.Task) (Rule, error) {
+		st.server.rules.RuleFor = func(ctx context.Context, task *asynq.Task) (Rule, error) {
 			contexts = append(contexts, ctx.Value(key{}))
 			if ill && string(task.Payload()) == "it" {
 				panic("a fault")
@@ -182,7 +182,7 @@ func TestUserCodeThatNeverReturns(t *testing.T) {
 		text         string
 	}{
 		"a handler that ends its goroutine": {func() {}, runtime.Goexit, "context deadline exceeded"},
-		"a rule that never returns":         {func() { <-hang }, func() {}, "rules: For has not returned: context deadline exceeded"},
+		"a rule that never returns":         {func() { <-hang }, func() {}, "rules: RuleFor has not returned: context deadline exceeded"},
 	}
 	for name, test := range tests {
 		for _, limit := range []throttle.Limit{oneSlot, perMinute(6000, 10)} {

@@ -21,8 +21,8 @@ import (
 func startOf(t *testing.T, rdb redis.UniversalClient) error {
 	t.Helper()
 	rules := Rules{
-		Limits: []throttle.Limit{funnel("its-own", 1, 1)},
-		For:    func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil },
+		Limits:  []throttle.Limit{funnel("its-own", 1, 1)},
+		RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil },
 	}
 	s, err := NewServer(rdb, rules, asynq.Config{Logger: silent{}})
 	if err != nil {

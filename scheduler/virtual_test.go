@@ -207,15 +207,15 @@ func TestRefusals(t *testing.T) {
 			reason: "cost 3 is above the capacity 1",
 		},
 		{name: "no such limit", rule: rule(Rule{Needs: []throttle.Need{{Limit: "gone"}}}), reason: "no such limit: gone"},
-		{name: "no such limit, run", rule: rule(Rule{Needs: []throttle.Need{{Limit: "gone"}}, OnNoLimit: Run}), runs: 1},
+		{name: "no such limit, run", rule: rule(Rule{Needs: []throttle.Need{{Limit: "gone"}}, OnNoLimit: ActionRun}), runs: 1},
 		{
 			name: "rule fails", rule: func(*asynq.Task) (Rule, error) { return Rule{}, errors.New("key payload.url: nil") },
 			reason: "key payload.url: nil",
 		},
 		{name: "bad key", rule: rule(Rule{Needs: []throttle.Need{{Limit: "api", Key: "a\nb"}}}), reason: "no control characters"},
 		{name: "waits too long", rule: rule(Rule{MaxWait: time.Minute}), reason: "within the time that it may wait"},
-		{name: "waits too long, drop", rule: rule(Rule{MaxWait: time.Minute, OnMaxWait: Drop})},
-		{name: "waits too long, run", rule: rule(Rule{MaxWait: time.Minute, OnMaxWait: Run}), runs: 1},
+		{name: "waits too long, drop", rule: rule(Rule{MaxWait: time.Minute, OnMaxWait: ActionDrop})},
+		{name: "waits too long, run", rule: rule(Rule{MaxWait: time.Minute, OnMaxWait: ActionRun}), runs: 1},
 		{
 			name: "deadline passes first", rule: rule(Rule{}), opts: []asynq.Option{asynq.Deadline(time.Date(2000, 1, 1, 0, 5, 0, 0, time.UTC))},
 			reason: "it was to be done by", // no worker takes it until then
@@ -230,7 +230,7 @@ func TestRefusals(t *testing.T) {
 			during: deleted,
 		},
 		{
-			name: "limit deleted while it waits, run", rule: rule(Rule{OnNoLimit: Run}), runs: 1,
+			name: "limit deleted while it waits, run", rule: rule(Rule{OnNoLimit: ActionRun}), runs: 1,
 			during: deleted,
 		},
 	}

@@ -30,7 +30,7 @@ func (s *Server) wantsOf(ctx context.Context, j job, task *asynq.Task) (wants st
 		if a.err != nil { // it will ask for nothing if it is archived
 			return stats.Wants{}, errors.Is(a.err, asynq.SkipRetry)
 		}
-		return stats.Wants{Needs: a.rule.Needs, Fair: a.rule.Fair, Weight: a.rule.Weight}, true
+		return stats.Wants{Needs: a.rule.Needs, Fair: a.rule.FairnessKey, Weight: a.rule.FairnessWeight}, true
 	case <-ctx.Done():
 		return stats.Wants{}, false
 	}

@@ -157,7 +157,7 @@ func (c *crawling) start(intervals map[string]time.Duration) {
 	for host, every := range intervals {
 		limits = append(limits, throttle.Limit{Name: host, Kind: throttle.Funnel, Rate: throttle.Every(every)})
 	}
-	rules := scheduler.Rules{Limits: limits, For: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
+	rules := scheduler.Rules{Limits: limits, RuleFor: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 		var page tasks.CrawlFetch
 		if err := page.UnmarshalJSON(task.Payload()); err != nil {
 			return scheduler.Rule{}, err
@@ -273,7 +273,7 @@ func obey(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		err := next.ProcessTask(ctx, task)
 		if status, ok := errors.AsType[*tasks.StatusError](err); ok && status.Status == http.StatusTooManyRequests {
-			return fmt.Errorf("%w: %w", err, scheduler.Blocked(time.Now().Add(status.RetryAfter)))
+			return fmt.Errorf("%w: %w", err, scheduler.RateLimited(time.Now().Add(status.RetryAfter)))
 		}
 		return err
 	})

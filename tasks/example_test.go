@@ -156,7 +156,7 @@ func ExampleFeedback() {
 
 	rules := scheduler.Rules{
 		Limits: []throttle.Limit{{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(50)}},
-		For: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
+		RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
 			return scheduler.Rule{Needs: []throttle.Need{{Limit: "host", Key: "127.0.0.1"}}}, nil
 		},
 	}

@@ -29,7 +29,7 @@ import (
 // handlers of http:request and crawl:fetch tell it by themselves. What becomes of an answer:
 //
 //   - 429, or 403 and 503 with a time to come back: the keys of the job's rule are shut for
-//     every worker, and the job waits at the head of its lane, as by scheduler.Blocked. It
+//     every worker, and the job waits at the head of its lane, as by scheduler.RateLimited. It
 //     spends no attempt. If no time is told they are shut for a time that grows with each
 //     refusal in a row: see docs/configuration.md.
 //   - 503 without a time: limits that adapt slow down, and the job fails.
@@ -42,7 +42,7 @@ import (
 //     keep theirs, so that a host which is down is not tried faster than they let calls through.
 //
 // Times are those of Retry-After, RateLimit and X-RateLimit: see ReadUpstream. Handlers of
-// calls that are not HTTP return scheduler.Blocked themselves. A Feedback must not be
+// calls that are not HTTP return scheduler.RateLimited themselves. A Feedback must not be
 // copied, nor its fields changed, after its first task.
 type Feedback struct {
 	// Told says until when an answer shuts the limits of a task that tells a time,
@@ -91,7 +91,7 @@ func (f *Feedback) Middleware(next asynq.Handler) asynq.Handler {
 // asynq.SkipRetry where the same call would only be refused again, as from HTTPHandler.
 // Without a Feedback it only returns the error. It does not read or close the body.
 //
-// How long the answer took it does not know: scheduler.Latency tells that.
+// How long the answer took it does not know: scheduler.ReportLatency tells that.
 func CheckAnswer(ctx context.Context, resp *http.Response) error {
 	now := time.Now()
 	a := Answer{Status: resp.StatusCode, Upstream: ReadUpstream(resp.StatusCode, resp.Header, now)}
@@ -120,7 +120,7 @@ func tell(ctx context.Context, a Answer) {
 		return
 	}
 	if a.Latency > 0 {
-		scheduler.Latency(ctx, a.Latency)
+		scheduler.ReportLatency(ctx, a.Latency)
 	}
 	if a.Status < http.StatusBadRequest {
 		block(ctx, a)
@@ -140,15 +140,13 @@ func (f *Feedback) refused(ctx context.Context, task *asynq.Task, err error) err
 	}
 	switch status.Status {
 	case http.StatusTooManyRequests:
-		return &hiddenError{err.Error(), errors.Join(err, scheduler.Blocked(told))}
+		return &hiddenError{err.Error(), errors.Join(err, scheduler.RateLimited(told))}
 	case http.StatusServiceUnavailable, http.StatusForbidden:
 		if !told.IsZero() {
-			return &hiddenError{err.Error(), errors.Join(err, scheduler.Blocked(told))}
+			return &hiddenError{err.Error(), errors.Join(err, scheduler.RateLimited(told))}
 		}
 		if status.Status == http.StatusServiceUnavailable {
-			if err := scheduler.Overloaded(ctx); err != nil {
-				f.log().Warn("could not slow a limit down for a side that is too busy", "error", err)
-			}
+			scheduler.ReportOverload(ctx)
 		}
 		if !status.Until.IsZero() {
 			again := scheduler.RetryAfter(min(max(0, time.Until(status.Until)), throttle.Day))
@@ -165,7 +163,7 @@ func (f *Feedback) told(ctx context.Context, task *asynq.Task, a Answer) time.Ti
 		return f.Told(ctx, task, a)
 	}
 	rule, _ := scheduler.GetRule(ctx)
-	if rule.Blocks == nil && !onlyOf(rule.Needs, a.URL) {
+	if rule.BlockOnRateLimit == nil && !onlyOf(rule.Needs, a.URL) {
 		if a.Status >= http.StatusBadRequest {
 			f.log().Info("the time that an answer says does not count: no limit of the job has the host as its key, and its rule has no Blocks", "type", task.Type(), "said", time.Until(a.Upstream.Until).Round(time.Second))
 		}
@@ -191,11 +189,8 @@ func onlyOf(needs []throttle.Need, address string) bool {
 
 // shut shuts what a refusal would until a moment, if there is one.
 func (f *Feedback) shut(ctx context.Context, until time.Time) {
-	if until.IsZero() {
-		return
-	}
-	if err := scheduler.Block(ctx, until); err != nil {
-		f.log().Warn("could not shut a limit as the other side asks", "error", err)
+	if !until.IsZero() {
+		scheduler.ReportRateLimit(ctx, until)
 	}
 }
 

@@ -65,7 +65,7 @@ func (u *upstream) serve(t *testing.T, rdb redis.UniversalClient, rule scheduler
 			{Name: "host", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(100), Capacity: 100},
 			{Name: "shared", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(100)},
 		},
-		For: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return rule, nil },
+		RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return rule, nil },
 	}
 	for _, f := range by {
 		server, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel}, scheduler.WithLogger(quiet))
@@ -133,7 +133,7 @@ func TestWhatFeedbackShuts(t *testing.T) {
 	usedUp := http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"600"}}
 	one := func(n throttle.Need) scheduler.Rule { return scheduler.Rule{Needs: []throttle.Need{n}} }
 	shared := one(throttle.Need{Limit: "shared"})
-	named := scheduler.Rule{Needs: shared.Needs, Blocks: []string{"shared"}}
+	named := scheduler.Rule{Needs: shared.Needs, BlockOnRateLimit: []string{"shared"}}
 	for _, tt := range []struct {
 		name   string
 		rule   scheduler.Rule

@@ -100,7 +100,7 @@ func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidd
 	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GetConn: func(string) { connects = true }, GotConn: func(httptrace.GotConnInfo) {
 		connected = true
 		ready := time.Now()
-		scheduler.Leave(ctx)
+		scheduler.Pace(ctx)
 		start = start.Add(time.Since(ready)) // the upstream's latency does not include that wait
 	}}))
 	resp, err := h.transport().RoundTrip(req)

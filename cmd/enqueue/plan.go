@@ -204,7 +204,7 @@ func (p *plan) add(ctx context.Context, job jobspec.Job, rule scheduler.Rule) er
 		p.unbound++
 		return nil
 	}
-	like := waitdb.Job{JobID: throttle.JobID{Queue: cmp.Or(job.Queue, "default")}, Fair: rule.Fair, Weight: rule.Weight}
+	like := waitdb.Job{JobID: throttle.JobID{Queue: cmp.Or(job.Queue, "default")}, Fair: rule.FairnessKey, Weight: rule.FairnessWeight}
 	return p.wants.Plan(like, 1, rule.Needs...)
 }
 

@@ -148,7 +148,7 @@ func TestPlannedTenantsTakeTurns(t *testing.T) {
 	} {
 		p, _ := beginPlan(t, rdb.URL())
 		for range 2 {
-			rule := scheduler.Rule{Needs: hourly, Fair: tt.fair, Weight: tt.weight}
+			rule := scheduler.Rule{Needs: hourly, FairnessKey: tt.fair, FairnessWeight: tt.weight}
 			if err := p.add(t.Context(), jobspec.Job{}, rule); err != nil {
 				t.Fatal(err)
 			}

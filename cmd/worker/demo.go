@@ -84,7 +84,7 @@ func (c *demoCommand) Run(ctx context.Context, stdio cli.IO) error {
 			return err
 		}
 	}
-	rules := scheduler.Rules{Limits: conf.Limits, For: config.RuleIn(func() *config.Config { return conf })}
+	rules := scheduler.Rules{Limits: conf.Limits, RuleFor: config.RuleIn(func() *config.Config { return conf })}
 	jobs, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 2 * c.Rate, LogLevel: asynq.FatalLevel},
 		scheduler.WithLimiter(limiter.Redis), scheduler.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {

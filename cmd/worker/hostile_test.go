@@ -39,7 +39,7 @@ func hostileJobs(t *testing.T, rdb redis.UniversalClient) {
 	t.Helper()
 	rules := scheduler.Rules{
 		Limits: []throttle.Limit{{Name: "slow", Kind: throttle.SlidingLog, Rate: throttle.PerHour(1)}},
-		For: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
+		RuleFor: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 			if strings.HasPrefix(task.Type(), "limited") {
 				return scheduler.Rule{Needs: []throttle.Need{{Limit: "slow", Key: evilKey}}}, nil
 			}

@@ -41,7 +41,7 @@ func TestScrapesWhileRedisIsAway(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		h := &hangs{}
 		rdb.AddHook(h)
-		rules := scheduler.Rules{For: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return scheduler.Rule{}, nil }}
+		rules := scheduler.Rules{RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return scheduler.Rule{}, nil }}
 		server, err := scheduler.NewServer(rdb, rules, silent)
 		if err != nil {
 			t.Fatal(err)

@@ -38,7 +38,7 @@ var silent = asynq.Config{Concurrency: 4, LogLevel: asynq.FatalLevel}
 // serve runs a server whose jobs need the limit that their type names.
 func serve(t *testing.T, rdb redis.UniversalClient, limits ...throttle.Limit) *scheduler.Server {
 	t.Helper()
-	rules := scheduler.Rules{Limits: limits, For: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
+	rules := scheduler.Rules{Limits: limits, RuleFor: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 		return scheduler.Rule{Needs: []throttle.Need{{Limit: "api", Key: string(task.Payload())}}}, nil
 	}}
 	server, err := scheduler.NewServer(rdb, rules, silent)
@@ -168,7 +168,7 @@ func TestRefusedAndReturned(t *testing.T) {
 			{Name: "tokens", Kind: throttle.FixedWindow, Rate: throttle.PerHour(7200)},
 			{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 100},
 		},
-		For: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
+		RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
 			return scheduler.Rule{Needs: []throttle.Need{{Limit: "tokens", Cost: 40}, {Limit: "host", Key: "a"}, {Limit: "host", Key: "b"}}}, nil
 		},
 	}
@@ -178,7 +178,7 @@ func TestRefusedAndReturned(t *testing.T) {
 	}
 	handler := func(ctx context.Context, task *asynq.Task) error {
 		if string(task.Payload()) == "refused" {
-			return scheduler.Blocked(time.Now().Add(time.Hour))
+			return scheduler.RateLimited(time.Now().Add(time.Hour))
 		}
 		return scheduler.Settle(ctx, "tokens", 15)
 	}
@@ -228,7 +228,7 @@ func TestFullest(t *testing.T) {
 			must(err)
 		}
 	}
-	server, err := scheduler.NewServer(rdb, scheduler.Rules{For: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return scheduler.Rule{}, nil }}, silent)
+	server, err := scheduler.NewServer(rdb, scheduler.Rules{RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return scheduler.Rule{}, nil }}, silent)
 	must(err)
 	waits := stats.Demand{Waiting: 2, All: 2, Keys: 2, Busiest: []string{"large", "small"}}
 	text, err := json.Marshal(stats.Survey{At: time.Now(), Limits: map[string]stats.Demand{"bucket": waits}})
@@ -244,7 +244,7 @@ func TestFullest(t *testing.T) {
 func TestScope(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{Scope: "eu"}))
-	rules := scheduler.Rules{For: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return scheduler.Rule{}, nil }}
+	rules := scheduler.Rules{RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return scheduler.Rule{}, nil }}
 	server, err := scheduler.NewServer(rdb, rules, silent, scheduler.WithLimiter(limiter.Redis))
 	if err != nil {
 		t.Fatal(err)

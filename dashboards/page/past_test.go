@@ -88,7 +88,7 @@ func busyDay(ctx context.Context, limit, key string) error {
 	case limit == "everyone" && key == "gone.example":
 		return fmt.Errorf("the server answered 404: %w", asynq.SkipRetry)
 	case key == "api.example" && time.Now().Second() < 2:
-		return scheduler.Blocked(time.Now().Add(3 * time.Minute))
+		return scheduler.RateLimited(time.Now().Add(3 * time.Minute))
 	}
 	select {
 	case <-ctx.Done():

@@ -107,7 +107,7 @@ func (w *world) run(handle func(ctx context.Context, limit, key string) error) (
 		_, err = fmt.Sscanf(string(task.Payload()), `{"limit":%q,"key":%q`, &limit, &key)
 		return limit, key, err
 	}
-	rules := scheduler.Rules{For: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
+	rules := scheduler.Rules{RuleFor: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 		limit, key, err := parse(task)
 		if limit == "host" {
 			return scheduler.Rule{Needs: []throttle.Need{{Limit: "host", Key: key}, {Limit: "everyone"}}}, err

@@ -30,7 +30,7 @@ func main() {
 	config := asynq.Config{Concurrency: 10}
 	rules := scheduler.Rules{
 		Limits: []throttle.Limit{{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(50)}},
-		For: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
+		RuleFor: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 			return scheduler.Rule{Needs: []throttle.Need{{Limit: "host", Key: string(task.Payload())}}}, nil
 		},
 	}

@@ -90,7 +90,7 @@ func main() {
 		log.Fatal(err)
 	}
 	rdb := redis.NewClient(opts)
-	server, err := scheduler.NewServer(rdb, scheduler.Rules{Limits: limits, For: needs}, asynq.Config{Concurrency: 10})
+	server, err := scheduler.NewServer(rdb, scheduler.Rules{Limits: limits, RuleFor: needs}, asynq.Config{Concurrency: 10})
 	if err != nil {
 		log.Fatal(err)
 	}

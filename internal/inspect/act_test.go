@@ -27,7 +27,7 @@ func TestTakeBackWhatIsCalled(t *testing.T) {
 			quiet := slog.New(slog.DiscardHandler)
 			rules := scheduler.Rules{
 				Limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(2)}},
-				For: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
+				RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
 					return scheduler.Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
 				},
 			}

@@ -29,9 +29,9 @@ func TestSharesAreForetold(t *testing.T) {
 			ran := map[string]time.Time{}
 			rules := scheduler.Rules{
 				Limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(10)}},
-				For: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
+				RuleFor: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 					tenant := string(task.Payload())
-					return scheduler.Rule{Needs: []throttle.Need{{Limit: "api"}}, Fair: tenant, Weight: map[string]int{"large": 6}[tenant]}, nil
+					return scheduler.Rule{Needs: []throttle.Need{{Limit: "api"}}, FairnessKey: tenant, FairnessWeight: map[string]int{"large": 6}[tenant]}, nil
 				},
 			}
 			config := asynq.Config{Concurrency: 10, LogLevel: asynq.FatalLevel, Queues: map[string]int{"critical": 6, "default": 1}, StrictPriority: strict}

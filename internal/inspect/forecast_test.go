@@ -38,7 +38,7 @@ func TestAllSayTheSame(t *testing.T) {
 				{Name: "hour", Kind: throttle.FixedWindow, Rate: throttle.PerHour(100)},
 				{Name: "second", Kind: throttle.Funnel, Rate: throttle.PerSecond(10)},
 			},
-			For: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
+			RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
 				return scheduler.Rule{Needs: []throttle.Need{{Limit: "hour"}, {Limit: "second"}}}, nil
 			},
 		}
@@ -168,7 +168,7 @@ func lastRuns(t *testing.T, c prometheus.Collector) map[string]time.Duration {
 func TestRunsByLittlesLaw(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
-		server, err := scheduler.NewServer(rdb, scheduler.Rules{For: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
+		server, err := scheduler.NewServer(rdb, scheduler.Rules{RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
 			return scheduler.Rule{}, nil
 		}}, asynq.Config{Concurrency: 20, LogLevel: asynq.FatalLevel},
 			scheduler.WithLogger(slog.New(slog.DiscardHandler)))

@@ -34,7 +34,7 @@ type pendingWorld struct {
 
 func newPendingWorld(t *testing.T, needs func(id string) []throttle.Need, limits ...throttle.Limit) *pendingWorld {
 	_, rdb := redistest.Mini(t)
-	return &pendingWorld{t, rdb, scheduler.Rules{Limits: limits, For: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
+	return &pendingWorld{t, rdb, scheduler.Rules{Limits: limits, RuleFor: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 		return scheduler.Rule{Needs: needs(string(task.Payload()))}, nil
 	}}, waitdb.New(throttle.New(rdb, throttle.RedisOptions{Logger: slog.New(slog.DiscardHandler)}))}
 }
@@ -55,7 +55,7 @@ func (w *pendingWorld) queues() *inspect.Queues {
 	return inspect.New(w.rdb, w.limiter, "default").By(inspect.Rules{
 		Serves: []string{"default"}, Limits: w.rules.Limits,
 		RuleOf: func(ctx context.Context, _ throttle.JobID, task *asynq.Task) (stats.Wants, bool) {
-			rule, err := w.rules.For(ctx, task)
+			rule, err := w.rules.RuleFor(ctx, task)
 			return stats.Wants{Needs: rule.Needs}, err == nil
 		},
 	})
@@ -219,7 +219,7 @@ func TestPending_RulesThatFail(t *testing.T) {
 		w := newPendingWorld(t, func(string) []throttle.Need { return nil })
 		hangs := make(chan struct{})
 		defer close(hangs)
-		w.rules.For = func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
+		w.rules.RuleFor = func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 			switch string(task.Payload()) {
 			case "1":
 				panic("broken")

@@ -26,7 +26,7 @@ func TestPurgeWhileWorkersRun(t *testing.T) {
 	limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet}))
 	rules := scheduler.Rules{
 		Limits: []throttle.Limit{{Name: "api", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(200), Capacity: 10}},
-		For: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
+		RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
 			return scheduler.Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
 		},
 	}

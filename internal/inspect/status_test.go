@@ -24,8 +24,8 @@ func TestStatus_Failed_CountsJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		quiet := slog.New(slog.DiscardHandler)
-		policy := scheduler.RetryPolicy{Backoff: scheduler.Backoff{Base: time.Second, Jitter: scheduler.None}}
-		server, err := scheduler.NewServer(rdb, scheduler.Rules{For: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
+		policy := scheduler.RetryPolicy{Backoff: scheduler.Backoff{Base: time.Second, Jitter: scheduler.JitterNone}}
+		server, err := scheduler.NewServer(rdb, scheduler.Rules{RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
 			return scheduler.Rule{Retry: &policy}, nil
 		}}, asynq.Config{Concurrency: 10, LogLevel: asynq.FatalLevel}, scheduler.WithLogger(quiet))
 		must(t, err)

@@ -182,7 +182,7 @@ func (c *Config) WantsOf(_ context.Context, job throttle.JobID, task *asynq.Task
 	if err != nil { // the job will be archived
 		return stats.Wants{}, true
 	}
-	return stats.Wants{Needs: rule.Needs, Fair: rule.Fair, Weight: rule.Weight}, true
+	return stats.Wants{Needs: rule.Needs, Fair: rule.FairnessKey, Weight: rule.FairnessWeight}, true
 }
 
 // Serves are the queues that a worker with the config takes jobs from.

@@ -131,9 +131,9 @@ func TestRule(t *testing.T) {
 	}
 	want := scheduler.Rule{
 		Needs:    []throttle.Need{{Limit: "api-daily", Cost: 3}, {Limit: "host", Key: "a.example", Cost: 1}, {Limit: "slots", Cost: 1}},
-		Priority: scheduler.PriorityHigh, Fair: "POST", Weight: 6, Blocks: []string{"host"},
-		MaxWait: 10 * time.Minute, OnMaxWait: scheduler.Drop, OnNoLimit: scheduler.Run,
-		RetryAt: scheduler.AtBack,
+		Priority: scheduler.PriorityHigh, FairnessKey: "POST", FairnessWeight: 6, BlockOnRateLimit: []string{"host"},
+		MaxWait: 10 * time.Minute, OnMaxWait: scheduler.ActionDrop, OnNoLimit: scheduler.ActionRun,
+		RetryPosition: scheduler.PositionBack,
 	}
 	if diff := cmp.Diff(want, rule, cmpopts.IgnoreFields(scheduler.Rule{}, "Retry")); diff != "" {
 		t.Error(diff)
@@ -154,10 +154,10 @@ func TestRule(t *testing.T) {
 func TestRetryPolicy(t *testing.T) {
 	policy := load(t, "testdata/full.yaml").Tasks["http:request"].Retry.Policy()
 	want := scheduler.RetryPolicy{
-		Backoff: scheduler.Backoff{Growth: scheduler.Linear, Base: 2 * time.Second, Cap: time.Hour, Jitter: scheduler.Full},
+		Backoff: scheduler.Backoff{Growth: scheduler.GrowthLinear, Base: 2 * time.Second, Cap: time.Hour, Jitter: scheduler.JitterFull},
 		Classes: []scheduler.ErrorClass{
-			{Backoff: scheduler.Backoff{Growth: scheduler.Linear, Base: 2 * time.Second, Cap: 10 * time.Minute, Jitter: scheduler.None}},
-			{Backoff: scheduler.Backoff{Growth: scheduler.Constant, Base: 2 * time.Second, Cap: time.Hour}, MaxRetry: new(int)},
+			{Backoff: scheduler.Backoff{Growth: scheduler.GrowthLinear, Base: 2 * time.Second, Cap: 10 * time.Minute, Jitter: scheduler.JitterNone}},
+			{Backoff: scheduler.Backoff{Growth: scheduler.GrowthConstant, Base: 2 * time.Second, Cap: time.Hour}, MaxRetry: new(int)},
 		},
 	}
 	if diff := cmp.Diff(want, policy, cmpopts.IgnoreFields(scheduler.ErrorClass{}, "Match", "Is")); diff != "" {

@@ -48,7 +48,7 @@ type Backoff struct {
 	Jitter *scheduler.Jitter `yaml:"jitter"`
 }
 
-var defaultBackoff = Backoff{Growth: new(scheduler.Exponential), Base: time.Second, Cap: time.Hour, Jitter: new(scheduler.Full)}
+var defaultBackoff = Backoff{Growth: new(scheduler.GrowthExponential), Base: time.Second, Cap: time.Hour, Jitter: new(scheduler.JitterFull)}
 
 // Policy is the policy as the scheduler takes it.
 func (r Retry) Policy() scheduler.RetryPolicy {

@@ -55,9 +55,9 @@ type Task struct {
 	Retention time.Duration `yaml:"retention"`
 	// Retry says how long a failed job waits before it runs again.
 	Retry Retry `yaml:"retry"`
-	// RetryAt is where it waits for its permits then: by its ticket, before all that came after
-	// it, or at the back. The zero value means `ticket`.
-	RetryAt scheduler.RetryAt `yaml:"retry_at"`
+	// RetryPosition is where the job waits for its permits then: keep, before all jobs that came
+	// later, or at the back. The zero value means `keep`.
+	RetryPosition scheduler.RetryPosition `yaml:"retry_position"`
 	// Then are the jobs that follow when a job is done.
 	Then []Then `yaml:"then"`
 }
@@ -157,9 +157,9 @@ func (t Tasks) Rule(job *expression.Job) (scheduler.Rule, error) {
 	}
 	policy := task.Retry.Policy()
 	return scheduler.Rule{
-		Needs: needs, Priority: priority, Fair: fair, Weight: weight, Blocks: task.blocks(),
+		Needs: needs, Priority: priority, FairnessKey: fair, FairnessWeight: weight, BlockOnRateLimit: task.blocks(),
 		MaxWait: task.MaxWait, OnMaxWait: task.OnMaxWait, OnNoLimit: task.OnNoLimit,
-		Retry: &policy, RetryAt: task.RetryAt,
+		Retry: &policy, RetryPosition: task.RetryPosition,
 	}, nil
 }
 

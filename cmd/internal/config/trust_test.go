@@ -42,8 +42,8 @@ tasks:
 		if err != nil {
 			t.Errorf("%s: %v", tt.task, err)
 		}
-		if diff := cmp.Diff(tt.blocks, rule.Blocks); diff != "" || c.Tasks["http:request"].Trusts() != tt.trusts {
-			t.Errorf("%s: trusts %t, blocks %v", tt.task, !tt.trusts, rule.Blocks)
+		if diff := cmp.Diff(tt.blocks, rule.BlockOnRateLimit); diff != "" || c.Tasks["http:request"].Trusts() != tt.trusts {
+			t.Errorf("%s: trusts %t, blocks %v", tt.task, !tt.trusts, rule.BlockOnRateLimit)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestConfigsThatAreNotReadWhole(t *testing.T) {
 	w := &Worker{log: slog.New(slog.NewTextHandler(said, nil))}
 	w.options = Options{File: file, Load: func() (*config.Config, error) { return config.Load(file) }}
 	w.limiter = waitdb.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet}))
-	server, err := scheduler.NewServer(rdb, scheduler.Rules{For: config.RuleIn(w.config.Load)}, asynq.Config{Logger: asynqLog{quiet}}, scheduler.WithLimiter(w.limiter.Redis), scheduler.WithLogger(quiet))
+	server, err := scheduler.NewServer(rdb, scheduler.Rules{RuleFor: config.RuleIn(w.config.Load)}, asynq.Config{Logger: asynqLog{quiet}}, scheduler.WithLimiter(w.limiter.Redis), scheduler.WithLogger(quiet))
 	if err != nil {
 		t.Fatal(err)
 	}

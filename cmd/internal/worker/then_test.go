@@ -98,7 +98,7 @@ func TestThenAfterACrash(t *testing.T) {
 					return err
 				})
 				log := slog.New(slog.DiscardHandler)
-				rules := scheduler.Rules{For: config.RuleIn(w.config.Load)}
+				rules := scheduler.Rules{RuleFor: config.RuleIn(w.config.Load)}
 				server, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 1, Logger: asynqLog{log}}, scheduler.WithLogger(log))
 				if err != nil {
 					t.Fatal(err)

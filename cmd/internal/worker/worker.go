@@ -146,7 +146,7 @@ func (w *Worker) prepare() error {
 	if w.cron, err = Schedules(s, c, w.quiet); err != nil {
 		return err
 	}
-	rules := scheduler.Rules{Limits: c.Limits, For: w.rule}
+	rules := scheduler.Rules{Limits: c.Limits, RuleFor: w.rule}
 	w.server, err = scheduler.NewServer(s, rules, asynq.Config{
 		Concurrency: c.Concurrency, Queues: c.Queues, StrictPriority: c.StrictPriority,
 		ShutdownTimeout: c.ShutdownTimeout,
@@ -332,7 +332,7 @@ func (w *Worker) keptRule(ctx context.Context, task *asynq.Task) (rule scheduler
 		rule.Needs = append(rule.Needs, throttle.Need{Limit: limit, Key: key, Cost: max(1, cost)})
 	}
 	fair, weight := fairqueue.Fair(waits.Lane)
-	rule.Fair, rule.Weight = fair, int(weight)
+	rule.FairnessKey, rule.FairnessWeight = fair, int(weight)
 	return rule, nil
 }
 

@@ -1,4 +1,4 @@
-// Package dashboards_test holds the dashboards of Grafana and the rules of Prometheus against the metrics.
+// Package dashboards_test checks the Grafana dashboards and the Prometheus rules against the metrics.
 package dashboards_test
 
 import (
@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// boards are the dashboards of Grafana.
 var boards = []string{"grafana/headgate.json", "grafana/jobs.json"}
 
 func read(t *testing.T, path string) string {
@@ -25,9 +24,9 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// TestPanelsSayWhatTheyShow: each has a title of its own, a description, a unit, a
-// query, and the reader's Prometheus; and lies beside the others, not upon them.
-func TestPanelsSayWhatTheyShow(t *testing.T) {
+// TestPanels: each panel has a title of its own, a description, a unit, a query of the data source
+// variable, and overlaps with no other panel.
+func TestPanels(t *testing.T) {
 	for _, name := range boards {
 		var board struct {
 			UID    string
@@ -50,7 +49,7 @@ func TestPanelsSayWhatTheyShow(t *testing.T) {
 			for i := range p.GridPos.W * p.GridPos.H {
 				cell := [2]int{p.GridPos.X + i%p.GridPos.W, p.GridPos.Y + i/p.GridPos.W}
 				if cells[cell] != "" || cell[0] >= 24 {
-					t.Fatalf("%s: %q lies upon %q or beyond the edge at %v", name, p.Title, cells[cell], cell)
+					t.Fatalf("%s: %q overlaps with %q, or leaves the grid, at %v", name, p.Title, cells[cell], cell)
 				}
 				cells[cell] = p.Title
 			}
@@ -61,12 +60,12 @@ func TestPanelsSayWhatTheyShow(t *testing.T) {
 				t.Errorf("%s: panel %d %q: want a title of its own, a description and a query", name, p.ID, p.Title)
 			}
 			seen[p.Title] = true
-			if p.FieldConfig.Defaults.Unit == "" && p.Type != "table" { // whose columns have theirs
+			if p.FieldConfig.Defaults.Unit == "" && p.Type != "table" { // its columns have units
 				t.Errorf("%s: %q has no unit", name, p.Title)
 			}
 			for i, target := range p.Targets {
 				if target.Datasource.UID != "${datasource}" || target.RefID != string(rune('A'+i)) {
-					t.Errorf("%s: %q asks %+v; want query %s, of the Prometheus that the reader chose", name, p.Title, target, string(rune('A'+i)))
+					t.Errorf("%s: %q queries %+v; want query %s of ${datasource}", name, p.Title, target, string(rune('A'+i)))
 				}
 			}
 		}
@@ -75,7 +74,7 @@ func TestPanelsSayWhatTheyShow(t *testing.T) {
 
 var word = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*`)
 
-// metricsIn lists the metrics that a text names.
+// metricsIn returns the names of metrics in a text.
 func metricsIn(text string) []string {
 	names := map[string]bool{}
 	for _, name := range word.FindAllString(text, -1) {
@@ -90,11 +89,10 @@ func metricsIn(text string) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// TestMetricsExist: what dashboards and rules name is what there is, no less and no
-// more.
+// TestMetricsExist: the dashboards show every metric, and they and the rules name no other.
 func TestMetricsExist(t *testing.T) {
-	want := []string{ // the worker's own
-		"headgate_config_last_reload_success_timestamp_seconds", "headgate_config_reloads_total", "headgate_config_taken",
+	want := []string{ // from cmd/internal/worker
+		"headgate_config_last_reload_success_timestamp_seconds", "headgate_config_reloads_total", "headgate_config_applied",
 	}
 	for line := range strings.Lines(read(t, "metrics/testdata/metrics.txt")) {
 		want = append(want, strings.Fields(line)[0])

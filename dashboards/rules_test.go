@@ -10,7 +10,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// promtool has Prometheus's tool look at a file. make test installs it.
+// promtool runs Prometheus's tool, which make test installs.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	if out, err := exec.CommandContext(t.Context(), "promtool", args...).CombinedOutput(); err != nil {
@@ -39,9 +39,8 @@ type alert struct {
 	Labels, Annotations map[string]string
 }
 
-// TestAlertsAreTested: each alert says what is wrong and what to do, and is tested
-// where it fires and where it does not.
-func TestAlertsAreTested(t *testing.T) {
+// TestAlerts: each alert has its texts, and a test where it fires and one where it does not.
+func TestAlerts(t *testing.T) {
 	var rules struct{ Groups []struct{ Rules []alert } }
 	unmarshal(t, "rules/headgate.yaml", &rules)
 	fires, silent := tested(t)
@@ -61,7 +60,7 @@ func TestAlertsAreTested(t *testing.T) {
 				t.Errorf("%s: severity %q, want critical, warning or info", a.Alert, s)
 			}
 			if !fires[a.Alert] || !silent[a.Alert] {
-				t.Errorf("%s: tested where it fires: %v, and where it must not: %v", a.Alert, fires[a.Alert], silent[a.Alert])
+				t.Errorf("%s: test where it fires: %v, where it does not: %v", a.Alert, fires[a.Alert], silent[a.Alert])
 			}
 		}
 	}
@@ -72,7 +71,7 @@ func TestAlertsAreTested(t *testing.T) {
 
 var alertName = regexp.MustCompile(`alertname="(\w+)"`)
 
-// tested says which alerts the tests of the rules expect to fire, and which not to.
+// tested returns which alerts the tests of the rules expect to fire, and which not to.
 func tested(t *testing.T) (fires, silent map[string]bool) {
 	t.Helper()
 	var tests struct {

@@ -1,21 +1,15 @@
-// Package metrics gives what headgate does to Prometheus.
+// Package metrics exports what headgate does to Prometheus.
 //
-// There are two sorts of metrics. The process's own, counters and histograms of
-// what it did itself: sum them over processes. And the scope's, headgate_scope_…,
-// which are read from Redis at each scrape and are the same from every process:
-// take their max, not their sum. All have the label scope, for scopes do not add
-// up. Other labels are names of limits, queues, task types and schedules, a bounded
-// number of each; never a key, a job's ID or a URL.
+// Metrics named headgate_… are the process's own counters and histograms: sum them over processes.
+// Metrics named headgate_scope_… are read from Redis at each scrape and are the same from every
+// process: take their max, not their sum. All have the label scope. Other labels are a bounded
+// number of names of limits, queues, task types and schedules; never a key, a job's ID or a URL.
 //
 //	registry.MustRegister(metrics.New(server, rdb, metrics.Options{}))
 //
-// What the process did costs a scrape nothing. What Redis says costs a few round
-// trips, one more for each hundred meters, and some for each queue, however many
-// jobs and keys there are.
-//
-// Two Redis are asked, which may be one: the limiter's for what waits, limits, turns and
-// ticks, and that of the queues. A scrape that cannot read all of it has
-// headgate_scope_up at 0 and what it could read; series that are missing are not zeros.
+// A scrape costs a few round trips to Redis, one more for each hundred meters, and three for each
+// queue, however many jobs and keys there are. A scrape that cannot read everything from Redis
+// reports headgate_scope_up 0 and what it could read; missing series are not zeros.
 package metrics
 
 import (
@@ -35,84 +29,77 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Options are what New does not require.
+// Options are the optional settings of New.
 type Options struct {
-	// Schedules are those whose ticks are told of. Nil means none. Where processes run
-	// different ones, each tells of its own.
+	// Schedules are the schedules whose ticks are exported. Nil means none.
 	Schedules *cron.Runner
 }
 
 const (
-	// timeout bounds what a scrape asks a Redis that answers. asynq's Inspector knows no
-	// timeouts: of its calls the one that is underway is waited for, as long as the Redis
-	// client has patience.
-	timeout = 2 * time.Second
-	// answerTimeout is how long Redis may take to say that it can be used, which it is asked
-	// before: a scrape is done soon after, and Prometheus may come each second. One that does
-	// not answer counts as away, and is asked nothing more.
-	answerTimeout = 400 * time.Millisecond
+	// readTimeout bounds all reads of a scrape from a Redis that answers. asynq's Inspector takes
+	// no context, so its current call may take as long as the Redis client allows.
+	readTimeout = 2 * time.Second
+	// healthTimeout bounds the health check before these reads, so that a scrape is quick while
+	// Redis is away.
+	healthTimeout = 400 * time.Millisecond
 )
 
-// collector keeps no values and starts nothing: what is told is as of the scrape. So a
-// process that nobody scrapes asks Redis nothing for it.
+// collector reads everything at scrape time: it keeps no values and runs no goroutine.
 type collector struct {
-	history   *stats.Recorder             // what this process did
-	ready     func(context.Context) error // whether both Redises can be used
-	scope     string                      // of the limiter
-	rdb       redis.UniversalClient       // the limiter's
-	limiter   *throttle.Redis             // which asks as no app, so it sees all limits
-	queues    *asynq.Inspector
-	both      redis.UniversalClient // that of the queues
+	stats     *stats.Recorder
+	ready     func(context.Context) error // checks both Redises
+	scope     string
+	rdb       redis.UniversalClient // the limiter's Redis
+	limiter   *throttle.Redis       // acts as no app, so it sees all limits
+	queuesRDB redis.UniversalClient // the queues' Redis
+	inspector *asynq.Inspector
 	schedules *cron.Runner
 }
 
-// New returns the collector for a server and the Redis of its queues, for any registry. The
-// limiter's Redis and the scope, whose name is a label of all metrics, are the server's own.
-// It asks nothing yet, and queues is the caller's to close, after the last scrape. It is safe
-// for concurrent use: two scrapes at once ask Redis twice.
-//
-// Where Redis cannot be asked, or a part of it not in time, only what is known is told, and
-// headgate_scope_up is 0. The process's own metrics are told in any case; of the scope's
-// those that come after the first error are missing, which is better than old ones.
+// New returns the collector of a server, for any registry. queues is the Redis of the server's
+// queues; the caller closes it after the last scrape. New sends nothing to Redis. The collector
+// is safe for concurrent use, and reads Redis once for each scrape.
 func New(server *scheduler.Server, queues redis.UniversalClient, opts Options) prometheus.Collector {
 	c := &collector{
-		history: stats.Of(server), queues: asynq.NewInspectorFromRedisClient(queues),
-		schedules: opts.Schedules, both: queues, ready: server.Ready,
+		stats: stats.Of(server), ready: server.Ready, schedules: opts.Schedules,
+		queuesRDB: queues, inspector: asynq.NewInspectorFromRedisClient(queues),
 	}
-	c.rdb, c.scope = c.history.Redis()
+	c.rdb, c.scope = c.stats.Redis()
 	c.limiter = throttle.New(c.rdb, throttle.RedisOptions{Scope: c.scope})
 	return prometheus.WrapCollectorWith(prometheus.Labels{"scope": c.scope}, c)
 }
 
-// Describe tells of all metrics, whether a scrape has them or not.
+// Describe sends the descriptions of all metrics.
 func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 	for _, m := range all {
 		descs <- m.desc
 	}
 }
 
-// Collect tells what the process did, what is wrong with Redis, and then, part by part, what
-// it says. The first error ends it: a Redis that did not answer once would use up the time
-// of the scrape part after part, and Prometheus would have nothing at all.
+// Collect sends the process's own metrics, then the scope's until the first error: waiting for
+// Redis part after part would exceed Prometheus's scrape timeout.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
-	c.own(out)
-	found := redishealth.Of(c.answers(answerTimeout))
+	c.collectProcess(out)
+	found := redishealth.Of(c.checkRedis())
 	readable := found == redishealth.None || found.RefusesWrites()
-	up := readable && c.scopes(out) == nil
-	out <- scopeUp.value(one(up))
+	up := readable && c.collectScope(out) == nil
+	out <- scopeUp.value(boolValue(up))
 	for _, t := range redishealth.All() {
-		is := t == found
+		present := t == found
 		if t == redishealth.Evicts {
-			is = readable && c.evicts()
+			present = readable && c.evicts()
 		}
-		out <- troubles.value(one(is), string(t))
+		out <- redisTrouble.value(boolValue(present), string(t))
 	}
 }
 
-func (c *collector) scopes(out chan<- prometheus.Metric) error {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+func (c *collector) collectScope(out chan<- prometheus.Metric) error {
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
-	for _, part := range []func(context.Context, chan<- prometheus.Metric) error{c.limits, c.turns, c.workers, c.queueStates, c.ticks} {
+	parts := []func(context.Context, chan<- prometheus.Metric) error{
+		c.collectLimits, c.collectDispatcher, c.collectWorkers, c.collectQueues, c.collectSchedules,
+	}
+	for _, part := range parts {
 		if err := part(ctx, out); err != nil {
 			return err
 		}
@@ -121,80 +108,80 @@ func (c *collector) scopes(out chan<- prometheus.Metric) error {
 }
 
 func (c *collector) evicts() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), healthTimeout)
 	defer cancel()
-	return redishealth.EvictionPolicy(ctx, c.rdb) != "" || redishealth.EvictionPolicy(ctx, c.both) != ""
+	return redishealth.EvictionPolicy(ctx, c.rdb) != "" || redishealth.EvictionPolicy(ctx, c.queuesRDB) != ""
 }
 
-// metric is one of the metrics that there are. A collector keeps none of their values:
-// each scrape makes them of what the server has counted and what Redis says. So a limit
-// that is deleted, or a queue that is removed, has no series of the scope from the next
-// scrape on; what the process did with it stays told until the process ends.
-type metric struct {
-	desc   *prometheus.Desc
-	kind   prometheus.ValueType
-	name   string   // with its prefix, and without the scope's label
-	labels []string // in the order in which value takes them
-}
-
-// all are the metrics, in the order in which they are made, which is before main. A
-// test holds them against a list, since dashboards and alerts of others go by names.
-var all []metric
-
-// own is a metric of what the process does. It counts from the process's start, so a
-// restart is a reset, which rate and increase know of.
-func own(kind prometheus.ValueType, name, help string, labels ...string) metric {
-	name = "headgate_" + name
-	m := metric{prometheus.NewDesc(name, help, labels, nil), kind, name, labels}
-	all = append(all, m)
-	return m
-}
-
-// scoped is a metric of the scope, which every process tells alike, if not at the same
-// moment. What to do about that stands in each help text, as that is what people see who
-// choose a metric in Prometheus.
-func scoped(kind prometheus.ValueType, name, help string, labels ...string) metric {
-	return own(kind, "scope_"+name, strings.TrimSuffix(help, ".")+". Of the scope, the same from every process: take max, not sum.", labels...)
-}
-
-// value is a value of the metric, with its labels in the order of their names. A
-// number of labels that is wrong is a mistake in this package, and panics.
-func (m metric) value(v float64, labels ...string) prometheus.Metric {
-	return prometheus.MustNewConstMetric(m.desc, m.kind, v, labels...)
-}
-
-// histogram is the metric as a histogram stands at this moment.
-func (m metric) histogram(h *stats.Histogram, labels ...string) prometheus.Metric {
-	count, sum, buckets := h.Snapshot()
-	return prometheus.MustNewConstHistogram(m.desc, count, sum, buckets, labels...)
-}
-
-func one(is bool) float64 {
-	if is {
-		return 1
-	}
-	return 0
-}
-
-var errAway = errors.New("no answer in time")
-
-// patience bounds the wait for a connection to ask with. What was sent is waited for as long
-// as the Redis client has patience.
-const patience = 2 * time.Second
-
-// answers asks whether Redis can be used. A call that hangs outlasts the scrape, so there may
-// be as many as scrapes come meanwhile, or as the client has connections.
-func (c *collector) answers(within time.Duration) error {
+// checkRedis returns after healthTimeout even if the Redis client does not obey its context. Then
+// the check goes on in the background.
+func (c *collector) checkRedis() error {
 	done := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 		defer cancel()
 		done <- c.ready(ctx)
 	}()
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(within):
-		return errAway
+	case <-time.After(healthTimeout):
+		return errors.New("no answer from Redis in time")
 	}
+}
+
+// metric describes one exported metric. Its values are made at each scrape, so a deleted limit or
+// queue has no scope series from the next scrape on.
+type metric struct {
+	desc   *prometheus.Desc
+	kind   prometheus.ValueType
+	name   string
+	labels []string // without the scope
+}
+
+// all lists the metrics of this package.
+var all []metric
+
+// histogram stands for histograms, which have no prometheus.ValueType.
+const (
+	counter   = prometheus.CounterValue
+	gauge     = prometheus.GaugeValue
+	histogram = prometheus.UntypedValue
+)
+
+func newMetric(kind prometheus.ValueType, name, help string, labels ...string) metric {
+	name = "headgate_" + name
+	m := metric{prometheus.NewDesc(name, help, labels, nil), kind, name, labels}
+	all = append(all, m)
+	return m
+}
+
+// newScopeMetric returns a metric that is the same from every process, which its help says.
+func newScopeMetric(kind prometheus.ValueType, name, help string, labels ...string) metric {
+	return newMetric(kind, "scope_"+name, strings.TrimSuffix(help, ".")+" (the same from every process: take max, not sum).", labels...)
+}
+
+// value returns a value of the metric. It panics if the number of labels is wrong.
+func (m metric) value(v float64, labels ...string) prometheus.Metric {
+	return prometheus.MustNewConstMetric(m.desc, m.kind, v, labels...)
+}
+
+func (m metric) histogram(h *stats.Histogram, labels ...string) prometheus.Metric {
+	count, sum, buckets := h.Snapshot()
+	return prometheus.MustNewConstHistogram(m.desc, count, sum, buckets, labels...)
+}
+
+func boolValue(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// boundedLabel returns the name of the i-th item as a label, or stats.Other from the limit on.
+func boundedLabel(name string, i, limit int) string {
+	if i >= limit {
+		return stats.Other
+	}
+	return stats.Label(name)
 }

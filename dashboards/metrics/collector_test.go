@@ -11,7 +11,9 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,40 +27,53 @@ import (
 	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/throttle"
 )
 
-var update = flag.Bool("update", false, "write testdata/metrics.txt anew")
+var update = flag.Bool("update", false, "rewrite testdata/metrics.txt")
 
 var silent = asynq.Config{Concurrency: 4, LogLevel: asynq.FatalLevel}
 
-// serve runs a server whose jobs need the limit that their type names.
+// noRules lets all jobs run.
+var noRules = scheduler.Rules{RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return scheduler.Rule{}, nil }}
+
+func newServer(t *testing.T, rdb redis.UniversalClient, rules scheduler.Rules, opts ...scheduler.Option) *scheduler.Server {
+	t.Helper()
+	server, err := scheduler.NewServer(rdb, rules, silent, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server
+}
+
+// start starts the server, and stops it at the end of the test.
+func start(t *testing.T, server *scheduler.Server, handler asynq.HandlerFunc) {
+	t.Helper()
+	if err := server.Start(handler); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+}
+
+// serve runs a server whose jobs need the limit api with the key in their payload.
 func serve(t *testing.T, rdb redis.UniversalClient, limits ...throttle.Limit) *scheduler.Server {
 	t.Helper()
 	rules := scheduler.Rules{Limits: limits, RuleFor: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 		return scheduler.Rule{Needs: []throttle.Need{{Limit: "api", Key: string(task.Payload())}}}, nil
 	}}
-	server, err := scheduler.NewServer(rdb, rules, silent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	handler := func(_ context.Context, task *asynq.Task) error {
+	server := newServer(t, rdb, rules)
+	start(t, server, func(_ context.Context, task *asynq.Task) error {
 		if task.Type() == "fails" {
 			return errors.New("boom")
 		}
 		return nil
-	}
-	if err := server.Start(asynq.HandlerFunc(handler)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Shutdown)
+	})
 	return server
 }
 
-// enqueue adds jobs, each with a key of the limit.
+// enqueue adds a job for each key of the limit.
 func enqueue(t *testing.T, rdb redis.UniversalClient, typename string, keys ...string) {
 	t.Helper()
 	client := asynq.NewClientFromRedisClient(rdb)
@@ -69,6 +84,12 @@ func enqueue(t *testing.T, rdb redis.UniversalClient, typename string, keys ...s
 	}
 }
 
+// scrape returns the values of one scrape by series.
+func scrape(t *testing.T, c prometheus.Collector) map[string]float64 {
+	t.Helper()
+	return gather(t, c, func(map[string]float64) bool { return true })
+}
+
 // gather scrapes until a condition holds, and returns the values by series.
 func gather(t *testing.T, c prometheus.Collector, ok func(map[string]float64) bool) map[string]float64 {
 	t.Helper()
@@ -77,7 +98,7 @@ func gather(t *testing.T, c prometheus.Collector, ok func(map[string]float64) bo
 	pause := time.NewTicker(50 * time.Millisecond)
 	defer pause.Stop()
 	var values map[string]float64
-	for range 2400 { // two minutes at least: a busy machine is slow
+	for range 2400 { // at least two minutes, for a busy machine
 		families, err := registry.Gather()
 		if err != nil {
 			t.Fatal(err)
@@ -87,7 +108,7 @@ func gather(t *testing.T, c prometheus.Collector, ok func(map[string]float64) bo
 			for _, m := range f.GetMetric() {
 				var labels []string
 				for _, l := range m.GetLabel() {
-					if l.GetName() == "scope" { // TestScope looks at it
+					if l.GetName() == "scope" { // see TestScopeLabel
 						continue
 					}
 					labels = append(labels, l.GetName()+"="+l.GetValue())
@@ -101,11 +122,10 @@ func gather(t *testing.T, c prometheus.Collector, ok func(map[string]float64) bo
 		}
 		<-pause.C
 	}
-	t.Fatalf("it never came so far: %v", values)
+	t.Fatalf("the wanted values did not come: %v", values)
 	return nil
 }
 
-// TestValues has jobs run, fail, wait and be refused, and looks at what is told.
 func TestValues(t *testing.T) {
 	rdb := redistest.Real(t)
 	api := throttle.Limit{Name: "api", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(5)}
@@ -119,32 +139,32 @@ func TestValues(t *testing.T) {
 	c := New(server, rdb, Options{Schedules: schedules})
 	got := gather(t, c, func(v map[string]float64) bool {
 		return v["jobs_total{outcome=done,queue=default,task=mail}"] == 12 && v["jobs_total{outcome=failed,queue=default,task=fails}"] == 1 &&
-			v["scope_queue_jobs{queue=default,state=archived}"] == 1 && // asynq has it there a moment later
-			v["dispatcher{}"] == 1 && v["scope_dispatcher_alive{}"] == 1 && v["scope_up{}"] == 1 // also on a machine that let it sleep meanwhile
+			v["scope_queue_jobs{queue=default,state=archived}"] == 1 && // asynq archives it a moment later
+			v["dispatcher{}"] == 1 && v["scope_dispatcher_alive{}"] == 1 && v["scope_up{}"] == 1 // also on a busy machine
 	})
 	denied := got["decisions_total{limit=api,outcome=denied}"]
 	for series, want := range map[string]float64{
 		"decisions_total{limit=api,outcome=allowed}":                 13,
 		"permits_total{limit=api}":                                   13,
 		"unkeyed_permits_total{limit=api}":                           0,
-		"refused_calls_total{limit=api}":                             0,
+		"upstream_rate_limited_total{limit=api}":                     0,
 		"scope_permits_per_second{limit=api}":                        5,
 		"retry_after_seconds{limit=api}":                             denied,
 		"denials_per_job{}":                                          13,
 		"limiter_call_duration_seconds{}":                            13 + denied,
 		"job_duration_seconds{queue=default,task=mail}":              12,
-		"release_fallback{}":                                         0,
+		"polling_fallback{}":                                         0,
 		"scope_permits_capacity{limit=api}":                          5,
 		"scope_schedule_ticks_total{outcome=failed,schedule=hourly}": 0,
 		"scope_schedule_ticks_total{outcome=failed,schedule=other}":  0,
 	} {
-		if is, told := got[series]; is != want || !told {
-			t.Errorf("%s is %v (told: %v), want %v", series, is, told, want)
+		if is, sent := got[series]; is != want || !sent {
+			t.Errorf("%s is %v (sent: %v), want %v", series, is, sent, want)
 		}
 	}
-	// A job that is called and comes too late is denied once more.
+	// A job that comes too late after its grant is denied once more.
 	if late, waited := got["lateness_seconds{}"], got["wait_seconds{}"]; late == 0 || late > waited || waited > denied {
-		t.Errorf("%v came when they were called and %v waited, of %v denials; want some, and none more often", late, waited, denied)
+		t.Errorf("%v lateness, %v waits, %v denials; want 0 < lateness <= waits <= denials", late, waited, denied)
 	}
 
 	limiter := throttle.New(rdb, throttle.RedisOptions{})
@@ -155,13 +175,11 @@ func TestValues(t *testing.T) {
 	got = gather(t, c, func(v map[string]float64) bool { return v["scope_waiting_permits{limit=api}"] == 6 })
 	if got["scope_waiting_keys{limit=api}"] != 3 || got["scope_oldest_wait_seconds{limit=api}"] <= 0 || got["scope_paused{limit=api}"] != 1 ||
 		got["scope_blocked_keys{limit=api}"] != 1 || got["scope_oldest_wait_seconds{limit=none}"] != 0 {
-		t.Errorf("of what waits: %v", got)
+		t.Errorf("waiting jobs: %v", got)
 	}
 }
 
-// TestRefusedAndReturned: what the other side refuses, and what a limit without
-// keys gives and is given back.
-func TestRefusedAndReturned(t *testing.T) {
+func TestUpstreamRateLimitedAndReturnedPermits(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	rules := scheduler.Rules{
 		Limits: []throttle.Limit{
@@ -172,32 +190,25 @@ func TestRefusedAndReturned(t *testing.T) {
 			return scheduler.Rule{Needs: []throttle.Need{{Limit: "tokens", Cost: 40}, {Limit: "host", Key: "a"}, {Limit: "host", Key: "b"}}}, nil
 		},
 	}
-	server, err := scheduler.NewServer(rdb, rules, silent, scheduler.WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	handler := func(ctx context.Context, task *asynq.Task) error {
-		if string(task.Payload()) == "refused" {
+	server := newServer(t, rdb, rules, scheduler.WithLogger(slog.New(slog.DiscardHandler)))
+	start(t, server, func(ctx context.Context, task *asynq.Task) error {
+		if string(task.Payload()) == "rate limited" {
 			return scheduler.RateLimited(time.Now().Add(time.Hour))
 		}
 		return scheduler.Settle(ctx, "tokens", 15)
-	}
-	if err := server.Start(asynq.HandlerFunc(handler)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Shutdown)
+	})
 	c := New(server, rdb, Options{})
 	enqueue(t, rdb, "call", "", "")
 	gather(t, c, func(v map[string]float64) bool { return v["jobs_total{outcome=done,queue=default,task=call}"] == 2 })
-	enqueue(t, rdb, "call", "refused")
-	got := gather(t, c, func(v map[string]float64) bool { return v["refused_calls_total{limit=host}"] == 1 })
+	enqueue(t, rdb, "call", "rate limited")
+	got := gather(t, c, func(v map[string]float64) bool { return v["upstream_rate_limited_total{limit=host}"] == 1 })
 	for series, want := range map[string]float64{
 		"permits_total{limit=tokens}":                  120,
 		"permits_total{limit=host}":                    6,
 		"unkeyed_permits_total{limit=tokens}":          120,
 		"unkeyed_permits_total{limit=host}":            0,
 		"unkeyed_permits_returned_total{limit=tokens}": 50,
-		"refused_calls_total{limit=tokens}":            0, // its keys are not shut
+		"upstream_rate_limited_total{limit=tokens}":    0, // none of its keys is blocked
 		"scope_permits_per_second{limit=tokens}":       2,
 	} {
 		// A job that begins late, as on a busy machine, takes its permits once more.
@@ -208,9 +219,8 @@ func TestRefusedAndReturned(t *testing.T) {
 	}
 }
 
-// TestFullest: of the busiest keys that one tells of the limit of which the greatest
-// share is taken, which need not be the one of which most permits are.
-func TestFullest(t *testing.T) {
+// TestFullestMeter: the meter with the greatest share taken counts, not the one with most permits.
+func TestFullestMeter(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	limiter := throttle.New(rdb, throttle.RedisOptions{})
 	bucket := throttle.Limit{Name: "bucket", Kind: throttle.TokenBucket, Rate: throttle.PerHour(1), Capacity: 10}
@@ -228,27 +238,20 @@ func TestFullest(t *testing.T) {
 			must(err)
 		}
 	}
-	server, err := scheduler.NewServer(rdb, scheduler.Rules{RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return scheduler.Rule{}, nil }}, silent)
-	must(err)
+	server := newServer(t, rdb, noRules)
 	waits := stats.Demand{Waiting: 2, All: 2, Keys: 2, Busiest: []string{"large", "small"}}
 	text, err := json.Marshal(stats.Survey{At: time.Now(), Limits: map[string]stats.Demand{"bucket": waits}})
 	must(err)
 	must(rdb.Set(t.Context(), script.Prefix("default")+"survey", text, time.Minute).Err())
-	got := gather(t, New(server, rdb, Options{}), func(map[string]float64) bool { return true })
+	got := scrape(t, New(server, rdb, Options{}))
 	if used, of := got["scope_permits_used{limit=bucket}"], got["scope_permits_capacity{limit=bucket}"]; used != 1 || of != 1 {
 		t.Errorf("%g of %g permits are used, want 1 of 1", used, of)
 	}
 }
 
-// TestScope: scopes do not add up, so each metric says whose it is.
-func TestScope(t *testing.T) {
+func TestScopeLabel(t *testing.T) {
 	_, rdb := redistest.Mini(t)
-	limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{Scope: "eu"}))
-	rules := scheduler.Rules{RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return scheduler.Rule{}, nil }}
-	server, err := scheduler.NewServer(rdb, rules, silent, scheduler.WithLimiter(limiter.Redis))
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := newServer(t, rdb, noRules, scheduler.WithLimiter(throttle.New(rdb, throttle.RedisOptions{Scope: "eu"})))
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(New(server, rdb, Options{}))
 	families, err := registry.Gather()
@@ -265,8 +268,8 @@ func TestScope(t *testing.T) {
 	}
 }
 
-// TestNames holds names, types and labels against a list, and against the rules
-// of Prometheus.
+// TestNames compares names, types and labels with a list, because dashboards go by them, and lints
+// them by Prometheus's rules.
 func TestNames(t *testing.T) {
 	var lines []string
 	for _, m := range all {
@@ -282,7 +285,7 @@ func TestNames(t *testing.T) {
 	}
 	want, err := os.ReadFile("testdata/metrics.txt")
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(text, "\n")); diff != "" || err != nil {
-		t.Errorf("%v; if that is meant: go test ./dashboards/metrics -update\n%s", err, diff)
+		t.Errorf("%v; if intended: go test ./dashboards/metrics -update\n%s", err, diff)
 	}
 	_, rdb := redistest.Mini(t)
 	server := serve(t, rdb, throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(100)})
@@ -295,8 +298,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestLabelsAreBounded: a thousand task types, limits and queues.
-func TestLabelsAreBounded(t *testing.T) {
+func TestLabels_Bounded(t *testing.T) {
 	rdb := redistest.Real(t)
 	server := serve(t, rdb, throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(1_000_000), Capacity: 1_000_000})
 	for i := range 1000 {
@@ -336,9 +338,8 @@ func TestLabelsAreBounded(t *testing.T) {
 	}
 }
 
-// TestWhatComesBeforeAnError: of many queues those are told of that were read in time, and no
-// sum that lacks some.
-func TestWhatComesBeforeAnError(t *testing.T) {
+// TestQueues_Error: queues that were read before an error are sent, but no incomplete sum.
+func TestQueues_Error(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	server := serve(t, rdb, throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(100)})
 	client := asynq.NewClientFromRedisClient(rdb)
@@ -350,23 +351,56 @@ func TestWhatComesBeforeAnError(t *testing.T) {
 	if err := rdb.Set(t.Context(), asynqdb.Key("z", "scheduled"), "of another type", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	got := gather(t, New(server, rdb, Options{}), func(map[string]float64) bool { return true })
+	got := scrape(t, New(server, rdb, Options{}))
 	if n := got["scope_queue_jobs{queue=a,state=pending}"]; n != 1 || got["scope_up{}"] != 0 {
 		t.Errorf("%v jobs of a, up %v; want 1, 0", n, got["scope_up{}"])
 	}
-	if _, told := got["scope_queue_jobs{queue=other,state=pending}"]; told {
-		t.Error("the others are told of, and not all are known")
+	if _, sent := got["scope_queue_jobs{queue=other,state=pending}"]; sent {
+		t.Error("the sum of other queues was sent, and one is missing in it")
 	}
 }
 
-// TestWithoutRedis: a scrape tells what the process knows.
-func TestWithoutRedis(t *testing.T) {
-	m, rdb := redistest.Mini(t)
-	server := serve(t, rdb, throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(100)})
-	m.SetError("LOADING not now")
-	got := gather(t, New(server, rdb, Options{}), func(map[string]float64) bool { return true })
-	if _, told := got["lateness_seconds{}"]; !told || got["scope_up{}"] != 0 {
-		t.Errorf("%v; want what the process did, and that the scope is not up", got)
+// hangs is a hook that answers no command while it is set, whatever the context says.
+type hangs struct{ atomic.Bool }
+
+func (h *hangs) hook(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if h.Load() {
+		time.Sleep(10 * time.Second)
+		return errors.New("no answer")
 	}
-	m.SetError("")
+	return next(ctx, cmd)
+}
+
+// TestScrape_RedisAway: each scrape takes at most half a second, however long Redis takes, and has
+// the metrics of the process.
+func TestScrape_RedisAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		h := &hangs{}
+		rdb.AddHook(redistest.Hook(h.hook))
+		c := New(newServer(t, rdb, noRules), rdb, Options{})
+		check := func(up, away float64) {
+			t.Helper()
+			began := time.Now()
+			got := scrape(t, c)
+			if took := time.Since(began); took > 500*time.Millisecond {
+				t.Errorf("the scrape took %v, want at most half a second", took)
+			}
+			if got["scope_up{}"] != up || got["redis_trouble{trouble=away}"] != away {
+				t.Errorf("up %v, away %v; want %v, %v", got["scope_up{}"], got["redis_trouble{trouble=away}"], up, away)
+			}
+			if _, sent := got["lateness_seconds{}"]; !sent {
+				t.Errorf("%v; want the metrics of the process", got)
+			}
+		}
+		check(1, 0)
+		h.Store(true)
+		for range 20 {
+			check(0, 1)
+			time.Sleep(time.Second)
+		}
+		h.Store(false)
+		time.Sleep(10 * time.Second)
+		check(1, 0)
+	})
 }

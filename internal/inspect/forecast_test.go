@@ -150,7 +150,7 @@ func lastRuns(t *testing.T, c prometheus.Collector) map[string]time.Duration {
 	must(t, err)
 	runs := map[string]time.Duration{}
 	for _, f := range families {
-		if f.GetName() != "headgate_scope_last_run_seconds" {
+		if f.GetName() != "headgate_scope_backlog_drain_seconds" {
 			continue
 		}
 		for _, m := range f.GetMetric() {

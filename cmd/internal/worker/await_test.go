@@ -28,7 +28,7 @@ func TestStartWaitsForRedis(t *testing.T) {
 	if status, text := running.Get(t, url+"/readyz"); status != 503 || !strings.HasPrefix(text, "cannot use Redis: it does not answer") {
 		t.Errorf("/readyz: %d %s", status, text)
 	}
-	if status, text := running.Get(t, url+"/metrics"); status != 200 || !strings.Contains(text, "headgate_config_taken") {
+	if status, text := running.Get(t, url+"/metrics"); status != 200 || !strings.Contains(text, "headgate_config_applied") {
 		t.Errorf("/metrics: %d %s", status, text)
 	}
 	if err := syscall.Kill(syscall.Getpid(), syscall.SIGHUP); err != nil { // which ends nothing

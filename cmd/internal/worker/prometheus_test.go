@@ -57,9 +57,9 @@ schedules: {second: {cron: "@every 1s", task: "http:request", payload: {url: %s,
 	for _, moving := range []string{
 		`headgate_decisions_total{limit="api",outcome="denied"}`, `headgate_lateness_seconds_count`, `headgate_wait_seconds_count`,
 		`headgate_jobs_total{outcome="failed",task="http:request"}`, `headgate_scope_waiting_permits{limit="api"}`,
-		`headgate_scope_permits_used{limit="api"}`, `headgate_turn_round_duration_seconds_count`,
+		`headgate_scope_permits_used{limit="api"}`, `headgate_dispatch_round_duration_seconds_count`,
 		`headgate_scope_schedule_ticks_total{schedule="second",outcome="enqueued"}`,
-		`headgate_refused_calls_total{limit="account"}`, `headgate_scope_blocked_keys{limit="account"}`, `headgate_unkeyed_permits_total{limit="api"}`,
+		`headgate_upstream_rate_limited_total{limit="account"}`, `headgate_scope_blocked_keys{limit="account"}`, `headgate_unkeyed_permits_total{limit="api"}`,
 	} {
 		running.Until(t, moving, func() bool { return slices.Max(append(results(t, prometheus, moving), 0)) > 0 })
 	}
@@ -69,7 +69,7 @@ schedules: {second: {cron: "@every 1s", task: "http:request", payload: {url: %s,
 // metricNames lists all metrics of a worker.
 func metricNames(t *testing.T) []string {
 	t.Helper()
-	names := []string{"headgate_config_reloads_total", "headgate_config_last_reload_success_timestamp_seconds", "headgate_config_taken"}
+	names := []string{"headgate_config_reloads_total", "headgate_config_last_reload_success_timestamp_seconds", "headgate_config_applied"}
 	list, err := os.ReadFile("../../../dashboards/metrics/testdata/metrics.txt")
 	if err != nil {
 		t.Fatal(err)

@@ -69,7 +69,7 @@ func newMux(w *Worker, p *page.Page, open bool) *http.ServeMux {
 	registry.MustRegister(metrics.New(w.server, w.redis, metrics.Options{Schedules: w.cron}))
 	scope := prometheus.Labels{"scope": w.config.Load().Scope}
 	prometheus.WrapRegistererWith(scope, registry).MustRegister(w.health.reloads, w.health.success, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "headgate_config_taken", Help: "1 while the config file, as it was read last, is in force; 0 where it has errors, and what was read before holds.",
+		Name: "headgate_config_applied", Help: "1 while the config file is in force, 0 if it has errors and the previous config stays in force.",
 	}, w.health.taken))
 	guard := p.Guard
 	if open {

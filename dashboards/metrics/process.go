@@ -1,0 +1,78 @@
+package metrics
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/throttle"
+)
+
+// The process's own metrics. Limits and tasks appear with their first job: the first 200 of each by
+// name, the rest as other. Only for a limit without keys can the permits of all processes be
+// compared with what it allows, so these are counted apart.
+var (
+	decisions           = newMetric(counter, "decisions_total", "Decisions of the limiter: an allowed job counts for each of its limits, any other for the limit that decided.", "limit", "outcome")
+	permits             = newMetric(counter, "permits_total", "Permits that jobs took.", "limit")
+	unkeyedPermits      = newMetric(counter, "unkeyed_permits_total", "Permits that jobs took of the limit without a key.", "limit")
+	unkeyedReturned     = newMetric(counter, "unkeyed_permits_returned_total", "Permits without a key that were given back because a call cost less.", "limit")
+	upstreamRateLimited = newMetric(counter, "upstream_rate_limited_total", "Calls that had their permits and were rate limited upstream, as with status 429, by the limits whose keys were blocked for it.", "limit")
+	retryAfter          = newMetric(histogram, "retry_after_seconds", "How long denied jobs were told to wait.", "limit")
+	lateness            = newMetric(histogram, "lateness_seconds", "Time from when the permits of a waiting job existed until it took them.")
+	wait                = newMetric(histogram, "wait_seconds", "Time from the first denial of a job until it had its permits.")
+	denials             = newMetric(histogram, "denials_per_job", "How often jobs were denied before they had their permits.")
+	limiterCalls        = newMetric(histogram, "limiter_call_duration_seconds", "Duration of the calls to the limiter.")
+	limiterFailures     = newMetric(counter, "limiter_call_failures_total", "Calls to the limiter that failed.")
+	leads               = newMetric(gauge, "dispatcher", "1 while this process is the dispatcher of its scope.")
+	dispatchRounds      = newMetric(histogram, "dispatch_round_duration_seconds", "Duration of the dispatcher's rounds in this process.")
+	ungranted           = newMetric(counter, "ungranted_jobs_total", "Waiting jobs that took permits which were not reserved for them, because asynq's polls brought them or they came too late.")
+	pollingFallback     = newMetric(gauge, "polling_fallback", "1 while waiting jobs come by asynq's polls, late, because promoting them does not work.")
+	jobs                = newMetric(counter, "jobs_total", "Jobs by how they ended: done, failed for good (archived), or dropped.", "queue", "task", "outcome")
+	attempts            = newMetric(counter, "attempts_total", "Attempts by how they ended: done, failed, dropped, put_back (denied, the job did not run) or retry_after (put back by its handler).", "queue", "task", "outcome")
+	running             = newMetric(gauge, "jobs_running", "Jobs that this process is running.", "queue", "task")
+	jobDurations        = newMetric(histogram, "job_duration_seconds", "How long jobs ran, however they ended.", "queue", "task")
+	redisTrouble        = newMetric(gauge, "redis_trouble", "1 while a Redis that this process uses has that trouble, such as away, out_of_memory, read_only or evicts (its maxmemory-policy deletes jobs).", "trouble")
+	statsFailures       = newMetric(counter, "stats_write_failures_total", "Failed writes of this process's stats to Redis.")
+)
+
+// collectProcess sends every outcome of a known limit or task, even at 0: a rate over a series that
+// begins with its first event would miss that event.
+func (c *collector) collectProcess(out chan<- prometheus.Metric) {
+	r := c.stats
+	for _, l := range r.Limits() {
+		for outcome, n := range l.Decisions {
+			if o := throttle.Outcome(outcome); o != throttle.Unavailable { // counted in limiterFailures
+				out <- decisions.value(float64(n), l.Limit, strings.ReplaceAll(o.String(), " ", "_"))
+			}
+		}
+		out <- permits.value(float64(l.Permits), l.Limit)
+		out <- unkeyedPermits.value(float64(l.Unkeyed), l.Limit)
+		out <- unkeyedReturned.value(float64(l.Returned), l.Limit)
+		out <- upstreamRateLimited.value(float64(l.Refused), l.Limit)
+		out <- retryAfter.histogram(l.RetryAfter, l.Limit)
+	}
+	for _, t := range r.Tasks() {
+		for _, end := range []stats.End{stats.Done, stats.Dropped, stats.PutBack, stats.RetryAfter} {
+			n := float64(t.Ends[end])
+			out <- attempts.value(n, t.Queue, t.Type, end.String())
+			if end == stats.Done || end == stats.Dropped {
+				out <- jobs.value(n, t.Queue, t.Type, end.String())
+			}
+		}
+		out <- jobs.value(float64(t.Ends.FailedJobs()), t.Queue, t.Type, "failed")
+		out <- attempts.value(float64(t.Ends.FailedAttempts()), t.Queue, t.Type, "failed")
+		out <- running.value(float64(t.Busy), t.Queue, t.Type)
+		out <- jobDurations.histogram(t.Duration, t.Queue, t.Type)
+	}
+	out <- lateness.histogram(r.Lateness)
+	out <- wait.histogram(r.Wait)
+	out <- denials.histogram(r.Denials)
+	out <- limiterCalls.histogram(r.Calls)
+	out <- limiterFailures.value(float64(r.FailedCalls.Load()))
+	out <- leads.value(boolValue(r.Leads.Load()))
+	out <- dispatchRounds.histogram(r.Rounds)
+	out <- ungranted.value(float64(r.Uncalled.Load()))
+	out <- pollingFallback.value(boolValue(r.Polling.Load()))
+	out <- statsFailures.value(float64(r.Unwritten.Load()))
+}

@@ -10,21 +10,20 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Pause keeps the entry from ticking on every replica until Resume, also over
-// restarts and while it is disabled or removed. A tick that was due before still
-// runs. Pausing twice is pausing once. Since when the entry is paused is by Redis's
-// clock.
+// Pause stops the entry's ticks on every replica until Resume, also across restarts and
+// while the entry is disabled or removed. A tick that was due before still runs. A second
+// Pause has no effect. The pause starts now by Redis's clock.
 func (r *Runner) Pause(ctx context.Context, name string) error {
 	if _, err := r.schedule(name); err != nil {
 		return err
 	}
-	_, now, err := r.read(ctx, name)
+	_, now, err := r.read(ctx)
 	if err != nil {
 		return err
 	}
 	pipe := r.rdb.TxPipeline()
-	paused := pipe.HSetNX(ctx, r.key(name), "paused", unixText(now))
-	pipe.Persist(ctx, r.key(name)) // a disabled entry would be forgotten, and its pause
+	paused := pipe.HSetNX(ctx, r.key(name), "paused", now.Unix())
+	pipe.Persist(ctx, r.key(name)) // the state of a disabled entry would expire, and the pause with it
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("pausing schedule %s: %w", name, err)
 	}
@@ -34,8 +33,7 @@ func (r *Runner) Pause(ctx context.Context, name string) error {
 	return r.note(ctx, name, "paused")
 }
 
-// note tells the changelog what was done to an entry, and who did it as
-// throttle.As says.
+// note adds an entry to the changelog. throttle.As says who made the change.
 func (r *Runner) note(ctx context.Context, name, what string) error {
 	log := throttle.New(r.rdb, throttle.RedisOptions{Scope: r.scope, Logger: r.log})
 	if err := log.Note(ctx, throttle.Change{What: what, Schedule: name}); err != nil {
@@ -44,32 +42,33 @@ func (r *Runner) note(ctx context.Context, name, what string) error {
 	return nil
 }
 
-// Resume ends a Pause. The ticks during the pause are gone; they do not count
-// as missed. Resume enqueues those that were due before the pause, if no replica has. For an
-// entry that is not paused it does nothing.
+// Resume ends a Pause. The ticks during the pause are dropped and do not count as missed.
+// Resume first enqueues the ticks that were due before the pause, if no replica has. If the
+// entry is not paused, Resume does nothing.
 func (r *Runner) Resume(ctx context.Context, name string) error {
-	s, err := r.schedule(name)
+	found, err := r.schedule(name)
 	if err != nil {
 		return err
 	}
+	s := record{schedule: found, adopted: true}
 	for {
-		states, _, err := r.read(ctx, name)
+		states, now, err := r.read(ctx, name)
 		if err == nil {
 			err = states[0].err
 		}
-		if err != nil || states[0].paused.IsZero() {
+		if err != nil || states[0].Paused == 0 {
 			return err
 		}
-		v, done := states[0], true
-		if v.spec == s.timetable.spec { // ticks of another line are left to those who run it
-			if done, err = r.tick(ctx, &s, v); err != nil {
+		v := states[0]
+		if v.Spec == s.spec { // ticks of another cron line are left to the replicas that run it
+			if err := r.handle(ctx, &s, v, now); err != nil {
 				return err
 			}
+			if !s.next.After(now) {
+				continue // more ticks may be due
+			}
 		}
-		if !done {
-			continue // more ticks may be due
-		}
-		if _, err := r.move(ctx, name, v.now, v.spec, "", jobRef{}); err != nil {
+		if _, err := r.move(ctx, name, now, v.Spec, "", ""); err != nil {
 			return err
 		}
 		resumed, err := r.rdb.HDel(ctx, r.key(name), "paused").Result()
@@ -83,35 +82,33 @@ func (r *Runner) Resume(ctx context.Context, name string) error {
 	}
 }
 
-// Trigger enqueues a job of the entry at once, beside its ticks, and gives the
-// job's id. OverlapSkip drops the entry's ticks while that job is unfinished, but
-// not the other way round: nothing keeps a Trigger from running beside a tick's job.
-// It has no Jitter, and works while the entry is paused or disabled. Payload gets
-// the moment by Redis's clock, in whole seconds.
+// Trigger enqueues a job of the entry at once, between its ticks, and returns the job's ID.
+// OverlapSkip drops the entry's ticks while that job is unfinished, but Trigger does not
+// wait for the job of a tick. Trigger ignores Jitter, and works while the entry is paused or
+// disabled. Payload gets the moment by Redis's clock, in whole seconds.
 //
-// An id that comes with an error means that the job is enqueued, and that only
-// OverlapSkip does not know of it.
+// An ID together with an error means that the job is enqueued, but not recorded for
+// OverlapSkip or in the changelog.
 func (r *Runner) Trigger(ctx context.Context, name string) (string, error) {
 	s, err := r.schedule(name)
 	if err != nil {
 		return "", err
 	}
-	_, now, err := r.read(ctx, name)
+	_, now, err := r.read(ctx)
 	if err != nil {
 		return "", err
 	}
-	payload, err := r.payload(&s, now.Truncate(time.Second))
+	payload, err := r.payload(s, now.Truncate(time.Second))
 	if err != nil {
 		return "", fmt.Errorf("schedule %s: payload: %w", name, err)
 	}
 	id := r.jobID(name, fmt.Sprintf("run-%d", now.UnixMicro()))
 	job, err := r.enqueue(ctx, s.entry, id, payload, 0)
 	if err != nil {
-		return "", fmt.Errorf("schedule %s: enqueueing %s: %w", name, id, err)
+		return "", err
 	}
-	err = r.rdb.HSet(ctx, r.key(name), "extra", job.id, "extra_queue", job.queue).Err()
-	if err != nil {
-		return id, fmt.Errorf("schedule %s: job %s is enqueued, but not noted: %w", name, id, err)
+	if err := r.rdb.HSet(ctx, r.key(name), "extra", job).Err(); err != nil {
+		return id, fmt.Errorf("schedule %s: job %s is enqueued, but not recorded: %w", name, id, err)
 	}
 	return id, r.note(ctx, name, "run")
 }
@@ -120,60 +117,57 @@ func (r *Runner) Trigger(ctx context.Context, name string) (string, error) {
 type Status struct {
 	// Entry is as it was given to Set.
 	Entry Entry
-	// Paused says that Pause was called, by any process, and Resume was not.
+	// Paused reports whether the entry is paused, by any process.
 	Paused bool
-	// Next are the coming ticks in the entry's zone, none while it is disabled
-	// or paused.
+	// Next are the coming ticks in the entry's zone. It is empty while the entry is
+	// disabled or paused.
 	Next []time.Time
 	// Last is the last tick in the entry's zone, or the zero time, and Outcome
-	// what came of it: enqueued, "skipped: …" or "failed: …".
+	// what became of it: enqueued, "skipped: …" or "failed: …".
 	Last    time.Time
 	Outcome string
-	// Late is for how long a tick has been due that nobody has looked after yet.
+	// Late is for how long a tick has been due that no replica has handled.
 	Late time.Duration
-	// Enqueued, Skipped and Failed count ticks. A run of missed ticks that was
-	// dropped at once counts as one.
+	// Enqueued, Skipped and Failed count ticks. Missed ticks that are dropped together
+	// count as one.
 	Enqueued, Skipped, Failed int64
 }
 
-// List gives the status of all entries, sorted by name, with the next n ticks
-// of each. It asks Redis once, and sees what all replicas have done. The entries are
-// those that this Runner was given, disabled ones too; Run need not be called.
+// List returns the status of all entries, sorted by name, with the next n ticks of each.
+// It makes one round trip and reports the work of all replicas. The entries are those of
+// Set, disabled ones included. Run need not be called.
 func (r *Runner) List(ctx context.Context, n int) ([]Status, error) {
 	r.mu.Lock()
-	schedules := maps.Clone(r.schedules)
+	schedules := r.schedules
 	r.mu.Unlock()
 	names := slices.Sorted(maps.Keys(schedules))
-	states, _, err := r.read(ctx, names...)
+	states, now, err := r.read(ctx, names...)
 	if err != nil {
 		return nil, err
 	}
 	list := make([]Status, len(names))
 	for i, name := range names {
-		if err := states[i].err; err != nil {
-			return nil, err
+		s, v := schedules[name], states[i]
+		if v.err != nil {
+			return nil, v.err
 		}
-		list[i] = newStatus(schedules[name], states[i], n)
+		list[i] = Status{
+			Entry: s.entry, Paused: v.Paused != 0, Outcome: v.Outcome,
+			Enqueued: v.Enqueued, Skipped: v.Skipped, Failed: v.Failed,
+		}
+		if v.Tick != 0 {
+			list[i].Last = moment(v.Tick).In(s.zone)
+		}
+		if list[i].Paused || s.entry.Disabled {
+			continue
+		}
+		if due := s.timetable.next(moment(v.Last)); v.Last != 0 && !due.IsZero() {
+			list[i].Late = max(0, now.Sub(due))
+		}
+		for at := now; len(list[i].Next) < n; {
+			at = s.timetable.next(at)
+			list[i].Next = append(list[i].Next, at)
+		}
 	}
 	return list, nil
-}
-
-func newStatus(s *schedule, v state, n int) Status {
-	status := Status{
-		Entry: s.entry, Paused: !v.paused.IsZero(), Outcome: v.outcome,
-		Enqueued: v.enqueued, Skipped: v.skipped, Failed: v.failed,
-	}
-	if !v.tick.IsZero() {
-		status.Last = v.tick.In(s.timetable.zone)
-	}
-	if !status.Paused && !s.entry.Disabled {
-		if due := s.timetable.next(v.last); !v.last.IsZero() && !due.IsZero() {
-			status.Late = max(0, v.now.Sub(due))
-		}
-		for at := v.now; len(status.Next) < n; {
-			at = s.timetable.next(at)
-			status.Next = append(status.Next, at)
-		}
-	}
-	return status
 }

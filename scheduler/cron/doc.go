@@ -1,7 +1,5 @@
-// Package cron enqueues asynq tasks at the times of cron lines, from any
-// number of processes, each tick once.
-//
-// # The model
+// Package cron enqueues asynq tasks at the times of cron lines. Any number of
+// processes may run the same schedules: each tick is enqueued once.
 //
 // An [Entry] is a task and a cron line; each moment that the line matches is a
 // tick. A [Runner] holds a set of entries and enqueues a job for every tick.
@@ -15,31 +13,26 @@
 //	…
 //	err = runner.Run(ctx)
 //
-// The replicas need no leader: each enqueues the tick under the same job ID, and asynq
-// takes one of these jobs. Redis keeps the last tick of each entry, and its clock alone
-// decides what is due. [Runner] says why no tick is lost or doubled.
+// The replicas need no leader. Every replica enqueues the tick under the same job
+// ID, and asynq accepts one of these jobs. Redis keeps the last tick of each entry,
+// and Redis's clock alone decides what is due. [Runner] explains why no tick is lost
+// or doubled.
 //
-// # What becomes of a tick
+// # Late ticks, overlap and pauses
 //
-// A tick that a process sees within 30 seconds is enqueued. Of those that come
-// to light later, as after an outage, [Missed] says which still run. While a
-// job of the entry is unfinished [Overlap] says whether the next tick has
-// one all the same or is dropped. [Runner.List] tells what became of the last tick.
+// A tick that a process sees within 30 seconds is enqueued. [Missed] says which
+// ticks still run that are seen later, as after an outage. [Overlap] says whether a
+// tick is dropped while an earlier job of the entry is unfinished. [Runner.List]
+// reports what became of the last tick.
 //
-// [Runner.Pause] keeps an entry from ticking on all replicas, [Runner.Resume]
-// ends that, and [Runner.Trigger] enqueues a job beside the ticks. Any process
-// that knows the entry may call them, also one that does not call Run.
+// [Runner.Pause] stops an entry on all replicas, [Runner.Resume] ends the pause, and
+// [Runner.Trigger] enqueues a job between ticks. Any process that has the entry may
+// call them, even if it does not call Run.
 //
-// # Changes of the clocks
+// # Daylight saving time
 //
-// Cron lines are read in the entry's zone. A tick at a time of day comes once
-// on every day: where the clocks jump over it, at the end of the gap, and where
-// it comes twice, the first time. Entries for every hour go on through the
-// change, so that they neither skip nor repeat one. See [Entry.Next].
-//
-// # Scopes
-//
-// Runners of one scope share their entries' ticks: a name means the same entry
-// to all of them. Two programs on one Redis whose entries have nothing to do
-// with each other take a scope each, in [Options].
+// Cron lines are read in the entry's time zone. A tick at a time of day comes once
+// every day. If the clocks jump over that time, the tick comes at the end of the
+// gap; if the time comes twice, the tick comes the first time. Entries for every
+// hour continue through the change. See [Entry.Next].
 package cron

@@ -4,122 +4,108 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
-
-	"github.com/headgate/headgate/internal/words"
 )
 
-// Entry is a task that is enqueued again and again, at the times of a cron
-// line. Each of these times is a tick.
+// Entry is a task that is enqueued at the times of a cron line. Each of these
+// times is a tick.
 type Entry struct {
-	// Name is the entry's own: letters, digits and _ . : - up to 100. The job
-	// of a tick has the id Scope/Name@seconds, the tick as Unix time; in the
-	// default scope it is Name@seconds.
+	// Name is unique among the entries: letters, digits and _ . : - up to 100. The job
+	// of a tick has the ID Scope/Name@seconds, where seconds is the tick as Unix time.
+	// In the default scope the ID is Name@seconds.
 	Name string
 	// Cron is five fields (minute, hour, day of month, month, day of week), six
 	// with Seconds, or one of @hourly, @daily, @weekly, @monthly, @yearly and
-	// @every with a duration of whole seconds. An @every ticks at the multiples
-	// of its duration since 1970, the same on each machine and after a restart.
-	Cron string
+	// @every with a duration of whole seconds. @every ticks at the multiples of its
+	// duration since 1970, so all machines agree, also after a restart.
 	//
-	// A field is *, a value, a range or a list of these, with a step if wanted. Ranges may
-	// wrap around (22-2, fri-mon), and 7 is Sunday, as 0 is. A step that is larger than what it
-	// divides is wrong: "*/90" minutes would be once an hour, while @every 90m is what it says.
+	// A field is *, a value, a range or a list of these, with an optional step. Ranges may
+	// wrap around (22-2, fri-mon), and 7 is Sunday, as 0 is. A step that is larger than its
+	// range is an error: "*/90" minutes would be once an hour, which @every 90m is not.
+	Cron string
 	// Seconds says that Cron starts with a field for the second.
 	Seconds bool
 	// Zone is the IANA time zone of Cron. The zero value means UTC.
 	Zone string
 	// Type is the type of the task.
 	Type string
-	// Payload gives the task's payload for a tick, in the entry's zone. When it
-	// fails or panics there is no job for that tick, which counts as failed. More
-	// than one replica may ask for the same tick, and calls for several entries
-	// come at once. Nil means an empty payload.
+	// Payload returns the task's payload for a tick, in the entry's zone. If it fails or
+	// panics, the tick gets no job and counts as failed. Several replicas may call it for
+	// the same tick, and it is called for several entries at once. Nil means an empty payload.
 	Payload func(tick time.Time) ([]byte, error)
 	// Queue is the task's queue. The zero value means asynq's default queue.
 	Queue string
 	// Options are further options of the task: MaxRetry, Timeout, Retention and
-	// Group. A Retention is at least five minutes, because the finished job
-	// keeps a late replica from adding it again. A job of a Group is gone as
-	// soon as the group is aggregated: a replica that stalls at that moment
-	// can add it again.
+	// Group. Retention is at least five minutes, because the finished job keeps a late
+	// replica from adding it again. A job of a Group is gone when the group is
+	// aggregated, so a replica that stalls at that moment can add it again.
 	Options []asynq.Option
-	// Jitter delays the job, not the tick, by up to so much, in whole seconds.
-	// The delay of a tick is the same whoever enqueues it. The zero value means
-	// none.
+	// Jitter delays the job, not the tick, by at most this much, in whole seconds.
+	// All replicas compute the same delay for a tick. The zero value means none.
 	Jitter time.Duration
-	// Missed says what becomes of ticks that no process was there for.
+	// Missed says which missed ticks still run. The zero value means MissedSkip.
 	Missed Missed
-	// MissedMax bounds MissedAll: only the newest so many run. The zero value
-	// means 100.
+	// MissedMax limits MissedAll to the newest ticks. The zero value means 100.
 	MissedMax int
-	// Overlap says what happens at a tick whose previous job is unfinished.
+	// Overlap says what happens at a tick whose previous job is unfinished. The zero
+	// value means OverlapAllow.
 	Overlap Overlap
-	// Disabled leaves the entry out for now. The ticks of that time do not
-	// count as missed.
+	// Disabled stops the entry. The ticks of that time do not count as missed.
 	Disabled bool
 }
 
-// Missed says what becomes of missed ticks: those that are more than 30
-// seconds late when a process comes back to look, as after an outage of Redis or of
-// all replicas. Ticks during a Pause are not missed.
-type Missed int
+// Missed says which missed ticks still run. A tick is missed if it is more than 30 seconds
+// late when a process sees it, as after an outage of Redis or of all replicas. Ticks during
+// a Pause are not missed.
+type Missed string
 
+// The values of Entry.Missed.
 const (
-	// MissedSkip drops them. It is the zero value.
-	MissedSkip Missed = iota
-	// MissedOnce runs the newest of them, unless a tick that is not late runs
-	// at that moment anyway.
-	MissedOnce
-	// MissedAll runs them all, oldest first, up to Entry.MissedMax.
-	MissedAll
+	MissedSkip Missed = "skip" // none
+	MissedOnce Missed = "once" // the newest, unless a tick that is not late runs now anyway
+	MissedAll  Missed = "all"  // all, oldest first, up to Entry.MissedMax
 )
 
-var missedWords = words.Words{MissedSkip: "skip", MissedOnce: "once", MissedAll: "all"}
+// UnmarshalText reads one of the values, as config files have them.
+func (m *Missed) UnmarshalText(text []byte) error { return choose((*string)(m), text, missedValues) }
 
-// String is the word as config files write it: skip, once or all.
-func (m Missed) String() string { return missedWords.Text(int(m)) }
+const missedValues = "skip, once, all"
 
-// MarshalText writes what String does. It fails for what is not one of the three.
-func (m Missed) MarshalText() ([]byte, error) { return missedWords.Marshal(int(m)) }
+// Overlap says whether a tick waits for the jobs of earlier ticks.
+type Overlap string
 
-// UnmarshalText reads what String writes. Its error lists the three.
-func (m *Missed) UnmarshalText(text []byte) error { return missedWords.Unmarshal(text, (*int)(m)) }
-
-// Overlap says whether jobs of one entry may wait or run at the same time.
-type Overlap int
-
+// The values of Entry.Overlap.
 const (
-	// OverlapAllow lets them. It is the zero value.
-	OverlapAllow Overlap = iota
-	// OverlapSkip drops a tick while the job of the tick before it, or the one
-	// that Trigger enqueued last, is unfinished.
-	OverlapSkip
+	OverlapAllow Overlap = "allow" // every tick gets a job
+	// OverlapSkip drops a tick while the last tick's job, or the job that Trigger enqueued
+	// last, is unfinished.
+	OverlapSkip Overlap = "skip"
 )
 
-var overlapWords = words.Words{OverlapAllow: "allow", OverlapSkip: "skip"}
+// UnmarshalText reads one of the values, as config files have them.
+func (o *Overlap) UnmarshalText(text []byte) error { return choose((*string)(o), text, overlapValues) }
 
-// String is the word as config files write it: allow or skip.
-func (o Overlap) String() string { return overlapWords.Text(int(o)) }
+const overlapValues = "allow, skip"
 
-// MarshalText writes what String does. It fails for what is neither.
-func (o Overlap) MarshalText() ([]byte, error) { return overlapWords.Marshal(int(o)) }
+func choose(value *string, text []byte, values string) error {
+	if !slices.Contains(strings.Split(values, ", "), string(text)) {
+		return fmt.Errorf("%q: want one of %s", text, values)
+	}
+	*value = string(text)
+	return nil
+}
 
-// UnmarshalText reads what String writes. Its error names both.
-func (o *Overlap) UnmarshalText(text []byte) error { return overlapWords.Unmarshal(text, (*int)(o)) }
-
-// EntryError is one thing that is wrong with an entry. Its parts are apart so
-// that a program can say it in its own words: a config file knows the line of
-// the field, a form its place on the screen.
+// EntryError is one mistake in an entry.
 type EntryError struct {
 	Entry string // the entry's Name
 	Field string // the field as config files write it: name, cron, zone …
-	Value string // what the field holds
-	Hint  string // what is wrong with it and what would be right
+	Value string // the field's value
+	Hint  string // what is wrong with the value and what would be right
 }
 
 // Error names the entry, the field and its value.
@@ -127,9 +113,9 @@ func (e *EntryError) Error() string {
 	return fmt.Sprintf("schedule %q: %s %q %s", e.Entry, e.Field, e.Value, e.Hint)
 }
 
-// Validate reports everything that is wrong with the entry: an error that joins
-// an [EntryError] for each, or nil. A line that never ticks, such as one for 31
-// February, is wrong. Whether anything handles the task's type it cannot know.
+// Validate reports all mistakes in the entry as one error that joins an [EntryError] for
+// each. A line that never ticks, such as one for 31 February, is a mistake. Validate does
+// not know which task types exist.
 func (e Entry) Validate() error {
 	var errs []error
 	wrong := func(bad bool, field, value, hint string) {
@@ -139,8 +125,6 @@ func (e Entry) Validate() error {
 	}
 	wrong(!entryName.MatchString(e.Name), "name", e.Name,
 		"must be 1 to 100 letters, digits and _ . : -")
-	// It says one thing that is wrong of zone and cron together: what a line means is not
-	// known without its zone.
 	if _, err := newTimetable(e); err != nil {
 		errs = append(errs, err)
 	}
@@ -150,9 +134,11 @@ func (e Entry) Validate() error {
 		"must not be blank: leave it out for the default queue")
 	wrong(e.Jitter < 0 || e.Jitter%time.Second != 0, "jitter", e.Jitter.String(),
 		"must be whole seconds, such as 30s")
-	wrong(!missedWords.Has(int(e.Missed)), "missed", e.Missed.String(), "must be one of "+missedWords.String())
+	wrong(e.Missed != "" && new(Missed).UnmarshalText([]byte(e.Missed)) != nil, "missed", string(e.Missed),
+		"must be one of "+missedValues)
 	wrong(e.MissedMax < 0, "missed_max", fmt.Sprint(e.MissedMax), "must be above 0")
-	wrong(!overlapWords.Has(int(e.Overlap)), "overlap", e.Overlap.String(), "must be one of "+overlapWords.String())
+	wrong(e.Overlap != "" && new(Overlap).UnmarshalText([]byte(e.Overlap)) != nil, "overlap", string(e.Overlap),
+		"must be one of "+overlapValues)
 	for _, option := range e.Options {
 		hint, bad := unfit[option.Type()]
 		wrong(bad, "options", option.String(), hint)
@@ -162,7 +148,7 @@ func (e Entry) Validate() error {
 	return errors.Join(errs...)
 }
 
-// unfit are options that only fit a single job, or that the runner sets itself.
+// unfit lists options that fit only a single job, or that the runner sets itself.
 var unfit = map[asynq.OptionType]string{
 	asynq.TaskIDOpt:    "must go: the id of a job is its scope, entry and tick",
 	asynq.QueueOpt:     "must go: name the queue in queue",
@@ -172,15 +158,13 @@ var unfit = map[asynq.OptionType]string{
 	asynq.UniqueOpt:    "must go: use overlap: skip",
 }
 
-// entryName leaves out what separates a name from the rest of a job's id.
+// entryName excludes the characters that separate a name from the rest of a job's ID.
 var entryName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
 
-// defaultScope has no part in the ids of jobs. They are what they were before
-// there were scopes in them, so that old and new replicas agree on them while
-// a program is updated.
+// defaultScope is not part of job IDs.
 const defaultScope = "default"
 
-// Origin is where a job comes from.
+// Origin is the entry and the tick that a job comes from.
 type Origin struct {
 	Scope string `json:"scope"`
 	Entry string `json:"name"`
@@ -189,9 +173,9 @@ type Origin struct {
 	Triggered bool      `json:"triggered,omitempty"`
 }
 
-// OriginOf reads the id of a job that an entry enqueued. It reports false for
-// every other id, but cannot tell one that somebody has made up in the same form.
-// The scope must have the letters of an entry's name.
+// OriginOf reads the ID of a job that an entry enqueued. It reports false for other IDs,
+// unless somebody made them up in the same form. The scope must consist of the characters
+// that are allowed in an entry's name.
 func OriginOf(id string) (o Origin, ok bool) {
 	scope, name, scoped := strings.Cut(id, "/")
 	if !scoped {

@@ -65,9 +65,9 @@ func TestValidateNamesFieldAndValue(t *testing.T) {
 		{"blank queue", func(e *Entry) { e.Queue = " " }, `queue " " must not be blank`},
 		{"jitter", func(e *Entry) { e.Jitter = 1500 * time.Millisecond }, `jitter "1.5s" must be whole`},
 		{"negative jitter", func(e *Entry) { e.Jitter = -time.Second }, `jitter "-1s" must be`},
-		{"missed", func(e *Entry) { e.Missed = 3 }, `missed "3" must be one of skip, once, all`},
+		{"missed", func(e *Entry) { e.Missed = "never" }, `missed "never" must be one of skip, once, all`},
 		{"missed max", func(e *Entry) { e.MissedMax = -1 }, `missed_max "-1" must be`},
-		{"overlap", func(e *Entry) { e.Overlap = -1 }, `overlap "-1" must be one of allow, skip`},
+		{"overlap", func(e *Entry) { e.Overlap = "no" }, `overlap "no" must be one of allow, skip`},
 		{"task id", func(e *Entry) { e.Options = []asynq.Option{asynq.TaskID("x")} }, `TaskID(\"x\")`},
 		{"queue option", func(e *Entry) { e.Options = []asynq.Option{asynq.Queue("x")} }, "name the queue in queue"},
 		{"delay", func(e *Entry) { e.Options = []asynq.Option{asynq.ProcessIn(1)} }, "cron says when"},
@@ -92,7 +92,7 @@ func TestValidateNamesFieldAndValue(t *testing.T) {
 }
 
 func TestValidateReportsAllAtOnce(t *testing.T) {
-	err := Entry{Name: "a b", Cron: "0 0 31 2 *", Missed: -1, Overlap: 2}.Validate()
+	err := Entry{Name: "a b", Cron: "0 0 31 2 *", Missed: "x", Overlap: "x"}.Validate()
 	for _, field := range []string{"name", "cron", "type", "missed", "overlap"} {
 		if !strings.Contains(err.Error(), ": "+field+" ") {
 			t.Errorf("%v does not mention %s", err, field)

@@ -3,8 +3,6 @@ package cron
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,64 +75,26 @@ func TestRefusedTickDoesNotHoldUpTheNext(t *testing.T) {
 	})
 }
 
-// TestPayloadMisbehaves: a payload that panics or ends its goroutine fails its tick, and takes
-// neither the process nor the ticks after it down.
-func TestPayloadMisbehaves(t *testing.T) {
-	for outcome, misbehave := range map[string]func(){
-		"failed: payload: panic: no such account":                              func() { panic("no such account") },
-		"failed: payload: its function ended its goroutine and did not return": runtime.Goexit,
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			m, _ := redistest.Mini(t)
-			q := newJobQueue()
-			r := startReplica(t, m, q, []Entry{hourly(func(e *Entry) {
-				e.Payload = func(tick time.Time) ([]byte, error) {
-					if tick.Hour() == 1 {
-						misbehave()
-					}
-					return nil, nil
+// A payload that panics fails its tick alone.
+func TestPayloadPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := redistest.Mini(t)
+		q := newJobQueue()
+		r := startReplica(t, m, q, []Entry{hourly(func(e *Entry) {
+			e.Payload = func(tick time.Time) ([]byte, error) {
+				if tick.Hour() == 1 {
+					panic("no such account")
 				}
-			})}, nil)
-			until(1, 30)
-			list, err := r.List(t.Context(), 1)
-			if err != nil || list[0].Outcome != outcome {
-				t.Errorf("got %+v, %v; want %s", list, err, outcome)
+				return nil, nil
 			}
-			until(2, 30)
-			r.end()
-			checkIDs(t, q.ids(), sweepIDs(2))
-		})
-	}
-}
-
-// An enqueuer of the program's own that panics once, or ends its goroutine, is asked again.
-func TestEnqueuerMisbehaves(t *testing.T) {
-	for _, misbehave := range []func(){func() { panic("no way") }, runtime.Goexit} {
-		synctest.Test(t, func(t *testing.T) {
-			m, _ := redistest.Mini(t)
-			q, calls := newJobQueue(), 0
-			r := New(redistest.MiniClient(t, m), enqueuerFunc(func(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
-				if calls++; calls == 1 {
-					misbehave()
-				}
-				return q.EnqueueContext(ctx, task, opts...)
-			}), Options{Log: slog.New(slog.DiscardHandler)})
-			if err := r.Set([]Entry{hourly(func(*Entry) {})}); err != nil {
-				t.Fatal(err)
-			}
-			ctx, stop := context.WithCancel(t.Context())
-			ended := make(chan struct{})
-			go func() { defer close(ended); _ = r.Run(ctx) }()
-			until(1, 30)
-			stop()
-			<-ended
-			checkIDs(t, q.ids(), sweepIDs(1))
-		})
-	}
-}
-
-type enqueuerFunc func(context.Context, *asynq.Task, ...asynq.Option) (*asynq.TaskInfo, error)
-
-func (f enqueuerFunc) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
-	return f(ctx, task, opts...)
+		})}, nil)
+		until(1, 30)
+		list, err := r.List(t.Context(), 1)
+		if want := "failed: payload: panic: no such account"; err != nil || list[0].Outcome != want {
+			t.Errorf("got %+v, %v; want %s", list, err, want)
+		}
+		until(2, 30)
+		r.end()
+		checkIDs(t, q.ids(), sweepIDs(2))
+	})
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -17,34 +16,34 @@ import (
 	"github.com/headgate/headgate/internal/safelog"
 )
 
-// Enqueuer adds a task to its queue. An asynq.Client is one, and so is package
-// scheduler's. It must hand asynq.ErrTaskIDConflict on, wrapped or not: that is how
-// a Runner learns that a tick is enqueued already.
+// Enqueuer adds a task to its queue, as asynq.Client and scheduler.Client do. It must return
+// asynq.ErrTaskIDConflict, wrapped or not, if a job has the task's ID: that tells a Runner
+// that the tick is enqueued already.
 type Enqueuer interface {
 	EnqueueContext(context.Context, *asynq.Task, ...asynq.Option) (*asynq.TaskInfo, error)
 }
 
-// Options are what New does not require.
+// Options are the optional settings of New.
 type Options struct {
-	// Scope tells the entries of one program from those of another on the same
-	// Redis: it is part of the keys there, as their hash tag, and of the jobs'
-	// ids. The zero value means default.
+	// Scope separates programs on the same Redis whose entries have nothing to do with each
+	// other. It is part of the keys there, as their hash tag, and of the jobs' IDs. The
+	// zero value means default.
 	Scope string
 	// Log gets what goes wrong at a tick. The zero value means slog.Default.
 	Log *slog.Logger
 }
 
 // Runner enqueues the ticks of its entries. Any number of processes may run
-// one with the same entries on one Redis. Its methods may be called at the
-// same time, also while it runs.
+// one with the same entries on one Redis. Its methods are safe for concurrent use,
+// also while it runs.
 //
 // # Why each tick is enqueued once
 //
 // Each replica enqueues a tick when it is due, under an ID made of scope, entry and tick.
-// asynq takes one of these jobs and refuses the others, until the job is done and five
-// minutes longer: that is the least Retention that the job gets. Then the replica moves
-// the entry's last tick in Redis on. So a replica that dies in between loses nothing:
-// the others have enqueued the tick, or do so when they look.
+// asynq accepts one of these jobs and refuses the others, until five minutes after the
+// job is done: the job's Retention is at least that. Then the replica advances
+// the entry's last tick in Redis. If a replica dies in between, nothing is lost:
+// the other replicas have enqueued the tick, or do so when they look.
 //
 // A tick gets a second job only if a replica stops for five minutes between its
 // look at Redis and the enqueuing, or if every replica dies between the two and none is back
@@ -61,15 +60,32 @@ type Runner struct {
 	wake      chan struct{}
 
 	mu        sync.Mutex
-	schedules map[string]*schedule // by the entry's name
-	removed   map[string]*schedule // until Redis knows that they are
-	failing   bool                 // the log says that ticks are held up
-	offset    time.Duration        // Redis's time less our own
+	schedules map[string]schedule // by the entry's name; Set replaces the map
+
+	// The fields below belong to Run.
+	records map[string]*record
+	failing bool          // the log says that schedules are held up
+	offset  time.Duration // Redis's time less the local time
 }
 
-// New makes a Runner without entries. It closes neither rdb nor enqueuer. The
-// two should lead to the same Redis: OverlapSkip looks there for the job of
-// the tick before.
+// schedule is an entry with its parsed cron line.
+type schedule struct {
+	entry Entry
+	*timetable
+}
+
+// record is what Run knows of a schedule. A pass gives each record to one goroutine.
+type record struct {
+	schedule
+	adopted bool        // Redis has the schedule's cron line, or none if the entry is disabled
+	last    time.Time   // the last tick that is done, in case Redis loses it
+	pending []time.Time // due ticks that are not enqueued yet, oldest first
+	next    time.Time   // when to look at the schedule again, by Redis's clock
+	err     error       // of the last look
+}
+
+// New makes a Runner without entries. It closes neither rdb nor enqueuer. Both should lead
+// to the same Redis: OverlapSkip looks there for earlier jobs.
 func New(rdb redis.UniversalClient, enqueuer Enqueuer, opts Options) *Runner {
 	return &Runner{
 		rdb: rdb, enqueuer: enqueuer,
@@ -77,73 +93,48 @@ func New(rdb redis.UniversalClient, enqueuer Enqueuer, opts Options) *Runner {
 		scope:     cmp.Or(opts.Scope, defaultScope),
 		log:       safelog.New(cmp.Or(opts.Log, slog.Default())),
 		wake:      make(chan struct{}, 1),
-		schedules: map[string]*schedule{},
-		removed:   map[string]*schedule{},
+		records:   map[string]*record{},
 	}
 }
 
-// A schedule is an entry and what this process knows of it. What all processes
-// know is its state.
-type schedule struct {
-	entry     Entry
-	timetable *timetable
-
-	adopted bool        // the state has the schedule's cron line, or none if it is disabled
-	known   time.Time   // the last tick that this process saw done, in case Redis loses it
-	look    time.Time   // when to look at it again, by Redis's clock
-	fails   int         // tries in a row that an error ended
-	catchUp []time.Time // the late ticks that are still to run, oldest first
-	refused time.Time   // the tick that the enqueuer refused last
-	reason  error       // and why
-}
-
-// ErrNoEntry says that the Runner was given no entry of the name. Errors of
-// Pause, Resume and Trigger wrap it.
+// ErrNoEntry is wrapped by the errors of Pause, Resume and Trigger if the Runner has no
+// entry of that name.
 var ErrNoEntry = errors.New("no such schedule")
 
 func (r *Runner) schedule(name string) (schedule, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s, ok := r.schedules[name]; ok {
-		return *s, nil
+		return s, nil
 	}
 	return schedule{}, fmt.Errorf("%w: %q", ErrNoEntry, name)
 }
 
-// Set makes entries the whole set, also while Run runs. If any of them is
-// wrong nothing changes, and the error joins an [EntryError] for everything
-// that is wrong.
+// Set replaces all entries, also while Run runs. If an entry is wrong, nothing changes, and
+// the error joins an [EntryError] for every mistake.
 //
-// An entry that Redis has never seen, or one whose cron line or zone has changed, starts
-// with its first tick from now on. The ticks while an entry was removed or disabled do
-// not count as missed.
+// An entry that is new in Redis, or whose cron line or zone has changed, starts with its
+// first tick from now on. The ticks while an entry was removed or disabled do not count as
+// missed.
 //
-// A removal is seen by the processes that run meanwhile. If all stop and
-// start again without the entry, none can tell its ticks from those of an
-// outage; should the entry come back, they count as missed.
+// Only a running process notices a removal. If all processes stop and start again without
+// the entry, and the entry comes back later, the ticks in between count as missed.
 func (r *Runner) Set(entries []Entry) error {
-	schedules, err := newSchedules(entries)
-	if err != nil {
+	schedules := make(map[string]schedule, len(entries))
+	var errs []error
+	for _, e := range entries {
+		if _, ok := schedules[e.Name]; ok {
+			errs = append(errs, &EntryError{e.Name, "name", e.Name, "is there twice: each schedule needs a name of its own"})
+		}
+		errs = append(errs, e.Validate())
+		table, _ := newTimetable(e) // Validate has reported its error
+		schedules[e.Name] = schedule{e, table}
+	}
+	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for name, old := range r.schedules {
-		s, ok := schedules[name]
-		if !ok {
-			gone := &schedule{entry: old.entry, timetable: old.timetable}
-			gone.entry.Disabled = true
-			r.removed[name] = gone
-		} else if s.entry.Disabled == old.entry.Disabled {
-			s.known = old.known
-			if s.timetable.spec == old.timetable.spec {
-				s.adopted, s.look, s.fails = old.adopted, old.look, old.fails
-			}
-		}
-	}
-	for name := range schedules {
-		delete(r.removed, name)
-	}
 	r.schedules = schedules
 	select {
 	case r.wake <- struct{}{}:
@@ -152,43 +143,21 @@ func (r *Runner) Set(entries []Entry) error {
 	return nil
 }
 
-// Check reports all that Set would say of entries, and changes nothing.
-func Check(entries []Entry) error {
-	_, err := newSchedules(entries)
-	return err
-}
-
-// newSchedules reads entries, and reports all that is wrong with any of them. A name
-// that is there twice is wrong, even if both entries are alike.
-func newSchedules(entries []Entry) (map[string]*schedule, error) {
-	schedules := make(map[string]*schedule, len(entries))
-	var errs []error
-	for _, e := range entries {
-		if _, ok := schedules[e.Name]; ok {
-			errs = append(errs, &EntryError{e.Name, "name", e.Name, "is there twice: each schedule needs a name of its own"})
-		}
-		errs = append(errs, e.Validate())
-		table, _ := newTimetable(e) // Validate has reported its error
-		schedules[e.Name] = &schedule{entry: e, timetable: table}
-	}
-	return schedules, errors.Join(errs...)
-}
-
 const (
-	// workers is how many entries are looked after at once. Each waits for Redis
-	// most of the time.
+	// workers is how many schedules a pass handles at once. Each mostly waits for Redis.
 	workers = 8
-	// syncEvery bounds a sleep, so that our clock does not drift from Redis's.
+	// syncEvery limits a sleep, so that the local clock does not drift from Redis's.
 	syncEvery = 5 * time.Minute
+	// retryEvery is the pause after an error.
+	retryEvery = 5 * time.Second
 )
 
-// Run enqueues ticks until ctx ends, then finishes the tick at hand and
-// returns nil. When Redis fails it says so in the log once and goes on trying.
-// Between ticks it asks Redis every five minutes. One call of it is enough for a
-// Runner.
+// Run enqueues ticks until ctx ends, then finishes the current ticks and returns nil. If
+// Redis fails, Run logs that once and keeps trying. Between ticks it asks Redis every
+// five minutes. Call it once for a Runner.
 //
-// Entries whose ticks come together wait for one another's Payload, some at a
-// time, so that one should be quick.
+// Entries whose ticks come together wait for one another's Payload, so Payload should be
+// quick.
 func (r *Runner) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		timer := time.NewTimer(r.pass(ctx))
@@ -202,121 +171,87 @@ func (r *Runner) Run(ctx context.Context) error {
 	return nil
 }
 
-// pass takes every schedule that is due past one tick, and returns how long there
-// is nothing to do. A schedule with more ticks is due again at once, after the others.
+// pass handles one tick of every schedule that is due, and returns how long to sleep. A
+// schedule with more due ticks is due again at once, after the others.
 func (r *Runner) pass(ctx context.Context) time.Duration {
-	due, names := r.due()
+	r.refresh()
+	var due []*record
+	var names []string
+	for name, s := range r.records { // in random order, so replicas begin with different ones
+		if !s.next.After(r.now()) {
+			due, names = append(due, s), append(names, name)
+		}
+	}
 	states, now, err := r.read(ctx, names...)
 	if err != nil {
 		r.report(ctx, err)
-		return retryIn(1)
+		return retryEvery
 	}
-	r.setClock(now)
+	r.offset = time.Until(now)
 	var group sync.WaitGroup
 	free := make(chan struct{}, workers)
-	errs := make([]error, len(due))
 	for i, s := range due {
 		free <- struct{}{}
 		group.Go(func() {
 			defer func() { <-free }()
-			errs[i] = r.tendOne(ctx, s, states[i])
+			if s.err = r.handle(ctx, s, states[i], now); s.err != nil {
+				s.pending, s.next = nil, now.Add(retryEvery)
+			}
 		})
 	}
 	group.Wait()
-	r.report(ctx, errs...)
 
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	wait := syncEvery
-	for _, s := range r.active() {
-		wait = min(wait, s.look.Sub(r.clock()))
+	var errs []error
+	for _, s := range r.records {
+		wait = min(wait, s.next.Sub(r.now()))
+		errs = append(errs, s.err)
 	}
+	r.report(ctx, errs...)
 	return max(wait, 0)
 }
 
-// setClock notes Redis's time. If its clock was set back, as at a failover, all schedules
-// are looked at again: what was far away may be near.
-func (r *Runner) setClock(now time.Time) {
+// now is Redis's time by the local clock.
+func (r *Runner) now() time.Time { return time.Now().Add(r.offset) }
+
+// refresh updates the records after Set. A removed entry stays as a disabled one until
+// Redis knows.
+func (r *Runner) refresh() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.clock().Sub(now) > time.Minute {
-		for _, s := range r.active() {
-			s.look = time.Time{}
-		}
-	}
-	r.offset = time.Until(now)
-}
-
-// clock is Redis's time by our own clock. The caller holds mu.
-func (r *Runner) clock() time.Time { return time.Now().Add(r.offset) }
-
-// due lists the schedules to look at by now, in random order: so replicas that wake up
-// for many ticks at once each enqueue some of them first.
-func (r *Runner) due() (due []*schedule, names []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.clock()
-	for _, s := range r.active() {
-		if !s.look.After(now) {
-			due, names = append(due, s), append(names, s.entry.Name)
-		}
-	}
-	return due, names
-}
-
-// active returns the schedules that tick, and those that were removed while Redis does not know it
-// yet. The caller holds mu.
-func (r *Runner) active() []*schedule {
-	all := slices.AppendSeq(slices.Collect(maps.Values(r.schedules)), maps.Values(r.removed))
-	return slices.DeleteFunc(all, func(s *schedule) bool { return s.entry.Disabled && s.adopted })
-}
-
-// tendOne looks after a copy of the schedule, as Set may read it meanwhile, and then
-// keeps what has changed. If Set has replaced the schedule by then, the change is lost:
-// the new one looks at the state, which is what counts.
-func (r *Runner) tendOne(ctx context.Context, s *schedule, v state) error {
-	r.mu.Lock()
-	after := *s
+	schedules := r.schedules
 	r.mu.Unlock()
-	err := r.tend(ctx, &after, v)
-	if err != nil {
-		after.fails++
-		after.look = v.now.Add(retryIn(after.fails))
-	} else {
-		after.fails = 0
+	for name, s := range r.records {
+		if _, ok := schedules[name]; ok {
+			continue
+		}
+		if s.entry.Disabled && s.adopted {
+			delete(r.records, name)
+		} else if !s.entry.Disabled {
+			s.entry.Disabled = true
+			r.records[name] = &record{schedule: s.schedule}
+		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	*s = after
-	if s.adopted && r.removed[s.entry.Name] == s {
-		delete(r.removed, s.entry.Name)
+	for name, s := range schedules {
+		old := r.records[name]
+		if old != nil && old.spec == s.spec && old.entry.Disabled == s.entry.Disabled {
+			old.schedule = s
+		} else {
+			r.records[name] = &record{schedule: s}
+		}
 	}
-	return err
 }
 
-// report logs the first of several errors when things start to fail, and one
-// line when they are well again: an outage of Redis with a thousand entries is
-// two lines. Errors because ctx has ended are none.
+// report logs the first of several errors when schedules start to fail, and one line when
+// all work again. An outage of Redis with a thousand entries is two lines.
 func (r *Runner) report(ctx context.Context, errs ...error) {
-	if ctx.Err() != nil {
-		return
-	}
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	held := slices.ContainsFunc(r.active(), func(s *schedule) bool { return s.fails > 0 })
 	switch {
+	case ctx.Err() != nil:
 	case len(errs) > 0 && !r.failing:
 		r.failing = true
 		r.log.Warn("schedules are held up, trying again", "errors", len(errs), "first", errs[0])
-	case len(errs) == 0 && !held && r.failing:
+	case len(errs) == 0 && r.failing:
 		r.failing = false
 		r.log.Info("schedules go on")
 	}
-}
-
-// retryIn is how long to wait after so many failures in a row: 1s, 2s, 4s and
-// so on up to 30s.
-func retryIn(fails int) time.Duration {
-	return min(time.Second<<min(fails-1, 5), 30*time.Second)
 }

@@ -90,11 +90,10 @@ func TestOverlapSkip(t *testing.T) {
 }
 
 func TestJitterIsTheTicks(t *testing.T) {
-	item := &schedule{entry: Entry{Name: "sweep", Jitter: 10 * time.Second}}
+	item := Entry{Name: "sweep", Jitter: 10 * time.Second}
 	seen := map[time.Duration]int{}
 	for i := range 2000 {
-		tick := time.Unix(int64(i)*3600, 0)
-		delay := item.delay("sweep@" + unixText(tick))
+		delay := item.delay(fmt.Sprintf("sweep@%d", i*3600))
 		seen[delay]++
 	}
 	for second := range 11 {

@@ -126,14 +126,3 @@ func TestRemovedHereButNotThere(t *testing.T) {
 		})
 	}
 }
-
-// Check says what Set would, and changes nothing.
-func TestCheck(t *testing.T) {
-	twice := []Entry{hourly(nil), hourly(nil)}
-	if err := Check(twice); err == nil || !strings.Contains(err.Error(), "is there twice") {
-		t.Error(err)
-	}
-	if err := Check(nil); err != nil {
-		t.Error(err)
-	}
-}

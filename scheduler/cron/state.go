@@ -6,69 +6,47 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/headgate/headgate/internal/script"
 )
 
-// A state is what all replicas know of an entry: a hash in Redis, with the
-// fields below in snake case. Moments are Unix seconds there, absent when zero.
+// The scripts that this package runs.
+var (
+	cronMoveScript = script.New("cron/move")
+	cronReadScript = script.New("cron/read")
+)
+
+// state is what Redis holds of an entry, shared by all replicas. Moments are Unix seconds
+// and 0 if there is none. Jobs are an ID and a queue with a space in between.
 type state struct {
-	last    time.Time // all ticks up to here are done
-	spec    string    // zone and cron line that ran last; empty after removal
-	paused  time.Time // since when; ticks up to it still count
-	tick    time.Time // the last tick, and what came of it
-	outcome string
-	job     jobRef // of the last tick that has one
-	extra   jobRef // the last that Trigger enqueued
+	Last    int64  `redis:"last"`   // all ticks up to here are done
+	Spec    string `redis:"spec"`   // zone and cron line that ran last; empty after removal
+	Paused  int64  `redis:"paused"` // start of the pause; ticks up to it still count
+	Tick    int64  `redis:"tick"`   // the last tick
+	Outcome string `redis:"outcome"`
+	Job     string `redis:"job"`   // of the last tick that has one
+	Extra   string `redis:"extra"` // the last that Trigger enqueued
 
-	enqueued, skipped, failed int64
+	Enqueued int64 `redis:"enqueued"`
+	Skipped  int64 `redis:"skipped"`
+	Failed   int64 `redis:"failed"`
 
-	err error     // why the state cannot be read, if so
-	now time.Time // Redis's time when it was read
+	err error // why the state cannot be read
 }
 
-// A jobRef is where a job is. The zero value is none.
-type jobRef struct{ id, queue string }
-
-// newState reads a hash as HGETALL gives it.
-func newState(reply any) (s state) {
-	pairs, _ := reply.([]any)
-	hash := make(map[string]string, len(pairs)/2)
-	for i := 0; i+1 < len(pairs); i += 2 {
-		hash[fmt.Sprint(pairs[i])] = fmt.Sprint(pairs[i+1])
+// moment is the time of Unix seconds, and the zero time of 0.
+func moment(seconds int64) time.Time {
+	if seconds == 0 {
+		return time.Time{}
 	}
-	number := func(field string) int64 {
-		text := hash[field]
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil && text != "" {
-			s.err = fmt.Errorf("field %s is %q, want a whole number", field, text)
-		}
-		return n
-	}
-	moment := func(field string) (t time.Time) {
-		if n := number(field); n != 0 {
-			t = time.Unix(n, 0)
-		}
-		return t
-	}
-	s.last, s.paused, s.tick = moment("last"), moment("paused"), moment("tick")
-	s.spec, s.outcome = hash["spec"], hash["outcome"]
-	s.job, s.extra = jobRef{hash["job"], hash["job_queue"]}, jobRef{hash["extra"], hash["extra_queue"]}
-	s.enqueued, s.skipped, s.failed = number("enqueued"), number("skipped"), number("failed")
-	return s
-}
-
-// unixText is a moment as the state holds it: Unix seconds, empty when zero.
-func unixText(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return strconv.FormatInt(t.Unix(), 10)
+	return time.Unix(seconds, 0)
 }
 
 func (r *Runner) key(name string) string { return script.Prefix(r.scope) + "cron:" + name }
 
-// read gives the states of entries and Redis's time, in one round trip. A state
-// that cannot be read has its error in it, and holds up no other.
+// read returns the states of entries and Redis's time, in one round trip. A state that
+// cannot be read has its own error.
 func (r *Runner) read(ctx context.Context, names ...string) ([]state, time.Time, error) {
 	args := make([]any, len(names))
 	for i, name := range names {
@@ -82,25 +60,32 @@ func (r *Runner) read(ctx context.Context, names ...string) ([]state, time.Time,
 	if err != nil {
 		return nil, time.Time{}, fmt.Errorf("time of Redis: %w", err)
 	}
-	now := time.UnixMicro(micros)
 	states := make([]state, len(names))
 	for i, name := range names {
-		states[i] = newState(reply[i+1])
-		states[i].now = now
-		if err := states[i].err; err != nil {
+		hash := map[string]string{}
+		pairs, _ := reply[i+1].([]any)
+		for j := 0; j+1 < len(pairs); j += 2 {
+			hash[fmt.Sprint(pairs[j])] = fmt.Sprint(pairs[j+1])
+		}
+		if err := redis.NewMapStringStringResult(hash, nil).Scan(&states[i]); err != nil {
 			states[i].err = fmt.Errorf("key %s: %w", r.key(name), err)
 		}
 	}
-	return states, now, nil
+	return states, time.UnixMicro(micros), nil
 }
 
-// move moves an entry's state on to last, unless it is there or further already, and
-// reports whether it did. An outcome says that last was a tick, and what became of it.
-func (r *Runner) move(ctx context.Context, name string, last time.Time, spec, outcome string, job jobRef) (bool, error) {
+// move advances an entry's last tick, unless it is there or further already, and reports
+// whether it did. With an outcome, last is a tick and the outcome what became of it. A zero
+// last and an empty spec mark the entry as removed.
+func (r *Runner) move(ctx context.Context, name string, last time.Time, spec, outcome, job string) (bool, error) {
+	seconds := ""
+	if !last.IsZero() {
+		seconds = strconv.FormatInt(last.Unix(), 10)
+	}
 	moved, err := cronMoveScript.Run(ctx, r.rdb, []string{script.Prefix(r.scope)},
-		name, unixText(last), spec, outcome, job.id, job.queue).Bool()
+		name, seconds, spec, outcome, job).Bool()
 	if err != nil {
-		return false, fmt.Errorf("schedule %s: moving its state on: %w", name, err)
+		return false, fmt.Errorf("schedule %s: advancing its last tick: %w", name, err)
 	}
 	return moved, nil
 }

@@ -6,195 +6,162 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"log/slog"
 	"runtime/debug"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
 )
 
-const (
-	// maxAhead is how far a state may be ahead of Redis's clock before we take
-	// it that the clock was wrong then. lua/cron/move.lua has it, too.
-	maxAhead = 24 * time.Hour
-	// retainFor is how long a finished job keeps its id at least.
-	retainFor = 5 * time.Minute
-)
+// retainFor is how long a finished job keeps its ID at least, so that a late replica finds
+// the ID taken.
+const retainFor = 5 * time.Minute
 
-// tend takes a schedule past the next tick that is due, and sets when to look at it again.
-// A tick that has begun is finished even if ctx ends.
-func (r *Runner) tend(ctx context.Context, s *schedule, v state) error {
+// handle handles the next due tick of a schedule, and sets when to look at it again. It
+// finishes a tick that it has begun even if ctx ends.
+func (r *Runner) handle(ctx context.Context, s *record, v state, now time.Time) error {
 	if ctx.Err() != nil || v.err != nil {
 		return cmp.Or(ctx.Err(), v.err)
 	}
 	ctx = context.WithoutCancel(ctx)
-	name, spec, far := s.entry.Name, s.timetable.spec, v.now.Add(maxAhead)
-	if s.entry.Disabled {
-		if v.spec != "" {
-			if _, err := r.move(ctx, name, time.Time{}, "", "", jobRef{}); err != nil {
+	s.next = now
+	name := s.entry.Name
+	last := latest(moment(v.Last), s.last) // s.last is newer if Redis lost its latest writes
+	switch {
+	case s.entry.Disabled:
+		if !s.adopted && v.Spec != "" {
+			if _, err := r.move(ctx, name, time.Time{}, "", "", ""); err != nil {
 				return err
 			}
 		}
-		s.adopted = true
+		s.adopted, s.next = true, now.Add(syncEvery)
 		return nil
-	}
-	if s.known.After(far) {
-		s.known = time.Time{}
-	}
-	ahead := v.last.After(far)
-	if ahead { // or the schedule would be silent until Redis's clock is there again
-		r.log.Warn("schedule was ahead of Redis's clock, ticks count from now on", "entry", name, "last", v.last, "now", v.now)
-	}
-	s.look = v.now
-	if ahead || !s.adopted && v.spec != spec { // a new entry, or a new cron line
-		if _, err := r.move(ctx, name, v.now, spec, "", jobRef{}); err != nil {
+	case !s.adopted && v.Spec != s.spec: // a new entry, or a new cron line
+		if _, err := r.move(ctx, name, now, s.spec, "", ""); err != nil {
 			return err
 		}
-		s.adopted = true
+		last = now
+	}
+	s.adopted, s.last = true, last
+
+	for len(s.pending) > 0 && !s.pending[0].After(last) { // another replica was faster
+		s.pending = s.pending[1:]
+	}
+	if len(s.pending) == 0 {
+		upTo := now
+		if v.Paused != 0 { // the ticks before a pause still run
+			upTo = earliest(now, moment(v.Paused))
+		}
+		var missed time.Time
+		s.pending, missed = s.plan(last, upTo, now)
+		if !missed.IsZero() {
+			return r.skip(ctx, s, missed)
+		}
+	}
+	if len(s.pending) == 0 {
+		s.next = s.timetable.next(now)
 		return nil
 	}
-	s.adopted = true
-	done, err := r.tick(ctx, s, v)
-	if done {
-		s.look = s.timetable.next(v.now)
+	return r.tick(ctx, s, v, s.pending[0])
+}
+
+// skip advances the schedule past the newest of its missed ticks.
+func (r *Runner) skip(ctx context.Context, s *record, missed time.Time) error {
+	outcome := "skipped: missed"
+	if s.err != nil { // that is why the tick was missed
+		outcome = "failed: " + s.err.Error()
+	}
+	moved, err := r.move(ctx, s.entry.Name, missed, s.spec, outcome, "")
+	if err == nil && moved {
+		r.log.Warn("schedule missed ticks", "entry", s.entry.Name, "after", s.last, "up_to", missed)
+	}
+	if err == nil {
+		s.last = missed
 	}
 	return err
 }
 
-// tick deals with the next tick that is due: the tick is enqueued, or the state moves
-// past it without a job. done says that there was none.
-func (r *Runner) tick(ctx context.Context, s *schedule, v state) (done bool, err error) {
-	// What was due before a pause still runs.
-	upTo := v.now
-	if !v.paused.IsZero() {
-		upTo = earliest(upTo, v.paused)
-	}
-	// known is newer than last if Redis lost the state's latest moves.
-	from := latest(v.last, s.known)
-	run, missed := s.dueTick(from, upTo, v.now)
-	var job jobRef
-	var failure error
-	outcome := ""
-	switch {
-	case run.IsZero() && missed.IsZero():
-		s.known = from
-		return true, nil
-	case !run.IsZero():
-		if job, outcome, failure, err = r.carryOut(ctx, s, v, run); err != nil {
-			return false, err
-		}
-	case missed.Equal(s.refused):
-		run, missed, failure = missed, time.Time{}, s.reason
-	default:
-		run, outcome = missed, "skipped: missed"
-	}
-	if failure != nil {
-		outcome = "failed: " + failure.Error()
-	}
-	moved, err := r.move(ctx, s.entry.Name, run, s.timetable.spec, outcome, job)
-	if err != nil {
-		return false, err
-	}
-	s.known = latest(from, run)
-	if moved && !missed.IsZero() {
-		r.log.Warn("schedule missed ticks", "entry", s.entry.Name, "after", from, "up_to", missed)
-	}
-	if moved && failure != nil {
-		r.log.Error("schedule has no job for a tick", "entry", s.entry.Name, "tick", run.In(s.timetable.zone), "err", failure)
-	}
-	return false, nil
-}
-
-// carryOut enqueues a tick, unless the job before is to be waited for. failure says why the
-// tick gets no job at all. After an error the tick is tried again, by this replica or another.
-func (r *Runner) carryOut(ctx context.Context, s *schedule, v state, tick time.Time) (job jobRef, outcome string, failure, err error) {
+// tick enqueues a job for the tick, unless an earlier job is in the way, and advances the
+// schedule. If it fails, this replica or another tries the tick again.
+func (r *Runner) tick(ctx context.Context, s *record, v state, tick time.Time) error {
+	outcome, job := "enqueued", ""
+	running, err := false, error(nil)
 	if s.entry.Overlap == OverlapSkip {
-		running, err := r.unfinished(v.job, v.extra)
-		if running || err != nil {
-			return job, "skipped: still running", nil, err
+		running, err = r.unfinished(v.Job, v.Extra)
+	}
+	if err != nil {
+		return err
+	}
+	payload, failure := []byte(nil), error(nil)
+	if running {
+		outcome = "skipped: still running"
+	} else if payload, failure = r.payload(s.schedule, tick); failure != nil {
+		outcome = "failed: payload: " + failure.Error()
+	} else {
+		id := r.jobID(s.entry.Name, fmt.Sprint(tick.Unix()))
+		if job, err = r.enqueue(ctx, s.entry, id, payload, s.entry.delay(id)); err != nil {
+			return err
 		}
 	}
-	payload, err := r.payload(s, tick)
+	moved, err := r.move(ctx, s.entry.Name, tick, s.spec, outcome, job)
 	if err != nil {
-		return job, "", fmt.Errorf("payload: %w", err), nil
+		return err
 	}
-	id := r.jobID(s.entry.Name, unixText(tick))
-	job, err = r.enqueue(ctx, s.entry, id, payload, s.delay(id))
-	if err != nil {
-		s.refused, s.reason = tick, err
-		err = fmt.Errorf("schedule %s: enqueueing %s: %w", s.entry.Name, id, err)
+	s.last = tick
+	if moved && failure != nil {
+		r.log.Error("schedule has no job for a tick", "entry", s.entry.Name, "tick", tick.In(s.zone), "err", failure)
 	}
-	return job, "enqueued", nil, err
+	return nil
 }
 
-// payload is the entry's for a tick. One that panics or ends its goroutine fails the tick.
-func (r *Runner) payload(s *schedule, tick time.Time) ([]byte, error) {
+// payload returns the entry's payload for a tick. A panic of the program's function is an error.
+func (r *Runner) payload(s schedule, tick time.Time) (payload []byte, err error) {
 	if s.entry.Payload == nil {
 		return nil, nil
 	}
-	return guard(r.log, s.entry, "payload of a schedule", func() ([]byte, error) {
-		return s.entry.Payload(tick.In(s.timetable.zone))
-	})
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("panic: %v", cause)
+			r.log.Error("payload of a schedule panicked", "entry", s.entry.Name, "panic", cause, "stack", string(debug.Stack()))
+		}
+	}()
+	return s.entry.Payload(tick.In(s.zone))
 }
 
-// guard calls the program's code in a goroutine of its own. Without that a panic in it would
-// end the process, and one that ends its goroutine would be called again and again.
-func guard[T any](log *slog.Logger, e Entry, what string, f func() (T, error)) (result T, err error) {
-	err = errors.New("its function ended its goroutine and did not return")
-	var group sync.WaitGroup
-	group.Go(func() {
-		defer func() {
-			if cause := recover(); cause != nil {
-				err = fmt.Errorf("panic: %v", cause)
-				log.Error(what+" panicked", "entry", e.Name, "panic", cause, "stack", string(debug.Stack()))
-			}
-		}()
-		result, err = f()
-	})
-	group.Wait()
-	return result, err
-}
-
-// delay is a job's share of the entry's jitter: random looking, but the same
-// for every replica, so that it does not matter which one enqueues the tick.
-func (s *schedule) delay(id string) time.Duration {
-	steps := uint64(s.entry.Jitter/time.Second) + 1
-	// By the ID, so that the ticks of one entry differ, and entries of one moment, too.
+// delay returns a job's part of the entry's jitter. It depends on the job's ID alone, so it
+// differs between ticks and entries but not between replicas.
+func (e Entry) delay(id string) time.Duration {
+	steps := uint64(e.Jitter/time.Second) + 1
 	hash := fnv.New64a()
 	hash.Write([]byte(id))
 	return time.Duration(hash.Sum64()%steps) * time.Second
 }
 
-// enqueue adds a job under an id. A job that is there already is as good as a
-// new one: another replica, or a try whose answer got lost, has enqueued the tick.
-func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte, delay time.Duration) (jobRef, error) {
-	queue := cmp.Or(e.Queue, "default")
-	// A late replica's try has to find the id taken, even if the job is done.
-	retain := retainFor
+// enqueue adds a job under an ID and returns its ID and queue. If the ID is taken, another
+// replica has enqueued the tick, or an earlier attempt has whose reply was lost.
+func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte, delay time.Duration) (job string, err error) {
+	queue, retain := cmp.Or(e.Queue, "default"), retainFor
 	var opts []asynq.Option
 	for _, option := range e.Options {
 		if option.Type() == asynq.RetentionOpt {
 			retain = max(retain, option.Value().(time.Duration))
-			continue
+		} else {
+			opts = append(opts, option)
 		}
-		opts = append(opts, option)
 	}
 	opts = append(opts, asynq.TaskID(id), asynq.Queue(queue), asynq.Retention(retain))
 	if delay > 0 {
 		opts = append(opts, asynq.ProcessIn(delay))
 	}
-	_, err := guard(r.log, e, "enqueuer of a schedule", func() (*asynq.TaskInfo, error) {
-		return r.enqueuer.EnqueueContext(ctx, asynq.NewTask(e.Type, payload), opts...)
-	})
+	_, err = r.enqueuer.EnqueueContext(ctx, asynq.NewTask(e.Type, payload), opts...)
 	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
-		return jobRef{}, err
+		return "", fmt.Errorf("schedule %s: enqueueing %s: %w", e.Name, id, err)
 	}
-	return jobRef{id, queue}, nil
+	return id + " " + queue, nil
 }
 
-// jobID is the id of one of an entry's jobs. Names have no slash, so no two
-// scopes share an id.
+// jobID returns the ID of one of an entry's jobs. Names have no slash, so IDs of two scopes
+// differ.
 func (r *Runner) jobID(name, job string) string {
 	id := name + "@" + job
 	if r.scope != defaultScope {
@@ -203,18 +170,19 @@ func (r *Runner) jobID(name, job string) string {
 	return id
 }
 
-// unfinished reports whether any of the jobs still waits or runs. One that was
-// completed, archived or deleted is finished; one that asynq will try again is not.
-func (r *Runner) unfinished(jobs ...jobRef) (bool, error) {
+// unfinished reports whether one of the jobs waits or runs. A job that was completed,
+// archived or deleted is finished; a job that asynq will retry is not.
+func (r *Runner) unfinished(jobs ...string) (bool, error) {
 	for _, job := range jobs {
-		if job.id == "" {
+		id, queue, ok := strings.Cut(job, " ")
+		if !ok {
 			continue
 		}
-		info, err := r.inspector.GetTaskInfo(job.queue, job.id)
+		info, err := r.inspector.GetTaskInfo(queue, id)
 		switch {
 		case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
 		case err != nil:
-			return false, fmt.Errorf("looking for job %s in queue %s: %w", job.id, job.queue, err)
+			return false, fmt.Errorf("looking for job %s in queue %s: %w", id, queue, err)
 		case info.State != asynq.TaskStateCompleted && info.State != asynq.TaskStateArchived:
 			return true, nil
 		}

@@ -183,58 +183,35 @@ func (t *timetable) nextLabel(label time.Time) time.Time {
 	return found
 }
 
-// day is one of UTC.
 const day = 24 * time.Hour
 
-// missedAfter is how late a tick may come and still run whatever Missed says.
-// It covers a restart and a failover of Redis, to a replica whose clock differs.
+// missedAfter is how late a tick may be and still run whatever Missed says. It covers a
+// restart, and a failover of Redis to a replica with another clock.
 const missedAfter = 30 * time.Second
 
-// dueTick chooses what to do at now about the ticks in (last, upTo]: run is the
-// first that is to run, or the zero time; missed is the newest of those that
-// are too late and are dropped, or the zero time. A tick that runs is newer
-// than any that is dropped.
-//
-// It chooses one at a time. The state then moves past that tick, and the next call finds
-// the rest. So with MissedAll the late ones run oldest first, and if a process
-// stops halfway, another goes on with the others. The list of those is made once
-// and kept in s.catchUp.
-func (s *schedule) dueTick(last, upTo, now time.Time) (run, missed time.Time) {
-	for len(s.catchUp) > 0 && !s.catchUp[0].After(last) {
-		s.catchUp = s.catchUp[1:]
-	}
-	if len(s.catchUp) > 0 && !s.catchUp[0].After(upTo) {
-		return s.catchUp[0], time.Time{}
-	}
-	e, by := s.entry, s.timetable
+// plan decides at now about the ticks in (last, upTo]. It returns the ticks to run, oldest
+// first, and the newest of the late ticks that are dropped, or the zero time. All ticks that
+// run are newer than the dropped ones.
+func (s schedule) plan(last, upTo, now time.Time) (run []time.Time, missed time.Time) {
 	late := earliest(upTo, now.Add(-missedAfter-time.Nanosecond))
-	timely := by.next(latest(last, late))
-	if timely.After(upTo) {
-		timely = time.Time{}
-	}
-	// Of the late ones the newest so many run.
+	timely := newestTicks(s.timetable, latest(last, late), upTo, int(missedAfter/time.Second)+1)
 	keep := 0
 	switch {
-	case e.Missed == MissedOnce && timely.IsZero():
+	case s.entry.Missed == MissedOnce && len(timely) == 0:
 		keep = 1
-	case e.Missed == MissedAll:
-		keep = cmp.Or(e.MissedMax, 100)
+	case s.entry.Missed == MissedAll:
+		keep = cmp.Or(s.entry.MissedMax, 100)
 	}
-	old := newestTicks(by, last, late, keep+1)
-	if len(old) > keep {
-		missed, old = old[0], old[1:]
+	run = newestTicks(s.timetable, last, late, keep+1)
+	if len(run) > keep {
+		missed, run = run[0], run[1:]
 	}
-	s.catchUp = old
-	if len(old) > 0 {
-		return old[0], missed
-	}
-	return timely, missed
+	return append(run, timely...), missed
 }
 
-// newestTicks gives the last n ticks in (after, upTo], oldest first. It looks
-// back over ever longer stretches, because after may be long ago and the ticks
-// in between too many to walk through: each second of a year, say. A timetable can
-// only be walked forwards.
+// newestTicks returns the last n ticks in (after, upTo], oldest first. A timetable can only
+// be walked forwards, and after may be a year of seconds ago, so newestTicks looks back over
+// ever longer periods.
 func newestTicks(by *timetable, after, upTo time.Time, n int) []time.Time {
 	if at := by.next(after); at.IsZero() || at.After(upTo) {
 		return nil

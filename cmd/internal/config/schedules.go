@@ -32,11 +32,13 @@ type Schedule struct {
 	// Jitter is how much later than its tick a job may come, in whole seconds. The zero value
 	// means none.
 	Jitter time.Duration `yaml:"jitter"`
-	// Missed is what becomes of ticks that nobody was there for: none runs, the newest, or all.
+	// Missed says which ticks still run that no worker saw in time: none, the newest, or all. The
+	// zero value means `skip`.
 	Missed cron.Missed `yaml:"missed"`
-	// MissedMax is how many run with all, the newest. The zero value means `100`.
+	// MissedMax limits missed: all to the newest ticks. The zero value means `100`.
 	MissedMax int `yaml:"missed_max"`
-	// Overlap says whether a tick is skipped while the last one's job is unfinished.
+	// Overlap says whether a tick is skipped while the previous job is unfinished. The zero value
+	// means `allow`.
 	Overlap cron.Overlap `yaml:"overlap"`
 	// Enabled is whether it ticks. The zero value means `true`.
 	Enabled bool `yaml:"enabled"`

@@ -16,7 +16,6 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/internal/stats"
-	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
@@ -73,9 +72,6 @@ func (w *Worker) readAgain(ctx context.Context) error {
 	next, err := w.options.Load()
 	if err == nil && next.Absent != "" {
 		err = errors.New(next.Absent)
-	}
-	if err == nil {
-		err = cron.Check(next.Schedules.Entries())
 	}
 	stays := "the config stays as it was"
 	if err == nil {

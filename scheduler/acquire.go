@@ -135,9 +135,9 @@ func (s *Server) ruleOf(j job, task *asynq.Task, end time.Time) (rule Rule, err 
 // any of them. The limiter gets the limits of the rules first, so that no job is refused because
 // its limit is not defined yet.
 func (s *Server) acquire(all []*acquireRequest) (denied bool) {
-	asks := make([]waitdb.Ask, len(all))
+	asks := make([]waitdb.AcquireRequest, len(all))
 	for i, q := range all {
-		asks[i] = waitdb.Ask{Job: s.waitdbJob(q.attempt), Needs: q.rule.Needs}
+		asks[i] = waitdb.AcquireRequest{Job: s.waitdbJob(q.attempt), Needs: q.rule.Needs}
 	}
 	ctx, err := s.base()
 	if err != nil {
@@ -162,9 +162,9 @@ func (s *Server) acquire(all []*acquireRequest) (denied bool) {
 
 // acquirePermits defines the limits and asks the limiter. If the limits cannot be defined, the
 // limiter is not asked.
-func (s *Server) acquirePermits(ctx context.Context, asks []waitdb.Ask) (answers []waitdb.Answer) {
+func (s *Server) acquirePermits(ctx context.Context, asks []waitdb.AcquireRequest) (answers []waitdb.AcquireResult) {
 	if err := s.define(ctx); err != nil {
-		return slices.Repeat([]waitdb.Answer{{Err: err}}, len(asks))
+		return slices.Repeat([]waitdb.AcquireResult{{Err: err}}, len(asks))
 	}
 	began := time.Now()
 	answers = s.permits.AcquireAll(ctx, asks...)
@@ -179,13 +179,13 @@ func (s *Server) acquirePermits(ctx context.Context, asks []waitdb.Ask) (answers
 func (s *Server) waitdbJob(a attempt) waitdb.Job {
 	j := waitdb.Job{
 		JobID: a.job, Priority: waitdb.Priority(priorityOf(a.task, a.rule)), MaxWait: a.rule.MaxWait, Grant: s.grant,
-		Ahead: 2 * waitdb.Ahead, Fair: a.rule.FairnessKey, Weight: a.rule.FairnessWeight, New: a.isNew,
+		MaxAdvance: 2 * waitdb.Advance, Fair: a.rule.FairnessKey, Weight: a.rule.FairnessWeight, New: a.isNew,
 	}
 	if a.rule.RetryPosition == PositionKeep || a.position.notStarted {
-		j.Since = a.position.queuedAt
+		j.QueuedAt = a.position.queuedAt
 	}
 	if a.position.notStarted {
-		j.Waits = a.position.retryAt
+		j.WaitingSince = a.position.retryAt
 	}
 	if !a.deadline.IsZero() {
 		j.Deadline = a.deadline.Add(-time.Second)

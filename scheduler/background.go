@@ -57,7 +57,7 @@ func (s *Server) dispatch(ctx context.Context) {
 	s.RulesChanged() // who waits may do so by those of a server that ran before
 	dispatcher.Run(ctx, dispatcher.Config{
 		Waits: s.limiter, DB: s.db, Log: s.log, Limits: s.limiterHealth, Queues: s.queueHealth,
-		Passes: s.passes, Quiet: s.quiet, History: s.history, SlotsWanted: s.redis.slots.wanted,
+		ReconcileInterval: s.passes, MaxHeartbeat: s.quiet, History: s.history, SlotsRequested: s.redis.slots.wanted,
 	})
 }
 
@@ -85,7 +85,7 @@ func (s *Server) checkPromote(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(dispatcher.Pause):
+		case <-time.After(dispatcher.ErrorPause):
 		}
 	}
 	return ctx.Err()

@@ -61,7 +61,7 @@ func (h *runningJob) rateLimited(ctx context.Context, why *rateLimitedError, err
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
 	defer cancel()
 	began := time.Now()
-	d, failed := s.permits.Refused(ctx, s.waitdbJob(h.attempt), waitdb.Refusal{At: h.decision.At, For: wait, Shuts: shuts}, h.rule.Needs...)
+	d, failed := s.permits.RateLimited(ctx, s.waitdbJob(h.attempt), waitdb.RateLimit{At: h.decision.At, For: wait, Blocks: shuts}, h.rule.Needs...)
 	s.noteLimiter(ctx, began, failed)
 	if errors.Is(failed, throttle.ErrUnavailable) {
 		return &putBackError{error: err, at: time.Now().Add(max(wait, time.Second))}

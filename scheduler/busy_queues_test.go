@@ -149,13 +149,13 @@ func TestServerSaysItsFreeSlots(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		st := start(t, rdb, settings{config: asynq.Config{Concurrency: 7}, limits: []throttle.Limit{funnel("api", 20, 1)}})
 		store := st.limiter
-		words, again := store.Words(t.Context()), time.Tick(100*time.Millisecond)
+		words, again := store.Notifications(t.Context()), time.Tick(100*time.Millisecond)
 		for {
 			select {
 			case <-again: // as the leader does: the server may not have listened yet
-				st.must(store.AskSlots(t.Context(), []string{"other", "default"}))
+				st.must(store.RequestSlots(t.Context(), []string{"other", "default"}))
 			case word := <-words:
-				if word.Kind != waitdb.SlotsFree || word.Number == 0 { // it has not found its queue empty yet
+				if word.Kind != waitdb.SlotsReported || word.Number == 0 { // it has not found its queue empty yet
 					continue
 				}
 				if _, _, queues := word.Slots(); word.Number != 7 || len(queues) != 1 || queues[0] != "default" {

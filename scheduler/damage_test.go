@@ -57,12 +57,12 @@ func TestMendAndRecount(t *testing.T) {
 			must(err)
 		}
 		must(limiter.Define(ctx, funnel("a", 1000, 20)))
-		lead, err := store.Lead(ctx, "it", time.Minute, 0, "epoch")
+		lead, err := store.BecomeLeader(ctx, "it", time.Minute, 0, "epoch")
 		must(err)
-		if len(lead.Made) != 1 || lead.Made[0].Lane != lane {
-			t.Fatalf("lanes %+v, want %q", lead.Made, lane)
+		if len(lead.NewLanes) != 1 || lead.NewLanes[0].Lane != lane {
+			t.Fatalf("lanes %+v, want %q", lead.NewLanes, lane)
 		}
-		turn := fairqueue.Turn{Lane: lane, Ahead: waitdb.Ahead.Microseconds()}
+		turn := fairqueue.Turn{Lane: lane, Advance: waitdb.Advance.Microseconds()}
 		if _, results, _, err := store.Grant(ctx, "it", []fairqueue.Turn{turn, turn, turn}); err != nil || results[2].Outcome != fairqueue.Granted {
 			t.Fatal(results, err)
 		}
@@ -71,18 +71,18 @@ func TestMendAndRecount(t *testing.T) {
 		must(rdb.HSet(ctx, scopePrefix+"jobs", "default\n1", "abc", "default\n7", records["default\n7"]+"\na|", // 1 is called
 			"default\n8", strings.Replace(records["default\n8"], "a|", "a|b", 1)).Err())
 		must(rdb.ZRem(ctx, scopePrefix+"lanes", lane).Err())
-		if jobs, next, mended, err := store.Mend(ctx, 0, 1000, map[string]int64{}); len(jobs) != 19 || next != 0 || mended != 4 || err != nil {
+		if jobs, next, mended, err := store.RepairRecords(ctx, 0, 1000, map[string]int64{}); len(jobs) != 19 || next != 0 || mended != 4 || err != nil {
 			t.Errorf("%d jobs from 0 to %d, %d mended, %v; want 19, 4 mended", len(jobs), next, mended, err)
 		}
-		if _, _, mended, err := store.Mend(ctx, 0, 1000, map[string]int64{}); mended != 0 || err != nil {
+		if _, _, mended, err := store.RepairRecords(ctx, 0, 1000, map[string]int64{}); mended != 0 || err != nil {
 			t.Errorf("once more: %d mended, %v; want none", mended, err)
 		}
-		if again, err := store.Lead(ctx, "it", time.Minute, lead.Made[0].Number, ""); err != nil || len(again.Made) != 1 || again.Made[0].Lane != lane {
+		if again, err := store.BecomeLeader(ctx, "it", time.Minute, lead.NewLanes[0].Number, ""); err != nil || len(again.NewLanes) != 1 || again.NewLanes[0].Lane != lane {
 			t.Errorf("it hears of %+v, %v; want its lane", again, err)
 		}
 		must(rdb.Set(ctx, scopePrefix+"seq", "abc", 0).Err())
 		must(rdb.Set(ctx, scopePrefix+"changes", "99999999999999999999", 0).Err())
-		if again, err := store.Lead(ctx, "it", time.Minute, 9, ""); err != nil || !again.Fresh || again.Changes != 0 || len(again.Made) != 1 {
+		if again, err := store.BecomeLeader(ctx, "it", time.Minute, 9, ""); err != nil || !again.Fresh || again.Changes != 0 || len(again.NewLanes) != 1 {
 			t.Errorf("counters that are no numbers: %+v, %v; want all lanes anew", again, err)
 		}
 		meters, next, err := store.Reserved(ctx, 0, 100)
@@ -90,7 +90,7 @@ func TestMendAndRecount(t *testing.T) {
 			t.Errorf("meters %q, %d, %v; want one", meters, next, err)
 		}
 		for _, want := range []int{1, 0} {
-			if wrong, err := store.Recount(ctx, "it", meters, []string{lane}); wrong != want || err != nil {
+			if wrong, err := store.RepairReserved(ctx, "it", meters, []string{lane}); wrong != want || err != nil {
 				t.Errorf("%d were wrong, %v; want %d", wrong, err, want)
 			}
 		}
@@ -134,7 +134,7 @@ func TestBadLane(t *testing.T) {
 		for _, key := range []string{"tickets", "meters", "demand"} {
 			st.must(st.limits.HSet(t.Context(), scopePrefix+key, "abc", "abc").Err())
 		}
-		time.Sleep(dispatcher.Passes + 2*dispatcher.Quiet)
+		time.Sleep(dispatcher.ReconcileInterval + 2*dispatcher.MaxHeartbeat)
 		st.wantClean()
 	})
 }

@@ -59,7 +59,7 @@ func (s *Server) watchRules(ctx context.Context) {
 		rounds--
 		for sent, err := -1, error(nil); sent < 0 && ctx.Err() == nil; {
 			if sent, err = s.promoteChanged(ctx); err != nil { // whoever asks tells of an outage
-				sleep(ctx, dispatcher.Pause)
+				sleep(ctx, dispatcher.ErrorPause)
 			} else if sent == 0 {
 				rounds = 0
 			} else {
@@ -78,7 +78,7 @@ func (s *Server) promoteChanged(ctx context.Context) (sent int, err error) {
 	var changed []waitdb.Record
 	for cursor := uint64(0); ; {
 		var records []waitdb.Record
-		if records, cursor, err = s.limiter.Records(ctx, cursor, dispatcher.Page); err != nil {
+		if records, cursor, err = s.limiter.Records(ctx, cursor, dispatcher.PageSize); err != nil {
 			return -1, err
 		}
 		if changed, err = s.appendChanged(ctx, changed, records); err != nil {
@@ -91,7 +91,7 @@ func (s *Server) promoteChanged(ctx context.Context) (sent int, err error) {
 	slices.SortFunc(changed, func(a, b waitdb.Record) int {
 		return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.Ticket, b.Ticket))
 	})
-	for changed := range slices.Chunk(changed, dispatcher.Page) {
+	for changed := range slices.Chunk(changed, dispatcher.PageSize) {
 		jobs := make([]job, len(changed))
 		for i, r := range changed {
 			jobs[i] = job{Queue: r.Queue, ID: r.ID}
@@ -101,7 +101,7 @@ func (s *Server) promoteChanged(ctx context.Context) (sent int, err error) {
 			return -1, err
 		}
 		for _, fate := range fates {
-			if fate == fairqueue.Moved {
+			if fate == fairqueue.StateMoved {
 				sent++
 			}
 		}
@@ -182,7 +182,7 @@ func waitsFor(r waitdb.Record, rule Rule) bool {
 	for _, n := range needs {
 		meters, costs = append(meters, n.Limit+"|"+n.Key), append(costs, strconv.Itoa(n.Cost))
 	}
-	return r.Lane == fairqueue.Lane(r.Queue, meters, fairqueue.FairLine(rule.FairnessKey, rule.FairnessWeight)) && r.Costs == strings.Join(costs, ",")
+	return r.Lane == fairqueue.Lane(r.Queue, meters, fairqueue.FairnessLine(rule.FairnessKey, rule.FairnessWeight)) && r.Costs == strings.Join(costs, ",")
 }
 
 // sleep waits for some time, or until the context ends.

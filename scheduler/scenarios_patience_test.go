@@ -48,10 +48,10 @@ func patienceUnderConcurrency(t *testing.T) {
 				}
 				time.Sleep(50 * time.Millisecond)
 				last := jobs[2]
-				if _, waits, _ := st.limiter.Waiting(st.t.Context(), throttle.JobID{Queue: "default", ID: last}); !waits {
+				if _, waits, _ := st.limiter.Position(st.t.Context(), throttle.JobID{Queue: "default", ID: last}); !waits {
 					last = jobs[1] // they ask at the same moment
 				}
-				if place, waits, err := st.limiter.Waiting(st.t.Context(), throttle.JobID{Queue: "default", ID: last}); !waits || err != nil || place.Known {
+				if place, waits, err := st.limiter.Position(st.t.Context(), throttle.JobID{Queue: "default", ID: last}); !waits || err != nil || place.Known {
 					st.t.Errorf("%+v, %t, %v; want it to wait, nobody knows how long", place, waits, err)
 				}
 				time.Sleep(time.Minute)

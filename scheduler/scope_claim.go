@@ -65,7 +65,7 @@ func (s *Server) claim(ctx context.Context) error {
 			"want a scope for each, or a minute without the first", other, address)
 	}
 	s.claimed.Store(data)
-	_ = s.limiter.Weigh(ctx, s.weights, before != "") // what fails here a renewal says
+	_ = s.limiter.SetWeights(ctx, s.weights, before != "") // what fails here a renewal says
 	return nil
 }
 

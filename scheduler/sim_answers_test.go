@@ -84,7 +84,7 @@ type simShut struct {
 }
 
 // refused hears of a refusal that the limiter was told.
-func (w *sim) refused(j waitdb.Job, r waitdb.Refusal, d throttle.Decision) {
+func (w *sim) refused(j waitdb.Job, r waitdb.RateLimit, d throttle.Decision) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if job := w.jobs[j.ID]; d.Outcome == throttle.TooLate && job.hurries() {
@@ -96,7 +96,7 @@ func (w *sim) refused(j waitdb.Job, r waitdb.Refusal, d throttle.Decision) {
 	}
 	w.disturb(d.RetryAfter + 2*time.Second)
 	w.tell(j.ID, "refused for %s: retry after %s", r.For, d.RetryAfter)
-	for _, n := range r.Shuts {
+	for _, n := range r.Blocks {
 		if r.For >= 0 {
 			w.shuts = append(w.shuts, simShut{n.Limit + "|" + n.Key, time.Now(), d.At.Add(r.For)})
 		}

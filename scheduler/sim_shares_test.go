@@ -25,7 +25,7 @@ func (w *sim) lineOf(job *simJob) string {
 	for i, n := range needs {
 		meters[i] = n.Limit + "|" + n.Key
 	}
-	return fairqueue.Lane(job.lane.queue, meters, fairqueue.FairLine(rule.FairnessKey, rule.FairnessWeight))
+	return fairqueue.Lane(job.lane.queue, meters, fairqueue.FairnessLine(rule.FairnessKey, rule.FairnessWeight))
 }
 
 // simShare is a part of those who take turns.
@@ -46,7 +46,7 @@ func (w *sim) judgeShares() {
 		var tenants []simShare
 		for tenant, weight := range simTenants {
 			tenants = append(tenants, simShare{queue + " " + tenant, weight, func(lane string) bool {
-				key, _ := fairqueue.Fair(lane)
+				key, _ := fairqueue.FairnessKey(lane)
 				return key == tenant && q.has(lane)
 			}})
 		}

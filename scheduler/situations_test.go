@@ -136,7 +136,7 @@ func TestLostWordsAreNoticed(t *testing.T) {
 		name   string
 		heard  bool // a later word
 		within time.Duration
-	}{{"the last word", false, 2*dispatcher.Quiet + time.Second}, {"the word before", true, 100 * time.Millisecond}} {
+	}{{"the last word", false, 2*dispatcher.MaxHeartbeat + time.Second}, {"the word before", true, 100 * time.Millisecond}} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m, rdb := redistest.Mini(t)

@@ -46,14 +46,14 @@ type spy struct {
 	// asked and freed hear of answers and of freed leases, where not nil.
 	asked   func(job waitdb.Job, needs []throttle.Need, d throttle.Decision)
 	freed   func(holder string)
-	refused func(job waitdb.Job, r waitdb.Refusal, d throttle.Decision)
+	refused func(job waitdb.Job, r waitdb.RateLimit, d throttle.Decision)
 }
 
 // withSpy has a server's limiter looked at.
 func withSpy(s *spy) Option { return func(o *options) { o.limiter, o.permits = s.Redis, s } }
 
-func (s *spy) Refused(ctx context.Context, job waitdb.Job, r waitdb.Refusal, needs ...throttle.Need) (throttle.Decision, error) {
-	d, err := s.DB.Refused(ctx, job, r, needs...)
+func (s *spy) Refused(ctx context.Context, job waitdb.Job, r waitdb.RateLimit, needs ...throttle.Need) (throttle.Decision, error) {
+	d, err := s.DB.RateLimited(ctx, job, r, needs...)
 	if err == nil && s.refused != nil {
 		s.refused(job, r, d)
 	}
@@ -74,7 +74,7 @@ func (s *spy) Extend(ctx context.Context, holder string, needs ...throttle.Need)
 	return s.Redis.Extend(ctx, holder, needs...)
 }
 
-func (s *spy) AcquireAll(ctx context.Context, asks ...waitdb.Ask) []waitdb.Answer {
+func (s *spy) AcquireAll(ctx context.Context, asks ...waitdb.AcquireRequest) []waitdb.AcquireResult {
 	answers := s.DB.AcquireAll(ctx, asks...)
 	for i, a := range answers {
 		if a.Err == nil && s.asked != nil {

@@ -48,7 +48,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		return nil, err
 	}
 	s := &Server{
-		rules: rules, log: o.log, db: asynqdb.New(rdb), passes: dispatcher.Passes, quiet: dispatcher.Quiet, userCode: newUserCode(o.log),
+		rules: rules, log: o.log, db: asynqdb.New(rdb), passes: dispatcher.ReconcileInterval, quiet: dispatcher.MaxHeartbeat, userCode: newUserCode(o.log),
 		queues: slices.Sorted(maps.Keys(cfg.Queues)), changed: make(chan struct{}, 1),
 		logged: logged{files: map[string]string{}, lost: map[string]bool{}},
 	}
@@ -82,7 +82,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s.redis.slots = slotTeller{queues: s.queues, free: s.idleSlots, tell: func(free int, every time.Duration) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = s.limiter.TellSlots(ctx, name, free, every, s.queues) // the leader asks again in a second
+		_ = s.limiter.ReportSlots(ctx, name, free, every, s.queues) // the leader asks again in a second
 	}}
 	s.markers.idle = s.redis.slots.idle
 	s.history.Concurrency = s.redis.prefetcher.slots
@@ -114,8 +114,8 @@ func validate(rules Rules, cfg asynq.Config, o options) error {
 		if err := validQueue(queue); err != nil {
 			return fmt.Errorf("config: %w", err)
 		}
-		if weight > fairqueue.MostTurns {
-			return fmt.Errorf("config: queue %s: weight %d: want at most %d", queue, weight, fairqueue.MostTurns)
+		if weight > fairqueue.MaxQueueWeight {
+			return fmt.Errorf("config: queue %s: weight %d: want at most %d", queue, weight, fairqueue.MaxQueueWeight)
 		}
 	}
 	if d := cfg.GroupGracePeriod; d != 0 && d < time.Second {

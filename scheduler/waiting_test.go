@@ -195,7 +195,7 @@ func TestFailover(t *testing.T) {
 		const lease = "hg:{default}:turns"
 		dead := st.rdb.Get(t.Context(), lease).Val()
 		st.server.stopBackground()
-		st.rdb.Set(t.Context(), lease, dead, dispatcher.Quiet+dispatcher.Grace) // it died: the lease was not given back
+		st.rdb.Set(t.Context(), lease, dead, dispatcher.MaxHeartbeat+dispatcher.Grace) // it died: the lease was not given back
 		stopped := time.Now()
 		for holder := dead; holder == dead || holder == ""; {
 			holder = st.rdb.Get(t.Context(), lease).Val()

@@ -80,10 +80,10 @@ func printPlan(out io.Writer, asJSON bool, jobs int, first, last moment) error {
 }
 
 // moment prints when a job would run, and the meter that it waits longest for.
-type moment struct{ forecast.Expected }
+type moment struct{ forecast.Estimate }
 
 func (m moment) view() map[string]any {
-	view := map[string]any{"in_s": m.In.Seconds(), "at": time.Now().Add(m.In), "about": m.About}
+	view := map[string]any{"in_s": m.StartsIn.Seconds(), "at": time.Now().Add(m.StartsIn), "about": m.Estimated}
 	if !m.Known {
 		if m.AtLeast {
 			view["not_before"] = view["at"]
@@ -98,18 +98,18 @@ func (m moment) view() map[string]any {
 
 func (m moment) String() string {
 	when, about, why := "at once", "", ""
-	if m.About {
+	if m.Estimated {
 		about = "about "
 	}
-	at := time.Now().Add(m.In).Format(time.DateTime + " -07:00")
+	at := time.Now().Add(m.StartsIn).Format(time.DateTime + " -07:00")
 	switch {
-	case m.AtLeast && m.In > 0:
-		when = fmt.Sprintf("not before %s, in %s", at, duration.Text(m.In))
+	case m.AtLeast && m.StartsIn > 0:
+		when = fmt.Sprintf("not before %s, in %s", at, duration.Text(m.StartsIn))
 		why = ": how long jobs run is not known yet"
 	case !m.Known:
 		when = "unknown"
-	case m.In > 0:
-		when = fmt.Sprintf("%sin %s, at %s", about, duration.Text(m.In), at)
+	case m.StartsIn > 0:
+		when = fmt.Sprintf("%sin %s, at %s", about, duration.Text(m.StartsIn), at)
 	}
 	switch {
 	case m.Limit == "":
@@ -233,7 +233,7 @@ func (p *plan) fits(ctx context.Context, n throttle.Need) error {
 }
 
 // when is when the first and the last of the jobs would run.
-func (p *plan) when(ctx context.Context) (first, last forecast.Expected, err error) {
+func (p *plan) when(ctx context.Context) (first, last forecast.Estimate, err error) {
 	var f *forecast.Forecast
 	if p.redis == nil {
 		f = p.wants.Forecast(time.Now())
@@ -253,7 +253,7 @@ func (p *plan) when(ctx context.Context) (first, last forecast.Expected, err err
 		last.Known = true
 	}
 	if p.unbound > 0 {
-		first = forecast.Expected{Known: true}
+		first = forecast.Estimate{Known: true}
 	}
 	return notBefore(first, p.soonest), notBefore(last, p.latest), nil
 }
@@ -280,15 +280,15 @@ func (p *plan) tellQueues(out io.Writer) {
 }
 
 // notBefore is when a job runs that asks to wait until at.
-func notBefore(e forecast.Expected, at time.Time) forecast.Expected {
+func notBefore(e forecast.Estimate, at time.Time) forecast.Estimate {
 	own := time.Until(at)
 	switch {
-	case at.IsZero() || own <= e.In && (e.Known || e.AtLeast):
+	case at.IsZero() || own <= e.StartsIn && (e.Known || e.AtLeast):
 		return e
 	case e.Known:
-		return forecast.Expected{In: own, Known: true}
+		return forecast.Estimate{StartsIn: own, Known: true}
 	}
-	e.In, e.AtLeast = max(0, own), true
+	e.StartsIn, e.AtLeast = max(0, own), true
 	return e
 }
 

@@ -51,7 +51,7 @@ func wantPlan(t *testing.T, p *plan, first, last time.Duration, limit string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.In.Round(time.Minute) != first || l.In.Round(time.Minute) != last || !f.Known || !l.Known || l.Limit != limit {
+	if f.StartsIn.Round(time.Minute) != first || l.StartsIn.Round(time.Minute) != last || !f.Known || !l.Known || l.Limit != limit {
 		t.Errorf("the first %+v, the last %+v; want in %s and in %s, when limit %q lets it", f, l, first, last, limit)
 	}
 }

@@ -260,7 +260,7 @@ func (v *jobView) stateText() string {
 // place is where a waiting job stands, in JSON. The expected time is left out
 // where nobody knows it.
 type place struct {
-	Position   int        `json:"position"`
+	Rank       int        `json:"position"`
 	LaneLength int        `json:"lane_length"`
 	Lane       []cli.Text `json:"lane"`
 	Fair       cli.Text   `json:"fair,omitempty"`
@@ -271,12 +271,12 @@ type place struct {
 	ExpectedIn *float64   `json:"expected_in_s,omitempty"`
 	About      bool       `json:"about,omitempty"` // whether that is an estimate
 
-	waitdb.Place `json:"-"`
+	waitdb.Position `json:"-"`
 }
 
-func newPlace(p waitdb.Place) *place {
+func newPlace(p waitdb.Position) *place {
 	j := &place{
-		Position: p.Position, LaneLength: p.Waiting, Binding: cli.Text(p.Binding), Since: p.Since, Place: p,
+		Rank: p.Rank, LaneLength: p.Total, Binding: cli.Text(p.Bottleneck), Since: p.Since, Position: p,
 	}
 	for _, meter := range p.Lane.Meters {
 		j.Lane = append(j.Lane, cli.Text(meter))
@@ -285,8 +285,8 @@ func newPlace(p waitdb.Place) *place {
 		j.Fair, j.Weight = cli.Text(p.Lane.Fair), p.Lane.Weight
 	}
 	if p.Known {
-		in := p.In.Seconds()
-		j.Expected, j.ExpectedIn, j.About = p.Expected, &in, p.About
+		in := p.StartsIn.Seconds()
+		j.Expected, j.ExpectedIn, j.About = p.StartsAt, &in, p.Estimated
 	}
 	return j
 }
@@ -296,25 +296,25 @@ func (p *place) lines() [][2]string {
 		return nil
 	}
 	var lane []string
-	for _, meter := range p.Place.Lane.Meters {
+	for _, meter := range p.Position.Lane.Meters {
 		lane = append(lane, words.Meter(meter))
 	}
-	position := fmt.Sprintf("%d of %d", p.Position, p.LaneLength)
-	if p.Called {
+	position := fmt.Sprintf("%d of %d", p.Rank, p.LaneLength)
+	if p.Granted {
 		position = "called: it is on its way"
 	}
 	expected := "nobody knows: a running job must end, or a limit be resumed"
-	if p.Known || p.AtLeast && p.In > 0 {
-		expected = lastIn(forecast.Expected{Known: p.Known, In: p.In, About: p.Place.About, AtLeast: p.AtLeast})
+	if p.Known || p.AtLeast && p.StartsIn > 0 {
+		expected = lastIn(forecast.Estimate{Known: p.Known, StartsIn: p.StartsIn, Estimated: p.Position.Estimated, AtLeast: p.AtLeast})
 	}
-	if l := p.Place.Lane; l.Fair != "" {
+	if l := p.Position.Lane; l.Fair != "" {
 		lane = append(lane, fmt.Sprintf("%s of weight %d", l.Fair, l.Weight))
 	}
 	return [][2]string{
 		{"lane", strings.Join(lane, " + ")},
 		{"position", position},
-		{"binding", words.Meter(p.Place.Binding)},
-		{"waits", duration.Text(p.For)},
+		{"binding", words.Meter(p.Position.Bottleneck)},
+		{"waits", duration.Text(p.WaitedFor)},
 		{"expected", expected},
 	}
 }

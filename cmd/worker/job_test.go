@@ -8,7 +8,7 @@ import (
 
 // A fairness key is no meter that a job waits for.
 func TestPlaceOfATenant(t *testing.T) {
-	p := newPlace(waitdb.Place{Lane: waitdb.NewLane("default\napi|\nhost|a\n|3|tenant")})
+	p := newPlace(waitdb.Position{Lane: waitdb.NewLane("default\napi|\nhost|a\n|3|tenant")})
 	if len(p.Lane) != 2 || p.Fair != "tenant" || p.Weight != 3 {
 		t.Errorf("in JSON: lane %q, key %q of weight %d", p.Lane, p.Fair, p.Weight)
 	}

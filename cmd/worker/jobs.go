@@ -131,12 +131,12 @@ func whyOf(job inspect.Job) string {
 	switch {
 	case job.State == inspect.Waiting && job.Place.Known:
 		about := ""
-		if job.Place.About {
+		if job.Place.Estimated {
 			about = "about "
 		}
-		return fmt.Sprintf("waits for %s, runs in %s%s", words.Meter(job.Place.Binding), about, duration.Text(job.Place.In))
+		return fmt.Sprintf("waits for %s, runs in %s%s", words.Meter(job.Place.Bottleneck), about, duration.Text(job.Place.StartsIn))
 	case job.State == inspect.Waiting:
-		return "waits for " + words.Meter(job.Place.Binding)
+		return "waits for " + words.Meter(job.Place.Bottleneck)
 	case job.State == "retry" || job.State == "archived":
 		return strings.Join(strings.Fields(job.LastErr), " ")
 	case job.IsOrphaned:

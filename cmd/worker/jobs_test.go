@@ -220,14 +220,14 @@ func TestJobsForgetTheirPlace(t *testing.T) {
 		if code, out, stderr := w.run(command); code != 0 {
 			t.Errorf("%s: exit code %d: %s%s", command, code, out, stderr)
 		}
-		_, waits, err := w.Limiter.Waiting(t.Context(), throttle.JobID{Queue: "default", ID: "waiting"})
+		_, waits, err := w.Limiter.Position(t.Context(), throttle.JobID{Queue: "default", ID: "waiting"})
 		if waits || err != nil {
 			t.Errorf("after %s it waits: %v, %v", command, waits, err)
 		}
 		if !strings.HasSuffix(command, "--yes") {
-			place, _, err := w.Limiter.Waiting(t.Context(), throttle.JobID{Queue: "default", ID: "behind"})
-			if place.Position != 1 || err != nil {
-				t.Errorf("after %s the other is at %d, %v", command, place.Position, err)
+			place, _, err := w.Limiter.Position(t.Context(), throttle.JobID{Queue: "default", ID: "behind"})
+			if place.Rank != 1 || err != nil {
+				t.Errorf("after %s the other is at %d, %v", command, place.Rank, err)
 			}
 		}
 	}

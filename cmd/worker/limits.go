@@ -118,7 +118,7 @@ func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	waiting := []backlog{}
 	var rows [][]string
 	for n, last := range forecast.Backlogs(c.Name) {
-		waiting = append(waiting, backlog{cli.Text(n.Key), n.Cost, lastSeconds(last), last.About})
+		waiting = append(waiting, backlog{cli.Text(n.Key), n.Cost, lastSeconds(last), last.Estimated})
 		rows = append(rows, []string{words.Key(n.Key), fmt.Sprint(n.Cost), lastIn(last)})
 	}
 	if c.JSON {
@@ -299,7 +299,7 @@ type summary struct {
 }
 
 func (c *waitingCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	wants, err := q.Limiter.Wants(ctx)
+	wants, err := q.Limiter.Demands(ctx)
 	if err != nil {
 		return err
 	}
@@ -316,13 +316,13 @@ func (c *waitingCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.I
 	return printList(stdio.Out, c.JSON, found, []string{"LIMIT", "KEYS", "PERMITS WANTED", "LAST RUNS IN"}, rows, "nothing waits for a permit")
 }
 
-func summaries(wants []waitdb.Want, lasts map[string]forecast.Expected) []summary {
+func summaries(wants []waitdb.Demand, lasts map[string]forecast.Estimate) []summary {
 	found := []summary{}
-	slices.SortFunc(wants, func(a, b waitdb.Want) int { return strings.Compare(a.Limit, b.Limit) })
+	slices.SortFunc(wants, func(a, b waitdb.Demand) int { return strings.Compare(a.Limit, b.Limit) })
 	for _, w := range wants {
 		if len(found) == 0 || found[len(found)-1].Limit != w.Limit {
 			last := lasts[w.Limit]
-			found = append(found, summary{Limit: w.Limit, LastIn: lastSeconds(last), About: last.About})
+			found = append(found, summary{Limit: w.Limit, LastIn: lastSeconds(last), About: last.Estimated})
 		}
 		s := &found[len(found)-1]
 		s.Keys, s.Permits = s.Keys+1, s.Permits+w.Permits

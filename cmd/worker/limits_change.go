@@ -61,7 +61,7 @@ type limitsDelete struct {
 }
 
 func (c *limitsDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	n, err := q.Limiter.Waiters(ctx, c.Name, 0)
+	n, err := q.Limiter.CountWaiting(ctx, c.Name, 0)
 	if err == nil && n > 0 && !c.Yes {
 		err = cli.Usagef("limit %s has %s waiting, which are then archived, or what on_no_limit says; add --yes if that is meant", c.Name, words.Count(n, "job"))
 	}
@@ -145,7 +145,7 @@ func (k keyOf) needed(ctx context.Context, g *cli.Globals, limiter *waitdb.DB, l
 
 // keysInRedis lists keys of the limit that are waited for or blocked.
 func keysInRedis(ctx context.Context, limiter *waitdb.DB, limit string) (keys []string, err error) {
-	wants, err := limiter.Wants(ctx)
+	wants, err := limiter.Demands(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -60,32 +60,32 @@ func in(d time.Duration) string {
 	return fmt.Sprintf("%s (%s)", duration.Text(d), time.Now().Add(d).Format(time.DateTime))
 }
 
-func lastIn(e forecast.Expected) string {
+func lastIn(e forecast.Estimate) string {
 	switch {
-	case e.AtLeast && e.In > 0:
-		return "not before " + time.Now().Add(e.In).Format(time.DateTime)
+	case e.AtLeast && e.StartsIn > 0:
+		return "not before " + time.Now().Add(e.StartsIn).Format(time.DateTime)
 	case !e.Known:
 		return "unknown"
-	case e.About:
-		return "about " + in(e.In)
+	case e.Estimated:
+		return "about " + in(e.StartsIn)
 	}
-	return in(e.In)
+	return in(e.StartsIn)
 }
 
 // endsIn is lastIn where no title says that it is a time to come.
-func endsIn(e forecast.Expected) string {
-	if !e.Known || e.In <= 0 {
+func endsIn(e forecast.Estimate) string {
+	if !e.Known || e.StartsIn <= 0 {
 		return lastIn(e)
 	}
 	return "in " + lastIn(e)
 }
 
 // lastSeconds is lastIn in JSON: null where nobody knows.
-func lastSeconds(e forecast.Expected) *float64 {
+func lastSeconds(e forecast.Estimate) *float64 {
 	if !e.Known {
 		return nil
 	}
-	return new(e.In.Seconds())
+	return new(e.StartsIn.Seconds())
 }
 
 // dateTime is a time where people are, and nothing for none.

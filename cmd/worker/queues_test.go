@@ -61,7 +61,7 @@ func TestQueuesPurgeForgets(t *testing.T) {
 	if code, out, _ := w.worker("queues purge default --state pending --yes"); code != 0 || out != "deleted 3 jobs of queue default\n" {
 		t.Errorf("exit code %d: %s", code, out)
 	}
-	_, waits, err := w.Limiter.Waiting(t.Context(), throttle.JobID{Queue: "default", ID: "behind"})
+	_, waits, err := w.Limiter.Position(t.Context(), throttle.JobID{Queue: "default", ID: "behind"})
 	if waits || err != nil {
 		t.Errorf("one that is deleted waits: %v, %v", waits, err)
 	}
@@ -122,7 +122,7 @@ func TestQueuesDelete(t *testing.T) {
 			t.Errorf("there is %s still", key)
 		}
 	}
-	_, waits, err := w.Limiter.Waiting(t.Context(), throttle.JobID{Queue: "default", ID: "waiting"})
+	_, waits, err := w.Limiter.Position(t.Context(), throttle.JobID{Queue: "default", ID: "waiting"})
 	if waits || err != nil {
 		t.Errorf("one that is deleted waits: %v, %v", waits, err)
 	}

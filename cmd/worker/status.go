@@ -68,7 +68,7 @@ func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, out io.Writ
 		}
 		var notBefore time.Time
 		if s.Last.AtLeast {
-			notBefore = s.At.Add(s.Last.In)
+			notBefore = s.At.Add(s.Last.StartsIn)
 		}
 		return asJSON(out, struct {
 			inspect.Status
@@ -76,7 +76,7 @@ func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, out io.Writ
 			LastIn    *float64    `json:"last_in_s"` // of all jobs; null where it is not known
 			About     bool        `json:"last_about,omitempty"`
 			NotBefore time.Time   `json:"last_not_before,omitzero"`
-		}{s, limits, lastSeconds(s.Last), s.Last.About, notBefore})
+		}{s, limits, lastSeconds(s.Last), s.Last.Estimated, notBefore})
 	}
 	return printStatus(s, out)
 }
@@ -126,7 +126,7 @@ type limitView struct {
 
 func newLimitView(l inspect.Limit, now time.Time) limitView {
 	return limitView{
-		l.Name, l.String(), l.State, l.Allowed, l.Denied, l.Waiting, l.Keys, l.WaitedFor(now).Seconds(), lastSeconds(l.Last), l.Last.About,
+		l.Name, l.String(), l.State, l.Allowed, l.Denied, l.Waiting, l.Keys, l.WaitedFor(now).Seconds(), lastSeconds(l.Last), l.Last.Estimated,
 	}
 }
 
@@ -140,7 +140,7 @@ func printLimits(out io.Writer, limits []inspect.Limit, now time.Time) error {
 		if l.Waiting > 0 {
 			since = duration.Text(l.WaitedFor(now))
 		}
-		if l.Waiting > 0 || !l.Last.Known || l.Last.In > 0 { // pending jobs may need it that have not asked
+		if l.Waiting > 0 || !l.Last.Known || l.Last.StartsIn > 0 { // pending jobs may need it that have not asked
 			last = endsIn(l.Last)
 		}
 		rows = append(rows, []string{

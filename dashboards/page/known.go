@@ -36,9 +36,9 @@ func (s *snapshot) outdated(err error) *snapshot {
 }
 
 // place is where a job stands, as the forecast has it.
-func (k knowledge) place(p waitdb.Place) *waitdb.Place {
+func (k knowledge) place(p waitdb.Position) *waitdb.Position {
 	if k.forecast != nil {
-		p = k.forecast.Place(p)
+		p = k.forecast.Position(p)
 	}
 	return &p
 }
@@ -62,7 +62,7 @@ type knowledge struct {
 	Says says
 	// wants are the keys that anything waits for, by limit, the most wanted first. Permits of
 	// called jobs do not count: they are reserved.
-	wants map[string][]waitdb.Want
+	wants map[string][]waitdb.Demand
 	// forecast is when those run that wait; nil where nothing does.
 	forecast *forecast.Forecast
 }
@@ -267,12 +267,12 @@ func summarize(k knowledge, now time.Time) says {
 	}
 	if k.forecast != nil {
 		last, unknown := k.forecast.Last()
-		s.Last, s.About = k.forecast.At.Add(last.In).In(now.Location()), last.About
+		s.Last, s.About = k.forecast.At.Add(last.StartsIn).In(now.Location()), last.Estimated
 		s.LastIn = max(0, s.Last.Sub(now))
 		if unknown != nil {
 			s.Unknown = unknown.Limit
-			if unknown.AtLeast && unknown.In > 0 {
-				s.NotBefore = new(k.forecast.At.Add(unknown.In).In(now.Location()))
+			if unknown.AtLeast && unknown.StartsIn > 0 {
+				s.NotBefore = new(k.forecast.At.Add(unknown.StartsIn).In(now.Location()))
 			}
 		}
 	}

@@ -148,7 +148,7 @@ func (s *state) read(ctx context.Context) (*snapshot, error) {
 	s.Latency = time.Since(start)
 	before := s.Waiting
 	// One pipeline, and O(1) of Redis's time however many wait.
-	s.Waiting, _, s.Turns, err = s.queues.Limiter.Crowd(ctx)
+	s.Waiting, _, s.Turns, err = s.queues.Limiter.BacklogStats(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +206,7 @@ func (s *state) readLog(ctx context.Context) error {
 // trip for each thousand meters that are wanted. What took 50 ms is next read after 10 s;
 // until then the numbers of keys stand still, while that of all jobs does not.
 func (s *state) readWants(ctx context.Context) error {
-	s.wants, s.known.Wanted = map[string][]waitdb.Want{}, nil
+	s.wants, s.known.Wanted = map[string][]waitdb.Demand{}, nil
 	if s.Waiting == 0 || s.forecast == nil {
 		return nil
 	}

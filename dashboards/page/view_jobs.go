@@ -43,7 +43,7 @@ type laneRow struct {
 // which may be a turn or two before the snapshot beside it.
 type jobRow struct {
 	throttle.JobID
-	waitdb.Place
+	waitdb.Position
 }
 
 // makeWaiting makes the view of what waits: a page of lanes, each with its first job,
@@ -54,7 +54,7 @@ func makeWaiting(ctx context.Context, p *Page, s *snapshot, at place) (any, erro
 		return laneOf(ctx, p, s, name, at)
 	}
 	d := waitingData{Pages: newPages(at, lanesPage)}
-	lanes, total, err := p.queues.Limiter.Page(ctx, d.Pages.offset(), lanesPage)
+	lanes, total, err := p.queues.Limiter.LanesFrom(ctx, d.Pages.offset(), lanesPage)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func laneOf(ctx context.Context, p *Page, s *snapshot, name string, at place) (a
 
 // rows are those of the jobs that wait still, in their order.
 func (s *snapshot) rows(ctx context.Context, p *Page, jobs []throttle.JobID) (rows []jobRow, err error) {
-	places, err := p.queues.Limiter.Places(ctx, jobs...)
+	places, err := p.queues.Limiter.Positions(ctx, jobs...)
 	for _, job := range jobs {
 		if place, ok := places[job]; ok {
 			rows = append(rows, jobRow{job, *s.place(place)})
@@ -156,10 +156,10 @@ func makeJob(ctx context.Context, p *Page, s *snapshot, at place) (any, error) {
 // part, of jobs those whose ID it is.
 type found struct {
 	Query  string
-	Jobs   []inspect.Job // of this ID
-	Limits []string      // what is waited for most first
-	Keys   []waitdb.Want // the most wanted first
-	More   int           // keys that are not shown
+	Jobs   []inspect.Job   // of this ID
+	Limits []string        // what is waited for most first
+	Keys   []waitdb.Demand // the most wanted first
+	More   int             // keys that are not shown
 }
 
 // maxFound bounds the keys that a search shows, the most wanted first: a letter may be
@@ -203,7 +203,7 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	slices.SortStableFunc(f.Keys, func(a, b waitdb.Want) int { return cmp.Compare(b.Permits, a.Permits) })
+	slices.SortStableFunc(f.Keys, func(a, b waitdb.Demand) int { return cmp.Compare(b.Permits, a.Permits) })
 	f.More = max(0, len(f.Keys)-maxFound)
 	f.Keys = f.Keys[:min(len(f.Keys), maxFound)]
 	p.write(w, http.StatusOK, "find", frame{Page: p, Title: "Search", Snap: s, Data: f})

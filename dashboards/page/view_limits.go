@@ -39,7 +39,7 @@ type keyRow struct {
 	Blocked *throttle.Blocked  // nil where it is not
 	By      string             // who blocked it, as the end of a sentence
 	Own     string             // what it counts by instead of the limit's rate
-	Last    *forecast.Expected // when the last of the jobs that want it runs; nil where none does
+	Last    *forecast.Estimate // when the last of the jobs that want it runs; nil where none does
 }
 
 // ownRate is what a key counts by instead of the limit's rate, in few words: what
@@ -104,10 +104,10 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, at place) 
 	if err != nil {
 		return nil, err
 	}
-	lasts := map[string]*forecast.Expected{}
+	lasts := map[string]*forecast.Estimate{}
 	if s.forecast != nil {
 		for n, e := range s.forecast.Backlogs(row.Name) {
-			e.In = s.forecast.At.Add(e.In).Sub(s.Now)
+			e.StartsIn = s.forecast.At.Add(e.StartsIn).Sub(s.Now)
 			lasts[n.Key] = &e
 		}
 	}

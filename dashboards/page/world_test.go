@@ -134,7 +134,7 @@ func (w *world) run(handle func(ctx context.Context, limit, key string) error) (
 func (w *world) allWait(jobs int) {
 	w.t.Helper()
 	running.Until(w.t, "so many waiting jobs", func() bool {
-		waiting, _, _, err := w.limiter.Crowd(w.t.Context())
+		waiting, _, _, err := w.limiter.BacklogStats(w.t.Context())
 		w.must(err)
 		return waiting == jobs
 	})

@@ -56,7 +56,7 @@ func (d *dispatcher) tell(ctx context.Context) error {
 		if d.core == nil {
 			return nil
 		}
-		told := d.core.Tell(d.clock.now(), Page)
+		told := d.core.ToPromote(d.clock.now(), PageSize)
 		if len(told) == 0 {
 			return nil
 		}
@@ -68,10 +68,10 @@ func (d *dispatcher) tell(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		var active []fairqueue.Told
+		var active []fairqueue.GrantedJob
 		for i, t := range told {
-			d.core.Fate(d.clock.now(), t, fates[i])
-			if fates[i] == fairqueue.Active {
+			d.core.Promoted(d.clock.now(), t, fates[i])
+			if fates[i] == fairqueue.StateActive {
 				active = append(active, t)
 			}
 		}
@@ -84,13 +84,13 @@ func (d *dispatcher) tell(ctx context.Context) error {
 
 // presumeDead lets the lanes of jobs go on that a worker has taken, and that have not
 // asked in time: it may have died with them.
-func (d *dispatcher) presumeDead(ctx context.Context, active []fairqueue.Told) error {
-	presumed, err := d.Waits.PresumeDead(ctx, active)
+func (d *dispatcher) presumeDead(ctx context.Context, active []fairqueue.GrantedJob) error {
+	presumed, err := d.Waits.ExpireActive(ctx, active)
 	if d.limits.Note(ctx, err) != nil || presumed == 0 {
 		return err
 	}
 	for _, t := range active {
-		d.core.Came(d.clock.now(), t.Lane)
+		d.core.Arrived(d.clock.now(), t.Lane)
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func (d *dispatcher) presumeDead(ctx context.Context, active []fairqueue.Told) e
 // promote moves jobs to the head of their queues, and has those forgotten that
 // will not come. A process that cannot do that lets another one give turns. It
 // returns the jobs' fates in their order; after an error some may have been moved.
-func (d *dispatcher) promote(ctx context.Context, jobs []throttle.JobID) ([]fairqueue.Fate, error) {
+func (d *dispatcher) promote(ctx context.Context, jobs []throttle.JobID) ([]fairqueue.State, error) {
 	if len(jobs) == 0 {
 		return nil, nil
 	}
@@ -109,7 +109,7 @@ func (d *dispatcher) promote(ctx context.Context, jobs []throttle.JobID) ([]fair
 	}
 	var lost []throttle.JobID
 	for i, fate := range fates {
-		if fate == fairqueue.Done || fate == fairqueue.Gone {
+		if fate == fairqueue.StateDone || fate == fairqueue.StateGone {
 			lost = append(lost, jobs[i])
 			d.upkeep.miss()
 		}

@@ -45,11 +45,11 @@ func (c *comparison) reserved() bool { return c.counts || len(c.meters) > 0 }
 // is in one of the states that count as waiting at each moment.
 func (d *dispatcher) forgetLost(ctx context.Context, c *comparison) (err error) {
 	if c.demand == nil {
-		if c.demand, err = d.Waits.Demand(ctx); d.limits.Note(ctx, err) != nil {
+		if c.demand, err = d.Waits.DemandByMeter(ctx); d.limits.Note(ctx, err) != nil {
 			return err
 		}
 	}
-	jobs, next, mended, err := d.Waits.Mend(ctx, c.cursor, Page, c.wanted)
+	jobs, next, mended, err := d.Waits.RepairRecords(ctx, c.cursor, PageSize, c.wanted)
 	if d.limits.Note(ctx, err) != nil {
 		c.wants = false // some may be counted twice
 		return err
@@ -79,7 +79,7 @@ func (d *dispatcher) forgetLost(ctx context.Context, c *comparison) (err error) 
 // it. Jobs come and go during the pass, so what Redis said before it and says after it bound what
 // is right.
 func (d *dispatcher) correctDemand(ctx context.Context, c *comparison) error {
-	after, err := d.Waits.Demand(ctx)
+	after, err := d.Waits.DemandByMeter(ctx)
 	if d.limits.Note(ctx, err) != nil {
 		return err
 	}
@@ -95,13 +95,13 @@ func (d *dispatcher) correctDemand(ctx context.Context, c *comparison) error {
 		}
 	}
 	c.wants = false
-	return d.limits.Note(ctx, d.Waits.CorrectDemand(ctx, d.process, wrong))
+	return d.limits.Note(ctx, d.Waits.RepairDemand(ctx, d.process, wrong))
 }
 
 // findLanes tells the core of lanes that it does not know, as those whose last calls
 // were lost in a failover. Of one that is empty Redis forgets the name.
 func (d *dispatcher) findLanes(ctx context.Context, c *comparison) error {
-	lanes, next, err := d.Waits.Lanes(ctx, c.cursor, Page)
+	lanes, next, err := d.Waits.Lanes(ctx, c.cursor, PageSize)
 	if d.limits.Note(ctx, err) != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (d *dispatcher) findLanes(ctx context.Context, c *comparison) error {
 	var unknown []string
 	for _, lane := range lanes {
 		switch {
-		case d.core.Knows(lane):
+		case d.core.HasLane(lane):
 		case fairqueue.IsLane(lane):
 			unknown = append(unknown, lane)
 		default: // no script has written that
@@ -127,15 +127,15 @@ func (d *dispatcher) findLanes(ctx context.Context, c *comparison) error {
 // in one step.
 func (d *dispatcher) recount(ctx context.Context, c *comparison) error {
 	if len(c.meters) == 0 {
-		meters, next, err := d.Waits.Reserved(ctx, c.cursor, Page)
+		meters, next, err := d.Waits.Reserved(ctx, c.cursor, PageSize)
 		if d.limits.Note(ctx, err) != nil {
 			return err
 		}
 		c.meters, c.cursor, c.counts = meters, next, next != 0
 	}
-	called, lanes := d.core.CalledAt(c.meters), map[string]bool{}
+	called, lanes := d.core.GrantedAt(c.meters), map[string]bool{}
 	n, jobs := 0, 0
-	for ; n < len(c.meters) && (n == 0 || jobs+called[c.meters[n]].Jobs <= Page); n++ {
+	for ; n < len(c.meters) && (n == 0 || jobs+called[c.meters[n]].Jobs <= PageSize); n++ {
 		jobs += called[c.meters[n]].Jobs
 		for _, lane := range called[c.meters[n]].Lanes {
 			lanes[lane] = true
@@ -144,7 +144,7 @@ func (d *dispatcher) recount(ctx context.Context, c *comparison) error {
 	if n == 0 {
 		return nil
 	}
-	wrong, err := d.Waits.Recount(ctx, d.process, c.meters[:n], slices.Collect(maps.Keys(lanes)))
+	wrong, err := d.Waits.RepairReserved(ctx, d.process, c.meters[:n], slices.Collect(maps.Keys(lanes)))
 	if d.limits.Note(ctx, err) != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (d *dispatcher) findStrays(ctx context.Context, c *comparison) error {
 		return err
 	}
 	for _, fate := range fates {
-		if fate == fairqueue.Moved {
+		if fate == fairqueue.StateMoved {
 			d.upkeep.found.sent++
 		}
 	}

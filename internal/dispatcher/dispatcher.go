@@ -20,7 +20,7 @@ const (
 	// every Quiet at least.
 	heartbeat = 500 * time.Millisecond
 	// Quiet is how far apart two heartbeats are at most.
-	Quiet = 5 * time.Second
+	MaxHeartbeat = 5 * time.Second
 	// standby is how much later than the end of another's lease a process tries
 	// to take it.
 	standby = 200 * time.Millisecond
@@ -28,11 +28,11 @@ const (
 	// another takes over then.
 	Grace = time.Second
 	// Pause is how long a process leaves Redis alone after an error.
-	Pause = time.Second
+	ErrorPause = time.Second
 	// batch bounds a call of Redis to about a millisecond.
 	batch = 64
 	// Page is how many lanes or jobs are read in one call.
-	Page = 100
+	PageSize = 100
 	// interval is the least time between two rounds, and grantInterval that between two
 	// in which turns are granted: longer is cheaper, shorter is sooner. Turns are granted
 	// ahead, and so together; jobs are told when their permits exist.
@@ -42,17 +42,17 @@ const (
 
 // A Config is what a dispatcher works with.
 type Config struct {
-	Waits   *waitdb.DB // the limiter, and who waits for its permits
-	DB      asynqdb.DB // of the queues
-	Log     *slog.Logger
-	Limits  *redishealth.Monitor // of the limiter's Redis
-	Queues  *redishealth.Monitor // of the queues' Redis
-	Passes  time.Duration        // between two comparisons of what waits with asynq
-	Quiet   time.Duration        // between two heartbeats where nothing is due
-	History *stats.Recorder
+	Waits             *waitdb.DB // the limiter, and who waits for its permits
+	DB                asynqdb.DB // of the queues
+	Log               *slog.Logger
+	Limits            *redishealth.Monitor // of the limiter's Redis
+	Queues            *redishealth.Monitor // of the queues' Redis
+	ReconcileInterval time.Duration        // between two comparisons of what waits with asynq
+	MaxHeartbeat      time.Duration        // between two heartbeats where nothing is due
+	History           *stats.Recorder
 	// SlotsWanted has this process's server say how many worker slots it has free, if it
 	// serves one of these queues.
-	SlotsWanted func(queues []string)
+	SlotsRequested func(queues []string)
 }
 
 // dispatcher gives the lanes of a scope their turns. Every process runs one; the one

@@ -12,7 +12,7 @@ import (
 // Where no more words come, as with a closed client, there is a sleep all the same.
 func TestSleepWithoutWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		words := make(chan waitdb.Word)
+		words := make(chan waitdb.Notification)
 		close(words)
 		began := time.Now()
 		new(dispatcher).sleep(t.Context(), words, began.Add(interval), began.Add(time.Minute))
@@ -30,16 +30,16 @@ func TestStepsDownWithoutCore(t *testing.T) {
 		d := tender(rdb)
 		d.process, d.core = "one", nil
 		other := dispatcher{process: "two", taken: time.Now().Add(time.Minute), lead: time.Now().Add(time.Minute)}
-		words := d.Waits.Words(t.Context())
+		words := d.Waits.Notifications(t.Context())
 		<-words // that it listens
-		if lead, err := d.Waits.Lead(t.Context(), d.process, time.Minute, 0, ""); err != nil || !lead.Held {
+		if lead, err := d.Waits.BecomeLeader(t.Context(), d.process, time.Minute, 0, ""); err != nil || !lead.Held {
 			t.Fatalf("%+v, %v; want the lease", lead, err)
 		}
 		d.resign(t.Context())
-		if lead, err := d.Waits.Lead(t.Context(), other.process, time.Minute, 0, ""); err != nil || !lead.Held {
+		if lead, err := d.Waits.BecomeLeader(t.Context(), other.process, time.Minute, 0, ""); err != nil || !lead.Held {
 			t.Errorf("%+v, %v; want that another process gets the lease", lead, err)
 		}
-		var word waitdb.Word
+		var word waitdb.Notification
 		select {
 		case word = <-words:
 		case <-time.After(time.Second):

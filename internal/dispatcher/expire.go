@@ -8,7 +8,7 @@ func (d *dispatcher) expire(ctx context.Context) error {
 		if d.core == nil {
 			return nil
 		}
-		lanes := d.core.Expiring(d.clock.now(), Page)
+		lanes := d.core.ToExpire(d.clock.now(), PageSize)
 		if len(lanes) == 0 {
 			return nil
 		}
@@ -22,15 +22,15 @@ func (d *dispatcher) expire(ctx context.Context) error {
 // expireLanes does that for some lanes. After a takeover the core must learn of
 // all called jobs, since whoever called them may not have told them.
 func (d *dispatcher) expireLanes(ctx context.Context, lanes []string, takeover bool) error {
-	expired, err := d.Waits.Expire(ctx, lanes)
+	expired, err := d.Waits.ExpireGrants(ctx, lanes)
 	if d.limits.Note(ctx, err) != nil {
 		return err
 	}
 	for i, r := range expired {
 		if takeover {
-			r.Overdue = append(r.Overdue, r.Expected...)
+			r.Overdue = append(r.Overdue, r.Reserved...)
 		}
-		d.core.Expired(d.clock.now(), lanes[i], r.Called, r.Overdue, r.Waiting > 0)
+		d.core.Expired(d.clock.now(), lanes[i], r.Granted, r.Overdue, r.Waiting > 0)
 	}
 	return nil
 }

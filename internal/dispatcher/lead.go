@@ -26,7 +26,7 @@ func (d *dispatcher) takeLead(ctx context.Context) error {
 		d.seen = 0
 	}
 	pace := d.pace()
-	lead, err := d.Waits.Lead(ctx, d.process, pace+Grace, d.seen, waitdb.NewEpoch())
+	lead, err := d.Waits.BecomeLeader(ctx, d.process, pace+Grace, d.seen, waitdb.NewEpoch())
 	if d.limits.Note(ctx, err) != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (d *dispatcher) takeLead(ctx context.Context) error {
 // of their jobs were called. Those are told again, since the one before may have
 // died before it did. Where a part cannot be read it begins anew with the next
 // heartbeat: half of the lanes would be worse than none.
-func (d *dispatcher) takeOver(ctx context.Context, lead waitdb.Lead) error {
+func (d *dispatcher) takeOver(ctx context.Context, lead waitdb.Leadership) error {
 	d.core, d.seen, d.changes, d.missed = fairqueue.New(), 0, lead.Changes, lead.Changes
 	d.weighed = time.Time{}
 	err := d.learn(ctx, lead, true)
@@ -77,7 +77,7 @@ func (d *dispatcher) weigh(ctx context.Context) error {
 	if d.limits.Note(ctx, err) != nil {
 		return err
 	}
-	d.core.Weigh(weights)
+	d.core.SetWeights(weights)
 	d.weighed = time.Now()
 	return nil
 }
@@ -88,13 +88,13 @@ func (d *dispatcher) pace() time.Duration {
 	if d.core == nil {
 		return heartbeat
 	}
-	return min(max(time.Until(d.clock.local(d.core.Next(d.clock.now()))), heartbeat), d.Quiet)
+	return min(max(time.Until(d.clock.local(d.core.Next(d.clock.now()))), heartbeat), d.MaxHeartbeat)
 }
 
 // learn tells the core what it has not heard of; after a takeover that is all. A
 // change whose word has not come by the next heartbeat is taken for lost: which
 // meter it was nobody knows, so the core looks at all of them.
-func (d *dispatcher) learn(ctx context.Context, lead waitdb.Lead, all bool) error {
+func (d *dispatcher) learn(ctx context.Context, lead waitdb.Leadership, all bool) error {
 	if err := d.weigh(ctx); err != nil {
 		return err
 	}
@@ -110,20 +110,20 @@ func (d *dispatcher) learn(ctx context.Context, lead waitdb.Lead, all bool) erro
 		d.epoch = lead.Epoch
 		d.upkeep.lost()
 	}
-	d.patience(lead.Late)
+	d.patience(lead.NextDeadline)
 	return nil
 }
 
 // made tells the core of new lanes, page by page; or of all lanes, of which jobs
 // may be called already. Each page but the first renews the lease, for reading a
 // hundred thousand lanes may take longer than it lives.
-func (d *dispatcher) made(ctx context.Context, lead waitdb.Lead, all bool) error {
+func (d *dispatcher) made(ctx context.Context, lead waitdb.Leadership, all bool) error {
 	for {
 		var lanes []string
-		for _, lane := range lead.Made {
+		for _, lane := range lead.NewLanes {
 			d.seen = max(d.seen, lane.Number)
 			if fairqueue.IsLane(lane.Lane) { // else a pass forgets it
-				d.core.Made(lane.Lane, lane.Number)
+				d.core.AddLane(lane.Lane, lane.Number)
 				d.upkeep.add(fairqueue.Queue(lane.Lane))
 				lanes = append(lanes, lane.Lane)
 			}
@@ -133,11 +133,11 @@ func (d *dispatcher) made(ctx context.Context, lead waitdb.Lead, all bool) error
 				return err
 			}
 		}
-		if len(lead.Made) < waitdb.LeadPage {
+		if len(lead.NewLanes) < waitdb.LanesPage {
 			return nil
 		}
 		var err error
-		if lead, err = d.Waits.Lead(ctx, d.process, heartbeat+Grace, d.seen, d.epoch); d.limits.Note(ctx, err) != nil {
+		if lead, err = d.Waits.BecomeLeader(ctx, d.process, heartbeat+Grace, d.seen, d.epoch); d.limits.Note(ctx, err) != nil {
 			return err
 		}
 	}
@@ -145,7 +145,7 @@ func (d *dispatcher) made(ctx context.Context, lead waitdb.Lead, all bool) error
 
 // find tells the core which jobs of lanes that it did not know are called.
 func (d *dispatcher) find(ctx context.Context, lanes []string) error {
-	for lanes := range slices.Chunk(lanes, Page) {
+	for lanes := range slices.Chunk(lanes, PageSize) {
 		if err := d.expireLanes(ctx, lanes, true); err != nil {
 			return err
 		}
@@ -162,5 +162,5 @@ func (d *dispatcher) resign(ctx context.Context) {
 	d.tellFound()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	d.limits.Note(ctx, d.Waits.Resign(ctx, d.process))
+	d.limits.Note(ctx, d.Waits.StepDown(ctx, d.process))
 }

@@ -21,7 +21,7 @@ func Run(ctx context.Context, c Config) {
 // run gives turns until the context ends, and then the lease back, so that a
 // process which stops as it should leaves no second unused.
 func (d *dispatcher) run(ctx context.Context) {
-	words := d.Waits.Words(ctx)
+	words := d.Waits.Notifications(ctx)
 	for ctx.Err() == nil {
 		begun := time.Now()
 		next := d.round(ctx)
@@ -52,7 +52,7 @@ func (d *dispatcher) round(ctx context.Context) time.Time {
 	if ctx.Err() == nil && redishealth.Unreachable(err) == nil {
 		d.Log.Error("waiting jobs cannot be given their turns; trying again", "error", err)
 	}
-	d.lead = time.Now().Add(Pause)
+	d.lead = time.Now().Add(ErrorPause)
 	return d.lead
 }
 
@@ -84,12 +84,12 @@ const askSlotsEach = time.Second
 
 // askSlots asks the servers of queues whose granted jobs come late.
 func (d *dispatcher) askSlots(ctx context.Context) error {
-	queues := d.core.Careful(d.clock.now())
+	queues := d.core.SlotsWanted(d.clock.now())
 	if len(queues) == 0 || time.Since(d.asked) < askSlotsEach {
 		return nil
 	}
 	d.asked = time.Now()
-	return d.limits.Note(ctx, d.Waits.AskSlots(ctx, queues))
+	return d.limits.Note(ctx, d.Waits.RequestSlots(ctx, queues))
 }
 
 // next is when there is more to do: a turn, a job whose time is up, a put-back to move
@@ -99,7 +99,7 @@ func (d *dispatcher) next() time.Time {
 	if d.core == nil {
 		return next
 	}
-	if at := d.asked.Add(askSlotsEach); len(d.core.Careful(d.clock.now())) > 0 && at.Before(next) {
+	if at := d.asked.Add(askSlotsEach); len(d.core.SlotsWanted(d.clock.now())) > 0 && at.Before(next) {
 		next = at
 	}
 	for _, at := range []time.Time{d.clock.local(d.core.Next(d.clock.now())), d.late, d.upkeep.due()} {
@@ -113,7 +113,7 @@ func (d *dispatcher) next() time.Time {
 // sleep waits until next, or until a word tells of something to do before, but
 // until earliest in any case: permits that appear together are given together. It
 // takes all words that come meanwhile.
-func (d *dispatcher) sleep(ctx context.Context, words <-chan waitdb.Word, earliest, next time.Time) {
+func (d *dispatcher) sleep(ctx context.Context, words <-chan waitdb.Notification, earliest, next time.Time) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -140,7 +140,7 @@ func (d *dispatcher) sleep(ctx context.Context, words <-chan waitdb.Word, earlie
 // that does not lead hears of new lanes and jobs, and takes the lease at once if no process
 // has it; and it hears that the leader has stepped down. The leader's own word does not count:
 // a process that stepped down because it cannot reach the queues leaves the lease to others.
-func (d *dispatcher) hear(word waitdb.Word) bool {
+func (d *dispatcher) hear(word waitdb.Notification) bool {
 	now := time.Now()
 	if word.Kind == waitdb.Reconnected {
 		if d.listens { // and not for the first time: what it knows may be of a Redis that is gone
@@ -153,7 +153,7 @@ func (d *dispatcher) hear(word waitdb.Word) bool {
 	case word.Kind == waitdb.SteppedDown && word.Name != d.process:
 		d.taken, d.lead = time.Time{}, now
 		return true
-	case word.Kind == waitdb.LaneMade || word.Kind == waitdb.PatienceEnds || word.Kind == waitdb.Reconnected || word.Kind == waitdb.TooMany:
+	case word.Kind == waitdb.LaneAdded || word.Kind == waitdb.DeadlineAdded || word.Kind == waitdb.Reconnected || word.Kind == waitdb.TooMany:
 		if now.Before(d.taken) || (d.core != nil && word.Number > 0 && word.Number <= d.seen) {
 			return false
 		}
@@ -162,22 +162,22 @@ func (d *dispatcher) hear(word waitdb.Word) bool {
 		}
 		d.lead = now
 		return true
-	case word.Kind == waitdb.SlotsWanted:
-		if d.SlotsWanted != nil {
-			d.SlotsWanted(strings.Split(word.Name, "\n"))
+	case word.Kind == waitdb.SlotsRequested:
+		if d.SlotsRequested != nil {
+			d.SlotsRequested(strings.Split(word.Name, "\n"))
 		}
 		return false
 	case d.core == nil:
 		return false
-	case word.Kind == waitdb.SlotsFree:
+	case word.Kind == waitdb.SlotsReported:
 		server, every, queues := word.Slots()
-		d.core.Slots(d.clock.now(), server, int(word.Number), every, queues)
+		d.core.SetSlots(d.clock.now(), server, int(word.Number), every, queues)
 		return true
-	case word.Kind == waitdb.QueuesWeigh:
+	case word.Kind == waitdb.WeightsChanged:
 		d.weighed, d.lead = time.Time{}, now
 		return true
-	case word.Kind == waitdb.JobCame:
-		d.core.Came(d.clock.now(), word.Name)
+	case word.Kind == waitdb.JobArrived:
+		d.core.Arrived(d.clock.now(), word.Name)
 	case word.Kind == waitdb.MeterChanged:
 		d.core.Changed(word.Name)
 	case word.Kind == waitdb.LimitChanged:

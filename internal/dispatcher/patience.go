@@ -21,7 +21,7 @@ func (d *dispatcher) patience(us int64) {
 // who does not come again.
 func (d *dispatcher) tellLate(ctx context.Context) error {
 	for began := time.Now(); d.core != nil && !time.Now().Before(d.late); {
-		late, next, err := d.Waits.Late(ctx, Page)
+		late, next, err := d.Waits.ExpireWaits(ctx, PageSize)
 		if d.limits.Note(ctx, err) != nil {
 			return err
 		}

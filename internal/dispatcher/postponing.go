@@ -41,13 +41,13 @@ func (d *dispatcher) postpone(ctx context.Context, p *postponing) error {
 	if d.queues.Note(ctx, err) != nil {
 		return err
 	}
-	places, err := d.Waits.Places(ctx, jobIDs(queue, ids)...)
+	places, err := d.Waits.Positions(ctx, jobIDs(queue, ids)...)
 	if d.limits.Note(ctx, err) != nil {
 		return err
 	}
 	later := map[string]time.Time{}
 	for job, place := range places {
-		if !place.Called {
+		if !place.Granted {
 			at := time.Now().Add(place.PutBack())
 			if at.Before(p.before) {
 				at = p.before

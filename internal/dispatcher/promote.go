@@ -9,12 +9,12 @@ import (
 )
 
 // fates are the words of lua/asynq/promote.lua.
-var fates = map[string]fairqueue.Fate{
-	"moved":   fairqueue.Moved,
-	"active":  fairqueue.Active,  // its handler has not returned yet: try again soon
-	"pending": fairqueue.Pending, // it comes anyway
-	"done":    fairqueue.Done,    // it waits for no permit: archived, completed, enqueued anew …
-	"gone":    fairqueue.Gone,    // deleted
+var fates = map[string]fairqueue.State{
+	"moved":   fairqueue.StateMoved,
+	"active":  fairqueue.StateActive,  // its handler has not returned yet: try again soon
+	"pending": fairqueue.StatePending, // it comes anyway
+	"done":    fairqueue.StateDone,    // it waits for no permit: archived, completed, enqueued anew …
+	"gone":    fairqueue.StateGone,    // deleted
 }
 
 // Promote moves called jobs to the head of their queues, behind those promoted
@@ -22,12 +22,12 @@ var fates = map[string]fairqueue.Fate{
 // round trip per queue. It is exact where a poll of asynq's would be seconds late,
 // and harmless for jobs that do not wait: their fates say what they do instead.
 // After an error the jobs of some queues may have been moved; to ask again is safe.
-func Promote(ctx context.Context, db asynqdb.DB, jobs []throttle.JobID) ([]fairqueue.Fate, error) {
+func Promote(ctx context.Context, db asynqdb.DB, jobs []throttle.JobID) ([]fairqueue.State, error) {
 	ids, indexes := map[string][]string{}, map[string][]int{}
 	for i, j := range jobs {
 		ids[j.Queue], indexes[j.Queue] = append(ids[j.Queue], j.ID), append(indexes[j.Queue], i)
 	}
-	found := make([]fairqueue.Fate, len(jobs))
+	found := make([]fairqueue.State, len(jobs))
 	for queue, ids := range ids {
 		words, err := db.Promote(ctx, queue, ids...)
 		if err != nil {

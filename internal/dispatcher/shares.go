@@ -28,7 +28,7 @@ func (d *dispatcher) write(ctx context.Context, sharing map[string]int) error {
 // publishAllShares does that for all meters after a takeover, and takes back the marks
 // of meters at which nobody waits any more.
 func (d *dispatcher) publishAllShares(ctx context.Context) error {
-	marks, err := d.Waits.Marks(ctx)
+	marks, err := d.Waits.Contended(ctx)
 	if d.limits.Note(ctx, err) != nil {
 		return err
 	}

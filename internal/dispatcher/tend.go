@@ -18,13 +18,13 @@ func (d *dispatcher) tend(ctx context.Context) error {
 			u.moves.begin(u.queues, now.Add(pause+soon))
 		}
 		since := now.Sub(u.begun)
-		if !u.pass.underway() && (since >= d.Passes || u.missed && since >= again) {
+		if !u.pass.underway() && (since >= d.ReconcileInterval || u.missed && since >= again) {
 			if err := d.beginPass(ctx); err != nil {
 				return err
 			}
 			u.begun, u.missed = now, false
 		}
-		if due := u.begun.Add(d.Passes); due.After(now) && due.Before(u.next) {
+		if due := u.begun.Add(d.ReconcileInterval); due.After(now) && due.Before(u.next) {
 			u.next = due
 		}
 	}

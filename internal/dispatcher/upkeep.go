@@ -15,7 +15,7 @@ const (
 	// that was true, the job is called before its put-back need be moved.
 	soon = 3 * time.Second
 	// Passes is how often all waiting jobs are compared with asynq's.
-	Passes = time.Minute
+	ReconcileInterval = time.Minute
 	// again is how soon they are compared again where a called job was gone: who
 	// deletes one may have deleted all, and those behind must not wait for them.
 	again = 5 * time.Second

@@ -52,7 +52,7 @@ func tender(rdb redis.UniversalClient, queues ...string) *dispatcher {
 	discard := slog.New(slog.DiscardHandler)
 	log := redishealth.New(discard, "Redis", nil)
 	return &dispatcher{
-		Config: Config{Waits: limiter, DB: asynqdb.New(rdb), Log: discard, Passes: Passes},
+		Config: Config{Waits: limiter, DB: asynqdb.New(rdb), Log: discard, ReconcileInterval: ReconcileInterval},
 		limits: log.Watch(), queues: log.Watch(), core: fairqueue.New(), clock: clock{0, time.Now()}, upkeep: upkeep{queues: queues},
 	}
 }
@@ -122,7 +122,7 @@ func TestComparesWhilePutBacksAreMovedOn(t *testing.T) {
 		}
 		rdb.AddHook(redistest.Hook(lasts(20*time.Millisecond, "")))
 		d, began := tender(rdb, queues...), time.Now()
-		d.core.Made("q000\napi|", 1) // turns are due
+		d.core.AddLane("q000\napi|", 1) // turns are due
 		tendFor(t, d, time.Hour, func() bool { return !d.upkeep.begun.IsZero() && !d.upkeep.pass.underway() })
 		if took := time.Since(began); took > 30*time.Second {
 			t.Errorf("a pass over %d queues took %s, want half a minute at most", len(queues), took)

@@ -20,14 +20,14 @@ type Need struct {
 	Refill int64
 	// Together is for how many such jobs permits come again at once: as many as a window gives.
 	// It is at most one where they come one by one.
-	Together int64
+	PerRefill int64
 }
 
 // Turn is one try to call the first job of a lane.
 type Turn struct {
 	Lane string
 	// Ahead is how long, in microseconds, before its permits exist the job may be called.
-	Ahead int64
+	Advance int64
 	// Held is how many permits of each of the lane's meters, in the order of its
 	// name, older lanes hold: they are to be left. It is nil where nothing is held.
 	Held []int64
@@ -61,7 +61,7 @@ type Result struct {
 	Job       string
 	At, Until int64
 	// Early is whether it may take its permits before they exist, and begin when they do.
-	Early bool
+	TakesEarly bool
 	// Next is what the lane's first job needs now, in the order of the lane's
 	// meters; nil if none waits. That is beyond Held, which lanes that go before hold: a
 	// lane's turns of one batch are all told the same, as of the last that was tried.
@@ -69,30 +69,30 @@ type Result struct {
 	Held []int64
 	// Ahead is how far ahead of its time this job may be called, in microseconds, whatever the
 	// turn allows.
-	Ahead int64
+	MaxAdvance int64
 	// Called is how many of the lane's jobs are called and have not come, after
 	// this turn and before the next of the batch. Skipped turns need not say.
-	Called int
+	Granted int
 }
 
 // Told is a called job that is to be told: moved to the head of its queue.
-type Told struct{ Queue, ID, Lane string }
+type GrantedJob struct{ Queue, ID, Lane string }
 
 // Fate is what became of a job that was told.
-type Fate int
+type State int
 
 // The fates.
 const (
 	// Unknown: nobody could be asked.
-	Unknown Fate = iota
+	StateUnknown State = iota
 	// Moved: it was put back, and is now at the head of its queue.
-	Moved
+	StateMoved
 	// Pending: it was in its queue already.
-	Pending
+	StatePending
 	// Active: a worker has it.
-	Active
+	StateActive
 	// Done: it is completed or archived.
-	Done
+	StateDone
 	// Gone: there is no such job.
-	Gone
+	StateGone
 )

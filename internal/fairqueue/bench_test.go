@@ -17,7 +17,7 @@ func BenchmarkTurns(b *testing.B) {
 				host := fmt.Sprintf("host|%d", i)
 				name := "q\n" + host + "\nshared|"
 				needs[name] = []Need{{Meter: host, Cost: 1, Known: true, Refill: 1000}, {Meter: "shared|", Cost: 1, Known: true, Refill: 1}}
-				c.Made(name, int64(i))
+				c.AddLane(name, int64(i))
 			}
 			now, given := int64(0), 0
 			results := make([]Result, 0, 64)
@@ -25,11 +25,11 @@ func BenchmarkTurns(b *testing.B) {
 				now++
 				results = results[:0]
 				for _, t := range c.Turns(now, 64) {
-					results = append(results, Result{Job: "job", At: now, Until: now + 250_000, Next: needs[t.Lane], Ahead: slack, Called: 1})
+					results = append(results, Result{Job: "job", At: now, Until: now + 250_000, Next: needs[t.Lane], MaxAdvance: slack, Granted: 1})
 				}
 				c.Tried(now, results)
-				c.Tell(now, 64)
-				for _, lane := range c.Expiring(now, 64) {
+				c.ToPromote(now, 64)
+				for _, lane := range c.ToExpire(now, 64) {
 					c.Expired(now, lane, 0, nil, true)
 				}
 				given += len(results)

@@ -49,7 +49,7 @@ func (c *Core) call(now int64, l *lane, r Result) {
 	switch {
 	case l.dense() && at > now: // told early, these would fill their workers' slots until they begin
 		at += (step - at%step) % step
-	case r.Early && !l.behind(now):
+	case r.TakesEarly && !l.behind(now):
 		at = now
 	}
 	c.mindWorkers(now, l, len(l.late) > 0)
@@ -70,10 +70,10 @@ func (l *lane) behind(now int64) bool {
 
 // CalledAt is how many jobs are called that need each of some meters, and the lanes that
 // they are of.
-func (c *Core) CalledAt(meters []string) map[string]Callers {
-	at := make(map[string]Callers, len(meters))
+func (c *Core) GrantedAt(meters []string) map[string]Grants {
+	at := make(map[string]Grants, len(meters))
 	for _, meter := range meters {
-		at[meter] = Callers{}
+		at[meter] = Grants{}
 	}
 	for name, l := range c.lanes {
 		if l.called == 0 {
@@ -81,7 +81,7 @@ func (c *Core) CalledAt(meters []string) map[string]Callers {
 		}
 		for _, meter := range l.meters() {
 			if of, some := at[meter]; some {
-				at[meter] = Callers{of.Jobs + l.called, append(of.Lanes, name)}
+				at[meter] = Grants{of.Jobs + l.called, append(of.Lanes, name)}
 			}
 		}
 	}
@@ -89,13 +89,13 @@ func (c *Core) CalledAt(meters []string) map[string]Callers {
 }
 
 // Callers are called jobs that need a meter.
-type Callers struct {
+type Grants struct {
 	Jobs  int
 	Lanes []string
 }
 
 // Knows reports whether jobs of a lane wait or are called, as far as the core knows.
-func (c *Core) Knows(name string) bool { return c.lanes[name] != nil }
+func (c *Core) HasLane(name string) bool { return c.lanes[name] != nil }
 
 // dense reports whether a lane's permits come one by one, several in a step. Where they
 // come more rarely a step would save no call; and those of a window come all at once, so
@@ -121,7 +121,7 @@ func (c *Core) count(now int64, l *lane, called int) {
 // Came says that a called job of a lane came: it is not full any more, and its
 // queue takes jobs. How many have not come its next turn tells; a word that is
 // heard late would count one twice.
-func (c *Core) Came(now int64, name string) {
+func (c *Core) Arrived(now int64, name string) {
 	if l := c.lanes[name]; l != nil {
 		c.took(now, l.queue)
 		c.unfill(l)

@@ -45,7 +45,7 @@ func New() *Core {
 
 // NewCertain returns a core for a forecast: its meters change by the turns alone, so
 // it never tries one before the time that the meter said.
-func NewCertain() *Core {
+func NewForecast() *Core {
 	c := New()
 	c.certain = true
 	return c

@@ -27,17 +27,19 @@ func api(ready int64) []Need {
 	return []Need{{Meter: "api|", Cost: 1, Ready: ready, Known: true, Refill: second}}
 }
 
-func refused(ready int64) Result { return Result{Outcome: Refused, Next: api(ready), Ahead: slack} }
+func refused(ready int64) Result {
+	return Result{Outcome: Refused, Next: api(ready), MaxAdvance: slack}
+}
 
 func granted(job string, now int64, next []Need) Result {
-	return Result{Job: job, At: now, Until: now + grantLife, Next: next, Ahead: slack, Called: 1}
+	return Result{Job: job, At: now, Until: now + grantLife, Next: next, MaxAdvance: slack, Granted: 1}
 }
 
 func TestLanesTakeTurnsInTheOrderOfTheirMaking(t *testing.T) {
 	c := New()
-	c.Made("b\napi|", 1)
-	c.Made("a\napi|", 2)
-	c.Made("b\napi|", 3)
+	c.AddLane("b\napi|", 1)
+	c.AddLane("a\napi|", 2)
+	c.AddLane("b\napi|", 3)
 	same(t, "at first", lanesOf(c, 1, granted("1", 1, api(10*second))), "b\napi|")
 	same(t, "at once again", lanesOf(c, 1))
 	same(t, "then", lanesOf(c, 10*second, granted("1", 10*second, nil)), "a\napi|")
@@ -45,7 +47,7 @@ func TestLanesTakeTurnsInTheOrderOfTheirMaking(t *testing.T) {
 
 func TestWhatWasToldIsVoidAfterAChange(t *testing.T) {
 	c := New()
-	c.Made("q\napi|", 1)
+	c.AddLane("q\napi|", 1)
 	lanesOf(c, 1, refused(second/2))
 	for name, change := range map[string]func(){
 		"another limit": func() { c.ChangedLimit("ap") },
@@ -66,7 +68,7 @@ func TestWhatWasToldIsVoidAfterAChange(t *testing.T) {
 
 func TestARefusalWithoutATimeIsTriedAgainLater(t *testing.T) {
 	c := New()
-	c.Made("q\napi|", 1)
+	c.AddLane("q\napi|", 1)
 	lanesOf(c, 1, refused(1))
 	same(t, "at once", lanesOf(c, 1))
 	same(t, "after a blink", lanesOf(c, 1+blink, refused(second)), "q\napi|")
@@ -74,37 +76,37 @@ func TestARefusalWithoutATimeIsTriedAgainLater(t *testing.T) {
 
 func TestALostAnswer(t *testing.T) {
 	c := New()
-	c.Made("q\napi|", 1)
+	c.AddLane("q\napi|", 1)
 	lanesOf(c, 1)
-	same(t, "the next turn", lanesOf(c, 2, Result{Outcome: Empty, Called: 1}), "q\napi|")
-	same(t, "to expire", c.Expiring(lostPause+2, 10), "q\napi|")
+	same(t, "the next turn", lanesOf(c, 2, Result{Outcome: Empty, Granted: 1}), "q\napi|")
+	same(t, "to expire", c.ToExpire(lostPause+2, 10), "q\napi|")
 	c.Expired(lostPause+2, "q\napi|", 1, []string{"lost"}, false)
-	same(t, "told", c.Tell(lostPause+2, 10), Told{"q", "lost", "q\napi|"})
+	same(t, "told", c.ToPromote(lostPause+2, 10), GrantedJob{"q", "lost", "q\napi|"})
 }
 
 // TestALaneIsEmptiedWithinABatch: its last job is called, another comes, and the
 // next turn of the batch finds that one.
 func TestALaneIsEmptiedWithinABatch(t *testing.T) {
 	c := New()
-	c.Made("q\napi|", 1)
+	c.AddLane("q\napi|", 1)
 	lanesOf(c, 1, granted("1", 1, api(0)))
 	lanesOf(c, 2, granted("2", 2, api(0)))
 	same(t, "two turns", lanesOf(c, 3, granted("3", 3, nil), refused(second)), "q\napi|", "q\napi|")
 	same(t, "before its word", lanesOf(c, 4))
-	c.Made("q\napi|", 2)
+	c.AddLane("q\napi|", 2)
 	same(t, "after its word", slices.Compact(lanesOf(c, 5)), "q\napi|")
 }
 
 func TestALimitThatIsGoneIsLearned(t *testing.T) {
 	c := New()
-	c.Made("q\napi|", 1)
-	lanesOf(c, 1, Result{Outcome: Learn, Job: "1", Called: 1})
-	job := Told{"q", "1", "q\napi|"}
-	same(t, "told at once", c.Tell(1, 10), job)
-	c.Fate(2, job, Moved)
-	same(t, "not again", c.Tell(second, 10))
-	c.Fate(second, job, Gone)
-	c.Expired(second, c.Expiring(second, 10)[0], 0, nil, false)
+	c.AddLane("q\napi|", 1)
+	lanesOf(c, 1, Result{Outcome: Learn, Job: "1", Granted: 1})
+	job := GrantedJob{"q", "1", "q\napi|"}
+	same(t, "told at once", c.ToPromote(1, 10), job)
+	c.Promoted(2, job, StateMoved)
+	same(t, "not again", c.ToPromote(second, 10))
+	c.Promoted(second, job, StateGone)
+	c.Expired(second, c.ToExpire(second, 10)[0], 0, nil, false)
 	c.Sharing()
 	if next := c.Next(second); next != never || len(c.lanes) != 0 {
 		t.Errorf("next %d, %d lanes: want nothing", next, len(c.lanes))
@@ -115,29 +117,29 @@ func TestALimitThatIsGoneIsLearned(t *testing.T) {
 // not count once more, for another one that is still called.
 func TestOneThatIsDoneBeforeItIsTold(t *testing.T) {
 	c := New()
-	c.Made("q\napi|", 1)
+	c.AddLane("q\napi|", 1)
 	lanesOf(c, 1, granted("1", 1, api(0)))
 	second := granted("2", 2, nil) // the first has come
 	lanesOf(c, 2, second)
-	told := c.Tell(2, 10)
-	c.Fate(2, told[0], Done)
-	c.Fate(2, told[1], Unknown)
-	same(t, "asked about at once", c.Expiring(2, 10), "q\napi|")
+	told := c.ToPromote(2, 10)
+	c.Promoted(2, told[0], StateDone)
+	c.Promoted(2, told[1], StateUnknown)
+	same(t, "asked about at once", c.ToExpire(2, 10), "q\napi|")
 	c.Expired(2, "q\napi|", 1, nil, false)
-	same(t, "asked about when its permits are kept no more", c.Expiring(second.Until, 10), "q\napi|")
+	same(t, "asked about when its permits are kept no more", c.ToExpire(second.Until, 10), "q\napi|")
 }
 
 func TestToldAgainAtGrowingPauses(t *testing.T) {
 	c := New()
-	c.Made("q\napi|", 1)
+	c.AddLane("q\napi|", 1)
 	lanesOf(c, 1, granted("1", 1, nil))
 	var told []int64
 	for now := c.Next(1); now < 200*second; now = c.Next(now + 1) {
 		lanesOf(c, now)
-		for range c.Tell(now, 10) {
+		for range c.ToPromote(now, 10) {
 			told = append(told, now)
 		}
-		for _, lane := range c.Expiring(now, 10) {
+		for _, lane := range c.ToExpire(now, 10) {
 			c.Expired(now, lane, 1, []string{"1"}, false)
 		}
 	}
@@ -156,15 +158,15 @@ func TestToldAgainAtGrowingPauses(t *testing.T) {
 func TestCallsAheadAreTold(t *testing.T) {
 	for worth, want := range map[int64][]int64{step / 2: {2 * step, 2 * step, 3 * step}, step: {step + 1, step + 2, 3 * step}} {
 		c := New()
-		c.Made("q\napi|", 1)
+		c.AddLane("q\napi|", 1)
 		next := api(0)
 		next[0].Refill = worth
 		for i, at := range []int64{step + 1, step + 2, 3 * step} {
-			lanesOf(c, 1, Result{Job: fmt.Sprint(i), At: at, Until: at + grantLife, Next: next, Ahead: slack, Called: i + 1})
+			lanesOf(c, 1, Result{Job: fmt.Sprint(i), At: at, Until: at + grantLife, Next: next, MaxAdvance: slack, Granted: i + 1})
 		}
 		var told []int64
 		for now := c.Next(2); now < step*4; now = c.Next(now + 1) {
-			for range c.Tell(now, 10) {
+			for range c.ToPromote(now, 10) {
 				told = append(told, now)
 			}
 		}
@@ -177,17 +179,17 @@ func TestCallsAheadAreTold(t *testing.T) {
 func TestNobodyIsCalledFarAheadBesideOneThatIsNot(t *testing.T) {
 	for _, ahead := range []int64{slack, slack / 2, little} {
 		c := New()
-		c.Made("small\napi|", 1)
-		c.Made("big\napi|", 2)
+		c.AddLane("small\napi|", 1)
+		c.AddLane("big\napi|", 2)
 		big := refused(second)
-		big.Ahead = ahead
+		big.MaxAdvance = ahead
 		first := granted("1", 1, api(second))
-		first.Early = true
+		first.TakesEarly = true
 		lanesOf(c, 1, first)
 		lanesOf(c, second, big)
 		c.Changed("api|")
 		turns := c.Turns(2*second, 1)
-		if len(turns) != 1 || turns[0].Ahead != ahead {
+		if len(turns) != 1 || turns[0].Advance != ahead {
 			t.Errorf("one may be called %d µs ahead: turns %+v", ahead, turns)
 		}
 	}
@@ -197,14 +199,14 @@ func TestNobodyIsCalledFarAheadBesideOneThatIsNot(t *testing.T) {
 // takes to come.
 func TestFewAreCalledALittleAhead(t *testing.T) {
 	c := New()
-	c.Made("q\napi|", 1)
+	c.AddLane("q\napi|", 1)
 	first := granted("1", 1, api(second))
-	first.Early, first.Ahead = true, little
+	first.TakesEarly, first.MaxAdvance = true, little
 	lanesOf(c, 1, first)
 	if turns := c.Turns(second-little-1, 1); len(turns) > 0 {
 		t.Errorf("called too far ahead: %+v", turns)
 	}
-	if turns := c.Turns(second-little, 1); len(turns) != 1 || turns[0].Ahead != little {
+	if turns := c.Turns(second-little, 1); len(turns) != 1 || turns[0].Advance != little {
 		t.Errorf("turns %+v, want one that is called %d µs ahead", turns, little)
 	}
 }
@@ -213,26 +215,26 @@ func TestFewAreCalledALittleAhead(t *testing.T) {
 // told: it is told again soon, for as long as its permits are kept.
 func TestToldAgainWhileBeingPutBack(t *testing.T) {
 	c := New()
-	c.Made("q\napi|", 1)
+	c.AddLane("q\napi|", 1)
 	lanesOf(c, 1, granted("1", 1, nil))
-	job := Told{"q", "1", "q\napi|"}
+	job := GrantedJob{"q", "1", "q\napi|"}
 	var told []int64
 	for now := int64(1); now < grantLife; now = c.Next(now + 1) {
-		for range c.Tell(now, 10) {
+		for range c.ToPromote(now, 10) {
 			told = append(told, now)
-			c.Fate(now, job, Active)
+			c.Promoted(now, job, StateActive)
 		}
 	}
 	same(t, "told", told, 1, 1+soonest, 1+2*soonest, 1+4*soonest, 1+8*soonest, 1+16*soonest)
 
 	c = New()
-	c.Made("q\napi|", 1)
+	c.AddLane("q\napi|", 1)
 	lanesOf(c, 1, granted("1", 1, nil))
-	same(t, "told", c.Tell(1, 10), job)
-	c.Fate(1, job, Active)
-	same(t, "told again", c.Tell(1+soonest, 10), job)
-	c.Fate(1+soonest, job, Moved)
-	same(t, "not after it was moved", c.Tell(grantLife, 10))
+	same(t, "told", c.ToPromote(1, 10), job)
+	c.Promoted(1, job, StateActive)
+	same(t, "told again", c.ToPromote(1+soonest, 10), job)
+	c.Promoted(1+soonest, job, StateMoved)
+	same(t, "not after it was moved", c.ToPromote(grantLife, 10))
 }
 
 // A called job that does not come is asked about when its permits are kept no more, and
@@ -240,22 +242,22 @@ func TestToldAgainWhileBeingPutBack(t *testing.T) {
 // called after it.
 func TestOneDoesNotComeAndLaterOnesDo(t *testing.T) {
 	c := New()
-	c.Made("q\napi|", 1)
+	c.AddLane("q\napi|", 1)
 	lanesOf(c, 1, granted("it", 1, api(soonest)))
 	var told, asked []int64
 	for now := int64(1); now <= 1+grantLife; now += soonest {
-		for _, job := range c.Tell(now, 10) {
+		for _, job := range c.ToPromote(now, 10) {
 			if job.ID == "it" {
 				told = append(told, now)
-				c.Fate(now, job, Active)
+				c.Promoted(now, job, StateActive)
 			}
 		}
-		if len(c.Expiring(now, 10)) > 0 {
+		if len(c.ToExpire(now, 10)) > 0 {
 			asked = append(asked, now)
 		}
 		for range c.Turns(now, 1) {
 			later := granted(fmt.Sprint("later ", now), now, api(now+soonest))
-			later.Called = 2 // those before it have come
+			later.Granted = 2 // those before it have come
 			c.Tried(now, []Result{later})
 		}
 	}
@@ -265,8 +267,8 @@ func TestOneDoesNotComeAndLaterOnesDo(t *testing.T) {
 
 func TestSharing(t *testing.T) {
 	c := New()
-	c.Made("q\na|\nb|", 1)
-	c.Made("q\na|", 2)
+	c.AddLane("q\na|\nb|", 1)
+	c.AddLane("q\na|", 2)
 	want := func(what string, want map[string]int) {
 		t.Helper()
 		if got := c.Sharing(); !maps.Equal(got, want) {

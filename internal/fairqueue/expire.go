@@ -3,7 +3,7 @@ package fairqueue
 import "slices"
 
 // Expiring returns at most n lanes some of whose called jobs should have come.
-func (c *Core) Expiring(now int64, n int) (lanes []string) {
+func (c *Core) ToExpire(now int64, n int) (lanes []string) {
 	for len(lanes) < n {
 		l, ok := c.expiries.due(now)
 		if !ok {

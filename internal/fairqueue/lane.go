@@ -57,7 +57,7 @@ func (n *need) sure(total int64) bool { return n.asked == total && n.given == n.
 
 // Made says that a lane got its first job. A lane that is made again, or named
 // twice, keeps its turn. Lanes are to be named in the order of their numbers.
-func (c *Core) Made(name string, number int64) {
+func (c *Core) AddLane(name string, number int64) {
 	c.seq = max(c.seq, number)
 	if l := c.lane(name); !l.waits() {
 		c.enter(l, c.number())
@@ -67,8 +67,8 @@ func (c *Core) Made(name string, number int64) {
 // Waits adds a lane that has been looked at. The lane waits at the meter that is ready last for its
 // first job, or, if all its meters are ready, at one where another lane waits already. It holds its
 // other meters as if it had had its turn there.
-func (c *Core) Waits(now int64, name string, number int64, needs []Need) {
-	c.Made(name, number)
+func (c *Core) AddReadLane(now int64, name string, number int64, needs []Need) {
+	c.AddLane(name, number)
 	l := c.lane(name)
 	if len(needs) != len(l.needs) {
 		return
@@ -77,7 +77,7 @@ func (c *Core) Waits(now int64, name string, number int64, needs []Need) {
 	x := wait{meter: l.at, bound: bound{at: now}}
 	for i, n := range needs {
 		own := &l.needs[i]
-		own.cost, own.refill, own.together = n.Cost, n.Refill, n.Together
+		own.cost, own.refill, own.together = n.Cost, n.Refill, n.PerRefill
 		own.tell(now, 0, n)
 		if n.Ready > x.at {
 			x = wait{meter: own.meter, bound: bound{at: n.Ready, unknown: !n.Known, blocked: n.Blocked}}
@@ -106,7 +106,7 @@ func (c *Core) lane(name string) *lane {
 	if l == nil {
 		queue, _, _ := strings.Cut(name, "\n")
 		l = &lane{name: name, queue: c.queue(queue)}
-		l.key, l.weight = Fair(name)
+		l.key, l.weight = FairnessKey(name)
 		l.turn.of, l.expiry.of, l.seat.of = l, l, l
 		c.lanes[name] = l
 	}

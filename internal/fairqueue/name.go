@@ -9,10 +9,10 @@ import (
 
 const (
 	// MostWeight is the most that a fairness key can weigh.
-	MostWeight = 1000
+	MaxKeyWeight = 1000
 	// MostTurns is the most that a queue can: whenever asynq looks for jobs it makes a list
 	// as long as the weights of all queues together.
-	MostTurns = 10_000
+	MaxQueueWeight = 10_000
 )
 
 // Lane is the name of a lane: its queue and its meters, limit|key, one a line, and in the
@@ -23,7 +23,7 @@ func Lane(queue string, meters []string, fair string) string {
 
 // FairLine is what the name of a lane ends in whose fairness key weighs so much: a line
 // that is no meter's, as no limit is without a name. Without a key there is none.
-func FairLine(key string, weight int) string {
+func FairnessLine(key string, weight int) string {
 	if key == "" {
 		return ""
 	}
@@ -31,7 +31,7 @@ func FairLine(key string, weight int) string {
 }
 
 // Fair is the fairness key of a lane and its weight. Jobs that have none are one key's.
-func Fair(lane string) (key string, weight int64) {
+func FairnessKey(lane string) (key string, weight int64) {
 	lines := strings.Split(lane, "\n")
 	last, found := strings.CutPrefix(lines[len(lines)-1], "|")
 	if !found {
@@ -39,7 +39,7 @@ func Fair(lane string) (key string, weight int64) {
 	}
 	text, key, _ := strings.Cut(last, "|")
 	weight, _ = strconv.ParseInt(text, 10, 64)
-	return key, min(max(1, weight), MostWeight)
+	return key, min(max(1, weight), MaxKeyWeight)
 }
 
 // Meters lists the meters that a lane's jobs need.

@@ -33,7 +33,7 @@ type Weight struct {
 }
 
 // Weigh says how queues take turns from now on. Those that are not named weigh 1.
-func (c *Core) Weigh(weights map[string]Weight) {
+func (c *Core) SetWeights(weights map[string]Weight) {
 	for name := range weights {
 		c.queue(name)
 	}

@@ -48,7 +48,7 @@ func newRoom() room { return room{calling: map[*lane]struct{}{}} }
 // Slots says how many worker slots a server has free for some queues, and how long it takes
 // on average until it has one more, in microseconds. Granted jobs that have not come yet take
 // theirs of these slots, so Redis is asked which have.
-func (c *Core) Slots(now int64, name string, free int, every int64, queues []string) {
+func (c *Core) SetSlots(now int64, name string, free int, every int64, queues []string) {
 	s := c.servers[name]
 	if s == nil {
 		c.forgetServers(now)
@@ -86,7 +86,7 @@ func (c *Core) forgetServers(now int64) {
 func (s *server) lives(now int64) bool { return now-s.at < slotsLife }
 
 // Careful lists the queues whose servers are to say how many slots they have free.
-func (c *Core) Careful(now int64) (queues []string) {
+func (c *Core) SlotsWanted(now int64) (queues []string) {
 	for name, q := range c.queues {
 		if q.isCareful(now) {
 			queues = append(queues, name)

@@ -9,8 +9,8 @@ import (
 // queue has not come in time.
 func busyQueue() (c *Core, now int64) {
 	c = New()
-	c.Made("busy\napi|", 1)
-	c.Made("free\napi|", 2)
+	c.AddLane("busy\napi|", 1)
+	c.AddLane("free\napi|", 2)
 	lanesOf(c, 1, granted("1", 1, api(second/8)))
 	now = 1 + grantLife
 	c.Expired(now, "busy\napi|", 1, []string{"1"}, true)
@@ -24,7 +24,7 @@ func turnsAt(c *Core, now int64, most int) (queues []string) {
 		var results []Result
 		for _, t := range turns {
 			results = append(results, granted(fmt.Sprint(now), now, api(0)))
-			results[0].Called = c.lanes[t.Lane].called + 1
+			results[0].Granted = c.lanes[t.Lane].called + 1
 			queues = append(queues, c.lanes[t.Lane].queue.name)
 		}
 		c.Tried(now, results)
@@ -36,15 +36,15 @@ func turnsAt(c *Core, now int64, most int) (queues []string) {
 // then one for each slot that becomes free.
 func TestPermitsForFreeSlots(t *testing.T) {
 	c, now := busyQueue()
-	same(t, "queues whose servers are asked", c.Careful(now), "busy")
-	c.Slots(now, "server", 0, second, []string{"busy"})
+	same(t, "queues whose servers are asked", c.SlotsWanted(now), "busy")
+	c.SetSlots(now, "server", 0, second, []string{"busy"})
 	c.Expired(now, "busy\napi|", 0, nil, true) // it has come late
 	same(t, "without a free slot", turnsAt(c, now, 3), "free", "free", "free")
-	c.Slots(now, "server", 2, second, []string{"busy"})
+	c.SetSlots(now, "server", 2, second, []string{"busy"})
 	same(t, "for two free slots", turnsAt(c, now, 6), "busy", "free", "busy", "free", "free", "free")
-	c.Slots(now, "server", 2, second, []string{"busy"}) // said before the two came
+	c.SetSlots(now, "server", 2, second, []string{"busy"}) // said before the two came
 	same(t, "while both are on their way", turnsAt(c, now, 2), "free", "free")
-	c.Slots(now, "server", 1, second, []string{"busy"})
+	c.SetSlots(now, "server", 1, second, []string{"busy"})
 	c.Expired(now, "busy\napi|", 0, nil, true)
 	same(t, "when they have come and one slot is free again", turnsAt(c, now, 3), "busy", "free", "free")
 }
@@ -52,7 +52,7 @@ func TestPermitsForFreeSlots(t *testing.T) {
 // What is said of slots counts for three seconds: the server may have died.
 func TestOldWordsOfSlotsDoNotCount(t *testing.T) {
 	c, now := busyQueue()
-	c.Slots(now, "server", 0, second, []string{"busy"})
+	c.SetSlots(now, "server", 0, second, []string{"busy"})
 	c.Expired(now, "busy\napi|", 0, nil, true)
 	same(t, "while it counts", turnsAt(c, now, 1), "free")
 	if next := c.Next(now + 1); next > now+slotsLife {
@@ -64,14 +64,14 @@ func TestOldWordsOfSlotsDoNotCount(t *testing.T) {
 // A job that does not come in time shows that no slot was free, whatever its server had said.
 func TestSlotsOfADeadServerDoNotCount(t *testing.T) {
 	c, now := busyQueue()
-	c.Slots(now, "server", 30, second, []string{"busy"})
+	c.SetSlots(now, "server", 30, second, []string{"busy"})
 	c.Expired(now, "busy\napi|", 0, nil, true)
 	same(t, "while it lives", turnsAt(c, now, 2), "free", "busy")
 	now += grantLife
 	c.Expired(now, "busy\napi|", 1, []string{fmt.Sprint(now - grantLife)}, true)
-	c.Came(now, "busy\napi|") // one of before came, at another server
+	c.Arrived(now, "busy\napi|") // one of before came, at another server
 	same(t, "when it is dead", turnsAt(c, now, 2), "free", "free")
-	c.Slots(now, "server", 30, second, []string{"busy"})
+	c.SetSlots(now, "server", 30, second, []string{"busy"})
 	same(t, "when it lives after all", turnsAt(c, now, 2), "busy", "free")
 }
 
@@ -82,7 +82,7 @@ func TestWithoutSlotsALaneHasATurnAtTimes(t *testing.T) {
 	turns := 0
 	for end := now + 1000*second; now < end; now += second / 10 {
 		if now%second < second/10 {
-			c.Slots(now, "server", 0, second/5, []string{"busy"})
+			c.SetSlots(now, "server", 0, second/5, []string{"busy"})
 			c.Expired(now, "busy\napi|", 0, nil, true)
 		}
 		for _, queue := range turnsAt(c, now, 1) {
@@ -99,12 +99,12 @@ func TestWithoutSlotsALaneHasATurnAtTimes(t *testing.T) {
 // A queue whose meters no other queue needs gets permits in advance: its workers lose no time.
 func TestAloneAQueueNeedsNoSlots(t *testing.T) {
 	c := New()
-	c.Made("busy\napi|", 1)
+	c.AddLane("busy\napi|", 1)
 	lanesOf(c, 1, granted("1", 1, api(second/8)))
 	now := int64(1 + grantLife)
 	c.Expired(now, "busy\napi|", 1, []string{"1"}, true)
-	same(t, "queues whose servers are asked", c.Careful(now))
-	c.Slots(now, "server", 0, second, []string{"busy"})
+	same(t, "queues whose servers are asked", c.SlotsWanted(now))
+	c.SetSlots(now, "server", 0, second, []string{"busy"})
 	c.Expired(now, "busy\napi|", 0, nil, true)
 	same(t, "turns", turnsAt(c, now, 2), "busy", "busy")
 }
@@ -114,8 +114,8 @@ func TestQueuesShareSlots(t *testing.T) {
 	for elsewhere, want := range []bool{false, true} {
 		t.Run(fmt.Sprint(elsewhere, " elsewhere"), func(t *testing.T) {
 			c, now := busyQueue()
-			c.Slots(now, "shared", 1, second, []string{"busy", "other"})
-			c.Slots(now, "alone", elsewhere, second, []string{"other"})
+			c.SetSlots(now, "shared", 1, second, []string{"busy", "other"})
+			c.SetSlots(now, "alone", elsewhere, second, []string{"other"})
 			c.Expired(now, "busy\napi|", 0, nil, true)
 			c.queue("other").owed = 1
 			if got := c.queue("busy").hasRoom(now); got != want {

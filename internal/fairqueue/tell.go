@@ -20,10 +20,10 @@ func (c *Core) tell(at int64, l *lane, id string) {
 }
 
 // Tell returns at most n called jobs that are to be told now.
-func (c *Core) Tell(now int64, n int) (jobs []Told) {
+func (c *Core) ToPromote(now int64, n int) (jobs []GrantedJob) {
 	for len(jobs) < min(n, len(c.tells)) && c.tells[len(jobs)].at <= now {
 		t := c.tells[len(jobs)]
-		jobs = append(jobs, Told{Queue: t.lane.queue.name, ID: t.id, Lane: t.lane.name})
+		jobs = append(jobs, GrantedJob{Queue: t.lane.queue.name, ID: t.id, Lane: t.lane.name})
 	}
 	c.tells = slices.Delete(c.tells, 0, len(jobs))
 	return jobs
@@ -32,16 +32,16 @@ func (c *Core) Tell(now int64, n int) (jobs []Told) {
 // Fate says what became of a job that Tell returned. One that is done or gone is
 // not called any more: before it says so, the caller has Redis forget it. How many
 // are called then Redis is to be asked.
-func (c *Core) Fate(now int64, job Told, fate Fate) {
+func (c *Core) Promoted(now int64, job GrantedJob, fate State) {
 	l := c.lanes[job.Lane]
 	if l == nil {
 		return
 	}
 	switch fate {
-	case Active:
+	case StateActive:
 		c.took(now, l.queue)
 		c.tellPutBack(now, l, job.ID)
-	case Done, Gone:
+	case StateDone, StateGone:
 		c.changedFor(l)
 		c.expireBy(l, now) // it may have come by itself, and be counted no more
 	}

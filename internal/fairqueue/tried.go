@@ -39,9 +39,9 @@ func (c *Core) tried(now int64, t try, r Result) {
 	switch r.Outcome {
 	case Granted, Learn:
 		t.from.gave++
-		t.from.early = r.Early
+		t.from.early = r.TakesEarly
 		c.use(l, now)
-		c.count(now, l, r.Called-1)
+		c.count(now, l, r.Granted-1)
 		c.call(now, l, r)
 		if r.Next == nil {
 			c.leave(l)
@@ -61,7 +61,7 @@ func (c *Core) tried(now int64, t try, r Result) {
 		c.takeBack(t)
 	}
 	if r.Outcome != Skipped {
-		c.count(now, l, r.Called)
+		c.count(now, l, r.Granted)
 	}
 }
 
@@ -110,12 +110,12 @@ func (c *Core) learn(now int64, t try, r Result) {
 	t.lane.looked = true
 	for i, n := range r.Next {
 		own := &t.lane.needs[i]
-		own.cost, own.refill, own.together = n.Cost, n.Refill, n.Together
+		own.cost, own.refill, own.together = n.Cost, n.Refill, n.PerRefill
 		held := int64(0)
 		if r.Held != nil {
 			held = r.Held[i]
 		}
-		own.meter.nearer(now, r.Ahead)
+		own.meter.nearer(now, r.MaxAdvance)
 		if held == 0 && !n.Known && !n.Blocked {
 			own.meter.fills(now, n.Ready)
 		}

@@ -205,7 +205,7 @@ func (c *Core) try(l *lane, m *meter, now int64) {
 	for i := range l.needs {
 		c.pay(l, i)
 	}
-	t := try{lane: l, from: m, kept: m.kept, key: l.number, needs: l.needs, paid: l.paid, Turn: Turn{Lane: l.name, Ahead: m.horizon(now) - now}}
+	t := try{lane: l, from: m, kept: m.kept, key: l.number, needs: l.needs, paid: l.paid, Turn: Turn{Lane: l.name, Advance: m.horizon(now) - now}}
 	for i, n := range l.needs {
 		if held := c.held(n.meter, l, now); held > 0 {
 			if t.Held == nil {

@@ -32,14 +32,14 @@ func (w *world) grant(turns []Turn) []Result {
 	}
 	for i, t := range turns {
 		if l := w.byName[t.Lane]; l.waiting > 0 {
-			results[i].Next, results[i].Held, results[i].Ahead = w.next(l, last[l]), last[l].Held, l.ahead()
+			results[i].Next, results[i].Held, results[i].MaxAdvance = w.next(l, last[l]), last[l].Held, l.ahead()
 		}
 	}
 	return results
 }
 
 func (w *world) try(l *worldLane, t Turn) (r Result) {
-	defer func() { r.Called = len(l.called) }()
+	defer func() { r.Granted = len(l.called) }()
 	if l.waiting == 0 {
 		return Result{Outcome: Empty}
 	}
@@ -47,7 +47,7 @@ func (w *world) try(l *worldLane, t Turn) (r Result) {
 		w.full++
 		return Result{Outcome: Full}
 	}
-	at, horizon := w.now, w.now+min(t.Ahead, l.ahead())
+	at, horizon := w.now, w.now+min(t.Advance, l.ahead())
 	for i, n := range l.needs {
 		ready, _ := n.ready(n.reserved+held(t, i)+n.cost, w.now)
 		at = max(at, ready)
@@ -72,7 +72,7 @@ func (w *world) try(l *worldLane, t Turn) (r Result) {
 	id := strconv.Itoa(l.made)
 	w.history.Turn(w.now, l.name, id, l.waiting > 0)
 	l.called = append(l.called, worldCall{id: id, at: at, until: at + grantLife})
-	return Result{Outcome: Granted, Job: id, At: at, Until: at + grantLife, Early: l.early()}
+	return Result{Outcome: Granted, Job: id, At: at, Until: at + grantLife, TakesEarly: l.early()}
 }
 
 func held(t Turn, i int) int64 {
@@ -98,7 +98,7 @@ func (w *world) next(l *worldLane, t Turn) []Need {
 	needs := make([]Need, len(l.needs))
 	for i, n := range l.needs {
 		at, known := n.ready(n.reserved+held(t, i)+n.cost, w.now)
-		needs[i] = Need{Meter: n.name, Cost: n.cost, Ready: at, Known: known, Blocked: n.paused, Refill: n.refill(n.cost), Together: n.together(n.cost)}
+		needs[i] = Need{Meter: n.name, Cost: n.cost, Ready: at, Known: known, Blocked: n.paused, Refill: n.refill(n.cost), PerRefill: n.together(n.cost)}
 	}
 	return needs
 }
@@ -124,25 +124,25 @@ func (l *worldLane) onTheirWay(now int64) (n int64) {
 }
 
 // promote is promote.lua: it moves a called job to the head of its queue.
-func (w *world) promote(job Told) Fate {
+func (w *world) promote(job GrantedJob) State {
 	l := w.byName[job.Lane]
 	i := slices.IndexFunc(l.called, func(k worldCall) bool { return k.id == job.ID })
 	switch {
 	case i < 0:
-		return Active
+		return StateActive
 	case l.called[i].pending:
-		return Pending
+		return StatePending
 	}
 	latency := 1 + w.rand.Int64N(max(1, w.latency))
 	if w.careless > 0 {
 		switch n := w.rand.IntN(1000); {
 		case n < w.careless:
 			w.history.Note(w.now, l.name, "job %s is told in vain", job.ID)
-			return Unknown
+			return StateUnknown
 		case n < 2*w.careless:
 			w.history.Note(w.now, l.name, "job %s was deleted", job.ID)
 			w.forget(l, i)
-			return Gone
+			return StateGone
 		case n < 3*w.careless:
 			latency = w.rand.Int64N(3_000_000)
 			w.history.Note(w.now, l.name, "job %s comes %.6f s late", job.ID, float64(latency)/1e6)
@@ -155,7 +155,7 @@ func (w *world) promote(job Told) Fate {
 	} else {
 		come()
 	}
-	return Moved
+	return StateMoved
 }
 
 func (w *world) forget(l *worldLane, i int) {
@@ -199,7 +199,7 @@ func (w *world) come(l *worldLane, id string) {
 		w.takes(l)
 	}
 	if wasFull {
-		w.core.Came(w.now, l.name)
+		w.core.Arrived(w.now, l.name)
 	}
 }
 
@@ -235,7 +235,7 @@ func (w *world) enqueue(l *worldLane, jobs int) {
 		w.number++
 		l.number, l.since = w.number, w.now
 		w.history.Waits(w.now, l.name)
-		w.core.Made(l.name, w.number)
+		w.core.AddLane(l.name, w.number)
 	}
 }
 

@@ -124,7 +124,7 @@ func (w *world) fairLane(queue, key string, weight int64, needs ...worldNeed) *w
 	for i, n := range needs {
 		meters[i] = n.name
 	}
-	name := Lane(queue, meters, FairLine(key, int(weight)))
+	name := Lane(queue, meters, FairnessLine(key, int(weight)))
 	if there := w.byName[name]; there != nil {
 		return there
 	}
@@ -143,7 +143,7 @@ func (w *world) weigh(strict bool, weights map[string]int) {
 	for queue, turns := range weights {
 		w.queues[queue].Weight = Weight{turns, strict}
 	}
-	w.core.Weigh(w.weights())
+	w.core.SetWeights(w.weights())
 }
 
 func (w *world) weights() map[string]Weight {
@@ -211,10 +211,10 @@ func (w *world) settle() {
 				return
 			}
 		}
-		for _, job := range w.core.Tell(w.now, 100) {
-			w.core.Fate(w.now, job, w.promote(job))
+		for _, job := range w.core.ToPromote(w.now, 100) {
+			w.core.Promoted(w.now, job, w.promote(job))
 		}
-		for _, lane := range w.core.Expiring(w.now, 100) {
+		for _, lane := range w.core.ToExpire(w.now, 100) {
 			w.expire(lane)
 		}
 	}

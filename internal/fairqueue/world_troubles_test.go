@@ -51,11 +51,11 @@ func (w *world) speed(m *worldMeter, times, over int64) {
 func (w *world) takeover() {
 	w.history.Note(w.now, "", "another process gives turns")
 	w.core = &Core{lanes: map[string]*lane{}, meters: map[string]*meter{}, queues: map[string]*queue{}, servers: map[string]*server{}, off: w.core.off}
-	w.core.Weigh(w.weights())
+	w.core.SetWeights(w.weights())
 	clear(w.contended)
 	for _, l := range w.lanes {
 		if l.waiting > 0 {
-			w.core.Made(l.name, l.number)
+			w.core.AddLane(l.name, l.number)
 		}
 		if len(l.called) > 0 {
 			var ids []string

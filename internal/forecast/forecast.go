@@ -29,12 +29,12 @@ type Forecast struct {
 	// are not.
 	Pending, Uncounted int
 	// About is whether there was too much to look at each lane and turn.
-	About bool
+	Estimated bool
 
 	lanes         map[string]*queued
 	order         []*queued
 	meters        map[string]*course
-	unread        []Expected // meters of lanes that were not looked at
+	unread        []Estimate // meters of lanes that were not looked at
 	pending, plan plan
 }
 
@@ -43,10 +43,10 @@ type Forecast struct {
 type Options struct {
 	// Runs is how long a queue's jobs run in the mean, 0 where nobody knows: so long
 	// they keep their permits of concurrency limits. Nil means that nobody knows.
-	Runs func(queue string) time.Duration
+	Duration func(queue string) time.Duration
 	// Stops reports whether a queue takes no jobs, as when it is paused: nobody knows
 	// when those run. Nil means that all do.
-	Stops func(queue string) bool
+	Stopped func(queue string) bool
 	// Limits are limits that Redis may not have yet; there they count as unused.
 	Limits []throttle.Limit
 	// Busiest are the meters that most permits are wanted of, for where there are too many
@@ -63,47 +63,47 @@ type Options struct {
 }
 
 // Expected is when a job would run.
-type Expected struct {
+type Estimate struct {
 	// Need is the meter that it waits longest for; zero where it runs at once. Its cost
 	// means nothing.
 	throttle.Need
 	// In is how long until then, and means nothing unless Known or AtLeast: a limit is
 	// paused, or its queue takes nothing.
-	In    time.Duration
-	Known bool
+	StartsIn time.Duration
+	Known    bool
 	// AtLeast is whether In is a lower bound, of one that is not Known: jobs of unknown
 	// duration must end first.
 	AtLeast bool
 	// About is whether that is an estimate: it waits for running jobs to end, or there
 	// was too much to follow each turn.
-	About bool
+	Estimated bool
 }
 
 // later reports whether a job would run after another; what is not known comes last, and of
 // that what has no lower bound.
-func (e Expected) later(other Expected) bool {
+func (e Estimate) later(other Estimate) bool {
 	if e.Known != other.Known {
 		return other.Known
 	}
 	if e.AtLeast != other.AtLeast {
 		return other.AtLeast
 	}
-	return e.In > other.In
+	return e.StartsIn > other.StartsIn
 }
 
 // OrLater is when the later of two jobs would run. If that is not known, it is not before the
 // time of the other job, which may be the best lower bound there is.
-func (e Expected) OrLater(other Expected) Expected {
+func (e Estimate) OrLater(other Estimate) Estimate {
 	if other.later(e) {
 		e, other = other, e
 	}
-	if !e.Known && other.In > e.In && (other.Known || other.AtLeast) {
-		e.AtLeast, e.In = true, other.In
+	if !e.Known && other.StartsIn > e.StartsIn && (other.Known || other.AtLeast) {
+		e.AtLeast, e.StartsIn = true, other.StartsIn
 		if e.Limit == "" || other.Limit != "" {
 			e.Need = other.Need
 		}
 	}
-	e.About = e.About || other.About
+	e.Estimated = e.Estimated || other.Estimated
 	return e
 }
 
@@ -141,7 +141,7 @@ func laneOf(like waitdb.Job, needs []throttle.Need) (name string, of []float64, 
 	for i, n := range needs {
 		meters[i], of[i] = meterOf(n), float64(n.Cost)
 	}
-	return fairqueue.Lane(like.Queue, meters, fairqueue.FairLine(like.Fair, like.Weight)), of, nil
+	return fairqueue.Lane(like.Queue, meters, fairqueue.FairnessLine(like.Fair, like.Weight)), of, nil
 }
 
 func (p *plan) add(like waitdb.Job, jobs int, needs []throttle.Need) error {
@@ -168,11 +168,11 @@ func (o Options) Forecast(now time.Time) *Forecast {
 }
 
 // expected is when the n-th job of a lane would run, from 0.
-func (f *Forecast) expected(q *queued, n int64) Expected {
+func (f *Forecast) expected(q *queued, n int64) Estimate {
 	at, longest := q.at(n), q.longest()
-	e := Expected{Known: at < far, About: f.About || q.about && at > f.At.UnixMicro()}
+	e := Estimate{Known: at < far, Estimated: f.Estimated || q.about && at > f.At.UnixMicro()}
 	if e.Known {
-		e.In, e.AtLeast = microseconds(max(0, at-f.At.UnixMicro())), q.least(n)
+		e.StartsIn, e.AtLeast = microseconds(max(0, at-f.At.UnixMicro())), q.least(n)
 		e.Known = !e.AtLeast
 	} else {
 		for i, m := range q.meters {
@@ -184,28 +184,28 @@ func (f *Forecast) expected(q *queued, n int64) Expected {
 	if e.AtLeast && q.waits[longest] == 0 { // no other limit makes it wait
 		longest = slices.IndexFunc(q.meters, func(m *course) bool { return m.Least })
 	}
-	if e.In > 0 || !e.Known {
+	if e.StartsIn > 0 || !e.Known {
 		e.Need = q.meters[longest].Need
 	}
 	return e
 }
 
 // last is when the last job of a lane would run that waits or is pending.
-func (f *Forecast) last(q *queued) Expected { return f.expected(q, max(0, q.known-1)) }
+func (f *Forecast) last(q *queued) Estimate { return f.expected(q, max(0, q.known-1)) }
 
 // LastPending is when the last of the pending jobs would run that are like this one and have
 // these needs. It reports false if the forecast counts none.
-func (f *Forecast) LastPending(like waitdb.Job, needs ...throttle.Need) (Expected, bool) {
+func (f *Forecast) LastPending(like waitdb.Job, needs ...throttle.Need) (Estimate, bool) {
 	name, _, err := laneOf(like, needs)
 	if err != nil || f.pending.byName[name] == nil {
-		return Expected{}, false
+		return Estimate{}, false
 	}
 	return f.last(f.lanes[name]), true
 }
 
 // Last is when the last job that waits or is pending would run, among those for which that is known, and
 // a meter whose jobs nobody knows of: nil where there is none.
-func (f *Forecast) Last() (last Expected, unknown *Expected) {
+func (f *Forecast) Last() (last Estimate, unknown *Estimate) {
 	last.Known = true
 	for _, e := range f.unread {
 		if e.Known && e.later(last) {
@@ -231,10 +231,10 @@ func (f *Forecast) Last() (last Expected, unknown *Expected) {
 
 // Job is when a waiting job would run that stands at a position in the lane of that name,
 // which counts from 1. It reports false where the forecast does not know the lane.
-func (f *Forecast) Job(lane string, position int) (Expected, bool) {
+func (f *Forecast) Job(lane string, position int) (Estimate, bool) {
 	q := f.lanes[lane]
 	if q == nil || q.waiting == 0 {
-		return Expected{}, false
+		return Estimate{}, false
 	}
 	return f.expected(q, min(int64(max(1, position)), q.waiting)-1), true
 }
@@ -242,33 +242,33 @@ func (f *Forecast) Job(lane string, position int) (Expected, bool) {
 // Place is where a job stands, with when it would run as the forecast has
 // it, which may be some seconds older. A job that is called runs now; one whose lane the
 // forecast does not know keeps what it had.
-func (f *Forecast) Place(p waitdb.Place) waitdb.Place {
+func (f *Forecast) Position(p waitdb.Position) waitdb.Position {
 	q := f.lanes[p.Lane.Name]
-	if p.Called || q == nil || q.waiting == 0 {
+	if p.Granted || q == nil || q.waiting == 0 {
 		return p
 	}
-	now := p.Since.Add(p.For)
+	now := p.Since.Add(p.WaitedFor)
 	gone, _ := slices.BinarySearch(q.times, now.UnixMicro()+1)
 	if now.Sub(f.At) < time.Second { // of these some may have come already
 		gone = 0
 	}
-	e := f.expected(q, min(int64(gone+max(1, p.Position)), q.waiting)-1)
-	p.Expected, p.Known, p.About, p.AtLeast = f.At.Add(e.In), e.Known, e.About, e.AtLeast
-	p.In = max(0, p.Expected.Sub(now))
+	e := f.expected(q, min(int64(gone+max(1, p.Rank)), q.waiting)-1)
+	p.StartsAt, p.Known, p.Estimated, p.AtLeast = f.At.Add(e.StartsIn), e.Known, e.Estimated, e.AtLeast
+	p.StartsIn = max(0, p.StartsAt.Sub(now))
 	if e.Limit != "" {
-		p.Binding = meterOf(e.Need)
+		p.Bottleneck = meterOf(e.Need)
 	}
 	return p
 }
 
 // Binds reports whether any job waits longest for that meter.
-func (f *Forecast) Binds(limit, key string) bool {
+func (f *Forecast) IsBottleneck(limit, key string) bool {
 	m := f.meters[limit+"|"+key]
 	return m != nil && m.binds
 }
 
 // Binding lists the meters that any job waits longest for.
-func (f *Forecast) Binding() (needs []throttle.Need) {
+func (f *Forecast) Bottlenecks() (needs []throttle.Need) {
 	for _, m := range f.meters {
 		if m.binds {
 			needs = append(needs, m.Need)
@@ -307,9 +307,9 @@ func (f *Forecast) Waiting() map[string]int {
 
 // Limits is when the last of all jobs would run that wait, or are pending, and need each
 // limit, whatever else they wait for. Limits that no waiting job needs are not in it.
-func (f *Forecast) Limits() map[string]Expected {
-	limits := map[string]Expected{}
-	note := func(limit string, e Expected) {
+func (f *Forecast) Limits() map[string]Estimate {
+	limits := map[string]Estimate{}
+	note := func(limit string, e Estimate) {
 		if last, seen := limits[limit]; seen {
 			e = e.OrLater(last)
 		}
@@ -332,8 +332,8 @@ func (f *Forecast) Limits() map[string]Expected {
 
 // Backlogs yields, by key, the permits of a limit that waiting jobs want, those that are
 // called among them, and when the last of these jobs would run.
-func (f *Forecast) Backlogs(limit string) iter.Seq2[throttle.Need, Expected] {
-	lasts := map[string]Expected{}
+func (f *Forecast) Backlogs(limit string) iter.Seq2[throttle.Need, Estimate] {
+	lasts := map[string]Estimate{}
 	for _, q := range f.order {
 		for _, m := range q.meters {
 			if m.Limit != limit || q.known == 0 {
@@ -346,7 +346,7 @@ func (f *Forecast) Backlogs(limit string) iter.Seq2[throttle.Need, Expected] {
 			lasts[m.Key] = e
 		}
 	}
-	return func(yield func(throttle.Need, Expected) bool) {
+	return func(yield func(throttle.Need, Estimate) bool) {
 		for _, id := range slices.Sorted(maps.Keys(f.meters)) {
 			m := f.meters[id]
 			wanted := m.Reserved + m.Wanted
@@ -363,7 +363,7 @@ func (f *Forecast) Backlogs(limit string) iter.Seq2[throttle.Need, Expected] {
 }
 
 // Planned is when the first and the last job of the plan would run.
-func (f *Forecast) Planned() (first, last Expected) {
+func (f *Forecast) Planned() (first, last Estimate) {
 	found := false
 	for _, p := range f.plan.lanes {
 		q := f.lanes[p.name]
@@ -408,7 +408,7 @@ func (s *sight) fresh(n throttle.Need) *course {
 
 // runs is how long jobs run that wait for a meter, in the mean over their queues.
 func (s *sight) runs(n throttle.Need) time.Duration {
-	if s.opts.Runs == nil {
+	if s.opts.Duration == nil {
 		return 0
 	}
 	meter := meterOf(n)
@@ -416,7 +416,7 @@ func (s *sight) runs(n throttle.Need) time.Duration {
 	count := func(lanes []*queued) {
 		for _, q := range lanes {
 			if q.jobs > 0 && slices.Contains(fairqueue.Meters(q.name), meter) {
-				if runs := s.opts.Runs(fairqueue.Queue(q.name)); runs > 0 {
+				if runs := s.opts.Duration(fairqueue.Queue(q.name)); runs > 0 {
 					sum, jobs = sum+float64(runs)*float64(q.jobs), jobs+float64(q.jobs)
 				}
 			}
@@ -467,7 +467,7 @@ func (s *sight) forecast(steps int) *Forecast {
 	}
 	s.join(s.plan)
 	for _, q := range s.order {
-		q.stops = s.opts.Stops != nil && s.opts.Stops(fairqueue.Queue(q.name))
+		q.stops = s.opts.Stopped != nil && s.opts.Stopped(fairqueue.Queue(q.name))
 		for _, name := range fairqueue.Meters(q.name) {
 			if s.meters[name] == nil {
 				s.meters[name] = s.fresh(needOf(name))
@@ -475,9 +475,9 @@ func (s *sight) forecast(steps int) *Forecast {
 			q.meters = append(q.meters, s.meters[name])
 		}
 	}
-	play := foresight{now: s.now, lanes: s.order, weights: s.weights, some: s.About}
+	play := foresight{now: s.now, lanes: s.order, weights: s.weights, some: s.Estimated}
 	play.play(steps)
-	s.About = s.About || play.estimated || s.opts.Sampled
+	s.Estimated = s.Estimated || play.estimated || s.opts.Sampled
 	for _, q := range s.order {
 		for i, m := range q.meters {
 			m.binds = m.binds || q.binding[i] > 0

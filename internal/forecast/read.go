@@ -65,23 +65,23 @@ func (r *forecastReader) readLanes(ctx context.Context) error {
 	}
 	s := r.s
 	s.Lanes = all
-	if s.About = s.Lanes > maxLanes; s.About { // by now there may be fewer
+	if s.Estimated = s.Lanes > maxLanes; s.Estimated { // by now there may be fewer
 		names = names[:min(someLanes, len(names))]
 	}
-	if lane := s.opts.Lane; s.About && lane != "" && !slices.Contains(names, lane) {
+	if lane := s.opts.Lane; s.Estimated && lane != "" && !slices.Contains(names, lane) {
 		names = append(names, lane)
 	}
 	for page := range slices.Chunk(names, lanePage) {
-		parts := make([]waitdb.Stretch, len(page))
+		parts := make([]waitdb.Ranks, len(page))
 		for i, name := range page {
-			parts[i] = waitdb.Stretch{Lane: name, To: firstJobs}
+			parts[i] = waitdb.Ranks{Lane: name, To: firstJobs}
 		}
-		waiting, err := r.Queued(ctx, parts)
+		waiting, err := r.ReadLanes(ctx, parts)
 		if err != nil {
 			return err
 		}
 		for i, w := range waiting {
-			q := &queued{name: page[i], turn: w.Turn, since: w.Since}
+			q := &queued{name: page[i], turn: w.LastTurn, since: w.Since}
 			q.addAll(w.Costs, w.Jobs)
 			s.lanes[q.name], s.order = q, append(s.order, q)
 		}
@@ -167,7 +167,7 @@ func (r *forecastReader) read(ctx context.Context, names []string) error {
 // readCosts reads more jobs of lanes whose first ones cost differently, or do not account
 // for what is wanted of some meter: of a long one some that are spread over it.
 func (r *forecastReader) readCosts(ctx context.Context) error {
-	if r.s.About {
+	if r.s.Estimated {
 		return nil
 	}
 	wanted := map[string]float64{}
@@ -199,17 +199,17 @@ func (r *forecastReader) spread(ctx context.Context, q *queued, records int) err
 	if all > records {
 		parts = records / firstJobs
 	}
-	stretches := make([]waitdb.Stretch, parts)
+	stretches := make([]waitdb.Ranks, parts)
 	for i := range parts {
 		from, to := all*i/parts, all*(i+1)/parts
 		if parts > 1 {
 			to = min(to, from+firstJobs)
 		}
-		stretches[i] = waitdb.Stretch{Lane: q.name, From: from, To: to}
+		stretches[i] = waitdb.Ranks{Lane: q.name, From: from, To: to}
 	}
 	q.costs, q.jobs = nil, 0
 	for page := range slices.Chunk(stretches, lanePage) {
-		waiting, err := r.Queued(ctx, page)
+		waiting, err := r.ReadLanes(ctx, page)
 		if err != nil {
 			return err
 		}
@@ -227,16 +227,16 @@ func (r *forecastReader) spread(ctx context.Context, q *queued, records int) err
 // readRest reads, where there are more lanes than are looked at, how those meters stand
 // that most is wanted of, and notes when the last that is wanted of each could be taken.
 func (r *forecastReader) readRest(ctx context.Context) error {
-	if !r.s.About {
+	if !r.s.Estimated {
 		return nil
 	}
 	busiest := r.s.opts.Busiest
 	if busiest == nil {
-		wants, err := r.Wants(ctx)
+		wants, err := r.Demands(ctx)
 		if err != nil {
 			return err
 		}
-		slices.SortFunc(wants, func(a, b waitdb.Want) int { return cmp.Compare(b.Permits, a.Permits) })
+		slices.SortFunc(wants, func(a, b waitdb.Demand) int { return cmp.Compare(b.Permits, a.Permits) })
 		for _, w := range wants[:min(len(wants), mostWanted)] {
 			busiest = append(busiest, throttle.Need{Limit: w.Limit, Key: w.Key})
 		}
@@ -259,7 +259,7 @@ func (r *forecastReader) readRest(ctx context.Context) error {
 		for _, m := range meters {
 			if m != nil && m.Wanted > 0 {
 				at := m.ReadyAt(r.s.now, m.Wanted)
-				r.s.unread = append(r.s.unread, Expected{Need: m.Need, Known: at < far, About: true, In: microseconds(max(0, at-r.s.now))})
+				r.s.unread = append(r.s.unread, Estimate{Need: m.Need, Known: at < far, Estimated: true, StartsIn: microseconds(max(0, at-r.s.now))})
 			}
 		}
 	}

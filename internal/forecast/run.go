@@ -118,8 +118,8 @@ func (f *foresight) play(steps int) {
 	if f.some {
 		steps = 0
 	}
-	core := fairqueue.NewCertain()
-	core.Weigh(f.weights)
+	core := fairqueue.NewForecast()
+	core.SetWeights(f.weights)
 	f.byName = make(map[string]*queued, len(f.lanes))
 	for i, q := range f.lanes {
 		f.byName[q.name] = q
@@ -131,7 +131,7 @@ func (f *foresight) play(steps int) {
 			continue
 		}
 		q.head, q.boundAt = f.now, f.now
-		core.Waits(f.now, q.name, int64(i)+1, q.look(f.now))
+		core.AddReadLane(f.now, q.name, int64(i)+1, q.look(f.now))
 	}
 	now, results := f.now, make([]fairqueue.Result, 0, 64)
 	for ; steps > 0; steps-- { // a round in which nothing is given costs a step, too
@@ -146,7 +146,7 @@ func (f *foresight) play(steps int) {
 		results = f.grant(now, core.Turns(now, min(64, steps)), results[:0])
 		steps -= max(0, len(results)-1)
 		core.Tried(now, results)
-		core.Tell(now, math.MaxInt) // they come at once
+		core.ToPromote(now, math.MaxInt) // they come at once
 	}
 	if steps <= 0 && core.Next(now) < far {
 		f.estimate(now)
@@ -243,10 +243,10 @@ func heldOf(held []int64, meter int) int64 {
 func (q *queued) look(now int64) []fairqueue.Need {
 	never := q.never()
 	for i, m := range q.meters {
-		n := fairqueue.Need{Cost: q.cost(i), Ready: now, Known: true, Refill: 1, Together: 1}
+		n := fairqueue.Need{Cost: q.cost(i), Ready: now, Known: true, Refill: 1, PerRefill: 1}
 		if !never {
 			n.Ready = m.ReadyAt(now, heldOf(q.held, i)+n.Cost)
-			n.Refill, n.Together = m.Refill(n.Cost), m.Together(n.Cost)
+			n.Refill, n.PerRefill = m.Refill(n.Cost), m.Together(n.Cost)
 			n.Known, n.Blocked = !m.About && !m.Unknown(), m.Shut(now)
 		}
 		if q.next[i] = n; q.head == now && n.Ready > q.boundAt {

@@ -205,7 +205,7 @@ func (q *Queues) Costs(ctx context.Context, was, next throttle.Limit) (says stri
 		return "", nil
 	}
 	if was.Kind == "" || next.MaxCost() < was.MaxCost() {
-		n, err := q.Limiter.Waiters(ctx, next.Name, next.MaxCost()+1)
+		n, err := q.Limiter.CountWaiting(ctx, next.Name, next.MaxCost()+1)
 		if err != nil {
 			return "", err
 		}
@@ -216,7 +216,7 @@ func (q *Queues) Costs(ctx context.Context, was, next throttle.Limit) (says stri
 	if !excludes(was.Apps, next.Apps) {
 		return "", nil
 	}
-	n, err := q.Limiter.Waiters(ctx, next.Name, 0)
+	n, err := q.Limiter.CountWaiting(ctx, next.Name, 0)
 	if err != nil || n == 0 {
 		return "", err
 	}
@@ -234,7 +234,7 @@ func (q *Queues) KeyCosts(ctx context.Context, limit, key string, o throttle.Ove
 	if err != nil || most >= l.With(now.Override).MaxCost() {
 		return "", err
 	}
-	n, err := q.Limiter.KeyWaiters(ctx, limit, key, most+1)
+	n, err := q.Limiter.CountWaitingForKey(ctx, limit, key, most+1)
 	if err != nil || n == 0 {
 		return "", err
 	}

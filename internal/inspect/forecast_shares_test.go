@@ -60,10 +60,10 @@ func TestSharesAreForetold(t *testing.T) {
 			for i := range jobs {
 				for _, tenant := range []string{"urgent", "large", "small"} {
 					id := throttle.JobID{Queue: map[bool]string{true: "critical", false: "default"}[tenant == "urgent"], ID: fmt.Sprint(tenant, i)}
-					place, waits, err := q.Limiter.Waiting(t.Context(), id)
+					place, waits, err := q.Limiter.Position(t.Context(), id)
 					must(t, err)
-					if waits && !place.Called {
-						said[id.ID] = f.Place(place).Expected
+					if waits && !place.Granted {
+						said[id.ID] = f.Position(place).StartsAt
 					}
 				}
 			}

@@ -61,20 +61,20 @@ func TestAllSayTheSame(t *testing.T) {
 		f, err := q.Forecast(ctx, forecast.Options{})
 		must(t, err)
 		foretold, _ := f.Last()
-		ends := f.At.Add(foretold.In)
+		ends := f.At.Add(foretold.StartsIn)
 		said := map[string]time.Time{}
 		status, err := q.Status(ctx)
 		must(t, err)
-		said["status"] = status.At.Add(status.Last.In)
+		said["status"] = status.At.Add(status.Last.StartsIn)
 		for _, l := range status.Limits {
-			said["status of "+l.Name] = status.At.Add(l.Last.In)
+			said["status of "+l.Name] = status.At.Add(l.Last.StartsIn)
 			if l.Waiting == 0 {
 				t.Errorf("nothing waits for %s", l.Name)
 			}
 		}
 		for _, l := range []string{"hour", "second"} {
 			for _, e := range f.Backlogs(l) {
-				said["what waits for "+l] = f.At.Add(e.In)
+				said["what waits for "+l] = f.At.Add(e.StartsIn)
 			}
 		}
 		said["the last job"] = lastPlace(t, q, f)
@@ -83,7 +83,7 @@ func TestAllSayTheSame(t *testing.T) {
 		planned, err := q.Forecast(ctx, plan)
 		must(t, err)
 		_, next := planned.Planned()
-		said["a plan"] = planned.At.Add(next.In - 100*time.Millisecond) // behind the last
+		said["a plan"] = planned.At.Add(next.StartsIn - 100*time.Millisecond) // behind the last
 		p, err := page.New(page.Options{Redis: rdb, Limiter: limiter.Redis, Scope: "default", Log: quiet})
 		must(t, err)
 		said["the page"] = headline(t, p)
@@ -116,10 +116,10 @@ func must(t *testing.T, err error) {
 // lastPlace is when the last of all waiting jobs would run, each by its place.
 func lastPlace(t *testing.T, q *inspect.Queues, f *forecast.Forecast) (last time.Time) {
 	for i := range 250 {
-		place, waits, err := q.Limiter.Waiting(t.Context(), throttle.JobID{Queue: "default", ID: fmt.Sprint(i)})
+		place, waits, err := q.Limiter.Position(t.Context(), throttle.JobID{Queue: "default", ID: fmt.Sprint(i)})
 		must(t, err)
-		if place = f.Place(place); waits && place.Expected.After(last) {
-			last = place.Expected
+		if place = f.Position(place); waits && place.StartsAt.After(last) {
+			last = place.StartsAt
 		}
 	}
 	return last

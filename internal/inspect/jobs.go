@@ -38,7 +38,7 @@ type Job struct {
 	// Since is when it came into its state: zero where nobody knows, as of a
 	// scheduled one. One in retry is so since it failed last.
 	Since time.Time
-	Place *waitdb.Place // of one that waits or is called
+	Place *waitdb.Position // of one that waits or is called
 }
 
 // JobID is which job it is.
@@ -131,11 +131,11 @@ func (q *Queues) placed(ctx context.Context, jobs []Job) error {
 	for i, job := range jobs {
 		ids[i] = job.JobID()
 	}
-	places, err := q.Limiter.Places(ctx, ids...)
+	places, err := q.Limiter.Positions(ctx, ids...)
 	for i, id := range ids {
 		if place, waits := places[id]; waits {
 			jobs[i].State, jobs[i].Place = Waiting, &place
-			if place.Called {
+			if place.Granted {
 				jobs[i].State = Called
 			}
 		}
@@ -161,7 +161,7 @@ func (q *Queues) Expect(ctx context.Context, jobs []Job) error {
 	}
 	for _, job := range jobs {
 		if job.Place != nil {
-			*job.Place = forecast.Place(*job.Place)
+			*job.Place = forecast.Position(*job.Place)
 		}
 	}
 	return nil

@@ -40,7 +40,7 @@ type Limit struct {
 	Known  bool
 	// Last is when the last job runs that waits and needs the limit, whatever else it waits
 	// for, as the forecast says.
-	Last forecast.Expected
+	Last forecast.Estimate
 	// Binds is whether jobs wait longest for this limit, or will.
 	Binds bool
 	State State
@@ -191,9 +191,9 @@ func (k *Known) ReadLimits(ctx context.Context, limiter *waitdb.DB) error {
 
 // Counted are the limits with what waits for them.
 func (k Known) Counted() []Limit {
-	lasts, binding := map[string]forecast.Expected{}, []throttle.Need(nil)
+	lasts, binding := map[string]forecast.Estimate{}, []throttle.Need(nil)
 	if k.Forecast != nil {
-		lasts, binding = k.Forecast.Limits(), k.Forecast.Binding()
+		lasts, binding = k.Forecast.Limits(), k.Forecast.Bottlenecks()
 	}
 	all := make([]Limit, len(k.Limits))
 	for i, limit := range k.Limits {
@@ -210,10 +210,10 @@ func (k Known) Counted() []Limit {
 		}
 		of := k.Lately[l.Name]
 		l.Permits, l.Allowed, l.Denied = aSecond(of.Permits), aSecond(of.Allowed), aSecond(of.Denied)
-		l.Last = forecast.Expected{Known: true} // at once, where none waits
+		l.Last = forecast.Estimate{Known: true} // at once, where none waits
 		if last, waits := lasts[l.Name]; waits {
 			l.Last = last
-			l.Last.In = max(0, k.Forecast.At.Add(last.In).Sub(k.Now))
+			l.Last.StartsIn = max(0, k.Forecast.At.Add(last.StartsIn).Sub(k.Now))
 		}
 		l.Binds = slices.ContainsFunc(binding, func(n throttle.Need) bool { return n.Limit == l.Name })
 	}

@@ -95,7 +95,7 @@ func TestLimitsAskLittle(t *testing.T) {
 		t.Errorf("a look asks Redis %v times, want as often with many keys, and at most 25 times", asked)
 	}
 	l := limits[0]
-	if l.Name != "api" || l.Waiting != 20_000 || l.Keys != 10_000 || time.Since(l.Since) < time.Hour || !l.Last.Known || l.Last.In < time.Hour {
+	if l.Name != "api" || l.Waiting != 20_000 || l.Keys != 10_000 || time.Since(l.Since) < time.Hour || !l.Last.Known || l.Last.StartsIn < time.Hour {
 		t.Errorf("%+v; want 20000 that wait at 10000 keys since an hour, and when the last runs", l)
 	}
 }

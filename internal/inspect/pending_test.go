@@ -85,7 +85,7 @@ func (w *pendingWorld) plan(jobs int, needs ...throttle.Need) (last time.Time, f
 	if !e.Known {
 		w.Fatalf("the plan is %+v", e)
 	}
-	return f.At.Add(e.In), f
+	return f.At.Add(e.StartsIn), f
 }
 
 // TestPending_Counts: a plan behind jobs that have not asked yet says what it says once a worker
@@ -109,8 +109,8 @@ func TestPending_Counts(t *testing.T) {
 				w := newPendingWorld(t, tt.needs, day, host)
 				w.enqueue(tt.jobs)
 				before, f := w.plan(2000, throttle.Need{Limit: "day"})
-				if f.Pending != tt.jobs || f.Uncounted != 0 || f.About != (tt.jobs > 200) || f.Jobs != 0 {
-					t.Errorf("%d of %d jobs are counted, %d are not, about: %v", f.Pending, tt.jobs, f.Uncounted, f.About)
+				if f.Pending != tt.jobs || f.Uncounted != 0 || f.Estimated != (tt.jobs > 200) || f.Jobs != 0 {
+					t.Errorf("%d of %d jobs are counted, %d are not, about: %v", f.Pending, tt.jobs, f.Uncounted, f.Estimated)
 				}
 				w.start()
 				for w.pending() > 0 {
@@ -134,7 +134,7 @@ func TestPending_Told(t *testing.T) {
 		w.enqueue(1000)
 		status, err := w.queues().Status(t.Context())
 		must(t, err)
-		if in := status.Last.In; in < 8*time.Hour || in > 9*time.Hour || status.Uncounted != 0 || status.Queues[0].Pending != 1000 {
+		if in := status.Last.StartsIn; in < 8*time.Hour || in > 9*time.Hour || status.Uncounted != 0 || status.Queues[0].Pending != 1000 {
 			t.Errorf("without a worker status says %+v, want the last in 8 to 9 h", status)
 		}
 		blind := inspect.New(w.rdb, w.limiter, "default")
@@ -185,15 +185,15 @@ func TestPending_AllSayTheSame(t *testing.T) {
 		f, err := w.queues().Forecast(t.Context(), forecast.Options{})
 		must(t, err)
 		last, _ := f.Last()
-		ends := f.At.Add(last.In)
-		if f.Pending != 250 || last.In < 100*time.Minute {
-			t.Fatalf("%d are pending, and the last would run in %s", f.Pending, last.In)
+		ends := f.At.Add(last.StartsIn)
+		if f.Pending != 250 || last.StartsIn < 100*time.Minute {
+			t.Fatalf("%d are pending, and the last would run in %s", f.Pending, last.StartsIn)
 		}
 		said := map[string]time.Time{}
 		status, err := w.queues().Status(t.Context())
 		must(t, err)
-		said["status"] = status.At.Add(status.Last.In)
-		said["status of the limit"] = status.At.Add(status.Limits[0].Last.In)
+		said["status"] = status.At.Add(status.Last.StartsIn)
+		said["status of the limit"] = status.At.Add(status.Limits[0].Last.StartsIn)
 		p, err := page.New(page.Options{Redis: w.rdb, Limiter: w.limiter.Redis, Scope: "default", Log: quiet})
 		must(t, err)
 		said["the page"] = headline(t, p)

@@ -79,7 +79,7 @@ func TestPurgeWhileWorkersRun(t *testing.T) {
 	if len(ran)-1+deleted != jobs {
 		t.Errorf("%d jobs ran and %d were deleted, of %d", len(ran)-1, deleted, jobs)
 	}
-	if waiting, _, _, err := limiter.Crowd(ctx); waiting != 0 || err != nil {
+	if waiting, _, _, err := limiter.BacklogStats(ctx); waiting != 0 || err != nil {
 		t.Errorf("%d wait still, %v", waiting, err)
 	}
 }

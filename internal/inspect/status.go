@@ -17,7 +17,7 @@ type Status struct {
 	Queues []Queue   `json:"queues"`
 	Limits []Limit   `json:"-"`
 	// Last is when the last job would run that waits or is pending, and Left whether there is one.
-	Last    forecast.Expected `json:"-"`
+	Last    forecast.Estimate `json:"-"`
 	Left    bool              `json:"-"`
 	Workers []stats.Process   `json:"workers"`
 	// Uncounted is how many pending jobs Last does not take into account, since it is not known
@@ -52,7 +52,7 @@ func (q *Queues) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	waiting, _, _, err := q.Limiter.Crowd(ctx)
+	waiting, _, _, err := q.Limiter.BacklogStats(ctx)
 	if err != nil {
 		return Status{}, err
 	}

@@ -51,15 +51,15 @@ const maxBusiest = 10
 // ReadDemand sums up by limit what is wanted of meters, and lists these: the most wanted first. A
 // job that needs several limits waits at those at whose meters lanes wait, or will for longest
 // by the forecast; while no process gives turns it waits at all.
-func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, turns bool) ([]waitdb.Want, map[string]Demand, error) {
-	wants, err := limiter.Wants(ctx)
+func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, turns bool) ([]waitdb.Demand, map[string]Demand, error) {
+	wants, err := limiter.Demands(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	// If a limit without keys has permits now and will have them, its jobs wait for another one.
 	var looked []throttle.Need
 	for _, w := range wants {
-		if w.Key == "" && w.Here && !f.Binds(w.Limit, "") && len(looked) < maxLooked {
+		if w.Key == "" && w.HasLanes && !f.IsBottleneck(w.Limit, "") && len(looked) < maxLooked {
 			looked = append(looked, throttle.Need{Limit: w.Limit})
 		}
 	}
@@ -72,14 +72,14 @@ func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, t
 		free[m.Limit] = !m.Shut && m.Left > m.Reserved
 	}
 	// By names too, so that keys which are wanted alike keep their places from turn to turn.
-	slices.SortFunc(wants, func(a, b waitdb.Want) int {
+	slices.SortFunc(wants, func(a, b waitdb.Demand) int {
 		return cmp.Or(cmp.Compare(b.Permits, a.Permits), strings.Compare(a.Key, b.Key))
 	})
 	limits, since := map[string]Demand{}, f.Since()
 	for _, w := range wants {
 		of := limits[w.Limit]
 		of.All += w.Permits
-		if !turns || f.Binds(w.Limit, w.Key) || w.Here && (w.Key != "" || !free[w.Limit]) {
+		if !turns || f.IsBottleneck(w.Limit, w.Key) || w.HasLanes && (w.Key != "" || !free[w.Limit]) {
 			of.Waiting += w.Permits
 			of.Since = since[w.Limit]
 		}
@@ -117,7 +117,7 @@ func Forecast(ctx context.Context, limiter *waitdb.DB, queues redis.UniversalCli
 	}
 	var errs []error
 	stops := map[string]bool{}
-	opts.Stops = func(queue string) bool {
+	opts.Stopped = func(queue string) bool {
 		if _, asked := stops[queue]; !asked {
 			n, err := queues.Exists(ctx, asynqdb.Key(queue, asynqdb.Paused)).Result()
 			stops[queue] = n > 0
@@ -142,7 +142,7 @@ func Forecast(ctx context.Context, limiter *waitdb.DB, queues redis.UniversalCli
 			opts.Busiest = append(opts.Busiest, throttle.Need{Limit: name, Key: key})
 		}
 	}
-	opts.Runs = func(queue string) time.Duration { return runs()[queue] }
+	opts.Duration = func(queue string) time.Duration { return runs()[queue] }
 	f, err := forecast.Make(ctx, limiter, opts)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, err

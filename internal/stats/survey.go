@@ -60,7 +60,7 @@ func (r *Recorder) survey(ctx context.Context) error {
 	limits := f.Limits()
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		if last := limits[name]; last.Known {
-			s.Lasts[name] = f.At.Add(last.In)
+			s.Lasts[name] = f.At.Add(last.StartsIn)
 		} else {
 			s.Unknown = append(s.Unknown, name)
 		}

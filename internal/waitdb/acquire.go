@@ -61,11 +61,11 @@ type Job struct {
 	// Since is when the job came first, by the limiter's clock, of one that comes again after
 	// an attempt: it stands among the others of its lane by that. MaxWait is counted from its
 	// first denial since. The zero value means that it comes first now.
-	Since time.Time
+	QueuedAt time.Time
 	// Waits is since when the job's wait lasts, by the limiter's clock, if it was allowed
 	// after that and has not begun: MaxWait is counted from then on. It has a Since. The zero
 	// value means that no wait lasts.
-	Waits time.Time
+	WaitingSince time.Time
 	// Deadline is when the job is of no use any more, by this process's clock.
 	// The zero value means never.
 	Deadline time.Time
@@ -77,7 +77,7 @@ type Job struct {
 	// Ahead is how long before they exist the job may have permits of a funnel or a token
 	// bucket once it is called. It must begin when they do: in the decision's BeginIn.
 	// The zero value means that it begins at once.
-	Ahead time.Duration
+	MaxAdvance time.Duration
 	// Fair is the key, as of a tenant, for which the jobs of a queue take turns: while
 	// several wait for the same permits, each has as many turns as the others, however many
 	// jobs it has. Weight has it have more: with 3 three turns to one. Each turn counts by
@@ -116,18 +116,18 @@ func (j Job) validate() error {
 // Needs of the same meter are added up. A job that asks for other needs than it
 // waits for begins anew in the lane of those, but has waited since it did.
 func (db *DB) Acquire(ctx context.Context, job Job, needs ...throttle.Need) (throttle.Decision, error) {
-	answer := db.AcquireAll(ctx, Ask{job, needs})[0]
+	answer := db.AcquireAll(ctx, AcquireRequest{job, needs})[0]
 	return answer.Decision, answer.Err
 }
 
 // An Ask is a job, and the permits that it asks for.
-type Ask struct {
+type AcquireRequest struct {
 	Job
 	Needs []throttle.Need
 }
 
 // An Answer is the decision about one job, or why there is none.
-type Answer struct {
+type AcquireResult struct {
 	throttle.Decision
 	Err error
 }
@@ -135,8 +135,8 @@ type Answer struct {
 // AcquireAll is Acquire for each of some jobs, as if they had asked one after the other:
 // who comes first is served first. It takes a round trip or two for up to 64 of them.
 // There is an answer for each, in their order. Each is another job.
-func (db *DB) AcquireAll(ctx context.Context, asks ...Ask) []Answer {
-	answers := make([]Answer, len(asks))
+func (db *DB) AcquireAll(ctx context.Context, asks ...AcquireRequest) []AcquireResult {
+	answers := make([]AcquireResult, len(asks))
 	all := make([]*ask, 0, len(asks))
 	for i, a := range asks {
 		needs, err := throttle.Normalize(a.Needs...)
@@ -161,7 +161,7 @@ const mostAsks = 64
 type ask struct {
 	Job
 	needs  []throttle.Need // normalized
-	answer *Answer
+	answer *AcquireResult
 
 	like    []any  // what it shares with others, as lua/lanes/acquire.lua takes it
 	call    string // by which its leases are known
@@ -180,7 +180,7 @@ func (db *DB) acquire(ctx context.Context, asks []*ask) {
 	var rest []*ask
 	for i, p := range db.AllowPlain(ctx, calls) {
 		if p.Err != nil || p.OK() {
-			*asks[i].answer = Answer{p.Decision, p.Err}
+			*asks[i].answer = AcquireResult{p.Decision, p.Err}
 		} else {
 			rest = append(rest, asks[i])
 		}
@@ -198,7 +198,7 @@ func (db *DB) join(ctx context.Context, asks []*ask) {
 		if grant <= 0 {
 			grant = DefaultGrant
 		}
-		a.like = appendNeeds([]any{a.Queue, a.Priority.headStart(), a.maxWaitUS(), grant.Microseconds(), a.Ahead.Microseconds(), a.sinceUS(), unixMicro(a.Waits), fairqueue.FairLine(a.Fair, a.Weight), len(a.needs)}, a.needs)
+		a.like = appendNeeds([]any{a.Queue, a.Priority.headStart(), a.maxWaitUS(), grant.Microseconds(), a.MaxAdvance.Microseconds(), a.sinceUS(), unixMicro(a.WaitingSince), fairqueue.FairnessLine(a.Fair, a.Weight), len(a.needs)}, a.needs)
 	}
 	db.sendAsks(ctx, asks)
 	for _, a := range asks {
@@ -270,10 +270,10 @@ func (j Job) maxWaitUS() int64 {
 
 // sinceUS is Since as the script takes it: 0 is now, and -1 that the job is new, too.
 func (j Job) sinceUS() int64 {
-	if j.New && j.Since.IsZero() {
+	if j.New && j.QueuedAt.IsZero() {
 		return -1
 	}
-	return unixMicro(j.Since)
+	return unixMicro(j.QueuedAt)
 }
 
 // unixMicro is a moment as the scripts take it: 0 where there is none.

@@ -250,9 +250,9 @@ func TestRuleOfAWaitingJobChanges(t *testing.T) {
 		s.wait(10 * time.Second)
 		s.acquire(t, "late", one("m"))
 		expect(t, "b moves to another lane", s.acquire(t, "b", one("m")).Outcome, denied)
-		place, _, err := s.lanes.Waiting(background, job("b").JobID)
+		place, _, err := s.lanes.Position(background, job("b").JobID)
 		must(t, err)
-		expect(t, "its place", [2]any{place.Position, place.For}, [2]any{2, 10 * time.Second})
+		expect(t, "its place", [2]any{place.Rank, place.WaitedFor}, [2]any{2, 10 * time.Second})
 		s.wait(time.Minute)
 		called := s.pumped(t)
 		slices.Sort(called)
@@ -275,7 +275,7 @@ func TestAcquireRefuses(t *testing.T) {
 	for name, err := range map[string]error{
 		"no needs":         second(s.lanes.Acquire(background, job("a"))),
 		"a line of queues": second(s.lanes.Acquire(background, waitdb.Job{JobID: throttle.JobID{Queue: "a\nb", ID: "a"}}, one("l"))),
-		"it is refused":    second(s.lanes.Refused(background, waitdb.Job{JobID: throttle.JobID{Queue: "a\nb", ID: "a"}}, waitdb.Refusal{}, one("l"))),
+		"it is refused":    second(s.lanes.RateLimited(background, waitdb.Job{JobID: throttle.JobID{Queue: "a\nb", ID: "a"}}, waitdb.RateLimit{}, one("l"))),
 		"a bad key":        second(s.lanes.Acquire(background, job("a"), throttle.Need{Limit: "l", Key: "a\nb"})),
 		"a negative cost":  second(s.lanes.Acquire(background, job("a"), throttle.Need{Limit: "l", Cost: -1})),
 	} {

@@ -28,7 +28,7 @@ func onAdapting(t *testing.T, adapt throttle.Adapt, f func(t *testing.T, s *stag
 			}
 			s.wait(time.Second)
 			if refused {
-				_, err = s.lanes.Refused(t.Context(), job, waitdb.Refusal{At: d.At, For: -1, Shuts: []throttle.Need{need}}, need)
+				_, err = s.lanes.RateLimited(t.Context(), job, waitdb.RateLimit{At: d.At, For: -1, Blocks: []throttle.Need{need}}, need)
 				must(t, err)
 				_, err = s.lanes.Forget(t.Context(), job.JobID)
 			} else {

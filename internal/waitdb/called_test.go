@@ -44,9 +44,9 @@ func TestCalledJobDoesNotCome(t *testing.T) {
 		if !slices.IsSorted(pauses) || pauses[0] > time.Second || pauses[11] != 30*time.Second {
 			t.Errorf("it is told again after %v, want growing pauses", pauses)
 		}
-		place, waits, err := s.lanes.Waiting(background, job("lost").JobID)
+		place, waits, err := s.lanes.Position(background, job("lost").JobID)
 		must(t, err)
-		expect(t, "still known", [2]bool{waits, place.Called}, [2]bool{true, true})
+		expect(t, "still known", [2]bool{waits, place.Granted}, [2]bool{true, true})
 		s.wait(time.Minute)
 		s.wantTaken(t, []string{"lost"}, one("l"))
 		s.wait(time.Minute)
@@ -64,16 +64,16 @@ func TestMoreAreCalledThanAreListed(t *testing.T) {
 			must(t, s.rdb.ZAdd(background, hg("called:")+lane, redis.Z{Score: float64(s.now.Add(time.Minute).UnixMicro()), Member: fmt.Sprint(i)}).Err())
 			must(t, s.rdb.HSet(background, hg("jobs"), fmt.Sprintf("default\n%d", i), "1\n1\n1\n0 1\n1\n"+lane).Err())
 		}
-		expired, err := s.lanes.Expire(background, []string{lane})
+		expired, err := s.lanes.ExpireGrants(background, []string{lane})
 		must(t, err)
-		expect(t, "called, and listed", [2]int{expired[0].Called, len(expired[0].Expected)}, [2]int{many, 1000})
+		expect(t, "called, and listed", [2]int{expired[0].Granted, len(expired[0].Reserved)}, [2]int{many, 1000})
 	})
 }
 
 // TestCalledJobIsGone: one that is not in its queue any more is forgotten, and
 // the next of its lane is called as soon as that is known.
 func TestCalledJobIsGone(t *testing.T) {
-	for _, fate := range []fairqueue.Fate{fairqueue.Gone, fairqueue.Done} {
+	for _, fate := range []fairqueue.State{fairqueue.StateGone, fairqueue.StateDone} {
 		onRedis(t, func(t *testing.T, s *stage) {
 			define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Hour})
 			a := s.acquire(t, "a", one("c"))
@@ -81,11 +81,11 @@ func TestCalledJobIsGone(t *testing.T) {
 			s.acquire(t, "next", one("c"))
 			s.pump(t)
 			must(t, s.lanes.Free(background, a.Holder, one("c")))
-			s.dispatcher.fate = func(job fairqueue.Told) fairqueue.Fate {
+			s.dispatcher.fate = func(job fairqueue.GrantedJob) fairqueue.State {
 				if job.ID == "gone" {
 					return fate
 				}
-				return fairqueue.Moved
+				return fairqueue.StateMoved
 			}
 			called := s.pumped(t)
 			expect(t, "called", called, []string{"next"})

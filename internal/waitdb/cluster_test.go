@@ -46,9 +46,9 @@ func TestCluster(t *testing.T) {
 		forecast, err := forecast.Make(background, line, forecast.Options{})
 		must(t, err)
 		expect(t, "who waits", forecast.Jobs, 1)
-		place, waits, err := line.Waiting(background, job("1").JobID)
+		place, waits, err := line.Position(background, job("1").JobID)
 		must(t, err)
-		expect(t, "waits", [2]any{waits, place.Position}, [2]any{true, 1})
+		expect(t, "waits", [2]any{waits, place.Rank}, [2]any{true, 1})
 		must(t, second(line.Forget(background, job("1").JobID)))
 	}
 }
@@ -57,17 +57,17 @@ func TestCluster(t *testing.T) {
 func giveTurns(t *testing.T, limiter *waitdb.DB) {
 	t.Helper()
 	store := limiter
-	lead, err := store.Lead(background, "me", time.Second, 0, "epoch")
+	lead, err := store.BecomeLeader(background, "me", time.Second, 0, "epoch")
 	must(t, err)
-	expect(t, "lanes", len(lead.Made), 1)
-	_, results, held, err := store.Grant(background, "me", []fairqueue.Turn{{Lane: lead.Made[0].Lane}})
+	expect(t, "lanes", len(lead.NewLanes), 1)
+	_, results, held, err := store.Grant(background, "me", []fairqueue.Turn{{Lane: lead.NewLanes[0].Lane}})
 	must(t, err)
 	expect(t, "held", held, true)
 	expect(t, "turn", results[0].Outcome, fairqueue.Refused)
-	expired, err := store.Expire(background, []string{lead.Made[0].Lane})
+	expired, err := store.ExpireGrants(background, []string{lead.NewLanes[0].Lane})
 	must(t, err)
 	expect(t, "waiting", expired[0].Waiting, 1)
-	_, err = store.PublishShares(background, "me", lead.Made[0].Number, map[string]int{"wait|{k}": 2})
+	_, err = store.PublishShares(background, "me", lead.NewLanes[0].Number, map[string]int{"wait|{k}": 2})
 	must(t, err)
-	must(t, store.Resign(background, "me"))
+	must(t, store.StepDown(background, "me"))
 }

@@ -12,12 +12,12 @@ import (
 // MaxCost of a new definition those who could never run by it. It reads all waiting
 // jobs of the scope, a part at a time. Jobs that come and go meanwhile may be counted
 // or not.
-func (db *DB) Waiters(ctx context.Context, limit string, least int) (int, error) {
+func (db *DB) CountWaiting(ctx context.Context, limit string, least int) (int, error) {
 	return db.waiters(ctx, least, func(meter string) bool { return strings.HasPrefix(meter, limit+"|") })
 }
 
 // KeyWaiters is Waiters for one key of the limit.
-func (db *DB) KeyWaiters(ctx context.Context, limit, key string, least int) (int, error) {
+func (db *DB) CountWaitingForKey(ctx context.Context, limit, key string, least int) (int, error) {
 	return db.waiters(ctx, least, func(meter string) bool { return meter == limit+"|"+key })
 }
 

@@ -31,7 +31,7 @@ func TestScansTellTwice(t *testing.T) {
 			s.acquire(t, fmt.Sprint(i), one("l"))
 		}
 		s.rdb.AddHook(redistest.Hook(twice))
-		n, err := s.lanes.Waiters(background, "l", 0)
+		n, err := s.lanes.CountWaiting(background, "l", 0)
 		must(t, err)
 		expect(t, "who wait", n, 2)
 		jobs, err := s.lanes.Find(background, "2")
@@ -55,13 +55,13 @@ func TestWaiters(t *testing.T) {
 		}
 		for limit, want := range map[string][]int{"log": {6, 6, 0}, "slog": {3, 3, 2, 2, 1, 1, 0}, "q": {0}, "lo": {0}} {
 			for least, want := range want {
-				n, err := limiter.Waiters(ctx, limit, least)
+				n, err := limiter.CountWaiting(ctx, limit, least)
 				must(t, err)
 				expect(t, fmt.Sprintf("jobs that wait for %d of %s", least, limit), n, want)
 			}
 		}
 		for least, want := range []int{3, 3, 0} {
-			n, err := limiter.KeyWaiters(ctx, "slog", "b", least)
+			n, err := limiter.CountWaitingForKey(ctx, "slog", "b", least)
 			must(t, err)
 			expect(t, fmt.Sprintf("jobs that wait for %d of slog of b", least), n, want)
 		}

@@ -14,7 +14,7 @@ import (
 // Crowd counts the jobs of a scope that wait or are called, and the lanes that they wait
 // in, and reports whether any process gives turns; in one round trip and O(1) of Redis's
 // time however many they are.
-func (db *DB) Crowd(ctx context.Context) (jobs, lanes int, turns bool, err error) {
+func (db *DB) BacklogStats(ctx context.Context) (jobs, lanes int, turns bool, err error) {
 	pipe := db.rdb.Pipeline()
 	waiting, all := pipe.HLen(ctx, db.prefix+"jobs"), pipe.ZCard(ctx, db.prefix+"lanes")
 	given := pipe.Exists(ctx, db.prefix+"turns")
@@ -25,17 +25,17 @@ func (db *DB) Crowd(ctx context.Context) (jobs, lanes int, turns bool, err error
 }
 
 // Want is what waits for one meter.
-type Want struct {
+type Demand struct {
 	Limit, Key string
 	// Permits is how many are wanted by all that wait and are not called.
 	Permits int
 	// Here is whether it is this meter that a lane waits at.
-	Here bool
+	HasLanes bool
 }
 
 // Wants lists all meters that anything waits for, in no order. It reads them a
 // part at a time: some milliseconds of Redis for 10,000.
-func (db *DB) Wants(ctx context.Context) ([]Want, error) {
+func (db *DB) Demands(ctx context.Context) ([]Demand, error) {
 	here := map[string]bool{}
 	scan := db.rdb.HScan(ctx, db.prefix+"contended", 0, "*", 1000).Iterator()
 	for scan.Next(ctx) {
@@ -55,10 +55,10 @@ func (db *DB) Wants(ctx context.Context) ([]Want, error) {
 	if err := scan.Err(); err != nil {
 		return nil, unavailable(err)
 	}
-	wants := make([]Want, 0, len(found))
+	wants := make([]Demand, 0, len(found))
 	for id, permits := range found {
 		limit, key, _ := strings.Cut(id, "|")
-		wants = append(wants, Want{limit, key, permits, here[id]})
+		wants = append(wants, Demand{limit, key, permits, here[id]})
 	}
 	return wants, nil
 }
@@ -74,19 +74,19 @@ type Lane struct {
 	Fair   string
 	Weight int
 	// Waiting and Called count its jobs.
-	Waiting, Called int
+	Waiting, Granted int
 }
 
 // NewLane is the lane of a name, which says all of it but its counts.
 func NewLane(name string) Lane {
-	key, weight := fairqueue.Fair(name)
+	key, weight := fairqueue.FairnessKey(name)
 	return Lane{Name: name, Queue: fairqueue.Queue(name), Meters: fairqueue.Meters(name), Fair: key, Weight: int(weight)}
 }
 
 // Page lists up to n lanes from the offset on, in the order in which they
 // came, and says how many there are. It takes two round trips. Lanes come and go
 // between two pages, so one may be on both or on none.
-func (db *DB) Page(ctx context.Context, offset, n int) (lanes []Lane, total int, err error) {
+func (db *DB) LanesFrom(ctx context.Context, offset, n int) (lanes []Lane, total int, err error) {
 	pipe := db.rdb.Pipeline()
 	all := pipe.ZCard(ctx, db.prefix+"lanes")
 	first, last := ranks(offset, n)
@@ -105,7 +105,7 @@ func (db *DB) Page(ctx context.Context, offset, n int) (lanes []Lane, total int,
 	}
 	for i, name := range names.Val() {
 		lane := NewLane(name)
-		lane.Waiting, lane.Called = int(waiting[i].Val()), int(called[i].Val())
+		lane.Waiting, lane.Granted = int(waiting[i].Val()), int(called[i].Val())
 		lanes = append(lanes, lane)
 	}
 	return lanes, int(all.Val()), nil

@@ -50,15 +50,15 @@ func TestLook(t *testing.T) {
 			expect(t, "meter", got, want)
 		}
 
-		waiting, in, turns, err := limiter.Crowd(ctx)
+		waiting, in, turns, err := limiter.BacklogStats(ctx)
 		must(t, err)
 		expect(t, "crowd", [3]any{waiting, in, turns}, [3]any{3, 1, false})
-		wants, err := limiter.Wants(ctx)
+		wants, err := limiter.Demands(ctx)
 		must(t, err)
-		slices.SortFunc(wants, func(a, b waitdb.Want) int { return strings.Compare(a.Limit, b.Limit) })
-		expect(t, "wants", wants, []waitdb.Want{{"hour", "k", 3, true}, {"log", "", 3, false}})
+		slices.SortFunc(wants, func(a, b waitdb.Demand) int { return strings.Compare(a.Limit, b.Limit) })
+		expect(t, "wants", wants, []waitdb.Demand{{"hour", "k", 3, true}, {"log", "", 3, false}})
 
-		page, total, err := limiter.Page(ctx, 0, 10)
+		page, total, err := limiter.LanesFrom(ctx, 0, 10)
 		must(t, err)
 		expect(t, "lanes", total, 1)
 		lane := waitdb.Lane{Name: "q\nhour|k\nlog|", Queue: "q", Meters: []string{"hour|k", "log|"}, Weight: 1, Waiting: 3}
@@ -68,7 +68,7 @@ func TestLook(t *testing.T) {
 		expect(t, "jobs", total, 3)
 		expect(t, "second job", jobs, []throttle.JobID{{Queue: "q", ID: "c"}})
 
-		page, total, err = limiter.Page(ctx, 0, 0)
+		page, total, err = limiter.LanesFrom(ctx, 0, 0)
 		must(t, err)
 		expect(t, "no lanes of one", [2]int{len(page), total}, [2]int{0, 1})
 		jobs, total, err = limiter.Jobs(ctx, lane.Name, 0, 0)

@@ -6,7 +6,7 @@ import (
 )
 
 // Demand is how many permits all waiting jobs want of each meter, as Redis has counted it.
-func (db *DB) Demand(ctx context.Context) (map[string]string, error) {
+func (db *DB) DemandByMeter(ctx context.Context) (map[string]string, error) {
 	demand := map[string]string{}
 	scan := db.rdb.HScan(ctx, db.prefix+"demand", 0, "", 1000).Iterator()
 	for scan.Next(ctx) {
@@ -26,7 +26,7 @@ type Correction struct {
 
 // CorrectDemand corrects how many permits of meters are wanted. It leaves a meter alone if the
 // number has changed since it was read.
-func (db *DB) CorrectDemand(ctx context.Context, process string, all []Correction) error {
+func (db *DB) RepairDemand(ctx context.Context, process string, all []Correction) error {
 	for some := range slices.Chunk(all, mendPage) {
 		args := []any{process}
 		for _, c := range some {

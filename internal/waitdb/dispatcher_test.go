@@ -25,7 +25,7 @@ type dispatcher struct {
 	core    *fairqueue.Core // nil while it does not give turns
 	seen    int64
 	changes int64
-	words   <-chan waitdb.Word
+	words   <-chan waitdb.Notification
 	silence int64 // the number of the last word of its own
 	last    []string
 	// batch is how many turns one call of Redis tries.
@@ -35,10 +35,10 @@ type dispatcher struct {
 	// dispatcher forgets all that it knew, as a process that was killed.
 	fails func(call string, made bool) error
 	// deaf, if set, has it not hear a word.
-	deaf func(waitdb.Word) bool
+	deaf func(waitdb.Notification) bool
 	// fate is what becomes of a called job that is told. The zero value means
 	// that it is moved to the head of its queue.
-	fate func(fairqueue.Told) fairqueue.Fate
+	fate func(fairqueue.GrantedJob) fairqueue.State
 }
 
 // called is a job that was called back.
@@ -54,7 +54,7 @@ const leaseTime = 1500 * time.Millisecond
 
 func newDispatcher(s *stage, process string) *dispatcher {
 	d := &dispatcher{store: s.lanes, stage: s, process: process, batch: 64}
-	d.words = d.store.Words(s.ctx)
+	d.words = d.store.Notifications(s.ctx)
 	<-d.words // it listens
 	return d
 }
@@ -83,7 +83,7 @@ func (d *dispatcher) pump() (list []called, next time.Duration, held bool, err e
 		return nil, lead.Until, false, err
 	}
 	late, over, err := []throttle.JobID(nil), time.Duration(0), error(nil)
-	err = d.call("late", func() error { late, over, err = d.store.Late(background, 100); return err })
+	err = d.call("late", func() error { late, over, err = d.store.ExpireWaits(background, 100); return err })
 	for _, job := range late {
 		list = append(list, called{job, true})
 	}
@@ -138,7 +138,7 @@ func (d *dispatcher) call(name string, f func() error) error {
 }
 
 // lead takes or renews the lease, and hears what it has not heard.
-func (d *dispatcher) lead() (lead waitdb.Lead, err error) {
+func (d *dispatcher) lead() (lead waitdb.Leadership, err error) {
 	if err := d.hear(); err != nil {
 		return lead, err
 	}
@@ -146,7 +146,7 @@ func (d *dispatcher) lead() (lead waitdb.Lead, err error) {
 		d.seen = 0
 	}
 	read := func() error {
-		lead, err = d.store.Lead(background, d.process, leaseTime, d.seen, "epoch")
+		lead, err = d.store.BecomeLeader(background, d.process, leaseTime, d.seen, "epoch")
 		return err
 	}
 	if err = d.call("lead", read); err != nil || !lead.Held {
@@ -159,14 +159,14 @@ func (d *dispatcher) lead() (lead waitdb.Lead, err error) {
 		if err != nil {
 			return lead, err
 		}
-		d.core.Weigh(weights)
+		d.core.SetWeights(weights)
 	}
 	if d.changes < lead.Changes { // a word got lost
 		d.changes = lead.Changes
 		d.core.ChangedAll()
 	}
 	for {
-		if err = d.made(lead.Made, fresh); err != nil || len(lead.Made) < waitdb.LeadPage {
+		if err = d.made(lead.NewLanes, fresh); err != nil || len(lead.NewLanes) < waitdb.LanesPage {
 			break
 		}
 		if err = d.call("lead", read); err != nil {
@@ -178,9 +178,9 @@ func (d *dispatcher) lead() (lead waitdb.Lead, err error) {
 
 // made tells the core of lanes that got their first job; and after a takeover
 // which jobs of them were called before it.
-func (d *dispatcher) made(lanes []waitdb.Numbered, fresh bool) error {
+func (d *dispatcher) made(lanes []waitdb.NumberedLane, fresh bool) error {
 	for _, lane := range lanes {
-		d.core.Made(lane.Lane, lane.Number)
+		d.core.AddLane(lane.Lane, lane.Number)
 		d.seen = max(d.seen, lane.Number)
 	}
 	if !fresh {
@@ -213,8 +213,8 @@ func (d *dispatcher) hear() error {
 			continue
 		}
 		switch word.Kind {
-		case waitdb.JobCame:
-			d.core.Came(d.now(), word.Name)
+		case waitdb.JobArrived:
+			d.core.Arrived(d.now(), word.Name)
 		case waitdb.MeterChanged:
 			d.core.Changed(word.Name)
 		case waitdb.LimitChanged:
@@ -229,7 +229,7 @@ func (d *dispatcher) hear() error {
 
 // work has the core's decisions carried out once.
 func (d *dispatcher) work() (list []called, err error) {
-	if lanes := d.core.Expiring(d.now(), 100); len(lanes) > 0 {
+	if lanes := d.core.ToExpire(d.now(), 100); len(lanes) > 0 {
 		if err := d.expire(lanes, false); err != nil {
 			return nil, err
 		}
@@ -237,21 +237,21 @@ func (d *dispatcher) work() (list []called, err error) {
 	if err := d.grant(); err != nil || d.core == nil {
 		return nil, err
 	}
-	for _, job := range d.core.Tell(d.now(), 100) {
-		fate := fairqueue.Moved
+	for _, job := range d.core.ToPromote(d.now(), 100) {
+		fate := fairqueue.StateMoved
 		if d.fate != nil {
 			fate = d.fate(job)
 		}
 		id := throttle.JobID{Queue: job.Queue, ID: job.ID}
-		if fate == fairqueue.Moved {
+		if fate == fairqueue.StateMoved {
 			list = append(list, called{id, false})
 		}
-		if fate == fairqueue.Gone || fate == fairqueue.Done {
+		if fate == fairqueue.StateGone || fate == fairqueue.StateDone {
 			if _, err := d.stage.lanes.Forget(background, id); err != nil {
 				return list, err
 			}
 		}
-		d.core.Fate(d.now(), job, fate)
+		d.core.Promoted(d.now(), job, fate)
 	}
 	return list, nil
 }
@@ -283,7 +283,7 @@ func (d *dispatcher) grant() error {
 // remember keeps what became of the last turns, to tell of them.
 func (d *dispatcher) remember(list []fairqueue.Turn, results []fairqueue.Result) {
 	for i, r := range results {
-		d.last = append(d.last, fmt.Sprintf("%d %q held %v ahead %d: %+v", d.now(), list[i].Lane, list[i].Held, list[i].Ahead, r))
+		d.last = append(d.last, fmt.Sprintf("%d %q held %v ahead %d: %+v", d.now(), list[i].Lane, list[i].Held, list[i].Advance, r))
 	}
 	d.last = slices.Delete(d.last, 0, max(0, len(d.last)-20))
 }
@@ -291,9 +291,9 @@ func (d *dispatcher) remember(list []fairqueue.Turn, results []fairqueue.Result)
 // expire takes back what is reserved for jobs that have not come in time. After
 // a takeover all called jobs are told: who called them may not have done it.
 func (d *dispatcher) expire(lanes []string, takeover bool) error {
-	var expired []waitdb.Expired
+	var expired []waitdb.LaneGrants
 	err := d.call("expire", func() (err error) {
-		expired, err = d.store.Expire(background, lanes)
+		expired, err = d.store.ExpireGrants(background, lanes)
 		return err
 	})
 	if err != nil {
@@ -301,9 +301,9 @@ func (d *dispatcher) expire(lanes []string, takeover bool) error {
 	}
 	for i, r := range expired {
 		if takeover {
-			r.Overdue = append(r.Overdue, r.Expected...)
+			r.Overdue = append(r.Overdue, r.Reserved...)
 		}
-		d.core.Expired(d.now(), lanes[i], r.Called, r.Overdue, r.Waiting > 0)
+		d.core.Expired(d.now(), lanes[i], r.Granted, r.Overdue, r.Waiting > 0)
 	}
 	return nil
 }

@@ -16,8 +16,8 @@ func (j Job) ValidateFair() error {
 		wrong.Field = "fair"
 		return wrong
 	}
-	if j.Weight < 0 || j.Weight > fairqueue.MostWeight {
-		return &throttle.FieldError{Field: "weight", Value: strconv.Itoa(j.Weight), Want: fmt.Sprintf("want 1 to %d", fairqueue.MostWeight)}
+	if j.Weight < 0 || j.Weight > fairqueue.MaxKeyWeight {
+		return &throttle.FieldError{Field: "weight", Value: strconv.Itoa(j.Weight), Want: fmt.Sprintf("want 1 to %d", fairqueue.MaxKeyWeight)}
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 
 // fairJob is a job of a tenant.
 func fairJob(id, tenant string, weight int) waitdb.Job {
-	return waitdb.Job{JobID: throttle.JobID{Queue: "default", ID: id}, Fair: tenant, Weight: weight, Ahead: time.Second}
+	return waitdb.Job{JobID: throttle.JobID{Queue: "default", ID: id}, Fair: tenant, Weight: weight, MaxAdvance: time.Second}
 }
 
 // TestFairKeys: tenants take turns by their weights, however many jobs each has, and whoever
@@ -51,17 +51,17 @@ func TestFairKeys(t *testing.T) {
 				t.Errorf("of 100 turns tenant %q had %d, want %d", tenant, ran[tenant], want)
 			}
 		}
-		lanes, _, err := s.lanes.Page(background, 0, 10)
+		lanes, _, err := s.lanes.LanesFrom(background, 0, 10)
 		must(t, err)
 		for _, l := range lanes {
 			expect(t, "meters", strings.Join(l.Meters, " "), "api|k")
 			expect(t, "weight of "+l.Fair, l.Weight, map[string]int{"many": 1, "paid": 3, "": 1}[l.Fair])
 		}
 		last := throttle.JobID{Queue: "default", ID: "paid" + strings.Repeat("i", 149)}
-		place, _, err := s.lanes.Waiting(background, last)
+		place, _, err := s.lanes.Position(background, last)
 		must(t, err)
 		expect(t, "lane of one that waits", []any{strings.Join(place.Lane.Meters, " "), place.Lane.Fair, place.Lane.Weight}, []any{"api|k", "paid", 3})
-		waiting, err := s.lanes.Waiters(background, "api", 1)
+		waiting, err := s.lanes.CountWaiting(background, "api", 1)
 		must(t, err)
 		if waiting < 480 {
 			t.Errorf("%d jobs wait for the limit, want about 500", waiting)
@@ -84,7 +84,7 @@ func TestFairKeysThatCannotBe(t *testing.T) {
 			t.Errorf("%.80v: want an error with %q", err, want)
 		}
 	}
-	if jobs, _, _, _ := s.lanes.Crowd(background); jobs != 0 {
+	if jobs, _, _, _ := s.lanes.BacklogStats(background); jobs != 0 {
 		t.Errorf("%d jobs wait", jobs)
 	}
 }

@@ -33,7 +33,7 @@ func TestFarTimesSaturate(t *testing.T) {
 		}
 		for name, l := range s.forecast(t).Limits() {
 			if l.Known {
-				t.Errorf("%s: the last runs in %s, after the end of time", name, l.In)
+				t.Errorf("%s: the last runs in %s, after the end of time", name, l.StartsIn)
 			}
 		}
 	})

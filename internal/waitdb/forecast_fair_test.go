@@ -15,7 +15,7 @@ func TestForecastByWeights(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		s := miniStage(t)
 		define(t, s, funnel("api", throttle.PerSecond(10)))
-		must(t, s.lanes.Weigh(background, map[string]fairqueue.Weight{"one": {Turns: 4, Strict: strict}, "two": {Turns: 1, Strict: strict}}, false))
+		must(t, s.lanes.SetWeights(background, map[string]fairqueue.Weight{"one": {Turns: 4, Strict: strict}, "two": {Turns: 1, Strict: strict}}, false))
 		for i := range 201 {
 			for _, job := range []waitdb.Job{
 				{JobID: throttle.JobID{Queue: "one", ID: fmt.Sprint("paid", i)}, Fair: "paid", Weight: 3},
@@ -29,13 +29,13 @@ func TestForecastByWeights(t *testing.T) {
 		s.pump(t)
 		f := s.forecast(t)
 		place := func(queue, id string) time.Duration {
-			p, _, err := s.lanes.Waiting(background, throttle.JobID{Queue: queue, ID: id})
+			p, _, err := s.lanes.Position(background, throttle.JobID{Queue: queue, ID: id})
 			must(t, err)
 			e, ok := f.Job(p.Lane.Name, 60)
 			if !ok {
 				t.Fatalf("%s is not in the forecast", id)
 			}
-			return e.In
+			return e.StartsIn
 		}
 		want := map[string]time.Duration{"paid": 10 * time.Second, "free": 30 * time.Second, "two": 30 * time.Second} // of 5 turns 3, 1 and 1
 		if strict {

@@ -23,7 +23,7 @@ func (s *stage) forecast(t *testing.T) *forecast.Forecast {
 }
 
 // planned is when the last of some jobs would run, of limits that nobody has used.
-func planned(t *testing.T, at time.Time, jobs int, limits ...throttle.Limit) forecast.Expected {
+func planned(t *testing.T, at time.Time, jobs int, limits ...throttle.Limit) forecast.Estimate {
 	t.Helper()
 	opts := forecast.Options{Limits: limits}
 	var needs []throttle.Need
@@ -47,14 +47,14 @@ func funnel(name string, rate throttle.Rate) throttle.Limit {
 func TestForecastOfADayBehindASecond(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	last := planned(t, noon, 5000, window("day", throttle.PerDay(2000)), funnel("second", throttle.PerSecond(10)))
-	expect(t, "last", last, forecast.Expected{Need: throttle.Need{Limit: "day"}, In: 36*time.Hour + 100*time.Second - 100*time.Millisecond, Known: true})
+	expect(t, "last", last, forecast.Estimate{Need: throttle.Need{Limit: "day"}, StartsIn: 36*time.Hour + 100*time.Second - 100*time.Millisecond, Known: true})
 }
 
 // TestForecastOfADayAndAMinute: of two limits now one is the slower, now the other.
 func TestForecastOfADayAndAMinute(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	last := planned(t, noon, 5000, window("day", throttle.PerDay(2000)), funnel("minute", throttle.PerMinute(2)))
-	expect(t, "in", last.In, 49*time.Hour-30*time.Second)
+	expect(t, "in", last.StartsIn, 49*time.Hour-30*time.Second)
 }
 
 // TestForecastOfAMinuteAndFourSeconds: a window that gave all at once in one estimate
@@ -62,7 +62,7 @@ func TestForecastOfADayAndAMinute(t *testing.T) {
 func TestForecastOfAMinuteAndFourSeconds(t *testing.T) {
 	at := time.Date(2026, 11, 20, 17, 7, 0, 0, time.UTC)
 	last := planned(t, at, 28, window("minute", throttle.PerMinute(10)), funnel("four", throttle.Rate{N: 1, Per: 4 * time.Second}))
-	expect(t, "at", at.Add(last.In).Format(time.TimeOnly), "17:09:28")
+	expect(t, "at", at.Add(last.StartsIn).Format(time.TimeOnly), "17:09:28")
 }
 
 // TestForecastOfManyLanes: before a lane's turn come those of the others.
@@ -78,7 +78,7 @@ func TestForecastOfManyLanes(t *testing.T) {
 	expect(t, "lanes, jobs", [2]int{f.Lanes, f.Jobs}, [2]int{604, 604})
 	for _, n := range []int{1, 2, 100, 604} {
 		e, ok := f.Job(fmt.Sprintf("default\nall|\nhost|%d", n), 1)
-		expect(t, fmt.Sprint("lane ", n), [2]any{e.In, ok}, [2]any{time.Duration(n) * 500 * time.Millisecond, true})
+		expect(t, fmt.Sprint("lane ", n), [2]any{e.StartsIn, ok}, [2]any{time.Duration(n) * 500 * time.Millisecond, true})
 	}
 }
 
@@ -93,7 +93,7 @@ func TestForecastWhileLanesEmpty(t *testing.T) {
 			s.forget(t, "b")
 		}
 	}))
-	if f, err := forecast.Make(background, s.lanes, forecast.Options{}); err != nil || f.About {
+	if f, err := forecast.Make(background, s.lanes, forecast.Options{}); err != nil || f.Estimated {
 		t.Errorf("%+v, %v; want one of no lane", f, err)
 	}
 }
@@ -134,15 +134,15 @@ func TestForecastOfWhatWaits(t *testing.T) {
 		must(t, s.lanes.Pause(background, "p"))
 		before := redistest.Contents(t, s.rdb)
 		runs := func(string) time.Duration { return 10 * time.Second }
-		f, err := forecast.Make(background, s.lanes, forecast.Options{Runs: runs})
+		f, err := forecast.Make(background, s.lanes, forecast.Options{Duration: runs})
 		must(t, err)
 		limits := f.Limits()
 		need := func(limit string) throttle.Need { return throttle.Need{Limit: limit, Key: "k"} }
-		expect(t, "limits", limits, map[string]forecast.Expected{
-			"l":     {Need: need("l"), In: 2 * time.Minute, Known: true},
-			"f":     {Need: need("l"), In: time.Minute, Known: true},
+		expect(t, "limits", limits, map[string]forecast.Estimate{
+			"l":     {Need: need("l"), StartsIn: 2 * time.Minute, Known: true},
+			"f":     {Need: need("l"), StartsIn: time.Minute, Known: true},
 			"p":     {Need: need("p")},
-			"slots": {Need: need("slots"), In: 15 * time.Second, Known: true, About: true},
+			"slots": {Need: need("slots"), StartsIn: 15 * time.Second, Known: true, Estimated: true},
 		})
 		last, unknown := f.Last()
 		expect(t, "last", last, limits["l"])
@@ -152,15 +152,15 @@ func TestForecastOfWhatWaits(t *testing.T) {
 			expect(t, "the last of them", e, limits["f"])
 		}
 		for limit, want := range map[string]bool{"l": true, "f": true, "slots": true, "p": true, "none": false} {
-			expect(t, "binds "+limit, f.Binds(limit, "k"), want)
+			expect(t, "binds "+limit, f.IsBottleneck(limit, "k"), want)
 		}
 		if e := s.forecast(t).Limits()["slots"]; e.Known {
-			t.Errorf("nobody knows how long jobs run, and the last waits %s", e.In)
+			t.Errorf("nobody knows how long jobs run, and the last waits %s", e.StartsIn)
 		}
 		if e, ok := s.forecast(t).Job("default\nslots|k", 1); !ok || e.Known {
-			t.Errorf("nobody knows how long jobs run, and the first waits %s", e.In)
+			t.Errorf("nobody knows how long jobs run, and the first waits %s", e.StartsIn)
 		}
-		stops, err := forecast.Make(background, s.lanes, forecast.Options{Stops: func(queue string) bool { return queue == "default" }})
+		stops, err := forecast.Make(background, s.lanes, forecast.Options{Stopped: func(queue string) bool { return queue == "default" }})
 		must(t, err)
 		expect(t, "of a queue that takes nothing", stops.Limits()["l"].Known, false)
 		expect(t, "keys afterwards", redistest.Contents(t, s.rdb), before)
@@ -204,7 +204,7 @@ func TestForecastOfOneJob(t *testing.T) {
 				continue
 			}
 			e, ok := s.forecast(t).Job("default\nl|k", 1)
-			expect(t, fmt.Sprintf("world %d, %s: in", seed, l), [2]any{e.In, ok && e.Known}, [2]any{d.RetryAfter, true})
+			expect(t, fmt.Sprintf("world %d, %s: in", seed, l), [2]any{e.StartsIn, ok && e.Known}, [2]any{d.RetryAfter, true})
 		}
 	})
 }
@@ -221,10 +221,10 @@ func TestForecastOfWhatCannotRun(t *testing.T) {
 		must(t, s.lanes.Delete(background, "gone"))
 		must(t, s.lanes.Set(background, perMinute("l", 2)))
 		f := s.forecast(t)
-		expect(t, "of no limit", f.Limits()["gone"], forecast.Expected{Known: true})
+		expect(t, "of no limit", f.Limits()["gone"], forecast.Estimate{Known: true})
 		for position, want := range map[int]time.Duration{1: 0, 2: time.Minute} {
 			e, _ := f.Job("default\nl|k", position)
-			expect(t, fmt.Sprint("job ", position), [2]any{e.In, e.Known}, [2]any{want, true})
+			expect(t, fmt.Sprint("job ", position), [2]any{e.StartsIn, e.Known}, [2]any{want, true})
 		}
 	})
 }
@@ -261,22 +261,22 @@ func TestForecastOfTooManyLanes(t *testing.T) {
 	last := "default\nall|\nhost|last"
 	f, err := forecast.Make(background, s.lanes, forecast.Options{Lane: last})
 	must(t, err)
-	expect(t, "about", [2]any{f.Lanes, f.About}, [2]any{all, true})
+	expect(t, "about", [2]any{f.Lanes, f.Estimated}, [2]any{all, true})
 	e, ok := f.Job("default\nall|\nhost|last", 21)
-	if want := 20 * time.Minute; !ok || !e.About || e.In < want || e.In > want*6/5 {
-		t.Errorf("the last of a long lane runs in %s, want about %s", e.In, want)
+	if want := 20 * time.Minute; !ok || !e.Estimated || e.StartsIn < want || e.StartsIn > want*6/5 {
+		t.Errorf("the last of a long lane runs in %s, want about %s", e.StartsIn, want)
 	}
-	if e, _ := f.Job("default\nall|\nhost|last", 11); e.In < 9*time.Minute || e.In > 13*time.Minute || e.Limit != "host" {
-		t.Errorf("one in its middle in %s, when %s lets it; want about 11 min, host", e.In, e.Limit)
+	if e, _ := f.Job("default\nall|\nhost|last", 11); e.StartsIn < 9*time.Minute || e.StartsIn > 13*time.Minute || e.Limit != "host" {
+		t.Errorf("one in its middle in %s, when %s lets it; want about 11 min, host", e.StartsIn, e.Limit)
 	}
 	for _, busiest := range [][]throttle.Need{nil, {{Limit: "all"}, {Limit: "host", Key: "last"}}} {
 		f, err = forecast.Make(background, s.lanes, forecast.Options{Busiest: busiest})
 		must(t, err)
-		if e, unknown := f.Last(); unknown != nil || e.In < 20*time.Minute || e.In > 22*time.Minute || e.Limit != "host" {
-			t.Errorf("the last runs in %s, when %s lets it; want 20 min, host", e.In, e.Limit)
+		if e, unknown := f.Last(); unknown != nil || e.StartsIn < 20*time.Minute || e.StartsIn > 22*time.Minute || e.Limit != "host" {
+			t.Errorf("the last runs in %s, when %s lets it; want 20 min, host", e.StartsIn, e.Limit)
 		}
-		if e := f.Limits()["all"]; !e.Known || e.In < 210*time.Second || e.In > 215*time.Second {
-			t.Errorf("the last of all runs in %s, want 212 s", e.In)
+		if e := f.Limits()["all"]; !e.Known || e.StartsIn < 210*time.Second || e.StartsIn > 215*time.Second {
+			t.Errorf("the last of all runs in %s, want 212 s", e.StartsIn)
 		}
 	}
 }
@@ -290,7 +290,7 @@ func TestForecastOfManyTurns(t *testing.T) {
 	}
 	f := opts.Forecast(noon)
 	_, last := f.Planned()
-	if want := 4010 * time.Second; !last.Known || !last.About || last.In < want-time.Second || last.In > want+time.Second || last.Limit != "all" {
+	if want := 4010 * time.Second; !last.Known || !last.Estimated || last.StartsIn < want-time.Second || last.StartsIn > want+time.Second || last.Limit != "all" {
 		t.Errorf("%+v, want all to let the last run in about %s", last, want)
 	}
 }
@@ -300,8 +300,8 @@ func TestForecastOfManyTurns(t *testing.T) {
 func TestForecastBeyondSlots(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	day, minute, slots := window("day", throttle.PerDay(2000)), funnel("minute", throttle.PerMinute(60)), throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 5}
-	plan := func(jobs int, runs time.Duration, limits ...throttle.Limit) (first, last forecast.Expected) {
-		opts := forecast.Options{Limits: limits, Runs: func(string) time.Duration { return runs }}
+	plan := func(jobs int, runs time.Duration, limits ...throttle.Limit) (first, last forecast.Estimate) {
+		opts := forecast.Options{Limits: limits, Duration: func(string) time.Duration { return runs }}
 		var needs []throttle.Need
 		for _, l := range limits {
 			needs = append(needs, throttle.Need{Limit: l.Name})
@@ -311,22 +311,22 @@ func TestForecastBeyondSlots(t *testing.T) {
 	}
 	_, bound := plan(5000, 0, day, minute)
 	first, last := plan(5000, 0, day, minute, slots)
-	if !first.Known || first.In != 0 || last.Known || !last.AtLeast || last.In != bound.In || last.Limit != bound.Limit {
+	if !first.Known || first.StartsIn != 0 || last.Known || !last.AtLeast || last.StartsIn != bound.StartsIn || last.Limit != bound.Limit {
 		t.Errorf("the first %+v, the last %+v; want the first at once, as slots are free, and the last no sooner than %+v", first, last, bound)
 	}
-	if _, last := plan(5, 0, day, slots); !last.Known || last.In != 0 {
+	if _, last := plan(5, 0, day, slots); !last.Known || last.StartsIn != 0 {
 		t.Errorf("the last of five %+v, want it at once: five slots are free", last)
 	}
-	if _, last := plan(6, 0, slots); last.Known || !last.AtLeast || last.In != 0 || last.Limit != "slots" {
+	if _, last := plan(6, 0, slots); last.Known || !last.AtLeast || last.StartsIn != 0 || last.Limit != "slots" {
 		t.Errorf("the last of six %+v, want no sooner than now, by the slots", last)
 	}
-	if _, last := plan(2000, 10*time.Second, day, minute, slots); !last.Known || !last.About || last.In < 66*time.Minute || last.In > 67*time.Minute || last.Limit != "slots" {
+	if _, last := plan(2000, 10*time.Second, day, minute, slots); !last.Known || !last.Estimated || last.StartsIn < 66*time.Minute || last.StartsIn > 67*time.Minute || last.Limit != "slots" {
 		t.Errorf("of jobs that run 10 s the last %+v, want about 66m30s, by the slots", last)
 	}
-	opts := forecast.Options{Limits: []throttle.Limit{day, slots}, Stops: func(queue string) bool { return queue == "stops" }}
+	opts := forecast.Options{Limits: []throttle.Limit{day, slots}, Stopped: func(queue string) bool { return queue == "stops" }}
 	must(t, opts.Plan(inQueue("stops"), 1, throttle.Need{Limit: "slots"}))
 	must(t, opts.Plan(inQueue("q"), 2001, throttle.Need{Limit: "day"}, throttle.Need{Limit: "slots"}))
-	if _, last := opts.Forecast(noon).Planned(); last.Known || !last.AtLeast || last.In != 12*time.Hour {
+	if _, last := opts.Forecast(noon).Planned(); last.Known || !last.AtLeast || last.StartsIn != 12*time.Hour {
 		t.Errorf("with a queue that takes nothing the last %+v, want no sooner than in 12 h", last)
 	}
 }

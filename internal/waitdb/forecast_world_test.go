@@ -106,7 +106,7 @@ func (w *forecastWorld) weigh(t *testing.T) {
 	if w.equal {
 		w.queues, w.fair = map[string]fairqueue.Weight{"default": {Turns: 1}}, false
 	}
-	must(t, w.lanes.Weigh(background, w.queues, false))
+	must(t, w.lanes.SetWeights(background, w.queues, false))
 }
 
 // anyShare is a queue, and in some worlds a fairness key of some weight.
@@ -280,7 +280,7 @@ func judgeForecast(t *testing.T, seed int, all *forecastFigures) {
 	}
 	w.arrive(10+w.rand.IntN(150), time.Minute)
 	w.play(t, w.now.Add(time.Minute+time.Duration(w.rand.IntN(60))*time.Second))
-	f, err := forecast.Make(background, w.lanes, forecast.Options{Runs: func(string) time.Duration { return w.runs }})
+	f, err := forecast.Make(background, w.lanes, forecast.Options{Duration: func(string) time.Duration { return w.runs }})
 	must(t, err)
 	var waiting []string
 	for id := range w.needs {
@@ -292,11 +292,11 @@ func judgeForecast(t *testing.T, seed int, all *forecastFigures) {
 		return
 	}
 	slices.Sort(waiting)
-	said := map[string]forecast.Expected{}
+	said := map[string]forecast.Estimate{}
 	for _, id := range waiting {
-		p, waits, err := w.lanes.Waiting(background, w.lane[id].job(id).JobID)
+		p, waits, err := w.lanes.Position(background, w.lane[id].job(id).JobID)
 		must(t, err)
-		if e, ok := f.Job(p.Lane.Name, p.Position); waits && ok && !p.Called {
+		if e, ok := f.Job(p.Lane.Name, p.Rank); waits && ok && !p.Granted {
 			said[id] = e
 		}
 	}
@@ -312,21 +312,21 @@ func judgeForecast(t *testing.T, seed int, all *forecastFigures) {
 	defer all.mu.Unlock()
 	for id, e := range said {
 		took := w.ran[id].Sub(began)
-		off := max(e.In-took, took-e.In)
+		off := max(e.StartsIn-took, took-e.StartsIn)
 		allowed := max(took/50, w.period(id))
 		all.errors = append(all.errors, off.Seconds()/allowed.Seconds())
 		if !e.Known {
 			t.Errorf("of job %s of lane %v nobody knows, and it ran in %s; limits %s", id, w.lane[id], took, w.describe())
 		}
 		if off > allowed {
-			text := fmt.Sprintf("world %d: job %s of lane %v was to run in %s, and did in %s; limits %s", seed, id, w.lane[id], e.In, took, w.describe())
+			text := fmt.Sprintf("world %d: job %s of lane %v was to run in %s, and did in %s; limits %s", seed, id, w.lane[id], e.StartsIn, took, w.describe())
 			if all.beyond = append(all.beyond, text); w.equal && !slices.Contains(all.astray, seed) {
 				all.astray = append(all.astray, seed)
 			}
 		}
 	}
-	if e, unknown := f.Last(); latest != "" && (unknown != nil || said[latest].In > e.In) {
-		t.Errorf("the last runs in %s, %s in %s", e.In, latest, said[latest].In)
+	if e, unknown := f.Last(); latest != "" && (unknown != nil || said[latest].StartsIn > e.StartsIn) {
+		t.Errorf("the last runs in %s, %s in %s", e.StartsIn, latest, said[latest].StartsIn)
 	}
 }
 

@@ -21,7 +21,7 @@ func perMinute(name string, n int) throttle.Limit {
 
 // job is one of the default queue, which may have its permits early.
 func job(id string) waitdb.Job {
-	return waitdb.Job{JobID: throttle.JobID{Queue: "default", ID: id}, Ahead: 2 * waitdb.Ahead}
+	return waitdb.Job{JobID: throttle.JobID{Queue: "default", ID: id}, MaxAdvance: 2 * waitdb.Advance}
 }
 
 // inQueue is what jobs of a queue have in common.

@@ -31,7 +31,7 @@ func (db *DB) Known(ctx context.Context, queue string, ids []string) ([]bool, er
 // Mend lists some of the jobs that wait or are called, and where to go on; at 0
 // that was all. Before it does, it drops what of them is not in order, and says of how
 // many that was. To wanted it adds how many permits the jobs that wait in lanes want of each meter.
-func (db *DB) Mend(ctx context.Context, cursor uint64, count int64, wanted map[string]int64) (jobs []throttle.JobID, next uint64, mended int, err error) {
+func (db *DB) RepairRecords(ctx context.Context, cursor uint64, count int64, wanted map[string]int64) (jobs []throttle.JobID, next uint64, mended int, err error) {
 	fields, next, err := db.rdb.HScan(ctx, db.prefix+"jobs", cursor, "", count).Result()
 	if err != nil {
 		return nil, 0, 0, err
@@ -125,7 +125,7 @@ func (db *DB) Reserved(ctx context.Context, cursor uint64, count int64) (meters 
 
 // Recount counts anew what is reserved of meters for called jobs, which are of some
 // lanes, and returns of how many meters another number was reserved.
-func (db *DB) Recount(ctx context.Context, process string, meters, lanes []string) (wrong int, err error) {
+func (db *DB) RepairReserved(ctx context.Context, process string, meters, lanes []string) (wrong int, err error) {
 	args := []any{process, strings.Join(meters, "\n")}
 	for _, lane := range lanes {
 		args = append(args, lane)

@@ -130,9 +130,9 @@ func TestPriorityInABusyScope(t *testing.T) {
 		}
 		s.acquire(t, "normal 2", one("l"))
 		s.acquireJob(t, waitdb.Job{JobID: job("high").JobID, Priority: waitdb.High}, one("l"))
-		place, _, err := s.lanes.Waiting(background, job("high").JobID)
+		place, _, err := s.lanes.Position(background, job("high").JobID)
 		must(t, err)
-		expect(t, "place", [2]int{place.Position, place.Waiting}, [2]int{1, 3})
+		expect(t, "place", [2]int{place.Rank, place.Total}, [2]int{1, 3})
 		s.wait(time.Minute)
 		if called := s.pumped(t); !slices.Contains(called, "high") {
 			t.Errorf("called %v, want high", called)
@@ -232,23 +232,23 @@ func TestLongLane(t *testing.T) {
 	if err != nil || d.RetryAfter.Minutes() < jobs {
 		t.Errorf("the last: %v, %v; want denied for over %d minutes", d, err, jobs)
 	}
-	place, waits, err := limiter.Waiting(t.Context(), job("last").JobID)
-	if err != nil || !waits || place.Position != jobs+1 || place.Waiting != jobs+1 {
+	place, waits, err := limiter.Position(t.Context(), job("last").JobID)
+	if err != nil || !waits || place.Rank != jobs+1 || place.Total != jobs+1 {
 		t.Errorf("the last: %+v, %v, %v; want position %d", place, waits, err, jobs+1)
 	}
 
 	must(t, limiter.Delete(t.Context(), "api"))
 	store := limiter
-	lead, err := store.Lead(t.Context(), "me", time.Second, 0, "epoch")
+	lead, err := store.BecomeLeader(t.Context(), "me", time.Second, 0, "epoch")
 	must(t, err)
-	lanes := []string{lead.Made[0].Lane}
+	lanes := []string{lead.NewLanes[0].Lane}
 	turn := slices.Repeat([]fairqueue.Turn{{Lane: lanes[0]}}, 100)
 	called := map[string]bool{}
 	for len(called) < jobs+1 {
 		_, results, held, err := store.Grant(t.Context(), "me", turn)
 		must(t, err)
 		if !held { // this took longer than the lease lasts
-			_, err = store.Lead(t.Context(), "me", time.Second, 0, "epoch")
+			_, err = store.BecomeLeader(t.Context(), "me", time.Second, 0, "epoch")
 			must(t, err)
 		}
 		for _, r := range results {

@@ -36,7 +36,7 @@ func TestOneProcessGivesTurns(t *testing.T) {
 		held, next := pump(tt.process)
 		expect(t, tt.process, [2]any{held, next}, [2]any{tt.held, tt.next})
 	}
-	resign := func(process string) { must(t, dispatchers[process].store.Resign(background, process)) }
+	resign := func(process string) { must(t, dispatchers[process].store.StepDown(background, process)) }
 	resign("two")
 	held, _ := pump("two")
 	expect(t, "after somebody else resigned", held, false)
@@ -104,7 +104,7 @@ func TestTakeover(t *testing.T) {
 					if !errors.Is(err, killed) && at != "settle" { // there may be nothing to settle
 						t.Errorf("%v, want %v", err, killed)
 					}
-					must(t, s.lanes.Resign(background, "dispatcher")) // its lease ends
+					must(t, s.lanes.StepDown(background, "dispatcher")) // its lease ends
 					next := newDispatcher(s, "next")
 					s.dispatcher = next
 					needs := map[string][]throttle.Need{"both": {one("l"), one("m")}}
@@ -139,7 +139,7 @@ func TestTakeoverOfManyLanes(t *testing.T) {
 	}
 	s := miniStage(t)
 	define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerMinute(1)})
-	const lanes = 2*waitdb.LeadPage + 1
+	const lanes = 2*waitdb.LanesPage + 1
 	for i := range lanes {
 		for range 2 {
 			s.acquire(t, fmt.Sprint(i), throttle.Need{Limit: "l", Key: fmt.Sprint(i)})

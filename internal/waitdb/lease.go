@@ -9,10 +9,10 @@ import (
 )
 
 // LeadPage is how many lanes one Lead names at most.
-const LeadPage = 1000
+const LanesPage = 1000
 
 // Lead is what a process learns when it takes or renews the lease.
-type Lead struct {
+type Leadership struct {
 	// Held is whether it gives turns now. If not, Until is how long the other
 	// process keeps it, and nothing else is known.
 	Held  bool
@@ -27,40 +27,40 @@ type Lead struct {
 	// Epoch names the scope's data: another one means that they were lost.
 	Epoch string
 	// Made are lanes that got their first job, by number.
-	Made []Numbered
+	NewLanes []NumberedLane
 	// Late is when the time of the next job is up, by Redis's clock; 0 where none has to
 	// end.
-	Late int64
+	NextDeadline int64
 }
 
 // Numbered is a lane and the number that it got with its first job.
-type Numbered struct {
+type NumberedLane struct {
 	Lane   string
 	Number int64
 }
 
 // Lead takes or renews the lease, for that long, for a process that knows all
 // lanes up to a number. Epoch is a random name for the scope's data, if they have none yet.
-func (db *DB) Lead(ctx context.Context, process string, lease time.Duration, seen int64, epoch string) (Lead, error) {
-	reply, err := db.run(ctx, leadScript, process, lease.Milliseconds(), seen, epoch, LeadPage, new(script.Sent)).Slice()
+func (db *DB) BecomeLeader(ctx context.Context, process string, lease time.Duration, seen int64, epoch string) (Leadership, error) {
+	reply, err := db.run(ctx, leadScript, process, lease.Milliseconds(), seen, epoch, LanesPage, new(script.Sent)).Slice()
 	if err != nil {
-		return Lead{}, err
+		return Leadership{}, err
 	}
 	if reply[0].(int64) == 0 {
-		return Lead{Until: time.Duration(max(0, reply[1].(int64))) * time.Microsecond}, nil
+		return Leadership{Until: time.Duration(max(0, reply[1].(int64))) * time.Microsecond}, nil
 	}
-	l := Lead{Held: true, Fresh: reply[1].(int64) == 1, Now: reply[2].(int64), Changes: reply[3].(int64), Epoch: reply[4].(string)}
+	l := Leadership{Held: true, Fresh: reply[1].(int64) == 1, Now: reply[2].(int64), Changes: reply[3].(int64), Epoch: reply[4].(string)}
 	made := reply[5].([]any)
 	for i := 0; i < len(made); i += 2 {
 		number, _ := strconv.ParseInt(made[i+1].(string), 10, 64)
-		l.Made = append(l.Made, Numbered{made[i].(string), number})
+		l.NewLanes = append(l.NewLanes, NumberedLane{made[i].(string), number})
 	}
-	l.Late = reply[6].(int64)
+	l.NextDeadline = reply[6].(int64)
 	return l, nil
 }
 
 // Resign gives the lease back if the process holds it, and tells the other processes, so
 // that one of them takes it at once.
-func (db *DB) Resign(ctx context.Context, process string) error {
+func (db *DB) StepDown(ctx context.Context, process string) error {
 	return db.run(ctx, resignScript, process).Err()
 }

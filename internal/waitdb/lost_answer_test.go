@@ -77,7 +77,7 @@ func (l *lostStage) granted() {
 func (l *lostStage) grant() (int64, []fairqueue.Result, bool, error) {
 	l.t.Helper()
 	lane := l.lane()
-	_, err := l.store.Lead(l.ctx, "p", time.Hour, 0, "epoch")
+	_, err := l.store.BecomeLeader(l.ctx, "p", time.Hour, 0, "epoch")
 	must(l.t, err)
 	return l.store.Grant(l.ctx, "p", []fairqueue.Turn{{Lane: lane}})
 }
@@ -118,7 +118,7 @@ func (l *lostStage) anew() {
 func (l *lostStage) expired() {
 	l.granted()
 	l.wait(time.Second)
-	_, err := l.store.Expire(l.ctx, []string{l.lane()})
+	_, err := l.store.ExpireGrants(l.ctx, []string{l.lane()})
 	must(l.t, err)
 }
 
@@ -133,8 +133,8 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 		}
 	}
 	refused := func(l *lostStage) error {
-		refusal := waitdb.Refusal{At: l.now, For: 2 * time.Second, Shuts: []throttle.Need{one("l")}}
-		_, err := l.lanes.Refused(l.ctx, waitdb.Job{JobID: itsJob}, refusal, one("l"), one("slots"))
+		refusal := waitdb.RateLimit{At: l.now, For: 2 * time.Second, Blocks: []throttle.Need{one("l")}}
+		_, err := l.lanes.RateLimited(l.ctx, waitdb.Job{JobID: itsJob}, refusal, one("l"), one("slots"))
 		return err
 	}
 	forget := func(l *lostStage) error { _, err := l.lanes.Forget(l.ctx, itsJob); return err }
@@ -158,25 +158,28 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 			return err
 		}},
 		"expire": {before: func(l *lostStage) { l.granted(); l.wait(time.Second) }, do: func(l *lostStage) error {
-			_, err := l.store.Expire(l.ctx, []string{l.lane()})
+			_, err := l.store.ExpireGrants(l.ctx, []string{l.lane()})
 			return err
 		}},
 		"late": {
 			before: func(l *lostStage) { must(l.t, it(time.Second, one("l"), one("slots"))(l)); l.wait(2 * time.Second) },
-			do:     func(l *lostStage) error { _, _, err := l.store.Late(l.ctx, 10); return err },
+			do:     func(l *lostStage) error { _, _, err := l.store.ExpireWaits(l.ctx, 10); return err },
 		},
 		"presume_dead": {before: (*lostStage).expired, do: func(l *lostStage) error {
-			_, err := l.store.PresumeDead(l.ctx, []fairqueue.Told{{Queue: "q", ID: "it", Lane: l.lane()}})
+			_, err := l.store.ExpireActive(l.ctx, []fairqueue.GrantedJob{{Queue: "q", ID: "it", Lane: l.lane()}})
 			return err
 		}},
 		"mend": {
 			before: func(l *lostStage) { l.denied(); l.rdb.HSet(l.ctx, hg("jobs"), "q\nit", "by hand") },
-			do:     func(l *lostStage) error { _, _, _, err := l.store.Mend(l.ctx, 0, 10, map[string]int64{}); return err },
+			do: func(l *lostStage) error {
+				_, _, _, err := l.store.RepairRecords(l.ctx, 0, 10, map[string]int64{})
+				return err
+			},
 		},
 		"recount": {
 			before: func(l *lostStage) { l.granted(); l.rdb.HSet(l.ctx, hg("meters"), "l|k", 3) },
 			do: func(l *lostStage) error {
-				_, err := l.store.Recount(l.ctx, "p", []string{"l|k"}, []string{l.lane()})
+				_, err := l.store.RepairReserved(l.ctx, "p", []string{"l|k"}, []string{l.lane()})
 				return err
 			},
 		},
@@ -211,7 +214,7 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 					if s.before != nil {
 						s.before(l)
 					}
-					_, err := l.store.Lead(l.ctx, "p", time.Hour, 0, "epoch")
+					_, err := l.store.BecomeLeader(l.ctx, "p", time.Hour, 0, "epoch")
 					must(t, err)
 					happens, before = between[what], nil
 					must(t, s.do(l))
@@ -235,13 +238,13 @@ func TestLeader_LostReply(t *testing.T) {
 		define(t, s, perMinute("l", 1))
 		s.acquire(t, "a", one("l"))
 		s.acquire(t, "b", one("l"))
-		lead := func(process string, seen int64) waitdb.Lead {
+		lead := func(process string, seen int64) waitdb.Leadership {
 			t.Helper()
-			l, err := s.lanes.Lead(background, process, leaseTime, seen, "epoch")
+			l, err := s.lanes.BecomeLeader(background, process, leaseTime, seen, "epoch")
 			must(t, err)
 			return l
 		}
-		seen := lead("one", 0).Made[0].Number
+		seen := lead("one", 0).NewLanes[0].Number
 		expect(t, "renewed: anew", lead("one", seen).Fresh, false)
 		s.wait(leaseTime)
 		lead("two", 0)
@@ -253,6 +256,6 @@ func TestLeader_LostReply(t *testing.T) {
 			return next(ctx, cmd)
 		}))
 		l := lead("one", seen)
-		expect(t, "after a lost reply: anew, with all lanes", [2]any{l.Fresh, len(l.Made)}, [2]any{true, 1})
+		expect(t, "after a lost reply: anew, with all lanes", [2]any{l.Fresh, len(l.NewLanes)}, [2]any{true, 1})
 	})
 }

@@ -25,13 +25,13 @@ func TestRedisGone(t *testing.T) {
 	who := job("j")
 	for verb, call := range map[string]func(context.Context) error{
 		"Acquire":  func(ctx context.Context) error { return second(l.Acquire(ctx, who, one("l"))) },
-		"Refused":  func(ctx context.Context) error { return second(l.Refused(ctx, who, waitdb.Refusal{}, one("l"))) },
+		"Refused":  func(ctx context.Context) error { return second(l.RateLimited(ctx, who, waitdb.RateLimit{}, one("l"))) },
 		"Forget":   func(ctx context.Context) error { return second(l.Forget(ctx, who.JobID)) },
-		"Waiting":  func(ctx context.Context) error { _, _, err := l.Waiting(ctx, who.JobID); return err },
-		"Places":   func(ctx context.Context) error { return second(l.Places(ctx, who.JobID)) },
+		"Waiting":  func(ctx context.Context) error { _, _, err := l.Position(ctx, who.JobID); return err },
+		"Places":   func(ctx context.Context) error { return second(l.Positions(ctx, who.JobID)) },
 		"Find":     func(ctx context.Context) error { return second(l.Find(ctx, "j")) },
-		"Waiters":  func(ctx context.Context) error { return second(l.Waiters(ctx, "l", 0)) },
-		"Wants":    func(ctx context.Context) error { return second(l.Wants(ctx)) },
+		"Waiters":  func(ctx context.Context) error { return second(l.CountWaiting(ctx, "l", 0)) },
+		"Wants":    func(ctx context.Context) error { return second(l.Demands(ctx)) },
 		"Forecast": func(ctx context.Context) error { return second(forecast.Make(ctx, l, forecast.Options{})) },
 	} {
 		if err := call(t.Context()); !errors.Is(err, throttle.ErrUnavailable) || errors.Is(err, throttle.ErrNoLimit) {

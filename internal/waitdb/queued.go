@@ -31,21 +31,21 @@ func (db *DB) LaneNames(ctx context.Context, most int) (names []string, total in
 }
 
 // A Stretch is some jobs of a lane, by rank from 0: the job at To is not one of them.
-type Stretch struct {
+type Ranks struct {
 	Lane     string
 	From, To int
 }
 
 // Queued is what waits in a lane.
-type Queued struct {
-	Jobs  int
-	Turn  int64    // microsecond of the last turn of the lane, or since when the lane waits if that is later
-	Since int64    // microsecond since when the first job of the stretch waits
-	Costs []string // of the jobs of the stretch: numbers in the order of the lane's meters, with commas
+type LaneBacklog struct {
+	Jobs     int
+	LastTurn int64    // microsecond of the last turn of the lane, or since when the lane waits if that is later
+	Since    int64    // microsecond since when the first job of the stretch waits
+	Costs    []string // of the jobs of the stretch: numbers in the order of the lane's meters, with commas
 }
 
 // Queued reads lanes. It takes O(n) of Redis's time for n jobs of stretches.
-func (db *DB) Queued(ctx context.Context, stretches []Stretch) ([]Queued, error) {
+func (db *DB) ReadLanes(ctx context.Context, stretches []Ranks) ([]LaneBacklog, error) {
 	args := make([]any, 0, 3*len(stretches))
 	for _, s := range stretches {
 		args = append(args, s.Lane, s.From, s.To-1)
@@ -54,10 +54,10 @@ func (db *DB) Queued(ctx context.Context, stretches []Stretch) ([]Queued, error)
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	queued := make([]Queued, len(stretches))
+	queued := make([]LaneBacklog, len(stretches))
 	for i := range stretches {
 		row := reply[i].([]any)
-		queued[i] = Queued{int(row[0].(int64)), row[1].(int64), row[3].(int64), strings.Fields(row[2].(string))}
+		queued[i] = LaneBacklog{int(row[0].(int64)), row[1].(int64), row[3].(int64), strings.Fields(row[2].(string))}
 	}
 	return queued, nil
 }

@@ -43,7 +43,7 @@ func TestAnAnswerShutsForMaxBlock(t *testing.T) {
 					job := waitdb.Job{JobID: throttle.JobID{Queue: "q", ID: key}}
 					d, err := s.lanes.Acquire(t.Context(), job, need)
 					must(t, err)
-					d, err = s.lanes.Refused(t.Context(), job, waitdb.Refusal{At: d.At, For: asked, Shuts: []throttle.Need{need}}, need)
+					d, err = s.lanes.RateLimited(t.Context(), job, waitdb.RateLimit{At: d.At, For: asked, Blocks: []throttle.Need{need}}, need)
 					must(t, err)
 					expect(t, "refused for "+key, shut(need.Key), min(asked, tt.want))
 					expect(t, "and its job", d.RetryAfter.Round(time.Second), min(asked, tt.want))
@@ -65,7 +65,7 @@ func TestRefusalsInARowShutForMaxBlock(t *testing.T) {
 			s.wait(time.Minute)
 			d, err := s.lanes.Acquire(t.Context(), job, need)
 			must(t, err)
-			if d, err = s.lanes.Refused(t.Context(), job, waitdb.Refusal{At: d.At, For: -1, Shuts: []throttle.Need{need}}, need); err != nil || d.RetryAfter > 3*time.Second {
+			if d, err = s.lanes.RateLimited(t.Context(), job, waitdb.RateLimit{At: d.At, For: -1, Blocks: []throttle.Need{need}}, need); err != nil || d.RetryAfter > 3*time.Second {
 				t.Fatal(d, err)
 			}
 		}

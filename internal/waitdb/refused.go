@@ -11,7 +11,7 @@ import (
 )
 
 // Refusal is how the other side refused the call of a job that was allowed.
-type Refusal struct {
+type RateLimit struct {
 	// At is when the job was allowed: its Decision's.
 	At time.Time
 	// For is how long the other side wants to be left alone. A negative value means
@@ -21,7 +21,7 @@ type Refusal struct {
 	// Shuts lists the needs whose meters that is about; their costs do not matter.
 	// Those that the job does not need itself are passed over. With none the job
 	// only waits again.
-	Shuts []throttle.Need
+	Blocks []throttle.Need
 }
 
 // longest bounds for how long a meter is shut.
@@ -35,7 +35,7 @@ const longest = 100 * 365 * 24 * time.Hour
 //
 // Refusals of calls that were underway when one was refused count once: they were
 // let through before anything was known. To repeat the call is safe.
-func (db *DB) Refused(ctx context.Context, job Job, refusal Refusal, needs ...throttle.Need) (throttle.Decision, error) {
+func (db *DB) RateLimited(ctx context.Context, job Job, refusal RateLimit, needs ...throttle.Need) (throttle.Decision, error) {
 	needs, err := throttle.Normalize(needs...)
 	if err != nil {
 		return throttle.Decision{}, err
@@ -49,7 +49,7 @@ func (db *DB) Refused(ctx context.Context, job Job, refusal Refusal, needs ...th
 	shuts := make([]byte, len(needs))
 	for i, n := range needs {
 		shuts[i] = '0'
-		if slices.ContainsFunc(refusal.Shuts, func(s throttle.Need) bool { return s.Limit == n.Limit && s.Key == n.Key }) {
+		if slices.ContainsFunc(refusal.Blocks, func(s throttle.Need) bool { return s.Limit == n.Limit && s.Key == n.Key }) {
 			shuts[i] = '1'
 		}
 	}
@@ -61,7 +61,7 @@ func (db *DB) Refused(ctx context.Context, job Job, refusal Refusal, needs ...th
 	defer db.callers.Done(c)
 	args := []any{
 		job.Queue, job.ID, db.App(), refusal.At.UnixMicro(), forUS, rand.IntN(1_000_000),
-		job.maxWaitUS(), job.usefulUS(), job.Grant.Microseconds(), string(shuts), fairqueue.FairLine(job.Fair, job.Weight),
+		job.maxWaitUS(), job.usefulUS(), job.Grant.Microseconds(), string(shuts), fairqueue.FairnessLine(job.Fair, job.Weight),
 		c.Name, c.Calls,
 	}
 	args = appendNeeds(args, needs)

@@ -61,7 +61,7 @@ func TestRepeatOfABatchGivesNoMore(t *testing.T) {
 		lost := &redistest.LostReplies{Next: true, Later: func() { s.wait(time.Second) }}
 		s.rdb.AddHook(redistest.Hook(lost.Around))
 		admitted := 0
-		asks := []waitdb.Ask{{Job: job("a"), Needs: []throttle.Need{one("l")}}, {Job: job("b"), Needs: []throttle.Need{one("l")}}}
+		asks := []waitdb.AcquireRequest{{Job: job("a"), Needs: []throttle.Need{one("l")}}, {Job: job("b"), Needs: []throttle.Need{one("l")}}}
 		for _, answer := range s.lanes.AcquireAll(t.Context(), asks...) {
 			must(t, answer.Err)
 			if answer.OK() {

@@ -23,10 +23,10 @@ func readResults(turns []fairqueue.Turn, rows []any) []fairqueue.Result {
 	out := make([]fairqueue.Result, len(turns))
 	for i, t := range slices.Backward(turns) {
 		row, lane := rows[i].([]any), outlooks[t.Lane]
-		r := fairqueue.Result{Outcome: outcomeOf(rows[i]), Next: lane.next, Held: lane.held, Ahead: lane.ahead, Called: lane.called}
+		r := fairqueue.Result{Outcome: outcomeOf(rows[i]), Next: lane.next, Held: lane.held, MaxAdvance: lane.ahead, Granted: lane.called}
 		if len(row) > 1 {
 			r.Job, r.At, r.Until = row[1].(string), row[2].(int64), row[3].(int64)
-			r.Early = len(row) > 4 && row[4].(int64) == 1
+			r.TakesEarly = len(row) > 4 && row[4].(int64) == 1
 			lane.called-- // as before this turn
 		}
 		out[i] = r
@@ -61,7 +61,7 @@ func readOutlook(lane string, row []any) *outlook {
 		at := 2 + 6*i
 		o.next = append(o.next, fairqueue.Need{
 			Meter: meter, Cost: number(at), Ready: number(at + 1), Known: number(at+2) == 1,
-			Refill: number(at + 3), Blocked: number(at+4) == 1, Together: number(at + 5),
+			Refill: number(at + 3), Blocked: number(at+4) == 1, PerRefill: number(at + 5),
 		})
 	}
 	return o

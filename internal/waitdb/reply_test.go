@@ -19,7 +19,7 @@ func TestHowManyAreCalledAfterEachTurn(t *testing.T) {
 	})
 	var counts []int
 	for _, r := range results {
-		counts = append(counts, r.Called)
+		counts = append(counts, r.Granted)
 	}
 	if want := []int{3, 4, 4, 5, 5}; !slices.Equal(counts, want) {
 		t.Errorf("called: %v, want %v", counts, want)

@@ -20,7 +20,7 @@ import (
 // Ahead is how long before its permit exists a job may be called: many turns in
 // one call cost Redis little more than one. But what changes meanwhile, such as a
 // pause, can cost those jobs a second denial.
-const Ahead = 40 * time.Millisecond
+const Advance = 40 * time.Millisecond
 
 // Claim claims the scope for that long for the asynq Redis with these data, which
 // had others before as far as its caller knows, and that address; or returns the
@@ -44,7 +44,7 @@ func NewEpoch() string { return fmt.Sprint(Version, " ", uuid.NewString()) }
 // Late takes jobs whose time is up out of their lanes and names them: they are to be
 // told that it is too late. It says in how long the next is due to be named: those named
 // now, too, until they ask. Never is in 292 years.
-func (db *DB) Late(ctx context.Context, most int) (jobs []throttle.JobID, next time.Duration, err error) {
+func (db *DB) ExpireWaits(ctx context.Context, most int) (jobs []throttle.JobID, next time.Duration, err error) {
 	reply, err := db.run(ctx, lateScript, most).Slice()
 	if err != nil {
 		return nil, 0, err
@@ -65,13 +65,13 @@ func (db *DB) Late(ctx context.Context, most int) (jobs []throttle.JobID, next t
 func (db *DB) Grant(ctx context.Context, process string, turns []fairqueue.Turn) (now int64, results []fairqueue.Result, held bool, err error) {
 	c := db.callers.Next()
 	defer db.callers.Done(c)
-	args := []any{process, Ahead.Microseconds(), c.Name, c.Calls, new(script.Sent)}
+	args := []any{process, Advance.Microseconds(), c.Name, c.Calls, new(script.Sent)}
 	for _, t := range turns {
 		held := t.Held
 		if held == nil {
 			held = make([]int64, len(fairqueue.Meters(t.Lane)))
 		}
-		args = append(args, t.Lane, t.Ahead, joinInts(held))
+		args = append(args, t.Lane, t.Advance, joinInts(held))
 	}
 	reply, err := db.run(ctx, grantScript, args...).Slice()
 	if err != nil {
@@ -93,15 +93,15 @@ func (db *DB) Grant(ctx context.Context, process string, turns []fairqueue.Turn)
 }
 
 // Expired is who of a lane is called and has not come.
-type Expired struct {
-	Waiting, Called int // how many jobs of the lane wait, how many are called
+type LaneGrants struct {
+	Waiting, Granted int // how many jobs of the lane wait, how many are called
 	// Expected are called jobs that permits are reserved for, Overdue those for which
 	// nothing is reserved any more: a thousand of each at most.
-	Expected, Overdue []string
+	Reserved, Overdue []string
 }
 
 // Expire takes back what is reserved for called jobs that have not come in time.
-func (db *DB) Expire(ctx context.Context, lanes []string) ([]Expired, error) {
+func (db *DB) ExpireGrants(ctx context.Context, lanes []string) ([]LaneGrants, error) {
 	args := make([]any, len(lanes))
 	for i, lane := range lanes {
 		args[i] = lane
@@ -110,13 +110,13 @@ func (db *DB) Expire(ctx context.Context, lanes []string) ([]Expired, error) {
 	if err != nil {
 		return nil, err
 	}
-	expired := make([]Expired, len(lanes))
+	expired := make([]LaneGrants, len(lanes))
 	for i := range lanes {
 		row := reply[i].([]any)
 		r := &expired[i]
-		r.Waiting, r.Called = int(row[0].(int64)), int(row[1].(int64))
+		r.Waiting, r.Granted = int(row[0].(int64)), int(row[1].(int64))
 		for _, id := range row[2].([]any) {
-			r.Expected = append(r.Expected, id.(string))
+			r.Reserved = append(r.Reserved, id.(string))
 		}
 		for _, id := range row[3].([]any) {
 			r.Overdue = append(r.Overdue, id.(string))
@@ -128,7 +128,7 @@ func (db *DB) Expire(ctx context.Context, lanes []string) ([]Expired, error) {
 // PresumeDead says of called jobs that a worker has had them for long and they have not
 // asked. Those for which nothing is reserved any more count no more against how
 // many of their lane may be called.
-func (db *DB) PresumeDead(ctx context.Context, jobs []fairqueue.Told) (dead int, err error) {
+func (db *DB) ExpireActive(ctx context.Context, jobs []fairqueue.GrantedJob) (dead int, err error) {
 	if len(jobs) == 0 {
 		return 0, nil
 	}
@@ -140,7 +140,7 @@ func (db *DB) PresumeDead(ctx context.Context, jobs []fairqueue.Told) (dead int,
 }
 
 // Marks lists the meters at which newcomers may not take.
-func (db *DB) Marks(ctx context.Context) (meters []string, err error) {
+func (db *DB) Contended(ctx context.Context) (meters []string, err error) {
 	scan := db.rdb.HScan(ctx, db.prefix+"contended", 0, "", 1000).Iterator()
 	for scan.Next(ctx) {
 		meters = append(meters, scan.Val())

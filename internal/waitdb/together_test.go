@@ -101,7 +101,7 @@ func newAsking(t *rapid.T, alone, together *stage) *asking {
 			k.maxWait = time.Duration(rapid.IntRange(1, 3).Draw(t, "max wait")) * time.Second
 		}
 		if rapid.Bool().Draw(t, "ahead") {
-			k.ahead = 2 * waitdb.Ahead
+			k.ahead = 2 * waitdb.Advance
 		}
 		for i := range limits {
 			if i == 0 || rapid.Bool().Draw(t, "needs more") {
@@ -161,16 +161,16 @@ func (w *asking) ask(t *rapid.T) {
 // askAll has jobs of all kinds, in any order, ask by way of the limiters: so those of plain
 // limits go the plain way.
 func (w *asking) askAll(t *rapid.T) {
-	var asks []waitdb.Ask
+	var asks []waitdb.AcquireRequest
 	for _, id := range rapid.SliceOfNDistinct(rapid.IntRange(0, 20), 1, 12, rapid.ID).Draw(t, "jobs") {
 		k := w.kinds[id%len(w.kinds)] // who changes it leaves a lane behind
 		job := waitdb.Job{JobID: throttle.JobID{Queue: "default", ID: fmt.Sprint("same", id)}, MaxWait: k.maxWait, Grant: grant}
 		if k.headStart < 0 {
 			job.Priority = waitdb.High
 		}
-		asks = append(asks, waitdb.Ask{Job: job, Needs: k.needs})
+		asks = append(asks, waitdb.AcquireRequest{Job: job, Needs: k.needs})
 	}
-	var alone []waitdb.Answer
+	var alone []waitdb.AcquireResult
 	for _, a := range asks {
 		alone = append(alone, w.alone.lanes.AcquireAll(background, a)...)
 	}
@@ -349,10 +349,10 @@ func TestDamagedMeterStopsNobodyElse(t *testing.T) {
 		}
 		for _, limit := range []string{"log", "bucket"} {
 			damage()
-			var asks []waitdb.Ask
+			var asks []waitdb.AcquireRequest
 			for i, key := range []string{"bad", "a", "b"} { // what goes before a key of a wrong type is taken twice
 				need := throttle.Need{Limit: limit, Key: key, Cost: 10}
-				asks = append(asks, waitdb.Ask{Job: job(fmt.Sprint(limit, i)), Needs: []throttle.Need{need}}, waitdb.Ask{Job: job(fmt.Sprint(limit, i, "waits")), Needs: []throttle.Need{need}})
+				asks = append(asks, waitdb.AcquireRequest{Job: job(fmt.Sprint(limit, i)), Needs: []throttle.Need{need}}, waitdb.AcquireRequest{Job: job(fmt.Sprint(limit, i, "waits")), Needs: []throttle.Need{need}})
 			}
 			for i, a := range s.lanes.AcquireAll(background, asks...) {
 				if a.Err != nil || a.OK() != (i%2 == 0) {

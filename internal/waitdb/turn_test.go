@@ -184,7 +184,7 @@ func TestTurnLeavesWhatIsHeld(t *testing.T) {
 		s.acquire(t, "b", one("l"))
 		s.wait(2 * time.Second)
 		store := s.lanes
-		_, err := store.Lead(background, "me", leaseTime, 0, "epoch")
+		_, err := store.BecomeLeader(background, "me", leaseTime, 0, "epoch")
 		must(t, err)
 		try := func(held int64) fairqueue.Result {
 			t.Helper()
@@ -206,11 +206,11 @@ func TestMeterThatIsNone(t *testing.T) {
 		const lane = "default\nnone"
 		must(t, s.rdb.HSet(background, hg("jobs"), "default\na", "1\n1\n1\n0 1\n1\n"+lane).Err())
 		must(t, s.rdb.ZAdd(background, hg("lane:")+lane, redis.Z{Score: 1, Member: "a"}).Err())
-		place, waits, err := s.lanes.Waiting(background, job("a").JobID)
+		place, waits, err := s.lanes.Position(background, job("a").JobID)
 		must(t, err)
-		expect(t, "where it stands", [3]any{place.Position, place.Binding, waits}, [3]any{1, "none", true})
+		expect(t, "where it stands", [3]any{place.Rank, place.Bottleneck, waits}, [3]any{1, "none", true})
 		store := s.lanes
-		_, err = store.Lead(background, "me", leaseTime, 0, "epoch")
+		_, err = store.BecomeLeader(background, "me", leaseTime, 0, "epoch")
 		must(t, err)
 		_, results, _, err := store.Grant(background, "me", []fairqueue.Turn{{Lane: lane}})
 		must(t, err)
@@ -229,7 +229,7 @@ func TestHalfAPermit(t *testing.T) {
 		}
 		for _, counts := range []string{"meters", "demand"} {
 			must(t, s.rdb.HSet(background, hg(counts), "l|k", "0.5").Err())
-			_, waits, err := s.lanes.Waiting(background, job("d").JobID)
+			_, waits, err := s.lanes.Position(background, job("d").JobID)
 			must(t, err)
 			expect(t, "waits", waits, true)
 			s.acquire(t, "new "+counts, need)
@@ -247,7 +247,7 @@ func TestFairnessKeyInTheMiddle(t *testing.T) {
 		const lane = "default\n|1|fair\nl|k"
 		must(t, s.rdb.HSet(background, hg("jobs"), "default\na", "1\n1\n1\n0 1\n1\n"+lane).Err())
 		must(t, s.rdb.ZAdd(background, hg("lane:")+lane, redis.Z{Score: 1, Member: "a"}).Err())
-		_, waits, err := s.lanes.Waiting(background, job("a").JobID)
+		_, waits, err := s.lanes.Position(background, job("a").JobID)
 		must(t, err)
 		expect(t, "waits", waits, false)
 	})

@@ -19,33 +19,33 @@ func TestWaiting(t *testing.T) {
 		since := time.UnixMicro(s.now.UnixMicro())
 		s.wait(10 * time.Second)
 		lane := waitdb.NewLane("default\nall|k\nhost|h") // both bind job 3, so the first does
-		for id, want := range map[string]waitdb.Place{
-			"2": {Position: 1, Waiting: 4, In: 50 * time.Second, Binding: "host|h"},
-			"3": {Position: 2, Waiting: 4, In: 50 * time.Second, Binding: "all|k"},
-			"4": {Position: 3, Waiting: 4, In: 110 * time.Second, Binding: "host|h"},
-			"5": {Position: 4, Waiting: 4, In: 110 * time.Second, Binding: "host|h"},
+		for id, want := range map[string]waitdb.Position{
+			"2": {Rank: 1, Total: 4, StartsIn: 50 * time.Second, Bottleneck: "host|h"},
+			"3": {Rank: 2, Total: 4, StartsIn: 50 * time.Second, Bottleneck: "all|k"},
+			"4": {Rank: 3, Total: 4, StartsIn: 110 * time.Second, Bottleneck: "host|h"},
+			"5": {Rank: 4, Total: 4, StartsIn: 110 * time.Second, Bottleneck: "host|h"},
 		} {
-			want.Lane, want.Expected = lane, time.UnixMicro(s.now.Add(want.In).UnixMicro())
-			want.Since, want.For, want.Known, want.About = since, 10*time.Second, true, true
-			got, waits, err := s.lanes.Waiting(background, job(id).JobID)
+			want.Lane, want.StartsAt = lane, time.UnixMicro(s.now.Add(want.StartsIn).UnixMicro())
+			want.Since, want.WaitedFor, want.Known, want.Estimated = since, 10*time.Second, true, true
+			got, waits, err := s.lanes.Position(background, job(id).JobID)
 			must(t, err)
 			expect(t, id+" waits", waits, true)
 			expect(t, id, got, want)
-			expect(t, "put back", got.PutBack(), got.In*11/10+5*time.Second)
+			expect(t, "put back", got.PutBack(), got.StartsIn*11/10+5*time.Second)
 		}
 		for _, id := range []string{"0", "nobody"} {
-			_, waits, err := s.lanes.Waiting(background, job(id).JobID)
+			_, waits, err := s.lanes.Position(background, job(id).JobID)
 			must(t, err)
 			expect(t, id+" waits", waits, false)
 		}
 		s.wait(50 * time.Second)
 		s.pump(t)
-		got, _, err := s.lanes.Waiting(background, job("3").JobID)
+		got, _, err := s.lanes.Position(background, job("3").JobID)
 		must(t, err)
-		expect(t, "called", [2]any{got.Called, got.In}, [2]any{true, time.Duration(0)})
-		got, _, err = s.lanes.Waiting(background, job("4").JobID)
+		expect(t, "called", [2]any{got.Granted, got.StartsIn}, [2]any{true, time.Duration(0)})
+		got, _, err = s.lanes.Position(background, job("4").JobID)
 		must(t, err)
-		expect(t, "not yet", [4]any{got.Called, got.Position, got.Waiting, got.In}, [4]any{false, 1, 2, time.Minute})
+		expect(t, "not yet", [4]any{got.Granted, got.Rank, got.Total, got.StartsIn}, [4]any{false, 1, 2, time.Minute})
 	})
 }
 
@@ -65,9 +65,9 @@ func TestExpectedAmongOtherCosts(t *testing.T) {
 				told := func(n, wanted int) {
 					t.Helper()
 					d := s.acquire(t, fmt.Sprint(n), cost(wanted))
-					place, _, err := s.lanes.Waiting(background, job(fmt.Sprint(n)).JobID)
+					place, _, err := s.lanes.Position(background, job(fmt.Sprint(n)).JobID)
 					must(t, err)
-					expect(t, fmt.Sprint("expected of ", n), place.In, d.RetryAfter)
+					expect(t, fmt.Sprint("expected of ", n), place.StartsIn, d.RetryAfter)
 				}
 				for n := range 30 {
 					told(n, 100)
@@ -80,9 +80,9 @@ func TestExpectedAmongOtherCosts(t *testing.T) {
 				for n, want := range map[int]time.Duration{
 					0: 10 * time.Second, 29: 300 * time.Second, 30: 300*time.Second + 100*time.Millisecond, 31: 305*time.Second + 100*time.Millisecond,
 				} {
-					place, _, err := s.lanes.Waiting(background, job(fmt.Sprint(n)).JobID)
+					place, _, err := s.lanes.Position(background, job(fmt.Sprint(n)).JobID)
 					must(t, err)
-					expect(t, fmt.Sprint("job ", n), place.In, want)
+					expect(t, fmt.Sprint("job ", n), place.StartsIn, want)
 				}
 				told(32, 1)
 				for n := 33; n < 100; n++ {
@@ -128,9 +128,9 @@ func TestExpectedAmongLanes(t *testing.T) {
 		}
 		s.acquire(t, "small", needs("big", 1)...)
 		s.pump(t)
-		place, _, err := s.lanes.Waiting(background, job("small").JobID)
+		place, _, err := s.lanes.Position(background, job("small").JobID)
 		must(t, err)
-		expect(t, "behind ten of its own and ten others", place.In, 200*time.Second+100*time.Millisecond)
+		expect(t, "behind ten of its own and ten others", place.StartsIn, 200*time.Second+100*time.Millisecond)
 	})
 }
 
@@ -142,7 +142,7 @@ func TestARetryHearsThatItIsTooLate(t *testing.T) {
 		s.acquire(t, "a", one("l"))
 		s.wait(5 * time.Second)
 		again := job("again")
-		again.Since, again.MaxWait = s.now.Add(-time.Second), 10*time.Second
+		again.QueuedAt, again.MaxWait = s.now.Add(-time.Second), 10*time.Second
 		expect(t, "at first", s.acquireJob(t, again, one("l")).Outcome, denied)
 		s.wait(10 * time.Second)
 		expect(t, "named", s.pumped(t), []string{"again"})

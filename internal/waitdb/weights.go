@@ -14,7 +14,7 @@ import (
 // Weigh says how a server's queues take turns, for whoever gives them. One that renews
 // its claim says it only of queues of which nothing is known any more: of several servers
 // that differ, the one that started last counts.
-func (db *DB) Weigh(ctx context.Context, weights map[string]fairqueue.Weight, renews bool) error {
+func (db *DB) SetWeights(ctx context.Context, weights map[string]fairqueue.Weight, renews bool) error {
 	_, err := db.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for queue, w := range weights {
 			text := strconv.Itoa(w.Turns)
@@ -28,7 +28,7 @@ func (db *DB) Weigh(ctx context.Context, weights map[string]fairqueue.Weight, re
 			}
 		}
 		if !renews {
-			p.Publish(ctx, db.prefix+"wake", string(QueuesWeigh))
+			p.Publish(ctx, db.prefix+"wake", string(WeightsChanged))
 		}
 		return nil
 	})
@@ -36,19 +36,19 @@ func (db *DB) Weigh(ctx context.Context, weights map[string]fairqueue.Weight, re
 }
 
 // AskSlots asks the servers of some queues how many worker slots they have free.
-func (db *DB) AskSlots(ctx context.Context, queues []string) error {
-	return db.rdb.Publish(ctx, db.prefix+"wake", string(SlotsWanted)+" "+strings.Join(queues, "\n")).Err()
+func (db *DB) RequestSlots(ctx context.Context, queues []string) error {
+	return db.rdb.Publish(ctx, db.prefix+"wake", string(SlotsRequested)+" "+strings.Join(queues, "\n")).Err()
 }
 
 // TellSlots says how many slots a server has free for its queues, and how long it takes on
 // average until it has one more.
-func (db *DB) TellSlots(ctx context.Context, server string, free int, every time.Duration, queues []string) error {
-	text := fmt.Sprintf("%s %d %s\n%d\n%s", SlotsFree, free, server, every.Microseconds(), strings.Join(queues, "\n"))
+func (db *DB) ReportSlots(ctx context.Context, server string, free int, every time.Duration, queues []string) error {
+	text := fmt.Sprintf("%s %d %s\n%d\n%s", SlotsReported, free, server, every.Microseconds(), strings.Join(queues, "\n"))
 	return db.rdb.Publish(ctx, db.prefix+"wake", text).Err()
 }
 
 // Slots is what [DB.TellSlots] has said, but for the free slots, which are the word's number.
-func (w Word) Slots() (server string, every int64, queues []string) {
+func (w Notification) Slots() (server string, every int64, queues []string) {
 	lines := strings.Split(w.Name, "\n")
 	if len(lines) < 3 {
 		return "", 0, nil

@@ -16,20 +16,20 @@ func TestChangesWake(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		for name, tt := range map[string]struct {
 			before, change func() error
-			word           waitdb.Word
+			word           waitdb.Notification
 		}{
-			"raise":        {nil, func() error { return s.Set(background, perMinute("l", 2)) }, waitdb.Word{Kind: waitdb.LimitChanged, Name: "l"}},
-			"another kind": {nil, func() error { return s.Set(background, funnel) }, waitdb.Word{Kind: waitdb.LimitChanged, Name: "l"}},
-			"reset":        {nil, func() error { return s.Reset(background, "l", "k") }, waitdb.Word{Kind: waitdb.MeterChanged, Name: "l|k"}},
+			"raise":        {nil, func() error { return s.Set(background, perMinute("l", 2)) }, waitdb.Notification{Kind: waitdb.LimitChanged, Name: "l"}},
+			"another kind": {nil, func() error { return s.Set(background, funnel) }, waitdb.Notification{Kind: waitdb.LimitChanged, Name: "l"}},
+			"reset":        {nil, func() error { return s.Reset(background, "l", "k") }, waitdb.Notification{Kind: waitdb.MeterChanged, Name: "l|k"}},
 			"resume": {
 				func() error { s.wait(time.Hour); return s.Pause(background, "l") },
 				func() error { return s.Resume(background, "l") },
-				waitdb.Word{Kind: waitdb.LimitChanged, Name: "l"},
+				waitdb.Notification{Kind: waitdb.LimitChanged, Name: "l"},
 			},
 			"unblock": {
 				func() error { s.wait(time.Minute); return s.Block(background, "l", "k", s.now.Add(time.Hour)) },
 				func() error { return s.Block(background, "l", "k", s.now) },
-				waitdb.Word{Kind: waitdb.MeterChanged, Name: "l|k"},
+				waitdb.Notification{Kind: waitdb.MeterChanged, Name: "l|k"},
 			},
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -45,8 +45,8 @@ func TestChangesWake(t *testing.T) {
 				if next <= 0 {
 					t.Errorf("turns are due in %s", next)
 				}
-				words := s.lanes.Words(t.Context())
-				expect(t, "the first word", <-words, waitdb.Word{Kind: waitdb.Reconnected})
+				words := s.lanes.Notifications(t.Context())
+				expect(t, "the first word", <-words, waitdb.Notification{Kind: waitdb.Reconnected})
 				must(t, tt.change())
 				word := <-words
 				tt.word.Number = s.dispatcher.changes + 1
@@ -65,10 +65,10 @@ func TestFreeWakes(t *testing.T) {
 		a := s.acquire(t, "a", one("c"))
 		s.acquire(t, "b", one("c"))
 		s.pump(t)
-		words := s.lanes.Words(t.Context())
-		expect(t, "the first word", <-words, waitdb.Word{Kind: waitdb.Reconnected})
+		words := s.lanes.Notifications(t.Context())
+		expect(t, "the first word", <-words, waitdb.Notification{Kind: waitdb.Reconnected})
 		must(t, s.lanes.Free(background, a.Holder, one("c")))
-		expect(t, "word", <-words, waitdb.Word{Kind: waitdb.MeterChanged, Number: s.dispatcher.changes + 1, Name: "c|k"})
+		expect(t, "word", <-words, waitdb.Notification{Kind: waitdb.MeterChanged, Number: s.dispatcher.changes + 1, Name: "c|k"})
 		expect(t, "called", s.pumped(t), []string{"b"})
 	})
 }
@@ -80,17 +80,17 @@ func TestNewLanesAreTold(t *testing.T) {
 		limit := throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1}
 		define(t, s, limit)
 		a := s.acquire(t, "a", one("c"))
-		words := s.lanes.Words(t.Context())
-		heard := func() waitdb.Word {
+		words := s.lanes.Notifications(t.Context())
+		heard := func() waitdb.Notification {
 			word := <-words
 			for word.Kind == "silence" {
 				word = <-words
 			}
 			return word
 		}
-		expect(t, "the first word", heard(), waitdb.Word{Kind: waitdb.Reconnected})
+		expect(t, "the first word", heard(), waitdb.Notification{Kind: waitdb.Reconnected})
 		s.acquire(t, "b", one("c"))
-		expect(t, "word", heard(), waitdb.Word{Kind: waitdb.LaneMade, Number: 1})
+		expect(t, "word", heard(), waitdb.Notification{Kind: waitdb.LaneAdded, Number: 1})
 		for _, job := range []string{"c", "d"} {
 			s.acquire(t, job, one("c"))
 		}
@@ -102,7 +102,7 @@ func TestNewLanesAreTold(t *testing.T) {
 		expect(t, "word", heard().Kind, waitdb.LimitChanged)
 		expect(t, "called while b has not come", s.pumped(t), nil)
 		b := s.acquire(t, "b", one("c"))
-		expect(t, "word", heard(), waitdb.Word{Kind: waitdb.JobCame, Name: "default\nc|k"})
+		expect(t, "word", heard(), waitdb.Notification{Kind: waitdb.JobArrived, Name: "default\nc|k"})
 
 		must(t, s.lanes.Free(background, b.Holder, one("c")))
 		expect(t, "word", heard().Kind, waitdb.MeterChanged)
@@ -111,6 +111,6 @@ func TestNewLanesAreTold(t *testing.T) {
 		s.pump(t)
 		expect(t, "word", heard().Kind, waitdb.MeterChanged)
 		s.acquire(t, "c", one("c"))
-		expect(t, "word", heard(), waitdb.Word{Kind: waitdb.JobCame, Name: "default\nc|k"})
+		expect(t, "word", heard(), waitdb.Notification{Kind: waitdb.JobArrived, Name: "default\nc|k"})
 	})
 }

@@ -36,7 +36,7 @@ func (y *yard) submit(t *rapid.T) {
 	j := &yardJob{Job: waitdb.Job{JobID: throttle.JobID{Queue: fmt.Sprint("q", y.count%2), ID: fmt.Sprint("j", y.count/2)}}}
 	y.count++
 	j.Priority = rapid.SampledFrom([]waitdb.Priority{waitdb.Normal, waitdb.Normal, waitdb.High, waitdb.Low}).Draw(t, "priority")
-	j.Ahead = 2 * waitdb.Ahead
+	j.MaxAdvance = 2 * waitdb.Advance
 	j.Grant = rapid.SampledFrom([]time.Duration{waitdb.DefaultGrant, 10 * time.Millisecond, 30 * time.Second}).Draw(t, "grant")
 	if rapid.IntRange(0, 3).Draw(t, "is patient") == 0 {
 		j.MaxWait = time.Duration(rapid.IntRange(1, 1000).Draw(t, "max wait")) * time.Second

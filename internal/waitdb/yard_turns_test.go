@@ -32,7 +32,7 @@ func (y *yard) pump(t *rapid.T) {
 		return nil
 	}
 	deaf := rapid.Bool().Draw(t, "deaf")
-	y.dispatcher.deaf = func(waitdb.Word) bool { return deaf }
+	y.dispatcher.deaf = func(waitdb.Notification) bool { return deaf }
 	y.dispatcher.batch = rapid.SampledFrom([]int{1, 2, 64}).Draw(t, "batch")
 	y.pumpOnce(t)
 	y.dispatcher.fails, y.dispatcher.deaf = nil, nil
@@ -108,7 +108,7 @@ func (y *yard) takeOver(t *rapid.T) {
 	if rapid.Bool().Draw(t, "comes back") {
 		return
 	}
-	if err := y.dispatcher.store.Resign(background, y.dispatcher.process); err != nil {
+	if err := y.dispatcher.store.StepDown(background, y.dispatcher.process); err != nil {
 		t.Fatalf("%v", err)
 	}
 	y.processes++
@@ -118,11 +118,11 @@ func (y *yard) takeOver(t *rapid.T) {
 func (y *yard) die(t *rapid.T) { y.takeOver(t) }
 
 // fate: a called job that is lost is found to be gone when it is told.
-func (y *yard) fate(job fairqueue.Told) fairqueue.Fate {
+func (y *yard) fate(job fairqueue.GrantedJob) fairqueue.State {
 	if y.jobs[throttle.JobID{Queue: job.Queue, ID: job.ID}] == nil {
-		return fairqueue.Gone
+		return fairqueue.StateGone
 	}
-	return fairqueue.Moved
+	return fairqueue.StateMoved
 }
 
 func (y *yard) waitForPump(t *rapid.T) {

@@ -161,7 +161,7 @@ func (d *decoder) checkWorker(c *Config) {
 		path := join("queues", queue)
 		d.checkName(path, queue)
 		d.want(c.Queues[queue] >= 1, path, "%d: want a weight of at least 1; leave the queue out to not serve it", c.Queues[queue])
-		d.want(c.Queues[queue] <= fairqueue.MostTurns, path, "%d: want a weight of at most %d", c.Queues[queue], fairqueue.MostTurns)
+		d.want(c.Queues[queue] <= fairqueue.MaxQueueWeight, path, "%d: want a weight of at most %d", c.Queues[queue], fairqueue.MaxQueueWeight)
 	}
 }
 

@@ -117,7 +117,7 @@ func (p Priority) Of(job *Job) (scheduler.PriorityLevel, error) {
 // payload.paid ? 5 : 1. The zero Weight is 0, which counts as 1.
 type Weight struct{ *formula }
 
-var weights = kind[int]{what: "weight expression", about: &Job{}, early: true, read: integer(1, fairqueue.MostWeight, fmt.Sprintf("from 1 to %d", fairqueue.MostWeight))}
+var weights = kind[int]{what: "weight expression", about: &Job{}, early: true, read: integer(1, fairqueue.MaxKeyWeight, fmt.Sprintf("from 1 to %d", fairqueue.MaxKeyWeight))}
 
 // UnmarshalText compiles a weight expression.
 func (w *Weight) UnmarshalText(text []byte) error { return weights.compile(&w.formula, text) }

@@ -331,7 +331,7 @@ func (w *Worker) keptRule(ctx context.Context, task *asynq.Task) (rule scheduler
 		}
 		rule.Needs = append(rule.Needs, throttle.Need{Limit: limit, Key: key, Cost: max(1, cost)})
 	}
-	fair, weight := fairqueue.Fair(waits.Lane)
+	fair, weight := fairqueue.FairnessKey(waits.Lane)
 	rule.FairnessKey, rule.FairnessWeight = fair, int(weight)
 	return rule, nil
 }

@@ -13,9 +13,9 @@ var backoff = regexp.MustCompile(`local FIRST_US, LONGEST_US = (\d+), (\d+)`)
 // TestBackoffOfRefusals: what the docs and the help say of how long a key is shut after a refusal
 // without a time is what the script does.
 func TestBackoffOfRefusals(t *testing.T) {
-	found := backoff.FindStringSubmatch(read(t, "lua/lanes/include/refusal.lua"))
+	found := backoff.FindStringSubmatch(read(t, "lua/lanes/include/rate_limit.lua"))
 	if found == nil {
-		t.Fatal("lua/lanes/include/refusal.lua has no FIRST_US, LONGEST_US")
+		t.Fatal("lua/lanes/include/rate_limit.lua has no FIRST_US, LONGEST_US")
 	}
 	first, longest := inPlainWords(t, found[1]), inPlainWords(t, found[2])
 	for _, path := range []string{"docs/configuration.md", "docs/design.md", "cmd/worker/run.go"} {

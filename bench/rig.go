@@ -255,7 +255,7 @@ func (r *rig) walkShut() {
 		r.check(err)
 	}
 	g := &granter{rig: r, store: r.lanes, process: uuid.NewString(), lane: rigQueue + "\n" + limit.Name + "|"}
-	_, err := g.store.Lead(r.ctx, g.process, time.Hour, -1, "data")
+	_, err := g.store.BecomeLeader(r.ctx, g.process, time.Hour, -1, "data")
 	r.check(err)
 	for from := 0; from < r.calls; from += rigBatch {
 		r.each(from, from+rigBatch, r.enqueue)
@@ -302,9 +302,9 @@ func (r *rig) walkShut() {
 		r.each(from, from+size, r.done)
 		from += size
 	}
-	r.measure("headgate", "lead", r.calls, func() {
+	r.measure("headgate", "become_leader", r.calls, func() {
 		r.each(0, r.calls, func(int) error {
-			_, err := g.store.Lead(r.ctx, g.process, time.Hour, 10, "data")
+			_, err := g.store.BecomeLeader(r.ctx, g.process, time.Hour, 10, "data")
 			return err
 		})
 	})
@@ -321,7 +321,7 @@ type granter struct {
 func (g *granter) grant(jobs int) {
 	list := make([]fairqueue.Turn, jobs)
 	for i := range list {
-		list[i] = fairqueue.Turn{Lane: g.lane, Ahead: waitdb.Ahead.Microseconds()}
+		list[i] = fairqueue.Turn{Lane: g.lane, Advance: waitdb.Advance.Microseconds()}
 	}
 	_, results, _, err := g.store.Grant(g.rig.ctx, g.process, list)
 	g.rig.check(err)

@@ -18,7 +18,7 @@ func TestCommandsOfScripts(t *testing.T) {
 		"acquire, 1 limit": 7, "acquire, 3 limits": 9, "acquire, denied": 13, "acquire, called": 13,
 		"acquire, 1 limit, 8 jobs": 7, "acquire, 3 limits, 8 jobs": 9, "acquire, denied, 8 jobs": 17, "acquire, called, 8 jobs": 13,
 		"put_back": 5, "put_back, 8 jobs": 19, "grant, 1 job": 15, "grant, 8 jobs": 15, "promote, 1 job": 8, "promote, 8 jobs": 22,
-		"lead":                             10,
+		"become_leader":                    10,
 		"a throttled job, enqueue to done": 27, "an undenied job, 1 limit": 11, "an undenied job, 3 limits": 11, "a job": 14,
 	}
 	got := map[string]float64{}

@@ -112,7 +112,7 @@ func TestBadPatience(t *testing.T) {
 				st.must(st.limiter.Pause(t.Context(), "api"))
 				id := st.enqueue(needing(""))
 				time.Sleep(time.Second)
-				st.must(st.limits.ZAdd(t.Context(), scopePrefix+"patience", redis.Z{Score: score, Member: "1\n2\n3"}).Err())
+				st.must(st.limits.ZAdd(t.Context(), scopePrefix+"deadlines", redis.Z{Score: score, Member: "1\n2\n3"}).Err())
 				time.Sleep(20 * time.Second)
 				if info := st.info(id); info == nil || info.State != asynq.TaskStateArchived {
 					t.Errorf("after 21 s: %+v, want it told that it is too late", info)
@@ -219,7 +219,7 @@ const scopePrefix = "hg:{default}:"
 // damage changes one field of a hash, or one member of a sorted set.
 func (w *world) damage() {
 	keys := []string{"jobs", "jobs", "jobs", "jobs", "tickets", "demand", "meters", "contended", "lanes"}
-	for _, pattern := range []string{"lane:*", "called:*"} {
+	for _, pattern := range []string{"lane:*", "granted:*"} {
 		for _, key := range w.rdb.Keys(w.ctx, scopePrefix+pattern).Val() {
 			if !strings.Contains(key, "quiet|") {
 				keys = append(keys, strings.TrimPrefix(key, scopePrefix))
@@ -228,7 +228,7 @@ func (w *world) damage() {
 	}
 	slices.Sort(keys[9:])
 	key := keys[w.rand.IntN(len(keys))]
-	if strings.HasPrefix(key, "lane") || strings.HasPrefix(key, "called") {
+	if strings.HasPrefix(key, "lane") || strings.HasPrefix(key, "granted") {
 		w.damageSet(key)
 	} else {
 		w.damageHash(key)
@@ -318,7 +318,7 @@ func (w *world) inOrder(t *testing.T, also ...any) {
 		local id = string.match(jobs[i], '\n(.*)$')
 		local costs, lane = string.match(jobs[i + 1], '^%-?%d+\n%d+\n%d+\n%d *%d*\n([%d,]+)\n(.*)$')
 		local waits = lane and redis.call('ZSCORE', P .. 'lane:' .. lane, id)
-		local called = lane and redis.call('ZSCORE', P .. 'called:' .. lane, id)
+		local called = lane and redis.call('ZSCORE', P .. 'granted:' .. lane, id)
 		if not lane or (waits and called) or not (waits or called) then out[#out + 1] = jobs[i] .. ': ' .. jobs[i + 1] end
 		if lane and not redis.call('ZSCORE', P .. 'lanes', lane) then out[#out + 1] = 'no lane ' .. lane end
 		local counts = waits and wanted or called and tonumber(called) > 0 and sums

@@ -25,12 +25,12 @@ import (
 // otherKeys are the keys that this test's server does not write.
 var otherKeys = []string{
 	"crawls", "crawl:", "crawl_seen:", "crawl_hosts:", "crawl_pages:", "crawl_before:", "robots:", "robots_busy:", "crawl_paced:", // tasks
-	"full",    // of lanes whose workers are busy: see TestBadLane
-	"called:", // gone within the same moment of virtual time: see TestDamagedRecords
+	"full",     // of lanes whose workers are busy: see TestBadLane
+	"granted:", // gone within the same moment of virtual time: see TestDamagedRecords
 }
 
 // notRestored are the keys that say what Redis alone knew, and those that come with the next call.
-var notRestored = []string{"deleted", "blocked:", "overrides:", "ending:", "changelog", "cell:", "called:", "full"}
+var notRestored = []string{"deleted", "blocked:", "overrides:", "ending:", "changelog", "cell:", "granted:", "full"}
 
 // removals are the ways in which a key, or a part of it, gets lost.
 var removals = map[string]func(ctx context.Context, rdb redis.UniversalClient, key string){

@@ -314,7 +314,7 @@ func TestImpatientJobsWhenTheClockStepsBack(t *testing.T) {
 type lates struct{ calls atomic.Int64 }
 
 func (l *lates) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-	if args := cmd.Args(); cmd.Name() == "evalsha" && args[1] == script.New("lanes/late").Hash() {
+	if args := cmd.Args(); cmd.Name() == "evalsha" && args[1] == script.New("lanes/expire_waits").Hash() {
 		l.calls.Add(1)
 		time.Sleep(time.Millisecond)
 	}

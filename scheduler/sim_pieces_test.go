@@ -55,13 +55,13 @@ var pieces = []*piece{
 	{name: "turns leave what is reserved", breaks: "TestSimulation$", first: 3, with: "m.reserved, m.promised = m.reserved + m.cost, m.promised + m.cost", without: ""},
 	{name: "a new lane is said", breaks: "TestNewLaneWakes", with: "call('PUBLISH', hg('wake'), 'lane ' .. number)", without: ""},
 	{name: "strays are sent back to ask", breaks: "TestStraysAskAgain", instead: allKnown},
-	{name: "a lane goes on without a job that a worker took and that has not asked", breaks: "TestLaneGoesOnWithoutADeadWorkersJob", with: "call('ZADD', called, '-1', id)", without: ""},
+	{name: "a lane goes on without a job that a worker took and that has not asked", breaks: "TestLaneGoesOnWithoutADeadWorkersJob", with: "call('ZADD', granted, '-1', id)", without: ""},
 	{name: "changes are numbered", breaks: "TestLostWordsAreNoticed", with: "int(call('INCR', hg('changes')))", without: "'0'"},
 	{name: "heartbeats tell how many changes there were", breaks: "TestLostWordsAreNoticed/the_last_word", with: "1, anew and 1 or 0, now_us, changes,", without: "1, anew and 1 or 0, now_us, 0,"},
 	{name: "called jobs go to the head of their queue", breaks: "TestCalledJobsPassTheBacklog", with: "call('RPUSH', pending, unpack(back))", without: "call('LPUSH', pending, unpack(back))"},
 	{name: "a late job takes what is reserved for a later one", breaks: "TestSlowQueueBesideAFastOne", with: "if not other then return OVERDUE, true end", without: "if true then return OVERDUE, true end"},
-	{name: "as many of a lane's jobs are on their way as its meters give", breaks: "TestSlowQueueBesideAFastOne", with: "if line.called >= most and", without: "if false and"},
-	{name: "what is reserved for jobs that do not come is taken back", breaks: "TestScenarios/one_queue_paused", with: "call('ZRANGEBYSCORE', called, '(0', int(now_us), 'LIMIT', 0, 100)", without: "{}"},
+	{name: "as many of a lane's jobs are on their way as its meters give", breaks: "TestSlowQueueBesideAFastOne", with: "if line.granted >= most and", without: "if false and"},
+	{name: "what is reserved for jobs that do not come is taken back", breaks: "TestScenarios/one_queue_paused", with: "call('ZRANGEBYSCORE', granted, '(0', int(now_us), 'LIMIT', 0, 100)", without: "{}"},
 	{name: "put-backs outlast the wait that was told", breaks: "TestPutBacksOutlastTheirWaits", with: "back_us = back_us + floor(back_us / 10) + 5000000", without: "back_us = math.min(back_us, 1000000)"},
 	{name: "nobody knows when a slot comes back", breaks: "TestScenarios/MaxWait_and_Deadline", with: "m.known = false", without: ""},
 	{name: "a limit that was lost is defined again", breaks: "TestALostLimitComesBack", with: "1 - call('HEXISTS', hg('deleted'), ARGV[i])", without: "0"},
@@ -80,7 +80,7 @@ var pieces = []*piece{
 	{name: "jobs that follow one that waits wait, too", breaks: "TestQueuesTakeTurnsByWeight", with: "call('HSET', hg('jobs'), unpack(records))", without: ""},
 	{name: "nobody is archived for an estimate", breaks: "TestScenarios/costs_that_settle,_with_MaxWait", with: "  call('HSET', hg('jobs'), job.name, text", without: "  local early = told_to_wait(job, place, not r)\n  if early[9] == 1 and ends < early[4] then early[1] = TOO_LATE return early end\n  call('HSET', hg('jobs'), job.name, text"},
 	{name: "a job that comes after its time in another lane keeps its record", breaks: "TestBlockedAfterItsTimeout", with: "if r and (r.ticket ~= ticket or r.lane ~= lane) then", without: "if false then"},
-	{name: "a job is told that it is too late", breaks: "TestTooLate", with: "call('ZADD', hg('patience'), int(ends), job.name)", without: ""},
+	{name: "a job is told that it is too late", breaks: "TestTooLate", with: "call('ZADD', hg('deadlines'), int(ends), job.name)", without: ""},
 }
 
 // noLanes has a pass find no lanes.

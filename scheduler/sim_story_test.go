@@ -131,7 +131,7 @@ func (t *teller) around(ctx context.Context, cmd redis.Cmder, next redis.Process
 	t.w.mu.Lock()
 	defer t.w.mu.Unlock()
 	switch {
-	case text == script.New("lanes/lead").Hash() || strings.HasPrefix(text, "-- Takes or renews the lease"):
+	case text == script.New("lanes/become_leader").Hash() || strings.HasPrefix(text, "-- Takes or renews the lease"):
 		if len(reply) > 2 && reply[1] == int64(1) {
 			t.w.history.Note(t.w.now(), "", "process %d gives turns", t.p.index)
 		}

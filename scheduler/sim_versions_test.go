@@ -62,7 +62,7 @@ func (w *sim) update() {
 }
 
 // gives reports whether some process gives turns.
-func (w *sim) gives() bool { return w.limiter.Exists("hg:{default}:turns") }
+func (w *sim) gives() bool { return w.limiter.Exists("hg:{default}:leader") }
 
 // claimed reports whether a process of a version may start.
 func (w *sim) claimed(version int) bool {

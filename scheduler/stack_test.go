@@ -243,7 +243,7 @@ func (st *stack) wantClean() {
 func (st *stack) left() (keys []string) {
 	for _, key := range st.limits.Keys(st.t.Context(), "hg:{default}:*").Val() {
 		name, _, _ := strings.Cut(strings.TrimPrefix(key, "hg:{default}:"), ":")
-		if slices.Contains([]string{"jobs", "lane", "called", "lanes", "tickets", "full", "meters", "demand", "patience"}, name) {
+		if slices.Contains([]string{"jobs", "lane", "granted", "lanes", "tickets", "full", "meters", "demand", "deadlines"}, name) {
 			keys = append(keys, key)
 		}
 	}

@@ -84,7 +84,7 @@ func bringOver(t *testing.T, gone string) {
 		limiter := throttle.New(st.limits, throttle.RedisOptions{})
 		st.must(limiter.Set(ctx, funnel("by-hand", 1, 1)))
 		st.must(st.limits.Del(ctx, scopePrefix+"summaries", scopePrefix+gone).Err())
-		st.must(st.limits.Set(ctx, scopePrefix+"turns", "an older worker", 6*time.Second).Err())
+		st.must(st.limits.Set(ctx, scopePrefix+"leader", "an older worker", 6*time.Second).Err())
 		before := st.contents()
 		if err := startOf(t, st.rdb); err == nil || !strings.Contains(err.Error(), "stop them all") {
 			t.Errorf("beside an older worker: %v", err)

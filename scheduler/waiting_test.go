@@ -192,7 +192,7 @@ func TestFailover(t *testing.T) {
 			st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
 		}
 		time.Sleep(20 * time.Second)
-		const lease = "hg:{default}:turns"
+		const lease = "hg:{default}:leader"
 		dead := st.rdb.Get(t.Context(), lease).Val()
 		st.server.stopBackground()
 		st.rdb.Set(t.Context(), lease, dead, dispatcher.MaxHeartbeat+dispatcher.Grace) // it died: the lease was not given back

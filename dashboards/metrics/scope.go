@@ -102,7 +102,7 @@ func (c *collector) collectLimits(ctx context.Context, out chan<- prometheus.Met
 
 // collectDispatcher looks for the dispatcher's lease, which outlives a killed process by seconds.
 func (c *collector) collectDispatcher(ctx context.Context, out chan<- prometheus.Metric) error {
-	n, err := c.rdb.Exists(ctx, script.Prefix(c.scope)+"turns").Result()
+	n, err := c.rdb.Exists(ctx, script.Prefix(c.scope)+"leader").Result()
 	if err == nil {
 		out <- dispatcher.value(float64(n))
 	}

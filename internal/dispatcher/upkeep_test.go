@@ -33,7 +33,7 @@ func lasts(d time.Duration, hash string) func(ctx context.Context, cmd redis.Cmd
 // waitsForever answers for Redis that all jobs wait, each for an unknown time.
 func waitsForever(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	args := cmd.Args()
-	if args[0] != "evalsha" || args[1] != script.New("lanes/waiting").Hash() {
+	if args[0] != "evalsha" || args[1] != script.New("lanes/positions").Hash() {
 		return next(ctx, cmd)
 	}
 	const ids = 4 // where they begin

@@ -61,7 +61,7 @@ func TestMoreAreCalledThanAreListed(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		const lane, many = "default\nl|k", 1500
 		for i := range many {
-			must(t, s.rdb.ZAdd(background, hg("called:")+lane, redis.Z{Score: float64(s.now.Add(time.Minute).UnixMicro()), Member: fmt.Sprint(i)}).Err())
+			must(t, s.rdb.ZAdd(background, hg("granted:")+lane, redis.Z{Score: float64(s.now.Add(time.Minute).UnixMicro()), Member: fmt.Sprint(i)}).Err())
 			must(t, s.rdb.HSet(background, hg("jobs"), fmt.Sprintf("default\n%d", i), "1\n1\n1\n0 1\n1\n"+lane).Err())
 		}
 		expired, err := s.lanes.ExpireGrants(background, []string{lane})

@@ -17,7 +17,7 @@ import (
 func (db *DB) BacklogStats(ctx context.Context) (jobs, lanes int, turns bool, err error) {
 	pipe := db.rdb.Pipeline()
 	waiting, all := pipe.HLen(ctx, db.prefix+"jobs"), pipe.ZCard(ctx, db.prefix+"lanes")
-	given := pipe.Exists(ctx, db.prefix+"turns")
+	given := pipe.Exists(ctx, db.prefix+"leader")
 	if _, err := pipe.Exec(ctx); err != nil {
 		return 0, 0, false, unavailable(err)
 	}
@@ -98,7 +98,7 @@ func (db *DB) LanesFrom(ctx context.Context, offset, n int) (lanes []Lane, total
 	var waiting, called []*redis.IntCmd
 	for _, name := range names.Val() {
 		waiting = append(waiting, counts.ZCard(ctx, db.prefix+"lane:"+name))
-		called = append(called, counts.ZCard(ctx, db.prefix+"called:"+name))
+		called = append(called, counts.ZCard(ctx, db.prefix+"granted:"+name))
 	}
 	if _, err := counts.Exec(ctx); err != nil {
 		return nil, 0, unavailable(err)

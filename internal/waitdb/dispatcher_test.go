@@ -61,10 +61,10 @@ func newDispatcher(s *stage, process string) *dispatcher {
 
 // lives has what its heartbeats renew live on, while the clock jumps.
 func (d *dispatcher) lives() {
-	if d.core == nil || d.stage.rdb.Get(background, hg("turns")).Val() != d.process {
+	if d.core == nil || d.stage.rdb.Get(background, hg("leader")).Val() != d.process {
 		return
 	}
-	d.stage.rdb.Persist(background, hg("turns"))
+	d.stage.rdb.Persist(background, hg("leader"))
 	d.stage.rdb.Persist(background, hg("contended"))
 }
 

@@ -73,7 +73,7 @@ func (s *stage) traces(t redistest.TB) (keys []string) {
 		name := strings.TrimPrefix(key, hg(""))
 		kind, _, _ := strings.Cut(name, ":")
 		switch kind {
-		case "limits", "limit", "summaries", "m", "admitted", "seq", "changes", "turns", "epoch", "deleted", "changelog":
+		case "limits", "limit", "summaries", "m", "admitted", "seq", "changes", "leader", "epoch", "deleted", "changelog":
 		default:
 			keys = append(keys, name)
 		}

@@ -42,7 +42,7 @@ func (y *yard) kept() kept {
 	for job, record := range y.hash("jobs") {
 		k.records[job] = readRecord(record)
 	}
-	for _, kind := range []string{"lane:", "called:"} {
+	for _, kind := range []string{"lane:", "granted:"} {
 		for _, key := range y.rdb.Keys(background, hg(kind+"*")).Val() {
 			lane := strings.TrimPrefix(key, hg(kind))
 			queue, _, _ := strings.Cut(lane, "\n")
@@ -102,7 +102,7 @@ func (y *yard) inOrder(t *rapid.T) {
 				}
 			}
 		}
-		over := record.named || record.patience && int64(y.rdb.ZScore(background, hg("patience"), job).Val()) <= y.now.UnixMicro()
+		over := record.named || record.patience && int64(y.rdb.ZScore(background, hg("deadlines"), job).Val()) <= y.now.UnixMicro()
 		if places == 0 && over {
 			nowhere++
 		} else if places != 1 {
@@ -178,7 +178,7 @@ const probeWithin = time.Second
 // overdue reports whether a called job of the queue has not come in time.
 func (y *yard) overdue(k kept, queue string) bool {
 	for lane := range k.called {
-		if of, _, _ := strings.Cut(lane, "\n"); of == queue && y.rdb.ZCount(background, hg("called:"+lane), "0", "0").Val() > 0 {
+		if of, _, _ := strings.Cut(lane, "\n"); of == queue && y.rdb.ZCount(background, hg("granted:"+lane), "0", "0").Val() > 0 {
 			return true
 		}
 	}
@@ -187,7 +187,7 @@ func (y *yard) overdue(k kept, queue string) bool {
 
 // patienceInOrder: those and only those whose wait may end have a time for it.
 func (y *yard) patienceInOrder(t *rapid.T, k kept) {
-	ends := y.members("patience")
+	ends := y.members("deadlines")
 	for job, record := range k.records {
 		if record.patience != slices.Contains(ends, job) {
 			t.Fatalf("job %q: its wait may end: %t, and is known to: %v", job, record.patience, ends)

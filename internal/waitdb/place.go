@@ -96,7 +96,7 @@ func (db *DB) Find(ctx context.Context, id string) (jobs []throttle.JobID, err e
 	return jobs, unavailable(scan.Err())
 }
 
-// readPlace reads the reply of lua/lanes/waiting.lua for one job.
+// readPlace reads the reply of lua/lanes/positions.lua for one job.
 func readPlace(row []any) Position {
 	number := func(i int) int64 { return row[i].(int64) }
 	return Position{

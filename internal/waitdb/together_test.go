@@ -213,7 +213,7 @@ func contents(t *rapid.T, rdb redis.UniversalClient) map[string]any {
 		}
 	}
 	maps.DeleteFunc(all, func(key string, _ any) bool {
-		return strings.HasPrefix(key, hg("admitted:")) || slices.Contains([]string{hg("turns"), hg("epoch"), hg("changelog")}, key)
+		return strings.HasPrefix(key, hg("admitted:")) || slices.Contains([]string{hg("leader"), hg("epoch"), hg("changelog")}, key)
 	})
 	return all
 }

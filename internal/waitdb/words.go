@@ -30,7 +30,7 @@ const (
 	// QueuesWeigh: a server has said how its queues take turns.
 	WeightsChanged NotificationKind = "weights"
 	// PatienceEnds: a job waits whose time is up before that of all others.
-	DeadlineAdded NotificationKind = "patience"
+	DeadlineAdded NotificationKind = "deadline"
 	// SlotsWanted: the leader asks the servers of some queues for their free slots.
 	SlotsRequested NotificationKind = "slots_wanted"
 	// SlotsFree: a server says how many slots it has free for its queues.

@@ -53,7 +53,7 @@ func (y *yard) submit(t *rapid.T) {
 		mustWait = mustWait || y.rdb.HExists(background, hg("contended"), need.Limit+"|"+need.Key).Val()
 	}
 	mustWait = mustWait && y.exists("jobs") // or what is there is left over
-	led := y.exists("turns")
+	led := y.exists("leader")
 	// Its call repeated is that of a waiting job, which nobody holds up where
 	// nobody gives turns.
 	if y.ask(t, j).OK() && mustWait && (led || !y.lost.Did) {
@@ -173,7 +173,7 @@ func (j *yardJob) lane() string {
 func (y *yard) answer(t *rapid.T) { y.come(t, y.any(t, "told", told)) }
 
 func (y *yard) come(t *rapid.T, j *yardJob) {
-	until, err := y.rdb.ZScore(background, hg("called:"+j.lane()), j.ID).Result()
+	until, err := y.rdb.ZScore(background, hg("granted:"+j.lane()), j.ID).Result()
 	reserved := err == nil && int64(until) > y.now.UnixMicro()
 	sure := reserved && !j.ahead && j.changes == y.changes && !y.timeIsUp(j)
 	if d := y.ask(t, j); sure && !d.OK() {
@@ -185,7 +185,7 @@ func (y *yard) come(t *rapid.T, j *yardJob) {
 // turns it waits on; where nobody does it must not pass those before it.
 func (y *yard) comeEarly(t *rapid.T) {
 	j := y.any(t, "waiting", waiting)
-	led := y.exists("turns")
+	led := y.exists("leader")
 	rank, err := y.rdb.ZRank(background, hg("lane:"+j.lane()), j.ID).Result()
 	known := j.known && j.MaxWait == 0 // else it may be as new
 	if y.ask(t, j).OK() && known && err == nil && (led || rank > 0) {

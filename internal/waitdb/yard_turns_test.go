@@ -83,7 +83,7 @@ func (y *yard) pumpOnce(t *rapid.T) (next time.Duration) {
 func (y *yard) isOver(lane, id string) bool {
 	queue, _, _ := strings.Cut(lane, "\n")
 	j := y.jobs[throttle.JobID{Queue: queue, ID: id}]
-	return j != nil && y.timeIsUp(j) && y.rdb.ZScore(background, hg("called:"+lane), id).Err() != nil
+	return j != nil && y.timeIsUp(j) && y.rdb.ZScore(background, hg("granted:"+lane), id).Err() != nil
 }
 
 // lanesNow is who waits in which lane.
@@ -96,7 +96,7 @@ func (y *yard) lanesNow() map[string][]string {
 }
 
 func (y *yard) called(j *yardJob) {
-	until, _ := y.rdb.ZScore(background, hg("called:"+j.lane()), j.ID).Result()
+	until, _ := y.rdb.ZScore(background, hg("granted:"+j.lane()), j.ID).Result()
 	j.state, j.changes = "called", y.changes
 	j.ahead = int64(until)-j.Grant.Microseconds() > y.now.UnixMicro()
 }

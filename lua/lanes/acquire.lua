@@ -1,12 +1,12 @@
--- Takes the permits of jobs, or has each wait in its lane until it is called: one job
+-- Takes the permits of jobs, or has each wait in its lane until it is granted: one job
 -- after the other, as if they had asked alone.
 -- Safe to repeat: the same call again gets the same answers, and a job that waits
 -- keeps its place. A newcomer takes nothing of a meter that is contended: such
 -- meters give through the lanes' turns only.
--- Touches: admitted (rw), blocked (r), called (rw), changes (w), contended (rw),
---   deleted (r), demand (rw), full (w), jobs (rw), lane (rw), lanes (rw), limit (r),
---   m (rw), meters (rw), overrides (r), patience (rw), seq (w), summaries (r),
---   tickets (w), turns (r), wake (w).
+-- Touches: admitted (rw), blocked (r), changes (w), contended (rw), deadlines (rw),
+--   deleted (r), demand (rw), full (w), granted (rw), jobs (rw), lane (rw), lanes (rw),
+--   leader (r), limit (r), m (rw), meters (rw), overrides (r), seq (w), summaries (r),
+--   tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] app that asks
 -- ARGV[2] caller: a name of who makes one call at a time
@@ -14,9 +14,9 @@
 --   leases are held by its queue, its ID and <caller>:<number>.<n>, a line each
 -- ARGV[4] 1 the first time that this call is sent, more if it is a repeat
 -- ARGV[5…] for each group of jobs that differ in nothing else: queue, where they come from
---   and are called back to; tickets of head start: 0 normal, negative earlier, positive
+--   and are granted back to; tickets of head start: 0 normal, negative earlier, positive
 --   later; longest wait in microseconds, from the first denial, or -1 for any; how long
---   permits are reserved for one once it is called, in microseconds; how long before they
+--   permits are reserved for one once it is granted, in microseconds; how long before they
 --   exist it may have them, the same; since when it stood before it was last allowed, 0 if it
 --   was not, or -1 if it is new in asynq: then what is known of a job of its name is another's;
 --   since when its wait lasts if it has not begun after that, or 0;
@@ -55,7 +55,7 @@ local function is_anothers(job, record)
   return record and job.stood_us < 0
 end
 
--- What becomes of a job that was called and comes in time, of one where nobody waits and
+-- What becomes of a job that was granted and comes in time, of one where nobody waits and
 -- the permits are there, and of one that cannot have any. Of others nothing.
 local function come_in_time(job, record)
   if is_anothers(job, record) then return nil end

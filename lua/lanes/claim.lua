@@ -5,9 +5,9 @@
 -- more: they are sent back to ask. Meters stay, and limits are summed up anew. Workers
 -- of before there were versions take a claim as written here for another Redis's, and do
 -- not start.
--- Touches: asynq (rw), called (w), contended (w), demand (w), epoch (rw), full (w),
---   jobs (rw), lane (w), lanes (rw), limit (r), limits (r), meters (w), patience (w),
---   summaries (w), tickets (w), turns (r).
+-- Touches: asynq (rw), contended (w), deadlines (w), demand (w), epoch (rw), full (w),
+--   granted (w), jobs (rw), lane (w), lanes (rw), leader (r), limit (r), limits (r),
+--   meters (w), summaries (w), tickets (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] name of the asynq Redis's data
 -- ARGV[2] name of those that it had before, as this process knows, or ''
@@ -30,16 +30,16 @@ end
 local epoch = call('GET', hg('epoch'))
 local its_version = epoch and (tonumber(string.match(epoch, '^(%d+) ') or nil) or 1) or version
 if its_version ~= version then
-  if its_version > version or call('EXISTS', hg('turns')) == 1 then return { '', its_version } end
+  if its_version > version or call('EXISTS', hg('leader')) == 1 then return { '', its_version } end
   local lanes, dropped = call('ZRANGE', hg('lanes'), 0, -1), {}
   local records = call('HVALS', hg('jobs')) -- a lane that a hand has taken off the list is in those of its jobs
   for i = 1, #records do lanes[#lanes + 1] = string.match(records[i], '^' .. string.rep('[^\n]*\n', 5) .. '(.+)$') end
   for i = 1, #lanes do
-    if not dropped[lanes[i]] then call('DEL', hg('lane', lanes[i]), hg('called', lanes[i])) end
+    if not dropped[lanes[i]] then call('DEL', hg('lane', lanes[i]), hg('granted', lanes[i])) end
     dropped[lanes[i]] = true
   end
   call('DEL', hg('jobs'), hg('lanes'), hg('tickets'), hg('full'), hg('contended'))
-  call('DEL', hg('meters'), hg('demand'), hg('patience'), hg('epoch'))
+  call('DEL', hg('meters'), hg('demand'), hg('deadlines'), hg('epoch'))
   local limits = call('SMEMBERS', hg('limits'))
   for i = 1, #limits do store_summary(limits[i]) end
 end

@@ -1,8 +1,8 @@
--- Forgets waiting or called jobs that will not come; what they leave goes on. Of one
+-- Forgets waiting or granted jobs that will not come; what they leave goes on. Of one
 -- whose record cannot be read the rest goes when its turn comes.
 -- A job that waits anew by now is left alone.
--- Touches: called (rw), changes (w), demand (w), full (w), jobs (rw),
---   lane (rw), lanes (rw), meters (w), patience (w), tickets (w), wake (w).
+-- Touches: changes (w), deadlines (w), demand (w), full (w), granted (rw), jobs (rw),
+--   lane (rw), lanes (rw), meters (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] queue, ID and record of each job, or as much of the record as says which wait is meant
 -- Returns how many were known

@@ -1,9 +1,9 @@
 -- Writes how many lanes take turns at meters. Where some do, newcomers may not
 -- take; where none does any more they may again, unless one has come to wait there
 -- meanwhile.
--- Touches: contended (rw), meters (w), turns (r).
+-- Touches: contended (rw), leader (r), meters (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] process that gives turns
+-- ARGV[1] leader
 -- ARGV[2] number of the last lane that it knows
 -- ARGV[3…] meter, lanes that wait at it
 -- Returns the meters that had no mark and have one now: until then nobody told of changes
@@ -11,7 +11,7 @@
 local process, seen = ARGV[1], tonumber(ARGV[2])
 
 local marked = {}
-if call('GET', hg('turns')) ~= process then return marked end
+if call('GET', hg('leader')) ~= process then return marked end
 for i = 3, #ARGV, 2 do
   local id, lanes = ARGV[i], tonumber(ARGV[i + 1])
   if lanes > 0 then call('HSET', hg('meters'), id .. LANES, lanes) else call('HDEL', hg('meters'), id .. LANES) end

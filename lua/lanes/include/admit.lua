@@ -1,4 +1,4 @@
--- @include answered
+-- @include repeated
 -- @include take
 
 -- Takes the permits, which exist from that time on, or now; or from when they were taken on,

@@ -1,6 +1,6 @@
 -- @include admit
 -- @include waiting
--- @include called
+-- @include granted
 
 -- A newcomer may take where nobody waits before it, in its lane or elsewhere. Of
 -- one that has waited r is what was known of it.
@@ -30,7 +30,7 @@ local function too_late(job, r)
   return answer
 end
 
--- A job that waits or was called, and comes otherwise than in time. Where its rule
+-- A job that waits or was granted, and comes otherwise than in time. Where its rule
 -- changed while it waited, or somebody took it out of its lane, it begins anew; but it
 -- has waited since it was denied first, and stands by that.
 local function come_again(job, r)

@@ -1,9 +1,9 @@
 -- @include scope
 
--- Forgets a lane of which nothing waits and nobody is called; and with the last
+-- Forgets a lane of which nothing waits and nobody is granted; and with the last
 -- one all that a lost record, or a process that died, may have left behind.
 local function leave_if_empty(lane)
-  if call('EXISTS', hg('lane', lane), hg('called', lane)) > 0 then return end
+  if call('EXISTS', hg('lane', lane), hg('granted', lane)) > 0 then return end
   call('ZREM', hg('lanes'), lane)
   if call('EXISTS', hg('lanes')) == 1 then
     call('HDEL', hg('tickets'), lane, lane .. TURN)

@@ -45,6 +45,6 @@ local function stand(job, record)
   local since_us, named = string.match(record or '', '^%-?%d+\n(%d+)\n%d+\n(%d)')
   job.since_us = tonumber(since_us) or math.min(job.stood_us, now_us)
   if job.longest_us < 0 then return end
-  local ends_us = named == '1' and tonumber(call('ZSCORE', hg('patience'), job.name) or nil)
+  local ends_us = named == '1' and tonumber(call('ZSCORE', hg('deadlines'), job.name) or nil)
   job.max_wait_us = named and named > '1' and 0 or (ends_us or (job.waits_us > 0 and job.waits_us or now_us) + job.longest_us) - job.since_us
 end

@@ -10,14 +10,14 @@ local function count_all(counters, r, sign)
   for i = 1, #r.ids do count(counters, r.ids[i], sign * r.cost[i]) end
 end
 
--- Tells who gives turns that what was reserved of meters is free again.
+-- Tells the leader that what was reserved of meters is free again.
 local function freed(lane)
   local _, ids = parse_lane(lane)
   for i = 1, #ids do changed('meter', ids[i]) end
 end
 
 -- Takes a waiting job out of its lane. Returns its rank there, 0 for the first: the
--- next may be called sooner.
+-- next may be granted sooner.
 local function step_out(id, r)
   local rank = call('ZRANK', hg('lane', r.lane), id)
   if not rank then return end
@@ -26,12 +26,12 @@ local function step_out(id, r)
   return rank
 end
 
--- Forgets a job wherever it stands: in its lane or called.
+-- Forgets a job wherever it stands: in its lane or granted.
 local function forget_job(queue, id, r)
-  local called = call('ZSCORE', hg('called', r.lane), id)
-  if called then
-    call('ZREM', hg('called', r.lane), id)
-    if (tonumber(called) or 0) > 0 then
+  local granted = call('ZSCORE', hg('granted', r.lane), id)
+  if granted then
+    call('ZREM', hg('granted', r.lane), id)
+    if (tonumber(granted) or 0) > 0 then
       count_all(hg('meters'), r, -1)
       freed(r.lane)
     end
@@ -39,6 +39,6 @@ local function forget_job(queue, id, r)
   elseif step_out(id, r) == 0 then
     freed(r.lane)
   end
-  forget_record(queue .. '\n' .. id, r.patience)
+  forget_record(queue .. '\n' .. id, r.expiry)
   leave_if_empty(r.lane)
 end

@@ -5,13 +5,13 @@
 local function line_up(job, ids)
   local n, ends, answers = #ids, latest(job.since_us, job.max_wait_us, job.useful_us), {}
   local last, record = next_ticket(job.lane, n), without_ticket(job, ends, '1')
-  local tickets, records, patience, until_us = {}, {}, {}, ends < math.huge and int(ends)
+  local tickets, records, expiry, until_us = {}, {}, {}, ends < math.huge and int(ends)
   job.mark = nil
   for i = 1, n do
     local ticket, name = int(last - (n - i) * STEP), job.queue .. '\n' .. ids[i]
     tickets[2 * i - 1], tickets[2 * i] = ticket, ids[i]
     records[2 * i - 1], records[2 * i] = name, ticket .. record
-    patience[2 * i - 1], patience[2 * i] = until_us, name
+    expiry[2 * i - 1], expiry[2 * i] = until_us, name
     job.before = job.before + 1
     for k = 1, #job.meters do job.meters[k].before = job.meters[k].before + job.meters[k].cost end
     answers[i] = told_to_wait(job, job.before, true)
@@ -20,6 +20,6 @@ local function line_up(job, ids)
   call('ZADD', job.waiting, unpack(tickets))
   call('HSET', hg('jobs'), unpack(records))
   for k = 1, #job.meters do count(hg('demand'), job.meters[k].id, n * job.meters[k].cost) end
-  if until_us then call('ZADD', hg('patience'), unpack(patience)) end
+  if until_us then call('ZADD', hg('deadlines'), unpack(expiry)) end
   return answers
 end

@@ -7,7 +7,7 @@
 -- the end, all at once.
 local lines, by_lane = {}, {}
 local wanted = {} -- meter -> permits that those taken had wanted of it
-local had = 0 -- turns in which a job was called
+local had = 0 -- turns in which a job was granted
 
 local function line_of(lane)
   local line = by_lane[lane]
@@ -15,7 +15,7 @@ local function line_of(lane)
   local queue, ids = parse_lane(lane)
   line = {
     lane = lane, queue = queue, ids = ids, turns = 0, jobs = {}, records = {}, since = {}, taken = 0, calls = {}, told = 0,
-    called = call('ZCARD', hg('called', lane)), held = false, held_text = false, before = false, meters = {}, like = false, timely = false, had_us = false,
+    granted = call('ZCARD', hg('granted', lane)), held = false, held_text = false, before = false, meters = {}, like = false, timely = false, had_us = false,
   }
   lines[#lines + 1], by_lane[lane] = line, line
   return line
@@ -26,11 +26,11 @@ end
 -- its lane. One that no script has written, or that is of another lane, is as good as
 -- none.
 local function parse_costs(line, record)
-  local since, grant, patience, costs, lane = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) *%d*\n([%d,]+)\n(.*)$')
+  local since, grant, expiry, costs, lane = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) *%d*\n([%d,]+)\n(.*)$')
   if lane ~= line.lane then return false end
   local r = line.like
-  if r and r.costs == costs and r.grant == grant and r.patience == patience then return r, since end
-  r = { grant = grant, patience = patience, costs = costs, grant_us = tonumber(grant), cost = {} }
+  if r and r.costs == costs and r.grant == grant and r.expiry == expiry then return r, since end
+  r = { grant = grant, expiry = expiry, costs = costs, grant_us = tonumber(grant), cost = {} }
   for cost in string.gmatch(costs, '%d+') do r.cost[#r.cost + 1] = tonumber(cost) end
   if #r.cost ~= #line.ids then return false end
   line.like = r
@@ -59,8 +59,8 @@ end
 
 -- Whether a job's time is up. What is told to it then is not a turn's to say.
 local function is_over(line, id, r)
-  if r.patience == '0' or line.timely == id then return false end
-  local ends = call('ZSCORE', hg('patience'), line.queue .. '\n' .. id)
+  if r.expiry == '0' or line.timely == id then return false end
+  local ends = call('ZSCORE', hg('deadlines'), line.queue .. '\n' .. id)
   if ends and tonumber(ends) <= now_us then return true end
   line.timely = id
   return false
@@ -76,17 +76,17 @@ local function first(line)
   end
 end
 
--- How many called jobs of a line are on their way. Those called ahead are not yet
--- told, and ones presumed dead are not waited for.
+-- How many granted jobs of a line are on their way. Those granted ahead are not yet
+-- told, and ones given up are not waited for.
 local function on_their_way(line, grant_us)
-  line.before = line.before or call('ZCOUNT', hg('called', line.lane), 0, int(now_us + grant_us))
+  line.before = line.before or call('ZCOUNT', hg('granted', line.lane), 0, int(now_us + grant_us))
   return line.before + line.told
 end
 
--- Takes the line's first job out of it, called: permits are reserved until then.
-local function called(line, id, r, at, until_us)
+-- Takes the line's first job out of it, granted: permits are reserved until then.
+local function granted(line, id, r, at, until_us)
   take_out(line, r)
-  line.called = line.called + 1
+  line.granted = line.granted + 1
   if at <= now_us then line.told = line.told + 1 end
   line.calls[#line.calls + 1] = int(until_us)
   line.calls[#line.calls + 1] = id
@@ -101,10 +101,10 @@ local function store()
     local line = lines[i]
     for k = 1, line.taken, 1000 do call('ZREM', hg('lane', line.lane), unpack(line.jobs, k, math.min(k + 999, line.taken))) end
     if #line.calls > 0 then
-      call('ZADD', hg('called', line.lane), unpack(line.calls))
+      call('ZADD', hg('granted', line.lane), unpack(line.calls))
       turned[#turned + 1], turned[#turned + 2] = line.lane .. TURN, int(line.had_us)
     end
-    if line.called == 0 then
+    if line.granted == 0 then
       -- @include empty
       leave_if_empty(line.lane)
     end

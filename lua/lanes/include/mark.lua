@@ -1,6 +1,6 @@
 -- @include scope
 
-local MARKS_MS = 10000 -- how long marks outlive who gives turns
+local MARKS_MS = 10000 -- how long marks outlive the leader
 
 -- Marks a meter at which a lane waits, so that newcomers take nothing there. A
 -- lane's number says which word of a new lane the mark is older than; without

@@ -1,6 +1,6 @@
 -- @include count
 
--- Has every meter count the permits that are reserved for called jobs, and know how
+-- Has every meter count the permits that are reserved for granted jobs, and know how
 -- many lanes take turns there, if that has been counted. They are read once, and anew
 -- after something was counted here.
 local function load_reserved(meters)
@@ -8,8 +8,8 @@ local function load_reserved(meters)
     local m = meters[i]
     if m.counts ~= counts then
       local of = call('HMGET', hg('meters'), m.id, m.id .. LANES)
-      m.counts, m.called, m.lanes = counts, counted(of[1]), tonumber(of[2] or nil)
+      m.counts, m.granted, m.lanes = counts, counted(of[1]), tonumber(of[2] or nil)
     end
-    m.reserved = m.called
+    m.reserved = m.granted
   end
 end

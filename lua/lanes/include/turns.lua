@@ -7,7 +7,7 @@ local GRANTED, REFUSED, SKIPPED, EMPTY, FULL, LEARN = 0, 1, 2, 3, 4, 5
 -- would be overtaken by one that is.
 local PUT_BACK_US = 20000
 
--- How long a called job takes to come, about.
+-- How long a granted job takes to come, about.
 local LITTLE_US = 1500
 
 -- The meters that a job needs, each with its cost; or nil where a limit is gone
@@ -23,7 +23,7 @@ local function meters_of(line, r)
 end
 
 -- As many jobs of a lane may be on their way as its meters can give at once.
-local function most_called(meters)
+local function most_granted(meters)
   local most = math.huge
   for i = 1, #meters do
     most = math.min(most, floor(meters[i].capacity / math.max(meters[i].cost, 1)))
@@ -31,15 +31,15 @@ local function most_called(meters)
   return most
 end
 
--- Until when a permit must exist for its job to be called now, mostly far_us ahead. A job of several
--- limits is not called ahead: permits of one would be reserved while it waits
+-- Until when a permit must exist for its job to be granted now, mostly far_us ahead. A job of several
+-- limits is not granted ahead: permits of one would be reserved while it waits
 -- for another's. Nor is one where nobody knows when permits come back. One that takes its
 -- permit late makes the next one's later, and one that begins late after having it early
 -- begins too shortly before the next, where it is later than the meter takes to give what else
--- it gives at once. Where that is less than far_us a job is called half as far ahead, or as little
--- as it takes to come: called as far as that, a lane's jobs would soon be as many on their way as
+-- it gives at once. Where that is less than far_us a job is granted half as far ahead, or as little
+-- as it takes to come: granted as far as that, a lane's jobs would soon be as many on their way as
 -- may be, and its turns pass to others. What is left of a window is lost when the
--- next one opens, so who is called for that does not count on those before it taking it.
+-- next one opens, so who is granted for that does not count on those before it taking it.
 local function horizon(meters, ready, ahead_us, far_us)
   local m = meters[1]
   local lost = m.windowed and ready <= now_us + ahead_us and m.reserved + m.cost > m.n
@@ -79,12 +79,12 @@ local function turn(line, ahead_us, held_text, far_us)
   local id, r, since = first(line)
   if not id then return { EMPTY } end
   local meters = meters_of(line, r)
-  if not meters then -- it is called to learn that
-    called(line, id, r, now_us, 0)
+  if not meters then -- it is granted to learn that
+    granted(line, id, r, now_us, 0)
     return { LEARN, id, now_us, 0 }
   end
-  local most = most_called(meters)
-  if line.called >= most and on_their_way(line, r.grant_us) >= most then
+  local most = most_granted(meters)
+  if line.granted >= most and on_their_way(line, r.grant_us) >= most then
     call('SADD', hg('full'), line.lane)
     return { FULL }
   end
@@ -98,7 +98,7 @@ local function turn(line, ahead_us, held_text, far_us)
     local m = meters[k]
     m.reserved, m.promised = m.reserved + m.cost, m.promised + m.cost
   end
-  called(line, id, r, ready, ready + r.grant_us)
+  granted(line, id, r, ready, ready + r.grant_us)
   local early = meters[1].early and not meters[2] and since + PUT_BACK_US <= now_us
   return { GRANTED, id, ready, ready + r.grant_us, early and 1 or 0 }
 end
@@ -108,7 +108,7 @@ end
 local function outlook(line, far_us)
   local id, r = first(line)
   local meters = id and meters_of(line, r)
-  local out = { line.called, id and 0 }
+  local out = { line.granted, id and 0 }
   if not meters then return out end -- nobody waits, or its turn is to learn that
   for i = 1, #meters do
     local m, n = meters[i], #out

@@ -3,7 +3,7 @@
 -- @include reserved
 -- @include count
 -- @include next_ticket
--- @include answered
+-- @include repeated
 
 -- The first of the meters at which a lane waits, or nil.
 local function contended(ids)
@@ -69,9 +69,9 @@ local LONG = 65
 
 -- A waiting job's record, but for the ticket. ends is when its wait may end.
 local function without_ticket(job, ends, denials)
-  local patience = '\n' .. int(job.since_us) .. '\n' .. job.grant .. '\n' .. (ends < math.huge and '1 ' or '0 ')
+  local expiry = '\n' .. int(job.since_us) .. '\n' .. job.grant .. '\n' .. (ends < math.huge and '1 ' or '0 ')
   local rest = denials .. '\n' .. job.costs .. '\n' .. job.lane
-  return patience .. string.rep(' ', LONG - #patience - #rest) .. rest
+  return expiry .. string.rep(' ', LONG - #expiry - #rest) .. rest
 end
 
 -- Has a denied job wait in its lane, or join it; r is what is known of it, bind the
@@ -89,8 +89,8 @@ local function wait(job, r, joins, bind)
     load_before(job.meters, true)
   end
   if ends < math.huge then
-    call('ZADD', hg('patience'), int(ends), job.name)
-    if call('ZRANK', hg('patience'), job.name) == 0 then call('PUBLISH', hg('wake'), 'patience') end
+    call('ZADD', hg('deadlines'), int(ends), job.name)
+    if call('ZRANK', hg('deadlines'), job.name) == 0 then call('PUBLISH', hg('wake'), 'deadline') end
   end
   call('HSET', hg('jobs'), job.name, text .. without_ticket(job, ends, r and int(r.denials + 1) or '1'))
   local answer = told_to_wait(job, place, not r)

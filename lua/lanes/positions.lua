@@ -1,10 +1,10 @@
 -- Where waiting jobs stand.
--- Touches: blocked (r), called (r), demand (r), jobs (r), lane (r), limit (r), m (rw),
+-- Touches: blocked (r), demand (r), granted (r), jobs (r), lane (r), limit (r), m (rw),
 --   meters (r), overrides (r), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] queue, ID of each job
 -- Returns for each job {} where it does not wait, or nothing can be read of its limits; else
---   {called 0 or 1, position in
+--   {granted 0 or 1, position in
 --   its lane from 1, jobs in the lane, expected_us, now_us, binding limit|key,
 --   lane, known 0 or 1, since when it waits in microseconds}
 -- @include meter
@@ -65,7 +65,7 @@ local function place_of(queue, id)
   if not r then return {} end
   local place, all = call('ZRANK', hg('lane', r.lane), id), call('ZCARD', hg('lane', r.lane))
   local meters = meters_of(r)
-  if not place and (tonumber(call('ZSCORE', hg('called', r.lane), id)) or 0) > 0 then
+  if not place and (tonumber(call('ZSCORE', hg('granted', r.lane), id)) or 0) > 0 then
     for i = 1, #meters do meters[i].reserved = meters[i].reserved - meters[i].cost end
   end
   load_before(meters, place)

@@ -1,8 +1,8 @@
--- Takes or renews the lease of the one process that gives turns, and tells it
+-- Takes or renews the lease of the leader, and tells it
 -- what it may not have heard. Where it knows of more lanes than there were, the last
 -- were lost in a failover: then it is as if the lease was taken anew.
--- Touches: changes (rw), contended (w), demand (w), epoch (rw), full (w), jobs (r),
---   lanes (rw), meters (w), patience (rw), seq (rw), tickets (w), turns (rw).
+-- Touches: changes (rw), contended (w), deadlines (rw), demand (w), epoch (rw), full (w),
+--   jobs (r), lanes (rw), leader (rw), meters (w), seq (rw), tickets (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process
 -- ARGV[2] life of the lease in milliseconds
@@ -16,11 +16,11 @@
 --   the lease was taken anew, with their numbers, when the time of the next job is
 --   up or 0}; {0, microseconds until the lease of another process ends}
 -- @include mark
--- @include next_end
+-- @include next_deadline
 local process, lease_ms, seen, name, most, again = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
-local holder = call('GET', hg('turns'))
-if holder and holder ~= process then return { 0, call('PTTL', hg('turns')) * 1000 } end
+local holder = call('GET', hg('leader'))
+if holder and holder ~= process then return { 0, call('PTTL', hg('leader')) * 1000 } end
 
 -- A counter that is no number begins anew.
 local function number(text)
@@ -44,15 +44,15 @@ if anew then
   for i = 1, #odd do call('ZADD', hg('lanes'), int(call('INCR', hg('seq'))), odd[i]) end
 end
 
-call('SET', hg('turns'), process, 'PX', lease_ms)
+call('SET', hg('leader'), process, 'PX', lease_ms)
 if call('EXISTS', hg('lanes')) == 1 then
   call('PEXPIRE', hg('contended'), MARKS_MS)
 else -- what is kept of lanes that came and went unheard of, or never were
   call('DEL', hg('contended'), hg('tickets'), hg('full'), hg('meters'), hg('demand'))
 end
-local ends = next_end()
+local ends = next_deadline()
 if ends and call('EXISTS', hg('jobs')) == 0 then -- nobody's, whose time may never be up
-  call('DEL', hg('patience'))
+  call('DEL', hg('deadlines'))
   ends = nil
 end
 

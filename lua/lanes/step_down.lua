@@ -1,13 +1,13 @@
--- Gives the lease of the process that gives turns back, and tells the other processes, so
+-- Gives the lease of the leader back, and tells the other processes, so
 -- that one of them takes it at once.
--- Touches: turns (rw), wake (w).
+-- Touches: leader (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process
 -- Returns 1, or 0 if the process does not hold the lease
 -- @include scope
 local process = ARGV[1]
 
-if call('GET', hg('turns')) ~= process then return 0 end
-call('DEL', hg('turns'))
+if call('GET', hg('leader')) ~= process then return 0 end
+call('DEL', hg('leader'))
 call('PUBLISH', hg('wake'), 'stepped_down ' .. process)
 return 1

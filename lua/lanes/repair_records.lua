@@ -2,8 +2,8 @@
 -- read, or whose job stands elsewhere, is dropped: asynq's side shows that the job is
 -- denied and unknown, and it is sent back to ask. A lane that has lost its number gets
 -- another.
--- Touches: called (r), contended (w), jobs (rw), lane (r), lanes (rw),
---   patience (rw), seq (w), wake (w).
+-- Touches: contended (w), deadlines (rw), granted (r), jobs (rw), lane (r), lanes (rw),
+--   seq (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] queue and ID, one a line, of each job
 -- Returns {how many were not in order, then for each meter that a job which waits in its lane
@@ -14,18 +14,18 @@
 
 local records, mended, seen, wanted = call('HMGET', hg('jobs'), unpack(ARGV)), 0, {}, {}
 
--- The lane of a job that stands there, or is called from there; '' of one that has left
+-- The lane of a job that stands there, or is granted from there; '' of one that has left
 -- it since its time is up; else nil.
 local function lane_of(name, record)
   local queue, id = string.match(name, '^([^\n]*)\n(.*)$')
   local r = queue and parse_job(record)
   if not r or string.sub(r.lane, 1, #queue + 1) ~= queue .. '\n' then return nil end
-  local lane = r.patience > '1' and '' or r.lane
+  local lane = r.expiry > '1' and '' or r.lane
   local waits = lane ~= '' and call('ZSCORE', hg('lane', lane), id)
-  if lane ~= '' and not waits and not call('ZSCORE', hg('called', lane), id) then return nil end
+  if lane ~= '' and not waits and not call('ZSCORE', hg('granted', lane), id) then return nil end
   for i = 1, waits and #r.ids or 0 do wanted[r.ids[i]] = (wanted[r.ids[i]] or 0) + r.cost[i] end
-  if r.patience ~= '0' and not call('ZSCORE', hg('patience'), name) then
-    call('ZADD', hg('patience'), int(now_us), name) -- when its time is up it knows itself
+  if r.expiry ~= '0' and not call('ZSCORE', hg('deadlines'), name) then
+    call('ZADD', hg('deadlines'), int(now_us), name) -- when its time is up it knows itself
     mended = mended + 1
   end
   return lane

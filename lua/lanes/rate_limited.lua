@@ -1,23 +1,23 @@
--- Has a job wait again that was allowed and that the other side then refused: at
+-- Has a job wait again that was allowed and that the upstream then refused: at
 -- the head of its lane, behind those that were allowed before it and came back,
 -- too. The meters that the refusal is about are shut for everybody. A job that waits
 -- by another attempt keeps its place: this call has outlived its timeout.
 -- Safe to repeat: the same call again changes nothing.
--- Touches: admitted (rw), blocked (rw), called (rw), changelog (w), changes (w), contended (rw),
---   deleted (r), demand (rw), ending (rw), full (w), jobs (rw), lane (rw), lanes (rw),
---   limit (rw), m (rw), meters (rw), overrides (rw), patience (rw), seq (w),
+-- Touches: admitted (rw), blocked (rw), changelog (w), changes (w), contended (rw),
+--   deadlines (rw), deleted (r), demand (rw), ending (rw), full (w), granted (rw), jobs (rw),
+--   lane (rw), lanes (rw), limit (rw), m (rw), meters (rw), overrides (rw), seq (w),
 --   summaries (rw), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] queue it goes back to
 -- ARGV[2] ID of the job
 -- ARGV[3] app that asks
 -- ARGV[4] when it had been allowed, in microseconds
--- ARGV[5] how long the other side wants to be left alone, in microseconds, or -1
+-- ARGV[5] how long the upstream wants to be left alone, in microseconds, or -1
 --   where it does not say
 -- ARGV[6] chance, 0 to 999999
 -- ARGV[7] longest wait in microseconds, or -1 for any
 -- ARGV[8] microseconds until it is of no use any more, or -1 for never
--- ARGV[9] how long permits are reserved for it once it is called, in microseconds
+-- ARGV[9] how long permits are reserved for it once it is granted, in microseconds
 -- ARGV[10] for each need 1 where its meter is shut, or 0
 -- ARGV[11] '' or the line in which the name of its lane says a fairness key
 -- ARGV[12] caller: a name of who makes one call at a time
@@ -29,7 +29,7 @@
 -- @include needs
 -- @include waiting
 -- @include lanes
--- @include refusal
+-- @include rate_limit
 local queue, id, app, at_us, for_us, chance = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local max_wait_us, useful_us, grant_us, shuts, fair = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9], ARGV[10], ARGV[11]
 local caller, number = ARGV[12], ARGV[13]
@@ -45,7 +45,7 @@ if told then
 end
 for i = 14, #ARGV, 3 do
   local need = (i - 14) / 3 + 1
-  if string.sub(shuts, need, need) == '1' then refused(ARGV[i], ARGV[i + 1], at_us, for_us, chance) end
+  if string.sub(shuts, need, need) == '1' then note_rate_limit(ARGV[i], ARGV[i + 1], at_us, for_us, chance) end
 end
 
 meters = load_needs(14, #ARGV, app) -- as they are now

@@ -1,13 +1,13 @@
 -- Takes jobs whose time is up out of their lanes, and names them: they are to be told
 -- that it is too late. Until they ask they stand in no lane. Whoever does not ask is
 -- named again: after a second, and at pauses that double up to half a minute.
--- Touches: called (r), changes (w), demand (w), full (w), jobs (rw),
---   lane (rw), lanes (rw), meters (w), patience (rw), tickets (w), wake (w).
+-- Touches: changes (w), deadlines (rw), demand (w), full (w), granted (r), jobs (rw),
+--   lane (rw), lanes (rw), meters (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] most jobs to name
 -- Returns {microseconds until the time of the next job is up, or -1, job…}
 -- @include lanes
--- @include next_end
+-- @include next_deadline
 local most = ARGV[1]
 
 local headless = {} -- lanes whose first job has left
@@ -20,7 +20,7 @@ end
 
 -- How often a job was named stands in its record, where it says that its wait ends.
 local out = { -1 }
-local over = call('ZRANGEBYSCORE', hg('patience'), '-inf', int(now_us), 'LIMIT', 0, most)
+local over = call('ZRANGEBYSCORE', hg('deadlines'), '-inf', int(now_us), 'LIMIT', 0, most)
 for i = 1, #over do
   local record = call('HGET', hg('jobs'), over[i])
   local before, named, after = string.match(record or '', '^(%-?%d+\n%d+\n%d+\n)([1-6])( *%d*\n[%d,]+\n.*)$')
@@ -28,13 +28,13 @@ for i = 1, #over do
   if id and r then
     leave(id, r)
     call('HSET', hg('jobs'), over[i], before .. int(math.min(named + 1, 6)) .. after)
-    call('ZADD', hg('patience'), int(now_us + 500000 * 2 ^ named), over[i])
+    call('ZADD', hg('deadlines'), int(now_us + 500000 * 2 ^ named), over[i])
     out[#out + 1] = over[i]
   else -- somebody removed it, or wrote something else
-    call('ZREM', hg('patience'), over[i])
+    call('ZREM', hg('deadlines'), over[i])
   end
 end
 for i = 1, #headless do freed(headless[i]) end
-local next_us = next_end()
+local next_us = next_deadline()
 if next_us then out[1] = math.max(0, next_us - now_us) end
 return out

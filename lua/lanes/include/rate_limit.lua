@@ -5,9 +5,9 @@
 -- refusal in a row, up to LONGEST_US. Half of that is left to chance.
 local FIRST_US, LONGEST_US = 1000000, 300000000
 
--- Notes that the other side refused a call that had been allowed at a moment, and
+-- Notes that the upstream refused a call that had been allowed at a moment, and
 -- shuts its meter. Calls that were underway when it refused one tell nothing new.
-local function refused(name, key, at_us, for_us, chance)
+local function note_rate_limit(name, key, at_us, for_us, chance)
   drop_ended(name)
   local r = read_record(name, key)
   local again = at_us <= r.refused_us

@@ -1,0 +1,53 @@
+-- Has the permits expire that are reserved for granted jobs which have not come in time, and
+-- says who of a lane is granted and has not come. They keep their tickets. One of
+-- which no record says that it is of the lane is granted no more, and of its meters
+-- nothing is reserved: at worst others that are granted there are denied once more.
+-- Touches: changes (w), demand (w), full (w), granted (rw), jobs (r), lane (r), lanes (rw),
+--   meters (w), tickets (w), wake (w).
+-- KEYS[1] key prefix of the scope, hg:{scope}:
+-- ARGV[1…] lanes
+-- Returns for each lane {how many of it wait, how many are granted, of those up to
+--   a thousand that permits are reserved for, and up to a thousand that nothing is
+--   reserved for any more}
+-- @include lanes
+
+-- Those of a lane's granted jobs whose records say so; the others leave it.
+local function with_records(queue, lane, granted, jobs)
+  local names, out = {}, {}
+  for i = 1, #jobs do names[i] = queue .. '\n' .. jobs[i] end
+  local records = #jobs > 0 and call('HMGET', hg('jobs'), unpack(names))
+  for i = 1, #jobs do
+    if records[i] and string.sub(records[i], -#lane - 1) == '\n' .. lane then
+      out[#out + 1] = jobs[i]
+    else
+      call('ZREM', granted, jobs[i])
+    end
+  end
+  return out
+end
+
+-- Of one lane, at most a hundred at a time.
+local function expire(lane)
+  local queue, ids = parse_lane(lane)
+  local granted = hg('granted', lane)
+  local late = call('ZRANGEBYSCORE', granted, '(0', int(now_us), 'LIMIT', 0, 100)
+  for i = 1, #late do
+    local r = read_job(queue, late[i])
+    call('ZADD', granted, 0, late[i])
+    if r and r.lane == lane then
+      count_all(hg('meters'), r, -1)
+    else -- how much is reserved for it nobody knows
+      call('HDEL', hg('meters'), unpack(ids))
+    end
+  end
+  local expected = with_records(queue, lane, granted, call('ZRANGEBYSCORE', granted, '(0', '+inf', 'LIMIT', 0, 1000))
+  local overdue = with_records(queue, lane, granted, call('ZRANGEBYSCORE', granted, '-inf', 0, 'LIMIT', 0, 1000))
+  local out = { call('ZCARD', hg('lane', lane)), call('ZCARD', granted), expected, overdue }
+  if #late > 0 then freed(lane) end
+  leave_if_empty(lane)
+  return out
+end
+
+local out = {}
+for i = 1, #ARGV do out[i] = expire(ARGV[i]) end
+return out

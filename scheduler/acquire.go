@@ -150,9 +150,9 @@ func (s *Server) acquire(all []*acquireRequest) (denied bool) {
 	for i, q := range all {
 		d, err := answers[i].Decision, answers[i].Err
 		d = q.position.adjust(d)
-		s.history.Asked(time.Since(q.sentAt), err != nil)
+		s.history.ObserveLimiterCall(time.Since(q.sentAt), err != nil)
 		if err == nil {
-			s.history.Decided(q.Queue, q.ID, q.rule.Needs, d)
+			s.history.CountDecision(q.Queue, q.ID, q.rule.Needs, d)
 		}
 		q.decision, q.err = s.outcomeError(ctx, q.attempt, d, err)
 		denied = denied || d.Outcome == throttle.Denied

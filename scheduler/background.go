@@ -50,7 +50,7 @@ func (s *Server) stopBackground() (ended <-chan struct{}) {
 // and jobs come back by asynq's polls.
 func (s *Server) dispatch(ctx context.Context) {
 	err := s.checkPromote(ctx)
-	s.history.Polling.Store(!s.promotes.Load())
+	s.history.PollingFallback.Store(!s.promotes.Load())
 	if err != nil || !s.promotes.Load() {
 		return
 	}

@@ -57,7 +57,7 @@ func (h *runningJob) rateLimited(ctx context.Context, why *rateLimitedError, err
 	if wait <= 0 {
 		wait = -1
 	}
-	s.history.Refused(shuts)
+	s.history.CountRateLimited(shuts)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
 	defer cancel()
 	began := time.Now()

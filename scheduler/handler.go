@@ -44,7 +44,7 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 func (s *Server) try(ctx context.Context, task *asynq.Task, q *acquireRequest, next asynq.Handler) error {
 	for {
 		if err := s.awaitPermits(ctx, q); err != nil {
-			s.history.Ended(q.name(), q.end(ctx, err))
+			s.history.CountEnd(q.name(), q.end(ctx, err))
 			return err
 		}
 		if stale, err := s.runUnder(ctx, task, q, next); !stale {
@@ -76,7 +76,7 @@ func (s *Server) runUnder(ctx context.Context, task *asynq.Task, q *acquireReque
 		if later, ok := errors.AsType[*putBackError](unwanted); ok {
 			later.position = q.queuePosition()
 		}
-		s.history.Ended(a.name(), a.end(ctx, unwanted))
+		s.history.CountEnd(a.name(), a.end(ctx, unwanted))
 		return false, unwanted
 	}
 	ctx, traced := a.traceRun(ctx, q.decision)

@@ -47,11 +47,11 @@ func TestHistoryTellsWhatHappened(t *testing.T) {
 			st.enqueue(NewTask("job", []byte(kinds[i%6]), asynq.MaxRetry(maxRetry)), append(opts, asynq.TaskID(fmt.Sprint("job-", i)))...)
 		}
 		st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)), asynq.TaskID("last"), asynq.ProcessIn(time.Hour))
-		var seen stats.Limited
+		var seen stats.LimitSummary
 		var since string
 		for range 90 { // minutes, as a viewer does who looks once in each
 			time.Sleep(time.Minute)
-			all, err := stats.Read(t.Context(), st.rdb, "default", since)
+			all, err := stats.ReadSummaries(t.Context(), st.rdb, "default", since)
 			st.must(err)
 			for _, s := range all {
 				since = s.ID
@@ -63,10 +63,10 @@ func TestHistoryTellsWhatHappened(t *testing.T) {
 			}
 		}
 		// 90 jobs run once, 15 of them twice, and one comes later.
-		if want := (stats.Limited{Allowed: 106, Denied: seen.Denied, Permits: 106}); seen != want {
+		if want := (stats.LimitSummary{Allowed: 106, Denied: seen.Denied, Permits: 106}); seen != want {
 			t.Errorf("history: %+v, want %+v", seen, want)
 		}
-		totals, err := stats.Totals(t.Context(), st.rdb, "default")
+		totals, err := stats.ReadTotals(t.Context(), st.rdb, "default")
 		st.must(err)
 		want := map[stats.Task]stats.Counts{{Queue: "default", Type: "job"}: {
 			stats.Done: 15 + 15 + 1, stats.Failed: 15, stats.Archived: 3 * 15, stats.Dropped: 15, stats.PutBack: seen.Denied,
@@ -89,7 +89,7 @@ func (st *stack) wantLateness(waited int) {
 	if int(late) != waited || int(waits) != waited || int(denials) != waited || int(runs) != len(st.ran()) {
 		st.t.Errorf("%d latenesses, %d waits, %v denials of %d jobs; want %d of %d", late, waits, denials, runs, waited, len(st.ran()))
 	}
-	if n := r.Uncalled.Load(); n > 0 {
+	if n := r.Ungranted.Load(); n > 0 {
 		st.t.Errorf("%d jobs came uncalled", n)
 	}
 	if lateSum/float64(late) > idle.TaskCheckInterval.Seconds() {
@@ -105,7 +105,7 @@ func TestHistoryIsFlushed(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		st.server.Shutdown()
-		totals, err := stats.Totals(t.Context(), st.rdb, "default")
+		totals, err := stats.ReadTotals(t.Context(), st.rdb, "default")
 		if got := totals[stats.Task{Queue: "default", Type: "job"}][stats.Done]; got != 1 || err != nil {
 			t.Errorf("%d done, %v; want 1", got, err)
 		}

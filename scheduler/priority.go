@@ -6,7 +6,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/words"
+	"github.com/headgate/headgate/internal/enum"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -25,7 +25,7 @@ const (
 	PriorityLow
 )
 
-var priorities = words.Words{PriorityNormal: "normal", PriorityHigh: "high", PriorityLow: "low"}
+var priorities = enum.Names{PriorityNormal: "normal", PriorityHigh: "high", PriorityLow: "low"}
 
 // String is the level in lower case.
 func (p PriorityLevel) String() string { return priorities.Text(int(p)) }

@@ -80,7 +80,7 @@ func (s *Server) putBackDenied(ctx context.Context, l batch) (others []dequeuedJ
 	for i, t := range parked {
 		switch err := backs[i].Err; {
 		case err == nil:
-			s.history.Ended(t.name(), stats.PutBack)
+			s.history.CountEnd(t.name(), stats.PutBack)
 		case !errors.Is(err, asynqdb.ErrNotActive): // else it was deleted, or another has it
 			others = append(others, t)
 		}

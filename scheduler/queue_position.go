@@ -8,7 +8,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/words"
+	"github.com/headgate/headgate/internal/enum"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -23,7 +23,7 @@ const (
 	PositionBack                      // behind all waiting jobs
 )
 
-var retryPositions = words.Words{"keep", "back"}
+var retryPositions = enum.Names{"keep", "back"}
 
 // String is the place in lower case.
 func (r RetryPosition) String() string { return retryPositions.Text(int(r)) }

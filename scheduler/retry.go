@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/headgate/headgate/internal/words"
+	"github.com/headgate/headgate/internal/enum"
 )
 
 // Growth is how the delays before retries grow. As text, in config files too, it
@@ -20,7 +20,7 @@ const (
 	GrowthConstant                  // Base, Base …
 )
 
-var growths = words.Words{"exponential", "linear", "constant"}
+var growths = enum.Names{"exponential", "linear", "constant"}
 
 // String is the growth in lower case.
 func (g Growth) String() string { return growths.Text(int(g)) }
@@ -44,7 +44,7 @@ const (
 	JitterNone                // the delay itself
 )
 
-var jitters = words.Words{"full", "equal", "none"}
+var jitters = enum.Names{"full", "equal", "none"}
 
 // String is the jitter in lower case.
 func (j Jitter) String() string { return jitters.Text(int(j)) }

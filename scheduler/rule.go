@@ -9,7 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/words"
+	"github.com/headgate/headgate/internal/enum"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -124,7 +124,7 @@ const (
 	ActionRun                   // run it without a permit
 )
 
-var actions = words.Words{"archive", "drop", "run"}
+var actions = enum.Names{"archive", "drop", "run"}
 
 // String is the action in lower case.
 func (a Action) String() string { return actions.Text(int(a)) }

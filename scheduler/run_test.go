@@ -32,10 +32,10 @@ func TestRunEndsGivingFirst(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	err = s.Run(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
-		for !s.history.Leads.Load() {
+		for !s.history.IsDispatcher.Load() {
 			runtime.Gosched()
 		}
-		for s.history.Leads.Load() && ctx.Err() == nil {
+		for s.history.IsDispatcher.Load() && ctx.Err() == nil {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
 			runtime.Gosched()
 		}

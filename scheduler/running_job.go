@@ -91,7 +91,7 @@ func Settle(ctx context.Context, limit string, cost int) error {
 		if err := h.server.limiter.Settle(ctx, h.decision, limit, t.Key, cost); err != nil {
 			return err
 		}
-		h.server.history.Settled(t.Need, t.Cost-cost)
+		h.server.history.CountReturned(t.Need, t.Cost-cost)
 	}
 	return nil
 }
@@ -131,7 +131,7 @@ func (h *runningJob) since() time.Time {
 // is what end says until the handler has returned. One whose time is over has failed,
 // whatever it says: asynq, which gives it up at that moment, may or may not hear it.
 func (h *runningJob) run(ctx context.Context, next asynq.Handler) (err error) {
-	ended, end := h.server.history.Began(h.name()), h.failed()
+	ended, end := h.server.history.StartJob(h.name()), h.failed()
 	h.note(func(a *flight) { a.since = h.since() })
 	defer func() {
 		ended(end)

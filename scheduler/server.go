@@ -101,7 +101,7 @@ func WithPolling() Option { return func(o *options) { o.polling = true } }
 
 // What a server counts is for dashboards/metrics alone.
 func init() {
-	stats.Of = func(server any) *stats.Recorder { return server.(*Server).history }
+	stats.RecorderOf = func(server any) *stats.Recorder { return server.(*Server).history }
 }
 
 // Ping checks the connection with the queues' Redis, as asynq's does. Ready tells more.

@@ -69,7 +69,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s.setHealth(o.log)
 	limits, scope := s.limiter.Scope()
 	s.history = stats.New(limits, scope)
-	s.history.Queues, s.history.Serves, s.history.RuleOf = rdb, s.queues, s.wantsOf
+	s.history.Queues, s.history.ServedQueues, s.history.RuleFor = rdb, s.queues, s.wantsOf
 	s.limits.set(rules.Limits, false)
 	s.promotes.Store(!o.polling)
 	s.grant = max(minGrant, 3*cfg.TaskCheckInterval)

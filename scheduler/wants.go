@@ -11,10 +11,10 @@ import (
 
 // wantsOf is what a pending job will ask for, by the rules. A rule that does not answer before
 // the context ends is left behind.
-func (s *Server) wantsOf(ctx context.Context, j job, task *asynq.Task) (wants stats.Wants, known bool) {
+func (s *Server) wantsOf(ctx context.Context, j job, task *asynq.Task) (wants stats.Requirements, known bool) {
 	end, ok := ctx.Deadline()
 	if !ok {
-		return stats.Wants{}, false
+		return stats.Requirements{}, false
 	}
 	type answer struct {
 		rule Rule
@@ -28,10 +28,10 @@ func (s *Server) wantsOf(ctx context.Context, j job, task *asynq.Task) (wants st
 	select {
 	case a := <-answers:
 		if a.err != nil { // it will ask for nothing if it is archived
-			return stats.Wants{}, errors.Is(a.err, asynq.SkipRetry)
+			return stats.Requirements{}, errors.Is(a.err, asynq.SkipRetry)
 		}
-		return stats.Wants{Needs: a.rule.Needs, Fair: a.rule.FairnessKey, Weight: a.rule.FairnessWeight}, true
+		return stats.Requirements{Needs: a.rule.Needs, FairnessKey: a.rule.FairnessKey, FairnessWeight: a.rule.FairnessWeight}, true
 	case <-ctx.Done():
-		return stats.Wants{}, false
+		return stats.Requirements{}, false
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
+	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/tasks/frontier"
 )
@@ -95,9 +95,9 @@ func (c *crawlCommand) begin(ctx context.Context, conf *config.Config, stdio cli
 	if err != nil {
 		return err
 	}
-	n, err := q.Do(ctx, inspect.Delete, old, jobs)
+	n, err := q.Apply(ctx, inspect.Delete, old, jobs)
 	if n > 0 {
-		fmt.Fprintf(stdio.Err, "enqueue: deleted %s of the crawl before\n", words.Count(n, "waiting job"))
+		fmt.Fprintf(stdio.Err, "enqueue: deleted %s of the crawl before\n", display.Count(n, "waiting job"))
 	}
 	return err
 }

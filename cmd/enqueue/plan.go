@@ -17,11 +17,11 @@ import (
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
+	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/waitdb"
-	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )
@@ -56,7 +56,7 @@ func sayPlan(ctx context.Context, source *source) error {
 		return err
 	}
 	if p.uncounted > 0 {
-		fmt.Fprintf(source.stdio.Err, "enqueue: %s of queues that this config does not serve: not counted\n", words.Count(p.uncounted, "pending job"))
+		fmt.Fprintf(source.stdio.Err, "enqueue: %s of queues that this config does not serve: not counted\n", display.Count(p.uncounted, "pending job"))
 	}
 	if err := printPlan(source.stdio.Out, source.json, p.jobs, moment{first}, moment{last}); err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
-	"github.com/headgate/headgate/internal/words"
+	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/scheduler"
 )
 
@@ -247,7 +247,7 @@ func (s *sink) undo(err error) error {
 	}
 	s.added = left
 	if left > 0 {
-		return fmt.Errorf("%s\n%s added before that could not be taken back: %w", said(err), words.Count(left, "job"), reason)
+		return fmt.Errorf("%s\n%s added before that could not be taken back: %w", said(err), display.Count(left, "job"), reason)
 	}
 	return err
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
-	"github.com/headgate/headgate/internal/words"
+	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/tasks"
 )
 
@@ -161,13 +161,13 @@ func (s *source) say(added int) error {
 	if s.ids != nil { // standard output has the IDs alone
 		id, s.stdio.Out = "", s.stdio.Err
 	}
-	text := "enqueued " + words.Count(added, "job")
+	text := "enqueued " + display.Count(added, "job")
 	var others []string
 	if s.bad.refused > 0 {
 		others = append(others, fmt.Sprintf("%d there already", s.bad.refused))
 	}
 	if bad := s.bad.lines - s.bad.refused; bad > 0 {
-		others = append(others, words.Count(bad, "bad line"))
+		others = append(others, display.Count(bad, "bad line"))
 	}
 	if len(others) > 0 && s.given == nil {
 		text += " (" + strings.Join(others, ", ") + ")"

@@ -59,7 +59,7 @@ func (c *connection) queues(ctx context.Context) (*inspect.Queues, error) {
 		return nil, err
 	}
 	q := inspect.New(rdb, conf.Limiter(rdb), conf.Scope)
-	return q.By(inspect.Rules{RuleOf: conf.WantsOf, Serves: conf.Serves(), Limits: conf.Limits}), nil
+	return q.WithRules(inspect.Rules{RuleFor: conf.WantsOf, ServedQueues: conf.Serves(), Limits: conf.Limits}), nil
 }
 
 func (c *connection) schedules(ctx context.Context) (*cron.Runner, error) {

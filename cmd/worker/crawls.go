@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/tasks/frontier"
 )
 
@@ -127,7 +127,7 @@ func (c *crawlsCommand) notBegun(ctx context.Context, q *inspect.Queues, out io.
 	case c.JSON:
 		return cli.JSON(out, frontier.Progress{Name: c.Name, Counts: frontier.Counts{Found: len(jobs), Waiting: len(jobs)}})
 	}
-	_, err = fmt.Fprintf(out, "%s  not begun yet: no worker has taken any of %s\n", c.Name, words.Count(len(jobs), "job"))
+	_, err = fmt.Fprintf(out, "%s  not begun yet: no worker has taken any of %s\n", c.Name, display.Count(len(jobs), "job"))
 	return err
 }
 

@@ -11,11 +11,11 @@ import (
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/results"
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/waitdb"
-	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/scheduler/cron"
 )
 
@@ -31,7 +31,7 @@ func (jobCommand) Help() string {
   pending    in its queue, and next when a worker is free
   scheduled  not before a time that it was enqueued with
   waiting    for a permit: its lane, its position there, the limit that it waits longest for, and when it is expected to run
-  called     its permits are reserved, and it is on its way
+  granted    its permits are reserved, and it is on its way
   active     running
   retry      failed, or put back by its handler; it comes again
   completed  done, and kept as long as its retention
@@ -43,11 +43,11 @@ A job without retention is forgotten when it is done; there is no job of its id 
 }
 
 func (c *jobCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	jobs, err := q.Named(ctx, c.ID, c.Queue)
+	jobs, err := q.FindByID(ctx, c.ID, c.Queue)
 	if err != nil {
 		return err
 	}
-	if err := q.Expect(ctx, jobs); err != nil {
+	if err := q.AddEstimates(ctx, jobs); err != nil {
 		return err
 	}
 	for i, job := range jobs {
@@ -297,11 +297,11 @@ func (p *place) lines() [][2]string {
 	}
 	var lane []string
 	for _, meter := range p.Position.Lane.Meters {
-		lane = append(lane, words.Meter(meter))
+		lane = append(lane, display.Meter(meter))
 	}
 	position := fmt.Sprintf("%d of %d", p.Rank, p.LaneLength)
 	if p.Granted {
-		position = "called: it is on its way"
+		position = "granted: it is on its way"
 	}
 	expected := "nobody knows: a running job must end, or a limit be resumed"
 	if p.Known || p.AtLeast && p.StartsIn > 0 {
@@ -313,7 +313,7 @@ func (p *place) lines() [][2]string {
 	return [][2]string{
 		{"lane", strings.Join(lane, " + ")},
 		{"position", position},
-		{"binding", words.Meter(p.Position.Bottleneck)},
+		{"binding", display.Meter(p.Position.Bottleneck)},
 		{"waits", duration.Text(p.WaitedFor)},
 		{"expected", expected},
 	}

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/waitdb"
-	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -27,7 +27,7 @@ type jobsCommand struct {
 }
 
 type filter struct {
-	State   []string      `placeholder:"STATE" help:"Only in these states: active, called, waiting, pending, retry, scheduled, archived or completed, with commas between them."`
+	State   []string      `placeholder:"STATE" help:"Only in these states: active, granted, waiting, pending, retry, scheduled, archived or completed, with commas between them."`
 	Queue   cli.Term      `placeholder:"NAME" help:"Only of this queue."`
 	Type    cli.Term      `placeholder:"TYPE" help:"Only of this type."`
 	Limit   cli.Term      `placeholder:"NAME" help:"Only those that wait for this limit."`
@@ -40,12 +40,12 @@ type filter struct {
 func (f filter) of(ctx context.Context, limiter *waitdb.DB) (inspect.Filter, error) {
 	all := inspect.Filter{
 		States: f.State, Queue: string(f.Queue), Type: string(f.Type), Limit: string(f.Limit), Key: string(f.Key),
-		Older: f.Older, Payload: string(f.Payload), Error: string(f.Error),
+		OlderThan: f.Older, Payload: string(f.Payload), Error: string(f.Error),
 	}
 	if f.State != nil && len(f.State) == 0 {
 		all.States = []string{""} // said of a shell's variable that is not set, and no state
 	}
-	return all, cli.FlagError(all.Check(ctx, limiter))
+	return all, cli.FlagError(all.Validate(ctx, limiter))
 }
 
 type jobsList struct {
@@ -79,7 +79,7 @@ func (c *jobsList) Run(ctx context.Context, conn *connection, stdio cli.IO) erro
 	}
 	var jobs []inspect.Job
 	more := 0
-	for job, err := range q.Jobs(ctx, f) {
+	for job, err := range q.List(ctx, f) {
 		if err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (c *jobsList) Run(ctx context.Context, conn *connection, stdio cli.IO) erro
 			break
 		}
 	}
-	if err := q.Expect(ctx, jobs); err != nil {
+	if err := q.AddEstimates(ctx, jobs); err != nil {
 		return err
 	}
 	if err := c.print(stdio, jobs); err != nil {
@@ -134,9 +134,9 @@ func whyOf(job inspect.Job) string {
 		if job.Place.Estimated {
 			about = "about "
 		}
-		return fmt.Sprintf("waits for %s, runs in %s%s", words.Meter(job.Place.Bottleneck), about, duration.Text(job.Place.StartsIn))
+		return fmt.Sprintf("waits for %s, runs in %s%s", display.Meter(job.Place.Bottleneck), about, duration.Text(job.Place.StartsIn))
 	case job.State == inspect.Waiting:
-		return "waits for " + words.Meter(job.Place.Bottleneck)
+		return "waits for " + display.Meter(job.Place.Bottleneck)
 	case job.State == "retry" || job.State == "archived":
 		return strings.Join(strings.Fields(job.LastErr), " ")
 	case job.IsOrphaned:
@@ -187,7 +187,7 @@ func (c *jobsDelete) Run(ctx context.Context, conn *connection, stdio cli.IO) er
 	return c.act(ctx, conn, stdio, inspect.Delete, "deleted %s")
 }
 
-func (s selection) act(ctx context.Context, conn *connection, stdio cli.IO, a *inspect.Act, text string) error {
+func (s selection) act(ctx context.Context, conn *connection, stdio cli.IO, a *inspect.Action, text string) error {
 	if err := s.check(a); err != nil {
 		return err
 	}
@@ -206,8 +206,8 @@ func (s selection) act(ctx context.Context, conn *connection, stdio cli.IO, a *i
 	return s.do(ctx, q, stdio, a, f, jobs, text)
 }
 
-func (s selection) do(ctx context.Context, q *inspect.Queues, stdio cli.IO, a *inspect.Act, f inspect.Filter, jobs []throttle.JobID, text string) error {
-	n, err := q.Do(ctx, a, f, jobs)
+func (s selection) do(ctx context.Context, q *inspect.Queues, stdio cli.IO, a *inspect.Action, f inspect.Filter, jobs []throttle.JobID, text string) error {
+	n, err := q.Apply(ctx, a, f, jobs)
 	if err != nil && n == 0 {
 		return err
 	}
@@ -215,16 +215,16 @@ func (s selection) do(ctx context.Context, q *inspect.Queues, stdio cli.IO, a *i
 	if len(jobs) == 1 {
 		did.Queue, did.Job = cli.Text(jobs[0].Queue), cli.Text(jobs[0].ID)
 	}
-	said := fmt.Sprintf(text, words.Count(n, "job"))
+	said := fmt.Sprintf(text, display.Count(n, "job"))
 	if left := len(jobs) - n; left > 0 && err == nil {
 		did.Left = left
-		said = fmt.Sprintf("%s; left %s alone, changed meanwhile", said, words.Count(left, "job"))
+		said = fmt.Sprintf("%s; left %s alone, changed meanwhile", said, display.Count(left, "job"))
 	}
 	return errors.Join(s.say(stdio.Out, did, said), err)
 }
 
 // check reports words that make no sense.
-func (s selection) check(a *inspect.Act) error {
+func (s selection) check(a *inspect.Action) error {
 	only := filter{Queue: s.Queue, State: s.State}
 	switch {
 	case len(s.IDs) == 0 && reflect.ValueOf(s.filter).IsZero() && !s.All:
@@ -232,10 +232,10 @@ func (s selection) check(a *inspect.Act) error {
 	case len(s.IDs) > 0 && (s.All || !reflect.DeepEqual(s.filter, only)):
 		return cli.Usagef("ids go with no filter but --queue and --state")
 	}
-	return cli.FlagError(a.Check(inspect.Filter{States: s.State, Limit: string(s.Limit), Key: string(s.Key)}))
+	return cli.FlagError(a.Validate(inspect.Filter{States: s.State, Limit: string(s.Limit), Key: string(s.Key)}))
 }
 
-func (s selection) find(ctx context.Context, q *inspect.Queues, a *inspect.Act, f inspect.Filter) ([]throttle.JobID, error) {
+func (s selection) find(ctx context.Context, q *inspect.Queues, a *inspect.Action, f inspect.Filter) ([]throttle.JobID, error) {
 	if len(s.IDs) > 0 {
 		jobs, err := s.named(ctx, q, a, f)
 		if err != nil && len(s.IDs) > 1 {
@@ -245,22 +245,22 @@ func (s selection) find(ctx context.Context, q *inspect.Queues, a *inspect.Act, 
 	}
 	jobs, err := q.Find(ctx, a, f, math.MaxInt)
 	if err == nil && len(jobs) > 1 && !s.Yes {
-		err = cli.Usagef("that is %s; add --yes if they are meant", words.Count(len(jobs), "job"))
+		err = cli.Usagef("that is %s; add --yes if they are meant", display.Count(len(jobs), "job"))
 	}
 	return jobs, err
 }
 
 // named lists the jobs of the ids. Each is there, and it can be done to each.
-func (s selection) named(ctx context.Context, q *inspect.Queues, a *inspect.Act, f inspect.Filter) (jobs []throttle.JobID, err error) {
+func (s selection) named(ctx context.Context, q *inspect.Queues, a *inspect.Action, f inspect.Filter) (jobs []throttle.JobID, err error) {
 	for _, id := range s.IDs {
 		job, err := findJob(ctx, q, id, string(s.Queue))
 		if err != nil {
 			return nil, err
 		}
-		if not := a.Not(job.State); not != "" {
+		if not := a.Excludes(job.State); not != "" {
 			return nil, fmt.Errorf("job %s is %s: %s", id, job.State, not)
 		}
-		if !f.Means(job) {
+		if !f.Matches(job) {
 			return nil, fmt.Errorf("job %s is not %s but %s", id, strings.Join(f.States, " or "), job.State)
 		}
 		if !slices.Contains(jobs, job.JobID()) {
@@ -271,7 +271,7 @@ func (s selection) named(ctx context.Context, q *inspect.Queues, a *inspect.Act,
 }
 
 func findJob(ctx context.Context, q *inspect.Queues, id, queue string) (inspect.Job, error) {
-	jobs, err := q.Named(ctx, id, queue)
+	jobs, err := q.FindByID(ctx, id, queue)
 	if err != nil {
 		return inspect.Job{}, err
 	}

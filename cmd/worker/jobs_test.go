@@ -127,7 +127,7 @@ func (w *allJobs) ids(args string) string {
 func (w *allJobs) states() string {
 	w.t.Helper()
 	var all []string
-	for job, err := range w.Jobs(w.t.Context(), inspect.Filter{}) {
+	for job, err := range w.List(w.t.Context(), inspect.Filter{}) {
 		w.must(err)
 		all = append(all, job.ID+"="+job.State)
 	}
@@ -144,7 +144,7 @@ func TestJobsFilters(t *testing.T) {
 		"--state pending":               "pending",
 		"--state waiting":               "waiting behind",
 		"--state retry,archived":        "retry archived",
-		"--state called":                "",
+		"--state granted":               "",
 		"--type of:scheduled":           "scheduled",
 		"--limit slow":                  "waiting behind",
 		"--key shop":                    "waiting behind",
@@ -177,11 +177,11 @@ func TestJobsRefusals(t *testing.T) {
 	w := newAllJobs(t)
 	before := w.states()
 	for args, want := range map[string]string{
-		"list --state nope":                  "2 --state nope: want active, called, waiting, pending, retry, scheduled, archived, completed",
+		"list --state nope":                  "2 --state nope: want active, granted, waiting, pending, retry, scheduled, archived, completed",
 		"list --state failed":                "2 --state failed: did you mean archived? want active,",
 		"list --state done":                  "2 --state done: did you mean completed? want active,",
 		"delete pending retry nope":          "1 there is no job nope: it never was, was deleted, or is done and had no retention; no job was deleted",
-		"list --limit slow --state archived": "2 --state archived: with a limit or a key want waiting or called",
+		"list --limit slow --state archived": "2 --state archived: with a limit or a key want waiting or granted",
 		"list --limit none":                  "1 no such limit: none",
 		"list --queue none":                  "1 there is no queue none",
 		"list --max 0":                       "2 --max 0: want 1 at least",
@@ -192,7 +192,7 @@ func TestJobsRefusals(t *testing.T) {
 		"delete --all":                       "2 that is 7 jobs; add --yes if they are meant",
 		"archive --all":                      "2 that is 5 jobs; add --yes if they are meant",
 		"run --all":                          "2 that is 3 jobs; add --yes if they are meant",
-		"delete --state active --yes":        "2 --state active: want called, waiting, pending, retry, scheduled, archived, completed; of a job that is active: it runs: cancel it first",
+		"delete --state active --yes":        "2 --state active: want granted, waiting, pending, retry, scheduled, archived, completed; of a job that is active: it runs: cancel it first",
 		"run --limit slow --yes":             "2 --limit slow: want another filter: of a job that waits: it runs as soon as its limits let it, and not before",
 		"run retry waiting":                  "1 job waiting is waiting: it runs as soon as its limits let it, and not before",
 		"run scheduled completed":            "1 job completed is completed: it is done: enqueue it anew",
@@ -236,7 +236,7 @@ func TestJobsForgetTheirPlace(t *testing.T) {
 // A job that is not as it was meant, when its turn comes, is left alone.
 func TestJobsChangedMeanwhile(t *testing.T) {
 	for _, tt := range []struct {
-		act    *inspect.Act
+		act    *inspect.Action
 		from   string
 		change func(w *allJobs)
 		left   string

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/waitdb"
-	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -119,7 +119,7 @@ func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	var rows [][]string
 	for n, last := range forecast.Backlogs(c.Name) {
 		waiting = append(waiting, backlog{cli.Text(n.Key), n.Cost, lastSeconds(last), last.Estimated})
-		rows = append(rows, []string{words.Key(n.Key), fmt.Sprint(n.Cost), lastIn(last)})
+		rows = append(rows, []string{display.Key(n.Key), fmt.Sprint(n.Cost), lastIn(last)})
 	}
 	if c.JSON {
 		return cli.JSON(stdio.Out, struct {
@@ -202,7 +202,7 @@ func newBlocks(from []throttle.Blocked) []blockView {
 
 // String is the key, and when it opens.
 func (b blockView) String() string {
-	return fmt.Sprintf("%s for %s", words.Key(string(b.Key)), in(b.rest))
+	return fmt.Sprintf("%s for %s", display.Key(string(b.Key)), in(b.rest))
 }
 
 // state is why a limit hands out less than it says, in few words.
@@ -277,7 +277,7 @@ func (k keyView) String() string {
 	if k.Why != "" {
 		text = strings.TrimSpace(text + " (" + k.Why + ")")
 	}
-	return fmt.Sprintf("%s: %s", words.Key(string(k.Key)), text)
+	return fmt.Sprintf("%s: %s", display.Key(string(k.Key)), text)
 }
 
 type waitingCommand struct {

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/waitdb"
-	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -63,7 +63,7 @@ type limitsDelete struct {
 func (c *limitsDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
 	n, err := q.Limiter.CountWaiting(ctx, c.Name, 0)
 	if err == nil && n > 0 && !c.Yes {
-		err = cli.Usagef("limit %s has %s waiting, which are then archived, or what on_no_limit says; add --yes if that is meant", c.Name, words.Count(n, "job"))
+		err = cli.Usagef("limit %s has %s waiting, which are then archived, or what on_no_limit says; add --yes if that is meant", c.Name, display.Count(n, "job"))
 	}
 	if err == nil {
 		err = q.Limiter.Delete(ctx, c.Name)
@@ -184,7 +184,7 @@ func (c *limitsUnset) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals
 		return err
 	}
 	if !c.Yes {
-		if err := spared(q.KeyCosts(ctx, c.Name, key, throttle.Override{})); err != nil {
+		if err := spared(q.KeyChangeImpact(ctx, c.Name, key, throttle.Override{})); err != nil {
 			return err
 		}
 	}
@@ -238,7 +238,7 @@ func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, 
 		return cli.Usagef("there is no limit %s yet: a new one needs --kind and --rate, or --kind concurrency and --capacity", c.Name)
 	}
 	if !c.Yes {
-		if err := spared(q.Costs(ctx, was, limit)); err != nil {
+		if err := spared(q.LimitChangeImpact(ctx, was, limit)); err != nil {
 			return err
 		}
 	}
@@ -260,7 +260,7 @@ func (c *limitsSet) setKey(ctx context.Context, q *inspect.Queues, key string, s
 	assign(&o.Rate, c.Rate)
 	assign(&o.Capacity, c.Capacity)
 	if !c.Yes {
-		if err := spared(q.KeyCosts(ctx, c.Name, key, o)); err != nil {
+		if err := spared(q.KeyChangeImpact(ctx, c.Name, key, o)); err != nil {
 			return err
 		}
 	}
@@ -268,7 +268,7 @@ func (c *limitsSet) setKey(ctx context.Context, q *inspect.Queues, key string, s
 		return badUnlessDown(err)
 	}
 	did := confirmation{Done: "set", Limit: c.Name, Key: cli.Text(key), Definition: o.String()}
-	return c.say(stdio.Out, did, fmt.Sprintf("%s of %s  %s", c.Name, words.Key(key), o))
+	return c.say(stdio.Out, did, fmt.Sprintf("%s of %s  %s", c.Name, display.Key(key), o))
 }
 
 // spared is an error where a change would hit jobs that wait, as Queues.Costs says.

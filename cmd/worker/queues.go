@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/words"
 )
 
 type queuesCommand struct {
@@ -26,7 +26,7 @@ type queuesList struct {
 }
 
 func (queuesList) Help() string {
-	return `WAITING are the jobs that wait for permits or are called, RETRY those that failed or were put back by their handler. OLDEST is how long the oldest pending job is in the queue.`
+	return `WAITING are the jobs that wait for permits or are granted, RETRY those that failed or were put back by their handler. OLDEST is how long the oldest pending job is in the queue.`
 }
 
 type queueRow struct {
@@ -43,7 +43,7 @@ type queueRow struct {
 }
 
 func (c *queuesList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	infos, err := q.Infos(ctx, "", nil)
+	infos, err := q.ReadQueues(ctx, "", nil)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (c ofQueue) deleted(stdio cli.IO, jobs int, err error) error {
 		return err
 	}
 	did := confirmation{Done: inspect.Delete.Done, Queue: cli.Text(c.Name), Jobs: &jobs}
-	return errors.Join(c.say(stdio.Out, did, fmt.Sprintf("deleted %s of queue %s", words.Count(jobs, "job"), c.Name)), err)
+	return errors.Join(c.say(stdio.Out, did, fmt.Sprintf("deleted %s of queue %s", display.Count(jobs, "job"), c.Name)), err)
 }
 
 type queuesPause struct{ ofQueue }
@@ -106,12 +106,12 @@ type queuesPurge struct {
 }
 
 func (c *queuesPurge) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
-	all := strings.Join(inspect.Purged, ", ")
+	all := strings.Join(inspect.PurgeableStates, ", ")
 	if len(c.State) == 0 {
 		return cli.Usagef("which jobs? want --state with some of %s", all)
 	}
 	for _, state := range c.State {
-		if !slices.Contains(inspect.Purged, state) {
+		if !slices.Contains(inspect.PurgeableStates, state) {
 			return cli.Usagef("--state %s: want %s", state, all)
 		}
 	}
@@ -119,12 +119,12 @@ func (c *queuesPurge) Run(ctx context.Context, conn *connection, stdio cli.IO) e
 	if err != nil {
 		return err
 	}
-	info, err := q.Info(ctx, c.Name)
+	info, err := q.ReadQueue(ctx, c.Name)
 	if err != nil {
 		return err
 	}
-	if n := info.In(c.State...); n > 0 && !c.Yes {
-		return cli.Usagef("that is %s; add --yes if they are meant", words.Count(n, "job"))
+	if n := info.Count(c.State...); n > 0 && !c.Yes {
+		return cli.Usagef("that is %s; add --yes if they are meant", display.Count(n, "job"))
 	}
 	n, err := q.Purge(ctx, c.Name, c.State...)
 	return c.deleted(stdio, n, err)
@@ -136,16 +136,16 @@ type queuesDelete struct {
 }
 
 func (c *queuesDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	info, err := q.Info(ctx, c.Name)
+	info, err := q.ReadQueue(ctx, c.Name)
 	if err != nil {
 		return err
 	}
 	if n := info.Size; n > 0 && info.Active == 0 && !c.Force {
-		return cli.Usagef("queue %s has %s, which are then deleted; add --force if that is meant", c.Name, words.Count(n, "job"))
+		return cli.Usagef("queue %s has %s, which are then deleted; add --force if that is meant", c.Name, display.Count(n, "job"))
 	}
 	n, err := q.Remove(ctx, c.Name)
 	if err != nil {
 		return c.deleted(stdio, n, err)
 	}
-	return c.say(stdio.Out, confirmation{Done: inspect.Delete.Done, Queue: cli.Text(c.Name)}, fmt.Sprintf("deleted queue %s, and %s", c.Name, words.Count(n, "job")))
+	return c.say(stdio.Out, confirmation{Done: inspect.Delete.Done, Queue: cli.Text(c.Name)}, fmt.Sprintf("deleted queue %s, and %s", c.Name, display.Count(n, "job")))
 }

@@ -54,14 +54,14 @@ func (c *resultsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO
 	if err != nil {
 		return err
 	}
-	err = c.collect(ctx, inspect.NewEndings(q, c.Queue, c.Failed), secrets, sink)
+	err = c.collect(ctx, inspect.NewEndedJobs(q, c.Queue, c.Failed), secrets, sink)
 	if c.Follow && ctx.Err() != nil {
 		err = nil // that is how it ends
 	}
 	return errors.Join(err, sink.Close(err == nil))
 }
 
-func (c *resultsCommand) collect(ctx context.Context, ended *inspect.Endings, secrets redact.Redactor, to results.Sink) error {
+func (c *resultsCommand) collect(ctx context.Context, ended *inspect.EndedJobs, secrets redact.Redactor, to results.Sink) error {
 	from := time.Time{}
 	if c.Since != nil {
 		from = time.Now().Add(-*c.Since)
@@ -69,7 +69,7 @@ func (c *resultsCommand) collect(ctx context.Context, ended *inspect.Endings, se
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
-		for job, err := range ended.More(ctx) {
+		for job, err := range ended.Next(ctx) {
 			if err != nil {
 				return err
 			}

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/stats"
-	"github.com/headgate/headgate/internal/words"
 )
 
 type statusCommand struct {
@@ -67,8 +67,8 @@ func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, out io.Writ
 			limits[i] = newLimitView(l, s.At)
 		}
 		var notBefore time.Time
-		if s.Last.AtLeast {
-			notBefore = s.At.Add(s.Last.StartsIn)
+		if s.ETA.AtLeast {
+			notBefore = s.At.Add(s.ETA.StartsIn)
 		}
 		return asJSON(out, struct {
 			inspect.Status
@@ -76,7 +76,7 @@ func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, out io.Writ
 			LastIn    *float64    `json:"last_in_s"` // of all jobs; null where it is not known
 			About     bool        `json:"last_about,omitempty"`
 			NotBefore time.Time   `json:"last_not_before,omitzero"`
-		}{s, limits, lastSeconds(s.Last), s.Last.Estimated, notBefore})
+		}{s, limits, lastSeconds(s.ETA), s.ETA.Estimated, notBefore})
 	}
 	return printStatus(s, out)
 }
@@ -95,13 +95,13 @@ func printStatus(s inspect.Status, out io.Writer) error {
 	if err := printList(out, false, nil, titles, rows, "there are no queues, and so no jobs"); err != nil {
 		return err
 	}
-	if s.Left {
-		fmt.Fprintf(out, "the last job runs: %s\n", endsIn(s.Last))
+	if s.HasBacklog {
+		fmt.Fprintf(out, "the last job runs: %s\n", endsIn(s.ETA))
 	}
 	if s.Uncounted > 0 {
-		fmt.Fprintf(out, "%s not counted for LAST: no rule for them is at hand\n", words.Count(s.Uncounted, "pending job"))
+		fmt.Fprintf(out, "%s not counted for LAST: no rule for them is at hand\n", display.Count(s.Uncounted, "pending job"))
 	}
-	here := func(w stats.Process) bool { return !w.Gone }
+	here := func(w stats.Process) bool { return !w.Lost }
 	if len(rows) > 0 && !slices.ContainsFunc(s.Workers, here) {
 		fmt.Fprintln(out, "no worker is running: the times are those of one that starts now")
 	}
@@ -126,7 +126,7 @@ type limitView struct {
 
 func newLimitView(l inspect.Limit, now time.Time) limitView {
 	return limitView{
-		l.Name, l.String(), l.State, l.Allowed, l.Denied, l.Waiting, l.Keys, l.WaitedFor(now).Seconds(), lastSeconds(l.Last), l.Last.Estimated,
+		l.Name, l.String(), l.State, l.Allowed, l.Denied, l.Waiting, l.Keys, l.WaitedFor(now).Seconds(), lastSeconds(l.ETA), l.ETA.Estimated,
 	}
 }
 
@@ -140,8 +140,8 @@ func printLimits(out io.Writer, limits []inspect.Limit, now time.Time) error {
 		if l.Waiting > 0 {
 			since = duration.Text(l.WaitedFor(now))
 		}
-		if l.Waiting > 0 || !l.Last.Known || l.Last.StartsIn > 0 { // pending jobs may need it that have not asked
-			last = endsIn(l.Last)
+		if l.Waiting > 0 || !l.ETA.Known || l.ETA.StartsIn > 0 { // pending jobs may need it that have not asked
+			last = endsIn(l.ETA)
 		}
 		rows = append(rows, []string{
 			l.Name, l.String(), fmt.Sprintf("%.1f/s", l.Allowed), fmt.Sprintf("%.1f/s", l.Denied),
@@ -158,12 +158,12 @@ func printWorkers(out io.Writer, s inspect.Status) error {
 	var rows [][]string
 	for _, w := range s.Workers {
 		state := "here"
-		if w.Gone {
+		if w.Lost {
 			state = "gone"
 		}
 		rows = append(rows, []string{
 			w.Host, fmt.Sprint(w.PID), w.Version, w.Config, fmt.Sprintf("%d of %d", w.Running, w.Concurrency),
-			w.Started.Local().Format("2006-01-02 15:04:05"), w.Seen.Local().Format("15:04:05"), state,
+			w.Started.Local().Format("2006-01-02 15:04:05"), w.LastSeen.Local().Format("15:04:05"), state,
 		})
 	}
 	return cli.Table(out, []string{"WORKER", "PID", "VERSION", "CONFIG", "RUNNING", "STARTED", "SEEN", "STATE"}, rows)

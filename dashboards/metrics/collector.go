@@ -61,7 +61,7 @@ type collector struct {
 // is safe for concurrent use, and reads Redis once for each scrape.
 func New(server *scheduler.Server, queues redis.UniversalClient, opts Options) prometheus.Collector {
 	c := &collector{
-		stats: stats.Of(server), ready: server.Ready, schedules: opts.Schedules,
+		stats: stats.RecorderOf(server), ready: server.Ready, schedules: opts.Schedules,
 		queuesRDB: queues, inspector: asynq.NewInspectorFromRedisClient(queues),
 	}
 	c.rdb, c.scope = c.stats.Redis()

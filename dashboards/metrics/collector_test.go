@@ -239,8 +239,8 @@ func TestFullestMeter(t *testing.T) {
 		}
 	}
 	server := newServer(t, rdb, noRules)
-	waits := stats.Demand{Waiting: 2, All: 2, Keys: 2, Busiest: []string{"large", "small"}}
-	text, err := json.Marshal(stats.Survey{At: time.Now(), Limits: map[string]stats.Demand{"bucket": waits}})
+	waits := stats.Demand{Waiting: 2, Total: 2, Keys: 2, BusiestKeys: []string{"large", "small"}}
+	text, err := json.Marshal(stats.BacklogSample{At: time.Now(), Limits: map[string]stats.Demand{"bucket": waits}})
 	must(err)
 	must(rdb.Set(t.Context(), script.Prefix("default")+"survey", text, time.Minute).Err())
 	got := scrape(t, New(server, rdb, Options{}))

@@ -49,7 +49,7 @@ func (c *collector) collectProcess(out chan<- prometheus.Metric) {
 		out <- permits.value(float64(l.Permits), l.Limit)
 		out <- unkeyedPermits.value(float64(l.Unkeyed), l.Limit)
 		out <- unkeyedReturned.value(float64(l.Returned), l.Limit)
-		out <- upstreamRateLimited.value(float64(l.Refused), l.Limit)
+		out <- upstreamRateLimited.value(float64(l.RateLimited), l.Limit)
 		out <- retryAfter.histogram(l.RetryAfter, l.Limit)
 	}
 	for _, t := range r.Tasks() {
@@ -62,17 +62,17 @@ func (c *collector) collectProcess(out chan<- prometheus.Metric) {
 		}
 		out <- jobs.value(float64(t.Ends.FailedJobs()), t.Queue, t.Type, "failed")
 		out <- attempts.value(float64(t.Ends.FailedAttempts()), t.Queue, t.Type, "failed")
-		out <- running.value(float64(t.Busy), t.Queue, t.Type)
+		out <- running.value(float64(t.Running), t.Queue, t.Type)
 		out <- jobDurations.histogram(t.Duration, t.Queue, t.Type)
 	}
 	out <- lateness.histogram(r.Lateness)
 	out <- wait.histogram(r.Wait)
 	out <- denials.histogram(r.Denials)
-	out <- limiterCalls.histogram(r.Calls)
-	out <- limiterFailures.value(float64(r.FailedCalls.Load()))
-	out <- leads.value(boolValue(r.Leads.Load()))
+	out <- limiterCalls.histogram(r.LimiterCalls)
+	out <- limiterFailures.value(float64(r.LimiterFailures.Load()))
+	out <- leads.value(boolValue(r.IsDispatcher.Load()))
 	out <- dispatchRounds.histogram(r.Rounds)
-	out <- ungranted.value(float64(r.Uncalled.Load()))
-	out <- pollingFallback.value(boolValue(r.Polling.Load()))
-	out <- statsFailures.value(float64(r.Unwritten.Load()))
+	out <- ungranted.value(float64(r.Ungranted.Load()))
+	out <- pollingFallback.value(boolValue(r.PollingFallback.Load()))
+	out <- statsFailures.value(float64(r.FailedWrites.Load()))
 }

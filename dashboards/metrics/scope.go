@@ -22,7 +22,7 @@ const (
 	maxLimits    = 200
 	maxQueues    = 50
 	maxSchedules = 200
-	maxMeters    = maxLimits * (inspect.Busiest + 1)
+	maxMeters    = maxLimits * (inspect.BusiestKeys + 1)
 )
 
 // The scope's metrics. scope_up is the process's own: it says what this scrape could read.
@@ -51,7 +51,7 @@ var (
 // when no process has run for a minute, nothing is sent about waiting jobs. A limit without waiting
 // jobs is sent with zeros, so that graphs fall to zero and alerts end.
 func (c *collector) collectLimits(ctx context.Context, out chan<- prometheus.Metric) error {
-	survey, err := stats.ReadSurvey(ctx, c.rdb, c.scope)
+	survey, err := stats.ReadBacklogSample(ctx, c.rdb, c.scope)
 	if err != nil {
 		return err
 	}
@@ -64,38 +64,38 @@ func (c *collector) collectLimits(ctx context.Context, out chan<- prometheus.Met
 		return err
 	}
 	slices.Sort(names)
-	known := inspect.Known{}
+	known := inspect.Snapshot{}
 	if survey != nil {
-		known.Wanted = survey.Limits
+		known.Demand = survey.Limits
 	}
 	for _, name := range names[:min(len(names), maxLimits)] {
 		known.Limits = append(known.Limits, throttle.Limit{Name: name})
 	}
-	limits := known.Counted()
+	limits := known.LimitsWithDemand()
 	if survey != nil {
 		out <- sampleAge.value(max(0, now.Sub(survey.At)).Seconds())
 		for _, l := range limits {
 			out <- waiting.value(float64(l.Waiting), l.Name)
 			out <- waitingKeys.value(float64(l.Keys), l.Name)
 			out <- oldestWait.value(l.WaitedFor(now).Seconds(), l.Name)
-			if last, known := survey.Lasts[l.Name]; known || !slices.Contains(survey.Unknown, l.Name) {
+			if last, known := survey.DrainedAt[l.Name]; known || !slices.Contains(survey.Unknown, l.Name) {
 				out <- backlogDrain.value(max(0, last.Sub(now)).Seconds(), l.Name)
 			}
 		}
 	}
-	if err := inspect.Look(ctx, c.limiter, limits, maxMeters); err != nil {
+	if err := inspect.ReadMeters(ctx, c.limiter, limits, maxMeters); err != nil {
 		return err
 	}
 	for _, l := range limits {
-		if l.Any.Capacity == 0 { // it was deleted meanwhile
+		if l.DefaultMeter.Capacity == 0 { // it was deleted meanwhile
 			continue
 		}
 		fullest := l.Fullest()
-		out <- perSecond.value(l.Any.PerSecond, l.Name)
+		out <- perSecond.value(l.DefaultMeter.PerSecond, l.Name)
 		out <- used.value(float64(fullest.Used()), l.Name)
 		out <- capacity.value(float64(fullest.Capacity), l.Name)
-		out <- blocked.value(float64(l.Any.Blocked), l.Name)
-		out <- paused.value(boolValue(l.Any.Paused), l.Name)
+		out <- blocked.value(float64(l.DefaultMeter.Blocked), l.Name)
+		out <- paused.value(boolValue(l.DefaultMeter.Paused), l.Name)
 	}
 	return nil
 }
@@ -110,13 +110,13 @@ func (c *collector) collectDispatcher(ctx context.Context, out chan<- prometheus
 }
 
 func (c *collector) collectWorkers(ctx context.Context, out chan<- prometheus.Metric) error {
-	found, err := stats.Processes(ctx, c.rdb, c.scope)
+	found, err := stats.ReadProcesses(ctx, c.rdb, c.scope)
 	if err != nil {
 		return err
 	}
 	lost := 0
 	for _, p := range found {
-		if p.Gone {
+		if p.Lost {
 			lost++
 		}
 	}

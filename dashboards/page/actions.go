@@ -15,10 +15,10 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/dashboards/page/internal/door"
+	"github.com/headgate/headgate/dashboards/page/internal/auth"
+	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -76,7 +76,7 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 		p.ask(w, r, a, form, back, nil)
 		return
 	}
-	ctx := throttle.As(r.Context(), door.User(r.Context()))
+	ctx := throttle.As(r.Context(), auth.User(r.Context()))
 	if err := p.spell(a, r, form); err != nil {
 		p.ask(w, r, a, form, back, err)
 		return
@@ -85,7 +85,7 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 		p.ask(w, r, a, form, back, err)
 		return
 	}
-	p.Log.Info("changed on the page", "action", form.Get("action"), "by", door.User(ctx), "what", words.Visible(whatOf(form), shortText))
+	p.Log.Info("changed on the page", "action", form.Get("action"), "by", auth.User(ctx), "what", display.Visible(whatOf(form), shortText))
 	// Whoever looks sees it now, not in the next turn or when a view reads again.
 	p.reader.again()
 	redirect(w, back)
@@ -136,7 +136,7 @@ func (p *Page) ask(w http.ResponseWriter, r *http.Request, a *action, f url.Valu
 		d.What, err = p.whichJobs(r.Context(), a.jobs, f)
 	}
 	if err != nil {
-		d.Wrong = words.Visible(err.Error(), 500)
+		d.Wrong = display.Visible(err.Error(), 500)
 	}
 	d.Fields = fields
 	p.write(w, code, "do", frame{Page: p, Title: a.Verb + " " + d.What, Data: d})
@@ -151,7 +151,7 @@ func (p *Page) fields(r *http.Request, a *action, f url.Values) ([]field, error)
 		if f.Has(name) {
 			now = f.Get(name)
 		}
-		list = append(list, field{name, label, words.Visible(now, 300), hint})
+		list = append(list, field{name, label, display.Visible(now, 300), hint})
 	}
 	var limit throttle.Limit
 	for _, row := range p.reader.latest(r.Context()).Limits {
@@ -193,7 +193,7 @@ type action struct {
 	// fields are what the form asks for, beside what the link has named.
 	fields []string
 	// jobs is what is done to jobs; nil where it is done to something else.
-	jobs *inspect.Act
+	jobs *inspect.Action
 	// do does it, put down to who ctx says, or fails with an error for who pressed the
 	// button. The form is as it came: what it names may be wrong, or gone.
 	do func(ctx context.Context, p *Page, f url.Values) error
@@ -250,7 +250,7 @@ func change(ctx context.Context, p *Page, f url.Values) error {
 		}
 	}
 	if f.Get("meant") != l.String() {
-		hit, err := p.queues.Costs(ctx, was, l)
+		hit, err := p.queues.LimitChangeImpact(ctx, was, l)
 		if err != nil {
 			return err
 		}
@@ -292,7 +292,7 @@ const (
 // jobActions are the actions on jobs, in the order of their buttons.
 var jobActions = []string{"run", "cancel", "archive", "delete"}
 
-func doJobs(verb string, a *inspect.Act, says string) *action {
+func doJobs(verb string, a *inspect.Action, says string) *action {
 	do := func(ctx context.Context, p *Page, f url.Values) error {
 		jobs, filter, err := p.findJobs(ctx, a, f)
 		if err != nil {
@@ -300,10 +300,10 @@ func doJobs(verb string, a *inspect.Act, says string) *action {
 		}
 		ctx, cancel := context.WithTimeout(ctx, atOnce)
 		defer cancel()
-		done, err := p.queues.Do(ctx, a, filter, jobs)
+		done, err := p.queues.Apply(ctx, a, filter, jobs)
 		switch {
 		case err != nil && done > 0:
-			return fmt.Errorf("%s %s, and not the others: %w", a.Done, words.Count(done, "job"), err)
+			return fmt.Errorf("%s %s, and not the others: %w", a.Done, display.Count(done, "job"), err)
 		case err == nil && done == 0:
 			return errors.New("nothing was done: what was meant has changed meanwhile")
 		}
@@ -314,13 +314,13 @@ func doJobs(verb string, a *inspect.Act, says string) *action {
 
 // findJobs lists the jobs that a form means. One that it names is there, and it can be done
 // to it.
-func (p *Page) findJobs(ctx context.Context, a *inspect.Act, f url.Values) ([]throttle.JobID, inspect.Filter, error) {
+func (p *Page) findJobs(ctx context.Context, a *inspect.Action, f url.Values) ([]throttle.JobID, inspect.Filter, error) {
 	ctx, cancel := context.WithTimeout(ctx, atOnce)
 	defer cancel()
 	if f.Get("id") != "" {
 		job, err := p.queues.Job(ctx, throttle.JobID{Queue: f.Get("queue"), ID: f.Get("id")})
 		if err == nil {
-			if not := a.Not(job.State); not != "" {
+			if not := a.Excludes(job.State); not != "" {
 				err = fmt.Errorf("the job is %s: %s", job.State, not)
 			}
 		}
@@ -331,16 +331,16 @@ func (p *Page) findJobs(ctx context.Context, a *inspect.Act, f url.Values) ([]th
 	}
 	filter, err := filterOf(ctx, p.queues.Limiter, f)
 	if err == nil && len(filter.States) == 0 {
-		err = &throttle.FieldError{Field: "state", Value: "of any sort", Want: "want some of " + fmt.Sprint(a.To)}
+		err = &throttle.FieldError{Field: "state", Value: "of any sort", Want: "want some of " + fmt.Sprint(a.States)}
 	}
-	if err = cmp.Or(err, a.Check(filter)); err != nil {
+	if err = cmp.Or(err, a.Validate(filter)); err != nil {
 		return nil, filter, err
 	}
 	jobs, err := p.queues.Find(ctx, a, filter, mostAtOnce)
 	return jobs, filter, err
 }
 
-func (p *Page) whichJobs(ctx context.Context, a *inspect.Act, f url.Values) (string, error) {
+func (p *Page) whichJobs(ctx context.Context, a *inspect.Action, f url.Values) (string, error) {
 	jobs, _, err := p.findJobs(ctx, a, f)
 	switch {
 	case err != nil || f.Get("id") != "":
@@ -348,9 +348,9 @@ func (p *Page) whichJobs(ctx context.Context, a *inspect.Act, f url.Values) (str
 	case len(jobs) == 0:
 		return "no job", errors.New("no job is meant")
 	case len(jobs) == mostAtOnce:
-		return fmt.Sprintf("the first %s: %s", words.Count(len(jobs), "job"), short(filterText(f))), nil
+		return fmt.Sprintf("the first %s: %s", display.Count(len(jobs), "job"), short(filterText(f))), nil
 	}
-	return fmt.Sprintf("%s: %s", words.Count(len(jobs), "job"), short(filterText(f))), nil
+	return fmt.Sprintf("%s: %s", display.Count(len(jobs), "job"), short(filterText(f))), nil
 }
 
 // whatOf names what an action is done to, for its page and the log, whatever else a link has

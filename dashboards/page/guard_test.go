@@ -256,7 +256,7 @@ func TestHarmless(t *testing.T) {
 	w.must(w.limiter.Note(me, throttle.Change{What: "retried", Jobs: 1, Job: throttle.JobID{Queue: evil, ID: bytes + big}}))
 	w.must(w.limiter.Note(me, throttle.Change{What: "deleted", Jobs: 2, Job: throttle.JobID{Queue: evil + bytes}}))
 	w.must(w.limiter.Note(me, throttle.Change{What: "paused", Schedule: evil + bytes}))
-	summary, err := json.Marshal(stats.Summary{Limits: map[string]stats.Limited{"mail": {Denied: 1, Denial: &stats.Denial{Queue: evil, ID: bytes, Key: evil}}}})
+	summary, err := json.Marshal(stats.Summary{Limits: map[string]stats.LimitSummary{"mail": {Denied: 1, Denial: &stats.Denial{Queue: evil, ID: bytes, Key: evil}}}})
 	w.must(err)
 	w.must(w.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: script.Prefix("crawl") + "history", Values: []any{"s", summary}}).Err())
 	p := w.page()

@@ -8,11 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/waitdb"
-	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -81,8 +81,8 @@ type limitRow struct {
 	inspect.Limit
 	// Row is the last 15 minutes in parts of 10 seconds, the last of which is not over, Sum
 	// all of them, and From when they begin.
-	Row  []stats.Limited
-	Sum  stats.Limited
+	Row  []stats.LimitSummary
+	Sum  stats.LimitSummary
 	From time.Time
 	now  time.Time
 }
@@ -90,7 +90,7 @@ type limitRow struct {
 // levels is how bad states are, in classes of the style sheet: good, wait, bad or quiet.
 var levels = map[inspect.State]string{
 	inspect.Paused: "bad", inspect.Blocked: "bad", inspect.KeysBlocked: "bad",
-	inspect.UsedUp: "wait", inspect.WillBeUsedUp: "wait", inspect.Saturated: "wait",
+	inspect.Exhausted: "wait", inspect.WillBeExhausted: "wait", inspect.Saturated: "wait",
 	inspect.Flowing: "good", inspect.Idle: "quiet",
 }
 
@@ -102,7 +102,7 @@ func (r limitRow) State() string {
 	case inspect.Blocked:
 		return "blocked until " + clock(r.Blocks[0].Until, r.now)
 	case inspect.KeysBlocked:
-		return words.Count(len(r.Blocks), "key") + " blocked"
+		return display.Count(len(r.Blocks), "key") + " blocked"
 	}
 	return string(r.Limit.State)
 }
@@ -116,17 +116,17 @@ func (r limitRow) Used() string {
 		return ""
 	}
 	if !r.Keyed {
-		if m := r.Any; r.Any.PerSecond == 0 || r.Windowed() {
-			return fmt.Sprintf("%s of %s", words.Number(m.Used()), words.Number(m.Capacity))
+		if m := r.DefaultMeter; r.DefaultMeter.PerSecond == 0 || r.Windowed() {
+			return fmt.Sprintf("%s of %s", display.Number(m.Used()), display.Number(m.Capacity))
 		}
-		return fmt.Sprintf("%s of %s /s", perSecond(r.Permits), perSecond(r.Any.PerSecond))
+		return fmt.Sprintf("%s of %s /s", perSecond(r.Permits), perSecond(r.DefaultMeter.PerSecond))
 	}
-	text := fmt.Sprintf("%d of %s full", r.Full(), words.Count(len(r.Meters), "key"))
+	text := fmt.Sprintf("%d of %s full", r.FullMeters(), display.Count(len(r.Meters), "key"))
 	if len(r.Meters) < r.Keys {
-		text = fmt.Sprintf("%d of %d busiest keys full", r.Full(), len(r.Meters))
+		text = fmt.Sprintf("%d of %d busiest keys full", r.FullMeters(), len(r.Meters))
 	}
 	if n := len(r.Blocks); n > 0 {
-		text += fmt.Sprintf(", %s blocked", words.Number(n))
+		text += fmt.Sprintf(", %s blocked", display.Number(n))
 	}
 	return text
 }
@@ -141,15 +141,15 @@ func (r limitRow) Rule() string {
 
 // rates are so many a second of each part of the row that is over: the last is not, and would
 // be a fall to zero at the end of a curve.
-func (r limitRow) rates(of func(stats.Limited) int64) (rates []float64) {
+func (r limitRow) rates(of func(stats.LimitSummary) int64) (rates []float64) {
 	for _, t := range r.Row[:max(0, len(r.Row)-1)] {
 		rates = append(rates, float64(of(t))/part.Seconds())
 	}
 	return rates
 }
 
-func permits(l stats.Limited) int64 { return l.Permits }
-func denied(l stats.Limited) int64  { return l.Denied }
+func permits(l stats.LimitSummary) int64 { return l.Permits }
+func denied(l stats.LimitSummary) int64  { return l.Denied }
 
 // The size of a small curve, in its own units, which the template's viewBox has too:
 // the style sheet makes it as large as the column.
@@ -174,12 +174,12 @@ func (r limitRow) Spark() sparkline {
 	most := slices.Max(rates)
 	// 0 is no line.
 	allowed := 0.0
-	if !r.Keyed && (most > 0 && r.Any.PerSecond < 20*most) {
-		allowed = r.Any.PerSecond
+	if !r.Keyed && (most > 0 && r.DefaultMeter.PerSecond < 20*most) {
+		allowed = r.DefaultMeter.PerSecond
 	}
 	// Nothing touches the upper edge.
 	top := max(most, allowed) * 1.08
-	s := sparkline{Points: polyline(rates, sparkWidth, sparkHeight, top), Text: words.Count(int(r.Sum.Permits), "permit") + " in 15 minutes, at most " + perSecond(most) + " a second"}
+	s := sparkline{Points: polyline(rates, sparkWidth, sparkHeight, top), Text: display.Count(int(r.Sum.Permits), "permit") + " in 15 minutes, at most " + perSecond(most) + " a second"}
 	if allowed > 0 {
 		s.Allowed = fmt.Sprintf("%.1f", level(allowed, sparkHeight, top))
 	}
@@ -191,7 +191,7 @@ func (r limitRow) Spark() sparkline {
 // is the sum over all of them. The moment is in Unix seconds. It stands in an attribute, where
 // html/template escapes it: a script in the page, with the data in it, could not run.
 func (r limitRow) Chart() (string, error) {
-	allowed := r.Any.PerSecond
+	allowed := r.DefaultMeter.PerSecond
 	if r.Keyed {
 		allowed = 0
 	}
@@ -251,13 +251,13 @@ func summarize(k knowledge, now time.Time) says {
 		switch {
 		case row.Paused:
 			add("bad", "%s is paused%s", row.Name, sinceWhen(k.Log, row.Name, now))
-		case row.Limit.State == inspect.UsedUp:
-			add("wait", "%s is used up until %s (%s)", row.Name, clock(now.Add(row.NextIn), now), span(row.NextIn))
+		case row.Limit.State == inspect.Exhausted:
+			add("wait", "%s is exhausted until %s (%s)", row.Name, clock(now.Add(row.NextIn), now), span(row.NextIn))
 		case len(row.Blocks) == 1:
 			b := row.Blocks[0]
 			add("bad", "%s is blocked until %s%s", meterName(row.Name+"|"+b.Key), clock(b.Until, now), by(lastChange(k.Log, "blocked", row.Name, b.Key)))
 		case len(row.Blocks) > 1:
-			add("bad", "%s of %s are blocked", words.Count(len(row.Blocks), "key"), row.Name)
+			add("bad", "%s of %s are blocked", display.Count(len(row.Blocks), "key"), row.Name)
 		}
 	}
 	if len(k.Limits) > 0 && k.Limits[0].Waiting > 0 && k.Waiting > 0 {
@@ -334,7 +334,7 @@ func changeEvent(c throttle.Change, now time.Time) incident {
 	case c.Job.ID != "":
 		e.Text, e.Job = "job "+c.What+" of queue "+short(c.Job.Queue), &c.Job
 	case c.Jobs > 0:
-		e.Text = words.Count(c.Jobs, "job") + " " + c.What
+		e.Text = display.Count(c.Jobs, "job") + " " + c.What
 		if c.Job.Queue != "" {
 			e.Text += " of queue " + short(c.Job.Queue)
 		}
@@ -343,9 +343,9 @@ func changeEvent(c throttle.Change, now time.Time) incident {
 	case c.What == "blocked":
 		e.Text += " blocked until " + clock(c.Until, now)
 	case c.What == "set" && c.From != "", c.What == "defined" && c.From != "":
-		e.Text += ": " + words.Visible(c.From, shortText) + " → " + words.Visible(c.To, shortText)
+		e.Text += ": " + display.Visible(c.From, shortText) + " → " + display.Visible(c.To, shortText)
 	case c.To != "":
-		e.Text += " " + c.What + ": " + words.Visible(c.To, shortText)
+		e.Text += " " + c.What + ": " + display.Visible(c.To, shortText)
 	default:
 		e.Text += " " + c.What
 	}

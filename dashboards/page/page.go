@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/dashboards/page/internal/door"
+	"github.com/headgate/headgate/dashboards/page/internal/auth"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/redact"
 	"github.com/headgate/headgate/throttle"
@@ -65,7 +65,7 @@ type Page struct {
 	// end when they are answered, or by the Redis client's own timeouts.
 	queues   *inspect.Queues
 	reader   *reader
-	door     *door.Door
+	auth     *auth.Auth
 	redactor redactor
 	// handler is the way of a request: the check of where it comes from, then the
 	// door, then routed.

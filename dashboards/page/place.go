@@ -148,11 +148,11 @@ func filterOf(ctx context.Context, limiter *waitdb.DB, q url.Values) (inspect.Fi
 	}
 	if older := q.Get("older"); older != "" {
 		var err error
-		if f.Older, err = duration.Parse(older); err != nil {
+		if f.OlderThan, err = duration.Parse(older); err != nil {
 			return f, &throttle.FieldError{Field: "older", Value: older, Want: "want a duration such as 90s, 24h or 7d"}
 		}
 	}
-	return f, f.Check(ctx, limiter)
+	return f, f.Validate(ctx, limiter)
 }
 
 func filterText(q url.Values) string {
@@ -184,7 +184,7 @@ type tab struct {
 // called are on their way: they are among those that wait.
 var tabs = []tab{
 	{Name: "All"},
-	{Name: "Waiting", States: inspect.Waiting + "," + inspect.Called},
+	{Name: "Waiting", States: inspect.Waiting + "," + inspect.Granted},
 	{Name: "Pending", States: "pending"},
 	{Name: "Scheduled", States: "scheduled"},
 	{Name: "Running", States: "active"},
@@ -198,7 +198,7 @@ func (t tab) of(q inspect.QueueInfo) int {
 	if t.States == "" {
 		return q.Size // completed jobs too, whatever asynq's comment says
 	}
-	return q.In(strings.Split(t.States, ",")...)
+	return q.Count(strings.Split(t.States, ",")...)
 }
 
 // field is one that the form asks for. Value is what holds now, or what was typed and

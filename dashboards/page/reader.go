@@ -62,7 +62,7 @@ type state struct {
 	rdb     redis.UniversalClient
 	scope   string
 	queues  *inspect.Queues
-	known   inspect.Known
+	known   inspect.Snapshot
 	history series
 	due     due
 }
@@ -72,7 +72,7 @@ type due struct{ limits, forecast, wants, queues time.Time }
 
 // newReader has read nothing yet.
 func newReader(ctx context.Context, s state) *reader {
-	s.history.parts = map[int64]map[string]stats.Limited{}
+	s.history.parts = map[int64]map[string]stats.LimitSummary{}
 	r := &reader{ctx: ctx, state: s}
 	r.last.Store(&snapshot{Now: time.Now(), newer: make(chan struct{})})
 	return r
@@ -157,7 +157,7 @@ func (s *state) read(ctx context.Context) (*snapshot, error) {
 	}
 	err = errors.Join(
 		s.readLog(ctx),
-		seldom(ctx, &s.due.limits, limitsTurn, 0, func(ctx context.Context) error { return s.known.ReadLimits(ctx, s.queues.Limiter) }),
+		seldom(ctx, &s.due.limits, limitsTurn, 0, func(ctx context.Context) error { return s.known.Refresh(ctx, s.queues.Limiter) }),
 		seldom(ctx, &s.due.forecast, forecastTurn, forecastShare, s.readForecast),
 		seldom(ctx, &s.due.wants, wantsTurn, wantsShare, s.readWants),
 		seldom(ctx, &s.due.queues, queuesTurn, 0, s.readQueues),
@@ -206,7 +206,7 @@ func (s *state) readLog(ctx context.Context) error {
 // trip for each thousand meters that are wanted. What took 50 ms is next read after 10 s;
 // until then the numbers of keys stand still, while that of all jobs does not.
 func (s *state) readWants(ctx context.Context) error {
-	s.wants, s.known.Wanted = map[string][]waitdb.Demand{}, nil
+	s.wants, s.known.Demand = map[string][]waitdb.Demand{}, nil
 	if s.Waiting == 0 || s.forecast == nil {
 		return nil
 	}
@@ -214,7 +214,7 @@ func (s *state) readWants(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.known.Wanted = demand
+	s.known.Demand = demand
 	for _, w := range wants {
 		s.wants[w.Limit] = append(s.wants[w.Limit], w)
 	}
@@ -224,7 +224,7 @@ func (s *state) readWants(ctx context.Context) error {
 // readForecast makes a forecast, if anything waits or is pending.
 func (s *state) readForecast(ctx context.Context) error {
 	s.Pending, s.Uncounted = 0, 0
-	if pending, err := s.queues.Pending(ctx); err != nil || pending+s.Waiting == 0 {
+	if pending, err := s.queues.PendingCount(ctx); err != nil || pending+s.Waiting == 0 {
 		s.forecast = nil
 		return err
 	}
@@ -244,7 +244,7 @@ func (s *state) readForecast(ctx context.Context) error {
 // it: the numbers of all lanes, or of those that were looked at as a sample. The Inspector
 // takes no context: see readTimeout.
 func (s *state) readQueues(ctx context.Context) error {
-	infos, err := s.queues.Infos(ctx, "", inspect.WaitingBy(s.forecast, s.Waiting))
+	infos, err := s.queues.ReadQueues(ctx, "", inspect.WaitingByQueue(s.forecast, s.Waiting))
 	if err != nil {
 		return err
 	}
@@ -271,7 +271,7 @@ func (s *state) readHistory(ctx context.Context, now time.Time) error {
 	if s.history.since == "" { // nothing older is shown
 		s.history.since = stats.StreamID(now.Add(-parts * part))
 	}
-	news, err := stats.Read(ctx, s.rdb, s.scope, s.history.since)
+	news, err := stats.ReadSummaries(ctx, s.rdb, s.scope, s.history.since)
 	if err != nil {
 		return err
 	}
@@ -283,7 +283,7 @@ func (s *state) readHistory(ctx context.Context, now time.Time) error {
 		}
 		// The next turn begins after it, so nothing counts twice.
 		s.history.since = n.ID
-		if n.At.After(now.Add(-inspect.Recent)) {
+		if n.At.After(now.Add(-inspect.RecentWindow)) {
 			s.history.recent = append(s.history.recent, n)
 		}
 		for name, l := range n.Limits {
@@ -305,14 +305,14 @@ const maxLooks = 500
 func (s *state) rows(ctx context.Context, now time.Time) ([]limitRow, error) {
 	known := s.known
 	known.Now, known.Forecast = now, s.forecast
-	known.Lately, _ = inspect.Lately(s.history.recent, now)
-	limits, err := known.Read(ctx, s.queues.Limiter, maxLooks)
+	known.Recent, _ = inspect.CountRecent(s.history.recent, now)
+	limits, err := known.ReadLimitStates(ctx, s.queues.Limiter, maxLooks)
 	rows := make([]limitRow, len(limits))
 	for i, l := range limits {
 		rows[i] = limitRow{Limit: l, now: now.Local()}
 		rows[i].Row, rows[i].From = s.history.row(l.Name)
 		for _, t := range rows[i].Row {
-			rows[i].Sum = rows[i].Sum.Plus(t)
+			rows[i].Sum = rows[i].Sum.Add(t)
 		}
 	}
 	return rows, err
@@ -323,7 +323,7 @@ func (s *state) rows(ctx context.Context, now time.Time) ([]limitRow, error) {
 type series struct {
 	since   string // the last summary that was read, by its ID in the stream
 	last    int64  // the newest part
-	parts   map[int64]map[string]stats.Limited
+	parts   map[int64]map[string]stats.LimitSummary
 	recent  []stats.Summary // those that rates are made of
 	denials []incident      // the newest first
 }
@@ -331,21 +331,21 @@ type series struct {
 // move goes on to a moment, and forgets what is too old.
 func (s *series) move(now time.Time) {
 	s.last = max(s.last, now.UnixMilli()/part.Milliseconds())
-	maps.DeleteFunc(s.parts, func(i int64, _ map[string]stats.Limited) bool { return i <= s.last-parts })
-	s.recent = slices.DeleteFunc(s.recent, func(of stats.Summary) bool { return of.At.Before(now.Add(-inspect.Recent)) })
+	maps.DeleteFunc(s.parts, func(i int64, _ map[string]stats.LimitSummary) bool { return i <= s.last-parts })
+	s.recent = slices.DeleteFunc(s.recent, func(of stats.Summary) bool { return of.At.Before(now.Add(-inspect.RecentWindow)) })
 }
 
 // add notes what a process said. What is too old, or in a part to which move has not come,
 // is left out.
-func (s *series) add(at time.Time, limit string, l stats.Limited) {
+func (s *series) add(at time.Time, limit string, l stats.LimitSummary) {
 	i := at.UnixMilli() / part.Milliseconds()
 	if i > s.last || i <= s.last-parts {
 		return
 	}
 	if s.parts[i] == nil {
-		s.parts[i] = map[string]stats.Limited{}
+		s.parts[i] = map[string]stats.LimitSummary{}
 	}
-	s.parts[i][limit] = s.parts[i][limit].Plus(l)
+	s.parts[i][limit] = s.parts[i][limit].Add(l)
 }
 
 // maxDenials bounds the denials that are remembered. They are examples: how many there
@@ -358,7 +358,7 @@ func (s *series) deny(d incident) {
 }
 
 // row is a limit's last 15 minutes, the oldest first, and when they begin.
-func (s *series) row(limit string) (row []stats.Limited, from time.Time) {
+func (s *series) row(limit string) (row []stats.LimitSummary, from time.Time) {
 	first := s.last - parts + 1
 	for i := range int64(parts) {
 		row = append(row, s.parts[first+i][limit])

@@ -10,7 +10,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/headgate/headgate/dashboards/page/internal/door"
+	"github.com/headgate/headgate/dashboards/page/internal/auth"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/waitdb"
 )
@@ -20,23 +20,23 @@ import (
 func New(o Options) (*Page, error) {
 	o.Scope = cmp.Or(o.Scope, "default")
 	o.Log = cmp.Or(o.Log, slog.Default())
-	who := door.Options{
+	access := &auth.Auth{
 		Scope: o.Scope, Token: o.Token, User: o.User, Password: o.Password,
 		HTTPS: o.HTTPS, Authenticate: o.Authenticate,
 	}
 	redactor, err := newRedactor(o.Redact)
-	err = errors.Join(who.Validate(), err)
+	err = errors.Join(access.Validate(), err)
 	if o.Redis == nil || o.Limiter == nil {
 		err = errors.Join(errors.New("page: Redis and Limiter are required"), err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	p := &Page{Options: o, queues: inspect.New(o.Redis, waitdb.New(o.Limiter), o.Scope), redactor: redactor, door: door.New(who)}
+	p := &Page{Options: o, queues: inspect.New(o.Redis, waitdb.New(o.Limiter), o.Scope), redactor: redactor, auth: access}
 	// What is made for all who look must not end with the request of one of them.
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.reader = newReader(p.ctx, state{rdb: o.Redis, scope: o.Scope, queues: p.queues, known: inspect.Known{KeyOf: o.KeyOf}})
-	p.routed = p.door.Protect(http.HandlerFunc(p.route), func(w http.ResponseWriter, code int) {
+	p.reader = newReader(p.ctx, state{rdb: o.Redis, scope: o.Scope, queues: p.queues, known: inspect.Snapshot{KeyOf: o.KeyOf}})
+	p.routed = p.auth.Protect(http.HandlerFunc(p.route), func(w http.ResponseWriter, code int) {
 		_, says := p.refused(code)
 		p.fail(w, code, says)
 	})
@@ -101,11 +101,11 @@ func nameOf(r *http.Request) string { return strings.TrimPrefix(r.URL.Path, "/")
 // only if they may come in. Assets are the same in every copy of this program, and the refusal
 // needs them. Without credentials a wrong address and a right one get the same answer.
 func (p *Page) enter(w http.ResponseWriter, r *http.Request) {
-	if asset, ok := strings.CutPrefix(nameOf(r), "assets/"); ok && p.door.Credentials() {
+	if asset, ok := strings.CutPrefix(nameOf(r), "assets/"); ok && p.auth.HasCredentials() {
 		serveAsset(w, r, asset)
 		return
 	}
-	if !p.door.Keep(w, r) {
+	if !p.auth.ExchangeToken(w, r) {
 		p.routed.ServeHTTP(w, r)
 	}
 }
@@ -129,7 +129,7 @@ func (p *Page) refused(code int) (program, browser string) {
 // Guard calls next for requests that the page lets in, and tells others in a line of text what
 // is missing: for what a program serves beside the page, such as metrics.
 func (p *Page) Guard(next http.Handler) http.Handler {
-	return p.door.Protect(next, func(w http.ResponseWriter, code int) {
+	return p.auth.Protect(next, func(w http.ResponseWriter, code int) {
 		says, _ := p.refused(code)
 		http.Error(w, says, code)
 	})

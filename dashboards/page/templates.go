@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headgate/headgate/internal/words"
+	"github.com/headgate/headgate/internal/display"
 )
 
 // files are all that the page serves or makes pages of. They are in the program: it
@@ -85,8 +85,8 @@ func execute(w io.Writer, name string, data any) error {
 // escapes where it stands; only moment returns HTML, of digits and letters of its own. Nor do templates write style attributes,
 // which the policy refuses: what has a size, such as a bar, is an SVG.
 var functions = template.FuncMap{
-	"asset": assetPath, "num": func(n any) string { return words.Number(reflect.ValueOf(n).Int()) }, "perSecond": perSecond, "span": span,
-	"clock": moment, "since": since, "short": short, "plural": words.Count, "key": keyName, "meter": meterName,
+	"asset": assetPath, "num": func(n any) string { return display.Number(reflect.ValueOf(n).Int()) }, "perSecond": perSecond, "span": span,
+	"clock": moment, "since": since, "short": short, "plural": display.Count, "key": keyName, "meter": meterName,
 	"percent": func(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) },
 	"act":     act, "to": to,
 	"latency": latency, "isFull": func(share float64) bool { return share >= 0.95 },

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/redact"
-	"github.com/headgate/headgate/internal/words"
 )
 
 // The lengths that texts are shown in, in bytes: a line of a table, and a whole block.
@@ -23,7 +23,7 @@ const (
 // short is a foreign text on one line, with each run of blanks as one. Two that differ
 // only beyond its length look the same; links have them whole.
 func short(text string) string {
-	return oneLine(words.Visible(text, shortText))
+	return oneLine(display.Visible(text, shortText))
 }
 
 // oneLine is a text with each run of blanks as one.
@@ -40,7 +40,7 @@ func perSecond(rate float64) string {
 	case rate < 9.95:
 		return strconv.FormatFloat(rate, 'f', 1, 64)
 	}
-	return words.Number(int64(math.Round(rate)))
+	return display.Number(int64(math.Round(rate)))
 }
 
 // span is a duration until something, for people.
@@ -84,10 +84,10 @@ func clock(t, now time.Time) string {
 }
 
 // keyName is a key for people, which came with jobs, so a foreign text.
-func keyName(key string) string { return short(words.Key(key)) }
+func keyName(key string) string { return short(display.Key(key)) }
 
 // meterName is limit|key for people.
-func meterName(meter string) string { return short(words.Meter(meter)) }
+func meterName(meter string) string { return short(display.Meter(meter)) }
 
 // sentence is an error's text for people: of the page's own errors, which begin with a
 // letter, and not for foreign ones.
@@ -113,7 +113,7 @@ func newRedactor(names []string) (redactor, error) {
 func (r redactor) block(data []byte) string {
 	value, err := redact.Decode(data, 4*longText)
 	if _, isText := value.(string); err == nil && !isText {
-		return words.Visible(indented(r.Value(value)), longText)
+		return display.Visible(indented(r.Value(value)), longText)
 	}
 	return r.shown(string(data), longText)
 }
@@ -122,7 +122,7 @@ func (r redactor) block(data []byte) string {
 // shown, so that one at the cut is found, and in no more than that.
 func (r redactor) shown(text string, most int) string {
 	more := max(0, len(text)-2*most)
-	return words.Cut(r.Text(text[:len(text)-more]), most, more)
+	return display.Cut(r.Text(text[:len(text)-more]), most, more)
 }
 
 // indented is a JSON value as text: on one line if that is longer than what is shown.

@@ -116,7 +116,7 @@ func TestLateSummary(t *testing.T) {
 		p := w.page()
 		begins := time.Now().Truncate(10 * time.Second).Add(20 * time.Second)
 		time.Sleep(time.Until(begins) - time.Millisecond)
-		summary, err := json.Marshal(stats.Summary{Limits: map[string]stats.Limited{"mail": {Allowed: 4321, Permits: 4321}}})
+		summary, err := json.Marshal(stats.Summary{Limits: map[string]stats.LimitSummary{"mail": {Allowed: 4321, Permits: 4321}}})
 		w.must(err)
 		id := stats.StreamID(begins.Add(time.Millisecond))
 		w.must(w.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: script.Prefix("crawl") + "history", ID: id, Values: []any{"s", summary}}).Err())

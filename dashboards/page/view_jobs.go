@@ -12,9 +12,9 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/waitdb"
-	"github.com/headgate/headgate/internal/words"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -179,7 +179,7 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var err error
-	if f.Jobs, err = p.queues.Namesakes(r.Context(), f.Query, ""); err != nil {
+	if f.Jobs, err = p.queues.FindAllByID(r.Context(), f.Query, ""); err != nil {
 		p.failRead(w, err)
 		return
 	}
@@ -234,7 +234,7 @@ type bulk struct{ Verb, To string }
 // actsOn are those of the actions that can be done to a job, asked for from a place.
 func actsOn(job inspect.Job, of string, names ...string) (acts []bulk) {
 	for _, name := range names {
-		if a := actions[name]; a.jobs.Not(job.State) == "" {
+		if a := actions[name]; a.jobs.Excludes(job.State) == "" {
 			acts = append(acts, bulk{a.Verb, act(name, of, "queue", job.Queue, "id", job.ID)})
 		}
 	}
@@ -251,9 +251,9 @@ var filterHints = []string{"type", "waits for limit", "waits for key", "text in 
 // makeList makes the view of the jobs that a filter means. Where the filter makes no sense
 // it says so and shows none.
 func makeList(ctx context.Context, p *Page, s *snapshot, at place) (any, error) {
-	d := listData{State: words.Visible(at.Get("state"), shortText), Queue: at.Get("queue")}
+	d := listData{State: display.Visible(at.Get("state"), shortText), Queue: at.Get("queue")}
 	for i, word := range filterWords[2:] {
-		d.Words = append(d.Words, field{Name: word, Value: words.Visible(at.Get(word), shortText), Hint: filterHints[i]})
+		d.Words = append(d.Words, field{Name: word, Value: display.Visible(at.Get(word), shortText), Hint: filterHints[i]})
 	}
 	if at.Get("from") != "" {
 		d.First = to("jobs", pairs(at.Values)...)
@@ -270,10 +270,10 @@ func makeList(ctx context.Context, p *Page, s *snapshot, at place) (any, error) 
 		return d, nil // it was deleted
 	}
 	if err != nil {
-		d.Wrong = words.Visible(err.Error(), 300)
+		d.Wrong = display.Visible(err.Error(), 300)
 		return d, nil
 	}
-	jobs, next, err := p.queues.Some(ctx, f, inspect.ParseMark(at.Get("from")), listPage, lookedAt)
+	jobs, next, err := p.queues.ListPage(ctx, f, inspect.ParseCursor(at.Get("from")), listPage, lookedAt)
 	if err != nil {
 		return nil, err
 	}
@@ -287,7 +287,7 @@ func makeList(ctx context.Context, p *Page, s *snapshot, at place) (any, error) 
 		d.Jobs = append(d.Jobs, listRow{job, actsOn(job, at.text, "run", "cancel", "delete")})
 	}
 	for _, name := range jobActions {
-		if a := actions[name]; len(f.States) > 0 && a.jobs.Check(f) == nil && len(jobs) > 0 {
+		if a := actions[name]; len(f.States) > 0 && a.jobs.Validate(f) == nil && len(jobs) > 0 {
 			d.Acts = append(d.Acts, bulk{a.Verb, act(name, at.text, pairs(at.Values)...)})
 		}
 	}

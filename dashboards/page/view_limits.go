@@ -39,7 +39,7 @@ type keyRow struct {
 	Blocked *throttle.Blocked  // nil where it is not
 	By      string             // who blocked it, as the end of a sentence
 	Own     string             // what it counts by instead of the limit's rate
-	Last    *forecast.Estimate // when the last of the jobs that want it runs; nil where none does
+	ETA     *forecast.Estimate // when the last of the jobs that want it runs; nil where none does
 }
 
 // ownRate is what a key counts by instead of the limit's rate, in few words: what
@@ -116,7 +116,7 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, at place) 
 		if err != nil {
 			return nil, err
 		}
-		k := keyRow{Meter: m, Last: lasts[m.Key], Own: ownRate(state)}
+		k := keyRow{Meter: m, ETA: lasts[m.Key], Own: ownRate(state)}
 		if i := slices.IndexFunc(row.Blocks, func(b throttle.Blocked) bool { return b.Key == m.Key }); i >= 0 {
 			k.Blocked, k.By = &row.Blocks[i], by(lastChange(s.Log, "blocked", row.Name, m.Key))
 		}

@@ -26,13 +26,13 @@ func (d *dispatcher) run(ctx context.Context) {
 		begun := time.Now()
 		next := d.round(ctx)
 		if d.core != nil {
-			d.History.Round(time.Since(begun))
+			d.History.ObserveRound(time.Since(begun))
 		}
-		d.History.Leads.Store(d.core != nil)
+		d.History.IsDispatcher.Store(d.core != nil)
 		d.sleep(ctx, words, begun.Add(interval), next)
 	}
 	d.resign(ctx)
-	d.History.Leads.Store(false)
+	d.History.IsDispatcher.Store(false)
 }
 
 // round does what is due, and returns when there is more to do. After an error it

@@ -65,9 +65,9 @@ func TestAllSayTheSame(t *testing.T) {
 		said := map[string]time.Time{}
 		status, err := q.Status(ctx)
 		must(t, err)
-		said["status"] = status.At.Add(status.Last.StartsIn)
+		said["status"] = status.At.Add(status.ETA.StartsIn)
 		for _, l := range status.Limits {
-			said["status of "+l.Name] = status.At.Add(l.Last.StartsIn)
+			said["status of "+l.Name] = status.At.Add(l.ETA.StartsIn)
 			if l.Waiting == 0 {
 				t.Errorf("nothing waits for %s", l.Name)
 			}
@@ -183,7 +183,7 @@ func TestRunsByLittlesLaw(t *testing.T) {
 			must(t, err)
 		}
 		time.Sleep(40 * time.Second)
-		runs, err := stats.Runs(t.Context(), rdb, "default")
+		runs, err := stats.MeanDurations(t.Context(), rdb, "default")
 		must(t, err)
 		if mean := runs["default"]; mean < 6*time.Second || mean > 8*time.Second { // it is looked at once a second
 			t.Errorf("jobs run for %s, want about 7 s", mean)

@@ -25,11 +25,11 @@ import (
 // one that waits for its next attempt, or has it pending once more.
 const (
 	Waiting = "waiting"
-	Called  = "called"
+	Granted = "granted"
 )
 
 // States are all states that a job can be in, in the order in which Jobs tells them.
-var States = []string{"active", Called, Waiting, "pending", "retry", "scheduled", "archived", "completed"}
+var States = []string{"active", Granted, Waiting, "pending", "retry", "scheduled", "archived", "completed"}
 
 // Job is a job with the state that it is really in.
 type Job struct {
@@ -46,8 +46,8 @@ func (j Job) JobID() throttle.JobID { return throttle.JobID{Queue: j.Queue, ID: 
 
 // Named lists the jobs of an id, in whatever queues, or in the one that is named.
 // There is at least one.
-func (q *Queues) Named(ctx context.Context, id, queue string) ([]Job, error) {
-	jobs, err := q.Namesakes(ctx, id, queue)
+func (q *Queues) FindByID(ctx context.Context, id, queue string) ([]Job, error) {
+	jobs, err := q.FindAllByID(ctx, id, queue)
 	if err == nil && len(jobs) == 0 {
 		where := ""
 		if queue != "" {
@@ -59,7 +59,7 @@ func (q *Queues) Named(ctx context.Context, id, queue string) ([]Job, error) {
 }
 
 // Namesakes is Named where there may be none.
-func (q *Queues) Namesakes(ctx context.Context, id, queue string) (jobs []Job, err error) {
+func (q *Queues) FindAllByID(ctx context.Context, id, queue string) (jobs []Job, err error) {
 	names, err := q.Names(ctx, queue)
 	if err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (q *Queues) placed(ctx context.Context, jobs []Job) error {
 		if place, waits := places[id]; waits {
 			jobs[i].State, jobs[i].Place = Waiting, &place
 			if place.Granted {
-				jobs[i].State = Called
+				jobs[i].State = Granted
 			}
 		}
 	}
@@ -144,7 +144,7 @@ func (q *Queues) placed(ctx context.Context, jobs []Job) error {
 }
 
 // Expect has the places of jobs say when these run as the forecast of all that waits does.
-func (q *Queues) Expect(ctx context.Context, jobs []Job) error {
+func (q *Queues) AddEstimates(ctx context.Context, jobs []Job) error {
 	var opts forecast.Options
 	waits := false
 	for _, job := range jobs {
@@ -206,7 +206,7 @@ type Filter struct {
 	Error      string // a part of it
 	// Older is for how long they have been in their state at least. Those of which nobody
 	// knows it are not meant.
-	Older time.Duration
+	OlderThan time.Duration
 }
 
 // otherNames are the titles that the status has for states.
@@ -214,7 +214,7 @@ var otherNames = map[string]string{"failed": "archived", "done": "completed", "r
 
 // Check reports the first word of it that makes no sense, as a *throttle.FieldError, or that
 // there is no such limit.
-func (f Filter) Check(ctx context.Context, limiter *waitdb.DB) error {
+func (f Filter) Validate(ctx context.Context, limiter *waitdb.DB) error {
 	for _, state := range f.States {
 		want := ""
 		switch {
@@ -223,17 +223,17 @@ func (f Filter) Check(ctx context.Context, limiter *waitdb.DB) error {
 			if meant := otherNames[state]; meant != "" {
 				want = "did you mean " + meant + "? " + want
 			}
-		case f.Limit+f.Key != "" && state != Waiting && state != Called:
-			want = "with a limit or a key want waiting or called: no other job waits for a limit"
-		case f.Older != 0 && state == "scheduled":
-			return &throttle.FieldError{Field: "older", Value: duration.Exact(f.Older), Want: "want another state than scheduled: nobody knows since when those are"}
+		case f.Limit+f.Key != "" && state != Waiting && state != Granted:
+			want = "with a limit or a key want waiting or granted: no other job waits for a limit"
+		case f.OlderThan != 0 && state == "scheduled":
+			return &throttle.FieldError{Field: "older", Value: duration.Exact(f.OlderThan), Want: "want another state than scheduled: nobody knows since when those are"}
 		}
 		if want != "" {
 			return &throttle.FieldError{Field: "state", Value: state, Want: want}
 		}
 	}
-	if f.Older < 0 {
-		return &throttle.FieldError{Field: "older", Value: duration.Exact(f.Older), Want: "want a time up to now, such as 24h"}
+	if f.OlderThan < 0 {
+		return &throttle.FieldError{Field: "older", Value: duration.Exact(f.OlderThan), Want: "want a time up to now, such as 24h"}
 	}
 	if f.Limit == "" {
 		return nil
@@ -249,15 +249,15 @@ func (f Filter) says(job *asynq.TaskInfo) bool {
 }
 
 // Means reports whether a job is meant.
-func (f Filter) Means(job Job) bool {
+func (f Filter) Matches(job Job) bool {
 	return f.says(job.TaskInfo) && f.wants(job.State) && (f.Queue == "" || job.Queue == f.Queue) && f.waits(job) &&
-		(f.Older == 0 || !job.Since.IsZero() && time.Since(job.Since) > f.Older)
+		(f.OlderThan == 0 || !job.Since.IsZero() && time.Since(job.Since) > f.OlderThan)
 }
 
 func (f Filter) wants(states ...string) bool {
 	return slices.ContainsFunc(states, func(state string) bool {
 		return (len(f.States) == 0 || slices.Contains(f.States, state)) &&
-			(f.Limit == "" && f.Key == "" || state == Waiting || state == Called)
+			(f.Limit == "" && f.Key == "" || state == Waiting || state == Granted)
 	})
 }
 
@@ -286,8 +286,8 @@ func (q *Queues) sets() []kept {
 	i := q.Inspector
 	return []kept{
 		{"active", i.ListActiveTasks, []string{"active"}, false},
-		{"pending", i.ListPendingTasks, []string{"pending", Waiting, Called}, false},
-		{"retry", i.ListRetryTasks, []string{"retry", Waiting, Called}, false},
+		{"pending", i.ListPendingTasks, []string{"pending", Waiting, Granted}, false},
+		{"retry", i.ListRetryTasks, []string{"retry", Waiting, Granted}, false},
 		{"scheduled", i.ListScheduledTasks, []string{"scheduled"}, false},
 		{"archived", i.ListArchivedTasks, []string{"archived"}, true},
 		{"completed", i.ListCompletedTasks, []string{"completed"}, true},
@@ -296,16 +296,16 @@ func (q *Queues) sets() []kept {
 
 // CrawlJobs means the jobs of a crawl that wait for whatever reason.
 func CrawlJobs(name string) Filter {
-	return Filter{Type: tasks.TypeCrawlFetch, Payload: fmt.Sprintf(`"crawl":%q`, name), States: Archive.To}
+	return Filter{Type: tasks.TypeCrawlFetch, Payload: fmt.Sprintf(`"crawl":%q`, name), States: Archive.States}
 }
 
 // Jobs tells the jobs that are meant, queue by queue and in each set of asynq's by itself:
 // those that are archived or completed from the newest on, the others from the next on.
 // It holds a page of them at a time. Jobs that come or go meanwhile may be told or not. It
 // ends with the first error.
-func (q *Queues) Jobs(ctx context.Context, f Filter) iter.Seq2[Job, error] {
+func (q *Queues) List(ctx context.Context, f Filter) iter.Seq2[Job, error] {
 	return func(yield func(Job, error) bool) {
-		for s, err := range q.sheets(ctx, f, Mark{}, pageSize) {
+		for s, err := range q.sheets(ctx, f, Cursor{}, pageSize) {
 			if err != nil {
 				yield(Job{}, err)
 				return
@@ -320,52 +320,52 @@ func (q *Queues) Jobs(ctx context.Context, f Filter) iter.Seq2[Job, error] {
 }
 
 // Mark is how far a list of jobs was read. The zero value is its beginning.
-type Mark struct {
+type Cursor struct {
 	queue, set string
 	page       int // the next of the set's, counted from 0
 }
 
 // String is read by ParseMark. It is empty at the beginning.
-func (m Mark) String() string {
-	if m == (Mark{}) {
+func (m Cursor) String() string {
+	if m == (Cursor{}) {
 		return ""
 	}
 	return fmt.Sprintf("%d %s %s", m.page, m.set, m.queue)
 }
 
 // ParseMark reads a mark. What is none is the beginning.
-func ParseMark(text string) Mark {
+func ParseCursor(text string) Cursor {
 	parts := strings.SplitN(text, " ", 3)
 	page, err := strconv.Atoi(parts[0])
 	if err != nil || page < 0 || page > 1_000_000 || len(parts) < 3 || parts[2] == "" {
-		return Mark{}
+		return Cursor{}
 	}
-	return Mark{queue: parts[2], set: parts[1], page: page}
+	return Cursor{queue: parts[2], set: parts[1], page: page}
 }
 
 // Some is Jobs from a mark on: size jobs, or up to as many more, after a look at most jobs at
 // most. Next is where to go on; the zero value where nothing is left.
-func (q *Queues) Some(ctx context.Context, f Filter, from Mark, size, most int) (jobs []Job, next Mark, err error) {
+func (q *Queues) ListPage(ctx context.Context, f Filter, from Cursor, size, most int) (jobs []Job, next Cursor, err error) {
 	looked := 0
 	for s, err := range q.sheets(ctx, f, from, size) {
 		if err != nil {
-			return nil, Mark{}, err
+			return nil, Cursor{}, err
 		}
 		if len(jobs) >= size || looked >= most {
 			return jobs, s.mark, nil
 		}
 		jobs, looked = append(jobs, s.jobs...), looked+s.looked
 	}
-	return jobs, Mark{}, nil
+	return jobs, Cursor{}, nil
 }
 
 type sheet struct {
-	mark   Mark // its own
-	looked int  // how many it has in all
+	mark   Cursor // its own
+	looked int    // how many it has in all
 	jobs   []Job
 }
 
-func (q *Queues) sheets(ctx context.Context, f Filter, from Mark, size int) iter.Seq2[sheet, error] {
+func (q *Queues) sheets(ctx context.Context, f Filter, from Cursor, size int) iter.Seq2[sheet, error] {
 	return func(yield func(sheet, error) bool) {
 		names, err := q.Names(ctx, f.Queue)
 		if err != nil {
@@ -373,7 +373,7 @@ func (q *Queues) sheets(ctx context.Context, f Filter, from Mark, size int) iter
 			return
 		}
 		for _, name := range names {
-			mark, sets := Mark{queue: name}, q.sets()
+			mark, sets := Cursor{queue: name}, q.sets()
 			switch {
 			case name < from.queue:
 				continue
@@ -393,7 +393,7 @@ func (q *Queues) sheets(ctx context.Context, f Filter, from Mark, size int) iter
 					if err == nil {
 						s.jobs, err = q.look(ctx, slices.DeleteFunc(page, func(job *asynq.TaskInfo) bool { return !f.says(job) }))
 					}
-					s.jobs = slices.DeleteFunc(s.jobs, func(job Job) bool { return !f.Means(job) })
+					s.jobs = slices.DeleteFunc(s.jobs, func(job Job) bool { return !f.Matches(job) })
 					if !yield(s, err) || err != nil {
 						return
 					}
@@ -406,7 +406,7 @@ func (q *Queues) sheets(ctx context.Context, f Filter, from Mark, size int) iter
 
 // pages reads a set from the end that comes first, from a mark on. What has moved from one
 // page to the next meanwhile is told once. None is empty but where all of it was told.
-func (q *Queues) pages(ctx context.Context, set kept, from Mark, size int) iter.Seq2[[]*asynq.TaskInfo, error] {
+func (q *Queues) pages(ctx context.Context, set kept, from Cursor, size int) iter.Seq2[[]*asynq.TaskInfo, error] {
 	return func(yield func([]*asynq.TaskInfo, error) bool) {
 		page, step := from.page+1, 1
 		if set.newest {

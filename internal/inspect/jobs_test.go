@@ -45,7 +45,7 @@ func TestJobsPageByPage(t *testing.T) {
 	for _, archived := range []bool{false, true} {
 		q := many(t, n, archived)
 		var told []int
-		for job, err := range q.Jobs(t.Context(), Filter{}) {
+		for job, err := range q.List(t.Context(), Filter{}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,7 +73,7 @@ func TestJobsPageByPage(t *testing.T) {
 
 // The newest is told first, with when it was archived, which asynq does not tell.
 func TestJobsSinceTheyWereArchived(t *testing.T) {
-	for job, err := range many(t, 5, true).Jobs(t.Context(), Filter{States: []string{"archived"}}) {
+	for job, err := range many(t, 5, true).List(t.Context(), Filter{States: []string{"archived"}}) {
 		if err != nil || job.ID != "4" || time.Since(job.Since) < 59*time.Minute {
 			t.Errorf("%+v, %v", job, err)
 		}

@@ -20,30 +20,30 @@ type Limit struct {
 	// By is what it counts by, such as host(payload.url), if that is known, and Keyed
 	// whether it has keys at all. Where nobody knows that, Keyed goes by what waits and is
 	// blocked: a limit with keys that nobody wants looks like one without.
-	By    string
-	Keyed bool
+	KeyExpr string
+	Keyed   bool
 	stats.Demand
 	// Passing is whether nothing has waited here for long: a
 	// job is denied for a moment while others have the turn, and comes at once.
-	Passing bool
+	IsBrief bool
 	Blocks  []throttle.Blocked // those that open first in front
 	// Any is the meter of the empty key: that of a limit without keys, and of any limit what
 	// a key without a rate of its own may take. Meters are its only one, or those of the
 	// busiest keys. It has none where no key is wanted, or too many limits were looked at
 	// before it.
-	Any    throttle.Meter
-	Meters []throttle.Meter
+	DefaultMeter throttle.Meter
+	Meters       []throttle.Meter
 	// What all its keys gave a second lately, and what was decided.
 	Permits, Allowed, Denied float64
 	// NextIn is how long until the next permit of any of Meters: an estimate unless Known.
-	NextIn time.Duration
-	Known  bool
+	NextIn    time.Duration
+	NextKnown bool
 	// Last is when the last job runs that waits and needs the limit, whatever else it waits
 	// for, as the forecast says.
-	Last forecast.Estimate
+	ETA forecast.Estimate
 	// Binds is whether jobs wait longest for this limit, or will.
-	Binds bool
-	State State
+	IsBottleneck bool
+	State        State
 	// Fill is how full the limit is, from 0 to 1, of several keys their mean.
 	Fill float64
 }
@@ -55,14 +55,14 @@ type State string
 // minute, "saturated" one that gives all it has to those who wait, which is what limits are
 // for, and so no trouble.
 const (
-	Paused       State = "paused"
-	Blocked      State = "blocked" // for all
-	UsedUp       State = "used up"
-	WillBeUsedUp State = "will be used up"
-	Saturated    State = "saturated"
-	KeysBlocked  State = "keys blocked"
-	Flowing      State = "flowing"
-	Idle         State = "idle"
+	Paused          State = "paused"
+	Blocked         State = "blocked" // for all
+	Exhausted       State = "exhausted"
+	WillBeExhausted State = "will be exhausted"
+	Saturated       State = "saturated"
+	KeysBlocked     State = "keys blocked"
+	Flowing         State = "flowing"
+	Idle            State = "idle"
 )
 
 // judge says how the limit stands. What an operator would do something about comes first: a
@@ -70,12 +70,12 @@ const (
 // comes after Look.
 func (l *Limit) judge() {
 	// One meter of which nobody knows makes the limit's last permit unknown.
-	l.Known = len(l.Meters) > 0
+	l.NextKnown = len(l.Meters) > 0
 	for i, m := range l.Meters {
 		if i == 0 || m.NextIn < l.NextIn {
 			l.NextIn = m.NextIn
 		}
-		l.Known = l.Known && m.Known
+		l.NextKnown = l.NextKnown && m.Known
 	}
 	l.fill()
 	// Of a limit without keys the one that is blocked is the empty one: all of it.
@@ -86,17 +86,17 @@ func (l *Limit) judge() {
 	case blocked && !l.Keyed:
 		l.State = Blocked
 	case l.Waiting > 0 && l.Windowed() && usedUp:
-		l.State = UsedUp
-	case l.Waiting > 0 && l.Binds && !l.Keyed && l.Windowed() && l.Fill < 1:
-		l.State = WillBeUsedUp
-	case l.Waiting > 0 && !l.Passing:
+		l.State = Exhausted
+	case l.Waiting > 0 && l.IsBottleneck && !l.Keyed && l.Windowed() && l.Fill < 1:
+		l.State = WillBeExhausted
+	case l.Waiting > 0 && !l.IsBrief:
 		l.State = Saturated
 	case blocked:
 		l.State = KeysBlocked
 	case l.Permits > 0 || l.Waiting > 0:
 		l.State = Flowing
 	case usedUp:
-		l.State = UsedUp
+		l.State = Exhausted
 	default:
 		l.State = Idle
 	}
@@ -109,8 +109,8 @@ func (l *Limit) fill() {
 	if len(l.Meters) == 0 {
 		return
 	}
-	if !l.Keyed && l.Any.PerSecond > 0 && !l.Windowed() {
-		l.Fill = min(l.Permits/l.Any.PerSecond, 1)
+	if !l.Keyed && l.DefaultMeter.PerSecond > 0 && !l.Windowed() {
+		l.Fill = min(l.Permits/l.DefaultMeter.PerSecond, 1)
 		return
 	}
 	for _, m := range l.Meters {
@@ -124,7 +124,7 @@ func (l *Limit) Windowed() bool {
 }
 
 // Full is how many of its meters are.
-func (l *Limit) Full() (n int) {
+func (l *Limit) FullMeters() (n int) {
 	for _, m := range l.Meters {
 		if m.Used() == m.Capacity {
 			n++
@@ -135,7 +135,7 @@ func (l *Limit) Full() (n int) {
 
 // Fullest is the meter that the greatest share is taken of, the empty key's among them.
 func (l *Limit) Fullest() throttle.Meter {
-	fullest := l.Any
+	fullest := l.DefaultMeter
 	for _, m := range l.Meters {
 		if m.Used()*fullest.Capacity > fullest.Used()*m.Capacity {
 			fullest = m
@@ -154,27 +154,27 @@ func (l *Limit) WaitedFor(now time.Time) time.Duration {
 
 // Busiest is how many keys of a limit are looked at: those that most wait for. They tell of
 // a limit with a million keys whether those that most wait for are full.
-const Busiest = 5
+const BusiestKeys = 5
 
 // looks is how many meters are looked at at once: Redis does nothing else meanwhile.
 const looks = 100
 
 // Known is what was read of limits.
-type Known struct {
+type Snapshot struct {
 	Now    time.Time // by Redis's clock
 	Limits []throttle.Limit
 	Blocks map[string][]throttle.Blocked // by limit, those that open first in front
 	// KeyOf says what a limit counts by, the empty text where it has no keys. Nil means that
 	// only what waits can tell.
 	KeyOf    func(limit string) (by string, known bool)
-	Wanted   map[string]stats.Demand // by limit
+	Demand   map[string]stats.Demand // by limit
 	Forecast *forecast.Forecast      // nil where nothing waits
-	Lately   map[string]stats.Limited
+	Recent   map[string]stats.LimitSummary
 }
 
 // ReadLimits reads the limits and their blocks: two round trips for each limit, and a third
 // where keys of it are blocked. Where that fails, what was known stays.
-func (k *Known) ReadLimits(ctx context.Context, limiter *waitdb.DB) error {
+func (k *Snapshot) Refresh(ctx context.Context, limiter *waitdb.DB) error {
 	limits, err := limiter.Limits(ctx)
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func (k *Known) ReadLimits(ctx context.Context, limiter *waitdb.DB) error {
 }
 
 // Counted are the limits with what waits for them.
-func (k Known) Counted() []Limit {
+func (k Snapshot) LimitsWithDemand() []Limit {
 	lasts, binding := map[string]forecast.Estimate{}, []throttle.Need(nil)
 	if k.Forecast != nil {
 		lasts, binding = k.Forecast.Limits(), k.Forecast.Bottlenecks()
@@ -198,31 +198,31 @@ func (k Known) Counted() []Limit {
 	all := make([]Limit, len(k.Limits))
 	for i, limit := range k.Limits {
 		l := &all[i]
-		l.Limit, l.Demand = limit, k.Wanted[limit.Name]
-		l.Passing = l.Waiting > 0 && (l.Since.IsZero() || k.Now.Sub(l.Since) < passing)
+		l.Limit, l.Demand = limit, k.Demand[limit.Name]
+		l.IsBrief = l.Waiting > 0 && (l.Since.IsZero() || k.Now.Sub(l.Since) < passing)
 		l.Blocks = slices.DeleteFunc(slices.Clone(k.Blocks[l.Name]), func(b throttle.Blocked) bool { return !b.Until.After(k.Now) })
 		// A block of a key says that there are keys, also when nobody waits for one.
-		l.Keyed = slices.ContainsFunc(l.Busiest, func(key string) bool { return key != "" }) ||
+		l.Keyed = slices.ContainsFunc(l.BusiestKeys, func(key string) bool { return key != "" }) ||
 			slices.ContainsFunc(l.Blocks, func(b throttle.Blocked) bool { return b.Key != "" })
 		// The config knows better than what happens to wait just now.
 		if by, known := k.keyOf(l.Name); known {
-			l.By, l.Keyed = by, by != ""
+			l.KeyExpr, l.Keyed = by, by != ""
 		}
-		of := k.Lately[l.Name]
+		of := k.Recent[l.Name]
 		l.Permits, l.Allowed, l.Denied = aSecond(of.Permits), aSecond(of.Allowed), aSecond(of.Denied)
-		l.Last = forecast.Estimate{Known: true} // at once, where none waits
+		l.ETA = forecast.Estimate{Known: true} // at once, where none waits
 		if last, waits := lasts[l.Name]; waits {
-			l.Last = last
-			l.Last.StartsIn = max(0, k.Forecast.At.Add(last.StartsIn).Sub(k.Now))
+			l.ETA = last
+			l.ETA.StartsIn = max(0, k.Forecast.At.Add(last.StartsIn).Sub(k.Now))
 		}
-		l.Binds = slices.ContainsFunc(binding, func(n throttle.Need) bool { return n.Limit == l.Name })
+		l.IsBottleneck = slices.ContainsFunc(binding, func(n throttle.Need) bool { return n.Limit == l.Name })
 	}
 	return all
 }
 
 // keyOf asks KeyOf, which is the program's. If that panics nothing is known: it is called while
 // a page is read for all viewers.
-func (k Known) keyOf(limit string) (by string, known bool) {
+func (k Snapshot) keyOf(limit string) (by string, known bool) {
 	if k.KeyOf == nil {
 		return "", false
 	}
@@ -237,22 +237,22 @@ func (k Known) keyOf(limit string) (by string, known bool) {
 // Recent is how far back the summaries reach that rates are made of, recently the whole
 // seconds among them: a limit of one permit in 2 s would be at 0 and 1 in turn otherwise.
 const (
-	Recent   = recently + 2*time.Second
-	recently = 10 * time.Second
+	RecentWindow = recently + 2*time.Second
+	recently     = 10 * time.Second
 )
 
 // Lately is what was decided of each limit, and how many jobs of each task were done, within
 // the last whole seconds. The very last may not be told yet and is left out, as is the one that
 // is underway.
-func Lately(summaries []stats.Summary, now time.Time) (limits map[string]stats.Limited, done map[stats.Task]int64) {
-	limits, done = map[string]stats.Limited{}, map[stats.Task]int64{}
+func CountRecent(summaries []stats.Summary, now time.Time) (limits map[string]stats.LimitSummary, done map[stats.Task]int64) {
+	limits, done = map[string]stats.LimitSummary{}, map[stats.Task]int64{}
 	end := now.Truncate(time.Second).Add(-time.Second)
 	for _, s := range summaries {
 		if !s.At.Before(end) || s.At.Before(end.Add(-recently)) {
 			continue
 		}
 		for name, of := range s.Limits {
-			limits[name] = limits[name].Plus(of)
+			limits[name] = limits[name].Add(of)
 		}
 		for _, t := range s.Tasks {
 			done[t.Task] += t.Ends[stats.Done]
@@ -268,21 +268,21 @@ const passing = 3 * time.Second
 func aSecond(n int64) float64 { return float64(n) / recently.Seconds() }
 
 // Looker looks at meters, a hundred at a time.
-type Looker interface {
+type MeterReader interface {
 	Look(ctx context.Context, needs ...throttle.Need) ([]throttle.Meter, error)
 }
 
 // Look asks how the limits' meters stand: of each that of the empty key and those of the
 // busiest keys, most in all. A limit that was deleted since it was read gets none.
-func Look(ctx context.Context, limiter Looker, limits []Limit, most int) error {
+func ReadMeters(ctx context.Context, limiter MeterReader, limits []Limit, most int) error {
 	var needs []throttle.Need
 	named := map[string]*Limit{}
 	for i := range limits {
 		l := &limits[i]
 		named[l.Name] = l
-		l.Busiest = l.Busiest[:min(Busiest, len(l.Busiest))]
+		l.BusiestKeys = l.BusiestKeys[:min(BusiestKeys, len(l.BusiestKeys))]
 		needs = append(needs, throttle.Need{Limit: l.Name})
-		for _, key := range l.Busiest {
+		for _, key := range l.BusiestKeys {
 			if key != "" {
 				needs = append(needs, throttle.Need{Limit: l.Name, Key: key})
 			}
@@ -299,9 +299,9 @@ func Look(ctx context.Context, limiter Looker, limits []Limit, most int) error {
 			}
 			l := named[m.Limit]
 			if m.Key == "" {
-				l.Any = m
+				l.DefaultMeter = m
 			}
-			if !l.Keyed || m.Key != "" || slices.Contains(l.Busiest, "") {
+			if !l.Keyed || m.Key != "" || slices.Contains(l.BusiestKeys, "") {
 				l.Meters = append(l.Meters, m)
 			}
 		}
@@ -311,12 +311,12 @@ func Look(ctx context.Context, limiter Looker, limits []Limit, most int) error {
 
 // Read says how the limits stand, most meters of them, what most waits for first. Its name
 // decides last, so that limits which are alike do not change places from turn to turn.
-func (k Known) Read(ctx context.Context, limiter Looker, most int) ([]Limit, error) {
-	all := k.Counted()
+func (k Snapshot) ReadLimitStates(ctx context.Context, limiter MeterReader, most int) ([]Limit, error) {
+	all := k.LimitsWithDemand()
 	slices.SortStableFunc(all, func(a, b Limit) int {
-		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.All, a.All), strings.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Total, a.Total), strings.Compare(a.Name, b.Name))
 	})
-	if err := Look(ctx, limiter, all, most); err != nil {
+	if err := ReadMeters(ctx, limiter, all, most); err != nil {
 		return nil, err
 	}
 	for i := range all {

@@ -72,8 +72,8 @@ func TestLimitsAskLittle(t *testing.T) {
 	}
 	var asked []int
 	for _, keys := range []int{10, 10_000} {
-		found := stats.Survey{At: time.Now(), Limits: map[string]stats.Demand{"api": {
-			Waiting: 2 * keys, All: 2 * keys, Keys: keys, Since: time.Now().Add(-time.Hour), Busiest: []string{"k", "l"},
+		found := stats.BacklogSample{At: time.Now(), Limits: map[string]stats.Demand{"api": {
+			Waiting: 2 * keys, Total: 2 * keys, Keys: keys, Since: time.Now().Add(-time.Hour), BusiestKeys: []string{"k", "l"},
 		}}}
 		text, err := json.Marshal(found)
 		if err != nil {
@@ -95,7 +95,7 @@ func TestLimitsAskLittle(t *testing.T) {
 		t.Errorf("a look asks Redis %v times, want as often with many keys, and at most 25 times", asked)
 	}
 	l := limits[0]
-	if l.Name != "api" || l.Waiting != 20_000 || l.Keys != 10_000 || time.Since(l.Since) < time.Hour || !l.Last.Known || l.Last.StartsIn < time.Hour {
+	if l.Name != "api" || l.Waiting != 20_000 || l.Keys != 10_000 || time.Since(l.Since) < time.Hour || !l.ETA.Known || l.ETA.StartsIn < time.Hour {
 		t.Errorf("%+v; want 20000 that wait at 10000 keys since an hour, and when the last runs", l)
 	}
 }
@@ -107,13 +107,13 @@ func TestReadLimitsFails(t *testing.T) {
 	if err := limiter.Define(t.Context(), throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerHour(1)}); err != nil {
 		t.Fatal(err)
 	}
-	k := Known{}
-	if err := k.ReadLimits(t.Context(), limiter); err != nil {
+	k := Snapshot{}
+	if err := k.Refresh(t.Context(), limiter); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := k.ReadLimits(ctx, limiter); err == nil || len(k.Limits) != 1 || k.Blocks == nil {
+	if err := k.Refresh(ctx, limiter); err == nil || len(k.Limits) != 1 || k.Blocks == nil {
 		t.Errorf("%v, and %d limits are known, want the one that was", err, len(k.Limits))
 	}
 }

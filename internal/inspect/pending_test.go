@@ -52,11 +52,11 @@ func (w *pendingWorld) enqueue(jobs int) {
 
 // queues are those of a command: it has the rules.
 func (w *pendingWorld) queues() *inspect.Queues {
-	return inspect.New(w.rdb, w.limiter, "default").By(inspect.Rules{
-		Serves: []string{"default"}, Limits: w.rules.Limits,
-		RuleOf: func(ctx context.Context, _ throttle.JobID, task *asynq.Task) (stats.Wants, bool) {
+	return inspect.New(w.rdb, w.limiter, "default").WithRules(inspect.Rules{
+		ServedQueues: []string{"default"}, Limits: w.rules.Limits,
+		RuleFor: func(ctx context.Context, _ throttle.JobID, task *asynq.Task) (stats.Requirements, bool) {
 			rule, err := w.rules.RuleFor(ctx, task)
-			return stats.Wants{Needs: rule.Needs}, err == nil
+			return stats.Requirements{Needs: rule.Needs}, err == nil
 		},
 	})
 }
@@ -134,25 +134,25 @@ func TestPending_Told(t *testing.T) {
 		w.enqueue(1000)
 		status, err := w.queues().Status(t.Context())
 		must(t, err)
-		if in := status.Last.StartsIn; in < 8*time.Hour || in > 9*time.Hour || status.Uncounted != 0 || status.Queues[0].Pending != 1000 {
+		if in := status.ETA.StartsIn; in < 8*time.Hour || in > 9*time.Hour || status.Uncounted != 0 || status.Queues[0].Pending != 1000 {
 			t.Errorf("without a worker status says %+v, want the last in 8 to 9 h", status)
 		}
 		blind := inspect.New(w.rdb, w.limiter, "default")
 		status, err = blind.Status(t.Context())
 		must(t, err)
-		if status.Uncounted != 1000 || status.Left {
-			t.Errorf("without rules %d are not counted, and the last runs in %+v; want 1000, and none", status.Uncounted, status.Last)
+		if status.Uncounted != 1000 || status.HasBacklog {
+			t.Errorf("without rules %d are not counted, and the last runs in %+v; want 1000, and none", status.Uncounted, status.ETA)
 		}
-		survey := stats.Survey{At: time.Now()}
-		survey.Pending, err = stats.ReadPending(t.Context(), w.rdb, w.limiter, []string{"default"}, func(context.Context, throttle.JobID, *asynq.Task) (stats.Wants, bool) {
-			return stats.Wants{Needs: needs}, true
+		survey := stats.BacklogSample{At: time.Now()}
+		survey.Pending, err = stats.ReadPending(t.Context(), w.rdb, w.limiter, []string{"default"}, func(context.Context, throttle.JobID, *asynq.Task) (stats.Requirements, bool) {
+			return stats.Requirements{Needs: needs}, true
 		})
 		must(t, err)
-		if half, err := stats.SurveyedPending(t.Context(), w.rdb, &survey); err != nil || half.Groups[0].Jobs != 1000 {
+		if half, err := stats.SampledPending(t.Context(), w.rdb, &survey); err != nil || half.Groups[0].Jobs != 1000 {
 			t.Errorf("the survey has %+v, %v; want 1000 jobs", half, err)
 		}
 		must(t, w.rdb.LTrim(t.Context(), asynqdb.Key("default", asynqdb.Pending), 0, 399).Err())
-		if half, err := stats.SurveyedPending(t.Context(), w.rdb, &survey); err != nil || half.Groups[0].Jobs != 400 {
+		if half, err := stats.SampledPending(t.Context(), w.rdb, &survey); err != nil || half.Groups[0].Jobs != 400 {
 			t.Errorf("when 400 are left the survey has %+v, %v", half, err)
 		}
 	})
@@ -192,8 +192,8 @@ func TestPending_AllSayTheSame(t *testing.T) {
 		said := map[string]time.Time{}
 		status, err := w.queues().Status(t.Context())
 		must(t, err)
-		said["status"] = status.At.Add(status.Last.StartsIn)
-		said["status of the limit"] = status.At.Add(status.Limits[0].Last.StartsIn)
+		said["status"] = status.At.Add(status.ETA.StartsIn)
+		said["status of the limit"] = status.At.Add(status.Limits[0].ETA.StartsIn)
 		p, err := page.New(page.Options{Redis: w.rdb, Limiter: w.limiter.Redis, Scope: "default", Log: quiet})
 		must(t, err)
 		said["the page"] = headline(t, p)
@@ -246,7 +246,7 @@ func TestPending_RulesThatFail(t *testing.T) {
 			must(t, answer.Err)
 		}
 		time.Sleep(30 * time.Second)
-		survey, err := stats.ReadSurvey(t.Context(), w.rdb, "default")
+		survey, err := stats.ReadBacklogSample(t.Context(), w.rdb, "default")
 		must(t, err)
 		if survey == nil || time.Since(survey.At) > 25*time.Second || survey.Pending.Uncounted != 3 {
 			t.Errorf("the survey is %+v, want a new one that does not count 3 jobs", survey)

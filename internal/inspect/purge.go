@@ -49,7 +49,7 @@ func (q *Queues) note(ctx context.Context, queue, done string, jobs int) error {
 }
 
 // Purged are the states of the jobs that Purge can delete.
-var Purged = []string{Waiting, "pending", "retry", "scheduled", "archived", "completed"}
+var PurgeableStates = []string{Waiting, "pending", "retry", "scheduled", "archived", "completed"}
 
 // Purge deletes all jobs of a queue that are in these states, counts them, and notes it in
 // the changelog. Those that are called count as waiting, and as pending where they are back
@@ -74,7 +74,7 @@ func (q *Queues) Purge(ctx context.Context, queue string, states ...string) (n i
 		case "retry":
 			deleted, err = q.deleteAll(ctx, Filter{Queue: queue, States: []string{"retry"}})
 		case Waiting:
-			deleted, err = q.deleteAll(ctx, Filter{Queue: queue, States: []string{Waiting, Called}})
+			deleted, err = q.deleteAll(ctx, Filter{Queue: queue, States: []string{Waiting, Granted}})
 		}
 		if n += deleted; err != nil {
 			return n, err
@@ -143,14 +143,14 @@ func (q *Queues) forgetGone(ctx context.Context, queue string) error {
 // Remove deletes a queue with all its jobs, counts them, and notes it in the changelog. It
 // fails if one runs, or if one comes meanwhile.
 func (q *Queues) Remove(ctx context.Context, queue string) (jobs int, err error) {
-	info, err := q.Info(ctx, queue)
+	info, err := q.ReadQueue(ctx, queue)
 	if err != nil {
 		return 0, err
 	}
 	if info.Active > 0 {
 		return 0, fmt.Errorf("queue %s has %d running: cancel what runs, or wait for its end", queue, info.Active)
 	}
-	jobs, err = q.Purge(ctx, queue, Purged...)
+	jobs, err = q.Purge(ctx, queue, PurgeableStates...)
 	if err == nil && info.Paused {
 		err = q.Inspector.UnpauseQueue(queue) // else the next of its name would be paused
 	}

@@ -55,10 +55,10 @@ func TestPurgeWhileWorkersRun(t *testing.T) {
 	q := inspect.New(rdb, limiter, "default")
 	deleted := 0
 	for {
-		n, err := q.Purge(ctx, "default", inspect.Purged...)
+		n, err := q.Purge(ctx, "default", inspect.PurgeableStates...)
 		must(t, err)
 		deleted += n
-		if info, err := q.Info(ctx, "default"); err == nil && info.Size == 0 {
+		if info, err := q.ReadQueue(ctx, "default"); err == nil && info.Size == 0 {
 			break
 		}
 	}

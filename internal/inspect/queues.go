@@ -34,13 +34,13 @@ type Queues struct {
 // Rules are those of the workers, if they are at hand: what jobs that are pending will ask for,
 // in the queues that are served, and limits that Redis may not have yet.
 type Rules struct {
-	RuleOf stats.RuleOf
-	Serves []string
-	Limits []throttle.Limit
+	RuleFor      stats.RuleFunc
+	ServedQueues []string
+	Limits       []throttle.Limit
 }
 
 // By has pending jobs counted by these rules, and not as a worker found them last.
-func (q *Queues) By(rules Rules) *Queues {
+func (q *Queues) WithRules(rules Rules) *Queues {
 	q.rules = rules
 	return q
 }
@@ -57,13 +57,13 @@ func (q *Queues) Close() { _ = q.rdb.Close() }
 func (q *Queues) Forecast(ctx context.Context, opts forecast.Options) (*forecast.Forecast, error) {
 	var pending stats.Pending
 	var err error
-	if q.rules.RuleOf != nil {
+	if q.rules.RuleFor != nil {
 		opts.Limits = q.rules.Limits
-		pending, err = stats.ReadPending(ctx, q.rdb, q.Limiter, q.rules.Serves, q.rules.RuleOf)
+		pending, err = stats.ReadPending(ctx, q.rdb, q.Limiter, q.rules.ServedQueues, q.rules.RuleFor)
 	} else {
-		var survey *stats.Survey
-		if survey, err = stats.ReadSurvey(ctx, q.rdb, q.scope); err == nil {
-			pending, err = stats.SurveyedPending(ctx, q.rdb, survey)
+		var survey *stats.BacklogSample
+		if survey, err = stats.ReadBacklogSample(ctx, q.rdb, q.scope); err == nil {
+			pending, err = stats.SampledPending(ctx, q.rdb, survey)
 		}
 	}
 	if err != nil {
@@ -73,8 +73,8 @@ func (q *Queues) Forecast(ctx context.Context, opts forecast.Options) (*forecast
 }
 
 // Pending is how many jobs are pending, in all queues.
-func (q *Queues) Pending(ctx context.Context) (jobs int, err error) {
-	sizes, err := stats.PendingSizes(ctx, q.DB)
+func (q *Queues) PendingCount(ctx context.Context) (jobs int, err error) {
+	sizes, err := stats.PendingCounts(ctx, q.DB)
 	for _, n := range sizes {
 		jobs += n
 	}
@@ -106,7 +106,7 @@ type QueueInfo struct {
 
 // Infos tells of the queue that is named, or of all. A queue that was removed meanwhile is
 // left out. Nil for how many jobs of each queue wait has them counted.
-func (q *Queues) Infos(ctx context.Context, queue string, waits func(queue string) int) (infos []QueueInfo, err error) {
+func (q *Queues) ReadQueues(ctx context.Context, queue string, waits func(queue string) int) (infos []QueueInfo, err error) {
 	if waits == nil {
 		waiting, err := q.waiting(ctx, queue)
 		if err != nil {
@@ -134,8 +134,8 @@ func (q *Queues) Infos(ctx context.Context, queue string, waits func(queue strin
 }
 
 // Info is Infos of one queue. It fails if there is none of that name.
-func (q *Queues) Info(ctx context.Context, queue string) (QueueInfo, error) {
-	infos, err := q.Infos(ctx, queue, nil)
+func (q *Queues) ReadQueue(ctx context.Context, queue string) (QueueInfo, error) {
+	infos, err := q.ReadQueues(ctx, queue, nil)
 	if err == nil && len(infos) == 0 {
 		err = fmt.Errorf("queue %s: %w", queue, asynq.ErrQueueNotFound)
 	}
@@ -147,7 +147,7 @@ func (q *Queues) Info(ctx context.Context, queue string) (QueueInfo, error) {
 
 // In is how many of its jobs are in some states. Those that are called are among those that
 // wait.
-func (i QueueInfo) In(states ...string) (n int) {
+func (i QueueInfo) Count(states ...string) (n int) {
 	for state, of := range map[string]int{
 		Waiting: i.Waiting, "pending": i.Pending, "active": i.Active, "retry": i.Retry,
 		"scheduled": i.Scheduled, "archived": i.Archived, "completed": i.Completed,

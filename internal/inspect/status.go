@@ -13,20 +13,20 @@ import (
 
 // Status is how far all work is.
 type Status struct {
-	At     time.Time `json:"at"` // by Redis's clock
-	Queues []Queue   `json:"queues"`
-	Limits []Limit   `json:"-"`
+	At     time.Time     `json:"at"` // by Redis's clock
+	Queues []QueueStatus `json:"queues"`
+	Limits []Limit       `json:"-"`
 	// Last is when the last job would run that waits or is pending, and Left whether there is one.
-	Last    forecast.Estimate `json:"-"`
-	Left    bool              `json:"-"`
-	Workers []stats.Process   `json:"workers"`
+	ETA        forecast.Estimate `json:"-"`
+	HasBacklog bool              `json:"-"`
+	Workers    []stats.Process   `json:"workers"`
 	// Uncounted is how many pending jobs Last does not take into account, since it is not known
 	// what they will ask for.
 	Uncounted int `json:"pending_not_counted,omitempty"`
 }
 
 // Queue is how many jobs of a queue there are, by state.
-type Queue struct {
+type QueueStatus struct {
 	Queue     string `json:"queue"`
 	Paused    bool   `json:"paused"`
 	Pending   int    `json:"pending"`
@@ -56,13 +56,13 @@ func (q *Queues) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	infos, err := q.Infos(ctx, "", WaitingBy(forecast, waiting))
+	infos, err := q.ReadQueues(ctx, "", WaitingByQueue(forecast, waiting))
 	if err != nil {
 		return Status{}, err
 	}
-	s := Status{At: past.now, Queues: []Queue{}, Uncounted: forecast.Uncounted, Left: waiting+forecast.Pending > 0}
+	s := Status{At: past.now, Queues: []QueueStatus{}, Uncounted: forecast.Uncounted, HasBacklog: waiting+forecast.Pending > 0}
 	for _, info := range infos {
-		of := Queue{
+		of := QueueStatus{
 			Queue: info.Queue, Paused: info.Paused, Pending: info.Pending, Waiting: info.Waiting, Retry: info.Retry,
 			Scheduled: info.Scheduled, Running: info.Active, Archived: info.Archived,
 		}
@@ -70,19 +70,19 @@ func (q *Queues) Status(ctx context.Context) (Status, error) {
 		s.Queues = append(s.Queues, of)
 	}
 	last, unknown := forecast.Last()
-	if s.Last = last; unknown != nil {
-		s.Last = unknown.OrLater(last)
+	if s.ETA = last; unknown != nil {
+		s.ETA = unknown.OrLater(last)
 	}
 	if s.Limits, err = q.limits(ctx, forecast, past); err != nil {
 		return s, err
 	}
-	s.Workers, err = stats.Processes(ctx, q.rdb, q.scope)
+	s.Workers, err = stats.ReadProcesses(ctx, q.rdb, q.scope)
 	return s, err
 }
 
 // WaitingBy tells how many of so many waiting jobs a queue has: as the forecast has it, or as its
 // sample says. A nil forecast has none.
-func WaitingBy(f *forecast.Forecast, all int) func(queue string) int {
+func WaitingByQueue(f *forecast.Forecast, all int) func(queue string) int {
 	if f == nil {
 		return func(string) int { return 0 }
 	}
@@ -94,12 +94,12 @@ func WaitingBy(f *forecast.Forecast, all int) func(queue string) int {
 type past struct {
 	now    time.Time // by Redis's clock
 	totals map[stats.Task]stats.Counts
-	done   map[stats.Task]int64     // within recently
-	limits map[string]stats.Limited // what was decided
+	done   map[stats.Task]int64          // within recently
+	limits map[string]stats.LimitSummary // what was decided
 }
 
 func (q *Queues) past(ctx context.Context) (past, error) {
-	totals, err := stats.Totals(ctx, q.rdb, q.scope)
+	totals, err := stats.ReadTotals(ctx, q.rdb, q.scope)
 	if err != nil {
 		return past{}, err
 	}
@@ -107,13 +107,13 @@ func (q *Queues) past(ctx context.Context) (past, error) {
 	if err != nil {
 		return past{}, err
 	}
-	summaries, err := stats.Read(ctx, q.rdb, q.scope, stats.StreamID(now.Add(-Recent)))
+	summaries, err := stats.ReadSummaries(ctx, q.rdb, q.scope, stats.StreamID(now.Add(-RecentWindow)))
 	p := past{now: now, totals: totals}
-	p.limits, p.done = Lately(summaries, now)
+	p.limits, p.done = CountRecent(summaries, now)
 	return p, err
 }
 
-func (p past) fill(of *Queue) {
+func (p past) fill(of *QueueStatus) {
 	for t, counts := range p.totals {
 		if t.Queue == of.Queue {
 			of.Done += int(counts[stats.Done])
@@ -130,18 +130,18 @@ func (p past) fill(of *Queue) {
 
 // limits is how all limits stand, by name.
 func (q *Queues) limits(ctx context.Context, forecast *forecast.Forecast, past past) ([]Limit, error) {
-	k := Known{Now: past.now, Forecast: forecast, Lately: past.limits}
-	survey, err := stats.ReadSurvey(ctx, q.rdb, q.scope)
+	k := Snapshot{Now: past.now, Forecast: forecast, Recent: past.limits}
+	survey, err := stats.ReadBacklogSample(ctx, q.rdb, q.scope)
 	if err != nil {
 		return nil, err
 	}
 	if survey != nil {
-		k.Wanted = survey.Limits
+		k.Demand = survey.Limits
 	}
-	if err := k.ReadLimits(ctx, q.Limiter); err != nil {
+	if err := k.Refresh(ctx, q.Limiter); err != nil {
 		return nil, err
 	}
-	all, err := k.Read(ctx, q.Limiter, math.MaxInt)
+	all, err := k.ReadLimitStates(ctx, q.Limiter, math.MaxInt)
 	slices.SortFunc(all, func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
 	return all, err
 }

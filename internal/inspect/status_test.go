@@ -47,7 +47,7 @@ func TestStatus_Failed_CountsJobs(t *testing.T) {
 		q := inspect.New(rdb, waitdb.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet})), "default")
 		status, err := q.Status(t.Context())
 		must(t, err)
-		want := inspect.Queue{Queue: "default", Done: 12, Failed: 10, FailedAttempts: 37, Archived: 10}
+		want := inspect.QueueStatus{Queue: "default", Done: 12, Failed: 10, FailedAttempts: 37, Archived: 10}
 		if status.Queues[0] != want {
 			t.Errorf("%+v, want %+v", status.Queues[0], want)
 		}

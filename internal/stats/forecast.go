@@ -21,13 +21,13 @@ import (
 )
 
 // Survey is what waited when it was looked at last.
-type Survey struct {
+type BacklogSample struct {
 	At     time.Time         `json:"at"` // by Redis's clock
 	Limits map[string]Demand `json:"limits"`
 	// Lasts is when the last job would run that needs each limit, and Unknown those limits
 	// of which it is not known.
-	Lasts   map[string]time.Time `json:"lasts,omitempty"`
-	Unknown []string             `json:"unknown,omitempty"`
+	DrainedAt map[string]time.Time `json:"lasts,omitempty"`
+	Unknown   []string             `json:"unknown,omitempty"`
 	// Pending is what the jobs will want that have not asked yet.
 	Pending Pending `json:"pending"`
 }
@@ -37,10 +37,10 @@ type Demand struct {
 	// Waiting is how many permits jobs wait for here, and All how many are wanted at all, by
 	// jobs that need this limit and wait for another first, too.
 	Waiting int `json:"waiting"`
-	All     int `json:"all"`
+	Total   int `json:"all"`
 	// Keys is how many keys anything waits for, and Busiest are those that most is wanted of.
-	Keys    int      `json:"keys"`
-	Busiest []string `json:"busiest"`
+	Keys        int      `json:"keys"`
+	BusiestKeys []string `json:"busiest"`
 	// Since is since when the job waits that waits longest here, if that is known.
 	Since time.Time `json:"since,omitzero"`
 }
@@ -78,13 +78,13 @@ func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, t
 	limits, since := map[string]Demand{}, f.Since()
 	for _, w := range wants {
 		of := limits[w.Limit]
-		of.All += w.Permits
+		of.Total += w.Permits
 		if !turns || f.IsBottleneck(w.Limit, w.Key) || w.HasLanes && (w.Key != "" || !free[w.Limit]) {
 			of.Waiting += w.Permits
 			of.Since = since[w.Limit]
 		}
 		if of.Keys++; of.Keys <= maxBusiest {
-			of.Busiest = append(of.Busiest, w.Key)
+			of.BusiestKeys = append(of.BusiestKeys, w.Key)
 		}
 		limits[w.Limit] = of
 	}
@@ -93,7 +93,7 @@ func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, t
 
 // ReadSurvey returns the scope's last survey, of the last minute; nil where there
 // is none.
-func ReadSurvey(ctx context.Context, rdb redis.UniversalClient, scope string) (*Survey, error) {
+func ReadBacklogSample(ctx context.Context, rdb redis.UniversalClient, scope string) (*BacklogSample, error) {
 	text, err := rdb.Get(ctx, script.Prefix(scope)+"survey").Bytes()
 	if errors.Is(err, redis.Nil) {
 		return nil, nil
@@ -101,7 +101,7 @@ func ReadSurvey(ctx context.Context, rdb redis.UniversalClient, scope string) (*
 	if err != nil {
 		return nil, err
 	}
-	s := &Survey{}
+	s := &BacklogSample{}
 	return s, json.Unmarshal(text, s)
 }
 
@@ -126,19 +126,19 @@ func Forecast(ctx context.Context, limiter *waitdb.DB, queues redis.UniversalCli
 		return stops[queue]
 	}
 	runs := sync.OnceValue(func() map[string]time.Duration {
-		mean, err := Runs(ctx, rdb, scope)
+		mean, err := MeanDurations(ctx, rdb, scope)
 		errs = append(errs, err)
 		return mean
 	})
-	survey, err := ReadSurvey(ctx, rdb, scope)
+	survey, err := ReadBacklogSample(ctx, rdb, scope)
 	if err != nil {
 		return nil, err
 	}
 	if survey == nil {
-		survey = &Survey{}
+		survey = &BacklogSample{}
 	}
 	for _, name := range slices.Sorted(maps.Keys(survey.Limits)) {
-		for _, key := range survey.Limits[name].Busiest {
+		for _, key := range survey.Limits[name].BusiestKeys {
 			opts.Busiest = append(opts.Busiest, throttle.Need{Limit: name, Key: key})
 		}
 	}
@@ -156,12 +156,12 @@ const runsOver = 5 * time.Minute
 // Runs is how long jobs of each queue have run lately, in the mean; queues of which no
 // job has ended are not in it. By Little's law that is how many have run at a time, over
 // how many have ended in it.
-func Runs(ctx context.Context, rdb redis.UniversalClient, scope string) (map[string]time.Duration, error) {
+func MeanDurations(ctx context.Context, rdb redis.UniversalClient, scope string) (map[string]time.Duration, error) {
 	now, err := rdb.Time(ctx).Result()
 	if err != nil {
 		return nil, err
 	}
-	summaries, err := Read(ctx, rdb, scope, StreamID(now.Add(-runsOver)))
+	summaries, err := ReadSummaries(ctx, rdb, scope, StreamID(now.Add(-runsOver)))
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +175,7 @@ func Runs(ctx context.Context, rdb redis.UniversalClient, scope string) (map[str
 		for _, t := range s.Tasks {
 			of := source{s.Process, t.Task}
 			spent[t.Queue] += time.Duration(running[of]) * s.At.Sub(since[of])
-			running[of], since[of] = t.Busy, s.At
+			running[of], since[of] = t.Running, s.At
 			for end, n := range t.Ends {
 				if End(end) != PutBack {
 					ended[t.Queue] += n

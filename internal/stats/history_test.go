@@ -24,10 +24,10 @@ func denied(limit, key string, after time.Duration) (needs []throttle.Need, d th
 }
 
 func decide(r *Recorder, id string, needs []throttle.Need, d throttle.Decision) {
-	r.Decided("default", id, needs, d)
+	r.CountDecision("default", id, needs, d)
 }
 
-func run(r *Recorder, t Task, end End) { r.Began(t)(end) }
+func run(r *Recorder, t Task, end End) { r.StartJob(t)(end) }
 
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -41,33 +41,33 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		run(r, Task{"default", "mail"}, Failed)
 		r.write(ctx)
 		r.write(ctx) // nothing is new
-		running := r.Began(Task{"low", "mail"})
+		running := r.StartJob(Task{"low", "mail"})
 		r.write(ctx)
 		running(Archived)
 		r.write(ctx)
 
-		all, err := Read(ctx, rdb, "s", "")
+		all, err := ReadSummaries(ctx, rdb, "s", "")
 		if err != nil || len(all) != 3 {
 			t.Fatalf("read %v, %v; want 3 summaries", all, err)
 		}
 		want := Summary{
 			ID: all[0].ID, At: all[0].At, Process: r.process,
-			Limits: map[string]Limited{"api": {
+			Limits: map[string]LimitSummary{"api": {
 				Allowed: 1, Denied: 1, Permits: 3,
 				Denial: &Denial{Queue: "default", ID: strings.Repeat("b", 200), Key: "k", RetryAfter: time.Minute},
 			}},
-			Tasks: []TaskNews{{Task: Task{"default", "mail"}, Ends: Counts{Done: 1, Failed: 1}}},
+			Tasks: []TaskSummary{{Task: Task{"default", "mail"}, Ends: Counts{Done: 1, Failed: 1}}},
 		}
 		if diff := cmp.Diff(want, all[0]); diff != "" {
 			t.Errorf("first (-want +got):\n%s", diff)
 		}
-		if diff := cmp.Diff([]TaskNews{{Task: Task{"low", "mail"}, Busy: 1}}, all[1].Tasks); diff != "" {
+		if diff := cmp.Diff([]TaskSummary{{Task: Task{"low", "mail"}, Running: 1}}, all[1].Tasks); diff != "" {
 			t.Errorf("second (-want +got):\n%s", diff)
 		}
-		if later, err := Read(ctx, rdb, "s", all[1].ID); err != nil || len(later) != 1 || later[0].ID != all[2].ID {
+		if later, err := ReadSummaries(ctx, rdb, "s", all[1].ID); err != nil || len(later) != 1 || later[0].ID != all[2].ID {
 			t.Errorf("after the second: %v, %v; want the third", later, err)
 		}
-		totals, err := Totals(ctx, rdb, "s")
+		totals, err := ReadTotals(ctx, rdb, "s")
 		wantTotals := map[Task]Counts{{"default", "mail"}: {Done: 1, Failed: 1}, {"low", "mail"}: {Archived: 1}}
 		if diff := cmp.Diff(wantTotals, totals); diff != "" || err != nil {
 			t.Errorf("totals, %v (-want +got):\n%s", err, diff)
@@ -92,8 +92,8 @@ func TestWrittenOnce(t *testing.T) {
 			run(r, Task{"default", "mail"}, Done)
 			r.write(t.Context())
 		}
-		all, err := Read(t.Context(), rdb, "s", "")
-		totals, failed := Totals(t.Context(), rdb, "s")
+		all, err := ReadSummaries(t.Context(), rdb, "s", "")
+		totals, failed := ReadTotals(t.Context(), rdb, "s")
 		if err != nil || failed != nil || len(all) != 2 || totals[Task{"default", "mail"}][Done] != 2 {
 			t.Errorf("read %v, %v and %v, %v; want 2 summaries of one job", all, err, totals, failed)
 		}
@@ -107,13 +107,13 @@ func TestNewsAreKeptInAnOutage(t *testing.T) {
 	run(r, Task{"default", "mail"}, Done)
 	m.SetError("LOADING not now")
 	r.write(t.Context())
-	if n := r.Unwritten.Load(); n != 1 {
+	if n := r.FailedWrites.Load(); n != 1 {
 		t.Errorf("%d failed tries counted, want 1", n)
 	}
 	m.SetError("")
 	run(r, Task{"default", "mail"}, Done)
 	r.write(t.Context())
-	totals, err := Totals(t.Context(), rdb, "s")
+	totals, err := ReadTotals(t.Context(), rdb, "s")
 	if got := totals[Task{"default", "mail"}][Done]; got != 2 || err != nil {
 		t.Errorf("%d done, %v; want 2", got, err)
 	}
@@ -141,7 +141,7 @@ func TestNamesAreBounded(t *testing.T) {
 		t.Errorf("%d tasks, %d limits, %d jobs; want %d, %[4]d, 1008", tasks, limits, done, maxNames+1)
 	}
 	r.write(t.Context())
-	all, err := Read(t.Context(), rdb, "s", "")
+	all, err := ReadSummaries(t.Context(), rdb, "s", "")
 	if err != nil || len(all) != 1 || len(all[0].Tasks) > maxWritten+1 || len(all[0].Limits) > maxWritten+1 {
 		t.Fatalf("read %d summaries, %v; want one of at most %d tasks and limits", len(all), err, maxWritten+1)
 	}
@@ -198,7 +198,7 @@ func TestTheStreamEnds(t *testing.T) {
 		run(r, Task{"default", "mail"}, Done)
 		r.write(t.Context())
 	}
-	all, err := Read(t.Context(), rdb, "s", "")
+	all, err := ReadSummaries(t.Context(), rdb, "s", "")
 	if err != nil || len(all) != 17 {
 		t.Errorf("%d summaries, %v; want those of 16 minutes and now", len(all), err)
 	}
@@ -210,8 +210,8 @@ func TestRubbishIsNotRead(t *testing.T) {
 	rdb.XAdd(ctx, &redis.XAddArgs{Stream: script.Prefix("s") + "history", Values: []any{"s", "{"}})
 	rdb.XAdd(ctx, &redis.XAddArgs{Stream: script.Prefix("s") + "history", Values: []any{"other", "{}"}})
 	rdb.HSet(ctx, script.Prefix("s")+"totals", "a", 1, "a\nb\nc", 1, "a\nb\ndone", "x")
-	all, err := Read(ctx, rdb, "s", "")
-	totals, errTotals := Totals(ctx, rdb, "s")
+	all, err := ReadSummaries(ctx, rdb, "s", "")
+	totals, errTotals := ReadTotals(ctx, rdb, "s")
 	if len(all)+len(totals) > 0 || err != nil || errTotals != nil {
 		t.Errorf("read %v, %v, %v, %v; want nothing", all, totals, err, errTotals)
 	}
@@ -237,9 +237,9 @@ func BenchmarkJob(b *testing.B) {
 	needs, d := allowed("api", 1)
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
-			r.Asked(time.Millisecond, false)
-			r.Decided("default", "id", needs, d)
-			r.Began(Task{"default", "mail"})(Done)
+			r.ObserveLimiterCall(time.Millisecond, false)
+			r.CountDecision("default", "id", needs, d)
+			r.StartJob(Task{"default", "mail"})(Done)
 		}
 	})
 }

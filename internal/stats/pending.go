@@ -24,7 +24,7 @@ type Pending struct {
 	// Queues is how many jobs were pending in each queue.
 	Queues map[string]int `json:"queues,omitempty"`
 	// About is whether Groups were estimated from a sample.
-	About bool `json:"about,omitempty"`
+	Estimated bool `json:"about,omitempty"`
 	// Uncounted is how many jobs are in no group, since it is not known what they will want.
 	Uncounted int `json:"uncounted,omitempty"`
 
@@ -34,20 +34,20 @@ type Pending struct {
 // PendingGroup is pending jobs of one type that will want the same.
 type PendingGroup struct {
 	Task
-	Wants
+	Requirements
 	Jobs int `json:"n"`
 }
 
 // Wants is what a job will ask for. Without Needs it waits for no permits.
-type Wants struct {
-	Needs  []throttle.Need `json:"w,omitempty"`
-	Fair   string          `json:"f,omitempty"`
-	Weight int             `json:"fw,omitempty"`
+type Requirements struct {
+	Needs          []throttle.Need `json:"w,omitempty"`
+	FairnessKey    string          `json:"f,omitempty"`
+	FairnessWeight int             `json:"fw,omitempty"`
 }
 
 // RuleOf says what a pending job will ask for, by the rules of the workers that take it. It
 // reports false if that is not known. It returns when the context ends.
-type RuleOf func(ctx context.Context, job throttle.JobID, task *asynq.Task) (wants Wants, known bool)
+type RuleFunc func(ctx context.Context, job throttle.JobID, task *asynq.Task) (wants Requirements, known bool)
 
 // How many pending jobs of a queue are looked at: all of a few, and of more some pages that are
 // spread over the queue.
@@ -64,10 +64,10 @@ const (
 
 // ReadPending looks at the pending jobs of an asynq Redis by the rules of the workers of some
 // queues. It takes some round trips for each queue with jobs, however many they are.
-func ReadPending(ctx context.Context, rdb redis.UniversalClient, limiter *waitdb.DB, served []string, rule RuleOf) (Pending, error) {
+func ReadPending(ctx context.Context, rdb redis.UniversalClient, limiter *waitdb.DB, served []string, rule RuleFunc) (Pending, error) {
 	found := Pending{Queues: map[string]int{}}
 	db := asynqdb.New(rdb)
-	sizes, err := PendingSizes(ctx, db)
+	sizes, err := PendingCounts(ctx, db)
 	if err != nil {
 		return found, err
 	}
@@ -83,9 +83,9 @@ func ReadPending(ctx context.Context, rdb redis.UniversalClient, limiter *waitdb
 			found.Uncounted += jobs
 			continue
 		}
-		s := pendingSampler{db: db, limiter: limiter, queue: queue, jobs: jobs, rule: func(id string, task *asynq.Task) (Wants, bool) {
+		s := pendingSampler{db: db, limiter: limiter, queue: queue, jobs: jobs, rule: func(id string, task *asynq.Task) (Requirements, bool) {
 			if ruling.Err() != nil {
-				return Wants{}, false
+				return Requirements{}, false
 			}
 			return rule(ruling, throttle.JobID{Queue: queue, ID: id}, task)
 		}}
@@ -99,7 +99,7 @@ func ReadPending(ctx context.Context, rdb redis.UniversalClient, limiter *waitdb
 }
 
 // PendingSizes is how many jobs are pending in each queue.
-func PendingSizes(ctx context.Context, db asynqdb.DB) (map[string]int, error) {
+func PendingCounts(ctx context.Context, db asynqdb.DB) (map[string]int, error) {
 	names, err := db.Queues(ctx)
 	if err != nil || len(names) == 0 {
 		return nil, err
@@ -121,8 +121,8 @@ func PendingSizes(ctx context.Context, db asynqdb.DB) (map[string]int, error) {
 
 // SurveyedPending is what the last survey found, for those who have no rules: of a queue that
 // has fewer jobs by now, as many. Without a survey all are Uncounted.
-func SurveyedPending(ctx context.Context, rdb redis.UniversalClient, survey *Survey) (Pending, error) {
-	sizes, err := PendingSizes(ctx, asynqdb.New(rdb))
+func SampledPending(ctx context.Context, rdb redis.UniversalClient, survey *BacklogSample) (Pending, error) {
+	sizes, err := PendingCounts(ctx, asynqdb.New(rdb))
 	if err != nil || survey == nil {
 		p := Pending{Queues: sizes}
 		for _, jobs := range sizes {
@@ -134,7 +134,7 @@ func SurveyedPending(ctx context.Context, rdb redis.UniversalClient, survey *Sur
 	found.Groups = slices.Clone(found.Groups)
 	for i, g := range found.Groups {
 		if then, now := found.Queues[g.Queue], sizes[g.Queue]; now < then {
-			found.Groups[i].Jobs, found.About = g.Jobs*now/then, true
+			found.Groups[i].Jobs, found.Estimated = g.Jobs*now/then, true
 		}
 	}
 	return found, nil
@@ -146,7 +146,7 @@ type pendingSampler struct {
 	limiter *waitdb.DB
 	queue   string
 	jobs    int // in all
-	rule    func(id string, task *asynq.Task) (Wants, bool)
+	rule    func(id string, task *asynq.Task) (Requirements, bool)
 
 	found     []sampledJob
 	uncounted float64
@@ -155,7 +155,7 @@ type pendingSampler struct {
 // sampledJob is a job that was looked at, and how many it stands for.
 type sampledJob struct {
 	task string
-	Wants
+	Requirements
 	jobs float64
 }
 
@@ -238,12 +238,12 @@ func (s *pendingSampler) addTo(found *Pending) {
 	sums := []float64{}
 	first := len(found.Groups)
 	add := func(job sampledJob, needs []throttle.Need, jobs float64) {
-		name := fmt.Sprintf("%q %q %d %q", job.task, job.Fair, job.Weight, fmt.Sprint(needs))
+		name := fmt.Sprintf("%q %q %d %q", job.task, job.FairnessKey, job.FairnessWeight, fmt.Sprint(needs))
 		i, there := at[name]
 		if !there {
 			i = len(sums)
 			at[name], sums = i, append(sums, 0)
-			found.Groups = append(found.Groups, PendingGroup{Task{s.queue, job.task}, Wants{needs, job.Fair, job.Weight}, 0})
+			found.Groups = append(found.Groups, PendingGroup{Task{s.queue, job.task}, Requirements{needs, job.FairnessKey, job.FairnessWeight}, 0})
 		}
 		sums[i] += jobs
 	}
@@ -264,7 +264,7 @@ func (s *pendingSampler) addTo(found *Pending) {
 		whole = int(sum + 0.5)
 	}
 	found.Uncounted += int(s.uncounted + 0.5)
-	found.About = found.About || s.jobs > pendingSample
+	found.Estimated = found.Estimated || s.jobs > pendingSample
 }
 
 // bound leaves the largest groups, and counts the rest as not counted.
@@ -282,7 +282,7 @@ func (p *Pending) bound() {
 // addTo has a forecast count the jobs, behind all that wait. Those whose needs are no valid
 // ones wait for nothing: they will be archived.
 func (p Pending) addTo(opts *forecast.Options) {
-	opts.Uncounted, opts.Sampled = p.Uncounted, p.About
+	opts.Uncounted, opts.Sampled = p.Uncounted, p.Estimated
 	for _, g := range p.Groups {
 		if len(g.Needs) > 0 && g.Jobs > 0 {
 			_ = opts.Pending(g.job(), g.Jobs, g.Needs...)
@@ -291,5 +291,5 @@ func (p Pending) addTo(opts *forecast.Options) {
 }
 
 func (g PendingGroup) job() waitdb.Job {
-	return waitdb.Job{JobID: throttle.JobID{Queue: g.Queue}, Fair: g.Fair, Weight: g.Weight}
+	return waitdb.Job{JobID: throttle.JobID{Queue: g.Queue}, Fair: g.FairnessKey, Weight: g.FairnessWeight}
 }

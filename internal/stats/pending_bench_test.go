@@ -38,8 +38,8 @@ func BenchmarkPending(b *testing.B) {
 				}
 			}
 			limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{}))
-			rule := func(_ context.Context, job throttle.JobID, _ *asynq.Task) (Wants, bool) {
-				return Wants{Needs: []throttle.Need{{Limit: "day"}, {Limit: "host", Key: job.ID}}}, true
+			rule := func(_ context.Context, job throttle.JobID, _ *asynq.Task) (Requirements, bool) {
+				return Requirements{Needs: []throttle.Need{{Limit: "day"}, {Limit: "host", Key: job.ID}}}, true
 			}
 			for b.Loop() {
 				if _, err := ReadPending(ctx, rdb, limiter, []string{"default"}, rule); err != nil {

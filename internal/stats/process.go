@@ -37,8 +37,8 @@ type Process struct {
 	Concurrency int       `json:"concurrency"` // how many at most
 	// Seen is when it said so, by Redis's clock, and Gone whether that is too long ago: it
 	// has ended without a word, or does not reach Redis.
-	Seen time.Time `json:"seen"`
-	Gone bool      `json:"gone"`
+	LastSeen time.Time `json:"seen"`
+	Lost     bool      `json:"gone"`
 }
 
 const module = "github.com/headgate/headgate"
@@ -59,7 +59,7 @@ func version() string {
 
 // Processes are those of a scope that live, and that are gone without a word within the
 // last hour; by host, and by when they started.
-func Processes(ctx context.Context, rdb redis.UniversalClient, scope string) ([]Process, error) {
+func ReadProcesses(ctx context.Context, rdb redis.UniversalClient, scope string) ([]Process, error) {
 	now, err := rdb.Time(ctx).Result()
 	if err != nil {
 		return nil, err
@@ -82,8 +82,8 @@ func Processes(ctx context.Context, rdb redis.UniversalClient, scope string) ([]
 		if text, ok := text.(string); !ok || json.Unmarshal([]byte(text), &p) != nil {
 			continue
 		}
-		p.ID, p.Seen = seen[i].Member.(string), time.UnixMicro(int64(seen[i].Score))
-		p.Gone = now.Sub(p.Seen) > goneAfter
+		p.ID, p.LastSeen = seen[i].Member.(string), time.UnixMicro(int64(seen[i].Score))
+		p.Lost = now.Sub(p.LastSeen) > goneAfter
 		all = append(all, p)
 	}
 	slices.SortFunc(all, func(a, b Process) int {

@@ -15,15 +15,15 @@ func TestProcesses(t *testing.T) {
 	began := time.Now()
 	m.SetTime(began)
 	stops, dies := New(rdb, script.Prefix("s")), New(rdb, script.Prefix("s"))
-	stops.Describe("headgate.yaml 12345678")
+	stops.SetConfig("headgate.yaml 12345678")
 	stops.Concurrency = 7
-	defer stops.Began(Task{"default", "mail"})(Done)
+	defer stops.StartJob(Task{"default", "mail"})(Done)
 	stops.sayAlive(t.Context())
 	dies.sayAlive(t.Context())
 	processes := func(after time.Duration) map[string]Process {
 		t.Helper()
 		m.SetTime(began.Add(after))
-		all, err := Processes(t.Context(), rdb, "s")
+		all, err := ReadProcesses(t.Context(), rdb, "s")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -34,23 +34,23 @@ func TestProcesses(t *testing.T) {
 		return found
 	}
 	p := processes(0)[stops.process]
-	if p.Host == "" || p.PID == 0 || p.Version == "" || p.Config != "headgate.yaml 12345678" || p.Running != 1 || p.Concurrency != 7 || p.Gone || p.Seen.Sub(began).Abs() > time.Second {
+	if p.Host == "" || p.PID == 0 || p.Version == "" || p.Config != "headgate.yaml 12345678" || p.Running != 1 || p.Concurrency != 7 || p.Lost || p.LastSeen.Sub(began).Abs() > time.Second {
 		t.Errorf("%+v; want all that was said", p)
 	}
-	if all := processes(goneAfter + time.Second); len(all) != 2 || !all[dies.process].Gone {
+	if all := processes(goneAfter + time.Second); len(all) != 2 || !all[dies.process].Lost {
 		t.Errorf("%+v; want both, and gone", all)
 	}
 	stops.sayAlive(t.Context())
-	if all := processes(goneAfter + time.Second); all[stops.process].Gone || !all[dies.process].Gone {
+	if all := processes(goneAfter + time.Second); all[stops.process].Lost || !all[dies.process].Lost {
 		t.Errorf("%+v; want one that is gone", all)
 	}
 	stops.say(t.Context(), "")
-	if all := processes(goneAfter + time.Second); len(all) != 1 || !all[dies.process].Gone {
+	if all := processes(goneAfter + time.Second); len(all) != 1 || !all[dies.process].Lost {
 		t.Errorf("%+v; want the one that is gone", all)
 	}
 	m.SetTime(began.Add(aliveLife + time.Minute))
 	stops.sayAlive(t.Context())
-	if all := processes(aliveLife + time.Minute); len(all) != 1 || all[stops.process].Gone {
+	if all := processes(aliveLife + time.Minute); len(all) != 1 || all[stops.process].Lost {
 		t.Errorf("%+v; want the one that lives", all)
 	}
 }

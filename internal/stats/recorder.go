@@ -37,8 +37,8 @@ type Recorder struct {
 	Queues redis.UniversalClient
 	// Serves are the queues that this process takes jobs from, and RuleOf is what their jobs
 	// will ask for; nil if that is not known.
-	Serves []string
-	RuleOf RuleOf
+	ServedQueues []string
+	RuleFor      RuleFunc
 
 	mu     sync.Mutex // guards limits and tasks, and what they point to
 	limits map[string]*LimitCounts
@@ -50,16 +50,16 @@ type Recorder struct {
 	Lateness, Wait, Denials *Histogram
 	// Uncalled counts those of them that took permits which were not reserved: nobody
 	// called them, or they came too late.
-	Uncalled atomic.Int64
+	Ungranted atomic.Int64
 	// Calls is how long calls of the limiter took, FailedCalls how many failed.
-	Calls       *Histogram
-	FailedCalls atomic.Int64
+	LimiterCalls    *Histogram
+	LimiterFailures atomic.Int64
 	// Rounds is how long each round of giving turns took, Leads whether this process
 	// gives them, and Polling whether waiting jobs are left to asynq's polls.
-	Rounds         *Histogram
-	Leads, Polling atomic.Bool
+	Rounds                        *Histogram
+	IsDispatcher, PollingFallback atomic.Bool
 	// Unwritten counts failed tries to write a summary.
-	Unwritten atomic.Int64
+	FailedWrites atomic.Int64
 
 	decided   uint64    // how much had been decided at the last survey
 	looked    time.Time // when that was
@@ -73,13 +73,13 @@ const patience = 2 * time.Second
 
 // counted is what was counted since the process began.
 type counted struct {
-	limits map[string]Limited
-	tasks  map[Task]TaskNews
+	limits map[string]LimitSummary
+	tasks  map[Task]TaskSummary
 }
 
 // Of is what a *scheduler.Server counts. That package sets it: a method would have a name
 // of this package among what it exports.
-var Of func(server any) *Recorder
+var RecorderOf func(server any) *Recorder
 
 // New returns a Recorder that writes to the scope with that prefix of its keys,
 // hg:{scope}:. Nothing is written before Start.
@@ -90,12 +90,12 @@ func New(rdb redis.UniversalClient, prefix string) *Recorder {
 		self:   Process{Host: host, PID: os.Getpid(), Version: version(), Started: time.Now()},
 		limits: map[string]*LimitCounts{}, tasks: map[Task]*TaskCounts{},
 		Lateness: newHistogram(latencies), Wait: newHistogram(waits), Denials: newHistogram(times),
-		Calls: newHistogram(latencies), Rounds: newHistogram(latencies),
+		LimiterCalls: newHistogram(latencies), Rounds: newHistogram(latencies),
 	}
 }
 
 // Off has Start write nothing: what that costs is measured against it.
-func (r *Recorder) Off() { r.off = true }
+func (r *Recorder) Disable() { r.off = true }
 
 // Redis is where the scope is: the client, and what its keys begin with.
 func (r *Recorder) Redis() (rdb redis.UniversalClient, scope string) {
@@ -103,16 +103,16 @@ func (r *Recorder) Redis() (rdb redis.UniversalClient, scope string) {
 }
 
 // Asked is told how long a call of the limiter took, and whether it failed.
-func (r *Recorder) Asked(took time.Duration, failed bool) {
-	r.Calls.took(took)
+func (r *Recorder) ObserveLimiterCall(took time.Duration, failed bool) {
+	r.LimiterCalls.took(took)
 	if failed {
-		r.FailedCalls.Add(1)
+		r.LimiterFailures.Add(1)
 	}
 }
 
 // Decided is told the limiter's answer to a job. Permits count for every limit
 // that gave some; another answer counts for the limit that decided.
-func (r *Recorder) Decided(queue, id string, needs []throttle.Need, d throttle.Decision) {
+func (r *Recorder) CountDecision(queue, id string, needs []throttle.Need, d throttle.Decision) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if d.Outcome == throttle.Allowed {
@@ -132,7 +132,7 @@ func (r *Recorder) Decided(queue, id string, needs []throttle.Need, d throttle.D
 		case d.Denials > 0 && d.Late >= 0:
 			r.Lateness.took(d.Late)
 		case d.Denials > 0:
-			r.Uncalled.Add(1)
+			r.Ungranted.Add(1)
 		}
 		return
 	}
@@ -145,7 +145,7 @@ func (r *Recorder) Decided(queue, id string, needs []throttle.Need, d throttle.D
 }
 
 // Settled is told that of the permits that a job took so many were given back.
-func (r *Recorder) Settled(n throttle.Need, returned int) {
+func (r *Recorder) CountReturned(n throttle.Need, returned int) {
 	if n.Key == "" && returned > 0 {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -155,42 +155,42 @@ func (r *Recorder) Settled(n throttle.Need, returned int) {
 
 // Refused is told that the other side refused a call that had its permits, and of
 // which limits keys are shut for that: one of each counts.
-func (r *Recorder) Refused(shut []throttle.Need) {
+func (r *Recorder) CountRateLimited(shut []throttle.Need) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, n := range shut {
 		if !slices.ContainsFunc(shut[:i], func(before throttle.Need) bool { return before.Limit == n.Limit }) {
-			r.limit(n.Limit).Refused++
+			r.limit(n.Limit).RateLimited++
 		}
 	}
 }
 
 // Began is told that a job runs. The function that it returns must be called once,
 // at the end of that.
-func (r *Recorder) Began(t Task) (ended func(End)) {
+func (r *Recorder) StartJob(t Task) (ended func(End)) {
 	began := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.task(t)
-	c.Busy++
+	c.Running++
 	return func(end End) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		c.Busy--
+		c.Running--
 		c.Duration.took(time.Since(began))
 		c.Ends[end]++
 	}
 }
 
 // Ended is told that a job ended which did not run.
-func (r *Recorder) Ended(t Task, end End) {
+func (r *Recorder) CountEnd(t Task, end End) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.task(t).Ends[end]++
 }
 
 // Round is told how long this process took to give the turns that were due.
-func (r *Recorder) Round(took time.Duration) { r.Rounds.took(took) }
+func (r *Recorder) ObserveRound(took time.Duration) { r.Rounds.took(took) }
 
 func (r *Recorder) limit(name string) *LimitCounts {
 	return countsOf(r.limits, Label(name), Other, func(name string) *LimitCounts {
@@ -235,9 +235,9 @@ type LimitCounts struct {
 	// and Returned those of them given back when their cost was settled.
 	Unkeyed, Returned int64
 	// Refused counts calls that had their permits, and the other side refused.
-	Refused    int64
-	RetryAfter *Histogram
-	denial     *Denial // the last
+	RateLimited int64
+	RetryAfter  *Histogram
+	denial      *Denial // the last
 }
 
 // Limits is what was counted of every limit that a decision was about.
@@ -248,7 +248,7 @@ func (r *Recorder) Limits() []LimitCounts { return copied(r, r.limits) }
 type TaskCounts struct {
 	Task
 	Ends     Counts
-	Busy     int64
+	Running  int64
 	Duration *Histogram
 }
 

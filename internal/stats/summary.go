@@ -22,18 +22,18 @@ type Summary struct {
 	ID string    `json:"-"`
 	At time.Time `json:"-"`
 	// Process is a random name of the one that wrote it.
-	Process string             `json:"p"`
-	Limits  map[string]Limited `json:"l,omitempty"`
-	Tasks   []TaskNews         `json:"t,omitempty"`
+	Process string                  `json:"p"`
+	Limits  map[string]LimitSummary `json:"l,omitempty"`
+	Tasks   []TaskSummary           `json:"t,omitempty"`
 }
 
 // Limited is what was decided of a limit.
-type Limited struct {
+type LimitSummary struct {
 	Allowed int64 `json:"a,omitempty"`
 	Denied  int64 `json:"d,omitempty"`
 	// Refused counts what can never be, or not in time, or has no limit.
-	Refused int64 `json:"r,omitempty"`
-	Permits int64 `json:"p,omitempty"`
+	Rejected int64 `json:"r,omitempty"`
+	Permits  int64 `json:"p,omitempty"`
 	// Denial is the last of those denied.
 	Denial *Denial `json:"x,omitempty"`
 }
@@ -51,10 +51,10 @@ type Denial struct {
 }
 
 // TaskNews is how jobs of a task ended, and how many ran at that moment.
-type TaskNews struct {
+type TaskSummary struct {
 	Task
-	Ends Counts `json:"e"`
-	Busy int64  `json:"b,omitempty"`
+	Ends    Counts `json:"e"`
+	Running int64  `json:"b,omitempty"`
 }
 
 // Task is what jobs are counted by.
@@ -100,15 +100,15 @@ func (c Counts) sum() (n int64) {
 }
 
 // Plus adds what was decided of another limit.
-func (l Limited) Plus(other Limited) Limited {
+func (l LimitSummary) Add(other LimitSummary) LimitSummary {
 	l.Allowed += other.Allowed
 	l.Denied += other.Denied
-	l.Refused += other.Refused
+	l.Rejected += other.Rejected
 	l.Permits += other.Permits
 	return l
 }
 
-func (l Limited) sum() int64 { return l.Allowed + l.Denied + l.Refused }
+func (l LimitSummary) sum() int64 { return l.Allowed + l.Denied + l.Rejected }
 
 // Other counts what has a name that is one too many, or no name for a label: with
 // control characters, wrong UTF-8 or more than 100 bytes.
@@ -146,7 +146,7 @@ const page = 1000
 // Read returns the summaries after the one whose ID is since, oldest first: all
 // for "", and for a moment StreamID of it. A quarter of an hour of them is there,
 // one a second of each process. What cannot be read as one is left out.
-func Read(ctx context.Context, rdb redis.UniversalClient, scope, since string) ([]Summary, error) {
+func ReadSummaries(ctx context.Context, rdb redis.UniversalClient, scope, since string) ([]Summary, error) {
 	from := "-"
 	if since != "" {
 		from = "(" + since
@@ -173,7 +173,7 @@ func Read(ctx context.Context, rdb redis.UniversalClient, scope, since string) (
 
 // Totals is how many jobs of each task have ended in which way since the scope
 // began.
-func Totals(ctx context.Context, rdb redis.UniversalClient, scope string) (map[Task]Counts, error) {
+func ReadTotals(ctx context.Context, rdb redis.UniversalClient, scope string) (map[Task]Counts, error) {
 	fields, err := rdb.HGetAll(ctx, script.Prefix(scope)+"totals").Result()
 	if err != nil {
 		return nil, err

@@ -28,15 +28,15 @@ const (
 // returns when to do so again.
 func (r *Recorder) lookAround(ctx context.Context) (next time.Duration) {
 	began := time.Now()
-	decided, _, _ := r.Calls.Snapshot()
-	if !r.Leads.Load() || decided == r.decided && began.Sub(r.looked) < surveyIdle {
+	decided, _, _ := r.LimiterCalls.Snapshot()
+	if !r.IsDispatcher.Load() || decided == r.decided && began.Sub(r.looked) < surveyIdle {
 		return surveyEach
 	}
 	r.decided, r.looked = decided, began
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := r.survey(ctx); err != nil {
-		r.Unwritten.Add(1)
+		r.FailedWrites.Add(1)
 	}
 	return max(surveyEach, surveyShare*time.Since(began))
 }
@@ -56,11 +56,11 @@ func (r *Recorder) survey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := Survey{At: f.At, Limits: demand, Lasts: map[string]time.Time{}, Pending: pending}
+	s := BacklogSample{At: f.At, Limits: demand, DrainedAt: map[string]time.Time{}, Pending: pending}
 	limits := f.Limits()
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		if last := limits[name]; last.Known {
-			s.Lasts[name] = f.At.Add(last.StartsIn)
+			s.DrainedAt[name] = f.At.Add(last.StartsIn)
 		} else {
 			s.Unknown = append(s.Unknown, name)
 		}
@@ -74,14 +74,14 @@ func (r *Recorder) survey(ctx context.Context) error {
 
 // readPending looks at the jobs that have not asked yet, by the rules of this process.
 func (r *Recorder) readPending(ctx context.Context, limiter *waitdb.DB) (Pending, error) {
-	queues, rule := r.Queues, r.RuleOf
+	queues, rule := r.Queues, r.RuleFor
 	if queues == nil {
 		queues = r.rdb
 	}
 	if time.Now().Before(r.rulesRest) {
 		rule = nil
 	}
-	pending, err := ReadPending(ctx, queues, limiter, r.Serves, rule)
+	pending, err := ReadPending(ctx, queues, limiter, r.ServedQueues, rule)
 	if pending.slow {
 		r.rulesRest = time.Now().Add(rulesRest)
 	}

@@ -42,15 +42,15 @@ func TestSurvey(t *testing.T) {
 		}
 		first, second := New(rdb, script.Prefix("s")), New(rdb, script.Prefix("s"))
 		second.lookAround(ctx)
-		if none, err := ReadSurvey(ctx, rdb, "s"); none != nil || err != nil {
+		if none, err := ReadBacklogSample(ctx, rdb, "s"); none != nil || err != nil {
 			t.Errorf("%+v, %v of a process that gives no turns", none, err)
 		}
-		first.Leads.Store(true)
-		look := func() *Survey {
+		first.IsDispatcher.Store(true)
+		look := func() *BacklogSample {
 			t.Helper()
-			first.Asked(0, false) // something may have changed
+			first.ObserveLimiterCall(0, false) // something may have changed
 			first.lookAround(ctx)
-			got, err := ReadSurvey(ctx, rdb, "s")
+			got, err := ReadBacklogSample(ctx, rdb, "s")
 			if err != nil || got == nil {
 				t.Fatal(got, err)
 			}
@@ -58,13 +58,13 @@ func TestSurvey(t *testing.T) {
 		}
 		got := look()
 		api, all10 := got.Limits["api"], got.Limits["all"]
-		if api.Waiting != 17 || api.All != 27 || !api.Since.Equal(oldest) || all10.Waiting != 10 {
+		if api.Waiting != 17 || api.Total != 27 || !api.Since.Equal(oldest) || all10.Waiting != 10 {
 			t.Errorf("%+v and %+v; want 17 that are waited for since %s, and 10 of all", api, all10, oldest)
 		}
-		if in := got.Lasts["all"].Sub(got.At); in < 10*time.Hour || in > 11*time.Hour || !got.Lasts["api"].Equal(got.Lasts["all"]) {
-			t.Errorf("the last run at %v, want in eleven hours", got.Lasts)
+		if in := got.DrainedAt["all"].Sub(got.At); in < 10*time.Hour || in > 11*time.Hour || !got.DrainedAt["api"].Equal(got.DrainedAt["all"]) {
+			t.Errorf("the last run at %v, want in eleven hours", got.DrainedAt)
 		}
-		if api.Keys != 4 || len(api.Busiest) != 4 || api.Busiest[0] != "x" || api.Busiest[1] != "k0" {
+		if api.Keys != 4 || len(api.BusiestKeys) != 4 || api.BusiestKeys[0] != "x" || api.BusiestKeys[1] != "k0" {
 			t.Errorf("%+v; want 4 keys, and those first of which most is wanted", api)
 		}
 		if err := limiter.Pause(ctx, "all"); err != nil {

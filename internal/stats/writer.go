@@ -77,7 +77,7 @@ func (r *Recorder) write(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := r.send(ctx, s); err != nil {
-		r.Unwritten.Add(1)
+		r.FailedWrites.Add(1)
 		return
 	}
 	r.written = now
@@ -85,31 +85,31 @@ func (r *Recorder) write(ctx context.Context) {
 
 // news is what was counted since it was written last, and all that was counted so far.
 func (r *Recorder) news() (s *Summary, now counted) {
-	s = &Summary{Process: r.process, Limits: map[string]Limited{}}
-	now = counted{limits: map[string]Limited{}, tasks: map[Task]TaskNews{}}
+	s = &Summary{Process: r.process, Limits: map[string]LimitSummary{}}
+	now = counted{limits: map[string]LimitSummary{}, tasks: map[Task]TaskSummary{}}
 	for _, c := range r.Limits() {
 		d, was := c.Decisions, r.written.limits[c.Limit]
-		is := Limited{
+		is := LimitSummary{
 			Allowed: d[throttle.Allowed], Denied: d[throttle.Denied],
-			Refused: d[throttle.Never] + d[throttle.NoLimit] + d[throttle.TooLate], Permits: c.Permits,
+			Rejected: d[throttle.Never] + d[throttle.NoLimit] + d[throttle.TooLate], Permits: c.Permits,
 		}
 		now.limits[c.Limit] = is
 		if is == was {
 			continue
 		}
-		is = Limited{is.Allowed - was.Allowed, is.Denied - was.Denied, is.Refused - was.Refused, is.Permits - was.Permits, nil}
+		is = LimitSummary{is.Allowed - was.Allowed, is.Denied - was.Denied, is.Rejected - was.Rejected, is.Permits - was.Permits, nil}
 		if is.Denied > 0 && c.Limit != Other {
 			is.Denial = c.denial
 		}
 		s.Limits[c.Limit] = is
 	}
 	for _, c := range r.Tasks() {
-		is, was := TaskNews{c.Task, c.Ends, c.Busy}, r.written.tasks[c.Task]
+		is, was := TaskSummary{c.Task, c.Ends, c.Running}, r.written.tasks[c.Task]
 		now.tasks[c.Task] = is
 		for end, n := range was.Ends {
 			is.Ends[end] -= n
 		}
-		if is.Ends != (Counts{}) || is.Busy != was.Busy {
+		if is.Ends != (Counts{}) || is.Running != was.Running {
 			s.Tasks = append(s.Tasks, is)
 		}
 	}
@@ -124,19 +124,19 @@ func (s *Summary) bound() {
 	})
 	for _, name := range limits[min(maxWritten, len(limits)):] {
 		if name != Other {
-			s.Limits[Other] = s.Limits[Other].Plus(s.Limits[name])
+			s.Limits[Other] = s.Limits[Other].Add(s.Limits[name])
 			delete(s.Limits, name)
 		}
 	}
 	if len(s.Tasks) <= maxWritten {
 		return
 	}
-	slices.SortFunc(s.Tasks, func(a, b TaskNews) int {
+	slices.SortFunc(s.Tasks, func(a, b TaskSummary) int {
 		return cmp.Or(cmp.Compare(b.Ends.sum(), a.Ends.sum()), cmp.Compare(a.Queue+"\n"+a.Type, b.Queue+"\n"+b.Type))
 	})
-	rest := TaskNews{Task: Task{Other, Other}}
+	rest := TaskSummary{Task: Task{Other, Other}}
 	for _, t := range s.Tasks[maxWritten:] {
-		rest.Busy += t.Busy
+		rest.Running += t.Running
 		for end, n := range t.Ends {
 			rest.Ends[end] += n
 		}
@@ -163,7 +163,7 @@ func (r *Recorder) send(ctx context.Context, s *Summary) error {
 
 // Describe says what this process goes by from now on: its config. It may be called at any
 // time.
-func (r *Recorder) Describe(config string) { r.config.Store(&config) }
+func (r *Recorder) SetConfig(config string) { r.config.Store(&config) }
 
 func (r *Recorder) sayAlive(ctx context.Context) {
 	of := r.self
@@ -172,7 +172,7 @@ func (r *Recorder) sayAlive(ctx context.Context) {
 		of.Config = *config
 	}
 	for _, t := range r.Tasks() {
-		of.Running += t.Busy
+		of.Running += t.Running
 	}
 	if text, err := json.Marshal(of); err == nil {
 		r.say(ctx, string(text))
@@ -184,6 +184,6 @@ func (r *Recorder) say(ctx context.Context, text string) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := aliveScript.Run(ctx, r.rdb, []string{r.prefix}, r.process, text, aliveLife.Microseconds()).Err(); err != nil {
-		r.Unwritten.Add(1)
+		r.FailedWrites.Add(1)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/headgate/headgate/internal/words"
+	"github.com/headgate/headgate/internal/display"
 )
 
 // IO is what a command reads from and writes to.
@@ -31,10 +31,10 @@ const (
 // Foreign is a text that comes from elsewhere, such as an id, a key, a payload or
 // an error, as it can be shown: on one line, with nothing that a terminal obeys,
 // and cut if it is long.
-func Foreign(text string) string { return words.Line(text, lineBytes) }
+func Foreign(text string) string { return display.Line(text, lineBytes) }
 
 // Cell is Foreign for a column of a table.
-func Cell(text string) string { return words.Line(text, cellBytes) }
+func Cell(text string) string { return display.Line(text, cellBytes) }
 
 // plain reports whether a terminal only draws the character.
 func plain(r rune, size int) bool {
@@ -166,9 +166,9 @@ func (b *Bar) Set(done int) {
 func (b *Bar) text(now time.Time) string {
 	rate := float64(b.done) / max(now.Sub(b.begun).Seconds(), 0.001)
 	if b.total == 0 {
-		return fmt.Sprintf("%s %s (%.0f/s)", b.what, words.Number(b.done), rate)
+		return fmt.Sprintf("%s %s (%.0f/s)", b.what, display.Number(b.done), rate)
 	}
-	return fmt.Sprintf("%s %s/%s %d%% (%.0f/s)", b.what, words.Number(b.done), words.Number(b.total), 100*b.done/b.total, rate)
+	return fmt.Sprintf("%s %s/%s %d%% (%.0f/s)", b.what, display.Number(b.done), display.Number(b.total), 100*b.done/b.total, rate)
 }
 
 // Add says that one more is done.

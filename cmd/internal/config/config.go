@@ -177,12 +177,12 @@ func RuleIn(current func() *Config) func(context.Context, *asynq.Task) (schedule
 }
 
 // WantsOf is what a pending job will ask for by the config, if a worker with it takes the job.
-func (c *Config) WantsOf(_ context.Context, job throttle.JobID, task *asynq.Task) (stats.Wants, bool) {
+func (c *Config) WantsOf(_ context.Context, job throttle.JobID, task *asynq.Task) (stats.Requirements, bool) {
 	rule, err := c.Tasks.Rule(&expression.Job{Type: task.Type(), Queue: job.Queue, ID: job.ID, Payload: task.Payload()})
 	if err != nil { // the job will be archived
-		return stats.Wants{}, true
+		return stats.Requirements{}, true
 	}
-	return stats.Wants{Needs: rule.Needs, Fair: rule.FairnessKey, Weight: rule.FairnessWeight}, true
+	return stats.Requirements{Needs: rule.Needs, FairnessKey: rule.FairnessKey, FairnessWeight: rule.FairnessWeight}, true
 }
 
 // Serves are the queues that a worker with the config takes jobs from.

@@ -107,7 +107,7 @@ func (w *Worker) describe() {
 		return
 	}
 	sum := sha256.Sum256(w.options.Text)
-	stats.Of(w.server).Describe(fmt.Sprintf("%s %x", filepath.Base(w.options.File), sum[:4]))
+	stats.RecorderOf(w.server).SetConfig(fmt.Sprintf("%s %x", filepath.Base(w.options.File), sum[:4]))
 }
 
 // needRestart lists the fields of the config in which the one that the worker started with and the

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/cmd/internal/config"
-	"github.com/headgate/headgate/internal/words"
+	"github.com/headgate/headgate/internal/display"
 )
 
 // open connects to the Redis of the config, unless the program that runs the worker lends one.
@@ -28,7 +28,7 @@ func (w *Worker) open(ctx context.Context, r config.Redis) (end func(), err erro
 	}
 	count := func(text string) {
 		if n, err := waitingJobs(rdb); err == nil && n > 0 {
-			note(fmt.Sprintf(text, r.Folder(), words.Count(n, "job")))
+			note(fmt.Sprintf(text, r.Folder(), display.Count(n, "job")))
 		}
 	}
 	w.redis = rdb

@@ -10,31 +10,31 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/words"
+	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/throttle"
 )
 
 // Act is something that can be done to jobs.
-type Act struct {
-	Done string   // what it has done, for the changelog
-	To   []string // the states of the jobs that it can be done to
-	do   func(i *asynq.Inspector, queue, id string) error
-	ends bool // whether the jobs have no place any more
-	not  map[string]string
+type Action struct {
+	Done   string   // what it has done, for the changelog
+	States []string // the states of the jobs that it can be done to
+	do     func(i *asynq.Inspector, queue, id string) error
+	ends   bool // whether the jobs have no place any more
+	not    map[string]string
 }
 
 // Check reports the first word of a filter by which no job can be meant that it can be done
 // to: a *throttle.FieldError.
-func (a *Act) Check(f Filter) error {
+func (a *Action) Validate(f Filter) error {
 	for _, state := range f.States {
-		if not := a.Not(state); slices.Contains(States, state) && not != "" {
+		if not := a.Excludes(state); slices.Contains(States, state) && not != "" {
 			return &throttle.FieldError{
 				Field: "state", Value: state,
-				Want: fmt.Sprintf("want %s; of a job that is %s: %s", strings.Join(a.To, ", "), state, not),
+				Want: fmt.Sprintf("want %s; of a job that is %s: %s", strings.Join(a.States, ", "), state, not),
 			}
 		}
 	}
-	if not := a.Not(Waiting); f.Limit+f.Key != "" && not != "" {
+	if not := a.Excludes(Waiting); f.Limit+f.Key != "" && not != "" {
 		field, value := "limit", f.Limit
 		if value == "" {
 			field, value = "key", f.Key
@@ -46,8 +46,8 @@ func (a *Act) Check(f Filter) error {
 
 // Not is why it cannot be done to a job of this state, and what to do instead; empty if
 // it can.
-func (a *Act) Not(state string) string {
-	if slices.Contains(a.To, state) {
+func (a *Action) Excludes(state string) string {
+	if slices.Contains(a.States, state) {
 		return ""
 	}
 	return cmp.Or(a.not[state], "it is "+state)
@@ -57,32 +57,32 @@ const waitsOn = "it runs as soon as its limits let it, and not before"
 
 // What can be done to jobs.
 var (
-	Run = &Act{
-		Done: "run", To: []string{"retry", "scheduled", "archived"},
+	Run = &Action{
+		Done: "run", States: []string{"retry", "scheduled", "archived"},
 		do: (*asynq.Inspector).RunTask,
 		not: map[string]string{
-			"active": "it runs already", Called: "it is on its way", Waiting: waitsOn,
+			"active": "it runs already", Granted: "it is on its way", Waiting: waitsOn,
 			"pending": "it is in its queue already", "completed": "it is done: enqueue it anew",
 		},
 	}
-	Cancel = &Act{
-		Done: "cancelled", To: []string{"active"},
+	Cancel = &Action{
+		Done: "cancelled", States: []string{"active"},
 		do: func(i *asynq.Inspector, _, id string) error { return i.CancelProcessing(id) },
 		not: map[string]string{
-			Called: noRun, Waiting: noRun, "pending": noRun, "retry": noRun, "scheduled": noRun,
+			Granted: noRun, Waiting: noRun, "pending": noRun, "retry": noRun, "scheduled": noRun,
 			"archived": "it is given up already", "completed": "it is done",
 		},
 	}
-	Archive = &Act{
-		Done: "archived", To: []string{Called, Waiting, "pending", "retry", "scheduled"}, ends: true,
+	Archive = &Action{
+		Done: "archived", States: []string{Granted, Waiting, "pending", "retry", "scheduled"}, ends: true,
 		do: (*asynq.Inspector).ArchiveTask,
 		not: map[string]string{
 			"active":   "it runs: cancel it first",
 			"archived": "it is in the archive already", "completed": "it is done",
 		},
 	}
-	Delete = &Act{
-		Done: "deleted", To: slices.DeleteFunc(slices.Clone(States), func(s string) bool { return s == "active" }), ends: true,
+	Delete = &Action{
+		Done: "deleted", States: slices.DeleteFunc(slices.Clone(States), func(s string) bool { return s == "active" }), ends: true,
 		do:  (*asynq.Inspector).DeleteTask,
 		not: map[string]string{"active": "it runs: cancel it first"},
 	}
@@ -91,11 +91,11 @@ var (
 const noRun = "it does not run: archive or delete it"
 
 // Find lists the jobs of a filter that it would be done to, up to most.
-func (q *Queues) Find(ctx context.Context, a *Act, f Filter, most int) (jobs []throttle.JobID, err error) {
+func (q *Queues) Find(ctx context.Context, a *Action, f Filter, most int) (jobs []throttle.JobID, err error) {
 	if len(f.States) == 0 {
-		f.States = a.To
+		f.States = a.States
 	}
-	for job, err := range q.Jobs(ctx, f) {
+	for job, err := range q.List(ctx, f) {
 		if err != nil {
 			return nil, err
 		}
@@ -110,7 +110,7 @@ func (q *Queues) Find(ctx context.Context, a *Act, f Filter, most int) (jobs []t
 // Do does it to those of the jobs that the filter means still, and that it can be done
 // to, counts them, and notes it in the changelog: one that has changed its state meanwhile
 // is left alone.
-func (q *Queues) Do(ctx context.Context, a *Act, f Filter, jobs []throttle.JobID) (done int, err error) {
+func (q *Queues) Apply(ctx context.Context, a *Action, f Filter, jobs []throttle.JobID) (done int, err error) {
 	if a == Cancel {
 		if err := q.alone(ctx, jobs); err != nil {
 			return 0, err
@@ -130,7 +130,7 @@ func (q *Queues) Do(ctx context.Context, a *Act, f Filter, jobs []throttle.JobID
 // alone refuses an id under which jobs of several queues run: asynq would stop them all.
 func (q *Queues) alone(ctx context.Context, jobs []throttle.JobID) error {
 	for _, job := range jobs {
-		same, err := q.Namesakes(ctx, job.ID, "")
+		same, err := q.FindAllByID(ctx, job.ID, "")
 		if err != nil {
 			return err
 		}
@@ -148,7 +148,7 @@ func (q *Queues) alone(ctx context.Context, jobs []throttle.JobID) error {
 }
 
 // do is Do without its note. The limiter forgets the place of those that have ended.
-func (q *Queues) do(ctx context.Context, a *Act, f Filter, jobs []throttle.JobID) (done int, err error) {
+func (q *Queues) do(ctx context.Context, a *Action, f Filter, jobs []throttle.JobID) (done int, err error) {
 	for some := range slices.Chunk(jobs, pageSize) {
 		var ended []throttle.JobID
 		for _, id := range some {
@@ -171,7 +171,7 @@ func (q *Queues) do(ctx context.Context, a *Act, f Filter, jobs []throttle.JobID
 	return done, nil
 }
 
-func (q *Queues) doTo(ctx context.Context, a *Act, f Filter, id throttle.JobID) (bool, error) {
+func (q *Queues) doTo(ctx context.Context, a *Action, f Filter, id throttle.JobID) (bool, error) {
 	meant, err := q.meant(ctx, a, f, id)
 	if !meant || err != nil {
 		return false, err
@@ -185,7 +185,7 @@ func (q *Queues) doTo(ctx context.Context, a *Act, f Filter, id throttle.JobID) 
 	return false, fmt.Errorf("job %s: %w", id.ID, err)
 }
 
-func (q *Queues) meant(ctx context.Context, a *Act, f Filter, id throttle.JobID) (bool, error) {
+func (q *Queues) meant(ctx context.Context, a *Action, f Filter, id throttle.JobID) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
@@ -193,14 +193,14 @@ func (q *Queues) meant(ctx context.Context, a *Act, f Filter, id throttle.JobID)
 	if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
 		return false, nil
 	}
-	return err == nil && a.Not(job.State) == "" && f.Means(job), err
+	return err == nil && a.Excludes(job.State) == "" && f.Matches(job), err
 }
 
 // Costs says which jobs wait that a limit refuses for good once it is as next says; it
 // is empty where there are none. Who waits does not say for which app, so those are
 // counted all, and so are those of keys with a capacity of their own. What Set refuses
 // spoils nothing, nor does a limit that gives as much at once as before.
-func (q *Queues) Costs(ctx context.Context, was, next throttle.Limit) (says string, err error) {
+func (q *Queues) LimitChangeImpact(ctx context.Context, was, next throttle.Limit) (says string, err error) {
 	if next.Validate() != nil {
 		return "", nil
 	}
@@ -221,11 +221,11 @@ func (q *Queues) Costs(ctx context.Context, was, next throttle.Limit) (says stri
 		return "", err
 	}
 	return fmt.Sprintf("limit %s has %s waiting, of which those of other apps than %s are then archived, or what on_no_limit says",
-		next.Name, words.Count(n, "job"), strings.Join(next.Apps, ",")), nil
+		next.Name, display.Count(n, "job"), strings.Join(next.Apps, ",")), nil
 }
 
 // KeyCosts is Costs for what one key of a limit is to count by.
-func (q *Queues) KeyCosts(ctx context.Context, limit, key string, o throttle.Override) (says string, err error) {
+func (q *Queues) KeyChangeImpact(ctx context.Context, limit, key string, o throttle.Override) (says string, err error) {
 	l, now, err := q.Limiter.Key(ctx, limit, key)
 	if errors.Is(err, throttle.ErrNoLimit) {
 		return "", nil // which SetKey says
@@ -242,7 +242,7 @@ func (q *Queues) KeyCosts(ctx context.Context, limit, key string, o throttle.Ove
 }
 
 func tooCostly(limit string, jobs, most int) string {
-	return fmt.Sprintf("limit %s has %s waiting for more permits at once than %d, which are then archived", limit, words.Count(jobs, "job"), most)
+	return fmt.Sprintf("limit %s has %s waiting for more permits at once than %d, which are then archived", limit, display.Count(jobs, "job"), most)
 }
 
 // excludes reports whether there are apps that a limit is for and then no more. No

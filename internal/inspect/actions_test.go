@@ -20,7 +20,7 @@ import (
 // A job that is called can be taken back, and cannot be run before its time; what was
 // reserved for it is the next one's, and all others run.
 func TestTakeBackWhatIsCalled(t *testing.T) {
-	for _, act := range []*inspect.Act{inspect.Delete, inspect.Archive} {
+	for _, act := range []*inspect.Action{inspect.Delete, inspect.Archive} {
 		synctest.Test(t, func(t *testing.T) {
 			const jobs = 20
 			_, rdb := redistest.Mini(t)
@@ -49,16 +49,16 @@ func TestTakeBackWhatIsCalled(t *testing.T) {
 			must(t, q.Inspector.PauseQueue("default"))
 			time.Sleep(2 * time.Second)
 
-			called := inspect.Filter{States: []string{inspect.Called}}
+			called := inspect.Filter{States: []string{inspect.Granted}}
 			list, err := q.Find(t.Context(), act, called, jobs)
 			must(t, err)
 			if len(list) != 1 {
 				t.Fatalf("%v are called, want the one that the paused queue does not give", list)
 			}
-			if done, err := q.Do(t.Context(), inspect.Run, inspect.Filter{}, list); done != 0 || err != nil {
+			if done, err := q.Apply(t.Context(), inspect.Run, inspect.Filter{}, list); done != 0 || err != nil {
 				t.Errorf("%d run, %v", done, err)
 			}
-			if done, err := q.Do(t.Context(), act, called, list); done != 1 || err != nil {
+			if done, err := q.Apply(t.Context(), act, called, list); done != 1 || err != nil {
 				t.Errorf("%d %s, %v", done, act.Done, err)
 			}
 			changes, err := q.Limiter.Changes(t.Context(), 1)

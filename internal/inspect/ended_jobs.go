@@ -15,7 +15,7 @@ import (
 
 // Endings finds jobs that have ended, each of them once. It reads ids alone until
 // it knows which are new: results can be large.
-type Endings struct {
+type EndedJobs struct {
 	q     *Queues
 	queue string // only this one; all if it is empty
 	set   string // of asynq's, by when its jobs leave it or entered it
@@ -25,12 +25,12 @@ type Endings struct {
 
 // NewEndings finds those of a queue, or of all where it is empty: completed ones, or
 // archived ones.
-func NewEndings(q *Queues, queue string, archived bool) *Endings {
+func NewEndedJobs(q *Queues, queue string, archived bool) *EndedJobs {
 	set := "completed"
 	if archived {
 		set = "archived"
 	}
-	return &Endings{q: q, queue: queue, set: set, seen: map[throttle.JobID]float64{}}
+	return &EndedJobs{q: q, queue: queue, set: set, seen: map[throttle.JobID]float64{}}
 }
 
 // wholeEach is how many polls pass between two that read all ids. The others
@@ -38,9 +38,9 @@ func NewEndings(q *Queues, queue string, archived bool) *Endings {
 // the order in which they ended.
 const wholeEach = 30
 
-// More gives the jobs that have ended since it was called last, the oldest
+// Next gives the jobs that have ended since it was called last, the oldest
 // first, and ends with the first error.
-func (e *Endings) More(ctx context.Context) iter.Seq2[*asynq.TaskInfo, error] {
+func (e *EndedJobs) Next(ctx context.Context) iter.Seq2[*asynq.TaskInfo, error] {
 	return func(yield func(*asynq.TaskInfo, error) bool) {
 		fresh, err := e.fresh(ctx)
 		if err != nil {
@@ -64,7 +64,7 @@ func (e *Endings) More(ctx context.Context) iter.Seq2[*asynq.TaskInfo, error] {
 }
 
 // fresh lists those that have ended since, queue by queue.
-func (e *Endings) fresh(ctx context.Context) (all []throttle.JobID, err error) {
+func (e *EndedJobs) fresh(ctx context.Context) (all []throttle.JobID, err error) {
 	names, err := e.q.Names(ctx, "")
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (e *Endings) fresh(ctx context.Context) (all []throttle.JobID, err error) {
 
 // freshIn reads the ids of a queue from the end, where the new ones mostly are,
 // and notes in now what is there.
-func (e *Endings) freshIn(ctx context.Context, queue string, whole bool, now map[throttle.JobID]float64) (fresh []throttle.JobID, err error) {
+func (e *EndedJobs) freshIn(ctx context.Context, queue string, whole bool, now map[throttle.JobID]float64) (fresh []throttle.JobID, err error) {
 	const page = 1000
 	for at := int64(0); ; at += page {
 		ids, err := e.q.rdb.ZRevRangeWithScores(ctx, asynqdb.Key(queue, e.set), at, at+page-1).Result()

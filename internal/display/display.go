@@ -1,0 +1,77 @@
+// Package display formats numbers, keys and foreign texts for people.
+package display
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Number returns a number with commas, such as 12,431.
+func Number[N int | int64](n N) string {
+	text := strconv.FormatInt(int64(n), 10)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// Count returns a number of things, such as "1 job" or "12,431 jobs".
+func Count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return Number(n) + " " + noun + "s"
+}
+
+// Key returns a key of a limit. The empty key is that of limits without keys.
+func Key(key string) string { return cmp.Or(key, "(no key)") }
+
+// Meter returns "limit of key" for limit|key. A key may contain |, the name of a limit does not.
+func Meter(meter string) string {
+	limit, key, _ := strings.Cut(meter, "|")
+	if key == "" {
+		return limit
+	}
+	return limit + " of " + key
+}
+
+// Visible replaces invalid UTF-8, and characters that control a terminal or the direction of text,
+// by visible ones. Line breaks and tabs stay. A text of more than limit bytes is cut, and says so.
+func Visible(text string, limit int) string { return Cut(text, limit, 0) }
+
+// Cut is Visible for the beginning of a text that has more bytes behind it.
+func Cut(text string, limit, more int) string {
+	cut := ""
+	if len(text) > limit {
+		end := limit
+		for end > 0 && !utf8.RuneStart(text[end]) {
+			end--
+		}
+		cut = fmt.Sprintf("… (%s bytes more)", Number(len(text)-end+more))
+		text = text[:end]
+	}
+	return strings.Map(visible, strings.ToValidUTF8(text, "\uFFFD")) + cut
+}
+
+// Line is Visible on one line: it replaces line breaks and tabs, too.
+func Line(text string, limit int) string {
+	return strings.NewReplacer("\n", "␊", "\t", "␉").Replace(Visible(text, limit))
+}
+
+func visible(c rune) rune {
+	switch {
+	case c == '\n' || c == '\t':
+		return c
+	case c < ' ':
+		return 0x2400 + c // the picture of the control character
+	case c == 0x7f:
+		return 0x2421
+	case unicode.In(c, unicode.Cc, unicode.Bidi_Control, unicode.Zl, unicode.Zp):
+		return utf8.RuneError
+	}
+	return c
+}

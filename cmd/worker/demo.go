@@ -13,6 +13,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/config"
@@ -54,7 +55,7 @@ func (c *demoCommand) Run(ctx context.Context, stdio cli.IO) error {
 	}
 	m := miniredis.NewMiniRedis()
 	defer m.Close()
-	rdb, end, err := config.Embedded(func(context.Context, string, string) (net.Conn, error) { return m.Dial() }).Connect(ctx)
+	rdb, end, err := config.Embedded(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() }}).Connect(ctx)
 	if err != nil {
 		return err
 	}

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Lock takes a file for this process until it is closed, however it ends. The error
-// says that another has it.
+// Lock locks a file until this process closes it or ends. The error is syscall.EWOULDBLOCK if
+// another process has locked it.
 func Lock(file *os.File) error {
 	return syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }

@@ -14,11 +14,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/headgate/headgate/cmd/internal/embedded"
@@ -131,9 +131,9 @@ func withPort(host, usual string) (string, error) {
 	return net.JoinHostPort(name, port), nil
 }
 
-// Embedded is a Redis that dial connects to.
-func Embedded(dial func(ctx context.Context, network, addr string) (net.Conn, error)) Redis {
-	return Redis{single: &redis.Options{Network: "tcp", Dialer: dial}, shown: "the embedded one"}
+// Embedded is a Redis that this process or another of the user runs.
+func Embedded(options *redis.Options) Redis {
+	return Redis{single: options, shown: "the embedded one"}
 }
 
 // reason is an error without any part of the URL that net/url or go-redis
@@ -284,12 +284,11 @@ func (r Redis) Create(ctx context.Context, say func(line string)) (rdb redis.Uni
 	if !r.IsZero() {
 		return r.Connect(ctx)
 	}
-	store := &embedded.Store{Dir: r.Folder(), Say: say}
-	conn, err := store.Dial(ctx, "", "") // which waits longer than Connect, and says why it fails
-	if err == nil {
-		_ = conn.Close()
-		rdb, _, err = Embedded(store.Dial).Connect(ctx)
+	store, err := embedded.Open(ctx, r.Folder(), say)
+	if err != nil {
+		return nil, nil, err
 	}
+	rdb, err = Embedded(&redis.Options{Network: "unix", Addr: store.Socket}).Client()
 	if err != nil {
 		return nil, nil, errors.Join(err, store.Close())
 	}
@@ -321,7 +320,6 @@ func (r Redis) Client() (redis.UniversalClient, error) { return r.client(false) 
 // Reach waits some seconds for r, which must not be zero, to answer. The error says in one line
 // which Redis could not be reached, and why.
 func (r Redis) Reach(ctx context.Context) error {
-	quiet()
 	hasty, err := r.client(true)
 	if err != nil {
 		return err
@@ -379,10 +377,5 @@ func MayPass(err error) bool {
 	return t == redishealth.Clients || t != redishealth.None && t.Passes() && !untrusted
 }
 
-// quiet stops go-redis from writing to standard error by itself; what it has
-// to say comes back as errors.
-var quiet = sync.OnceFunc(func() { redis.SetLogger(silent{}) })
-
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
+// go-redis returns what it would write to standard error.
+func init() { logging.Disable() }

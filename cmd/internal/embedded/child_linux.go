@@ -2,8 +2,6 @@ package embedded
 
 import "syscall"
 
-// childAttributes keep a Ctrl-C at the terminal from the child, because the worker still has to put
-// jobs back, and end the child if this process is killed.
-func childAttributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-}
+// A Ctrl-C at the terminal must not end the child, because the worker still puts jobs back. A kill
+// of this process must end it.
+func init() { childAttributes = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM} }

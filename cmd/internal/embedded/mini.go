@@ -3,81 +3,96 @@ package embedded
 import (
 	"bufio"
 	"bytes"
-	"crypto/rand"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	miniserver "github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
 )
 
-// startMini starts a miniredis within this process. It saves to a file in the form of Redis's
+// runMini runs a miniredis within this process. It saves to a file in the form of Redis's
 // append-only file, which a redis-server that is installed later reads.
-func startMini(dir string) (*server, error) {
-	m, file, password := miniredis.NewMiniRedis(), filepath.Join(dir, "appendonly.aof"), rand.Text()
+func (s *Store) runMini(ctx context.Context) error {
 	debug.SetGCPercent(400) // miniredis makes much garbage: this halves the CPU time to enqueue 60,000 jobs
-	m.RequireAuth(password)
-	if err := m.Start(); err != nil { // on loopback
-		return new(server), err
+	m, file := miniredis.NewMiniRedis(), filepath.Join(s.dir, "appendonly.aof")
+	if err := load(m, file); err != nil {
+		return err
 	}
-	var reply bytes.Buffer
-	inner, peer := m.Server(), miniserver.NewPeer(bufio.NewWriter(&reply))
-	do := func(command ...string) (string, error) {
-		reply.Reset()
-		inner.Dispatch(peer, command)
-		peer.Flush()
-		if reply.Bytes()[0] == '-' {
-			return "", errors.New(reply.String())
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.Socket, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	listener.SetUnlinkOnClose(false) // if the folder was removed, another server's socket may be there
+	var accepting sync.WaitGroup
+	accepting.Go(func() {
+		for conn, err := listener.Accept(); err == nil; conn, err = listener.Accept() {
+			m.Server().ServeConn(conn)
 		}
-		return reply.String(), nil
-	}
-	save := func() error {
-		reply, err := do("EVAL", commands, "0")
-		if err != nil {
-			return err
+	})
+	last, due := time.Now(), time.Now()
+	for failing := false; ; {
+		select {
+		case <-ctx.Done():
+			_ = listener.Close()
+			accepting.Wait()
+			m.CtxCancel() // ends the commands that block
+			m.Server().Close()
+			defer m.Close()
+			if err := save(m, file); err != nil { // after the last reply
+				return fmt.Errorf("the jobs in %s are those that were saved last: %w", s.dir, err)
+			}
+			return nil
+		case <-time.After(tick):
 		}
-		_, text, _ := strings.Cut(reply, "\r\n") // behind the number of commands
-		return replace(file, text)
-	}
-	aged, due := time.Now(), time.Now()
-	var unsaved error // of the last save
-	tend := func() error {
-		start := time.Now()
-		m.FastForward(start.Sub(aged)) // by itself miniredis would look at all keys for each command
-		if aged = start; start.After(due) {
-			unsaved = save()
-			due = start.Add(10 * time.Since(start)) // so saving takes a tenth of the time if there is much to save
+		now := time.Now()
+		m.FastForward(now.Sub(last)) // by itself miniredis would look at all keys for each command
+		if last = now; now.After(due) {
+			err := save(m, file)
+			if err != nil && !failing {
+				s.log(fmt.Sprintf("saving the jobs in %s: %v", s.dir, err))
+			}
+			failing = err != nil
+			due = now.Add(10 * time.Since(now)) // so saving takes a tenth of the time if there is much to save
 		}
-		return unsaved
 	}
-	stop := func() error {
-		m.CtxCancel() // ends the commands that block
-		inner.Close()
-		defer m.Close()
-		return save() // after the last reply
-	}
-	_, err := do("AUTH", password)
-	if err == nil {
-		err = load(file, do)
-	}
-	if err == nil {
-		err = replace(filepath.Join(dir, "address"), m.Addr()+" "+password)
-	}
-	return &server{tend: tend, stop: stop}, err
 }
 
-// commands is a script, and therefore sees one moment. It returns the commands that make the data.
-const commands = `
+func client(m *miniredis.Miniredis) *redis.Client {
+	return redis.NewClient(&redis.Options{ReadTimeout: -1, Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() }})
+}
+
+// save replaces the file: a crash leaves the old one or the new one.
+func save(m *miniredis.Miniredis, path string) error {
+	rdb := client(m)
+	defer rdb.Close()
+	text, err := rdb.Eval(context.Background(), dump, nil).Text()
+	if err == nil {
+		err = os.WriteFile(path+".new", []byte(text), 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// dump returns the commands that make the data. A script sees one moment.
+const dump = `
 local all = {}
-local function add(command, words)
-	for _, word in ipairs(words) do command[#command+1] = word end
-	all[#all+1] = command
+local function add(...)
+	local command = {}
+	for _, words in ipairs({...}) do
+		for _, word in ipairs(words) do command[#command+1] = '$' .. #word .. '\r\n' .. word .. '\r\n' end
+	end
+	all[#all+1] = '*' .. #command .. '\r\n' .. table.concat(command)
 end
 local types = {
 	string = {'SET', 'GET'}, list = {'RPUSH', 'LRANGE', 0, -1}, set = {'SADD', 'SMEMBERS'}, hash = {'HSET', 'HGETALL'},
@@ -94,29 +109,22 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 		add({command[1], key}, words)
 	end
 	local at = redis.call('PEXPIRETIME', key)
-	if at ~= -1 then add({'PEXPIREAT', key, string.format('%d', at)}, {}) end
+	if at ~= -1 then add({'PEXPIREAT', key, string.format('%d', at)}) end
 end
-return all`
+return table.concat(all)`
 
-// replace writes a file in one step: a crash leaves the old one or the new one.
-func replace(path, text string) error {
-	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+// load executes the commands of a file.
+func load(m *miniredis.Miniredis, path string) error {
+	rdb, ctx := client(m), context.Background()
+	defer rdb.Close()
+	if err := rdb.Ping(ctx).Err(); err != nil { // also starts it, without a port
 		return err
 	}
-	return os.Rename(path+".new", path)
-}
-
-// load carries out the commands of a file.
-func load(path string, do func(...string) (string, error)) error {
 	text, err := os.ReadFile(path)
 	for in := bufio.NewReader(bytes.NewReader(text)); err == nil; {
 		var command any
 		if command, err = miniserver.ParseReply(in); err == nil {
-			var words []string
-			for _, word := range command.([]any) {
-				words = append(words, fmt.Sprint(word))
-			}
-			_, err = do(words...)
+			err = rdb.Do(ctx, command.([]any)...).Err()
 		}
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrNotExist) {

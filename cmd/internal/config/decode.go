@@ -235,9 +235,13 @@ func (d *decoder) value(path string, node ast.Node, to reflect.Value) {
 	}
 }
 
-// removed says what to use instead of fields that earlier versions had.
+// removed says what to use instead of the fields of earlier versions.
 var removed = map[string]string{
-	"crawl.dir": "crawls write no WARC any more; want save_dir, the folder that the bodies of pages are saved in",
+	"Crawl.dir":   "crawls write no WARC any more; want save_dir, the folder that the bodies of pages are saved in",
+	"Task.fair":   "it is fairness_key now",
+	"Task.weight": "it is fairness_weight now",
+	"Task.blocks": "it is block_on_429 now",
+	"Task.trust":  "it is retry_after_scope now",
 }
 
 func (d *decoder) structure(path string, node ast.Node, to reflect.Value) {
@@ -245,7 +249,7 @@ func (d *decoder) structure(path string, node ast.Node, to reflect.Value) {
 	names := slices.Sorted(maps.Keys(fields))
 	d.each(path, node, func(name string, key *token.Position, value ast.Node) {
 		index, ok := fields[name]
-		if instead := removed[join(path, name)]; instead != "" {
+		if instead := removed[to.Type().Name()+"."+name]; instead != "" {
 			d.errorAt(key, path, "unknown field %q: %s", name, instead)
 			return
 		}

@@ -21,12 +21,12 @@ type Task struct {
 	// Limits are what a job needs before it runs: permits of all of them, or it takes none and
 	// waits.
 	Limits []Need `yaml:"limits"`
-	// Blocks are the limits whose keys are shut when the other side refuses a job's call. Nil
-	// means those with a key, or all where none has one.
-	Blocks []string `yaml:"blocks"`
-	// Trust says of which limits a time that the other side tells counts: those whose key is
+	// BlockOn429 are the limits whose keys are blocked when the upstream answers a job's call with
+	// 429. Nil means those with a key, or all if none has one.
+	BlockOn429 []string `yaml:"block_on_429"`
+	// RetryAfterScope says for which limits the upstream's Retry-After counts: those whose key is
 	// the host of the call, or all. The zero value means `host`.
-	Trust Trust `yaml:"trust"`
+	RetryAfterScope RetryAfterScope `yaml:"retry_after_scope"`
 	// MaxWait is how long a job may wait for its permits. The zero value means as long as it
 	// takes.
 	MaxWait time.Duration `yaml:"max_wait"`
@@ -37,13 +37,13 @@ type Task struct {
 	// Priority is a job's place among those that wait for the same permits. The zero value
 	// means `normal`.
 	Priority expression.Priority `yaml:"priority"`
-	// Fair is the key, as of a tenant, for which jobs take turns where they wait for the same
-	// permits: as many for each key, however many jobs it has. The zero value means that they
-	// go by when they asked.
-	Fair expression.Key `yaml:"fair"`
-	// Weight is how many turns the job's fair key has while one of weight 1 has one, at most
-	// 1000. The zero value means `1`.
-	Weight expression.Weight `yaml:"weight"`
+	// FairnessKey is whom the job belongs to, such as a tenant. If jobs of several fairness keys
+	// wait for the same permits, the keys take turns, however many jobs each has. The zero value
+	// means first in, first out.
+	FairnessKey expression.Key `yaml:"fairness_key"`
+	// FairnessWeight is how many turns the fairness key gets for each turn of a key of weight 1, at
+	// most 1000. The zero value means `1`.
+	FairnessWeight expression.Weight `yaml:"fairness_weight"`
 	// MaxRetry is how often a failed job runs again, where the job has no number of its own.
 	// Nil means asynq's, `25`.
 	MaxRetry *int `yaml:"max_retry"`
@@ -55,8 +55,8 @@ type Task struct {
 	Retention time.Duration `yaml:"retention"`
 	// Retry says how long a failed job waits before it runs again.
 	Retry Retry `yaml:"retry"`
-	// RetryPosition is where the job waits for its permits then: keep, before all jobs that came
-	// later, or at the back. The zero value means `keep`.
+	// RetryPosition is where a failed job waits for its permits: it keeps its place before all jobs
+	// that came later, or goes to the back. The zero value means `keep`.
 	RetryPosition scheduler.RetryPosition `yaml:"retry_position"`
 	// Then are the jobs that follow when a job is done.
 	Then []Then `yaml:"then"`
@@ -150,8 +150,8 @@ func (t Tasks) Rule(job *expression.Job) (scheduler.Rule, error) {
 	}
 	needs, wrongNeed := task.needs(job)
 	priority, wrongPriority := task.Priority.Of(job)
-	fair, wrongFair := task.Fair.Of(job)
-	weight, wrongWeight := task.Weight.Of(job)
+	fair, wrongFair := task.FairnessKey.Of(job)
+	weight, wrongWeight := task.FairnessWeight.Of(job)
 	if err := cmp.Or(wrongNeed, wrongPriority, wrongFair, wrongWeight); err != nil {
 		return scheduler.Rule{}, err
 	}
@@ -185,15 +185,15 @@ func (d *decoder) checkTasks(all Tasks, limits []throttle.Limit, types []string)
 		t := all[name]
 		d.checkReference(path, "task type", name, types)
 		d.checkNeeds(path+".limits", t.Limits, limits)
-		for i, limit := range t.Blocks {
+		for i, limit := range t.BlockOn429 {
 			var own []string
 			for _, n := range t.Limits {
 				own = append(own, n.Limit)
 			}
-			d.checkReference(indexed(path+".blocks", i), "limit of this task", limit, own)
+			d.checkReference(indexed(path+".block_on_429", i), "limit of this task", limit, own)
 		}
 		d.want(t.MaxWait > 0, path+".max_wait", "0s: want a time such as 10m; leave it out to wait as long as it takes")
-		d.want(d.has(path+".fair"), path+".weight", "there is no fair: want the key that weighs so much, such as fair: payload.tenant")
+		d.want(d.has(path+".fairness_key"), path+".fairness_weight", "there is no fairness_key: want the key that has this weight, such as fairness_key: payload.tenant")
 		d.checkMaxRetry(path+".max_retry", t.MaxRetry)
 		d.checkSeconds(path+".timeout", t.Timeout)
 		d.checkSeconds(path+".retention", t.Retention)
@@ -228,40 +228,38 @@ func (d *decoder) checkNeeds(path string, needs []Need, limits []throttle.Limit)
 	}
 }
 
-// Trust says which limits the other side may shut by a time that it tells, up to their
-// longest: in Retry-After, or as the reset of a quota that is used up.
-type Trust string
+// RetryAfterScope says which limits an upstream may block until a time that it tells, in
+// Retry-After or as the reset of an exhausted quota. The limit's max_block bounds that time.
+type RetryAfterScope string
 
-// The values of Task.Trust. Under both a limit that Blocks names is shut: the config
-// itself says so.
+// The values of Task.RetryAfterScope. Limits that BlockOn429 names are in both scopes.
 const (
-	// TrustHost are limits of which the host that answers determines the key, as
-	// host(payload.url) does: what it says concerns no other host. Other limits are shut
-	// as long as after a refusal that tells no time.
-	TrustHost Trust = "host"
-	// TrustAll are all that a refusal shuts.
-	TrustAll Trust = "all"
+	// ScopeHost are the limits whose key is the host that answers, as host(payload.url) is: its
+	// answer concerns no other host. Other limits are blocked as after an answer without a time.
+	ScopeHost RetryAfterScope = "host"
+	// ScopeAll are all limits that a 429 blocks.
+	ScopeAll RetryAfterScope = "all"
 )
 
 // UnmarshalText reads one of the two words.
-func (t *Trust) UnmarshalText(text []byte) error {
-	switch *t = Trust(text); *t {
-	case TrustHost, TrustAll:
+func (s *RetryAfterScope) UnmarshalText(text []byte) error {
+	switch *s = RetryAfterScope(text); *s {
+	case ScopeHost, ScopeAll:
 		return nil
 	}
 	return fmt.Errorf("%q: want host or all", text)
 }
 
-// Trusts reports whether a time that an answer tells counts for the limits that the
-// task's rule blocks.
-func (t Task) Trusts() bool {
-	return t.Trust == TrustAll || t.blocks() != nil
+// TrustsRetryAfter reports whether an answer's time counts for the limits that the task's rule
+// blocks.
+func (t Task) TrustsRetryAfter() bool {
+	return t.RetryAfterScope == ScopeAll || t.blocks() != nil
 }
 
-// blocks are the limits that a refusal shuts; nil means those with a key, or all.
+// blocks are the limits that a 429 blocks. Nil means those with a key, or all.
 func (t Task) blocks() []string {
-	if t.Blocks != nil || t.Trust == TrustAll {
-		return t.Blocks
+	if t.BlockOn429 != nil || t.RetryAfterScope == ScopeAll {
+		return t.BlockOn429
 	}
 	return t.byHost()
 }

@@ -51,9 +51,9 @@ func (w *Worker) outcome(ctx context.Context, err error) string {
 func (w *Worker) told(_ context.Context, task *asynq.Task, a tasks.Answer) time.Time {
 	c, until := w.config.Load(), a.Upstream.Until
 	wait := time.Until(until)
-	if t := c.Tasks[task.Type()]; len(t.Limits) > 0 && !t.Trusts() {
+	if t := c.Tasks[task.Type()]; len(t.Limits) > 0 && !t.TrustsRetryAfter() {
 		if a.Status >= 400 {
-			w.log.Info("the time that an answer says does not count: no limit of the task has the host as its key, and the task has no trust: all", "type", task.Type(), "said", wait.Round(time.Second))
+			w.log.Info("the time that an answer says does not count: no limit of the task has the host as its key, and the task has no retry_after_scope: all", "type", task.Type(), "said", wait.Round(time.Second))
 		}
 		return time.Time{}
 	}

@@ -23,7 +23,7 @@ import (
 func TestJobsKeepTheirLimitsWithoutRules(t *testing.T) {
 	const limited = `
 limits: {api: {kind: funnel, rate: 1/s}, both: {kind: sliding_window, rate: 10/s}}
-tasks: {"http:request": {limits: [{limit: api, key: host(payload.url)}, {limit: both, cost: 2}], fair: payload.url, weight: 2}}
+tasks: {"http:request": {limits: [{limit: api, key: host(payload.url)}, {limit: both, cost: 2}], fairness_key: payload.url, fairness_weight: 2}}
 `
 	for name, tt := range map[string]struct {
 		text string

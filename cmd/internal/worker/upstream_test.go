@@ -46,8 +46,8 @@ func TestWhatAnAnswerShuts(t *testing.T) {
 		{"nothing that others share", `{limits: [{limit: shared}]}`, nil},
 		{"nor by another key", `{limits: [{limit: keyed, key: payload.method}]}`, nil},
 		{"its own key", `{limits: [{limit: shared}, {limit: keyed, key: host(payload.url)}]}`, map[string]time.Duration{"keyed|evil.example": time.Hour}},
-		{"all, if trusted", `{limits: [{limit: shared}], trust: all}`, map[string]time.Duration{"shared|": throttle.Day}},
-		{"what the config names", `{limits: [{limit: shared}], blocks: [shared]}`, map[string]time.Duration{"shared|": throttle.Day}},
+		{"all, if trusted", `{limits: [{limit: shared}], retry_after_scope: all}`, map[string]time.Duration{"shared|": throttle.Day}},
+		{"what the config names", `{limits: [{limit: shared}], block_on_429: [shared]}`, map[string]time.Duration{"shared|": throttle.Day}},
 	} {
 		for answer, evil := range evilAnswers {
 			t.Run(tt.name+"/"+answer, func(t *testing.T) {

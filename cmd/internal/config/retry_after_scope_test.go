@@ -16,14 +16,14 @@ func TestTrust(t *testing.T) {
 		blocks []string // of the rule; nil means those with a key, or all
 	}{
 		{`{limits: [{limit: shared}]}`, false, nil},
-		{`{limits: [{limit: shared}], trust: host}`, false, nil},
-		{`{limits: [{limit: shared}], trust: all}`, true, nil},
-		{`{limits: [{limit: shared}], blocks: [shared]}`, true, []string{"shared"}},
+		{`{limits: [{limit: shared}], retry_after_scope: host}`, false, nil},
+		{`{limits: [{limit: shared}], retry_after_scope: all}`, true, nil},
+		{`{limits: [{limit: shared}], block_on_429: [shared]}`, true, []string{"shared"}},
 		{`{limits: [{limit: shared}, {limit: keyed, key: host(payload.url)}]}`, true, []string{"keyed"}},
-		{`{limits: [{limit: shared}, {limit: keyed, key: host(payload.url)}], trust: all}`, true, nil},
+		{`{limits: [{limit: shared}, {limit: keyed, key: host(payload.url)}], retry_after_scope: all}`, true, nil},
 		{`{limits: [{limit: shared, key: payload.method}, {limit: keyed, key: host(payload.url)}]}`, true, []string{"keyed"}},
 		{`{limits: [{limit: keyed, key: payload.method}]}`, false, nil},
-		{`{limits: [{limit: keyed, key: payload.method}], trust: all}`, true, nil},
+		{`{limits: [{limit: keyed, key: payload.method}], retry_after_scope: all}`, true, nil},
 		{`{limits: [{limit: keyed, key: 'host(payload.url) + "/" + payload.method'}]}`, true, []string{"keyed"}},
 		{`{limits: [{limit: keyed, key: 'payload["url"] | host()'}]}`, true, []string{"keyed"}},
 		{`{limits: [{limit: keyed, key: 'host("https://" + payload.method)'}]}`, false, nil},
@@ -42,7 +42,7 @@ tasks:
 		if err != nil {
 			t.Errorf("%s: %v", tt.task, err)
 		}
-		if diff := cmp.Diff(tt.blocks, rule.BlockOnRateLimit); diff != "" || c.Tasks["http:request"].Trusts() != tt.trusts {
+		if diff := cmp.Diff(tt.blocks, rule.BlockOnRateLimit); diff != "" || c.Tasks["http:request"].TrustsRetryAfter() != tt.trusts {
 			t.Errorf("%s: trusts %t, blocks %v", tt.task, !tt.trusts, rule.BlockOnRateLimit)
 		}
 	}

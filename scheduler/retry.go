@@ -60,10 +60,16 @@ func (j *Jitter) UnmarshalText(text []byte) error { return jitters.Unmarshal(tex
 // up to an hour, with full jitter: on the average half a second, 1 s, 2 s and so
 // on.
 type Backoff struct {
-	Growth Growth
-	Base   time.Duration // the zero value means 1 s
-	Cap    time.Duration // the longest delay; the zero value means 1 h
-	Jitter Jitter
+	// Growth is how the waits grow: base, 2·base, 4·base …; base, 2·base, 3·base …; or always base.
+	// The zero value means `exponential`.
+	Growth Growth `yaml:"backoff"`
+	// Base is the wait after the first failure. The zero value means `1s`.
+	Base time.Duration `yaml:"base"`
+	// Cap is the longest wait. The zero value means `1h`.
+	Cap time.Duration `yaml:"cap"`
+	// Jitter is how much of a wait is random: all of it, half of it, or nothing. The zero value
+	// means `full`.
+	Jitter Jitter `yaml:"jitter"`
 }
 
 // Delay is how long to wait after the n-th retry, counted from 0, which must not be
@@ -130,12 +136,13 @@ type RetryPolicy struct {
 // ErrorClass is the policy for some errors: those that have both marks, or the
 // one that is not nil. With neither it is for every error.
 type ErrorClass struct {
-	Match *regexp.Regexp   // finds the error's text
-	Is    func(error) bool // reports whether it is one of them
+	// Match is a regular expression that finds the error's text. Nil means any.
+	Match *regexp.Regexp   `yaml:"match"`
+	Is    func(error) bool // reports whether an error is of the class; nil means any
 	Backoff
-	// MaxRetry is the most retries after such an error, if fewer than the
-	// job's own; nil means the job's own.
-	MaxRetry *int
+	// MaxRetry is the most retries after such an error, if fewer than the job's own. Nil means
+	// the job's own.
+	MaxRetry *int `yaml:"max_retry"`
 }
 
 // Delay is how long to wait after the n-th retry, counted from 0, failed with err,

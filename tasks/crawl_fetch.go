@@ -240,24 +240,28 @@ type CrawlHandler struct {
 	Client interface {
 		EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error)
 	}
-	// SaveDir is the folder in which the bodies of fetched pages are saved, but for pages that
-	// ask not to be kept: a folder for each crawl, with files that are named by the body's
-	// SHA-256. Empty means that no body is saved.
-	SaveDir string
-	// Agent is the User-Agent, of which the part before the slash is the name
-	// that robots.txt knows the crawler by. Empty means "headgate".
-	Agent string
-	// MaxPage is how many bytes of a page are read; of a longer one the beginning
-	// is kept and its links are followed. The zero value means DefaultMaxPage.
-	MaxPage int64
-	// MaxPages and MaxHostPages are how many URLs a crawl may have, in all and on a host.
-	// URLs that robots.txt disallows do not count, and seeds are fetched beyond the bounds.
-	// The zero values mean DefaultMaxPages and DefaultMaxHostPages.
-	MaxPages, MaxHostPages int
-	// Include and Exclude bound which links are followed, by the URL in its canonical form:
-	// where there are any to include it has to match one of them, and none to exclude.
-	// What somebody enqueued himself, and sitemaps, they do not matter for.
-	Include, Exclude []*regexp.Regexp
+	// Agent is the User-Agent. Its part before the slash is the crawler's name in robots.txt. The
+	// zero value means `headgate`.
+	Agent string `yaml:"agent"`
+	// SaveDir is the folder that the bodies of pages are saved in, unless a page asks not to be
+	// kept: a folder for each crawl, with files named by the body's SHA-256. It must exist. The
+	// zero value means nothing is saved.
+	SaveDir string `yaml:"save_dir"`
+	// MaxPage is how many bytes of a page are read. Of a longer page the beginning is kept and its
+	// links are followed. The zero value means tasks.DefaultMaxPage.
+	MaxPage int64 `yaml:"max_page"`
+	// MaxPages is how many URLs a crawl may have. URLs that robots.txt disallows do not count, and
+	// seeds are fetched beyond the bounds. The zero value means tasks.DefaultMaxPages.
+	MaxPages int `yaml:"max_pages"`
+	// MaxHostPages is how many of them may be on one host. The zero value means
+	// tasks.DefaultMaxHostPages.
+	MaxHostPages int `yaml:"max_host_pages"`
+	// Include says which links are followed: those whose canonical URLs match one of the regular
+	// expressions. It does not apply to seeds and sitemaps. The zero value means all of the crawl's
+	// hosts.
+	Include []*regexp.Regexp `yaml:"include"`
+	// Exclude says which links are not followed. The zero value means none.
+	Exclude []*regexp.Regexp `yaml:"exclude"`
 }
 
 // CrawlResult is the result of a crawl:fetch task, in JSON. Like every result it is kept for as long as the task: see HTTPResult.

@@ -49,20 +49,19 @@ type Command struct {
 	// No shell sees them. A job is archived with the error that it returns. It is
 	// called from many goroutines at once.
 	Args func(ctx context.Context, task *asynq.Task) ([]string, error)
-	// Timeout is how long it may run; then it is killed with all that it started.
-	// The zero value means DefaultCommandTimeout.
-	Timeout time.Duration
+	// Timeout is how long it may run. Then it is killed with all that it started. The zero value
+	// means tasks.DefaultCommandTimeout.
+	Timeout time.Duration `yaml:"timeout"`
 	// Env is its environment, NAME=value, besides PATH, HOME, LANG and TMPDIR of
 	// the worker. Values can be ${env:NAME} and ${file:/path}: secrets, which are
 	// hidden where the command prints them. A value is one reference or none: one
 	// within other text is text.
 	Env []string
-	// Dir is the folder that it runs in. Empty means the worker's.
-	Dir string
-	// MaxOutput is how many bytes it may print, not counting its errors, of which
-	// the end is kept. A command that prints more is killed. The zero value means
-	// DefaultMaxOutput.
-	MaxOutput int64
+	// Dir is the folder that it runs in. The zero value means the worker's.
+	Dir string `yaml:"dir"`
+	// MaxOutput is how many bytes it may print, not counting its standard error, of which the end
+	// is kept. A command that prints more is killed. The zero value means tasks.DefaultMaxOutput.
+	MaxOutput int64 `yaml:"max_output"`
 }
 
 // ExecHandler runs the commands that it has, and no others. What a command

@@ -124,7 +124,7 @@ func describe(out io.Writer, g *cli.Globals, c *config.Config) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Schedules)) {
 		s := c.Schedules[name]
-		line("schedule", fmt.Sprintf("%s %s at %s", name, s.Task, s.Cron))
+		line("schedule", fmt.Sprintf("%s %s at %s", name, s.Type, s.Cron))
 	}
 }
 
@@ -245,7 +245,7 @@ func newChecked(g *cli.Globals, conf *config.Config, warnings ...string) checked
 		c.Commands[name] = command.String()
 	}
 	for name, s := range conf.Schedules {
-		c.Schedules[name] = checkedSchedule{s.Cron, zoneName(s.Zone), s.Task}
+		c.Schedules[name] = checkedSchedule{s.Cron, zoneName(s.Zone), s.Type}
 	}
 	return c
 }

@@ -20,26 +20,26 @@ type Entry struct {
 	// In the default scope the ID is Name@seconds.
 	Name string
 	// Cron is five fields (minute, hour, day of month, month, day of week), six
-	// with Seconds, or one of @hourly, @daily, @weekly, @monthly, @yearly and
+	// with seconds, or one of @hourly, @daily, @weekly, @monthly, @yearly and
 	// @every with a duration of whole seconds. @every ticks at the multiples of its
-	// duration since 1970, so all machines agree, also after a restart.
+	// duration since 1970, so all machines agree, also after a restart. Required.
 	//
 	// A field is *, a value, a range or a list of these, with an optional step. Ranges may
 	// wrap around (22-2, fri-mon), and 7 is Sunday, as 0 is. A step that is larger than its
 	// range is an error: "*/90" minutes would be once an hour, which @every 90m is not.
-	Cron string
-	// Seconds says that Cron starts with a field for the second.
-	Seconds bool
-	// Zone is the IANA time zone of Cron. The zero value means UTC.
-	Zone string
-	// Type is the type of the task.
-	Type string
+	Cron string `yaml:"cron"`
+	// Seconds says that cron starts with a field for the second.
+	Seconds bool `yaml:"seconds"`
+	// Zone is the IANA time zone of cron. The zero value means `UTC`.
+	Zone string `yaml:"zone"`
+	// Type is the type of the task. Required.
+	Type string `yaml:"task"`
 	// Payload returns the task's payload for a tick, in the entry's zone. If it fails or
 	// panics, the tick gets no job and counts as failed. Several replicas may call it for
 	// the same tick, and it is called for several entries at once. Nil means an empty payload.
 	Payload func(tick time.Time) ([]byte, error)
-	// Queue is the task's queue. The zero value means asynq's default queue.
-	Queue string
+	// Queue is the task's queue. The zero value means `default`.
+	Queue string `yaml:"queue"`
 	// Options are further options of the task: MaxRetry, Timeout, Retention and
 	// Group. Retention is at least five minutes, because the finished job keeps a late
 	// replica from adding it again. A job of a Group is gone when the group is
@@ -47,14 +47,15 @@ type Entry struct {
 	Options []asynq.Option
 	// Jitter delays the job, not the tick, by at most this much, in whole seconds.
 	// All replicas compute the same delay for a tick. The zero value means none.
-	Jitter time.Duration
-	// Missed says which missed ticks still run. The zero value means MissedSkip.
-	Missed Missed
-	// MissedMax limits MissedAll to the newest ticks. The zero value means 100.
-	MissedMax int
-	// Overlap says what happens at a tick whose previous job is unfinished. The zero
-	// value means OverlapAllow.
-	Overlap Overlap
+	Jitter time.Duration `yaml:"jitter"`
+	// Missed says which missed ticks still run: none, the newest, or all. The zero value means
+	// `skip`.
+	Missed Missed `yaml:"missed"`
+	// MissedMax limits `missed: all` to the newest ticks. The zero value means `100`.
+	MissedMax int `yaml:"missed_max"`
+	// Overlap says what happens at a tick whose previous job is unfinished. The zero value means
+	// `allow`.
+	Overlap Overlap `yaml:"overlap"`
 	// Disabled stops the entry. The ticks of that time do not count as missed.
 	Disabled bool
 }

@@ -37,7 +37,7 @@ type HTTP struct {
 	// nothing is saved.
 	SaveDir string `yaml:"save_dir"`
 	// MaxSave is how long a saved body may be. The zero value means tasks.DefaultMaxSave.
-	MaxSave Size `yaml:"max_save"`
+	MaxSave int64 `yaml:"max_save"`
 	// TLS says whom to trust and what to show in calls over https.
 	TLS TLS `yaml:"tls"`
 	// Proxy is what calls go through. With the word environment it is what HTTP_PROXY,
@@ -49,7 +49,7 @@ type HTTP struct {
 // The error says which of the files that the config names cannot be used.
 func (h HTTP) Handler() (*tasks.HTTPHandler, error) {
 	handler := &tasks.HTTPHandler{
-		Secrets: h.Secrets, RedirectBodies: h.RedirectBodies, SaveDir: h.SaveDir, MaxSave: int64(h.MaxSave),
+		Secrets: h.Secrets, RedirectBodies: h.RedirectBodies, SaveDir: h.SaveDir, MaxSave: h.MaxSave,
 		Proxy: h.Proxy.choose(), PutBackAs: scheduler.PutBackAs,
 	}
 	for _, n := range h.AllowPrivate {
@@ -77,7 +77,7 @@ func (d *decoder) checkHTTP(h HTTP) {
 	}
 	d.want(h.SaveDir != "", "http.save_dir", `"": want a folder; leave it out to save nothing`)
 	d.wantFolder("http.save_dir", h.SaveDir)
-	d.want(h.SaveDir != "", "http.max_save", "%s: save_dir is missing: want the folder as well", h.MaxSave)
+	d.want(h.SaveDir != "", "http.max_save", "%d bytes: save_dir is missing: want the folder as well", h.MaxSave)
 	d.checkTLS("http.tls")
 }
 
@@ -89,40 +89,9 @@ func (d *decoder) checkSecret(at, pattern string) {
 	d.want(ok && malformed == nil, at, "%q: want env:NAME or file:/PATH, where * stands for any text without a slash", pattern)
 }
 
-// Crawl says how crawl:fetch jobs show themselves, and what they keep. Where
-// they may go, and how, is what HTTP says of all calls.
-type Crawl struct {
-	// Agent is the User-Agent; its part before the slash is the name that
-	// robots.txt knows the crawler by. The zero value means `headgate`.
-	Agent string `yaml:"agent"`
-	// SaveDir is the folder that the bodies of pages are saved in, below the crawl's name. It
-	// must exist. The zero value means nothing is saved.
-	SaveDir string `yaml:"save_dir"`
-	// MaxPage is how much of a page is read. The zero value means tasks.DefaultMaxPage.
-	MaxPage Size `yaml:"max_page"`
-	// MaxPages is how many URLs a crawl may have. The zero value means
-	// tasks.DefaultMaxPages.
-	MaxPages int `yaml:"max_pages"`
-	// MaxHostPages is how many of them may be on one host. The zero value means
-	// tasks.DefaultMaxHostPages.
-	MaxHostPages int `yaml:"max_host_pages"`
-	// Include says which links are followed: those whose URLs match one of them. The zero value means all of the crawl's hosts.
-	Include []*regexp.Regexp `yaml:"include"`
-	// Exclude says which are not: those whose URLs match one of them. The zero value means none.
-	Exclude []*regexp.Regexp `yaml:"exclude"`
-}
-
-// Handler is the handler of crawl:fetch jobs, but for what is in Redis.
-func (c Crawl) Handler(calls *tasks.HTTPHandler) *tasks.CrawlHandler {
-	return &tasks.CrawlHandler{
-		HTTP: calls, Agent: c.Agent,
-		MaxPage: int64(c.MaxPage), MaxPages: c.MaxPages, MaxHostPages: c.MaxHostPages, Include: c.Include, Exclude: c.Exclude, SaveDir: c.SaveDir,
-	}
-}
-
 var agentForm = regexp.MustCompile(`^[A-Za-z_-]+[ -~]*$`)
 
-func (d *decoder) checkCrawl(c Crawl) {
+func (d *decoder) checkCrawl(c tasks.CrawlHandler) {
 	d.want(agentForm.MatchString(c.Agent), "crawl.agent", "%q: want a name and what else there is to say, such as examplebot/1.0 (+https://example.com/bot)", c.Agent)
 	d.want(c.MaxPages >= 1, "crawl.max_pages", "%d: want how many pages a crawl may have, at least 1", c.MaxPages)
 	d.want(c.MaxHostPages >= 1, "crawl.max_host_pages", "%d: want how many pages a crawl may have of a host, at least 1", c.MaxHostPages)
@@ -260,9 +229,6 @@ func (n *Network) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Size is a number of bytes.
-type Size int64
-
 var (
 	sizeForm  = regexp.MustCompile(`^([0-9]{1,9}) ?(kB|MB|GB|KiB|MiB|GiB)$`)
 	sizeUnits = map[string]int64{
@@ -270,19 +236,15 @@ var (
 	}
 )
 
-// UnmarshalText reads a size such as 100MB.
-func (s *Size) UnmarshalText(text []byte) error {
-	m := sizeForm.FindSubmatch(text)
+// parseSize reads a number of bytes such as 100MB.
+func parseSize(text string) (int64, error) {
+	m := sizeForm.FindStringSubmatch(text)
 	if m == nil {
-		return fmt.Errorf("%q: want a size such as 500kB, 100MB or 2GiB", text)
+		return 0, fmt.Errorf("%q: want a size such as 500kB, 100MB or 2GiB", text)
 	}
-	n, err := strconv.ParseInt(string(m[1]), 10, 64)
+	n, err := strconv.ParseInt(m[1], 10, 64)
 	if err != nil || n == 0 {
-		return fmt.Errorf("%q: want a size above zero", text)
+		return 0, fmt.Errorf("%q: want a size above zero", text)
 	}
-	*s = Size(n * sizeUnits[string(m[2])])
-	return nil
+	return n * sizeUnits[m[2]], nil
 }
-
-// String is the number of bytes.
-func (s Size) String() string { return strconv.FormatInt(int64(s), 10) + " bytes" }

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -20,15 +19,10 @@ type Command struct {
 	// Run is the program and its arguments. Arguments may have ${…} with expressions. No shell
 	// sees them. Required.
 	Run []Argument `yaml:"run"`
-	// Timeout is how long it may run. The zero value means tasks.DefaultCommandTimeout.
-	Timeout time.Duration `yaml:"timeout"`
 	// Env is added to its environment, which is otherwise PATH, HOME, LANG and
 	// TMPDIR. ${env:NAME} and ${file:/path} are secrets.
 	Env map[string]string `yaml:"env"`
-	// Dir is the folder that it runs in. The zero value means the worker's.
-	Dir string `yaml:"dir"`
-	// MaxOutput is how much it may print. The zero value means tasks.DefaultMaxOutput.
-	MaxOutput Size `yaml:"max_output"`
+	tasks.Command
 }
 
 // Commands are what exec jobs may run, by name.
@@ -55,9 +49,8 @@ func (c Commands) Handler() *tasks.ExecHandler {
 		for _, key := range slices.Sorted(maps.Keys(command.Env)) {
 			env = append(env, key+"="+command.Env[key])
 		}
-		h.Commands[name] = tasks.Command{
-			Args: command.args, Timeout: command.Timeout, Env: env, Dir: command.Dir, MaxOutput: int64(command.MaxOutput),
-		}
+		command.Command.Args, command.Command.Env = command.args, env
+		h.Commands[name] = command.Command
 	}
 	return h
 }

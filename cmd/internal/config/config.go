@@ -23,6 +23,7 @@ import (
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -61,7 +62,7 @@ type Config struct {
 	// Page says who may see the live page, and what of it.
 	Page Page `yaml:"page"`
 	// Crawl says how crawls show themselves, and what they keep.
-	Crawl Crawl `yaml:"crawl"`
+	Crawl tasks.CrawlHandler `yaml:"crawl"`
 	// Commands are what exec jobs may run.
 	Commands Commands `yaml:"commands"`
 	// Schedules enqueue jobs by the clock.

@@ -237,11 +237,11 @@ func (d *decoder) value(path string, node ast.Node, to reflect.Value) {
 
 // removed says what to use instead of the fields of earlier versions.
 var removed = map[string]string{
-	"Crawl.dir":   "crawls write no WARC any more; want save_dir, the folder that the bodies of pages are saved in",
-	"Task.fair":   "it is fairness_key now",
-	"Task.weight": "it is fairness_weight now",
-	"Task.blocks": "it is block_on_429 now",
-	"Task.trust":  "it is retry_after_scope now",
+	"CrawlHandler.dir": "crawls write no WARC any more; want save_dir, the folder that the bodies of pages are saved in",
+	"Task.fair":        "it is fairness_key now",
+	"Task.weight":      "it is fairness_weight now",
+	"Task.blocks":      "it is block_on_429 now",
+	"Task.trust":       "it is retry_after_scope now",
 }
 
 func (d *decoder) structure(path string, node ast.Node, to reflect.Value) {
@@ -364,6 +364,16 @@ func (d *decoder) scalar(path string, node ast.Node, to any) {
 			}
 		}
 		want = "a whole number"
+	case *int64:
+		if isScalar(node) {
+			n, err := parseSize(source(node))
+			if err != nil {
+				d.fail(node, path, "%v", err)
+			}
+			*to = n
+			return
+		}
+		want = "a size such as 100MB"
 	case *bool:
 		if b, ok := node.(*ast.BoolNode); ok {
 			*to = b.Value

@@ -62,13 +62,16 @@ func (w *walk) visit(of string, what reflect.Value) {
 			w.t.Errorf("%s.%s has no comment", owner, f.Name)
 		}
 		row.meaning, row.standard = readComment(w.t, f.Name, comment)
-		row.standard = cmp.Or(row.standard, standard(owner, what.FieldByIndex(f.Index)))
+		row.standard = cmp.Or(row.standard, standard(what.FieldByIndex(f.Index)))
+		if owner == "Backoff" && strings.HasSuffix(of, "errors[]") {
+			row.standard = "as for other errors"
+		}
 		row.typ = w.typeText(f.Type)
 		if elem, each := element(f.Type); isStruct(elem) {
 			if w.seen[elem] == "" {
 				at := row.path() + each
 				w.seen[elem] = at
-				inner = append(inner, func() { w.visit(at, empty(elem)) })
+				inner = append(inner, func() { w.visit(at, reflect.Zero(elem)) })
 			}
 			row.typ = strings.Replace(row.typ, "fields", fmt.Sprintf("[%s](#%s)", w.seen[elem], anchor(w.seen[elem])), 1)
 		}
@@ -77,14 +80,6 @@ func (w *walk) visit(of string, what reflect.Value) {
 	for _, visit := range inner {
 		visit()
 	}
-}
-
-// empty is a struct of which a file says nothing.
-func empty(of reflect.Type) reflect.Value {
-	if of == reflect.TypeFor[Retry]() {
-		return reflect.ValueOf(Retry{Backoff: defaultBackoff})
-	}
-	return reflect.Zero(of)
 }
 
 // anchor is what a heading of a path becomes in a link.
@@ -128,7 +123,7 @@ var formulas = map[reflect.Type]string{
 	reflect.TypeFor[Secret]():              "text, `${env:NAME}` or `${file:/path}`",
 	reflect.TypeFor[Network]():             "network",
 	reflect.TypeFor[Proxy]():               "URL or `environment`",
-	reflect.TypeFor[Size]():                "size",
+	reflect.TypeFor[int64]():               "size",
 	reflect.TypeFor[time.Duration]():       "duration",
 	reflect.TypeFor[regexp.Regexp]():       "regular expression",
 	reflect.TypeFor[any]():                 "any, as in JSON",
@@ -193,7 +188,8 @@ var (
 
 // readComment is what a comment says that a field means, and its default if it tells one.
 func readComment(t *testing.T, name, comment string) (meaning, standard string) {
-	text, ok := strings.CutPrefix(strings.Join(strings.Fields(comment), " "), name+" ")
+	paragraph, _, _ := strings.Cut(comment, "\n\n")
+	text, ok := strings.CutPrefix(strings.Join(strings.Fields(paragraph), " "), name+" ")
 	if !ok {
 		t.Errorf("the comment of %s begins with %.20q", name, comment)
 	}
@@ -212,14 +208,12 @@ func readComment(t *testing.T, name, comment string) (meaning, standard string) 
 }
 
 // standard is the default that a value of an empty file tells.
-func standard(owner string, value reflect.Value) string {
+func standard(value reflect.Value) string {
 	if value.Kind() == reflect.Pointer && !value.IsNil() {
 		value = value.Elem()
 	}
 	_, isChoice := reflect.TypeAssert[fmt.Stringer](value)
 	switch {
-	case owner == "Backoff" && value.IsZero() && value.Kind() != reflect.Int:
-		return "as for other errors"
 	case value.Type() == reflect.TypeFor[time.Duration]() && !value.IsZero():
 		return "`" + duration.Exact(time.Duration(value.Int())) + "`"
 	case value.Kind() == reflect.Map && !value.IsZero():
@@ -231,6 +225,12 @@ func standard(owner string, value reflect.Value) string {
 	return "–"
 }
 
+// library are the files of other packages whose structs a file fills.
+var library = []string{
+	"../../../throttle/limit.go", "../../../throttle/override.go", "../../../scheduler/retry.go",
+	"../../../scheduler/cron/entry.go", "../../../tasks/crawl_fetch.go", "../../../tasks/exec_handler.go",
+}
+
 // fieldComments are those of the package's structs and of a limit, by Type.Field.
 func fieldComments(t *testing.T) map[string]string {
 	t.Helper()
@@ -239,7 +239,7 @@ func fieldComments(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	comments := map[string]string{}
-	for _, source := range append([]string{"../../../throttle/limit.go", "../../../throttle/override.go"}, sources...) {
+	for _, source := range append(library, sources...) {
 		file, err := parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)

@@ -17,29 +17,7 @@ import (
 
 // Schedule enqueues a job at every tick of a cron line.
 type Schedule struct {
-	// Cron is five fields (minute, hour, day of month, month, day of week), or @hourly, @daily,
-	// @weekly, @monthly, @yearly, or @every with a duration of whole seconds. Ranges may wrap around
-	// (22-2, fri-mon), 7 is Sunday, and a step must fit its field. Required.
-	Cron string `yaml:"cron"`
-	// Seconds says that cron begins with a sixth field, for the second.
-	Seconds bool `yaml:"seconds"`
-	// Zone is the time zone of cron. The zero value means `UTC`.
-	Zone string `yaml:"zone"`
-	// Task is the type of the job. Required.
-	Task string `yaml:"task"`
-	// Queue is the job's, one that this worker serves. The zero value means `default`.
-	Queue string `yaml:"queue"`
-	// Jitter is how much later than its tick a job may come, in whole seconds. The zero value
-	// means none.
-	Jitter time.Duration `yaml:"jitter"`
-	// Missed says which ticks still run that no worker saw in time: none, the newest, or all. The
-	// zero value means `skip`.
-	Missed cron.Missed `yaml:"missed"`
-	// MissedMax limits missed: all to the newest ticks. The zero value means `100`.
-	MissedMax int `yaml:"missed_max"`
-	// Overlap says whether a tick is skipped while the previous job is unfinished. The zero value
-	// means `allow`.
-	Overlap cron.Overlap `yaml:"overlap"`
+	cron.Entry
 	// Enabled is whether it ticks. The zero value means `true`.
 	Enabled bool `yaml:"enabled"`
 	// MaxRetry is how often a failed job runs again. Nil means the task's.
@@ -49,20 +27,17 @@ type Schedule struct {
 	// Retention is how long the job is kept when it is done, five minutes at least. The zero
 	// value means the task's.
 	Retention time.Duration `yaml:"retention"`
-	// Payload is the job's. Its texts may have ${…} with expressions over tick.
-	Payload any `yaml:"payload"`
+	// Template is the job's payload. Its texts may have ${…} with expressions over tick.
+	Template any `yaml:"payload"`
 }
 
 // Schedules enqueue jobs by the clock, by name.
 type Schedules map[string]Schedule
 
-// Entry is the schedule as package cron takes it.
-func (s Schedule) Entry(name string) cron.Entry {
-	e := cron.Entry{
-		Name: name, Cron: s.Cron, Seconds: s.Seconds, Zone: s.Zone,
-		Type: s.Task, Payload: s.payloadAt, Queue: s.Queue, Jitter: s.Jitter,
-		Missed: s.Missed, MissedMax: s.MissedMax, Overlap: s.Overlap, Disabled: !s.Enabled,
-	}
+// entry is the schedule as package cron takes it.
+func (s Schedule) entry(name string) cron.Entry {
+	e := s.Entry
+	e.Name, e.Payload, e.Disabled = name, s.payloadAt, !s.Enabled
 	if s.MaxRetry != nil {
 		e.Options = append(e.Options, asynq.MaxRetry(*s.MaxRetry))
 	}
@@ -79,7 +54,7 @@ func (s Schedule) Entry(name string) cron.Entry {
 func (s Schedules) Entries() []cron.Entry {
 	var entries []cron.Entry
 	for _, name := range slices.Sorted(maps.Keys(s)) {
-		entries = append(entries, s[name].Entry(name))
+		entries = append(entries, s[name].entry(name))
 	}
 	return entries
 }
@@ -87,10 +62,10 @@ func (s Schedules) Entries() []cron.Entry {
 // payloadAt is the payload of one tick as JSON. The error is that of the
 // first expression that fails.
 func (s Schedule) payloadAt(tick time.Time) ([]byte, error) {
-	if s.Payload == nil {
+	if s.Template == nil {
 		return nil, nil
 	}
-	return fill(s.Task, s.Payload, expression.Tick(tick))
+	return fill(s.Type, s.Template, expression.Tick(tick))
 }
 
 // checkSchedules fills in defaults, compiles payloads and reports what is
@@ -106,17 +81,17 @@ func (d *decoder) checkSchedules(all Schedules, tasks Tasks, queues map[string]i
 			s.Queue = "default"
 		}
 		d.checkReference(path+".queue", "queue", s.Queue, slices.Sorted(maps.Keys(queues)))
-		if s.Task != "" {
-			d.checkReference(path+".task", "task type", s.Task, types)
+		if s.Type != "" {
+			d.checkReference(path+".task", "task type", s.Type, types)
 		}
 		d.checkMaxRetry(path+".max_retry", s.MaxRetry)
 		d.checkSeconds(path+".timeout", s.Timeout)
 		d.checkSeconds(path+".retention", s.Retention)
-		s.MaxRetry = cmp.Or(s.MaxRetry, tasks[s.Task].MaxRetry)
-		s.Timeout = cmp.Or(s.Timeout, tasks[s.Task].Timeout)
-		s.Retention = cmp.Or(s.Retention, tasks[s.Task].Retention)
-		s.Payload = d.compile(path+".payload", s.Task, s.Payload, expression.Tick{})
-		d.checkEntry(path, s.Entry(name))
+		s.MaxRetry = cmp.Or(s.MaxRetry, tasks[s.Type].MaxRetry)
+		s.Timeout = cmp.Or(s.Timeout, tasks[s.Type].Timeout)
+		s.Retention = cmp.Or(s.Retention, tasks[s.Type].Retention)
+		s.Template = d.compile(path+".payload", s.Type, s.Template, expression.Tick{})
+		d.checkEntry(path, s.entry(name))
 		d.checkPayload(path+".payload", s, name)
 		all[name] = s
 	}
@@ -146,10 +121,10 @@ func (d *decoder) checkPayload(path string, s Schedule, name string) {
 	if d.broken(path) || !d.clean(path) {
 		return
 	}
-	tick := s.Entry(name).Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))
+	tick := s.entry(name).Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))
 	payload, err := s.payloadAt(tick)
 	if err == nil {
-		err = tasks.Validate(s.Task, payload)
+		err = tasks.Validate(s.Type, payload)
 	}
 	if err != nil && !errors.Is(err, tasks.ErrUnknownType) {
 		d.errorf(path, "%v", err)

@@ -155,11 +155,10 @@ func (t Tasks) Rule(job *expression.Job) (scheduler.Rule, error) {
 	if err := cmp.Or(wrongNeed, wrongPriority, wrongFair, wrongWeight); err != nil {
 		return scheduler.Rule{}, err
 	}
-	policy := task.Retry.Policy()
 	return scheduler.Rule{
 		Needs: needs, Priority: priority, FairnessKey: fair, FairnessWeight: weight, BlockOnRateLimit: task.blocks(),
 		MaxWait: task.MaxWait, OnMaxWait: task.OnMaxWait, OnNoLimit: task.OnNoLimit,
-		Retry: &policy, RetryPosition: task.RetryPosition,
+		Retry: task.Retry.Policy(), RetryPosition: task.RetryPosition,
 	}, nil
 }
 

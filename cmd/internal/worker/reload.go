@@ -121,8 +121,9 @@ func needRestart(old, next *config.Config) (fields []string) {
 			same = true
 		case "commands": // compiled expressions cannot be compared, their texts can
 			same = maps.EqualFunc(old.Commands, next.Commands, func(a, b config.Command) bool {
-				type fields config.Command
-				return fmt.Sprintf("%q", fields(a)) == fmt.Sprintf("%q", fields(b))
+				same := fmt.Sprintf("%q", a.Run) == fmt.Sprintf("%q", b.Run)
+				a.Run, b.Run = nil, nil
+				return same && reflect.DeepEqual(a, b)
 			})
 		default:
 			same = reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface())

@@ -349,7 +349,9 @@ func newHandlers(c *config.Config) (h handlers, err error) {
 		return h, err
 	}
 	h.calls.SecretNames = c.Page.Redact
-	h.crawls, h.commands = c.Crawl.Handler(h.calls), c.Commands.Handler()
+	crawls := c.Crawl
+	crawls.HTTP = h.calls
+	h.crawls, h.commands = &crawls, c.Commands.Handler()
 	return h, nil
 }
 

@@ -25,7 +25,7 @@ func (statusCommand) Help() string {
 
 Below stand the limits: what each let through and denied a second within the last 10 seconds; how many permits jobs wait for, as a worker counted them some seconds ago, for how many keys and since when; when the last of all that need it would run, whatever else that waits for; and how it stands: paused, blocked, used up, will be used up, saturated (it gives all it has to those who wait), keys blocked, flowing, idle. The page says the same.
 
-Then come the workers: where each runs, which headgate it is and which config it has read, with a sum of what was in it; how many jobs it runs of how many at once; and when it was heard of last, which is every 10 seconds. "gone" is one that ended within the last hour without a word, or does not reach Redis.`
+Then come the workers: where each runs, which headgate it is and which config it has read, with a sum of what was in it; how many jobs it runs of how many at once; and when it was seen last, which is every 10 seconds. A "lost" worker ended within the last hour without stopping, or cannot reach Redis.`
 }
 
 func (c *statusCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
@@ -157,9 +157,9 @@ func printWorkers(out io.Writer, s inspect.Status) error {
 	}
 	var rows [][]string
 	for _, w := range s.Workers {
-		state := "here"
+		state := "alive"
 		if w.Lost {
-			state = "gone"
+			state = "lost"
 		}
 		rows = append(rows, []string{
 			w.Host, fmt.Sprint(w.PID), w.Version, w.Config, fmt.Sprintf("%d of %d", w.Running, w.Concurrency),

@@ -17,7 +17,7 @@ func TestLimitsOfStatus(t *testing.T) {
 	now := time.Now()
 	limit := inspect.Limit{
 		Limit:  throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerHour(1)},
-		Demand: stats.Demand{Waiting: 2, Keys: 1, Since: now.Add(-72 * time.Second)}, ETA: forecast.Estimate{Known: true},
+		LimitDemand: stats.LimitDemand{Waiting: 2, Keys: 1, Since: now.Add(-72 * time.Second)}, ETA: forecast.Estimate{Known: true},
 	}
 	if err := printLimits(&out, []inspect.Limit{limit}, now); err != nil {
 		t.Fatal(err)

@@ -239,10 +239,10 @@ func TestFullestMeter(t *testing.T) {
 		}
 	}
 	server := newServer(t, rdb, noRules)
-	waits := stats.Demand{Waiting: 2, Total: 2, Keys: 2, BusiestKeys: []string{"large", "small"}}
-	text, err := json.Marshal(stats.BacklogSample{At: time.Now(), Limits: map[string]stats.Demand{"bucket": waits}})
+	waits := stats.LimitDemand{Waiting: 2, Total: 2, Keys: 2, BusiestKeys: []string{"large", "small"}}
+	text, err := json.Marshal(stats.BacklogSample{At: time.Now(), Limits: map[string]stats.LimitDemand{"bucket": waits}})
 	must(err)
-	must(rdb.Set(t.Context(), script.Prefix("default")+"survey", text, time.Minute).Err())
+	must(rdb.Set(t.Context(), script.Prefix("default")+"backlog", text, time.Minute).Err())
 	got := scrape(t, New(server, rdb, Options{}))
 	if used, of := got["scope_permits_used{limit=bucket}"], got["scope_permits_capacity{limit=bucket}"]; used != 1 || of != 1 {
 		t.Errorf("%g of %g permits are used, want 1 of 1", used, of)
@@ -327,8 +327,8 @@ func TestLabels_Bounded(t *testing.T) {
 		}
 		return n
 	}
-	if n := count("jobs_running"); n != 201 || got["jobs_total{outcome=done,queue=other,task=other}"] != 800 {
-		t.Errorf("%d tasks by name, and %v other; want 200 and other", n, got["jobs_total{outcome=done,queue=other,task=other}"])
+	if n := count("jobs_running"); n != 101 || got["jobs_total{outcome=done,queue=other,task=other}"] != 900 {
+		t.Errorf("%d tasks by name, and %v other; want 100 and other", n, got["jobs_total{outcome=done,queue=other,task=other}"])
 	}
 	if n := count("scope_queue_latency"); n != maxQueues+1 {
 		t.Errorf("%d queues, want %d and other", n, maxQueues)

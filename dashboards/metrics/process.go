@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// The process's own metrics. Limits and tasks appear with their first job: the first 200 of each by
+// The process's own metrics. Limits and tasks appear with their first job: the first 100 of each by
 // name, the rest as other. Only for a limit without keys can the permits of all processes be
 // compared with what it allows, so these are counted apart.
 var (

@@ -258,7 +258,7 @@ func TestHarmless(t *testing.T) {
 	w.must(w.limiter.Note(me, throttle.Change{What: "paused", Schedule: evil + bytes}))
 	summary, err := json.Marshal(stats.Summary{Limits: map[string]stats.LimitSummary{"mail": {Denied: 1, Denial: &stats.Denial{Queue: evil, ID: bytes, Key: evil}}}})
 	w.must(err)
-	w.must(w.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: script.Prefix("crawl") + "history", Values: []any{"s", summary}}).Err())
+	w.must(w.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: script.Prefix("crawl") + "stats", Values: []any{"s", summary}}).Err())
 	p := w.page()
 	paths := []string{
 		"/", "/?open=mail", "/waiting", "/jobs", "/jobs?state=pending&payload=" + url.QueryEscape(evil), "/jobs?older=" + url.QueryEscape(evil), "/jobs?state=" + url.QueryEscape(evil+bytes), "/do?action=delete&state=pending&queue=" + url.QueryEscape(evil[:8]), "/changes", "/find?q=script", "/find?q=" + url.QueryEscape(evil), "/find?q=%ff%1b",

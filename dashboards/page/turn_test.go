@@ -119,7 +119,7 @@ func TestLateSummary(t *testing.T) {
 		summary, err := json.Marshal(stats.Summary{Limits: map[string]stats.LimitSummary{"mail": {Allowed: 4321, Permits: 4321}}})
 		w.must(err)
 		id := stats.StreamID(begins.Add(time.Millisecond))
-		w.must(w.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: script.Prefix("crawl") + "history", ID: id, Values: []any{"s", summary}}).Err())
+		w.must(w.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: script.Prefix("crawl") + "stats", ID: id, Values: []any{"s", summary}}).Err())
 		ask(p, request("GET", "/", nil))
 		time.Sleep(time.Minute)
 		if text := body(t, ask(p, request("GET", "/?open=mail", nil))); !strings.Contains(text, "4,321") {

@@ -22,7 +22,7 @@ type Limit struct {
 	// blocked: a limit with keys that nobody wants looks like one without.
 	KeyExpr string
 	Keyed   bool
-	stats.Demand
+	stats.LimitDemand
 	// Passing is whether nothing has waited here for long: a
 	// job is denied for a moment while others have the turn, and comes at once.
 	IsBrief bool
@@ -167,8 +167,8 @@ type Snapshot struct {
 	// KeyOf says what a limit counts by, the empty text where it has no keys. Nil means that
 	// only what waits can tell.
 	KeyOf    func(limit string) (by string, known bool)
-	Demand   map[string]stats.Demand // by limit
-	Forecast *forecast.Forecast      // nil where nothing waits
+	Demand   map[string]stats.LimitDemand // by limit
+	Forecast *forecast.Forecast           // nil where nothing waits
 	Recent   map[string]stats.LimitSummary
 }
 
@@ -198,7 +198,7 @@ func (k Snapshot) LimitsWithDemand() []Limit {
 	all := make([]Limit, len(k.Limits))
 	for i, limit := range k.Limits {
 		l := &all[i]
-		l.Limit, l.Demand = limit, k.Demand[limit.Name]
+		l.Limit, l.LimitDemand = limit, k.Demand[limit.Name]
 		l.IsBrief = l.Waiting > 0 && (l.Since.IsZero() || k.Now.Sub(l.Since) < passing)
 		l.Blocks = slices.DeleteFunc(slices.Clone(k.Blocks[l.Name]), func(b throttle.Blocked) bool { return !b.Until.After(k.Now) })
 		// A block of a key says that there are keys, also when nobody waits for one.

@@ -72,7 +72,7 @@ func TestLimitsAskLittle(t *testing.T) {
 	}
 	var asked []int
 	for _, keys := range []int{10, 10_000} {
-		found := stats.BacklogSample{At: time.Now(), Limits: map[string]stats.Demand{"api": {
+		found := stats.BacklogSample{At: time.Now(), Limits: map[string]stats.LimitDemand{"api": {
 			Waiting: 2 * keys, Total: 2 * keys, Keys: keys, Since: time.Now().Add(-time.Hour), BusiestKeys: []string{"k", "l"},
 		}}}
 		text, err := json.Marshal(found)
@@ -84,7 +84,7 @@ func TestLimitsAskLittle(t *testing.T) {
 			demand[fmt.Sprint("api|k", i)] = 2
 		}
 		rdb.HSet(ctx, "hg:{default}:demand", demand)
-		rdb.Set(ctx, "hg:{default}:survey", text, time.Minute)
+		rdb.Set(ctx, "hg:{default}:backlog", text, time.Minute)
 		counted.n = 0
 		if limits, err = look(); err != nil {
 			t.Fatal(err)

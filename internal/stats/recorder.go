@@ -1,11 +1,9 @@
-// Package stats keeps what happens in a scope for those who look on. Each
-// process that runs jobs has a Recorder. It counts, and once a second writes to
-// Redis what was new: a summary in a stream that reaches a quarter of an hour
-// back, and totals since ever. Nothing in it decides anything.
+// Package stats records what the processes of a scope do. Each process that runs jobs has a
+// Recorder. It counts, and once a second writes a summary of that second to Redis: to a stream of
+// the last 16 minutes, and to totals. Nothing in it decides anything.
 package stats
 
 import (
-	"math"
 	"os"
 	"slices"
 	"sync"
@@ -19,156 +17,144 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Recorder counts what one process does. Its methods may be called at the same
-// time, and cost next to nothing.
+// Recorder counts what one process does. It is safe for concurrent use. Fields that are not
+// atomic are set before Start.
 type Recorder struct {
-	rdb     redis.UniversalClient
-	prefix  string // of the scope's keys
-	process string
-	off     bool
+	rdb      redis.UniversalClient
+	prefix   string // of the scope's keys
+	process  string
+	disabled bool
+	self     Process // without the fields that change
+	config   atomic.Pointer[string]
 
-	self   Process // but for what changes
-	config atomic.Pointer[string]
-	// Concurrency is how many jobs the process runs at once, to be told.
+	// Concurrency is how many jobs the process runs at once.
 	Concurrency int
-
-	// Queues is the Redis of the queues, to ask which are paused and what is pending. Nil is
-	// that of the scope.
+	// Queues is the Redis of the queues. Nil means that of the scope.
 	Queues redis.UniversalClient
-	// Serves are the queues that this process takes jobs from, and RuleOf is what their jobs
-	// will ask for; nil if that is not known.
+	// ServedQueues are the queues that this process takes jobs from.
 	ServedQueues []string
-	RuleFor      RuleFunc
+	// RuleFor returns what their pending jobs will ask for. Nil means that it is unknown.
+	RuleFor RuleFunc
 
 	mu     sync.Mutex // guards limits and tasks, and what they point to
 	limits map[string]*LimitCounts
 	tasks  map[Task]*TaskCounts
 
-	// Of all jobs that waited: how long after it was there they took their permit,
-	// for how long they had waited then, and how often they had been denied, which
-	// counts those that did not wait too.
+	// Lateness is the time from when the permits of a waiting job existed until it took them, Wait
+	// how long such a job had waited. Denials counts those of every allowed job.
 	Lateness, Wait, Denials *Histogram
-	// Uncalled counts those of them that took permits which were not reserved: nobody
-	// called them, or they came too late.
-	Ungranted atomic.Int64
-	// Calls is how long calls of the limiter took, FailedCalls how many failed.
+	// Ungranted counts waiting jobs that took permits which were not reserved for them.
+	Ungranted       atomic.Int64
 	LimiterCalls    *Histogram
 	LimiterFailures atomic.Int64
-	// Rounds is how long each round of giving turns took, Leads whether this process
-	// gives them, and Polling whether waiting jobs are left to asynq's polls.
+	// Rounds are the durations of the dispatcher's rounds in this process.
 	Rounds                        *Histogram
 	IsDispatcher, PollingFallback atomic.Bool
-	// Unwritten counts failed tries to write a summary.
+	// FailedWrites counts failed writes to Redis.
 	FailedWrites atomic.Int64
 
-	decided   uint64    // how much had been decided at the last survey
-	looked    time.Time // when that was
-	rulesRest time.Time // until when no rules are asked for a survey, since they were too slow
-	written   counted   // when a summary was written last
-	sent      int       // how many summaries were sent, written or not
+	sent int // summaries sent, also those that failed
+
+	sampledAt    time.Time // of the backlog
+	sampledCalls uint64    // limiter calls until then
+	rulesResume  time.Time // until then, slow rules are not asked for a sample
 }
 
-// patience bounds a call of Redis, so that a slow one holds up no shutdown.
-const patience = 2 * time.Second
+// callTimeout bounds a call to Redis, so that a slow Redis does not delay a shutdown.
+const callTimeout = 2 * time.Second
 
-// counted is what was counted since the process began.
-type counted struct {
-	limits map[string]LimitSummary
-	tasks  map[Task]TaskSummary
-}
-
-// Of is what a *scheduler.Server counts. That package sets it: a method would have a name
-// of this package among what it exports.
+// RecorderOf returns the Recorder of a *scheduler.Server. The scheduler sets it, because a method
+// would export a type of this internal package.
 var RecorderOf func(server any) *Recorder
 
-// New returns a Recorder that writes to the scope with that prefix of its keys,
-// hg:{scope}:. Nothing is written before Start.
+// New returns a Recorder that writes to the scope with that prefix of its keys, hg:{scope}:.
 func New(rdb redis.UniversalClient, prefix string) *Recorder {
 	host, _ := os.Hostname()
 	return &Recorder{
 		rdb: rdb, prefix: prefix, process: uuid.NewString(),
 		self:   Process{Host: host, PID: os.Getpid(), Version: version(), Started: time.Now()},
 		limits: map[string]*LimitCounts{}, tasks: map[Task]*TaskCounts{},
-		Lateness: newHistogram(latencies), Wait: newHistogram(waits), Denials: newHistogram(times),
-		LimiterCalls: newHistogram(latencies), Rounds: newHistogram(latencies),
+		Lateness: newHistogram(latencyBounds), Wait: newHistogram(waitBounds), Denials: newHistogram(denialBounds),
+		LimiterCalls: newHistogram(latencyBounds), Rounds: newHistogram(latencyBounds),
 	}
 }
 
-// Off has Start write nothing: what that costs is measured against it.
-func (r *Recorder) Disable() { r.off = true }
+// Disable makes Start write nothing.
+func (r *Recorder) Disable() { r.disabled = true }
 
-// Redis is where the scope is: the client, and what its keys begin with.
+// SetConfig sets the name of the config that the process runs with. It may be called at any time.
+func (r *Recorder) SetConfig(config string) { r.config.Store(&config) }
+
+// Redis returns the client and the name of the scope.
 func (r *Recorder) Redis() (rdb redis.UniversalClient, scope string) {
 	return r.rdb, script.Scope(r.prefix)
 }
 
-// Asked is told how long a call of the limiter took, and whether it failed.
+// ObserveLimiterCall counts a call to the limiter.
 func (r *Recorder) ObserveLimiterCall(took time.Duration, failed bool) {
-	r.LimiterCalls.took(took)
+	r.LimiterCalls.observeDuration(took)
 	if failed {
 		r.LimiterFailures.Add(1)
 	}
 }
 
-// Decided is told the limiter's answer to a job. Permits count for every limit
-// that gave some; another answer counts for the limit that decided.
+// CountDecision counts the limiter's decision about a job: an allowed one for each of its limits,
+// any other for the limit that decided.
 func (r *Recorder) CountDecision(queue, id string, needs []throttle.Need, d throttle.Decision) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if d.Outcome == throttle.Allowed {
-		for _, n := range needs {
-			c, cost := r.limit(n.Limit), int64(max(1, n.Cost))
-			c.Decisions[throttle.Allowed]++
-			c.Permits += cost
-			if n.Key == "" {
-				c.Unkeyed += cost
-			}
-		}
-		r.Denials.observe(float64(d.Denials))
-		if d.Denials > 0 {
-			r.Wait.took(d.Waited)
-		}
-		switch {
-		case d.Denials > 0 && d.Late >= 0:
-			r.Lateness.took(d.Late)
-		case d.Denials > 0:
-			r.Ungranted.Add(1)
+	if d.Outcome != throttle.Allowed {
+		c := r.limit(d.Limit)
+		c.Decisions[d.Outcome]++
+		if d.Outcome == throttle.Denied {
+			c.RetryAfter.observeDuration(d.RetryAfter)
+			c.lastDenial = &Denial{Queue: queue, ID: id[:min(len(id), maxID)], Key: d.Key, RetryAfter: d.RetryAfter, Unknown: d.Unknown}
 		}
 		return
 	}
-	c := r.limit(d.Limit)
-	c.Decisions[d.Outcome]++
-	if d.Outcome == throttle.Denied {
-		c.RetryAfter.took(d.RetryAfter)
-		c.denial = &Denial{Queue: queue, ID: id[:min(len(id), maxID)], Key: d.Key, RetryAfter: d.RetryAfter, Unknown: d.Unknown}
+	for _, n := range needs {
+		c, cost := r.limit(n.Limit), int64(max(1, n.Cost))
+		c.Decisions[throttle.Allowed]++
+		c.Permits += cost
+		if n.Key == "" {
+			c.Unkeyed += cost
+		}
+	}
+	r.Denials.observe(float64(d.Denials))
+	if d.Denials > 0 {
+		r.Wait.observeDuration(d.Waited)
+		if d.Late >= 0 {
+			r.Lateness.observeDuration(d.Late)
+		} else {
+			r.Ungranted.Add(1)
+		}
 	}
 }
 
-// Settled is told that of the permits that a job took so many were given back.
-func (r *Recorder) CountReturned(n throttle.Need, returned int) {
-	if n.Key == "" && returned > 0 {
+// CountReturned counts permits that a job gave back.
+func (r *Recorder) CountReturned(n throttle.Need, permits int) {
+	if n.Key == "" && permits > 0 {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.limit(n.Limit).Returned += int64(returned)
+		r.limit(n.Limit).Returned += int64(permits)
 	}
 }
 
-// Refused is told that the other side refused a call that had its permits, and of
-// which limits keys are shut for that: one of each counts.
-func (r *Recorder) CountRateLimited(shut []throttle.Need) {
+// CountRateLimited counts a call that the upstream rate limited, once for each limit of the keys
+// that were blocked for it.
+func (r *Recorder) CountRateLimited(blocked []throttle.Need) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i, n := range shut {
-		if !slices.ContainsFunc(shut[:i], func(before throttle.Need) bool { return before.Limit == n.Limit }) {
+	for i, n := range blocked {
+		if !slices.ContainsFunc(blocked[:i], func(earlier throttle.Need) bool { return earlier.Limit == n.Limit }) {
 			r.limit(n.Limit).RateLimited++
 		}
 	}
 }
 
-// Began is told that a job runs. The function that it returns must be called once,
-// at the end of that.
-func (r *Recorder) StartJob(t Task) (ended func(End)) {
-	began := time.Now()
+// StartJob counts a running job. Call the returned function once, when the job ends.
+func (r *Recorder) StartJob(t Task) (end func(End)) {
+	started := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.task(t)
@@ -177,24 +163,28 @@ func (r *Recorder) StartJob(t Task) (ended func(End)) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		c.Running--
-		c.Duration.took(time.Since(began))
+		took := time.Since(started)
+		c.Duration.observeDuration(took)
 		c.Ends[end]++
+		if end != PutBack {
+			c.ran += took
+		}
 	}
 }
 
-// Ended is told that a job ended which did not run.
+// CountEnd counts the end of a job that did not run.
 func (r *Recorder) CountEnd(t Task, end End) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.task(t).Ends[end]++
 }
 
-// Round is told how long this process took to give the turns that were due.
-func (r *Recorder) ObserveRound(took time.Duration) { r.Rounds.took(took) }
+// ObserveRound counts a round of the dispatcher.
+func (r *Recorder) ObserveRound(took time.Duration) { r.Rounds.observeDuration(took) }
 
 func (r *Recorder) limit(name string) *LimitCounts {
-	return countsOf(r.limits, Label(name), Other, func(name string) *LimitCounts {
-		return &LimitCounts{Limit: name, RetryAfter: newHistogram(waits)}
+	return counts(r.limits, Label(name), Other, func(name string) *LimitCounts {
+		return &LimitCounts{Limit: name, RetryAfter: newHistogram(waitBounds)}
 	})
 }
 
@@ -203,115 +193,65 @@ func (r *Recorder) task(t Task) *TaskCounts {
 	if !isLabel(t.Queue) || !isLabel(t.Type) {
 		t = other
 	}
-	return countsOf(r.tasks, t, other, func(t Task) *TaskCounts {
-		return &TaskCounts{Task: t, Duration: newHistogram(durations)}
+	return counts(r.tasks, t, other, func(t Task) *TaskCounts {
+		return &TaskCounts{Task: t, Duration: newHistogram(durationBounds)}
 	})
 }
 
-// maxNames is how many limits, and how many tasks, a Recorder counts by name.
-const maxNames = 200
+// maxNames is how many limits, and how many tasks, a Recorder counts by name. It bounds the stream
+// in Redis to some 20 KB a second of a process.
+const maxNames = 100
 
-// countsOf is what is counted by a name, or by other where that would be one too many.
-func countsOf[K comparable, C any](counts map[K]*C, name, other K, create func(K) *C) *C {
-	n := len(counts)
-	if counts[other] != nil {
+// counts returns the counts of a name, or of other if the name is one too many.
+func counts[K comparable, C any](all map[K]*C, name, other K, create func(K) *C) *C {
+	n := len(all)
+	if all[other] != nil {
 		n--
 	}
-	if counts[name] == nil && n >= maxNames {
+	if all[name] == nil && n >= maxNames {
 		name = other
 	}
-	if counts[name] == nil {
-		counts[name] = create(name)
+	if all[name] == nil {
+		all[name] = create(name)
 	}
-	return counts[name]
+	return all[name]
 }
 
-// LimitCounts is what a process decided of a limit since it began.
+// LimitCounts are the counts of a limit since the process started.
 type LimitCounts struct {
 	Limit     string
 	Decisions [int(throttle.TooLate) + 1]int64 // by throttle.Outcome
 	Permits   int64
-	// Unkeyed are the permits among them that were taken of the limit without a key,
-	// and Returned those of them given back when their cost was settled.
+	// Unkeyed are the permits that were taken without a key, Returned those of them given back.
 	Unkeyed, Returned int64
-	// Refused counts calls that had their permits, and the other side refused.
+	// RateLimited counts calls that had their permits and were rate limited upstream.
 	RateLimited int64
 	RetryAfter  *Histogram
-	denial      *Denial // the last
+	lastDenial  *Denial
+	written     LimitSummary // what summaries had until now
 }
 
-// Limits is what was counted of every limit that a decision was about.
-func (r *Recorder) Limits() []LimitCounts { return copied(r, r.limits) }
+// Limits returns the counts of every limit that made a decision.
+func (r *Recorder) Limits() []LimitCounts { return copyCounts(r, r.limits) }
 
-// TaskCounts is how a task's jobs ended in a process since it began. Busy is how
-// many run now.
+// TaskCounts are the counts of a task since the process started.
 type TaskCounts struct {
 	Task
 	Ends     Counts
-	Running  int64
+	Running  int64 // now
 	Duration *Histogram
+	ran      time.Duration // of the attempts that were not put back
+	written  TaskSummary   // what summaries had until now
 }
 
-// Tasks is what was counted of every task that had a job.
-func (r *Recorder) Tasks() []TaskCounts { return copied(r, r.tasks) }
+// Tasks returns the counts of every task that had a job.
+func (r *Recorder) Tasks() []TaskCounts { return copyCounts(r, r.tasks) }
 
-func copied[K comparable, C any](r *Recorder, counts map[K]*C) (all []C) {
+func copyCounts[K comparable, C any](r *Recorder, counts map[K]*C) (all []C) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range counts {
 		all = append(all, *c)
 	}
 	return all
-}
-
-// Histogram counts values by upper bounds, as Prometheus does.
-type Histogram struct {
-	bounds []float64
-	counts []atomic.Uint64 // up to each bound, and above the one before; the last is above all
-	sum    atomic.Uint64   // the bits of a float64
-}
-
-// The upper bounds, in seconds; of denials in times.
-var (
-	latencies = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
-	durations = []float64{.001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}
-	waits     = []float64{.01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600}
-	times     = []float64{0, 1, 2, 3, 4, 5, 10, 20, 50}
-)
-
-func newHistogram(bounds []float64) *Histogram {
-	return &Histogram{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1)}
-}
-
-func (h *Histogram) observe(v float64) {
-	i, _ := slices.BinarySearch(h.bounds, v)
-	h.counts[i].Add(1)
-	for {
-		was := h.sum.Load()
-		if h.sum.CompareAndSwap(was, math.Float64bits(math.Float64frombits(was)+v)) {
-			return
-		}
-	}
-}
-
-func (h *Histogram) took(d time.Duration) { h.observe(max(0, d).Seconds()) }
-
-func (h *Histogram) load() (counts []uint64, sum float64) {
-	counts = make([]uint64, len(h.counts))
-	for i := range counts {
-		counts[i] = h.counts[i].Load()
-	}
-	return counts, math.Float64frombits(h.sum.Load())
-}
-
-// Snapshot is what was counted: how many values in all, their sum, and how many
-// of them are at most each bound.
-func (h *Histogram) Snapshot() (count uint64, sum float64, buckets map[float64]uint64) {
-	counts, sum := h.load()
-	buckets = make(map[float64]uint64, len(h.bounds))
-	for i, bound := range h.bounds {
-		count += counts[i]
-		buckets[bound] = count
-	}
-	return count + counts[len(h.bounds)], sum, buckets
 }

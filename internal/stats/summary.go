@@ -14,92 +14,26 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// Summary is what one process did in one second, or since its last summary.
-// Those limits and tasks of which there is nothing to say are not in it.
+// Summary is what one process did since its previous summary, about a second. It has no limits and
+// tasks without news.
 type Summary struct {
-	// ID is the summary's place in the stream, and At when it was written, by
-	// Redis's clock.
-	ID string    `json:"-"`
-	At time.Time `json:"-"`
-	// Process is a random name of the one that wrote it.
+	ID      string                  `json:"-"` // in the stream
+	At      time.Time               `json:"-"` // by Redis's clock
 	Process string                  `json:"p"`
 	Limits  map[string]LimitSummary `json:"l,omitempty"`
 	Tasks   []TaskSummary           `json:"t,omitempty"`
 }
 
-// Limited is what was decided of a limit.
+// LimitSummary is what a limit decided.
 type LimitSummary struct {
-	Allowed int64 `json:"a,omitempty"`
-	Denied  int64 `json:"d,omitempty"`
-	// Refused counts what can never be, or not in time, or has no limit.
-	Rejected int64 `json:"r,omitempty"`
-	Permits  int64 `json:"p,omitempty"`
-	// Denial is the last of those denied.
-	Denial *Denial `json:"x,omitempty"`
+	Allowed  int64   `json:"a,omitempty"`
+	Denied   int64   `json:"d,omitempty"`
+	Rejected int64   `json:"r,omitempty"` // can never run, or not in time, or has no such limit
+	Permits  int64   `json:"p,omitempty"`
+	Denial   *Denial `json:"x,omitempty"` // the last one
 }
 
-// maxID is at how many bytes the ID of a Denial is cut.
-const maxID = 200
-
-// Denial is a job that was denied, as an example.
-type Denial struct {
-	Queue      string        `json:"q"`
-	ID         string        `json:"i"`
-	Key        string        `json:"k,omitempty"`
-	RetryAfter time.Duration `json:"r"`
-	Unknown    bool          `json:"u,omitempty"` // nobody can tell for how long
-}
-
-// TaskNews is how jobs of a task ended, and how many ran at that moment.
-type TaskSummary struct {
-	Task
-	Ends    Counts `json:"e"`
-	Running int64  `json:"b,omitempty"`
-}
-
-// Task is what jobs are counted by.
-type Task struct {
-	Queue string `json:"q"`
-	Type  string `json:"t"`
-}
-
-// End is how an attempt to run a job ended.
-type End int
-
-// The ends.
-const (
-	Done       End = iota
-	Failed         // to be tried again
-	Archived       // kept in asynq's archive
-	Dropped        // deleted, as its handler or its rule said
-	PutBack        // without having run: it waits for permits, or for the limiter
-	RetryAfter     // by its handler, which spends no attempt
-	ends
-)
-
-var endTexts = [ends]string{"done", "failed", "archived", "dropped", "put_back", "retry_after"}
-
-// String is the end as labels and totals have it.
-func (e End) String() string { return endTexts[e] }
-
-// Counts is how many jobs ended in which way, by End.
-type Counts [ends]int64
-
-// FailedJobs is how many jobs failed for good: each is counted once.
-func (c Counts) FailedJobs() int64 { return c[Archived] }
-
-// FailedAttempts is how many attempts failed: those that will be repeated, and the last
-// ones of jobs that failed for good.
-func (c Counts) FailedAttempts() int64 { return c[Failed] + c[Archived] }
-
-func (c Counts) sum() (n int64) {
-	for _, of := range c {
-		n += of
-	}
-	return n
-}
-
-// Plus adds what was decided of another limit.
+// Add returns the sum of two summaries, without an example of a denial of the second.
 func (l LimitSummary) Add(other LimitSummary) LimitSummary {
 	l.Allowed += other.Allowed
 	l.Denied += other.Denied
@@ -108,13 +42,70 @@ func (l LimitSummary) Add(other LimitSummary) LimitSummary {
 	return l
 }
 
-func (l LimitSummary) sum() int64 { return l.Allowed + l.Denied + l.Rejected }
+// maxID is the number of bytes at which the ID of a Denial is cut.
+const maxID = 200
 
-// Other counts what has a name that is one too many, or no name for a label: with
-// control characters, wrong UTF-8 or more than 100 bytes.
+// Denial is an example of a denied job.
+type Denial struct {
+	Queue      string        `json:"q"`
+	ID         string        `json:"i"`
+	Key        string        `json:"k,omitempty"`
+	RetryAfter time.Duration `json:"r"`
+	Unknown    bool          `json:"u,omitempty"` // RetryAfter says nothing
+}
+
+// TaskSummary is how attempts of a task ended.
+type TaskSummary struct {
+	Task
+	Ends Counts        `json:"e"`
+	Ran  time.Duration `json:"b,omitempty"` // all of them that were not put back, together
+}
+
+// Task is a queue and a task type, by which jobs are counted.
+type Task struct {
+	Queue string `json:"q"`
+	Type  string `json:"t"`
+}
+
+// End is how an attempt to run a job ended.
+type End int
+
+// The values of End.
+const (
+	Done       End = iota
+	Failed         // runs again
+	Archived       // failed for good
+	Dropped        // deleted by its handler or its rule
+	PutBack        // denied: it did not run
+	RetryAfter     // put back by its handler, without spending an attempt
+	endCount
+)
+
+var endNames = [endCount]string{"done", "failed", "archived", "dropped", "put_back", "retry_after"}
+
+func (e End) String() string { return endNames[e] }
+
+// Counts are numbers of attempts by End.
+type Counts [endCount]int64
+
+// FailedJobs returns how many jobs failed for good.
+func (c Counts) FailedJobs() int64 { return c[Archived] }
+
+// FailedAttempts returns how many attempts failed, also those of jobs that run again.
+func (c Counts) FailedAttempts() int64 { return c[Failed] + c[Archived] }
+
+func (c Counts) sum() (n int64) {
+	for _, count := range c {
+		n += count
+	}
+	return n
+}
+
+// Other replaces names beyond a bound, and names that cannot be labels.
 const Other = "other"
 
-// Label is a name as a label: itself, or Other.
+// Label returns the name, or Other if it has control characters, invalid UTF-8 or more than 100
+// bytes.
 func Label(name string) string {
 	if !isLabel(name) {
 		return Other
@@ -123,43 +114,32 @@ func Label(name string) string {
 }
 
 func isLabel(name string) bool {
-	control := func(c rune) bool { return c < ' ' || c == 0x7f }
-	return len(name) <= 100 && utf8.ValidString(name) && !strings.ContainsFunc(name, control)
+	isControl := func(c rune) bool { return c < ' ' || c == 0x7f }
+	return len(name) <= 100 && utf8.ValidString(name) && !strings.ContainsFunc(name, isControl)
 }
 
-// StreamID is the ID of the first summary that may be written at a moment of
-// Redis's clock.
+// StreamID returns the ID of the first summary that Redis may write at a moment of its clock.
 func StreamID(at time.Time) string { return strconv.FormatInt(at.UnixMilli(), 10) + "-0" }
 
-// idTime is when a summary was written; the zero time for what is no ID.
-func idTime(id string) time.Time {
-	ms, _, _ := strings.Cut(id, "-")
-	n, err := strconv.ParseInt(ms, 10, 64)
-	if err != nil {
-		return time.Time{}
-	}
-	return time.UnixMilli(n)
-}
-
-const page = 1000
-
-// Read returns the summaries after the one whose ID is since, oldest first: all
-// for "", and for a moment StreamID of it. A quarter of an hour of them is there,
-// one a second of each process. What cannot be read as one is left out.
+// ReadSummaries returns the summaries after the one with the ID since, oldest first; all of them
+// if since is empty. It skips entries that are no summaries.
 func ReadSummaries(ctx context.Context, rdb redis.UniversalClient, scope, since string) ([]Summary, error) {
+	const page = 1000
 	from := "-"
 	if since != "" {
 		from = "(" + since
 	}
 	var all []Summary
 	for {
-		messages, err := rdb.XRangeN(ctx, script.Prefix(scope)+"history", from, "+", page).Result()
+		messages, err := rdb.XRangeN(ctx, script.Prefix(scope)+"stats", from, "+", page).Result()
 		if err != nil {
 			return all, err
 		}
 		for _, m := range messages {
 			from = "(" + m.ID
-			s := Summary{ID: m.ID, At: idTime(m.ID)}
+			ms, _, _ := strings.Cut(m.ID, "-")
+			written, _ := strconv.ParseInt(ms, 10, 64)
+			s := Summary{ID: m.ID, At: time.UnixMilli(written)}
 			text, _ := m.Values["s"].(string)
 			if json.Unmarshal([]byte(text), &s) == nil {
 				all = append(all, s)
@@ -171,8 +151,7 @@ func ReadSummaries(ctx context.Context, rdb redis.UniversalClient, scope, since 
 	}
 }
 
-// Totals is how many jobs of each task have ended in which way since the scope
-// began.
+// ReadTotals returns how attempts of each task have ended since the scope began.
 func ReadTotals(ctx context.Context, rdb redis.UniversalClient, scope string) (map[Task]Counts, error) {
 	fields, err := rdb.HGetAll(ctx, script.Prefix(scope)+"totals").Result()
 	if err != nil {
@@ -180,23 +159,47 @@ func ReadTotals(ctx context.Context, rdb redis.UniversalClient, scope string) (m
 	}
 	totals := map[Task]Counts{}
 	for field, text := range fields {
-		task, end, ok := parseField(field)
 		n, err := strconv.ParseInt(text, 10, 64)
-		if !ok || err != nil {
+		parts := strings.Split(field, "\n")
+		if err != nil || len(parts) != 3 {
 			continue
 		}
-		counts := totals[task]
-		counts[end] = n
-		totals[task] = counts
+		if end := slices.Index(endNames[:], parts[2]); end >= 0 {
+			task := Task{parts[0], parts[1]}
+			counts := totals[task]
+			counts[end] = n
+			totals[task] = counts
+		}
 	}
 	return totals, nil
 }
 
-func parseField(field string) (t Task, end End, ok bool) {
-	parts := strings.Split(field, "\n")
-	if len(parts) != 3 {
-		return t, 0, false
+// durationWindow is how far back MeanDurations looks.
+const durationWindow = 5 * time.Minute
+
+// MeanDurations returns how long jobs of each queue ran lately, on average. It has no queues in
+// which no job ended.
+func MeanDurations(ctx context.Context, rdb redis.UniversalClient, scope string) (map[string]time.Duration, error) {
+	now, err := rdb.Time(ctx).Result()
+	if err != nil {
+		return nil, err
 	}
-	i := slices.Index(endTexts[:], parts[2])
-	return Task{parts[0], parts[1]}, End(i), i >= 0
+	summaries, err := ReadSummaries(ctx, rdb, scope, StreamID(now.Add(-durationWindow)))
+	if err != nil {
+		return nil, err
+	}
+	ran, ended := map[string]time.Duration{}, map[string]int64{}
+	for _, s := range summaries {
+		for _, t := range s.Tasks {
+			ran[t.Queue] += t.Ran
+			ended[t.Queue] += t.Ends.sum() - t.Ends[PutBack]
+		}
+	}
+	mean := map[string]time.Duration{}
+	for queue, n := range ended {
+		if n > 0 {
+			mean[queue] = max(time.Millisecond, ran[queue]/time.Duration(n))
+		}
+	}
+	return mean, nil
 }

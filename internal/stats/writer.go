@@ -4,33 +4,40 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"maps"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/throttle"
 )
 
-const (
-	// every is how often what is new is written.
-	every = time.Second
-	// reach is how far back the stream goes.
-	reach = 16 * time.Minute
-	// maxWritten is how many limits, and how many tasks, a summary names, which bounds the
-	// stream: some 9 KB a second of a process. The rest is under Other.
-	maxWritten = 50
-	// maxTotals is how many fields the totals have, but for those of Other: what
-	// has no name of its own then is counted under Other.
-	maxTotals = 5000
+var (
+	aliveScript  = script.New("stats/alive")
+	recordScript = script.New("stats/record")
 )
 
-// Start begins to write each second what is new, and what waits where that is this
-// process's to say. The function that it returns ends that, after what is left has been
-// written; it may be called again.
+const (
+	writeInterval = time.Second
+	// streamLength is how far back the stream of summaries goes.
+	streamLength = 16 * time.Minute
+	// maxTotals bounds the fields of the totals. Names beyond it are counted as Other.
+	maxTotals = 5000
+
+	aliveInterval = 10 * time.Second
+	lostAfter     = 3 * aliveInterval
+	// lostRetention is how long a lost process is listed.
+	lostRetention = time.Hour
+	maxProcesses  = 1000
+)
+
+// Start begins to write to Redis. The returned function stops it, after a last write.
 func (r *Recorder) Start() (stop func()) {
-	if r.off {
+	if r.disabled {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -42,106 +49,87 @@ func (r *Recorder) Start() (stop func()) {
 	}
 }
 
-// run writes until ctx ends, and then what is left.
 func (r *Recorder) run(ctx context.Context) {
-	second, look, alive := time.NewTicker(every), time.NewTimer(every), time.NewTicker(aliveEach)
-	defer second.Stop()
-	defer look.Stop()
+	write, sample, alive := time.NewTicker(writeInterval), time.NewTimer(writeInterval), time.NewTicker(aliveInterval)
+	defer write.Stop()
+	defer sample.Stop()
 	defer alive.Stop()
-	r.sayAlive(ctx)
+	r.reportAlive(ctx)
 	for {
 		select {
 		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.Background(), 2*patience)
+			last, cancel := context.WithTimeout(context.Background(), 2*callTimeout)
 			defer cancel()
 			r.write(last)
-			r.say(last, "")
+			r.report(last, "")
 			return
 		case <-alive.C:
-			r.sayAlive(ctx)
-		case <-second.C:
+			r.reportAlive(ctx)
+		case <-write.C:
 			r.write(context.Background())
-		case <-look.C:
-			look.Reset(r.lookAround(ctx))
+		case <-sample.C:
+			sample.Reset(r.sampleBacklog(ctx))
 		}
 	}
 }
 
-// write writes what is new, if anything is. What cannot be written is still new
-// the next time.
+// write writes what is new. If that fails, it stays new for the next call.
 func (r *Recorder) write(ctx context.Context) {
-	s, now := r.news()
+	s, commit := r.summarize()
 	if len(s.Limits) == 0 && len(s.Tasks) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := r.send(ctx, s); err != nil {
 		r.FailedWrites.Add(1)
 		return
 	}
-	r.written = now
+	commit()
 }
 
-// news is what was counted since it was written last, and all that was counted so far.
-func (r *Recorder) news() (s *Summary, now counted) {
+// summarize returns what was counted since the last commit.
+func (r *Recorder) summarize() (s *Summary, commit func()) {
 	s = &Summary{Process: r.process, Limits: map[string]LimitSummary{}}
-	now = counted{limits: map[string]LimitSummary{}, tasks: map[Task]TaskSummary{}}
-	for _, c := range r.Limits() {
-		d, was := c.Decisions, r.written.limits[c.Limit]
-		is := LimitSummary{
+	var commits []func()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.limits {
+		d, old := c.Decisions, c.written
+		now := LimitSummary{
 			Allowed: d[throttle.Allowed], Denied: d[throttle.Denied],
 			Rejected: d[throttle.Never] + d[throttle.NoLimit] + d[throttle.TooLate], Permits: c.Permits,
 		}
-		now.limits[c.Limit] = is
-		if is == was {
+		if now == old {
 			continue
 		}
-		is = LimitSummary{is.Allowed - was.Allowed, is.Denied - was.Denied, is.Rejected - was.Rejected, is.Permits - was.Permits, nil}
-		if is.Denied > 0 && c.Limit != Other {
-			is.Denial = c.denial
+		news := LimitSummary{now.Allowed - old.Allowed, now.Denied - old.Denied, now.Rejected - old.Rejected, now.Permits - old.Permits, nil}
+		if news.Denied > 0 && c.Limit != Other {
+			news.Denial = c.lastDenial
 		}
-		s.Limits[c.Limit] = is
+		s.Limits[c.Limit] = news
+		commits = append(commits, func() { c.written = now })
 	}
-	for _, c := range r.Tasks() {
-		is, was := TaskSummary{c.Task, c.Ends, c.Running}, r.written.tasks[c.Task]
-		now.tasks[c.Task] = is
-		for end, n := range was.Ends {
-			is.Ends[end] -= n
+	for _, c := range r.tasks {
+		now := TaskSummary{c.Task, c.Ends, c.ran}
+		if now.Ends == c.written.Ends {
+			continue
 		}
-		if is.Ends != (Counts{}) || is.Running != was.Running {
-			s.Tasks = append(s.Tasks, is)
+		news := now
+		news.Ran -= c.written.Ran
+		for end, n := range c.written.Ends {
+			news.Ends[end] -= n
 		}
+		s.Tasks = append(s.Tasks, news)
+		commits = append(commits, func() { c.written = now })
 	}
-	s.bound()
-	return s, now
-}
-
-// bound leaves the busiest limits and tasks by name, and sums up the rest.
-func (s *Summary) bound() {
-	limits := slices.SortedFunc(maps.Keys(s.Limits), func(a, b string) int {
-		return cmp.Or(cmp.Compare(s.Limits[b].sum(), s.Limits[a].sum()), cmp.Compare(a, b))
-	})
-	for _, name := range limits[min(maxWritten, len(limits)):] {
-		if name != Other {
-			s.Limits[Other] = s.Limits[Other].Add(s.Limits[name])
-			delete(s.Limits, name)
+	return s, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, commit := range commits {
+			commit()
 		}
 	}
-	if len(s.Tasks) <= maxWritten {
-		return
-	}
-	slices.SortFunc(s.Tasks, func(a, b TaskSummary) int {
-		return cmp.Or(cmp.Compare(b.Ends.sum(), a.Ends.sum()), cmp.Compare(a.Queue+"\n"+a.Type, b.Queue+"\n"+b.Type))
-	})
-	rest := TaskSummary{Task: Task{Other, Other}}
-	for _, t := range s.Tasks[maxWritten:] {
-		rest.Running += t.Running
-		for end, n := range t.Ends {
-			rest.Ends[end] += n
-		}
-	}
-	s.Tasks = append(s.Tasks[:maxWritten], rest)
 }
 
 func (r *Recorder) send(ctx context.Context, s *Summary) error {
@@ -150,7 +138,7 @@ func (r *Recorder) send(ctx context.Context, s *Summary) error {
 		return err
 	}
 	r.sent++
-	args := []any{text, reach.Microseconds(), maxTotals, Other, r.process, r.sent}
+	args := []any{text, streamLength.Microseconds(), maxTotals, Other, r.process, r.sent}
 	for _, t := range s.Tasks {
 		for end, n := range t.Ends {
 			if n > 0 {
@@ -161,29 +149,89 @@ func (r *Recorder) send(ctx context.Context, s *Summary) error {
 	return recordScript.Run(ctx, r.rdb, []string{r.prefix}, args...).Err()
 }
 
-// Describe says what this process goes by from now on: its config. It may be called at any
-// time.
-func (r *Recorder) SetConfig(config string) { r.config.Store(&config) }
+// Process is a process that runs jobs of a scope.
+type Process struct {
+	ID          string    `json:"-"`
+	Host        string    `json:"host"`
+	PID         int       `json:"pid"`
+	Version     string    `json:"version"`
+	Config      string    `json:"config"` // the config's file and a sum of its text
+	Started     time.Time `json:"started"`
+	Running     int64     `json:"running"`     // jobs
+	Concurrency int       `json:"concurrency"` // most jobs at once
+	// LastSeen is by Redis's clock. A process is lost if it was not seen for 30 s and did not stop.
+	LastSeen time.Time `json:"seen"`
+	Lost     bool      `json:"lost"`
+}
 
-func (r *Recorder) sayAlive(ctx context.Context) {
-	of := r.self
-	of.Concurrency = r.Concurrency
+// version returns headgate's version in this program.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, m := range info.Deps {
+		if m.Path == "github.com/headgate/headgate" {
+			return cmp.Or(m.Version, "(devel)")
+		}
+	}
+	return cmp.Or(info.Main.Version, "(devel)")
+}
+
+func (r *Recorder) reportAlive(ctx context.Context) {
+	p := r.self
+	p.Concurrency = r.Concurrency
 	if config := r.config.Load(); config != nil {
-		of.Config = *config
+		p.Config = *config
 	}
 	for _, t := range r.Tasks() {
-		of.Running += t.Running
+		p.Running += t.Running
 	}
-	if text, err := json.Marshal(of); err == nil {
-		r.say(ctx, string(text))
+	if text, err := json.Marshal(p); err == nil {
+		r.report(ctx, string(text))
 	}
 }
 
-// say writes that, or with an empty text that the process has ended.
-func (r *Recorder) say(ctx context.Context, text string) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// report writes the description of this process. An empty text removes it.
+func (r *Recorder) report(ctx context.Context, text string) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := aliveScript.Run(ctx, r.rdb, []string{r.prefix}, r.process, text, aliveLife.Microseconds()).Err(); err != nil {
+	if err := aliveScript.Run(ctx, r.rdb, []string{r.prefix}, r.process, text, lostRetention.Microseconds()).Err(); err != nil {
 		r.FailedWrites.Add(1)
 	}
+}
+
+// ReadProcesses returns the processes of a scope that are alive or were lost within the last hour,
+// by host and start.
+func ReadProcesses(ctx context.Context, rdb redis.UniversalClient, scope string) ([]Process, error) {
+	now, err := rdb.Time(ctx).Result()
+	if err != nil {
+		return nil, err
+	}
+	seen, err := rdb.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: script.Prefix(scope) + "workers", Start: 0, Stop: maxProcesses - 1, Rev: true}).Result()
+	if err != nil || len(seen) == 0 {
+		return []Process{}, err
+	}
+	keys := make([]string, len(seen))
+	for i, z := range seen {
+		keys[i] = script.Prefix(scope) + "worker:" + z.Member.(string)
+	}
+	texts, err := rdb.MGet(ctx, keys...).Result()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Process, 0, len(texts))
+	for i, text := range texts {
+		p := Process{}
+		if text, ok := text.(string); !ok || json.Unmarshal([]byte(text), &p) != nil {
+			continue
+		}
+		p.ID, p.LastSeen = seen[i].Member.(string), time.UnixMicro(int64(seen[i].Score))
+		p.Lost = now.Sub(p.LastSeen) > lostAfter
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b Process) int {
+		return cmp.Or(strings.Compare(a.Host, b.Host), a.Started.Compare(b.Started), strings.Compare(a.ID, b.ID))
+	})
+	return all, nil
 }

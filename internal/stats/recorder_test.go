@@ -29,7 +29,7 @@ func decide(r *Recorder, id string, needs []throttle.Need, d throttle.Decision) 
 
 func run(r *Recorder, t Task, end End) { r.StartJob(t)(end) }
 
-func TestWhatIsWrittenIsRead(t *testing.T) {
+func TestSummaries(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
 		r := New(rdb, script.Prefix("s"))
@@ -41,14 +41,12 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		run(r, Task{"default", "mail"}, Failed)
 		r.write(ctx)
 		r.write(ctx) // nothing is new
-		running := r.StartJob(Task{"low", "mail"})
-		r.write(ctx)
-		running(Archived)
+		run(r, Task{"low", "mail"}, Archived)
 		r.write(ctx)
 
 		all, err := ReadSummaries(ctx, rdb, "s", "")
-		if err != nil || len(all) != 3 {
-			t.Fatalf("read %v, %v; want 3 summaries", all, err)
+		if err != nil || len(all) != 2 || len(all[0].Tasks) != 1 {
+			t.Fatalf("read %v, %v; want 2 summaries", all, err)
 		}
 		want := Summary{
 			ID: all[0].ID, At: all[0].At, Process: r.process,
@@ -56,16 +54,13 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 				Allowed: 1, Denied: 1, Permits: 3,
 				Denial: &Denial{Queue: "default", ID: strings.Repeat("b", 200), Key: "k", RetryAfter: time.Minute},
 			}},
-			Tasks: []TaskSummary{{Task: Task{"default", "mail"}, Ends: Counts{Done: 1, Failed: 1}}},
+			Tasks: []TaskSummary{{Task: Task{"default", "mail"}, Ends: Counts{Done: 1, Failed: 1}, Ran: all[0].Tasks[0].Ran}},
 		}
 		if diff := cmp.Diff(want, all[0]); diff != "" {
 			t.Errorf("first (-want +got):\n%s", diff)
 		}
-		if diff := cmp.Diff([]TaskSummary{{Task: Task{"low", "mail"}, Running: 1}}, all[1].Tasks); diff != "" {
-			t.Errorf("second (-want +got):\n%s", diff)
-		}
-		if later, err := ReadSummaries(ctx, rdb, "s", all[1].ID); err != nil || len(later) != 1 || later[0].ID != all[2].ID {
-			t.Errorf("after the second: %v, %v; want the third", later, err)
+		if later, err := ReadSummaries(ctx, rdb, "s", all[0].ID); err != nil || len(later) != 1 || later[0].ID != all[1].ID {
+			t.Errorf("after the first: %v, %v; want the second", later, err)
 		}
 		totals, err := ReadTotals(ctx, rdb, "s")
 		wantTotals := map[Task]Counts{{"default", "mail"}: {Done: 1, Failed: 1}, {"low", "mail"}: {Archived: 1}}
@@ -75,7 +70,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	})
 }
 
-// twice carries each call out twice, as a client does whose answers get lost.
+// twice sends each call twice, as a client does that lost a reply.
 func twice(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	if err := next(ctx, cmd); err != nil {
 		return err
@@ -83,8 +78,7 @@ func twice(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	return next(ctx, cmd)
 }
 
-// TestWrittenOnce: a call that the client repeats counts once, and the next one too.
-func TestWrittenOnce(t *testing.T) {
+func TestWrite_RepeatedCallCountsOnce(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		rdb.AddHook(redistest.Hook(twice))
 		r := New(rdb, script.Prefix("s"))
@@ -100,8 +94,7 @@ func TestWrittenOnce(t *testing.T) {
 	})
 }
 
-// TestNewsAreKeptInAnOutage: what could not be written comes with the next.
-func TestNewsAreKeptInAnOutage(t *testing.T) {
+func TestWrite_FailedCountsComeWithTheNext(t *testing.T) {
 	m, rdb := redistest.Mini(t)
 	r := New(rdb, script.Prefix("s"))
 	run(r, Task{"default", "mail"}, Done)
@@ -119,9 +112,8 @@ func TestNewsAreKeptInAnOutage(t *testing.T) {
 	}
 }
 
-func TestNamesAreBounded(t *testing.T) {
-	_, rdb := redistest.Mini(t)
-	r := New(rdb, script.Prefix("s"))
+func TestNames_Bounded(t *testing.T) {
+	r := New(nil, script.Prefix("s"))
 	for i := range 1000 {
 		run(r, Task{"default", fmt.Sprint("type-", i)}, Done)
 		needs, d := allowed(fmt.Sprint("limit-", i), 1)
@@ -140,25 +132,10 @@ func TestNamesAreBounded(t *testing.T) {
 	if tasks != maxNames+1 || limits != maxNames+1 || done != 1008 {
 		t.Errorf("%d tasks, %d limits, %d jobs; want %d, %[4]d, 1008", tasks, limits, done, maxNames+1)
 	}
-	r.write(t.Context())
-	all, err := ReadSummaries(t.Context(), rdb, "s", "")
-	if err != nil || len(all) != 1 || len(all[0].Tasks) > maxWritten+1 || len(all[0].Limits) > maxWritten+1 {
-		t.Fatalf("read %d summaries, %v; want one of at most %d tasks and limits", len(all), err, maxWritten+1)
-	}
-	sum, decisions := int64(0), int64(0)
-	for _, task := range all[0].Tasks {
-		sum += task.Ends[Done]
-	}
-	for _, limit := range all[0].Limits {
-		decisions += limit.Allowed
-	}
-	if sum != 1008 || decisions != 1000 {
-		t.Errorf("the summary tells of %d jobs and %d decisions, want 1008 and 1000", sum, decisions)
-	}
 }
 
-// TestAQueueNamedOther: a queue and a type may bear the name that the rest is counted under.
-func TestAQueueNamedOther(t *testing.T) {
+// TestNames_Other: a queue or a type may have the name of the rest.
+func TestNames_Other(t *testing.T) {
 	r := New(nil, script.Prefix("s"))
 	for _, task := range []Task{{Other, "mail"}, {"mail", Other}, {"mail", "control\n"}} {
 		run(r, task, Done)
@@ -172,7 +149,7 @@ func TestAQueueNamedOther(t *testing.T) {
 	}
 }
 
-func TestTotalsAreBounded(t *testing.T) {
+func TestTotals_Bounded(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	ctx := t.Context()
 	for i := range maxTotals {
@@ -188,11 +165,11 @@ func TestTotalsAreBounded(t *testing.T) {
 	}
 }
 
-// TestTheStreamEnds: summaries go after a quarter of an hour, by Redis's clock.
-func TestTheStreamEnds(t *testing.T) {
+// TestStream_Bounded: summaries are kept for 16 minutes by Redis's clock.
+func TestStream_Bounded(t *testing.T) {
 	m, rdb := redistest.Mini(t)
 	r := New(rdb, script.Prefix("s"))
-	began := time.Now().Add(-24 * time.Hour) // what this process's clock says does not matter
+	began := time.Now().Add(-24 * time.Hour) // the process's clock does not matter
 	for minute := range 40 {
 		m.SetTime(began.Add(time.Duration(minute) * time.Minute))
 		run(r, Task{"default", "mail"}, Done)
@@ -204,11 +181,11 @@ func TestTheStreamEnds(t *testing.T) {
 	}
 }
 
-func TestRubbishIsNotRead(t *testing.T) {
+func TestRead_SkipsInvalidEntries(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	ctx := t.Context()
-	rdb.XAdd(ctx, &redis.XAddArgs{Stream: script.Prefix("s") + "history", Values: []any{"s", "{"}})
-	rdb.XAdd(ctx, &redis.XAddArgs{Stream: script.Prefix("s") + "history", Values: []any{"other", "{}"}})
+	rdb.XAdd(ctx, &redis.XAddArgs{Stream: script.Prefix("s") + "stats", Values: []any{"s", "{"}})
+	rdb.XAdd(ctx, &redis.XAddArgs{Stream: script.Prefix("s") + "stats", Values: []any{"other", "{}"}})
 	rdb.HSet(ctx, script.Prefix("s")+"totals", "a", 1, "a\nb\nc", 1, "a\nb\ndone", "x")
 	all, err := ReadSummaries(ctx, rdb, "s", "")
 	totals, errTotals := ReadTotals(ctx, rdb, "s")
@@ -231,7 +208,6 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
-// BenchmarkJob is what one job costs.
 func BenchmarkJob(b *testing.B) {
 	r := New(nil, "")
 	needs, d := allowed("api", 1)
@@ -242,4 +218,51 @@ func BenchmarkJob(b *testing.B) {
 			r.StartJob(Task{"default", "mail"})(Done)
 		}
 	})
+}
+
+// TestProcesses: a process is listed while it is alive, for an hour after it was lost, and not
+// after it stopped.
+func TestProcesses(t *testing.T) {
+	m, rdb := redistest.Mini(t)
+	began := time.Now()
+	m.SetTime(began)
+	stops, dies := New(rdb, script.Prefix("s")), New(rdb, script.Prefix("s"))
+	stops.SetConfig("headgate.yaml 12345678")
+	stops.Concurrency = 7
+	defer stops.StartJob(Task{"default", "mail"})(Done)
+	stops.reportAlive(t.Context())
+	dies.reportAlive(t.Context())
+	processes := func(after time.Duration) map[string]Process {
+		t.Helper()
+		m.SetTime(began.Add(after))
+		all, err := ReadProcesses(t.Context(), rdb, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]Process{}
+		for _, p := range all {
+			found[p.ID] = p
+		}
+		return found
+	}
+	p := processes(0)[stops.process]
+	if p.Host == "" || p.PID == 0 || p.Version == "" || p.Config != "headgate.yaml 12345678" || p.Running != 1 || p.Concurrency != 7 || p.Lost || p.LastSeen.Sub(began).Abs() > time.Second {
+		t.Errorf("%+v; want all fields", p)
+	}
+	if all := processes(lostAfter + time.Second); len(all) != 2 || !all[dies.process].Lost {
+		t.Errorf("%+v; want both, lost", all)
+	}
+	stops.reportAlive(t.Context())
+	if all := processes(lostAfter + time.Second); all[stops.process].Lost || !all[dies.process].Lost {
+		t.Errorf("%+v; want one lost", all)
+	}
+	stops.report(t.Context(), "")
+	if all := processes(lostAfter + time.Second); len(all) != 1 || !all[dies.process].Lost {
+		t.Errorf("%+v; want the lost one", all)
+	}
+	m.SetTime(began.Add(lostRetention + time.Minute))
+	stops.reportAlive(t.Context())
+	if all := processes(lostRetention + time.Minute); len(all) != 1 || all[stops.process].Lost {
+		t.Errorf("%+v; want the one that is alive", all)
+	}
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestSurvey holds what a survey finds against jobs that really wait.
-func TestSurvey(t *testing.T) {
+func TestBacklogSample(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
 		limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{Scope: "s"}))
@@ -41,15 +40,15 @@ func TestSurvey(t *testing.T) {
 			}
 		}
 		first, second := New(rdb, script.Prefix("s")), New(rdb, script.Prefix("s"))
-		second.lookAround(ctx)
+		second.sampleBacklog(ctx)
 		if none, err := ReadBacklogSample(ctx, rdb, "s"); none != nil || err != nil {
-			t.Errorf("%+v, %v of a process that gives no turns", none, err)
+			t.Errorf("%+v, %v of a process that is not the dispatcher", none, err)
 		}
 		first.IsDispatcher.Store(true)
 		look := func() *BacklogSample {
 			t.Helper()
-			first.ObserveLimiterCall(0, false) // something may have changed
-			first.lookAround(ctx)
+			first.ObserveLimiterCall(0, false) // so that there is a new sample
+			first.sampleBacklog(ctx)
 			got, err := ReadBacklogSample(ctx, rdb, "s")
 			if err != nil || got == nil {
 				t.Fatal(got, err)

@@ -16,7 +16,7 @@ func TestLimitsOfStatus(t *testing.T) {
 	var out strings.Builder
 	now := time.Now()
 	limit := inspect.Limit{
-		Limit:  throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerHour(1)},
+		Limit:       throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerHour(1)},
 		LimitDemand: stats.LimitDemand{Waiting: 2, Keys: 1, Since: now.Add(-72 * time.Second)}, ETA: forecast.Estimate{Known: true},
 	}
 	if err := printLimits(&out, []inspect.Limit{limit}, now); err != nil {

@@ -9,45 +9,45 @@ import (
 	"github.com/headgate/headgate/internal/waitdb"
 )
 
-// Where no more words come, as with a closed client, there is a sleep all the same.
-func TestSleepWithoutWords(t *testing.T) {
+// A dispatcher sleeps although no more notifications come, as with a closed client.
+func TestDispatcher_SleepsWithoutNotifications(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		words := make(chan waitdb.Notification)
-		close(words)
+		notifications := make(chan waitdb.Notification)
+		close(notifications)
 		began := time.Now()
-		new(dispatcher).sleep(t.Context(), words, began.Add(interval), began.Add(time.Minute))
+		new(dispatcher).sleep(t.Context(), notifications, began.Add(interval), began.Add(time.Minute))
 		if slept := time.Since(began); slept != time.Minute {
 			t.Errorf("slept %s, want a minute", slept)
 		}
 	})
 }
 
-// A process steps down that holds the lease and could not read the lanes yet. It does not take
-// the lease again when it hears itself, and others do.
-func TestStepsDownWithoutCore(t *testing.T) {
+// A process that holds the lease and could not read the lanes yet steps down. It does not take the
+// lease again when it hears itself, and others do.
+func TestDispatcher_StepsDownWithoutCore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
-		d := tender(rdb)
+		d := newReconciler(rdb)
 		d.process, d.core = "one", nil
-		other := dispatcher{process: "two", taken: time.Now().Add(time.Minute), lead: time.Now().Add(time.Minute)}
-		words := d.Waits.Notifications(t.Context())
-		<-words // that it listens
+		other := dispatcher{process: "two", heldUntil: time.Now().Add(time.Minute), renewAt: time.Now().Add(time.Minute)}
+		notifications := d.Waits.Notifications(t.Context())
+		<-notifications // that it has subscribed
 		if lead, err := d.Waits.BecomeLeader(t.Context(), d.process, time.Minute, 0, ""); err != nil || !lead.Held {
 			t.Fatalf("%+v, %v; want the lease", lead, err)
 		}
-		d.resign(t.Context())
+		d.stepDown(t.Context())
 		if lead, err := d.Waits.BecomeLeader(t.Context(), other.process, time.Minute, 0, ""); err != nil || !lead.Held {
 			t.Errorf("%+v, %v; want that another process gets the lease", lead, err)
 		}
-		var word waitdb.Notification
+		var n waitdb.Notification
 		select {
-		case word = <-words:
+		case n = <-notifications:
 		case <-time.After(time.Second):
 		}
-		if !other.hear(word) || other.lead.After(time.Now()) {
-			t.Errorf("heard %+v, and takes the lease at %s; want at once", word, other.lead)
+		if !other.handle(n) || other.renewAt.After(time.Now()) {
+			t.Errorf("heard %+v, and takes the lease at %s; want at once", n, other.renewAt)
 		}
-		if d.hear(word) {
+		if d.handle(n) {
 			t.Errorf("a process that has stepped down takes the lease again")
 		}
 	})

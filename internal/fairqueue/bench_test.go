@@ -25,7 +25,7 @@ func BenchmarkTurns(b *testing.B) {
 				now++
 				results = results[:0]
 				for _, t := range c.Turns(now, 64) {
-					results = append(results, Result{Job: "job", At: now, Until: now + 250_000, Next: needs[t.Lane], MaxAdvance: slack, Granted: 1})
+					results = append(results, Result{Job: "job", At: now, Until: now + 250_000, Next: needs[t.Lane], MaxAdvance: maxAdvance, Granted: 1})
 				}
 				c.Tried(now, results)
 				c.ToPromote(now, 64)

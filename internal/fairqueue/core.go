@@ -1,41 +1,37 @@
-// Package fairqueue decides whose turn it is. It gives turns to lanes of waiting
-// jobs that share meters, and follows the jobs that it called until they come.
+// Package fairqueue decides whose turn it is. It gives turns to lanes of waiting jobs that share
+// meters, and follows the granted jobs until they come.
 //
-// A Core has no clock, does no I/O and starts no goroutine: time is a parameter,
-// in microseconds of Redis's clock, and what it decides is carried out by the
-// loop around it. The same calls give the same turns. It admits nothing: only
-// meters do, so whatever it gets wrong, no limit is exceeded.
+// A Core has no clock, does no I/O and starts no goroutine: time is a parameter, in microseconds of
+// Redis's clock, and the loop around the Core carries out what it decides. The same calls give the
+// same turns. A Core admits nothing: only meters do, so no mistake of it exceeds a limit.
 package fairqueue
 
 import "math"
 
-// Core knows the lanes of one scope, where each waits, and what is called. It
-// is not safe for concurrent use.
+// Core knows the lanes of one scope, at which meter each waits, and which jobs are granted. It is
+// not safe for concurrent use.
 type Core struct {
-	lanes  map[string]*lane
-	meters map[string]*meter
-	queues map[string]*queue
-	// seq is the number of the last turn, above the number of every lane.
-	seq int64
-	// due are the meters to look at, expiries the lanes to ask about, tells the
-	// jobs to tell.
-	due      line[*meter]
-	expiries line[*lane]
-	tells    []telling
-	// tries are the turns that wait for their answers, at most room of them, and
-	// served the meters they were given at.
-	tries  []try
-	room   int
-	served []*meter
-	// touched are the meters of which Sharing may have news.
-	touched []*meter
+	lanes   map[string]*lane
+	meters  map[string]*meter
+	queues  map[string]*queue
 	servers map[string]*server
-	// closed are the queues with lanes that are passed over because no worker is free for them.
-	closed []*queue
-	// certain: what meters say of the future comes true.
+	// seq is the number of the last turn, and at least that of every lane.
+	seq int64
+	// due are the meters to serve, expiries the lanes whose grants may have expired.
+	due      sorted[*meter]
+	expiries sorted[*lane]
+	// notifications are the granted jobs to promote, by time.
+	notifications []notification
+	// tries are the turns without a reply, at most maxTries, and served the meters that gave them.
+	tries    []try
+	maxTries int
+	served   []*meter
+	touched  []*meter // for which Sharing may have news
+	// slotQueues are the queues with lanes that wait for a free worker slot.
+	slotQueues []*queue
+	// certain says that what meters say of the future comes true, as in a forecast.
 	certain bool
-	// off are the rules that a test takes out.
-	off rule
+	off     rule // the rules that a test takes out
 }
 
 // New returns a core that knows of no lane.
@@ -43,25 +39,24 @@ func New() *Core {
 	return &Core{lanes: map[string]*lane{}, meters: map[string]*meter{}, queues: map[string]*queue{}, servers: map[string]*server{}}
 }
 
-// NewCertain returns a core for a forecast: its meters change by the turns alone, so
-// it never tries one before the time that the meter said.
+// NewForecast returns a core whose meters change by its turns alone, so that it never tries a turn
+// before the time that the meter said.
 func NewForecast() *Core {
 	c := New()
 	c.certain = true
 	return c
 }
 
-// never is later than every time.
 const never int64 = math.MaxInt64
 
-// Next returns when any of Turns, Tell and Expiring has something to do: now, a
-// time to come, or math.MaxInt64 for never.
+// Next returns when Turns, ToPromote or ToExpire has something to do: now, later, or
+// math.MaxInt64 for never.
 func (c *Core) Next(now int64) int64 {
 	next := min(c.due.next(), c.expiries.next())
-	if len(c.tells) > 0 {
-		next = min(next, c.tells[0].at)
+	if len(c.notifications) > 0 {
+		next = min(next, c.notifications[0].at)
 	}
-	for _, q := range c.closed {
+	for _, q := range c.slotQueues {
 		next = min(next, q.reopens(now))
 	}
 	return max(now, next)

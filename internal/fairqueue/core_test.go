@@ -28,11 +28,11 @@ func api(ready int64) []Need {
 }
 
 func refused(ready int64) Result {
-	return Result{Outcome: Refused, Next: api(ready), MaxAdvance: slack}
+	return Result{Outcome: Refused, Next: api(ready), MaxAdvance: maxAdvance}
 }
 
 func granted(job string, now int64, next []Need) Result {
-	return Result{Job: job, At: now, Until: now + grantLife, Next: next, MaxAdvance: slack, Granted: 1}
+	return Result{Job: job, At: now, Until: now + grantLife, Next: next, MaxAdvance: maxAdvance, Granted: 1}
 }
 
 func TestLanesTakeTurnsInTheOrderOfTheirMaking(t *testing.T) {
@@ -71,7 +71,7 @@ func TestARefusalWithoutATimeIsTriedAgainLater(t *testing.T) {
 	c.AddLane("q\napi|", 1)
 	lanesOf(c, 1, refused(1))
 	same(t, "at once", lanesOf(c, 1))
-	same(t, "after a blink", lanesOf(c, 1+blink, refused(second)), "q\napi|")
+	same(t, "after a blink", lanesOf(c, 1+clockSkew, refused(second)), "q\napi|")
 }
 
 func TestALostAnswer(t *testing.T) {
@@ -79,9 +79,9 @@ func TestALostAnswer(t *testing.T) {
 	c.AddLane("q\napi|", 1)
 	lanesOf(c, 1)
 	same(t, "the next turn", lanesOf(c, 2, Result{Outcome: Empty, Granted: 1}), "q\napi|")
-	same(t, "to expire", c.ToExpire(lostPause+2, 10), "q\napi|")
-	c.Expired(lostPause+2, "q\napi|", 1, []string{"lost"}, false)
-	same(t, "told", c.ToPromote(lostPause+2, 10), GrantedJob{"q", "lost", "q\napi|"})
+	same(t, "to expire", c.ToExpire(lostReplyPause+2, 10), "q\napi|")
+	c.Expired(lostReplyPause+2, "q\napi|", 1, []string{"lost"}, false)
+	same(t, "told", c.ToPromote(lostReplyPause+2, 10), GrantedJob{"q", "lost", "q\napi|"})
 }
 
 // TestALaneIsEmptiedWithinABatch: its last job is called, another comes, and the
@@ -144,7 +144,7 @@ func TestToldAgainAtGrowingPauses(t *testing.T) {
 		}
 	}
 	for i := 2; i < len(told); i++ {
-		if pause, last := told[i]-told[i-1], told[i-1]-told[i-2]; pause < last || pause > mostPause+probePause {
+		if pause, last := told[i]-told[i-1], told[i-1]-told[i-2]; pause < last || pause > maxPause+probeInterval {
 			t.Errorf("told at %v: the pauses do not grow to 30 s", told)
 		}
 	}
@@ -156,16 +156,16 @@ func TestToldAgainAtGrowingPauses(t *testing.T) {
 // Where permits come several in a step the calls of a step are told together, and
 // elsewhere each when its permit exists.
 func TestCallsAheadAreTold(t *testing.T) {
-	for worth, want := range map[int64][]int64{step / 2: {2 * step, 2 * step, 3 * step}, step: {step + 1, step + 2, 3 * step}} {
+	for worth, want := range map[int64][]int64{notifyStep / 2: {2 * notifyStep, 2 * notifyStep, 3 * notifyStep}, notifyStep: {notifyStep + 1, notifyStep + 2, 3 * notifyStep}} {
 		c := New()
 		c.AddLane("q\napi|", 1)
 		next := api(0)
 		next[0].Refill = worth
-		for i, at := range []int64{step + 1, step + 2, 3 * step} {
-			lanesOf(c, 1, Result{Job: fmt.Sprint(i), At: at, Until: at + grantLife, Next: next, MaxAdvance: slack, Granted: i + 1})
+		for i, at := range []int64{notifyStep + 1, notifyStep + 2, 3 * notifyStep} {
+			lanesOf(c, 1, Result{Job: fmt.Sprint(i), At: at, Until: at + grantLife, Next: next, MaxAdvance: maxAdvance, Granted: i + 1})
 		}
 		var told []int64
-		for now := c.Next(2); now < step*4; now = c.Next(now + 1) {
+		for now := c.Next(2); now < notifyStep*4; now = c.Next(now + 1) {
 			for range c.ToPromote(now, 10) {
 				told = append(told, now)
 			}
@@ -177,7 +177,7 @@ func TestCallsAheadAreTold(t *testing.T) {
 // A job that takes its permits late makes those of the others later that were called
 // ahead of theirs: not even a change of the meter's has that forgotten.
 func TestNobodyIsCalledFarAheadBesideOneThatIsNot(t *testing.T) {
-	for _, ahead := range []int64{slack, slack / 2, little} {
+	for _, ahead := range []int64{maxAdvance, maxAdvance / 2, minAdvance} {
 		c := New()
 		c.AddLane("small\napi|", 1)
 		c.AddLane("big\napi|", 2)
@@ -201,13 +201,13 @@ func TestFewAreCalledALittleAhead(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
 	first := granted("1", 1, api(second))
-	first.TakesEarly, first.MaxAdvance = true, little
+	first.TakesEarly, first.MaxAdvance = true, minAdvance
 	lanesOf(c, 1, first)
-	if turns := c.Turns(second-little-1, 1); len(turns) > 0 {
+	if turns := c.Turns(second-minAdvance-1, 1); len(turns) > 0 {
 		t.Errorf("called too far ahead: %+v", turns)
 	}
-	if turns := c.Turns(second-little, 1); len(turns) != 1 || turns[0].Advance != little {
-		t.Errorf("turns %+v, want one that is called %d µs ahead", turns, little)
+	if turns := c.Turns(second-minAdvance, 1); len(turns) != 1 || turns[0].Advance != minAdvance {
+		t.Errorf("turns %+v, want one that is called %d µs ahead", turns, minAdvance)
 	}
 }
 
@@ -225,15 +225,15 @@ func TestToldAgainWhileBeingPutBack(t *testing.T) {
 			c.Promoted(now, job, StateActive)
 		}
 	}
-	same(t, "told", told, 1, 1+soonest, 1+2*soonest, 1+4*soonest, 1+8*soonest, 1+16*soonest)
+	same(t, "told", told, 1, 1+minRepeat, 1+2*minRepeat, 1+4*minRepeat, 1+8*minRepeat, 1+16*minRepeat)
 
 	c = New()
 	c.AddLane("q\napi|", 1)
 	lanesOf(c, 1, granted("1", 1, nil))
 	same(t, "told", c.ToPromote(1, 10), job)
 	c.Promoted(1, job, StateActive)
-	same(t, "told again", c.ToPromote(1+soonest, 10), job)
-	c.Promoted(1+soonest, job, StateMoved)
+	same(t, "told again", c.ToPromote(1+minRepeat, 10), job)
+	c.Promoted(1+minRepeat, job, StateMoved)
 	same(t, "not after it was moved", c.ToPromote(grantLife, 10))
 }
 
@@ -243,9 +243,9 @@ func TestToldAgainWhileBeingPutBack(t *testing.T) {
 func TestOneDoesNotComeAndLaterOnesDo(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
-	lanesOf(c, 1, granted("it", 1, api(soonest)))
+	lanesOf(c, 1, granted("it", 1, api(minRepeat)))
 	var told, asked []int64
-	for now := int64(1); now <= 1+grantLife; now += soonest {
+	for now := int64(1); now <= 1+grantLife; now += minRepeat {
 		for _, job := range c.ToPromote(now, 10) {
 			if job.ID == "it" {
 				told = append(told, now)
@@ -256,12 +256,12 @@ func TestOneDoesNotComeAndLaterOnesDo(t *testing.T) {
 			asked = append(asked, now)
 		}
 		for range c.Turns(now, 1) {
-			later := granted(fmt.Sprint("later ", now), now, api(now+soonest))
+			later := granted(fmt.Sprint("later ", now), now, api(now+minRepeat))
 			later.Granted = 2 // those before it have come
 			c.Tried(now, []Result{later})
 		}
 	}
-	same(t, "told", told, 1, 1+soonest, 1+2*soonest, 1+4*soonest, 1+8*soonest, 1+16*soonest)
+	same(t, "told", told, 1, 1+minRepeat, 1+2*minRepeat, 1+4*minRepeat, 1+8*minRepeat, 1+16*minRepeat)
 	same(t, "asked about", asked, 1+grantLife)
 }
 

@@ -1,89 +1,76 @@
 package fairqueue
 
-import "strings"
-
-// lane is a queue and a set of meters, with jobs that wait or are called.
+// lane is a queue and a set of meters, with jobs that wait or are granted.
 type lane struct {
-	name  string
-	queue *queue
-	// key is the one for which jobs of its queue take turns by weight, if any.
-	key    string
-	weight int64
-	// number is its key, that of its last turn or of its making, and turn its place in the
-	// queue of the meter at which it waits.
-	number int64
-	turn   place[*lane]
-	// at is the meter at which it waits; nil if no job of it waits, or its queue
-	// takes nothing.
-	at    *meter
-	needs []need
-	// looked says that its needs are its first job's. Before it had a turn all
-	// that is known is its meters.
-	looked bool
-	// holds is how many meters it holds, trying how many of its turns wait for
-	// their answers.
-	holds, trying int
-	// paid are those of its needs, by bit, at whose meters its next turn counts already: it
-	// had come there, and then the lane had to wait elsewhere.
+	name     string
+	queue    *queue
+	fairKey  string
+	weight   int64
+	lastTurn int64 // its key: the number of its last turn, or of its making
+	// waitsAt is the meter at which it waits; nil if none of its jobs waits, or its queue is stopped.
+	// item is its place there, in standsIn.
+	waitsAt  *meter
+	item     item[*lane]
+	standsIn *sorted[*lane]
+	needs    []need
+	read     bool // needs are those of its first job; before its first turn only its meters are known
+	// heldMeters counts the meters it holds, tries its turns without a reply.
+	heldMeters, tries int
+	// paid has the needs, by bit, at whose meters its next turn counts already: its turn had come
+	// there, and then the lane had to wait elsewhere.
 	paid uint64
-	in   *line[*lane] // where it stands
-	// seat is its place among the lanes of its queue that are passed over because no worker is
-	// free for them, and passed is since when they are: since the last job was granted.
-	seat   place[*lane]
-	passed int64
-	calls
+	// slotWait is its place among the lanes of its queue that wait for a free worker slot, and
+	// passedSince when that began, since its last granted job.
+	slotWait    item[*lane]
+	passedSince int64
+	grants
 }
 
 // need is what the first job of a lane needs of a meter.
 type need struct {
 	*meter
-	share        *share // the lane's of it
-	cost, refill int64
-	together     int64
-	// ahead is how many more turns count already at the meter than the next one, and last the
-	// number of the last that does; since is the lane's key when the first of them was counted.
-	ahead, last, since int64
-	// extra is for how many turns more is held than the lane can use until the meter gives
-	// more: for those that it missed as it had to wait there, since a time.
-	extra, missing int64
-	// asked is for how many permits, those included that were held, the meter was
-	// last asked, and how many turns it had given by then.
-	asked, given int64
+	share                   *share // of the lane
+	cost, refill, perRefill int64
+	// prepaid is how many turns after the next one count at the meter already, lastPrepaid the number
+	// of the last of them, and prepaidSince the lane's key when the first of them was counted.
+	prepaid, lastPrepaid, prepaidSince int64
+	// extra is for how many turns more is held than the lane can use until the meter gives more: for
+	// those that it missed while it had to wait here, since a time.
+	extra, missedSince int64
+	// askedTotal is for how many permits, held ones included, the meter was last asked, and askedAt
+	// how many turns it had given by then.
+	askedTotal, askedAt int64
 }
 
-// sure reports whether what is known of a meter is what it said to this need:
-// nobody took anything since.
-func (n *need) sure(total int64) bool { return n.asked == total && n.given == n.meter.given }
-
-// Made says that a lane got its first job. A lane that is made again, or named
-// twice, keeps its turn. Lanes are to be named in the order of their numbers.
+// AddLane says that a lane got its first job. A lane that is added again keeps its turn. Lanes are
+// to be added in the order of their numbers.
 func (c *Core) AddLane(name string, number int64) {
 	c.seq = max(c.seq, number)
 	if l := c.lane(name); !l.waits() {
-		c.enter(l, c.number())
+		c.enter(l, c.nextNumber())
 	}
 }
 
-// Waits adds a lane that has been looked at. The lane waits at the meter that is ready last for its
-// first job, or, if all its meters are ready, at one where another lane waits already. It holds its
-// other meters as if it had had its turn there.
+// AddReadLane adds a lane with what its first job needs. The lane waits at the meter that is ready
+// last, or, if all are ready, at one where another lane waits already. It holds its other meters as
+// if it had had its turn there.
 func (c *Core) AddReadLane(now int64, name string, number int64, needs []Need) {
 	c.AddLane(name, number)
 	l := c.lane(name)
 	if len(needs) != len(l.needs) {
 		return
 	}
-	l.looked = true
-	x := wait{meter: l.at, bound: bound{at: now}}
+	l.read = true
+	x := wait{meter: l.waitsAt, bound: bound{at: now}}
 	for i, n := range needs {
 		own := &l.needs[i]
-		own.cost, own.refill, own.together = n.Cost, n.Refill, n.PerRefill
-		own.tell(now, 0, n)
+		own.cost, own.refill, own.perRefill = n.Cost, n.Refill, n.PerRefill
+		own.update(now, 0, n)
 		if n.Ready > x.at {
 			x = wait{meter: own.meter, bound: bound{at: n.Ready, unknown: !n.Known, blocked: n.Blocked}}
 		}
 	}
-	if x.meter == l.at {
+	if x.meter == l.waitsAt {
 		return
 	}
 	c.move(now, l, x)
@@ -94,8 +81,7 @@ func (c *Core) AddReadLane(now int64, name string, number int64, needs []Need) {
 	}
 }
 
-// number is the number of a turn, above all that were given.
-func (c *Core) number() int64 {
+func (c *Core) nextNumber() int64 {
 	c.seq++
 	return c.seq
 }
@@ -104,50 +90,46 @@ func (c *Core) number() int64 {
 func (c *Core) lane(name string) *lane {
 	l := c.lanes[name]
 	if l == nil {
-		queue, _, _ := strings.Cut(name, "\n")
-		l = &lane{name: name, queue: c.queue(queue)}
-		l.key, l.weight = FairnessKey(name)
-		l.turn.of, l.expiry.of, l.seat.of = l, l, l
+		l = &lane{name: name, queue: c.queue(Queue(name))}
+		l.fairKey, l.weight = FairnessKey(name)
+		l.item.value, l.expiry.value, l.slotWait.value = l, l, l
 		c.lanes[name] = l
 	}
 	return l
 }
 
-// meters are the names of its meters.
-func (l *lane) meters() []string { return Meters(l.name) }
-
 // waits reports whether a job of the lane waits.
-func (l *lane) waits() bool { return l.at != nil || l.parked }
+func (l *lane) waits() bool { return l.waitsAt != nil || l.parked }
 
-// enter has a lane wait. It joins where somebody waits already, whom it may not
-// pass, or else where it is likely to wait longest.
+// enter has a lane wait at a meter where another lane waits already, which it may not pass, or else
+// where it is likely to wait longest.
 func (c *Core) enter(l *lane, key int64) {
 	if l.queue.stopped {
 		l.park(key)
 		return
 	}
-	l.looked = false
-	names := l.meters()
+	l.read = false
+	names := Meters(l.name)
 	l.needs = make([]need, len(names))
-	var join *meter
+	var at *meter
 	for i, name := range names {
 		m := c.meter(name)
 		l.needs[i] = need{meter: m, cost: 1, share: c.share(m, l, key)}
 		m.lanes++
 		if len(names) > 1 {
-			m.wide++
+			m.multiLimit++
 		}
 		c.touch(m)
-		if join == nil || m.after(join) {
-			join = m
+		if at == nil || m.waitsLonger(at) {
+			at = m
 		}
 	}
-	c.join(l, join, key)
-	c.wake(join, min(join.ready(1).at, join.askAt()))
+	c.attach(l, at, key)
+	c.wake(at, min(at.ready(1).at, at.trustedUntil()))
 }
 
-// after reports whether a lane that comes has to wait longer at m than at o.
-func (m *meter) after(o *meter) bool {
+// waitsLonger reports whether a lane that comes has to wait longer at m than at o.
+func (m *meter) waitsLonger(o *meter) bool {
 	if (m.waiting > 0) != (o.waiting > 0) {
 		return m.waiting > 0
 	}
@@ -157,71 +139,71 @@ func (m *meter) after(o *meter) bool {
 // leave has a lane wait nowhere.
 func (c *Core) leave(l *lane) {
 	l.parked = false
-	if l.at == nil {
+	if l.waitsAt == nil {
 		return
 	}
-	c.letGo(l)
-	c.readmit(l)
+	c.releaseAll(l)
+	c.stopAwaitingSlot(l)
 	for i := range l.needs {
-		for ; l.needs[i].ahead > 0; l.needs[i].ahead-- {
+		for ; l.needs[i].prepaid > 0; l.needs[i].prepaid-- {
 			c.refund(l, l.needs[i])
 		}
 	}
-	c.payBack(l, l.needs, l.paid)
-	c.part(l)
+	c.refundAll(l, l.needs, l.paid)
+	c.detach(l)
 	for _, n := range l.needs {
 		n.lanes--
-		n.share.drop()
+		n.share.lanes--
+		n.share.parent.lanes--
 		if len(l.needs) > 1 {
-			n.wide--
+			n.multiLimit--
 		}
 		c.touch(n.meter)
 	}
 	l.needs, l.full, l.paid = nil, false, 0
 }
 
-// stand has a lane stand among those that wait at its meter and can be called, by its key.
-func (c *Core) stand(l *lane) {
-	l.step()
-	l.turn.rank = l.queue.rank
-	key := l.number
-	if i := l.index(l.at); c.returns(l, i) {
-		l.in, key = &l.at.dues, l.dueKey(i)
-	} else {
-		l.in = &l.needs[i].share.queue
-		defer l.needs[i].share.enter()
+// enqueue puts a lane among those that can be granted at its meter.
+func (c *Core) enqueue(l *lane) {
+	l.dequeue()
+	l.item.rank = l.queue.rank
+	i := l.index(l.waitsAt)
+	n := &l.needs[i]
+	if c.returns(l, i) {
+		l.standsIn = &l.waitsAt.returning
+		l.standsIn.put(&l.item, l.returnKey(i))
+		return
 	}
-	l.in.put(&l.turn, key)
+	l.standsIn = &n.share.queue
+	l.standsIn.put(&l.item, l.lastTurn)
+	n.share.enter()
 }
 
-// step has it stand there no more.
-func (l *lane) step() {
-	if l.turn.position > 0 {
-		l.in.remove(&l.turn)
-		l.need(l.at).share.leave()
+// dequeue takes it out again.
+func (l *lane) dequeue() {
+	if l.item.position > 0 {
+		l.standsIn.remove(&l.item)
+		l.need(l.waitsAt).share.leave()
 	}
 }
 
-// join has a lane wait at a meter.
-func (c *Core) join(l *lane, m *meter, key int64) {
-	l.at = m
+func (c *Core) attach(l *lane, m *meter, key int64) {
+	l.waitsAt, l.lastTurn = m, key
 	m.waiting++
-	l.number = key
-	c.stand(l)
+	c.enqueue(l)
 	c.touch(m)
 }
 
-// part has it not wait there any more.
-func (c *Core) part(l *lane) {
-	l.step()
-	l.at.waiting--
-	c.touch(l.at)
-	l.at = nil
+func (c *Core) detach(l *lane) {
+	l.dequeue()
+	l.waitsAt.waiting--
+	c.touch(l.waitsAt)
+	l.waitsAt = nil
 }
 
-// drop forgets a lane of which nothing waits or is called.
+// drop forgets a lane without waiting or granted jobs.
 func (c *Core) drop(l *lane) {
-	if !l.waits() && l.called == 0 && l.trying == 0 {
+	if !l.waits() && l.granted == 0 && l.tries == 0 {
 		c.expiries.remove(&l.expiry)
 		delete(c.lanes, l.name)
 	}

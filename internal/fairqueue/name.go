@@ -8,21 +8,21 @@ import (
 )
 
 const (
-	// MostWeight is the most that a fairness key can weigh.
+	// MaxKeyWeight is the largest weight of a fairness key.
 	MaxKeyWeight = 1000
-	// MostTurns is the most that a queue can: whenever asynq looks for jobs it makes a list
-	// as long as the weights of all queues together.
+	// MaxQueueWeight is the largest weight of a queue: asynq makes a list as long as the weights of
+	// all queues together whenever it looks for jobs.
 	MaxQueueWeight = 10_000
 )
 
-// Lane is the name of a lane: its queue and its meters, limit|key, one a line, and in the
-// last line what a fairness key says, if there is one.
+// Lane returns the name of a lane: its queue, its meters as limit|key, one a line, and then
+// what [FairnessLine] returns.
 func Lane(queue string, meters []string, fair string) string {
 	return queue + "\n" + strings.Join(meters, "\n") + fair
 }
 
-// FairLine is what the name of a lane ends in whose fairness key weighs so much: a line
-// that is no meter's, as no limit is without a name. Without a key there is none.
+// FairnessLine returns the end of the name of a lane with a fairness key, "" without one. No meter
+// begins with "|", because no limit is without a name.
 func FairnessLine(key string, weight int) string {
 	if key == "" {
 		return ""
@@ -30,10 +30,9 @@ func FairnessLine(key string, weight int) string {
 	return fmt.Sprintf("\n|%d|%s", max(1, weight), key)
 }
 
-// Fair is the fairness key of a lane and its weight. Jobs that have none are one key's.
+// FairnessKey returns the fairness key of a lane and its weight. All jobs without a key share "".
 func FairnessKey(lane string) (key string, weight int64) {
-	lines := strings.Split(lane, "\n")
-	last, found := strings.CutPrefix(lines[len(lines)-1], "|")
+	last, found := strings.CutPrefix(lane[strings.LastIndex(lane, "\n")+1:], "|")
 	if !found {
 		return "", 1
 	}
@@ -57,7 +56,7 @@ func IsLane(name string) bool {
 	return len(meters) > 0 && !slices.ContainsFunc(meters, func(meter string) bool { return strings.Index(meter, "|") < 1 })
 }
 
-// Queue is the queue whose jobs wait in a lane.
+// Queue returns the queue whose jobs wait in a lane.
 func Queue(lane string) string {
 	queue, _, _ := strings.Cut(lane, "\n")
 	return queue

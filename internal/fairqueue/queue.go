@@ -5,34 +5,31 @@ import (
 	"slices"
 )
 
-// queue is one of asynq's.
+// queue is one of asynq's queues.
 type queue struct {
 	name string
-	// weight is how many turns it has while another one has one. Queues of another rank
-	// come before it whatever their weight.
+	// weight is how many turns it has while a queue of weight 1 has one. Queues of a lower rank go
+	// first, whatever their weight.
 	weight, rank int64
-	// stopped says that the queue takes nothing: it is paused, has no server, or
-	// all workers are busy. Its lanes are passed over.
-	stopped bool
-	// moved is when it was last seen that a called job came.
-	moved  int64
-	parked []*lane
-	// probed is when the last of its lanes with overdue jobs is to be asked about.
-	probed int64
-	room
+	// stopped says that the queue takes no jobs: it is paused, has no server, or all workers are
+	// busy. Its lanes are parked.
+	stopped   bool
+	parked    []*lane
+	arrivedAt int64 // when a granted job was last seen to come
+	probedAt  int64 // when the last of its lanes with overdue jobs is to be asked about
+	workers
 }
 
 // Weight is how a queue takes turns beside others.
 type Weight struct {
-	// Turns is how many it has while another one has as many as its own weight.
+	// Turns is how many turns it has while a queue of weight 1 has one.
 	Turns int
-	// Strict says that it goes before all queues that weigh less, and behind all strict
-	// ones that weigh more, whatever turns they had. One that is not strict is behind all
-	// strict ones but those of weight 1.
+	// Strict says that it goes before all queues of a lower weight, and behind all strict ones of a
+	// higher weight. A queue that is not strict goes like a strict one of weight 1.
 	Strict bool
 }
 
-// Weigh says how queues take turns from now on. Those that are not named weigh 1.
+// SetWeights says how queues take turns from now on. Those that are not named weigh 1.
 func (c *Core) SetWeights(weights map[string]Weight) {
 	for name := range weights {
 		c.queue(name)
@@ -45,85 +42,76 @@ func (c *Core) SetWeights(weights map[string]Weight) {
 		}
 	}
 	for _, l := range c.lanes {
-		if l.at != nil && l.turn.position > 0 {
-			c.stand(l)
+		if l.waitsAt != nil && l.item.position > 0 {
+			c.enqueue(l)
 		}
 	}
 	for _, m := range c.meters {
-		for _, s := range m.turns.parts {
-			s.place.rank, s.place.key = c.queue(s.name).rank, max(s.place.key, m.turns.begun)
-			if s.place.position > 0 {
-				m.turns.line.put(&s.place, s.place.key)
-			}
+		for _, s := range m.shares.parts {
+			s.item.rank, s.item.key = c.queue(s.name).rank, max(s.item.key, m.shares.servedPass)
+			s.reposition()
 		}
 		c.wake(m, 0)
 	}
 }
 
-// probePause lies between two lanes of a stopped queue that are asked about.
-const probePause = 1_000_000
-
 func (c *Core) queue(name string) *queue {
 	q := c.queues[name]
 	if q == nil {
-		q = &queue{name: name, weight: 1, room: newRoom()}
+		q = &queue{name: name, weight: 1}
+		q.grantedLanes = map[*lane]struct{}{}
 		c.queues[name] = q
 	}
 	return q
 }
 
-// park has a lane of a stopped queue wait out of the way. It keeps its key.
+// park has a lane of a stopped queue wait at no meter. It keeps its key.
 func (l *lane) park(key int64) {
-	l.number, l.parked = key, true
+	l.lastTurn, l.parked = key, true
 	l.queue.parked = append(l.queue.parked, l)
 }
 
-// took says that the queue was seen to take a called job.
-func (c *Core) took(now int64, q *queue) {
-	q.moved = now
+// resumeQueue notes that the queue took a granted job.
+func (c *Core) resumeQueue(now int64, q *queue) {
+	q.arrivedAt = now
 	if !q.stopped {
 		return
 	}
-	q.stopped = false
 	parked := q.parked
-	q.parked = nil
+	q.stopped, q.parked = false, nil
 	for _, l := range parked {
 		if l.parked {
 			l.parked = false
-			c.enter(l, l.number)
+			c.enter(l, l.lastTurn)
 		}
 	}
 }
 
-// stop says that a job that was told at a time has not come: if none has since
-// then, the queue takes nothing. Its lanes hold nothing, and count for nobody as
-// lanes that wait.
-func (c *Core) stop(now int64, q *queue, told int64) {
-	if q.stopped || q.moved >= told || c.without(passingOver) {
+// stop notes that a job that was promoted at a time has not come. If none has come since, the queue
+// takes no jobs: its lanes hold nothing, and others do not wait for them.
+func (c *Core) stop(now int64, q *queue, promotedAt int64) {
+	if q.stopped || q.arrivedAt >= promotedAt || c.without(passingOver) {
 		return
 	}
-	q.stopped, q.probed = true, now
-	for _, l := range c.waiting(q) {
-		c.wake(l.at, now)
-		c.leave(l)
-		l.park(l.number)
-	}
-}
-
-// waiting returns the lanes of a queue that wait at a meter, by their keys.
-func (c *Core) waiting(q *queue) []*lane {
-	var lanes []*lane
+	q.stopped, q.probedAt = true, now
+	var waiting []*lane
 	for _, l := range c.lanes {
-		if l.queue == q && l.at != nil {
-			lanes = append(lanes, l)
+		if l.queue == q && l.waitsAt != nil {
+			waiting = append(waiting, l)
 		}
 	}
-	slices.SortFunc(lanes, func(a, b *lane) int { return cmp.Compare(a.number, b.number) })
-	return lanes
+	slices.SortFunc(waiting, func(a, b *lane) int { return cmp.Compare(a.lastTurn, b.lastTurn) })
+	for _, l := range waiting {
+		c.wake(l.waitsAt, now)
+		c.leave(l)
+		l.park(l.lastTurn)
+	}
 }
 
-// probe is when the next of its lanes is to be asked about.
+const probeInterval = 1_000_000
+
+// probe returns when the next lane of a stopped queue is to be asked about.
 func (q *queue) probe(now int64) int64 {
-	q.probed = min(max(q.probed, now)+probePause, now+mostPause)
-	return q.probed
+	q.probedAt = min(max(q.probedAt, now)+probeInterval, now+maxPause)
+	return q.probedAt
 }

@@ -24,7 +24,7 @@ func turnsAt(c *Core, now int64, most int) (queues []string) {
 		var results []Result
 		for _, t := range turns {
 			results = append(results, granted(fmt.Sprint(now), now, api(0)))
-			results[0].Granted = c.lanes[t.Lane].called + 1
+			results[0].Granted = c.lanes[t.Lane].granted + 1
 			queues = append(queues, c.lanes[t.Lane].queue.name)
 		}
 		c.Tried(now, results)
@@ -55,10 +55,10 @@ func TestOldWordsOfSlotsDoNotCount(t *testing.T) {
 	c.SetSlots(now, "server", 0, second, []string{"busy"})
 	c.Expired(now, "busy\napi|", 0, nil, true)
 	same(t, "while it counts", turnsAt(c, now, 1), "free")
-	if next := c.Next(now + 1); next > now+slotsLife {
-		t.Errorf("the queue is looked at again at %d, want %d", next, now+slotsLife)
+	if next := c.Next(now + 1); next > now+reportLife {
+		t.Errorf("the queue is looked at again at %d, want %d", next, now+reportLife)
 	}
-	same(t, "later", turnsAt(c, now+slotsLife, 2), "busy", "free")
+	same(t, "later", turnsAt(c, now+reportLife, 2), "busy", "free")
 }
 
 // A job that does not come in time shows that no slot was free, whatever its server had said.
@@ -118,7 +118,7 @@ func TestQueuesShareSlots(t *testing.T) {
 			c.SetSlots(now, "alone", elsewhere, second, []string{"other"})
 			c.Expired(now, "busy\napi|", 0, nil, true)
 			c.queue("other").owed = 1
-			if got := c.queue("busy").hasRoom(now); got != want {
+			if got := c.queue("busy").hasFreeSlot(now); got != want {
 				t.Errorf("a slot is free: %v, want %v", got, want)
 			}
 		})

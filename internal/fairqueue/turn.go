@@ -1,32 +1,50 @@
 package fairqueue
 
-// try is a turn that was given and has not been answered.
+// try is a turn without a reply.
 type try struct {
 	lane *lane
 	from *meter
-	// key is the lane's before the turn, which it gets back if it is not called.
-	key int64
-	// needs and paid are the lane's, too.
+	// key, needs and paid are the lane's before the turn. It gets them back if it is not granted.
+	key   int64
 	needs []need
 	paid  uint64
-	// kept are turns that other lanes had before it, to hold one more.
-	kept []kept
+	// extraTurns are turns that other lanes had before this one, to hold one more.
+	extraTurns []extraTurn
 	Turn
 }
 
-// Turns returns at most n turns to try now, in this order, chosen as if each
-// of them were granted. Tried takes the answers.
+const (
+	// maxAdvance is how far before their time jobs are granted, and for how long after its expected
+	// time a lane is still waited for.
+	maxAdvance = 40_000
+	// travelTime is about how long a granted job takes to come.
+	travelTime = 5_000
+	// minAdvance is how far ahead a job is granted if the meter gives few permits at once: about as
+	// long as a job takes to come. One that comes sooner begins when its permit exists.
+	minAdvance = 1_500
+	// clockSkew is when a turn is tried again, without advance, that was refused although every meter
+	// was said to be ready: the clocks differ.
+	clockSkew = 1_000
+)
+
+// wait is the meter at which a lane must wait, and until when: behind an older lane, or because the
+// meter is not ready.
+type wait struct {
+	*meter
+	bound
+	behind bool
+}
+
+// Turns returns at most n turns to try now, in this order, chosen as if each of them were granted.
+// Tried takes the replies.
 func (c *Core) Turns(now int64, n int) []Turn {
 	if len(c.tries) > 0 {
 		c.Tried(now, nil)
 	}
-	c.room = n
+	c.maxTries = n
 	c.reopenDue(now)
-	for len(c.tries) < n {
-		m, ok := c.due.due(now)
-		if !ok {
-			break
-		}
+	for len(c.tries) < n && c.due.next() <= now {
+		m := c.due[0].value
 		c.due.remove(&m.due)
 		c.serve(m, now)
 	}
@@ -37,136 +55,113 @@ func (c *Core) Turns(now int64, n int) []Turn {
 	return turns
 }
 
-// serve lets the lanes that wait at a meter have their turns. A lane stays where
-// it is until its turn has come and it cannot be called; then it waits, with its
-// key, where it must.
+// serve gives the lanes that wait at a meter their turns. A lane stays where it is until its turn
+// has come and it cannot be granted; then it waits, with its key, where it must.
 func (c *Core) serve(m *meter, now int64) {
-	c.renew(m, now)
-	m.watch(now)
-	for m.left > 0 && len(c.tries) < c.room {
+	c.updateHolds(m, now)
+	m.observeFreed(now)
+	for m.left > 0 && len(c.tries) < c.maxTries {
 		l := m.first()
 		if l == nil {
-			c.rest(m, never, now)
+			c.sleep(m, never, now)
 			return
 		}
 		if !c.hasWorker(now, l) {
-			c.passOverLane(now, l)
+			c.awaitSlot(now, l)
 			continue
 		}
 		ready := c.ready(m, l, now)
 		early := ready.at > m.horizon(now)
-		if early && now < m.askAt() {
-			c.await(l, wait{m, ready, false}, now)
-			c.rest(m, min(ready.at-m.lead(now), m.askAt()), now)
+		if early && now < m.trustedUntil() {
+			c.prepareHolds(l, wait{m, ready, false}, now)
+			c.sleep(m, min(ready.at-m.leadTime(now), m.trustedUntil()), now)
 			return
 		}
 		if !early {
-			if c.keepMore(m, l, now) {
+			if c.holdMore(m, l, now) {
 				continue
 			}
 			c.pay(l, l.index(m))
 		}
 		x := c.blocker(l, m, now)
-		if x.meter != nil && l.trying > 0 {
-			return // its key is not known before the answer
+		if x.meter != nil && l.tries > 0 {
+			return // the lane's key is not known before the reply
 		}
-		if x.behind || x.meter != nil && l.looked && !early && c.sure(m, l, now) {
+		if x.behind || x.meter != nil && l.read && !early && l.needs[l.index(m)].isSure(c.held(m, l, now)) {
 			if !early {
 				c.hold(l, m, x, now)
 			}
-			c.await(l, x, now)
+			c.prepareHolds(l, x, now)
 			c.move(now, l, x)
 			continue
 		}
 		c.try(l, m, now)
 		if early {
-			m.patience = min(2*m.patience, mostPatience)
+			m.trust = min(2*m.trust, maxTrust)
 			m.left = 0
 		}
 	}
 }
 
-// await prepares a lane's other meters for the time when x is ready.
-func (c *Core) await(l *lane, x wait, now int64) {
-	c.keep(l, x, now)
-	c.meet(l, x, now)
+// isSure reports whether what is known of the meter is what it said to this need, and no permit was
+// taken since.
+func (n *need) isSure(held int64) bool {
+	return n.askedTotal == held+n.cost && n.askedAt == n.meter.grants
 }
 
-// rest has a meter be looked at again at a time, or when a hold ends.
-func (c *Core) rest(m *meter, at, now int64) {
-	m.kept = nil
+// sleep has a meter be served again at a time, or when a hold begins or ends.
+func (c *Core) sleep(m *meter, at, now int64) {
+	m.extraTurns = nil
 	if at = min(at, m.nextHold(now)); at < never {
 		c.wake(m, at)
 	}
 }
 
-// ready is when a meter can be ready for a lane.
+// ready returns when a meter can be ready for a lane.
 func (c *Core) ready(m *meter, l *lane, now int64) bound {
 	return m.bounds.ready(c.held(m, l, now) + l.need(m).cost)
 }
 
-// sure reports whether m is known to be ready for a lane for which it can be.
-func (c *Core) sure(m *meter, l *lane, now int64) bool {
-	n := l.need(m)
-	return n.sure(c.held(m, l, now) + n.cost)
-}
-
-// horizon is until when a permit must exist for its job to be called now.
+// horizon is until when a permit must exist for its job to be granted now. Where a lane needs
+// several meters no job is granted in advance: that would keep the permits of one meter while it
+// waits for another's.
 func (m *meter) horizon(now int64) int64 {
 	switch {
-	case !m.ahead(now):
+	case m.multiLimit > 0 || m.noAdvanceUntil > now:
 		return now
-	case m.near <= now:
-		return now + slack
-	case m.early:
-		return now + max(little, m.within)
+	case m.nearUntil <= now:
+		return now + maxAdvance
+	case m.takesEarly:
+		return now + max(minAdvance, m.nearAdvance)
 	}
 	return now
 }
 
-// nearer notes how far ahead a job may be called. Others there are called no further for some time.
-func (m *meter) nearer(now, ahead int64) {
-	if ahead >= slack {
+// limitAdvance notes how far in advance a job may be granted. For some time others at the meter are
+// granted no further.
+func (m *meter) limitAdvance(now, advance int64) {
+	if advance >= maxAdvance {
 		return
 	}
-	if m.near > now {
-		ahead = min(ahead, m.within)
+	if m.nearUntil > now {
+		advance = min(advance, m.nearAdvance)
 	}
-	m.near, m.within = now+mostPatience, ahead
+	m.nearUntil, m.nearAdvance = now+maxTrust, advance
 }
 
-// lead is how long before its permits exist a job is called that begins when they do: it
-// comes first. Of what is called together that is the first, so it is a part of the horizon.
-func (m *meter) lead(now int64) int64 {
-	if m.early {
-		ahead := m.horizon(now) - now
-		return min(coming, ahead, max(little, ahead/4))
+// leadTime is how long before its permits exist a job is granted that begins when they do, because
+// it comes first. Of several that are granted together that is the first, so it is a part of the
+// horizon.
+func (m *meter) leadTime(now int64) int64 {
+	if !m.takesEarly {
+		return 0
 	}
-	return 0
+	advance := m.horizon(now) - now
+	return min(travelTime, advance, max(minAdvance, advance/4))
 }
 
-// little is how far ahead a job is called where a meter gives few at once: about as long as
-// one takes to come. One that is there sooner begins when its permit exists.
-const little = 1_500
-
-// coming is how long a called job takes to come, mostly.
-const coming = 5_000
-
-// ahead reports whether jobs may be called ahead: not where a lane needs several
-// meters. It would keep the permits of one while it waits for another's, and
-// where others are called ahead it could not have both at once.
-func (m *meter) ahead(now int64) bool { return m.wide == 0 && m.exact <= now }
-
-// wait is the meter at which a lane must wait, and until when: behind an older
-// lane, or because it is not ready.
-type wait struct {
-	*meter
-	bound
-	behind bool
-}
-
-// blocker returns what a lane whose turn has come on m must wait for elsewhere;
-// no meter if it can be called.
+// blocker returns what a lane whose turn has come on m must wait for elsewhere; no meter if it can
+// be granted.
 func (c *Core) blocker(l *lane, m *meter, now int64) (w wait) {
 	for i, n := range l.needs {
 		if n.meter == m {
@@ -188,24 +183,24 @@ func (c *Core) blocker(l *lane, m *meter, now int64) (w wait) {
 
 // move has a lane wait elsewhere, with its key.
 func (c *Core) move(now int64, l *lane, x wait) {
-	key := l.number
+	key := l.lastTurn
 	if c.without(keptKeys) {
-		key = c.number()
+		key = c.nextNumber()
 	}
-	if n := &l.needs[l.index(x.meter)]; n.ahead > 0 {
-		n.missing = now
+	if n := &l.needs[l.index(x.meter)]; n.prepaid > 0 {
+		n.missedSince = now
 	}
-	c.part(l)
-	c.join(l, x.meter, key)
-	c.wake(x.meter, min(x.at, x.meter.askAt()))
+	c.detach(l)
+	c.attach(l, x.meter, key)
+	c.wake(x.meter, min(x.at, x.meter.trustedUntil()))
 }
 
-// try gives a lane a turn. As if it were granted, it goes behind the others.
+// try gives a lane a turn. As if it were granted, the lane goes behind the others.
 func (c *Core) try(l *lane, m *meter, now int64) {
 	for i := range l.needs {
 		c.pay(l, i)
 	}
-	t := try{lane: l, from: m, kept: m.kept, key: l.number, needs: l.needs, paid: l.paid, Turn: Turn{Lane: l.name, Advance: m.horizon(now) - now}}
+	t := try{lane: l, from: m, extraTurns: m.extraTurns, key: l.lastTurn, needs: l.needs, paid: l.paid, Turn: Turn{Lane: l.name, Advance: m.horizon(now) - now}}
 	for i, n := range l.needs {
 		if held := c.held(n.meter, l, now); held > 0 {
 			if t.Held == nil {
@@ -219,10 +214,10 @@ func (c *Core) try(l *lane, m *meter, now int64) {
 		m.tried = true
 		c.served = append(c.served, m)
 	}
-	l.trying++
-	l.queue.trying++
+	l.tries++
+	l.queue.tries++
 	m.left--
-	m.kept = nil
-	l.number, l.paid = c.number(), 0
-	c.stand(l)
+	m.extraTurns = nil
+	l.lastTurn, l.paid = c.nextNumber(), 0
+	c.enqueue(l)
 }

@@ -76,8 +76,8 @@ func (w *world) left() string {
 		}
 	}
 	c := w.core
-	if len(c.lanes)+len(c.meters)+len(c.due)+len(c.expiries)+len(c.tells) > 0 {
-		return fmt.Sprintf("in the core: %d lanes, %d meters, %d due, %d to expire, %d to tell", len(c.lanes), len(c.meters), len(c.due), len(c.expiries), len(c.tells))
+	if len(c.lanes)+len(c.meters)+len(c.due)+len(c.expiries)+len(c.notifications) > 0 {
+		return fmt.Sprintf("in the core: %d lanes, %d meters, %d due, %d to expire, %d to tell", len(c.lanes), len(c.meters), len(c.due), len(c.expiries), len(c.notifications))
 	}
 	return ""
 }

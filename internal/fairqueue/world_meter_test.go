@@ -99,10 +99,10 @@ func (m *worldMeter) ahead(k int64) int64 {
 	switch {
 	case m.lease > 0:
 		return 0
-	case spare >= slack:
-		return slack
+	case spare >= maxAdvance:
+		return maxAdvance
 	case m.early():
-		return max(little, spare/2)
+		return max(minAdvance, spare/2)
 	}
 	return 0
 }

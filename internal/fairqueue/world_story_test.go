@@ -12,12 +12,12 @@ func (w *world) where() {
 	}
 	for _, l := range w.lanes {
 		text := "waits nowhere"
-		if known := w.core.lanes[l.name]; known != nil && known.at != nil {
-			text = fmt.Sprintf("%d waits at %s", known.turn.key, known.at.name)
+		if known := w.core.lanes[l.name]; known != nil && known.waitsAt != nil {
+			text = fmt.Sprintf("%d waits at %s", known.item.key, known.waitsAt.name)
 			for _, n := range known.needs {
 				for _, h := range n.holds {
 					if h.lane == known {
-						text += fmt.Sprintf(", holds %d of %s until %.6f s", h.cost*h.turns, n.name, float64(h.till)/1e6)
+						text += fmt.Sprintf(", holds %d of %s until %.6f s", h.cost*h.turns, n.name, float64(h.until)/1e6)
 					}
 				}
 			}

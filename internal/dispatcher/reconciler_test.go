@@ -20,7 +20,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// lasts has each call of a script last, or, without one, each command.
+// lasts delays each call of a script, or, without one, each command.
 func lasts(d time.Duration, hash string) func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	return func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		if args := cmd.Args(); hash == "" || len(args) > 1 && args[0] == "evalsha" && args[1] == hash {
@@ -45,29 +45,28 @@ func waitsForever(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) 
 	return nil
 }
 
-// tender is a dispatcher that gives no turns, and looks after the put-backs of queues.
-func tender(rdb redis.UniversalClient, queues ...string) *dispatcher {
+// newReconciler returns a dispatcher that gives no turns, and extends the put-backs of queues.
+func newReconciler(rdb redis.UniversalClient, queues ...string) *dispatcher {
 	rdb.AddHook(redistest.Hook(waitsForever))
 	limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{}))
 	discard := slog.New(slog.DiscardHandler)
 	log := redishealth.New(discard, "Redis", nil)
 	return &dispatcher{
 		Config: Config{Waits: limiter, DB: asynqdb.New(rdb), Log: discard, ReconcileInterval: ReconcileInterval},
-		limits: log.Watch(), queues: log.Watch(), core: fairqueue.New(), clock: clock{0, time.Now()}, upkeep: upkeep{queues: queues},
+		limits: log.Watch(), queues: log.Watch(), core: fairqueue.New(), clock: clock{0, time.Now()}, reconciler: reconciler{queues: queues},
 	}
 }
 
-// tendFor looks after them for some time.
-func tendFor(t *testing.T, d *dispatcher, long time.Duration, until func() bool) {
-	for end := time.Now().Add(long); time.Now().Before(end) && !until(); time.Sleep(max(interval, time.Until(d.upkeep.due()))) {
-		if err := d.tend(t.Context()); err != nil {
+// reconcileFor reconciles for some time.
+func reconcileFor(t *testing.T, d *dispatcher, long time.Duration, until func() bool) {
+	for end := time.Now().Add(long); time.Now().Before(end) && !until(); time.Sleep(max(interval, time.Until(d.reconciler.due()))) {
+		if err := d.reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// However many put-backs end together, all are moved on before.
-func TestManyPutBacksEndTogether(t *testing.T) {
+func TestReconciler_ManyPutBacks_AllExtended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		end := time.Now().Add(10 * time.Second).Unix()
@@ -76,33 +75,32 @@ func TestManyPutBacksEndTogether(t *testing.T) {
 			rdb.HSet(t.Context(), asynqdb.Hash("default", id), "state", "retry", "denied", end)
 			rdb.ZAdd(t.Context(), asynqdb.Key("default", asynqdb.Retry), redis.Z{Score: float64(end), Member: id})
 		}
-		tendFor(t, tender(rdb, "default"), 9*time.Second, func() bool { return false })
+		reconcileFor(t, newReconciler(rdb, "default"), 9*time.Second, func() bool { return false })
 		if n := rdb.ZCount(t.Context(), asynqdb.Key("default", asynqdb.Retry), "-inf", fmt.Sprint(end)).Val(); n > 0 {
 			t.Errorf("%d put-backs end, want all moved on", n)
 		}
 	})
 }
 
-// Only denied jobs that were sent back are told of; where that fails they are found
-// once more.
-func TestStraysThatCannotBeSentBack(t *testing.T) {
+// Only orphans that were sent back are logged; if that fails they are found once more.
+func TestReconciler_OrphanNotSentBack_FoundAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		end := time.Now().Add(time.Minute).Unix()
 		rdb.HSet(t.Context(), asynqdb.Hash("default", "it"), "state", "retry", "denied", end, "scope", "hg:{default}:")
 		rdb.ZAdd(t.Context(), asynqdb.Key("default", asynqdb.Retry), redis.Z{Score: float64(end), Member: "it"})
 		rdb.AddHook(redistest.Hook(lasts(2*time.Second, script.New("asynq/promote").Hash())))
-		d := tender(rdb)
+		d := newReconciler(rdb)
 		var log strings.Builder
 		d.Log = slog.New(slog.NewTextHandler(&log, nil))
-		d.upkeep.pass = comparison{queues: []string{"default"}}
+		d.reconciler.pass = []check{d.checkOrphans("default")}
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := d.upkeepStep(short); err == nil || log.Len() > 0 {
+		if err := d.reconcileStep(short); err == nil || log.Len() > 0 {
 			t.Errorf("cut short: error %v, log %s; want an error, and nothing told", err, &log)
 		}
 		d.core = fairqueue.New() // it gave the lease back
-		if err := d.upkeepStep(t.Context()); err != nil || !strings.Contains(log.String(), "jobs=1") {
+		if err := d.reconcileStep(t.Context()); err != nil || !strings.Contains(log.String(), "jobs=1") {
 			t.Errorf("error %v, log %s; want one job sent back", err, &log)
 		}
 		if state := rdb.HGet(t.Context(), asynqdb.Hash("default", "it"), "state").Val(); state != "pending" {
@@ -111,8 +109,8 @@ func TestStraysThatCannotBeSentBack(t *testing.T) {
 	})
 }
 
-// Where put-backs take all the time that there is, comparing goes on all the same.
-func TestComparesWhilePutBacksAreMovedOn(t *testing.T) {
+// A pass comes to its end although put-backs take all the time that there is.
+func TestReconciler_PassEndsBesidePutBacks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		var queues []string
@@ -121,17 +119,17 @@ func TestComparesWhilePutBacksAreMovedOn(t *testing.T) {
 			rdb.SAdd(t.Context(), "asynq:queues", queues[i])
 		}
 		rdb.AddHook(redistest.Hook(lasts(20*time.Millisecond, "")))
-		d, began := tender(rdb, queues...), time.Now()
+		d, began := newReconciler(rdb, queues...), time.Now()
 		d.core.AddLane("q000\napi|", 1) // turns are due
-		tendFor(t, d, time.Hour, func() bool { return !d.upkeep.begun.IsZero() && !d.upkeep.pass.underway() })
+		reconcileFor(t, d, time.Hour, func() bool { return !d.reconciler.passBegan.IsZero() && len(d.reconciler.pass) == 0 })
 		if took := time.Since(began); took > 30*time.Second {
 			t.Errorf("a pass over %d queues took %s, want half a minute at most", len(queues), took)
 		}
 	})
 }
 
-// Redis hung while put-backs were moved on: comparing does not rest for as long.
-func TestComparesSoonAfterAnOutage(t *testing.T) {
+// Redis hung while put-backs were extended: the reconciler does not rest for as long.
+func TestReconciler_RestsShortlyAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		rdb.SAdd(t.Context(), "asynq:queues", "default")
@@ -140,10 +138,10 @@ func TestComparesSoonAfterAnOutage(t *testing.T) {
 			time.Sleep(time.Until(up))
 			return next(ctx, cmd)
 		}))
-		d := tender(rdb, "default")
-		tendFor(t, d, time.Second, func() bool { return false })
+		d := newReconciler(rdb, "default")
+		reconcileFor(t, d, time.Second, func() bool { return false })
 		began := time.Now()
-		tendFor(t, d, time.Hour, func() bool { return !d.upkeep.underway() })
+		reconcileFor(t, d, time.Hour, func() bool { return !d.reconciler.isBusy() })
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("what was underway took another %s, want few seconds", took)
 		}

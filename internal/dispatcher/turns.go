@@ -1,0 +1,178 @@
+package dispatcher
+
+import (
+	"context"
+	"time"
+
+	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/fairqueue"
+	"github.com/headgate/headgate/throttle"
+)
+
+// giveTurns has Redis try the turns that are due, a batch at a time, and promotes granted jobs at
+// once. If the reply got lost the core is told so: the jobs may be granted, and it asks Redis which
+// are. If Redis says that another process leads, what this process knows is void.
+func (d *dispatcher) giveTurns(ctx context.Context) error {
+	if time.Since(d.grantedAt) < grantInterval {
+		return nil
+	}
+	for i := 0; i < batches && d.core != nil; i++ {
+		turns := d.core.Turns(d.clock.now(), batch)
+		if len(turns) == 0 {
+			return nil
+		}
+		d.grantedAt = time.Now()
+		now, results, held, err := d.Waits.Grant(ctx, d.process, turns)
+		if d.limits.Note(ctx, err) != nil {
+			d.core.Tried(d.clock.now(), nil)
+			return err
+		}
+		if !held {
+			d.core, d.renewAt = nil, time.Now()
+			return nil
+		}
+		d.clock = clock{now, time.Now()}
+		d.core.Tried(now, results)
+		if err := d.promoteGranted(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// promoteGranted moves granted jobs to the head of their queues: those whose permits exist now, and
+// those that were promoted and have not come. The core hears what became of each. Redis forgets jobs
+// that are gone before the core hears of them, and gives their permits another turn.
+func (d *dispatcher) promoteGranted(ctx context.Context) error {
+	for i := 0; i < batches && d.core != nil; i++ {
+		granted := d.core.ToPromote(d.clock.now(), PageSize)
+		if len(granted) == 0 {
+			return nil
+		}
+		jobs := make([]throttle.JobID, len(granted))
+		for i, g := range granted {
+			jobs[i] = throttle.JobID{Queue: g.Queue, ID: g.ID}
+		}
+		states, err := d.promote(ctx, jobs)
+		if err != nil {
+			return err
+		}
+		var active []fairqueue.GrantedJob
+		for i, g := range granted {
+			d.core.Promoted(d.clock.now(), g, states[i])
+			if states[i] == fairqueue.StateActive {
+				active = append(active, g)
+			}
+		}
+		// A worker may have died with jobs that have not asked in time. Their lanes go on.
+		expired, err := d.Waits.ExpireActive(ctx, active)
+		if d.limits.Note(ctx, err) != nil {
+			return err
+		}
+		for i := 0; i < len(active) && expired > 0; i++ {
+			d.core.Arrived(d.clock.now(), active[i].Lane)
+		}
+	}
+	return nil
+}
+
+// promote moves jobs to the head of their queues, and has those forgotten that will not come. If it
+// cannot, another process must lead. It returns the states of the jobs in their order; after an
+// error some may have been moved.
+func (d *dispatcher) promote(ctx context.Context, jobs []throttle.JobID) ([]fairqueue.State, error) {
+	if len(jobs) == 0 {
+		return nil, nil
+	}
+	states, err := Promote(ctx, d.DB, jobs)
+	if d.queues.Note(ctx, err) != nil {
+		d.stepDown(ctx)
+		return nil, err
+	}
+	var lost []throttle.JobID
+	for i, state := range states {
+		if state == fairqueue.StateDone || state == fairqueue.StateGone {
+			lost = append(lost, jobs[i])
+			d.reconciler.missJob()
+		}
+	}
+	return states, d.forget(ctx, lost)
+}
+
+// forget drops jobs that will not come.
+func (d *dispatcher) forget(ctx context.Context, lost []throttle.JobID) error {
+	forgotten, err := d.Waits.Forget(ctx, lost...)
+	if forgotten > 0 {
+		d.reconciler.found.forgotten += forgotten
+		d.reconciler.found.one = lost[0].ID
+	}
+	return d.limits.Note(ctx, err)
+}
+
+// expireGrants takes back what is reserved for granted jobs that have not come in time.
+func (d *dispatcher) expireGrants(ctx context.Context) error {
+	for i := 0; i < batches && d.core != nil; i++ {
+		lanes := d.core.ToExpire(d.clock.now(), PageSize)
+		if len(lanes) == 0 {
+			return nil
+		}
+		if err := d.expireLanes(ctx, lanes, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// expireLanes does so for some lanes. After a takeover the core must learn of all granted jobs,
+// because the leader before may not have promoted them.
+func (d *dispatcher) expireLanes(ctx context.Context, lanes []string, takeover bool) error {
+	expired, err := d.Waits.ExpireGrants(ctx, lanes)
+	if d.limits.Note(ctx, err) != nil {
+		return err
+	}
+	for i, r := range expired {
+		if takeover {
+			r.Overdue = append(r.Overdue, r.Reserved...)
+		}
+		d.core.Expired(d.clock.now(), lanes[i], r.Granted, r.Overdue, r.Waiting > 0)
+	}
+	return nil
+}
+
+// expireWaits promotes jobs whose wait deadline is over, so that they ask and are told. Redis takes
+// them out of their lanes, so that those behind them have their turns, and names them again until
+// they ask.
+func (d *dispatcher) expireWaits(ctx context.Context) error {
+	for began := time.Now(); d.core != nil && !time.Now().Before(d.deadline) && time.Since(began) <= workFor; {
+		expired, next, err := d.Waits.ExpireWaits(ctx, PageSize)
+		if d.limits.Note(ctx, err) != nil {
+			return err
+		}
+		d.deadline = time.Now().Add(next) // Redis's clock may have stepped back
+		if _, err := d.promote(ctx, expired); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Promote moves jobs to the head of their queues, behind those promoted before, in one round trip
+// for each queue. It returns the states of the jobs in their order. It is exact, while a poll of
+// asynq's would be seconds late, and harmless for jobs that do not wait. After an error the jobs of
+// some queues may have been moved; repeating the call is safe.
+func Promote(ctx context.Context, db asynqdb.DB, jobs []throttle.JobID) ([]fairqueue.State, error) {
+	ids, indexes := map[string][]string{}, map[string][]int{}
+	for i, j := range jobs {
+		ids[j.Queue], indexes[j.Queue] = append(ids[j.Queue], j.ID), append(indexes[j.Queue], i)
+	}
+	states := make([]fairqueue.State, len(jobs))
+	for queue, ids := range ids {
+		found, err := db.Promote(ctx, queue, ids...)
+		if err != nil {
+			return nil, err
+		}
+		for k, i := range indexes[queue] {
+			states[i] = fairqueue.State(found[k])
+		}
+	}
+	return states, nil
+}

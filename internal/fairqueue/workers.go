@@ -1,0 +1,242 @@
+package fairqueue
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// workers is what is known of the worker slots of a queue.
+type workers struct {
+	limitedUntil int64 // until when the queue gets no more permits than its servers have free slots
+	servers      []*server
+	// granted counts the granted jobs that have not come, of grantedLanes, and tries the turns without
+	// a reply. owed counts those granted jobs that take a slot that was reported free.
+	granted, tries, owed int
+	grantedLanes         map[*lane]struct{}
+	waiting              sorted[*lane] // lanes that wait for a free slot, by since when
+}
+
+// server is what an asynq server last reported of its worker slots.
+type server struct {
+	queues     []*queue
+	free       int
+	interval   int64 // how long it takes on average until a slot becomes free
+	reportedAt int64
+}
+
+const (
+	// arrivalTime is how soon after its permits exist a granted job comes if a worker is free. If one
+	// comes later, its queue gets only as many permits as there are free slots, for limitedFor.
+	arrivalTime = 40_000
+	limitedFor  = 30_000_000
+	reportLife  = 3_000_000 // servers are asked each second
+	// slotPatience: a lane gets a turn without a free slot after so many times as long as a slot takes
+	// to become free. The permits of that job wait for a slot, so at most a fiftieth of the time is lost.
+	slotPatience = 50
+	// readmitted is how many lanes are tried again for each free slot: some are not ready.
+	readmitted = 8
+)
+
+// SetSlots says how many free worker slots a server has for some queues, and how long it takes on
+// average until it has one more, in microseconds. Granted jobs that have not come yet take theirs of
+// these slots, so Redis is asked which of them have come.
+func (c *Core) SetSlots(now int64, name string, free int, interval int64, queues []string) {
+	s := c.servers[name]
+	if s == nil {
+		c.forgetServers(now)
+		s = &server{}
+		c.servers[name] = s
+		for _, queue := range queues {
+			q := c.queue(queue)
+			s.queues, q.servers = append(s.queues, q), append(q.servers, s)
+		}
+	}
+	s.free, s.interval, s.reportedAt = free, interval, now
+	for _, q := range s.queues {
+		q.owed = q.granted
+		for _, l := range slices.SortedFunc(maps.Keys(q.grantedLanes), func(a, b *lane) int { return cmp.Compare(a.name, b.name) }) {
+			l.fromReport = true
+			c.expireBy(l, now)
+		}
+		c.reopen(now, q)
+	}
+}
+
+// forgetServers drops servers that have reported nothing for long: they were stopped.
+func (c *Core) forgetServers(now int64) {
+	for name, s := range c.servers {
+		if s.isAlive(now) {
+			continue
+		}
+		delete(c.servers, name)
+		for _, q := range s.queues {
+			q.servers = slices.DeleteFunc(q.servers, func(o *server) bool { return o == s })
+		}
+	}
+}
+
+func (s *server) isAlive(now int64) bool { return now-s.reportedAt < reportLife }
+
+// SlotsWanted lists the queues whose servers are to report how many free slots they have.
+func (c *Core) SlotsWanted(now int64) (queues []string) {
+	for name, q := range c.queues {
+		if q.isLimited(now) {
+			queues = append(queues, name)
+		}
+	}
+	slices.Sort(queues)
+	return queues
+}
+
+// limitIfLate has a queue get no more permits than its servers have free slots, if one of the lane's
+// granted jobs is late or has not come for long, and other queues could use its permits.
+func (c *Core) limitIfLate(now int64, l *lane, late bool) {
+	if (late || l.isLate(now, arrivalTime)) && c.isContended(l) {
+		l.queue.limitedUntil = now + limitedFor
+	}
+}
+
+// isLimited reports whether a queue gets no more permits than its servers have free slots. That
+// lasts as long as lanes wait for a slot.
+func (q *queue) isLimited(now int64) bool { return now < q.limitedUntil || len(q.waiting) > 0 }
+
+// isContended reports whether lanes of other queues need one of the lane's meters. If not, no other
+// job could use what is reserved for its own.
+func (c *Core) isContended(l *lane) bool {
+	return slices.ContainsFunc(Meters(l.name), func(name string) bool {
+		m := c.meters[name]
+		return m != nil && m.shares.part(l.queue.name).lanes < m.lanes
+	})
+}
+
+// hasWorker reports whether a lane may have a turn: a worker is free for its job, or other queues do
+// not need its meters, or it was passed over for long enough.
+func (c *Core) hasWorker(now int64, l *lane) bool {
+	q := l.queue
+	if !q.isLimited(now) || q.hasFreeSlot(now) || !c.isContended(l) {
+		return true
+	}
+	return l.passedSince > 0 && now >= l.passedSince+q.maxSlotWait(now)
+}
+
+// hasFreeSlot reports whether a worker is free for one more job of a queue, according to its
+// servers. If none has reported, one is assumed to be.
+func (q *queue) hasFreeSlot(now int64) bool {
+	reported, free := false, -q.owed-q.tries
+	others := map[*queue]bool{q: true}
+	for _, s := range q.servers {
+		if !s.isAlive(now) {
+			continue
+		}
+		reported, free = true, free+s.free
+		for _, o := range s.queues {
+			if !others[o] {
+				others[o] = true
+				free -= max(0, o.owed+o.tries-o.otherSlots(now, q))
+			}
+		}
+	}
+	return !reported || free > 0
+}
+
+// otherSlots returns how many free slots a queue has at servers that do not serve another one.
+func (q *queue) otherSlots(now int64, other *queue) (free int) {
+	for _, s := range q.servers {
+		if s.isAlive(now) && !slices.Contains(s.queues, other) {
+			free += s.free
+		}
+	}
+	return free
+}
+
+// discardReports discards free slots that servers reported before a job was promoted that has not
+// come in time: a server may have died. One that lives reports again.
+func (q *queue) discardReports(promotedAt int64) {
+	for _, s := range q.servers {
+		if promotedAt < never && s.reportedAt <= promotedAt {
+			s.free = 0
+		}
+	}
+}
+
+// awaitSlot has a lane wait for a free slot. It keeps its place and holds nothing.
+func (c *Core) awaitSlot(now int64, l *lane) {
+	q := l.queue
+	q.limitedUntil = max(q.limitedUntil, now+limitedFor)
+	if len(q.waiting) == 0 {
+		c.slotQueues = append(c.slotQueues, q)
+	}
+	c.releaseAll(l)
+	l.dequeue()
+	l.passedSince = cmp.Or(l.passedSince, now)
+	q.waiting.put(&l.slotWait, l.passedSince)
+}
+
+// stopAwaitingSlot has a lane wait for a free slot no more.
+func (c *Core) stopAwaitingSlot(l *lane) {
+	if l.slotWait.position == 0 {
+		return
+	}
+	q := l.queue
+	q.waiting.remove(&l.slotWait)
+	if len(q.waiting) == 0 {
+		c.slotQueues = slices.DeleteFunc(c.slotQueues, func(o *queue) bool { return o == q })
+	}
+	c.resume(l)
+}
+
+// reopen has lanes of a queue take turns again if workers are free for them.
+func (c *Core) reopen(now int64, q *queue) {
+	for range readmitted {
+		if len(q.waiting) == 0 || !q.hasFreeSlot(now) {
+			return
+		}
+		c.stopAwaitingSlot(q.waiting[0].value)
+	}
+}
+
+// reopenDue does so for lanes that were passed over for long enough, and if no server has reported
+// for long.
+func (c *Core) reopenDue(now int64) {
+	for _, q := range slices.Clone(c.slotQueues) {
+		for len(q.waiting) > 0 && now >= q.reopens(now) {
+			c.stopAwaitingSlot(q.waiting[0].value)
+		}
+	}
+}
+
+// reopens returns when the next lane of a queue has a turn without a free slot.
+func (q *queue) reopens(now int64) int64 {
+	last := int64(0)
+	for _, s := range q.servers {
+		last = max(last, s.reportedAt+reportLife)
+	}
+	return min(last, q.waiting[0].key+q.maxSlotWait(now))
+}
+
+// maxSlotWait returns how long a lane is passed over before it has a turn although no slot is free.
+func (q *queue) maxSlotWait(now int64) int64 {
+	interval := never / slotPatience / 2
+	for _, s := range q.servers {
+		if s.isAlive(now) && s.interval > 0 {
+			interval = min(interval, s.interval)
+		}
+	}
+	return slotPatience * interval
+}
+
+// setGranted notes how many jobs of a lane are granted and have not come.
+func (l *lane) setGranted(n int) {
+	q := l.queue
+	if came := l.granted - n; l.fromReport && came > 0 {
+		q.owed = max(0, q.owed-came)
+	}
+	q.granted += n - l.granted
+	l.granted = n
+	if n > 0 {
+		q.grantedLanes[l] = struct{}{}
+	} else {
+		delete(q.grantedLanes, l)
+	}
+}

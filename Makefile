@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help deps test quick race fuzz sim path lint fmt bench demo screenshots up
+.PHONY: help deps test quick race fuzz sim path lint fmt bench chaos demo screenshots up
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOTEST   := go test -count=1 -timeout 15m
@@ -89,6 +89,10 @@ sim: ## simulate SEEDS random worlds, also with hands that do damage, of forecas
 	go test -count=1 -timeout 24h -v -run 'TestSimulation$$|TestDamagedRecords$$' ./scheduler -seeds $(SEEDS)
 
 MODULES = $$(go list -m -f '{{.Dir}}/...')
+SEED ?= 1
+chaos: deps ## run 35,000 jobs in worker processes with 350 faults, drawn by SEED, and judge by what an API saw
+	go test -count=1 -timeout 1h -v -run 'TestChaos$$' ./cmd/worker -chaos-seed $(SEED) -chaos-jobs 35000 -chaos-faults 350
+
 # The functions of this project that a job goes through and an idle server does not, by the
 # coverage of three runs each.
 path: ## count the functions on a job's way: allowed at once; denied, and granted later

@@ -1,0 +1,208 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+// fault is something that was done to the system, from at until end.
+type fault struct {
+	kind    string
+	at, end time.Time
+}
+
+// inject does one random fault and returns when it is over.
+func (c *chaos) inject() {
+	c.t.Helper()
+	kinds := slices.Sorted(maps.Keys(faultKinds))
+	kind := kinds[c.random.IntN(len(kinds))]
+	f := fault{kind: kind, at: time.Now()}
+	faultKinds[kind](c)
+	f.end = time.Now()
+	c.faults = append(c.faults, f)
+}
+
+func (c *chaos) faultCounts() string {
+	counts := map[string]int{}
+	for _, f := range c.faults {
+		counts[f.kind]++
+	}
+	var texts []string
+	for _, kind := range slices.Sorted(maps.Keys(counts)) {
+		texts = append(texts, fmt.Sprintf("%s %d", kind, counts[kind]))
+	}
+	return "(" + strings.Join(texts, ", ") + ")"
+}
+
+// faultKinds are the faults by name. Each leaves a system that can go on by itself.
+var faultKinds = map[string]func(*chaos){
+	"kill -9":        func(c *chaos) { c.kill(c.randomWorker()) },
+	"kill -9 leader": func(c *chaos) { c.kill(c.leader()) },
+	"SIGSTOP":        func(c *chaos) { c.stop(c.randomWorker()) },
+	"SIGSTOP leader": func(c *chaos) { c.stop(c.leader()) },
+	"SIGTERM": func(c *chaos) {
+		w := c.workers[c.randomWorker()]
+		c.try(w.cmd.Process.Signal(syscall.SIGTERM))
+		_ = w.cmd.Wait()
+		c.startWorker(w.deployment, w.number)
+	},
+	"Redis restart": func(c *chaos) {
+		c.try(c.server.Stop())
+		c.wait(time.Duration(c.random.IntN(1500)) * time.Millisecond)
+		c.try(c.server.Restart())
+	},
+	"SCRIPT FLUSH": func(c *chaos) { c.try(c.rdb.ScriptFlush(c.t.Context()).Err()) },
+	"CLIENT KILL":  func(c *chaos) { _ = c.rdb.Do(c.t.Context(), "client", "kill", "user", "worker").Err() },
+	"CLIENT PAUSE": func(c *chaos) {
+		c.try(c.rdb.ClientPause(c.t.Context(), 700*time.Millisecond).Err())
+		c.wait(800 * time.Millisecond)
+	},
+	"cut": func(c *chaos) { c.proxy.each(func(conn *net.TCPConn) { _ = conn.SetLinger(0); _ = conn.Close() }) },
+	"half-close": func(c *chaos) {
+		c.proxy.each(func(conn *net.TCPConn) { _ = conn.CloseWrite() })
+	},
+	"delay": func(c *chaos) {
+		c.proxy.delay.Store(int64(120 * time.Millisecond))
+		c.wait(1200 * time.Millisecond)
+		c.proxy.delay.Store(0)
+	},
+	"memory full": func(c *chaos) {
+		c.try(c.rdb.ConfigSet(c.t.Context(), "maxmemory", "1mb").Err())
+		c.wait(700 * time.Millisecond)
+		c.try(c.rdb.ConfigSet(c.t.Context(), "maxmemory", "0").Err())
+	},
+	"config change": func(c *chaos) { // of a comment and of a field that is read again
+		d := &c.deployments[c.random.IntN(len(c.deployments))]
+		d.text = strings.Replace(d.text, "cap: 2s", fmt.Sprintf("cap: %dms", 1500+c.random.IntN(1000)), 1)
+		c.try(os.WriteFile(d.config+".new", []byte(d.text), 0o600))
+		c.try(os.Rename(d.config+".new", d.config))
+	},
+	"limit lowered": func(c *chaos) { // below what the oracle allows, and back
+		c.command("limits", "set", "api", "--rate", "40/s", "--config", c.deployments[0].config)
+		c.wait(500 * time.Millisecond)
+		c.command("limits", "set", "api", "--rate", "120/s", "--config", c.deployments[0].config)
+	},
+	"limit paused": func(c *chaos) {
+		config := c.deployments[c.random.IntN(len(c.deployments))].config
+		c.command("limits", "pause", "api", "--config", config)
+		c.wait(500 * time.Millisecond)
+		c.command("limits", "resume", "api", "--config", config)
+	},
+	"queue paused": func(c *chaos) {
+		d := c.deployments[c.random.IntN(len(c.deployments))]
+		c.command("queues", "pause", d.queues[0], "--config", d.config)
+		c.wait(500 * time.Millisecond)
+		c.command("queues", "resume", d.queues[0], "--config", d.config)
+	},
+	"job run": func(c *chaos) {
+		c.byHand(func(i *asynq.Inspector, queue, id string) { _ = i.RunTask(queue, id) })
+	},
+	"job deleted": func(c *chaos) {
+		c.byHand(func(i *asynq.Inspector, queue, id string) {
+			if i.DeleteTask(queue, id) == nil {
+				c.deleted[id] = true
+			}
+		})
+	},
+	"job archived": func(c *chaos) {
+		c.byHand(func(i *asynq.Inspector, queue, id string) {
+			if i.ArchiveTask(queue, id) == nil {
+				c.archived[id] = true
+			}
+		})
+	},
+	"lease lost": func(c *chaos) {
+		for _, d := range c.deployments {
+			for _, queue := range d.queues {
+				c.try(c.rdb.ZPopMin(c.t.Context(), "asynq:{"+queue+"}:lease").Err())
+			}
+		}
+	},
+}
+
+// try fails the test if a fault cannot be injected.
+func (c *chaos) try(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// command runs the command worker as an operator would. It may fail, because Redis may be away.
+func (c *chaos) command(args ...string) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	defer cancel()
+	var said []byte
+	for range 3 { // a pause must be followed by a resume
+		var err error
+		if said, err = exec.CommandContext(ctx, "worker", args...).CombinedOutput(); err == nil {
+			return
+		}
+	}
+	c.t.Fatalf("worker %s failed three times: %s", strings.Join(args, " "), said)
+}
+
+func (c *chaos) randomWorker() string {
+	names := c.names()
+	return names[c.random.IntN(len(names))]
+}
+
+// leader is the worker that leads a random scope, or another worker of the scope if none does.
+func (c *chaos) leader() string {
+	d := c.deployments[c.random.IntN(len(c.deployments))]
+	prefix := "hg:{" + d.name + "}:"
+	process := c.rdb.Get(c.t.Context(), prefix+"leader").Val()
+	about := c.rdb.Get(c.t.Context(), prefix+"worker:"+process).Val()
+	for name, w := range c.workers {
+		if strings.Contains(about, fmt.Sprintf(`"pid":%d`, w.cmd.Process.Pid)) {
+			return name
+		}
+	}
+	return "worker-" + d.name + "-0"
+}
+
+// kill ends a worker at once, and starts it again.
+func (c *chaos) kill(name string) {
+	w := c.workers[name]
+	c.try(w.cmd.Process.Kill())
+	_ = w.cmd.Wait()
+	c.wait(time.Duration(c.random.IntN(1000)) * time.Millisecond)
+	c.startWorker(w.deployment, w.number)
+}
+
+// stop suspends a worker for up to 1.5 s.
+func (c *chaos) stop(name string) {
+	process := c.workers[name].cmd.Process
+	c.try(process.Signal(syscall.SIGSTOP))
+	c.wait(300*time.Millisecond + time.Duration(c.random.IntN(1200))*time.Millisecond)
+	resumed := time.Now()
+	c.try(process.Signal(syscall.SIGCONT))
+	c.stops[name] = append(c.stops[name], resumed)
+}
+
+// byHand does something to a few jobs of a random queue, whatever their state.
+func (c *chaos) byHand(f func(i *asynq.Inspector, queue, id string)) {
+	inspector := asynq.NewInspectorFromRedisClient(c.rdb)
+	d := c.deployments[c.random.IntN(len(c.deployments))]
+	queue := d.queues[c.random.IntN(len(d.queues))]
+	waiting, err := inspector.ListRetryTasks(queue, asynq.PageSize(200))
+	if err != nil {
+		return
+	}
+	for range min(3, len(waiting)) {
+		f(inspector, queue, waiting[c.random.IntN(len(waiting))].ID)
+	}
+}

@@ -10,9 +10,9 @@ import (
 
 var backoff = regexp.MustCompile(`local FIRST_US, LONGEST_US = (\d+), (\d+)`)
 
-// TestBackoffOfRefusals: what the docs and the help say of how long a key is shut after a refusal
-// without a time is what the script does.
-func TestBackoffOfRefusals(t *testing.T) {
+// TestBackoffOf429s compares how long the docs and the help say that a key is blocked after a 429
+// without a time with what the script does.
+func TestBackoffOf429s(t *testing.T) {
 	found := backoff.FindStringSubmatch(read(t, "lua/lanes/include/rate_limit.lua"))
 	if found == nil {
 		t.Fatal("lua/lanes/include/rate_limit.lua has no FIRST_US, LONGEST_US")
@@ -20,9 +20,9 @@ func TestBackoffOfRefusals(t *testing.T) {
 	first, longest := inPlainWords(t, found[1]), inPlainWords(t, found[2])
 	for _, path := range []string{"docs/configuration.md", "docs/design.md", "cmd/worker/run.go"} {
 		text := strings.Join(strings.Fields(read(t, path)), " ")
-		said := regexp.MustCompile(`for ` + first + `,( and)? twice as long (for|with) each refusal in a row, up to ` + longest + `\b`)
+		said := regexp.MustCompile(`for ` + first + `,( and)? twice as long for each 429 in a row, up to ` + longest + `\b`)
 		if !said.MatchString(text) {
-			t.Errorf(`%s does not say "for %s, twice as long for each refusal in a row, up to %s"`, path, first, longest)
+			t.Errorf(`%s does not say "for %s, twice as long for each 429 in a row, up to %s"`, path, first, longest)
 		}
 	}
 }

@@ -15,49 +15,57 @@ var (
 	timesRow   = regexp.MustCompile("(?m)^\\| (`.+`) \\| ([0-9, ]+) \\| (.+) \\|$")
 )
 
-// The table of docs/limits.md holds: each row's header, with each of its statuses, says that
-// wait. The table has all forms of dates.
+// TestTimesInAnswers reads the header of each row of docs/limits.md and of the longer table in
+// testdata, and compares the wait for each of its statuses with the row. The tables have all forms of
+// dates.
 func TestTimesInAnswers(t *testing.T) {
-	page, err := os.ReadFile("../docs/limits.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	table := timesTable.FindSubmatch(page)
-	if table == nil {
-		t.Fatal("docs/limits.md has no table of times in answers")
-	}
-	date, rows := string(table[1]), timesRow.FindAllStringSubmatch(string(table[2]), -1)
-	if lines := strings.Count(string(table[2]), "\n"); len(rows) != lines || lines < 40 {
-		t.Errorf("%d of %d rows can be read", len(rows), lines)
-	}
-	// Another clock than the server's, so that what counts from Date shows.
-	now := time.Date(2026, time.March, 1, 15, 4, 5, int(250*time.Millisecond), time.UTC)
 	shown := map[string]bool{}
-	for _, row := range rows {
-		h := header(strings.Split(strings.Trim(row[1], "`"), "` `")...)
-		for _, form := range dateForms {
-			if _, err := time.Parse(form, h.Get("Retry-After")); err == nil {
-				shown[form] = true
-			}
+	for path, least := range map[string]int{"../docs/limits.md": 20, "testdata/header_times.md": 50} {
+		page, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
 		}
-		h.Set("Date", date)
-		for status := range strings.SplitSeq(row[2], ", ") {
-			code, err := strconv.Atoi(status)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := "–"
-			if until := ReadUpstream(code, h, now).Until; !until.IsZero() {
-				got = until.Sub(now).String()
-			}
-			if got != row[3] {
-				t.Errorf("%s with %s: the code reads %s, the table says %s", row[1], status, got, row[3])
-			}
+		table := timesTable.FindSubmatch(page)
+		if table == nil {
+			t.Fatalf("%s has no table of times in answers", path)
+		}
+		rows := timesRow.FindAllStringSubmatch(string(table[2]), -1)
+		if lines := strings.Count(string(table[2]), "\n"); len(rows) != lines || lines < least {
+			t.Errorf("%s: %d of %d rows can be read, want %d or more", path, len(rows), lines, least)
+		}
+		for _, row := range rows {
+			checkTimesRow(t, string(table[1]), row, shown)
 		}
 	}
 	for _, form := range dateForms {
 		if !shown[form] {
-			t.Errorf("the table shows no date as %q", form)
+			t.Errorf("no table shows a date as %q", form)
+		}
+	}
+}
+
+func checkTimesRow(t *testing.T, date string, row []string, shown map[string]bool) {
+	t.Helper()
+	// Another clock than the server's, so that what counts from Date shows.
+	now := time.Date(2026, time.March, 1, 15, 4, 5, int(250*time.Millisecond), time.UTC)
+	h := header(strings.Split(strings.Trim(row[1], "`"), "` `")...)
+	for _, form := range dateForms {
+		if _, err := time.Parse(form, h.Get("Retry-After")); err == nil {
+			shown[form] = true
+		}
+	}
+	h.Set("Date", date)
+	for status := range strings.SplitSeq(row[2], ", ") {
+		code, err := strconv.Atoi(status)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := "–"
+		if until := ReadUpstream(code, h, now).Until; !until.IsZero() {
+			got = until.Sub(now).String()
+		}
+		if got != row[3] {
+			t.Errorf("%s with %s: the code reads %s, the table says %s", row[1], status, got, row[3])
 		}
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/asynqdb"
 )
 
 // fault is something that was done to the system, from at until end.
@@ -126,7 +128,7 @@ var faultKinds = map[string]func(*chaos){
 	"lease lost": func(c *chaos) {
 		for _, d := range c.deployments {
 			for _, queue := range d.queues {
-				c.try(c.rdb.ZPopMin(c.t.Context(), "asynq:{"+queue+"}:lease").Err())
+				c.try(c.rdb.ZPopMin(c.t.Context(), asynqdb.Key(queue, asynqdb.Lease)).Err())
 			}
 		}
 	},

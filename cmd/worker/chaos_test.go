@@ -14,6 +14,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/throttletest"
 )
@@ -195,8 +196,8 @@ func (c *chaos) leftovers() (left []string) {
 	ctx := context.Background()
 	for _, d := range c.deployments {
 		for _, queue := range d.queues {
-			for _, name := range []string{"active", "lease", "pending", "retry", "scheduled", "archived"} {
-				if key := "asynq:{" + queue + "}:" + name; c.rdb.Exists(ctx, key).Val() > 0 {
+			for _, name := range []string{asynqdb.Active, asynqdb.Lease, asynqdb.Pending, asynqdb.Retry, asynqdb.Scheduled, asynqdb.Archived} {
+				if key := asynqdb.Key(queue, name); c.rdb.Exists(ctx, key).Val() > 0 {
 					left = append(left, key)
 				}
 			}

@@ -32,7 +32,7 @@ func (runCommand) Help() string {
 
 When the config file changes, and on SIGHUP, limits, rules and schedules are read again. A file that has errors, is empty or is gone changes nothing.
 
-A call that is refused with 429, or with 503 and Retry-After, shuts the limits that its job has a key of (where no limit has a key, all of its limits; or those under "block_on_429") for every worker: until the time that the answer's Retry-After, RateLimit or X-RateLimit fields say, or, where none does, for a second, twice as long with each refusal in a row, up to five minutes. That time counts for limits whose key is the job's host(payload.url) and for those under "block_on_429", for all of them with "trust: all", and for no longer than the limit's max_block. The job goes back to the head of those that wait, and no attempt is spent.`
+A call that is answered with 429, or with 503 and Retry-After, blocks its job's limits that have a key (all of them if none has a key, or those under "block_on_429") for every worker: until the time in the answer's Retry-After, RateLimit or X-RateLimit fields, or for a second, twice as long for each 429 in a row, up to five minutes. The time in the answer counts for limits whose key is the job's host(payload.url) and for those under "block_on_429", or for all with "retry_after_scope: all", but no longer than max_block. The job goes to the head of its lane and spends no attempt.`
 }
 
 func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {

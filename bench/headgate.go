@@ -18,7 +18,7 @@ func startHeadgate(b *bench, s spec, shut bool, h *history) (func(), error) {
 		return nil, err
 	}
 	rules := scheduler.Rules{Limits: s.limits(), RuleFor: headgateRule}
-	srv, err := scheduler.NewServer(b.rdb, rules, serverConfig(s), scheduler.WithLimiter(limiter.Redis),
+	srv, err := scheduler.NewServer(b.rdb, rules, serverConfig(s), scheduler.WithLimiter(limiter.Limiter),
 		scheduler.WithLogger(slog.New(slog.NewTextHandler(b.stderr, nil))))
 	if err != nil {
 		return nil, err
@@ -28,7 +28,7 @@ func startHeadgate(b *bench, s spec, shut bool, h *history) (func(), error) {
 
 // define gives Redis the limits, the shared one shut or open.
 func define(b *bench, s spec, shut bool) (*waitdb.DB, error) {
-	limiter := waitdb.New(throttle.New(b.rdb, throttle.RedisOptions{}))
+	limiter := waitdb.New(throttle.New(b.rdb, throttle.Options{}))
 	if err := limiter.Define(b.ctx, s.limits()...); err != nil {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ func (b *bench) hammer(seconds float64, allow func(context.Context) (bool, error
 }
 
 // hammerKind is what one kind of limit lets through.
-func (b *bench) hammerKind(limiter *throttle.Redis, kind throttle.Kind, seconds float64) ([]throttletest.Admission, error) {
+func (b *bench) hammerKind(limiter *throttle.Limiter, kind throttle.Kind, seconds float64) ([]throttletest.Admission, error) {
 	limit := limitOf(kind, hammerPermits)
 	if err := limiter.Set(b.ctx, limit); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (b *bench) hammerRate(seconds float64) ([]throttletest.Admission, error) {
 const usedPermits = 1000
 
 // weigh is the memory of one meter in full use, name and all.
-func (b *bench) weigh(limiter *throttle.Redis, kind throttle.Kind) (int64, error) {
+func (b *bench) weigh(limiter *throttle.Limiter, kind throttle.Kind) (int64, error) {
 	limit := limitOf(kind, usedPermits)
 	if kind == throttle.SlidingWindow {
 		limit = limitOf(kind, 1_000_000)

@@ -47,7 +47,7 @@ func (c *limiterCommand) Run(b *bench) error {
 	if c.Seconds <= 0 || c.Pairs < 1 || c.Goroutines < 1 || c.Hammer <= 0 {
 		return errors.New("--seconds, --pairs, --goroutines, --hammer: want more than 0")
 	}
-	limiter := throttle.New(b.rdb, throttle.RedisOptions{Logger: silent})
+	limiter := throttle.New(b.rdb, throttle.Options{Logger: silent})
 	rate := redis_rate.NewLimiter(b.rdb)
 	var rows []limiterRow
 	for _, limits := range []int{1, 3} {
@@ -80,7 +80,7 @@ var errDenied = errors.New("denied, where the limit is above what can be asked")
 const roomy = 1_000_000
 
 // allowEach asks for all limits in one call.
-func allowEach(limiter *throttle.Redis, limits int) func(context.Context) (check, error) {
+func allowEach(limiter *throttle.Limiter, limits int) func(context.Context) (check, error) {
 	return func(ctx context.Context) (check, error) {
 		names := make([]string, limits)
 		for i := range names {
@@ -196,7 +196,7 @@ func together(ctx context.Context, goroutines int, f func(goroutine int) error) 
 // kinds compares every kind of limit with redis_rate. Beside what each lets
 // through beyond its guarantee stands what redis_rate, at the same rate, lets
 // through beyond that guarantee: that of a funnel it keeps, others it has not.
-func (c *limiterCommand) kinds(b *bench, limiter *throttle.Redis, rate *redis_rate.Limiter) ([]limiterRow, error) {
+func (c *limiterCommand) kinds(b *bench, limiter *throttle.Limiter, rate *redis_rate.Limiter) ([]limiterRow, error) {
 	rateAdmitted, err := b.hammerRate(c.Hammer)
 	if err != nil {
 		return nil, err
@@ -235,7 +235,7 @@ func (c *limiterCommand) kinds(b *bench, limiter *throttle.Redis, rate *redis_ra
 }
 
 // allowKind asks for one permit of a kind of limit.
-func allowKind(limiter *throttle.Redis, kind throttle.Kind) func(context.Context) (check, error) {
+func allowKind(limiter *throttle.Limiter, kind throttle.Kind) func(context.Context) (check, error) {
 	return func(ctx context.Context) (check, error) {
 		limit := limitOf(kind, usedPermits)
 		return func(ctx context.Context, key string) error {

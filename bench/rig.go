@@ -158,7 +158,7 @@ func (r *rig) spent() (s spending, err error) {
 // walk measures all cases.
 func (r *rig) walk() error {
 	r.check(r.rdb.FlushAll(r.ctx).Err())
-	r.lanes = waitdb.New(throttle.New(r.rdb, throttle.RedisOptions{Logger: silent}))
+	r.lanes = waitdb.New(throttle.New(r.rdb, throttle.Options{Logger: silent}))
 	recorded, err := recordAsynq(r.ctx, r.rdb.Options())
 	r.asynq = recorded
 	r.check(err)
@@ -224,8 +224,9 @@ func (r *rig) walkOpen() {
 // plain asks for several jobs in one call, where nobody waits.
 func (r *rig) plain(needs []throttle.Need) error {
 	needs, failed := throttle.Normalize(needs...)
-	for _, p := range r.lanes.AllowPlain(r.ctx, slices.Repeat([][]throttle.Need{needs}, rigTurns)) {
-		failed = cmp.Or(failed, allowed(p.Decision, p.Err))
+	decisions, errs := r.lanes.Internals().TryFast(r.ctx, slices.Repeat([][]throttle.Need{needs}, rigTurns))
+	for i, d := range decisions {
+		failed = cmp.Or(failed, allowed(d, errs[i]))
 	}
 	return failed
 }

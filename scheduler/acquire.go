@@ -212,7 +212,7 @@ func (s *Server) outcomeError(ctx context.Context, a attempt, d throttle.Decisio
 		s.log.LogAttrs(ctx, slog.LevelDebug, "job denied", slog.String("type", a.task.Type()), slog.String("id", a.ID),
 			slog.String("queue", a.Queue), slog.String("limit", d.Limit), slog.String("key", d.Key), slog.Duration("retry_after", d.RetryAfter))
 		return d, &putBackError{error: errors.New(d.String()), at: time.Now().Add(s.delay(d)), denied: true}
-	case throttle.TooLate:
+	case throttle.Expired:
 		return refuse(a.rule.OnMaxWait, d)
 	case throttle.NoLimit:
 		return refuse(a.rule.OnNoLimit, d)

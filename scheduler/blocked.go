@@ -20,7 +20,7 @@ func ReportRateLimit(ctx context.Context, until time.Time) {
 	if !ok || wait <= 0 || len(h.decision.Taken) == 0 {
 		return
 	}
-	h.logFailedReport(h.server.limiter.BlockFor(ctx, wait, h.rule.blockedNeeds()...))
+	h.logFailedReport(h.server.limiter.Internals().BlockFor(ctx, wait, h.rule.blockedNeeds()...))
 }
 
 // ReportOverload slows down adaptive limits because the upstream was too busy for the running
@@ -73,7 +73,7 @@ func (h *runningJob) rateLimited(ctx context.Context, why *rateLimitedError, err
 	case throttle.Denied:
 		s.log.Info("blocked by the upstream", "job", h.ID, "limits", meterNames(shuts), "for", d.RetryAfter.Round(time.Second))
 		return &putBackError{error: err, at: time.Now().Add(s.delay(d)), denied: true}
-	case throttle.TooLate:
+	case throttle.Expired:
 		return h.impossibleAfterRun(h.rule.OnMaxWait, d)
 	case throttle.NoLimit:
 		return h.impossibleAfterRun(h.rule.OnNoLimit, d)

@@ -24,9 +24,9 @@ func TestAnotherAsynqRedis(t *testing.T) {
 	limiter, second := redistest.Real(t), redistest.Real(t)
 	first := redistest.Run(t)
 	begin := func(queues redis.UniversalClient) (*Server, error) {
-		lanes := waitdb.New(throttle.New(limiter, throttle.RedisOptions{}))
+		lanes := waitdb.New(throttle.New(limiter, throttle.Options{}))
 		rules := Rules{RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}
-		s, err := NewServer(queues, rules, asynq.Config{Logger: silent{}}, WithLimiter(lanes.Redis))
+		s, err := NewServer(queues, rules, asynq.Config{Logger: silent{}}, WithLimiter(lanes.Limiter))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,9 +99,9 @@ func TestAsynqRedisWithoutAnAddress(t *testing.T) {
 		_, limiter := redistest.Mini(t)
 		var log journal
 		begin := func(queues redis.UniversalClient) error {
-			lanes := waitdb.New(throttle.New(limiter, throttle.RedisOptions{}))
+			lanes := waitdb.New(throttle.New(limiter, throttle.Options{}))
 			rules := Rules{RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}
-			s, err := NewServer(nowhere{queues}, rules, asynq.Config{Logger: silent{}, TaskCheckInterval: time.Second}, WithLimiter(lanes.Redis), WithLogger(log.logger()))
+			s, err := NewServer(nowhere{queues}, rules, asynq.Config{Logger: silent{}, TaskCheckInterval: time.Second}, WithLimiter(lanes.Limiter), WithLogger(log.logger()))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -43,7 +43,7 @@ func TestDamagedRecords(t *testing.T) {
 func TestMendAndRecount(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx, lane := t.Context(), "default\na|"
-		limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{}))
+		limiter := waitdb.New(throttle.New(rdb, throttle.Options{}))
 		store := limiter
 		must := func(err error) {
 			t.Helper()

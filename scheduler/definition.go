@@ -44,7 +44,7 @@ func definitions(ctx context.Context, limiter *waitdb.DB, names []string) (map[s
 			all[name] = definition{}
 			continue
 		}
-		l, complete := throttle.ParseDefinition(name, of)
+		l, complete := limiter.Internals().Parse(name, of)
 		all[name] = definition{
 			file: of["file"], text: of["text"], paused: l.Paused,
 			lost: !complete || summaries.Val()[i] == nil || !slices.Contains(listed.Val(), name),

@@ -34,7 +34,7 @@ func TestServer_Start_LogsDifferences(t *testing.T) {
 // deleted is not.
 func TestDefinitions_Lost(t *testing.T) {
 	_, rdb := redistest.Mini(t)
-	limiter := throttle.New(rdb, throttle.RedisOptions{})
+	limiter := throttle.New(rdb, throttle.Options{})
 	for _, l := range []throttle.Limit{
 		{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerMinute(6), Capacity: 2, Apps: []string{"a"}, MaxBlock: time.Hour, Adapt: &throttle.Adapt{Min: throttle.PerMinute(1)}},
 		{Name: "day", Kind: throttle.FixedWindow, Rate: throttle.PerDay(100), Zone: "Europe/Berlin", Margin: time.Second},

@@ -221,7 +221,7 @@ func TestDropIn(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var limiter *spy
 			limited := build(t, func(rdb redis.UniversalClient, p *program) (asynqServer, asynqClient) {
-				limiter = &spy{DB: waitdb.New(throttle.New(rdb, throttle.RedisOptions{})), denials: map[string]int{}}
+				limiter = &spy{DB: waitdb.New(throttle.New(rdb, throttle.Options{})), denials: map[string]int{}}
 				rules := Rules{
 					Limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: test.rate, Capacity: 1}},
 					RuleFor: func(context.Context, *asynq.Task) (Rule, error) {

@@ -142,7 +142,7 @@ func TestPermitIsForNow(t *testing.T) {
 		st.must(st.tasks.UnpauseQueue("default"))
 		time.Sleep(3*time.Second + 50*time.Millisecond)
 		peek := func() int {
-			d, err := st.limiter.Peek(t.Context(), "slots", "")
+			d, err := st.limiter.AllowN(t.Context(), "slots", "", 0)
 			st.must(err)
 			return 100 - d.Remaining
 		}

@@ -91,7 +91,7 @@ func Settle(ctx context.Context, limit string, cost int) error {
 		if err := h.server.limiter.Settle(ctx, h.decision, limit, t.Key, cost); err != nil {
 			return err
 		}
-		h.server.history.CountReturned(t.Need, t.Cost-cost)
+		h.server.history.CountReturned(t, t.Cost-cost)
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func (h *runningJob) afterRun(ctx context.Context, err error) error {
 			return result
 		}
 	}
-	if err == nil && h.decision.Heard {
+	if err == nil && h.decision.WantsFeedback {
 		h.accepted(ctx, took)
 	}
 	return h.attempt.retryError(err)

@@ -134,7 +134,7 @@ func dieBeforePromote(t *testing.T, connect func() redis.UniversalClient) (died,
 	}
 	client := connect()
 	slot := throttle.Need{Limit: "slot"}
-	limiter := throttle.New(client, throttle.RedisOptions{})
+	limiter := throttle.New(client, throttle.Options{})
 	held, err := limiter.AllowAll(t.Context(), slot)
 	if !held.OK() {
 		t.Fatal(held, err)

@@ -223,7 +223,7 @@ func toldOnTime(t *testing.T, jobs int, maxWait time.Duration, before func(st *s
 		if first[job.ID].IsZero() {
 			first[job.ID] = time.Now().Truncate(time.Microsecond) // as Redis counts
 		}
-		if d.Outcome != throttle.TooLate {
+		if d.Outcome != throttle.Expired {
 			return
 		}
 		told[job.ID] = true

@@ -278,7 +278,7 @@ func sameIDInTwoQueues(t *testing.T) {
 		if times["default"] != 10 || times["other"] != 10 || most.get() != 1 {
 			t.Errorf("ran %v, %d at once; want 10 of each queue, one at a time", times, most.get())
 		}
-		if slots, err := st.limiter.Peek(t.Context(), "slot", ""); err != nil || slots.Remaining != 1 {
+		if slots, err := st.limiter.AllowN(t.Context(), "slot", "", 0); err != nil || slots.Remaining != 1 {
 			t.Errorf("slots: %+v, %v; want it free", slots, err)
 		}
 		st.wantClean()

@@ -76,7 +76,7 @@ type Option func(*options)
 // options are what the Options set. A nil limiter is one that NewServer is to
 // make.
 type options struct {
-	limiter  *throttle.Redis
+	limiter  *throttle.Limiter
 	permits  permits // of a test, which looks on; nil is the limiter
 	log      *slog.Logger
 	forgiven int
@@ -85,7 +85,7 @@ type options struct {
 
 // WithLimiter has the server ask that limiter instead of one made with throttle.New in rdb, such
 // as one of another scope, or in another Redis.
-func WithLimiter(l *throttle.Redis) Option { return func(o *options) { o.limiter = l } }
+func WithLimiter(l *throttle.Limiter) Option { return func(o *options) { o.limiter = l } }
 
 // WithLogger has outages and lost leases logged to log instead of
 // slog.Default(). What asynq has to say goes to the Logger of its Config.

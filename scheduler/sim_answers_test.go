@@ -87,7 +87,7 @@ type simShut struct {
 func (w *sim) refused(j waitdb.Job, r waitdb.RateLimit, d throttle.Decision) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if job := w.jobs[j.ID]; d.Outcome == throttle.TooLate && job.hurries() {
+	if job := w.jobs[j.ID]; d.Outcome == throttle.Expired && job.hurries() {
 		job.ended = time.Now()
 	} else if d.Outcome != throttle.Denied {
 		w.breaksFor(j.ID, "refused: %s", d)

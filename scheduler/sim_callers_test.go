@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"sync"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 
 // simCaller takes permits of a meter without a queue, as often as it gets them.
 type simCaller struct {
-	limiter *throttle.Redis
+	limiter *throttle.Limiter
 	need    throttle.Need // at most
 	every   time.Duration
 	settles bool // what it takes it gives back, mostly all, before it would have come back
@@ -30,7 +31,7 @@ func (w *sim) startCallers() (stop func()) {
 		rdb.AddHook(&w.wires)
 		l := w.lanes[w.rand.IntN(len(w.lanes))]
 		c := &simCaller{
-			limiter: throttle.New(rdb, throttle.RedisOptions{}), need: l.parsed[w.rand.IntN(len(l.parsed))],
+			limiter: throttle.New(rdb, throttle.Options{}), need: l.parsed[w.rand.IntN(len(l.parsed))],
 			every: milliseconds(max(5, between(w.rand, 5, 300)/between(w.rand, 1, 10))), rand: rand.New(rand.NewPCG(w.seed, uint64(100+i))),
 		}
 		limit := w.defined(c.need.Limit)
@@ -98,7 +99,7 @@ func (w *sim) call(c *simCaller) {
 func (w *sim) throttle(over chan struct{}) {
 	rdb := redistest.MiniClient(w.t, w.limiter)
 	rdb.AddHook(w.clock)
-	limiter, local := throttle.New(rdb, throttle.RedisOptions{}), &throttle.Local{}
+	limiter, local := throttle.New(rdb, throttle.Options{}), throttle.NewLocal(throttle.Options{})
 	r := rand.New(rand.NewPCG(w.seed, 99))
 	burst, count, period := 0, 0, time.Duration(0)
 	for {
@@ -120,13 +121,13 @@ func (w *sim) throttle(over chan struct{}) {
 }
 
 // sameThrottle judges an answer, and reports whether the next one can be judged.
-func (w *sim) sameThrottle(want, got throttle.Cell, err error) bool {
+func (w *sim) sameThrottle(want, got throttle.Decision, err error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.oneClock() || w.unheard() {
 		return false
 	}
-	if err != nil || got != want {
+	if err != nil || !reflect.DeepEqual(got, want) {
 		w.breaks(nil, w.now(), w.now(), "a limit given with the call: %+v, %v; want %+v", got, err, want)
 	}
 	return true

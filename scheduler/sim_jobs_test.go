@@ -224,7 +224,7 @@ func (w *sim) asked(asks waitdb.Job, needs []throttle.Need, d throttle.Decision)
 		for _, need := range needs {
 			w.admit(need, d, asks.ID)
 		}
-	case throttle.TooLate:
+	case throttle.Expired:
 		w.tell(asks.ID, "told: %s", d)
 		w.tooLate(asks.ID, job, d)
 	default:

@@ -28,7 +28,7 @@ func (w *sim) settle(ctx context.Context, id string, s simSettlement) {
 	meter := taken.Limit + "|" + taken.Key
 	cost := int(math.Round(s.part * float64(taken.Cost)))
 	if cost > taken.Cost {
-		w.note(simEvent{kind: "jobs charged", text: fmt.Sprintf("%s is charged %d of %s and not %d", id, cost, meter, taken.Cost), whose: lanesAt(taken.Need)})
+		w.note(simEvent{kind: "jobs charged", text: fmt.Sprintf("%s is charged %d of %s and not %d", id, cost, meter, taken.Cost), whose: lanesAt(taken)})
 	} else if cost < taken.Cost {
 		w.noteOf(id, "gives back %d of %d of %s", taken.Cost-cost, taken.Cost, meter)
 		w.gaveBack(meter, id, at, taken.Cost-cost)

@@ -101,7 +101,7 @@ func newSim(t *testing.T, seed uint64) *sim {
 	limiter.AddHook(w.clock)
 	w.hand = &stack{t: t, rdb: client, client: asynq.NewClientFromRedisClient(client), tasks: asynq.NewInspectorFromRedisClient(client)}
 	w.hand.limits = limiter
-	w.hand.limiter = &spy{DB: waitdb.New(throttle.New(w.hand.limits, throttle.RedisOptions{}))}
+	w.hand.limiter = &spy{DB: waitdb.New(throttle.New(w.hand.limits, throttle.Options{}))}
 	w.hookLimiter()
 	return w
 }

@@ -50,7 +50,7 @@ type spy struct {
 }
 
 // withSpy has a server's limiter looked at.
-func withSpy(s *spy) Option { return func(o *options) { o.limiter, o.permits = s.Redis, s } }
+func withSpy(s *spy) Option { return func(o *options) { o.limiter, o.permits = s.Limiter, s } }
 
 func (s *spy) Refused(ctx context.Context, job waitdb.Job, r waitdb.RateLimit, needs ...throttle.Need) (throttle.Decision, error) {
 	d, err := s.DB.RateLimited(ctx, job, r, needs...)
@@ -71,7 +71,7 @@ func (s *spy) Extend(ctx context.Context, holder string, needs ...throttle.Need)
 	if s.extend != nil {
 		return s.extend()
 	}
-	return s.Redis.Extend(ctx, holder, needs...)
+	return s.Limiter.Extend(ctx, holder, needs...)
 }
 
 func (s *spy) AcquireAll(ctx context.Context, asks ...waitdb.AcquireRequest) []waitdb.AcquireResult {
@@ -125,7 +125,7 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 	takeOut(rdb, s.redis)
 	st := &stack{
 		t: t, rdb: rdb, limits: s.redis, client: asynq.NewClientFromRedisClient(rdb), tasks: asynq.NewInspectorFromRedisClient(rdb),
-		limiter: &spy{DB: waitdb.New(throttle.New(s.redis, throttle.RedisOptions{Logger: s.log})), denials: map[string]int{}, extend: s.extend},
+		limiter: &spy{DB: waitdb.New(throttle.New(s.redis, throttle.Options{Logger: s.log})), denials: map[string]int{}, extend: s.extend},
 		handle:  s.handle, rule: s.rule, oneClock: s.oneClock,
 	}
 	st.limiter.asked, st.limiter.freed = s.asked, s.freed

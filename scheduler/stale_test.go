@@ -101,7 +101,7 @@ func TestStaleJobsKeepTheirTime(t *testing.T) {
 				stopped = true
 				st.must(st.limiter.Pause(t.Context(), "api"))
 				time.Sleep(5 * time.Second)
-			case job.ID == "job" && d.Outcome == throttle.TooLate:
+			case job.ID == "job" && d.Outcome == throttle.Expired:
 				told = time.Now()
 			}
 		}

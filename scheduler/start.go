@@ -53,7 +53,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		logged: logged{files: map[string]string{}, lost: map[string]bool{}},
 	}
 	if o.limiter == nil {
-		o.limiter = throttle.New(rdb, throttle.RedisOptions{Logger: o.log})
+		o.limiter = throttle.New(rdb, throttle.Options{Logger: o.log})
 	}
 	s.limiter = waitdb.New(o.limiter)
 	if s.permits = o.permits; s.permits == nil {

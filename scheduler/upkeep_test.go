@@ -113,7 +113,7 @@ func TestScopesShareAnAsynqRedis(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		var stacks []*stack
 		for _, scope := range []string{"one", "two"} {
-			spied := &spy{DB: waitdb.New(throttle.New(rdb, throttle.RedisOptions{Scope: scope})), denials: map[string]int{}}
+			spied := &spy{DB: waitdb.New(throttle.New(rdb, throttle.Options{Scope: scope})), denials: map[string]int{}}
 			config := quick
 			config.Queues = map[string]int{scope: 1}
 			st := start(t, rdb, settings{

@@ -81,7 +81,7 @@ func bringOver(t *testing.T, gone string) {
 		st.server.Shutdown()
 		st.makeOld()
 		st.must(st.limits.HSet(ctx, scopePrefix+"meters", "api|", 3).Err()) // reserved, and nobody comes
-		limiter := throttle.New(st.limits, throttle.RedisOptions{})
+		limiter := throttle.New(st.limits, throttle.Options{})
 		st.must(limiter.Set(ctx, funnel("by-hand", 1, 1)))
 		st.must(st.limits.Del(ctx, scopePrefix+"summaries", scopePrefix+gone).Err())
 		st.must(st.limits.Set(ctx, scopePrefix+"leader", "an older worker", 6*time.Second).Err())

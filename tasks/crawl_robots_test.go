@@ -190,7 +190,7 @@ func TestCrawl_CrawlDelay(t *testing.T) {
 			http.Redirect(w, r, "http://a.test/robots.txt", http.StatusFound)
 		})
 		crawlWith(t, map[string]http.HandlerFunc{"a.test": host, "b.test": moved}, nil, around, func(c *crawling) {
-			feedback.Limiter = c.limiter
+			feedback.Limiter = c.limiter.Limiter
 			if err := c.limiter.SetKey(c.t.Context(), "host", "a.test", override); err != nil {
 				t.Fatal(err)
 			}
@@ -204,13 +204,13 @@ func TestCrawl_CrawlDelay(t *testing.T) {
 					t.Errorf("%s: %s came %s after the one before, want %s", name, r.url, apart, least)
 				}
 			}
-			if _, state, err := c.limiter.Key(c.t.Context(), "host", "a.test"); err != nil || state.Override != override {
+			if _, state, err := c.limiter.Internals().Key(c.t.Context(), "host", "a.test"); err != nil || state.Override != override {
 				t.Errorf("%s: the host counts by %v, %v; want %v", name, state.Override, err, override)
 			}
 		})
 		feedback = &tasks.Feedback{} // and with a robots.txt that is on another host
 		crawlWith(t, map[string]http.HandlerFunc{"a.test": host, "b.test": moved}, nil, around, func(c *crawling) {
-			feedback.Limiter = c.limiter
+			feedback.Limiter = c.limiter.Limiter
 			for i := range 3 {
 				c.seed(tasks.CrawlFetch{URL: fmt.Sprintf("http://b.test/%d", i), Start: 1}, asynq.MaxRetry(0))
 			}

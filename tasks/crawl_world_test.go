@@ -143,7 +143,7 @@ func newCrawling(t *testing.T, rdb redis.UniversalClient, w *web) *crawling {
 	c := &crawling{
 		t: t, web: w, rdb: rdb, client: scheduler.NewClient(rdb), frontier: frontier.New(rdb, ""),
 		tasks:   asynq.NewInspectorFromRedisClient(rdb),
-		limiter: waitdb.New(throttle.New(rdb, throttle.RedisOptions{Logger: slog.New(slog.DiscardHandler)})),
+		limiter: waitdb.New(throttle.New(rdb, throttle.Options{Logger: slog.New(slog.DiscardHandler)})),
 	}
 	c.handler = &tasks.CrawlHandler{
 		HTTP: &tasks.HTTPHandler{Transport: w}, Frontier: c.frontier, Client: c.client,
@@ -179,7 +179,7 @@ func (c *crawling) start(intervals map[string]time.Duration) {
 				c.t.Errorf("Failed: %v", err)
 			}
 		}),
-	}, scheduler.WithLimiter(c.limiter.Redis), scheduler.WithLogger(log))
+	}, scheduler.WithLimiter(c.limiter.Limiter), scheduler.WithLogger(log))
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -60,10 +60,7 @@ type Feedback struct {
 	Results *asynq.Inspector
 	// Limiter is the server's. It blocks a host for its Crawl-delay, and the host of a job that
 	// made no call and will be retried. Without it such a job's permits stay used.
-	Limiter interface {
-		Key(ctx context.Context, limit, key string) (throttle.Limit, throttle.KeyState, error)
-		BlockFor(ctx context.Context, d time.Duration, needs ...throttle.Need) error
-	}
+	Limiter *throttle.Limiter
 	// Log hears what an answer did not get, and what Redis did not take. Nil means slog's
 	// default.
 	Log *slog.Logger
@@ -241,5 +238,5 @@ func blockHost(ctx context.Context, host string, d time.Duration) error {
 	if !ok || h.by.Limiter == nil || len(needs) == 0 {
 		return nil
 	}
-	return h.by.Limiter.BlockFor(ctx, d, needs...)
+	return h.by.Limiter.Internals().BlockFor(ctx, d, needs...)
 }

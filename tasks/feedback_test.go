@@ -55,11 +55,11 @@ func (u *upstream) call(ctx context.Context, _ *asynq.Task) error {
 
 // serve runs the jobs of type "call" under a rule, in as many workers as there are
 // feedbacks, with the limits "host" and "shared".
-func (u *upstream) serve(t *testing.T, rdb redis.UniversalClient, rule scheduler.Rule, handle asynq.HandlerFunc, by ...*tasks.Feedback) *throttle.Redis {
+func (u *upstream) serve(t *testing.T, rdb redis.UniversalClient, rule scheduler.Rule, handle asynq.HandlerFunc, by ...*tasks.Feedback) *throttle.Limiter {
 	t.Helper()
 	u.began = time.Now()
 	quiet := slog.New(slog.DiscardHandler)
-	limiter := throttle.New(rdb, throttle.RedisOptions{Logger: quiet})
+	limiter := throttle.New(rdb, throttle.Options{Logger: quiet})
 	rules := scheduler.Rules{
 		Limits: []throttle.Limit{
 			{Name: "host", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(100), Capacity: 100},
@@ -223,7 +223,7 @@ func TestFeedbackSettles(t *testing.T) {
 				enqueue(t, rdb, asynq.NewTask("call", nil))
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
-				d, err := limiter.Peek(t.Context(), "host", "api.example")
+				d, err := limiter.AllowN(t.Context(), "host", "api.example", 0)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -98,7 +98,7 @@ func (f *Feedback) giveBack(ctx context.Context, err error) {
 		}
 		given[t.Limit] = true
 		if !archived {
-			l, _, err := f.Limiter.Key(ctx, t.Limit, t.Key)
+			l, _, err := f.Limiter.Internals().Key(ctx, t.Limit, t.Key)
 			if err == nil && slices.Contains([]throttle.Kind{throttle.Funnel, throttle.TokenBucket, throttle.Concurrency}, l.Kind) {
 				continue
 			}

@@ -13,7 +13,7 @@ import (
 func TestBlocks(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
-		limiter := throttle.New(rdb, throttle.RedisOptions{})
+		limiter := throttle.New(rdb, throttle.Options{})
 		must(t, limiter.Define(ctx, log(5), throttle.Limit{Name: "a", Kind: throttle.Funnel, Rate: throttle.PerHour(1)}))
 		now, err := rdb.Time(ctx).Result()
 		must(t, err)
@@ -33,7 +33,7 @@ func TestBlocks(t *testing.T) {
 		}
 		expect(t, "blocked", got, []throttle.Blocked{{Key: "", Until: until}, {Key: "k|2", Until: until.Add(time.Hour)}})
 
-		none, err := throttle.New(rdb, throttle.RedisOptions{Scope: "other"}).Blocks(ctx, "log")
+		none, err := throttle.New(rdb, throttle.Options{Scope: "other"}).Blocks(ctx, "log")
 		must(t, err)
 		expect(t, "blocked in another scope", len(none), 0)
 	})

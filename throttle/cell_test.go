@@ -1,10 +1,9 @@
 package throttle_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/headgate/headgate/throttle"
 )
@@ -38,16 +37,17 @@ func TestThrottle(t *testing.T) {
 			s.wait(noon.Add(time.Duration(tt.ms) * time.Millisecond).Sub(s.now))
 			got, err := s.Throttle(t.Context(), "k", 4, 1, time.Second, tt.quantity)
 			must(t, err)
-			want := throttle.Cell{
-				Limited: tt.limited, Limit: 5, Remaining: tt.remaining, RetryAfter: -1,
-				ResetAfter: time.Duration(tt.reset * float64(time.Second)), Never: tt.quantity > 5,
+			want := throttle.Decision{
+				Outcome: allowed, Key: "k", Cost: tt.quantity, Capacity: 5, Remaining: tt.remaining,
+				ResetAfter: time.Duration(tt.reset * float64(time.Second)), At: s.now,
 			}
-			if tt.retry >= 0 {
-				want.RetryAfter = time.Duration(tt.retry * float64(time.Second))
+			switch {
+			case tt.quantity > 5:
+				want.Outcome = impossible
+			case tt.limited:
+				want.Outcome, want.RetryAfter = denied, time.Duration(tt.retry*float64(time.Second))
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("call %d (-want +got):\n%s", i, diff)
-			}
+			expect(t, fmt.Sprintf("call %d", i), got, want)
 		}
 		for _, tt := range []struct {
 			burst, count int
@@ -67,18 +67,18 @@ func TestThrottleKeepsDebtsWhenNumbersChange(t *testing.T) {
 	for name, quantity := range map[string]int{"a denial": 1, "a look": 0, "never": 99} {
 		t.Run(name, func(t *testing.T) {
 			onEvery(t, func(t *testing.T, s *stage) {
-				throttled := func(period time.Duration, quantity int) throttle.Cell {
+				throttled := func(period time.Duration, quantity int) throttle.Decision {
 					t.Helper()
 					c, err := s.Throttle(t.Context(), "k", 9, 10, period, quantity)
 					must(t, err)
 					return c
 				}
-				expect(t, "takes all", throttled(time.Minute, 10).Limited, false)
+				expect(t, "takes all", throttled(time.Minute, 10).OK(), true)
 				throttled(time.Hour, quantity)
 				s.wait(7 * time.Second)
 				expect(t, "at other numbers", throttled(time.Hour, 1).RetryAfter, 353*time.Second)
 				s.wait(353 * time.Second)
-				expect(t, "when told", throttled(time.Hour, 1).Limited, false)
+				expect(t, "when told", throttled(time.Hour, 1).OK(), true)
 			})
 		})
 	}

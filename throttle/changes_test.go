@@ -17,22 +17,22 @@ import (
 func TestChanges(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
-		limiter := throttle.New(rdb, throttle.RedisOptions{})
+		limiter := throttle.New(rdb, throttle.Options{})
 		none, err := limiter.Changes(ctx, 10)
 		must(t, err)
 		expect(t, "changes at first", len(none), 0)
 
 		must(t, limiter.Define(ctx, log(1)))
 		must(t, limiter.Define(ctx, log(1)))
-		me := throttle.As(ctx, "me@here")
+		me := throttle.WithActor(ctx, "me@here")
 		must(t, limiter.Set(me, log(2)))
 		must(t, limiter.Pause(me, "log"))
 		must(t, limiter.Resume(me, "log"))
 		until := time.Now().Add(time.Hour).Truncate(time.Microsecond)
-		must(t, limiter.Block(throttle.As(ctx, "upstream"), "log", "k", until))
+		must(t, limiter.Block(throttle.WithActor(ctx, "upstream"), "log", "k", until))
 		must(t, limiter.Block(me, "log", "k", time.Time{}))
 		must(t, limiter.Block(me, "log", "k", time.Time{}))
-		must(t, limiter.BlockFor(me, -time.Second, throttle.Need{Limit: "log", Key: "k"}))
+		must(t, limiter.Internals().BlockFor(me, -time.Second, throttle.Need{Limit: "log", Key: "k"}))
 		must(t, limiter.Reset(me, "log", "k"))
 		must(t, limiter.Delete(me, "log"))
 		if err := limiter.Pause(me, "log"); err == nil {
@@ -64,8 +64,8 @@ func TestChanges(t *testing.T) {
 // TestNote: what was done to schedules, queues and jobs stands in the changelog, too.
 func TestNote(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		me := throttle.As(t.Context(), "me@here")
-		limiter := throttle.New(rdb, throttle.RedisOptions{})
+		me := throttle.WithActor(t.Context(), "me@here")
+		limiter := throttle.New(rdb, throttle.Options{})
 		long := strings.Repeat("x", 1<<20)
 		noted := []throttle.Change{
 			{What: "paused", Schedule: "nightly"},
@@ -74,7 +74,7 @@ func TestNote(t *testing.T) {
 			{What: "paused", Job: throttle.JobID{Queue: "mail"}},
 		}
 		for _, c := range noted {
-			must(t, limiter.Note(me, c))
+			must(t, limiter.Internals().Note(me, c))
 		}
 		got, err := limiter.Changes(me, 10)
 		must(t, err)

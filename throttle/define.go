@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -14,100 +15,86 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// Define implements Limiter. All limits are checked before the first is written,
-// so a mistake in one changes nothing. What it was told it tells Redis again, if
-// that turns out to have lost its data; a limit that was deleted stays deleted.
-//
-// The limits are written one after the other, a round trip each: where Redis fails
-// in between, those before have changed. To call it again with all is safe. A change
-// of a rate looks through all keys of the Redis once: see carry.
-func (r *Redis) Define(ctx context.Context, limits ...Limit) error {
-	if err := validate(limits...); err != nil {
-		return err
-	}
+// What a definition in Redis comes from.
+const (
+	fromFile  = "file"  // Define
+	fromAgain = "again" // Define, said again because Redis lost the limit
+	fromSet   = "set"   // Set
+)
+
+// define remembers each limit before it is written, so that a Redis which is away just now hears of
+// it later.
+func (s *shared) define(ctx context.Context, limits []Limit) error {
 	for _, l := range limits {
-		r.remember(l)
-		changed, err := r.define(ctx, "file", l)
+		s.mu.Lock()
+		l.Apps, l.Overrides = slices.Clone(l.Apps), maps.Clone(l.Overrides)
+		s.defined[l.Name] = l
+		s.mu.Unlock()
+		changed, err := s.write(ctx, fromFile, l)
 		if err != nil {
 			return err
 		}
 		if changed == 2 {
-			r.log.Warn("the config's definition replaced one set at run time", "limit", l.Name, "now", l.String())
+			s.log.Warn("the config's definition replaced one set at run time", "limit", l.Name, "now", l.String())
 		}
 	}
 	return nil
 }
 
-// remember keeps what Define was told, to say it again if Redis loses it. It is
-// remembered before it is written, so that a Redis which is away just now hears it
-// later.
-func (r *Redis) remember(l Limit) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	l.Apps, l.Overrides = slices.Clone(l.Apps), maps.Clone(l.Overrides)
-	r.told[l.Name] = l
-}
-
-// defineAgain defines all that Define was told, if the limit that Redis lost is
-// among it, and reports whether it is. What was set at run time before is lost.
-// Many calls miss a limit at once: what is defined by then changes nothing.
-func (r *Redis) defineAgain(ctx context.Context, lost string) (bool, error) {
-	r.mu.Lock()
-	told := maps.Clone(r.told)
-	r.mu.Unlock()
-	if _, ok := told[lost]; !ok {
+// defineAgain defines all limits that Define was told, if the one that Redis lost is among them, and
+// reports whether it is. What was set at run time before is lost.
+func (s *shared) defineAgain(ctx context.Context, lost string) (bool, error) {
+	s.mu.Lock()
+	defined := maps.Clone(s.defined)
+	s.mu.Unlock()
+	if _, ok := defined[lost]; !ok {
 		return false, nil
 	}
 	count := 0
-	for _, name := range slices.Sorted(maps.Keys(told)) {
-		changed, err := r.define(ctx, "again", told[name])
+	for _, name := range slices.Sorted(maps.Keys(defined)) {
+		changed, err := s.write(ctx, fromAgain, defined[name])
 		if err != nil {
 			return false, err
 		}
 		count += min(changed, 1)
 	}
-	if count > 0 {
-		r.log.Warn("Redis has lost its limits: they are defined again as the config says", "limit", lost, "defined", count)
+	if count > 0 { // many calls miss a limit at once
+		s.log.Warn("Redis has lost its limits: they are defined again as the config says", "limit", lost, "defined", count)
 	}
 	return true, nil
 }
 
-// Set implements Limiter. What a config file says later in the same words as before
-// does not undo it; other words do, and a line in the log says so.
-func (r *Redis) Set(ctx context.Context, l Limit) error {
-	if err := validate(l); err != nil {
-		return err
-	}
-	_, err := r.define(ctx, "set", l)
+func (s *shared) set(ctx context.Context, l Limit) error {
+	_, err := s.write(ctx, fromSet, l)
 	return err
 }
 
-// define writes a definition and carries the limit's meters over to another rate.
-// It returns what lua/limits/define.lua does: 0 unchanged, 1 changed, 2 replaced other
-// words that were set at run time.
-func (r *Redis) define(ctx context.Context, source string, l Limit) (int, error) {
+// write writes a definition, and carries the limit's meters over to another rate. It returns what
+// lua/limits/define.lua does: 0 unchanged, 1 changed, 2 replaced a definition that was set at run
+// time.
+func (s *shared) write(ctx context.Context, source string, l Limit) (changed int, err error) {
 	l.Paused = false
-	args := append([]any{l.Name, source, l.String(), by(ctx), new(script.Sent)}, l.fields(l.edgesText(time.Now().UnixMicro()))...)
-	reply, err := r.run(ctx, defineScript, args...).Int64Slice()
+	edges := l.meter(0).EdgesText(time.Now().UnixMicro())
+	args := append([]any{l.Name, source, l.String(), script.Actor(ctx), new(script.Sent)}, l.fields(edges)...)
+	reply, err := s.run(ctx, defineScript, args...).Int64Slice()
 	if err != nil {
 		return 0, unavailable(err)
 	}
 	if reply[1] == 1 && l.Kind != Concurrency {
-		err = r.carry(ctx, l)
+		err = s.carry(ctx, l)
 	}
-	if source != "set" && (len(l.Overrides) > 0 || reply[2] == 1) {
-		err = errors.Join(err, r.defineKeys(ctx, l))
+	if source != fromSet && (len(l.Overrides) > 0 || reply[2] == 1) {
+		err = errors.Join(err, s.defineKeys(ctx, l))
 	}
 	return int(reply[0]), unavailable(err)
 }
 
-// fields are the names and values of a definition in Redis, with the edges of its calendar. All
-// defaults are spelled out, so the scripts know none but that of max_block_us, which
-// definitions of older versions do not have.
+// fields returns the names and values of a definition in Redis, with the boundaries of its calendar.
+// All defaults are spelled out, so the scripts know none except that of max_block_us.
 //
-// n and period_us are what a meter counts by, rate_n and per_us what the limit says:
-// they differ by the margin. Of a field that is there twice the later value counts:
-// the first n and period_us are those of a concurrency limit, which has no rate.
+// n and period_us are what a meter counts by, rate_n and per_us what the limit says: they differ by
+// the margin. If a field is there twice the later value counts: the first n and period_us are those
+// of a concurrency limit, which has no rate.
 func (l Limit) fields(edges string) []any {
 	fields := []any{
 		"kind", string(l.Kind), "capacity", l.MaxCost(), "n", l.MaxCost(), "period_us", 0,
@@ -118,9 +105,10 @@ func (l Limit) fields(edges string) []any {
 			fields = append(fields, more...)
 		}
 	}
+	counts := l.meter(0)
 	add(l.Kind == Concurrency, "lease_us", l.lease().Microseconds())
-	add(l.Kind != Concurrency, "n", l.Rate.N, "period_us", l.periodUS())
-	add(l.Kind == FixedWindow, "offset_us", l.offsetUS())
+	add(l.Kind != Concurrency, "n", l.Rate.N, "period_us", counts.PeriodUS())
+	add(l.Kind == FixedWindow, "offset_us", counts.OffsetUS())
 	add(edges != "", "edges", edges)
 	add(l.MaxBlock != 0, "max_block_us", l.MaxBlock.Microseconds())
 	add(l.Zone != "", "zone", l.Zone)
@@ -132,38 +120,34 @@ func (l Limit) fields(edges string) []any {
 	return fields
 }
 
-// Delete implements Limiter. It stays deleted until Set or Define makes it again:
-// a limit that was deleted on purpose is told from one that Redis lost.
-func (r *Redis) Delete(ctx context.Context, name string) error {
-	r.mu.Lock()
-	delete(r.told, name)
-	r.mu.Unlock()
-	c := r.callers.Next()
-	defer r.callers.Done(c)
-	return r.known(ctx, name, deleteScript, name, by(ctx), c.Name, c.Calls)
+// delete also forgets what Define was told: a limit that was deleted on purpose is not one that
+// Redis lost.
+func (s *shared) delete(ctx context.Context, name string) error {
+	s.mu.Lock()
+	delete(s.defined, name)
+	s.mu.Unlock()
+	c := s.callers.Next()
+	defer s.callers.Done(c)
+	return s.change(ctx, name, deleteScript, name, script.Actor(ctx), c.Name, c.Calls)
 }
 
-// Pause implements Limiter.
-func (r *Redis) Pause(ctx context.Context, name string) error {
-	return r.known(ctx, name, pauseScript, name, 1, by(ctx))
+func (s *shared) pause(ctx context.Context, name string, paused bool) error {
+	number := 0
+	if paused {
+		number = 1
+	}
+	return s.change(ctx, name, pauseScript, name, number, script.Actor(ctx))
 }
 
-// Resume implements Limiter.
-func (r *Redis) Resume(ctx context.Context, name string) error {
-	return r.known(ctx, name, pauseScript, name, 0, by(ctx))
-}
-
-// Limits implements Limiter. It takes a round trip, and one more for each limit, so
-// it is for people and for a config's reload, not for every job.
-func (r *Redis) Limits(ctx context.Context) ([]Limit, error) {
-	names, err := r.rdb.SMembers(ctx, r.prefix+"limits").Result()
+func (s *shared) limits(ctx context.Context) ([]Limit, error) {
+	names, err := s.rdb.SMembers(ctx, s.prefix+"limits").Result()
 	if err != nil {
 		return nil, unavailable(err)
 	}
 	slices.Sort(names)
 	var limits []Limit
 	for _, name := range names {
-		l, err := r.definition(ctx, name)
+		l, err := s.definition(ctx, name)
 		if errors.Is(err, ErrNoLimit) { // deleted since
 			continue
 		}
@@ -175,23 +159,22 @@ func (r *Redis) Limits(ctx context.Context) ([]Limit, error) {
 	return limits, nil
 }
 
-// definition reads one limit. One that lacks a part counts as lost.
-func (r *Redis) definition(ctx context.Context, name string) (Limit, error) {
-	fields, err := r.rdb.HGetAll(ctx, r.prefix+"limit:"+name).Result()
+// definition reads one limit. A definition that lacks a part counts as lost.
+func (s *shared) definition(ctx context.Context, name string) (Limit, error) {
+	fields, err := s.rdb.HGetAll(ctx, s.prefix+"limit:"+name).Result()
 	if err != nil {
 		return Limit{}, unavailable(err)
 	}
-	l, complete := ParseDefinition(name, fields)
+	l, complete := parseDefinition(name, fields)
 	if !complete {
 		return Limit{}, noLimit(name)
 	}
 	return l, nil
 }
 
-// ParseDefinition returns the limit that a definition in Redis says, and whether the definition
-// has all its parts. Then the limit's text, but for a pause, is the one that it was defined in. It
-// is for other packages of this module.
-func ParseDefinition(name string, fields map[string]string) (l Limit, complete bool) {
+// parseDefinition returns the limit that a definition in Redis says, and whether the definition has
+// all its parts. Then the limit's text, except for a pause, is the one that it was defined in.
+func parseDefinition(name string, fields map[string]string) (l Limit, complete bool) {
 	us := func(field string) time.Duration { return microseconds(number(fields[field])) }
 	l = Limit{
 		Name: name, Kind: Kind(fields["kind"]), Rate: Rate{int(number(fields["rate_n"])), us("per_us")},
@@ -209,10 +192,7 @@ func ParseDefinition(name string, fields map[string]string) (l Limit, complete b
 	if l.Validate() != nil || l.String() != fields["text"] {
 		return l, false
 	}
-	edges := fields["edges"]
-	if edges == "" {
-		edges = l.edgesText(time.Now().UnixMicro())
-	}
+	edges := cmp.Or(fields["edges"], l.meter(0).EdgesText(time.Now().UnixMicro()))
 	for i, field := range l.fields(edges) {
 		if i%2 == 0 && fields[field.(string)] == "" {
 			return l, false
@@ -222,13 +202,13 @@ func ParseDefinition(name string, fields map[string]string) (l Limit, complete b
 	return l, true
 }
 
-// ExtendCalendars stores the windows around a moment, in microseconds of Redis's clock,
-// for limits that follow a calendar, where a script says that it comes to their last. The
-// boundaries are the same whoever computes them, so it does not matter who does it first.
-// The script takes them only if the limit has not changed since it was read.
-func (r *Redis) ExtendCalendars(ctx context.Context, names []string, nowUS int64) error {
+// extendCalendars stores the windows around a time, in microseconds of Redis's clock, for limits that
+// follow a calendar, because a script has come to their last window. Whoever computes the boundaries
+// gets the same ones, so it does not matter who does it first. The script ignores them if the limit
+// has changed since it was read.
+func (s *shared) extendCalendars(ctx context.Context, names []string, nowUS int64) error {
 	for _, name := range names {
-		l, err := r.definition(ctx, name)
+		l, err := s.definition(ctx, name)
 		if errors.Is(err, ErrNoLimit) {
 			continue
 		}
@@ -236,20 +216,19 @@ func (r *Redis) ExtendCalendars(ctx context.Context, names []string, nowUS int64
 			return err
 		}
 		l.Paused = false
-		edges := l.edgesText(nowUS)
-		if err := r.run(ctx, edgesScript, name, l.String(), edges).Err(); err != nil {
+		if err := s.run(ctx, edgesScript, name, l.String(), l.meter(0).EdgesText(nowUS)).Err(); err != nil {
 			return unavailable(err)
 		}
 	}
 	return nil
 }
 
-// runExtended runs a script that replies at first whose calendars must be extended, and
-// when that was: it extends them and runs the script again. To do both in one script would
-// need Go's time zones in Lua. Nothing has changed before, so to ask again is safe.
-func (r *Redis) runExtended(ctx context.Context, script *script.Script, args ...any) (rest []any, err error) {
+// runExtended runs a script that replies first which calendars must be extended, and the time. It
+// extends them and runs the script again: one script could not do both, because Lua does not know
+// time zones. The script has changed nothing before, so running it again is safe.
+func (s *shared) runExtended(ctx context.Context, script *script.Script, args ...any) (rest []any, err error) {
 	for range 3 {
-		reply, err := r.run(ctx, script, args...).Slice()
+		reply, err := s.run(ctx, script, args...).Slice()
 		if err != nil {
 			return nil, unavailable(err)
 		}
@@ -257,42 +236,40 @@ func (r *Redis) runExtended(ctx context.Context, script *script.Script, args ...
 		if len(names) == 0 {
 			return reply[1:], nil
 		}
-		if err := r.ExtendCalendars(ctx, slices.Compact(names), reply[1].(int64)); err != nil {
+		if err := s.extendCalendars(ctx, slices.Compact(names), reply[1].(int64)); err != nil {
 			return nil, err
 		}
 	}
 	return nil, errCalendar
 }
 
-// carryBatch is how many meters one call of the script carries over: less than
-// a millisecond of Redis.
+// carryBatch is how many meters one call of the script carries over: less than a millisecond of
+// Redis's time.
 const carryBatch = 50
 
-// carry has the meters of a limit whose rate was changed live for as long as
-// they matter at the new one. It looks through the names of all keys of the
-// Redis, a part at a time. A meter outlives what it counts by a minute, so
-// nothing is forgotten if this takes less.
+// carry makes the meters of a limit whose rate was changed live for as long as they matter at the new
+// rate. It looks through the names of all keys of the Redis, some at a time. A meter outlives what it
+// counts by a minute, so nothing is forgotten if this takes less.
 //
-// A meter that is asked reads what it counts by the new rate anyhow. This is for
-// those that nobody asks: before they expire by the old rate, and before the rate
-// changes again, as a meter knows only the last change. There is no list of a
-// limit's meters, as every call would have to keep it.
-func (r *Redis) carry(ctx context.Context, l Limit) error {
-	var node redis.Cmdable = r.rdb
-	if cluster, ok := r.rdb.(*redis.ClusterClient); ok { // its SCAN goes to any node
-		master, err := cluster.MasterForKey(ctx, r.prefix)
+// A meter that is asked reads what it counts by the new rate anyway. This is for those that nobody
+// asks, before they expire by the old rate and before the rate changes again, because a meter knows
+// only the last change. There is no list of a limit's meters: every call would have to keep it.
+func (s *shared) carry(ctx context.Context, l Limit) error {
+	var node redis.Cmdable = s.rdb
+	if cluster, ok := s.rdb.(*redis.ClusterClient); ok { // its SCAN goes to any node
+		master, err := cluster.MasterForKey(ctx, s.prefix)
 		if err != nil {
 			return err
 		}
 		node = master
 	}
-	prefix := r.prefix + "m:" + string(l.Kind) + ":" + l.Name + "|"
+	prefix := s.prefix + "m:" + string(l.Kind) + ":" + l.Name + "|"
 	args := []any{l.Name}
 	carryAll := func() error {
 		if len(args) == 1 {
 			return nil
 		}
-		_, err := r.runExtended(ctx, carryScript, args...)
+		_, err := s.runExtended(ctx, carryScript, args...)
 		args = args[:1]
 		return err
 	}
@@ -305,4 +282,109 @@ func (r *Redis) carry(ctx context.Context, l Limit) error {
 		}
 	}
 	return cmp.Or(scan.Err(), carryAll())
+}
+
+// setKey takes two round trips, the first to check the override against the limit. If the limit
+// changes its kind in between, the override is stored, and has no effect until the limit has the old
+// kind again.
+func (s *shared) setKey(ctx context.Context, limit, key string, o Override) error {
+	l, err := s.definition(ctx, limit)
+	if err == nil {
+		err = o.validate(l)
+	}
+	if err != nil {
+		return err
+	}
+	return s.change(ctx, limit, setKeyScript, limit, key, script.Actor(ctx), o.String(), string(l.Kind),
+		o.Rate.N, o.Rate.Per.Microseconds(), o.Capacity, o.For.Microseconds())
+}
+
+func (s *shared) unsetKey(ctx context.Context, limit, key string) error {
+	return s.change(ctx, limit, setKeyScript, limit, key, script.Actor(ctx), "")
+}
+
+// defineKeys makes the overrides of a definition known. It sends all of them, with their text. The
+// script compares it with the text that it was told last: what is the same there stays, even if
+// SetKey has changed it since.
+func (s *shared) defineKeys(ctx context.Context, l Limit) error {
+	var text strings.Builder
+	args := []any{l.Name, string(l.Kind), ""}
+	for _, key := range slices.Sorted(maps.Keys(l.Overrides)) {
+		o := l.Overrides[key]
+		fmt.Fprintf(&text, "%s\t%s %s\n", key, l.Kind, o)
+		args = append(args, key, o.Rate.N, o.Rate.Per.Microseconds(), o.Capacity)
+	}
+	args[2] = text.String()
+	return unavailable(s.run(ctx, fileKeysScript, args...).Err())
+}
+
+// keys reads the records of all keys of the limit in one reply, and takes three round trips.
+func (s *shared) keys(ctx context.Context, limit string) ([]KeyState, error) {
+	records, err := s.rdb.HGetAll(ctx, s.prefix+"overrides:"+limit).Result()
+	if err != nil || len(records) == 0 {
+		return nil, unavailable(err)
+	}
+	l, err := s.definition(ctx, limit)
+	if errors.Is(err, ErrNoLimit) { // deleted since
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	now, err := s.rdb.Time(ctx).Result()
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	var keys []KeyState
+	for _, key := range slices.Sorted(maps.Keys(records)) {
+		if k := readKey(l, key, records[key], now); k.differs() {
+			keys = append(keys, k)
+		}
+	}
+	return keys, nil
+}
+
+// key returns a limit, and what differs from it for one key.
+func (s *shared) key(ctx context.Context, limit, key string) (l Limit, state KeyState, err error) {
+	l, err = s.definition(ctx, limit)
+	if err != nil {
+		return l, state, err
+	}
+	record, err := s.rdb.HGet(ctx, s.prefix+"overrides:"+limit, key).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return l, state, unavailable(err)
+	}
+	now, err := s.rdb.Time(ctx).Result()
+	return l, readKey(l, key, record, now), unavailable(err)
+}
+
+// readKey reads a record as lua/limits/include/record.lua writes it: 14 words, by number here. Of
+// anything else it says that nothing differs.
+func readKey(l Limit, key, record string, now time.Time) KeyState {
+	words := strings.Fields(record)
+	k := KeyState{Key: key, Share: 1}
+	if len(words) < 14 {
+		return k
+	}
+	var n [14]int64
+	for i := range n {
+		n[i] = number(words[i])
+	}
+	until := time.UnixMicro(n[5])
+	if ends := n[5] > 0; words[0] != "-" && Kind(words[1]) == l.Kind && (!ends || until.After(now)) {
+		k.File = words[0] == "file"
+		k.Override = Override{Rate: Rate{int(n[2]), microseconds(n[3])}, Capacity: int(n[4])}
+		if ends {
+			k.Until, k.For = until, until.Sub(now)
+		}
+	}
+	k.RateLimited = int(n[8])
+	if l.Adapt == nil {
+		return k
+	}
+	k.Share, k.Slowed, k.Latency = float64(n[7])/wholeShare, n[10] < wholeShare, microseconds(n[11])
+	if k.Share < 1 {
+		k.Pace = pace(l.With(k.Override).Rate, k.Share)
+	}
+	return k
 }

@@ -71,7 +71,7 @@ func TestLimitsChangeLive(t *testing.T) {
 				d := ask(t, s, limit.Name, 1)
 				expect(t, "lowered", [2]any{d.Outcome, d.Remaining}, [2]any{denied, 0})
 				expect(t, "lowered below what is taken, only looking", ask(t, s, limit.Name, 0).Outcome, allowed)
-				expect(t, "above the lowered capacity", ask(t, s, limit.Name, 3).Outcome, never)
+				expect(t, "above the lowered capacity", ask(t, s, limit.Name, 3).Outcome, impossible)
 				s.wait(d.RetryAfter - time.Microsecond)
 				expect(t, "a microsecond early", ask(t, s, limit.Name, 1).Outcome, denied)
 				s.wait(time.Microsecond)
@@ -144,8 +144,8 @@ func TestApps(t *testing.T) {
 			if got.Outcome != want {
 				t.Errorf("app %q: %s, want %s", app, got, want)
 			}
-			if text := got.String(); got.ForOthers != (want == noLimit) || got.ForOthers && text != "limit l is for other apps" {
-				t.Errorf("app %q: for others %t, %q", app, got.ForOthers, text)
+			if text := got.String(); want == noLimit && text != "limit l is for other apps" {
+				t.Errorf("app %q: %q", app, text)
 			}
 		}
 		limit.Apps = nil

@@ -32,7 +32,7 @@ func Example() {
 	defer stop()
 	ctx := context.Background()
 
-	limiter := throttle.New(rdb, throttle.RedisOptions{})
+	limiter := throttle.New(rdb, throttle.Options{})
 	err := limiter.Define(ctx, throttle.Limit{
 		Name: "api", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(2), Capacity: 3,
 	})
@@ -62,18 +62,18 @@ func Example() {
 func ExampleNew() {
 	rdb, _, stop := exampleRedis()
 	defer stop()
-	limiter := throttle.New(rdb, throttle.RedisOptions{Scope: "crawl", App: "crawler"})
+	limiter := throttle.New(rdb, throttle.Options{Scope: "crawl", App: "crawler"})
 	d, err := limiter.Allow(context.Background(), "pages", "example.com")
 	fmt.Println(d, err)
 	// Output: no such limit: pages <nil>
 }
 
-func ExampleRedis_AllowAll() {
+func ExampleLimiter_AllowAll() {
 	rdb, _, stop := exampleRedis()
 	defer stop()
 	ctx := context.Background()
 
-	limiter := throttle.New(rdb, throttle.RedisOptions{})
+	limiter := throttle.New(rdb, throttle.Options{})
 	limiter.Define(ctx,
 		throttle.Limit{Name: "api-daily", Kind: throttle.FixedWindow, Rate: throttle.PerDay(2000), Zone: "Europe/Berlin"},
 		throttle.Limit{Name: "account", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(1)})
@@ -81,7 +81,7 @@ func ExampleRedis_AllowAll() {
 		d, _ := limiter.AllowAll(ctx, throttle.Need{Limit: "api-daily", Cost: 5}, throttle.Need{Limit: "account", Key: "42"})
 		fmt.Println(d)
 	}
-	d, _ := limiter.Peek(ctx, "api-daily", "")
+	d, _ := limiter.AllowN(ctx, "api-daily", "", 0)
 	fmt.Println("left today:", d.Remaining)
 	// Output:
 	// allowed by account for 42, 0 of 1 left
@@ -89,12 +89,12 @@ func ExampleRedis_AllowAll() {
 	// left today: 1995
 }
 
-func ExampleRedis_Define() {
+func ExampleLimiter_Define() {
 	rdb, _, stop := exampleRedis()
 	defer stop()
 	ctx := context.Background()
 
-	limiter := throttle.New(rdb, throttle.RedisOptions{})
+	limiter := throttle.New(rdb, throttle.Options{})
 	file := throttle.Limit{Name: "api", Kind: throttle.SlidingWindow, Rate: throttle.PerHour(1000)}
 	limiter.Define(ctx, file)
 	changed := file
@@ -108,12 +108,12 @@ func ExampleRedis_Define() {
 	// Output: api sliding_window 500/h
 }
 
-func ExampleRedis_Block() {
+func ExampleLimiter_Block() {
 	rdb, clock, stop := exampleRedis()
 	defer stop()
 	ctx := context.Background()
 
-	limiter := throttle.New(rdb, throttle.RedisOptions{})
+	limiter := throttle.New(rdb, throttle.Options{})
 	limiter.Define(ctx, throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.Every(2 * time.Second)})
 	// The host answered 429 with "Retry-After: 30".
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -131,12 +131,12 @@ func ExampleRedis_Block() {
 	// allowed by host for example.com, 0 of 1 left
 }
 
-func ExampleRedis_Pause() {
+func ExampleLimiter_Pause() {
 	rdb, _, stop := exampleRedis()
 	defer stop()
 	ctx := context.Background()
 
-	limiter := throttle.New(rdb, throttle.RedisOptions{})
+	limiter := throttle.New(rdb, throttle.Options{})
 	limiter.Define(ctx, throttle.Limit{Name: "mail", Kind: throttle.Concurrency, Capacity: 5})
 	limiter.Pause(ctx, "mail")
 	d, _ := limiter.Allow(ctx, "mail", "")
@@ -151,26 +151,19 @@ func ExampleRedis_Pause() {
 }
 
 // The command CL.THROTTLE laoqian:reply 15 30 60 of redis-cell.
-func ExampleRedis_Throttle() {
+func ExampleLimiter_Throttle() {
 	rdb, _, stop := exampleRedis()
 	defer stop()
 
-	limiter := throttle.New(rdb, throttle.RedisOptions{})
-	cell, _ := limiter.Throttle(context.Background(), "laoqian:reply", 15, 30, time.Minute, 1)
-	for _, number := range cell.Numbers() {
-		fmt.Println(number)
-	}
-	// Output:
-	// 0
-	// 16
-	// 15
-	// -1
-	// 2
+	limiter := throttle.New(rdb, throttle.Options{})
+	d, _ := limiter.Throttle(context.Background(), "laoqian:reply", 15, 30, time.Minute, 1)
+	fmt.Println(d.Outcome, d.Remaining, d.Capacity, d.RetryAfter, d.ResetAfter)
+	// Output: allowed 15 16 0s 2s
 }
 
-func ExampleLocal() {
+func ExampleNewLocal() {
 	ctx := context.Background()
-	var limiter throttle.Local // no Redis, for programs of one process
+	limiter := throttle.NewLocal(throttle.Options{}) // no Redis, for programs of one process
 	limiter.Define(ctx, throttle.Limit{Name: "funnel", Kind: throttle.Funnel, Rate: throttle.PerHour(1), Capacity: 10})
 	passed := 0
 	for range 20 {

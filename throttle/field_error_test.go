@@ -69,11 +69,10 @@ func TestTexts(t *testing.T) {
 	type all struct {
 		Kind     throttle.Kind
 		Priority scheduler.PriorityLevel
-		Outcome  throttle.Outcome
 		Rate     throttle.Rate
 	}
-	const text = `{"Kind":"funnel","Priority":"low","Outcome":"no such limit","Rate":"3/2m"}`
-	want := all{throttle.Funnel, scheduler.PriorityLow, throttle.NoLimit, throttle.Rate{N: 3, Per: 2 * time.Minute}}
+	const text = `{"Kind":"funnel","Priority":"low","Rate":"3/2m"}`
+	want := all{throttle.Funnel, scheduler.PriorityLow, throttle.Rate{N: 3, Per: 2 * time.Minute}}
 	written, err := json.Marshal(want)
 	must(t, err)
 	expect(t, "written", string(written), text)
@@ -84,7 +83,6 @@ func TestTexts(t *testing.T) {
 	for want, err := range map[string]error{
 		`kind "x": want one of funnel, token_bucket, fixed_window, sliding_log, sliding_window, concurrency`: read.Kind.UnmarshalText([]byte("x")),
 		`priority "x": want one of normal, high, low`:                                                        read.Priority.UnmarshalText([]byte("x")),
-		`outcome "x": want one of unavailable, allowed, denied, never, no such limit, too late`:              read.Outcome.UnmarshalText([]byte("x")),
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)

@@ -130,7 +130,7 @@ func TestClockStepsBack(t *testing.T) {
 			must(t, err)
 			expect(t, limit.Name+" blocked", [2]throttle.Outcome{other.Outcome, again.Outcome}, [2]throttle.Outcome{allowed, denied})
 		}
-		cell := func() throttle.Cell {
+		cell := func() throttle.Decision {
 			t.Helper()
 			c, err := s.Throttle(t.Context(), "k", 0, 1, time.Second, 1)
 			must(t, err)
@@ -197,7 +197,7 @@ func TestThrottleHasTheBoundsOfLimits(t *testing.T) {
 		}
 		c, err := s.Throttle(t.Context(), "k", 1, 1, time.Second, math.MaxInt32)
 		must(t, err)
-		expect(t, "a large quantity", c, throttle.Cell{Limited: true, Never: true, Limit: 2, Remaining: 2, RetryAfter: -1})
+		expect(t, "a large quantity", c, throttle.Decision{Outcome: impossible, Key: "k", Cost: math.MaxInt32, Capacity: 2, Remaining: 2, At: s.now})
 	})
 }
 
@@ -334,7 +334,7 @@ func TestHolderAsksForLess(t *testing.T) {
 func TestLostLimitsAreDefinedAgain(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		var log bytes.Buffer
-		l := throttle.New(s.rdb, throttle.RedisOptions{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		l := throttle.New(s.rdb, throttle.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		define(t, l, threes...)
 		must(t, l.Set(background, throttle.Limit{Name: "own", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)}))
 		s.restart(t)
@@ -362,7 +362,7 @@ func TestLostLimitsAreDefinedAgain(t *testing.T) {
 // config's same words override it.
 func TestWhatIsSetAfterALossStays(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
-		l := throttle.New(s.rdb, throttle.RedisOptions{Logger: slog.New(slog.DiscardHandler)})
+		l := throttle.New(s.rdb, throttle.Options{Logger: slog.New(slog.DiscardHandler)})
 		define(t, l, perMinute("a", 3), perMinute("b", 3))
 		s.restart(t)
 		must(t, l.Set(background, perMinute("a", 7)))

@@ -30,7 +30,7 @@ func TestCallsThatGiveUpTakeNothing(t *testing.T) {
 		t.Run(string(l.Kind), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, rdb := redistest.Mini(t)
-				limiter := throttle.New(rdb, throttle.RedisOptions{})
+				limiter := throttle.New(rdb, throttle.Options{})
 				define(t, limiter, l)
 				expect(t, "left at first", ask(t, limiter, "l", 0).Remaining, n)
 				var slow atomic.Bool

@@ -1,219 +1,375 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/headgate/headgate/internal/meter"
 )
 
-// Local is the Limiter that keeps its meters in this process: for programs of
-// one process, and for tests. It decides as Redis does, to the microsecond, and
-// forgets everything when the process ends. A meter takes memory only once permits
-// were taken from it, and until it is as if never used. All calls share one lock,
-// which none holds for longer than its arithmetic takes; contexts are not looked at.
-//
-// The zero value is ready to use, asks as no app and takes the time from time.Now;
-// a Clock of its own makes a test of days run in no time. A Local must not be
-// copied after first use.
-type Local struct {
-	// Clock tells the time, for more than one goroutine if several use the Local. It
-	// may step back by up to a minute: no meter hands out more for that. The zero
-	// value means time.Now.
-	Clock func() time.Time
-	// App is the name that limits list under Apps.
-	App string
+// local is the backend that keeps its meters in this process.
+type local struct {
+	clock func() time.Time
+	app   string
 
-	mu     sync.Mutex
-	limits map[string]*activeLimit
-	meters map[meterID]meter
-	blocks map[meterKey]int64 // microsecond at which the block ends
-	calls  int                // since the last sweep
-
+	mu        sync.Mutex
+	defined   map[string]*activeLimit
+	meters    map[meterID]meter.Meter
+	blocked   map[meterKey]int64 // microsecond at which the block ends
 	overrides map[meterKey]*override
+	calls     int // since the last sweep
 }
 
-var _ Limiter = (*Local)(nil)
+func newLocal(opts Options) *local {
+	l := &local{
+		clock: opts.Clock, app: opts.App, defined: map[string]*activeLimit{}, meters: map[meterID]meter.Meter{},
+		blocked: map[meterKey]int64{}, overrides: map[meterKey]*override{},
+	}
+	if l.clock == nil {
+		l.clock = time.Now
+	}
+	return l
+}
 
-// override is what a key counts by, as long as its limit is of that kind. One that
-// was taken back stays for a while, without a kind: that the key's rate has changed
-// since is what keeps Settle from giving back what was taken at the old one.
+// An activeLimit is a limit in use.
+type activeLimit struct {
+	Limit
+	counts   *meter.Limit        // what the meters of keys without an override count by
+	words    string              // as Define said it last; empty if only Set did
+	fileKeys map[string]Override // as Define said them last
+	keysKind Kind                // of the limit then
+}
+
+// override is what a key counts by, as long as its limit is of that kind. An override that was
+// removed stays for a while, without a kind: it says since when the key's rate has changed, so that
+// Settle does not give back what was taken at the old rate.
 type override struct {
 	Override
 	file        bool
 	kind        Kind
-	since, ends int64 // in microseconds; ends is 0 if it does not
+	since, ends int64 // in microseconds; ends is 0 if it does not end
 }
 
-// holds reports whether a limit's key goes by the override at a moment.
+// holds reports whether a limit's key goes by the override at a time.
 func (o *override) holds(r *activeLimit, now int64) bool {
 	return o.kind == r.Kind && (o.ends == 0 || now < o.ends)
 }
 
-// Allow implements Limiter.
-func (l *Local) Allow(ctx context.Context, limit, key string) (Decision, error) {
-	return l.AllowN(ctx, limit, key, 1)
-}
-
-// AllowN implements Limiter.
-func (l *Local) AllowN(_ context.Context, limit, key string, n int) (Decision, error) {
-	return l.allow([]Need{{limit, key, n}})
-}
-
-// AllowAll implements Limiter.
-func (l *Local) AllowAll(_ context.Context, needs ...Need) (Decision, error) {
-	return l.allow(withCosts(needs))
-}
-
-// Peek implements Limiter.
-func (l *Local) Peek(ctx context.Context, limit, key string) (Decision, error) {
-	return l.AllowN(ctx, limit, key, 0)
-}
-
-// allow decides on needs whose costs may be 0, which only looks.
-func (l *Local) allow(needs []Need) (Decision, error) {
-	needs, err := normalize(needs)
-	if err != nil {
-		return Decision{}, err
-	}
+// allow looks at all meters before it takes from any. Needs come sorted, so if several are
+// impossible the first by name is reported, as in Redis.
+func (l *local) allow(_ context.Context, needs []Need) (Decision, error) {
 	now := l.begin()
 	defer l.mu.Unlock()
-	return l.decide(now, needs), nil
-}
-
-// decide looks at all meters before it takes from any. Needs come sorted, so where
-// several are refused for good the first by name is told, as by Redis.
-func (l *Local) decide(now int64, needs []Need) Decision {
 	claims := make([]claim, len(needs))
 	for i, need := range needs {
-		r := l.limits[need.Limit]
-		if r == nil || len(r.Apps) > 0 && !slices.Contains(r.Apps, l.App) {
-			return Decision{Outcome: NoLimit, Limit: need.Limit, Key: need.Key, Cost: need.Cost, ForOthers: r != nil, At: time.UnixMicro(now)}
+		r := l.defined[need.Limit]
+		if r == nil || len(r.Apps) > 0 && !slices.Contains(r.Apps, l.app) {
+			return Decision{Outcome: NoLimit, Limit: need.Limit, Key: need.Key, Cost: need.Cost, forOthers: r != nil, At: time.UnixMicro(now)}, nil
 		}
-		c := &claims[i]
-		*c = l.claim(now, r, need)
-		if need.Cost > c.own.MaxCost() {
-			return c.decision(Never)
+		claims[i] = l.claim(now, r, need)
+		if need.Cost > claims[i].limit.Capacity {
+			return claims[i].decision(Impossible), nil
 		}
 	}
 	if bind, at := binding(claims); at > now {
-		return bind.denial(at)
+		return bind.denial(at), nil
 	}
 	d := takeAll(claims)
 	for _, c := range claims {
 		if c.need.Cost > 0 {
-			l.meters[c.id] = c.meter
+			l.meters[c.id] = c.Meter
 		}
 	}
-	return d
+	return d, nil
 }
 
-// claim finds the meter of a need, or makes one that is only kept if permits
-// are taken: a key that is merely looked at costs no memory.
-func (l *Local) claim(now int64, r *activeLimit, need Need) claim {
+// claim finds the meter of a need, or makes one. A new meter is kept only if permits are taken, so a
+// key that is merely looked at costs no memory.
+func (l *local) claim(now int64, r *activeLimit, need Need) claim {
 	key := meterKey{need.Limit, need.Key}
-	c := claim{gate: gate{paused: r.Paused, blocked: l.blocks[key]}, need: need, limit: r, id: meterID{r.Kind, key}, now: now}
-	if c.own, c.ends = l.limitOf(r, need.Key, now); c.ends > 0 {
-		c.next, _ = l.limitOf(r, need.Key, c.ends)
+	c := claim{Gate: meter.Gate{Paused: r.Paused, Blocked: l.blocked[key]}, need: need, id: meterID{r.Kind, key}, now: now}
+	if c.limit, c.Ends = l.limitOf(r, need.Key, now); c.Ends > 0 {
+		c.Next, _ = l.limitOf(r, need.Key, c.Ends)
 	}
-	c.meter = l.meters[c.id]
-	if c.meter == nil {
-		c.meter = newMeter(c.own)
+	if c.Meter = l.meters[c.id]; c.Meter == nil {
+		c.Meter = meter.New(c.limit)
 	} else {
-		c.meter.define(c.own)
+		c.Meter.Define(c.limit)
 	}
 	return c
 }
 
-// Throttle implements Limiter. Its meters are those of a limit without a name,
-// and so apart from those of every other: no other limit can have that name. Since
-// the limit comes with each call, a change of its numbers is one that was made now.
-func (l *Local) Throttle(_ context.Context, key string, maxBurst, count int, period time.Duration, quantity int) (Cell, error) {
-	if err := validCell(key, maxBurst, count, period, quantity); err != nil {
-		return Cell{}, err
-	}
+// throttle keeps the meters of a limit that is given with the call under the empty limit name, which
+// no named limit has. A change of its numbers is one that was made now.
+func (l *local) throttle(_ context.Context, key string, limit Limit, quantity int) (Decision, error) {
 	now := l.begin()
 	defer l.mu.Unlock()
-	r := &activeLimit{Limit: Limit{Kind: Funnel, Rate: Rate{count, period}, Capacity: maxBurst + 1}, since: now}
-	c := l.claim(now, r, Need{Key: key, Cost: quantity})
-
-	outcome, at := Allowed, c.ready(now)
-	switch {
-	case quantity > r.Capacity:
-		outcome = Never
-	case at > now:
-		outcome = Denied
-	case quantity > 0:
-		c.meter.take(now, int64(quantity))
-		l.meters[c.id] = c.meter
+	c := l.claim(now, &activeLimit{Limit: limit, counts: limit.meter(now)}, Need{Key: key, Cost: quantity})
+	if quantity > limit.Capacity {
+		return c.decision(Impossible), nil
 	}
-	return newCell(outcome, r.Capacity, now, at, c.left(), c.fullAt(now)), nil
+	if at := c.ready(now); at > now {
+		return c.denial(at), nil
+	}
+	if quantity > 0 {
+		l.meters[c.id] = c.Meter
+	}
+	d := takeAll([]claim{c})
+	d.Taken, d.marks = nil, nil // there is no limit of that name to settle
+	return d, nil
 }
 
-// Extend implements Limiter. It extends what is still held even where it reports
-// false: the holder is to stop, and frees the rest in its own time.
-func (l *Local) Extend(_ context.Context, holder string, needs ...Need) (bool, error) {
+// extend also extends the leases that are still held if one is lost: the holder is to stop, and
+// frees the rest in its own time.
+func (l *local) extend(_ context.Context, holder string, needs []Need) (bool, error) {
 	now := l.begin()
 	defer l.mu.Unlock()
 	held := true
 	for _, need := range needs {
-		r := l.limits[need.Limit]
+		r := l.defined[need.Limit]
 		if r == nil || r.Kind != Concurrency {
 			continue
 		}
-		c, found := l.claim(now, r, need).meter.(*concurrency)
-		held = found && c.extend(now, holder) && held
+		held = l.claim(now, r, need).Meter.(*meter.Leases).Extend(now, holder) && held
 	}
 	return held, nil
 }
 
-// Free implements Limiter. It asks for no limit of that name and kind, so a lease is
-// given back also where the limit has been changed or deleted since.
-func (l *Local) Free(_ context.Context, holder string, needs ...Need) error {
+// free asks for no limit of that name and kind, so a lease is given back even if the limit has been
+// changed or deleted since.
+func (l *local) free(_ context.Context, holder string, needs []Need) error {
 	l.begin()
 	defer l.mu.Unlock()
 	for _, need := range needs {
-		if c, ok := l.meters[meterID{Concurrency, meterKey{need.Limit, need.Key}}].(*concurrency); ok {
-			c.free(holder)
+		if c, ok := l.meters[meterID{Concurrency, meterKey{need.Limit, need.Key}}].(*meter.Leases); ok {
+			c.Free(holder)
 		}
 	}
 	return nil
 }
 
-// Settle implements Limiter.
-func (l *Local) Settle(_ context.Context, d Decision, limit, key string, cost int) error {
-	t, err := d.settles(limit, key, cost)
-	if err != nil {
-		return err
-	}
-	return l.change(limit, func(r *activeLimit, now int64) {
-		c := l.claim(now, r, t.Need)
-		at, more := d.At.UnixMicro(), int64(cost-t.Cost)
-		held, leased := c.meter.(*concurrency)
-		longer := int64(0)
-		switch {
-		case leased:
-			held.resize(now, d.Holder, int64(cost))
-		case more > 0:
-			charge(c.meter, now, more)
-			l.meters[c.id] = c.meter
-			if g, ok := c.meter.(*gcra); ok {
-				longer, _ = span(more, g.n, g.period)
-			}
-		case more < 0 && t.Mark[0] > 0 && c.own.since <= at && at <= now && now-at < memory:
-			c.meter.giveBack(now, -more, spent{at, int64(t.Cost), t.Mark})
+func (l *local) settle(_ context.Context, d Decision, i, cost int) error {
+	need, mark := d.Taken[i], d.marks[i]
+	return l.change(need.Limit, func(r *activeLimit, now int64) {
+		c := l.claim(now, r, need)
+		at, more := d.At.UnixMicro(), int64(cost-need.Cost)
+		owedUS := int64(0)
+		if leases, ok := c.Meter.(*meter.Leases); ok {
+			leases.Resize(now, d.Holder, int64(cost))
+		} else if more > 0 {
+			owedUS = meter.Charge(c.Meter, now, more)
+			l.meters[c.id] = c.Meter
+		} else if more < 0 && mark[0] > 0 && c.limit.Since <= at && at <= now && now-at < meter.Memory {
+			c.Meter.GiveBack(now, -more, meter.Spent{At: at, Cost: int64(need.Cost), Mark: mark})
 		}
-		t.charged(cost, longer)
+		d.settled(i, cost, owedUS)
 	})
 }
 
-// change does something to a limit that exists, at a moment, with the lock held. Of
-// one that does not exist it returns an error that wraps ErrNoLimit.
-func (l *Local) change(name string, do func(r *activeLimit, now int64)) error {
+func (l *local) define(_ context.Context, limits []Limit) error {
 	now := l.begin()
 	defer l.mu.Unlock()
-	r := l.limits[name]
+	for _, limit := range limits {
+		limit.Paused = false
+		words := limit.String()
+		r := l.defined[limit.Name]
+		if r == nil || r.words != words {
+			r = l.put(limit, now)
+			r.words = words
+		}
+		l.defineKeys(r, limit.Kind, limit.Overrides, now)
+	}
+	return nil
+}
+
+func (l *local) set(_ context.Context, limit Limit) error {
+	now := l.begin()
+	defer l.mu.Unlock()
+	l.put(limit, now)
+	return nil
+}
+
+// put makes the limit the one in use. It keeps whether the limit is paused, and spells out the
+// defaults, as Redis does. Its meters count by the new definition from now on. A meter that nobody
+// asked does not know yet that its key's override has ended, so it first counts by the old
+// definition up to now.
+func (l *local) put(limit Limit, now int64) *activeLimit {
+	was := l.defined[limit.Name]
+	if was == nil {
+		was = &activeLimit{counts: Limit{}.meter(0)}
+	}
+	limit.Paused = was.Paused
+	limit.Apps, limit.Overrides = slices.Clone(limit.Apps), nil
+	for key, o := range l.overrides {
+		if key.limit == limit.Name && o.ends > 0 && o.ends <= now {
+			l.recount(was, key.key, now)
+		}
+	}
+	switch limit.Kind {
+	case Funnel, TokenBucket:
+		limit.Capacity = limit.MaxCost()
+	case Concurrency:
+		limit.Lease = limit.lease()
+	default:
+		limit.Capacity = 0
+	}
+	since := was.counts.Since
+	if was.String() != limit.String() {
+		since = now
+	}
+	r := *was
+	r.Limit, r.counts = limit, limit.meter(since)
+	l.defined[limit.Name] = &r
+	for id := range l.meters {
+		if id.kind == r.Kind && id.limit == r.Name {
+			l.recount(&r, id.key, now) // what is owed now is owed at the new rate
+		}
+	}
+	return &r
+}
+
+func (l *local) delete(_ context.Context, name string) error {
+	return l.change(name, func(_ *activeLimit, _ int64) {
+		delete(l.defined, name)
+		maps.DeleteFunc(l.blocked, func(key meterKey, _ int64) bool { return key.limit == name })
+		maps.DeleteFunc(l.overrides, func(key meterKey, _ *override) bool { return key.limit == name })
+	})
+}
+
+func (l *local) limits(_ context.Context) ([]Limit, error) {
+	l.begin()
+	defer l.mu.Unlock()
+	var limits []Limit
+	for _, name := range slices.Sorted(maps.Keys(l.defined)) {
+		limit := l.defined[name].Limit
+		limit.Apps = slices.Clone(limit.Apps)
+		limits = append(limits, limit)
+	}
+	return limits, nil
+}
+
+// pause pauses the limit, not its definition: Set and Define keep the pause.
+func (l *local) pause(_ context.Context, name string, paused bool) error {
+	return l.change(name, func(r *activeLimit, _ int64) { r.Paused = paused })
+}
+
+func (l *local) block(_ context.Context, limit, key string, until time.Time) error {
+	return l.change(limit, func(_ *activeLimit, now int64) {
+		if at := until.UnixMicro(); at > now {
+			l.blocked[meterKey{limit, key}] = min(at, meter.Far)
+		} else {
+			delete(l.blocked, meterKey{limit, key})
+		}
+	})
+}
+
+func (l *local) blocks(_ context.Context, limit string) ([]Blocked, error) {
+	now := l.begin()
+	defer l.mu.Unlock()
+	var blocks []Blocked
+	for key, at := range l.blocked {
+		if key.limit == limit && at > now {
+			blocks = append(blocks, Blocked{key.key, time.UnixMicro(at), microseconds(at - now)})
+		}
+	}
+	slices.SortFunc(blocks, func(a, b Blocked) int { return cmp.Or(a.Until.Compare(b.Until), cmp.Compare(a.Key, b.Key)) })
+	return blocks, nil
+}
+
+func (l *local) reset(_ context.Context, limit, key string) error {
+	return l.change(limit, func(r *activeLimit, _ int64) {
+		delete(l.meters, meterID{r.Kind, meterKey{limit, key}})
+		delete(l.blocked, meterKey{limit, key})
+	})
+}
+
+func (l *local) setKey(_ context.Context, limit, key string, o Override) error {
+	var invalid error
+	err := l.change(limit, func(r *activeLimit, now int64) {
+		if invalid = o.validate(r.Limit); invalid == nil {
+			l.override(r, key, r.Kind, o, now, false)
+		}
+	})
+	return cmp.Or(err, invalid)
+}
+
+// override makes a key count by an override from now on, for a limit of that kind. Up to now its
+// meter counts by the rate before, so that what it owes is known in permits.
+func (l *local) override(r *activeLimit, key string, kind Kind, o Override, now int64, file bool) {
+	l.recount(r, key, now)
+	set := &override{Override: o, file: file, kind: kind, since: now}
+	if o.For > 0 {
+		set.ends = min(now+o.For.Microseconds(), meter.Far)
+	}
+	l.overrides[meterKey{r.Name, key}] = set
+	l.recount(r, key, now)
+}
+
+func (l *local) unsetKey(_ context.Context, limit, key string) error {
+	return l.change(limit, func(r *activeLimit, now int64) { l.removeOverride(r, key, now) })
+}
+
+// removeOverride replaces a key's override by one that has just ended, which sweep drops.
+func (l *local) removeOverride(r *activeLimit, key string, now int64) {
+	o := l.overrides[meterKey{r.Name, key}]
+	if o == nil || o.kind == "" {
+		return
+	}
+	l.recount(r, key, now)
+	*o = override{since: now, ends: now}
+	l.recount(r, key, now)
+}
+
+// defineKeys makes what a definition says of single keys current if it differs from what it said
+// last, or all of it if the definition is now for another kind of limit. What SetKey said of a key
+// stays unless the definition says something new of it.
+func (l *local) defineKeys(r *activeLimit, kind Kind, keys map[string]Override, now int64) {
+	for key, o := range keys {
+		if kind != r.keysKind || r.fileKeys[key] != o {
+			l.override(r, key, kind, o, now, true)
+		}
+	}
+	for key := range r.fileKeys {
+		if _, still := keys[key]; still {
+			continue
+		}
+		if o := l.overrides[meterKey{r.Name, key}]; o != nil && o.file {
+			l.removeOverride(r, key, now)
+		}
+	}
+	r.fileKeys, r.keysKind = maps.Clone(keys), kind
+}
+
+func (l *local) keys(_ context.Context, limit string) ([]KeyState, error) {
+	now := l.begin()
+	defer l.mu.Unlock()
+	var keys []KeyState
+	for key, o := range l.overrides {
+		if key.limit != limit || !o.holds(l.defined[limit], now) {
+			continue
+		}
+		k := KeyState{Key: key.key, Override: o.Override, File: o.file, Share: 1}
+		if o.ends > 0 {
+			k.Until, k.For = time.UnixMicro(o.ends), microseconds(o.ends-now)
+		}
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b KeyState) int { return cmp.Compare(a.Key, b.Key) })
+	return keys, nil
+}
+
+func (l *local) changes(context.Context, int) ([]Change, error) { return nil, nil }
+
+// change does something to a limit that exists, with the lock held. If there is no such limit it
+// returns an error that wraps ErrNoLimit.
+func (l *local) change(name string, do func(r *activeLimit, now int64)) error {
+	now := l.begin()
+	defer l.mu.Unlock()
+	r := l.defined[name]
 	if r == nil {
 		return noLimit(name)
 	}
@@ -221,87 +377,65 @@ func (l *Local) change(name string, do func(r *activeLimit, now int64)) error {
 	return nil
 }
 
-// limitOf is the limit that a key goes by at a moment, and when that ends: 0 if it does
-// not. A rate holds since the limit or the override was said last, and the limit's own
-// again since the override has ended.
-func (l *Local) limitOf(r *activeLimit, key string, now int64) (_ *activeLimit, ends int64) {
+// limitOf returns what a key counts by at a time, and when that ends: 0 if it does not. It is in
+// force since the limit or the override was set last, and the limit's own rate again since the
+// override has ended.
+func (l *local) limitOf(r *activeLimit, key string, now int64) (_ *meter.Limit, ends int64) {
 	o := l.overrides[meterKey{r.Name, key}]
 	if o == nil {
-		return r, 0
+		return r.counts, 0
 	}
-	own := *r
-	own.since = max(r.since, o.since)
+	own := *r.counts
+	own.Since = max(own.Since, o.since)
 	if o.holds(r, now) {
-		own.Limit = r.With(o.Override)
+		limit := r.With(o.Override)
+		own.N, own.Per, own.Capacity = limit.Rate.N, limit.Rate.Per, limit.MaxCost()
 		return &own, o.ends
 	}
 	if o.ends <= now {
-		own.since = max(own.since, o.ends)
+		own.Since = max(own.Since, o.ends)
 	}
 	return &own, 0
 }
 
-// recount has a key's meter count by the rate of now. What it owes stays owed.
-func (l *Local) recount(r *activeLimit, key string, now int64) {
+// recount makes a key's meter count by the rate of now. What it owes stays owed.
+func (l *local) recount(r *activeLimit, key string, now int64) {
 	if m := l.meters[meterID{r.Kind, meterKey{r.Name, key}}]; m != nil {
-		now, _ := l.limitOf(r, key, now)
-		m.define(now)
+		limit, _ := l.limitOf(r, key, now)
+		m.Define(limit)
 	}
 }
 
-// begin starts a call, with the lock held: it returns the time in microseconds and, once in as many
-// calls as there are meters, drops those that count nothing any more. So a cold
-// key costs no memory, and sweeping costs a call constant time on average, without
-// a goroutine that would have to be stopped. It also makes the maps of a zero Local.
-func (l *Local) begin() int64 {
+// begin locks, and returns the time in microseconds. Once in as many calls as there are meters it
+// sweeps: so a cold key costs no memory, and sweeping costs a call constant time on average, without
+// a goroutine that would have to be stopped.
+func (l *local) begin() int64 {
+	us := l.clock().UnixMicro()
 	l.mu.Lock()
-	locked := false
-	defer func() {
-		if !locked { // the Clock panicked
-			l.mu.Unlock()
-		}
-	}()
-	if l.meters == nil {
-		l.limits = make(map[string]*activeLimit)
-		l.meters = make(map[meterID]meter)
-		l.blocks = make(map[meterKey]int64)
-		l.overrides = make(map[meterKey]*override)
-	}
-	now := time.Now
-	if l.Clock != nil {
-		now = l.Clock
-	}
-	us := now().UnixMicro()
 	l.calls++
-	if l.calls > max(100, len(l.meters)+len(l.blocks)+len(l.overrides)) {
+	if l.calls > max(100, len(l.meters)+len(l.blocked)+len(l.overrides)) {
 		l.calls = 0
 		l.sweep(us)
 	}
-	locked = true
 	return us
 }
 
-// sweep forgets the meters and blocks that say nothing any more. As in Redis they
-// are kept for a while longer: the clock may step back. A meter whose rate ends is
-// kept until that has gone, since by the limit's own rate it may owe for longer than
-// by the one that it was last told; and one that was given something back for as long as
-// calls can settle that took before.
-func (l *Local) sweep(now int64) {
+// sweep forgets the meters, blocks and overrides that say nothing any more. As in Redis they are
+// kept for a while longer, because the clock may step back. A meter whose key has an override that
+// ends is kept until that is gone: by the limit's own rate it may owe for longer.
+func (l *local) sweep(now int64) {
 	before := len(l.meters)
 	for key, o := range l.overrides {
-		if o.ends > 0 && o.ends <= now-grace-memory {
-			l.recount(l.limits[key.limit], key.key, now)
+		if o.ends > 0 && o.ends <= now-meter.Grace-meter.Memory {
+			l.recount(l.defined[key.limit], key.key, now)
 			delete(l.overrides, key)
 		}
 	}
-	maps.DeleteFunc(l.meters, func(id meterID, m meter) bool {
+	maps.DeleteFunc(l.meters, func(id meterID, m meter.Meter) bool {
 		o := l.overrides[id.meterKey]
-		if g, ok := m.(*gcra); ok && g.given > 0 && g.used > now-grace-memory {
-			return false
-		}
-		return (o == nil || o.ends == 0) && m.fullAt(now-grace) <= now-grace
+		return (o == nil || o.ends == 0) && meter.Expired(m, now)
 	})
-	maps.DeleteFunc(l.blocks, func(_ meterKey, until int64) bool { return until <= now-grace })
+	maps.DeleteFunc(l.blocked, func(_ meterKey, until int64) bool { return until <= now-meter.Grace })
 	if len(l.meters) < before/4 {
 		l.meters = maps.Collect(maps.All(l.meters)) // a map does not shrink by itself
 	}

@@ -68,7 +68,7 @@ func hammer(t *testing.T, limit throttle.Limit, calls int) []throttletest.Admiss
 	for client := range 4 {
 		rdb := server.Client()
 		defer rdb.Close()
-		l := throttle.New(rdb, throttle.RedisOptions{})
+		l := throttle.New(rdb, throttle.Options{})
 		define(t, l, limit)
 		for caller := range 4 {
 			callers.Go(func() {
@@ -118,7 +118,7 @@ func hammer(t *testing.T, limit throttle.Limit, calls int) []throttletest.Admiss
 // by less finds them.
 func TestKeysExpire(t *testing.T) {
 	rdb, began := redistest.Real(t), time.Now()
-	l := throttle.New(rdb, throttle.RedisOptions{})
+	l := throttle.New(rdb, throttle.Options{})
 	short := throttle.Rate{N: 3, Per: time.Millisecond}
 	lasting := map[string]bool{"hg:{default}:limits": true, "hg:{default}:summaries": true, "hg:{default}:changes": true, "hg:{default}:changelog": true}
 	for _, kind := range limittest.Kinds {

@@ -1,6 +1,7 @@
 package throttle_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -33,7 +34,9 @@ func TestOrigins(t *testing.T) {
 }
 
 // count is how many of the calls were allowed.
-func count(t *testing.T, l throttle.Limiter, limit, key string, calls int) (passed int) {
+func count(t *testing.T, l interface {
+	Allow(ctx context.Context, limit, key string) (throttle.Decision, error)
+}, limit, key string, calls int) (passed int) {
 	t.Helper()
 	for range calls {
 		d, err := l.Allow(t.Context(), limit, key)
@@ -145,7 +148,7 @@ func testFunnelOnRedis(t *testing.T) {
 	for range 8 {
 		rdb := server.Client()
 		defer rdb.Close()
-		l := throttle.New(rdb, throttle.RedisOptions{})
+		l := throttle.New(rdb, throttle.Options{})
 		define(t, l, limit)
 		clients.Go(func() {
 			for range 5 {
@@ -165,24 +168,25 @@ func testFunnelOnRedis(t *testing.T) {
 // when a call is allowed and when it never can be.
 func testRedisCell(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
-		throttled := func(quantity int) throttle.Cell {
+		throttled := func(quantity int) throttle.Decision {
 			t.Helper()
-			c, err := s.Throttle(t.Context(), "laoqian:reply", 15, 30, time.Minute, quantity)
+			d, err := s.Throttle(t.Context(), "laoqian:reply", 15, 30, time.Minute, quantity)
 			must(t, err)
-			return c
+			return d
 		}
-		expect(t, "the first", throttled(1).Numbers(), [5]int64{0, 16, 15, -1, 2})
+		decision := func(o throttle.Outcome, cost, left int, retry, reset time.Duration) throttle.Decision {
+			return throttle.Decision{
+				Outcome: o, Key: "laoqian:reply", Cost: cost, Capacity: 16, Remaining: left, RetryAfter: retry, ResetAfter: reset, At: s.now,
+			}
+		}
+		expect(t, "the first", throttled(1), decision(allowed, 1, 15, 0, 2*time.Second))
 		for range 15 {
-			expect(t, "up to the 16th", throttled(1).Limited, false)
+			expect(t, "up to the 16th", throttled(1).OK(), true)
 		}
-		c := throttled(1)
-		expect(t, "the 17th", c.Numbers(), [5]int64{1, 16, 0, 2, 32})
-		expect(t, "the 17th will come", c.Never, false)
-		s.wait(c.RetryAfter)
-		expect(t, "after its retry-after", throttled(1).Limited, false)
-		c = throttled(17)
-		expect(t, "17 at once", c.Numbers(), [5]int64{1, 16, 0, -1, 32})
-		expect(t, "17 at once will never come", c.Never, true)
+		expect(t, "the 17th", throttled(1), decision(denied, 1, 0, 2*time.Second, 32*time.Second))
+		s.wait(2 * time.Second)
+		expect(t, "after its retry-after", throttled(1).OK(), true)
+		expect(t, "17 at once", throttled(17), decision(impossible, 17, 0, 0, 32*time.Second))
 	})
 }
 
@@ -205,7 +209,7 @@ func testCounters(t *testing.T) {
 			s.wait(50 * time.Millisecond)
 		}
 		expect(t, "busiest second, over all edges", throttletest.Busiest(history, time.Second), 10)
-		d, err := s.Peek(t.Context(), "day", "user")
+		d, err := s.AllowN(t.Context(), "day", "user", 0)
 		must(t, err)
 		expect(t, "hits of the day", d.Capacity-d.Remaining, 40)
 		s.wait(time.Second)
@@ -213,7 +217,7 @@ func testCounters(t *testing.T) {
 	})
 	t.Run("no eternal keys", func(t *testing.T) {
 		rdb := redistest.Real(t)
-		l := throttle.New(rdb, throttle.RedisOptions{})
+		l := throttle.New(rdb, throttle.Options{})
 		define(t, l, append([]throttle.Limit{second, any1s, day}, threes...)...)
 		for _, limit := range []string{"ip", "any", "day", "funnel", "bucket", "fixed", "log", "window", "running"} {
 			count(t, l, limit, "k", 4)
@@ -261,7 +265,7 @@ func testTokenBucketInRedis(t *testing.T) {
 		server := redistest.Run(t)
 		rdb := hasty(t, server)
 		must(t, server.Stop())
-		d, err := throttle.New(rdb, throttle.RedisOptions{}).Allow(t.Context(), "api", "k")
+		d, err := throttle.New(rdb, throttle.Options{}).Allow(t.Context(), "api", "k")
 		if d.Outcome != throttle.Unavailable || !errors.Is(err, throttle.ErrUnavailable) {
 			t.Errorf("%v, %v; want that it is unavailable", d, err)
 		}
@@ -311,7 +315,7 @@ func testSlidingWindowInOneScript(t *testing.T) {
 	})
 	t.Run("the log's end", func(t *testing.T) {
 		rdb := redistest.Real(t)
-		l := throttle.New(rdb, throttle.RedisOptions{})
+		l := throttle.New(rdb, throttle.Options{})
 		define(t, l, throttle.Limit{Name: "reply", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(5)})
 		ask(t, l, "reply", 1)
 		ttl := rdb.PTTL(t.Context(), "hg:{default}:m:sliding_log:reply|k").Val()

@@ -32,7 +32,7 @@ func hasty(t *testing.T, server *redistest.Server) *redis.Client {
 // again when it is back, with what it counted before.
 func TestRedisGoneAndBack(t *testing.T) {
 	server := redistest.Run(t, "--appendonly", "yes", "--appendfsync", "always")
-	l := throttle.New(hasty(t, server), throttle.RedisOptions{})
+	l := throttle.New(hasty(t, server), throttle.Options{})
 	define(t, l, log(3))
 	ask(t, l, "log", 1)
 
@@ -41,7 +41,7 @@ func TestRedisGoneAndBack(t *testing.T) {
 	for verb, call := range map[string]func(context.Context) error{
 		"Allow":    func(ctx context.Context) error { _, err := l.Allow(ctx, "log", "k"); return err },
 		"AllowAll": func(ctx context.Context) error { _, err := l.AllowAll(ctx, need); return err },
-		"Peek":     func(ctx context.Context) error { _, err := l.Peek(ctx, "log", "k"); return err },
+		"Peek":     func(ctx context.Context) error { _, err := l.AllowN(ctx, "log", "k", 0); return err },
 		"Throttle": func(ctx context.Context) error { _, err := l.Throttle(ctx, "k", 1, 1, time.Second, 1); return err },
 		"Extend":   func(ctx context.Context) error { _, err := l.Extend(ctx, "h", need); return err },
 		"Free":     func(ctx context.Context) error { return l.Free(ctx, "h", need) },
@@ -66,7 +66,7 @@ func TestRedisGoneAndBack(t *testing.T) {
 // TestRedisCannotWrite: an error of Redis itself is no decision either.
 func TestRedisCannotWrite(t *testing.T) {
 	rdb := redistest.Real(t)
-	l := throttle.New(rdb, throttle.RedisOptions{})
+	l := throttle.New(rdb, throttle.Options{})
 	define(t, l, log(3))
 	must(t, rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	d, err := l.Allow(t.Context(), "log", "k")
@@ -79,7 +79,7 @@ func TestRedisCannotWrite(t *testing.T) {
 
 // TestContextEnds: a call that was given up is an unavailable limiter, too.
 func TestContextEnds(t *testing.T) {
-	l := throttle.New(redistest.Real(t), throttle.RedisOptions{})
+	l := throttle.New(redistest.Real(t), throttle.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := l.Allow(ctx, "log", "k"); !errors.Is(err, throttle.ErrUnavailable) || !errors.Is(err, context.Canceled) {

@@ -60,12 +60,6 @@ func (o *Override) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// permits are the numbers that the scripts want, the period in microseconds; 0 where
-// the limit's own count.
-func (o Override) permits() (n int, perUS int64, capacity int) {
-	return o.Rate.N, o.Rate.Per.Microseconds(), o.Capacity
-}
-
 // KeyState is what differs for one key of a limit from what the limit says. A
 // [Local] limiter fills in the override alone, with a Share of 1: it does not adapt.
 type KeyState struct {
@@ -79,18 +73,18 @@ type KeyState struct {
 	// Share is which part of its rate the key goes by at present, from 0 to 1, where
 	// the limit adapts, and Now is that pace, such as "4.5/s": empty where it is all.
 	Share float64
-	Now   string
+	Pace  string
 	// Refused is how often in a row the other side refused calls, and Slowed whether
 	// refusals have slowed the key down. Latency is what it is slowed down by where
 	// that is longer than wanted, smoothed.
-	Refused int
-	Slowed  bool
-	Latency time.Duration
+	RateLimited int
+	Slowed      bool
+	Latency     time.Duration
 }
 
 // differs reports whether a record says anything of today. It is kept for an hour
 // after that, so that Settle gives nothing back at a rate that has changed since.
-func (k KeyState) differs() bool { return k.Override != Override{} || k.Share < 1 || k.Refused > 0 }
+func (k KeyState) differs() bool { return k.Override != Override{} || k.Share < 1 || k.RateLimited > 0 }
 
 // Adapt has each key of a limit find the pace that the other side bears, never
 // beyond the limit's rate: it slows down when calls are refused, by half at first,

@@ -49,7 +49,7 @@ func TestKeys(t *testing.T) {
 			must(t, err)
 			for i := range keys {
 				if s.redis != nil {
-					_, one, err := s.redis.Key(ctx, "host", keys[i].Key)
+					_, one, err := s.redis.Internals().Key(ctx, "host", keys[i].Key)
 					must(t, err)
 					expect(t, "alone", one, keys[i])
 				}
@@ -110,7 +110,7 @@ func TestKeysAreOfAKind(t *testing.T) {
 func TestKeysComeAgain(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
-		limiter := throttle.New(rdb, throttle.RedisOptions{})
+		limiter := throttle.New(rdb, throttle.Options{})
 		must(t, limiter.Define(ctx, throttle.Limit{
 			Name: "host", Kind: throttle.TokenBucket, Rate: throttle.PerHour(10), Capacity: 10,
 			Overrides: map[string]throttle.Override{"k": {Capacity: 1}},

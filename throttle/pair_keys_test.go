@@ -44,7 +44,7 @@ func (p *pair) setKey(t *rapid.T) {
 		k.ends = p.redis.now.Add(k.For)
 	}
 	p.keys[name+"|"+key] = k
-	p.both(t, func(x throttle.Limiter) error { return x.SetKey(t.Context(), name, key, k.Override) })
+	p.both(t, func(x *throttle.Limiter) error { return x.SetKey(t.Context(), name, key, k.Override) })
 	p.sameKeys(t, name)
 }
 
@@ -52,7 +52,7 @@ func (p *pair) unsetKey(t *rapid.T) {
 	name, key := p.name(t), p.key(t)
 	p.changeKey(t, name, key)
 	delete(p.keys, name+"|"+key)
-	p.both(t, func(x throttle.Limiter) error { return x.UnsetKey(t.Context(), name, key) })
+	p.both(t, func(x *throttle.Limiter) error { return x.UnsetKey(t.Context(), name, key) })
 	p.sameKeys(t, name)
 }
 
@@ -76,7 +76,7 @@ func (p *pair) sameKeys(t *rapid.T, name string) {
 func (p *pair) changeKey(t *rapid.T, name, key string) {
 	p.judge(t)
 	p.denied = nil
-	d, err := p.local.Peek(t.Context(), name, key)
+	d, err := p.local.AllowN(t.Context(), name, key, 0)
 	if err != nil {
 		t.Fatalf("local: %v", err)
 	}

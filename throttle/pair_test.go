@@ -59,9 +59,9 @@ type pair struct {
 	calls     []*call
 }
 
-func (p *pair) both(t *rapid.T, f func(throttle.Limiter) error) {
+func (p *pair) both(t *rapid.T, f func(*throttle.Limiter) error) {
 	t.Helper()
-	for _, l := range []throttle.Limiter{p.redis, p.local} {
+	for _, l := range []*throttle.Limiter{p.redis.Limiter, p.local.Limiter} {
 		if err := f(l); err != nil {
 			t.Fatalf("%T: %v", l, err)
 		}

@@ -1,185 +1,120 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/meter"
 	"github.com/headgate/headgate/internal/script"
 )
 
-// Redis is the Limiter whose meters every process shares. Each call is one script
-// in Redis: it reads all meters that are needed, takes from all or none, and
-// answers, so no two processes ever see the same permit.
-//
-// All times are Redis's own, so the clocks of the processes do not matter. A call
-// takes a round trip, and O(1) of Redis's time for each need: O(log n) for
-// sliding logs and concurrency limits. It never waits for a permit; queued jobs can, with package
-// scheduler/lanes.
-//
-// Errors that wrap [ErrUnavailable] mean that Redis was not reached or did not
-// answer: what to do then, to wait or to go on without limits, is for the caller
-// to say. Only the client that New was given tries calls again. Where it repeats one
-// whose answer got lost, permits can be taken twice; a job that asks with package
-// scheduler/lanes knows its repeats. A call of Allow whose context ends takes nothing, or
-// gives back what it took once its answer comes.
-//
-// What is counted lives as long as it matters and a minute more, so an unused key
-// costs no memory. If Redis loses its data, limits that Define was told are made
-// known again by the next call that misses one.
-type Redis struct {
-	rdb    redis.UniversalClient
-	keys   []string // KEYS of every script: the prefix
-	prefix string
-	app    string
-	log    *slog.Logger
+// The scripts that this package runs.
+var (
+	allowScript    = script.New("limits/allow")
+	blockScript    = script.New("limits/block")
+	blockForScript = script.New("limits/block_for")
+	carryScript    = script.New("limits/carry")
+	cellScript     = script.New("limits/cell")
+	chargeScript   = script.New("limits/charge")
+	defineScript   = script.New("limits/define")
+	deleteScript   = script.New("limits/delete")
+	edgesScript    = script.New("limits/edges")
+	extendScript   = script.New("limits/extend")
+	fileKeysScript = script.New("limits/file_keys")
+	freeScript     = script.New("limits/free")
+	noteScript     = script.New("limits/note")
+	pauseScript    = script.New("limits/pause")
+	plainScript    = script.New("limits/plain")
+	resetScript    = script.New("limits/reset")
+	setKeyScript   = script.New("limits/set_key")
+)
 
-	callers    *script.Callers
-	plains     plains
-	plainCalls *together[plainCall]
-	allowCalls *together[allowCall]
+// shared is the backend that keeps its meters in Redis.
+type shared struct {
+	rdb       redis.UniversalClient
+	prefix    string // of the scope's keys
+	app       string
+	log       *slog.Logger
+	callers   *script.Callers
+	fast      fastLimits
+	coalescer *coalescer[call]
 
-	mu   sync.Mutex
-	told map[string]Limit // what Define was told, by name
+	mu      sync.Mutex
+	defined map[string]Limit // what define was told, by name
 }
 
-var _ Limiter = (*Redis)(nil)
-
-// RedisOptions are optional: the zero value is a limiter of the scope
-// "default" that asks as no app. Limiters of one scope share their limits, those of
-// two scopes nothing.
-type RedisOptions struct {
-	// Scope names a set of limits that can be asked for together. In a Redis
-	// Cluster a scope lives on one node; more scopes spread the load. It is part of
-	// every key's name, in braces, and so has none itself.
-	Scope string
-	// App is the name that limits list under Apps. The zero value is an app that
-	// none of them lists: it may use only limits that are for all.
-	App string
-	// Logger hears when a config file overrides what was set at run time. The
-	// zero value means slog.Default.
-	Logger *slog.Logger
-}
-
-// New returns the limiter that keeps its meters in rdb: a single Redis, one behind
-// a sentinel, or a cluster. It sends nothing yet, and rdb is the caller's to close.
-func New(rdb redis.UniversalClient, opts RedisOptions) *Redis {
-	if opts.Scope == "" {
-		opts.Scope = "default"
+func newShared(rdb redis.UniversalClient, opts Options) *shared {
+	s := &shared{
+		rdb: rdb, prefix: script.Prefix(cmp.Or(opts.Scope, "default")), app: opts.App,
+		log: cmp.Or(opts.Logger, slog.Default()), callers: script.NewCallers(),
+		fast: fastLimits{byName: map[string]*fastLimit{}}, defined: map[string]Limit{},
 	}
-	if opts.Logger == nil {
-		opts.Logger = slog.Default()
-	}
-	prefix := script.Prefix(opts.Scope)
-	r := &Redis{
-		rdb: rdb, keys: []string{prefix}, prefix: prefix, app: opts.App, log: opts.Logger, callers: script.NewCallers(),
-		told: map[string]Limit{}, plains: plains{known: map[string]*plainLimit{}},
-	}
-	r.plainCalls = &together[plainCall]{send: r.allowPlainly, undo: r.undoPlain}
-	r.allowCalls = &together[allowCall]{send: r.sendAllows, undo: r.undoAllows}
-	return r
-}
-
-// Scope is where the limiter's keys are: the client, and what their names begin with.
-// Whoever waits for its permits is kept beside them.
-func (r *Redis) Scope() (rdb redis.UniversalClient, prefix string) { return r.rdb, r.prefix }
-
-// App is the app that it asks as.
-func (r *Redis) App() string { return r.app }
-
-// known runs a script that replies 0 where the limit does not exist, which is an
-// error that wraps ErrNoLimit.
-func (r *Redis) known(ctx context.Context, limit string, script *script.Script, args ...any) error {
-	found, err := r.run(ctx, script, args...).Int()
-	if err != nil {
-		return unavailable(err)
-	}
-	if found == 0 {
-		return noLimit(limit)
-	}
-	return nil
+	s.coalescer = &coalescer[call]{send: s.send, undo: s.undo}
+	return s
 }
 
 // run runs a script.
-func (r *Redis) run(ctx context.Context, script *script.Script, args ...any) *redis.Cmd {
-	return script.Run(ctx, r.rdb, r.keys, args...)
+func (s *shared) run(ctx context.Context, script *script.Script, args ...any) *redis.Cmd {
+	return script.Run(ctx, s.rdb, []string{s.prefix}, args...)
 }
 
-// Allow implements Limiter: AllowN with 1.
-func (r *Redis) Allow(ctx context.Context, limit, key string) (Decision, error) {
-	return r.AllowAll(ctx, Need{limit, key, 1})
-}
-
-// AllowN implements Limiter. It leaves permits alone that are reserved for called
-// jobs, and where a lane waits all that those who wait there want: Remaining is what is
-// left beside that, and RetryAfter when it would be the caller's turn if nobody else came.
-func (r *Redis) AllowN(ctx context.Context, limit, key string, n int) (Decision, error) {
-	return r.allow(ctx, []Need{{limit, key, n}})
-}
-
-// AllowAll implements Limiter. Needs of the same limit and key are added up; a
-// need without a cost is one permit.
-func (r *Redis) AllowAll(ctx context.Context, needs ...Need) (Decision, error) {
-	return r.allow(ctx, withCosts(needs))
-}
-
-// Peek implements Limiter.
-func (r *Redis) Peek(ctx context.Context, limit, key string) (Decision, error) {
-	return r.AllowN(ctx, limit, key, 0)
-}
-
-// allow asks about needs whose costs may be 0, which only looks.
-func (r *Redis) allow(ctx context.Context, needs []Need) (Decision, error) {
-	needs, err := normalize(needs)
-	if err != nil {
-		return Decision{}, err
+// change runs a script that changes a limit, and replies 0 if the limit does not exist.
+func (s *shared) change(ctx context.Context, limit string, script *script.Script, args ...any) error {
+	found, err := s.run(ctx, script, args...).Int()
+	if err == nil && found == 0 {
+		return noLimit(limit)
 	}
-	if p := r.takePlainly(ctx, needs); p.Decided || p.Err != nil {
-		return p.Decision, p.Err
+	return unavailable(err)
+}
+
+func (s *shared) allow(ctx context.Context, needs []Need) (Decision, error) {
+	c := &call{needs: needs}
+	if err := s.coalescer.do(ctx, c); err != nil {
+		return Decision{}, unavailable(err)
 	}
-	call := &allowCall{needs: needs, holder: r.callers.Unique()}
-	return r.Decide(ctx, needs, func(ctx context.Context) ([]any, string, error) {
-		again := *call // the reply of an earlier try is not this one's
-		if err := r.allowCalls.do(ctx, &again); err != nil {
-			return nil, "", err
+	return c.decision, c.err
+}
+
+// send decides calls of Allow: by the fast path if it can, else by the whole script.
+func (s *shared) send(ctx context.Context, calls []*call) {
+	s.tryFast(ctx, calls, false)
+	rest := slices.DeleteFunc(slices.Clone(calls), func(c *call) bool { return c.decided || c.err != nil })
+	for some := range script.Batches(rest, (*call).size) {
+		s.runAllow(ctx, some)
+		for _, c := range some {
+			c.decision, c.err = s.decide(ctx, c.needs, func(ctx context.Context, try int) ([]any, string, error) {
+				if try > 0 {
+					s.runAllow(ctx, []*call{c})
+				}
+				return c.reply, c.holder, c.err
+			})
 		}
-		return again.reply, again.holder, again.err
-	})
-}
-
-// allowCall is a call of Allow that the plain way could not decide.
-type allowCall struct {
-	needs  []Need
-	holder string
-
-	reply []any
-	err   error
-}
-
-// sendAllows sends calls in one script, or in several if they need many meters.
-func (r *Redis) sendAllows(ctx context.Context, calls []*allowCall) {
-	for some := range script.Batches(calls, func(c *allowCall) int { return len(c.needs) }) {
-		r.sendSomeAllows(ctx, some)
 	}
 }
 
-func (r *Redis) sendSomeAllows(ctx context.Context, calls []*allowCall) {
-	args := []any{r.app}
+// runAllow runs the whole script for calls. If it meets damaged data, each call is sent alone.
+func (s *shared) runAllow(ctx context.Context, calls []*call) {
+	args := []any{s.app}
 	for _, c := range calls {
+		c.holder = s.callers.Unique()
 		args = append(args, c.holder, len(c.needs))
 		for _, n := range c.needs {
 			args = append(args, n.Limit, n.Key, n.Cost)
 		}
 	}
-	replies, err := r.run(ctx, allowScript, args...).Slice()
+	replies, err := s.run(ctx, allowScript, args...).Slice()
 	if len(calls) > 1 && script.IsDamage(err) {
 		for _, c := range calls {
-			r.sendSomeAllows(ctx, []*allowCall{c})
+			s.runAllow(ctx, []*call{c})
 		}
 		return
 	}
@@ -190,151 +125,136 @@ func (r *Redis) sendSomeAllows(ctx context.Context, calls []*allowCall) {
 	}
 }
 
-// Decide asks for the reply of a script that decides as lua/limits/allow.lua does, and
-// whose leases are in it, and makes a decision of it. Where that says that a calendar
-// ends, it extends the calendar and asks again; where it says that Redis lost a limit, it
-// defines the limits again and asks once more. Neither has taken anything, so to ask
-// again is safe. Three tries are enough for one of each; what needs more is in a race with
-// somebody who changes the limit all the time.
-//
-// It is for scripts of other packages, such as those of scheduler/lanes.
-func (r *Redis) Decide(
-	ctx context.Context, needs []Need, ask func(context.Context) (reply []any, holder string, err error),
+// undo gives back what calls took whose callers had given up, as far as settle does. What was taken
+// first goes first, and what several calls took of a meter at one time goes in one step, because
+// otherwise each would count as another caller of the rest. After an error the permits stay used,
+// which lets no more through.
+func (s *shared) undo(ctx context.Context, calls []*call) {
+	type moment struct {
+		meterKey
+		us int64
+	}
+	sums := map[moment]Decision{}
+	for _, c := range calls {
+		d := c.decision
+		for i, taken := range d.Taken {
+			if d.Holder != "" {
+				_ = s.free(ctx, d.Holder, []Need{taken})
+			}
+			m, mark := moment{meterKey{taken.Limit, taken.Key}, d.At.UnixMicro()}, d.marks[i]
+			if sum, found := sums[m]; found {
+				taken.Cost += sum.Taken[0].Cost
+				mark[0] = max(mark[0], sum.marks[0][0])
+			}
+			sums[m] = Decision{At: d.At, Taken: []Need{taken}, marks: []meter.Mark{mark}}
+		}
+	}
+	for _, m := range slices.SortedFunc(maps.Keys(sums), func(a, b moment) int { return cmp.Compare(a.us, b.us) }) {
+		_ = s.settle(ctx, sums[m], 0, 0)
+	}
+}
+
+// decide runs ask, which runs a script that decides as lua/limits/allow.lua does, and makes a
+// decision of its reply and of the holder of its leases. If the reply says that a calendar ends, it
+// extends the calendar and asks again. If it says that Redis lost a limit, it defines the limits
+// again and asks again. The script has taken nothing then, so asking again is safe. Three tries are
+// enough for one of each.
+func (s *shared) decide(
+	ctx context.Context, needs []Need, ask func(ctx context.Context, try int) (reply []any, holder string, err error),
 ) (Decision, error) {
-	for range 3 {
-		reply, holder, err := ask(ctx)
+	for try := range 3 {
+		reply, holder, err := ask(ctx, try)
 		if err != nil {
 			return Decision{}, unusable(needs, err)
 		}
 		switch outcome := reply[0].(int64); {
+		case outcome == staleCalendar:
+			err = s.extendCalendars(ctx, strings.Fields(reply[1].(string)), reply[2].(int64))
 		case outcome == int64(NoLimit) && reply[3].(int64) == 1:
-			again, err := r.defineAgain(ctx, needs[reply[1].(int64)].Limit)
-			if err != nil {
-				return Decision{}, err
+			var again bool
+			if again, err = s.defineAgain(ctx, needs[reply[1].(int64)].Limit); err == nil && !again {
+				return newDecision(reply, needs, holder), nil
 			}
-			if again {
-				continue
-			}
-			fallthrough
-		case outcome != stale:
-			return decision(reply, needs, holder), nil
+		default:
+			return newDecision(reply, needs, holder), nil
 		}
-		names := strings.Fields(reply[1].(string))
-		if err := r.ExtendCalendars(ctx, names, reply[2].(int64)); err != nil {
+		if err != nil {
 			return Decision{}, err
 		}
 	}
 	return Decision{}, errCalendar
 }
 
-// errCalendar is the error where others change a limit each time that its
-// calendar has been extended.
+// errCalendar is returned if others change a limit each time that its calendar has been extended.
 var errCalendar = fmt.Errorf("%w: the calendar of a limit changes faster than it can be stored", ErrUnavailable)
 
-// stale is the scripts' own outcome, past the last of Outcome: a calendar must be
-// extended first.
-const stale = 6
+// staleCalendar is an outcome of scripts alone: a calendar must be extended first.
+const staleCalendar = 6
 
-// decision reads a script's reply: outcome, index of the need that decided, now,
-// ready at, remaining, full at, capacity, and the lease or how long to put the job
-// back for. Moments are microseconds of Redis's clock, and become lengths of time
-// here, so that this process's clock does not matter.
-//
-// What follows depends on the outcome: of a job that waits, whether anybody knows when
-// it will run; of an allowed call, whether the limiter is to hear how it goes, the mark
-// of each need, and of a job that waited since when, how often it was denied, and since
-// when its permits were reserved or 0. Allow's denials end
-// before that, and those that are Never or NoLimit sooner.
-func decision(reply []any, needs []Need, holder string) Decision {
-	n := make([]int64, max(9, len(reply)))
-	for i := range reply {
-		n[i] = reply[i].(int64)
+func (s *shared) throttle(ctx context.Context, key string, l Limit, quantity int) (Decision, error) {
+	reply, err := s.run(ctx, cellScript, key, l.Capacity, l.Rate.N, l.Rate.Per.Microseconds(), quantity).Int64Slice()
+	if err != nil {
+		return Decision{}, unavailable(err)
 	}
-	need := needs[n[1]]
+	now := reply[1]
 	d := Decision{
-		Outcome: Outcome(n[0]), Limit: need.Limit, Key: need.Key, Cost: need.Cost,
-		At: time.UnixMicro(n[2]), Remaining: int(n[4]), Capacity: int(n[6]),
-	}
-	if d.Outcome == NoLimit {
-		d.ForOthers = n[3] == 2
-		return d
+		Outcome: Outcome(reply[0]), Key: key, Cost: quantity, Capacity: l.Capacity, Remaining: int(reply[3]),
+		At: time.UnixMicro(now), ResetAfter: microseconds(reply[4] - now),
 	}
 	if d.Outcome == Denied {
-		d.RetryAfter, d.PutBack = microseconds(max(0, n[3]-n[2])), microseconds(n[7])
-		d.Unknown = len(reply) > 8 && n[8] == 0
+		d.RetryAfter = microseconds(reply[2] - now)
 	}
-	if d.Outcome == Allowed {
-		d.At, d.BeginIn = time.UnixMicro(min(n[2], n[3])), microseconds(max(0, n[3]-n[2]))
-	}
-	if d.Outcome == Allowed && len(reply) > 8 {
-		d.Heard = n[8] == 1
-		for i, need := range needs {
-			if need.Cost > 0 {
-				d.Taken = append(d.Taken, Taken{need, mark(n[9+2*i:])})
-			}
-		}
-		if waited := n[9+2*len(needs):]; len(waited) > 0 {
-			d.Waited, d.Denials = microseconds(min(n[2], n[3])-waited[0]), int(waited[1])
-			if d.Late = -1; waited[2] > 0 {
-				d.Late = microseconds(n[2] - waited[2])
-			}
-		}
-	}
-	if d.Outcome != Denied && n[7] > 0 {
-		d.Holder, d.Lease = holder, microseconds(n[7])
-	}
-	if n[5] > 0 {
-		d.ResetAfter = microseconds(max(0, n[5]-n[2]))
-	}
-	return d
+	return d, nil
 }
 
-// Throttle implements Limiter.
-func (r *Redis) Throttle(ctx context.Context, key string, maxBurst, count int, period time.Duration, quantity int) (Cell, error) {
-	if err := validCell(key, maxBurst, count, period, quantity); err != nil {
-		return Cell{}, err
-	}
-	reply, err := r.run(ctx, cellScript, key, maxBurst+1, count, period.Microseconds(), quantity).Int64Slice()
-	if err != nil {
-		return Cell{}, unavailable(err)
-	}
-	return newCell(Outcome(reply[0]), maxBurst+1, reply[1], reply[2], reply[3], reply[4]), nil
-}
-
-// Extend implements Limiter. Leases last from now on for as long as their limit
-// says; those that have ended are not brought back.
-func (r *Redis) Extend(ctx context.Context, holder string, needs ...Need) (bool, error) {
-	held, err := r.run(ctx, extendScript, appendMeters([]any{holder}, needs)...).Int()
+func (s *shared) extend(ctx context.Context, holder string, needs []Need) (bool, error) {
+	held, err := s.run(ctx, extendScript, appendMeters([]any{holder}, needs)...).Int()
 	return held == 1, unavailable(err)
 }
 
-// Free implements Limiter. A holder that holds nothing any more is no error: its
-// leases may have ended by themselves.
-func (r *Redis) Free(ctx context.Context, holder string, needs ...Need) error {
-	return unavailable(r.run(ctx, freeScript, appendMeters([]any{holder}, needs)...).Err())
+func (s *shared) free(ctx context.Context, holder string, needs []Need) error {
+	return unavailable(s.run(ctx, freeScript, appendMeters([]any{holder}, needs)...).Err())
 }
 
-// Settle implements Limiter. It fails with an error that wraps ErrNoLimit where the
-// limit is gone, a [*FieldError] for a cost out of bounds, and where the decision took
-// nothing of that meter. After one that wraps ErrUnavailable nobody knows whether the
-// difference was charged: said again, it can be charged twice, and is never given back
-// twice. A call that go-redis repeats, because its answer got lost, charges once.
-func (r *Redis) Settle(ctx context.Context, d Decision, limit, key string, cost int) error {
-	t, err := d.settles(limit, key, cost)
+func (s *shared) settle(ctx context.Context, d Decision, i, cost int) error {
+	c := s.callers.Next()
+	defer s.callers.Done(c)
+	t, mark := d.Taken[i], d.marks[i]
+	d.Taken[i].Cost = min(t.Cost, cost) // whatever becomes of the call
+	reply, err := s.runExtended(ctx, chargeScript, t.Limit, t.Key, d.At.UnixMicro(), t.Cost, cost, mark[0], mark[1], d.Holder, c.Name, c.Calls)
 	if err != nil {
-		return err
-	}
-	c := r.callers.Next()
-	defer r.callers.Done(c)
-	was := t.Cost
-	t.Cost = min(was, cost) // whatever becomes of the call
-	reply, err := r.runExtended(ctx, chargeScript, limit, key, d.At.UnixMicro(), was, cost, t.Mark[0], t.Mark[1], d.Holder, c.Name, c.Calls)
-	if err != nil {
-		return unusable([]Need{t.Need}, err)
+		return unusable([]Need{t}, err)
 	}
 	if reply[1].(int64) == 0 {
-		return noLimit(limit)
+		return noLimit(t.Limit)
 	}
-	t.charged(cost, reply[2].(int64))
+	d.settled(i, cost, reply[2].(int64))
 	return nil
+}
+
+func (s *shared) block(ctx context.Context, limit, key string, until time.Time) error {
+	return s.change(ctx, limit, blockScript, limit, key, until.UnixMicro(), script.Actor(ctx))
+}
+
+func (s *shared) blocks(ctx context.Context, limit string) ([]Blocked, error) {
+	ends, err := s.rdb.ZRangeWithScores(ctx, s.prefix+"blocked:"+limit, 0, -1).Result()
+	if err != nil || len(ends) == 0 {
+		return nil, unavailable(err)
+	}
+	now, err := s.rdb.Time(ctx).Result()
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	var blocks []Blocked
+	for _, end := range ends {
+		if until := time.UnixMicro(int64(end.Score)); until.After(now) {
+			key, _ := end.Member.(string)
+			blocks = append(blocks, Blocked{key, until, until.Sub(now)})
+		}
+	}
+	return blocks, nil
+}
+
+func (s *shared) reset(ctx context.Context, limit, key string) error {
+	return s.change(ctx, limit, resetScript, limit, key, script.Actor(ctx))
 }

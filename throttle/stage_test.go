@@ -14,14 +14,14 @@ import (
 
 // A stage is a limiter, and a clock that stands still until the test moves it.
 type stage struct {
-	throttle.Limiter
+	*throttle.Limiter
 	now     time.Time
 	setTime func(time.Time)
 	// as gives a limiter of the app: with the same limits and meters on Redis,
 	// with its own in process.
-	as func(app string) throttle.Limiter
+	as func(app string) *throttle.Limiter
 	// redis and rdb are the same limiter, and its Redis; nil in process.
-	redis *throttle.Redis
+	redis *throttle.Limiter
 	rdb   redis.UniversalClient
 }
 
@@ -47,8 +47,8 @@ func (s *stage) restart(t redistest.TB) {
 
 func localStage() *stage {
 	s := &stage{now: noon, setTime: func(time.Time) {}}
-	s.as = func(app string) throttle.Limiter {
-		return &throttle.Local{App: app, Clock: func() time.Time { return s.now }}
+	s.as = func(app string) *throttle.Limiter {
+		return throttle.NewLocal(throttle.Options{App: app, Clock: func() time.Time { return s.now }})
 	}
 	s.Limiter = s.as("")
 	return s
@@ -71,12 +71,12 @@ func realStage(t redistest.TB) *stage {
 func redisStage(rdb redis.UniversalClient, setTime func(time.Time)) *stage {
 	setTime(noon)
 	quiet := slog.New(slog.DiscardHandler)
-	as := func(app string) *throttle.Redis {
-		return throttle.New(rdb, throttle.RedisOptions{App: app, Logger: quiet})
+	as := func(app string) *throttle.Limiter {
+		return throttle.New(rdb, throttle.Options{App: app, Logger: quiet})
 	}
 	return &stage{
 		Limiter: as(""), redis: as(""), rdb: rdb, now: noon, setTime: setTime,
-		as: func(app string) throttle.Limiter { return as(app) },
+		as: func(app string) *throttle.Limiter { return as(app) },
 	}
 }
 

@@ -137,7 +137,7 @@ type plan struct {
 	rdb    redis.UniversalClient
 	end    func() error // nil if no Redis is running
 	redis  *waitdb.DB
-	fresh  *throttle.Local
+	fresh  *throttle.Limiter
 	inFile map[string]bool // limits that only the config has
 
 	queues   map[string]bool // of the jobs
@@ -150,7 +150,7 @@ type plan struct {
 
 // newPlan begins a plan under the limits of a config, and of its Redis if there is one.
 func newPlan(ctx context.Context, conf *config.Config) (*plan, error) {
-	p := &plan{config: conf, capacity: map[string]int{}, queues: map[string]bool{}, inFile: map[string]bool{}, fresh: &throttle.Local{App: conf.App}}
+	p := &plan{config: conf, capacity: map[string]int{}, queues: map[string]bool{}, inFile: map[string]bool{}, fresh: throttle.NewLocal(throttle.Options{App: conf.App})}
 	p.wants.Limits = conf.Limits
 	for _, l := range conf.Limits {
 		p.inFile[l.Name] = true
@@ -212,11 +212,11 @@ func (p *plan) add(ctx context.Context, job jobspec.Job, rule scheduler.Rule) er
 func (p *plan) fits(ctx context.Context, n throttle.Need) error {
 	capacity, ok := p.capacity[n.Limit]
 	if !ok {
-		var limiter throttle.Limiter = p.fresh
+		limiter := p.fresh
 		if p.redis != nil && !p.inFile[n.Limit] {
-			limiter = p.redis
+			limiter = p.redis.Limiter
 		}
-		look, err := limiter.Peek(ctx, n.Limit, n.Key)
+		look, err := limiter.AllowN(ctx, n.Limit, n.Key, 0)
 		if err != nil {
 			return err
 		}

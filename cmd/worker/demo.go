@@ -61,7 +61,7 @@ func (c *demoCommand) Run(ctx context.Context, stdio cli.IO) error {
 	}
 	defer end()
 	limiter, denials := conf.Limiter(rdb), new(atomic.Int64)
-	p, err := page.New(page.Options{Redis: rdb, Limiter: limiter.Redis, Scope: conf.Scope})
+	p, err := page.New(page.Options{Redis: rdb, Limiter: limiter.Limiter, Scope: conf.Scope})
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (c *demoCommand) Run(ctx context.Context, stdio cli.IO) error {
 	}
 	rules := scheduler.Rules{Limits: conf.Limits, RuleFor: config.RuleIn(func() *config.Config { return conf })}
 	jobs, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 2 * c.Rate, LogLevel: asynq.FatalLevel},
-		scheduler.WithLimiter(limiter.Redis), scheduler.WithLogger(slog.New(slog.DiscardHandler)))
+		scheduler.WithLimiter(limiter.Limiter), scheduler.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		return err
 	}

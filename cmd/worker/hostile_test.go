@@ -136,8 +136,8 @@ const hostileArg = "\u009b31m\u202egpj\x7f"
 // that a terminal would obey.
 func hostileLimits(t *testing.T, rdb redis.UniversalClient) {
 	t.Helper()
-	limiter := throttle.New(rdb, throttle.RedisOptions{})
-	me := throttle.As(t.Context(), evilLong)
+	limiter := throttle.New(rdb, throttle.Options{})
+	me := throttle.WithActor(t.Context(), evilLong)
 	err := errors.Join(
 		limiter.SetKey(me, "slow", evilKey, throttle.Override{Rate: throttle.PerHour(2)}),
 		limiter.Block(me, "slow", evilKey, time.Now().Add(time.Hour)),

@@ -126,7 +126,7 @@ schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "
 // checkNoted: what was done to schedules and jobs stands in the changelog.
 func checkNoted(t *testing.T, rdb redis.UniversalClient) {
 	t.Helper()
-	changes, err := throttle.New(rdb, throttle.RedisOptions{}).Changes(t.Context(), 100)
+	changes, err := throttle.New(rdb, throttle.Options{}).Changes(t.Context(), 100)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,7 +103,7 @@ type backlog struct {
 }
 
 func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	limit, _, err := q.Limiter.Key(ctx, c.Name, "")
+	limit, _, err := q.Limiter.Internals().Key(ctx, c.Name, "")
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (c *limitsPeek) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals,
 	if err != nil {
 		return err
 	}
-	d, err := q.Limiter.Peek(ctx, c.Name, key)
+	d, err := q.Limiter.AllowN(ctx, c.Name, key, 0)
 	if err != nil {
 		return badUnlessDown(err)
 	}
@@ -161,7 +161,7 @@ func (c *limitsPeek) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals,
 			"retry_after_s": d.RetryAfter.Seconds(), "reset_after_s": d.ResetAfter.Seconds(),
 		})
 	}
-	limit, _, err := q.Limiter.Key(ctx, c.Name, "")
+	limit, _, err := q.Limiter.Internals().Key(ctx, c.Name, "")
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ type keyView struct {
 func newKeys(from []throttle.KeyState) []keyView {
 	keys := make([]keyView, len(from))
 	for i, k := range from {
-		keys[i] = keyView{Key: cli.Text(k.Key), Rate: k.Rate.String(), Capacity: k.Capacity, Now: k.Now, Why: why(k), rest: k.For}
+		keys[i] = keyView{Key: cli.Text(k.Key), Rate: k.Rate.String(), Capacity: k.Capacity, Now: k.Pace, Why: why(k), rest: k.For}
 		switch {
 		case k.File:
 			keys[i].Source = "file"
@@ -253,12 +253,12 @@ func newKeys(from []throttle.KeyState) []keyView {
 // why is why a key goes slower than it could.
 func why(k throttle.KeyState) string {
 	var reasons []string
-	if k.Refused > 0 {
-		reasons = append(reasons, fmt.Sprintf("refused %d times in a row", k.Refused))
+	if k.RateLimited > 0 {
+		reasons = append(reasons, fmt.Sprintf("refused %d times in a row", k.RateLimited))
 	} else if k.Slowed {
 		reasons = append(reasons, "was refused")
 	}
-	if k.Now != "" && k.Latency > 0 {
+	if k.Pace != "" && k.Latency > 0 {
 		reasons = append(reasons, "latency "+duration.Text(k.Latency))
 	}
 	return strings.Join(reasons, ", ")

@@ -227,7 +227,7 @@ func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, 
 	if c.For != nil {
 		return cli.Usagef("--for is for a key of a limit: want --key beside it")
 	}
-	was, _, err := q.Limiter.Key(ctx, c.Name, "")
+	was, _, err := q.Limiter.Internals().Key(ctx, c.Name, "")
 	isNew := errors.Is(err, throttle.ErrNoLimit)
 	if err != nil && !isNew {
 		return err

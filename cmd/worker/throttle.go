@@ -8,6 +8,7 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/throttle"
 )
 
 type throttleCommand struct {
@@ -26,29 +27,28 @@ func (throttleCommand) Help() string {
 func (c *throttleCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
 	const longest = math.MaxInt64 / int(time.Second) // what is longer must not wrap around
 	period := time.Duration(max(-longest, min(c.Period, longest))) * time.Second
-	cell, err := q.Limiter.Throttle(ctx, c.Key, c.MaxBurst, c.Count, period, c.Quantity)
+	d, err := q.Limiter.Throttle(ctx, c.Key, c.MaxBurst, c.Count, period, c.Quantity)
 	if err != nil {
 		return badUnlessDown(err)
 	}
+	retryAfter := -1.0 // as redis-cell says it if waiting is pointless
+	if d.Outcome == throttle.Denied {
+		retryAfter = d.RetryAfter.Seconds()
+	}
 	if c.JSON {
 		return cli.JSON(stdio.Out, map[string]any{
-			"limited": cell.Limited, "limit": cell.Limit, "remaining": cell.Remaining, "never": cell.Never,
-			"retry_after_s": secondsOrNever(cell.RetryAfter), "reset_after_s": cell.ResetAfter.Seconds(),
+			"limited": !d.OK(), "limit": d.Capacity, "remaining": d.Remaining, "never": d.Outcome == throttle.Impossible,
+			"retry_after_s": retryAfter, "reset_after_s": d.ResetAfter.Seconds(),
 		})
 	}
-	for _, n := range cell.Numbers() {
-		fmt.Fprintln(stdio.Out, n)
+	limited := 0
+	if !d.OK() {
+		limited = 1
 	}
-	if cell.Never {
-		fmt.Fprintf(stdio.Err, "worker: quantity %d is above the %d that can ever pass at once\n", c.Quantity, cell.Limit)
+	// Seconds are rounded up, so that a caller which waits that long is not early.
+	fmt.Fprintf(stdio.Out, "%d\n%d\n%d\n%.0f\n%.0f\n", limited, d.Capacity, d.Remaining, math.Ceil(retryAfter), math.Ceil(d.ResetAfter.Seconds()))
+	if d.Outcome == throttle.Impossible {
+		fmt.Fprintf(stdio.Err, "worker: quantity %d is above the %d that can ever pass at once\n", c.Quantity, d.Capacity)
 	}
 	return nil
-}
-
-// secondsOrNever keeps the -1 that means no time at all.
-func secondsOrNever(d time.Duration) float64 {
-	if d < 0 {
-		return -1
-	}
-	return d.Seconds()
 }

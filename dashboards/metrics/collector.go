@@ -50,7 +50,7 @@ type collector struct {
 	ready     func(context.Context) error // checks both Redises
 	scope     string
 	rdb       redis.UniversalClient // the limiter's Redis
-	limiter   *throttle.Redis       // acts as no app, so it sees all limits
+	limiter   *throttle.Limiter     // acts as no app, so it sees all limits
 	queuesRDB redis.UniversalClient // the queues' Redis
 	inspector *asynq.Inspector
 	schedules *cron.Runner
@@ -65,7 +65,7 @@ func New(server *scheduler.Server, queues redis.UniversalClient, opts Options) p
 		queuesRDB: queues, inspector: asynq.NewInspectorFromRedisClient(queues),
 	}
 	c.rdb, c.scope = c.stats.Redis()
-	c.limiter = throttle.New(c.rdb, throttle.RedisOptions{Scope: c.scope})
+	c.limiter = throttle.New(c.rdb, throttle.Options{Scope: c.scope})
 	return prometheus.WrapCollectorWith(prometheus.Labels{"scope": c.scope}, c)
 }
 

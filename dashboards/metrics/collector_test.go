@@ -167,7 +167,7 @@ func TestValues(t *testing.T) {
 		t.Errorf("%v lateness, %v waits, %v denials; want 0 < lateness <= waits <= denials", late, waited, denied)
 	}
 
-	limiter := throttle.New(rdb, throttle.RedisOptions{})
+	limiter := throttle.New(rdb, throttle.Options{})
 	if err := errors.Join(limiter.Pause(t.Context(), "api"), limiter.Block(t.Context(), "api", "x", time.Now().Add(time.Hour))); err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestUpstreamRateLimitedAndReturnedPermits(t *testing.T) {
 // TestFullestMeter: the meter with the greatest share taken counts, not the one with most permits.
 func TestFullestMeter(t *testing.T) {
 	_, rdb := redistest.Mini(t)
-	limiter := throttle.New(rdb, throttle.RedisOptions{})
+	limiter := throttle.New(rdb, throttle.Options{})
 	bucket := throttle.Limit{Name: "bucket", Kind: throttle.TokenBucket, Rate: throttle.PerHour(1), Capacity: 10}
 	must := func(err error) {
 		t.Helper()
@@ -251,7 +251,7 @@ func TestFullestMeter(t *testing.T) {
 
 func TestScopeLabel(t *testing.T) {
 	_, rdb := redistest.Mini(t)
-	server := newServer(t, rdb, noRules, scheduler.WithLimiter(throttle.New(rdb, throttle.RedisOptions{Scope: "eu"})))
+	server := newServer(t, rdb, noRules, scheduler.WithLimiter(throttle.New(rdb, throttle.Options{Scope: "eu"})))
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(New(server, rdb, Options{}))
 	families, err := registry.Gather()

@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/throttle"
 )
@@ -83,7 +84,7 @@ func (c *collector) collectLimits(ctx context.Context, out chan<- prometheus.Met
 			}
 		}
 	}
-	if err := inspect.ReadMeters(ctx, c.limiter, limits, maxMeters); err != nil {
+	if err := inspect.ReadMeters(ctx, waitdb.New(c.limiter), limits, maxMeters); err != nil {
 		return err
 	}
 	for _, l := range limits {

@@ -76,7 +76,7 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 		p.ask(w, r, a, form, back, nil)
 		return
 	}
-	ctx := throttle.As(r.Context(), auth.User(r.Context()))
+	ctx := throttle.WithActor(r.Context(), auth.User(r.Context()))
 	if err := p.spell(a, r, form); err != nil {
 		p.ask(w, r, a, form, back, err)
 		return
@@ -233,7 +233,7 @@ func (a *action) asks(name string, r *http.Request) bool {
 // moment before: of two who change one limit at the same time the later counts. One that
 // refuses jobs which wait is made when exactly it is asked for a second time.
 func change(ctx context.Context, p *Page, f url.Values) error {
-	was, _, err := p.Limiter.Key(ctx, f.Get("limit"), "")
+	was, _, err := p.Limiter.Internals().Key(ctx, f.Get("limit"), "")
 	if err != nil {
 		return err
 	}

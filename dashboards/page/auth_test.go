@@ -17,7 +17,7 @@ const sesame = "open sesame"
 func locked(t *testing.T, rdb redis.UniversalClient, change func(*page.Options)) *page.Page {
 	t.Helper()
 	o := page.Options{
-		Redis: rdb, Limiter: throttle.New(rdb, throttle.RedisOptions{}), Token: sesame, Log: quiet,
+		Redis: rdb, Limiter: throttle.New(rdb, throttle.Options{}), Token: sesame, Log: quiet,
 	}
 	if change != nil {
 		change(&o)
@@ -129,7 +129,7 @@ func TestAddressWithoutSlash(t *testing.T) {
 // TestShortSecrets: what can be guessed is no credential.
 func TestShortSecrets(t *testing.T) {
 	rdb := offline()
-	base := page.Options{Redis: rdb, Limiter: throttle.New(rdb, throttle.RedisOptions{})}
+	base := page.Options{Redis: rdb, Limiter: throttle.New(rdb, throttle.Options{})}
 	token, password := base, base
 	token.Token = "äöüäöüß"
 	password.User, password.Password = "ops", "1"

@@ -20,7 +20,7 @@ type Options struct {
 	// caller's to close, after the page.
 	Redis redis.UniversalClient
 	// Limiter is the scope's.
-	Limiter *throttle.Redis
+	Limiter *throttle.Limiter
 	// Scope is the limiter's, for the title and the history. The zero value means
 	// "default".
 	Scope string

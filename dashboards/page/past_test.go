@@ -100,7 +100,7 @@ func busyDay(ctx context.Context, limit, key string) error {
 
 // story is what producers and operators do in so long a time.
 func (w *world) story(jobs *int, past time.Duration) {
-	ops := throttle.As(w.t.Context(), "ops@terminal")
+	ops := throttle.WithActor(w.t.Context(), "ops@terminal")
 	funnel := func(per time.Duration) throttle.Limit {
 		return throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.Rate{N: 1, Per: per}}
 	}

@@ -21,7 +21,7 @@ func TestLeastRights(t *testing.T) {
 
 	o := w.options
 	o.Redis, o.ReadOnly = few, true
-	o.Limiter = throttle.New(few, throttle.RedisOptions{Scope: "crawl", Logger: quiet})
+	o.Limiter = throttle.New(few, throttle.Options{Scope: "crawl", Logger: quiet})
 	p, err := page.New(o)
 	w.must(err)
 	t.Cleanup(func() { _ = p.Close() })

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/headgate/headgate/internal/forecast"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -35,7 +36,7 @@ type openLimit struct {
 }
 
 type keyRow struct {
-	throttle.Meter
+	waitdb.Meter
 	Blocked *throttle.Blocked  // nil where it is not
 	By      string             // who blocked it, as the end of a sentence
 	Own     string             // what it counts by instead of the limit's rate
@@ -48,8 +49,8 @@ func ownRate(k throttle.KeyState) string {
 	// For how long it holds is not said here.
 	k.Override.For = 0
 	text := k.Override.String()
-	if k.Now != "" {
-		text = strings.TrimSpace(text + " now " + k.Now)
+	if k.Pace != "" {
+		text = strings.TrimSpace(text + " now " + k.Pace)
 	}
 	return text
 }
@@ -100,7 +101,7 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, at place) 
 	for _, key := range window(keys, o.Pages) {
 		needs = append(needs, throttle.Need{Limit: row.Name, Key: key})
 	}
-	meters, err := p.Limiter.Look(ctx, needs...)
+	meters, err := p.queues.Limiter.Look(ctx, needs...)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +113,7 @@ func openOf(ctx context.Context, p *Page, s *snapshot, row *limitRow, at place) 
 		}
 	}
 	for _, m := range meters {
-		_, state, err := p.Limiter.Key(ctx, row.Name, m.Key)
+		_, state, err := p.Limiter.Internals().Key(ctx, row.Name, m.Key)
 		if err != nil {
 			return nil, err
 		}

@@ -34,7 +34,7 @@ var quiet = slog.New(slog.DiscardHandler)
 func newWorld(t *testing.T, rdb redis.UniversalClient) *world {
 	w := &world{
 		t: t, rdb: rdb, client: scheduler.NewClient(rdb),
-		limiter: waitdb.New(throttle.New(rdb, throttle.RedisOptions{Scope: "crawl", Logger: quiet})),
+		limiter: waitdb.New(throttle.New(rdb, throttle.Options{Scope: "crawl", Logger: quiet})),
 	}
 	w.must(w.limiter.Define(t.Context(),
 		throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.Rate{N: 1, Per: 2 * time.Second}},
@@ -44,7 +44,7 @@ func newWorld(t *testing.T, rdb redis.UniversalClient) *world {
 		throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 4},
 	))
 	w.options = page.Options{
-		Redis: rdb, Limiter: w.limiter.Redis, Scope: "crawl", Log: quiet,
+		Redis: rdb, Limiter: w.limiter.Limiter, Scope: "crawl", Log: quiet,
 		KeyOf: func(limit string) (string, bool) { return map[string]string{"host": "host(payload.url)"}[limit], true },
 	}
 	return w
@@ -115,7 +115,7 @@ func (w *world) run(handle func(ctx context.Context, limit, key string) error) (
 		return scheduler.Rule{Needs: []throttle.Need{{Limit: limit}}}, err
 	}}
 	server, err := scheduler.NewServer(w.rdb, rules, asynq.Config{Concurrency: 20, LogLevel: asynq.FatalLevel, ShutdownTimeout: 100 * time.Millisecond},
-		scheduler.WithLimiter(w.limiter.Redis), scheduler.WithLogger(quiet))
+		scheduler.WithLimiter(w.limiter.Limiter), scheduler.WithLogger(quiet))
 	w.must(err)
 	w.must(server.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		limit, key, err := parse(task)

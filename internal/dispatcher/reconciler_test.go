@@ -48,7 +48,7 @@ func waitsForever(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) 
 // newReconciler returns a dispatcher that gives no turns, and extends the put-backs of queues.
 func newReconciler(rdb redis.UniversalClient, queues ...string) *dispatcher {
 	rdb.AddHook(redistest.Hook(waitsForever))
-	limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{}))
+	limiter := waitdb.New(throttle.New(rdb, throttle.Options{}))
 	discard := slog.New(slog.DiscardHandler)
 	log := redishealth.New(discard, "Redis", nil)
 	return &dispatcher{

@@ -401,9 +401,9 @@ func newSight(now int64, opts Options) *sight {
 // fresh is a meter that Redis does not have.
 func (s *sight) fresh(n throttle.Need) *course {
 	if l, ok := s.defined[n.Limit]; ok {
-		return &course{Course: throttle.NewCourse(l, n.Key, s.now, s.runs(n))}
+		return newCourse(l, n.Key, s.now, s.runs(n))
 	}
-	return &course{Course: &throttle.Course{Need: n}}
+	return &course{Need: n}
 }
 
 // runs is how long jobs run that wait for a meter, in the mean over their queues.

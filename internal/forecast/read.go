@@ -151,13 +151,13 @@ func (r *forecastReader) read(ctx context.Context, names []string) error {
 		for i, name := range page {
 			needs[i] = needOf(name)
 		}
-		courses, err := r.Courses(ctx, r.s.now, r.s.runs, needs...)
+		meters, err := r.LookDeep(ctx, needs...)
 		if err != nil {
 			return err
 		}
-		for i, c := range courses {
-			if c != nil {
-				r.s.meters[page[i]] = &course{Course: c}
+		for i, m := range meters {
+			if m.State != nil {
+				r.s.meters[page[i]] = courseOf(m, r.s.now, r.s.runs(needs[i]))
 			}
 		}
 	}

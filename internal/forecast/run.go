@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/headgate/headgate/internal/fairqueue"
-	"github.com/headgate/headgate/throttle"
 )
 
 // foresight plays what will happen to the jobs that wait if nothing else comes: the
@@ -24,18 +23,6 @@ type foresight struct {
 	// some: these are not all lanes, so all is estimated. estimated: some of it was.
 	some, estimated bool
 }
-
-// course is a meter as a forecast follows it.
-type course struct {
-	*throttle.Course
-	lanes   int64 // that need it, of those that the forecast follows
-	binds   bool  // jobs wait longest for it
-	vague   bool  // jobs need it whose times are lower bounds
-	refused int   // the batch of turns in which it refused one
-}
-
-// far is when something happens of which nobody knows when, as Course.ReadyAt says it.
-const far = 1 << 53
 
 // queued is a lane as a forecast follows it.
 type queued struct {
@@ -247,7 +234,7 @@ func (q *queued) look(now int64) []fairqueue.Need {
 		if !never {
 			n.Ready = m.ReadyAt(now, heldOf(q.held, i)+n.Cost)
 			n.Refill, n.PerRefill = m.Refill(n.Cost), m.Together(n.Cost)
-			n.Known, n.Blocked = !m.About && !m.Unknown(), m.Shut(now)
+			n.Known, n.Blocked = !m.About && !m.Unknown(), m.Closed(now)
 		}
 		if q.next[i] = n; q.head == now && n.Ready > q.boundAt {
 			q.bound, q.boundAt = i, n.Ready
@@ -331,7 +318,7 @@ func (f *foresight) estimate(now int64) {
 		}
 		others := 0.0 // what they want in a round
 		if unread = max(0, unread); f.some {
-			others = float64(max(1, m.Sharing-int64(len(lanes)))) * all / float64(len(lanes))
+			others = float64(max(1, m.Lanes-int64(len(lanes)))) * all / float64(len(lanes))
 		}
 		slices.SortFunc(rests, func(a, b rest) int { return cmp.Compare(a.jobs, b.jobs) })
 		gone := 0.0

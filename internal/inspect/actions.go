@@ -124,7 +124,7 @@ func (q *Queues) Apply(ctx context.Context, a *Action, f Filter, jobs []throttle
 	if len(jobs) == 1 {
 		noted.Job = jobs[0]
 	}
-	return done, errors.Join(err, q.Limiter.Note(context.WithoutCancel(ctx), noted))
+	return done, errors.Join(err, q.Limiter.Internals().Note(context.WithoutCancel(ctx), noted))
 }
 
 // alone refuses an id under which jobs of several queues run: asynq would stop them all.
@@ -226,7 +226,7 @@ func (q *Queues) LimitChangeImpact(ctx context.Context, was, next throttle.Limit
 
 // KeyCosts is Costs for what one key of a limit is to count by.
 func (q *Queues) KeyChangeImpact(ctx context.Context, limit, key string, o throttle.Override) (says string, err error) {
-	l, now, err := q.Limiter.Key(ctx, limit, key)
+	l, now, err := q.Limiter.Internals().Key(ctx, limit, key)
 	if errors.Is(err, throttle.ErrNoLimit) {
 		return "", nil // which SetKey says
 	}

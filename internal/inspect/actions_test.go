@@ -45,7 +45,7 @@ func TestTakeBackWhatIsCalled(t *testing.T) {
 				must(t, err)
 			}
 			time.Sleep(3 * time.Second)
-			q := inspect.New(rdb, waitdb.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet})), "default")
+			q := inspect.New(rdb, waitdb.New(throttle.New(rdb, throttle.Options{Logger: quiet})), "default")
 			must(t, q.Inspector.PauseQueue("default"))
 			time.Sleep(2 * time.Second)
 

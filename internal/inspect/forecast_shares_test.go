@@ -53,7 +53,7 @@ func TestSharesAreForetold(t *testing.T) {
 			}
 			time.Sleep(7 * time.Second)
 
-			q := inspect.New(rdb, waitdb.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet})), "default")
+			q := inspect.New(rdb, waitdb.New(throttle.New(rdb, throttle.Options{Logger: quiet})), "default")
 			f, err := q.Forecast(t.Context(), forecast.Options{})
 			must(t, err)
 			said := map[string]time.Time{}

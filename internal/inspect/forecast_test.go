@@ -42,7 +42,7 @@ func TestAllSayTheSame(t *testing.T) {
 				return scheduler.Rule{Needs: []throttle.Need{{Limit: "hour"}, {Limit: "second"}}}, nil
 			},
 		}
-		limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet}))
+		limiter := waitdb.New(throttle.New(rdb, throttle.Options{Logger: quiet}))
 		server, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 10, LogLevel: asynq.FatalLevel}, scheduler.WithLogger(quiet))
 		must(t, err)
 		must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
@@ -84,7 +84,7 @@ func TestAllSayTheSame(t *testing.T) {
 		must(t, err)
 		_, next := planned.Planned()
 		said["a plan"] = planned.At.Add(next.StartsIn - 100*time.Millisecond) // behind the last
-		p, err := page.New(page.Options{Redis: rdb, Limiter: limiter.Redis, Scope: "default", Log: quiet})
+		p, err := page.New(page.Options{Redis: rdb, Limiter: limiter.Limiter, Scope: "default", Log: quiet})
 		must(t, err)
 		said["the page"] = headline(t, p)
 		must(t, p.Close())

@@ -238,7 +238,7 @@ func (f Filter) Validate(ctx context.Context, limiter *waitdb.DB) error {
 	if f.Limit == "" {
 		return nil
 	}
-	_, _, err := limiter.Key(ctx, f.Limit, "")
+	_, _, err := limiter.Internals().Key(ctx, f.Limit, "")
 	return err
 }
 

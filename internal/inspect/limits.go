@@ -31,8 +31,8 @@ type Limit struct {
 	// a key without a rate of its own may take. Meters are its only one, or those of the
 	// busiest keys. It has none where no key is wanted, or too many limits were looked at
 	// before it.
-	DefaultMeter throttle.Meter
-	Meters       []throttle.Meter
+	DefaultMeter waitdb.Meter
+	Meters       []waitdb.Meter
 	// What all its keys gave a second lately, and what was decided.
 	Permits, Allowed, Denied float64
 	// NextIn is how long until the next permit of any of Meters: an estimate unless Known.
@@ -134,7 +134,7 @@ func (l *Limit) FullMeters() (n int) {
 }
 
 // Fullest is the meter that the greatest share is taken of, the empty key's among them.
-func (l *Limit) Fullest() throttle.Meter {
+func (l *Limit) Fullest() waitdb.Meter {
 	fullest := l.DefaultMeter
 	for _, m := range l.Meters {
 		if m.Used()*fullest.Capacity > fullest.Used()*m.Capacity {
@@ -269,7 +269,7 @@ func aSecond(n int64) float64 { return float64(n) / recently.Seconds() }
 
 // Looker looks at meters, a hundred at a time.
 type MeterReader interface {
-	Look(ctx context.Context, needs ...throttle.Need) ([]throttle.Meter, error)
+	Look(ctx context.Context, needs ...throttle.Need) ([]waitdb.Meter, error)
 }
 
 // Look asks how the limits' meters stand: of each that of the empty key and those of the

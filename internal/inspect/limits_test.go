@@ -39,7 +39,7 @@ func (c *commandCount) ProcessPipelineHook(next redis.ProcessPipelineHook) redis
 // Redis as little with ten thousand keys as with ten.
 func TestLimitsAskLittle(t *testing.T) {
 	_, rdb := redistest.Mini(t)
-	limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{}))
+	limiter := waitdb.New(throttle.New(rdb, throttle.Options{}))
 	ctx := t.Context()
 	api, other := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerHour(1)}, throttle.Limit{Name: "other", Kind: throttle.Concurrency, Capacity: 1}
 	if err := limiter.Define(ctx, api, other); err != nil {
@@ -103,7 +103,7 @@ func TestLimitsAskLittle(t *testing.T) {
 // TestReadLimitsFails: what was known of limits stays known where they cannot be read.
 func TestReadLimitsFails(t *testing.T) {
 	_, rdb := redistest.Mini(t)
-	limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{}))
+	limiter := waitdb.New(throttle.New(rdb, throttle.Options{}))
 	if err := limiter.Define(t.Context(), throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerHour(1)}); err != nil {
 		t.Fatal(err)
 	}

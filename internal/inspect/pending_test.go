@@ -36,7 +36,7 @@ func newPendingWorld(t *testing.T, needs func(id string) []throttle.Need, limits
 	_, rdb := redistest.Mini(t)
 	return &pendingWorld{t, rdb, scheduler.Rules{Limits: limits, RuleFor: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 		return scheduler.Rule{Needs: needs(string(task.Payload()))}, nil
-	}}, waitdb.New(throttle.New(rdb, throttle.RedisOptions{Logger: slog.New(slog.DiscardHandler)}))}
+	}}, waitdb.New(throttle.New(rdb, throttle.Options{Logger: slog.New(slog.DiscardHandler)}))}
 }
 
 func (w *pendingWorld) enqueue(jobs int) {
@@ -194,7 +194,7 @@ func TestPending_AllSayTheSame(t *testing.T) {
 		must(t, err)
 		said["status"] = status.At.Add(status.ETA.StartsIn)
 		said["status of the limit"] = status.At.Add(status.Limits[0].ETA.StartsIn)
-		p, err := page.New(page.Options{Redis: w.rdb, Limiter: w.limiter.Redis, Scope: "default", Log: quiet})
+		p, err := page.New(page.Options{Redis: w.rdb, Limiter: w.limiter.Limiter, Scope: "default", Log: quiet})
 		must(t, err)
 		said["the page"] = headline(t, p)
 		must(t, p.Close())

@@ -45,7 +45,7 @@ func (q *Queues) toggle(ctx context.Context, queue string, pause bool) error {
 }
 
 func (q *Queues) note(ctx context.Context, queue, done string, jobs int) error {
-	return q.Limiter.Note(context.WithoutCancel(ctx), throttle.Change{What: done, Jobs: jobs, Job: throttle.JobID{Queue: queue}})
+	return q.Limiter.Internals().Note(context.WithoutCancel(ctx), throttle.Change{What: done, Jobs: jobs, Job: throttle.JobID{Queue: queue}})
 }
 
 // Purged are the states of the jobs that Purge can delete.

@@ -23,7 +23,7 @@ func TestPurgeWhileWorkersRun(t *testing.T) {
 	const jobs = 400
 	rdb := redistest.Real(t)
 	ctx, quiet := t.Context(), slog.New(slog.DiscardHandler)
-	limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet}))
+	limiter := waitdb.New(throttle.New(rdb, throttle.Options{Logger: quiet}))
 	rules := scheduler.Rules{
 		Limits: []throttle.Limit{{Name: "api", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(200), Capacity: 10}},
 		RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) {

@@ -19,7 +19,7 @@ func TestRemovedQueueLeavesNothing(t *testing.T) {
 	if _, err := scheduler.NewClient(rdb).Enqueue(asynq.NewTask("mine", nil)); err != nil {
 		t.Fatal(err)
 	}
-	q := New(rdb, waitdb.New(throttle.New(rdb, throttle.RedisOptions{})), "default")
+	q := New(rdb, waitdb.New(throttle.New(rdb, throttle.Options{})), "default")
 	defer q.Close()
 	if jobs, err := q.Remove(t.Context(), "default"); jobs != 1 || err != nil {
 		t.Errorf("removed %d jobs, %v", jobs, err)

@@ -44,7 +44,7 @@ func TestStatus_Failed_CountsJobs(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		q := inspect.New(rdb, waitdb.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet})), "default")
+		q := inspect.New(rdb, waitdb.New(throttle.New(rdb, throttle.Options{Logger: quiet})), "default")
 		status, err := q.Status(t.Context())
 		must(t, err)
 		want := inspect.QueueStatus{Queue: "default", Done: 12, Failed: 10, FailedAttempts: 37, Archived: 10}

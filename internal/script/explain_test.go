@@ -20,7 +20,7 @@ func TestExplainRights(t *testing.T) {
 	server := redistest.Run(t)
 	admin := server.Client()
 	t.Cleanup(func() { _ = admin.Close() })
-	if err := throttle.New(admin, throttle.RedisOptions{}).Define(t.Context(), throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)}); err != nil {
+	if err := throttle.New(admin, throttle.Options{}).Define(t.Context(), throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)}); err != nil {
 		t.Fatal(err)
 	}
 	const all = "~hg:{default}:* &hg:{default}:* +@all"
@@ -40,7 +40,7 @@ func TestExplainRights(t *testing.T) {
 		options := server.Options()
 		options.Username, options.Password = "few", "few"
 		few := redis.NewClient(options)
-		err := throttle.New(few, throttle.RedisOptions{}).Pause(t.Context(), "api")
+		err := throttle.New(few, throttle.Options{}).Pause(t.Context(), "api")
 		if err == nil || !strings.HasSuffix(err.Error(), ": "+tt.want) {
 			t.Errorf("with %s: %v\nwant %s", tt.rights, err, tt.want)
 		}
@@ -52,7 +52,7 @@ func TestExplainRights(t *testing.T) {
 func TestExplainDamage(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
-		limiter := throttle.New(rdb, throttle.RedisOptions{})
+		limiter := throttle.New(rdb, throttle.Options{})
 		if err := limiter.Define(ctx, throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)}); err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,9 @@
 package script
 
-import "strings"
+import (
+	"context"
+	"strings"
+)
 
 // Prefix is what the keys of a scope begin with: the key of most scripts.
 func Prefix(scope string) string { return "hg:{" + scope + "}:" }
@@ -14,4 +17,17 @@ func Scope(prefix string) string {
 // words, and may have stars in them.
 func Literal(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(text)
+}
+
+type actorKey struct{}
+
+// WithActor returns a context whose changes are put down to an actor in the changelog.
+func WithActor(ctx context.Context, actor string) context.Context {
+	return context.WithValue(ctx, actorKey{}, actor)
+}
+
+// Actor returns the actor of a context, or an empty text.
+func Actor(ctx context.Context) string {
+	actor, _ := ctx.Value(actorKey{}).(string)
+	return actor
 }

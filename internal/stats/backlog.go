@@ -117,7 +117,7 @@ func (r *Recorder) sampleBacklog(ctx context.Context) (next time.Duration) {
 
 func (r *Recorder) writeBacklogSample(ctx context.Context) error {
 	rdb, scope := r.Redis()
-	limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{Scope: scope}))
+	limiter := waitdb.New(throttle.New(rdb, throttle.Options{Scope: scope}))
 	queues, rule := r.Queues, r.RuleFor
 	if queues == nil {
 		queues = rdb

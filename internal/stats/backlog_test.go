@@ -17,7 +17,7 @@ import (
 func TestBacklogSample(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
-		limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{Scope: "s"}))
+		limiter := waitdb.New(throttle.New(rdb, throttle.Options{Scope: "s"}))
 		hourly := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
 		all := throttle.Limit{Name: "all", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
 		if err := limiter.Define(ctx, hourly, all); err != nil {

@@ -220,7 +220,7 @@ func counts[K comparable, C any](all map[K]*C, name, other K, create func(K) *C)
 // LimitCounts are the counts of a limit since the process started.
 type LimitCounts struct {
 	Limit     string
-	Decisions [int(throttle.TooLate) + 1]int64 // by throttle.Outcome
+	Decisions [int(throttle.Expired) + 1]int64 // by throttle.Outcome
 	Permits   int64
 	// Unkeyed are the permits that were taken without a key, Returned those of them given back.
 	Unkeyed, Returned int64

@@ -98,7 +98,7 @@ func (r *Recorder) summarize() (s *Summary, commit func()) {
 		d, old := c.Decisions, c.written
 		now := LimitSummary{
 			Allowed: d[throttle.Allowed], Denied: d[throttle.Denied],
-			Rejected: d[throttle.Never] + d[throttle.NoLimit] + d[throttle.TooLate], Permits: c.Permits,
+			Rejected: d[throttle.Impossible] + d[throttle.NoLimit] + d[throttle.Expired], Permits: c.Permits,
 		}
 		if now == old {
 			continue

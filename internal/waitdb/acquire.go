@@ -32,18 +32,22 @@ import (
 // asynq's jobs ask, gives the lanes their turns and calls the jobs back. Lanes are
 // safe for concurrent use.
 type DB struct {
-	*throttle.Redis
+	*throttle.Limiter
 	rdb     redis.UniversalClient
 	prefix  string
+	app     string
 	keys    []string // KEYS of every script: the prefix
 	callers *script.Callers
 }
 
 // New returns the limiter with the lanes of its scope.
-func New(limiter *throttle.Redis) *DB {
-	rdb, prefix := limiter.Scope()
-	return &DB{limiter, rdb, prefix, []string{prefix}, script.NewCallers()}
+func New(limiter *throttle.Limiter) *DB {
+	rdb, prefix, app := limiter.Internals().Scope()
+	return &DB{limiter, rdb, prefix, app, []string{prefix}, script.NewCallers()}
 }
+
+// Scope returns where the keys are: the client, and what their names begin with.
+func (db *DB) Scope() (rdb redis.UniversalClient, prefix string) { return db.rdb, db.prefix }
 
 // Job is a queued job that asks for its permits. Only its JobID is required; its queue
 // must not contain line breaks. What else it says may be other each time that it
@@ -178,11 +182,12 @@ func (db *DB) acquire(ctx context.Context, asks []*ask) {
 		calls[i] = a.needs
 	}
 	var rest []*ask
-	for i, p := range db.AllowPlain(ctx, calls) {
-		if p.Err != nil || p.OK() {
-			*asks[i].answer = AcquireResult{p.Decision, p.Err}
+	decisions, errs := db.Internals().TryFast(ctx, calls)
+	for i, a := range asks {
+		if errs[i] != nil || decisions[i].OK() {
+			*a.answer = AcquireResult{decisions[i], errs[i]}
 		} else {
-			rest = append(rest, asks[i])
+			rest = append(rest, a)
 		}
 	}
 	db.join(ctx, rest)
@@ -202,12 +207,10 @@ func (db *DB) join(ctx context.Context, asks []*ask) {
 	}
 	db.sendAsks(ctx, asks)
 	for _, a := range asks {
-		sent := true
-		a.answer.Decision, a.answer.Err = db.Decide(ctx, a.needs, func(ctx context.Context) ([]any, string, error) {
-			if !sent {
+		a.answer.Decision, a.answer.Err = db.Internals().Decide(ctx, a.needs, func(ctx context.Context, try int) ([]any, string, error) {
+			if try > 0 {
 				db.sendAsks(ctx, []*ask{a})
 			}
-			sent = false
 			return a.reply, a.Queue + "\n" + a.ID + "\n" + a.call, a.err
 		})
 		if a.answer.OK() {
@@ -221,7 +224,7 @@ func (db *DB) sendAsks(ctx context.Context, asks []*ask) {
 	c := db.callers.Next()
 	defer db.callers.Done(c)
 	sent := new(script.Sent)
-	args := []any{db.App(), c.Name, c.Calls, sent}
+	args := []any{db.app, c.Name, c.Calls, sent}
 	for _, group := range inGroups(asks) {
 		const needs = 9 // where they begin
 		like := group[0].like

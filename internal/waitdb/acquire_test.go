@@ -176,7 +176,7 @@ func TestTooLateIsSaidAgain(t *testing.T) {
 		must(t, s.Block(background, "l", "k", s.now.Add(time.Hour)))
 		s.wait(70 * time.Second)
 		first := run("2")
-		expect(t, "70 s after that", first[0], any(int64(throttle.TooLate)))
+		expect(t, "70 s after that", first[0], any(int64(throttle.Expired)))
 		must(t, s.Block(background, "l", "k", s.now))
 		for range 2 {
 			s.wait(10 * time.Second)

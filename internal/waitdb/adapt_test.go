@@ -40,7 +40,7 @@ func onAdapting(t *testing.T, adapt throttle.Adapt, f func(t *testing.T, s *stag
 			if len(keys) == 0 {
 				return ""
 			}
-			return keys[0].Now
+			return keys[0].Pace
 		})
 	})
 }
@@ -51,7 +51,7 @@ func TestAdaptToRefusals(t *testing.T) {
 	onAdapting(t, throttle.Adapt{Min: throttle.PerSecond(2)}, func(t *testing.T, s *stage, call func(bool, time.Duration) string) {
 		expect(t, "at first", call(false, 0), "")
 		expect(t, "refused", call(true, 0), "5/s")
-		d, err := s.Peek(t.Context(), "host", "k")
+		d, err := s.AllowN(t.Context(), "host", "k", 0)
 		must(t, err)
 		if d.OK() || d.RetryAfter < 500*time.Millisecond || d.RetryAfter > time.Second {
 			t.Errorf("shut: %s, want for half a second to a second", d)
@@ -93,7 +93,7 @@ func TestAdaptToManyCalls(t *testing.T) {
 		}
 		for range 400 {
 			s.wait(500 * time.Microsecond)
-			must(t, s.lanes.Accepted(t.Context(), throttle.Decision{At: s.now, Taken: []throttle.Taken{{Need: need}}}, 0))
+			must(t, s.lanes.Accepted(t.Context(), throttle.Decision{At: s.now, Taken: []throttle.Need{need}}, 0))
 		}
 		keys, err := s.Keys(t.Context(), "host")
 		must(t, err)
@@ -141,10 +141,10 @@ func TestAdaptToOverload(t *testing.T) {
 		}
 		before := s.now
 		s.wait(time.Second)
-		expect(t, "at first", pace(before)[0].Now, "5/s")
-		expect(t, "underway by then", pace(before)[0].Now, "5/s")
+		expect(t, "at first", pace(before)[0].Pace, "5/s")
+		expect(t, "underway by then", pace(before)[0].Pace, "5/s")
 		s.wait(time.Second)
-		expect(t, "in a row", pace(s.now)[0].Now, "2.5/s")
+		expect(t, "in a row", pace(s.now)[0].Pace, "2.5/s")
 		blocks, err := s.lanes.Blocks(t.Context(), "host")
 		must(t, err)
 		expect(t, "blocks", len(blocks), 0)

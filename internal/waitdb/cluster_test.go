@@ -22,7 +22,7 @@ func TestCluster(t *testing.T) {
 	rdb := redistest.RunCluster(t).Client()
 	defer rdb.Close()
 	for i := range 4 {
-		l := throttle.New(rdb, throttle.RedisOptions{Scope: fmt.Sprint("scope ", i)})
+		l := throttle.New(rdb, throttle.Options{Scope: fmt.Sprint("scope ", i)})
 		define(t, l, append([]throttle.Limit{perMinute("wait", 1)}, limittest.Threes...)...)
 		var needs []throttle.Need
 		for _, limit := range limittest.Threes {

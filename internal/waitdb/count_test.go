@@ -43,7 +43,7 @@ func TestScansTellTwice(t *testing.T) {
 func TestWaiters(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
-		limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{}))
+		limiter := waitdb.New(throttle.New(rdb, throttle.Options{}))
 		must(t, limiter.Define(ctx, throttle.Limit{Name: "log", Kind: throttle.SlidingLog, Rate: throttle.PerHour(1)}, throttle.Limit{Name: "slog", Kind: throttle.Funnel, Rate: throttle.PerHour(1), Capacity: 5}))
 		for i := range 7 { // one runs; of the others some need both
 			needs := []throttle.Need{{Limit: "log", Key: "k"}}

@@ -18,7 +18,7 @@ import (
 func TestLook(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
-		limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{}))
+		limiter := waitdb.New(throttle.New(rdb, throttle.Options{}))
 		hour := throttle.Limit{Name: "hour", Kind: throttle.Funnel, Rate: throttle.PerHour(1)}
 		must(t, limiter.Define(ctx, hour, throttle.Limit{Name: "log", Kind: throttle.SlidingLog, Rate: throttle.PerHour(5)},
 			throttle.Limit{Name: "day", Kind: throttle.FixedWindow, Rate: throttle.PerDay(3), Zone: "Asia/Tokyo"}))
@@ -33,7 +33,7 @@ func TestLook(t *testing.T) {
 		meters, err := limiter.Look(ctx, throttle.Need{Limit: "hour", Key: "k"}, throttle.Need{Limit: "log"},
 			throttle.Need{Limit: "day"}, throttle.Need{Limit: "none"})
 		must(t, err)
-		for i, want := range []throttle.Meter{
+		for i, want := range []waitdb.Meter{
 			{Limit: "hour", Key: "k", Capacity: 1, Left: 0, Wanted: 3, Known: true},
 			{Limit: "log", Capacity: 5, Left: 4, Wanted: 3, Known: true},
 			{Limit: "day", Capacity: 3, Left: 2, Known: true},

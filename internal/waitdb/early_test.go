@@ -90,7 +90,7 @@ func TestNothingIsTakenEarlyByOneThatBeginsTooLate(t *testing.T) {
 		s.wantTaken(t, []string{"a", "b"}, one("l"))
 		expect(t, "10 ms early, 5 ms too late", s.acquireJob(t, hurries, one("l")).Outcome, denied)
 		s.wait(5 * time.Millisecond)
-		expect(t, "after that", s.acquireJob(t, hurries, one("l")).Outcome, throttle.TooLate)
+		expect(t, "after that", s.acquireJob(t, hurries, one("l")).Outcome, throttle.Expired)
 	})
 }
 

@@ -16,17 +16,19 @@ var background = context.Background()
 const (
 	allowed = throttle.Allowed
 	denied  = throttle.Denied
-	never   = throttle.Never
+	never   = throttle.Impossible
 	noLimit = throttle.NoLimit
 )
 
-func define(t *testing.T, l throttle.Limiter, limits ...throttle.Limit) {
+func define(t *testing.T, l interface{ Define(context.Context, ...throttle.Limit) error }, limits ...throttle.Limit) {
 	t.Helper()
 	must(t, l.Define(t.Context(), limits...))
 }
 
 // ask takes n permits of a limit for the key "k", beside the lanes.
-func ask(t *testing.T, l throttle.Limiter, limit string, n int) throttle.Decision {
+func ask(t *testing.T, l interface {
+	AllowN(ctx context.Context, limit, key string, n int) (throttle.Decision, error)
+}, limit string, n int) throttle.Decision {
 	t.Helper()
 	d, err := l.AllowN(t.Context(), limit, "k", n)
 	must(t, err)
@@ -42,7 +44,7 @@ func must(t *testing.T, err error) {
 
 func expect[T any](t *testing.T, what string, got, want T) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(throttle.Decision{})); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }

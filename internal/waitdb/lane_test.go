@@ -208,7 +208,7 @@ func TestLongLane(t *testing.T) {
 	}
 	const jobs, clients = 20_000, 20
 	rdb := redistest.Real(t)
-	limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{}))
+	limiter := waitdb.New(throttle.New(rdb, throttle.Options{}))
 	must(t, limiter.Define(t.Context(), throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerMinute(1)}))
 	need := throttle.Need{Limit: "api"}
 	if d, err := limiter.Allow(t.Context(), "api", ""); !d.OK() {

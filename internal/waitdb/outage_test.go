@@ -19,7 +19,7 @@ func TestRedisGone(t *testing.T) {
 	server := redistest.Run(t)
 	rdb := server.Client()
 	defer rdb.Close()
-	l := waitdb.New(throttle.New(rdb, throttle.RedisOptions{}))
+	l := waitdb.New(throttle.New(rdb, throttle.Options{}))
 	define(t, l, perMinute("l", 3))
 	must(t, server.Stop())
 	who := job("j")

@@ -26,7 +26,7 @@ func TestMaxWait(t *testing.T) {
 		s.wait(time.Microsecond)
 		expect(t, "told that it is too late, and called", s.pumped(t), []string{"b", "c"})
 		late := s.acquireJob(t, b, one("l"))
-		expect(t, "b", [2]any{late.Outcome, late.RetryAfter}, [2]any{throttle.TooLate, time.Duration(0)})
+		expect(t, "b", [2]any{late.Outcome, late.RetryAfter}, [2]any{throttle.Expired, time.Duration(0)})
 		expect(t, "why", late.String(), "limit l for k did not let it run within the time that it may wait")
 		expect(t, "c", s.acquireJob(t, c, one("l")).Outcome, allowed)
 		s.pump(t)
@@ -48,7 +48,7 @@ func TestCalledInTimeButLate(t *testing.T) {
 		s.wait(time.Minute)
 		expect(t, "called in time", s.pumped(t), []string{"b"})
 		s.wait(100 * time.Millisecond)
-		expect(t, "it comes", s.acquireJob(t, b, one("l")).Outcome, throttle.TooLate)
+		expect(t, "it comes", s.acquireJob(t, b, one("l")).Outcome, throttle.Expired)
 		s.wantTaken(t, s.pumped(t), one("l"))
 		s.pump(t)
 		expect(t, "traces", s.traces(t), nil)
@@ -106,7 +106,7 @@ func TestMaxWaitCountsFromTheFirstDenial(t *testing.T) {
 		s.wait(50 * time.Second)
 		expect(t, "after 50 s", s.acquireJob(t, b, one("l")).Outcome, denied)
 		s.wait(40 * time.Second)
-		expect(t, "after 90 s", s.acquireJob(t, b, one("l")).Outcome, throttle.TooLate)
+		expect(t, "after 90 s", s.acquireJob(t, b, one("l")).Outcome, throttle.Expired)
 	})
 }
 
@@ -133,7 +133,7 @@ func TestUnknownWait(t *testing.T) {
 			s.wait(time.Microsecond)
 			expect(t, "called again", s.pumped(t), []string{"b"})
 		}
-		expect(t, "b", s.acquireJob(t, b, one("c")).Outcome, throttle.TooLate)
+		expect(t, "b", s.acquireJob(t, b, one("c")).Outcome, throttle.Expired)
 		s.wait(time.Second)
 		expect(t, "called when it is gone", s.pumped(t), nil)
 		must(t, s.lanes.Free(background, d.Holder, one("c")))

@@ -36,7 +36,7 @@ func TestAnAnswerShutsForMaxBlock(t *testing.T) {
 				}
 				for key, asked := range map[string]time.Duration{"a year": 365 * throttle.Day, "as long": tt.want, "shorter": tt.want - 10*time.Second} {
 					need := throttle.Need{Limit: "host", Key: key}
-					must(t, s.lanes.BlockFor(t.Context(), asked, need))
+					must(t, s.lanes.Internals().BlockFor(t.Context(), asked, need))
 					expect(t, "blocked for "+key, shut(key), min(asked, tt.want))
 
 					need.Key += " refused"

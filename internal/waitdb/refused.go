@@ -60,12 +60,12 @@ func (db *DB) RateLimited(ctx context.Context, job Job, refusal RateLimit, needs
 	c := db.callers.Next()
 	defer db.callers.Done(c)
 	args := []any{
-		job.Queue, job.ID, db.App(), refusal.At.UnixMicro(), forUS, rand.IntN(1_000_000),
+		job.Queue, job.ID, db.app, refusal.At.UnixMicro(), forUS, rand.IntN(1_000_000),
 		job.maxWaitUS(), job.usefulUS(), job.Grant.Microseconds(), string(shuts), fairqueue.FairnessLine(job.Fair, job.Weight),
 		c.Name, c.Calls,
 	}
 	args = appendNeeds(args, needs)
-	return db.Decide(ctx, needs, func(ctx context.Context) ([]any, string, error) {
+	return db.Internals().Decide(ctx, needs, func(ctx context.Context, _ int) ([]any, string, error) {
 		reply, err := db.run(ctx, refusedScript, args...).Slice()
 		return reply, "", err
 	})

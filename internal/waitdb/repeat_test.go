@@ -113,7 +113,7 @@ func TestLateAnswersPermitsAreOld(t *testing.T) {
 		t.Run(fmt.Sprintf("others wait %v", waiting), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, rdb := redistest.Mini(t)
-				limiter := waitdb.New(throttle.New(rdb, throttle.RedisOptions{}))
+				limiter := waitdb.New(throttle.New(rdb, throttle.Options{}))
 				must(t, limiter.Define(t.Context(), perMinute("api", 60), perMinute("other", 1)))
 				acquire := func(id string, need throttle.Need) throttle.Decision {
 					d, err := limiter.Acquire(t.Context(), waitdb.Job{JobID: throttle.JobID{Queue: "default", ID: id}}, need)

@@ -4,6 +4,8 @@ import "github.com/headgate/headgate/internal/script"
 
 // The scripts that this package runs.
 var (
+	acceptedScript      = script.New("limits/accepted")
+	lookScript          = script.New("limits/look")
 	acquireScript       = script.New("lanes/acquire")
 	correctDemandScript = script.New("lanes/repair_demand")
 	claimScript         = script.New("lanes/claim")

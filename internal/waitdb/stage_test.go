@@ -17,7 +17,7 @@ import (
 
 // A stage is a limiter, and a clock that stands still until the test moves it.
 type stage struct {
-	throttle.Limiter
+	*throttle.Limiter
 	now     time.Time
 	setTime func(time.Time)
 	// lanes and rdb are the same limiter with its lanes, and its Redis. dispatcher gives the lanes their turns once a test has pumped.
@@ -69,7 +69,7 @@ func redisStage(t redistest.TB, rdb redis.UniversalClient, setTime func(time.Tim
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	quiet := slog.New(slog.DiscardHandler)
-	limiter := func() *throttle.Redis { return throttle.New(rdb, throttle.RedisOptions{Logger: quiet}) }
+	limiter := func() *throttle.Limiter { return throttle.New(rdb, throttle.Options{Logger: quiet}) }
 	return &stage{Limiter: limiter(), lanes: waitdb.New(limiter()), rdb: rdb, now: noon, setTime: setTime, ctx: ctx}
 }
 

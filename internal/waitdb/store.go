@@ -85,7 +85,7 @@ func (db *DB) Grant(ctx context.Context, process string, turns []fairqueue.Turn)
 		return reply[1].(int64), nil, true, nil
 	}
 	if stale := strings.Fields(reply[1].(string)); len(stale) > 0 {
-		if err := db.ExtendCalendars(ctx, stale, now); err != nil {
+		if err := db.Internals().ExtendCalendars(ctx, stale, now); err != nil {
 			return 0, nil, true, err
 		}
 	}

@@ -178,7 +178,7 @@ func (w *asking) askAll(t *rapid.T) {
 	for i := range together {
 		alone[i].Holder, together[i].Holder = anyCaller(alone[i].Holder), anyCaller(together[i].Holder)
 	}
-	if diff := gocmp.Diff(alone, together, cmpopts.IgnoreFields(throttle.Decision{}, "TakenAt")); diff != "" {
+	if diff := gocmp.Diff(alone, together, cmpopts.IgnoreFields(throttle.Decision{}, "TakenAt"), cmpopts.IgnoreUnexported(throttle.Decision{})); diff != "" {
 		t.Fatalf("what jobs are answered that ask alone (-) and together (+):\n%s", diff)
 	}
 }
@@ -228,7 +228,7 @@ func (w *asking) wait(t *rapid.T) {
 // call gives the waiting jobs their turns.
 func (w *asking) call(t *rapid.T) {
 	alone, together := w.alone.pumped(t), w.together.pumped(t)
-	if diff := gocmp.Diff(alone, together, cmpopts.IgnoreFields(throttle.Decision{}, "TakenAt")); diff != "" {
+	if diff := gocmp.Diff(alone, together, cmpopts.IgnoreFields(throttle.Decision{}, "TakenAt"), cmpopts.IgnoreUnexported(throttle.Decision{})); diff != "" {
 		t.Fatalf("called (-alone +together):\n%s", diff)
 	}
 }

@@ -146,6 +146,6 @@ func TestARetryHearsThatItIsTooLate(t *testing.T) {
 		expect(t, "at first", s.acquireJob(t, again, one("l")).Outcome, denied)
 		s.wait(10 * time.Second)
 		expect(t, "named", s.pumped(t), []string{"again"})
-		expect(t, "then", s.acquireJob(t, again, one("l")).Outcome, throttle.TooLate)
+		expect(t, "then", s.acquireJob(t, again, one("l")).Outcome, throttle.Expired)
 	})
 }

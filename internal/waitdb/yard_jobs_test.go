@@ -68,7 +68,7 @@ func (y *yard) ask(t *rapid.T, j *yardJob) throttle.Decision {
 	y.lost.Next = rapid.IntRange(0, 4).Draw(t, "reply is lost") == 0
 	d := y.acquireJob(t, j.Job, j.needs...)
 	y.lost.Next = false
-	if over && d.Outcome != throttle.TooLate {
+	if over && d.Outcome != throttle.Expired {
 		t.Fatalf("%s, which has waited since %s and may for %s: %s", j.JobID, j.since, j.MaxWait, d)
 	}
 	switch d.Outcome {
@@ -77,7 +77,7 @@ func (y *yard) ask(t *rapid.T, j *yardJob) throttle.Decision {
 		j.state, j.known, j.told, j.late = "waiting", true, false, false
 	case throttle.Allowed:
 		y.run(j, d)
-	case throttle.TooLate:
+	case throttle.Expired:
 		if !over && (j.known || j.MaxWait == 0) { // what hands have edited may still have its record
 			t.Fatalf("%s, which has waited since %s and may for %s: %s", j.JobID, j.since, j.MaxWait, d)
 		}

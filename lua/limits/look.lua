@@ -1,37 +1,68 @@
--- How meters stand, for people and their charts: nothing changes.
+-- Reports how meters stand: for people, and for forecasts, which simulate them from there on.
+-- Nothing changes.
 -- Touches: blocked (r), demand (r), limit (r), m (rw), meters (r), overrides (r),
 --   summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1…] limit, key of each meter
--- Returns names of limits whose calendar must be extended, now_us, and for each
---   meter {} where there is no such limit, or nothing can be read of the meter; else
---   {permits left, capacity, when the
---   next may be taken, permits wanted by all that wait or are called, permits
---   reserved, known 0 or 1, shut 0 or 1, paused 0 or 1, how many keys of the limit
---   are blocked, permits that come back in a period, that period in microseconds or
---   0 where leases decide}
+-- ARGV[1] 1 if the states are wanted, else 0
+-- ARGV[2…] limit, key of each meter
+-- Returns names of limits whose calendars must be extended, now_us, and for each meter {} if there
+--   is no such limit, or nothing can be read of the meter; else {kind, n, period_us or the lease,
+--   capacity, permits left, when the next may be taken, permits reserved, permits wanted by all that
+--   wait, how many lanes take turns there, known 0 or 1, paused 0 or 1, how many keys of the limit
+--   are blocked, until when this one is or 0; and if the states are wanted also: until when it counts
+--   by that rate or 0, n, period_us and capacity from then on, since when, the limit's per_us,
+--   margin_us and zone, and the state: of a sliding log the times of some of its permits, each with
+--   how many it stands for; of a concurrency limit how many permits are held; else the words}
 -- @include meter
 -- @include count
 -- @include try
+local with_state, stale = ARGV[1] == '1', {}
 
-local stale = {}
+-- Some of the times of a log, a thousand at most, each with how many it stands for.
+local function log_of(state)
+  local length = call('LLEN', state)
+  local step, out = ceil(length / 1000), {}
+  for i = step - 1, length - 1 + step - 1, step > 0 and step or 1 do
+    local last = i < length and i or length - 1
+    out[#out + 1] = tonumber(call('LINDEX', state, last) or nil) or 0
+    out[#out + 1] = last - i + step
+  end
+  return out
+end
+
 local function stands(name, key)
   local m = load_meter(name, key)
-  if m then
-    local reserved = counted(call('HGET', hg('meters'), m.id))
-    local wanted = reserved + counted(call('HGET', hg('demand'), m.id))
-    if m.stale then stale[#stale + 1] = m.name end
-    return {
-      m.open_left and m.open_left() or m.left(), m.capacity, m.ready_at(reserved + 1),
-      wanted, reserved, m.known and 1 or 0, m.shut and 1 or 0,
-      call('HEXISTS', hg('limit', m.name), 'paused'), call('ZCOUNT', hg('blocked', m.name), '(' .. int(now_us), '+inf'),
-      m.n, m.lease_us and 0 or m.period_us,
-    }
+  if not m then return {} end
+  if m.stale then stale[#stale + 1] = m.name end
+  local shares = call('HMGET', hg('meters'), m.id, m.id .. LANES)
+  local limit = call('HMGET', hg('limit', name), 'paused', 'per_us', 'margin_us', 'zone', 'since_us')
+  local blocked = m.shut and math.min(tonumber(call('ZSCORE', hg('blocked', name), key) or nil) or 0, FAR) or 0
+  local reserved, left = counted(shares[1]), m.open_left and m.open_left() or m.left()
+  local row = {
+    m.kind, m.n, m.lease_us or m.period_us, m.capacity, left, m.ready_at(reserved + 1),
+    reserved, counted(call('HGET', hg('demand'), m.id)), counted(shares[2]), m.known and 1 or 0, limit[1] and 1 or 0,
+    call('ZCOUNT', hg('blocked', name), '(' .. int(now_us), '+inf'), blocked > now_us and blocked or 0,
+  }
+  if not with_state then return row end
+  local per_us = tonumber(limit[2] or nil) or 0
+  if not m.lease_us and per_us < 1 then return {} end -- its definition is lost
+  local after = m.ends_us and load_meter(name, key, nil, nil, m.ends_us) or m
+  local state
+  if m.kind == 'sliding_log' then
+    state = log_of(m.state)
+  elseif m.kind == 'concurrency' then
+    state = { m.capacity - left }
+  else
+    state = { call('GET', m.state) or '' }
   end
-  return {}
+  for _, value in ipairs({
+    m.ends_us or 0, after.n, after.period_us or 0, after.capacity, math.max(tonumber(limit[5] or nil) or 0, m.since_us or 0),
+    per_us, tonumber(limit[3] or nil) or 0, limit[4] or '', state,
+  }) do row[#row + 1] = value end
+  return row
 end
 
 local out = { '', now_us }
-for i = 1, #ARGV, 2 do out[#out + 1] = try(stands, ARGV[i], ARGV[i + 1]) or {} end
+for i = 2, #ARGV, 2 do out[#out + 1] = try(stands, ARGV[i], ARGV[i + 1]) or {} end
 out[1] = table.concat(stale, ' ')
 return out

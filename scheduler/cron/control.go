@@ -33,10 +33,10 @@ func (r *Runner) Pause(ctx context.Context, name string) error {
 	return r.note(ctx, name, "paused")
 }
 
-// note adds an entry to the changelog. throttle.As says who made the change.
+// note adds an entry to the changelog. throttle.WithActor says who made the change.
 func (r *Runner) note(ctx context.Context, name, what string) error {
-	log := throttle.New(r.rdb, throttle.RedisOptions{Scope: r.scope, Logger: r.log})
-	if err := log.Note(ctx, throttle.Change{What: what, Schedule: name}); err != nil {
+	log := throttle.New(r.rdb, throttle.Options{Scope: r.scope, Logger: r.log})
+	if err := log.Internals().Note(ctx, throttle.Change{What: what, Schedule: name}); err != nil {
 		return fmt.Errorf("schedule %s was %s, but that is not in the changelog: %w", name, what, err)
 	}
 	return nil

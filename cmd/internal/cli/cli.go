@@ -63,7 +63,7 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 		kong.Writers(stdio.Out, stdio.Err),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.BindTo(throttle.As(ctx, operator()), (*context.Context)(nil)), kong.Bind(stdio, globals),
+		kong.BindTo(throttle.WithActor(ctx, operator()), (*context.Context)(nil)), kong.Bind(stdio, globals),
 	), more...)...)
 	if err != nil {
 		return report(stdio.Err, name, err)

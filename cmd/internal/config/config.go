@@ -200,5 +200,5 @@ func (e unchanging) Unwrap() error { return e.error }
 
 // Limiter is the limiter of the config's scope and app.
 func (c *Config) Limiter(rdb redis.UniversalClient) *waitdb.DB {
-	return waitdb.New(throttle.New(rdb, throttle.RedisOptions{Scope: c.Scope, App: c.App}))
+	return waitdb.New(throttle.New(rdb, throttle.Options{Scope: c.Scope, App: c.App}))
 }

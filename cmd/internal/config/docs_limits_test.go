@@ -39,7 +39,7 @@ func TestStartsThatAreShown(t *testing.T) {
 // starts says when ten jobs start that come at 0:58, each as soon as it may.
 func starts(t *testing.T, limit throttle.Limit) string {
 	t.Helper()
-	var limiter throttle.Local
+	limiter := throttle.NewLocal(throttle.Options{})
 	if err := limiter.Define(t.Context(), limit); err != nil {
 		t.Fatal(err)
 	}
@@ -113,18 +113,18 @@ func TestRecipes(t *testing.T) {
 // its command throttle.
 func passed(t *testing.T, recipe string) (count int) {
 	t.Helper()
-	var limiter throttle.Local
+	limiter := throttle.NewLocal(throttle.Options{})
 	ask := func() (bool, error) {
 		n := throttleLine.FindStringSubmatch(recipe)
 		c, err := limiter.Throttle(t.Context(), n[1], whole(t, n[2]), whole(t, n[3]), time.Duration(whole(t, n[4]))*time.Second, 1)
-		return !c.Limited, err
+		return c.OK(), err
 	}
 	if block := yamlBlock.FindStringSubmatch(recipe); block != nil {
 		c, err := config.Parse("headgate.yaml", []byte(block[1]))
 		if err != nil {
 			t.Fatal(err)
 		}
-		limiter.App = c.App
+		limiter = throttle.NewLocal(throttle.Options{App: c.App})
 		if err := limiter.Define(t.Context(), c.Limits...); err != nil {
 			t.Fatal(err)
 		}

@@ -38,7 +38,7 @@ tasks:
 			t.Fatal(err)
 		}
 		w, said := upstreamWorker(t, conf, nil)
-		limiter := throttle.New(w.options.Redis, throttle.RedisOptions{})
+		limiter := throttle.New(w.options.Redis, throttle.Options{})
 		for i := range 20 {
 			for _, job := range jobs {
 				payload := strings.Replace(string(job.Payload()), "NUMBER", fmt.Sprint(i), 1)
@@ -57,7 +57,7 @@ tasks:
 		if n := strings.Count(said.String(), "more jobs ended for the same reason"); n != len(jobs) || strings.Count(said.String(), "jobs=19 ") != n {
 			t.Errorf("%d lines that count 19 more jobs, want one for each of %d causes:\n%s", n, len(jobs), said)
 		}
-		if d, err := limiter.Peek(t.Context(), "daily", ""); err != nil || d.Remaining != 2000 {
+		if d, err := limiter.AllowN(t.Context(), "daily", "", 0); err != nil || d.Remaining != 2000 {
 			t.Errorf("%d of 2000 permits are left, %v: want all", d.Remaining, err)
 		}
 		if queue, err := asynq.NewInspectorFromRedisClient(w.options.Redis).GetQueueInfo("default"); err != nil || queue.Archived != 60 {
@@ -123,7 +123,7 @@ tasks:
 				}
 				time.Sleep(30 * time.Second)
 				synctest.Wait()
-				d, err := throttle.New(w.options.Redis, throttle.RedisOptions{}).Peek(t.Context(), "daily", "")
+				d, err := throttle.New(w.options.Redis, throttle.Options{}).AllowN(t.Context(), "daily", "", 0)
 				if err != nil || d.Remaining != tt.daily || len(attempts) != 10 {
 					t.Errorf("%d permits are left after %d attempts, %v: want %d", d.Remaining, len(attempts), err, tt.daily)
 				}

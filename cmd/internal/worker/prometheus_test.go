@@ -168,7 +168,7 @@ func load(t *testing.T, rdb *redistest.Server, api string) {
 		}
 		enqueue(path, "a")
 	}
-	limiter := throttle.New(redis, throttle.RedisOptions{})
+	limiter := throttle.New(redis, throttle.Options{})
 	if err := errors.Join(asynq.NewInspectorFromRedisClient(redis).PauseQueue("paused"), limiter.Pause(t.Context(), "off")); err != nil {
 		t.Fatal(err)
 	}

@@ -27,8 +27,8 @@ func TestConfigsThatAreNotReadWhole(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "headgate.yaml")
 	w := &Worker{log: slog.New(slog.NewTextHandler(said, nil))}
 	w.options = Options{File: file, Load: func() (*config.Config, error) { return config.Load(file) }}
-	w.limiter = waitdb.New(throttle.New(rdb, throttle.RedisOptions{Logger: quiet}))
-	server, err := scheduler.NewServer(rdb, scheduler.Rules{RuleFor: config.RuleIn(w.config.Load)}, asynq.Config{Logger: asynqLog{quiet}}, scheduler.WithLimiter(w.limiter.Redis), scheduler.WithLogger(quiet))
+	w.limiter = waitdb.New(throttle.New(rdb, throttle.Options{Logger: quiet}))
+	server, err := scheduler.NewServer(rdb, scheduler.Rules{RuleFor: config.RuleIn(w.config.Load)}, asynq.Config{Logger: asynqLog{quiet}}, scheduler.WithLimiter(w.limiter.Limiter), scheduler.WithLogger(quiet))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,7 @@ tasks:
 						return resp, nil
 					})
 					w, said := upstreamWorker(t, conf, transport)
-					limiter := throttle.New(w.options.Redis, throttle.RedisOptions{})
+					limiter := throttle.New(w.options.Redis, throttle.Options{})
 					enqueue := func(host string) {
 						task, err := tasks.NewHTTPRequest(tasks.HTTPRequest{Method: "GET", URL: "http://" + host + "/"}, asynq.MaxRetry(0))
 						if err != nil {
@@ -136,7 +136,7 @@ func TestRefusalsShutASharedLimitForMinutes(t *testing.T) {
 			t.Fatal(err)
 		}
 		longest := time.Duration(0)
-		limiter := throttle.New(w.options.Redis, throttle.RedisOptions{})
+		limiter := throttle.New(w.options.Redis, throttle.Options{})
 		for range 2 * time.Hour / (10 * time.Second) {
 			time.Sleep(10 * time.Second)
 			blocks, err := limiter.Blocks(t.Context(), "api")

@@ -141,7 +141,7 @@ func (w *Worker) prepare() error {
 	c, s := w.config.Load(), w.redis
 	w.outages = &redishealth.Quiet{Handler: w.log.Handler()}
 	w.quiet = slog.New(w.outages)
-	w.limiter = waitdb.New(throttle.New(s, throttle.RedisOptions{Scope: c.Scope, App: c.App, Logger: w.quiet}))
+	w.limiter = waitdb.New(throttle.New(s, throttle.Options{Scope: c.Scope, App: c.App, Logger: w.quiet}))
 	var err error
 	if w.cron, err = Schedules(s, c, w.quiet); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (w *Worker) prepare() error {
 		RetryDelayFunc:  func(n int, err error, _ *asynq.Task) time.Duration { return scheduler.RetryPolicy{}.Delay(n, err) },
 		ErrorHandler:    asynq.ErrorHandlerFunc(w.logFailure),
 		Logger:          asynqLog{w.quiet},
-	}, scheduler.WithLimiter(w.limiter.Redis), scheduler.WithLogger(w.quiet))
+	}, scheduler.WithLimiter(w.limiter.Limiter), scheduler.WithLogger(w.quiet))
 	if err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func (w *Worker) start() error {
 	// It tells the limits what the other side says, as far as the config trusts it, and what jobs
 	// have truly cost.
 	feedback := &tasks.Feedback{
-		Told: w.told, Costs: w.costs, Results: asynq.NewInspectorFromRedisClient(s), Limiter: w.limiter, Log: w.log,
+		Told: w.told, Costs: w.costs, Results: asynq.NewInspectorFromRedisClient(s), Limiter: w.limiter.Limiter, Log: w.log,
 	}
 	w.warnImpolite(c)
 	return w.server.Start(w.mux(feedback))

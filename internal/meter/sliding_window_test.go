@@ -1,4 +1,4 @@
-package throttle
+package meter
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 )
 
 func newWindow(n int, per time.Duration) *slidingWindow {
-	return newMeter(&activeLimit{Limit: Limit{Kind: SlidingWindow, Rate: Rate{n, per}}}).(*slidingWindow)
+	return New(&Limit{Kind: SlidingWindow, N: n, Per: per}).(*slidingWindow)
 }
 
 func TestSlidingWindow(t *testing.T) {
@@ -21,12 +21,12 @@ func TestSlidingWindow(t *testing.T) {
 		{6609, 1, 6609, 6619, 7209, 2, 6619},
 		{6500, 0, 6600, 7209, 7200, 0, 7209}, // the clock was set back: wait until it catches up
 	} {
-		got := [5]int64{m.readyAt(tt.now, 1), m.readyAt(tt.now, 3), m.readyAt(tt.now, 4), m.left(tt.now), m.fullAt(tt.now)}
+		got := [5]int64{m.ReadyAt(tt.now, 1), m.ReadyAt(tt.now, 3), m.ReadyAt(tt.now, 4), m.Left(tt.now), m.FullAt(tt.now)}
 		if want := [5]int64{tt.ready1, tt.ready3, tt.ready4, tt.left, tt.full}; got != want {
 			t.Errorf("at %d: ready for 1, 3, 4, left, full = %v, want %v", tt.now, got, want)
 		}
 		if tt.take > 0 {
-			m.take(tt.now, tt.take)
+			m.Take(tt.now, tt.take)
 		}
 	}
 }
@@ -34,7 +34,7 @@ func TestSlidingWindow(t *testing.T) {
 func TestSlidingWindowGuarantee(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := anyLimit(t, SlidingWindow)
-		checkWindows(t, history(t, l, true), l.Rate.N, l.periodUS())
+		checkWindows(t, history(t, l, true), l.N, l.PeriodUS())
 	})
 }
 
@@ -48,13 +48,13 @@ func TestSlidingWindowGivesLittleAway(t *testing.T) {
 		now := epoch
 		for range rapid.IntRange(1, 300).Draw(t, "calls") {
 			now += rapid.Int64Range(0, 200).Draw(t, "wait")
-			late := bounded.readyAt(now, 1) - strict.readyAt(now, 1)
+			late := bounded.ReadyAt(now, 1) - strict.ReadyAt(now, 1)
 			if late < 0 || late >= bounded.width {
 				t.Fatalf("at %d: ready %d µs after the exact time, want 0 to less than %d", now, late, bounded.width)
 			}
-			if bounded.readyAt(now, 1) <= now {
-				strict.take(now, 1)
-				bounded.take(now, 1)
+			if bounded.ReadyAt(now, 1) <= now {
+				strict.Take(now, 1)
+				bounded.Take(now, 1)
 			}
 			if len(bounded.parts) > windowParts+1 {
 				t.Fatalf("%d parts", len(bounded.parts))
@@ -68,13 +68,13 @@ func TestSlidingWindowGivesLittleAway(t *testing.T) {
 func TestSlidingWindowWhenTheLimitChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before, after := anyLimit(t, SlidingWindow), anyLimit(t, SlidingWindow)
-		m := newMeter(&activeLimit{Limit: before})
+		m := New(&before)
 		now := epoch
 		var taken []int64
 		step := func() {
 			now += rapid.Int64Range(0, 20).Draw(t, "wait")
-			if m.readyAt(now, 1) <= now {
-				m.take(now, 1)
+			if m.ReadyAt(now, 1) <= now {
+				m.Take(now, 1)
 				taken = append(taken, now)
 			}
 		}
@@ -82,15 +82,15 @@ func TestSlidingWindowWhenTheLimitChanges(t *testing.T) {
 			step()
 		}
 		changed := len(taken)
-		m.define(&activeLimit{Limit: after})
+		m.Define(&after)
 		for range rapid.IntRange(1, 8).Draw(t, "calls after") {
 			checkMeter(t, m, after, now, 1)
 			step()
 		}
-		window := min(before.periodUS(), after.periodUS())
+		window := min(before.PeriodUS(), after.PeriodUS())
 		for i := changed; i < len(taken); i++ {
-			if first := i - after.Rate.N; first >= 0 && taken[i]-taken[first] < window {
-				t.Fatalf("%d permits within %d µs after %s became %s: %v", after.Rate.N+1, taken[i]-taken[first], before, after, taken)
+			if first := i - after.N; first >= 0 && taken[i]-taken[first] < window {
+				t.Fatalf("%d permits within %d µs after %+v became %+v: %v", after.N+1, taken[i]-taken[first], before, after, taken)
 			}
 		}
 	})
@@ -100,8 +100,8 @@ func TestSlidingWindowWhenTheLimitChanges(t *testing.T) {
 func TestSlidingWindowOfAMillion(t *testing.T) {
 	m := newWindow(1_000_000, time.Minute)
 	now, taken := epoch, int64(0)
-	for m.readyAt(now, 50) <= now {
-		m.take(now, 50)
+	for m.ReadyAt(now, 50) <= now {
+		m.Take(now, 50)
 		now += 2000
 		taken += 50
 	}

@@ -16,7 +16,7 @@ func TestCallsGoTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var sent [][]int
-		calls := &together[int]{send: func(_ context.Context, calls []*int) {
+		calls := &coalescer[int]{send: func(_ context.Context, calls []*int) {
 			var numbers []int
 			for _, n := range calls {
 				numbers = append(numbers, *n)
@@ -42,8 +42,8 @@ func TestCallsGoTogether(t *testing.T) {
 		for _, numbers := range sent {
 			sizes = append(sizes, len(numbers))
 		}
-		if !slices.Equal(sizes, []int{1, enough, 70 - 1 - enough}) || !slices.IsSorted(slices.Concat(sent...)) {
-			t.Errorf("sent: %v, want 1, then %d, then the others", sent, enough)
+		if !slices.Equal(sizes, []int{1, secondSender, 70 - 1 - secondSender}) || !slices.IsSorted(slices.Concat(sent...)) {
+			t.Errorf("sent: %v, want 1, then %d, then the others", sent, secondSender)
 		}
 	})
 }
@@ -51,7 +51,7 @@ func TestCallsGoTogether(t *testing.T) {
 // A call that hangs, as where Redis does, keeps others for some milliseconds only.
 func TestHungCallHoldsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		calls := &together[string]{send: func(_ context.Context, calls []*string) {
+		calls := &coalescer[string]{send: func(_ context.Context, calls []*string) {
 			if *calls[0] == "hangs" {
 				time.Sleep(time.Hour)
 			}
@@ -59,7 +59,7 @@ func TestHungCallHoldsUpNobody(t *testing.T) {
 		hangs, other := "hangs", "other"
 		go calls.do(t.Context(), &hangs)
 		synctest.Wait()
-		time.Sleep(patient + 1)
+		time.Sleep(maxHold + 1)
 		began := time.Now()
 		if err := calls.do(t.Context(), &other); err != nil || time.Since(began) != 0 {
 			t.Errorf("%v after %s, want no error at once", err, time.Since(began))
@@ -74,7 +74,7 @@ func TestContextOfOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
 		var values []any
-		calls := &together[int]{send: func(ctx context.Context, _ []*int) {
+		calls := &coalescer[int]{send: func(ctx context.Context, _ []*int) {
 			time.Sleep(time.Second)
 			values = append(values, ctx.Value(key{}), ctx.Err())
 		}, undo: func(ctx context.Context, _ []*int) { values = append(values, "undone", ctx.Err()) }}
@@ -96,7 +96,7 @@ func TestContextOfOneCall(t *testing.T) {
 func TestContextEndsBeforeCallIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent []int
-		calls := &together[int]{send: func(_ context.Context, calls []*int) {
+		calls := &coalescer[int]{send: func(_ context.Context, calls []*int) {
 			for _, n := range calls {
 				sent = append(sent, *n)
 			}
@@ -126,7 +126,7 @@ func TestContextEndsBeforeCallIsSent(t *testing.T) {
 
 // Every call is sent once, whoever calls beside it.
 func TestManyCalls(t *testing.T) {
-	calls := &together[int]{send: func(_ context.Context, calls []*int) {
+	calls := &coalescer[int]{send: func(_ context.Context, calls []*int) {
 		for _, n := range calls {
 			*n++
 		}

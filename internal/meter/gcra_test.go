@@ -1,4 +1,4 @@
-package throttle
+package meter
 
 import (
 	"math/big"
@@ -10,7 +10,7 @@ import (
 )
 
 func newFunnel(n int, per time.Duration, capacity int) *gcra {
-	return newMeter(&activeLimit{Limit: Limit{Kind: Funnel, Rate: Rate{n, per}, Capacity: capacity}}).(*gcra)
+	return New(&Limit{Kind: Funnel, N: n, Per: per, Capacity: capacity}).(*gcra)
 }
 
 func TestGCRA(t *testing.T) {
@@ -23,15 +23,15 @@ func TestGCRA(t *testing.T) {
 		{104, 104, 107, 114, 1}, // tat 110: the thirds have not been lost
 		{200, 200, 200, 207, 2},
 	} {
-		got := [4]int64{g.readyAt(tt.now, 1), g.readyAt(tt.now, 2), g.readyAt(tt.now, 4), g.left(tt.now)}
+		got := [4]int64{g.ReadyAt(tt.now, 1), g.ReadyAt(tt.now, 2), g.ReadyAt(tt.now, 4), g.Left(tt.now)}
 		if want := [4]int64{tt.ready1, tt.ready2, tt.ready4, tt.left}; got != want {
 			t.Errorf("at %d: ready for 1, 2, 4 and left = %v, want %v", tt.now, got, want)
 		}
 		if got[0] <= tt.now {
-			g.take(tt.now, 1)
+			g.Take(tt.now, 1)
 		}
 	}
-	if got := g.fullAt(200); got != 204 {
+	if got := g.FullAt(200); got != 204 {
 		t.Errorf("full at %d, want 204, 3⅓ rounded up", got)
 	}
 }
@@ -39,16 +39,16 @@ func TestGCRA(t *testing.T) {
 // TestGCRAGuarantee: no window of any length w has more than capacity + rate·w,
 // by what the clock showed, even where it was set back.
 func TestGCRAGuarantee(t *testing.T) {
-	for _, kind := range []Kind{Funnel, TokenBucket} {
-		t.Run(string(kind), rapid.MakeCheck(func(t *rapid.T) {
+	for _, kind := range []string{Funnel, TokenBucket} {
+		t.Run(kind, rapid.MakeCheck(func(t *rapid.T) {
 			l := anyLimit(t, kind)
 			taken := history(t, l, true)
 			slices.Sort(taken)
 			for i := range taken {
 				for j := i; j < len(taken); j++ {
 					count, w := int64(j-i+1), taken[j]-taken[i]
-					if (count-int64(l.Capacity))*l.periodUS() > w*int64(l.Rate.N) {
-						t.Fatalf("%d permits within %d µs under %s", count, w, l)
+					if (count-int64(l.Capacity))*l.PeriodUS() > w*int64(l.N) {
+						t.Fatalf("%d permits within %d µs under %+v", count, w, l)
 					}
 				}
 			}
@@ -62,47 +62,48 @@ func TestGCRAGuarantee(t *testing.T) {
 func TestGCRADoesNotDrift(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, maxPermits).Draw(t, "n")
-		period := rapid.Int64Range(int64(n), us(Month)).Draw(t, "period")
+		period := rapid.Int64Range(int64(n), us(month)).Draw(t, "period")
 		g := newFunnel(n, time.Duration(period)*time.Microsecond, 2)
-		g.take(epoch, 1)
+		g.Take(epoch, 1)
 		now := epoch
 		for i := range int64(200) {
-			now = g.readyAt(now, 1)
+			now = g.ReadyAt(now, 1)
 			exact := new(big.Int).Mul(big.NewInt(i), big.NewInt(period))
 			exact.Add(exact, big.NewInt(int64(n-1))).Div(exact, big.NewInt(int64(n)))
 			if got, want := now-epoch, exact.Int64(); got != want {
 				t.Fatalf("permit %d after %d µs, want %d", i, got, want)
 			}
-			g.take(now, 1)
+			g.Take(now, 1)
 		}
 	})
 }
 
 func TestGCRAKeepsWhatIsOwedWhenTheLimitChanges(t *testing.T) {
 	g := newFunnel(1, time.Second, 10)
-	g.take(epoch, 10)
+	g.Take(epoch, 10)
 	now := epoch + us(2500*time.Millisecond) // 7.5 permits are owed, so 8
 	for _, tt := range []struct {
-		rate     Rate
+		n        int
+		per      time.Duration
 		capacity int
 		left     int64
 		ready1   time.Duration
 	}{
-		{PerSecond(1), 10, 2, 0}, // unchanged: 2.5 have come back
-		{PerSecond(2), 10, 2, 0},
-		{PerSecond(1), 20, 12, 0},
-		{PerMinute(1), 8, 0, time.Minute},
-		{PerMinute(1), 5, 0, 4 * time.Minute},
+		{1, time.Second, 10, 2, 0}, // unchanged: 2.5 have come back
+		{2, time.Second, 10, 2, 0},
+		{1, time.Second, 20, 12, 0},
+		{1, time.Minute, 8, 0, time.Minute},
+		{1, time.Minute, 5, 0, 4 * time.Minute},
 	} {
-		g.define(&activeLimit{Limit: Limit{Kind: Funnel, Rate: tt.rate, Capacity: tt.capacity}, since: now})
-		if got := g.left(now); got != tt.left {
-			t.Errorf("%s capacity %d: %d left, want %d", tt.rate, tt.capacity, got, tt.left)
+		g.Define(&Limit{Kind: Funnel, N: tt.n, Per: tt.per, Capacity: tt.capacity, Since: now})
+		if got := g.Left(now); got != tt.left {
+			t.Errorf("%d per %s capacity %d: %d left, want %d", tt.n, tt.per, tt.capacity, got, tt.left)
 		}
-		if got := g.readyAt(now, 1) - now; got != us(tt.ready1) {
-			t.Errorf("%s capacity %d: ready in %d µs, want %s", tt.rate, tt.capacity, got, tt.ready1)
+		if got := g.ReadyAt(now, 1) - now; got != us(tt.ready1) {
+			t.Errorf("%d per %s capacity %d: ready in %d µs, want %s", tt.n, tt.per, tt.capacity, got, tt.ready1)
 		}
-		if got := g.readyAt(now, 0); got != now {
-			t.Errorf("%s capacity %d: looking is ready at %d, want now", tt.rate, tt.capacity, got)
+		if got := g.ReadyAt(now, 0); got != now {
+			t.Errorf("%d per %s capacity %d: looking is ready at %d, want now", tt.n, tt.per, tt.capacity, got)
 		}
 	}
 }
@@ -111,26 +112,26 @@ func TestGCRAKeepsWhatIsOwedWhenTheLimitChanges(t *testing.T) {
 // what Validate lets through, overflow nothing.
 func TestGCRASurvivesIdleness(t *testing.T) {
 	g := newFunnel(maxPermits, time.Microsecond, maxPermits)
-	g.take(epoch, maxPermits)
-	century := us(100 * 365 * Day)
-	if got := g.left(epoch + century); got != maxPermits {
+	g.Take(epoch, maxPermits)
+	century := us(100 * 365 * day)
+	if got := g.Left(epoch + century); got != maxPermits {
 		t.Errorf("after a century %d left, want %d", got, maxPermits)
 	}
-	// 10 million centuries ahead end at far: too strict, but never too much.
-	slow := newFunnel(1, 100*365*Day, maxPermits)
+	// 10 million centuries ahead end at Far: too strict, but never too much.
+	slow := newFunnel(1, 100*365*day, maxPermits)
 	for range 10 {
-		ready, left := slow.readyAt(epoch, maxPermits), slow.left(epoch)
+		ready, left := slow.ReadyAt(epoch, maxPermits), slow.Left(epoch)
 		if ready < epoch || left < 0 || left > maxPermits {
 			t.Fatalf("ready at %d, %d left", ready, left)
 		}
-		if slow.readyAt(epoch, maxPermits/10) <= epoch {
-			slow.take(epoch, maxPermits/10)
+		if slow.ReadyAt(epoch, maxPermits/10) <= epoch {
+			slow.Take(epoch, maxPermits/10)
 		}
 	}
-	if got := slow.readyAt(epoch, maxPermits); got <= epoch+century {
+	if got := slow.ReadyAt(epoch, maxPermits); got <= epoch+century {
 		t.Errorf("all permits ready at %d, want it more than a century ahead", got)
 	}
-	if got := g.readyAt(epoch-century, 1); got <= epoch-century {
+	if got := g.ReadyAt(epoch-century, 1); got <= epoch-century {
 		t.Errorf("with the clock set back a century: ready at %d, want later", got)
 	}
 }
@@ -139,10 +140,10 @@ func TestGCRASurvivesIdleness(t *testing.T) {
 // changes again, as in Redis.
 func TestGCRADebtEndsAtFar(t *testing.T) {
 	g := newFunnel(1, time.Microsecond, 1)
-	g.take(epoch, 1)
+	g.Take(epoch, 1)
 	before := epoch - us(time.Minute)
-	g.define(&activeLimit{Limit: Limit{Kind: Funnel, Rate: Rate{1, Week}, Capacity: 1}, since: before})
-	if g.tat != far || g.rest != 0 {
-		t.Errorf("a minute's permits at one a week are owed until %d and %d, want %d", g.tat, g.rest, int64(far))
+	g.Define(&Limit{Kind: Funnel, N: 1, Per: week, Capacity: 1, Since: before})
+	if g.tat != Far || g.rest != 0 {
+		t.Errorf("a minute's permits at one a week are owed until %d and %d, want %d", g.tat, g.rest, int64(Far))
 	}
 }

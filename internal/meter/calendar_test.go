@@ -1,4 +1,4 @@
-package throttle
+package meter
 
 import (
 	"slices"
@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-func calendar(per time.Duration, zone string) Limit {
-	return Limit{Kind: FixedWindow, Rate: Rate{1, per}, Zone: zone}
+func calendar(per time.Duration, zone string) *Limit {
+	return &Limit{Kind: FixedWindow, N: 1, Per: per, Zone: zone}
 }
 
 var zones = []string{
@@ -24,10 +24,10 @@ func TestEdges(t *testing.T) {
 		now        string
 		want       []string
 	}{
-		{"day of 25 hours", "America/New_York", Day, "2026-11-01T12:00:00-05:00", []string{
+		{"day of 25 hours", "America/New_York", day, "2026-11-01T12:00:00-05:00", []string{
 			"2026-11-01T00:00:00-04:00", "2026-11-02T00:00:00-05:00", "2026-11-03T00:00:00-05:00",
 		}},
-		{"day of 23 hours", "Europe/London", Day, "2026-03-29T00:00:00Z", []string{
+		{"day of 23 hours", "Europe/London", day, "2026-03-29T00:00:00Z", []string{
 			"2026-03-29T00:00:00Z", "2026-03-30T00:00:00+01:00", "2026-03-31T00:00:00+01:00",
 		}},
 		{"skipped hour", "America/New_York", time.Hour, "2026-03-08T01:59:59-05:00", []string{
@@ -45,25 +45,25 @@ func TestEdges(t *testing.T) {
 		{"hours at half past in UTC", "Asia/Kolkata", time.Hour, "2026-11-20T12:00:00Z", []string{
 			"2026-11-20T17:00:00+05:30", "2026-11-20T18:00:00+05:30", "2026-11-20T19:00:00+05:30",
 		}},
-		{"no midnight on that day", "America/Santiago", Day, "2026-09-05T12:00:00-04:00", []string{
+		{"no midnight on that day", "America/Santiago", day, "2026-09-05T12:00:00-04:00", []string{
 			"2026-09-05T00:00:00-04:00", "2026-09-06T01:00:00-03:00", "2026-09-07T00:00:00-03:00",
 		}},
-		{"two midnights on that day", "America/Havana", Day, "2026-11-01T00:30:00-05:00", []string{
+		{"two midnights on that day", "America/Havana", day, "2026-11-01T00:30:00-05:00", []string{
 			"2026-11-01T00:00:00-04:00", "2026-11-02T00:00:00-05:00",
 		}},
-		{"a minute of the day, then an hour of the day before", "America/St_Johns", Day, "2008-11-01T23:30:00-03:30", []string{
+		{"a minute of the day, then an hour of the day before", "America/St_Johns", day, "2008-11-01T23:30:00-03:30", []string{
 			"2008-11-01T00:00:00-02:30", "2008-11-02T00:00:00-02:30", "2008-11-03T00:00:00-03:30",
 		}},
-		{"a date that never was", "Pacific/Apia", Day, "2011-12-29T12:00:00-10:00", []string{
+		{"a date that never was", "Pacific/Apia", day, "2011-12-29T12:00:00-10:00", []string{
 			"2011-12-29T00:00:00-10:00", "2011-12-31T00:00:00+14:00", "2012-01-01T00:00:00+14:00",
 		}},
-		{"weeks start on Monday", "Europe/London", Week, "2026-03-29T23:59:59+01:00", []string{
+		{"weeks start on Monday", "Europe/London", week, "2026-03-29T23:59:59+01:00", []string{
 			"2026-03-23T00:00:00Z", "2026-03-30T00:00:00+01:00", "2026-04-06T00:00:00+01:00",
 		}},
-		{"months in UTC", "", Month, "2028-02-29T23:59:59Z", []string{
+		{"months in UTC", "", month, "2028-02-29T23:59:59Z", []string{
 			"2028-02-01T00:00:00Z", "2028-03-01T00:00:00Z", "2028-04-01T00:00:00Z",
 		}},
-		{"months elsewhere", "Asia/Kolkata", Month, "2026-12-31T18:30:00Z", []string{
+		{"months elsewhere", "Asia/Kolkata", month, "2026-12-31T18:30:00Z", []string{
 			"2027-01-01T00:00:00+05:30", "2027-02-01T00:00:00+05:30",
 		}},
 	} {
@@ -85,9 +85,9 @@ func TestEdges(t *testing.T) {
 // TestEdgesWherePlainArithmeticDoes compares it with a calendar of UTC.
 func TestEdgesWherePlainArithmeticDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		per := rapid.SampledFrom([]time.Duration{time.Hour, Day, Week}).Draw(t, "per")
+		per := rapid.SampledFrom([]time.Duration{time.Hour, day, week}).Draw(t, "per")
 		now := rapid.Int64Range(0, 4*epoch).Draw(t, "now")
-		plain := &activeLimit{Limit: calendar(per, "UTC")}
+		plain := calendar(per, "UTC")
 		if plain.edges(now, 3) != nil {
 			t.Fatal("a list of edges where plain arithmetic does")
 		}
@@ -105,12 +105,12 @@ func TestEdgesWherePlainArithmeticDoes(t *testing.T) {
 // day, week or month than at it.
 func TestEdgesAreWhereTheWallClockTurns(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := calendar(rapid.SampledFrom([]time.Duration{time.Hour, Day, Week, Month}).Draw(t, "per"), rapid.SampledFrom(zones).Draw(t, "zone"))
+		l := calendar(rapid.SampledFrom([]time.Duration{time.Hour, day, week, month}).Draw(t, "per"), rapid.SampledFrom(zones).Draw(t, "zone"))
 		zone, err := time.LoadLocation(l.Zone)
 		if err != nil {
 			t.Fatal(err)
 		}
-		now := epoch + rapid.Int64Range(0, us(25*365*Day)).Draw(t, "now")
+		now := epoch + rapid.Int64Range(0, us(25*365*day)).Draw(t, "now")
 		edges := l.edges(now, 20)
 		if edges[0] > now || edges[1] <= now || !slices.IsSorted(edges) {
 			t.Fatalf("edges around %d: %v", now, edges)
@@ -120,8 +120,8 @@ func TestEdgesAreWhereTheWallClockTurns(t *testing.T) {
 				t.Fatalf("edges from %d differ: %v", edge, again)
 			}
 			at, before := time.UnixMicro(edge).In(zone), time.UnixMicro(edge-1).In(zone)
-			if !startOf(l.Rate.Per, before).Before(startOf(l.Rate.Per, at)) {
-				t.Fatalf("an edge at %s, where no %s begins", at, l.Rate.Per)
+			if !startOf(l.Per, before).Before(startOf(l.Per, at)) {
+				t.Fatalf("an edge at %s, where no %s begins", at, l.Per)
 			}
 		}
 	})
@@ -160,13 +160,13 @@ func reading(t time.Time) time.Time {
 // TestWindowStartLooksAhead: within the calendar that was looked up exactly,
 // and beyond it by the mean length; also when the moments asked for jump about.
 func TestWindowStartLooksAhead(t *testing.T) {
-	r := &activeLimit{Limit: calendar(Month, "Europe/London")}
+	r := calendar(month, "Europe/London")
 	january := instant(t, "2026-01-15T12:00:00Z")
 	for _, tt := range []struct{ at, ahead, want int64 }{
 		{january, 0, instant(t, "2026-01-01T00:00:00Z")},
 		{january, 11, instant(t, "2026-12-01T00:00:00Z")},
 		{january, calendarLength - 1, instant(t, "2029-12-01T00:00:00Z")},
-		{january, calendarLength + 9, instant(t, "2029-12-01T00:00:00Z") + 10*us(Month)},
+		{january, calendarLength + 9, instant(t, "2029-12-01T00:00:00Z") + 10*us(month)},
 		{instant(t, "2040-07-31T23:30:00Z"), 0, instant(t, "2040-08-01T00:00:00+01:00")},
 		{instant(t, "2020-02-29T00:00:00Z"), 1, instant(t, "2020-03-01T00:00:00Z")},
 	} {

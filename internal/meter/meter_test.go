@@ -1,4 +1,4 @@
-package throttle
+package meter
 
 import (
 	"fmt"
@@ -12,18 +12,19 @@ import (
 func us(d time.Duration) int64 { return d.Microseconds() }
 
 // anyLimit draws a small limit of one kind, so that meters fill up often.
-func anyLimit(t *rapid.T, kind Kind) Limit {
-	l := Limit{Name: "l", Kind: kind}
+func anyLimit(t *rapid.T, kind string) Limit {
+	l := Limit{Kind: kind}
 	if kind == Concurrency {
 		l.Capacity = rapid.IntRange(1, 6).Draw(t, "capacity")
 		return l
 	}
-	l.Rate = Rate{rapid.IntRange(1, 7).Draw(t, "n"), time.Duration(rapid.IntRange(1, 500).Draw(t, "per")) * time.Microsecond}
+	l.N, l.Per = rapid.IntRange(1, 7).Draw(t, "n"), time.Duration(rapid.IntRange(1, 500).Draw(t, "per"))*time.Microsecond
+	l.Capacity = l.N
 	if kind == Funnel || kind == TokenBucket {
 		l.Capacity = rapid.IntRange(1, 6).Draw(t, "capacity")
 	}
 	if rapid.Bool().Draw(t, "has margin") {
-		most := int64(l.Rate.Per)
+		most := int64(l.Per)
 		if kind == FixedWindow {
 			most /= 2
 		}
@@ -32,30 +33,32 @@ func anyLimit(t *rapid.T, kind Kind) Limit {
 	return l
 }
 
+const maxPermits = 10_000_000
+
 var epoch = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).UnixMicro()
 
 // history feeds a meter with random calls, some of them exactly when it says
 // that they may come, and returns what the clock showed at every permit.
 func history(t *rapid.T, l Limit, backwards bool) []int64 {
-	m := newMeter(&activeLimit{Limit: l})
+	m := New(&l)
 	now := epoch + rapid.Int64Range(0, 1000).Draw(t, "start")
 	var taken []int64
 	for range rapid.IntRange(1, 60).Draw(t, "calls") {
-		k := rapid.Int64Range(1, int64(l.MaxCost())).Draw(t, "cost")
+		k := rapid.Int64Range(1, int64(l.Capacity)).Draw(t, "cost")
 		switch choice := rapid.IntRange(0, 9).Draw(t, "step"); {
 		case choice < 5:
-			now = m.readyAt(now, k)
+			now = m.ReadyAt(now, k)
 		case choice == 9 && backwards:
 			now -= rapid.Int64Range(0, 1200).Draw(t, "back")
 		default:
 			now += rapid.Int64Range(0, 150).Draw(t, "wait")
 		}
-		if c, ok := m.(*concurrency); ok {
-			c.holder = fmt.Sprint(len(taken))
+		if c, ok := m.(*Leases); ok {
+			c.Holder = fmt.Sprint(len(taken))
 		}
 		checkMeter(t, m, l, now, k)
-		if m.readyAt(now, k) <= now {
-			m.take(now, k)
+		if m.ReadyAt(now, k) <= now {
+			m.Take(now, k)
 			for range k {
 				taken = append(taken, now)
 			}
@@ -67,39 +70,39 @@ func history(t *rapid.T, l Limit, backwards bool) []int64 {
 // checkMeter holds what a meter says at one moment against itself: left is just
 // what readyAt allows, readyAt is true to the microsecond and grows with k, and
 // at fullAt everything is there.
-func checkMeter(t *rapid.T, m meter, l Limit, now, k int64) {
-	left, capacity := m.left(now), int64(l.MaxCost())
+func checkMeter(t *rapid.T, m Meter, l Limit, now, k int64) {
+	left, capacity := m.Left(now), int64(l.Capacity)
 	if left < 0 || left > capacity {
 		t.Fatalf("at %d: left %d of %d", now, left, capacity)
 	}
-	if left > 0 && m.readyAt(now, left) != now {
-		t.Fatalf("at %d: %d left, but they are ready at %d", now, left, m.readyAt(now, left))
+	if left > 0 && m.ReadyAt(now, left) != now {
+		t.Fatalf("at %d: %d left, but they are ready at %d", now, left, m.ReadyAt(now, left))
 	}
-	if left < capacity && m.readyAt(now, left+1) <= now {
+	if left < capacity && m.ReadyAt(now, left+1) <= now {
 		t.Fatalf("at %d: %d left, but one more is ready", now, left)
 	}
 	before := now
 	for k := range capacity + 1 {
-		at := m.readyAt(now, k)
+		at := m.ReadyAt(now, k)
 		if at < before {
 			t.Fatalf("at %d: permit %d is ready at %d, before the one before it at %d", now, k, at, before)
 		}
 		before = at
 	}
 	for k := capacity + 1; k < 4*capacity; k++ {
-		if at := m.readyAt(now, k); at < m.readyAt(now, 1) {
+		if at := m.ReadyAt(now, k); at < m.ReadyAt(now, 1) {
 			t.Fatalf("at %d: permit %d is expected at %d, before the first", now, k, at)
 		}
 	}
-	if full := m.fullAt(now); full < now {
+	if full := m.FullAt(now); full < now {
 		t.Fatalf("at %d: full at %d, in the past", now, full)
 	}
-	at := m.readyAt(now, k)
-	if again := m.readyAt(at, k); again != at {
+	at := m.ReadyAt(now, k)
+	if again := m.ReadyAt(at, k); again != at {
 		t.Fatalf("at %d: ready at %d, but then only at %d", now, at, again)
 	}
-	if at > now && m.readyAt(at-1, k) != at {
-		t.Fatalf("at %d: ready at %d, but a microsecond before at %d", now, at, m.readyAt(at-1, k))
+	if at > now && m.ReadyAt(at-1, k) != at {
+		t.Fatalf("at %d: ready at %d, but a microsecond before at %d", now, at, m.ReadyAt(at-1, k))
 	}
 }
 
@@ -118,26 +121,25 @@ func checkWindows(t *rapid.T, taken []int64, n int, w int64) {
 }
 
 func TestMeterThatIsFullIsAsNew(t *testing.T) {
-	for _, name := range kinds {
-		kind := Kind(name)
-		t.Run(string(kind), rapid.MakeCheck(func(t *rapid.T) {
+	for _, kind := range []string{Funnel, TokenBucket, FixedWindow, SlidingLog, SlidingWindow, Concurrency} {
+		t.Run(kind, rapid.MakeCheck(func(t *rapid.T) {
 			l := anyLimit(t, kind)
-			m := newMeter(&activeLimit{Limit: l})
+			m := New(&l)
 			now := epoch
 			for range rapid.IntRange(0, 8).Draw(t, "calls") {
 				now += rapid.Int64Range(0, 100).Draw(t, "wait")
-				if m.readyAt(now, 1) <= now {
-					m.take(now, 1)
+				if m.ReadyAt(now, 1) <= now {
+					m.Take(now, 1)
 				}
 			}
-			full := m.fullAt(now)
-			fresh := newMeter(&activeLimit{Limit: l})
-			for k := range int64(2*l.MaxCost() + 1) {
-				if got, want := m.readyAt(full, k), fresh.readyAt(full, k); got != want {
+			full := m.FullAt(now)
+			fresh := New(&l)
+			for k := range int64(2*l.Capacity + 1) {
+				if got, want := m.ReadyAt(full, k), fresh.ReadyAt(full, k); got != want {
 					t.Fatalf("at %d, when it is full: permit %d ready at %d, of a new meter at %d", full, k, got, want)
 				}
 			}
-			if again := m.fullAt(full); again != full {
+			if again := m.FullAt(full); again != full {
 				t.Fatalf("full at %d, but then only at %d", full, again)
 			}
 		}))
@@ -150,26 +152,26 @@ func TestSpanAndOwed(t *testing.T) {
 		{1, 3, 10, 3, 1},
 		{2, 3, 10, 6, 2},
 		{3, 3, 10, 10, 0},
-		{maxPermits, maxPermits, us(100 * 365 * Day), us(100 * 365 * Day), 0},
+		{maxPermits, maxPermits, us(100 * 365 * day), us(100 * 365 * day), 0},
 		{maxPermits, 1, us(time.Minute), maxPermits * us(time.Minute), 0},
-		{maxPermits, 1, us(time.Hour), far, 0},       // in a thousand years
-		{maxPermits, 1, us(100 * 365 * Day), far, 0}, // would overflow
+		{maxPermits, 1, us(time.Hour), Far, 0},       // in a thousand years
+		{maxPermits, 1, us(100 * 365 * day), Far, 0}, // would overflow
 	} {
-		gotUS, gotRest := span(tt.k, tt.n, tt.period)
+		gotUS, gotRest := Span(tt.k, tt.n, tt.period)
 		if gotUS != tt.us || gotRest != tt.rest {
-			t.Errorf("span(%d, %d, %d) = %d, %d, want %d, %d", tt.k, tt.n, tt.period, gotUS, gotRest, tt.us, tt.rest)
+			t.Errorf("Span(%d, %d, %d) = %d, %d, want %d, %d", tt.k, tt.n, tt.period, gotUS, gotRest, tt.us, tt.rest)
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Int64Range(1, maxPermits).Draw(t, "n")
-		period := rapid.Int64Range(1, us(15*time.Minute)).Draw(t, "period") // k of them end before far
+		period := rapid.Int64Range(1, us(15*time.Minute)).Draw(t, "period") // k of them end before Far
 		k := rapid.Int64Range(0, maxPermits).Draw(t, "k")
-		at, rest := span(k, n, period)
+		at, rest := Span(k, n, period)
 		if got := owed(at, rest, n, period); got != k {
-			t.Fatalf("owed(span(%d)) = %d", k, got)
+			t.Fatalf("owed(Span(%d)) = %d", k, got)
 		}
 		if got := owed(at, rest+1, n, period); rest+1 < n && got != k+1 {
-			t.Fatalf("owed just after span(%d) = %d, want it rounded up", k, got)
+			t.Fatalf("owed just after Span(%d) = %d, want it rounded up", k, got)
 		}
 	})
 }

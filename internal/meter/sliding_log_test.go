@@ -1,4 +1,4 @@
-package throttle
+package meter
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 )
 
 func newLog(n int, per time.Duration) *slidingLog {
-	return newMeter(&activeLimit{Limit: Limit{Kind: SlidingLog, Rate: Rate{n, per}}}).(*slidingLog)
+	return New(&Limit{Kind: SlidingLog, N: n, Per: per}).(*slidingLog)
 }
 
 func TestSlidingLog(t *testing.T) {
@@ -23,20 +23,20 @@ func TestSlidingLog(t *testing.T) {
 		{1000, 0, 1200, 1260, 1300, 1400, 0, 1260}, // the clock was set back
 	} {
 		got := [6]int64{
-			m.readyAt(tt.now, 1), m.readyAt(tt.now, 3), m.readyAt(tt.now, 4), m.readyAt(tt.now, 7),
-			m.left(tt.now), m.fullAt(tt.now),
+			m.ReadyAt(tt.now, 1), m.ReadyAt(tt.now, 3), m.ReadyAt(tt.now, 4), m.ReadyAt(tt.now, 7),
+			m.Left(tt.now), m.FullAt(tt.now),
 		}
 		if want := [6]int64{tt.ready1, tt.ready3, tt.ready4, tt.ready7, tt.left, tt.full}; got != want {
 			t.Errorf("at %d: ready for 1, 3, 4, 7, left, full = %v, want %v", tt.now, got, want)
 		}
-		m.take(tt.now, tt.take)
+		m.Take(tt.now, tt.take)
 	}
 }
 
 func TestSlidingLogGuarantee(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := anyLimit(t, SlidingLog)
-		checkWindows(t, history(t, l, true), l.Rate.N, l.periodUS())
+		checkWindows(t, history(t, l, true), l.N, l.PeriodUS())
 	})
 }
 
@@ -45,22 +45,22 @@ func TestSlidingLogGuarantee(t *testing.T) {
 func TestSlidingLogGivesNothingAway(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := anyLimit(t, SlidingLog)
-		m := newMeter(&activeLimit{Limit: l})
+		m := New(&l)
 		now := epoch
 		var taken []int64
 		for range rapid.IntRange(1, 60).Draw(t, "calls") {
 			now += rapid.Int64Range(0, 100).Draw(t, "wait")
 			live := 0
 			for _, at := range taken {
-				if at > now-l.periodUS() {
+				if at > now-l.PeriodUS() {
 					live++
 				}
 			}
-			if got, want := m.left(now), int64(l.Rate.N-live); got != want {
+			if got, want := m.Left(now), int64(l.N-live); got != want {
 				t.Fatalf("at %d: %d left, want %d", now, got, want)
 			}
-			if m.readyAt(now, 1) <= now {
-				m.take(now, 1)
+			if m.ReadyAt(now, 1) <= now {
+				m.Take(now, 1)
 				taken = append(taken, now)
 			}
 		}
@@ -70,7 +70,7 @@ func TestSlidingLogGivesNothingAway(t *testing.T) {
 func TestSlidingLogWhenTheLimitChanges(t *testing.T) {
 	m := newLog(4, time.Second)
 	for i := range int64(4) {
-		m.take(epoch+i, 1)
+		m.Take(epoch+i, 1)
 	}
 	second := us(time.Second)
 	for _, tt := range []struct{ n, left, ready1 int64 }{
@@ -78,8 +78,8 @@ func TestSlidingLogWhenTheLimitChanges(t *testing.T) {
 		{2, 0, 2 + second}, // two of the four must leave and one more
 		{6, 2, 3},
 	} {
-		m.define(&activeLimit{Limit: Limit{Kind: SlidingLog, Rate: Rate{int(tt.n), time.Second}}})
-		if left, ready := m.left(epoch+3), m.readyAt(epoch+3, 1)-epoch; left != tt.left || ready != tt.ready1 {
+		m.Define(&Limit{Kind: SlidingLog, N: int(tt.n), Per: time.Second})
+		if left, ready := m.Left(epoch+3), m.ReadyAt(epoch+3, 1)-epoch; left != tt.left || ready != tt.ready1 {
 			t.Errorf("n %d: %d left, ready after %d µs; want %d, %d", tt.n, left, ready, tt.left, tt.ready1)
 		}
 	}
@@ -88,7 +88,7 @@ func TestSlidingLogWhenTheLimitChanges(t *testing.T) {
 func TestSlidingLogKeepsNoMoreThanN(t *testing.T) {
 	m := newLog(100, time.Microsecond)
 	for i := range int64(100_000) {
-		m.take(epoch+i, 1)
+		m.Take(epoch+i, 1)
 	}
 	if len(m.times) != 100 || cap(m.times) > 1000 {
 		t.Errorf("keeps %d times in room for %d, want 100 in little more", len(m.times), cap(m.times))

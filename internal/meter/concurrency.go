@@ -1,0 +1,107 @@
+package meter
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// Leases counts for a concurrency limit: at most n permits are held at once. Each holder has a
+// lease that ends unless the holder extends it. A lease that has ended is as good as given back, so
+// a holder that died blocks its permits for one lease at most.
+type Leases struct {
+	n, life int64 // life is how long a lease lasts
+	held    map[string]lease
+	// Holder names who asks. Its own lease does not count against it until it takes the permits,
+	// so asking twice is the same as asking once.
+	Holder string
+}
+
+// A lease is how many permits a holder has, and until when.
+type lease struct{ cost, ends int64 }
+
+// Define keeps the leases as they are; the next extension is for the new length.
+func (c *Leases) Define(l *Limit) { c.n, c.life = int64(l.Capacity), l.Lease.Microseconds() }
+
+// others returns the live leases of other holders, and the permits that they hold.
+func (c *Leases) others(now int64) (leases []lease, permits int64) {
+	for holder, l := range c.held {
+		if holder != c.Holder && l.ends > now {
+			leases = append(leases, l)
+			permits += l.cost
+		}
+	}
+	return leases, permits
+}
+
+func (c Leases) Clone() Meter { return &c }
+
+// ReadyAt returns when enough leases will have ended for k permits to be free, if no holder extends
+// or frees one. Holders usually do, so it is no promise. For a k above n it returns when the last
+// lease ends, or a lease from now if nothing is held.
+func (c *Leases) ReadyAt(now, k int64) int64 {
+	leases, live := c.others(now)
+	switch {
+	case k == 0 || live+k <= c.n:
+		return now
+	case live == 0:
+		return now + c.life
+	}
+	slices.SortFunc(leases, func(a, b lease) int { return cmp.Compare(a.ends, b.ends) })
+	missing := live + k - c.n
+	for _, l := range leases {
+		if missing -= l.cost; missing <= 0 {
+			return l.ends
+		}
+	}
+	return leases[len(leases)-1].ends
+}
+
+// Take leases k permits to Holder, and forgets leases that ended so long ago that no clock steps
+// back to them.
+func (c *Leases) Take(now, k int64) Mark {
+	maps.DeleteFunc(c.held, func(_ string, l lease) bool { return l.ends <= now-Grace })
+	c.held[c.Holder] = lease{k, now + c.life}
+	c.Holder = ""
+	return Mark{}
+}
+
+// GiveBack does nothing: Resize changes the holder's own lease instead.
+func (c *Leases) GiveBack(_, _ int64, _ Spent) {}
+
+// Resize makes a holder hold k permits, at least one: a lease of no permits would be no lease in
+// Redis, and its holder would be told that it has lost it. The sum may go above n; then nobody gets
+// a permit until enough are given back.
+func (c *Leases) Resize(now int64, holder string, k int64) {
+	if l, ok := c.held[holder]; ok && l.ends > now {
+		c.held[holder] = lease{max(1, k), l.ends}
+	}
+}
+
+// Extend renews a holder's lease. It reports false if the holder has none any more.
+func (c *Leases) Extend(now int64, holder string) bool {
+	l, ok := c.held[holder]
+	if !ok || l.ends <= now {
+		return false
+	}
+	c.held[holder] = lease{l.cost, now + c.life}
+	return true
+}
+
+// Free gives a holder's lease back.
+func (c *Leases) Free(holder string) { delete(c.held, holder) }
+
+// Left returns the permits that no live lease of another holder takes.
+func (c *Leases) Left(now int64) int64 {
+	_, live := c.others(now)
+	return max(0, c.n-live)
+}
+
+// FullAt returns when the last lease ends if no holder extends it.
+func (c *Leases) FullAt(now int64) int64 {
+	last := now
+	for _, l := range c.held {
+		last = max(last, l.ends)
+	}
+	return last
+}

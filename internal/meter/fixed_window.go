@@ -1,0 +1,257 @@
+package meter
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+)
+
+// fixedWindow counts for a fixed window: n permits in each aligned period. A window opens margin
+// after its start and closes margin before its end, so that no call arrives in another window than
+// it was counted in. The count stays as long as the last permit lies in the present window, even if
+// the windows have changed. After such a change that may count too much, never too little.
+type fixedWindow struct {
+	limit       *Limit
+	last, count int64 // when the last permit was taken, and how many in its window
+}
+
+// Define sets the limit. The count goes with the time of the last permit and not with a window, so
+// a change from days to hours loses nothing.
+func (f *fixedWindow) Define(l *Limit) { f.limit = l }
+
+func (f *fixedWindow) n() int64 { return int64(f.limit.N) }
+
+func (f *fixedWindow) margin() int64 { return f.limit.Margin.Microseconds() }
+
+// current returns the meter's own time, the start of its window and what was taken in it.
+func (f *fixedWindow) current(now int64) (at, start, count int64) {
+	at = max(now, f.last)
+	start = f.limit.windowStart(at, 0)
+	if f.last >= start {
+		count = f.count
+	}
+	return at, start, count
+}
+
+// closed reports whether a time lies in the margin before its window's end.
+func (f *fixedWindow) closed(at int64) bool {
+	margin := f.margin()
+	return margin > 0 && at >= f.limit.windowStart(at, 1)-margin
+}
+
+func (f fixedWindow) Clone() Meter { return &f }
+
+// ReadyAt returns now if the window has k permits left, and else when the window opens that has the
+// last of them. A debt, a count above n, ends with its window: the next window lets n through all
+// the same, because the upstream counts anew too.
+func (f *fixedWindow) ReadyAt(now, k int64) int64 {
+	if k == 0 {
+		return now
+	}
+	at, start, count := f.current(now)
+	spare := max(0, f.n()-count)
+	if f.closed(at) {
+		spare = 0
+	}
+	if k > spare {
+		start = f.limit.windowStart(at, ceilDiv(k-spare, f.n()))
+	}
+	return min(Far, max(now, start+f.margin()))
+}
+
+// openFrom returns the first time, not before from, at which a window is open.
+func (f *fixedWindow) openFrom(from int64) int64 {
+	margin := f.margin()
+	if opens := f.limit.windowStart(from, 0) + margin; from < opens {
+		return opens
+	}
+	if next := f.limit.windowStart(from, 1); from >= next-margin {
+		return next + margin
+	}
+	return from
+}
+
+// Take counts the permits in the window of now. The mark is the time at which they count.
+func (f *fixedWindow) Take(now, k int64) Mark {
+	at, _, count := f.current(now)
+	f.last, f.count = at, count+k
+	return Mark{at}
+}
+
+// GiveBack uncounts permits that were taken in the present window.
+func (f *fixedWindow) GiveBack(now, k int64, of Spent) {
+	if _, start, count := f.current(now); of.Mark[0] >= start && f.last >= start {
+		f.count = max(0, count-k)
+	}
+}
+
+// Left returns 0 before the window has opened and after it has closed.
+func (f *fixedWindow) Left(now int64) int64 {
+	at, start, count := f.current(now)
+	if start+f.margin() > now || f.closed(at) {
+		return 0
+	}
+	return max(0, f.n()-count)
+}
+
+// FullAt returns the start of the next window if anything was taken in this one.
+func (f *fixedWindow) FullAt(now int64) int64 {
+	at, _, count := f.current(now)
+	if count == 0 {
+		return now
+	}
+	return f.limit.windowStart(at, 1)
+}
+
+// A Calendar keeps the window boundaries that were looked up last. Limits that differ only in their
+// permits can share one. It is not safe for concurrent use.
+type Calendar struct{ edges []int64 }
+
+// windowStart returns the start of the window that lies `ahead` windows after the one which holds a
+// time. Windows beyond the part of the calendar that was looked up count as of mean length: they
+// are for estimates.
+func (l *Limit) windowStart(at, ahead int64) int64 {
+	period := l.PeriodUS()
+	if !l.followsCalendar() {
+		into := (at - l.OffsetUS()) % period
+		if into < 0 {
+			into += period
+		}
+		on, _ := Span(ahead, 1, period)
+		return at - into + on
+	}
+	if l.Calendar == nil {
+		l.Calendar = &Calendar{}
+	}
+	windows := l.Calendar.edges
+	if len(windows) == 0 || at < windows[0] || at >= windows[len(windows)-1] {
+		windows = l.edges(at, calendarLength)
+		l.Calendar.edges = windows
+	}
+	last := int64(len(windows) - 1)
+	here := int64(sort.Search(len(windows), func(i int) bool { return windows[i] > at })) - 1
+	if here+ahead <= last {
+		return windows[here+ahead]
+	}
+	on, _ := Span(here+ahead-last, 1, period)
+	return windows[last] + on
+}
+
+// The periods whose windows follow a calendar; month is the mean one.
+const (
+	day   = 24 * time.Hour
+	week  = 7 * day
+	month = 2629746 * time.Second
+)
+
+// mondayUS is the first Monday after the Unix epoch, which was a Thursday.
+const mondayUS = int64(4 * day / time.Microsecond)
+
+// followsCalendar reports whether windows are not just multiples of the period. In UTC hours, days
+// and weeks are; only months need a calendar.
+func (l Limit) followsCalendar() bool {
+	if l.Kind != FixedWindow {
+		return false
+	}
+	switch l.Per {
+	case month:
+		return true
+	case time.Hour, day, week:
+		return l.Zone != "" && l.Zone != "UTC"
+	}
+	return false
+}
+
+// OffsetUS returns where the multiples of the period start, for a limit that follows no calendar.
+func (l Limit) OffsetUS() int64 {
+	if l.Kind == FixedWindow && l.Per == week {
+		return mondayUS
+	}
+	return 0
+}
+
+// calendarLength is how many windows of a calendar limit Redis knows ahead: two days of hours, or
+// four years of months. The scripts ask for more when they come to the last.
+const calendarLength = 48
+
+// edges returns the starts of `count` windows of a valid limit, ascending, the first not after now;
+// or nil if the limit follows no calendar.
+//
+// A window starts at the first instant at which the zone's wall clock has reached the hour, or
+// midnight of the day, of the Monday or of the 1st. So if a clock change skips a midnight the day
+// starts at the first instant of its date, a skipped hour or date has no window, and an hour that
+// the clock goes through twice is one window of two hours.
+func (l Limit) edges(now int64, count int) []int64 {
+	if !l.followsCalendar() {
+		return nil
+	}
+	zone, err := time.LoadLocation(l.Zone)
+	if err != nil {
+		zone = time.UTC // a valid limit has a zone that exists
+	}
+	edges := make([]int64, 0, count)
+	wall := startOf(l.Per, time.UnixMicro(now).In(zone))
+	for ; len(edges) < count; wall = following(l.Per, wall) {
+		edge := firstInstant(wall, zone).UnixMicro()
+		if len(edges) == 0 || edge > edges[len(edges)-1] {
+			edges = append(edges, edge)
+		}
+	}
+	return edges
+}
+
+// EdgesText returns the windows around a time as the scripts read them, or an empty text if the
+// limit follows no calendar.
+func (l Limit) EdgesText(now int64) string {
+	return strings.Trim(fmt.Sprint(l.edges(now, calendarLength)), "[]")
+}
+
+// startOf returns what the wall clock of t's zone read when the hour, day, week or month began.
+// Readings of wall clocks are kept as times in UTC, which has no gaps and no doubled hours.
+func startOf(per time.Duration, t time.Time) time.Time {
+	year, m, d := t.Date()
+	hour := 0
+	switch per {
+	case time.Hour:
+		hour = t.Hour()
+	case week:
+		d -= (int(t.Weekday()) + 6) % 7
+	case month:
+		d = 1
+	}
+	return time.Date(year, m, d, hour, 0, 0, 0, time.UTC)
+}
+
+// following returns the reading at which the next hour, day, week or month begins.
+func following(per time.Duration, wall time.Time) time.Time {
+	if per == month {
+		return wall.AddDate(0, 1, 0)
+	}
+	return wall.Add(per)
+}
+
+// firstInstant returns when the wall clock of a zone first shows a reading or a later one. It goes
+// through the stretches in which the zone's offset is constant: in each the reading is reached at
+// one time, which counts if it lies in the stretch. time.Date promises nothing of the kind for
+// readings that are skipped or doubled.
+func firstInstant(wall time.Time, zone *time.Location) time.Time {
+	t := wall.Add(-26 * time.Hour).In(zone) // no zone is that far from UTC
+	for {
+		_, offset := t.Zone()
+		reached := wall.Add(-time.Duration(offset) * time.Second)
+		if reached.Before(t) {
+			reached = t
+		}
+		_, end := t.ZoneBounds()
+		if !end.IsZero() && !end.After(t) {
+			// In the last UTC day of a leap year ZoneBounds can end before t
+			// (golang/go#81583). No clock changes in the rest of that day.
+			end = t.Truncate(day).Add(day)
+		}
+		if end.IsZero() || reached.Before(end) {
+			return reached
+		}
+		t = end
+	}
+}

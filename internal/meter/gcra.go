@@ -1,0 +1,118 @@
+package meter
+
+// gcra counts for a funnel and for a token bucket by the generic cell rate algorithm (ITU-T I.371).
+// Its whole state is tat, the theoretical arrival time: when everything that was taken has leaked
+// away. What the bucket holds at any time is how far off tat is, in emission intervals of period/n,
+// and tat may lie capacity intervals ahead. The interval need not be a whole number: rest keeps
+// n-ths of a microsecond, so nothing drifts. A permit costs O(1), whatever the rate and capacity.
+//
+// If calls give permits back, tat moves back. The meter counts how many were given back, to know of
+// any call how many permits others have taken since.
+type gcra struct {
+	n, period, capacity int64
+	tat, rest           int64
+	given, used         int64 // permits given back, and when something was taken last
+}
+
+// Define keeps what is owed in permits, rounded up, and lets it leak at the new rate from l.Since
+// on, which may be some time ago.
+func (g *gcra) Define(l *Limit) {
+	n, period := int64(l.N), l.PeriodUS()
+	if n != g.n || period != g.period {
+		if g.tat < l.Since {
+			g.tat, g.rest = 0, 0
+		} else if g.tat > 0 {
+			us, rest := Span(owed(g.tat-l.Since, g.rest, g.n, g.period), n, period)
+			g.owe(l.Since+us, rest)
+		}
+	}
+	g.n, g.period, g.capacity = n, period, int64(l.Capacity)
+}
+
+// owe sets tat, at most to Far.
+func (g *gcra) owe(tat, rest int64) {
+	if tat >= Far {
+		tat, rest = Far, 0
+	}
+	g.tat, g.rest = tat, rest
+}
+
+// arrival returns tat, or now if tat is past.
+func (g *gcra) arrival(now int64) (tat, rest int64) {
+	if g.tat < now {
+		return now, 0
+	}
+	return g.tat, g.rest
+}
+
+func (g gcra) Clone() Meter { return &g }
+
+// ReadyAt returns when tat is at most capacity-k intervals ahead. Each permit above the capacity
+// takes an interval more.
+func (g *gcra) ReadyAt(now, k int64) int64 {
+	if k == 0 {
+		return now
+	}
+	tat, rest := g.arrival(now)
+	at := tat
+	if k <= g.capacity {
+		us, over := Span(g.capacity-k, g.n, g.period)
+		at -= us
+		if rest > over {
+			at++
+		}
+	} else {
+		us, over := Span(k-g.capacity, g.n, g.period)
+		at += us + ceilDiv(rest+over, g.n)
+	}
+	return min(Far, max(now, at))
+}
+
+// Take moves tat on by k intervals.
+func (g *gcra) Take(now, k int64) Mark {
+	tat, rest := g.arrival(now)
+	us, over := Span(k, g.n, g.period)
+	rest += over
+	g.owe(tat+us+rest/g.n, rest%g.n)
+	g.used = now
+	return Mark{g.tat, g.given}
+}
+
+// GiveBack moves tat back by k intervals, but leaves owed what other calls took since, because they
+// may have taken all of it just now.
+//
+// Proof: let o(j) be the time of take j plus everything taken from it on. No window holds too much
+// if tat is no earlier than any o(j). For a take up to the call's, o is now k intervals earlier, and
+// so no later than tat less k intervals. For a later take, o holds only what others took, and is no
+// later than now plus all of that.
+func (g *gcra) GiveBack(now, k int64, of Spent) {
+	if g.tat == Far || g.given < of.Mark[1] {
+		return
+	}
+	givenUS, part := Span(g.given-of.Mark[1], g.n, g.period)
+	others := g.tat + ceilDiv(g.rest, g.n) - of.Mark[0] + givenUS
+	us, over := Span(k, g.n, g.period)
+	tat, rest := g.tat-us, g.rest-over
+	if rest < 0 {
+		tat, rest = tat-1, rest+g.n
+	}
+	if least := now + others; least > tat || least == tat && part > rest {
+		tat, rest = least, part
+	}
+	if others < 0 || tat > g.tat || tat == g.tat && rest >= g.rest {
+		return
+	}
+	g.tat, g.rest, g.given, g.used = tat, rest, g.given+k, now
+}
+
+// Left returns how many whole intervals lie between tat and as far ahead as it may be.
+func (g *gcra) Left(now int64) int64 {
+	tat, rest := g.arrival(now)
+	return max(0, g.capacity-owed(tat-now, rest, g.n, g.period))
+}
+
+// FullAt returns tat: everything has leaked away.
+func (g *gcra) FullAt(now int64) int64 {
+	tat, rest := g.arrival(now)
+	return tat + ceilDiv(rest, g.n)
+}

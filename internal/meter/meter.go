@@ -1,0 +1,275 @@
+// Package meter counts permits: there is one kind of meter for each kind of limit. A meter is plain
+// arithmetic on the time that its caller passes. The scripts in lua/limits/include do the same
+// arithmetic, and both give the same numbers to the microsecond.
+//
+// All times are microseconds since 1970, and all durations that are no time.Duration are
+// microseconds.
+package meter
+
+import (
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The kinds of limit, as package throttle names and explains them.
+const (
+	Funnel        = "funnel"
+	TokenBucket   = "token_bucket"
+	FixedWindow   = "fixed_window"
+	SlidingLog    = "sliding_log"
+	SlidingWindow = "sliding_window"
+	Concurrency   = "concurrency"
+)
+
+// A Limit is what a meter counts by: the limit itself, or its override for one key.
+type Limit struct {
+	Kind     string
+	N        int // permits in each period
+	Per      time.Duration
+	Margin   time.Duration
+	Capacity int // the most permits that can be taken at once
+	Lease    time.Duration
+	Zone     string    // the time zone of a fixed window; empty means UTC
+	Since    int64     // when this definition came into force
+	Calendar *Calendar // of a fixed window; nil means that no boundaries are kept
+}
+
+// PeriodUS returns the period that the meter counts in. The margin of a fixed window shortens each
+// window instead of lengthening the period, because its windows must keep to the calendar.
+func (l Limit) PeriodUS() int64 {
+	if l.Kind == FixedWindow {
+		return l.Per.Microseconds()
+	}
+	return (l.Per + l.Margin).Microseconds()
+}
+
+// A Meter counts the permits of one limit for one key. ReadyAt, Left and FullAt change nothing.
+//
+// If a call's time lies before what was counted, the clock has stepped back. The meter then waits
+// for the clock: its own time never runs backwards.
+type Meter interface {
+	// Define sets the limit. Permits that were taken under an earlier definition still count.
+	Define(l *Limit)
+	// ReadyAt returns the first time from now on at which k permits may be taken. For a k above
+	// the capacity it returns about when the k-th permit from now comes, for estimates.
+	ReadyAt(now, k int64) int64
+	// Take takes k permits. The caller has checked that ReadyAt allows it.
+	Take(now, k int64) Mark
+	// GiveBack returns k permits of a call as far as that is safe: as if the call had never taken
+	// them. The caller has checked that the limit has not changed since the call.
+	GiveBack(now, k int64, of Spent)
+	// Left returns how many permits could be taken now.
+	Left(now int64) int64
+	// FullAt returns when the meter will be as if never used.
+	FullAt(now int64) int64
+	// Clone returns a meter of the same state, to look at under another limit. It shares its counts
+	// with the original, so nothing may be taken from it.
+	Clone() Meter
+}
+
+// A Mark tells the permits of one call from those of other calls. For a funnel or a token bucket it
+// is the theoretical arrival time after the call and how many permits had been given back by then.
+// For a window it is where the permits are counted. Zero means unknown.
+type Mark = [2]int64
+
+// Spent is what a call took: when, how many permits it counts as now, and their mark.
+type Spent struct {
+	At, Cost int64
+	Mark     Mark
+}
+
+// New returns the unused meter of a limit. A funnel and a token bucket are the same meter.
+func New(l *Limit) Meter {
+	var m Meter
+	switch l.Kind {
+	case FixedWindow:
+		m = &fixedWindow{}
+	case SlidingLog:
+		m = &slidingLog{}
+	case SlidingWindow:
+		m = &slidingWindow{}
+	case Concurrency:
+		m = &Leases{held: make(map[string]lease)}
+	default:
+		m = &gcra{}
+	}
+	m.Define(l)
+	return m
+}
+
+// Charge takes k permits more than ReadyAt allows: a debt that later calls wait for. It returns for
+// how long a funnel or a token bucket owes them. A sliding log keeps a debt of its N permits at
+// most, so that a wrong cost does not make it arbitrarily long.
+func Charge(m Meter, now, k int64) (us int64) {
+	switch m := m.(type) {
+	case *slidingLog:
+		m.record(now, min(k, m.n+m.Left(now)))
+		return 0
+	case *gcra:
+		us, _ = Span(k, m.n, m.period)
+	}
+	m.Take(now, k)
+	return us
+}
+
+// Read returns the meter that has the state which Redis keeps of it, written under the limit l. A
+// state that no script has written counts as unused.
+func Read(l *Limit, state []any) Meter {
+	var words []int64
+	for _, part := range state {
+		switch part := part.(type) {
+		case int64:
+			words = append(words, part)
+		case string:
+			for word := range strings.FieldsFuncSeq(part, func(r rune) bool { return r == ' ' || r == ';' }) {
+				n, _ := strconv.ParseInt(word, 10, 64)
+				words = append(words, n)
+			}
+		}
+	}
+	m := New(l)
+	switch m := m.(type) {
+	case *fixedWindow:
+		if len(words) >= 2 {
+			m.last, m.count = words[0], words[1]
+		}
+	case *slidingLog:
+		for i := 0; i+1 < len(words); i += 2 {
+			m.times = append(m.times, slices.Repeat(words[i:i+1], int(words[i+1]))...)
+		}
+	case *slidingWindow:
+		if len(words) >= 4 { // the sum of all is not needed, and the newest part stands first
+			m.wasWidth = words[0]
+			for i := 4; i+1 < len(words); i += 2 {
+				m.parts = append(m.parts, part{words[i], words[i+1]})
+			}
+			m.parts = append(m.parts, part{words[2], words[3]})
+		}
+	case *gcra:
+		if len(words) >= 4 {
+			m.tat, m.rest, m.n, m.period = words[0], words[1], words[2], words[3]
+			m.Define(l)
+		}
+	}
+	return m
+}
+
+// Grace is how long a meter is kept after it has become as if never used, so that what was counted
+// is still known if the clock steps back by less.
+const Grace = int64(time.Minute / time.Microsecond)
+
+// Memory is how long it is known that a key's rate has changed, and how long a call can give
+// permits back. Without that bound a call could take permits at one rate and give back more than it
+// took at another.
+const Memory = int64(time.Hour / time.Microsecond)
+
+// Expired reports whether the meter need not be kept: it has been as if never used for Grace, and
+// no call can give permits back that needs it.
+func Expired(m Meter, now int64) bool {
+	if g, ok := m.(*gcra); ok && g.given > 0 && g.used > now-Grace-Memory {
+		return false
+	}
+	return m.FullAt(now-Grace) <= now-Grace
+}
+
+// A Gate is a meter with what closes it. If the key has an override that ends, the gate knows both
+// rates, because a call that is denied now can be due after the end.
+type Gate struct {
+	Meter
+	Paused  bool
+	Blocked int64  // when the key's block ends, 0 if there is none
+	Ends    int64  // when Next replaces the present limit, 0 if it does not
+	Next    *Limit // the limit from Ends on
+}
+
+// Closed reports whether the limit is paused or the key blocked.
+func (g *Gate) Closed(now int64) bool { return g.Paused || g.Blocked > now }
+
+// ReadyFrom returns the first time, not before from, at which k permits could be taken if the limit
+// were not paused. After Ends it counts by Next, whose answer may be later, but not before Ends.
+func (g *Gate) ReadyFrom(now, k, from int64) int64 {
+	from = max(from, g.Blocked)
+	at := readyFrom(g.Meter, now, k, from)
+	if g.Ends > 0 && at >= g.Ends {
+		return readyFrom(g.after(), g.Ends, k, from)
+	}
+	return at
+}
+
+// readyFrom returns the first time, not before from, at which the meter has k permits. A meter that
+// has them keeps them unless somebody takes them, except for a fixed window that closes.
+func readyFrom(m Meter, now, k, from int64) int64 {
+	at := m.ReadyAt(now, k)
+	if f, ok := m.(*fixedWindow); ok && k > 0 && at < from && from < Far {
+		return min(Far, f.openFrom(from))
+	}
+	return max(at, from)
+}
+
+// after returns the meter as it will be at Ends if nothing is taken before.
+func (g *Gate) after() Meter {
+	m := g.Meter.Clone()
+	m.Define(g.Next)
+	return m
+}
+
+// FullAt returns when the meter will be as if never used, by the limit that holds then.
+func (g *Gate) FullAt(now int64) int64 {
+	at := g.Meter.FullAt(now)
+	if g.Ends > 0 && at >= g.Ends {
+		return g.after().FullAt(g.Ends)
+	}
+	return at
+}
+
+// Left returns how many permits could be taken now: none while the gate is closed.
+func (g *Gate) Left(now int64) int64 {
+	if g.Closed(now) {
+		return 0
+	}
+	return g.Meter.Left(now)
+}
+
+// Far is the last time there is, in the year 2255, because the numbers of the Lua meters are exact
+// up to here. Everything later counts as Far, and so does what never happens.
+const Far = 1 << 53
+
+// Span returns the time that k permits stand for at n permits per period: whole microseconds and
+// n-ths of one, at most Far. The product can have more than 64 bits.
+func Span(k, n, period int64) (us, rest int64) {
+	hi, lo := bits.Mul64(uint64(k), uint64(period))
+	if hi >= uint64(n) {
+		return Far, 0
+	}
+	quotient, remainder := bits.Div64(hi, lo, uint64(n))
+	if quotient >= Far {
+		return Far, 0
+	}
+	return int64(quotient), int64(remainder)
+}
+
+// owed is the inverse of Span: how many permits a time stands for, rounded up.
+func owed(us, rest, n, period int64) int64 {
+	hi, lo := bits.Mul64(uint64(us), uint64(n))
+	lo, carry := bits.Add64(lo, uint64(rest+period-1), 0)
+	hi += carry
+	if hi >= uint64(period) {
+		return Far
+	}
+	quotient, _ := bits.Div64(hi, lo, uint64(period))
+	return int64(min(quotient, Far))
+}
+
+// rounds splits k permits, of which n come in each period, into those of the last period and the
+// time that the periods before it take.
+func rounds(k, n, period int64) (within, wait int64) {
+	within = (k-1)%n + 1
+	wait, _ = Span((k-within)/n, 1, period)
+	return within, wait
+}
+
+// ceilDiv returns a/b rounded up, for a from 0 on.
+func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }

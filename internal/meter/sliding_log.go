@@ -1,0 +1,77 @@
+package meter
+
+import "slices"
+
+// slidingLog counts for a sliding log: at most n permits in every window of one period, exactly. It
+// keeps the times of the last n permits, oldest first. A k-th permit exists once the (n-k+1)-th
+// newest time is a whole period old, so ReadyAt is O(1) and a permit costs 8 bytes.
+type slidingLog struct {
+	n, period int64
+	times     []int64
+}
+
+// Define keeps the recorded times: the new limit judges them.
+func (s *slidingLog) Define(l *Limit) { s.n, s.period = int64(l.N), l.PeriodUS() }
+
+func (s slidingLog) Clone() Meter { return &s }
+
+// ReadyAt looks up the one time that must have left the window. Above n, each n permits take a
+// whole period more.
+func (s *slidingLog) ReadyAt(now, k int64) int64 {
+	if k == 0 {
+		return now
+	}
+	within, wait := rounds(k, s.n, s.period)
+	at := now
+	if i := int64(len(s.times)) - (s.n - within + 1); i >= 0 {
+		at = max(now, s.times[i]+s.period)
+	}
+	return min(Far, at+wait)
+}
+
+// Take records the time k times, and forgets all but the newest n.
+func (s *slidingLog) Take(now, k int64) Mark {
+	at := s.record(now, k)
+	if old := int64(len(s.times)) - s.n; old > 0 {
+		s.times = s.times[old:]
+	}
+	return Mark{at}
+}
+
+// record records the time k times. If the clock was set back it records the last time again, so
+// that the log stays sorted. More than n times are a debt.
+func (s *slidingLog) record(now, k int64) int64 {
+	if len(s.times) > 0 {
+		now = max(now, s.times[len(s.times)-1])
+	}
+	for range k {
+		s.times = append(s.times, now)
+	}
+	return now
+}
+
+// GiveBack drops up to k of the call's times. They may be another call's of the same microsecond,
+// which makes no difference to any window. A clone may share the times, so they are copied. Of a
+// debt the log may hold no more than n times.
+func (s *slidingLog) GiveBack(_, k int64, of Spent) {
+	k = max(0, k-max(0, of.Cost-s.n))
+	first, found := slices.BinarySearch(s.times, of.Mark[0])
+	last, _ := slices.BinarySearch(s.times, of.Mark[0]+1)
+	if found {
+		s.times = slices.Delete(slices.Clone(s.times), int(max(int64(first), int64(last)-k)), last)
+	}
+}
+
+// Left returns n less the times in the window.
+func (s *slidingLog) Left(now int64) int64 {
+	gone, _ := slices.BinarySearch(s.times, now-s.period+1)
+	return max(0, s.n-int64(len(s.times)-gone))
+}
+
+// FullAt returns when the newest time leaves the window.
+func (s *slidingLog) FullAt(now int64) int64 {
+	if len(s.times) == 0 {
+		return now
+	}
+	return max(now, s.times[len(s.times)-1]+s.period)
+}

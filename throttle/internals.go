@@ -1,0 +1,93 @@
+package throttle
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/script"
+)
+
+// Internals returns what the other packages of this module need of a limiter in Redis. It is not for
+// programs.
+func (l *Limiter) Internals() internals { return internals{l.backend.(*shared)} }
+
+type internals struct{ s *shared }
+
+// Scope returns where the limiter's keys are: the client, and what their names begin with. App is
+// the app that it asks as.
+func (i internals) Scope() (rdb redis.UniversalClient, prefix, app string) {
+	return i.s.rdb, i.s.prefix, i.s.app
+}
+
+// TryFast takes the permits of jobs as far as the fast path decides that, in their order. The needs
+// of each are as Normalize makes them. It returns for each job a decision that is allowed, or an
+// error, or nothing if the job must ask the whole script.
+func (i internals) TryFast(ctx context.Context, jobs [][]Need) ([]Decision, []error) {
+	calls, decisions, errs := make([]*call, len(jobs)), make([]Decision, len(jobs)), make([]error, len(jobs))
+	for n, needs := range jobs {
+		calls[n] = &call{needs: needs}
+	}
+	i.s.tryFast(ctx, calls, true)
+	for n, c := range calls {
+		decisions[n], errs[n] = c.decision, c.err
+	}
+	return decisions, errs
+}
+
+// Decide is for scripts that reply as lua/limits/allow.lua does. Ask runs the script for each try.
+func (i internals) Decide(
+	ctx context.Context, needs []Need, ask func(ctx context.Context, try int) (reply []any, holder string, err error),
+) (Decision, error) {
+	return i.s.decide(ctx, needs, ask)
+}
+
+// Run runs a script whose reply begins with the limits whose calendars must be extended, and when
+// that was. It extends them, runs the script again, and returns the rest of the reply.
+func (i internals) Run(ctx context.Context, script *script.Script, args ...any) ([]any, error) {
+	return i.s.runExtended(ctx, script, args...)
+}
+
+// ExtendCalendars stores the windows around a time for limits that follow a calendar.
+func (i internals) ExtendCalendars(ctx context.Context, names []string, nowUS int64) error {
+	return i.s.extendCalendars(ctx, names, nowUS)
+}
+
+// Key returns a limit as it is in force, and what differs from it for a key. It takes three round
+// trips.
+func (i internals) Key(ctx context.Context, limit, key string) (Limit, KeyState, error) {
+	return i.s.key(ctx, limit, key)
+}
+
+// Parse returns the limit that a definition in Redis says, and whether the definition is complete.
+func (i internals) Parse(name string, fields map[string]string) (l Limit, complete bool) {
+	return parseDefinition(name, fields)
+}
+
+// Note writes an entry of the changelog about a schedule, a queue or jobs, put down to the context's
+// actor. What changes a limit writes its own entry.
+func (i internals) Note(ctx context.Context, c Change) error {
+	args := []any{c.What, script.Actor(ctx)}
+	if c.Schedule != "" {
+		args = append(args, "schedule", c.Schedule)
+	}
+	switch {
+	case c.Jobs == 0 && c.Job.Queue != "":
+		args = append(args, "queue", c.Job.Queue)
+	case c.Jobs > 0:
+		const maxID = 200 // bytes
+		args = append(args, "jobs", c.Jobs, "queue", c.Job.Queue, "job", c.Job.ID[:min(len(c.Job.ID), maxID)])
+	}
+	return unavailable(i.s.run(ctx, noteScript, args...).Err())
+}
+
+// BlockFor blocks meters for a while by Redis's clock, and never shorter than they are blocked
+// already: processes that hear different times from an upstream end up with the longest. Limits that
+// do not exist are ignored. The needs' costs do not matter.
+func (i internals) BlockFor(ctx context.Context, d time.Duration, needs ...Need) error {
+	if _, err := normalize(needs); err != nil {
+		return err
+	}
+	return unavailable(i.s.run(ctx, blockForScript, appendMeters([]any{min(d, maxFill).Microseconds()}, needs)...).Err())
+}

@@ -223,12 +223,12 @@ func (s *shared) extendCalendars(ctx context.Context, names []string, nowUS int6
 	return nil
 }
 
-// runExtended runs a script that replies first which calendars must be extended, and the time. It
+// extended runs a script that replies first which calendars must be extended, and the time. It
 // extends them and runs the script again: one script could not do both, because Lua does not know
 // time zones. The script has changed nothing before, so running it again is safe.
-func (s *shared) runExtended(ctx context.Context, script *script.Script, args ...any) (rest []any, err error) {
+func (s *shared) extended(ctx context.Context, run func() ([]any, error)) (rest []any, err error) {
 	for range 3 {
-		reply, err := s.run(ctx, script, args...).Slice()
+		reply, err := run()
 		if err != nil {
 			return nil, unavailable(err)
 		}
@@ -269,7 +269,7 @@ func (s *shared) carry(ctx context.Context, l Limit) error {
 		if len(args) == 1 {
 			return nil
 		}
-		_, err := s.runExtended(ctx, carryScript, args...)
+		_, err := s.extended(ctx, func() ([]any, error) { return s.run(ctx, carryScript, args...).Slice() })
 		args = args[:1]
 		return err
 	}

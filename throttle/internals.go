@@ -43,10 +43,10 @@ func (i internals) Decide(
 	return i.s.decide(ctx, needs, ask)
 }
 
-// Run runs a script whose reply begins with the limits whose calendars must be extended, and when
-// that was. It extends them, runs the script again, and returns the rest of the reply.
-func (i internals) Run(ctx context.Context, script *script.Script, args ...any) ([]any, error) {
-	return i.s.runExtended(ctx, script, args...)
+// Extended runs a script whose reply begins with the limits whose calendars must be extended, and
+// the time. It extends them, runs the script again, and returns the rest of the reply.
+func (i internals) Extended(ctx context.Context, run func() ([]any, error)) ([]any, error) {
+	return i.s.extended(ctx, run)
 }
 
 // ExtendCalendars stores the windows around a time for limits that follow a calendar.

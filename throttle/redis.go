@@ -221,7 +221,9 @@ func (s *shared) settle(ctx context.Context, d Decision, i, cost int) error {
 	defer s.callers.Done(c)
 	t, mark := d.Taken[i], d.marks[i]
 	d.Taken[i].Cost = min(t.Cost, cost) // whatever becomes of the call
-	reply, err := s.runExtended(ctx, chargeScript, t.Limit, t.Key, d.At.UnixMicro(), t.Cost, cost, mark[0], mark[1], d.Holder, c.Name, c.Calls)
+	reply, err := s.extended(ctx, func() ([]any, error) {
+		return s.run(ctx, chargeScript, t.Limit, t.Key, d.At.UnixMicro(), t.Cost, cost, mark[0], mark[1], d.Holder, c.Name, c.Calls).Slice()
+	})
 	if err != nil {
 		return unusable([]Need{t}, err)
 	}

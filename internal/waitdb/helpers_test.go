@@ -20,7 +20,9 @@ const (
 	noLimit = throttle.NoLimit
 )
 
-func define(t *testing.T, l interface{ Define(context.Context, ...throttle.Limit) error }, limits ...throttle.Limit) {
+func define(t *testing.T, l interface {
+	Define(context.Context, ...throttle.Limit) error
+}, limits ...throttle.Limit) {
 	t.Helper()
 	must(t, l.Define(t.Context(), limits...))
 }

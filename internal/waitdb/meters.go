@@ -67,7 +67,7 @@ func (db *DB) look(ctx context.Context, withState int, needs []throttle.Need) ([
 	for _, n := range needs {
 		args = append(args, n.Limit, n.Key)
 	}
-	reply, err := db.Internals().Run(ctx, lookScript, args...)
+	reply, err := db.Internals().Extended(ctx, func() ([]any, error) { return db.run(ctx, lookScript, args...).Slice() })
 	if err != nil {
 		return nil, err
 	}

@@ -11,12 +11,12 @@ import (
 	robfig "github.com/robfig/cron/v3"
 )
 
-// A field is one column of a cron line.
+// field is one column of a cron line.
 type field struct {
 	name      string
 	low, high int
-	words     []string // the names of its values, from low on
-	unit      string   // of the @every line that a user may mean by a step that is too large
+	words     []string // names of the values, from low on
+	unit      string   // for the hint to use @every instead of a step that is too large
 }
 
 var lineFields = []field{
@@ -28,11 +28,12 @@ var lineFields = []field{
 	{name: "day of week", high: 6, words: strings.Fields("sun mon tue wed thu fri sat")},
 }
 
-// starBit marks a field that is * for robfig/cron. If both the day of month and the day of
-// week are lists, a day that one of them has is enough.
+// starBit marks a field that is * for robfig/cron. If neither the day of month nor the day of
+// week has it, a day matches if one of them does.
 const starBit = 1 << 63
 
-// readLine reads a cron line of six fields. The hint says what is wrong with it.
+// readLine parses a cron line of six fields. robfig/cron's own parser has no ranges that wrap
+// around and no 7 for Sunday. The hint says what is wrong with the line.
 func readLine(line string) (s *robfig.SpecSchedule, hint string) {
 	bits := make([]uint64, len(lineFields))
 	for i, column := range strings.Fields(line) {
@@ -49,8 +50,7 @@ func readLine(line string) (s *robfig.SpecSchedule, hint string) {
 	}, ""
 }
 
-// bits has a bit for each value of one part of a list, such as 1-5 or */10. A range may
-// wrap around: fri-mon, 22-2.
+// bits returns a bit for each value of one part of a list, such as 1-5, fri-mon or */10.
 func (f field) bits(part string) (bits uint64, hint string) {
 	span, stepText, stepped := strings.Cut(part, "/")
 	step, err := strconv.Atoi(stepText)
@@ -80,12 +80,12 @@ func (f field) bits(part string) (bits uint64, hint string) {
 		return 0, f.tooLarge(step, from, to)
 	}
 	for v := from; v <= to; v += step {
-		bits |= 1 << (f.low + (v-f.low)%(f.high-f.low+1)) // of the days of the week 7 is 0
+		bits |= 1 << (f.low + (v-f.low)%(f.high-f.low+1)) // for the day of week 7 becomes 0
 	}
 	return bits, ""
 }
 
-// value reads a number or a name. A 7 is Sunday in the day of week.
+// value parses a number or a name. In the day of week 7 is Sunday.
 func (f field) value(text string) (int, bool) {
 	if i := slices.Index(f.words, strings.ToLower(text)); i >= 0 {
 		return f.low + i, true
@@ -98,8 +98,8 @@ func (f field) value(text string) (int, bool) {
 	return v, err == nil && v >= f.low && v <= high
 }
 
-// tooLarge says that a step is larger than what it divides. Such a part would match its
-// first value alone: */90 minutes would be once an hour.
+// tooLarge is the hint for a step that is larger than its range: only the first value would
+// match, so */90 minutes would be once an hour.
 func (f field) tooLarge(step, from, to int) string {
 	hint := fmt.Sprintf("has a step of %d in the %s, which is larger than %d-%d and would match %d alone: ",
 		step, f.name, from, to, from)
@@ -109,7 +109,7 @@ func (f field) tooLarge(step, from, to int) string {
 	return hint + fmt.Sprintf("for each %d%s use @every %d%s", step, f.unit, step, f.unit)
 }
 
-// unreadable explains the extensions of other schedulers, and what a field may hold.
+// unreadable is the hint for a part that is no list of values.
 func (f field) unreadable(part string) string {
 	for _, e := range extensions {
 		if e.form.MatchString(part) {
@@ -123,7 +123,7 @@ func (f field) unreadable(part string) string {
 	return hint + ", as a list or range, with /step for each step-th"
 }
 
-// extensions are what some schedulers know beyond cron, and what to do without it.
+// extensions are forms of other schedulers, each with the hint what to do instead.
 var extensions = []struct {
 	form *regexp.Regexp
 	hint string

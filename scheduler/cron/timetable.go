@@ -11,25 +11,21 @@ import (
 	"github.com/headgate/headgate/internal/duration"
 )
 
-// A timetable is an entry's cron line, understood. It knows the ticks of one
-// line in one zone and nothing of what became of them.
+// timetable is a parsed cron line in a zone.
 type timetable struct {
 	every  time.Duration        // of an @every line
-	fields *robfig.SpecSchedule // of any other; a bit for each value that matches
+	fields *robfig.SpecSchedule // of any other line; each field has a bit for every value that matches
 	zone   *time.Location
-	// spec is zone and cron line in one, as the entry's state in Redis keeps it.
-	spec string
+	spec   string // zone and cron line together, as the state in Redis has them
 }
 
-// newTimetable understands the entry's Cron, Seconds and Zone. What is wrong
-// comes back as an *EntryError.
+// newTimetable parses the entry's Cron, Seconds and Zone. Its error is an *EntryError.
 func newTimetable(e Entry) (*timetable, error) {
-	// Lines that differ in blanks alone are one: else to tidy a config up would begin the
-	// entry anew.
+	// If blanks counted, reformatting a config would restart the entry.
 	line := strings.Join(strings.Fields(e.Cron), " ")
 	zone, err := time.LoadLocation(e.Zone)
 	switch {
-	case e.Zone == "Local": // replicas on different machines would disagree on it
+	case e.Zone == "Local": // it can differ between replicas
 		return nil, &EntryError{e.Name, "zone", e.Zone, "differs from machine to machine: name it, such as Europe/London"}
 	case err != nil:
 		return nil, &EntryError{e.Name, "zone", e.Zone, "is not a time zone: use an IANA name such as Europe/London"}
@@ -56,20 +52,19 @@ func newTimetable(e Entry) (*timetable, error) {
 	if t.fields, hint = readLine(line); hint != "" {
 		return wrong(hint)
 	}
-	// If the search finds nothing there is no such date.
 	if t.nextLabel(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return wrong("never ticks: there is no such date, choose a day that its months have")
 	}
 	return t, nil
 }
 
-// macros are the lines that have a name.
+// macros are the lines with a name.
 var macros = map[string]string{
 	"@hourly": "0 0 * * * *", "@daily": "0 0 0 * * *", "@midnight": "0 0 0 * * *", "@weekly": "0 0 0 * * 0",
 	"@monthly": "0 0 0 1 * *", "@yearly": "0 0 0 1 1 *", "@annually": "0 0 0 1 1 *",
 }
 
-// badFields says what is wrong with the shape of a cron line.
+// badFields says what is wrong with the form of a cron line.
 func badFields(line string, seconds bool) string {
 	count := len(strings.Fields(line))
 	switch {
@@ -81,29 +76,23 @@ func badFields(line string, seconds bool) string {
 		return "is not supported, because replicas on many machines share a schedule: enqueue the job when the machine or the service starts"
 	case strings.HasPrefix(line, "@"):
 		return "must be @hourly, @daily, @weekly, @monthly, @yearly, @every such as @every 90s, or five fields"
-	case count == 6 && !seconds:
-		return "has six fields: set seconds: true, or drop the first field"
-	case count == 5 && seconds:
-		return "has five fields but seconds is true: put the second first, such as 0"
 	case count != 5 && !seconds:
-		return fmt.Sprintf("has %d fields: five are needed, such as \"0 9 * * *\"", count)
+		return fmt.Sprintf("has %d fields: want five such as \"0 9 * * *\", or six and seconds: true", count)
 	case count != 6 && seconds:
-		return fmt.Sprintf("has %d fields: six are needed, such as \"0 0 9 * * *\"", count)
+		return fmt.Sprintf("has %d fields: want six such as \"0 0 9 * * *\", as seconds is true", count)
 	}
 	return ""
 }
 
-// Next gives the entry's first tick after a moment, in the entry's zone. It is
-// the zero time when the entry is invalid. It asks nobody: whether the entry is
-// paused or disabled, and what became of earlier ticks, does not matter to it. It
-// reads the cron line anew each time.
+// Next returns the entry's first tick after a moment, in the entry's zone, or the zero time if
+// the entry is invalid. It does no I/O: pauses, Disabled and earlier ticks do not matter. It
+// parses the cron line on each call.
 //
-// An entry for every hour (an hour field of * or all 24) ticks whenever the
-// zone's wall clock matches its fields, so it goes on through a change of the
-// clocks: it neither skips nor repeats a moment. Every other entry ticks once
-// for each matching time of day: a time that the clocks jump over in spring
-// ticks at the end of the gap, several of them as one, and a time that comes
-// twice in autumn ticks the first time.
+// An entry for every hour (an hour field of * or all 24) ticks whenever the zone's wall clock
+// matches its fields, so a change of the clocks neither skips nor repeats a moment. Every other
+// entry ticks once for each matching time of day. Times that the clocks skip in spring tick at
+// the end of the gap, several of them as one. A time that comes twice in autumn ticks the first
+// time.
 func (e Entry) Next(after time.Time) time.Time {
 	table, err := newTimetable(e)
 	if err != nil {
@@ -112,26 +101,24 @@ func (e Entry) Next(after time.Time) time.Time {
 	return table.next(after)
 }
 
-// next gives the first tick after a moment, by the rule of Entry.Next.
+// next returns the first tick after a moment, by the rule of Entry.Next.
 //
-// It walks through the stretches of time in which the zone's offset is
-// constant. Within one, wall clock and time differ by that offset only, so
-// that the search runs on the wall clock's labels, which know no zone. A label is
-// what the clock shows, kept as a time in UTC: there it can be reckoned with, as UTC
-// has no gaps and nothing twice. In a zone robfig/cron would drop the ticks of a gap, and
-// double those of an hour that comes twice.
+// It goes through the periods in which the zone's offset is constant. Within a period the
+// search uses labels: what the wall clock shows, as a time in UTC, which has no gaps and no
+// repeated hours. In a zone, robfig/cron would drop the ticks of a gap and double those of a
+// repeated hour.
 func (t *timetable) next(after time.Time) time.Time {
 	if t.every > 0 {
 		every := int64(t.every / time.Second)
 		tick := after.Unix() - after.Unix()%every
-		if tick <= after.Unix() { // as it is but before 1970
+		if tick <= after.Unix() { // not before 1970
 			tick += every
 		}
 		return time.Unix(tick, 0).In(t.zone)
 	}
 	for at := time.Unix(after.Unix()+1, 0).In(t.zone); ; {
 		start, end := at.ZoneBounds()
-		if !end.IsZero() && !end.After(at) { // so it is on the last day of a leap year, where a rule goes on for ever
+		if !end.IsZero() && !end.After(at) { // ZoneBounds says so on the last day of a leap year
 			end = at.Truncate(day).Add(day)
 		}
 		label := t.nextLabel(t.firstLabel(at, start))
@@ -141,7 +128,7 @@ func (t *timetable) next(after time.Time) time.Time {
 		_, offset := at.Zone()
 		tick := time.Unix(label.Unix()-int64(offset), 0).In(t.zone)
 		if tick.Before(start) {
-			tick = start // the label fell into the gap that ends here
+			tick = start // the label is in the gap that ends here
 		}
 		if end.IsZero() || tick.Before(end) {
 			return tick
@@ -150,17 +137,14 @@ func (t *timetable) next(after time.Time) time.Time {
 	}
 }
 
-// firstLabel is the first label that may tick at or after a moment of the
-// stretch that begins at start. For an entry of fixed times labels go on where
-// the stretch before ended: after a jump ahead that is earlier than the wall
-// clock, so that the labels of the gap still tick; after a jump back it is
-// later, so that labels which were there already do not tick again.
+// firstLabel returns the first label that may tick at or after a moment of the period that
+// begins at start. For an entry of fixed times the labels continue where the period before
+// ended. After a jump forward that is earlier than the wall clock, so the labels of the gap
+// still tick. After a jump back it is later, so labels that were shown already do not tick again.
 func (t *timetable) firstLabel(at, start time.Time) time.Time {
 	_, offset := at.Zone()
 	label := time.Unix(at.Unix()+int64(offset), 0).UTC()
-	// What ticks in each hour of a day has no fixed times: nothing of a gap is made up for, and
-	// both of a doubled hour tick.
-	const all = 1<<24 - 1
+	const all = 1<<24 - 1 // an entry for every hour has no fixed times
 	if start.IsZero() || t.fields.Hour&all == all {
 		return label
 	}
@@ -172,9 +156,8 @@ func (t *timetable) firstLabel(at, start time.Time) time.Time {
 	return label
 }
 
-// nextLabel finds the first matching label at or after the given one. robfig/cron gives up
-// after the fifth year from there. Seven more are enough for every date that exists: 29
-// February can be eight years away, around 2100.
+// nextLabel returns the first matching label at or after the given one. robfig/cron searches
+// five years, but 29 February can be eight years away, around 2100.
 func (t *timetable) nextLabel(label time.Time) time.Time {
 	found := t.fields.Next(label.Add(-time.Second))
 	if found.IsZero() {

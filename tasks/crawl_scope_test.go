@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/headgate/headgate/internal/frontier"
 	"github.com/headgate/headgate/tasks"
-	"github.com/headgate/headgate/tasks/frontier"
 )
 
 // Links are followed if the patterns say so, also to a page that looks like a trap. What a user

@@ -17,9 +17,9 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/frontier"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/tasks/frontier"
 )
 
 // noClient enqueues nothing, and says that it is there.
@@ -43,7 +43,7 @@ func crawlPage(ctx context.Context, t *testing.T, h *CrawlHandler, url string, w
 			t.Fatal(err)
 		}
 		limited, cancel := context.WithTimeout(ctx, within)
-		err = j.do(limited)
+		err = j.run(limited)
 		cancel()
 		if !scheduler.IsPutBack(err) {
 			return j.result, err
@@ -132,7 +132,7 @@ func TestBadServers(t *testing.T) {
 			}
 			url := serve(t, site.ServeHTTP)
 			if tt.robots == nil {
-				if err := h.Frontier.KeepRobots(t.Context(), url, 404, nil, 0); err != nil {
+				if err := frontier.New(h.Redis, "").KeepRobots(t.Context(), url, 404, nil, 0); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -156,7 +156,7 @@ func crawlHandler(t *testing.T) *CrawlHandler {
 	t.Helper()
 	_, rdb := redistest.Mini(t)
 	return &CrawlHandler{
-		HTTP: local(), Frontier: frontier.New(rdb, ""), Client: noClient{}, SaveDir: t.TempDir(),
+		HTTP: local(), Redis: rdb, Client: noClient{}, SaveDir: t.TempDir(),
 	}
 }
 
@@ -209,7 +209,7 @@ func TestCrawlWithoutADisk(t *testing.T) {
 	if err == nil || !strings.HasPrefix(err.Error(), "save ") || errors.Is(err, asynq.SkipRetry) {
 		t.Errorf("got %v, want an error of the disk, to be tried again", err)
 	}
-	p, _, err := h.Frontier.Progress(t.Context(), "it")
+	p, _, err := frontier.New(h.Redis, "").Progress(t.Context(), "it")
 	if err != nil || p.Waiting != 1 || p.Fetched != 0 {
 		t.Errorf("%+v, %v; want the page to wait", p.Counts, err)
 	}

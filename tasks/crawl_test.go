@@ -12,8 +12,8 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/frontier"
 	"github.com/headgate/headgate/tasks"
-	"github.com/headgate/headgate/tasks/frontier"
 )
 
 // A seed joins the crawl in progress, and begins it again when nothing waits.

@@ -18,11 +18,12 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/canonical"
+	"github.com/headgate/headgate/internal/frontier"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
-	"github.com/headgate/headgate/tasks/frontier"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -146,7 +147,7 @@ func newCrawling(t *testing.T, rdb redis.UniversalClient, w *web) *crawling {
 		limiter: waitdb.New(throttle.New(rdb, throttle.Options{Logger: slog.New(slog.DiscardHandler)})),
 	}
 	c.handler = &tasks.CrawlHandler{
-		HTTP: &tasks.HTTPHandler{Transport: w}, Frontier: c.frontier, Client: c.client,
+		HTTP: &tasks.HTTPHandler{Transport: w}, Redis: rdb, Client: c.client,
 	}
 	return c
 }
@@ -162,7 +163,7 @@ func (c *crawling) start(intervals map[string]time.Duration) {
 		if err := page.UnmarshalJSON(task.Payload()); err != nil {
 			return scheduler.Rule{}, err
 		}
-		host := frontier.Host(page.URL)
+		host := canonical.HostOf(page.URL)
 		need := throttle.Need{Limit: "host", Key: host}
 		if intervals[host] > 0 {
 			need = throttle.Need{Limit: host, Key: host}
@@ -233,7 +234,7 @@ func (c *crawling) wait() frontier.Progress {
 func (c *crawling) hosts() map[string]int {
 	hosts := map[string]int{}
 	for url, n := range c.web.requests() {
-		hosts[frontier.Host(url)] += n
+		hosts[canonical.HostOf(url)] += n
 	}
 	return hosts
 }

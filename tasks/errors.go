@@ -15,21 +15,19 @@ import (
 	"github.com/headgate/headgate/internal/redact"
 )
 
-// The classes of errors, as Class tells them. They are texts and not types, since
-// rules in a config file name them.
+// The classes of errors that Class returns. They are texts, because config files name them.
 const (
 	ClassExit    = "exit"    // of a command; "exit:3" is that code alone
-	ClassKilled  = "killed"  // a command that a signal ended, or its time
-	ClassNetwork = "network" // no answer, or one that broke off, or none in time
-	Class3xx     = "3xx"     // by the status that was not expected, like the next two
+	ClassKilled  = "killed"  // a command that a signal or its timeout ended
+	ClassNetwork = "network" // no answer, a broken one, or none in time
+	Class3xx     = "3xx"     // an unexpected status, like the next two
 	Class4xx     = "4xx"
 	Class5xx     = "5xx"
 )
 
-// Class is the class of a built-in task's error, for a policy of retries by
-// class: ClassNetwork, the hundreds of the status that was not expected,
-// ClassKilled, or ClassExit with a colon and the exit code. It is empty for every
-// other error, and for none. Errors that archive a job at once have a class, too.
+// Class returns the class of a built-in task's error, for retry policies: ClassNetwork, Class3xx
+// and so on for an unexpected status, ClassKilled, or ClassExit with a colon and the exit code. It is
+// empty for any other error and for nil. Errors that archive a job have a class, too.
 func Class(err error) string {
 	if command, ok := errors.AsType[*CommandError](err); ok {
 		if command.Code < 0 {
@@ -46,19 +44,18 @@ func Class(err error) string {
 	return ""
 }
 
-// CommandError is a command that did not end well. It is retried.
+// CommandError is the error of a command that failed. The job is retried.
 type CommandError struct {
 	Command string // its name in ExecHandler.Commands
-	// Code is its exit code: -1 where it had none.
+	// Code is its exit code, or -1 if it has none.
 	Code int
-	// Reason is why: "exit code 3", "signal: killed", or a timeout.
+	// Reason is "exit code 3", "signal: killed", a timeout or the like.
 	Reason string
-	// Stderr is the end of what it printed there, up to 1,000 bytes before secrets
-	// are hidden.
+	// Stderr is the end of its error output, up to 1,000 bytes.
 	Stderr string
 }
 
-// Error says how it ended and what it said.
+// Error names the command, the reason and the end of its error output.
 func (e *CommandError) Error() string {
 	text := fmt.Sprintf("command %s: %s", e.Command, e.Reason)
 	if e.Stderr != "" {
@@ -67,19 +64,19 @@ func (e *CommandError) Error() string {
 	return text
 }
 
-// NetworkError is a call that got no whole answer. The other side may have done all
-// the same what it asked for. It is retried.
+// NetworkError is the error of a call without a complete answer. The upstream may have done what
+// the call asked for. The job is retried.
 type NetworkError struct {
-	// URL is the one that was called, as the payload has it.
+	// URL is the called URL, as the payload has it.
 	URL string
-	// Status is that of the answer whose body broke off, and 0 without answer.
+	// Status is the status of an answer whose body broke off, and 0 without an answer.
 	Status int
-	// Err is why, with references in place of the secrets in its text. A timeout of
-	// the call's own is in it as context.DeadlineExceeded.
+	// Err is the cause, without secrets in its text. It wraps context.DeadlineExceeded if the
+	// call timed out.
 	Err error
 }
 
-// Error says what came of which call.
+// Error names the URL and the cause.
 func (e *NetworkError) Error() string {
 	if e.Status > 0 {
 		return fmt.Sprintf("%s answered %s, but its body broke off: %s", e.URL, statusText(e.Status), e.Err)
@@ -87,35 +84,31 @@ func (e *NetworkError) Error() string {
 	return fmt.Sprintf("%s did not answer: %s", e.URL, e.Err)
 }
 
-// Unwrap is why.
+// Unwrap returns the cause.
 func (e *NetworkError) Unwrap() error { return e.Err }
 
-// BodyError is a body that is longer than the call wants it. It comes wrapped
-// with asynq.SkipRetry: the same call would give the same body.
+// BodyError is the error of a body that is longer than the call allows. It comes wrapped with
+// asynq.SkipRetry: the same call would give the same body.
 type BodyError struct {
-	// URL is the one that answered.
-	URL string
-	// Most is how many bytes were wanted at most.
-	Most int64
-	// Length is how many there are: -1 if that is not known.
-	Length int64
+	URL    string // that answered
+	Max    int64  // how many bytes the call allows
+	Length int64  // how many bytes the body has, -1 if that is not known
 }
 
-// Error says how much too much it was.
+// Error names the URL, the length and the maximum.
 func (e *BodyError) Error() string {
 	if e.Length < 0 {
-		return fmt.Sprintf("the body of %s has more than %d bytes, the most that may be kept", e.URL, e.Most)
+		return fmt.Sprintf("the body of %s has more than %d bytes, the most that may be kept", e.URL, e.Max)
 	}
-	return fmt.Sprintf("the body of %s has %d bytes: at most %d may be kept", e.URL, e.Length, e.Most)
+	return fmt.Sprintf("the body of %s has %d bytes: at most %d may be kept", e.URL, e.Length, e.Max)
 }
 
-// maxErrorText is as long as an error may be: asynq writes it to Redis.
+// maxErrorText is the maximum length of an error, which asynq writes to Redis.
 const maxErrorText = 2000
 
-// presentable is the error with a text that can be kept and shown, whatever the
-// other side put into it, and without what is a secret in a URL: asynq cannot retry a job whose error is not UTF-8, since
-// its message in protobuf cannot be written. errors.Is and errors.As see the error
-// as before.
+// presentable returns the error with a text that can be stored and shown: short, without the
+// secrets in a URL, and UTF-8, because asynq cannot write another text to Redis. errors.Is and
+// errors.As see the error as before.
 func presentable(err error) error {
 	if err == nil {
 		return nil
@@ -130,29 +123,27 @@ func presentable(err error) error {
 	return &hiddenError{strings.ToValidUTF8(text, "\uFFFD"), err}
 }
 
-// StatusError is the error of an HTTP call whose answer had another status
-// than expected. It comes wrapped with asynq.SkipRetry if the same call would
-// only be refused again; see HTTPHandler.
+// StatusError is the error of an HTTP call with an unexpected status. It comes wrapped with
+// asynq.SkipRetry if the same call would get the same answer: see HTTPHandler.
 type StatusError struct {
 	Status int
-	// Expect lists the statuses that were wanted; none means any 2xx.
+	// Expect lists the expected statuses; none means any 2xx.
 	Expect []int
-	// RetryAfter is how long the upstream asked to wait, by Retry-After or
-	// by a quota that is used up, and at most a year: 0 if it did not ask.
+	// RetryAfter is how long the upstream asked to wait, by Retry-After or an exhausted
+	// quota, at most a year. It is 0 if the upstream did not ask.
 	RetryAfter time.Duration
-	// Until is until when it wants no calls at all, by this process's clock: see
-	// Upstream.Until. It is zero if RetryAfter speaks of this call alone. It counts from when
-	// the header was there: to read and to keep the body takes time.
+	// Until is until when the upstream wants no calls at all, by this process's clock: see
+	// Upstream.Until. It is zero if RetryAfter applies to this call alone.
 	Until time.Time
-	// URL is the one that answered, after redirects, with its secrets hidden.
+	// URL is the one that answered, after redirects and without secrets.
 	URL string
-	// Redirect is why a redirect was not followed, and where it leads to.
-	// Nil means that the answer was none.
+	// Redirect says why a redirect was not followed, and where it leads. Nil means that the
+	// answer was no redirect.
 	Redirect error
 }
 
-// Error says who answered what, what was wanted, where a redirect leads to, and how
-// long the other side asked to wait.
+// Error names the URL, the status, the expected statuses, the target of a redirect, and how long
+// the upstream asked to wait.
 func (e *StatusError) Error() string {
 	want := "any 2xx"
 	if len(e.Expect) > 0 {
@@ -168,18 +159,18 @@ func (e *StatusError) Error() string {
 	return text
 }
 
-// statusText is a status with its name, such as "404 Not Found".
+// statusText returns a status with its name, such as "404 Not Found".
 func statusText(status int) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", status, http.StatusText(status)))
 }
 
-// permanent reports whether the same call would only be refused again. That is so
-// for a redirect that was not followed, and for any 4xx, except:
+// permanent reports whether the same call would get the same answer: for a redirect that was not
+// followed, and for any 4xx except:
 //
-//   - 408, 425 and 429, which speak of the moment;
-//   - one with a Retry-After, which says when to come back;
-//   - a 403 with a quota that is used up, which is how GitHub says 429. With another
-//     status such a quota does not count: a 404 has nothing to do with it.
+//   - 408, 425 and 429, which are temporary;
+//   - one with a Retry-After;
+//   - a 403 with an exhausted quota, which is GitHub's 429. With another status an exhausted
+//     quota does not matter: it does not cause a 404.
 func (e *StatusError) permanent(h http.Header) bool {
 	switch {
 	case e.Redirect != nil:
@@ -196,8 +187,7 @@ func (e *StatusError) permanent(h http.Header) bool {
 	return headerTimes{h, time.Now()}.retryAfter() == 0
 }
 
-// ends is the error as a handler returns it: one that archives the job where the same call
-// would only be refused again.
+// ends returns the error for the handler to return, which archives the job if it is permanent.
 func (e *StatusError) ends(h http.Header) error {
 	if e.permanent(h) {
 		return fmt.Errorf("%w: %w", e, asynq.SkipRetry)
@@ -205,9 +195,8 @@ func (e *StatusError) ends(h http.Header) error {
 	return e
 }
 
-// checkStatus is nil if the status is one of those that are expected, or any 2xx if none
-// is, and else a StatusError. Its wait counts from at, when the header was there, so
-// reading the body does not make it shorter.
+// checkStatus returns a StatusError unless the status is expected, or a 2xx if expect is empty. Its
+// RetryAfter counts from at, when the header arrived.
 func checkStatus(a Answer, expect []int, at time.Time) *StatusError {
 	ok := a.Status >= 200 && a.Status < 300
 	if len(expect) > 0 {

@@ -2,6 +2,6 @@ package tasks
 
 import "syscall"
 
-// A command dies with its worker, also with one that is killed: nobody would keep its
-// Timeout, and another worker runs its job again.
+// A command dies with its worker, even if the worker is killed: then nothing would enforce the
+// command's timeout, and another worker runs its job again.
 func init() { attributes.Pdeathsig = syscall.SIGKILL }

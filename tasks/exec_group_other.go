@@ -4,10 +4,9 @@ package tasks
 
 import "os/exec"
 
-// ownGroup does nothing here.
-func ownGroup(*exec.Cmd) {}
+func setGroup(*exec.Cmd) {}
 
-// killGroup kills the command alone: there are no groups here.
+// killGroup kills the command alone: there are no process groups here.
 func killGroup(cmd *exec.Cmd) error {
 	_ = cmd.Process.Kill()
 	return nil

@@ -27,8 +27,7 @@ import (
 //
 //	{"command": "resize", "file": "a.png"}
 //
-// Only the first kind must have a command in it; all other fields are for
-// Command.Args.
+// Only TypeExec needs the field command; all other fields are for Command.Args.
 const (
 	PrefixExec = "exec:"
 	TypeExec   = PrefixExec + "command"
@@ -39,23 +38,21 @@ const (
 	DefaultCommandTimeout = time.Minute
 	// DefaultMaxOutput is how many bytes a command may print if it does not say.
 	DefaultMaxOutput = 64 << 10
-	// maxStderr is how much of the end of its errors is kept.
+	// maxStderr is how many bytes of the end of a command's error output are kept.
 	maxStderr = 1000
 )
 
-// Command is what a worker can be asked to run.
+// Command is a command that a worker offers.
 type Command struct {
-	// Args gives the program and its arguments for a task: the program at least.
-	// No shell sees them. A job is archived with the error that it returns. It is
-	// called from many goroutines at once.
+	// Args returns the program and its arguments for a task. No shell sees them. Its error
+	// archives the job. It is called from many goroutines at once.
 	Args func(ctx context.Context, task *asynq.Task) ([]string, error)
 	// Timeout is how long it may run. Then it is killed with all that it started. The zero value
 	// means tasks.DefaultCommandTimeout.
 	Timeout time.Duration `yaml:"timeout"`
 	// Env is its environment, NAME=value, besides PATH, HOME, LANG and TMPDIR of
-	// the worker. Values can be ${env:NAME} and ${file:/path}: secrets, which are
-	// hidden where the command prints them. A value is one reference or none: one
-	// within other text is text.
+	// the worker. A value can be ${env:NAME} or ${file:/path}: a secret, which is
+	// hidden if the command prints it. A reference within other text is text.
 	Env []string
 	// Dir is the folder that it runs in. The zero value means the worker's.
 	Dir string `yaml:"dir"`
@@ -64,33 +61,31 @@ type Command struct {
 	MaxOutput int64 `yaml:"max_output"`
 }
 
-// ExecHandler runs the commands that it has, and no others. What a command
-// prints is kept as the task's result: as it is if that is JSON, or else as a
-// JSON text. What becomes of the job:
+// ExecHandler runs its commands and no others. A command's output becomes the task's result:
+// as it is if it is JSON, and else as a JSON text. The job ends as follows:
 //
 //   - Exit code 0: done.
-//   - Another one, a signal, or no end in time: a *CommandError, retried.
+//   - Another exit code, a signal, or a timeout: a *CommandError, retried.
 //   - A malformed payload, no such command or program, too much output: archived.
-//   - A secret of its environment that cannot be had, or no room for one more
-//     process: retried.
+//   - A missing secret of its environment, or no room for another process: retried.
 //
-// A command can run more than once for a job, as any asynq job can. That of a worker
-// that is killed dies with it on Linux, but not what it has started; elsewhere it goes
-// on, while another worker runs the job. The zero value of ExecHandler archives every
-// job. It is safe for concurrent use, but must not be copied, nor its
-// fields changed, after its first task.
+// A command can run more than once for a job, as any asynq job can. If its worker is killed,
+// Linux kills the command too, but not what the command has started. Elsewhere the command
+// runs on while another worker runs the job. The zero value of ExecHandler archives every
+// job. It is safe for concurrent use, but must not be copied, nor its fields changed, after
+// its first task.
 type ExecHandler struct {
-	// Commands are what it can run, by name. Nothing else of a payload decides
-	// which program runs, so whoever enqueues jobs gets no other.
+	// Commands are what it can run, by name. Payloads cannot choose any other program.
 	Commands map[string]Command
 
-	mu      sync.Mutex
-	running map[*exec.Cmd]bool
-	closed  bool
+	running sync.RWMutex // each command that runs holds it for reading
+	once    sync.Once
+	closed  context.Context
+	close   context.CancelFunc
 }
 
-// commandName is the command that a task is for: the one in its type, or else in its
-// payload. Which commands there are only the worker knows. Other fields are not read strictly, since they are the command's.
+// commandName returns the name of a task's command: from its type, or else from its payload.
+// Other fields of the payload are for the command, so they are not checked.
 func commandName(typename string, payload []byte) (string, error) {
 	if len(bytes.TrimSpace(payload)) == 0 {
 		payload = []byte("{}")
@@ -129,7 +124,7 @@ func (h *ExecHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	return keepResult(ctx, task, outputResult(out), nil)
 }
 
-// command is the one that a task is for, with its name.
+// command returns the command of a task and its name.
 func (h *ExecHandler) command(task *asynq.Task) (string, Command, error) {
 	name, err := commandName(task.Type(), task.Payload())
 	if err != nil {
@@ -142,17 +137,23 @@ func (h *ExecHandler) command(task *asynq.Task) (string, Command, error) {
 	return name, command, nil
 }
 
-// run runs a command and returns what it printed. The command is killed when its
-// time is over, when asynq ends the job's context, when it prints too much, and by
-// Close; of all but Close the context's cause tells. All that it started is killed
-// with it, also when it ended well: nobody would know of it afterwards.
+// run runs a command and returns its output. The command is killed after its timeout, when the
+// job's context ends, when it prints too much, and by Close; the context's cause says which.
+// Everything in its process group is killed with it, also after a normal end.
 func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []string) ([]byte, error) {
-	timeout, most := cmp.Or(max(0, c.Timeout), DefaultCommandTimeout), cmp.Or(max(0, c.MaxOutput), DefaultMaxOutput)
-	late := fmt.Errorf("no end within %s", duration.Exact(timeout))
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
+	timeout, maxOutput := cmp.Or(max(0, c.Timeout), DefaultCommandTimeout), cmp.Or(max(0, c.MaxOutput), DefaultMaxOutput)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no end within %s", duration.Exact(timeout)))
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+
+	h.running.RLock()
+	defer h.running.RUnlock()
+	h.init()
+	if h.closed.Err() != nil {
+		return nil, notCalled{fmt.Errorf("command %s: %w", name, errClosed)}
+	}
+	defer context.AfterFunc(h.closed, func() { stop(errClosed) })()
 
 	env, hidden, err := environment(c.Env)
 	if err != nil {
@@ -160,32 +161,30 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir, cmd.Env = c.Dir, env
-	tooMuch := fmt.Errorf("more than %d bytes of output", most)
-	stdout := &bounded{most: most, full: func() { stop(tooMuch) }}
-	stderr := &tail{most: maxStderr + hidden.longest()}
+	tooMuch := fmt.Errorf("more than %d bytes of output", maxOutput)
+	stdout := &bounded{size: maxOutput, full: func() { stop(tooMuch) }}
+	stderr := &tail{size: maxStderr + hidden.longest()}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
-	ownGroup(cmd)
+	setGroup(cmd)
 	cmd.Cancel = func() error { return killGroup(cmd) }
-	cmd.WaitDelay = time.Second // for those that left the group and hold the output
-	err = h.start(cmd)
-	switch cause := context.Cause(ctx); {
-	case err != nil && cause != nil && !errors.Is(err, errCloses): // its time was over before it could start
-		return nil, notCalled{&CommandError{Command: name, Code: -1, Reason: cause.Error()}}
-	case err != nil:
+	cmd.WaitDelay = time.Second // for processes that left the group and hold the output open
+	if err := cmd.Start(); err != nil {
+		if cause := context.Cause(ctx); cause != nil { // its time was over before it could start
+			return nil, notCalled{&CommandError{Command: name, Code: -1, Reason: cause.Error()}}
+		}
 		return nil, notCalled{fmt.Errorf("command %s: %w", name, startError(err))}
 	}
 	err = cmd.Wait()
-	_ = killGroup(cmd) // what it left running in its group
-	h.ended(cmd)
+	_ = killGroup(cmd) // what it left running
 
 	said := strings.TrimSpace(strings.ToValidUTF8(hidden.hideEnd(stderr.end, maxStderr), "\uFFFD"))
-	// What stopped it says more than the signal that it ended with.
+	// The cause says more than the signal that ended the command.
 	switch cause := context.Cause(ctx); {
 	case stdout.over:
 		return nil, fmt.Errorf("command %s: %w: %w", name, tooMuch, asynq.SkipRetry)
 	case cause != nil:
 		return nil, &CommandError{Command: name, Code: -1, Reason: cause.Error(), Stderr: said}
-	case err == nil, errors.Is(err, exec.ErrWaitDelay): // that it ended well, and what it left held the output
+	case err == nil, errors.Is(err, exec.ErrWaitDelay): // it ended well, and what it left held the output
 		return []byte(hidden.hide(stdout.kept.String())), nil
 	}
 	wrong := &CommandError{Command: name, Code: -1, Reason: err.Error(), Stderr: said}
@@ -195,47 +194,25 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	return nil, wrong
 }
 
-// errCloses is no fault of the job, which another worker runs.
-var errCloses = errors.New("the worker stops")
+// errClosed is why Close ends a command. Another worker runs the job.
+var errClosed = errors.New("the worker stops")
 
-// start starts a command that Close can end. After Close it starts none.
-func (h *ExecHandler) start(cmd *exec.Cmd) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return errCloses
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	if h.running == nil {
-		h.running = map[*exec.Cmd]bool{}
-	}
-	h.running[cmd] = true
-	return nil
+func (h *ExecHandler) init() {
+	h.once.Do(func() { h.closed, h.close = context.WithCancel(context.Background()) })
 }
 
-// ended is told of a command that has ended: its process ID may be another's soon.
-func (h *ExecHandler) ended(cmd *exec.Cmd) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.running, cmd)
-}
-
-// Close kills the commands that run, with all that they started, and has those of later
-// tasks fail, to be retried. It is for after the server's Shutdown: their jobs are back
-// in their queues by then. It does not wait for the commands, and may be called twice.
+// Close kills the running commands, with all that they started, and waits until they have ended.
+// Later tasks fail and are retried. It is for after the server's Shutdown, which puts the jobs
+// back into their queues. It may be called twice.
 func (h *ExecHandler) Close() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.closed = true
-	for cmd := range h.running {
-		_ = killGroup(cmd)
-	}
+	h.init()
+	h.close()
+	h.running.Lock()
+	defer h.running.Unlock()
 }
 
-// environment is a command's, and the secrets in it. It is not the worker's own: that
-// has the secrets of other commands, of calls and of Redis.
+// environment returns a command's environment and the secrets in it. It is not the worker's own,
+// which has the secrets of other commands, of calls and of Redis.
 func environment(own []string) ([]string, secrets, error) {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR"} {
@@ -259,8 +236,8 @@ func environment(own []string) ([]string, secrets, error) {
 	return env, hidden, nil
 }
 
-// startError is why a command did not start. That its program is not there, or may
-// not be run, does not pass by itself; that the system has no room for it does.
+// startError is the error of a command that did not start. A program that does not exist or may
+// not be run is permanent; a system without room for another process is not.
 func startError(err error) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
@@ -268,9 +245,8 @@ func startError(err error) error {
 	return err
 }
 
-// outputResult is what a command printed as a result: JSON as it is, other text as a
-// JSON text without the ends of its last line, and bytes that are no UTF-8 as an
-// object with their base64. Nothing printed is the empty text.
+// outputResult returns a command's output as a result: JSON as it is, other text as a JSON text
+// without the last line's end, and bytes that are not UTF-8 as an object with their base64.
 func outputResult(out []byte) any {
 	text := bytes.TrimSpace(out)
 	switch {
@@ -282,20 +258,19 @@ func outputResult(out []byte) any {
 	return strings.TrimRight(string(out), "\r\n")
 }
 
-// bounded keeps what a command prints, up to a bound. Its buffer is hidden, or
-// what it reads from by itself would go past Write. One goroutine of os/exec writes
-// to it; it may be read after Wait.
+// bounded keeps at most size bytes of what a command prints, and calls full once if there are
+// more. It drops those: an error would close the pipe and leave the command running. The buffer
+// is not embedded, because io.Copy would bypass Write.
 type bounded struct {
 	kept bytes.Buffer
-	most int64
+	size int64
 	over bool
 	full func()
 }
 
-// Write implements io.Writer. What is too much it drops, and calls full once. To
-// return an error would close the pipe, and leave it to the command to notice.
+// Write implements io.Writer.
 func (b *bounded) Write(p []byte) (int, error) {
-	if b.over || int64(b.kept.Len()+len(p)) > b.most {
+	if b.over || int64(b.kept.Len()+len(p)) > b.size {
 		if !b.over {
 			b.over = true
 			b.full()
@@ -305,15 +280,16 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.kept.Write(p)
 }
 
-// tail keeps the end of what a command prints. It may begin within a character.
+// tail keeps the last size bytes of what a command prints.
 type tail struct {
 	end  []byte
-	most int
+	size int
 }
 
+// Write implements io.Writer.
 func (t *tail) Write(p []byte) (int, error) {
 	t.end = append(t.end, p...)
-	if extra := len(t.end) - t.most; extra > 0 {
+	if extra := len(t.end) - t.size; extra > 0 {
 		t.end = append(t.end[:0], t.end[extra:]...)
 	}
 	return len(p), nil

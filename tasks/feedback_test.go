@@ -249,7 +249,7 @@ func TestToldByTheProgram(t *testing.T) {
 			heard = a
 			return time.Now().Add(time.Minute)
 		}
-		u.serve(t, rdb, byHost(), u.call, &tasks.Feedback{Told: soon})
+		u.serve(t, rdb, byHost(), u.call, &tasks.Feedback{BlockUntil: soon})
 		enqueue(t, rdb, asynq.NewTask("call", nil))
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()

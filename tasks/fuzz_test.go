@@ -50,7 +50,8 @@ func FuzzHide(target *testing.F) {
 		s := secrets{{value + "/longer", "${env:LONGER}"}, {value, "${env:TOKEN}"}}
 		text := before + value + after
 		for name, got := range map[string]string{
-			"hide": s.hide(text), "hideUpTo": string(s.hideUpTo([]byte(text), int(most))), "hideEnd": s.hideEnd([]byte(text), int(most)),
+			"hide": s.hide(text), "hideStart": string(s.hideStart([]byte(text[:min(len(text), int(most)+s.longest()+1)]), int(most))),
+			"hideEnd": s.hideEnd([]byte(text[max(0, len(text)-int(most)-s.longest()):]), int(most)),
 		} {
 			if strings.Contains(got, value) {
 				t.Errorf("%s of %q, cut at %d, is %q", name, text, most, got)

@@ -47,7 +47,7 @@ func TestFeedbackHearsEveryAnswer(t *testing.T) {
 	})}
 	var seen []Answer
 	var of *asynq.Task
-	f := &Feedback{Told: func(_ context.Context, task *asynq.Task, a Answer) time.Time {
+	f := &Feedback{BlockUntil: func(_ context.Context, task *asynq.Task, a Answer) time.Time {
 		seen, of = append(seen, a), task
 		return time.Time{}
 	}}

@@ -28,8 +28,8 @@ func TestPublic(t *testing.T) {
 	}
 	for want, addresses := range tests {
 		for _, text := range addresses {
-			if got := public(netip.MustParseAddr(text)); got != want {
-				t.Errorf("public(%s) = %t, want %t", text, got, want)
+			if got := isPublic(netip.MustParseAddr(text)); got != want {
+				t.Errorf("isPublic(%s) = %t, want %t", text, got, want)
 			}
 		}
 	}
@@ -61,7 +61,7 @@ func TestMetadataOfCloudsIsPrivate(t *testing.T) {
 		"as others write them": {"::ffff:169.254.169.254", "::ffff:100.100.100.200", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "64:ff9b::a83f:8110", "2002:c000:c0::"},
 	} {
 		for _, text := range addresses {
-			if public(netip.MustParseAddr(text)) {
+			if isPublic(netip.MustParseAddr(text)) {
 				t.Errorf("%s: %s counts as public", provider, text)
 			}
 		}

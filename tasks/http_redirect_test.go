@@ -277,7 +277,7 @@ func TestRedirectsLeaveSecretsBehind(t *testing.T) {
 	h := &HTTPHandler{SecretNames: []string{"x-own"}}
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		for _, name := range append(secret, public...) {
-			a := &answer{Answer: Answer{URL: "https://a.example/", Status: status}, resp: &http.Response{Header: http.Header{"Location": {"https://b.example/"}}}}
+			a := &response{Answer: Answer{URL: "https://a.example/", Status: status}, Header: http.Header{"Location": {"https://b.example/"}}}
 			a.url, _ = url.Parse(a.URL)
 			a.call = HTTPRequest{URL: a.URL, Redirects: RedirectsRequeue, Headers: map[string]string{name: "as it is written"}}
 			next, err := h.next(a)
@@ -287,7 +287,7 @@ func TestRedirectsLeaveSecretsBehind(t *testing.T) {
 			if _, went := next.Headers[name]; went != slices.Contains(public, name) {
 				t.Errorf("%d: that %s goes along is %t", status, name, went)
 			}
-			a.resp.Header.Set("Location", "/elsewhere")
+			a.Header.Set("Location", "/elsewhere")
 			if next, err = h.next(a); err != nil || next.Headers[name] == "" {
 				t.Errorf("%d: within the host %s stays behind: %v", status, name, err)
 			}

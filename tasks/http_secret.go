@@ -1,12 +1,12 @@
 package tasks
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,29 +18,28 @@ import (
 	"github.com/headgate/headgate/internal/redact"
 )
 
-// A payload is kept in Redis, shown by tools and copied into logs, so it has no
-// secrets but references to them. The worker puts the values in when it sends the
-// request, and puts the references back into all that it keeps or says afterwards:
-// results, errors, the payload of a redirect. What it cannot hide is a secret that
-// the other side sends back in another form, such as its base64.
+// Payloads are kept in Redis, shown by tools and copied into logs, so they contain references
+// to secrets instead of secrets. The worker inserts the values when it sends the request, and
+// replaces them with the references in results, errors and the payload of a redirect. It
+// cannot hide a secret that the upstream sends back in another form, such as base64.
 
 // reference matches ${env:NAME} and ${file:PATH}. The name must not contain braces.
 var reference = regexp.MustCompile(`\$\{((?:env|file):[^{}]+)\}`)
 
-// opening matches how a reference begins: one that is not complete is a mistake, and
-// must not be sent to anybody as text.
+// opening matches the beginning of a reference. An incomplete reference is a mistake, and must
+// not be sent as text.
 var opening = regexp.MustCompile(`\$\{(?:env|file):`)
 
 const (
-	// minSecret is as short as a secret may be: a shorter one cannot be told
-	// from other text when it is hidden.
+	// minSecret is the minimum length of a secret. A shorter one cannot be told from other
+	// text when it is hidden.
 	minSecret = 8
-	// maxSecret keeps a path that leads to a device from being read without end.
+	// maxSecret limits how much of a file is read, which can be an endless device.
 	maxSecret = 16 << 10
 )
 
-// References is how many references to secrets begin in a text. It is an error if one of them is
-// not complete.
+// References counts the references to secrets in a text. The error says that one of them is
+// incomplete.
 func References(text string) (n int, err error) {
 	if opening.MatchString(reference.ReplaceAllLiteralString(text, "-")) {
 		err = errors.New("want a secret as ${env:NAME} or ${file:/path}")
@@ -48,27 +47,24 @@ func References(text string) (n int, err error) {
 	return len(opening.FindAllString(text, -1)), err
 }
 
-// secrets are those of one call or command, in the order in which they are looked for. nil is
-// a call without any.
+// secrets are the secrets of one call or command, the longest first. nil means none.
 type secrets []secret
 
-// A secret is a value and the reference that stood for it in the payload. One in a
-// URL is there twice, also as it is escaped: errors and redirects say it so. One that is
-// written out in the URL's query has no reference, but redact.Hidden.
+// secret is a value and the reference that stands for it. A secret in a URL is there twice,
+// because errors and redirects show it escaped. A secret that is written out in the URL has
+// redact.Hidden as its reference.
 type secret struct{ value, reference string }
 
-// escapeURL makes a value fit for the path and the query of a URL: a slash or an
-// ampersand in it must not lead elsewhere.
+// escapeURL escapes a value for the path and the query of a URL, so that a slash or an ampersand
+// in it does not change the URL's structure.
 func escapeURL(value string) string {
-	// QueryEscape writes a blank as a plus, which in a path would be one.
+	// QueryEscape writes a blank as +, which a path would show as +.
 	return strings.ReplaceAll(url.QueryEscape(value), "+", "%20")
 }
 
-// lookup is the value of a secret that may be had: in the environment of the worker,
-// or in a file. Its errors name the secret and never its value.
+// lookup returns the value of env:NAME or file:PATH. Its errors never contain the value.
 func lookup(name string) (string, error) {
 	kind, where, _ := strings.Cut(name, ":")
-	// A variable that is not set is as good as an empty one: neither is a secret.
 	value, err := os.Getenv(where), error(nil)
 	if kind == "file" {
 		value, err = readSecret(where)
@@ -86,8 +82,8 @@ func lookup(name string) (string, error) {
 	return value, nil
 }
 
-// Secret is the secret that a text refers to, as ${env:API_TOKEN} and ${file:/path} do, and any
-// other text itself. The error says why this process cannot have the secret.
+// Secret returns the secret that a text such as ${env:API_TOKEN} or ${file:/path} refers to. It
+// returns any other text unchanged. The error says why the secret is not available.
 func Secret(text string) (string, error) {
 	if !IsReference(text) {
 		return text, nil
@@ -95,12 +91,11 @@ func Secret(text string) (string, error) {
 	return lookup(reference.FindStringSubmatch(text)[1])
 }
 
-// IsReference reports whether a text refers to a secret and has nothing else in it.
+// IsReference reports whether a text is one reference to a secret and nothing else.
 func IsReference(text string) bool { return text != "" && reference.FindString(text) == text }
 
-// readSecret is the text of a file without the end of its last line. The path must
-// be as it was matched against what is allowed: with .. in it, it could lead out of
-// a folder that is.
+// readSecret returns the text of a file without the last line's end. The path must be clean: with
+// .. in it, it could leave a folder that is allowed.
 func readSecret(name string) (string, error) {
 	if !filepath.IsAbs(name) || filepath.Clean(name) != name {
 		return "", errors.New("want the absolute path of a file")
@@ -117,18 +112,17 @@ func readSecret(name string) (string, error) {
 	return strings.TrimRight(string(text), "\r\n"), err
 }
 
-// sort has the longest looked for first: another can be its beginning, and would
-// leave its end.
+// sort puts the longest secret first: a shorter one can be its beginning.
 func (s secrets) sort() {
 	slices.SortStableFunc(s, func(a, b secret) int { return len(b.value) - len(a.value) })
 }
 
-// references are those secrets that can be written as a reference.
+// references returns the secrets that have a reference.
 func (s secrets) references() secrets {
 	return slices.DeleteFunc(slices.Clone(s), func(x secret) bool { return x.reference == redact.Hidden })
 }
 
-// hide puts references in place of the secrets.
+// hide replaces the secrets with their references.
 func (s secrets) hide(text string) string {
 	var pairs []string
 	for _, x := range s {
@@ -137,39 +131,32 @@ func (s secrets) hide(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// hideUpTo is the first most bytes of the text, and to the end of a secret that
-// begins in them, without the secrets. So the result can be longer than most.
-func (s secrets) hideUpTo(text []byte, most int) []byte {
-	end := 0
-	for end < min(most, len(text)) {
-		n := 1
-		if i := slices.IndexFunc(s, func(x secret) bool { return x.begins(text[end:]) }); i >= 0 {
-			n = len(s[i].value)
-		}
-		end += n
+// hideStart returns the first n bytes of a text without its secrets. The text is a whole text,
+// or the first n + longest + 1 bytes of one, whose end can be a part of a secret.
+func (s secrets) hideStart(text []byte, n int) []byte {
+	hidden := []byte(s.hide(string(text)))
+	if len(text) <= n {
+		return hidden
 	}
-	return []byte(s.hide(string(text[:end])))
+	end := min(n, len(hidden))
+	if len(text) > n+s.longest() {
+		end = min(end, len(hidden)-max(0, s.longest()-1))
+	}
+	return hidden[:max(0, end)]
 }
 
-// hideEnd is the last most bytes of the text without the secrets. Of one that begins
-// before them it has nothing: its end would not be known for one. Where two overlap, as
-// the text may begin within one, it has nothing of either.
-func (s secrets) hideEnd(text []byte, most int) string {
-	cut := max(0, len(text)-most)
-	for i := max(0, cut-s.longest()); i < cut; i++ {
-		for _, x := range s {
-			if x.begins(text[i:]) {
-				cut = max(cut, i+len(x.value))
-			}
-		}
+// hideEnd returns the last n bytes of a text without its secrets. The text is a whole text, or
+// the last n + longest bytes of one, whose beginning can be a part of a secret.
+func (s secrets) hideEnd(text []byte, n int) string {
+	hidden := s.hide(string(text))
+	start := max(0, len(hidden)-n)
+	if len(text) >= n+s.longest() {
+		start = max(start, s.longest()-1)
 	}
-	return s.hide(string(text[cut:]))
+	return hidden[min(start, len(hidden)):]
 }
 
-// begins reports whether the text begins with the secret.
-func (s secret) begins(text []byte) bool { return bytes.HasPrefix(text, []byte(s.value)) }
-
-// longest is the length of the longest secret in bytes, 0 where there is none.
+// longest returns the length of the longest secret in bytes, or 0.
 func (s secrets) longest() int {
 	if len(s) == 0 {
 		return 0
@@ -177,8 +164,8 @@ func (s secrets) longest() int {
 	return len(s[0].value)
 }
 
-// hideIn is the error with a text that has no secrets in it: the error itself where
-// there are none to hide.
+// hideIn returns the error with a text without secrets. The error itself stays reachable by
+// errors.Is and errors.As.
 func (s secrets) hideIn(err error) error {
 	if text := s.hide(err.Error()); text != err.Error() {
 		return &hiddenError{text, err}
@@ -186,8 +173,8 @@ func (s secrets) hideIn(err error) error {
 	return err
 }
 
-// hiddenError is an error in whose text secrets are shown as their references, or one that
-// says what becomes of a job besides what its text tells.
+// hiddenError is an error with another text: without secrets, or without errors that only say
+// what becomes of the job.
 type hiddenError struct {
 	text string
 	err  error
@@ -195,12 +182,60 @@ type hiddenError struct {
 
 func (e *hiddenError) Error() string { return e.text }
 
-// Unwrap is the error itself: it is not for logs.
+// Unwrap returns the error with its own text, which is not for logs.
 func (e *hiddenError) Unwrap() error { return e.err }
 
-// validHeaderValue reports whether the value is UTF-8 without control characters
-// other than tabs: what can be sent and cannot smuggle in a second header. Secrets
-// are held to it, too.
+// validHeaderValue reports whether the value is UTF-8 without control characters other than tabs,
+// which could add a second header. Secrets have to fulfil it, too.
 func validHeaderValue(value string) bool {
 	return utf8.ValidString(value) && httpguts.ValidHeaderFieldValue(value)
+}
+
+// reveal returns the call with its secrets, and the secrets. The call must not be shown to
+// anybody. If secrets are missing, the error names all of them. Values are read for each
+// request, so a changed secret counts at once.
+func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
+	var found secrets
+	var failed error
+	fill := func(text string, escape func(string) string) string {
+		return reference.ReplaceAllStringFunc(text, func(ref string) string {
+			value, err := h.secret(reference.FindStringSubmatch(ref)[1])
+			failed = errors.Join(failed, err)
+			found = append(found, secret{value, ref}, secret{escape(value), ref}) // the upstream may repeat either
+			return escape(value)
+		})
+	}
+	open := call
+	open.URL = fill(call.URL, escapeURL)
+	open.Headers = make(map[string]string, len(call.Headers))
+	for name, value := range call.Headers {
+		open.Headers[name] = fill(value, func(s string) string { return s })
+	}
+	if failed != nil {
+		return call, nil, failed
+	}
+	// Secrets that are written out should be references, and are hidden too.
+	values := redact.Values(call.URL)
+	for name, value := range call.Headers {
+		if redact.Named(name, h.SecretNames...) && !reference.MatchString(value) {
+			values = append(values, value)
+		}
+	}
+	for _, value := range values {
+		if len(value) >= minSecret {
+			found = append(found, secret{value, redact.Hidden})
+		}
+	}
+	found.sort()
+	return open, found, nil
+}
+
+// secret returns the value of "env:NAME" or "file:PATH". A failure is the worker's fault and not
+// the payload's, so the job may be retried.
+func (h *HTTPHandler) secret(name string) (string, error) {
+	allowed := func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }
+	if !slices.ContainsFunc(h.Secrets, allowed) {
+		return "", fmt.Errorf("secret %s: this worker does not give it out to jobs", name)
+	}
+	return lookup(name)
 }

@@ -124,47 +124,21 @@ func TestSecretsThatAreNotGivenOut(t *testing.T) {
 	}
 }
 
-func TestHideUpTo(t *testing.T) {
-	s := secrets{{"long secret", "${env:L}"}, {"secret", "${env:S}"}}
-	tests := []struct {
-		text string
-		most int
-		want string
-	}{
-		{"a secret, a long secret", 100, "a ${env:S}, a ${env:L}"},
-		{"a secret", 4, "a ${env:S}"}, // begins within
-		{"a secret", 2, "a "},
-		{"a secre", 7, "a secre"},
-		{"", 5, ""},
-		{"sesese, and more", 4, "${env:R}"}, // what is within one that is hidden begins no other
-	}
-	s = append(s, secret{"sese", "${env:R}"})
-	for _, tt := range tests {
-		if got := string(s.hideUpTo([]byte(tt.text), tt.most)); got != tt.want {
-			t.Errorf("hideUpTo(%q, %d) = %q, want %q", tt.text, tt.most, got, tt.want)
-		}
-	}
-}
-
-func TestHideEnd(t *testing.T) {
-	s := secrets{{"secret-123", "${env:L}"}, {"123-more", "${env:M}"}, {"sese", "${env:R}"}}
-	tests := []struct {
-		text string
-		most int
-		want string
-	}{
-		{"a secret-123, a sese", 100, "a ${env:L}, a ${env:R}"},
-		{"a secret-123, a sese", 4, "${env:R}"},
-		{"a secret-123, a sese", 3, ""}, // begins before
-		{"a secret-123!", 1, "!"},
-		{"a secret-123!", 2, "!"},
-		{"a secret-123-more!", 4, "!"}, // of the second nothing, although the first has its beginning
-		{"sesesese!", 5, "!"},          // nor of those that the text may begin in the middle of
-		{"", 5, ""},
-	}
-	for _, tt := range tests {
-		if got := s.hideEnd([]byte(tt.text), tt.most); got != tt.want {
-			t.Errorf("hideEnd(%q, %d) = %q, want %q", tt.text, tt.most, got, tt.want)
+// Wherever a text is cut, no part of a secret is left: here all capital letters.
+func TestSecrets_CutText_HidesParts(t *testing.T) {
+	s := secrets{{"LONG SECRET", "${env:l}"}, {"SECRET", "${env:s}"}}
+	for _, text := range []string{"a SECRET, and a LONG SECRET of many", "LONG SECRETLONG SECRET", "SECRET", "a text without any, of some length"} {
+		for n := range len(text) + 2 {
+			start := string(s.hideStart([]byte(text[:min(len(text), n+s.longest()+1)]), n))
+			end := s.hideEnd([]byte(text[max(0, len(text)-n-s.longest()):]), n)
+			for _, got := range []string{start, end} {
+				if got != strings.ToLower(got) || n < len(text) && len(got) > n {
+					t.Errorf("%d bytes of %q: %q", n, text, got)
+				}
+			}
+			if !strings.Contains(text, "SECRET") && (start != text[:min(n, len(text))] || end != text[max(0, len(text)-n):]) {
+				t.Errorf("%d bytes of %q: %q and %q", n, text, start, end)
+			}
 		}
 	}
 }

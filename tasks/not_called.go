@@ -4,40 +4,37 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
-	"net/url"
 	"slices"
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/canonical"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )
 
-// ErrNotCalled is wrapped by the error of an attempt that ended before its call could leave:
-// the payload is malformed, the address is not allowed, a host has no address or does not take
-// the connection, a secret is missing, a command does not exist. The upstream counts no such call.
-// From the moment when a connection is there a request counts as sent.
+// ErrNotCalled is wrapped by the error of an attempt that ended before its call left: the
+// payload is malformed, the address is not allowed, the host has no address or does not accept
+// the connection, a secret is missing, a command does not exist. The upstream does not count
+// such a call. Once there is a connection, a request counts as sent.
 var ErrNotCalled = errors.New("no call was made")
 
-// notCalled is an error that wraps ErrNotCalled, with the text of the error that it is.
+// notCalled is an error that is also ErrNotCalled.
 type notCalled struct{ error }
 
-// Unwrap lets errors.Is and errors.As see the error itself.
+// Unwrap returns the error itself.
 func (e notCalled) Unwrap() error { return e.error }
 
 // Is reports that the error is ErrNotCalled, too.
 func (notCalled) Is(target error) bool { return target == ErrNotCalled }
 
-// malformed is the error of a payload that the handler cannot read. The payload stays as it
-// is, so asynq archives the job.
+// malformed is the error of a payload that the handler cannot read. asynq archives the job.
 func malformed(err error) error {
 	return notCalled{fmt.Errorf("malformed payload: %w: %w", err, asynq.SkipRetry)}
 }
 
-// Check reports why ProcessTask would archive the task without a call, as far as its payload
-// and the handler tell. It makes no call, so a server's rules can use it before the job takes permits.
+// Check returns the error with which ProcessTask would archive the task before its call, as far
+// as payload and handler tell. It does no I/O, so a server's rules can call it before the job
+// takes permits.
 func (h *HTTPHandler) Check(task *asynq.Task) error {
 	call, err := parse[HTTPRequest](task.Payload())
 	if err != nil {
@@ -46,7 +43,7 @@ func (h *HTTPHandler) Check(task *asynq.Task) error {
 	return presentable(h.checkAddress(call.URL))
 }
 
-// Check reports why ProcessTask would archive the task: see HTTPHandler.Check.
+// Check returns the error with which ProcessTask would archive the task: see HTTPHandler.Check.
 func (h *CrawlHandler) Check(task *asynq.Task) error {
 	page, err := parse[CrawlFetch](task.Payload())
 	if err != nil {
@@ -58,36 +55,18 @@ func (h *CrawlHandler) Check(task *asynq.Task) error {
 	return presentable(h.HTTP.checkAddress(page.URL))
 }
 
-// Check reports why ProcessTask would archive the task: see HTTPHandler.Check.
+// Check returns the error with which ProcessTask would archive the task: see HTTPHandler.Check.
 func (h *ExecHandler) Check(task *asynq.Task) error {
 	_, _, err := h.command(task)
 	return presentable(err)
 }
 
-// checkAddress reports an address that a URL has in place of a name and that the handler may
-// not call. A name says nothing before it is looked up. Through a proxy the proxy's address counts.
-func (h *HTTPHandler) checkAddress(text string) error {
-	u, err := url.Parse(text)
-	if err != nil || h.Proxy != nil || h.Transport != nil {
-		return nil
-	}
-	host, err := canonical.Host(u.Hostname())
-	if err != nil {
-		return nil
-	}
-	a, err := netip.ParseAddr(host)
-	if err != nil || h.allows(a) {
-		return nil
-	}
-	return notCalled{fmt.Errorf("%s: %w: %w", text, &AddressError{Address: a}, asynq.SkipRetry)}
-}
-
-// giveBack gives back what a job has taken that made no call. An archived job gives back all of it.
-// A job that will be retried leaves what it took of a funnel or a token bucket:
-// these set the pace, and a host that is down must not be tried faster than that.
+// giveBack returns the permits of a job that made no call. An archived job returns all of them. A
+// job that will be retried keeps its permits of a funnel and a token bucket, because these set
+// the pace, and a host that is down must not be called faster.
 func (f *Feedback) giveBack(ctx context.Context, err error) {
 	archived := errors.Is(err, asynq.SkipRetry)
-	if !archived && f.Limiter == nil { // which knows the kinds
+	if !archived && f.Limiter == nil { // only it knows the kinds
 		return
 	}
 	d, _ := scheduler.GetDecision(ctx)

@@ -12,10 +12,11 @@ import (
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
+	"github.com/headgate/headgate/internal/canonical"
 	"github.com/headgate/headgate/internal/display"
+	"github.com/headgate/headgate/internal/frontier"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/tasks"
-	"github.com/headgate/headgate/tasks/frontier"
 )
 
 const aboutCrawl = `Begins a crawl, or adds URLs to the one of that name that is in progress.
@@ -104,7 +105,7 @@ func (c *crawlCommand) begin(ctx context.Context, conf *config.Config, stdio cli
 
 func (c *crawlCommand) jobs() ([]jobspec.Job, error) {
 	if c.Name == "" {
-		c.Name = frontier.Host(c.URLs[0])
+		c.Name = canonical.HostOf(c.URLs[0])
 	}
 	if c.Name == "" {
 		c.Name = "crawl" // the URL without a host is what is wrong

@@ -16,8 +16,8 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/display"
+	"github.com/headgate/headgate/internal/frontier"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/tasks/frontier"
 )
 
 type crawlsCommand struct {
@@ -37,8 +37,8 @@ func (c *crawlsCommand) Validate() error {
 		return errors.New("--state and --csv: want --urls, too")
 	case c.JSON && c.CSV:
 		return errors.New("--json and --csv: want one of them")
-	case c.State != "" && !slices.Contains(frontier.StateNames, c.State):
-		return fmt.Errorf("--state %q: want one of %s", c.State, strings.Join(frontier.StateNames, ", "))
+	case c.State != "" && !slices.Contains(frontier.StateNames(), c.State):
+		return fmt.Errorf("--state %q: want one of %s", c.State, strings.Join(frontier.StateNames(), ", "))
 	}
 	return nil
 }

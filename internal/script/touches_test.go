@@ -180,7 +180,7 @@ func TestOnlyScopeMakesKeys(t *testing.T) {
 func keysOfGo(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	for _, of := range []string{"throttle", "internal/waitdb", "internal/stats", "tasks/frontier", "scheduler/cron"} {
+	for _, of := range []string{"throttle", "internal/waitdb", "internal/stats", "internal/frontier", "scheduler/cron"} {
 		files, err := filepath.Glob("../../" + of + "/*.go")
 		if err != nil {
 			t.Fatal(err)

@@ -1,4 +1,4 @@
--- Notes what has become of a URL of a crawl. If that is noted already it changes nothing.
+-- Records what became of a URL of a crawl. If that is recorded already, it changes nothing.
 -- Touches: crawl (rw), crawl_hosts (w), crawl_seen (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] crawl

@@ -1,4 +1,4 @@
--- Notes URLs that a page of a crawl has linked.
+-- Records the URLs that a page of a crawl links.
 -- Touches: crawl (rw), crawl_hosts (rw), crawl_seen (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] crawl
@@ -8,29 +8,37 @@
 -- ARGV[5] how many on a host
 -- ARGV[6] digest of the page
 -- ARGV[7…] digest, URL, host and state of each: it waits, or why it is left out
--- Returns 1, or 0 if another crawl of that name has begun
+-- Returns for each URL the state that it got, or "" if it is known; nothing if another crawl
+--   of that name has begun. A URL that waits needs a job: also one that this page has linked
+--   before, as long as no job has taken it, because the page's job may have died in between.
 -- @include crawl
 local crawl, start, life, from = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
-local most, most_of_host = tonumber(ARGV[4]), tonumber(ARGV[5])
+local max_urls, max_host_urls = tonumber(ARGV[4]), tonumber(ARGV[5])
 local about, seen, hosts = hg('crawl', crawl), hg('crawl_seen', crawl), hg('crawl_hosts', crawl)
-if call('HGET', about, 'start') ~= start then return 0 end
+if call('HGET', about, 'start') ~= start then return {} end
 
+local states = {}
 for i = 7, #ARGV, 4 do
   local digest, url, host, state = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  local was = read_record(seen, digest)
+  local was, linked_by, _, owner = read_record(seen, digest)
   if may_come(was) then
-    if is_page(state) and pages_left(about, most) <= 0 then
+    if is_page(state) and pages_left(about, max_urls) <= 0 then
       state = 'b'
-    elseif has_room(state) and host_pages_left(hosts, host, most_of_host) <= 0 then
+    elseif has_room(state) and host_pages_left(hosts, host, max_host_urls) <= 0 then
       state = 'h'
     end
     if is_page(state) then
       write_record(seen, digest, state, from, url, '')
       move_page(about, hosts, host, was, state)
     else
-      leave_out(about, seen, hosts, digest, was, state, from, url, host, most)
+      leave_out(about, seen, hosts, digest, was, state, from, url, host, max_urls)
     end
+  elseif is_waiting(was) and owner == '' and linked_by == from then
+    state = was
+  else
+    state = ''
   end
+  states[#states + 1] = state
 end
 for _, key in ipairs({ about, seen, hosts }) do call('PEXPIRE', key, life) end
-return 1
+return states

@@ -46,9 +46,9 @@ func (w *Worker) outcome(ctx context.Context, err error) string {
 	return "failed"
 }
 
-// told is the moment until which an answer shuts the limits of a task, and zero where the
+// blockUntil is the moment until which an answer shuts the limits of a task, and zero where the
 // config does not trust it with them. What is longer than a limit allows is cut.
-func (w *Worker) told(_ context.Context, task *asynq.Task, a tasks.Answer) time.Time {
+func (w *Worker) blockUntil(_ context.Context, task *asynq.Task, a tasks.Answer) time.Time {
 	c, until := w.config.Load(), a.Upstream.Until
 	wait := time.Until(until)
 	if t := c.Tasks[task.Type()]; len(t.Limits) > 0 && !t.TrustsRetryAfter() {

@@ -31,7 +31,6 @@ import (
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/tasks"
-	"github.com/headgate/headgate/tasks/frontier"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -198,11 +197,11 @@ func (w *Worker) start() error {
 	if err := w.handlers.tidy(); err != nil {
 		w.log.Warn("what a killed worker has left could not be finished", "error", err)
 	}
-	w.crawls.Frontier, w.crawls.Client = frontier.New(s, c.Scope), crawlClient{scheduler.NewClient(s), w.config.Load}
+	w.crawls.Redis, w.crawls.Scope, w.crawls.Client = s, c.Scope, crawlClient{scheduler.NewClient(s), w.config.Load}
 	// It tells the limits what the other side says, as far as the config trusts it, and what jobs
 	// have truly cost.
 	feedback := &tasks.Feedback{
-		Told: w.told, Costs: w.costs, Results: asynq.NewInspectorFromRedisClient(s), Limiter: w.limiter.Limiter, Log: w.log,
+		BlockUntil: w.blockUntil, Costs: w.costs, Results: asynq.NewInspectorFromRedisClient(s), Limiter: w.limiter.Limiter, Log: w.log,
 	}
 	w.warnImpolite(c)
 	return w.server.Start(w.mux(feedback))

@@ -1,7 +1,7 @@
 -- @include scope
 
 -- A record of crawl_seen is a URL's state, the digest of the page that linked it, the
--- URL, and after a line break the job that has the URL.
+-- URL, and after a line break the job that owns the URL.
 local no_page = string.rep('\0', 16)
 
 local function read_record(seen, digest)
@@ -16,24 +16,24 @@ local function write_record(seen, digest, state, from, url, job)
   call('HSET', seen, digest, state .. from .. url .. '\n' .. job)
 end
 
--- States of URLs that have a job or had one, of those that wait, and of those that count
--- for max_host_pages. A URL whose robots.txt is not known yet ("q") has no room on its host.
+-- The states of URLs that have or had a job, that wait, and that count for max_host_pages. A
+-- URL whose robots.txt is not known yet ("q") does not count for its host.
 local function is_page(state) return state and string.find('qwdrmf', state, 1, true) ~= nil end
 local function is_waiting(state) return state == 'q' or state == 'w' end
 local function has_room(state) return is_page(state) and state ~= 'q' end
 
--- A URL that was left out may be found again when there is room, or on a shorter way.
+-- A URL that was left out may be found again when there is room, or over fewer links.
 local function may_come(state) return not state or not is_page(state) and state ~= 'x' end
 
 -- How many more URLs a crawl may have.
-local function pages_left(about, most)
-  local left = most
+local function pages_left(about, max_urls)
+  local left = max_urls
   for _, n in ipairs(call('HMGET', about, 'n:q', 'n:w', 'n:d', 'n:r', 'n:m', 'n:f')) do left = left - tonumber(n or 0) end
   return left
 end
 
-local function host_pages_left(hosts, host, most)
-  return most - tonumber(call('HGET', hosts, host) or 0)
+local function host_pages_left(hosts, host, max_host_urls)
+  return max_host_urls - tonumber(call('HGET', hosts, host) or 0)
 end
 
 -- Counts a URL among those of another state.
@@ -48,11 +48,11 @@ local function move_page(about, hosts, host, from, to)
   end
 end
 
--- Counts a URL that is left out, and remembers it if it was not known. A site can make up
--- URLs without end, so the crawl remembers as many as it may have pages, and then counts
--- each as often as it is found.
-local function leave_out(about, seen, hosts, digest, was, state, from, url, host, most)
-  if was == 'q' or not was and call('HLEN', seen) < 2 * most then
+-- Counts a URL that is left out, and remembers it if it is new. A site can generate URLs
+-- without end, so the crawl remembers only as many as it may have pages. After that a URL
+-- counts each time it is found.
+local function leave_out(about, seen, hosts, digest, was, state, from, url, host, max_urls)
+  if was == 'q' or not was and call('HLEN', seen) < 2 * max_urls then
     write_record(seen, digest, state, from, url, '')
   elseif was then
     return

@@ -2,6 +2,7 @@ package frontier_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/frontier"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/tasks/frontier"
 )
 
 const page = "http://a.test/"
@@ -47,16 +48,18 @@ func done(t *testing.T, f *frontier.Frontier, of frontier.Crawl, url string, sta
 	}
 }
 
-// found notes URLs of a state that the page linked.
-func found(t *testing.T, f *frontier.Frontier, of frontier.Crawl, state frontier.State, urls ...string) {
+// found records URLs of a state that the page linked.
+func found(t *testing.T, f *frontier.Frontier, of frontier.Crawl, state frontier.State, urls ...string) []frontier.State {
 	t.Helper()
-	var finds []frontier.Find
+	var links []frontier.Link
 	for _, url := range urls {
-		finds = append(finds, frontier.Find{URL: url, State: state})
+		links = append(links, frontier.Link{URL: url, State: state})
 	}
-	if err := f.Found(t.Context(), of, page, finds); err != nil {
+	states, err := f.Found(t.Context(), of, page, links)
+	if err != nil {
 		t.Fatal(err)
 	}
+	return states
 }
 
 // wantCounts compares how far the crawl has come.
@@ -124,11 +127,10 @@ func TestCrawl_Seed_BeginsAgain(t *testing.T) {
 		if answer := claim(t, f, crawl(3), page+"d", "default/d"); answer != frontier.Over {
 			t.Errorf("a job of crawl 3 in crawl 4: %s, want %s", answer, frontier.Over)
 		}
-		found(t, f, crawl(3), frontier.Waiting, page+"e")
-		done(t, f, crawl(3), page, frontier.Fetched)
-		if look, err := f.Look(t.Context(), crawl(3), []string{page}); look != nil || err != nil {
-			t.Errorf("crawl 3 looks: %+v, %v; want nothing", look, err)
+		if states := found(t, f, crawl(3), frontier.Waiting, page+"e"); states != nil {
+			t.Errorf("crawl 3 found %q, want nothing", states)
 		}
+		done(t, f, crawl(3), page, frontier.Fetched)
 		wantCounts(t, f, frontier.Counts{Found: 1, Waiting: 1})
 	})
 }
@@ -155,7 +157,27 @@ func TestCrawl_LostJobs_EndsAfterAWeek(t *testing.T) {
 	})
 }
 
-// Whatever is noted twice counts once.
+// A page's job that runs again is asked for the jobs that have not started.
+func TestFound_Repeated_AsksForJobs(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := frontier.New(rdb, "")
+		seed(t, f, 1, page)
+		for i, want := range [][]frontier.State{{"w", "w"}, {"w", "w"}, {"", "w"}} {
+			if i == 2 {
+				claim(t, f, crawl(1), page+"a", "default/1")
+			}
+			if got := found(t, f, crawl(1), frontier.Waiting, page+"a", page+"b"); !slices.Equal(got, want) {
+				t.Errorf("time %d: %q, want %q", i, got, want)
+			}
+		}
+		other, err := f.Found(t.Context(), crawl(1), page+"other", []frontier.Link{{URL: page + "b", State: frontier.Waiting}})
+		if err != nil || !slices.Equal(other, []frontier.State{""}) {
+			t.Errorf("another page: %q, %v; want nothing to do", other, err)
+		}
+	})
+}
+
+// What is recorded twice counts once.
 func TestCounts(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		f := frontier.New(rdb, "")

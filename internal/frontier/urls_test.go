@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/frontier"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/tasks/frontier"
 )
 
 // The URLs of a crawl are listed by state with the page that linked them, some hundred at a time.

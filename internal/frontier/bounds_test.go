@@ -1,14 +1,14 @@
 package frontier_test
 
 import (
-	"bytes"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/frontier"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/tasks/frontier"
 )
 
 // urls are so many of a host.
@@ -19,23 +19,22 @@ func urls(host string, from, to int) (urls []string) {
 	return urls
 }
 
+func bounded(rdb redis.UniversalClient, urls, hostURLs int) *frontier.Frontier {
+	f := frontier.New(rdb, "")
+	f.MaxURLs, f.MaxHostURLs = urls, hostURLs
+	return f
+}
+
 // A crawl takes as many URLs as it may have, in all and on a host. URLs of a seed are above that.
 func TestCrawl_Bounds_LeaveURLsOut(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		f := frontier.New(rdb, "").Bounded(5, 3)
+		f := bounded(rdb, 5, 3)
 		seed(t, f, 1, "http://a.test/seed")
-		found(t, f, crawl(1), frontier.Waiting, urls("a.test", 0, 4)...) // 2 of them have room
+		got := found(t, f, crawl(1), frontier.Waiting, urls("a.test", 0, 4)...)
+		if want := []frontier.State{"w", "w", "h", "h"}; !slices.Equal(got, want) {
+			t.Errorf("found %q, want %q: the seed and 2 of them have room", got, want)
+		}
 		wantCounts(t, f, frontier.Counts{Found: 3, Waiting: 3, LeftOut: frontier.LeftOut{MaxHostPages: 2}})
-		look, err := f.Look(t.Context(), crawl(1), append(urls("a.test", 0, 3), urls("b.test", 0, 3)...))
-		if err != nil || !look.Known[0] || !look.Known[1] || look.Known[2] || look.Known[3] {
-			t.Fatalf("look %+v, %v; want the first two known", look, err)
-		}
-		for i, url := range urls("b.test", 0, 3) {
-			if got := look.Room(url, true); (got == "") != (i < 2) || i == 2 && got != frontier.MaxPages {
-				t.Errorf("room for %s: %q", url, got)
-			}
-			look.Take(url, true)
-		}
 		found(t, f, crawl(1), frontier.Waiting, urls("b.test", 0, 3)...)
 		if answer := claim(t, f, crawl(1), "http://c.test/", "default/new"); answer != frontier.Full {
 			t.Errorf("a job beyond: %s, want %s", answer, frontier.Full)
@@ -54,7 +53,7 @@ func TestCrawl_Bounds_LeaveURLsOut(t *testing.T) {
 // known has none on its host. What was left out comes in when it is found again.
 func TestCrawl_Disallowed_TakesNoRoom(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		f := frontier.New(rdb, "").Bounded(100, 2)
+		f := bounded(rdb, 100, 2)
 		seed(t, f, 1, "http://a.test/")
 		found(t, f, crawl(1), frontier.Unasked, urls("b.test", 0, 6)...)
 		for i, url := range urls("b.test", 0, 6) {
@@ -81,7 +80,7 @@ func TestCrawl_Disallowed_TakesNoRoom(t *testing.T) {
 // have pages, and the others are only counted.
 func TestCrawl_LeftOut_TakesBoundedMemory(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		f := frontier.New(rdb, "").Bounded(20, 20)
+		f := bounded(rdb, 20, 20)
 		seed(t, f, 1, page)
 		for batch := range 3 {
 			found(t, f, crawl(1), frontier.TooDeep, urls("deep.test", 100*batch, 100*batch+100)...)
@@ -90,27 +89,6 @@ func TestCrawl_LeftOut_TakesBoundedMemory(t *testing.T) {
 		seen, hosts := rdb.HLen(t.Context(), "hg:{default}:crawl_seen:it").Val(), rdb.HLen(t.Context(), "hg:{default}:crawl_hosts:it").Val()
 		if seen != 40 || hosts != 1 {
 			t.Errorf("Redis has %d URLs and %d hosts, want 40 and 1", seen, hosts)
-		}
-	})
-}
-
-// A site can have as many origins as ports, each with a robots.txt that came packed.
-func TestRobotsAreKeptPacked(t *testing.T) {
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		f, text := frontier.New(rdb, ""), bytes.Repeat([]byte("Disallow: /\n"), 40_000)
-		if err := f.KeepRobots(t.Context(), "http://a.test", 200, text, 0); err != nil {
-			t.Fatal(err)
-		}
-		got, ok, err := f.Robots(t.Context(), "http://a.test")
-		if !bytes.Equal(got.Text, text) || got.Status != 200 || !got.Fresh || !ok || err != nil {
-			t.Errorf("%d bytes, status %d, fresh %t, %t, %v", len(got.Text), got.Status, got.Fresh, ok, err)
-		}
-		total := 0
-		for _, value := range rdb.HGetAll(t.Context(), "hg:{default}:robots:http://a.test").Val() {
-			total += len(value)
-		}
-		if total > len(text)/100 {
-			t.Errorf("%d bytes are kept of %d that are the same", total, len(text))
 		}
 	})
 }

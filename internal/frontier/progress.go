@@ -1,0 +1,196 @@
+package frontier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// State is what became of a URL. It is one letter, because Redis keeps one for every URL.
+type State string
+
+// The states of URLs that have a job, or had one.
+const (
+	Unasked    State = "q" // waits, and robots.txt of its origin is not known yet
+	Waiting    State = "w"
+	Fetched    State = "d"
+	Redirected State = "r"
+	Missing    State = "m" // a permanent 4xx, or a redirect that leads nowhere
+	Failed     State = "f" // its job is archived or dropped; it may be run again
+)
+
+// The states of URLs that are left out.
+const (
+	Disallowed   State = "x" // by robots.txt
+	MaxPages     State = "b" // the crawl has as many pages as it may have
+	MaxHostPages State = "h" // its host has as many
+	TooDeep      State = "p"
+	OtherHost    State = "o" // the crawl does not go to its host
+	Excluded     State = "e" // by the patterns of the crawl
+)
+
+// stateNames are the names that users see, in the order of lists.
+var stateNames = []struct {
+	state State
+	name  string
+}{
+	{Waiting, "waiting"}, {Unasked, "waiting"}, {Fetched, "fetched"}, {Redirected, "redirected"}, {Missing, "missing"},
+	{Failed, "failed"}, {Disallowed, "disallowed"}, {MaxPages, "max_pages"}, {MaxHostPages, "max_host_pages"},
+	{TooDeep, "too_deep"}, {OtherHost, "other_host"}, {Excluded, "excluded"},
+}
+
+// StateNames returns the names by which URLs are listed.
+func StateNames() []string {
+	var names []string
+	for _, s := range stateNames {
+		names = append(names, s.name)
+	}
+	return slices.Compact(names)
+}
+
+func (s State) name() string {
+	for _, n := range stateNames {
+		if n.state == s {
+			return n.name
+		}
+	}
+	return ""
+}
+
+// Counts is how many URLs a crawl has found, by what became of them. Found is the sum of all
+// but LeftOut.
+type Counts struct {
+	Found      int     `json:"found"`
+	Waiting    int     `json:"waiting"`
+	Fetched    int     `json:"fetched"`
+	Redirected int     `json:"redirected"`
+	Missing    int     `json:"missing"`
+	Failed     int     `json:"failed"`
+	LeftOut    LeftOut `json:"left_out"`
+}
+
+// LeftOut is how many URLs a crawl has left out, by reason. A crawl remembers as many of them
+// as it may have pages. Beyond that, a URL counts each time it is found.
+type LeftOut struct {
+	Disallowed   int `json:"disallowed"`
+	MaxPages     int `json:"max_pages"`
+	MaxHostPages int `json:"max_host_pages"`
+	TooDeep      int `json:"too_deep"`
+	OtherHost    int `json:"other_host"`
+	Excluded     int `json:"excluded"`
+	// Unread are links of pages and sitemaps that have more than are read.
+	Unread int `json:"unread"`
+}
+
+// Sum is how many URLs are left out for any reason.
+func (l LeftOut) Sum() int {
+	return l.Disallowed + l.MaxPages + l.MaxHostPages + l.TooDeep + l.OtherHost + l.Excluded + l.Unread
+}
+
+// Progress is how far a crawl has come. It is complete when nothing waits, unless a failed job
+// of it is run again.
+type Progress struct {
+	Name  string    `json:"name"`
+	Began time.Time `json:"began"` // by Redis's clock
+	// Ended is when the last URL was taken, if nothing waits any more.
+	Ended time.Time `json:"ended,omitzero"`
+	Counts
+}
+
+// Crawls returns the names of the crawls. The first is the one that took a URL last. A crawl
+// is forgotten after 90 days without a job.
+func (f *Frontier) Crawls(ctx context.Context) ([]string, error) {
+	return f.rdb.ZRevRange(ctx, f.prefix+"crawls", 0, -1).Result()
+}
+
+// Progress returns how far a crawl has come. ok is false if there is no crawl of that name.
+func (f *Frontier) Progress(ctx context.Context, crawl string) (p Progress, ok bool, err error) {
+	pipe := f.rdb.Pipeline()
+	about := pipe.HGetAll(ctx, f.key("crawl", crawl))
+	last := pipe.ZScore(ctx, f.prefix+"crawls", crawl)
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return p, false, err
+	}
+	if about.Val()["start"] == "" {
+		return p, false, about.Err()
+	}
+	number := func(field string) int {
+		n, _ := strconv.Atoi(about.Val()[field])
+		return n
+	}
+	count := func(s State) int { return number("n:" + string(s)) }
+	p = Progress{Name: crawl, Began: time.UnixMicro(int64(number("began"))), Counts: Counts{
+		Waiting: count(Unasked) + count(Waiting), Fetched: count(Fetched), Redirected: count(Redirected),
+		Missing: count(Missing), Failed: count(Failed),
+		LeftOut: LeftOut{
+			Disallowed: count(Disallowed), MaxPages: count(MaxPages), MaxHostPages: count(MaxHostPages), TooDeep: count(TooDeep),
+			OtherHost: count(OtherHost), Excluded: count(Excluded), Unread: number("n:unread"),
+		},
+	}}
+	p.Found = p.Waiting + p.Fetched + p.Redirected + p.Missing + p.Failed
+	if p.Waiting == 0 && last.Val() > 0 {
+		p.Ended = time.UnixMicro(int64(last.Val()))
+	}
+	return p, true, nil
+}
+
+// URL is a URL that a crawl knows.
+type URL struct {
+	State string `json:"state"` // one of StateNames
+	URL   string `json:"url"`
+	From  string `json:"from,omitempty"` // the page that linked it first; empty for a seed
+}
+
+// URLs calls each with the URLs of a crawl, a few hundred at a time and in no order: those in
+// the state of that name, or all if the name is empty. It takes two round trips for each call. While
+// the crawl runs, a URL can come twice. An error of each ends the list.
+func (f *Frontier) URLs(ctx context.Context, crawl, state string, each func([]URL) error) error {
+	seen := f.key("crawl_seen", crawl)
+	for cursor := uint64(0); ; {
+		pairs, next, err := f.rdb.HScan(ctx, seen, cursor, "", 500).Result()
+		if err != nil {
+			return fmt.Errorf("crawl %s: %w", crawl, err)
+		}
+		var urls []URL
+		var pages []string // by URL, the digest of the page that linked it
+		for i := 1; i < len(pairs); i += 2 {
+			s, from, url := readRecord(pairs[i])
+			if name := s.name(); name != "" && (state == "" || state == name) {
+				urls, pages = append(urls, URL{State: name, URL: url}), append(pages, from)
+			}
+		}
+		if len(urls) > 0 {
+			records, err := f.rdb.HMGet(ctx, seen, pages...).Result()
+			if err != nil {
+				return fmt.Errorf("crawl %s: %w", crawl, err)
+			}
+			for i, value := range records {
+				text, _ := value.(string)
+				_, _, urls[i].From = readRecord(text)
+			}
+			if err := each(urls); err != nil {
+				return err
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+	}
+}
+
+// readRecord reads what lua/crawl/include/crawl.lua writes for a URL. Of another text it
+// returns the zero values.
+func readRecord(text string) (s State, from, url string) {
+	const head = 1 + 16
+	if len(text) < head {
+		return "", "", ""
+	}
+	url, _, _ = strings.Cut(text[head:], "\n")
+	return State(text[:1]), text[1:head], url
+}

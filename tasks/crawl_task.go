@@ -1,0 +1,167 @@
+package tasks
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/hibiken/asynq"
+	"golang.org/x/net/publicsuffix"
+
+	"github.com/headgate/headgate/internal/canonical"
+	"github.com/headgate/headgate/internal/frontier"
+	"github.com/headgate/headgate/tasks/internal/links"
+)
+
+// TypeCrawlFetch names the task that fetches one page of a crawl and continues from there.
+const TypeCrawlFetch = "crawl:fetch"
+
+// MaxDepth is how many links a crawl may follow from its start. Longer ways are usually
+// generated without end, as by calendars.
+const MaxDepth = 1000
+
+// maxStart is the largest whole number that Redis's scripts count with.
+const maxStart = 1 << 53
+
+// The special values of CrawlFetch.Allow.
+const (
+	SameHost = "same-host" // URL's host alone
+	SameSite = "same-site" // its registered domain and all below it, by the public suffix list
+)
+
+// CrawlFetch is the payload of a crawl:fetch task. Only Crawl and URL are
+// required:
+//
+//	{"crawl": "docs", "url": "https://example.com/", "depth": 3,
+//	 "allow": ["same-host", "*.example.org"]}
+type CrawlFetch struct {
+	// Crawl is the crawl's name. A crawl fetches a URL once.
+	Crawl string `json:"crawl" want:"a name such as \"docs\""`
+	// URL is absolute, http or https, without a user and password or a secret.
+	// The crawl uses its canonical form: see links.Canonical.
+	URL string `json:"url" want:"a text such as \"https://example.com/\""`
+	// Depth is how many links the crawl may follow from here, up to MaxDepth. With the zero
+	// value it fetches the page alone, and the page that it redirects to. The URLs of a
+	// sitemap count as links of the page that led to the sitemap.
+	Depth int `json:"depth,omitempty" want:"a number of links such as 3"`
+	// Allow lists the hosts that the crawl may visit: SameHost and SameSite refer to
+	// URL, "example.com" is that host, "*.example.com" all below it. The zero
+	// value means SameHost. URL itself is fetched in any case.
+	Allow []string `json:"allow,omitempty" want:"a list such as [\"same-host\", \"*.example.com\"]"`
+	// Start is the moment in µs at which the job was enqueued; in jobs that the crawl itself
+	// enqueues, that of the seed which started the crawl. Jobs with the same Start belong to one
+	// crawl, so URLs that are enqueued together share it. A job with a later Start joins the
+	// current crawl, or starts it again if nothing of it waits. The zero value means the
+	// moment at which the job runs.
+	Start int64 `json:"start,omitempty" want:"a moment in µs since 1970"`
+	// Sitemap reports whether URL is a sitemap, and Nested whether another sitemap lists it.
+	Sitemap bool `json:"sitemap,omitempty" want:"true or false"`
+	Nested  bool `json:"nested,omitempty" want:"true or false"`
+	// From is the URL that led to this one, in jobs that the crawl itself enqueues.
+	From string `json:"from,omitempty" want:"a URL"`
+	// Hops is how many redirects have led to URL, up to MaxRedirects.
+	Hops int `json:"hops,omitempty" want:"a number of redirects"`
+	// Robots is the origin whose robots.txt URL is, if a redirect led to it.
+	Robots string `json:"robots,omitempty" want:"an origin such as \"https://example.com\""`
+}
+
+// NewCrawlFetch returns a task that fetches the page. If the page has a Start, the task has the
+// ID of CrawlFetch.ID, so asynq rejects a second job for it with ErrTaskIDConflict. An
+// asynq.TaskID among opts replaces that ID. The error names the field, its value and what
+// would be right.
+func NewCrawlFetch(c CrawlFetch, opts ...asynq.Option) (*asynq.Task, error) {
+	if c.Robots == "" && c.Start != 0 {
+		opts = append([]asynq.Option{asynq.TaskID(c.ID())}, opts...)
+	}
+	return newTask(TypeCrawlFetch, c, opts)
+}
+
+// ID is the same for all tasks of a crawl that fetch the same URL, however the URL is written.
+func (c CrawlFetch) ID() string {
+	of := c.URL
+	if canonical, err := links.Canonical("", c.URL); err == nil {
+		of = canonical
+	}
+	return fmt.Sprintf("crawl/%s/%d/%x", c.Crawl, c.Start, frontier.Digest(of))
+}
+
+// UnmarshalJSON reads a payload strictly. It does not Validate it.
+func (c *CrawlFetch) UnmarshalJSON(payload []byte) error { return decodeStrict(payload, c) }
+
+// Names of crawls are parts of Redis keys, of IDs and of file names.
+var (
+	crawlName   = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
+	hostPattern = regexp.MustCompile(`^(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
+)
+
+// Validate returns an error about the first field that is wrong: its name, its value and what
+// would be right.
+func (c CrawlFetch) Validate() error {
+	if !crawlName.MatchString(c.Crawl) {
+		return fmt.Errorf("crawl %q: want the crawl's name, 1 to 100 letters, digits, or _ . -", c.Crawl)
+	}
+	if c.Start < 0 || c.Start > maxStart {
+		return fmt.Errorf("start %d: want a moment in µs since 1970, up to %d", c.Start, int64(maxStart))
+	}
+	if err := validateURL(c.URL); err != nil {
+		return err
+	}
+	if reference.MatchString(c.URL) {
+		return errors.New("url: want it without a secret: a crawl gives none out")
+	}
+	if _, err := links.Canonical("", c.URL); err != nil {
+		return fmt.Errorf("url: %w", err)
+	}
+	if c.Depth < 0 || c.Depth > MaxDepth {
+		return fmt.Errorf("depth %d: want from 0 to %d links", c.Depth, MaxDepth)
+	}
+	if c.Hops < 0 || c.Hops > MaxRedirects {
+		return fmt.Errorf("hops %d: want from 0 to %d redirects", c.Hops, MaxRedirects)
+	}
+	for _, host := range c.Allow {
+		if err := ValidateAllow(host); err != nil {
+			return fmt.Errorf("allow: %w", err)
+		}
+	}
+	return nil
+}
+
+// ValidateAllow checks an entry of CrawlFetch.Allow: SameHost, SameSite, a host's name in any
+// case, or an IP address.
+func ValidateAllow(host string) error {
+	if host != SameHost && host != SameSite && !hostPattern.MatchString(strings.ToLower(host)) && net.ParseIP(host) == nil {
+		return fmt.Errorf("%q: want %s, %s, a host such as example.com, or *.example.com for all below it", host, SameHost, SameSite)
+	}
+	return nil
+}
+
+// Hosts returns the hosts of Allow, with SameHost and SameSite resolved: sorted, in lower case,
+// each once. For an IP address, and for a host that is a public suffix itself, SameSite is the
+// host alone.
+func (c CrawlFetch) Hosts() []string {
+	allow := c.Allow
+	if len(allow) == 0 {
+		allow = []string{SameHost}
+	}
+	var hosts []string
+	for _, a := range allow {
+		switch a {
+		case SameHost:
+			hosts = append(hosts, canonical.HostOf(c.URL))
+		case SameSite:
+			site := canonical.HostOf(c.URL)
+			if domain, err := publicsuffix.EffectiveTLDPlusOne(site); err == nil && net.ParseIP(site) == nil {
+				site = domain
+				hosts = append(hosts, "*."+site)
+			}
+			hosts = append(hosts, site)
+		default:
+			hosts = append(hosts, strings.ToLower(a))
+		}
+	}
+	slices.Sort(hosts)
+	return slices.Compact(hosts)
+}

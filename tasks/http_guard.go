@@ -1,0 +1,110 @@
+package tasks
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"syscall"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/canonical"
+)
+
+// AddressError is the error of a call to an address that is not public. It protects a worker's
+// network against payloads, links and name servers that lead into it. It comes wrapped with
+// asynq.SkipRetry.
+type AddressError struct {
+	// Address is the address that a host's name resolved to, or that a URL had itself.
+	Address netip.Addr
+}
+
+// Error names the address and the setting of a worker's config that would allow it. A program
+// sets HTTPHandler.AllowPrivate.
+func (e *AddressError) Error() string {
+	return fmt.Sprintf("address %s is not public: want http: {allow_private: [%s]} in the worker's config if jobs may call it",
+		e.Address, netip.PrefixFrom(e.Address, e.Address.BitLen()))
+}
+
+// reserved lists networks that are not the public internet, if netip's own predicates do not
+// know them: by IANA's registries of special-purpose addresses, and a cloud's metadata. Of
+// IPv6 only 2000::/3 is assigned at all.
+//
+//   - https://www.iana.org/assignments/iana-ipv4-special-registry
+//   - https://www.iana.org/assignments/iana-ipv6-special-registry
+var reserved = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"),
+	netip.MustParsePrefix("100.64.0.0/10"),    // shared by carriers; some clouds keep their metadata there
+	netip.MustParsePrefix("168.63.129.16/32"), // the metadata of Azure's machines
+	netip.MustParsePrefix("192.0.0.0/24"),
+	netip.MustParsePrefix("192.0.2.0/24"),
+	netip.MustParsePrefix("192.88.99.0/24"),
+	netip.MustParsePrefix("198.18.0.0/15"),
+	netip.MustParsePrefix("198.51.100.0/24"),
+	netip.MustParsePrefix("203.0.113.0/24"),
+	netip.MustParsePrefix("240.0.0.0/4"),
+	netip.MustParsePrefix("2001::/23"), // includes Teredo, which contains an IPv4 address
+	netip.MustParsePrefix("2001:db8::/32"),
+	netip.MustParsePrefix("3fff::/20"),
+}
+
+var (
+	unicast6  = netip.MustParsePrefix("2000::/3")
+	nat64     = netip.MustParsePrefix("64:ff9b::/96") // an IPv4 address in its last four bytes
+	sixToFour = netip.MustParsePrefix("2002::/16")    // an IPv4 address after its first two
+)
+
+// isPublic reports whether the address belongs to the public internet. For an address that
+// contains an IPv4 address, that one decides, because a gateway would lead to it.
+func isPublic(a netip.Addr) bool {
+	a = canonical.Address(a)
+	b := a.As16()
+	switch {
+	case nat64.Contains(a):
+		return isPublic(netip.AddrFrom4([4]byte(b[12:16])))
+	case sixToFour.Contains(a):
+		return isPublic(netip.AddrFrom4([4]byte(b[2:6])))
+	case a.Is6() && !unicast6.Contains(a):
+		return false
+	}
+	return a.IsGlobalUnicast() && !a.IsPrivate() && !anyContains(reserved, a)
+}
+
+func anyContains(networks []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) })
+}
+
+// control is for a net.Dialer. It checks the very address of each connection, because names,
+// redirects and proxies can lead anywhere, and a name can resolve to another address the next
+// time.
+func (h *HTTPHandler) control(_, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return fmt.Errorf("address %q: want an IP address and a port: %w", address, err)
+	}
+	if a := canonical.Address(to.Addr()); !h.allows(a) {
+		return &AddressError{Address: a}
+	}
+	return nil
+}
+
+// allows reports whether the handler may call an address. IPv4 addresses must not be mapped to
+// IPv6.
+func (h *HTTPHandler) allows(a netip.Addr) bool {
+	return isPublic(a) || anyContains(h.AllowPrivate, a)
+}
+
+// checkAddress returns an error if a URL has an address instead of a name, and the handler may
+// not call it. Names are checked when they are resolved. With a proxy, the proxy's address counts.
+func (h *HTTPHandler) checkAddress(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || h.Proxy != nil || h.Transport != nil {
+		return nil
+	}
+	a, err := netip.ParseAddr(canonical.HostOf(u.String()))
+	if err != nil || h.allows(a) {
+		return nil
+	}
+	return notCalled{fmt.Errorf("%s: %w: %w", text, &AddressError{Address: a}, asynq.SkipRetry)}
+}

@@ -228,7 +228,7 @@ func standard(value reflect.Value) string {
 // library are the files of other packages whose structs a file fills.
 var library = []string{
 	"../../../throttle/limit.go", "../../../throttle/override.go", "../../../scheduler/retry.go",
-	"../../../scheduler/cron/entry.go", "../../../tasks/crawl_fetch.go", "../../../tasks/exec_handler.go",
+	"../../../scheduler/cron/entry.go", "../../../tasks/crawl_handler.go", "../../../tasks/exec_handler.go",
 }
 
 // fieldComments are those of the package's structs and of a limit, by Type.Field.

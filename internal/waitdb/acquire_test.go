@@ -157,64 +157,6 @@ func TestRepeatedCall(t *testing.T) {
 	})
 }
 
-// TestTooLateIsSaidAgain: a call that the client repeats, since its answer got lost,
-// hears again that it is too late, and does not wait anew; another call does.
-func TestTooLateIsSaidAgain(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		define(t, s, perMinute("l", 1))
-		s.acquire(t, "a", one("l"))
-		sent := map[string]int{}
-		run := func(number string) []any {
-			t.Helper()
-			sent[number]++
-			reply, err := script.New("lanes/acquire").Run(background, s.rdb, []string{hg("")},
-				"", "caller", number, sent[number], "default", 0, (70 * time.Second).Microseconds(), grant.Microseconds(), 0, 0, 0, "", 1, 1, "l", "k", 1, "b", -1).Slice()
-			must(t, err)
-			return reply[0].([]any)
-		}
-		expect(t, "at first", run("1")[0], any(int64(denied)))
-		must(t, s.Block(background, "l", "k", s.now.Add(time.Hour)))
-		s.wait(70 * time.Second)
-		first := run("2")
-		expect(t, "70 s after that", first[0], any(int64(throttle.Expired)))
-		must(t, s.Block(background, "l", "k", s.now))
-		for range 2 {
-			s.wait(10 * time.Second)
-			expect(t, "the same call again, where there are permits by now", run("2"), first)
-		}
-		must(t, s.Block(background, "l", "k", s.now.Add(time.Hour)))
-		s.pump(t)
-		expect(t, "traces", s.traces(t), []string{"blocked:l"})
-		expect(t, "enqueued anew", run("3")[0], any(int64(denied)))
-	})
-}
-
-// TestSameIDInTwoQueues: a job is its queue and its ID.
-func TestSameIDInTwoQueues(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Minute})
-		need := one("c")
-		in := func(queue string) waitdb.Job {
-			return waitdb.Job{JobID: throttle.JobID{Queue: queue, ID: "same"}}
-		}
-		one, two := s.acquireJob(t, in("q1"), need), s.acquireJob(t, in("q2"), need)
-		expect(t, "one of them runs", [2]any{one.Outcome, two.Outcome}, [2]any{allowed, denied})
-		expect(t, "a third", s.acquireJob(t, in("q3"), need).Outcome, denied)
-		for _, queue := range []string{"q2", "q3"} {
-			must(t, s.lanes.Free(background, one.Holder, need))
-			list, _, _, err := s.dispatcherOf().pump()
-			must(t, err)
-			expect(t, "called", list, []called{{JobID: in(queue).JobID}})
-			one = s.acquireJob(t, in(queue), need)
-			expect(t, queue, one.Outcome, allowed)
-		}
-		must(t, s.lanes.Free(background, two.Holder, need)) // it has none
-		expect(t, "free", ask(t, s, "c", 0).Remaining, 0)
-		s.pump(t)
-		expect(t, "traces", s.traces(t), nil)
-	})
-}
-
 func TestJobThatCanNeverRun(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 3))

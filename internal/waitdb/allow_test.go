@@ -55,15 +55,3 @@ func TestAllowPassesLanesThatDoNotWaitThere(t *testing.T) {
 		expect(t, "there", ask(t, s, "slow", 1).RetryAfter, 2*time.Minute)
 	})
 }
-
-// TestMarksEndWithWhoGivesTurns: where nobody gives turns any more, lanes shut nobody out.
-func TestMarksEndWithWhoGivesTurns(t *testing.T) {
-	s := miniStage(t)
-	define(t, s, perMinute("l", 2))
-	for _, id := range []string{"a", "b", "c"} {
-		s.acquire(t, id, one("l"))
-	}
-	expect(t, "a lane waits", ask(t, s, "l", 1).Outcome, denied)
-	s.wait(2 * time.Minute)
-	expect(t, "and nobody has given turns for minutes", ask(t, s, "l", 2).Outcome, allowed)
-}

@@ -1,14 +1,11 @@
 package waitdb_test
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/waitdb"
@@ -53,20 +50,6 @@ func TestCalledJobDoesNotCome(t *testing.T) {
 		s.wantTaken(t, s.pumped(t), one("l"))
 		s.pump(t)
 		expect(t, "traces", s.traces(t), nil)
-	})
-}
-
-// TestMoreAreCalledThanAreListed: all of them count.
-func TestMoreAreCalledThanAreListed(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		const lane, many = "default\nl|k", 1500
-		for i := range many {
-			must(t, s.rdb.ZAdd(background, hg("granted:")+lane, redis.Z{Score: float64(s.now.Add(time.Minute).UnixMicro()), Member: fmt.Sprint(i)}).Err())
-			must(t, s.rdb.HSet(background, hg("jobs"), fmt.Sprintf("default\n%d", i), "1\n1\n1\n0 1\n1\n"+lane).Err())
-		}
-		expired, err := s.lanes.ExpireGrants(background, []string{lane})
-		must(t, err)
-		expect(t, "called, and listed", [2]int{expired[0].Granted, len(expired[0].Reserved)}, [2]int{many, 1000})
 	})
 }
 
@@ -119,97 +102,6 @@ func TestCalledJobWithoutARecord(t *testing.T) {
 		s.pump(t)
 		expect(t, "reserved when its time has ended", reserved(), map[string]string{})
 		expect(t, "a newcomer", s.acquire(t, "new", one("l")).Outcome, allowed)
-	})
-}
-
-// TestTurnsAreDueForLostCalls: who waits behind a called job that does not come
-// waits no longer than the grant, where turns are given only when they are due.
-func TestTurnsAreDueForLostCalls(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 2})
-		var holders []string
-		for _, job := range []string{"a", "b", "lost", "next"} {
-			holders = append(holders, s.acquire(t, job, one("c")).Holder)
-		}
-		s.pump(t)
-		must(t, s.lanes.Free(background, holders[0], one("c")))
-		expect(t, "called", s.pumped(t), []string{"lost"})
-		_, next := s.pump(t)
-		expect(t, "due", next, grant)
-		must(t, s.lanes.Free(background, holders[1], one("c")))
-		expect(t, "called", s.pumped(t), []string{"next"})
-		s.wantTaken(t, []string{"next"}, one("c"))
-		s.wait(next)
-		expect(t, "called then", s.pumped(t), []string{"lost"})
-		s.wantTaken(t, []string{"lost"}, one("c"))
-		for range 10 {
-			if _, next = s.pump(t); next < 0 {
-				break
-			}
-			s.wait(next)
-		}
-		expect(t, "due when nothing waits", next, -1)
-		expect(t, "traces", s.traces(t), nil)
-	})
-}
-
-// TestQueueThatTakesNothing: when none of its called jobs has come for a grant's
-// life, its lanes are passed over and hold nobody up, until one comes.
-func TestQueueThatTakesNothing(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		define(t, s, throttle.Limit{Name: "l", Kind: throttle.SlidingLog, Rate: throttle.Rate{N: 2, Per: time.Second}})
-		in := func(queue string, i int) waitdb.Job {
-			return waitdb.Job{JobID: throttle.JobID{Queue: queue, ID: fmt.Sprint(queue, i)}}
-		}
-		for i := range 10 {
-			s.acquireJob(t, in("paused", i), one("l"))
-			s.acquireJob(t, in("busy", i), one("l"))
-		}
-		ran := 1 // 1 of each was allowed at once
-		for range 40 {
-			s.wait(250 * time.Millisecond)
-			list, _, _, err := s.dispatcherOf().pump()
-			must(t, err)
-			for _, job := range list {
-				if job.Queue == "busy" && s.acquireJob(t, waitdb.Job{JobID: job.JobID}, one("l")).OK() {
-					ran++
-				}
-			}
-		}
-		expect(t, "of the other queue ran in 10 s", ran, 10)
-
-		for range 60 {
-			s.wait(250 * time.Millisecond)
-			list, _, _, err := s.dispatcherOf().pump()
-			must(t, err)
-			for _, job := range list {
-				if d := s.acquireJob(t, waitdb.Job{JobID: job.JobID}, one("l")); d.OK() {
-					ran++
-				}
-			}
-		}
-		expect(t, "ran when the queue takes again", ran, 19)
-		expect(t, "traces", s.traces(t), nil)
-	})
-}
-
-// TestLateArrival: a called job that comes when nothing is reserved for it any
-// more, and finds nothing, goes before those behind it.
-func TestLateArrival(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		define(t, s, perMinute("l", 1))
-		for _, job := range []string{"a", "late", "next"} {
-			s.acquire(t, job, one("l"))
-		}
-		s.wait(time.Minute)
-		s.pump(t)
-		must(t, s.lanes.Pause(background, "l"))
-		s.wait(2 * grant)
-		s.pump(t)
-		expect(t, "late, but the limit is paused", s.acquire(t, "late", one("l")).Outcome, denied)
-		must(t, s.lanes.Resume(background, "l"))
-		expect(t, "called", s.pumped(t), []string{"late"})
-		s.wantTaken(t, []string{"late"}, one("l"))
 	})
 }
 

@@ -50,38 +50,6 @@ func TestForecastOfADayBehindASecond(t *testing.T) {
 	expect(t, "last", last, forecast.Estimate{Need: throttle.Need{Limit: "day"}, StartsIn: 36*time.Hour + 100*time.Second - 100*time.Millisecond, Known: true})
 }
 
-// TestForecastOfADayAndAMinute: of two limits now one is the slower, now the other.
-func TestForecastOfADayAndAMinute(t *testing.T) {
-	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	last := planned(t, noon, 5000, window("day", throttle.PerDay(2000)), funnel("minute", throttle.PerMinute(2)))
-	expect(t, "in", last.StartsIn, 49*time.Hour-30*time.Second)
-}
-
-// TestForecastOfAMinuteAndFourSeconds: a window that gave all at once in one estimate
-// gives them as the other limit lets it.
-func TestForecastOfAMinuteAndFourSeconds(t *testing.T) {
-	at := time.Date(2026, 11, 20, 17, 7, 0, 0, time.UTC)
-	last := planned(t, at, 28, window("minute", throttle.PerMinute(10)), funnel("four", throttle.Rate{N: 1, Per: 4 * time.Second}))
-	expect(t, "at", at.Add(last.StartsIn).Format(time.TimeOnly), "17:09:28")
-}
-
-// TestForecastOfManyLanes: before a lane's turn come those of the others.
-func TestForecastOfManyLanes(t *testing.T) {
-	s := miniStage(t)
-	all := funnel("all", throttle.PerSecond(2))
-	define(t, s, all, funnel("host", throttle.PerSecond(1)))
-	for i := range 605 {
-		s.acquire(t, fmt.Sprint(i), throttle.Need{Limit: "all"}, throttle.Need{Limit: "host", Key: fmt.Sprint(i)})
-	}
-	s.pump(t)
-	f := s.forecast(t)
-	expect(t, "lanes, jobs", [2]int{f.Lanes, f.Jobs}, [2]int{604, 604})
-	for _, n := range []int{1, 2, 100, 604} {
-		e, ok := f.Job(fmt.Sprintf("default\nall|\nhost|%d", n), 1)
-		expect(t, fmt.Sprint("lane ", n), [2]any{e.StartsIn, ok}, [2]any{time.Duration(n) * 500 * time.Millisecond, true})
-	}
-}
-
 // TestForecastWhileLanesEmpty: a lane may go between two looks.
 func TestForecastWhileLanesEmpty(t *testing.T) {
 	s := miniStage(t)

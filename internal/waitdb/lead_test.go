@@ -1,7 +1,6 @@
 package waitdb_test
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -73,63 +72,6 @@ func TestDeposedProcess(t *testing.T) {
 	_, err = one.store.PublishShares(background, "one", 10, map[string]int{"l|k": 0, "m|k": 7})
 	must(t, err)
 	expect(t, "one may settle", s.rdb.HExists(background, hg("meters"), "m|k\n").Val(), false)
-}
-
-// TestTakeover: another process knows from Redis alone who waits, who is called
-// and who has to be told again, wherever the one before it died. Of whose turn it
-// was it knows only in which order the lanes were made.
-func TestTakeover(t *testing.T) {
-	killed := errors.New("killed")
-	for _, at := range []string{"lead", "grant", "settle"} {
-		for _, made := range []bool{false, true} {
-			t.Run(fmt.Sprint("at ", at, ", made ", made), func(t *testing.T) {
-				onRedis(t, func(t *testing.T, s *stage) {
-					define(t, s, perMinute("l", 2), perMinute("m", 100))
-					for i := range 6 {
-						s.acquire(t, fmt.Sprint(i), one("l"))
-					}
-					s.acquire(t, "both", one("l"), one("m"))
-					s.pump(t)
-					s.wait(time.Minute)
-					s.dispatcher.fails = func(call string, done bool) error {
-						if call == at && done == made {
-							return killed
-						}
-						return nil
-					}
-					list, _, _, err := s.dispatcher.pump()
-					if len(list) > 0 && at != "settle" {
-						t.Errorf("told before it was killed: %v", list)
-					}
-					if !errors.Is(err, killed) && at != "settle" { // there may be nothing to settle
-						t.Errorf("%v, want %v", err, killed)
-					}
-					must(t, s.lanes.StepDown(background, "dispatcher")) // its lease ends
-					next := newDispatcher(s, "next")
-					s.dispatcher = next
-					needs := map[string][]throttle.Need{"both": {one("l"), one("m")}}
-					ran := 0
-					for range 3 {
-						called := s.pumped(t)
-						if len(called) == 0 || ran == 0 && called[0] != "2" {
-							t.Errorf("called %v after %d", called, ran)
-						}
-						for _, job := range called {
-							if needs[job] == nil {
-								needs[job] = []throttle.Need{one("l")}
-							}
-							s.wantTaken(t, []string{job}, needs[job]...)
-							ran++
-						}
-						s.wait(time.Minute)
-					}
-					expect(t, "ran, as many a minute as may", ran, 5)
-					s.pump(t)
-					expect(t, "traces", s.traces(t), nil)
-				})
-			})
-		}
-	}
 }
 
 // TestTakeoverOfManyLanes: they are read a page at a time.

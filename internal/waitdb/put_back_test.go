@@ -75,41 +75,6 @@ func TestTurnsPassWhoseTimeIsUp(t *testing.T) {
 	})
 }
 
-// TestMaxWaitAmongLanes: nobody is told that it is too late for what is wanted by lanes
-// that it may come before, while nobody knows how many there are.
-func TestMaxWaitAmongLanes(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 50}, perMinute("tenant", 100))
-		cost := func(n int) throttle.Need { return throttle.Need{Limit: "l", Key: "k", Cost: n} }
-		s.acquire(t, "a", cost(50))
-		for i := range 350 {
-			s.acquire(t, fmt.Sprint(i), cost(1), throttle.Need{Limit: "tenant", Key: fmt.Sprint(i % 5)})
-		}
-		for i := range 8 {
-			s.acquire(t, fmt.Sprint("same lane ", i), cost(1))
-		}
-		big := job("big")
-		big.MaxWait = 25 * time.Second
-		expect(t, "big", s.acquireJob(t, big, cost(40)).Outcome, denied)
-	})
-}
-
-// TestMaxWaitCountsFromTheFirstDenial: however often a job is put back.
-func TestMaxWaitCountsFromTheFirstDenial(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		define(t, s, perMinute("l", 1))
-		b := job("b")
-		b.MaxWait = 90 * time.Second
-		s.acquire(t, "a", one("l"))
-		must(t, s.Block(background, "l", "k", s.now.Add(time.Hour)))
-		expect(t, "at first", s.acquireJob(t, b, one("l")).Outcome, denied)
-		s.wait(50 * time.Second)
-		expect(t, "after 50 s", s.acquireJob(t, b, one("l")).Outcome, denied)
-		s.wait(40 * time.Second)
-		expect(t, "after 90 s", s.acquireJob(t, b, one("l")).Outcome, throttle.Expired)
-	})
-}
-
 // TestUnknownWait: where nobody knows when permits come back, a job waits until
 // it may wait no longer. Then it is called, to hear that it is too late; its
 // place counts for nothing.

@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
@@ -196,59 +194,5 @@ func TestTurnLeavesWhatIsHeld(t *testing.T) {
 		expect(t, "where both permits are held", r.Outcome, fairqueue.Refused)
 		expect(t, "ready beside them", r.Next[0].Ready, s.now.Add(time.Second).UnixMicro())
 		expect(t, "where one is held", try(1).Outcome, fairqueue.Granted)
-	})
-}
-
-// TestMeterThatIsNone: where a hand has written a lane of a meter that has no key, as no limit's
-// can be, it stops neither those who look where its job stands nor the turns.
-func TestMeterThatIsNone(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		const lane = "default\nnone"
-		must(t, s.rdb.HSet(background, hg("jobs"), "default\na", "1\n1\n1\n0 1\n1\n"+lane).Err())
-		must(t, s.rdb.ZAdd(background, hg("lane:")+lane, redis.Z{Score: 1, Member: "a"}).Err())
-		place, waits, err := s.lanes.Position(background, job("a").JobID)
-		must(t, err)
-		expect(t, "where it stands", [3]any{place.Rank, place.Bottleneck, waits}, [3]any{1, "none", true})
-		store := s.lanes
-		_, err = store.BecomeLeader(background, "me", leaseTime, 0, "epoch")
-		must(t, err)
-		_, results, _, err := store.Grant(background, "me", []fairqueue.Turn{{Lane: lane}})
-		must(t, err)
-		expect(t, "its turn", results[0].Outcome, fairqueue.Learn)
-	})
-}
-
-// TestHalfAPermit: where a hand has written a fraction as what is reserved of a meter, or wanted
-// there, it stops neither those who look where a job stands nor the turns.
-func TestHalfAPermit(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		define(t, s, throttle.Limit{Name: "l", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(2)})
-		need := throttle.Need{Limit: "l", Key: "k"}
-		for _, id := range []string{"a", "b", "c", "d"} {
-			s.acquire(t, id, need)
-		}
-		for _, counts := range []string{"meters", "demand"} {
-			must(t, s.rdb.HSet(background, hg(counts), "l|k", "0.5").Err())
-			_, waits, err := s.lanes.Position(background, job("d").JobID)
-			must(t, err)
-			expect(t, "waits", waits, true)
-			s.acquire(t, "new "+counts, need)
-		}
-		called, _ := s.pump(t)
-		expect(t, "called", called, nil)
-	})
-}
-
-// TestFairnessKeyInTheMiddle: a record whose lane no script has named so says nothing of a
-// job, however many costs it has.
-func TestFairnessKeyInTheMiddle(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		define(t, s, perMinute("l", 1))
-		const lane = "default\n|1|fair\nl|k"
-		must(t, s.rdb.HSet(background, hg("jobs"), "default\na", "1\n1\n1\n0 1\n1\n"+lane).Err())
-		must(t, s.rdb.ZAdd(background, hg("lane:")+lane, redis.Z{Score: 1, Member: "a"}).Err())
-		_, waits, err := s.lanes.Position(background, job("a").JobID)
-		must(t, err)
-		expect(t, "waits", waits, false)
 	})
 }

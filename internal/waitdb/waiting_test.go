@@ -133,19 +133,3 @@ func TestExpectedAmongLanes(t *testing.T) {
 		expect(t, "behind ten of its own and ten others", place.StartsIn, 200*time.Second+100*time.Millisecond)
 	})
 }
-
-// TestARetryHearsThatItIsTooLate: its time is up a MaxWait after its first denial since it
-// came again, and stays up.
-func TestARetryHearsThatItIsTooLate(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		define(t, s, perMinute("l", 1))
-		s.acquire(t, "a", one("l"))
-		s.wait(5 * time.Second)
-		again := job("again")
-		again.QueuedAt, again.MaxWait = s.now.Add(-time.Second), 10*time.Second
-		expect(t, "at first", s.acquireJob(t, again, one("l")).Outcome, denied)
-		s.wait(10 * time.Second)
-		expect(t, "named", s.pumped(t), []string{"again"})
-		expect(t, "then", s.acquireJob(t, again, one("l")).Outcome, throttle.Expired)
-	})
-}

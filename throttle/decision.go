@@ -13,7 +13,7 @@ import (
 )
 
 // Outcome is what a limiter answers. The zero value is Unavailable, so a Decision that came with an
-// error never says that a caller may go on. Its text form is that of String.
+// error never says that a caller may go on.
 type Outcome int
 
 // The outcomes. Only Allowed may run.
@@ -42,9 +42,6 @@ func (o Outcome) String() string {
 	}
 	return outcomes[o]
 }
-
-// MarshalText writes the outcome as String does.
-func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
 // Decision is a limiter's answer. If several limits were asked, Limit and Key name the one that
 // decided: the one to wait longest for, or, when all allowed, the one with the fewest permits left.

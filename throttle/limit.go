@@ -12,64 +12,57 @@ import (
 	"github.com/headgate/headgate/internal/duration"
 )
 
-// Kind says how a limit counts, and with that what it guarantees. As a rule of
-// thumb: Funnel for a rate that should be kept evenly, SlidingLog where the other
-// side counts strictly, FixedWindow for a quota of a day or a month, and
-// Concurrency for how much may be underway.
+// Kind says how a limit counts, and so what it guarantees. As a rule of thumb: Funnel for a rate that
+// should be kept evenly, SlidingLog if the upstream counts strictly, FixedWindow for a quota of a day
+// or a month, and Concurrency for how much may run at once.
 type Kind string
 
-// The kinds of limit. W is the length of any window of time, N the permits of
-// the rate, by Redis's clock.
+// The kinds of limit. W is the length of any window of time, N the permits of the rate, by Redis's
+// clock.
 const (
-	// Funnel lets at most Capacity + Rate·W through in any W: a leaky bucket,
-	// kept as GCRA (ITU-T I.371). Capacity 1 is an even spacing.
+	// Funnel lets at most Capacity + Rate·W through in any W: a leaky bucket, kept as GCRA (ITU-T
+	// I.371). With Capacity 1 calls are evenly spaced.
 	Funnel Kind = "funnel"
-	// TokenBucket is a funnel seen from the other side: Capacity tokens at
-	// first, refilled at Rate. It guarantees what Funnel does.
+	// TokenBucket is a funnel seen from the other side: Capacity tokens at first, refilled at Rate.
+	// It guarantees what Funnel does.
 	TokenBucket Kind = "token_bucket"
-	// FixedWindow lets N through in each aligned period: a calendar hour, day,
-	// week or month of the Zone, or a multiple of any other period. Around a
-	// boundary 2·N can pass in a short time; the other kinds do not do that.
+	// FixedWindow lets N through in each aligned period: a calendar hour, day, week or month of the
+	// Zone, or a multiple of any other period. Around a boundary 2·N can pass in a short time; with
+	// the other kinds that cannot happen.
 	FixedWindow Kind = "fixed_window"
-	// SlidingLog lets N through in every window of one period, exactly. It
-	// keeps the last N times: about 10 bytes each.
+	// SlidingLog lets N through in every window of one period, exactly. It keeps the last N times,
+	// about 10 bytes each.
 	SlidingLog Kind = "sliding_log"
-	// SlidingWindow is SlidingLog in bounded memory, for a large N: it counts
-	// 60 parts of the period, and never lets more than N through. A permit can
-	// return up to 1/60 of a period late.
+	// SlidingWindow is SlidingLog in bounded memory, for a large N: it counts 60 parts of the period,
+	// and never lets more than N through. A permit can return up to 1/60 of a period late.
 	SlidingWindow Kind = "sliding_window"
-	// Concurrency lets Capacity permits be held at once. Each is a lease: given
-	// back when the holder is done, or lost when the holder stops extending it.
+	// Concurrency lets Capacity permits be held at once. Each is a lease: the holder gives it back
+	// when it is done, and loses it when it stops extending it.
 	Concurrency Kind = "concurrency"
 )
 
 var kinds = []string{string(Funnel), string(TokenBucket), string(FixedWindow), string(SlidingLog), string(SlidingWindow), string(Concurrency)}
 
-// MarshalText writes the kind's name.
-func (k Kind) MarshalText() ([]byte, error) { return []byte(k), nil }
-
 // UnmarshalText reads a kind's name. Its error, a [*FieldError], lists them.
 func (k *Kind) UnmarshalText(text []byte) error {
-	i, err := choose("kind", string(text), kinds)
-	if err == nil {
-		*k = Kind(kinds[i])
+	if !slices.Contains(kinds, string(text)) {
+		return fieldError("kind", string(text), "want one of %s", strings.Join(kinds, ", "))
 	}
-	return err
+	*k = Kind(text)
+	return nil
 }
 
 // DefaultLease is how long a concurrency permit outlives its last extension.
 const DefaultLease = 30 * time.Second
 
-// Limit is a named bound. One limit and one key (a host, an account) make a
-// meter: the state in Redis that counts. So a limit of 1/s that is asked for with
-// the host as its key is one call a second to each host.
+// Limit is a named bound. One limit and one key (a host, an account) make a meter, which counts. So a
+// limit of 1/s that is asked for with the host as its key is one call a second to each host.
 //
-// Name and Kind are required, and Rate or, for Concurrency, Capacity; the zero
-// value of any other field is a sensible default. [Limit.Validate] reports what is
-// wrong, and the methods that take limits refuse those in the same words. They copy
-// what they keep, so a Limit can be changed and given again.
+// Name and Kind are required, and Rate or, for Concurrency, Capacity; the zero value of any other
+// field is a sensible default. The methods that take limits return the error of [Limit.Validate].
+// They copy what they keep, so a Limit can be changed and used again.
 type Limit struct {
-	// Name is the limit's own: letters, digits and _ . : - up to 100.
+	// Name identifies the limit: up to 100 letters, digits and _ . : -
 	Name string
 	// Kind is how the limit counts. Required.
 	Kind Kind `yaml:"kind"`
@@ -89,26 +82,25 @@ type Limit struct {
 	// Apps are the apps that may use the limit, by exact name. For others it does not exist. The
 	// zero value means all.
 	Apps []string `yaml:"apps"`
-	// Lease is how long a permit of a concurrency limit is missing when its holder has died, a second
-	// at least. The zero value means throttle.DefaultLease.
+	// Lease is how long a permit of a concurrency limit stays taken after its holder has died, a
+	// second at least. The zero value means throttle.DefaultLease.
 	Lease time.Duration `yaml:"lease"`
-	// MaxBlock is the longest that an answer of the other side shuts a key, a second at least. The
-	// zero value means a day, or the period if longer.
+	// MaxBlock is the longest that an upstream's answer blocks a key, a second at least. The zero
+	// value means a day, or the period if longer.
 	MaxBlock time.Duration `yaml:"max_block"`
-	// Adapt has each key find the pace that the other side bears. A fixed window and a concurrency
-	// limit cannot. The zero value means off.
+	// Adapt makes each key find the pace that the upstream bears. A fixed window and a concurrency
+	// limit cannot adapt. The zero value means off.
 	Adapt *Adapt `yaml:"adapt"`
 	// Overrides are keys that count by another rate or capacity. If the tasks of the limit in a
 	// config file have `key: host(…)`, a host may be spelled in any way.
 	Overrides map[string]Override `yaml:"overrides"`
-	// Paused is whether the limit hands out nothing at present. Set it with
-	// Pause and Resume; Define and Set leave it as it is.
+	// Paused is whether the limit hands out nothing at present. Pause and Resume change it; Define
+	// and Set leave it as it is.
 	Paused bool
 }
 
-// Validate reports everything that is wrong with the limit: each of the errors
-// that it joins is a [*FieldError]. What is wrong with an override has the field
-// "overrides" and the key as its value.
+// Validate reports everything that is wrong with the limit: each of the errors that it joins is a
+// [*FieldError]. An error of an override has the field "overrides" and the key as its value.
 func (l Limit) Validate() error {
 	var f faults
 	f.want(isName(l.Name), "name", l.Name, wantName)
@@ -147,7 +139,7 @@ func (l Limit) Validate() error {
 	return errors.Join(f...)
 }
 
-// validate reports what is wrong with the first of the limits that is not valid.
+// validate reports what is wrong with the first invalid limit.
 func validate(limits ...Limit) error {
 	for _, l := range limits {
 		if err := l.Validate(); err != nil {
@@ -157,8 +149,7 @@ func validate(limits ...Limit) error {
 	return nil
 }
 
-// validateKind reports what is wrong with the kind, and with what only some
-// kinds have.
+// validateKind reports what is wrong with the kind, and with the fields that only some kinds have.
 func (l Limit) validateKind(f *faults) {
 	switch l.Kind {
 	case Funnel, TokenBucket:
@@ -177,8 +168,8 @@ func (l Limit) validateKind(f *faults) {
 	}
 }
 
-// validateAdapt reports what is wrong with Adapt. Where the limit's own rate is wrong
-// Min is held against nothing: that rate's error is enough.
+// validateAdapt reports what is wrong with Adapt. If the limit's own rate is invalid, Min is compared
+// with nothing: the rate's error is enough.
 func (l Limit) validateAdapt(f *faults) {
 	switch l.Kind {
 	case Funnel, TokenBucket, SlidingLog, SlidingWindow:
@@ -194,9 +185,9 @@ func (l Limit) validateAdapt(f *faults) {
 	}
 }
 
-// validate reports what is wrong with an override of a limit that is valid itself:
-// with its own words, and with the limit that the key would have. A capacity is
-// handed on as it was given, so that the kinds that have none refuse it.
+// validate reports what is wrong with an override of a valid limit: with the override itself, and
+// with the limit that the key would have. The capacity stays as it was given, so that the kinds which
+// have none reject it.
 func (o Override) validate(l Limit) error {
 	var f faults
 	if o.Rate == (Rate{}) && o.Capacity == 0 {
@@ -214,17 +205,15 @@ func (o Override) validate(l Limit) error {
 	return errors.Join(append(f, l.Validate())...)
 }
 
-// maxFill bounds how long an empty meter takes to fill, a lease, a block and an
-// override: today and a hundred years more are below 2^53 µs, which is as far as
-// Lua's numbers are exact.
+// maxFill bounds how long an empty meter takes to fill, a lease, a block and an override. Today plus a
+// hundred years is below 2^53 µs, up to which Lua's numbers are exact.
 const maxFill = 100 * 365 * Day
 
-// maxLog is where a sliding log stops being sensible: about 1 MB a meter.
+// maxLog bounds a sliding log to about 1 MB a meter.
 const maxLog = 100_000
 
-// String is the limit on one line, such as "fixed_window 2000/day zone
-// America/New_York". Two limits of one name are the same words for Define if these
-// are, so all is in it that decides, but for the overrides.
+// String returns the limit on one line, such as "fixed_window 2000/day zone America/New_York". Define
+// compares limits by it, so it has everything that decides, except the overrides.
 func (l Limit) String() string {
 	text := string(l.Kind)
 	add := func(there bool, format string, value any) {
@@ -246,8 +235,8 @@ func (l Limit) String() string {
 	return text
 }
 
-// With is the limit as a key with the override counts it. A FixedWindow keeps its
-// period whatever the override says, since windows are the limit's and not a key's.
+// With returns the limit as a key with the override counts it. A FixedWindow keeps its period,
+// because all its keys share the windows.
 func (l Limit) With(o Override) Limit {
 	if per := l.Rate.Per; o.Rate != (Rate{}) {
 		if l.Rate = o.Rate; l.Kind == FixedWindow {
@@ -260,8 +249,8 @@ func (l Limit) With(o Override) Limit {
 	return l
 }
 
-// MaxCost is the most permits that one call can ever take: Capacity, or what that is
-// by default. A cost above it is Never.
+// MaxCost returns the most permits that one call can ever take: Capacity, or its default. A cost above
+// it is Impossible.
 func (l Limit) MaxCost() int {
 	switch l.Kind {
 	case Funnel, TokenBucket:
@@ -272,28 +261,8 @@ func (l Limit) MaxCost() int {
 	return l.Rate.N
 }
 
-// periodUS is the period that the meter counts in, in microseconds. A fixed
-// window's stays as it is: its margin shortens each window instead, as the windows
-// must keep to the calendar.
-func (l Limit) periodUS() int64 {
-	if l.Kind == FixedWindow {
-		return l.Rate.Per.Microseconds()
-	}
-	return (l.Rate.Per + l.Margin).Microseconds()
-}
+// lease returns Lease, or its default.
+func (l Limit) lease() time.Duration { return cmp.Or(l.Lease, DefaultLease) }
 
-// lease is Lease, or its default.
-func (l Limit) lease() time.Duration {
-	if l.Lease == 0 {
-		return DefaultLease
-	}
-	return l.Lease
-}
-
-// LongestBlock is MaxBlock, or what that is by default.
-func (l Limit) LongestBlock() time.Duration {
-	if l.MaxBlock == 0 {
-		return max(Day, l.Rate.Per)
-	}
-	return l.MaxBlock
-}
+// LongestBlock returns MaxBlock, or its default.
+func (l Limit) LongestBlock() time.Duration { return cmp.Or(l.MaxBlock, max(Day, l.Rate.Per)) }

@@ -11,17 +11,15 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// Need is what a caller wants of one limit: Cost permits for one Key. The empty
-// key is a key like any other, for limits that count nothing apart. The zero Cost
-// means 1 where a job or a call is meant; AllowN with 0 looks without taking.
+// Need is what a caller wants of one limit: Cost permits for one Key. The empty key is a key like any
+// other, for limits that have only one. The zero Cost means 1.
 type Need struct {
 	Limit string
 	Key   string
 	Cost  int
 }
 
-// withCosts gives every need that names no cost a cost of 1, in a copy: the slice
-// is the caller's.
+// withCosts returns a copy in which needs without a cost cost 1.
 func withCosts(needs []Need) []Need {
 	needs = slices.Clone(needs)
 	for i := range needs {
@@ -32,12 +30,11 @@ func withCosts(needs []Need) []Need {
 	return needs
 }
 
-// Normalize has needs that name no cost cost one permit, sorts them, and adds up those of
-// the same meter, in a copy. It refuses what cannot be a need, and none at all.
+// Normalize returns the needs sorted and with their costs, with needs of the same limit and key added
+// up. So equal sets of needs become equal slices. An invalid need is an error, and so is none at all.
 func Normalize(needs ...Need) ([]Need, error) { return normalize(withCosts(needs)) }
 
-// normalize merges needs, so that equal sets are equal texts: the name of a lane is
-// made of them. It refuses what cannot be a need.
+// normalize is Normalize for needs whose costs may be 0, which only looks.
 func normalize(needs []Need) ([]Need, error) {
 	if len(needs) == 0 {
 		return nil, errors.New("needs: want at least one limit")
@@ -56,8 +53,8 @@ func normalize(needs []Need) ([]Need, error) {
 	return merge(needs), nil
 }
 
-// merge sorts needs and adds up those of the same meter: else each of them would be
-// held against the same permits, and together they could take more than there are.
+// merge sorts needs and adds up those of the same meter: otherwise each of them would be compared with
+// the same permits, and together they could take more than there are.
 func merge(needs []Need) []Need {
 	if len(needs) < 2 {
 		return needs
@@ -78,7 +75,7 @@ func merge(needs []Need) []Need {
 	return merged
 }
 
-// appendMeters appends the meters of needs as the scripts take them: limit and key.
+// appendMeters appends the limits and keys of needs, as the scripts take them.
 func appendMeters(args []any, needs []Need) []any {
 	for _, n := range needs {
 		args = append(args, n.Limit, n.Key)
@@ -86,9 +83,9 @@ func appendMeters(args []any, needs []Need) []any {
 	return args
 }
 
-// isName reports whether text is 1 to 100 letters, digits, or _ . : -. It is asked
-// for every need of every call, so it is no regular expression. What it leaves out
-// separates: | a limit from its key, line breaks meters, commas apps.
+// isName reports whether text is 1 to 100 letters, digits, or _ . : -. Every need of every call is
+// checked, so it is no regular expression. Other characters are separators: | between a limit and its
+// key, line breaks between meters, commas between apps.
 func isName(text string) bool {
 	for i := range len(text) {
 		c := text[i] | 0x20 // a letter's lower case
@@ -99,10 +96,9 @@ func isName(text string) bool {
 	return text != "" && len(text) <= 100
 }
 
-// wantName says what isName takes.
 const wantName = "want 1 to 100 letters, digits, or _ . : -"
 
-// validMeter refuses what cannot name a meter.
+// validMeter returns an error if the limit and key cannot name a meter.
 func validMeter(limit, key string) error {
 	if !isName(limit) {
 		return fieldError("limit", limit, wantName)
@@ -113,8 +109,8 @@ func validMeter(limit, key string) error {
 // maxKey bounds a meter's key, which becomes part of the name of a Redis key.
 const maxKey = 200
 
-// validKey refuses a key that is too long or has control characters. It shows only the
-// beginning.
+// validKey returns an error, which shows the beginning of the key, if the key is too long or has
+// control characters.
 func validKey(key string) error {
 	if len(key) > maxKey || strings.ContainsFunc(key, func(c rune) bool { return c < ' ' }) {
 		return &FieldError{"key", fmt.Sprintf("%.40q", key), fmt.Sprintf("want at most %d bytes and no control characters", maxKey)}

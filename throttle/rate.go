@@ -11,48 +11,46 @@ import (
 	"github.com/headgate/headgate/internal/duration"
 )
 
-// Periods longer than an hour. In a fixed window Hour, Day, Week and Month
-// follow the calendar of the limit's zone (a day can last 23 or 25 hours, a
-// week starts on Monday); every other kind takes them as plain durations,
-// where Month is the mean Gregorian month.
+// Periods longer than an hour. In a fixed window an hour, Day, Week and Month follow the calendar of
+// the limit's zone: a day can last 23 or 25 hours, and a week starts on Monday. Every other kind takes
+// them as plain durations, with Month as the mean Gregorian month.
 const (
 	Day   = 24 * time.Hour
 	Week  = 7 * Day
 	Month = 2629746 * time.Second
 )
 
-// maxPermits bounds N, capacities and settled costs. The scripts split the time of
-// k permits, k·Per/N, into whole microseconds and N-ths of one; the product that
-// takes, k·(Per mod N), stays far below the 2^53 to which Lua's numbers are exact.
+// maxPermits bounds N, capacities and settled costs. The scripts split the time of k permits, k·Per/N,
+// into whole microseconds and N-ths of one. For that they compute k·(Per mod N), which must stay far
+// below 2^53, up to which Lua's numbers are exact.
 const maxPermits = 10_000_000
 
-// Rate is N permits per Per: 1 to 10,000,000 permits, in whole microseconds up to
-// a hundred years. 60 a minute and 1 a second are not the same: to the kinds that
-// count in windows Per is the window, and only a Funnel or a TokenBucket sees no
-// difference. The zero Rate means "no rate", which only a concurrency limit may
-// have. A Rate that is out of bounds is refused where it is used.
+// Rate is N permits per Per: 1 to 10,000,000 permits, in whole microseconds up to a hundred years. 60 a
+// minute and 1 a second are not the same: for the kinds that count in windows Per is the window, and
+// only for a Funnel or a TokenBucket there is no difference. The zero Rate means "no rate", which only
+// a concurrency limit may have.
 type Rate struct {
 	N   int
 	Per time.Duration
 }
 
-// PerSecond is n permits a second.
+// PerSecond returns n permits a second.
 func PerSecond(n int) Rate { return Rate{n, time.Second} }
 
-// PerMinute is n permits a minute.
+// PerMinute returns n permits a minute.
 func PerMinute(n int) Rate { return Rate{n, time.Minute} }
 
-// PerHour is n permits an hour.
+// PerHour returns n permits an hour.
 func PerHour(n int) Rate { return Rate{n, time.Hour} }
 
-// PerDay is n permits a day.
+// PerDay returns n permits a day.
 func PerDay(n int) Rate { return Rate{n, Day} }
 
-// Every is one permit per d.
+// Every returns one permit per d.
 func Every(d time.Duration) Rate { return Rate{1, d} }
 
-// units are those of rates, from the shortest to the longest: pace takes the first
-// in which a rate is at least 1, and String the longest that fits.
+// units are the units of rates, from the shortest to the longest: pace takes the first in which a rate
+// is at least 1, and String the longest that fits.
 var units = []struct {
 	per   time.Duration
 	names []string // the first is the one String writes
@@ -65,11 +63,10 @@ var units = []struct {
 	{Month, []string{"month", "months"}},
 }
 
-// ParseRate reads a rate such as "2000/day", "10/s", "1/2s", "5/minute" or
-// "1/1m30s": a count, a slash, and a period, which is a unit (s, m, h, day,
-// week, month, or their long names, in whatever case), a number of units, or a Go
-// duration. A bare m is a minute. The count may have underscores: "1_000_000/day".
-// The error is a [*FieldError].
+// ParseRate reads a rate such as "2000/day", "10/s", "1/2s", "5/minute" or "1/1m30s": a count, a slash
+// and a period. The period is a unit (s, m, h, day, week, month, or their long names, in any case), a
+// number of units, or a Go duration. A bare m is a minute. The count may have underscores:
+// "1_000_000/day". The error is a [*FieldError].
 func ParseRate(text string) (Rate, error) {
 	count, period, found := strings.Cut(strings.TrimSpace(text), "/")
 	if !found {
@@ -87,8 +84,7 @@ func ParseRate(text string) (Rate, error) {
 	return r, r.validate()
 }
 
-// parsePeriod reads what follows the slash: a unit, some of them, or what
-// duration.Parse takes.
+// parsePeriod reads what follows the slash: a unit, a number of units, or what duration.Parse reads.
 func parsePeriod(text string) (time.Duration, error) {
 	digits := len(text) - len(strings.TrimLeft(text, "0123456789"))
 	times := 1
@@ -110,7 +106,7 @@ func parsePeriod(text string) (time.Duration, error) {
 	}
 	d, err := duration.Parse(text)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a period: want a unit (s, m, h, day, week, month), some of them (2s, 15m), or a duration (1m30s)", text)
+		return 0, fmt.Errorf("%q is not a period: want a unit (s, m, h, day, week, month), a number of them (2s, 15m), or a duration (1m30s)", text)
 	}
 	return d, nil
 }
@@ -129,9 +125,8 @@ func (r Rate) validate() error {
 	return nil
 }
 
-// String is the rate as ParseRate reads it, in the longest unit of which the period
-// is a whole number: an hour is "1/h" and 90 minutes are "1/90m". The zero Rate is
-// the empty text.
+// String returns the rate as ParseRate reads it, in the longest unit of which the period is a whole
+// number: an hour is "1/h" and 90 minutes are "1/90m". The zero Rate is the empty text.
 func (r Rate) String() string {
 	if r == (Rate{}) {
 		return ""
@@ -144,24 +139,23 @@ func (r Rate) String() string {
 			return fmt.Sprintf("%d/%d%s", r.N, r.Per/u.per, u.names[0])
 		}
 	}
-	return fmt.Sprintf("%d/%s", r.N, r.Per) // in Go's form, which Redis has of it
+	return fmt.Sprintf("%d/%s", r.N, r.Per)
 }
 
 // MarshalText writes the rate as String does.
 func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText reads what ParseRate reads, and so no empty text: a field that may
-// have no rate is left out.
+// UnmarshalText reads what ParseRate reads, so the empty text is an error.
 func (r *Rate) UnmarshalText(text []byte) (err error) {
 	*r, err = ParseRate(string(text))
 	return err
 }
 
-// perSecond makes rates of different periods comparable.
+// perSecond returns how many permits a rate has a second, to compare rates.
 func perSecond(r Rate) float64 { return float64(r.N) / r.Per.Seconds() }
 
-// pace is a share of a rate, for people: "4.5/s". It takes the shortest period in
-// which there is at least one permit.
+// pace returns a share of a rate for people, such as "4.5/s": in the shortest unit in which there is at
+// least one permit.
 func pace(r Rate, share float64) string {
 	times := share * float64(r.N)
 	for _, u := range units {

@@ -43,7 +43,7 @@ A job without retention is forgotten when it is done; there is no job of its id 
 }
 
 func (c *jobCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	jobs, err := q.FindByID(ctx, c.ID, c.Queue)
+	jobs, err := findJobs(ctx, q, c.ID, c.Queue)
 	if err != nil {
 		return err
 	}
@@ -156,12 +156,12 @@ func newJobView(job inspect.Job) *jobView {
 		origin.At = origin.At.UTC()
 		v.Schedule = &origin
 	}
-	if job.Place != nil {
-		v.Place = newPlace(*job.Place)
+	if job.Position != nil {
+		v.Place = newPlace(*job.Position)
 	}
 	switch job.TaskInfo.State {
 	case asynq.TaskStatePending:
-		if job.Place == nil {
+		if job.Position == nil {
 			v.Pending = job.Since
 		}
 	case asynq.TaskStateActive:

@@ -129,14 +129,14 @@ func whenOf(job inspect.Job) string {
 
 func whyOf(job inspect.Job) string {
 	switch {
-	case job.State == inspect.Waiting && job.Place.Known:
+	case job.State == inspect.Waiting && job.Position.Known:
 		about := ""
-		if job.Place.Estimated {
+		if job.Position.Estimated {
 			about = "about "
 		}
-		return fmt.Sprintf("waits for %s, runs in %s%s", display.Meter(job.Place.Bottleneck), about, duration.Text(job.Place.StartsIn))
+		return fmt.Sprintf("waits for %s, runs in %s%s", display.Meter(job.Position.Bottleneck), about, duration.Text(job.Position.StartsIn))
 	case job.State == inspect.Waiting:
-		return "waits for " + display.Meter(job.Place.Bottleneck)
+		return "waits for " + display.Meter(job.Position.Bottleneck)
 	case job.State == "retry" || job.State == "archived":
 		return strings.Join(strings.Fields(job.LastErr), " ")
 	case job.IsOrphaned:
@@ -270,8 +270,21 @@ func (s selection) named(ctx context.Context, q *inspect.Queues, a *inspect.Acti
 	return jobs, nil
 }
 
-func findJob(ctx context.Context, q *inspect.Queues, id, queue string) (inspect.Job, error) {
+// findJobs returns the jobs with an ID, at least one.
+func findJobs(ctx context.Context, q *inspect.Queues, id, queue string) ([]inspect.Job, error) {
 	jobs, err := q.FindByID(ctx, id, queue)
+	if err == nil && len(jobs) == 0 {
+		where := ""
+		if queue != "" {
+			where = " in queue " + queue
+		}
+		err = fmt.Errorf("job %s not found%s: it may have finished without retention, or been deleted", id, where)
+	}
+	return jobs, err
+}
+
+func findJob(ctx context.Context, q *inspect.Queues, id, queue string) (inspect.Job, error) {
+	jobs, err := findJobs(ctx, q, id, queue)
 	if err != nil {
 		return inspect.Job{}, err
 	}

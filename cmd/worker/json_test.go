@@ -80,7 +80,7 @@ schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "
 		{"jobs list", "", `"id":"two"`},
 		{"jobs run", "one", `"done":"run","jobs":1,"queue":"default","job":"one"`},
 		{"jobs archive", "one", `"done":"archived","jobs":1,"queue":"default","job":"one"`},
-		{"jobs cancel", "--all", `"done":"cancelled","jobs":0`},
+		{"jobs cancel", "--all", `"done":"canceled","jobs":0`},
 		{"jobs delete", "--all --yes", `"done":"deleted","jobs":4`},
 		{"queues list", "", `"queue":"default","pending":0`},
 		{"queues pause", "default", `"done":"paused","queue":"default"`},

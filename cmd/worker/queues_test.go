@@ -77,7 +77,7 @@ func TestQueuesRefusals(t *testing.T) {
 		"purge default --state active":      "2 --state active: want waiting, pending, retry, scheduled, archived, completed",
 		"purge none --state pending --yes":  "1 there is no queue none",
 		"delete none":                       "1 there is no queue none",
-		"delete default":                    "1 queue default has 1 running: cancel what runs, or wait for its end",
+		"delete default":                    "1 queue default has 1 running: cancel them, or wait until they end",
 		"delete default --force":            "1 queue default has 1 running",
 		"purge default --state pending":     "2 that is 3 jobs; add --yes if they are meant",
 		"purge default --state pending,nil": "2 --state nil: want waiting",

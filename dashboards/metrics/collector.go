@@ -24,6 +24,7 @@ import (
 
 	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/throttle"
@@ -50,7 +51,7 @@ type collector struct {
 	ready     func(context.Context) error // checks both Redises
 	scope     string
 	rdb       redis.UniversalClient // the limiter's Redis
-	limiter   *throttle.Limiter     // acts as no app, so it sees all limits
+	limiter   *waitdb.DB            // acts as no app, so it sees all limits
 	queuesRDB redis.UniversalClient // the queues' Redis
 	inspector *asynq.Inspector
 	schedules *cron.Runner
@@ -65,7 +66,7 @@ func New(server *scheduler.Server, queues redis.UniversalClient, opts Options) p
 		queuesRDB: queues, inspector: asynq.NewInspectorFromRedisClient(queues),
 	}
 	c.rdb, c.scope = c.stats.Redis()
-	c.limiter = throttle.New(c.rdb, throttle.Options{Scope: c.scope})
+	c.limiter = waitdb.New(throttle.New(c.rdb, throttle.Options{Scope: c.scope}))
 	return prometheus.WrapCollectorWith(prometheus.Labels{"scope": c.scope}, c)
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/stats"
-	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/throttle"
 )
@@ -23,7 +22,7 @@ const (
 	maxLimits    = 200
 	maxQueues    = 50
 	maxSchedules = 200
-	maxMeters    = maxLimits * (inspect.BusiestKeys + 1)
+	maxMeters    = maxLimits * (inspect.MaxKeys + 1)
 )
 
 // The scope's metrics. scope_up is the process's own: it says what this scrape could read.
@@ -52,7 +51,7 @@ var (
 // when no process has run for a minute, nothing is sent about waiting jobs. A limit without waiting
 // jobs is sent with zeros, so that graphs fall to zero and alerts end.
 func (c *collector) collectLimits(ctx context.Context, out chan<- prometheus.Metric) error {
-	survey, err := stats.ReadBacklogSample(ctx, c.rdb, c.scope)
+	sample, err := stats.ReadBacklogSample(ctx, c.rdb, c.scope)
 	if err != nil {
 		return err
 	}
@@ -65,29 +64,29 @@ func (c *collector) collectLimits(ctx context.Context, out chan<- prometheus.Met
 		return err
 	}
 	slices.Sort(names)
-	known := inspect.Snapshot{}
-	if survey != nil {
-		known.Demand = survey.Limits
+	snapshot := inspect.Snapshot{Now: now}
+	if sample != nil {
+		snapshot.Demand = sample.Limits
 	}
 	for _, name := range names[:min(len(names), maxLimits)] {
-		known.Limits = append(known.Limits, throttle.Limit{Name: name})
+		snapshot.Limits = append(snapshot.Limits, throttle.Limit{Name: name})
 	}
-	limits := known.LimitsWithDemand()
-	if survey != nil {
-		out <- sampleAge.value(max(0, now.Sub(survey.At)).Seconds())
-		for _, l := range limits {
+	limits, err := snapshot.States(ctx, c.limiter, maxMeters)
+	if err != nil {
+		return err
+	}
+	if sample != nil {
+		out <- sampleAge.value(max(0, now.Sub(sample.At)).Seconds())
+	}
+	for _, l := range limits {
+		if sample != nil {
 			out <- waiting.value(float64(l.Waiting), l.Name)
 			out <- waitingKeys.value(float64(l.Keys), l.Name)
 			out <- oldestWait.value(l.WaitedFor(now).Seconds(), l.Name)
-			if last, known := survey.DrainedAt[l.Name]; known || !slices.Contains(survey.Unknown, l.Name) {
+			if last, known := sample.DrainedAt[l.Name]; known || !slices.Contains(sample.Unknown, l.Name) {
 				out <- backlogDrain.value(max(0, last.Sub(now)).Seconds(), l.Name)
 			}
 		}
-	}
-	if err := inspect.ReadMeters(ctx, waitdb.New(c.limiter), limits, maxMeters); err != nil {
-		return err
-	}
-	for _, l := range limits {
 		if l.DefaultMeter.Capacity == 0 { // it was deleted meanwhile
 			continue
 		}

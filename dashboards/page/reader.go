@@ -157,7 +157,7 @@ func (s *state) read(ctx context.Context) (*snapshot, error) {
 	}
 	err = errors.Join(
 		s.readLog(ctx),
-		seldom(ctx, &s.due.limits, limitsTurn, 0, func(ctx context.Context) error { return s.known.Refresh(ctx, s.queues.Limiter) }),
+		seldom(ctx, &s.due.limits, limitsTurn, 0, func(ctx context.Context) error { return s.known.ReadLimits(ctx, s.queues.Limiter) }),
 		seldom(ctx, &s.due.forecast, forecastTurn, forecastShare, s.readForecast),
 		seldom(ctx, &s.due.wants, wantsTurn, wantsShare, s.readWants),
 		seldom(ctx, &s.due.queues, queuesTurn, 0, s.readQueues),
@@ -306,7 +306,7 @@ func (s *state) rows(ctx context.Context, now time.Time) ([]limitRow, error) {
 	known := s.known
 	known.Now, known.Forecast = now, s.forecast
 	known.Recent, _ = inspect.CountRecent(s.history.recent, now)
-	limits, err := known.ReadLimitStates(ctx, s.queues.Limiter, maxLooks)
+	limits, err := known.States(ctx, s.queues.Limiter, maxLooks)
 	rows := make([]limitRow, len(limits))
 	for i, l := range limits {
 		rows[i] = limitRow{Limit: l, now: now.Local()}

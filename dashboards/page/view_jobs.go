@@ -142,8 +142,8 @@ func makeJob(ctx context.Context, p *Page, s *snapshot, at place) (any, error) {
 		d.Failures++ // the last failure archived it
 	}
 	d.PutBack = d.Failures == 0 || strings.HasPrefix(job.LastErr, "denied by ")
-	if job.Place != nil {
-		d.Place = s.place(*job.Place)
+	if job.Position != nil {
+		d.Position = s.place(*job.Position)
 	}
 	if d.Attempts, d.Crashes, err = p.queues.DB.Attempts(ctx, job.Queue, job.ID); err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var err error
-	if f.Jobs, err = p.queues.FindAllByID(r.Context(), f.Query, ""); err != nil {
+	if f.Jobs, err = p.queues.FindByID(r.Context(), f.Query, ""); err != nil {
 		p.failRead(w, err)
 		return
 	}
@@ -281,8 +281,8 @@ func makeList(ctx context.Context, p *Page, s *snapshot, at place) (any, error) 
 		d.Next = to("jobs", append(pairs(at.Values), "from", d.Next)...)
 	}
 	for _, job := range jobs {
-		if job.Place != nil {
-			job.Place = s.place(*job.Place)
+		if job.Position != nil {
+			job.Position = s.place(*job.Position)
 		}
 		d.Jobs = append(d.Jobs, listRow{job, actsOn(job, at.text, "run", "cancel", "delete")})
 	}

@@ -21,45 +21,30 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// The states that a job has beside asynq's. asynq takes one that waits for a permit for
-// one that waits for its next attempt, or has it pending once more.
+// States of jobs that asynq does not know: for asynq, a waiting job is in retry, and a granted job
+// in retry or pending.
 const (
 	Waiting = "waiting"
 	Granted = "granted"
 )
 
-// States are all states that a job can be in, in the order in which Jobs tells them.
+// States are all states of jobs, in the order of List.
 var States = []string{"active", Granted, Waiting, "pending", "retry", "scheduled", "archived", "completed"}
 
-// Job is a job with the state that it is really in.
+// Job is a job with its real state.
 type Job struct {
 	*asynq.TaskInfo
 	State string // one of States
-	// Since is when it came into its state: zero where nobody knows, as of a
-	// scheduled one. One in retry is so since it failed last.
-	Since time.Time
-	Place *waitdb.Position // of one that waits or is called
+	// Since is when the job came into its state; zero if unknown, as for a scheduled one.
+	Since    time.Time
+	Position *waitdb.Position // of a waiting or granted job
 }
 
-// JobID is which job it is.
+// JobID returns the job's queue and ID.
 func (j Job) JobID() throttle.JobID { return throttle.JobID{Queue: j.Queue, ID: j.ID} }
 
-// Named lists the jobs of an id, in whatever queues, or in the one that is named.
-// There is at least one.
-func (q *Queues) FindByID(ctx context.Context, id, queue string) ([]Job, error) {
-	jobs, err := q.FindAllByID(ctx, id, queue)
-	if err == nil && len(jobs) == 0 {
-		where := ""
-		if queue != "" {
-			where = " in queue " + queue
-		}
-		err = fmt.Errorf("there is no job %s%s: it never was, was deleted, or is done and had no retention", id, where)
-	}
-	return jobs, err
-}
-
-// Namesakes is Named where there may be none.
-func (q *Queues) FindAllByID(ctx context.Context, id, queue string) (jobs []Job, err error) {
+// FindByID returns the jobs with an ID, in all queues or in the one that is given.
+func (q *Queues) FindByID(ctx context.Context, id, queue string) (jobs []Job, err error) {
 	names, err := q.Names(ctx, queue)
 	if err != nil {
 		return nil, err
@@ -76,80 +61,95 @@ func (q *Queues) FindAllByID(ctx context.Context, id, queue string) (jobs []Job,
 	return jobs, nil
 }
 
-// Job is one job. The error is asynq's if there is none.
+// Job reads one job. It returns asynq's errors if there is none.
 func (q *Queues) Job(ctx context.Context, id throttle.JobID) (Job, error) {
 	info, err := q.Inspector.GetTaskInfo(id.Queue, id.ID)
 	if err != nil {
 		return Job{}, err
 	}
-	jobs, err := q.look(ctx, []*asynq.TaskInfo{info})
+	jobs, err := q.withStates(ctx, []*asynq.TaskInfo{info})
 	if err != nil {
 		return Job{}, err
 	}
 	return jobs[0], nil
 }
 
-// look tells the real states of jobs of one queue, a hundred at most, in a round trip
-// or two. asynq has all of them in the same state.
-func (q *Queues) look(ctx context.Context, infos []*asynq.TaskInfo) ([]Job, error) {
-	jobs := make([]Job, len(infos))
-	for i, info := range infos {
-		jobs[i] = Job{TaskInfo: info, State: info.State.String()}
-		info.LastErr = asynqdb.PlainError(info.LastErr)
-	}
-	if len(jobs) == 0 {
+// withStates adds the real states to jobs of one queue and one asynq state, in one or two round
+// trips.
+func (q *Queues) withStates(ctx context.Context, infos []*asynq.TaskInfo) ([]Job, error) {
+	if len(infos) == 0 {
 		return nil, nil
 	}
+	jobs, ids, jobIDs := make([]Job, len(infos)), make([]string, len(infos)), make([]throttle.JobID, len(infos))
+	for i, info := range infos {
+		info.LastErr = asynqdb.PlainError(info.LastErr)
+		jobs[i] = Job{TaskInfo: info, State: info.State.String()}
+		ids[i], jobIDs[i] = info.ID, jobs[i].JobID()
+	}
+	queue, state := infos[0].Queue, infos[0].State
+	var since []time.Time
 	var err error
-	switch infos[0].State {
+	switch state {
 	case asynq.TaskStatePending:
-		if err = q.placed(ctx, jobs); err == nil {
-			err = since(ctx, jobs, q.DB.PendingSince)
-		}
-	case asynq.TaskStateRetry:
-		err = q.placed(ctx, jobs)
-	case asynq.TaskStateActive:
-		err = q.startedAt(jobs)
+		since, err = q.DB.PendingSince(ctx, queue, ids...)
 	case asynq.TaskStateArchived:
-		err = since(ctx, jobs, q.DB.ArchivedAt)
+		since, err = q.DB.ArchivedAt(ctx, queue, ids...)
+	case asynq.TaskStateActive:
+		since, err = q.startedAt(jobIDs)
 	}
-	for i, job := range jobs {
-		switch {
-		case job.Place != nil:
-			jobs[i].Since = job.Place.Since
-		case job.State == "retry":
-			jobs[i].Since = job.LastFailedAt
-		case job.State == "completed":
-			jobs[i].Since = job.CompletedAt
+	if err != nil {
+		return nil, err
+	}
+	var positions map[throttle.JobID]waitdb.Position
+	if state == asynq.TaskStatePending || state == asynq.TaskStateRetry {
+		if positions, err = q.Limiter.Positions(ctx, jobIDs...); err != nil {
+			return nil, err
 		}
 	}
-	return jobs, err
+	for i := range jobs {
+		job := &jobs[i]
+		position, waits := positions[jobIDs[i]]
+		switch {
+		case waits:
+			job.State, job.Position, job.Since = Waiting, &position, position.Since
+			if position.Granted {
+				job.State = Granted
+			}
+		case since != nil:
+			job.Since = since[i]
+		case state == asynq.TaskStateRetry:
+			job.Since = job.LastFailedAt
+		case state == asynq.TaskStateCompleted:
+			job.Since = job.CompletedAt
+		}
+	}
+	return jobs, nil
 }
 
-func (q *Queues) placed(ctx context.Context, jobs []Job) error {
-	ids := make([]throttle.JobID, len(jobs))
-	for i, job := range jobs {
-		ids[i] = job.JobID()
+// startedAt returns when running jobs were started, by asynq's list of its servers' jobs.
+func (q *Queues) startedAt(ids []throttle.JobID) ([]time.Time, error) {
+	servers, err := q.Inspector.Servers()
+	if err != nil {
+		return nil, err
 	}
-	places, err := q.Limiter.Positions(ctx, ids...)
-	for i, id := range ids {
-		if place, waits := places[id]; waits {
-			jobs[i].State, jobs[i].Place = Waiting, &place
-			if place.Granted {
-				jobs[i].State = Granted
+	started := make([]time.Time, len(ids))
+	for _, server := range servers {
+		for _, w := range server.ActiveWorkers {
+			if i := slices.Index(ids, throttle.JobID{Queue: w.Queue, ID: w.TaskID}); i >= 0 {
+				started[i] = w.Started
 			}
 		}
 	}
-	return err
+	return started, nil
 }
 
-// Expect has the places of jobs say when these run as the forecast of all that waits does.
+// AddEstimates makes the positions of waiting jobs say when they run by the forecast.
 func (q *Queues) AddEstimates(ctx context.Context, jobs []Job) error {
 	var opts forecast.Options
 	waits := false
 	for _, job := range jobs {
-		if job.Place != nil {
-			waits, opts.Lane = true, job.Place.Lane.Name
+		if job.Position != nil {
+			waits, opts.Lane = true, job.Position.Lane.Name
 		}
 	}
 	if !waits {
@@ -160,73 +160,43 @@ func (q *Queues) AddEstimates(ctx context.Context, jobs []Job) error {
 		return err
 	}
 	for _, job := range jobs {
-		if job.Place != nil {
-			*job.Place = forecast.Position(*job.Place)
+		if job.Position != nil {
+			*job.Position = forecast.Position(*job.Position)
 		}
 	}
 	return nil
 }
 
-// since asks for what asynq keeps and does not tell.
-func since(ctx context.Context, jobs []Job, ask func(ctx context.Context, queue string, ids ...string) ([]time.Time, error)) error {
-	ids := make([]string, len(jobs))
-	for i, job := range jobs {
-		ids[i] = job.ID
-	}
-	times, err := ask(ctx, jobs[0].Queue, ids...)
-	for i, at := range times {
-		jobs[i].Since = at
-	}
-	return err
-}
-
-func (q *Queues) startedAt(jobs []Job) error {
-	servers, err := q.Inspector.Servers()
-	if err != nil {
-		return err
-	}
-	for _, server := range servers {
-		for _, w := range server.ActiveWorkers {
-			i := slices.IndexFunc(jobs, func(job Job) bool { return job.ID == w.TaskID && job.Queue == w.Queue })
-			if i >= 0 {
-				jobs[i].Since = w.Started
-			}
-		}
-	}
-	return nil
-}
-
-// Filter says which jobs are meant. The zero value means all.
+// Filter selects jobs. The zero value selects all.
 type Filter struct {
-	States     []string // of States; any where there are none
+	States     []string // of States; empty for all
 	Queue      string
 	Type       string
-	Limit, Key string // those that wait for it, or are called
+	Limit, Key string // of waiting and granted jobs
 	Payload    string // a part of it
 	Error      string // a part of it
-	// Older is for how long they have been in their state at least. Those of which nobody
-	// knows it are not meant.
+	// OlderThan is the least time in their state. It selects no jobs for which that is unknown.
 	OlderThan time.Duration
 }
 
-// otherNames are the titles that the status has for states.
-var otherNames = map[string]string{"failed": "archived", "done": "completed", "running": "active"}
+// statusColumns are columns of worker status that are no states.
+var statusColumns = map[string]string{"failed": "archived", "done": "completed", "running": "active"}
 
-// Check reports the first word of it that makes no sense, as a *throttle.FieldError, or that
-// there is no such limit.
+// Validate returns a *throttle.FieldError for the first invalid field, or an error if there is no
+// such limit.
 func (f Filter) Validate(ctx context.Context, limiter *waitdb.DB) error {
 	for _, state := range f.States {
 		want := ""
 		switch {
 		case !slices.Contains(States, state):
 			want = "want " + strings.Join(States, ", ")
-			if meant := otherNames[state]; meant != "" {
+			if meant := statusColumns[state]; meant != "" {
 				want = "did you mean " + meant + "? " + want
 			}
 		case f.Limit+f.Key != "" && state != Waiting && state != Granted:
 			want = "with a limit or a key want waiting or granted: no other job waits for a limit"
 		case f.OlderThan != 0 && state == "scheduled":
-			return &throttle.FieldError{Field: "older", Value: duration.Exact(f.OlderThan), Want: "want another state than scheduled: nobody knows since when those are"}
+			return &throttle.FieldError{Field: "older", Value: duration.Exact(f.OlderThan), Want: "want another state than scheduled, for which this is unknown"}
 		}
 		if want != "" {
 			return &throttle.FieldError{Field: "state", Value: state, Want: want}
@@ -242,49 +212,55 @@ func (f Filter) Validate(ctx context.Context, limiter *waitdb.DB) error {
 	return err
 }
 
-// says reports what can be told without a look at the place and the time.
-func (f Filter) says(job *asynq.TaskInfo) bool {
+// matchesInfo checks what asynq knows of a job.
+func (f Filter) matchesInfo(job *asynq.TaskInfo) bool {
 	return (f.Type == "" || job.Type == f.Type) &&
 		strings.Contains(string(job.Payload), f.Payload) && strings.Contains(job.LastErr, f.Error)
 }
 
-// Means reports whether a job is meant.
+// Matches reports whether the filter selects a job.
 func (f Filter) Matches(job Job) bool {
-	return f.says(job.TaskInfo) && f.wants(job.State) && (f.Queue == "" || job.Queue == f.Queue) && f.waits(job) &&
+	return f.matchesInfo(job.TaskInfo) && f.matchesState(job.State) && (f.Queue == "" || job.Queue == f.Queue) && f.matchesMeter(job) &&
 		(f.OlderThan == 0 || !job.Since.IsZero() && time.Since(job.Since) > f.OlderThan)
 }
 
-func (f Filter) wants(states ...string) bool {
+// matchesState reports whether jobs in any of the states can match.
+func (f Filter) matchesState(states ...string) bool {
 	return slices.ContainsFunc(states, func(state string) bool {
 		return (len(f.States) == 0 || slices.Contains(f.States, state)) &&
 			(f.Limit == "" && f.Key == "" || state == Waiting || state == Granted)
 	})
 }
 
-func (f Filter) waits(job Job) bool {
+func (f Filter) matchesMeter(job Job) bool {
 	if f.Limit == "" && f.Key == "" {
 		return true
 	}
-	return job.Place != nil && slices.ContainsFunc(job.Place.Lane.Meters, func(meter string) bool {
+	return job.Position != nil && slices.ContainsFunc(job.Position.Lane.Meters, func(meter string) bool {
 		limit, key, _ := strings.Cut(meter, "|")
 		return (f.Limit == "" || f.Limit == limit) && (f.Key == "" || f.Key == key)
 	})
 }
 
-// pageSize is how many jobs are read at once: Redis does nothing else meanwhile, and
-// payloads can be large.
-const pageSize = 100
-
-type kept struct {
-	name   string
-	list   func(queue string, opts ...asynq.ListOption) ([]*asynq.TaskInfo, error)
-	states []string // in which its jobs can be
-	newest bool     // comes last
+// CrawlJobs returns a filter for the jobs of a crawl that do not run.
+func CrawlJobs(name string) Filter {
+	return Filter{Type: tasks.TypeCrawlFetch, Payload: fmt.Sprintf(`"crawl":%q`, name), States: Archive.States}
 }
 
-func (q *Queues) sets() []kept {
+// pageSize is how many jobs are read at once, because Redis does nothing else meanwhile.
+const pageSize = 100
+
+// taskSet is one of asynq's lists and sets of jobs.
+type taskSet struct {
+	name        string
+	list        func(queue string, opts ...asynq.ListOption) ([]*asynq.TaskInfo, error)
+	states      []string // of its jobs
+	newestFirst bool     // in List; asynq has the newest last
+}
+
+func (q *Queues) taskSets() []taskSet {
 	i := q.Inspector
-	return []kept{
+	return []taskSet{
 		{"active", i.ListActiveTasks, []string{"active"}, false},
 		{"pending", i.ListPendingTasks, []string{"pending", Waiting, Granted}, false},
 		{"retry", i.ListRetryTasks, []string{"retry", Waiting, Granted}, false},
@@ -294,46 +270,21 @@ func (q *Queues) sets() []kept {
 	}
 }
 
-// CrawlJobs means the jobs of a crawl that wait for whatever reason.
-func CrawlJobs(name string) Filter {
-	return Filter{Type: tasks.TypeCrawlFetch, Payload: fmt.Sprintf(`"crawl":%q`, name), States: Archive.States}
-}
-
-// Jobs tells the jobs that are meant, queue by queue and in each set of asynq's by itself:
-// those that are archived or completed from the newest on, the others from the next on.
-// It holds a page of them at a time. Jobs that come or go meanwhile may be told or not. It
-// ends with the first error.
-func (q *Queues) List(ctx context.Context, f Filter) iter.Seq2[Job, error] {
-	return func(yield func(Job, error) bool) {
-		for s, err := range q.sheets(ctx, f, Cursor{}, pageSize) {
-			if err != nil {
-				yield(Job{}, err)
-				return
-			}
-			for _, job := range s.jobs {
-				if !yield(job, nil) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// Mark is how far a list of jobs was read. The zero value is its beginning.
+// Cursor is a position in the list of all jobs. The zero value is the beginning.
 type Cursor struct {
 	queue, set string
-	page       int // the next of the set's, counted from 0
+	page       int // of the set, from 0
 }
 
-// String is read by ParseMark. It is empty at the beginning.
-func (m Cursor) String() string {
-	if m == (Cursor{}) {
+// String returns a text for ParseCursor; empty for the beginning.
+func (c Cursor) String() string {
+	if c == (Cursor{}) {
 		return ""
 	}
-	return fmt.Sprintf("%d %s %s", m.page, m.set, m.queue)
+	return fmt.Sprintf("%d %s %s", c.page, c.set, c.queue)
 }
 
-// ParseMark reads a mark. What is none is the beginning.
+// ParseCursor parses the text of a cursor. An invalid text is the beginning.
 func ParseCursor(text string) Cursor {
 	parts := strings.SplitN(text, " ", 3)
 	page, err := strconv.Atoi(parts[0])
@@ -343,73 +294,92 @@ func ParseCursor(text string) Cursor {
 	return Cursor{queue: parts[2], set: parts[1], page: page}
 }
 
-// Some is Jobs from a mark on: size jobs, or up to as many more, after a look at most jobs at
-// most. Next is where to go on; the zero value where nothing is left.
-func (q *Queues) ListPage(ctx context.Context, f Filter, from Cursor, size, most int) (jobs []Job, next Cursor, err error) {
-	looked := 0
-	for s, err := range q.sheets(ctx, f, from, size) {
+// List returns the jobs of a filter, queue by queue and set by set: archived and completed jobs
+// from the newest on, others from the next on. It holds one page of them in memory. Jobs that come
+// or go meanwhile may be in it or not. It ends with the first error.
+func (q *Queues) List(ctx context.Context, f Filter) iter.Seq2[Job, error] {
+	return func(yield func(Job, error) bool) {
+		for p, err := range q.pages(ctx, f, Cursor{}, pageSize) {
+			if err != nil {
+				yield(Job{}, err)
+				return
+			}
+			for _, job := range p.jobs {
+				if !yield(job, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ListPage returns the jobs of List from a cursor on: size of them, or up to twice as many, and
+// none after it has read maxRead jobs. The next cursor is zero at the end of the list.
+func (q *Queues) ListPage(ctx context.Context, f Filter, from Cursor, size, maxRead int) (jobs []Job, next Cursor, err error) {
+	read := 0
+	for p, err := range q.pages(ctx, f, from, size) {
 		if err != nil {
 			return nil, Cursor{}, err
 		}
-		if len(jobs) >= size || looked >= most {
-			return jobs, s.mark, nil
+		if len(jobs) >= size || read >= maxRead {
+			return jobs, p.cursor, nil
 		}
-		jobs, looked = append(jobs, s.jobs...), looked+s.looked
+		jobs, read = append(jobs, p.jobs...), read+p.read
 	}
 	return jobs, Cursor{}, nil
 }
 
-type sheet struct {
-	mark   Cursor // its own
-	looked int    // how many it has in all
-	jobs   []Job
+// page is a page of one set of one queue.
+type page struct {
+	cursor Cursor
+	read   int   // jobs on the page
+	jobs   []Job // those of them that match
 }
 
-func (q *Queues) sheets(ctx context.Context, f Filter, from Cursor, size int) iter.Seq2[sheet, error] {
-	return func(yield func(sheet, error) bool) {
+func (q *Queues) pages(ctx context.Context, f Filter, from Cursor, size int) iter.Seq2[page, error] {
+	return func(yield func(page, error) bool) {
 		names, err := q.Names(ctx, f.Queue)
 		if err != nil {
-			yield(sheet{}, err)
+			yield(page{}, err)
 			return
 		}
 		for _, name := range names {
-			mark, sets := Cursor{queue: name}, q.sets()
+			cursor, sets := Cursor{queue: name}, q.taskSets()
 			switch {
 			case name < from.queue:
 				continue
 			case name == from.queue:
-				mark = from
-				sets = sets[max(0, slices.IndexFunc(sets, func(s kept) bool { return s.name == from.set })):]
+				cursor = from
+				sets = sets[max(0, slices.IndexFunc(sets, func(s taskSet) bool { return s.name == from.set })):]
 			}
 			for _, set := range sets {
-				if set.name != mark.set {
-					mark.set, mark.page = set.name, 0
+				if set.name != cursor.set {
+					cursor.set, cursor.page = set.name, 0
 				}
-				if !f.wants(set.states...) {
+				if !f.matchesState(set.states...) {
 					continue
 				}
-				for page, err := range q.pages(ctx, set, mark, size) {
-					s := sheet{mark: mark, looked: len(page)}
+				for infos, err := range q.setPages(ctx, set, cursor, size) {
+					p := page{cursor: cursor, read: len(infos)}
 					if err == nil {
-						s.jobs, err = q.look(ctx, slices.DeleteFunc(page, func(job *asynq.TaskInfo) bool { return !f.says(job) }))
+						p.jobs, err = q.withStates(ctx, slices.DeleteFunc(infos, func(job *asynq.TaskInfo) bool { return !f.matchesInfo(job) }))
 					}
-					s.jobs = slices.DeleteFunc(s.jobs, func(job Job) bool { return !f.Matches(job) })
-					if !yield(s, err) || err != nil {
+					p.jobs = slices.DeleteFunc(p.jobs, func(job Job) bool { return !f.Matches(job) })
+					if !yield(p, err) || err != nil {
 						return
 					}
-					mark.page++
+					cursor.page++
 				}
 			}
 		}
 	}
 }
 
-// pages reads a set from the end that comes first, from a mark on. What has moved from one
-// page to the next meanwhile is told once. None is empty but where all of it was told.
-func (q *Queues) pages(ctx context.Context, set kept, from Cursor, size int) iter.Seq2[[]*asynq.TaskInfo, error] {
+// setPages reads a set from a cursor on. It leaves out jobs that have moved from the previous page.
+func (q *Queues) setPages(ctx context.Context, set taskSet, from Cursor, size int) iter.Seq2[[]*asynq.TaskInfo, error] {
 	return func(yield func([]*asynq.TaskInfo, error) bool) {
 		page, step := from.page+1, 1
-		if set.newest {
+		if set.newestFirst {
 			n, err := q.rdb.ZCard(ctx, asynqdb.Key(from.queue, set.name)).Result()
 			if err != nil {
 				yield(nil, err)
@@ -417,28 +387,29 @@ func (q *Queues) pages(ctx context.Context, set kept, from Cursor, size int) ite
 			}
 			page, step = (int(n)+size-1)/size-from.page, -1
 		}
-		told := map[string]bool{} // of the page before
+		var previous map[string]bool
 		for ; page >= 1; page += step {
 			jobs, err := set.list(from.queue, asynq.Page(page), asynq.PageSize(size))
-			if errors.Is(err, asynq.ErrQueueNotFound) {
-				return // it was deleted
+			if errors.Is(err, asynq.ErrQueueNotFound) { // deleted meanwhile
+				return
 			}
 			if err = cmp.Or(err, ctx.Err()); err != nil {
 				yield(nil, err)
 				return
 			}
-			if len(jobs) == 0 && !set.newest {
+			n := len(jobs)
+			if n == 0 && !set.newestFirst {
 				return
 			}
-			if set.newest {
+			if set.newestFirst {
 				slices.Reverse(jobs)
 			}
-			n, before := len(jobs), told
-			told = map[string]bool{}
+			current := map[string]bool{}
 			for _, job := range jobs {
-				told[job.ID] = true
+				current[job.ID] = true
 			}
-			if !yield(slices.DeleteFunc(jobs, func(job *asynq.TaskInfo) bool { return before[job.ID] }), nil) || !set.newest && n < size {
+			fresh := slices.DeleteFunc(jobs, func(job *asynq.TaskInfo) bool { return previous[job.ID] })
+			if previous = current; !yield(fresh, nil) || !set.newestFirst && n < size {
 				return
 			}
 		}

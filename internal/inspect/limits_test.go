@@ -9,7 +9,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/internal/waitdb"
@@ -56,15 +55,8 @@ func TestLimitsAskLittle(t *testing.T) {
 	q := New(rdb, limiter, "default")
 
 	look := func() ([]Limit, error) {
-		forecast, err := q.Forecast(ctx, forecast.Options{})
-		if err != nil {
-			return nil, err
-		}
-		past, err := q.past(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return q.limits(ctx, forecast, past)
+		status, err := q.Status(ctx)
+		return status.Limits, err
 	}
 	limits, err := look()
 	if err != nil || len(limits) != 2 || limits[0].Waiting != 0 {
@@ -91,8 +83,8 @@ func TestLimitsAskLittle(t *testing.T) {
 		}
 		asked = append(asked, counted.n)
 	}
-	if asked[0] != asked[1] || asked[1] > 25 {
-		t.Errorf("a look asks Redis %v times, want as often with many keys, and at most 25 times", asked)
+	if asked[0] != asked[1] || asked[1] > 35 {
+		t.Errorf("a look asks Redis %v times, want as often with many keys, and at most 35 times", asked)
 	}
 	l := limits[0]
 	if l.Name != "api" || l.Waiting != 20_000 || l.Keys != 10_000 || time.Since(l.Since) < time.Hour || !l.ETA.Known || l.ETA.StartsIn < time.Hour {
@@ -100,20 +92,35 @@ func TestLimitsAskLittle(t *testing.T) {
 	}
 }
 
-// TestReadLimitsFails: what was known of limits stays known where they cannot be read.
-func TestReadLimitsFails(t *testing.T) {
+// TestSnapshot_ReadLimitsFails: the snapshot stays as it was.
+func TestSnapshot_ReadLimitsFails(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	limiter := waitdb.New(throttle.New(rdb, throttle.Options{}))
 	if err := limiter.Define(t.Context(), throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerHour(1)}); err != nil {
 		t.Fatal(err)
 	}
 	k := Snapshot{}
-	if err := k.Refresh(t.Context(), limiter); err != nil {
+	if err := k.ReadLimits(t.Context(), limiter); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := k.Refresh(ctx, limiter); err == nil || len(k.Limits) != 1 || k.Blocks == nil {
+	if err := k.ReadLimits(ctx, limiter); err == nil || len(k.Limits) != 1 || k.Blocks == nil {
 		t.Errorf("%v, and %d limits are known, want the one that was", err, len(k.Limits))
+	}
+}
+
+// TestSnapshot_KeyOfPanics: other limits are not affected.
+func TestSnapshot_KeyOfPanics(t *testing.T) {
+	k := Snapshot{KeyOf: func(limit string) (string, bool) {
+		if limit == "bad" {
+			panic("a fault")
+		}
+		return "host(payload.url)", true
+	}}
+	k.Limits = []throttle.Limit{{Name: "bad"}, {Name: "good"}}
+	all := k.states()
+	if len(all) != 2 || all[0].KeyExpr != "" || all[1].KeyExpr != "host(payload.url)" {
+		t.Errorf("got %+v, want both limits, the second with its key", all)
 	}
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Of the jobs of a queue that is purged while its workers run each has run once or is deleted,
-// nothing is left of those, and what comes after runs.
-func TestPurgeWhileWorkersRun(t *testing.T) {
+// TestPurge_WhileWorkersRun: each job of a purged queue has run once or is deleted, nothing is left
+// of it, and later jobs run.
+func TestPurge_WhileWorkersRun(t *testing.T) {
 	const jobs = 400
 	rdb := redistest.Real(t)
 	ctx, quiet := t.Context(), slog.New(slog.DiscardHandler)
@@ -81,5 +81,19 @@ func TestPurgeWhileWorkersRun(t *testing.T) {
 	}
 	if waiting, _, _, err := limiter.BacklogStats(ctx); waiting != 0 || err != nil {
 		t.Errorf("%d wait still, %v", waiting, err)
+	}
+}
+
+func TestRemove_LeavesNothing(t *testing.T) {
+	_, rdb := redistest.Mini(t)
+	if _, err := scheduler.NewClient(rdb).Enqueue(asynq.NewTask("mine", nil)); err != nil {
+		t.Fatal(err)
+	}
+	q := inspect.New(rdb, waitdb.New(throttle.New(rdb, throttle.Options{})), "default")
+	if jobs, err := q.Remove(t.Context(), "default"); jobs != 1 || err != nil {
+		t.Errorf("removed %d jobs, %v", jobs, err)
+	}
+	if left := rdb.Keys(t.Context(), "asynq:*").Val(); len(left) > 0 {
+		t.Errorf("left are %q", left)
 	}
 }

@@ -1,5 +1,5 @@
-// Package inspect tells what becomes of jobs: where they are, how many of them, and how the
-// limits that they wait for stand.
+// Package inspect reads the state of jobs, queues and limits, and changes jobs and queues, for the
+// page and the commands.
 package inspect
 
 import (
@@ -20,10 +20,10 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Queues is asynq's view of Redis, and the limiter's of the jobs in it.
+// Queues joins what asynq and the limiter know of jobs.
 type Queues struct {
 	Inspector *asynq.Inspector
-	DB        asynqdb.DB // what asynq keeps and does not tell
+	DB        asynqdb.DB // for what the Inspector does not return
 	Limiter   *waitdb.DB
 
 	rdb   redis.UniversalClient
@@ -31,29 +31,29 @@ type Queues struct {
 	rules Rules
 }
 
-// Rules are those of the workers, if they are at hand: what jobs that are pending will ask for,
-// in the queues that are served, and limits that Redis may not have yet.
+// Rules are the workers' rules: what pending jobs of the served queues will ask for, and limits
+// that Redis may not have yet.
 type Rules struct {
 	RuleFor      stats.RuleFunc
 	ServedQueues []string
 	Limits       []throttle.Limit
 }
 
-// By has pending jobs counted by these rules, and not as a worker found them last.
+// New returns the queues of a Redis, with the limiter of a scope.
+func New(rdb redis.UniversalClient, limiter *waitdb.DB, scope string) *Queues {
+	return &Queues{Inspector: asynq.NewInspectorFromRedisClient(rdb), DB: asynqdb.New(rdb), Limiter: limiter, rdb: rdb, scope: scope}
+}
+
+// WithRules makes Forecast use these rules for pending jobs, instead of the last backlog sample.
 func (q *Queues) WithRules(rules Rules) *Queues {
 	q.rules = rules
 	return q
 }
 
-// New looks at the queues of a Redis, and at the limiter of a scope there.
-func New(rdb redis.UniversalClient, limiter *waitdb.DB, scope string) *Queues {
-	return &Queues{Inspector: asynq.NewInspectorFromRedisClient(rdb), DB: asynqdb.New(rdb), Limiter: limiter, rdb: rdb, scope: scope}
-}
-
-// Close ends its client.
+// Close closes the Redis client.
 func (q *Queues) Close() { _ = q.rdb.Close() }
 
-// Forecast is when the jobs would run that wait or are pending.
+// Forecast returns when the waiting and pending jobs would run.
 func (q *Queues) Forecast(ctx context.Context, opts forecast.Options) (*forecast.Forecast, error) {
 	var pending stats.Pending
 	var err error
@@ -61,9 +61,9 @@ func (q *Queues) Forecast(ctx context.Context, opts forecast.Options) (*forecast
 		opts.Limits = q.rules.Limits
 		pending, err = stats.ReadPending(ctx, q.rdb, q.Limiter, q.rules.ServedQueues, q.rules.RuleFor)
 	} else {
-		var survey *stats.BacklogSample
-		if survey, err = stats.ReadBacklogSample(ctx, q.rdb, q.scope); err == nil {
-			pending, err = stats.SampledPending(ctx, q.rdb, survey)
+		var sample *stats.BacklogSample
+		if sample, err = stats.ReadBacklogSample(ctx, q.rdb, q.scope); err == nil {
+			pending, err = stats.SampledPending(ctx, q.rdb, sample)
 		}
 	}
 	if err != nil {
@@ -72,7 +72,7 @@ func (q *Queues) Forecast(ctx context.Context, opts forecast.Options) (*forecast
 	return stats.Forecast(ctx, q.Limiter, q.rdb, pending, opts)
 }
 
-// Pending is how many jobs are pending, in all queues.
+// PendingCount returns how many jobs are pending in all queues.
 func (q *Queues) PendingCount(ctx context.Context) (jobs int, err error) {
 	sizes, err := stats.PendingCounts(ctx, q.DB)
 	for _, n := range sizes {
@@ -81,8 +81,8 @@ func (q *Queues) PendingCount(ctx context.Context) (jobs int, err error) {
 	return jobs, err
 }
 
-// Names lists the queues, or the one that is named if there is such a queue: one that a
-// process has left that died while it started, too.
+// Names returns the names of all queues, or the one that is given. It fails if there is no such
+// queue.
 func (q *Queues) Names(ctx context.Context, queue string) ([]string, error) {
 	if queue == "" {
 		return q.DB.Queues(ctx)
@@ -97,22 +97,20 @@ func (q *Queues) Names(ctx context.Context, queue string) ([]string, error) {
 	return []string{queue}, nil
 }
 
-// QueueInfo is what asynq knows of a queue, and how many of its jobs wait for permits or
-// are called. Those do not count as jobs in retry.
+// QueueInfo is asynq's QueueInfo, with the waiting and granted jobs apart from those in retry.
 type QueueInfo struct {
 	*asynq.QueueInfo
 	Waiting int
 }
 
-// Infos tells of the queue that is named, or of all. A queue that was removed meanwhile is
-// left out. Nil for how many jobs of each queue wait has them counted.
-func (q *Queues) ReadQueues(ctx context.Context, queue string, waits func(queue string) int) (infos []QueueInfo, err error) {
-	if waits == nil {
-		waiting, err := q.waiting(ctx, queue)
+// ReadQueues reads all queues, or the one that is given. A nil waiting counts the waiting jobs.
+func (q *Queues) ReadQueues(ctx context.Context, queue string, waiting func(queue string) int) (infos []QueueInfo, err error) {
+	if waiting == nil {
+		jobs, err := q.waiting(ctx, queue)
 		if err != nil {
 			return nil, err
 		}
-		waits = func(name string) int { return len(waiting[name]) }
+		waiting = func(name string) int { return len(jobs[name]) }
 	}
 	names, err := q.Names(ctx, queue)
 	if err != nil {
@@ -120,20 +118,20 @@ func (q *Queues) ReadQueues(ctx context.Context, queue string, waits func(queue 
 	}
 	for _, name := range names {
 		info, err := q.Inspector.GetQueueInfo(name)
-		if errors.Is(err, asynq.ErrQueueNotFound) {
+		if errors.Is(err, asynq.ErrQueueNotFound) { // deleted meanwhile
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("queue %s: %w", name, err)
 		}
-		n := waits(name)
+		n := waiting(name)
 		info.Retry = max(0, info.Retry-n)
 		infos = append(infos, QueueInfo{info, n})
 	}
 	return infos, nil
 }
 
-// Info is Infos of one queue. It fails if there is none of that name.
+// ReadQueue reads one queue. It fails if there is no such queue.
 func (q *Queues) ReadQueue(ctx context.Context, queue string) (QueueInfo, error) {
 	infos, err := q.ReadQueues(ctx, queue, nil)
 	if err == nil && len(infos) == 0 {
@@ -145,34 +143,67 @@ func (q *Queues) ReadQueue(ctx context.Context, queue string) (QueueInfo, error)
 	return infos[0], nil
 }
 
-// In is how many of its jobs are in some states. Those that are called are among those that
-// wait.
+// Count returns how many jobs are in the given states. Granted jobs count as waiting.
 func (i QueueInfo) Count(states ...string) (n int) {
-	for state, of := range map[string]int{
+	for state, jobs := range map[string]int{
 		Waiting: i.Waiting, "pending": i.Pending, "active": i.Active, "retry": i.Retry,
 		"scheduled": i.Scheduled, "archived": i.Archived, "completed": i.Completed,
 	} {
 		if slices.Contains(states, state) {
-			n += of
+			n += jobs
 		}
 	}
 	return n
 }
 
-// waiting lists who waits for permits or is called, by queue; of the queue that is named,
-// or of all. It reads all of them, a part at a time.
+// waiting returns the waiting and granted jobs by queue, of all queues or of the one that is given.
 func (q *Queues) waiting(ctx context.Context, queue string) (map[string][]throttle.JobID, error) {
-	told := map[string]bool{} // a scan may tell one twice
+	seen := map[string]bool{} // a scan may return one twice
 	waiting := map[string][]throttle.JobID{}
 	scan := q.rdb.HScan(ctx, script.Prefix(q.scope)+"jobs", 0, "*", 1000).Iterator()
 	for scan.Next(ctx) {
-		name := scan.Val()
-		of, id, ok := strings.Cut(name, "\n")
-		if ok && !told[name] && (queue == "" || of == queue) {
-			told[name] = true
-			waiting[of] = append(waiting[of], throttle.JobID{Queue: of, ID: id})
+		field := scan.Val()
+		name, id, ok := strings.Cut(field, "\n")
+		if ok && !seen[field] && (queue == "" || name == queue) {
+			seen[field] = true
+			waiting[name] = append(waiting[name], throttle.JobID{Queue: name, ID: id})
 		}
-		scan.Next(ctx) // the record
+		scan.Next(ctx) // skip the value
 	}
 	return waiting, scan.Err()
+}
+
+// Pause stops workers from taking jobs of a queue, until Resume.
+func (q *Queues) Pause(ctx context.Context, queue string) error {
+	return q.setPaused(ctx, queue, true)
+}
+
+// Resume ends a pause.
+func (q *Queues) Resume(ctx context.Context, queue string) error {
+	return q.setPaused(ctx, queue, false)
+}
+
+func (q *Queues) setPaused(ctx context.Context, queue string, paused bool) error {
+	if _, err := q.Names(ctx, queue); err != nil {
+		return err
+	}
+	info, err := q.Inspector.GetQueueInfo(queue)
+	if err != nil {
+		return err
+	}
+	set, done, already := q.Inspector.UnpauseQueue, "resumed", "is not paused"
+	if paused {
+		set, done, already = q.Inspector.PauseQueue, "paused", "is paused already"
+	}
+	if info.Paused == paused {
+		return fmt.Errorf("queue %s %s", queue, already)
+	}
+	if err := set(queue); err != nil {
+		return err
+	}
+	return q.note(ctx, throttle.Change{What: done, Job: throttle.JobID{Queue: queue}})
+}
+
+func (q *Queues) note(ctx context.Context, c throttle.Change) error {
+	return q.Limiter.Internals().Note(context.WithoutCancel(ctx), c)
 }

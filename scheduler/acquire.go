@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -21,35 +21,51 @@ const (
 	ruleTime = 2 * time.Millisecond
 	// asynqTimeout is how long asynq lets a job run that has neither a timeout nor a deadline.
 	asynqTimeout = 30 * time.Minute
+	// maxBatch is how many jobs are fetched at once at most, and how many request permits in one
+	// script: Redis serves no other client meanwhile.
+	maxBatch = 64
+	// deniedRecently is for how long after a denial jobs are kept from asynq until it is known
+	// which of them may run.
+	deniedRecently = time.Second
+	// freshTime is how old permits may be when the handler starts: a permit is for one moment.
+	freshTime = 100 * time.Millisecond
 )
+
+// permits is what a server asks for each job. *waitdb.DB implements it; tests look on.
+type permits interface {
+	AcquireAll(ctx context.Context, asks ...waitdb.AcquireRequest) []waitdb.AcquireResult
+	Extend(ctx context.Context, holder string, needs ...throttle.Need) (bool, error)
+	Free(ctx context.Context, holder string, needs ...throttle.Need) error
+	RateLimited(ctx context.Context, job waitdb.Job, limited waitdb.RateLimit, needs ...throttle.Need) (throttle.Decision, error)
+}
 
 // request requests permits for the jobs of one batch, in their order, and returns before the
 // results are there. A slow rule delays only its own job. If the rule has not returned when the
 // job's Timeout or Deadline is over, the job fails.
-func (s *Server) request(all []*acquireRequest) {
-	ruled := make(chan *acquireRequest, len(all))
-	for i, q := range all {
-		q.index, q.done = i, make(chan struct{})
-		q.ruleDeadline = q.jobTimeout.ruleEnd(time.Now())
-		go s.findRule(q, ruled)
+func (s *Server) request(all ...*attempt) {
+	rules, ends := make([]<-chan ruleResult, len(all)), make([]time.Time, len(all))
+	for i, a := range all {
+		a.done, a.decision, ends[i] = make(chan struct{}), throttle.Decision{}, a.ruleEnd(time.Now())
+		rules[i] = s.askRule(a.job, a.task, ends[i])
 	}
-	ready := collectReady(ruled, len(all))
-	s.requests.add(ready)
-	if left := len(all) - len(ready); left > 0 {
-		timers := map[*acquireRequest]*time.Timer{}
-		for _, q := range all {
-			if !slices.Contains(ready, q) {
-				timers[q] = time.AfterFunc(time.Until(q.ruleDeadline), func() { q.ruleFound(ruled, Rule{}, errRuleTime, nil) })
-			}
+	wait, cancel := context.WithTimeout(context.Background(), ruleTime)
+	defer cancel()
+	ready := make([]*attempt, 0, len(all))
+	for i, a := range all {
+		if s.awaitRule(wait, a, rules[i]) {
+			ready = append(ready, a)
+			continue
 		}
 		go func() {
-			for ; left > 0; left-- {
-				q := <-ruled
-				timers[q].Stop()
-				s.requests.add([]*acquireRequest{q})
+			ctx, cancel := context.WithDeadline(context.Background(), ends[i])
+			defer cancel()
+			if !s.awaitRule(ctx, a, rules[i]) {
+				a.err = errRuleTime
 			}
+			s.requests.add(a)
 		}()
 	}
+	s.requests.add(ready...)
 }
 
 // ruleEnd is when a rule that is asked now has used up all of the job's time. A deadline that is
@@ -61,122 +77,174 @@ func (t jobTimeout) ruleEnd(now time.Time) time.Time {
 	return now.Add(cmp.Or(t.timeout, asynqTimeout))
 }
 
-// collectReady waits for one request whose rule is known, and a little for the others of n.
-func collectReady(ruled <-chan *acquireRequest, n int) []*acquireRequest {
-	var ready []*acquireRequest
-	for late := time.After(ruleTime); len(ready) < n; {
-		select {
-		case q := <-ruled:
-			ready = append(ready, q)
-			continue
-		case <-late:
-		}
-		break
-	}
-	slices.SortFunc(ready, func(a, b *acquireRequest) int { return cmp.Compare(a.index, b.index) })
-	return ready
-}
-
 var (
-	// errNoRule fails a job whose rule ended its goroutine in place of returning.
+	// errNoRule fails a job whose rule ended its goroutine instead of returning.
 	errNoRule = errors.New("rules: RuleFor did not return")
 	// errRuleTime fails a job whose rule took all of the job's time.
 	errRuleTime = fmt.Errorf("rules: RuleFor has not returned: %w", context.DeadlineExceeded)
 )
 
-// findRule finds out what a job needs, and whether its deadline is over. If the rule panics, the
-// job's handler panics with the same value, so that asynq makes its own error of it.
-func (s *Server) findRule(q *acquireRequest, ruled chan<- *acquireRequest) {
-	rule, err, panicked := Rule{}, errNoRule, any(nil)
-	defer func() { q.ruleFound(ruled, rule, err, panicked) }()
-	rule, err = s.ruleOf(q.job, q.task, q.ruleDeadline)
-	if p, ok := errors.AsType[*panicError](err); ok {
-		panicked = p.value
-	}
-	if errors.Is(err, throttle.ErrUnavailable) {
-		_, err = s.outcomeError(context.Background(), q.attempt, throttle.Decision{}, err)
-	}
-	if err != nil {
-		return
-	}
-	a := q.attempt
-	a.rule = rule
-	if err = a.late(); err != nil && len(rule.Needs) > 0 {
-		_, _ = s.limiter.Forget(context.Background(), q.job) // what fails here, the upkeep does
-	}
+type ruleResult struct {
+	rule Rule
+	err  error
 }
 
-// ruleFound records the rule, or why it cannot be known. Only the first call counts.
-func (q *acquireRequest) ruleFound(ruled chan<- *acquireRequest, rule Rule, err error, panicked any) {
-	if q.hasRule.CompareAndSwap(false, true) {
-		q.rule, q.err, q.panicked = rule, err, panicked
-		ruled <- q
-	}
-}
-
-// ruleOf asks the program's rules about a job. The context is the program's, says which job it is,
-// and ends when the rule's time is over. A panic is returned as a panicError.
-func (s *Server) ruleOf(j job, task *asynq.Task, end time.Time) (rule Rule, err error) {
-	base, err := s.base()
-	if err != nil {
-		return Rule{}, err
-	}
-	ctx, cancel := context.WithDeadline(context.WithValue(base, jobKey{}, j), end)
-	defer cancel()
-	defer func() {
-		if value := recover(); value != nil {
-			rule, err = Rule{}, s.userCode.panicked("the rules' RuleFor", value)
+// askRule calls the program's RuleFor in a goroutine of its own, because it may panic or never
+// return. Its context is the program's, tells which job it is, and ends at the given time. A panic
+// becomes a panicError.
+func (s *Server) askRule(j job, task *asynq.Task, end time.Time) <-chan ruleResult {
+	result := make(chan ruleResult, 1)
+	go func() {
+		r := ruleResult{err: errNoRule}
+		defer func() {
+			if value := recover(); value != nil {
+				r = ruleResult{err: s.userCode.panicked("the rules' RuleFor", value)}
+			}
+			result <- r
+		}()
+		base, err := s.base()
+		if err != nil {
+			r.err = err
+			return
 		}
+		ctx, cancel := context.WithDeadline(context.WithValue(base, jobKey{}, j), end)
+		defer cancel()
+		r.rule, r.err = s.rules.RuleFor(ctx, task)
 	}()
-	return s.rules.RuleFor(ctx, task)
+	return result
+}
+
+// receive returns a value of a channel, or false if none is there when the context ends.
+func receive[T any](ctx context.Context, values <-chan T) (value T, ok bool) {
+	select {
+	case value = <-values:
+		return value, true
+	default: // a value that is there counts even if the context has ended
+	}
+	select {
+	case value = <-values:
+		return value, true
+	case <-ctx.Done():
+		return value, false
+	}
+}
+
+// awaitRule waits for a job's rule until the context ends, and reports whether it came.
+func (s *Server) awaitRule(ctx context.Context, a *attempt, rule <-chan ruleResult) bool {
+	r, ok := receive(ctx, rule)
+	if !ok {
+		return false
+	}
+	a.rule, a.err = r.rule, r.err
+	switch {
+	case errors.Is(r.err, throttle.ErrUnavailable):
+		a.decision, a.err = s.outcomeError(a, throttle.Decision{}, r.err)
+	case r.err == nil:
+		if a.err = a.late(); a.err != nil && len(a.rule.Needs) > 0 {
+			go func() { _, _ = s.limiter.Forget(context.Background(), a.job) }() // if it fails, the dispatcher does it
+		}
+	}
+	return true
+}
+
+// requestQueue sends requests to the limiter in the order in which the jobs were fetched. Requests
+// that arrive while the limiter answers go together with the next call.
+type requestQueue struct {
+	acquire func([]*attempt) (denied bool) // asks the limiter for jobs' permits
+
+	mu      sync.Mutex
+	waiting []*attempt
+	busy    bool
+	denied  time.Time // when a job was denied last
+}
+
+// add queues the requests of jobs whose rules are known.
+func (o *requestQueue) add(ready ...*attempt) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, a := range ready {
+		if a.sentAt = time.Now(); a.err == nil && len(a.rule.Needs) > 0 {
+			o.waiting = append(o.waiting, a)
+		} else {
+			a.finish()
+		}
+	}
+	if len(o.waiting) > 0 && !o.busy {
+		o.busy = true
+		go o.sendAll()
+	}
+}
+
+// sendAll sends requests until none is left.
+func (o *requestQueue) sendAll() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(o.waiting) > 0 {
+		n := min(len(o.waiting), maxBatch)
+		some := o.waiting[:n:n]
+		o.waiting = o.waiting[n:]
+		o.mu.Unlock()
+		denied := o.acquire(some)
+		o.mu.Lock()
+		if denied {
+			o.denied = time.Now()
+		}
+		for _, a := range some {
+			a.finish()
+		}
+	}
+	o.waiting, o.busy = nil, false
+}
+
+// deniedRecently reports whether a job was denied within the last second.
+func (o *requestQueue) deniedRecently() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return time.Since(o.denied) < deniedRecently
+}
+
+// finish publishes the result of a request.
+func (a *attempt) finish() {
+	a.startAt = time.Now().Add(a.decision.BeginIn)
+	close(a.done)
 }
 
 // acquire asks the limiter for the permits of jobs, in their order, and reports whether it denied
 // any of them. The limiter gets the limits of the rules first, so that no job is refused because
 // its limit is not defined yet.
-func (s *Server) acquire(all []*acquireRequest) (denied bool) {
-	asks := make([]waitdb.AcquireRequest, len(all))
-	for i, q := range all {
-		asks[i] = waitdb.AcquireRequest{Job: s.waitdbJob(q.attempt), Needs: q.rule.Needs}
-	}
-	ctx, err := s.base()
-	if err != nil {
-		for _, q := range all {
-			q.err = err
+func (s *Server) acquire(all []*attempt) (denied bool) {
+	ctx := context.Background()
+	answers := make([]waitdb.AcquireResult, len(all))
+	if err := s.define(ctx); err != nil {
+		for i := range answers {
+			answers[i].Err = err
 		}
-		return false
+	} else {
+		asks := make([]waitdb.AcquireRequest, len(all))
+		for i, a := range all {
+			asks[i] = waitdb.AcquireRequest{Job: s.waitdbJob(a), Needs: a.rule.Needs}
+		}
+		began := time.Now()
+		answers = s.permits.AcquireAll(ctx, asks...)
+		for _, answer := range answers {
+			s.noteLimiter(ctx, began, answer.Err)
+		}
 	}
-	answers := s.acquirePermits(ctx, asks)
-	for i, q := range all {
-		d, err := answers[i].Decision, answers[i].Err
-		d = q.position.adjust(d)
-		s.history.ObserveLimiterCall(time.Since(q.sentAt), err != nil)
+	for i, a := range all {
+		d, err := a.position.adjust(answers[i].Decision), answers[i].Err
+		s.history.ObserveLimiterCall(time.Since(a.sentAt), err != nil)
 		if err == nil {
-			s.history.CountDecision(q.Queue, q.ID, q.rule.Needs, d)
+			s.history.CountDecision(a.Queue, a.ID, a.rule.Needs, d)
 		}
-		q.decision, q.err = s.outcomeError(ctx, q.attempt, d, err)
+		a.decision, a.err = s.outcomeError(a, d, err)
 		denied = denied || d.Outcome == throttle.Denied
 	}
 	return denied
 }
 
-// acquirePermits defines the limits and asks the limiter. If the limits cannot be defined, the
-// limiter is not asked.
-func (s *Server) acquirePermits(ctx context.Context, asks []waitdb.AcquireRequest) (answers []waitdb.AcquireResult) {
-	if err := s.define(ctx); err != nil {
-		return slices.Repeat([]waitdb.AcquireResult{{Err: err}}, len(asks))
-	}
-	began := time.Now()
-	answers = s.permits.AcquireAll(ctx, asks...)
-	for _, a := range answers {
-		s.noteLimiter(ctx, began, a.Err)
-	}
-	return answers
-}
-
 // waitdbJob describes the job to the limiter. Its deadline is a second earlier there, so that a job
 // that waits until then is archived with the reason why it waited.
-func (s *Server) waitdbJob(a attempt) waitdb.Job {
+func (s *Server) waitdbJob(a *attempt) waitdb.Job {
 	j := waitdb.Job{
 		JobID: a.job, Priority: waitdb.Priority(priorityOf(a.task, a.rule)), MaxWait: a.rule.MaxWait, Grant: s.grant,
 		MaxAdvance: 2 * waitdb.Advance, Fair: a.rule.FairnessKey, Weight: a.rule.FairnessWeight, New: a.isNew,
@@ -197,32 +265,44 @@ func (s *Server) waitdbJob(a attempt) waitdb.Job {
 // else an error that makes asynq put it back, archive it or delete it. If the limiter cannot be
 // asked, the job is put back for a second: to run it would break the limit, and to fail it would
 // spend its attempts on an outage.
-func (s *Server) outcomeError(ctx context.Context, a attempt, d throttle.Decision, err error) (throttle.Decision, error) {
-	if errors.Is(err, throttle.ErrUnavailable) {
-		// It may have a place in its lane, and be called from there.
+func (s *Server) outcomeError(a *attempt, d throttle.Decision, err error) (throttle.Decision, error) {
+	switch {
+	case errors.Is(err, throttle.ErrUnavailable):
+		// The job may have a place in its lane, and be granted from there.
 		return d, &putBackError{error: err, at: time.Now().Add(time.Second), denied: true}
-	}
-	if err != nil {
+	case err != nil:
 		return d, finalError{err}
-	}
-	switch d.Outcome {
-	case throttle.Allowed:
+	case d.Outcome == throttle.Allowed:
 		return d, nil
-	case throttle.Denied:
-		s.log.LogAttrs(ctx, slog.LevelDebug, "job denied", slog.String("type", a.task.Type()), slog.String("id", a.ID),
+	case d.Outcome == throttle.Denied:
+		s.log.LogAttrs(context.Background(), slog.LevelDebug, "job denied", slog.String("type", a.task.Type()), slog.String("id", a.ID),
 			slog.String("queue", a.Queue), slog.String("limit", d.Limit), slog.String("key", d.Key), slog.Duration("retry_after", d.RetryAfter))
-		return d, &putBackError{error: errors.New(d.String()), at: time.Now().Add(s.delay(d)), denied: true}
-	case throttle.Expired:
-		return refuse(a.rule.OnMaxWait, d)
-	case throttle.NoLimit:
-		return refuse(a.rule.OnNoLimit, d)
+		return d, s.denied(d, errors.New(d.String()))
 	}
-	return refuse(ActionArchive, d)
+	return a.impossible(d)
 }
 
-// refuse ends a job that cannot have its permits, or lets it run without them. Then the decision is
-// zero, because nothing was taken that could be settled or freed.
-func refuse(action Action, d throttle.Decision) (throttle.Decision, error) {
+// denied returns the error of a job that waits for permits. The job stays in asynq's retry set
+// until the dispatcher moves it back. The set's own delay is a safety net and longer than the wait,
+// because a job that came early would be denied again. Without promotion it is the wait itself.
+func (s *Server) denied(d throttle.Decision, err error) *putBackError {
+	delay := d.PutBack
+	if !s.promotes.Load() {
+		delay = d.RetryAfter
+	}
+	return &putBackError{error: err, at: time.Now().Add(delay), denied: true}
+}
+
+// impossible ends a job that cannot have its permits, or lets it run without them. Then the
+// decision is zero, because nothing was taken that could be settled or freed.
+func (a *attempt) impossible(d throttle.Decision) (throttle.Decision, error) {
+	action := ActionArchive
+	switch d.Outcome {
+	case throttle.Expired:
+		action = a.rule.OnMaxWait
+	case throttle.NoLimit:
+		action = a.rule.OnNoLimit
+	}
 	switch action {
 	case ActionRun:
 		return throttle.Decision{}, nil
@@ -230,14 +310,4 @@ func refuse(action Action, d throttle.Decision) (throttle.Decision, error) {
 		return d, &ImpossibleError{d, asynq.RevokeTask}
 	}
 	return d, &ImpossibleError{d, asynq.SkipRetry}
-}
-
-// delay is how long a denied job stays in asynq's retry set if the dispatcher does not move it back
-// before. If the dispatcher promotes jobs, the delay is a safety net and longer than the wait,
-// because a job that came early would be denied again. Without promotion it is the wait itself.
-func (s *Server) delay(d throttle.Decision) time.Duration {
-	if !s.promotes.Load() {
-		return d.RetryAfter
-	}
-	return d.PutBack
 }

@@ -4,41 +4,119 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/throttle"
 )
 
-// attempt is one try of asynq's to run a job: what is known of it before its
-// handler runs. It does not change once its rule is found, and is copied only after that.
-// A job that is denied and comes back is a new attempt here, though asynq counts
-// none.
+// job names a job in asynq: an ID is unique in its queue only.
+type job = throttle.JobID
+
+// attempt is one try to run a job, from the dequeue that fetched it until asynq has written how it
+// ended. A job that is denied and comes again is a new attempt here, though asynq counts none.
 type attempt struct {
 	job
-	task     *asynq.Task
-	leaseID  asynqdb.LeaseID // under which this server has the job
-	rule     Rule
-	retried  int // failures so far
+	server   *Server
+	msg      string      // as asynq stores it
+	task     *asynq.Task // nil if the message cannot be read, which asynq reports
+	back     bool        // whether the job was put back since it was enqueued
+	unique   bool        // whether the job has a Unique lock
+	retried  int         // failures so far
 	maxRetry int
-	position queuePosition
-	isNew    bool // in asynq: it was not put back since it was enqueued
 	jobTimeout
+	position queuePosition
+	isNew    bool // whether the job has never been put back, and has never failed
+	lease    asynqdb.LeaseID
+	leaseEnd time.Time // when asynq's lease ends, unless asynq extends it
+	restarts int       // how often its permits grew old before the handler started
+
+	done     chan struct{}     // closed when the next five fields are set; nil before the request
+	rule     Rule              //
+	decision throttle.Decision // zero if the job needs no permits
+	err      error             // why the job does not run, or nil
+	sentAt   time.Time         // when the limiter was asked
+	startAt  time.Time         // when the handler may start
+
+	// inFlight guards these.
+	taken bool      // whether the handler has started, or never will
+	slot  bool      // whether the attempt occupies a worker slot
+	until time.Time // when an attempt without a slot is forgotten
+
+	began   time.Time  // when the handler started
+	reports sync.Mutex // held while a report changes decision.Taken
+
+	mu      sync.Mutex    // guards the rest
+	latency time.Duration // as ReportLatency says
+	end     attemptEnd
+}
+
+// attemptEnd is what the write of an attempt's end must know.
+type attemptEnd struct {
+	queuedAt time.Time // when the job joined its lane first; zero until its handler runs
+	// keep is whether the end belongs to the job's kept attempts: it failed, or an attempt before
+	// it did.
+	keep bool
+	took time.Duration
+	// retry is the policy of the job's rule; nil until its handler runs.
+	retry *RetryPolicy
+	// putBack is set if the job is put back. asynq archives a job on its last attempt whatever
+	// kind of error it gets, so the client between asynq and Redis looks here.
+	putBack *putBackError
+}
+
+// decode reads the message of a fetched job. The task stays nil if the message cannot be read.
+func (s *Server) decode(a *attempt) {
+	m, err := asynqdb.ParseMessage([]byte(a.msg))
+	if err != nil {
+		return
+	}
+	a.server, a.task = s, m.Task()
+	a.unique, a.retried, a.maxRetry, a.jobTimeout = m.Unique, m.Retried, m.MaxRetry, jobTimeoutOf(m)
+	if a.isNew = !a.back && m.FailedAt == 0; !a.isNew {
+		a.position = queuePositionOf(a.job, a.task)
+	}
 }
 
 // name is what the job is counted by.
 func (a *attempt) name() stats.Task { return stats.Task{Queue: a.Queue, Type: a.task.Type()} }
 
-// end is how an attempt ends, in asynq, that returns err. The order of the cases is
-// asynq's: a context that is over comes before all that the handler says, and a
-// job that is dropped is never archived.
-func (a *attempt) end(ctx context.Context, err error) stats.End {
+// noteEnd changes what is known of the attempt's end.
+func (a *attempt) noteEnd(change func(*attemptEnd)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change(&a.end)
+}
+
+// ending returns what is known of the attempt's end.
+func (a *attempt) ending() attemptEnd {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.end
+}
+
+// isDone reports whether the request for permits has its result.
+func (a *attempt) isDone() bool {
+	select {
+	case <-a.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// outcome is how asynq counts an attempt that returns err. The order of the cases is asynq's: a
+// context that is over comes before whatever the handler returns, and a job that is dropped is
+// never archived.
+func (a *attempt) outcome(ctx context.Context, err error) stats.End {
 	later, isLater := errors.AsType[*putBackError](err)
 	switch {
-	case errors.Is(ctx.Err(), context.DeadlineExceeded): // then asynq heard nothing of err
-		return a.failed()
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return a.failure()
 	case err == nil:
 		return stats.Done
 	case isLater && later.denied:
@@ -50,19 +128,18 @@ func (a *attempt) end(ctx context.Context, err error) stats.End {
 	case errors.Is(err, asynq.SkipRetry):
 		return stats.Archived
 	}
-	return a.failed()
+	return a.failure()
 }
 
-// failed is how a failed attempt ends.
-func (a *attempt) failed() stats.End {
+func (a *attempt) failure() stats.End {
 	if a.retried >= a.maxRetry {
 		return stats.Archived
 	}
 	return stats.Failed
 }
 
-// late is why a job cannot run that comes after its deadline, or nil.
-func (a attempt) late() error {
+// late returns the error of a job whose deadline has passed, or nil.
+func (a *attempt) late() error {
 	if a.deadline.IsZero() || time.Now().Before(a.deadline) {
 		return nil
 	}
@@ -73,12 +150,11 @@ func (a attempt) late() error {
 	return finalError{err}
 }
 
-// judge turns a handler's error into what asynq should make of it. Of an error that
-// is several things PutBackAs counts first, then SkipRetry and RevokeTask, then
-// RetryAfter: see IsPutBack. Blocked has been looked at before. A nil policy leaves
-// the error as it is, for the program's own RetryDelayFunc. A policy's last retry
-// ends with a finalError, since asynq knows only the job's own MaxRetry.
-func (a attempt) retryError(err error) error {
+// retryError turns a handler's error into one that asynq understands. If the error is several
+// things, PutBackAs counts first, then SkipRetry and RevokeTask, then RetryAfter: see IsPutBack.
+// Without a policy the error is left to the program's RetryDelayFunc. After a policy's last retry
+// it is a finalError, because asynq knows only the job's own MaxRetry.
+func (a *attempt) retryError(err error) error {
 	if as, ok := errors.AsType[*putBackAs](err); ok {
 		return &putBackError{error: err, at: time.Now(), as: as}
 	}
@@ -88,24 +164,12 @@ func (a attempt) retryError(err error) error {
 	if d, ok := errors.AsType[retryAfter](err); ok {
 		return &putBackError{error: err, at: time.Now().Add(time.Duration(d))}
 	}
-	policy := a.rule.Retry
-	if policy == nil {
+	if a.rule.Retry == nil {
 		return err
 	}
-	if a.retried >= policy.maxRetry(a.maxRetry, err) {
+	class := a.rule.Retry.class(err)
+	if class.MaxRetry != nil && a.retried >= *class.MaxRetry || a.retried >= a.maxRetry {
 		return finalError{err}
 	}
-	return spacedError{err, policy.Delay(a.retried, err)}
-}
-
-// unwanted is why a job is not begun that may run, or nil: its deadline has passed while
-// it asked, or asynq has given the attempt up, as when the job's lease ended.
-func (a attempt) unwanted(ctx context.Context) error {
-	if err := a.late(); err != nil {
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		return &putBackError{error: err, at: time.Now().Add(time.Second), denied: true}
-	}
-	return nil
+	return spacedError{err, class.Delay(a.retried)}
 }

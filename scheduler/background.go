@@ -3,14 +3,13 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/dispatcher"
 	"github.com/headgate/headgate/internal/redishealth"
 )
 
-// beginGiving reports whether it began: a running server is not begun twice.
+// startBackground starts the server's background goroutines, and reports false if they run already.
 func (s *Server) startBackground() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -19,16 +18,15 @@ func (s *Server) startBackground() bool {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	s.background.Go(func() { s.dispatch(ctx) })
-	s.background.Go(func() { s.keepScope(ctx) })
-	s.background.Go(func() { s.recoverJobs(ctx) })
-	s.background.Go(func() { s.watchRules(ctx) })
+	for _, work := range []func(context.Context){s.dispatch, s.keepScope, s.recoverJobs, s.watchRules} {
+		s.background.Go(func() { work(ctx) })
+	}
 	s.written = s.history.Start()
 	return true
 }
 
-// endGiving lets another process take over at once. What it returns is closed when the round
-// that is underway has ended. stop stays set: a server that was shut down begins no more.
+// stopBackground lets another process take over at once. The returned channel is closed when all
+// goroutines have ended. A server that was shut down does not start them again.
 func (s *Server) stopBackground() (ended <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,25 +43,25 @@ func (s *Server) stopBackground() (ended <-chan struct{}) {
 	return done
 }
 
-// giveTurns gives turns in the limiter's scope until the context ends. It begins
-// only once a job of its own could be promoted: where that fails nobody is called,
-// and jobs come back by asynq's polls.
+// dispatch gives turns in the limiter's scope until the context ends. It begins only once a job of
+// its own could be promoted: if that fails no job is granted its permits, and jobs come back by
+// asynq's polls.
 func (s *Server) dispatch(ctx context.Context) {
 	err := s.checkPromote(ctx)
 	s.history.PollingFallback.Store(!s.promotes.Load())
 	if err != nil || !s.promotes.Load() {
 		return
 	}
-	s.RulesChanged() // who waits may do so by those of a server that ran before
+	s.RulesChanged() // jobs may wait by the rules of a server that ran before
 	dispatcher.Run(ctx, dispatcher.Config{
 		Waits: s.limiter, DB: s.db, Log: s.log, Limits: s.limiterHealth, Queues: s.queueHealth,
 		ReconcileInterval: s.passes, MaxHeartbeat: s.quiet, History: s.history, SlotsRequested: s.redis.slots.wanted,
 	})
 }
 
-// checkPromote turns promoting off if asynq's layout is another than it knows.
-// It waits for as long as Redis cannot be asked, and asks twice: somebody may
-// have flushed Redis meanwhile. It returns an error only if the context ended.
+// checkPromote turns promoting off if asynq's layout is another than it knows. It waits as long as
+// Redis cannot be asked, and asks twice, because Redis may have been flushed meanwhile. It returns
+// an error only if the context ended.
 func (s *Server) checkPromote(ctx context.Context) error {
 	queues := s.queueHealth.Watch()
 	for strange := 0; s.promotes.Load(); {
@@ -83,10 +81,7 @@ func (s *Server) checkPromote(ctx context.Context) error {
 			s.log.Warn("denied jobs are left to asynq's own polls and come late", "reason", err)
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(dispatcher.ErrorPause):
-		}
+		sleep(ctx, dispatcher.ErrorPause)
 	}
 	return ctx.Err()
 }

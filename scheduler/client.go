@@ -1,13 +1,13 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -16,14 +16,13 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Client enqueues tasks as *asynq.Client does, and takes [Priority] as one more
-// option:
+// Client enqueues tasks as *asynq.Client does, and takes [Priority] as one more option:
 //
-//	client.Enqueue(task, asynq.Queue("mail"), scheduler.Priority(lanes.High))
+//	client.Enqueue(task, asynq.Queue("mail"), scheduler.Priority(scheduler.PriorityHigh))
 //
-// Limits do not need it: a Server holds the tasks of any producer to them. Where
-// the program traces with OpenTelemetry it writes the span of the Enqueue into the
-// task's headers, so that the job's run is found below it.
+// Limits do not need it: a Server applies them to the tasks of any producer. If the program traces
+// with OpenTelemetry, Client writes the span of the Enqueue into the task's headers, so that the
+// job's run is found below it.
 //
 // It is safe for concurrent use.
 type Client struct {
@@ -31,14 +30,14 @@ type Client struct {
 	rdb redis.UniversalClient
 }
 
-// NewClient returns a client for the Redis of the asynq queues. It asks Redis
-// nothing, and rdb is the caller's to close.
+// NewClient returns a client for the Redis of the asynq queues. It sends nothing to Redis, and rdb
+// is the caller's to close.
 func NewClient(rdb redis.UniversalClient) *Client {
 	return &Client{asynq.NewClientFromRedisClient(enqueuing{rdb}), rdb}
 }
 
-// Close does nothing: rdb is the caller's to close. asynq's own would return an
-// error, since the connection is shared.
+// Close does nothing: rdb is the caller's to close. asynq's own would return an error, because the
+// connection is shared.
 func (c *Client) Close() error { return nil }
 
 // Enqueue is EnqueueContext without a context.
@@ -46,10 +45,10 @@ func (c *Client) Enqueue(task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInf
 	return c.EnqueueContext(context.Background(), task, opts...)
 }
 
-// EnqueueContext enqueues a task as asynq's Client does, with the same errors, such
-// as asynq.ErrDuplicateTask. Options given here win over those of the task, a
-// Priority too. The task is left as it is, and can be enqueued again. A queue whose name
-// has a line break, which no Server would serve, is a [*throttle.FieldError].
+// EnqueueContext enqueues a task as asynq's Client does, with the same errors, for example
+// asynq.ErrDuplicateTask. Options given here win over those of the task, a Priority too. The task
+// is not changed, and can be enqueued again. A queue name with a line break, which no Server would
+// serve, is a [*throttle.FieldError].
 func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	if task == nil {
 		return c.Client.EnqueueContext(ctx, task, opts...)
@@ -67,68 +66,104 @@ func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...a
 	return info, err
 }
 
-// Enqueued is what became of one task of EnqueueAll: what Enqueue would have returned.
+// EnqueueResult is what Enqueue would have returned for one task of EnqueueAll.
 type EnqueueResult struct {
 	Info *asynq.TaskInfo
 	Err  error
 }
 
-// mostEnqueued is how many tasks go in one round trip at most.
-const mostEnqueued = 64
+// maxEnqueued is how many tasks go in one round trip at most.
+const maxEnqueued = 64
 
-// EnqueueAll is EnqueueContext for each of some tasks, in their order, in a round trip for up
-// to 64 of them. There is an answer for each. Where the context ends or Redis is lost, some may
-// be in their queues all the same.
+// EnqueueAll is EnqueueContext for each of some tasks, in their order, in a round trip for up to 64
+// of them. It returns a result for each. If the context ends or Redis is lost, some tasks may be in
+// their queues all the same.
 func (c *Client) EnqueueAll(ctx context.Context, tasks ...*asynq.Task) []EnqueueResult {
-	answers := make([]EnqueueResult, 0, len(tasks))
-	for some := range slices.Chunk(tasks, mostEnqueued) {
-		answers = append(answers, c.enqueueSome(ctx, some)...)
+	results := make([]EnqueueResult, len(tasks))
+	for first := 0; first < len(tasks); first += maxEnqueued {
+		some := results[first:min(first+maxEnqueued, len(tasks))]
+		c.enqueue(ctx, tasks[first:first+len(some)], some)
 	}
-	return answers
+	return results
 }
 
-// enqueueSome has asynq enqueue each task, which sends one script for it, and those scripts
-// wait for one another.
-func (c *Client) enqueueSome(ctx context.Context, tasks []*asynq.Task) []EnqueueResult {
-	answers := make([]EnqueueResult, len(tasks))
-	b := &pipeline{underway: len(tasks), waiting: make([]*pipelined, len(tasks)), pipelined: func(fill func(redis.Pipeliner) error) {
-		_, _ = c.rdb.Pipelined(ctx, fill) // each command has its error
-	}}
-	var group sync.WaitGroup
+// enqueue lets asynq enqueue each task in a goroutine of its own. asynq sends one script for each:
+// once all goroutines that have not ended wait with a script, the scripts go in one pipeline.
+func (c *Client) enqueue(ctx context.Context, tasks []*asynq.Task, results []EnqueueResult) {
+	scripts := make(chan *pipelined) // nil when a goroutine has ended
 	for i, task := range tasks {
-		group.Go(func() {
-			defer b.end()
-			answers[i].Info, answers[i].Err = c.EnqueueContext(context.WithValue(ctx, pipelineKey{}, pipelineSlot{b, i}), task)
-		})
+		go func() {
+			results[i].Info, results[i].Err = c.EnqueueContext(context.WithValue(ctx, pipelineKey{}, pipelineSlot{i, scripts}), task)
+			scripts <- nil
+		}()
 	}
-	group.Wait()
-	return answers
+	var waiting []*pipelined
+	for running := len(tasks); running > 0; {
+		if s := <-scripts; s != nil {
+			waiting = append(waiting, s)
+		} else {
+			running--
+		}
+		if len(waiting) > 0 && len(waiting) == running {
+			slices.SortFunc(waiting, func(a, b *pipelined) int { return cmp.Compare(a.slot, b.slot) })
+			c.send(ctx, waiting)
+			waiting = nil
+		}
+	}
 }
 
-// headersKey is the context key of headers that Enqueue adds. A task's options
-// are asynq's secret, so the task cannot be made anew with more headers; the
-// message that asynq makes of it gets them instead.
-type headersKey struct{}
+// send sends scripts in one pipeline, and sets a marker for each queue that may have jobs by them.
+func (c *Client) send(ctx context.Context, scripts []*pipelined) {
+	_, _ = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error
+		queues := map[string]bool{}
+		for _, s := range scripts {
+			if s.cmd = s.send(p); s.queue != "" {
+				queues[s.queue] = true
+			}
+		}
+		for queue := range queues {
+			setMarker(ctx, p, markerKey(queue))
+		}
+		return nil
+	})
+	for _, s := range scripts {
+		close(s.sent)
+	}
+}
 
-// enqueuing is the Redis client of a Client's asynq. All of its calls pass as they
-// are, but that scripts get the headers which their context has, that a server is
-// woken where a job becomes pending, and that a queue has a name of one line.
+type (
+	headersKey   struct{} // the context key of headers that asynq's message of a task gets
+	pipelineKey  struct{} // the context key of a pipelineSlot
+	pipelineSlot struct {
+		slot    int // of the task among the others
+		scripts chan<- *pipelined
+	}
+	// pipelined is a script that waits to be sent.
+	pipelined struct {
+		slot  int
+		send  func(redis.Cmdable) *redis.Cmd
+		queue string // of which the script may make jobs pending, or empty
+		cmd   *redis.Cmd
+		sent  chan struct{}
+	}
+)
+
+// enqueuing is the Redis client of asynq's client. It adds the headers of Enqueue to the message
+// that asynq makes of a task, because a task's options are asynq's secret and the task cannot be
+// made anew, and sets the marker of the queue.
 type enqueuing struct{ redis.UniversalClient }
 
-// SAdd implements redis.SetCmdable. It is how asynq makes a queue known, before the first
-// job of it.
+// SAdd implements redis.SetCmdable. asynq makes a queue known by it, before the queue's first job.
 func (e enqueuing) SAdd(ctx context.Context, key string, members ...any) *redis.IntCmd {
 	for _, queue := range members {
 		if err := validQueue(fmt.Sprint(queue)); err != nil {
-			cmd := redis.NewIntCmd(ctx)
-			cmd.SetErr(err)
-			return cmd
+			return intCmd(ctx, 0, err)
 		}
 	}
 	return e.UniversalClient.SAdd(ctx, key, members...)
 }
 
-// validQueue refuses a queue whose lanes would be another's by their names.
+// validQueue refuses a queue whose lanes could not be told from another's by their names.
 func validQueue(queue string) error {
 	if strings.Contains(queue, "\n") {
 		return &throttle.FieldError{Field: "queue", Value: strconv.Quote(queue), Want: "want a name without line breaks"}
@@ -138,24 +173,30 @@ func validQueue(queue string) error {
 
 // EvalSha implements redis.Scripter.
 func (e enqueuing) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
-	return e.ringing(ctx, keys, args, func(c redis.Cmdable, args []any) *redis.Cmd { return c.EvalSha(ctx, sha1, keys, args...) })
+	return e.run(ctx, keys, args, func(c redis.Cmdable, args []any) *redis.Cmd { return c.EvalSha(ctx, sha1, keys, args...) })
 }
 
 // Eval implements redis.Scripter.
 func (e enqueuing) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return e.ringing(ctx, keys, args, func(c redis.Cmdable, args []any) *redis.Cmd { return c.Eval(ctx, script, keys, args...) })
+	return e.run(ctx, keys, args, func(c redis.Cmdable, args []any) *redis.Cmd { return c.Eval(ctx, script, keys, args...) })
 }
 
-// ringing makes a call with the headers, and rings in the same round trip if it makes a job
-// pending. A call of EnqueueAll goes with the others.
-func (e enqueuing) ringing(ctx context.Context, keys []string, args []any, call func(redis.Cmdable, []any) *redis.Cmd) (cmd *redis.Cmd) {
+// run runs a script with the headers. A script that may make a job pending sets the marker in the
+// same round trip. A script of EnqueueAll goes with the others.
+func (e enqueuing) run(ctx context.Context, keys []string, args []any, call func(redis.Cmdable, []any) *redis.Cmd) (cmd *redis.Cmd) {
 	headers, _ := ctx.Value(headersKey{}).(map[string]string)
 	args = asynqdb.WithHeaders(args, headers)
-	queue, ok := asynqdb.Fills(keys)
-	if in, some := ctx.Value(pipelineKey{}).(pipelineSlot); some {
-		return in.run(queue, func(p redis.Cmdable) *redis.Cmd { return call(p, args) })
+	queue := ""
+	if c := asynqdb.Recognize(keys, args); c.Fills {
+		queue = c.Queue
 	}
-	if !ok {
+	if p, ok := ctx.Value(pipelineKey{}).(pipelineSlot); ok {
+		s := &pipelined{p.slot, func(c redis.Cmdable) *redis.Cmd { return call(c, args) }, queue, nil, make(chan struct{})}
+		p.scripts <- s
+		<-s.sent
+		return s.cmd
+	}
+	if queue == "" {
 		return call(e.UniversalClient, args)
 	}
 	_, _ = e.UniversalClient.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error

@@ -1,111 +1,221 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/internal/waitdb"
+	"github.com/headgate/headgate/throttle"
 )
 
-// wrap returns the handler that asynq's server gets: next, once the job has its permits,
-// for which it asked when it was taken. Most jobs without them are put back before asynq
-// has them. Of the others what is to be put back is remembered here and not where the
-// error is made, since asynq acts on what this function returns: nothing that ran after
-// could change it.
+// wrap returns the handler that asynq's server gets: next, once the job has its permits, which were
+// requested when it was fetched. Most jobs without permits are put back before asynq has them. The
+// others are marked as put back here and not where the error is made, because asynq acts on what
+// this function returns.
 func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		var j job
 		j.ID, _ = asynq.GetTaskID(ctx)
 		j.Queue, _ = asynq.GetQueueName(ctx)
-		q := s.inFlight.take(j)
-		if q == nil { // a later attempt has the job
+		a := s.inFlight.take(j)
+		if a == nil { // a later attempt has the job
 			release(ctx)
 			return asynq.ErrLeaseExpired
 		}
 		context.AfterFunc(ctx, func() { // asynq is done with the attempt, and its slot is free
 			release(ctx)
-			s.inFlight.freeSlot(j, q.leaseID)
+			s.inFlight.freeSlot(a)
 		})
-		if time.Now().After(q.leaseEnd) { // it came so late that another may have it
-			go s.releaseUnused(q)
+		if time.Now().After(a.leaseEnd) { // another server may have the job by now
+			go s.releaseUnused(a)
 			return asynq.ErrLeaseExpired
 		}
-		err := s.try(ctx, task, q, next)
+		err := s.try(ctx, a, task, next)
 		if later, ok := errors.AsType[*putBackError](err); ok {
-			s.inFlight.note(j, q.leaseID, func(a *flight) { a.putBack = later })
+			a.noteEnd(func(e *attemptEnd) { e.putBack = later })
 		}
 		return withStorableText(err)
 	})
 }
 
-// try runs the handler under permits that are not old when it begins: a job that comes later
-// asks anew, as often as that happens.
-func (s *Server) try(ctx context.Context, task *asynq.Task, q *acquireRequest, next asynq.Handler) error {
+// try runs the handler under permits that are fresh when it starts. A job that starts too late
+// requests permits anew, as often as that happens.
+func (s *Server) try(ctx context.Context, a *attempt, task *asynq.Task, next asynq.Handler) error {
 	for {
-		if err := s.awaitPermits(ctx, q); err != nil {
-			s.history.CountEnd(q.name(), q.end(ctx, err))
+		if err := a.awaitPermits(ctx); err != nil {
+			s.history.CountEnd(a.name(), a.outcome(ctx, err))
 			return err
 		}
-		if stale, err := s.runUnder(ctx, task, q, next); !stale {
+		a.task = task // which asynq has made, with a writer of its result
+		if stale, err := a.run(ctx, next); !stale {
 			return err
 		}
-		if q = q.retry(); q.retries == 3 {
-			s.log.Warn("a job's permits grow old before it begins: this machine, or the way to Redis, is too slow", "job", q.ID, "queue", q.Queue)
+		a.position, a.isNew = a.notStarted(a.decision), false
+		if a.restarts++; a.restarts == 3 {
+			s.log.Warn("a job's permits grow old before it begins: this machine, or the way to Redis, is too slow", "job", a.ID, "queue", a.Queue)
 		}
-		s.request([]*acquireRequest{q})
+		s.request(a)
 	}
 }
 
-// runUnder runs the handler under its permits: keeps what is leased for as long as the handler
-// runs, and judges how it ended. The handler gets the rule with its context: see
-// [GetRule]. A panic passes through, so that asynq makes its own error of it; the deferred
-// calls give the leases back and end the span all the same. If the permits are stale by now
-// nothing was begun.
-func (s *Server) runUnder(ctx context.Context, task *asynq.Task, q *acquireRequest, next asynq.Handler) (stale bool, err error) {
-	a := q.attempt
-	a.task = task // which asynq has made, with a writer of its result
-	h := &runningJob{server: s, attempt: a, decision: q.decision, began: time.Now()}
-	unwanted := a.unwanted(ctx)
-	if unwanted == nil {
-		ctx, h.ended = a.begin(ctx)
+// awaitPermits waits for the result of the request, and until the permits exist: a waiting job is
+// granted its permits some milliseconds before, so that many jobs can be granted in one call. The
+// error says why the job does not run. If the job's rule panicked, awaitPermits panics with the
+// same value, so that asynq makes its own error of it.
+func (a *attempt) awaitPermits(ctx context.Context) error {
+	select {
+	case <-a.done:
+	case <-ctx.Done():
+		go a.server.releaseUnused(a)
+		return &putBackError{error: ctx.Err(), at: time.Now().Add(time.Second), denied: true, position: a.nextPosition()}
 	}
-	ctx, free := s.hold(context.WithValue(ctx, runningJobKey{}, h), a, q.sentAt, q.decision)
-	defer free()
-	if unwanted != nil {
-		if later, ok := errors.AsType[*putBackError](unwanted); ok {
-			later.position = q.queuePosition()
-		}
-		s.history.CountEnd(a.name(), a.end(ctx, unwanted))
-		return false, unwanted
+	if p, ok := errors.AsType[*panicError](a.err); ok {
+		panic(p.value)
 	}
-	ctx, traced := a.traceRun(ctx, q.decision)
-	err = errPanicked // unless it returns
-	defer func() { traced(err) }()
-	if q.stale() { // as late as can be: this process may have been stopped until now
-		h.ended()
-		return true, errStale
+	if a.err == nil {
+		sleep(ctx, time.Until(a.startAt))
 	}
-	err = h.run(ctx, next)
-	return false, err
+	return a.err
 }
 
-// answer waits for the answer to a job, and until its permits exist. The error is why the job
-// does not run.
-func (s *Server) awaitPermits(ctx context.Context, q *acquireRequest) error {
-	if err := q.wait(ctx); err != nil {
-		go s.releaseUnused(q)
-		return &putBackError{error: err, at: time.Now().Add(time.Second), denied: true, position: q.queuePosition()}
+// unwanted returns why a job that has its permits does not start, or nil: its deadline has passed
+// meanwhile, or asynq has given the attempt up, for example because the job's lease ended.
+func (a *attempt) unwanted(ctx context.Context) error {
+	if err := a.late(); err != nil {
+		return err
 	}
-	if q.panicked != nil {
-		panic(q.panicked)
+	if err := ctx.Err(); err != nil {
+		return &putBackError{error: err, at: time.Now().Add(time.Second), denied: true, position: a.nextPosition()}
 	}
-	q.waitToBegin(ctx)
-	return q.err
+	return nil
 }
 
-// What the span of a run says that did not return, or that was not begun.
+// Errors for the span of a run that did not return or did not start.
 var (
 	errPanicked = errors.New("the handler panicked")
 	errStale    = errors.New("the permits had grown old: the job asks anew")
 )
+
+// run runs the handler under its permits, and keeps its leases for as long as the handler runs. A
+// panic passes through, so that asynq makes its own error of it. If the permits are stale, the
+// handler is not called.
+func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err error) {
+	if err := a.unwanted(ctx); err != nil {
+		a.server.history.CountEnd(a.name(), a.outcome(ctx, err))
+		a.freeLeases(ctx)
+		return false, err
+	}
+	a.began = time.Now()
+	ctx, ended := a.begin(ctx)
+	ctx, free := a.holdLeases(context.WithValue(ctx, attemptKey{}, a))
+	defer free()
+	ctx, traced := a.traceRun(ctx)
+	err = errPanicked // unless it returns
+	defer func() { traced(err) }()
+	if a.decision.OK() && a.decision.Age() > freshTime { // checked last, because this process may have been stopped until now
+		ended()
+		return true, errStale
+	}
+	err = a.call(ctx, next, ended)
+	return false, err
+}
+
+// call calls the handler and counts how it ended. A panic counts as a failure. A handler whose time
+// is over has failed, whatever it returns: asynq gives it up at that moment, and may or may not
+// hear it.
+func (a *attempt) call(ctx context.Context, next asynq.Handler, ended func() (over bool)) (err error) {
+	counted, outcome := a.server.history.StartJob(a.name()), a.failure()
+	queuedAt := a.queuedAt()
+	a.noteEnd(func(e *attemptEnd) { e.queuedAt, e.retry = queuedAt, a.rule.Retry })
+	defer func() {
+		counted(outcome)
+		a.noteEnd(func(e *attemptEnd) {
+			e.keep = outcome == stats.Failed || outcome == stats.Archived || outcome == stats.Done && a.retried > 0
+			e.took = time.Since(a.began)
+		})
+	}()
+	err = next.ProcessTask(ctx, a.task)
+	over := ended()
+	if err = a.afterRun(ctx, err); over {
+		err = context.DeadlineExceeded
+	}
+	if later, ok := errors.AsType[*putBackError](err); ok && !later.denied && later.as == nil {
+		later.position = queuePosition{queuedAt: queuedAt, retryAt: later.at}
+	}
+	outcome = a.outcome(ctx, err)
+	return err
+}
+
+// queuedAt is when the job joined its lane first, by the limiter's clock; zero without permits.
+func (a *attempt) queuedAt() time.Time {
+	if at := a.position.queuedAt; !at.IsZero() || len(a.decision.Taken) == 0 {
+		return at
+	}
+	return a.decision.At.Add(-a.decision.Waited)
+}
+
+// reportTimeout bounds how long a job that has ended waits for the limiter to take a report.
+const reportTimeout = 5 * time.Second
+
+// afterRun turns a handler's error into one that asynq understands, and reports to the limiter: a
+// rate limit always, a success only if a limit adapts, which saves all other jobs the round trip. A
+// failure of another kind says nothing about limits. A report has a time of its own, because the
+// job's context may be over.
+func (a *attempt) afterRun(ctx context.Context, err error) error {
+	a.reports.Lock()
+	defer a.reports.Unlock()
+	a.mu.Lock()
+	took := cmp.Or(a.latency, time.Since(a.began))
+	a.mu.Unlock()
+	report, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
+	defer cancel()
+	if why, ok := errors.AsType[*rateLimitedError](err); ok {
+		if result := a.rateLimited(report, why, err); result != nil {
+			return result
+		}
+	}
+	if err == nil && a.decision.WantsFeedback {
+		began := time.Now()
+		a.server.noteLimiter(report, began, a.server.limiter.Accepted(report, a.decision, took))
+	}
+	return a.retryError(err)
+}
+
+// rateLimited makes the limiter block the keys of the rule and let the job wait again, in one round
+// trip. It returns nil if the job fails like any other.
+//
+// If the limiter cannot be asked, nothing is blocked, and the job is put back for as long as the
+// upstream said. It does not count as denied then: without a place in a lane the dispatcher would
+// take it for an orphan, and send it back earlier.
+func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err error) error {
+	s, needs, wait := a.server, a.rule.blockedNeeds(), time.Until(why.until)
+	if len(a.decision.Taken) == 0 || len(needs) == 0 {
+		if why.until.IsZero() {
+			return nil
+		}
+		return &putBackError{error: err, at: why.until}
+	}
+	if wait <= 0 {
+		wait = -1
+	}
+	s.history.CountRateLimited(needs)
+	began := time.Now()
+	d, failed := s.permits.RateLimited(ctx, s.waitdbJob(a), waitdb.RateLimit{At: a.decision.At, For: wait, Blocks: needs}, a.rule.Needs...)
+	s.noteLimiter(ctx, began, failed)
+	switch {
+	case errors.Is(failed, throttle.ErrUnavailable):
+		return &putBackError{error: err, at: time.Now().Add(max(wait, time.Second))}
+	case failed != nil:
+		return finalError{failed}
+	case d.Outcome == throttle.Denied:
+		s.log.Info("blocked by the upstream", "job", a.ID, "limits", meterNames(needs), "for", d.RetryAfter.Round(time.Second))
+		return s.denied(d, err)
+	}
+	_, result := a.impossible(d) // nil if it would run without permits, and so fails
+	return result
+}

@@ -41,8 +41,8 @@ func (l *lostEnd) around(ctx context.Context, cmd redis.Cmder, next redis.Proces
 		return redis.Nil
 	}
 	err := next(ctx, cmd)
-	_, id, ends := asynqdb.EndsLease(keys, args[3+len(keys):])
-	if nothing := cmd.(*redis.Cmd).Val() == int64(0); !ends || id != "it" || err != nil || nothing || l.before != nil {
+	c := asynqdb.Recognize(keys, args[3+len(keys):])
+	if nothing := cmd.(*redis.Cmd).Val() == int64(0); !c.EndsLease || c.ID != "it" || err != nil || nothing || l.before != nil {
 		return err
 	}
 	l.between(l)

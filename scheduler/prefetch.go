@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/redishealth"
+	"github.com/headgate/headgate/internal/stats"
 )
 
 const (
@@ -20,6 +21,10 @@ const (
 	// leastLease is the least time that a lease must still last for its job to be handed to asynq:
 	// half a lease.
 	leastLease = asynqdb.LeaseTime / 2
+	// admitTime is how long jobs are kept from asynq until it is known which of them may run. If
+	// rules or the limiter take longer, each job occupies its slot meanwhile. If no job was denied
+	// recently, jobs are not kept: asynq gets them while their requests are under way.
+	admitTime = 10 * time.Millisecond
 )
 
 // prefetcher fetches jobs for all free slots of a server at once. asynq asks for one job at a time,
@@ -44,9 +49,9 @@ type prefetcher struct {
 	next      batch         // what asynq gets next, until then
 	until     time.Time
 	returned  []batch                     // what is to be given back
-	lost      map[string]*asynqdb.Dequeue // of each queue one whose answer is unknown
+	lost      map[string]*asynqdb.Dequeue // by queue: a fetch whose reply was lost
 	emptiedAt map[string]time.Time        // when queues gave all that they had
-	timer     *time.Timer                 // of what is not begun in time
+	timer     *time.Timer                 // gives back jobs that do not start in time
 	stopped   bool
 }
 
@@ -54,37 +59,32 @@ type prefetcher struct {
 type admitter interface {
 	// acquireAll requests permits for jobs. It returns the jobs that asynq gets; the others were
 	// denied and are back in their queue.
-	acquireAll(ctx context.Context, jobs batch) []dequeuedJob
+	acquireAll(ctx context.Context, jobs batch) []*attempt
 	// releaseUnused gives up the permits of a job that will not start.
-	releaseUnused(q *acquireRequest)
+	releaseUnused(a *attempt)
 }
 
 // batch holds the jobs returned by one dequeue that have not started yet.
 type batch struct {
 	*asynqdb.Dequeue
-	jobs []dequeuedJob
-}
-
-// dequeuedJob is a job's ID, its message as asynq stores it, and the request for its permits.
-type dequeuedJob struct {
-	id, msg string
-	back    bool // whether it was put back since it was enqueued
-	*acquireRequest
+	jobs []*attempt
 }
 
 // newPrefetcher returns a prefetcher for a server with that configuration.
 func newPrefetcher(db asynqdb.DB, cfg asynq.Config, health *redishealth.Monitor, jobs admitter, flying *inFlight) *prefetcher {
-	a := &prefetcher{
+	p := &prefetcher{
 		db: db, health: health, jobs: jobs, inFlight: flying, slots: cfg.Concurrency, shares: 1,
 		lock: make(chan struct{}, 1), lost: map[string]*asynqdb.Dequeue{}, emptiedAt: map[string]time.Time{},
 	}
-	if a.slots < 1 {
-		a.slots = runtime.NumCPU() // as asynq has it
+	if p.slots < 1 {
+		p.slots = runtime.NumCPU() // as asynq has it
 	}
 	if !cfg.StrictPriority {
-		a.shares = max(1, len(cfg.Queues))
+		p.shares = max(1, len(cfg.Queues))
 	}
-	return a
+	p.timer = time.AfterFunc(0, p.expire)
+	p.timer.Stop()
+	return p
 }
 
 // errAllDenied is returned when every fetched job was denied a permit. The queue may hold more
@@ -95,94 +95,95 @@ var errAllDenied = errors.New("all jobs that were taken wait for permits")
 // possibly of another queue. ends is the Unix second at which the lease ends. woken is when a
 // marker was used up for this call, or zero. The error is redis.Nil if there is no job, or
 // errAllDenied.
-func (a *prefetcher) dequeue(ctx context.Context, queue string, ends int64, woken time.Time) (dequeuedJob, error) {
-	a.lock <- struct{}{}
-	defer func() { <-a.lock }()
-	if a.stopped {
-		return dequeuedJob{}, redis.Nil
+func (p *prefetcher) dequeue(ctx context.Context, queue string, ends int64, woken time.Time) (*attempt, error) {
+	p.lock <- struct{}{}
+	defer func() { <-p.lock }()
+	if p.stopped {
+		return nil, redis.Nil
 	}
-	a.returnExpired(ctx)
-	if len(a.next.jobs) == 0 {
-		if err := a.repeatLost(ctx, queue); err != nil {
-			return dequeuedJob{}, err
+	p.returnExpired(ctx)
+	if len(p.next.jobs) == 0 {
+		if err := p.repeatLost(ctx, queue); err != nil {
+			return nil, err
 		}
 	}
-	for parked := 0; len(a.next.jobs) == 0; {
-		if parked >= maxBatch {
-			return dequeuedJob{}, errAllDenied
+	for denied := 0; len(p.next.jobs) == 0; {
+		if denied >= maxBatch {
+			return nil, errAllDenied
 		}
 		c := asynqdb.NewDequeue(queue, ends, !woken.IsZero())
-		looked := a.emptiedAt[queue] // nobody has rung since
+		looked := p.emptiedAt[queue] // no marker was set since
 		if looked.After(woken) && time.Since(looked) < shortestWait || time.Until(c.LeaseEnd()) < leastLease {
-			return dequeuedJob{}, redis.Nil
+			return nil, redis.Nil
 		}
-		n, err := a.send(ctx, c, a.freeSlots())
+		n, err := p.send(ctx, c, p.freeSlots())
 		if err != nil {
-			return dequeuedJob{}, err
+			return nil, err
 		}
 		if n == 0 {
-			return dequeuedJob{}, redis.Nil
+			return nil, redis.Nil
 		}
-		parked += n
+		denied += n
 	}
-	first := a.next.jobs[0]
-	a.next.jobs = a.next.jobs[1:]
-	a.inFlight.add(job{Queue: a.next.Queue, ID: first.id}, flight{lease: a.next.Lease(), msg: first.msg, asking: first.acquireRequest})
+	first := p.next.jobs[0]
+	p.next.jobs = p.next.jobs[1:]
+	p.inFlight.add(first)
 	return first, nil
 }
 
 // freeSlots is how many jobs to fetch: as many as asynq has free slots. If asynq draws from several
 // queues by weight, one draw fills only its part of the slots, so that long jobs of one queue do
 // not take all of them.
-func (a *prefetcher) freeSlots() int {
-	free := max(1, a.slots-a.inFlight.busy())
-	return min(maxBatch, (free+a.shares-1)/a.shares)
+func (p *prefetcher) freeSlots() int {
+	free := max(1, p.slots-p.inFlight.busy())
+	return min(maxBatch, (free+p.shares-1)/p.shares)
 }
 
 // send fetches up to n jobs, or repeats an earlier fetch to get the jobs that it took, and keeps
 // the jobs that were not denied. It returns how many jobs were fetched. Jobs whose reply comes too
 // late go back, because their leases may end.
-func (a *prefetcher) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, error) {
+func (p *prefetcher) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, error) {
 	began := time.Now()
-	found, err := a.db.Dequeue(ctx, c, n)
-	a.health.Note(ctx, began, err)
+	found, err := p.db.Dequeue(ctx, c, n)
+	p.health.Note(ctx, began, err)
 	if err != nil {
-		a.lost[c.Queue] = c
+		p.lost[c.Queue] = c
 		return 0, err
 	}
-	delete(a.lost, c.Queue)
-	a.next, a.until = batch{Dequeue: c}, time.Now().Add(startWithin)
+	delete(p.lost, c.Queue)
+	p.next, p.until = batch{Dequeue: c}, time.Now().Add(startWithin)
 	for _, t := range found {
-		a.next.jobs = append(a.next.jobs, dequeuedJob{id: t.ID, msg: t.Msg, back: t.Back})
+		p.next.jobs = append(p.next.jobs, &attempt{
+			job: job{Queue: c.Queue, ID: t.ID}, msg: t.Msg, back: t.Back, lease: c.Lease(), leaseEnd: c.LeaseEnd(),
+		})
 	}
-	took := len(a.next.jobs)
-	if 0 < took && took < n {
-		a.emptiedAt[c.Queue] = began
+	if 0 < len(found) && len(found) < n {
+		p.emptiedAt[c.Queue] = began
 	}
 	if time.Until(c.LeaseEnd()) < leastLease {
-		a.until = time.Now()
-		a.returnExpired(ctx)
-	} else if took > 0 && !a.stopped {
-		a.next.jobs = a.jobs.acquireAll(ctx, a.next)
+		p.until = time.Now()
+		p.returnExpired(ctx)
+	} else if len(found) > 0 && !p.stopped {
+		p.next.jobs = p.jobs.acquireAll(ctx, p.next)
 	}
-	if len(a.next.jobs) > 1 {
-		a.wait(startWithin)
+	if len(p.next.jobs) > 1 {
+		p.timer.Reset(startWithin)
 	}
-	return took, nil
+	return len(found), nil
 }
 
 // repeatLost repeats calls whose replies were lost until one has brought jobs. If Redis does not
 // answer for another queue than the requested one, the caller goes on with the requested queue.
-func (a *prefetcher) repeatLost(ctx context.Context, queue string) error {
-	for _, c := range a.lost {
+func (p *prefetcher) repeatLost(ctx context.Context, queue string) error {
+	for _, c := range p.lost {
 		if time.Now().After(c.LeaseEnd()) {
-			delete(a.lost, c.Queue) // recovery has them
+			delete(p.lost, c.Queue) // recovery has them
 			continue
 		}
-		if _, err := a.send(ctx, c, 0); err != nil && c.Queue == queue {
+		if _, err := p.send(ctx, c, 0); err != nil && c.Queue == queue {
 			return err
 		}
-		if len(a.next.jobs) > 0 {
+		if len(p.next.jobs) > 0 {
 			return nil
 		}
 	}
@@ -191,69 +192,122 @@ func (a *prefetcher) repeatLost(ctx context.Context, queue string) error {
 
 // returnExpired gives back jobs that did not start in time. If Redis does not take them, it tries
 // again each second until the leases end.
-func (a *prefetcher) returnExpired(ctx context.Context) {
-	if len(a.next.jobs) > 0 && !time.Now().Before(a.until) {
-		a.returned = append(a.returned, a.next)
-		a.next = batch{}
+func (p *prefetcher) returnExpired(ctx context.Context) {
+	if len(p.next.jobs) > 0 && !time.Now().Before(p.until) {
+		p.returned = append(p.returned, p.next)
+		p.next = batch{}
 	}
-	back := a.returned
-	a.returned = nil
+	back := p.returned
+	p.returned = nil
 	for _, b := range back {
-		if a.giveBack(ctx, b) != nil && time.Now().Before(b.LeaseEnd()) {
-			a.returned = append(a.returned, b)
+		if p.giveBack(ctx, b) != nil && time.Now().Before(b.LeaseEnd()) {
+			p.returned = append(p.returned, b)
 		}
 	}
-	if len(a.returned) > 0 {
-		a.wait(time.Second)
+	if len(p.returned) > 0 {
+		p.timer.Reset(time.Second)
 	}
 }
 
 // giveBack puts jobs back to where they were fetched from. A job that was allowed keeps its
 // position among the jobs that wait for permits.
-func (a *prefetcher) giveBack(ctx context.Context, b batch) error {
+func (p *prefetcher) giveBack(ctx context.Context, b batch) error {
 	back := make([]asynqdb.Taken, len(b.jobs))
-	for i, j := range b.jobs {
-		if j.acquireRequest != nil {
-			b.jobs[i].msg, b.jobs[i].back = string(j.queuePosition().writeTo(j.job, []byte(j.msg))), true
-			go a.jobs.releaseUnused(j.acquireRequest)
-			b.jobs[i].acquireRequest = nil
+	for i, a := range b.jobs {
+		if a.done != nil && !a.taken {
+			a.taken, a.back = true, true
+			a.msg = string(a.nextPosition().writeTo(a.job, []byte(a.msg)))
+			go p.jobs.releaseUnused(a)
 		}
-		back[i] = asynqdb.Taken{ID: j.id, Msg: b.jobs[i].msg, Back: b.jobs[i].back}
+		back[i] = asynqdb.Taken{ID: a.ID, Msg: a.msg, Back: a.back}
 	}
-	return a.db.GiveBack(ctx, b.Dequeue, back...)
-}
-
-// wait arms the timer that calls expire after d.
-func (a *prefetcher) wait(d time.Duration) {
-	if a.timer == nil {
-		a.timer = time.AfterFunc(d, a.expire)
-		return
-	}
-	a.timer.Reset(d)
+	return p.db.GiveBack(ctx, b.Dequeue, back...)
 }
 
 // expire gives back jobs that asynq does not ask for.
-func (a *prefetcher) expire() {
-	a.lock <- struct{}{}
-	defer func() { <-a.lock }()
-	a.returnExpired(context.Background())
-	if len(a.next.jobs) > 0 {
-		a.wait(time.Until(a.until))
+func (p *prefetcher) expire() {
+	p.lock <- struct{}{}
+	defer func() { <-p.lock }()
+	p.returnExpired(context.Background())
+	if len(p.next.jobs) > 0 {
+		p.timer.Reset(time.Until(p.until))
 	}
 }
 
 // stop gives back all jobs that have not started. Afterwards asynq, which may still be asking,
 // finds the queues empty.
-func (a *prefetcher) stop() {
-	a.lock <- struct{}{}
-	defer func() { <-a.lock }()
-	a.stopped = true
+func (p *prefetcher) stop() {
+	p.lock <- struct{}{}
+	defer func() { <-p.lock }()
+	p.stopped = true
 	ctx := context.Background()
-	a.until = time.Now()
-	a.returnExpired(ctx)
-	for _, c := range a.lost {
-		_, _ = a.send(ctx, c, 0) // what this does not find, recovery does
-		a.until = time.Now()
-		a.returnExpired(ctx)
+	p.until = time.Now()
+	p.returnExpired(ctx)
+	for _, c := range p.lost {
+		_, _ = p.send(ctx, c, 0) // what this does not find, recovery does
+		p.until = time.Now()
+		p.returnExpired(ctx)
 	}
+}
+
+// acquireAll implements admitter. Denied jobs are put back at once, so that hardly any worker meets
+// one. Jobs whose request fails here go on to their handler, which reports the error.
+func (s *Server) acquireAll(ctx context.Context, b batch) []*attempt {
+	readable := make([]*attempt, 0, len(b.jobs))
+	for _, a := range b.jobs {
+		if s.decode(a); a.task != nil {
+			readable = append(readable, a)
+		}
+	}
+	s.request(readable...)
+	if len(readable) == 0 || !s.requests.deniedRecently() {
+		return b.jobs
+	}
+	wait, cancel := context.WithTimeout(ctx, admitTime)
+	defer cancel()
+	for _, a := range readable {
+		if _, ok := receive(wait, a.done); !ok && wait.Err() != nil {
+			break
+		}
+	}
+	return s.putBackDenied(context.WithoutCancel(ctx), b)
+}
+
+// putBackDenied puts denied jobs back, and returns the others. A job that cannot be put back here
+// is put back by its handler.
+func (s *Server) putBackDenied(ctx context.Context, b batch) (others []*attempt) {
+	var backs []*asynqdb.PutBack
+	var denied []*attempt
+	for _, a := range b.jobs {
+		var why *putBackError
+		if a.isDone() {
+			why, _ = errors.AsType[*putBackError](a.err)
+		}
+		if why == nil {
+			others = append(others, a)
+			continue
+		}
+		msg := asynqdb.WithLastError([]byte(a.msg), why.Error())
+		backs, denied = append(backs, s.redis.newPutBack(a, why, msg, a.unique)), append(denied, a)
+	}
+	if len(backs) == 0 {
+		return others
+	}
+	s.db.PutBack(ctx, b.Queue, backs...)
+	for i, a := range denied {
+		switch err := backs[i].Err; {
+		case err == nil:
+			s.history.CountEnd(a.name(), stats.PutBack)
+		case !errors.Is(err, asynqdb.ErrNotActive): // else it was deleted, or another server has it
+			others = append(others, a)
+		}
+	}
+	return others
+}
+
+// releaseUnused gives up the permits of a job that will not start. Leases are freed; all other
+// permits count as used.
+func (s *Server) releaseUnused(a *attempt) {
+	<-a.done
+	a.freeLeases(context.Background())
 }

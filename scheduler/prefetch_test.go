@@ -41,22 +41,24 @@ func newAsker(t *testing.T, rdb redis.UniversalClient, slots int) asker {
 // openGate lets all jobs through.
 type openGate struct{}
 
-func (openGate) acquireAll(_ context.Context, jobs batch) []dequeuedJob { return jobs.jobs }
-func (openGate) releaseUnused(*acquireRequest)                          {}
+func (openGate) acquireAll(_ context.Context, b batch) []*attempt { return b.jobs }
+func (openGate) releaseUnused(*attempt)                           {}
 
 // ask returns the next job's ID, or nothing where there is none.
 func (a asker) ask(ctx context.Context) (string, error) {
-	t, err := a.dequeue(ctx, a.queue, time.Now().Add(asynqdb.LeaseTime).Unix(), time.Time{})
+	job, err := a.dequeue(ctx, a.queue, time.Now().Add(asynqdb.LeaseTime).Unix(), time.Time{})
 	if errors.Is(err, redis.Nil) {
 		return "", nil
 	}
-	return t.id, err
+	if err != nil {
+		return "", err
+	}
+	return job.ID, nil
 }
 
 // end frees the slot of a job.
 func (a asker) end(id string) {
-	j := job{Queue: "default", ID: id}
-	a.inFlight.freeSlot(j, a.inFlight.get(j).lease)
+	a.inFlight.freeSlot(a.inFlight.get(job{Queue: "default", ID: id}))
 }
 
 // take asks for n jobs, all of which must be there, and be it without an error.

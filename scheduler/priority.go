@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/hibiken/asynq"
@@ -10,15 +11,15 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// PriorityLevel orders jobs that wait for the same permits in one queue. It is a head start and not
-// a class of its own: a job of any level gets its turn, however many High jobs come. As text, in
-// config files too, it is one of normal, high and low; MarshalText returns an error for any other
-// level, and UnmarshalText a [*throttle.FieldError].
+// PriorityLevel orders jobs that wait for the same permits in one queue. It is a head start and not a
+// class of its own: a job of any level gets its turn, however many high-priority jobs come. As text, in
+// config files too, it is normal, high or low; UnmarshalText returns a [*throttle.FieldError] for any
+// other text.
 type PriorityLevel int
 
-// The levels; PriorityNormal is the zero value. A job goes before those of the next lower level that began
-// to wait up to 1000 jobs earlier, and no further: so a Low job is overtaken by at most 2000 jobs
-// that came after it.
+// The levels; PriorityNormal is the zero value. A job goes before those of the next lower level that
+// began to wait up to 1000 jobs earlier, and no further: so a low-priority job is overtaken by at most
+// 2000 jobs that came after it.
 const (
 	PriorityNormal PriorityLevel = iota // these are waitdb's in their order
 	PriorityHigh
@@ -27,11 +28,8 @@ const (
 
 var priorities = enum.Names{PriorityNormal: "normal", PriorityHigh: "high", PriorityLow: "low"}
 
-// String is the level in lower case.
+// String returns the level in lower case.
 func (p PriorityLevel) String() string { return priorities.Text(int(p)) }
-
-// MarshalText implements encoding.TextMarshaler.
-func (p PriorityLevel) MarshalText() ([]byte, error) { return priorities.Marshal(int(p)) }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (p *PriorityLevel) UnmarshalText(text []byte) error {
@@ -44,14 +42,23 @@ func (p *PriorityLevel) UnmarshalText(text []byte) error {
 // headerPriority is the header of a task that has a priority of its own.
 const headerPriority = "headgate-priority"
 
-// Priority returns an option that has a job go before or after others that
-// wait for the same permits, whatever its rule says. It travels with the job, as a
-// header. NewTask and a Client's Enqueue take it; asynq's own functions pass over
-// it. Of several the last counts.
+// NewTask is asynq.NewTask with options of headgate's among the others, in any order; it keeps a copy
+// of them. Tasks that asynq.NewTask makes, and programs without headgate enqueue, obey limits as well.
+func NewTask(typename string, payload []byte, opts ...asynq.Option) *asynq.Task {
+	var headers map[string]string
+	if p, ok := priorityIn(opts); ok {
+		headers = map[string]string{headerPriority: formatPriority(p)}
+	}
+	// A copy without room to spare, because asynq appends to it at each Enqueue.
+	return asynq.NewTaskWithHeaders(typename, payload, headers, slices.Clip(slices.Clone(opts))...)
+}
+
+// Priority returns an option that puts a job before or after others that wait for the same permits,
+// whatever its rule says. It travels with the job, as a header. NewTask and a Client's Enqueue take it;
+// asynq's own functions ignore it. The last of several counts.
 func Priority(p PriorityLevel) asynq.Option { return priorityOption(p) }
 
-// priorityOption is the option of [Priority]. Its methods are those of
-// asynq.Option.
+// priorityOption implements asynq.Option.
 type priorityOption PriorityLevel
 
 func (p priorityOption) String() string         { return fmt.Sprintf("Priority(%d)", int(p)) }
@@ -68,5 +75,13 @@ func priorityIn(opts []asynq.Option) (p PriorityLevel, ok bool) {
 	return p, ok
 }
 
-// formatPriority is a priority as the header has it.
 func formatPriority(p PriorityLevel) string { return strconv.Itoa(int(p)) }
+
+// priorityOf returns the task's own priority, or else that of its rule. A header that is no number is
+// ignored: any producer can write one.
+func priorityOf(task *asynq.Task, rule Rule) PriorityLevel {
+	if p, err := strconv.Atoi(task.Headers()[headerPriority]); err == nil {
+		return PriorityLevel(p)
+	}
+	return rule.Priority
+}

@@ -25,7 +25,7 @@ type handed struct {
 	jobs int
 }
 
-func (h *handed) acquireAll(ctx context.Context, l batch) []dequeuedJob {
+func (h *handed) acquireAll(ctx context.Context, l batch) []*attempt {
 	jobs := h.admitter.acquireAll(ctx, l)
 	h.jobs += len(jobs)
 	return jobs
@@ -167,12 +167,14 @@ func TestStaleAnswer(t *testing.T) {
 		id := st.enqueue(asynq.NewTask("job", nil))
 		time.Sleep(time.Second)
 		st.wantOnce(1)
-		q := &acquireRequest{attempt: attempt{job: job{Queue: "default", ID: id}, task: asynq.NewTask("job", nil)}}
-		st.server.request([]*acquireRequest{q})
+		q := &attempt{server: st.server, job: job{Queue: "default", ID: id}, task: asynq.NewTask("job", nil)}
+		st.server.request(q)
+		<-q.done
+		holder := q.decision.Holder
 		time.Sleep(freshTime + time.Millisecond)
 		ran := 0
-		err := st.server.try(t.Context(), q.task, q, asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
-			if d, _ := GetDecision(ctx); !d.OK() || d.Age() > 0 || d.Holder == q.decision.Holder {
+		err := st.server.try(t.Context(), q, q.task, asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+			if d, _ := GetDecision(ctx); !d.OK() || d.Age() > 0 || d.Holder == holder {
 				t.Errorf("it runs under %+v, want permits that were taken just now, and the slot that it had before free", d)
 			}
 			ran++
@@ -183,8 +185,8 @@ func TestStaleAnswer(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		never := &acquireRequest{done: make(chan struct{})}
-		if err := st.server.awaitPermits(ctx, never); !errors.Is(err, context.Canceled) {
+		never := &attempt{server: st.server, done: make(chan struct{})}
+		if err := never.awaitPermits(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("after asynq gave it up: %v", err)
 		}
 		close(never.done)

@@ -17,7 +17,7 @@ func TestIsPutBack(t *testing.T) {
 	for _, one := range kinds {
 		for _, other := range kinds {
 			err := fmt.Errorf("%w: %w", one, other)
-			h := runningJob{began: time.Now()} // without permits: no limiter is asked
+			h := attempt{began: time.Now()} // without permits: no limiter is asked
 			_, want := errors.AsType[*putBackError](h.afterRun(t.Context(), err))
 			if got := IsPutBack(err); got != want {
 				t.Errorf("%v: %v, want %v", err, got, want)

@@ -8,33 +8,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/enum"
 	"github.com/headgate/headgate/throttle"
 )
-
-// RetryPosition is where a job waits that comes again after an attempt that failed, or that put the
-// job back with [RetryAfter]. As text, in config files too, it is keep or back; MarshalText and
-// UnmarshalText return an error for any other value.
-type RetryPosition int
-
-// The positions. PositionKeep is the zero value.
-const (
-	PositionKeep RetryPosition = iota // before all jobs that joined the lane later
-	PositionBack                      // behind all waiting jobs
-)
-
-var retryPositions = enum.Names{"keep", "back"}
-
-// String is the place in lower case.
-func (r RetryPosition) String() string { return retryPositions.Text(int(r)) }
-
-// MarshalText implements encoding.TextMarshaler.
-func (r RetryPosition) MarshalText() ([]byte, error) { return retryPositions.Marshal(int(r)) }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (r *RetryPosition) UnmarshalText(text []byte) error {
-	return retryPositions.Unmarshal(text, (*int)(r))
-}
 
 // queuePosition is stored in a header of a job's message, so that a job that comes again keeps its
 // position: queuedAt is when the job first joined its lane, by the limiter's clock, and retryAt
@@ -47,45 +22,45 @@ type queuePosition struct {
 	denials    int
 }
 
-const queuePositionHeader = "headgate-stood"
+const queuePositionHeader = "headgate-position"
 
 // queuePositionOf reads the header of a job's task. A header that was written for another job, for
 // example one that a handler has copied to a new task, does not count.
-func queuePositionOf(j job, task *asynq.Task) (s queuePosition) {
+func queuePositionOf(j job, task *asynq.Task) (p queuePosition) {
 	text, name, _ := strings.Cut(task.Headers()[queuePositionHeader], "\n")
 	if name != j.Queue+"\n"+j.ID {
 		return queuePosition{}
 	}
 	var since, again int64
-	if _, err := fmt.Sscanf(text, "%d %d %d", &since, &again, &s.denials); err != nil || since <= 0 {
+	if _, err := fmt.Sscanf(text, "%d %d %d", &since, &again, &p.denials); err != nil || since <= 0 {
 		return queuePosition{}
 	}
-	s.queuedAt, s.retryAt, s.notStarted = time.UnixMicro(since), time.UnixMicro(again), s.denials >= 0
-	s.denials = max(0, s.denials)
-	return s
+	p.queuedAt, p.retryAt, p.notStarted = time.UnixMicro(since), time.UnixMicro(again), p.denials >= 0
+	p.denials = max(0, p.denials)
+	return p
 }
 
 // writeTo returns a job's encoded message with the header. A zero position changes nothing.
-func (s queuePosition) writeTo(j job, msg []byte) []byte {
-	if s.queuedAt.IsZero() {
+func (p queuePosition) writeTo(j job, msg []byte) []byte {
+	if p.queuedAt.IsZero() {
 		return msg
 	}
-	denials := s.denials
-	if !s.notStarted {
+	denials := p.denials
+	if !p.notStarted {
 		denials = -1
 	}
-	return asynqdb.WithHeader(msg, queuePositionHeader, fmt.Sprintf("%d %d %d\n%s\n%s", s.queuedAt.UnixMicro(), s.retryAt.UnixMicro(), denials, j.Queue, j.ID))
+	return asynqdb.WithHeader(msg, queuePositionHeader, fmt.Sprintf("%d %d %d\n%s\n%s", p.queuedAt.UnixMicro(), p.retryAt.UnixMicro(), denials, j.Queue, j.ID))
 }
 
 // adjust returns the decision as the handler sees it: Waited is counted since the job came again.
-func (s queuePosition) adjust(d throttle.Decision) throttle.Decision {
+func (p queuePosition) adjust(d throttle.Decision) throttle.Decision {
 	switch {
-	case !d.OK() || s.queuedAt.IsZero():
-	case !s.notStarted:
-		d.Waited = min(d.Waited, max(0, d.At.Sub(s.retryAt)))
+	case !d.OK() || p.queuedAt.IsZero():
+	case !p.notStarted:
+		d.Waited = min(d.Waited, max(0, d.At.Sub(p.retryAt)))
 	default:
-		if d.Denials += s.denials; d.Denials > 0 {
-			d.Waited = max(0, d.At.Sub(s.retryAt))
+		if d.Denials += p.denials; d.Denials > 0 {
+			d.Waited = max(0, d.At.Sub(p.retryAt))
 		}
 	}
 	return d
@@ -93,12 +68,21 @@ func (s queuePosition) adjust(d throttle.Decision) throttle.Decision {
 
 // notStarted is the position of a job that was allowed and did not start: the job requests permits
 // anew, and keeps its position and its waiting time.
-func (a attempt) notStarted(d throttle.Decision) queuePosition {
-	s := queuePosition{queuedAt: a.position.queuedAt, retryAt: d.At.Add(-d.Waited), notStarted: true, denials: d.Denials}
+func (a *attempt) notStarted(d throttle.Decision) queuePosition {
+	p := queuePosition{queuedAt: a.position.queuedAt, retryAt: d.At.Add(-d.Waited), notStarted: true, denials: d.Denials}
 	if a.position.notStarted {
-		s.retryAt = a.position.retryAt
-	} else if s.queuedAt.IsZero() || a.rule.RetryPosition == PositionBack {
-		s.queuedAt = s.retryAt
+		p.retryAt = a.position.retryAt
+	} else if p.queuedAt.IsZero() || a.rule.RetryPosition == PositionBack {
+		p.queuedAt = p.retryAt
 	}
-	return s
+	return p
+}
+
+// nextPosition returns the position of a job that goes back to its queue without having started. It
+// is zero unless the job was allowed.
+func (a *attempt) nextPosition() queuePosition {
+	if a.isDone() && a.decision.OK() {
+		return a.notStarted(a.decision)
+	}
+	return queuePosition{}
 }

@@ -137,7 +137,8 @@ func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 	now := time.Now()
 	over := now.Sub(time.Unix(s.ends+1, 0))
 	a := r.inFlight.get(j)
-	own := a.putBack != nil
+	why := a.ending().putBack
+	own := why != nil
 	if over < 0 || !own && (over < heartbeat || now.Sub(s.since) < 2*heartbeat) {
 		return
 	}
@@ -157,9 +158,9 @@ func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 		return
 	}
 	if own {
-		back := r.returning(j, a.putBack, asynqdb.WithFailure(msg, a.putBack.Error(), now.Unix()), m.Unique)
+		back := r.newPutBack(a, why, asynqdb.WithFailure(msg, why.Error(), now.Unix()), m.Unique)
 		back.Lease = asynqdb.LeaseID{Ended: s.ends}
-		_ = r.putBack(ctx, j, a, back)
+		_ = r.putBack(ctx, a, why, back)
 		return
 	}
 	msg = asynqdb.WithFailure(msg, asynq.ErrLeaseExpired.Error(), now.Unix())

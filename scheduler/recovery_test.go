@@ -86,7 +86,7 @@ func TestALeaseThatWasExtended(t *testing.T) {
 		j := job{Queue: "default", ID: id}
 		state := func() string { return rdb.HGet(ctx, asynqdb.Hash("default", id), "state").Val() }
 		r.recover(ctx, j, sighting{seen.Unix(), seen})
-		r.inFlight.add(j, flight{putBack: &putBackError{error: throttle.ErrUnavailable, at: time.Now(), denied: true}})
+		r.inFlight.add(&attempt{job: j, end: attemptEnd{putBack: &putBackError{error: throttle.ErrUnavailable, at: time.Now(), denied: true}}})
 		r.recover(ctx, j, sighting{seen.Unix(), seen})
 		if got := state(); got != "active" {
 			t.Fatalf("the job is %s, want active: its lease was extended", got)

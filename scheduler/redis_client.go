@@ -34,20 +34,19 @@ type redisClient struct {
 	slots      slotTeller
 }
 
-// EvalSha implements redis.Scripter. asynq calls it first, and Eval where Redis does
-// not know the script; pass is asked both times, and answers the first itself where
-// a script of ours is run. A script that ends a lease is sent with a guard; the guard needs
-// the script's text, which Eval brings.
+// EvalSha implements redis.Scripter. asynq calls it first, and Eval if Redis does not know the
+// script. A script that ends a lease is sent with a guard in front, which needs the script's text:
+// Eval brings the text the first time.
 func (q *redisClient) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
-	_, _, ends := asynqdb.EndsLease(keys, args)
-	if ends && !q.guards.Known(sha1) {
+	c := asynqdb.Recognize(keys, args)
+	if c.EndsLease && !q.guards.Known(sha1) {
 		cmd := redis.NewCmd(ctx)
 		cmd.SetErr(asynqdb.NoScript)
 		return cmd
 	}
-	return q.pass(ctx, keys, args, func(lease asynqdb.LeaseID) *redis.Cmd {
-		if ends {
-			return q.guards.Run(ctx, q.UniversalClient, sha1, lease, keys, args)
+	return q.run(ctx, c, func(lease asynqdb.LeaseID) *redis.Cmd {
+		if c.EndsLease {
+			return q.guards.Run(ctx, q.UniversalClient, sha1, c, lease, keys, args)
 		}
 		return q.UniversalClient.EvalSha(ctx, sha1, keys, args...)
 	})
@@ -55,55 +54,30 @@ func (q *redisClient) EvalSha(ctx context.Context, sha1 string, keys []string, a
 
 // Eval implements redis.Scripter.
 func (q *redisClient) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	if _, _, ends := asynqdb.EndsLease(keys, args); ends {
+	c := asynqdb.Recognize(keys, args)
+	if c.EndsLease {
 		return q.EvalSha(ctx, q.guards.Add(script), keys, args...)
 	}
-	return q.pass(ctx, keys, args, func(asynqdb.LeaseID) *redis.Cmd {
-		return q.UniversalClient.Eval(ctx, script, keys, args...)
-	})
+	return q.run(ctx, c, func(asynqdb.LeaseID) *redis.Cmd { return q.UniversalClient.Eval(ctx, script, keys, args...) })
 }
 
-// pass runs asynq's script, or one of ours in its place. asynqs runs the former,
-// with arguments that may have been changed: see crashed. A script that ends a lease means the lease
-// under which this server has the job, which asynq itself does not name. Since asynq asks all the
-// time, pass is also what hears first that the queues' Redis is away or back.
-func (q *redisClient) pass(ctx context.Context, keys []string, args []any, asynqs func(asynqdb.LeaseID) *redis.Cmd) *redis.Cmd {
-	c := asynqdb.Recognise(keys, args)
+// run runs asynq's script by send, or one of ours in its place. A script that ends a lease means the
+// lease under which this server has the job, which asynq itself does not name. Because asynq calls
+// Redis all the time, run is also what notices first that the queues' Redis is away or back.
+func (q *redisClient) run(ctx context.Context, c *asynqdb.Call, send func(asynqdb.LeaseID) *redis.Cmd) *redis.Cmd {
 	if c.Script == asynqdb.ScriptDequeue {
 		return q.dequeue(ctx, c)
 	}
 	began := time.Now()
-	var j job
-	var a flight
-	queue, id, ends := asynqdb.EndsLease(keys, args)
-	if ends {
-		j = job{Queue: queue, ID: id}
-		a = q.inFlight.get(j)
-	}
-	lease := a.lease
-	w, writes := q.newWriteBack(&c, a)
 	var cmd *redis.Cmd
-	if writes {
-		cmd = q.instead(ctx, w, &lease)
-	}
-	if _, fills := asynqdb.Fills(keys); fills && ends {
-		cmd = q.requeue(ctx, j, a)
-	}
-	if cmd == nil {
-		if cmd = asynqs(lease); cmd.Err() == nil && writes {
-			q.noteEnd(ctx, w)
-		}
-	}
-	switch {
-	case !ends || lease.Ended != 0: // the attempt may run here still
-	case cmd.Err() == nil:
-		q.inFlight.written(j, lease)
-	default:
-		q.inFlight.freeSlot(j, lease)
+	if c.EndsLease {
+		cmd = q.endLease(ctx, c, send)
+	} else {
+		cmd = send(asynqdb.LeaseID{})
 	}
 	q.health.Note(ctx, began, cmd.Err())
-	if queue, ok := asynqdb.Fills(keys); ok && cmd.Err() == nil && cmd.Val() != int64(0) { // where it counts jobs there were some
-		setMarker(ctx, q.UniversalClient, markerKey(queue))
+	if c.Fills && cmd.Err() == nil && cmd.Val() != int64(0) { // if it counts jobs, there were some
+		setMarker(ctx, q.UniversalClient, markerKey(c.Queue))
 	}
 	return cmd
 }
@@ -128,17 +102,16 @@ func (q *redisClient) ZAddXX(ctx context.Context, key string, members ...redis.Z
 	return intCmd(ctx, n, err)
 }
 
-// HSet implements redis.HashCmdable. asynq keeps the result of a job by it.
+// HSet implements redis.HashCmdable. asynq stores the result of a job by it.
 func (q *redisClient) HSet(ctx context.Context, key string, values ...any) *redis.IntCmd {
 	queue, id, ok := asynqdb.IsHash(key)
 	if !ok || len(values) != 2 || values[0] != "result" {
 		return q.UniversalClient.HSet(ctx, key, values...)
 	}
-	a := q.inFlight.get(job{Queue: queue, ID: id})
-	if a.lease.Dequeue == "" {
-		return intCmd(ctx, 0, asynqdb.ErrNotActive)
+	n, err := int64(0), error(nil)
+	if a := q.inFlight.get(job{Queue: queue, ID: id}); a.lease.Dequeue != "" {
+		n, err = q.db.WriteResult(ctx, queue, id, a.lease.Dequeue, values[1])
 	}
-	n, err := q.db.WriteResult(ctx, queue, id, a.lease.Dequeue, values[1])
 	if err == nil && n == 0 {
 		err = asynqdb.ErrNotActive
 	}
@@ -152,19 +125,14 @@ func intCmd(ctx context.Context, n int64, err error) *redis.IntCmd {
 	return cmd
 }
 
-// dequeue gives asynq a job in place of its script Dequeue. Where the last of the queues
-// is found empty it returns only when there may be a job again: asynq asks in one
-// goroutine, and would poll.
-func (q *redisClient) dequeue(ctx context.Context, c asynqdb.Call) *redis.Cmd {
+// dequeue gives asynq a job in place of its script Dequeue. If the last of the queues is empty, it
+// returns only when there may be a job again: asynq asks in one goroutine, and would poll.
+func (q *redisClient) dequeue(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
-	t, err := q.prefetcher.dequeue(ctx, c.Queue, c.LeaseEnd, q.markers.woken)
+	a, err := q.prefetcher.dequeue(ctx, c.Queue, c.LeaseEnd, q.markers.woken)
 	switch {
 	case err == nil:
-		msg := t.msg
-		if t.acquireRequest != nil {
-			msg = t.jobTimeout.disableIn(msg)
-		}
-		cmd.SetVal(msg)
+		cmd.SetVal(a.jobTimeout.disableIn(a.msg))
 		q.markers.fetched(true)
 		q.slots.took()
 	case errors.Is(err, errAllDenied):

@@ -8,12 +8,31 @@ import (
 	"github.com/headgate/headgate/internal/enum"
 )
 
-// Growth is how the delays before retries grow. As text, in config files too, it
-// is one of exponential, linear and constant; MarshalText and UnmarshalText return
-// an error for any other.
+// RetryPosition is where a job waits that comes again after an attempt that failed, or that put the
+// job back with [RetryAfter]. As text, in config files too, it is keep or back.
+type RetryPosition int
+
+// The positions. PositionKeep is the zero value.
+const (
+	PositionKeep RetryPosition = iota // before all jobs that joined the lane later
+	PositionBack                      // behind all waiting jobs
+)
+
+var retryPositions = enum.Names{"keep", "back"}
+
+// String returns the position in lower case.
+func (r RetryPosition) String() string { return retryPositions.Text(int(r)) }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (r *RetryPosition) UnmarshalText(text []byte) error {
+	return retryPositions.Unmarshal(text, (*int)(r))
+}
+
+// Growth is how the delays before retries grow. As text, in config files too, it is exponential,
+// linear or constant.
 type Growth int
 
-// The growths. Exponential is the zero value.
+// The growths. GrowthExponential is the zero value.
 const (
 	GrowthExponential Growth = iota // Base, 2·Base, 4·Base …
 	GrowthLinear                    // Base, 2·Base, 3·Base …
@@ -22,22 +41,18 @@ const (
 
 var growths = enum.Names{"exponential", "linear", "constant"}
 
-// String is the growth in lower case.
+// String returns the growth in lower case.
 func (g Growth) String() string { return growths.Text(int(g)) }
-
-// MarshalText implements encoding.TextMarshaler.
-func (g Growth) MarshalText() ([]byte, error) { return growths.Marshal(int(g)) }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (g *Growth) UnmarshalText(text []byte) error { return growths.Unmarshal(text, (*int)(g)) }
 
-// Jitter is how much of a delay is left to chance, so that jobs that failed
-// together do not come back together. As text it is one of full, equal and none;
-// MarshalText and UnmarshalText return an error for any other.
+// Jitter is how much of a delay is random, so that jobs that failed together do not come back
+// together. As text, in config files too, it is full, equal or none. See "Exponential Backoff And
+// Jitter" in the AWS Architecture Blog.
 type Jitter int
 
-// The jitters. Full is the zero value; for both see "Exponential Backoff And
-// Jitter" in the AWS Architecture Blog.
+// The jitters. JitterFull is the zero value.
 const (
 	JitterFull  Jitter = iota // anything from 0 to the delay
 	JitterEqual               // half of the delay, and up to as much again
@@ -46,19 +61,15 @@ const (
 
 var jitters = enum.Names{"full", "equal", "none"}
 
-// String is the jitter in lower case.
+// String returns the jitter in lower case.
 func (j Jitter) String() string { return jitters.Text(int(j)) }
-
-// MarshalText implements encoding.TextMarshaler.
-func (j Jitter) MarshalText() ([]byte, error) { return jitters.Marshal(int(j)) }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (j *Jitter) UnmarshalText(text []byte) error { return jitters.Unmarshal(text, (*int)(j)) }
 
-// Backoff spaces attempts: how the delays grow, from which on and up to which,
-// and how much of them is left to chance. The zero value is 1 s, doubled each time
-// up to an hour, with full jitter: on the average half a second, 1 s, 2 s and so
-// on.
+// Backoff spaces attempts: how the delays grow, from which delay up to which, and how much of them is
+// random. The zero value is 1 s, doubled each time up to an hour, with full jitter: on average half a
+// second, 1 s, 2 s and so on.
 type Backoff struct {
 	// Growth is how the waits grow: base, 2·base, 4·base …; base, 2·base, 3·base …; or always base.
 	// The zero value means `exponential`.
@@ -72,9 +83,8 @@ type Backoff struct {
 	Jitter Jitter `yaml:"jitter"`
 }
 
-// Delay is how long to wait after the n-th retry, counted from 0, which must not be
-// below it. It is never longer than Cap, jitter included, and with full jitter can
-// be 0. Each call draws anew.
+// Delay returns how long to wait after the n-th retry, counted from 0. It is never longer than Cap,
+// jitter included, and can be 0 with full jitter. Each call draws anew.
 func (b Backoff) Delay(n int) time.Duration {
 	d := b.ceiling(n)
 	switch b.Jitter {
@@ -86,8 +96,8 @@ func (b Backoff) Delay(n int) time.Duration {
 	return d
 }
 
-// ceiling is the delay before jitter. It compares before it multiplies: the product
-// of a long Base and a large n would not fit into a Duration.
+// ceiling is the delay before jitter. It compares before it multiplies, because the product of a long
+// Base and a large n would not fit into a Duration.
 func (b Backoff) ceiling(n int) time.Duration {
 	base, limit := b.Base, b.Cap
 	if base <= 0 {
@@ -96,26 +106,22 @@ func (b Backoff) ceiling(n int) time.Duration {
 	if limit <= 0 {
 		limit = time.Hour
 	}
-	switch b.Growth {
-	case GrowthExponential:
-		if n >= 62 || base > limit>>n {
-			return limit
-		}
+	switch {
+	case b.Growth == GrowthExponential && (n >= 62 || base > limit>>n), b.Growth == GrowthLinear && time.Duration(n+1) > limit/base:
+		return limit
+	case b.Growth == GrowthExponential:
 		return base << n
-	case GrowthLinear:
-		if time.Duration(n+1) > limit/base {
-			return limit
-		}
+	case b.Growth == GrowthLinear:
 		return base * time.Duration(n+1)
 	}
 	return min(base, limit)
 }
 
-// RetryPolicy says how often and how far apart a failed job is tried again. The
-// zero value is the zero Backoff for every error, as often as the job itself says.
+// RetryPolicy says how often and how far apart a failed job is retried. The zero value is the zero
+// Backoff for every error, as often as the job itself says.
 //
-// Classes make exceptions for some errors. A policy that gives up at once where
-// the other side says that a page is gone, and else backs off:
+// Classes make exceptions for some errors. A policy that gives up at once if the upstream says that a
+// page is gone, and otherwise backs off:
 //
 //	once := 0
 //	policy := scheduler.RetryPolicy{Classes: []scheduler.ErrorClass{{
@@ -123,18 +129,15 @@ func (b Backoff) ceiling(n int) time.Duration {
 //		MaxRetry: &once,
 //	}}}
 //
-// Denials are no failures: no policy hears of them. Nor does it hear of errors that
-// wrap asynq.SkipRetry or asynq.RevokeTask, or of crashed workers, which asynq's
-// server itself retries.
+// A policy does not apply to denials, which are no failures, to errors that wrap asynq.SkipRetry or
+// asynq.RevokeTask, or to crashed workers, whose jobs asynq's server itself retries.
 type RetryPolicy struct {
 	Backoff
-	// Classes are tried in order; the first that the error is of decides instead
-	// of Backoff.
+	// Classes are tried in order; the first that matches the error decides instead of Backoff.
 	Classes []ErrorClass
 }
 
-// ErrorClass is the policy for some errors: those that have both marks, or the
-// one that is not nil. With neither it is for every error.
+// ErrorClass is the policy for errors that Match and Is both accept.
 type ErrorClass struct {
 	// Match is a regular expression that finds the error's text. Nil means any.
 	Match *regexp.Regexp   `yaml:"match"`
@@ -145,36 +148,12 @@ type ErrorClass struct {
 	MaxRetry *int `yaml:"max_retry"`
 }
 
-// Delay is how long to wait after the n-th retry, counted from 0, failed with err,
-// which must not be nil.
-func (p RetryPolicy) Delay(n int, err error) time.Duration {
-	if c := p.class(err); c != nil {
-		return c.Delay(n)
-	}
-	return p.Backoff.Delay(n)
-}
-
-// maxRetry is how many retries a job gets that failed with err: its own number, or
-// that of the error's class. A larger one than its own has no effect, since asynq
-// ends the job by that.
-func (p RetryPolicy) maxRetry(own int, err error) int {
-	if c := p.class(err); c != nil && c.MaxRetry != nil {
-		return *c.MaxRetry
-	}
-	return own
-}
-
-// class is the first that the error is of, or nil.
-func (p RetryPolicy) class(err error) *ErrorClass {
-	for i, c := range p.Classes {
-		if c.has(err) {
-			return &p.Classes[i]
+// class returns the first class that matches the error, or one of the policy's own Backoff.
+func (p RetryPolicy) class(err error) ErrorClass {
+	for _, c := range p.Classes {
+		if (c.Match == nil || c.Match.MatchString(err.Error())) && (c.Is == nil || c.Is(err)) {
+			return c
 		}
 	}
-	return nil
-}
-
-// has reports whether the error is of the class.
-func (c ErrorClass) has(err error) bool {
-	return (c.Match == nil || c.Match.MatchString(err.Error())) && (c.Is == nil || c.Is(err))
+	return ErrorClass{Backoff: p.Backoff}
 }

@@ -102,7 +102,7 @@ func deathsBeforePromote(t *testing.T) {
 	t.Run("virtual time", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			m, _ := redistest.Mini(t)
-			died, ran := dieBeforePromote(t, func() redis.UniversalClient { return redistest.MiniClient(t, m) })
+			died, ran := dieBeforePromote(t, 10*time.Second, func() redis.UniversalClient { return redistest.MiniClient(t, m) })
 			if late := ran.Sub(died); late > 5*time.Second {
 				t.Errorf("the job ran %s after the last death, want 5 s", late)
 			}
@@ -110,7 +110,7 @@ func deathsBeforePromote(t *testing.T) {
 	})
 	t.Run("redis", func(t *testing.T) {
 		server := redistest.Run(t)
-		dieBeforePromote(t, func() redis.UniversalClient {
+		dieBeforePromote(t, time.Minute, func() redis.UniversalClient {
 			rdb := server.Client()
 			t.Cleanup(func() { _ = rdb.Close() })
 			return rdb
@@ -120,7 +120,7 @@ func deathsBeforePromote(t *testing.T) {
 
 // dieBeforePromote has two of three processes die as they would promote a job
 // that they have called, and returns when the last did and when the job ran.
-func dieBeforePromote(t *testing.T, connect func() redis.UniversalClient) (died, ran time.Time) {
+func dieBeforePromote(t *testing.T, patience time.Duration, connect func() redis.UniversalClient) (died, ran time.Time) {
 	t.Helper()
 	limit := throttle.Limit{Name: "slot", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Hour}
 	jobs, handle := announcing(10)
@@ -152,7 +152,11 @@ func dieBeforePromote(t *testing.T, connect func() redis.UniversalClient) (died,
 	<-second.blown
 	died = time.Now()
 	start(t, connect(), s)
-	<-jobs
+	select {
+	case <-jobs:
+	case <-time.After(patience):
+		t.Fatal("the job does not run")
+	}
 	return died, time.Now()
 }
 

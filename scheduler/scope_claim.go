@@ -18,24 +18,23 @@ import (
 )
 
 const (
-	// claimLife is how long a claim outlives the processes that made it, and
-	// claimEach how often they renew it: two renewals may fail.
+	// claimLife is how long a claim outlives the processes that made it.
 	claimLife = time.Minute
+	// claimEach is how often they renew it: two renewals may fail.
 	claimEach = 20 * time.Second
 )
 
-// claim claims the limiter's scope for the asynq Redis of this server: who gives
-// turns calls all jobs that wait there, and can do so in one asynq Redis only. It
-// fails if another has the scope; where one of the two cannot be asked, it is
-// left for later. It takes three round trips.
+// claim claims the limiter's scope for the asynq Redis of this server, because the dispatcher moves
+// all jobs that wait in the scope, and can do so in one asynq Redis only. It fails if another asynq
+// Redis has the scope. If one of the two Redis servers cannot be reached, the claim is left for
+// later. It takes three round trips.
 //
-// A claim is for data at an address, and either will do: after a failover the data
-// are the same at another address, and after a loss other data are at the same one.
-// Where no address is known, as behind a Sentinel, those who run already know which
-// data they had before, and take the others in their place.
+// A claim names the data and their address, and either is enough: after a failover the same data are
+// at another address, and after a loss other data are at the same one. If no address is known, for
+// example behind a Sentinel, a running process knows which data it had before.
 //
-// It also sees to it that workers of one version only run in a scope: what an older one
-// has left is brought over, once none of its workers gives turns.
+// claim also ensures that only workers of one version run in a scope. What an older version has left
+// is converted once none of its workers gives turns.
 func (s *Server) claim(ctx context.Context) error {
 	rdb, queues := s.db.Redis, s.queueHealth.Watch()
 	if err := rdb.SetNX(ctx, redishealth.DataKey, uuid.NewString(), 0).Err(); queues.Note(ctx, err) != nil {
@@ -49,28 +48,26 @@ func (s *Server) claim(ctx context.Context) error {
 	before, _ := s.claimed.Load().(string)
 	address := addressOf(rdb, data)
 	other, version, err := s.limiter.Claim(ctx, data, before, address, claimLife)
-	if limiter.Note(ctx, err) != nil {
-		return answered(err)
-	}
 	switch {
+	case limiter.Note(ctx, err) != nil:
+		return answered(err)
 	case version > waitdb.Version:
 		return fmt.Errorf("a later version of headgate keeps this limiter's scope (data %d, here %d): "+
 			"update this worker, or give it another scope; nothing is lost", version, waitdb.Version)
 	case version != 0:
 		return fmt.Errorf("workers of an older version of headgate give turns in this limiter's scope (data %d, here %d): "+
 			"stop them all, then start this one; what waits stays, and nothing is lost", version, waitdb.Version)
-	}
-	if other != "" {
+	case other != "":
 		return fmt.Errorf("jobs of the asynq Redis at %s wait in this limiter's scope, and those of the one at %s cannot: "+
 			"want a scope for each, or a minute without the first", other, address)
 	}
 	s.claimed.Store(data)
-	_ = s.limiter.SetWeights(ctx, s.weights, before != "") // what fails here a renewal says
+	_ = s.limiter.SetWeights(ctx, s.weights, before != "") // a renewal repeats what fails here
 	return nil
 }
 
-// answered returns err if Redis gave it as its answer, and nil if Redis could not be
-// used: who was not answered does not know that the scope is another's.
+// answered returns err if Redis gave it as its answer, and nil if Redis could not be used: then it
+// is not known whether the scope is another's.
 func answered(err error) error {
 	if redishealth.Unreachable(err) != nil {
 		return nil
@@ -78,9 +75,8 @@ func answered(err error) error {
 	return err
 }
 
-// addressOf is where a client finds Redis, as its options have it: for a person who
-// reads the error, and to know a Redis again that has lost its data. One that no
-// address tells from all others is named by its data.
+// addressOf returns where a client finds Redis, by its options: for the reader of the error, and to
+// recognize a Redis that has lost its data. A Redis without a unique address is named by its data.
 func addressOf(rdb redis.UniversalClient, data string) string {
 	kind := fmt.Sprintf("%T", rdb)
 	switch c := rdb.(type) {
@@ -99,8 +95,7 @@ func addressOf(rdb redis.UniversalClient, data string) string {
 	return fmt.Sprintf("%s, where %s is %s", kind, redishealth.DataKey, data)
 }
 
-// sentinelAddr is what go-redis says instead of an address that it asks a Sentinel
-// for.
+// sentinelAddr is go-redis's placeholder for an address that it gets from a Sentinel.
 const sentinelAddr = "FailoverClient"
 
 // onThisMachine adds the machine's name to an address that each machine has.
@@ -113,30 +108,20 @@ func onThisMachine(addr string) string {
 	return addr + " on " + name
 }
 
-// keepScope renews the claim until the context ends, and compares the limits.
+// keepScope renews the claim until the context ends, and compares the limits. A claim can be lost
+// after this process could not reach Redis for longer than claimLife. That is logged once, and the
+// claim is tried again. Jobs go on to run under their limits, but jobs of one of the two Redis
+// servers may not be granted their permits.
 func (s *Server) keepScope(ctx context.Context) {
-	renew := time.NewTicker(claimEach)
-	defer renew.Stop()
-	lost := false
-	for {
-		select {
-		case <-ctx.Done():
+	for lost := false; ; {
+		if sleep(ctx, claimEach); ctx.Err() != nil {
 			return
-		case <-renew.C:
 		}
-		lost = s.renewClaim(ctx, lost)
+		err := s.claim(ctx)
+		if err != nil && !lost && ctx.Err() == nil {
+			s.log.Error("the limiter's scope was taken over", "error", err)
+		}
+		lost = err != nil
 		s.compareLimits(ctx)
 	}
-}
-
-// renewClaim reports whether the claim is lost, which it can be after this process
-// could not reach Redis for longer than claimLife. Then it is logged once, and tried
-// again; jobs go on to run under their limits, but those of one of the two Redis
-// servers may not be called back.
-func (s *Server) renewClaim(ctx context.Context, lost bool) bool {
-	err := s.claim(ctx)
-	if err != nil && !lost && ctx.Err() == nil {
-		s.log.Error("the limiter's scope was taken over", "error", err)
-	}
-	return err != nil
 }

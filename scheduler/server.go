@@ -1,38 +1,51 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
+	"os"
+	"os/signal"
+	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/dispatcher"
 	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/redishealth"
+	"github.com/headgate/headgate/internal/safelog"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
-// Server is an asynq server whose jobs obey limits. It is used as asynq's own:
-// Start or Run once, with the program's mux, then Shutdown.
+// Server is an asynq server whose jobs obey limits. It is used like asynq's own: Start or Run once,
+// with the program's mux, then Shutdown.
 //
-// A worker that takes a job asks for the job's permits first. With them the
-// handler runs, as it would in asynq. Without them the job goes back to its queue
-// at once, and the worker takes the next: no worker sleeps. When the job's permits
-// exist it is moved to the head of its queue, some milliseconds before or after.
+// A worker that takes a job requests the job's permits first. With the permits the handler runs, as
+// it would in asynq. Without them the job goes back to its queue at once, and the worker takes the
+// next one. When the job's permits exist, it is moved to the head of its queue, some milliseconds
+// before or after.
 //
-// Any number of servers may share queues and limits, in any number of processes.
-// One of them gives the waiting jobs their turns; when it dies another takes over
-// within seconds. Where the limiter cannot be asked, jobs wait: none runs
-// unlimited, and none fails for that. A job's Timeout begins with its handler.
+// Any number of servers may share queues and limits, in any number of processes. One of them gives
+// the waiting jobs their turns; if it dies, another takes over within seconds. If the limiter cannot
+// be reached, jobs wait: none runs unlimited, and none fails for that. A job's Timeout begins with
+// its handler.
 //
-// A job that needs limits costs one round trip to the limiter before its handler
-// runs. After it there is one where a limit learns from how calls go, and one for
-// the leases that the job held. A job that needs none costs nothing.
+// A job that needs limits costs one round trip to the limiter before its handler runs, one after it
+// if a limit adapts to how calls go, and one if the job held leases. A job that needs no limits
+// costs nothing.
 type Server struct {
 	asynq    *asynq.Server
 	redis    *redisClient // asynq's
@@ -45,7 +58,7 @@ type Server struct {
 	base     func() (context.Context, error) // the program's BaseContext
 	patience time.Duration                   // of a shutdown, with handlers and other code of the program's
 	log      *slog.Logger
-	grant    time.Duration // how long permits are kept for a called job
+	grant    time.Duration // how long permits are kept for a granted job
 	inFlight inFlight
 	pacing   pacing
 	requests requestQueue
@@ -53,56 +66,269 @@ type Server struct {
 	queues   []string   // by name
 	markers  *markerWaiter
 	passes   time.Duration               // between two comparisons of what waits with asynq
-	quiet    time.Duration               // between two heartbeats of the dispatcher where nothing is due
-	promotes atomic.Bool                 // whether called jobs can be moved, and so come in time
+	quiet    time.Duration               // between two heartbeats of the dispatcher when nothing is due
+	promotes atomic.Bool                 // whether granted jobs can be moved, and so come in time
 	changed  chan struct{}               // the rules have
 	weights  map[string]fairqueue.Weight // how its queues take turns
 	claimed  atomic.Value                // a string: which data of the queues' Redis the scope was claimed for
 
-	limiterHealth, queueHealth *redishealth.Monitor // the same where both are in one Redis
+	limiterHealth, queueHealth *redishealth.Monitor // the same if both are in one Redis
 
 	history *stats.Recorder
 
 	mu         sync.Mutex
-	stop       context.CancelFunc // ends giving; nil where it has not begun
+	stop       context.CancelFunc // ends the background goroutines; nil before they start
 	background sync.WaitGroup
 	written    func() // ends the history
 }
 
-// An Option of NewServer. Most programs need none: the limiter is then made in the
-// queues' Redis, in the scope "default".
+// What a server counts is for dashboards/metrics alone. Dashboards and the worker ask its monitors.
+func init() {
+	stats.RecorderOf = func(server any) *stats.Recorder { return server.(*Server).history }
+	redishealth.OfServer = func(server any) (queues, limiter *redishealth.Monitor) {
+		s := server.(*Server)
+		return s.queueHealth, s.limiterHealth
+	}
+}
+
+// An Option of NewServer. Most programs need none: the limiter is then made in the queues' Redis,
+// in the scope "default".
 type Option func(*options)
 
-// options are what the Options set. A nil limiter is one that NewServer is to
-// make.
 type options struct {
-	limiter  *throttle.Limiter
-	permits  permits // of a test, which looks on; nil is the limiter
+	limiter  *throttle.Limiter // nil is one that NewServer makes
+	permits  permits         // of a test, which looks on; nil is the limiter
 	log      *slog.Logger
 	forgiven int
 	polling  bool
 }
 
-// WithLimiter has the server ask that limiter instead of one made with throttle.New in rdb, such
-// as one of another scope, or in another Redis.
+// WithLimiter makes the server use that limiter instead of one made with throttle.New in rdb, for
+// example one of another scope, or in another Redis.
 func WithLimiter(l *throttle.Limiter) Option { return func(o *options) { o.limiter = l } }
 
-// WithLogger has outages and lost leases logged to log instead of
-// slog.Default(). What asynq has to say goes to the Logger of its Config.
+// WithLogger makes the server log outages and lost leases to log instead of slog.Default(). What
+// asynq logs goes to the Logger of its Config.
 func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log } }
 
-// WithForgivenCrashes sets how often a job's worker may die while the job runs
-// before that counts as a failure of the job, instead of three times.
+// WithForgivenCrashes sets how often a job's worker may die while the job runs before that counts
+// as a failure of the job, instead of three times.
 func WithForgivenCrashes(n int) Option { return func(o *options) { o.forgiven = n } }
 
-// WithPolling leaves it to asynq's own polls to bring denied jobs back. Then
-// they come seconds late, and a job may be denied more than once.
+// WithPolling leaves it to asynq's own polls to bring denied jobs back. Then they come seconds
+// late, and a job may be denied more than once.
 func WithPolling() Option { return func(o *options) { o.polling = true } }
 
-// What a server counts is for dashboards/metrics alone.
-func init() {
-	stats.RecorderOf = func(server any) *stats.Recorder { return server.(*Server).history }
+const (
+	// minGrant is how long permits are kept at least for a granted job that has not come: as long as
+	// the polls of its queue may take, and no longer than a job that no worker takes should hold up
+	// others.
+	minGrant = waitdb.DefaultGrant
+
+	shutdownTimeout = 8 * time.Second // asynq's own, for a Config without one
+)
+
+// NewServer returns a server for the asynq queues in rdb, in place of asynq.NewServer. The
+// configuration is asynq's, with two differences: delayed jobs are looked for each second if it does
+// not say how often, and queues are not polled. A server waits in Redis until a Client, another
+// server or its own wakes it, and looks by itself after 10 ms to a second, or TaskCheckInterval. The
+// ErrorHandler, IsFailure and RetryDelayFunc are called for failures only, never for denials.
+//
+// NewServer returns an error if a limit of the rules is not valid, if RuleFor is nil, or if an option
+// or the configuration has an invalid value. Nothing happens before Start: no goroutine runs and
+// nothing is sent to Redis. The client rdb is the caller's to close, after Shutdown.
+func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ...Option) (*Server, error) {
+	o := options{log: slog.Default(), forgiven: forgivenCrashes}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	o.log = safelog.New(o.log)
+	if err := validate(rules, cfg, o); err != nil {
+		return nil, err
+	}
+	if o.limiter == nil {
+		o.limiter = throttle.New(rdb, throttle.Options{Logger: o.log})
+	}
+	s := &Server{
+		rules: rules, log: o.log, db: asynqdb.New(rdb), passes: dispatcher.ReconcileInterval, quiet: dispatcher.MaxHeartbeat, userCode: newUserCode(o.log),
+		limiter: waitdb.New(o.limiter), permits: o.permits, changed: make(chan struct{}, 1), weights: map[string]fairqueue.Weight{},
+		patience: cmp.Or(max(0, cfg.ShutdownTimeout), shutdownTimeout), grant: max(minGrant, 3*cfg.TaskCheckInterval),
+		queues: slices.Sorted(maps.Keys(cfg.Queues)), logged: logged{files: map[string]string{}, lost: map[string]bool{}},
+	}
+	if s.permits == nil {
+		s.permits = s.limiter
+	}
+	s.base = func() (context.Context, error) { return s.userCode.baseContext(cfg.BaseContext) }
+	if len(s.queues) == 0 {
+		s.queues = []string{"default"} // as asynq has it
+	}
+	for _, queue := range s.queues { // they take turns at limits as they are served
+		s.weights[queue] = fairqueue.Weight{Turns: max(1, cfg.Queues[queue]), Strict: cfg.StrictPriority}
+	}
+	s.requests.acquire = s.acquire
+	s.setHealth(o.log)
+	limits, scope := s.limiter.Scope()
+	s.history = stats.New(limits, scope)
+	s.history.Queues, s.history.ServedQueues, s.history.RuleFor = rdb, s.queues, s.wantsOf
+	s.limits.set(rules.Limits, false)
+	s.promotes.Store(!o.polling)
+	s.markers = newMarkerWaiter(rdb, s.queues, cmp.Or(max(0, cfg.TaskCheckInterval), longestWait))
+	s.redis = &redisClient{
+		UniversalClient: rdb, db: s.db, inFlight: &s.inFlight, forgiven: o.forgiven, promotes: &s.promotes,
+		scope: scope, health: s.queueHealth, markers: s.markers, prefetcher: newPrefetcher(s.db, cfg, s.queueHealth, s, &s.inFlight),
+	}
+	name := uuid.NewString()
+	s.redis.slots = slotTeller{queues: s.queues, free: s.idleSlots, tell: func(free int, every time.Duration) {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = s.limiter.ReportSlots(ctx, name, free, every, s.queues) // the leader asks again in a second
+	}}
+	s.markers.idle = s.redis.slots.idle
+	s.history.Concurrency = s.redis.prefetcher.slots
+	s.asynq = asynq.NewServerFromRedisClient(s.redis, s.config(cfg))
+	return s, nil
 }
 
-// Ping checks the connection with the queues' Redis, as asynq's does. Ready tells more.
+// setHealth makes the server's two monitors, which are one if queues and limiter are reached by one
+// client.
+func (s *Server) setHealth(log *slog.Logger) {
+	rdb, scope := s.limiter.Scope()
+	var places []string
+	for _, queue := range s.queues {
+		places = append(places, asynqdb.Key(queue, ""))
+	}
+	if reflect.TypeOf(rdb).Comparable() && rdb == s.db.Redis {
+		s.queueHealth = redishealth.New(log, "Redis", rdb, append(places, scope)...)
+		s.limiterHealth = s.queueHealth
+		return
+	}
+	s.queueHealth = redishealth.New(log, "the queues' Redis", s.db.Redis, places...)
+	s.limiterHealth = redishealth.New(log, "the limiter's Redis", rdb, scope)
+}
+
+// validate reports what NewServer or asynq cannot take. A GroupGracePeriod that is too short is
+// among it because asynq panics there.
+func validate(rules Rules, cfg asynq.Config, o options) error {
+	if rules.RuleFor == nil {
+		return errors.New("rules: RuleFor is nil: want a function that returns the rule of a task")
+	}
+	for _, l := range rules.Limits {
+		if err := l.Validate(); err != nil {
+			return fmt.Errorf("rules: limit %s: %w", l.Name, err)
+		}
+	}
+	for queue, weight := range cfg.Queues {
+		if err := validQueue(queue); err != nil {
+			return fmt.Errorf("config: %w", err)
+		}
+		if weight > fairqueue.MaxQueueWeight {
+			return fmt.Errorf("config: queue %s: weight %d: want at most %d", queue, weight, fairqueue.MaxQueueWeight)
+		}
+	}
+	if d := cfg.GroupGracePeriod; d != 0 && d < time.Second {
+		return fmt.Errorf("config: GroupGracePeriod %s: want at least 1s", d)
+	}
+	if o.forgiven < 0 {
+		return fmt.Errorf("forgiven crashes %d: want 0 or more", o.forgiven)
+	}
+	return nil
+}
+
+// Start defines the rules' limits and begins to run jobs. It fails if a limit cannot be defined, if
+// the jobs of another asynq Redis wait in the limiter's scope, or if workers of another version of
+// headgate run there whose data this one would misread. If Redis is unavailable, the jobs wait, as
+// with asynq's server, and the limits are defined before the first job asks for permits.
+func (s *Server) Start(handler asynq.Handler) error {
+	if handler == nil {
+		return s.asynq.Start(nil)
+	}
+	if err := s.claim(context.Background()); err != nil {
+		return err
+	}
+	err := s.define(context.Background())
+	if err != nil && !errors.Is(err, throttle.ErrUnavailable) {
+		return err
+	}
+	s.compareLimits(context.Background())
+	began := s.startBackground()
+	err = s.asynq.Start(s.wrap(handler))
+	if err != nil && began { // a server that runs already goes on
+		<-s.stopBackground()
+		s.written()
+	}
+	return err
+}
+
+// Run calls Start, waits for a signal to stop and shuts down. The signals are asynq's: TERM and INT
+// end it; TSTP, if the system has it, calls Stop.
+func (s *Server) Run(handler asynq.Handler) error {
+	if err := s.Start(handler); err != nil {
+		return err
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, append(slices.Clone(stopSignals), syscall.SIGTERM, os.Interrupt)...)
+	defer signal.Stop(signals)
+	for slices.Contains(stopSignals, <-signals) {
+		s.Stop()
+	}
+	s.Shutdown()
+	return nil
+}
+
+// Stop makes the server take no more jobs, as the first half of Shutdown. Running jobs continue, and
+// waiting jobs are granted their permits for other servers of the queues.
+func (s *Server) Stop() {
+	s.stopFetching()
+	s.asynq.Stop()
+}
+
+// stopFetching gives jobs back that have not started, and wakes asynq if it waits for jobs.
+func (s *Server) stopFetching() {
+	s.redis.prefetcher.stop()
+	s.markers.stop()
+}
+
+// Shutdown stops taking jobs and granting permits to waiting ones, and waits for running jobs as
+// long as the configuration's ShutdownTimeout says. Jobs that still run then go back to their queue;
+// their handlers' contexts end, and their leases on concurrency limits are kept until the handlers
+// return. Shutdown waits for the program's rules and functions of the configuration no longer than
+// for handlers.
+func (s *Server) Shutdown() {
+	end := time.AfterFunc(s.patience, s.userCode.giveUp)
+	defer end.Stop()
+	s.stopFetching()
+	ended := s.stopBackground()
+	s.asynq.Shutdown()
+	select {
+	case <-ended:
+	case <-s.userCode.gone:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.written != nil {
+		s.written() // with what the last jobs did
+	}
+}
+
+// Ping checks the connection with the queues' Redis, as asynq's does. Ready checks more.
 func (s *Server) Ping() error { return s.asynq.Ping() }
+
+// Ready returns why jobs cannot run now: the Redis of the queues or of the limiter does not answer
+// or takes no writes, for example because its memory is full, or its user lacks a right that a
+// command needed. It is for health checks, and takes a round trip for each queue and one for the
+// limiter.
+func (s *Server) Ready(ctx context.Context) error {
+	if err := s.queueHealth.Check(ctx); err != nil || s.limiterHealth == s.queueHealth {
+		return err
+	}
+	return s.limiterHealth.Check(ctx)
+}
+
+// noteLimiter tells the limiter's monitor of a call. An error other than ErrUnavailable is an
+// answer.
+func (s *Server) noteLimiter(ctx context.Context, began time.Time, err error) {
+	if !errors.Is(err, throttle.ErrUnavailable) {
+		err = nil
+	}
+	s.limiterHealth.Note(ctx, began, err)
+}

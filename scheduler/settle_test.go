@@ -27,7 +27,7 @@ func TestSettledTokens(t *testing.T) {
 		var history, starts []throttletest.Admission
 		random := rand.New(rand.NewPCG(1, 2))
 		handle := func(ctx context.Context, _ *asynq.Task) error {
-			h, _ := runningJobOf(ctx)
+			h, _ := attemptOf(ctx)
 			used := 20 + random.IntN(most-40)
 			history = append(history, throttletest.Admission{At: h.decision.At.Add(h.decision.BeginIn).UnixMicro(), Cost: used})
 			starts = append(starts, throttletest.Admission{At: time.Now().UnixMicro(), Cost: used})

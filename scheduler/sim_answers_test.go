@@ -23,7 +23,7 @@ func (w *sim) answer(ctx context.Context, id string) error {
 	dice := w.dice(id, job.runs)
 	done, much := !w.has(answers) || job.again >= mostAnswers, dice.IntN(3000)
 	w.mu.Unlock()
-	h, _ := runningJobOf(ctx)
+	h, _ := attemptOf(ctx)
 	if job.outlives && ctx.Err() != nil {
 		w.refuse(job, id, h.rule.blockedNeeds())
 		return RateLimited(time.Now().Add(milliseconds(much)))

@@ -13,10 +13,10 @@ import (
 // settle says what a job has truly cost of one of its needs: less, or more. What it
 // gives back is judged as if it had never been taken, and what it takes as a debt.
 func (w *sim) settle(ctx context.Context, id string, s simSettlement) {
-	h, _ := runningJobOf(ctx)
-	h.mu.Lock()
+	h, _ := attemptOf(ctx)
+	h.reports.Lock()
 	all, at := slices.Clone(h.decision.Taken), h.decision.At.Add(h.decision.BeginIn)
-	h.mu.Unlock()
+	h.reports.Unlock()
 	taken := all[s.need%len(all)]
 	w.mu.Lock()
 	held := w.defined(taken.Limit).Kind == throttle.Concurrency || w.inForce(taken.Limit).Kind == throttle.Concurrency

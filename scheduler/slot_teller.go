@@ -6,24 +6,24 @@ import (
 	"time"
 )
 
-// slotTeller says how many worker slots of a server are free, while the leader asks for that:
-// a queue whose workers are busy then gets no more permits than they can use. A slot is free if
-// the server has found its queues empty: else the next job of a queue takes it. The server
-// says so when it is asked, when its queues are empty, and when a job has taken the last slot.
-// It is safe for concurrent use.
+// slotTeller reports how many worker slots of a server are free, while the leader asks for that: a
+// queue whose workers are busy gets no more permits than they can use. Slots are free only if the
+// server has found its queues empty, because otherwise the next job of a queue takes them. The
+// server reports when the leader asks, when its queues are empty, and when a job has taken the last
+// slot. It is safe for concurrent use.
 type slotTeller struct {
 	queues []string
 	free   func() int
 	tell   func(free int, every time.Duration)
 
 	mu      sync.Mutex
-	waiting bool      // the server has found its queues empty, and has taken no job since
-	until   time.Time // when the leader does not listen any more
-	since   time.Time // from when on jobs are counted
-	taken   int
-	said    int // the free slots of the last word
-	telling bool
-	again   bool // there is more to say than what is being told
+	waiting bool      // the server has found its queues empty, and has fetched no job since
+	until   time.Time // when the leader stops listening
+	since   time.Time // when the count of fetched jobs began
+	fetched int
+	said    int  // the free slots of the last report
+	telling bool // whether tellAll runs
+	due     bool // whether there is something to report
 }
 
 const (
@@ -33,7 +33,7 @@ const (
 	slotsCountedFor = time.Minute
 )
 
-// wanted hears that the leader asks for the slots of some queues.
+// wanted is called when the leader asks for the slots of some queues.
 func (s *slotTeller) wanted(queues []string) {
 	if !slices.ContainsFunc(queues, func(queue string) bool { return slices.Contains(s.queues, queue) }) {
 		return
@@ -42,66 +42,59 @@ func (s *slotTeller) wanted(queues []string) {
 	defer s.mu.Unlock()
 	now := time.Now()
 	if now.After(s.until) {
-		s.since, s.taken = now, 0
+		s.since, s.fetched = now, 0
 	}
 	if counted := now.Sub(s.since); counted > slotsCountedFor {
-		s.since, s.taken = now.Add(-counted/2), s.taken/2
+		s.since, s.fetched = now.Add(-counted/2), s.fetched/2
 	}
 	s.until = now.Add(slotsWantedFor)
-	s.say()
+	s.report()
 }
 
-// took hears that a job was taken.
+// took is called when a job was fetched.
 func (s *slotTeller) took() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting = false
-	s.taken++
+	s.fetched++
 	if s.said > 0 && s.free() == 0 {
-		s.say()
+		s.report()
 	}
 }
 
-// idle hears that the queues are empty.
+// idle is called when the queues are empty.
 func (s *slotTeller) idle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting = true
-	s.say()
+	s.report()
 }
 
-// say tells the leader, one word after the other: only the last counts.
-func (s *slotTeller) say() {
+// report tells the leader. What is to be told while a call is under way goes with the next call.
+func (s *slotTeller) report() {
 	if time.Now().After(s.until) {
 		return
 	}
-	if s.again = s.telling; !s.telling {
+	if s.due = true; !s.telling {
 		s.telling = true
-		free, every := s.now()
-		go s.sayAll(free, every)
+		go s.tellAll()
 	}
 }
 
-func (s *slotTeller) sayAll(free int, every time.Duration) {
-	for again := true; again; {
+func (s *slotTeller) tellAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.due {
+		s.due, s.said = false, 0
+		if s.waiting {
+			s.said = s.free()
+		}
+		free, every := s.said, time.Since(s.since)/time.Duration(s.fetched+1)
+		s.mu.Unlock()
 		s.tell(free, every)
 		s.mu.Lock()
-		again, s.again = s.again, false
-		s.telling = again
-		if again {
-			free, every = s.now()
-		}
-		s.mu.Unlock()
 	}
-}
-
-// now is how many slots are free, and how long it takes on average until one more is.
-func (s *slotTeller) now() (free int, every time.Duration) {
-	if s.waiting {
-		free = s.free()
-	}
-	s.said = free
-	return free, time.Since(s.since) / time.Duration(s.taken+1)
+	s.telling = false
 }
 
 // idleSlots is how many slots are free for jobs.

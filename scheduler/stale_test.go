@@ -151,12 +151,12 @@ func TestUnbegunJobsKeepTheirPlace(t *testing.T) {
 			limit := funnel("api", 1, 1)
 			rule := Rule{Needs: []throttle.Need{{Limit: "api"}}, RetryPosition: place}
 			virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, rule: func(*asynq.Task) (Rule, error) { return rule, nil }}, func(t *testing.T, st *stack) {
-				q := &acquireRequest{attempt: attempt{job: job{Queue: "default", ID: "job"}, task: asynq.NewTask("job", nil)}}
-				st.server.request([]*acquireRequest{q})
+				q := &attempt{server: st.server, job: job{Queue: "default", ID: "job"}, task: asynq.NewTask("job", nil)}
+				st.server.request(q)
 				<-q.done
 				ctx, giveUp := context.WithCancel(t.Context())
 				giveUp()
-				err := st.server.try(ctx, q.task, q, asynq.HandlerFunc(st.run))
+				err := st.server.try(ctx, q, q.task, asynq.HandlerFunc(st.run))
 				back, ok := errors.AsType[*putBackError](err)
 				if !ok || !back.denied || !back.position.notStarted || !back.position.queuedAt.Equal(q.decision.At) {
 					t.Fatalf("%+v, want it put back to where it stood", err)
@@ -165,8 +165,8 @@ func TestUnbegunJobsKeepTheirPlace(t *testing.T) {
 					st.enqueue(asynq.NewTask("job", nil), asynq.TaskID(fmt.Sprint(i)))
 				}
 				time.Sleep(500 * time.Millisecond) // they wait
-				again := &acquireRequest{attempt: attempt{job: q.job, task: q.task, position: back.position}}
-				st.server.request([]*acquireRequest{again})
+				again := &attempt{server: st.server, job: q.job, task: q.task, position: back.position}
+				st.server.request(again)
 				<-again.done
 				waiting := st.limits.ZRange(t.Context(), scopePrefix+"lane:default\napi|", 0, -1).Val()
 				if again.decision.Outcome != throttle.Denied || slices.Index(waiting, "job") != 0 {

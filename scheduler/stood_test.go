@@ -170,10 +170,11 @@ func TestStoodHeader(t *testing.T) {
 	}
 	own, at := job{Queue: "default", ID: "a"}, time.UnixMicro(1_700_000_000_000_000)
 	for _, want := range []queuePosition{{queuedAt: at, retryAt: at.Add(time.Second)}, {queuedAt: at, retryAt: at, notStarted: true}, {queuedAt: at, retryAt: at, notStarted: true, denials: 3}} {
-		task, err := asynqdb.ParseTask(want.writeTo(own, nil))
+		message, err := asynqdb.ParseMessage(want.writeTo(own, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
+		task := message.Task()
 		if got := queuePositionOf(own, task); got != want {
 			t.Errorf("%+v is read as %+v", want, got)
 		}

@@ -12,8 +12,6 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/headgate/headgate/throttle"
 )
 
 // Traces go to OpenTelemetry's global tracer provider, and a job carries its
@@ -56,7 +54,8 @@ func traceHeaders(ctx context.Context) map[string]string {
 // has not failed. An attempt that is denied has no span, or a long wait would be
 // one of many; the span of the wait is made when it is over, back in time, since no
 // process lives through all of it.
-func (a attempt) traceRun(ctx context.Context, d throttle.Decision) (_ context.Context, end func(error)) {
+func (a *attempt) traceRun(ctx context.Context) (_ context.Context, end func(error)) {
+	d := a.decision
 	ctx = otel.GetTextMapPropagator().Extract(ctx, propagation.MapCarrier(maps.Clone(a.task.Headers())))
 	now := time.Now()
 	attributes := jobAttributes(a.job, a.task.Type())

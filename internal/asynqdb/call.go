@@ -9,78 +9,83 @@ import (
 // Script is one of asynq's scripts that its server runs.
 type Script int
 
-// Those that are recognised.
+// The scripts that are recognized.
 const (
 	Other          Script = iota
 	ScriptDequeue         // takes a job from its queue
-	ScriptRetry           // writes a job back whose attempt has failed
-	ScriptArchive         // the same of one that is given up
-	ScriptComplete        // writes a job back that is done, and kept
+	ScriptRetry           // writes a job whose attempt has failed
+	ScriptArchive         // writes a job that has failed for good
+	ScriptComplete        // writes a job that is done, and kept
 )
 
-// A Call is one of asynq's scripts as it is sent to Redis. It is told from others by its keys:
-// the text of a script, and so its SHA-1, is what asynq changes most easily. What is not
-// recognised is to be passed on.
+// A Call is one of asynq's scripts as it is sent to Redis. It is recognized by its keys, because the
+// text of a script, and so its SHA-1, is what asynq changes most easily.
 type Call struct {
 	Script
-	Queue    string
-	LeaseEnd int64 // of ScriptDequeue: the unix second at which the job's lease is to end
-	// What follows is of the scripts that write a job back.
-	ID     string
+	Queue string
+	// EndsLease is whether the script takes an active job from its worker, like Done, Retry, Archive
+	// and Requeue; ID is the job's.
+	EndsLease bool
+	ID        string
+	Fills     bool  // whether the script may make jobs pending, like Enqueue, Forward and Requeue
+	LeaseEnd  int64 // of ScriptDequeue: the Unix second at which the job's lease is to end
+
+	// These are of the scripts that write a job.
 	Msg    []byte    // the job as it is to be stored: after a failure with its text, and one more retry
-	At     time.Time // when the attempt was given up, or the next one is
+	At     time.Time // when the attempt was given up, or when the next one is
 	Failed bool      // of ScriptRetry: whether one more retry was counted
 
-	stored *any // the argument with the message
+	storedMsg, storedAt *any // the arguments
 }
 
-// SetMsg has the job stored with another message. The arguments of the call change.
-func (c *Call) SetMsg(msg []byte) { c.Msg, *c.stored = msg, msg }
+// SetMsg changes the message that the call stores.
+func (c *Call) SetMsg(msg []byte) { c.Msg, *c.storedMsg = msg, msg }
 
-// Recognise is what a script of asynq's server with these keys and arguments does.
-func Recognise(keys []string, args []any) (c Call) {
-	has := func(i int, name string) (ok bool) {
-		c.Queue, ok = is(keys[i], name)
-		return ok
+// SetAt changes when the next attempt is, of ScriptRetry.
+func (c *Call) SetAt(at time.Time) { c.At, *c.storedAt = at, at.Unix() }
+
+// Recognize returns what a script with these keys and arguments does.
+func Recognize(keys []string, args []any) *Call {
+	c := &Call{}
+	active := false
+	for _, key := range keys {
+		if queue, ok := is(key, Pending); ok {
+			c.Queue, c.Fills = queue, true
+		} else if queue, ok := is(key, Active); ok {
+			c.Queue, active = queue, true
+		}
 	}
+	if active && len(args) > 0 { // one of the server's
+		c.ID, _ = args[0].(string)
+		c.EndsLease = slices.Contains(keys, Hash(c.Queue, c.ID))
+	}
+	has := func(i int, name string) bool { _, ok := is(keys[i], name); return ok }
 	switch {
 	case len(keys) == 4 && len(args) == 2 && has(1, Paused) && has(0, Pending): // and active, lease
 		if end, ok := args[0].(int64); ok {
 			c.Script, c.LeaseEnd = ScriptDequeue, end
 		}
+	case !c.EndsLease:
 	case len(keys) >= 8 && len(args) >= 6 && has(1, Active): // the job's hash, active, lease, where it goes
 		at, _ := args[2].(int64)
-		c.At = time.Unix(at, 0)
-		switch {
-		case has(3, Retry):
-			c.writesBack(ScriptRetry, &args[0], &args[1])
+		c.At, c.storedAt = time.Unix(at, 0), &args[2]
+		if has(3, Retry) {
+			c.writes(ScriptRetry, &args[1])
 			c.Failed, _ = args[4].(bool)
-		case has(3, Archived):
-			c.writesBack(ScriptArchive, &args[0], &args[1])
+		} else if has(3, Archived) {
+			c.writes(ScriptArchive, &args[1])
 		}
 	case len(keys) >= 6 && len(args) >= 4 && has(2, Completed): // active, lease, completed, the job's hash
-		c.writesBack(ScriptComplete, &args[0], &args[3])
+		c.writes(ScriptComplete, &args[3])
 	}
 	return c
 }
 
-// writesBack makes it a call that writes a job back, if the arguments are its ID and message.
-func (c *Call) writesBack(script Script, id, msg *any) {
-	name, isID := (*id).(string)
-	if encoded, isMsg := (*msg).([]byte); isID && isMsg {
-		c.Script, c.ID, c.Msg, c.stored = script, name, encoded, msg
+// writes makes it a call that writes a job, if the argument is a message.
+func (c *Call) writes(script Script, msg *any) {
+	if encoded, ok := (*msg).([]byte); ok {
+		c.Script, c.Msg, c.storedMsg = script, encoded, msg
 	}
-}
-
-// Fills recognises a script of asynq's client or server that may make jobs of a queue pending,
-// such as Enqueue, Forward and Requeue: it has the pending list among its keys.
-func Fills(keys []string) (queue string, ok bool) {
-	for _, key := range keys {
-		if queue, ok = is(key, Pending); ok {
-			return queue, true
-		}
-	}
-	return "", false
 }
 
 // WithHeaders puts headers into the message among the arguments of a script: in all of

@@ -10,7 +10,7 @@ import (
 
 // Scripts of another asynq, with other keys and arguments, are passed on, or have a job's
 // message where it is looked for. TestLayout has this asynq's.
-func TestRecogniseOthers(t *testing.T) {
+func TestRecognize_OtherScripts(t *testing.T) {
 	names := []string{asynqdb.Pending, asynqdb.Paused, asynqdb.Active, asynqdb.Lease, asynqdb.Retry, asynqdb.Archived, asynqdb.Completed, "t:id"}
 	rapid.Check(t, func(t *rapid.T) {
 		keys := rapid.SliceOfN(rapid.SampledFrom(names), 0, 10).Draw(t, "keys")
@@ -18,8 +18,8 @@ func TestRecogniseOthers(t *testing.T) {
 			keys[i] = asynqdb.Key("default", name)
 		}
 		args := rapid.SliceOfN(rapid.SampledFrom([]any{"id", []byte("message"), int64(1), 1, true, nil}), 0, 8).Draw(t, "args")
-		c := asynqdb.Recognise(keys, args)
-		if writes := c.Script > asynqdb.ScriptDequeue; writes != (c.Msg != nil) || writes != (c.ID == "id") {
+		c := asynqdb.Recognize(keys, args)
+		if writes := c.Script > asynqdb.ScriptDequeue; writes != (c.Msg != nil) || writes && c.ID != "id" {
 			t.Fatalf("%+v", c)
 		}
 		if c.Msg != nil {

@@ -46,7 +46,7 @@ func (l listener) Eval(ctx context.Context, script string, keys []string, args .
 
 // hear tells of a script once Redis has run it.
 func (l listener) hear(keys []string, args []any, run func() *redis.Cmd) *redis.Cmd {
-	c := asynqdb.Recognise(keys, args)
+	c := asynqdb.Recognize(keys, args)
 	if c.Script == asynqdb.ScriptArchive {
 		c.SetMsg(asynqdb.WithLastError(c.Msg, "given up"))
 	}
@@ -54,10 +54,10 @@ func (l listener) hear(keys []string, args []any, run func() *redis.Cmd) *redis.
 	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 		return cmd
 	}
-	if c.ID != "" {
-		l.heard <- c
+	if c.Script > asynqdb.ScriptDequeue {
+		l.heard <- *c
 	}
-	if queue, ok := asynqdb.Fills(keys); ok && c.Script != asynqdb.ScriptDequeue && cmd.Val() != int64(0) {
+	if queue := c.Queue; c.Fills && c.Script != asynqdb.ScriptDequeue && cmd.Val() != int64(0) {
 		l.fills <- queue
 	}
 	return cmd

@@ -28,22 +28,6 @@ func (l LeaseID) ended() any {
 	return l.Ended
 }
 
-// EndsLease recognizes a script of asynq's server that takes an active job from its worker, such
-// as Done, Retry, Archive and Requeue: the active list and the job's hash are among its keys,
-// and its first argument is the job's ID.
-func EndsLease(keys []string, args []any) (queue, id string, ok bool) {
-	if len(args) == 0 {
-		return "", "", false
-	}
-	id, ok = args[0].(string)
-	for _, key := range keys {
-		if q, isActive := is(key, Active); isActive {
-			queue = q
-		}
-	}
-	return queue, id, ok && queue != "" && slices.Contains(keys, Hash(queue, id))
-}
-
 // ExtendLeases extends the leases of jobs of a queue until a unix second: of those that have the
 // lease of the dequeue that is given for their ID. It returns of how many.
 func (db DB) ExtendLeases(ctx context.Context, queue string, until int64, dequeues map[string]string) (int64, error) {
@@ -102,12 +86,11 @@ func (g *Guards) Known(sha1 string) bool {
 	return ok
 }
 
-// Run runs a script of asynq's, whose guard was added, if the job has that lease. Else the error
+// Run runs a script of asynq's, whose guard was added, if the job has that lease. Otherwise the error
 // is that of asynq's own scripts for a job that is not active.
-func (g *Guards) Run(ctx context.Context, rdb redis.Scripter, sha1 string, lease LeaseID, keys []string, args []any) *redis.Cmd {
-	queue, id, _ := EndsLease(keys, args)
-	script, _ := g.bySHA.Load(sha1)
-	keys = append(slices.Clip(keys), Key(queue, Active), Key(queue, Lease), Hash(queue, id))
+func (g *Guards) Run(ctx context.Context, rdb redis.Scripter, sha1 string, c *Call, lease LeaseID, keys []string, args []any) *redis.Cmd {
+	guarded, _ := g.bySHA.Load(sha1)
+	keys = append(slices.Clip(keys), Key(c.Queue, Active), Key(c.Queue, Lease), Hash(c.Queue, c.ID))
 	args = append(slices.Clip(args), lease.Dequeue, lease.ended())
-	return script.(*redis.Script).Run(ctx, rdb, keys, args...)
+	return guarded.(*redis.Script).Run(ctx, rdb, keys, args...)
 }

@@ -24,31 +24,29 @@ const (
 	fieldHeaders  = 15
 )
 
-// Message is what counts here of a TaskMessage. A handler's context does not tell
-// all of it, and what is to be changed is changed in the encoded form: fields that
-// a later asynq adds stay as they are.
-//
-// To change a field is to append it once more: of a single field that is there twice
-// protobuf takes the last value, and of a map the last entry of a key. So no message
-// is ever decoded whole and encoded again. The message that was given stays as it is:
-// asynq may send it again.
+// Message is the part of a TaskMessage that is used here. To change a field is to append it once
+// more to the encoded form: if a single field is there twice protobuf takes the last value, and in a
+// map the last entry of a key. So fields that a later asynq adds stay as they are. The encoded
+// message that was given is not changed, because asynq may send it again.
 type Message struct {
+	Type      string
+	Payload   []byte
+	Headers   map[string]string
 	ID        string
 	MaxRetry  int
 	Retried   int // failures so far
 	LastError string
 	Timeout   int64 // in seconds; 0 is none
-	Deadline  int64 // a unix second; 0 is none
-	FailedAt  int64 // a unix second at which an attempt ended that was no success; 0 for none
-	Unique    bool  // whether it has a Unique lock
+	Deadline  int64 // a Unix second; 0 is none
+	FailedAt  int64 // a Unix second at which an attempt ended that was no success; 0 is none
+	Unique    bool  // whether the job has a Unique lock
 }
 
-// errMessage is why a message cannot be read. What it was for is then left to asynq.
+// errMessage is returned for a message that cannot be read, which is then left to asynq.
 var errMessage = errors.New("not a task message of asynq's")
 
-// ParseMessage reads an encoded TaskMessage. Fields that it does not know it
-// passes over, as protobuf says, and also known ones of another type: another
-// asynq may give a number another meaning.
+// ParseMessage reads an encoded TaskMessage. It ignores fields that it does not know, as protobuf
+// says, and also known ones of another type: another asynq may give a number another meaning.
 func ParseMessage(encoded []byte) (m Message, err error) {
 	err = eachField(encoded, func(field protowire.Number, n int64) {
 		switch field {
@@ -65,36 +63,30 @@ func ParseMessage(encoded []byte) (m Message, err error) {
 		}
 	}, func(field protowire.Number, text []byte) {
 		switch field {
+		case fieldType:
+			m.Type = string(text)
+		case fieldPayload:
+			m.Payload = text
 		case fieldID:
 			m.ID = string(text)
 		case fieldUnique:
 			m.Unique = len(text) > 0
 		case fieldErrorMsg:
 			m.LastError = string(text)
+		case fieldHeaders:
+			if m.Headers == nil {
+				m.Headers = map[string]string{}
+			}
+			entry := map[protowire.Number]string{} // 1 is the key, 2 the value
+			_ = eachField(text, nil, func(field protowire.Number, text []byte) { entry[field] = string(text) })
+			m.Headers[entry[1]] = entry[2]
 		}
 	})
 	return m, err
 }
 
-// ParseTask reads the task of an encoded TaskMessage, as its handler gets it.
-func ParseTask(encoded []byte) (*asynq.Task, error) {
-	var name string
-	var payload []byte
-	headers := map[string]string{}
-	err := eachField(encoded, nil, func(field protowire.Number, text []byte) {
-		switch field {
-		case fieldType:
-			name = string(text)
-		case fieldPayload:
-			payload = text
-		case fieldHeaders:
-			entry := map[protowire.Number]string{} // 1 is the key, 2 the value
-			_ = eachField(text, nil, func(field protowire.Number, text []byte) { entry[field] = string(text) })
-			headers[entry[1]] = entry[2]
-		}
-	})
-	return asynq.NewTaskWithHeaders(name, payload, headers), err
-}
+// Task is the task as its handler gets it.
+func (m Message) Task() *asynq.Task { return asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers) }
 
 // eachField calls number with each field of an encoded message that is a number, unless that
 // is nil, and text with each that is a text or bytes, in order.

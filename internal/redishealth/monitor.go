@@ -1,24 +1,24 @@
-// Package redishealth knows whether Redis can be used. All parts of a process that talk to a
-// Redis tell its Monitor how their calls went, and ask the Monitor. So an outage is the same in
-// the log, for health checks and for metrics.
+// Package redishealth knows whether Redis can be used. All parts of a process that talk to a Redis
+// report their calls to its Monitor, and ask the Monitor, so that logs, health checks and metrics
+// agree about an outage.
 package redishealth
 
 import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// A Monitor logs the start and the end of each time in which one Redis cannot be used, once
-// each. The calls of a process tell it how they went, so it needs no polls of its own. It is
-// safe for concurrent use.
+// A Monitor logs the start and the end of each time in which one Redis cannot be used, once each. It
+// learns from the calls of a process, so it needs no polls of its own. It is safe for concurrent use.
 //
-// A Redis that is full or read-only, or whose user lacks rights, still answers some commands. So
-// an outage that began with a refused command ends when Check succeeds.
+// A Redis that is full or read-only, or whose user lacks rights, still answers some commands. So an
+// outage that began with a refused command ends when Check succeeds.
 type Monitor struct {
 	log    *slog.Logger
 	what   string
@@ -33,25 +33,29 @@ type Monitor struct {
 	failed  int       // calls that failed in this outage after the first
 }
 
-// checkEach is how often calls cause a check if Redis refuses commands.
-const checkEach = time.Second
+const (
+	// checkEach is how often calls cause a check if Redis refuses commands.
+	checkEach = time.Second
+	// checkTimeout bounds the check that a log line causes.
+	checkTimeout = time.Second
+)
 
-// New returns the Monitor of a Redis that the log calls what. The Redis counts as usable until a
-// call says otherwise. Places are the beginnings of the names of keys at which Check tries to
-// write: the servers of a cluster have different ones.
+// New returns the Monitor of a Redis, which the log calls what. Redis counts as usable until a call
+// says otherwise. Places are the beginnings of the key names at which Check tries to write: in a
+// cluster they are on different servers.
 func New(log *slog.Logger, what string, rdb redis.UniversalClient, places ...string) *Monitor {
 	return &Monitor{log: log, what: what, rdb: rdb, places: places}
 }
 
-// OfServer returns the Monitors of a scheduler.Server: that of its queues and that of its
-// limiter, which are the same if both use one client. Package scheduler sets it.
+// OfServer returns the Monitors of a scheduler.Server: that of its queues and that of its limiter,
+// which are the same if both use one client. Package scheduler sets it.
 var OfServer func(server any) (queues, limiter *Monitor)
 
-// Note tells the Monitor of a call: its context, when it began, and how it ended. A call that
-// was given up by its own context says nothing about Redis. Nor does a call that did not begin
-// after the last change: of many calls that hang together some end well after the outage.
+// Note reports a call: its context, when it began, and how it ended. A call that was given up by its
+// own context says nothing about Redis. Nor does a call that began before the last change, because
+// some calls that hang end well after the outage.
 //
-// If a right is missing, or Redis refused a command and a call succeeds, Note has Redis checked.
+// If a right is missing, or if a call succeeds after Redis refused a command, Note checks Redis.
 func (m *Monitor) Note(ctx context.Context, began time.Time, err error) {
 	if err = Unreachable(err); err != nil && ctx.Err() != nil {
 		return
@@ -68,18 +72,18 @@ func (m *Monitor) Note(ctx context.Context, began time.Time, err error) {
 	case due:
 		_ = m.check(ctx, true)
 	case !check:
-		m.note(began, err)
+		m.set(began, err)
 	}
 }
 
-// note logs what a call or a check changes.
-func (m *Monitor) note(began time.Time, err error) {
+// set changes the state by a call or a check that began at a time, and logs the change.
+func (m *Monitor) set(began time.Time, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !began.After(m.changed) {
 		return
 	}
-	now, is, ctx := time.Now(), Of(err), context.WithValue(context.Background(), ofMonitor{}, true)
+	now, is, ctx := time.Now(), Of(err), context.WithValue(context.Background(), monitorKey{}, true)
 	switch {
 	case err != nil && (m.err == nil || is != Of(m.err) && !is.Passes()):
 		m.log.ErrorContext(ctx, m.what+" cannot be used: jobs wait", "why", is.Says(), "error", err)
@@ -92,48 +96,39 @@ func (m *Monitor) note(began time.Time, err error) {
 	}
 }
 
-// Check asks Redis whether it can be used now, and returns why not. It takes a round trip for
-// each place.
-func (m *Monitor) Check(ctx context.Context) error {
+// state returns why Redis cannot be used, or nil, and when the last outage ended.
+func (m *Monitor) state() (err error, ended time.Time) {
 	m.mu.Lock()
-	rights := Of(m.err) == Rights
-	m.mu.Unlock()
-	return m.check(ctx, rights)
+	defer m.mu.Unlock()
+	return m.err, m.ended
 }
 
-// check is Check. It tries each right too if rights says so, or if a write needs one.
-func (m *Monitor) check(ctx context.Context, rights bool) error {
+// Check asks Redis whether it can be used now, and returns why not. It takes a round trip for each
+// place.
+func (m *Monitor) Check(ctx context.Context) error {
+	before, _ := m.state()
+	return m.check(ctx, Of(before) == Rights)
+}
+
+// check is Check. It also tries each right if rights is true or if a write lacks a right.
+func (m *Monitor) check(ctx context.Context, rights bool) (err error) {
 	began := time.Now()
-	err := m.tryWrites(ctx)
+	for i := 0; i < len(m.places) && err == nil; i++ {
+		err = TryWrite(ctx, m.rdb, m.places[i])
+	}
 	if Of(err) == Rights || err == nil && rights {
 		if missing, _, failed := TryRights(ctx, m.rdb, m.places...); missing != nil || err == nil {
 			err = errors.Join(missing, failed)
 		}
 	}
 	if !errors.Is(ctx.Err(), context.Canceled) {
-		m.note(began, Unreachable(err))
+		m.set(began, Unreachable(err))
 	}
 	return err
 }
 
-func (m *Monitor) tryWrites(ctx context.Context) error {
-	for _, place := range m.places {
-		if err := TryWrite(ctx, m.rdb, place); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// down reports whether Redis cannot be used, and when the last outage ended.
-func (m *Monitor) down() (down bool, ended time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.err != nil, m.ended
-}
-
-// TryWrite returns why Redis takes no writes at keys that begin so, if it does not. The
-// write changes nothing: it adds to a list that is never there.
+// TryWrite returns why Redis takes no writes at keys that begin so, or nil. The write changes nothing:
+// it adds to a list that never exists.
 func TryWrite(ctx context.Context, rdb redis.UniversalClient, place string) error {
 	try := once{redis.NewIntCmd(ctx, "rpushx", place+"probe", "")}
 	if err := rdb.Process(ctx, try); Of(err) != None {
@@ -142,15 +137,14 @@ func TryWrite(ctx context.Context, rdb redis.UniversalClient, place string) erro
 	return nil
 }
 
-// once is a command that the client does not repeat: at the end of its patience it would
-// say no more than that its time is up.
+// once is a command that the client does not repeat: after its retries it would say no more than that
+// the time is up.
 type once struct{ *redis.IntCmd }
 
 // NoRetry implements redis.Cmder.
 func (once) NoRetry() bool { return true }
 
-// Unreachable returns err if it means that Redis cannot be used. It returns nil if Redis gave any
-// other answer.
+// Unreachable returns err if it means that Redis cannot be used, and nil if it is any other answer.
 func Unreachable(err error) error {
 	if Of(err) == None {
 		return nil
@@ -158,19 +152,75 @@ func Unreachable(err error) error {
 	return err
 }
 
-// A Watch reports the calls of one goroutine to a Monitor. Each call begins after the call before
-// it has ended, so Watch takes the end of one call for the begin of the next.
+// A Watch reports the calls of one goroutine to a Monitor. Each call begins after the one before has
+// ended, so Watch takes the end of one call for the begin of the next.
 type Watch struct {
 	monitor *Monitor
 	before  time.Time
 }
 
-// Watch begins one, before its goroutine's first call.
+// Watch returns a Watch. It must be called before the goroutine's first call.
 func (m *Monitor) Watch() Watch { return Watch{m, time.Now()} }
 
-// Note tells the Monitor how a call ended, and returns err, so that it can stand around the call.
+// Note reports how a call ended, and returns err, so that it can stand around the call.
 func (w *Watch) Note(ctx context.Context, err error) error {
 	w.monitor.Note(ctx, w.before, err)
 	w.before = time.Now()
 	return err
 }
+
+// Quiet is a log handler for all parts of a process that talk to Redis. While Redis cannot be used,
+// each of them complains again and again. Quiet drops their warnings and errors, and passes the lines
+// of the Monitors.
+type Quiet struct {
+	slog.Handler
+	// Monitors must be set before anything is logged.
+	Monitors []*Monitor
+}
+
+type (
+	monitorKey struct{} // the context key of a Monitor's own log lines
+	lateKey    struct{} // the context key of log lines that may come late
+)
+
+// MayBeLate returns the context of log lines that can complain of an outage up to a second after its
+// end, because the call that failed does not say when it began.
+func MayBeLate(ctx context.Context) context.Context { return context.WithValue(ctx, lateKey{}, true) }
+
+// Handle implements slog.Handler. The first complaint may come before any Monitor knows of the outage,
+// so each complaint causes a check.
+func (q *Quiet) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level < slog.LevelWarn || ctx.Value(monitorKey{}) != nil {
+		return q.Handler.Handle(ctx, r)
+	}
+	for _, m := range q.Monitors {
+		down, ended := m.state()
+		if down == nil {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
+			_ = m.check(ctx, saysNoRights(r))
+			cancel()
+			down, ended = m.state()
+		}
+		after := r.Time.Sub(ended)
+		if down != nil || after <= 0 || after < time.Second && ctx.Value(lateKey{}) != nil {
+			return nil
+		}
+	}
+	return q.Handler.Handle(ctx, r)
+}
+
+// saysNoRights reports whether a line complains of a missing right.
+func saysNoRights(r slog.Record) bool {
+	says := strings.Contains(r.Message, "NOPERM")
+	r.Attrs(func(a slog.Attr) bool {
+		says = says || strings.Contains(a.Value.String(), "NOPERM")
+		return !says
+	})
+	return says
+}
+
+// WithAttrs implements slog.Handler. No part of a worker uses attributes or groups.
+func (q *Quiet) WithAttrs([]slog.Attr) slog.Handler { return q }
+
+// WithGroup implements slog.Handler.
+func (q *Quiet) WithGroup(string) slog.Handler { return q }

@@ -14,72 +14,23 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// commandsOfScripts are the commands that headgate's and asynq's scripts call, and that a worker
-// sends by itself, with arguments that do no harm. KEY is a key that is there for this only.
-const commandsOfScripts = `
-bzpopmin KEY 0.001
-del KEY
-exists KEY
-expire KEY 1
-expireat KEY 1
-get KEY
-hdel KEY f
-hexists KEY f
-hget KEY f
-hgetall KEY
-hincrby KEY f 1
-hlen KEY
-hmget KEY f
-hscan KEY 0
-hset KEY f 1
-hsetnx KEY f 1
-hvals KEY
-incr KEY
-lindex KEY 0
-llen KEY
-lpush KEY 1
-lrange KEY 0 1
-lrem KEY 0 1
-ltrim KEY 0 1
-mget KEY
-persist KEY
-pexpire KEY 1
-pttl KEY
-publish KEY 1
-rename KEY KEY
-rpop KEY
-rpoplpush KEY KEY
-rpush KEY 1
-rpushx KEY 1
-sadd KEY 1
-scan 0 COUNT 1
-set KEY 1
-setex KEY 1 1
-sismember KEY 1
-smembers KEY
-srem KEY 1
-time
-unlink KEY
-xadd KEY * f 1
-xrange KEY - +
-xrevrange KEY + -
-zadd KEY 1 1
-zcard KEY
-zcount KEY 0 1
-zincrby KEY 1 1
-zmscore KEY 1
-zrange KEY 0 1
-zrangebyscore KEY 0 1
-zrank KEY 1
-zrem KEY 1
-zremrangebyrank KEY 0 1
-zremrangebyscore KEY 0 1
-zrevrange KEY 0 1
-zscan KEY 0
-zscore KEY 1`
+// scriptCommands are the commands that headgate's and asynq's scripts call, and that a worker sends by
+// itself, after arguments that do no harm. KEY is a key that exists for this only.
+var scriptCommands = [][2]string{
+	{"", "time"},
+	{"0", "scan"},
+	{"KEY", "del exists get hgetall hlen hvals incr llen mget persist pttl rpop smembers unlink zcard"},
+	{"KEY 1", "expire expireat hdel hexists hget hmget hscan lindex lpush pexpire publish rpush rpushx sadd set sismember srem zmscore zrank zrem zscan zscore"},
+	{"KEY 1 1", "hincrby hset hsetnx lrange lrem ltrim setex zadd zcount zincrby zrange zrangebyscore zremrangebyrank zremrangebyscore zrevrange"},
+	{"KEY KEY", "rename rpoplpush"},
+	{"KEY 0.001", "bzpopmin"},
+	{"KEY * f 1", "xadd"},
+	{"KEY - +", "xrange"},
+	{"KEY + -", "xrevrange"},
+}
 
-// tryRights tries each command in one step, and returns those that the user may not run, with
-// Redis's words. Any other error is not about rights. It leaves nothing behind.
+// tryRights tries each command, and returns those that the user may not run, with Redis's error. Other
+// errors are not about rights. It leaves nothing behind.
 var tryRights = redis.NewScript(`
 local refused = {}
 for _, line in ipairs(ARGV) do
@@ -94,15 +45,15 @@ for _, line in ipairs(ARGV) do
 end
 return refused`)
 
-// optional are commands that a worker can do without, and what then is missing.
+// optional are commands that a worker can do without, and what is missing without them.
 var optional = []struct{ command, right, without string }{
 	{"info memory", "+info", "warnings of eviction and of a missing append-only file"},
 	{"acl dryrun default ping", "+acl|dryrun", "the warning of a user default whose rights lose data at a restart"},
 	{"memory usage KEY", "+memory|usage", "the sizes of queues, and with them the metrics of queues"},
 }
 
-// DataKey is a key in the Redis of the queues that names its data: a random text that goes with
-// the data when they move to another address.
+// DataKey is a key in the Redis of the queues that identifies its data: a random text that stays with
+// the data if they move to another address.
 const DataKey = "headgate:id"
 
 // A RightsError names the rights that a user of Redis lacks.
@@ -116,10 +67,10 @@ func (e *RightsError) Error() string {
 		" docs/operating.md has the whole line", e.User, strings.Join(e.Rights, " "))
 }
 
-// TryRights tries each right that a worker needs at places, which begin the names of keys: each
-// command of scripts, the keys and the channels. The first error is about missing rights, and nil
-// if there are all. The warnings are about rights that a worker can do without. Any other error
-// says that it could not be tried.
+// TryRights tries each right that a worker needs at places, which are the beginnings of key names:
+// each command of scripts, the keys and the channels. missing is a RightsError, or nil if the user
+// has all rights. The warnings are about rights that a worker can do without. err says that the
+// rights could not be tried.
 func TryRights(ctx context.Context, rdb redis.UniversalClient, places ...string) (missing error, warnings []string, err error) {
 	user, lacks := script.User(rdb), map[string]bool{}
 	for _, place := range places {
@@ -128,9 +79,8 @@ func TryRights(ctx context.Context, rdb redis.UniversalClient, places ...string)
 		}
 	}
 	for _, o := range optional {
-		command := strings.ReplaceAll(o.command, "KEY", places[0]+"probe")
 		var args []any
-		for word := range strings.FieldsSeq(command) {
+		for word := range strings.FieldsSeq(strings.ReplaceAll(o.command, "KEY", places[0]+"probe")) {
 			args = append(args, word)
 		}
 		if Of(rdb.Do(ctx, args...).Err()) == Rights {
@@ -143,8 +93,8 @@ func TryRights(ctx context.Context, rdb redis.UniversalClient, places ...string)
 	return missing, warnings, nil
 }
 
-// needs finds the right in the words of [script.Explain].
-var needs = regexp.MustCompile(`the user needs (\S+)`)
+// neededRight finds the right in the text of [script.Explain].
+var neededRight = regexp.MustCompile(`the user needs (\S+)`)
 
 // tryPlace adds the rights that the user lacks at a place.
 func tryPlace(ctx context.Context, rdb redis.UniversalClient, user, place string, lacks map[string]bool) error {
@@ -159,9 +109,15 @@ func tryPlace(ctx context.Context, rdb redis.UniversalClient, user, place string
 	_ = subscription.Close()
 	subscribe := redis.NewCmd(ctx, "subscribe", channel)
 	subscribe.SetErr(err)
-	tried := tryRights.Run(ctx, rdb, []string{place + "check"}, commands()...)
+	var commands []any
+	for _, group := range scriptCommands {
+		for name := range strings.FieldsSeq(group[1]) {
+			commands = append(commands, name+" "+group[0])
+		}
+	}
+	tried := tryRights.Run(ctx, rdb, []string{place + "check"}, commands...)
 	for _, cmd := range append(others, subscribe, tried) {
-		switch right := needs.FindStringSubmatch(fmt.Sprint(script.Explain(cmd.Err(), user, cmd))); {
+		switch right := neededRight.FindStringSubmatch(fmt.Sprint(script.Explain(cmd.Err(), user, cmd))); {
 		case Of(cmd.Err()) == Rights && right != nil:
 			lacks[right[1]] = true
 		case Unreachable(cmd.Err()) != nil:
@@ -181,11 +137,4 @@ func tryPlace(ctx context.Context, rdb redis.UniversalClient, user, place string
 		}
 	}
 	return nil
-}
-
-func commands() (all []any) {
-	for line := range strings.FieldsFuncSeq(commandsOfScripts, func(r rune) bool { return r == '\n' }) {
-		all = append(all, line)
-	}
-	return all
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -11,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Trouble is what is wrong with a Redis, as labels have it. The zero value is nothing.
+// Trouble is what is wrong with a Redis, as metrics labels have it. The zero value is nothing.
 type Trouble string
 
 // The troubles.
@@ -32,7 +33,7 @@ const (
 	Evicts Trouble = "evicts"
 )
 
-// known are the troubles, in words, and how an answer of Redis tells them.
+// known has a description of each trouble, and how it is recognized in an answer of Redis.
 var known = map[Trouble]struct {
 	says string
 	is   func(err error) bool
@@ -51,31 +52,31 @@ var known = map[Trouble]struct {
 	Evicts:      {"its maxmemory-policy deletes jobs and limits when its memory is full", nil},
 }
 
-// lacksRights reports whether an answer says that a user lacks a right, also within a script.
-// There Redis 6.2 and 7.0 say it without NOPERM.
+// lacksRights reports whether an answer says that a user lacks a right. Within a script Redis 6.2 and
+// 7.0 say so without NOPERM.
 func lacksRights(err error) bool {
 	said, _ := errors.AsType[redis.Error](err)
 	return redis.IsPermissionError(err) || strings.Contains(said.Error(), "NOPERM ") || strings.Contains(said.Error(), "The user executing the script can't ")
 }
 
-// All lists them.
+// All returns all troubles, sorted.
 func All() []Trouble { return slices.Sorted(maps.Keys(known)) }
 
-// Says is the trouble in words, which go on after a colon.
+// Says describes the trouble, to follow a colon.
 func (t Trouble) Says() string { return known[t].says }
 
-// Refuses reports whether such a Redis refuses some commands and answers others.
+// Refuses reports whether a Redis with this trouble refuses some commands and answers others.
 func (t Trouble) Refuses() bool { return t == Rights || t.RefusesWrites() }
 
-// RefusesWrites reports whether such a Redis answers what only reads.
+// RefusesWrites reports whether a Redis with this trouble still answers reads.
 func (t Trouble) RefusesWrites() bool {
 	return t == Full || t == ReadOnly || t == FewReplicas || t == Unsaved
 }
 
-// Passes reports whether it may pass by itself: nobody need mend anything.
+// Passes reports whether the trouble may pass without anyone doing anything.
 func (t Trouble) Passes() bool { return t == None || t == Away || t == Loading || t == Cluster }
 
-// Of is what a call of Redis that failed so says. An answer of whatever else is none.
+// Of returns the trouble that an error of a Redis call means, or None.
 func Of(err error) Trouble {
 	if err == nil || errors.Is(err, redis.Nil) {
 		return None
@@ -94,29 +95,27 @@ func Of(err error) Trouble {
 	return None
 }
 
-// EvictionPolicy is the maxmemory-policy by which a Redis deletes keys when its memory is
-// full; empty where it keeps all, or does not say. Of a cluster it is the first that evicts.
-// INFO tells it also where managed servers refuse CONFIG.
+// EvictionPolicy returns the maxmemory-policy by which a Redis deletes keys when its memory is full. It
+// is empty if Redis keeps all keys, or does not say. For a cluster it is the policy of a node that
+// evicts. It reads INFO, because managed servers refuse CONFIG.
 func EvictionPolicy(ctx context.Context, rdb redis.UniversalClient) (policy string) {
 	var mu sync.Mutex
-	ask := func(ctx context.Context, rdb redis.Cmdable) {
+	ask := func(ctx context.Context, rdb *redis.Client) error {
 		info := rdb.Info(ctx, "memory").Val() // InfoMap panics at one without a heading
 		mu.Lock()
 		defer mu.Unlock()
-		for line := range strings.Lines(info) {
-			found, ok := strings.CutPrefix(strings.TrimSpace(line), "maxmemory_policy:")
-			if ok && found != "" && found != "noeviction" {
-				policy = found
-			}
+		if found := evictionPolicy.FindStringSubmatch(info); found != nil && found[1] != "noeviction" {
+			policy = found[1]
 		}
+		return nil
 	}
-	if cluster, ok := rdb.(*redis.ClusterClient); ok {
-		_ = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-			ask(ctx, node)
-			return nil
-		})
-	} else {
-		ask(ctx, rdb)
+	switch c := rdb.(type) {
+	case *redis.ClusterClient:
+		_ = c.ForEachMaster(ctx, ask)
+	case *redis.Client:
+		_ = ask(ctx, c)
 	}
 	return policy
 }
+
+var evictionPolicy = regexp.MustCompile(`(?m)^maxmemory_policy:(\S+)`)

@@ -189,12 +189,12 @@ func samplePending(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue
 		return nil, 0, err
 	}
 	for i, id := range ids {
-		task, err := asynqdb.ParseTask([]byte(messages[i]))
+		message, err := asynqdb.ParseMessage([]byte(messages[i]))
 		if records[i] != nil || messages[i] == "" || err != nil {
 			continue // it has asked for permits, is gone, or asynq will reject it
 		}
-		if r, known := rule(id, task); known {
-			sample = append(sample, sampledJob{task.Type(), r, weights[i]})
+		if r, known := rule(id, message.Task()); known {
+			sample = append(sample, sampledJob{message.Type, r, weights[i]})
 		} else {
 			uncounted += weights[i]
 		}

@@ -149,7 +149,7 @@ func (w *Worker) prepare() error {
 	w.server, err = scheduler.NewServer(s, rules, asynq.Config{
 		Concurrency: c.Concurrency, Queues: c.Queues, StrictPriority: c.StrictPriority,
 		ShutdownTimeout: c.ShutdownTimeout,
-		RetryDelayFunc:  func(n int, err error, _ *asynq.Task) time.Duration { return scheduler.RetryPolicy{}.Delay(n, err) },
+		RetryDelayFunc:  func(n int, _ error, _ *asynq.Task) time.Duration { return scheduler.Backoff{}.Delay(n) },
 		ErrorHandler:    asynq.ErrorHandlerFunc(w.logFailure),
 		Logger:          asynqLog{w.quiet},
 	}, scheduler.WithLimiter(w.limiter.Limiter), scheduler.WithLogger(w.quiet))

@@ -1,0 +1,154 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// What handlers can ask and report, by their context. Goroutines of a handler may do so, too.
+
+type (
+	attemptKey struct{} // the context key of a running attempt
+	jobKey     struct{} // the context key of the job for which a rule is asked
+)
+
+// attemptOf returns the attempt whose handler has this context.
+func attemptOf(ctx context.Context) (a *attempt, ok bool) {
+	a, ok = ctx.Value(attemptKey{}).(*attempt)
+	return a, ok
+}
+
+// GetJob returns the queue and the ID of the job for which a rule is asked, or whose handler runs,
+// from its context. asynq's GetQueueName and GetTaskID do not know a waiting job: see
+// [Server.RulesChanged].
+func GetJob(ctx context.Context) (queue, id string, ok bool) {
+	if j, ok := ctx.Value(jobKey{}).(job); ok {
+		return j.Queue, j.ID, true
+	}
+	queue, ok = asynq.GetQueueName(ctx)
+	id, _ = asynq.GetTaskID(ctx)
+	return queue, id, ok
+}
+
+// GetRule returns the rule under which a handler runs, from its context: middleware can log what a
+// job needed. It reports false outside of handlers of a Server.
+func GetRule(ctx context.Context) (rule Rule, ok bool) {
+	if a, ok := attemptOf(ctx); ok {
+		return a.rule, true
+	}
+	return Rule{}, false
+}
+
+// GetDecision returns the decision by which a job runs, from the context of its handler: how often
+// the job was denied before, and how long it waited. It is the zero Decision for a job that needs
+// no limit, and false outside of handlers of a Server.
+func GetDecision(ctx context.Context) (d throttle.Decision, ok bool) {
+	if a, ok := attemptOf(ctx); ok {
+		return a.decision, true
+	}
+	return d, false
+}
+
+// ReportLatency reports how long the upstream took for the running job's call, for limits that
+// adapt to that. The last report counts; without one it is the time that the handler ran. It does
+// nothing outside of handlers of a Server.
+func ReportLatency(ctx context.Context, d time.Duration) {
+	if a, ok := attemptOf(ctx); ok {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.latency = d
+	}
+}
+
+// ReportRateLimit blocks the keys of the running job's rule for all workers until the given time,
+// by this process's clock, as RateLimited does, but the job continues. It is for a response that
+// says that no calls are left. It does nothing outside of handlers of a Server, for a job without
+// permits, and for a time that has passed. It takes a round trip. If that fails, the Server logs
+// it, and the keys may stay open.
+func ReportRateLimit(ctx context.Context, until time.Time) {
+	if a, ok := attemptOf(ctx); ok && time.Until(until) > 0 && len(a.decision.Taken) > 0 {
+		a.logFailedReport(a.server.limiter.Internals().BlockFor(ctx, time.Until(until), a.rule.blockedNeeds()...))
+	}
+}
+
+// ReportOverload slows down adaptive limits because the upstream was too busy for the running
+// job's call and named no time, as with 503 Service Unavailable. It concerns the keys that
+// RateLimited would block; they stay open. What becomes of the job is decided by the error that
+// the handler returns. It does nothing outside of handlers of a Server and for a job without
+// permits. It takes a round trip. If that fails, the Server logs it.
+func ReportOverload(ctx context.Context) {
+	if a, ok := attemptOf(ctx); ok && len(a.decision.Taken) > 0 {
+		a.logFailedReport(a.server.limiter.Overloaded(ctx, a.decision.At, a.rule.blockedNeeds()...))
+	}
+}
+
+func (a *attempt) logFailedReport(err error) {
+	if err != nil {
+		a.server.log.Warn("could not tell the limiter what the upstream said", "job", a.ID, "error", err)
+	}
+}
+
+// Settle reports the actual cost of the running job at a limit, under each key that it has there,
+// for example tokens that were estimated. If it is more than was taken, the rest is charged at
+// once; if it is less, the difference is given back: see throttle.Limiter. It does nothing for a
+// limit that the job took nothing of. The last report counts. It takes a round trip for each key.
+// The error is the limiter's, or says that ctx is not that of a Server's handler.
+func Settle(ctx context.Context, limit string, cost int) error {
+	a, ok := attemptOf(ctx)
+	if !ok {
+		return errors.New("settle: want the context of a handler of a scheduler.Server")
+	}
+	a.reports.Lock()
+	defer a.reports.Unlock()
+	for _, t := range a.decision.Taken {
+		if t.Limit != limit {
+			continue
+		}
+		if err := a.server.limiter.Settle(ctx, a.decision, limit, t.Key, cost); err != nil {
+			return err
+		}
+		a.server.history.CountReturned(t, t.Cost-cost)
+	}
+	return nil
+}
+
+// Pace blocks until the handler may send its request. If the limit has capacity 1 and the previous
+// request of this process was sent late, Pace delays this one to keep the limit's spacing, at most
+// one second. Call it after connecting and right before sending, as http:request and crawl:fetch
+// do. It makes no network calls, and does nothing outside of handlers of a Server.
+func Pace(ctx context.Context) {
+	a, ok := attemptOf(ctx)
+	if !ok {
+		return
+	}
+	at := a.server.pacing.startAt(a.decision)
+	if sleep(ctx, time.Until(at)); ctx.Err() == nil {
+		a.server.pacing.postpone(a.decision, max(0, time.Since(at)))
+	}
+}
+
+// IdempotencyKey returns a text that identifies the running job to others. It is the same in all
+// attempts of the job, even if a finished attempt is repeated because its worker died before asynq
+// stored the result, and no other job has it, not even a later one with the same ID. It is for the
+// IDs of jobs that follow, and for APIs that take such a key.
+//
+// It is a random UUID, kept with the job in asynq's Redis, and takes a round trip. The error is
+// that Redis's, or says that the job is gone or that ctx is not that of a Server's handler.
+func IdempotencyKey(ctx context.Context) (string, error) {
+	a, ok := attemptOf(ctx)
+	if !ok {
+		return "", errors.New("idempotency key: want the context of a handler of a scheduler.Server")
+	}
+	key, err := a.server.db.Name(ctx, a.Queue, a.ID, uuid.NewString())
+	if err != nil {
+		return "", fmt.Errorf("idempotency key of job %s: %w", a.ID, err)
+	}
+	return key, nil
+}

@@ -97,7 +97,7 @@ type Option func(*options)
 
 type options struct {
 	limiter  *throttle.Limiter // nil is one that NewServer makes
-	permits  permits         // of a test, which looks on; nil is the limiter
+	permits  permits           // of a test, which looks on; nil is the limiter
 	log      *slog.Logger
 	forgiven int
 	polling  bool

@@ -1,11 +1,9 @@
-// Package links finds where a crawl goes on: the links of a page, the URLs of
-// a sitemap, and the one form of a URL by which it is known whether it has been
-// there. It does no I/O and bounds what it takes from one text.
+// Package links finds the next URLs of a crawl: the links of a page and the entries of a
+// sitemap, in a canonical form. It does no I/O and limits what it takes from one text.
 //
-// What it reads is written by strangers, so nothing in it is an error that ends a
-// crawl: [FromPage] takes anything, and [ReadSitemap] keeps what came before a
-// mistake. Whether a crawl should go to a URL at all is for its caller to say, with
-// [Within] and package robots. The functions are safe for concurrent use.
+// Its input is untrusted, so mistakes in it do not end a crawl: [FromPage] accepts anything,
+// and [ReadSitemap] returns what came before a mistake. The caller decides whether to
+// fetch a URL, with [Within] and package robots. The functions are safe for concurrent use.
 package links
 
 import (
@@ -21,40 +19,31 @@ import (
 	"github.com/headgate/headgate/internal/canonical"
 )
 
-// MaxURL is how long a URL may be, in bytes of its canonical form. Longer ones are
-// traps or mistakes: of a calendar without an end, or a path that a link makes
-// longer each time that it is followed.
+// MaxURL is the maximum length of a canonical URL in bytes. Longer ones are mistakes or
+// generated, such as a path that a link extends each time that it is followed.
 const MaxURL = 2048
 
-// Canonical is the one form of a URL, by which a crawl knows that it has been
-// there: absolute, as browsers understand it (WHATWG), so that the host is in
-// lower case and in ASCII, the scheme's own port and the fragment are gone and
-// the path has no dots to resolve; besides, percent-encoding has capital digits
-// and is not used where it need not be. The order of a query's parts stays, for
-// to some servers it matters. The reference is resolved against base; an empty
-// base means that it is absolute.
+// Canonical returns the form of a URL by which a crawl recognizes it: absolute, as browsers
+// parse it (WHATWG URL Standard), without the scheme's own port and the fragment, and with equal
+// percent-encodings written alike (RFC 3986, 6.2.2). The order of the query's parts stays, because
+// it matters to some servers. The reference is resolved against base; an empty base means that it
+// is absolute. Two URLs with one form are the same page. Two forms may still be the same page, as
+// http and https may be. The form of a form is itself.
 //
-// The form is that of the URL Standard of the WHATWG, with what RFC 3986 6.2.2 says
-// of equal percent-encodings. So two texts with one form are the same page; two
-// forms may be the same page still, as http and https or with and without a slash
-// at the end, which only the server knows. The form of a form is itself.
-//
-// It is an error if the URL is not http or https, has a user or a password, or
-// is longer than MaxURL. The error shows no more than the beginning of the URL, and
-// nothing of one that may have a password.
+// It is an error if the URL is not http or https, has a user or a password, or is longer than
+// MaxURL. The error never shows a password.
 func Canonical(base, reference string) (string, error) {
 	if len(reference) > MaxURL {
 		return "", fmt.Errorf("a URL of %d bytes: want at most %d", len(reference), MaxURL)
 	}
-	// net/url reads by RFC 3986, which pages do not keep to: browsers take backslashes, blanks
-	// and tabs, and a crawl has to go where they go.
+	// net/url parses by RFC 3986. Browsers also accept backslashes, blanks and tabs.
 	parse := whatwg.Parse
 	if base != "" {
 		parse = func(reference string) (*whatwg.Url, error) { return whatwg.ParseRef(base, reference) }
 	}
 	u, err := parse(reference)
 	if err != nil {
-		// The parser's error repeats the URL, its kind does not.
+		// The parser's error contains the URL, its type does not.
 		return "", fmt.Errorf("%.100q is not a URL: %s", shown(reference), whatwgerrors.Type(err))
 	}
 	switch {
@@ -67,7 +56,7 @@ func Canonical(base, reference string) (string, error) {
 	if len(text) > MaxURL {
 		return "", fmt.Errorf("a URL of %d bytes: want at most %d", len(text), MaxURL)
 	}
-	// What is fetched is read by net/url, which must see the same host.
+	// The request is made by net/url, which must find the same host.
 	again, err := url.Parse(text)
 	if err != nil || again.Hostname() != strings.Trim(u.Hostname(), "[]") || base == "" && !sameHost(again, reference) {
 		return "", fmt.Errorf("%.100q is a URL to browsers only", shown(reference))
@@ -75,19 +64,17 @@ func Canonical(base, reference string) (string, error) {
 	return text, nil
 }
 
-// sameHost reports whether net/url, too, reads the host out of a text, if it reads any:
-// that is the one which the permit was asked for.
+// sameHost reports whether net/url finds the same host in a text, or none. The permit is for the
+// host that it finds.
 func sameHost(u *url.URL, text string) bool {
 	named, err := url.Parse(text)
 	if err != nil || named.Hostname() == "" {
 		return true
 	}
-	a, errA := canonical.Host(u.Hostname())
-	b, errB := canonical.Host(named.Hostname())
-	return errA == nil && errB == nil && a == b
+	return canonical.HostOf(text) == canonical.HostOf(u.String())
 }
 
-// shown is a reference as errors may show it: what is before an @ may be a password.
+// shown returns a reference for errors: what is before an @ may be a password.
 func shown(reference string) string {
 	if i := strings.LastIndexByte(reference, '@'); i >= 0 {
 		return "…" + reference[i:]
@@ -95,25 +82,19 @@ func shown(reference string) string {
 	return reference
 }
 
-// unreserved reports whether a character means the same encoded and not, by RFC 3986
-// 2.3, but for the dot: decoded, it could become a part of the path that has to be
-// resolved.
+// unreserved reports whether a character means the same encoded and not (RFC 3986, 2.3), except
+// the dot, which would have to be resolved in a path.
 func unreserved(c byte) bool { return canonical.Alphanumeric(c) || strings.IndexByte("-_~", c) >= 0 }
 
-// brace has nothing that is found look like the reference to a secret. All other characters
-// have been encoded where they must be by the parser before.
+// brace encodes braces, so that no URL contains a reference to a secret. The parser has encoded
+// other characters.
 func brace(c byte) bool { return c == '{' || c == '}' }
 
-// Within reports whether the URL's host is one of those allowed: "example.com"
-// is that host alone, "*.example.com" all below it and not that host itself. How it is
-// written does not matter, nor does the port. Without any pattern no host is allowed.
+// Within reports whether the URL's host is allowed: "example.com" allows that host alone,
+// "*.example.com" all below it. Spelling and port do not matter.
 func Within(text string, allowed []string) bool {
-	u, err := url.Parse(text)
-	if err != nil {
-		return false
-	}
-	host, err := canonical.Host(u.Hostname())
-	return err == nil && slices.ContainsFunc(allowed, func(pattern string) bool {
+	host := canonical.HostOf(text)
+	return host != "" && slices.ContainsFunc(allowed, func(pattern string) bool {
 		pattern, wild := strings.CutPrefix(pattern, "*.")
 		pattern, err := canonical.Host(pattern)
 		return err == nil && (!wild && host == pattern || wild && strings.HasSuffix(host, "."+pattern))

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"fmt"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -79,16 +78,6 @@ func TestURLsOfTwoHosts(t *testing.T) {
 	}
 }
 
-// hostOf is the canonical host of a URL, or nothing.
-func hostOf(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		return ""
-	}
-	host, _ := canonical.Host(u.Hostname())
-	return host
-}
-
 // The canonical form of a URL is its own, and of the same host.
 func FuzzCanonical(target *testing.F) {
 	f := fuzzseed.More(target)
@@ -105,8 +94,8 @@ func FuzzCanonical(target *testing.F) {
 		if twice, err := Canonical("", once); twice != once {
 			t.Errorf("%q is %q, and that is %q, %v", reference, once, twice, err)
 		}
-		if host := hostOf(reference); base == "" && host != "" && hostOf(once) != host {
-			t.Errorf("%q is of host %q, and to a crawl %q of %q", reference, host, once, hostOf(once))
+		if host := canonical.HostOf(reference); base == "" && host != "" && canonical.HostOf(once) != host {
+			t.Errorf("%q is of host %q, and to a crawl %q of %q", reference, host, once, canonical.HostOf(once))
 		}
 	})
 }
@@ -187,43 +176,20 @@ func TestFromPage(t *testing.T) {
 	}
 }
 
-func TestLinksOfAPageAreBounded(t *testing.T) {
-	var page bytes.Buffer
+func TestFromPage_ManyLinks_AreBounded(t *testing.T) {
+	var links, fragments bytes.Buffer
 	for i := range MaxLinks + 10 {
-		fmt.Fprintf(&page, "<a href=%d>", i)
+		fmt.Fprintf(&links, "<a href=%d>", i)
+		fmt.Fprintf(&fragments, "<a href=#%d>", i) // no new link, but as much work
 	}
-	for range 3 { // what is there again in the same words costs nothing
-		page.WriteString("<a href=0><a href=1>")
-	}
-	got := FromPage("http://h/", "", nil, "a", page.Bytes())
-	if len(got.Links) != MaxLinks || got.Beyond != 10 {
-		t.Errorf("%d links, and %d beyond; want %d and 10", len(got.Links), got.Beyond, MaxLinks)
-	}
-}
-
-// What is no new link counts, too: it takes as long to read.
-func TestReferencesOfAPageAreBounded(t *testing.T) {
-	var page bytes.Buffer
-	for i := range MaxLinks {
-		fmt.Fprintf(&page, "<a href=#%d>", i)
-	}
-	page.WriteString("<a href=beyond>")
-	got := FromPage("http://h/", "", nil, "a", page.Bytes())
-	if diff := cmp.Diff(Page{Links: []string{"http://h/"}, Beyond: 1}, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-}
-
-// A base of 2 kB makes each of ten thousand short links cost a millisecond.
-func TestLinksUnderALongBaseAreBounded(t *testing.T) {
-	var page strings.Builder
-	fmt.Fprintf(&page, "<base href='/%s'>", strings.Repeat("a/", 1000))
-	for i := range MaxLinks {
-		fmt.Fprintf(&page, "<a href=%d>", i)
-	}
-	got := FromPage("http://h/", "", nil, "a", []byte(page.String()))
-	if n := len(got.Links); n == 0 || n > maxWork/2000 || n+got.Beyond != MaxLinks {
-		t.Errorf("%d links, %d beyond", n, got.Beyond)
+	links.WriteString("<a href=0><a href=1>") // what is repeated in the same words is no work
+	for _, tt := range []struct {
+		page bytes.Buffer
+		want int
+	}{{links, MaxLinks}, {fragments, 1}} {
+		if got := FromPage("http://h/", "", nil, "a", tt.page.Bytes()); len(got.Links) != tt.want || got.Beyond != 10 {
+			t.Errorf("%d links, and %d beyond; want %d and 10", len(got.Links), got.Beyond, tt.want)
+		}
 	}
 }
 
@@ -353,42 +319,18 @@ func TestFeedsAreSitemaps(t *testing.T) {
 	}
 }
 
-func TestEntriesOfASitemapAreBounded(t *testing.T) {
-	var text strings.Builder
-	for i := range MaxSitemapEntries + 10 {
-		fmt.Fprintf(&text, "https://h.example/%d\n", i)
-	}
-	got, err := ReadSitemap("https://h.example/sitemap.txt", strings.NewReader(text.String()))
-	if err != nil || len(got.Pages) != MaxSitemapEntries {
-		t.Errorf("%d entries, %v; want %d", len(got.Pages), err, MaxSitemapEntries)
-	}
-}
-
-func TestASitemapSaysThatItHasMore(t *testing.T) {
-	for name, text := range map[string]func(n int) string{
-		"XML":   func(n int) string { return "<urlset>" + strings.Repeat("<url/>", n) + "</urlset>" },
-		"lines": func(n int) string { return strings.Repeat("x\n", n) },
+// Entries that are left out count as well: reading them takes as long.
+func TestReadSitemap_ManyEntries_AreBounded(t *testing.T) {
+	for name, entry := range map[string]struct{ good, bad, start, end string }{
+		"XML":   {"<url><loc>/</loc></url>", "<url/>", "<urlset>", "</urlset>"},
+		"lines": {"https://h.example/\n", "x\n", "", ""},
 	} {
-		for _, more := range []bool{false, true} {
-			n := MaxSitemapEntries
-			if more {
-				n++
+		for _, bad := range []int{MaxSitemapEntries - 1, MaxSitemapEntries} {
+			text := entry.start + strings.Repeat(entry.bad, bad) + entry.good + entry.end
+			got, err := ReadSitemap("https://h.example/", strings.NewReader(text))
+			if within := bad < MaxSitemapEntries; got.More == within || len(got.Pages) == 1 != within || err == nil != within {
+				t.Errorf("%s after %d others: %+v, %v", name, bad, got, err)
 			}
-			if got, err := ReadSitemap("https://h.example/", strings.NewReader(text(n))); got.More != more || err == nil {
-				t.Errorf("%s of %d entries: more %t, %v", name, n, got.More, err)
-			}
-		}
-	}
-}
-
-// What is left out is bounded, too: else a small file could keep a worker busy for long.
-func TestBadEntriesOfASitemapCount(t *testing.T) {
-	for name, text := range map[string]string{
-		"lines": strings.Repeat("x\n", MaxSitemapEntries) + "https://h.example/",
-		"XML":   "<urlset>" + strings.Repeat("<url/>", MaxSitemapEntries) + "<url><loc>/</loc></url></urlset>",
-	} {
-		if got, err := ReadSitemap("https://h.example/sitemap", strings.NewReader(text)); err == nil || len(got.Pages) > 0 {
-			t.Errorf("%s: %d entries, %v; want none, as the good one comes too late", name, len(got.Pages), err)
 		}
 	}
 }

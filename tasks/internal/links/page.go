@@ -11,54 +11,41 @@ import (
 	"golang.org/x/net/html/charset"
 )
 
-// MaxLinks is how many references are read of one page, those that are there in the same
-// words once. A page with more is mostly made by a program that has no end of them.
+// MaxLinks is how many references of one page are read, without duplicates. A page with more is
+// mostly generated without end.
 const MaxLinks = 10_000
 
-const (
-	// maxWork bounds the bytes of references, each with its base: they are read together,
-	// and a base can be 2 kB.
-	maxWork = 2 << 20
-	// maxTag is how long a tag may be, or the text of a script. A tag of megabytes is made of
-	// as many attributes, which take many times as much memory.
-	maxTag = 2 << 20
-	// maxAttributes is how many attributes of a tag are looked at.
-	maxAttributes = 100
-)
+// maxTag limits a tag, and the text of a script, in bytes. A tag of many attributes takes many
+// times as much memory.
+const maxTag = 2 << 20
 
 // Page is what a crawl needs of an HTML page.
 type Page struct {
-	// Links are where it leads to, in canonical form and in the page's order,
-	// each once. Those marked nofollow are left out, and so are all if the page
-	// asks for that.
+	// Links are canonical URLs in the page's order, without duplicates. Links marked nofollow
+	// are left out, and all links if the page asks for that.
 	Links []string
-	// NoIndex is whether the page asks not to be kept. Its links may be followed all
-	// the same, unless it asks against that, too.
+	// NoIndex reports that the page asks not to be kept. Its links may be followed.
 	NoIndex bool
-	// Beyond is how many references were left out because there are more than MaxLinks, or
-	// they are too long together.
+	// Beyond is how many references were left out because the page has more than MaxLinks.
 	Beyond int
-	// Cut is whether a tag or a script of more than 2 MiB ended the reading.
+	// Cut reports that a tag or a script of more than 2 MiB ended the reading.
 	Cut bool
 }
 
-// FromPage reads a page that was fetched from the URL, with the Content-Type
-// and the X-Robots-Tag values that it came with. The agent is the crawler's
-// product token, by which a page can speak to it alone. It takes anything: HTML
-// has no errors.
+// FromPage reads a page that was fetched from the URL, with its Content-Type and X-Robots-Tag
+// values. The agent is the crawler's product token, by which a page can address it alone. HTML
+// has no errors, so FromPage accepts anything.
 //
-// Links are those of a, area, iframe and frame elements and of link elements that
-// are next or canonical: what leads to pages, not what a page is made of, such as
-// images, styles and scripts. Forms are not followed. The text is read tag by tag,
-// and no tree is made of it.
+// Links are those of a, area, iframe and frame elements, and of link elements that are next or
+// canonical: what leads to pages. Images, styles, scripts and forms are ignored. FromPage
+// builds no tree.
 func FromPage(url, contentType string, robotsTags []string, agent string, page []byte) Page {
 	r := reader{agent: strings.ToLower(agent), base: url, read: map[string]bool{}, seen: map[string]bool{}}
-	// The header first: what it forbids, no element of the page can allow again.
 	for _, tag := range robotsTags {
 		r.header(tag)
 	}
 	text, err := charset.NewReader(bytes.NewReader(page), contentType)
-	if err != nil { // for an unknown charset: what links are made of is ASCII
+	if err != nil { // an unknown charset; links are mostly ASCII
 		text = bytes.NewReader(page)
 	}
 	z := html.NewTokenizer(text)
@@ -79,21 +66,18 @@ func FromPage(url, contentType string, robotsTags []string, agent string, page [
 	return r.page
 }
 
-// reader goes through the tags of a page. A meta element may come after links that
-// it takes back, so that is done in the end.
+// reader reads the tags of a page. A meta element may forbid links that came before it.
 type reader struct {
 	agent    string
 	base     string
-	based    bool // whether there has been a base with href: the first counts, even a wrong one
+	based    bool // whether there was a base with href: only the first counts
 	noFollow bool
-	read     map[string]bool // references, as they are written
+	read     map[string]bool // references as they are written
 	seen     map[string]bool // links
-	work     int             // bytes of references with their bases
 	page     Page
 }
 
-// tag takes in what one start tag says: a base, a link, or what robots may do. What
-// stands in scripts and comments is no tag to the tokenizer.
+// tag handles a start tag: a base, a link, or directives for robots.
 func (r *reader) tag(z *html.Tokenizer) {
 	name, _ := z.TagName()
 	kind := atom.Lookup(name)
@@ -132,15 +116,13 @@ func (r *reader) tag(z *html.Tokenizer) {
 	}
 }
 
-// link keeps a link that leads somewhere that can be fetched: not mailto:, a script,
-// or what is no URL. A fragment leads to the page itself, whose URL is a link then.
+// link adds a link that can be fetched. A fragment leads to the page itself.
 func (r *reader) link(reference string) {
 	reference = strings.TrimSpace(reference)
 	if r.read[reference] {
 		return
 	}
-	r.work += len(r.base) + len(reference)
-	if len(r.read) >= MaxLinks || r.work > maxWork {
+	if len(r.read) >= MaxLinks {
 		r.page.Beyond++
 		return
 	}
@@ -151,10 +133,9 @@ func (r *reader) link(reference string) {
 	}
 }
 
-// header reads one X-Robots-Tag: "noindex", or "agent: noindex" for one crawler.
-// Some directives have a colon of their own, such as "unavailable_after: 1 Jan 2030":
-// alone it looks like a crawler of that name, which is not us, and after a comma it
-// is one of several, of which the others count.
+// header reads one X-Robots-Tag: "noindex", or "agent: noindex" for one crawler. Some directives
+// have a colon of their own, such as "unavailable_after: 1 Jan 2030". Alone such a directive looks
+// like the name of another crawler, and is ignored.
 func (r *reader) header(tag string) {
 	agent, rest, named := strings.Cut(tag, ":")
 	switch {
@@ -165,9 +146,8 @@ func (r *reader) header(tag string) {
 	}
 }
 
-// directives reads what a page says to robots, of which only noindex, nofollow and
-// none, which is both, mean anything here. What was said once is not taken back: of
-// two that contradict each other the stricter counts.
+// directives reads a list for robots, in which noindex, nofollow and none (both) count. If two
+// lists contradict each other, the stricter one counts.
 func (r *reader) directives(text string) {
 	for word := range strings.SplitSeq(strings.ToLower(text), ",") {
 		switch strings.TrimSpace(word) {
@@ -181,24 +161,20 @@ func (r *reader) directives(text string) {
 	}
 }
 
-// attributes are a tag's by name, in lower case as the tokenizer has them; of two
-// with one name HTML takes the first.
+// attributes returns a tag's attributes by name. Of two with one name the first counts.
 func attributes(z *html.Tokenizer) map[string]string {
 	found := map[string]string{}
-	for range maxAttributes {
-		key, value, more := z.TagAttr()
+	for more := true; more; {
+		var key, value []byte
+		key, value, more = z.TagAttr()
 		if _, twice := found[string(key)]; !twice {
 			found[string(key)] = string(value)
-		}
-		if !more {
-			break
 		}
 	}
 	return found
 }
 
-// hasWord reports whether a list of words has a word, in whatever case, as rel has
-// several: "nofollow noopener".
+// hasWord reports whether a list such as "nofollow noopener" has a word, in any case.
 func hasWord(text, word string) bool {
 	return slices.Contains(strings.Fields(strings.ToLower(text)), word)
 }

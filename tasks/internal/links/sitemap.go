@@ -15,38 +15,37 @@ import (
 	"golang.org/x/net/html/charset"
 )
 
-// The bounds of sitemaps.org: entries of one sitemap, and its bytes unpacked. A site
-// that has more splits them over several sitemaps and lists those in an index.
+// The limits of sitemaps.org: entries of one sitemap, and its unpacked bytes. A larger site
+// lists several sitemaps in an index.
 const (
 	MaxSitemapEntries = 50_000
 	MaxSitemapSize    = 50 << 20
 )
 
-// maxToken bounds a tag of a sitemap and what stands between two tags, in bytes: a tag of many
+// maxToken limits a tag of a sitemap, and a text between two tags, in bytes. A tag of many
 // attributes takes many times as much memory.
 const maxToken = 1 << 20
 
-// Sitemap is what a sitemap lists: URLs in canonical form and in its order. They are not
-// compared: one that is there twice comes twice.
+// Sitemap is what a sitemap lists: canonical URLs in its order, duplicates included.
 type Sitemap struct {
 	Pages []string
-	// Sitemaps are others, of a sitemap index. To follow them is for the caller,
-	// who has to see to it that this comes to an end.
+	// Sitemaps are other sitemaps, of a sitemap index. The caller decides how far to follow
+	// them.
 	Sitemaps []string
-	// More is whether some are left out, as there are more than MaxSitemapEntries.
+	// More reports that entries beyond MaxSitemapEntries are left out.
 	More bool
 }
 
 // ReadSitemap reads the sitemap that was fetched from the URL: XML, an RSS or Atom feed, or
-// plain text with one URL a line, gzipped or not. Entries that are no URLs to crawl are left
-// out, and so is all after MaxSitemapEntries, those left out among them. The error says what broke
-// off the reading, or that there is no URL at all; the entries before it are returned all the same. Broken
-// off are gzip that is damaged, XML that ends within an element, a tag of more than 1 MiB, more
-// than MaxSitemapSize bytes, a line of plain text over 64 KB, and what the reader fails with.
+// plain text with one URL a line, gzipped or not. Entries without a URL that can be crawled are
+// left out. The error says why the reading ended early, or that there is no URL at all. The
+// entries before it are returned as well. Reading ends at damaged gzip, at XML that breaks off, at a
+// tag of more than 1 MiB, after MaxSitemapSize bytes, at a line of plain text over 64 KB, and at
+// an error of the reader.
 //
-// Entries on other hosts are not left out, although sitemaps.org wants none.
+// Entries on other hosts are returned, although sitemaps.org forbids them.
 func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
-	s := reading{url: url}
+	s := sitemapReader{url: url}
 	err := s.read(text)
 	if _, long := errors.AsType[*http.MaxBytesError](err); long {
 		err = fmt.Errorf("more than %d bytes", MaxSitemapSize)
@@ -60,16 +59,14 @@ func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 	return s.Sitemap, err
 }
 
-// reading is a sitemap as far as it has been read.
-type reading struct {
+type sitemapReader struct {
 	Sitemap
 	url     string
-	entries int // that it has had
+	entries int // read so far
 }
 
-func (s *reading) read(text io.Reader) error {
-	// By its first bytes, and not by its name or its Content-Type: servers say gzip of
-	// what their client has unpacked already, and nothing of what they have not.
+func (s *sitemapReader) read(text io.Reader) error {
+	// The first bytes tell whether it is packed. Names and Content-Types are often wrong.
 	in := bufio.NewReader(text)
 	if magic, _ := in.Peek(2); string(magic) == "\x1f\x8b" {
 		unpacked, err := gzip.NewReader(in)
@@ -78,136 +75,127 @@ func (s *reading) read(text io.Reader) error {
 		}
 		in = bufio.NewReader(unpacked)
 	}
-	// What is unpacked counts: a sitemap can be packed a thousandfold.
 	in = bufio.NewReader(http.MaxBytesReader(nil, io.NopCloser(in), MaxSitemapSize))
-	// A byte order mark, which editors put before a text and no URL begins with.
-	if start, _ := in.Peek(3); string(start) == "\xef\xbb\xbf" {
+	if start, _ := in.Peek(3); string(start) == "\xef\xbb\xbf" { // a byte order mark
 		_, _ = in.Discard(len(start))
 	}
 	if start, _ := in.Peek(512); strings.HasPrefix(strings.TrimSpace(string(start)), "<") {
 		return s.readXML(in)
 	}
-	return s.readLines(in)
-}
-
-// take keeps an entry whose URL can be fetched: one bad entry does not spoil the others,
-// but counts, as it costs as much. It reports false where there is no room for it.
-func (s *reading) take(to *[]string, base, loc string) bool {
-	s.entries++
-	if s.entries > MaxSitemapEntries {
-		s.More = true
-		return false
-	}
-	if loc = strings.TrimSpace(loc); loc != "" {
-		if url, err := Canonical(base, loc); err == nil {
-			*to = append(*to, url)
+	lines := bufio.NewScanner(in)
+	for lines.Scan() && !s.More {
+		if line := strings.TrimSpace(lines.Text()); line != "" {
+			s.add(&s.Pages, "", line) // only absolute URLs: any text is a relative one
 		}
 	}
-	return true
+	return lines.Err()
 }
 
-// entries are the elements that stand for a URL, by their names: whether that is another
-// sitemap. Those of RSS and Atom feeds are among them, because sitemaps.org takes feeds.
-var entries = map[string]bool{"url": false, "sitemap": true, "item": false, "entry": false}
+// add appends the URL of an entry. An entry whose URL cannot be crawled counts as well.
+func (s *sitemapReader) add(to *[]string, base, loc string) {
+	s.entries++
+	s.More = s.entries > MaxSitemapEntries
+	if loc = strings.TrimSpace(loc); s.More || loc == "" {
+		return
+	}
+	if url, err := Canonical(base, loc); err == nil {
+		*to = append(*to, url)
+	}
+}
 
-// readXML goes from tag to tag and keeps the URL of an entry, and nothing else, so it takes
-// memory for one entry besides the URLs. The root element's name does not matter: a
-// sitemap and an index differ in their entries.
-//
-// It reads tags as browsers do, and takes what is no XML for text. Many sitemaps have a
-// flaw: a bare &, an entity of HTML, a byte that is not UTF-8. A flaw costs one entry,
-// not all that follow.
-func (s *reading) readXML(in *bufio.Reader) error {
-	text, err := decoded(in)
-	if err != nil {
-		return err
+// xmlEncoding matches the declaration at the beginning of XML.
+var xmlEncoding = regexp.MustCompile(`^\s*<\?xml[^>]*?encoding\s*=\s*["']([^"']+)["']`)
+
+// readXML reads the entries of a sitemap, an index or a feed. It uses the tokenizer of HTML,
+// because many sitemaps are no correct XML: they have a bare &, an entity of HTML, or a
+// byte that is not UTF-8. Such an error costs one entry.
+func (s *sitemapReader) readXML(in *bufio.Reader) error {
+	var text io.Reader = in
+	if start, _ := in.Peek(512); xmlEncoding.Match(start) {
+		var err error
+		if text, err = charset.NewReaderLabel(string(xmlEncoding.FindSubmatch(start)[1]), in); err != nil {
+			return err
+		}
 	}
 	z := html.NewTokenizer(text)
 	z.SetMaxBuf(maxToken)
 	z.AllowCDATA(true)
-	e := entry{s: s}
+	var (
+		root, entry string    // the open root element and entry
+		to          *[]string // where the entry's URL goes; nil after its URL
+		loc         []byte
+		inLoc       bool
+	)
+	end := func() { // of an entry's URL, or of an entry without one
+		if to != nil {
+			s.add(to, s.url, unescape(loc))
+		}
+		to, loc, inLoc = nil, nil, false
+	}
 	for !s.More {
-		switch z.Next() {
+		kind := z.Next()
+		raw, attributes := z.TagName()
+		name := string(raw)
+		switch kind {
 		case html.ErrorToken:
-			return e.end(z.Err())
-		case html.StartTagToken:
-			e.start(z, false)
-		case html.SelfClosingTagToken:
-			e.start(z, true)
+			switch err := z.Err(); {
+			case errors.Is(err, html.ErrBufferExceeded):
+				return fmt.Errorf("a tag or a text of more than %d bytes", maxToken)
+			case !errors.Is(err, io.EOF):
+				return err
+			case root != "":
+				return fmt.Errorf("it breaks off within <%s>", root)
+			}
+			return nil
+		case html.StartTagToken, html.SelfClosingTagToken:
+			z.NextIsNotRawText() // a title or a style is an element like any other
+			prefix, local := cutPrefix(name)
+			entryPrefix, entryName := cutPrefix(entry)
+			if root == "" && kind == html.StartTagToken {
+				root = name
+			}
+			switch {
+			case local == "url", local == "sitemap", local == "item", local == "entry":
+				end() // if the end of the entry before is missing
+				entry, to = name, &s.Pages
+				if local == "sitemap" {
+					to = &s.Sitemaps
+				}
+				if kind == html.SelfClosingTagToken {
+					end()
+				}
+			case to == nil || prefix != entryPrefix: // such as the <image:loc> of a picture
+			case local == "loc", local == "link" && entryName == "item":
+				inLoc = kind == html.StartTagToken
+			case local == "link" && entryName == "entry" && attributes && len(loc) == 0:
+				loc = atomLink(z)
+			}
 		case html.EndTagToken:
-			name, _ := z.TagName()
-			e.close(local(name))
+			if inLoc || name == entry {
+				end()
+			}
+			if name == root {
+				root = ""
+			}
 		case html.TextToken:
-			if e.reads {
-				e.loc = append(e.loc, z.Raw()...)
+			if inLoc {
+				loc = append(loc, z.Raw()...)
 			}
 		}
 	}
 	return nil
 }
 
-// xmlStart is the declaration that XML may begin with.
-var xmlStart = regexp.MustCompile(`^\s*<\?xml[^>]*?encoding\s*=\s*["']([^"']+)["']`)
-
-// decoded reads XML as UTF-8, in whatever encoding its declaration names.
-func decoded(in *bufio.Reader) (io.Reader, error) {
-	start, _ := in.Peek(512)
-	if found := xmlStart.FindSubmatch(start); found != nil {
-		return charset.NewReaderLabel(string(found[1]), in)
-	}
-	return in, nil
+// cutPrefix cuts the name of a tag at its namespace's prefix.
+func cutPrefix(name string) (prefix, local string) {
+	i := strings.LastIndexByte(name, ':') + 1
+	return name[:i], name[i:]
 }
 
-// local is the name of a tag without its namespace.
-func local(name []byte) string { return string(name[bytes.LastIndexByte(name, ':')+1:]) }
-
-// entry is the entry of a sitemap that is being read.
-type entry struct {
-	s     *reading
-	root  string    // the name of the first element, until its end
-	name  string    // of the entry, or "" outside of one
-	to    *[]string // where its URL goes
-	depth int       // of the element at hand within it
-	loc   []byte    // its URL so far
-	reads bool      // whether the text at hand is its URL
-}
-
-// start takes in the start of an element. A start of another entry ends the one at hand,
-// whose own end is missing.
-func (e *entry) start(z *html.Tokenizer, closed bool) {
-	raw, more := z.TagName()
-	name := local(raw)
-	z.NextIsNotRawText() // in XML a title or a style is an element as any other
-	if e.root == "" && !closed {
-		e.root = name
-	}
-	other, isEntry := entries[name]
-	switch {
-	case isEntry && (e.name == "" || name == e.name):
-		e.finish()
-		e.name, e.depth, e.to = name, 0, &e.s.Pages
-		if other {
-			e.to = &e.s.Sitemaps
-		}
-		if closed {
-			e.finish()
-		}
-		return
-	case e.name == "" || e.depth != 0:
-	case name == "loc" && (e.name == "url" || e.name == "sitemap"), name == "link" && e.name == "item":
-		e.reads, e.loc = !closed, nil
-	case name == "link" && e.name == "entry":
-		e.atomLink(z, more)
-	}
-	if !closed {
-		e.depth++
-	}
-}
-
-// atomLink takes the URL of an Atom entry: that of its link which is the page itself.
-func (e *entry) atomLink(z *html.Tokenizer, more bool) {
+// atomLink returns the href of an Atom link if that is the entry's page.
+func atomLink(z *html.Tokenizer) []byte {
 	rel, href := "alternate", ""
-	for more {
+	for more := true; more; {
 		var key, value []byte
 		key, value, more = z.TagAttr()
 		switch string(key) {
@@ -217,68 +205,19 @@ func (e *entry) atomLink(z *html.Tokenizer, more bool) {
 			href = string(value)
 		}
 	}
-	if rel == "alternate" && len(e.loc) == 0 {
-		e.loc = []byte(strings.ReplaceAll(href, "&", "&amp;")) // the tokenizer has read its entities
+	if rel != "alternate" {
+		return nil
 	}
+	return []byte(strings.ReplaceAll(href, "&", "&amp;")) // the tokenizer has unescaped it
 }
 
-// close takes in the end of an element.
-func (e *entry) close(name string) {
-	e.reads = false
-	switch {
-	case name == e.name:
-		e.finish()
-	case e.name != "":
-		e.depth = max(e.depth-1, 0)
-	case name == e.root:
-		e.root = ""
+// unescape resolves CDATA and the references of XML. References of HTML stay: in "?a=1&copy=2"
+// the & should have been written &amp;.
+func unescape(text []byte) string {
+	if inner, ok := bytes.CutPrefix(bytes.TrimSpace(text), []byte("<![CDATA[")); ok {
+		return string(bytes.TrimSuffix(inner, []byte("]]>")))
 	}
+	return xmlReference.ReplaceAllStringFunc(string(text), html.UnescapeString)
 }
 
-// finish takes the entry at hand, if there is one.
-func (e *entry) finish() {
-	if e.name != "" {
-		e.s.take(e.to, e.s.url, references(e.loc))
-	}
-	e.name, e.loc, e.reads = "", nil, false
-}
-
-// end says why there is nothing more to read.
-func (e *entry) end(err error) error {
-	switch {
-	case errors.Is(err, html.ErrBufferExceeded):
-		return fmt.Errorf("a tag or a text of more than %d bytes", maxToken)
-	case !errors.Is(err, io.EOF):
-		return err
-	case e.root != "":
-		return fmt.Errorf("it breaks off within <%s>", e.root)
-	}
-	return nil
-}
-
-// references puts characters for the references that XML knows, and CDATA's text for CDATA. Those of HTML are left
-// as they are: in "?a=1&copy=2" the & is one that should have been written &amp;.
-func references(text []byte) string {
-	t := string(text)
-	if inner, ok := strings.CutPrefix(strings.TrimSpace(t), "<![CDATA["); ok {
-		return strings.TrimSuffix(inner, "]]>")
-	}
-	if !strings.Contains(t, "&") {
-		return t
-	}
-	return reference.ReplaceAllStringFunc(t, html.UnescapeString)
-}
-
-var reference = regexp.MustCompile(`&(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});`)
-
-// readLines reads a sitemap of plain text: an absolute URL a line. Relative ones are
-// left out, as any text would be one. Empty lines are no entries.
-func (s *reading) readLines(in io.Reader) error {
-	lines := bufio.NewScanner(in)
-	for lines.Scan() {
-		if line := strings.TrimSpace(lines.Text()); line != "" && !s.take(&s.Pages, "", line) {
-			return nil
-		}
-	}
-	return lines.Err()
-}
+var xmlReference = regexp.MustCompile(`&(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});`)

@@ -66,36 +66,3 @@ func TestFilesInTheWild(t *testing.T) {
 		})
 	}
 }
-
-// Wildcards are counted one by one, because each is looked for in each URL.
-func TestWildcardsOfOneRuleAreBounded(t *testing.T) {
-	var text strings.Builder
-	text.WriteString("User-agent: *\nDisallow: /first*x\n")
-	for range 278 {
-		text.WriteString("Disallow: /a" + strings.Repeat("*a", 900) + "\n")
-	}
-	text.WriteString("Disallow: /last*x\n")
-	f := Parse([]byte(text.String()), "headgate")
-	if n := f.rules.wildcards; n > MaxWildcards {
-		t.Errorf("%d wildcards are looked for in each URL, want at most %d", n, MaxWildcards)
-	}
-	for path, want := range map[string]bool{"/first": true, "/firstx": false, "/ab": false, "/last": true, "/lastx": false} {
-		if got := f.Allowed(path); got != want {
-			t.Errorf("Allowed(%s) = %t, want %t", path, got, want)
-		}
-	}
-}
-
-// A file of 500 kB and a page of 10,000 long links must not take a core for long.
-func BenchmarkAllowedOfManyRules(b *testing.B) {
-	var text strings.Builder
-	text.WriteString("User-agent: *\n")
-	for n := 0; text.Len() < MaxSize-3000; n++ {
-		text.WriteString("Disallow: /" + strings.Repeat("a", n%2000) + "b\n")
-	}
-	f := Parse([]byte(text.String()), "headgate")
-	url := "https://h.example/" + strings.Repeat("a", 2000)
-	for b.Loop() {
-		f.Allowed(url)
-	}
-}

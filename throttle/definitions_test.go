@@ -113,22 +113,6 @@ func TestKindChanges(t *testing.T) {
 	})
 }
 
-// TestRateChanges: a funnel owes permits, not time.
-func TestRateChanges(t *testing.T) {
-	onEvery(t, func(t *testing.T, s *stage) {
-		l := throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(2), Capacity: 4}
-		define(t, s, l)
-		ask(t, s, "l", 4)
-		l.Rate = throttle.PerMinute(2)
-		define(t, s, l)
-		expect(t, "slower", ask(t, s, "l", 4).RetryAfter, 2*time.Minute)
-		expect(t, "slower, one", ask(t, s, "l", 1).RetryAfter, 30*time.Second)
-		l.Rate = throttle.PerSecond(400)
-		define(t, s, l)
-		expect(t, "faster", ask(t, s, "l", 4).RetryAfter, 10*time.Millisecond)
-	})
-}
-
 func TestApps(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		limit := throttle.Limit{Name: "l", Kind: throttle.SlidingLog, Rate: throttle.PerHour(1), Apps: []string{"foobar", "a.b", "x"}}

@@ -14,7 +14,7 @@ import (
 
 // The fast path decides calls whose limits are funnels and token buckets with nothing beside their
 // rate, while no job waits: the case of most calls. This process remembers such limits, and a short
-// script only compares them with what Redis has, and a few numbers: see lua/limits/plain.lua.
+// script only compares them with what Redis has, and a few numbers: see lua/limits/fast_path.lua.
 
 // fastLimits are the limits as Redis described them last. They are safe for concurrent use.
 type fastLimits struct {
@@ -147,7 +147,7 @@ func (s *shared) sendFast(ctx context.Context, calls []*call, stamp []any, sent 
 	for _, c := range calls {
 		b.add(c, s.prefix)
 	}
-	reply, err := plainScript.Run(ctx, s.rdb, b.keys, b.args(stamp)...).Text()
+	reply, err := fastPathScript.Run(ctx, s.rdb, b.keys, b.args(stamp)...).Text()
 	switch {
 	case script.IsDamage(err): // each asks otherwise
 	case err != nil:

@@ -87,23 +87,6 @@ func TestCountsOutliveTheirOldZone(t *testing.T) {
 	})
 }
 
-// TestShorterWindowKeepsItsCount: what a day counted is not free again in the
-// hour of the last call.
-func TestShorterWindowKeepsItsCount(t *testing.T) {
-	onEvery(t, func(t *testing.T, s *stage) {
-		l := throttle.Limit{Name: "l", Kind: throttle.FixedWindow, Rate: throttle.PerDay(5)}
-		define(t, s, l)
-		ask(t, s, "l", 4)
-		s.wait(10 * time.Minute)
-		l.Rate = throttle.PerHour(5)
-		must(t, s.Set(t.Context(), l))
-		d := ask(t, s, "l", 2)
-		expect(t, "in the hour of the last call", [2]any{d.Remaining, d.RetryAfter}, [2]any{1, time.Hour - 10*time.Minute - 123456*time.Microsecond})
-		s.wait(d.RetryAfter)
-		expect(t, "in the next hour", ask(t, s, "l", 0).Remaining, 5)
-	})
-}
-
 // TestClockStepsBack: a clock that steps back by less than a minute finds what
 // was counted, even if it had ended.
 func TestClockStepsBack(t *testing.T) {

@@ -33,7 +33,7 @@ var (
 	freeScript     = script.New("limits/free")
 	noteScript     = script.New("limits/note")
 	pauseScript    = script.New("limits/pause")
-	plainScript    = script.New("limits/plain")
+	fastPathScript = script.New("limits/fast_path")
 	resetScript    = script.New("limits/reset")
 	setKeyScript   = script.New("limits/set_key")
 )

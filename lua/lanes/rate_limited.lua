@@ -70,6 +70,6 @@ if not r then job.mark, job.before = contended(ids), call('ZCARD', job.waiting) 
 
 load_reserved(meters)
 local answer = wait(job, r, not r, (binding(meters)))
-if answer[1] == TOO_LATE and r then forget_job(queue, id, r) end
+if answer[1] == EXPIRED and r then forget_job(queue, id, r) end
 keep_answers(caller, { number, answer.wait or line_of_reply(answer) })
 return answer

@@ -1,7 +1,7 @@
--- Takes the permits of all limits that a call names in one step, or none of them; several
--- calls are one after the other.
--- For callers outside a queue: it leaves to jobs what is reserved for those called,
--- and where a lane waits what all want that wait there. A denial changes nothing.
+-- Takes the permits of all limits that a call names in one step, or none of them. Several calls run
+-- one after the other. For callers outside a queue: it leaves to jobs what is reserved for granted
+-- ones, and at a meter for which a lane waits everything that is wanted there. A denial changes
+-- nothing.
 -- Touches: blocked (r), contended (r), deleted (r), demand (r), jobs (r), limit (r),
 --   m (rw), meters (r), overrides (r), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
@@ -16,10 +16,10 @@
 -- @include take
 -- @include reserved
 local app = ARGV[1]
-local quiet = call('EXISTS', hg('jobs')) == 0 -- nobody waits, and only the meters decide
+local quiet = call('EXISTS', hg('jobs')) == 0 -- no job waits: only the meters decide
 local loaded = {} -- meters
 
--- What those want of meters who wait there is kept for them.
+-- Reserves what waiting jobs want of the meters.
 local function keep_wanted(meters)
   load_reserved(meters)
   local ids = {}
@@ -36,7 +36,7 @@ local function allow(holder, first, last)
   if not meters then return refusal end
   if not quiet then keep_wanted(meters) end
   local bind, at = binding(meters)
-  if bind.cost == 0 then at = bind.ready_at(0) end -- who looks takes nothing from anybody
+  if bind.cost == 0 then at = bind.ready_at(0) end -- a look takes nothing
   if at > now_us then return reply(DENIED, bind, at) end
   return take_all(meters)
 end

@@ -1,10 +1,10 @@
--- Holds one meter shut until a moment, or opens it again.
+-- Blocks one meter until a time, or unblocks it.
 -- Touches: blocked (rw), changelog (w), changes (w), limit (rw), summaries (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key
--- ARGV[3] microsecond until which it is shut; one in the past opens it
--- ARGV[4] who says so
+-- ARGV[3] microsecond at which the block ends; one in the past unblocks the meter
+-- ARGV[4] actor
 -- Returns 1, or 0 if there is no such limit
 -- @include change
 -- @include blocked
@@ -16,6 +16,6 @@ if until_us > now_us then
 elseif call('ZSCORE', hg('blocked', name), key) then
   note('unblocked', name, by, 'key', key)
 end
-shut_until(name, key, until_us)
+block_until(name, key, until_us)
 changed('meter', name .. '|' .. key)
 return 1

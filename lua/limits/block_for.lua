@@ -1,4 +1,4 @@
--- Holds meters shut for a while from now, and never shorter than they are.
+-- Blocks meters for a while from now, and never shorter than they are blocked already.
 -- Touches: blocked (rw), changelog (w), changes (w), limit (rw), summaries (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] how long, in microseconds
@@ -12,7 +12,7 @@ local found = 0
 for i = 2, #ARGV, 2 do
   if call('EXISTS', hg('limit', ARGV[i])) == 1 then
     found = found + 1
-    shut_longer(ARGV[i], ARGV[i + 1], now_us + for_us)
+    block_longer(ARGV[i], ARGV[i + 1], now_us + for_us)
     changed('meter', ARGV[i] .. '|' .. ARGV[i + 1])
   end
 end

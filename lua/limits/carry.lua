@@ -1,10 +1,10 @@
--- Carries meters of a limit over to its new rate: what they count is stored once
--- more, for as long as it matters from now on.
+-- Carries meters of a limit over to its new rate: their state is stored again, for as long as it
+-- matters from now on.
 -- Touches: blocked (r), limit (r), m (rw), overrides (r), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2…] keys
--- Returns the limit where its calendar must be extended first, or '', and now_us
+-- Returns the limit if its calendar must be extended first, or '', and now_us
 -- @include meter
 local name = ARGV[1]
 

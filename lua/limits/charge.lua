@@ -1,8 +1,7 @@
--- Charges what a call has truly cost.
--- More is taken at once, and all later calls wait for it; less is given back, but
--- nothing that could let more through than the limit guarantees: what has come back
--- by itself meanwhile, what others took, and what was taken before the key's rate
--- changed, or an hour ago. The same call again changes nothing.
+-- Charges what a call has truly cost. More is taken at once, and all later calls wait for it. Less is
+-- given back, except what could let more through than the limit guarantees: what has come back by
+-- itself, what other calls took, and what was taken before the key's rate changed or an hour ago. A
+-- repeat of the same call changes nothing.
 -- Touches: admitted (w), blocked (r), changes (w), contended (r), limit (r), m (rw),
 --   overrides (r), summaries (r), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
@@ -11,14 +10,14 @@
 -- ARGV[3] when it was taken, in microseconds
 -- ARGV[4] permits that it counts as
 -- ARGV[5] permits that it has cost
--- ARGV[6] by what the meter knows its permits, or 0: of a funnel until when it owed
---   then, of a window the part or the time where they count
+-- ARGV[6] the mark of its permits, or 0: for a funnel its TAT then, for a window the part or the
+--   time at which they count
 -- ARGV[7] how many permits a funnel had been given back then
 -- ARGV[8] holder of a lease on a concurrency limit
--- ARGV[9] caller: a name of who makes one call at a time
--- ARGV[10] number of its call, which only repeats of this very call share
--- Returns the limit where its calendar must be extended first, or '', and now_us; then 1, or
---   0 if there is no such limit, and for how long a funnel owes what it has charged
+-- ARGV[9] caller: a name that makes one call at a time
+-- ARGV[10] number of its call, which only repeats of this call share
+-- Returns the limit if its calendar must be extended first, or '', and now_us; then 1, or 0 if there
+--   is no such limit, and for how long a funnel owes what was charged
 -- @include gcra
 -- @include fixed_window
 -- @include leases
@@ -40,7 +39,7 @@ if call('SET', hg('admitted', caller), number, 'PX', int(GRACE), 'GET') == numbe
 local function give_back(k)
   local since_us = math.max(tonumber(call('HGET', hg('limit', name), 'since_us') or nil) or now_us, m.since_us or 0)
   if mark == 0 or since_us > at_us or at_us > now_us or now_us - at_us >= MEMORY_US or call('EXISTS', m.state) == 0 then return end
-  if kind == 'sliding_log' then -- of a debt it may have kept no more than all its permits
+  if kind == 'sliding_log' then -- of a debt it may have kept n times at most
     if taken > m.n then k = m.n - cost end
     if k > 0 then call('LREM', m.state, int(-k), int(mark)) end
   elseif kind == 'sliding_window' then
@@ -63,9 +62,8 @@ local function give_back(k)
     if mark < start or last < start then return end
     call('SET', m.state, int(last) .. ' ' .. int(count > k and count - k or 0), 'KEEPTTL')
   else
-    -- Of a funnel, what others took since stays owed in any case: as much as it owes more
-    -- now than it did then, and what was given back since. They may have taken all of it
-    -- just now, or early.
+    -- What other calls took of a funnel since stays owed: as much as it owes more now than then,
+    -- plus what was given back since. They may have taken all of it just now, or in advance.
     local tat, fraction, rate, given, begins = string.match(call('GET', m.state), '^(%d+) (%d+) (%d+ %d+) ?(%d*) ?(%d*)$')
     tat, fraction, given = tonumber(tat), tonumber(fraction), tonumber(given) or 0
     if rate ~= m.rate or tat == FAR or given < given_then then return end
@@ -82,7 +80,7 @@ local function give_back(k)
   end
 end
 
--- A sliding log does not keep a debt of more than all its permits.
+-- A sliding log keeps a debt of n permits at most.
 local function charge(k)
   if kind ~= 'sliding_log' then return m.take(k) end
   local last = tonumber(call('LINDEX', m.state, -1) or nil) or 0

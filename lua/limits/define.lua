@@ -1,18 +1,16 @@
--- Defines a limit. What a file says is the ground: the same words again change
--- nothing, even where a `set` has changed the limit since.
+-- Defines a limit. A file's definition in the same words as before changes nothing, even if somebody
+-- has set the limit otherwise since.
 -- Touches: blocked (r), changelog (w), changes (w), deleted (rw), ending (r), limit (rw),
 --   limits (w), m (rw), overrides (r), summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
--- ARGV[2] who says it: file or set; again is a file whose limits Redis has lost
+-- ARGV[2] source: file or set; again is a file whose limits Redis has lost
 -- ARGV[3] the definition as one text
--- ARGV[4] who runs it
--- ARGV[5] 1 the first time that this call is sent, more if it is a repeat
+-- ARGV[4] actor
+-- ARGV[5] how often this call was sent: more than 1 is a repeat
 -- ARGV[6…] field, value of the definition
--- Returns {0 unchanged, 1 changed, 2 the file's new words, or its first, replaced
---   other ones of a `set`; 1 if
---   the limit's meters are to be carried over to another rate; 1 if the file said
---   something of single keys}
+-- Returns {0 unchanged, 1 changed, 2 the file's definition replaced that of a `set`; 1 if the limit's
+--   meters must be carried over to another rate; 1 if the file had overrides before}
 -- @include record
 local name, source, text, by, sent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local limit = hg('limit', name)
@@ -21,11 +19,10 @@ local was_text, was_file, paused, blocked_us, overrides, keys_file =
   unpack(call('HMGET', limit, 'text', 'file', 'paused', 'blocked_us', 'overrides', 'keys_file'))
 local was_summary = call('HGET', hg('summaries'), name)
 if was_text then
-  was_summary = store_summary(name) -- an older version had it elsewhere, and a hand may have written it
-  if not load_meter(name, '') then was_text, was_file, was_summary = false, false, false end -- it lacks a part: it is lost
+  was_summary = store_summary(name) -- somebody may have edited it
+  if not load_meter(name, '') then was_text, was_file, was_summary = false, false, false end -- it lacks a part: it counts as lost
 end
--- What was set or deleted since the loss stays so, and the file's words are known
--- again.
+-- What was set or deleted since the loss stays so.
 if source == 'again' and was_text then
   if not was_file then call('HSET', limit, 'file', text) end
   return { 0, 0, keys_file and 1 or 0 }
@@ -34,7 +31,7 @@ if source == 'again' and call('HEXISTS', hg('deleted'), name) == 1 then return {
 if source == 'again' then source = 'file' end
 if was_text and (text == was_text or source == 'file' and text == was_file) then
   if source == 'file' then call('HSET', limit, 'file', text) end
-  return { 0, sent ~= '1' and 1 or 0, keys_file and 1 or 0 } -- a repeat finds its own words
+  return { 0, sent ~= '1' and 1 or 0, keys_file and 1 or 0 } -- a repeat finds its own definition
 end
 local replaced = source == 'file' and was_text and was_text ~= was_file
 was_summary = was_summary or call('HGET', hg('deleted'), name)
@@ -54,7 +51,7 @@ call('HDEL', hg('deleted'), name)
 changed('limit', name)
 note(source == 'file' and 'defined' or 'set', name, by, 'from', was_text or '', 'to', text)
 
--- kind, n and period; windows of the same period may have another calendar
+-- Kind, n and period. Windows of the same period may have another calendar.
 local function rate(summary) return string.match(summary, '^%S+ %S+ %S+') end
 local other = overrides or was_summary and (rate(was_summary) ~= rate(summary) or string.find(summary, '^fixed_window'))
 return { replaced and 2 or 1, other and 1 or 0, keys_file and 1 or 0 }

@@ -1,13 +1,12 @@
--- Deletes a limit, and remembers that it was deleted on purpose. Jobs that wait
--- for it are called back to learn it. The same call again changes nothing, and gets
--- the same answer.
+-- Deletes a limit, and remembers that it was deleted on purpose. Jobs that wait for it come back and
+-- learn it. A repeat of the same call changes nothing, and gets the same answer.
 -- Touches: admitted (rw), blocked (w), changelog (w), changes (w), deleted (w),
 --   ending (w), limit (rw), limits (w), overrides (w), summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
--- ARGV[2] who says so
--- ARGV[3] caller: a name of who makes one call at a time
--- ARGV[4] number of its call, which only repeats of this very call share
+-- ARGV[2] actor
+-- ARGV[3] caller: a name that makes one call at a time
+-- ARGV[4] number of its call, which only repeats of this call share
 -- Returns 1, or 0 if there was none
 -- @include change
 local name, by, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4]

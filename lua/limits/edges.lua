@@ -4,7 +4,7 @@
 -- ARGV[1] limit
 -- ARGV[2] the definition's text that they were computed from
 -- ARGV[3] microseconds, ascending, separated by spaces
--- Returns 1, or 0 where the definition has changed meanwhile
+-- Returns 1, or 0 if the definition has changed meanwhile
 -- @include scope
 local name, text, edges = ARGV[1], ARGV[2], ARGV[3]
 local limit = hg('limit', name)

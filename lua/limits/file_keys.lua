@@ -1,15 +1,15 @@
--- Has keys of a limit count as a config file says. The same words again change
--- nothing, even where somebody has set a key otherwise since; other words replace
--- what they speak of, and take back what only the old ones said.
+-- Sets the overrides of a limit that a config file has. The same text again changes nothing, even if
+-- a key was set otherwise since. Another text replaces the overrides that it changes, and removes
+-- those that only the old text had.
 -- Touches: blocked (r), changes (w), ending (w), limit (rw), m (rw), overrides (rw),
 --   summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
--- ARGV[2] kind that the limit must have for that
--- ARGV[3] the words, one key a line: key, tab, what it counts as
+-- ARGV[2] kind that the limit must have
+-- ARGV[3] the text, one key a line: key, tab, what it counts as
 -- ARGV[4…] key, permits per period or 0, period in microseconds, capacity or 0,
 --   for each
--- Returns 1, or 0 if nothing was to be done
+-- Returns 1, or 0 if there was nothing to do
 -- @include record
 local name, kind, words = ARGV[1], ARGV[2], ARGV[3]
 local limit = hg('limit', name)

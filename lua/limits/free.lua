@@ -1,4 +1,4 @@
--- Gives a holder's leases on concurrency limits back, and tells those who wait.
+-- Gives a holder's leases on concurrency limits back, and notifies the dispatcher.
 -- Touches: changes (w), contended (r), m (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] holder
@@ -14,7 +14,7 @@ for i = 2, #ARGV, 2 do
   local state = hg('m', 'concurrency:' .. id)
   local sets = lease_sets(state)
   local held = held_by(sets, holder)
-  hold(sets, holder, 0, now_us) -- one that has ended, too: the clock may step back
+  hold(sets, holder, 0, now_us) -- also if it has ended: the clock may step back
   if held > 0 and waited_for(id) then changed('meter', id) end
   freed = freed + held
 end

@@ -36,7 +36,7 @@ local function stands(name, key)
   if m.stale then stale[#stale + 1] = m.name end
   local shares = call('HMGET', hg('meters'), m.id, m.id .. LANES)
   local limit = call('HMGET', hg('limit', name), 'paused', 'per_us', 'margin_us', 'zone', 'since_us')
-  local blocked = m.shut and math.min(tonumber(call('ZSCORE', hg('blocked', name), key) or nil) or 0, FAR) or 0
+  local blocked = m.closed and math.min(tonumber(call('ZSCORE', hg('blocked', name), key) or nil) or 0, FAR) or 0
   local reserved, left = counted(shares[1]), m.open_left and m.open_left() or m.left()
   local row = {
     m.kind, m.n, m.lease_us or m.period_us, m.capacity, left, m.ready_at(reserved + 1),

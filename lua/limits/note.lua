@@ -1,9 +1,9 @@
--- Writes down for people what was changed that is no limit's.
+-- Adds an entry to the changelog that is not about a limit.
 -- Touches: changelog (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] what was done
--- ARGV[2] who did it
--- ARGV[3…] names and values of what that was done to
+-- ARGV[2] actor
+-- ARGV[3…] names and values of what was changed
 -- Returns 1
 -- @include change
 local what, by = ARGV[1], ARGV[2]

@@ -3,7 +3,7 @@
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] 1 pauses, 0 resumes
--- ARGV[3] who says so
+-- ARGV[3] actor
 -- Returns 1, or 0 if there is no such limit
 -- @include change
 -- @include summary

@@ -1,10 +1,10 @@
--- Makes a meter as if never used, opens it, and forgets what slowed it down.
+-- Makes a meter as if never used, unblocks it, and forgets what slowed it down.
 -- Touches: blocked (rw), changelog (w), changes (w), ending (w), limit (rw), m (rw),
 --   overrides (rw), summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key
--- ARGV[3] who says so
+-- ARGV[3] actor
 -- Returns 1, or 0 if there is no such limit
 -- @include leases
 -- @include record
@@ -17,7 +17,7 @@ local state = hg('m', kind .. ':' .. id)
 call('UNLINK', state .. '\n', unpack(lease_sets(state)))
 call('ZREM', hg('blocked', name), key)
 if call('HEXISTS', hg('overrides', name), key) == 1 then
-  unlearn(name, key, read_record(name, key))
+  forget_feedback(name, key, read_record(name, key))
 end
 changed('meter', id)
 note('reset', name, by, 'key', key)

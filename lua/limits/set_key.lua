@@ -1,13 +1,12 @@
--- Has a key of a limit count otherwise than the limit says, at once and for
--- everybody; or as the limit says again.
+-- Sets the override of a key, or removes it.
 -- Touches: blocked (r), changelog (w), changes (w), ending (rw), limit (rw), m (rw),
 --   overrides (rw), summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key
--- ARGV[3] who says so
--- ARGV[4] the override as a text; '' takes it back, and ends the arguments
--- ARGV[5] kind that the limit must have for that
+-- ARGV[3] actor
+-- ARGV[4] the override as a text; '' removes it, and ends the arguments
+-- ARGV[5] kind that the limit must have
 -- ARGV[6] permits per period, or 0 for the limit's rate
 -- ARGV[7] period in microseconds
 -- ARGV[8] capacity, or 0 for the limit's

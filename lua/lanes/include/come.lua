@@ -25,7 +25,7 @@ end
 local function too_late(job, r)
   forget_job(job.queue, job.id, r)
   load_reserved(job.meters)
-  local answer = reply(TOO_LATE, (binding(job.meters)), now_us)
+  local answer = reply(EXPIRED, (binding(job.meters)), now_us)
   job.remembered = line_of_reply(answer)
   return answer
 end

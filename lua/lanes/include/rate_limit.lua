@@ -10,13 +10,13 @@ local FIRST_US, LONGEST_US = 1000000, 300000000
 local function note_rate_limit(name, key, at_us, for_us, chance)
   drop_ended(name)
   local r = read_record(name, key)
-  local again = at_us <= r.refused_us
-  if not again then fall(name, key, r, adapts(name)) end
+  local again = at_us <= r.rate_limited_us
+  if not again then slow_down(name, key, r, adapts(name)) end
   if for_us >= 0 then
-    shut_longer(name, key, now_us + for_us)
+    block_longer(name, key, now_us + for_us)
   elseif not again then
-    local us = math.min(FIRST_US * 2 ^ math.min(r.refused - 1, 30), LONGEST_US)
-    shut_longer(name, key, now_us + floor(us / 2 + us / 2 * chance / 1000000))
+    local us = math.min(FIRST_US * 2 ^ math.min(r.rate_limited - 1, 30), LONGEST_US)
+    block_longer(name, key, now_us + floor(us / 2 + us / 2 * chance / 1000000))
   end
   changed('meter', name .. '|' .. key)
 end

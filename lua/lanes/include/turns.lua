@@ -115,7 +115,7 @@ local function outlook(line, far_us)
     out[n + 1], out[n + 2], out[n + 3] = m.cost, m.ready_at(m.reserved + line.held[i] + m.cost), m.known and 1 or 0
     local refill_us = m.lease_us or m.period_us
     if m.kind == 'funnel' or m.kind == 'token_bucket' then refill_us = math.min(ceil(m.cost * m.period_us / m.n), FAR) end
-    out[n + 4], out[n + 5], out[n + 6] = refill_us, m.shut and 1 or 0, m.windowed and floor(m.n / math.max(m.cost, 1)) or 1
+    out[n + 4], out[n + 5], out[n + 6] = refill_us, m.closed and 1 or 0, m.windowed and floor(m.n / math.max(m.cost, 1)) or 1
   end
   out[2] = horizon(meters, out[4], far_us, far_us) - now_us
   return out

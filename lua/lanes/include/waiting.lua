@@ -79,7 +79,7 @@ end
 -- time is up: until then those before it may leave, and those that run give back.
 local function wait(job, r, joins, bind)
   local ends = latest(job.since_us, job.max_wait_us, job.useful_us)
-  if ends <= now_us then return reply(TOO_LATE, bind or (binding(job.meters)), now_us) end
+  if ends <= now_us then return reply(EXPIRED, bind or (binding(job.meters)), now_us) end
   local ticket = r and r.ticket or job.ticket or next_ticket(job.lane) + job.head_start * STEP
   local text = int(ticket)
   local place = not r and not job.ticket and job.head_start == 0 and job.before or call('ZCOUNT', job.waiting, '-inf', '(' .. text)

@@ -1,42 +1,40 @@
 -- @include record
 
--- How a limit that adapts slows single keys down, and speeds them up again, never
--- beyond its rate.
+-- How a limit that adapts slows single keys down and speeds them up again, never beyond its rate.
 --
--- Refusals: additive increase and multiplicative decrease (Chiu and Jain, "Analysis
--- of the increase and decrease algorithms for congestion avoidance", 1989). Half of
--- the rate goes at the first refusal, and again where refusals follow in a row; a
--- tenth where a key was getting faster, for then it was only just too fast. While
--- calls are accepted a key gains a thousandth of the whole rate a second: so it
--- asks for too much once in a while, and not often.
+-- Rate limits: additive increase and multiplicative decrease (Chiu and Jain, "Analysis of the increase
+-- and decrease algorithms for congestion avoidance", 1989). The first rate limit halves the rate, and
+-- so does each that follows in a row. One that comes while the key was speeding up takes a tenth,
+-- because then the key was only just too fast. While calls are accepted a key gains a thousandth of
+-- the whole rate a second, so it is too fast once in a while, and not often.
 --
--- Latency: the rule of Scrapy's AutoThrottle. The pace is what keeps the other side
--- at the latency wanted; it slows down at once, and speeds up by half of the way.
+-- Latency: the rule of Scrapy's AutoThrottle. The pace is what keeps the upstream at the wanted
+-- latency. A key slows down at once, and speeds up by half of the way.
 local GAIN_US = 1000 -- how long a millionth takes to come back
-local LONGEST_GAP_US = 10000000 -- as much counts of the time between two calls
--- A change smaller than this part of the share waits for more: each has a key owe
--- whole permits.
+local LONGEST_GAP_US = 10000000 -- the longest time between two calls that counts
+-- A change smaller than this part of the share waits for more, because each makes the key owe whole
+-- permits.
 local NOTICED = 0.02
 
--- The least share of the rate and the latency wanted, or nil where the limit does
--- not adapt. Without a latency that is 0.
+-- Returns the smallest share of the rate and the wanted latency, or nil if the limit does not adapt.
+-- Without a latency that is 0.
 local function adapts(name)
   local least, latency_us = unpack(call('HMGET', hg('limit', name), 'adapt_share', 'adapt_latency_us'))
   least = tonumber(least or nil)
   if least then return least, tonumber(latency_us or nil) or 0 end
 end
 
--- What is less than a millionth is left for the next call to count.
-local function rise(r)
-  local us = math.max(now_us - math.max(r.heard_us, r.fell_us), 0)
-  r.bearable = math.min(FULL, r.bearable + floor(math.min(us, LONGEST_GAP_US) / GAIN_US))
-  r.heard_us = now_us - us % GAIN_US
+-- Leaves what is less than a millionth for the next call to count.
+local function speed_up(r)
+  local us = math.max(now_us - math.max(r.feedback_us, r.slowed_us), 0)
+  r.allowed_share = math.min(FULL, r.allowed_share + floor(math.min(us, LONGEST_GAP_US) / GAIN_US))
+  r.feedback_us = now_us - us % GAIN_US
 end
 
--- Has a key go by what its record has learned now.
+-- Applies what the record has learned to the key.
 local function adapt(name, key, r, least, wanted_us)
-  r.bearable = math.max(r.bearable, least)
-  local share = r.bearable
+  r.allowed_share = math.max(r.allowed_share, least)
+  local share = r.allowed_share
   if wanted_us > 0 and r.latency_us > wanted_us then share = math.min(share, math.max(least, floor(FULL * wanted_us / r.latency_us))) end
   if share ~= r.share and (share == FULL or math.abs(share - r.share) >= NOTICED * r.share) then
     r.share = share
@@ -46,12 +44,11 @@ local function adapt(name, key, r, least, wanted_us)
   end
 end
 
--- Has a key's record learn that the other side refused a call: where the limit adapts, it
--- slows down.
-local function fall(name, key, r, least, wanted_us)
-  r.refused, r.refused_us = r.refused + 1, now_us
+-- Records that the upstream rate limited a call. If the limit adapts, the key slows down.
+local function slow_down(name, key, r, least, wanted_us)
+  r.rate_limited, r.rate_limited_us = r.rate_limited + 1, now_us
   if not least then return store_record(name, key, r) end
-  local again = r.bearable == FULL or r.refused > 1
-  r.bearable, r.fell_us = floor(math.min(r.bearable, r.share) * (again and 0.5 or 0.9)), now_us
+  local again = r.allowed_share == FULL or r.rate_limited > 1
+  r.allowed_share, r.slowed_us = floor(math.min(r.allowed_share, r.share) * (again and 0.5 or 0.9)), now_us
   adapt(name, key, r, least, wanted_us)
 end

@@ -1,8 +1,7 @@
 -- @include scope
 
--- Tells the process that gives turns of a change to a limit, or to one meter:
--- what it knows of them is void. Changes are numbered, so that one whose word
--- was lost is noticed.
+-- Notifies the dispatcher of a change to a limit or to one meter, so that it reads them again. Changes
+-- are numbered, so that a lost notification is noticed.
 local function changed(kind, name)
   call('PUBLISH', hg('wake'), kind .. ' ' .. int(call('INCR', hg('changes'))) .. ' ' .. name)
 end
@@ -12,10 +11,9 @@ local function waited_for(id)
   return call('HEXISTS', hg('contended'), id) == 1
 end
 
-local KEPT = '500' -- about so many changes are remembered
+local KEPT = '500' -- about so many entries are kept
 
--- Writes down for people who changed what of a limit: a list of names and values
--- beside it.
+-- Adds an entry to the changelog, with a list of more names and values.
 local function note(what, name, by, ...)
   call('XADD', hg('changelog'), 'MAXLEN', '~', KEPT, '*', 'what', what, 'limit', name, 'by', by, ...)
 end

@@ -1,9 +1,8 @@
 -- @include limits
 -- @include leases
 
--- Concurrency: at most n permits held at once, each a lease that ends unless
--- its holder extends it. The holder's own permits do not count against it, so
--- asking twice is asking once.
+-- Concurrency: at most n permits are held at once, each a lease that ends unless its holder extends
+-- it. The holder's own permits do not count against it, so asking twice is asking once.
 -- State: the ZSETs of leases.lua.
 local function concurrency(m, now_us, holder)
   local n, sets = m.capacity, lease_sets(m.state)
@@ -16,8 +15,8 @@ local function concurrency(m, now_us, holder)
   end
   m.known = false
 
-  -- How many permits others hold whose leases end by a moment. One that never ends no script
-  -- has given.
+  -- Returns how many permits other holders have whose leases end by a time. No script gives a lease
+  -- that never ends.
   local function ending_by(at)
     local sum, worth = 0, 1
     for i = 1, #sets do
@@ -39,7 +38,7 @@ local function concurrency(m, now_us, holder)
     return last
   end
 
-  -- The first moment at which enough leases have ended is found by halving.
+  -- Finds the first time at which enough leases have ended by bisection.
   function m.ready_at(k)
     if k == 0 or live + k <= n then return now_us end
     if live == 0 then return now_us + m.lease_us end

@@ -1,10 +1,9 @@
 -- @include limits
 
--- The boundaries of a limit's windows: multiples of the period, or, where a
--- calendar decides, the list `edges` that Go computed; the choice among them is
--- made here by Redis's clock. Beyond the list windows are taken to be a period long.
--- Returns a function that gives the start of the i-th window after the one which holds a
--- moment; where the list ends there, the meter is stale.
+-- The boundaries of a limit's windows: multiples of the period, or for a calendar the list `edges` that
+-- Go computed, from which Redis's clock chooses here. Beyond the list windows count as a period long.
+-- Returns the margin, and a function that returns the start of the i-th window after the one which
+-- holds a time. If the list ends there, the meter is stale.
 local function windows(m)
   local limit = limits[m.name] or {}
   limit.windows = limit.windows or call('HMGET', hg('limit', m.name), 'margin_us', 'offset_us', 'edges')
@@ -29,13 +28,11 @@ local function windows(m)
   end
 end
 
--- A fixed window: at most n permits in each aligned period. A window opens
--- margin_us after its start and closes as much before its end, so that no call
--- arrives in another one than it was counted in.
--- State: "last count": when the last permit was taken, and how many were in its
--- window. They count as long as the last of them lies in the present window,
--- however the windows have changed. One in the future means that the clock
--- stepped back: a meter's time does not.
+-- A fixed window: at most n permits in each aligned period. A window opens margin_us after its start and
+-- closes as much before its end, so that no call arrives in another window than it was counted in.
+-- State: "last count": when the last permit was taken, and how many were in its window. They count as
+-- long as the last of them lies in the present window, however the windows have changed. A time in the
+-- future means that the clock stepped back; a meter's own time does not.
 local function fixed_window(m, now_us)
   local n = m.n
   local margin_us, starts = windows(m)
@@ -51,9 +48,9 @@ local function fixed_window(m, now_us)
   if last < start then count = 0 end
   local open, closed = start + margin_us, margin_us > 0 and at >= starts(at, 1) - margin_us
 
-  -- The first moment from one on at which a window is open.
+  -- Returns the first time, not before from, at which a window is open.
   local function open_from(from)
-    local stale = m.stale -- the present window alone decides that
+    local stale = m.stale -- only the present window decides that
     local opens, closes = starts(from, 0) + margin_us, starts(from, 1) - margin_us
     m.stale = stale
     if from < opens then return opens end

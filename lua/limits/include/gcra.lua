@@ -1,7 +1,6 @@
 -- @include scope
 
--- The time that k permits stand for: whole microseconds, and n-ths of one. It
--- ends at FAR.
+-- Returns the time that k permits stand for: whole microseconds, and n-ths of one, at most FAR.
 local function span(k, n, period_us)
   local rest = period_us % n
   local parts = k * rest
@@ -11,14 +10,14 @@ local function span(k, n, period_us)
   return us, fraction
 end
 
--- How many permits a time stands for, the inverse of span, rounded up.
+-- Returns how many permits a time stands for: the inverse of span, rounded up.
 local function owed(us, fraction, n, period_us)
   local parts = us * n + fraction
   if parts < FAR then
     local over = parts % period_us
     return (parts - over) / period_us + (over > 0 and 1 or 0)
   end
-  local k = floor(parts / period_us) -- near it, where numbers are not exact
+  local k = floor(parts / period_us) -- close, because numbers are not exact there
   local at, over = span(k, n, period_us)
   while k > 0 and (at > us or (at == us and over >= fraction)) do
     k = k - 1
@@ -31,12 +30,11 @@ local function owed(us, fraction, n, period_us)
   return k
 end
 
--- A funnel or a token bucket: GCRA with the theoretical arrival time (TAT) kept
--- as whole microseconds plus a fraction in 1/n of one, so that nothing drifts.
--- State: "tat fraction n period_us"; where calls have given back permits how many those
--- were; and where one that took permits early has not begun, when it does. n permits per
--- period, at most capacity at once: a permit every period/n, and TAT may run
+-- A funnel or a token bucket: GCRA, with the theoretical arrival time (TAT) as whole microseconds plus
+-- n-ths of one, so that nothing drifts. There is a permit every period/n, and TAT may run
 -- capacity·period/n ahead.
+-- State: "tat fraction n period_us"; then, if calls have given permits back, how many; then, if a call
+-- that took permits in advance has not begun, when it begins.
 local function gcra(m, now_us)
   local n, period_us, capacity = m.n, m.period_us, m.capacity
   local tat, fraction, given, begins_us = 0, 0, 0, 0
@@ -74,10 +72,10 @@ local function gcra(m, now_us)
     return at > now_us and at or now_us
   end
 
-  -- The call begins now, or at a later moment if one is said. With no k it stores what is
-  -- there; where more will be taken, `later`, only then. What is owed at a rate that ends lasts longer
-  -- where a slower one comes after it; how much was given back, as long as calls may
-  -- settle that took before. Returns what a call must know to settle.
+  -- Takes k permits for a call that begins now, or later `at` a time. Without k it stores the state
+  -- again. If more calls of the script will take permits (m.later), only the last one stores it. The
+  -- key lives longer if a slower rate follows the present one, and if permits were given back, as long
+  -- as earlier calls can settle. Returns the call's mark.
   function m.take(k, at)
     local us, over = span(k or 0, n, period_us)
     if at and tat < at then tat, fraction = at, 0 end -- as if it were then

@@ -1,9 +1,9 @@
 -- @include scope
 
--- The leases of a concurrency meter: ZSETs of holders, each with the microsecond
--- its lease ends. One who holds 5 permits stands in those of 1 and of 4, so any
--- cost is a few members, and what is held a few counts. All but the first exist
--- only where a lease of several permits was given: a mark beside them says so.
+-- The leases of a concurrency meter: ZSETs of holders by the microsecond at which the lease ends. A
+-- holder of 5 permits is in the sets of 1 and of 4, so any cost is a few members, and the sum a few
+-- counts. All sets but the first exist only if a lease of several permits was given: a mark beside them
+-- says so.
 local function lease_sets(state)
   local sets = { state }
   if call('EXISTS', state .. '\n') == 1 then
@@ -12,7 +12,7 @@ local function lease_sets(state)
   return sets
 end
 
--- How many permits a holder holds and until when; 0 if its lease has ended.
+-- Returns how many permits a holder has, and until when; 0 if its lease has ended.
 local function held_by(sets, holder)
   local held, worth, until_us = 0, 1, 0
   for i = 1, #sets do
@@ -23,9 +23,8 @@ local function held_by(sets, holder)
   return held, until_us
 end
 
--- Has a holder hold k permits until a moment, and nothing else; k = 0 gives back
--- what it holds. Leases that have ended go a grace later, a hundred at a time.
--- Returns when the last lease ends.
+-- Makes a holder hold exactly k permits until a time; k = 0 gives back what it holds. Leases that have
+-- ended go after a grace, a hundred at a time. Returns when the last lease ends.
 local function hold(sets, holder, k, until_us)
   local state, last = sets[1], now_us
   if k > 1 and #sets == 1 then

@@ -1,4 +1,4 @@
 -- @include scope
 
--- Limits by name, as this script has read them: see meter.lua.
+-- The limits that this script has read, by name: see meter.lua.
 local limits = {}

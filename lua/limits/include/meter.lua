@@ -1,26 +1,22 @@
 -- @include limits
 
--- Returns the meter of a limit and a key, or nil where there is no such limit, or its
--- definition lacks what the meter needs; and true if the limit is for other apps. What no
--- script has written of a meter counts as nothing. A meter answers: ready_at(k, from), the
--- earliest microsecond at which k more permits may be taken (k above the capacity: an estimate
--- for those who wait), of one that `closes` again not before `from`, if that is said; left(),
--- and full_at(), when it is as if never used. take(k) takes them, and
--- returns by what the meter knows them again: see charge.lua; beside it only the
--- second result changes anything: it stores what is there once more, for as long as
--- it matters now.
--- known is whether anybody knows when permits come back; windowed, whether they come back
--- by periods, so many in each; shut, whether the limit
--- is paused or the meter blocked; stale, whether Go must extend its calendar.
--- heard: whether the limiter is to be told how calls go; early: whether permits may be
--- taken before they exist by a call that begins when they do.
--- What only some meters need stands in its branch, so that no call makes
--- functions that it does not use.
--- `at` looks at the meter as of a later moment, if nothing is taken before.
+-- Returns the meter of a limit and a key, or nil if there is no such limit or its definition lacks what
+-- the meter needs; and true if the limit is for other apps. The second result of a meter is a function
+-- that stores its state again, for as long as it matters now. A state that no script has written counts as
+-- unused. `at` looks at the meter as of a later time, if nothing is taken before.
+-- A meter has ready_at(k, from), the earliest microsecond, not before from if the meter `closes` again, at
+-- which k more permits may be taken (k above the capacity: an estimate for waiting jobs); left();
+-- full_at(), when it is as if never used; and take(k), which takes permits and returns their mark: see
+-- charge.lua.
+-- known: whether it is known when permits come back; windowed: whether they come back by periods; closed:
+-- whether the limit is paused or the meter blocked; stale: whether Go must extend its calendar;
+-- wants_feedback: whether the limiter wants to know how calls go; early: whether a call that begins when
+-- its permits exist may take them before.
+-- What only some meters need stands in its branch, so that no call makes functions that it does not use.
 local function load_meter(name, key, app, holder, at)
   local limit = limits[name]
   if not limit then
-    local summary = name and call('HGET', hg('summaries'), name) -- a hand may have written what names none
+    local summary = name and call('HGET', hg('summaries'), name) -- edited data may have no name
     if not summary then return nil end
     local kind, rate, n, period_us, capacity, rest = string.match(summary, '^(%l[%l_]+) (([1-9]%d*) (%d+)) ([1-9]%d*)(.*)$')
     if not kind or period_us == '0' and kind ~= 'concurrency' then return nil end
@@ -52,7 +48,7 @@ local function load_meter(name, key, app, holder, at)
     if app and apps and (string.find(app, ',', 1, true) or not string.find(',' .. apps .. ',', ',' .. app .. ',', 1, true)) then
       return nil, true
     end
-    if (tonumber(blocked_us or nil) or 0) > now_us then -- until when any key of the limit is shut
+    if (tonumber(blocked_us or nil) or 0) > now_us then -- until when any key of the limit is blocked
       ends = math.min(tonumber(call('ZSCORE', hg('blocked', name), key) or nil) or 0, FAR)
       ends = ends > now_us and ends or nil
     end
@@ -70,24 +66,24 @@ local function load_meter(name, key, app, holder, at)
     -- @include override
     override(m, kind, record, tonumber(margin_us or nil) or 0, now_us, adapts)
   end
-  if adapts and adapts ~= '0' then m.heard = true end
+  if adapts and adapts ~= '0' then m.wants_feedback = true end
   local keep = limit.load(m, now_us, holder)
   if m.lost then return nil end
 
-  -- While a limit is paused who asks is told to look again in a minute. Nothing is taken
-  -- early: it would come back from then on, and not from when the meter opens.
+  -- While a limit is paused, callers are told to look again in a minute. Nothing is taken in advance:
+  -- it would come back from then on, and not from when the meter opens.
   if paused or ends then
-    m.shut, m.known, m.early = true, not paused and m.known, false
+    m.closed, m.known, m.early = true, not paused and m.known, false
     local ready_at = m.ready_at
-    m.open_left = m.left -- what would be, were it not shut
+    m.open_left = m.left -- what left would be if it were open
     m.left = function() return 0 end
     m.ready_at = function(k, from)
       local at = math.max(paused and now_us + 60000000 or now_us, ends or 0, from or 0)
       return paused and at or math.max(ready_at(k, at), at)
     end
   end
-  -- Where the key counts otherwise until a moment, what would be ready later is ready as
-  -- the limit itself says from then on.
+  -- If the key has an override that ends, what would be ready after the end is ready as the limit itself
+  -- says.
   if m.ends_us then
     local ready_at, full_at = m.ready_at, m.full_at
     local function after() return (load_meter(name, key, app, holder, m.ends_us)) end

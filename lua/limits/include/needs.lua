@@ -1,14 +1,13 @@
 -- @include meter
 
--- The outcomes, as Go's throttle.Outcome numbers them, and one of our own.
-local ALLOWED, DENIED, NEVER, NO_LIMIT, TOO_LATE, STALE = 1, 2, 3, 4, 5, 6
+-- The outcomes, as Go's throttle.Outcome numbers them, and one for scripts alone.
+local ALLOWED, DENIED, IMPOSSIBLE, NO_LIMIT, EXPIRED, STALE = 1, 2, 3, 4, 5, 6
 
--- Loads the meters of a call from the triples limit, key, cost in ARGV. Those that are
--- among the loaded are used again, and stored once; but for leases, which count by holder,
--- and keys that will count otherwise, which look ahead by what is stored. Returns them, or
--- nil and the reply to give: a limit that does not exist for the app, and 1 if Redis lost it
--- (one that was deleted on purpose left its name) or 2 if it is for other apps; a cost that
--- can never fit; or a calendar that Go must extend first.
+-- Loads the meters of a call from the triples limit, key, cost in ARGV. Meters in `loaded` are used
+-- again and stored once, except leases, which count by holder, and keys whose override ends, which look
+-- ahead by what is stored. Returns the meters, or nil and the reply: a limit that does not exist for the
+-- app, with 1 if Redis lost it (a limit that was deleted on purpose left its name) or 2 if it is for
+-- other apps; a cost that can never fit; or a calendar that Go must extend first.
 local function load_needs(first, last, app, holder, loaded)
   local meters, stale = {}, {}
   for i = first, last, 3 do
@@ -24,7 +23,7 @@ local function load_needs(first, last, app, holder, loaded)
     if loaded and not m.lease_us and not m.ends_us and not loaded[id] then loaded[id], m.later = m, true end
     if m.cost > m.capacity then
       if m.stale then return nil, { STALE, m.name, now_us } end
-      return nil, { NEVER, index, now_us, 0, m.left(), m.full_at(), m.capacity }
+      return nil, { IMPOSSIBLE, index, now_us, 0, m.left(), m.full_at(), m.capacity }
     end
     if m.stale then stale[#stale + 1] = m.name end
     meters[#meters + 1] = m
@@ -33,7 +32,7 @@ local function load_needs(first, last, app, holder, loaded)
   return meters
 end
 
--- Of all meters the one to wait longest for, and the first moment at which all are open.
+-- Returns the meter to wait longest for, and the first time at which all are open.
 local function binding(meters)
   local bind, at, closes = nil, -1, false
   for i = 1, #meters do
@@ -50,7 +49,7 @@ local function binding(meters)
   return bind, at
 end
 
--- The reply for an outcome that meter m decided, with `at` the time to come back.
+-- Returns the reply for an outcome that meter m decided, with `at` the time to come back.
 local function reply(outcome, m, at, time_us)
   local left = m.left() - m.reserved
   return { outcome, m.index, now_us, at, left > 0 and left or 0, m.full_at(), m.capacity, time_us or 0 }

@@ -1,18 +1,15 @@
 -- @include scope
 
--- Has a meter count as the record of its key says at a moment: with another rate
--- or capacity, for the kind that it was given for and until it ends, and at a
--- share of the rate, in millionths, where the other side bears no more and the
--- limit adapts to that. since_us
--- is when the key's rate changed last. Until the end, the meter's state lives for
--- as long as it would matter under the limit's own rate. A record that no script has
--- written changes nothing.
+-- Makes a meter count as the record of its key says at a time: with another rate or capacity, for the
+-- kind that it was given for and until it ends; and, if the limit adapts, at a share of the rate in
+-- millionths. since_us is when the key's rate changed last. Until the end, the meter's state lives as long
+-- as it would matter under the limit's own rate. A record that no script has written changes nothing.
 local function override(m, kind, record, margin_us, at, adapts)
-  local of, n, per_us, capacity, ends_us, since_us, share, refused =
+  local of, n, per_us, capacity, ends_us, since_us, share, rate_limited =
     string.match(record, '^%S+ (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) ([1-9]%d*) (%d+)')
   if not of or n ~= '0' and per_us == '0' then return end
   n, capacity, ends_us, share = tonumber(n), tonumber(capacity), tonumber(ends_us), tonumber(share)
-  m.since_us, m.heard = tonumber(since_us), refused ~= '0' or share < 1000000
+  m.since_us, m.wants_feedback = tonumber(since_us), rate_limited ~= '0' or share < 1000000
   if of == kind and (ends_us == 0 or ends_us > at) then
     local interval_us = m.period_us / m.n
     if ends_us > 0 then

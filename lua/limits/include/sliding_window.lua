@@ -1,9 +1,8 @@
 -- @include scope
 
--- Sums up the parts of a sliding window that still count, of a text "part count part
--- count …", oldest first. After a change of the width a part goes where its last
--- microsecond lies. Returns the sum, the newest part, its count, and the older ones as such
--- a text.
+-- Sums up the parts of a sliding window that still count, from a text "part count part count …", oldest
+-- first. After a change of the width a part goes to where its last microsecond lies. Returns the sum, the
+-- newest part, its count, and the older parts as such a text.
 local function sum_up(m, text, was_width, now_us)
   local width = ceil(m.period_us / 60)
   local sum, newest, count, older = 0, nil, 0, ''
@@ -21,21 +20,21 @@ local function sum_up(m, text, was_width, now_us)
   return sum, newest, count, older
 end
 
--- What sum_up has found, as the meter's state.
+-- Returns the result of sum_up as the meter's state.
 local function parts_text(width, sum, newest, count, older)
   return int(width) .. ' ' .. int(sum) .. ' ' .. int(newest) .. ' ' .. int(count) .. ';' .. older
 end
 
--- A sliding window in bounded memory: the period in 60 parts, each counted
--- whole until its last microsecond has left the window, so never over.
--- State: "width sum part count;part count …": of all, of the newest part, and then the
--- older ones, oldest first. So a call reads only those that leave, and writes the newest.
+-- A sliding window in bounded memory: the period has 60 parts, and each is counted whole until its last
+-- microsecond has left the window, so never too little is counted.
+-- State: "width sum part count;part count …": the sum of all parts, the newest part, and then the older
+-- ones, oldest first. So a call reads only the parts that leave, and writes the newest.
 local function sliding_window(m, now_us)
   local n, period_us = m.n, m.period_us
   local width = ceil(period_us / 60)
-  local sum, newest, count, older, first = 0, nil, 0, '', 1 -- first: where in older those begin that count
+  local sum, newest, count, older, first = 0, nil, 0, '', 1 -- first: where those parts begin in older that count
 
-  -- When the last permit that part b may hold has left the window.
+  -- Returns when the last permit that part b may hold has left the window.
   local function leaves(b) return (b + 1) * width - 1 + period_us end
 
   local state = call('GET', m.state)
@@ -51,14 +50,12 @@ local function sliding_window(m, now_us)
         if leaves(part + 0) > now_us then break end
         sum, first = sum - taken, after
       end
-    else -- the limit was changed; or an older version wrote it, which had parts only
-      local was, text = string.match(state, '^(%d+)(.*)$')
-      if was_width then text = older .. newest .. ' ' .. count end
-      sum, newest, count, older = sum_up(m, text or '', tonumber(was) or 0, now_us)
+    else -- the limit was changed, or no script has written the state
+      local text = was_width and older .. newest .. ' ' .. count or ''
+      sum, newest, count, older = sum_up(m, text, was_width and was_width + 0 or 0, now_us)
     end
   end
-  -- A part in the future means that the clock stepped back: a meter's time does
-  -- not.
+  -- A part in the future means that the clock stepped back; a meter's own time does not.
   local behind = newest and newest * width or 0
   local floor_us = behind > now_us and behind or now_us
 

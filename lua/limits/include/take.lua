@@ -1,9 +1,8 @@
 -- @include needs
 
--- Takes the permits of all meters, unless they were taken before, for a call that begins at
--- a later moment if one is said, and replies
--- with the one that has least left; then whether the limiter is to hear how the
--- call goes, and two numbers by which each meter knows what it gave: 0 if it does not.
+-- Takes the permits of all meters, unless they were taken before, for a call that begins now, or later
+-- `at` a time. Replies with the meter that has fewest left; then whether the limiter wants feedback, and
+-- for each meter the two numbers of its mark, 0 if there is none.
 local function take_all(meters, before, at)
   local tightest, least, lease_us
   local answer = { ALLOWED, 0, now_us, now_us, 0, 0, 0, 0, 0 }
@@ -12,7 +11,7 @@ local function take_all(meters, before, at)
     local mark, given
     if m.cost > 0 and not before then mark, given = m.take(m.cost, at) end
     answer[8 + 2 * i], answer[9 + 2 * i] = mark or 0, given or 0
-    if m.heard then answer[9] = 1 end
+    if m.wants_feedback then answer[9] = 1 end
     local left = m.left() - m.reserved
     if not least or left < least then tightest, least = m, left end
     if m.lease_us and m.cost > 0 and (not lease_us or m.lease_us < lease_us) then lease_us = m.lease_us end
@@ -22,7 +21,7 @@ local function take_all(meters, before, at)
   return answer
 end
 
--- Stores once what was taken of meters that were loaded to be taken of by several jobs.
+-- Stores the meters that several calls have taken permits of, once each.
 local function store_taken(loaded)
   for _, m in pairs(loaded) do
     if m.later == 'taken' then

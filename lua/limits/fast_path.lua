@@ -1,23 +1,23 @@
--- Takes permits of limits that are as the caller knows them, with nothing beside their
--- rate, where nobody waits: the way of most calls, without all that Allow and Acquire
--- may meet. Several calls are one after the other, each takes all or nothing. Where
--- anything is otherwise it does nothing.
+-- Takes permits by the fast path: of limits that are as the caller knows them and have nothing beside
+-- their rate, while no job waits. Most calls need nothing else of what Allow and Acquire can do.
+-- Several calls run one after the other, and each takes all or nothing. If anything is otherwise,
+-- the script does nothing.
 -- Touches: admitted (rw), jobs (r), m (w), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- KEYS[2…] meters that the calls need
--- ARGV[1] if these are jobs' calls, a name of who sends one script at a time, by which its
---   repeats are known: what one job does not get no later one gets. Else empty
--- ARGV[2] number of this one
+-- ARGV[1] for jobs, the name of a caller that sends one script at a time, so that a repeat is
+--   recognized; what one job does not get no later job gets. Else empty
+-- ARGV[2] number of this script
 -- ARGV[3] how often it was sent
--- ARGV[4…] limit of each meter; summaries of those; rates of those; then for each call how many
---   meters it needs; or empty, if all in order; or for several such calls in a row that are
---   alike, how many, below zero. Then for each of the meters its number, but where it needs
---   all; how far its TAT may be ahead so that the cost fits, what the cost adds, in
---   microseconds, and n-ths of one of both, if there are any
--- Returns a text: seconds and microseconds of now, for each call + if it has its permits, = if
---   it had them before, - if they were not there, ? if Allow or Acquire must be asked; and of a
---   repeat the microsecond at which those permits were taken. Then a
---   line for each meter, with its state as it was. It is empty where they must be asked for all
+-- ARGV[4…] limit of each meter; their summaries; their rates; then for each call how many
+--   meters it needs; or empty, if it needs all in order; or below zero, how many such calls follow
+--   that are alike. Then for each of its meters its number, unless it needs all; how far the
+--   TAT may be ahead so that the cost fits, and what the cost adds, in microseconds; and n-ths of
+--   one of both, if there are any
+-- Returns a text: seconds and microseconds of now; for each call + if it has its permits, = if an
+--   earlier sending took them, - if they were not there, ? if Allow or Acquire must be asked; and for
+--   a repeat the microsecond at which the permits were taken. Then a line for each meter with its
+--   state as it was. The text is empty if Allow or Acquire must be asked for all calls
 -- @include scope
 local caller, number, sent, n, last = ARGV[1], ARGV[2], ARGV[3], #KEYS - 1, #ARGV
 
@@ -25,8 +25,9 @@ if call('EXISTS', hg('jobs')) == 1 then return '' end
 local summaries = call('HMGET', hg('summaries'), unpack(ARGV, 4, n + 3))
 local states = call('MGET', unpack(KEYS, 2))
 
--- Each meter's TAT and n-ths of one; no TAT where its limit is not as the caller knows it.
--- No functions here, and the replies are their tables: to make more costs more than to look.
+-- Each meter's TAT and n-ths of one; no TAT if its limit is not as the caller knows it. There are no
+-- functions here, and the tables are those of the replies, because making more costs more than all
+-- the rest.
 local match = string.match
 local summary_at, rate_at = n + 3, 2 * n + 3
 local tats, overs, found = states, summaries, ''
@@ -53,7 +54,7 @@ if sent ~= '1' then
   end
 end
 
-local verdicts, all, some, shut = '', false, nil, nil -- shut: what a job did not get no later one gets
+local verdicts, all, some, denied = '', false, nil, nil -- denied: meters that a job did not get
 local j = 3 * n + 4
 while j <= last do
   local count, alike, some_of = n, 1, false
@@ -68,7 +69,7 @@ while j <= last do
       local at = j + width * i - 2
       local k = some_of and ARGV[at - 1] + 0 or i
       local early_us = tats[k] and tats[k] - ARGV[at] - now_us
-      if not early_us or shut and shut[k] then
+      if not early_us or denied and denied[k] then
         verdict = '?'
         break
       end
@@ -92,8 +93,8 @@ while j <= last do
         end
       end
     elseif caller ~= '' then
-      shut = shut or {}
-      for i = 1, count do shut[some_of and ARGV[j + 4 * i - 3] + 0 or i] = true end
+      denied = denied or {}
+      for i = 1, count do denied[some_of and ARGV[j + 4 * i - 3] + 0 or i] = true end
     end
     verdicts = verdicts .. verdict
   end

@@ -19,21 +19,21 @@ import (
 	"github.com/headgate/headgate/tasks"
 )
 
-const aboutCrawl = `Begins a crawl, or adds URLs to the one of that name that is in progress.
+const aboutCrawl = `Starts a crawl, or adds URLs to the running crawl of that name.
 
   enqueue crawl https://example.com/
   enqueue crawl https://example.com/ https://example.org/ --depth 5 --allow same-site --name both
 
-Each URL that it comes to is fetched once, as a job crawl:fetch under the limits of that type in the worker's config, which should be by host(payload.url). robots.txt is obeyed, with its Crawl-delay. The links of pages and the sitemaps that robots.txt names are followed. If nothing waits any more of a crawl of that name, it begins again and what was known of its URLs is forgotten; while something waits, the URLs join it. "worker crawls NAME" says how far it is.`
+A crawl fetches each URL once, by a job of type crawl:fetch, whose limits in the worker's config should have the key host(payload.url). It obeys robots.txt with its Crawl-delay, and follows the links of pages and the sitemaps in robots.txt. URLs for a running crawl join it; a finished crawl starts over. "worker crawls NAME" shows the progress.`
 
 type crawlCommand struct {
 	cli.Globals
-	URLs  []string `arg:"" name:"url" help:"Where the crawl begins."`
-	Depth int      `default:"3" placeholder:"N" help:"How many links it goes from there (3)."`
-	Allow []string `placeholder:"HOST" help:"Where it may go: same-host (the default), same-site, a host such as example.com, or *.example.com for all below it."`
-	Name  string   `placeholder:"NAME" help:"The crawl's name (by default the first URL's host)."`
-	Anew  bool     `help:"Begin the crawl again although URLs of it wait: their jobs are deleted first."`
-	JSON  bool     `help:"Print a JSON object: enqueued, there_already, bad_lines and, of one URL, id; and crawl, the crawl's name."`
+	URLs  []string `arg:"" name:"url" help:"URLs to start from."`
+	Depth int      `default:"3" placeholder:"N" help:"Number of links to follow from there (default ${default})."`
+	Allow []string `placeholder:"HOST" help:"Allowed hosts: same-host (the default), same-site, a host such as example.com, or *.example.com for all hosts below it."`
+	Name  string   `placeholder:"NAME" help:"Name of the crawl (default: the host of the first URL)."`
+	Anew  bool     `help:"Start the crawl over although it is running. Its waiting jobs are deleted."`
+	JSON  bool     `help:"Print a JSON object: enqueued, there_already, bad_lines, crawl (the name) and the id of a single URL."`
 	jobspec.Options
 
 	start int64 // see tasks.CrawlFetch
@@ -52,7 +52,7 @@ func (c *crawlCommand) Validate() error {
 	return cli.FlagError(c.Options.Validate())
 }
 
-// Run adds the jobs with which the crawl begins: all, or none if one is bad.
+// Run adds the first jobs of the crawl: all of them, or none if one is bad.
 func (c *crawlCommand) Run(ctx context.Context, stdio cli.IO) error {
 	conf, err := c.Load()
 	if err != nil {
@@ -63,7 +63,7 @@ func (c *crawlCommand) Run(ctx context.Context, stdio cli.IO) error {
 		return cli.Usagef("%w", err)
 	}
 	if c.Anew {
-		if err := c.begin(ctx, conf, stdio); err != nil {
+		if err := c.restart(ctx, conf, stdio); err != nil {
 			return err
 		}
 	}
@@ -78,8 +78,8 @@ func (c *crawlCommand) Run(ctx context.Context, stdio cli.IO) error {
 	return nil
 }
 
-// begin begins the crawl, and deletes the jobs of the one before, which else would cost permits.
-func (c *crawlCommand) begin(ctx context.Context, conf *config.Config, stdio cli.IO) error {
+// restart starts the crawl over, and deletes the waiting jobs of the previous one.
+func (c *crawlCommand) restart(ctx context.Context, conf *config.Config, stdio cli.IO) error {
 	rdb, end, err := conf.Redis.Connect(ctx)
 	if errors.Is(err, config.ErrNoRedis) {
 		return nil // there is no crawl yet
@@ -98,7 +98,7 @@ func (c *crawlCommand) begin(ctx context.Context, conf *config.Config, stdio cli
 	}
 	n, err := q.Apply(ctx, inspect.Delete, old, jobs)
 	if n > 0 {
-		fmt.Fprintf(stdio.Err, "enqueue: deleted %s of the crawl before\n", display.Count(n, "waiting job"))
+		fmt.Fprintf(stdio.Err, "enqueue: deleted %s of the previous crawl\n", display.Count(n, "waiting job"))
 	}
 	return err
 }
@@ -108,10 +108,10 @@ func (c *crawlCommand) jobs() ([]jobspec.Job, error) {
 		c.Name = canonical.HostOf(c.URLs[0])
 	}
 	if c.Name == "" {
-		c.Name = "crawl" // the URL without a host is what is wrong
+		c.Name = "crawl" // Validate reports the URL without a host
 	}
 	c.start = time.Now().UnixMicro()
-	var hosts []string // of all together: they begin one crawl
+	var hosts []string // of all URLs, because they start one crawl
 	for _, url := range c.URLs {
 		hosts = append(hosts, tasks.CrawlFetch{URL: url, Allow: c.Allow}.Hosts()...)
 	}

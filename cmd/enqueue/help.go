@@ -1,26 +1,26 @@
 package main
 
-const about = `Adds jobs to their queues: one that the flags describe, or many, one JSON object a line, from a file or from standard input.
+const about = `Adds jobs to queues: one job given by flags, or many jobs from a file or standard input, one JSON object per line.
 
   enqueue --type http:request --payload '{"url":"https://example.com/"}'
   enqueue jobs.jsonl
   make-jobs | enqueue --in 1h -
 
-The fields of a line are type, payload, id, queue, in, at, max_retry, retention, priority, timeout, deadline and unique; each means what the flag of that name does, and wins over it. Only type is required. Jobs of one queue keep the order of their lines.
+The fields of a line are type, payload, id, queue, in, at, max_retry, retention, priority, timeout, deadline and unique. Each overrides the flag of the same name. Only type is required. Jobs of one queue keep the order of their lines.
 
-The payload of http:request is an object of these fields, of which only url is required:
+The payload of http:request is an object with these fields; only url is required:
 
 ` + requestFields + `
 
-That of crawl:fetch, which "enqueue crawl" writes, needs crawl and url:
+The payload of crawl:fetch, which "enqueue crawl" writes, requires crawl and url:
 
 ` + crawlFields + `
 
-That of exec:NAME, a command of the worker's config, is an object of what the command's arguments refer to; exec:command takes the name from its field command.
+The payload of exec:NAME, a command in the worker's config, is an object with the fields that the command's arguments use. exec:command takes the name from its field command.
 
-In the path and the query of url and in headers of http:request, ${env:NAME} and ${file:/path} stand for secrets of the worker, as far as http.secrets in its config lists them. They are in no payload, result or log.
+${env:NAME} and ${file:/path} in headers, and in the path and query of url, are secrets of the worker that its config allows in http.secrets. They appear in no payload, result or log.
 
-A line with an error is reported with its number, and the others are added. A job of which the queue has one already, by its id or as unique, is not added; where no worker runs that goes for the jobs that wait for the next one. The exit code is 2 if any line was bad, and 1 if Redis failed or a job was there already.`
+Lines with errors are reported by number, and the other jobs are added. A job whose ID exists in the queue, or that --unique excludes, is not added. The exit code is 2 if a line is bad, and 1 if Redis failed or a job exists already.`
 
 const requestFields = `  url           https://example.com/path, without user and password
   method        such as POST (GET)

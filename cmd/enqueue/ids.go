@@ -7,15 +7,15 @@ import (
 	"github.com/headgate/headgate/cmd/internal/cli"
 )
 
-// ids tells the IDs of the jobs that were added, so that inputs and results can be matched.
+// ids prints the IDs of added jobs, so that inputs and results can be matched.
 type ids struct {
 	out  io.Writer
-	keep bool // in Added, instead of printing them at once
-	// Added is in the order in which the jobs were added.
-	Added []addedJob
+	keep bool // collect them in Added instead
+
+	Added []addedJob // in order
 }
 
-// addedJob is a job that was added: its line, 0 for the job of the flags, and its ID.
+// addedJob is an added job. Its line is 0 if it was given by flags.
 type addedJob struct {
 	Line int      `json:"line,omitempty"`
 	ID   cli.Text `json:"id"`

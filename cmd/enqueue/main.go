@@ -25,18 +25,18 @@ func execute(ctx context.Context, args []string, stdio cli.IO) int {
 
 type command struct {
 	cli.Globals
-	File    string `arg:"" optional:"" help:"File with one job a line as JSON, or - for standard input."`
+	File    string `arg:"" optional:"" help:"File with one JSON job per line, or - for standard input."`
 	Type    string `placeholder:"TYPE" help:"Type of the job, such as http:request, if there is no file."`
 	Payload string `placeholder:"JSON" help:"Payload of the job."`
-	ID      string `placeholder:"ID" help:"Id of the job. A second job with the same id in the same queue is refused."`
+	ID      string `placeholder:"ID" help:"ID of the job. It must be unique in the queue."`
 	jobspec.Options
-	JSON   bool `help:"Print a JSON object instead of text: enqueued, there_already, bad_lines and, of the job of the flags, id, or with --ids of each line added its line and id; with --plan jobs, first and last."`
-	IDs    bool `name:"ids" help:"Print the id of each job that was added, one a line: of those of a file the number of its line, a tab and the id."`
-	Strict bool `help:"Add all jobs or, if any line is bad or Redis fails, none."`
-	Plan   bool `help:"Add nothing; say when the first and the last of the jobs would run, and which limit they would wait for longest. Jobs that are in the queues already come first."`
+	JSON   bool `help:"Print a JSON object: enqueued, there_already, bad_lines and the id of a single job; with --ids the line and id of each job, with --plan jobs, first and last."`
+	IDs    bool `name:"ids" help:"Print the ID of each added job, one per line, after its line number in the file and a tab."`
+	Strict bool `help:"Add all jobs, or none if a line is bad or Redis fails."`
+	Plan   bool `help:"Add no job. Print when the first and the last job would run, after all jobs that are in the queues already, and their slowest limit."`
 
-	Version    cli.VersionFlag    `help:"Say what this command was built from."`
-	Completion cli.CompletionFlag `placeholder:"bash|zsh|fish" help:"Print code for your shell that completes flags, such as source <(enqueue --completion bash)."`
+	Version    cli.VersionFlag    `help:"Print the version."`
+	Completion cli.CompletionFlag `placeholder:"bash|zsh|fish" help:"Print shell code that completes flags: source <(enqueue --completion bash)."`
 }
 
 func (c *command) Run(ctx context.Context, stdio cli.IO) error {
@@ -59,7 +59,7 @@ func (c *command) Run(ctx context.Context, stdio cli.IO) error {
 	}
 	switch {
 	case c.Plan:
-		return sayPlan(ctx, source)
+		return printForecast(ctx, source)
 	case c.Strict:
 		return addAll(ctx, source)
 	}
@@ -74,7 +74,7 @@ func (c *command) Validate() error {
 	case c.Plan && c.IDs:
 		return errors.New("--plan and --ids: want one of them; a plan adds no job")
 	case c.File != "" && (c.Type != "" || c.Payload != "" || c.ID != ""):
-		return fmt.Errorf("--type, --payload and --id are for a job without a file: want them on the lines of %s", c.File)
+		return fmt.Errorf("--type, --payload and --id describe a job without a file: want them on the lines of %s", c.File)
 	}
 	return cli.FlagError(c.Options.Validate())
 }

@@ -26,9 +26,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// sayPlan says when the first and the last job would run, as things stand. It adds
-// nothing.
-func sayPlan(ctx context.Context, source *source) error {
+// printForecast prints when the first and the last job would run. It adds no job.
+func printForecast(ctx context.Context, source *source) error {
 	p, err := newPlan(ctx, source.config)
 	if err != nil {
 		return err
@@ -50,13 +49,13 @@ func sayPlan(ctx context.Context, source *source) error {
 		}
 	}
 	source.bad.sum()
-	p.tellQueues(source.stdio.Err)
-	first, last, err := p.when(ctx)
+	p.warn(source.stdio.Err)
+	first, last, err := p.estimate(ctx)
 	if err != nil {
 		return err
 	}
 	if p.uncounted > 0 {
-		fmt.Fprintf(source.stdio.Err, "enqueue: %s of queues that this config does not serve: not counted\n", display.Count(p.uncounted, "pending job"))
+		fmt.Fprintf(source.stdio.Err, "enqueue: does not count %s of queues that this config does not serve\n", display.Count(p.uncounted, "pending job"))
 	}
 	if err := printPlan(source.stdio.Out, source.json, p.jobs, moment{first}, moment{last}); err != nil {
 		return err
@@ -72,14 +71,14 @@ func printPlan(out io.Writer, asJSON bool, jobs int, first, last moment) error {
 		}
 		return cli.JSON(out, view)
 	}
-	lines := [][2]string{{"jobs", fmt.Sprintf("%d, of which none is added", jobs)}}
+	lines := [][2]string{{"jobs", fmt.Sprintf("%d, not added", jobs)}}
 	if jobs > 0 {
 		lines = append(lines, [2]string{"first", first.String()}, [2]string{"last", last.String()})
 	}
 	return cli.Fields(out, lines)
 }
 
-// moment prints when a job would run, and the meter that it waits longest for.
+// moment prints when a job would run, and its slowest limit.
 type moment struct{ forecast.Estimate }
 
 func (m moment) view() map[string]any {
@@ -115,21 +114,18 @@ func (m moment) String() string {
 	case m.Limit == "":
 		return when + why
 	case m.Key == "":
-		return when + ", when limit " + m.Limit + " lets it" + why
+		return when + ", when limit " + m.Limit + " allows it" + why
 	}
-	return fmt.Sprintf("%s, when limit %s of %s lets it%s", when, m.Limit, m.Key, why)
+	return fmt.Sprintf("%s, when limit %s of %s allows it%s", when, m.Limit, m.Key, why)
 }
 
-// plan is jobs that might be added, and what they want together of the limits. It asks Redis
-// for these, and of those of the config that are not in it yet a limiter that starts empty, as
-// theirs will when a worker brings them.
+// plan is a set of jobs that might be added, with the permits that they need. It forecasts with the
+// limits in Redis. Limits that only the config has start empty.
 type plan struct {
-	// basis says what the times stand for where not all limits are in Redis; else it is
-	// empty.
+	// basis says what the forecast assumes, if not all limits are in Redis.
 	basis string
-	// jobs is how many there are.
-	jobs int
-	// uncounted is how many pending jobs are not counted, since no queue of the config is theirs.
+	jobs  int
+	// uncounted is the number of pending jobs in queues that the config does not serve.
 	uncounted int
 
 	config *config.Config
@@ -141,14 +137,14 @@ type plan struct {
 	inFile map[string]bool // limits that only the config has
 
 	queues   map[string]bool // of the jobs
-	capacity map[string]int  // by limit; 0 where there is no such limit
+	capacity map[string]int  // by limit; 0 if the limit is for other apps
 	unbound  int             // jobs that need no limit
 	wants    forecast.Options
-	soonest  time.Time // the earliest moment that a job asks for; zero means now
-	latest   time.Time // the latest
+	soonest  time.Time // the earliest start of a job; zero means now
+	latest   time.Time // the latest start of a job
 }
 
-// newPlan begins a plan under the limits of a config, and of its Redis if there is one.
+// newPlan returns an empty plan.
 func newPlan(ctx context.Context, conf *config.Config) (*plan, error) {
 	p := &plan{config: conf, capacity: map[string]int{}, queues: map[string]bool{}, inFile: map[string]bool{}, fresh: throttle.NewLocal(throttle.Options{App: conf.App})}
 	p.wants.Limits = conf.Limits
@@ -158,9 +154,9 @@ func newPlan(ctx context.Context, conf *config.Config) (*plan, error) {
 	err := p.dial(ctx, conf)
 	switch {
 	case errors.Is(err, config.ErrNoRedis):
-		p.basis, err = "no worker is running: the times are those of one that starts now", nil
+		p.basis, err = "no worker is running; the times assume that one starts now", nil
 	case err == nil && len(p.inFile) > 0:
-		p.basis = "not in Redis yet, so the times are those of a worker that brings it now: limit " +
+		p.basis = "the times assume that a worker defines these limits now: " +
 			strings.Join(slices.Sorted(maps.Keys(p.inFile)), ", ")
 	}
 	if err == nil {
@@ -185,7 +181,7 @@ func (p *plan) dial(ctx context.Context, conf *config.Config) (err error) {
 	return err
 }
 
-// add counts a filled job, unless it could never run.
+// add adds a job to the plan, unless the job could never run.
 func (p *plan) add(ctx context.Context, job jobspec.Job, rule scheduler.Rule) error {
 	for _, n := range rule.Needs {
 		if err := p.fits(ctx, n); err != nil {
@@ -208,7 +204,7 @@ func (p *plan) add(ctx context.Context, job jobspec.Job, rule scheduler.Rule) er
 	return p.wants.Plan(like, 1, rule.Needs...)
 }
 
-// fits reports a need that the limiter would never meet.
+// fits returns an error for a need that can never be met.
 func (p *plan) fits(ctx context.Context, n throttle.Need) error {
 	capacity, ok := p.capacity[n.Limit]
 	if !ok {
@@ -225,15 +221,15 @@ func (p *plan) fits(ctx context.Context, n throttle.Need) error {
 	}
 	switch {
 	case capacity == 0:
-		return fmt.Errorf("limit %s is for other apps than this one, which is what apps: and app: in the config say", n.Limit)
+		return fmt.Errorf("limit %s is for other apps: see apps: and app: in the config", n.Limit)
 	case n.Cost > capacity:
 		return fmt.Errorf("cost %d is above the capacity %d of limit %s: it can never run", n.Cost, capacity, n.Limit)
 	}
 	return nil
 }
 
-// when is when the first and the last of the jobs would run.
-func (p *plan) when(ctx context.Context) (first, last forecast.Estimate, err error) {
+// estimate returns when the first and the last job would run.
+func (p *plan) estimate(ctx context.Context) (first, last forecast.Estimate, err error) {
 	var f *forecast.Forecast
 	if p.redis == nil {
 		f = p.wants.Forecast(time.Now())
@@ -258,28 +254,28 @@ func (p *plan) when(ctx context.Context) (first, last forecast.Estimate, err err
 	return notBefore(first, p.soonest), notBefore(last, p.latest), nil
 }
 
-// tellQueues tells what keeps jobs from running at the times of the plan: no worker, or a pause.
-func (p *plan) tellQueues(out io.Writer) {
+// warn prints why jobs would not run at the estimated times: no worker, or a pause.
+func (p *plan) warn(out io.Writer) {
 	if p.rdb == nil {
 		return
 	}
 	inspector := asynq.NewInspectorFromRedisClient(p.rdb)
 	servers, err := inspector.Servers()
 	if err == nil && len(servers) == 0 {
-		fmt.Fprintln(out, "enqueue: no worker is running: the times are those of one that starts now")
+		fmt.Fprintln(out, "enqueue: no worker is running; the times assume that one starts now")
 	}
 	for _, queue := range slices.Sorted(maps.Keys(p.queues)) {
 		serves := func(s *asynq.ServerInfo) bool { return s.Queues[queue] > 0 }
 		if len(servers) > 0 && !slices.ContainsFunc(servers, serves) {
-			fmt.Fprintf(out, "enqueue: no worker serves %s: the times are those of one that does\n", queue)
+			fmt.Fprintf(out, "enqueue: no worker serves queue %s; the times assume that one starts now\n", queue)
 		}
 		if info, err := inspector.GetQueueInfo(queue); err == nil && info.Paused {
-			fmt.Fprintf(out, "enqueue: queue %s is paused: the times are those of one that is resumed now\n", queue)
+			fmt.Fprintf(out, "enqueue: queue %s is paused; the times assume that it is resumed now\n", queue)
 		}
 	}
 }
 
-// notBefore is when a job runs that asks to wait until at.
+// notBefore delays an estimate until at.
 func notBefore(e forecast.Estimate, at time.Time) forecast.Estimate {
 	own := time.Until(at)
 	switch {
@@ -292,7 +288,6 @@ func notBefore(e forecast.Estimate, at time.Time) forecast.Estimate {
 	return e
 }
 
-// close ends the connection to Redis.
 func (p *plan) close() {
 	if p.end != nil {
 		_ = p.end()

@@ -47,12 +47,12 @@ func planJobs(t *testing.T, p *plan, needs []throttle.Need, moments ...time.Time
 // wantPlan holds the first and the last of the planned jobs against what is right.
 func wantPlan(t *testing.T, p *plan, first, last time.Duration, limit string) {
 	t.Helper()
-	f, l, err := p.when(t.Context())
+	f, l, err := p.estimate(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if f.StartsIn.Round(time.Minute) != first || l.StartsIn.Round(time.Minute) != last || !f.Known || !l.Known || l.Limit != limit {
-		t.Errorf("the first %+v, the last %+v; want in %s and in %s, when limit %q lets it", f, l, first, last, limit)
+		t.Errorf("the first %+v, the last %+v; want in %s and in %s, when limit %q allows it", f, l, first, last, limit)
 	}
 }
 
@@ -79,7 +79,7 @@ func TestPlanWithoutRedis(t *testing.T) {
 func TestPlanBehindWhatWaits(t *testing.T) {
 	rdb := redistest.Run(t)
 	p, conf := beginPlan(t, rdb.URL())
-	if !strings.HasSuffix(p.basis, ": limit hourly, others, spare") {
+	if !strings.HasSuffix(p.basis, ": hourly, others, spare") {
 		t.Errorf("the times stand for %q", p.basis)
 	}
 	planJobs(t, p, hourly, now, now)
@@ -109,7 +109,7 @@ func TestPlanOfWhatCanNeverRun(t *testing.T) {
 	p, _ := beginPlan(t, "")
 	for reason, need := range map[string]throttle.Need{
 		"cost 2 is above the capacity 1 of limit hourly: it can never run": {Limit: "hourly", Cost: 2},
-		"limit others is for other apps than this one":                     {Limit: "others", Cost: 1},
+		"limit others is for other apps":                                   {Limit: "others", Cost: 1},
 	} {
 		if err := p.add(t.Context(), jobspec.Job{}, scheduler.Rule{Needs: []throttle.Need{need}}); err == nil || !strings.Contains(err.Error(), reason) {
 			t.Errorf("%+v: %v, want %s", need, err, reason)

@@ -22,7 +22,7 @@ import (
 	"github.com/headgate/headgate/scheduler"
 )
 
-// addEach streams the jobs: a bad line does not stop the others.
+// addEach adds each job as it is read. Bad lines do not stop it.
 func addEach(ctx context.Context, source *source) error {
 	sink := &sink{config: source.config, stderr: source.stdio.Err, refused: source.bad.add, ids: source.ids}
 	source.input = eager{source.input, func() { sink.send(ctx) }}
@@ -31,14 +31,14 @@ func addEach(ctx context.Context, source *source) error {
 	return source.finish(sink.added, err)
 }
 
-// addAll reads all jobs before it adds the first.
+// addAll reads all jobs before it adds the first. It adds all or none.
 func addAll(ctx context.Context, source *source) error {
 	lines := slices.Collect(source.jobs())
 	if source.failed() {
 		return source.finish(0, nil)
 	}
 	sink := &sink{config: source.config, stderr: source.stdio.Err}
-	if source.ids != nil { // they are printed when nothing can be taken back any more
+	if source.ids != nil { // printed when nothing can be undone any more
 		sink.ids = &ids{keep: true}
 	}
 	err := fill(ctx, sink, slices.Values(lines), cli.NewBar(source.stdio.Err, len(lines), "enqueue"))
@@ -65,7 +65,7 @@ func fill(ctx context.Context, to *sink, jobs iter.Seq[line], bar *cli.Bar) erro
 	return to.flush(ctx)
 }
 
-// eager does something before it reads, which may take long.
+// eager calls before before each read, because a read can block.
 type eager struct {
 	io.Reader
 	before func()
@@ -76,14 +76,14 @@ func (e eager) Read(p []byte) (int, error) {
 	return e.Reader.Read(p)
 }
 
-// A sink adds jobs to their queues, in their order. It asks for Redis when the first comes.
+// A sink adds jobs to their queues, in order. It connects to Redis when the first job comes.
 type sink struct {
 	config *config.Config
 	stderr io.Writer
-	// refused hears about a job that its queue does not take. Nil makes that
-	// an error, and lets the sink undo what it did.
+	// refused gets jobs that exist already. Nil makes that an error, and lets the sink undo what it
+	// did.
 	refused func(line, error)
-	// ids hears which jobs were added. Nil means that they are only counted.
+	// ids gets the IDs of added jobs, unless it is nil.
 	ids *ids
 
 	rdb    redis.UniversalClient
@@ -91,15 +91,14 @@ type sink struct {
 	alone  bool // whether jobs were added to the embedded Redis while no worker runs
 	client *scheduler.Client
 
-	taken  []line // that are to be added
-	failed error  // why some could not be
+	batch  []line // not added yet
+	failed error  // the first error of a batch
 	added  int
-	queues map[string]bool // where added jobs are by now
+	queues map[string]bool // of added jobs
 	unkept map[string]bool // types of added jobs whose answers are not kept
-	undoes [][2]string     // queue and id of the jobs that undo would delete
+	undoes [][2]string     // queue and ID of added jobs, for undo
 }
 
-// open connects to the Redis to add to.
 func (s *sink) open(ctx context.Context) error {
 	rdb, end, err := s.config.Redis.Create(ctx, func(string) {})
 	if err == nil {
@@ -113,48 +112,46 @@ func (s *sink) use(rdb redis.UniversalClient, end func() error) {
 	s.unkept = map[string]bool{}
 }
 
-// mostTaken is how many jobs are added at once.
-const mostTaken = 64
+// batchSize is how many jobs are added at once.
+const batchSize = 64
 
-// add takes a job, which may be added together with later ones.
+// add adds a job to the batch.
 func (s *sink) add(ctx context.Context, l line) error {
 	if s.rdb == nil {
 		if err := s.open(ctx); err != nil {
 			return err
 		}
 	}
-	if s.taken = append(s.taken, l); len(s.taken) >= mostTaken {
+	if s.batch = append(s.batch, l); len(s.batch) >= batchSize {
 		s.send(ctx)
 	}
 	return s.failed
 }
 
-// send has those added that were taken. What goes wrong the next add or flush says.
+// send adds the batch. The next add or flush returns its error.
 func (s *sink) send(ctx context.Context) {
-	tasks := make([]*asynq.Task, len(s.taken))
-	for i, l := range s.taken {
+	tasks := make([]*asynq.Task, len(s.batch))
+	for i, l := range s.batch {
 		tasks[i] = l.Task()
 	}
 	for i, answer := range s.client.EnqueueAll(ctx, tasks...) {
-		if err := s.enqueued(s.taken[i], answer.Err); err != nil {
-			s.failed = cmp.Or(s.failed, ctx.Err(), err) // asynq's error does not say that it was an interrupt
+		if err := s.enqueued(s.batch[i], answer.Err); err != nil {
+			s.failed = cmp.Or(s.failed, ctx.Err(), err) // asynq's error hides an interrupt
 		}
 	}
-	s.taken = s.taken[:0]
+	s.batch = s.batch[:0]
 }
 
-// enqueued is told what became of a job. One that its queue refused is no error where
-// somebody hears of that.
+// enqueued handles the result of one job.
 func (s *sink) enqueued(l line, err error) error {
 	switch {
 	case !l.ownID && s.there(l, err):
-		// The id is a fresh one: this was the second try of a command whose
-		// answer was lost.
+		// The ID is random, so a retry after a lost reply found the job of the first try.
 		err = nil
 	case errors.Is(err, asynq.ErrTaskIDConflict):
-		err = &refusedError{fmt.Sprintf("id %q: queue %s has a job with this id already", l.ID, l.Queue)}
+		err = &refusedError{fmt.Sprintf("id %q: queue %s already has a job with this ID", l.ID, l.Queue)}
 	case errors.Is(err, asynq.ErrDuplicateTask):
-		err = &refusedError{fmt.Sprintf("unique: queue %s has a job with this type and payload already", l.Queue)}
+		err = &refusedError{fmt.Sprintf("unique: queue %s already has a job with this type and payload", l.Queue)}
 	}
 	if _, refused := errors.AsType[*refusedError](err); refused && s.refused != nil {
 		s.refused(l, err)
@@ -177,35 +174,35 @@ func (s *sink) enqueued(l line, err error) error {
 	return nil
 }
 
-// there reports whether an error is that the job itself is in its queue.
+// there reports whether the error means that this very job is in its queue.
 func (s *sink) there(l line, err error) bool {
-	if errors.Is(err, asynq.ErrDuplicateTask) { // which says less
+	if errors.Is(err, asynq.ErrDuplicateTask) { // perhaps because of another job
 		_, gone := asynq.NewInspectorFromRedisClient(s.rdb).GetTaskInfo(l.Queue, l.ID)
 		return gone == nil
 	}
 	return errors.Is(err, asynq.ErrTaskIDConflict)
 }
 
-// flush is the end of it.
+// flush adds the last batch and prints warnings.
 func (s *sink) flush(ctx context.Context) error {
 	if s.send(ctx); s.failed == nil && s.added > 0 {
-		s.tell()
-		s.warn()
+		s.warnUnkept()
+		s.warnUnserved()
 	}
 	return s.failed
 }
 
-// tell names the types whose answers are gone when their jobs are done.
-func (s *sink) tell() {
+// warnUnkept names the types whose answers are not kept.
+func (s *sink) warnUnkept() {
 	for _, name := range slices.Sorted(maps.Keys(s.unkept)) {
-		fmt.Fprintf(s.stderr, "enqueue: answers of %s are not kept for \"worker results\": want --retention 24h, or retention: 24h at the task in the config\n", name)
+		fmt.Fprintf(s.stderr, "enqueue: answers of %s are not kept for \"worker results\": use --retention 24h, or set retention: 24h for the task in the config\n", name)
 	}
 }
 
-// warn tells of the queues that no running worker takes jobs from or, where there is none, no
-// worker with this config would. It says nothing if Redis fails: the jobs are safe by then.
-func (s *sink) warn() {
-	by, served := "no worker with this config would take", map[string]bool{}
+// warnUnserved names queues that no running worker serves. If no worker is running, it names queues
+// that this config does not serve. It ignores errors of Redis, because the jobs are added.
+func (s *sink) warnUnserved() {
+	by, served := "a worker with this config would not take", map[string]bool{}
 	servers, err := asynq.NewInspectorFromRedisClient(s.rdb).Servers()
 	if err != nil {
 		return
@@ -224,13 +221,13 @@ func (s *sink) warn() {
 	}
 	left := slices.DeleteFunc(slices.Sorted(maps.Keys(s.queues)), func(queue string) bool { return served[queue] })
 	if len(left) > 0 {
-		fmt.Fprintf(s.stderr, "enqueue: %s jobs of queue %s, only of %s: those wait until one does\n",
+		fmt.Fprintf(s.stderr, "enqueue: %s jobs of queue %s, only of %s: the jobs wait until a worker serves it\n",
 			by, strings.Join(left, ", "), strings.Join(slices.Sorted(maps.Keys(served)), ", "))
 	}
 }
 
-// undo takes back everything that was added, the last job first, and adds to the error what
-// it could not. A job that runs by now stays; so does everything if Redis is gone.
+// undo deletes the added jobs, the last one first. The error says how many could not be deleted,
+// because they are running or Redis is away.
 func (s *sink) undo(err error) error {
 	left := 0
 	var reason error
@@ -247,13 +244,13 @@ func (s *sink) undo(err error) error {
 	}
 	s.added = left
 	if left > 0 {
-		return fmt.Errorf("%s\n%s added before that could not be taken back: %w", said(err), display.Count(left, "job"), reason)
+		return fmt.Errorf("%s\n%s added before that could not be deleted: %w", message(err), display.Count(left, "job"), reason)
 	}
 	return err
 }
 
-// close ends the connection and, if this command runs it, the embedded Redis. If no worker is
-// running it tells what the jobs wait for. The error is that for which the command ends, if any.
+// close closes the connection and the embedded Redis, if this command runs it. err is the error that
+// ends the command, if any.
 func (s *sink) close(err error) error {
 	if s.rdb == nil {
 		return err
@@ -261,7 +258,7 @@ func (s *sink) close(err error) error {
 	if lost := s.end(); lost != nil && s.config.Redis.IsZero() {
 		s.added = 0
 		if err != nil {
-			return fmt.Errorf("%s\n%w", said(err), lost)
+			return fmt.Errorf("%s\n%w", message(err), lost)
 		}
 		return lost
 	}
@@ -271,9 +268,9 @@ func (s *sink) close(err error) error {
 	return err
 }
 
-// said is the text of an error that is not all there is to say: of an interrupt, which would
-// hide the rest, too.
-func said(err error) string {
+// message is the text of an error to which more is added. It does not wrap an interrupt, which would
+// hide the rest.
+func message(err error) string {
 	if errors.Is(err, context.Canceled) {
 		return "interrupted"
 	}

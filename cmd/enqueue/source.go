@@ -33,18 +33,18 @@ func (l line) where() string {
 type source struct {
 	config   *config.Config
 	defaults jobspec.Options
-	json     bool // how to say what came of it
-	ids      *ids // of the jobs that are added; nil without --ids
+	json     bool
+	ids      *ids // nil without --ids
 	stdio    cli.IO
 
 	input io.Reader
 	given []jobspec.Job // instead of the input
-	crawl string        // whose jobs they are, if any's
+	crawl string        // name of the crawl of the jobs, if any
 
-	last    line // that jobs gave
+	last    line // the last good job
 	bad     complaints
 	err     error           // why the input ended early
-	foreign map[string]bool // types that are not built in, and were said to be
+	foreign map[string]bool // types that are not built in; reported once
 }
 
 func newSource(conf *config.Config, defaults jobspec.Options, json bool, stdio cli.IO) *source {
@@ -54,8 +54,7 @@ func newSource(conf *config.Config, defaults jobspec.Options, json bool, stdio c
 // maxLine bounds a line. Redis itself takes at most 512 MB.
 const maxLine = 64 << 20
 
-// jobs gives the good jobs, one at a time, so that the input can be of any
-// length.
+// jobs yields the good jobs, one at a time, because the input can be of any length.
 func (s *source) jobs() iter.Seq[line] {
 	return func(yield func(line) bool) {
 		if s.given != nil {
@@ -106,8 +105,8 @@ func (s *source) give(l line, err error, yield func(line) bool) bool {
 	return yield(l)
 }
 
-// check refuses a payload that the job's handler would. What types a worker of
-// the user's own knows cannot be checked, so they are only named.
+// check returns the error that the job's handler would return for the payload. Types that are not
+// built in cannot be checked and are only reported.
 func (s *source) check(l line) error {
 	err := tasks.Validate(l.Type, l.Payload)
 	if !errors.Is(err, tasks.ErrUnknownType) {
@@ -120,14 +119,14 @@ func (s *source) check(l line) error {
 		s.foreign = map[string]bool{}
 	}
 	s.foreign[l.Type] = true
-	fmt.Fprintf(s.stdio.Err, "enqueue: %stype %q is not built in (%s): only a worker of your own can run it\n",
+	fmt.Fprintf(s.stdio.Err, "enqueue: %stype %q is not built in (%s): only your own worker program can run it\n",
 		l.where(), l.Type, strings.Join(tasks.Types(), ", "))
 	return nil
 }
 
 func (s *source) failed() bool { return s.bad.lines > 0 || s.err != nil }
 
-// finish says how many jobs were added, and ends with the right exit code.
+// finish prints how many jobs were added, and returns the error for the exit code.
 func (s *source) finish(added int, err error) error {
 	s.bad.sum()
 	if failed := s.say(added); failed != nil {
@@ -164,7 +163,7 @@ func (s *source) say(added int) error {
 	text := "enqueued " + display.Count(added, "job")
 	var others []string
 	if s.bad.refused > 0 {
-		others = append(others, fmt.Sprintf("%d there already", s.bad.refused))
+		others = append(others, fmt.Sprintf("%d exist already", s.bad.refused))
 	}
 	if bad := s.bad.lines - s.bad.refused; bad > 0 {
 		others = append(others, display.Count(bad, "bad line"))
@@ -191,21 +190,21 @@ func (s *source) verdict() error {
 	return nil
 }
 
-// complaints tells what is wrong with lines. What is wrong with many of them is
-// said about the first, and counted for the others: a file with one mistake on
-// each of its lines must not bury it.
+// complaints prints what is wrong with lines. A message that repeats is printed for the first line
+// and counted for the others.
 type complaints struct {
 	out     io.Writer
-	lines   int // all that were complained about
-	refused int // those of them whose queue has such a job already
+	lines   int // bad lines and existing jobs
+	refused int // existing jobs
 	texts   []string
 	more    map[string]*repeated
 }
 
-// repeated is how often a complaint came again, and where it did so last.
+// repeated counts repetitions of a message.
 type repeated struct{ count, last int }
 
-const toldRefused = 3
+// maxRefused is how many messages about existing jobs are printed.
+const maxRefused = 3
 
 func (c *complaints) add(l line, err error) {
 	c.lines++
@@ -219,8 +218,8 @@ func (c *complaints) add(l line, err error) {
 		again.last = l.number
 		return
 	}
-	if refused && c.refused > toldRefused {
-		return // each names another job: how many they are is told at the end
+	if refused && c.refused > maxRefused {
+		return // finish prints their number
 	}
 	if c.more == nil {
 		c.more = map[string]*repeated{}
@@ -230,7 +229,7 @@ func (c *complaints) add(l line, err error) {
 	fmt.Fprintf(c.out, "enqueue: %s%s\n", l.where(), text)
 }
 
-// sum says how many more lines each complaint was about.
+// sum prints the repetitions.
 func (c *complaints) sum() {
 	for _, text := range c.texts {
 		switch again := c.more[text]; again.count {
@@ -243,7 +242,7 @@ func (c *complaints) sum() {
 	}
 }
 
-// refusedError is why a queue did not take a job.
+// refusedError means that the queue has such a job already.
 type refusedError struct{ text string }
 
 func (e *refusedError) Error() string { return e.text }

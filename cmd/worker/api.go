@@ -14,12 +14,12 @@ import (
 )
 
 type apiCommand struct {
-	Listen string `default:":8080" placeholder:"ADDR" help:"Where to serve it: a port of this machine only, unless there is a host such as 0.0.0.0 before it (default ${default})."`
-	Rate   int    `default:"20" placeholder:"N" help:"How many calls it allows in any second (default ${default})."`
+	Listen string `default:":8080" placeholder:"ADDR" help:"Address to serve at (default ${default}). A port alone is for this machine only."`
+	Rate   int    `default:"20" placeholder:"N" help:"Calls allowed in any second (default ${default})."`
 }
 
 func (apiCommand) Help() string {
-	return `Answers any call, and 429 with Retry-After to those beyond its rate, by its own clock. Each second with calls it prints a line on how many it served and refused. It is an upstream to try limits against: docker compose up runs one.`
+	return `An upstream to try limits against. It answers 429 with Retry-After to calls above its rate, by its own clock, and prints each second how many calls it served and rejected. docker compose up runs one.`
 }
 
 func (c *apiCommand) Run(ctx context.Context, stdio cli.IO) error {
@@ -47,30 +47,30 @@ func (c *apiCommand) Run(ctx context.Context, stdio cli.IO) error {
 		select {
 		case <-ctx.Done():
 			worker.CloseServer(server)
-			api.tell(stdio.Out)
+			api.report(stdio.Out)
 			return nil
 		case err := <-served:
 			return err
 		case <-second.C:
-			api.tell(stdio.Out)
+			api.report(stdio.Out)
 		}
 	}
 }
 
-// limitedAPI allows so many calls in any second, by its own clock, and answers 429 to the
-// others, which count, too.
+// limitedAPI allows a number of calls in any second, by its own clock. It answers 429 to other
+// calls, which count as well.
 type limitedAPI struct {
 	rate int
 
-	mu              sync.Mutex
-	arrivals        []time.Time // of the last second
-	busiest         int
-	served, refused int            // since the last tell
-	calls           map[string]int // how often each path was served; not counted if nil
-	last            time.Time      // the last call that was served
+	mu               sync.Mutex
+	arrivals         []time.Time // of the last second
+	busiest          int
+	served, rejected int            // since the last report
+	calls            map[string]int // served calls by path; not counted if nil
+	last             time.Time      // the last served call
 }
 
-// ServeHTTP takes a call at the moment at which it arrives. Calls of /healthz do not count.
+// ServeHTTP does not count calls of /healthz.
 func (a *limitedAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/healthz" {
 		fmt.Fprintln(w, "ok")
@@ -85,7 +85,7 @@ func (a *limitedAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.arrivals = append(a.arrivals, now)
 	a.busiest = max(a.busiest, len(a.arrivals))
 	if len(a.arrivals) > a.rate {
-		a.refused++
+		a.rejected++
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "too many calls within a second", http.StatusTooManyRequests)
 		return
@@ -98,13 +98,13 @@ func (a *limitedAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, "served")
 }
 
-// tell writes a line on the calls since the last tell, if there were any.
-func (a *limitedAPI) tell(out io.Writer) {
+// report prints the calls since the last report, if there were any.
+func (a *limitedAPI) report(out io.Writer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.served+a.refused > 0 {
-		fmt.Fprintf(out, "%s served %d, refused %d; busiest second so far %d of %d\n",
-			time.Now().UTC().Format(time.TimeOnly), a.served, a.refused, a.busiest, a.rate)
+	if a.served+a.rejected > 0 {
+		fmt.Fprintf(out, "%s served %d, rejected %d; busiest second so far %d of %d\n",
+			time.Now().UTC().Format(time.TimeOnly), a.served, a.rejected, a.busiest, a.rate)
 	}
-	a.served, a.refused = 0, 0
+	a.served, a.rejected = 0, 0
 }

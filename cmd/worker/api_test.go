@@ -50,17 +50,17 @@ func TestLimitedAPI_Tell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &limitedAPI{rate: 2}
 		var out strings.Builder
-		a.tell(&out) // nothing yet
+		a.report(&out) // nothing yet
 		for range 3 {
 			callAPI(t, a, "/orders")
 		}
 		callAPI(t, a, "/healthz")
-		a.tell(&out)
-		a.tell(&out)
+		a.report(&out)
+		a.report(&out)
 		time.Sleep(time.Second)
 		callAPI(t, a, "/orders")
-		a.tell(&out)
-		want := "00:00:00 served 2, refused 1; busiest second so far 3 of 2\n00:00:01 served 1, refused 0; busiest second so far 3 of 2\n"
+		a.report(&out)
+		want := "00:00:00 served 2, rejected 1; busiest second so far 3 of 2\n00:00:01 served 1, rejected 0; busiest second so far 3 of 2\n"
 		if out.String() != want {
 			t.Errorf("it told\n%swant\n%s", out.String(), want)
 		}

@@ -13,12 +13,12 @@ import (
 	"github.com/headgate/headgate/scheduler/cron"
 )
 
-// connection is the one of a command to Redis, which is made when the command asks for what
-// is there: kong gives it to each Run that has it, or what it opens, among its arguments.
+// connection is a command's connection to Redis. It opens when kong passes what it provides to a Run
+// method.
 type connection struct {
 	globals *cli.Globals
 	stderr  io.Writer
-	conf    *config.Config // nil until it is loaded, once: it may be read from a pipe
+	conf    *config.Config // loaded once, because it may be a pipe
 	end     func() error   // nil until then
 }
 

@@ -21,10 +21,10 @@ import (
 )
 
 type crawlsCommand struct {
-	Name  string `arg:"" optional:"" help:"Show this crawl, with the reasons for which it left URLs out."`
-	URLs  bool   `name:"urls" help:"List the URLs of the crawl, each with its state and the page that linked it."`
+	Name  string `arg:"" optional:"" help:"Show this crawl, with the reasons why it skipped URLs."`
+	URLs  bool   `name:"urls" help:"List the URLs of the crawl with their states and the pages that link to them."`
 	State string `placeholder:"STATE" help:"With --urls: only URLs in this state, such as missing."`
-	JSON  bool   `help:"Print a JSON array of crawls, or the object of the one; with --urls JSON lines: one object a line."`
+	JSON  bool   `help:"Print a JSON array of crawls, a JSON object for one crawl, or JSON lines with --urls."`
 	CSV   bool   `name:"csv" help:"With --urls: print CSV with the columns state, url and from."`
 }
 
@@ -44,11 +44,11 @@ func (c *crawlsCommand) Validate() error {
 }
 
 func (crawlsCommand) Help() string {
-	return `Says how far crawls have come: how many URLs they have found, and what has become of them. "missing" are those answered with a 4xx or with a redirect that leads nowhere, "failed" those whose jobs are archived or dropped. URLs that are left out are counted by reason: disallowed by robots.txt, beyond crawl.max_pages or crawl.max_host_pages, too deep (--depth), on another host (--allow), excluded (crawl.include, crawl.exclude), or unread because a page has more links than are read. A crawl remembers as many of them as it may have pages; one beyond that counts each time that it is found.
+	return `Shows how many URLs crawls have found, and their states. "missing" URLs were answered with a 4xx or a redirect that leads nowhere, the jobs of "failed" URLs are archived or dropped. URLs that the crawl left out are counted by reason: disallowed by robots.txt, beyond crawl.max_pages or crawl.max_host_pages, too deep (--depth), on another host (--allow), excluded (crawl.include, crawl.exclude), or unread because a page has too many links. A crawl remembers as many of these URLs as it may have pages, and counts further ones each time it finds them.
 
-A crawl begins again when a URL is enqueued for it and nothing of it waits: then what was known of its URLs is forgotten. It is also forgotten 90 days after its last job.
+A finished crawl starts over when a URL is enqueued for it. It is forgotten 90 days after its last job.
 
-With --urls it lists the URLs in no order, those that are left out as well as far as the crawl remembers them. While the crawl goes on a URL can come twice.`
+--urls lists the URLs in no order, including those that were left out. While the crawl is running, a URL can appear twice.`
 }
 
 func (c *crawlsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
@@ -80,7 +80,7 @@ func (c *crawlsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO)
 			rows = append(rows, append([]string{p.Name, p.Began.Format(time.DateTime), endedAt(p)}, cells...))
 		}
 	}
-	const none = `there are no crawls yet: "enqueue crawl URL" begins one`
+	const none = `there are no crawls yet: "enqueue crawl URL" starts one`
 	titles := []string{"NAME", "BEGAN", "ENDED", "FOUND", "WAITING", "FETCHED", "REDIRECTED", "MISSING", "FAILED", "LEFT OUT"}
 	return printList(stdio.Out, c.JSON, crawls, titles, rows, none)
 }
@@ -116,7 +116,7 @@ func (c *crawlsCommand) show(ctx context.Context, f *frontier.Frontier, q *inspe
 	return cli.Table(stdio.Out, []string{"STATE", "URLS", "MEANING"}, rows)
 }
 
-// notBegun tells a crawl whose jobs wait for a worker from one that does not exist.
+// notBegun handles a crawl that no worker has started, or that does not exist.
 func (c *crawlsCommand) notBegun(ctx context.Context, q *inspect.Queues, out io.Writer) error {
 	jobs, err := q.Find(ctx, inspect.Archive, inspect.CrawlJobs(c.Name), math.MaxInt)
 	switch {
@@ -127,11 +127,11 @@ func (c *crawlsCommand) notBegun(ctx context.Context, q *inspect.Queues, out io.
 	case c.JSON:
 		return cli.JSON(out, frontier.Progress{Name: c.Name, Counts: frontier.Counts{Found: len(jobs), Waiting: len(jobs)}})
 	}
-	_, err = fmt.Fprintf(out, "%s  not begun yet: no worker has taken any of %s\n", c.Name, display.Count(len(jobs), "job"))
+	_, err = fmt.Fprintf(out, "%s  not started yet: no worker has taken any of %s\n", c.Name, display.Count(len(jobs), "job"))
 	return err
 }
 
-// list writes the URLs as they are read, some hundred at a time: a crawl can have millions.
+// list writes the URLs while it reads them, because a crawl can have millions.
 func (c *crawlsCommand) list(ctx context.Context, f *frontier.Frontier, out io.Writer) error {
 	if _, ok, err := f.Progress(ctx, c.Name); err != nil || !ok {
 		return cmp.Or(err, noCrawl(c.Name))
@@ -168,10 +168,9 @@ func (c *crawlsCommand) list(ctx context.Context, f *frontier.Frontier, out io.W
 }
 
 func noCrawl(name string) error {
-	return fmt.Errorf("no crawl %q has begun: see \"worker crawls\" for those that have", name)
+	return fmt.Errorf("no crawl %q: see \"worker crawls\" for all crawls", name)
 }
 
-// endedAt is when nothing waited any more.
 func endedAt(p frontier.Progress) string {
 	if p.Ended.IsZero() {
 		return "-"

@@ -24,15 +24,15 @@ import (
 )
 
 type demoCommand struct {
-	Jobs   int           `default:"200" placeholder:"N" help:"How many calls to make (default ${default})."`
-	Rate   int           `default:"20" placeholder:"N" help:"How many calls a second the API allows (default ${default})."`
-	Margin time.Duration `default:"150ms" placeholder:"DURATION" help:"Margin of the limit: how unevenly calls may arrive that leave at the right moments (default ${default}). With 0s expect a few answers 429."`
+	Jobs   int           `default:"200" placeholder:"N" help:"Number of calls (default ${default})."`
+	Rate   int           `default:"20" placeholder:"N" help:"Calls per second that the API allows (default ${default})."`
+	Margin time.Duration `default:"150ms" placeholder:"DURATION" help:"Margin of the limit, an allowance for network jitter (default ${default}). With 0s expect a few 429s."`
 }
 
 func (demoCommand) Help() string {
-	return `Starts a small API that counts the calls that arrive within any second by its own clock, and answers 429 to those above its limit. Then enqueues jobs that call it, under a limit, and runs them on a Redis in memory. The live page shows them meanwhile.
+	return `Starts a small API that allows a number of calls in any second, by its own clock, and answers 429 to other calls. Then it enqueues jobs that call the API under a limit, and runs them on a Redis in memory. The live page shows them.
 
-The exit code is 0 only if the API had nothing to refuse and every job ran once.`
+The exit code is 0 only if the API rejected no call and every job ran once.`
 }
 
 const demoConfig = `
@@ -105,7 +105,7 @@ func (c *demoCommand) Run(ctx context.Context, stdio cli.IO) error {
 	}
 	defer jobs.Shutdown()
 
-	// As many calls as the API allows at once, then as many again after each second and its margin.
+	// As many calls as the API allows at once, then as many again after each second and margin.
 	ideal := time.Duration((c.Jobs-1)/c.Rate) * (time.Second + c.Margin)
 	bar := cli.NewBar(stdio.Err, c.Jobs, "calls")
 	for done := 0; done < c.Jobs && time.Since(start) < 3*ideal+30*time.Second; {
@@ -128,16 +128,16 @@ func (c *demoCommand) Run(ctx context.Context, stdio cli.IO) error {
 		{"jobs that ran twice", strconv.Itoa(api.served - len(api.calls)), "0"},
 		{"denials per job", fmt.Sprintf("%.2f", float64(denials.Load())/float64(c.Jobs)), "at most about 1"},
 		{"the API's busiest second", fmt.Sprintf("%d calls", api.busiest), fmt.Sprintf("at most %d", c.Rate)},
-		{"answers 429", strconv.Itoa(api.refused), "0"},
+		{"answers 429", strconv.Itoa(api.rejected), "0"},
 		{"time", fmt.Sprintf("%.2f s", api.last.Sub(start).Seconds()), fmt.Sprintf("little more than %.2f s", ideal.Seconds())},
 	})
 	if err != nil {
 		return err
 	}
-	if api.refused > 0 || api.served != c.Jobs || len(api.calls) != c.Jobs {
+	if api.rejected > 0 || api.served != c.Jobs || len(api.calls) != c.Jobs {
 		fmt.Fprintln(stdio.Out, "Something went wrong: see the table.")
 		return cli.Failed
 	}
-	fmt.Fprintln(stdio.Out, "The API had nothing to refuse, and every job ran once.")
+	fmt.Fprintln(stdio.Out, "The API rejected no call, and every job ran once.")
 	return nil
 }

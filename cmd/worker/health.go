@@ -15,13 +15,13 @@ import (
 )
 
 type healthCommand struct {
-	Address string `arg:"" default:":9090" help:"Where the worker listens, as --listen of worker run says (default ${default}); with https:// before it where that has a certificate."`
-	Ready   bool   `help:"Ask whether it does its work: Redis answers and takes writes, and the config has no errors."`
+	Address string `arg:"" default:":9090" help:"Address of the worker, as in worker run --listen (default ${default}); with https:// if it has a certificate."`
+	Ready   bool   `help:"Check readiness: Redis answers and accepts writes, and the config has no errors."`
 	pageSecrets
 }
 
 func (healthCommand) Help() string {
-	return `Asks /healthz, or with --ready /readyz, of a worker, and prints what it says. The exit code is 0 only if that is ok. It is for health checks where there is no shell and no curl, as in a container. With --ready it shows the token of the page, or its user and password, from the flags, the environment or the config. The certificate of a worker on this machine is taken as it is: it bears the name that browsers use.`
+	return `Requests /healthz of a worker, or /readyz with --ready, and prints the answer. The exit code is 0 only if the answer is 200. It is for health checks in containers without a shell or curl. --ready sends the page's token, or user and password, from the flags, the environment or the config. The certificate of a worker on this machine is not verified, because it bears the name that browsers use.`
 }
 
 const healthTimeout = 3 * time.Second
@@ -49,24 +49,24 @@ func (c *healthCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) e
 		c.authorize(req, g)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	// Nobody stands between two programs of one machine.
+	// The connection does not leave the machine.
 	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: worker.OfThisMachine(address)}
-	resp, err := transport.RoundTrip(req) // it follows nothing
+	resp, err := transport.RoundTrip(req) // follows no redirect
 	if err != nil {
 		return fmt.Errorf("no worker answers at %s: %w", address, err)
 	}
 	defer resp.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1000))
-	says := strings.TrimSpace(string(text))
+	answer := strings.TrimSpace(string(text))
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s%s: %d: %s", address, path, resp.StatusCode, says)
+		return fmt.Errorf("%s%s: %d: %s", address, path, resp.StatusCode, answer)
 	}
-	fmt.Fprintln(stdio.Out, says)
+	fmt.Fprintln(stdio.Out, answer)
 	return nil
 }
 
-// authorize shows who asks, if there is anything to show. A config with errors is what
-// the worker tells of, and no reason not to ask.
+// authorize adds the credentials, if there are any. It ignores a config with errors, because the
+// worker reports these.
 func (c *healthCommand) authorize(req *http.Request, g *cli.Globals) {
 	var p config.Page
 	if conf, err := g.Load(); err == nil && len(conf.Machine) == 0 {

@@ -78,7 +78,7 @@ func hostileJobs(t *testing.T, rdb redis.UniversalClient) {
 	})
 }
 
-// Whatever is in ids, keys, payloads, errors and results, no command lets it
+// Whatever is in ids, keys, payloads, errors and results, no command allows it
 // through to the terminal; and JSON has all of it.
 func TestHostileJobs(t *testing.T) {
 	server := redistest.Run(t)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/results"
-	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/forecast"
@@ -20,26 +19,26 @@ import (
 )
 
 type jobCommand struct {
-	ID    string `arg:"" help:"Id of the job."`
-	Queue string `placeholder:"NAME" help:"Only the job of this queue: an id can be in several."`
-	JSON  bool   `help:"Print a JSON object for each job of that id."`
+	ID    string `arg:"" help:"ID of the job."`
+	Queue string `placeholder:"NAME" help:"Only in this queue. The same ID can exist in several queues."`
+	JSON  bool   `help:"Print a JSON object for each job with this ID."`
 }
 
 func (jobCommand) Help() string {
-	return `Says all that is known of a job, whatever its state:
+	return `Shows everything about a job, in any state:
 
-  pending    in its queue, and next when a worker is free
-  scheduled  not before a time that it was enqueued with
-  waiting    for a permit: its lane, its position there, the limit that it waits longest for, and when it is expected to run
-  granted    its permits are reserved, and it is on its way
+  pending    in its queue, until a worker is free
+  scheduled  starts no earlier than the time it was enqueued with
+  waiting    waits for permits; the lane, its position, its slowest limit and its expected start are shown
+  granted    has its permits and is about to start
   active     running
-  retry      failed, or put back by its handler; it comes again
-  completed  done, and kept as long as its retention
+  retry      failed, or put back by its handler; it runs again
+  completed  done, and kept until its retention ends
   archived   given up: it failed too often, or can never run
 
-Of an http:request the answer to the last attempt is shown, if there was one: status, kept headers and body. The last error of a waiting job is the denial.
+For an http:request the answer to the last attempt is shown: its status, kept headers and body. The last error of a waiting job is the denial.
 
-A job without retention is forgotten when it is done; there is no job of its id then.`
+A finished job without retention is not kept, so its ID is not found.`
 }
 
 func (c *jobCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
@@ -52,17 +51,17 @@ func (c *jobCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	}
 	for i, job := range jobs {
 		view := newJobView(job)
-		list, crashes, err := q.DB.Attempts(ctx, job.Queue, job.ID)
-		if err != nil {
-			return err
+		attempts, crashes, err := q.DB.Attempts(ctx, job.Queue, job.ID)
+		view.Crashes = crashes
+		for _, a := range attempts {
+			view.Last = append(view.Last, attemptView{a.At, a.Took.Seconds(), a.Worker, a.Error})
 		}
-		view.tell(list, crashes)
-		if c.JSON {
+		switch {
+		case err != nil:
+		case c.JSON:
 			err = cli.JSON(stdio.Out, view)
-		} else {
-			if i > 0 {
-				fmt.Fprintln(stdio.Out)
-			}
+		default:
+			fmt.Fprint(stdio.Out, strings.Repeat("\n", min(i, 1)))
 			err = cli.Fields(stdio.Out, view.lines())
 		}
 		if err != nil {
@@ -82,67 +81,59 @@ type jobView struct {
 	Headers  map[string]string `json:"headers,omitempty"`
 	Group    string            `json:"group,omitempty"`
 
-	Attempts int       `json:"attempts"`
-	Last     []ended   `json:"last_attempts,omitempty"`
-	Crashes  int       `json:"crashes,omitempty"`
-	Failures int       `json:"failures"`
-	MaxRetry int       `json:"max_retry"`
-	Error    string    `json:"error,omitempty"`
-	Failed   time.Time `json:"failed,omitzero"`
+	Attempts int           `json:"attempts"`
+	Last     []attemptView `json:"last_attempts,omitempty"`
+	Crashes  int           `json:"crashes,omitempty"`
+	Failures int           `json:"failures"`
+	MaxRetry int           `json:"max_retry"`
+	Error    string        `json:"error,omitempty"`
+	Failed   time.Time     `json:"failed,omitzero"`
 
 	Pending   time.Time `json:"pending_since,omitzero"`
 	Started   time.Time `json:"started,omitzero"`
 	Orphaned  bool      `json:"orphaned,omitempty"`
-	Next      time.Time `json:"next,omitzero"` // as asynq has it: a waiting job is called before
+	Next      time.Time `json:"next,omitzero"` // asynq's time; a waiting job starts earlier
 	Archived  time.Time `json:"archived,omitzero"`
 	Completed time.Time `json:"completed,omitzero"`
 	KeptUntil time.Time `json:"kept_until,omitzero"`
 	Deadline  time.Time `json:"deadline,omitzero"`
 	TimeoutS  float64   `json:"timeout_s,omitempty"`
 
-	Place  *place    `json:"place,omitempty"`
-	Result *cli.Text `json:"result,omitempty"`
+	Position *positionView `json:"position,omitempty"`
+	Result   *cli.Text     `json:"result,omitempty"`
 }
 
-// ended is how an attempt ended, in JSON.
-type ended struct {
+type attemptView struct {
 	At     time.Time `json:"at"`
 	TookS  float64   `json:"took_s,omitempty"`
 	Worker string    `json:"worker,omitempty"`
 	Error  string    `json:"error,omitempty"`
 }
 
-// tell adds how its last attempts ended, once one has failed.
-func (v *jobView) tell(list []asynqdb.Attempt, crashes int) {
-	v.Crashes = crashes
-	for _, a := range list {
-		v.Last = append(v.Last, ended{a.At, a.Took.Seconds(), a.Worker, a.Error})
+func (a attemptView) line() [2]string {
+	text := dateTime(a.At) + " done"
+	if a.Error != "" {
+		text = dateTime(a.At) + " failed: " + a.Error
 	}
+	if a.TookS > 0 {
+		text += fmt.Sprintf(", after %s", duration.Text(time.Duration(a.TookS*float64(time.Second))))
+	}
+	if a.Worker != "" {
+		text += " on " + a.Worker
+	}
+	return [2]string{"attempt", text}
 }
 
-func (e ended) line() [2]string {
-	text := "done"
-	if e.Error != "" {
-		text = "failed: " + e.Error
-	}
-	if e.TookS > 0 {
-		text += fmt.Sprintf(", after %s", duration.Text(time.Duration(e.TookS*float64(time.Second))))
-	}
-	if e.Worker != "" {
-		text += " on " + e.Worker
-	}
-	return [2]string{"attempt", dateTime(e.At) + " " + text}
-}
-
-// scheduleText names the schedule that enqueued a job, and says why.
+// scheduleText names the schedule that enqueued a job.
 func scheduleText(o *cron.Origin) string {
-	switch {
-	case o == nil:
+	if o == nil {
 		return ""
-	case o.Triggered:
-		return fmt.Sprintf("%s, run by hand at %s", o.Entry, o.At.Local().Format(tickFormat))
 	}
-	return fmt.Sprintf("%s, tick of %s", o.Entry, o.At.Local().Format(tickFormat))
+	why := "tick of"
+	if o.Triggered {
+		why = "run by hand at"
+	}
+	return fmt.Sprintf("%s, %s %s", o.Entry, why, o.At.Local().Format(tickFormat))
 }
 
 func newJobView(job inspect.Job) *jobView {
@@ -157,7 +148,7 @@ func newJobView(job inspect.Job) *jobView {
 		v.Schedule = &origin
 	}
 	if job.Position != nil {
-		v.Place = newPlace(*job.Position)
+		v.Position = newPositionView(*job.Position)
 	}
 	switch job.TaskInfo.State {
 	case asynq.TaskStatePending:
@@ -170,7 +161,7 @@ func newJobView(job inspect.Job) *jobView {
 		v.Next = job.NextProcessAt
 	case asynq.TaskStateArchived:
 		v.Archived = job.Since
-		if job.LastErr != "" { // the last failure archived it, which asynq does not count as a retry
+		if job.LastErr != "" { // asynq does not count the last failure
 			v.Failures++
 		}
 	case asynq.TaskStateCompleted:
@@ -188,6 +179,13 @@ func newJobView(job inspect.Job) *jobView {
 }
 
 func (v *jobView) lines() [][2]string {
+	failed, why := "failed", "error"
+	switch {
+	case v.State == asynq.TaskStateArchived.String():
+		why = "reason"
+	case strings.HasPrefix(v.Error, "denied by "): // asynq stores a denial as the last error
+		failed, why = "denied", "denial"
+	}
 	lines := [][2]string{
 		{"id", v.ID},
 		{"queue", v.Queue},
@@ -197,56 +195,36 @@ func (v *jobView) lines() [][2]string {
 		{"group", v.Group},
 		{"payload", string(v.Payload)},
 		{"attempts", v.attemptsText()},
-		{v.failedName(), dateTime(v.Failed)},
-		{v.errorName(), v.Error},
+		{failed, dateTime(v.Failed)},
+		{why, v.Error},
 		{"deadline", dateTime(v.Deadline)},
 	}
 	for _, a := range v.Last {
 		lines = append(lines, a.line())
 	}
-	lines = append(lines, v.Place.lines()...)
+	lines = append(lines, v.Position.lines()...)
 	if v.Result != nil {
 		lines = append(lines, results.ParseAnswer(v.Type, []byte(*v.Result)).Lines()...)
 	}
 	return lines
 }
 
-// attemptsText is how many attempts there were, and how often the worker died beside them.
 func (v *jobView) attemptsText() string {
 	text := fmt.Sprintf("%d of %d, %d failed", v.Attempts, v.MaxRetry+1, v.Failures)
 	if v.Crashes > 0 {
-		text += fmt.Sprintf("; its worker died %d times, which was forgiven", v.Crashes)
+		text += fmt.Sprintf("; its worker died %d times, which does not count", v.Crashes)
 	}
 	return text
 }
 
-func (v *jobView) errorName() string {
-	switch {
-	case v.State == asynq.TaskStateArchived.String():
-		return "reason"
-	case strings.HasPrefix(v.Error, "denied by "):
-		return "denial"
-	}
-	return "error"
-}
-
-// failedName is what the last error came with: asynq notes a denial's time as it
-// does that of a failure.
-func (v *jobView) failedName() string {
-	if v.errorName() == "denial" {
-		return "denied"
-	}
-	return "failed"
-}
-
 func (v *jobView) stateText() string {
 	switch {
-	case v.Place != nil:
+	case v.Position != nil:
 		return v.State
 	case !v.Pending.IsZero():
 		return fmt.Sprintf("%s since %s", v.State, dateTime(v.Pending))
 	case v.Orphaned:
-		return v.State + ", but its worker is gone: another will take it"
+		return v.State + ", but its worker is gone: another worker will take it"
 	case !v.Started.IsZero():
 		return fmt.Sprintf("%s since %s", v.State, dateTime(v.Started))
 	case !v.Next.IsZero():
@@ -257,64 +235,60 @@ func (v *jobView) stateText() string {
 	return v.State
 }
 
-// place is where a waiting job stands, in JSON. The expected time is left out
-// where nobody knows it.
-type place struct {
-	Rank       int        `json:"position"`
-	LaneLength int        `json:"lane_length"`
-	Lane       []cli.Text `json:"lane"`
-	Fair       cli.Text   `json:"fair,omitempty"`
-	Weight     int        `json:"weight,omitempty"` // of that key
-	Binding    cli.Text   `json:"binding"`
-	Since      time.Time  `json:"since"`
-	Expected   time.Time  `json:"expected,omitzero"`
-	ExpectedIn *float64   `json:"expected_in_s,omitempty"`
-	About      bool       `json:"about,omitempty"` // whether that is an estimate
+// positionView is where a waiting job stands. The start is left out if it is unknown.
+type positionView struct {
+	Rank           int        `json:"position"`
+	LaneLength     int        `json:"lane_length"`
+	Lane           []cli.Text `json:"lane"`
+	FairnessKey    cli.Text   `json:"fairness_key,omitempty"`
+	FairnessWeight int        `json:"fairness_weight,omitempty"`
+	Bottleneck     cli.Text   `json:"bottleneck"`
+	Since          time.Time  `json:"since"`
+	StartsAt       time.Time  `json:"starts_at,omitzero"`
+	StartsIn       *float64   `json:"starts_in_s,omitempty"`
+	Estimated      bool       `json:"estimated,omitempty"`
 
-	waitdb.Position `json:"-"`
+	position waitdb.Position
 }
 
-func newPlace(p waitdb.Position) *place {
-	j := &place{
-		Rank: p.Rank, LaneLength: p.Total, Binding: cli.Text(p.Bottleneck), Since: p.Since, Position: p,
-	}
+func newPositionView(p waitdb.Position) *positionView {
+	v := &positionView{Rank: p.Rank, LaneLength: p.Total, Bottleneck: cli.Text(p.Bottleneck), Since: p.Since, position: p}
 	for _, meter := range p.Lane.Meters {
-		j.Lane = append(j.Lane, cli.Text(meter))
+		v.Lane = append(v.Lane, cli.Text(meter))
 	}
 	if p.Lane.Fair != "" {
-		j.Fair, j.Weight = cli.Text(p.Lane.Fair), p.Lane.Weight
+		v.FairnessKey, v.FairnessWeight = cli.Text(p.Lane.Fair), p.Lane.Weight
 	}
 	if p.Known {
-		in := p.StartsIn.Seconds()
-		j.Expected, j.ExpectedIn, j.About = p.StartsAt, &in, p.Estimated
+		v.StartsAt, v.StartsIn, v.Estimated = p.StartsAt, new(p.StartsIn.Seconds()), p.Estimated
 	}
-	return j
+	return v
 }
 
-func (p *place) lines() [][2]string {
-	if p == nil {
+func (v *positionView) lines() [][2]string {
+	if v == nil {
 		return nil
 	}
-	var lane []string
-	for _, meter := range p.Position.Lane.Meters {
+	p, lane := v.position, []string{}
+	for _, meter := range p.Lane.Meters {
 		lane = append(lane, display.Meter(meter))
 	}
-	position := fmt.Sprintf("%d of %d", p.Rank, p.LaneLength)
+	if p.Lane.Fair != "" {
+		lane = append(lane, fmt.Sprintf("%s of weight %d", p.Lane.Fair, p.Lane.Weight))
+	}
+	position := fmt.Sprintf("%d of %d", p.Rank, p.Total)
 	if p.Granted {
-		position = "granted: it is on its way"
+		position = "granted: it is about to start"
 	}
-	expected := "nobody knows: a running job must end, or a limit be resumed"
+	starts := "unknown: a running job must end first, or a limit must be resumed"
 	if p.Known || p.AtLeast && p.StartsIn > 0 {
-		expected = lastIn(forecast.Estimate{Known: p.Known, StartsIn: p.StartsIn, Estimated: p.Position.Estimated, AtLeast: p.AtLeast})
-	}
-	if l := p.Position.Lane; l.Fair != "" {
-		lane = append(lane, fmt.Sprintf("%s of weight %d", l.Fair, l.Weight))
+		starts = etaText(forecast.Estimate{Known: p.Known, StartsIn: p.StartsIn, Estimated: p.Estimated, AtLeast: p.AtLeast})
 	}
 	return [][2]string{
 		{"lane", strings.Join(lane, " + ")},
 		{"position", position},
-		{"binding", display.Meter(p.Position.Bottleneck)},
-		{"waits", duration.Text(p.WaitedFor)},
-		{"expected", expected},
+		{"bottleneck", display.Meter(p.Bottleneck)},
+		{"waited", duration.Text(p.WaitedFor)},
+		{"starts", starts},
 	}
 }

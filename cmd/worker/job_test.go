@@ -7,10 +7,10 @@ import (
 )
 
 // A fairness key is no meter that a job waits for.
-func TestPlaceOfATenant(t *testing.T) {
-	p := newPlace(waitdb.Position{Lane: waitdb.NewLane("default\napi|\nhost|a\n|3|tenant")})
-	if len(p.Lane) != 2 || p.Fair != "tenant" || p.Weight != 3 {
-		t.Errorf("in JSON: lane %q, key %q of weight %d", p.Lane, p.Fair, p.Weight)
+func TestPosition_FairnessKey_IsNoMeter(t *testing.T) {
+	p := newPositionView(waitdb.Position{Lane: waitdb.NewLane("default\napi|\nhost|a\n|3|tenant")})
+	if len(p.Lane) != 2 || p.FairnessKey != "tenant" || p.FairnessWeight != 3 {
+		t.Errorf("in JSON: lane %q, key %q of weight %d", p.Lane, p.FairnessKey, p.FairnessWeight)
 	}
 	if got, want := p.lines()[0][1], "api + host of a + tenant of weight 3"; got != want {
 		t.Errorf("for people: %q, want %q", got, want)

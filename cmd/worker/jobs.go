@@ -20,21 +20,21 @@ import (
 
 type jobsCommand struct {
 	List    jobsList    `cmd:"" help:"List jobs of any state."`
-	Run     jobsRun     `cmd:"" help:"Run jobs now that are archived, scheduled or wait for their next attempt."`
-	Cancel  jobsCancel  `cmd:"" help:"Stop jobs that run."`
-	Archive jobsArchive `cmd:"" help:"Give jobs up that do not run yet; they can be run later."`
-	Delete  jobsDelete  `cmd:"" help:"Delete jobs that do not run."`
+	Run     jobsRun     `cmd:"" help:"Run archived, scheduled and failed jobs now."`
+	Cancel  jobsCancel  `cmd:"" help:"Stop running jobs."`
+	Archive jobsArchive `cmd:"" help:"Archive jobs that have not started. They can be run later."`
+	Delete  jobsDelete  `cmd:"" help:"Delete jobs that are not running."`
 }
 
 type filter struct {
 	State   []string      `placeholder:"STATE" help:"Only in these states: active, granted, waiting, pending, retry, scheduled, archived or completed, with commas between them."`
-	Queue   cli.Term      `placeholder:"NAME" help:"Only of this queue."`
+	Queue   cli.Term      `placeholder:"NAME" help:"Only in this queue."`
 	Type    cli.Term      `placeholder:"TYPE" help:"Only of this type."`
-	Limit   cli.Term      `placeholder:"NAME" help:"Only those that wait for this limit."`
-	Key     cli.Term      `placeholder:"KEY" help:"Only those that wait for this key of a limit."`
-	Older   time.Duration `placeholder:"DURATION" help:"Only those that are in their state for longer than this."`
-	Payload cli.Term      `placeholder:"TEXT" help:"Only those whose payload contains this text."`
-	Error   cli.Term      `placeholder:"TEXT" help:"Only those whose last error contains this text."`
+	Limit   cli.Term      `placeholder:"NAME" help:"Only jobs that wait for this limit."`
+	Key     cli.Term      `placeholder:"KEY" help:"Only jobs that wait for this key of a limit."`
+	Older   time.Duration `placeholder:"DURATION" help:"Only jobs that have been in their state for longer than this."`
+	Payload cli.Term      `placeholder:"TEXT" help:"Only jobs whose payload contains this text."`
+	Error   cli.Term      `placeholder:"TEXT" help:"Only jobs whose last error contains this text."`
 }
 
 func (f filter) of(ctx context.Context, limiter *waitdb.DB) (inspect.Filter, error) {
@@ -43,27 +43,27 @@ func (f filter) of(ctx context.Context, limiter *waitdb.DB) (inspect.Filter, err
 		OlderThan: f.Older, Payload: string(f.Payload), Error: string(f.Error),
 	}
 	if f.State != nil && len(f.State) == 0 {
-		all.States = []string{""} // said of a shell's variable that is not set, and no state
+		all.States = []string{""} // as of an unset shell variable: an error, and not all states
 	}
 	return all, cli.FlagError(all.Validate(ctx, limiter))
 }
 
 type jobsList struct {
 	filter
-	Max  int  `placeholder:"N" default:"100" help:"List so many at most (default ${default}), and say how many more there are."`
-	JSON bool `help:"Print a JSON array, with all that is known of each job."`
+	Max  int  `placeholder:"N" default:"100" help:"List at most this many (default ${default}), and print how many more there are."`
+	JSON bool `help:"Print a JSON array with everything about each job."`
 }
 
 func (jobsList) Help() string {
-	return `Lists jobs by queue and state: those that are archived or completed from the newest on, the others from the next on. WHEN is since when a job is in its state, and of one that is scheduled or waits for its next attempt when it comes. WHY is the last error, or what a waiting job waits longest for.
+	return `Lists jobs by queue and state: archived and completed jobs newest first, other jobs next first. WHEN is when a job came into its state, or when a scheduled or retried job runs. WHY is the last error, or the slowest limit of a waiting job.
 
---older goes by what is known: when a job became pending, was denied first, was started, failed last, was archived or done.
+--older counts from when a job became pending, was first denied, started, last failed, was archived or completed.
 
-"worker job ID" says all about one job.`
+"worker job ID" shows everything about one job.`
 }
 
-// moreCounted is how many jobs are counted that are not listed.
-const moreCounted = 10_000
+// maxCounted bounds how many jobs are counted that are not listed.
+const maxCounted = 10_000
 
 func (c *jobsList) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
 	if c.Max < 1 {
@@ -85,7 +85,7 @@ func (c *jobsList) Run(ctx context.Context, conn *connection, stdio cli.IO) erro
 		}
 		if len(jobs) < c.Max {
 			jobs = append(jobs, job)
-		} else if more++; more == moreCounted {
+		} else if more++; more == maxCounted {
 			break
 		}
 	}
@@ -95,11 +95,12 @@ func (c *jobsList) Run(ctx context.Context, conn *connection, stdio cli.IO) erro
 	if err := c.print(stdio, jobs); err != nil {
 		return err
 	}
-	switch {
-	case more == moreCounted:
-		fmt.Fprintf(stdio.Err, "worker: and %d more at least: want a filter, or another --max\n", more)
-	case more > 0:
-		fmt.Fprintf(stdio.Err, "worker: and %d more: want a filter, or another --max\n", more)
+	if more > 0 {
+		atLeast := ""
+		if more == maxCounted {
+			atLeast = "at least "
+		}
+		fmt.Fprintf(stdio.Err, "worker: %s%d more: use a filter, or a larger --max\n", atLeast, more)
 	}
 	return nil
 }
@@ -111,10 +112,9 @@ func (c *jobsList) print(stdio cli.IO, jobs []inspect.Job) error {
 		views[i] = newJobView(job)
 		rows = append(rows, []string{job.ID, job.Queue, job.Type, job.State, whenOf(job), whyOf(job)})
 	}
-	return printList(stdio.Out, c.JSON, views, []string{"ID", "QUEUE", "TYPE", "STATE", "WHEN", "WHY"}, rows, "no job matches")
+	return printList(stdio.Out, c.JSON, views, []string{"ID", "QUEUE", "TYPE", "STATE", "WHEN", "WHY"}, rows, "no jobs match")
 }
 
-// whenOf is since when a job is in its state, or when it comes.
 func whenOf(job inspect.Job) string {
 	switch {
 	case job.State == "scheduled" || job.State == "retry":
@@ -129,34 +129,36 @@ func whenOf(job inspect.Job) string {
 
 func whyOf(job inspect.Job) string {
 	switch {
-	case job.State == inspect.Waiting && job.Position.Known:
-		about := ""
-		if job.Position.Estimated {
-			about = "about "
-		}
-		return fmt.Sprintf("waits for %s, runs in %s%s", display.Meter(job.Position.Bottleneck), about, duration.Text(job.Position.StartsIn))
 	case job.State == inspect.Waiting:
-		return "waits for " + display.Meter(job.Position.Bottleneck)
+		text := "waits for " + display.Meter(job.Position.Bottleneck)
+		if job.Position.Known {
+			text += ", runs in "
+			if job.Position.Estimated {
+				text += "about "
+			}
+			text += duration.Text(job.Position.StartsIn)
+		}
+		return text
 	case job.State == "retry" || job.State == "archived":
 		return strings.Join(strings.Fields(job.LastErr), " ")
 	case job.IsOrphaned:
-		return "its worker is gone: another will take it"
+		return "its worker is gone: another worker will take it"
 	}
 	return ""
 }
 
 type selection struct {
-	IDs []string `arg:"" optional:"" name:"id" help:"Ids of the jobs, instead of a filter; with --queue those of this queue, and with --state only if they are in it."`
+	IDs []string `arg:"" optional:"" name:"id" help:"IDs of the jobs, instead of a filter. --queue and --state can narrow them down."`
 	filter
-	All bool `help:"All jobs that it can be done to."`
-	Yes bool `help:"Do it, although the filter selects more than one job."`
+	All bool `help:"All jobs in a suitable state."`
+	Yes bool `help:"Confirm a filter that selects more than one job."`
 	confirming
 }
 
 type jobsRun struct{ selection }
 
 func (jobsRun) Help() string {
-	return `The jobs go to the ends of their queues, and obey their limits as new ones do. A job that waits for a limit is not run past it: raise the limit instead.`
+	return `The jobs go to the end of their queue and obey their limits like new jobs. A job that waits for a limit cannot be run past it: raise the limit instead.`
 }
 
 func (c *jobsRun) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
@@ -166,13 +168,13 @@ func (c *jobsRun) Run(ctx context.Context, conn *connection, stdio cli.IO) error
 type jobsCancel struct{ selection }
 
 func (jobsCancel) Help() string {
-	return `The workers are asked to end the contexts of the jobs. A job ends when its handler heeds that, which http:request, crawl:fetch and exec:NAME do; one that does not runs on. What the handler returns then counts as any failure: the job is tried again if it has attempts left. So "jobs delete" or "jobs archive" it then, if it is to be gone.
+	return `Cancels the contexts of the jobs. http:request, crawl:fetch and exec:NAME stop then; a handler that ignores its context runs on. The error that the handler returns counts as a failure, so the job is retried if it has attempts left. Use "jobs delete" or "jobs archive" afterwards to get rid of it.
 
-asynq knows what runs by its id alone: the same id in two queues is refused while both run.`
+asynq finds a running job by its ID alone. If jobs with the same ID run in two queues, neither can be canceled.`
 }
 
 func (c *jobsCancel) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
-	return c.act(ctx, conn, stdio, inspect.Cancel, "asked %s to stop, which is for the handler to heed")
+	return c.act(ctx, conn, stdio, inspect.Cancel, "asked %s to stop; its handler decides when")
 }
 
 type jobsArchive struct{ selection }
@@ -218,26 +220,26 @@ func (s selection) do(ctx context.Context, q *inspect.Queues, stdio cli.IO, a *i
 	said := fmt.Sprintf(text, display.Count(n, "job"))
 	if left := len(jobs) - n; left > 0 && err == nil {
 		did.Left = left
-		said = fmt.Sprintf("%s; left %s alone, changed meanwhile", said, display.Count(left, "job"))
+		said = fmt.Sprintf("%s; skipped %s that changed in the meantime", said, display.Count(left, "job"))
 	}
 	return errors.Join(s.say(stdio.Out, did, said), err)
 }
 
-// check reports words that make no sense.
+// check rejects flags that select no jobs.
 func (s selection) check(a *inspect.Action) error {
 	only := filter{Queue: s.Queue, State: s.State}
 	switch {
 	case len(s.IDs) == 0 && reflect.ValueOf(s.filter).IsZero() && !s.All:
-		return cli.Usagef("which jobs? want ids, a filter such as --queue NAME, or --all")
+		return cli.Usagef("no jobs are selected: want IDs, a filter such as --queue NAME, or --all")
 	case len(s.IDs) > 0 && (s.All || !reflect.DeepEqual(s.filter, only)):
-		return cli.Usagef("ids go with no filter but --queue and --state")
+		return cli.Usagef("IDs can be combined with --queue and --state only")
 	}
 	return cli.FlagError(a.Validate(inspect.Filter{States: s.State, Limit: string(s.Limit), Key: string(s.Key)}))
 }
 
 func (s selection) find(ctx context.Context, q *inspect.Queues, a *inspect.Action, f inspect.Filter) ([]throttle.JobID, error) {
 	if len(s.IDs) > 0 {
-		jobs, err := s.named(ctx, q, a, f)
+		jobs, err := s.findByIDs(ctx, q, a, f)
 		if err != nil && len(s.IDs) > 1 {
 			err = fmt.Errorf("%w; no job was %s", err, a.Done)
 		}
@@ -245,13 +247,13 @@ func (s selection) find(ctx context.Context, q *inspect.Queues, a *inspect.Actio
 	}
 	jobs, err := q.Find(ctx, a, f, math.MaxInt)
 	if err == nil && len(jobs) > 1 && !s.Yes {
-		err = cli.Usagef("that is %s; add --yes if they are meant", display.Count(len(jobs), "job"))
+		err = cli.Usagef("the filter selects %s; add --yes to confirm", display.Count(len(jobs), "job"))
 	}
 	return jobs, err
 }
 
-// named lists the jobs of the ids. Each is there, and it can be done to each.
-func (s selection) named(ctx context.Context, q *inspect.Queues, a *inspect.Action, f inspect.Filter) (jobs []throttle.JobID, err error) {
+// findByIDs returns the jobs with the IDs. It fails if a job does not exist or is not suitable.
+func (s selection) findByIDs(ctx context.Context, q *inspect.Queues, a *inspect.Action, f inspect.Filter) (jobs []throttle.JobID, err error) {
 	for _, id := range s.IDs {
 		job, err := findJob(ctx, q, id, string(s.Queue))
 		if err != nil {
@@ -293,7 +295,7 @@ func findJob(ctx context.Context, q *inspect.Queues, id, queue string) (inspect.
 		for _, job := range jobs {
 			names = append(names, job.Queue)
 		}
-		return inspect.Job{}, cli.Usagef("job %s is in the queues %s: name one with --queue", id, strings.Join(names, ", "))
+		return inspect.Job{}, cli.Usagef("job %s is in the queues %s: choose one with --queue", id, strings.Join(names, ", "))
 	}
 	return jobs[0], nil
 }

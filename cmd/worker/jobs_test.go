@@ -163,7 +163,7 @@ func TestJobsFilters(t *testing.T) {
 		}
 	}
 	code, out, stderr := w.run("list --max 3")
-	if code != 0 || strings.Count(out, "\n") != 4 || stderr != "worker: and 5 more: want a filter, or another --max\n" {
+	if code != 0 || strings.Count(out, "\n") != 4 || stderr != "worker: 5 more: use a filter, or a larger --max\n" {
 		t.Errorf("with --max 3: exit code %d, %s%s", code, out, stderr)
 	}
 	if _, out, _ = w.run("list --state waiting"); !strings.Contains(out, "waits for slow of shop") {
@@ -187,11 +187,11 @@ func TestJobsRefusals(t *testing.T) {
 		"list --max 0":                       "2 --max 0: want 1 at least",
 		"list --older=-1h":                   "2 --older -1h: want a time up to now, such as 24h",
 		"list --older 1h --state scheduled":  "2 --older 1h: want another state than scheduled",
-		"delete":                             "2 which jobs? want ids, a filter such as --queue NAME, or --all",
-		"delete pending --type x":            "2 ids go with no filter but --queue and --state",
-		"delete --all":                       "2 that is 7 jobs; add --yes if they are meant",
-		"archive --all":                      "2 that is 5 jobs; add --yes if they are meant",
-		"run --all":                          "2 that is 3 jobs; add --yes if they are meant",
+		"delete":                             "2 no jobs are selected: want IDs, a filter such as --queue NAME, or --all",
+		"delete pending --type x":            "2 IDs can be combined with --queue and --state only",
+		"delete --all":                       "2 the filter selects 7 jobs; add --yes to confirm",
+		"archive --all":                      "2 the filter selects 5 jobs; add --yes to confirm",
+		"run --all":                          "2 the filter selects 3 jobs; add --yes to confirm",
 		"delete --state active --yes":        "2 --state active: want granted, waiting, pending, retry, scheduled, archived, completed; of a job that is active: it runs: cancel it first",
 		"run --limit slow --yes":             "2 --limit slow: want another filter: of a job that waits: it runs as soon as its limits let it, and not before",
 		"run retry waiting":                  "1 job waiting is waiting: it runs as soon as its limits let it, and not before",
@@ -258,7 +258,7 @@ func TestJobsChangedMeanwhile(t *testing.T) {
 		tt.change(w)
 		var out bytes.Buffer
 		w.must(s.do(t.Context(), w.Queues, cli.IO{Out: &out}, tt.act, f, jobs, "%s"))
-		if out.String() != "0 jobs; left 1 job alone, changed meanwhile\n" || tt.left != "" && !slices.Contains(strings.Fields(w.states()), tt.left) {
+		if out.String() != "0 jobs; skipped 1 job that changed in the meantime\n" || tt.left != "" && !slices.Contains(strings.Fields(w.states()), tt.left) {
 			t.Errorf("%s of %s says %swant %s of %s", tt.act.Done, tt.from, &out, tt.left, w.states())
 		}
 		if changes, err := w.Limiter.Changes(t.Context(), 1); err != nil || len(changes) > 0 && changes[0].Jobs > 0 {
@@ -297,7 +297,7 @@ func TestJobsCancelOneOfTwo(t *testing.T) {
 	defer told.Close()
 	_, err = told.Receive(t.Context())
 	w.must(err)
-	if code, out, stderr := w.run("cancel active --queue default"); code != 0 || out != "asked 1 job to stop, which is for the handler to heed\n" {
+	if code, out, stderr := w.run("cancel active --queue default"); code != 0 || out != "asked 1 job to stop; its handler decides when\n" {
 		t.Errorf("exit code %d: %s%s", code, out, stderr)
 	}
 	if message, err := told.ReceiveMessage(t.Context()); err != nil || message.Payload != "active" {

@@ -19,14 +19,14 @@ import (
 
 type limitsCommand struct {
 	List   limitsList   `cmd:"" help:"List all limits."`
-	Show   limitsShow   `cmd:"" help:"Show one limit, how much waits for it by key, and when the last of those jobs would run."`
-	Set    limitsSet    `cmd:"" help:"Change a limit, or make a new one, at once and for everybody. It stays until the limit changes in the config file."`
-	Unset  limitsUnset  `cmd:"" help:"Have a key of a limit count as the limit says again."`
-	Delete limitsDelete `cmd:"" help:"Forget a limit. It stays deleted until it is set again, or a worker that has it in its config starts or reads that again; jobs that need it meanwhile are archived, or what on_no_limit says."`
-	Pause  limitsPause  `cmd:"" help:"Hand out no permits of a limit until it is resumed."`
-	Resume limitsResume `cmd:"" help:"End a pause."`
-	Reset  limitsReset  `cmd:"" help:"Reset what a limit has counted for a key, as if nothing had been taken, and end its block."`
-	Peek   limitsPeek   `cmd:"" help:"Say how many permits a limit has for a key, without taking any."`
+	Show   limitsShow   `cmd:"" help:"Show one limit, its backlog by key, and the ETA of each."`
+	Set    limitsSet    `cmd:"" help:"Change or create a limit for all workers at once, until the limit changes in the config file."`
+	Unset  limitsUnset  `cmd:"" help:"Remove the override of a key."`
+	Delete limitsDelete `cmd:"" help:"Delete a limit, until it is set again or a worker loads a config that has it. Jobs that need it are archived, or on_no_limit applies."`
+	Pause  limitsPause  `cmd:"" help:"Grant no permits of a limit until it is resumed."`
+	Resume limitsResume `cmd:"" help:"Resume a paused limit."`
+	Reset  limitsReset  `cmd:"" help:"Reset the count of a key, as if no permit had been taken, and end its block."`
+	Peek   limitsPeek   `cmd:"" help:"Show how many permits a key has left, without taking any."`
 }
 
 type definition struct {
@@ -57,8 +57,8 @@ func newDefinition(l throttle.Limit, blocks []throttle.Blocked, keys []throttle.
 	}
 }
 
-// define is what there is to say of a limit, with its blocks and keys.
-func define(ctx context.Context, limiter *waitdb.DB, l throttle.Limit) (d definition, err error) {
+// readDefinition returns a limit with its blocks and overrides.
+func readDefinition(ctx context.Context, limiter *waitdb.DB, l throttle.Limit) (d definition, err error) {
 	blocks, err := limiter.Blocks(ctx, l.Name)
 	if err != nil {
 		return d, err
@@ -79,14 +79,14 @@ func (c *limitsList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	definitions := make([]definition, len(limits))
 	var rows [][]string
 	for i, l := range limits {
-		d, err := define(ctx, q.Limiter, l)
+		d, err := readDefinition(ctx, q.Limiter, l)
 		if err != nil {
 			return err
 		}
 		definitions[i] = d
 		rows = append(rows, []string{d.Name, string(d.Kind), d.Rate, number(d.Capacity), d.Margin, d.Zone, strings.Join(d.Apps, ","), d.state()})
 	}
-	const none = `there are no limits yet: "worker run" brings those of its config, and "worker limits set" makes one`
+	const none = `there are no limits yet: "worker run" defines those of its config, "worker limits set" creates one`
 	return printList(stdio.Out, c.JSON, definitions, []string{"NAME", "KIND", "RATE", "CAPACITY", "MARGIN", "ZONE", "APPS", "STATE"}, rows, none)
 }
 
@@ -98,8 +98,8 @@ type limitsShow struct {
 type backlog struct {
 	Key     cli.Text `json:"key"`
 	Permits int      `json:"permits_wanted"`
-	LastIn  *float64 `json:"last_in_s"`
-	About   bool     `json:"about,omitempty"`
+	ETA     *float64 `json:"eta_s"`
+	About   bool     `json:"eta_estimated,omitempty"`
 }
 
 func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
@@ -111,15 +111,15 @@ func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	if err != nil {
 		return err
 	}
-	d, err := define(ctx, q.Limiter, limit)
+	d, err := readDefinition(ctx, q.Limiter, limit)
 	if err != nil {
 		return err
 	}
 	waiting := []backlog{}
 	var rows [][]string
 	for n, last := range forecast.Backlogs(c.Name) {
-		waiting = append(waiting, backlog{cli.Text(n.Key), n.Cost, lastSeconds(last), last.Estimated})
-		rows = append(rows, []string{display.Key(n.Key), fmt.Sprint(n.Cost), lastIn(last)})
+		waiting = append(waiting, backlog{cli.Text(n.Key), n.Cost, etaSeconds(last), last.Estimated})
+		rows = append(rows, []string{display.Key(n.Key), fmt.Sprint(n.Cost), etaText(last)})
 	}
 	if c.JSON {
 		return cli.JSON(stdio.Out, struct {
@@ -134,7 +134,7 @@ func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	for _, k := range d.Keys {
 		fmt.Fprintf(stdio.Out, "key %s\n", cli.Foreign(k.String()))
 	}
-	return printList(stdio.Out, false, nil, []string{"KEY", "PERMITS WANTED", "LAST RUNS IN"}, rows, "nothing waits for it")
+	return printList(stdio.Out, false, nil, []string{"KEY", "PERMITS WANTED", "ETA"}, rows, "no job waits for it")
 }
 
 type limitsPeek struct {
@@ -144,13 +144,13 @@ type limitsPeek struct {
 }
 
 func (c *limitsPeek) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
-	key, err := c.needed(ctx, g, q.Limiter, c.Name)
+	key, err := c.required(ctx, g, q.Limiter, c.Name)
 	if err != nil {
 		return err
 	}
 	d, err := q.Limiter.AllowN(ctx, c.Name, key, 0)
 	if err != nil {
-		return badUnlessDown(err)
+		return usageUnlessDown(err)
 	}
 	if d.Outcome == throttle.NoLimit {
 		return errors.New(d.String())
@@ -175,7 +175,7 @@ func (c *limitsPeek) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals,
 		return nil
 	}
 	if limit.Paused {
-		fmt.Fprintf(stdio.Out, ", more once somebody resumes the limit")
+		fmt.Fprintf(stdio.Out, ", more when the limit is resumed")
 	} else if d.RetryAfter > 0 {
 		fmt.Fprintf(stdio.Out, ", the next in %s", in(d.RetryAfter))
 	}
@@ -200,12 +200,11 @@ func newBlocks(from []throttle.Blocked) []blockView {
 	return blocks
 }
 
-// String is the key, and when it opens.
 func (b blockView) String() string {
 	return fmt.Sprintf("%s for %s", display.Key(string(b.Key)), in(b.rest))
 }
 
-// state is why a limit hands out less than it says, in few words.
+// state says in a few words why a limit grants less than it could.
 func (d definition) state() string {
 	switch {
 	case d.Paused:
@@ -217,7 +216,7 @@ func (d definition) state() string {
 	case len(d.Keys) == 1:
 		return "key " + d.Keys[0].String()
 	case len(d.Keys) > 1:
-		return fmt.Sprintf("%d keys of their own", len(d.Keys))
+		return fmt.Sprintf("%d keys with overrides", len(d.Keys))
 	}
 	return ""
 }
@@ -250,13 +249,13 @@ func newKeys(from []throttle.KeyState) []keyView {
 	return keys
 }
 
-// why is why a key goes slower than it could.
+// why says why a key is slowed down.
 func why(k throttle.KeyState) string {
 	var reasons []string
 	if k.RateLimited > 0 {
-		reasons = append(reasons, fmt.Sprintf("refused %d times in a row", k.RateLimited))
+		reasons = append(reasons, fmt.Sprintf("rate limited %d times in a row", k.RateLimited))
 	} else if k.Slowed {
-		reasons = append(reasons, "was refused")
+		reasons = append(reasons, "was rate limited")
 	}
 	if k.Pace != "" && k.Latency > 0 {
 		reasons = append(reasons, "latency "+duration.Text(k.Latency))
@@ -264,7 +263,7 @@ func why(k throttle.KeyState) string {
 	return strings.Join(reasons, ", ")
 }
 
-// String is the key, and what it counts by, such as "slow.example: 1/10s for 2h0m0s".
+// String returns text such as "slow.example: 1/10s for 2h0m0s".
 func (k keyView) String() string {
 	text := throttle.Override{Capacity: k.Capacity}.String()
 	text = strings.TrimSpace(k.Rate + " " + text)
@@ -285,17 +284,17 @@ type waitingCommand struct {
 }
 
 func (waitingCommand) Help() string {
-	return `LAST RUNS IN is when the last of the jobs would run that want permits of a limit, whatever else they wait for, if nothing else comes.
+	return `ETA is when the last job that waits for the limit starts if no more jobs come.
 
-"worker limits show NAME" lists what waits for a limit by key, and "worker job ID" says where one job stands.`
+"worker limits show NAME" shows the backlog of a limit by key, and "worker job ID" the position of one job.`
 }
 
 type summary struct {
 	Limit   string   `json:"limit"`
 	Keys    int      `json:"keys"`
 	Permits int      `json:"permits_wanted"`
-	LastIn  *float64 `json:"last_in_s"`
-	About   bool     `json:"about,omitempty"`
+	ETA     *float64 `json:"eta_s"`
+	About   bool     `json:"eta_estimated,omitempty"`
 }
 
 func (c *waitingCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
@@ -311,9 +310,9 @@ func (c *waitingCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.I
 	found := summaries(wants, lasts)
 	var rows [][]string
 	for _, s := range found {
-		rows = append(rows, []string{s.Limit, fmt.Sprint(s.Keys), fmt.Sprint(s.Permits), lastIn(lasts[s.Limit])})
+		rows = append(rows, []string{s.Limit, fmt.Sprint(s.Keys), fmt.Sprint(s.Permits), etaText(lasts[s.Limit])})
 	}
-	return printList(stdio.Out, c.JSON, found, []string{"LIMIT", "KEYS", "PERMITS WANTED", "LAST RUNS IN"}, rows, "nothing waits for a permit")
+	return printList(stdio.Out, c.JSON, found, []string{"LIMIT", "KEYS", "PERMITS WANTED", "ETA"}, rows, "no job waits for a permit")
 }
 
 func summaries(wants []waitdb.Demand, lasts map[string]forecast.Estimate) []summary {
@@ -322,7 +321,7 @@ func summaries(wants []waitdb.Demand, lasts map[string]forecast.Estimate) []summ
 	for _, w := range wants {
 		if len(found) == 0 || found[len(found)-1].Limit != w.Limit {
 			last := lasts[w.Limit]
-			found = append(found, summary{Limit: w.Limit, LastIn: lastSeconds(last), About: last.Estimated})
+			found = append(found, summary{Limit: w.Limit, ETA: etaSeconds(last), About: last.Estimated})
 		}
 		s := &found[len(found)-1]
 		s.Keys, s.Permits = s.Keys+1, s.Permits+w.Permits

@@ -17,16 +17,16 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// ofLimit is for commands that do one thing to a limit.
+// ofLimit is embedded by commands that do one thing to a limit.
 type ofLimit struct {
 	Name string `arg:"" help:"Name of the limit."`
 	confirming
 }
 
-// done says what was done to the limit, or to a key of it, unless that failed.
+// done prints what was done to the limit or to a key, unless err is set.
 func (c ofLimit) done(stdio cli.IO, done, key string, err error) error {
 	if err != nil {
-		return badUnlessDown(err)
+		return usageUnlessDown(err)
 	}
 	text := done + " " + c.Name
 	if key != "" {
@@ -35,8 +35,8 @@ func (c ofLimit) done(stdio cli.IO, done, key string, err error) error {
 	return c.say(stdio.Out, confirmation{Done: done, Limit: c.Name, Key: cli.Text(key)}, text)
 }
 
-// badUnlessDown makes the limiter's refusal of arguments a usage error.
-func badUnlessDown(err error) error {
+// usageUnlessDown turns the limiter's error about an argument into a usage error.
+func usageUnlessDown(err error) error {
 	if err == nil || errors.Is(err, throttle.ErrUnavailable) || errors.Is(err, throttle.ErrNoLimit) {
 		return err
 	}
@@ -63,7 +63,7 @@ type limitsDelete struct {
 func (c *limitsDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
 	n, err := q.Limiter.CountWaiting(ctx, c.Name, 0)
 	if err == nil && n > 0 && !c.Yes {
-		err = cli.Usagef("limit %s has %s waiting, which are then archived, or what on_no_limit says; add --yes if that is meant", c.Name, display.Count(n, "job"))
+		err = cli.Usagef("limit %s has %s waiting, which are then archived, or on_no_limit applies; add --yes to confirm", c.Name, display.Count(n, "job"))
 	}
 	if err == nil {
 		err = q.Limiter.Delete(ctx, c.Name)
@@ -77,15 +77,15 @@ type limitsReset struct {
 }
 
 func (c *limitsReset) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
-	key, err := c.needed(ctx, g, q.Limiter, c.Name)
+	key, err := c.required(ctx, g, q.Limiter, c.Name)
 	if err == nil {
 		err = q.Limiter.Reset(ctx, c.Name, key)
 	}
 	return c.done(stdio, "reset", key, err)
 }
 
-// spelledKey is a key as a command was given it, in the spelling of the jobs that use the limit.
-func spelledKey(g *cli.Globals, limit, key string) (string, error) {
+// canonicalKey spells a key as the jobs that use the limit do.
+func canonicalKey(g *cli.Globals, limit, key string) (string, error) {
 	conf, err := g.Load()
 	if err != nil {
 		return "", err
@@ -96,31 +96,30 @@ func spelledKey(g *cli.Globals, limit, key string) (string, error) {
 	return key, nil
 }
 
-// keyOf is the key of a limit, behind the limit's name or as the flag that "limits set" has.
+// keyOf is the key of a limit, as an argument or as a flag.
 type keyOf struct {
-	Arg  *string `arg:"" optional:"" name:"key" help:"The key, for a limit that counts by key."`
-	Flag *string `name:"key" placeholder:"KEY" help:"The key as a flag."`
+	Arg  *string `arg:"" optional:"" name:"key" help:"Key, if the limit counts by key."`
+	Flag *string `name:"key" placeholder:"KEY" help:"Key, as a flag."`
 }
 
 // given is the key, or nil if there is none.
 func (k keyOf) given() (*string, error) {
 	if k.Arg != nil && k.Flag != nil {
-		return nil, cli.Usagef("the key is there twice, as %q and as --key %q: want one of them", *k.Arg, *k.Flag)
+		return nil, cli.Usagef("there are two keys, %q and --key %q: want one of them", *k.Arg, *k.Flag)
 	}
 	return cmp.Or(k.Arg, k.Flag), nil
 }
 
-// needed is the key. It is an error if the limit counts by key and no key is given.
-// Without it a command would speak of a meter that no job ever uses. The config says whether a
-// limit counts by key. If the config does not speak of the limit, the keys that jobs wait for and
-// that are blocked say so.
-func (k keyOf) needed(ctx context.Context, g *cli.Globals, limiter *waitdb.DB, limit string) (string, error) {
+// required returns the key. It is an error if the limit counts by key and no key is given, because
+// no job uses a meter without a key. If the config does not use the limit, the waiting and blocked
+// keys in Redis tell whether it counts by key.
+func (k keyOf) required(ctx context.Context, g *cli.Globals, limiter *waitdb.DB, limit string) (string, error) {
 	key, err := k.given()
 	if err != nil {
 		return "", err
 	}
 	if key != nil && *key != "" {
-		return spelledKey(g, limit, *key)
+		return canonicalKey(g, limit, *key)
 	}
 	conf, err := g.Load()
 	if err != nil {
@@ -143,7 +142,7 @@ func (k keyOf) needed(ctx context.Context, g *cli.Globals, limiter *waitdb.DB, l
 	return "", cli.Usagef("limit %s counts by key (%s): want --key KEY", limit, strings.Join(keys, ", "))
 }
 
-// keysInRedis lists keys of the limit that are waited for or blocked.
+// keysInRedis lists keys that jobs wait for or that are blocked.
 func keysInRedis(ctx context.Context, limiter *waitdb.DB, limit string) (keys []string, err error) {
 	wants, err := limiter.Demands(ctx)
 	if err != nil {
@@ -162,13 +161,13 @@ func keysInRedis(ctx context.Context, limiter *waitdb.DB, limit string) (keys []
 }
 
 type limitsUnset struct {
-	Yes bool `help:"Unset it even if jobs wait that are then refused."`
+	Yes bool `help:"Confirm, if waiting jobs could then never run."`
 	ofLimit
 	keyOf
 }
 
 func (limitsUnset) Help() string {
-	return `What the config file says of the key counts again when the file changes there.`
+	return `An override in the config file applies again when the file changes there.`
 }
 
 func (c *limitsUnset) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
@@ -177,14 +176,14 @@ func (c *limitsUnset) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals
 		return err
 	}
 	if given == nil {
-		return cli.Usagef("which key of %s? want --key KEY", c.Name)
+		return cli.Usagef("no key of %s is given: want --key KEY", c.Name)
 	}
-	key, err := spelledKey(g, c.Name, *given)
+	key, err := canonicalKey(g, c.Name, *given)
 	if err != nil {
 		return err
 	}
 	if !c.Yes {
-		if err := spared(q.KeyChangeImpact(ctx, c.Name, key, throttle.Override{})); err != nil {
+		if err := confirmed(q.KeyChangeImpact(ctx, c.Name, key, throttle.Override{})); err != nil {
 			return err
 		}
 	}
@@ -194,38 +193,38 @@ func (c *limitsUnset) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals
 type limitsSet struct {
 	Name     string         `arg:"" help:"Name of the limit."`
 	Kind     *throttle.Kind `placeholder:"KIND" help:"funnel, token_bucket, fixed_window, sliding_log, sliding_window or concurrency."`
-	Rate     *throttle.Rate `placeholder:"RATE" help:"Such as 10/s, 2000/day or 1/2s."`
-	Capacity *int           `placeholder:"N" help:"The most permits at once."`
-	Margin   *time.Duration `placeholder:"DURATION" help:"Room for jitter on the way to the other side, such as 50ms."`
-	Zone     *string        `placeholder:"ZONE" help:"Time zone whose calendar a fixed_window follows, such as Europe/London."`
+	Rate     *throttle.Rate `placeholder:"RATE" help:"Rate, such as 10/s, 2000/day or 1/2s."`
+	Capacity *int           `placeholder:"N" help:"Largest number of permits at once."`
+	Margin   *time.Duration `placeholder:"DURATION" help:"Allowance for network jitter, such as 50ms."`
+	Zone     *string        `placeholder:"ZONE" help:"Time zone of the calendar of a fixed_window, such as Europe/London."`
 	Apps     *[]string      `placeholder:"NAME,…" help:"The only apps that may use the limit."`
-	Lease    *time.Duration `placeholder:"DURATION" help:"How long a permit of a concurrency limit outlives its worker."`
-	MaxBlock *time.Duration `placeholder:"DURATION" help:"The longest that an answer of the other side shuts a key, such as 1h; without it a day, or the period if that is longer."`
-	Key      *string        `placeholder:"KEY" help:"Only for this key: --rate, --capacity or both."`
-	For      *time.Duration `placeholder:"DURATION" help:"With --key: for how long, such as 2h. Without it until it is unset."`
-	Yes      bool           `help:"Change it even if jobs wait that it then refuses."`
+	Lease    *time.Duration `placeholder:"DURATION" help:"How long a permit of a concurrency limit outlives a crashed worker."`
+	MaxBlock *time.Duration `placeholder:"DURATION" help:"Longest time that an upstream's answer can block a key, such as 1h (default: a day, or the period if that is longer)."`
+	Key      *string        `placeholder:"KEY" help:"Change only this key: --rate, --capacity or both."`
+	For      *time.Duration `placeholder:"DURATION" help:"With --key: how long, such as 2h (default: until it is unset)."`
+	Yes      bool           `help:"Confirm, if waiting jobs could then never run."`
 	confirming
 }
 
 func (limitsSet) Help() string {
-	return `Of a limit that exists, what no flag names stays as it is. A config file that has the limit replaces it, with a warning, when a worker reads it for the first time and when it changes there.
+	return `Settings without a flag keep their value. A config file that has the limit replaces it, with a warning, when a worker first reads the file and when the limit changes there.
 
-With --key only that key counts otherwise, at once, until it ends or "worker limits unset"; what it owes in permits stays owed. A key of a fixed_window has another count for the same period.`
+--key overrides the rate or capacity of one key, at once, until --for ends or "worker limits unset". Permits that were taken stay taken. For a fixed_window an override has another count in the same period.`
 }
 
 func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
 	if c.Capacity != nil && *c.Capacity < 1 {
-		return cli.Usagef("--capacity %d: want at least 1; to hand out no permits, \"worker limits pause %s\"", *c.Capacity, c.Name)
+		return cli.Usagef("--capacity %d: want at least 1; use \"worker limits pause %s\" to grant no permits", *c.Capacity, c.Name)
 	}
 	if c.Key != nil {
-		key, err := spelledKey(g, c.Name, *c.Key)
+		key, err := canonicalKey(g, c.Name, *c.Key)
 		if err != nil {
 			return err
 		}
 		return c.setKey(ctx, q, key, stdio)
 	}
 	if c.For != nil {
-		return cli.Usagef("--for is for a key of a limit: want --key beside it")
+		return cli.Usagef("--for: want --key as well")
 	}
 	was, _, err := q.Limiter.Internals().Key(ctx, c.Name, "")
 	isNew := errors.Is(err, throttle.ErrNoLimit)
@@ -235,15 +234,15 @@ func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, 
 	was.Name = c.Name
 	limit := c.change(was)
 	if isNew && (limit.Kind == "" || limit.Rate == throttle.Rate{} && limit.Capacity == 0) {
-		return cli.Usagef("there is no limit %s yet: a new one needs --kind and --rate, or --kind concurrency and --capacity", c.Name)
+		return cli.Usagef("there is no limit %s: a new limit needs --kind and --rate, or --kind concurrency and --capacity", c.Name)
 	}
 	if !c.Yes {
-		if err := spared(q.LimitChangeImpact(ctx, was, limit)); err != nil {
+		if err := confirmed(q.LimitChangeImpact(ctx, was, limit)); err != nil {
 			return err
 		}
 	}
 	if err := q.Limiter.Set(ctx, limit); err != nil {
-		return badUnlessDown(err)
+		return usageUnlessDown(err)
 	}
 	did := confirmation{Done: "set", Limit: limit.Name, Definition: limit.String()}
 	return c.say(stdio.Out, did, fmt.Sprintf("%s  %s", limit.Name, limit))
@@ -251,7 +250,7 @@ func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, 
 
 func (c *limitsSet) setKey(ctx context.Context, q *inspect.Queues, key string, stdio cli.IO) error {
 	if c.Kind != nil || c.Margin != nil || c.Zone != nil || c.Apps != nil || c.Lease != nil || c.MaxBlock != nil {
-		return cli.Usagef("a key has only a rate and a capacity of its own: want --rate or --capacity beside --key, and --for")
+		return cli.Usagef("a key can override only the rate and the capacity: want --rate or --capacity with --key, and --for")
 	}
 	var o throttle.Override
 	if assign(&o.For, c.For); c.For != nil && o.For <= 0 {
@@ -260,27 +259,26 @@ func (c *limitsSet) setKey(ctx context.Context, q *inspect.Queues, key string, s
 	assign(&o.Rate, c.Rate)
 	assign(&o.Capacity, c.Capacity)
 	if !c.Yes {
-		if err := spared(q.KeyChangeImpact(ctx, c.Name, key, o)); err != nil {
+		if err := confirmed(q.KeyChangeImpact(ctx, c.Name, key, o)); err != nil {
 			return err
 		}
 	}
 	if err := q.Limiter.SetKey(ctx, c.Name, key, o); err != nil {
-		return badUnlessDown(err)
+		return usageUnlessDown(err)
 	}
 	did := confirmation{Done: "set", Limit: c.Name, Key: cli.Text(key), Definition: o.String()}
 	return c.say(stdio.Out, did, fmt.Sprintf("%s of %s  %s", c.Name, display.Key(key), o))
 }
 
-// spared is an error where a change would hit jobs that wait, as Queues.Costs says.
-func spared(hit string, err error) error {
+// confirmed returns an error if a change affects waiting jobs.
+func confirmed(hit string, err error) error {
 	if err == nil && hit != "" {
-		err = cli.Usagef("%s; add --yes if that is meant", hit)
+		err = cli.Usagef("%s; add --yes to confirm", hit)
 	}
 	return err
 }
 
-// change is the limit with what the flags say. One that becomes another kind
-// loses what only the old kind had.
+// change applies the flags. A limit of another kind loses the settings of the old kind.
 func (c *limitsSet) change(l throttle.Limit) throttle.Limit {
 	if c.Kind != nil && *c.Kind != l.Kind {
 		l = become(l, *c.Kind)

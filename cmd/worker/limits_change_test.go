@@ -18,7 +18,7 @@ func TestCapacityBelowOne(t *testing.T) {
 	for _, capacity := range []string{"0", "-1"} {
 		var stderr bytes.Buffer
 		code := execute(t.Context(), []string{"limits", "set", "api", "--kind", "funnel", "--rate", "1/s", "--capacity", capacity, "--redis", redistest.Run(t).URL()}, cli.IO{Out: &stderr, Err: &stderr})
-		if want := "--capacity " + capacity + ": want at least 1; to hand out no permits"; code != 2 || !strings.Contains(stderr.String(), want) {
+		if want := "--capacity " + capacity + ": want at least 1; use \"worker limits pause"; code != 2 || !strings.Contains(stderr.String(), want) {
 			t.Errorf("exit code %d, %s; want 2, %s", code, &stderr, want)
 		}
 	}

@@ -1,4 +1,4 @@
-// Command worker runs jobs within their limits, and looks after the limits.
+// Command worker runs jobs within their limits, and manages limits, jobs and queues.
 package main
 
 import (
@@ -11,33 +11,32 @@ import (
 
 func main() { cli.Process(execute) }
 
-const manual = `Runs jobs within their limits, and looks after the limits.
+const manual = `Runs jobs within their limits, and manages limits, jobs and queues.
 
-The exit code is 2 for a mistake in the arguments or in the config, and 1 if something else failed.`
+The exit code is 2 for a mistake in the arguments or the config, and 1 for any other failure.`
 
-// commands are the subcommands, by what they are about.
 type commands struct {
 	cli.Globals
-	Run       runCommand       `cmd:"" help:"Run jobs, until a signal."`
-	Demo      demoCommand      `cmd:"" help:"Watch jobs obey a limit: 200 calls of an API that allows 20 a second."`
+	Run       runCommand       `cmd:"" help:"Run jobs until a signal."`
+	Demo      demoCommand      `cmd:"" help:"Watch jobs obey a limit: 200 calls to an API that allows 20 a second."`
 	Limits    limitsCommand    `cmd:"" help:"List, show and change limits."`
 	Waiting   waitingCommand   `cmd:"" help:"List the limits that jobs wait for."`
-	Job       jobCommand       `cmd:"" help:"Say all about one job: its state, place, last error and result."`
-	Results   resultsCommand   `cmd:"" help:"List what jobs brought home, write it to files, follow it."`
+	Job       jobCommand       `cmd:"" help:"Show everything about one job: its state, position, last error and result."`
+	Results   resultsCommand   `cmd:"" help:"List job results, write them to files, or follow them."`
 	Jobs      jobsCommand      `cmd:"" help:"List jobs; run, cancel, archive and delete them."`
 	Queues    queuesCommand    `cmd:"" help:"List, pause, resume, purge and delete queues."`
-	Crawls    crawlsCommand    `cmd:"" help:"Show how far crawls have come."`
+	Crawls    crawlsCommand    `cmd:"" help:"Show the progress of crawls."`
 	Schedules schedulesCommand `cmd:"" help:"List, run, pause and resume schedules."`
-	Status    statusCommand    `cmd:"" help:"Count the jobs of each queue and type: pending, waiting, running, done, failed; how fast, and until when."`
-	Throttle  throttleCommand  `cmd:"" help:"Take permits of a limit that the arguments describe, as redis-cell's CL.THROTTLE does."`
+	Status    statusCommand    `cmd:"" help:"Show job counts, rates and the ETA of each queue, limit and worker."`
+	Throttle  throttleCommand  `cmd:"" help:"Take permits of a limit given by the arguments, like redis-cell's CL.THROTTLE."`
 
-	Health healthCommand `cmd:"" help:"Ask a worker that listens whether it is well."`
-	API    apiCommand    `cmd:"" help:"Serve an API to try limits against: it answers 429 beyond its rate, and says what it saw."`
+	Health healthCommand `cmd:"" help:"Check a worker's health endpoint."`
+	API    apiCommand    `cmd:"" help:"Serve a rate-limited API to try limits against. It answers 429 above its rate."`
 
-	Version cli.VersionCommand `cmd:"" help:"Say what this command was built from."`
+	Version cli.VersionCommand `cmd:"" help:"Print the version."`
 
-	VersionFlag cli.VersionFlag    `name:"version" help:"Say what this command was built from."`
-	Completion  cli.CompletionFlag `placeholder:"bash|zsh|fish" help:"Print code for your shell that completes commands and flags, such as source <(worker --completion bash)."`
+	VersionFlag cli.VersionFlag    `name:"version" help:"Print the version."`
+	Completion  cli.CompletionFlag `placeholder:"bash|zsh|fish" help:"Print shell code that completes commands and flags: source <(worker --completion bash)."`
 }
 
 func execute(ctx context.Context, args []string, stdio cli.IO) int {

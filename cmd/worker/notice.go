@@ -10,11 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// noticeAfter is how long Redis may take to answer before a notice says that the command waits for it.
+// noticeAfter is how long Redis may take to answer before the notice is printed.
 const noticeAfter = 2 * time.Second
 
-// notice is a hook of a Redis client. It tells a person what the command waits for while Redis does
-// not answer, once until Redis answers again.
+// notice is a hook of a Redis client. It prints that Redis does not answer, once for each outage.
 type notice struct {
 	out   io.Writer
 	redis string // which Redis

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/forecast"
 )
 
-// confirming is for commands that say only what they have done.
+// confirming is embedded by commands that print only what they did.
 type confirming struct {
 	JSON bool `help:"Print a JSON object of what was done."`
 }
@@ -23,12 +23,12 @@ type confirmation struct {
 	Definition string   `json:"definition,omitempty"`
 	Schedule   string   `json:"schedule,omitempty"`
 	Jobs       *int     `json:"jobs,omitempty"`
-	Left       int      `json:"left,omitempty"` // alone, since they changed meanwhile
+	Left       int      `json:"left,omitempty"` // skipped jobs
 	Queue      cli.Text `json:"queue,omitempty"`
 	Job        cli.Text `json:"job,omitempty"`
 }
 
-// say prints what was done: as text for people, or all of it as JSON.
+// say prints what was done, as text or as JSON.
 func (c confirming) say(out io.Writer, did confirmation, text string) error {
 	if c.JSON {
 		return cli.JSON(out, did)
@@ -37,8 +37,7 @@ func (c confirming) say(out io.Writer, did confirmation, text string) error {
 	return err
 }
 
-// printList prints things as a JSON array, or as a table of rows, or says what there is
-// where there are none.
+// printList prints things as a JSON array or as a table. If there are no rows, it prints none.
 func printList(out io.Writer, asJSON bool, things any, titles []string, rows [][]string, none string) error {
 	if asJSON {
 		return cli.JSON(out, things)
@@ -60,7 +59,7 @@ func in(d time.Duration) string {
 	return fmt.Sprintf("%s (%s)", duration.Text(d), time.Now().Add(d).Format(time.DateTime))
 }
 
-func lastIn(e forecast.Estimate) string {
+func etaText(e forecast.Estimate) string {
 	switch {
 	case e.AtLeast && e.StartsIn > 0:
 		return "not before " + time.Now().Add(e.StartsIn).Format(time.DateTime)
@@ -72,23 +71,23 @@ func lastIn(e forecast.Estimate) string {
 	return in(e.StartsIn)
 }
 
-// endsIn is lastIn where no title says that it is a time to come.
-func endsIn(e forecast.Estimate) string {
+// inETA is etaText with a preposition.
+func inETA(e forecast.Estimate) string {
 	if !e.Known || e.StartsIn <= 0 {
-		return lastIn(e)
+		return etaText(e)
 	}
-	return "in " + lastIn(e)
+	return "in " + etaText(e)
 }
 
-// lastSeconds is lastIn in JSON: null where nobody knows.
-func lastSeconds(e forecast.Estimate) *float64 {
+// etaSeconds is nil if the time is unknown.
+func etaSeconds(e forecast.Estimate) *float64 {
 	if !e.Known {
 		return nil
 	}
 	return new(e.StartsIn.Seconds())
 }
 
-// dateTime is a time where people are, and nothing for none.
+// dateTime is the local time, or empty for the zero time.
 func dateTime(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -96,8 +95,7 @@ func dateTime(t time.Time) string {
 	return t.Local().Format(time.DateTime)
 }
 
-// tickFormat shows the offset, which tells the two hours of an autumn night
-// apart.
+// tickFormat has the offset, because clocks show an hour twice when DST ends.
 const tickFormat = "Mon 2006-01-02 15:04:05 -07:00"
 
 func clock(t *time.Time) string {
@@ -107,10 +105,9 @@ func clock(t *time.Time) string {
 	return t.Format(tickFormat)
 }
 
-// zoneName is that of a schedule, which may name none.
 func zoneName(zone string) string { return cmp.Or(zone, "UTC") }
 
-// text is a setting's duration, and nothing for none.
+// text is empty for zero.
 func text(d time.Duration) string {
 	if d == 0 {
 		return ""
@@ -125,7 +122,7 @@ func numbers(of ...int) (cells []string) {
 	return cells
 }
 
-// number is a number, and nothing for none.
+// number is empty for zero.
 func number(n int) string {
 	if n == 0 {
 		return ""

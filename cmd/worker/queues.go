@@ -14,11 +14,11 @@ import (
 )
 
 type queuesCommand struct {
-	List   queuesList   `cmd:"" help:"List the queues, and how many jobs they have."`
-	Pause  queuesPause  `cmd:"" help:"Have no worker take jobs of a queue, until it is resumed. What runs goes on."`
-	Resume queuesResume `cmd:"" help:"Have workers take jobs of a paused queue again."`
-	Purge  queuesPurge  `cmd:"" help:"Delete all jobs of a queue that are in some states."`
-	Delete queuesDelete `cmd:"" help:"Delete a queue. It comes again with the next job that is enqueued there."`
+	List   queuesList   `cmd:"" help:"List queues with their job counts."`
+	Pause  queuesPause  `cmd:"" help:"Stop workers from taking new jobs from a queue. Running jobs continue."`
+	Resume queuesResume `cmd:"" help:"Let workers take jobs from a paused queue again."`
+	Purge  queuesPurge  `cmd:"" help:"Delete the jobs of a queue that are in given states."`
+	Delete queuesDelete `cmd:"" help:"Delete a queue. Enqueuing a job recreates it."`
 }
 
 type queuesList struct {
@@ -26,7 +26,7 @@ type queuesList struct {
 }
 
 func (queuesList) Help() string {
-	return `WAITING are the jobs that wait for permits or are granted, RETRY those that failed or were put back by their handler. OLDEST is how long the oldest pending job is in the queue.`
+	return `WAITING jobs wait for permits or have just been granted them. RETRY jobs failed, or their handler put them back. OLDEST is the age of the oldest pending job.`
 }
 
 type queueRow struct {
@@ -63,7 +63,7 @@ func (c *queuesList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 		rows = append(rows, append(cells, oldest, paused))
 	}
 	titles := []string{"QUEUE", "PENDING", "WAITING", "ACTIVE", "SCHEDULED", "RETRY", "COMPLETED", "ARCHIVED", "OLDEST", "PAUSED"}
-	return printList(stdio.Out, c.JSON, found, titles, rows, "there are no queues: the first job that is enqueued makes one")
+	return printList(stdio.Out, c.JSON, found, titles, rows, "there are no queues: enqueuing the first job creates one")
 }
 
 type ofQueue struct {
@@ -78,7 +78,7 @@ func (c ofQueue) done(stdio cli.IO, done string, err error) error {
 	return c.say(stdio.Out, confirmation{Done: done, Queue: cli.Text(c.Name)}, done+" queue "+c.Name)
 }
 
-// deleted says how many jobs of the queue are, although an error may have ended it.
+// deleted prints how many jobs were deleted, also if an error stopped the deletion.
 func (c ofQueue) deleted(stdio cli.IO, jobs int, err error) error {
 	if err != nil && jobs == 0 {
 		return err
@@ -101,14 +101,14 @@ func (c *queuesResume) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO)
 
 type queuesPurge struct {
 	ofQueue
-	State []string `placeholder:"STATE" help:"The jobs in these states: waiting, pending, retry, scheduled, archived or completed, with commas between them."`
-	Yes   bool     `help:"Delete them."`
+	State []string `placeholder:"STATE" help:"States of the jobs: waiting, pending, retry, scheduled, archived or completed, with commas between them."`
+	Yes   bool     `help:"Confirm."`
 }
 
 func (c *queuesPurge) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
 	all := strings.Join(inspect.PurgeableStates, ", ")
 	if len(c.State) == 0 {
-		return cli.Usagef("which jobs? want --state with some of %s", all)
+		return cli.Usagef("no jobs are selected: want --state with some of %s", all)
 	}
 	for _, state := range c.State {
 		if !slices.Contains(inspect.PurgeableStates, state) {
@@ -124,7 +124,7 @@ func (c *queuesPurge) Run(ctx context.Context, conn *connection, stdio cli.IO) e
 		return err
 	}
 	if n := info.Count(c.State...); n > 0 && !c.Yes {
-		return cli.Usagef("that is %s; add --yes if they are meant", display.Count(n, "job"))
+		return cli.Usagef("this deletes %s; add --yes to confirm", display.Count(n, "job"))
 	}
 	n, err := q.Purge(ctx, c.Name, c.State...)
 	return c.deleted(stdio, n, err)
@@ -141,7 +141,7 @@ func (c *queuesDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO)
 		return err
 	}
 	if n := info.Size; n > 0 && info.Active == 0 && !c.Force {
-		return cli.Usagef("queue %s has %s, which are then deleted; add --force if that is meant", c.Name, display.Count(n, "job"))
+		return cli.Usagef("queue %s has %s, which are deleted with it; add --force to confirm", c.Name, display.Count(n, "job"))
 	}
 	n, err := q.Remove(ctx, c.Name)
 	if err != nil {

@@ -38,7 +38,7 @@ func TestQueuesPurge(t *testing.T) {
 		w.bring("behind", "retry")
 		before := w.states()
 		code, _, stderr := w.worker("queues purge default --state " + states)
-		if want := fmt.Sprintf("worker: that is %d job", n); code != 2 || !strings.HasPrefix(stderr, want) || w.states() != before {
+		if want := fmt.Sprintf("worker: this deletes %d job", n); code != 2 || !strings.HasPrefix(stderr, want) || w.states() != before {
 			t.Errorf("purge of %s without --yes: exit code %d: %s", states, code, stderr)
 		}
 		code, out, stderr := w.worker("queues purge default --yes --state " + states)
@@ -73,13 +73,13 @@ func TestQueuesRefusals(t *testing.T) {
 	for args, want := range map[string]string{
 		"pause none":                        "1 there is no queue none",
 		"resume default":                    "1 queue default is not paused",
-		"purge default":                     "2 which jobs? want --state with some of waiting, pending, retry, scheduled, archived, completed",
+		"purge default":                     "2 no jobs are selected: want --state with some of waiting, pending, retry, scheduled, archived, completed",
 		"purge default --state active":      "2 --state active: want waiting, pending, retry, scheduled, archived, completed",
 		"purge none --state pending --yes":  "1 there is no queue none",
 		"delete none":                       "1 there is no queue none",
 		"delete default":                    "1 queue default has 1 running: cancel them, or wait until they end",
 		"delete default --force":            "1 queue default has 1 running",
-		"purge default --state pending":     "2 that is 3 jobs; add --yes if they are meant",
+		"purge default --state pending":     "2 this deletes 3 jobs; add --yes to confirm",
 		"purge default --state pending,nil": "2 --state nil: want waiting",
 	} {
 		code, out, stderr := w.worker("queues " + args)
@@ -106,7 +106,7 @@ func TestQueuesDelete(t *testing.T) {
 	w.must(err)
 	w.must(w.Inspector.PauseQueue("default"))
 	code, _, stderr := w.worker("queues delete default")
-	if code != 2 || stderr != "worker: queue default has 8 jobs, which are then deleted; add --force if that is meant\n" {
+	if code != 2 || stderr != "worker: queue default has 8 jobs, which are deleted with it; add --force to confirm\n" {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	code, out, stderr := w.worker("queues delete default --force")

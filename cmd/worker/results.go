@@ -16,24 +16,24 @@ type resultsCommand struct {
 	Type   string         `placeholder:"TYPE" help:"Only of jobs of this type."`
 	Queue  string         `placeholder:"NAME" help:"Only of this queue."`
 	Since  *time.Duration `placeholder:"DURATION" help:"Only of jobs that ended within this time, such as 1h."`
-	Failed bool           `help:"The last answers of archived jobs, instead of the results of completed ones."`
+	Failed bool           `help:"The last answers of archived jobs instead of the results of completed jobs."`
 	Out    string         `placeholder:"DIR|FILE.jsonl" help:"Write the bodies to files DIR/QUEUE/ID, or the results as JSON lines to a file that ends in .jsonl."`
-	Follow bool           `short:"f" help:"Go on with those that come, until a signal."`
+	Follow bool           `short:"f" help:"Keep printing new results, until a signal."`
 	JSON   bool           `help:"Print JSON lines: one object a line."`
 }
 
 func (resultsCommand) Help() string {
-	return `Lists the results of jobs that are done, the oldest first where all are kept for the same time: of an http:request the answer's status, kept headers and body, of any other type what its handler wrote. Each stands behind its job's id, type and payload, where secrets are hidden as on the page. "enqueue --ids" prints the id of each line, to match them.
+	return `Lists the results of completed jobs, oldest first if all have the same retention. The result of an http:request is the status, the kept headers and the body of its answer. The result of any other type is what its handler wrote. Each line begins with the job's ID, type and payload, without secrets. "enqueue --ids" prints the IDs of the jobs that it enqueues.
 
-A job that is done is kept for as long as its retention, and not at all without one: enqueue it with --retention, or write retention: 24h at its type in the config, and at a schedule. A body is kept up to max_body, one that was saved to a file by the worker is not in the result.
+A finished job is kept only for its retention: enqueue it with --retention, or set retention: 24h for its type in the config. A body is kept up to max_body. A body that the worker saved to a file is not part of the result.
 
-With --out DIR each body becomes a file, exactly as it was kept. In the names all but letters, digits and _ . @ - is percent-encoded, and a long name ends with a hash. They appear whole or not at all. A file that is there already with the same content counts as written, so that the command can be repeated; one with another content is left as it is, and then the exit code is 1. A FILE.jsonl must be new, and grows line by line.`
+--out DIR writes each kept body to a file. Characters of a file name other than letters, digits and _ . @ - are percent-encoded, and a long name ends with a hash. Files appear whole or not at all. Existing files are not replaced, so the command can be repeated; if one has other content, the exit code is 1. A FILE.jsonl must not exist yet.`
 }
 
 func (c *resultsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
 	switch {
 	case c.JSON && c.Out != "":
-		return cli.Usagef("--json and --out: want one of them; FILE.jsonl has what --json prints")
+		return cli.Usagef("--json and --out: want one of them; a FILE.jsonl has the same lines as --json")
 	case c.Since != nil && *c.Since <= 0:
 		return cli.Usagef("--since %s: want a time up to now, such as 1h", duration.Exact(*c.Since))
 	}
@@ -56,7 +56,7 @@ func (c *resultsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO
 	}
 	err = c.collect(ctx, inspect.NewEndedJobs(q, c.Queue, c.Failed), secrets, sink)
 	if c.Follow && ctx.Err() != nil {
-		err = nil // that is how it ends
+		err = nil // a signal ends --follow
 	}
 	return errors.Join(err, sink.Close(err == nil))
 }

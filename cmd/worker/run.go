@@ -19,20 +19,20 @@ import (
 )
 
 type runCommand struct {
-	Listen string `placeholder:"ADDR" help:"Serve the live page, /metrics, /healthz and /readyz at this address, such as :9090, which is a port of this machine only; 0.0.0.0:9090 is open to others. Instead of the config's listen."`
+	Listen string `placeholder:"ADDR" help:"Serve the live page, /metrics, /healthz and /readyz at this address, instead of the config's listen. :9090 is for this machine only, 0.0.0.0:9090 is open to other machines."`
 	pageFlags
-	Check   bool `help:"Only check the config and that its Redis can be reached, and say what would run."`
+	Check   bool `help:"Only check the config and the connection to Redis, and print what would run."`
 	JSON    bool `help:"With --check: print a JSON object of what would run."`
-	LogJobs bool `env:"HEADGATE_LOG_JOBS" help:"Log a line, at level info, for each attempt that ends: which job, its outcome, how long it took, how often it was denied before and how long it waited."`
+	LogJobs bool `env:"HEADGATE_LOG_JOBS" help:"Log each finished attempt at level info: the job, its outcome, duration, denials and waiting time."`
 	cli.LogFlags
 }
 
 func (runCommand) Help() string {
-	return `SIGTERM or an interrupt stops it: no new jobs start, running ones have shutdown_timeout to finish, and then go back to their queue. A second signal ends it at once.
+	return `SIGTERM or an interrupt stops the worker. No new jobs start. Running jobs have shutdown_timeout to finish, then they go back to their queue. A second signal ends the worker at once.
 
-When the config file changes, and on SIGHUP, limits, rules and schedules are read again. A file that has errors, is empty or is gone changes nothing.
+When the config file changes, and on SIGHUP, the worker reads limits, rules and schedules again. A file with errors, an empty file and a missing file change nothing.
 
-A call that is answered with 429, or with 503 and Retry-After, blocks its job's limits that have a key (all of them if none has a key, or those under "block_on_429") for every worker: until the time in the answer's Retry-After, RateLimit or X-RateLimit fields, or for a second, twice as long for each 429 in a row, up to five minutes. The time in the answer counts for limits whose key is the job's host(payload.url) and for those under "block_on_429", or for all with "retry_after_scope: all", but no longer than max_block. The job goes to the head of its lane and spends no attempt.`
+An answer of 429, or 503 with Retry-After, blocks the job's limits that have a key (or all, if none has a key; or those under block_on_429) for all workers. The block ends at the time in the answer's Retry-After, RateLimit or X-RateLimit fields. Without such a time the block lasts for a second, twice as long for each 429 in a row, up to five minutes. The answer's time applies to limits whose key is host(payload.url), to limits under block_on_429, to all limits with "retry_after_scope: all", and never for longer than the limit's max_block. The job waits at the head of its lane, and spends no attempt.`
 }
 
 func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
@@ -40,7 +40,7 @@ func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		return c.start(ctx, g, c.Logger(stdio.Err), stdio)
 	}
 	log := c.Logger(stdio.Err)
-	return c.Report(log, "the worker cannot go on", c.start(ctx, g, log, c.Lines("worker", stdio)))
+	return c.Report(log, "the worker cannot continue", c.start(ctx, g, log, c.Lines("worker", stdio)))
 }
 
 func (c *runCommand) start(ctx context.Context, g *cli.Globals, log *slog.Logger, stdio cli.IO) error {
@@ -56,7 +56,7 @@ func (c *runCommand) start(ctx context.Context, g *cli.Globals, log *slog.Logger
 	case c.Check:
 		return c.check(ctx, g, conf, stdio)
 	case c.JSON:
-		return cli.Usagef("--json is for --check: a worker that runs logs in JSON with --log-format json")
+		return cli.Usagef("--json: want --check as well; a running worker logs JSON with --log-format json")
 	case c.AsJSON():
 		log.Info("starting", "runs", newChecked(g, conf, absent(conf)...))
 	default:
@@ -71,12 +71,12 @@ func (c *runCommand) start(ctx context.Context, g *cli.Globals, log *slog.Logger
 	}
 	err = w.Run(ctx)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil // it was stopped before it had started
+		return nil // stopped during the start
 	}
 	return err
 }
 
-// load reads the config and what the flags say instead.
+// load reads the config and applies the flags.
 func (c *runCommand) load(g *cli.Globals) (*config.Config, error) {
 	conf, err := g.Load()
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *runCommand) load(g *cli.Globals) (*config.Config, error) {
 	return conf, nil
 }
 
-// describe says in a few lines what the worker will do.
+// describe prints what the worker will do.
 func describe(out io.Writer, g *cli.Globals, c *config.Config) {
 	line := func(what, text string) {
 		if text != "" {
@@ -117,7 +117,7 @@ func describe(out io.Writer, g *cli.Globals, c *config.Config) {
 		line("task", name+" "+under(c.Tasks[name]))
 	}
 	if unkept := unkept(c.Tasks); len(unkept) > 0 {
-		line("answers", fmt.Sprintf("of %s are not kept: retention: 24h at the task keeps them for \"worker results\"", strings.Join(unkept, ", ")))
+		line("answers", fmt.Sprintf("of %s are not kept; set retention: 24h for the task to keep them for \"worker results\"", strings.Join(unkept, ", ")))
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Commands)) {
 		line("command", name+" "+c.Commands[name].String())
@@ -128,7 +128,7 @@ func describe(out io.Writer, g *cli.Globals, c *config.Config) {
 	}
 }
 
-// fileKeys are the overrides that the config gives single keys of a limit.
+// fileKeys are the overrides of a limit in the config.
 func fileKeys(l throttle.Limit) (keys []throttle.KeyState) {
 	for _, key := range slices.Sorted(maps.Keys(l.Overrides)) {
 		keys = append(keys, throttle.KeyState{Key: key, Override: l.Overrides[key], File: true, Share: 1})
@@ -144,7 +144,7 @@ func weights(queues map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// unkept are the types whose answers are gone when their jobs are done.
+// unkept are the task types whose answers are not kept.
 func unkept(tasks config.Tasks) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(tasks)), func(name string) bool { return !tasks.Unkept(name) })
 }
@@ -181,12 +181,11 @@ func (c *runCommand) check(ctx context.Context, g *cli.Globals, conf *config.Con
 	for _, warning := range warnings {
 		fmt.Fprintln(stdio.Err, "worker: "+warning)
 	}
-	_, err = fmt.Fprintln(stdio.Out, "the config is right")
+	_, err = fmt.Fprintln(stdio.Out, "the config is valid")
 	return err
 }
 
-// checked is what a worker would run, in JSON. Redis is empty if the config names
-// none.
+// checked is what a worker would run. Redis is empty if the config names none.
 type checked struct {
 	Config      string                     `json:"config"`
 	Redis       string                     `json:"redis"`
@@ -201,15 +200,12 @@ type checked struct {
 	Warnings    []string                   `json:"warnings,omitempty"`
 }
 
-// neededLimit is a limit that jobs of a task need, in JSON: key and cost as the
-// config has them.
 type neededLimit struct {
 	Limit string `json:"limit"`
 	Key   string `json:"key,omitempty"`
 	Cost  string `json:"cost,omitempty"`
 }
 
-// absent warns of a config that is not there.
 func absent(conf *config.Config) []string {
 	if conf.Absent == "" {
 		return nil
@@ -250,22 +246,20 @@ func newChecked(g *cli.Globals, conf *config.Config, warnings ...string) checked
 	return c
 }
 
-// pageSecrets open the page, instead of what the config says.
+// pageSecrets replace those of the config.
 type pageSecrets struct {
-	PageToken    string `env:"HEADGATE_PAGE_TOKEN" placeholder:"TEXT" help:"Token of at least 8 characters that opens the page to other machines, better given in HEADGATE_PAGE_TOKEN or the config."`
+	PageToken    string `env:"HEADGATE_PAGE_TOKEN" placeholder:"TEXT" help:"Token that opens the page to other machines, at least 8 characters. Prefer HEADGATE_PAGE_TOKEN or the config."`
 	PageUser     string `env:"HEADGATE_PAGE_USER" placeholder:"NAME" help:"User of the page, with a password, instead of a token."`
 	PagePassword string `env:"HEADGATE_PAGE_PASSWORD" placeholder:"TEXT" help:"The user's password, of at least 8 characters."`
 }
 
-// pageFlags say who may see the page and how, instead of what the config says.
 type pageFlags struct {
 	pageSecrets
-	PageReadOnly bool   `help:"Nothing can be changed on the page."`
-	TLSCert      string `name:"tls-cert" placeholder:"FILE" help:"Certificate in PEM, with --tls-key: what is at --listen is served by https. When the files change the new ones are taken."`
+	PageReadOnly bool   `help:"The page cannot change anything."`
+	TLSCert      string `name:"tls-cert" placeholder:"FILE" help:"Certificate in PEM, with --tls-key: serve --listen over https. Changed files are reloaded."`
 	TLSKey       string `name:"tls-key" placeholder:"FILE" help:"The certificate's key in PEM."`
 }
 
-// over is the config's page with what the flags say instead.
 func (f pageSecrets) over(p config.Page) config.Page {
 	p.Token = cmp.Or(config.Secret(f.PageToken), p.Token)
 	p.User = cmp.Or(f.PageUser, p.User)
@@ -273,7 +267,6 @@ func (f pageSecrets) over(p config.Page) config.Page {
 	return p
 }
 
-// over is the config's page with what the flags say instead.
 func (f pageFlags) over(p config.Page) config.Page {
 	p = f.pageSecrets.over(p)
 	p.TLSCert, p.TLSKey = cmp.Or(f.TLSCert, p.TLSCert), cmp.Or(f.TLSKey, p.TLSKey)
@@ -285,8 +278,7 @@ var pageFlag = map[string]string{
 	"token": "page-token", "user": "page-user", "password": "page-password", "tls_cert": "tls-cert", "tls_key": "tls-key",
 }
 
-// checkPage refuses to show the page to other machines without asking who they
-// are.
+// checkPage refuses to serve the page to other machines without authentication.
 func checkPage(addr string, p config.Page) error {
 	var wrong error
 	p.Check(func(field, problem string) { // the config's have been checked: of the flags
@@ -307,5 +299,5 @@ func checkPage(addr string, p config.Page) error {
 	if address == "" || p.Open() || worker.OfThisMachine(address) {
 		return nil
 	}
-	return cli.Usagef("--listen %s: others could reach the page there: want a page.token, or a page.user and page.password, in the config (or HEADGATE_PAGE_TOKEN), or an address such as localhost:8080", addr)
+	return cli.Usagef("--listen %s: other machines can reach the page there: want a page.token (or HEADGATE_PAGE_TOKEN), a page.user and page.password, or an address such as localhost:8080", addr)
 }

@@ -13,11 +13,11 @@ import (
 )
 
 type schedulesCommand struct {
-	List   schedulesList   `cmd:"" help:"List all schedules, with the last and the next tick of each."`
+	List   schedulesList   `cmd:"" help:"List schedules with their last and next ticks."`
 	Next   schedulesNext   `cmd:"" help:"List the next ticks of all schedules, in their zones and in local time."`
-	Run    schedulesRun    `cmd:"" help:"Enqueue a schedule's job now, beside its ticks."`
-	Pause  schedulesPause  `cmd:"" help:"Keep a schedule from ticking until it is resumed."`
-	Resume schedulesResume `cmd:"" help:"End a pause. The ticks during it are gone."`
+	Run    schedulesRun    `cmd:"" help:"Enqueue a schedule's job now, in addition to its ticks."`
+	Pause  schedulesPause  `cmd:"" help:"Pause a schedule until it is resumed."`
+	Resume schedulesResume `cmd:"" help:"Resume a paused schedule. The ticks during the pause are skipped."`
 }
 
 type schedulesList struct {
@@ -76,8 +76,7 @@ func (c *schedulesList) Run(ctx context.Context, runner *cron.Runner, stdio cli.
 	return printList(stdio.Out, c.JSON, statuses, []string{"NAME", "CRON", "ZONE", "TASK", "STATE", "NEXT", "LAST", "OUTCOME", "ENQUEUED/SKIPPED/FAILED"}, rows, noSchedules)
 }
 
-// noSchedules says how to add one, as no command does.
-const noSchedules = `The config has no schedules. One is, for instance:
+const noSchedules = `The config has no schedules. An example:
 
 schedules:
   nightly: {cron: "30 2 * * *", zone: Europe/London, task: "http:request", payload: {url: "https://example.com/"}}`
@@ -117,7 +116,7 @@ func (c *schedulesResume) Run(ctx context.Context, runner *cron.Runner, stdio cl
 }
 
 type schedulesNext struct {
-	N    int  `arg:"" optional:"" default:"5" help:"How many ticks of each."`
+	N    int  `arg:"" optional:"" default:"5" help:"Number of ticks of each schedule."`
 	JSON bool `help:"Print a JSON array."`
 }
 
@@ -160,8 +159,8 @@ type scheduleTick struct {
 	Tick time.Time `json:"tick"`
 }
 
-// statuses asks Redis or, where none is configured and no worker runs, the config alone,
-// which does not know of pauses.
+// statuses reads the schedules from Redis. If no Redis is configured or running, it reads the config
+// alone, which does not know about pauses.
 func statuses(ctx context.Context, conn *connection, conf *config.Config, n int) ([]cron.Status, error) {
 	runner, err := conn.schedules(ctx)
 	if err == nil {

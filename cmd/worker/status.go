@@ -15,22 +15,22 @@ import (
 )
 
 type statusCommand struct {
-	Since string `hidden:""` // what it told is in Prometheus
-	Watch bool   `short:"w" help:"Say it again each second, until a signal."`
+	Since string `hidden:""` // gone, with an error that says where to look
+	Watch bool   `short:"w" help:"Repeat each second until a signal."`
 	JSON  bool   `help:"Print a JSON object; with --watch one a second, each on a line."`
 }
 
 func (statusCommand) Help() string {
-	return `Counts the jobs of each queue: pending (in the queue), waiting (for a permit), retry (they failed, or were put back by their handler, and come again), scheduled, running, archived; and, since the scope began, those that are done and those that failed: FAILED counts each job once that failed for good (ARCHIVED are those of them that are still kept), FAILED ATTEMPTS each attempt, of jobs that run again as well. RATE is how many were done a second within the last 10 seconds. Below it says when the last job would run that waits or is pending if nothing else comes, as all their limits together let them run. It is "not before" a time if it is not known how long jobs hold slots of a concurrency limit.
+	return `Queues: PENDING jobs are in the queue, WAITING jobs wait for permits, RETRY jobs failed or were put back by their handler. DONE and FAILED count since the scope was created: FAILED counts jobs that failed for good (ARCHIVED are those that are still kept), FAILED ATTEMPTS counts every attempt. RATE is the number of jobs done per second in the last 10 seconds. Below the table is the ETA: when the last pending or waiting job starts if no more jobs come. It is "not before" a time if jobs hold slots of a concurrency limit for an unknown time.
 
-Below stand the limits: what each let through and denied a second within the last 10 seconds; how many permits jobs wait for, as a worker counted them some seconds ago, for how many keys and since when; when the last of all that need it would run, whatever else that waits for; and how it stands: paused, blocked, used up, will be used up, saturated (it gives all it has to those who wait), keys blocked, flowing, idle. The page says the same.
+Limits: ALLOWED and DENIED are per second in the last 10 seconds. WAITING is the number of permits that jobs wait for, counted by a worker some seconds ago, KEYS for how many keys, and SINCE how long. ETA is when the last job that needs the limit starts. STATE is paused, blocked, exhausted, will be exhausted, saturated (waiting jobs use all of it), keys blocked, flowing or idle.
 
-Then come the workers: where each runs, which headgate it is and which config it has read, with a sum of what was in it; how many jobs it runs of how many at once; and when it was seen last, which is every 10 seconds. A "lost" worker ended within the last hour without stopping, or cannot reach Redis.`
+Workers: CONFIG is the config file with a checksum of its content, RUNNING how many jobs run of how many at once, SEEN the last heartbeat, which comes every 10 seconds. A worker is "lost" if it ended without a word within the last hour, or cannot reach Redis.`
 }
 
 func (c *statusCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
 	if c.Since != "" {
-		return cli.Usagef("--since %s: Redis keeps the last 16 minutes only; ask Prometheus, which reads the workers' /metrics, for what was before", c.Since)
+		return cli.Usagef("--since %s: Redis keeps the last 16 minutes only; query Prometheus, which scrapes the workers' /metrics, for earlier data", c.Since)
 	}
 	q, err := conn.queues(ctx)
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *statusCommand) Run(ctx context.Context, conn *connection, stdio cli.IO)
 	defer tick.Stop()
 	for {
 		if cli.IsTerminal(stdio.Out) && !c.JSON {
-			fmt.Fprint(stdio.Out, "\x1b[H\x1b[J") // to the top, and all below away
+			fmt.Fprint(stdio.Out, "\x1b[H\x1b[J") // clear the screen
 		}
 		if err := c.once(ctx, q, stdio.Out, cli.JSONLine); err != nil && ctx.Err() == nil {
 			return err
@@ -73,10 +73,10 @@ func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, out io.Writ
 		return asJSON(out, struct {
 			inspect.Status
 			Limits    []limitView `json:"limits"`
-			LastIn    *float64    `json:"last_in_s"` // of all jobs; null where it is not known
-			About     bool        `json:"last_about,omitempty"`
-			NotBefore time.Time   `json:"last_not_before,omitzero"`
-		}{s, limits, lastSeconds(s.ETA), s.ETA.Estimated, notBefore})
+			ETA       *float64    `json:"eta_s"` // null if unknown
+			Estimated bool        `json:"eta_estimated,omitempty"`
+			NotBefore time.Time   `json:"eta_not_before,omitzero"`
+		}{s, limits, etaSeconds(s.ETA), s.ETA.Estimated, notBefore})
 	}
 	return printStatus(s, out)
 }
@@ -92,18 +92,18 @@ func printStatus(s inspect.Status, out io.Writer) error {
 		counts := numbers(q.Pending, q.Waiting, q.Retry, q.Scheduled, q.Running, q.Done, q.Failed, q.FailedAttempts, q.Archived)
 		rows = append(rows, slices.Concat([]string{name}, counts, []string{fmt.Sprintf("%.1f/s", q.Rate)}))
 	}
-	if err := printList(out, false, nil, titles, rows, "there are no queues, and so no jobs"); err != nil {
+	if err := printList(out, false, nil, titles, rows, "there are no queues and no jobs"); err != nil {
 		return err
 	}
 	if s.HasBacklog {
-		fmt.Fprintf(out, "the last job runs: %s\n", endsIn(s.ETA))
+		fmt.Fprintf(out, "ETA of the last job: %s\n", inETA(s.ETA))
 	}
 	if s.Uncounted > 0 {
-		fmt.Fprintf(out, "%s not counted for LAST: no rule for them is at hand\n", display.Count(s.Uncounted, "pending job"))
+		fmt.Fprintf(out, "the ETA does not include %s without a known rule\n", display.Count(s.Uncounted, "pending job"))
 	}
-	here := func(w stats.Process) bool { return !w.Lost }
-	if len(rows) > 0 && !slices.ContainsFunc(s.Workers, here) {
-		fmt.Fprintln(out, "no worker is running: the times are those of one that starts now")
+	alive := func(w stats.Process) bool { return !w.Lost }
+	if len(rows) > 0 && !slices.ContainsFunc(s.Workers, alive) {
+		fmt.Fprintln(out, "no worker is running; the ETA assumes that one starts now")
 	}
 	if err := printLimits(out, s.Limits, s.At); err != nil {
 		return err
@@ -118,15 +118,15 @@ type limitView struct {
 	Allowed float64       `json:"allowed_a_second"`
 	Denied  float64       `json:"denied_a_second"`
 	Waiting int           `json:"waiting"` // permits
-	Keys    int           `json:"keys"`    // that they wait for
+	Keys    int           `json:"keys"`    // of the waiting jobs
 	Since   float64       `json:"waiting_since_s"`
-	LastIn  *float64      `json:"last_in_s"` // null where nobody knows
-	About   bool          `json:"last_about,omitempty"`
+	ETA     *float64      `json:"eta_s"` // null if unknown
+	About   bool          `json:"eta_estimated,omitempty"`
 }
 
 func newLimitView(l inspect.Limit, now time.Time) limitView {
 	return limitView{
-		l.Name, l.String(), l.State, l.Allowed, l.Denied, l.Waiting, l.Keys, l.WaitedFor(now).Seconds(), lastSeconds(l.ETA), l.ETA.Estimated,
+		l.Name, l.String(), l.State, l.Allowed, l.Denied, l.Waiting, l.Keys, l.WaitedFor(now).Seconds(), etaSeconds(l.ETA), l.ETA.Estimated,
 	}
 }
 
@@ -140,15 +140,15 @@ func printLimits(out io.Writer, limits []inspect.Limit, now time.Time) error {
 		if l.Waiting > 0 {
 			since = duration.Text(l.WaitedFor(now))
 		}
-		if l.Waiting > 0 || !l.ETA.Known || l.ETA.StartsIn > 0 { // pending jobs may need it that have not asked
-			last = endsIn(l.ETA)
+		if l.Waiting > 0 || !l.ETA.Known || l.ETA.StartsIn > 0 { // pending jobs may need it, too
+			last = inETA(l.ETA)
 		}
 		rows = append(rows, []string{
 			l.Name, l.String(), fmt.Sprintf("%.1f/s", l.Allowed), fmt.Sprintf("%.1f/s", l.Denied),
 			fmt.Sprint(l.Waiting), fmt.Sprint(l.Keys), since, last, string(l.State),
 		})
 	}
-	return cli.Table(out, []string{"LIMIT", "IS", "ALLOWED", "DENIED", "WAITING", "KEYS", "SINCE", "LAST", "STATE"}, rows)
+	return cli.Table(out, []string{"LIMIT", "IS", "ALLOWED", "DENIED", "WAITING", "KEYS", "SINCE", "ETA", "STATE"}, rows)
 }
 
 func printWorkers(out io.Writer, s inspect.Status) error {

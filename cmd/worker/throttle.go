@@ -12,24 +12,24 @@ import (
 )
 
 type throttleCommand struct {
-	Key      string `arg:"" help:"What to count under."`
-	MaxBurst int    `arg:"" help:"How many may pass at once, beyond the first."`
+	Key      string `arg:"" help:"Key to count under."`
+	MaxBurst int    `arg:"" help:"How many may pass at once in addition to the first."`
 	Count    int    `arg:"" help:"How many may pass per period."`
 	Period   int    `arg:"" help:"The period, in seconds."`
-	Quantity int    `arg:"" default:"1" help:"How many to take; 0 only looks."`
+	Quantity int    `arg:"" default:"1" help:"How many to take; 0 takes none."`
 	JSON     bool   `help:"Print a JSON object: limited, limit, remaining, retry_after_s, reset_after_s and never."`
 }
 
 func (throttleCommand) Help() string {
-	return `Prints redis-cell's five lines: 0 if it may pass and 1 if not, the most that can pass at once (MAX-BURST + 1), how many are left, the seconds until a retry can pass (-1 if it passed, or never will), and the seconds until the key is as if never used. The exit code is 0 for both answers.`
+	return `Prints redis-cell's five lines: 0 if allowed and 1 if limited, the largest burst (MAX-BURST + 1), the remaining permits, the seconds until a retry succeeds (-1 if allowed, or if it never can), and the seconds until the key is back to full. The exit code is 0 for both answers.`
 }
 
 func (c *throttleCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	const longest = math.MaxInt64 / int(time.Second) // what is longer must not wrap around
+	const longest = math.MaxInt64 / int(time.Second) // avoids an overflow
 	period := time.Duration(max(-longest, min(c.Period, longest))) * time.Second
 	d, err := q.Limiter.Throttle(ctx, c.Key, c.MaxBurst, c.Count, period, c.Quantity)
 	if err != nil {
-		return badUnlessDown(err)
+		return usageUnlessDown(err)
 	}
 	retryAfter := -1.0 // as redis-cell says it if waiting is pointless
 	if d.Outcome == throttle.Denied {
@@ -48,7 +48,7 @@ func (c *throttleCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.
 	// Seconds are rounded up, so that a caller which waits that long is not early.
 	fmt.Fprintf(stdio.Out, "%d\n%d\n%d\n%.0f\n%.0f\n", limited, d.Capacity, d.Remaining, math.Ceil(retryAfter), math.Ceil(d.ResetAfter.Seconds()))
 	if d.Outcome == throttle.Impossible {
-		fmt.Fprintf(stdio.Err, "worker: quantity %d is above the %d that can ever pass at once\n", c.Quantity, d.Capacity)
+		fmt.Fprintf(stdio.Err, "worker: quantity %d is above %d, the most that can pass at once\n", c.Quantity, d.Capacity)
 	}
 	return nil
 }

@@ -1,5 +1,4 @@
-// Package cli is what the commands have in common: how they read their
-// arguments, fail, find Redis and print.
+// Package cli reads the arguments of the commands, and prints their output and errors.
 package cli
 
 import (
@@ -29,9 +28,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Process runs a command as this process, and ends it. The context ends with the first
-// signal. A second one ends the process at once, as it does by default, from before the
-// context ends.
+// Process runs a command and exits with its code. The first signal cancels the context. A second
+// signal ends the process at once.
 func Process(command func(ctx context.Context, args []string, stdio IO) (code int)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 1)
@@ -44,10 +42,9 @@ func Process(command func(ctx context.Context, args []string, stdio IO) (code in
 	os.Exit(command(ctx, os.Args[1:], IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }
 
-// Main reads the arguments into the grammar, a struct with kong's tags, calls
-// the Run method of the command that they name, and returns the exit code. Run
-// can take a context.Context, an IO, a *Globals and what more binds. An error becomes
-// one line on IO.Err; see UsageError and ExitCode.
+// Main parses the arguments into the grammar, a struct with kong's tags, calls the Run method of the
+// selected command, and returns the exit code. Run can take a context.Context, an IO, a *Globals and
+// whatever more binds. Errors are printed to IO.Err; see UsageError and ExitCode.
 func Main(ctx context.Context, name, about string, grammar any, globals *Globals, args []string, stdio IO, more ...kong.Option) (code int) {
 	defer func() {
 		switch cause := recover().(type) {
@@ -103,11 +100,10 @@ func report(stderr io.Writer, name string, err error) int {
 	return int(codeOf(err))
 }
 
-// hint tells what a server's answer means; and where the manual is, after arguments that
-// make no command.
+// hint explains an error of Redis, or refers to --help after an error in the arguments.
 func hint(name string, err error) string {
 	switch t := redishealth.Of(err); t {
-	case redishealth.None, redishealth.Away, redishealth.NoPassword, redishealth.Password, redishealth.Rights: // the error says it
+	case redishealth.None, redishealth.Away, redishealth.NoPassword, redishealth.Password, redishealth.Rights: // the error explains itself
 	default:
 		return "Redis refuses this: " + t.Says()
 	}
@@ -133,17 +129,17 @@ func codeOf(err error) ExitCode {
 	return Failed
 }
 
-// DefaultConfig is the file that is read where no other is named.
+// DefaultConfig is the default config file.
 const DefaultConfig = "headgate.yaml"
 
 // Globals are the flags that every command has.
 type Globals struct {
-	Config string `short:"c" placeholder:"FILE" help:"Config file. Without it headgate.yaml in the current folder, if there is one."`
-	Redis  string `env:"HEADGATE_REDIS" placeholder:"URL" help:"Where Redis is, instead of what the config says: redis://HOST:PORT/DB, rediss://… (TLS), unix:///PATH, redis-sentinel://HOST,HOST/MASTER or redis-cluster://HOST,HOST. Without any, one is started for the command, with its data in the folder .headgate beside the config: redis-server if it is installed, else one in memory that is saved each second."`
-	Scope  string `placeholder:"NAME" help:"The set of limits to use, instead of what the config says."`
+	Config string `short:"c" placeholder:"FILE" help:"Config file (default: headgate.yaml in the current folder, if it exists)."`
+	Redis  string `env:"HEADGATE_REDIS" placeholder:"URL" help:"URL of Redis, instead of the config's: redis://HOST:PORT/DB, rediss://… (TLS), unix:///PATH, redis-sentinel://HOST,HOST/MASTER or redis-cluster://HOST,HOST. Without a URL the command runs its own Redis with data in the folder .headgate beside the config: redis-server if it is installed, otherwise one in memory that is saved each second."`
+	Scope  string `placeholder:"NAME" help:"Scope of limits to use, instead of the config's."`
 }
 
-// Path is the config file.
+// Path returns the config file.
 func (g *Globals) Path() string {
 	if g.Config == "" {
 		return DefaultConfig
@@ -151,15 +147,15 @@ func (g *Globals) Path() string {
 	return g.Config
 }
 
-// check refuses a file that was named and is not there, also of commands that read none.
+// check returns an error if the named config file does not exist, also for commands that read none.
 func (g *Globals) check() error {
 	if _, err := os.Stat(g.Path()); g.Config != "" && errors.Is(err, fs.ErrNotExist) {
-		return Usagef("--config %s: there is no such file", g.Config)
+		return Usagef("--config %s: file not found", g.Config)
 	}
 	return nil
 }
 
-// Load reads the config file and what the flags say instead.
+// Load reads the config file and applies the flags.
 func (g *Globals) Load() (*config.Config, error) {
 	c, err := config.Load(g.Path())
 	if err != nil {
@@ -174,7 +170,7 @@ func (g *Globals) Load() (*config.Config, error) {
 		}
 	}
 	if c.Redis.IsZero() && c.RedisTLS != (config.TLS{}) {
-		return nil, Usagef("redis_tls: there is no redis that it is for: want redis: rediss://HOST:PORT, or --redis")
+		return nil, Usagef("redis_tls: no redis is configured: want redis: rediss://HOST:PORT, or --redis")
 	}
 	if g.Scope != "" {
 		if err := config.CheckName(g.Scope); err != nil {
@@ -185,7 +181,7 @@ func (g *Globals) Load() (*config.Config, error) {
 	return c, nil
 }
 
-// operator is who runs the command, for the changelog: user@host.
+// operator returns user@host, for the log of changes.
 func operator() string {
 	name := "somebody"
 	if u, err := user.Current(); err == nil && u.Username != "" {
@@ -198,8 +194,7 @@ func operator() string {
 	return name + "@" + host
 }
 
-// mappers read the flags whose values have a form of their own, so that their
-// errors say what to write instead.
+// mappers parse flags, with errors that say what to write instead.
 func mappers() []kong.Option {
 	return slices.Concat(
 		mapper(parseString), mapper(parseTerm), mapper(parseInt), mapper(jobspec.ParseDuration), mapper(jobspec.ParseTime), mapper(throttle.ParseRate),
@@ -207,16 +202,15 @@ func mappers() []kong.Option {
 	)
 }
 
-// mapper reads flags of a type, and those that point to one: kong would read these by the
-// UnmarshalText of the type. The flag's name is in the error already, so the field's is left
-// out.
+// mapper parses flags of type T and *T. The error leaves out a field's name, because kong adds the
+// flag's.
 func mapper[T any](parse func(string) (T, error)) []kong.Option {
 	decode := func(c *kong.DecodeContext) (value T, err error) {
 		if c.Scan.Peek().IsEOL() {
 			return value, valueError("want a value after it")
 		}
 		text := c.Scan.Peek().String()
-		if negativeNumber.MatchString(text) { // which kong takes for a flag
+		if negativeNumber.MatchString(text) { // kong takes it for a flag
 			c.Scan.Pop()
 		} else if err := c.Scan.PopValueInto("value", &text); err != nil {
 			return value, err
@@ -243,20 +237,20 @@ func mapper[T any](parse func(string) (T, error)) []kong.Option {
 
 var negativeNumber = regexp.MustCompile(`^-\d`)
 
-// valueError says all that there is to say about the value of a flag.
+// valueError is an error that needs no reference to --help.
 type valueError string
 
 func (e valueError) Error() string { return string(e) }
 
 func parseString(text string) (string, error) { return text, nil }
 
-// Term is what jobs are looked for by. An empty one, as of a shell's variable that is
-// not set, would select all of them.
+// Term is a search term. It must not be empty, as an unset shell variable is, because that would
+// select everything.
 type Term string
 
 func parseTerm(text string) (Term, error) {
 	if text == "" {
-		return "", &throttle.FieldError{Field: "term", Value: `""`, Want: "want some text, or no such flag"}
+		return "", &throttle.FieldError{Field: "term", Value: `""`, Want: "want some text, or leave the flag out"}
 	}
 	return Term(text), nil
 }

@@ -16,8 +16,8 @@ import (
 
 // LogFlags say how a command logs.
 type LogFlags struct {
-	Format string     `name:"log-format" env:"HEADGATE_LOG_FORMAT" enum:"text,json" default:"text" placeholder:"text|json" help:"How to log: text has colours on a terminal unless NO_COLOR is set, and key=value elsewhere; json is one object a line, with durations in seconds under names that end in _s, and all that is said is logged (default ${default})."`
-	Level  slog.Level `name:"log-level" env:"HEADGATE_LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"The least that is logged: debug, info, warn or error (default ${default}). At debug each job that is denied is."`
+	Format string     `name:"log-format" env:"HEADGATE_LOG_FORMAT" enum:"text,json" default:"text" placeholder:"text|json" help:"Log format: text (colored on a terminal unless NO_COLOR is set, key=value elsewhere) or json (one object per line, durations in seconds under names ending in _s, and all output is logged) (default ${default})."`
+	Level  slog.Level `name:"log-level" env:"HEADGATE_LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"Lowest log level: debug, info, warn or error (default ${default}). debug logs each denied job."`
 }
 
 // Logger writes as the flags say.

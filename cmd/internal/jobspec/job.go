@@ -34,14 +34,14 @@ type Job struct {
 // Options say how to run a job.
 type Options struct {
 	Queue     string                   `placeholder:"NAME" help:"Queue (default \"default\")."`
-	In        time.Duration            `placeholder:"DURATION" help:"Run it no earlier than in this long, such as 90s or 2h."`
-	At        time.Time                `placeholder:"TIME" help:"Run it no earlier than at this time, such as 2026-01-02T15:04:05Z."`
-	MaxRetry  *int                     `placeholder:"N" help:"How often a failed job runs again before it is archived (default: max_retry of its type in the config, else 25). Waiting for a limit is no failure."`
-	Retention time.Duration            `placeholder:"DURATION" help:"Keep the job and its result for this long after it is done, such as 24h (default: retention of its type in the config, else not at all)."`
-	Priority  *scheduler.PriorityLevel `placeholder:"high|normal|low" help:"Its place among the jobs that wait for the same permits, instead of what the config says."`
-	Timeout   time.Duration            `placeholder:"DURATION" help:"How long one run may take."`
+	In        time.Duration            `placeholder:"DURATION" help:"Run it no earlier than after this time, such as 90s or 2h."`
+	At        time.Time                `placeholder:"TIME" help:"Run it no earlier than this, such as 2026-01-02T15:04:05Z."`
+	MaxRetry  *int                     `placeholder:"N" help:"Retries of a failed job before it is archived (default: max_retry of its type in the config, or 25). Waiting for a limit is no failure."`
+	Retention time.Duration            `placeholder:"DURATION" help:"How long to keep the finished job and its result, such as 24h (default: retention of its type in the config, or not at all)."`
+	Priority  *scheduler.PriorityLevel `placeholder:"high|normal|low" help:"Priority among jobs that wait for the same permits, instead of the config's."`
+	Timeout   time.Duration            `placeholder:"DURATION" help:"Timeout of one run."`
 	Deadline  time.Time                `placeholder:"TIME" help:"Archive the job if it is not done by this time."`
-	Unique    time.Duration            `placeholder:"DURATION" help:"Refuse the job while another with the same type, payload and queue is there, for at most this long."`
+	Unique    time.Duration            `placeholder:"DURATION" help:"Do not add the job if one with the same type, payload and queue exists, for at most this long."`
 }
 
 // Validate reports the first thing that is wrong with the job.
@@ -183,7 +183,7 @@ func Parse(line []byte) (Job, error) {
 		return j, fmt.Errorf(`%w: want an object such as {"type":"http:request","payload":{"url":"https://example.com/"}}`, what)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return j, errors.New("something follows the object: want one JSON object a line")
+		return j, errors.New("text after the object: want one JSON object per line")
 	}
 	var names []string
 	for _, f := range j.fields() {

@@ -1,6 +1,8 @@
+// Package results prints the results of jobs, or writes them to files.
 package results
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -19,30 +21,23 @@ import (
 	"github.com/headgate/headgate/tasks"
 )
 
-// Result is what a job brought home, in JSON.
+// Result is the result of a job that has ended, in JSON.
 type Result struct {
-	ID         string      `json:"id"`
-	Queue      string      `json:"queue"`
-	Type       string      `json:"type"`
-	Payload    cli.Text    `json:"payload"` // without secrets
-	State      string      `json:"state"`
-	Ended      time.Time   `json:"ended"`
-	Error      string      `json:"error,omitempty"`
-	Result     *cli.Text   `json:"result,omitempty"` // of another type than http:request
-	Status     int         `json:"status,omitempty"`
-	URL        string      `json:"url,omitempty"`
-	Headers    http.Header `json:"headers,omitempty"`
-	Body       *cli.Text   `json:"body,omitempty"`
-	Truncated  bool        `json:"truncated,omitempty"`
-	Length     *int64      `json:"length,omitempty"`
-	Saved      string      `json:"saved,omitempty"`
-	SHA256     string      `json:"sha256,omitempty"`
-	DurationMS int64       `json:"duration_ms,omitempty"`
+	ID      string    `json:"id"`
+	Queue   string    `json:"queue"`
+	Type    string    `json:"type"`
+	Payload cli.Text  `json:"payload"` // without secrets
+	State   string    `json:"state"`
+	Ended   time.Time `json:"ended"`
+	Error   string    `json:"error,omitempty"`
+	Result  *cli.Text `json:"result,omitempty"` // of another type than http:request
+	Body    *cli.Text `json:"body,omitempty"`   // of an http:request
+	*tasks.HTTPResult
 
 	answer Answer
 }
 
-// New is the result of a job that has ended, with its payload as secrets lets it be shown.
+// New returns the result of a job that has ended, without the secrets of its payload.
 func New(job *asynq.TaskInfo, secrets redact.Redactor) Result {
 	r := Result{
 		ID: job.ID, Queue: job.Queue, Type: job.Type, State: job.State.String(), Ended: job.CompletedAt,
@@ -52,59 +47,54 @@ func New(job *asynq.TaskInfo, secrets redact.Redactor) Result {
 	if job.State == asynq.TaskStateArchived {
 		r.Ended, r.Error = job.LastFailedAt, job.LastErr
 	}
-	body, call := cli.Text(r.answer.body), r.answer.call
-	if call == nil {
+	body := cli.Text(r.answer.body)
+	if r.HTTPResult = r.answer.call; r.HTTPResult == nil {
 		r.Result = &body
-		return r
+	} else {
+		r.Body = &body
 	}
-	r.Status, r.URL, r.Headers, r.Body = call.Status, call.URL, call.Headers, &body
-	r.Truncated, r.Length, r.Saved, r.SHA256, r.DurationMS = call.Truncated, &call.Length, call.Saved, call.SHA256, call.DurationMS
 	return r
 }
 
 func (r Result) line() string {
-	what := "result"
-	if r.answer.call != nil {
+	what, text := "result", strings.TrimSpace(string(r.answer.body))
+	if r.HTTPResult != nil {
 		what = r.answer.status()
+		if r.Saved != "" {
+			text = "saved: " + r.Saved
+		}
 	}
-	text := strings.TrimSpace(string(r.answer.body))
-	if r.Saved != "" {
-		text = "saved: " + r.Saved
-	}
-	if len(r.answer.body) == 0 && r.Saved == "" && r.Error != "" {
+	if text == "" && r.Error != "" {
 		what, text = "no answer", r.Error
 	}
 	return strings.TrimRight(fmt.Sprintf("%s  %s  %s  %s  %s  %s", r.Ended.Local().Format(time.DateTime), cli.Cell(r.ID), cli.Cell(r.Type), cli.Cell(string(r.Payload)), what, cli.Cell(text)), " ")
 }
 
-// Answer is the result of a job: of an http:request the last answer to its call,
-// of any other type what its handler wrote.
+// Answer is what a job's handler wrote as its result: for an http:request the last answer to its
+// call.
 type Answer struct {
-	call *tasks.HTTPResult // nil for another type
+	call *tasks.HTTPResult // nil for other types
 	body []byte
 }
 
-// ParseAnswer reads a result. One that is not as it should be is taken as it is.
+// ParseAnswer reads a result. A malformed answer is its own body.
 func ParseAnswer(taskType string, result []byte) Answer {
-	if taskType != tasks.TypeHTTPRequest {
-		return Answer{body: result}
-	}
 	var call tasks.HTTPResult
-	if err := json.Unmarshal(result, &call); err != nil {
+	if taskType != tasks.TypeHTTPRequest || json.Unmarshal(result, &call) != nil {
 		return Answer{body: result}
 	}
 	body := []byte(call.Body)
 	if call.Base64 {
-		decoded, err := base64.StdEncoding.DecodeString(call.Body)
-		if err != nil {
+		call.Base64 = false
+		var err error
+		if body, err = base64.StdEncoding.DecodeString(call.Body); err != nil {
 			return Answer{body: result}
 		}
-		body = decoded
 	}
 	return Answer{&call, body}
 }
 
-// Lines is an answer for people.
+// Lines returns the names and values of an answer, for [cli.Fields].
 func (a Answer) Lines() [][2]string {
 	if a.call == nil {
 		return [][2]string{{"result", string(a.body)}}
@@ -130,7 +120,7 @@ func (a Answer) status() string {
 	return fmt.Sprintf("%s, %d bytes", text, a.call.Length)
 }
 
-// extensions are those of files with bodies of some types. Others have none.
+// extensions are the file extensions of media types. Other types have none.
 var extensions = map[string]string{
 	"text/html": ".html", "application/xhtml+xml": ".html", "text/plain": ".txt", "text/css": ".css", "text/csv": ".csv",
 	"text/xml": ".xml", "application/xml": ".xml", "application/json": ".json", "application/javascript": ".js", "text/javascript": ".js",
@@ -138,19 +128,19 @@ var extensions = map[string]string{
 	"image/png": ".png", "image/jpeg": ".jpg", "image/gif": ".gif", "image/webp": ".webp", "image/svg+xml": ".svg",
 }
 
-// extension is what the name of a file with the body ends in: by the Content-Type, where that
-// was kept, else by how the body begins.
+// extension is that of the kept Content-Type. Without one it is guessed from the body.
 func (a Answer) extension() string {
+	guess := http.DetectContentType(a.body)
+	if json.Valid(a.body) {
+		guess = "application/json"
+	}
 	if a.call != nil {
 		for name, values := range a.call.Headers {
 			if kind, _, err := mime.ParseMediaType(strings.Join(values, ",")); err == nil && strings.EqualFold(name, "Content-Type") {
-				return extensions[kind]
+				guess = cmp.Or(kind, guess)
 			}
 		}
 	}
-	if json.Valid(a.body) {
-		return ".json"
-	}
-	kind, _, _ := strings.Cut(http.DetectContentType(a.body), ";")
+	kind, _, _ := strings.Cut(guess, ";")
 	return extensions[kind]
 }

@@ -1,4 +1,3 @@
-// Package results takes what jobs brought home to files, or prints it.
 package results
 
 import (
@@ -17,81 +16,79 @@ import (
 	"github.com/headgate/headgate/cmd/internal/cli"
 )
 
-// Sink is where results go. Close says what became of them, if they are all.
+// A Sink is where results go. Close prints a summary; complete is whether all results were put.
 type Sink interface {
 	Put(Result) error
-	Close(all bool) error
+	Close(complete bool) error
 }
 
-// To is a file of JSON lines if its name ends in .jsonl, else a folder with a file for
+// To returns a file of JSON lines if the name ends in .jsonl, otherwise a folder with one file for
 // each body.
 func To(name string, stdio cli.IO) (Sink, error) {
-	if strings.HasSuffix(name, ".jsonl") {
-		return newLinesFile(name, stdio.Out)
+	if !strings.HasSuffix(name, ".jsonl") {
+		return newFolder(name, stdio)
 	}
-	return newFolder(name, stdio)
-}
-
-// Print writes results for people, or as JSON lines.
-func Print(out io.Writer, json bool) Sink { return &screen{out: out, json: json} }
-
-type screen struct {
-	out  io.Writer
-	json bool
-	n    int
-}
-
-func (s *screen) Put(r Result) (err error) {
-	s.n++
-	if s.json {
-		return cli.JSONLine(s.out, r)
-	}
-	_, err = fmt.Fprintln(s.out, r.line())
-	return err
-}
-
-func (s *screen) Close(all bool) error {
-	if all && s.n == 0 && !s.json {
-		fmt.Fprintln(s.out, "no result matches: jobs that are done keep theirs only with a retention")
-	}
-	return nil
-}
-
-// linesFile is a new file of JSON lines.
-type linesFile struct {
-	file *os.File
-	n    int
-	out  io.Writer
-}
-
-func newLinesFile(name string, out io.Writer) (*linesFile, error) {
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if errors.Is(err, fs.ErrExist) {
-		return nil, cli.Usagef("--out %s: the file is there already", name)
-	}
 	if err != nil {
-		return nil, cli.Usagef("--out %w", err)
+		return nil, cli.Usagef("--out %w: want a new file", err)
 	}
-	return &linesFile{file: file, out: out}, nil
+	return &lines{out: file, json: true, close: func(n int) error {
+		fmt.Fprintf(stdio.Out, "wrote %d results to %s\n", n, name)
+		return file.Close()
+	}}, nil
 }
 
-func (f *linesFile) Put(r Result) error {
-	f.n++
-	return cli.JSONLine(f.file, r)
+// Print prints results, one on each line.
+func Print(out io.Writer, json bool) Sink {
+	return &lines{out: out, json: json, close: func(n int) error {
+		if n == 0 && !json {
+			fmt.Fprintln(out, "no result matches: finished jobs keep their results only with a retention")
+		}
+		return nil
+	}}
 }
 
-func (f *linesFile) Close(bool) error {
-	err := f.file.Close()
-	fmt.Fprintf(f.out, "wrote %d results to %s\n", f.n, f.file.Name())
+type lines struct {
+	out   io.Writer
+	json  bool
+	n     int
+	close func(n int) error
+}
+
+func (l *lines) Put(r Result) (err error) {
+	l.n++
+	if l.json {
+		return cli.JSONLine(l.out, r)
+	}
+	_, err = fmt.Fprintln(l.out, r.line())
 	return err
 }
 
-// folder has a file for each body, below it one folder for each queue.
+func (l *lines) Close(bool) error { return l.close(l.n) }
+
+// folder has one file for each body, in one folder for each queue.
 type folder struct {
-	root                     *os.Root
-	stdio                    cli.IO
-	written, there, differ   int
-	truncated, saved, nobody int
+	root    *os.Root
+	stdio   cli.IO
+	written int
+	others  [len(otherOutcomes)]int
+}
+
+// What else becomes of results, by index.
+const (
+	exists = iota
+	differs
+	truncated
+	saved
+	empty
+)
+
+var otherOutcomes = [...]string{
+	exists:    "exist already",
+	differs:   "exist with other content",
+	truncated: "are only the beginning, as much as max_body kept",
+	saved:     "were saved to a file by the worker",
+	empty:     "results have no body",
 }
 
 func newFolder(name string, stdio cli.IO) (*folder, error) {
@@ -103,75 +100,61 @@ func newFolder(name string, stdio cli.IO) (*folder, error) {
 }
 
 func (f *folder) Put(r Result) error {
-	switch {
-	case r.Saved != "":
-		f.saved++
-		return nil
-	case len(r.answer.body) == 0:
-		f.nobody++
-		return nil
-	case r.Truncated:
-		f.truncated++
-	}
-	queue := fileName(r.Queue)
-	if err := f.root.MkdirAll(queue, 0o755); err != nil {
-		return err
-	}
-	name := filepath.Join(queue, fileName(r.ID)+r.answer.extension())
-	err := f.write(filepath.Join(queue, ".headgate-"+uuid.NewString()), name, r.answer.body)
-	if err == nil {
-		f.written++
-		return nil
-	}
-	if !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	before, err := f.root.ReadFile(name)
-	if err == nil && bytes.Equal(before, r.answer.body) {
-		f.there++
-		return nil
-	}
-	f.differ++
-	fmt.Fprintf(f.stdio.Err, "worker: %s is there with another content: it is left as it is\n", name)
-	return nil
-}
-
-func (f *folder) write(temp, name string, body []byte) error {
-	if err := f.root.WriteFile(temp, body, 0o644); err != nil {
-		return err
-	}
-	return errors.Join(f.root.Link(temp, name), f.root.Remove(temp))
-}
-
-func (f *folder) Close(all bool) error {
-	parts := []string{fmt.Sprintf("wrote %d bodies below %s", f.written, f.root.Name())}
-	for _, part := range []struct {
-		n    int
-		what string
-	}{
-		{f.there, "were there already"},
-		{f.differ, "are there with another content"},
-		{f.truncated, "are only the beginning, as much as max_body kept"},
-		{f.saved, "were saved to a file by the worker"},
-		{f.nobody, "results have no body"},
-	} {
-		if part.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.what))
+	if r.HTTPResult != nil {
+		if r.Saved != "" {
+			f.others[saved]++
+			return nil
+		}
+		if r.Truncated {
+			f.others[truncated]++
 		}
 	}
-	fmt.Fprintln(f.stdio.Out, strings.Join(parts, "; "))
+	if len(r.answer.body) == 0 {
+		f.others[empty]++
+		return nil
+	}
+	queue := fileName(r.Queue)
+	name, temp := filepath.Join(queue, fileName(r.ID)+r.answer.extension()), filepath.Join(queue, ".headgate-"+uuid.NewString())
+	if err := errors.Join(f.root.MkdirAll(queue, 0o755), f.root.WriteFile(temp, r.answer.body, 0o644)); err != nil {
+		return err
+	}
+	err := f.root.Link(temp, name) // the file appears whole, and replaces none
+	err = errors.Join(err, f.root.Remove(temp))
+	if errors.Is(err, fs.ErrExist) {
+		if before, err := f.root.ReadFile(name); err == nil && bytes.Equal(before, r.answer.body) {
+			f.others[exists]++
+			return nil
+		}
+		f.others[differs]++
+		fmt.Fprintf(f.stdio.Err, "worker: %s exists with other content and is not replaced\n", name)
+		return nil
+	}
+	if err == nil {
+		f.written++
+	}
+	return err
+}
+
+func (f *folder) Close(complete bool) error {
+	fmt.Fprintf(f.stdio.Out, "wrote %d bodies below %s", f.written, f.root.Name())
+	for i, n := range f.others {
+		if n > 0 {
+			fmt.Fprintf(f.stdio.Out, "; %d %s", n, otherOutcomes[i])
+		}
+	}
+	fmt.Fprintln(f.stdio.Out)
 	err := f.root.Close()
-	if all && f.differ > 0 {
+	if complete && f.others[differs] > 0 {
 		return cli.Failed
 	}
 	return err
 }
 
-// longestName is how long a file name may be before a hash stands for its end.
+// longestName is the longest file name. The end of a longer one is replaced by a hash.
 const longestName = 150
 
-// fileName is a text as the name of a file: nothing in it leads to another
-// folder, and no two texts have the same.
+// fileName returns a text as the name of a file. It leads to no other folder, and different texts
+// have different names.
 func fileName(text string) string {
 	var name strings.Builder
 	for i := range len(text) {

@@ -144,8 +144,8 @@ func TestLinksFromElsewhere(t *testing.T) {
 		"action=pause&limit=mail&queue=x&id=1":                      "Pause mail",
 		"action=block&limit=mail&key=k&id=1&schedule=s":             "Block mail of k",
 		"action=pause&action=delete-queue&limit=mail&queue=default": "Pause mail",
-		"action=pause&limit=mail&limit=other&meant=x":               "Pause mail",
-		"action=change&limit=mail&rate=1/s&capacity=9&meant=x":      "Change mail",
+		"action=pause&limit=mail&limit=other&confirmed=x":           "Pause mail",
+		"action=change&limit=mail&rate=1/s&capacity=9&confirmed=x":  "Change mail",
 	} {
 		text := body(t, ask(p, request("GET", "/do?"+link, nil)))
 		if !strings.Contains(text, `<h2 id="dialog-title">`+title+"</h2>") {
@@ -153,7 +153,7 @@ func TestLinksFromElsewhere(t *testing.T) {
 		}
 		_, to, _ := strings.Cut(text, `<form method="post" action="`)
 		to, _, _ = strings.Cut(to, `"`)
-		if strings.Contains(to, "meant") || strings.Contains(to, "rate") || strings.Contains(to, "capacity") {
+		if strings.Contains(to, "confirmed") || strings.Contains(to, "rate") || strings.Contains(to, "capacity") {
 			t.Errorf("%s: the form goes to %s", link, to)
 		}
 	}

@@ -57,20 +57,20 @@ func TestJobs(t *testing.T) {
 	}{
 		{"", 30, "All <small class=\"num\">53</small>"},
 		{"state=archived", 25, "Archived <small class=\"num\">45</small>"},
-		{"state=archived&queue=reports", 0, "No job is meant"},
+		{"state=archived&queue=reports", 0, "No job matches"},
 		{"state=scheduled", 3, "runs "},
 		{"state=waiting,granted", 1, "waits for slots of shop"},
 		{"limit=slots&key=shop", 1, "waits for slots of shop"},
-		{"limit=slots&key=other", 0, "No job is meant"},
+		{"limit=slots&key=other", 0, "No job matches"},
 		{"payload=lost-4", 6, "lost-44"},
-		{"type=none", 0, "No job is meant"},
-		{"error=denied", 0, "No job is meant"},
-		{"older=1h&state=pending", 0, "No job is meant"},
+		{"type=none", 0, "No job matches"},
+		{"error=denied", 0, "No job matches"},
+		{"older=1h&state=pending", 0, "No job matches"},
 		{"state=nope", 0, "state nope: want active, granted, waiting"},
 		{"older=soon", 0, "older soon: want a duration such as 90s"},
 		{"limit=none", 0, "no such limit: none"},
 		{"state=pending&limit=slots", 0, "state pending: with a limit or a key want waiting or granted"},
-		{"queue=none", 0, "No job is meant"},
+		{"queue=none", 0, "No job matches"},
 		{"from=nonsense&state=scheduled", 3, "runs "},
 	} {
 		text := body(t, ask(p, request("GET", "/jobs?"+tt.query, nil)))
@@ -113,7 +113,7 @@ func TestDeniedAndFailed(t *testing.T) {
 		return strings.Contains(text, `>Waiting <small class="num">2</small>`) && strings.Contains(text, `>Retrying <small class="num">1</small>`)
 	})
 	running.Until(t, "a denial by a limit that is paused", func() bool {
-		return strings.Contains(body(t, ask(w.page(), request("GET", "/changes", nil))), "nobody can tell for how long")
+		return strings.Contains(body(t, ask(w.page(), request("GET", "/changes", nil))), "for an unknown time")
 	})
 }
 
@@ -132,7 +132,7 @@ func TestTakeBack(t *testing.T) {
 	}{
 		{"action=run&state=archived&payload=lost-4", "6 jobs: state archived, payload lost-4", 303, "", throttle.Change{What: "run", Jobs: 6}},
 		{"action=delete&state=archived&queue=default", "39 jobs: state archived, queue default", 303, "", throttle.Change{What: "deleted", Jobs: 39, Job: throttle.JobID{Queue: "default"}}},
-		{"action=delete&state=archived", "no job is meant", 422, "nothing was done", throttle.Change{}},
+		{"action=delete&state=archived", "no job matches", 422, "nothing was done", throttle.Change{}},
 		{"action=delete&id=later-1&queue=reports", "job later-1 of queue reports", 303, "", throttle.Change{What: "deleted", Jobs: 1, Job: throttle.JobID{Queue: "reports", ID: "later-1"}}},
 		{"action=delete&id=later-1&queue=reports", "not found", 404, "not found", throttle.Change{}},
 		{"action=run&id=denied-2&queue=default", "as soon as its limits let it", 422, "the job is waiting: it runs as soon as its limits let it", throttle.Change{}},
@@ -192,8 +192,8 @@ func TestTakeBackInABrowser(t *testing.T) {
 		chromedp.WaitNotPresent(`dialog[open]`), until(`document.querySelector('.empty')`))
 	do(ctx, t, "delete one", chromedp.Navigate(url+"/job?queue=default&id=one"), chromedp.WaitVisible(`.job .all`),
 		chromedp.Click(`.job a[href*="action=delete"]`), chromedp.WaitVisible(`dialog button`), chromedp.Click(`dialog button`),
-		until(`document.querySelector('.job').innerText.includes('has no job of this ID')`))
-	accessible(ctx, t, "a job that is gone")
+		until(`document.querySelector('.job').innerText.includes('has no job with this ID')`))
+	accessible(ctx, t, "a deleted job")
 }
 
 // TestViewersZone: times are those of who looks, also after they have changed.
@@ -231,7 +231,7 @@ func TestJobsAttempts(t *testing.T) {
 	}
 	w.must(asynqdb.New(w.rdb).NoteAttempt(t.Context(), "default", "gone", asynqdb.Attempt{}))
 	if w.rdb.Exists(t.Context(), asynqdb.Hash("default", "gone")).Val() != 0 {
-		t.Error("a job that is gone has attempts")
+		t.Error("a deleted job has attempts")
 	}
 	text := body(t, ask(w.page(), request("GET", "/job?queue=default&id=tried", nil)))
 	for _, want := range []string{"1.5 s", "host-1:77", "refused: token=", "died", "Last attempts"} {

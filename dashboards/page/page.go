@@ -2,120 +2,250 @@ package page
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"path"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/dashboards/page/internal/auth"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/redact"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
-// Options say what a page shows, and to whom. Redis and Limiter are required.
+// Options configure a page. Redis and Limiter are required.
 type Options struct {
-	// Redis is where the asynq queues and the limiter's scope are. It is the
-	// caller's to close, after the page.
-	Redis redis.UniversalClient
-	// Limiter is the scope's.
+	// Redis has the asynq queues and the limiter's scope. The caller closes it, after the page.
+	Redis   redis.UniversalClient
 	Limiter *throttle.Limiter
-	// Scope is the limiter's, for the title and the history. The zero value means
-	// "default".
+	// Scope is the limiter's. Empty means "default".
 	Scope string
-	// KeyOf says what a limit counts by, such as "host(payload.url)"; the empty
-	// text where it has no keys. Nil means that only what waits can tell.
+	// KeyOf returns what a limit counts by, such as "host(payload.url)", or the empty text if it has
+	// no keys. Nil means that this is unknown.
 	KeyOf func(limit string) (by string, known bool)
-	// SpellKey is a key that a user typed, in the spelling of the jobs that use the limit. Nil
-	// leaves keys as they were typed.
+	// SpellKey normalizes a key that a user typed, as jobs that use the limit do. Nil leaves it.
 	SpellKey func(limit, key string) (string, error)
 
-	// Token, or User and Password, let a browser in. Without any of them, and
-	// without Authenticate, only browsers on this machine are let in. A token is sent
-	// in "Authorization: Bearer TOKEN", or in a cookie that an address with ?token=TOKEN
-	// sets; a user and a password are sent as HTTP Basic. Wrong guesses are not counted, so a
-	// Token or a Password has at least eight characters, and thirty are better. Set one behind
-	// any proxy: not every proxy can be told from a browser on this machine.
+	// Token, or User and Password, give access: see the package documentation. A Token or Password
+	// has at least eight characters; thirty are better. Behind a proxy one of them is needed, because
+	// some proxies look like a browser on this machine.
 	Token, User, Password string
-	// HTTPS says that browsers come by https through a proxy, so that they send the
-	// cookie by nothing else. What comes by TLS needs no word.
+	// HTTPS makes the cookie Secure although a proxy ends TLS.
 	HTTPS bool
-	// Authenticate lets a request in, and says whose it is, instead of Token, User
-	// and Password: for programs that know their users. The user stands in the
-	// changelog beside what was changed. It is asked for every request.
+	// Authenticate replaces Token, User and Password, for programs that know their users. It is
+	// called for every request. The changelog names the user.
 	Authenticate func(*http.Request) (user string, ok bool)
-	// ReadOnly takes away everything that changes anything: the buttons, and what
-	// they ask for.
+	// ReadOnly removes all actions.
 	ReadOnly bool
-	// Redact names fields of payloads and headers whose values are not shown, in
-	// any case, where * stands for any text. Authorization and cookies never are,
-	// nor what is called password, secret, token or api key.
+	// Redact names more fields of payloads and headers whose values are hidden, in any case, with *
+	// for any text. Authorization, cookies and names like password, secret, token or api key are
+	// always hidden.
 	Redact []string
-	// Log hears what users change. The zero value means slog.Default.
+	// Log receives what users change. Nil means slog.Default.
 	Log *slog.Logger
 }
 
-// Page is the handler of the page. It may be mounted at any prefix that ends with
-// a slash, with http.StripPrefix: links are relative, so it need not know it. It is
-// safe for concurrent use, as handlers are.
+// Page is the handler of the page. Mount it at any prefix that ends with a slash, with
+// http.StripPrefix. It is safe for concurrent use.
 type Page struct {
 	Options
-	// queues are asynq's, in Options.Redis. Its Inspector takes no contexts, so its calls
-	// end when they are answered, or by the Redis client's own timeouts.
-	queues   *inspect.Queues
-	reader   *reader
-	auth     *auth.Auth
-	redactor redactor
-	// handler is the way of a request: the check of where it comes from, then the
-	// door, then routed.
-	handler, routed http.Handler
+	queues          *inspect.Queues
+	reader          *reader
+	auth            *auth.Auth
+	redactor        redactor
+	handler, routed http.Handler    // all requests, and authorized ones
 	ctx             context.Context // ends with Close
 	cancel          context.CancelFunc
 }
 
-// redirect sends the browser to another page of the folder, to be read with GET (303).
-// The path is relative, as the prefix is not known; http.Redirect would make it absolute
-// without it.
+// New returns a page. It reads nothing before the first request. Its error joins all errors of the
+// options.
+func New(o Options) (*Page, error) {
+	o.Scope = cmp.Or(o.Scope, "default")
+	o.Log = cmp.Or(o.Log, slog.Default())
+	access := &auth.Auth{
+		Scope: o.Scope, Token: o.Token, User: o.User, Password: o.Password,
+		HTTPS: o.HTTPS, Authenticate: o.Authenticate,
+	}
+	redactor, err := newRedactor(o.Redact)
+	err = errors.Join(access.Validate(), err)
+	if o.Redis == nil || o.Limiter == nil {
+		err = errors.Join(errors.New("page: Redis and Limiter are required"), err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := &Page{Options: o, queues: inspect.New(o.Redis, waitdb.New(o.Limiter), o.Scope), redactor: redactor, auth: access}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.reader = newReader(p.ctx, state{rdb: o.Redis, scope: o.Scope, queues: p.queues, limits: inspect.Snapshot{KeyOf: o.KeyOf}})
+	p.routed = p.auth.Protect(http.HandlerFunc(p.route), func(w http.ResponseWriter, code int) {
+		_, text := p.refusal(code)
+		p.fail(w, code, text)
+	})
+	// Refuse POSTs from other sites. No GET changes anything.
+	p.handler = http.NewCrossOriginProtection().Handler(http.HandlerFunc(p.enter))
+	return p, nil
+}
+
+// Close stops reading. Later requests get the last data, or an error. It returns nil.
+func (p *Page) Close() error {
+	p.cancel()
+	return nil
+}
+
+// ServeHTTP implements http.Handler.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "same-origin") // addresses contain keys and IDs
+	h.Set("Cache-Control", "no-store")
+	if pageName(r) == "" && !strings.HasSuffix(requestPath(r), "/") {
+		to := url.URL{Path: path.Base(requestPath(r)) + "/", RawQuery: r.URL.RawQuery} // links are relative to the folder
+		redirect(w, to.String())
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, 1<<16)
+	p.handler.ServeHTTP(w, r)
+}
+
+// requestPath returns the path with the prefix that http.StripPrefix removed.
+func requestPath(r *http.Request) string {
+	at, err := url.ParseRequestURI(r.RequestURI)
+	if err != nil || at.Path == "" {
+		return r.URL.Path
+	}
+	return at.Path
+}
+
+// pageName returns the name of the page that is asked for. All pages are in one folder.
+func pageName(r *http.Request) string { return strings.TrimPrefix(r.URL.Path, "/") }
+
+// redirect sends the browser to a relative address. http.Redirect would make it absolute, without
+// the unknown prefix.
 func redirect(w http.ResponseWriter, to string) {
 	w.Header().Set("Location", to)
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// fail answers with a page that says what is wrong. What it says is shown as it is, so
-// foreign texts in it have been made visible and freed of secrets before.
-func (p *Page) fail(w http.ResponseWriter, code int, says string) {
-	p.write(w, code, "message", frame{Page: p, Title: http.StatusText(code), Data: says})
+// enter answers requests for assets and with a token in the address before authorization: assets
+// are public, and the refusal needs them.
+func (p *Page) enter(w http.ResponseWriter, r *http.Request) {
+	if asset, ok := strings.CutPrefix(pageName(r), "assets/"); ok && p.auth.HasCredentials() {
+		serveAsset(w, r, asset)
+		return
+	}
+	if !p.auth.ExchangeToken(w, r) {
+		p.routed.ServeHTTP(w, r)
+	}
 }
 
-// frame is what every template gets: the page itself with its options, and what is
-// this one's.
+// refusal returns why a request is not authorized, for programs and for people.
+func (p *Page) refusal(code int) (program, browser string) {
+	switch {
+	case code == http.StatusForbidden:
+		return "only programs on the same machine may read this, under a name such as localhost",
+			"Without a token this page answers only to browsers on the machine it runs on, under a name such as localhost. Give it a token, or a user and a password, to open it to others."
+	case p.Authenticate != nil:
+		return "you are not signed in", "You are not signed in."
+	case p.Token == "":
+		return "want the page's user and password", "Reload the page, and give its user and password."
+	}
+	return `want the page's token in "Authorization: Bearer TOKEN", or its user and password`,
+		"This page wants its token. Add it to the address once, as in ?token=TOKEN: this browser remembers it for 12 hours. Programs send it as \"Authorization: Bearer TOKEN\"."
+}
+
+// Guard calls next for requests with access to the page, and tells others in a line of text what is
+// missing. Use it for what a program serves beside the page, such as metrics.
+func (p *Page) Guard(next http.Handler) http.Handler {
+	return p.auth.Protect(next, func(w http.ResponseWriter, code int) {
+		text, _ := p.refusal(code)
+		http.Error(w, text, code)
+	})
+}
+
+func (p *Page) route(w http.ResponseWriter, r *http.Request) {
+	name := pageName(r)
+	if asset, ok := strings.CutPrefix(name, "assets/"); ok {
+		serveAsset(w, r, asset)
+		return
+	}
+	switch {
+	case name == "do":
+		p.serveAction(w, r)
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		w.Header().Set("Allow", "GET, HEAD")
+		p.fail(w, http.StatusMethodNotAllowed, "This page can only be read.")
+	case name == "find":
+		p.serveFind(w, r)
+	case views[name] != nil:
+		p.serveView(w, r, name)
+	default:
+		p.fail(w, http.StatusNotFound, "There is no such page.")
+	}
+}
+
+// view is a page that shows a snapshot and a query.
+type view struct {
+	title string
+	// load returns what the template shows as .Data. It must not change the snapshot.
+	load func(ctx context.Context, p *Page, s *snapshot, at address) (any, error)
+}
+
+// views are the views by their name in the address.
+var views = map[string]*view{
+	"":        {"Limits", loadLimits},
+	"waiting": {"Waiting", loadWaiting},
+	"job":     {"Job", loadJob},
+	"jobs":    {"Jobs", loadJobs},
+	"changes": {"Changes", loadChanges},
+}
+
+// serveView renders a view. If Redis is down it shows the last data, but a view that has to read for
+// its query answers 503.
+func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
+	at, err := newAddress(name, r.URL.Query())
+	if err != nil {
+		p.fail(w, http.StatusRequestURITooLong, sentence(err))
+		return
+	}
+	s := p.reader.latest(r.Context())
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
+	defer cancel()
+	defer context.AfterFunc(p.ctx, cancel)()
+	data, err := views[name].load(ctx, p, s, at)
+	if err != nil {
+		p.failRead(w, err)
+		return
+	}
+	p.write(w, http.StatusOK, cmp.Or(name, "limits"), frame{Page: p, Title: views[name].title, View: name, Of: at.text, Live: true, Snap: s, Data: data})
+}
+
+// frame is the data of every template.
 type frame struct {
 	*Page
 	Title string
-	// View is the view's name, for the navigation; empty for the first one.
-	View string
-	// Of is the view and its query, as place writes them: where an action comes back to.
-	Of string
-	// Live is whether it changes while somebody looks.
-	Live bool
-	// Snap is nil on pages that show nothing of Redis: messages and the
-	// questions before an action.
-	Snap *snapshot
-	// Data is what the template shows.
-	Data any
+	View  string    // name of the view, for the navigation
+	Of    string    // address of the view, for actions to come back to
+	Live  bool      // whether the script updates it
+	Snap  *snapshot // nil if the page shows no data
+	Data  any
 }
 
-// Clean is a foreign text as it is shown: without secrets, and cut.
-func (f frame) Clean(text string, most int) string {
-	return f.redactor.shown(text, most)
-}
+// Clean returns a foreign text without secrets, of at most limit bytes.
+func (f frame) Clean(text string, limit int) string { return f.redactor.shown(text, limit) }
 
-// Block is a payload or a result as it is shown.
+// Block returns a payload or a result without secrets.
 func (f frame) Block(data []byte) string { return f.redactor.block(data) }
 
-// Header is a header's value as it is shown: of one whose name is a secret's nothing, and
-// others may have one in their text, such as a URL with a password.
+// Header returns a header's value without secrets.
 func (f frame) Header(name, value string) string {
 	if f.redactor.Hides(name) {
 		return redact.Hidden
@@ -123,22 +253,24 @@ func (f frame) Header(name, value string) string {
 	return oneLine(f.redactor.shown(value, shortText))
 }
 
-// write executes a whole page, into memory first: one that cannot be made is an error
-// to the browser and no half of a page.
+// write renders a page into memory, and sends it if that succeeds.
 func (p *Page) write(w http.ResponseWriter, code int, name string, f frame) {
 	var out bytes.Buffer
 	if err := execute(&out, name, f); err != nil {
-		p.Log.Error("the page could not be made", "page", name, "error", err)
-		http.Error(w, "the page could not be made", http.StatusInternalServerError)
+		p.Log.Error("the page could not be rendered", "page", name, "error", err)
+		http.Error(w, "the page could not be rendered", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(code)
-	_, _ = w.Write(out.Bytes()) // who has left needs no answer
+	_, _ = w.Write(out.Bytes())
 }
 
-// failRead answers where Redis cannot be read. The error is shown as any foreign text is:
-// without secrets, and cut.
+// fail answers with an error page. text is shown as it is, so it must have no secrets.
+func (p *Page) fail(w http.ResponseWriter, code int, text string) {
+	p.write(w, code, "message", frame{Page: p, Title: http.StatusText(code), Data: text})
+}
+
 func (p *Page) failRead(w http.ResponseWriter, err error) {
 	p.Log.Warn("the page cannot read Redis", "error", err)
 	p.fail(w, http.StatusServiceUnavailable, "Redis cannot be read: "+p.redactor.shown(err.Error(), 300))

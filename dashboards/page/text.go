@@ -14,23 +14,19 @@ import (
 	"github.com/headgate/headgate/internal/redact"
 )
 
-// The lengths that texts are shown in, in bytes: a line of a table, and a whole block.
+// The lengths of foreign texts, in bytes: in a line of a table, and in a block.
 const (
 	shortText = 120
 	longText  = 64 << 10
 )
 
-// short is a foreign text on one line, with each run of blanks as one. Two that differ
-// only beyond its length look the same; links have them whole.
-func short(text string) string {
-	return oneLine(display.Visible(text, shortText))
-}
+// short returns a foreign text on one line.
+func short(text string) string { return oneLine(display.Visible(text, shortText)) }
 
-// oneLine is a text with each run of blanks as one.
+// oneLine replaces each run of white space by one space.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// perSecond is a rate with as many digits as matter: two of them below ten, and whole
-// permits above. A rate that rounds to zero is 0.00 and not 0, which means none.
+// perSecond formats a rate with two significant digits below ten. A small rate is 0.00, none is 0.
 func perSecond(rate float64) string {
 	switch {
 	case rate == 0:
@@ -43,7 +39,7 @@ func perSecond(rate float64) string {
 	return display.Number(int64(math.Round(rate)))
 }
 
-// span is a duration until something, for people.
+// span formats the time until something.
 func span(d time.Duration) string {
 	if d < time.Millisecond {
 		return "now"
@@ -51,7 +47,7 @@ func span(d time.Duration) string {
 	return duration.Text(d)
 }
 
-// latency is a short duration with one more digit, as Redis answers within a few ms.
+// latency formats a duration of some milliseconds.
 func latency(d time.Duration) string {
 	if d < 10*time.Millisecond {
 		return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
@@ -59,8 +55,7 @@ func latency(d time.Duration) string {
 	return span(d)
 }
 
-// since is how long ago a moment was, for people, in whole seconds. One that lies ahead
-// is now, as clocks differ.
+// since formats how long ago a time was. A time in the future is now, as clocks differ.
 func since(t, now time.Time) string {
 	if d := now.Sub(t); d >= time.Second {
 		return span(d.Truncate(time.Second)) + " ago"
@@ -68,8 +63,8 @@ func since(t, now time.Time) string {
 	return "now"
 }
 
-// clock is a moment near now, in now's zone: 14:52:07, or with its day where that is
-// another, and without seconds then. The zero time is a dash.
+// clock formats a time in the zone of now: 14:52:07, or with its date and without seconds on another
+// day. The zero time is a dash.
 func clock(t, now time.Time) string {
 	t = t.In(now.Location()).Round(time.Second)
 	switch y, m, d := now.Date(); {
@@ -83,20 +78,19 @@ func clock(t, now time.Time) string {
 	return t.Format("2006-01-02 15:04")
 }
 
-// keyName is a key for people, which came with jobs, so a foreign text.
+// keyName formats a key, which is a foreign text.
 func keyName(key string) string { return short(display.Key(key)) }
 
-// meterName is limit|key for people.
+// meterName formats limit|key.
 func meterName(meter string) string { return short(display.Meter(meter)) }
 
-// sentence is an error's text for people: of the page's own errors, which begin with a
-// letter, and not for foreign ones.
+// sentence formats one of the page's own errors.
 func sentence(err error) string {
 	text := err.Error()
 	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
 
-// redactor hides secrets in what the page shows.
+// redactor hides secrets.
 type redactor struct{ redact.Redactor }
 
 func newRedactor(names []string) (redactor, error) {
@@ -107,9 +101,8 @@ func newRedactor(names []string) (redactor, error) {
 	return redactor{r}, err
 }
 
-// block is a payload, a result or an error as it is shown. JSON is indented if it fits into what
-// is shown before that. What is too long or nested too deep to be read as JSON, lines of JSON and a
-// JSON string are shown as text.
+// block formats a payload, a result or an error without secrets. JSON is indented, unless it is too
+// long or too deep.
 func (r redactor) block(data []byte) string {
 	value, err := redact.Decode(data, 4*longText)
 	if _, isText := value.(string); err == nil && !isText {
@@ -118,14 +111,14 @@ func (r redactor) block(data []byte) string {
 	return r.shown(string(data), longText)
 }
 
-// shown is a text without secrets, cut at most bytes. Secrets are looked for in twice as much as is
-// shown, so that one at the cut is found, and in no more than that.
-func (r redactor) shown(text string, most int) string {
-	more := max(0, len(text)-2*most)
-	return display.Cut(r.Text(text[:len(text)-more]), most, more)
+// shown returns a text without secrets, cut at limit bytes. It looks for secrets in twice as many, to
+// find one at the cut.
+func (r redactor) shown(text string, limit int) string {
+	more := max(0, len(text)-2*limit)
+	return display.Cut(r.Text(text[:len(text)-more]), limit, more)
 }
 
-// indented is a JSON value as text: on one line if that is longer than what is shown.
+// indented formats a JSON value; on one line if that is longer than what is shown.
 func indented(value any) string {
 	var line, lines bytes.Buffer
 	encoder := json.NewEncoder(&line)

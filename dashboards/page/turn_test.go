@@ -81,10 +81,10 @@ func TestChangeThatCostsJobs(t *testing.T) {
 	p := w.page()
 	w.wait("first", throttle.Need{Limit: "mail", Cost: 8})
 	w.wait("second", throttle.Need{Limit: "mail", Cost: 8})
-	const hit = "limit mail has 1 job waiting for more permits at once than 4, which are then archived; press Change once more if that is meant"
+	const hit = "limit mail has 1 job waiting for more permits at once than 4, which are then archived; press Change again to confirm"
 	for _, tt := range []struct {
-		rate, meant string
-		code        int
+		rate, confirmed string
+		code            int
 	}{
 		{"9/s", "", 303}, // enough for it
 		{"4/s", "", 422},
@@ -92,19 +92,19 @@ func TestChangeThatCostsJobs(t *testing.T) {
 		{"4/s", "sliding_log 4/s", 303},
 		{"5/s", "", 303}, // no less than now
 	} {
-		form := url.Values{"action": {"change"}, "limit": {"mail"}, "rate": {tt.rate}, "meant": {tt.meant}}
+		form := url.Values{"action": {"change"}, "limit": {"mail"}, "rate": {tt.rate}, "confirmed": {tt.confirmed}}
 		got := ask(p, request("POST", "/do", form))
 		text := body(t, got)
 		if got.StatusCode != tt.code {
-			t.Fatalf("%s, meant %q: %d, want %d\n%s", tt.rate, tt.meant, got.StatusCode, tt.code, text)
+			t.Fatalf("%s, confirmed %q: %d, want %d\n%s", tt.rate, tt.confirmed, got.StatusCode, tt.code, text)
 		}
-		if tt.code == 422 && (!strings.Contains(text, hit) || !strings.Contains(text, `name="meant" value="sliding_log 4/s"`)) {
-			t.Errorf("%s, meant %q: it does not ask whether that is meant:\n%s", tt.rate, tt.meant, text)
+		if tt.code == 422 && (!strings.Contains(text, hit) || !strings.Contains(text, `name="confirmed" value="sliding_log 4/s"`)) {
+			t.Errorf("%s, confirmed %q: it does not ask for a confirmation:\n%s", tt.rate, tt.confirmed, text)
 		}
 	}
-	asks := ask(p, request("GET", "/do?action=change&limit=mail&rate=1/s&meant=sliding_log+1/s", nil))
-	if strings.Contains(body(t, asks), `name="meant"`) {
-		t.Error("a link says what is meant")
+	asks := ask(p, request("GET", "/do?action=change&limit=mail&rate=1/s&confirmed=sliding_log+1/s", nil))
+	if strings.Contains(body(t, asks), `name="confirmed"`) {
+		t.Error("a link confirms")
 	}
 }
 

@@ -18,40 +18,37 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// How many lanes and jobs one page shows. Redis does nothing else while it works out the
-// places of a page of jobs, so these are small.
 const (
-	lanesPage = 25
-	jobsPage  = 20
+	lanesPage    = 25
+	laneJobsPage = 20
+	// A page of the list of jobs has jobsPage jobs, or up to twice as many. It ends after maxRead
+	// jobs, whether they match the filter or not.
+	jobsPage = 20
+	maxRead  = 1000
+	maxFound = 50 // keys
 )
 
-// waitingData is the lanes, or one lane's jobs where Lane is not nil.
+// waitingData is a page of lanes, or of the jobs of Lane if that is not nil.
 type waitingData struct {
-	Lanes []laneRow    // in the order in which they came
-	Lane  *waitdb.Lane // whose Called is not counted
-	Jobs  []jobRow     // the next to be called first
-	Pages pages        // of lanes, or of the lane's jobs
+	Lanes []laneRow
+	Lane  *waitdb.Lane // without Granted
+	Jobs  []jobRow
+	Pages pages
 }
 
 type laneRow struct {
 	waitdb.Lane
-	// First is the next to be called; nil where all of the lane's jobs are called.
-	First *jobRow
+	First *jobRow // nil if all jobs of the lane are granted
 }
 
-// jobRow is a waiting job and where it stands. Its times are as of when it was read,
-// which may be a turn or two before the snapshot beside it.
 type jobRow struct {
 	throttle.JobID
 	waitdb.Position
 }
 
-// makeWaiting makes the view of what waits: a page of lanes, each with its first job,
-// whose place says when the lane goes on; or one lane that the query names. It takes two
-// round trips, one for each lane of the page, and one for all their first jobs.
-func makeWaiting(ctx context.Context, p *Page, s *snapshot, at place) (any, error) {
+func loadWaiting(ctx context.Context, p *Page, s *snapshot, at address) (any, error) {
 	if name := at.Get("lane"); name != "" {
-		return laneOf(ctx, p, s, name, at)
+		return loadLane(ctx, p, s, name, at)
 	}
 	d := waitingData{Pages: newPages(at, lanesPage)}
 	lanes, total, err := p.queues.Limiter.LanesFrom(ctx, d.Pages.offset(), lanesPage)
@@ -68,65 +65,53 @@ func makeWaiting(ctx context.Context, p *Page, s *snapshot, at place) (any, erro
 		firsts = append(firsts, first...)
 		d.Lanes = append(d.Lanes, laneRow{Lane: lane})
 	}
-	jobs, err := s.rows(ctx, p, firsts)
+	jobs, err := s.jobRows(ctx, p, firsts)
 	for i := range jobs {
-		of := slices.IndexFunc(d.Lanes, func(lane laneRow) bool { return lane.Name == jobs[i].Lane.Name })
-		if of >= 0 {
+		if of := slices.IndexFunc(d.Lanes, func(lane laneRow) bool { return lane.Name == jobs[i].Lane.Name }); of >= 0 {
 			d.Lanes[of].First = &jobs[i]
 		}
 	}
 	return d, err
 }
 
-// laneOf is a page of a lane's jobs, in two round trips. One that has gone meanwhile has
-// none, and so has a name that somebody has made up: it only becomes a part of a key that
-// is read. A job that started between the two is left out.
-func laneOf(ctx context.Context, p *Page, s *snapshot, name string, at place) (any, error) {
-	d := waitingData{Pages: newPages(at, jobsPage)}
+// loadLane loads a page of a lane's jobs. An unknown lane has none.
+func loadLane(ctx context.Context, p *Page, s *snapshot, name string, at address) (any, error) {
+	d := waitingData{Pages: newPages(at, laneJobsPage)}
 	lane := waitdb.NewLane(name)
 	d.Lane = &lane
-	jobs, total, err := p.queues.Limiter.Jobs(ctx, name, d.Pages.offset(), jobsPage)
+	jobs, total, err := p.queues.Limiter.Jobs(ctx, name, d.Pages.offset(), laneJobsPage)
 	if err != nil {
 		return nil, err
 	}
 	d.Pages.Total, d.Lane.Waiting = total, total
-	d.Jobs, err = s.rows(ctx, p, jobs)
+	d.Jobs, err = s.jobRows(ctx, p, jobs)
 	return d, err
 }
 
-// rows are those of the jobs that wait still, in their order.
-func (s *snapshot) rows(ctx context.Context, p *Page, jobs []throttle.JobID) (rows []jobRow, err error) {
-	places, err := p.queues.Limiter.Positions(ctx, jobs...)
+// jobRows returns those of the jobs that still wait.
+func (s *snapshot) jobRows(ctx context.Context, p *Page, jobs []throttle.JobID) (rows []jobRow, err error) {
+	positions, err := p.queues.Limiter.Positions(ctx, jobs...)
 	for _, job := range jobs {
-		if place, ok := places[job]; ok {
-			rows = append(rows, jobRow{job, *s.place(place)})
+		if position, ok := positions[job]; ok {
+			rows = append(rows, jobRow{job, *s.position(position)})
 		}
 	}
 	return rows, err
 }
 
-// jobData is one job, as asynq and the limiter know it.
 type jobData struct {
-	ID, Queue   string // as they were asked for
-	inspect.Job        // without a TaskInfo where there is no such job
-	Acts        []bulk // what can be done to it
-	// Failures counts attempts that failed. Denials are none of them.
-	Failures int
-	// Attempts are the last that ended, once one has failed; Crashes how often the worker
-	// died beside them.
+	ID, Queue   string // of the address
+	inspect.Job        // without a TaskInfo if there is no such job
+	Actions     []link
+	Failures    int
+	// Attempts are the last attempts, once one has failed. Crashes counts those whose worker died.
 	Attempts []asynqdb.Attempt
 	Crashes  int
-	// PutBack is whether what asynq has for the last failure is none: a denial, or what the
-	// handler put it back for.
+	// PutBack is whether asynq's last failure is a denial, or the handler put the job back.
 	PutBack bool
 }
 
-// makeJob makes the view of one job, of any state. asynq's retry set holds jobs that
-// failed and jobs that were denied; the limiter knows which of them wait. Both are
-// asked, two round trips and one, and not in one step: a job that starts in between is
-// shown as it was a moment ago. One that is gone is a page that says so and no error,
-// since a viewer may look on while it ends.
-func makeJob(ctx context.Context, p *Page, s *snapshot, at place) (any, error) {
+func loadJob(ctx context.Context, p *Page, s *snapshot, at address) (any, error) {
 	d := jobData{ID: at.Get("id"), Queue: at.Get("queue")}
 	job, err := p.queues.Job(ctx, throttle.JobID{Queue: d.Queue, ID: d.ID})
 	if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) || d.Queue == "" {
@@ -136,45 +121,48 @@ func makeJob(ctx context.Context, p *Page, s *snapshot, at place) (any, error) {
 		return nil, err
 	}
 	d.Job = job
-	// asynq counts retries, of which a denial is none.
 	d.Failures = job.Retried
 	if job.State == "archived" && job.LastErr != "" {
-		d.Failures++ // the last failure archived it
+		d.Failures++ // asynq does not count the failure that archived it
 	}
 	d.PutBack = d.Failures == 0 || strings.HasPrefix(job.LastErr, "denied by ")
 	if job.Position != nil {
-		d.Position = s.place(*job.Position)
+		d.Position = s.position(*job.Position)
 	}
 	if d.Attempts, d.Crashes, err = p.queues.DB.Attempts(ctx, job.Queue, job.ID); err != nil {
 		return nil, err
 	}
-	d.Acts = actsOn(job, at.text, jobActions...)
+	d.Actions = jobLinks(job, at.text, jobActions...)
 	return d, nil
 }
 
-// found is what a search has found: of limits and keys those of which the text is a
-// part, of jobs those whose ID it is.
-type found struct {
-	Query  string
-	Jobs   []inspect.Job   // of this ID
-	Limits []string        // what is waited for most first
-	Keys   []waitdb.Demand // the most wanted first
-	More   int             // keys that are not shown
+// link is a button of an action.
+type link struct{ Verb, To string }
+
+// jobLinks returns the links of those of the actions that can be done to a job.
+func jobLinks(job inspect.Job, back string, names ...string) (links []link) {
+	for _, name := range names {
+		if a := actions[name]; a.jobs.Excludes(job.State) == "" {
+			links = append(links, link{a.Verb, act(name, back, "queue", job.Queue, "id", job.ID)})
+		}
+	}
+	return links
 }
 
-// maxFound bounds the keys that a search shows, the most wanted first: a letter may be
-// in a million of them.
-const maxFound = 50
+// found is the result of a search.
+type found struct {
+	Query  string
+	Jobs   []inspect.Job // with this ID
+	Limits []string
+	Keys   []waitdb.Demand
+	More   int // keys that are not shown
+}
 
-// serveFind finds a job by its ID, and limits and keys by a part of their names.
-// Where only one thing is meant it goes there: a job that is in one queue, or a limit
-// by its whole name. Of keys it knows those that anything waits for. What it shows does
-// not change by itself, and each search reads for itself, jobs from asynq and all else
-// from the snapshot. A text is a quarter of maxQuery at most, as links to what was
-// found have it escaped, three bytes for one; a longer one leads to the first view.
+// serveFind finds jobs by their ID, and limits and wanted keys by a part of their names. It redirects
+// to a single job, or to the limit of this name.
 func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 	f := found{Query: strings.TrimSpace(r.URL.Query().Get("q"))}
-	if f.Query == "" || len(f.Query) > maxQuery/4 {
+	if f.Query == "" || len(f.Query) > maxQuery/4 { // in links it is up to three times as long
 		redirect(w, "./")
 		return
 	}
@@ -183,7 +171,6 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 		p.failRead(w, err)
 		return
 	}
-	// An ID is meant before a limit of the same name: who has one has copied it whole.
 	if len(f.Jobs) == 1 {
 		redirect(w, to("job", "queue", f.Jobs[0].Queue, "id", f.Query))
 		return
@@ -197,7 +184,7 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(row.Name, f.Query) {
 			f.Limits = append(f.Limits, row.Name)
 		}
-		for _, k := range s.wants[row.Name] {
+		for _, k := range s.demand[row.Name] {
 			if strings.Contains(k.Key, f.Query) {
 				f.Keys = append(f.Keys, k)
 			}
@@ -209,60 +196,56 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 	p.write(w, http.StatusOK, "find", frame{Page: p, Title: "Search", Snap: s, Data: f})
 }
 
-// A page of the list has listPage jobs and up to as many more; with a filter it ends after a
-// look at lookedAt of them, whether any was meant or not.
-const (
-	listPage = 20
-	lookedAt = 1000
-)
-
-type listData struct {
-	Tabs   []tab
-	State  string // as the filter has it
-	Queue  string
-	Queues []string
-	Words  []field // the rest of the filter, to write in
-	Jobs   []listRow
-	Acts   []bulk // what can be done to all of them
-	// First is the address of the first page, and Next that of the next one: empty on these.
-	First, Next string
-	Wrong       string // what is wrong with the filter
+type jobsData struct {
+	Tabs        []tab
+	State       string // of the filter
+	Queue       string
+	Queues      []string
+	Fields      []field // the rest of the filter
+	Jobs        []listedJob
+	Actions     []link // on all jobs of the filter
+	First, Next string // addresses; empty on the first and the last page
+	Wrong       string // an error of the filter
 }
 
-type bulk struct{ Verb, To string }
-
-// actsOn are those of the actions that can be done to a job, asked for from a place.
-func actsOn(job inspect.Job, of string, names ...string) (acts []bulk) {
-	for _, name := range names {
-		if a := actions[name]; a.jobs.Excludes(job.State) == "" {
-			acts = append(acts, bulk{a.Verb, act(name, of, "queue", job.Queue, "id", job.ID)})
-		}
-	}
-	return acts
-}
-
-type listRow struct {
+type listedJob struct {
 	inspect.Job
-	Acts []bulk
+	Actions []link
+}
+
+// tab is a link to the jobs in some states.
+type tab struct {
+	Name, States string
+	To           string
+	Count        int
+	On           bool
+}
+
+var tabs = []tab{
+	{Name: "All"},
+	{Name: "Waiting", States: inspect.Waiting + "," + inspect.Granted},
+	{Name: "Pending", States: "pending"},
+	{Name: "Scheduled", States: "scheduled"},
+	{Name: "Running", States: "active"},
+	{Name: "Retrying", States: "retry"},
+	{Name: "Completed", States: "completed"},
+	{Name: "Archived", States: "archived"},
 }
 
 var filterHints = []string{"type", "waits for limit", "waits for key", "text in the payload", "text in the last error", "for longer than, such as 24h"}
 
-// makeList makes the view of the jobs that a filter means. Where the filter makes no sense
-// it says so and shows none.
-func makeList(ctx context.Context, p *Page, s *snapshot, at place) (any, error) {
-	d := listData{State: display.Visible(at.Get("state"), shortText), Queue: at.Get("queue")}
-	for i, word := range filterWords[2:] {
-		d.Words = append(d.Words, field{Name: word, Value: display.Visible(at.Get(word), shortText), Hint: filterHints[i]})
+func loadJobs(ctx context.Context, p *Page, s *snapshot, at address) (any, error) {
+	d := jobsData{State: display.Visible(at.Get("state"), shortText), Queue: at.Get("queue"), Tabs: loadTabs(s, at.Values)}
+	for i, name := range filterNames[2:] {
+		d.Fields = append(d.Fields, field{Name: name, Value: display.Visible(at.Get(name), shortText), Hint: filterHints[i]})
 	}
 	if at.Get("from") != "" {
-		d.First = to("jobs", pairs(at.Values)...)
+		d.First = to("jobs", filterPairs(at.Values)...)
 	}
 	for _, queue := range s.Queues.Infos {
 		d.Queues = append(d.Queues, queue.Queue)
 	}
-	d.count(s, at.Values)
-	f, err := filterOf(ctx, p.queues.Limiter, at.Values)
+	f, err := newFilter(ctx, p.queues.Limiter, at.Values)
 	if errors.Is(err, throttle.ErrUnavailable) {
 		return nil, err
 	}
@@ -273,36 +256,41 @@ func makeList(ctx context.Context, p *Page, s *snapshot, at place) (any, error) 
 		d.Wrong = display.Visible(err.Error(), 300)
 		return d, nil
 	}
-	jobs, next, err := p.queues.ListPage(ctx, f, inspect.ParseCursor(at.Get("from")), listPage, lookedAt)
+	jobs, next, err := p.queues.ListPage(ctx, f, inspect.ParseCursor(at.Get("from")), jobsPage, maxRead)
 	if err != nil {
 		return nil, err
 	}
 	if d.Next = next.String(); d.Next != "" {
-		d.Next = to("jobs", append(pairs(at.Values), "from", d.Next)...)
+		d.Next = to("jobs", append(filterPairs(at.Values), "from", d.Next)...)
 	}
 	for _, job := range jobs {
 		if job.Position != nil {
-			job.Position = s.place(*job.Position)
+			job.Position = s.position(*job.Position)
 		}
-		d.Jobs = append(d.Jobs, listRow{job, actsOn(job, at.text, "run", "cancel", "delete")})
+		d.Jobs = append(d.Jobs, listedJob{job, jobLinks(job, at.text, "run", "cancel", "delete")})
 	}
 	for _, name := range jobActions {
 		if a := actions[name]; len(f.States) > 0 && a.jobs.Validate(f) == nil && len(jobs) > 0 {
-			d.Acts = append(d.Acts, bulk{a.Verb, act(name, at.text, pairs(at.Values)...)})
+			d.Actions = append(d.Actions, link{a.Verb, act(name, at.text, filterPairs(at.Values)...)})
 		}
 	}
 	return d, nil
 }
 
-// count fills in the tabs: with how many jobs each has in all, whatever else the filter says.
-func (d *listData) count(s *snapshot, q url.Values) {
+// loadTabs counts the jobs of each tab in the filter's queue, whatever else the filter has.
+func loadTabs(s *snapshot, q url.Values) (list []tab) {
 	for _, t := range tabs {
 		for _, queue := range s.Queues.Infos {
-			if of := q.Get("queue"); of == "" || of == queue.Queue {
-				t.Count += t.of(queue)
+			switch of := q.Get("queue"); {
+			case of != "" && of != queue.Queue:
+			case t.States == "":
+				t.Count += queue.Size
+			default:
+				t.Count += queue.Count(strings.Split(t.States, ",")...)
 			}
 		}
-		t.To, t.On = to("jobs", append(pairs(q), "state", t.States)...), q.Get("state") == t.States
-		d.Tabs = append(d.Tabs, t)
+		t.To, t.On = to("jobs", append(filterPairs(q), "state", t.States)...), q.Get("state") == t.States
+		list = append(list, t)
 	}
+	return list
 }

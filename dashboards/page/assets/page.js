@@ -1,11 +1,11 @@
 'use strict';
-// Keeps the page up to date, asks before anything is changed, and draws the
-// larger curves. Without it all links and forms work as they are.
+// Updates the page, shows actions in a dialog, and draws the large charts. All links and forms work
+// without it.
 (() => {
   const $ = (selector, within = document) => within.querySelector(selector);
   const live = $('#live'), status = $('#status'), dialog = $('#dialog');
 
-  // Curves.
+  // Charts.
   const plots = new Map(); // by their element
   const colour = name => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim();
   function options(box, data) {
@@ -34,7 +34,7 @@
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => drawAll(true));
   addEventListener('resize', () => { for (const [box, plot] of plots) plot.setSize({ width: box.clientWidth, height: 160 }); });
 
-  // Times are shown in the zone of who looks, written as the server writes them.
+  // Show times in the viewer's zone, in the server's format.
   const two = n => String(n).padStart(2, '0');
   function local(within) {
     for (const time of within.querySelectorAll('time[datetime]')) {
@@ -48,7 +48,7 @@
     }
   }
 
-  // What changes.
+  // Updates.
   let last = '', waiting = null;
   const selecting = () => { const s = getSelection(); return s && !s.isCollapsed && live.contains(s.anchorNode); };
   function morph(to, html) {
@@ -57,14 +57,14 @@
     local(next.content);
     Idiomorph.morph(to, next.innerHTML, { morphStyle: 'innerHTML', ignoreActiveValue: true, callbacks: {
       beforeNodeMorphed: (from, next) => {
-        if (from.classList && from.classList.contains('filter')) return false; // somebody writes in it
+        if (from.classList && from.classList.contains('filter')) return false; // the user types in it
         if (!from.classList || !from.classList.contains('chart')) return true;
         if (from.dataset.chart !== next.dataset.chart) { from.dataset.chart = next.dataset.chart; draw(from); }
         return false;
       } } });
   }
   function show(html) {
-    if (selecting()) { waiting = html; return; } // not while somebody copies from it
+    if (selecting()) { waiting = html; return; } // not while the user selects text
     waiting = null;
     if (html === last) return;
     last = html;
@@ -73,7 +73,7 @@
   }
   document.addEventListener('selectionchange', () => { if (waiting !== null && !selecting()) show(waiting); });
 
-  // The page is asked for again, by one request at a time, while somebody can see it.
+  // Fetch the page again, one request at a time, while it is visible.
   const each = 2000;
   let next = null, asking = false;
   async function refresh() {
@@ -93,7 +93,7 @@
   document.addEventListener('visibilitychange', refresh);
   addEventListener('pageshow', e => { if (e.persisted) refresh(); });
 
-  // Actions are asked for in a dialog, which shows the page of the action.
+  // Show the page of an action in a dialog.
   let opener = null;
   function fill(html) {
     const page = new DOMParser().parseFromString(html, 'text/html');
@@ -129,7 +129,7 @@
   dialog.addEventListener('close', () => { dialog.replaceChildren(); if (opener && opener.isConnected) opener.focus(); opener = null; });
   dialog.addEventListener('click', e => { if (e.target === dialog) dialog.close(); });
 
-  // Keys: / goes to the search.
+  // The key / goes to the search.
   document.addEventListener('keydown', e => {
     if (e.key !== '/' || e.ctrlKey || e.metaKey || e.altKey || dialog.open || /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName)) return;
     const find = $('#find');

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Script is one of the commands. Its errors say what is wrong, as [Explain] does.
+// A Script is one of the scripts in folder lua.
 type Script struct {
 	*redis.Script
 	name, text string
@@ -22,11 +22,14 @@ type Script struct {
 // bySHA has all scripts, as *Script, by the SHA-1 of their texts.
 var bySHA sync.Map
 
-// Run runs the script. go-redis sends its digest, and its text only to a Redis that does not
-// have it. If the script meets a key of a wrong type, Run removes such keys of the scope and runs
-// the script once more. Permits that the script took before it met that key are then taken twice.
+// Run runs the script. go-redis sends its digest, and its text only to a Redis that does not have it. If
+// the script meets a key of a wrong type, Run removes such keys of the scope and runs the script once more.
+// Permits that the script took before it met that key are then taken twice. Errors are as of [Explain].
 func (s *Script) Run(ctx context.Context, rdb redis.Scripter, keys []string, args ...any) *redis.Cmd {
 	cmd := s.Script.Run(ctx, rdb, keys, args...)
+	if cmd.Err() == nil {
+		return cmd
+	}
 	if client, ok := rdb.(redis.UniversalClient); ok && isWrongType(cmd.Err()) && strings.HasPrefix(keys[0], "hg:{") && repair(ctx, client, keys[0]) {
 		cmd = s.Script.Run(ctx, rdb, keys, args...)
 	}
@@ -36,7 +39,7 @@ func (s *Script) Run(ctx context.Context, rdb redis.Scripter, keys []string, arg
 	return cmd
 }
 
-// User returns the user of a client. It is empty if the client does not say.
+// User returns the user of a client, or an empty text if the client does not tell.
 func User(rdb any) string {
 	switch c := rdb.(type) {
 	case interface{ User() string }:
@@ -49,7 +52,7 @@ func User(rdb any) string {
 	return ""
 }
 
-// explained is an answer of Redis in words for a person. It wraps the answer itself.
+// explained is an error of Redis in words for people. It wraps the error itself.
 type explained struct {
 	error
 	text string
@@ -58,30 +61,37 @@ type explained struct {
 func (e *explained) Error() string { return e.text }
 func (e *explained) Unwrap() error { return e.error }
 
-// How the versions of Redis, and miniredis, say that an error is of a script, and where.
+// What errors look like in the versions of Redis, and in miniredis.
 var (
-	inScript = regexp.MustCompile(`(?: script: |call to f_)([0-9a-f]{40})`)
-	atLine   = regexp.MustCompile(`(?:user_script|<string>|\s): ?(\d+)`)
-	noise    = regexp.MustCompile(`(?s)^(?:ERR )?(?:Error (?:running|compiling) script \([^)]*\): )?(?:@?(?:user_script|<string>)?: ?-?\d+: )*(?:ERR )?|,? script: [0-9a-f]{40}.*|\s*stack traceback:.*`)
-	ofLua    = regexp.MustCompile(`^ERR (?:Error|user_script|<string>)`)
-	calls    = regexp.MustCompile(`\b(?:call|pcall)\(['"]([A-Za-z]+)['"]`)
-)
-
-// How they say that a user lacks a right, to a command, a key or a channel.
-var (
+	inScript  = regexp.MustCompile(`(?: script: |call to f_)([0-9a-f]{40})`)
+	atLine    = regexp.MustCompile(`(?:user_script|<string>|\s): ?(\d+)`)
+	noise     = regexp.MustCompile(`(?s)^(?:ERR )?(?:Error (?:running|compiling) script \([^)]*\): )?(?:@?(?:user_script|<string>)?: ?-?\d+: )*(?:ERR )?|,? script: [0-9a-f]{40}.*|\s*stack traceback:.*`)
+	ofLua     = regexp.MustCompile(`^ERR (?:Error|user_script|<string>)`)
+	replyCode = regexp.MustCompile(`^[A-Z]{4,} `) // such as WRONGTYPE
+	calls     = regexp.MustCompile(`\b(?:call|pcall)\(['"]([A-Za-z]+)['"]`)
 	noCommand = regexp.MustCompile(`(?:to run the '([^']+)' command|can't run this command)`)
 	noKey     = regexp.MustCompile(`access (?:one of the keys|at least one of the keys|the '(.*)' key)`)
 	noChannel = regexp.MustCompile(`(?:access one of the channels|access the '(.*)' channel|publish to the channel)`)
 )
 
-// Explain is the error of a command that a user sent, in words for a person. A missing right
-// names the user and the right. An error of a script says which script failed; the digest of its
-// text, and how Lua puts things, are left out. Any other error stays as it is.
+// Explain returns the error of a user's command in words for people. A missing right names the user and the
+// right. An error of a script names the script, without the digest of its text and Lua's own words. Any
+// other error stays as it is.
 func Explain(err error, user string, cmd redis.Cmder) error {
 	if err == nil {
 		return nil
 	}
-	keys, text := keysOf(cmd)
+	args := cmd.Args()
+	keys, text := args[min(1, len(args)):min(2, len(args))], ""
+	if name := cmd.Name(); name == "evalsha" || name == "eval" {
+		n, _ := args[2].(int)
+		keys = args[3:min(3+n, len(args))]
+		text, _ = args[1].(string)
+	}
+	names := make([]string, len(keys))
+	for i, key := range keys {
+		names[i] = fmt.Sprint(key)
+	}
 	var script *Script
 	if sha := inScript.FindStringSubmatch(err.Error()); sha != nil {
 		if ours, ok := bySHA.Load(sha[1]); ok {
@@ -90,25 +100,7 @@ func Explain(err error, user string, cmd redis.Cmder) error {
 			script = &Script{name: "of asynq", text: text}
 		}
 	}
-	return explain(err, script, user, keys)
-}
-
-// keysOf is the first key of a command; or the keys of a command that runs a script, and the
-// script's text if the command has it.
-func keysOf(cmd redis.Cmder) (keys []string, script string) {
-	args := cmd.Args()
-	first, end := 1, 2
-	if name := cmd.Name(); name == "evalsha" || name == "eval" {
-		n, _ := args[2].(int)
-		first, end = 3, 3+n
-		if name == "eval" {
-			script, _ = args[1].(string)
-		}
-	}
-	for i := first; i < min(end, len(args)); i++ {
-		keys = append(keys, fmt.Sprint(args[i]))
-	}
-	return keys, script
+	return explain(err, script, user, names)
 }
 
 // explain is Explain for an error of a script, or of a command if that is nil.
@@ -123,17 +115,18 @@ func explain(err error, script *Script, user string, keys []string) error {
 		where = "the script " + script.name
 		within = " in " + where
 	}
-	if may := refusal(text, script, within, append(keys, "")[0]); may != "" {
-		if user == "" {
-			return &explained{err, "this user of Redis " + may}
+	if lacks := missingRight(text, script, within, append(keys, "")[0]); lacks != "" {
+		who := "this user of Redis"
+		if user != "" {
+			who = "the Redis user " + user
 		}
-		return &explained{err, "the Redis user " + user + " " + may}
+		return &explained{err, who + " may not " + lacks + " (NOPERM)"}
 	}
 	if where == "" {
 		return err
 	}
 	plain := strings.TrimSuffix(noise.ReplaceAllString(text, ""), ".")
-	if ofLua.MatchString(text) && !replyCode.MatchString(plain) { // Lua met what a script does not expect
+	if ofLua.MatchString(text) && !replyCode.MatchString(plain) { // Lua met data that a script does not expect
 		plain = "the data in Redis are not as headgate writes them: " + plain
 		if line := atLine.FindStringSubmatch(text); line != nil {
 			where += ", line " + line[1]
@@ -142,11 +135,8 @@ func explain(err error, script *Script, user string, keys []string) error {
 	return &explained{err, plain + " (" + where + ")"}
 }
 
-// replyCode begins an error of Redis itself, such as WRONGTYPE.
-var replyCode = regexp.MustCompile(`^[A-Z]{4,} `)
-
-// IsDamage reports whether a command or a script failed because of data that no script has
-// written. Other commands may succeed.
+// IsDamage reports whether a command or a script failed because of data that no script has written. Other
+// commands may succeed.
 func IsDamage(err error) bool {
 	said, ok := errors.AsType[redis.Error](err)
 	if !ok {
@@ -158,42 +148,35 @@ func IsDamage(err error) bool {
 
 func isWrongType(err error) bool { return err != nil && strings.Contains(err.Error(), "WRONGTYPE") }
 
-// refusal is which right a user lacks by the text of an error, if it says so.
-func refusal(text string, script *Script, within, key string) string {
+// missingRight returns what a user may not do by the text of an error, and the right for it. It returns an
+// empty text if the error is not about rights.
+func missingRight(text string, script *Script, within, key string) string {
 	if m := noKey.FindStringSubmatch(text); m != nil {
 		key = cmp.Or(m[1], key)
-		return "may not use the key " + key + within + ": the user needs ~" + pattern(key) + " (NOPERM)"
+		return "use the key " + key + within + ": the user needs ~" + pattern(key)
 	}
 	if m := noChannel.FindStringSubmatch(text); m != nil {
 		channel := cmp.Or(m[1], key)
-		return "may not use the channel " + channel + within + ": the user needs &" + pattern(channel) + " (NOPERM)"
+		return "use the channel " + channel + within + ": the user needs &" + pattern(channel)
 	}
 	m := noCommand.FindStringSubmatch(text)
 	if m == nil {
 		return ""
 	}
-	command := strings.ToLower(cmp.Or(m[1], commandAt(text, script)))
+	command := m[1]
+	if line := atLine.FindStringSubmatch(text); command == "" && script != nil && line != nil { // find it in the script
+		lines := strings.Split(script.text, "\n")
+		if n, _ := strconv.Atoi(line[1]); n >= 1 && n <= len(lines) {
+			command = append(calls.FindStringSubmatch(lines[n-1]), "", "")[1]
+		}
+	}
 	if command == "" {
-		return "may not run a command" + within + ": worker run --check as this user names the right that it needs (NOPERM)"
+		return "run a command" + within + ": worker run --check as this user names the right that it needs"
 	}
-	return "may not run " + strings.ToUpper(command) + within + ": the user needs +" + command + " (NOPERM)"
+	return "run " + strings.ToUpper(command) + within + ": the user needs +" + strings.ToLower(command)
 }
 
-// commandAt is the command at the line of a script that an error names.
-func commandAt(text string, script *Script) string {
-	line := atLine.FindStringSubmatch(text)
-	if script == nil || line == nil {
-		return ""
-	}
-	n, _ := strconv.Atoi(line[1])
-	lines := strings.Split(script.text, "\n")
-	if n < 1 || n > len(lines) {
-		return ""
-	}
-	return append(calls.FindStringSubmatch(lines[n-1]), "", "")[1]
-}
-
-// pattern is that of an ACL for keys and channels such as this one: all of a scope, or of asynq.
+// pattern returns the pattern of an ACL for keys and channels like this one: all of a scope, or of asynq.
 func pattern(name string) string {
 	if end := strings.Index(name, "}:"); end > 0 && strings.HasPrefix(name, "hg:{") {
 		return name[:end+2] + "*"

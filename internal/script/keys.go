@@ -24,7 +24,7 @@ var keys = map[string]string{
 	"seq": "string", "changes": "string", "changelog": "stream", "admitted:": "string",
 }
 
-// typeOf is the type that a key of that name must have, or nothing if it is none of a scope's.
+// typeOf returns the type that a key of that name must have, or an empty text if it is not a scope's.
 func typeOf(name string) string {
 	first, rest, several := strings.Cut(name, ":")
 	if several {
@@ -34,15 +34,54 @@ func typeOf(name string) string {
 		return keys[first]
 	}
 	kind, _, _ := strings.Cut(rest, ":")
-	switch _, set, several := strings.Cut(rest, "\n"); {
+	switch {
 	case kind == "sliding_log":
 		return "list"
-	case kind == "concurrency" && several && set == "": // the mark of costs above 1: see leases.lua
-		return "string"
-	case kind == "concurrency":
+	case kind == "concurrency" && !strings.HasSuffix(rest, "\n"): // else the mark of costs above 1: see leases.lua
 		return "zset"
 	}
 	return "string"
+}
+
+// removeWrongTypes removes the keys of a scope that have a type which no script writes, because every
+// call that needs such a key would fail. What is lost with them heals as after a flush. It reads the
+// names of all keys of the Redis, and returns how many keys it removed.
+func removeWrongTypes(ctx context.Context, rdb redis.UniversalClient, prefix string) (removed int, err error) {
+	var node redis.Cmdable = rdb
+	if cluster, ok := rdb.(*redis.ClusterClient); ok { // its SCAN goes to any node
+		if node, err = cluster.MasterForKey(ctx, prefix); err != nil {
+			return 0, err
+		}
+	}
+	for cursor := uint64(0); ; {
+		var names []string
+		if names, cursor, err = node.Scan(ctx, cursor, Literal(prefix)+"*", 1000).Result(); err != nil {
+			return removed, err
+		}
+		types, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, name := range names {
+				p.Type(ctx, name)
+			}
+			return nil
+		})
+		if err != nil {
+			return removed, err
+		}
+		for i, name := range names {
+			is, want := types[i].(*redis.StatusCmd).Val(), typeOf(strings.TrimPrefix(name, prefix))
+			if is == "none" || want == "" || is == want {
+				continue
+			}
+			slog.Warn("a key of the limiter was of a type that it never writes, and was removed", "key", name, "type", is, "want", want)
+			if err := rdb.Unlink(ctx, name).Err(); err != nil {
+				return removed, err
+			}
+			removed++
+		}
+		if cursor == 0 {
+			return removed, nil
+		}
+	}
 }
 
 // A scope is the keys of one prefix in one Redis.
@@ -51,56 +90,7 @@ type scope struct {
 	prefix string
 }
 
-// removeWrongTypes removes the keys of a scope that have a type that no script writes: each call
-// that needs such a key would fail for ever. What is lost with them heals as after a flush. It
-// reads the names of all keys of the Redis, and returns how many keys it removed.
-func (s scope) removeWrongTypes(ctx context.Context) (removed int, err error) {
-	var node redis.Cmdable = s.rdb
-	if cluster, ok := s.rdb.(*redis.ClusterClient); ok { // its SCAN goes to any node
-		if node, err = cluster.MasterForKey(ctx, s.prefix); err != nil {
-			return 0, err
-		}
-	}
-	for cursor := uint64(0); ; {
-		var names []string
-		if names, cursor, err = node.Scan(ctx, cursor, Literal(s.prefix)+"*", 1000).Result(); err != nil {
-			return removed, err
-		}
-		n, err := s.removeWrongTypesOf(ctx, names)
-		if removed += n; err != nil || cursor == 0 {
-			return removed, err
-		}
-	}
-}
-
-func (s scope) removeWrongTypesOf(ctx context.Context, names []string) (removed int, err error) {
-	if len(names) == 0 {
-		return 0, nil
-	}
-	replies, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, name := range names {
-			p.Type(ctx, name)
-		}
-		return nil
-	})
-	if err != nil {
-		return 0, err
-	}
-	for i, reply := range replies {
-		is, want := reply.(*redis.StatusCmd).Val(), typeOf(strings.TrimPrefix(names[i], s.prefix))
-		if is == "none" || want == "" || is == want {
-			continue
-		}
-		slog.Warn("a key of the limiter was of a type that it never writes, and was removed", "key", names[i], "type", is, "want", want)
-		if err := s.rdb.Unlink(ctx, names[i]).Err(); err != nil {
-			return removed, err
-		}
-		removed++
-	}
-	return removed, nil
-}
-
-// repairs lets only one of the calls that meet a key of a wrong type look for such keys.
+// repairs makes only one of the calls that meet a key of a wrong type look for such keys.
 var repairs sync.Map // scope → *lastRepair
 
 type lastRepair struct {
@@ -114,14 +104,14 @@ const repairInterval = 10 * time.Second
 
 // repair removes keys of wrong types, and reports whether the call that met one may be repeated.
 func repair(ctx context.Context, rdb redis.UniversalClient, prefix string) bool {
-	met, s := time.Now(), scope{rdb, prefix}
-	value, _ := repairs.LoadOrStore(s, &lastRepair{})
+	met := time.Now()
+	value, _ := repairs.LoadOrStore(scope{rdb, prefix}, &lastRepair{})
 	last := value.(*lastRepair)
 	last.Lock()
 	defer last.Unlock()
 	if last.began.Before(met) && (last.removed > 0 || met.Sub(last.began) >= repairInterval) {
 		last.began = time.Now()
-		last.removed, _ = s.removeWrongTypes(ctx)
+		last.removed, _ = removeWrongTypes(ctx, rdb, prefix)
 	}
 	return last.removed > 0
 }

@@ -5,16 +5,15 @@ import (
 	"strings"
 )
 
-// Prefix is what the keys of a scope begin with: the key of most scripts.
+// Prefix returns what the keys of a scope begin with: the only key of most scripts.
 func Prefix(scope string) string { return "hg:{" + scope + "}:" }
 
-// Scope is the scope whose keys begin so.
+// Scope returns the scope whose keys begin with a prefix.
 func Scope(prefix string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(prefix, "hg:{"), "}:")
 }
 
-// Literal has a pattern of SCAN find the text itself: keys are other people's
-// words, and may have stars in them.
+// Literal returns the pattern of SCAN that finds the text itself, which may have stars in it.
 func Literal(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(text)
 }

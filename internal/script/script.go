@@ -1,10 +1,8 @@
 // Package script loads the Redis scripts of folder lua, and runs them.
 //
-// Most scripts take one key, the prefix that all of a scope's keys share with
-// their hash tag, and build the other keys from it: so a call stays in one slot
-// of a Redis Cluster. The scripts in lua/asynq work on the keys of an asynq queue instead, which
-// internal/asynqdb gives them, and know asynq's private layout.
-// All work on Redis 6.2 and later.
+// Most scripts take one key, the prefix that all of a scope's keys share with their hash tag, and build
+// the other keys from it, so a call stays in one slot of a Redis Cluster. The scripts in lua/asynq work on
+// the keys of an asynq queue instead. All scripts work on Redis 6.2 and later.
 package script
 
 import (
@@ -19,10 +17,10 @@ import (
 	"github.com/headgate/headgate/lua"
 )
 
-// Guard is put in front of asynq's own scripts that end a job's lease.
+// Guard is the code in front of asynq's own scripts that end a job's lease.
 var Guard = expand("asynq/include/guard.lua", map[string]bool{})
 
-// New returns the script of a file in folder lua, without its ending: "limits/allow".
+// New returns the script of a file in folder lua, by its name without the ending: "limits/allow".
 func New(name string) *Script {
 	text := expand(name+".lua", map[string]bool{})
 	s := &Script{redis.NewScript(text), name, text}
@@ -30,14 +28,13 @@ func New(name string) *Script {
 	return s
 }
 
-// expand returns a file's text with each include in place of the line that
-// names it, the first time it is named. Where that line is indented, what it brings
-// is known in its block only, so it comes again where it is named after that: a
-// script makes all functions that it passes by anew in each call.
+// expand returns a file's text with each include in place of the line that names it, the first time it is
+// named. If that line is indented, the include is known in its block only, so it comes again if it is named
+// after that. That keeps scripts fast, because each call makes all functions anew that it passes.
 //
-// What follows a line "-- @inner" stands in a function of its own. A function that is made
-// takes each name that it uses from the one around it at once; but a local beside it by a
-// walk along all others that are in use, which is most of what long scripts cost.
+// What follows a line "-- @inner" is in a function of its own. Lua finds a local of an outer function at
+// once when it makes a function, but a local of the same function by a walk along all others, which is
+// most of what long scripts cost.
 func expand(file string, included map[string]bool) string {
 	var b strings.Builder
 	b.Grow(32 << 10) // as long as most
@@ -47,9 +44,7 @@ func expand(file string, included map[string]bool) string {
 	return b.String()
 }
 
-// write writes the file with an indent before each line, and returns how many functions it
-// leaves open. Every process does it for all scripts when it starts, so it looks at no text
-// twice.
+// write writes the file with an indent before each line, and returns how many functions it leaves open.
 func write(b *strings.Builder, file, indent string, included map[string]bool) (open int) {
 	for line := range strings.Lines(textOf(file)) {
 		own := line[:len(line)-len(strings.TrimLeft(line, " "))]
@@ -75,8 +70,7 @@ func write(b *strings.Builder, file, indent string, included map[string]bool) (o
 	return open
 }
 
-// includes are the files of the includes by name: each is in the folder of who needs it, or
-// in include, which all need.
+// includes are the files of the includes by name.
 var includes = func() map[string]string {
 	found := map[string]string{}
 	for _, pattern := range []string{"include/*.lua", "*/include/*.lua"} {
@@ -88,18 +82,10 @@ var includes = func() map[string]string {
 	return found
 }()
 
-// texts are the files that have been read: each brings the same ones.
-var texts = map[string]string{}
-
 func textOf(file string) string {
-	text, ok := texts[file]
-	if !ok {
-		bytes, err := lua.Files.ReadFile(file)
-		if err != nil {
-			panic(fmt.Sprintf("lua: %v", err))
-		}
-		text = string(bytes)
-		texts[file] = text
+	text, err := lua.Files.ReadFile(file)
+	if err != nil {
+		panic(fmt.Sprintf("lua: %v", err))
 	}
-	return text
+	return string(text)
 }

@@ -176,7 +176,7 @@ func (d *dispatcher) publishAllShares(ctx context.Context) error {
 		return err
 	}
 	sharing := d.core.Sharing()
-	for _, meter := range contended {
+	for meter := range contended {
 		sharing[meter] += 0
 	}
 	return d.publishShares(ctx, sharing)

@@ -308,7 +308,7 @@ func (d *dispatcher) checkOrphans(queue string) check {
 		if d.queues.Note(ctx, err) != nil {
 			return false, err
 		}
-		known, err := d.Waits.Known(ctx, queue, ids)
+		known, err := d.Waits.Known(ctx, jobIDs(queue, ids))
 		if d.limits.Note(ctx, err) != nil {
 			return false, err
 		}
@@ -373,11 +373,7 @@ func (d *dispatcher) extend(ctx context.Context, e *extension) error {
 	if d.queues.Note(ctx, err) != nil {
 		return err
 	}
-	jobs := make([]throttle.JobID, len(ids))
-	for i, id := range ids {
-		jobs[i] = throttle.JobID{Queue: queue, ID: id}
-	}
-	positions, err := d.Waits.Positions(ctx, jobs...)
+	positions, err := d.Waits.Positions(ctx, jobIDs(queue, ids)...)
 	if d.limits.Note(ctx, err) != nil {
 		return err
 	}
@@ -399,4 +395,12 @@ func (d *dispatcher) extend(ctx context.Context, e *extension) error {
 		e.rest = append(e.rest, page{queue, next - len(later)}) // the extended ones are due no more
 	}
 	return nil
+}
+
+func jobIDs(queue string, ids []string) []throttle.JobID {
+	jobs := make([]throttle.JobID, len(ids))
+	for i, id := range ids {
+		jobs[i] = throttle.JobID{Queue: queue, ID: id}
+	}
+	return jobs
 }

@@ -15,72 +15,65 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Forecast says when the jobs that wait would run if nothing else came, nobody changed
-// anything, and workers were free. It plays all limits of all jobs together: the turns
-// that lanes take, what a slower limit leaves of a faster one, windows, blocks, and
-// rates that end. [Make] makes one; it changes nothing.
+// Forecast says when the jobs that wait would run if nothing else came, nothing was changed, and
+// workers were free. It plays all limits of all jobs together: the turns that lanes take, what a
+// slower limit leaves of a faster one, windows, blocks, and rates that end. [Make] makes one.
 type Forecast struct {
-	// At is when it was made, by Redis's clock.
-	At time.Time
-	// Jobs wait in the lanes that were looked at, of Lanes in all; those that are pending and
-	// those of a plan do not count.
+	At time.Time // by Redis's clock
+	// Jobs wait in the lanes that were read, of Lanes in all; pending and planned jobs do not count.
 	Jobs, Lanes int
-	// Pending is how many jobs are counted that have not asked yet, and Uncounted how many
-	// are not.
+	// Pending is how many jobs are counted that have not asked yet, and Uncounted how many are not.
 	Pending, Uncounted int
-	// About is whether there was too much to look at each lane and turn.
+	// Estimated is whether there was too much to follow each lane and turn.
 	Estimated bool
 
-	lanes         map[string]*queued
-	order         []*queued
-	meters        map[string]*course
-	unread        []Estimate // meters of lanes that were not looked at
+	lanes         map[string]*lane
+	order         []*lane
+	meters        map[string]*simMeter
+	unread        []Estimate // of meters, for lanes that were not read
 	pending, plan plan
 }
 
-// Options are what a forecast cannot read of the limiter, and jobs that are only
-// planned. The zero value is a forecast of what waits.
+// Options are what a forecast cannot read of the limiter, and jobs that are only planned. The zero
+// value is a forecast of what waits.
 type Options struct {
-	// Runs is how long a queue's jobs run in the mean, 0 where nobody knows: so long
-	// they keep their permits of concurrency limits. Nil means that nobody knows.
+	// Duration is how long a queue's jobs run on average, 0 if unknown: so long they keep their permits
+	// of concurrency limits. Nil means unknown.
 	Duration func(queue string) time.Duration
-	// Stops reports whether a queue takes no jobs, as when it is paused: nobody knows
-	// when those run. Nil means that all do.
+	// Stopped reports whether a queue takes no jobs: it is unknown when those run. Nil means that all do.
 	Stopped func(queue string) bool
-	// Limits are limits that Redis may not have yet; there they count as unused.
+	// Limits are limits that Redis may not have yet; then they count as unused.
 	Limits []throttle.Limit
-	// Busiest are the meters that most permits are wanted of, for where there are too many
-	// lanes to look at each. Nil means that all are read to find them.
+	// Busiest are the meters that most permits are wanted of, in case that there are too many lanes to
+	// read each. Nil means that all meters are read to find them.
 	Busiest []throttle.Need
-	// Lane is one that is looked at however many there are.
+	// Lane is one that is read however many there are.
 	Lane string
-	// Uncounted is how many jobs are pending whose needs are not known, to be
-	// told. Sampled is whether those of Pending stand for more, so that all is an estimate.
+	// Uncounted is how many jobs are pending whose needs are unknown. Sampled is whether those of
+	// Pending stand for more, so that all is an estimate.
 	Uncounted int
 	Sampled   bool
 
 	pending, plan plan
 }
 
-// Expected is when a job would run.
+// Estimate is when a job would run.
 type Estimate struct {
-	// Need is the meter that it waits longest for; zero where it runs at once. Its cost
-	// means nothing.
+	// Need is the meter that it waits longest for; zero if it runs at once. Its cost means nothing.
 	throttle.Need
-	// In is how long until then, and means nothing unless Known or AtLeast: a limit is
-	// paused, or its queue takes nothing.
+	// StartsIn is how long until then. It means nothing unless Known or AtLeast: a limit is paused, or
+	// its queue takes no jobs.
 	StartsIn time.Duration
 	Known    bool
-	// AtLeast is whether In is a lower bound, of one that is not Known: jobs of unknown
-	// duration must end first.
+	// AtLeast is whether StartsIn is a lower bound, of a job that is not Known: jobs of unknown duration
+	// must end first.
 	AtLeast bool
-	// About is whether that is an estimate: it waits for running jobs to end, or there
-	// was too much to follow each turn.
+	// Estimated is whether the job waits for running jobs to end, or there was too much to follow.
 	Estimated bool
 }
 
-// later reports whether a job would run after another; what is not known comes last, and of
-// that what has no lower bound.
+// later reports whether a job would run after another; what is unknown comes last, and of that what
+// has no lower bound.
 func (e Estimate) later(other Estimate) bool {
 	if e.Known != other.Known {
 		return other.Known
@@ -91,8 +84,8 @@ func (e Estimate) later(other Estimate) bool {
 	return e.StartsIn > other.StartsIn
 }
 
-// OrLater is when the later of two jobs would run. If that is not known, it is not before the
-// time of the other job, which may be the best lower bound there is.
+// OrLater returns when the later of two jobs would run. If that is unknown, it is not before the other
+// job, which may be the best lower bound there is.
 func (e Estimate) OrLater(other Estimate) Estimate {
 	if other.later(e) {
 		e, other = other, e
@@ -109,92 +102,88 @@ func (e Estimate) OrLater(other Estimate) Estimate {
 
 // plan is jobs that are in no lane yet: pending, or not enqueued.
 type plan struct {
-	lanes  []*queued
-	byName map[string]*queued
+	lanes  []*lane
+	byName map[string]*lane
 }
 
-// Pending adds so many jobs as like is, by its queue and its fairness key, that are in their
-// queue, have not asked for permits yet, and all have these needs. They stand behind all that
-// wait, and before those that are planned.
+// Pending adds so many pending jobs of like's queue and fairness key, which have not asked for permits
+// yet and all have these needs. They stand behind all that wait, and before planned jobs.
 func (o *Options) Pending(like waitdb.Job, jobs int, needs ...throttle.Need) error {
 	return o.pending.add(like, jobs, needs)
 }
 
-// Plan adds so many jobs as like is, by its queue and its fairness key, that would be
-// enqueued now and all have these needs, behind all that wait and those that were planned
-// before. A job without needs waits for nothing, and cannot be planned.
+// Plan adds so many jobs of like's queue and fairness key that would be enqueued now, behind all others.
+// A job without needs waits for nothing, and cannot be planned.
 func (o *Options) Plan(like waitdb.Job, jobs int, needs ...throttle.Need) error {
 	return o.plan.add(like, jobs, needs)
 }
 
-// laneOf is the name of the lane of a job, and what the job costs of each of its meters.
-func laneOf(like waitdb.Job, needs []throttle.Need) (name string, of []float64, err error) {
-	needs, err = throttle.Normalize(needs...)
-	if err == nil {
+// laneOf returns the name of the lane of a job, and what the job costs of each of its meters.
+func laneOf(like waitdb.Job, needs []throttle.Need) (name string, costs []float64, err error) {
+	if needs, err = throttle.Normalize(needs...); err == nil {
 		err = like.ValidateFair()
 	}
 	if err != nil {
 		return "", nil, err
 	}
 	meters := make([]string, len(needs))
-	of = make([]float64, len(needs))
+	costs = make([]float64, len(needs))
 	for i, n := range needs {
-		meters[i], of[i] = meterOf(n), float64(n.Cost)
+		meters[i], costs[i] = meterOf(n), float64(n.Cost)
 	}
-	return fairqueue.Lane(like.Queue, meters, fairqueue.FairnessLine(like.Fair, like.Weight)), of, nil
+	return fairqueue.Lane(like.Queue, meters, fairqueue.FairnessLine(like.Fair, like.Weight)), costs, nil
 }
 
 func (p *plan) add(like waitdb.Job, jobs int, needs []throttle.Need) error {
-	name, of, err := laneOf(like, needs)
+	name, costs, err := laneOf(like, needs)
 	if err != nil {
 		return err
 	}
 	if p.byName == nil {
-		p.byName = map[string]*queued{}
+		p.byName = map[string]*lane{}
 	}
-	q := p.byName[name]
-	if q == nil {
-		q = &queued{name: name}
-		p.lanes, p.byName[name] = append(p.lanes, q), q
+	l := p.byName[name]
+	if l == nil {
+		l = &lane{name: name}
+		p.lanes, p.byName[name] = append(p.lanes, l), l
 	}
-	q.add(int64(jobs), of)
+	l.add(int64(jobs), costs)
 	return nil
 }
 
 // Forecast makes a forecast without Redis: nothing waits, and the Limits are unused.
 func (o Options) Forecast(now time.Time) *Forecast {
-	s := newSight(now.UnixMicro(), o)
-	return s.forecast(maxSteps)
+	return newSnapshot(now.UnixMicro(), o).simulate(maxSteps)
 }
 
-// expected is when the n-th job of a lane would run, from 0.
-func (f *Forecast) expected(q *queued, n int64) Estimate {
-	at, longest := q.at(n), q.longest()
-	e := Estimate{Known: at < far, Estimated: f.Estimated || q.about && at > f.At.UnixMicro()}
+// estimate returns when the n-th job of a lane would run, from 0.
+func (f *Forecast) estimate(l *lane, n int64) Estimate {
+	at, longest := l.startOf(n), l.longest()
+	e := Estimate{Known: at < far, Estimated: f.Estimated || l.estimated && at > f.At.UnixMicro()}
 	if e.Known {
-		e.StartsIn, e.AtLeast = microseconds(max(0, at-f.At.UnixMicro())), q.least(n)
+		e.StartsIn, e.AtLeast = microseconds(max(0, at-f.At.UnixMicro())), l.isLowerBound(n)
 		e.Known = !e.AtLeast
 	} else {
-		for i, m := range q.meters {
+		for i, m := range l.meters {
 			if m.Unknown() {
 				longest = i
 			}
 		}
 	}
-	if e.AtLeast && q.waits[longest] == 0 { // no other limit makes it wait
-		longest = slices.IndexFunc(q.meters, func(m *course) bool { return m.Least })
+	if e.AtLeast && l.waits[longest] == 0 { // no other limit makes it wait
+		longest = slices.IndexFunc(l.meters, func(m *simMeter) bool { return m.AtLeast })
 	}
 	if e.StartsIn > 0 || !e.Known {
-		e.Need = q.meters[longest].Need
+		e.Need = l.meters[longest].Need
 	}
 	return e
 }
 
-// last is when the last job of a lane would run that waits or is pending.
-func (f *Forecast) last(q *queued) Estimate { return f.expected(q, max(0, q.known-1)) }
+// last returns when the last job of a lane would run that waits or is pending.
+func (f *Forecast) last(l *lane) Estimate { return f.estimate(l, max(0, l.known-1)) }
 
-// LastPending is when the last of the pending jobs would run that are like this one and have
-// these needs. It reports false if the forecast counts none.
+// LastPending returns when the last of the pending jobs like this one would run. It reports false if
+// the forecast counts none.
 func (f *Forecast) LastPending(like waitdb.Job, needs ...throttle.Need) (Estimate, bool) {
 	name, _, err := laneOf(like, needs)
 	if err != nil || f.pending.byName[name] == nil {
@@ -203,8 +192,8 @@ func (f *Forecast) LastPending(like waitdb.Job, needs ...throttle.Need) (Estimat
 	return f.last(f.lanes[name]), true
 }
 
-// Last is when the last job that waits or is pending would run, among those for which that is known, and
-// a meter whose jobs nobody knows of: nil where there is none.
+// Last returns when the last job that waits or is pending would run, among those for which that is
+// known, and a meter for whose jobs it is unknown, or nil.
 func (f *Forecast) Last() (last Estimate, unknown *Estimate) {
 	last.Known = true
 	for _, e := range f.unread {
@@ -212,11 +201,11 @@ func (f *Forecast) Last() (last Estimate, unknown *Estimate) {
 			last = e
 		}
 	}
-	for _, q := range f.order {
-		if q.known == 0 {
+	for _, l := range f.order {
+		if l.known == 0 {
 			continue
 		}
-		switch e := f.last(q); {
+		switch e := f.last(l); {
 		case !e.Known:
 			if unknown != nil {
 				e = e.OrLater(*unknown)
@@ -229,30 +218,29 @@ func (f *Forecast) Last() (last Estimate, unknown *Estimate) {
 	return last, unknown
 }
 
-// Job is when a waiting job would run that stands at a position in the lane of that name,
-// which counts from 1. It reports false where the forecast does not know the lane.
-func (f *Forecast) Job(lane string, position int) (Estimate, bool) {
-	q := f.lanes[lane]
-	if q == nil || q.waiting == 0 {
+// Job returns when the waiting job of a rank in the lane of that name would run; ranks count from 1.
+// It reports false if the forecast does not know the lane.
+func (f *Forecast) Job(lane string, rank int) (Estimate, bool) {
+	l := f.lanes[lane]
+	if l == nil || l.waiting == 0 {
 		return Estimate{}, false
 	}
-	return f.expected(q, min(int64(max(1, position)), q.waiting)-1), true
+	return f.estimate(l, min(int64(max(1, rank)), l.waiting)-1), true
 }
 
-// Place is where a job stands, with when it would run as the forecast has
-// it, which may be some seconds older. A job that is called runs now; one whose lane the
-// forecast does not know keeps what it had.
+// Position returns a position with the forecast's estimate; the forecast may be some seconds older. A
+// job that is granted runs now; one whose lane the forecast does not know keeps what it had.
 func (f *Forecast) Position(p waitdb.Position) waitdb.Position {
-	q := f.lanes[p.Lane.Name]
-	if p.Granted || q == nil || q.waiting == 0 {
+	l := f.lanes[p.Lane.Name]
+	if p.Granted || l == nil || l.waiting == 0 {
 		return p
 	}
 	now := p.Since.Add(p.WaitedFor)
-	gone, _ := slices.BinarySearch(q.times, now.UnixMicro()+1)
-	if now.Sub(f.At) < time.Second { // of these some may have come already
+	gone, _ := slices.BinarySearch(l.times, now.UnixMicro()+1)
+	if now.Sub(f.At) < time.Second { // some of these may have come already
 		gone = 0
 	}
-	e := f.expected(q, min(int64(gone+max(1, p.Rank)), q.waiting)-1)
+	e := f.estimate(l, min(int64(gone+max(1, p.Rank)), l.waiting)-1)
 	p.StartsAt, p.Known, p.Estimated, p.AtLeast = f.At.Add(e.StartsIn), e.Known, e.Estimated, e.AtLeast
 	p.StartsIn = max(0, p.StartsAt.Sub(now))
 	if e.Limit != "" {
@@ -261,33 +249,33 @@ func (f *Forecast) Position(p waitdb.Position) waitdb.Position {
 	return p
 }
 
-// Binds reports whether any job waits longest for that meter.
+// IsBottleneck reports whether any job waits longest for that meter.
 func (f *Forecast) IsBottleneck(limit, key string) bool {
 	m := f.meters[limit+"|"+key]
-	return m != nil && m.binds
+	return m != nil && m.isBottleneck
 }
 
-// Binding lists the meters that any job waits longest for.
+// Bottlenecks lists the meters that any job waits longest for.
 func (f *Forecast) Bottlenecks() (needs []throttle.Need) {
 	for _, m := range f.meters {
-		if m.binds {
+		if m.isBottleneck {
 			needs = append(needs, m.Need)
 		}
 	}
 	return needs
 }
 
-// Since is since when the job waits that waits longest for each limit, of the first jobs of the
-// lanes that were looked at.
+// Since returns since when the job waits that waits longest for each limit, of the first jobs of the
+// lanes that were read.
 func (f *Forecast) Since() map[string]time.Time {
 	oldest := map[string]time.Time{}
-	for _, q := range f.order {
-		if q.since == 0 || q.waiting == 0 {
+	for _, l := range f.order {
+		if l.since == 0 || l.waiting == 0 {
 			continue
 		}
-		at, binds := time.UnixMicro(q.since), slices.ContainsFunc(q.meters, func(m *course) bool { return m.binds })
-		for _, m := range q.meters {
-			if was := oldest[m.Limit]; m.binds == binds && (was.IsZero() || at.Before(was)) {
+		at, isBottleneck := time.UnixMicro(l.since), slices.ContainsFunc(l.meters, func(m *simMeter) bool { return m.isBottleneck })
+		for _, m := range l.meters {
+			if was := oldest[m.Limit]; m.isBottleneck == isBottleneck && (was.IsZero() || at.Before(was)) {
 				oldest[m.Limit] = at
 			}
 		}
@@ -295,18 +283,17 @@ func (f *Forecast) Since() map[string]time.Time {
 	return oldest
 }
 
-// Waiting is how many of Jobs wait, by queue.
+// Waiting returns how many of Jobs wait, by queue.
 func (f *Forecast) Waiting() map[string]int {
 	jobs := map[string]int{}
-	for _, q := range f.order {
-		queue, _, _ := strings.Cut(q.name, "\n")
-		jobs[queue] += int(q.waiting)
+	for _, l := range f.order {
+		jobs[fairqueue.Queue(l.name)] += int(l.waiting)
 	}
 	return jobs
 }
 
-// Limits is when the last of all jobs would run that wait, or are pending, and need each
-// limit, whatever else they wait for. Limits that no waiting job needs are not in it.
+// Limits returns when the last of all waiting or pending jobs would run that need each limit, whatever
+// else they wait for. It has no limits that no waiting job needs.
 func (f *Forecast) Limits() map[string]Estimate {
 	limits := map[string]Estimate{}
 	note := func(limit string, e Estimate) {
@@ -318,28 +305,28 @@ func (f *Forecast) Limits() map[string]Estimate {
 	for _, e := range f.unread {
 		note(e.Limit, e)
 	}
-	for _, q := range f.order {
-		if q.known == 0 {
+	for _, l := range f.order {
+		if l.known == 0 {
 			continue
 		}
-		last := f.last(q)
-		for _, m := range q.meters {
+		last := f.last(l)
+		for _, m := range l.meters {
 			note(m.Limit, last)
 		}
 	}
 	return limits
 }
 
-// Backlogs yields, by key, the permits of a limit that waiting jobs want, those that are
-// called among them, and when the last of these jobs would run.
+// Backlogs yields, by key, the permits of a limit that waiting and granted jobs want, and when the last
+// of these jobs would run.
 func (f *Forecast) Backlogs(limit string) iter.Seq2[throttle.Need, Estimate] {
 	lasts := map[string]Estimate{}
-	for _, q := range f.order {
-		for _, m := range q.meters {
-			if m.Limit != limit || q.known == 0 {
+	for _, l := range f.order {
+		for _, m := range l.meters {
+			if m.Limit != limit || l.known == 0 {
 				continue
 			}
-			e := f.last(q)
+			e := f.last(l)
 			if last, seen := lasts[m.Key]; seen {
 				e = e.OrLater(last)
 			}
@@ -354,7 +341,7 @@ func (f *Forecast) Backlogs(limit string) iter.Seq2[throttle.Need, Estimate] {
 				continue
 			}
 			last, waits := lasts[m.Key]
-			last.Known = last.Known || !waits // called, and on its way
+			last.Known = last.Known || !waits // granted, and on its way
 			if !yield(throttle.Need{Limit: limit, Key: m.Key, Cost: int(min(wanted, math.MaxInt))}, last) {
 				return
 			}
@@ -362,25 +349,24 @@ func (f *Forecast) Backlogs(limit string) iter.Seq2[throttle.Need, Estimate] {
 	}
 }
 
-// Planned is when the first and the last job of the plan would run.
+// Planned returns when the first and the last job of the plan would run.
 func (f *Forecast) Planned() (first, last Estimate) {
-	found := false
-	for _, p := range f.plan.lanes {
-		q := f.lanes[p.name]
-		begins, ends := f.expected(q, q.known), f.expected(q, q.jobs-1)
-		if !found || first.later(begins) {
+	for i, p := range f.plan.lanes {
+		l := f.lanes[p.name]
+		begins, ends := f.estimate(l, l.known), f.estimate(l, l.jobs-1)
+		if i == 0 || first.later(begins) {
 			first = begins
 		}
-		if found {
+		if i > 0 {
 			ends = ends.OrLater(last)
 		}
-		last, found = ends, true
+		last = ends
 	}
 	return first, last
 }
 
-// sight is a forecast that is being made.
-type sight struct {
+// snapshot is what a forecast starts from.
+type snapshot struct {
 	Forecast
 	opts    Options
 	now     int64
@@ -388,104 +374,97 @@ type sight struct {
 	weights map[string]fairqueue.Weight // of queues
 }
 
-func newSight(now int64, opts Options) *sight {
-	s := &sight{opts: opts, now: now, defined: map[string]throttle.Limit{}}
+func newSnapshot(now int64, opts Options) *snapshot {
+	s := &snapshot{opts: opts, now: now, defined: map[string]throttle.Limit{}}
 	s.At, s.pending, s.plan, s.Uncounted = time.UnixMicro(now), opts.pending, opts.plan, opts.Uncounted
-	s.lanes, s.meters = map[string]*queued{}, map[string]*course{}
+	s.lanes, s.meters = map[string]*lane{}, map[string]*simMeter{}
 	for _, l := range opts.Limits {
 		s.defined[l.Name] = l
 	}
 	return s
 }
 
-// fresh is a meter that Redis does not have.
-func (s *sight) fresh(n throttle.Need) *course {
+// unusedMeter returns a meter that Redis does not have.
+func (s *snapshot) unusedMeter(n throttle.Need) *simMeter {
 	if l, ok := s.defined[n.Limit]; ok {
-		return newCourse(l, n.Key, s.now, s.runs(n))
+		return newMeter(l, n.Key, s.now, s.meanDuration(n))
 	}
-	return &course{Need: n}
+	return &simMeter{Need: n}
 }
 
-// runs is how long jobs run that wait for a meter, in the mean over their queues.
-func (s *sight) runs(n throttle.Need) time.Duration {
+// meanDuration returns how long jobs run that wait for a meter, on average over their queues.
+func (s *snapshot) meanDuration(n throttle.Need) time.Duration {
 	if s.opts.Duration == nil {
 		return 0
 	}
-	meter := meterOf(n)
 	sum, jobs := 0.0, 0.0
-	count := func(lanes []*queued) {
-		for _, q := range lanes {
-			if q.jobs > 0 && slices.Contains(fairqueue.Meters(q.name), meter) {
-				if runs := s.opts.Duration(fairqueue.Queue(q.name)); runs > 0 {
-					sum, jobs = sum+float64(runs)*float64(q.jobs), jobs+float64(q.jobs)
-				}
+	for _, l := range slices.Concat(s.order, s.pending.lanes, s.plan.lanes) {
+		if l.jobs > 0 && slices.Contains(fairqueue.Meters(l.name), meterOf(n)) {
+			if d := s.opts.Duration(fairqueue.Queue(l.name)); d > 0 {
+				sum, jobs = sum+float64(d)*float64(l.jobs), jobs+float64(l.jobs)
 			}
 		}
 	}
-	count(s.order)
-	count(s.pending.lanes)
-	count(s.plan.lanes)
 	if jobs == 0 {
 		return 0
 	}
 	return time.Duration(sum / jobs)
 }
 
-// meterOf is a need's meter, limit|key, as names of lanes have it.
+// meterOf returns a need's meter, limit|key, as names of lanes have it.
 func meterOf(n throttle.Need) string { return n.Limit + "|" + n.Key }
 
-// needOf is a permit of a meter, limit|key.
 func needOf(meter string) throttle.Need {
 	limit, key, _ := strings.Cut(meter, "|")
 	return throttle.Need{Limit: limit, Key: key}
 }
 
 // join has jobs join their lanes, behind those that are there.
-func (s *sight) join(p plan) {
+func (s *snapshot) join(p plan) {
 	for _, p := range p.lanes {
-		q := s.lanes[p.name]
-		if q == nil {
-			q = &queued{name: p.name}
-			s.lanes[p.name], s.order = q, append(s.order, q)
+		l := s.lanes[p.name]
+		if l == nil {
+			l = &lane{name: p.name}
+			s.lanes[p.name], s.order = l, append(s.order, l)
 		}
 		for _, c := range p.costs {
-			q.add(c.jobs, c.of)
+			l.add(c.jobs, c.of)
 		}
 	}
 }
 
-// forecast plays what is known by now.
-func (s *sight) forecast(steps int) *Forecast {
-	for _, q := range s.order {
-		q.waiting = q.jobs
-		s.Jobs += int(q.jobs)
+// simulate returns the forecast of what is known by now.
+func (s *snapshot) simulate(steps int) *Forecast {
+	for _, l := range s.order {
+		l.waiting = l.jobs
+		s.Jobs += int(l.jobs)
 	}
 	s.join(s.pending)
-	for _, q := range s.order {
-		q.known = q.jobs
-		s.Pending += int(q.known - q.waiting)
+	for _, l := range s.order {
+		l.known = l.jobs
+		s.Pending += int(l.known - l.waiting)
 	}
 	s.join(s.plan)
-	for _, q := range s.order {
-		q.stops = s.opts.Stopped != nil && s.opts.Stopped(fairqueue.Queue(q.name))
-		for _, name := range fairqueue.Meters(q.name) {
+	for _, l := range s.order {
+		l.stopped = s.opts.Stopped != nil && s.opts.Stopped(fairqueue.Queue(l.name))
+		for _, name := range fairqueue.Meters(l.name) {
 			if s.meters[name] == nil {
-				s.meters[name] = s.fresh(needOf(name))
+				s.meters[name] = s.unusedMeter(needOf(name))
 			}
-			q.meters = append(q.meters, s.meters[name])
+			l.meters = append(l.meters, s.meters[name])
 		}
 	}
-	play := foresight{now: s.now, lanes: s.order, weights: s.weights, some: s.Estimated}
-	play.play(steps)
-	s.Estimated = s.Estimated || play.estimated || s.opts.Sampled
-	for _, q := range s.order {
-		for i, m := range q.meters {
-			m.binds = m.binds || q.binding[i] > 0
-			m.vague = m.vague || q.jobs > 0 && q.least(q.jobs-1)
+	sim := simulation{now: s.now, lanes: s.order, weights: s.weights, partial: s.Estimated}
+	sim.run(steps)
+	s.Estimated = s.Estimated || sim.estimated || s.opts.Sampled
+	for _, l := range s.order {
+		for i, m := range l.meters {
+			m.isBottleneck = m.isBottleneck || l.bottlenecks[i] > 0
+			m.hasLowerBounds = m.hasLowerBounds || l.jobs > 0 && l.isLowerBound(l.jobs-1)
 		}
 	}
-	for _, q := range s.order {
-		q.about = q.about || slices.ContainsFunc(q.meters, func(m *course) bool { return m.vague })
+	for _, l := range s.order {
+		l.estimated = l.estimated || slices.ContainsFunc(l.meters, func(m *simMeter) bool { return m.hasLowerBounds })
 	}
 	f := s.Forecast
 	return &f

@@ -8,29 +8,29 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// course is a meter as a forecast follows it: from how it stands on, with what happens to it by the
-// clock alone. Without a meter there is no such limit: a job comes at once, to learn that.
-type course struct {
+// simMeter is a meter in a simulation: how it stands, and what happens to it by the clock alone. Without
+// a Meter there is no such limit: a job comes at once, to learn that.
+type simMeter struct {
 	throttle.Need // which meter it is; the cost means nothing
 	meter.Gate
 	limit *meter.Limit // what the key counts by
 	// Reserved is how many permits are reserved for granted jobs, Wanted how many all jobs want that
 	// wait, and Lanes how many lanes take turns there, as counted last.
 	Capacity, Reserved, Wanted, Lanes int64
-	// About is whether permits come back as jobs end, so that times are estimates. Least is whether
-	// it is not known how long these jobs run: then jobs are taken to end at once, so that times are
-	// lower bounds.
-	About, Least bool
-	lease        int64 // of a concurrency limit, else 0
-	idle         int64 // permits that are free without the end of any job, if Least
+	// Estimated is whether permits come back as jobs end, so that times are estimates. AtLeast is whether
+	// it is unknown how long these jobs run: then jobs are taken to end at once, so that times are lower
+	// bounds.
+	Estimated, AtLeast bool
+	lease              int64 // of a concurrency limit, else 0
+	idle               int64 // permits that are free without the end of any job, if AtLeast
 
-	lanes   int64 // that need it, of those that the forecast follows
-	binds   bool  // jobs wait longest for it
-	vague   bool  // jobs need it whose times are lower bounds
-	refused int   // the batch of turns in which it refused one
+	lanes          int64 // that need it, of those that the forecast follows
+	isBottleneck   bool  // jobs wait longest for it
+	hasLowerBounds bool  // jobs need it whose times are lower bounds
+	refusedIn      int   // the batch of turns in which it refused one
 }
 
-// far is when something happens of which nobody knows when.
+// far is when something happens if that is unknown.
 const far = meter.Far
 
 // unheld is a concurrency meter whose permits come back at once.
@@ -38,19 +38,19 @@ type unheld struct{ meter.Meter }
 
 func (unheld) ReadyAt(now, _ int64) int64 { return now }
 
-// newCourse returns the unused meter of a limit for one key. Runs is for how long a job holds its
+// newMeter returns the unused meter of a limit for one key. Runs is for how long a job holds its
 // permits of a concurrency limit, 0 if that is unknown.
-func newCourse(l throttle.Limit, key string, now int64, runs time.Duration) *course {
+func newMeter(l throttle.Limit, key string, now int64, runs time.Duration) *simMeter {
 	if o, differs := l.Overrides[key]; differs {
 		l = l.With(o)
 	}
-	c := &course{Need: throttle.Need{Limit: l.Name, Key: key}}
+	c := &simMeter{Need: throttle.Need{Limit: l.Name, Key: key}}
 	if l.Kind == throttle.Concurrency {
 		if l.Lease == 0 {
 			l.Lease = throttle.DefaultLease
 		}
 		c.lease = l.Lease.Microseconds()
-		c.hold(now, 0, int64(l.Capacity), runs)
+		c.simulateHolders(now, 0, int64(l.Capacity), runs)
 		return c
 	}
 	c.define(&meter.Limit{
@@ -59,16 +59,16 @@ func newCourse(l throttle.Limit, key string, now int64, runs time.Duration) *cou
 	return c
 }
 
-// courseOf returns the meter that a look has found.
-func courseOf(m waitdb.Meter, now int64, runs time.Duration) *course {
-	c := &course{
+// readMeter returns the meter that a look has found.
+func readMeter(m waitdb.Meter, now int64, runs time.Duration) *simMeter {
+	c := &simMeter{
 		Need:     throttle.Need{Limit: m.Limit, Key: m.Key},
 		Reserved: int64(m.Reserved), Wanted: int64(m.Wanted - m.Reserved), Lanes: int64(m.Lanes),
 	}
 	state := m.State
 	if state.Limit.Kind == meter.Concurrency {
 		c.lease = state.Limit.Lease.Microseconds()
-		c.hold(now, state.State[0].(int64), int64(m.Capacity), runs)
+		c.simulateHolders(now, state.State[0].(int64), int64(m.Capacity), runs)
 	} else {
 		c.Meter = meter.Read(state.Limit, state.State)
 		c.define(state.Limit)
@@ -76,7 +76,7 @@ func courseOf(m waitdb.Meter, now int64, runs time.Duration) *course {
 	}
 	c.Paused, c.Blocked = m.Paused, state.BlockedUntil
 	switch {
-	case c.Least:
+	case c.AtLeast:
 		c.idle = max(0, c.idle-c.Reserved)
 	case c.Reserved > 0:
 		meter.Charge(c.Meter, now, c.Reserved)
@@ -84,7 +84,7 @@ func courseOf(m waitdb.Meter, now int64, runs time.Duration) *course {
 	return c
 }
 
-func (c *course) define(l *meter.Limit) {
+func (c *simMeter) define(l *meter.Limit) {
 	if c.Meter == nil {
 		c.Meter = meter.New(l)
 	}
@@ -92,16 +92,16 @@ func (c *course) define(l *meter.Limit) {
 	c.limit, c.Capacity = l, int64(l.Capacity)
 }
 
-// hold makes a concurrency meter follow jobs that run for so long in the mean: at most n of them at
+// simulateHolders makes a concurrency meter follow jobs that run for so long in the mean: at most n of them at
 // once is at most n in any time of that length. If it is unknown how long they run, times are lower
 // bounds.
-func (c *course) hold(now, held, slots int64, runs time.Duration) {
-	if c.Least = runs <= 0; c.Least {
+func (c *simMeter) simulateHolders(now, held, slots int64, runs time.Duration) {
+	if c.AtLeast = runs <= 0; c.AtLeast {
 		c.Meter, c.limit = unheld{}, &meter.Limit{}
 		c.Capacity, c.idle = slots, max(0, slots-held)
 		return
 	}
-	c.About = true
+	c.Estimated = true
 	period := max(time.Microsecond, runs)
 	kind := meter.SlidingLog
 	if slots > 100_000 { // too many times to keep
@@ -119,8 +119,8 @@ func (c *course) hold(now, held, slots int64, runs time.Duration) {
 	}
 }
 
-// ReadyAt returns when k permits could be taken, and far if nobody knows.
-func (c *course) ReadyAt(now, k int64) int64 {
+// ReadyAt returns when k permits could be taken, and far if that is unknown.
+func (c *simMeter) ReadyAt(now, k int64) int64 {
 	if c.Meter == nil {
 		return now
 	}
@@ -136,8 +136,8 @@ func (c *course) ReadyAt(now, k int64) int64 {
 
 // Take takes k permits, which ReadyAt allows. It reports whether they were free for certain: without
 // the end of a job of unknown duration.
-func (c *course) Take(now, k int64) (certain bool) {
-	if c.Least {
+func (c *simMeter) Take(now, k int64) (certain bool) {
+	if c.AtLeast {
 		certain = k <= c.idle
 		c.idle = max(0, c.idle-k)
 		return certain
@@ -149,18 +149,18 @@ func (c *course) Take(now, k int64) (certain bool) {
 }
 
 // Never reports whether k permits are more than it ever gives.
-func (c *course) Never(k int64) bool { return c.Meter != nil && k > c.Capacity }
+func (c *simMeter) Never(k int64) bool { return c.Meter != nil && k > c.Capacity }
 
 // Unknown reports whether there is no time at which permits come back, nor a lower bound.
-func (c *course) Unknown() bool { return c.Meter != nil && c.Paused }
+func (c *simMeter) Unknown() bool { return c.Meter != nil && c.Paused }
 
 // leaks reports whether permits come back one by one, and not in windows.
-func (c *course) leaks() bool {
+func (c *simMeter) leaks() bool {
 	return c.limit.Kind == meter.Funnel || c.limit.Kind == meter.TokenBucket
 }
 
 // Refill returns how long k permits take to come again once they are used.
-func (c *course) Refill(k int64) int64 {
+func (c *simMeter) Refill(k int64) int64 {
 	switch {
 	case c.Meter == nil:
 		return 1
@@ -173,9 +173,9 @@ func (c *course) Refill(k int64) int64 {
 	return c.limit.PeriodUS()
 }
 
-// Together returns for how many jobs of k permits those come again at once: as many as a window
+// PerRefill returns for how many jobs of k permits those come again at once: as many as a window
 // gives, else one.
-func (c *course) Together(k int64) int64 {
+func (c *simMeter) PerRefill(k int64) int64 {
 	if c.Meter == nil || c.lease > 0 || c.leaks() {
 		return 1
 	}

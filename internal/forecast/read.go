@@ -3,6 +3,7 @@ package forecast
 import (
 	"cmp"
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -13,9 +14,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// What bounds a forecast: so many lanes are read, so many of each lane's jobs, or of
-// all together where their costs differ, and so many turns followed. Of more lanes some
-// are read, and it is an estimate by what is wanted of the meters that most is wanted of.
+// What bounds a forecast: so many lanes are read, so many of each lane's jobs, or of all together if
+// their costs differ, and so many turns followed. Of more lanes some are read, and the rest is an
+// estimate by what is wanted of the meters that most is wanted of.
 const (
 	maxLanes   = 2000
 	someLanes  = 100
@@ -27,83 +28,82 @@ const (
 	lanePage   = 200
 )
 
-// Make says when the jobs that wait would run. It reads all lanes, up to some
-// thousands, and how their meters stand, a part at a time: some milliseconds of Redis's
-// time for a thousand lanes.
+// Make returns when the jobs that wait would run. It changes nothing, and takes some milliseconds of
+// Redis's time for a thousand lanes.
 func Make(ctx context.Context, db *waitdb.DB, opts Options) (*Forecast, error) {
 	now, err := db.Now(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r := &forecastReader{db, newSight(now.UnixMicro(), opts)}
-	for _, read := range []func(context.Context) error{r.readWeights, r.readLanes, r.readMeters, r.readCosts, r.readRest} {
+	r := &reader{db, newSnapshot(now.UnixMicro(), opts)}
+	if r.weights, err = r.Weights(ctx); err != nil {
+		return nil, err
+	}
+	for _, read := range []func(context.Context) error{r.readLanes, r.readMeters, r.readCosts, r.readRest} {
 		if err := read(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return r.s.forecast(maxSteps), nil
+	return r.simulate(maxSteps), nil
 }
 
-// forecastReader reads what a forecast is made of.
-type forecastReader struct {
+// reader reads a snapshot.
+type reader struct {
 	*waitdb.DB
-	s *sight
+	*snapshot
 }
 
-// readWeights reads how queues take turns.
-func (r *forecastReader) readWeights(ctx context.Context) (err error) {
-	r.s.weights, err = r.Weights(ctx)
-	return err
-}
-
-// readLanes reads who waits: of each lane how many jobs, and what the first of them
-// cost. The others are taken to cost the same until readCosts knows better.
-func (r *forecastReader) readLanes(ctx context.Context) error {
+// readLanes reads of each lane how many jobs wait, and what the first of them cost. The others are
+// taken to cost the same until readCosts knows better.
+func (r *reader) readLanes(ctx context.Context) error {
 	names, all, err := r.LaneNames(ctx, maxLanes)
 	if err != nil {
 		return err
 	}
-	s := r.s
-	s.Lanes = all
-	if s.Estimated = s.Lanes > maxLanes; s.Estimated { // by now there may be fewer
+	r.snapshot.Lanes = all
+	if r.Estimated = all > maxLanes; r.Estimated { // by now there may be fewer
 		names = names[:min(someLanes, len(names))]
 	}
-	if lane := s.opts.Lane; s.Estimated && lane != "" && !slices.Contains(names, lane) {
+	if lane := r.opts.Lane; r.Estimated && lane != "" && !slices.Contains(names, lane) {
 		names = append(names, lane)
 	}
 	for page := range slices.Chunk(names, lanePage) {
-		parts := make([]waitdb.Ranks, len(page))
+		ranks := make([]waitdb.Ranks, len(page))
 		for i, name := range page {
-			parts[i] = waitdb.Ranks{Lane: name, To: firstJobs}
+			ranks[i] = waitdb.Ranks{Lane: name, To: firstJobs}
 		}
-		waiting, err := r.ReadLanes(ctx, parts)
+		backlogs, err := r.ReadLanes(ctx, ranks)
 		if err != nil {
 			return err
 		}
-		for i, w := range waiting {
-			q := &queued{name: page[i], turn: w.LastTurn, since: w.Since}
-			q.addAll(w.Costs, w.Jobs)
-			s.lanes[q.name], s.order = q, append(s.order, q)
+		for i, b := range backlogs {
+			l := &lane{name: page[i], lastTurn: b.LastTurn, since: b.Since}
+			l.addAll(b.Costs, b.Jobs)
+			r.lanes[l.name], r.order = l, append(r.order, l)
 		}
 	}
-	// The lane whose last turn was longest ago has the next. They came in the order of
-	// their numbers, so of those without one the first to come is first.
-	slices.SortStableFunc(s.order, func(a, b *queued) int { return cmp.Compare(a.turn, b.turn) })
+	// The lane whose last turn was longest ago has the next. Lanes come in the order of their numbers, so
+	// of those without a turn the first to come is first.
+	slices.SortStableFunc(r.order, func(a, b *lane) int { return cmp.Compare(a.lastTurn, b.lastTurn) })
 	return nil
 }
 
-// addAll adds jobs that cost so, and as many more that cost what these do in the mean
-// as there are in all. One that nobody can read costs one permit of each meter.
-func (q *queued) addAll(of []string, all int) {
-	meters := len(fairqueue.Meters(q.name))
+// addAll adds jobs that cost so, and the rest of all jobs at their average. A cost that cannot be read
+// is one permit of each meter.
+func (l *lane) addAll(of []string, all int) {
+	meters := len(fairqueue.Meters(l.name))
 	mean := make([]float64, meters)
 	known := 0
 	for _, text := range of {
-		costs := readCosts(text)
+		var costs []float64
+		for text := range strings.SplitSeq(text, ",") {
+			cost, _ := strconv.ParseInt(text, 10, 64)
+			costs = append(costs, float64(cost))
+		}
 		if len(costs) != meters {
 			continue
 		}
-		q.add(1, costs)
+		l.add(1, costs)
 		known++
 		for i, cost := range costs {
 			mean[i] += cost
@@ -115,37 +115,23 @@ func (q *queued) addAll(of []string, all int) {
 				mean[i] = 1
 			}
 		}
-		q.add(int64(rest), mean)
+		l.add(int64(rest), mean)
 	}
 }
 
-// readCosts are the costs in a job's record.
-func readCosts(text string) (costs []float64) {
-	for text := range strings.SplitSeq(text, ",") {
-		cost, _ := strconv.ParseInt(text, 10, 64)
-		costs = append(costs, float64(cost))
-	}
-	return costs
-}
-
-// readMeters reads how the meters of all lanes stand, and of those of what is pending and planned.
-func (r *forecastReader) readMeters(ctx context.Context) error {
-	var names []string
-	for _, lanes := range [][]*queued{r.s.order, r.s.pending.lanes, r.s.plan.lanes} {
-		for _, q := range lanes {
-			for _, name := range fairqueue.Meters(q.name) {
-				if _, seen := r.s.meters[name]; !seen {
-					r.s.meters[name] = nil
-					names = append(names, name)
-				}
-			}
+// readMeters reads how the meters of all lanes stand, also of pending and planned jobs.
+func (r *reader) readMeters(ctx context.Context) error {
+	names := map[string]bool{}
+	for _, l := range slices.Concat(r.order, r.pending.lanes, r.plan.lanes) {
+		for _, name := range fairqueue.Meters(l.name) {
+			names[name] = true
 		}
 	}
-	return r.read(ctx, names)
+	return r.look(ctx, slices.Sorted(maps.Keys(names)), r.meters)
 }
 
-// read reads how meters stand. Those whose limit Redis does not have stay as they are.
-func (r *forecastReader) read(ctx context.Context, names []string) error {
+// look reads how meters stand. Those whose limit Redis does not have are left out.
+func (r *reader) look(ctx context.Context, names []string, into map[string]*simMeter) error {
 	for page := range slices.Chunk(names, meterPage) {
 		needs := make([]throttle.Need, len(page))
 		for i, name := range page {
@@ -157,110 +143,103 @@ func (r *forecastReader) read(ctx context.Context, names []string) error {
 		}
 		for i, m := range meters {
 			if m.State != nil {
-				r.s.meters[page[i]] = courseOf(m, r.s.now, r.s.runs(needs[i]))
+				into[page[i]] = readMeter(m, r.now, r.meanDuration(needs[i]))
 			}
 		}
 	}
 	return nil
 }
 
-// readCosts reads more jobs of lanes whose first ones cost differently, or do not account
-// for what is wanted of some meter: of a long one some that are spread over it.
-func (r *forecastReader) readCosts(ctx context.Context) error {
-	if r.s.Estimated {
+// readCosts reads more jobs of lanes whose first ones cost differently, or do not account for what is
+// wanted of some meter: of a long lane some that are spread over it.
+func (r *reader) readCosts(ctx context.Context) error {
+	if r.Estimated {
 		return nil
 	}
 	wanted := map[string]float64{}
-	for _, q := range r.s.order {
-		for i, name := range fairqueue.Meters(q.name) {
-			_, permits := q.left(i)
+	for _, l := range r.order {
+		for i, name := range fairqueue.Meters(l.name) {
+			_, permits := l.remaining(i)
 			wanted[name] += float64(permits)
 		}
 	}
-	odd := slices.DeleteFunc(slices.Clone(r.s.order), func(q *queued) bool {
-		return q.jobs <= firstJobs || len(q.costs) < 2 && !slices.ContainsFunc(fairqueue.Meters(q.name), func(name string) bool {
-			m := r.s.meters[name]
+	uneven := slices.DeleteFunc(slices.Clone(r.order), func(l *lane) bool {
+		return l.jobs <= firstJobs || len(l.costs) < 2 && !slices.ContainsFunc(fairqueue.Meters(l.name), func(name string) bool {
+			m := r.meters[name]
 			return m != nil && math.Abs(wanted[name]-float64(m.Wanted)) > 1+wanted[name]/200
 		})
 	})
-	for _, q := range odd {
-		if err := r.spread(ctx, q, max(firstJobs, maxRecords/len(odd))); err != nil {
+	for _, l := range uneven {
+		if err := r.readSome(ctx, l, max(firstJobs, maxRecords/len(uneven))); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// spread reads some jobs of a lane, or all: each of a few in a row stands for those up
-// to the next few.
-func (r *forecastReader) spread(ctx context.Context, q *queued, records int) error {
-	all := int(q.jobs)
-	parts := 1
+// readSome reads some jobs of a lane, or all: each of a few in a row stands for those up to the next few.
+func (r *reader) readSome(ctx context.Context, l *lane, records int) error {
+	all, parts := int(l.jobs), 1
 	if all > records {
 		parts = records / firstJobs
 	}
-	stretches := make([]waitdb.Ranks, parts)
+	ranks := make([]waitdb.Ranks, parts)
 	for i := range parts {
 		from, to := all*i/parts, all*(i+1)/parts
 		if parts > 1 {
 			to = min(to, from+firstJobs)
 		}
-		stretches[i] = waitdb.Ranks{Lane: q.name, From: from, To: to}
+		ranks[i] = waitdb.Ranks{Lane: l.name, From: from, To: to}
 	}
-	q.costs, q.jobs = nil, 0
-	for page := range slices.Chunk(stretches, lanePage) {
-		waiting, err := r.ReadLanes(ctx, page)
+	l.costs, l.jobs = nil, 0
+	done := 0
+	for page := range slices.Chunk(ranks, lanePage) {
+		backlogs, err := r.ReadLanes(ctx, page)
 		if err != nil {
 			return err
 		}
-		for i, w := range waiting {
+		for i, b := range backlogs {
 			next := all
-			if k := slices.Index(stretches, page[i]) + 1; k < parts {
-				next = stretches[k].From
+			if done++; done < parts {
+				next = ranks[done].From
 			}
-			q.addAll(w.Costs, next-page[i].From)
+			l.addAll(b.Costs, next-page[i].From)
 		}
 	}
 	return nil
 }
 
-// readRest reads, where there are more lanes than are looked at, how those meters stand
-// that most is wanted of, and notes when the last that is wanted of each could be taken.
-func (r *forecastReader) readRest(ctx context.Context) error {
-	if !r.s.Estimated {
+// readRest reads, if there are too many lanes, how the meters stand that most is wanted of, and notes
+// when the last that is wanted of each could be taken.
+func (r *reader) readRest(ctx context.Context) error {
+	if !r.Estimated {
 		return nil
 	}
-	busiest := r.s.opts.Busiest
+	busiest := r.opts.Busiest
 	if busiest == nil {
-		wants, err := r.Demands(ctx)
+		demands, err := r.Demands(ctx)
 		if err != nil {
 			return err
 		}
-		slices.SortFunc(wants, func(a, b waitdb.Demand) int { return cmp.Compare(b.Permits, a.Permits) })
-		for _, w := range wants[:min(len(wants), mostWanted)] {
-			busiest = append(busiest, throttle.Need{Limit: w.Limit, Key: w.Key})
+		slices.SortFunc(demands, func(a, b waitdb.Demand) int { return cmp.Compare(b.Permits, a.Permits) })
+		for _, d := range demands[:min(len(demands), mostWanted)] {
+			busiest = append(busiest, throttle.Need{Limit: d.Limit, Key: d.Key})
 		}
 	}
-	rest := &sight{opts: r.s.opts, now: r.s.now, defined: r.s.defined}
-	rest.meters = map[string]*course{}
-	for _, n := range busiest {
-		if r.s.meters[meterOf(n)] == nil {
-			rest.meters[meterOf(n)] = nil
-		}
-	}
+	meters := maps.Clone(r.meters)
 	var names []string
-	for name := range rest.meters {
-		names = append(names, name)
+	for _, n := range busiest {
+		if name := meterOf(n); meters[name] == nil {
+			names = append(names, name)
+		}
 	}
-	if err := (&forecastReader{r.DB, rest}).read(ctx, names); err != nil {
+	if err := r.look(ctx, names, meters); err != nil {
 		return err
 	}
-	for _, meters := range []map[string]*course{rest.meters, r.s.meters} {
-		for _, m := range meters {
-			if m != nil && m.Wanted > 0 {
-				at := m.ReadyAt(r.s.now, m.Wanted)
-				r.s.unread = append(r.s.unread, Estimate{Need: m.Need, Known: at < far, Estimated: true, StartsIn: microseconds(max(0, at-r.s.now))})
-			}
+	for _, m := range meters {
+		if m != nil && m.Wanted > 0 {
+			at := m.ReadyAt(r.now, m.Wanted)
+			r.unread = append(r.unread, Estimate{Need: m.Need, Known: at < far, Estimated: true, StartsIn: microseconds(max(0, at-r.now))})
 		}
 	}
 	return nil

@@ -9,7 +9,7 @@ import (
 
 // Each turn is answered with how many of its lane are called after it: fewer later on
 // would mean that some came.
-func TestHowManyAreCalledAfterEachTurn(t *testing.T) {
+func TestReadResults_Granted(t *testing.T) {
 	row := func(values ...any) any { return values }
 	called := func(job string) any { return row(int64(fairqueue.Granted), job, int64(1), int64(250_000)) }
 	a, b := fairqueue.Turn{Lane: "q\na|"}, fairqueue.Turn{Lane: "q\nb|"}
@@ -28,7 +28,7 @@ func TestHowManyAreCalledAfterEachTurn(t *testing.T) {
 
 // How a lane stands is said once for all of its turns, beyond what was held in the last
 // that was tried.
-func TestWhatIsLeftByWhatALaneNeedsNext(t *testing.T) {
+func TestReadResults_Held(t *testing.T) {
 	needs := []any{int64(0), int64(0), int64(1), int64(1_000_000), int64(1), int64(1_000_000), int64(0), int64(1)}
 	outcome := func(o fairqueue.Outcome) any { return []any{int64(o)} }
 	turn := func(lane string, held ...int64) fairqueue.Turn { return fairqueue.Turn{Lane: lane, Held: held} }

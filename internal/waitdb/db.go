@@ -1,0 +1,117 @@
+// Package waitdb keeps the jobs that wait for permits in Redis: a limiter for whose permits queued
+// jobs can wait, what the dispatcher reads and writes of them, and which job waits where. No other
+// package knows how Redis keeps them.
+//
+// A job that is denied joins a lane, the FIFO of one queue's jobs that need the same meters. Lanes
+// that share a meter take turns there. A job whose turn has come is granted its permits: they are
+// reserved until the job comes and asks again. While a lane waits at a meter, newcomers take nothing
+// there. So a job is denied once, however long the backlog.
+package waitdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/script"
+	"github.com/headgate/headgate/throttle"
+)
+
+var (
+	acceptedScript       = script.New("limits/accepted")
+	lookScript           = script.New("limits/look")
+	acquireScript        = script.New("lanes/acquire")
+	becomeLeaderScript   = script.New("lanes/become_leader")
+	claimScript          = script.New("lanes/claim")
+	expireActiveScript   = script.New("lanes/expire_active")
+	expireGrantsScript   = script.New("lanes/expire_grants")
+	expireWaitsScript    = script.New("lanes/expire_waits")
+	forgetScript         = script.New("lanes/forget")
+	grantScript          = script.New("lanes/grant")
+	positionsScript      = script.New("lanes/positions")
+	publishSharesScript  = script.New("lanes/publish_shares")
+	rateLimitedScript    = script.New("lanes/rate_limited")
+	readLanesScript      = script.New("lanes/read_lanes")
+	repairDemandScript   = script.New("lanes/repair_demand")
+	repairRecordsScript  = script.New("lanes/repair_records")
+	repairReservedScript = script.New("lanes/repair_reserved")
+	stepDownScript       = script.New("lanes/step_down")
+)
+
+// scanPage is how many fields of a hash a scan reads at a time, and writePage how many jobs or meters
+// a script takes: each bounds a call of Redis to about a millisecond.
+const (
+	scanPage  = 1000
+	writePage = 100
+)
+
+// DB is a limiter in Redis for whose permits queued jobs can wait. A dispatcher must give the lanes
+// their turns; most callers want package scheduler, which runs one. A DB is safe for concurrent use.
+type DB struct {
+	*throttle.Limiter
+	rdb     redis.UniversalClient
+	prefix  string
+	app     string
+	keys    []string // KEYS of every script: the prefix
+	callers *script.Callers
+}
+
+// New returns the limiter with the lanes of its scope.
+func New(limiter *throttle.Limiter) *DB {
+	rdb, prefix, app := limiter.Internals().Scope()
+	return &DB{limiter, rdb, prefix, app, []string{prefix}, script.NewCallers()}
+}
+
+// Scope returns where the keys are: the client, and what their names begin with.
+func (db *DB) Scope() (rdb redis.UniversalClient, prefix string) { return db.rdb, db.prefix }
+
+// Now returns the time of Redis's clock.
+func (db *DB) Now(ctx context.Context) (time.Time, error) {
+	now, err := db.rdb.Time(ctx).Result()
+	return now, unavailable(err)
+}
+
+func (db *DB) run(ctx context.Context, script *script.Script, args ...any) *redis.Cmd {
+	return script.Run(ctx, db.rdb, db.keys, args...)
+}
+
+// scan calls f with each field of a hash, a page at a time. It may name a field twice.
+func (db *DB) scan(ctx context.Context, hash, pattern string, f func(field, value string)) error {
+	scan := db.rdb.HScan(ctx, db.prefix+hash, 0, pattern, scanPage).Iterator()
+	for scan.Next(ctx) {
+		field := scan.Val()
+		scan.Next(ctx)
+		f(field, scan.Val())
+	}
+	return unavailable(scan.Err())
+}
+
+// nameOf returns the field of a job in the hash of records.
+func nameOf(job throttle.JobID) string { return job.Queue + "\n" + job.ID }
+
+func jobOf(name string) throttle.JobID {
+	queue, id, _ := strings.Cut(name, "\n")
+	return throttle.JobID{Queue: queue, ID: id}
+}
+
+// unavailable marks an error of Redis or of the way there, once, as the limiter does.
+func unavailable(err error) error {
+	if err == nil || errors.Is(err, throttle.ErrUnavailable) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", throttle.ErrUnavailable, err)
+}
+
+// unixMicro is a moment as the scripts take it: 0 if there is none.
+func unixMicro(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

@@ -1,0 +1,169 @@
+package waitdb
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/fairqueue"
+	"github.com/headgate/headgate/internal/script"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Advance is how long before its permits exist a job may be granted them: many turns in one call cost
+// Redis little more than one. But a change meanwhile, such as a pause, can cost those jobs a second
+// denial.
+const Advance = 40 * time.Millisecond
+
+// Grant has Redis try turns in their order. It reports false if another process leads by now. There
+// are no results if a reply got lost: jobs may be granted, and the repeat that go-redis sent has
+// granted no more.
+func (db *DB) Grant(ctx context.Context, process string, turns []fairqueue.Turn) (now int64, results []fairqueue.Result, held bool, err error) {
+	c := db.callers.Next()
+	defer db.callers.Done(c)
+	args := []any{process, Advance.Microseconds(), c.Name, c.Calls, new(script.Sent)}
+	for _, t := range turns {
+		held := make([]string, len(fairqueue.Meters(t.Lane)))
+		for i := range held {
+			held[i] = "0"
+			if t.Held != nil {
+				held[i] = strconv.FormatInt(t.Held[i], 10)
+			}
+		}
+		args = append(args, t.Lane, t.Advance, strings.Join(held, ","))
+	}
+	reply, err := db.run(ctx, grantScript, args...).Slice()
+	if err != nil {
+		return 0, nil, false, err
+	}
+	switch now = reply[0].(int64); now {
+	case 0:
+		return 0, nil, false, nil
+	case -1:
+		return reply[1].(int64), nil, true, nil
+	}
+	if stale := strings.Fields(reply[1].(string)); len(stale) > 0 {
+		if err := db.Internals().ExtendCalendars(ctx, stale, now); err != nil {
+			return 0, nil, true, err
+		}
+	}
+	return now, readResults(turns, reply[2:]), true, nil
+}
+
+// readResults reads what lua/lanes/grant.lua replies: a row for each turn, then one for each lane in
+// the order in which the turns name them.
+func readResults(turns []fairqueue.Turn, rows []any) []fairqueue.Result {
+	lanes := map[string]*fairqueue.Result{} // how each stands after all turns
+	for i, t := range turns {
+		lane := lanes[t.Lane]
+		if lane == nil {
+			lane = readLane(t.Lane, rows[len(turns)+len(lanes)].([]any))
+			lanes[t.Lane], lane.Held = lane, t.Held
+		}
+		if outcomeOf(rows[i]) != fairqueue.Skipped {
+			lane.Held = t.Held
+		}
+	}
+	results := make([]fairqueue.Result, len(turns))
+	for i, t := range slices.Backward(turns) {
+		row, r := rows[i].([]any), *lanes[t.Lane]
+		r.Outcome = outcomeOf(rows[i])
+		if len(row) > 1 {
+			r.Job, r.At, r.Until = row[1].(string), row[2].(int64), row[3].(int64)
+			r.TakesEarly = len(row) > 4 && row[4].(int64) == 1
+			lanes[t.Lane].Granted-- // as before this turn
+		}
+		results[i] = r
+	}
+	return results
+}
+
+func outcomeOf(row any) fairqueue.Outcome { return fairqueue.Outcome(row.([]any)[0].(int64)) }
+
+// readLane reads a lane's row: how many of its jobs are granted; if a job waits how far in advance it
+// may be granted; and what that job needs, unless its turn is to learn that a limit is gone.
+func readLane(lane string, row []any) *fairqueue.Result {
+	number := func(i int) int64 { return row[i].(int64) }
+	r := &fairqueue.Result{Granted: int(number(0))}
+	if len(row) == 1 {
+		return r
+	}
+	r.MaxAdvance = number(1)
+	for i, meter := range fairqueue.Meters(lane) {
+		n := fairqueue.Need{Meter: meter, Known: true}
+		if at := 2 + 6*i; len(row) > 2 {
+			n = fairqueue.Need{
+				Meter: meter, Cost: number(at), Ready: number(at + 1), Known: number(at+2) == 1,
+				Refill: number(at + 3), Blocked: number(at+4) == 1, PerRefill: number(at + 5),
+			}
+		}
+		r.Next = append(r.Next, n)
+	}
+	return r
+}
+
+// LaneGrants are a lane's granted jobs that have not come.
+type LaneGrants struct {
+	Waiting, Granted int // how many jobs of the lane wait, how many are granted
+	// Reserved are granted jobs for which permits are reserved, Overdue those for which nothing is
+	// reserved any more: at most a thousand of each.
+	Reserved, Overdue []string
+}
+
+// ExpireGrants takes back what is reserved for granted jobs that have not come in time.
+func (db *DB) ExpireGrants(ctx context.Context, lanes []string) ([]LaneGrants, error) {
+	args := make([]any, len(lanes))
+	for i, lane := range lanes {
+		args[i] = lane
+	}
+	reply, err := db.run(ctx, expireGrantsScript, args...).Slice()
+	if err != nil {
+		return nil, err
+	}
+	ids := func(list any) (ids []string) {
+		for _, id := range list.([]any) {
+			ids = append(ids, id.(string))
+		}
+		return ids
+	}
+	grants := make([]LaneGrants, len(lanes))
+	for i := range lanes {
+		row := reply[i].([]any)
+		grants[i] = LaneGrants{int(row[0].(int64)), int(row[1].(int64)), ids(row[2]), ids(row[3])}
+	}
+	return grants, nil
+}
+
+// ExpireActive says that a worker has had granted jobs for long and that they have not asked. Those
+// for which nothing is reserved any more do not count against how many of their lane may be granted.
+// It returns how many those are.
+func (db *DB) ExpireActive(ctx context.Context, jobs []fairqueue.GrantedJob) (expired int, err error) {
+	if len(jobs) == 0 {
+		return 0, nil
+	}
+	var args []any
+	for _, job := range jobs {
+		args = append(args, job.Lane, job.ID)
+	}
+	return db.run(ctx, expireActiveScript, args...).Int()
+}
+
+// ExpireWaits takes jobs whose wait deadline is over out of their lanes, and names them: they are to
+// be told. It returns in how long the next is due to be named, 292 years for never: jobs named now,
+// too, until they ask.
+func (db *DB) ExpireWaits(ctx context.Context, most int) (jobs []throttle.JobID, next time.Duration, err error) {
+	reply, err := db.run(ctx, expireWaitsScript, most).Slice()
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, name := range reply[1:] {
+		jobs = append(jobs, jobOf(name.(string)))
+	}
+	if next = microseconds(reply[0].(int64)); next < 0 {
+		next = math.MaxInt64
+	}
+	return jobs, next, nil
+}

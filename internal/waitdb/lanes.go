@@ -1,0 +1,249 @@
+package waitdb
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/fairqueue"
+	"github.com/headgate/headgate/throttle"
+)
+
+// BacklogStats counts the waiting and granted jobs of a scope, and its lanes, and reports whether any
+// process leads: in one round trip, and O(1) of Redis's time.
+func (db *DB) BacklogStats(ctx context.Context) (jobs, lanes int, hasLeader bool, err error) {
+	pipe := db.rdb.Pipeline()
+	waiting, all := pipe.HLen(ctx, db.prefix+"jobs"), pipe.ZCard(ctx, db.prefix+"lanes")
+	leader := pipe.Exists(ctx, db.prefix+"leader")
+	if _, err := pipe.Exec(ctx); err != nil {
+		return 0, 0, false, unavailable(err)
+	}
+	return int(waiting.Val()), int(all.Val()), leader.Val() == 1, nil
+}
+
+// Demand is what is wanted of one meter.
+type Demand struct {
+	Limit, Key string
+	// Permits is how many are wanted by all jobs that wait and are not granted.
+	Permits int
+	// HasLanes says that a lane waits at this meter.
+	HasLanes bool
+}
+
+// Demands lists all meters of which permits are wanted, in no order. It takes some milliseconds of
+// Redis's time for 10,000.
+func (db *DB) Demands(ctx context.Context) ([]Demand, error) {
+	contended, err := db.Contended(ctx)
+	if err != nil {
+		return nil, err
+	}
+	wanted, err := db.DemandByMeter(ctx)
+	demands := make([]Demand, 0, len(wanted))
+	for meter, text := range wanted {
+		limit, key, _ := strings.Cut(meter, "|")
+		permits, _ := strconv.Atoi(text)
+		demands = append(demands, Demand{limit, key, permits, contended[meter]})
+	}
+	return demands, err
+}
+
+// DemandByMeter returns how many permits all waiting jobs want of each meter, as Redis has counted it.
+func (db *DB) DemandByMeter(ctx context.Context) (map[string]string, error) {
+	demand := map[string]string{}
+	err := db.scan(ctx, "demand", "*", func(meter, permits string) { demand[meter] = permits })
+	return demand, err
+}
+
+// Contended returns the meters at which newcomers may not take permits.
+func (db *DB) Contended(ctx context.Context) (map[string]bool, error) {
+	meters := map[string]bool{}
+	err := db.scan(ctx, "contended", "*", func(meter, _ string) { meters[meter] = true })
+	return meters, err
+}
+
+// A Correction says how many permits of a meter the waiting jobs want, if that differs from what was
+// read.
+type Correction struct {
+	Meter, Read string
+	Wanted      int64
+}
+
+// RepairDemand corrects how many permits of meters are wanted. It leaves a meter alone if the number
+// has changed since it was read.
+func (db *DB) RepairDemand(ctx context.Context, process string, all []Correction) error {
+	for some := range slices.Chunk(all, writePage) {
+		args := []any{process}
+		for _, c := range some {
+			args = append(args, c.Meter, c.Read, c.Wanted)
+		}
+		if err := db.run(ctx, repairDemandScript, args...).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Reserved lists some of the meters with reserved permits, and the cursor to go on with; a cursor of 0
+// means that these were the last.
+func (db *DB) Reserved(ctx context.Context, cursor uint64, count int64) (meters []string, next uint64, err error) {
+	fields, next, err := db.rdb.HScan(ctx, db.prefix+"meters", cursor, "", count).Result()
+	for i := 0; i < len(fields); i += 2 {
+		if !strings.HasSuffix(fields[i], "\n") { // that is how many lanes take turns there
+			meters = append(meters, fields[i])
+		}
+	}
+	return meters, next, err
+}
+
+// RepairReserved counts anew what is reserved of meters for granted jobs, which are of some lanes, and
+// returns for how many meters that differed.
+func (db *DB) RepairReserved(ctx context.Context, process string, meters, lanes []string) (wrong int, err error) {
+	args := []any{process, strings.Join(meters, "\n")}
+	for _, lane := range lanes {
+		args = append(args, lane)
+	}
+	return db.run(ctx, repairReservedScript, args...).Int()
+}
+
+// PublishShares writes how many lanes take turns at meters: where none does any more, newcomers may
+// take permits again. It returns the meters that are contended from now on, and were not before.
+func (db *DB) PublishShares(ctx context.Context, process string, lastLane int64, sharing map[string]int) (contended []string, err error) {
+	const page = 500
+	for meters := range slices.Chunk(slices.Collect(maps.Keys(sharing)), page) {
+		args := []any{process, lastLane}
+		for _, meter := range meters {
+			args = append(args, meter, sharing[meter])
+		}
+		more, err := db.run(ctx, publishSharesScript, args...).StringSlice()
+		if err != nil {
+			return contended, err
+		}
+		contended = append(contended, more...)
+	}
+	return contended, nil
+}
+
+// Lane is a lane with waiting or granted jobs.
+type Lane struct {
+	// Name is its queue, its meters and its fairness key, one a line.
+	Name   string
+	Queue  string
+	Meters []string // limit|key
+	// Fair is the fairness key, if any, and Weight its weight.
+	Fair             string
+	Weight           int
+	Waiting, Granted int // jobs
+}
+
+// NewLane returns the lane of a name, without counts.
+func NewLane(name string) Lane {
+	key, weight := fairqueue.FairnessKey(name)
+	return Lane{Name: name, Queue: fairqueue.Queue(name), Meters: fairqueue.Meters(name), Fair: key, Weight: int(weight)}
+}
+
+// LanesFrom lists up to n lanes from the offset on, in the order in which they came, and returns how
+// many there are. It takes two round trips. A lane that comes or goes between two pages may be on both
+// or on none.
+func (db *DB) LanesFrom(ctx context.Context, offset, n int) (lanes []Lane, total int, err error) {
+	names, total, err := db.page(ctx, "lanes", offset, n)
+	if err != nil {
+		return nil, 0, err
+	}
+	counts := db.rdb.Pipeline()
+	var waiting, granted []*redis.IntCmd
+	for _, name := range names {
+		waiting = append(waiting, counts.ZCard(ctx, db.prefix+"lane:"+name))
+		granted = append(granted, counts.ZCard(ctx, db.prefix+"granted:"+name))
+	}
+	if _, err := counts.Exec(ctx); err != nil {
+		return nil, 0, unavailable(err)
+	}
+	for i, name := range names {
+		lane := NewLane(name)
+		lane.Waiting, lane.Granted = int(waiting[i].Val()), int(granted[i].Val())
+		lanes = append(lanes, lane)
+	}
+	return lanes, total, nil
+}
+
+// LaneNames returns the names of the first lanes, in the order in which they came, and how many lanes
+// there are.
+func (db *DB) LaneNames(ctx context.Context, most int) (names []string, total int, err error) {
+	names, total, err = db.page(ctx, "lanes", 0, most)
+	return slices.DeleteFunc(names, func(name string) bool { return !fairqueue.IsLane(name) }), total, err
+}
+
+// Jobs lists up to n jobs that wait in the lane of a name, from the offset on, the next one first, and
+// returns how many there are. Granted jobs have left the lane. An unknown lane has no jobs.
+func (db *DB) Jobs(ctx context.Context, lane string, offset, n int) (jobs []throttle.JobID, total int, err error) {
+	ids, total, err := db.page(ctx, "lane:"+lane, offset, n)
+	for _, id := range ids {
+		jobs = append(jobs, throttle.JobID{Queue: fairqueue.Queue(lane), ID: id})
+	}
+	return jobs, total, err
+}
+
+// page lists up to n members of a sorted set from the offset on, and returns how many there are.
+func (db *DB) page(ctx context.Context, key string, offset, n int) (members []string, total int, err error) {
+	first, last := int64(offset), int64(offset+n-1)
+	if n < 1 { // a last rank of -1 would mean all
+		first, last = 1, 0
+	}
+	pipe := db.rdb.Pipeline()
+	all, page := pipe.ZCard(ctx, db.prefix+key), pipe.ZRange(ctx, db.prefix+key, first, last)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, 0, unavailable(err)
+	}
+	return page.Val(), int(all.Val()), nil
+}
+
+// Lanes lists some of the lanes with waiting or granted jobs, and the cursor to go on with; a cursor
+// of 0 means that these were the last.
+func (db *DB) Lanes(ctx context.Context, cursor uint64, count int64) (lanes []string, next uint64, err error) {
+	members, next, err := db.rdb.ZScan(ctx, db.prefix+"lanes", cursor, "", count).Result()
+	for i := 0; i < len(members); i += 2 {
+		lanes = append(lanes, members[i])
+	}
+	return lanes, next, err
+}
+
+// DropLane forgets a lane that no script has made: its name has no meters.
+func (db *DB) DropLane(ctx context.Context, lane string) error {
+	return db.rdb.ZRem(ctx, db.prefix+"lanes", lane).Err()
+}
+
+// Ranks are some jobs of a lane, by rank from 0: the job at To is not one of them.
+type Ranks struct {
+	Lane     string
+	From, To int
+}
+
+// LaneBacklog is what waits in a lane.
+type LaneBacklog struct {
+	Jobs     int
+	LastTurn int64    // microsecond of the last turn of the lane, or since when the lane waits if that is later
+	Since    int64    // microsecond since when the first job of the ranks waits
+	Costs    []string // of the jobs of the ranks: numbers in the order of the lane's meters, with commas
+}
+
+// ReadLanes reads lanes. It takes O(n) of Redis's time for n jobs.
+func (db *DB) ReadLanes(ctx context.Context, ranks []Ranks) ([]LaneBacklog, error) {
+	args := make([]any, 0, 3*len(ranks))
+	for _, r := range ranks {
+		args = append(args, r.Lane, r.From, r.To-1)
+	}
+	reply, err := db.run(ctx, readLanesScript, args...).Slice()
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	lanes := make([]LaneBacklog, len(ranks))
+	for i := range ranks {
+		row := reply[i].([]any)
+		lanes[i] = LaneBacklog{int(row[0].(int64)), row[1].(int64), row[3].(int64), strings.Fields(row[2].(string))}
+	}
+	return lanes, nil
+}

@@ -1,0 +1,113 @@
+package waitdb
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Notification is news for the leader, or from it. Notifications can get lost: lanes and changes are
+// numbered, so that this is noticed.
+type Notification struct {
+	Kind   NotificationKind
+	Number int64  // of the lane, or of the change
+	Name   string // of the meter, the limit, the lane, the process, or of queues, one a line
+}
+
+// NotificationKind is what a notification tells of, as the scripts write it.
+type NotificationKind string
+
+const (
+	LaneAdded      NotificationKind = "lane"         // a lane got its first job
+	MeterChanged   NotificationKind = "meter"        // a meter may be ready sooner than was said
+	LimitChanged   NotificationKind = "limit"        // so may all meters of a limit
+	JobArrived     NotificationKind = "came"         // a granted job of a full lane came
+	Reconnected    NotificationKind = ""             // anything may have been missed, and Redis may have lost data
+	TooMany        NotificationKind = "many"         // some notifications were dropped
+	WeightsChanged NotificationKind = "weights"      // a server has said how its queues take turns
+	DeadlineAdded  NotificationKind = "deadline"     // a job has the next wait deadline
+	SlotsRequested NotificationKind = "slots_wanted" // the leader asks the servers of some queues for their free slots
+	SlotsReported  NotificationKind = "slots_free"   // a server has free slots for its queues
+	SteppedDown    NotificationKind = "stepped_down" // the process of that name has given the lease back
+)
+
+// maxPending is how many notifications wait to be taken before they are dropped.
+const maxPending = 1000
+
+// Notifications returns what is published from now on, until the context ends. Redis never waits for
+// the receiver: what is not taken is kept, and if that becomes too much, one TooMany stands for all.
+func (db *DB) Notifications(ctx context.Context) <-chan Notification {
+	notifications := make(chan Notification)
+	go func() {
+		defer close(notifications)
+		subscription := db.rdb.Subscribe(ctx, db.prefix+"wake")
+		defer subscription.Close()
+		messages := subscription.ChannelWithSubscriptions()
+		var pending []Notification
+		for {
+			var receiver chan<- Notification // nil, and so never ready, if nothing is pending
+			var next Notification
+			if len(pending) > 0 {
+				receiver, next = notifications, pending[0]
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case message, open := <-messages:
+				if !open {
+					return
+				}
+				if pending = append(pending, parseNotification(message)); len(pending) > maxPending {
+					pending = []Notification{{Kind: TooMany}}
+				}
+			case receiver <- next:
+				pending = pending[1:]
+			}
+		}
+	}()
+	return notifications
+}
+
+func parseNotification(message any) Notification {
+	m, ok := message.(*redis.Message)
+	if !ok {
+		return Notification{}
+	}
+	kind, rest, _ := strings.Cut(m.Payload, " ")
+	n := Notification{Kind: NotificationKind(kind)}
+	switch n.Kind {
+	case JobArrived, SteppedDown, SlotsRequested:
+		n.Name = rest
+	default:
+		number, name, _ := strings.Cut(rest, " ")
+		n.Number, _ = strconv.ParseInt(number, 10, 64)
+		n.Name = name
+	}
+	return n
+}
+
+// RequestSlots asks the servers of some queues how many free worker slots they have.
+func (db *DB) RequestSlots(ctx context.Context, queues []string) error {
+	return db.rdb.Publish(ctx, db.prefix+"wake", string(SlotsRequested)+" "+strings.Join(queues, "\n")).Err()
+}
+
+// ReportSlots says how many free slots a server has for its queues, and how long it takes on average
+// until it has one more.
+func (db *DB) ReportSlots(ctx context.Context, server string, free int, interval time.Duration, queues []string) error {
+	text := fmt.Sprintf("%s %d %s\n%d\n%s", SlotsReported, free, server, interval.Microseconds(), strings.Join(queues, "\n"))
+	return db.rdb.Publish(ctx, db.prefix+"wake", text).Err()
+}
+
+// Slots returns what [DB.ReportSlots] has said, but for the free slots, which are the Number.
+func (n Notification) Slots() (server string, intervalUS int64, queues []string) {
+	lines := strings.Split(n.Name, "\n")
+	if len(lines) < 3 {
+		return "", 0, nil
+	}
+	intervalUS, _ = strconv.ParseInt(lines[1], 10, 64)
+	return lines[0], intervalUS, lines[2:]
+}

@@ -1,17 +1,12 @@
 package tasks_test
 
 import (
-	"compress/gzip"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/tasks"
 )
@@ -94,111 +89,6 @@ func html(text string) http.HandlerFunc {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = io.WriteString(w, text)
 	}
-}
-
-// broken is a body that fails after some bytes.
-type broken struct {
-	io.Reader
-	err error
-}
-
-func (b *broken) Read(p []byte) (int, error) {
-	n, err := b.Reader.Read(p)
-	if err == io.EOF {
-		err = b.err
-	}
-	return n, err
-}
-
-func (*broken) Close() error { return nil }
-
-// transport answers each request for a page by a function.
-type transport func(*http.Request) (*http.Response, error)
-
-// RoundTrip implements http.RoundTripper.
-func (f transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.URL.Path == "/robots.txt" {
-		return &http.Response{StatusCode: 404, Body: http.NoBody, Request: r}, nil
-	}
-	return f(r)
-}
-
-// What does not come whole is tried again, and then archived: bodies of a wrong
-// length, slow ones, addresses that are not public.
-func TestBrokenPages(t *testing.T) {
-	answer := func(r *http.Request, body io.ReadCloser) *http.Response {
-		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: body, Request: r}
-	}
-	tests := []struct {
-		name  string
-		serve transport
-		want  string
-	}{
-		{"no answer", func(*http.Request) (*http.Response, error) { return nil, errors.New("connection reset") }, "http://a.test/ did not answer: connection reset"},
-		{"a wrong length", func(r *http.Request) (*http.Response, error) {
-			return answer(r, &broken{strings.NewReader("half"), io.ErrUnexpectedEOF}), nil
-		}, "its body broke off: unexpected EOF"},
-		{"a slow body", func(r *http.Request) (*http.Response, error) {
-			return answer(r, &broken{slow{r}, nil}), nil
-		}, "its body broke off: context deadline exceeded"},
-		{"a slow header", func(r *http.Request) (*http.Response, error) {
-			<-r.Context().Done()
-			return nil, errors.Join(r.Context().Err())
-		}, "did not answer"},
-		{"a name that leads to a private address", func(*http.Request) (*http.Response, error) {
-			return nil, &tasks.AddressError{}
-		}, "is not public"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			crawl(t, nil, nil, func(c *crawling) {
-				c.handler.HTTP = &tasks.HTTPHandler{Transport: tt.serve}
-				id := c.seed(tasks.CrawlFetch{URL: "http://a.test/"}, asynq.MaxRetry(1))
-				if p := c.wait(); p.Failed != 1 || p.Waiting != 0 {
-					t.Errorf("%+v, want 1 failed", p.Counts)
-				}
-				if got := c.result(id); !strings.HasPrefix(got, "archived: ") || !strings.Contains(got, tt.want) {
-					t.Errorf("job %s, want archived with %s", got, tt.want)
-				}
-			})
-		})
-	}
-}
-
-// slow gives a byte a second, until the request ends.
-type slow struct{ *http.Request }
-
-func (s slow) Read(p []byte) (int, error) {
-	select {
-	case <-s.Context().Done():
-		return 0, s.Context().Err()
-	case <-time.After(time.Second):
-		p[0] = 'x'
-		return 1, nil
-	}
-}
-
-// A page of 1 GB in 1 MB is read up to the bound.
-func TestCrawlOfGzipBomb(t *testing.T) {
-	bomb := httptest.NewRecorder()
-	z := gzip.NewWriter(bomb)
-	zeros := make([]byte, 1<<20)
-	for range 64 {
-		_, _ = z.Write(zeros)
-	}
-	_ = z.Close()
-	crawl(t, nil, nil, func(c *crawling) {
-		c.handler.MaxPage = 1 << 20
-		c.handler.HTTP = &tasks.HTTPHandler{Transport: transport(func(r *http.Request) (*http.Response, error) {
-			unpacked, err := gzip.NewReader(strings.NewReader(bomb.Body.String()))
-			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(unpacked), Uncompressed: true, Request: r}, err
-		})}
-		id := c.seed(tasks.CrawlFetch{URL: "http://a.test/"})
-		c.wait()
-		if got := c.result(id); !strings.Contains(got, `"length":1048576,"truncated":true`) {
-			t.Errorf("result %s, want 1 MiB of it", got)
-		}
-	})
 }
 
 func TestBadCrawlPayloads(t *testing.T) {

@@ -2,7 +2,6 @@ package tasks_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -40,27 +39,12 @@ func ExampleNewHTTPRequest() {
 	// {"method":"POST","url":"https://api.example.com/items?a=1&b=2","headers":{"Content-Type":"application/json"},"body":"{\"n\":1}","expect":[201,409],"timeout":"10s"}
 }
 
-func ExampleNewHTTPRequest_wrong() {
-	_, err := tasks.NewHTTPRequest(tasks.HTTPRequest{URL: "example.com/items"})
-	fmt.Println(err)
-	// Output:
-	// http:request: url "example.com/items": want it to begin with http:// or https://
-}
-
 func ExampleValidate() {
 	fmt.Println(tasks.Validate("http:request", []byte(`{"url": "https://example.com/"}`)))
 	fmt.Println(tasks.Validate("http:request", []byte(`{"url": "https://example.com/", "timeout": 10}`)))
 	// Output:
 	// <nil>
 	// timeout 10: want a text such as "10s"
-}
-
-func ExampleRegister() {
-	mux := asynq.NewServeMux()
-	tasks.Register(mux)
-	fmt.Println(tasks.Types())
-	// Output:
-	// [crawl:fetch exec:command http:request]
 }
 
 // A worker that may call its own machine and give out one secret.
@@ -88,25 +72,6 @@ func ExampleHTTPHandler() {
 	// Output:
 	// the API sees: Bearer 0123456789
 	// the job is done: true
-}
-
-// A job that was redirected goes on at the next URL.
-func ExampleRedirectError() {
-	old := httptest.NewServer(http.RedirectHandler("https://new.example/items", http.StatusMovedPermanently))
-	defer old.Close()
-	task, err := tasks.NewHTTPRequest(tasks.HTTPRequest{URL: old.URL, Redirects: tasks.RedirectsRequeue})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	handler := &tasks.HTTPHandler{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
-	err = handler.ProcessTask(context.Background(), task)
-	if moved, ok := errors.AsType[*tasks.RedirectError](err); ok {
-		task, err = tasks.NewHTTPRequest(moved.Next)
-		fmt.Println(string(task.Payload()), err)
-	}
-	// Output:
-	// {"url":"https://new.example/items","redirects":"requeue","hops":1} <nil>
 }
 
 func ExampleReadUpstream() {

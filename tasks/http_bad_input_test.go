@@ -196,24 +196,3 @@ func TestPresentable(t *testing.T) {
 		t.Error("no error has become one")
 	}
 }
-
-func TestClass(t *testing.T) {
-	tests := []struct {
-		err  error
-		want string
-	}{
-		{nil, ""},
-		{errors.New("other"), ""},
-		{&NetworkError{Err: io.EOF}, ClassNetwork},
-		{errors.Join(&StatusError{Status: 404}, asynq.SkipRetry), Class4xx},
-		{&StatusError{Status: 503}, Class5xx},
-		{&StatusError{Status: 301}, Class3xx},
-		{&BodyError{}, ""},
-		{&AddressError{}, ""},
-	}
-	for _, tt := range tests {
-		if got := Class(tt.err); got != tt.want {
-			t.Errorf("Class(%v) = %q, want %q", tt.err, got, tt.want)
-		}
-	}
-}

@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -158,50 +157,6 @@ func TestStatusDecidesWhatBecomesOfTheJob(t *testing.T) {
 	}
 }
 
-func TestMalformedPayloadIsArchived(t *testing.T) {
-	for _, payload := range []string{``, `{`, `{"url":"http://h","x":1}`, `{"url":"file:///etc/passwd"}`} {
-		err := new(HTTPHandler).ProcessTask(t.Context(), asynq.NewTask(TypeHTTPRequest, []byte(payload)))
-		if !errors.Is(err, asynq.SkipRetry) {
-			t.Errorf("%s: got %v, want SkipRetry", payload, err)
-			continue
-		}
-		reason := Validate(TypeHTTPRequest, []byte(payload))
-		if reason == nil || !strings.Contains(err.Error(), reason.Error()) {
-			t.Errorf("%s: got %v, want the reason that Validate gives: %v", payload, err, reason)
-		}
-	}
-}
-
-func TestNoAnswerIsRetried(t *testing.T) {
-	srv := httptest.NewServer(http.NotFoundHandler())
-	srv.Close()
-	err := process(t, HTTPRequest{URL: srv.URL})
-	if Class(err) != ClassNetwork || !errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, asynq.SkipRetry) {
-		t.Errorf("got %v, want a refused connection, to be retried", err)
-	}
-}
-
-func TestTimeoutNamesItself(t *testing.T) {
-	hang := func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/body" {
-			_, _ = io.WriteString(w, "begin")
-			_ = http.NewResponseController(w).Flush()
-		}
-		<-r.Context().Done()
-	}
-	url := serve(t, hang)
-	for _, path := range []string{"/header", "/body"} {
-		err := process(t, HTTPRequest{URL: url + path, Timeout: 50 * time.Millisecond})
-		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, asynq.SkipRetry) {
-			t.Errorf("%s: got %v, want a deadline exceeded, to be retried", path, err)
-			continue
-		}
-		if want := "no whole answer within 50ms"; !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, want %q in it", path, err, want)
-		}
-	}
-}
-
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -236,22 +191,6 @@ func TestTimeouts(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestDuration(t *testing.T) {
-	slow := &HTTPHandler{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
-		time.Sleep(1234 * time.Millisecond)
-		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: r}, nil
-	})}
-	synctest.Test(t, func(t *testing.T) {
-		got, err := slow.fetch(t, HTTPRequest{URL: "http://h"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got.DurationMS != 1234 {
-			t.Errorf("duration_ms %d, want 1234", got.DurationMS)
-		}
-	})
 }
 
 // The whole way: asynq's client, server and mux, and the result by Inspector.

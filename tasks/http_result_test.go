@@ -53,23 +53,6 @@ func TestResultBody(t *testing.T) {
 	}
 }
 
-func TestEndlessBodyIsCutOff(t *testing.T) {
-	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		for chunk := bytes.Repeat([]byte("x"), 32<<10); ; {
-			if _, err := w.Write(chunk); err != nil {
-				return
-			}
-		}
-	})
-	got, err := local().fetch(t, HTTPRequest{URL: url})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !got.Truncated || len(got.Body) != DefaultResultBody || got.Length != -1 {
-		t.Errorf("kept %d bytes, truncated %t, of %d; want %d, true, of -1", len(got.Body), got.Truncated, got.Length, DefaultResultBody)
-	}
-}
-
 func TestBrokenBodyIsRetriedAndKept(t *testing.T) {
 	for _, status := range []int{200, 404, 503} {
 		url := serve(t, func(w http.ResponseWriter, _ *http.Request) {

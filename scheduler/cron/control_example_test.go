@@ -31,57 +31,26 @@ func nightly() (runner *cron.Runner, end func()) {
 	}
 }
 
-func ExampleRunner_List() {
-	runner, end := nightly()
-	defer end()
-	list, err := runner.List(context.Background(), 2)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, s := range list {
-		fmt.Println(s.Entry.Name, "ticks at", s.Next)
-	}
-	// Output:
-	// nightly ticks at [2026-03-07 02:30:00 +0000 UTC 2026-03-08 02:30:00 +0000 UTC]
-}
-
+// The ticks during a pause do not come back.
 func ExampleRunner_Pause() {
 	runner, end := nightly()
 	defer end()
-	if err := runner.Pause(context.Background(), "nightly"); err != nil {
-		fmt.Println(err)
-		return
-	}
-	list, err := runner.List(context.Background(), 1)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(list[0].Paused, list[0].Next)
-	// Output:
-	// true []
-}
-
-// What was due during the pause does not come back.
-func ExampleRunner_Resume() {
-	runner, end := nightly()
-	defer end()
 	ctx := context.Background()
-	for _, do := range []func(context.Context, string) error{runner.Pause, runner.Resume} {
-		if err := do(ctx, "nightly"); err != nil {
+	for _, change := range []func(context.Context, string) error{runner.Pause, runner.Resume} {
+		if err := change(ctx, "nightly"); err != nil {
 			fmt.Println(err)
 			return
 		}
+		list, err := runner.List(ctx, 1)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(list[0].Entry.Name, list[0].Paused, list[0].Next)
 	}
-	list, err := runner.List(ctx, 1)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(list[0].Paused, list[0].Next)
 	// Output:
-	// false [2026-03-07 02:30:00 +0000 UTC]
+	// nightly true []
+	// nightly false [2026-03-07 02:30:00 +0000 UTC]
 }
 
 func ExampleRunner_Trigger() {

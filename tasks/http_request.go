@@ -29,11 +29,11 @@ const TypeHTTPRequest = "http:request"
 const DefaultTimeout = 30 * time.Second
 
 const (
-	// DefaultResultBody is how many bytes of an answer's body are kept in the
-	// result if the payload does not say.
+	// DefaultResultBody is how many bytes of a body are kept in the result if the payload does
+	// not say.
 	DefaultResultBody = 64 << 10
-	// MaxResultBody is the most that a payload may ask for: results are kept in
-	// Redis. A longer body can be saved to a file.
+	// MaxResultBody is the maximum that a payload may ask for, because results are kept in Redis.
+	// A longer body can be saved to a file.
 	MaxResultBody = 1 << 20
 )
 
@@ -43,52 +43,48 @@ const (
 //	 "headers": {"Content-Type": "application/json"}, "body": "{\"n\":1}",
 //	 "timeout": "10s", "expect": [200, 404]}
 //
-// In the path and the query of URL and in the values of Headers ${env:NAME} and
-// ${file:/path} stand for secrets of the worker that makes the call, as far as
-// it gives them out: see HTTPHandler.Secrets. They are put in when the request
-// is sent, and are in no payload, result, error or log. Text of
-// others must have none of these in it: whoever makes a call from such text sees to that.
+// In the path and the query of URL and in the values of Headers, ${env:NAME} and ${file:/path}
+// refer to secrets of the worker, if it gives them out: see HTTPHandler.Secrets. They are
+// inserted when the request is sent, and appear in no payload, result, error or log. Whoever
+// builds a payload from untrusted text must keep such references out of it.
 type HTTPRequest struct {
 	// Method is sent as it is written. The zero value means GET.
 	Method string `json:"method,omitempty" want:"a text such as \"GET\""`
-	// URL is absolute, http or https, without a user and password: these go
-	// into the header Authorization, from a secret.
+	// URL is absolute, http or https, without a user and password: these belong into the header
+	// Authorization, as a secret.
 	URL string `json:"url" want:"a text such as \"https://example.com/path\""`
-	// Headers are sent as they are but for secrets; Host names another host
-	// than URL's. A User-Agent that is not given is "headgate".
+	// Headers are sent as they are, with secrets inserted. Host replaces URL's host. The default
+	// User-Agent is "headgate".
 	Headers map[string]string `json:"headers,omitempty" want:"an object of texts such as {\"Accept\": \"text/html\"}"`
 	// Body is sent as UTF-8 text.
 	Body string `json:"body,omitempty" want:"a text"`
-	// Timeout is how long the call may take, redirects and reading the answer
-	// included. In JSON it is a text such as "10s". The zero value means
-	// DefaultTimeout.
+	// Timeout is how long the call may take, including redirects and reading the body. In JSON
+	// it is a text such as "10s". The zero value means DefaultTimeout.
 	Timeout time.Duration `json:"timeout,omitempty" want:"a text such as \"10s\""`
-	// Expect lists the statuses that mean success. The zero value means any
-	// 2xx.
+	// Expect lists the statuses that mean success. The zero value means any 2xx.
 	Expect []int `json:"expect,omitempty" want:"a list of statuses such as [200, 404]"`
-	// Redirects is what becomes of an answer that redirects, unless its status
-	// is expected. The zero value means RedirectsOff.
+	// Redirects says what to do with a redirect, unless its status is expected. The zero value
+	// means RedirectsOff.
 	Redirects Redirects `json:"redirects,omitempty" want:"\"off\", \"same-host\" or \"requeue\""`
-	// Hops is how many redirects have led to URL, up to MaxRedirects: a job
-	// that goes on at another URL counts them here.
+	// Hops is how many redirects have led to URL, up to MaxRedirects. A job that continues at
+	// another URL counts them here.
 	Hops int `json:"hops,omitempty" want:"a number of redirects"`
-	// KeepHeaders names the headers of the answer to keep in the result.
+	// KeepHeaders names the headers of the response to keep in the result.
 	KeepHeaders []string `json:"keep_headers,omitempty" want:"a list of names such as [\"ETag\"]"`
-	// Save is where to put the body of an expected answer, instead of into the
-	// result: a path below the worker's folder for bodies. A folder, which is
-	// there or ends in a slash, gets a file named by the body's SHA-256.
+	// Save is where to save the body of an expected response, instead of in the result: a path
+	// below the worker's folder for bodies. In a folder, which exists or ends in a slash, the
+	// file is named by the body's SHA-256.
 	Save string `json:"save,omitempty" want:"a path such as \"pages/\""`
-	// MaxBody is how many bytes of the body are wanted. In the result it is at
-	// most MaxResultBody, and the zero value means DefaultResultBody; of a saved
-	// body it is how long that may be, and the zero value means as long as the
-	// worker allows.
+	// MaxBody is how many bytes of the body are kept: in the result at most MaxResultBody, and
+	// the zero value means DefaultResultBody. For a saved body it is the maximum length, and the
+	// zero value means the worker's maximum.
 	MaxBody int64 `json:"max_body,omitempty" want:"a number of bytes such as 65536"`
-	// OnMaxBody is what becomes of a longer body in the result. The zero value
-	// means OnMaxBodyTruncate. A longer body is never saved: that is an error.
+	// OnMaxBody says what to do with a longer body in the result. The zero value means
+	// OnMaxBodyTruncate. A longer body is never saved: that is an error.
 	OnMaxBody OnMaxBody `json:"on_max_body,omitempty" want:"\"truncate\" or \"fail\""`
 }
 
-// OnMaxBody is what becomes of a body that is longer than wanted.
+// OnMaxBody says what to do with a body that is longer than MaxBody.
 type OnMaxBody string
 
 // The values of HTTPRequest.OnMaxBody.
@@ -97,38 +93,34 @@ const (
 	OnMaxBodyFail     OnMaxBody = "fail"     // archive the job with a *BodyError
 )
 
-// Redirects is what becomes of an answer that redirects. One whose status is
-// among those that the call expects is never followed.
+// Redirects says what to do with a redirect. A redirect with an expected status is never followed.
 type Redirects string
 
 // The values of HTTPRequest.Redirects.
 const (
-	// RedirectsOff makes a redirect an answer as any other. It is the default,
-	// because it alone keeps what a limit promises without help: one permit, one
-	// request, to the host that the permit is for.
+	// RedirectsOff treats a redirect as any other status. It is the default, because it alone
+	// keeps a limit's promise without help: one permit, one request, to the permit's host.
 	RedirectsOff Redirects = "off"
-	// RedirectsSameHost follows up to MaxRedirects redirects within the host,
-	// at once: one permit then pays for up to 1 + MaxRedirects requests. One to
-	// another host, or from https to http, is an answer as any other.
+	// RedirectsSameHost follows up to MaxRedirects redirects within the host at once, so one
+	// permit pays for up to 1 + MaxRedirects requests. A redirect to another host, or from https
+	// to http, is treated as any other status.
 	RedirectsSameHost Redirects = "same-host"
-	// RedirectsRequeue ends the run at every redirect, and the job goes on at the
-	// next URL under the permits of that: see HTTPHandler.PutBackAs.
+	// RedirectsRequeue ends the run at every redirect. The job continues at the next URL under
+	// the permits of that URL: see HTTPHandler.PutBackAs.
 	RedirectsRequeue Redirects = "requeue"
 )
 
-// MaxRedirects is how many redirects one job follows, in one run or in several.
-// It is what RFC 9309 asks of crawlers at least; what needs more is a loop.
+// MaxRedirects is how many redirects a job follows, in one run or in several. RFC 9309 requires
+// as many of crawlers.
 const MaxRedirects = 5
 
-// NewHTTPRequest is a task that makes the call. To keep the answer after the
-// call has succeeded give it an asynq.Retention. The error says which field is
-// wrong, its value and what would be right.
+// NewHTTPRequest returns a task that makes the call. To keep the result after success, pass an
+// asynq.Retention. The error names the field, its value and what would be right.
 func NewHTTPRequest(r HTTPRequest, opts ...asynq.Option) (*asynq.Task, error) {
 	return newTask(TypeHTTPRequest, r, opts)
 }
 
-// MarshalJSON writes the payload with the timeout as text, and leaves the
-// fields out that have their zero value.
+// MarshalJSON writes the timeout as text, and leaves out fields with their zero value.
 func (r HTTPRequest) MarshalJSON() ([]byte, error) {
 	type plain HTTPRequest
 	wire := struct {
@@ -144,18 +136,16 @@ func (r HTTPRequest) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON reads a payload strictly. It does not Validate it.
 func (r *HTTPRequest) UnmarshalJSON(payload []byte) error { return decodeStrict(payload, r) }
 
-// fromBody lists the headers that Go's client sets itself, silently dropping
-// what it is given: better an error than a call other than the payload says.
+// fromBody lists the headers that Go's client sets itself and silently drops if they are given.
 var fromBody = []string{"Content-Length", "Trailer", "Transfer-Encoding"}
 
-// Validate reports the first thing that is wrong with the call: the field, its
-// value and what would be right. A URL in the error has no password and no key in it. It does
-// no I/O: whether the host exists, and may be called, is found when it is called.
+// Validate returns an error about the first field that is wrong: its name, its value and what
+// would be right. A URL in the error has no password and no key. Validate does no I/O.
 func (r HTTPRequest) Validate() error {
 	if err := validateURL(r.URL); err != nil {
 		return err
 	}
-	// A method is a token like the name of a header (RFC 9110, 5.6.2).
+	// A method is a token, as the name of a header is (RFC 9110, 5.6.2).
 	if r.Method != "" && !httpguts.ValidHeaderFieldName(r.Method) {
 		return fmt.Errorf("method %q: want an HTTP method such as GET or POST", r.Method)
 	}
@@ -168,8 +158,7 @@ func (r HTTPRequest) Validate() error {
 	if r.Timeout < 0 {
 		return fmt.Errorf("timeout %s: want a duration above zero, or zero for %s", duration.Exact(r.Timeout), duration.Exact(DefaultTimeout))
 	}
-	// Any number that a status can have, registered or not: servers make up their own. One
-	// below 200 is no end of a call.
+	// Servers use unregistered statuses, too. A status below 200 does not end a call.
 	for _, status := range r.Expect {
 		if status < 200 || status > 599 {
 			return fmt.Errorf("expect %d: want HTTP statuses from 200 to 599", status)
@@ -180,15 +169,13 @@ func (r HTTPRequest) Validate() error {
 	default:
 		return fmt.Errorf("redirects %q: want off, same-host or requeue", r.Redirects)
 	}
-	// Refused rather than cut down: it is one in a loop.
 	if r.Hops < 0 || r.Hops > MaxRedirects {
 		return fmt.Errorf("hops %d: want from 0 to %d redirects", r.Hops, MaxRedirects)
 	}
 	return r.validateKept()
 }
 
-// validateKept checks what is to be kept of the answer. What MaxBody bounds is
-// another thing for a file than for the result, and so is what it may be.
+// validateKept checks what is to be kept of the response.
 func (r HTTPRequest) validateKept() error {
 	for _, name := range r.KeepHeaders {
 		if !httpguts.ValidHeaderFieldName(name) {
@@ -198,7 +185,7 @@ func (r HTTPRequest) validateKept() error {
 	if r.Save != "" && !validSave(r.Save) {
 		return fmt.Errorf("save %q: want a path such as pages/ or pages/home.html, without .. and not from the root", r.Save)
 	}
-	// A file's bound only the worker knows.
+	// Only the worker knows the maximum for a file.
 	switch {
 	case r.MaxBody < 0:
 		return fmt.Errorf("max_body %d: want a number of bytes above zero", r.MaxBody)
@@ -214,19 +201,16 @@ func (r HTTPRequest) validateKept() error {
 	return nil
 }
 
-// validSave reports whether the path leads to a file or a folder below where
-// it starts, and can be written in JSON. The payload is checked where it is enqueued,
-// which may be another system than the worker's: so backslashes are refused
-// everywhere, and on Windows names of devices as well. "." alone is refused, but "./"
-// is the folder itself.
+// validSave reports whether the path is a file or a folder below its start, and can be written in
+// JSON. Payloads are checked on other systems than the worker's, so backslashes are refused
+// everywhere, and on Windows names of devices. "." is refused, "./" is the folder itself.
 func validSave(name string) bool {
 	clean := path.Clean(name)
 	return utf8.ValidString(name) && fs.ValidPath(clean) && filepath.IsLocal(filepath.FromSlash(clean)) &&
 		!strings.ContainsAny(name, "\\\x00") && name != "."
 }
 
-// validateURL refuses what cannot be called: anything but http and https with a
-// host, and what would put a user's password into payloads.
+// validateURL accepts http and https URLs with a host and without a user.
 func validateURL(text string) error {
 	const want = "want an absolute URL such as https://example.com/path"
 	if text == "" {
@@ -237,7 +221,7 @@ func validateURL(text string) error {
 	}
 	u, err := url.Parse(text)
 	if err != nil {
-		// Without the URL: it may hold a password, and what cannot be parsed cannot be redacted.
+		// Without the URL, which may contain a password and cannot be redacted.
 		if outer, ok := errors.AsType[*url.Error](err); ok {
 			err = outer.Err
 		}
@@ -253,7 +237,7 @@ func validateURL(text string) error {
 	if u.Hostname() == "" {
 		return fmt.Errorf("url %q has no host: %s", shown, want)
 	}
-	// url.Parse takes any digits, and a dialer would fail with each attempt.
+	// url.Parse accepts any digits.
 	if port := u.Port(); port != "" {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 			return fmt.Errorf("url %q: want a port from 1 to 65535", shown)
@@ -262,9 +246,8 @@ func validateURL(text string) error {
 	return nil
 }
 
-// validateReferencesIn checks the secrets that a URL refers to. They stand
-// behind the host, for a permit is asked for the host that the payload names. To
-// look at the first is enough: what is behind it is behind the host, too.
+// validateReferencesIn checks the references to secrets in a URL. They must come after the host,
+// because a permit is requested for the host in the payload.
 func validateReferencesIn(text string) error {
 	if _, err := References(text); err != nil {
 		return fmt.Errorf("url: %w", err)
@@ -280,11 +263,10 @@ func validateReferencesIn(text string) error {
 	return nil
 }
 
-// validateHeaders reports what is wrong with headers. It goes through the names in
-// order, so that the same headers always give the same error.
+// validateHeaders checks headers in the order of their names, so the same headers always give the
+// same error.
 func validateHeaders(headers map[string]string) error {
-	// By canonical name: a map of JSON can have both "accept" and "Accept".
-	// Which of the two would be sent is left to chance, so neither is.
+	// JSON can have both "accept" and "Accept", and only one would be sent.
 	given := make(map[string]string, len(headers))
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		canonical := http.CanonicalHeaderKey(name)
@@ -307,7 +289,7 @@ func validateHeaders(headers map[string]string) error {
 		if _, err := References(headers[name]); err != nil {
 			return fmt.Errorf("headers: %s: %w", name, err)
 		}
-		// Permits are asked for the host, and archives and logs name it.
+		// Limits and logs use the host.
 		if canonical == "Host" && reference.MatchString(headers[name]) {
 			return errors.New("headers: Host: want it without a secret")
 		}

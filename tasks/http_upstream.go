@@ -15,54 +15,53 @@ import (
 
 // Answer is what a limiter may learn from one answer.
 type Answer struct {
-	// URL is the one that answered, with references in place of its secrets.
+	// URL is the one that answered, without secrets.
 	URL    string
 	Status int
-	// Latency is the time from the request to the end of the answer's header.
+	// Latency is the time from the request to the end of the header.
 	Latency time.Duration
 	// Upstream is what the header says about limits.
 	Upstream Upstream
 }
 
-// Upstream is what an answer says about the limits of the server that gave it:
-// in Retry-After, in the IETF's RateLimit and RateLimit-Policy, and in the
-// X-RateLimit-… of many APIs. What cannot be read counts as not said, because the
-// fields are advice. The zero value says nothing.
+// Upstream is what an answer says about the limits of its server: in Retry-After, in the IETF's
+// RateLimit and RateLimit-Policy, and in the X-RateLimit-… of many APIs. Fields that cannot be read are
+// ignored. The zero value says nothing.
 type Upstream struct {
-	// Until is when the upstream wants to be called again, by anybody: keys are
-	// blocked until then. The zero value means that it does not say.
+	// Until is when the upstream accepts calls again, from anybody: keys are blocked until then.
+	// The zero value means that it does not say.
 	Until time.Time
-	// RetryAfter is how long from now the header's Retry-After says to wait, with
-	// whatever status. With a status other than 429, 503 and 403 it speaks of this call
-	// alone, as 202 says when to look at an operation, and so says nothing in Until.
+	// RetryAfter is how long from now the header's Retry-After says to wait, with any status. With
+	// another status than 429, 503 and 403 it is about this call alone, as 202 says when to check
+	// an operation, so Until ignores it.
 	RetryAfter time.Duration
-	// Quotas are in the order of their names.
+	// Quotas are sorted by name.
 	Quotas []Quota
 }
 
-// Quota is one of the limits that an answer speaks of. Parts of the same name, from
-// whatever fields, are one quota.
+// Quota is one of the limits that an answer describes. Parts with the same name, from any fields,
+// are one quota.
 type Quota struct {
-	// Name is the other side's, such as "requests" or "tokens", in lower case;
-	// empty if it gave none.
+	// Name is the upstream's, such as "requests" or "tokens", in lower case. It is empty if the
+	// upstream gave none.
 	Name string
-	// Limit is what may be used in each window, and Remaining what is left of
-	// it: -1 if not said. Their unit is the other side's: requests, tokens, bytes.
+	// Limit is how much may be used in each window, and Remaining how much is left: -1 if the
+	// answer does not say. The unit is the upstream's: requests, tokens, bytes.
 	Limit, Remaining int64
-	// Window is how long Limit is for. The zero value means not said.
+	// Window is the period of Limit, or 0 if the answer does not say.
 	Window time.Duration
-	// Reset is when there will be more. The zero value means not said.
+	// Reset is when the quota is renewed, or the zero Time if the answer does not say.
 	Reset time.Time
 }
 
-// ReadUpstream reads an answer's header, of which now is the moment. All times
-// of the other side are taken as distances from its own Date, where it gives
-// one, so that the two clocks need not agree; none is further off than a year.
+// ReadUpstream reads the header of an answer that arrived at now. Times of the upstream are measured
+// from its own Date, if there is one, so the two clocks need not agree. None is further away than a
+// year.
 //
-// Retry-After counts for Until only with 429, 503 and 403, and a used-up quota with every
-// status. If a header gives a reset and does not say how much is left, the quota counts as
-// used up with 429 and 503. If several fields name a quota, those with one number
-// each win over RateLimit and RateLimit-Policy.
+// Retry-After counts for Until only with 429, 503 and 403; an exhausted quota counts with every
+// status. If a header gives a reset and not how much is left, the quota counts as exhausted with 429
+// and 503. If several fields describe a quota, fields with one number each win over RateLimit and
+// RateLimit-Policy.
 func ReadUpstream(status int, h http.Header, now time.Time) Upstream {
 	r := upstreamReader{headerTimes: headerTimes{h, now}, quotas: map[string]*Quota{}}
 	r.readStructured()
@@ -76,34 +75,32 @@ func ReadUpstream(status int, h http.Header, now time.Time) Upstream {
 	return u
 }
 
-// until goes by Retry-After alone if it counts, as the IETF's draft asks. Else it is
-// when the last of the used-up quotas is there again; a 429 or 503 tells of a used-up
-// one even if it does not say how much is left. The zero Time means that the answer
-// leaves something, or says no time.
+// until returns the time of Retry-After if that counts, as the IETF's draft requires, or else the
+// latest reset of the exhausted quotas. The zero Time means that nothing is exhausted, or that the
+// answer gives no time.
 func (u Upstream) until(status int, now time.Time) time.Time {
-	refused := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
-	if u.RetryAfter > 0 && (refused || status == http.StatusForbidden) {
+	limited := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+	if u.RetryAfter > 0 && (limited || status == http.StatusForbidden) {
 		return now.Add(u.RetryAfter)
 	}
 	var last time.Time
 	for _, q := range u.Quotas {
-		usedUp := q.Remaining == 0 || refused && q.Remaining < 0
-		if usedUp && q.Reset.After(now) && q.Reset.After(last) {
+		exhausted := q.Remaining == 0 || limited && q.Remaining < 0
+		if exhausted && q.Reset.After(now) && q.Reset.After(last) {
 			last = q.Reset
 		}
 	}
 	return last
 }
 
-// upstreamReader collects quotas by name: their parts come in several fields. All
-// moments that it makes are by this process's clock.
+// upstreamReader collects quotas by name, because their parts come in several fields. Its times are
+// by this process's clock.
 type upstreamReader struct {
 	headerTimes
 	quotas map[string]*Quota
 }
 
-// quota is the quota of a name, made where there is none yet. Case does not matter,
-// since some names come as a part of a header's.
+// quota returns the quota of a name in any case, and adds it if it is new.
 func (r *upstreamReader) quota(name string) *Quota {
 	name = strings.ToLower(name)
 	if r.quotas[name] == nil {
@@ -112,17 +109,15 @@ func (r *upstreamReader) quota(name string) *Quota {
 	return r.quotas[name]
 }
 
-// What the parameters of an item say of a quota: `"burst";q=100;w=60`, or `100;w=60` of an old
-// draft, of what may be used in which window, and `"burst";r=50;t=30` of what is left, and the
-// seconds until there is more.
+// The parameters of an item that describe a quota: `"burst";q=100;w=60`, or `100;w=60` in an old
+// draft, and `"burst";r=50;t=30`, where t is the seconds until the reset.
 var (
 	policyParts = map[string]string{"q": "limit", "w": "window"}
 	limitParts  = map[string]string{"r": "remaining", "t": "reset"}
 )
 
-// readStructured reads the fields of draft-ietf-httpapi-ratelimit-headers, both
-// as lists of named items and as the draft had them up to its seventh version:
-// "limit=100, remaining=50, reset=5".
+// readStructured reads the fields of draft-ietf-httpapi-ratelimit-headers: lists of named items, and
+// "limit=100, remaining=50, reset=5", which the draft had up to its seventh version.
 func (r *upstreamReader) readStructured() {
 	policies, _ := httpsfv.UnmarshalList(r.header.Values("RateLimit-Policy"))
 	fields := r.header.Values("RateLimit")
@@ -133,7 +128,7 @@ func (r *upstreamReader) readStructured() {
 			continue
 		}
 		name, parts := itemName(item), limitParts
-		if i < len(policies) { // which is of a quota, whatever it says
+		if i < len(policies) {
 			r.quota(name)
 			r.setNumber(name, "limit", item.Value)
 			parts = policyParts
@@ -143,7 +138,7 @@ func (r *upstreamReader) readStructured() {
 			r.setNumber(name, part, value)
 		}
 	}
-	// The old form is no list.
+	// The old form.
 	dict, err := httpsfv.UnmarshalDictionary(fields)
 	if err != nil || len(items) > 0 {
 		return
@@ -156,16 +151,15 @@ func (r *upstreamReader) readStructured() {
 	}
 }
 
-// setNumber takes a part of a quota that is a whole number. What is none, such as a name or a
-// list of windows, is passed over.
+// setNumber sets a part of a quota to a whole number. It ignores other values, such as a name.
 func (r *upstreamReader) setNumber(name, part string, value any) {
 	if n, ok := value.(int64); ok {
 		r.set(name, part, strconv.FormatInt(n, 10))
 	}
 }
 
-// itemName is the name of an item: a string or a token. Without one the quota has no
-// name, as that of the fields with one number.
+// itemName returns the name of an item, a string or a token. The quota of an item without one has
+// no name.
 func itemName(item httpsfv.Item) string {
 	switch name := item.Value.(type) {
 	case string:
@@ -176,18 +170,17 @@ func itemName(item httpsfv.Item) string {
 	return ""
 }
 
-// namedField matches X-RateLimit-Remaining, RateLimit-Reset, X-RateLimit-Reset-After, and
-// fields with a quota's name: behind the part, as in OpenAI's X-RateLimit-Limit-Tokens, or before
-// it, as in Anthropic-RateLimit-Tokens-Limit.
+// namedField matches X-RateLimit-Remaining, RateLimit-Reset, X-RateLimit-Reset-After, and fields with
+// a quota's name: after the part, as in X-RateLimit-Limit-Tokens (OpenAI), or before it, as in
+// Anthropic-RateLimit-Tokens-Limit.
 var namedField = regexp.MustCompile(`(?i)^(?:x-|anthropic-)?rate-?limit-` +
 	`(?:(limit|remaining|reset(?:-after)?)(?:-(.+))?|(.+)-(limit|remaining|reset(?:-after)?))$`)
 
-// readNamed reads the fields that have one number each. Of a remaining or limit that is
-// there twice the first counts, and of several fields for one part that without X-. A
-// Reset-After wins over a Reset, which needs the clocks of both sides.
+// readNamed reads the fields with one number each. Of several fields for one part the one without X-
+// counts, and of several values the first. A Reset-After wins over a Reset, which needs both clocks.
 func (r *upstreamReader) readNamed() {
 	fields := slices.Sorted(maps.Keys(r.header))
-	slices.Reverse(fields) // the last counts
+	slices.Reverse(fields) // so that the one without X- is the last
 	for _, after := range []bool{false, true} {
 		for _, field := range fields {
 			m := namedField.FindStringSubmatch(field)
@@ -202,8 +195,8 @@ func (r *upstreamReader) readNamed() {
 	}
 }
 
-// set takes one part of a quota from the values of a field. Some write "100, 100;w=60"
-// for a limit. What is no number, or is below zero, is passed over.
+// set sets a part of a quota from the values of a field. Some servers write "100, 100;w=60" for a
+// limit. It ignores values that are not numbers, or are negative.
 func (r *upstreamReader) set(name, part string, values ...string) {
 	if part == "reset" {
 		if wait, ok := r.wait(values, time.Second); ok {

@@ -16,7 +16,7 @@ import (
 	durations "github.com/headgate/headgate/internal/duration"
 )
 
-// parse reads a payload of one of the two kinds strictly, and reports what is wrong with it.
+// parse reads a payload strictly and validates it.
 func parse[P interface{ Validate() error }](payload []byte) (of P, err error) {
 	if err = decodeStrict(payload, &of); err == nil {
 		err = of.Validate()
@@ -24,7 +24,7 @@ func parse[P interface{ Validate() error }](payload []byte) (of P, err error) {
 	return of, err
 }
 
-// newTask is a task of a payload that is checked.
+// newTask validates a payload and returns its task.
 func newTask(typename string, of interface{ Validate() error }, opts []asynq.Option) (*asynq.Task, error) {
 	err := of.Validate()
 	var text []byte
@@ -37,19 +37,15 @@ func newTask(typename string, of interface{ Validate() error }, opts []asynq.Opt
 	return asynq.NewTask(typename, text, opts...), nil
 }
 
-// decodeStrict reads a payload, one JSON object, into a struct. Of its fields the tag json
-// has the name, and want what would be right where a value does not fit. It does not
-// use json.Decoder.DisallowUnknownFields, which takes "URL" for "url", lets a
-// second value of a field win, and does not show the value that is wrong.
-//
-// The whole is read once before, without looking at fields: so what is no JSON is
-// told as that, wherever it is, and nothing can stand behind the object. After an
-// error the struct is as it was.
+// decodeStrict reads a payload, one JSON object, into a struct, which stays unchanged after an error.
+// The tag json of a field has its name, and the tag want what would be right. Unlike
+// json.Decoder.DisallowUnknownFields it distinguishes "URL" from "url", rejects a field that is given twice,
+// and shows the wrong value.
 func decodeStrict[P any](payload []byte, into *P) error {
 	if !utf8.Valid(payload) {
 		return errors.New("payload is not UTF-8: want JSON text")
 	}
-	// json.Decoder alone would pass over what stands behind the object.
+	// json.Decoder alone would ignore what follows the object.
 	var whole json.RawMessage
 	if err := json.Unmarshal(payload, &whole); err != nil {
 		return fmt.Errorf("payload is not JSON: %w", err)
@@ -65,7 +61,6 @@ func decodeStrict[P any](payload []byte, into *P) error {
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
 		return fmt.Errorf("payload %s: want a JSON object with the fields %s", shorten(payload), strings.Join(names, ", "))
 	}
-	// The second value would win, and whoever wrote the payload may mean the first.
 	seen := map[string]bool{}
 	for dec.More() {
 		token, err := dec.Token()
@@ -90,8 +85,8 @@ func decodeStrict[P any](payload []byte, into *P) error {
 	return nil
 }
 
-// decodeField reads the value of a field. A JSON null leaves it as it is. A duration is a
-// text such as "10s".
+// decodeField reads the value of a field. A JSON null leaves it unchanged. A duration is a text such
+// as "10s".
 func decodeField(value []byte, name, want string, into any) error {
 	var text *string
 	duration, ok := into.(*time.Duration)
@@ -111,8 +106,7 @@ func decodeField(value []byte, name, want string, into any) error {
 	return nil
 }
 
-// shorten is the start of a JSON value, enough to recognise it in an error: 60
-// bytes, without a character that this cuts through.
+// shorten returns the start of a JSON value for an error: 60 bytes, without a partial character.
 func shorten(value []byte) string {
 	const most = 60
 	text := string(bytes.TrimSpace(value))
@@ -122,8 +116,7 @@ func shorten(value []byte) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// marshal is json.Marshal without \u0026 for the & in URLs and the like:
-// people read payloads and results in tools.
+// marshal is json.Marshal without \u0026 for &, because people read payloads and results.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

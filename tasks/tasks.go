@@ -1,24 +1,20 @@
-// Package tasks holds the task types that are built in: the name of each, its
-// payload, its handler and, but for commands, its constructor. HTTPRequest makes
-// one HTTP call, CrawlFetch fetches a page of a crawl and goes on from there, and
-// ExecHandler runs commands that its worker lists.
+// Package tasks has the built-in task types: their names, payloads, handlers and, except for
+// commands, constructors. HTTPRequest makes one HTTP call, CrawlFetch fetches a page of a crawl and
+// continues from there, and ExecHandler runs commands that its worker lists.
 //
-// They are plain asynq tasks with plain asynq handlers. Register adds all of
-// them to a mux; Validate checks a payload before it is enqueued, by the same
-// rules as the handler. Payloads are JSON objects and, but for those of commands,
-// are read strictly: an unknown field, a field given twice or a value of the wrong
-// type is an error that says what would be right. A null is a field left out.
+// They are plain asynq tasks and handlers. Register adds all of them to a mux. Validate checks a
+// payload before it is enqueued, by the rules of the handler. Payloads are JSON objects, and are
+// read strictly except for commands: an unknown field, a field given twice and a value of the wrong
+// type are errors that say what would be right. A null is a field left out.
 //
-// A handler's error says what should become of the job. One that wraps
-// asynq.SkipRetry cannot get better by itself, and asynq archives the job at
-// once; every other error is worth another attempt. Class sorts the errors for
-// policies of retries.
+// A handler's error decides what becomes of the job. asynq archives a job whose error wraps
+// asynq.SkipRetry, because another attempt would fail as well, and retries any other. Class
+// classifies errors for retry policies.
 //
-// The handlers know nothing of limits, and work with a plain asynq server, too. Feedback
-// is middleware that has the limits of a scheduler.Server learn from the answers to their
-// calls, and from those to a program's own by CheckAnswer: so a 429 shuts its key for all
-// workers. What puts a job back without a failure they are given, as in
-// HTTPHandler.PutBackAs.
+// The handlers do not know limits, and work with a plain asynq server. Feedback is middleware that
+// reports the answers of their calls to the limits of a scheduler.Server, and those of a program's own
+// calls by CheckAnswer, so a 429 blocks its key for all workers. To put a job back without a
+// failure, handlers get a function such as HTTPHandler.PutBackAs.
 package tasks
 
 import (
@@ -29,16 +25,15 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// ErrUnknownType is wrapped by Validate's error about a type that is not built
-// in. A worker of the caller's own may know it all the same, so that whoever
-// enqueues such a task may want to go on.
+// ErrUnknownType is wrapped by Validate's error about a type that is not built in. A program's own
+// worker may know the type.
 var ErrUnknownType = errors.New("not a built-in task type")
 
-// builtin lists every built-in type by name. The handlers are zero values: the
-// careful ones, of which that of crawls and that of commands archive every job.
+// builtin lists the built-in types by name. The handlers are zero values; those of crawls and
+// commands archive every job.
 var builtin = []struct {
 	name     string
-	validate func(payload []byte) error // of commands Validate knows
+	validate func(payload []byte) error // nil for commands
 	handler  asynq.Handler
 }{
 	{TypeCrawlFetch, func(payload []byte) error { _, err := parse[CrawlFetch](payload); return err }, &CrawlHandler{}},
@@ -46,8 +41,7 @@ var builtin = []struct {
 	{TypeHTTPRequest, func(payload []byte) error { _, err := parse[HTTPRequest](payload); return err }, &HTTPHandler{}},
 }
 
-// Types lists the names of the built-in types in alphabetical order, without
-// those of single commands.
+// Types returns the names of the built-in types in alphabetical order, without single commands.
 func Types() []string {
 	names := make([]string, len(builtin))
 	for i, t := range builtin {
@@ -56,22 +50,19 @@ func Types() []string {
 	return names
 }
 
-// Register adds the handler of every built-in type to the mux. Like the mux
-// itself it panics if one of the names is taken. The handlers are zero values:
-// HTTP calls go to public addresses alone, and every crawl and every command is
-// archived with the reason. A program that allows more, crawls or runs commands
-// adds handlers of its own to the mux instead: PrefixExec is the pattern for those
-// of all commands.
+// Register adds the handlers of all built-in types to the mux, and panics if a name is taken. The
+// handlers are zero values: HTTP calls go only to public addresses, and every crawl and command is
+// archived with the reason. A program that allows more adds its own handlers to the mux instead.
+// PrefixExec is the pattern for all commands.
 func Register(mux *asynq.ServeMux) {
 	for _, t := range builtin {
 		mux.Handle(t.name, t.handler)
 	}
 }
 
-// Validate reports what is wrong with the payload of a task of that type: the
-// reason for which its handler would archive it. It asks nobody: what only the
-// worker knows, such as which commands and secrets it has, is not checked. The
-// error wraps ErrUnknownType if the type is not built in.
+// Validate returns the error with which the handler would archive a task of that type. It does no
+// I/O, so it does not know a worker's commands and secrets. The error wraps ErrUnknownType if the type
+// is not built in.
 func Validate(typename string, payload []byte) error {
 	if strings.HasPrefix(typename, PrefixExec) {
 		_, err := commandName(typename, payload)

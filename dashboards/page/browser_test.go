@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	neturl "net/url"
 	"os"
+	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
@@ -20,16 +21,42 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/testutil/browser"
 	"github.com/headgate/headgate/throttle"
 )
 
-// browse opens a Chromium of its own, with its own profile.
+// browse opens a Chromium with its own profile, which can reach no other host.
 func browse(t *testing.T, limit time.Duration) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(browser.Chromium(t), limit)
-	t.Cleanup(cancel)
-	if err := chromedp.Run(ctx, chromedp.EmulateViewport(1280, 900)); err != nil { // it lives as long as this context
+	binary := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil && binary == "" {
+			binary = path
+		}
+	}
+	if binary == "" {
+		t.Fatal("Chromium is not installed: run make deps")
+	}
+	profile, err := os.MkdirTemp("", "headgate-chromium-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	allocator, stop := chromedp.NewExecAllocator(context.Background(),
+		chromedp.ExecPath(binary), chromedp.UserDataDir(profile), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("hide-scrollbars", true), chromedp.Flag("no-proxy-server", true))
+	browser, end := chromedp.NewContext(allocator)
+	ctx, cancel := context.WithTimeout(browser, limit)
+	t.Cleanup(func() {
+		cancel()
+		end()
+		stop()
+		if c := chromedp.FromContext(browser); c.Allocator != nil {
+			c.Allocator.Wait()
+		}
+		_ = os.RemoveAll(profile) // fails if a process of it still writes
+	})
+	if err := chromedp.Run(ctx, chromedp.EmulateViewport(1280, 900)); err != nil {
 		t.Fatalf("start Chromium: %v", err)
 	}
 	return ctx

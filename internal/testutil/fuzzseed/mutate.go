@@ -1,5 +1,5 @@
-// Package fuzzseed runs fuzz targets on inputs made from their seeds during plain go test. The
-// inputs are the same each time, and nothing is built for fuzzing.
+// Package fuzzseed runs fuzz targets on mutations of their seeds in plain go test. The mutations are the
+// same each time.
 package fuzzseed
 
 import (
@@ -10,17 +10,16 @@ import (
 	"testing"
 )
 
-// inputs is how many are made for a target: half a second's work for most.
+// inputs is how many a target gets, which takes most half a second.
 const inputs = 10_000
 
-// F is a fuzz target whose seeds are known.
+// F is a fuzz target with seeds.
 type F struct {
 	*testing.F
 	seeds [][]any
 }
 
-// More has a target tested with more inputs. One that fails is named by its number,
-// seed#123, and found again by -run.
+// More adds mutations to the seeds of a target. A failing one is seed#123, for -run.
 func More(f *testing.F) *F { return &F{F: f} }
 
 // Add adds a seed.
@@ -29,7 +28,7 @@ func (f *F) Add(args ...any) {
 	f.F.Add(args...)
 }
 
-// Fuzz is testing.F's. Whoever fuzzes has better mutations.
+// Fuzz is testing.F's. With -fuzz it adds nothing.
 func (f *F) Fuzz(target any) {
 	f.Helper()
 	if fuzzed := flag.Lookup("test.fuzz"); fuzzed == nil || fuzzed.Value.String() == "" {
@@ -41,7 +40,7 @@ func (f *F) Fuzz(target any) {
 	f.F.Fuzz(target)
 }
 
-// mutated is a seed of which something is changed.
+// mutated returns a changed seed.
 func (f *F) mutated(r *rand.Rand) []any {
 	args := slices.Clone(f.seeds[r.IntN(len(f.seeds))])
 	for range 1 + r.IntN(4) {
@@ -59,13 +58,13 @@ func (f *F) mutated(r *rand.Rand) []any {
 	return args
 }
 
-// odd is what readers stumble over.
+// odd are texts that parsers may get wrong.
 var odd = []string{
 	"\x00", "\xff", "\ufeff", "é", "\u200b", "０", "\r\n", " ", "\t", `"`, `'`, `\`, "%", "%00", "%41", "%zz", "${", "}", "{", "[", "]", "<", ">", "&", "=", ",", ":", ";",
 	"/", "//", "..", "@", "#", "?", "*", "$", "-1", "0", "1e300", "NaN", "null", "9223372036854775808", "99999-12-31",
 }
 
-// mutated is a text of which a part is cut, doubled or turned round, or another put in.
+// mutated returns a text with a part removed, repeated, reversed or replaced.
 func mutated(r *rand.Rand, text, other []byte) []byte {
 	from := r.IntN(len(text) + 1)
 	to := from + r.IntN(min(len(text)-from, 1<<r.IntN(8))+1)

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Clocked is [Real] with a clock that the test sets. Keys do not expire there: what has run
-// out must count for nothing by itself.
+// Clocked is [Real] with a clock that the test sets. Keys do not expire, so scripts must ignore keys
+// whose time is over.
 func Clocked(t TB) (rdb redis.UniversalClient, setTime func(time.Time)) {
 	t.Helper()
 	rdb = Real(t)
@@ -25,12 +25,11 @@ func Clocked(t TB) (rdb redis.UniversalClient, setTime func(time.Time)) {
 	}
 }
 
-// A clock has a redis-server's scripts run in a frame of the test's. Redis never keeps the
-// original, so the first EVALSHA is followed by the EVAL that the frame is put around, and
-// the next names what Redis keeps of that.
+// clock wraps scripts in a frame. Redis never sees the original, so the first EVALSHA fails, and the
+// EVAL after it sends the script in its frame. Later calls use the frame's SHA1.
 type clock struct {
 	now    time.Time
-	framed sync.Map // SHA1 of a script → SHA1 of it in its frame
+	framed sync.Map // SHA1 of a script → SHA1 with its frame
 }
 
 func (c *clock) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
@@ -51,9 +50,8 @@ func (c *clock) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessH
 	return next(ctx, cmd)
 }
 
-// The frame gives scripts the test's time. It refuses numbers among a command's
-// arguments, which some versions of Redis write with an exponent, unless they
-// are small, and replies that Redis would truncate.
+// frame gives scripts the test's time. It rejects arguments that are large numbers, which some
+// versions of Redis write with an exponent, and replies that Redis would truncate.
 const frame = `
 local server = redis
 local framed = {}

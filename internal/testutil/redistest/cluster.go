@@ -1,41 +1,40 @@
 package redistest
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// A Cluster is three primaries that share the slots, without replicas.
+// Cluster is three primaries that share the slots, without replicas.
 type Cluster struct {
 	Nodes []*Server
 }
 
-// RunCluster gives a cluster that only this test uses, once each node says that it is
-// complete.
+// RunCluster starts a cluster for a test, and waits until it is complete.
 func RunCluster(t TB) *Cluster {
 	t.Helper()
 	c := &Cluster{}
 	for range 3 {
 		c.Nodes = append(c.Nodes, Run(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000"))
 	}
-	var err error
 	for i := range c.Nodes {
-		err = errors.Join(err, c.join(i))
+		if err := c.join(i); err != nil {
+			t.Fatalf("%v", err)
+		}
 	}
 	for _, node := range c.Nodes {
-		err = cmp.Or(err, node.waitForCluster(len(c.Nodes)))
-	}
-	if err != nil {
-		t.Fatalf("%v", err)
+		if err := c.waitUntilComplete(node); err != nil {
+			t.Fatalf("%v", err)
+		}
 	}
 	return c
 }
 
-// join gives node i its share of the slots and an epoch of its own, so that the
-// nodes need not settle that first, and introduces it to the first node.
+// join gives a node its slots, and an epoch so that the nodes need not agree on one, and introduces
+// it to the first node.
 func (c *Cluster) join(i int) error {
 	const slots = 16384
 	rdb := c.Nodes[i].Client()
@@ -46,13 +45,24 @@ func (c *Cluster) join(i int) error {
 		rdb.Do(ctx, "cluster", "set-config-epoch", i+1).Err(),
 	)
 	if i > 0 {
-		meet := rdb.ClusterMeet(ctx, "127.0.0.1", c.Nodes[0].portText())
-		err = errors.Join(err, meet.Err())
+		err = errors.Join(err, rdb.ClusterMeet(ctx, "127.0.0.1", c.Nodes[0].portText()).Err())
 	}
 	return err
 }
 
-// Options are what a client of the cluster needs.
+func (c *Cluster) waitUntilComplete(node *Server) error {
+	rdb := node.Client()
+	defer rdb.Close()
+	return poll("cluster node at "+node.Addr(), func(ctx context.Context) error {
+		info, err := rdb.ClusterInfo(ctx).Result()
+		if err != nil {
+			return err
+		}
+		return errors.Join(wantField(info, "cluster_known_nodes", strconv.Itoa(len(c.Nodes))), wantField(info, "cluster_state", "ok"))
+	})
+}
+
+// Options returns new options for a client.
 func (c *Cluster) Options() *redis.ClusterOptions {
 	options := &redis.ClusterOptions{MaintNotificationsConfig: noNotifications()}
 	for _, node := range c.Nodes {
@@ -61,5 +71,5 @@ func (c *Cluster) Options() *redis.ClusterOptions {
 	return options
 }
 
-// Client connects to the cluster. The caller must close the client.
+// Client returns a new client, which the caller must close.
 func (c *Cluster) Client() *redis.ClusterClient { return redis.NewClusterClient(c.Options()) }

@@ -7,8 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Hook is what happens around each command of a client, but for those in a pipeline: it
-// carries the command out by next, or does not.
+// Hook is called for each command of a client that is not in a pipeline. It calls next to send it.
 type Hook func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
 
 // DialHook implements redis.Hook.
@@ -24,16 +23,14 @@ func (h Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error { return h(ctx, cmd, next) }
 }
 
-// LostReplies loses replies of a client's scripts, which the client repeats: its Around is
-// for [Hook].
+// LostReplies loses replies of scripts, so that the client repeats them. Its Around is a [Hook].
 type LostReplies struct {
-	Next bool // whether to lose the next reply
-	Did  bool // whether the last was lost
-	// Later, if it is set, is called before the repeat.
-	Later func()
+	Next bool // lose the next reply
+	Did  bool // the last one was lost
+	Later func() // if not nil, called before the repeat
 }
 
-// Around sends a command, and once more if its reply is to be lost.
+// Around sends a command, twice if its reply is to be lost.
 func (l *LostReplies) Around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	if l.Next && strings.HasPrefix(cmd.Name(), "eval") && next(ctx, cmd) == nil {
 		l.Next, l.Did = false, true

@@ -9,22 +9,18 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// Before has hook see each command first, and answer it or not, as it reports. A nil hook sees
-// none. Scripts that were sent before are slower then.
+// Before calls hook before each command. The hook reports whether it has answered the command. It may
+// be nil.
 func Before(m *miniredis.Miniredis, hook server.Hook) {
 	own := newMachine(m).hook
-	db := m.DB(0) // to ask m itself would be a walk through all keys for those that expire
+	db := m.DB(0) // m itself would look through all keys for expired ones
 	m.Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
 		return hook != nil && hook(c, cmd, args...) || skipIdle(m, db, c, cmd, args) || own(c, cmd, args...)
 	})
 }
 
-// skipIdle answers in Lua's place what asynq's servers ask again and again where
-// nothing happens. A day of virtual time has 4 million empty dequeues of 20 ms,
-// and each would be a script. Its looks for jobs that are due were half of all scripts.
-//
-// The servers' own records, 17,000 a day, are not kept at all: nobody reads them
-// in virtual time.
+// skipIdle answers polls of asynq's servers that find nothing, without running their scripts. A day of
+// virtual time has millions of them. It drops the servers' own records, which no test reads.
 func skipIdle(m *miniredis.Miniredis, db *miniredis.RedisDB, c *server.Peer, cmd string, args []string) bool {
 	switch {
 	case cmd == "EVALSHA" && isDequeue(args) && !db.Exists(args[2]):
@@ -43,27 +39,25 @@ func skipIdle(m *miniredis.Miniredis, db *miniredis.RedisDB, c *server.Peer, cmd
 	return true
 }
 
-// isDequeue recognises asynq's script, and ours that runs in its place and has a key more,
-// by the keys: pending, paused, active and lease of a queue. What ours is sent again for may
-// find more than is pending.
+// isDequeue recognizes asynq's dequeue and ours, which has one key more, by their keys. A repeated
+// call of ours may find more than is pending, so it is not skipped.
 func isDequeue(args []string) bool {
 	return len(args) > 5 && strings.HasSuffix(args[2], ":pending") && strings.HasSuffix(args[5], ":lease") &&
 		(args[1] == "4" || args[1] == "5" && args[11] == "1")
 }
 
-// isForward recognises the script that moves jobs that are due, of retry or scheduled,
-// to pending.
+// isForward recognizes the script that moves due jobs to pending.
 func isForward(args []string) bool {
 	return len(args) == 8 && args[1] == "2" && strings.HasSuffix(args[3], ":pending") &&
 		(strings.HasSuffix(args[2], ":retry") || strings.HasSuffix(args[2], ":scheduled"))
 }
 
-// isCleanup recognises the script that forgets completed jobs after their time.
+// isCleanup recognizes the script that deletes completed jobs after their retention.
 func isCleanup(args []string) bool {
 	return len(args) == 6 && args[1] == "1" && strings.HasSuffix(args[2], ":completed")
 }
 
-// nothingDue reports whether a sorted set has nothing with a score of at most until.
+// nothingDue reports whether a sorted set has no score up to until.
 func nothingDue(m *miniredis.Miniredis, db *miniredis.RedisDB, key, until string) bool {
 	most, err := strconv.ParseFloat(until, 64)
 	if err != nil {
@@ -76,7 +70,7 @@ func nothingDue(m *miniredis.Miniredis, db *miniredis.RedisDB, key, until string
 	if err != nil {
 		return false
 	}
-	m.Lock() // it gives out its own
+	m.Lock() // scores is its own map
 	defer m.Unlock()
 	for _, score := range scores {
 		if score <= most {

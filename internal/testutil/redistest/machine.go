@@ -16,20 +16,20 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// A machine runs a miniredis's scripts in one Lua state, as Redis does. miniredis makes a state
-// for each run, and a reader and a writer for each command in it: a third of what tests in
-// virtual time cost. It still runs what is new, and so knows which scripts it was sent.
+// machine runs the scripts of a miniredis in one Lua state. miniredis makes a new state for each run,
+// which costs a third of the time of tests with a virtual clock. It runs each script only the first
+// time.
 type machine struct {
 	redis *miniredis.Miniredis
 	state *lua.LState
 	known sync.Map // SHA1 → *lua.FunctionProto
 
-	peer   *server.Peer // in whose name a script's commands come
-	answer bytes.Buffer // of the last of them
+	peer   *server.Peer // sends the commands of scripts
+	answer bytes.Buffer // to the last command
 	reader *bufio.Reader
 }
 
-// compiled has each script once for all machines: SHA1 → *lua.FunctionProto.
+// compiled has the scripts of all machines: SHA1 → *lua.FunctionProto.
 var compiled sync.Map
 
 func newMachine(m *miniredis.Miniredis) *machine {
@@ -54,8 +54,7 @@ local function refuse(_, name) error('a script names the global variable ' .. to
 setmetatable(_G, { __index = refuse, __newindex = refuse })
 `
 
-// inScript is miniredis's mark on commands of scripts, for which the lock is held. It tells
-// nobody, but a hook sees it.
+// inScript returns the context of commands that scripts call, which miniredis does not export.
 var inScript = sync.OnceValue(func() (mark any) {
 	m := miniredis.NewMiniRedis()
 	defer m.Close()
@@ -74,11 +73,11 @@ var inScript = sync.OnceValue(func() (mark any) {
 	return mark
 })
 
-// InScript reports whether a hook of [Before] sees a command that a script calls. It must not
-// wait then: nobody else is served meanwhile.
+// InScript reports whether a hook of [Before] sees a command of a script. Then miniredis is locked, so
+// the hook must not wait.
 func InScript(c *server.Peer) bool { return c.Ctx == inScript() }
 
-// hook runs scripts that the machine knows.
+// hook runs known scripts.
 func (x *machine) hook(c *server.Peer, cmd string, args ...string) bool {
 	switch {
 	case cmd == "SCRIPT": // FLUSH, perhaps
@@ -150,7 +149,7 @@ func (x *machine) pcall(l *lua.LState) int {
 	return 1
 }
 
-// do carries out a command that a script calls.
+// do runs a command of a script.
 func (x *machine) do(l *lua.LState) (lua.LValue, error) {
 	args := make([]string, l.GetTop())
 	for i := range args {
@@ -164,7 +163,7 @@ func (x *machine) do(l *lua.LState) (lua.LValue, error) {
 	return value(l, answer), err
 }
 
-// value is what a command's answer is in Lua.
+// value converts a reply to Lua.
 func value(l *lua.LState, answer any) lua.LValue {
 	switch v := answer.(type) {
 	case int:
@@ -183,7 +182,7 @@ func value(l *lua.LState, answer any) lua.LValue {
 	return lua.LFalse
 }
 
-// reply answers with what a script returned.
+// reply sends the result of a script.
 func reply(c *server.Peer, answer lua.LValue) {
 	switch v := answer.(type) {
 	case lua.LBool:
@@ -209,7 +208,7 @@ func reply(c *server.Peer, answer lua.LValue) {
 	}
 }
 
-// replyList answers with a list, which ends at its first nil.
+// replyList sends a list up to its first nil.
 func replyList(c *server.Peer, t *lua.LTable) {
 	n := 0
 	for t.RawGetInt(n+1) != lua.LNil {

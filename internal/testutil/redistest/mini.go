@@ -9,16 +9,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Mini gives an empty miniredis, and a client of it, that only this test uses.
-// Both talk in memory and not over a port, so they also work in a
-// testing/synctest bubble, where TIME and the keys' expiry follow the bubble's
-// clock. Call it inside of the bubble.
+// Mini returns a new miniredis and a client. They talk in memory, so they work in a testing/synctest
+// bubble, whose clock TIME and the expiry of keys follow. Call it inside the bubble.
 func Mini(t TB) (*miniredis.Miniredis, redis.UniversalClient) {
 	t.Helper()
 	m := miniredis.NewMiniRedis()
 	m.ClockTTL(true)
 	t.Cleanup(m.Close)
-	first, err := m.Dial() // only then is there a server to ask
+	first, err := m.Dial() // starts the server
 	if err != nil {
 		t.Fatalf("miniredis: %v", err)
 	}
@@ -27,12 +25,11 @@ func Mini(t TB) (*miniredis.Miniredis, redis.UniversalClient) {
 	return m, MiniClient(t, m)
 }
 
-// MiniClient gives one more client of a miniredis, like the one from [Mini].
+// MiniClient returns one more client of a miniredis.
 func MiniClient(t TB, m *miniredis.Miniredis) redis.UniversalClient {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{
-		// Nothing listens there. It is a number because go-redis looks host
-		// names up, which leaves goroutines outside of the bubble.
+		// Not a name, because looking up names leaves goroutines outside the bubble.
 		Addr: "127.0.0.1:6379",
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			server, err := m.Dial()
@@ -41,8 +38,8 @@ func MiniClient(t TB, m *miniredis.Miniredis) redis.UniversalClient {
 			}
 			return newReadAhead(server), nil
 		},
-		// Nobody waits for a connection: go-redis keeps the timers of those who do for
-		// the next one, who may be outside of the bubble, and dies of it.
+		// So large that no caller waits for a connection: go-redis shares timers of waiting callers
+		// across bubbles, which panics.
 		PoolSize:                 1000,
 		MaintNotificationsConfig: noNotifications(),
 	})
@@ -50,8 +47,7 @@ func MiniClient(t TB, m *miniredis.Miniredis) redis.UniversalClient {
 	return rdb
 }
 
-// Both runs f on miniredis and on a real redis-server, as subtests "miniredis"
-// and "redis".
+// Both runs f on miniredis and on a redis-server, as subtests "miniredis" and "redis".
 func Both(t *testing.T, f func(t *testing.T, rdb redis.UniversalClient)) {
 	t.Helper()
 	t.Run("miniredis", func(t *testing.T) {
@@ -61,9 +57,9 @@ func Both(t *testing.T, f func(t *testing.T, rdb redis.UniversalClient)) {
 	t.Run("redis", func(t *testing.T) { f(t, Real(t)) })
 }
 
-// readAhead is a connection whose answers are taken at once, whether or not the client reads.
-// miniredis writes an answer under a lock for which those wait who publish, and who waits for
-// a lock holds up a bubble's time: a client that pauses before it reads would never go on.
+// readAhead reads replies at once, whether or not the client does. miniredis writes replies under a
+// lock, and a goroutine that waits for a lock stops the bubble's clock: a client that sleeps before
+// it reads would sleep for ever.
 type readAhead struct {
 	net.Conn // from which the client reads
 	server   net.Conn

@@ -17,9 +17,8 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// Two bubbles, because a client that leaves something behind in the first
-// breaks only the second.
-func TestMiniFollowsTheBubblesClock(t *testing.T) {
+// TestMini_Clock runs two bubbles, because state left by the first would break the second.
+func TestMini_Clock(t *testing.T) {
 	for i := range 2 {
 		t.Run(fmt.Sprintf("bubble %d", i+1), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -45,8 +44,7 @@ func TestMiniFollowsTheBubblesClock(t *testing.T) {
 	}
 }
 
-// A timer that a crowd in a bubble waited with would kill the one outside of it.
-func TestMiniHasNobodyWaitForAConnection(t *testing.T) {
+func TestMini_NoWaitForConnections(t *testing.T) {
 	crowd := func(t *testing.T, n int) {
 		_, rdb := redistest.Mini(t)
 		var wg sync.WaitGroup
@@ -76,38 +74,8 @@ func redisTime(t *testing.T, rdb redis.UniversalClient) time.Time {
 	return now
 }
 
-func TestMiniClientSharesTheServer(t *testing.T) {
-	m, first := redistest.Mini(t)
-	second := redistest.MiniClient(t, m)
-	if err := first.Set(t.Context(), "key", "value", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := second.Get(t.Context(), "key").Result(); got != "value" {
-		t.Errorf("the second client reads %q, %v", got, err)
-	}
-}
-
-func TestBoth(t *testing.T) {
-	replies := map[string]bool{}
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		if err := rdb.Set(t.Context(), "key", "value", 0).Err(); err != nil {
-			t.Fatal(err)
-		}
-		// Only real Redis loses the digits of a number that Lua writes out.
-		got, err := rdb.Eval(t.Context(), "return tostring(1763600000123456)", nil).Text()
-		if err != nil {
-			t.Fatal(err)
-		}
-		replies[got] = true
-	})
-	want := map[string]bool{"1763600000123456": true, "1.7636000001235e+15": true}
-	if diff := cmp.Diff(want, replies); diff != "" {
-		t.Errorf("replies of the two servers (-want +got):\n%s", diff)
-	}
-}
-
-// miniredis itself runs a script when it gets its text, and the machine later.
-func TestMiniRunsScriptsAlike(t *testing.T) {
+// TestMini_Scripts compares the first run of a script, by miniredis, with the second, by the machine.
+func TestMini_Scripts(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	for _, text := range []string{
 		"return 7", "return 'text'", "return nil", "return true", "return false", "return {1, 'b', {'c', false}, nil, 5}",
@@ -120,7 +88,7 @@ func TestMiniRunsScriptsAlike(t *testing.T) {
 		script := redis.NewScript(text)
 		run := func(run func(context.Context, redis.Scripter, []string, ...any) *redis.Cmd) string {
 			got, err := run(t.Context(), rdb, []string{"key"}, "arg").Result()
-			text, _, _ := strings.Cut(fmt.Sprint(err), "compiling") // what is wrong with a script each says in its words
+			text, _, _ := strings.Cut(fmt.Sprint(err), "compiling") // the rest of the error differs
 			return fmt.Sprintf("%#v, %s", got, text)
 		}
 		if first, then := run(script.Eval), run(script.EvalSha); first != then {
@@ -139,7 +107,7 @@ func TestInScript(t *testing.T) {
 		return false
 	})
 	script := redis.NewScript("return redis.call('GET', 'key')")
-	for range 2 { // miniredis runs it once, and then the machine
+	for range 2 { // first by miniredis, then by the machine
 		_ = script.Run(t.Context(), rdb, nil).Err()
 	}
 	_ = rdb.Get(t.Context(), "key").Err()

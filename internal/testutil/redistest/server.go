@@ -19,33 +19,25 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// ErrNotInstalled says that no redis-server is on the PATH.
-var ErrNotInstalled = errors.New("redis-server is not installed: run make test")
-
-// A Server is one redis-server process on a loopback port. Its methods are not
-// for use by several goroutines at once.
+// Server is a redis-server process on a loopback port. It is not safe for concurrent use.
 type Server struct {
-	port int
-	dir  string
-	args []string
-	tls  *tls.Config
-
-	user, password string // of Client, on a server with users of its own
-	certificates   Certificates
-	under          []string // the program, with arguments, that runs redis-server
+	port         int
+	dir          string
+	args         []string // further arguments, which win over the server's own
+	under        []string // a program with arguments that runs redis-server
+	tls          *tls.Config
+	certificates Certificates
+	user         string // of Client; its password is the same
 
 	process *exec.Cmd
-	exited  chan struct{} // closed once process has ended and been waited for
+	exited  chan struct{} // closed once process has ended
 }
 
-// Start starts a redis-server that keeps nothing on disk and waits until it
-// answers. The args are further redis-server arguments and win over its own:
-// "--appendonly", "yes" keeps the data over [Server.Stop] and
-// [Server.Restart]. The caller must Close it.
+// Start starts a redis-server that keeps nothing on disk, and waits until it answers. args are
+// further arguments for it. The caller must Close it.
 func Start(args ...string) (*Server, error) { return StartUnder(nil, args...) }
 
-// StartUnder is Start for a server that another program runs, such as valgrind: the
-// program and its arguments come before redis-server and its own.
+// StartUnder is Start under another program, such as valgrind.
 func StartUnder(program []string, args ...string) (*Server, error) {
 	dir, err := os.MkdirTemp("", "redistest-")
 	if err != nil {
@@ -55,19 +47,7 @@ func StartUnder(program []string, args ...string) (*Server, error) {
 	return s, s.start()
 }
 
-// Pid is the process that runs the server, or 0 while it is stopped.
-func (s *Server) Pid() int {
-	if s.process == nil {
-		return 0
-	}
-	return s.process.Process.Pid
-}
-
-// Dir is the server's folder, which Close removes.
-func (s *Server) Dir() string { return s.dir }
-
-// start starts the server, which owns its folder from now on. Another process may take
-// the free port before redis-server does, so it tries a few.
+// start starts the server. Another process may take the port first, so it tries a few.
 func (s *Server) start() (err error) {
 	for range 5 {
 		if s.port, err = freePort(); err == nil {
@@ -83,32 +63,37 @@ func (s *Server) start() (err error) {
 	return err
 }
 
-// freePort finds a loopback port below the range that the system gives to
-// outgoing connections, so that nobody takes it while the server is stopped,
-// and low enough for the cluster bus at port + 10000.
+// freePort returns a port below those of outgoing connections, which would take it while the server
+// is stopped. The cluster bus is at port + 10000.
 func freePort() (int, error) {
 	var err error
 	for range 50 {
 		port := 10000 + rand.IntN(12000)
 		var listener net.Listener
-		if listener, err = net.Listen("tcp", address(port)); err == nil {
+		if listener, err = net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
 			return port, listener.Close()
 		}
 	}
 	return 0, fmt.Errorf("no free loopback port for redis-server: %w", err)
 }
 
-func address(port int) string {
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+// Pid returns the ID of the process, or 0 while it is stopped.
+func (s *Server) Pid() int {
+	if s.process == nil {
+		return 0
+	}
+	return s.process.Process.Pid
 }
+
+// Dir returns the server's folder, which Close removes.
+func (s *Server) Dir() string { return s.dir }
 
 func (s *Server) portText() string { return strconv.Itoa(s.port) }
 
-// Addr is the server's host and port.
-func (s *Server) Addr() string { return address(s.port) }
+// Addr returns the host and port.
+func (s *Server) Addr() string { return "127.0.0.1:" + s.portText() }
 
-// URL is the address in the form that redis.ParseURL takes: redis://, or
-// rediss:// for a server with TLS.
+// URL returns the address for redis.ParseURL.
 func (s *Server) URL() string {
 	if s.tls != nil {
 		return "rediss://" + s.Addr()
@@ -116,31 +101,26 @@ func (s *Server) URL() string {
 	return "redis://" + s.Addr()
 }
 
-// Certificates are what clients of a server with TLS need. Other servers have none.
+// Certificates returns the files for clients of a server with TLS.
 func (s *Server) Certificates() Certificates { return s.certificates }
 
-// Options are what a client of this server needs; the caller may add to them.
+// Options returns new options for a client.
 func (s *Server) Options() *redis.Options {
 	return &redis.Options{
-		Addr:                     s.Addr(),
-		Username:                 s.user,
-		Password:                 s.password,
-		TLSConfig:                s.tls,
-		MaintNotificationsConfig: noNotifications(),
+		Addr: s.Addr(), Username: s.user, Password: s.user, TLSConfig: s.tls, MaintNotificationsConfig: noNotifications(),
 	}
 }
 
-// noNotifications keeps clients from asking for the maintenance news that only
-// Redis's cloud sends, and for which go-redis looks host names up.
+// noNotifications keeps clients from asking for notifications of Redis Cloud, for which go-redis
+// looks up host names.
 func noNotifications() *maintnotifications.Config {
 	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 }
 
-// Client connects to the server. The caller must close the client.
+// Client returns a new client, which the caller must close.
 func (s *Server) Client() *redis.Client { return redis.NewClient(s.Options()) }
 
-// Stop kills the process, as a crash would; clients see their connections
-// break. A stopped server may be stopped again.
+// Stop kills the process, unless it is stopped.
 func (s *Server) Stop() error {
 	if s.process == nil {
 		return nil
@@ -154,7 +134,7 @@ func (s *Server) Stop() error {
 	return err
 }
 
-// Restart starts a stopped server again, on the same port.
+// Restart starts a stopped server again, on the same port, and waits until it answers.
 func (s *Server) Restart() error {
 	if s.process != nil {
 		return fmt.Errorf("redis-server at %s already runs", s.Addr())
@@ -162,65 +142,46 @@ func (s *Server) Restart() error {
 	if err := s.launch(); err != nil {
 		return err
 	}
-	if err := s.ready(); err != nil {
+	pid := strconv.Itoa(s.process.Process.Pid) // another server may have the port
+	if err := s.waitForInfo(func(info string) error {
+		if strings.Contains(info, "\nloading:1") { // a sentinel has no such line
+			return errors.New("it loads its data")
+		}
+		return wantField(info, "process_id", pid)
+	}, "server", "persistence"); err != nil {
 		return errors.Join(err, s.Stop())
 	}
 	return nil
 }
 
 // Close stops the server and removes its folder.
-func (s *Server) Close() error {
-	return errors.Join(s.Stop(), os.RemoveAll(s.dir))
-}
+func (s *Server) Close() error { return errors.Join(s.Stop(), os.RemoveAll(s.dir)) }
 
-// ready waits until the process that answers on the port is the server's own.
-func (s *Server) ready() error {
-	rdb := s.Client()
-	defer rdb.Close()
-	pid := strconv.Itoa(s.process.Process.Pid)
-	return poll("redis-server at "+s.Addr(), func(ctx context.Context) error {
-		select {
-		case <-s.exited:
-			return fmt.Errorf("%w: %s", errExited, s.lastLog())
-		default:
-		}
-		// Redis's client dials for half a second, and logs it, before it fails.
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.Addr())
-		if err != nil {
-			return err
-		}
-		conn.Close()
-		text, err := rdb.Info(ctx, "server", "persistence").Result()
-		if err != nil {
-			return err
-		}
-		if strings.Contains(text, "\nloading:1") { // a sentinel has no such line
-			return errors.New("it still loads its data")
-		}
-		return expect(text, "process_id", pid)
-	})
-}
-
-// errExited says that redis-server ended before it answered, most likely
-// because somebody else has the port.
+// errExited is returned if redis-server ended before it answered, most likely because its port was
+// taken.
 var errExited = errors.New("redis-server has exited")
 
-// launch starts the process, without waiting until it answers.
+// launch starts the process.
 func (s *Server) launch() error {
 	binary, err := exec.LookPath("redis-server")
 	if err != nil {
-		return ErrNotInstalled
+		return errors.New("redis-server is not installed: run make test")
 	}
-	if err := os.WriteFile(s.configFile(), nil, 0o600); err != nil {
+	config := filepath.Join(s.dir, "redis.conf") // empty; a sentinel writes its state there
+	if err := os.WriteFile(config, nil, 0o600); err != nil {
 		return err
 	}
-	log, err := os.Create(s.logFile())
+	log, err := os.Create(filepath.Join(s.dir, "redis.log"))
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-
-	command := append(append(slices.Clone(s.under), binary), s.arguments()...)
+	ports := []string{"--port", s.portText()}
+	if s.tls != nil {
+		ports = []string{"--port", "0", "--tls-port", s.portText()}
+	}
+	command := slices.Concat(s.under, []string{binary, config, "--bind", "127.0.0.1", "--dir", s.dir}, ports,
+		[]string{"--save", "", "--appendonly", "no"}, s.args)
 	process := exec.Command(command[0], command[1:]...)
 	process.Dir = s.dir
 	process.Stdout, process.Stderr = log, log
@@ -231,55 +192,48 @@ func (s *Server) launch() error {
 	exited := make(chan struct{})
 	go func() {
 		defer close(exited)
-		_ = process.Wait() // It was killed: its exit status says only that.
+		_ = process.Wait()
 	}()
 	s.process, s.exited = process, exited
 	return nil
 }
 
-// arguments are redis-server's. It wants the configuration file first, which is
-// empty but which a sentinel insists on to keep its state in; the caller's
-// arguments come last and so win.
-func (s *Server) arguments() []string {
-	args := []string{s.configFile(), "--bind", "127.0.0.1", "--dir", s.dir}
-	if s.tls != nil {
-		args = append(args, "--port", "0", "--tls-port", s.portText())
-	} else {
-		args = append(args, "--port", s.portText())
-	}
-	return append(append(args, "--save", "", "--appendonly", "no"), s.args...)
+// waitForInfo waits until check accepts sections of the server's INFO.
+func (s *Server) waitForInfo(check func(info string) error, sections ...string) error {
+	rdb := s.Client()
+	defer rdb.Close()
+	return poll("redis-server at "+s.Addr(), func(ctx context.Context) error {
+		select {
+		case <-s.exited:
+			log, _ := os.ReadFile(filepath.Join(s.dir, "redis.log"))
+			return fmt.Errorf("%w: %s", errExited, log[max(0, len(log)-500):])
+		default:
+		}
+		// go-redis would dial for half a second, and log it.
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.Addr())
+		if err != nil {
+			return err
+		}
+		conn.Close()
+		info, err := rdb.Info(ctx, sections...).Result()
+		if err != nil {
+			return err
+		}
+		return check(info)
+	})
 }
 
-func (s *Server) configFile() string { return filepath.Join(s.dir, "redis.conf") }
-
-func (s *Server) logFile() string { return filepath.Join(s.dir, "redis.log") }
-
-func (s *Server) lastLog() string {
-	log, err := os.ReadFile(s.logFile())
-	if err != nil {
-		return err.Error()
-	}
-	return string(log[max(0, len(log)-500):])
-}
-
-// How often a server is asked whether it is ready: for some 20 s in all.
-const (
-	pollTries = 4000
-	pollPause = 5 * time.Millisecond
-)
-
-// poll repeats check until it succeeds. A process that has exited ends it at
-// once; otherwise the error is the last one that check gave.
+// poll repeats check for some 20 s, until it succeeds or returns errExited.
 func poll(what string, check func(context.Context) error) error {
 	var err error
-	for range pollTries {
+	for range 4000 {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		err = check(ctx)
 		cancel()
 		if err == nil || errors.Is(err, errExited) {
 			break
 		}
-		time.Sleep(pollPause)
+		time.Sleep(5 * time.Millisecond)
 	}
 	if err != nil {
 		return fmt.Errorf("%s is not ready: %w", what, err)
@@ -287,38 +241,9 @@ func poll(what string, check func(context.Context) error) error {
 	return nil
 }
 
-// waitFor waits until a field of the server's INFO has the wanted value.
-func (s *Server) waitFor(section, name, want string) error {
-	rdb := s.Client()
-	defer rdb.Close()
-	return poll("redis-server at "+s.Addr(), func(ctx context.Context) error {
-		text, err := rdb.Info(ctx, section).Result()
-		if err != nil {
-			return err
-		}
-		return expect(text, name, want)
-	})
-}
-
-// waitForCluster waits until the node knows so many nodes that serve all slots.
-func (s *Server) waitForCluster(nodes int) error {
-	rdb := s.Client()
-	defer rdb.Close()
-	return poll("cluster node at "+s.Addr(), func(ctx context.Context) error {
-		text, err := rdb.ClusterInfo(ctx).Result()
-		if err != nil {
-			return err
-		}
-		return errors.Join(
-			expect(text, "cluster_known_nodes", strconv.Itoa(nodes)),
-			expect(text, "cluster_state", "ok"),
-		)
-	})
-}
-
-// expect is an error unless INFO's text has a line "name:want".
-func expect(text, name, want string) error {
-	for line := range strings.Lines(text) {
+// wantField returns an error unless the text of an INFO has a line "name:want".
+func wantField(info, name, want string) error {
+	for line := range strings.Lines(info) {
 		if got, ok := strings.CutPrefix(line, name+":"); ok {
 			if got = strings.TrimSpace(got); got != want {
 				return fmt.Errorf("%s is %q, want %q", name, got, want)
@@ -326,5 +251,5 @@ func expect(text, name, want string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s is missing in %q", name, text)
+	return fmt.Errorf("%s is missing in %q", name, info)
 }

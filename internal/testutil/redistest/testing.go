@@ -1,11 +1,6 @@
-// Package redistest gives tests and benchmarks the Redis they need: miniredis
-// in process, or real redis-server processes alone, behind TLS, under a
-// sentinel or as a cluster.
-//
-// Every call of [Real], [Run] and their like starts servers of its own, ready
-// within some 20 ms, so no test sees the keys, scripts or settings of another.
-// Nothing is written outside of a temporary folder, which goes with the server.
-// [Start] does the same without a test, for benchmarks.
+// Package redistest starts Redis for tests and benchmarks: miniredis in process, or redis-server
+// processes alone, with TLS or users, under a sentinel or as a cluster. Each call starts servers of
+// its own, within some 20 ms, in a temporary folder that is removed with them.
 package redistest
 
 import (
@@ -17,15 +12,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TB is what the helpers use of a *testing.T, *testing.B or *rapid.T. What they
-// start ends when that test does.
+// TB is a *testing.T, *testing.B or *rapid.T. Servers and clients end with it.
 type TB interface {
 	Helper()
 	Fatalf(format string, args ...any)
 	Cleanup(func())
 }
 
-// Real gives a client of an empty redis-server that only this test uses.
+// Real returns a client of a new redis-server.
 func Real(t TB) redis.UniversalClient {
 	t.Helper()
 	rdb := Run(t).Client()
@@ -39,10 +33,8 @@ func Run(t TB, args ...string) *Server {
 	return begin(t, &Server{dir: folder(t), args: args})
 }
 
-// RunTLS is [Run] for a server that speaks only TLS. Its certificate is of an
-// authority of its own, so [Server.Options] carries the trust that a client needs and
-// [Server.Certificates] has it as files. With "--tls-auth-clients", "yes" it wants a
-// certificate of its clients, too.
+// RunTLS is [Run] for a server that speaks only TLS. [Server.Options] trusts its certificate, and
+// [Server.Certificates] has the files.
 func RunTLS(t TB, args ...string) *Server {
 	t.Helper()
 	s := &Server{dir: folder(t)}
@@ -62,7 +54,6 @@ func RunTLS(t TB, args ...string) *Server {
 	return begin(t, s)
 }
 
-// begin starts a server that is described, and ends it with the test.
 func begin(t TB, s *Server) *Server {
 	t.Helper()
 	if err := s.start(); err != nil {
@@ -72,7 +63,6 @@ func begin(t TB, s *Server) *Server {
 	return s
 }
 
-// folder is a new one for a server, whose Close removes it.
 func folder(t TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "redistest-")
@@ -91,13 +81,13 @@ func closeAfter(t TB, c io.Closer) {
 	})
 }
 
-// Contents are the values of all keys of headgate's.
+// Contents returns the values of all keys of headgate.
 func Contents(t TB, rdb redis.UniversalClient) map[string]any {
 	t.Helper()
 	return ContentsOf(t, rdb, "hg:*")
 }
 
-// ContentsOf are the values of all keys whose names match the pattern.
+// ContentsOf returns the values of all keys whose names match a pattern.
 func ContentsOf(t TB, rdb redis.UniversalClient, pattern string) map[string]any {
 	t.Helper()
 	ctx := context.Background()

@@ -16,11 +16,11 @@ import (
 	"time"
 )
 
-// Certificates are files in PEM: an authority, a server of it at 127.0.0.1 and
-// localhost, and a client of it, each with its key.
+// Certificates are PEM files: an authority, and a server at 127.0.0.1 and localhost and a client of
+// it with their keys.
 type Certificates struct{ CA, Cert, Key, ClientCert, ClientKey string }
 
-// WriteCertificates makes certificates and writes them into a folder.
+// WriteCertificates creates certificates in a folder.
 func WriteCertificates(dir string) (Certificates, error) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	files := Certificates{at("ca.pem"), at("cert.pem"), at("key.pem"), at("client.pem"), at("client-key.pem")}
@@ -62,8 +62,7 @@ func template(name string, serial int64) *x509.Certificate {
 	}
 }
 
-// issue writes a certificate that a parent's key signs, its own where there is none,
-// and its key where there is a file for that.
+// issue writes a certificate, signed by a parent's key or self-signed, and its key if keyFile is set.
 func issue(cert, parent *x509.Certificate, by *ecdsa.PrivateKey, certFile, keyFile string) (*ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

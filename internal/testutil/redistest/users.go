@@ -9,18 +9,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Users are users of a Redis with their passwords, by name.
+// Users are passwords of Redis users by name.
 type Users map[string]string
 
 var userLine = regexp.MustCompile(`(?m)^user (\S+) (?:on >(\S+)|off)(?: .*)?$`)
 
-// admin is the user of [Server.Client] on a server with users of its own.
+// admin is the user of [Server.Client] on such a server, and its password.
 const admin = "redistest"
 
-// RunWithUsers is [Run] with the users that the document gives in the lines of an
-// aclfile, but with any text, and * too, for the scope default. [Server.Client] signs in
-// as one more user, who may do everything: what the document says of the user default
-// holds here, too.
+// RunWithUsers is [Run] with the users in the aclfile lines of a document, for a scope.
+// [Server.Client] signs in as one more user, who may do everything.
 func RunWithUsers(t TB, document, scope string, args ...string) (*Server, Users) {
 	t.Helper()
 	text, err := os.ReadFile(document)
@@ -34,7 +32,7 @@ func RunWithUsers(t TB, document, scope string, args ...string) (*Server, Users)
 	if err != nil || len(users) == 0 {
 		t.Fatalf("%s has no line of an aclfile: %v", document, err)
 	}
-	s := &Server{dir: folder(t), user: admin, password: admin}
+	s := &Server{dir: folder(t), user: admin}
 	file := filepath.Join(s.dir, "users.acl")
 	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
 		t.Fatalf("%v", err)
@@ -43,12 +41,12 @@ func RunWithUsers(t TB, document, scope string, args ...string) (*Server, Users)
 	return begin(t, s), users
 }
 
-// URLAs is [Server.URL] for a user.
+// URLAs returns [Server.URL] for a user.
 func (u Users) URLAs(name string, s *Server) string {
 	return "redis://" + name + ":" + u[name] + "@" + s.Addr()
 }
 
-// Client connects to a server as a user. The caller must close the client.
+// Client returns a new client as a user, which the caller must close.
 func (u Users) Client(name string, s *Server) *redis.Client {
 	options := s.Options()
 	options.Username, options.Password = name, u[name]

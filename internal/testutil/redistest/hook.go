@@ -25,8 +25,8 @@ func (h Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // LostReplies loses replies of scripts, so that the client repeats them. Its Around is a [Hook].
 type LostReplies struct {
-	Next bool // lose the next reply
-	Did  bool // the last one was lost
+	Next  bool   // lose the next reply
+	Did   bool   // the last one was lost
 	Later func() // if not nil, called before the repeat
 }
 

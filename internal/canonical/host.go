@@ -1,6 +1,6 @@
-// Package canonical knows the one form of a host and of percent-encoding. A limit that counts
-// by hosts must not count one of them under two names, or each spelling would get the limit's
-// permits anew; and of a crawl two texts that mean the same page are one.
+// Package canonical has one form for every host and every percent-encoding. A limit that counts by
+// hosts must not count one host under two names, or each spelling would get the limit's permits
+// again. In a crawl, two texts for one page are one URL.
 package canonical
 
 import (
@@ -13,12 +13,10 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// Host is the one form of a URL's host name: in lower case, without dots at its end, and in
-// ASCII as net/http has it when it dials (UTS 46: full-width letters and dots, zero-width
-// characters, umlauts as xn--). An address, in whatever numbers a resolver may take it, is
-// as Address has it and without brackets. What it gives for its own result is the same.
-//
-// The error is that of a name in other letters than ASCII which is none.
+// Host returns the canonical form of a URL's host name: in lower case, without dots at its end, and in
+// ASCII as net/http dials it (UTS 46). An address, in any notation that a resolver accepts, is in the
+// form of Address and without brackets. The form of a form is itself. The error is that of a name
+// with non-ASCII letters that is invalid.
 func Host(name string) (string, error) {
 	if strings.Contains(name, ":") {
 		if a, err := netip.ParseAddr(name); err == nil {
@@ -39,12 +37,11 @@ func Host(name string) (string, error) {
 	return name, nil
 }
 
-// Address is the one form of an address: an IPv4 address that is written as one of IPv6
-// is itself, and a zone does not matter.
+// Address returns the canonical form of an address: IPv4 if it is mapped to IPv6, and without a zone.
 func Address(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// numeric reads an IPv4 address as browsers and C libraries do: up to four numbers, each
-// decimal, octal from 0 or hexadecimal from 0x, of which the last fills what is left.
+// numeric reads an IPv4 address as browsers and C libraries do: up to four numbers, each decimal,
+// octal from 0 or hexadecimal from 0x, of which the last fills the rest.
 func numeric(name string) (netip.Addr, bool) {
 	parts := strings.Split(name, ".")
 	last := parts[len(parts)-1]
@@ -66,7 +63,7 @@ func numeric(name string) (netip.Addr, bool) {
 	return netip.AddrFrom4([4]byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)}), true
 }
 
-// number reads one number of so many bits. "0x" alone is zero to browsers.
+// number reads one number with so many bits. "0x" alone is zero in browsers.
 func number(part string, bits int) (uint64, bool) {
 	base := 10
 	if hex, ok := strings.CutPrefix(part, "0x"); ok {

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Percent is the one form of a text's percent-encoding: what is plain is decoded, and all
-// other encoding has capital digits. What has to be encoded is, and so is a percent sign that
-// stands for itself, which would begin what comes decoded after it.
+// Percent returns the canonical form of a text's percent-encoding: plain characters are decoded, other
+// encodings have capital digits, and characters that have to be encoded are, including a percent
+// sign that begins no encoding.
 func Percent(text string, plain, encode func(c byte) bool) string {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -30,7 +30,7 @@ func Percent(text string, plain, encode func(c byte) bool) string {
 	return b.String()
 }
 
-// Alphanumeric reports whether a character is one of those that always mean the same encoded
+// Alphanumeric reports whether a character is a letter or a digit, which always mean the same encoded
 // and not.
 func Alphanumeric(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'

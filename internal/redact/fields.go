@@ -11,22 +11,20 @@ import (
 	"strings"
 )
 
-// Redactor takes secrets out of texts that are shown. In JSON it knows what is a field,
-// and hides its value whole. In any other text, an error or a log line, it looks for
-// names followed by what may be a value, and rather hides too much. What is a secret
-// by no name at all it cannot know. IDs, keys and task types are shown as they are: an
-// operator looks jobs up by them, so secrets do not belong there.
+// Redactor removes secrets from texts that are shown. In JSON it hides the whole values of fields. In
+// other text, such as an error or a log line, it looks for names followed by what may be a value, and
+// may hide too much. It finds secrets by their names only. IDs, keys and task types are shown, because
+// operators look up jobs by them, so secrets do not belong there.
 //
-// It looks at foreign texts of any making. Go's expressions take time in proportion to
-// the text, whatever is in it, so none can be written that holds the page up.
+// Go's regular expressions take time in proportion to the text, so no text can hold up the page.
 type Redactor struct {
 	names []string       // that are hidden beside those of Names
 	field *regexp.Regexp // a name with its value, in any text
 }
 
-// New hides what Names says, and the names. They are patterns of path.Match
-// without sets; the error names one that is not. In JSON a pattern must fit the whole
-// name of a field; in other texts it may be the end of a longer one.
+// New returns a Redactor for the names of Names and further names. They are patterns of path.Match
+// without sets; the error names one that is not. In JSON a pattern must match the whole name of a field,
+// in other text it may be the end of a longer name.
 func New(names []string) (Redactor, error) {
 	r := Redactor{names: names}
 	for _, name := range names {
@@ -36,20 +34,19 @@ func New(names []string) (Redactor, error) {
 	}
 	var parts []string
 	for _, name := range Names(names...) {
-		// In a text * does not reach over a blank, into the words before a name, and ?
-		// may be nothing: api_key, api key and apikey are one name there.
+		// In a text * does not match a blank, and ? may be nothing: api_key, api key and apikey
+		// are one name.
 		text := strings.ReplaceAll(regexp.QuoteMeta(name), `\*`, `[\w.-]*`)
 		parts = append(parts, strings.ReplaceAll(text, `\?`, `[-_. ]?`))
 	}
-	// A header's value goes to the end of its line, that of a field to its quote
-	// or to the next field.
+	// A header's value ends with its line, a field's with its quote or before the next field.
 	r.field = regexp.MustCompile(`(?i)((?:` + strings.Join(parts, "|") + `)\\?["']?\s*(?:=>|[:=])\s*)` +
 		`(\[?\s*\\?"(?:[^"\\\n]|\\[^"\n])*\\?"|\[?\s*'[^'\n]*'|[^\n&,;}\]"']+(?:[;,][^\n&}\]"']*)?)`)
 	return r, nil
 }
 
-// Secrets without a name beside them: scheme finds the value of an Authorization
-// header wherever it stands, and userinfo the user and the password of a URL.
+// Secrets without a name: scheme matches the value of an Authorization header, and userinfo the user and
+// the password of a URL.
 var (
 	scheme   = regexp.MustCompile(`(?i)\b(bearer|basic|digest|negotiate)([ +]|%20)+[\w.~+/=:-]{4,}`)
 	userinfo = regexp.MustCompile(`(://)[^/\s"'@]+@`)
@@ -58,17 +55,15 @@ var (
 // Hides reports whether a field's value is a secret, by its name in any case.
 func (r Redactor) Hides(name string) bool { return Named(name, r.names...) }
 
-// Text is a text without what looks like a secret: the value goes, and its name stays.
+// Text returns a text without what looks like a secret. Values are hidden, names stay.
 func (r Redactor) Text(text string) string {
 	text = r.field.ReplaceAllString(text, "${1}"+Hidden)
 	text = scheme.ReplaceAllString(text, "$1 "+Hidden)
 	return Query(userinfo.ReplaceAllString(text, "$1"+Hidden+"@"))
 }
 
-// Value is a JSON value without secrets, however deep they are. It changes what it is
-// given. Headers come in three forms: as fields, as objects of a name and a value, and
-// as pairs. Texts within are looked through as any text, since a log line or a URL may
-// be one.
+// Value removes the secrets from a JSON value, which it changes, at any depth. It knows headers as fields,
+// as objects of a name and a value, and as pairs. Texts within the value are treated by Text.
 func (r Redactor) Value(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -95,8 +90,7 @@ func (r Redactor) Value(v any) any {
 	return v
 }
 
-// Payload is a payload as it was enqueued, without secrets: JSON stays JSON. One that holds no
-// secret is the same bytes.
+// Payload returns a payload without secrets. JSON stays JSON, and a payload without secrets is unchanged.
 func (r Redactor) Payload(data []byte) string {
 	value, err := Decode(data, maxPayload)
 	if err != nil {
@@ -109,9 +103,8 @@ func (r Redactor) Payload(data []byte) string {
 	return string(data)
 }
 
-// Decode reads one JSON value of at most size bytes, with its numbers as they are written. It
-// refuses a value that is nested deeper than 64 levels: reading takes memory in proportion to the
-// text, but writing such a value with indentation takes the text times its depth.
+// Decode reads one JSON value of at most size bytes and keeps its numbers as they are written. It rejects
+// more than 64 levels: the output with indentation takes the text's length times its depth.
 func Decode(data []byte, size int) (any, error) {
 	if len(data) > size {
 		return nil, fmt.Errorf("JSON of %d bytes: want at most %d", len(data), size)
@@ -131,7 +124,7 @@ func Decode(data []byte, size int) (any, error) {
 	return value, nil
 }
 
-// depth is how many levels deep a JSON text is nested.
+// depth returns how many levels deep a JSON text is nested.
 func depth(data []byte) int {
 	deepest, now, text := 0, 0, false
 	for i := 0; i < len(data); i++ {

@@ -1,6 +1,6 @@
-// Package redact knows which values are secrets by their names: headers, fields, and the
-// parameters of URLs such as api_key=…, token=…, a signature. Secrets should be references, but URLs
-// are copied from documents.
+// Package redact recognizes secrets by their names: headers, fields, and parameters of URLs such as
+// api_key=…, token=… and signatures. Secrets should be references, but URLs are often copied from
+// documents.
 package redact
 
 import (
@@ -10,21 +10,20 @@ import (
 	"strings"
 )
 
-// Hidden stands where a secret was. It has the same length for all, so it tells none of theirs.
+// Hidden replaces a secret. It does not show the secret's length.
 const Hidden = "•••"
 
-// parameter is a parameter of a query whose value is a secret, by its name. Of tokens only
-// these are secrets there: the reader of a list needs those that say where it goes on (page_token).
-// In return some short names are secrets in a query alone.
+// parameter matches a parameter of a query whose value is a secret. Of tokens only some are: page_token
+// and the like say where a list continues. Some short names are secrets in a query alone.
 var parameter = regexp.MustCompile(`(?i)([?&;](?:` +
 	expression(slices.DeleteFunc(Names("key", "pass", "pwd", "sig"), func(pattern string) bool { return pattern == "*token*" })) +
 	`|(?:[\w.~-]*(?:access|auth|bearer|id|oauth|refresh|security|session|user)[-_.]?)?token` +
 	`)=)([^&#\s"'<>\\]+)`)
 
-// reference is one to a secret, which is none itself.
+// reference matches a reference to a secret, which is no secret itself.
 var reference = regexp.MustCompile(`^\$\{(?:env|file):[^{}]+\}$`)
 
-// Query is a text without the secrets in the queries of its URLs. References stay.
+// Query hides the secrets in the queries of a text's URLs. References stay.
 func Query(text string) string {
 	if !strings.Contains(text, "=") {
 		return text
@@ -38,7 +37,7 @@ func Query(text string) string {
 	})
 }
 
-// Values are the secrets in a URL's query, each as it stands there and as it is meant.
+// Values returns the secrets in a URL's query, each as it is written and unescaped.
 func Values(of string) []string {
 	var values []string
 	for _, found := range parameter.FindAllStringSubmatch(of, -1) {

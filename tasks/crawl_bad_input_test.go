@@ -11,7 +11,7 @@ import (
 )
 
 // Each bad page gives a clear result, and the pages beside it are fetched.
-func TestBadPages(t *testing.T) {
+func TestCrawl_BadPages(t *testing.T) {
 	tests := []struct {
 		name string
 		path string
@@ -90,7 +90,7 @@ func html(text string) http.HandlerFunc {
 	}
 }
 
-func TestBadCrawlPayloads(t *testing.T) {
+func TestCrawlFetch_BadPayloads(t *testing.T) {
 	tests := []struct{ payload, want string }{
 		{`{"url":"http://a.test/"}`, `crawl "": want the crawl's name`},
 		{`{"crawl":"a b","url":"http://a.test/"}`, `crawl "a b": want`},

@@ -22,7 +22,7 @@ func endless(w http.ResponseWriter, r *http.Request) {
 }
 
 // A site without an end costs as many requests and jobs as a crawl may have pages.
-func TestACrawlIsBounded(t *testing.T) {
+func TestCrawl_EndlessSite_StopsAtBounds(t *testing.T) {
 	hosts := map[string]http.HandlerFunc{"a.test": endless, "b.test": endless}
 	crawl(t, hosts, nil, func(c *crawling) {
 		c.handler.MaxPages, c.handler.MaxHostPages = 30, 20
@@ -53,7 +53,7 @@ func TestACrawlIsBounded(t *testing.T) {
 }
 
 // A sitemap that lists no URL is seen: its job is archived with the reason, and counts.
-func TestSitemapWithoutURLsHasFailed(t *testing.T) {
+func TestCrawl_EmptySitemap_Fails(t *testing.T) {
 	site := pages("Sitemap: http://a.test/map.xml\n", map[string][]string{"/": nil})
 	hosts := map[string]http.HandlerFunc{"a.test": func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/map.xml" {
@@ -72,7 +72,7 @@ func TestSitemapWithoutURLsHasFailed(t *testing.T) {
 
 // An index leads to sitemaps and these to pages, not to further sitemaps; the pages
 // are as far as links of the page that led to the index.
-func TestSitemapsNestTwoDeep(t *testing.T) {
+func TestCrawl_NestedSitemaps(t *testing.T) {
 	index := func(to string) string { return "<sitemapindex><sitemap><loc>" + to + "</loc></sitemap></sitemapindex>" }
 	files := map[string]string{
 		"/robots.txt": "Sitemap: http://a.test/1.xml\n",
@@ -114,7 +114,7 @@ func TestSitemapsNestTwoDeep(t *testing.T) {
 
 // A page can lead to thousands of origins, whose files would all be in memory at once. The
 // job reads those of a few, and of the others their pages' own jobs do.
-func TestAJobReadsFewRobots(t *testing.T) {
+func TestCrawl_ManyOrigins_ReadsFewRobots(t *testing.T) {
 	const origins = 40
 	var allow, to []string
 	hosts := map[string]http.HandlerFunc{}

@@ -124,7 +124,7 @@ func TestCrawl_RobotsUnavailable_EndsAfterHours(t *testing.T) {
 
 // A host that was down is crawled when it is up again; a copy of its robots.txt
 // counts where it goes down later.
-func TestRobotsComesBack(t *testing.T) {
+func TestCrawl_RobotsBack_FetchesPages(t *testing.T) {
 	var down atomic.Bool
 	down.Store(true)
 	host := func(w http.ResponseWriter, r *http.Request) {

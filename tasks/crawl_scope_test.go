@@ -15,7 +15,7 @@ import (
 
 // Links are followed if the patterns say so, also to a page that looks like a trap. What a user
 // enqueues is fetched all the same.
-func TestLinksThatAreFollowed(t *testing.T) {
+func TestCrawl_IncludeExclude(t *testing.T) {
 	links := map[string][]string{
 		"/":       {"/docs/a", "/docs/a?print=1", "/blog/b", "/docs/1969/07/21/eagle", "/docs/part/1045-3"},
 		"/docs/a": {"/docs/moved", "/docs/b"},

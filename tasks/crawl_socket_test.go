@@ -53,7 +53,7 @@ func crawlPage(ctx context.Context, t *testing.T, h *CrawlHandler, url string, w
 
 // Each answer of a bad server, over a real connection, gives a clear result, and
 // leaves nothing half written.
-func TestBadServers(t *testing.T) {
+func TestCrawl_BadServers(t *testing.T) {
 	const most = 64 << 10
 	write := func(text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
@@ -171,7 +171,7 @@ func wantSaved(t *testing.T, h *CrawlHandler, some bool) {
 }
 
 // A host whose name leads elsewhere once its robots.txt was fetched.
-func TestCrawlOfANameThatChangesToAPrivateAddress(t *testing.T) {
+func TestCrawl_NameRebound_IsRefused(t *testing.T) {
 	names := newNameServer(t, "127.0.0.1")
 	asked := 0
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -193,7 +193,7 @@ func TestCrawlOfANameThatChangesToAPrivateAddress(t *testing.T) {
 
 // A page that there is no room for is not done: its job is tried again, and the
 // page is saved once.
-func TestCrawlWithoutADisk(t *testing.T) {
+func TestCrawl_NoDisk_Retries(t *testing.T) {
 	body := bytes.Repeat([]byte("a page "), 100)
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/robots.txt" {
@@ -223,7 +223,7 @@ func TestCrawlWithoutADisk(t *testing.T) {
 
 // X-Robots-Tag is for pages of all types, and for crawlers that are not named there
 // it is not.
-func TestCrawlOfWhatAsksNotToBeKept(t *testing.T) {
+func TestCrawl_NoIndex_IsNotSaved(t *testing.T) {
 	for _, media := range []string{"text/html", "application/pdf", "text/xml"} {
 		for tag, kept := range map[string]bool{"noindex": false, "other: noindex": true} {
 			url := serve(t, func(w http.ResponseWriter, r *http.Request) {

@@ -46,7 +46,7 @@ func TestCrawl_Seed_JoinsOrBeginsAgain(t *testing.T) {
 
 // A page that is on its way when the crawl begins anew leads nowhere: each job of it
 // would cost a permit of the new crawl's.
-func TestAnewMeanwhile(t *testing.T) {
+func TestCrawl_BegunAnew_OldPageLeadsNowhere(t *testing.T) {
 	site := pages("", map[string][]string{"/": {"/1", "/2", "/3"}, "/new": nil})
 	hosts := map[string]http.HandlerFunc{"a.test": func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/" {
@@ -77,7 +77,7 @@ func TestAnewMeanwhile(t *testing.T) {
 }
 
 // What dies between the page and the last of its links does them again.
-func TestCrashBetweenLinks(t *testing.T) {
+func TestCrawl_CrashBetweenLinks_FetchesAll(t *testing.T) {
 	var to []string
 	links := map[string][]string{}
 	for i := range 20 {
@@ -119,7 +119,7 @@ func (d *dying) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...as
 
 // A page whose job is archived counts as failed, and a job that is tried again
 // by hand fetches it.
-func TestFailedPage(t *testing.T) {
+func TestCrawl_FailedPage_CanRunAgain(t *testing.T) {
 	var up atomic.Bool
 	crawl(t, map[string]http.HandlerFunc{"a.test": func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/" && !up.Load() {
@@ -145,7 +145,7 @@ func TestFailedPage(t *testing.T) {
 
 // A page whose job is dropped, as a rule can have it for one that would wait too long,
 // counts as failed: did it go on to wait, the crawl would never begin again.
-func TestDroppedPage(t *testing.T) {
+func TestCrawl_DroppedJob_CountsAsFailed(t *testing.T) {
 	drop := func(next asynq.Handler) asynq.Handler {
 		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 			if strings.Contains(string(task.Payload()), "http://a.test/slow\"") {

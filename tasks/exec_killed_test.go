@@ -13,13 +13,13 @@ import (
 
 // A worker that is killed takes its command with it: its job runs again elsewhere. The
 // worker is this test in a process of its own.
-func TestExecOfAKilledWorker(t *testing.T) {
+func TestExec_KilledWorker_KillsCommand(t *testing.T) {
 	if os.Getenv("HEADGATE_KILLED_WORKER") != "" {
 		h := shell("echo $$ >/proc/$PPID/fd/1; exec sleep 1000", nil)
 		t.Log(h.process(t, "{}"))
 		return
 	}
-	worker := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "TestExecOfAKilledWorker$")
+	worker := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "TestExec_KilledWorker_KillsCommand$")
 	worker.Env = append(os.Environ(), "HEADGATE_KILLED_WORKER=yes")
 	out, err := worker.StdoutPipe()
 	if err == nil {

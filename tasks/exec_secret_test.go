@@ -11,7 +11,7 @@ import (
 )
 
 // A secret that is the beginning of another does not show the other's end.
-func TestExecSecretsThatBeginAlike(t *testing.T) {
+func TestExec_SecretsWithOnePrefix_AreHidden(t *testing.T) {
 	t.Setenv("HEADGATE_SHORT", "prefix12")
 	t.Setenv("HEADGATE_LONG", "prefix12SECRETTAIL")
 	h := shell(`printf %s "$B"; printf %s "$B" >&2; exit $CODE`, func(c *Command) {
@@ -29,7 +29,7 @@ func TestExecSecretsThatBeginAlike(t *testing.T) {
 }
 
 // Wherever what is kept of a command's errors begins, it shows no part of a secret.
-func TestExecSecretsAtTheCut(t *testing.T) {
+func TestExec_CutStderr_HidesSecrets(t *testing.T) {
 	const value = "0123456789SECRETTAIL"
 	t.Setenv("T", value)
 	for after := maxStderr - len(value) - 1; after <= maxStderr+1; after++ {

@@ -12,7 +12,7 @@ import (
 )
 
 // A command is given up where it can never start, and not where the system is full.
-func TestExecThatDoesNotStart(t *testing.T) {
+func TestExec_StartErrors(t *testing.T) {
 	for number, archived := range map[syscall.Errno]bool{
 		syscall.ENOENT: true, syscall.EACCES: true,
 		syscall.EAGAIN: false, syscall.ENOMEM: false, syscall.EMFILE: false, syscall.ENFILE: false,

@@ -96,7 +96,7 @@ func TestExecPayloads(t *testing.T) {
 }
 
 // No shell sees an argument.
-func TestExecArgumentsAreNoScript(t *testing.T) {
+func TestExec_Arguments_SeeNoShell(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "made")
 	evil := fmt.Sprintf(`{"x":"'; touch %s; $(touch %s) '"}`, file, file)
 	h := shell(`printf %s "$1"`, nil)

@@ -99,7 +99,7 @@ func byHost() scheduler.Rule {
 
 // A 429 that one job gets keeps the jobs of all workers from calling until it is over, and
 // costs none of them an attempt: by http:request and by a handler of the program's own.
-func TestOneRefusalIsForAllWorkers(t *testing.T) {
+func TestFeedback_429_StopsAllWorkers(t *testing.T) {
 	request, err := tasks.NewHTTPRequest(tasks.HTTPRequest{URL: "https://api.example/items"})
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +128,7 @@ func TestOneRefusalIsForAllWorkers(t *testing.T) {
 
 // What an answer shuts, and for how long: what is the host's own, and what the program
 // names; for a day at most, and for no more than some seconds where it is not trusted.
-func TestWhatFeedbackShuts(t *testing.T) {
+func TestFeedback_Blocks(t *testing.T) {
 	year := http.Header{"Retry-After": {"99999999"}}
 	usedUp := http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"600"}}
 	one := func(n throttle.Need) scheduler.Rule { return scheduler.Rule{Needs: []throttle.Need{n}} }
@@ -188,7 +188,7 @@ func TestWhatFeedbackShuts(t *testing.T) {
 
 // A refusal that tells no time shuts what others share too, for a moment: the job is called
 // again, and spends no attempt.
-func TestRefusalsWithoutATime(t *testing.T) {
+func TestFeedback_429WithoutTime_BlocksBriefly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		u := &upstream{status: http.StatusTooManyRequests}
@@ -204,7 +204,7 @@ func TestRefusalsWithoutATime(t *testing.T) {
 
 // What a job has truly cost is owed by those that follow: here 100 permits of 100 a second,
 // by a result in Redis. An error leaves the cost, is said, and fails no job.
-func TestFeedbackSettles(t *testing.T) {
+func TestFeedback_Costs(t *testing.T) {
 	for name, fails := range map[string]error{"costs": nil, "costs that cannot be told": errors.New("no usage")} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -240,7 +240,7 @@ func TestFeedbackSettles(t *testing.T) {
 }
 
 // Who tells the limiter itself decides for how long.
-func TestToldByTheProgram(t *testing.T) {
+func TestFeedback_BlockUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		u := &upstream{status: http.StatusTooManyRequests, header: http.Header{"Retry-After": {"3600"}}}

@@ -39,7 +39,7 @@ func raw(text string) *http.Transport {
 }
 
 // A body that comes by a byte a second ends when the call's time does.
-func TestSlowBody(t *testing.T) {
+func TestHTTP_SlowBody_TimesOut(t *testing.T) {
 	drip := func(to io.Writer) {
 		_, _ = io.WriteString(to, "HTTP/1.1 200 OK\r\n\r\n")
 		for {
@@ -73,7 +73,7 @@ func TestSlowBody(t *testing.T) {
 	}
 }
 
-func TestBrokenAnswers(t *testing.T) {
+func TestHTTP_BrokenAnswers(t *testing.T) {
 	const ok = "HTTP/1.1 200 OK\r\n"
 	tests := []struct{ name, answer, body, class string }{
 		{"fine", ok + "Content-Length: 4\r\n\r\ntext", "text", ""},
@@ -109,7 +109,7 @@ func TestBrokenAnswers(t *testing.T) {
 }
 
 // 64 MiB of zeros in 64 kB cost no more than the bound.
-func TestGzipBomb(t *testing.T) {
+func TestHTTP_GzipBomb_IsCut(t *testing.T) {
 	var bomb bytes.Buffer
 	w := gzip.NewWriter(&bomb)
 	zeros := make([]byte, 1<<20)
@@ -136,7 +136,7 @@ func TestGzipBomb(t *testing.T) {
 	}
 }
 
-func TestNonUTF8(t *testing.T) {
+func TestHTTP_NonUTF8(t *testing.T) {
 	const latin = "caf\xe9"
 	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header()["X-Name"] = []string{latin}
@@ -157,7 +157,7 @@ func TestNonUTF8(t *testing.T) {
 	}
 }
 
-func TestResultThatDoesNotFit(t *testing.T) {
+func TestHTTP_OnMaxBody(t *testing.T) {
 	url := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(bytes.Repeat([]byte("x"), 3000)) })
 	tests := []struct {
 		call   HTTPRequest

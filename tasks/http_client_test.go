@@ -36,7 +36,7 @@ func TestTLS(t *testing.T) {
 }
 
 // Feedback hears of every answer, redirects that are followed included.
-func TestFeedbackHearsEveryAnswer(t *testing.T) {
+func TestFeedback_SeesRedirects(t *testing.T) {
 	h := &HTTPHandler{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		time.Sleep(time.Second)
 		resp := &http.Response{StatusCode: 200, Header: header("X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 7"), Body: http.NoBody, Request: r}

@@ -35,7 +35,7 @@ func TestPublic(t *testing.T) {
 	}
 }
 
-func TestPrivateAddressesAreRefused(t *testing.T) {
+func TestHTTP_PrivateAddress_IsRefused(t *testing.T) {
 	for _, url := range []string{
 		"http://127.0.0.1/", "http://[::1]/", "http://[::ffff:127.0.0.1]/", "http://[::ffff:7f00:1]/", "http://0.0.0.0/", "http://[::]/",
 		"http://localhost/", "http://169.254.169.254/latest/meta-data/", "https://10.0.0.1:8443/", "http://[fe80::1%25lo]/", "http://224.0.0.1/",
@@ -47,7 +47,7 @@ func TestPrivateAddressesAreRefused(t *testing.T) {
 	}
 }
 
-func TestListedPrivateAddressesAreCalled(t *testing.T) {
+func TestHTTP_AllowPrivate(t *testing.T) {
 	url := serve(t, func(http.ResponseWriter, *http.Request) {})
 	h := &HTTPHandler{AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}
 	if err := processBy(t, h, HTTPRequest{URL: url}); err != nil {
@@ -61,7 +61,7 @@ func TestListedPrivateAddressesAreCalled(t *testing.T) {
 
 // A name that leads to an allowed address first, and to another when it is
 // looked up again: what counts is where each connection goes.
-func TestDNSThatChangesToAPrivateAddress(t *testing.T) {
+func TestHTTP_NameRebound_IsRefused(t *testing.T) {
 	var calls atomic.Int32
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		calls.Add(1)
@@ -86,7 +86,7 @@ func TestDNSThatChangesToAPrivateAddress(t *testing.T) {
 }
 
 // A proxy in the environment would decide where calls go.
-func TestProxyOfTheEnvironmentIsNotUsed(t *testing.T) {
+func TestHTTP_IgnoresEnvironmentProxy(t *testing.T) {
 	var proxied atomic.Int32
 	proxy := serve(t, func(http.ResponseWriter, *http.Request) { proxied.Add(1) })
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"} {

@@ -59,7 +59,7 @@ func (h *HTTPHandler) fetch(t *testing.T, call HTTPRequest) (*HTTPResult, error)
 	return h.do(t.Context(), call)
 }
 
-func TestCallIsSentAsWritten(t *testing.T) {
+func TestHTTP_Request_IsSentAsWritten(t *testing.T) {
 	type seen struct{ Method, Path, Host, Agent, Custom, Body string }
 	var got seen
 	url := serve(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -94,7 +94,7 @@ func TestCallIsSentAsWritten(t *testing.T) {
 	}
 }
 
-func TestStatusDecidesWhatBecomesOfTheJob(t *testing.T) {
+func TestHTTP_StatusDecidesNextState(t *testing.T) {
 	const done, retried, archived = "done", "retried", "archived"
 	tests := []struct {
 		status     int
@@ -336,14 +336,14 @@ func answered(t *testing.T, status int, refused int64, patient bool) (kept bool,
 
 // A result that Redis does not take at once is kept when it does: the call is not made
 // again.
-func TestResultWaitsForRedis(t *testing.T) {
+func TestHTTP_Result_WaitsForRedis(t *testing.T) {
 	if kept, err := answered(t, 200, 2, true); err != nil || !kept {
 		t.Errorf("error %v, kept %v; want no error and a result", err, kept)
 	}
 }
 
 // An answer whose result cannot be kept is not passed off as a success.
-func TestLostResultIsAnError(t *testing.T) {
+func TestHTTP_LostResult_IsAnError(t *testing.T) {
 	lose := func(status int) error {
 		_, err := answered(t, status, math.MaxInt64, false)
 		return err

@@ -9,7 +9,7 @@ import (
 )
 
 // A key that is written out in the URL is sent, and stands in no result and no error.
-func TestSecretsInQueriesAreShownNowhere(t *testing.T) {
+func TestSecrets_InQuery_AreNotShown(t *testing.T) {
 	const key = "wr1tten/0ut"
 	var got string
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {

@@ -104,7 +104,7 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-func TestRedirectsWithinTheHost(t *testing.T) {
+func TestRedirects_SameHost_Methods(t *testing.T) {
 	s := newSite(t)
 	tests := []struct {
 		method, status, want string
@@ -138,7 +138,7 @@ func TestRedirectsWithinTheHost(t *testing.T) {
 }
 
 // One permit pays for a bounded number of requests, whatever the server does.
-func TestRedirectLoopEnds(t *testing.T) {
+func TestRedirects_Loop_Ends(t *testing.T) {
 	h := local()
 	requests := 0
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -154,7 +154,7 @@ func TestRedirectLoopEnds(t *testing.T) {
 	}
 }
 
-func TestRequeueEndsTheRunAtEveryRedirect(t *testing.T) {
+func TestRedirects_Requeue_EndsRun(t *testing.T) {
 	s := newSite(t)
 	call := HTTPRequest{
 		Method: "POST", URL: s.url("a.example", "/?to="+strings.ReplaceAll(s.url("b.example", "/end#part"), ":", "%3A")),
@@ -189,7 +189,7 @@ func TestRequeueEndsTheRunAtEveryRedirect(t *testing.T) {
 }
 
 // With something to put the job back, it is put back as its next call.
-func TestRequeuePutsBack(t *testing.T) {
+func TestRedirects_Requeue_PutsBack(t *testing.T) {
 	errAgain := errors.New("again")
 	var payload string
 	h := local()
@@ -206,7 +206,7 @@ func TestRequeuePutsBack(t *testing.T) {
 
 // Headers whose names say that they are secret stay behind at another host, after each status,
 // and whether the redirect is followed at once or by another run.
-func TestRedirectsLeaveSecretsBehind(t *testing.T) {
+func TestRedirects_SecretHeaders_StayAtOrigin(t *testing.T) {
 	secret := []string{
 		"Authorization", "Proxy-Authorization", "Cookie", "X-Api-Key", "x-api-key", "Api-Key", "ApiKey", "Private-Token", "X-Auth-Token", "X-Auth",
 		"X-Vault-Token", "X-Amz-Security-Token", "Ocp-Apim-Subscription-Key", "X-Access-Key", "X-Client-Secret", "X-Session-Id", "X-Hub-Signature-256", "X-Own",
@@ -234,7 +234,7 @@ func TestRedirectsLeaveSecretsBehind(t *testing.T) {
 }
 
 // A body goes to another host or port only if the worker allows that host.
-func TestRedirectsOfBodies(t *testing.T) {
+func TestRedirects_Bodies(t *testing.T) {
 	s := newSite(t)
 	for _, tt := range []struct {
 		status, to string
@@ -277,7 +277,7 @@ func TestRedirectsOfBodies(t *testing.T) {
 }
 
 // What is written out in a header with a secret's name is hidden if the server repeats it.
-func TestWrittenOutSecretsAreNotKept(t *testing.T) {
+func TestSecrets_InHeader_AreHidden(t *testing.T) {
 	h := local()
 	echo := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.Header.Get("X-Api-Key")+" "+r.Header.Get("X-Trace"))

@@ -40,7 +40,7 @@ func TestParseHTTPRequest(t *testing.T) {
 	}
 }
 
-func TestParseHTTPRequestSaysWhatIsWrong(t *testing.T) {
+func TestHTTPRequest_ParseErrors(t *testing.T) {
 	const fields = "method, url, headers, body, timeout, expect, redirects, hops, keep_headers, save, max_body, on_max_body"
 	long := strings.Repeat("é", 50)
 	tests := []struct{ payload, want string }{
@@ -74,7 +74,7 @@ func TestParseHTTPRequestSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestHTTPRequestValidateSaysWhatIsWrong(t *testing.T) {
+func TestHTTPRequest_Validate(t *testing.T) {
 	header := func(name, value string) HTTPRequest {
 		return HTTPRequest{URL: "http://h", Headers: map[string]string{name: value}}
 	}

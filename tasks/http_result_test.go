@@ -53,7 +53,7 @@ func TestResultBody(t *testing.T) {
 	}
 }
 
-func TestBrokenBodyIsRetriedAndKept(t *testing.T) {
+func TestHTTP_BrokenBody_KeepsBeginning(t *testing.T) {
 	for _, status := range []int{200, 404, 503} {
 		url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
@@ -77,7 +77,7 @@ func TestBrokenBodyIsRetriedAndKept(t *testing.T) {
 }
 
 // Connections are used again after bodies longer than what is kept.
-func TestConnectionsAreReused(t *testing.T) {
+func TestHTTP_ReusesConnections(t *testing.T) {
 	var opened atomic.Int32
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write(make([]byte, DefaultResultBody+maxDrain/2))

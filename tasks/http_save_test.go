@@ -93,7 +93,7 @@ func TestSave(t *testing.T) {
 	}
 }
 
-func TestNothingHalfSaved(t *testing.T) {
+func TestSave_Failure_LeavesNoFile(t *testing.T) {
 	serveBody := func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/wrong":

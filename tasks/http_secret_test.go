@@ -27,7 +27,7 @@ func secretive(t *testing.T) (h *HTTPHandler, file string) {
 	return h, file
 }
 
-func TestSecretsAreSentAndShownNowhere(t *testing.T) {
+func TestSecrets_AreSentAndNotShown(t *testing.T) {
 	h, file := secretive(t)
 	var key, token string
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -74,7 +74,7 @@ func TestSecretsAreSentAndShownNowhere(t *testing.T) {
 
 // The payload of the next run has the reference, and one that the other side
 // made up is not one.
-func TestSecretsInRedirects(t *testing.T) {
+func TestSecrets_Redirects(t *testing.T) {
 	h, _ := secretive(t)
 	t.Setenv("API_OTHER", "not for you!")
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -91,7 +91,7 @@ func TestSecretsInRedirects(t *testing.T) {
 	}
 }
 
-func TestSecretsThatAreNotGivenOut(t *testing.T) {
+func TestSecrets_Refused(t *testing.T) {
 	h, file := secretive(t)
 	dir := filepath.Dir(file)
 	t.Setenv("API_SHORT", "short")

@@ -39,7 +39,7 @@ func holding(t *testing.T, text string) string {
 
 // A server that keeps the connection holds no call beyond its time, whatever it said
 // before: asked for or not, another protocol is no answer.
-func TestNoAnswerHoldsACall(t *testing.T) {
+func TestHTTP_HeldConnection_TimesOut(t *testing.T) {
 	const switched = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\nConnection: Upgrade\r\n\r\n"
 	upgrade := map[string]string{"Connection": "Upgrade", "Upgrade": "other"}
 	for _, tt := range []struct {
@@ -72,7 +72,7 @@ func TestNoAnswerHoldsACall(t *testing.T) {
 }
 
 // What is kept of a 101 is its status.
-func TestSwitchedProtocolsAreAnError(t *testing.T) {
+func TestHTTP_SwitchingProtocols_IsAnError(t *testing.T) {
 	url := holding(t, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\nConnection: Upgrade\r\n\r\nhello")
 	result, err := local().fetch(t, HTTPRequest{URL: url})
 	if diff := cmp.Diff(&HTTPResult{Status: 101}, result, cmpopts.IgnoreFields(HTTPResult{}, "DurationMS")); diff != "" {

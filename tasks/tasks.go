@@ -2,10 +2,10 @@
 // commands, constructors. HTTPRequest makes one HTTP call, CrawlFetch fetches a page of a crawl and
 // continues from there, and ExecHandler runs commands that its worker lists.
 //
-// They are plain asynq tasks and handlers. Register adds all of them to a mux. Validate checks a
-// payload before it is enqueued, by the rules of the handler. Payloads are JSON objects, and are
-// read strictly except for commands: an unknown field, a field given twice and a value of the wrong
-// type are errors that say what would be right. A null is a field left out.
+// They are plain asynq tasks and handlers. Validate checks a payload before it is enqueued, by the
+// rules of the handler. Payloads are JSON objects, and are read strictly except for commands: an
+// unknown field, a field given twice and a value of the wrong type are errors that say what would be
+// right. A null is a field left out.
 //
 // A handler's error decides what becomes of the job. asynq archives a job whose error wraps
 // asynq.SkipRetry, because another attempt would fail as well, and retries any other. Class
@@ -21,24 +21,20 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/hibiken/asynq"
 )
 
 // ErrUnknownType is wrapped by Validate's error about a type that is not built in. A program's own
 // worker may know the type.
 var ErrUnknownType = errors.New("not a built-in task type")
 
-// builtin lists the built-in types by name. The handlers are zero values; those of crawls and
-// commands archive every job.
+// builtin lists the built-in types by name, with the check of a payload. Validate checks commands.
 var builtin = []struct {
 	name     string
-	validate func(payload []byte) error // nil for commands
-	handler  asynq.Handler
+	validate func(payload []byte) error
 }{
-	{TypeCrawlFetch, func(payload []byte) error { _, err := parse[CrawlFetch](payload); return err }, &CrawlHandler{}},
-	{TypeExec, nil, &ExecHandler{}},
-	{TypeHTTPRequest, func(payload []byte) error { _, err := parse[HTTPRequest](payload); return err }, &HTTPHandler{}},
+	{TypeCrawlFetch, func(payload []byte) error { _, err := parse[CrawlFetch](payload); return err }},
+	{TypeExec, nil},
+	{TypeHTTPRequest, func(payload []byte) error { _, err := parse[HTTPRequest](payload); return err }},
 }
 
 // Types returns the names of the built-in types in alphabetical order, without single commands.
@@ -48,16 +44,6 @@ func Types() []string {
 		names[i] = t.name
 	}
 	return names
-}
-
-// Register adds the handlers of all built-in types to the mux, and panics if a name is taken. The
-// handlers are zero values: HTTP calls go only to public addresses, and every crawl and command is
-// archived with the reason. A program that allows more adds its own handlers to the mux instead.
-// PrefixExec is the pattern for all commands.
-func Register(mux *asynq.ServeMux) {
-	for _, t := range builtin {
-		mux.Handle(t.name, t.handler)
-	}
 }
 
 // Validate returns the error with which the handler would archive a task of that type. It does no

@@ -2,28 +2,8 @@ package tasks
 
 import (
 	"errors"
-	"slices"
 	"testing"
-
-	"github.com/hibiken/asynq"
 )
-
-func TestTypesAreSorted(t *testing.T) {
-	names := Types()
-	if len(names) == 0 || !slices.IsSorted(names) {
-		t.Errorf("Types() = %q, want names in order", names)
-	}
-}
-
-func TestRegisterAddsEveryType(t *testing.T) {
-	mux := asynq.NewServeMux()
-	Register(mux)
-	for _, name := range Types() {
-		if _, pattern := mux.Handler(asynq.NewTask(name, nil)); pattern != name {
-			t.Errorf("the mux handles %s with pattern %q, want its own", name, pattern)
-		}
-	}
-}
 
 func TestValidateByType(t *testing.T) {
 	good := []byte(`{"url": "https://example.com/"}`)

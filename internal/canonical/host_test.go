@@ -59,7 +59,7 @@ func of(text string) (string, error) {
 }
 
 // All spellings of a host are one: as the URL has it, and as net/http dials it.
-func TestOneHostIsOneName(t *testing.T) {
+func TestHost_Spellings(t *testing.T) {
 	for _, host := range spellings {
 		for _, name := range host {
 			text := "http://" + name + "/"
@@ -78,7 +78,7 @@ func TestOneHostIsOneName(t *testing.T) {
 	}
 }
 
-func TestNoHosts(t *testing.T) {
+func TestHost_Invalid(t *testing.T) {
 	for _, name := range []string{"a\u200dü.x", "\u0301.x", "☕\u202e.x", "xn--ü.x"} {
 		if got, err := canonical.Host(name); err == nil {
 			t.Errorf("%q is %q, want an error", name, got)

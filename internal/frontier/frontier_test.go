@@ -271,7 +271,7 @@ func TestRobots(t *testing.T) {
 }
 
 // A crawl is forgotten 90 days after its last job, with all of its keys.
-func TestForgotten(t *testing.T) {
+func TestCrawl_Expires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mini, rdb := redistest.Mini(t)
 		f := frontier.New(rdb, "")

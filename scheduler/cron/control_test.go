@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-func TestPauseOnAllReplicas(t *testing.T) {
+func TestPause_StopsAllReplicas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
 		q := newJobQueue()
@@ -47,9 +47,9 @@ func TestPauseOnAllReplicas(t *testing.T) {
 	})
 }
 
-// TestPauseLasts pauses an entry before it is disabled, and after, for longer than the
+// TestPause_DisabledEntry_Stays pauses an entry before it is disabled, and after, for longer than the
 // state of one is kept that is not paused.
-func TestPauseLasts(t *testing.T) {
+func TestPause_DisabledEntry_Stays(t *testing.T) {
 	off := hourly(func(e *Entry) { e.Disabled = true })
 	for _, when := range []string{"before", "after"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -88,9 +88,9 @@ func TestPauseLasts(t *testing.T) {
 	}
 }
 
-// TestResumeFinishesWhatWasDueBefore has a tick that nobody enqueued before
+// TestResume_RunsEarlierTicks has a tick that nobody enqueued before
 // the pause began.
-func TestResumeFinishesWhatWasDueBefore(t *testing.T) {
+func TestResume_RunsEarlierTicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
 		q := newJobQueue()
@@ -111,9 +111,9 @@ func TestResumeFinishesWhatWasDueBefore(t *testing.T) {
 	})
 }
 
-// TestResumeWithAnotherConfig leaves the ticks before the pause to those who
+// TestResume_OtherLine_LeavesTicks leaves the ticks before the pause to those who
 // run the entry as it was.
-func TestResumeWithAnotherConfig(t *testing.T) {
+func TestResume_OtherLine_LeavesTicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
 		q := newJobQueue()

@@ -67,7 +67,7 @@ func (r *replica) catchUp() (wait time.Duration) {
 
 // A schedule that catches up must not keep the others waiting: their ticks come in time,
 // and so do a stop and a pause.
-func TestCatchUpBesideOthers(t *testing.T) {
+func TestCatchUp_LeavesOthersOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
 		q := newJobQueue()
@@ -104,9 +104,9 @@ func TestCatchUpBesideOthers(t *testing.T) {
 	})
 }
 
-// TestMissedForLong is about the work, which must not grow with the number of
+// TestNewestTicks_LongAgo is about the work, which must not grow with the number of
 // ticks that were missed: here some six million.
-func TestMissedForLong(t *testing.T) {
+func TestNewestTicks_LongAgo(t *testing.T) {
 	rule, err := newTimetable(Entry{Cron: "*/5 * * * * *", Seconds: true})
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestValidateNamesFieldAndValue(t *testing.T) {
+func TestValidate_NamesFieldAndValue(t *testing.T) {
 	good := Entry{Name: "report", Cron: "0 9 * * *", Type: "report:send"}
 	if err := good.Validate(); err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestValidateNamesFieldAndValue(t *testing.T) {
 	}
 }
 
-func TestValidateReportsAllAtOnce(t *testing.T) {
+func TestValidate_ReportsAll(t *testing.T) {
 	err := Entry{Name: "a b", Cron: "0 0 31 2 *", Missed: "x", Overlap: "x"}.Validate()
 	for _, field := range []string{"name", "cron", "type", "missed", "overlap"} {
 		if !strings.Contains(err.Error(), ": "+field+" ") {
@@ -100,7 +100,7 @@ func TestValidateReportsAllAtOnce(t *testing.T) {
 	}
 }
 
-func TestValidateTakesAnyText(t *testing.T) {
+func TestValidate_AnyText(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		cron := rapid.OneOf(
 			rapid.String(),

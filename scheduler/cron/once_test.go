@@ -11,10 +11,10 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// TestCrashAtEveryCall lets a replica die at each of the calls that it makes
+// TestRun_CrashAtEachCall_TicksOnce lets a replica die at each of the calls that it makes
 // around a tick, before or after the call has had its effect. Whoever comes
 // later, the tick is enqueued once.
-func TestCrashAtEveryCall(t *testing.T) {
+func TestRun_CrashAtEachCall_TicksOnce(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		for call := 1; call <= 12; call++ {
 			synctest.Test(t, func(t *testing.T) {
@@ -35,9 +35,9 @@ func TestCrashAtEveryCall(t *testing.T) {
 	}
 }
 
-// TestStalledReplica freezes the replica that has won a tick just before it
+// TestRun_StalledReplica_TicksOnce freezes the replica that has won a tick just before it
 // enqueues: the others do it in its place, the job is done, and then it wakes.
-func TestStalledReplica(t *testing.T) {
+func TestRun_StalledReplica_TicksOnce(t *testing.T) {
 	for _, stall := range []time.Duration{2 * time.Second, 20 * time.Second, 4 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			m, _ := redistest.Mini(t)
@@ -63,9 +63,9 @@ func TestStalledReplica(t *testing.T) {
 	}
 }
 
-// TestFrozenAtEveryCall lets a replica freeze before each of the calls to Redis
+// TestRun_FreezeAtEachCall_TicksOnce lets a replica freeze before each of the calls to Redis
 // that it makes around a tick, for longer than the job's id is kept.
-func TestFrozenAtEveryCall(t *testing.T) {
+func TestRun_FreezeAtEachCall_TicksOnce(t *testing.T) {
 	for call := 1; call <= 6; call++ {
 		synctest.Test(t, func(t *testing.T) {
 			m, _ := redistest.Mini(t)
@@ -85,7 +85,7 @@ func TestFrozenAtEveryCall(t *testing.T) {
 }
 
 // A replica that skipped a tick is corrected by a replica that enqueued it.
-func TestMoveCountsATickOnce(t *testing.T) {
+func TestMove_CountsATickOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
 		r := newReplica(t, m, newJobQueue(), []Entry{hourly(nil)}, nil)

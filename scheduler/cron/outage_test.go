@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-func TestRedisGoneAndBack(t *testing.T) {
+func TestRun_RedisOutage_RunsMissedTicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
 		q := newJobQueue()
@@ -25,8 +25,8 @@ func TestRedisGoneAndBack(t *testing.T) {
 	})
 }
 
-// TestRedisForgetsTheLastTicks is a failover to a replica that lags behind.
-func TestRedisForgetsTheLastTicks(t *testing.T) {
+// TestRun_RedisLosesTicks_TicksOnce is a failover to a replica that lags behind.
+func TestRun_RedisLosesTicks_TicksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
 		q := newJobQueue()
@@ -41,9 +41,9 @@ func TestRedisForgetsTheLastTicks(t *testing.T) {
 	})
 }
 
-// TestStateOfAnother holds up an entry whose hash is not as we write it, and
+// TestRun_UnreadableState_LeavesOthers holds up an entry whose hash is not as we write it, and
 // says so; it must neither ask without end nor hold up the other.
-func TestStateOfAnother(t *testing.T) {
+func TestRun_UnreadableState_LeavesOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
 		q := newJobQueue()

@@ -61,7 +61,7 @@ func (r refusing) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...
 	return r.jobQueue.EnqueueContext(ctx, task, opts...)
 }
 
-func TestRefusedTickDoesNotHoldUpTheNext(t *testing.T) {
+func TestRun_FailingTick_LeavesTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
 		q := newJobQueue()

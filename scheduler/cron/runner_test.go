@@ -89,7 +89,7 @@ func TestOverlapSkip(t *testing.T) {
 	})
 }
 
-func TestJitterIsTheTicks(t *testing.T) {
+func TestDelay_CoversJitter(t *testing.T) {
 	item := Entry{Name: "sweep", Jitter: 10 * time.Second}
 	seen := map[time.Duration]int{}
 	for i := range 2000 {
@@ -177,9 +177,9 @@ func TestListAndTrigger(t *testing.T) {
 	})
 }
 
-// TestScopesShareNothing has two programs on one Redis and one queue that
+// TestRun_Scopes_ShareNothing has two programs on one Redis and one queue that
 // happen to have an entry of the same name.
-func TestScopesShareNothing(t *testing.T) {
+func TestRun_Scopes_ShareNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
 		q := newJobQueue()

@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-func TestSetChangesAllOrNothing(t *testing.T) {
+func TestSet_Error_ChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
 		q := newJobQueue()
@@ -33,9 +33,9 @@ func TestSetChangesAllOrNothing(t *testing.T) {
 	})
 }
 
-// TestSetWhileRunning changes, removes and brings back an entry on two
+// TestSet_WhileRunning changes, removes and brings back an entry on two
 // replicas, one some seconds after the other.
-func TestSetWhileRunning(t *testing.T) {
+func TestSet_WhileRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
 		q := newJobQueue()
@@ -75,8 +75,8 @@ func TestSetWhileRunning(t *testing.T) {
 	})
 }
 
-// TestRemovedAndBackAtOnce is an edit that is undone before anyone looked.
-func TestRemovedAndBackAtOnce(t *testing.T) {
+// TestSet_RemovedAndBack_KeepsState is an edit that is undone before anyone looked.
+func TestSet_RemovedAndBack_KeepsState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
 		r := newReplica(t, m, newJobQueue(), []Entry{hourly(nil)}, nil)
@@ -93,9 +93,9 @@ func TestRemovedAndBackAtOnce(t *testing.T) {
 	})
 }
 
-// TestRemovedHereButNotThere has two replicas with different configs for good:
+// TestSet_RemovedOnOneReplica_OthersTick has two replicas with different configs for good:
 // the state is not forgotten while one of them has the entry.
-func TestRemovedHereButNotThere(t *testing.T) {
+func TestSet_RemovedOnOneReplica_OthersTick(t *testing.T) {
 	for _, paused := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			m, _ := redistest.Mini(t)

@@ -124,7 +124,7 @@ func shortOffset(s string) string {
 	return fmt.Sprintf("%s%c%02d%02d", s[:5], sign, hour, minute)
 }
 
-func TestNextAgreesWithEveryStepOfTime(t *testing.T) {
+func TestNext_MatchesOracle(t *testing.T) {
 	t.Parallel()
 	lines := []string{
 		"* * * * *", "*/5 * * * *", "0 * * * *", "17 * * * *", "30 1 * * *", "30 2 * * *",
@@ -154,7 +154,7 @@ func TestNextAgreesWithEveryStepOfTime(t *testing.T) {
 	}
 }
 
-func TestNextAgreesForAnyLine(t *testing.T) {
+func TestNext_AnyLine_MatchesOracle(t *testing.T) {
 	zones := []string{
 		"UTC", "America/New_York", "Europe/London", "Australia/Lord_Howe", "America/Santiago",
 		"Africa/Cairo", "Pacific/Apia", "Asia/Kathmandu", "Africa/Casablanca", "Europe/Dublin",
@@ -252,7 +252,7 @@ func TestSpellingsOfFields(t *testing.T) {
 	}
 }
 
-func TestEveryIsAnchored(t *testing.T) {
+func TestNext_Every_IsAnchored(t *testing.T) {
 	for _, tc := range []struct{ cron, after, want string }{
 		{"@every 90s", "2026-01-01T00:00:00Z", "2026-01-01T00:01:30Z"},
 		{"@every 90s", "2026-01-01T00:01:29.9Z", "2026-01-01T00:01:30Z"},

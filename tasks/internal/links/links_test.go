@@ -46,7 +46,7 @@ func TestCanonical(t *testing.T) {
 	}
 }
 
-func TestNoURLsToCrawl(t *testing.T) {
+func TestCanonical_Errors(t *testing.T) {
 	const base = "https://h.example/"
 	for reference, want := range map[string]string{
 		"file:///etc/passwd":           "want http or https",
@@ -70,7 +70,7 @@ func TestNoURLsToCrawl(t *testing.T) {
 }
 
 // What net/url reads another host out of is not fetched: the permit was for that.
-func TestURLsOfTwoHosts(t *testing.T) {
+func TestCanonical_AmbiguousHost_IsAnError(t *testing.T) {
 	for _, text := range []string{"http://0+0/", "http://+127.0.0.1/"} {
 		if got, err := Canonical("", text); err == nil || !strings.Contains(err.Error(), "is a URL to browsers only") {
 			t.Errorf("Canonical(%q) = %q, %v", text, got, err)
@@ -194,7 +194,7 @@ func TestFromPage_ManyLinks_AreBounded(t *testing.T) {
 }
 
 // A tag of millions of attributes would take many times as much memory as the page.
-func TestALongTagEndsAPage(t *testing.T) {
+func TestFromPage_LongTag_EndsPage(t *testing.T) {
 	for _, long := range []string{"<b " + strings.Repeat("a ", maxTag), "<script>" + strings.Repeat("/", 2*maxTag)} {
 		got := FromPage("http://h/", "", nil, "a", []byte("<a href=a>"+long+"><a href=b>"))
 		if diff := cmp.Diff(Page{Links: []string{"http://h/a"}, Cut: true}, got); diff != "" {
@@ -269,7 +269,7 @@ func TestReadSitemap(t *testing.T) {
 }
 
 // A flaw in one entry of a sitemap costs that entry at most.
-func TestFlawsOfASitemap(t *testing.T) {
+func TestReadSitemap_Flaws(t *testing.T) {
 	const start, end = `<?xml version="1.0" encoding="UTF-8"?><urlset xmlns="urn:s" xmlns:image="urn:image">`, `</urlset>`
 	const before, after = `<url><loc>https://h.example/before</loc></url>`, `<url><loc>https://h.example/after</loc></url>`
 	for name, tc := range map[string]struct{ entry, page string }{
@@ -303,7 +303,7 @@ func TestFlawsOfASitemap(t *testing.T) {
 }
 
 // sitemaps.org takes feeds as sitemaps.
-func TestFeedsAreSitemaps(t *testing.T) {
+func TestReadSitemap_Feeds(t *testing.T) {
 	want := []string{"https://h.example/a?x=1&y=2", "https://h.example/b"}
 	for name, text := range map[string]string{
 		"RSS 2.0": `<?xml version="1.0"?><rss version="2.0" xmlns:atom="http://www.w3.org/2005/Atom"><channel><title>T</title><link>https://h.example/</link><atom:link href="https://h.example/feed" rel="self"/>

@@ -9,7 +9,7 @@ import (
 // Files as sites write them, small: which delay and which rules bind the crawler "headgate".
 // RFC 9309 lets the rules of names merge that have only other lines, such as Crawl-delay, between
 // them. A delay is for the names right above it alone.
-func TestFilesInTheWild(t *testing.T) {
+func TestParse_RealFiles(t *testing.T) {
 	for _, tc := range []struct {
 		name, file string // lines are separated by |
 		delay      time.Duration

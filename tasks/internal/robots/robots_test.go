@@ -131,7 +131,7 @@ func TestFromAnswer(t *testing.T) {
 }
 
 // Rules within 500 KiB count; a line that is cut there does not.
-func TestSizeIsBounded(t *testing.T) {
+func TestParse_LongFile_IsCut(t *testing.T) {
 	const head, rule = "User-agent: *\n", "Disallow: /last\n"
 	fill := func(n int) string { return strings.Repeat("#", n-1) + "\n" }
 	room := MaxSize - len(head) - len(rule)
@@ -190,7 +190,7 @@ func TestParse_TooManyRules_DisallowsAll(t *testing.T) {
 
 // A file that names many crawlers before many rules takes its size, and not the product
 // of the two, which for a file of 500 kB is gigabytes.
-func TestManyNamesAreBounded(t *testing.T) {
+func TestParse_ManyNames_TakesLinearMemory(t *testing.T) {
 	const many = 2000
 	var text strings.Builder
 	for i := range many {
@@ -211,7 +211,7 @@ func TestManyNamesAreBounded(t *testing.T) {
 }
 
 // Each page of an origin leads to the sitemaps of its robots.txt.
-func TestSitemapsAreBounded(t *testing.T) {
+func TestParse_ManySitemaps_AreBounded(t *testing.T) {
 	var text strings.Builder
 	for i := range 2 * MaxSitemaps {
 		fmt.Fprintf(&text, "Sitemap: /%d\n", i)

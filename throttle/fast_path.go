@@ -24,6 +24,7 @@ type fastLimits struct {
 
 // fastLimit is what is known of one limit.
 type fastLimit struct {
+	name    string
 	summary string       // as lua/limits/include/summary.lua writes it
 	rate    string       // n and period of the summary, as meters have them
 	counts  *meter.Limit // nil if the limit is not for the fast path
@@ -36,9 +37,9 @@ const skippedCalls = 64
 
 // parseFastLimit reads a limit's summary: kind, n, period in microseconds and capacity, and a mark
 // if there is more.
-func parseFastLimit(summary string) *fastLimit {
+func parseFastLimit(name, summary string) *fastLimit {
 	words := strings.Fields(summary)
-	f := &fastLimit{summary: summary, skip: skippedCalls}
+	f := &fastLimit{name: name, summary: summary, skip: skippedCalls}
 	if len(words) != 4 || words[0] != string(Funnel) && words[0] != string(TokenBucket) {
 		return f
 	}
@@ -107,7 +108,7 @@ func (s *shared) tryFast(ctx context.Context, calls []*call, jobs bool) {
 				s.fast.mu.Lock()
 				for i, name := range unknown {
 					summary, _ := summaries[i].(string)
-					s.fast.byName[name] = parseFastLimit(summary)
+					s.fast.byName[name] = parseFastLimit(name, summary)
 				}
 				s.fast.mu.Unlock()
 				limits, _ = s.fast.find(c.needs)
@@ -125,7 +126,7 @@ func (s *shared) tryFast(ctx context.Context, calls []*call, jobs bool) {
 		c.limits = limits
 		fast = append(fast, c)
 	}
-	for some := range script.Batches(fast, (*call).size) {
+	for some := range script.Batches(fast, func(c *call) int { return len(c.needs) }) {
 		stamp := []any{"", 0, 1}
 		var sent *script.Sent
 		if jobs {
@@ -138,24 +139,18 @@ func (s *shared) tryFast(ctx context.Context, calls []*call, jobs bool) {
 	}
 }
 
-func (c *call) size() int { return len(c.needs) }
-
 // sendFast sends calls in one script, and decides those that it could answer. The stamp names the
 // sender, and counts its scripts and how often this one was sent, so that a repeat is recognized.
 func (s *shared) sendFast(ctx context.Context, calls []*call, stamp []any, sent *script.Sent) {
-	b := fastBatch{keys: []string{s.prefix}, places: map[string]int{}}
-	for _, c := range calls {
-		b.add(c, s.prefix)
-	}
+	b := newFastBatch(calls, s.prefix)
 	reply, err := fastPathScript.Run(ctx, s.rdb, b.keys, b.args(stamp)...).Text()
-	switch {
-	case script.IsDamage(err): // each asks otherwise
-	case err != nil:
+	if err != nil && !script.IsDamage(err) { // damage: each asks otherwise
 		for _, c := range calls {
 			c.err = unavailable(err)
 		}
 		return
-	case reply != "":
+	}
+	if reply != "" {
 		b.decide(reply, sent, s.callers)
 	}
 	s.fast.mu.Lock()
@@ -174,38 +169,39 @@ func (s *shared) sendFast(ctx context.Context, calls []*call, stamp []any, sent 
 
 // fastBatch is calls that one script decides, one after the other.
 type fastBatch struct {
-	keys   []string // of the script: the prefix, and the meters
-	places map[string]int
+	keys   []string     // of the script: the prefix, and the meters
 	limits []*fastLimit // of the meters
 	calls  []*call
 }
 
-// add adds a call, unless it knows a limit otherwise than a call before it.
-func (b *fastBatch) add(c *call, prefix string) {
-	for i, need := range c.needs {
-		limit := c.limits[i]
-		key := prefix + "m:" + limit.counts.Kind + ":" + need.Limit + "|" + need.Key
-		place, known := b.places[key]
-		if !known {
-			place = len(b.limits)
-			b.places[key], b.keys, b.limits = place, append(b.keys, key), append(b.limits, limit)
+// newFastBatch leaves out calls that know a limit otherwise than a call before them.
+func newFastBatch(calls []*call, prefix string) *fastBatch {
+	b, places := &fastBatch{keys: []string{prefix}}, map[string]int{}
+next:
+	for _, c := range calls {
+		for i, need := range c.needs {
+			limit := c.limits[i]
+			key := prefix + "m:" + limit.counts.Kind + ":" + need.Limit + "|" + need.Key
+			place, known := places[key]
+			if !known {
+				place = len(b.limits)
+				places[key], b.keys, b.limits = place, append(b.keys, key), append(b.limits, limit)
+			}
+			if b.limits[place].summary != limit.summary {
+				continue next
+			}
+			c.meters = append(c.meters, place)
 		}
-		if b.limits[place].summary != limit.summary {
-			return
-		}
-		c.meters = append(c.meters, place)
+		b.calls = append(b.calls, c)
 	}
-	b.calls = append(b.calls, c)
+	return b
 }
 
 // args returns the arguments of the script.
 func (b *fastBatch) args(stamp []any) []any {
-	names, rates := make([]any, len(b.limits)), make([]any, len(b.limits))
-	summaries := make([]any, len(b.limits))
-	for _, c := range b.calls {
-		for i, place := range c.meters {
-			names[place], summaries[place], rates[place] = c.needs[i].Limit, c.limits[i].summary, c.limits[i].rate
-		}
+	var names, summaries, rates []any
+	for _, limit := range b.limits {
+		names, summaries, rates = append(names, limit.name), append(summaries, limit.summary), append(rates, limit.rate)
 	}
 	args := slices.Concat(stamp, names, summaries, rates)
 	for i, alike := 0, 0; i < len(b.calls); i += alike {

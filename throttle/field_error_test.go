@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -67,12 +66,11 @@ func TestValidateNamesFields(t *testing.T) {
 // TestTexts: what an enumeration writes it reads, and it lists what it reads.
 func TestTexts(t *testing.T) {
 	type all struct {
-		Kind     throttle.Kind
-		Priority scheduler.PriorityLevel
-		Rate     throttle.Rate
+		Kind throttle.Kind
+		Rate throttle.Rate
 	}
-	const text = `{"Kind":"funnel","Priority":"low","Rate":"3/2m"}`
-	want := all{throttle.Funnel, scheduler.PriorityLow, throttle.Rate{N: 3, Per: 2 * time.Minute}}
+	const text = `{"Kind":"funnel","Rate":"3/2m"}`
+	want := all{throttle.Funnel, throttle.Rate{N: 3, Per: 2 * time.Minute}}
 	written, err := json.Marshal(want)
 	must(t, err)
 	expect(t, "written", string(written), text)
@@ -80,13 +78,9 @@ func TestTexts(t *testing.T) {
 	must(t, json.Unmarshal([]byte(text), &read))
 	expect(t, "read", read, want)
 
-	for want, err := range map[string]error{
-		`kind "x": want one of funnel, token_bucket, fixed_window, sliding_log, sliding_window, concurrency`: read.Kind.UnmarshalText([]byte("x")),
-		`priority "x": want one of normal, high, low`:                                                        read.Priority.UnmarshalText([]byte("x")),
-	} {
-		if err == nil || err.Error() != want {
-			t.Errorf("%v, want %s", err, want)
-		}
+	const wrong = `kind "x": want one of funnel, token_bucket, fixed_window, sliding_log, sliding_window, concurrency`
+	if err := read.Kind.UnmarshalText([]byte("x")); err == nil || err.Error() != wrong {
+		t.Errorf("%v, want %s", err, wrong)
 	}
 	expect(t, "read after errors", read, want)
 }

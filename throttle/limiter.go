@@ -110,7 +110,7 @@ func NewLocal(opts Options) *Limiter { return &Limiter{newLocal(opts)} }
 // Allow takes one permit of the limit for the key, if there is one. A denial leaves nothing behind:
 // it costs the key no later call.
 func (l *Limiter) Allow(ctx context.Context, limit, key string) (Decision, error) {
-	return l.allow(ctx, []Need{{limit, key, 1}})
+	return l.AllowN(ctx, limit, key, 1)
 }
 
 // AllowN takes n permits at once, or none. With n = 0 it only looks: Remaining is what is left, and
@@ -121,18 +121,18 @@ func (l *Limiter) Allow(ctx context.Context, limit, key string) (Decision, error
 // jobs wait it leaves everything that they want. RetryAfter is then when it would be the caller's
 // turn if nobody else came.
 func (l *Limiter) AllowN(ctx context.Context, limit, key string, n int) (Decision, error) {
-	return l.allow(ctx, []Need{{limit, key, n}})
+	needs, err := normalize([]Need{{limit, key, n}})
+	if err != nil {
+		return Decision{}, err
+	}
+	return l.backend.allow(ctx, needs)
 }
 
 // AllowAll takes the permits of all needs in one step, or none of them, so a call that one limit
 // denies does not use up another. At least one need is required. A need without a Cost takes one
 // permit, and needs of the same limit and key are added up.
 func (l *Limiter) AllowAll(ctx context.Context, needs ...Need) (Decision, error) {
-	return l.allow(ctx, withCosts(needs))
-}
-
-func (l *Limiter) allow(ctx context.Context, needs []Need) (Decision, error) {
-	needs, err := normalize(needs)
+	needs, err := Normalize(needs...)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -143,7 +143,7 @@ func (l *Limiter) allow(ctx context.Context, needs []Need) (Decision, error) {
 // period and maxBurst more at once, of which it takes quantity. Its keys are apart from those of
 // named limits. If the numbers for a key change, what it owes stays owed, as with Set.
 func (l *Limiter) Throttle(ctx context.Context, key string, maxBurst, count int, period time.Duration, quantity int) (Decision, error) {
-	if err := validKey(key); err != nil {
+	if err := validMeter("cell", key); err != nil {
 		return Decision{}, err
 	}
 	if maxBurst < 0 || maxBurst >= maxPermits {

@@ -19,22 +19,21 @@ type Need struct {
 	Cost  int
 }
 
-// withCosts returns a copy in which needs without a cost cost 1.
-func withCosts(needs []Need) []Need {
+// Normalize returns the needs sorted and with their costs, with needs of the same limit and key added
+// up. So equal sets of needs become equal slices. An invalid need is an error, and so is none at all.
+func Normalize(needs ...Need) ([]Need, error) {
 	needs = slices.Clone(needs)
 	for i := range needs {
 		if needs[i].Cost == 0 {
 			needs[i].Cost = 1
 		}
 	}
-	return needs
+	return normalize(needs)
 }
 
-// Normalize returns the needs sorted and with their costs, with needs of the same limit and key added
-// up. So equal sets of needs become equal slices. An invalid need is an error, and so is none at all.
-func Normalize(needs ...Need) ([]Need, error) { return normalize(withCosts(needs)) }
-
-// normalize is Normalize for needs whose costs may be 0, which only looks.
+// normalize is Normalize for needs whose costs may be 0, which only looks. It adds up the needs of a meter
+// because otherwise each of them would be compared with the same permits, and together they could take
+// more than there are.
 func normalize(needs []Need) ([]Need, error) {
 	if len(needs) == 0 {
 		return nil, errors.New("needs: want at least one limit")
@@ -50,14 +49,8 @@ func normalize(needs []Need) ([]Need, error) {
 			return nil, err
 		}
 	}
-	return merge(needs), nil
-}
-
-// merge sorts needs and adds up those of the same meter: otherwise each of them would be compared with
-// the same permits, and together they could take more than there are.
-func merge(needs []Need) []Need {
-	if len(needs) < 2 {
-		return needs
+	if len(needs) == 1 {
+		return needs, nil
 	}
 	sorted := slices.Clone(needs)
 	slices.SortStableFunc(sorted, func(a, b Need) int {
@@ -72,7 +65,7 @@ func merge(needs []Need) []Need {
 			merged = append(merged, n)
 		}
 	}
-	return merged
+	return merged, nil
 }
 
 // appendMeters appends the limits and keys of needs, as the scripts take them.
@@ -98,20 +91,12 @@ func isName(text string) bool {
 
 const wantName = "want 1 to 100 letters, digits, or _ . : -"
 
-// validMeter returns an error if the limit and key cannot name a meter.
+// validMeter returns an error if the limit and key cannot name a meter. It shows the beginning of the key.
 func validMeter(limit, key string) error {
 	if !isName(limit) {
 		return fieldError("limit", limit, wantName)
 	}
-	return validKey(key)
-}
-
-// maxKey bounds a meter's key, which becomes part of the name of a Redis key.
-const maxKey = 200
-
-// validKey returns an error, which shows the beginning of the key, if the key is too long or has
-// control characters.
-func validKey(key string) error {
+	const maxKey = 200 // the key becomes part of the name of a Redis key
 	if len(key) > maxKey || strings.ContainsFunc(key, func(c rune) bool { return c < ' ' }) {
 		return &FieldError{"key", fmt.Sprintf("%.40q", key), fmt.Sprintf("want at most %d bytes and no control characters", maxKey)}
 	}

@@ -88,7 +88,7 @@ func (s *shared) allow(ctx context.Context, needs []Need) (Decision, error) {
 func (s *shared) send(ctx context.Context, calls []*call) {
 	s.tryFast(ctx, calls, false)
 	rest := slices.DeleteFunc(slices.Clone(calls), func(c *call) bool { return c.decided || c.err != nil })
-	for some := range script.Batches(rest, (*call).size) {
+	for some := range script.Batches(rest, func(c *call) int { return len(c.needs) }) {
 		s.runAllow(ctx, some)
 		for _, c := range some {
 			c.decision, c.err = s.decide(ctx, c.needs, func(ctx context.Context, try int) ([]any, string, error) {

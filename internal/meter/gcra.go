@@ -90,7 +90,7 @@ func (g *gcra) GiveBack(now, k int64, of Spent) {
 		return
 	}
 	givenUS, part := Span(g.given-of.Mark[1], g.n, g.period)
-	others := g.tat + ceilDiv(g.rest, g.n) - of.Mark[0] + givenUS
+	others := g.tat + min(1, g.rest) - of.Mark[0] + givenUS
 	us, over := Span(k, g.n, g.period)
 	tat, rest := g.tat-us, g.rest-over
 	if rest < 0 {
@@ -114,5 +114,5 @@ func (g *gcra) Left(now int64) int64 {
 // FullAt returns tat: everything has leaked away.
 func (g *gcra) FullAt(now int64) int64 {
 	tat, rest := g.arrival(now)
-	return tat + ceilDiv(rest, g.n)
+	return tat + min(1, rest)
 }

@@ -227,7 +227,7 @@ func (g *Gate) FullAt(now int64) int64 {
 
 // Left returns how many permits could be taken now: none while the gate is closed.
 func (g *Gate) Left(now int64) int64 {
-	if g.Closed(now) {
+	if g.Paused || g.Blocked > now {
 		return 0
 	}
 	return g.Meter.Left(now)

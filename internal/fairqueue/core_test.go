@@ -35,17 +35,7 @@ func granted(job string, now int64, next []Need) Result {
 	return Result{Job: job, At: now, Until: now + grantLife, Next: next, MaxAdvance: maxAdvance, Granted: 1}
 }
 
-func TestLanesTakeTurnsInTheOrderOfTheirMaking(t *testing.T) {
-	c := New()
-	c.AddLane("b\napi|", 1)
-	c.AddLane("a\napi|", 2)
-	c.AddLane("b\napi|", 3)
-	same(t, "at first", lanesOf(c, 1, granted("1", 1, api(10*second))), "b\napi|")
-	same(t, "at once again", lanesOf(c, 1))
-	same(t, "then", lanesOf(c, 10*second, granted("1", 10*second, nil)), "a\napi|")
-}
-
-func TestWhatWasToldIsVoidAfterAChange(t *testing.T) {
+func TestChanged_ForgetsBounds(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
 	lanesOf(c, 1, refused(second/2))
@@ -66,7 +56,7 @@ func TestWhatWasToldIsVoidAfterAChange(t *testing.T) {
 	}
 }
 
-func TestARefusalWithoutATimeIsTriedAgainLater(t *testing.T) {
+func TestTried_RefusedWithoutTime_TriedAgain(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
 	lanesOf(c, 1, refused(1))
@@ -74,7 +64,7 @@ func TestARefusalWithoutATimeIsTriedAgainLater(t *testing.T) {
 	same(t, "after a blink", lanesOf(c, 1+clockSkew, refused(second)), "q\napi|")
 }
 
-func TestALostAnswer(t *testing.T) {
+func TestTried_LostReply(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
 	lanesOf(c, 1)
@@ -84,9 +74,9 @@ func TestALostAnswer(t *testing.T) {
 	same(t, "told", c.ToPromote(lostReplyPause+2, 10), GrantedJob{"q", "lost", "q\napi|"})
 }
 
-// TestALaneIsEmptiedWithinABatch: its last job is called, another comes, and the
+// TestTurns_LaneEmptiedWithinBatch: its last job is called, another comes, and the
 // next turn of the batch finds that one.
-func TestALaneIsEmptiedWithinABatch(t *testing.T) {
+func TestTurns_LaneEmptiedWithinBatch(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
 	lanesOf(c, 1, granted("1", 1, api(0)))
@@ -97,7 +87,7 @@ func TestALaneIsEmptiedWithinABatch(t *testing.T) {
 	same(t, "after its word", slices.Compact(lanesOf(c, 5)), "q\napi|")
 }
 
-func TestALimitThatIsGoneIsLearned(t *testing.T) {
+func TestTurns_LimitGone_JobLearnsIt(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
 	lanesOf(c, 1, Result{Outcome: Learn, Job: "1", Granted: 1})
@@ -115,7 +105,7 @@ func TestALimitThatIsGoneIsLearned(t *testing.T) {
 
 // A called job came, ran and is done before it is told, and Redis has said so: it does
 // not count once more, for another one that is still called.
-func TestOneThatIsDoneBeforeItIsTold(t *testing.T) {
+func TestPromoted_JobDoneBefore(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
 	lanesOf(c, 1, granted("1", 1, api(0)))
@@ -129,7 +119,7 @@ func TestOneThatIsDoneBeforeItIsTold(t *testing.T) {
 	same(t, "asked about when its permits are kept no more", c.ToExpire(second.Until, 10), "q\napi|")
 }
 
-func TestToldAgainAtGrowingPauses(t *testing.T) {
+func TestToPromote_OverdueJob_GrowingPauses(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
 	lanesOf(c, 1, granted("1", 1, nil))
@@ -155,7 +145,7 @@ func TestToldAgainAtGrowingPauses(t *testing.T) {
 
 // Where permits come several in a step the calls of a step are told together, and
 // elsewhere each when its permit exists.
-func TestCallsAheadAreTold(t *testing.T) {
+func TestToPromote_AdvanceGrants(t *testing.T) {
 	for worth, want := range map[int64][]int64{notifyStep / 2: {2 * notifyStep, 2 * notifyStep, 3 * notifyStep}, notifyStep: {notifyStep + 1, notifyStep + 2, 3 * notifyStep}} {
 		c := New()
 		c.AddLane("q\napi|", 1)
@@ -176,7 +166,7 @@ func TestCallsAheadAreTold(t *testing.T) {
 
 // A job that takes its permits late makes those of the others later that were called
 // ahead of theirs: not even a change of the meter's has that forgotten.
-func TestNobodyIsCalledFarAheadBesideOneThatIsNot(t *testing.T) {
+func TestTurns_Advance_LimitedByOtherJobs(t *testing.T) {
 	for _, ahead := range []int64{maxAdvance, maxAdvance / 2, minAdvance} {
 		c := New()
 		c.AddLane("small\napi|", 1)
@@ -197,7 +187,7 @@ func TestNobodyIsCalledFarAheadBesideOneThatIsNot(t *testing.T) {
 
 // Where a meter gives few at once, a job is called as long before its permit exists as it
 // takes to come.
-func TestFewAreCalledALittleAhead(t *testing.T) {
+func TestTurns_Advance_FewPermits(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
 	first := granted("1", 1, api(second))
@@ -213,7 +203,7 @@ func TestFewAreCalledALittleAhead(t *testing.T) {
 
 // A job that is called at once after its denial is still being put back when it is
 // told: it is told again soon, for as long as its permits are kept.
-func TestToldAgainWhileBeingPutBack(t *testing.T) {
+func TestToPromote_WhileBeingPutBack(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
 	lanesOf(c, 1, granted("1", 1, nil))
@@ -235,34 +225,6 @@ func TestToldAgainWhileBeingPutBack(t *testing.T) {
 	same(t, "told again", c.ToPromote(1+minRepeat, 10), job)
 	c.Promoted(1+minRepeat, job, StateMoved)
 	same(t, "not after it was moved", c.ToPromote(grantLife, 10))
-}
-
-// A called job that does not come is asked about when its permits are kept no more, and
-// one that is still being put back is told again, however many come meanwhile that were
-// called after it.
-func TestOneDoesNotComeAndLaterOnesDo(t *testing.T) {
-	c := New()
-	c.AddLane("q\napi|", 1)
-	lanesOf(c, 1, granted("it", 1, api(minRepeat)))
-	var told, asked []int64
-	for now := int64(1); now <= 1+grantLife; now += minRepeat {
-		for _, job := range c.ToPromote(now, 10) {
-			if job.ID == "it" {
-				told = append(told, now)
-				c.Promoted(now, job, StateActive)
-			}
-		}
-		if len(c.ToExpire(now, 10)) > 0 {
-			asked = append(asked, now)
-		}
-		for range c.Turns(now, 1) {
-			later := granted(fmt.Sprint("later ", now), now, api(now+minRepeat))
-			later.Granted = 2 // those before it have come
-			c.Tried(now, []Result{later})
-		}
-	}
-	same(t, "told", told, 1, 1+minRepeat, 1+2*minRepeat, 1+4*minRepeat, 1+8*minRepeat, 1+16*minRepeat)
-	same(t, "asked about", asked, 1+grantLife)
 }
 
 func TestSharing(t *testing.T) {

@@ -13,9 +13,9 @@ func (w *world) pass(t *testing.T, seconds int64) {
 	}
 }
 
-// TestCostAgainstNewcomers: lanes that come later do not pass one that waits for
+// TestExpensiveJob_NotOvertaken: lanes that come later do not pass one that waits for
 // many permits, whatever their names.
-func TestCostAgainstNewcomers(t *testing.T) {
+func TestExpensiveJob_NotOvertaken(t *testing.T) {
 	for _, name := range []string{"a", "shared"} {
 		w := newWorld(1)
 		shared := w.rate(name, 10, 10)
@@ -43,32 +43,10 @@ func TestCostAgainstNewcomers(t *testing.T) {
 	}
 }
 
-// TestPausedQueue: a queue that takes nothing takes nothing from others.
-func TestPausedQueue(t *testing.T) {
-	w := newWorld(1)
-	shared := w.rate("shared", 50, 10)
-	paused, other := w.lane("paused", one(shared)...), w.lane("other", one(shared)...)
-	w.stop("paused")
-	w.enqueue(paused, 50)
-	w.enqueue(other, 50)
-	w.at(10*second, func() { w.resume("paused") })
-	w.pass(t, 2)
-	if other.done != 50 {
-		t.Errorf("%d of the other queue's 50 jobs ran in 2 s", other.done)
-	}
-	w.pass(t, 20)
-	if paused.done != 50 {
-		t.Errorf("%d of 50 jobs ran 10 s after their queue takes again", paused.done)
-	}
-	if left := w.left(); left != "" {
-		t.Error(left)
-	}
-}
-
-// TestSlotsAreNotKept: a slot is kept for a job that waits for another limit only where that
+// TestHold_SlotNotKeptIdle: a slot is kept for a job that waits for another limit only where that
 // is there before the next slot comes, however long leases are. Else slots would be idle
 // while jobs wait that need nothing else; and where jobs run for long, what a funnel gives.
-func TestSlotsAreNotKept(t *testing.T) {
+func TestHold_SlotNotKeptIdle(t *testing.T) {
 	for _, tt := range []struct {
 		name           string
 		takes          int64 // a job
@@ -108,8 +86,8 @@ func TestSlotsAreNotKept(t *testing.T) {
 	}
 }
 
-// TestUsedUpQuota: while a quota is used up, its meter is asked less and less.
-func TestUsedUpQuota(t *testing.T) {
+// TestExhaustedQuota_AskedSeldom: while a quota is used up, its meter is asked less and less.
+func TestExhaustedQuota_AskedSeldom(t *testing.T) {
 	w := newWorld(1)
 	day := w.meter(worldMeter{name: "day", window: 86_400 * second, interval: 43 * second, capacity: 2000})
 	lanes := []*worldLane{}
@@ -131,8 +109,8 @@ func TestUsedUpQuota(t *testing.T) {
 	}
 }
 
-// TestOneLane: one lane alone costs few questions.
-func TestOneLane(t *testing.T) {
+// TestOneLane_FewCalls: one lane alone costs few questions.
+func TestOneLane_FewCalls(t *testing.T) {
 	w := newWorld(1)
 	l := w.lane("q", one(w.rate("api", 1000, 100))...)
 	w.enqueue(l, 20_000)

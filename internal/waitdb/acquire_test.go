@@ -6,12 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
-func TestJobsWaitInLine(t *testing.T) {
+func TestAcquire_FIFO(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 2))
 		need := one("l")
@@ -54,8 +53,8 @@ func TestJobsWaitInLine(t *testing.T) {
 	})
 }
 
-// TestAllOrNone: a job that waits for one of its limits takes nothing of another.
-func TestAllOrNone(t *testing.T) {
+// TestAcquire_AllOrNone: a job that waits for one of its limits takes nothing of another.
+func TestAcquire_AllOrNone(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 5), perMinute("m", 1))
 		both := []throttle.Need{one("l"), one("m")}
@@ -68,10 +67,10 @@ func TestAllOrNone(t *testing.T) {
 	})
 }
 
-// TestHeadOfTheLaneComesByItself: a job that asynq brings back when its permit
+// TestAcquire_HeadWithoutLeader: a job that asynq brings back when its permit
 // exists is let by if it is first in line and nobody gives turns. Where somebody
 // does, it is for them to call it.
-func TestHeadOfTheLaneComesByItself(t *testing.T) {
+func TestAcquire_HeadWithoutLeader(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 1))
 		for _, job := range []string{"a", "b", "c"} {
@@ -89,9 +88,9 @@ func TestHeadOfTheLaneComesByItself(t *testing.T) {
 	})
 }
 
-// TestMarksEnd: when nobody gives turns, the marks that keep newcomers from a
+// TestContended_EndsWithoutLeader: when nobody gives turns, the marks that keep newcomers from a
 // meter vanish, so that it is not shut for good.
-func TestMarksEnd(t *testing.T) {
+func TestContended_EndsWithoutLeader(t *testing.T) {
 	s := miniStage(t)
 	define(t, s, perMinute("l", 1), perMinute("m", 1))
 	for _, job := range []string{"a", "b"} {
@@ -112,52 +111,7 @@ func TestMarksEnd(t *testing.T) {
 	expect(t, "a newcomer of a third lane after it", s.acquire(t, "d", other, throttle.Need{Limit: "l", Key: "k2"}).Outcome, allowed)
 }
 
-// TestRepeatedCall: a call that the client repeats takes once.
-func TestRepeatedCall(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		define(t, s, perMinute("l", 3), throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 3})
-		sent := map[string]int{}
-		run := func(job, number string) []any {
-			t.Helper()
-			sent[number]++
-			reply, err := script.New("lanes/acquire").Run(background, s.rdb, []string{hg("")},
-				"", "caller", number, sent[number], "default", 0, -1, grant.Microseconds(), 0, 0, 0, "", 2, 1, "c", "k", 1, "l", "k", 2, job, -1).Slice()
-			must(t, err)
-			return reply[0].([]any)
-		}
-		first := run("a", "1")
-		for range 3 {
-			again := run("a", "1")
-			expect(t, "outcome and lease of the same call again", []any{again[0], again[7]}, []any{first[0], first[7]})
-		}
-		expect(t, "left", ask(t, s, "l", 0).Remaining, 1)
-		expect(t, "not running", ask(t, s, "c", 0).Remaining, 2)
-		for range 3 {
-			expect(t, "another job waits", run("b", "2")[0], any(int64(denied)))
-		}
-		for wanted := range s.forecast(t).Backlogs("l") {
-			expect(t, "permits wanted", wanted.Cost, 2)
-		}
-
-		must(t, s.lanes.Free(background, "default\na\ncaller:1.1", throttle.Need{Limit: "c", Key: "k"}))
-		s.wait(time.Minute)
-		expect(t, "called", s.pumped(t), []string{"b"})
-		expect(t, "the called job's call", run("b", "3")[0], any(int64(allowed)))
-		s.wait(15 * time.Second) // as a client that dials in vain before it repeats a call
-		for range 2 {
-			expect(t, "the called job's call, repeated", run("b", "3")[0], any(int64(allowed)))
-		}
-		expect(t, "left", ask(t, s, "l", 0).Remaining, 1)
-		expect(t, "not running", ask(t, s, "c", 0).Remaining, 2)
-		known, err := s.lanes.Forget(background, job("b").JobID, job("nobody").JobID)
-		must(t, err)
-		expect(t, "known of those that run", known, 0)
-		s.pump(t)
-		expect(t, "traces", s.traces(t), nil)
-	})
-}
-
-func TestJobThatCanNeverRun(t *testing.T) {
+func TestAcquire_Impossible(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 3))
 		big := throttle.Need{Limit: "l", Key: "k", Cost: 3}
@@ -178,9 +132,9 @@ func TestJobThatCanNeverRun(t *testing.T) {
 	})
 }
 
-// TestRuleOfAWaitingJobChanges: what it has waited counts, and it stands by that in its
+// TestAcquire_ChangedNeeds: what it has waited counts, and it stands by that in its
 // new lane.
-func TestRuleOfAWaitingJobChanges(t *testing.T) {
+func TestAcquire_ChangedNeeds(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 1), perMinute("m", 1))
 		s.acquire(t, "x", one("m"))
@@ -211,7 +165,7 @@ func TestRuleOfAWaitingJobChanges(t *testing.T) {
 	})
 }
 
-func TestAcquireRefuses(t *testing.T) {
+func TestAcquire_BadInput(t *testing.T) {
 	s := miniStage(t)
 	define(t, s, perMinute("l", 1))
 	for name, err := range map[string]error{

@@ -45,9 +45,9 @@ func onAdapting(t *testing.T, adapt throttle.Adapt, f func(t *testing.T, s *stag
 	})
 }
 
-// TestAdaptToRefusals: half at the first, half again in a row, a tenth later; slowly
+// TestAdapt_RateLimited: half at the first, half again in a row, a tenth later; slowly
 // up again, and never below the least nor above the rate.
-func TestAdaptToRefusals(t *testing.T) {
+func TestAdapt_RateLimited(t *testing.T) {
 	onAdapting(t, throttle.Adapt{Min: throttle.PerSecond(2)}, func(t *testing.T, s *stage, call func(bool, time.Duration) string) {
 		expect(t, "at first", call(false, 0), "")
 		expect(t, "refused", call(true, 0), "5/s")
@@ -81,9 +81,9 @@ func TestAdaptToRefusals(t *testing.T) {
 	})
 }
 
-// TestAdaptToManyCalls: a key gets faster by the time that has gone by, however many
+// TestAdapt_ManyCalls: a key gets faster by the time that has gone by, however many
 // calls are accepted meanwhile.
-func TestAdaptToManyCalls(t *testing.T) {
+func TestAdapt_ManyCalls(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(5000), Adapt: &throttle.Adapt{Min: throttle.PerSecond(50)}})
 		need := throttle.Need{Limit: "host", Key: "k"}
@@ -101,9 +101,9 @@ func TestAdaptToManyCalls(t *testing.T) {
 	})
 }
 
-// TestAdaptToLatency: at once as slow as the latency wants it, by half of the way
+// TestAdapt_Latency: at once as slow as the latency wants it, by half of the way
 // back; other keys do not notice.
-func TestAdaptToLatency(t *testing.T) {
+func TestAdapt_Latency(t *testing.T) {
 	onAdapting(t, throttle.Adapt{Latency: 500 * time.Millisecond}, func(t *testing.T, s *stage, call func(bool, time.Duration) string) {
 		expect(t, "as wanted", call(false, 400*time.Millisecond), "")
 		expect(t, "a clock that stepped back meanwhile", call(false, -time.Second), "")
@@ -124,9 +124,9 @@ func TestAdaptToLatency(t *testing.T) {
 	})
 }
 
-// TestAdaptToOverload: as to refusals, once for calls that were underway at the same
+// TestAdapt_Overload: as to refusals, once for calls that were underway at the same
 // time, but nothing is shut; a limit that does not adapt takes no notice.
-func TestAdaptToOverload(t *testing.T) {
+func TestAdapt_Overload(t *testing.T) {
 	onAdapting(t, throttle.Adapt{Min: throttle.PerSecond(2)}, func(t *testing.T, s *stage, call func(bool, time.Duration) string) {
 		define(t, s, throttle.Limit{Name: "shared", Kind: throttle.Funnel, Rate: throttle.PerSecond(10)})
 		pace := func(at time.Time) []throttle.KeyState {

@@ -7,10 +7,10 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestAllowLeavesPermitsToLanes: a job that needs all permits at once runs as soon as
+// TestAllow_LeavesPermitsToLanes: a job that needs all permits at once runs as soon as
 // they exist, though somebody asks for one each millisecond; who is told the truth, and
 // passes when the job has run.
-func TestAllowLeavesPermitsToLanes(t *testing.T) {
+func TestAllow_LeavesPermitsToLanes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -41,9 +41,9 @@ func TestAllowLeavesPermitsToLanes(t *testing.T) {
 	})
 }
 
-// TestAllowPassesLanesThatDoNotWaitThere: a lane that waits for one of its limits, or
+// TestAllow_LaneWaitsElsewhere: a lane that waits for one of its limits, or
 // for less than there is, keeps nobody from what it leaves.
-func TestAllowPassesLanesThatDoNotWaitThere(t *testing.T) {
+func TestAllow_LaneWaitsElsewhere(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("slow", 1), perMinute("l", 9))
 		both := []throttle.Need{one("slow"), one("l")}

@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestForecastByWeights: tenants and queues take turns by their weights in a forecast, too.
-func TestForecastByWeights(t *testing.T) {
+// TestForecast_Weights: tenants and queues take turns by their weights in a forecast, too.
+func TestForecast_Weights(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		s := miniStage(t)
 		define(t, s, funnel("api", throttle.PerSecond(10)))

@@ -1,7 +1,6 @@
 package waitdb_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -22,19 +21,6 @@ func (s *stage) forecast(t *testing.T) *forecast.Forecast {
 	return f
 }
 
-// planned is when the last of some jobs would run, of limits that nobody has used.
-func planned(t *testing.T, at time.Time, jobs int, limits ...throttle.Limit) forecast.Estimate {
-	t.Helper()
-	opts := forecast.Options{Limits: limits}
-	var needs []throttle.Need
-	for _, l := range limits {
-		needs = append(needs, throttle.Need{Limit: l.Name})
-	}
-	must(t, opts.Plan(inQueue("q"), jobs, needs...))
-	_, last := opts.Forecast(at).Planned()
-	return last
-}
-
 func window(name string, rate throttle.Rate) throttle.Limit {
 	return throttle.Limit{Name: name, Kind: throttle.FixedWindow, Rate: rate}
 }
@@ -43,50 +29,9 @@ func funnel(name string, rate throttle.Rate) throttle.Limit {
 	return throttle.Limit{Name: name, Kind: throttle.Funnel, Rate: rate}
 }
 
-// TestForecastOfADayBehindASecond: a day's limit that is not used up yet will be.
-func TestForecastOfADayBehindASecond(t *testing.T) {
-	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	last := planned(t, noon, 5000, window("day", throttle.PerDay(2000)), funnel("second", throttle.PerSecond(10)))
-	expect(t, "last", last, forecast.Estimate{Need: throttle.Need{Limit: "day"}, StartsIn: 36*time.Hour + 100*time.Second - 100*time.Millisecond, Known: true})
-}
-
-// TestForecastWhileLanesEmpty: a lane may go between two looks.
-func TestForecastWhileLanesEmpty(t *testing.T) {
-	s := miniStage(t)
-	define(t, s, perMinute("l", 1))
-	s.acquire(t, "a", one("l"))
-	s.acquire(t, "b", one("l"))
-	s.rdb.AddHook(between(func(cmd redis.Cmder) {
-		if cmd.Name() == "zcard" {
-			s.forget(t, "b")
-		}
-	}))
-	if f, err := forecast.Make(background, s.lanes, forecast.Options{}); err != nil || f.Estimated {
-		t.Errorf("%+v, %v; want one of no lane", f, err)
-	}
-}
-
-// between is called after each command of a pipeline, which go one after the other.
-type between func(cmd redis.Cmder)
-
-func (between) DialHook(next redis.DialHook) redis.DialHook          { return next }
-func (between) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (b between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		for _, cmd := range cmds {
-			if err := next(ctx, []redis.Cmder{cmd}); err != nil {
-				return err
-			}
-			b(cmd)
-		}
-		return nil
-	}
-}
-
-// TestForecastOfWhatWaits: the limits that hold jobs up, for how long, and what nobody
+// TestForecast: the limits that hold jobs up, for how long, and what nobody
 // knows; it changes nothing.
-func TestForecastOfWhatWaits(t *testing.T) {
+func TestForecast(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 2), perMinute("p", 1), throttle.Limit{Name: "f", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 2},
 			throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 2})
@@ -135,9 +80,9 @@ func TestForecastOfWhatWaits(t *testing.T) {
 	})
 }
 
-// TestForecastOfOneJob: what Redis tells a job that waits alone is what the forecast says,
+// TestForecast_OneJob: what Redis tells a job that waits alone is what the forecast says,
 // to the microsecond: of each kind of limit, however it was used, changed and blocked.
-func TestForecastOfOneJob(t *testing.T) {
+func TestForecast_OneJob(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		for seed := range uint64(60) {
 			s.restart(t)
@@ -177,9 +122,9 @@ func TestForecastOfOneJob(t *testing.T) {
 	})
 }
 
-// TestForecastOfWhatCannotRun: a job whose limit is gone, or that costs more than its limit
+// TestForecast_Impossible: a job whose limit is gone, or that costs more than its limit
 // ever gives, is called to learn that, and holds nobody up.
-func TestForecastOfWhatCannotRun(t *testing.T) {
+func TestForecast_Impossible(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 3), perMinute("gone", 1))
 		for i, cost := range []int{3, 3, 1} {
@@ -197,9 +142,9 @@ func TestForecastOfWhatCannotRun(t *testing.T) {
 	})
 }
 
-// TestForecastOfTooManyLanes: of more lanes than are read the rest is an estimate, by what
+// TestForecast_TooManyLanes: of more lanes than are read the rest is an estimate, by what
 // is wanted of the meters.
-func TestForecastOfTooManyLanes(t *testing.T) {
+func TestForecast_TooManyLanes(t *testing.T) {
 	s := realStage(t)
 	define(t, s, funnel("all", throttle.PerSecond(10)), funnel("host", throttle.Every(time.Minute)))
 	const all = 2100
@@ -249,8 +194,8 @@ func TestForecastOfTooManyLanes(t *testing.T) {
 	}
 }
 
-// TestForecastOfManyTurns: after those that are followed the rest is an estimate.
-func TestForecastOfManyTurns(t *testing.T) {
+// TestForecast_ManyTurns: after those that are followed the rest is an estimate.
+func TestForecast_ManyTurns(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	opts := forecast.Options{Limits: []throttle.Limit{funnel("all", throttle.PerSecond(100)), window("day", throttle.PerDay(1_000_000))}}
 	for queue, jobs := range map[string]int{"few": 1000, "many": 400_000} {
@@ -263,9 +208,9 @@ func TestForecastOfManyTurns(t *testing.T) {
 	}
 }
 
-// TestForecastBeyondSlots: if it is not known how long jobs run, a concurrency limit lets them run
+// TestForecast_UnknownDuration: if it is not known how long jobs run, a concurrency limit lets them run
 // no sooner than their other limits do. If that is known the forecast says more.
-func TestForecastBeyondSlots(t *testing.T) {
+func TestForecast_UnknownDuration(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	day, minute, slots := window("day", throttle.PerDay(2000)), funnel("minute", throttle.PerMinute(60)), throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 5}
 	plan := func(jobs int, runs time.Duration, limits ...throttle.Limit) (first, last forecast.Estimate) {

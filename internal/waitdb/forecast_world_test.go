@@ -252,8 +252,8 @@ type forecastFigures struct {
 	astray []int // worlds in which all take turns alike, and jobs are among those
 }
 
-// TestForecastOfAWorld: worlds whose forecasts come true by one rule each.
-func TestForecastOfAWorld(t *testing.T) {
+// TestForecast_KnownWorlds: worlds whose forecasts come true by one rule each.
+func TestForecast_KnownWorlds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}

@@ -40,9 +40,9 @@ func TestPriority(t *testing.T) {
 	})
 }
 
-// TestHeadIsForgotten: what the head of a lane waited for is not what the next
+// TestForget_Head: what the head of a lane waited for is not what the next
 // one needs.
-func TestHeadIsForgotten(t *testing.T) {
+func TestForget_Head(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 3))
 		s.acquire(t, "a", throttle.Need{Limit: "l", Key: "k", Cost: 2})
@@ -55,9 +55,9 @@ func TestHeadIsForgotten(t *testing.T) {
 	})
 }
 
-// TestBehindADearerHead: there is enough for the newcomer, but not for the one
+// TestAcquire_BehindExpensiveHead: there is enough for the newcomer, but not for the one
 // before it, so it is not told to come at once.
-func TestBehindADearerHead(t *testing.T) {
+func TestAcquire_BehindExpensiveHead(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 5})
 		all := throttle.Need{Limit: "l", Key: "k", Cost: 5}

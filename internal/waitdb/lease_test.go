@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-func TestConcurrencyIsPassedOn(t *testing.T) {
+func TestLease_PassedOn(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 2, Lease: 10 * time.Second})
 		need := one("c")
@@ -40,9 +40,9 @@ func TestConcurrencyIsPassedOn(t *testing.T) {
 	})
 }
 
-// TestLeaseIsTheCalls: a later call of the same job neither frees nor extends an
+// TestLease_BelongsToTheCall: a later call of the same job neither frees nor extends an
 // earlier one's lease, nor does it take another permit's place.
-func TestLeaseIsTheCalls(t *testing.T) {
+func TestLease_BelongsToTheCall(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 2, Lease: 10 * time.Second})
 		first, second := s.acquire(t, "a", one("c")), s.acquire(t, "a", one("c"))

@@ -2,209 +2,260 @@ package waitdb_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"net"
-	"sync/atomic"
+	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/testutil/limittest"
+	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestLostAnswerIsAskedForAgain: a connection that breaks after Redis has carried a
-// call out has go-redis send the very call once more, and that takes nothing, whether
-// or not anybody waits.
-func TestLostAnswerIsAskedForAgain(t *testing.T) {
-	server := redistest.Real(t)
-	for _, tt := range []struct {
-		name    string
-		waiting bool
-	}{{"nobody waits", false}, {"others wait", true}} {
-		t.Run(tt.name, func(t *testing.T) {
-			must(t, server.FlushAll(background).Err())
-			line := &deafLine{}
-			rdb := line.client(server)
-			t.Cleanup(func() { rdb.Close() })
-			s := redisStage(t, rdb, func(time.Time) {})
-			define(t, s, perMinute("l", 2), perMinute("other", 1))
-			s.acquire(t, "warm", one("l"))
-			if tt.waiting {
-				s.acquire(t, "first", one("other"))
-				expect(t, "another waits", s.acquire(t, "second", one("other")).Outcome, denied)
-			}
+// A lostStage has a job "it" that needs a permit, which comes each 5 s, and a slot. Other jobs
+// have taken the first two permits.
+type lostStage struct {
+	*stage
+	t       *testing.T
+	store   *waitdb.DB
+	release func() // gives back the slot that the job got last
+}
 
-			line.deaf.Store(true)
-			d := s.acquire(t, "a", one("l"))
-			expect(t, "lost answers", line.lost.Load(), 1)
-			expect(t, "outcome", d.Outcome, allowed)
-			expect(t, "left", ask(t, s, "l", 0).Remaining, 0)
-		})
+var itsJob = throttle.JobID{Queue: "q", ID: "it"}
+
+func newLostStage(t *testing.T, s *stage) *lostStage {
+	l := &lostStage{stage: s, t: t, store: s.lanes, release: func() {}}
+	define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.Rate{N: 1, Per: 5 * time.Second}, Capacity: 2},
+		throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 50, Lease: time.Hour})
+	for _, other := range []string{"a", "b"} {
+		expect(t, other, l.ask(other).Outcome, allowed)
 	}
+	return l
 }
 
-// TestRepeatOfABatchGivesNoMore: of jobs that asked together one got the permit and one did
-// not. The answer gets lost, and is asked for again when there is another permit: that stays
-// in the limit until somebody takes it.
-func TestRepeatOfABatchGivesNoMore(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 1})
-		s.acquire(t, "warm", one("l"))
-		s.wait(time.Minute)
-		lost := &redistest.LostReplies{Next: true, Later: func() { s.wait(time.Second) }}
-		s.rdb.AddHook(redistest.Hook(lost.Around))
-		admitted := 0
-		asks := []waitdb.AcquireRequest{{Job: job("a"), Needs: []throttle.Need{one("l")}}, {Job: job("b"), Needs: []throttle.Need{one("l")}}}
-		for _, answer := range s.lanes.AcquireAll(t.Context(), asks...) {
-			must(t, answer.Err)
-			if answer.OK() {
-				admitted++
+// ask has a job ask for a permit and a slot. A worker asks so, and so does another one.
+func (l *lostStage) ask(id string) throttle.Decision {
+	l.t.Helper()
+	d, err := l.lanes.Acquire(l.ctx, waitdb.Job{JobID: throttle.JobID{Queue: "q", ID: id}}, one("l"), one("slots"))
+	must(l.t, err)
+	if d.OK() {
+		l.release = func() { must(l.t, l.lanes.Free(l.ctx, d.Holder, one("slots"))) }
+	}
+	return d
+}
+
+// denied has the job wait, whatever became of it.
+func (l *lostStage) denied() {
+	l.wait(time.Millisecond)
+	for range 5 {
+		if l.ask("it").Outcome == denied {
+			return
+		}
+	}
+	l.t.Fatal("the job does not wait")
+}
+
+// granted has the job be granted its permits.
+func (l *lostStage) granted() {
+	l.t.Helper()
+	l.denied()
+	for range 3 {
+		l.wait(5 * time.Second)
+		_, results, _, err := l.grant()
+		must(l.t, err)
+		if len(results) == 1 && results[0].Job == "it" && results[0].Outcome == fairqueue.Granted {
+			return
+		}
+	}
+	l.t.Fatal("the job is not granted its permits")
+}
+
+// grant gives the job's lane its turn.
+func (l *lostStage) grant() (int64, []fairqueue.Result, bool, error) {
+	l.t.Helper()
+	lane := l.lane()
+	_, err := l.store.BecomeLeader(l.ctx, "p", time.Hour, 0, "epoch")
+	must(l.t, err)
+	return l.store.Grant(l.ctx, "p", []fairqueue.Turn{{Lane: lane}})
+}
+
+// lane is the lane of the job, which waits.
+func (l *lostStage) lane() string {
+	l.t.Helper()
+	r, found, err := l.store.Record(l.ctx, throttle.JobID{Queue: "q", ID: "it"})
+	must(l.t, err)
+	if !found {
+		l.t.Fatal("the job does not wait")
+	}
+	return r.Lane
+}
+
+// begun has another worker begin the job.
+func (l *lostStage) begun() {
+	l.t.Helper()
+	l.granted()
+	expect(l.t, "another worker", l.ask("it").Outcome, allowed)
+}
+
+// ended has another worker run the job.
+func (l *lostStage) ended() {
+	l.begun()
+	l.release()
+}
+
+// anew deletes the job. One of its name is enqueued, and waits.
+func (l *lostStage) anew() {
+	_, err := l.lanes.Forget(l.ctx, itsJob)
+	must(l.t, err)
+	l.wait(time.Second)
+	l.denied()
+}
+
+// expired has the job be granted its permits, and not come for them.
+func (l *lostStage) expired() {
+	l.granted()
+	l.wait(time.Second)
+	_, err := l.store.ExpireGrants(l.ctx, []string{l.lane()})
+	must(l.t, err)
+}
+
+// TestRepeatAfterALostAnswer: a script that is sent again changes nothing, whatever became of its
+// job meanwhile: above all if the job waits anew, or if another worker has it. A job whose call
+// was denied and that was granted its permits since gets them by the repeat.
+func TestRepeatAfterALostAnswer(t *testing.T) {
+	it := func(maxWait time.Duration, needs ...throttle.Need) func(l *lostStage) error {
+		return func(l *lostStage) error {
+			_, err := l.lanes.Acquire(l.ctx, waitdb.Job{JobID: itsJob, MaxWait: maxWait}, needs...)
+			return err
+		}
+	}
+	refused := func(l *lostStage) error {
+		refusal := waitdb.RateLimit{At: l.now, For: 2 * time.Second, Blocks: []throttle.Need{one("l")}}
+		_, err := l.lanes.RateLimited(l.ctx, waitdb.Job{JobID: itsJob}, refusal, one("l"), one("slots"))
+		return err
+	}
+	forget := func(l *lostStage) error { _, err := l.lanes.Forget(l.ctx, itsJob); return err }
+	scripts := map[string]struct {
+		before func(l *lostStage)
+		do     func(l *lostStage) error
+		gets   bool // the repeat gets what was granted
+	}{
+		"acquire: denied":                   {do: it(0, one("l"), one("slots")), gets: true},
+		"acquire: allowed":                  {before: func(l *lostStage) { l.wait(5 * time.Second) }, do: it(0, one("l"), one("slots"))},
+		"acquire: comes for its permits":    {before: (*lostStage).granted, do: it(0, one("l"), one("slots"))},
+		"acquire: too late":                 {before: func(l *lostStage) { l.denied(); l.wait(2 * time.Second) }, do: it(time.Second, one("l"), one("slots"))},
+		"acquire: never":                    {before: (*lostStage).denied, do: it(0, throttle.Need{Limit: "l", Key: "k", Cost: 3})},
+		"acquire: no limit":                 {before: (*lostStage).denied, do: it(0, one("nope"))},
+		"refused":                           {before: func(l *lostStage) { l.wait(5 * time.Second); l.ask("it") }, do: refused},
+		"refused: waits by another attempt": {before: (*lostStage).denied, do: refused},
+		"forget":                            {before: (*lostStage).denied, do: forget},
+		"forget: granted":                   {before: (*lostStage).granted, do: forget},
+		"grant": {before: func(l *lostStage) { l.denied(); l.ask("behind"); l.wait(10 * time.Second) }, do: func(l *lostStage) error {
+			_, _, _, err := l.store.Grant(l.ctx, "p", []fairqueue.Turn{{Lane: l.lane()}})
+			return err
+		}},
+		"expire": {before: func(l *lostStage) { l.granted(); l.wait(time.Second) }, do: func(l *lostStage) error {
+			_, err := l.store.ExpireGrants(l.ctx, []string{l.lane()})
+			return err
+		}},
+		"late": {
+			before: func(l *lostStage) { must(l.t, it(time.Second, one("l"), one("slots"))(l)); l.wait(2 * time.Second) },
+			do:     func(l *lostStage) error { _, _, err := l.store.ExpireWaits(l.ctx, 10); return err },
+		},
+		"presume_dead": {before: (*lostStage).expired, do: func(l *lostStage) error {
+			_, err := l.store.ExpireActive(l.ctx, []fairqueue.GrantedJob{{Queue: "q", ID: "it", Lane: l.lane()}})
+			return err
+		}},
+		"mend": {
+			before: func(l *lostStage) { l.denied(); l.rdb.HSet(l.ctx, hg("jobs"), "q\nit", "by hand") },
+			do: func(l *lostStage) error {
+				_, _, _, err := l.store.RepairRecords(l.ctx, 0, 10, map[string]int64{})
+				return err
+			},
+		},
+		"recount": {
+			before: func(l *lostStage) { l.granted(); l.rdb.HSet(l.ctx, hg("meters"), "l|k", 3) },
+			do: func(l *lostStage) error {
+				_, err := l.store.RepairReserved(l.ctx, "p", []string{"l|k"}, []string{l.lane()})
+				return err
+			},
+		},
+	}
+	between := map[string]func(l *lostStage){
+		"nothing": func(*lostStage) {}, "granted": (*lostStage).granted, "begun": (*lostStage).begun, "ended": (*lostStage).ended,
+		"enqueued anew": (*lostStage).anew, "enqueued anew and granted": func(l *lostStage) { l.anew(); l.granted() },
+	}
+	onRedis(t, func(t *testing.T, st *stage) {
+		var l *lostStage
+		var happens func(l *lostStage)
+		var before, after map[string]any
+		st.rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			err := next(ctx, cmd)
+			ofLanes := strings.HasPrefix(cmd.Name(), "eval") && cmd.Args()[2] == 1 // the fast path has the meters' keys, too
+			if err != nil || happens == nil || !ofLanes {
+				return err
 			}
-		}
-		if ask(t, s, "l", 1).OK() {
-			admitted++
-		}
-		expect(t, "admitted", admitted, 2)
-	})
-}
-
-// TestRepeatSaysWhenItsPermitsWereTaken: a call that is repeated seconds later, because its
-// answer got lost, finds permits that are as old as that: by Redis's clock, and by this
-// process's.
-func TestRepeatSaysWhenItsPermitsWereTaken(t *testing.T) {
-	for _, limit := range limittest.Threes {
-		for _, waiting := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, others wait %v", limit.Kind, waiting), func(t *testing.T) {
-				onRedis(t, func(t *testing.T, s *stage) {
-					define(t, s, limit, perMinute("other", 1))
-					need := throttle.Need{Limit: limit.Name, Key: "k"}
-					s.acquire(t, "warm", need)
-					if waiting {
-						s.acquire(t, "first", one("other"))
-						expect(t, "another waits", s.acquire(t, "second", one("other")).Outcome, denied)
-						s.acquire(t, "to learn that", need)
+			between := happens
+			happens = nil
+			between(l)
+			before = redistest.Contents(l.t, l.rdb)
+			err = next(ctx, cmd)
+			after = redistest.Contents(l.t, l.rdb)
+			return err
+		}))
+		for name, s := range scripts {
+			for what := range between {
+				t.Run(name+"/"+what, func(t *testing.T) {
+					st.restart(t)
+					l = newLostStage(t, st)
+					if s.before != nil {
+						s.before(l)
 					}
-					taken := s.now
-					lost := &redistest.LostReplies{Next: true, Later: func() { s.wait(3 * time.Second) }}
-					s.rdb.AddHook(redistest.Hook(lost.Around))
-					d := s.acquire(t, "job", need)
-					expect(t, "outcome", d.Outcome, allowed)
-					expect(t, "taken", d.At.UTC(), taken)
-					if age := d.Age(); age < 3*time.Second || age > time.Minute {
-						t.Errorf("its permits are %s old, want 3s", age)
+					_, err := l.store.BecomeLeader(l.ctx, "p", time.Hour, 0, "epoch")
+					must(t, err)
+					happens, before = between[what], nil
+					must(t, s.do(l))
+					if s.gets && what == "granted" {
+						expect(t, "what is reserved", after[hg("meters")], nil)
+						return
+					}
+					if diff := cmp.Diff(before, after); diff != "" || before == nil {
+						t.Errorf("the repeat changed what is kept: before (-), after (+)\n%s", diff)
 					}
 				})
-			})
+			}
 		}
-	}
+	})
 }
 
-// TestLateAnswersPermitsAreOld: an answer that comes seconds late, or that is read late because
-// the process was stopped, brings permits that are as old as that.
-func TestLateAnswersPermitsAreOld(t *testing.T) {
-	for _, waiting := range []bool{false, true} {
-		t.Run(fmt.Sprintf("others wait %v", waiting), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, rdb := redistest.Mini(t)
-				limiter := waitdb.New(throttle.New(rdb, throttle.Options{}))
-				must(t, limiter.Define(t.Context(), perMinute("api", 60), perMinute("other", 1)))
-				acquire := func(id string, need throttle.Need) throttle.Decision {
-					d, err := limiter.Acquire(t.Context(), waitdb.Job{JobID: throttle.JobID{Queue: "default", ID: id}}, need)
-					must(t, err)
-					return d
-				}
-				acquire("warm", one("api"))
-				if waiting {
-					acquire("first", one("other"))
-					expect(t, "another waits", acquire("second", one("other")).Outcome, denied)
-					acquire("to learn that", one("api"))
-				}
-				time.Sleep(5 * time.Second)
-				late := 3 * time.Second
-				rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-					err := next(ctx, cmd)
-					time.Sleep(late)
-					late = 0
-					return err
-				}))
-				d := acquire("job", one("api"))
-				expect(t, "outcome", d.Outcome, allowed)
-				expect(t, "age", d.Age(), 3*time.Second)
-			})
-		})
-	}
-}
-
-// TestLostAnswerOfADelete: who deleted a limit is not told that there was none.
-func TestLostAnswerOfADelete(t *testing.T) {
-	line := &deafLine{}
-	rdb := line.client(redistest.Real(t))
-	t.Cleanup(func() { rdb.Close() })
-	s := redisStage(t, rdb, func(time.Time) {})
-	define(t, s, perMinute("warm", 1), perMinute("l", 1))
-	must(t, s.lanes.Delete(background, "warm"))
-	line.deaf.Store(true)
-	must(t, s.lanes.Delete(background, "l"))
-	expect(t, "lost answers", line.lost.Load(), 1)
-	if err := s.lanes.Delete(background, "l"); !errors.Is(err, throttle.ErrNoLimit) {
-		t.Errorf("deleted twice: %v, want that there is none", err)
-	}
-}
-
-// TestSettleAfterALostAnswer: a call that was repeated, because its answer got lost, does
-// not know where its permits were counted, and so gives back none: they could be others'.
-// Nor does one give back twice whose Settle failed.
-func TestSettleAfterALostAnswer(t *testing.T) {
+// TestLeader_LostReply: if the reply that says that the lease was taken anew is lost, go-redis
+// repeats the call, and the repeat says the same: another process may have led meanwhile.
+func TestLeader_LostReply(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
-		lost := &redistest.LostReplies{}
-		s.rdb.AddHook(redistest.Hook(lost.Around))
-		for _, limit := range limittest.Threes[:5] {
-			define(t, s, limit)
-			need := throttle.Need{Limit: limit.Name, Key: "k"}
-			ask(t, s, limit.Name, 1)
-			lost.Next = true
-			d := s.acquire(t, "job", need)
-			must(t, s.Settle(t.Context(), d, limit.Name, "k", 0))
-			expect(t, limit.Name+": left", ask(t, s, limit.Name, 0).Remaining, 1)
+		define(t, s, perMinute("l", 1))
+		s.acquire(t, "a", one("l"))
+		s.acquire(t, "b", one("l"))
+		lead := func(process string, seen int64) waitdb.Leadership {
+			t.Helper()
+			l, err := s.lanes.BecomeLeader(background, process, leaseTime, seen, "epoch")
+			must(t, err)
+			return l
 		}
+		seen := lead("one", 0).NewLanes[0].Number
+		expect(t, "renewed: anew", lead("one", seen).Fresh, false)
+		s.wait(leaseTime)
+		lead("two", 0)
+		s.wait(leaseTime)
+		s.rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if err := next(ctx, cmd); err != nil {
+				return err
+			}
+			return next(ctx, cmd)
+		}))
+		l := lead("one", seen)
+		expect(t, "after a lost reply: anew, with all lanes", [2]any{l.Fresh, len(l.NewLanes)}, [2]any{true, 1})
 	})
-}
-
-// deafLine loses the next answer once it is deaf.
-type deafLine struct {
-	deaf atomic.Bool
-	lost atomic.Int32
-}
-
-// client is another client of a server, over the line.
-func (l *deafLine) client(server redis.UniversalClient) *redis.Client {
-	return redis.NewClient(&redis.Options{
-		Addr: server.(*redis.Client).Options().Addr,
-		Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := new(net.Dialer).DialContext(ctx, network, address)
-			return &deafConn{conn, l}, err
-		},
-	})
-}
-
-type deafConn struct {
-	net.Conn
-	line *deafLine
-}
-
-func (c *deafConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if err == nil && c.line.deaf.CompareAndSwap(true, false) {
-		c.line.lost.Add(1)
-		c.Conn.Close()
-		return 0, io.EOF
-	}
-	return n, err
 }

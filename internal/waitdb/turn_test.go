@@ -10,9 +10,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestJobsAreCalledAhead: turns are given for the permits of the next 40 ms, which
+// TestAdvance: turns are given for the permits of the next 40 ms, which
 // newcomers do not get, and their jobs are told at once. Each begins when its permit exists.
-func TestJobsAreCalledAhead(t *testing.T) {
+func TestAdvance(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 8})
 		for i := range 16 {
@@ -35,9 +35,9 @@ func TestJobsAreCalledAhead(t *testing.T) {
 	})
 }
 
-// TestWhoBeginsAtOnceIsNotLetByEarly: a job that does not say that it may have its permits
+// TestAdvance_NotForJobsThatBeginAtOnce: a job that does not say that it may have its permits
 // ahead has them when they exist.
-func TestWhoBeginsAtOnceIsNotLetByEarly(t *testing.T) {
+func TestAdvance_NotForJobsThatBeginAtOnce(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(20), Capacity: 2})
 		for i := range 4 {
@@ -53,9 +53,9 @@ func TestWhoBeginsAtOnceIsNotLetByEarly(t *testing.T) {
 	})
 }
 
-// TestJobsAreNotCalledAhead where that would keep a permit back or could cost a
+// TestAdvance_None where that would keep a permit back or could cost a
 // second denial.
-func TestJobsAreNotCalledAhead(t *testing.T) {
+func TestAdvance_None(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		first  time.Duration
@@ -86,9 +86,9 @@ func TestJobsAreNotCalledAhead(t *testing.T) {
 	}
 }
 
-// TestOneAtATimeIsCalledLittleAhead: where a limit gives one permit at a time, a job is called
+// TestAdvance_CapacityOne: where a limit gives one permit at a time, a job is called
 // about as long ahead as it takes to come.
-func TestOneAtATimeIsCalledLittleAhead(t *testing.T) {
+func TestAdvance_CapacityOne(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 1})
 		for i := range 3 {
@@ -105,10 +105,10 @@ func TestOneAtATimeIsCalledLittleAhead(t *testing.T) {
 	})
 }
 
-// TestCalledHalfAsFarAheadAsIsLeft: where a limit gives three permits at once, jobs are called
+// TestAdvance_SmallCapacity: where a limit gives three permits at once, jobs are called
 // ahead by half of what it takes to give two of them. The first comes a quarter of that before
 // its permit.
-func TestCalledHalfAsFarAheadAsIsLeft(t *testing.T) {
+func TestAdvance_SmallCapacity(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 3})
 		for i := range 9 {
@@ -126,10 +126,10 @@ func TestCalledHalfAsFarAheadAsIsLeft(t *testing.T) {
 	})
 }
 
-// TestWhatIsLeftOfAWindowIsNotPromised: a dear job that is called a little before the next
+// TestAdvance_RestOfAWindow: a dear job that is called a little before the next
 // window opens takes nothing of this one, so what is left of this one is lost, and no other
 // is called as if it were taken.
-func TestWhatIsLeftOfAWindowIsNotPromised(t *testing.T) {
+func TestAdvance_RestOfAWindow(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.FixedWindow, Rate: throttle.PerSecond(72)})
 		s.wait(time.Second - time.Duration(s.now.Nanosecond()))
@@ -150,8 +150,8 @@ func TestWhatIsLeftOfAWindowIsNotPromised(t *testing.T) {
 	})
 }
 
-// TestNextDay: who waits for a calendar's next day, when the day has 25 hours.
-func TestNextDay(t *testing.T) {
+// TestCalendar_NextDay: who waits for a calendar's next day, when the day has 25 hours.
+func TestCalendar_NextDay(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		s.wait(instant(t, "2026-11-01T00:30:00-04:00").Sub(s.now))
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.FixedWindow, Rate: throttle.PerDay(1), Zone: "America/New_York"})
@@ -172,10 +172,10 @@ func TestNextDay(t *testing.T) {
 	})
 }
 
-// TestTurnLeavesWhatIsHeld: a turn takes nothing that older lanes hold, and what
+// TestGrant_LeavesHeldPermits: a turn takes nothing that older lanes hold, and what
 // its lane is told of the next one reckons with it; else it would be tried again
 // and again.
-func TestTurnLeavesWhatIsHeld(t *testing.T) {
+func TestGrant_LeavesHeldPermits(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 3})
 		s.acquire(t, "a", throttle.Need{Limit: "l", Key: "k", Cost: 3})

@@ -10,9 +10,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestOneProcessGivesTurns: others are told when to ask again, and take over
+// TestLeader_OneProcess: others are told when to ask again, and take over
 // when it resigns or its lease ends.
-func TestOneProcessGivesTurns(t *testing.T) {
+func TestLeader_OneProcess(t *testing.T) {
 	s := miniStage(t)
 	define(t, s, perMinute("l", 1))
 	s.acquire(t, "a", one("l"))
@@ -52,9 +52,9 @@ func TestOneProcessGivesTurns(t *testing.T) {
 	resign("three")
 }
 
-// TestDeposedProcess: one whose lease has ended gives no turns any more, whatever
+// TestLeader_LeaseLost: one whose lease has ended gives no turns any more, whatever
 // it still thinks.
-func TestDeposedProcess(t *testing.T) {
+func TestLeader_LeaseLost(t *testing.T) {
 	s := miniStage(t)
 	define(t, s, perMinute("l", 1))
 	s.acquire(t, "a", one("l"))
@@ -74,8 +74,8 @@ func TestDeposedProcess(t *testing.T) {
 	expect(t, "one may settle", s.rdb.HExists(background, hg("meters"), "m|k\n").Val(), false)
 }
 
-// TestTakeoverOfManyLanes: they are read a page at a time.
-func TestTakeoverOfManyLanes(t *testing.T) {
+// TestLeader_TakesOverManyLanes: they are read a page at a time.
+func TestLeader_TakesOverManyLanes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}

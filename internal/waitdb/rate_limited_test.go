@@ -10,7 +10,7 @@ import (
 
 // What the other side answers shuts a key for as long as the limit allows that, however
 // far off the time is that it tells. Who blocks by hand may say any.
-func TestAnAnswerShutsForMaxBlock(t *testing.T) {
+func TestRateLimited_MaxBlock(t *testing.T) {
 	for name, tt := range map[string]struct {
 		limit throttle.Limit
 		want  time.Duration
@@ -56,7 +56,7 @@ func TestAnAnswerShutsForMaxBlock(t *testing.T) {
 }
 
 // A refusal that tells no time shuts for at most that, too.
-func TestRefusalsInARowShutForMaxBlock(t *testing.T) {
+func TestRateLimited_InARow_MaxBlock(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "host", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(10), MaxBlock: 3 * time.Second})
 		need := throttle.Need{Limit: "host", Key: "k"}

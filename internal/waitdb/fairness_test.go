@@ -14,9 +14,9 @@ func fairJob(id, tenant string, weight int) waitdb.Job {
 	return waitdb.Job{JobID: throttle.JobID{Queue: "default", ID: id}, Fair: tenant, Weight: weight, MaxAdvance: time.Second}
 }
 
-// TestFairKeys: tenants take turns by their weights, however many jobs each has, and whoever
+// TestFairness: tenants take turns by their weights, however many jobs each has, and whoever
 // has none waits in the lane of those that have none.
-func TestFairKeys(t *testing.T) {
+func TestFairness(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -69,8 +69,8 @@ func TestFairKeys(t *testing.T) {
 	})
 }
 
-// TestFairKeysThatCannotBe: a key or a weight out of bounds is one error, and nothing waits.
-func TestFairKeysThatCannotBe(t *testing.T) {
+// TestFairness_BadInput: a key or a weight out of bounds is one error, and nothing waits.
+func TestFairness_BadInput(t *testing.T) {
 	s := miniStage(t)
 	define(t, s, funnel("api", throttle.PerSecond(10)))
 	for want, job := range map[string]waitdb.Job{

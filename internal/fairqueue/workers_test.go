@@ -34,7 +34,7 @@ func turnsAt(c *Core, now int64, most int) (queues []string) {
 
 // A queue whose workers are busy gets no permits: not when one of its jobs comes late, and
 // then one for each slot that becomes free.
-func TestPermitsForFreeSlots(t *testing.T) {
+func TestSlots_OnePermitForEach(t *testing.T) {
 	c, now := busyQueue()
 	same(t, "queues whose servers are asked", c.SlotsWanted(now), "busy")
 	c.SetSlots(now, "server", 0, second, []string{"busy"})
@@ -50,7 +50,7 @@ func TestPermitsForFreeSlots(t *testing.T) {
 }
 
 // What is said of slots counts for three seconds: the server may have died.
-func TestOldWordsOfSlotsDoNotCount(t *testing.T) {
+func TestSlots_OldReport_Ignored(t *testing.T) {
 	c, now := busyQueue()
 	c.SetSlots(now, "server", 0, second, []string{"busy"})
 	c.Expired(now, "busy\napi|", 0, nil, true)
@@ -62,7 +62,7 @@ func TestOldWordsOfSlotsDoNotCount(t *testing.T) {
 }
 
 // A job that does not come in time shows that no slot was free, whatever its server had said.
-func TestSlotsOfADeadServerDoNotCount(t *testing.T) {
+func TestSlots_DeadServer_Ignored(t *testing.T) {
 	c, now := busyQueue()
 	c.SetSlots(now, "server", 30, second, []string{"busy"})
 	c.Expired(now, "busy\napi|", 0, nil, true)
@@ -77,7 +77,7 @@ func TestSlotsOfADeadServerDoNotCount(t *testing.T) {
 
 // A lane that other jobs leave no slot has a turn all the same, so seldom that its permits
 // idle for a fiftieth of the time.
-func TestWithoutSlotsALaneHasATurnAtTimes(t *testing.T) {
+func TestSlots_NoneFree_TurnAtTimes(t *testing.T) {
 	c, now := busyQueue()
 	turns := 0
 	for end := now + 1000*second; now < end; now += second / 10 {
@@ -97,7 +97,7 @@ func TestWithoutSlotsALaneHasATurnAtTimes(t *testing.T) {
 }
 
 // A queue whose meters no other queue needs gets permits in advance: its workers lose no time.
-func TestAloneAQueueNeedsNoSlots(t *testing.T) {
+func TestSlots_QueueAlone_NotLimited(t *testing.T) {
 	c := New()
 	c.AddLane("busy\napi|", 1)
 	lanesOf(c, 1, granted("1", 1, api(second/8)))
@@ -110,7 +110,7 @@ func TestAloneAQueueNeedsNoSlots(t *testing.T) {
 }
 
 // Two queues share the slots of one server, and one of them has a second server.
-func TestQueuesShareSlots(t *testing.T) {
+func TestSlots_SharedByQueues(t *testing.T) {
 	for elsewhere, want := range []bool{false, true} {
 		t.Run(fmt.Sprint(elsewhere, " elsewhere"), func(t *testing.T) {
 			c, now := busyQueue()

@@ -8,10 +8,10 @@ import (
 	"github.com/headgate/headgate/internal/waitdb"
 )
 
-// TestCorrectDemand: what is wanted is counted from the jobs that wait, and corrected unless it has
+// TestRepairDemand: what is wanted is counted from the jobs that wait, and corrected unless it has
 // changed since it was read. The dispatcher's pass does so; scheduler's TestLostKeys has it run each
 // minute, in virtual time, and so on miniredis alone.
-func TestCorrectDemand(t *testing.T) {
+func TestRepairDemand(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("other", 1))
 		db := s.lanes

@@ -10,9 +10,9 @@ import (
 	"github.com/headgate/headgate/throttle/throttletest"
 )
 
-// TestNothingIsTakenEarlyOfAShutMeter: it would come back from then on, though the calls
+// TestAdvance_BlockedMeter: it would come back from then on, though the calls
 // begin when the meter opens.
-func TestNothingIsTakenEarlyOfAShutMeter(t *testing.T) {
+func TestAdvance_BlockedMeter(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 8})
 		must(t, s.Block(background, "l", "k", s.now.Add(time.Second)))
@@ -29,9 +29,9 @@ func TestNothingIsTakenEarlyOfAShutMeter(t *testing.T) {
 	})
 }
 
-// TestALateArrivalTakesNothingEarly: it goes behind what is reserved for others, who may
+// TestAdvance_LateJob: it goes behind what is reserved for others, who may
 // not come. Then what it took would have come back before it begins.
-func TestALateArrivalTakesNothingEarly(t *testing.T) {
+func TestAdvance_LateJob(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(20), Capacity: 2})
 		s.acquire(t, "a", one("l"))
@@ -51,9 +51,9 @@ func TestALateArrivalTakesNothingEarly(t *testing.T) {
 	})
 }
 
-// TestSettleLeavesWhatWasTakenEarly: calls that have their permits and have not begun count
+// TestAdvance_Settle: calls that have their permits and have not begun count
 // from when they begin.
-func TestSettleLeavesWhatWasTakenEarly(t *testing.T) {
+func TestAdvance_Settle(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 8})
 		dear := s.acquire(t, "dear", throttle.Need{Limit: "l", Key: "k", Cost: 8})
@@ -74,9 +74,9 @@ func TestSettleLeavesWhatWasTakenEarly(t *testing.T) {
 	})
 }
 
-// TestNothingIsTakenEarlyByOneThatBeginsTooLate: a called job whose time is up before its
+// TestAdvance_WaitDeadline: a called job whose time is up before its
 // permits exist is not let by, however soon they do.
-func TestNothingIsTakenEarlyByOneThatBeginsTooLate(t *testing.T) {
+func TestAdvance_WaitDeadline(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 8})
 		s.acquireJob(t, job("dear"), throttle.Need{Limit: "l", Key: "k", Cost: 8})
@@ -94,9 +94,9 @@ func TestNothingIsTakenEarlyByOneThatBeginsTooLate(t *testing.T) {
 	})
 }
 
-// TestEarlyCallsOfOneAtATimeAreApart: at a rate that is no whole number of microseconds,
+// TestAdvance_CallsKeepTheirDistance: at a rate that is no whole number of microseconds,
 // who has the permit early begins as long after the one before as the limit says.
-func TestEarlyCallsOfOneAtATimeAreApart(t *testing.T) {
+func TestAdvance_CallsKeepTheirDistance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,9 +20,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestJobsThatAskTogether: the script tells jobs of one call what it tells those of
+// TestAcquireAll_LikeOneByOne: the script tells jobs of one call what it tells those of
 // many, and leaves the same behind, whatever they need and however they stand.
-func TestJobsThatAskTogether(t *testing.T) {
+func TestAcquireAll_LikeOneByOne(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -32,7 +31,7 @@ func TestJobsThatAskTogether(t *testing.T) {
 
 // Calls of Allow that go together are answered as if they had been made one after the other,
 // also where jobs wait.
-func TestCallsOfAllowTogether(t *testing.T) {
+func TestAllow_LikeOneByOne(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -248,64 +247,6 @@ func (w *asking) pause(t *rapid.T) {
 	}
 }
 
-// TestManyAskAtOnce: goroutines that ask one limiter at the same moment get each
-// permit once, and none is left; those of a queue wait in line.
-func TestManyAskAtOnce(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		const permits = 40
-		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerHour(1), Capacity: permits},
-			throttle.Limit{Name: "m", Kind: throttle.TokenBucket, Rate: throttle.PerHour(1), Capacity: permits},
-			throttle.Limit{Name: "w", Kind: throttle.FixedWindow, Rate: throttle.PerHour(permits)})
-		for _, tt := range []struct {
-			name string
-			ask  func(i int) (throttle.Decision, error)
-		}{
-			{"allow", func(int) (throttle.Decision, error) { return s.lanes.AllowAll(background, one("l")) }},
-			{"several limits", func(int) (throttle.Decision, error) { return s.lanes.AllowAll(background, one("l"), one("m")) }},
-			{"jobs", func(i int) (throttle.Decision, error) {
-				return s.lanes.Acquire(background, job(fmt.Sprint(i)), one("l"))
-			}},
-			{"jobs of a window", func(i int) (throttle.Decision, error) {
-				return s.lanes.Acquire(background, job(fmt.Sprint(i)), one("w"))
-			}},
-		} {
-			decisions := make([]throttle.Decision, 100)
-			var asking sync.WaitGroup
-			for i := range decisions {
-				asking.Go(func() {
-					d, err := tt.ask(i)
-					if err != nil {
-						t.Errorf("%s: %v", tt.name, err)
-					}
-					decisions[i] = d
-				})
-			}
-			asking.Wait()
-			var left []int
-			var waits []time.Duration
-			for _, d := range decisions {
-				if d.OK() {
-					left = append(left, d.Remaining)
-				} else {
-					waits = append(waits, d.RetryAfter)
-				}
-			}
-			slices.Sort(left)
-			want := make([]int, permits)
-			for i := range want {
-				want[i] = i
-			}
-			expect(t, tt.name+": remaining", left, want)
-			if slices.Sort(waits); tt.name == "jobs" && len(slices.Compact(waits)) != len(decisions)-permits {
-				t.Errorf("%s: want another retry after for each that waits: %v", tt.name, waits)
-			}
-			for _, name := range []string{"l", "m", "w"} {
-				must(t, s.lanes.Reset(background, name, "k"))
-			}
-		}
-	})
-}
-
 // allow makes some calls, of which some only look.
 func (w *asking) allow(t *rapid.T) {
 	var calls [][]any
@@ -336,7 +277,7 @@ func (w *asking) allow(t *rapid.T) {
 
 // A damaged meter counts as an unused one. It stops no call that goes
 // with the one that meets it, and no turn of another lane.
-func TestDamagedMeterStopsNobodyElse(t *testing.T) {
+func TestAcquireAll_DamagedMeter(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		log := throttle.Limit{Name: "log", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(10)}
 		bucket := throttle.Limit{Name: "bucket", Kind: throttle.TokenBucket, Rate: throttle.PerMinute(10), Capacity: 10, Adapt: &throttle.Adapt{}}

@@ -23,8 +23,8 @@ func twice(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	return err
 }
 
-// TestScansTellTwice: what a scan of Redis tells twice, as it may, counts once.
-func TestScansTellTwice(t *testing.T) {
+// TestScan_Duplicates: what a scan of Redis tells twice, as it may, counts once.
+func TestScan_Duplicates(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 1))
 		for i := range 3 {
@@ -40,7 +40,7 @@ func TestScansTellTwice(t *testing.T) {
 	})
 }
 
-func TestWaiters(t *testing.T) {
+func TestCountWaiting(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
 		limiter := waitdb.New(throttle.New(rdb, throttle.Options{}))

@@ -1,9 +1,7 @@
 package waitdb_test
 
 import (
-	"maps"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,9 +10,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestCalledJobDoesNotCome: what is reserved for it goes to another queue, it is
+// TestGranted_JobDoesNotCome: what is reserved for it goes to another queue, it is
 // told again at growing pauses, and comes first when it comes after all.
-func TestCalledJobDoesNotCome(t *testing.T) {
+func TestGranted_JobDoesNotCome(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 1))
 		s.acquire(t, "a", one("l"))
@@ -53,9 +51,9 @@ func TestCalledJobDoesNotCome(t *testing.T) {
 	})
 }
 
-// TestCalledJobIsGone: one that is not in its queue any more is forgotten, and
+// TestGranted_JobGone: one that is not in its queue any more is forgotten, and
 // the next of its lane is called as soon as that is known.
-func TestCalledJobIsGone(t *testing.T) {
+func TestGranted_JobGone(t *testing.T) {
 	for _, fate := range []fairqueue.State{fairqueue.StateGone, fairqueue.StateDone} {
 		onRedis(t, func(t *testing.T, s *stage) {
 			define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Hour})
@@ -79,35 +77,9 @@ func TestCalledJobIsGone(t *testing.T) {
 	}
 }
 
-// TestCalledJobWithoutARecord: what was reserved for one that somebody removed by
-// hand is free when its time ends, though others wait.
-func TestCalledJobWithoutARecord(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
-		define(t, s, perMinute("l", 1), throttle.Limit{Name: "slow", Kind: throttle.Funnel, Rate: throttle.Every(24 * time.Hour)})
-		for _, limit := range []string{"l", "slow"} {
-			s.acquire(t, "runs by "+limit, one(limit))
-			s.acquire(t, "waits for "+limit, one(limit))
-		}
-		s.pump(t)
-		s.wait(time.Minute)
-		expect(t, "called", s.pumped(t), []string{"waits for l"})
-		reserved := func() map[string]string {
-			meters := s.rdb.HGetAll(background, hg("meters")).Val()
-			maps.DeleteFunc(meters, func(meter, _ string) bool { return strings.HasSuffix(meter, "\n") }) // counts of lanes
-			return meters
-		}
-		expect(t, "reserved", reserved(), map[string]string{"l|k": "1"})
-		must(t, s.rdb.HDel(background, hg("jobs"), job("waits for l").Queue+"\n"+"waits for l").Err())
-		s.wait(grant + time.Millisecond)
-		s.pump(t)
-		expect(t, "reserved when its time has ended", reserved(), map[string]string{})
-		expect(t, "a newcomer", s.acquire(t, "new", one("l")).Outcome, allowed)
-	})
-}
-
-// TestLateArrivalTakesALaterOnes: what is reserved is the lane's, for whichever
+// TestGranted_LateJobTakesLaterPermits: what is reserved is the lane's, for whichever
 // of its jobs comes; who comes last goes without, and stands first.
-func TestLateArrivalTakesALaterOnes(t *testing.T) {
+func TestGranted_LateJobTakesLaterPermits(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerMinute(2), Capacity: 2})
 		slow := job("next")
@@ -131,7 +103,7 @@ func TestLateArrivalTakesALaterOnes(t *testing.T) {
 	})
 }
 
-func TestLimitIsDeletedWhileJobsWait(t *testing.T) {
+func TestDelete_WhileJobsWait(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 1), perMinute("other", 1))
 		both := []throttle.Need{one("l"), one("other")}
@@ -152,9 +124,9 @@ func TestLimitIsDeletedWhileJobsWait(t *testing.T) {
 	})
 }
 
-// TestLoweredBelowTheGrant: a called job that finds its permit gone keeps its
+// TestGranted_LimitLowered: a called job that finds its permit gone keeps its
 // place at the head.
-func TestLoweredBelowTheGrant(t *testing.T) {
+func TestGranted_LimitLowered(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 2))
 		for _, job := range []string{"a", "b", "c", "d"} {
@@ -172,8 +144,8 @@ func TestLoweredBelowTheGrant(t *testing.T) {
 	})
 }
 
-// TestCalledJobIsDenied: what was reserved for it goes to others at once.
-func TestCalledJobIsDenied(t *testing.T) {
+// TestGranted_JobDenied_PermitsPassOn: what was reserved for it goes to others at once.
+func TestGranted_JobDenied_PermitsPassOn(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 9), perMinute("m", 1))
 		both := []throttle.Need{one("l"), one("m")}

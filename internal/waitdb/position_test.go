@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-func TestWaiting(t *testing.T) {
+func TestPosition(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("all", 3), perMinute("host", 2))
 		needs := []throttle.Need{one("all"), {Limit: "host", Key: "h", Cost: 1}}
@@ -49,10 +49,10 @@ func TestWaiting(t *testing.T) {
 	})
 }
 
-// TestExpectedAmongOtherCosts: those before a job count with what they cost, whatever it
+// TestPosition_DifferentCosts: those before a job count with what they cost, whatever it
 // costs itself; be they 30, of which each is looked at, or more. Who waits elsewhere
 // changes nothing.
-func TestExpectedAmongOtherCosts(t *testing.T) {
+func TestPosition_DifferentCosts(t *testing.T) {
 	for _, settled := range []bool{false, true} {
 		t.Run(fmt.Sprint("the lanes are counted: ", settled), func(t *testing.T) {
 			onRedis(t, func(t *testing.T, s *stage) {
@@ -93,8 +93,8 @@ func TestExpectedAmongOtherCosts(t *testing.T) {
 	}
 }
 
-// TestExpectedInWindows: what is left of a window when no job fits in any more is lost.
-func TestExpectedInWindows(t *testing.T) {
+// TestPosition_Windows: what is left of a window when no job fits in any more is lost.
+func TestPosition_Windows(t *testing.T) {
 	for _, kind := range []throttle.Kind{throttle.FixedWindow, throttle.SlidingLog, throttle.SlidingWindow} {
 		for n, atOnce := range map[int]int{4: 1, 6: 2, 40: 13} {
 			t.Run(fmt.Sprint(kind, " ", n), func(t *testing.T) {
@@ -113,9 +113,9 @@ func TestExpectedInWindows(t *testing.T) {
 	}
 }
 
-// TestExpectedAmongLanes: a lane that shares a meter has as many turns as the others,
+// TestPosition_SeveralLanes: a lane that shares a meter has as many turns as the others,
 // which cost what its own do.
-func TestExpectedAmongLanes(t *testing.T) {
+func TestPosition_SeveralLanes(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 100}, perMinute("tenant", 100))
 		needs := func(tenant string, n int) []throttle.Need {

@@ -34,9 +34,9 @@ func TestMaxWait(t *testing.T) {
 	})
 }
 
-// TestCalledInTimeButLate: a called job whose time is up before it comes is not let by,
+// TestMaxWait_GrantedButExpired: a called job whose time is up before it comes is not let by,
 // and what was reserved for it is another's at once.
-func TestCalledInTimeButLate(t *testing.T) {
+func TestMaxWait_GrantedButExpired(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 1))
 		s.acquire(t, "a", one("l"))
@@ -55,8 +55,8 @@ func TestCalledInTimeButLate(t *testing.T) {
 	})
 }
 
-// TestTurnsPassWhoseTimeIsUp: where nobody has named them yet, too.
-func TestTurnsPassWhoseTimeIsUp(t *testing.T) {
+// TestMaxWait_ExpiredJobsGetNoTurns: where nobody has named them yet, too.
+func TestMaxWait_ExpiredJobsGetNoTurns(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, perMinute("l", 1))
 		s.acquire(t, "a", one("l"))
@@ -75,10 +75,10 @@ func TestTurnsPassWhoseTimeIsUp(t *testing.T) {
 	})
 }
 
-// TestUnknownWait: where nobody knows when permits come back, a job waits until
+// TestMaxWait_UnknownWait: where nobody knows when permits come back, a job waits until
 // it may wait no longer. Then it is called, to hear that it is too late; its
 // place counts for nothing.
-func TestUnknownWait(t *testing.T) {
+func TestMaxWait_UnknownWait(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Hour})
 		d := s.acquire(t, "a", one("c"))

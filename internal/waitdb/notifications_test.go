@@ -8,10 +8,10 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestChangesWake: whatever makes permits, who gives turns hears of it at once,
+// TestNotifications_Changes: whatever makes permits, who gives turns hears of it at once,
 // also where nothing is due till later; and sees that there was a word if it got
 // lost.
-func TestChangesWake(t *testing.T) {
+func TestNotifications_Changes(t *testing.T) {
 	funnel := throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 2}
 	onRedis(t, func(t *testing.T, s *stage) {
 		for name, tt := range map[string]struct {
@@ -58,8 +58,8 @@ func TestChangesWake(t *testing.T) {
 	})
 }
 
-// TestFreeWakes: a lease that is given back makes permits, too.
-func TestFreeWakes(t *testing.T) {
+// TestNotifications_Free: a lease that is given back makes permits, too.
+func TestNotifications_Free(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1})
 		a := s.acquire(t, "a", one("c"))
@@ -73,9 +73,9 @@ func TestFreeWakes(t *testing.T) {
 	})
 }
 
-// TestNewLanesAreTold: a lane's first job is news, and a called job that comes
+// TestNotifications_LanesAndJobs: a lane's first job is news, and a called job that comes
 // to a lane that was refused more turns, or that comes late.
-func TestNewLanesAreTold(t *testing.T) {
+func TestNotifications_LanesAndJobs(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		limit := throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1}
 		define(t, s, limit)

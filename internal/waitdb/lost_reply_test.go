@@ -1,0 +1,210 @@
+package waitdb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/testutil/limittest"
+	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/waitdb"
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestLostReply_RepeatedOnce: a connection that breaks after Redis has carried a
+// call out has go-redis send the very call once more, and that takes nothing, whether
+// or not anybody waits.
+func TestLostReply_RepeatedOnce(t *testing.T) {
+	server := redistest.Real(t)
+	for _, tt := range []struct {
+		name    string
+		waiting bool
+	}{{"nobody waits", false}, {"others wait", true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			must(t, server.FlushAll(background).Err())
+			line := &deafLine{}
+			rdb := line.client(server)
+			t.Cleanup(func() { rdb.Close() })
+			s := redisStage(t, rdb, func(time.Time) {})
+			define(t, s, perMinute("l", 2), perMinute("other", 1))
+			s.acquire(t, "warm", one("l"))
+			if tt.waiting {
+				s.acquire(t, "first", one("other"))
+				expect(t, "another waits", s.acquire(t, "second", one("other")).Outcome, denied)
+			}
+
+			line.deaf.Store(true)
+			d := s.acquire(t, "a", one("l"))
+			expect(t, "lost answers", line.lost.Load(), 1)
+			expect(t, "outcome", d.Outcome, allowed)
+			expect(t, "left", ask(t, s, "l", 0).Remaining, 0)
+		})
+	}
+}
+
+// TestLostReply_BatchGetsNoMore: of jobs that asked together one got the permit and one did
+// not. The answer gets lost, and is asked for again when there is another permit: that stays
+// in the limit until somebody takes it.
+func TestLostReply_BatchGetsNoMore(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 1})
+		s.acquire(t, "warm", one("l"))
+		s.wait(time.Minute)
+		lost := &redistest.LostReplies{Next: true, Later: func() { s.wait(time.Second) }}
+		s.rdb.AddHook(redistest.Hook(lost.Around))
+		admitted := 0
+		asks := []waitdb.AcquireRequest{{Job: job("a"), Needs: []throttle.Need{one("l")}}, {Job: job("b"), Needs: []throttle.Need{one("l")}}}
+		for _, answer := range s.lanes.AcquireAll(t.Context(), asks...) {
+			must(t, answer.Err)
+			if answer.OK() {
+				admitted++
+			}
+		}
+		if ask(t, s, "l", 1).OK() {
+			admitted++
+		}
+		expect(t, "admitted", admitted, 2)
+	})
+}
+
+// TestLostReply_TakenAt: a call that is repeated seconds later, because its
+// answer got lost, finds permits that are as old as that: by Redis's clock, and by this
+// process's.
+func TestLostReply_TakenAt(t *testing.T) {
+	for _, limit := range limittest.Threes {
+		for _, waiting := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, others wait %v", limit.Kind, waiting), func(t *testing.T) {
+				onRedis(t, func(t *testing.T, s *stage) {
+					define(t, s, limit, perMinute("other", 1))
+					need := throttle.Need{Limit: limit.Name, Key: "k"}
+					s.acquire(t, "warm", need)
+					if waiting {
+						s.acquire(t, "first", one("other"))
+						expect(t, "another waits", s.acquire(t, "second", one("other")).Outcome, denied)
+						s.acquire(t, "to learn that", need)
+					}
+					taken := s.now
+					lost := &redistest.LostReplies{Next: true, Later: func() { s.wait(3 * time.Second) }}
+					s.rdb.AddHook(redistest.Hook(lost.Around))
+					d := s.acquire(t, "job", need)
+					expect(t, "outcome", d.Outcome, allowed)
+					expect(t, "taken", d.At.UTC(), taken)
+					if age := d.Age(); age < 3*time.Second || age > time.Minute {
+						t.Errorf("its permits are %s old, want 3s", age)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestLateReply_TakenAt: an answer that comes seconds late, or that is read late because
+// the process was stopped, brings permits that are as old as that.
+func TestLateReply_TakenAt(t *testing.T) {
+	for _, waiting := range []bool{false, true} {
+		t.Run(fmt.Sprintf("others wait %v", waiting), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, rdb := redistest.Mini(t)
+				limiter := waitdb.New(throttle.New(rdb, throttle.Options{}))
+				must(t, limiter.Define(t.Context(), perMinute("api", 60), perMinute("other", 1)))
+				acquire := func(id string, need throttle.Need) throttle.Decision {
+					d, err := limiter.Acquire(t.Context(), waitdb.Job{JobID: throttle.JobID{Queue: "default", ID: id}}, need)
+					must(t, err)
+					return d
+				}
+				acquire("warm", one("api"))
+				if waiting {
+					acquire("first", one("other"))
+					expect(t, "another waits", acquire("second", one("other")).Outcome, denied)
+					acquire("to learn that", one("api"))
+				}
+				time.Sleep(5 * time.Second)
+				late := 3 * time.Second
+				rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+					err := next(ctx, cmd)
+					time.Sleep(late)
+					late = 0
+					return err
+				}))
+				d := acquire("job", one("api"))
+				expect(t, "outcome", d.Outcome, allowed)
+				expect(t, "age", d.Age(), 3*time.Second)
+			})
+		})
+	}
+}
+
+// TestLostReply_Delete: who deleted a limit is not told that there was none.
+func TestLostReply_Delete(t *testing.T) {
+	line := &deafLine{}
+	rdb := line.client(redistest.Real(t))
+	t.Cleanup(func() { rdb.Close() })
+	s := redisStage(t, rdb, func(time.Time) {})
+	define(t, s, perMinute("warm", 1), perMinute("l", 1))
+	must(t, s.lanes.Delete(background, "warm"))
+	line.deaf.Store(true)
+	must(t, s.lanes.Delete(background, "l"))
+	expect(t, "lost answers", line.lost.Load(), 1)
+	if err := s.lanes.Delete(background, "l"); !errors.Is(err, throttle.ErrNoLimit) {
+		t.Errorf("deleted twice: %v, want that there is none", err)
+	}
+}
+
+// TestLostReply_Settle: a call that was repeated, because its answer got lost, does
+// not know where its permits were counted, and so gives back none: they could be others'.
+// Nor does one give back twice whose Settle failed.
+func TestLostReply_Settle(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		lost := &redistest.LostReplies{}
+		s.rdb.AddHook(redistest.Hook(lost.Around))
+		for _, limit := range limittest.Threes[:5] {
+			define(t, s, limit)
+			need := throttle.Need{Limit: limit.Name, Key: "k"}
+			ask(t, s, limit.Name, 1)
+			lost.Next = true
+			d := s.acquire(t, "job", need)
+			must(t, s.Settle(t.Context(), d, limit.Name, "k", 0))
+			expect(t, limit.Name+": left", ask(t, s, limit.Name, 0).Remaining, 1)
+		}
+	})
+}
+
+// deafLine loses the next answer once it is deaf.
+type deafLine struct {
+	deaf atomic.Bool
+	lost atomic.Int32
+}
+
+// client is another client of a server, over the line.
+func (l *deafLine) client(server redis.UniversalClient) *redis.Client {
+	return redis.NewClient(&redis.Options{
+		Addr: server.(*redis.Client).Options().Addr,
+		Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, address)
+			return &deafConn{conn, l}, err
+		},
+	})
+}
+
+type deafConn struct {
+	net.Conn
+	line *deafLine
+}
+
+func (c *deafConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err == nil && c.line.deaf.CompareAndSwap(true, false) {
+		c.line.lost.Add(1)
+		c.Conn.Close()
+		return 0, io.EOF
+	}
+	return n, err
+}

@@ -8,7 +8,7 @@ import (
 )
 
 // lanesOf are the lanes whose turns are given at a time; results are their answers.
-func lanesOf(c *Core, now int64, results ...Result) (lanes []string) {
+func turnsOf(c *Core, now int64, results ...Result) (lanes []string) {
 	for _, t := range c.Turns(now, 10) {
 		lanes = append(lanes, t.Lane)
 	}
@@ -38,13 +38,13 @@ func granted(job string, now int64, next []Need) Result {
 func TestChanged_ForgetsBounds(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
-	lanesOf(c, 1, refused(second/2))
+	turnsOf(c, 1, refused(second/2))
 	for name, change := range map[string]func(){
 		"another limit": func() { c.ChangedLimit("ap") },
 		"another meter": func() { c.Changed("api|x") },
 	} {
 		change()
-		same(t, name, lanesOf(c, 2))
+		same(t, name, turnsOf(c, 2))
 	}
 	for name, change := range map[string]func(){
 		"the meter": func() { c.Changed("api|") },
@@ -52,23 +52,23 @@ func TestChanged_ForgetsBounds(t *testing.T) {
 		"all":       c.ChangedAll,
 	} {
 		change()
-		same(t, name, lanesOf(c, 2, refused(second/2)), "q\napi|")
+		same(t, name, turnsOf(c, 2, refused(second/2)), "q\napi|")
 	}
 }
 
 func TestTried_RefusedWithoutTime_TriedAgain(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
-	lanesOf(c, 1, refused(1))
-	same(t, "at once", lanesOf(c, 1))
-	same(t, "after a blink", lanesOf(c, 1+clockSkew, refused(second)), "q\napi|")
+	turnsOf(c, 1, refused(1))
+	same(t, "at once", turnsOf(c, 1))
+	same(t, "after a blink", turnsOf(c, 1+clockSkew, refused(second)), "q\napi|")
 }
 
 func TestTried_LostReply(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
-	lanesOf(c, 1)
-	same(t, "the next turn", lanesOf(c, 2, Result{Outcome: Empty, Granted: 1}), "q\napi|")
+	turnsOf(c, 1)
+	same(t, "the next turn", turnsOf(c, 2, Result{Outcome: Empty, Granted: 1}), "q\napi|")
 	same(t, "to expire", c.ToExpire(lostReplyPause+2, 10), "q\napi|")
 	c.Expired(lostReplyPause+2, "q\napi|", 1, []string{"lost"}, false)
 	same(t, "told", c.ToPromote(lostReplyPause+2, 10), GrantedJob{"q", "lost", "q\napi|"})
@@ -79,18 +79,18 @@ func TestTried_LostReply(t *testing.T) {
 func TestTurns_LaneEmptiedWithinBatch(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
-	lanesOf(c, 1, granted("1", 1, api(0)))
-	lanesOf(c, 2, granted("2", 2, api(0)))
-	same(t, "two turns", lanesOf(c, 3, granted("3", 3, nil), refused(second)), "q\napi|", "q\napi|")
-	same(t, "before its word", lanesOf(c, 4))
+	turnsOf(c, 1, granted("1", 1, api(0)))
+	turnsOf(c, 2, granted("2", 2, api(0)))
+	same(t, "two turns", turnsOf(c, 3, granted("3", 3, nil), refused(second)), "q\napi|", "q\napi|")
+	same(t, "before its word", turnsOf(c, 4))
 	c.AddLane("q\napi|", 2)
-	same(t, "after its word", slices.Compact(lanesOf(c, 5)), "q\napi|")
+	same(t, "after its word", slices.Compact(turnsOf(c, 5)), "q\napi|")
 }
 
 func TestTurns_LimitGone_JobLearnsIt(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
-	lanesOf(c, 1, Result{Outcome: Learn, Job: "1", Granted: 1})
+	turnsOf(c, 1, Result{Outcome: Learn, Job: "1", Granted: 1})
 	job := GrantedJob{"q", "1", "q\napi|"}
 	same(t, "told at once", c.ToPromote(1, 10), job)
 	c.Promoted(2, job, StateMoved)
@@ -108,9 +108,9 @@ func TestTurns_LimitGone_JobLearnsIt(t *testing.T) {
 func TestPromoted_JobDoneBefore(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
-	lanesOf(c, 1, granted("1", 1, api(0)))
+	turnsOf(c, 1, granted("1", 1, api(0)))
 	second := granted("2", 2, nil) // the first has come
-	lanesOf(c, 2, second)
+	turnsOf(c, 2, second)
 	told := c.ToPromote(2, 10)
 	c.Promoted(2, told[0], StateDone)
 	c.Promoted(2, told[1], StateUnknown)
@@ -122,10 +122,10 @@ func TestPromoted_JobDoneBefore(t *testing.T) {
 func TestToPromote_OverdueJob_GrowingPauses(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
-	lanesOf(c, 1, granted("1", 1, nil))
+	turnsOf(c, 1, granted("1", 1, nil))
 	var told []int64
 	for now := c.Next(1); now < 200*second; now = c.Next(now + 1) {
-		lanesOf(c, now)
+		turnsOf(c, now)
 		for range c.ToPromote(now, 10) {
 			told = append(told, now)
 		}
@@ -152,7 +152,7 @@ func TestToPromote_AdvanceGrants(t *testing.T) {
 		next := api(0)
 		next[0].Refill = worth
 		for i, at := range []int64{notifyStep + 1, notifyStep + 2, 3 * notifyStep} {
-			lanesOf(c, 1, Result{Job: fmt.Sprint(i), At: at, Until: at + grantLife, Next: next, MaxAdvance: maxAdvance, Granted: i + 1})
+			turnsOf(c, 1, Result{Job: fmt.Sprint(i), At: at, Until: at + grantLife, Next: next, MaxAdvance: maxAdvance, Granted: i + 1})
 		}
 		var told []int64
 		for now := c.Next(2); now < notifyStep*4; now = c.Next(now + 1) {
@@ -175,8 +175,8 @@ func TestTurns_Advance_LimitedByOtherJobs(t *testing.T) {
 		big.MaxAdvance = ahead
 		first := granted("1", 1, api(second))
 		first.TakesEarly = true
-		lanesOf(c, 1, first)
-		lanesOf(c, second, big)
+		turnsOf(c, 1, first)
+		turnsOf(c, second, big)
 		c.Changed("api|")
 		turns := c.Turns(2*second, 1)
 		if len(turns) != 1 || turns[0].Advance != ahead {
@@ -192,7 +192,7 @@ func TestTurns_Advance_FewPermits(t *testing.T) {
 	c.AddLane("q\napi|", 1)
 	first := granted("1", 1, api(second))
 	first.TakesEarly, first.MaxAdvance = true, minAdvance
-	lanesOf(c, 1, first)
+	turnsOf(c, 1, first)
 	if turns := c.Turns(second-minAdvance-1, 1); len(turns) > 0 {
 		t.Errorf("called too far ahead: %+v", turns)
 	}
@@ -206,7 +206,7 @@ func TestTurns_Advance_FewPermits(t *testing.T) {
 func TestToPromote_WhileBeingPutBack(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
-	lanesOf(c, 1, granted("1", 1, nil))
+	turnsOf(c, 1, granted("1", 1, nil))
 	job := GrantedJob{"q", "1", "q\napi|"}
 	var told []int64
 	for now := int64(1); now < grantLife; now = c.Next(now + 1) {
@@ -219,7 +219,7 @@ func TestToPromote_WhileBeingPutBack(t *testing.T) {
 
 	c = New()
 	c.AddLane("q\napi|", 1)
-	lanesOf(c, 1, granted("1", 1, nil))
+	turnsOf(c, 1, granted("1", 1, nil))
 	same(t, "told", c.ToPromote(1, 10), job)
 	c.Promoted(1, job, StateActive)
 	same(t, "told again", c.ToPromote(1+minRepeat, 10), job)
@@ -239,8 +239,8 @@ func TestSharing(t *testing.T) {
 	}
 	want("a meter where nobody waits is said once", map[string]int{"a|": 2, "b|": 0})
 	want("nothing new", map[string]int{})
-	lanesOf(c, 1, Result{Outcome: Empty}, Result{Outcome: Empty})
-	lanesOf(c, 1, Result{Outcome: Empty}, Result{Outcome: Empty})
+	turnsOf(c, 1, Result{Outcome: Empty}, Result{Outcome: Empty})
+	turnsOf(c, 1, Result{Outcome: Empty}, Result{Outcome: Empty})
 	want("nobody waits", map[string]int{"a|": 0})
 	if len(c.meters) != 0 {
 		t.Errorf("%d meters are kept", len(c.meters))

@@ -1,14 +1,14 @@
 package fairqueue
 
 var (
-	pairWindows = []worldMeter{
+	pairWindows = []simMeter{
 		{name: "window", window: 10 * second, interval: second / 20, capacity: 200},
 		{name: "calendar", window: 100 * second, interval: second / 20, capacity: 2000},
 		{name: "log", window: 10 * second, interval: second / 20, capacity: 200, sliding: 1},
 		{name: "sliding window", window: 10 * second, interval: second / 20, capacity: 200, sliding: second / 6},
 		{name: "bucket", interval: second / 20, capacity: 50},
 	}
-	pairOthers = []worldMeter{
+	pairOthers = []simMeter{
 		{name: "a slot", interval: second / 14, lease: 10 * second, capacity: 1},
 		{name: "slots", interval: second * 6 / 14, lease: 10 * second, capacity: 6},
 		{name: "two slots", interval: second / 8, lease: 10 * second, capacity: 2},
@@ -23,8 +23,8 @@ var (
 
 // pairs is a lane that needs two limits, and one of the same or another queue that needs the
 // first of them alone, whose permits mostly come all at once.
-func pairs(seed uint64) *world {
-	w := newWorld(seed)
+func pairs(seed uint64) *simulation {
+	w := newSimulation(seed)
 	w.latency = 100
 	i := int(seed) / 2
 	window, other := w.meter(pairWindows[i%len(pairWindows)]), w.meter(pairOthers[i%len(pairOthers)])
@@ -38,10 +38,10 @@ func pairs(seed uint64) *world {
 }
 
 // judgePairs sees that both lanes have as many turns as each other, and no permit stays unused.
-func (w *world) judgePairs() {
-	window, other := w.lanes[1].needs[0].worldMeter, w.lanes[0].needs[0].worldMeter
+func (w *simulation) judgePairs() {
+	window, other := w.lanes[1].needs[0].simMeter, w.lanes[0].needs[0].simMeter
 	if other == window {
-		other = w.lanes[0].needs[1].worldMeter
+		other = w.lanes[0].needs[1].simMeter
 	}
 	gives := (w.now - 100*second) / window.interval
 	slots := max(1, other.lease/(10*second)*other.capacity)

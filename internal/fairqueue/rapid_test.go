@@ -10,10 +10,10 @@ import (
 // shrinks to few lanes, meters and troubles.
 func TestAnyLanes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWorld(rapid.Uint64().Draw(t, "seed"))
+		w := newSimulation(rapid.Uint64().Draw(t, "seed"))
 		w.history.Tell = true
 		w.latency = rapid.Int64Range(1, 5000).Draw(t, "latency")
-		var meters []*worldMeter
+		var meters []*simMeter
 		for range rapid.IntRange(1, 4).Draw(t, "meters") {
 			meters = append(meters, drawMeter(t, w))
 		}
@@ -35,7 +35,7 @@ func TestAnyLanes(t *testing.T) {
 	})
 }
 
-func drawMeter(t *rapid.T, w *world) *worldMeter {
+func drawMeter(t *rapid.T, w *simulation) *simMeter {
 	name := string(rune('a' + len(w.meters)))
 	capacity := rapid.Int64Range(1, 20).Draw(t, "capacity")
 	switch rapid.SampledFrom([]string{"funnel", "window", "slots"}).Draw(t, "kind") {
@@ -43,19 +43,19 @@ func drawMeter(t *rapid.T, w *world) *worldMeter {
 		return w.rate(name, float64(rapid.IntRange(1, 100).Draw(t, "rate")), capacity)
 	case "window":
 		window := rapid.Int64Range(1, 10).Draw(t, "seconds") * second
-		return w.meter(worldMeter{name: name, window: window, interval: window / capacity, capacity: capacity})
+		return w.meter(simMeter{name: name, window: window, interval: window / capacity, capacity: capacity})
 	}
-	return w.meter(worldMeter{name: name, interval: rapid.Int64Range(1000, second).Draw(t, "duration"), lease: 10 * second, capacity: capacity})
+	return w.meter(simMeter{name: name, interval: rapid.Int64Range(1000, second).Draw(t, "duration"), lease: 10 * second, capacity: capacity})
 }
 
-func drawNeeds(t *rapid.T, meters []*worldMeter) (needs []worldNeed) {
+func drawNeeds(t *rapid.T, meters []*simMeter) (needs []simNeed) {
 	for _, m := range rapid.Permutation(meters).Draw(t, "needs")[:rapid.IntRange(1, min(3, len(meters))).Draw(t, "of")] {
-		needs = append(needs, worldNeed{m, rapid.Int64Range(1, m.capacity).Draw(t, "cost")})
+		needs = append(needs, simNeed{m, rapid.Int64Range(1, m.capacity).Draw(t, "cost")})
 	}
 	return needs
 }
 
-func drawTrouble(t *rapid.T, w *world, m *worldMeter, l *worldLane) {
+func drawTrouble(t *rapid.T, w *simulation, m *simMeter, l *simLane) {
 	at, last := rapid.Int64Range(0, 20*second).Draw(t, "from"), rapid.Int64Range(1, 10*second).Draw(t, "for")
 	switch rapid.SampledFrom([]string{"stop", "pause", "speed", "takeover", "careless", "weigh"}).Draw(t, "trouble") {
 	case "stop":
@@ -72,7 +72,7 @@ func drawTrouble(t *rapid.T, w *world, m *worldMeter, l *worldLane) {
 	case "takeover":
 		w.at(at, w.takeover)
 	case "careless":
-		w.at(at, func() { w.careless = 50 })
-		w.at(at+last, func() { w.careless = 0 })
+		w.at(at, func() { w.faultRate = 50 })
+		w.at(at+last, func() { w.faultRate = 0 })
 	}
 }

@@ -27,7 +27,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			for _, s := range simulations {
+			for _, s := range scenarios {
 				if s.name != tt.breaks {
 					continue
 				}

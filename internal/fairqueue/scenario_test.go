@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func (w *world) pass(t *testing.T, seconds int64) {
+func (w *simulation) pass(t *testing.T, seconds int64) {
 	t.Helper()
 	w.run(seconds * second)
 	if w.broken != "" {
@@ -17,11 +17,11 @@ func (w *world) pass(t *testing.T, seconds int64) {
 // many permits, whatever their names.
 func TestExpensiveJob_NotOvertaken(t *testing.T) {
 	for _, name := range []string{"a", "shared"} {
-		w := newWorld(1)
+		w := newSimulation(1)
 		shared := w.rate(name, 10, 10)
 		fill := w.lane("q", one(shared)...)
 		w.enqueue(fill, 30)
-		big := w.lane("q2", worldNeed{shared, 5})
+		big := w.lane("q2", simNeed{shared, 5})
 		w.at(second/2, func() { w.enqueue(big, 1) })
 		passed := 0
 		for i := range 600 {
@@ -61,12 +61,12 @@ func TestHold_SlotNotKeptIdle(t *testing.T) {
 		{"jobs are long", 2 * second, second / 100, 1, 90, 40, 1800},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(1)
-			pool := w.meter(worldMeter{name: "pool", interval: tt.takes, capacity: 10, lease: 600 * second})
-			alone, elsewhere, ofHosts := w.lane("q", one(pool)...), (*worldLane)(nil), []*worldLane{}
+			w := newSimulation(1)
+			pool := w.meter(simMeter{name: "pool", interval: tt.takes, capacity: 10, lease: 600 * second})
+			alone, elsewhere, ofHosts := w.lane("q", one(pool)...), (*simLane)(nil), []*simLane{}
 			w.enqueue(alone, 100_000)
 			for i := range tt.hosts {
-				host := w.meter(worldMeter{name: fmt.Sprintf("host%d", i), interval: tt.host, capacity: 1})
+				host := w.meter(simMeter{name: fmt.Sprintf("host%d", i), interval: tt.host, capacity: 1})
 				ofHosts = append(ofHosts, w.lane("q", one(host, pool)...))
 				w.enqueue(ofHosts[i], 100_000)
 				elsewhere = w.lane("q", one(host)...)
@@ -88,9 +88,9 @@ func TestHold_SlotNotKeptIdle(t *testing.T) {
 
 // TestExhaustedQuota_AskedSeldom: while a quota is used up, its meter is asked less and less.
 func TestExhaustedQuota_AskedSeldom(t *testing.T) {
-	w := newWorld(1)
-	day := w.meter(worldMeter{name: "day", window: 86_400 * second, interval: 43 * second, capacity: 2000})
-	lanes := []*worldLane{}
+	w := newSimulation(1)
+	day := w.meter(simMeter{name: "day", window: 86_400 * second, interval: 43 * second, capacity: 2000})
+	lanes := []*simLane{}
 	for i := range 20 {
 		lanes = append(lanes, w.lane(fmt.Sprintf("q%d", i), one(day)...))
 		w.enqueue(lanes[i], 150)
@@ -111,7 +111,7 @@ func TestExhaustedQuota_AskedSeldom(t *testing.T) {
 
 // TestOneLane_FewCalls: one lane alone costs few questions.
 func TestOneLane_FewCalls(t *testing.T) {
-	w := newWorld(1)
+	w := newSimulation(1)
 	l := w.lane("q", one(w.rate("api", 1000, 100))...)
 	w.enqueue(l, 20_000)
 	w.pass(t, 60)

@@ -6,20 +6,20 @@ import (
 )
 
 // anyShared is a meter of any kind that gives some hundred turns a second.
-func (w *world) anyShared(r *rand.Rand) *worldMeter {
+func (w *simulation) anyShared(r *rand.Rand) *simMeter {
 	capacity := 1 + r.Int64N(20)
 	switch r.IntN(4) {
 	case 0:
-		return w.meter(worldMeter{name: "shared", window: second / 10, interval: second / 10 / (20 * capacity), capacity: 20 * capacity})
+		return w.meter(simMeter{name: "shared", window: second / 10, interval: second / 10 / (20 * capacity), capacity: 20 * capacity})
 	case 1:
-		return w.meter(worldMeter{name: "shared", interval: 5000 * capacity, lease: 10 * second, capacity: capacity})
+		return w.meter(simMeter{name: "shared", interval: 5000 * capacity, lease: 10 * second, capacity: capacity})
 	}
 	return w.rate("shared", 100+float64(r.IntN(400)), capacity)
 }
 
 // weighted is queues and keys with endless backlogs that share a limit, by weight. Some
 // have several lanes, whose jobs need limits of their own too that are no narrower.
-func weighted(seed uint64) *world {
+func weighted(seed uint64) *simulation {
 	w, r := newTopology(seed)
 	shared := w.anyShared(r)
 	weights := map[string]int{}
@@ -29,7 +29,7 @@ func weighted(seed uint64) *world {
 		for k := range 1 + r.IntN(4) {
 			key, weight := fmt.Sprint("key", k), 1+r.Int64N(10)
 			for n := range 1 + r.IntN(3) {
-				needs := []worldNeed{{shared, 1 + r.Int64N(min(3, shared.capacity))}}
+				needs := []simNeed{{shared, 1 + r.Int64N(min(3, shared.capacity))}}
 				if n > 0 {
 					needs = append(needs, one(w.rate(fmt.Sprint("host", i, k, n), 2000, 400))...)
 				}
@@ -46,7 +46,7 @@ func weighted(seed uint64) *world {
 }
 
 // count has turns count from now on.
-func (w *world) count() {
+func (w *simulation) count() {
 	w.granted, w.full = 0, 0
 	for _, l := range w.lanes {
 		l.done, l.last, l.gap = 0, 0, 0
@@ -55,7 +55,7 @@ func (w *world) count() {
 
 // strict is queues of which each goes before the next: the last never ends, in the others
 // bursts of jobs come.
-func strict(seed uint64) *world {
+func strict(seed uint64) *simulation {
 	w, r := newTopology(seed)
 	shared := w.anyShared(r)
 	weights := map[string]int{}
@@ -63,7 +63,7 @@ func strict(seed uint64) *world {
 		queue := fmt.Sprint("q", i)
 		weights[queue] = 1 + i
 		for k := range 1 + r.IntN(3) {
-			l := w.fairLane(queue, fmt.Sprint("key", k), 1+r.Int64N(3), worldNeed{shared, 1 + r.Int64N(min(3, shared.capacity))})
+			l := w.fairLane(queue, fmt.Sprint("key", k), 1+r.Int64N(3), simNeed{shared, 1 + r.Int64N(min(3, shared.capacity))})
 			if i == 0 {
 				w.enqueueAt(0, l, endless)
 				continue
@@ -78,10 +78,10 @@ func strict(seed uint64) *world {
 }
 
 // judgeRank sees that nobody has a turn while a job of a higher rank waits at the same meter.
-func (w *world) judgeRank(l *worldLane) {
+func (w *simulation) judgeRank(l *simLane) {
 	for _, o := range w.lanes {
 		if o.in.Strict && l.in.Strict && o.in.Turns > l.in.Turns && o.waiting > 0 && o.since < w.now && len(o.needs) == 1 && len(l.needs) == 1 &&
-			o.needs[0].worldMeter == l.needs[0].worldMeter && o.onTheirWay(w.now) < o.capacity() && !o.in.stopped && !w.core.queue(o.queue).stopped {
+			o.needs[0].simMeter == l.needs[0].simMeter && o.onTheirWay(w.now) < o.capacity() && !o.in.stopped && !w.core.queue(o.queue).stopped {
 			w.breaks(l, "had a turn while %s waits", o.queue)
 		}
 	}
@@ -89,7 +89,7 @@ func (w *world) judgeRank(l *worldLane) {
 
 // judgeWeights sees that queues had turns by their weights, and of each queue's its keys by
 // theirs; and that no lane waited for much more than its share's time.
-func (w *world) judgeWeights() {
+func (w *simulation) judgeWeights() {
 	queues, keys := map[string]int{}, map[string]map[string]int{}
 	lanes, strides := map[string]float64{}, map[string]float64{} // of a queue and key, and their sum
 	for _, l := range w.lanes {
@@ -129,15 +129,15 @@ func (w *world) judgeWeights() {
 }
 
 // judgeShare leaves a twentieth to chance, and turns that go to others as a lane is full.
-func (w *world) judgeShare(whose string, had int, share float64) {
+func (w *simulation) judgeShare(whose string, had int, share float64) {
 	if off, most := float64(had)-share, 0.05*share+2+float64(w.full); off > most || off < -most {
-		w.breaks(&worldLane{name: whose}, "had %d turns, its share is %.1f", had, share)
+		w.breaks(&simLane{name: whose}, "had %d turns, its share is %.1f", had, share)
 	}
 }
 
 // comers is a key with an endless backlog, and new ones with a job each, more of them than
 // the limit bears; and one that has its next job just when the last ran.
-func comers(seed uint64) *world {
+func comers(seed uint64) *simulation {
 	w, r := newTopology(seed)
 	shared := w.rate("shared", 20, 1+r.Int64N(10))
 	old := w.fairLane("q", "old", 1+r.Int64N(3), one(shared)...)
@@ -159,7 +159,7 @@ func comers(seed uint64) *world {
 
 // judgeComers sees that whoever waits has a turn in each round, however many come: as twice
 // as many come as have turns, each round is twice as long as the one before.
-func (w *world) judgeComers() {
+func (w *simulation) judgeComers() {
 	old, again := w.lanes[0], w.lanes[1]
 	if old.done < 6 {
 		w.breaks(old, "had %d turns, and %d lanes have come", old.done, len(w.lanes))

@@ -3,7 +3,7 @@ package fairqueue
 import "fmt"
 
 // passes moves the clock, and sees that no meter was idle meanwhile.
-func (w *world) passes(next int64) {
+func (w *simulation) passes(next int64) {
 	for _, l := range w.lanes {
 		ready := w.idle(l)
 		if ready > w.now || l.idleSince == never {
@@ -18,10 +18,10 @@ func (w *world) passes(next int64) {
 
 // idle returns since when a lane could be called: all it needs is ready beyond
 // what is reserved and held, it stands behind nobody and its queue takes.
-func (w *world) idle(l *worldLane) (at int64) {
+func (w *simulation) idle(l *simLane) (at int64) {
 	q := l.in
 	at = w.now
-	if l.waiting == 0 || q.stopped || len(l.called) > 0 && int64(len(l.called)) >= l.capacity() {
+	if l.waiting == 0 || q.stopped || len(l.granted) > 0 && int64(len(l.granted)) >= l.capacity() {
 		return never
 	}
 	known := w.core.lanes[l.name]
@@ -53,7 +53,7 @@ func (w *world) idle(l *worldLane) (at int64) {
 
 // known is what the core knows of a lane's meter. The lane has it at hand where it
 // waits, and to look it up took a quarter of all simulations.
-func (w *world) known(l *lane, i int, name string) *meter {
+func (w *simulation) known(l *lane, i int, name string) *meter {
 	if i < len(l.needs) && l.needs[i].name == name {
 		return l.needs[i].meter
 	}
@@ -61,10 +61,10 @@ func (w *world) known(l *lane, i int, name string) *meter {
 }
 
 // left says what is left of anything when all should be done.
-func (w *world) left() string {
+func (w *simulation) left() string {
 	for _, l := range w.lanes {
-		if l.waiting > 0 || len(l.called) > 0 {
-			return fmt.Sprintf("%q: %d jobs wait, %d are called", l.name, l.waiting, len(l.called))
+		if l.waiting > 0 || len(l.granted) > 0 {
+			return fmt.Sprintf("%q: %d jobs wait, %d are called", l.name, l.waiting, len(l.granted))
 		}
 	}
 	for name, m := range w.meters {
@@ -83,7 +83,7 @@ func (w *world) left() string {
 }
 
 // judge sees that no lane waited for more than so many rounds.
-func (w *world) judge(rounds float64) {
+func (w *simulation) judge(rounds float64) {
 	if l, n := w.worst(); n > rounds {
 		w.now = w.history.Lane(l.name).WorstAt
 		w.breaks(l, "waited %.1f rounds, %.3f s", n, float64(w.history.Lane(l.name).Worst)/1e6)
@@ -91,13 +91,13 @@ func (w *world) judge(rounds float64) {
 }
 
 // judgeShares sees that each lane had 0.8 of an equal share of its slowest meter.
-func (w *world) judgeShares() {
+func (w *simulation) judgeShares() {
 	for _, l := range w.lanes {
 		share := never
 		for _, n := range l.needs {
 			sum := int64(0)
 			for _, o := range w.lanes {
-				sum += o.turnAt(n.worldMeter)
+				sum += o.turnAt(n.simMeter)
 			}
 			share = min(share, w.now/(sum+w.latency))
 		}
@@ -110,7 +110,7 @@ func (w *world) judgeShares() {
 // roundsOf is a lane's worst wait in full rounds of its slowest meter: it has one turn, and
 // every other lane that needs the meter as many as it has by its weights. No turn is divided:
 // of one that has more than is due to it by then, the rest is not counted as waited for.
-func (w *world) roundsOf(l *worldLane) float64 {
+func (w *simulation) roundsOf(l *simLane) float64 {
 	round, rest := int64(0), int64(0)
 	for _, n := range l.needs {
 		sum := n.window
@@ -118,8 +118,8 @@ func (w *world) roundsOf(l *worldLane) float64 {
 			if o.in.stopped {
 				continue
 			}
-			if busy := o.turnAt(n.worldMeter); busy > 0 {
-				turns := w.shareAt(o, n.worldMeter) / w.shareAt(l, n.worldMeter)
+			if busy := o.turnAt(n.simMeter); busy > 0 {
+				turns := w.shareAt(o, n.simMeter) / w.shareAt(l, n.simMeter)
 				due := int64(turns * float64(busy+w.latency))
 				sum += due
 				rest = max(rest, busy+w.latency-due)
@@ -131,7 +131,7 @@ func (w *world) roundsOf(l *worldLane) float64 {
 }
 
 // shareAt is which part of a meter's turns a lane has if all lanes have jobs.
-func (w *world) shareAt(l *worldLane, m *worldMeter) float64 {
+func (w *simulation) shareAt(l *simLane, m *simMeter) float64 {
 	queues, keys, lanes := map[string]float64{}, map[string]float64{}, 0.0
 	for _, o := range w.lanes {
 		if o.turnAt(m) == 0 {
@@ -158,10 +158,10 @@ func (w *world) shareAt(l *worldLane, m *worldMeter) float64 {
 
 // turnAt is for how long a turn of a lane keeps a meter busy. A slot is kept too
 // while the lane waits for its other meters.
-func (l *worldLane) turnAt(m *worldMeter) (busy int64) {
+func (l *simLane) turnAt(m *simMeter) (busy int64) {
 	needs, others := false, int64(0)
 	for _, n := range l.needs {
-		if n.worldMeter == m {
+		if n.simMeter == m {
 			needs, busy = true, n.cost*m.interval
 		} else if m.lease > 0 {
 			others = max(others, min(m.lease, n.refill(n.cost)))
@@ -174,7 +174,7 @@ func (l *worldLane) turnAt(m *worldMeter) (busy int64) {
 }
 
 // worst returns the lane that waited for most rounds, and how many.
-func (w *world) worst() (worst *worldLane, rounds float64) {
+func (w *simulation) worst() (worst *simLane, rounds float64) {
 	for _, l := range w.lanes {
 		if n := w.roundsOf(l); n > rounds || worst == nil {
 			worst, rounds = l, n

@@ -3,7 +3,7 @@ package fairqueue
 import "slices"
 
 // worldMeter is a meter that admits: a funnel, unless it has a window or a lease.
-type worldMeter struct {
+type simMeter struct {
 	name     string
 	interval int64 // in which a permit comes again; of a window, the mean
 	capacity int64
@@ -19,7 +19,7 @@ type worldMeter struct {
 }
 
 // ready is when a meter can give k permits, and whether that is a forecast.
-func (m *worldMeter) ready(k, now int64) (at int64, known bool) {
+func (m *simMeter) ready(k, now int64) (at int64, known bool) {
 	switch {
 	case m.paused:
 		return never, false
@@ -46,7 +46,7 @@ func (m *worldMeter) ready(k, now int64) (at int64, known bool) {
 	return max(now, m.tat-(m.capacity-k)*m.interval), true
 }
 
-func (m *worldMeter) take(k, now int64) {
+func (m *simMeter) take(k, now int64) {
 	m.used += k
 	switch {
 	case m.lease > 0:
@@ -62,7 +62,7 @@ func (m *worldMeter) take(k, now int64) {
 	}
 }
 
-func (m *worldMeter) roll(now int64) {
+func (m *simMeter) roll(now int64) {
 	for len(m.log) > 0 && m.log[0] <= now {
 		m.log = m.log[1:]
 	}
@@ -72,7 +72,7 @@ func (m *worldMeter) roll(now int64) {
 }
 
 // refill is how long k permits take to come again once they are used.
-func (m *worldMeter) refill(k int64) int64 {
+func (m *simMeter) refill(k int64) int64 {
 	switch {
 	case m.lease > 0:
 		return m.lease
@@ -83,7 +83,7 @@ func (m *worldMeter) refill(k int64) int64 {
 }
 
 // together is for how many jobs of k permits those come at once.
-func (m *worldMeter) together(k int64) int64 {
+func (m *simMeter) together(k int64) int64 {
 	if m.window == 0 {
 		return 1
 	}
@@ -91,10 +91,10 @@ func (m *worldMeter) together(k int64) int64 {
 }
 
 // early reports whether a job may have permits before they exist, and begin when they do.
-func (m *worldMeter) early() bool { return m.lease == 0 && m.window == 0 }
+func (m *simMeter) early() bool { return m.lease == 0 && m.window == 0 }
 
 // ahead is how far ahead of its time a job of k permits may be called.
-func (m *worldMeter) ahead(k int64) int64 {
+func (m *simMeter) ahead(k int64) int64 {
 	spare := (m.capacity - k) * m.interval
 	switch {
 	case m.lease > 0:

@@ -7,16 +7,16 @@ import (
 
 // grant is grant.lua: it tries a batch of turns in the order given, and then says how their
 // lanes stand, beyond what was held in a lane's last turn that was tried.
-func (w *world) grant(turns []Turn) []Result {
+func (w *simulation) grant(turns []Turn) []Result {
 	w.batches++
 	results := make([]Result, len(turns))
-	refused, last := map[*worldMeter]bool{}, map[*worldLane]Turn{}
+	refused, last := map[*simMeter]bool{}, map[*simLane]Turn{}
 	for i, t := range turns {
 		l := w.byName[t.Lane]
 		if _, seen := last[l]; !seen {
 			last[l] = t
 		}
-		if slices.ContainsFunc(l.needs, func(n worldNeed) bool { return refused[n.worldMeter] }) {
+		if slices.ContainsFunc(l.needs, func(n simNeed) bool { return refused[n.simMeter] }) {
 			results[i] = Result{Outcome: Skipped}
 			w.skipped++
 			continue
@@ -25,7 +25,7 @@ func (w *world) grant(turns []Turn) []Result {
 		last[l] = t
 		if r.Outcome == Refused {
 			for _, n := range l.needs {
-				refused[n.worldMeter] = true
+				refused[n.simMeter] = true
 			}
 		}
 		results[i] = r
@@ -38,8 +38,8 @@ func (w *world) grant(turns []Turn) []Result {
 	return results
 }
 
-func (w *world) try(l *worldLane, t Turn) (r Result) {
-	defer func() { r.Granted = len(l.called) }()
+func (w *simulation) try(l *simLane, t Turn) (r Result) {
+	defer func() { r.Granted = len(l.granted) }()
 	if l.waiting == 0 {
 		return Result{Outcome: Empty}
 	}
@@ -71,7 +71,7 @@ func (w *world) try(l *worldLane, t Turn) (r Result) {
 	l.made++
 	id := strconv.Itoa(l.made)
 	w.history.Turn(w.now, l.name, id, l.waiting > 0)
-	l.called = append(l.called, worldCall{id: id, at: at, until: at + grantLife})
+	l.granted = append(l.granted, simGrant{id: id, at: at, until: at + grantLife})
 	return Result{Outcome: Granted, Job: id, At: at, Until: at + grantLife, TakesEarly: l.early()}
 }
 
@@ -83,10 +83,10 @@ func held(t Turn, i int) int64 {
 }
 
 // early reports whether a lane's jobs may have their permits before they exist.
-func (l *worldLane) early() bool { return len(l.needs) == 1 && l.needs[0].early() }
+func (l *simLane) early() bool { return len(l.needs) == 1 && l.needs[0].early() }
 
 // ahead is how far ahead of their time a lane's jobs may be called.
-func (l *worldLane) ahead() int64 {
+func (l *simLane) ahead() int64 {
 	if len(l.needs) > 1 {
 		return 0
 	}
@@ -94,7 +94,7 @@ func (l *worldLane) ahead() int64 {
 }
 
 // next is what the first job of a lane needs.
-func (w *world) next(l *worldLane, t Turn) []Need {
+func (w *simulation) next(l *simLane, t Turn) []Need {
 	needs := make([]Need, len(l.needs))
 	for i, n := range l.needs {
 		at, known := n.ready(n.reserved+held(t, i)+n.cost, w.now)
@@ -104,18 +104,18 @@ func (w *world) next(l *worldLane, t Turn) []Need {
 }
 
 // capacity is how many jobs of a lane its meters can give at once.
-func (l *worldLane) capacity() int64 {
+func (l *simLane) capacity() int64 {
 	least := never
 	for _, n := range l.needs {
-		least = min(least, n.worldMeter.capacity/n.cost)
+		least = min(least, n.simMeter.capacity/n.cost)
 	}
 	return least
 }
 
 // onTheirWay is how many called jobs of a lane are: those called ahead are not yet
 // told.
-func (l *worldLane) onTheirWay(now int64) (n int64) {
-	for _, k := range l.called {
+func (l *simLane) onTheirWay(now int64) (n int64) {
+	for _, k := range l.granted {
 		if k.at <= now {
 			n++
 		}
@@ -124,31 +124,31 @@ func (l *worldLane) onTheirWay(now int64) (n int64) {
 }
 
 // promote is promote.lua: it moves a called job to the head of its queue.
-func (w *world) promote(job GrantedJob) State {
+func (w *simulation) promote(job GrantedJob) State {
 	l := w.byName[job.Lane]
-	i := slices.IndexFunc(l.called, func(k worldCall) bool { return k.id == job.ID })
+	i := slices.IndexFunc(l.granted, func(k simGrant) bool { return k.id == job.ID })
 	switch {
 	case i < 0:
 		return StateActive
-	case l.called[i].pending:
+	case l.granted[i].pending:
 		return StatePending
 	}
 	latency := 1 + w.rand.Int64N(max(1, w.latency))
-	if w.careless > 0 {
+	if w.faultRate > 0 {
 		switch n := w.rand.IntN(1000); {
-		case n < w.careless:
+		case n < w.faultRate:
 			w.history.Note(w.now, l.name, "job %s is told in vain", job.ID)
 			return StateUnknown
-		case n < 2*w.careless:
+		case n < 2*w.faultRate:
 			w.history.Note(w.now, l.name, "job %s was deleted", job.ID)
 			w.forget(l, i)
 			return StateGone
-		case n < 3*w.careless:
+		case n < 3*w.faultRate:
 			latency = w.rand.Int64N(3_000_000)
 			w.history.Note(w.now, l.name, "job %s comes %.6f s late", job.ID, float64(latency)/1e6)
 		}
 	}
-	l.called[i].pending = true
+	l.granted[i].pending = true
 	come := func() { w.at(w.now+latency, func() { w.come(l, job.ID) }) }
 	if q := l.in; q.stopped {
 		q.pending = append(q.pending, come)
@@ -158,28 +158,28 @@ func (w *world) promote(job GrantedJob) State {
 	return StateMoved
 }
 
-func (w *world) forget(l *worldLane, i int) {
-	if l.called[i].until > 0 {
+func (w *simulation) forget(l *simLane, i int) {
+	if l.granted[i].until > 0 {
 		for _, n := range l.needs {
 			n.reserved -= n.cost
 		}
 	}
-	l.called = slices.Delete(l.called, i, i+1)
+	l.granted = slices.Delete(l.granted, i, i+1)
 }
 
 // come is acquire.lua for a called job: it takes what is reserved for it, or where it
 // came too late for that the oldest permits that are reserved for its lane; if none are
 // left it waits again, as the first.
-func (w *world) come(l *worldLane, id string) {
+func (w *simulation) come(l *simLane, id string) {
 	if l.in.stopped {
 		q := l.in
 		q.pending = append(q.pending, func() { w.at(w.now+1, func() { w.come(l, id) }) })
 		return
 	}
-	own := slices.IndexFunc(l.called, func(k worldCall) bool { return k.id == id })
+	own := slices.IndexFunc(l.granted, func(k simGrant) bool { return k.id == id })
 	taken := -1
-	for i, k := range l.called {
-		if k.until > 0 && (k.at <= w.now || i == own && l.early()) && (taken < 0 || i == own || taken != own && k.until < l.called[taken].until) {
+	for i, k := range l.granted {
+		if k.until > 0 && (k.at <= w.now || i == own && l.early()) && (taken < 0 || i == own || taken != own && k.until < l.granted[taken].until) {
 			taken = i
 		}
 	}
@@ -194,7 +194,7 @@ func (w *world) come(l *worldLane, id string) {
 		w.enqueue(l, 1)
 	} else {
 		w.history.Note(w.now, l.name, "job %s comes and runs", id)
-		l.called[taken].swap(&l.called[own])
+		l.granted[taken].swap(&l.granted[own])
 		w.forget(l, own)
 		w.takes(l)
 	}
@@ -204,12 +204,12 @@ func (w *world) come(l *worldLane, id string) {
 }
 
 // swap exchanges what is reserved for two jobs.
-func (k *worldCall) swap(o *worldCall) {
+func (k *simGrant) swap(o *simGrant) {
 	k.at, k.until, o.at, o.until = o.at, o.until, k.at, k.until
 }
 
 // takes has a job run: rate meters give for good, slots come back.
-func (w *world) takes(l *worldLane) {
+func (w *simulation) takes(l *simLane) {
 	l.done++
 	for _, n := range l.needs {
 		n.take(n.cost, w.now)
@@ -223,7 +223,7 @@ func (w *world) takes(l *worldLane) {
 }
 
 // enqueue has jobs join a lane. Where nobody waits they run as they come.
-func (w *world) enqueue(l *worldLane, jobs int) {
+func (w *simulation) enqueue(l *simLane, jobs int) {
 	for ; jobs > 0 && w.runs(l); jobs-- {
 		w.takes(l)
 	}
@@ -239,11 +239,11 @@ func (w *world) enqueue(l *worldLane, jobs int) {
 	}
 }
 
-func (w *world) enqueueAt(at int64, l *worldLane, jobs int) {
+func (w *simulation) enqueueAt(at int64, l *simLane, jobs int) {
 	w.at(at, func() { w.enqueue(l, jobs) })
 }
 
-func (w *world) runs(l *worldLane) bool {
+func (w *simulation) runs(l *simLane) bool {
 	if l.waiting > 0 || l.in.stopped {
 		return false
 	}
@@ -256,20 +256,20 @@ func (w *world) runs(l *worldLane) bool {
 }
 
 // expire is expire.lua: it takes back what is reserved for jobs that did not come.
-func (w *world) expire(name string) {
+func (w *simulation) expire(name string) {
 	l := w.byName[name]
 	var overdue []string
-	for i, k := range l.called {
+	for i, k := range l.granted {
 		if k.until > 0 && k.until <= w.now {
-			l.called[i].until = 0
+			l.granted[i].until = 0
 			for _, n := range l.needs {
 				n.reserved -= n.cost
 			}
 			w.history.Note(w.now, name, "job %s did not come", k.id)
 		}
-		if l.called[i].until == 0 {
+		if l.granted[i].until == 0 {
 			overdue = append(overdue, k.id)
 		}
 	}
-	w.core.Expired(w.now, name, len(l.called), overdue, l.waiting > 0)
+	w.core.Expired(w.now, name, len(l.granted), overdue, l.waiting > 0)
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // where notes, for a story, which lanes wait and hold elsewhere than before.
-func (w *world) where() {
+func (w *simulation) where() {
 	if !w.history.Tell {
 		return
 	}
@@ -35,12 +35,12 @@ func (w *world) where() {
 }
 
 // scene describes the meters and what the lanes need of them.
-func (w *world) scene() string {
+func (w *simulation) scene() string {
 	var s strings.Builder
 	for _, l := range w.lanes {
 		fmt.Fprintf(&s, "lane %s:", l.queue)
 		for _, n := range l.needs {
-			fmt.Fprintf(&s, "  %d of %s (%.2f/s capacity %d)", n.cost, n.name, second/float64(n.interval), n.worldMeter.capacity)
+			fmt.Fprintf(&s, "  %d of %s (%.2f/s capacity %d)", n.cost, n.name, second/float64(n.interval), n.simMeter.capacity)
 		}
 		s.WriteString("\n")
 	}

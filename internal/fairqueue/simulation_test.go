@@ -13,24 +13,24 @@ import (
 
 // world is everything around a core, in memory: meters that admit, jobs that
 // wait, asynq's queues and the loop. What a script does is one call here.
-type world struct {
+type simulation struct {
 	core    *Core
 	history turnstest.History
 	rand    *rand.Rand
 	now     int64
 	number  int64
-	meters  map[string]*worldMeter
-	lanes   []*worldLane
-	byName  map[string]*worldLane
-	queues  map[string]*worldQueue
-	events  []worldEvent
+	meters  map[string]*simMeter
+	lanes   []*simLane
+	byName  map[string]*simLane
+	queues  map[string]*simQueue
+	events  []simEvent
 	broken  string
 	// contended are the meters that give through turns only.
 	contended map[string]int
 	// latency is how long a told job takes to come, at most; careless is how many
 	// jobs in a thousand are told in vain, come late, or are deleted.
-	latency  int64
-	careless int
+	latency   int64
+	faultRate int
 	figures
 }
 
@@ -50,15 +50,15 @@ func (f figures) String() string {
 	return fmt.Sprintf("%d turns; %d more were refused, %d skipped, %d of full lanes; %d jobs came too late", f.granted, f.refused, f.skipped, f.full, f.denied)
 }
 
-type worldLane struct {
+type simLane struct {
 	name, queue string
 	key         string // for which it takes turns by weight
 	weight      int64
-	in          *worldQueue
-	needs       []worldNeed
+	in          *simQueue
+	needs       []simNeed
 	// waiting is how many jobs wait, made how many there ever were.
 	waiting, made int
-	called        []worldCall
+	granted       []simGrant
 	idleSince     int64
 	since         int64 // when it got its first job
 	done          int
@@ -69,20 +69,20 @@ type worldLane struct {
 	where     string
 }
 
-type worldNeed struct {
-	*worldMeter
+type simNeed struct {
+	*simMeter
 	cost int64
 }
 
 // worldCall is a called job: its permits exist from a time and are reserved until
 // another, 0 if nothing is any more.
-type worldCall struct {
+type simGrant struct {
 	id        string
 	at, until int64
 	pending   bool
 }
 
-type worldQueue struct {
+type simQueue struct {
 	stopped bool
 	resumed int64
 	// passedOver says that the core passes its lanes over, since a time.
@@ -92,34 +92,34 @@ type worldQueue struct {
 	Weight
 }
 
-type worldEvent struct {
+type simEvent struct {
 	at int64
 	do func()
 }
 
 const grantLife = 250_000
 
-func newWorld(seed uint64) *world {
-	return &world{
+func newSimulation(seed uint64) *simulation {
+	return &simulation{
 		core: New(), now: 1, rand: rand.New(rand.NewPCG(seed, 1)),
-		meters: map[string]*worldMeter{}, byName: map[string]*worldLane{}, queues: map[string]*worldQueue{}, contended: map[string]int{},
+		meters: map[string]*simMeter{}, byName: map[string]*simLane{}, queues: map[string]*simQueue{}, contended: map[string]int{},
 	}
 }
 
-func (w *world) meter(m worldMeter) *worldMeter {
+func (w *simulation) meter(m simMeter) *simMeter {
 	m.name += "|"
 	w.meters[m.name] = &m
 	return &m
 }
 
 // lane adds a lane. Its needs are "meter" or "meter cost", any number of them.
-func (w *world) lane(queue string, needs ...worldNeed) *worldLane {
+func (w *simulation) lane(queue string, needs ...simNeed) *simLane {
 	return w.fairLane(queue, "", 1, needs...)
 }
 
 // fairLane adds a lane of a fairness key.
-func (w *world) fairLane(queue, key string, weight int64, needs ...worldNeed) *worldLane {
-	slices.SortFunc(needs, func(a, b worldNeed) int { return cmp.Compare(a.name, b.name) })
+func (w *simulation) fairLane(queue, key string, weight int64, needs ...simNeed) *simLane {
+	slices.SortFunc(needs, func(a, b simNeed) int { return cmp.Compare(a.name, b.name) })
 	meters := make([]string, len(needs))
 	for i, n := range needs {
 		meters[i] = n.name
@@ -129,9 +129,9 @@ func (w *world) fairLane(queue, key string, weight int64, needs ...worldNeed) *w
 		return there
 	}
 	if w.queues[queue] == nil {
-		w.queues[queue] = &worldQueue{Weight: Weight{Turns: 1}}
+		w.queues[queue] = &simQueue{Weight: Weight{Turns: 1}}
 	}
-	l := &worldLane{queue: queue, key: key, weight: weight, in: w.queues[queue], needs: needs, name: name, idleSince: never}
+	l := &simLane{queue: queue, key: key, weight: weight, in: w.queues[queue], needs: needs, name: name, idleSince: never}
 	w.lanes = append(w.lanes, l)
 	w.byName[l.name] = l
 	return l
@@ -139,14 +139,14 @@ func (w *world) fairLane(queue, key string, weight int64, needs ...worldNeed) *w
 
 // weigh says how some queues take turns from now on. The others keep their weights, and the
 // core is told all, as by a server that starts.
-func (w *world) weigh(strict bool, weights map[string]int) {
+func (w *simulation) weigh(strict bool, weights map[string]int) {
 	for queue, turns := range weights {
 		w.queues[queue].Weight = Weight{turns, strict}
 	}
 	w.core.SetWeights(w.weights())
 }
 
-func (w *world) weights() map[string]Weight {
+func (w *simulation) weights() map[string]Weight {
 	all := map[string]Weight{}
 	for name, q := range w.queues {
 		all[name] = q.Weight
@@ -155,19 +155,19 @@ func (w *world) weights() map[string]Weight {
 }
 
 // at has something happen at a time, or now if that is over.
-func (w *world) at(at int64, do func()) {
+func (w *simulation) at(at int64, do func()) {
 	at = max(at, w.now)
-	i, _ := slices.BinarySearchFunc(w.events, at, func(e worldEvent, at int64) int {
+	i, _ := slices.BinarySearchFunc(w.events, at, func(e simEvent, at int64) int {
 		if e.at <= at {
 			return -1
 		}
 		return 1
 	})
-	w.events = slices.Insert(w.events, i, worldEvent{at, do})
+	w.events = slices.Insert(w.events, i, simEvent{at, do})
 }
 
 // breaks notes the first rule that broke.
-func (w *world) breaks(lane *worldLane, format string, args ...any) {
+func (w *simulation) breaks(lane *simLane, format string, args ...any) {
 	if w.broken == "" {
 		w.broken = fmt.Sprintf("at %.6f s, %s: %s", float64(w.now)/1e6, strings.ReplaceAll(lane.name, "\n", " "), fmt.Sprintf(format, args...))
 		w.history.Note(w.now, lane.name, "BREAKS: %s", fmt.Sprintf(format, args...))
@@ -175,7 +175,7 @@ func (w *world) breaks(lane *worldLane, format string, args ...any) {
 }
 
 // run lets time pass until all is done, or a time.
-func (w *world) run(until int64) {
+func (w *simulation) run(until int64) {
 	for w.broken == "" {
 		w.settle()
 		next := min(w.core.Next(w.now), until)
@@ -196,18 +196,18 @@ func (w *world) run(until int64) {
 }
 
 // settle is the loop around the core, once.
-func (w *world) settle() {
+func (w *simulation) settle() {
 	restless := 0
 	for w.core.Next(w.now) <= w.now {
 		for turns := w.core.Turns(w.now, 64); len(turns) > 0; turns = w.core.Turns(w.now, 64) {
 			results := w.grant(turns)
-			if w.careless > 0 && w.rand.IntN(1000) < w.careless {
+			if w.faultRate > 0 && w.rand.IntN(1000) < w.faultRate {
 				w.history.Note(w.now, "", "the answer to %d turns is lost", len(turns))
 				results = nil
 			}
 			w.core.Tried(w.now, results)
 			if restless++; restless > 10_000 {
-				w.breaks(&worldLane{}, "the core never rests")
+				w.breaks(&simLane{}, "the core never rests")
 				return
 			}
 		}

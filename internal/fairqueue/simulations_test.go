@@ -10,7 +10,7 @@ import (
 var seeds = flag.Int("seeds", 250, "how many random topologies of each kind are simulated")
 
 // simulation is a topology with what must hold in it.
-type simulation struct {
+type scenario struct {
 	name  string
 	build topology
 	until int64
@@ -19,13 +19,13 @@ type simulation struct {
 	// lane has 0.8 of an equal share.
 	rounds, median float64
 	ends, shares   bool
-	also           func(*world) // judges what else must hold
+	also           func(*simulation) // judges what else must hold
 	// of that many seeds one is simulated.
 	of int
 }
 
 // run simulates one seed without some rules, and says which promise broke.
-func (s simulation) run(seed uint64, off rule, tell bool) *world {
+func (s scenario) run(seed uint64, off rule, tell bool) *simulation {
 	w := s.build(seed)
 	w.core.off = off
 	w.history.Tell = tell
@@ -46,29 +46,29 @@ func (s simulation) run(seed uint64, off rule, tell bool) *world {
 }
 
 // seeds is how many seeds are simulated of n.
-func (s simulation) seeds(n int) uint64 { return uint64(max(1, n/s.of)) }
+func (s scenario) seeds(n int) uint64 { return uint64(max(1, n/s.of)) }
 
 // story runs a seed again and tells what led to the broken rule.
-func (s simulation) story(seed uint64) string {
+func (s scenario) story(seed uint64) string {
 	w := s.run(seed, 0, true)
 	return fmt.Sprintf("seed %d: %s\n%s%s", seed, w.broken, w.scene(), w.history.Story(0, w.now, 80))
 }
 
-var simulations = []simulation{
+var scenarios = []scenario{
 	{name: "shares", build: sharing, until: 60, shares: true, of: 20},
 	{name: "a stopped queue", build: stoppedQueue, until: 60, rounds: 12, of: 20},
-	{name: "pairs", build: pairs, until: 600, also: (*world).judgePairs, of: 2},
-	{name: "weights", build: weighted, until: 60, also: (*world).judgeWeights, of: 10},
+	{name: "pairs", build: pairs, until: 600, also: (*simulation).judgePairs, of: 2},
+	{name: "weights", build: weighted, until: 60, also: (*simulation).judgeWeights, of: 10},
 	{name: "strict queues", build: strict, until: 60, of: 25},
-	{name: "newcomers", build: comers, until: 20, also: (*world).judgeComers, of: 50},
-	{name: "troubles", build: troubled, until: 1_000_000, ends: true, of: 1},
+	{name: "newcomers", build: comers, until: 20, also: (*simulation).judgeComers, of: 50},
+	{name: "troubles", build: faulty, until: 1_000_000, ends: true, of: 1},
 	{name: "hosts", build: hosts, until: 60, rounds: 4, median: 2.5, of: 50},
 	{name: "overlapping limits", build: overlapping, until: 60, rounds: 12, median: 1.5, of: 1},
 	{name: "limits of all kinds", build: mixed, until: 60, rounds: 12, median: 1.3, of: 1},
 }
 
 func TestSimulations(t *testing.T) {
-	for _, s := range simulations {
+	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			var rounds []float64

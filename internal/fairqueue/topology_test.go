@@ -9,30 +9,30 @@ import (
 const second = 1_000_000
 
 // topology builds random lanes on random meters.
-type topology func(seed uint64) *world
+type topology func(seed uint64) *simulation
 
-func newTopology(seed uint64) (*world, *rand.Rand) {
-	w := newWorld(seed)
+func newTopology(seed uint64) (*simulation, *rand.Rand) {
+	w := newSimulation(seed)
 	w.latency = 100
 	return w, rand.New(rand.NewPCG(seed, 2))
 }
 
 // rate is a meter that gives n permits in a second.
-func (w *world) rate(name string, n float64, capacity int64) *worldMeter {
-	return w.meter(worldMeter{name: name, interval: int64(second / n), capacity: capacity})
+func (w *simulation) rate(name string, n float64, capacity int64) *simMeter {
+	return w.meter(simMeter{name: name, interval: int64(second / n), capacity: capacity})
 }
 
 // one is one permit of each.
-func one(meters ...*worldMeter) (needs []worldNeed) {
+func one(meters ...*simMeter) (needs []simNeed) {
 	for _, m := range meters {
-		needs = append(needs, worldNeed{m, 1})
+		needs = append(needs, simNeed{m, 1})
 	}
 	return needs
 }
 
 // funnel is any funnel from one permit in 3 s to 100 in one.
-func (w *world) funnel(r *rand.Rand) *worldMeter {
-	return w.meter(worldMeter{
+func (w *simulation) funnel(r *rand.Rand) *simMeter {
+	return w.meter(simMeter{
 		name:     fmt.Sprintf("m%d", len(w.meters)),
 		interval: int64(second / math.Pow(10, -0.5+2.5*r.Float64())),
 		capacity: []int64{1, 1, 2, 5, 10, 50}[r.IntN(6)],
@@ -40,25 +40,25 @@ func (w *world) funnel(r *rand.Rand) *worldMeter {
 }
 
 // windowed is any fixed window of 1 to 10 s.
-func (w *world) windowed(r *rand.Rand) *worldMeter {
-	m := worldMeter{name: fmt.Sprintf("m%d", len(w.meters)), window: second * (1 + r.Int64N(10)), capacity: 1 + r.Int64N(50)}
+func (w *simulation) windowed(r *rand.Rand) *simMeter {
+	m := simMeter{name: fmt.Sprintf("m%d", len(w.meters)), window: second * (1 + r.Int64N(10)), capacity: 1 + r.Int64N(50)}
 	m.interval = m.window / m.capacity
 	return w.meter(m)
 }
 
 // slots is any concurrency limit for jobs of 20 to 500 ms.
-func (w *world) slots(r *rand.Rand) *worldMeter {
-	return w.meter(worldMeter{name: fmt.Sprintf("m%d", len(w.meters)), interval: 20_000 + r.Int64N(480_000), capacity: 1 + r.Int64N(10), lease: 10 * second})
+func (w *simulation) slots(r *rand.Rand) *simMeter {
+	return w.meter(simMeter{name: fmt.Sprintf("m%d", len(w.meters)), interval: 20_000 + r.Int64N(480_000), capacity: 1 + r.Int64N(10), lease: 10 * second})
 }
 
 // anyNeeds is one to three of the meters, mostly one permit of each.
-func anyNeeds(r *rand.Rand, meters []*worldMeter) (needs []worldNeed) {
+func anyNeeds(r *rand.Rand, meters []*simMeter) (needs []simNeed) {
 	for _, i := range r.Perm(len(meters))[:1+r.IntN(min(3, len(meters)))] {
 		cost := int64(1)
 		if r.Float64() > .8 {
 			cost = 1 + r.Int64N(meters[i].capacity)
 		}
-		needs = append(needs, worldNeed{meters[i], cost})
+		needs = append(needs, simNeed{meters[i], cost})
 	}
 	return needs
 }
@@ -66,9 +66,9 @@ func anyNeeds(r *rand.Rand, meters []*worldMeter) (needs []worldNeed) {
 const endless = 1_000_000_000
 
 // overlapping is lanes with endless backlogs on funnels that overlap.
-func overlapping(seed uint64) *world {
+func overlapping(seed uint64) *simulation {
 	w, r := newTopology(seed)
-	var meters []*worldMeter
+	var meters []*simMeter
 	for range 2 + r.IntN(5) {
 		meters = append(meters, w.funnel(r))
 	}
@@ -78,7 +78,7 @@ func overlapping(seed uint64) *world {
 
 // endlessLanes is lanes with endless backlogs, in half of the worlds some of a queue or of
 // a key together, which have weights.
-func (w *world) endlessLanes(r *rand.Rand, seed uint64, meters []*worldMeter) {
+func (w *simulation) endlessLanes(r *rand.Rand, seed uint64, meters []*simMeter) {
 	weighs := seed%2 == 1
 	weights, keys := map[string]int{}, []int64{1 + r.Int64N(5), 1 + r.Int64N(5), 1 + r.Int64N(5)}
 	for i := range 2 + r.IntN(11) {
@@ -101,35 +101,35 @@ func (w *world) endlessLanes(r *rand.Rand, seed uint64, meters []*worldMeter) {
 }
 
 // anyMeters is two to six limits of all kinds.
-func (w *world) anyMeters(r *rand.Rand) (meters []*worldMeter) {
+func (w *simulation) anyMeters(r *rand.Rand) (meters []*simMeter) {
 	for range 2 + r.IntN(5) {
-		kind := []func(*rand.Rand) *worldMeter{w.funnel, w.funnel, w.windowed, w.slots}[r.IntN(4)]
+		kind := []func(*rand.Rand) *simMeter{w.funnel, w.funnel, w.windowed, w.slots}[r.IntN(4)]
 		meters = append(meters, kind(r))
 	}
 	return meters
 }
 
 // mixed is the same on limits of all kinds.
-func mixed(seed uint64) *world {
+func mixed(seed uint64) *simulation {
 	w, r := newTopology(seed)
 	w.endlessLanes(r, seed, w.anyMeters(r))
 	return w
 }
 
 // sharing is a lane that needs two limits beside those that need one of them.
-func sharing(seed uint64) *world {
+func sharing(seed uint64) *simulation {
 	w, r := newTopology(seed)
 	w.latency = 1 + r.Int64N(1000)
 	rates := [][4]int64{{50, 10, 50, 10}, {10, 10, 3, 1}, {20, 1, 1, 1}, {1, 1, 1, 1}, {5, 1, 5, 1}, {3, 1, 2, 1}, {100, 1, 7, 5}}[seed%7]
 	a, b := w.rate("a", float64(rates[0]), rates[1]), w.rate("b", float64(rates[2]), rates[3])
-	for _, needs := range [][]worldNeed{one(a), one(b), one(a, b)} {
+	for _, needs := range [][]simNeed{one(a), one(b), one(a, b)} {
 		w.enqueueAt(0, w.lane("q", needs...), endless)
 	}
 	return w
 }
 
 // hosts is many hosts that are used with and without a limit that they share.
-func hosts(seed uint64) *world {
+func hosts(seed uint64) *simulation {
 	w, r := newTopology(seed)
 	n := 20 + r.IntN(100)
 	shared := w.rate("shared", float64(n)/2, 1+r.Int64N(10))
@@ -143,7 +143,7 @@ func hosts(seed uint64) *world {
 
 // stoppedQueue is a lane that shares a limit with many of a queue that weighs as much as
 // all of these, and has never taken anything.
-func stoppedQueue(seed uint64) *world {
+func stoppedQueue(seed uint64) *simulation {
 	w, r := newTopology(seed)
 	shared := w.rate("shared", 5+float64(r.IntN(20)), 10)
 	n := 50 + r.IntN(100)
@@ -159,9 +159,9 @@ func stoppedQueue(seed uint64) *world {
 // troubled is bursts of jobs on limits of all kinds, while queues stop, limits
 // are paused and changed, queues weigh more or less, jobs get lost or late, answers get lost and processes
 // take over from each other. After two minutes the trouble ends.
-func troubled(seed uint64) *world {
+func faulty(seed uint64) *simulation {
 	w, r := newTopology(seed)
-	w.careless = r.IntN(30)
+	w.faultRate = r.IntN(30)
 	meters := w.anyMeters(r)
 	for i := range 2 + r.IntN(11) {
 		l := w.fairLane(fmt.Sprintf("q%d", i%3), []string{"", "x", "y"}[r.IntN(3)], 1+r.Int64N(9), anyNeeds(r, meters)...)
@@ -189,6 +189,6 @@ func troubled(seed uint64) *world {
 			w.at(at, w.takeover)
 		}
 	}
-	w.at(120*second, func() { w.careless = 0 })
+	w.at(120*second, func() { w.faultRate = 0 })
 	return w
 }

@@ -11,7 +11,7 @@ func busyQueue() (c *Core, now int64) {
 	c = New()
 	c.AddLane("busy\napi|", 1)
 	c.AddLane("free\napi|", 2)
-	lanesOf(c, 1, granted("1", 1, api(second/8)))
+	turnsOf(c, 1, granted("1", 1, api(second/8)))
 	now = 1 + grantLife
 	c.Expired(now, "busy\napi|", 1, []string{"1"}, true)
 	return c, now
@@ -100,7 +100,7 @@ func TestSlots_NoneFree_TurnAtTimes(t *testing.T) {
 func TestSlots_QueueAlone_NotLimited(t *testing.T) {
 	c := New()
 	c.AddLane("busy\napi|", 1)
-	lanesOf(c, 1, granted("1", 1, api(second/8)))
+	turnsOf(c, 1, granted("1", 1, api(second/8)))
 	now := int64(1 + grantLife)
 	c.Expired(now, "busy\napi|", 1, []string{"1"}, true)
 	same(t, "queues whose servers are asked", c.SlotsWanted(now))

@@ -26,7 +26,7 @@ func TestAcquireAll_LikeOneByOne(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	aloneAndTogether(t, (*asking).ask, (*asking).ask, (*asking).askAll, (*asking).askAll)
+	aloneAndTogether(t, (*pair).ask, (*pair).ask, (*pair).askAll, (*pair).askAll)
 }
 
 // Calls of Allow that go together are answered as if they had been made one after the other,
@@ -35,20 +35,20 @@ func TestAllow_LikeOneByOne(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	aloneAndTogether(t, (*asking).ask, (*asking).allow, (*asking).allow)
+	aloneAndTogether(t, (*pair).ask, (*pair).allow, (*pair).allow)
 }
 
 // aloneAndTogether takes some of the steps, and some that change what is asked for.
-func aloneAndTogether(t *testing.T, steps ...func(*asking, *rapid.T)) {
-	steps = append(steps, (*asking).wait, (*asking).call, (*asking).pause)
-	for name, stage := range map[string]func(redistest.TB) *stage{"miniredis": miniStage, "redis": realStage} {
+func aloneAndTogether(t *testing.T, steps ...func(*pair, *rapid.T)) {
+	steps = append(steps, (*pair).wait, (*pair).call, (*pair).pause)
+	for name, fixture := range map[string]func(redistest.TB) *fixture{"miniredis": miniFixture, "redis": realFixture} {
 		t.Run(name, func(t *testing.T) {
 			if name == "redis" {
 				fewerChecks(t)
 			}
-			alone, together := stage(t), stage(t)
+			alone, together := fixture(t), fixture(t)
 			rapid.Check(t, func(t *rapid.T) {
-				w := newAsking(t, alone, together)
+				w := newPair(t, alone, together)
 				for range rapid.IntRange(1, 12).Draw(t, "steps") {
 					rapid.SampledFrom(steps).Draw(t, "step")(w, t)
 				}
@@ -58,23 +58,23 @@ func aloneAndTogether(t *testing.T, steps ...func(*asking, *rapid.T)) {
 	}
 }
 
-// asking is two stages of the same jobs: on one each asks alone.
-type asking struct {
-	alone, together *stage
-	kinds           []askingKind
+// pair is two fixtures of the same jobs: on one each asks alone.
+type pair struct {
+	alone, together *fixture
+	kinds           []pairKind
 	calls           int
 }
 
-// askingKind is what a group of jobs asks for.
-type askingKind struct {
+// pairKind is what a group of jobs asks for.
+type pairKind struct {
 	headStart int
 	maxWait   time.Duration
 	ahead     time.Duration
 	needs     []throttle.Need
 }
 
-func newAsking(t *rapid.T, alone, together *stage) *asking {
-	w := &asking{alone: alone, together: together}
+func newPair(t *rapid.T, alone, together *fixture) *pair {
+	w := &pair{alone: alone, together: together}
 	kinds := []throttle.Kind{throttle.Funnel, throttle.TokenBucket, throttle.FixedWindow, throttle.SlidingLog, throttle.SlidingWindow, throttle.Concurrency}
 	limits := rapid.IntRange(1, 3).Draw(t, "limits")
 	for _, s := range w.both() {
@@ -95,7 +95,7 @@ func newAsking(t *rapid.T, alone, together *stage) *asking {
 		}
 	}
 	for range rapid.IntRange(1, 4).Draw(t, "kinds of jobs") {
-		k := askingKind{headStart: rapid.SampledFrom([]int{0, 0, -1000}).Draw(t, "head start")}
+		k := pairKind{headStart: rapid.SampledFrom([]int{0, 0, -1000}).Draw(t, "head start")}
 		if rapid.IntRange(0, 3).Draw(t, "patient") == 0 {
 			k.maxWait = time.Duration(rapid.IntRange(1, 3).Draw(t, "max wait")) * time.Second
 		}
@@ -112,10 +112,10 @@ func newAsking(t *rapid.T, alone, together *stage) *asking {
 	return w
 }
 
-func (w *asking) both() []*stage { return []*stage{w.alone, w.together} }
+func (w *pair) both() []*fixture { return []*fixture{w.alone, w.together} }
 
 // ask has some jobs ask, new ones and such as have asked before.
-func (w *asking) ask(t *rapid.T) {
+func (w *pair) ask(t *rapid.T) {
 	var groups [][]any
 	var all []any
 	for range rapid.IntRange(1, 3).Draw(t, "groups") {
@@ -140,7 +140,7 @@ func (w *asking) ask(t *rapid.T) {
 		}
 		all = append(all, group(ids...)...)
 	}
-	run := func(s *stage, args []any) []any {
+	run := func(s *fixture, args []any) []any {
 		w.calls++
 		replies, err := script.New("lanes/acquire").Run(background, s.rdb, []string{hg("")}, append([]any{"", fmt.Sprint("caller", w.calls), 1, 1}, args...)...).Slice()
 		if err != nil {
@@ -159,7 +159,7 @@ func (w *asking) ask(t *rapid.T) {
 
 // askAll has jobs of all kinds, in any order, ask by way of the limiters: so those of plain
 // limits go the plain way.
-func (w *asking) askAll(t *rapid.T) {
+func (w *pair) askAll(t *rapid.T) {
 	var asks []waitdb.AcquireRequest
 	for _, id := range rapid.SliceOfNDistinct(rapid.IntRange(0, 20), 1, 12, rapid.ID).Draw(t, "jobs") {
 		k := w.kinds[id%len(w.kinds)] // who changes it leaves a lane behind
@@ -188,9 +188,9 @@ func anyCaller(holder string) string {
 	return strings.Join(lines[:min(2, len(lines))], "\n")
 }
 
-// same sees that both stages have the same data, but for what callers remember, and
+// same sees that both fixtures have the same data, but for what callers remember, and
 // the names of holders, in which callers are.
-func (w *asking) same(t *rapid.T) {
+func (w *pair) same(t *rapid.T) {
 	if diff := gocmp.Diff(contents(t, w.alone.rdb), contents(t, w.together.rdb)); diff != "" {
 		t.Fatalf("what is left behind by jobs that ask alone (-) and together (+):\n%s", diff)
 	}
@@ -217,7 +217,7 @@ func contents(t *rapid.T, rdb redis.UniversalClient) map[string]any {
 	return all
 }
 
-func (w *asking) wait(t *rapid.T) {
+func (w *pair) wait(t *rapid.T) {
 	d := time.Duration(rapid.IntRange(1, 3000).Draw(t, "ms")) * time.Millisecond
 	for _, s := range w.both() {
 		s.wait(d)
@@ -225,14 +225,14 @@ func (w *asking) wait(t *rapid.T) {
 }
 
 // call gives the waiting jobs their turns.
-func (w *asking) call(t *rapid.T) {
+func (w *pair) call(t *rapid.T) {
 	alone, together := w.alone.pumped(t), w.together.pumped(t)
 	if diff := gocmp.Diff(alone, together, cmpopts.IgnoreFields(throttle.Decision{}, "TakenAt"), cmpopts.IgnoreUnexported(throttle.Decision{})); diff != "" {
-		t.Fatalf("called (-alone +together):\n%s", diff)
+		t.Fatalf("granted (-alone +together):\n%s", diff)
 	}
 }
 
-func (w *asking) pause(t *rapid.T) {
+func (w *pair) pause(t *rapid.T) {
 	pause := rapid.Bool().Draw(t, "pause")
 	for _, s := range w.both() {
 		var err error
@@ -248,7 +248,7 @@ func (w *asking) pause(t *rapid.T) {
 }
 
 // allow makes some calls, of which some only look.
-func (w *asking) allow(t *rapid.T) {
+func (w *pair) allow(t *rapid.T) {
 	var calls [][]any
 	for range rapid.IntRange(1, 6).Draw(t, "calls") {
 		w.calls++
@@ -259,7 +259,7 @@ func (w *asking) allow(t *rapid.T) {
 		}
 		calls = append(calls, call)
 	}
-	run := func(s *stage, calls ...[]any) []any {
+	run := func(s *fixture, calls ...[]any) []any {
 		replies, err := script.New("limits/allow").Run(background, s.rdb, []string{hg("")}, append([]any{""}, slices.Concat(calls...)...)...).Slice()
 		if err != nil {
 			t.Fatal(err)
@@ -278,7 +278,7 @@ func (w *asking) allow(t *rapid.T) {
 // A damaged meter counts as an unused one. It stops no call that goes
 // with the one that meets it, and no turn of another lane.
 func TestAcquireAll_DamagedMeter(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		log := throttle.Limit{Name: "log", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(10)}
 		bucket := throttle.Limit{Name: "bucket", Kind: throttle.TokenBucket, Rate: throttle.PerMinute(10), Capacity: 10, Adapt: &throttle.Adapt{}}
 		define(t, s, log, bucket)
@@ -303,8 +303,8 @@ func TestAcquireAll_DamagedMeter(t *testing.T) {
 		}
 		damage()
 		s.wait(time.Minute)
-		called := s.pumped(t)
-		slices.Sort(called)
-		expect(t, "called", called, []string{"bucket0waits", "bucket1waits", "bucket2waits", "log0waits", "log1waits", "log2waits"})
+		granted := s.pumped(t)
+		slices.Sort(granted)
+		expect(t, "granted", granted, []string{"bucket0waits", "bucket1waits", "bucket2waits", "log0waits", "log1waits", "log2waits"})
 	})
 }

@@ -11,7 +11,7 @@ import (
 )
 
 func TestAcquire_FIFO(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 2))
 		need := one("l")
 		for i, want := range []struct {
@@ -21,33 +21,33 @@ func TestAcquire_FIFO(t *testing.T) {
 			d := s.acquire(t, fmt.Sprint(i), need)
 			expect(t, "at first", [2]any{d.Outcome, d.RetryAfter}, [2]any{want.outcome, want.retry})
 		}
-		called, next := s.pump(t)
-		expect(t, "called with no permit", called, nil)
+		granted, next := s.pump(t)
+		expect(t, "granted with no permit", granted, nil)
 		if next <= 0 || next > time.Minute {
 			t.Errorf("turns are due in %s, want by the next permit", next)
 		}
 
 		s.wait(time.Minute - time.Microsecond)
-		expect(t, "called a microsecond early", s.pumped(t), nil)
+		expect(t, "granted a microsecond early", s.pumped(t), nil)
 		s.wait(time.Microsecond)
 		expect(t, "a newcomer", s.acquire(t, "new", need).Outcome, denied)
 		d := s.acquire(t, "4", need)
 		expect(t, "one whose turn it is not", [2]any{d.Outcome, d.RetryAfter}, [2]any{denied, time.Minute})
-		s.wait(10 * time.Millisecond) // those called ahead are told in such steps
-		called, next = s.pump(t)
-		expect(t, "called", called, []string{"2", "3"})
+		s.wait(10 * time.Millisecond) // those granted ahead are told in such steps
+		granted, next = s.pump(t)
+		expect(t, "granted", granted, []string{"2", "3"})
 		expect(t, "kept for them", ask(t, s, "l", 1).Outcome, denied)
 		expect(t, "left for others", ask(t, s, "l", 0).Remaining, 0)
 		if next > grant {
 			t.Errorf("turns are due in %s, after a grant has ended", next)
 		}
 		s.wantTaken(t, []string{"3", "2"}, need)
-		expect(t, "called of those without a permit", s.pumped(t), nil)
+		expect(t, "granted of those without a permit", s.pumped(t), nil)
 
 		s.wait(time.Minute)
-		called = s.pumped(t)
-		expect(t, "called then", called, []string{"4", "new"})
-		s.wantTaken(t, called, need)
+		granted = s.pumped(t)
+		expect(t, "granted then", granted, []string{"4", "new"})
+		s.wantTaken(t, granted, need)
 		s.pump(t)
 		expect(t, "traces", s.traces(t), nil)
 	})
@@ -55,13 +55,13 @@ func TestAcquire_FIFO(t *testing.T) {
 
 // TestAcquire_AllOrNone: a job that waits for one of its limits takes nothing of another.
 func TestAcquire_AllOrNone(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 5), perMinute("m", 1))
 		both := []throttle.Need{one("l"), one("m")}
 		s.acquire(t, "a", both...)
 		d := s.acquire(t, "b", both...)
 		expect(t, "b", [3]any{d.Outcome, d.Limit, d.RetryAfter}, [3]any{denied, "m", time.Minute})
-		expect(t, "called", s.pumped(t), nil)
+		expect(t, "granted", s.pumped(t), nil)
 		expect(t, "left of the other limit", ask(t, s, "l", 0).Remaining, 4)
 		expect(t, "a newcomer that needs only that", s.acquire(t, "c", one("l")).Outcome, allowed)
 	})
@@ -71,7 +71,7 @@ func TestAcquire_AllOrNone(t *testing.T) {
 // exists is let by if it is first in line and nobody gives turns. Where somebody
 // does, it is for them to call it.
 func TestAcquire_HeadWithoutLeader(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 1))
 		for _, job := range []string{"a", "b", "c"} {
 			s.acquire(t, job, one("l"))
@@ -79,7 +79,7 @@ func TestAcquire_HeadWithoutLeader(t *testing.T) {
 		s.wait(time.Minute)
 		expect(t, "the second in line", s.acquire(t, "c", one("l")).Outcome, denied)
 		expect(t, "the head of the line", s.acquire(t, "b", one("l")).Outcome, allowed)
-		expect(t, "called", s.pumped(t), nil)
+		expect(t, "granted", s.pumped(t), nil)
 		s.wait(time.Minute)
 		expect(t, "the head while somebody gives turns", s.acquire(t, "c", one("l")).Outcome, denied)
 		s.wantTaken(t, s.pumped(t), one("l"))
@@ -91,7 +91,7 @@ func TestAcquire_HeadWithoutLeader(t *testing.T) {
 // TestContended_EndsWithoutLeader: when nobody gives turns, the marks that keep newcomers from a
 // meter vanish, so that it is not shut for good.
 func TestContended_EndsWithoutLeader(t *testing.T) {
-	s := miniStage(t)
+	s := miniFixture(t)
 	define(t, s, perMinute("l", 1), perMinute("m", 1))
 	for _, job := range []string{"a", "b"} {
 		s.acquire(t, job, one("l"), one("m"))
@@ -112,7 +112,7 @@ func TestContended_EndsWithoutLeader(t *testing.T) {
 }
 
 func TestAcquire_Impossible(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 3))
 		big := throttle.Need{Limit: "l", Key: "k", Cost: 3}
 		d := s.acquire(t, "huge", throttle.Need{Limit: "l", Key: "k", Cost: 4})
@@ -123,7 +123,7 @@ func TestAcquire_Impossible(t *testing.T) {
 		s.acquire(t, "b", big)
 		s.acquire(t, "c", one("l"))
 		define(t, s, perMinute("l", 2))
-		expect(t, "called to learn it", s.pumped(t), []string{"b"})
+		expect(t, "granted to learn it", s.pumped(t), []string{"b"})
 		expect(t, "asked again", s.acquire(t, "b", big).Outcome, never)
 		s.wait(time.Minute)
 		s.wantTaken(t, s.pumped(t), one("l"))
@@ -135,7 +135,7 @@ func TestAcquire_Impossible(t *testing.T) {
 // TestAcquire_ChangedNeeds: what it has waited counts, and it stands by that in its
 // new lane.
 func TestAcquire_ChangedNeeds(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 1), perMinute("m", 1))
 		s.acquire(t, "x", one("m"))
 		s.acquire(t, "y", one("m"))
@@ -150,14 +150,14 @@ func TestAcquire_ChangedNeeds(t *testing.T) {
 		must(t, err)
 		expect(t, "its place", [2]any{place.Rank, place.WaitedFor}, [2]any{2, 10 * time.Second})
 		s.wait(time.Minute)
-		called := s.pumped(t)
-		slices.Sort(called)
-		expect(t, "called", called, []string{"c", "y"})
+		granted := s.pumped(t)
+		slices.Sort(granted)
+		expect(t, "granted", granted, []string{"c", "y"})
 		s.wantTaken(t, []string{"y"}, one("m"))
 		s.wantTaken(t, []string{"c"}, one("l"))
 		s.wait(time.Minute)
-		called = s.pumped(t)
-		expect(t, "called then", called, []string{"b"})
+		granted = s.pumped(t)
+		expect(t, "granted then", granted, []string{"b"})
 		expect(t, "its cost changes as well", s.acquire(t, "b", throttle.Need{Limit: "m", Key: "k", Cost: 2}).Outcome, never)
 		s.wantTaken(t, s.pumped(t), one("m"))
 		s.pump(t)
@@ -166,7 +166,7 @@ func TestAcquire_ChangedNeeds(t *testing.T) {
 }
 
 func TestAcquire_BadInput(t *testing.T) {
-	s := miniStage(t)
+	s := miniFixture(t)
 	define(t, s, perMinute("l", 1))
 	for name, err := range map[string]error{
 		"no needs":         second(s.lanes.Acquire(background, job("a"))),

@@ -11,8 +11,8 @@ import (
 
 // onAdapting runs f on a limit of ten a second that adapts, with a function that
 // takes a permit of key k, tells how its call went, and returns the key's pace.
-func onAdapting(t *testing.T, adapt throttle.Adapt, f func(t *testing.T, s *stage, call func(refused bool, latency time.Duration) string)) {
-	onRedis(t, func(t *testing.T, s *stage) {
+func onAdapting(t *testing.T, adapt throttle.Adapt, f func(t *testing.T, s *fixture, call func(refused bool, latency time.Duration) string)) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 10, Adapt: &adapt})
 		id := 0
 		f(t, s, func(refused bool, latency time.Duration) string {
@@ -48,7 +48,7 @@ func onAdapting(t *testing.T, adapt throttle.Adapt, f func(t *testing.T, s *stag
 // TestAdapt_RateLimited: half at the first, half again in a row, a tenth later; slowly
 // up again, and never below the least nor above the rate.
 func TestAdapt_RateLimited(t *testing.T) {
-	onAdapting(t, throttle.Adapt{Min: throttle.PerSecond(2)}, func(t *testing.T, s *stage, call func(bool, time.Duration) string) {
+	onAdapting(t, throttle.Adapt{Min: throttle.PerSecond(2)}, func(t *testing.T, s *fixture, call func(bool, time.Duration) string) {
 		expect(t, "at first", call(false, 0), "")
 		expect(t, "refused", call(true, 0), "5/s")
 		d, err := s.AllowN(t.Context(), "host", "k", 0)
@@ -84,7 +84,7 @@ func TestAdapt_RateLimited(t *testing.T) {
 // TestAdapt_ManyCalls: a key gets faster by the time that has gone by, however many
 // calls are accepted meanwhile.
 func TestAdapt_ManyCalls(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(5000), Adapt: &throttle.Adapt{Min: throttle.PerSecond(50)}})
 		need := throttle.Need{Limit: "host", Key: "k"}
 		for range 10 {
@@ -104,7 +104,7 @@ func TestAdapt_ManyCalls(t *testing.T) {
 // TestAdapt_Latency: at once as slow as the latency wants it, by half of the way
 // back; other keys do not notice.
 func TestAdapt_Latency(t *testing.T) {
-	onAdapting(t, throttle.Adapt{Latency: 500 * time.Millisecond}, func(t *testing.T, s *stage, call func(bool, time.Duration) string) {
+	onAdapting(t, throttle.Adapt{Latency: 500 * time.Millisecond}, func(t *testing.T, s *fixture, call func(bool, time.Duration) string) {
 		expect(t, "as wanted", call(false, 400*time.Millisecond), "")
 		expect(t, "a clock that stepped back meanwhile", call(false, -time.Second), "")
 		expect(t, "four times as long", call(false, 2*time.Second), "2.5/s")
@@ -127,7 +127,7 @@ func TestAdapt_Latency(t *testing.T) {
 // TestAdapt_Overload: as to refusals, once for calls that were underway at the same
 // time, but nothing is shut; a limit that does not adapt takes no notice.
 func TestAdapt_Overload(t *testing.T) {
-	onAdapting(t, throttle.Adapt{Min: throttle.PerSecond(2)}, func(t *testing.T, s *stage, call func(bool, time.Duration) string) {
+	onAdapting(t, throttle.Adapt{Min: throttle.PerSecond(2)}, func(t *testing.T, s *fixture, call func(bool, time.Duration) string) {
 		define(t, s, throttle.Limit{Name: "shared", Kind: throttle.Funnel, Rate: throttle.PerSecond(10)})
 		pace := func(at time.Time) []throttle.KeyState {
 			t.Helper()

@@ -13,7 +13,7 @@ import (
 // TestAdvance_BlockedMeter: it would come back from then on, though the calls
 // begin when the meter opens.
 func TestAdvance_BlockedMeter(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 8})
 		must(t, s.Block(background, "l", "k", s.now.Add(time.Second)))
 		for i := range 8 {
@@ -32,20 +32,20 @@ func TestAdvance_BlockedMeter(t *testing.T) {
 // TestAdvance_LateJob: it goes behind what is reserved for others, who may
 // not come. Then what it took would have come back before it begins.
 func TestAdvance_LateJob(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(20), Capacity: 2})
 		s.acquire(t, "a", one("l"))
 		s.acquire(t, "b", one("l"))
 		s.acquire(t, "late", one("l"))
 		s.wait(50 * time.Millisecond)
-		expect(t, "called", s.pumped(t), []string{"late"})
+		expect(t, "granted", s.pumped(t), []string{"late"})
 		s.wait(2 * grant)
 		s.pump(t)
 		must(t, s.lanes.Block(background, "l", "k", s.now.Add(time.Second)))
 		other := waitdb.Job{JobID: throttle.JobID{Queue: "other", ID: "dear"}}
 		s.acquireJob(t, other, throttle.Need{Limit: "l", Key: "k", Cost: 2})
 		s.wait(time.Second)
-		expect(t, "called, and told again", s.pumped(t), []string{"late", "dear"})
+		expect(t, "granted, and told again", s.pumped(t), []string{"late", "dear"})
 		d := s.acquire(t, "late", one("l"))
 		expect(t, "behind what is reserved", [2]any{d.Outcome, d.RetryAfter}, [2]any{denied, 50 * time.Millisecond})
 	})
@@ -54,7 +54,7 @@ func TestAdvance_LateJob(t *testing.T) {
 // TestAdvance_Settle: calls that have their permits and have not begun count
 // from when they begin.
 func TestAdvance_Settle(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 8})
 		dear := s.acquire(t, "dear", throttle.Need{Limit: "l", Key: "k", Cost: 8})
 		for i := range 4 {
@@ -74,10 +74,10 @@ func TestAdvance_Settle(t *testing.T) {
 	})
 }
 
-// TestAdvance_WaitDeadline: a called job whose time is up before its
+// TestAdvance_WaitDeadline: a granted job whose time is up before its
 // permits exist is not let by, however soon they do.
 func TestAdvance_WaitDeadline(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 8})
 		s.acquireJob(t, job("dear"), throttle.Need{Limit: "l", Key: "k", Cost: 8})
 		hurries := job("hurries")
@@ -86,7 +86,7 @@ func TestAdvance_WaitDeadline(t *testing.T) {
 		s.acquire(t, "b", one("l"))
 		s.acquireJob(t, hurries, one("l"))
 		s.wait(20 * time.Millisecond)
-		expect(t, "called", s.pumped(t), []string{"a", "b", "hurries"})
+		expect(t, "granted", s.pumped(t), []string{"a", "b", "hurries"})
 		s.wantTaken(t, []string{"a", "b"}, one("l"))
 		expect(t, "10 ms early, 5 ms too late", s.acquireJob(t, hurries, one("l")).Outcome, denied)
 		s.wait(5 * time.Millisecond)
@@ -100,7 +100,7 @@ func TestAdvance_CallsKeepTheirDistance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		limit := throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(22), Capacity: 1}
 		define(t, s, limit)
 		var begun []throttletest.Admission

@@ -14,7 +14,7 @@ func TestAllow_LeavesPermitsToLanes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(20), Capacity: 50})
 		all := throttle.Need{Limit: "l", Key: "k", Cost: 50}
 		expect(t, "of others before", ask(t, s, "l", 40).Outcome, allowed)
@@ -44,7 +44,7 @@ func TestAllow_LeavesPermitsToLanes(t *testing.T) {
 // TestAllow_LaneWaitsElsewhere: a lane that waits for one of its limits, or
 // for less than there is, keeps nobody from what it leaves.
 func TestAllow_LaneWaitsElsewhere(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("slow", 1), perMinute("l", 9))
 		both := []throttle.Need{one("slow"), one("l")}
 		s.acquire(t, "a", both...)

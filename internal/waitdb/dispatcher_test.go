@@ -13,36 +13,36 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// A dispatcher gives the lanes of a stage their turns, as package scheduler does: the
+// A dispatcher gives the lanes of a fixture their turns, as package scheduler does: the
 // real core decides and the real scripts carry it out. But it works only when a
-// test pumps, with the stage's clock, and the jobs that it calls are promoted by
+// test pumps, with the fixture's clock, and the jobs that it calls are promoted by
 // nobody: they are the test's to answer.
 type dispatcher struct {
 	store   *waitdb.DB
-	stage   *stage
+	fixture *fixture
 	process string
 
-	core    *fairqueue.Core // nil while it does not give turns
-	seen    int64
-	changes int64
-	words   <-chan waitdb.Notification
-	silence int64 // the number of the last word of its own
-	last    []string
+	core          *fairqueue.Core // nil while it does not give turns
+	seen          int64
+	changes       int64
+	notifications <-chan waitdb.Notification
+	silence       int64 // the number of the last notification of its own
+	last          []string
 	// batch is how many turns one call of Redis tries.
 	batch int
 	// fails, if set, is asked before and after each call of Redis. An error before
 	// has the call not be made, one after it loses the answer; either way the
 	// dispatcher forgets all that it knew, as a process that was killed.
 	fails func(call string, made bool) error
-	// deaf, if set, has it not hear a word.
-	deaf func(waitdb.Notification) bool
-	// fate is what becomes of a called job that is told. The zero value means
+	// ignores, if set, has it not hear a notification.
+	ignores func(waitdb.Notification) bool
+	// state is what becomes of a granted job that is told. The zero value means
 	// that it is moved to the head of its queue.
-	fate func(fairqueue.GrantedJob) fairqueue.State
+	state func(fairqueue.GrantedJob) fairqueue.State
 }
 
-// called is a job that was called back.
-type called struct {
+// promotedJob is a job that was moved to the head of its queue.
+type promotedJob struct {
 	throttle.JobID
 	// Late: not because its turn has come, but because it has waited for as long
 	// as it may.
@@ -52,26 +52,26 @@ type called struct {
 // leaseTime is for how long a dispatcher that dies keeps others from giving turns.
 const leaseTime = 1500 * time.Millisecond
 
-func newDispatcher(s *stage, process string) *dispatcher {
-	d := &dispatcher{store: s.lanes, stage: s, process: process, batch: 64}
-	d.words = d.store.Notifications(s.ctx)
-	<-d.words // it listens
+func newDispatcher(s *fixture, process string) *dispatcher {
+	d := &dispatcher{store: s.lanes, fixture: s, process: process, batch: 64}
+	d.notifications = d.store.Notifications(s.ctx)
+	<-d.notifications // it listens
 	return d
 }
 
 // lives has what its heartbeats renew live on, while the clock jumps.
 func (d *dispatcher) lives() {
-	if d.core == nil || d.stage.rdb.Get(background, hg("leader")).Val() != d.process {
+	if d.core == nil || d.fixture.rdb.Get(background, hg("leader")).Val() != d.process {
 		return
 	}
-	d.stage.rdb.Persist(background, hg("leader"))
-	d.stage.rdb.Persist(background, hg("contended"))
+	d.fixture.rdb.Persist(background, hg("leader"))
+	d.fixture.rdb.Persist(background, hg("contended"))
 }
 
-// pump gives turns until nothing is due, and returns who is called and how long
+// pump gives turns until nothing is due, and returns who is granted and how long
 // it is till something is due again; never is negative. It reports false where
 // another process gives turns, which it does for as long as it says.
-func (d *dispatcher) pump() (list []called, next time.Duration, held bool, err error) {
+func (d *dispatcher) pump() (list []promotedJob, next time.Duration, held bool, err error) {
 	defer func() {
 		if err != nil {
 			d.core = nil
@@ -85,7 +85,7 @@ func (d *dispatcher) pump() (list []called, next time.Duration, held bool, err e
 	late, over, err := []throttle.JobID(nil), time.Duration(0), error(nil)
 	err = d.call("late", func() error { late, over, err = d.store.ExpireWaits(background, 100); return err })
 	for _, job := range late {
-		list = append(list, called{job, true})
+		list = append(list, promotedJob{job, true})
 	}
 	if err != nil {
 		return list, 0, false, err
@@ -112,7 +112,7 @@ func (d *dispatcher) pump() (list []called, next time.Duration, held bool, err e
 	return list, 0, true, fmt.Errorf("it is due again and again; the last turns were\n%s", strings.Join(d.last, "\n"))
 }
 
-func (d *dispatcher) now() int64 { return d.stage.now.UnixMicro() }
+func (d *dispatcher) now() int64 { return d.fixture.now.UnixMicro() }
 
 func (d *dispatcher) until(us int64) time.Duration {
 	if us == math.MaxInt64 {
@@ -161,7 +161,7 @@ func (d *dispatcher) lead() (lead waitdb.Leadership, err error) {
 		}
 		d.core.SetWeights(weights)
 	}
-	if d.changes < lead.Changes { // a word got lost
+	if d.changes < lead.Changes { // a notification got lost
 		d.changes = lead.Changes
 		d.core.ChangedAll()
 	}
@@ -177,7 +177,7 @@ func (d *dispatcher) lead() (lead waitdb.Leadership, err error) {
 }
 
 // made tells the core of lanes that got their first job; and after a takeover
-// which jobs of them were called before it.
+// which jobs of them were granted before it.
 func (d *dispatcher) made(lanes []waitdb.NumberedLane, fresh bool) error {
 	for _, lane := range lanes {
 		d.core.AddLane(lane.Lane, lane.Number)
@@ -198,37 +198,37 @@ func (d *dispatcher) made(lanes []waitdb.NumberedLane, fresh bool) error {
 	return nil
 }
 
-// hear takes all words in that were said until now. That these are all it knows
-// by a word of its own.
+// hear takes all notifications in that were said until now. That these are all it knows
+// by a notification of its own.
 func (d *dispatcher) hear() error {
 	d.silence++
-	if err := d.stage.rdb.Publish(background, hg("wake"), fmt.Sprintf("silence %d", d.silence)).Err(); err != nil {
+	if err := d.fixture.rdb.Publish(background, hg("wake"), fmt.Sprintf("silence %d", d.silence)).Err(); err != nil {
 		return err
 	}
-	for word := range d.words {
-		if word.Kind == "silence" && word.Number == d.silence {
+	for notification := range d.notifications {
+		if notification.Kind == "silence" && notification.Number == d.silence {
 			break
 		}
-		if d.core == nil || d.deaf != nil && d.deaf(word) {
+		if d.core == nil || d.ignores != nil && d.ignores(notification) {
 			continue
 		}
-		switch word.Kind {
+		switch notification.Kind {
 		case waitdb.JobArrived:
-			d.core.Arrived(d.now(), word.Name)
+			d.core.Arrived(d.now(), notification.Name)
 		case waitdb.MeterChanged:
-			d.core.Changed(word.Name)
+			d.core.Changed(notification.Name)
 		case waitdb.LimitChanged:
-			d.core.ChangedLimit(word.Name)
+			d.core.ChangedLimit(notification.Name)
 		default:
 			continue
 		}
-		d.changes = max(d.changes, word.Number)
+		d.changes = max(d.changes, notification.Number)
 	}
 	return nil
 }
 
 // work has the core's decisions carried out once.
-func (d *dispatcher) work() (list []called, err error) {
+func (d *dispatcher) work() (list []promotedJob, err error) {
 	if lanes := d.core.ToExpire(d.now(), 100); len(lanes) > 0 {
 		if err := d.expire(lanes, false); err != nil {
 			return nil, err
@@ -238,20 +238,20 @@ func (d *dispatcher) work() (list []called, err error) {
 		return nil, err
 	}
 	for _, job := range d.core.ToPromote(d.now(), 100) {
-		fate := fairqueue.StateMoved
-		if d.fate != nil {
-			fate = d.fate(job)
+		state := fairqueue.StateMoved
+		if d.state != nil {
+			state = d.state(job)
 		}
 		id := throttle.JobID{Queue: job.Queue, ID: job.ID}
-		if fate == fairqueue.StateMoved {
-			list = append(list, called{id, false})
+		if state == fairqueue.StateMoved {
+			list = append(list, promotedJob{id, false})
 		}
-		if fate == fairqueue.StateGone || fate == fairqueue.StateDone {
-			if _, err := d.stage.lanes.Forget(background, id); err != nil {
+		if state == fairqueue.StateGone || state == fairqueue.StateDone {
+			if _, err := d.fixture.lanes.Forget(background, id); err != nil {
 				return list, err
 			}
 		}
-		d.core.Promoted(d.now(), job, fate)
+		d.core.Promoted(d.now(), job, state)
 	}
 	return list, nil
 }
@@ -289,7 +289,7 @@ func (d *dispatcher) remember(list []fairqueue.Turn, results []fairqueue.Result)
 }
 
 // expire takes back what is reserved for jobs that have not come in time. After
-// a takeover all called jobs are told: who called them may not have done it.
+// a takeover all granted jobs are told: who granted them may not have done it.
 func (d *dispatcher) expire(lanes []string, takeover bool) error {
 	var expired []waitdb.LaneGrants
 	err := d.call("expire", func() (err error) {
@@ -323,19 +323,19 @@ func (d *dispatcher) publishShares() error {
 	})
 }
 
-// hg is the name of a key of the stage's scope.
+// hg is the name of a key of the fixture's scope.
 func hg(name string) string { return "hg:{default}:" + name }
 
-func (s *stage) dispatcherOf() *dispatcher {
+func (s *fixture) dispatcherOf() *dispatcher {
 	if s.dispatcher == nil {
 		s.dispatcher = newDispatcher(s, "dispatcher")
 	}
 	return s.dispatcher
 }
 
-// pump has the stage's dispatcher call back all that can be called now, and says when
+// pump has the fixture's dispatcher call back all that can be granted now, and says when
 // it is due again.
-func (s *stage) pump(t redistest.TB) (ids []string, next time.Duration) {
+func (s *fixture) pump(t redistest.TB) (ids []string, next time.Duration) {
 	t.Helper()
 	list, next, held, err := s.dispatcherOf().pump()
 	if err != nil || !held {
@@ -348,7 +348,7 @@ func (s *stage) pump(t redistest.TB) (ids []string, next time.Duration) {
 }
 
 // pumped is who a pump calls.
-func (s *stage) pumped(t redistest.TB) []string {
+func (s *fixture) pumped(t redistest.TB) []string {
 	t.Helper()
 	ids, _ := s.pump(t)
 	return ids

@@ -20,7 +20,7 @@ func TestFairness(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, funnel("api", throttle.PerSecond(10)))
 		for i := range 300 {
 			for tenant, weight := range map[string]int{"many": 1, "paid": 3, "": 0} {
@@ -71,7 +71,7 @@ func TestFairness(t *testing.T) {
 
 // TestFairness_BadInput: a key or a weight out of bounds is one error, and nothing waits.
 func TestFairness_BadInput(t *testing.T) {
-	s := miniStage(t)
+	s := miniFixture(t)
 	define(t, s, funnel("api", throttle.PerSecond(10)))
 	for want, job := range map[string]waitdb.Job{
 		"want at most 200 bytes and no control characters": fairJob("long", strings.Repeat("k", 10_000), 1),

@@ -15,7 +15,7 @@ func TestFarTimesSaturate(t *testing.T) {
 		t.Skip("slow")
 	}
 	const year, most = 365 * throttle.Day, 230 * 365 * throttle.Day
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		for _, kind := range limittest.Kinds[:5] {
 			l := throttle.Limit{Name: string(kind), Kind: kind, Rate: throttle.Every(year)}
 			define(t, s, l)

@@ -13,7 +13,7 @@ import (
 // TestForecast_Weights: tenants and queues take turns by their weights in a forecast, too.
 func TestForecast_Weights(t *testing.T) {
 	for _, strict := range []bool{false, true} {
-		s := miniStage(t)
+		s := miniFixture(t)
 		define(t, s, funnel("api", throttle.PerSecond(10)))
 		must(t, s.lanes.SetWeights(background, map[string]fairqueue.Weight{"one": {Turns: 4, Strict: strict}, "two": {Turns: 1, Strict: strict}}, false))
 		for i := range 201 {

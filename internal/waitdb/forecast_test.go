@@ -14,7 +14,7 @@ import (
 )
 
 // forecast is one of what waits.
-func (s *stage) forecast(t *testing.T) *forecast.Forecast {
+func (s *fixture) forecast(t *testing.T) *forecast.Forecast {
 	t.Helper()
 	f, err := forecast.Make(background, s.lanes, forecast.Options{})
 	must(t, err)
@@ -32,7 +32,7 @@ func funnel(name string, rate throttle.Rate) throttle.Limit {
 // TestForecast: the limits that hold jobs up, for how long, and what nobody
 // knows; it changes nothing.
 func TestForecast(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 2), perMinute("p", 1), throttle.Limit{Name: "f", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 2},
 			throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 2})
 		for i := range 5 {
@@ -83,11 +83,11 @@ func TestForecast(t *testing.T) {
 // TestForecast_OneJob: what Redis tells a job that waits alone is what the forecast says,
 // to the microsecond: of each kind of limit, however it was used, changed and blocked.
 func TestForecast_OneJob(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		for seed := range uint64(60) {
 			s.restart(t)
 			r := rand.New(rand.NewPCG(seed, 7))
-			w := &forecastWorld{stage: s, rand: r}
+			w := &forecastWorld{fixture: s, rand: r}
 			l := w.anyLimit("l")
 			for l.Kind == throttle.Concurrency {
 				l = w.anyLimit("l")
@@ -123,9 +123,9 @@ func TestForecast_OneJob(t *testing.T) {
 }
 
 // TestForecast_Impossible: a job whose limit is gone, or that costs more than its limit
-// ever gives, is called to learn that, and holds nobody up.
+// ever gives, is granted to learn that, and holds nobody up.
 func TestForecast_Impossible(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 3), perMinute("gone", 1))
 		for i, cost := range []int{3, 3, 1} {
 			s.acquire(t, fmt.Sprint(i), throttle.Need{Limit: "l", Key: "k", Cost: cost})
@@ -145,7 +145,7 @@ func TestForecast_Impossible(t *testing.T) {
 // TestForecast_TooManyLanes: of more lanes than are read the rest is an estimate, by what
 // is wanted of the meters.
 func TestForecast_TooManyLanes(t *testing.T) {
-	s := realStage(t)
+	s := realFixture(t)
 	define(t, s, funnel("all", throttle.PerSecond(10)), funnel("host", throttle.Every(time.Minute)))
 	const all = 2100
 	demand, jobs, order := map[string]any{"all|": all + 20, "host|last": 21}, map[string]any{}, []redis.Z{}

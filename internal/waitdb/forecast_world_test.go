@@ -23,7 +23,7 @@ var forecastWorlds = flag.Int("forecast-worlds", 8, "how many worlds TestForecas
 // A forecastWorld is limits, lanes of jobs that need some of them, and what becomes of
 // the jobs.
 type forecastWorld struct {
-	*stage
+	*fixture
 	rand   *rand.Rand
 	limits []throttle.Limit
 	runs   time.Duration // how long a job runs
@@ -62,7 +62,7 @@ type forecastLease struct {
 
 func newForecastWorld(t *testing.T, seed uint64) *forecastWorld {
 	w := &forecastWorld{
-		stage: realStage(t), rand: rand.New(rand.NewPCG(seed, 24)), needs: map[string][]throttle.Need{},
+		fixture: realFixture(t), rand: rand.New(rand.NewPCG(seed, 24)), needs: map[string][]throttle.Need{},
 		lane: map[string]forecastLane{}, comes: map[string]time.Time{}, ran: map[string]time.Time{}, equal: seed%2 == 0,
 	}
 	w.wait(time.Duration(w.rand.Int64N(int64(2*time.Hour))) / 1000 * 1000)

@@ -13,7 +13,7 @@ import (
 // TestGranted_JobDoesNotCome: what is reserved for it goes to another queue, it is
 // told again at growing pauses, and comes first when it comes after all.
 func TestGranted_JobDoesNotCome(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 1))
 		s.acquire(t, "a", one("l"))
 		s.acquire(t, "lost", one("l"))
@@ -22,16 +22,16 @@ func TestGranted_JobDoesNotCome(t *testing.T) {
 		s.acquireJob(t, other, one("l"))
 
 		s.wait(time.Minute)
-		expect(t, "called", s.pumped(t), []string{"lost"})
+		expect(t, "granted", s.pumped(t), []string{"lost"})
 		s.wait(grant)
-		expect(t, "called when the grant has ended", s.pumped(t), []string{"lost", "other"})
+		expect(t, "granted when the grant has ended", s.pumped(t), []string{"lost", "other"})
 		expect(t, "who came in its place", s.acquireJob(t, other, one("l")).Outcome, allowed)
 		var pauses []time.Duration
 		for told := s.now; len(pauses) < 12; {
 			_, next := s.pump(t)
 			s.wait(next)
-			if called := s.pumped(t); called != nil {
-				expect(t, "called again", called, []string{"lost"})
+			if granted := s.pumped(t); granted != nil {
+				expect(t, "granted again", granted, []string{"lost"})
 				pauses = append(pauses, s.now.Sub(told))
 				told = s.now
 			}
@@ -52,25 +52,25 @@ func TestGranted_JobDoesNotCome(t *testing.T) {
 }
 
 // TestGranted_JobGone: one that is not in its queue any more is forgotten, and
-// the next of its lane is called as soon as that is known.
+// the next of its lane is granted as soon as that is known.
 func TestGranted_JobGone(t *testing.T) {
-	for _, fate := range []fairqueue.State{fairqueue.StateGone, fairqueue.StateDone} {
-		onRedis(t, func(t *testing.T, s *stage) {
+	for _, state := range []fairqueue.State{fairqueue.StateGone, fairqueue.StateDone} {
+		onRedis(t, func(t *testing.T, s *fixture) {
 			define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Hour})
 			a := s.acquire(t, "a", one("c"))
 			s.acquire(t, "gone", one("c"))
 			s.acquire(t, "next", one("c"))
 			s.pump(t)
 			must(t, s.lanes.Free(background, a.Holder, one("c")))
-			s.dispatcher.fate = func(job fairqueue.GrantedJob) fairqueue.State {
+			s.dispatcher.state = func(job fairqueue.GrantedJob) fairqueue.State {
 				if job.ID == "gone" {
-					return fate
+					return state
 				}
 				return fairqueue.StateMoved
 			}
-			called := s.pumped(t)
-			expect(t, "called", called, []string{"next"})
-			s.wantTaken(t, called, one("c"))
+			granted := s.pumped(t)
+			expect(t, "granted", granted, []string{"next"})
+			s.wantTaken(t, granted, one("c"))
 			s.pump(t)
 			expect(t, "traces", s.traces(t), nil)
 		})
@@ -80,7 +80,7 @@ func TestGranted_JobGone(t *testing.T) {
 // TestGranted_LateJobTakesLaterPermits: what is reserved is the lane's, for whichever
 // of its jobs comes; who comes last goes without, and stands first.
 func TestGranted_LateJobTakesLaterPermits(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerMinute(2), Capacity: 2})
 		slow := job("next")
 		slow.Grant = time.Second
@@ -91,7 +91,7 @@ func TestGranted_LateJobTakesLaterPermits(t *testing.T) {
 		s.acquire(t, "third", one("l"))
 		s.pump(t)
 		s.wait(time.Minute)
-		expect(t, "called", s.pumped(t), []string{"late", "next"})
+		expect(t, "granted", s.pumped(t), []string{"late", "next"})
 		s.wait(grant)
 		expect(t, "told again", s.pumped(t), []string{"late"})
 		expect(t, "others take what was reserved for it", ask(t, s, "l", 1).Outcome, allowed)
@@ -99,12 +99,12 @@ func TestGranted_LateJobTakesLaterPermits(t *testing.T) {
 		d := s.acquireJob(t, slow, one("l"))
 		expect(t, "the next", [2]any{d.Outcome, d.RetryAfter}, [2]any{denied, 30 * time.Second})
 		s.wait(d.RetryAfter)
-		expect(t, "called then", s.pumped(t), []string{"next"})
+		expect(t, "granted then", s.pumped(t), []string{"next"})
 	})
 }
 
 func TestDelete_WhileJobsWait(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 1), perMinute("other", 1))
 		both := []throttle.Need{one("l"), one("other")}
 		for _, job := range []string{"a", "b", "c"} {
@@ -113,9 +113,9 @@ func TestDelete_WhileJobsWait(t *testing.T) {
 		s.pump(t)
 		must(t, s.lanes.Delete(background, "l"))
 		s.wait(time.Second) // the lane waits for the other limit, but is tried each second
-		called := s.pumped(t)
-		expect(t, "called", called, []string{"b", "c"})
-		for _, job := range called {
+		granted := s.pumped(t)
+		expect(t, "granted", granted, []string{"b", "c"})
+		for _, job := range granted {
 			d := s.acquire(t, job, both...)
 			expect(t, job, [2]any{d.Outcome, d.Limit}, [2]any{noLimit, "l"})
 		}
@@ -124,39 +124,39 @@ func TestDelete_WhileJobsWait(t *testing.T) {
 	})
 }
 
-// TestGranted_LimitLowered: a called job that finds its permit gone keeps its
+// TestGranted_LimitLowered: a granted job that finds its permit gone keeps its
 // place at the head.
 func TestGranted_LimitLowered(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 2))
 		for _, job := range []string{"a", "b", "c", "d"} {
 			s.acquire(t, job, one("l"))
 			s.wait(20 * time.Second)
 		}
-		expect(t, "called", s.pumped(t), []string{"c", "d"}) // 80 s after a, 60 s after b
+		expect(t, "granted", s.pumped(t), []string{"c", "d"}) // 80 s after a, 60 s after b
 		s.wantTaken(t, []string{"c"}, one("l"))
 		define(t, s, perMinute("l", 1))
 		expect(t, "d", s.acquire(t, "d", one("l")).RetryAfter, time.Minute)
 		s.acquire(t, "e", one("l"))
 		s.wait(time.Minute)
-		expect(t, "called", s.pumped(t), []string{"d"})
+		expect(t, "granted", s.pumped(t), []string{"d"})
 		s.wantTaken(t, []string{"d"}, one("l"))
 	})
 }
 
 // TestGranted_JobDenied_PermitsPassOn: what was reserved for it goes to others at once.
 func TestGranted_JobDenied_PermitsPassOn(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 9), perMinute("m", 1))
 		both := []throttle.Need{one("l"), one("m")}
 		s.acquire(t, "a", both...)
 		s.acquire(t, "b", both...)
 		s.acquire(t, "c", one("m"))
 		s.wait(time.Minute)
-		expect(t, "called", s.pumped(t), []string{"b"})
+		expect(t, "granted", s.pumped(t), []string{"b"})
 		must(t, s.lanes.Block(background, "l", "k", s.now.Add(time.Hour)))
 		d := s.acquire(t, "b", both...)
 		expect(t, "b", [3]any{d.Outcome, d.Limit, d.RetryAfter}, [3]any{denied, "l", time.Hour})
-		expect(t, "called in its place", s.pumped(t), []string{"c"})
+		expect(t, "granted in its place", s.pumped(t), []string{"c"})
 	})
 }

@@ -7,14 +7,14 @@ import (
 	"github.com/headgate/headgate/internal/fairqueue"
 )
 
-// Each turn is answered with how many of its lane are called after it: fewer later on
+// Each turn is answered with how many of its lane are granted after it: fewer later on
 // would mean that some came.
 func TestReadResults_Granted(t *testing.T) {
 	row := func(values ...any) any { return values }
-	called := func(job string) any { return row(int64(fairqueue.Granted), job, int64(1), int64(250_000)) }
+	granted := func(job string) any { return row(int64(fairqueue.Granted), job, int64(1), int64(250_000)) }
 	a, b := fairqueue.Turn{Lane: "q\na|"}, fairqueue.Turn{Lane: "q\nb|"}
 	results := readResults([]fairqueue.Turn{a, b, a, a, a}, []any{
-		called("1"), row(int64(fairqueue.Empty)), called("2"), called("3"), row(int64(fairqueue.Full)),
+		granted("1"), row(int64(fairqueue.Empty)), granted("2"), granted("3"), row(int64(fairqueue.Full)),
 		row(int64(5)), row(int64(4)),
 	})
 	var counts []int
@@ -22,7 +22,7 @@ func TestReadResults_Granted(t *testing.T) {
 		counts = append(counts, r.Granted)
 	}
 	if want := []int{3, 4, 4, 5, 5}; !slices.Equal(counts, want) {
-		t.Errorf("called: %v, want %v", counts, want)
+		t.Errorf("granted: %v, want %v", counts, want)
 	}
 }
 

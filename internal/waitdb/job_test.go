@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// grant is for how long permits are reserved for a called job.
+// grant is for how long permits are reserved for a granted job.
 const grant = waitdb.DefaultGrant
 
 func one(limit string) throttle.Need { return throttle.Need{Limit: limit, Key: "k", Cost: 1} }
@@ -28,12 +28,12 @@ func job(id string) waitdb.Job {
 func inQueue(queue string) waitdb.Job { return waitdb.Job{JobID: throttle.JobID{Queue: queue}} }
 
 // acquire asks for a job of that ID.
-func (s *stage) acquire(t redistest.TB, id string, needs ...throttle.Need) throttle.Decision {
+func (s *fixture) acquire(t redistest.TB, id string, needs ...throttle.Need) throttle.Decision {
 	t.Helper()
 	return s.acquireJob(t, job(id), needs...)
 }
 
-func (s *stage) acquireJob(t redistest.TB, job waitdb.Job, needs ...throttle.Need) throttle.Decision {
+func (s *fixture) acquireJob(t redistest.TB, job waitdb.Job, needs ...throttle.Need) throttle.Decision {
 	t.Helper()
 	d, err := s.lanes.Acquire(background, job, needs...)
 	if err != nil {
@@ -42,17 +42,17 @@ func (s *stage) acquireJob(t redistest.TB, job waitdb.Job, needs ...throttle.Nee
 	return d
 }
 
-// wantTaken has called jobs ask again, each of which must be allowed.
-func (s *stage) wantTaken(t *testing.T, jobs []string, needs ...throttle.Need) {
+// wantTaken has granted jobs ask again, each of which must be allowed.
+func (s *fixture) wantTaken(t *testing.T, jobs []string, needs ...throttle.Need) {
 	t.Helper()
 	for _, job := range jobs {
 		if d := s.acquire(t, job, needs...); !d.OK() {
-			t.Errorf("called job %s: %s", job, d)
+			t.Errorf("granted job %s: %s", job, d)
 		}
 	}
 }
 
-func (s *stage) forget(t redistest.TB, ids ...string) {
+func (s *fixture) forget(t redistest.TB, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
 		if _, err := s.lanes.Forget(background, job(id).JobID); err != nil {
@@ -63,7 +63,7 @@ func (s *stage) forget(t redistest.TB, ids ...string) {
 
 // traces is all keys that only waiting jobs have. When none waits there must be
 // none.
-func (s *stage) traces(t redistest.TB) (keys []string) {
+func (s *fixture) traces(t redistest.TB) (keys []string) {
 	t.Helper()
 	all, err := s.rdb.Keys(background, "hg:*").Result()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // TestPriority: a head start is counted in the lane's own jobs, so who has it is
 // first of few, and goes not before those that came a thousand jobs earlier.
 func TestPriority(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 1))
 		need := one("l")
 		come := func(id string, p waitdb.Priority) {
@@ -34,7 +34,7 @@ func TestPriority(t *testing.T) {
 		come("high, late", waitdb.High)
 		for _, want := range []string{"high", "normal", "normal 2", "low", "high, late"} {
 			s.wait(time.Minute)
-			expect(t, "called", s.pumped(t), []string{want})
+			expect(t, "granted", s.pumped(t), []string{want})
 			s.wantTaken(t, []string{want}, need)
 		}
 	})
@@ -43,22 +43,22 @@ func TestPriority(t *testing.T) {
 // TestForget_Head: what the head of a lane waited for is not what the next
 // one needs.
 func TestForget_Head(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 3))
 		s.acquire(t, "a", throttle.Need{Limit: "l", Key: "k", Cost: 2})
 		s.acquire(t, "big", throttle.Need{Limit: "l", Key: "k", Cost: 3})
 		s.acquire(t, "small", one("l"))
-		expect(t, "called behind the big one", s.pumped(t), nil)
+		expect(t, "granted behind the big one", s.pumped(t), nil)
 		s.forget(t, "big")
 		s.wait(time.Second)
-		expect(t, "called", s.pumped(t), []string{"small"})
+		expect(t, "granted", s.pumped(t), []string{"small"})
 	})
 }
 
 // TestAcquire_BehindExpensiveHead: there is enough for the newcomer, but not for the one
 // before it, so it is not told to come at once.
 func TestAcquire_BehindExpensiveHead(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 5})
 		all := throttle.Need{Limit: "l", Key: "k", Cost: 5}
 		s.acquire(t, "a", all)
@@ -112,8 +112,8 @@ func TestLongLane(t *testing.T) {
 	must(t, err)
 	lanes := []string{lead.NewLanes[0].Lane}
 	turn := slices.Repeat([]fairqueue.Turn{{Lane: lanes[0]}}, 100)
-	called := map[string]bool{}
-	for len(called) < jobs+1 {
+	granted := map[string]bool{}
+	for len(granted) < jobs+1 {
 		_, results, held, err := store.Grant(t.Context(), "me", turn)
 		must(t, err)
 		if !held { // this took longer than the lease lasts
@@ -122,7 +122,7 @@ func TestLongLane(t *testing.T) {
 		}
 		for _, r := range results {
 			if r.Outcome == fairqueue.Learn {
-				called[r.Job] = true
+				granted[r.Job] = true
 			}
 		}
 	}

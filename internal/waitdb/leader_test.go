@@ -13,7 +13,7 @@ import (
 // TestLeader_OneProcess: others are told when to ask again, and take over
 // when it resigns or its lease ends.
 func TestLeader_OneProcess(t *testing.T) {
-	s := miniStage(t)
+	s := miniFixture(t)
 	define(t, s, perMinute("l", 1))
 	s.acquire(t, "a", one("l"))
 	s.acquire(t, "b", one("l"))
@@ -55,7 +55,7 @@ func TestLeader_OneProcess(t *testing.T) {
 // TestLeader_LeaseLost: one whose lease has ended gives no turns any more, whatever
 // it still thinks.
 func TestLeader_LeaseLost(t *testing.T) {
-	s := miniStage(t)
+	s := miniFixture(t)
 	define(t, s, perMinute("l", 1))
 	s.acquire(t, "a", one("l"))
 	s.acquire(t, "b", one("l"))
@@ -79,7 +79,7 @@ func TestLeader_TakesOverManyLanes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	s := miniStage(t)
+	s := miniFixture(t)
 	define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerMinute(1)})
 	const lanes = 2*waitdb.LanesPage + 1
 	for i := range lanes {
@@ -89,5 +89,5 @@ func TestLeader_TakesOverManyLanes(t *testing.T) {
 		s.acquire(t, fmt.Sprint("w", i), throttle.Need{Limit: "l", Key: fmt.Sprint(i)})
 	}
 	s.wait(time.Minute)
-	expect(t, "called", len(s.pumped(t)), lanes)
+	expect(t, "granted", len(s.pumped(t)), lanes)
 }

@@ -33,7 +33,7 @@ func TestLostReply_RepeatedOnce(t *testing.T) {
 			line := &deafLine{}
 			rdb := line.client(server)
 			t.Cleanup(func() { rdb.Close() })
-			s := redisStage(t, rdb, func(time.Time) {})
+			s := redisFixture(t, rdb, func(time.Time) {})
 			define(t, s, perMinute("l", 2), perMinute("other", 1))
 			s.acquire(t, "warm", one("l"))
 			if tt.waiting {
@@ -41,7 +41,7 @@ func TestLostReply_RepeatedOnce(t *testing.T) {
 				expect(t, "another waits", s.acquire(t, "second", one("other")).Outcome, denied)
 			}
 
-			line.deaf.Store(true)
+			line.ignores.Store(true)
 			d := s.acquire(t, "a", one("l"))
 			expect(t, "lost answers", line.lost.Load(), 1)
 			expect(t, "outcome", d.Outcome, allowed)
@@ -54,7 +54,7 @@ func TestLostReply_RepeatedOnce(t *testing.T) {
 // not. The answer gets lost, and is asked for again when there is another permit: that stays
 // in the limit until somebody takes it.
 func TestLostReply_BatchGetsNoMore(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 1})
 		s.acquire(t, "warm", one("l"))
 		s.wait(time.Minute)
@@ -82,7 +82,7 @@ func TestLostReply_TakenAt(t *testing.T) {
 	for _, limit := range limittest.Threes {
 		for _, waiting := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, others wait %v", limit.Kind, waiting), func(t *testing.T) {
-				onRedis(t, func(t *testing.T, s *stage) {
+				onRedis(t, func(t *testing.T, s *fixture) {
 					define(t, s, limit, perMinute("other", 1))
 					need := throttle.Need{Limit: limit.Name, Key: "k"}
 					s.acquire(t, "warm", need)
@@ -147,10 +147,10 @@ func TestLostReply_Delete(t *testing.T) {
 	line := &deafLine{}
 	rdb := line.client(redistest.Real(t))
 	t.Cleanup(func() { rdb.Close() })
-	s := redisStage(t, rdb, func(time.Time) {})
+	s := redisFixture(t, rdb, func(time.Time) {})
 	define(t, s, perMinute("warm", 1), perMinute("l", 1))
 	must(t, s.lanes.Delete(background, "warm"))
-	line.deaf.Store(true)
+	line.ignores.Store(true)
 	must(t, s.lanes.Delete(background, "l"))
 	expect(t, "lost answers", line.lost.Load(), 1)
 	if err := s.lanes.Delete(background, "l"); !errors.Is(err, throttle.ErrNoLimit) {
@@ -162,7 +162,7 @@ func TestLostReply_Delete(t *testing.T) {
 // not know where its permits were counted, and so gives back none: they could be others'.
 // Nor does one give back twice whose Settle failed.
 func TestLostReply_Settle(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		lost := &redistest.LostReplies{}
 		s.rdb.AddHook(redistest.Hook(lost.Around))
 		for _, limit := range limittest.Threes[:5] {
@@ -177,10 +177,10 @@ func TestLostReply_Settle(t *testing.T) {
 	})
 }
 
-// deafLine loses the next answer once it is deaf.
+// deafLine loses the next answer once it is ignores.
 type deafLine struct {
-	deaf atomic.Bool
-	lost atomic.Int32
+	ignores atomic.Bool
+	lost    atomic.Int32
 }
 
 // client is another client of a server, over the line.
@@ -201,7 +201,7 @@ type deafConn struct {
 
 func (c *deafConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if err == nil && c.line.deaf.CompareAndSwap(true, false) {
+	if err == nil && c.line.ignores.CompareAndSwap(true, false) {
 		c.line.lost.Add(1)
 		c.Conn.Close()
 		return 0, io.EOF

@@ -10,9 +10,9 @@ import (
 )
 
 // TestMaxWait: a job waits until its time is up, whatever it would have to wait for
-// then, and from that moment on it is neither called nor let by.
+// then, and from that moment on it is neither granted nor let by.
 func TestMaxWait(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 1))
 		s.acquire(t, "a", one("l"))
 		before := s.traces(t)
@@ -24,7 +24,7 @@ func TestMaxWait(t *testing.T) {
 		s.wait(time.Minute - time.Microsecond)
 		expect(t, "nobody is told yet", s.pumped(t), nil)
 		s.wait(time.Microsecond)
-		expect(t, "told that it is too late, and called", s.pumped(t), []string{"b", "c"})
+		expect(t, "told that it is too late, and granted", s.pumped(t), []string{"b", "c"})
 		late := s.acquireJob(t, b, one("l"))
 		expect(t, "b", [2]any{late.Outcome, late.RetryAfter}, [2]any{throttle.Expired, time.Duration(0)})
 		expect(t, "why", late.String(), "limit l for k did not let it run within the time that it may wait")
@@ -34,10 +34,10 @@ func TestMaxWait(t *testing.T) {
 	})
 }
 
-// TestMaxWait_GrantedButExpired: a called job whose time is up before it comes is not let by,
+// TestMaxWait_GrantedButExpired: a granted job whose time is up before it comes is not let by,
 // and what was reserved for it is another's at once.
 func TestMaxWait_GrantedButExpired(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 1))
 		s.acquire(t, "a", one("l"))
 		b := job("b")
@@ -46,7 +46,7 @@ func TestMaxWait_GrantedButExpired(t *testing.T) {
 		s.acquire(t, "c", one("l"))
 		s.pump(t)
 		s.wait(time.Minute)
-		expect(t, "called in time", s.pumped(t), []string{"b"})
+		expect(t, "granted in time", s.pumped(t), []string{"b"})
 		s.wait(100 * time.Millisecond)
 		expect(t, "it comes", s.acquireJob(t, b, one("l")).Outcome, throttle.Expired)
 		s.wantTaken(t, s.pumped(t), one("l"))
@@ -57,7 +57,7 @@ func TestMaxWait_GrantedButExpired(t *testing.T) {
 
 // TestMaxWait_ExpiredJobsGetNoTurns: where nobody has named them yet, too.
 func TestMaxWait_ExpiredJobsGetNoTurns(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 1))
 		s.acquire(t, "a", one("l"))
 		for i := range 5 {
@@ -70,16 +70,16 @@ func TestMaxWait_ExpiredJobsGetNoTurns(t *testing.T) {
 		s.wait(time.Minute)
 		_, results, _, err := s.dispatcher.store.Grant(background, "dispatcher", []fairqueue.Turn{{Lane: "default\nl|k"}})
 		must(t, err)
-		expect(t, "called", results[0].Job, "c")
+		expect(t, "granted", results[0].Job, "c")
 		expect(t, "what is wanted", s.rdb.HGetAll(background, hg("demand")).Val(), map[string]string{})
 	})
 }
 
 // TestMaxWait_UnknownWait: where nobody knows when permits come back, a job waits until
-// it may wait no longer. Then it is called, to hear that it is too late; its
+// it may wait no longer. Then it is granted, to hear that it is too late; its
 // place counts for nothing.
 func TestMaxWait_UnknownWait(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Hour})
 		d := s.acquire(t, "a", one("c"))
 		b := job("b")
@@ -88,19 +88,19 @@ func TestMaxWait_UnknownWait(t *testing.T) {
 		s.acquire(t, "c", one("c"))
 		s.pump(t)
 		s.wait(20*time.Second - time.Microsecond)
-		expect(t, "called before that", s.pumped(t), nil)
+		expect(t, "granted before that", s.pumped(t), nil)
 		s.wait(time.Microsecond)
-		expect(t, "called to hear it", s.pumped(t), []string{"b"})
-		expect(t, "called again at once", s.pumped(t), nil)
+		expect(t, "granted to hear it", s.pumped(t), []string{"b"})
+		expect(t, "granted again at once", s.pumped(t), nil)
 		for _, later := range []time.Duration{1, 2, 4, 8, 16, 32, 32} {
 			s.wait(later*time.Second - time.Microsecond)
-			expect(t, "called too soon again", s.pumped(t), nil)
+			expect(t, "granted too soon again", s.pumped(t), nil)
 			s.wait(time.Microsecond)
-			expect(t, "called again", s.pumped(t), []string{"b"})
+			expect(t, "granted again", s.pumped(t), []string{"b"})
 		}
 		expect(t, "b", s.acquireJob(t, b, one("c")).Outcome, throttle.Expired)
 		s.wait(time.Second)
-		expect(t, "called when it is gone", s.pumped(t), nil)
+		expect(t, "granted when it is gone", s.pumped(t), nil)
 		must(t, s.lanes.Free(background, d.Holder, one("c")))
 		s.wantTaken(t, s.pumped(t), one("c"))
 		s.pump(t)
@@ -111,7 +111,7 @@ func TestMaxWait_UnknownWait(t *testing.T) {
 // TestPutBack: a job is put back for a little longer than it was told to wait;
 // where nobody knows that, for a minute, and then for as long as it has waited.
 func TestPutBack(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 1), throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1, Lease: 4 * time.Hour})
 		s.acquire(t, "a", one("l"))
 		d := s.acquire(t, "b", one("l"))

@@ -9,14 +9,14 @@ import (
 )
 
 // TestNotifications_Changes: whatever makes permits, who gives turns hears of it at once,
-// also where nothing is due till later; and sees that there was a word if it got
+// also where nothing is due till later; and sees that there was a notification if it got
 // lost.
 func TestNotifications_Changes(t *testing.T) {
 	funnel := throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 2}
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		for name, tt := range map[string]struct {
 			before, change func() error
-			word           waitdb.Notification
+			notification   waitdb.Notification
 		}{
 			"raise":        {nil, func() error { return s.Set(background, perMinute("l", 2)) }, waitdb.Notification{Kind: waitdb.LimitChanged, Name: "l"}},
 			"another kind": {nil, func() error { return s.Set(background, funnel) }, waitdb.Notification{Kind: waitdb.LimitChanged, Name: "l"}},
@@ -40,18 +40,18 @@ func TestNotifications_Changes(t *testing.T) {
 				if tt.before != nil {
 					must(t, tt.before())
 				}
-				called, next := s.pump(t)
-				expect(t, "called before the change", called, nil)
+				granted, next := s.pump(t)
+				expect(t, "granted before the change", granted, nil)
 				if next <= 0 {
 					t.Errorf("turns are due in %s", next)
 				}
-				words := s.lanes.Notifications(t.Context())
-				expect(t, "the first word", <-words, waitdb.Notification{Kind: waitdb.Reconnected})
+				notifications := s.lanes.Notifications(t.Context())
+				expect(t, "the first notification", <-notifications, waitdb.Notification{Kind: waitdb.Reconnected})
 				must(t, tt.change())
-				word := <-words
-				tt.word.Number = s.dispatcher.changes + 1
-				expect(t, "word", word, tt.word)
-				expect(t, "called after it", s.pumped(t), []string{"b"})
+				notification := <-notifications
+				tt.notification.Number = s.dispatcher.changes + 1
+				expect(t, "notification", notification, tt.notification)
+				expect(t, "granted after it", s.pumped(t), []string{"b"})
 				s.wantTaken(t, []string{"b"}, one("l"))
 			})
 		}
@@ -60,57 +60,57 @@ func TestNotifications_Changes(t *testing.T) {
 
 // TestNotifications_Free: a lease that is given back makes permits, too.
 func TestNotifications_Free(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1})
 		a := s.acquire(t, "a", one("c"))
 		s.acquire(t, "b", one("c"))
 		s.pump(t)
-		words := s.lanes.Notifications(t.Context())
-		expect(t, "the first word", <-words, waitdb.Notification{Kind: waitdb.Reconnected})
+		notifications := s.lanes.Notifications(t.Context())
+		expect(t, "the first notification", <-notifications, waitdb.Notification{Kind: waitdb.Reconnected})
 		must(t, s.lanes.Free(background, a.Holder, one("c")))
-		expect(t, "word", <-words, waitdb.Notification{Kind: waitdb.MeterChanged, Number: s.dispatcher.changes + 1, Name: "c|k"})
-		expect(t, "called", s.pumped(t), []string{"b"})
+		expect(t, "notification", <-notifications, waitdb.Notification{Kind: waitdb.MeterChanged, Number: s.dispatcher.changes + 1, Name: "c|k"})
+		expect(t, "granted", s.pumped(t), []string{"b"})
 	})
 }
 
-// TestNotifications_LanesAndJobs: a lane's first job is news, and a called job that comes
+// TestNotifications_LanesAndJobs: a lane's first job is news, and a granted job that comes
 // to a lane that was refused more turns, or that comes late.
 func TestNotifications_LanesAndJobs(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		limit := throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1}
 		define(t, s, limit)
 		a := s.acquire(t, "a", one("c"))
-		words := s.lanes.Notifications(t.Context())
+		notifications := s.lanes.Notifications(t.Context())
 		heard := func() waitdb.Notification {
-			word := <-words
-			for word.Kind == "silence" {
-				word = <-words
+			notification := <-notifications
+			for notification.Kind == "silence" {
+				notification = <-notifications
 			}
-			return word
+			return notification
 		}
-		expect(t, "the first word", heard(), waitdb.Notification{Kind: waitdb.Reconnected})
+		expect(t, "the first notification", heard(), waitdb.Notification{Kind: waitdb.Reconnected})
 		s.acquire(t, "b", one("c"))
-		expect(t, "word", heard(), waitdb.Notification{Kind: waitdb.LaneAdded, Number: 1})
+		expect(t, "notification", heard(), waitdb.Notification{Kind: waitdb.LaneAdded, Number: 1})
 		for _, job := range []string{"c", "d"} {
 			s.acquire(t, job, one("c"))
 		}
 		must(t, s.lanes.Free(background, a.Holder, one("c")))
-		expect(t, "word", heard().Kind, waitdb.MeterChanged)
-		expect(t, "called", s.pumped(t), []string{"b"})
+		expect(t, "notification", heard().Kind, waitdb.MeterChanged)
+		expect(t, "granted", s.pumped(t), []string{"b"})
 		limit.Lease = time.Minute
 		must(t, s.Set(background, limit))
-		expect(t, "word", heard().Kind, waitdb.LimitChanged)
-		expect(t, "called while b has not come", s.pumped(t), nil)
+		expect(t, "notification", heard().Kind, waitdb.LimitChanged)
+		expect(t, "granted while b has not come", s.pumped(t), nil)
 		b := s.acquire(t, "b", one("c"))
-		expect(t, "word", heard(), waitdb.Notification{Kind: waitdb.JobArrived, Name: "default\nc|k"})
+		expect(t, "notification", heard(), waitdb.Notification{Kind: waitdb.JobArrived, Name: "default\nc|k"})
 
 		must(t, s.lanes.Free(background, b.Holder, one("c")))
-		expect(t, "word", heard().Kind, waitdb.MeterChanged)
-		expect(t, "called", s.pumped(t), []string{"c"})
+		expect(t, "notification", heard().Kind, waitdb.MeterChanged)
+		expect(t, "granted", s.pumped(t), []string{"c"})
 		s.wait(grant)
 		s.pump(t)
-		expect(t, "word", heard().Kind, waitdb.MeterChanged)
+		expect(t, "notification", heard().Kind, waitdb.MeterChanged)
 		s.acquire(t, "c", one("c"))
-		expect(t, "word", heard(), waitdb.Notification{Kind: waitdb.JobArrived, Name: "default\nc|k"})
+		expect(t, "notification", heard(), waitdb.Notification{Kind: waitdb.JobArrived, Name: "default\nc|k"})
 	})
 }

@@ -13,7 +13,7 @@ import (
 // A kept is what Redis keeps of the waiting jobs, read from its keys.
 type kept struct {
 	records          map[string]keptJob  // by queue and ID
-	waiting, called  map[string][]string // by lane, queues and IDs
+	waiting, granted map[string][]string // by lane, queues and IDs
 	reserved, demand map[string]int      // by meter, as the records say
 }
 
@@ -26,17 +26,17 @@ type keptJob struct {
 	named    bool // as one whose time is up
 }
 
-func (y *yard) members(name string) []string {
+func (y *simulation) members(name string) []string {
 	return y.rdb.ZRange(background, hg(name), 0, -1).Val()
 }
 
-func (y *yard) hash(name string) map[string]string {
+func (y *simulation) hash(name string) map[string]string {
 	return y.rdb.HGetAll(background, hg(name)).Val()
 }
 
-func (y *yard) kept() kept {
+func (y *simulation) kept() kept {
 	k := kept{
-		records: map[string]keptJob{}, waiting: map[string][]string{}, called: map[string][]string{},
+		records: map[string]keptJob{}, waiting: map[string][]string{}, granted: map[string][]string{},
 		reserved: map[string]int{}, demand: map[string]int{},
 	}
 	for job, record := range y.hash("jobs") {
@@ -53,7 +53,7 @@ func (y *yard) kept() kept {
 					k.records[job].count(k.demand)
 					continue
 				}
-				k.called[lane] = append(k.called[lane], job)
+				k.granted[lane] = append(k.granted[lane], job)
 				if z.Score > 0 {
 					k.records[job].count(k.reserved)
 				}
@@ -83,7 +83,7 @@ func (job keptJob) count(permits map[string]int) {
 
 // inOrder checks what Redis keeps of waiting jobs against itself. What hands have
 // edited may be out of order till the end.
-func (y *yard) inOrder(t *rapid.T) {
+func (y *simulation) inOrder(t *rapid.T) {
 	k := y.kept()
 	y.lanesInOrder(t, k)
 	if y.edited {
@@ -92,7 +92,7 @@ func (y *yard) inOrder(t *rapid.T) {
 	nowhere := 0 // their time is up
 	for job, record := range k.records {
 		places := 0
-		for _, in := range []map[string][]string{k.waiting, k.called} {
+		for _, in := range []map[string][]string{k.waiting, k.granted} {
 			for lane, jobs := range in {
 				if slices.Contains(jobs, job) {
 					places++
@@ -110,7 +110,7 @@ func (y *yard) inOrder(t *rapid.T) {
 		}
 	}
 	standing := 0
-	for _, in := range []map[string][]string{k.waiting, k.called} {
+	for _, in := range []map[string][]string{k.waiting, k.granted} {
 		for _, jobs := range in {
 			standing += len(jobs)
 		}
@@ -126,17 +126,17 @@ func (y *yard) inOrder(t *rapid.T) {
 }
 
 // lanesInOrder: what is kept of lanes is kept of those that are known, and they
-// are those of which something waits or is called.
-func (y *yard) lanesInOrder(t *rapid.T, k kept) {
+// are those of which something waits or is granted.
+func (y *simulation) lanesInOrder(t *rapid.T, k kept) {
 	lanes := y.members("lanes")
 	for lane := range k.waiting {
 		if !slices.Contains(lanes, lane) {
 			t.Fatalf("lane %q waits and is not known", lane)
 		}
 	}
-	for lane := range k.called {
+	for lane := range k.granted {
 		if !slices.Contains(lanes, lane) {
-			t.Fatalf("of lane %q jobs are called, and it is not known", lane)
+			t.Fatalf("of lane %q jobs are granted, and it is not known", lane)
 		}
 	}
 	for lane := range y.hash("tickets") {
@@ -150,7 +150,7 @@ func (y *yard) lanesInOrder(t *rapid.T, k kept) {
 		}
 	}
 	for _, lane := range lanes {
-		if len(k.waiting[lane])+len(k.called[lane]) == 0 && !y.edited {
+		if len(k.waiting[lane])+len(k.granted[lane]) == 0 && !y.edited {
 			t.Fatalf("lane %q is known, but nothing of it waits", lane)
 		}
 	}
@@ -159,7 +159,7 @@ func (y *yard) lanesInOrder(t *rapid.T, k kept) {
 // marksInOrder: every lane that waits has the mark of a meter where it waits, once
 // turns were given, so that no newcomer slips by. But what waits in a queue that
 // takes nothing holds nobody up.
-func (y *yard) marksInOrder(t *rapid.T) {
+func (y *simulation) marksInOrder(t *rapid.T) {
 	k, marks := y.kept(), y.hash("contended")
 	for lane := range k.waiting {
 		queue, meters, _ := strings.Cut(lane, "\n")
@@ -175,9 +175,9 @@ func (y *yard) marksInOrder(t *rapid.T) {
 // stopped.
 const probeWithin = time.Second
 
-// overdue reports whether a called job of the queue has not come in time.
-func (y *yard) overdue(k kept, queue string) bool {
-	for lane := range k.called {
+// overdue reports whether a granted job of the queue has not come in time.
+func (y *simulation) overdue(k kept, queue string) bool {
+	for lane := range k.granted {
 		if of, _, _ := strings.Cut(lane, "\n"); of == queue && y.rdb.ZCount(background, hg("granted:"+lane), "0", "0").Val() > 0 {
 			return true
 		}
@@ -186,7 +186,7 @@ func (y *yard) overdue(k kept, queue string) bool {
 }
 
 // patienceInOrder: those and only those whose wait may end have a time for it.
-func (y *yard) patienceInOrder(t *rapid.T, k kept) {
+func (y *simulation) patienceInOrder(t *rapid.T, k kept) {
 	ends := y.members("deadlines")
 	for job, record := range k.records {
 		if record.patience != slices.Contains(ends, job) {

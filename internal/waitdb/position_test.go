@@ -10,7 +10,7 @@ import (
 )
 
 func TestPosition(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("all", 3), perMinute("host", 2))
 		needs := []throttle.Need{one("all"), {Limit: "host", Key: "h", Cost: 1}}
 		for i := range 6 {
@@ -42,7 +42,7 @@ func TestPosition(t *testing.T) {
 		s.pump(t)
 		got, _, err := s.lanes.Position(background, job("3").JobID)
 		must(t, err)
-		expect(t, "called", [2]any{got.Granted, got.StartsIn}, [2]any{true, time.Duration(0)})
+		expect(t, "granted", [2]any{got.Granted, got.StartsIn}, [2]any{true, time.Duration(0)})
 		got, _, err = s.lanes.Position(background, job("4").JobID)
 		must(t, err)
 		expect(t, "not yet", [4]any{got.Granted, got.Rank, got.Total, got.StartsIn}, [4]any{false, 1, 2, time.Minute})
@@ -55,7 +55,7 @@ func TestPosition(t *testing.T) {
 func TestPosition_DifferentCosts(t *testing.T) {
 	for _, settled := range []bool{false, true} {
 		t.Run(fmt.Sprint("the lanes are counted: ", settled), func(t *testing.T) {
-			onRedis(t, func(t *testing.T, s *stage) {
+			onRedis(t, func(t *testing.T, s *fixture) {
 				define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 100}, perMinute("elsewhere", 1))
 				for _, id := range []string{"x", "y"} {
 					s.acquire(t, id, throttle.Need{Limit: "elsewhere"})
@@ -98,7 +98,7 @@ func TestPosition_Windows(t *testing.T) {
 	for _, kind := range []throttle.Kind{throttle.FixedWindow, throttle.SlidingLog, throttle.SlidingWindow} {
 		for n, atOnce := range map[int]int{4: 1, 6: 2, 40: 13} {
 			t.Run(fmt.Sprint(kind, " ", n), func(t *testing.T) {
-				onRedis(t, func(t *testing.T, s *stage) {
+				onRedis(t, func(t *testing.T, s *fixture) {
 					define(t, s, throttle.Limit{Name: "l", Kind: kind, Rate: throttle.PerSecond(n)})
 					for i := range 5 * atOnce {
 						d := s.acquire(t, fmt.Sprint(i), throttle.Need{Limit: "l", Cost: 3})
@@ -116,7 +116,7 @@ func TestPosition_Windows(t *testing.T) {
 // TestPosition_SeveralLanes: a lane that shares a meter has as many turns as the others,
 // which cost what its own do.
 func TestPosition_SeveralLanes(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 100}, perMinute("tenant", 100))
 		needs := func(tenant string, n int) []throttle.Need {
 			return []throttle.Need{{Limit: "l", Key: "k", Cost: n}, {Limit: "tenant", Key: tenant, Cost: 1}}

@@ -21,7 +21,7 @@ func TestRateLimited_MaxBlock(t *testing.T) {
 		"more than a day":     {throttle.Limit{Rate: throttle.PerSecond(10), MaxBlock: throttle.Week}, throttle.Week},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onRedis(t, func(t *testing.T, s *stage) {
+			onRedis(t, func(t *testing.T, s *fixture) {
 				tt.limit.Name, tt.limit.Kind = "host", throttle.SlidingLog
 				define(t, s, tt.limit)
 				shut := func(key string) time.Duration {
@@ -57,7 +57,7 @@ func TestRateLimited_MaxBlock(t *testing.T) {
 
 // A refusal that tells no time shuts for at most that, too.
 func TestRateLimited_InARow_MaxBlock(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "host", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(10), MaxBlock: 3 * time.Second})
 		need := throttle.Need{Limit: "host", Key: "k"}
 		job := waitdb.Job{JobID: throttle.JobID{Queue: "q", ID: "j"}}

@@ -25,7 +25,7 @@ func twice(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 
 // TestScan_Duplicates: what a scan of Redis tells twice, as it may, counts once.
 func TestScan_Duplicates(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 1))
 		for i := range 3 {
 			s.acquire(t, fmt.Sprint(i), one("l"))

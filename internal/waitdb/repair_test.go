@@ -12,7 +12,7 @@ import (
 // changed since it was read. The dispatcher's pass does so; scheduler's TestLostKeys has it run each
 // minute, in virtual time, and so on miniredis alone.
 func TestRepairDemand(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("other", 1))
 		db := s.lanes
 		for i := range 4 {

@@ -15,10 +15,10 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// A lostStage has a job "it" that needs a permit, which comes each 5 s, and a slot. Other jobs
+// A repeatFixture has a job "it" that needs a permit, which comes each 5 s, and a slot. Other jobs
 // have taken the first two permits.
-type lostStage struct {
-	*stage
+type repeatFixture struct {
+	*fixture
 	t       *testing.T
 	store   *waitdb.DB
 	release func() // gives back the slot that the job got last
@@ -26,8 +26,8 @@ type lostStage struct {
 
 var itsJob = throttle.JobID{Queue: "q", ID: "it"}
 
-func newLostStage(t *testing.T, s *stage) *lostStage {
-	l := &lostStage{stage: s, t: t, store: s.lanes, release: func() {}}
+func newRepeatFixture(t *testing.T, s *fixture) *repeatFixture {
+	l := &repeatFixture{fixture: s, t: t, store: s.lanes, release: func() {}}
 	define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.Rate{N: 1, Per: 5 * time.Second}, Capacity: 2},
 		throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 50, Lease: time.Hour})
 	for _, other := range []string{"a", "b"} {
@@ -37,7 +37,7 @@ func newLostStage(t *testing.T, s *stage) *lostStage {
 }
 
 // ask has a job ask for a permit and a slot. A worker asks so, and so does another one.
-func (l *lostStage) ask(id string) throttle.Decision {
+func (l *repeatFixture) ask(id string) throttle.Decision {
 	l.t.Helper()
 	d, err := l.lanes.Acquire(l.ctx, waitdb.Job{JobID: throttle.JobID{Queue: "q", ID: id}}, one("l"), one("slots"))
 	must(l.t, err)
@@ -48,7 +48,7 @@ func (l *lostStage) ask(id string) throttle.Decision {
 }
 
 // denied has the job wait, whatever became of it.
-func (l *lostStage) denied() {
+func (l *repeatFixture) denied() {
 	l.wait(time.Millisecond)
 	for range 5 {
 		if l.ask("it").Outcome == denied {
@@ -59,7 +59,7 @@ func (l *lostStage) denied() {
 }
 
 // granted has the job be granted its permits.
-func (l *lostStage) granted() {
+func (l *repeatFixture) granted() {
 	l.t.Helper()
 	l.denied()
 	for range 3 {
@@ -74,7 +74,7 @@ func (l *lostStage) granted() {
 }
 
 // grant gives the job's lane its turn.
-func (l *lostStage) grant() (int64, []fairqueue.Result, bool, error) {
+func (l *repeatFixture) grant() (int64, []fairqueue.Result, bool, error) {
 	l.t.Helper()
 	lane := l.lane()
 	_, err := l.store.BecomeLeader(l.ctx, "p", time.Hour, 0, "epoch")
@@ -83,7 +83,7 @@ func (l *lostStage) grant() (int64, []fairqueue.Result, bool, error) {
 }
 
 // lane is the lane of the job, which waits.
-func (l *lostStage) lane() string {
+func (l *repeatFixture) lane() string {
 	l.t.Helper()
 	r, found, err := l.store.Record(l.ctx, throttle.JobID{Queue: "q", ID: "it"})
 	must(l.t, err)
@@ -94,20 +94,20 @@ func (l *lostStage) lane() string {
 }
 
 // begun has another worker begin the job.
-func (l *lostStage) begun() {
+func (l *repeatFixture) begun() {
 	l.t.Helper()
 	l.granted()
 	expect(l.t, "another worker", l.ask("it").Outcome, allowed)
 }
 
 // ended has another worker run the job.
-func (l *lostStage) ended() {
+func (l *repeatFixture) ended() {
 	l.begun()
 	l.release()
 }
 
 // anew deletes the job. One of its name is enqueued, and waits.
-func (l *lostStage) anew() {
+func (l *repeatFixture) anew() {
 	_, err := l.lanes.Forget(l.ctx, itsJob)
 	must(l.t, err)
 	l.wait(time.Second)
@@ -115,7 +115,7 @@ func (l *lostStage) anew() {
 }
 
 // expired has the job be granted its permits, and not come for them.
-func (l *lostStage) expired() {
+func (l *repeatFixture) expired() {
 	l.granted()
 	l.wait(time.Second)
 	_, err := l.store.ExpireGrants(l.ctx, []string{l.lane()})
@@ -126,71 +126,71 @@ func (l *lostStage) expired() {
 // job meanwhile: above all if the job waits anew, or if another worker has it. A job whose call
 // was denied and that was granted its permits since gets them by the repeat.
 func TestRepeatAfterALostAnswer(t *testing.T) {
-	it := func(maxWait time.Duration, needs ...throttle.Need) func(l *lostStage) error {
-		return func(l *lostStage) error {
+	it := func(maxWait time.Duration, needs ...throttle.Need) func(l *repeatFixture) error {
+		return func(l *repeatFixture) error {
 			_, err := l.lanes.Acquire(l.ctx, waitdb.Job{JobID: itsJob, MaxWait: maxWait}, needs...)
 			return err
 		}
 	}
-	refused := func(l *lostStage) error {
+	refused := func(l *repeatFixture) error {
 		refusal := waitdb.RateLimit{At: l.now, For: 2 * time.Second, Blocks: []throttle.Need{one("l")}}
 		_, err := l.lanes.RateLimited(l.ctx, waitdb.Job{JobID: itsJob}, refusal, one("l"), one("slots"))
 		return err
 	}
-	forget := func(l *lostStage) error { _, err := l.lanes.Forget(l.ctx, itsJob); return err }
+	forget := func(l *repeatFixture) error { _, err := l.lanes.Forget(l.ctx, itsJob); return err }
 	scripts := map[string]struct {
-		before func(l *lostStage)
-		do     func(l *lostStage) error
+		before func(l *repeatFixture)
+		do     func(l *repeatFixture) error
 		gets   bool // the repeat gets what was granted
 	}{
 		"acquire: denied":                   {do: it(0, one("l"), one("slots")), gets: true},
-		"acquire: allowed":                  {before: func(l *lostStage) { l.wait(5 * time.Second) }, do: it(0, one("l"), one("slots"))},
-		"acquire: comes for its permits":    {before: (*lostStage).granted, do: it(0, one("l"), one("slots"))},
-		"acquire: too late":                 {before: func(l *lostStage) { l.denied(); l.wait(2 * time.Second) }, do: it(time.Second, one("l"), one("slots"))},
-		"acquire: never":                    {before: (*lostStage).denied, do: it(0, throttle.Need{Limit: "l", Key: "k", Cost: 3})},
-		"acquire: no limit":                 {before: (*lostStage).denied, do: it(0, one("nope"))},
-		"refused":                           {before: func(l *lostStage) { l.wait(5 * time.Second); l.ask("it") }, do: refused},
-		"refused: waits by another attempt": {before: (*lostStage).denied, do: refused},
-		"forget":                            {before: (*lostStage).denied, do: forget},
-		"forget: granted":                   {before: (*lostStage).granted, do: forget},
-		"grant": {before: func(l *lostStage) { l.denied(); l.ask("behind"); l.wait(10 * time.Second) }, do: func(l *lostStage) error {
+		"acquire: allowed":                  {before: func(l *repeatFixture) { l.wait(5 * time.Second) }, do: it(0, one("l"), one("slots"))},
+		"acquire: comes for its permits":    {before: (*repeatFixture).granted, do: it(0, one("l"), one("slots"))},
+		"acquire: too late":                 {before: func(l *repeatFixture) { l.denied(); l.wait(2 * time.Second) }, do: it(time.Second, one("l"), one("slots"))},
+		"acquire: never":                    {before: (*repeatFixture).denied, do: it(0, throttle.Need{Limit: "l", Key: "k", Cost: 3})},
+		"acquire: no limit":                 {before: (*repeatFixture).denied, do: it(0, one("nope"))},
+		"refused":                           {before: func(l *repeatFixture) { l.wait(5 * time.Second); l.ask("it") }, do: refused},
+		"refused: waits by another attempt": {before: (*repeatFixture).denied, do: refused},
+		"forget":                            {before: (*repeatFixture).denied, do: forget},
+		"forget: granted":                   {before: (*repeatFixture).granted, do: forget},
+		"grant": {before: func(l *repeatFixture) { l.denied(); l.ask("behind"); l.wait(10 * time.Second) }, do: func(l *repeatFixture) error {
 			_, _, _, err := l.store.Grant(l.ctx, "p", []fairqueue.Turn{{Lane: l.lane()}})
 			return err
 		}},
-		"expire": {before: func(l *lostStage) { l.granted(); l.wait(time.Second) }, do: func(l *lostStage) error {
+		"expire": {before: func(l *repeatFixture) { l.granted(); l.wait(time.Second) }, do: func(l *repeatFixture) error {
 			_, err := l.store.ExpireGrants(l.ctx, []string{l.lane()})
 			return err
 		}},
 		"late": {
-			before: func(l *lostStage) { must(l.t, it(time.Second, one("l"), one("slots"))(l)); l.wait(2 * time.Second) },
-			do:     func(l *lostStage) error { _, _, err := l.store.ExpireWaits(l.ctx, 10); return err },
+			before: func(l *repeatFixture) { must(l.t, it(time.Second, one("l"), one("slots"))(l)); l.wait(2 * time.Second) },
+			do:     func(l *repeatFixture) error { _, _, err := l.store.ExpireWaits(l.ctx, 10); return err },
 		},
-		"presume_dead": {before: (*lostStage).expired, do: func(l *lostStage) error {
+		"presume_dead": {before: (*repeatFixture).expired, do: func(l *repeatFixture) error {
 			_, err := l.store.ExpireActive(l.ctx, []fairqueue.GrantedJob{{Queue: "q", ID: "it", Lane: l.lane()}})
 			return err
 		}},
 		"mend": {
-			before: func(l *lostStage) { l.denied(); l.rdb.HSet(l.ctx, hg("jobs"), "q\nit", "by hand") },
-			do: func(l *lostStage) error {
+			before: func(l *repeatFixture) { l.denied(); l.rdb.HSet(l.ctx, hg("jobs"), "q\nit", "by hand") },
+			do: func(l *repeatFixture) error {
 				_, _, _, err := l.store.RepairRecords(l.ctx, 0, 10, map[string]int64{})
 				return err
 			},
 		},
 		"recount": {
-			before: func(l *lostStage) { l.granted(); l.rdb.HSet(l.ctx, hg("meters"), "l|k", 3) },
-			do: func(l *lostStage) error {
+			before: func(l *repeatFixture) { l.granted(); l.rdb.HSet(l.ctx, hg("meters"), "l|k", 3) },
+			do: func(l *repeatFixture) error {
 				_, err := l.store.RepairReserved(l.ctx, "p", []string{"l|k"}, []string{l.lane()})
 				return err
 			},
 		},
 	}
-	between := map[string]func(l *lostStage){
-		"nothing": func(*lostStage) {}, "granted": (*lostStage).granted, "begun": (*lostStage).begun, "ended": (*lostStage).ended,
-		"enqueued anew": (*lostStage).anew, "enqueued anew and granted": func(l *lostStage) { l.anew(); l.granted() },
+	between := map[string]func(l *repeatFixture){
+		"nothing": func(*repeatFixture) {}, "granted": (*repeatFixture).granted, "begun": (*repeatFixture).begun, "ended": (*repeatFixture).ended,
+		"enqueued anew": (*repeatFixture).anew, "enqueued anew and granted": func(l *repeatFixture) { l.anew(); l.granted() },
 	}
-	onRedis(t, func(t *testing.T, st *stage) {
-		var l *lostStage
-		var happens func(l *lostStage)
+	onRedis(t, func(t *testing.T, st *fixture) {
+		var l *repeatFixture
+		var happens func(l *repeatFixture)
 		var before, after map[string]any
 		st.rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 			err := next(ctx, cmd)
@@ -210,7 +210,7 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 			for what := range between {
 				t.Run(name+"/"+what, func(t *testing.T) {
 					st.restart(t)
-					l = newLostStage(t, st)
+					l = newRepeatFixture(t, st)
 					if s.before != nil {
 						s.before(l)
 					}
@@ -234,7 +234,7 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 // TestLeader_LostReply: if the reply that says that the lease was taken anew is lost, go-redis
 // repeats the call, and the repeat says the same: another process may have led meanwhile.
 func TestLeader_LostReply(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 1))
 		s.acquire(t, "a", one("l"))
 		s.acquire(t, "b", one("l"))

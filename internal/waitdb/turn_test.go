@@ -13,42 +13,42 @@ import (
 // TestAdvance: turns are given for the permits of the next 40 ms, which
 // newcomers do not get, and their jobs are told at once. Each begins when its permit exists.
 func TestAdvance(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 8})
 		for i := range 16 {
 			s.acquire(t, fmt.Sprint(i), one("l"))
 		}
 		s.wait(30 * time.Millisecond)
-		called, next := s.pump(t)
-		expect(t, "called", called, []string{"8", "9", "10", "11", "12", "13", "14"})
+		granted, next := s.pump(t)
+		expect(t, "granted", granted, []string{"8", "9", "10", "11", "12", "13", "14"})
 		expect(t, "due a little before the next permit exists", next, 45*time.Millisecond)
 		expect(t, "reserved now and for 40 ms", s.rdb.HGet(background, hg("meters"), "l|k").Val(), "7")
-		for i, id := range called {
+		for i, id := range granted {
 			expect(t, "a newcomer", s.acquire(t, "new", one("l")).Outcome, denied)
 			expect(t, "for others", ask(t, s, "l", 0).Remaining, 0)
 			d := s.acquire(t, id, one("l"))
-			expect(t, "a called job", d.Outcome, allowed)
+			expect(t, "a granted job", d.Outcome, allowed)
 			expect(t, "begins in", d.BeginIn, time.Duration(max(0, i-2))*10*time.Millisecond)
 		}
 		s.wait(next)
-		expect(t, "called", s.pumped(t), []string{"15", "new"})
+		expect(t, "granted", s.pumped(t), []string{"15", "new"})
 	})
 }
 
 // TestAdvance_NotForJobsThatBeginAtOnce: a job that does not say that it may have its permits
 // ahead has them when they exist.
 func TestAdvance_NotForJobsThatBeginAtOnce(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(20), Capacity: 2})
 		for i := range 4 {
 			s.acquire(t, fmt.Sprint(i), one("l"))
 		}
 		s.wait(30 * time.Millisecond)
-		expect(t, "called", s.pumped(t), []string{"2"})
+		expect(t, "granted", s.pumped(t), []string{"2"})
 		job := waitdb.Job{JobID: job("2").JobID}
 		expect(t, "before its permit exists", s.acquireJob(t, job, one("l")).Outcome, denied)
 		s.wait(20 * time.Millisecond)
-		expect(t, "called again", s.pumped(t), []string{"2"})
+		expect(t, "granted again", s.pumped(t), []string{"2"})
 		expect(t, "when its permit exists", s.acquireJob(t, job, one("l")).Outcome, allowed)
 	})
 }
@@ -69,7 +69,7 @@ func TestAdvance_None(t *testing.T) {
 		{"nobody knows", time.Second, []throttle.Limit{{Name: "l", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Second}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			onRedis(t, func(t *testing.T, s *stage) {
+			onRedis(t, func(t *testing.T, s *fixture) {
 				define(t, s, tt.limits...)
 				var needs []throttle.Need
 				for _, l := range tt.limits {
@@ -79,17 +79,17 @@ func TestAdvance_None(t *testing.T) {
 					s.acquire(t, fmt.Sprint(i), needs...)
 				}
 				s.wait(tt.first)
-				expect(t, "called", s.pumped(t), []string{fmt.Sprint(max(1, tt.limits[0].Capacity))})
+				expect(t, "granted", s.pumped(t), []string{fmt.Sprint(max(1, tt.limits[0].Capacity))})
 				expect(t, "reserved", s.rdb.HGet(background, hg("meters"), "l|k").Val(), "1")
 			})
 		})
 	}
 }
 
-// TestAdvance_CapacityOne: where a limit gives one permit at a time, a job is called
+// TestAdvance_CapacityOne: where a limit gives one permit at a time, a job is granted
 // about as long ahead as it takes to come.
 func TestAdvance_CapacityOne(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 1})
 		for i := range 3 {
 			s.acquire(t, fmt.Sprint(i), one("l"))
@@ -97,40 +97,40 @@ func TestAdvance_CapacityOne(t *testing.T) {
 		s.wait(100 * time.Millisecond)
 		s.wantTaken(t, s.pumped(t), one("l"))
 		s.wait(98 * time.Millisecond)
-		called, next := s.pump(t)
-		expect(t, "called 2 ms ahead", called, nil)
+		granted, next := s.pump(t)
+		expect(t, "granted 2 ms ahead", granted, nil)
 		expect(t, "due", next, 500*time.Microsecond)
 		s.wait(next)
-		expect(t, "called 1.5 ms ahead", s.pumped(t), []string{"2"})
+		expect(t, "granted 1.5 ms ahead", s.pumped(t), []string{"2"})
 	})
 }
 
-// TestAdvance_SmallCapacity: where a limit gives three permits at once, jobs are called
+// TestAdvance_SmallCapacity: where a limit gives three permits at once, jobs are granted
 // ahead by half of what it takes to give two of them. The first comes a quarter of that before
 // its permit.
 func TestAdvance_SmallCapacity(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 3})
 		for i := range 9 {
 			s.acquire(t, fmt.Sprint(i), one("l"))
 		}
 		s.wait(30 * time.Millisecond)
-		var called []string
+		var granted []string
 		for turns := s.pumped(t); len(turns) > 0; turns = s.pumped(t) {
 			s.wantTaken(t, turns, one("l"))
-			called = append(called, turns...)
+			granted = append(granted, turns...)
 		}
-		expect(t, "called, the last of them 10 ms ahead", called, []string{"3", "4", "5", "6"})
+		expect(t, "granted, the last of them 10 ms ahead", granted, []string{"3", "4", "5", "6"})
 		_, next := s.pump(t)
 		expect(t, "the next is due 2.5 ms before its permit exists", next, 17500*time.Microsecond)
 	})
 }
 
-// TestAdvance_RestOfAWindow: a dear job that is called a little before the next
+// TestAdvance_RestOfAWindow: a dear job that is granted a little before the next
 // window opens takes nothing of this one, so what is left of this one is lost, and no other
-// is called as if it were taken.
+// is granted as if it were taken.
 func TestAdvance_RestOfAWindow(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.FixedWindow, Rate: throttle.PerSecond(72)})
 		s.wait(time.Second - time.Duration(s.now.Nanosecond()))
 		cost := map[string]int{"a": 44, "b": 63, "c": 27}
@@ -142,9 +142,9 @@ func TestAdvance_RestOfAWindow(t *testing.T) {
 		_, next := s.pump(t)
 		expect(t, "reserved for the next", s.rdb.HGet(background, hg("meters"), "l|k").Val(), "63")
 		s.wait(next)
-		called := s.pumped(t)
-		expect(t, "told when it opens", called, []string{"b"})
-		s.wantTaken(t, called, need("b"))
+		granted := s.pumped(t)
+		expect(t, "told when it opens", granted, []string{"b"})
+		s.wantTaken(t, granted, need("b"))
 		s.wait(time.Second)
 		s.wantTaken(t, s.pumped(t), need("c"))
 	})
@@ -152,7 +152,7 @@ func TestAdvance_RestOfAWindow(t *testing.T) {
 
 // TestCalendar_NextDay: who waits for a calendar's next day, when the day has 25 hours.
 func TestCalendar_NextDay(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		s.wait(instant(t, "2026-11-01T00:30:00-04:00").Sub(s.now))
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.FixedWindow, Rate: throttle.PerDay(1), Zone: "America/New_York"})
 		need := one("l")
@@ -160,14 +160,14 @@ func TestCalendar_NextDay(t *testing.T) {
 		const day = 24*time.Hour + 30*time.Minute
 		expect(t, "b", s.acquire(t, "b", need).RetryAfter, day)
 		expect(t, "c", s.acquire(t, "c", need).RetryAfter, day+24*time.Hour)
-		expect(t, "called at once", s.pumped(t), nil)
+		expect(t, "granted at once", s.pumped(t), nil)
 		s.wait(day - time.Microsecond)
-		expect(t, "called before midnight", s.pumped(t), nil)
+		expect(t, "granted before midnight", s.pumped(t), nil)
 		s.wait(time.Microsecond)
-		expect(t, "called at midnight", s.pumped(t), []string{"b"})
+		expect(t, "granted at midnight", s.pumped(t), []string{"b"})
 		s.wantTaken(t, []string{"b"}, need)
 		s.wait(200 * 24 * time.Hour) // beyond the calendar that Redis was told
-		expect(t, "called long after", s.pumped(t), []string{"c"})
+		expect(t, "granted long after", s.pumped(t), []string{"c"})
 		s.wantTaken(t, []string{"c"}, need)
 	})
 }
@@ -176,7 +176,7 @@ func TestCalendar_NextDay(t *testing.T) {
 // its lane is told of the next one reckons with it; else it would be tried again
 // and again.
 func TestGrant_LeavesHeldPermits(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 3})
 		s.acquire(t, "a", throttle.Need{Limit: "l", Key: "k", Cost: 3})
 		s.acquire(t, "b", one("l"))

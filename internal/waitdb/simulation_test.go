@@ -17,7 +17,7 @@ import (
 )
 
 // TestWaitingJobs runs random jobs through random limits that change, with calls
-// that are answered in time, late or never, replies that get lost, words that are
+// that are answered in time, late or never, replies that get lost, notifications that are
 // not heard, a clock that goes on, and a process that gives turns and dies between
 // any two calls of Redis. Hands remove what they should not, and data get lost.
 // After each step what Redis keeps of the waiting jobs must be in order; in the
@@ -26,12 +26,12 @@ func TestWaitingJobs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	onRedis(t, func(t *testing.T, s *stage) {
+	onRedis(t, func(t *testing.T, s *fixture) {
 		lost := &redistest.LostReplies{}
 		s.rdb.AddHook(redistest.Hook(lost.Around))
 		rapid.Check(t, func(t *rapid.T) {
 			s.restart(t)
-			y := newYard(t, s, lost)
+			y := newSimulation(t, s, lost)
 			defer y.leave()
 			t.Repeat(map[string]func(*rapid.T){
 				"": y.inOrder, "submit": y.submit, "submit more": y.submit, "pump": y.pump, "wait for the pump": y.waitForPump, "wait": y.wait,
@@ -44,13 +44,13 @@ func TestWaitingJobs(t *testing.T) {
 	})
 }
 
-// A yard is what the test knows of the jobs.
-type yard struct {
-	*stage
+// A simulation is what the test knows of the jobs.
+type simulation struct {
+	*fixture
 	lost      *redistest.LostReplies
 	limits    map[string]throttle.Limit
 	histories map[string][]throttletest.Admission // by meter, since its limit last changed
-	jobs      map[throttle.JobID]*yardJob
+	jobs      map[throttle.JobID]*simJob
 	parked    map[string]time.Time // until when the dispatcher may take a queue for stopped that is not
 	count     int                  // of jobs so far
 	changes   int                  // how often limits have changed in a way that can break a promise
@@ -60,9 +60,9 @@ type yard struct {
 	leave     func()
 }
 
-func newYard(t *rapid.T, s *stage, lost *redistest.LostReplies) *yard {
-	y := &yard{
-		stage: s, lost: lost, limits: map[string]throttle.Limit{}, jobs: map[throttle.JobID]*yardJob{},
+func newSimulation(t *rapid.T, s *fixture, lost *redistest.LostReplies) *simulation {
+	y := &simulation{
+		fixture: s, lost: lost, limits: map[string]throttle.Limit{}, jobs: map[throttle.JobID]*simJob{},
 		histories: map[string][]throttletest.Admission{}, parked: map[string]time.Time{},
 		clumsy: rapid.IntRange(0, 3).Draw(t, "clumsy") == 0,
 	}
@@ -70,16 +70,16 @@ func newYard(t *rapid.T, s *stage, lost *redistest.LostReplies) *yard {
 	y.leave = func() { leave(); s.ctx = background }
 	s.ctx = ctx
 	s.dispatcher = newDispatcher(s, "process 0")
-	s.dispatcher.fate = y.fate
+	s.dispatcher.state = y.state
 	for i := range rapid.IntRange(1, 3).Draw(t, "limits") {
 		y.define(t, anyJobLimit(t, fmt.Sprintf("l%d", i), rapid.SampledFrom(limittest.Kinds).Draw(t, "kind")))
 	}
 	return y
 }
 
-func (y *yard) exists(key string) bool { return y.rdb.Exists(background, hg(key)).Val() == 1 }
+func (y *simulation) exists(key string) bool { return y.rdb.Exists(background, hg(key)).Val() == 1 }
 
-func (y *yard) judge(t *rapid.T) {
+func (y *simulation) judge(t *rapid.T) {
 	for meter, history := range y.histories {
 		if err := throttletest.Check(y.limits[meter[:2]], history); err != nil {
 			t.Fatalf("%v\n%v", err, history)
@@ -91,7 +91,7 @@ func (y *yard) judge(t *rapid.T) {
 // due, or later where that gets nobody on, and looks for traces. Jobs that Redis
 // lost come by themselves, when they
 // have been put back for long enough.
-func (y *yard) drain(t *rapid.T) {
+func (y *simulation) drain(t *rapid.T) {
 	for name := range y.limits {
 		if err := y.Resume(background, name); err != nil {
 			t.Fatalf("%v", err)
@@ -102,7 +102,7 @@ func (y *yard) drain(t *rapid.T) {
 	for range 50 * (y.count + 10) {
 		next := y.pumpOnce(t)
 		answered := false
-		for _, j := range y.in(func(j *yardJob) bool { return told(j) || waiting(j) && !j.known }) {
+		for _, j := range y.in(func(j *simJob) bool { return told(j) || waiting(j) && !j.known }) {
 			y.come(t, j)
 			answered = true
 		}
@@ -117,14 +117,14 @@ func (y *yard) drain(t *rapid.T) {
 		if next < 0 {
 			break
 		}
-		if step *= 2; len(y.in(isCalled)) > 0 {
+		if step *= 2; len(y.in(isGranted)) > 0 {
 			step = 10 * time.Millisecond
 		}
-		y.stage.wait(max(next, step))
+		y.fixture.wait(max(next, step))
 	}
 	y.judge(t)
 	if len(y.jobs) > 0 {
-		t.Fatalf("%d jobs never ran, first %+v", len(y.jobs), y.in(func(*yardJob) bool { return true })[0])
+		t.Fatalf("%d jobs never ran, first %+v", len(y.jobs), y.in(func(*simJob) bool { return true })[0])
 	}
 	y.pumpOnce(t)
 	left := y.traces(t)

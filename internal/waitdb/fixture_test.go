@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// A stage is a limiter, and a clock that stands still until the test moves it.
-type stage struct {
+// A fixture is a limiter, and a clock that stands still until the test moves it.
+type fixture struct {
 	*throttle.Limiter
 	now     time.Time
 	setTime func(time.Time)
@@ -27,12 +27,12 @@ type stage struct {
 	ctx        context.Context // ends with the test
 }
 
-// noon is when every stage starts. All its 16 digits of microseconds differ
+// noon is when every fixture starts. All its 16 digits of microseconds differ
 // from zero where rounding would show.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 123456000, time.UTC)
 
 // wait moves the clock; a negative duration sets it back.
-func (s *stage) wait(d time.Duration) {
+func (s *fixture) wait(d time.Duration) {
 	if s.dispatcher != nil {
 		s.dispatcher.lives()
 	}
@@ -40,8 +40,8 @@ func (s *stage) wait(d time.Duration) {
 	s.setTime(s.now)
 }
 
-// restart empties the stage and sets its clock to noon.
-func (s *stage) restart(t redistest.TB) {
+// restart empties the fixture and sets its clock to noon.
+func (s *fixture) restart(t redistest.TB) {
 	t.Helper()
 	if err := s.rdb.FlushAll(context.Background()).Err(); err != nil {
 		t.Fatalf("%v", err)
@@ -50,36 +50,36 @@ func (s *stage) restart(t redistest.TB) {
 	s.setTime(noon)
 }
 
-// miniStage is a miniredis: keys expire as the clock moves.
-func miniStage(t redistest.TB) *stage {
+// miniFixture is a miniredis: keys expire as the clock moves.
+func miniFixture(t redistest.TB) *fixture {
 	t.Helper()
 	m, rdb := redistest.Mini(t)
-	return redisStage(t, rdb, m.SetTime)
+	return redisFixture(t, rdb, m.SetTime)
 }
 
-// realStage is a redis-server whose scripts take the time from the test.
-func realStage(t redistest.TB) *stage {
+// realFixture is a redis-server whose scripts take the time from the test.
+func realFixture(t redistest.TB) *fixture {
 	t.Helper()
 	rdb, setTime := redistest.Clocked(t)
-	return redisStage(t, rdb, setTime)
+	return redisFixture(t, rdb, setTime)
 }
 
-func redisStage(t redistest.TB, rdb redis.UniversalClient, setTime func(time.Time)) *stage {
+func redisFixture(t redistest.TB, rdb redis.UniversalClient, setTime func(time.Time)) *fixture {
 	setTime(noon)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	quiet := slog.New(slog.DiscardHandler)
 	limiter := func() *throttle.Limiter { return throttle.New(rdb, throttle.Options{Logger: quiet}) }
-	return &stage{Limiter: limiter(), lanes: waitdb.New(limiter()), rdb: rdb, now: noon, setTime: setTime, ctx: ctx}
+	return &fixture{Limiter: limiter(), lanes: waitdb.New(limiter()), rdb: rdb, now: noon, setTime: setTime, ctx: ctx}
 }
 
 // onRedis runs f on miniredis and on a redis-server.
-func onRedis(t *testing.T, f func(t *testing.T, s *stage)) {
+func onRedis(t *testing.T, f func(t *testing.T, s *fixture)) {
 	t.Helper()
-	t.Run("miniredis", func(t *testing.T) { f(t, miniStage(t)) })
+	t.Run("miniredis", func(t *testing.T) { f(t, miniFixture(t)) })
 	t.Run("redis", func(t *testing.T) {
 		fewerChecks(t)
-		f(t, realStage(t))
+		f(t, realFixture(t))
 	})
 }
 

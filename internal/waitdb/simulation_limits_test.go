@@ -25,18 +25,18 @@ func anyJobLimit(t *rapid.T, name string, kind throttle.Kind) throttle.Limit {
 	return l
 }
 
-func (y *yard) define(t *rapid.T, l throttle.Limit) {
+func (y *simulation) define(t *rapid.T, l throttle.Limit) {
 	y.limits[l.Name] = l
 	if err := y.Set(background, l); err != nil {
 		t.Fatalf("%v", err)
 	}
 }
 
-func (y *yard) anyLimit(t *rapid.T) throttle.Limit {
+func (y *simulation) anyLimit(t *rapid.T) throttle.Limit {
 	return y.limits[fmt.Sprintf("l%d", rapid.IntRange(0, len(y.limits)-1).Draw(t, "limit"))]
 }
 
-func (y *yard) redefine(t *rapid.T) {
+func (y *simulation) redefine(t *rapid.T) {
 	was := y.anyLimit(t)
 	y.judge(t)
 	y.changes++
@@ -48,14 +48,14 @@ func (y *yard) redefine(t *rapid.T) {
 }
 
 // restartHistory begins a meter's history again.
-func (y *yard) restartHistory(meter string) {
+func (y *simulation) restartHistory(meter string) {
 	delete(y.histories, meter)
 	for _, j := range y.jobs {
 		delete(j.held, meter)
 	}
 }
 
-func (y *yard) pause(t *rapid.T) {
+func (y *simulation) pause(t *rapid.T) {
 	name := y.anyLimit(t).Name
 	change := y.Resume
 	if rapid.Bool().Draw(t, "pause") {
@@ -67,7 +67,7 @@ func (y *yard) pause(t *rapid.T) {
 	}
 }
 
-func (y *yard) block(t *rapid.T) {
+func (y *simulation) block(t *rapid.T) {
 	y.changes++
 	until := y.now.Add(time.Duration(rapid.IntRange(-1, 3).Draw(t, "seconds")) * time.Second)
 	if err := y.Block(background, y.anyLimit(t).Name, rapid.SampledFrom([]string{"a", "b"}).Draw(t, "key"), until); err != nil {
@@ -75,7 +75,7 @@ func (y *yard) block(t *rapid.T) {
 	}
 }
 
-func (y *yard) reset(t *rapid.T) {
+func (y *simulation) reset(t *rapid.T) {
 	y.judge(t)
 	name, key := y.anyLimit(t).Name, rapid.SampledFrom([]string{"a", "b"}).Draw(t, "key")
 	y.restartHistory(name + "|" + key)

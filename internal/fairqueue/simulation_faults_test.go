@@ -1,13 +1,13 @@
 package fairqueue
 
 // stop pauses a queue, resume lets it take again.
-func (w *world) stop(queue string) {
+func (w *simulation) stop(queue string) {
 	w.queues[queue].stopped = true
 	w.history.Note(w.now, "", "queue %s stops", queue)
 	w.excuse(queue, true)
 }
 
-func (w *world) resume(queue string) {
+func (w *simulation) resume(queue string) {
 	q := w.queues[queue]
 	q.stopped, q.resumed = false, w.now
 	w.history.Note(w.now, "", "queue %s takes again", queue)
@@ -22,7 +22,7 @@ func (w *world) resume(queue string) {
 	q.pending = nil
 }
 
-func (w *world) excuse(queue string, excused bool) {
+func (w *simulation) excuse(queue string, excused bool) {
 	for _, l := range w.lanes {
 		if l.queue == queue {
 			w.history.Excuse(w.now, l.name, excused)
@@ -31,14 +31,14 @@ func (w *world) excuse(queue string, excused bool) {
 }
 
 // pause shuts a meter, or opens it again.
-func (w *world) pause(m *worldMeter, paused bool) {
+func (w *simulation) pause(m *simMeter, paused bool) {
 	m.paused = paused
 	w.history.Note(w.now, "", "%s is paused: %v", m.name, paused)
 	w.core.Changed(m.name)
 }
 
 // speed makes a rate faster or slower.
-func (w *world) speed(m *worldMeter, times, over int64) {
+func (w *simulation) speed(m *simMeter, times, over int64) {
 	if m.window > 0 {
 		return
 	}
@@ -48,7 +48,7 @@ func (w *world) speed(m *worldMeter, times, over int64) {
 }
 
 // takeover has another process give turns: it knows what Redis knows.
-func (w *world) takeover() {
+func (w *simulation) takeover() {
 	w.history.Note(w.now, "", "another process gives turns")
 	w.core = &Core{lanes: map[string]*lane{}, meters: map[string]*meter{}, queues: map[string]*queue{}, servers: map[string]*server{}, off: w.core.off}
 	w.core.SetWeights(w.weights())
@@ -57,12 +57,12 @@ func (w *world) takeover() {
 		if l.waiting > 0 {
 			w.core.AddLane(l.name, l.number)
 		}
-		if len(l.called) > 0 {
+		if len(l.granted) > 0 {
 			var ids []string
-			for _, k := range l.called {
+			for _, k := range l.granted {
 				ids = append(ids, k.id)
 			}
-			w.core.Expired(w.now, l.name, len(l.called), ids, l.waiting > 0)
+			w.core.Expired(w.now, l.name, len(l.granted), ids, l.waiting > 0)
 		}
 	}
 }

@@ -16,24 +16,24 @@ import (
 	"github.com/headgate/headgate/throttle/throttletest"
 )
 
-type yardJob struct {
+type simJob struct {
 	waitdb.Job
 	needs   []throttle.Need
-	state   string // waiting, called, running, or over: its time is up, and it stands nowhere
+	state   string // waiting, granted, running, or over: its time is up, and it stands nowhere
 	ticket  int
 	known   bool           // whether Redis knows it, as far as this test does
-	told    bool           // whether it was told that it is called
+	told    bool           // whether it was told that it is granted
 	late    bool           // whether it was told that it is too late
 	since   time.Time      // when it was denied first
-	ahead   bool           // whether its permits were to exist later than it was called
-	changes int            // of the yard when it was called
+	ahead   bool           // whether its permits were to exist later than it was granted
+	changes int            // of the simulation when it was granted
 	holder  string         // of its leases
 	held    map[string]int // of a running job's meters: where the history has its permits
 }
 
 // submit has a new job ask. The same IDs come in both queues.
-func (y *yard) submit(t *rapid.T) {
-	j := &yardJob{Job: waitdb.Job{JobID: throttle.JobID{Queue: fmt.Sprint("q", y.count%2), ID: fmt.Sprint("j", y.count/2)}}}
+func (y *simulation) submit(t *rapid.T) {
+	j := &simJob{Job: waitdb.Job{JobID: throttle.JobID{Queue: fmt.Sprint("q", y.count%2), ID: fmt.Sprint("j", y.count/2)}}}
 	y.count++
 	j.Priority = rapid.SampledFrom([]waitdb.Priority{waitdb.Normal, waitdb.Normal, waitdb.High, waitdb.Low}).Draw(t, "priority")
 	j.MaxAdvance = 2 * waitdb.Advance
@@ -62,7 +62,7 @@ func (y *yard) submit(t *rapid.T) {
 }
 
 // ask has a job ask for its permits, and notes what came of it.
-func (y *yard) ask(t *rapid.T, j *yardJob) throttle.Decision {
+func (y *simulation) ask(t *rapid.T, j *simJob) throttle.Decision {
 	over := y.timeIsUp(j)
 	y.lost.Did = false
 	y.lost.Next = rapid.IntRange(0, 4).Draw(t, "reply is lost") == 0
@@ -89,7 +89,7 @@ func (y *yard) ask(t *rapid.T, j *yardJob) throttle.Decision {
 }
 
 // timeIsUp reports whether a job has waited for as long as it may.
-func (y *yard) timeIsUp(j *yardJob) bool {
+func (y *simulation) timeIsUp(j *simJob) bool {
 	return j.known && j.MaxWait > 0 && y.now.Sub(j.since) >= j.MaxWait
 }
 
@@ -98,7 +98,7 @@ const step = 65536
 
 // keepsTicket: a denied job has a ticket, which is the next of its lane with the
 // head start that it has, or the one that it had; or a lower one where hands took it out.
-func (y *yard) keepsTicket(t *rapid.T, j *yardJob) {
+func (y *simulation) keepsTicket(t *rapid.T, j *simJob) {
 	record, err := y.rdb.HGet(background, hg("jobs"), j.Queue+"\n"+j.ID).Result()
 	if err != nil {
 		t.Fatalf("%s was denied, but is not known: %v", j.JobID, err)
@@ -118,7 +118,7 @@ func (y *yard) keepsTicket(t *rapid.T, j *yardJob) {
 	j.ticket, j.since = ticket, time.UnixMicro(since)
 }
 
-func (y *yard) run(j *yardJob, d throttle.Decision) {
+func (y *simulation) run(j *simJob, d throttle.Decision) {
 	j.state, j.held, j.holder = "running", map[string]int{}, d.Holder
 	now := d.At.Add(d.BeginIn).UnixMicro()
 	for _, need := range j.needs {
@@ -133,24 +133,24 @@ func (y *yard) run(j *yardJob, d throttle.Decision) {
 }
 
 // in lists the jobs that a state, or more that is said of them, is true of.
-func (y *yard) in(is func(*yardJob) bool) (jobs []*yardJob) {
+func (y *simulation) in(is func(*simJob) bool) (jobs []*simJob) {
 	for _, j := range y.jobs {
 		if is(j) {
 			jobs = append(jobs, j)
 		}
 	}
-	slices.SortFunc(jobs, func(a, b *yardJob) int {
+	slices.SortFunc(jobs, func(a, b *simJob) int {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.ID, b.ID))
 	})
 	return jobs
 }
 
-func waiting(j *yardJob) bool  { return j.state == "waiting" }
-func isCalled(j *yardJob) bool { return j.state == "called" }
-func running(j *yardJob) bool  { return j.state == "running" }
-func told(j *yardJob) bool     { return j.state != "running" && (j.told || j.late) }
+func waiting(j *simJob) bool   { return j.state == "waiting" }
+func isGranted(j *simJob) bool { return j.state == "granted" }
+func running(j *simJob) bool   { return j.state == "running" }
+func told(j *simJob) bool      { return j.state != "running" && (j.told || j.late) }
 
-func (y *yard) any(t *rapid.T, what string, is func(*yardJob) bool) *yardJob {
+func (y *simulation) any(t *rapid.T, what string, is func(*simJob) bool) *simJob {
 	jobs := y.in(is)
 	if len(jobs) == 0 {
 		t.Skip("no job is " + what)
@@ -159,7 +159,7 @@ func (y *yard) any(t *rapid.T, what string, is func(*yardJob) bool) *yardJob {
 }
 
 // lane is the name of those that need the same meters.
-func (j *yardJob) lane() string {
+func (j *simJob) lane() string {
 	lane := j.Queue
 	for _, need := range j.needs {
 		lane += "\n" + need.Limit + "|" + need.Key
@@ -167,12 +167,12 @@ func (j *yardJob) lane() string {
 	return lane
 }
 
-// answer has a called job come. What is reserved for it, it must get, where
-// nothing has changed since; unless it was called ahead: then one before it may
+// answer has a granted job come. What is reserved for it, it must get, where
+// nothing has changed since; unless it was granted ahead: then one before it may
 // have come late.
-func (y *yard) answer(t *rapid.T) { y.come(t, y.any(t, "told", told)) }
+func (y *simulation) answer(t *rapid.T) { y.come(t, y.any(t, "told", told)) }
 
-func (y *yard) come(t *rapid.T, j *yardJob) {
+func (y *simulation) come(t *rapid.T, j *simJob) {
 	until, err := y.rdb.ZScore(background, hg("granted:"+j.lane()), j.ID).Result()
 	reserved := err == nil && int64(until) > y.now.UnixMicro()
 	sure := reserved && !j.ahead && j.changes == y.changes && !y.timeIsUp(j)
@@ -181,9 +181,9 @@ func (y *yard) come(t *rapid.T, j *yardJob) {
 	}
 }
 
-// comeEarly has a waiting job ask without having been called. Where somebody gives
+// comeEarly has a waiting job ask without having been granted. Where somebody gives
 // turns it waits on; where nobody does it must not pass those before it.
-func (y *yard) comeEarly(t *rapid.T) {
+func (y *simulation) comeEarly(t *rapid.T) {
 	j := y.any(t, "waiting", waiting)
 	led := y.exists("leader")
 	rank, err := y.rdb.ZRank(background, hg("lane:"+j.lane()), j.ID).Result()
@@ -193,23 +193,23 @@ func (y *yard) comeEarly(t *rapid.T) {
 	}
 }
 
-// lose has a called job never come.
-func (y *yard) lose(t *rapid.T) { delete(y.jobs, y.any(t, "called", isCalled).JobID) }
+// lose has a granted job never come.
+func (y *simulation) lose(t *rapid.T) { delete(y.jobs, y.any(t, "granted", isGranted).JobID) }
 
-func (y *yard) forget(t *rapid.T) {
-	j := y.any(t, "waiting or called", func(j *yardJob) bool { return !running(j) })
+func (y *simulation) forget(t *rapid.T) {
+	j := y.any(t, "waiting or granted", func(j *simJob) bool { return !running(j) })
 	delete(y.jobs, j.JobID)
 	if y.overdue(y.kept(), j.Queue) { // perhaps of this one alone, which the dispatcher learns at its next probe
 		y.parked[j.Queue] = y.now.Add(probeWithin)
 	}
-	if _, err := y.stage.lanes.Forget(background, j.JobID); err != nil {
+	if _, err := y.fixture.lanes.Forget(background, j.JobID); err != nil {
 		t.Fatalf("%v", err)
 	}
 }
 
-func (y *yard) finish(t *rapid.T) { y.end(t, y.any(t, "running", running)) }
+func (y *simulation) finish(t *rapid.T) { y.end(t, y.any(t, "running", running)) }
 
-func (y *yard) end(t *rapid.T, j *yardJob) {
+func (y *simulation) end(t *rapid.T, j *simJob) {
 	delete(y.jobs, j.JobID)
 	if j.holder == "" {
 		return

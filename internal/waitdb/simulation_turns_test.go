@@ -17,9 +17,9 @@ import (
 // errKilled ends a process that gives turns.
 var errKilled = errors.New("killed")
 
-// pump gives turns. The process may hear no words, and die before or after any of
+// pump gives turns. The process may hear no notifications, and die before or after any of
 // its calls; and a job may come between any two of them.
-func (y *yard) pump(t *rapid.T) {
+func (y *simulation) pump(t *rapid.T) {
 	calls := rapid.SampledFrom([]int{0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}).Draw(t, "dies at")
 	comes := rapid.IntRange(0, 8).Draw(t, "a job comes at")
 	y.dispatcher.fails = func(string, bool) error {
@@ -31,18 +31,18 @@ func (y *yard) pump(t *rapid.T) {
 		}
 		return nil
 	}
-	deaf := rapid.Bool().Draw(t, "deaf")
-	y.dispatcher.deaf = func(waitdb.Notification) bool { return deaf }
+	ignores := rapid.Bool().Draw(t, "ignores")
+	y.dispatcher.ignores = func(waitdb.Notification) bool { return ignores }
 	y.dispatcher.batch = rapid.SampledFrom([]int{1, 2, 64}).Draw(t, "batch")
 	y.pumpOnce(t)
-	y.dispatcher.fails, y.dispatcher.deaf = nil, nil
-	if y.dispatcher.core != nil && !deaf { // it lives, and knows all
+	y.dispatcher.fails, y.dispatcher.ignores = nil, nil
+	if y.dispatcher.core != nil && !ignores { // it lives, and knows all
 		y.marksInOrder(t)
 	}
 }
 
-// pumpOnce notes who is called: of each lane those who were first there.
-func (y *yard) pumpOnce(t *rapid.T) (next time.Duration) {
+// pumpOnce notes who is granted: of each lane those who were first there.
+func (y *simulation) pumpOnce(t *rapid.T) (next time.Duration) {
 	before, count := y.lanesNow(), y.count
 	list, next, held, err := y.dispatcher.pump()
 	if err != nil && !errors.Is(err, errKilled) || err == nil && !held {
@@ -65,7 +65,7 @@ func (y *yard) pumpOnce(t *rapid.T) (next time.Duration) {
 		case gone && y.isOver(j.lane(), j.ID):
 			j.state = "over"
 		case gone:
-			y.called(j)
+			y.granted(j)
 		}
 	}
 	for _, c := range list {
@@ -79,15 +79,15 @@ func (y *yard) pumpOnce(t *rapid.T) (next time.Duration) {
 	return next
 }
 
-// isOver reports whether the time of a job is up that is in no lane's called jobs.
-func (y *yard) isOver(lane, id string) bool {
+// isOver reports whether the time of a job is up that is in no lane's granted jobs.
+func (y *simulation) isOver(lane, id string) bool {
 	queue, _, _ := strings.Cut(lane, "\n")
 	j := y.jobs[throttle.JobID{Queue: queue, ID: id}]
 	return j != nil && y.timeIsUp(j) && y.rdb.ZScore(background, hg("granted:"+lane), id).Err() != nil
 }
 
 // lanesNow is who waits in which lane.
-func (y *yard) lanesNow() map[string][]string {
+func (y *simulation) lanesNow() map[string][]string {
 	lanes := map[string][]string{}
 	for _, key := range y.rdb.Keys(background, hg("lane:*")).Val() {
 		lanes[strings.TrimPrefix(key, hg("lane:"))] = y.rdb.ZRange(background, key, 0, -1).Val()
@@ -95,15 +95,15 @@ func (y *yard) lanesNow() map[string][]string {
 	return lanes
 }
 
-func (y *yard) called(j *yardJob) {
+func (y *simulation) granted(j *simJob) {
 	until, _ := y.rdb.ZScore(background, hg("granted:"+j.lane()), j.ID).Result()
-	j.state, j.changes = "called", y.changes
+	j.state, j.changes = "granted", y.changes
 	j.ahead = int64(until)-j.Grant.Microseconds() > y.now.UnixMicro()
 }
 
 // takeOver has the process come back after it died, or another one take over
 // when its lease has ended.
-func (y *yard) takeOver(t *rapid.T) {
+func (y *simulation) takeOver(t *rapid.T) {
 	y.dispatcher.core = nil
 	if rapid.Bool().Draw(t, "comes back") {
 		return
@@ -115,26 +115,26 @@ func (y *yard) takeOver(t *rapid.T) {
 	y.dispatcher.process = fmt.Sprint("process ", y.processes)
 }
 
-func (y *yard) die(t *rapid.T) { y.takeOver(t) }
+func (y *simulation) die(t *rapid.T) { y.takeOver(t) }
 
-// fate: a called job that is lost is found to be gone when it is told.
-func (y *yard) fate(job fairqueue.GrantedJob) fairqueue.State {
+// state: a granted job that is lost is found to be gone when it is told.
+func (y *simulation) state(job fairqueue.GrantedJob) fairqueue.State {
 	if y.jobs[throttle.JobID{Queue: job.Queue, ID: job.ID}] == nil {
 		return fairqueue.StateGone
 	}
 	return fairqueue.StateMoved
 }
 
-func (y *yard) waitForPump(t *rapid.T) {
+func (y *simulation) waitForPump(t *rapid.T) {
 	next := y.pumpOnce(t)
 	if next <= 0 {
 		t.Skip("nothing is due")
 	}
-	y.stage.wait(next)
+	y.fixture.wait(next)
 	y.pumpOnce(t)
 }
 
-func (y *yard) wait(t *rapid.T) {
+func (y *simulation) wait(t *rapid.T) {
 	unit := rapid.SampledFrom([]time.Duration{time.Microsecond, 10 * time.Millisecond, time.Second, time.Minute, 5 * time.Hour}).Draw(t, "unit")
-	y.stage.wait(time.Duration(rapid.IntRange(1, 20).Draw(t, "units")) * unit)
+	y.fixture.wait(time.Duration(rapid.IntRange(1, 20).Draw(t, "units")) * unit)
 }

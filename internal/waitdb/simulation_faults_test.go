@@ -5,7 +5,7 @@ import (
 )
 
 // edit removes a waiting job's record, or its entry in its lane, by hand.
-func (y *yard) edit(t *rapid.T) {
+func (y *simulation) edit(t *rapid.T) {
 	if !y.clumsy {
 		t.Skip("nobody is clumsy")
 	}
@@ -19,13 +19,13 @@ func (y *yard) edit(t *rapid.T) {
 }
 
 // flush loses all of the scope's data; the limits are defined again.
-func (y *yard) flush(t *rapid.T) {
+func (y *simulation) flush(t *rapid.T) {
 	if !y.clumsy || rapid.IntRange(0, 5).Draw(t, "flush") > 0 {
 		t.Skip("nobody is clumsy")
 	}
 	y.judge(t)
 	y.rdb.Del(background, y.rdb.Keys(background, hg("*")).Val()...)
-	for _, j := range y.in(func(j *yardJob) bool { return !running(j) }) {
+	for _, j := range y.in(func(j *simJob) bool { return !running(j) }) {
 		j.state, j.known, j.told, j.late = "waiting", false, false, false
 	}
 	clear(y.histories)

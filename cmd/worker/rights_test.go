@@ -70,10 +70,10 @@ func TestSignIn(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "headgate.yaml")
 	running.Replace(t, config, limited)
 	for url, want := range map[string]string{
-		"redis://" + server.Addr():              "wants a password, and the URL has none: write redis://USER:PASSWORD@HOST:PORT: NOAUTH",
-		"redis://worker:wrong@" + server.Addr(): "refuses the password of the user worker, or there is no such user: WRONGPASS",
-		"redis://none:wrong@" + server.Addr():   "refuses the password of the user none, or there is no such user: WRONGPASS",
-		"redis://:wrong@" + server.Addr():       "refuses the password of the user default, or there is no such user: WRONGPASS",
+		"redis://" + server.Addr():              "requires a password, and the URL has none: want redis://USER:PASSWORD@HOST:PORT: NOAUTH",
+		"redis://worker:wrong@" + server.Addr(): "rejects the password of user worker, or the user does not exist: WRONGPASS",
+		"redis://none:wrong@" + server.Addr():   "rejects the password of user none, or the user does not exist: WRONGPASS",
+		"redis://:wrong@" + server.Addr():       "rejects the password of user default, or the user does not exist: WRONGPASS",
 	} {
 		for _, command := range []string{"run", "run --check", "limits list"} {
 			var stderr bytes.Buffer

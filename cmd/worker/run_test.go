@@ -26,7 +26,7 @@ func TestPortInUse(t *testing.T) {
 		code int
 		text string
 	}{
-		taken.Addr().String(): {1, "worker: --listen " + taken.Addr().String() + ": another program has that port: want a free one, such as :0 for any\n"},
+		taken.Addr().String(): {1, "worker: --listen " + taken.Addr().String() + ": the port is in use: want a free port, or :0 for any\n"},
 		"9090":                {2, "worker: --listen \"9090\": want HOST:PORT or :PORT, such as :9090\n"},
 		":70000":              {2, "worker: --listen \":70000\": want HOST:PORT or :PORT, such as :9090\n"},
 	} {

@@ -20,33 +20,30 @@ import (
 	"github.com/headgate/headgate/tasks"
 )
 
-// HTTP says what the calls of http:request jobs may do. The zero value is as
-// careful as that of tasks.HTTPHandler: public addresses alone, no proxy, no
-// secrets, no files.
+// HTTP says what the calls of http:request jobs may do. The zero value allows public addresses only,
+// and no proxy, secrets or files.
 type HTTP struct {
-	// AllowPrivate are networks that may be called although they are not public. With a proxy it
-	// is the proxy's address that counts.
+	// AllowPrivate are private networks that may be called. With a proxy, the proxy's address counts.
 	AllowPrivate []Network `yaml:"allow_private"`
-	// Secrets are what payloads may refer to: env:NAME or file:/PATH, where * stands for any
+	// Secrets are the secrets that payloads may use: env:NAME or file:/PATH, where * stands for any
 	// text without a slash.
 	Secrets []string `yaml:"secrets"`
-	// RedirectBodies are the hosts that may get a call's body when a redirect with 307 or 308
-	// leads from another host to them. *.example.com is all hosts below example.com.
+	// RedirectBodies are the hosts that may get a call's body by a redirect with 307 or 308 from
+	// another host. *.example.com means all hosts below example.com.
 	RedirectBodies []string `yaml:"redirect_bodies"`
 	// SaveDir is the folder below which bodies may be saved. It must exist. The zero value means
 	// nothing is saved.
 	SaveDir string `yaml:"save_dir"`
-	// MaxSave is how long a saved body may be. The zero value means tasks.DefaultMaxSave.
+	// MaxSave is the largest saved body. The zero value means tasks.DefaultMaxSave.
 	MaxSave int64 `yaml:"max_save"`
-	// TLS says whom to trust and what to show in calls over https.
+	// TLS says whom to trust and which certificate to send in calls over https.
 	TLS TLS `yaml:"tls"`
-	// Proxy is what calls go through. With the word environment it is what HTTP_PROXY,
-	// HTTPS_PROXY and NO_PROXY say. The zero value means none.
+	// Proxy is the proxy of all calls. The word environment means the variables HTTP_PROXY,
+	// HTTPS_PROXY and NO_PROXY. The zero value means none.
 	Proxy Proxy `yaml:"proxy"`
 }
 
-// Handler is the handler of http:request jobs, for package scheduler's server.
-// The error says which of the files that the config names cannot be used.
+// Handler returns the handler of http:request jobs. The error says which file cannot be used.
 func (h HTTP) Handler() (*tasks.HTTPHandler, error) {
 	handler := &tasks.HTTPHandler{
 		Secrets: h.Secrets, RedirectBodies: h.RedirectBodies, SaveDir: h.SaveDir, MaxSave: h.MaxSave,
@@ -81,7 +78,7 @@ func (d *decoder) checkHTTP(h HTTP) {
 	d.checkTLS("http.tls")
 }
 
-// checkSecret reports a pattern that no secret can match.
+// checkSecret reports a pattern that matches no secret.
 func (d *decoder) checkSecret(at, pattern string) {
 	kind, name, _ := strings.Cut(pattern, ":")
 	_, malformed := path.Match(name, "")
@@ -104,15 +101,14 @@ func (d *decoder) checkCrawl(c tasks.CrawlHandler) {
 	d.wantFolder("crawl.save_dir", c.SaveDir)
 }
 
-// Proxy is through what calls go. The zero value is nothing.
+// Proxy is the proxy of calls. The zero value is none.
 type Proxy struct {
 	URL *url.URL
-	// Environment means what HTTP_PROXY, HTTPS_PROXY and NO_PROXY say.
+	// Environment means HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
 	Environment bool
 }
 
-// UnmarshalText reads a URL, or the word environment. No error shows the URL:
-// it can hold a password.
+// UnmarshalText reads a URL or the word environment. No error shows the URL, which can have a password.
 func (p *Proxy) UnmarshalText(text []byte) error {
 	if string(text) == "environment" {
 		p.Environment = true
@@ -141,11 +137,11 @@ func (p Proxy) choose() func(*http.Request) (*url.URL, error) {
 
 // TLS is for calls over https, and for Redis over TLS.
 type TLS struct {
-	// CA is a file of certificates in PEM that count beside the system's.
+	// CA is a PEM file with certificates to trust in addition to the system's.
 	CA string `yaml:"ca"`
-	// Cert is a file in PEM with the certificate that is shown to the other side.
+	// Cert is a PEM file with the certificate to send.
 	Cert string `yaml:"cert"`
-	// Key is a file in PEM with the certificate's key.
+	// Key is a PEM file with the certificate's key.
 	Key string `yaml:"key"`
 	// MinVersion is the lowest version of TLS. The zero value means Go's, `1.2`.
 	MinVersion TLSVersion `yaml:"min_version"`
@@ -167,8 +163,7 @@ func (v *TLSVersion) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Config reads the files. An error begins with the field. Without any field it
-// is nil.
+// Config reads the files. It is nil if no field is set. An error begins with the field.
 func (t TLS) Config() (*tls.Config, error) {
 	if t == (TLS{}) {
 		return nil, nil
@@ -196,7 +191,7 @@ func (t TLS) Config() (*tls.Config, error) {
 		if _, err := load(nil); err != nil {
 			return nil, fmt.Errorf("cert: %w", err)
 		}
-		// Anew for each connection: certificates are renewed while workers run.
+		// The files are read again for each connection, because certificates are renewed.
 		c.GetClientCertificate = load
 	}
 	return c, nil

@@ -16,11 +16,11 @@ import (
 
 // Command is what exec jobs may run.
 type Command struct {
-	// Run is the program and its arguments. Arguments may have ${…} with expressions. No shell
-	// sees them. Required.
+	// Run is the program and its arguments, without a shell. Arguments may have ${…} with expressions.
+	// Required.
 	Run []Argument `yaml:"run"`
-	// Env is added to its environment, which is otherwise PATH, HOME, LANG and
-	// TMPDIR. ${env:NAME} and ${file:/path} are secrets.
+	// Env is added to the environment, which is otherwise PATH, HOME, LANG and TMPDIR. ${env:NAME} and
+	// ${file:/path} are secrets.
 	Env map[string]string `yaml:"env"`
 	tasks.Command
 }
@@ -41,7 +41,7 @@ func (a *Argument) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Handler runs the commands.
+// Handler returns a handler that runs the commands.
 func (c Commands) Handler() *tasks.ExecHandler {
 	h := &tasks.ExecHandler{Commands: map[string]tasks.Command{}}
 	for name, command := range c {
@@ -55,8 +55,8 @@ func (c Commands) Handler() *tasks.ExecHandler {
 	return h
 }
 
-// args are the program and its arguments for a task. What comes from a payload
-// must not become an option.
+// args returns the program and its arguments for a task. A value of the payload must not become an
+// option.
 func (c Command) args(ctx context.Context, task *asynq.Task) ([]string, error) {
 	job := JobOf(ctx, task)
 	var args []string
@@ -78,16 +78,16 @@ func (c Command) args(ctx context.Context, task *asynq.Task) ([]string, error) {
 	return args, nil
 }
 
-// String is the argument with its expressions.
+// String returns the argument with its expressions.
 func (a Argument) String() string { return a.text }
 
-// String is the command with its expressions.
+// String returns the command with its expressions.
 func (c Command) String() string {
 	list := fmt.Sprint(c.Run)
 	return list[1 : len(list)-1]
 }
 
-// Types are the task types that a worker with these commands runs.
+// Types returns the task types that a worker with these commands runs.
 func (c Commands) Types() []string {
 	types := tasks.Types()
 	for name := range c {
@@ -102,8 +102,6 @@ var (
 	envForm     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-// checkCommands reports what is wrong with the commands, as far as the file
-// tells.
 func (d *decoder) checkCommands(commands Commands) {
 	for _, name := range slices.Sorted(maps.Keys(commands)) {
 		at, c := join("commands", name), commands[name]

@@ -45,7 +45,7 @@ func TestNumbersAreNoOptions(t *testing.T) {
 // More retries than asynq can keep would be another number there.
 func TestMaxRetryIsBounded(t *testing.T) {
 	_, err := Parse("f", []byte("tasks: {\"http:request\": {max_retry: 2147483648}}"))
-	const want = "f:1:37: tasks.http:request.max_retry: 2147483648: want at most 2147483647, for asynq keeps no more"
+	const want = "f:1:37: tasks.http:request.max_retry: 2147483648: want at most 2147483647, the most that asynq stores"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}

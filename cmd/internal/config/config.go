@@ -1,6 +1,5 @@
-// Package config reads headgate.yaml, and connects to the Redis that it names. Its types
-// are plain data that other packages' values are made from; a file with errors gives all of
-// them at once, each with its place and with what to write instead.
+// Package config reads headgate.yaml, and connects to the Redis in it. It returns all errors of a file
+// at once, each with its position and with what to write instead.
 package config
 
 import (
@@ -27,63 +26,60 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Config is what a worker is told: where Redis is, what it runs, and which
-// limits hold for what.
+// Config is the content of a config file.
 type Config struct {
 	// Redis is where jobs and limits live. The zero value means the embedded Redis.
 	Redis Redis `yaml:"redis"`
-	// RedisTLS says whom to trust and what to show where Redis is over TLS.
+	// RedisTLS says whom to trust and which certificate to send to a Redis over TLS.
 	RedisTLS TLS `yaml:"redis_tls"`
-	// App is this worker's name. A limit with a list of apps exists only for those.
+	// App is this worker's name. A limit with a list of apps exists only for these apps.
 	App string `yaml:"app"`
-	// Scope is the name of a set of limits and of what waits for them. Workers of one scope
-	// share its limits; those of another do not see them.
+	// Scope is the name of a set of limits and of the jobs that wait for them. Only workers of the
+	// same scope share limits.
 	Scope string `yaml:"scope"`
 	// Concurrency is how many jobs run at once in one worker.
 	Concurrency int `yaml:"concurrency"`
-	// Queues are the queues to serve, each with its weight: of two that have jobs, one of
-	// weight 6 is served six times as often as one of weight 1, at limits that both need, too.
-	// A weight is 10000 at most.
+	// Queues are the queues to serve, each with its weight. A queue of weight 6 is served six times as
+	// often as a queue of weight 1, also at limits that both need. A weight is at most 10000.
 	Queues map[string]int `yaml:"queues"`
-	// StrictPriority has a queue served only while all queues of greater weight are empty.
+	// StrictPriority serves a queue only while all queues of greater weight are empty.
 	StrictPriority bool `yaml:"strict_priority"`
-	// ShutdownTimeout is how long running jobs may take to finish when the worker stops. Then
-	// they go back to their queue.
+	// ShutdownTimeout is how long running jobs have to finish when the worker stops. Then they go
+	// back to their queue.
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"`
-	// Listen is the address of the page, /metrics, /healthz and /readyz. A port alone, ":9090",
-	// is for this machine only. The zero value means none.
+	// Listen is the address of the page, /metrics, /healthz and /readyz. A port alone, ":9090", is for
+	// this machine only. The zero value means none.
 	Listen string `yaml:"listen"`
-	// Limits are in the order of their names.
+	// Limits are sorted by name.
 	Limits []throttle.Limit
-	// Tasks are the types of jobs, and how each runs. Types that are not here run without limits.
+	// Tasks are the types of jobs, and how each runs. Other types run without limits.
 	Tasks Tasks `yaml:"tasks"`
 	// HTTP says what the calls of jobs may do.
 	HTTP HTTP `yaml:"http"`
-	// Page says who may see the live page, and what of it.
+	// Page says who may see the live page, and what they may see and change.
 	Page Page `yaml:"page"`
-	// Crawl says how crawls show themselves, and what they keep.
+	// Crawl says how crawls identify themselves, and what they keep.
 	Crawl tasks.CrawlHandler `yaml:"crawl"`
 	// Commands are what exec jobs may run.
 	Commands Commands `yaml:"commands"`
 	// Schedules enqueue jobs by the clock.
 	Schedules Schedules `yaml:"schedules"`
-	// Machine are errors about what this machine lacks: folders, files and secrets. They are for
-	// the commands that run jobs: a command that only enqueues needs no token of the page.
+	// Machine are errors about missing folders, files and secrets of this machine. They matter to
+	// commands that run jobs. A command that only enqueues needs no token of the page.
 	Machine Errors
-	// Absent says why this is only the Default: "there is no headgate.yaml",
-	// or that it is empty. Nothing is limited then, which nobody should have
-	// to find out by the calls that go out.
+	// Absent says why this is the Default: the file is missing or empty. Then no job is limited, so
+	// commands print it.
 	Absent string
 }
 
-// document is the file: a Config, except for what other packages' types hold.
+// document is the file. Its limits are a map.
 type document struct {
-	// Limits are what holds for all workers of the scope.
+	// Limits are the limits for all workers of the scope, by name.
 	Limits map[string]throttle.Limit `yaml:"limits"`
 	Config
 }
 
-// Default is the config of an empty file: the embedded Redis, no limits.
+// Default is the config of an empty file: the embedded Redis and no limits.
 func Default() *Config {
 	return &Config{
 		App:             "headgate",
@@ -94,8 +90,7 @@ func Default() *Config {
 	}
 }
 
-// Load reads a file as Parse does. A file that does not exist is as good as an
-// empty one.
+// Load reads a file as Parse does. A missing file is like an empty one.
 func Load(path string) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -113,8 +108,7 @@ func Load(path string) (*Config, error) {
 	return c, err
 }
 
-// Parse reads a config; the name is the file's, for errors, which are of type
-// Errors.
+// Parse reads a config. The name is the file's, for errors. These are of type Errors.
 func Parse(name string, data []byte) (*Config, error) {
 	d := newDecoder(name)
 	data = bytes.TrimPrefix(data, []byte("\ufeff")) // Windows editors write it
@@ -166,7 +160,7 @@ func (d *decoder) checkWorker(c *Config) {
 	}
 }
 
-// RuleIn finds the rule of a task in the config that is current at the time.
+// RuleIn returns a function that finds the rule of a task in the current config.
 func RuleIn(current func() *Config) func(context.Context, *asynq.Task) (scheduler.Rule, error) {
 	return func(ctx context.Context, task *asynq.Task) (scheduler.Rule, error) {
 		rule, err := current().Tasks.Rule(JobOf(ctx, task))
@@ -177,28 +171,27 @@ func RuleIn(current func() *Config) func(context.Context, *asynq.Task) (schedule
 	}
 }
 
-// WantsOf is what a pending job will ask for by the config, if a worker with it takes the job.
+// WantsOf returns what a pending job will need.
 func (c *Config) WantsOf(_ context.Context, job throttle.JobID, task *asynq.Task) (stats.Requirements, bool) {
 	rule, err := c.Tasks.Rule(&expression.Job{Type: task.Type(), Queue: job.Queue, ID: job.ID, Payload: task.Payload()})
-	if err != nil { // the job will be archived
+	if err != nil { // a worker will archive the job
 		return stats.Requirements{}, true
 	}
 	return stats.Requirements{Needs: rule.Needs, FairnessKey: rule.FairnessKey, FairnessWeight: rule.FairnessWeight}, true
 }
 
-// Serves are the queues that a worker with the config takes jobs from.
+// Serves returns the queues that a worker with the config serves.
 func (c *Config) Serves() []string { return slices.Sorted(maps.Keys(c.Queues)) }
 
-// unchanging is an error that comes again with each attempt, since the payload stays as it
-// is. To asynq it is asynq.SkipRetry, which archives the job.
+// unchanging is an error that every attempt would return, because the payload does not change. To
+// asynq it is asynq.SkipRetry, which archives the job.
 type unchanging struct{ error }
 
-// Is tells asynq, which asks whether the error is its own.
 func (unchanging) Is(target error) bool { return target == asynq.SkipRetry }
 
 func (e unchanging) Unwrap() error { return e.error }
 
-// Limiter is the limiter of the config's scope and app.
+// Limiter returns the limiter of the config's scope and app.
 func (c *Config) Limiter(rdb redis.UniversalClient) *waitdb.DB {
 	return waitdb.New(throttle.New(rdb, throttle.Options{Scope: c.Scope, App: c.App}))
 }

@@ -25,8 +25,8 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 // Each file of testdata/bad gives exactly the errors beside it.
 func TestErrors(t *testing.T) {
-	defer func(most int) { mostErrors = most }(mostErrors)
-	mostErrors = 1000
+	defer func(most int) { maxErrors = most }(maxErrors)
+	maxErrors = 1000
 	files, err := filepath.Glob("testdata/bad/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files: %v", err)

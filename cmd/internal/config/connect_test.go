@@ -41,8 +41,8 @@ func TestConnectWaits(t *testing.T) {
 
 // TestConnectTrustsNobody: a certificate of unknown origin is told, and not that nothing answers.
 func TestConnectTrustsNobody(t *testing.T) {
-	defer func(d time.Duration) { patience = d }(patience)
-	patience = time.Minute // however busy this machine is
+	defer func(d time.Duration) { reachTimeout = d }(reachTimeout)
+	reachTimeout = time.Minute // however busy this machine is
 	s := redistest.RunTLS(t)
 	for _, kind := range []string{"rediss", "rediss-cluster", "rediss-sentinel"} {
 		_, _, err := parseRedis(t, kind+"://"+s.Addr()+"/0").Connect(t.Context())

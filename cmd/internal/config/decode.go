@@ -24,23 +24,21 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// decoder fills Go values from a YAML tree by their yaml tags. Unlike
-// goccy/go-yaml's own decoder it goes on after an error, so that one run tells
-// all of them, and it remembers where everything stood for the checks after it.
+// decoder fills Go values from a YAML tree by their yaml tags. Unlike the decoder of goccy/go-yaml it
+// continues after an error, and keeps the position of each value for later checks.
 type decoder struct {
 	file  string
 	at    map[string]*token.Position // by path
 	bad   map[string]bool            // paths that could not be decoded
-	meant map[string]bool            // paths that an unknown field was probably for
+	meant map[string]bool            // paths that unknown fields probably meant
 	errs  Errors
-	more  int // errors beyond mostErrors, which are only counted
+	more  int // errors beyond maxErrors
 
-	machineErrs Errors // about what this machine lacks: see Config.Machine
+	machineErrs Errors // see Config.Machine
 }
 
-// mostErrors is how many errors of a file are told. A user who gave the wrong file learns that
-// from the first few.
-var mostErrors = 20
+// maxErrors is how many errors of a file are reported.
+var maxErrors = 20
 
 func newDecoder(file string) *decoder {
 	return &decoder{
@@ -81,16 +79,14 @@ func (d *decoder) decode(data []byte, to any) {
 	}
 }
 
-// maxDepth bounds nesting on one line, because the parser calls itself for
-// every level and keeps a path for each: a line of brackets would exhaust the
-// memory. Nesting by lines is bounded by their indentation.
+// maxDepth bounds nesting on one line, because the parser is recursive and a line of brackets would
+// exhaust the memory.
 const maxDepth = 100
 
-// maxTokens bounds a file, because the parser's time grows with the square of how many fields
-// a mapping has.
+// maxTokens bounds a file, because the parser's time is quadratic in the fields of a mapping.
 const maxTokens = 100000
 
-// tooDeep is where a file goes deeper, or nil.
+// tooDeep returns the position that exceeds maxDepth, or nil.
 func tooDeep(tokens token.Tokens) *token.Position {
 	brackets, entries, line := 0, 0, 0
 	for _, t := range tokens {
@@ -112,9 +108,8 @@ func tooDeep(tokens token.Tokens) *token.Position {
 	return nil
 }
 
-// splitTexts reports texts with a colon inside, such as [env:NAME], which YAML has as one text
-// and the lexer splits between braces. Whatever the parser makes of the parts, it is not
-// what the user means.
+// splitTexts reports texts with a colon inside, such as [env:NAME]. They are one text in YAML, but the
+// lexer splits them between brackets.
 func (d *decoder) splitTexts(tokens token.Tokens) (found bool) {
 	plain := func(t *token.Token) bool {
 		return t.Type == token.StringType || t.CharacterType == token.CharacterTypeMiscellaneous && t.Indicator == token.NotIndicator
@@ -129,9 +124,8 @@ func (d *decoder) splitTexts(tokens token.Tokens) (found bool) {
 	return found
 }
 
-// errorf adds an error about a path, for the checks after decoding. It stands
-// where the path does, or where the nearest path above it does. What could not
-// even be decoded has its error already and gets no other.
+// errorf adds an error about a path, at its position or that of the nearest parent. A path that could
+// not be decoded has an error already and gets no other.
 func (d *decoder) errorf(path, format string, args ...any) {
 	if d.broken(path) {
 		return
@@ -146,7 +140,7 @@ func (d *decoder) errorf(path, format string, args ...any) {
 	d.errorAt(at, path, format, args...)
 }
 
-// machine keeps the errors of a check apart that is about this machine: see Config.Machine.
+// machine collects the errors of a check for Config.Machine.
 func (d *decoder) machine(check func()) {
 	errs := d.errs
 	d.errs = nil
@@ -154,7 +148,7 @@ func (d *decoder) machine(check func()) {
 	d.machineErrs, d.errs = append(d.machineErrs, d.errs...), errs
 }
 
-// wantFolder adds an error about a folder that this machine does not have.
+// wantFolder reports a missing folder.
 func (d *decoder) wantFolder(path, folder string) {
 	info, err := os.Stat(folder)
 	d.machine(func() {
@@ -162,14 +156,14 @@ func (d *decoder) wantFolder(path, folder string) {
 	})
 }
 
-// want adds an error about a value that the file has, unless it is as it should be.
+// want adds an error about a value in the file, unless ok.
 func (d *decoder) want(ok bool, path, format string, args ...any) {
 	if !ok && d.has(path) {
 		d.errorf(path, format, args...)
 	}
 }
 
-// broken reports whether a path, or one above it, could not be decoded.
+// broken reports whether a path or a parent could not be decoded.
 func (d *decoder) broken(path string) bool {
 	for ; path != ""; path = parent(path) {
 		if d.bad[path] || d.meant[path] && !d.has(path) {
@@ -179,7 +173,7 @@ func (d *decoder) broken(path string) bool {
 	return false
 }
 
-// clean reports whether there is no error about a path or anything below it.
+// clean reports whether there is no error about a path or below it.
 func (d *decoder) clean(path string) bool {
 	return !slices.ContainsFunc(d.errs, func(e *Error) bool {
 		rest, below := strings.CutPrefix(e.Path, path)
@@ -193,7 +187,7 @@ func (d *decoder) fail(node ast.Node, path, format string, args ...any) {
 }
 
 func (d *decoder) errorAt(at *token.Position, path, format string, args ...any) {
-	if len(d.errs) == mostErrors {
+	if len(d.errs) == maxErrors {
 		d.more++
 		return
 	}
@@ -253,7 +247,7 @@ func (d *decoder) structure(path string, node ast.Node, to reflect.Value) {
 			d.errorAt(key, path, "unknown field %q: %s", name, instead)
 			return
 		}
-		if !ok && len(d.errs) == mostErrors { // a hint takes time
+		if !ok && len(d.errs) == maxErrors { // a hint takes time
 			d.more++
 			return
 		}
@@ -267,7 +261,7 @@ func (d *decoder) structure(path string, node ast.Node, to reflect.Value) {
 	})
 }
 
-// yamlFields are the fields of a struct that a file can have, by name.
+// yamlFields returns the fields of a struct by their names in a file.
 func yamlFields(of reflect.Type) map[string][]int {
 	fields := map[string][]int{}
 	for _, field := range reflect.VisibleFields(of) {
@@ -278,8 +272,8 @@ func yamlFields(of reflect.Type) map[string][]int {
 	return fields
 }
 
-// shortField is the field that a file can write alone, instead of a mapping that has only this
-// field: the tag short says so. It is empty if the struct has no such field.
+// shortField returns the field with the tag short, or empty. A file can write its value alone instead
+// of a mapping.
 func shortField(of reflect.Type) string {
 	for _, field := range reflect.VisibleFields(of) {
 		if _, ok := field.Tag.Lookup("short"); ok {
@@ -301,7 +295,7 @@ func (d *decoder) mapping(path string, node ast.Node, to reflect.Value) {
 	}
 }
 
-// each calls entry for every key of a mapping, once.
+// each calls entry for every key of a mapping. It reports duplicates.
 func (d *decoder) each(path string, node ast.Node, entry func(string, *token.Position, ast.Node)) {
 	mapping, ok := node.(ast.MapNode)
 	if !ok {
@@ -345,8 +339,7 @@ func (d *decoder) sequence(path string, node ast.Node, to reflect.Value) {
 	}
 }
 
-// scalar decodes a node that is one value into a text, number, duration or
-// boolean.
+// scalar decodes a text, number, size, duration or boolean.
 func (d *decoder) scalar(path string, node ast.Node, to any) {
 	want := ""
 	switch to := to.(type) {
@@ -391,8 +384,7 @@ func (d *decoder) scalar(path string, node ast.Node, to any) {
 	d.fail(node, path, "want %s, not %s", want, describe(node))
 }
 
-// text decodes a node by the UnmarshalText of its type. A number's own
-// spelling counts as text there: cost: 3.
+// text decodes a node by the UnmarshalText of its type. A number is text there, as in cost: 3.
 func (d *decoder) text(path string, node ast.Node, to encoding.TextUnmarshaler) {
 	if !isScalar(node) {
 		d.fail(node, path, "want text, not %s", describe(node))
@@ -408,7 +400,7 @@ func (d *decoder) text(path string, node ast.Node, to encoding.TextUnmarshaler) 
 	}
 }
 
-// any decodes a node as JSON would have it, for payloads.
+// any decodes a payload, as JSON would have it.
 func (d *decoder) any(path string, node ast.Node) any {
 	switch node.(type) {
 	case ast.MapNode:
@@ -423,7 +415,7 @@ func (d *decoder) any(path string, node ast.Node) any {
 		return node.(ast.ScalarNode).GetValue()
 	}
 	if !isString(node) {
-		d.fail(node, path, "%s is nothing that JSON has: write it as text, in quotes", describe(node))
+		d.fail(node, path, "%s does not exist in JSON: write it as text, in quotes", describe(node))
 	}
 	return source(node)
 }
@@ -436,7 +428,7 @@ func isString(node ast.Node) bool {
 	return false
 }
 
-// isScalar reports whether a node is one value and is not empty.
+// isScalar reports whether a node is a single value and not null.
 func isScalar(node ast.Node) bool {
 	switch node.(type) {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
@@ -445,7 +437,7 @@ func isScalar(node ast.Node) bool {
 	return isString(node)
 }
 
-// source is a scalar as it was written, without its quotes.
+// source is a scalar as written, without quotes.
 func source(node ast.Node) string {
 	if block, ok := node.(*ast.LiteralNode); ok {
 		return strings.TrimSuffix(block.Value.Value, "\n")
@@ -453,7 +445,7 @@ func source(node ast.Node) string {
 	return node.GetToken().Value
 }
 
-// describe says what a node is, for errors that wanted something else.
+// describe names a node for errors.
 func describe(node ast.Node) string {
 	switch node.(type) {
 	case *ast.NullNode:
@@ -472,7 +464,7 @@ func describe(node ast.Node) string {
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
 
-// CheckName reports what is wrong with the name of an app, a scope or a queue.
+// CheckName checks the name of an app, a scope or a queue.
 func CheckName(name string) error {
 	if !validName.MatchString(name) {
 		return fmt.Errorf("%q: want 1 to 100 letters, digits, or _ . : -", name)
@@ -497,12 +489,11 @@ func (d *decoder) checkMaxRetry(path string, n *int) {
 	if n != nil && *n < 0 {
 		d.errorf(path, "%d: want how often a failed job runs again, 0 for never", *n)
 	} else if n != nil && *n > math.MaxInt32 {
-		d.errorf(path, "%d: want at most %d, for asynq keeps no more", *n, math.MaxInt32)
+		d.errorf(path, "%d: want at most %d, the most that asynq stores", *n, math.MaxInt32)
 	}
 }
 
-// checkSeconds reports what asynq cannot keep: it has whole seconds, and takes
-// 0 for its own default.
+// checkSeconds reports times that asynq cannot store. It has whole seconds, and 0 means its default.
 func (d *decoder) checkSeconds(path string, value time.Duration) {
 	d.want(value >= time.Second && value%time.Second == 0, path, "%s: want whole seconds, at least 1s", duration.Exact(value))
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Error is one thing that is wrong with a config file: where it is, and what
-// to write instead.
+// Error is an error in a config file, with its position and what to write instead.
 type Error struct {
 	File    string
 	Line    int    // from 1
@@ -19,7 +18,7 @@ type Error struct {
 	Message string
 }
 
-// Error is the place and the message on one line, as compilers print them.
+// Error returns the position and the message on one line, like a compiler.
 func (e *Error) Error() string {
 	place := fmt.Sprintf("%s:%d:%d: ", e.File, e.Line, e.Column)
 	if e.Path != "" {
@@ -28,10 +27,10 @@ func (e *Error) Error() string {
 	return place + e.Message
 }
 
-// Errors is everything that is wrong with a config file, in its order.
+// Errors are all errors in a config file, in its order.
 type Errors []*Error
 
-// Error is one line for each error.
+// Error returns one line for each error.
 func (e Errors) Error() string {
 	lines := make([]string, len(e))
 	for i, err := range e {
@@ -40,7 +39,7 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// joined are the errors of a type that one error joins.
+// joined returns the errors of type E that err joins.
 func joined[E error](err error) (all []E) {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, each := range several.Unwrap() {
@@ -52,8 +51,8 @@ func joined[E error](err error) (all []E) {
 	return all
 }
 
-// didYouMean is the name that was probably meant by one that does not exist,
-// if any, and the end of the message about it.
+// didYouMean returns the name that an unknown name probably means, or empty, and the end of the error
+// message.
 func didYouMean(name string, names []string) (meant, hint string) {
 	least := 1 + len(name)/3
 	for _, candidate := range names {
@@ -70,7 +69,7 @@ func didYouMean(name string, names []string) (meant, hint string) {
 	return "", "want one of " + strings.Join(names, ", ")
 }
 
-// distance is how many bytes to insert, delete or replace to make b of a.
+// distance is the number of bytes to insert, delete or replace to turn a into b.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -99,8 +98,7 @@ func keyName(key ast.MapKeyNode) (string, bool) {
 	return "", false
 }
 
-// place is where to point for the value of a key: at the value if it is a
-// scalar, otherwise at the key.
+// place is the position for errors about a key: its value if that is a scalar, otherwise the key.
 func place(value ast.Node, key *token.Position) *token.Position {
 	if _, ok := value.(ast.ScalarNode); ok {
 		return start(value)
@@ -108,7 +106,7 @@ func place(value ast.Node, key *token.Position) *token.Position {
 	return key
 }
 
-// start is where a node begins. A mapping's own token is its first colon.
+// start is the first position of a node. The token of a mapping is its first colon.
 func start(node ast.Node) *token.Position {
 	if mapping, ok := node.(*ast.MappingNode); ok && !mapping.IsFlowStyle && len(mapping.Values) > 0 {
 		return mapping.Values[0].Key.GetToken().Position
@@ -116,8 +114,7 @@ func start(node ast.Node) *token.Position {
 	return node.GetToken().Position
 }
 
-// join is the path of a key. A key with a dot in it is quoted, so that paths
-// do not clash.
+// join appends a key to a path. A key with a dot is quoted.
 func join(path, key string) string {
 	if strings.ContainsAny(key, ".[]") {
 		key = fmt.Sprintf("%q", key)

@@ -8,8 +8,7 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// explainer is a hook of a client that has errors of Redis say what is wrong, in words for a
-// person, as [script.Explain] does: those of asynq's scripts and of single commands, too.
+// explainer is a hook of a Redis client that explains errors for people, as [script.Explain] does.
 type explainer struct{ user string }
 
 func (explainer) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -22,7 +22,7 @@ func (d *decoder) limits(from map[string]throttle.Limit) []throttle.Limit {
 	return limits
 }
 
-// spellOverrides brings the keys of overrides into the spelling of the jobs that use the limits.
+// spellOverrides spells the keys of overrides as the jobs that use the limits do.
 func (d *decoder) spellOverrides(limits []throttle.Limit, tasks Tasks) {
 	for i, l := range limits {
 		spelled, was := map[string]throttle.Override{}, map[string]string{}
@@ -43,8 +43,8 @@ func (d *decoder) spellOverrides(limits []throttle.Limit, tasks Tasks) {
 	}
 }
 
-// checkLimit turns each error of Validate into one about the field's place. A
-// field that is wrong and that the file does not have is missing.
+// checkLimit reports each error of Validate at its field. An invalid field that the file does not have
+// is missing.
 func (d *decoder) checkLimit(path string, l throttle.Limit) {
 	d.want(l.Capacity != 0, path+".capacity", "0: want at least 1")
 	d.want(l.MaxBlock != 0, path+".max_block", "0s: want at least 1s")

@@ -10,39 +10,38 @@ import (
 	"github.com/headgate/headgate/tasks"
 )
 
-// Page says who may see the page of "worker run --listen", and what.
+// Page says who may see the page of "worker run --listen", and what they may see and change.
 type Page struct {
-	// Token is what lets a browser in, of at least 8 characters. Without it, and without a user
-	// and a password, only browsers on the same machine are let in.
+	// Token lets a browser in. It has at least 8 characters. Without a token, or a user and a
+	// password, only browsers on the same machine are let in.
 	Token Secret `yaml:"token"`
-	// User is a name that lets a browser in, with a password.
+	// User lets a browser in, with a password.
 	User string `yaml:"user"`
-	// Password is the user's, of at least 8 characters.
+	// Password is the user's password, of at least 8 characters.
 	Password Secret `yaml:"password"`
-	// HTTPS says that browsers come by https, through a proxy.
+	// HTTPS says that browsers connect by https through a proxy.
 	HTTPS bool `yaml:"https"`
-	// TLSCert is a file in PEM with the certificate by which the worker itself speaks TLS.
+	// TLSCert is a PEM file with the certificate, for a worker that serves https itself.
 	TLSCert string `yaml:"tls_cert"`
-	// TLSKey is a file in PEM with the certificate's key.
+	// TLSKey is a PEM file with the certificate's key.
 	TLSKey string `yaml:"tls_key"`
-	// OpenMetrics has /metrics and /readyz answer everybody, and not only those whom
-	// the page lets in.
+	// OpenMetrics lets everybody read /metrics and /readyz.
 	OpenMetrics bool `yaml:"open_metrics"`
-	// ReadOnly takes away everything that changes anything.
+	// ReadOnly removes everything that changes something.
 	ReadOnly bool `yaml:"read_only"`
-	// Redact are names of further fields of payloads and headers that are not shown, and of headers
-	// that no redirect takes to another host. In a name * stands for any text.
+	// Redact are names of further secret fields of payloads and headers. They are not shown, and no
+	// redirect takes such a header to another host. In a name * stands for any text.
 	Redact []string `yaml:"redact"`
 }
 
-// Open reports whether the page is for browsers on other machines, too.
+// Open reports whether browsers on other machines can be let in.
 func (p Page) Open() bool { return p.Token != "" || p.User != "" }
 
-// Secret is a text that need not stand in the file: ${env:NAME} and ${file:/path} are the value
-// of a variable of the environment and the text of a file.
+// Secret is a text, or a reference to it: ${env:NAME} is the value of an environment variable,
+// ${file:/path} the content of a file.
 type Secret string
 
-// UnmarshalText reads a secret, and leaves a reference as it is.
+// UnmarshalText reads a secret. It does not resolve a reference.
 func (s *Secret) UnmarshalText(text []byte) error {
 	*s = Secret(text)
 	if strings.HasPrefix(string(text), "${") && !tasks.IsReference(string(text)) {
@@ -51,8 +50,7 @@ func (s *Secret) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// resolve puts the value that a secret refers to in its place. What is wrong with the value is
-// for the commands that use it: see Config.Machine.
+// resolve replaces a reference by its value. Errors go to Config.Machine.
 func (d *decoder) resolve(path string, s *Secret) {
 	value, err := tasks.Secret(string(*s))
 	d.machine(func() { d.want(err == nil, path, "%v", err) })
@@ -61,12 +59,10 @@ func (d *decoder) resolve(path string, s *Secret) {
 	}
 }
 
-// minSecret is how many characters a token or password has at least: a shorter one can
-// be guessed.
+// minSecret is the least number of characters of a token or password.
 const minSecret = 8
 
-// Check reports the fields that are wrong by themselves or beside the others, and what is
-// wrong with them. It shows no secret.
+// Check reports invalid fields. It shows no secret.
 func (p Page) Check(report func(field, problem string)) {
 	short := func(field string, secret Secret) {
 		if secret != "" && utf8.RuneCountInString(string(secret)) < minSecret {
@@ -95,8 +91,7 @@ func (d *decoder) checkPage(p *Page) {
 	d.resolve("page.password", &p.Password)
 }
 
-// ListenAddress is the address to listen at that a text means: one without a
-// host is of this machine only. Empty stays empty.
+// ListenAddress adds this machine's address to a port alone. An empty text stays empty.
 func ListenAddress(text string) (string, error) {
 	if text == "" {
 		return "", nil

@@ -25,32 +25,31 @@ import (
 	"github.com/headgate/headgate/internal/redishealth"
 )
 
-// Redis says which Redis to use. The zero value names none: the embedded Redis is used.
+// Redis is the address of a Redis. The zero value means the embedded Redis.
 type Redis struct {
-	beside   string // the folder of the config, in which the embedded Redis has its own
+	beside   string // the folder of the config
 	single   *redis.Options
 	sentinel *redis.FailoverOptions
 	cluster  *redis.ClusterOptions
 	tls      TLS
-	byTLS    bool // whether connections are
+	byTLS    bool
 	shown    string
 }
 
 const redisForms = "redis://HOST:PORT/DB, rediss://… (TLS), unix:///PATH?db=N, " +
 	"redis-sentinel://HOST,HOST/MASTER/DB or redis-cluster://HOST,HOST"
 
-// ParseRedisURL reads where Redis is:
+// ParseRedisURL reads the URL of a Redis:
 //
 //	redis://user:password@host:6379/0     one server
 //	unix:///run/redis.sock?db=0           one server, by its socket
 //	redis-sentinel://h1:26379,h2/master/0 the master that sentinels know
 //	redis-cluster://h1:6379,h2            a cluster, from any of its nodes
 //
-// rediss://, rediss-sentinel:// and rediss-cluster:// are the same over TLS.
-// After a ? come go-redis's options, such as pool_size=50. User and password
-// of a redis-sentinel URL are for the sentinels; those of the master are the
-// options username and password. No error shows the URL: it can hold a
-// password.
+// rediss://, rediss-sentinel:// and rediss-cluster:// are the same over TLS. The options of go-redis
+// follow after a ?, such as pool_size=50. The user and password of a redis-sentinel URL are for the
+// sentinels; the options username and password are for the master. No error shows the URL, which can
+// have a password.
 func ParseRedisURL(text string) (Redis, error) {
 	scheme, rest, ok := strings.Cut(strings.TrimSpace(text), "://")
 	if strings.HasPrefix(scheme, "${") {
@@ -85,7 +84,7 @@ func readRedis(scheme, rest string) (r Redis, err error) {
 	r.byTLS = transport == "rediss"
 	r.shown = scheme + "://" + rest[at:end] + u.Path
 	query, db := u.Query(), strings.Trim(u.Path, "/")
-	hosts[0] = u.Host // its %XX are read
+	hosts[0] = u.Host // without %XX
 	for i, host := range hosts {
 		if hosts[i], err = withPort(host, port); err != nil {
 			return r, err
@@ -100,7 +99,7 @@ func readRedis(scheme, rest string) (r Redis, err error) {
 	case kind == "cluster" && db != "" && db != "0":
 		return r, errors.New("a cluster has only database 0: leave the path out")
 	}
-	// As go-redis wants them: the other hosts, and the master, are options.
+	// go-redis has the other hosts and the master as options.
 	query["addr"] = append(query["addr"], hosts[1:]...)
 	u.Host = hosts[0]
 	if kind == "cluster" {
@@ -118,7 +117,7 @@ func readRedis(scheme, rest string) (r Redis, err error) {
 	return r, err
 }
 
-// withPort is a host with its port, or with the usual one.
+// withPort adds the usual port to a host without a port.
 func withPort(host, usual string) (string, error) {
 	name, port, err := net.SplitHostPort(host)
 	if err != nil {
@@ -131,13 +130,12 @@ func withPort(host, usual string) (string, error) {
 	return net.JoinHostPort(name, port), nil
 }
 
-// Embedded is a Redis that this process or another of the user runs.
+// Embedded is a Redis that one of the user's processes runs.
 func Embedded(options *redis.Options) Redis {
 	return Redis{single: options, shown: "the embedded one"}
 }
 
-// reason is an error without any part of the URL that net/url or go-redis
-// would show.
+// reason is an error without the parts of the URL that net/url and go-redis show.
 func reason(err error) error {
 	if _, ok := errors.AsType[*url.Error](err); ok {
 		return errors.New("want HOST:PORT, and %XX for special characters in a user name or password")
@@ -145,9 +143,8 @@ func reason(err error) error {
 	return errors.New(strings.TrimPrefix(err.Error(), "redis: "))
 }
 
-// Patience with Redis, where the URL does not say otherwise. asynq runs a
-// finished job again, about a minute later, if the command that says so fails;
-// so it is repeated for some seconds first.
+// Defaults of the URL's options. Commands are repeated for some seconds, because asynq runs a finished
+// job again if the acknowledgement fails.
 const (
 	maxRetries      = 10
 	maxRetryBackoff = time.Second
@@ -163,25 +160,25 @@ func (d *decoder) checkRedis(r *Redis, t TLS) {
 // IsZero reports whether no Redis is configured.
 func (r Redis) IsZero() bool { return r.single == nil && r.sentinel == nil && r.cluster == nil }
 
-// UseTLS has connections trust and show what t says, beside what the URL says. The files
-// are read by Connect. A URL that is not by TLS is refused.
+// UseTLS adds t to the TLS settings of the URL. Connect reads the files. It is an error if the URL does
+// not use TLS.
 func (r *Redis) UseTLS(t TLS) error {
 	if t != (TLS{}) && !r.IsZero() && !r.byTLS {
-		return fmt.Errorf("%s is not by TLS: want rediss:// in place of redis://", r)
+		return fmt.Errorf("%s is without TLS: want rediss:// instead of redis://", r)
 	}
 	r.tls = t
 	return nil
 }
 
-// client makes a client of r, which must not be zero; it connects with its first command. A
-// hasty one tries each command once. The error begins with redis_tls.
-func (r Redis) client(hasty bool) (redis.UniversalClient, error) {
+// client returns a client of r, which must not be zero. It connects with its first command. Without
+// retries it tries each command once. The error begins with redis_tls.
+func (r Redis) client(retries bool) (redis.UniversalClient, error) {
 	own, err := r.tls.Config()
 	if err != nil {
 		return nil, fmt.Errorf("redis_tls.%w", err)
 	}
 	var rdb redis.UniversalClient
-	switch r = r.tuned(own, hasty); {
+	switch r = r.tuned(own, retries); {
 	case r.sentinel != nil:
 		rdb = redis.NewFailoverClient(r.sentinel)
 	case r.cluster != nil:
@@ -193,11 +190,11 @@ func (r Redis) client(hasty bool) (redis.UniversalClient, error) {
 	return rdb, nil
 }
 
-// tuned is a copy of r with patience filled in, and without go-redis's watch for maintenance of
-// managed servers, which looks up names of its own. TLS checks each of several servers by the
-// name it was dialled with, where go-redis would hold all of them to the first one's.
-func (r Redis) tuned(own *tls.Config, hasty bool) Redis {
-	tune := func(by **tls.Config, retries *int, backoff *time.Duration) {
+// tuned returns a copy of r with defaults, and without go-redis's notifications about maintenance,
+// which look up names. TLS verifies each of several servers by its own name, and not by the first one's
+// as go-redis does.
+func (r Redis) tuned(own *tls.Config, retries bool) Redis {
+	tune := func(by **tls.Config, tries *int, backoff *time.Duration) {
 		if url := *by; url != nil {
 			*by = cmp.Or(own, url).Clone()
 			(*by).ServerName, (*by).MinVersion = url.ServerName, max((*by).MinVersion, url.MinVersion)
@@ -205,22 +202,22 @@ func (r Redis) tuned(own *tls.Config, hasty bool) Redis {
 				(*by).ServerName = ""
 			}
 		}
-		*retries = cmp.Or(*retries, maxRetries)
+		*tries = cmp.Or(*tries, maxRetries)
 		*backoff = cmp.Or(*backoff, maxRetryBackoff)
-		if hasty {
-			*retries = -1
+		if !retries {
+			*tries = -1
 		}
 	}
 	off := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	switch {
-	case r.sentinel != nil: // whose client has no such watch
+	case r.sentinel != nil: // has no such notifications
 		r.sentinel = new(*r.sentinel)
 		tune(&r.sentinel.TLSConfig, &r.sentinel.MaxRetries, &r.sentinel.MaxRetryBackoff)
 	case r.cluster != nil:
 		r.cluster = new(*r.cluster)
 		tune(&r.cluster.TLSConfig, &r.cluster.MaxRetries, &r.cluster.MaxRetryBackoff)
 		r.cluster.MaintNotificationsConfig = off
-		if hasty {
+		if !retries {
 			r.cluster.MaxRedirects = -1
 		}
 	case r.single != nil:
@@ -231,7 +228,7 @@ func (r Redis) tuned(own *tls.Config, hasty bool) Redis {
 	return r
 }
 
-// User is the user of Redis as whom commands are sent.
+// User returns the user that sends the commands.
 func (r Redis) User() string {
 	user := ""
 	switch {
@@ -245,7 +242,7 @@ func (r Redis) User() string {
 	return cmp.Or(user, "default")
 }
 
-// String is the URL without user, password and options.
+// String returns the URL without user, password and options.
 func (r Redis) String() string { return r.shown }
 
 // UnmarshalText is ParseRedisURL, for config files.
@@ -254,20 +251,18 @@ func (r *Redis) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// How long a command tries to reach Redis before it gives up: patience for an
-// answer, and less where nobody listens, which is hardly ever a matter of time.
-var patience = 3 * time.Second
+// reachTimeout is how long Reach waits for an answer.
+var reachTimeout = 3 * time.Second
 
 const (
-	refusedPatience = time.Second
-	pause           = 50 * time.Millisecond
+	refusedTimeout = time.Second // how long Reach waits if the connection is refused
+	pause          = 50 * time.Millisecond
 )
 
-// ErrNoRedis is what commands say that only look, if there is nothing to look at.
+// ErrNoRedis means that no Redis is configured, and that the embedded Redis has no data.
 var ErrNoRedis = errors.New("no Redis is configured, and no worker or enqueue has kept jobs there")
 
-// folder is where the embedded Redis has its data: beside the config file or, if that is not a
-// file with a folder of its own but a pipe, in the current folder.
+// folder is the folder of the config file, or the current folder if the config is a pipe.
 func folder(config string) string {
 	if stat, err := os.Stat(config); err != nil || !stat.Mode().IsRegular() {
 		return "."
@@ -275,11 +270,11 @@ func folder(config string) string {
 	return filepath.Dir(config)
 }
 
-// Folder is where the embedded Redis has its data.
+// Folder returns the folder of the embedded Redis.
 func (r Redis) Folder() string { return filepath.Join(r.beside, embedded.FolderName) }
 
-// Create is Connect for commands that add jobs: it makes the folder of the embedded Redis. say
-// is told what a person should know of that Redis.
+// Create is Connect for commands that add or run jobs. It creates the folder of the embedded Redis. say
+// gets lines about that Redis.
 func (r Redis) Create(ctx context.Context, say func(line string)) (rdb redis.UniversalClient, end func() error, err error) {
 	if !r.IsZero() {
 		return r.Connect(ctx)
@@ -295,9 +290,8 @@ func (r Redis) Create(ctx context.Context, say func(line string)) (rdb redis.Uni
 	return rdb, func() error { return errors.Join(rdb.Close(), store.Close()) }, nil
 }
 
-// Connect returns a client of r, or of the embedded Redis if r is zero. Redis has answered when
-// it returns; else the error is that of Reach. The caller calls end, which also ends an embedded
-// Redis that this process runs.
+// Connect returns a client of r, or of the embedded Redis if r is zero, after Redis has answered. The
+// caller must call end, which also stops an embedded Redis of this process.
 func (r Redis) Connect(ctx context.Context) (rdb redis.UniversalClient, end func() error, err error) {
 	if r.IsZero() {
 		if _, err := os.Stat(r.Folder()); errors.Is(err, fs.ErrNotExist) {
@@ -315,50 +309,49 @@ func (r Redis) Connect(ctx context.Context) (rdb redis.UniversalClient, end func
 }
 
 // Client returns a client of r, which must not be zero. It connects with its first command.
-func (r Redis) Client() (redis.UniversalClient, error) { return r.client(false) }
+func (r Redis) Client() (redis.UniversalClient, error) { return r.client(true) }
 
-// Reach waits some seconds for r, which must not be zero, to answer. The error says in one line
-// which Redis could not be reached, and why.
+// Reach waits some seconds for an answer of r, which must not be zero. The error says in one line
+// which Redis cannot be reached, and why.
 func (r Redis) Reach(ctx context.Context) error {
-	hasty, err := r.client(true)
+	rdb, err := r.client(false)
 	if err != nil {
 		return err
 	}
-	defer hasty.Close()
-	if err = answers(ctx, hasty); err == nil {
+	defer rdb.Close()
+	if err = ping(ctx, rdb); err == nil {
 		return nil
 	}
 	what := "cannot reach Redis at %s: %w"
 	switch {
 	case redishealth.Of(err) == redishealth.NoPassword:
-		return &SignInError{fmt.Errorf("Redis at %s wants a password, and the URL has none: write redis://USER:PASSWORD@HOST:PORT: %w", r, err)}
+		return &SignInError{fmt.Errorf("Redis at %s requires a password, and the URL has none: want redis://USER:PASSWORD@HOST:PORT: %w", r, err)}
 	case redishealth.Of(err) == redishealth.Password:
-		return &SignInError{fmt.Errorf("Redis at %s refuses the password of the user %s, or there is no such user: %w", r, r.User(), err)}
+		return &SignInError{fmt.Errorf("Redis at %s rejects the password of user %s, or the user does not exist: %w", r, r.User(), err)}
 	case r.byTLS && errors.Is(err, context.DeadlineExceeded):
-		what = "Redis at %s does not answer; it may be one without TLS, which is redis://: %w"
+		what = "Redis at %s does not answer; if it has no TLS, use redis://: %w"
 	case !r.byTLS && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
-		what = "Redis at %s hangs up; it may be one with TLS, which is rediss://: %w"
+		what = "Redis at %s closes the connection; if it has TLS, use rediss://: %w"
 	}
 	return fmt.Errorf(what, r, err)
 }
 
-// A SignInError says that Redis does not let the user of its URL in: the config is wrong.
+// A SignInError means that Redis rejects the user or password of the URL.
 type SignInError struct{ error }
 
-// Unwrap is the error itself.
+// Unwrap returns the error.
 func (e *SignInError) Unwrap() error { return e.error }
 
-// answers waits for Redis, as long as that may help. It asks through a client that tries once:
-// what a patient one says in the end is only that it ran out of time.
-func answers(ctx context.Context, hasty redis.UniversalClient) (err error) {
+// ping waits until Redis answers. The client must not retry, because its error would only be a timeout.
+func ping(ctx context.Context, rdb redis.UniversalClient) (err error) {
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	for {
-		if said := hasty.Ping(ctx).Err(); err == nil || ctx.Err() == nil {
-			err = said
+		if latest := rdb.Ping(ctx).Err(); err == nil || ctx.Err() == nil {
+			err = latest
 		}
-		refused := errors.Is(err, syscall.ECONNREFUSED) && time.Since(start) > refusedPatience
+		refused := errors.Is(err, syscall.ECONNREFUSED) && time.Since(start) > refusedTimeout
 		if !MayPass(err) || refused || ctx.Err() != nil {
 			return err
 		}
@@ -369,13 +362,13 @@ func answers(ctx context.Context, hasty redis.UniversalClient) (err error) {
 	}
 }
 
-// MayPass reports whether what Reach says may pass by itself: a server that is away may come
-// back, and a server that has too many connections may lose some.
+// MayPass reports whether an error of Reach may pass by itself, as an outage and too many connections
+// do.
 func MayPass(err error) bool {
 	t := redishealth.Of(err)
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	return t == redishealth.Clients || t != redishealth.None && t.Passes() && !untrusted
 }
 
-// go-redis returns what it would write to standard error.
+// go-redis also returns the errors that it would log to standard error.
 func init() { logging.Disable() }

@@ -35,7 +35,7 @@ func TestRedisSingle(t *testing.T) {
 	}
 	for _, test := range tests {
 		r := parseRedis(t, test.text)
-		client, err := r.client(false)
+		client, err := r.client(true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,14 +55,14 @@ func TestRedisSingle(t *testing.T) {
 		}
 		client.Close()
 	}
-	if r := parseRedis(t, "redis://h?max_retries=2&pool_size=50").tuned(nil, false); r.single.MaxRetries != 2 || r.single.PoolSize != 50 {
+	if r := parseRedis(t, "redis://h?max_retries=2&pool_size=50").tuned(nil, true); r.single.MaxRetries != 2 || r.single.PoolSize != 50 {
 		t.Errorf("options: %d retries, pool of %d", r.single.MaxRetries, r.single.PoolSize)
 	}
 }
 
 func TestRedisSentinel(t *testing.T) {
 	r := parseRedis(t, "rediss-sentinel://:pw@h1:1,h2,[::1]/mymaster/5?password=other")
-	opts := r.tuned(nil, false).sentinel
+	opts := r.tuned(nil, true).sentinel
 	if diff := cmp.Diff([]string{"h1:1", "h2:26379", "[::1]:26379"}, opts.SentinelAddrs); diff != "" {
 		t.Error(diff)
 	}
@@ -75,7 +75,7 @@ func TestRedisSentinel(t *testing.T) {
 	if r.String() != "rediss-sentinel://h1:1,h2,[::1]/mymaster/5" {
 		t.Errorf("shown as %s", r)
 	}
-	client, err := r.client(false)
+	client, err := r.client(true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,19 +89,19 @@ func TestRedisSentinel(t *testing.T) {
 
 func TestRedisCluster(t *testing.T) {
 	r := parseRedis(t, "redis-cluster://u:p@h1,h2:7001,h3/0?read_timeout=5s")
-	opts := r.tuned(nil, false).cluster
+	opts := r.tuned(nil, true).cluster
 	if diff := cmp.Diff([]string{"h1:6379", "h2:7001", "h3:6379"}, opts.Addrs); diff != "" {
 		t.Error(diff)
 	}
 	if opts.Username != "u" || opts.Password != "p" || opts.ReadTimeout != 5*time.Second || opts.TLSConfig != nil {
 		t.Errorf("user %q password %q timeout %s TLS %v", opts.Username, opts.Password, opts.ReadTimeout, opts.TLSConfig)
 	}
-	client, err := r.client(false)
+	client, err := r.client(true)
 	if _, ok := client.(*redis.ClusterClient); !ok || err != nil {
 		t.Fatalf("client %T, %v", client, err)
 	}
 	client.Close()
-	if tls := parseRedis(t, "rediss-cluster://h1,h2").tuned(nil, false).cluster.TLSConfig; tls == nil || tls.ServerName != "" {
+	if tls := parseRedis(t, "rediss-cluster://h1,h2").tuned(nil, true).cluster.TLSConfig; tls == nil || tls.ServerName != "" {
 		t.Errorf("TLS %+v", tls)
 	}
 }
@@ -118,7 +118,7 @@ func TestRedisTLS(t *testing.T) {
 		if err := r.UseTLS(TLS{CA: files.CA, Cert: files.ClientCert, Key: files.ClientKey, MinVersion: tls.VersionTLS13}); err != nil {
 			t.Fatal(err)
 		}
-		client, err := r.client(false)
+		client, err := r.client(true)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,16 +14,15 @@ import (
 // Retry says how long a failed job waits before it runs again.
 type Retry struct {
 	scheduler.Backoff
-	// Errors are exceptions for some errors. They are tried in their order; the first that
-	// matches counts.
+	// Errors are exceptions for some errors. The first that matches counts.
 	Errors []ErrorClass `yaml:"errors"`
 }
 
 // ErrorClass is the Backoff for errors of a class, for errors whose text matches, or for errors
 // for which both hold. It inherits what it leaves out.
 type ErrorClass struct {
-	// Class is the kind of error: 3xx, 4xx or 5xx for an answer's status, network, exit or exit:N
-	// for a command's exit code, killed. The zero value means any.
+	// Class is the kind of error: 3xx, 4xx or 5xx for the status of an answer, network, exit or exit:N
+	// for the exit code of a command, or killed. The zero value means any.
 	Class string `yaml:"class"`
 	scheduler.ErrorClass
 }

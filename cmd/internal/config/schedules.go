@@ -15,17 +15,17 @@ import (
 	"github.com/headgate/headgate/tasks"
 )
 
-// Schedule enqueues a job at every tick of a cron line.
+// Schedule enqueues a job at every tick of a cron expression.
 type Schedule struct {
 	cron.Entry
-	// Enabled is whether it ticks. The zero value means `true`.
+	// Enabled is whether the schedule ticks. The zero value means `true`.
 	Enabled bool `yaml:"enabled"`
 	// MaxRetry is how often a failed job runs again. Nil means the task's.
 	MaxRetry *int `yaml:"max_retry"`
 	// Timeout is how long one run may take. The zero value means the task's.
 	Timeout time.Duration `yaml:"timeout"`
-	// Retention is how long the job is kept when it is done, five minutes at least. The zero
-	// value means the task's.
+	// Retention is how long the finished job is kept, at least five minutes. The zero value means
+	// the task's.
 	Retention time.Duration `yaml:"retention"`
 	// Template is the job's payload. Its texts may have ${…} with expressions over tick.
 	Template any `yaml:"payload"`
@@ -34,7 +34,7 @@ type Schedule struct {
 // Schedules enqueue jobs by the clock, by name.
 type Schedules map[string]Schedule
 
-// entry is the schedule as package cron takes it.
+// entry converts the schedule for package cron.
 func (s Schedule) entry(name string) cron.Entry {
 	e := s.Entry
 	e.Name, e.Payload, e.Disabled = name, s.payloadAt, !s.Enabled
@@ -50,7 +50,7 @@ func (s Schedule) entry(name string) cron.Entry {
 	return e
 }
 
-// Entries are all schedules, by name.
+// Entries returns all schedules, sorted by name.
 func (s Schedules) Entries() []cron.Entry {
 	var entries []cron.Entry
 	for _, name := range slices.Sorted(maps.Keys(s)) {
@@ -59,8 +59,7 @@ func (s Schedules) Entries() []cron.Entry {
 	return entries
 }
 
-// payloadAt is the payload of one tick as JSON. The error is that of the
-// first expression that fails.
+// payloadAt returns the payload of a tick as JSON, or the error of the first expression that fails.
 func (s Schedule) payloadAt(tick time.Time) ([]byte, error) {
 	if s.Template == nil {
 		return nil, nil
@@ -68,8 +67,7 @@ func (s Schedule) payloadAt(tick time.Time) ([]byte, error) {
 	return fill(s.Type, s.Template, expression.Tick(tick))
 }
 
-// checkSchedules fills in defaults, compiles payloads and reports what is
-// wrong with the schedules.
+// checkSchedules fills in defaults, compiles payloads and reports errors.
 func (d *decoder) checkSchedules(all Schedules, tasks Tasks, queues map[string]int, types []string) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		path := join("schedules", name)
@@ -97,7 +95,7 @@ func (d *decoder) checkSchedules(all Schedules, tasks Tasks, queues map[string]i
 	}
 }
 
-// checkEntry turns each error of Validate into one about the field's place.
+// checkEntry reports each error of Validate at its field.
 func (d *decoder) checkEntry(path string, e cron.Entry) {
 	for _, wrong := range joined[*cron.EntryError](e.Validate()) {
 		at, message := path+"."+wrong.Field, fmt.Sprintf("%q %s", wrong.Value, wrong.Hint)
@@ -114,9 +112,8 @@ func (d *decoder) checkEntry(path string, e cron.Entry) {
 	}
 }
 
-// checkPayload tries the payload at one tick, the first after the year 2000
-// began: it reports an expression that fails there, and a payload that the
-// task would refuse.
+// checkPayload reports a payload that fails, or that the task rejects, at the first tick after 2000
+// began.
 func (d *decoder) checkPayload(path string, s Schedule, name string) {
 	if d.broken(path) || !d.clean(path) {
 		return

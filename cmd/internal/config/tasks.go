@@ -18,8 +18,8 @@ import (
 
 // Task says how the jobs of one type run.
 type Task struct {
-	// Limits are what a job needs before it runs: permits of all of them, or it takes none and
-	// waits.
+	// Limits are the limits whose permits a job needs before it runs. It takes all of them at once, or
+	// none and waits.
 	Limits []Need `yaml:"limits"`
 	// BlockOn429 are the limits whose keys are blocked when the upstream answers a job's call with
 	// 429. Nil means those with a key, or all if none has one.
@@ -30,12 +30,12 @@ type Task struct {
 	// MaxWait is how long a job may wait for its permits. The zero value means as long as it
 	// takes.
 	MaxWait time.Duration `yaml:"max_wait"`
-	// OnMaxWait is what becomes of a job that has waited for so long, or until its own deadline.
+	// OnMaxWait is what becomes of a job that waited for that long, or until its own deadline.
 	OnMaxWait scheduler.Action `yaml:"on_max_wait"`
 	// OnNoLimit is what becomes of a job whose limit has been deleted.
 	OnNoLimit scheduler.Action `yaml:"on_no_limit"`
-	// Priority is a job's place among those that wait for the same permits. The zero value
-	// means `normal`.
+	// Priority is a job's priority among jobs that wait for the same permits. The zero value means
+	// `normal`.
 	Priority expression.Priority `yaml:"priority"`
 	// FairnessKey is whom the job belongs to, such as a tenant. If jobs of several fairness keys
 	// wait for the same permits, the keys take turns, however many jobs each has. The zero value
@@ -44,21 +44,21 @@ type Task struct {
 	// FairnessWeight is how many turns the fairness key gets for each turn of a key of weight 1, at
 	// most 1000. The zero value means `1`.
 	FairnessWeight expression.Weight `yaml:"fairness_weight"`
-	// MaxRetry is how often a failed job runs again, where the job has no number of its own.
-	// Nil means asynq's, `25`.
+	// MaxRetry is how often a failed job runs again, if the job itself does not say. Nil means
+	// asynq's, `25`.
 	MaxRetry *int `yaml:"max_retry"`
-	// Timeout is how long one run may take, where the job has no time of its own. The zero value
-	// means asynq's, `30m`.
+	// Timeout is how long one run may take, if the job itself does not say. The zero value means
+	// asynq's, `30m`.
 	Timeout time.Duration `yaml:"timeout"`
-	// Retention is how long a job that is done and its result are kept, where the job has no
-	// time of its own. The zero value means not at all.
+	// Retention is how long a finished job and its result are kept, if the job itself does not say.
+	// The zero value means not at all.
 	Retention time.Duration `yaml:"retention"`
 	// Retry says how long a failed job waits before it runs again.
 	Retry Retry `yaml:"retry"`
 	// RetryPosition is where a failed job waits for its permits: it keeps its place before all jobs
 	// that came later, or goes to the back. The zero value means `keep`.
 	RetryPosition scheduler.RetryPosition `yaml:"retry_position"`
-	// Then are the jobs that follow when a job is done.
+	// Then are the jobs to enqueue when a job is done.
 	Then []Then `yaml:"then"`
 }
 
@@ -67,25 +67,23 @@ type Tasks map[string]Task
 
 // Need is what a job takes of one limit.
 type Need struct {
-	// Limit is the name of the limit. Required. Alone it can stand instead of the mapping.
+	// Limit is the name of the limit. Required. It can replace the mapping if it is alone.
 	Limit string `yaml:"limit" short:""`
-	// Key is what the limit counts apart. The zero value means one count for all jobs.
+	// Key is what the limit counts by. The zero value means one count for all jobs.
 	Key expression.Key `yaml:"key"`
 	// Cost is how many permits the job takes. The zero value means `1`.
 	Cost expression.Cost `yaml:"cost"`
-	// Settle is what the job has truly cost, once it is done. The zero value means its cost.
+	// Settle is the actual cost of a finished job. The zero value means its cost.
 	Settle expression.Settle `yaml:"settle"`
 }
 
-// Unkept reports whether the answers of a type's jobs are gone when the jobs are done: the
-// type has no retention, and no job follows that uses them.
+// Unkept reports whether the answers of a type's jobs are lost when the jobs are done.
 func (t Tasks) Unkept(typename string) bool {
 	task := t[typename]
 	return typename == tasks.TypeHTTPRequest && task.Retention == 0 && len(task.Then) == 0
 }
 
-// KeysOf are the expressions by which tasks use a limit: none if no task does, and an empty
-// one of a task that uses it without a key.
+// KeysOf returns the key expressions by which tasks use a limit. It is empty for a use without a key.
 func (t Tasks) KeysOf(limit string) (keys []string) {
 	for _, task := range t {
 		for _, n := range task.Limits {
@@ -97,8 +95,7 @@ func (t Tasks) KeysOf(limit string) (keys []string) {
 	return keys
 }
 
-// Key is a key of a limit in the spelling of the jobs that use the limit, if all of them spell it
-// the same.
+// Key spells a key of a limit as the jobs that use the limit do, if all of them spell it the same.
 func (t Tasks) Key(limit, key string) (string, error) {
 	spelled := ""
 	for _, task := range t {
@@ -119,8 +116,7 @@ func (t Tasks) Key(limit, key string) (string, error) {
 	return cmp.Or(spelled, key), nil
 }
 
-// Costs is what a job that is done has truly cost, by limit, as far as the config says how to
-// tell by its result.
+// Costs returns the actual costs of a finished job, by limit, for limits with a settle expression.
 func (t Tasks) Costs(job *expression.Job, result func() ([]byte, error)) (costs map[string]int, err error) {
 	done := &expression.Done{Job: *job}
 	for _, n := range t[job.Type].Limits {
@@ -140,9 +136,8 @@ func (t Tasks) Costs(job *expression.Job, result func() ([]byte, error)) (costs 
 	return costs, nil
 }
 
-// Rule is what one job needs before it runs, and the zero Rule if the config
-// does not speak of its type. The error is that of the first expression that
-// fails on the job's payload; waiting will not mend it.
+// Rule returns what a job needs before it runs, or the zero Rule if its type is not in the config. The
+// error is that of an expression that fails on the payload. Retries do not help.
 func (t Tasks) Rule(job *expression.Job) (scheduler.Rule, error) {
 	task, ok := t[job.Type]
 	if !ok {
@@ -201,7 +196,7 @@ func (d *decoder) checkTasks(all Tasks, limits []throttle.Limit, types []string)
 	}
 }
 
-// checkNeeds reports needs that no limit answers, or twice the same.
+// checkNeeds reports unknown and duplicate limits, and impossible costs.
 func (d *decoder) checkNeeds(path string, needs []Need, limits []throttle.Limit) {
 	var names []string
 	for _, l := range limits {
@@ -240,7 +235,7 @@ const (
 	ScopeAll RetryAfterScope = "all"
 )
 
-// UnmarshalText reads one of the two words.
+// UnmarshalText reads host or all.
 func (s *RetryAfterScope) UnmarshalText(text []byte) error {
 	switch *s = RetryAfterScope(text); *s {
 	case ScopeHost, ScopeAll:
@@ -263,9 +258,8 @@ func (t Task) blocks() []string {
 	return t.byHost()
 }
 
-// MaxBlocks is what those of the limits that an answer may shut allow at most: the one that
-// allows least, and the longest that any does. For a type without such limits that is a
-// day.
+// MaxBlocks returns the limit with the shortest max_block of those that an answer may block, and the
+// longest max_block. For a type without limits that is a day.
 func (t Task) MaxBlocks(limits []throttle.Limit) (least throttle.Limit, longest time.Duration) {
 	blocks := t.blocks()
 	for _, l := range limits {
@@ -281,7 +275,7 @@ func (t Task) MaxBlocks(limits []throttle.Limit) (least throttle.Limit, longest 
 	return least, cmp.Or(longest, throttle.Day)
 }
 
-// byHost are the limits whose key the host that is called determines, nil if none.
+// byHost returns the limits whose key is the called host, or nil.
 func (t Task) byHost() []string {
 	var limits []string
 	for _, n := range t.Limits {
@@ -292,7 +286,7 @@ func (t Task) byHost() []string {
 	return limits
 }
 
-// JobOf is what expressions see of the task that runs under a context.
+// JobOf returns what expressions see of the task of a context.
 func JobOf(ctx context.Context, task *asynq.Task) *expression.Job {
 	queue, id, _ := scheduler.GetJob(ctx)
 	return &expression.Job{Type: task.Type(), Queue: queue, ID: id, Payload: task.Payload()}

@@ -13,22 +13,21 @@ import (
 	"github.com/headgate/headgate/tasks"
 )
 
-// Then is a job to enqueue when another is done.
+// Then is a job to enqueue when another job is done.
 type Then struct {
 	// Type is the task type of the next job. Required.
 	Type string `yaml:"type"`
-	// Payload is the next job's. Its texts may have ${…} with expressions. It refers to a secret
-	// as $${env:NAME}. An expression must not give such a reference.
+	// Payload is the payload of the next job. Its texts may have ${…} with expressions. A secret is
+	// written as $${env:NAME}. An expression must not result in such a reference.
 	Payload any `yaml:"payload"`
-	// When is the condition for it. The zero value means always.
+	// When is the condition. The zero value means always.
 	When expression.When `yaml:"when"`
-	// Queue is the next job's. The zero value means that of the job that is done.
+	// Queue is the queue of the next job. The zero value means the queue of the finished job.
 	Queue string `yaml:"queue"`
 }
 
-// Next is the payload of the job that follows on one that is done; ok is false
-// if none does. The error is that of an expression, or of a payload that the
-// job's type would refuse: trying again will not mend it.
+// Next returns the payload of the next job, or ok = false if the condition does not hold. The error is
+// that of an expression, or of a payload that the job's type rejects. Retries do not help.
 func (t Then) Next(done *expression.Done) (payload []byte, ok bool, err error) {
 	if ok, err = t.When.Of(done); err != nil || !ok {
 		return nil, false, err
@@ -46,8 +45,7 @@ func (t Then) Next(done *expression.Done) (payload []byte, ok bool, err error) {
 	return payload, true, nil
 }
 
-// checkThen compiles the payloads and reports what is wrong with what follows on
-// a type's jobs.
+// checkThen compiles the payloads and reports errors.
 func (d *decoder) checkThen(path string, then []Then, types []string) {
 	for i := range then {
 		at := indexed(path, i)
@@ -66,14 +64,13 @@ func (d *decoder) checkThen(path string, then []Then, types []string) {
 	}
 }
 
-// refers reports whether the texts in a field of a type's payload can refer to secrets.
+// refers reports whether a field of a type's payload can refer to secrets.
 func refers(typename, field string) bool {
 	return typename == tasks.TypeHTTPRequest && !strings.EqualFold(field, "body")
 }
 
-// fill is a type's payload as JSON, with its templates evaluated. The error is that of the first
-// expression that fails, or that an expression gives a reference to a secret: only the config
-// itself may, because an expression sees what others wrote, such as the server that answered.
+// fill evaluates the templates of a payload and returns it as JSON. An expression must not result in a
+// reference to a secret, because its input comes from others, such as a server that answered.
 func fill(typename string, payload any, from expression.Source) ([]byte, error) {
 	own := 0
 	filled, err := eachLeaf("", "", payload, func(_, field string, leaf any) (any, error) {
@@ -107,8 +104,8 @@ func fill(typename string, payload any, from expression.Source) ([]byte, error) 
 	return json.Marshal(filled)
 }
 
-// eachLeaf is a payload with each of its leaves replaced by what of gives for it, its path and
-// the payload's field that it is in, up to the first error.
+// eachLeaf replaces each leaf of a payload by what of returns for its path, its top-level field and
+// the leaf. It stops at the first error.
 func eachLeaf(path, field string, value any, of func(path, field string, leaf any) (any, error)) (_ any, err error) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -131,9 +128,8 @@ func eachLeaf(path, field string, value any, of func(path, field string, leaf an
 	return of(path, field, value)
 }
 
-// compile replaces each text of a type's payload by its template. It reports a reference to a
-// secret that an expression would complete: as only whole ones are references, it would be
-// sent as text.
+// compile replaces each text of a payload by its template. It reports a reference to a secret with an
+// expression in it, which would be sent as text.
 func (d *decoder) compile(path, typename string, payload any, about expression.Source) any {
 	made, _ := eachLeaf(path, "", payload, func(path, field string, leaf any) (any, error) {
 		text, ok := leaf.(string)

@@ -9,12 +9,12 @@ import (
 	"github.com/headgate/headgate/internal/redishealth"
 )
 
-// asynqLog is the log of asynq, whose calls do not say when they began.
+// asynqLog logs what asynq logs.
 type asynqLog struct{ log *slog.Logger }
 
 var ofAsynq = redishealth.MayBeLate(context.Background())
 
-// Warn leaves out what logFailure says anyway.
+// Warn leaves out what logFailure logs.
 func (l asynqLog) Warn(args ...any) {
 	text := fmt.Sprint(args...)
 	if strings.HasPrefix(text, "Retry exhausted") || strings.HasPrefix(text, "revoke task") {

@@ -15,11 +15,10 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// Check tries what a worker needs. The error says what would keep the worker from running,
-// and the warnings say what it would run with all the same.
+// Check checks what a worker needs. An error would keep the worker from running, a warning would not.
 func Check(ctx context.Context, conf *config.Config) (warnings []string, err error) {
 	if conf.Absent != "" {
-		return nil, fmt.Errorf("nothing to check: %s: write one, or name it with --config FILE", conf.Absent)
+		return nil, fmt.Errorf("nothing to check: %s; write one, or use --config FILE", conf.Absent)
 	}
 	if text := impoliteWarning(conf); text != "" {
 		warnings = append(warnings, text)
@@ -53,21 +52,19 @@ func Check(ctx context.Context, conf *config.Config) (warnings []string, err err
 	return warnings, nil
 }
 
-// evictionWarning is about a Redis that deletes jobs and limits when its memory is full. It is
-// empty if Redis keeps everything, or does not say. A worker's user has no right to CONFIG, so
-// the warning is for the operator of Redis.
+// evictionWarning is about a Redis that evicts keys when its memory is full. It is empty if Redis does
+// not, or if that is unknown.
 func evictionWarning(ctx context.Context, rdb redis.UniversalClient) string {
 	policy := redishealth.EvictionPolicy(ctx, rdb)
 	if policy == "" {
 		return ""
 	}
-	return fmt.Sprintf("Redis deletes jobs and limits when its memory is full, for its maxmemory-policy is %s:"+
-		" have its operator set maxmemory-policy to noeviction, on each of its servers", policy)
+	return fmt.Sprintf("Redis deletes jobs and limits when its memory is full, because its maxmemory-policy is %s:"+
+		" have its operator set maxmemory-policy to noeviction on all its servers", policy)
 }
 
-// restartWarning is about a Redis that restores its append-only file as a user who lacks rights:
-// what that user may not do is left out, and so almost all is lost. It is empty if the file is
-// off, and if Redis does not say which rights the user has.
+// restartWarning is about a Redis that restores its append-only file as a user without enough rights,
+// and loses almost all data. It is empty if there is no such file, or if the rights are unknown.
 // https://github.com/redis/redis/issues/14541
 func restartWarning(ctx context.Context, rdb redis.UniversalClient, prefix string) string {
 	if infoOf(ctx, rdb)["aof_enabled"] != "1" {
@@ -75,12 +72,15 @@ func restartWarning(ctx context.Context, rdb redis.UniversalClient, prefix strin
 	}
 	for _, key := range []string{prefix + "probe", asynqdb.Key("probe", asynqdb.Retry)} {
 		for _, write := range []string{"del %s", "hset %s f 1", "lpush %s 1", "pexpireat %s 1", "sadd %s 1", "set %s 1", "xadd %s * f 1", "zadd %s 1 1"} {
-			command := fieldsOf(fmt.Sprintf(write, key))
-			said, err := rdb.Do(ctx, append([]any{"acl", "dryrun", "default"}, command...)...).Text()
+			command := []any{"acl", "dryrun", "default"}
+			for word := range strings.FieldsSeq(fmt.Sprintf(write, key)) {
+				command = append(command, word)
+			}
+			reply, err := rdb.Do(ctx, command...).Text()
 			switch {
 			case err != nil:
 				return ""
-			case said != "OK":
+			case reply != "OK":
 				return "a restart of Redis loses jobs and limits: it restores its append-only file as the user default, who lacks rights:" +
 					" have its operator write user default off ~* &* +@all"
 			}
@@ -89,7 +89,7 @@ func restartWarning(ctx context.Context, rdb redis.UniversalClient, prefix strin
 	return ""
 }
 
-// savingWarning is about a Redis that a crash makes forget more than a second.
+// savingWarning is about a Redis that loses more than a second of data in a crash.
 func savingWarning(ctx context.Context, rdb redis.UniversalClient) string {
 	if infoOf(ctx, rdb)["aof_enabled"] != "0" {
 		return ""
@@ -97,11 +97,10 @@ func savingWarning(ctx context.Context, rdb redis.UniversalClient) string {
 	return "Redis has no append-only file: a crash of Redis loses the jobs and the permits since its last snapshot: have its operator set appendonly to yes"
 }
 
-// maxSkew is by how much the clocks may differ: more, and waiting jobs can come early and be
-// denied once more.
+// maxSkew is how much the clocks may differ. With a larger difference, waiting jobs can come early and
+// be denied once more.
 const maxSkew = 3 * time.Second
 
-// clockWarning is about a Redis whose clock differs much from this machine's.
 func clockWarning(ctx context.Context, rdb redis.UniversalClient) string {
 	before := time.Now()
 	theirs, err := rdb.Time(ctx).Result()
@@ -112,7 +111,7 @@ func clockWarning(ctx context.Context, rdb redis.UniversalClient) string {
 	return fmt.Sprintf("Redis's clock and the clock of this machine differ by %s: set both by NTP", ahead.Abs())
 }
 
-// infoOf is what Redis says about how it persists.
+// infoOf returns the persistence section of INFO.
 func infoOf(ctx context.Context, rdb redis.UniversalClient) map[string]string {
 	fields := map[string]string{}
 	for line := range strings.Lines(rdb.Info(ctx, "persistence").Val()) {
@@ -121,11 +120,4 @@ func infoOf(ctx context.Context, rdb redis.UniversalClient) map[string]string {
 		}
 	}
 	return fields
-}
-
-func fieldsOf(text string) (all []any) {
-	for word := range strings.FieldsSeq(text) {
-		all = append(all, word)
-	}
-	return all
 }

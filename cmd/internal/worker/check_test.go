@@ -125,7 +125,11 @@ func TestClockWarning(t *testing.T) {
 
 func setUser(t *testing.T, admin *redis.Client, user, rights string) {
 	t.Helper()
-	if err := admin.Do(t.Context(), append([]any{"acl", "setuser", user}, fieldsOf(rights)...)...).Err(); err != nil {
+	args := []any{"acl", "setuser", user}
+	for word := range strings.FieldsSeq(rights) {
+		args = append(args, word)
+	}
+	if err := admin.Do(t.Context(), args...).Err(); err != nil {
 		t.Fatalf("%s: %v", rights, err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/scheduler"
 )
 
-// crawlClient enqueues the pages that a crawl finds, with the timeout and the retention that the
-// config says for their type, as the command enqueue does.
+// crawlClient enqueues the pages of a crawl with the config's timeout and retention, as the command
+// enqueue does.
 type crawlClient struct {
 	*scheduler.Client
 	config func() *config.Config

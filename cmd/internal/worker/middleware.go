@@ -17,8 +17,7 @@ import (
 	"github.com/headgate/headgate/tasks"
 )
 
-// logJob logs a line for each attempt that ends. What becomes of a job that
-// failed is for logFailure to say.
+// logJob logs a line for each finished attempt.
 func (w *Worker) logJob(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		began := time.Now()
@@ -46,39 +45,37 @@ func (w *Worker) outcome(ctx context.Context, err error) string {
 	return "failed"
 }
 
-// blockUntil is the moment until which an answer shuts the limits of a task, and zero where the
-// config does not trust it with them. What is longer than a limit allows is cut.
+// blockUntil returns until when an answer blocks the limits of a task, cut to what the limits allow. It
+// is zero if the time of the answer does not count for them.
 func (w *Worker) blockUntil(_ context.Context, task *asynq.Task, a tasks.Answer) time.Time {
 	c, until := w.config.Load(), a.Upstream.Until
 	wait := time.Until(until)
 	if t := c.Tasks[task.Type()]; len(t.Limits) > 0 && !t.TrustsRetryAfter() {
 		if a.Status >= 400 {
-			w.log.Info("the time that an answer says does not count: no limit of the task has the host as its key, and the task has no retry_after_scope: all", "type", task.Type(), "said", wait.Round(time.Second))
+			w.log.Info("the time in an answer does not count: no limit of the task has the host as its key, and the task has no retry_after_scope: all", "type", task.Type(), "said", wait.Round(time.Second))
 		}
 		return time.Time{}
 	}
 	least, longest := c.Tasks[task.Type()].MaxBlocks(c.Limits)
 	if least.Name != "" && wait > least.LongestBlock() {
-		w.log.Warn("the other side wants to be left alone for longer than a limit allows: it is shut for its max_block", "type", task.Type(),
+		w.log.Warn("the upstream asks for a longer block than a limit allows: the limit is blocked for its max_block", "type", task.Type(),
 			"limit", least.Name, "max_block", least.LongestBlock(), "asked", wait.Round(time.Second))
 	}
-	return until.Add(min(0, longest-wait)) // each limit cuts the rest itself
+	return until.Add(min(0, longest-wait)) // the limiter cuts it for each limit
 }
 
-// costs is what a job that is done has truly cost, by limit.
+// costs returns the actual costs of a finished job by limit.
 func (w *Worker) costs(ctx context.Context, task *asynq.Task, result func() ([]byte, error)) (map[string]int, error) {
 	return w.config.Load().Tasks.Costs(config.JobOf(ctx, task), result)
 }
 
-// thenRetention is how long a job that followed on another is kept at least when
-// it is done. A job that runs again, because a crash came between it and its
-// acknowledgement, then finds that the next one is there.
+// thenRetention is how long a next job is kept at least. If a crash before the acknowledgement makes
+// the first job run again, it finds that the next job exists.
 const thenRetention = 10 * time.Minute
 
-// goOn enqueues what follows on a job that is done, before the job is
-// acknowledged: a crash in between runs the job again, and what follows has an ID
-// that is refused the second time.
-func (w *Worker) goOn(next asynq.Handler) asynq.Handler {
+// enqueueNext enqueues the jobs that follow a finished job, before the job is acknowledged. After a
+// crash in between the job runs again, and the IDs of the next jobs exist already.
+func (w *Worker) enqueueNext(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		if err := next.ProcessTask(ctx, task); err != nil {
 			return err
@@ -98,7 +95,7 @@ func (w *Worker) goOn(next asynq.Handler) asynq.Handler {
 		if err != nil {
 			return fmt.Errorf("then: %w", err)
 		}
-		jobs, err := following(c, done, then, key)
+		jobs, err := nextJobs(c, done, then, key)
 		if err != nil {
 			return err
 		}
@@ -106,9 +103,8 @@ func (w *Worker) goOn(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// following are the jobs that follow on one that is done. All are worked out before
-// the first is enqueued: where an expression fails, none is.
-func following(c *config.Config, done *expression.Done, then []config.Then, key string) ([]jobspec.Job, error) {
+// nextJobs returns the jobs that follow a finished job. If an expression fails, there are none.
+func nextJobs(c *config.Config, done *expression.Done, then []config.Then, key string) ([]jobspec.Job, error) {
 	var jobs []jobspec.Job
 	for i, t := range then {
 		payload, ok, err := t.Next(done)
@@ -118,7 +114,7 @@ func following(c *config.Config, done *expression.Done, then []config.Then, key 
 		if !ok {
 			continue
 		}
-		// The job's own ID is for people, and does not tell it from a later one's.
+		// A later job can have the same ID, so the key makes it unique.
 		job := jobspec.Job{Type: t.Type, Payload: payload, ID: fmt.Sprintf("%s/then/%d/%.8s", done.ID, i, key)}
 		job.Queue = cmp.Or(t.Queue, done.Queue)
 		job = job.Fill(jobspec.Options{}, c)
@@ -128,7 +124,7 @@ func following(c *config.Config, done *expression.Done, then []config.Then, key 
 	return jobs, nil
 }
 
-// enqueueAll enqueues jobs, as many as it can, but for those that are there already.
+// enqueueAll enqueues the jobs that do not exist yet. It goes on after an error.
 func (w *Worker) enqueueAll(ctx context.Context, jobs []jobspec.Job) error {
 	client := asynq.NewClientFromRedisClient(w.redis)
 	var all error

@@ -44,7 +44,7 @@ func TestConfigsThatAreNotReadWhole(t *testing.T) {
 		}
 		return said.String()
 	}
-	if got := read("limits: {api: {kind: funnel, rate: none}}"); !strings.Contains(got, `msg="the config stays as it was"`) {
+	if got := read("limits: {api: {kind: funnel, rate: none}}"); !strings.Contains(got, `msg="the config is unchanged"`) {
 		t.Error(got)
 	}
 	mini.SetError("LOADING Redis is loading the dataset in memory")

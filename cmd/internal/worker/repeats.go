@@ -9,27 +9,25 @@ import (
 	"github.com/headgate/headgate/tasks"
 )
 
-// repeatedEach is how often the log counts the jobs that ended for a cause that it named before.
-const repeatedEach = time.Minute
+const (
+	repeatInterval = time.Minute // between the logged counts
+	maxCauses      = 1000        // how many are remembered; others are logged each time
+)
 
-// mostCauses is how many causes are remembered at once. Further ones are logged each time.
-const mostCauses = 1000
-
-// repeats has a cause for which jobs end logged once, and then how many more jobs ended for it.
-// A config without a network that jobs call, for example, ends thousands of jobs alike. A cause
-// that was quiet for a minute is a new one.
+// repeats logs the cause of failed jobs once, and then each minute how many more jobs failed for it.
+// For example, jobs that call a network which the config does not allow all fail alike. A cause
+// without a job for a minute is forgotten.
 type repeats struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
 	timer  *time.Timer
-	causes map[repeated]int // how many jobs since the log last spoke of it
+	causes map[repeated]int // jobs since the last log line
 }
 
-// repeated is what happens to jobs of a type, and why.
 type repeated struct{ message, typename, cause string }
 
-// isNew reports whether a cause is one that the log does not know, and counts it otherwise.
+// isNew reports whether a cause has to be logged. Otherwise it is counted.
 func (r *repeats) isNew(message, typename, cause string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -38,29 +36,29 @@ func (r *repeats) isNew(message, typename, cause string) bool {
 		r.causes[of]++
 		return false
 	}
-	if len(r.causes) >= mostCauses {
+	if len(r.causes) >= maxCauses {
 		return true
 	}
 	if len(r.causes) == 0 {
 		r.causes = map[repeated]int{}
-		r.timer = time.AfterFunc(repeatedEach, r.turn)
+		r.timer = time.AfterFunc(repeatInterval, r.tick)
 	}
 	r.causes[of] = 0
 	return true
 }
 
-// turn tells the counts, forgets causes that were quiet, and comes again while there are any.
-func (r *repeats) turn() {
+// tick logs the counts.
+func (r *repeats) tick() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.write()
 	if len(r.causes) > 0 {
-		r.timer.Reset(repeatedEach)
+		r.timer.Reset(repeatInterval)
 	}
 }
 
-// tell writes what was counted since, at the end of the worker.
-func (r *repeats) tell() {
+// flush logs the counts when the worker stops.
+func (r *repeats) flush() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.timer != nil {
@@ -80,7 +78,7 @@ func (r *repeats) write() {
 	}
 }
 
-// cause is the text of an error without what differs from job to job, as the URL does.
+// cause is the text of an error without the parts that differ between jobs, such as the URL.
 func cause(err error) string {
 	if address, ok := errors.AsType[*tasks.AddressError](err); ok {
 		return address.Error()

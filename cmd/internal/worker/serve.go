@@ -28,18 +28,18 @@ import (
 	"github.com/headgate/headgate/scheduler"
 )
 
-// maxScrapes bounds the scrapes at the same time, for each asks Redis.
+// maxScrapes bounds concurrent scrapes, because each reads from Redis.
 const maxScrapes = 4
 
-// answer has a listener serve what the worker tells by HTTP, until end.
-func (w *Worker) answer(l net.Listener, who config.Page) (end func(), err error) {
+// serveHTTP serves the page, metrics and health until end is called.
+func (w *Worker) serveHTTP(l net.Listener, who config.Page) (end func(), err error) {
 	url := "http://" + l.Addr().String()
 	if who.TLSCert != "" {
 		shown, err := NewCertificate(who.TLSCert, who.TLSKey, w.log)
 		if err != nil {
 			return nil, err
 		}
-		// Without HTTP/2: what bounds a connection bounds what one client can ask for.
+		// Without HTTP/2 a client has one request at a time on a connection.
 		l = tls.NewListener(l, &tls.Config{GetCertificate: shown, NextProtos: []string{"http/1.1"}})
 		url = "https://" + l.Addr().String()
 	}
@@ -52,7 +52,7 @@ func (w *Worker) answer(l net.Listener, who config.Page) (end func(), err error)
 	w.log.Info("listening", "address", url)
 	go func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			w.log.Error("metrics and health are not served any more", "error", err)
+			w.log.Error("metrics and health are no longer served", "error", err)
 		}
 	}()
 	return func() {
@@ -61,22 +61,20 @@ func (w *Worker) answer(l net.Listener, who config.Page) (end func(), err error)
 	}, nil
 }
 
-// newMux has everything that the listener serves, by path. Metrics, and why a worker is
-// not ready, have names of limits, queues and hosts in them: they are for whom the page
-// is for, unless they are open. Whether the worker lives everybody may know.
+// newMux routes everything that the listener serves. Metrics and readiness contain names of limits,
+// queues and hosts, so they need the page's authentication unless they are open. Liveness is public.
 func newMux(w *Worker, p *page.Page, open bool) *http.ServeMux {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics.New(w.server, w.redis, metrics.Options{Schedules: w.cron}))
 	scope := prometheus.Labels{"scope": w.config.Load().Scope}
 	prometheus.WrapRegistererWith(scope, registry).MustRegister(w.health.reloads, w.health.success, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "headgate_config_applied", Help: "1 while the config file is in force, 0 if it has errors and the previous config stays in force.",
-	}, w.health.taken))
+	}, w.health.applied))
 	guard := p.Guard
 	if open {
 		guard = func(h http.Handler) http.Handler { return h }
 	}
-	// The TimeoutHandler takes what a scrape says into memory: a client that reads slowly, or
-	// not at all, has no place among them.
+	// The TimeoutHandler buffers the answer, so a slow client does not count as a scrape.
 	scrapes := promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(out http.ResponseWriter, _ *http.Request) { fmt.Fprintln(out, "ok") })
@@ -109,11 +107,10 @@ func (w *Worker) newPage(p config.Page) (*page.Page, error) {
 	})
 }
 
-// health is how a worker is: whether its config is right, and how often it was
-// read again.
+// health is the state of the config, and the warning about evictions.
 type health struct {
 	bad     atomic.Bool            // whether the config file has errors
-	evicts  atomic.Pointer[string] // what is said of a Redis that deletes jobs and limits
+	evicts  atomic.Pointer[string] // the eviction warning, or empty
 	reloads *prometheus.CounterVec
 	success prometheus.Gauge
 }
@@ -134,8 +131,8 @@ func newHealth() *health {
 	return h
 }
 
-// taken is 1 while the config file is in force.
-func (h *health) taken() float64 {
+// applied is 1 while the config file is in force.
+func (h *health) applied() float64 {
 	if h.bad.Load() {
 		return 0
 	}
@@ -152,7 +149,7 @@ func (h *health) reloaded(err error) {
 	h.success.SetToCurrentTime()
 }
 
-// ready returns why the worker does not do all it should, in one line.
+// ready returns why the worker is not ready, in one line.
 func (h *health) ready(ctx context.Context, server *scheduler.Server) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -160,26 +157,21 @@ func (h *health) ready(ctx context.Context, server *scheduler.Server) error {
 		return fmt.Errorf("cannot use Redis: %s: %w", redishealth.Of(err).Says(), err)
 	}
 	if h.bad.Load() {
-		return errors.New("the config file has errors, and what was read before holds: see the log")
+		return errors.New("the config file has errors and the previous config stays in force: see the log")
 	}
 	return nil
 }
 
 const (
-	// readyTimeout bounds how long Redis may take to say that it can be used.
-	readyTimeout = time.Second
-	// requestTimeout bounds how long a client may take to say what it wants, and
-	// idleTimeout for how long it may keep a connection for later.
-	requestTimeout = 5 * time.Second
-	// answerTimeout bounds how long it may take to have its answer and read it.
-	answerTimeout = 30 * time.Second
-	idleTimeout   = time.Minute
-	// closeTimeout is how long requests may take to end when a server does.
-	closeTimeout = 2 * time.Second
+	readyTimeout   = time.Second      // of the check of Redis
+	requestTimeout = 5 * time.Second  // for a client to send its request
+	answerTimeout  = 30 * time.Second // to compute an answer, and for the client to read it
+	idleTimeout    = time.Minute      // of a connection without a request
+	closeTimeout   = 2 * time.Second  // for requests to end when the server stops
 )
 
-// Listen takes an address, such as :9090, which is a port of this machine only. It is nil
-// where the text is empty.
+// Listen listens at an address such as :9090, which is for this machine only. The listener is nil if
+// the text is empty.
 func Listen(ctx context.Context, text string) (net.Listener, error) {
 	address, err := config.ListenAddress(text)
 	if err != nil {
@@ -189,34 +181,37 @@ func Listen(ctx context.Context, text string) (net.Listener, error) {
 		return nil, nil
 	}
 	var network net.ListenConfig
-	taken, err := network.Listen(ctx, "tcp", address)
+	l, err := network.Listen(ctx, "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("--listen %s: another program has that port: want a free one, such as :0 for any", text)
+		return nil, fmt.Errorf("--listen %s: the port is in use: want a free port, or :0 for any", text)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--listen %s: %w", text, err)
 	}
-	return taken, nil
+	return l, nil
 }
 
-// HTTPServer is for clients that may be slow or mean. Its connections are bounded.
+// HTTPServer returns a server with timeouts and a bound on connections.
 func HTTPServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: 16 << 10, ConnState: (&bound{most: maxConns()}).see,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: 16 << 10, ConnState: (&connBound{most: maxConns}).note,
 	}
 }
 
-// bound is a bound on the connections of a server: one more ends the oldest. So clients
-// that ask nothing, or read nothing, hold no more than that, and who comes is answered, such
-// as a health check. Browsers that look at the page come again by themselves.
-type bound struct {
+// maxConns bounds the connections of a server. A process may have only 256 file descriptors, and
+// Redis and the jobs need most of them.
+const maxConns = 100
+
+// connBound bounds the connections of a server. One more closes the oldest, so clients that send or
+// read nothing cannot keep out others, such as a health check. Browsers reconnect by themselves.
+type connBound struct {
 	most int
 	mu   sync.Mutex
-	open []net.Conn // the oldest in front
+	open []net.Conn // the oldest first
 }
 
-func (b *bound) see(conn net.Conn, state http.ConnState) {
+func (b *connBound) note(conn net.Conn, state http.ConnState) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch state {
@@ -231,8 +226,8 @@ func (b *bound) see(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// drop ends a connection for its client, with what that has yet to read, which the system
-// would keep for minutes. Whoever serves it meets an error, and closes it.
+// drop closes a connection and discards what its client has not read yet, which the system would
+// keep for minutes.
 func drop(conn net.Conn) {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
@@ -243,7 +238,7 @@ func drop(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// CloseServer ends a server once requests that have begun are answered.
+// CloseServer stops a server after the current requests.
 func CloseServer(server *http.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
@@ -252,20 +247,20 @@ func CloseServer(server *http.Server) {
 	}
 }
 
-// OfThisMachine reports whether only this machine reaches an address, HOST:PORT.
+// OfThisMachine reports whether only this machine can reach an address HOST:PORT.
 func OfThisMachine(address string) bool {
 	host, _, _ := net.SplitHostPort(address)
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// errorLog is for what net/http has to say. A handshake that fails is for those who debug:
-// any client can have it fail, and at a warning for each would fill the log's disk.
-func errorLog(to *slog.Logger) *log.Logger { return log.New(complaints{to}, "", 0) }
+// errorLog returns the error log of a server. Failed handshakes are logged at debug, because any
+// client can cause them and could fill the disk.
+func errorLog(to *slog.Logger) *log.Logger { return log.New(serverErrors{to}, "", 0) }
 
-type complaints struct{ log *slog.Logger }
+type serverErrors struct{ log *slog.Logger }
 
-func (c complaints) Write(line []byte) (int, error) {
+func (c serverErrors) Write(line []byte) (int, error) {
 	text, level := strings.TrimSuffix(string(line), "\n"), slog.LevelWarn
 	if strings.HasPrefix(text, "http: TLS handshake error") {
 		level = slog.LevelDebug
@@ -274,26 +269,25 @@ func (c complaints) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// NewCertificate reads the page's certificate from its files, in PEM. What a listener shows by
-// TLS is read anew for each connection, since certificates are renewed more often than workers
-// are stopped. While the files cannot be read, as between the writing of the one and of the
-// other, it is the last one.
-func NewCertificate(cert, key string, log *slog.Logger) (shown func(*tls.ClientHelloInfo) (*tls.Certificate, error), err error) {
+// NewCertificate reads the page's certificate from PEM files. get reads the files again for each
+// connection, because certificates are renewed while a worker runs. If the files cannot be read, as
+// while they are being written, get returns the last certificate.
+func NewCertificate(cert, key string, log *slog.Logger) (get func(*tls.ClientHelloInfo) (*tls.Certificate, error), err error) {
 	first, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		return nil, fmt.Errorf("the page's certificate %s and key %s: %w", cert, key, err)
 	}
 	var mu sync.Mutex
-	last, told := &first, ""
+	last, logged := &first, ""
 	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		mu.Lock()
 		defer mu.Unlock()
 		if err == nil {
-			last, told = &pair, ""
-		} else if told != err.Error() {
-			told = err.Error()
-			log.Warn("the page's certificate cannot be read: the last one is shown", "cert", cert, "key", key, "error", err)
+			last, logged = &pair, ""
+		} else if logged != err.Error() {
+			logged = err.Error()
+			log.Warn("the page's certificate cannot be read: the last one is used", "cert", cert, "key", key, "error", err)
 		}
 		return last, nil
 	}, nil

@@ -24,7 +24,7 @@ func TestManyConnections(t *testing.T) {
 	go server.Serve(here)
 	defer server.Close()
 	var conns []net.Conn
-	for i := range maxConns() + more {
+	for i := range maxConns + more {
 		conn, err := net.Dial("tcp", here.Addr().String())
 		if err != nil {
 			t.Fatalf("connection %d: %v", i, err)

@@ -11,13 +11,13 @@ import (
 	"github.com/headgate/headgate/internal/display"
 )
 
-// open connects to the Redis of the config, unless the program that runs the worker lends one.
-// The embedded Redis ends with the connection if this worker runs it.
+// open connects to the Redis of the options, or of the config. end also stops the embedded Redis, if
+// this worker runs it.
 func (w *Worker) open(ctx context.Context, r config.Redis) (end func(), err error) {
 	if w.redis = w.options.Redis; w.redis != nil {
 		return func() {}, nil
 	}
-	if !r.IsZero() { // it may be away for now: see await
+	if !r.IsZero() { // await waits for it
 		w.redis, err = r.Client()
 		return func() { _ = w.redis.Close() }, err
 	}

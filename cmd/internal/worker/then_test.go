@@ -38,7 +38,7 @@ tasks: {"exec:b": {retention: 24h}, "exec:c": {retention: 1s}}
 	}
 	done := &expression.Done{Job: expression.Job{Type: "exec:a", Queue: "default"}}
 	then := []config.Then{{Type: "exec:b", Payload: map[string]any{}}, {Type: "exec:c", Payload: map[string]any{}}}
-	jobs, err := following(conf, done, then, "key")
+	jobs, err := nextJobs(conf, done, then, "key")
 	if err != nil || len(jobs) != 2 {
 		t.Fatal(jobs, err)
 	}
@@ -64,7 +64,7 @@ tasks:
 		t.Fatal(err)
 	}
 	done := &expression.Done{Job: expression.Job{Type: "exec:a", Queue: "default"}, Result: []byte(`{"n":"x"}`)}
-	jobs, err := following(conf, done, conf.Tasks["exec:a"].Then, "key")
+	jobs, err := nextJobs(conf, done, conf.Tasks["exec:a"].Then, "key")
 	if !errors.Is(err, asynq.SkipRetry) || len(jobs) > 0 {
 		t.Errorf("%d jobs follow, %v", len(jobs), err)
 	}
@@ -91,7 +91,7 @@ func TestThenAfterACrash(t *testing.T) {
 					return err
 				})
 				dying := asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-					err := w.goOn(handle).ProcessTask(ctx, task)
+					err := w.enqueueNext(handle).ProcessTask(ctx, task)
 					if task.Type() == "exec:a" && len(runs["exec:a"]) == 1 {
 						return errors.Join(err, scheduler.RetryAfter(again))
 					}

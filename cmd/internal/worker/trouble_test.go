@@ -62,7 +62,7 @@ func TestTroublesAreToldAsWhatTheyAre(t *testing.T) {
 			do("ACL SETUSER default -zadd -hset"), do("ACL SETUSER default +zadd +hset"),
 		},
 		{
-			"evicts", `msg="Redis deletes jobs and limits when its memory is full, for its maxmemory-policy is allkeys-lru: have its operator set`, "200 ok\nbut: Redis deletes jobs and limits",
+			"evicts", `msg="Redis deletes jobs and limits when its memory is full, because its maxmemory-policy is allkeys-lru: have its operator set`, "200 ok\nbut: Redis deletes jobs and limits",
 			set("maxmemory-policy", "allkeys-lru"), set("maxmemory-policy", "noeviction"),
 		},
 	} {

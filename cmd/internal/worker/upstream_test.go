@@ -99,7 +99,7 @@ tasks:
 					if fmt.Sprint(shut) != fmt.Sprint(tt.shut) {
 						t.Errorf("shut are %v, want %v", shut, tt.shut)
 					}
-					if cut := strings.Contains(said.String(), "it is shut for its max_block"); cut != (len(tt.shut) > 0) {
+					if cut := strings.Contains(said.String(), "the limit is blocked for its max_block"); cut != (len(tt.shut) > 0) {
 						t.Errorf("that it was cut is said: %t\n%s", cut, said)
 					}
 					enqueue("good.example")

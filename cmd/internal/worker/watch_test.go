@@ -69,7 +69,7 @@ func TestWatchIsSettled(t *testing.T) {
 						time.Sleep(tt.every)
 						running.Replace(t, path, fmt.Sprint(i+1))
 					}
-					time.Sleep(lookEach + quietWithin + quietFor)
+					time.Sleep(readInterval + settleTimeout + settleTime)
 					last, reads := "0", len(read)
 					for range reads {
 						last = <-read

@@ -1,5 +1,4 @@
-// Package worker is a configured worker: it runs the jobs of a config within their limits,
-// until it is told to stop.
+// Package worker runs jobs as a config says.
 package worker
 
 import (
@@ -34,32 +33,30 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Options are what a worker needs beside its config. The zero value will do.
+// Options are settings of a worker besides its config. All are optional.
 type Options struct {
-	// File is the config's, which is watched; Text is what was in it when the config was
-	// read. Where File changes, and on SIGHUP, Load reads the config again. Without a File
-	// the config stays as it is.
+	// File is the config file and Text its content when it was read. When the file changes, and on
+	// SIGHUP, Load reads the config again. Without a File the config never changes.
 	File string
 	Text []byte
 	Load func() (*config.Config, error)
-	// Log hears what happens; nothing does if it is nil.
+	// Log is the worker's log. Nil means none.
 	Log *slog.Logger
-	// LogJobs has a line logged for each attempt that ends.
+	// LogJobs logs a line for each finished attempt.
 	LogJobs bool
-	// Notes gets what there is to say about the embedded Redis, line by line.
+	// Notes gets lines about the embedded Redis.
 	Notes io.Writer
 	// Redis is used instead of the config's, and left open.
 	Redis redis.UniversalClient
-	// Transport makes the calls of http:request and crawl:fetch, instead of one that the
-	// config's http says.
+	// Transport makes the calls of http:request and crawl:fetch instead of the config's http.
 	Transport http.RoundTripper
 }
 
-// Worker runs jobs by a config that can change meanwhile.
+// Worker runs jobs by a config that can be reloaded.
 type Worker struct {
 	options  Options
 	config   atomic.Pointer[config.Config]
-	started  *config.Config // as the worker was started
+	started  *config.Config // the config at the start
 	redis    redis.UniversalClient
 	log      *slog.Logger
 	limiter  *waitdb.DB
@@ -68,15 +65,14 @@ type Worker struct {
 	health   *health
 	outages  *redishealth.Quiet
 	repeats  *repeats
-	quiet    *slog.Logger // says of an outage only that it begins and ends
+	quiet    *slog.Logger // logs only the begin and the end of an outage
 	hangup   chan os.Signal
-	keeps    sync.Once // logs that jobs keep the limits of another config
+	keeps    sync.Once // for the warning of keptRule
 	stopping atomic.Bool
 	handlers
 }
 
-// New is a worker that runs jobs as a config says, once Run is called. The error says
-// what of the files that the config names cannot be used.
+// New returns a worker. The error says which file of the config cannot be used.
 func New(c *config.Config, o Options) (*Worker, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -94,10 +90,9 @@ func New(c *config.Config, o Options) (*Worker, error) {
 	return w, err
 }
 
-// Run runs jobs until ctx ends, and those then that have begun, for as long as the
-// config's shutdown_timeout.
+// Run runs jobs until ctx ends. Then running jobs have the config's shutdown_timeout to finish.
 func (w *Worker) Run(ctx context.Context) error {
-	signal.Notify(w.hangup, syscall.SIGHUP) // which would end a worker that still waits for Redis
+	signal.Notify(w.hangup, syscall.SIGHUP) // also while it waits for Redis
 	defer signal.Stop(w.hangup)
 	c := w.config.Load()
 	end, err := w.open(ctx, c.Redis)
@@ -116,7 +111,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	if l != nil {
-		end, err := w.answer(l, c.Page)
+		end, err := w.serveHTTP(l, c.Page)
 		if err != nil {
 			return err
 		}
@@ -125,7 +120,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := w.await(ctx); err != nil {
 		return err
 	}
-	w.lookAtEviction(ctx)
+	w.checkEviction(ctx)
 	if text := restartWarning(ctx, w.redis, script.Prefix(c.Scope)); text != "" {
 		w.log.Warn(text)
 	}
@@ -135,7 +130,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	return w.serve(ctx)
 }
 
-// prepare makes all that talks to Redis, without asking Redis anything.
+// prepare creates the clients of Redis, without a command to Redis.
 func (w *Worker) prepare() error {
 	c, s := w.config.Load(), w.redis
 	w.outages = &redishealth.Quiet{Handler: w.log.Handler()}
@@ -162,11 +157,11 @@ func (w *Worker) prepare() error {
 	return nil
 }
 
-// awaitEach is how long a worker that starts leaves a Redis alone that is away.
-const awaitEach = time.Second
+// awaitInterval is the pause between attempts to reach Redis at the start.
+const awaitInterval = time.Second
 
-// await waits until the configured Redis answers, as a worker does that runs already. The error
-// is what no wait helps against, such as a wrong password.
+// await waits until the configured Redis answers. It returns errors that waiting does not fix, such
+// as a wrong password.
 func (w *Worker) await(ctx context.Context) error {
 	c := w.config.Load()
 	if w.options.Redis != nil || c.Redis.IsZero() {
@@ -187,7 +182,7 @@ func (w *Worker) await(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(awaitEach):
+		case <-time.After(awaitInterval):
 		}
 	}
 }
@@ -195,11 +190,9 @@ func (w *Worker) await(ctx context.Context) error {
 func (w *Worker) start() error {
 	c, s := w.config.Load(), w.redis
 	if err := w.handlers.tidy(); err != nil {
-		w.log.Warn("what a killed worker has left could not be finished", "error", err)
+		w.log.Warn("could not clean up after a killed worker", "error", err)
 	}
 	w.crawls.Redis, w.crawls.Scope, w.crawls.Client = s, c.Scope, crawlClient{scheduler.NewClient(s), w.config.Load}
-	// It tells the limits what the other side says, as far as the config trusts it, and what jobs
-	// have truly cost.
 	feedback := &tasks.Feedback{
 		BlockUntil: w.blockUntil, Costs: w.costs, Results: asynq.NewInspectorFromRedisClient(s), Limiter: w.limiter.Limiter, Log: w.log,
 	}
@@ -207,21 +200,21 @@ func (w *Worker) start() error {
 	return w.server.Start(w.mux(feedback))
 }
 
-// mux has the handler of each task type, and what goes around all of them.
+// mux routes task types to handlers, within the middleware.
 func (w *Worker) mux(feedback *tasks.Feedback) *asynq.ServeMux {
 	mux := asynq.NewServeMux()
 	if w.options.LogJobs {
 		mux.Use(w.logJob)
 	}
-	mux.Use(feedback.Middleware, w.goOn)
+	mux.Use(feedback.Middleware, w.enqueueNext)
 	mux.Handle(tasks.TypeHTTPRequest, w.calls)
 	mux.Handle(tasks.TypeCrawlFetch, w.crawls)
 	mux.Handle(tasks.PrefixExec, w.commands)
 	return mux
 }
 
-// serve waits for ctx to end, and then for the running jobs: as long as
-// shutdown_timeout, after which asynq puts them back into their queues.
+// serve runs until ctx ends, and then waits up to shutdown_timeout for the running jobs. After that
+// asynq puts them back into their queues.
 func (w *Worker) serve(ctx context.Context) error {
 	w.log.Info("running jobs")
 	var others sync.WaitGroup
@@ -233,22 +226,21 @@ func (w *Worker) serve(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	w.stopping.Store(true)
-	w.log.Info("stopping: running jobs may finish", "within", w.config.Load().ShutdownTimeout)
+	w.log.Info("stopping: waiting for running jobs", "within", w.config.Load().ShutdownTimeout)
 	w.server.Shutdown()
-	w.repeats.tell()
+	w.repeats.flush()
 	w.handlers.close()
 	others.Wait()
 	w.log.Info("stopped")
 	return nil
 }
 
-// redisEach is how often Redis is asked whether it can be used, and what it would do with
-// a full memory. That it answers asynq asks each second.
-const redisEach = 10 * time.Second
+// checkInterval is how often the worker checks that Redis can be used. asynq pings Redis each second.
+const checkInterval = 10 * time.Second
 
-// watchRedis tells of a Redis that cannot be used also where nothing runs that could find out.
+// watchRedis notices problems of Redis also while no job runs.
 func (w *Worker) watchRedis(ctx context.Context) {
-	tick := time.NewTicker(redisEach)
+	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -256,16 +248,16 @@ func (w *Worker) watchRedis(ctx context.Context) {
 			return
 		case <-tick.C:
 			ready, cancel := context.WithTimeout(ctx, readyTimeout)
-			_ = w.server.Ready(ready) // which logs what is new
+			_ = w.server.Ready(ready) // logs changes
 			cancel()
-			w.lookAtEviction(ctx)
+			w.checkEviction(ctx)
 		}
 	}
 }
 
-// lookAtEviction says when Redis begins to delete jobs and limits, and when that ends: an
-// operator may change that at any time, or a failover to another server.
-func (w *Worker) lookAtEviction(ctx context.Context) {
+// checkEviction logs when Redis starts to evict keys, and when it stops. An operator or a failover
+// can change the policy at any time.
+func (w *Worker) checkEviction(ctx context.Context) {
 	text := evictionWarning(ctx, w.redis)
 	switch before := *w.health.evicts.Swap(&text); {
 	case text != "" && text != before:
@@ -275,7 +267,7 @@ func (w *Worker) lookAtEviction(ctx context.Context) {
 	}
 }
 
-// logFailure says what becomes of a job that failed.
+// logFailure logs what becomes of a failed job.
 func (w *Worker) logFailure(ctx context.Context, task *asynq.Task, err error) {
 	queue, id, _ := scheduler.GetJob(ctx)
 	retried, _ := asynq.GetRetryCount(ctx)
@@ -291,12 +283,12 @@ func (w *Worker) logFailure(ctx context.Context, task *asynq.Task, err error) {
 		w.log.Warn(message, "type", task.Type(), "id", id, "queue", queue, "failures", retried+1, "error", asynqdb.PlainError(err.Error()))
 	}
 	if lost := w.crawls.Failed(ctx, task, err); lost != nil {
-		w.log.Warn("a crawl does not know that a page failed", "id", id, "error", lost)
+		w.log.Warn("could not tell the crawl that a page failed", "id", id, "error", lost)
 	}
 }
 
-// rule is what a job needs before it runs. A job that its handler would archive without a call
-// is archived here, before it takes permits.
+// rule returns what a job needs before it runs. The error archives a job that its handler would
+// reject, before it takes permits.
 func (w *Worker) rule(ctx context.Context, task *asynq.Task) (scheduler.Rule, error) {
 	if err := w.handlers.check(task); err != nil {
 		return scheduler.Rule{}, err
@@ -307,8 +299,8 @@ func (w *Worker) rule(ctx context.Context, task *asynq.Task) (scheduler.Rule, er
 	return config.RuleIn(w.config.Load)(ctx, task)
 }
 
-// keptRule is the rule of a job if the config has no rules at all, as that of a file with another
-// name. A job that waits was placed under limits by the config of another worker, and keeps them.
+// keptRule is the rule of a job if the config has no rules, perhaps because the file has another
+// name. A waiting job keeps the limits that another worker's config gave it.
 func (w *Worker) keptRule(ctx context.Context, task *asynq.Task) (rule scheduler.Rule, err error) {
 	queue, id, _ := scheduler.GetJob(ctx)
 	waits, found, err := w.limiter.Record(ctx, throttle.JobID{Queue: queue, ID: id})
@@ -319,7 +311,7 @@ func (w *Worker) keptRule(ctx context.Context, task *asynq.Task) (rule scheduler
 		return rule, nil
 	}
 	w.keeps.Do(func() {
-		w.log.Warn("the config has no rules: jobs that wait keep the limits of the config by which they wait", "type", task.Type(), "id", id)
+		w.log.Warn("the config has no rules: waiting jobs keep the limits that they wait for", "type", task.Type(), "id", id)
 	})
 	costs := strings.Split(waits.Costs, ",")
 	for i, meter := range fairqueue.Meters(waits.Lane) {
@@ -341,8 +333,7 @@ type handlers struct {
 	commands *tasks.ExecHandler
 }
 
-// newHandlers are those of a config. The error says what of the files that it
-// names cannot be used.
+// newHandlers returns the handlers of a config. The error says which file cannot be used.
 func newHandlers(c *config.Config) (h handlers, err error) {
 	if h.calls, err = c.HTTP.Handler(); err != nil {
 		return h, err
@@ -354,7 +345,7 @@ func newHandlers(c *config.Config) (h handlers, err error) {
 	return h, nil
 }
 
-// check is the Check of the handler that a task is for.
+// check calls Check of the task's handler.
 func (h handlers) check(task *asynq.Task) error {
 	switch t := task.Type(); {
 	case t == tasks.TypeHTTPRequest:
@@ -367,15 +358,15 @@ func (h handlers) check(task *asynq.Task) error {
 	return nil
 }
 
-// tidy removes the files that workers have left which were killed.
+// tidy removes partial files of killed workers.
 func (h handlers) tidy() error {
 	return errors.Join(h.calls.Tidy(), h.crawls.Tidy())
 }
 
-// close ends what jobs that outlived the shutdown have left running.
+// close kills commands that outlived the shutdown.
 func (h handlers) close() { h.commands.Close() }
 
-// Schedules runs those of a config, or changes them.
+// Schedules returns a runner of the config's schedules.
 func Schedules(rdb redis.UniversalClient, c *config.Config, log *slog.Logger) (*cron.Runner, error) {
 	runner := cron.New(rdb, scheduler.NewClient(rdb), cron.Options{Scope: c.Scope, Log: log})
 	return runner, runner.Set(c.Schedules.Entries())

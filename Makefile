@@ -86,7 +86,7 @@ SEEDS ?= 200
 sim: ## simulate SEEDS random worlds, also with hands that do damage, of forecasts, and ten times as many of who gives turns alone
 	go test -count=1 -timeout 24h -v -run 'TestSimulations$$' ./internal/fairqueue -seeds $(SEEDS)0
 	go test -count=1 -timeout 24h -v -parallel 6 -run TestForecastComesTrue ./internal/waitdb -forecast-worlds $(SEEDS)
-	go test -count=1 -timeout 24h -v -run 'TestSimulation$$|TestDamagedRecords$$' ./scheduler -seeds $(SEEDS)
+	go test -count=1 -timeout 24h -v -run 'TestSimulation$$|TestCorruption_Records$$' ./scheduler -seeds $(SEEDS)
 
 MODULES = $$(go list -m -f '{{.Dir}}/...')
 SEED ?= 1

@@ -17,7 +17,7 @@ import (
 
 // A job that comes after its deadline is archived at once, or dropped if its rule
 // says so. It uses up no retries, and it keeps its deadline.
-func TestComesAfterItsDeadline(t *testing.T) {
+func TestDeadline_PassedBeforeDequeue(t *testing.T) {
 	tests := []struct {
 		name string
 		rule Rule
@@ -57,7 +57,7 @@ func TestComesAfterItsDeadline(t *testing.T) {
 
 // A job whose handler is still at work at the deadline fails as asynq has it, and is
 // archived when it comes again.
-func TestFailsAtItsDeadline(t *testing.T) {
+func TestDeadline_PassesInHandler(t *testing.T) {
 	handle := func(context.Context, *asynq.Task) error {
 		time.Sleep(2 * time.Minute)
 		return nil
@@ -73,7 +73,7 @@ func TestFailsAtItsDeadline(t *testing.T) {
 
 // Where nobody knows for how long a job would wait it waits for as long as its rule
 // lets it, and is then archived, or dropped, with that reason.
-func TestTooLate(t *testing.T) {
+func TestMaxWait_Expires(t *testing.T) {
 	for _, action := range []Action{ActionArchive, ActionDrop} {
 		t.Run(fmt.Sprint(action), func(t *testing.T) {
 			rule := func(*asynq.Task) (Rule, error) {
@@ -102,7 +102,7 @@ func TestTooLate(t *testing.T) {
 }
 
 // Nothing is kept of the deadlines of jobs that have ended.
-func TestDeadlinesThatAreOver(t *testing.T) {
+func TestDeadline_NothingKept(t *testing.T) {
 	virtual(t, settings{limits: []throttle.Limit{perMinute(60, 10)}}, func(t *testing.T, st *stack) {
 		id := st.enqueue(NewTask("job", nil, asynq.MaxRetry(0), asynq.Deadline(time.Now().Add(-time.Minute))))
 		time.Sleep(time.Minute)
@@ -117,7 +117,7 @@ func TestDeadlinesThatAreOver(t *testing.T) {
 
 // A handler's time begins when it may run, and when it is over asynq gives the job up
 // as it always does, though the handler goes on: the worker takes the next.
-func TestTimeoutIsTheHandlers(t *testing.T) {
+func TestTimeout_BeginsWithHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, queues := redistest.Mini(t)
 		_, limiter := redistest.Mini(t)
@@ -176,7 +176,7 @@ func TestTimeoutIsTheHandlers(t *testing.T) {
 
 // What a handler returned in time counts, though the limiter that is to hear of it hangs
 // until its time is over: of a refusal, and of what is done after one.
-func TestTimeEndsWithTheHandler(t *testing.T) {
+func TestTimeout_EndsWithHandler(t *testing.T) {
 	for end, state := range map[error]asynq.TaskState{nil: asynq.TaskStateCompleted, RateLimited(time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC)): asynq.TaskStateRetry} {
 		t.Run(fmt.Sprint(end), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -205,7 +205,7 @@ func TestTimeEndsWithTheHandler(t *testing.T) {
 
 // A job's Timeout and Deadline stay what its producer said, in whatever way its
 // attempt ends.
-func TestTimeoutIsKept(t *testing.T) {
+func TestTimeout_StaysInMessage(t *testing.T) {
 	states := map[string]asynq.TaskState{"done": asynq.TaskStateCompleted, "fails": asynq.TaskStateRetry, "fails for good": asynq.TaskStateArchived, "put back": asynq.TaskStateRetry}
 	ends := map[string]error{"fails": errors.New("boom"), "fails for good": asynq.SkipRetry, "put back": RetryAfter(time.Hour)}
 	handle := func(_ context.Context, task *asynq.Task) error { return ends[string(task.Payload())] }
@@ -229,7 +229,7 @@ func TestTimeoutIsKept(t *testing.T) {
 }
 
 // Nobody begins a job whose deadline has passed while it asked.
-func TestDeadlinePassesWhileAsking(t *testing.T) {
+func TestDeadline_PassesInRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, queues := redistest.Mini(t)
 		_, limiter := redistest.Mini(t)

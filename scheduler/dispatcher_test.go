@@ -15,7 +15,7 @@ import (
 )
 
 // In an idle scope who gives turns sleeps for seconds: a job that is denied wakes it.
-func TestNewLaneWakes(t *testing.T) {
+func TestDispatcher_WakesForNewLane(t *testing.T) {
 	virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("api", 10, 1)}}, func(_ *testing.T, st *stack) {
 		time.Sleep(11 * time.Second)
 		for range 3 {
@@ -28,7 +28,7 @@ func TestNewLaneWakes(t *testing.T) {
 
 // A slot comes back before who gives turns has written that its next job waits for one:
 // nobody says a word then, and the job is called at once all the same.
-func TestSlotsThatComeBackUnheard(t *testing.T) {
+func TestDispatcher_SlotFreedBeforeMark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, queues := redistest.Mini(t)
 		_, limiter := redistest.Mini(t)
@@ -47,7 +47,7 @@ func TestSlotsThatComeBackUnheard(t *testing.T) {
 
 // The worker that leads stops gracefully: another one gives the next turn at most 100 ms late,
 // whatever the leader's lease was, also if jobs come only then.
-func TestNextLeaderAfterGracefulStop(t *testing.T) {
+func TestDispatcher_LeaderStops(t *testing.T) {
 	for name, row := range map[string]struct {
 		every  time.Duration
 		before int // jobs; some of them still wait when the leader stops

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestEnumsAreTexts(t *testing.T) {
+func TestEnums_Text(t *testing.T) {
 	for _, test := range []struct {
 		value fmt.Stringer
 		text  string

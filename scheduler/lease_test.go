@@ -21,7 +21,7 @@ var oneSlot = throttle.Limit{Name: "slot", Kind: throttle.Concurrency, Capacity:
 
 // A handler that runs on after its Timeout keeps its place: nobody else may do
 // what it still does.
-func TestLeaseHoldsUntilTheHandlerReturns(t *testing.T) {
+func TestLease_HeldUntilHandlerReturns(t *testing.T) {
 	var running, most, ended atomic.Int32
 	handle := func(context.Context, *asynq.Task) error {
 		most.Store(max(most.Load(), running.Add(1)))
@@ -44,7 +44,7 @@ func TestLeaseHoldsUntilTheHandlerReturns(t *testing.T) {
 
 // The context of a job ends when another may have its place: at once where the
 // lease is lost, and a tenth of the lease before it ends in Redis if it cannot be extended.
-func TestLostLeaseCancels(t *testing.T) {
+func TestLease_LostCancelsHandler(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -100,7 +100,7 @@ func TestLostLeaseCancels(t *testing.T) {
 }
 
 // A log line about a lost lease or a 429 names the limits that it is about.
-func TestLogLines_NameLimits(t *testing.T) {
+func TestLease_LogNamesLimits(t *testing.T) {
 	var log bytes.Buffer
 	host := throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)}
 	refused := false

@@ -94,10 +94,10 @@ func (l *lostEnd) end() {
 	l.rdb.Del(ctx, asynqdb.Hash("default", "it"))
 }
 
-// TestRepeatedEndOfALease: each script by which a server ends its lease of a job is sent again,
+// TestLostReply_EndOfLease: each script by which a server ends its lease of a job is sent again,
 // because its answer got lost. The repeat changes nothing, whatever became of the job
 // meanwhile: above all if another worker has it.
-func TestRepeatedEndOfALease(t *testing.T) {
+func TestLostReply_EndOfLease(t *testing.T) {
 	const crashed = "by asynq's recoverer"
 	says := func(err error) func(context.Context) error { return func(context.Context) error { return err } }
 	ends := map[string]struct {

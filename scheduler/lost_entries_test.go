@@ -12,10 +12,10 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestLostEntries: Redis loses one of the keys in which a job stands. The job runs once all the
+// TestRecovery_LostEntries: Redis loses one of the keys in which a job stands. The job runs once all the
 // same, or is what it was. One that cannot run, because its message is lost, goes: another job
 // can have its ID.
-func TestLostEntries(t *testing.T) {
+func TestRecovery_LostEntries(t *testing.T) {
 	const gone = asynq.TaskState(-1)
 	ctx, opt := context.Background(), func(opts ...asynq.Option) []asynq.Option { return opts }
 	hash := asynqdb.Hash("default", "it")

@@ -133,8 +133,8 @@ func (st *stack) wantHealthy() {
 	}
 }
 
-// TestDeletedTicketIsForgotten within a minute, long before its turn would tell.
-func TestDeletedTicketIsForgotten(t *testing.T) {
+// TestReconcile_DeletedJobForgotten within a minute, long before its turn would tell.
+func TestReconcile_DeletedJobForgotten(t *testing.T) {
 	virtual(t, settings{limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}}}, func(t *testing.T, st *stack) {
 		var ids []string
 		for range 4 { // one runs
@@ -149,23 +149,6 @@ func TestDeletedTicketIsForgotten(t *testing.T) {
 		time.Sleep(65 * time.Second)
 		if after := waiting(); before != 3 || after != 0 {
 			t.Errorf("%d jobs waited, and %d do after all were deleted; want 3 and 0", before, after)
-		}
-	})
-}
-
-// TestComparedEachMinute: however far the next turn is off, what is gone is found within a
-// minute.
-func TestComparedEachMinute(t *testing.T) {
-	virtual(t, settings{limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(25 * time.Second)}}}, func(t *testing.T, st *stack) {
-		var last string
-		for range 10 {
-			last = st.enqueue(NewTask("job", nil))
-		}
-		time.Sleep(time.Second)
-		st.must(st.tasks.DeleteTask("default", last))
-		time.Sleep(time.Minute)
-		if st.limits.HExists(t.Context(), "hg:{default}:jobs", "default\n"+last).Val() {
-			t.Error("the limiter still has a job that was deleted a minute ago")
 		}
 	})
 }

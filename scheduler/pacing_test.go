@@ -11,9 +11,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestLeave: a call that is late, as on a busy machine, does not leave too shortly before the
+// TestPace: a call that is late, as on a busy machine, does not leave too shortly before the
 // next; and what is late once costs the limit nothing.
-func TestLeave(t *testing.T) {
+func TestPace(t *testing.T) {
 	const interval, calls = 200 * time.Millisecond, 100
 	for _, kind := range []throttle.Kind{throttle.Funnel, throttle.SlidingLog} {
 		var left []time.Time
@@ -46,9 +46,9 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// TestLeaveIsForWhatIsLate: where somebody resets or changes a limit its next call waits for no
+// TestPacing_LateCallsOnly: where somebody resets or changes a limit its next call waits for no
 // time of before, nor where more calls than one are given at once. Meters are forgotten.
-func TestLeaveIsForWhatIsLate(t *testing.T) {
+func TestPacing_LateCallsOnly(t *testing.T) {
 	one := throttle.Decision{Outcome: throttle.Allowed, Limit: "api", Cost: 1, Capacity: 1, ResetAfter: time.Second / 2}
 	for name, change := range map[string]func(*throttle.Decision){
 		"reset":  func(d *throttle.Decision) { d.ResetAfter = time.Hour },

@@ -82,7 +82,7 @@ func newPrefetcher(db asynqdb.DB, cfg asynq.Config, health *redishealth.Monitor,
 	if !cfg.StrictPriority {
 		p.shares = max(1, len(cfg.Queues))
 	}
-	p.timer = time.AfterFunc(0, p.expire)
+	p.timer = time.AfterFunc(startWithin, p.expire)
 	p.timer.Stop()
 	return p
 }

@@ -93,7 +93,7 @@ func (c *commandCount) around(ctx context.Context, cmd redis.Cmder, next redis.P
 
 // One round trip brings a job for each free slot, first come first, with all that
 // asynq's own script does to each.
-func TestOneDequeueForAllFreeSlots(t *testing.T) {
+func TestPrefetch_AllFreeSlots(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
 		script.New("asynq/dequeue").Load(ctx, rdb)
@@ -133,7 +133,7 @@ func TestOneDequeueForAllFreeSlots(t *testing.T) {
 }
 
 // A paused queue gives nothing, an unpaused one goes on, and an empty one gives nothing.
-func TestDequeueOfAPausedQueue(t *testing.T) {
+func TestPrefetch_PausedQueue(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		tasks := asynq.NewInspectorFromRedisClient(rdb)
 		want := addMany(t, rdb, 3)
@@ -157,7 +157,7 @@ func TestDequeueOfAPausedQueue(t *testing.T) {
 
 // A job whose hash is gone, has no message, or is none at all is dropped, and the
 // others are not.
-func TestDequeueDropsWhatHasNoMessage(t *testing.T) {
+func TestPrefetch_DropsJobsWithoutMessage(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
 		want := addMany(t, rdb, 6)
@@ -206,7 +206,7 @@ func isDequeue(cmd redis.Cmder) bool {
 
 // The answer that brings ten jobs is lost, some times in a row: all run, once and in
 // order, and none waits for the end of a lease.
-func TestLostAnswerOfADequeue(t *testing.T) {
+func TestPrefetch_LostReply(t *testing.T) {
 	for _, times := range []int64{1, 2, 5} {
 		t.Run(fmt.Sprint(times, " lost"), func(t *testing.T) {
 			redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -239,7 +239,7 @@ func TestLostAnswerOfADequeue(t *testing.T) {
 
 // The connection breaks before the answer: go-redis repeats the call by itself, and gets
 // the jobs that the first has taken.
-func TestBrokenConnectionOfADequeue(t *testing.T) {
+func TestPrefetch_BrokenConnection(t *testing.T) {
 	rdb := redistest.Real(t)
 	script.New("asynq/dequeue").Load(t.Context(), rdb)
 	want := addMany(t, rdb, 20)
@@ -287,7 +287,7 @@ func (c *breaking) Read(b []byte) (int, error) {
 }
 
 // An answer that is half a lease old brings nothing to run: its jobs go back.
-func TestAnswerThatComesTooLate(t *testing.T) {
+func TestPrefetch_LateReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, rdb := redistest.Mini(t)
 		var toRedis wire
@@ -339,7 +339,7 @@ func crowded(t *testing.T, rdb redis.UniversalClient, n int) (st *stack, want []
 // Ten jobs wait in a server, which is shut down or stopped, or does nothing about them
 // for a second: nothing is lost, their order is kept, no crash is counted, and another
 // server runs them at once.
-func TestTakenJobsGoBack(t *testing.T) {
+func TestPrefetch_GivesBack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -392,7 +392,7 @@ func TestTakenJobsGoBack(t *testing.T) {
 }
 
 // Jobs that could not be given back, since Redis was away, are when it is there again.
-func TestTakenJobsGoBackLater(t *testing.T) {
+func TestPrefetch_GivesBackAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, rdb := redistest.Mini(t)
 		var toRedis wire
@@ -417,7 +417,7 @@ func TestTakenJobsGoBackLater(t *testing.T) {
 
 // A process that is killed with jobs that it has taken and not begun: they come back like
 // those that it had begun.
-func TestKilledWithTakenJobs(t *testing.T) {
+func TestPrefetch_Killed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
 		s := settings{config: asynq.Config{Concurrency: 1}, limits: []throttle.Limit{perMinute(6000, 100)}}
@@ -439,7 +439,7 @@ func TestKilledWithTakenJobs(t *testing.T) {
 
 // The operator's changes to jobs that are taken and not begun hit them as if they ran:
 // what is not the call's any more is not given back.
-func TestTakenJobsThatAreAnothers(t *testing.T) {
+func TestPrefetch_JobsChangedMeanwhile(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
 		want := addMany(t, rdb, 6)
@@ -463,7 +463,7 @@ func TestTakenJobsThatAreAnothers(t *testing.T) {
 }
 
 // Whatever becomes of jobs, their slots are known to be free when they are.
-func TestFreeSlotsAreKnown(t *testing.T) {
+func TestInFlight_FreeSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		base, end := context.WithCancel(context.Background())
@@ -519,7 +519,7 @@ func TestFreeSlotsAreKnown(t *testing.T) {
 
 // Queues that are all full have their shares of the jobs that are begun, and in
 // strict priority the first has all. By weight one draw does not fill all slots.
-func TestSharesOfQueues(t *testing.T) {
+func TestPrefetch_QueueShares(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}

@@ -45,7 +45,7 @@ func waitingUnique(t *testing.T, then func(t *testing.T, st *stack, task *asynq.
 }
 
 // A Unique lock ends when it would have ended, had its job not waited.
-func TestUniqueEndsWhenItShould(t *testing.T) {
+func TestUnique_EndsInTime(t *testing.T) {
 	waitingUnique(t, func(t *testing.T, st *stack, task *asynq.Task, id string) {
 		if _, err := st.client.Enqueue(task); !errors.Is(err, asynq.ErrDuplicateTask) {
 			t.Errorf("a second of it while it waits: %v, want ErrDuplicateTask", err)
@@ -66,7 +66,7 @@ func TestUniqueEndsWhenItShould(t *testing.T) {
 }
 
 // So does the lock of a job that an operator archived while it waited, and ran later.
-func TestUniqueOfAnArchivedJob(t *testing.T) {
+func TestUnique_ArchivedJob(t *testing.T) {
 	waitingUnique(t, func(t *testing.T, st *stack, task *asynq.Task, id string) {
 		st.must(st.tasks.ArchiveTask("default", id))
 		st.must(st.limiter.Set(t.Context(), funnel("api", 10, 10)))
@@ -88,7 +88,7 @@ func TestUniqueOfAnArchivedJob(t *testing.T) {
 
 // A Redis that is flushed before any call of the check says nothing of asynq's
 // layout, and is no outage.
-func TestFlushedWhileChecking(t *testing.T) {
+func TestCheckPromote_FlushedMeanwhile(t *testing.T) {
 	calls := 1
 	for flushed := 1; flushed <= calls; flushed++ {
 		synctest.Test(t, func(t *testing.T) {

@@ -12,22 +12,24 @@ import (
 )
 
 const (
-	// asynq's workers extend the leases of their jobs, to LeaseTime, at each heartbeat. A
-	// living one, whose lease Redis did not let it extend, cancels its job at the first
-	// heartbeat after the lease has ended.
+	// asynq's workers extend the leases of their jobs, to LeaseTime, at each heartbeat. A living
+	// worker, whose lease Redis did not let it extend, cancels its job at the first heartbeat after
+	// the lease has ended.
 	heartbeat = 5 * time.Second
-	// late is how much a lease has left, at most, that was not extended for two.
+	// lateLease is how much a lease has left, at most, that was not extended for two heartbeats.
 	lateLease = asynqdb.LeaseTime - 2*heartbeat
+	// walkEach is how often a walk through all jobs begins, at most. A page of it comes with a heartbeat.
+	walkEach = time.Minute
 )
 
-// A recovery brings jobs back whose worker died, within 40 s. asynq's own recoverer
-// does so once a minute, for leases that ended half a minute ago, as the clocks of
-// machines differ: 60 to 120 s after the death. Here the clocks count for less: a lease
-// is dead if it has ended and was seen for two heartbeats without being extended.
+// A recovery brings jobs back whose worker died, within 40 s. asynq's own recoverer does so once a
+// minute, for leases that ended half a minute ago, because the clocks of machines differ: 60 to 120 s
+// after the death. Here the clocks count for less: a lease is dead if it has ended and was seen for two
+// heartbeats without being extended.
 //
-// Every server does this for its queues, as with asynq's. Only one gets a job: the
-// script that puts it back sees to it that its lease is still the one that was seen.
-// Crashes that are forgiven no more are left to asynq.
+// Every server does this for its queues, as with asynq's. Only one gets a job, because the script that
+// puts it back checks that its lease is still the one that was seen. Crashes that are no longer
+// forgiven are left to asynq.
 type recovery struct {
 	*redisClient
 	log    *slog.Logger
@@ -39,33 +41,26 @@ type recovery struct {
 
 // A sighting is when a late lease was first seen as it is.
 type sighting struct {
-	ends  int64 // a unix second, rounded down
+	ends  int64 // a Unix second, rounded down
 	since time.Time
 }
 
-// recoverJobs looks after the leases of the server's queues until ctx ends: at each
-// heartbeat, and each second while there is one that was not extended between two.
+// recoverJobs watches the leases of the server's queues until ctx ends: at each heartbeat, and each
+// second while a lease was not extended between two heartbeats.
 func (s *Server) recoverJobs(ctx context.Context) {
 	r := recovery{redisClient: s.redis, log: s.log, queues: s.queues}
-	for {
+	for ctx.Err() == nil {
 		next := heartbeat
 		if r.look(ctx) {
 			next = time.Second
 		}
 		r.restore(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(next):
-		}
+		sleep(ctx, next)
 	}
 }
 
-// walkEach is how often a walk through all jobs begins, at most. A page of it comes with a heartbeat.
-const walkEach = time.Minute
-
-// restore looks at one page of all jobs, and puts those back that Redis has lost from the lists
-// and sets of the server's queues.
+// restore looks at one page of all jobs, and puts those back that Redis has lost from the lists and
+// sets of the server's queues.
 func (r *recovery) restore(ctx context.Context) {
 	now := time.Now()
 	if now.Before(r.page) {
@@ -91,20 +86,20 @@ func (r *recovery) restore(ctx context.Context) {
 	for queue, ids := range jobs {
 		if slices.Contains(r.queues, queue) {
 			restored, _ := r.db.Restore(ctx, queue, ids...)
-			r.note(ctx, queue, restored)
+			r.note(queue, restored)
 		}
 	}
 }
 
-// note tells that Redis has lost jobs of a queue, and that they are back.
-func (r *recovery) note(ctx context.Context, queue string, jobs int) {
+// note logs that Redis had lost jobs of a queue.
+func (r *recovery) note(queue string, jobs int) {
 	if jobs > 0 {
-		r.log.LogAttrs(ctx, slog.LevelWarn, "Redis has lost entries of a queue's jobs, and has them again", slog.String("queue", queue), slog.Int("jobs", jobs))
+		r.log.Warn("Redis has lost entries of a queue's jobs, and has them again", "queue", queue, "jobs", jobs)
 	}
 }
 
-// look goes through all late leases once, and reports whether any should be looked at
-// soon. Of a queue whose Redis does not answer none has been seen: nobody could extend.
+// look goes through all late leases once, and reports whether it must look again soon. If Redis does
+// not answer for a queue, no lease of it has been seen, because no worker could extend it.
 func (r *recovery) look(ctx context.Context) (soon bool) {
 	before, now := r.seen, time.Now()
 	r.seen = map[job]sighting{}
@@ -113,7 +108,7 @@ func (r *recovery) look(ctx context.Context) (soon bool) {
 		if err != nil {
 			continue
 		}
-		r.note(ctx, queue, repaired)
+		r.note(queue, repaired)
 		leases, err := r.db.Leases(ctx, queue, now.Add(lateLease))
 		if err != nil {
 			continue
@@ -130,39 +125,36 @@ func (r *recovery) look(ctx context.Context) (soon bool) {
 	return soon
 }
 
-// recover brings a job back if its lease is dead. One that this process was to put
-// back, and could not before its lease ended, is put back now, as the outage of Redis was
-// no crash: it is this process's own lease, so its clock is right.
+// recover brings a job back if its lease is dead. A job that this process was to put back, and could
+// not before its lease ended, is put back at once, because the outage of Redis was no crash. It is this
+// process's own lease, so its clock is right.
 func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 	now := time.Now()
 	over := now.Sub(time.Unix(s.ends+1, 0))
 	a := r.inFlight.get(j)
 	why := a.ending().putBack
-	own := why != nil
-	if over < 0 || !own && (over < heartbeat || now.Sub(s.since) < 2*heartbeat) {
+	if over < 0 || why == nil && (over < heartbeat || now.Sub(s.since) < 2*heartbeat) {
 		return
 	}
 	msgs, err := r.db.Messages(ctx, j.Queue, j.ID)
-	if err == nil && msgs[0] == "" {
+	if err != nil {
+		return
+	}
+	if msgs[0] == "" {
 		if dropped, _ := r.db.Drop(ctx, j.Queue, j.ID, s.ends); dropped {
-			r.log.LogAttrs(ctx, slog.LevelWarn, "Redis has lost an active job: it cannot run", slog.String("queue", j.Queue), slog.String("id", j.ID))
+			r.log.Warn("Redis has lost an active job: it cannot run", "queue", j.Queue, "id", j.ID)
 		}
 		return
 	}
-	if err != nil {
-		return
-	}
-	msg := []byte(msgs[0])
+	msg, lease := []byte(msgs[0]), asynqdb.LeaseID{Ended: s.ends}
 	m, err := asynqdb.ParseMessage(msg)
-	if err != nil {
-		return
-	}
-	if own {
+	switch {
+	case err != nil:
+	case why != nil:
 		back := r.newPutBack(a, why, asynqdb.WithFailure(msg, why.Error(), now.Unix()), m.Unique)
-		back.Lease = asynqdb.LeaseID{Ended: s.ends}
+		back.Lease = lease
 		_ = r.putBack(ctx, a, why, back)
-		return
+	default:
+		_, _ = r.db.Forgive(ctx, j.Queue, j.ID, asynqdb.WithFailure(msg, asynq.ErrLeaseExpired.Error(), now.Unix()), m.Unique, r.forgiven, lease)
 	}
-	msg = asynqdb.WithFailure(msg, asynq.ErrLeaseExpired.Error(), now.Unix())
-	_, _ = r.db.Forgive(ctx, j.Queue, j.ID, msg, m.Unique, r.forgiven, asynqdb.LeaseID{Ended: s.ends})
 }

@@ -17,7 +17,7 @@ import (
 
 // Jobs of a worker that was killed come back within 40 s, whenever between two
 // heartbeats it died, and no attempt of theirs is spent.
-func TestKilledWorkersJobsComeBack(t *testing.T) {
+func TestRecovery_KilledWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
 		s := settings{config: asynq.Config{Concurrency: 2, TaskCheckInterval: time.Second}, limits: []throttle.Limit{perMinute(6000, 100)}}
@@ -52,7 +52,7 @@ func TestKilledWorkersJobsComeBack(t *testing.T) {
 
 // A living worker whose clock is wrong keeps its jobs: its leases seem to have ended,
 // and are extended all the same.
-func TestALeaseOfAnotherClockIsNotDead(t *testing.T) {
+func TestRecovery_OtherClock(t *testing.T) {
 	virtual(t, settings{limits: []throttle.Limit{perMinute(60, 10)}}, func(t *testing.T, st *stack) {
 		ctx := t.Context()
 		st.must(st.tasks.PauseQueue("default"))
@@ -73,7 +73,7 @@ func TestALeaseOfAnotherClockIsNotDead(t *testing.T) {
 }
 
 // A lease that was extended since it was seen is not dead.
-func TestALeaseThatWasExtended(t *testing.T) {
+func TestRecovery_ExtendedLease(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
 		id := add(t, rdb, "it")
@@ -103,7 +103,7 @@ func TestALeaseThatWasExtended(t *testing.T) {
 
 // The one Redis is away for longer than a lease: jobs that asked meanwhile, and could
 // not be put back, have not crashed.
-func TestAnOutageIsNoCrash(t *testing.T) {
+func TestRecovery_OutageIsNoCrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, queues := redistest.Mini(t)
 		_, limiter := redistest.Mini(t)

@@ -45,7 +45,7 @@ func TestBackoffCeiling(t *testing.T) {
 	}
 }
 
-func TestJitterStaysInItsRange(t *testing.T) {
+func TestJitter_Range(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := Backoff{
 			Growth: Growth(rapid.IntRange(0, 2).Draw(t, "growth")),

@@ -71,7 +71,7 @@ func TestRulesChanged(t *testing.T) {
 }
 
 // Jobs wait when their worker stops; the next one has another rule for them.
-func TestRulesChangedWhileNoServerRan(t *testing.T) {
+func TestRulesChanged_NoServerRan(t *testing.T) {
 	var c changing
 	c.limit.Store("slow")
 	s := settings{config: quick, limits: slowAndFast, rule: c.rule}
@@ -95,7 +95,7 @@ func TestRulesChangedWhileNoServerRan(t *testing.T) {
 }
 
 // How long a job may wait counts from its first denial, whatever its rule was then.
-func TestRulesChangedAndMaxWait(t *testing.T) {
+func TestRulesChanged_MaxWait(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -127,7 +127,7 @@ func TestRulesChangedAndMaxWait(t *testing.T) {
 
 // Jobs that a worker with the old rules got, as rules do not change everywhere at once,
 // are sent to ask once more.
-func TestRulesChangeHereFirst(t *testing.T) {
+func TestRulesChanged_OneServerFirst(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -157,7 +157,7 @@ func TestRulesChangeHereFirst(t *testing.T) {
 }
 
 // A rule hears of a waiting job what it hears of one that runs.
-func TestRuleOfAWaitingJob(t *testing.T) {
+func TestRulesChanged_ContextOfRule(t *testing.T) {
 	asked := make(chan string, 100)
 	virtual(t, settings{config: quick, limits: slowAndFast}, func(t *testing.T, st *stack) {
 		st.server.rules.RuleFor = func(ctx context.Context, task *asynq.Task) (Rule, error) {

@@ -17,7 +17,7 @@ import (
 )
 
 // A server that is told to end gives no more turns while its last jobs run.
-func TestRunEndsGivingFirst(t *testing.T) {
+func TestRun_StopsDispatcherFirst(t *testing.T) {
 	signals := make(chan os.Signal, 1) // so that one that comes before Run listens ends nothing
 	signal.Notify(signals, syscall.SIGTERM)
 	defer signal.Stop(signals)

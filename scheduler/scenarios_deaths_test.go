@@ -225,7 +225,7 @@ func killer(t *testing.T) {
 		if _, err := asynq.NewClientFromRedisClient(rdb).Enqueue(asynq.NewTask("job", nil), asynq.TaskID("killer"), asynq.MaxRetry(3)); err != nil {
 			t.Fatal(err)
 		}
-		for range 20 {
+		for range 10 {
 			startProcess(t, m, settings{config: config, limits: []throttle.Limit{perMinute(60, 10)}}, func(p *process) error {
 				killed.add(1)
 				return p.die()

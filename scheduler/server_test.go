@@ -19,7 +19,7 @@ import (
 
 func noNeeds(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }
 
-func TestNewServerRefuses(t *testing.T) {
+func TestNewServer_Errors(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	tests := []struct {
 		name  string
@@ -43,7 +43,7 @@ func TestNewServerRefuses(t *testing.T) {
 }
 
 // Constructors start nothing: a bubble ends only when all its goroutines have.
-func TestConstructorsStartNothing(t *testing.T) {
+func TestNewServer_StartsNothing(t *testing.T) {
 	m, _ := redistest.Mini(t)
 	synctest.Test(t, func(t *testing.T) {
 		rdb := redistest.MiniClient(t, m)
@@ -55,7 +55,7 @@ func TestConstructorsStartNothing(t *testing.T) {
 }
 
 // A server answers as asynq's does to calls at the wrong time.
-func TestServerStates(t *testing.T) {
+func TestServer_States(t *testing.T) {
 	handler := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })
 	calls := map[string]func(s asynqServer) error{
 		"shutdown of a new one": func(s asynqServer) error { s.Stop(); s.Shutdown(); return s.Start(handler) },
@@ -112,7 +112,7 @@ func TestServerStates(t *testing.T) {
 
 // The delays between attempts are asynq's unless the program or a rule sets
 // others; a rule is worked out once for each attempt, and handlers can see it.
-func TestRetryDelays(t *testing.T) {
+func TestServer_RetryDelays(t *testing.T) {
 	minute := &RetryPolicy{Backoff: Backoff{Growth: GrowthConstant, Base: time.Minute, Jitter: JitterNone}}
 	own := func(int, error, *asynq.Task) time.Duration { return 10 * time.Minute }
 	tests := []struct {
@@ -176,7 +176,7 @@ func (k *keeping) Fatal(args ...any) { k.add("FATAL", args) }
 
 // asynq says that a job's retries are exhausted where that is so, and not where
 // the job was denied on its last attempt.
-func TestAsynqLogsNoDenials(t *testing.T) {
+func TestServer_LogsNoDenials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		var log keeping
@@ -217,7 +217,7 @@ func TestAsynqLogsNoDenials(t *testing.T) {
 
 // A rule that cannot be found now, as in a database that does not answer, is looked for
 // again as a failed job is; one that never will be archives its job.
-func TestRulesThatCannotBeFound(t *testing.T) {
+func TestAcquire_RuleErrors(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		err  error

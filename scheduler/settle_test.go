@@ -13,10 +13,10 @@ import (
 	"github.com/headgate/headgate/throttle/throttletest"
 )
 
-// TestSettledTokens: jobs are estimated at the most tokens that they may use, and
+// TestSettle_Tokens: jobs are estimated at the most tokens that they may use, and
 // settle what they have used. So the quota is used, and never more than it, counted
 // by what was used; with the estimates alone half of it lies idle.
-func TestSettledTokens(t *testing.T) {
+func TestSettle_Tokens(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestQueuesTakeTurnsByWeight: at a limit that both need, six to one; and the more
+// TestQueues_TurnsByWeight: at a limit that both need, six to one; and the more
 // important alone where priority is strict.
-func TestQueuesTakeTurnsByWeight(t *testing.T) {
+func TestQueues_TurnsByWeight(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}

@@ -34,7 +34,7 @@ type piece struct {
 }
 
 var pieces = []*piece{
-	{name: "tickets of jobs that are gone are forgotten", breaks: "TestDeletedTicketIsForgotten", instead: func(cmd redis.Cmder) bool {
+	{name: "tickets of jobs that are gone are forgotten", breaks: "TestReconcile_DeletedJobForgotten", instead: func(cmd redis.Cmder) bool {
 		tickets, ok := cmd.(*redis.ScanCmd)
 		if !ok || !isCommand(cmd, "hscan", "hg:{default}:jobs") {
 			return false
@@ -42,45 +42,44 @@ var pieces = []*piece{
 		tickets.SetVal(nil, 0)
 		return true
 	}},
-	{name: "put-backs that are about to end are moved on", breaks: "TestSimulation$", first: 3, instead: func(cmd redis.Cmder) bool {
+	{name: "put-backs that are about to end are moved on", breaks: "TestSimulation$", first: 31, instead: func(cmd redis.Cmder) bool {
 		_, ok := cmd.(*redis.ZSliceCmd)
 		return ok && strings.HasPrefix(fmt.Sprint(cmd.Args()[3]), "(")
 	}},
-	{name: "a called job is told again", breaks: "TestSimulation$", first: 4, instead: tellOnce()},
-	{name: "a pass reads the lanes", breaks: "TestBadLane", instead: noLanes},
+	{name: "a called job is told again", breaks: "TestSimulation$", first: 8, instead: tellOnce()},
+	{name: "a pass reads the lanes", breaks: "TestCorruption_Lane", instead: noLanes},
 	{name: "who takes over reads the lanes, and so does a pass", instead: noLanes, breaks: "TestScenarios/two_processes_die_between_grant_and_promote/virtual", with: "seen = '-inf'", without: "seen = int(FAR)"},
-	{name: "called jobs keep their order", breaks: "TestDeniedJobsComeBackOnce", with: "for i = #moved, 1, -1 do", without: "for i = 1, #moved do"},
-	{name: "newcomers take nothing where a lane waits", breaks: "TestSimulation$", first: 3, with: "if first and not job.mark and at <= now_us then", without: "local _, at = binding(job.meters) if at <= now_us then"},
+	{name: "called jobs keep their order", breaks: "TestDenied_ComeBackOnce", with: "for i = #moved, 1, -1 do", without: "for i = 1, #moved do"},
+	{name: "newcomers take nothing where a lane waits", breaks: "TestSimulation$", first: 13, with: "if first and not job.mark and at <= now_us then", without: "local _, at = binding(job.meters) if at <= now_us then"},
 	{name: "turns leave what is held", breaks: "TestScenarios/overlapping_limits_share/a_10_per_s", with: "meters[i].reserved + held[i] + meters[i].cost", without: "meters[i].reserved + meters[i].cost"},
 	{name: "turns leave what is reserved", breaks: "TestSimulation$", first: 3, with: "m.reserved, m.promised = m.reserved + m.cost, m.promised + m.cost", without: ""},
-	{name: "a new lane is said", breaks: "TestNewLaneWakes", with: "call('PUBLISH', hg('wake'), 'lane ' .. number)", without: ""},
-	{name: "strays are sent back to ask", breaks: "TestStraysAskAgain", instead: allKnown},
-	{name: "a lane goes on without a job that a worker took and that has not asked", breaks: "TestLaneGoesOnWithoutADeadWorkersJob", with: "call('ZADD', granted, '-1', id)", without: ""},
-	{name: "changes are numbered", breaks: "TestLostWordsAreNoticed", with: "int(call('INCR', hg('changes')))", without: "'0'"},
-	{name: "heartbeats tell how many changes there were", breaks: "TestLostWordsAreNoticed/the_last_word", with: "1, anew and 1 or 0, now_us, changes,", without: "1, anew and 1 or 0, now_us, 0,"},
-	{name: "called jobs go to the head of their queue", breaks: "TestCalledJobsPassTheBacklog", with: "call('RPUSH', pending, unpack(back))", without: "call('LPUSH', pending, unpack(back))"},
-	{name: "a late job takes what is reserved for a later one", breaks: "TestSlowQueueBesideAFastOne", with: "if not other then return OVERDUE, true end", without: "if true then return OVERDUE, true end"},
-	{name: "as many of a lane's jobs are on their way as its meters give", breaks: "TestSlowQueueBesideAFastOne", with: "if line.granted >= most and", without: "if false and"},
+	{name: "a new lane is said", breaks: "TestDispatcher_WakesForNewLane", with: "call('PUBLISH', hg('wake'), 'lane ' .. number)", without: ""},
+	{name: "strays are sent back to ask", breaks: "TestReconcile_OrphansAskAgain", instead: allKnown},
+	{name: "a lane goes on without a job that a worker took and that has not asked", breaks: "TestDispatcher_DeadWorkersJob", with: "call('ZADD', granted, '-1', id)", without: ""},
+	{name: "changes are numbered", breaks: "TestDispatcher_LostNotifications", with: "int(call('INCR', hg('changes')))", without: "'0'"},
+	{name: "called jobs go to the head of their queue", breaks: "TestPromote_PassesTheBacklog", with: "call('RPUSH', pending, unpack(back))", without: "call('LPUSH', pending, unpack(back))"},
+	{name: "a late job takes what is reserved for a later one", breaks: "TestDispatcher_SlowQueueBesideFast", with: "if not other then return OVERDUE, true end", without: "if true then return OVERDUE, true end"},
+	{name: "as many of a lane's jobs are on their way as its meters give", breaks: "TestDispatcher_SlowQueueBesideFast", with: "if line.granted >= most and", without: "if false and"},
 	{name: "what is reserved for jobs that do not come is taken back", breaks: "TestScenarios/one_queue_paused", with: "call('ZRANGEBYSCORE', granted, '(0', int(now_us), 'LIMIT', 0, 100)", without: "{}"},
-	{name: "put-backs outlast the wait that was told", breaks: "TestPutBacksOutlastTheirWaits", with: "back_us = back_us + floor(back_us / 10) + 5000000", without: "back_us = math.min(back_us, 1000000)"},
+	{name: "put-backs outlast the wait that was told", breaks: "TestPutBack_OutlastsWait", with: "back_us = back_us + floor(back_us / 10) + 5000000", without: "back_us = math.min(back_us, 1000000)"},
 	{name: "nobody knows when a slot comes back", breaks: "TestScenarios/MaxWait_and_Deadline", with: "m.known = false", without: ""},
-	{name: "a limit that was lost is defined again", breaks: "TestALostLimitComesBack", with: "1 - call('HEXISTS', hg('deleted'), ARGV[i])", without: "0"},
-	{name: "a job that was denied on its last attempt is not archived", breaks: "TestDenialSpendsNoAttempt/ours_without_retries", with: "redis.call('ZADD', retry, unpack(due))", without: "redis.call('ZADD', (string.gsub(retry, 'retry$', 'archived')), unpack(due))"},
-	{name: "a Unique lock holds while its job waits", breaks: "TestPlainJobsWithoutRetries", with: "if seconds > 0 then keep_unique(hash, id, seconds) end", without: ""},
+	{name: "a limit that was lost is defined again", breaks: "TestOutage_LostLimitIsDefined", with: "1 - call('HEXISTS', hg('deleted'), ARGV[i])", without: "0"},
+	{name: "a job that was denied on its last attempt is not archived", breaks: "TestDenied_SpendsNoAttempt/ours_without_retries", with: "redis.call('ZADD', retry, unpack(due))", without: "redis.call('ZADD', (string.gsub(retry, 'retry$', 'archived')), unpack(due))"},
+	{name: "a Unique lock holds while its job waits", breaks: "TestPlainAsynqJobs_NoRetries", with: "if seconds > 0 then keep_unique(hash, id, seconds) end", without: ""},
 	{name: "the first crashes are forgiven", breaks: "TestCrashes/one,_on_the_last_attempt", with: ">= forgiven then", without: ">= 0 then"},
 	{name: "crashes are counted", breaks: "TestScenarios/a_job_that_kills_its_worker", with: "redis.call('HINCRBY', hash, 'crashes', 1)", without: ""},
 	{name: "leases are extended", breaks: "TestScenarios/a_handler_that_outlives_its_Timeout", with: "if held > 0 then hold(sets, holder, held, now_us + tonumber(lease_us)) else kept = 0 end", without: ""},
-	{name: "a dequeue whose answer got lost finds its jobs", breaks: "TestLostAnswerOfADequeue/1_lost/miniredis", with: "if by == caller then msgs[id] = { msg, denied and '1' or '' } end", without: ""},
-	{name: "a dequeue finds none but its own", breaks: "TestLostAnswerOfADequeue/1_lost/miniredis", with: "if by == caller then msgs[id] = { msg, denied and '1' or '' } end", without: "msgs[id] = { msg, '' }"},
-	{name: "jobs that were not begun keep their order", breaks: "TestTakenJobsGoBack/Stop$", with: "table.insert(given, 1, id)", without: "given[#given + 1] = id"},
-	{name: "only the call's own jobs are given back", breaks: "TestTakenJobsThatAreAnothers/miniredis", with: "if is_active then", without: "if true then"},
-	{name: "a Unique lock goes on when its job is called, or run by hand", breaks: "TestUniqueOfAnArchivedJob", with: "if lock_ms then let_unique(hash, id, lock_ms) end", without: ""},
-	{name: "a retry stands where it stood", breaks: "TestRetriesKeepTheirTicket", with: "if r or job.stood_us > 0 then", without: "if r then"},
-	{name: "a retry waits anew", breaks: "TestRetriesWaitAnew", with: "  if job.longest_us < 0 then return end", without: "  if true then return end"},
-	{name: "jobs that follow one that waits wait, too", breaks: "TestQueuesTakeTurnsByWeight", with: "call('HSET', hg('jobs'), unpack(records))", without: ""},
+	{name: "a dequeue whose answer got lost finds its jobs", breaks: "TestPrefetch_LostReply/1_lost/miniredis", with: "if by == caller then msgs[id] = { msg, denied and '1' or '' } end", without: ""},
+	{name: "a dequeue finds none but its own", breaks: "TestPrefetch_LostReply/1_lost/miniredis", with: "if by == caller then msgs[id] = { msg, denied and '1' or '' } end", without: "msgs[id] = { msg, '' }"},
+	{name: "jobs that were not begun keep their order", breaks: "TestPrefetch_GivesBack/Stop$", with: "table.insert(given, 1, id)", without: "given[#given + 1] = id"},
+	{name: "only the call's own jobs are given back", breaks: "TestPrefetch_JobsChangedMeanwhile/miniredis", with: "if is_active then", without: "if true then"},
+	{name: "a Unique lock goes on when its job is called, or run by hand", breaks: "TestUnique_ArchivedJob", with: "if lock_ms then let_unique(hash, id, lock_ms) end", without: ""},
+	{name: "a retry stands where it stood", breaks: "TestRetryPosition_Keep", with: "if r or job.stood_us > 0 then", without: "if r then"},
+	{name: "a retry waits anew", breaks: "TestRetryPosition_WaitsAnew", with: "  if job.longest_us < 0 then return end", without: "  if true then return end"},
+	{name: "jobs that follow one that waits wait, too", breaks: "TestQueues_TurnsByWeight", with: "call('HSET', hg('jobs'), unpack(records))", without: ""},
 	{name: "nobody is archived for an estimate", breaks: "TestScenarios/costs_that_settle,_with_MaxWait", with: "  call('HSET', hg('jobs'), job.name, text", without: "  local early = told_to_wait(job, place, not r)\n  if early[9] == 1 and ends < early[4] then early[1] = TOO_LATE return early end\n  call('HSET', hg('jobs'), job.name, text"},
-	{name: "a job that comes after its time in another lane keeps its record", breaks: "TestBlockedAfterItsTimeout", with: "if r and (r.ticket ~= ticket or r.lane ~= lane) then", without: "if false then"},
-	{name: "a job is told that it is too late", breaks: "TestTooLate", with: "call('ZADD', hg('deadlines'), int(ends), job.name)", without: ""},
+	{name: "a job that comes after its time in another lane keeps its record", breaks: "TestRateLimited_AfterTimeout", with: "if r and (r.ticket ~= ticket or r.lane ~= lane) then", without: "if false then"},
+	{name: "a job is told that it is too late", breaks: "TestMaxWait_Expires", with: "call('ZADD', hg('deadlines'), int(ends), job.name)", without: ""},
 }
 
 // noLanes has a pass find no lanes.

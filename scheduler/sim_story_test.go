@@ -76,7 +76,7 @@ func (w *sim) story() string {
 		}
 		fmt.Fprintf(&s, "  %s\n", b.text)
 	}
-	fmt.Fprintf(&s, "a world of %s; %d processes of %d workers\n", w.mixture, len(w.processes), w.config.Concurrency)
+	fmt.Fprintf(&s, "a world of %s; %d processes of %d workers\n", w.simIngredients, len(w.processes), w.config.Concurrency)
 	for _, l := range w.limits {
 		fmt.Fprintf(&s, "  limit %s: %s\n", l.Name, l)
 	}

@@ -65,7 +65,7 @@ func (s *simWorlds) play(t *testing.T) {
 			w.judge()
 		})
 		if len(w.broken) > 0 && *every {
-			t.Errorf("seed %d (%s): %s", seed, w.mixture, w.line())
+			t.Errorf("seed %d (%s): %s", seed, w.simIngredients, w.line())
 		} else if len(w.broken) > 0 {
 			t.Errorf("seed %d:\n%s", seed, w.story())
 			return
@@ -79,7 +79,7 @@ func (s *simWorlds) seed() (seed uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.next++
-	for s.next <= s.end && !newMixture(s.next-1).hasAll(*with) {
+	for s.next <= s.end && !newIngredients(s.next-1).hasAll(*with) {
 		s.next++
 	}
 	return s.next - 1, s.next <= s.end

@@ -25,7 +25,7 @@ import (
 
 // The limiter has lost its data, and with them who waits. The put-backs of those
 // jobs end in hours; they ask anew within a minute.
-func TestStraysAskAgain(t *testing.T) {
+func TestReconcile_OrphansAskAgain(t *testing.T) {
 	limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
 	synctest.Test(t, func(t *testing.T) {
 		_, queues := redistest.Mini(t)
@@ -44,39 +44,9 @@ func TestStraysAskAgain(t *testing.T) {
 	})
 }
 
-// A replica takes over that has not heard of the last denials: those jobs' put-backs
-// outlast it, too. They ask anew at once, not with the next minute's comparison.
-func TestStraysOfAFailoverAskAtOnce(t *testing.T) {
-	const replica = 1
-	limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
-	synctest.Test(t, func(t *testing.T) {
-		_, queues := redistest.Mini(t)
-		m, limiter := redistest.Mini(t)
-		var to wires
-		limiter.AddHook(&to)
-		st := start(t, queues, settings{config: quick, redis: limiter, limits: []throttle.Limit{limit}})
-		st.enqueue(needing(""), numbered("job", 0))
-		time.Sleep(70*time.Second + time.Millisecond) // a comparison has been, and nothing runs just now
-		for _, key := range m.Keys() {
-			st.must(m.Copy(0, key, replica, key))
-		}
-		for i := range 4 {
-			st.enqueue(needing(""), numbered("job", 1+i))
-		}
-		time.Sleep(time.Second)
-		m.SwapDB(0, replica)
-		m.DB(replica).FlushDB()
-		to.cut()
-		time.Sleep(5 * time.Second)
-		if waiting := st.limits.HLen(t.Context(), "hg:{default}:jobs").Val(); waiting != 4 {
-			t.Errorf("the limiter knows %d of the 4 jobs that wait", waiting)
-		}
-	})
-}
-
 // A process that starts has a job of its own denied and promoted, to see whether it
 // can. The limiter does not know that job, and whoever gives turns leaves it alone.
-func TestChecksAreNoStrays(t *testing.T) {
+func TestReconcile_ChecksAreNoOrphans(t *testing.T) {
 	virtual(t, settings{limits: []throttle.Limit{funnel("api", 1, 1)}}, func(t *testing.T, st *stack) {
 		for _, queue := range []string{asynqdb.CheckQueue + "of another", "any other"} {
 			st.enqueue(needing(""), asynq.TaskID("it"), asynq.Queue(queue))
@@ -96,7 +66,7 @@ func TestChecksAreNoStrays(t *testing.T) {
 
 // A worker dies with a called job before it has asked: asynq gives that job back
 // after a minute or so, and the lane does not wait for it.
-func TestLaneGoesOnWithoutADeadWorkersJob(t *testing.T) {
+func TestDispatcher_DeadWorkersJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, rdb := redistest.Mini(t)
 		one := quick
@@ -129,7 +99,7 @@ func TestLaneGoesOnWithoutADeadWorkersJob(t *testing.T) {
 
 // The word of a change gets lost, or all but a later one's. It is noticed by two
 // heartbeats later, or at once.
-func TestLostWordsAreNoticed(t *testing.T) {
+func TestDispatcher_LostNotifications(t *testing.T) {
 	slow := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(24 * time.Hour)}
 	other := throttle.Limit{Name: "other", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)}
 	for _, test := range []struct {
@@ -167,7 +137,7 @@ func TestLostWordsAreNoticed(t *testing.T) {
 
 // A called job comes past all that its queue has pending: where they take longer
 // than its permits are reserved for, it would always come too late.
-func TestCalledJobsPassTheBacklog(t *testing.T) {
+func TestPromote_PassesTheBacklog(t *testing.T) {
 	one := quick
 	one.Concurrency = 1
 	limits := []throttle.Limit{funnel("api", 1, 1)}
@@ -202,7 +172,7 @@ func TestCalledJobsPassTheBacklog(t *testing.T) {
 // The slow queue's jobs come in order. The queue gets permits only for its free worker, and the
 // other queue gets all other permits. If its server cannot say that the worker is free, jobs
 // come late, and take the permits of later ones.
-func TestSlowQueueBesideAFastOne(t *testing.T) {
+func TestDispatcher_SlowQueueBesideFast(t *testing.T) {
 	for name, row := range map[string]struct {
 		silent     bool
 		slow, both int     // jobs that run in 4 s

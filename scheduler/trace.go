@@ -14,23 +14,16 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Traces go to OpenTelemetry's global tracer provider, and a job carries its
-// context in its headers as the global propagator writes it. Where the program
-// sets neither, nothing is recorded and no header added.
-//
-// A Client's Enqueue is a span, and each run of the job another one below it.
-// Between them stands one span for the wait from the first denial, however
-// often the job was put back. Names follow the conventions for messaging:
+// Traces go to OpenTelemetry's global tracer provider, and a job carries its context in its headers as
+// the global propagator writes it. If the program sets neither, nothing is recorded and no header is
+// added. A Client's Enqueue is a span, and each run of the job is another one below it. Between them is
+// one span for the wait from the first denial, however often the job was put back. Names follow
 // https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
 
-// traceScope names who records the spans: this package, as OpenTelemetry wants it.
-const traceScope = "github.com/headgate/headgate/scheduler"
+// tracer is looked up for each span, because a program may set its provider at any time.
+func tracer() trace.Tracer { return otel.Tracer("github.com/headgate/headgate/scheduler") }
 
-// tracer is looked up for each span: a program may set its provider at any time.
-func tracer() trace.Tracer { return otel.Tracer(traceScope) }
-
-// traceEnqueue begins the span of an Enqueue. end ends it with what came of it: only
-// then is the job's ID known, where asynq chose one.
+// traceEnqueue begins the span of an Enqueue. end ends it: only then the job's ID is known.
 func traceEnqueue(ctx context.Context, task *asynq.Task) (_ context.Context, end func(*asynq.TaskInfo, error)) {
 	ctx, span := tracer().Start(ctx, "send "+task.Type(), trace.WithSpanKind(trace.SpanKindProducer))
 	return ctx, func(info *asynq.TaskInfo, err error) {
@@ -41,19 +34,16 @@ func traceEnqueue(ctx context.Context, task *asynq.Task) (_ context.Context, end
 	}
 }
 
-// traceHeaders are what a job carries of the context that it is enqueued in: none
-// unless the program has set a propagator. The caller may add to them.
+// traceHeaders returns the headers that carry the context's span: none unless the program has set a
+// propagator. The caller may add to them.
 func traceHeaders(ctx context.Context) map[string]string {
 	carrier := propagation.MapCarrier{}
 	otel.GetTextMapPropagator().Inject(ctx, carrier)
 	return carrier
 }
 
-// traceRun begins the span of a job's run, after one for the time that it waited
-// for its permits. end ends it with what became of it: a job that is put back
-// has not failed. An attempt that is denied has no span, or a long wait would be
-// one of many; the span of the wait is made when it is over, back in time, since no
-// process lives through all of it.
+// traceRun begins the span of a job's run, after one for the time that it waited for its permits, which
+// is made when the wait is over, because no process sees all of it. end ends the span of the run.
 func (a *attempt) traceRun(ctx context.Context) (_ context.Context, end func(error)) {
 	d := a.decision
 	ctx = otel.GetTextMapPropagator().Extract(ctx, propagation.MapCarrier(maps.Clone(a.task.Headers())))
@@ -69,19 +59,16 @@ func (a *attempt) traceRun(ctx context.Context) (_ context.Context, end func(err
 	return ctx, func(err error) { endSpan(span, err) }
 }
 
-// jobAttributes are what the spans of a job have in common. An ID is one of the
-// attributes and not of the name: names should be few.
 func jobAttributes(j job, typename string) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		attribute.String("messaging.system", "asynq"),
 		attribute.String("messaging.destination.name", j.Queue),
-		attribute.String("messaging.message.id", j.ID),
+		attribute.String("messaging.message.id", j.ID), // no part of the name, because names should be few
 		attribute.String("headgate.task", typename),
 	}
 }
 
-// endSpan ends a span with an error's text, or as a success where the job is only
-// put back.
+// endSpan ends a span with an error's text, or as a success if the job is only put back.
 func endSpan(span trace.Span, err error) {
 	if later, ok := errors.AsType[*putBackError](err); ok {
 		span.AddEvent("put back", trace.WithAttributes(attribute.String("reason", later.Error())))

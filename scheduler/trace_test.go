@@ -87,7 +87,7 @@ func TestTraces(t *testing.T) {
 }
 
 // A job that is put back has not failed, and nothing is recorded of it but that.
-func TestTraceOfPutBack(t *testing.T) {
+func TestTraces_PutBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spans := recordTraces(t)
 		_, rdb := redistest.Mini(t)
@@ -119,7 +119,7 @@ func TestTraceOfPutBack(t *testing.T) {
 }
 
 // Where the program records no traces its jobs carry no trace.
-func TestNoTraces(t *testing.T) {
+func TestTraces_None(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	info, err := NewClient(rdb).Enqueue(NewTask("job", nil))
 	if err != nil {

@@ -26,7 +26,7 @@ var misbehave = map[string]func(){
 // Whatever function of the program's misbehaves, and in whichever goroutine it is called, the
 // worker lives: what was asked for has failed, and a job that asks when the function is well
 // again runs.
-func TestUserCodeThatMisbehaves(t *testing.T) {
+func TestUserCode_Misbehaves(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -134,7 +134,7 @@ func misbehavingServer(t *testing.T, rdb redis.UniversalClient, limits []throttl
 }
 
 // A rule that panics for a job which waits fails that job, and no other.
-func TestRuleThatPanicsForAWaitingJob(t *testing.T) {
+func TestRulesChanged_RulePanics(t *testing.T) {
 	var st *stack
 	ill := false
 	var contexts []any
@@ -175,7 +175,7 @@ func TestRuleThatPanicsForAWaitingJob(t *testing.T) {
 
 // A job whose handler ends its goroutine, or whose rule never returns, fails at its own
 // Timeout, and its slot and its lease are free then. So it does in asynq.
-func TestUserCodeThatNeverReturns(t *testing.T) {
+func TestUserCode_NeverReturns(t *testing.T) {
 	hang := make(chan struct{})
 	tests := map[string]struct {
 		rule, handle func()
@@ -226,7 +226,7 @@ func TestUserCodeThatNeverReturns(t *testing.T) {
 }
 
 // A shutdown ends within its timeout, whichever function of the program's never returns.
-func TestShutdownIsBounded(t *testing.T) {
+func TestShutdown_Bounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}

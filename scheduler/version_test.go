@@ -57,7 +57,7 @@ func (st *stack) makeOld() {
 // An older version has left jobs that wait. While one of its workers gives turns a
 // worker of this version does not start, and changes nothing. After that it brings over
 // what waits: each job runs, in time and within its limit, whose meter goes on.
-func TestAnOlderVersionsJobsAreBroughtOver(t *testing.T) {
+func TestVersion_OlderIsConverted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -105,7 +105,7 @@ func bringOver(t *testing.T, gone string) {
 }
 
 // What a later version keeps is left alone, whether its workers live or not.
-func TestALaterVersionsScopeIsRefused(t *testing.T) {
+func TestVersion_LaterIsRefused(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	epoch := fmt.Sprint(waitdb.Version+1, " a name")
 	rdb.Set(t.Context(), scopePrefix+"epoch", epoch, 0)
@@ -131,7 +131,7 @@ return ''`
 
 // A worker of before there were versions does not start beside one of this version; and
 // one of this version, after those have stopped, takes their claim for its own Redis's.
-func TestAVersionFromBeforeIsRefused(t *testing.T) {
+func TestVersion_OlderRunning(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		claim := func(data, address string) string {
 			t.Helper()

@@ -11,7 +11,6 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
 )
@@ -33,7 +32,7 @@ func perMinute(n, capacity int) throttle.Limit {
 	return throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerMinute(n), Capacity: capacity}
 }
 
-func TestDeniedJobsComeBackOnce(t *testing.T) {
+func TestDenied_ComeBackOnce(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -69,10 +68,10 @@ func TestDeniedJobsComeBackOnce(t *testing.T) {
 	}
 }
 
-// TestLateJobsCostNoSecondDenial: with the polls that a Server sets, each job comes
+// TestDenied_LateJobs: with the polls that a Server sets, each job comes
 // some milliseconds after its permit, and where permits are spaced that moves
 // the next one's.
-func TestLateJobsCostNoSecondDenial(t *testing.T) {
+func TestDenied_LateJobs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -95,7 +94,7 @@ func TestLateJobsCostNoSecondDenial(t *testing.T) {
 	}
 }
 
-func TestDenialSpendsNoAttempt(t *testing.T) {
+func TestDenied_SpendsNoAttempt(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -134,7 +133,7 @@ func TestDenialSpendsNoAttempt(t *testing.T) {
 	}
 }
 
-func TestFailuresRetryThenArchive(t *testing.T) {
+func TestFailures_RetriedThenArchived(t *testing.T) {
 	fail := func(context.Context, *asynq.Task) error { return errors.New("boom") }
 	for _, maxRetry := range []int{0, 1, 4} {
 		t.Run(fmt.Sprint(maxRetry), func(t *testing.T) {
@@ -161,24 +160,7 @@ func TestFailuresRetryThenArchive(t *testing.T) {
 	}
 }
 
-// A worker that is killed leaves its job active until its lease ends.
-func TestCrashOfAWorkerLosesNothing(t *testing.T) {
-	virtual(t, settings{limits: []throttle.Limit{perMinute(6, 3)}}, func(t *testing.T, st *stack) {
-		ctx := t.Context()
-		st.server.Stop()
-		time.Sleep(10 * time.Second)
-		id := st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
-		st.rdb.RPopLPush(ctx, asynqdb.Key("default", asynqdb.Pending), asynqdb.Key("default", asynqdb.Active))
-		st.rdb.HSet(ctx, asynqdb.Hash("default", id), "state", "active")
-		st.rdb.HDel(ctx, asynqdb.Hash("default", id), "pending_since")
-		st.rdb.ZAdd(ctx, asynqdb.Key("default", asynqdb.Lease), redisZ(time.Now().Add(30*time.Second), id))
-		second := start(t, st.rdb, settings{config: idle, limits: []throttle.Limit{perMinute(6, 3)}})
-		time.Sleep(5 * time.Minute)
-		second.wantOnce(1)
-	})
-}
-
-func TestRefusals(t *testing.T) {
+func TestImpossible(t *testing.T) {
 	ctx := context.Background()
 	slow := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(10 * time.Minute)}
 	rule := func(r Rule) func(*asynq.Task) (Rule, error) {
@@ -189,7 +171,7 @@ func TestRefusals(t *testing.T) {
 			return r, nil
 		}
 	}
-	// A limit of the rules would come back: see TestALostLimitComesBack.
+	// A limit of the rules would come back: see TestOutage_LostLimitIsDefined.
 	deleted := func(st *stack) {
 		st.server.limits.set(nil, true)
 		st.must(st.limiter.Delete(ctx, "api"))

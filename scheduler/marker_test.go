@@ -18,7 +18,7 @@ import (
 
 // A server that has just emptied its queue, and so does not look again at once, does where
 // somebody rings.
-func TestMarkOfTheNextJob(t *testing.T) {
+func TestMarker_NextJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, rdb := redistest.Mini(t)
 		began := make(chan time.Time, 1)
@@ -40,9 +40,9 @@ func TestMarkOfTheNextJob(t *testing.T) {
 	})
 }
 
-// TestMarkAfterTheCallEnded: a server hears of a job at once, also if its wait goes on when the call
+// TestMarker_AfterCallEnded: a server hears of a job at once, also if its wait goes on when the call
 // of Redis that waits for marks ends.
-func TestMarkAfterTheCallEnded(t *testing.T) {
+func TestMarker_AfterCallEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, rdb := redistest.Mini(t)
 		began := make(chan time.Time, 1)
@@ -68,7 +68,7 @@ func TestMarkAfterTheCallEnded(t *testing.T) {
 
 // Where marks tell of all jobs, a server does not look in between; a job without one has it
 // look again soon.
-func TestLooksBetweenMarks(t *testing.T) {
+func TestMarker_PollsBetween(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, rdb := redistest.Mini(t)
 		began := make(chan time.Time, 1)
@@ -113,7 +113,7 @@ func (c *dequeueCount) around(ctx context.Context, cmd redis.Cmder, next redis.P
 
 // Two servers of one slot sleep. Two jobs become pending for which somebody rings once: the
 // server that wakes leaves a mark for the other.
-func TestOneMarkForManyJobs(t *testing.T) {
+func TestMarker_OneForManyJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
 		began := make(chan time.Time, 2)

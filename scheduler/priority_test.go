@@ -54,7 +54,7 @@ func TestPriorityOption(t *testing.T) {
 
 // Options may be shared: neither NewTask nor Enqueue writes into them. The race
 // detector, and the retries of each job, would tell.
-func TestOptionsAreShared(t *testing.T) {
+func TestNewTask_SharedOptions(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	client := NewClient(rdb)
 	shared := make([]asynq.Option, 0, 8)

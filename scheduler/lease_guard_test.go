@@ -13,9 +13,9 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// TestAnotherWorkersJobIsLeftAlone: a server whose job another worker has by now neither extends
+// TestLease_OtherWorkersJob: a server whose job another worker has by now neither extends
 // that worker's lease nor writes the job's result. While it has the job it does both.
-func TestAnotherWorkersJobIsLeftAlone(t *testing.T) {
+func TestLease_OtherWorkersJob(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		results := make(chan error)
 		write := make(chan string)

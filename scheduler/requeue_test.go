@@ -11,9 +11,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestInterruptedJobsKeepTheirPlace: a job that a stopping server interrupts waits before all that
+// TestShutdown_InterruptedJobsKeepPosition: a job that a stopping server interrupts waits before all that
 // came later, and not behind the whole backlog.
-func TestInterruptedJobsKeepTheirPlace(t *testing.T) {
+func TestShutdown_InterruptedJobsKeepPosition(t *testing.T) {
 	of := settings{
 		config: asynq.Config{Concurrency: 5, ShutdownTimeout: time.Second},
 		limits: []throttle.Limit{funnel("api", 1, 1)},

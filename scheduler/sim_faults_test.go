@@ -17,12 +17,12 @@ import (
 
 var errLost = errors.New("connection reset by peer")
 
-// play has jobs come and troubles happen for ten seconds, and then waits until
+// play has jobs come and simFaults happen for ten seconds, and then waits until
 // all is done. Each of twenty steps has its own dice.
 func (w *sim) play() {
 	left := 0
 	if w.rand.IntN(3) > 0 {
-		left = between(w.rand, 1, 4+len(w.mixture))
+		left = between(w.rand, 1, 4+len(w.simIngredients))
 	}
 	stop := func() {}
 	if w.has(callers) {
@@ -44,7 +44,7 @@ func (w *sim) play() {
 			left--
 			// Calls are at whole milliseconds: which of them was before it is then known.
 			time.Sleep(500 * time.Microsecond)
-			w.trouble()(w)
+			w.fault()(w)
 			time.Sleep(500 * time.Microsecond)
 		}
 	}
@@ -111,8 +111,8 @@ type simEvent struct {
 	whose func(l *simLane) bool
 }
 
-// troubles are what may happen between jobs in every world.
-var troubles = []func(w *sim){
+// simFaults are what may happen between jobs in every world.
+var simFaults = []func(w *sim){
 	(*sim).pauseLimit, (*sim).changeLimit, (*sim).pauseQueue, (*sim).delete,
 	(*sim).crash, (*sim).loseAnswers, (*sim).loseData, (*sim).stepClock, (*sim).loseWordsFor,
 }
@@ -124,19 +124,19 @@ var troublesOf = map[ingredient][]func(w *sim){
 	outages:  {(*sim).hangLimiter, (*sim).hangLimiter, (*sim).hangQueues, (*sim).hangProcess, (*sim).leave, (*sim).crash, (*sim).crash},
 	replicas: {(*sim).failOver},
 	rules:    {(*sim).changeRule},
-	vandals:  {(*sim).changeRecords},
+	corruptions:  {(*sim).changeRecords},
 	versions: {(*sim).reserve, (*sim).update},
 }
 
 // trouble draws one; most of them are of the world's ingredients, where these have any.
-func (w *sim) trouble() func(w *sim) {
+func (w *sim) fault() func(w *sim) {
 	var of []ingredient
-	for _, i := range w.mixture {
+	for _, i := range w.simIngredients {
 		if troublesOf[i] != nil {
 			of = append(of, i)
 		}
 	}
-	all := troubles
+	all := simFaults
 	if len(of) > 0 && w.rand.IntN(4) > 0 {
 		all = troublesOf[of[w.rand.IntN(len(of))]]
 	}

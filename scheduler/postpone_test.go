@@ -34,7 +34,7 @@ func (s *scriptCalls) around(ctx context.Context, cmd redis.Cmder, next redis.Pr
 
 // A job that is called when it was told to be has a put-back that outlasts its
 // wait: nothing need be moved on.
-func TestPutBacksOutlastTheirWaits(t *testing.T) {
+func TestPutBack_OutlastsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		moves := &scriptCalls{hash: script.New("asynq/postpone").Hash()}
@@ -55,7 +55,7 @@ func TestPutBacksOutlastTheirWaits(t *testing.T) {
 
 // A job that is called while its worker is still writing its put-back comes as soon
 // as that is written, not when its permits have been given to another.
-func TestCalledWhileBeingPutBack(t *testing.T) {
+func TestPutBack_GrantedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		rdb.AddHook(redistest.Hook((&scriptCalls{hash: script.New("asynq/put_back").Hash(), lasts: 35 * time.Millisecond}).around))
@@ -75,7 +75,7 @@ func TestCalledWhileBeingPutBack(t *testing.T) {
 
 // Jobs whose permits took longer than they were told, as where many lanes share, have
 // put-backs that must be moved on. However many that are: turns are given meanwhile.
-func TestTurnsAreGivenWhilePutBacksAreMovedOn(t *testing.T) {
+func TestPostpone_TurnsGoOn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -106,9 +106,9 @@ func TestTurnsAreGivenWhilePutBacksAreMovedOn(t *testing.T) {
 	})
 }
 
-// TestScopesShareAnAsynqRedis: who gives turns in one scope leaves alone what waits in
+// TestScopes_ShareAsynqRedis: who gives turns in one scope leaves alone what waits in
 // another.
-func TestScopesShareAnAsynqRedis(t *testing.T) {
+func TestScopes_ShareAsynqRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		var stacks []*stack
@@ -135,9 +135,9 @@ func TestScopesShareAnAsynqRedis(t *testing.T) {
 	})
 }
 
-// TestOneThatIsGoneHasAllCompared: where a called job was deleted others may have been,
+// TestReconcile_GoneJobComparesAll: where a called job was deleted others may have been,
 // also such as are not called for an hour.
-func TestOneThatIsGoneHasAllCompared(t *testing.T) {
+func TestReconcile_GoneJobComparesAll(t *testing.T) {
 	limits := []throttle.Limit{funnel("fast", 1, 1), {Name: "slow", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}}
 	virtual(t, settings{config: quick, limits: limits, rule: ruleOfPayload}, func(t *testing.T, st *stack) {
 		for range 20 {

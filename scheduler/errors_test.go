@@ -15,7 +15,7 @@ import (
 
 // An error's text that is not UTF-8 cannot be stored as it is. The job ends as with
 // any other text, and asynq shows what of it is readable.
-func TestTextThatIsNotUTF8(t *testing.T) {
+func TestErrors_NotUTF8(t *testing.T) {
 	const bad, shown = "caf\xe9", "caf\uFFFD"
 	tests := []struct {
 		name   string

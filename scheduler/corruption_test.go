@@ -23,10 +23,10 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestDamagedRecords: whatever hands do to what the limiter keeps of waiting jobs, all
+// TestCorruption_Records: whatever hands do to what the limiter keeps of waiting jobs, all
 // others have their turns meanwhile, no limit lets more through, and a minute after the
 // last blow all is in order again.
-func TestDamagedRecords(t *testing.T) {
+func TestCorruption_Records(t *testing.T) {
 	for seed := range uint64(max(1, *seeds/10)) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
@@ -38,9 +38,9 @@ func TestDamagedRecords(t *testing.T) {
 	}
 }
 
-// TestMendAndRecount: a record that says nothing, or another place than its job's, is
+// TestCorruption_Repair: a record that says nothing, or another place than its job's, is
 // dropped, a lane that has lost its number is told of, and what is reserved is what is called.
-func TestMendAndRecount(t *testing.T) {
+func TestCorruption_Repair(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx, lane := t.Context(), "default\na|"
 		limiter := waitdb.New(throttle.New(rdb, throttle.Options{}))
@@ -100,9 +100,9 @@ func TestMendAndRecount(t *testing.T) {
 	})
 }
 
-// TestBadPatience: whatever hands write among the moments at which the time of jobs is up,
+// TestCorruption_Deadlines: whatever hands write among the moments at which the time of jobs is up,
 // others are told theirs in time, and a while after the last job nothing of it is left.
-func TestBadPatience(t *testing.T) {
+func TestCorruption_Deadlines(t *testing.T) {
 	for _, score := range []float64{0, -1, 1, 1e15, math.Inf(1), math.Inf(-1)} {
 		t.Run(fmt.Sprint(score), func(t *testing.T) {
 			rule := func(*asynq.Task) (Rule, error) {
@@ -124,9 +124,9 @@ func TestBadPatience(t *testing.T) {
 	}
 }
 
-// TestBadLane: a lane that no script has made is forgotten with the next pass, and then
+// TestCorruption_Lane: a lane that no script has made is forgotten with the next pass, and then
 // what is kept of none.
-func TestBadLane(t *testing.T) {
+func TestCorruption_Lane(t *testing.T) {
 	virtual(t, settings{config: quick, limits: []throttle.Limit{perMinute(60, 10)}}, func(t *testing.T, st *stack) {
 		time.Sleep(time.Second)
 		st.must(st.limits.ZAdd(t.Context(), scopePrefix+"lanes", redis.Z{Score: 7, Member: "abc"}).Err())

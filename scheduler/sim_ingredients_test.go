@@ -24,19 +24,19 @@ const (
 	changes  ingredient = "changes"  // operators set and unset keys, block them, reset meters and redefine limits
 	outages  ingredient = "outages"  // the limiter and processes hang, others leave
 	replicas ingredient = "replicas" // one takes over that has not heard of all
-	vandals  ingredient = "vandals"  // what the scope keeps is changed by hand
+	corruptions  ingredient = "corruptions"  // what the scope keeps is changed by hand
 	fairness ingredient = "fairness" // jobs have fairness keys
 	versions ingredient = "versions" // workers of other versions come before these, and beside them
 )
 
-var ingredients = []ingredient{costs, settles, answers, patience, timeouts, locks, callers, strict, rules, changes, outages, replicas, vandals, fairness, versions}
+var ingredients = []ingredient{costs, settles, answers, patience, timeouts, locks, callers, strict, rules, changes, outages, replicas, corruptions, fairness, versions}
 
-// mixture is what a world is made of.
-type mixture []ingredient
+// simIngredients are what a world is made of.
+type simIngredients []ingredient
 
-// newMixture leaves a third of all worlds plain, as how long lanes wait is judged best
+// newIngredients leaves a third of all worlds plain, as how long lanes wait is judged best
 // there, and has each other have a third of what there is.
-func newMixture(seed uint64) (m mixture) {
+func newIngredients(seed uint64) (m simIngredients) {
 	r := rand.New(rand.NewPCG(seed, 11))
 	if r.IntN(3) == 0 {
 		return nil
@@ -52,14 +52,14 @@ func newMixture(seed uint64) (m mixture) {
 	return m
 }
 
-func (m mixture) has(i ingredient) bool { return slices.Contains(m, i) }
+func (m simIngredients) has(i ingredient) bool { return slices.Contains(m, i) }
 
-// hasAll reports whether a mixture has all ingredients of a text.
-func (m mixture) hasAll(text string) bool {
+// hasAll reports whether a world has all ingredients of a text.
+func (m simIngredients) hasAll(text string) bool {
 	return !slices.ContainsFunc(strings.Fields(strings.ReplaceAll(text, ",", " ")), func(name string) bool { return !m.has(ingredient(name)) })
 }
 
-func (m mixture) String() string {
+func (m simIngredients) String() string {
 	if len(m) == 0 {
 		return "plain"
 	}

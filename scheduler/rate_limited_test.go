@@ -21,10 +21,10 @@ func byHost(task *asynq.Task) (Rule, error) {
 	return Rule{Needs: []throttle.Need{{Limit: "host", Key: string(task.Payload())}, {Limit: "all"}}}, nil
 }
 
-// TestBlocked: the other side refuses until a moment. Who is underway is refused
+// TestRateLimited: the other side refuses until a moment. Who is underway is refused
 // too, all others wait; who comes back runs first, in the old order, and nobody
 // spends an attempt.
-func TestBlocked(t *testing.T) {
+func TestRateLimited(t *testing.T) {
 	limits := []throttle.Limit{
 		{Name: "host", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(3)},
 		{Name: "all", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(100)},
@@ -88,9 +88,9 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
-// TestBlockedWithNothingToShut: a job without limits, or that blocks none of its
+// TestRateLimited_NothingToBlock: a job without limits, or that blocks none of its
 // own, is put back for the time, or fails as any other.
-func TestBlockedWithNothingToShut(t *testing.T) {
+func TestRateLimited_NothingToBlock(t *testing.T) {
 	for name, rule := range map[string]Rule{
 		"no limits": {},
 		"no blocks": {Needs: []throttle.Need{{Limit: "api"}}, BlockOnRateLimit: []string{}},
@@ -121,9 +121,9 @@ func TestBlockedWithNothingToShut(t *testing.T) {
 	}
 }
 
-// TestBlockedUntilNow: a moment that is over does not say when the other side can be
+// TestRateLimited_UntilNow: a moment that is over does not say when the other side can be
 // called again.
-func TestBlockedUntilNow(t *testing.T) {
+func TestRateLimited_UntilNow(t *testing.T) {
 	limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(100)}
 	handle := func(context.Context, *asynq.Task) error { return RateLimited(time.Now()) }
 	virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, handle: handle}, func(t *testing.T, st *stack) {
@@ -135,8 +135,8 @@ func TestBlockedUntilNow(t *testing.T) {
 	})
 }
 
-// TestBlockedTooLong: a job that may not wait so long is archived when its time is up.
-func TestBlockedTooLong(t *testing.T) {
+// TestRateLimited_TooLong: a job that may not wait so long is archived when its time is up.
+func TestRateLimited_TooLong(t *testing.T) {
 	rule := func(*asynq.Task) (Rule, error) {
 		return Rule{Needs: []throttle.Need{{Limit: "api"}}, MaxWait: time.Minute}, nil
 	}
@@ -155,8 +155,8 @@ func TestBlockedTooLong(t *testing.T) {
 	})
 }
 
-// TestShuts: which keys a refusal shuts.
-func TestShuts(t *testing.T) {
+// TestRule_BlockedNeeds: which keys a refusal shuts.
+func TestRule_BlockedNeeds(t *testing.T) {
 	shared, other := throttle.Need{Limit: "shared"}, throttle.Need{Limit: "other"}
 	host := throttle.Need{Limit: "host", Key: "a"}
 	for _, tt := range []struct {
@@ -179,16 +179,16 @@ func TestShuts(t *testing.T) {
 	}
 }
 
-func TestBlockedText(t *testing.T) {
+func TestRateLimited_Text(t *testing.T) {
 	until := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	if got := errors.Join(RateLimited(until), RateLimited(time.Time{})).Error(); got != "blocked by the upstream until 2026-11-20T12:00:00Z\nblocked by the upstream" {
 		t.Error(got)
 	}
 }
 
-// TestBlockedWithoutLimiter: where the limiter cannot be told of a refusal the job
+// TestRateLimited_LimiterAway: where the limiter cannot be told of a refusal the job
 // still waits as long as the other side said, also once the limiter is back.
-func TestBlockedWithoutLimiter(t *testing.T) {
+func TestRateLimited_LimiterAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, queues := redistest.Mini(t)
 		_, limiter := redistest.Mini(t)

@@ -17,7 +17,7 @@ import (
 
 // How the attempts of a job ended is kept once one has failed: the last ten, denials left out,
 // and nothing of a job that succeeds at once.
-func TestAttemptsAreKept(t *testing.T) {
+func TestAttempts_Kept(t *testing.T) {
 	fails := map[string]int{"job:once": 1, "job:never": 0, "job:always": 99}
 	handle := func(ctx context.Context, task *asynq.Task) error {
 		time.Sleep(3 * time.Second)
@@ -65,7 +65,7 @@ func TestAttemptsAreKept(t *testing.T) {
 
 // A panic is an attempt, too, with what asynq says of it. For people no text says that a retry
 // would be skipped.
-func TestAttemptsSayWhy(t *testing.T) {
+func TestAttempts_Errors(t *testing.T) {
 	handle := func(_ context.Context, task *asynq.Task) error {
 		switch task.Type() {
 		case "job:panics":

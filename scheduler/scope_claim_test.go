@@ -19,7 +19,7 @@ import (
 
 // A scope belongs to one asynq Redis: a server of a second one does not start,
 // and says where both are.
-func TestAnotherAsynqRedis(t *testing.T) {
+func TestClaim_AnotherAsynqRedis(t *testing.T) {
 	ctx := t.Context()
 	limiter, second := redistest.Real(t), redistest.Real(t)
 	first := redistest.Run(t)
@@ -92,7 +92,7 @@ type nowhere struct{ redis.UniversalClient }
 // Two asynq Redises that no address tells apart: the second is refused as well. The
 // first loses its data: who has run with it takes the new ones in their place within
 // 20 s, whoever is refused until then.
-func TestAsynqRedisWithoutAnAddress(t *testing.T) {
+func TestClaim_NoAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, first := redistest.Mini(t)
 		_, second := redistest.Mini(t)

@@ -34,7 +34,7 @@ func (h *handed) acquireAll(ctx context.Context, l batch) []*attempt {
 // Of jobs that are taken together those that must wait go back before a worker meets them,
 // but for those that were taken when nobody had been denied yet. All get their permits in the
 // order in which they came, whatever they cost.
-func TestNoWorkerMeetsADeniedJob(t *testing.T) {
+func TestAcquire_DeniedJobsMeetNoWorker(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -70,7 +70,7 @@ func TestNoWorkerMeetsADeniedJob(t *testing.T) {
 }
 
 // A rule that takes long holds up its own job only: others, of one taking, begin at once.
-func TestSlowRuleHoldsUpNobodyElse(t *testing.T) {
+func TestAcquire_SlowRule(t *testing.T) {
 	virtual(t, settings{
 		config: asynq.Config{Concurrency: 10}, limits: []throttle.Limit{perMinute(6000, 100)},
 		rule: func(task *asynq.Task) (Rule, error) {
@@ -97,7 +97,7 @@ func TestSlowRuleHoldsUpNobodyElse(t *testing.T) {
 }
 
 // A rule that panics fails its job as a handler's panic does, and no other job.
-func TestRuleThatPanics(t *testing.T) {
+func TestAcquire_RulePanics(t *testing.T) {
 	virtual(t, settings{
 		config: asynq.Config{Concurrency: 10}, limits: []throttle.Limit{perMinute(6000, 100)},
 		rule: func(task *asynq.Task) (Rule, error) {
@@ -126,7 +126,7 @@ func TestRuleThatPanics(t *testing.T) {
 
 // Permits of jobs that do not begin at once are not used later: leases go back, and a job
 // that begins late asks anew.
-func TestPermitIsForNow(t *testing.T) {
+func TestStalePermits_NotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		slots := throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 100, Lease: time.Hour}
@@ -162,7 +162,7 @@ func TestPermitIsForNow(t *testing.T) {
 
 // A job that begins long after its permits were taken, as when its process was stopped, asks
 // anew.
-func TestStaleAnswer(t *testing.T) {
+func TestStalePermits_RequestedAgain(t *testing.T) {
 	virtual(t, settings{config: asynq.Config{Concurrency: 1}, limits: []throttle.Limit{oneSlot}}, func(t *testing.T, st *stack) {
 		id := st.enqueue(asynq.NewTask("job", nil))
 		time.Sleep(time.Second)
@@ -194,7 +194,7 @@ func TestStaleAnswer(t *testing.T) {
 }
 
 // While the limiter hangs jobs that need none of its limits go on.
-func TestHungLimiterHoldsUpNobodyElse(t *testing.T) {
+func TestAcquire_LimiterHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, queues := redistest.Mini(t)
 		_, limiter := redistest.Mini(t)

@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/dispatcher"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
 )
@@ -19,7 +17,7 @@ import (
 // 100 a day in New York, 250 jobs, from Saturday, half an hour before midnight, over the
 // day that is an hour short. miniredis sorts a set anew for each look at it, so 2,000 a day
 // would take minutes, and show no more.
-func TestDailyQuotaOverADSTChange(t *testing.T) {
+func TestCalendarWindow_DSTChange(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -52,36 +50,8 @@ func TestDailyQuotaOverADSTChange(t *testing.T) {
 	})
 }
 
-func TestConcurrencyWakesOnFree(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	var running, most atomic.Int32
-	limit := throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 2, Lease: 9 * time.Second}
-	work := func(context.Context, *asynq.Task) error {
-		if n := running.Add(1); n > most.Load() {
-			most.Store(n)
-		}
-		time.Sleep(time.Minute) // many leases long
-		running.Add(-1)
-		return nil
-	}
-	quick := asynq.Config{Concurrency: 5, TaskCheckInterval: time.Second}
-	virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, handle: work}, func(t *testing.T, st *stack) {
-		for range 10 {
-			st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
-		}
-		time.Sleep(5*time.Minute + 30*time.Second)
-		st.wantOnce(10)
-		st.wantClean()
-		if most.Load() != 2 {
-			t.Errorf("%d ran at once, want 2", most.Load())
-		}
-	})
-}
-
 // A change of a limit reaches the jobs that wait, whatever they were told.
-func TestLiveChange(t *testing.T) {
+func TestLimits_LiveChange(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -134,41 +104,6 @@ func TestLiveChange(t *testing.T) {
 	}
 }
 
-// Whatever is done to a waiting job by hand, the jobs behind it get its permit.
-func TestJobsHandledByHand(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerMinute(1)}
-	tests := []struct {
-		name string
-		hand func(st *stack, id string) error
-		runs int
-	}{
-		{"deleted", func(st *stack, id string) error { return st.tasks.DeleteTask("default", id) }, 3},
-		{"archived", func(st *stack, id string) error { return st.tasks.ArchiveTask("default", id) }, 3},
-		{"run", func(st *stack, id string) error { return st.tasks.RunTask("default", id) }, 4},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			one := idle
-			one.Concurrency = 1
-			virtual(t, settings{config: one, limits: []throttle.Limit{limit}}, func(t *testing.T, st *stack) {
-				for i := range 4 {
-					st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)), asynq.TaskID(fmt.Sprint(i)))
-				}
-				time.Sleep(30 * time.Second)
-				st.must(test.hand(st, "2"))
-				time.Sleep(3*time.Minute + 20*time.Second) // as long as the permits take
-				if n := len(st.ran()); n != test.runs {
-					t.Errorf("%d jobs ran, want %d", n, test.runs)
-				}
-				st.wantClean()
-			})
-		})
-	}
-}
-
 // With polling asynq's own polls bring every job back, later.
 func TestWithPolling(t *testing.T) {
 	virtual(t, settings{limits: []throttle.Limit{perMinute(6, 3)}, options: []Option{WithPolling()}}, func(t *testing.T, st *stack) {
@@ -183,69 +118,9 @@ func TestWithPolling(t *testing.T) {
 	})
 }
 
-// When the process that gives turns is gone, another takes over within 7 s.
-func TestFailover(t *testing.T) {
-	virtual(t, settings{limits: []throttle.Limit{perMinute(60, 1)}}, func(t *testing.T, st *stack) {
-		time.Sleep(time.Second) // the first has the lease by then
-		second := start(t, st.rdb, settings{config: idle, limits: []throttle.Limit{perMinute(60, 1)}})
-		for range 40 {
-			st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
-		}
-		time.Sleep(20 * time.Second)
-		const lease = "hg:{default}:leader"
-		dead := st.rdb.Get(t.Context(), lease).Val()
-		st.server.stopBackground()
-		st.rdb.Set(t.Context(), lease, dead, dispatcher.MaxHeartbeat+dispatcher.Grace) // it died: the lease was not given back
-		stopped := time.Now()
-		for holder := dead; holder == dead || holder == ""; {
-			holder = st.rdb.Get(t.Context(), lease).Val()
-			time.Sleep(10 * time.Millisecond)
-			if time.Since(stopped) > 7*time.Second {
-				t.Fatal("nobody took over within 7 s")
-			}
-		}
-		time.Sleep(5 * time.Minute)
-		if n := len(st.ran()) + len(second.ran()); n != 40 {
-			t.Errorf("%d jobs ran, want 40", n)
-		}
-		st.wantClean()
-	})
-}
-
-// Two workers whose configs differ send each other's jobs from lane to lane;
-// every job still runs once and nothing is left behind.
-func TestTwoConfigVersions(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	limits := []throttle.Limit{perMinute(6, 1), {Name: "new", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(5)}}
-	virtual(t, settings{limits: limits}, func(t *testing.T, st *stack) {
-		newer := start(t, st.rdb, settings{config: idle, limits: limits, rule: func(*asynq.Task) (Rule, error) {
-			return Rule{Needs: []throttle.Need{{Limit: "api"}, {Limit: "new", Cost: 2}}}, nil
-		}})
-		for range 40 {
-			st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
-		}
-		time.Sleep(2 * time.Hour)
-		ids := map[string]int{}
-		for _, r := range append(st.ran(), newer.ran()...) {
-			ids[r.id]++
-		}
-		for id, times := range ids {
-			if times != 1 {
-				t.Errorf("job %s ran %d times", id, times)
-			}
-		}
-		if len(ids) != 40 || len(st.ran()) == 0 || len(newer.ran()) == 0 {
-			t.Errorf("%d jobs ran, %d and %d by each, want 40 in all and some by each", len(ids), len(st.ran()), len(newer.ran()))
-		}
-		st.wantClean()
-	})
-}
-
 // Of two configs that say something else of one limit the one read last holds; who
 // read the other one says so, once each time that it becomes so.
-func TestTwoConfigVersionsAreTold(t *testing.T) {
+func TestLimits_TwoConfigVersionsLogged(t *testing.T) {
 	var olds, news journal
 	slow, fast := perMinute(6, 1), perMinute(60, 1)
 	virtual(t, settings{limits: []throttle.Limit{slow}, log: olds.logger()}, func(t *testing.T, st *stack) {

@@ -36,10 +36,10 @@ func (u *upstream) call() error {
 	return nil
 }
 
-// TestStorm: an API halves its limit untold. After the first refusal at most as many
+// TestRateLimited_Storm: an API halves its limit untold. After the first refusal at most as many
 // more as jobs run at once, all jobs are done, no attempt is spent, and within 30 s
 // the new limit is used by 95 % at least.
-func TestStorm(t *testing.T) {
+func TestRateLimited_Storm(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestHistoryTellsWhatHappened: in virtual time, six a minute for ninety jobs, of
+// TestStats_Counts: in virtual time, six a minute for ninety jobs, of
 // which some fail, end for good, come back or panic.
-func TestHistoryTellsWhatHappened(t *testing.T) {
+func TestStats_Counts(t *testing.T) {
 	handle := func(ctx context.Context, task *asynq.Task) error {
 		retried, _ := asynq.GetRetryCount(ctx)
 		switch kind := string(task.Payload()); {
@@ -97,8 +97,8 @@ func (st *stack) wantLateness(waited int) {
 	}
 }
 
-// TestHistoryIsFlushed: a server that stops leaves nothing unsaid.
-func TestHistoryIsFlushed(t *testing.T) {
+// TestStats_FlushedAtShutdown: a server that stops leaves nothing unsaid.
+func TestStats_FlushedAtShutdown(t *testing.T) {
 	virtual(t, settings{limits: []throttle.Limit{perMinute(600, 600)}}, func(t *testing.T, st *stack) {
 		st.enqueue(NewTask("job", nil))
 		for len(st.ran()) == 0 {

@@ -14,10 +14,10 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestPermitsGrowOld: a process that is stopped for a second, each time that some jobs have
+// TestStalePermits_StoppedProcess: a process that is stopped for a second, each time that some jobs have
 // been allowed, starts no more jobs than the limits guarantee, whatever was taken ahead. The
 // witness counts starts.
-func TestPermitsGrowOld(t *testing.T) {
+func TestStalePermits_StoppedProcess(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -50,9 +50,9 @@ func TestPermitsGrowOld(t *testing.T) {
 	}
 }
 
-// TestStaleJobsKeepTheirPlace: jobs that were allowed and begin too late for their permits ask
+// TestStalePermits_KeepPosition: jobs that were allowed and begin too late for their permits ask
 // anew, and run before all that came after them, but for those whose turn it was meanwhile.
-func TestStaleJobsKeepTheirPlace(t *testing.T) {
+func TestStalePermits_KeepPosition(t *testing.T) {
 	var waited time.Duration
 	stopped := false
 	virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("api", 1, 1)}, asked: func(job waitdb.Job, _ []throttle.Need, d throttle.Decision) {
@@ -87,8 +87,8 @@ func TestStaleJobsKeepTheirPlace(t *testing.T) {
 	})
 }
 
-// TestStaleJobsKeepTheirTime: MaxWait goes on when a job that was allowed has to ask anew.
-func TestStaleJobsKeepTheirTime(t *testing.T) {
+// TestStalePermits_KeepMaxWait: MaxWait goes on when a job that was allowed has to ask anew.
+func TestStalePermits_KeepMaxWait(t *testing.T) {
 	var told time.Time
 	stopped := false
 	virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("api", 1, 1)}, rule: func(*asynq.Task) (Rule, error) {
@@ -117,9 +117,9 @@ func TestStaleJobsKeepTheirTime(t *testing.T) {
 	})
 }
 
-// TestGivenBackJobsKeepTheirPlace: a server gives jobs back that were allowed and that it cannot
+// TestGiveBack_KeepsPosition: a server gives jobs back that were allowed and that it cannot
 // begin within a second. They run before all that wait.
-func TestGivenBackJobsKeepTheirPlace(t *testing.T) {
+func TestGiveBack_KeepsPosition(t *testing.T) {
 	one := quick
 	one.Concurrency = 1
 	limit := throttle.Limit{Name: "api", Kind: throttle.FixedWindow, Rate: throttle.Rate{N: 2, Per: 4 * time.Second}}
@@ -143,9 +143,9 @@ func TestGivenBackJobsKeepTheirPlace(t *testing.T) {
 	})
 }
 
-// TestUnbegunJobsKeepTheirPlace: if asynq gives a job up that was allowed and has not begun, the
+// TestStalePermits_NotStartedKeepsPosition: if asynq gives a job up that was allowed and has not begun, the
 // job is put back to where it stood, also if retries stand at the back.
-func TestUnbegunJobsKeepTheirPlace(t *testing.T) {
+func TestStalePermits_NotStartedKeepsPosition(t *testing.T) {
 	for _, place := range []RetryPosition{PositionKeep, PositionBack} {
 		t.Run(place.String(), func(t *testing.T) {
 			limit := funnel("api", 1, 1)

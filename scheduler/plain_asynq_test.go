@@ -18,7 +18,7 @@ import (
 
 // Jobs of a plain asynq producer, without a retry to spare, are jobs as any
 // other: they keep their order, their time, their ID and their Unique lock.
-func TestPlainJobsWithoutRetries(t *testing.T) {
+func TestPlainAsynqJobs_NoRetries(t *testing.T) {
 	slot := throttle.Limit{Name: "slot", Kind: throttle.Concurrency, Capacity: 1, Lease: 30 * time.Second}
 	handle := func(context.Context, *asynq.Task) error { time.Sleep(time.Second); return nil }
 	quick := asynq.Config{Concurrency: 4, TaskCheckInterval: 20 * time.Millisecond}
@@ -63,7 +63,7 @@ func TestPlainJobsWithoutRetries(t *testing.T) {
 
 // A waiting job is deleted, and its ID enqueued again for later: that is
 // another job, and runs when it says.
-func TestIDOfADeletedJobAgain(t *testing.T) {
+func TestDeletedID_AgainLater(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -93,7 +93,7 @@ func TestIDOfADeletedJobAgain(t *testing.T) {
 }
 
 // What asynq's tools show of a waiting job is a retry with the limit's answer.
-func TestWhatInspectorShows(t *testing.T) {
+func TestInspector_WaitingJob(t *testing.T) {
 	hourly := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
 	virtual(t, settings{limits: []throttle.Limit{hourly}}, func(t *testing.T, st *stack) {
 		if d, err := st.limiter.Allow(t.Context(), "api", ""); !d.OK() {
@@ -111,8 +111,8 @@ func TestWhatInspectorShows(t *testing.T) {
 	})
 }
 
-// TestOddIDs: asynq takes almost any ID, and so do the lanes; each job is itself alone.
-func TestOddIDs(t *testing.T) {
+// TestIDs_Odd: asynq takes almost any ID, and so do the lanes; each job is itself alone.
+func TestIDs_Odd(t *testing.T) {
 	ids := []string{"a", "b", "a\nb", "a\n", "\nb", "default\na", "a b", "*", "{a}", "a|b", "\r\n\r\nb", "ä"}
 	ran := map[throttle.JobID]int{}
 	settings := settings{
@@ -151,32 +151,9 @@ func TestOddIDs(t *testing.T) {
 	})
 }
 
-// A job whose ID has line breaks is one like any other: it waits, is called, and is
-// forgotten where it is deleted.
-func TestIDWithALineBreak(t *testing.T) {
-	virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("api", 1, 1)}}, func(t *testing.T, st *stack) {
-		want := []string{"first", "a\nb", "\n.", "b\n\nc\n", "\na", "default\nfirst"}
-		for _, id := range want {
-			st.enqueue(asynq.NewTask("job", nil), asynq.TaskID(id))
-		}
-		st.enqueue(asynq.NewTask("job", nil), asynq.TaskID("gone\n1"))
-		time.Sleep(time.Second / 2)
-		st.must(st.tasks.DeleteTask("default", "gone\n1"))
-		time.Sleep(2 * time.Minute)
-		var ran []string
-		for _, run := range st.ran() {
-			ran = append(ran, run.id)
-		}
-		if !slices.Equal(ran, want) {
-			t.Errorf("ran %q, want %q", ran, want)
-		}
-		st.wantClean()
-	})
-}
-
-// TestQueueWithALineBreak is refused by who serves it, and by our client before anything
+// TestQueue_LineBreak is refused by who serves it, and by our client before anything
 // of it is in Redis, whoever says so.
-func TestQueueWithALineBreak(t *testing.T) {
+func TestQueue_LineBreak(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	client, queue := NewClient(rdb), asynq.Queue("a\nb")
 	for name, enqueue := range map[string]func() (*asynq.TaskInfo, error){
@@ -197,7 +174,7 @@ func TestQueueWithALineBreak(t *testing.T) {
 
 // A waiting or called job is deleted, and its ID enqueued again at once: that is another job.
 // It stands behind all that wait, and its MaxWait begins anew.
-func TestIDOfADeletedJobAgainAtOnce(t *testing.T) {
+func TestDeletedID_AgainAtOnce(t *testing.T) {
 	virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("api", 1, 1)}, rule: func(*asynq.Task) (Rule, error) {
 		return Rule{Needs: []throttle.Need{{Limit: "api"}}, MaxWait: 30 * time.Second}, nil
 	}}, func(t *testing.T, st *stack) {

@@ -14,7 +14,7 @@ import (
 // A handler outlives its Timeout and then says that it was blocked, while the job's next
 // attempt waits under a rule with one limit more. That attempt keeps its record and its
 // place, and those that share nothing with it notice nothing.
-func TestBlockedAfterItsTimeout(t *testing.T) {
+func TestRateLimited_AfterTimeout(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}

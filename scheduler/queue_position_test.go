@@ -14,10 +14,10 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestRetriesKeepTheirTicket: a job that has failed, or put itself back, runs when its
+// TestRetryPosition_Keep: a job that has failed, or put itself back, runs when its
 // backoff is over, before those that came after it; and behind all who wait where the rule
 // says so.
-func TestRetriesKeepTheirTicket(t *testing.T) {
+func TestRetryPosition_Keep(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -70,9 +70,9 @@ func TestRetriesKeepTheirTicket(t *testing.T) {
 	}
 }
 
-// TestRetriesWaitAnew: a retry has its MaxWait from the moment on that it is denied, and is
+// TestRetryPosition_WaitsAnew: a retry has its MaxWait from the moment on that it is denied, and is
 // said to have waited since it came again.
-func TestRetriesWaitAnew(t *testing.T) {
+func TestRetryPosition_WaitsAnew(t *testing.T) {
 	policy := &RetryPolicy{Backoff: Backoff{Growth: GrowthConstant, Base: time.Minute, Jitter: JitterNone}}
 	virtual(t, settings{config: asynq.Config{Concurrency: 4, DelayedTaskCheckInterval: time.Second}, limits: []throttle.Limit{funnel("a", 1, 1)}, rule: func(*asynq.Task) (Rule, error) {
 		return Rule{Needs: []throttle.Need{{Limit: "a"}}, MaxWait: 10 * time.Second, Retry: policy}, nil
@@ -118,9 +118,9 @@ func indexes(all []string, one string) (at []int) {
 	return at
 }
 
-// TestCopiedHeaders: a follow-up that is enqueued with the headers of the job that it follows
+// TestQueuePosition_CopiedHeaders: a follow-up that is enqueued with the headers of the job that it follows
 // stands behind all who wait; so does one that takes over its ID, too.
-func TestCopiedHeaders(t *testing.T) {
+func TestQueuePosition_CopiedHeaders(t *testing.T) {
 	for _, id := range []string{"follow-up", "job"} {
 		t.Run(id, func(t *testing.T) {
 			policy := &RetryPolicy{Backoff: Backoff{Growth: GrowthConstant, Base: time.Second, Jitter: JitterNone}}
@@ -162,8 +162,8 @@ func TestCopiedHeaders(t *testing.T) {
 	}
 }
 
-// TestStoodHeader: the header of a job is read as it was written, and for no other job.
-func TestStoodHeader(t *testing.T) {
+// TestQueuePosition_Header: the header of a job is read as it was written, and for no other job.
+func TestQueuePosition_Header(t *testing.T) {
 	msg := queuePosition{}.writeTo(job{}, nil)
 	if len(msg) != 0 {
 		t.Errorf("a job that stood nowhere has the message %q", msg)

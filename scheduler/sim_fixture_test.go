@@ -24,7 +24,7 @@ import (
 type sim struct {
 	t    *testing.T
 	seed uint64
-	mixture
+	simIngredients
 	rand      *rand.Rand
 	limiter   *miniredis.Miniredis
 	clock     *simClock   // the limiter's
@@ -71,7 +71,7 @@ type simProcess struct {
 }
 
 func newSim(t *testing.T, seed uint64) *sim {
-	w := &sim{t: t, seed: seed, mixture: newMixture(seed), rand: rand.New(rand.NewPCG(seed, 2)), jobs: map[string]*simJob{}, meters: map[string][]*admission{}, began: time.Now()}
+	w := &sim{t: t, seed: seed, simIngredients: newIngredients(seed), rand: rand.New(rand.NewPCG(seed, 2)), jobs: map[string]*simJob{}, meters: map[string][]*admission{}, began: time.Now()}
 	w.history.Tell = true
 	t.Cleanup(w.handlers.Wait) // the last: asynq has given some up, and the clock stands still once all has ended
 	w.limiter, _ = redistest.Mini(t)

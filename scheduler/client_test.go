@@ -79,7 +79,7 @@ func TestEnqueueAll(t *testing.T) {
 }
 
 // What is wrong with one task is said of it alone, and what one has it has there, too.
-func TestEnqueueAllOfAllKinds(t *testing.T) {
+func TestEnqueueAll_AllKinds(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		client := NewClient(rdb)
 		unique := asynq.NewTask("job", []byte("unique"), asynq.Unique(time.Hour))

@@ -36,7 +36,6 @@ func TestBusyQueues_LeavePermits(t *testing.T) {
 	}
 	log := throttle.Limit{Name: "api", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(20)}
 	for name, row := range map[string]busyQueues{
-		"funnel":      {limit: funnel("api", 20, 1), busy: 4, takes: 3 * time.Second, free: 0.6},
 		"sliding log": {limit: log, busy: 4, takes: 3 * time.Second, free: 0.6},
 		"one queue":   {limit: funnel("api", 20, 1), busy: 1, takes: 3 * time.Second, free: 0.85},
 		"long jobs":   {limit: funnel("api", 20, 1), busy: 4, takes: 10 * time.Second, free: 0.85},

@@ -119,13 +119,13 @@ var simFaults = []func(w *sim){
 
 // troublesOf are what happens only where that is an ingredient.
 var troublesOf = map[ingredient][]func(w *sim){
-	answers:  {(*sim).setKey, (*sim).resetMeter, (*sim).runByHand, (*sim).archive},
-	changes:  {(*sim).setKey, (*sim).unsetKey, (*sim).blockKey, (*sim).redefine, (*sim).redefine, (*sim).resetMeter},
-	outages:  {(*sim).hangLimiter, (*sim).hangLimiter, (*sim).hangQueues, (*sim).hangProcess, (*sim).leave, (*sim).crash, (*sim).crash},
-	replicas: {(*sim).failOver},
-	rules:    {(*sim).changeRule},
-	corruptions:  {(*sim).changeRecords},
-	versions: {(*sim).reserve, (*sim).update},
+	answers:     {(*sim).setKey, (*sim).resetMeter, (*sim).runByHand, (*sim).archive},
+	changes:     {(*sim).setKey, (*sim).unsetKey, (*sim).blockKey, (*sim).redefine, (*sim).redefine, (*sim).resetMeter},
+	outages:     {(*sim).hangLimiter, (*sim).hangLimiter, (*sim).hangQueues, (*sim).hangProcess, (*sim).leave, (*sim).crash, (*sim).crash},
+	replicas:    {(*sim).failOver},
+	rules:       {(*sim).changeRule},
+	corruptions: {(*sim).changeRecords},
+	versions:    {(*sim).reserve, (*sim).update},
 }
 
 // trouble draws one; most of them are of the world's ingredients, where these have any.

@@ -12,21 +12,21 @@ import (
 type ingredient string
 
 const (
-	costs    ingredient = "costs"    // the jobs of one lane cost from 1 to all that its limits give at once
-	settles  ingredient = "settles"  // handlers settle, several times and while others do
-	answers  ingredient = "answers"  // handlers are refused, fail and ask to come again
-	patience ingredient = "patience" // jobs have a MaxWait or a Deadline
-	timeouts ingredient = "timeouts" // and a Timeout, which some of them outlive
-	locks    ingredient = "locks"    // jobs are Unique
-	callers  ingredient = "callers"  // others take permits without a queue
-	strict   ingredient = "strict"   // one queue goes before the other
-	rules    ingredient = "rules"    // what the jobs of a lane need changes
-	changes  ingredient = "changes"  // operators set and unset keys, block them, reset meters and redefine limits
-	outages  ingredient = "outages"  // the limiter and processes hang, others leave
-	replicas ingredient = "replicas" // one takes over that has not heard of all
-	corruptions  ingredient = "corruptions"  // what the scope keeps is changed by hand
-	fairness ingredient = "fairness" // jobs have fairness keys
-	versions ingredient = "versions" // workers of other versions come before these, and beside them
+	costs       ingredient = "costs"       // the jobs of one lane cost from 1 to all that its limits give at once
+	settles     ingredient = "settles"     // handlers settle, several times and while others do
+	answers     ingredient = "answers"     // handlers are refused, fail and ask to come again
+	patience    ingredient = "patience"    // jobs have a MaxWait or a Deadline
+	timeouts    ingredient = "timeouts"    // and a Timeout, which some of them outlive
+	locks       ingredient = "locks"       // jobs are Unique
+	callers     ingredient = "callers"     // others take permits without a queue
+	strict      ingredient = "strict"      // one queue goes before the other
+	rules       ingredient = "rules"       // what the jobs of a lane need changes
+	changes     ingredient = "changes"     // operators set and unset keys, block them, reset meters and redefine limits
+	outages     ingredient = "outages"     // the limiter and processes hang, others leave
+	replicas    ingredient = "replicas"    // one takes over that has not heard of all
+	corruptions ingredient = "corruptions" // what the scope keeps is changed by hand
+	fairness    ingredient = "fairness"    // jobs have fairness keys
+	versions    ingredient = "versions"    // workers of other versions come before these, and beside them
 )
 
 var ingredients = []ingredient{costs, settles, answers, patience, timeouts, locks, callers, strict, rules, changes, outages, replicas, corruptions, fairness, versions}

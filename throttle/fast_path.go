@@ -94,49 +94,27 @@ type call struct {
 	reply  []any  // of the whole script
 }
 
-// tryFast tries the fast path for calls, in their order. Of jobs, no call takes what one before it
-// did not get. A script for jobs that go-redis repeats, because its answer got lost, takes nothing
-// twice within a minute.
-func (s *shared) tryFast(ctx context.Context, calls []*call, jobs bool) {
-	var fast []*call
-	denied := map[meterKey]bool{} // meters of jobs that do not take the fast path
-	for _, c := range calls {
-		limits, unknown := s.fast.find(c.needs)
-		if len(unknown) > 0 {
-			summaries, err := s.rdb.HMGet(ctx, s.prefix+"summaries", unknown...).Result()
-			if err == nil {
-				s.fast.mu.Lock()
-				for i, name := range unknown {
-					summary, _ := summaries[i].(string)
-					s.fast.byName[name] = parseFastLimit(name, summary)
-				}
-				s.fast.mu.Unlock()
-				limits, _ = s.fast.find(c.needs)
-			} else if limits = nil; !script.IsDamage(err) {
-				c.err = unavailable(err)
-				continue
-			}
-		}
-		if len(limits) < len(c.needs) || jobs && slices.ContainsFunc(c.needs, func(n Need) bool { return denied[meterKey{n.Limit, n.Key}] }) {
-			for _, n := range c.needs {
-				denied[meterKey{n.Limit, n.Key}] = true
-			}
-			continue
-		}
-		c.limits = limits
-		fast = append(fast, c)
+// fastLimits returns the limits of needs if the call is for the fast path, else nil. If a limit is not
+// known yet, that takes a round trip.
+func (s *shared) fastLimits(ctx context.Context, needs []Need) ([]*fastLimit, error) {
+	limits, unknown := s.fast.find(needs)
+	if len(unknown) == 0 {
+		return limits, nil
 	}
-	for some := range script.Batches(fast, func(c *call) int { return len(c.needs) }) {
-		stamp := []any{"", 0, 1}
-		var sent *script.Sent
-		if jobs {
-			c := s.callers.Next()
-			defer s.callers.Done(c)
-			sent = new(script.Sent)
-			stamp = []any{c.Name, c.Calls, sent}
-		}
-		s.sendFast(ctx, some, stamp, sent)
+	summaries, err := s.rdb.HMGet(ctx, s.prefix+"summaries", unknown...).Result()
+	if script.IsDamage(err) {
+		return nil, nil
 	}
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	s.fast.mu.Lock()
+	for i, name := range unknown {
+		summary, _ := summaries[i].(string)
+		s.fast.byName[name] = parseFastLimit(name, summary)
+	}
+	s.fast.mu.Unlock()
+	return s.fastLimits(ctx, needs)
 }
 
 // sendFast sends calls in one script, and decides those that it could answer. The stamp names the

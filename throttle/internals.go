@@ -2,6 +2,7 @@ package throttle
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,15 +22,34 @@ func (i internals) Scope() (rdb redis.UniversalClient, prefix, app string) {
 	return i.s.rdb, i.s.prefix, i.s.app
 }
 
-// TryFast takes the permits of jobs as far as the fast path decides that, in their order. The needs
-// of each are as Normalize makes them. It returns for each job a decision that is allowed, or an
-// error, or nothing if the job must ask the whole script.
+// TryFast takes the permits of jobs as far as the fast path decides that, in their order. The needs of each
+// are as Normalize makes them. It returns for each job a decision, which counts if it is allowed, or an error,
+// or nothing if the job must ask the whole script. No job takes what one before it did not get. A script that
+// go-redis repeats, because its answer got lost, takes nothing twice within a minute.
 func (i internals) TryFast(ctx context.Context, jobs [][]Need) ([]Decision, []error) {
-	calls, decisions, errs := make([]*call, len(jobs)), make([]Decision, len(jobs)), make([]error, len(jobs))
+	calls := make([]call, len(jobs))
+	var fast []*call
+	denied := map[meterKey]bool{} // meters of jobs that do not take the fast path
 	for n, needs := range jobs {
-		calls[n] = &call{needs: needs}
+		c := &calls[n]
+		c.needs = needs
+		if c.limits, c.err = i.s.fastLimits(ctx, needs); c.err != nil {
+			continue
+		}
+		if c.limits == nil || slices.ContainsFunc(needs, func(n Need) bool { return denied[meterKey{n.Limit, n.Key}] }) {
+			for _, n := range needs {
+				denied[meterKey{n.Limit, n.Key}] = true
+			}
+			continue
+		}
+		fast = append(fast, c)
 	}
-	i.s.tryFast(ctx, calls, true)
+	for some := range script.Batches(fast, func(c *call) int { return len(c.needs) }) {
+		caller, sent := i.s.callers.Next(), new(script.Sent)
+		i.s.sendFast(ctx, some, []any{caller.Name, caller.Calls, sent}, sent)
+		i.s.callers.Done(caller)
+	}
+	decisions, errs := make([]Decision, len(jobs)), make([]error, len(jobs))
 	for n, c := range calls {
 		decisions[n], errs[n] = c.decision, c.err
 	}

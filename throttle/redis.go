@@ -46,7 +46,8 @@ type shared struct {
 	log       *slog.Logger
 	callers   *script.Callers
 	fast      fastLimits
-	coalescer *coalescer[call]
+	fastCalls *coalescer[call] // of Allow, by the fast path
+	calls     *coalescer[call] // of Allow, by the whole script
 
 	mu      sync.Mutex
 	defined map[string]Limit // what define was told, by name
@@ -58,7 +59,8 @@ func newShared(rdb redis.UniversalClient, opts Options) *shared {
 		log: cmp.Or(opts.Logger, slog.Default()), callers: script.NewCallers(),
 		fast: fastLimits{byName: map[string]*fastLimit{}}, defined: map[string]Limit{},
 	}
-	s.coalescer = &coalescer[call]{send: s.send, undo: s.undo}
+	s.fastCalls = &coalescer[call]{send: s.sendAllowFast, undo: s.undo}
+	s.calls = &coalescer[call]{send: s.sendAllow, undo: s.undo}
 	return s
 }
 
@@ -78,17 +80,32 @@ func (s *shared) change(ctx context.Context, limit string, script *script.Script
 
 func (s *shared) allow(ctx context.Context, needs []Need) (Decision, error) {
 	c := &call{needs: needs}
-	if err := s.coalescer.do(ctx, c); err != nil {
-		return Decision{}, unavailable(err)
+	if c.limits, c.err = s.fastLimits(ctx, needs); c.err != nil {
+		return Decision{}, c.err
+	}
+	if c.limits != nil {
+		if err := s.fastCalls.do(ctx, c); err != nil {
+			return Decision{}, unavailable(err)
+		}
+	}
+	if !c.decided && c.err == nil {
+		if err := s.calls.do(ctx, c); err != nil {
+			return Decision{}, unavailable(err)
+		}
 	}
 	return c.decision, c.err
 }
 
-// send decides calls of Allow: by the fast path if it can, else by the whole script.
-func (s *shared) send(ctx context.Context, calls []*call) {
-	s.tryFast(ctx, calls, false)
-	rest := slices.DeleteFunc(slices.Clone(calls), func(c *call) bool { return c.decided || c.err != nil })
-	for some := range script.Batches(rest, func(c *call) int { return len(c.needs) }) {
+// sendAllowFast sends calls of Allow by the fast path.
+func (s *shared) sendAllowFast(ctx context.Context, calls []*call) {
+	for some := range script.Batches(calls, func(c *call) int { return len(c.needs) }) {
+		s.sendFast(ctx, some, []any{"", 0, 1}, nil)
+	}
+}
+
+// sendAllow decides calls of Allow by the whole script.
+func (s *shared) sendAllow(ctx context.Context, calls []*call) {
+	for some := range script.Batches(calls, func(c *call) int { return len(c.needs) }) {
 		s.runAllow(ctx, some)
 		for _, c := range some {
 			c.decision, c.err = s.decide(ctx, c.needs, func(ctx context.Context, try int) ([]any, string, error) {

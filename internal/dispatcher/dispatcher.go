@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// The leader renews its lease, and reads what it may have missed, every heartbeat; or, if nothing
-	// is due, when something is, and at least every MaxHeartbeat.
+	// The leader renews its lease, and reads what it may have missed, every heartbeat; or, if
+	// nothing is due, when something is, and at least every MaxHeartbeat.
 	heartbeat    = 500 * time.Millisecond
 	MaxHeartbeat = 5 * time.Second
-	// Grace is how much longer than until its next renewal a lease lives. If the leader dies, another
-	// process takes over then, a standby later.
+	// Grace is how much longer than until its next renewal a lease lives. If the leader dies,
+	// another process takes over then, a standby later.
 	Grace   = time.Second
 	standby = 200 * time.Millisecond
 	// ErrorPause is how long a process leaves Redis alone after an error.
@@ -36,8 +36,9 @@ const (
 	PageSize = 100
 	// batches bounds what is done in a row: the lease must be renewed meanwhile.
 	batches = 20
-	// interval is the least time between two rounds, and grantInterval that between two in which turns
-	// are given: longer is cheaper, shorter is sooner. Turns are given in advance, and so together.
+	// interval is the least time between two rounds, and grantInterval that between two in which
+	// turns are given: longer is cheaper, shorter is sooner. Turns are given in advance, and so
+	// together.
 	interval      = 2 * time.Millisecond
 	grantInterval = 5 * time.Millisecond
 	// slotsInterval is how often servers of queues whose workers are busy are asked for free slots.
@@ -62,13 +63,13 @@ type Config struct {
 }
 
 // dispatcher gives the lanes of a scope their turns. Every process runs one, and the leader, which
-// holds a lease, works: it has the core decide whose turn it is and Redis grant the turns, and moves
-// granted jobs to the head of their queues.
+// holds a lease, works: it has the core decide whose turn it is and Redis grant the turns, and
+// moves granted jobs to the head of their queues.
 //
-// A leader can be late, die, or be two for a moment: only meters admit, so no mistake of it exceeds a
-// limit. But it must not forget a job. So all that it knows is in Redis, too: lanes are numbered, and
-// read from the last number that it knows. Notifications, which Redis may lose, only make it look
-// sooner.
+// A leader can be late, die, or be two for a moment: only meters admit, so no mistake of it exceeds
+// a limit. But it must not forget a job. So all that it knows is in Redis, too: lanes are numbered,
+// and read from the last number that it knows. Notifications, which Redis may lose, only make it
+// look sooner.
 //
 // All methods are called by one goroutine.
 type dispatcher struct {
@@ -80,7 +81,8 @@ type dispatcher struct {
 	clock   clock
 	epoch   string // of the data that this process saw last
 	// lastLane is the number of the last lane that the core knows, and lastChange that of the last
-	// change to a meter. unheard is the number of a change without a notification at the last heartbeat.
+	// change to a meter. unheard is the number of a change without a notification at the last
+	// heartbeat.
 	lastLane, lastChange, unheard int64
 	subscribed                    bool
 	renewAt                       time.Time // when to take or renew the lease
@@ -109,7 +111,8 @@ func (c clock) local(us int64) time.Time {
 	return c.at.Add(time.Duration(us-c.redis) * time.Microsecond)
 }
 
-// Run gives turns until the context ends. Then it gives the lease back, so that no second is unused.
+// Run gives turns until the context ends. Then it gives the lease back, so that no second is
+// unused.
 func Run(ctx context.Context, c Config) {
 	d := &dispatcher{Config: c, limits: c.Limits.Watch(), queues: c.Queues.Watch(), process: uuid.NewString()}
 	notifications := d.Waits.Notifications(ctx)
@@ -126,8 +129,8 @@ func Run(ctx context.Context, c Config) {
 	d.History.IsDispatcher.Store(false)
 }
 
-// round does what is due, and returns when there is more to do. After an error it leaves Redis alone
-// for a while. Outages are logged by the monitors, once each, and all other errors here.
+// round does what is due, and returns when there is more to do. After an error it leaves Redis
+// alone for a while. Outages are logged by the monitors, once each, and all other errors here.
 func (d *dispatcher) round(ctx context.Context) time.Time {
 	var err error
 	if !time.Now().Before(d.renewAt) {
@@ -223,9 +226,9 @@ func (d *dispatcher) sleep(ctx context.Context, notifications <-chan waitdb.Noti
 }
 
 // handle takes a notification in, and reports whether there is something to do now. A process that
-// does not lead hears of new lanes and jobs, and takes the lease at once if no process has it; and it
-// hears that the leader has stepped down. A leader's own step down does not count: a process that
-// cannot reach the queues leaves the lease to others.
+// does not lead hears of new lanes and jobs, and takes the lease at once if no process has it; and
+// it hears that the leader has stepped down. A leader's own step down does not count: a process
+// that cannot reach the queues leaves the lease to others.
 func (d *dispatcher) handle(n waitdb.Notification) bool {
 	now := time.Now()
 	missed := n.Kind == waitdb.Reconnected || n.Kind == waitdb.TooMany

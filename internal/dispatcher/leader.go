@@ -10,9 +10,9 @@ import (
 	"github.com/headgate/headgate/internal/waitdb"
 )
 
-// lead takes or renews the lease, and reads what this process has not heard of. A process that cannot
-// reach the queues does not take the lease, because it could not promote jobs. A process that does not
-// get it comes again when it has ended: none polls for it.
+// lead takes or renews the lease, and reads what this process has not heard of. A process that
+// cannot reach the queues does not take the lease, because it could not promote jobs. A process
+// that does not get it comes again when it has ended: none polls for it.
 //
 // If the lease ended between two renewals, another process may have led meanwhile, so what the core
 // knows is void. So it is if Redis knows less than it did, as after a failover.
@@ -23,7 +23,8 @@ func (d *dispatcher) lead(ctx context.Context) error {
 		}
 		d.lastLane = 0
 	}
-	// If nothing is due for long the lease is renewed seldom: an idle scope costs Redis next to nothing.
+	// If nothing is due for long the lease is renewed seldom: an idle scope costs Redis next to
+	// nothing.
 	pause := heartbeat
 	if d.core != nil {
 		pause = min(max(time.Until(d.clock.local(d.core.Next(d.clock.now()))), heartbeat), d.MaxHeartbeat)
@@ -49,9 +50,9 @@ func (d *dispatcher) lead(ctx context.Context) error {
 	return err
 }
 
-// takeOver reads what Redis keeps: all lanes, and which of their jobs are granted. Those are promoted
-// again, since the leader before may have died before it did so. If a part cannot be read the process
-// begins anew with the next heartbeat, because it would never hear of the rest.
+// takeOver reads what Redis keeps: all lanes, and which of their jobs are granted. Those are
+// promoted again, since the leader before may have died before it did so. If a part cannot be read
+// the process begins anew with the next heartbeat, because it would never hear of the rest.
 func (d *dispatcher) takeOver(ctx context.Context, l waitdb.Leadership) error {
 	d.core, d.lastLane, d.lastChange, d.unheard = fairqueue.New(), 0, l.Changes, l.Changes
 	d.weightsReadAt = time.Time{}
@@ -66,8 +67,8 @@ func (d *dispatcher) takeOver(ctx context.Context, l waitdb.Leadership) error {
 }
 
 // learn tells the core what it has not heard of, or all after a takeover. If the notification of a
-// change has not come by the next heartbeat, it was lost. It is not known which meter it was about, so
-// the core looks at all.
+// change has not come by the next heartbeat, it was lost. It is not known which meter it was about,
+// so the core looks at all.
 func (d *dispatcher) learn(ctx context.Context, l waitdb.Leadership, all bool) error {
 	if err := d.readWeights(ctx); err != nil {
 		return err
@@ -106,8 +107,8 @@ func (d *dispatcher) readWeights(ctx context.Context) error {
 	return nil
 }
 
-// addLanes tells the core of new lanes, or of all lanes, whose jobs may be granted already. Each page
-// but the first renews the lease, because reading 100,000 lanes may take longer than it lives.
+// addLanes tells the core of new lanes, or of all lanes, whose jobs may be granted already. Each
+// page but the first renews the lease, because reading 100,000 lanes may take longer than it lives.
 func (d *dispatcher) addLanes(ctx context.Context, l waitdb.Leadership, all bool) error {
 	for {
 		var lanes []string
@@ -155,9 +156,9 @@ func (d *dispatcher) stepDown(ctx context.Context) {
 	d.limits.Note(ctx, d.Waits.StepDown(ctx, d.process))
 }
 
-// publishShares writes how many lanes take turns at meters: where none does, newcomers may take again.
-// A meter at which a lane waits that this process has not heard of stays contended. At a meter that
-// was not contended before, permits may have come back unheard since it was asked.
+// publishShares writes how many lanes take turns at meters: where none does, newcomers may take
+// again. A meter at which a lane waits that this process has not heard of stays contended. At a
+// meter that was not contended before, permits may have come back unheard since it was asked.
 func (d *dispatcher) publishShares(ctx context.Context, sharing map[string]int) error {
 	if len(sharing) == 0 {
 		return nil

@@ -19,29 +19,29 @@ const (
 	extendInterval    = 2 * time.Second
 	maxExtendInterval = 30 * time.Second
 	// extendBefore is how long before its end a put-back is extended, at least. Together with
-	// extendInterval it is as long as a put-back outlasts the wait that was told: if that was right,
-	// the job is granted before its put-back need be extended.
+	// extendInterval it is as long as a put-back outlasts the wait that was told: if that was
+	// right, the job is granted before its put-back need be extended.
 	extendBefore = 3 * time.Second
 	// ReconcileInterval is how often all waiting jobs are compared with asynq's.
 	ReconcileInterval = time.Minute
-	// soonAgain is how soon they are compared again after a granted job was gone: whoever deletes one
-	// may have deleted all, and those behind must not wait for them.
+	// soonAgain is how soon they are compared again after a granted job was gone: whoever deletes
+	// one may have deleted all, and those behind must not wait for them.
 	soonAgain = 5 * time.Second
-	// The reconciler works for workFor at a time, and rests restFor times as long, but not longer than
-	// extendInterval, since a step may wait for Redis: meanwhile no turns are given.
+	// The reconciler works for workFor at a time, and rests restFor times as long, but not longer
+	// than extendInterval, since a step may wait for Redis: meanwhile no turns are given.
 	workFor = 20 * time.Millisecond
 	restFor = 3
 )
 
-// A check compares a part of what waits with what it should be, one step at a time, and repairs what
-// is wrong. It reports whether there is more to do.
+// A check compares a part of what waits with what it should be, one step at a time, and repairs
+// what is wrong. It reports whether there is more to do.
 type check func(ctx context.Context) (more bool, err error)
 
-// reconciler keeps the limiter and asynq in step. asynq is the truth: waiting jobs that an operator, a
-// crash or a flushed Redis took away are forgotten, and orphans, denied jobs that no lane knows, are
-// sent back to ask. What Redis keeps of waiting jobs is repaired. All that is done once a minute, in
-// a pass of checks. Besides, put-backs of waiting jobs that are about to end are extended every few
-// seconds, or those jobs would come without permits.
+// reconciler keeps the limiter and asynq in step. asynq is the truth: waiting jobs that an
+// operator, a crash or a flushed Redis took away are forgotten, and orphans, denied jobs that no
+// lane knows, are sent back to ask. What Redis keeps of waiting jobs is repaired. All that is done
+// once a minute, in a pass of checks. Besides, put-backs of waiting jobs that are about to end are
+// extended every few seconds, or those jobs would come without permits.
 //
 // A pass is no snapshot: what comes or goes meanwhile is left to the next. Since the same goroutine
 // gives turns, there are pauses between the steps.
@@ -56,8 +56,8 @@ type reconciler struct {
 	found     found
 }
 
-// found is what was wrong, to be logged at the end of a pass: whoever deletes a thousand jobs is told
-// so once.
+// found is what was wrong, to be logged at the end of a pass: whoever deletes a thousand jobs is
+// told so once.
 type found struct {
 	forgotten, orphans int
 	one                string // of the jobs that were forgotten
@@ -176,9 +176,9 @@ func (d *dispatcher) checks(queues []string) []check {
 }
 
 // checkJobs forgets waiting jobs that asynq will not run any more, or that wait for something else
-// under the same ID. A job that is just being moved is in one of the states that count as waiting at
-// each moment. The second check corrects how many permits are wanted of meters if Redis has lost that.
-// Jobs come and go meanwhile, so what Redis says before and after bounds what is right.
+// under the same ID. A job that is just being moved is in one of the states that count as waiting
+// at each moment. The second check corrects how many permits are wanted of meters if Redis has lost
+// that. Jobs come and go meanwhile, so what Redis says before and after bounds what is right.
 func (d *dispatcher) checkJobs() (jobs, demand check) {
 	var cursor uint64
 	var before map[string]string
@@ -238,8 +238,8 @@ func (d *dispatcher) checkJobs() (jobs, demand check) {
 	return jobs, demand
 }
 
-// checkLanes tells the core of lanes that it does not know, as those that were lost in a failover. A
-// name that no script has written is dropped.
+// checkLanes tells the core of lanes that it does not know, as those that were lost in a failover.
+// A name that no script has written is dropped.
 func (d *dispatcher) checkLanes() check {
 	var cursor uint64
 	return func(ctx context.Context) (more bool, err error) {
@@ -299,8 +299,8 @@ func (d *dispatcher) checkReserved() check {
 }
 
 // checkOrphans sends denied jobs of this scope that no lane knows back to ask: the limiter's Redis
-// lost them, or could not be asked. A job that is sent back leaves the page, so the next page begins
-// that much sooner.
+// lost them, or could not be asked. A job that is sent back leaves the page, so the next page
+// begins that much sooner.
 func (d *dispatcher) checkOrphans(queue string) check {
 	offset := 0
 	return func(ctx context.Context) (more bool, err error) {
@@ -344,8 +344,8 @@ func (d *dispatcher) checkOrphans(queue string) check {
 }
 
 // An extension extends the put-backs of waiting jobs that end before a moment, so that none comes
-// early: a page of each queue in turn. It has an end, because jobs denied meanwhile are put back for
-// five seconds at least, and so at last until later.
+// early: a page of each queue in turn. It has an end, because jobs denied meanwhile are put back
+// for five seconds at least, and so at last until later.
 type extension struct {
 	rest   []page // the next first
 	before time.Time

@@ -41,8 +41,8 @@ func (d *dispatcher) giveTurns(ctx context.Context) error {
 }
 
 // promoteGranted moves granted jobs to the head of their queues: those whose permits exist now, and
-// those that were promoted and have not come. The core hears what became of each. Redis forgets jobs
-// that are gone before the core hears of them, and gives their permits another turn.
+// those that were promoted and have not come. The core hears what became of each. Redis forgets
+// jobs that are gone before the core hears of them, and gives their permits another turn.
 func (d *dispatcher) promoteGranted(ctx context.Context) error {
 	for i := 0; i < batches && d.core != nil; i++ {
 		granted := d.core.ToPromote(d.clock.now(), PageSize)

@@ -45,7 +45,8 @@ const (
 // Result is the reply to a Turn.
 type Result struct {
 	Outcome Outcome
-	// Job is the ID of the granted job, At when its permits exist, and Until how long they are reserved.
+	// Job is the ID of the granted job, At when its permits exist, and Until how long they are
+	// reserved.
 	Job       string
 	At, Until int64
 	// TakesEarly says that the job may take its permits before they exist, and begin when they do.

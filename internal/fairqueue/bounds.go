@@ -12,7 +12,8 @@ type bounds struct {
 	certain bool // the bounds are always trusted
 }
 
-// bound says that a meter does not give that many permits in total, held ones included, before a time.
+// bound says that a meter does not give that many permits in total, held ones included, before a
+// time.
 type bound struct {
 	total, at        int64
 	unknown, blocked bool // at is no forecast; the meter is paused or blocked

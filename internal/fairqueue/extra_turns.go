@@ -1,5 +1,6 @@
-// The permits of a window come back all at once. So a lane that waits for another limit holds permits
-// of the window for more than one turn: for as many as it would have had while others had theirs.
+// The permits of a window come back all at once. So a lane that waits for another limit holds
+// permits of the window for more than one turn: for as many as it would have had while others had
+// theirs.
 
 package fairqueue
 

@@ -5,8 +5,9 @@ import "slices"
 // grants are the granted jobs of a lane that have not come.
 type grants struct {
 	granted int // how many, as Redis last said
-	// reserved have permits reserved, the oldest first. A job that comes takes the oldest permits, so
-	// as many as came are dropped from the head; while some are overdue, it is not known which came.
+	// reserved have permits reserved, the oldest first. A job that comes takes the oldest permits,
+	// so as many as came are dropped from the head; while some are overdue, it is not known which
+	// came.
 	reserved []grant
 	overdue  []grant // without permits; they are promoted again
 	// expiry is when to ask Redis about them, checkedAt when that was done last.
@@ -97,7 +98,8 @@ func (c *Core) GrantedAt(meters []string) map[string]Grants {
 // HasLane reports whether the core knows of waiting or granted jobs of a lane.
 func (c *Core) HasLane(name string) bool { return c.lanes[name] != nil }
 
-// setGranted takes how many of a lane's jobs are granted. If those are fewer than before, some came.
+// setGranted takes how many of a lane's jobs are granted. If those are fewer than before, some
+// came.
 func (c *Core) setGranted(now int64, l *lane, granted int) {
 	came := l.granted - granted
 	l.setGranted(granted)
@@ -112,9 +114,9 @@ func (c *Core) setGranted(now int64, l *lane, granted int) {
 	c.drop(l)
 }
 
-// Arrived says that a granted job of a lane came: the lane is not full any more, and its queue takes
-// jobs. The lane's next turn tells how many have not come; a notification that is heard late would
-// count a job twice.
+// Arrived says that a granted job of a lane came: the lane is not full any more, and its queue
+// takes jobs. The lane's next turn tells how many have not come; a notification that is heard late
+// would count a job twice.
 func (c *Core) Arrived(now int64, name string) {
 	if l := c.lanes[name]; l != nil {
 		c.resumeQueue(now, l.queue)
@@ -189,9 +191,9 @@ func (c *Core) ToPromote(now int64, n int) (jobs []GrantedJob) {
 }
 
 // Promoted says what became of a job that ToPromote returned. Before it says that a job is done or
-// gone, the caller has Redis forget the job, so Redis must be asked how many are granted then. A job
-// that was granted so soon after its denial that it is still being put back is promoted again, at
-// growing pauses, for as long as permits are reserved for it.
+// gone, the caller has Redis forget the job, so Redis must be asked how many are granted then. A
+// job that was granted so soon after its denial that it is still being put back is promoted again,
+// at growing pauses, for as long as permits are reserved for it.
 func (c *Core) Promoted(now int64, job GrantedJob, state State) {
 	l := c.lanes[job.Lane]
 	if l == nil {
@@ -250,8 +252,8 @@ func (c *Core) Expired(now int64, name string, granted int, overdue []string, wa
 }
 
 // setOverdue sorts the granted jobs of a lane into those that may still come in time and overdue
-// ones, which are promoted again at growing pauses. It returns when the first of those that just got
-// overdue was promoted, never if none did.
+// ones, which are promoted again at growing pauses. It returns when the first of those that just
+// got overdue was promoted, never if none did.
 func (c *Core) setOverdue(now int64, l *lane, ids []string) (notifiedAt int64) {
 	known := map[string]grant{}
 	for _, g := range slices.Concat(l.overdue, l.reserved) {

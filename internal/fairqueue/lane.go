@@ -7,8 +7,8 @@ type lane struct {
 	fairKey  string
 	weight   int64
 	lastTurn int64 // its key: the number of its last turn, or of its making
-	// waitsAt is the meter at which it waits; nil if none of its jobs waits, or its queue is stopped.
-	// item is its place there, in standsIn.
+	// waitsAt is the meter at which it waits; nil if none of its jobs waits, or its queue is
+	// stopped. item is its place there, in standsIn.
 	waitsAt  *meter
 	item     item[*lane]
 	standsIn *sorted[*lane]
@@ -31,11 +31,12 @@ type need struct {
 	*meter
 	share                   *share // of the lane
 	cost, refill, perRefill int64
-	// prepaid is how many turns after the next one count at the meter already, lastPrepaid the number
-	// of the last of them, and prepaidSince the lane's key when the first of them was counted.
+	// prepaid is how many turns after the next one count at the meter already, lastPrepaid the
+	// number of the last of them, and prepaidSince the lane's key when the first of them was
+	// counted.
 	prepaid, lastPrepaid, prepaidSince int64
-	// extra is for how many turns more is held than the lane can use until the meter gives more: for
-	// those that it missed while it had to wait here, since a time.
+	// extra is for how many turns more is held than the lane can use until the meter gives more:
+	// for those that it missed while it had to wait here, since a time.
 	extra, missedSince int64
 	// askedTotal is for how many permits, held ones included, the meter was last asked, and askedAt
 	// how many turns it had given by then.

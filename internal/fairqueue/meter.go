@@ -9,12 +9,12 @@ import (
 // meter is what is known of one limit and key, and the lanes that wait there.
 type meter struct {
 	name string
-	// shares has the lanes that wait here and can be granted. returning has those of them whose turn
-	// had come before they had to wait elsewhere: they go first, by their last turn.
+	// shares has the lanes that wait here and can be granted. returning has those of them whose
+	// turn had come before they had to wait elsewhere: they go first, by their last turn.
 	shares    share
 	returning sorted[*lane]
-	// waiting counts the lanes that wait here, lanes all that need the meter, and multiLimit those of
-	// them that need other meters too.
+	// waiting counts the lanes that wait here, lanes all that need the meter, and multiLimit those
+	// of them that need other meters too.
 	waiting, lanes, multiLimit int
 	holds                      []hold
 	extraTurns                 []extraTurn // since the last turn

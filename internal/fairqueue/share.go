@@ -15,8 +15,9 @@ type share struct {
 	// item is its place among the children of its parent that have lanes which can be granted. The
 	// item's key is the pass.
 	item item[*share]
-	// parts are all children by name. Those without lanes are kept while they are ahead of the others,
-	// so that nothing is gained by leaving and coming back; at pruneAt parts the rest is dropped.
+	// parts are all children by name. Those without lanes are kept while they are ahead of the
+	// others, so that nothing is gained by leaving and coming back; at pruneAt parts the rest is
+	// dropped.
 	parts      []*share
 	pruneAt    int
 	lanes      int   // wherever they wait
@@ -52,8 +53,8 @@ func (s *share) part(name string) *share {
 }
 
 // share returns the share of a meter's turns that a lane's queue and fairness key have, and counts
-// the lane. One without lanes begins as if it had just had a turn, so that lanes that come go behind
-// those that wait, however many come.
+// the lane. One without lanes begins as if it had just had a turn, so that lanes that come go
+// behind those that wait, however many come.
 func (c *Core) share(m *meter, l *lane, key int64) *share {
 	queue := m.shares.part(l.queue.name)
 	queue.item.rank = l.queue.rank

@@ -156,9 +156,9 @@ func stoppedQueue(seed uint64) *simulation {
 	return w
 }
 
-// troubled is bursts of jobs on limits of all kinds, while queues stop, limits
-// are paused and changed, queues weigh more or less, jobs get lost or late, answers get lost and processes
-// take over from each other. After two minutes the trouble ends.
+// troubled is bursts of jobs on limits of all kinds, while queues stop, limits are paused and
+// changed, queues weigh more or less, jobs get lost or late, answers get lost and processes take
+// over from each other. After two minutes the trouble ends.
 func faulty(seed uint64) *simulation {
 	w, r := newTopology(seed)
 	w.faultRate = r.IntN(30)

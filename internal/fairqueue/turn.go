@@ -22,8 +22,8 @@ const (
 	// minAdvance is how far ahead a job is granted if the meter gives few permits at once: about as
 	// long as a job takes to come. One that comes sooner begins when its permit exists.
 	minAdvance = 1_500
-	// clockSkew is when a turn is tried again, without advance, that was refused although every meter
-	// was said to be ready: the clocks differ.
+	// clockSkew is when a turn is tried again, without advance, that was refused although every
+	// meter was said to be ready: the clocks differ.
 	clockSkew = 1_000
 )
 

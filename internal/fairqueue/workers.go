@@ -10,8 +10,8 @@ import (
 type workers struct {
 	limitedUntil int64 // until when the queue gets no more permits than its servers have free slots
 	servers      []*server
-	// granted counts the granted jobs that have not come, of grantedLanes, and tries the turns without
-	// a reply. owed counts those granted jobs that take a slot that was reported free.
+	// granted counts the granted jobs that have not come, of grantedLanes, and tries the turns
+	// without a reply. owed counts those granted jobs that take a slot that was reported free.
 	granted, tries, owed int
 	grantedLanes         map[*lane]struct{}
 	waiting              sorted[*lane] // lanes that wait for a free slot, by since when
@@ -26,21 +26,22 @@ type server struct {
 }
 
 const (
-	// arrivalTime is how soon after its permits exist a granted job comes if a worker is free. If one
-	// comes later, its queue gets only as many permits as there are free slots, for limitedFor.
+	// arrivalTime is how soon after its permits exist a granted job comes if a worker is free. If
+	// one comes later, its queue gets only as many permits as there are free slots, for limitedFor.
 	arrivalTime = 40_000
 	limitedFor  = 30_000_000
 	reportLife  = 3_000_000 // servers are asked each second
-	// slotPatience: a lane gets a turn without a free slot after so many times as long as a slot takes
-	// to become free. The permits of that job wait for a slot, so at most a fiftieth of the time is lost.
+	// slotPatience: a lane gets a turn without a free slot after so many times as long as a slot
+	// takes to become free. The permits of that job wait for a slot, so at most a fiftieth of the
+	// time is lost.
 	slotPatience = 50
 	// readmitted is how many lanes are tried again for each free slot: some are not ready.
 	readmitted = 8
 )
 
 // SetSlots says how many free worker slots a server has for some queues, and how long it takes on
-// average until it has one more, in microseconds. Granted jobs that have not come yet take theirs of
-// these slots, so Redis is asked which of them have come.
+// average until it has one more, in microseconds. Granted jobs that have not come yet take theirs
+// of these slots, so Redis is asked which of them have come.
 func (c *Core) SetSlots(now int64, name string, free int, interval int64, queues []string) {
 	s := c.servers[name]
 	if s == nil {
@@ -89,8 +90,8 @@ func (c *Core) SlotsWanted(now int64) (queues []string) {
 	return queues
 }
 
-// limitIfLate has a queue get no more permits than its servers have free slots, if one of the lane's
-// granted jobs is late or has not come for long, and other queues could use its permits.
+// limitIfLate has a queue get no more permits than its servers have free slots, if one of the
+// lane's granted jobs is late or has not come for long, and other queues could use its permits.
 func (c *Core) limitIfLate(now int64, l *lane, late bool) {
 	if (late || l.isLate(now, arrivalTime)) && c.isContended(l) {
 		l.queue.limitedUntil = now + limitedFor
@@ -110,8 +111,8 @@ func (c *Core) isContended(l *lane) bool {
 	})
 }
 
-// hasWorker reports whether a lane may have a turn: a worker is free for its job, or other queues do
-// not need its meters, or it was passed over for long enough.
+// hasWorker reports whether a lane may have a turn: a worker is free for its job, or other queues
+// do not need its meters, or it was passed over for long enough.
 func (c *Core) hasWorker(now int64, l *lane) bool {
 	q := l.queue
 	if !q.isLimited(now) || q.hasFreeSlot(now) || !c.isContended(l) {

@@ -20,7 +20,8 @@ import (
 // slower limit leaves of a faster one, windows, blocks, and rates that end. [Make] makes one.
 type Forecast struct {
 	At time.Time // by Redis's clock
-	// Jobs wait in the lanes that were read, of Lanes in all; pending and planned jobs do not count.
+	// Jobs wait in the lanes that were read, of Lanes in all; pending and planned jobs do not
+	// count.
 	Jobs, Lanes int
 	// Pending is how many jobs are counted that have not asked yet, and Uncounted how many are not.
 	Pending, Uncounted int
@@ -37,15 +38,16 @@ type Forecast struct {
 // Options are what a forecast cannot read of the limiter, and jobs that are only planned. The zero
 // value is a forecast of what waits.
 type Options struct {
-	// Duration is how long a queue's jobs run on average, 0 if unknown: so long they keep their permits
-	// of concurrency limits. Nil means unknown.
+	// Duration is how long a queue's jobs run on average, 0 if unknown: so long they keep their
+	// permits of concurrency limits. Nil means unknown.
 	Duration func(queue string) time.Duration
-	// Stopped reports whether a queue takes no jobs: it is unknown when those run. Nil means that all do.
+	// Stopped reports whether a queue takes no jobs: it is unknown when those run. Nil means that
+	// all do.
 	Stopped func(queue string) bool
 	// Limits are limits that Redis may not have yet; then they count as unused.
 	Limits []throttle.Limit
-	// Busiest are the meters that most permits are wanted of, in case that there are too many lanes to
-	// read each. Nil means that all meters are read to find them.
+	// Busiest are the meters that most permits are wanted of, in case that there are too many lanes
+	// to read each. Nil means that all meters are read to find them.
 	Busiest []throttle.Need
 	// Lane is one that is read however many there are.
 	Lane string
@@ -61,12 +63,12 @@ type Options struct {
 type Estimate struct {
 	// Need is the meter that it waits longest for; zero if it runs at once. Its cost means nothing.
 	throttle.Need
-	// StartsIn is how long until then. It means nothing unless Known or AtLeast: a limit is paused, or
-	// its queue takes no jobs.
+	// StartsIn is how long until then. It means nothing unless Known or AtLeast: a limit is paused,
+	// or its queue takes no jobs.
 	StartsIn time.Duration
 	Known    bool
-	// AtLeast is whether StartsIn is a lower bound, of a job that is not Known: jobs of unknown duration
-	// must end first.
+	// AtLeast is whether StartsIn is a lower bound, of a job that is not Known: jobs of unknown
+	// duration must end first.
 	AtLeast bool
 	// Estimated is whether the job waits for running jobs to end, or there was too much to follow.
 	Estimated bool
@@ -84,8 +86,8 @@ func (e Estimate) later(other Estimate) bool {
 	return e.StartsIn > other.StartsIn
 }
 
-// OrLater returns when the later of two jobs would run. If that is unknown, it is not before the other
-// job, which may be the best lower bound there is.
+// OrLater returns when the later of two jobs would run. If that is unknown, it is not before the
+// other job, which may be the best lower bound there is.
 func (e Estimate) OrLater(other Estimate) Estimate {
 	if other.later(e) {
 		e, other = other, e
@@ -106,14 +108,14 @@ type plan struct {
 	byName map[string]*lane
 }
 
-// Pending adds so many pending jobs of like's queue and fairness key, which have not asked for permits
-// yet and all have these needs. They stand behind all that wait, and before planned jobs.
+// Pending adds so many pending jobs of like's queue and fairness key, which have not asked for
+// permits yet and all have these needs. They stand behind all that wait, and before planned jobs.
 func (o *Options) Pending(like waitdb.Job, jobs int, needs ...throttle.Need) error {
 	return o.pending.add(like, jobs, needs)
 }
 
-// Plan adds so many jobs of like's queue and fairness key that would be enqueued now, behind all others.
-// A job without needs waits for nothing, and cannot be planned.
+// Plan adds so many jobs of like's queue and fairness key that would be enqueued now, behind all
+// others. A job without needs waits for nothing, and cannot be planned.
 func (o *Options) Plan(like waitdb.Job, jobs int, needs ...throttle.Need) error {
 	return o.plan.add(like, jobs, needs)
 }
@@ -182,8 +184,8 @@ func (f *Forecast) estimate(l *lane, n int64) Estimate {
 // last returns when the last job of a lane would run that waits or is pending.
 func (f *Forecast) last(l *lane) Estimate { return f.estimate(l, max(0, l.known-1)) }
 
-// LastPending returns when the last of the pending jobs like this one would run. It reports false if
-// the forecast counts none.
+// LastPending returns when the last of the pending jobs like this one would run. It reports false
+// if the forecast counts none.
 func (f *Forecast) LastPending(like waitdb.Job, needs ...throttle.Need) (Estimate, bool) {
 	name, _, err := laneOf(like, needs)
 	if err != nil || f.pending.byName[name] == nil {
@@ -218,8 +220,8 @@ func (f *Forecast) Last() (last Estimate, unknown *Estimate) {
 	return last, unknown
 }
 
-// Job returns when the waiting job of a rank in the lane of that name would run; ranks count from 1.
-// It reports false if the forecast does not know the lane.
+// Job returns when the waiting job of a rank in the lane of that name would run; ranks count from
+// 1. It reports false if the forecast does not know the lane.
 func (f *Forecast) Job(lane string, rank int) (Estimate, bool) {
 	l := f.lanes[lane]
 	if l == nil || l.waiting == 0 {
@@ -228,8 +230,8 @@ func (f *Forecast) Job(lane string, rank int) (Estimate, bool) {
 	return f.estimate(l, min(int64(max(1, rank)), l.waiting)-1), true
 }
 
-// Position returns a position with the forecast's estimate; the forecast may be some seconds older. A
-// job that is granted runs now; one whose lane the forecast does not know keeps what it had.
+// Position returns a position with the forecast's estimate; the forecast may be some seconds older.
+// A job that is granted runs now; one whose lane the forecast does not know keeps what it had.
 func (f *Forecast) Position(p waitdb.Position) waitdb.Position {
 	l := f.lanes[p.Lane.Name]
 	if p.Granted || l == nil || l.waiting == 0 {
@@ -265,8 +267,8 @@ func (f *Forecast) Bottlenecks() (needs []throttle.Need) {
 	return needs
 }
 
-// Since returns since when the job waits that waits longest for each limit, of the first jobs of the
-// lanes that were read.
+// Since returns since when the job waits that waits longest for each limit, of the first jobs of
+// the lanes that were read.
 func (f *Forecast) Since() map[string]time.Time {
 	oldest := map[string]time.Time{}
 	for _, l := range f.order {
@@ -292,8 +294,8 @@ func (f *Forecast) Waiting() map[string]int {
 	return jobs
 }
 
-// Limits returns when the last of all waiting or pending jobs would run that need each limit, whatever
-// else they wait for. It has no limits that no waiting job needs.
+// Limits returns when the last of all waiting or pending jobs would run that need each limit,
+// whatever else they wait for. It has no limits that no waiting job needs.
 func (f *Forecast) Limits() map[string]Estimate {
 	limits := map[string]Estimate{}
 	note := func(limit string, e Estimate) {
@@ -317,8 +319,8 @@ func (f *Forecast) Limits() map[string]Estimate {
 	return limits
 }
 
-// Backlogs yields, by key, the permits of a limit that waiting and granted jobs want, and when the last
-// of these jobs would run.
+// Backlogs yields, by key, the permits of a limit that waiting and granted jobs want, and when the
+// last of these jobs would run.
 func (f *Forecast) Backlogs(limit string) iter.Seq2[throttle.Need, Estimate] {
 	lasts := map[string]Estimate{}
 	for _, l := range f.order {

@@ -8,18 +8,18 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// simMeter is a meter in a simulation: how it stands, and what happens to it by the clock alone. Without
-// a Meter there is no such limit: a job comes at once, to learn that.
+// simMeter is a meter in a simulation: how it stands, and what happens to it by the clock alone.
+// Without a Meter there is no such limit: a job comes at once, to learn that.
 type simMeter struct {
 	throttle.Need // which meter it is; the cost means nothing
 	meter.Gate
 	limit *meter.Limit // what the key counts by
-	// Reserved is how many permits are reserved for granted jobs, Wanted how many all jobs want that
-	// wait, and Lanes how many lanes take turns there, as counted last.
+	// Reserved is how many permits are reserved for granted jobs, Wanted how many all jobs want
+	// that wait, and Lanes how many lanes take turns there, as counted last.
 	Capacity, Reserved, Wanted, Lanes int64
-	// Estimated is whether permits come back as jobs end, so that times are estimates. AtLeast is whether
-	// it is unknown how long these jobs run: then jobs are taken to end at once, so that times are lower
-	// bounds.
+	// Estimated is whether permits come back as jobs end, so that times are estimates. AtLeast is
+	// whether it is unknown how long these jobs run: then jobs are taken to end at once, so that
+	// times are lower bounds.
 	Estimated, AtLeast bool
 	lease              int64 // of a concurrency limit, else 0
 	idle               int64 // permits that are free without the end of any job, if AtLeast
@@ -92,9 +92,9 @@ func (c *simMeter) define(l *meter.Limit) {
 	c.limit, c.Capacity = l, int64(l.Capacity)
 }
 
-// simulateHolders makes a concurrency meter follow jobs that run for so long in the mean: at most n of them at
-// once is at most n in any time of that length. If it is unknown how long they run, times are lower
-// bounds.
+// simulateHolders makes a concurrency meter follow jobs that run for so long in the mean: at most n
+// of them at once is at most n in any time of that length. If it is unknown how long they run,
+// times are lower bounds.
 func (c *simMeter) simulateHolders(now, held, slots int64, runs time.Duration) {
 	if c.AtLeast = runs <= 0; c.AtLeast {
 		c.Meter, c.limit = unheld{}, &meter.Limit{}
@@ -134,8 +134,8 @@ func (c *simMeter) ReadyAt(now, k int64) int64 {
 	return c.ReadyFrom(now, k, now)
 }
 
-// Take takes k permits, which ReadyAt allows. It reports whether they were free for certain: without
-// the end of a job of unknown duration.
+// Take takes k permits, which ReadyAt allows. It reports whether they were free for certain:
+// without the end of a job of unknown duration.
 func (c *simMeter) Take(now, k int64) (certain bool) {
 	if c.AtLeast {
 		certain = k <= c.idle

@@ -14,9 +14,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// What bounds a forecast: so many lanes are read, so many of each lane's jobs, or of all together if
-// their costs differ, and so many turns followed. Of more lanes some are read, and the rest is an
-// estimate by what is wanted of the meters that most is wanted of.
+// What bounds a forecast: so many lanes are read, so many of each lane's jobs, or of all together
+// if their costs differ, and so many turns followed. Of more lanes some are read, and the rest is
+// an estimate by what is wanted of the meters that most is wanted of.
 const (
 	maxLanes   = 2000
 	someLanes  = 100
@@ -28,8 +28,8 @@ const (
 	lanePage   = 200
 )
 
-// Make returns when the jobs that wait would run. It changes nothing, and takes some milliseconds of
-// Redis's time for a thousand lanes.
+// Make returns when the jobs that wait would run. It changes nothing, and takes some milliseconds
+// of Redis's time for a thousand lanes.
 func Make(ctx context.Context, db *waitdb.DB, opts Options) (*Forecast, error) {
 	now, err := db.Now(ctx)
 	if err != nil {
@@ -82,14 +82,14 @@ func (r *reader) readLanes(ctx context.Context) error {
 			r.lanes[l.name], r.order = l, append(r.order, l)
 		}
 	}
-	// The lane whose last turn was longest ago has the next. Lanes come in the order of their numbers, so
-	// of those without a turn the first to come is first.
+	// The lane whose last turn was longest ago has the next. Lanes come in the order of their
+	// numbers, so of those without a turn the first to come is first.
 	slices.SortStableFunc(r.order, func(a, b *lane) int { return cmp.Compare(a.lastTurn, b.lastTurn) })
 	return nil
 }
 
-// addAll adds jobs that cost so, and the rest of all jobs at their average. A cost that cannot be read
-// is one permit of each meter.
+// addAll adds jobs that cost so, and the rest of all jobs at their average. A cost that cannot be
+// read is one permit of each meter.
 func (l *lane) addAll(of []string, all int) {
 	meters := len(fairqueue.Meters(l.name))
 	mean := make([]float64, meters)
@@ -150,8 +150,8 @@ func (r *reader) look(ctx context.Context, names []string, into map[string]*simM
 	return nil
 }
 
-// readCosts reads more jobs of lanes whose first ones cost differently, or do not account for what is
-// wanted of some meter: of a long lane some that are spread over it.
+// readCosts reads more jobs of lanes whose first ones cost differently, or do not account for what
+// is wanted of some meter: of a long lane some that are spread over it.
 func (r *reader) readCosts(ctx context.Context) error {
 	if r.Estimated {
 		return nil
@@ -177,7 +177,8 @@ func (r *reader) readCosts(ctx context.Context) error {
 	return nil
 }
 
-// readSome reads some jobs of a lane, or all: each of a few in a row stands for those up to the next few.
+// readSome reads some jobs of a lane, or all: each of a few in a row stands for those up to the
+// next few.
 func (r *reader) readSome(ctx context.Context, l *lane, records int) error {
 	all, parts := int(l.jobs), 1
 	if all > records {
@@ -209,8 +210,8 @@ func (r *reader) readSome(ctx context.Context, l *lane, records int) error {
 	return nil
 }
 
-// readRest reads, if there are too many lanes, how the meters stand that most is wanted of, and notes
-// when the last that is wanted of each could be taken.
+// readRest reads, if there are too many lanes, how the meters stand that most is wanted of, and
+// notes when the last that is wanted of each could be taken.
 func (r *reader) readRest(ctx context.Context) error {
 	if !r.Estimated {
 		return nil

@@ -8,9 +8,9 @@ import (
 	"github.com/headgate/headgate/internal/fairqueue"
 )
 
-// simulation plays what will happen to the jobs that wait if nothing else comes. Its meters are those
-// of the in-process limiter, and the core gives the turns as in production. It knows no Redis and no
-// clock.
+// simulation plays what will happen to the jobs that wait if nothing else comes. Its meters are
+// those of the in-process limiter, and the core gives the turns as in production. It knows no Redis
+// and no clock.
 type simulation struct {
 	now     int64
 	lanes   []*lane // in the order of their last turns
@@ -18,8 +18,8 @@ type simulation struct {
 	weights map[string]fairqueue.Weight // of queues
 	batch   int                         // number of the batch of turns that is played
 	tried   []*lane                     // the lanes of those turns
-	// Granted jobs come before time goes on. moment counts how often time did, and fullLanes can have no
-	// more jobs granted in this moment.
+	// Granted jobs come before time goes on. moment counts how often time did, and fullLanes can
+	// have no more jobs granted in this moment.
 	moment    int
 	fullLanes []*lane
 	// partial: these are not all lanes, so all is estimated. estimated: some of it was.
@@ -34,7 +34,8 @@ type lane struct {
 	meters   []*simMeter // in the order of its name
 	stopped  bool        // its queue takes no jobs
 	costs    []costs     // of its jobs, the first in front
-	// Of its jobs, first waiting ones wait by now, known ones wait or are pending, and the rest is planned.
+	// Of its jobs, first waiting ones wait by now, known ones wait or are pending, and the rest is
+	// planned.
 	jobs, waiting, known int64
 
 	given       int64 // jobs of costs[0] that had their turns
@@ -43,14 +44,14 @@ type lane struct {
 	times       []int64 // when jobs start
 	waits       []int64 // for how long its jobs have waited for each meter
 	bottlenecks []int64 // how many of its jobs wait longest for each meter
-	// headSince is when its first job became the first, and slowest the meter that is ready last for it,
-	// at slowestAt.
+	// headSince is when its first job became the first, and slowest the meter that is ready last
+	// for it, at slowestAt.
 	headSince, slowestAt int64
 	slowest              int
 	ends                 int64 // when the last of its jobs would start; far if unknown
 	estimated            bool
-	// certain is how many of its jobs have a time that is no lower bound: they find free permits without
-	// the end of a job of unknown duration.
+	// certain is how many of its jobs have a time that is no lower bound: they find free permits
+	// without the end of a job of unknown duration.
 	certain int64
 	// next is what its first job needs beyond what is held, as read in a batch.
 	next        []fairqueue.Need
@@ -80,8 +81,8 @@ func (l *lane) cost(meter int) int64 {
 	return int64(math.Floor((n+1)*mean+1e-9) - math.Floor(n*mean+1e-9))
 }
 
-// never reports whether the first job costs more than some meter ever gives: its turn comes at once,
-// to learn that.
+// never reports whether the first job costs more than some meter ever gives: its turn comes at
+// once, to learn that.
 func (l *lane) never() bool {
 	for i, m := range l.meters {
 		if m.Never(l.cost(i)) {
@@ -154,8 +155,8 @@ func (f *simulation) arrive(core *fairqueue.Core, now int64) bool {
 	return full
 }
 
-// grant returns what Redis would reply to a batch of turns: what became of each, and then what their
-// lanes need next.
+// grant returns what Redis would reply to a batch of turns: what became of each, and then what
+// their lanes need next.
 func (f *simulation) grant(now int64, batch []fairqueue.Turn, results []fairqueue.Result) []fairqueue.Result {
 	f.tried = f.tried[:0]
 	for _, t := range batch {
@@ -241,8 +242,8 @@ func (l *lane) readNeeds(now int64) []fairqueue.Need {
 	return l.next
 }
 
-// start notes that the first job starts. It waited for the meter that was ready last, and then for the
-// turns of others, at the meter that most lanes need.
+// start notes that the first job starts. It waited for the meter that was ready last, and then for
+// the turns of others, at the meter that most lanes need.
 func (l *lane) start(now int64) {
 	l.waits[l.slowest] += min(now, l.slowestAt) - l.headSince
 	if late := now - max(l.slowestAt, l.headSince); late > 0 {
@@ -288,8 +289,8 @@ func (l *lane) remaining(meter int) (jobs, permits int64) {
 	return jobs, int64(math.Ceil(sum))
 }
 
-// estimateRest says when the rest would start, each meter taken for itself: before a lane's last job go
-// as many of every other lane, or all of them.
+// estimateRest says when the rest would start, each meter taken for itself: before a lane's last
+// job go as many of every other lane, or all of them.
 func (f *simulation) estimateRest(now int64) {
 	f.estimated = true
 	at := map[*simMeter][]*lane{}
@@ -350,8 +351,8 @@ func (l *lane) finish() {
 	}
 }
 
-// isLowerBound reports whether the time of the n-th job, from 0, is a lower bound: it is unknown how
-// long the jobs run that hold permits which it needs.
+// isLowerBound reports whether the time of the n-th job, from 0, is a lower bound: it is unknown
+// how long the jobs run that hold permits which it needs.
 func (l *lane) isLowerBound(n int64) bool {
 	return n >= l.certain && slices.ContainsFunc(l.meters, func(m *simMeter) bool { return m.AtLeast })
 }

@@ -12,19 +12,19 @@ import (
 )
 
 // Acquire takes a job's permits, or has the job wait in its lane. Then the outcome is Denied, and
-// RetryAfter is about when it would run; when its turn comes it is granted its permits, and must ask
-// again. A waiting job that asks again keeps its place.
+// RetryAfter is about when it would run; when its turn comes it is granted its permits, and must
+// ask again. A waiting job that asks again keeps its place.
 //
-// Permits of concurrency limits are leases of the decision's Holder, which no later call of the same
-// job shares, for the limiter's Extend and Free.
+// Permits of concurrency limits are leases of the decision's Holder, which no later call of the
+// same job shares, for the limiter's Extend and Free.
 //
-// A call that go-redis repeats, because its reply got lost, is not charged twice if that is within a
-// minute. An error that wraps [throttle.ErrUnavailable] leaves open whether the job got a place in its
-// lane, or its permits. Asking again, as a new call, is right in any case: the job keeps a place that
-// it got, and at worst permits are taken twice.
+// A call that go-redis repeats, because its reply got lost, is not charged twice if that is within
+// a minute. An error that wraps [throttle.ErrUnavailable] leaves open whether the job got a place
+// in its lane, or its permits. Asking again, as a new call, is right in any case: the job keeps a
+// place that it got, and at worst permits are taken twice.
 //
-// Needs of the same meter are added up. A job that asks for other needs than it waits for begins anew
-// in the lane of those, but has waited since it did.
+// Needs of the same meter are added up. A job that asks for other needs than it waits for begins
+// anew in the lane of those, but has waited since it did.
 func (db *DB) Acquire(ctx context.Context, job Job, needs ...throttle.Need) (throttle.Decision, error) {
 	result := db.AcquireAll(ctx, AcquireRequest{job, needs})[0]
 	return result.Decision, result.Err
@@ -42,8 +42,8 @@ type AcquireResult struct {
 	Err error
 }
 
-// AcquireAll is Acquire for each of some different jobs, as if they had asked one after the other. It
-// takes a round trip or two for up to 64 of them, and returns the results in their order.
+// AcquireAll is Acquire for each of some different jobs, as if they had asked one after the other.
+// It takes a round trip or two for up to 64 of them, and returns the results in their order.
 func (db *DB) AcquireAll(ctx context.Context, requests ...AcquireRequest) []AcquireResult {
 	results := make([]AcquireResult, len(requests))
 	all := make([]*acquireCall, 0, len(requests))
@@ -80,7 +80,8 @@ type acquireCall struct {
 }
 
 // acquire has jobs take the fast path if they may, and the others the full script: those that must
-// wait join their lanes there. A job that needs a meter of one that took the full script follows it.
+// wait join their lanes there. A job that needs a meter of one that took the full script follows
+// it.
 func (db *DB) acquire(ctx context.Context, calls []*acquireCall) {
 	needs := make([][]throttle.Need, len(calls))
 	for i, a := range calls {
@@ -116,8 +117,8 @@ func (db *DB) acquire(ctx context.Context, calls []*acquireCall) {
 	}
 }
 
-// send sends jobs' calls in one script. Jobs that are alike and follow each other are a group, which
-// the script takes in fewer arguments.
+// send sends jobs' calls in one script. Jobs that are alike and follow each other are a group,
+// which the script takes in fewer arguments.
 func (db *DB) send(ctx context.Context, calls []*acquireCall) {
 	c := db.callers.Next()
 	defer db.callers.Done(c)

@@ -4,8 +4,8 @@
 //
 // A job that is denied joins a lane, the FIFO of one queue's jobs that need the same meters. Lanes
 // that share a meter take turns there. A job whose turn has come is granted its permits: they are
-// reserved until the job comes and asks again. While a lane waits at a meter, newcomers take nothing
-// there. So a job is denied once, however long the backlog.
+// reserved until the job comes and asks again. While a lane waits at a meter, newcomers take
+// nothing there. So a job is denied once, however long the backlog.
 package waitdb
 
 import (
@@ -42,15 +42,16 @@ var (
 	stepDownScript       = script.New("lanes/step_down")
 )
 
-// scanPage is how many fields of a hash a scan reads at a time, and writePage how many jobs or meters
-// a script takes: each bounds a call of Redis to about a millisecond.
+// scanPage is how many fields of a hash a scan reads at a time, and writePage how many jobs or
+// meters a script takes: each bounds a call of Redis to about a millisecond.
 const (
 	scanPage  = 1000
 	writePage = 100
 )
 
 // DB is a limiter in Redis for whose permits queued jobs can wait. A dispatcher must give the lanes
-// their turns; most callers want package scheduler, which runs one. A DB is safe for concurrent use.
+// their turns; most callers want package scheduler, which runs one. A DB is safe for concurrent
+// use.
 type DB struct {
 	*throttle.Limiter
 	rdb     redis.UniversalClient

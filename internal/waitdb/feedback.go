@@ -16,8 +16,8 @@ func (db *DB) Accepted(ctx context.Context, d throttle.Decision, latency time.Du
 }
 
 // Overloaded reports that the upstream was too busy for a call that was allowed at a time, and did
-// not say until when, as with 503 Service Unavailable: meters of limits that adapt slow down as after
-// a rate limit. Nothing is blocked. The needs' costs do not matter.
+// not say until when, as with 503 Service Unavailable: meters of limits that adapt slow down as
+// after a rate limit. Nothing is blocked. The needs' costs do not matter.
 func (db *DB) Overloaded(ctx context.Context, at time.Time, needs ...throttle.Need) error {
 	return db.report(ctx, acceptedScript, []any{at.UnixMicro(), -1}, needs)
 }

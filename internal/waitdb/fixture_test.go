@@ -20,7 +20,8 @@ type fixture struct {
 	*throttle.Limiter
 	now     time.Time
 	setTime func(time.Time)
-	// lanes and rdb are the same limiter with its lanes, and its Redis. dispatcher gives the lanes their turns once a test has pumped.
+	// lanes and rdb are the same limiter with its lanes, and its Redis. dispatcher gives the lanes
+	// their turns once a test has pumped.
 	lanes      *waitdb.DB
 	rdb        redis.UniversalClient
 	dispatcher *dispatcher

@@ -208,8 +208,8 @@ func TestForecast_ManyTurns(t *testing.T) {
 	}
 }
 
-// TestForecast_UnknownDuration: if it is not known how long jobs run, a concurrency limit lets them run
-// no sooner than their other limits do. If that is known the forecast says more.
+// TestForecast_UnknownDuration: if it is not known how long jobs run, a concurrency limit lets them
+// run no sooner than their other limits do. If that is known the forecast says more.
 func TestForecast_UnknownDuration(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	day, minute, slots := window("day", throttle.PerDay(2000)), funnel("minute", throttle.PerMinute(60)), throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 5}

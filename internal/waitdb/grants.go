@@ -13,9 +13,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Advance is how long before its permits exist a job may be granted them: many turns in one call cost
-// Redis little more than one. But a change meanwhile, such as a pause, can cost those jobs a second
-// denial.
+// Advance is how long before its permits exist a job may be granted them: many turns in one call
+// cost Redis little more than one. But a change meanwhile, such as a pause, can cost those jobs a
+// second denial.
 const Advance = 40 * time.Millisecond
 
 // Grant has Redis try turns in their order. It reports false if another process leads by now. There
@@ -53,8 +53,8 @@ func (db *DB) Grant(ctx context.Context, process string, turns []fairqueue.Turn)
 	return now, readResults(turns, reply[2:]), true, nil
 }
 
-// readResults reads what lua/lanes/grant.lua replies: a row for each turn, then one for each lane in
-// the order in which the turns name them.
+// readResults reads what lua/lanes/grant.lua replies: a row for each turn, then one for each lane
+// in the order in which the turns name them.
 func readResults(turns []fairqueue.Turn, rows []any) []fairqueue.Result {
 	lanes := map[string]*fairqueue.Result{} // how each stands after all turns
 	for i, t := range turns {
@@ -83,8 +83,8 @@ func readResults(turns []fairqueue.Turn, rows []any) []fairqueue.Result {
 
 func outcomeOf(row any) fairqueue.Outcome { return fairqueue.Outcome(row.([]any)[0].(int64)) }
 
-// readLane reads a lane's row: how many of its jobs are granted; if a job waits how far in advance it
-// may be granted; and what that job needs, unless its turn is to learn that a limit is gone.
+// readLane reads a lane's row: how many of its jobs are granted; if a job waits how far in advance
+// it may be granted; and what that job needs, unless its turn is to learn that a limit is gone.
 func readLane(lane string, row []any) *fairqueue.Result {
 	number := func(i int) int64 { return row[i].(int64) }
 	r := &fairqueue.Result{Granted: int(number(0))}
@@ -138,8 +138,8 @@ func (db *DB) ExpireGrants(ctx context.Context, lanes []string) ([]LaneGrants, e
 }
 
 // ExpireActive says that a worker has had granted jobs for long and that they have not asked. Those
-// for which nothing is reserved any more do not count against how many of their lane may be granted.
-// It returns how many those are.
+// for which nothing is reserved any more do not count against how many of their lane may be
+// granted. It returns how many those are.
 func (db *DB) ExpireActive(ctx context.Context, jobs []fairqueue.GrantedJob) (expired int, err error) {
 	if len(jobs) == 0 {
 		return 0, nil
@@ -151,9 +151,9 @@ func (db *DB) ExpireActive(ctx context.Context, jobs []fairqueue.GrantedJob) (ex
 	return db.run(ctx, expireActiveScript, args...).Int()
 }
 
-// ExpireWaits takes jobs whose wait deadline is over out of their lanes, and names them: they are to
-// be told. It returns in how long the next is due to be named, 292 years for never: jobs named now,
-// too, until they ask.
+// ExpireWaits takes jobs whose wait deadline is over out of their lanes, and names them: they are
+// to be told. It returns in how long the next is due to be named, 292 years for never: jobs named
+// now, too, until they ask.
 func (db *DB) ExpireWaits(ctx context.Context, most int) (jobs []throttle.JobID, next time.Duration, err error) {
 	reply, err := db.run(ctx, expireWaitsScript, most).Slice()
 	if err != nil {

@@ -16,38 +16,40 @@ import (
 type Job struct {
 	throttle.JobID
 	Priority Priority
-	// MaxWait is how long the job may wait for its permits, from its first denial on. Then the outcome
-	// is TooLate, and no sooner: jobs before it may leave, and running jobs may give permits back. The
-	// zero value means any time.
+	// MaxWait is how long the job may wait for its permits, from its first denial on. Then the
+	// outcome is TooLate, and no sooner: jobs before it may leave, and running jobs may give
+	// permits back. The zero value means any time.
 	MaxWait time.Duration
-	// New says that the job has not been put back since it was enqueued. If its ID waits all the same,
-	// that is an earlier job, which was deleted: it is forgotten.
+	// New says that the job has not been put back since it was enqueued. If its ID waits all the
+	// same, that is an earlier job, which was deleted: it is forgotten.
 	New bool
-	// QueuedAt is when the job came first, by the limiter's clock, if it comes again after an attempt.
-	// It keeps its place in its lane by that, and MaxWait counts from its first denial after the
-	// attempt. The zero value means that it comes first now.
+	// QueuedAt is when the job came first, by the limiter's clock, if it comes again after an
+	// attempt. It keeps its place in its lane by that, and MaxWait counts from its first denial
+	// after the attempt. The zero value means that it comes first now.
 	QueuedAt time.Time
-	// WaitingSince is since when the job waits, by the limiter's clock, if it was allowed and has not
-	// begun: MaxWait counts from then on. It needs a QueuedAt. The zero value means that it does not wait.
+	// WaitingSince is since when the job waits, by the limiter's clock, if it was allowed and has
+	// not begun: MaxWait counts from then on. It needs a QueuedAt. The zero value means that it
+	// does not wait.
 	WaitingSince time.Time
 	// Deadline is when the job is of no use any more, by this process's clock. Zero means never.
 	Deadline time.Time
-	// Grant is how long permits are reserved for the job once they are granted: as long as it may take
-	// to come. A job that comes later may be denied again. The zero value means DefaultGrant.
+	// Grant is how long permits are reserved for the job once they are granted: as long as it may
+	// take to come. A job that comes later may be denied again. The zero value means DefaultGrant.
 	Grant time.Duration
-	// MaxAdvance is how long before they exist the job may take granted permits of a funnel or a token
-	// bucket. It must begin when they do: in the decision's BeginIn. Zero means that it begins at once.
+	// MaxAdvance is how long before they exist the job may take granted permits of a funnel or a
+	// token bucket. It must begin when they do: in the decision's BeginIn. Zero means that it
+	// begins at once.
 	MaxAdvance time.Duration
-	// Fair is the fairness key, as of a tenant. While several keys of a queue wait for the same permits
-	// each has as many turns as the others, however many jobs it has; with a Weight of 3, three times
-	// as many. Each turn counts by the weight of its own job. Jobs without a key share one of weight 1.
-	// A key has at most 200 bytes, a weight is at most 1000, and 0 means 1.
+	// Fair is the fairness key, as of a tenant. While several keys of a queue wait for the same
+	// permits each has as many turns as the others, however many jobs it has; with a Weight of 3,
+	// three times as many. Each turn counts by the weight of its own job. Jobs without a key share
+	// one of weight 1. A key has at most 200 bytes, a weight is at most 1000, and 0 means 1.
 	Fair   string
 	Weight int
 }
 
-// DefaultGrant is how long permits are reserved for a granted job that does not say how long it takes
-// to come.
+// DefaultGrant is how long permits are reserved for a granted job that does not say how long it
+// takes to come.
 const DefaultGrant = 250 * time.Millisecond
 
 // Priority orders the jobs of one lane. It is a head start and not a class of its own: a job of any

@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// BacklogStats counts the waiting and granted jobs of a scope, and its lanes, and reports whether any
-// process leads: in one round trip, and O(1) of Redis's time.
+// BacklogStats counts the waiting and granted jobs of a scope, and its lanes, and reports whether
+// any process leads: in one round trip, and O(1) of Redis's time.
 func (db *DB) BacklogStats(ctx context.Context) (jobs, lanes int, hasLeader bool, err error) {
 	pipe := db.rdb.Pipeline()
 	waiting, all := pipe.HLen(ctx, db.prefix+"jobs"), pipe.ZCard(ctx, db.prefix+"lanes")
@@ -51,7 +51,8 @@ func (db *DB) Demands(ctx context.Context) ([]Demand, error) {
 	return demands, err
 }
 
-// DemandByMeter returns how many permits all waiting jobs want of each meter, as Redis has counted it.
+// DemandByMeter returns how many permits all waiting jobs want of each meter, as Redis has counted
+// it.
 func (db *DB) DemandByMeter(ctx context.Context) (map[string]string, error) {
 	demand := map[string]string{}
 	err := db.scan(ctx, "demand", "*", func(meter, permits string) { demand[meter] = permits })
@@ -65,15 +66,15 @@ func (db *DB) Contended(ctx context.Context) (map[string]bool, error) {
 	return meters, err
 }
 
-// A Correction says how many permits of a meter the waiting jobs want, if that differs from what was
-// read.
+// A Correction says how many permits of a meter the waiting jobs want, if that differs from what
+// was read.
 type Correction struct {
 	Meter, Read string
 	Wanted      int64
 }
 
-// RepairDemand corrects how many permits of meters are wanted. It leaves a meter alone if the number
-// has changed since it was read.
+// RepairDemand corrects how many permits of meters are wanted. It leaves a meter alone if the
+// number has changed since it was read.
 func (db *DB) RepairDemand(ctx context.Context, process string, all []Correction) error {
 	for some := range slices.Chunk(all, writePage) {
 		args := []any{process}
@@ -87,8 +88,8 @@ func (db *DB) RepairDemand(ctx context.Context, process string, all []Correction
 	return nil
 }
 
-// Reserved lists some of the meters with reserved permits, and the cursor to go on with; a cursor of 0
-// means that these were the last.
+// Reserved lists some of the meters with reserved permits, and the cursor to go on with; a cursor
+// of 0 means that these were the last.
 func (db *DB) Reserved(ctx context.Context, cursor uint64, count int64) (meters []string, next uint64, err error) {
 	fields, next, err := db.rdb.HScan(ctx, db.prefix+"meters", cursor, "", count).Result()
 	for i := 0; i < len(fields); i += 2 {
@@ -99,8 +100,8 @@ func (db *DB) Reserved(ctx context.Context, cursor uint64, count int64) (meters 
 	return meters, next, err
 }
 
-// RepairReserved counts anew what is reserved of meters for granted jobs, which are of some lanes, and
-// returns for how many meters that differed.
+// RepairReserved counts anew what is reserved of meters for granted jobs, which are of some lanes,
+// and returns for how many meters that differed.
 func (db *DB) RepairReserved(ctx context.Context, process string, meters, lanes []string) (wrong int, err error) {
 	args := []any{process, strings.Join(meters, "\n")}
 	for _, lane := range lanes {
@@ -145,9 +146,9 @@ func NewLane(name string) Lane {
 	return Lane{Name: name, Queue: fairqueue.Queue(name), Meters: fairqueue.Meters(name), Fair: key, Weight: int(weight)}
 }
 
-// LanesFrom lists up to n lanes from the offset on, in the order in which they came, and returns how
-// many there are. It takes two round trips. A lane that comes or goes between two pages may be on both
-// or on none.
+// LanesFrom lists up to n lanes from the offset on, in the order in which they came, and returns
+// how many there are. It takes two round trips. A lane that comes or goes between two pages may be
+// on both or on none.
 func (db *DB) LanesFrom(ctx context.Context, offset, n int) (lanes []Lane, total int, err error) {
 	names, total, err := db.page(ctx, "lanes", offset, n)
 	if err != nil {
@@ -170,15 +171,15 @@ func (db *DB) LanesFrom(ctx context.Context, offset, n int) (lanes []Lane, total
 	return lanes, total, nil
 }
 
-// LaneNames returns the names of the first lanes, in the order in which they came, and how many lanes
-// there are.
+// LaneNames returns the names of the first lanes, in the order in which they came, and how many
+// lanes there are.
 func (db *DB) LaneNames(ctx context.Context, most int) (names []string, total int, err error) {
 	names, total, err = db.page(ctx, "lanes", 0, most)
 	return slices.DeleteFunc(names, func(name string) bool { return !fairqueue.IsLane(name) }), total, err
 }
 
-// Jobs lists up to n jobs that wait in the lane of a name, from the offset on, the next one first, and
-// returns how many there are. Granted jobs have left the lane. An unknown lane has no jobs.
+// Jobs lists up to n jobs that wait in the lane of a name, from the offset on, the next one first,
+// and returns how many there are. Granted jobs have left the lane. An unknown lane has no jobs.
 func (db *DB) Jobs(ctx context.Context, lane string, offset, n int) (jobs []throttle.JobID, total int, err error) {
 	ids, total, err := db.page(ctx, "lane:"+lane, offset, n)
 	for _, id := range ids {
@@ -201,8 +202,8 @@ func (db *DB) page(ctx context.Context, key string, offset, n int) (members []st
 	return page.Val(), int(all.Val()), nil
 }
 
-// Lanes lists some of the lanes with waiting or granted jobs, and the cursor to go on with; a cursor
-// of 0 means that these were the last.
+// Lanes lists some of the lanes with waiting or granted jobs, and the cursor to go on with; a
+// cursor of 0 means that these were the last.
 func (db *DB) Lanes(ctx context.Context, cursor uint64, count int64) (lanes []string, next uint64, err error) {
 	members, next, err := db.rdb.ZScan(ctx, db.prefix+"lanes", cursor, "", count).Result()
 	for i := 0; i < len(members); i += 2 {

@@ -21,10 +21,10 @@ const Version = 5
 // NewEpoch returns a random name for a scope's data, which says their version.
 func NewEpoch() string { return fmt.Sprint(Version, " ", uuid.NewString()) }
 
-// Claim claims the scope for some time for the asynq Redis with these data, which had others before as
-// far as its caller knows, and that address. It returns the address of another asynq Redis that has
-// the scope, or the version of its data if that is not Version and they cannot be converted: it is a
-// later one, or its workers live.
+// Claim claims the scope for some time for the asynq Redis with these data, which had others before
+// as far as its caller knows, and that address. It returns the address of another asynq Redis that
+// has the scope, or the version of its data if that is not Version and they cannot be converted: it
+// is a later one, or its workers live.
 func (db *DB) Claim(ctx context.Context, data, before, address string, life time.Duration) (other string, version int64, err error) {
 	reply, err := db.run(ctx, claimScript, data, before, address, life.Milliseconds(), Version).Slice()
 	if err != nil {
@@ -38,12 +38,12 @@ const LanesPage = 1000
 
 // Leadership is what a process learns when it takes or renews the lease.
 type Leadership struct {
-	// Held is whether the process leads now. If not, Until is how long the leader keeps the lease, and
-	// nothing else is known.
+	// Held is whether the process leads now. If not, Until is how long the leader keeps the lease,
+	// and nothing else is known.
 	Held  bool
 	Until time.Duration
-	// Fresh is whether the lease was taken anew, or Redis has lost what the process knew: then NewLanes
-	// begins with the first of all lanes.
+	// Fresh is whether the lease was taken anew, or Redis has lost what the process knew: then
+	// NewLanes begins with the first of all lanes.
 	Fresh    bool
 	Now      int64 // of Redis's clock
 	Changes  int64 // how many changes to meters there were
@@ -59,8 +59,8 @@ type NumberedLane struct {
 	Number int64
 }
 
-// BecomeLeader takes or renews the lease for a process that knows all lanes up to a number. Epoch is a
-// name for the scope's data, if they have none yet.
+// BecomeLeader takes or renews the lease for a process that knows all lanes up to a number. Epoch
+// is a name for the scope's data, if they have none yet.
 func (db *DB) BecomeLeader(ctx context.Context, process string, lease time.Duration, lastLane int64, epoch string) (Leadership, error) {
 	reply, err := db.run(ctx, becomeLeaderScript, process, lease.Milliseconds(), lastLane, epoch, LanesPage, new(script.Sent)).Slice()
 	if err != nil {
@@ -80,15 +80,15 @@ func (db *DB) BecomeLeader(ctx context.Context, process string, lease time.Durat
 	return l, nil
 }
 
-// StepDown gives the lease back if the process holds it, and tells the other processes, so that one of
-// them takes it at once.
+// StepDown gives the lease back if the process holds it, and tells the other processes, so that one
+// of them takes it at once.
 func (db *DB) StepDown(ctx context.Context, process string) error {
 	return db.run(ctx, stepDownScript, process).Err()
 }
 
 // SetWeights says how a server's queues take turns. A server that renews its claim says it only of
-// queues of which nothing is known any more: of several servers that differ, the one that started last
-// counts.
+// queues of which nothing is known any more: of several servers that differ, the one that started
+// last counts.
 func (db *DB) SetWeights(ctx context.Context, weights map[string]fairqueue.Weight, renews bool) error {
 	_, err := db.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for queue, w := range weights {

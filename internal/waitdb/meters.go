@@ -23,8 +23,8 @@ type Meter struct {
 	// nobody knows when a running job ends, or a paused limit is resumed.
 	NextIn time.Duration
 	Known  bool
-	// Shut is whether the limit is paused or the key blocked; Paused, whether the limit is; Blocked,
-	// how many of its keys are.
+	// Shut is whether the limit is paused or the key blocked; Paused, whether the limit is;
+	// Blocked, how many of its keys are.
 	Shut, Paused bool
 	Blocked      int
 	// PerSecond is how many permits come back in a second in the long run: 0 for a concurrency
@@ -44,12 +44,13 @@ type MeterState struct {
 	State        []any        // as meter.Read takes it; for a concurrency limit how many permits are held
 }
 
-// Used is how many permits are taken or reserved, at most Capacity, whether or not the meter is shut.
+// Used is how many permits are taken or reserved, at most Capacity, whether or not the meter is
+// shut.
 func (m Meter) Used() int { return min(m.Capacity, m.Capacity-m.Left+m.Reserved) }
 
-// Look returns how meters stand, in the order of the needs, whose costs do not matter. It asks as no
-// app, so it shows limits that are not for all, too. Look at a hundred at a time at most: Redis does
-// nothing else meanwhile.
+// Look returns how meters stand, in the order of the needs, whose costs do not matter. It asks as
+// no app, so it shows limits that are not for all, too. Look at a hundred at a time at most: Redis
+// does nothing else meanwhile.
 func (db *DB) Look(ctx context.Context, needs ...throttle.Need) ([]Meter, error) {
 	return db.look(ctx, 0, needs)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Notification is news for the leader, or from it. Notifications can get lost: lanes and changes are
-// numbered, so that this is noticed.
+// Notification is news for the leader, or from it. Notifications can get lost: lanes and changes
+// are numbered, so that this is noticed.
 type Notification struct {
 	Kind   NotificationKind
 	Number int64  // of the lane, or of the change
@@ -38,8 +38,9 @@ const (
 // maxPending is how many notifications wait to be taken before they are dropped.
 const maxPending = 1000
 
-// Notifications returns what is published from now on, until the context ends. Redis never waits for
-// the receiver: what is not taken is kept, and if that becomes too much, one TooMany stands for all.
+// Notifications returns what is published from now on, until the context ends. Redis never waits
+// for the receiver: what is not taken is kept, and if that becomes too much, one TooMany stands for
+// all.
 func (db *DB) Notifications(ctx context.Context) <-chan Notification {
 	notifications := make(chan Notification)
 	go func() {
@@ -95,8 +96,8 @@ func (db *DB) RequestSlots(ctx context.Context, queues []string) error {
 	return db.rdb.Publish(ctx, db.prefix+"wake", string(SlotsRequested)+" "+strings.Join(queues, "\n")).Err()
 }
 
-// ReportSlots says how many free slots a server has for its queues, and how long it takes on average
-// until it has one more.
+// ReportSlots says how many free slots a server has for its queues, and how long it takes on
+// average until it has one more.
 func (db *DB) ReportSlots(ctx context.Context, server string, free int, interval time.Duration, queues []string) error {
 	text := fmt.Sprintf("%s %d %s\n%d\n%s", SlotsReported, free, server, interval.Microseconds(), strings.Join(queues, "\n"))
 	return db.rdb.Publish(ctx, db.prefix+"wake", text).Err()

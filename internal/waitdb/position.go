@@ -10,8 +10,8 @@ import (
 // Position is where a waiting job stands, for operators. Estimates take all that waits now into
 // account, and nothing that may come.
 type Position struct {
-	// Granted says that its permits are granted and it is on its way. It has left its lane then: Rank
-	// is 1, and Total counts the jobs that are still in the lane.
+	// Granted says that its permits are granted and it is on its way. It has left its lane then:
+	// Rank is 1, and Total counts the jobs that are still in the lane.
 	Granted bool
 	// Rank in its lane counts from 1; Total is the lane's length.
 	Rank, Total int
@@ -20,9 +20,9 @@ type Position struct {
 	// Since is when it was denied first, by Redis's clock, and WaitedFor how long ago that was.
 	Since     time.Time
 	WaitedFor time.Duration
-	// StartsAt is when it would run, by Redis's clock, if nothing changes, and StartsIn how far off that
-	// is. They mean nothing unless Known: nobody knows when a running job gives its slot back, or a
-	// paused limit goes on.
+	// StartsAt is when it would run, by Redis's clock, if nothing changes, and StartsIn how far off
+	// that is. They mean nothing unless Known: nobody knows when a running job gives its slot back,
+	// or a paused limit goes on.
 	StartsAt time.Time
 	StartsIn time.Duration
 	Known    bool
@@ -50,8 +50,8 @@ func (db *DB) Position(ctx context.Context, job throttle.JobID) (Position, bool,
 	return position, waits, err
 }
 
-// Positions returns where those of the jobs stand that wait, in one round trip. Ask for a hundred at a
-// time at most: Redis does nothing else meanwhile.
+// Positions returns where those of the jobs stand that wait, in one round trip. Ask for a hundred
+// at a time at most: Redis does nothing else meanwhile.
 func (db *DB) Positions(ctx context.Context, jobs ...throttle.JobID) (map[throttle.JobID]Position, error) {
 	if len(jobs) == 0 {
 		return nil, nil

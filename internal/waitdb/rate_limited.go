@@ -13,24 +13,26 @@ import (
 type RateLimit struct {
 	// At is when the job was allowed: its Decision's.
 	At time.Time
-	// For is how long the upstream wants to be left alone. A negative value means that it does not say:
-	// then that grows with each rate limit in a row, and half of it is random: see docs/design.md.
+	// For is how long the upstream wants to be left alone. A negative value means that it does not
+	// say: then that grows with each rate limit in a row, and half of it is random: see
+	// docs/design.md.
 	For time.Duration
-	// Blocks lists the needs whose meters that is about; their costs do not matter. Those that the job
-	// does not need itself are ignored. Without any the job only waits again.
+	// Blocks lists the needs whose meters that is about; their costs do not matter. Those that the
+	// job does not need itself are ignored. Without any the job only waits again.
 	Blocks []throttle.Need
 }
 
 // maxBlock bounds for how long a meter is blocked.
 const maxBlock = 100 * 365 * 24 * time.Hour
 
-// RateLimited has a job wait again, at the head of its lane, and blocks the meters of the rate limit
-// for all jobs until the upstream may be called again. Jobs that come back keep the order in which
-// they were allowed. The outcome is Denied, or what forbids the job to wait: its MaxWait counts from
-// now on. The permits that the call took stay taken, since the upstream has counted it, most likely.
+// RateLimited has a job wait again, at the head of its lane, and blocks the meters of the rate
+// limit for all jobs until the upstream may be called again. Jobs that come back keep the order in
+// which they were allowed. The outcome is Denied, or what forbids the job to wait: its MaxWait
+// counts from now on. The permits that the call took stay taken, since the upstream has counted it,
+// most likely.
 //
-// Rate limits of calls that were underway when one was answered so count once. Repeating the call is
-// safe.
+// Rate limits of calls that were underway when one was answered so count once. Repeating the call
+// is safe.
 func (db *DB) RateLimited(ctx context.Context, job Job, limit RateLimit, needs ...throttle.Need) (throttle.Decision, error) {
 	needs, err := throttle.Normalize(needs...)
 	if err != nil {

@@ -35,8 +35,8 @@ func parseRecord(name, text string) (r Record, ok bool) {
 	return r, true
 }
 
-// cost returns how many permits the job wants of one of some meters at most, and -1 if it needs none
-// of them.
+// cost returns how many permits the job wants of one of some meters at most, and -1 if it needs
+// none of them.
 func (r Record) cost(isOf func(meter string) bool) int {
 	most := -1
 	costs := strings.Split(r.Costs, ",")
@@ -93,16 +93,17 @@ func (db *DB) Known(ctx context.Context, jobs []throttle.JobID) ([]bool, error) 
 	return known, err
 }
 
-// Forget drops waiting or granted jobs that will not come: deleted, archived or run by hand. It leaves
-// a job alone that waits anew before Redis hears of it. What was reserved for them goes to the next at
-// once. It returns how many of them were known. Leases of running jobs are given back with Free.
+// Forget drops waiting or granted jobs that will not come: deleted, archived or run by hand. It
+// leaves a job alone that waits anew before Redis hears of it. What was reserved for them goes to
+// the next at once. It returns how many of them were known. Leases of running jobs are given back
+// with Free.
 func (db *DB) Forget(ctx context.Context, jobs ...throttle.JobID) (known int, err error) {
 	texts, err := db.texts(ctx, jobs)
 	var args []any
 	for i, text := range texts {
 		if text, waits := text.(string); waits {
-			// The ticket and since when the job waits say which wait is meant. A record that no script has
-			// written says it as a whole.
+			// The ticket and since when the job waits say which wait is meant. A record that no
+			// script has written says it as a whole.
 			if lines := strings.SplitAfterN(text, "\n", 3); len(lines) == 3 {
 				text = lines[0] + lines[1]
 			}
@@ -126,10 +127,10 @@ func (db *DB) Find(ctx context.Context, id string) (jobs []throttle.JobID, err e
 	return jobs, err
 }
 
-// CountWaiting counts the waiting and granted jobs that want at least so many permits of one key of a
-// limit: those that a change of the limit would concern. With least 0 that is all of them, and with one
-// more than the MaxCost of a new definition those that could never run by it. It reads all waiting
-// jobs. Jobs that come and go meanwhile may be counted or not.
+// CountWaiting counts the waiting and granted jobs that want at least so many permits of one key of
+// a limit: those that a change of the limit would concern. With least 0 that is all of them, and
+// with one more than the MaxCost of a new definition those that could never run by it. It reads all
+// waiting jobs. Jobs that come and go meanwhile may be counted or not.
 func (db *DB) CountWaiting(ctx context.Context, limit string, least int) (int, error) {
 	return db.countWaiting(ctx, least, func(meter string) bool { return strings.HasPrefix(meter, limit+"|") })
 }
@@ -150,8 +151,9 @@ func (db *DB) countWaiting(ctx context.Context, least int, isOf func(meter strin
 }
 
 // RepairRecords lists some of the jobs that wait or are granted, and the cursor to go on with; a
-// cursor of 0 means that these were the last. Before it does, it drops records that are not in order,
-// and returns how many. To wanted it adds how many permits the waiting jobs want of each meter.
+// cursor of 0 means that these were the last. Before it does, it drops records that are not in
+// order, and returns how many. To wanted it adds how many permits the waiting jobs want of each
+// meter.
 func (db *DB) RepairRecords(ctx context.Context, cursor uint64, count int64, wanted map[string]int64) (jobs []throttle.JobID, next uint64, repaired int, err error) {
 	fields, next, err := db.rdb.HScan(ctx, db.prefix+"jobs", cursor, "", count).Result()
 	if err != nil {

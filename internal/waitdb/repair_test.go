@@ -9,8 +9,8 @@ import (
 )
 
 // TestRepairDemand: what is wanted is counted from the jobs that wait, and corrected unless it has
-// changed since it was read. The dispatcher's pass does so; scheduler's TestLostKeys has it run each
-// minute, in virtual time, and so on miniredis alone.
+// changed since it was read. The dispatcher's pass does so; scheduler's TestLostKeys has it run
+// each minute, in virtual time, and so on miniredis alone.
 func TestRepairDemand(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("other", 1))

@@ -1,38 +1,32 @@
--- Takes the permits of jobs, or has each wait in its lane until it is granted: one job
--- after the other, as if they had asked alone.
--- Safe to repeat: the same call again gets the same answers, and a job that waits
--- keeps its place. A newcomer takes nothing of a meter that is contended: such
--- meters give through the lanes' turns only.
--- Touches: admitted (rw), blocked (r), changes (w), contended (rw), deadlines (rw),
---   deleted (r), demand (rw), full (w), granted (rw), jobs (rw), lane (rw), lanes (rw),
---   leader (r), limit (r), m (rw), meters (rw), overrides (r), seq (w), summaries (r),
---   tickets (w), wake (w).
+-- Takes the permits of jobs, or has each wait in its lane until it is granted: one job after the
+-- other, as if they had asked alone.
+-- Safe to repeat: the same call again gets the same replies, and a job that waits keeps its place.
+-- A newcomer takes nothing of a contended meter, which gives permits through the lanes' turns only.
+-- Touches: admitted (rw), blocked (r), changes (w), contended (rw), deadlines (rw), deleted (r),
+--   demand (rw), full (w), granted (rw), jobs (rw), lane (rw), lanes (rw), leader (r), limit (r),
+--   m (rw), meters (rw), overrides (r), seq (w), summaries (r), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] app that asks
 -- ARGV[2] caller: a name of who makes one call at a time
--- ARGV[3] number of its call, which only repeats of this very call share. The n-th job's
---   leases are held by its queue, its ID and <caller>:<number>.<n>, a line each
+-- ARGV[3] number of its call, which only repeats of this very call share. The n-th job's leases are
+--   held by its queue, its ID and <caller>:<number>.<n>, a line each
 -- ARGV[4] 1 the first time that this call is sent, more if it is a repeat
--- ARGV[5…] for each group of jobs that differ in nothing else: queue, where they come from
---   and are granted back to; tickets of head start: 0 normal, negative earlier, positive
---   later; longest wait in microseconds, from the first denial, or -1 for any; how long
---   permits are reserved for one once it is granted, in microseconds; how long before they
---   exist it may have them, the same; since when it stood before it was last allowed, 0 if it
---   was not, or -1 if it is new in asynq: then what is known of a job of its name is another's;
---   since when its wait lasts if it has not begun after that, or 0;
---   '' or the line in which the name of its lane says a fairness key; how many needs, and how many jobs there are; limit, key and cost of each
---   need, sorted by limit and key;
---   and of each job its ID, and microseconds until it is of no use any more, or -1 for
---   never
--- Returns for each job {outcome, index of the deciding need, now_us, ready_at_us: if allowed
---   from when on its permits exist, which is over where a repeat finds them, left,
---   full_at_us, capacity, time_us, known}, where time_us is the shortest lease or
---   0 if allowed, and if denied how long to put the job back for; known, if denied,
---   is 0 where nobody can tell when it will run. If allowed,
---   instead of that, whether the limiter is to hear how the call goes, two numbers
---   for each need by which its meter knows what it gave; and of a job that waited
---   since when, how often it was denied,
---   and since when its permits exist or 0. {6, names, now_us} where calendars must
+-- ARGV[5…] for each group of jobs that differ in nothing else: queue, where they come from and
+--   are promoted; tickets of head start: 0 normal, negative earlier, positive later; longest
+--   wait in microseconds, from the first denial, or -1 for any; how long permits are reserved for
+--   one once it is granted, in microseconds; how long before they exist it may have them, the same;
+--   since when it stood before it was last allowed, 0 if it was not, or -1 if it is new in asynq:
+--   then what is known of a job of its name is another's; since when its wait lasts if it has not
+--   begun after that, or 0; '' or the line in which the name of its lane says a fairness key; how
+--   many needs, and how many jobs there are; limit, key and cost of each need, sorted by limit and
+--   key; and of each job its ID, and microseconds until it is of no use any more, or -1 for never
+-- Returns for each job {outcome, index of the deciding need, now_us, ready_at_us: if allowed from
+--   when on its permits exist, which is over where a repeat finds them, left, full_at_us, capacity,
+--   time_us, known}, where time_us is the shortest lease or 0 if allowed, and if denied how long to
+--   put the job back for; known, if denied, is 0 where nobody can tell when it will run. If
+--   allowed, instead of that, whether the limiter is to hear how the call goes, two numbers for
+--   each need by which its meter knows what it gave; and of a job that waited since when, how often
+--   it was denied, and since when its permits exist or 0. {6, names, now_us} where calendars must
 --   be extended
 -- @include scope
 -- @inner
@@ -47,16 +41,16 @@ local records = quiet and {} or call('HMGET', hg('jobs'), unpack(names))
 local told = again ~= '1' and repeated(call('GET', hg('admitted', caller)), number) or {}
 local answers, words, any, seen, slow = {}, { number }, false, {}, false
 
--- Whether the record of a job's name is about another wait than this call means: if this is a
--- repeat, than the one that the call began or went on with; else that of an earlier job, which was
--- deleted while it waited, if this one is new.
+-- Reports whether the record under a job's name is about another wait than this call means. If this
+-- is a repeat, the call means the wait that it began or went on with. Else, if this job is new, the
+-- record is that of an earlier job, which was deleted while it waited.
 local function is_anothers(job, record)
   if job.wait then return not is_about(record, job.wait) end
   return record and job.stood_us < 0
 end
 
--- What becomes of a job that was granted and comes in time, of one where nobody waits and
--- the permits are there, and of one that cannot have any. Of others nothing.
+-- Returns the reply to a job that was granted and comes in time, to one without others waiting if
+--   the permits are there, and to one that cannot have any; else nil.
 local function come_in_time(job, record)
   if is_anothers(job, record) then return nil end
   local holder = job.name .. '\n' .. caller .. ':' .. number .. '.' .. job.place
@@ -76,7 +70,7 @@ local function come_in_time(job, record)
   return since_us and admit(job, since_us, denials, from_us, at) or nil
 end
 
--- Has jobs ask from the first on that has no answer, until one gets none.
+-- Processes jobs from the first without a reply on, until one gets none.
 local function ask(how)
   local n = 0
   for g = 1, #groups do
@@ -116,7 +110,7 @@ leave()
 -- @include come
 -- @include line_up
 
--- Those that follow a newcomer that waits, and of which nothing is known, wait behind it.
+-- Unknown jobs that follow a newcomer that waits, wait behind it.
 local function follow(job)
   local ids = {}
   seen[job.name] = true

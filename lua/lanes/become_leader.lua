@@ -1,8 +1,8 @@
--- Takes or renews the lease of the leader, and tells it
--- what it may not have heard. Where it knows of more lanes than there were, the last
--- were lost in a failover: then it is as if the lease was taken anew.
--- Touches: changes (rw), contended (w), deadlines (rw), demand (w), epoch (rw), full (w),
---   jobs (r), lanes (rw), leader (rw), meters (w), seq (rw), tickets (w).
+-- Takes or renews the lease of the leader, and tells the leader what it may not have heard. If it
+-- knows of more lanes than there were, the last were lost in a failover, and it is as if it took
+-- the lease anew.
+-- Touches: changes (rw), contended (w), deadlines (rw), demand (w), epoch (rw), full (w), jobs (r),
+--   lanes (rw), leader (rw), meters (w), seq (rw), tickets (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process
 -- ARGV[2] life of the lease in milliseconds
@@ -11,10 +11,10 @@
 -- ARGV[5] most lanes to name
 -- ARGV[6] 1 the first time that this call is sent, more if it is a repeat: the reply that said that
 --   the lease was taken anew may be lost
--- Returns {1, 1 where the lease was taken anew, now_us, number of changes to
---   meters, name of the data, lanes that got their first job since, or all where
---   the lease was taken anew, with their numbers, when the time of the next job is
---   up or 0}; {0, microseconds until the lease of another process ends}
+-- Returns {1, 1 where the lease was taken anew, now_us, number of changes to meters, name of the
+--   data, lanes that got their first job since, or all if the lease was taken anew, with their
+--   numbers, the next wait deadline or 0}; {0, microseconds until the lease of another process
+--   ends}
 -- @include mark
 -- @include next_deadline
 local process, lease_ms, seen, name, most, again = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
@@ -22,7 +22,7 @@ local process, lease_ms, seen, name, most, again = ARGV[1], ARGV[2], ARGV[3], AR
 local holder = call('GET', hg('leader'))
 if holder and holder ~= process then return { 0, call('PTTL', hg('leader')) * 1000 } end
 
--- A counter that is no number begins anew.
+-- Reads a counter. One that is no number begins anew.
 local function number(text)
   local n = tonumber(string.match(text or '0', '^%d+$') or nil)
   return n and n < FAR and n
@@ -47,11 +47,11 @@ end
 call('SET', hg('leader'), process, 'PX', lease_ms)
 if call('EXISTS', hg('lanes')) == 1 then
   call('PEXPIRE', hg('contended'), MARKS_MS)
-else -- what is kept of lanes that came and went unheard of, or never were
+else -- what is left of lanes that came and went
   call('DEL', hg('contended'), hg('tickets'), hg('full'), hg('meters'), hg('demand'))
 end
 local ends = next_deadline()
-if ends and call('EXISTS', hg('jobs')) == 0 then -- nobody's, whose time may never be up
+if ends and call('EXISTS', hg('jobs')) == 0 then -- deadlines without jobs
   call('DEL', hg('deadlines'))
   ends = nil
 end

@@ -1,21 +1,19 @@
--- Claims a scope for one asynq Redis, whose jobs then wait here, or renews the
--- claim. That Redis is the same if its data are, as after a failover; or its
--- address is, as after its data were lost; or its data were the claim's before.
--- What an older version has left of waiting jobs is dropped, once none gives turns any
--- more: they are sent back to ask. Meters stay, and limits are summed up anew. Workers
--- of before there were versions take a claim as written here for another Redis's, and do
--- not start.
--- Touches: asynq (rw), contended (w), deadlines (w), demand (w), epoch (rw), full (w),
---   granted (w), jobs (rw), lane (w), lanes (rw), leader (r), limit (r), limits (r),
---   meters (w), summaries (w), tickets (w).
+-- Claims a scope for one asynq Redis, whose jobs then wait here, or renews the claim. That Redis is
+-- the same if its data are, as after a failover; or its address is, as after its data were lost; or
+-- its data were the claim's before. What an older version has left of waiting jobs is dropped, once
+-- no process leads any more: they are sent back to ask. Meters stay, and limits are summed up anew.
+-- Workers from before there were versions take this claim for another Redis's, and do not start.
+-- Touches: asynq (rw), contended (w), deadlines (w), demand (w), epoch (rw), full (w), granted (w),
+--   jobs (rw), lane (w), lanes (rw), leader (r), limit (r), limits (r), meters (w), summaries (w),
+--   tickets (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] name of the asynq Redis's data
 -- ARGV[2] name of those that it had before, as this process knows, or ''
 -- ARGV[3] its address
 -- ARGV[4] how long the claim holds, in milliseconds
 -- ARGV[5] version of the scope's data that this process keeps
--- Returns {the address of another asynq Redis that has the scope or '', the other
---   version of its data where they cannot be brought over or 0}
+-- Returns {the address of another asynq Redis that has the scope or '', the other version of its
+--   data where they cannot be brought over or 0}
 -- @include summary
 local data, before, address, life_ms, version = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local NOTE = ' (its workers keep data of another version)'

@@ -1,5 +1,5 @@
--- Gives up granted jobs dead that a worker took long ago and that have not asked. They
--- count no more against how many of their lane may be granted, so that the lane goes on.
+-- Gives up granted jobs that a worker took long ago and that have not asked: it may have died. They
+-- do not count against how many of their lane may be granted, so that the lane goes on.
 -- Touches: granted (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] lane, ID of each job

@@ -1,17 +1,15 @@
--- Has the permits expire that are reserved for granted jobs which have not come in time, and
--- says who of a lane is granted and has not come. They keep their tickets. One of
--- which no record says that it is of the lane is granted no more, and of its meters
--- nothing is reserved: at worst others that are granted there are denied once more.
+-- Takes back the permits of granted jobs that have not come in time, and lists the granted jobs of
+-- lanes. They keep their tickets. A job without a record of its lane is granted no more, and
+-- nothing is reserved of its meters: at worst others that are granted there are denied once more.
 -- Touches: changes (w), demand (w), full (w), granted (rw), jobs (r), lane (r), lanes (rw),
 --   meters (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] lanes
--- Returns for each lane {how many of it wait, how many are granted, of those up to
---   a thousand that permits are reserved for, and up to a thousand that nothing is
---   reserved for any more}
+-- Returns for each lane {how many of it wait, how many are granted, of those up to a thousand that
+--   permits are reserved for, and up to a thousand that nothing is reserved for any more}
 -- @include lanes
 
--- Those of a lane's granted jobs whose records say so; the others leave it.
+-- Returns those of a lane's granted jobs that have a record of it, and removes the others.
 local function with_records(queue, lane, granted, jobs)
   local names, out = {}, {}
   for i = 1, #jobs do names[i] = queue .. '\n' .. jobs[i] end
@@ -26,7 +24,7 @@ local function with_records(queue, lane, granted, jobs)
   return out
 end
 
--- Of one lane, at most a hundred at a time.
+-- Expires the grants of one lane, at most a hundred at a time.
 local function expire(lane)
   local queue, ids = parse_lane(lane)
   local granted = hg('granted', lane)
@@ -36,7 +34,7 @@ local function expire(lane)
     call('ZADD', granted, 0, late[i])
     if r and r.lane == lane then
       count_all(hg('meters'), r, -1)
-    else -- how much is reserved for it nobody knows
+    else -- it is unknown how much is reserved for it
       call('HDEL', hg('meters'), unpack(ids))
     end
   end

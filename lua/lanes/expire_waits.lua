@@ -1,11 +1,11 @@
--- Takes jobs whose time is up out of their lanes, and names them: they are to be told
--- that it is too late. Until they ask they stand in no lane. Whoever does not ask is
--- named again: after a second, and at pauses that double up to half a minute.
--- Touches: changes (w), deadlines (rw), demand (w), full (w), granted (r), jobs (rw),
---   lane (rw), lanes (rw), meters (w), tickets (w), wake (w).
+-- Takes jobs whose wait deadline is over out of their lanes, and names them, so that they are told.
+-- Until they ask they stand in no lane. A job that does not ask is named again: after a second, and
+-- at pauses that double up to half a minute.
+-- Touches: changes (w), deadlines (rw), demand (w), full (w), granted (r), jobs (rw), lane (rw),
+--   lanes (rw), meters (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] most jobs to name
--- Returns {microseconds until the time of the next job is up, or -1, job…}
+-- Returns {microseconds until the next wait deadline, or -1, job…}
 -- @include lanes
 -- @include next_deadline
 local most = ARGV[1]
@@ -18,7 +18,7 @@ local function leave(id, r)
   leave_if_empty(r.lane)
 end
 
--- How often a job was named stands in its record, where it says that its wait ends.
+-- The job's record says how often it was named, in the field that says whether its wait may end.
 local out = { -1 }
 local over = call('ZRANGEBYSCORE', hg('deadlines'), '-inf', int(now_us), 'LIMIT', 0, most)
 for i = 1, #over do
@@ -30,7 +30,7 @@ for i = 1, #over do
     call('HSET', hg('jobs'), over[i], before .. int(math.min(named + 1, 6)) .. after)
     call('ZADD', hg('deadlines'), int(now_us + 500000 * 2 ^ named), over[i])
     out[#out + 1] = over[i]
-  else -- somebody removed it, or wrote something else
+  else -- it was removed or overwritten by hand
     call('ZREM', hg('deadlines'), over[i])
   end
 end

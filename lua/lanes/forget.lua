@@ -1,8 +1,7 @@
--- Forgets waiting or granted jobs that will not come; what they leave goes on. Of one
--- whose record cannot be read the rest goes when its turn comes.
--- A job that waits anew by now is left alone.
--- Touches: changes (w), deadlines (w), demand (w), full (w), granted (rw), jobs (rw),
---   lane (rw), lanes (rw), meters (w), tickets (w), wake (w).
+-- Forgets waiting or granted jobs that will not come. If a record cannot be read the rest of the
+-- job goes when its turn comes. A job that waits anew by now is left alone.
+-- Touches: changes (w), deadlines (w), demand (w), full (w), granted (rw), jobs (rw), lane (rw),
+--   lanes (rw), meters (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] queue, ID and record of each job, or as much of the record as says which wait is meant
 -- Returns how many were known

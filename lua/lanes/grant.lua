@@ -29,7 +29,7 @@
 -- @include repeated
 local process, far_us, caller, number, again = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 
--- The outlook of a line whose data cannot be read: it may try again in a second.
+-- Returns the outlook of a line whose data cannot be read: it may try again in a second.
 local function unusable(line)
   local out = { line.granted, 0 }
   for _ = 1, #line.ids do
@@ -46,7 +46,8 @@ for i = 6, #ARGV, 3 do
   local line = line_of(ARGV[i])
   line.turns = line.turns + 1
 end
--- A turn that meets data which no script has written is refused for a second. The other turns go on.
+-- A turn that meets data which no script has written is refused for a second. The other turns go
+-- on.
 for i = 6, #ARGV, 3 do
   out[#out + 1] = try(turn, line_of(ARGV[i]), tonumber(ARGV[i + 1]), ARGV[i + 2], far_us) or { REFUSED }
 end

@@ -1,9 +1,9 @@
--- Where waiting jobs stand.
+-- Says where waiting jobs stand.
 -- Touches: blocked (r), demand (r), granted (r), jobs (r), lane (r), limit (r), m (rw),
 --   meters (r), overrides (r), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] queue, ID of each job
--- Returns for each job {} where it does not wait, or nothing can be read of its limits; else
+-- Returns for each job {} if it does not wait, or its limits cannot be read; else
 --   {granted 0 or 1, position in
 --   its lane from 1, jobs in the lane, expected_us, now_us, binding limit|key,
 --   lane, known 0 or 1, since when it waits in microseconds}
@@ -12,7 +12,7 @@
 -- @include lanes
 -- @include try
 
--- The meters that a job needs, but for those whose limit is gone.
+-- Returns the meters that a job needs, without those whose limit is gone.
 local function meters_of(r)
   local meters = {}
   for i = 1, #r.ids do
@@ -26,7 +26,7 @@ local function meters_of(r)
   return meters
 end
 
--- The costs of a lane's first jobs: so many are looked at, once in this call.
+-- Returns the costs of a lane's first jobs, which are read once in this call.
 local FIRST, firsts = 32, {}
 local function first_costs(queue, lane)
   if firsts[lane] then return firsts[lane] end
@@ -41,9 +41,9 @@ local function first_costs(queue, lane)
   return costs
 end
 
--- What those before a job in its lane cost on average of each meter. The first are
--- counted. Of the others it is known what they want of a meter at which the lane is
--- alone; else they are like the first.
+-- Returns what the jobs before a job in its lane cost on average of each meter. The first are
+--   counted. What the others want is known of a meter at which the lane is alone; else they count
+--   like the first.
 local function average_costs(queue, lane, meters, place, others)
   local first, average = first_costs(queue, lane), {}
   local counted = math.min(place, #first)

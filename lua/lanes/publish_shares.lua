@@ -1,12 +1,11 @@
--- Writes how many lanes take turns at meters. Where some do, newcomers may not
--- take; where none does any more they may again, unless one has come to wait there
--- meanwhile.
+-- Writes how many lanes take turns at meters. If some do, newcomers may not take permits there. If
+-- none does any more they may again, unless a lane has come to wait there meanwhile.
 -- Touches: contended (rw), leader (r), meters (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] leader
 -- ARGV[2] number of the last lane that it knows
 -- ARGV[3…] meter, lanes that wait at it
--- Returns the meters that had no mark and have one now: until then nobody told of changes
+-- Returns the meters that are contended now and were not: until then changes were not published
 -- @include mark
 local process, seen = ARGV[1], tonumber(ARGV[2])
 

@@ -1,24 +1,23 @@
--- Has a job wait again that was allowed and that the upstream then refused: at
--- the head of its lane, behind those that were allowed before it and came back,
--- too. The meters that the refusal is about are shut for everybody. A job that waits
--- by another attempt keeps its place: this call has outlived its timeout.
+-- Has a job wait again that was allowed and that the upstream then rate limited: at the head of its
+-- lane, behind those that were allowed before it and came back, too. The meters that this is about
+-- are blocked for all jobs. A job that waits by another attempt keeps its place: this call has
+-- outlived its timeout.
 -- Safe to repeat: the same call again changes nothing.
--- Touches: admitted (rw), blocked (rw), changelog (w), changes (w), contended (rw),
---   deadlines (rw), deleted (r), demand (rw), ending (rw), full (w), granted (rw), jobs (rw),
---   lane (rw), lanes (rw), limit (rw), m (rw), meters (rw), overrides (rw), seq (w),
---   summaries (rw), tickets (w), wake (w).
+-- Touches: admitted (rw), blocked (rw), changelog (w), changes (w), contended (rw), deadlines (rw),
+--   deleted (r), demand (rw), ending (rw), full (w), granted (rw), jobs (rw), lane (rw),
+--   lanes (rw), limit (rw), m (rw), meters (rw), overrides (rw), seq (w), summaries (rw),
+--   tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] queue it goes back to
 -- ARGV[2] ID of the job
 -- ARGV[3] app that asks
 -- ARGV[4] when it had been allowed, in microseconds
--- ARGV[5] how long the upstream wants to be left alone, in microseconds, or -1
---   where it does not say
+-- ARGV[5] how long the upstream wants to be left alone, in microseconds, or -1 if it does not say
 -- ARGV[6] chance, 0 to 999999
 -- ARGV[7] longest wait in microseconds, or -1 for any
 -- ARGV[8] microseconds until it is of no use any more, or -1 for never
 -- ARGV[9] how long permits are reserved for it once it is granted, in microseconds
--- ARGV[10] for each need 1 where its meter is shut, or 0
+-- ARGV[10] for each need 1 if its meter is to be blocked, or 0
 -- ARGV[11] '' or the line in which the name of its lane says a fairness key
 -- ARGV[12] caller: a name of who makes one call at a time
 -- ARGV[13] number of its call, which only repeats of this very call share
@@ -54,7 +53,7 @@ for i = 1, #meters do
   ids[i], costs[i] = meters[i].id, int(meters[i].cost)
 end
 local lane = queue .. '\n' .. table.concat(ids, '\n') .. fair
-local ticket = at_us - FAR -- nobody else's: no other call of the job was allowed then
+local ticket = at_us - FAR -- unique: no other call of the job was allowed then
 local r = read_job(queue, id)
 if r and (r.ticket ~= ticket or r.lane ~= lane) then
   local answer = passed_over(meters)

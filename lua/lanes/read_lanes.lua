@@ -1,11 +1,10 @@
--- How many jobs wait in lanes, what some of them cost, and whose turn was when.
+-- Reads how many jobs wait in lanes, what some of them cost, and when each lane had its last turn.
 -- Touches: jobs (r), lane (r), tickets (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1…] lane, and from which rank up to which its jobs are looked at, 0 for the
---   first
--- Returns for each {how many wait, when it had its last turn or, if it came to wait after
---   that, since when the first of those jobs does, costs of each of them, separated by
---   spaces, since when the first does, 0 for none}; a job whose record no script has written is left out
+-- ARGV[1…] lane, and from which rank up to which its jobs are looked at, 0 for the first
+-- Returns for each {how many wait, when it had its last turn or, if it came to wait after that,
+--   since when the first of those jobs waits, costs of each of them, separated by spaces, since
+--   when the first waits, 0 for none}. A job whose record no script has written is left out.
 -- @include lane
 
 local out = {}

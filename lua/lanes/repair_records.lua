@@ -1,21 +1,20 @@
--- Looks whether waiting jobs stand where their records say, and counts what they want. A record that cannot be
--- read, or whose job stands elsewhere, is dropped: asynq's side shows that the job is
--- denied and unknown, and it is sent back to ask. A lane that has lost its number gets
--- another.
--- Touches: contended (w), deadlines (rw), granted (r), jobs (rw), lane (r), lanes (rw),
---   seq (w), wake (w).
+-- Checks that waiting jobs stand where their records say, and counts what they want. It drops a
+-- record that cannot be read, or whose job stands elsewhere: asynq shows that the job is denied and
+-- unknown, and it is sent back to ask. A lane that has lost its number gets another.
+-- Touches: contended (w), deadlines (rw), granted (r), jobs (rw), lane (r), lanes (rw), seq (w),
+--   wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] queue and ID, one a line, of each job
--- Returns {how many were not in order, then for each meter that a job which waits in its lane
---   needs, and how many permits all of those want of it}
+-- Returns {how many were not in order, then each meter that a waiting job needs, and how many
+--   permits all waiting jobs want of it}
 -- @include jobs
 -- @include lane
 -- @include announce
 
 local records, mended, seen, wanted = call('HMGET', hg('jobs'), unpack(ARGV)), 0, {}, {}
 
--- The lane of a job that stands there, or is granted from there; '' of one that has left
--- it since its time is up; else nil.
+-- Returns the lane of a job that waits there or is granted, '' if the job has left it because its
+--   wait has expired, and else nil.
 local function lane_of(name, record)
   local queue, id = string.match(name, '^([^\n]*)\n(.*)$')
   local r = queue and parse_job(record)
@@ -25,7 +24,7 @@ local function lane_of(name, record)
   if lane ~= '' and not waits and not call('ZSCORE', hg('granted', lane), id) then return nil end
   for i = 1, waits and #r.ids or 0 do wanted[r.ids[i]] = (wanted[r.ids[i]] or 0) + r.cost[i] end
   if r.expiry ~= '0' and not call('ZSCORE', hg('deadlines'), name) then
-    call('ZADD', hg('deadlines'), int(now_us), name) -- when its time is up it knows itself
+    call('ZADD', hg('deadlines'), int(now_us), name) -- the job knows its deadline itself
     mended = mended + 1
   end
   return lane

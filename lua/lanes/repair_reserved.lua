@@ -1,5 +1,5 @@
--- Counts anew what is reserved of meters for granted jobs. A granted job of which no
--- record says that it is of its lane is granted no more.
+-- Counts anew what is reserved of meters for granted jobs. A granted job without a record of its
+-- lane is granted no more.
 -- Touches: changes (w), granted (rw), jobs (r), leader (r), meters (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] leader, and so knows of which lanes jobs are granted

@@ -1,5 +1,5 @@
--- Gives the lease of the leader back, and tells the other processes, so
--- that one of them takes it at once.
+-- Gives the leader's lease back, and tells the other processes, so that one of them takes it at
+-- once.
 -- Touches: leader (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process

@@ -1,8 +1,8 @@
 -- @include repeated
 -- @include take
 
--- Takes the permits, which exist from that time on, or now; or from when they were taken on,
--- if a repeat finds them. Of a job that waited it says how that was.
+-- Takes a job's permits, which exist from a time on, or now; or, if a repeat finds them, from when
+-- they were taken. The reply to a job that waited says how long.
 local function admit(job, since_us, denials, from_us, at)
   local exist_us = job.admitted or math.max(at or 0, now_us)
   job.remembered = ADMITTED .. int(exist_us)

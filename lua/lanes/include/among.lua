@@ -1,10 +1,9 @@
 -- @include jobs
 -- @include next_ticket
 
--- The ticket of a job that has waited elsewhere, or that ran before: that of a newcomer, or
--- one with which it stands among those of its lane by when it began to wait, and between two
--- of them by how long before and after. One that ran stands before all that came at the same
--- moment. A Low job has no claim to that.
+-- Returns the ticket of a job that has waited elsewhere, or that ran before: that of a newcomer, or
+--   one with which it stands among the jobs of its lane by when it began to wait. A job that ran
+--   stands before all that came at the same moment. A Low job goes last.
 local function ticket_among(job)
   local last = next_ticket(job.lane) + job.head_start * STEP
   if job.head_start > 0 then return last end

@@ -1,7 +1,7 @@
 -- @include mark
 
--- Gives a lane of which something waits its number, and one of its meters the mark, so
--- that nobody takes there before the lane had its turn; and says so.
+-- Gives a lane with waiting jobs its number, marks one of its meters as contended, so that no
+-- newcomer takes permits there before the lane had its turn, and publishes that.
 local function announce(lane, meter)
   local number = int(call('INCR', hg('seq')))
   call('ZADD', hg('lanes'), number, lane)

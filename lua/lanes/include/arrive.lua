@@ -3,8 +3,8 @@
 -- @include latest
 -- @include leaving
 
--- Until when permits are reserved for a job: 0 if they are no more, and nil if it is not
--- granted. It looks once for a whole group, unless others come between its jobs.
+-- Returns until when permits are reserved for a job: 0 if they are not any more, and nil if it is
+--   not granted. It looks once for a whole group, unless others come between its jobs.
 local function until_of(job, alone)
   if alone or not job.untils then
     local ids = {}
@@ -16,13 +16,12 @@ local function until_of(job, alone)
   return job.untils[job.id]
 end
 
--- Granted jobs that leave their place, by lane: what is to be written is, once for all.
+-- Granted jobs that leave their lane, by lane: they are written together.
 local left = {}
 
--- Has a granted job that comes in time leave its place, if it may have its permits: what
--- is reserved for it is its own, so all others leave it alone. Returns since when it
--- waited, how often it was denied, since when its permits are reserved, and from when on
--- they exist; or nothing.
+-- Has a granted job that comes in time leave its lane, if it may take its permits: what is reserved
+-- for it is its own. Returns since when it waited, how often it was denied, since when its permits
+-- are reserved, and from when on they exist; or nothing.
 local function arrive(job, record)
   local since_us, grant_us, expiry, denials = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) *(%d*)')
   local _, at = binding(job.meters)
@@ -41,7 +40,7 @@ local function arrive(job, record)
   return tonumber(since_us), tonumber(denials) or 1, job.until_us - grant_us, at
 end
 
--- Writes what those have left behind that arrived.
+-- Writes what the jobs that arrived leave.
 local function leave()
   for lane, l in pairs(left) do
     local granted, full = hg('granted', lane), hg('full')
@@ -49,8 +48,8 @@ local function leave()
     for id, permits in pairs(l.permits) do count(hg('meters'), id, -permits) end
     call('HDEL', hg('jobs'), unpack(l.names))
     if l.expiring[1] then call('ZREM', hg('deadlines'), unpack(l.expiring)) end
-    -- One look says whether any lane is full, which counts 3, and whether anything is
-    -- left of this one.
+    -- One command says whether any lane is full, which counts 3, and whether anything is left of
+    -- this one.
     local there = call('EXISTS', l.waiting, granted, full, full, full)
     if there >= 3 then make_room(lane) end
     if there % 3 == 0 then leave_if_empty(lane) end

@@ -2,8 +2,8 @@
 -- @include waiting
 -- @include granted
 
--- A newcomer may take where nobody waits before it, in its lane or elsewhere. Of
--- one that has waited r is what was known of it.
+-- A newcomer may take permits if no job waits before it, in its lane or elsewhere. r is the record
+-- of a job that has waited.
 local function come(job, r)
   job.before = call('ZCARD', job.waiting)
   load_reserved(job.meters)
@@ -20,8 +20,8 @@ local function come(job, r)
   return wait(job, nil, true, bind)
 end
 
--- Whose time is up is forgotten from here on. So a repeat of this call would wait
--- anew: the caller's last word says what it was told.
+-- Forgets a job whose wait deadline is over. A repeat of this call would wait anew, so the reply is
+-- kept.
 local function too_late(job, r)
   forget_job(job.queue, job.id, r)
   load_reserved(job.meters)
@@ -30,9 +30,9 @@ local function too_late(job, r)
   return answer
 end
 
--- A job that waits or was granted, and comes otherwise than in time. Where its rule
--- changed while it waited, or somebody took it out of its lane, it begins anew; but it
--- has waited since it was denied first, and stands by that.
+-- Processes a job that waits, or was granted and comes late. If its rule changed while it waited,
+-- or it was taken out of its lane by hand, it begins anew; but it has waited since its first
+-- denial, and stands by that.
 local function come_again(job, r)
   if latest(r.since_us, job.max_wait_us, job.useful_us) <= now_us then return too_late(job, r) end
   job.since_us = r.since_us
@@ -46,7 +46,7 @@ local function come_again(job, r)
   return answer or admit(job, r.since_us, r.denials, from_us, at)
 end
 
--- A job that cannot have its permits in time.
+-- Processes a job that does not come in time for its permits.
 local function come_or_wait(job, record)
   local r = record and parse_job(record)
   if r and job.wait then r.denials = r.denials - 1 end -- this call has counted it
@@ -58,7 +58,7 @@ local function come_or_wait(job, record)
   return job.refusal
 end
 
--- A job that has waited by this call, and does so no more.
+-- Replies to a job that has waited by this call, and does so no more.
 local function pass_over(job, app)
   local meters, refusal = load_needs(job.needs, job.first - 1, app)
   if refusal then return refusal end

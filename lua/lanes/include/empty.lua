@@ -1,7 +1,7 @@
 -- @include scope
 
--- Forgets a lane of which nothing waits and nobody is granted; and with the last
--- one all that a lost record, or a process that died, may have left behind.
+-- Forgets a lane without waiting or granted jobs, and with the last lane all that a lost record, or
+-- a process that died, may have left behind.
 local function leave_if_empty(lane)
   if call('EXISTS', hg('lane', lane), hg('granted', lane)) > 0 then return end
   call('ZREM', hg('lanes'), lane)

@@ -1,6 +1,6 @@
 -- @include count
 
--- Has every meter know what all others want that wait there.
+-- Reads how many permits of each meter all other waiting jobs want.
 local function load_before(meters, waits)
   for i = 1, #meters do
     local m = meters[i]
@@ -8,7 +8,7 @@ local function load_before(meters, waits)
   end
 end
 
--- Whether a lane has a meter to itself. Where that has not been counted all that is wanted
+-- Reports whether a lane has a meter to itself. If that has not been counted, all that is wanted
 -- there is its own, or goes first.
 local function is_alone(m) return (m.lanes or 1) == 1 end
 

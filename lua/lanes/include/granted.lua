@@ -3,13 +3,13 @@
 -- @include leaving
 -- @include waiting
 
--- How a granted job stands: with permits reserved for it, or too late for them.
+-- Whether permits are reserved for a granted job, or it came too late for them.
 local RESERVED, OVERDUE = 1, 2
 
--- Has a granted job take what is reserved for it; or, where it came too late for
--- that, what is reserved by now for the first of its lane that asked for as much.
--- That one takes a later one's in turn. Returns nil where the job was not granted,
--- whether it came late, and since when the permits that it takes exist.
+-- Has a granted job take what is reserved for it; or, if it came too late for that, what is
+-- reserved for the first of its lane that asked for as much, which takes a later one's in turn.
+-- Returns nil if the job was not granted, whether it came late, and since when the permits that it
+-- takes exist.
 local function claim(job, r, until_us)
   local granted = hg('granted', r.lane)
   call('ZREM', granted, job.id)
@@ -29,9 +29,9 @@ local function claim(job, r, until_us)
   return RESERVED, late, from_us
 end
 
--- Has a job that is known leave its place if it may have its permits, and returns from when
--- on they exist; else it waits on, and the reply is returned, too. A granted job takes what
--- there is. One that waits and was not granted is let by only where no process leads.
+-- Has a known job leave its lane if it may take its permits, and returns from when on they exist;
+-- else the job waits on, and the reply is returned, too. A granted job takes what there is. A job
+-- that was not granted is admitted only if no process leads.
 local function go_on(job, r, granted, late)
   if granted ~= RESERVED then load_reserved(job.meters) end
   local bind, at = binding(job.meters)

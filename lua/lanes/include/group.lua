@@ -1,8 +1,7 @@
 -- @include scope
 
--- Jobs that ask alike: ids are their meters, needs is where their needs stand, and they
--- themselves stand from first to last. The same table is each of them in turn: see
--- next_job.
+-- Reads jobs that ask alike: ids are their meters, needs is where their needs stand, and the jobs
+-- stand from first to last. The same table is each of the jobs in turn: see next_job.
 local function read_group(i)
   local queue, n, ids, costs = ARGV[i], tonumber(ARGV[i + 8]), {}, {}
   for k = 1, n do
@@ -19,7 +18,7 @@ local function read_group(i)
   }
 end
 
--- All groups of a call, and the names of their jobs.
+-- Returns all groups of a call, and the names of their jobs.
 local function read_groups(i)
   local groups, names = {}, {}
   while i <= #ARGV do
@@ -30,17 +29,16 @@ local function read_groups(i)
   return groups, names
 end
 
--- Has a group be the next of its jobs, which stands at k, and of all of a call the one at that
--- place.
+-- Makes a group's table the next of its jobs, which stands at k, and at that place of the call.
 local function next_job(group, k, name, place)
   group.place, group.at, group.id, group.name, group.useful_us = place, k, ARGV[k], name, tonumber(ARGV[k + 1])
   group.since_us, group.max_wait_us = now_us, group.longest_us
   group.before, group.mark, group.ticket, group.remembered = false, false, nil, false
 end
 
--- A job that has been allowed since it first came stands by when that was. If its attempt
--- failed its wait is counted from its first denial since, and if it has not begun from when it
--- began to wait. If it has been named as one whose time is up, that is so.
+-- A job that has been allowed before keeps its place by when it first came. If its attempt failed
+-- its wait counts from its first denial since, and if it has not begun from when it began to wait.
+-- If it has been named as expired, it is.
 local function stand(job, record)
   local since_us, named = string.match(record or '', '^%-?%d+\n(%d+)\n%d+\n(%d)')
   job.since_us = tonumber(since_us) or math.min(job.stood_us, now_us)

@@ -28,7 +28,7 @@ local function read_job(queue, id)
   return record and parse_job(record)
 end
 
--- Forgets all of a job but its place.
+-- Deletes the record and the wait deadline of a job.
 local function forget_record(job, expiry)
   call('HDEL', hg('jobs'), job)
   if expiry ~= '0' then call('ZREM', hg('deadlines'), job) end

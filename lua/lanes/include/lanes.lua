@@ -10,7 +10,7 @@ local function count_all(counters, r, sign)
   for i = 1, #r.ids do count(counters, r.ids[i], sign * r.cost[i]) end
 end
 
--- Tells the leader that what was reserved of meters is free again.
+-- Publishes that permits of a lane's meters are free again.
 local function freed(lane)
   local _, ids = parse_lane(lane)
   for i = 1, #ids do changed('meter', ids[i]) end

@@ -1,7 +1,7 @@
 -- @include waiting
 
--- Has newcomers wait behind one that has just joined its lane, which are alike: each as if
--- it had asked alone, but in one step. Returns their replies.
+-- Has alike newcomers wait behind one that has just joined its lane: as if each had asked alone,
+-- but in one step. Returns their replies.
 local function line_up(job, ids)
   local n, ends, answers = #ids, latest(job.since_us, job.max_wait_us, job.useful_us), {}
   local last, record = next_ticket(job.lane, n), without_ticket(job, ends, '1')

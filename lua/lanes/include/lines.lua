@@ -2,9 +2,8 @@
 -- @include count
 -- @include loaded
 
--- A line is a lane as one call sees it: so many turns of it are tried; of its
--- waiting jobs the first, of which so many were taken. Those leave the lane at
--- the end, all at once.
+-- A line is a lane in one call: how many turns of it are tried, its first waiting jobs, and how
+-- many of them were taken. Those leave the lane at the end, all at once.
 local lines, by_lane = {}, {}
 local wanted = {} -- meter -> permits that those taken had wanted of it
 local had = 0 -- turns in which a job was granted
@@ -21,10 +20,9 @@ local function line_of(lane)
   return line
 end
 
--- What a turn needs of a job's record: for how long permits are reserved for it,
--- whether its wait may end, and its costs; and since when it waits. Mostly that is as for the one before it in
--- its lane. One that no script has written, or that is of another lane, is as good as
--- none.
+-- Reads what a turn needs of a job's record: how long permits are reserved for it, whether its wait
+-- may end, its costs, and since when it waits. Mostly that is as for the job before it. A record
+-- that no script has written, or that is of another lane, counts as none.
 local function parse_costs(line, record)
   local since, grant, expiry, costs, lane = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) *%d*\n([%d,]+)\n(.*)$')
   if lane ~= line.lane then return false end
@@ -37,8 +35,7 @@ local function parse_costs(line, record)
   return r, since
 end
 
--- Reads as many more of a line's jobs as its turns may need. Reports whether there
--- are any.
+-- Reads as many more of a line's jobs as its turns may need, and reports whether there are any.
 local function read_more(line)
   local read = #line.jobs
   local more, names = call('ZRANGE', hg('lane', line.lane), read, read + line.turns), {}
@@ -51,13 +48,13 @@ local function read_more(line)
   return #more > 0
 end
 
--- Takes the line's first job out of it: it wants no permits any more.
+-- Takes a line's first job out: it wants no permits any more.
 local function take_out(line, r)
   line.taken = line.taken + 1
   for i = 1, r and #line.ids or 0 do wanted[line.ids[i]] = (wanted[line.ids[i]] or 0) + r.cost[i] end
 end
 
--- Whether a job's time is up. What is told to it then is not a turn's to say.
+-- Reports whether a job's wait deadline is over. Such a job gets no turn.
 local function is_over(line, id, r)
   if r.expiry == '0' or line.timely == id then return false end
   local ends = call('ZSCORE', hg('deadlines'), line.queue .. '\n' .. id)
@@ -66,8 +63,8 @@ local function is_over(line, id, r)
   return false
 end
 
--- The first waiting job of a line, its record and since when it waits. One without a record (somebody
--- removed it) stops nobody, nor does one whose time is up.
+-- Returns the first waiting job of a line, its record and since when it waits. It skips jobs
+--   without a record and those whose wait deadline is over.
 local function first(line)
   while line.taken < #line.jobs or read_more(line) do
     local id, r = line.jobs[line.taken + 1], line.records[line.taken + 1]
@@ -76,14 +73,14 @@ local function first(line)
   end
 end
 
--- How many granted jobs of a line are on their way. Those granted ahead are not yet
--- told, and ones given up are not waited for.
+-- Returns how many granted jobs of a line are on their way: without those granted in advance, which
+--   are not promoted yet, and those given up.
 local function on_their_way(line, grant_us)
   line.before = line.before or call('ZCOUNT', hg('granted', line.lane), 0, int(now_us + grant_us))
   return line.before + line.told
 end
 
--- Takes the line's first job out of it, granted: permits are reserved until then.
+-- Takes a line's first job out, granted: permits are reserved until a time.
 local function granted(line, id, r, at, until_us)
   take_out(line, r)
   line.granted = line.granted + 1

@@ -1,7 +1,7 @@
 -- @include meter
 -- @include count
 
--- Meters do not change while turns are given; only what is reserved of them.
+-- Meters do not change while turns are given, except for what is reserved of them.
 local loaded, stale = {}, {}
 local function meter(id)
   local m = loaded[id]

@@ -1,7 +1,7 @@
 -- @include scope
 
--- When the time of the next job is up, or nil where none has to end. What hands have
--- written is up at once, or never.
+-- Returns the next wait deadline, or nil if there is none. One written by hand is over at once, or
+--   never.
 local function next_deadline()
   local ends = call('ZRANGE', hg('deadlines'), 0, 0, 'WITHSCORES')[2]
   if not ends then return nil end

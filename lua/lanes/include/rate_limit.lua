@@ -1,12 +1,12 @@
 -- @include adapt
 -- @include blocked
 
--- For how long a key is shut if the upstream does not say: FIRST_US, twice as long for each
--- refusal in a row, up to LONGEST_US. Half of that is left to chance.
+-- For how long a key is blocked if the upstream does not say: FIRST_US, twice as long for each rate
+-- limit in a row, up to LONGEST_US. Half of that is random.
 local FIRST_US, LONGEST_US = 1000000, 300000000
 
--- Notes that the upstream refused a call that had been allowed at a moment, and
--- shuts its meter. Calls that were underway when it refused one tell nothing new.
+-- Notes that the upstream rate limited a call that had been allowed at a moment, and blocks its
+-- meter. Calls that were underway by then tell nothing new.
 local function note_rate_limit(name, key, at_us, for_us, chance)
   drop_ended(name)
   local r = read_record(name, key)

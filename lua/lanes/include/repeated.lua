@@ -1,12 +1,13 @@
 -- @include scope
 
--- What a call has told its jobs stays for a minute, so that a repeat, which go-redis sends if the
--- answer gets lost, tells them the same: the call's number, and a line for each job. It says
--- from when on the permits of an allowed job exist; the reply to one that left its lane without
--- permits; or which wait the call means of one that was denied. A line is empty if nothing is to be kept.
+-- A call's replies are kept for a minute, so that a repeat, which go-redis sends if they get lost,
+-- gets the same: the call's number, and a line for each job. The line says from when on the permits
+-- of an allowed job exist; the reply to a job that left its lane without permits; or which wait the
+-- call means of a denied job. It is empty if nothing is to be kept.
 local ADMITTED, WAITS = '+', '-'
 
--- Which wait of a job a record is about: another one has another ticket, or began at another moment.
+-- Names the wait that a record is about: another wait has another ticket, or began at another
+-- moment.
 local function wait_of(ticket, since) return WAITS .. ticket .. ' ' .. since end
 
 local function is_about(record, wait)
@@ -21,8 +22,8 @@ local function line_of_reply(answer)
   return table.concat(words, ' ')
 end
 
--- What the jobs of this very call were told before, if anything is known: of an allowed job a
--- time, of one that left its lane the reply, of a denied one its wait, or false.
+-- Returns what this very call replied before, if that is known: a time for an allowed job, the
+--   reply for one that left its lane, the wait of a denied one, or false.
 local function repeated(last, number)
   local told = {}
   if not last or string.match(last, '^%d+') ~= number then return told end

@@ -1,8 +1,7 @@
 -- @include count
 
--- Has every meter count the permits that are reserved for granted jobs, and know how
--- many lanes take turns there, if that has been counted. They are read once, and anew
--- after something was counted here.
+-- Reads how many permits of each meter are reserved for granted jobs, and how many lanes take turns
+-- there, if that has been counted: once, and again after this call has changed a count.
 local function load_reserved(meters)
   for i = 1, #meters do
     local m = meters[i]

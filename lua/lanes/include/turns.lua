@@ -1,17 +1,17 @@
 -- @include lines
 
--- What became of a turn, as Go's turns.Outcome numbers it.
+-- What became of a turn, as fairqueue.Outcome numbers it.
 local GRANTED, REFUSED, SKIPPED, EMPTY, FULL, LEARN = 0, 1, 2, 3, 4, 5
 
--- A job that was denied so short a while ago may not be back in its queue yet. Told early, it
+-- A job that was denied less than this ago may not be back in its queue yet. Promoted early, it
 -- would be overtaken by one that is.
 local PUT_BACK_US = 20000
 
--- How long a granted job takes to come, about.
+-- About how long a granted job takes to come.
 local LITTLE_US = 1500
 
--- The meters that a job needs, each with its cost; or nil where a limit is gone
--- or too small for it.
+-- Returns the meters that a job needs, each with its cost; nil if a limit is gone or too small for
+--   it.
 local function meters_of(line, r)
   local meters = line.meters
   for i = 1, #line.ids do
@@ -22,7 +22,7 @@ local function meters_of(line, r)
   return meters
 end
 
--- As many jobs of a lane may be on their way as its meters can give at once.
+-- Returns how many jobs of a lane may be on their way: as many as its meters can give at once.
 local function most_granted(meters)
   local most = math.huge
   for i = 1, #meters do
@@ -31,15 +31,14 @@ local function most_granted(meters)
   return most
 end
 
--- Until when a permit must exist for its job to be granted now, mostly far_us ahead. A job of several
--- limits is not granted ahead: permits of one would be reserved while it waits
--- for another's. Nor is one where nobody knows when permits come back. One that takes its
--- permit late makes the next one's later, and one that begins late after having it early
--- begins too shortly before the next, where it is later than the meter takes to give what else
--- it gives at once. Where that is less than far_us a job is granted half as far ahead, or as little
--- as it takes to come: granted as far as that, a lane's jobs would soon be as many on their way as
--- may be, and its turns pass to others. What is left of a window is lost when the
--- next one opens, so who is granted for that does not count on those before it taking it.
+-- Returns until when a permit must exist for its job to be granted now, mostly far_us in advance. A
+--   job of several limits is not granted in advance: permits of one would be reserved while it
+--   waits for another's. Nor is one if it is unknown when permits come back. A job that takes its
+--   permit late makes the next one's later, and one that begins late after taking it early begins
+--   too shortly before the next, if it is later than the meter takes to give what else it gives at
+--   once. If that is less than far_us a job is granted half as far in advance, or as little as it
+--   takes to come. What is left of a window is lost when the next one opens, so a job that is
+--   granted for that does not count on it being taken.
 local function horizon(meters, ready, ahead_us, far_us)
   local m = meters[1]
   local lost = m.windowed and ready <= now_us + ahead_us and m.reserved + m.cost > m.n
@@ -49,8 +48,8 @@ local function horizon(meters, ready, ahead_us, far_us)
   return now_us + (m.early and math.min(ahead_us, math.max(LITTLE_US, floor(spare_us / 2))) or 0)
 end
 
--- Refuses a turn. Those that follow and need one of its meters would take what
--- it may hold, so they are not even tried. Newcomers may not take there either.
+-- Refuses a turn. Later turns that need one of its meters would take what it may hold, so they are
+-- not tried. Newcomers may not take permits there either.
 local function refuse(meters, held)
   -- @include mark
   for i = 1, #meters do
@@ -61,7 +60,7 @@ local function refuse(meters, held)
   return { REFUSED }
 end
 
--- A turn leaves what older lanes hold: so many permits of each meter.
+-- Tries a turn. It leaves what older lanes hold of each meter.
 local function turn(line, ahead_us, held_text, far_us)
   local held = line.held
   if held_text ~= line.held_text then
@@ -103,13 +102,14 @@ local function turn(line, ahead_us, held_text, far_us)
   return { GRANTED, id, ready, ready + r.grant_us, early and 1 or 0 }
 end
 
--- What is known of a line's next turn, if as much is held then as in its last. A funnel gives its
--- permits back one by one, a window all at its end, a concurrency meter when a lease ends.
+-- Returns what is known of a line's next turn, if as much is held then as in its last. A funnel
+--   gives its permits back one by one, a window all at its end, a concurrency meter when a lease
+--   ends.
 local function outlook(line, far_us)
   local id, r = first(line)
   local meters = id and meters_of(line, r)
   local out = { line.granted, id and 0 }
-  if not meters then return out end -- nobody waits, or its turn is to learn that
+  if not meters then return out end -- no job waits, or its turn is to learn that
   for i = 1, #meters do
     local m, n = meters[i], #out
     out[n + 1], out[n + 2], out[n + 3] = m.cost, m.ready_at(m.reserved + line.held[i] + m.cost), m.known and 1 or 0

@@ -5,7 +5,7 @@
 -- @include next_ticket
 -- @include repeated
 
--- The first of the meters at which a lane waits, or nil.
+-- Returns the first contended one of some meters, or nil.
 local function contended(ids)
   local marks = call('HMGET', hg('contended'), unpack(ids))
   for i = 1, #marks do
@@ -13,7 +13,7 @@ local function contended(ids)
   end
 end
 
--- Puts a job in its lane. The first there is news.
+-- Puts a job in its lane, and announces the lane with its first job.
 local function join(job, ticket, meter)
   local before = job.before or call('ZCARD', job.waiting)
   call('ZADD', job.waiting, ticket, job.id)
@@ -26,8 +26,8 @@ local function join(job, ticket, meter)
   announce(job.lane, meter)
 end
 
--- What the jobs of a lane cost on average of each meter, but for one: that is known of
--- a lane that is alone there.
+-- Returns what the other jobs of a lane cost on average of each meter. That is known of a lane that
+--   is alone there.
 local function average_costs(job, place)
   local others = place == job.before and place or call('ZCARD', job.waiting) - 1
   local average = {}
@@ -38,13 +38,12 @@ local function average_costs(job, place)
   return average
 end
 
--- What a waiting job is told that so many of its lane are before. It is put back for the
--- case that nobody calls it. To come early would cost it a second denial, so that is a
--- little longer than it is told to wait. Where nobody knows, it is a minute, and then as
--- long as it has waited.
+-- Replies to a waiting job with so many of its lane before it. It is put back in case that it is
+-- not promoted: for a little longer than it is told to wait, because coming early would cost it a
+-- second denial. If that is unknown, for a minute, and then for as long as it has waited.
 local function told_to_wait(job, place, joins)
   local last, expected, known = expect(job.meters, place, place > 0 and average_costs(job, place), joins, job.mark)
-  if place > 0 and expected <= now_us then -- it stands behind a dearer one, for which there is too little
+  if place > 0 and expected <= now_us then -- it stands behind a more expensive job, for which there is too little
     -- @include jobs
     local head = read_job(job.queue, call('ZRANGE', job.waiting, 0, 0)[1])
     for i = 1, head and head.lane == job.lane and #job.meters or 0 do
@@ -63,20 +62,20 @@ local function told_to_wait(job, place, joins)
   return answer
 end
 
--- Redis keeps a hash of values up to 64 bytes as a list, until it has 512 fields. Where
--- many jobs wait each look for one would walk along half of it: so records are longer.
+-- Redis keeps a hash of values up to 64 bytes as a list, until it has 512 fields, and each lookup
+-- would walk along half of it. So records are longer.
 local LONG = 65
 
--- A waiting job's record, but for the ticket. ends is when its wait may end.
+-- Returns a waiting job's record without its ticket. ends is its wait deadline.
 local function without_ticket(job, ends, denials)
   local expiry = '\n' .. int(job.since_us) .. '\n' .. job.grant .. '\n' .. (ends < math.huge and '1 ' or '0 ')
   local rest = denials .. '\n' .. job.costs .. '\n' .. job.lane
   return expiry .. string.rep(' ', LONG - #expiry - #rest) .. rest
 end
 
--- Has a denied job wait in its lane, or join it; r is what is known of it, bind the
--- meter that it waits longest for. Returns the reply. It is too late only where its
--- time is up: until then those before it may leave, and those that run give back.
+-- Has a denied job wait in its lane, or join it, and returns the reply; r is its record, bind the
+-- meter that it waits longest for. It is too late only when its wait deadline is over: until then
+-- jobs before it may leave, and running jobs may give permits back.
 local function wait(job, r, joins, bind)
   local ends = latest(job.since_us, job.max_wait_us, job.useful_us)
   if ends <= now_us then return reply(EXPIRED, bind or (binding(job.meters)), now_us) end
@@ -98,7 +97,7 @@ local function wait(job, r, joins, bind)
   return answer
 end
 
--- The reply to a job that does not wait by this call: its wait is over, or it is another call's.
+-- Replies to a job that does not wait by this call: its wait is over, or it is another call's.
 local function passed_over(meters)
   local answer = reply(DENIED, binding(meters))
   answer[8], answer[9] = answer[4] - now_us, 1

@@ -97,14 +97,14 @@ const (
 // A seed that was enqueued after the crawl started restarts it if none of its URLs waits, or
 // if no job has taken a URL for a week. Any other seed joins the crawl.
 func (f *Frontier) Claim(ctx context.Context, c Claim) (crawl Crawl, result string, err error) {
-	kind, from, allowed := "seed", "", ""
+	kind, allowed := "seed", ""
 	if c.From != "" {
-		kind, from = "", Digest(c.From)
+		kind = ""
 	}
 	if c.Allowed {
 		allowed = "1"
 	}
-	reply, err := crawlClaimScript.Run(ctx, f.rdb, f.keys(), c.Name, c.Start, kind, Digest(c.URL), c.URL, from, canonical.HostOf(c.URL), c.Job,
+	reply, err := crawlClaimScript.Run(ctx, f.rdb, f.keys(), c.Name, c.Start, kind, Digest(c.URL), c.URL, c.From, canonical.HostOf(c.URL), c.Job,
 		allowed, crawlTTL.Milliseconds(), idleTimeout.Milliseconds(), f.MaxURLs, f.MaxHostURLs).StringSlice()
 	if err != nil {
 		return crawl, "", fmt.Errorf("crawl %s: %w", c.Name, err)
@@ -143,7 +143,7 @@ type Link struct {
 // no room for it, and "" that the URL is known. If the page's job runs again, Found asks again
 // for the jobs that have not started. It returns nil if another crawl of that name has started.
 func (f *Frontier) Found(ctx context.Context, crawl Crawl, page string, links []Link) ([]State, error) {
-	args := []any{crawl.Name, crawl.Start, crawlTTL.Milliseconds(), f.MaxURLs, f.MaxHostURLs, Digest(page)}
+	args := []any{crawl.Name, crawl.Start, crawlTTL.Milliseconds(), f.MaxURLs, f.MaxHostURLs, page}
 	for _, l := range links {
 		args = append(args, Digest(l.URL), l.URL, canonical.HostOf(l.URL), string(l.State))
 	}

@@ -148,32 +148,26 @@ type URL struct {
 }
 
 // URLs calls each with the URLs of a crawl, a few hundred at a time and in no order: those in
-// the state of that name, or all if the name is empty. It takes two round trips for each call. While
-// the crawl runs, a URL can come twice. An error of each ends the list.
+// the state of that name, or all if the name is empty. While the
+// crawl runs, a URL can come twice. An error of each ends the list.
 func (f *Frontier) URLs(ctx context.Context, crawl, state string, each func([]URL) error) error {
-	seen := f.key("crawl_seen", crawl)
 	for cursor := uint64(0); ; {
-		pairs, next, err := f.rdb.HScan(ctx, seen, cursor, "", 500).Result()
+		pairs, next, err := f.rdb.HScan(ctx, f.key("crawl_seen", crawl), cursor, "", 500).Result()
 		if err != nil {
 			return fmt.Errorf("crawl %s: %w", crawl, err)
 		}
 		var urls []URL
-		var pages []string // by URL, the digest of the page that linked it
 		for i := 1; i < len(pairs); i += 2 {
-			s, from, url := readRecord(pairs[i])
-			if name := s.name(); name != "" && (state == "" || state == name) {
-				urls, pages = append(urls, URL{State: name, URL: url}), append(pages, from)
+			// See lua/crawl/include/crawl.lua: the state and the URL, the page, the job.
+			lines := strings.SplitN(pairs[i], "\n", 3)
+			if len(lines) < 3 || lines[0] == "" {
+				continue
+			}
+			if name := State(lines[0][:1]).name(); name != "" && (state == "" || state == name) {
+				urls = append(urls, URL{State: name, URL: lines[0][1:], From: lines[1]})
 			}
 		}
 		if len(urls) > 0 {
-			records, err := f.rdb.HMGet(ctx, seen, pages...).Result()
-			if err != nil {
-				return fmt.Errorf("crawl %s: %w", crawl, err)
-			}
-			for i, value := range records {
-				text, _ := value.(string)
-				_, _, urls[i].From = readRecord(text)
-			}
 			if err := each(urls); err != nil {
 				return err
 			}
@@ -182,15 +176,4 @@ func (f *Frontier) URLs(ctx context.Context, crawl, state string, each func([]UR
 			return nil
 		}
 	}
-}
-
-// readRecord reads what lua/crawl/include/crawl.lua writes for a URL. Of another text it
-// returns the zero values.
-func readRecord(text string) (s State, from, url string) {
-	const head = 1 + 16
-	if len(text) < head {
-		return "", "", ""
-	}
-	url, _, _ = strings.Cut(text[head:], "\n")
-	return State(text[:1]), text[1:head], url
 }

@@ -9,7 +9,7 @@
 -- ARGV[3] "seed" for a seed; else empty
 -- ARGV[4] digest of the URL
 -- ARGV[5] URL
--- ARGV[6] digest of the page that linked it; empty for a seed
+-- ARGV[6] page that linked it; empty for a seed
 -- ARGV[7] host
 -- ARGV[8] job
 -- ARGV[9] "1" if robots.txt is known to allow the URL: then the URL counts for its host

@@ -6,7 +6,7 @@
 -- ARGV[3] milliseconds after which the crawl is forgotten
 -- ARGV[4] how many URLs the crawl may have
 -- ARGV[5] how many on a host
--- ARGV[6] digest of the page
+-- ARGV[6] page
 -- ARGV[7…] digest, URL, host and state of each: it waits, or why it is left out
 -- Returns for each URL the state that it got, or "" if it is known; nothing if another crawl
 --   of that name has begun. A URL that waits needs a job: also one that this page has linked

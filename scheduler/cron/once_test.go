@@ -63,27 +63,6 @@ func TestRun_StalledReplica_TicksOnce(t *testing.T) {
 	}
 }
 
-// TestRun_FreezeAtEachCall_TicksOnce lets a replica freeze before each of the calls to Redis
-// that it makes around a tick, for longer than the job's id is kept.
-func TestRun_FreezeAtEachCall_TicksOnce(t *testing.T) {
-	for call := 1; call <= 6; call++ {
-		synctest.Test(t, func(t *testing.T) {
-			m, _ := redistest.Mini(t)
-			q := newJobQueue()
-			entries := []Entry{hourly(func(e *Entry) { e.Missed = MissedAll })}
-			frozen := startReplica(t, m, q, entries, nil)
-			until(0, 59)
-			frozen.freezes.Store(frozen.calls.Load() + int64(call))
-			until(1, 1)
-			other := startReplica(t, m, q, entries, nil)
-			until(3, 30)
-			frozen.end()
-			other.end()
-			checkIDs(t, q.ids(), sweepIDs(1, 2, 3))
-		})
-	}
-}
-
 // A replica that skipped a tick is corrected by a replica that enqueued it.
 func TestMove_CountsATickOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -74,15 +74,14 @@ type replica struct {
 	stop context.CancelFunc
 	done chan struct{}
 
-	skew    time.Duration                   // what it sees of Redis's time is off by this
-	faults  int                             // how many in 1000 calls fail
-	calls   atomic.Int64                    // calls made so far
-	dies    atomic.Int64                    // the call at which it dies, 0 for never
-	freezes atomic.Int64                    // the call to Redis that it makes ten minutes late
-	lost    bool                            // whether the last call still has its effect
-	stall   func(*asynq.Task) time.Duration // a wait just before it enqueues
-	queue   Enqueuer
-	scope   string // the zero value for the default
+	skew   time.Duration                   // what it sees of Redis's time is off by this
+	faults int                             // how many in 1000 calls fail
+	calls  atomic.Int64                    // calls made so far
+	dies   atomic.Int64                    // the call at which it dies, 0 for never
+	lost   bool                            // whether the last call still has its effect
+	stall  func(*asynq.Task) time.Duration // a wait just before it enqueues
+	queue  Enqueuer
+	scope  string // the zero value for the default
 
 	mu     sync.Mutex
 	random *rand.Rand // decides on faults
@@ -167,9 +166,6 @@ func (r *replica) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...
 func (r *replica) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	if cmd.Name() == "hello" || cmd.Name() == "client" {
 		return next(ctx, cmd) // a new connection
-	}
-	if at := r.freezes.Load(); at > 0 && r.calls.Load()+1 == at {
-		time.Sleep(2 * retainFor)
 	}
 	err := r.call(func() error { return next(ctx, cmd) })
 	if err != nil {

@@ -1,19 +1,16 @@
 -- @include scope
 
--- A record of crawl_seen is a URL's state, the digest of the page that linked it, the
--- URL, and after a line break the job that owns the URL.
-local no_page = string.rep('\0', 16)
-
+-- A record of crawl_seen is a URL's state (one letter), the URL, the page that linked it and the
+-- job that owns the URL, each on a line.
 local function read_record(seen, digest)
   local text = call('HGET', seen, digest)
   if not text then return nil, '', '', '' end
-  local url, job = string.match(string.sub(text, 18), '^([^\n]*)\n(.*)$')
-  return string.sub(text, 1, 1), string.sub(text, 2, 17), url, job
+  local state, url, from, job = string.match(text, '^(.)([^\n]*)\n([^\n]*)\n(.*)$')
+  return state, from, url, job
 end
 
 local function write_record(seen, digest, state, from, url, job)
-  if from == '' then from = no_page end
-  call('HSET', seen, digest, state .. from .. url .. '\n' .. job)
+  call('HSET', seen, digest, state .. url .. '\n' .. from .. '\n' .. job)
 end
 
 -- The states of URLs that have or had a job, that wait, and that count for max_host_pages. A

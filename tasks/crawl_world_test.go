@@ -39,7 +39,7 @@ type request struct {
 	host    string
 	at      time.Time
 	head    http.Header
-	refused bool // with 429
+	limited bool // answered with 429
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -60,7 +60,7 @@ func (w *web) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp.Request = r
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.asked[n].refused = resp.StatusCode == http.StatusTooManyRequests
+	w.asked[n].limited = resp.StatusCode == http.StatusTooManyRequests
 	return resp, nil
 }
 
@@ -75,13 +75,13 @@ func answers(handle http.HandlerFunc, w http.ResponseWriter, r *http.Request) (o
 	return true
 }
 
-// requests are those that were made and not refused, by URL.
+// requests counts the requests that got no 429, by URL.
 func (w *web) requests() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := map[string]int{}
 	for _, r := range w.asked {
-		if !r.refused {
+		if !r.limited {
 			n[r.url]++
 		}
 	}
@@ -280,9 +280,9 @@ func obey(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// refusing refuses each so manieth request for a while, and all until that is over, to
-// the microsecond: Redis's clock has no parts of one.
-func refusing(next http.HandlerFunc, nth int, wait time.Duration) http.HandlerFunc {
+// rateLimiting answers each nth request with 429, and all others until the wait is over, to the
+// microsecond, which is the unit of Redis's clock.
+func rateLimiting(next http.HandlerFunc, nth int, wait time.Duration) http.HandlerFunc {
 	var n int
 	var until time.Time
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -363,7 +363,7 @@ func TestPoliteCrawl(t *testing.T) {
 		}
 	}
 	const wait = 3 * time.Second
-	hosts["busy.test"] = refusing(hosts["busy.test"], 15, wait)
+	hosts["busy.test"] = rateLimiting(hosts["busy.test"], 15, wait)
 	intervals := map[string]time.Duration{"slow.test": 2 * time.Second}
 	crawlWith(t, hosts, intervals, obey, func(c *crawling) {
 		begin := time.Now()
@@ -375,7 +375,7 @@ func TestPoliteCrawl(t *testing.T) {
 		}
 		last := c.wantIntervals(intervals)
 		if n := c.wantLeftAlone("busy.test", wait); n != perHost/15 {
-			t.Errorf("busy.test refused %d requests, want each 15th of %d", n, perHost)
+			t.Errorf("busy.test limited %d requests, want each 15th of %d", n, perHost)
 		}
 		bound := time.Duration(perHost+1) * intervals["slow.test"]
 		took := last.Sub(begin)
@@ -405,18 +405,18 @@ func (c *crawling) wantIntervals(intervals map[string]time.Duration) (last time.
 	return last
 }
 
-// wantLeftAlone fails if a host was asked before it wanted to be again, and returns
-// how often it refused.
-func (c *crawling) wantLeftAlone(host string, wait time.Duration) (refused int) {
+// wantLeftAlone fails if a host was called during the wait of a 429, and returns how many 429s
+// there were.
+func (c *crawling) wantLeftAlone(host string, wait time.Duration) (limited int) {
 	c.t.Helper()
 	var until time.Time
 	for _, r := range c.web.asked {
 		if r.host == host && r.at.Before(until) {
 			c.t.Errorf("%s was asked for %s too early", r.url, until.Sub(r.at))
 		}
-		if r.host == host && r.refused {
-			refused, until = refused+1, r.at.Add(wait-time.Microsecond)
+		if r.host == host && r.limited {
+			limited, until = limited+1, r.at.Add(wait-time.Microsecond)
 		}
 	}
-	return refused
+	return limited
 }

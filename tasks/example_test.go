@@ -96,13 +96,13 @@ func ExampleClass() {
 	// 5xx
 }
 
-// A program's own call is refused with 429: the host's key is shut for all workers, and the
+// A program's own call gets a 429: the host's key is blocked for all workers, and the
 // job is called again when the API wants it, on its first and only attempt.
 func ExampleFeedback() {
-	refuse := true
+	limited := true
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if refuse {
-			refuse = false
+		if limited {
+			limited = false
 			fmt.Println("the API says: come back in a second")
 			w.Header().Set("Retry-After", "1")
 			w.WriteHeader(http.StatusTooManyRequests)

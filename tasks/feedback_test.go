@@ -21,7 +21,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// upstream is the other side of the calls, in a bubble: it answers the first with what a
+// upstream is the server of the calls, in a bubble: it answers the first with what a
 // test wants, all others with 200, and notes when each came.
 type upstream struct {
 	status int
@@ -135,11 +135,11 @@ func TestFeedback_Blocks(t *testing.T) {
 	shared := one(throttle.Need{Limit: "shared"})
 	named := scheduler.Rule{Needs: shared.Needs, BlockOnRateLimit: []string{"shared"}}
 	for _, tt := range []struct {
-		name   string
-		rule   scheduler.Rule
-		status int
-		header http.Header
-		shut   string // limit|key, and for how long
+		name    string
+		rule    scheduler.Rule
+		status  int
+		header  http.Header
+		blocked string // limit|key, and for how long
 	}{
 		{"the host's own key", byHost(), 429, year, "host|api.example 24h0m0s"},
 		{"503 with a time", byHost(), 503, year, "host|api.example 24h0m0s"},
@@ -168,26 +168,26 @@ func TestFeedback_Blocks(t *testing.T) {
 				limiter := u.serve(t, rdb, tt.rule, u.call, &tasks.Feedback{Log: slog.New(slog.DiscardHandler)})
 				enqueue(t, rdb, asynq.NewTask("call", nil))
 				time.Sleep(5 * time.Second)
-				shut := ""
+				blocked := ""
 				for _, limit := range []string{"host", "shared"} {
 					blocks, err := limiter.Blocks(t.Context(), limit)
 					if err != nil {
 						t.Fatal(err)
 					}
 					for _, b := range blocks {
-						shut += fmt.Sprintf("%s|%s %s", limit, b.Key, (b.For + 5*time.Second).Round(5*time.Second))
+						blocked += fmt.Sprintf("%s|%s %s", limit, b.Key, (b.For + 5*time.Second).Round(5*time.Second))
 					}
 				}
-				if shut != tt.shut {
-					t.Errorf("shut is %q, want %q", shut, tt.shut)
+				if blocked != tt.blocked {
+					t.Errorf("blocked is %q, want %q", blocked, tt.blocked)
 				}
 			})
 		})
 	}
 }
 
-// A refusal that tells no time shuts what others share too, for a moment: the job is called
-// again, and spends no attempt.
+// A 429 without a time blocks shared limits, too, for a moment. The job is called again, and
+// spends no attempt.
 func TestFeedback_429WithoutTime_BlocksBriefly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
@@ -205,7 +205,7 @@ func TestFeedback_429WithoutTime_BlocksBriefly(t *testing.T) {
 // What a job has truly cost is owed by those that follow: here 100 permits of 100 a second,
 // by a result in Redis. An error leaves the cost, is said, and fails no job.
 func TestFeedback_Costs(t *testing.T) {
-	for name, fails := range map[string]error{"costs": nil, "costs that cannot be told": errors.New("no usage")} {
+	for name, fails := range map[string]error{"costs": nil, "unknown costs": errors.New("no usage")} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, rdb := redistest.Mini(t)
@@ -227,8 +227,8 @@ func TestFeedback_Costs(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				owed, told := d.Remaining == 0, strings.Contains(said.String(), "no usage")
-				if owed != (fails == nil) || told != (fails != nil) {
+				owed, logged := d.Remaining == 0, strings.Contains(said.String(), "no usage")
+				if owed != (fails == nil) || logged != (fails != nil) {
 					t.Errorf("%s, and said is %q", d, said.String())
 				}
 				if queue, err := asynq.NewInspectorFromRedisClient(rdb).GetQueueInfo("default"); err != nil || queue.FailedTotal != 0 {
@@ -244,9 +244,9 @@ func TestFeedback_BlockUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		u := &upstream{status: http.StatusTooManyRequests, header: http.Header{"Retry-After": {"3600"}}}
-		var heard tasks.Answer
+		var answer tasks.Answer
 		soon := func(_ context.Context, _ *asynq.Task, a tasks.Answer) time.Time {
-			heard = a
+			answer = a
 			return time.Now().Add(time.Minute)
 		}
 		u.serve(t, rdb, byHost(), u.call, &tasks.Feedback{BlockUntil: soon})
@@ -256,14 +256,14 @@ func TestFeedback_BlockUntil(t *testing.T) {
 		if len(u.calls) != 2 || u.calls[1] < time.Minute {
 			t.Errorf("the calls came after %v, want another after a minute", u.calls)
 		}
-		if heard.URL != "https://api.example/items" || heard.Status != 429 {
-			t.Errorf("it was told of %+v", heard)
+		if answer.URL != "https://api.example/items" || answer.Status != 429 {
+			t.Errorf("the answer was %+v", answer)
 		}
 	})
 }
 
 // Under a plain asynq server an answer is an error as that of http:request, and archives the
-// job where the same call would only be refused again.
+// job if the same call would get the same answer.
 func TestCheckAnswer(t *testing.T) {
 	for status, want := range map[int]string{200: "", 204: "", 304: "retry", 400: "archive", 403: "archive", 404: "archive", 408: "retry", 429: "retry", 500: "retry", 503: "retry"} {
 		got := ""

@@ -35,7 +35,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// Feedback hears of every answer, redirects that are followed included.
+// Feedback sees every answer, including redirects that are followed.
 func TestFeedback_SeesRedirects(t *testing.T) {
 	h := &HTTPHandler{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		time.Sleep(time.Second)

@@ -137,14 +137,14 @@ func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, er
 			}
 			return nil, err
 		}
-		next, refused := h.next(resp)
+		next, notFollowed := h.next(resp)
 		switch {
 		case next == nil:
 			// A wrong status matters more than a body that breaks off, which the result shows.
 			wrong := checkStatus(resp.Answer, resp.call.Expect, resp.at)
 			result, err := h.read(resp, start, wrong == nil)
 			if wrong != nil {
-				wrong.Redirect = refused
+				wrong.Redirect = notFollowed
 				err = wrong.ends(resp.Header)
 			}
 			return result, err

@@ -280,24 +280,24 @@ func runAll(t *testing.T, opt asynq.RedisClientOpt, n int) {
 	srv.Shutdown()
 }
 
-// refusing refuses the first results.
-type refusing struct {
-	left    atomic.Int64
-	refused func()
+// lostResults makes the first writes of results fail.
+type lostResults struct {
+	left atomic.Int64
+	lost func()
 }
 
-func (r *refusing) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+func (r *lostResults) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	if cmd.Name() == "hset" && r.left.Add(-1) >= 0 {
-		r.refused()
+		r.lost()
 		return errors.New("out of order")
 	}
 	return next(ctx, cmd)
 }
 
-// answered is what a job makes of a call that is answered with a status, where Redis
-// refuses the first results, and whether a result is there in the end. A job that is
-// not patient ends with the first that is refused.
-func answered(t *testing.T, status int, refused int64, patient bool) (kept bool, err error) {
+// runWithLostResults runs a call that is answered with a status while the first n writes of its
+// result fail. It reports whether there is a result, and returns the job's error. A job
+// that is not patient ends with the first failure.
+func runWithLostResults(t *testing.T, status int, n int64, patient bool) (kept bool, err error) {
 	t.Helper()
 	url := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 	task, err := NewHTTPRequest(HTTPRequest{URL: url})
@@ -314,12 +314,12 @@ func answered(t *testing.T, status int, refused int64, patient bool) (kept bool,
 	err = srv.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		refusing := &refusing{refused: cancel}
+		losing := &lostResults{lost: cancel}
 		if patient {
-			refusing.refused = func() {}
+			losing.lost = func() {}
 		}
-		refusing.left.Store(refused)
-		rdb.AddHook(redistest.Hook(refusing.around))
+		losing.left.Store(n)
+		rdb.AddHook(redistest.Hook(losing.around))
 		err := local().ProcessTask(ctx, task)
 		info, lost := asynq.NewInspectorFromRedisClient(rdb).GetTaskInfo("default", "call")
 		kept = lost == nil && len(info.Result) > 0
@@ -337,7 +337,7 @@ func answered(t *testing.T, status int, refused int64, patient bool) (kept bool,
 // A result that Redis does not take at once is kept when it does: the call is not made
 // again.
 func TestHTTP_Result_WaitsForRedis(t *testing.T) {
-	if kept, err := answered(t, 200, 2, true); err != nil || !kept {
+	if kept, err := runWithLostResults(t, 200, 2, true); err != nil || !kept {
 		t.Errorf("error %v, kept %v; want no error and a result", err, kept)
 	}
 }
@@ -345,7 +345,7 @@ func TestHTTP_Result_WaitsForRedis(t *testing.T) {
 // An answer whose result cannot be kept is not passed off as a success.
 func TestHTTP_LostResult_IsAnError(t *testing.T) {
 	lose := func(status int) error {
-		_, err := answered(t, status, math.MaxInt64, false)
+		_, err := runWithLostResults(t, status, math.MaxInt64, false)
 		return err
 	}
 	const lost = "was not kept: "

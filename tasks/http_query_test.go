@@ -64,7 +64,7 @@ func TestSecrets_InQuery_AreNotShown(t *testing.T) {
 		}
 	}
 
-	// Where it goes on, it goes on with the key.
+	// The next call has the key.
 	err := processBy(t, h, HTTPRequest{URL: url + "/moved" + query, Redirects: RedirectsRequeue})
 	moved, ok := errors.AsType[*RedirectError](err)
 	if !ok || moved.Next.URL != url+"/there"+query {

@@ -96,7 +96,7 @@ func TestReadUpstream(t *testing.T) {
 			}},
 		},
 		{
-			"a refusal that does not say what is left", 429, header("X-Rate-Limit-Reset: 4"),
+			"a 429 that does not say what is left", 429, header("X-Rate-Limit-Reset: 4"),
 			Upstream{Until: in(4 * time.Second), Quotas: []Quota{{Limit: -1, Remaining: -1, Reset: in(4 * time.Second)}}},
 		},
 		{
@@ -104,7 +104,7 @@ func TestReadUpstream(t *testing.T) {
 			Upstream{Quotas: []Quota{{Limit: -1, Remaining: -1, Reset: in(4 * time.Second)}}},
 		},
 		{
-			"a refusal for another reason", 429, header("X-RateLimit-Remaining: 9", "X-RateLimit-Reset: 4"),
+			"a 429 for another reason", 429, header("X-RateLimit-Remaining: 9", "X-RateLimit-Reset: 4"),
 			Upstream{Quotas: []Quota{{Limit: -1, Remaining: 9, Reset: in(4 * time.Second)}}},
 		},
 		{

@@ -45,14 +45,13 @@ func TestPayloadFailure(t *testing.T) {
 	})
 }
 
-// refusing fails for the ticks of one hour, as an enqueuer does that finds
-// something wrong with a job.
-type refusing struct {
+// failingEnqueuer fails for one job, as if its payload were too large.
+type failingEnqueuer struct {
 	*jobQueue
 	id string
 }
 
-func (r refusing) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+func (r failingEnqueuer) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	for _, option := range opts {
 		if option.Type() == asynq.TaskIDOpt && option.Value() == r.id {
 			return nil, errors.New("payload is too large")
@@ -65,7 +64,7 @@ func TestRun_FailingTick_LeavesTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
 		q := newJobQueue()
-		r := startReplica(t, m, refusing{q, sweepIDs(2)[0]}, []Entry{hourly(nil)}, nil)
+		r := startReplica(t, m, failingEnqueuer{q, sweepIDs(2)[0]}, []Entry{hourly(nil)}, nil)
 		until(4, 30)
 		r.end()
 		checkIDs(t, q.ids(), sweepIDs(1, 3, 4))

@@ -2,7 +2,9 @@ package page_test
 
 import (
 	"context"
+	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,19 +12,23 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/throttle"
 )
 
 var screenshots = flag.String("screenshots", "", "write pictures of the page into this folder")
 
-// TestScreenshots writes the pictures that the documents show, with make
-// screenshots: of a worker that runs, after a quarter of an hour of its work. By
-// itself it takes them after half a minute of that, and forgets them.
+// TestScreenshots takes the pictures of the documents, with make screenshots after eight minutes of
+// work, otherwise after a second.
 func TestScreenshots(t *testing.T) {
-	folder, past := *screenshots, 15*time.Minute
+	folder, length := *screenshots, 8*time.Minute
 	if folder == "" {
-		folder, past = t.TempDir(), 30*time.Second
+		folder, length = t.TempDir(), time.Millisecond
 	}
-	w := after(t, past)
+	w := story(t, length)
 	url := w.serve()
 	ctx := browse(t, 3*time.Minute)
 	for _, shot := range []struct {
@@ -46,7 +52,70 @@ func TestScreenshots(t *testing.T) {
 	}
 }
 
-// view is a window of a size, in a light or a dark surrounding.
+// story has producers and operators work for so long, while a worker runs on a redis-server.
+func story(t *testing.T, length time.Duration) *world {
+	t.Helper()
+	w := newWorld(t, redistest.Real(t))
+	w.run(handle)
+	jobs := 0
+	add := func(n int, limit, key string) {
+		for range n {
+			jobs++
+			w.enqueue(fmt.Sprintf("%s-%05d", limit, jobs), limit, key)
+		}
+	}
+	ops := throttle.WithActor(t.Context(), "ops@terminal")
+	setHost := func(per time.Duration) {
+		w.must(w.limiter.Set(ops, throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.Rate{N: 1, Per: per}}))
+	}
+	setHost(4 * time.Second)
+	const steps = 30
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	for step := range steps {
+		switch step {
+		case 2, 6, 22:
+			for i, host := range []string{"news.example", "slow.example", "api.example", "blog.example", "shop.example", "wiki.example", "docs.example"} {
+				add(max(20, int(length.Seconds())*4/5)/(i+1), "host", host)
+			}
+		case 8:
+			setHost(2 * time.Second)
+		case 20:
+			add(5, "everyone", "gone.example")
+		case 24:
+			add(40, "slots", "")
+		case 28:
+			w.must(w.limiter.Pause(ops, "mail"))
+		}
+		for begin := time.Now(); time.Since(begin) < length/steps; <-second.C {
+			add(2, "mail", "")
+			add(3, "api-daily", "")
+			add(4+step/6, "everyone", "")
+		}
+	}
+	return w
+}
+
+// handle is the handler of the jobs.
+func handle(ctx context.Context, limit, key string) error {
+	each := 50 * time.Millisecond
+	switch {
+	case limit == "slots":
+		each = 25 * time.Second
+	case limit == "everyone" && key == "gone.example":
+		return fmt.Errorf("the server answered 404: %w", asynq.SkipRetry)
+	case key == "api.example" && time.Now().Second() < 2:
+		return scheduler.RateLimited(time.Now().Add(3 * time.Minute))
+	}
+	select {
+	case <-ctx.Done():
+		return errors.New("the worker stops")
+	case <-time.After(each):
+		return nil
+	}
+}
+
+// view sets the size of the window and the color scheme.
 func view(width, height int64, dark bool) chromedp.Action {
 	scheme := "light"
 	if dark {

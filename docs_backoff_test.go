@@ -10,8 +10,8 @@ import (
 
 var backoff = regexp.MustCompile(`local FIRST_US, LONGEST_US = (\d+), (\d+)`)
 
-// TestBackoffOf429s compares how long the docs and the help say that a key is blocked after a 429
-// without a time with what the script does.
+// TestBackoffOf429s compares the docs and the help with how long the script blocks a key after a 429
+// without a time.
 func TestBackoffOf429s(t *testing.T) {
 	found := backoff.FindStringSubmatch(read(t, "lua/lanes/include/rate_limit.lua"))
 	if found == nil {
@@ -27,7 +27,7 @@ func TestBackoffOf429s(t *testing.T) {
 	}
 }
 
-// inPlainWords is a number of microseconds as a person says it.
+// inPlainWords formats microseconds as the docs do.
 func inPlainWords(t *testing.T, us string) string {
 	t.Helper()
 	n, err := strconv.Atoi(us)

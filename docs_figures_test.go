@@ -9,14 +9,14 @@ import (
 
 var update = flag.Bool("update", false, "copy the tables of docs/benchmarks.md to the pages that show them")
 
-// figures are the tables of docs/benchmarks.md, the one place where what was measured is written.
+// figures are the tables of docs/benchmarks.md.
 var (
 	figures = regexp.MustCompile(`(?m)^<!-- figures: (.+) -->\n((?:\|.*\n)+)`)
 	copied  = regexp.MustCompile(`(?m)^<!-- figures of benchmarks.md: (.+) -->\n((?:\|.*\n)*)`)
 )
 
-// TestFiguresAreThoseOfBenchmarks: go test . -run TestFigures -update copies them.
-func TestFiguresAreThoseOfBenchmarks(t *testing.T) {
+// TestFigures compares copies of the tables. go test . -run TestFigures -update updates them.
+func TestFigures(t *testing.T) {
 	tables := map[string]string{}
 	for _, match := range figures.FindAllStringSubmatch(read(t, "docs/benchmarks.md"), -1) {
 		tables[match[1]] = match[2]

@@ -15,8 +15,7 @@ import (
 
 const operatingPage = "docs/operating.md"
 
-// TestEveryAlertIsExplained: and no other.
-func TestEveryAlertIsExplained(t *testing.T) {
+func TestOperating_Alerts(t *testing.T) {
 	var rules struct {
 		Groups []struct {
 			Rules []struct{ Alert string }
@@ -46,9 +45,8 @@ func TestEveryAlertIsExplained(t *testing.T) {
 	}
 }
 
-// TestUnitStartsAgain: systemd starts a worker again however often it failed, but not one whose
-// config is wrong.
-func TestUnitStartsAgain(t *testing.T) {
+// TestOperating_Unit: systemd restarts a worker however often it failed, unless its config is wrong.
+func TestOperating_Unit(t *testing.T) {
 	_, text, _ := strings.Cut(read(t, operatingPage), "```ini\n")
 	text, _, _ = strings.Cut(text, "```")
 	section, settings := "", map[string]string{}
@@ -69,9 +67,8 @@ func TestUnitStartsAgain(t *testing.T) {
 	}
 }
 
-// TestEveryLogLineIsExplained: each text that the commands and the library log as a warning or
-// an error stands in the page, and each text of its tables is logged.
-func TestEveryLogLineIsExplained(t *testing.T) {
+// TestOperating_LogLines: the page explains each warning and error in the log, and no other.
+func TestOperating_LogLines(t *testing.T) {
 	page := read(t, operatingPage)
 	var logged []string
 	sources := ""
@@ -97,15 +94,15 @@ func TestEveryLogLineIsExplained(t *testing.T) {
 	}
 }
 
-// isSource reports whether a file is of the commands or the library.
+// isSource reports whether a file belongs to the commands or the library.
 func isSource(path string) bool {
 	first, _, _ := strings.Cut(filepath.ToSlash(path), "/")
 	return strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") && filepath.Base(filepath.Dir(path)) != "redistest" &&
 		slices.Contains([]string{"cmd", "dashboards", "internal", "lua", "scheduler", "tasks", "throttle"}, first)
 }
 
-// warnings are the texts that a file logs by a method Warn or Error: those of the call, and of
-// the variables and constants of the file that the call names.
+// warnings returns the texts that a file logs by Warn or Error, in the call or in variables and
+// constants that the call names.
 func warnings(t *testing.T, path string) (texts []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
@@ -148,7 +145,7 @@ func warnings(t *testing.T, path string) (texts []string) {
 	return texts
 }
 
-// logCall is the message of a call that logs a warning or an error, nil of any other call.
+// logCall returns the message of a call of Warn or Error, or nil.
 func logCall(call *ast.CallExpr) ast.Expr {
 	method, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || len(call.Args) == 0 || call.Ellipsis.IsValid() {

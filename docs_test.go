@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// documents are what people read: the pages of the root and of docs.
+// documents are the pages of the root and of docs.
 func documents(t *testing.T) []string {
 	t.Helper()
 	return files(t, func(path string) bool {
@@ -17,7 +17,7 @@ func documents(t *testing.T) []string {
 	})
 }
 
-func TestREADMEShowsHowToStart(t *testing.T) {
+func TestREADME_Start(t *testing.T) {
 	text := read(t, "README.md")
 	for _, command := range []string{"go run ./cmd/worker demo", "make test"} {
 		if !strings.Contains(text, command) {
@@ -31,7 +31,7 @@ func TestREADMEShowsHowToStart(t *testing.T) {
 
 var goRun = regexp.MustCompile(`go run (?:-\S+ )*\./([\w./-]*\w)`)
 
-func TestGoRunPathsExist(t *testing.T) {
+func TestDocs_GoRunPaths(t *testing.T) {
 	for _, path := range append(documents(t), "Makefile") {
 		for _, match := range goRun.FindAllStringSubmatch(read(t, path), -1) {
 			if !isCommand(t, match[1]) {
@@ -43,7 +43,7 @@ func TestGoRunPathsExist(t *testing.T) {
 
 var makeTarget = regexp.MustCompile("(?m)(?:^    |`)make ((?:[a-z]+ ?)+)")
 
-func TestMakeTargetsExist(t *testing.T) {
+func TestDocs_MakeTargets(t *testing.T) {
 	makefile := read(t, "Makefile")
 	for _, path := range documents(t) {
 		for _, match := range makeTarget.FindAllStringSubmatch(read(t, path), -1) {
@@ -58,7 +58,7 @@ func TestMakeTargetsExist(t *testing.T) {
 
 var ownPath = regexp.MustCompile("`((?:bench|cmd|dashboards|deploy|docs|examples|internal|lua|scheduler|tasks|throttle)(?:/[\\w./-]*)?)`")
 
-func TestPathsThatAreNamedExist(t *testing.T) {
+func TestDocs_Paths(t *testing.T) {
 	for _, path := range documents(t) {
 		for _, match := range ownPath.FindAllStringSubmatch(read(t, path), -1) {
 			if _, err := os.Stat(filepath.FromSlash(match[1])); err != nil {
@@ -68,7 +68,7 @@ func TestPathsThatAreNamedExist(t *testing.T) {
 	}
 }
 
-// isCommand reports whether the folder is a package that go run can run.
+// isCommand reports whether a folder is a main package.
 func isCommand(t *testing.T, dir string) bool {
 	t.Helper()
 	sources, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -91,8 +91,7 @@ var (
 	noAnchor  = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// links lists the targets of a document's links within the repository. Those that begin
-// with # are of the document itself.
+// links returns the targets of a document's relative links. Those with # are in the document itself.
 func links(text string) []string {
 	var targets []string
 	for line := range strings.Lines(codeBlock.ReplaceAllString(text, "")) {
@@ -106,7 +105,7 @@ func links(text string) []string {
 	return targets
 }
 
-// anchors are what links can name of a document: its headings, as GitHub writes them.
+// anchors returns the anchors of a document's headings, as GitHub writes them.
 func anchors(text string) map[string]bool {
 	found := map[string]bool{}
 	for _, match := range heading.FindAllStringSubmatch(codeBlock.ReplaceAllString(text, ""), -1) {
@@ -116,7 +115,7 @@ func anchors(text string) map[string]bool {
 	return found
 }
 
-func TestRelativeLinksExist(t *testing.T) {
+func TestDocs_RelativeLinks(t *testing.T) {
 	for _, path := range documents(t) {
 		for _, target := range links(read(t, path)) {
 			name, anchor, _ := strings.Cut(target, "#")

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestModuleReplacesNothing(t *testing.T) {
+func TestModules_NoReplace(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -29,10 +29,9 @@ func TestModuleReplacesNothing(t *testing.T) {
 	}
 }
 
-// Benchmarks and what tests the image bring dependencies that no user of the
-// library should have: they are modules of their own. Each is in the workspace, so that
-// make test has it, and complete without that.
-func TestModulesAreInTheWorkspace(t *testing.T) {
+// TestModules_Workspace: modules with dependencies that users of the library should not get are in the
+// workspace, for make test, and complete without it.
+func TestModules_Workspace(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "work", "edit", "-json").Output()
 	if err != nil {
 		t.Fatal(err)

@@ -13,8 +13,7 @@ import (
 	"testing"
 )
 
-// public lists the folders of the packages that programs can import, but for lua,
-// which holds scripts.
+// public returns the folders of the packages that programs can import, except lua.
 func public(t *testing.T) (dirs []string) {
 	t.Helper()
 	for _, path := range files(t, func(path string) bool { return strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") }) {
@@ -33,8 +32,8 @@ func public(t *testing.T) (dirs []string) {
 	return dirs
 }
 
-// A newcomer sees what a package has without scrolling.
-func TestDocFitsAScreen(t *testing.T) {
+// TestPackages_DocFitsAScreen: go doc of a package fits on a screen.
+func TestPackages_DocFitsAScreen(t *testing.T) {
 	const screen = 50
 	for _, dir := range public(t) {
 		out, err := exec.Command("go", "doc", "-short", "./"+dir).CombinedOutput()
@@ -44,8 +43,8 @@ func TestDocFitsAScreen(t *testing.T) {
 	}
 }
 
-// Who wants schedules alone does not get the server, and the other way round.
-func TestSchedulerAndCronAreApart(t *testing.T) {
+// TestPackages_SchedulerAndCron: neither imports the other.
+func TestPackages_SchedulerAndCron(t *testing.T) {
 	for of, without := range map[string]string{"scheduler": "scheduler/cron", "scheduler/cron": "scheduler"} {
 		if deps := dependencies(t, of); slices.Contains(deps, module+without) {
 			t.Errorf("%s: want it without %s, it has %v", of, without, deps)
@@ -55,7 +54,7 @@ func TestSchedulerAndCronAreApart(t *testing.T) {
 
 const module = "github.com/headgate/headgate/"
 
-// dependencies are what a package imports, and what that does.
+// dependencies returns the transitive imports of a package.
 func dependencies(t *testing.T, of string) []string {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-deps", "./"+of).Output()
@@ -66,8 +65,9 @@ func dependencies(t *testing.T, of string) []string {
 	return deps
 }
 
-// What a program cannot name it cannot implement, store or fake.
-func TestPublicPackagesNameNoInternalTypes(t *testing.T) {
+// TestPackages_NoInternalTypes: public packages export no types of internal ones, which programs could
+// not name.
+func TestPackages_NoInternalTypes(t *testing.T) {
 	for _, dir := range public(t) {
 		paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil {
@@ -105,8 +105,8 @@ func TestPublicPackagesNameNoInternalTypes(t *testing.T) {
 	}
 }
 
-// Who asks only WHETHER does not get who waits, and whose turn it is.
-func TestThrottleKnowsNothingOfWaiting(t *testing.T) {
+// TestPackages_Throttle: the limiter does not import the packages about waiting jobs.
+func TestPackages_Throttle(t *testing.T) {
 	deps := dependencies(t, "throttle")
 	for _, without := range []string{"scheduler", "scheduler/cron", "internal/waitdb", "internal/fairqueue"} {
 		if slices.Contains(deps, module+without) {
@@ -115,9 +115,8 @@ func TestThrottleKnowsNothingOfWaiting(t *testing.T) {
 	}
 }
 
-// How asynq keeps its jobs is internal/asynqdb's to know: nothing else spells their keys, or
-// runs the scripts in lua/asynq, and no other script knows of them.
-func TestOneRoomKnowsAsynqsLayout(t *testing.T) {
+// TestPackages_AsynqLayout: only internal/asynqdb and lua/asynq know asynq's keys.
+func TestPackages_AsynqLayout(t *testing.T) {
 	key, script := regexp.MustCompile(`asynq:\{`), regexp.MustCompile(`script\.New\("asynq/`)
 	for _, path := range files(t, func(path string) bool {
 		dir := filepath.ToSlash(filepath.Dir(path))

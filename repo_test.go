@@ -1,4 +1,4 @@
-// Package headgate_test holds the rules of the repository as a whole.
+// Package headgate_test checks rules of the whole repository.
 package headgate_test
 
 import (
@@ -16,10 +16,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// notOurs are folders of the checkout that hold nothing of the repository.
+// notOurs are folders of a checkout that are not in the repository.
 var notOurs = []string{".git", ".cache", "bin", "node_modules"}
 
-// files lists the repository's files that match, relative to its root.
+// files returns the repository's files that match, relative to its root.
 func files(t *testing.T, match func(path string) bool) []string {
 	t.Helper()
 	var found []string
@@ -54,7 +54,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-func TestEveryPackageHasOneComment(t *testing.T) {
+func TestPackages_OneComment(t *testing.T) {
 	sources := files(t, func(path string) bool {
 		return strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") &&
 			!slices.Contains(strings.Split(filepath.ToSlash(path), "/"), "testdata")
@@ -82,7 +82,7 @@ func TestEveryPackageHasOneComment(t *testing.T) {
 	}
 }
 
-// checkPackageComment holds the comment against the form that go doc shows.
+// checkPackageComment checks the form of a package comment.
 func checkPackageComment(t *testing.T, path string, file *ast.File) {
 	t.Helper()
 	want := "Package " + file.Name.Name + " "
@@ -94,12 +94,12 @@ func checkPackageComment(t *testing.T, path string, file *ast.File) {
 	}
 }
 
-// machinePath matches the home and work folders of whoever wrote a file. It is
-// built from parts, so that this file does not match.
+// machinePath matches the home and work folders of authors. It is built from parts, so that this file
+// does not match.
 var machinePath = regexp.MustCompile(`(?:^|[^\w.])/(?:` +
 	strings.Join([]string{"work", "root", "home", "Users"}, "|") + `)/`)
 
-func TestNoMachinePaths(t *testing.T) {
+func TestFiles_NoMachinePaths(t *testing.T) {
 	for _, path := range files(t, func(string) bool { return true }) {
 		for i, line := range strings.Split(read(t, path), "\n") {
 			if machinePath.MatchString(line) {
@@ -123,8 +123,8 @@ func TestMachinePath(t *testing.T) {
 	}
 }
 
-// CI must run what a contributor runs, and nothing that only CI knows.
-func TestCIRunsMakeTest(t *testing.T) {
+// TestCI_RunsMakeTest: CI runs what contributors run, and nothing else.
+func TestCI_RunsMakeTest(t *testing.T) {
 	const path = ".ci/run"
 	stat, err := os.Stat(path)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 const sesame = "open sesame"
 
-// locked is a page behind a token.
+// locked returns a page with a token.
 func locked(t *testing.T, rdb redis.UniversalClient, change func(*page.Options)) *page.Page {
 	t.Helper()
 	o := page.Options{
@@ -29,7 +29,7 @@ func locked(t *testing.T, rdb redis.UniversalClient, change func(*page.Options))
 	return p
 }
 
-// from is a request for what is not there, which is said only to those who may come in.
+// from returns a request for a missing page, which answers 404 only to authorized requests.
 func from(addr string, change func(*http.Request)) *http.Request {
 	r := request("GET", "/nothing", nil)
 	r.RemoteAddr, r.Host = addr, "headgate.example:9090"
@@ -43,8 +43,8 @@ func bearer(token string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }
 }
 
-// TestCredentials: the token opens the page as a Bearer token, and a user and a password do as
-// HTTP Basic. Anything else is refused, and the refusal says what the page wants.
+// TestCredentials: the token works as a Bearer token, a user and a password as HTTP Basic. Refusals say
+// what the page wants.
 func TestCredentials(t *testing.T) {
 	p := locked(t, offline(), func(o *page.Options) { o.User, o.Password = "ops", "hunter2hunter2" })
 	guarded := p.Guard(http.NotFoundHandler())
@@ -66,9 +66,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestTokenInTheAddress: an address with the token gives a browser a cookie, and leads to the same
-// address without the token. The cookie opens the page, and no other text does.
-func TestTokenInTheAddress(t *testing.T) {
+// TestToken_InAddress: an address with the token sets a cookie, and redirects to the address without it.
+func TestToken_InAddress(t *testing.T) {
 	p := locked(t, offline(), nil)
 	for path, to := range map[string]string{
 		"/?token=open+sesame": "./", "/?open=mail&token=open+sesame": "./?open=mail", "/jobs?token=open+sesame&state=retry": "./jobs?state=retry",
@@ -118,16 +117,15 @@ func TestTokenInTheAddress(t *testing.T) {
 	}
 }
 
-// TestAddressWithoutSlash: the query, and with it the token, is kept on the way to the folder.
-func TestAddressWithoutSlash(t *testing.T) {
+// TestRedirect_KeepsQuery: the redirect to the folder keeps the query, and the token in it.
+func TestRedirect_KeepsQuery(t *testing.T) {
 	h := http.StripPrefix("/headgate", locked(t, offline(), nil))
 	if to := ask(h, request("GET", "/headgate?token=open+sesame", nil)).Header.Get("Location"); to != "headgate/?token=open+sesame" {
 		t.Errorf("it leads to %q", to)
 	}
 }
 
-// TestShortSecrets: what can be guessed is no credential.
-func TestShortSecrets(t *testing.T) {
+func TestNew_ShortSecrets(t *testing.T) {
 	rdb := offline()
 	base := page.Options{Redis: rdb, Limiter: throttle.New(rdb, throttle.Options{})}
 	token, password := base, base

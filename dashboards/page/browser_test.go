@@ -73,27 +73,27 @@ func do(ctx context.Context, t *testing.T, what string, actions ...chromedp.Acti
 	}
 }
 
-// until waits for an expression of the page to be true.
+// until waits until an expression is true in the page.
 func until(expression string) chromedp.Action {
 	return chromedp.Poll(expression, nil, chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(35*time.Second))
 }
 
-// set writes into a field, over what is there.
+// set sets the value of a field.
 func set(selector, value string) chromedp.Action {
 	return chromedp.Evaluate(fmt.Sprintf("document.querySelector(%q).value = %q", selector, value), nil)
 }
 
-// TestOperator is what somebody on call does, in a browser, while jobs run.
+// TestOperator does in a browser what an operator on call does, while jobs run.
 func TestOperator(t *testing.T) {
-	w := realWorld(t)
+	w := realFixture(t)
 	w.options.Token = "open sesame"
-	for i := range 900 { // enough to wait for as long as the browser may take
+	for i := range 900 { // enough for a slow browser
 		w.enqueue(fmt.Sprintf("page-%03d", i), "everyone", "")
 	}
 	w.must(w.limiter.Set(t.Context(), throttle.Limit{Name: "everyone", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(4), Capacity: 1}))
 	w.must(w.limiter.Pause(t.Context(), "everyone"))
 	w.run(func(context.Context, string, string) error { return nil })
-	w.allWait(900) // from then on they only get fewer
+	w.allWait(900) // then they get fewer
 	w.must(w.limiter.Resume(t.Context(), "everyone"))
 	line := &line{}
 	url := w.serveOver(line)
@@ -160,7 +160,7 @@ func TestOperator(t *testing.T) {
 	}
 }
 
-// line is the way from the page to who looks, which may be cut.
+// line is the connection of a browser, which can be cut.
 type line struct {
 	cut    atomic.Bool
 	server *httptest.Server
@@ -168,7 +168,7 @@ type line struct {
 
 func (l *line) over(page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if l.cut.Load() && r.Header.Get("Sec-Fetch-Dest") == "empty" { // the script asks, not who loads the page
+		if l.cut.Load() && r.Header.Get("Sec-Fetch-Dest") == "empty" { // the request is of the script
 			panic(http.ErrAbortHandler)
 		}
 		page.ServeHTTP(w, r)
@@ -177,15 +177,15 @@ func (l *line) over(page http.Handler) http.Handler {
 
 const waitingNow = `Number(document.querySelector('#limit-everyone td:nth-of-type(3)').textContent.replace(',', ''))`
 
-// moves has the bar and the number of a limit move by themselves, and stop when the
-// line is cut, and go on when it is back.
-func moves(ctx context.Context, t *testing.T, w *world, url string, line *line) {
+// moves checks that the page updates the bar and the numbers of a limit, stops when the line is cut,
+// and continues when it is back.
+func moves(ctx context.Context, t *testing.T, w *fixture, url string, line *line) {
 	t.Helper()
 	fill := `document.querySelector('#limit-everyone .fill').getAttribute('width')`
 	do(ctx, t, "look at the bar", until(waitingNow+` > 0`), chromedp.Evaluate(`window.before = {waiting: `+waitingNow+`, fill: `+fill+`}; 0`, nil))
-	// A limit that somebody raises is less full until its jobs have caught up.
+	// A raised limit is less full at first.
 	w.must(w.limiter.Set(t.Context(), throttle.Limit{Name: "everyone", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(5), Capacity: 1}))
-	do(ctx, t, "see the bar move", until(waitingNow+` < before.waiting && `+fill+` !== before.fill`)) // what before is would be gone with a new page
+	do(ctx, t, "see the bar move", until(waitingNow+` < before.waiting && `+fill+` !== before.fill`)) // before would be gone after a reload
 	line.cut.Store(true)
 	line.server.CloseClientConnections()
 	var shown int
@@ -193,7 +193,7 @@ func moves(ctx context.Context, t *testing.T, w *world, url string, line *line) 
 	waiting := regexp.MustCompile(`<td class="r num">(\d+)</td>`)
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
-	for truth := shown; truth >= shown; <-again.C { // ask until it is less
+	for truth := shown; truth >= shown; <-again.C { // until it is less
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -218,10 +218,9 @@ func moves(ctx context.Context, t *testing.T, w *world, url string, line *line) 
 	do(ctx, t, "see it move on", until(fmt.Sprintf(`%s < %d && document.body.className === '' && window.before`, waitingNow, shown)))
 }
 
-// TestAccessible has axe look at every page and every dialog: it must find nothing
-// serious, on a desk in the light and on a phone in the dark.
-func TestAccessible(t *testing.T) {
-	w := miniWorld(t)
+// TestAccessibility runs axe on every page and dialog, on a light desktop and on a dark phone.
+func TestAccessibility(t *testing.T) {
+	w := miniFixture(t)
 	w.options.Token = "open sesame"
 	for i := range 40 {
 		w.wait(fmt.Sprint("job-", i), throttle.Need{Limit: "host", Key: fmt.Sprint("host-", i%20, ".example")})
@@ -251,8 +250,7 @@ func TestAccessible(t *testing.T) {
 	}
 }
 
-// fits sees that nobody has to scroll sideways, but within a wide table, and on a phone in
-// none of what waits.
+// fits checks that the page does not scroll sideways, except within wide tables.
 func fits(ctx context.Context, t *testing.T, what string) {
 	t.Helper()
 	var wide []string
@@ -263,13 +261,13 @@ func fits(ctx context.Context, t *testing.T, what string) {
 	}
 }
 
-// axe is the program that looks for what keeps people from using a page.
+// axe is a checker for accessibility.
 var axe = sync.OnceValues(func() (string, error) {
 	text, err := os.ReadFile("testdata/axe/axe.min.js")
 	return string(text), err
 })
 
-// accessible has axe look at the page: it must find nothing serious.
+// accessible checks that axe finds nothing serious.
 func accessible(ctx context.Context, t *testing.T, what string) {
 	t.Helper()
 	axe, err := axe()

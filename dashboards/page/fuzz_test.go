@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/internal/testutil/fuzzseed"
 )
 
-// A secret with its name beside it is not shown, whatever stands around it.
+// FuzzRedact: a secret with its name beside it is hidden, whatever surrounds it.
 func FuzzRedact(target *testing.F) {
 	f := fuzzseed.More(target)
 	for _, seed := range [][2]string{

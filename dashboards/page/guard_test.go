@@ -24,7 +24,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// request is one from a browser on this machine.
+// request returns a request of a browser on this machine.
 func request(method, target string, form url.Values) *http.Request {
 	r := httptest.NewRequest(method, target, strings.NewReader(form.Encode()))
 	r.RemoteAddr, r.Host = "127.0.0.1:4711", "localhost:8080"
@@ -32,7 +32,7 @@ func request(method, target string, form url.Values) *http.Request {
 	return r
 }
 
-// ask is the answer to a request.
+// ask returns the answer to a request.
 func ask(h http.Handler, r *http.Request) *http.Response {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
@@ -48,8 +48,8 @@ func body(t *testing.T, r *http.Response) string {
 	return string(text)
 }
 
-func TestOnlyThisMachineWithoutToken(t *testing.T) {
-	p := miniWorld(t).page()
+func TestNoToken_OnlyLocal(t *testing.T) {
+	p := miniFixture(t).page()
 	for _, tt := range []struct {
 		name   string
 		change func(*http.Request)
@@ -72,8 +72,8 @@ func TestOnlyThisMachineWithoutToken(t *testing.T) {
 	}
 }
 
-func TestOwnAuthentication(t *testing.T) {
-	w := miniWorld(t)
+func TestAuthenticate(t *testing.T) {
+	w := miniFixture(t)
 	w.options.Authenticate = func(r *http.Request) (string, bool) { return "ada", r.Header.Get("Who") == "ada" }
 	p := w.page()
 	r := request("POST", "/do", url.Values{"action": {"pause"}, "limit": {"mail"}})
@@ -93,9 +93,8 @@ func TestOwnAuthentication(t *testing.T) {
 	}
 }
 
-// TestOtherOrigin: another site cannot have a browser change anything.
-func TestOtherOrigin(t *testing.T) {
-	w := miniWorld(t)
+func TestAction_OtherOrigin(t *testing.T) {
+	w := miniFixture(t)
 	p := w.page()
 	for header, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"} {
 		r := request("POST", "/do", url.Values{"action": {"pause"}, "limit": {"mail"}})
@@ -113,10 +112,9 @@ func TestOtherOrigin(t *testing.T) {
 	}
 }
 
-// TestAnAddressDoesNothing: who has a program on this machine send a POST to an address, such as
-// that of a webhook, changes nothing by it.
-func TestAnAddressDoesNothing(t *testing.T) {
-	w := miniWorld(t)
+// TestAction_AddressAlone: a POST to an address alone, as of a webhook, changes nothing.
+func TestAction_AddressAlone(t *testing.T) {
+	w := miniFixture(t)
 	p := w.page()
 	for _, kind := range []string{"application/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""} {
 		r := request("POST", "/do?action=pause&limit=mail", url.Values{"event": {"x"}})
@@ -134,10 +132,10 @@ func TestAnAddressDoesNothing(t *testing.T) {
 	}
 }
 
-// TestLinksFromElsewhere: who is led to an action by somebody's link reads what it is done to,
-// whatever else the link names, and sends on nothing that would confirm or fill it in.
-func TestLinksFromElsewhere(t *testing.T) {
-	p := miniWorld(t).page()
+// TestAction_ForeignLink: a link to an action shows what it is done to, and can neither confirm it nor
+// fill it in.
+func TestAction_ForeignLink(t *testing.T) {
+	p := miniFixture(t).page()
 	for link, title := range map[string]string{
 		"action=pause&limit=mail&key=k":                             "Pause mail",
 		"action=pause&limit=mail&schedule=nightly":                  "Pause mail",
@@ -159,9 +157,9 @@ func TestLinksFromElsewhere(t *testing.T) {
 	}
 }
 
-// TestOddNamesComeBack: what a link names stands in the form's address as it came.
-func TestOddNamesComeBack(t *testing.T) {
-	w := miniWorld(t)
+// TestAction_OddNames: names of any bytes reach the address of the form unchanged.
+func TestAction_OddNames(t *testing.T) {
+	w := miniFixture(t)
 	p := w.page()
 	for _, id := range []string{"a\r\nb\nc", "\x00\x1b", `"><a href='x'>&amp;%2f+%`, "\u2028\u202e", strings.Repeat("é", 5000)} {
 		_, err := w.client.Enqueue(asynq.NewTask("mail", nil, asynq.TaskID(id)))
@@ -178,7 +176,7 @@ func TestOddNamesComeBack(t *testing.T) {
 }
 
 func TestReadOnly(t *testing.T) {
-	w := miniWorld(t)
+	w := miniFixture(t)
 	w.options.ReadOnly = true
 	p := w.page()
 	for name := range page.Actions() {
@@ -193,10 +191,9 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestPaths: only what the page has is there, wherever it is mounted, and every
-// answer has the headers that keep scripts of others out.
+// TestPaths: every page is there at any mount point, no other is, and all have the security headers.
 func TestPaths(t *testing.T) {
-	p := miniWorld(t).page()
+	p := miniFixture(t).page()
 	mounted := http.NewServeMux()
 	mounted.Handle("/a/b/", http.StripPrefix("/a/b", p))
 	mounted.Handle("/c", http.StripPrefix("/c", p))
@@ -233,10 +230,9 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestHarmless: IDs, keys, payloads and errors of any content are shown, and do
-// nothing.
-func TestHarmless(t *testing.T) {
-	w := realWorld(t)
+// TestForeignText: IDs, keys, payloads and errors of any content are shown, and run nothing.
+func TestForeignText(t *testing.T) {
+	w := realFixture(t)
 	const evil = `"><script>alert(1)</script><img src=x onerror=alert(2)>`
 	bytes := "a\xff\xfe\x1b[31m\x07b\u202ec\u2028"
 	big := strings.Repeat("x", 1<<20)
@@ -287,11 +283,11 @@ func TestHarmless(t *testing.T) {
 	}
 }
 
-// TestViewers: two hundred browsers that ask for the page every two seconds cost Redis one read
-// in that time, and no read when none asks any more.
+// TestViewers: two hundred browsers that ask every two seconds cost one read in that time, and none
+// afterwards.
 func TestViewers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := miniWorld(t)
+		w := miniFixture(t)
 		counted := &counting{}
 		w.rdb.AddHook(redistest.Hook(counted.around))
 		p := w.page()
@@ -309,7 +305,7 @@ func TestViewers(t *testing.T) {
 		}
 		viewers.Wait()
 		n := counted.times.Load()
-		if n > 32 { // each snapshot asks once, and so does each forecast
+		if n > 32 { // once for each snapshot and each forecast
 			t.Errorf("Redis was asked for the time %d times in 22 s: twice in a turn and a half is enough for all viewers", n)
 		}
 		time.Sleep(time.Minute)
@@ -319,10 +315,9 @@ func TestViewers(t *testing.T) {
 	})
 }
 
-// TestTypedKeys: a key that a user types is spelled as the jobs of the limit spell it. A key of a
-// link stays as it is, because it is in Redis.
-func TestTypedKeys(t *testing.T) {
-	w := miniWorld(t)
+// TestSpellKey: a typed key is normalized, but not the key of a link, which is in Redis.
+func TestSpellKey(t *testing.T) {
+	w := miniFixture(t)
 	w.options.SpellKey = func(_, key string) (string, error) { return strings.ToLower(key), nil }
 	p := w.page()
 	for address, want := range map[string]string{"/do": "a.example", "/do?key=A.example": "A.example"} {

@@ -21,8 +21,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// listed has jobs of several states: 45 archived, 3 scheduled, 2 pending, and 2 that wait.
-func listed(w *world) {
+// listed adds 45 archived, 3 scheduled, 2 pending and 2 waiting jobs.
+func listed(w *fixture) {
 	w.t.Helper()
 	add := func(id string, opts ...asynq.Option) {
 		_, err := w.client.Enqueue(asynq.NewTask("mail:send", []byte(`{"to":"`+id+`"}`), append(opts, asynq.TaskID(id))...))
@@ -45,9 +45,9 @@ func listed(w *world) {
 	}
 }
 
-// TestJobs: the list shows what a filter means, page by page, and says what is wrong with it.
+// TestJobs: the list shows the jobs of a filter, page by page, or what is wrong with the filter.
 func TestJobs(t *testing.T) {
-	w := miniWorld(t)
+	w := miniFixture(t)
 	listed(w)
 	p := w.page()
 	for _, tt := range []struct {
@@ -98,9 +98,9 @@ func TestJobs(t *testing.T) {
 	}
 }
 
-// TestDeniedAndFailed: jobs that were denied are apart from jobs that failed. It is not known how long a paused limit denies a job.
-func TestDeniedAndFailed(t *testing.T) {
-	w := miniWorld(t)
+// TestJob_DeniedOrFailed: denied jobs are told apart from failed ones.
+func TestJob_DeniedOrFailed(t *testing.T) {
+	w := miniFixture(t)
 	w.must(w.limiter.Pause(t.Context(), "mail"))
 	w.run(func(context.Context, string, string) error { return errors.New("broken") })
 	for _, id := range []string{"denied", "denied too"} {
@@ -117,10 +117,10 @@ func TestDeniedAndFailed(t *testing.T) {
 	})
 }
 
-// TestTakeBack: an action says how many jobs it is about, does it to those and no others,
-// and is in the changelog.
-func TestTakeBack(t *testing.T) {
-	w := miniWorld(t)
+// TestJobActions: an action says how many jobs it is about, is done to them and no others, and is in
+// the changelog.
+func TestJobActions(t *testing.T) {
+	w := miniFixture(t)
 	listed(w)
 	p := w.page()
 	inspector := asynq.NewInspectorFromRedisClient(w.rdb)
@@ -170,10 +170,9 @@ func TestTakeBack(t *testing.T) {
 	}
 }
 
-// TestTakeBackInABrowser: jobs are found by a filter, run, and deleted, on a phone in the
-// dark and on a desk in the light.
-func TestTakeBackInABrowser(t *testing.T) {
-	w := realWorld(t)
+// TestJobActions_Browser runs and deletes jobs of a filter on a light desktop and on a dark phone.
+func TestJobActions_Browser(t *testing.T) {
+	w := realFixture(t)
 	listed(w)
 	_, err := scheduler.NewClient(w.rdb).Enqueue(asynq.NewTask("mail:send", nil, asynq.TaskID("one")))
 	w.must(err)
@@ -196,9 +195,9 @@ func TestTakeBackInABrowser(t *testing.T) {
 	accessible(ctx, t, "a deleted job")
 }
 
-// TestViewersZone: times are those of who looks, also after they have changed.
-func TestViewersZone(t *testing.T) {
-	w := miniWorld(t)
+// TestZone_Browser: times are in the viewer's zone, also after an update.
+func TestZone_Browser(t *testing.T) {
+	w := miniFixture(t)
 	opens := time.Now().Add(36 * time.Hour).Round(time.Second)
 	w.must(w.limiter.Block(t.Context(), "host", "shop.example", opens))
 	url := w.serve()
@@ -218,9 +217,9 @@ func TestViewersZone(t *testing.T) {
 	}
 }
 
-// TestJobsAttempts: a job's page has how its attempts ended, without secrets.
-func TestJobsAttempts(t *testing.T) {
-	w := miniWorld(t)
+// TestJob_Attempts: a job's page shows how its attempts ended, without secrets.
+func TestJob_Attempts(t *testing.T) {
+	w := miniFixture(t)
 	w.enqueue("tried", "mail", "")
 	for i, a := range []asynqdb.Attempt{
 		{At: time.Now(), Took: 1500 * time.Millisecond, Worker: "host-1:77", Error: "refused: token=sesame"}, {At: time.Now()},

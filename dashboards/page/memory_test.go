@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// TestForeignTextsTakeLittleMemory: a user who can enqueue a job chooses what the page shows of that job.
-// Each text is shown with at most 48 MiB of memory allocated in total.
-func TestForeignTextsTakeLittleMemory(t *testing.T) {
+// TestForeignText_Memory: showing a text allocates at most 48 MiB.
+func TestForeignText_Memory(t *testing.T) {
 	r, err := newRedactor(nil)
 	if err != nil {
 		t.Fatal(err)

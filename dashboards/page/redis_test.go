@@ -11,15 +11,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// offline is a Redis that is not there.
+// offline returns a client of a Redis that is down.
 func offline() redis.UniversalClient {
 	return redis.NewClient(&redis.Options{MaxRetries: -1, Dialer: func(context.Context, string, string) (net.Conn, error) {
 		return nil, errors.New("offline")
 	}})
 }
 
-// counting counts how often Redis is asked for its time, which each turn of the
-// reader begins with, and for which limits there are.
+// counting counts reads of Redis's time, with which each snapshot begins, and of the names of limits.
 type counting struct{ times, limits atomic.Int64 }
 
 func (c *counting) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {

@@ -8,13 +8,12 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestLeastRights: a page that changes nothing needs no more of Redis than docs/operating.md
-// gives its user.
-func TestLeastRights(t *testing.T) {
+// TestReadOnly_Rights: a read-only page needs no more rights than docs/operating.md gives its user.
+func TestReadOnly_Rights(t *testing.T) {
 	server, users := redistest.RunWithUsers(t, "../../docs/operating.md", "crawl")
 	all, few := server.Client(), users.Client("page", server)
 	t.Cleanup(func() { _, _ = all.Close(), few.Close() })
-	w := newWorld(t, all)
+	w := newFixture(t, all)
 	w.enqueue("job", "mail", "")
 	w.wait("waits", throttle.Need{Limit: "mail", Cost: 10})
 	w.wait("waits too", throttle.Need{Limit: "mail", Cost: 10})

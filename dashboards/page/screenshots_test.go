@@ -53,9 +53,9 @@ func TestScreenshots(t *testing.T) {
 }
 
 // story has producers and operators work for so long, while a worker runs on a redis-server.
-func story(t *testing.T, length time.Duration) *world {
+func story(t *testing.T, length time.Duration) *fixture {
 	t.Helper()
-	w := newWorld(t, redistest.Real(t))
+	w := newFixture(t, redistest.Real(t))
 	w.run(handle)
 	jobs := 0
 	add := func(n int, limit, key string) {

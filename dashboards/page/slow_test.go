@@ -13,11 +13,10 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// TestSlowRedis: while Redis does not answer who looks can leave, a page can be closed, and
-// what was read just before is shown.
+// TestSlowRedis: while Redis hangs, viewers can leave, and the page can be closed.
 func TestSlowRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := miniWorld(t)
+		w := miniFixture(t)
 		var hangs atomic.Bool
 		w.rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 			if cmd.Name() == "time" && hangs.Load() {

@@ -19,12 +19,11 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestLimitsAreReadWhenTheyChange: who takes permits and gives them back does not have
-// the limits read, who changes one does, and so does a Redis that has lost all.
-func TestLimitsAreReadWhenTheyChange(t *testing.T) {
+// TestReader_Limits: limits are read after a change and after Redis lost its data, not for permits.
+func TestReader_Limits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, rdb := redistest.Mini(t)
-		w := newWorld(t, rdb)
+		w := newFixture(t, rdb)
 		counted := &counting{}
 		rdb.AddHook(redistest.Hook(counted.around))
 		p := w.page()
@@ -58,10 +57,9 @@ func TestLimitsAreReadWhenTheyChange(t *testing.T) {
 	})
 }
 
-// TestChangeIsSeenAtOnce: who has changed something sees that when the page comes back,
-// also where somebody who was a turn behind has looked at it meanwhile.
-func TestChangeIsSeenAtOnce(t *testing.T) {
-	w := miniWorld(t)
+// TestReader_ChangeIsShown: a change is on the next page, also if another viewer had an old snapshot.
+func TestReader_ChangeIsShown(t *testing.T) {
+	w := miniFixture(t)
 	p := w.page()
 	open := url.Values{"open": {"mail"}}
 	late := p.Behind(t.Context(), "", open)
@@ -74,10 +72,9 @@ func TestChangeIsSeenAtOnce(t *testing.T) {
 	}
 }
 
-// TestChangeThatCostsJobs: a limit is not made so low that jobs which wait could never
-// run, unless the same is asked for once more.
-func TestChangeThatCostsJobs(t *testing.T) {
-	w := miniWorld(t)
+// TestChange_ArchivesJobs: a change that archives waiting jobs is made only when it is confirmed.
+func TestChange_ArchivesJobs(t *testing.T) {
+	w := miniFixture(t)
 	p := w.page()
 	w.wait("first", throttle.Need{Limit: "mail", Cost: 8})
 	w.wait("second", throttle.Need{Limit: "mail", Cost: 8})
@@ -86,11 +83,11 @@ func TestChangeThatCostsJobs(t *testing.T) {
 		rate, confirmed string
 		code            int
 	}{
-		{"9/s", "", 303}, // enough for it
+		{"9/s", "", 303}, // enough
 		{"4/s", "", 422},
-		{"4/s", "sliding_log 5/s", 422}, // what was said of another change
+		{"4/s", "sliding_log 5/s", 422}, // another change was confirmed
 		{"4/s", "sliding_log 4/s", 303},
-		{"5/s", "", 303}, // no less than now
+		{"5/s", "", 303}, // not less than now
 	} {
 		form := url.Values{"action": {"change"}, "limit": {"mail"}, "rate": {tt.rate}, "confirmed": {tt.confirmed}}
 		got := ask(p, request("POST", "/do", form))
@@ -108,11 +105,10 @@ func TestChangeThatCostsJobs(t *testing.T) {
 	}
 }
 
-// TestLateSummary: what a process writes after Redis has told the page its time counts,
-// too, where the next ten seconds begin in between.
-func TestLateSummary(t *testing.T) {
+// TestReader_LateSummary: a summary counts that is written after Redis told its time, in the next step.
+func TestReader_LateSummary(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := miniWorld(t)
+		w := miniFixture(t)
 		p := w.page()
 		begins := time.Now().Truncate(10 * time.Second).Add(20 * time.Second)
 		time.Sleep(time.Until(begins) - time.Millisecond)
@@ -128,11 +124,10 @@ func TestLateSummary(t *testing.T) {
 	})
 }
 
-// TestIdleTurn: while nothing waits or is pending no forecast is made, which would ask Redis for its
-// time once more.
-func TestIdleTurn(t *testing.T) {
+// TestReader_Idle: without waiting and pending jobs there is no forecast, which would read the time.
+func TestReader_Idle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := miniWorld(t)
+		w := miniFixture(t)
 		counted := &counting{}
 		w.rdb.AddHook(redistest.Hook(counted.around))
 		p := w.page()
@@ -145,10 +140,10 @@ func TestIdleTurn(t *testing.T) {
 	})
 }
 
-// TestLastOneGoes: when no job waits any more, no permits are wanted in the same turn.
-func TestLastOneGoes(t *testing.T) {
+// TestReader_LastJob: when no job waits any more, the demand is gone in the same snapshot.
+func TestReader_LastJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := miniWorld(t)
+		w := miniFixture(t)
 		w.wait("first", throttle.Need{Limit: "mail", Cost: 8})
 		w.wait("last", throttle.Need{Limit: "mail", Cost: 8})
 		p := w.page()
@@ -164,10 +159,10 @@ func TestLastOneGoes(t *testing.T) {
 	})
 }
 
-// TestForecastThatFails: what waits is judged by the last forecast where no new one can be made.
-func TestForecastThatFails(t *testing.T) {
+// TestReader_ForecastFails: the last forecast is used if a new one fails.
+func TestReader_ForecastFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := miniWorld(t)
+		w := miniFixture(t)
 		w.wait("first", throttle.Need{Limit: "mail", Cost: 8})
 		w.wait("last", throttle.Need{Limit: "mail", Cost: 8})
 		p := w.page()

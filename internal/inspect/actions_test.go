@@ -17,9 +17,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// A job that is called can be taken back, and cannot be run before its time; what was
-// reserved for it is the next one's, and all others run.
-func TestTakeBackWhatIsCalled(t *testing.T) {
+// TestActions_GrantedJob: a granted job can be archived or deleted, but not run early. The next job
+// gets its permits, and all others run.
+func TestActions_GrantedJob(t *testing.T) {
 	for _, act := range []*inspect.Action{inspect.Delete, inspect.Archive} {
 		synctest.Test(t, func(t *testing.T) {
 			const jobs = 20

@@ -19,9 +19,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestSharesAreForetold: where queues weigh six to one, or one is strictly before the other,
-// and tenants of one weigh six to one, jobs run when their places and status say so.
-func TestSharesAreForetold(t *testing.T) {
+// TestForecast_Shares: with weighted or strict queues, and with weighted fairness keys, jobs run when
+// their positions and the status say so.
+func TestForecast_Shares(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			_, rdb := redistest.Mini(t)
@@ -78,7 +78,7 @@ func TestSharesAreForetold(t *testing.T) {
 						}
 					}
 				}
-				if off := at.Sub(truth).Abs(); off > 3*time.Second { // a round of turns is seven, of seven each, in 5 s
+				if off := at.Sub(truth).Abs(); off > 3*time.Second { // a round has 49 turns, in 5 s
 					t.Errorf("strict %t: %s was to run in %s, and did in %s", strict, id, at.Sub(began), truth.Sub(began))
 				}
 			}

@@ -26,9 +26,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestAllSayTheSame: the page's headline and its tables, status, a job's place, what
-// waits for each limit, a plan and the metrics tell one forecast; and it comes true.
-func TestAllSayTheSame(t *testing.T) {
+// TestForecast_Consistent: the page, the status, positions, backlogs, a plan and the metrics have the
+// same forecast, and it comes true.
+func TestForecast_Consistent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		ctx, quiet := t.Context(), slog.New(slog.DiscardHandler)
@@ -55,7 +55,7 @@ func TestAllSayTheSame(t *testing.T) {
 			_, err := client.Enqueue(asynq.NewTask("mail", nil), asynq.TaskID(fmt.Sprint(i)))
 			must(t, err)
 		}
-		time.Sleep(7 * time.Second) // a survey is made each 5 s
+		time.Sleep(7 * time.Second) // there is a sample each 5 s
 
 		q := inspect.New(rdb, limiter, "default")
 		f, err := q.Forecast(ctx, forecast.Options{})
@@ -113,7 +113,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// lastPlace is when the last of all waiting jobs would run, each by its place.
+// lastPlace returns when the last waiting job would run, by the positions of all.
 func lastPlace(t *testing.T, q *inspect.Queues, f *forecast.Forecast) (last time.Time) {
 	for i := range 250 {
 		place, waits, err := q.Limiter.Position(t.Context(), throttle.JobID{Queue: "default", ID: fmt.Sprint(i)})
@@ -125,7 +125,7 @@ func lastPlace(t *testing.T, q *inspect.Queues, f *forecast.Forecast) (last time
 	return last
 }
 
-// headline is when the last would run as the page says, of today or tomorrow.
+// headline returns when the last job would run by the page.
 func headline(t *testing.T, p *page.Page) time.Time {
 	r := httptest.NewRequest(http.MethodGet, "http://localhost/", nil)
 	r.RemoteAddr = "127.0.0.1:4711"
@@ -142,7 +142,7 @@ func headline(t *testing.T, p *page.Page) time.Time {
 	return time.Date(now.Year(), now.Month(), now.Day(), clock.Hour(), clock.Minute(), clock.Second(), 0, time.Local)
 }
 
-// lastRuns is what the metrics say of each limit.
+// lastRuns returns when the last job of each limit would run by the metrics.
 func lastRuns(t *testing.T, c prometheus.Collector) map[string]time.Duration {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(c)
@@ -164,8 +164,7 @@ func lastRuns(t *testing.T, c prometheus.Collector) map[string]time.Duration {
 	return runs
 }
 
-// TestRunsByLittlesLaw: how long jobs run, of what each process says once a second.
-func TestRunsByLittlesLaw(t *testing.T) {
+func TestMeanDurations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		server, err := scheduler.NewServer(rdb, scheduler.Rules{RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
@@ -185,7 +184,7 @@ func TestRunsByLittlesLaw(t *testing.T) {
 		time.Sleep(40 * time.Second)
 		runs, err := stats.MeanDurations(t.Context(), rdb, "default")
 		must(t, err)
-		if mean := runs["default"]; mean < 6*time.Second || mean > 8*time.Second { // it is looked at once a second
+		if mean := runs["default"]; mean < 6*time.Second || mean > 8*time.Second {
 			t.Errorf("jobs run for %s, want about 7 s", mean)
 		}
 		if len(runs) != 1 {

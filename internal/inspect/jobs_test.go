@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// many is a Redis with so many pending jobs, or archived ones, one a second.
+// many returns a Redis with pending jobs, or with jobs archived one a second.
 func many(t *testing.T, n int, archived bool) *Queues {
 	t.Helper()
 	m := miniredis.RunT(t)
@@ -39,8 +39,8 @@ func many(t *testing.T, n int, archived bool) *Queues {
 	return q
 }
 
-// Pages follow each other in order, and none is told twice, though jobs go meanwhile.
-func TestJobsPageByPage(t *testing.T) {
+// TestListPage: no job is listed twice, although jobs leave meanwhile.
+func TestListPage(t *testing.T) {
 	const n = 2*pageSize + 30
 	for _, archived := range []bool{false, true} {
 		q := many(t, n, archived)
@@ -54,7 +54,7 @@ func TestJobsPageByPage(t *testing.T) {
 				t.Fatal(err)
 			}
 			told = append(told, i)
-			if archived && len(told) == 10 { // the oldest goes: all behind it move on by one
+			if archived && len(told) == 10 { // the oldest leaves, and all others move up
 				if err := q.Inspector.DeleteTask("default", "0"); err != nil {
 					t.Fatal(err)
 				}
@@ -62,7 +62,7 @@ func TestJobsPageByPage(t *testing.T) {
 		}
 		want := n
 		if archived {
-			slices.Reverse(told) // the newest came first
+			slices.Reverse(told) // the newest is first
 			want--
 		}
 		if !slices.IsSorted(told) || len(told) != want || len(slices.Compact(told)) != want {
@@ -71,8 +71,8 @@ func TestJobsPageByPage(t *testing.T) {
 	}
 }
 
-// The newest is told first, with when it was archived, which asynq does not tell.
-func TestJobsSinceTheyWereArchived(t *testing.T) {
+// TestList_ArchivedSince: the newest archived job is first, with when it was archived.
+func TestList_ArchivedSince(t *testing.T) {
 	for job, err := range many(t, 5, true).List(t.Context(), Filter{States: []string{"archived"}}) {
 		if err != nil || job.ID != "4" || time.Since(job.Since) < 59*time.Minute {
 			t.Errorf("%+v, %v", job, err)

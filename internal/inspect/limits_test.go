@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// commandCount counts what Redis is asked, in pipelines too.
+// commandCount counts commands to Redis, also in pipelines.
 type commandCount struct{ n int }
 
 func (c *commandCount) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -34,9 +34,8 @@ func (c *commandCount) ProcessPipelineHook(next redis.ProcessPipelineHook) redis
 	}
 }
 
-// TestLimitsAskLittle: a look says since when and until when is waited, and asks
-// Redis as little with ten thousand keys as with ten.
-func TestLimitsAskLittle(t *testing.T) {
+// TestStatus_ManyKeys: ten thousand keys cost no more commands than ten.
+func TestStatus_ManyKeys(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	limiter := waitdb.New(throttle.New(rdb, throttle.Options{}))
 	ctx := t.Context()

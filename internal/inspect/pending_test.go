@@ -24,22 +24,22 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// pendingWorld is jobs that are pending, and the rules of a worker that has not started.
-type pendingWorld struct {
+// pendingFixture has pending jobs, and the rules of a worker that has not started.
+type pendingFixture struct {
 	*testing.T
 	rdb     redis.UniversalClient
 	rules   scheduler.Rules
 	limiter *waitdb.DB
 }
 
-func newPendingWorld(t *testing.T, needs func(id string) []throttle.Need, limits ...throttle.Limit) *pendingWorld {
+func newPendingWorld(t *testing.T, needs func(id string) []throttle.Need, limits ...throttle.Limit) *pendingFixture {
 	_, rdb := redistest.Mini(t)
-	return &pendingWorld{t, rdb, scheduler.Rules{Limits: limits, RuleFor: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
+	return &pendingFixture{t, rdb, scheduler.Rules{Limits: limits, RuleFor: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 		return scheduler.Rule{Needs: needs(string(task.Payload()))}, nil
 	}}, waitdb.New(throttle.New(rdb, throttle.Options{Logger: slog.New(slog.DiscardHandler)}))}
 }
 
-func (w *pendingWorld) enqueue(jobs int) {
+func (w *pendingFixture) enqueue(jobs int) {
 	w.Helper()
 	tasks := make([]*asynq.Task, jobs)
 	for i := range tasks {
@@ -50,8 +50,8 @@ func (w *pendingWorld) enqueue(jobs int) {
 	}
 }
 
-// queues are those of a command: it has the rules.
-func (w *pendingWorld) queues() *inspect.Queues {
+// queues returns the queues of a command, with the rules.
+func (w *pendingFixture) queues() *inspect.Queues {
 	return inspect.New(w.rdb, w.limiter, "default").WithRules(inspect.Rules{
 		ServedQueues: []string{"default"}, Limits: w.rules.Limits,
 		RuleFor: func(ctx context.Context, _ throttle.JobID, task *asynq.Task) (stats.Requirements, bool) {
@@ -61,21 +61,21 @@ func (w *pendingWorld) queues() *inspect.Queues {
 	})
 }
 
-func (w *pendingWorld) start() {
+func (w *pendingFixture) start() {
 	server, err := scheduler.NewServer(w.rdb, w.rules, asynq.Config{Concurrency: 50, LogLevel: asynq.FatalLevel}, scheduler.WithLogger(slog.New(slog.DiscardHandler)))
 	must(w.T, err)
 	must(w.T, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })))
 	w.Cleanup(server.Shutdown)
 }
 
-func (w *pendingWorld) pending() int64 {
+func (w *pendingFixture) pending() int64 {
 	n, err := w.rdb.LLen(w.Context(), asynqdb.Key("default", asynqdb.Pending)).Result()
 	must(w.T, err)
 	return n
 }
 
-// plan is when the last of so many more jobs like one would run.
-func (w *pendingWorld) plan(jobs int, needs ...throttle.Need) (last time.Time, f *forecast.Forecast) {
+// plan returns when the last of more jobs would run.
+func (w *pendingFixture) plan(jobs int, needs ...throttle.Need) (last time.Time, f *forecast.Forecast) {
 	w.Helper()
 	var opts forecast.Options
 	must(w.T, opts.Plan(waitdb.Job{JobID: throttle.JobID{Queue: "default"}}, jobs, needs...))
@@ -88,8 +88,7 @@ func (w *pendingWorld) plan(jobs int, needs ...throttle.Need) (last time.Time, f
 	return f.At.Add(e.StartsIn), f
 }
 
-// TestPending_Counts: a plan behind jobs that have not asked yet says what it says once a worker
-// has met them all.
+// TestPending_Counts: a plan behind pending jobs is the same before and after they asked for permits.
 func TestPending_Counts(t *testing.T) {
 	day := throttle.Limit{Name: "day", Kind: throttle.FixedWindow, Rate: throttle.PerDay(2000)}
 	host := throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)}
@@ -125,9 +124,8 @@ func TestPending_Counts(t *testing.T) {
 	}
 }
 
-// TestPending_Told: what is pending counts for status, the page's survey and what each limit says,
-// the same for those who have the rules and for those who have what a worker found.
-func TestPending_Told(t *testing.T) {
+// TestPending_Status: pending jobs count in the status, the same with rules and with a sample.
+func TestPending_Status(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		needs := []throttle.Need{{Limit: "hour"}}
 		w := newPendingWorld(t, func(string) []throttle.Need { return needs }, throttle.Limit{Name: "hour", Kind: throttle.FixedWindow, Rate: throttle.PerHour(100)})
@@ -158,9 +156,8 @@ func TestPending_Told(t *testing.T) {
 	})
 }
 
-// TestPending_AllSayTheSame: while the only worker is busy, the page and the metrics count what
-// is pending as its rules say, and status as the rules of its config do.
-func TestPending_AllSayTheSame(t *testing.T) {
+// TestPending_Consistent: while the only worker is busy, page, metrics and status count pending jobs alike.
+func TestPending_Consistent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quiet := slog.New(slog.DiscardHandler)
 		w := newPendingWorld(t, func(payload string) []throttle.Need {
@@ -180,7 +177,7 @@ func TestPending_AllSayTheSame(t *testing.T) {
 		must(t, err)
 		time.Sleep(time.Second)
 		w.enqueue(250)
-		time.Sleep(30 * time.Second) // a survey is made each 5 s, and each 20 s while nothing is decided
+		time.Sleep(30 * time.Second) // there is a sample each 5 s, and each 20 s while nothing is decided
 
 		f, err := w.queues().Forecast(t.Context(), forecast.Options{})
 		must(t, err)
@@ -212,9 +209,9 @@ func TestPending_AllSayTheSame(t *testing.T) {
 	})
 }
 
-// TestPending_RulesThatFail: pending jobs whose rule fails, panics or never answers hold up no
-// survey, and are told as not counted.
-func TestPending_RulesThatFail(t *testing.T) {
+// TestPending_FailingRules: pending jobs whose rule fails, panics or hangs do not block the sample, and
+// are uncounted.
+func TestPending_FailingRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newPendingWorld(t, func(string) []throttle.Need { return nil })
 		hangs := make(chan struct{})
@@ -251,7 +248,7 @@ func TestPending_RulesThatFail(t *testing.T) {
 		if survey == nil || time.Since(survey.At) > 25*time.Second || survey.Pending.Uncounted != 3 {
 			t.Errorf("the survey is %+v, want a new one that does not count 3 jobs", survey)
 		}
-		must(t, w.rdb.Del(t.Context(), asynqdb.Key("default", asynqdb.Pending)).Err()) // the server asks about none of them
+		must(t, w.rdb.Del(t.Context(), asynqdb.Key("default", asynqdb.Pending)).Err()) // the server must not take them
 		time.Sleep(time.Minute)
 		server.Shutdown()
 	})

@@ -18,8 +18,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestStatus_Failed_CountsJobs: a job that fails at each of its attempts is one failed job,
-// and a job that fails once and is done then is none.
+// TestStatus_Failed_CountsJobs: a job counts as failed once, and not if a later attempt succeeds.
 func TestStatus_Failed_CountsJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)

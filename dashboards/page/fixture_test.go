@@ -20,8 +20,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// world is a scope with limits of several kinds, on a Redis of its own.
-type world struct {
+// fixture is a scope with limits of several kinds, on a Redis of its own.
+type fixture struct {
 	t       *testing.T
 	rdb     redis.UniversalClient
 	limiter *waitdb.DB
@@ -31,8 +31,8 @@ type world struct {
 
 var quiet = slog.New(slog.DiscardHandler)
 
-func newWorld(t *testing.T, rdb redis.UniversalClient) *world {
-	w := &world{
+func newFixture(t *testing.T, rdb redis.UniversalClient) *fixture {
+	w := &fixture{
 		t: t, rdb: rdb, client: scheduler.NewClient(rdb),
 		limiter: waitdb.New(throttle.New(rdb, throttle.Options{Scope: "crawl", Logger: quiet})),
 	}
@@ -50,15 +50,15 @@ func newWorld(t *testing.T, rdb redis.UniversalClient) *world {
 	return w
 }
 
-func (w *world) must(err error) {
+func (w *fixture) must(err error) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// page is the page of the world.
-func (w *world) page() *page.Page {
+// page returns a page of the scope.
+func (w *fixture) page() *page.Page {
 	w.t.Helper()
 	p, err := page.New(w.options)
 	w.must(err)
@@ -66,13 +66,13 @@ func (w *world) page() *page.Page {
 	return p
 }
 
-// serve is where the page of the world is.
-func (w *world) serve() string {
+// serve serves the page, and returns its address.
+func (w *fixture) serve() string {
 	w.t.Helper()
 	return w.serveOver(&line{})
 }
 
-func (w *world) serveOver(l *line) string {
+func (w *fixture) serveOver(l *line) string {
 	w.t.Helper()
 	p := w.page()
 	server := httptest.NewServer(l.over(p))
@@ -85,23 +85,23 @@ func (w *world) serveOver(l *line) string {
 	return server.URL
 }
 
-// enqueue adds a job of a limit and a key.
-func (w *world) enqueue(id, limit, key string) {
+// enqueue adds a job with a limit and a key.
+func (w *fixture) enqueue(id, limit, key string) {
 	w.t.Helper()
 	payload := fmt.Sprintf(`{"limit":%q,"key":%q,"url":"https://%s/page","headers":{"Authorization":"Bearer sesame"}}`, limit, key, key)
 	_, err := w.client.Enqueue(asynq.NewTask("crawl", []byte(payload), asynq.TaskID(id), asynq.MaxRetry(3)))
 	w.must(err)
 }
 
-// wait has a job wait in its lane, without a worker.
-func (w *world) wait(id string, needs ...throttle.Need) {
+// wait makes a job wait in its lane, without a worker.
+func (w *fixture) wait(id string, needs ...throttle.Need) {
 	w.t.Helper()
 	_, err := w.limiter.Acquire(w.t.Context(), waitdb.Job{JobID: throttle.JobID{Queue: "default", ID: id}}, needs...)
 	w.must(err)
 }
 
-// run runs jobs as handle says, until the test ends or stop is called.
-func (w *world) run(handle func(ctx context.Context, limit, key string) error) (stop func()) {
+// run starts a worker that runs until the test ends or stop is called.
+func (w *fixture) run(handle func(ctx context.Context, limit, key string) error) (stop func()) {
 	w.t.Helper()
 	parse := func(task *asynq.Task) (limit, key string, err error) {
 		_, err = fmt.Sscanf(string(task.Payload()), `{"limit":%q,"key":%q`, &limit, &key)
@@ -130,8 +130,8 @@ func (w *world) run(handle func(ctx context.Context, limit, key string) error) (
 	return stop
 }
 
-// allWait returns when so many jobs wait.
-func (w *world) allWait(jobs int) {
+// allWait returns when that many jobs wait.
+func (w *fixture) allWait(jobs int) {
 	w.t.Helper()
 	running.Until(w.t, "so many waiting jobs", func() bool {
 		waiting, _, _, err := w.limiter.BacklogStats(w.t.Context())
@@ -140,11 +140,9 @@ func (w *world) allWait(jobs int) {
 	})
 }
 
-// real is a world on a redis-server.
-func realWorld(t *testing.T) *world { return newWorld(t, redistest.Real(t)) }
+func realFixture(t *testing.T) *fixture { return newFixture(t, redistest.Real(t)) }
 
-// mini is a world on miniredis.
-func miniWorld(t *testing.T) *world {
+func miniFixture(t *testing.T) *fixture {
 	_, rdb := redistest.Mini(t)
-	return newWorld(t, rdb)
+	return newFixture(t, rdb)
 }

@@ -22,8 +22,8 @@ type Change struct {
 	// At is when it happened, by Redis's clock.
 	At time.Time
 	// What is defined (by a config file), set, deleted, paused, resumed, reset, blocked or
-	// unblocked; for a key, set or unset; for a schedule, paused, resumed or run; for a queue, paused,
-	// resumed or deleted; for jobs, run, retried, cancelled, archived or deleted.
+	// unblocked; for a key, set or unset; for a schedule, paused, resumed or run; for a queue,
+	// paused, resumed or deleted; for jobs, run, retried, cancelled, archived or deleted.
 	What string
 	// Limit and Key are what was changed; Key is empty if that was the limit.
 	Limit, Key string
@@ -32,13 +32,14 @@ type Change struct {
 	By string
 	// Until is when a block ends, by Redis's clock, and zero for everything else.
 	Until time.Time
-	// From and To are the limit's definitions before and after, as Limit.String writes them: From is
-	// empty for a new limit, and To for a deleted one. For a key that was set, To is its Override.
+	// From and To are the limit's definitions before and after, as Limit.String writes them: From
+	// is empty for a new limit, and To for a deleted one. For a key that was set, To is its
+	// Override.
 	From, To string
 	// Schedule is the schedule that was changed.
 	Schedule string
-	// Jobs is how many jobs were changed, and Job the only one. For several jobs, Job has only their
-	// queue, and for several queues nothing. With no jobs Job.Queue is the queue itself.
+	// Jobs is how many jobs were changed, and Job the only one. For several jobs, Job has only
+	// their queue, and for several queues nothing. With no jobs Job.Queue is the queue itself.
 	Jobs int
 	Job  JobID
 }

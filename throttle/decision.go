@@ -61,12 +61,13 @@ type Decision struct {
 	// paused or the key blocked, and without those that are reserved for jobs.
 	Remaining int
 	// RetryAfter is how long until the same call could be allowed if nobody else takes the permits
-	// first, rounded up to a microsecond: 0 unless Denied. For a concurrency limit it is when leases
-	// end that nobody extends, and for a paused limit a minute: both say when to look again. For a
-	// waiting job it estimates when the job runs, as if all lanes of a meter had equally many turns.
+	// first, rounded up to a microsecond: 0 unless Denied. For a concurrency limit it is when
+	// leases end that nobody extends, and for a paused limit a minute: both say when to look again.
+	// For a waiting job it estimates when the job runs, as if all lanes of a meter had equally many
+	// turns.
 	RetryAfter time.Duration
-	// Unknown is whether nobody can tell how long a denied job will wait: a running job must end, or
-	// somebody resume a limit. RetryAfter is then when to ask again at the latest.
+	// Unknown is whether nobody can tell how long a denied job will wait: a running job must end,
+	// or somebody resume a limit. RetryAfter is then when to ask again at the latest.
 	Unknown bool
 	// PutBack is how long to put a denied job back for in case it is never granted: longer than
 	// RetryAfter, because a job that comes early is denied a second time.
@@ -137,8 +138,8 @@ func (d Decision) String() string {
 	return d.Outcome.String()
 }
 
-// Age returns for how long at most a job's permits have existed: below 0 if they do not exist yet. A
-// process that was stopped, or whose machine slept, finds them older.
+// Age returns for how long at most a job's permits have existed: below 0 if they do not exist yet.
+// A process that was stopped, or whose machine slept, finds them older.
 func (d Decision) Age() time.Duration { return script.Elapsed(d.TakenAt, time.Now()) }
 
 // settled notes what a call counts as now. What was charged more of a funnel moves the call's mark,
@@ -151,13 +152,14 @@ func (d Decision) settled(i, cost int, owedUS int64) {
 
 // newDecision reads a script's reply: outcome, index of the need that decided, now, ready at,
 // remaining, full at, capacity, and the lease or how long to put the job back for. Times are
-// microseconds of Redis's clock. They become durations here, so this process's clock does not matter.
+// microseconds of Redis's clock. They become durations here, so this process's clock does not
+// matter.
 //
-// What follows depends on the outcome. For a denied job it is whether it is known when the job runs.
-// For an allowed call it is whether the limiter wants feedback, and the mark of each need; for a job
-// that waited, also since when, how often it was denied, and since when its permits were reserved, or
-// 0. The replies to callers outside a queue end before that, and those that are Impossible or NoLimit
-// sooner.
+// What follows depends on the outcome. For a denied job it is whether it is known when the job
+// runs. For an allowed call it is whether the limiter wants feedback, and the mark of each need;
+// for a job that waited, also since when, how often it was denied, and since when its permits were
+// reserved, or 0. The replies to callers outside a queue end before that, and those that are
+// Impossible or NoLimit sooner.
 func newDecision(reply []any, needs []Need, holder string) Decision {
 	n := make([]int64, max(9, len(reply)))
 	for i := range reply {

@@ -41,8 +41,8 @@ func (s *shared) define(ctx context.Context, limits []Limit) error {
 	return nil
 }
 
-// defineAgain defines all limits that Define was told, if the one that Redis lost is among them, and
-// reports whether it is. What was set at run time before is lost.
+// defineAgain defines all limits that Define was told, if the one that Redis lost is among them,
+// and reports whether it is. What was set at run time before is lost.
 func (s *shared) defineAgain(ctx context.Context, lost string) (bool, error) {
 	s.mu.Lock()
 	defined := maps.Clone(s.defined)
@@ -89,8 +89,8 @@ func (s *shared) write(ctx context.Context, source string, l Limit) (changed int
 	return int(reply[0]), unavailable(err)
 }
 
-// fields returns the names and values of a definition in Redis, with the boundaries of its calendar.
-// All defaults are spelled out, so the scripts know none except that of max_block_us.
+// fields returns the names and values of a definition in Redis, with the boundaries of its
+// calendar. All defaults are spelled out, so the scripts know none except that of max_block_us.
 //
 // n and period_us are what a meter counts by, rate_n and per_us what the limit says: they differ by
 // the margin. If a field is there twice the later value counts: the first n and period_us are those
@@ -202,10 +202,10 @@ func parseDefinition(name string, fields map[string]string) (l Limit, complete b
 	return l, true
 }
 
-// extendCalendars stores the windows around a time, in microseconds of Redis's clock, for limits that
-// follow a calendar, because a script has come to their last window. Whoever computes the boundaries
-// gets the same ones, so it does not matter who does it first. The script ignores them if the limit
-// has changed since it was read.
+// extendCalendars stores the windows around a time, in microseconds of Redis's clock, for limits
+// that follow a calendar, because a script has come to their last window. Whoever computes the
+// boundaries gets the same ones, so it does not matter who does it first. The script ignores them
+// if the limit has changed since it was read.
 func (s *shared) extendCalendars(ctx context.Context, names []string, nowUS int64) error {
 	for _, name := range names {
 		l, err := s.definition(ctx, name)
@@ -247,9 +247,9 @@ func (s *shared) extended(ctx context.Context, run func() ([]any, error)) (rest 
 // Redis's time.
 const carryBatch = 50
 
-// carry makes the meters of a limit whose rate was changed live for as long as they matter at the new
-// rate. It looks through the names of all keys of the Redis, some at a time. A meter outlives what it
-// counts by a minute, so nothing is forgotten if this takes less.
+// carry makes the meters of a limit whose rate was changed live for as long as they matter at the
+// new rate. It looks through the names of all keys of the Redis, some at a time. A meter outlives
+// what it counts by a minute, so nothing is forgotten if this takes less.
 //
 // A meter that is asked reads what it counts by the new rate anyway. This is for those that nobody
 // asks, before they expire by the old rate and before the rate changes again, because a meter knows
@@ -285,8 +285,8 @@ func (s *shared) carry(ctx context.Context, l Limit) error {
 }
 
 // setKey takes two round trips, the first to check the override against the limit. If the limit
-// changes its kind in between, the override is stored, and has no effect until the limit has the old
-// kind again.
+// changes its kind in between, the override is stored, and has no effect until the limit has the
+// old kind again.
 func (s *shared) setKey(ctx context.Context, limit, key string, o Override) error {
 	l, err := s.definition(ctx, limit)
 	if err == nil {

@@ -15,8 +15,8 @@ import (
 // Whether permits were taken is then unknown. A local limiter never returns it.
 var ErrUnavailable = errors.New("limiter unavailable")
 
-// ErrNoLimit is wrapped by the errors of methods that change a limit if there is no limit of that name.
-// Asking for its permits is no error: the Outcome is NoLimit.
+// ErrNoLimit is wrapped by the errors of methods that change a limit if there is no limit of that
+// name. Asking for its permits is no error: the Outcome is NoLimit.
 var ErrNoLimit = errors.New("no such limit")
 
 func noLimit(name string) error { return fmt.Errorf("%w: %s", ErrNoLimit, name) }
@@ -29,8 +29,8 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// unusable returns the error of a script that was run for needs. If the script failed because of data
-// that no script has written, the error names the command that makes each meter anew.
+// unusable returns the error of a script that was run for needs. If the script failed because of
+// data that no script has written, the error names the command that makes each meter anew.
 func unusable(needs []Need, err error) error {
 	if !script.IsDamage(err) {
 		return unavailable(err)
@@ -43,9 +43,9 @@ func unusable(needs []Need, err error) error {
 		ErrUnavailable, strings.Join(resets, "; "), err)
 }
 
-// FieldError is one thing that is wrong with an argument, such as a field of a [Limit]. A program can
-// use its parts to report the error at its own place, such as the line of a config file. Use errors.As
-// to find it; Validate joins several.
+// FieldError is one thing that is wrong with an argument, such as a field of a [Limit]. A program
+// can use its parts to report the error at its own place, such as the line of a config file. Use
+// errors.As to find it; Validate joins several.
 type FieldError struct {
 	// Field is what is wrong, in lower case as config files write it.
 	Field string

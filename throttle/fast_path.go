@@ -94,8 +94,8 @@ type call struct {
 	reply  []any  // of the whole script
 }
 
-// fastLimits returns the limits of needs if the call is for the fast path, else nil. If a limit is not
-// known yet, that takes a round trip.
+// fastLimits returns the limits of needs if the call is for the fast path, else nil. If a limit is
+// not known yet, that takes a round trip.
 func (s *shared) fastLimits(ctx context.Context, needs []Need) ([]*fastLimit, error) {
 	limits, unknown := s.fast.find(needs)
 	if len(unknown) == 0 {
@@ -214,8 +214,8 @@ func (b *fastBatch) args(stamp []any) []any {
 	return args
 }
 
-// decide reads the script's reply, and decides the calls by the twins of the meters in Go, which the
-// reply has the states of.
+// decide reads the script's reply, and decides the calls by the twins of the meters in Go, which
+// the reply has the states of.
 func (b *fastBatch) decide(reply string, sent *script.Sent, callers *script.Callers) {
 	lines := strings.Split(reply, "\n")
 	head := strings.Fields(lines[0])

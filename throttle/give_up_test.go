@@ -59,7 +59,8 @@ func TestCallsThatGiveUpTakeNothing(t *testing.T) {
 				slow.Store(false)
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				// What leaked of a funnel meanwhile stays owed where another call took later: part of a permit.
+				// What leaked of a funnel meanwhile stays owed where another call took later: part
+				// of a permit.
 				if left := ask(t, limiter, "l", 0).Remaining; left < n-1 || left < n && l.Kind != throttle.Funnel {
 					t.Errorf("%d of %d permits are left once all calls gave up", left, n)
 				}

@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// Internals returns what the other packages of this module need of a limiter in Redis. It is not for
-// programs.
+// Internals returns what the other packages of this module need of a limiter in Redis. It is not
+// for programs.
 func (l *Limiter) Internals() internals { return internals{l.backend.(*shared)} }
 
 type internals struct{ s *shared }
@@ -22,10 +22,11 @@ func (i internals) Scope() (rdb redis.UniversalClient, prefix, app string) {
 	return i.s.rdb, i.s.prefix, i.s.app
 }
 
-// TryFast takes the permits of jobs as far as the fast path decides that, in their order. The needs of each
-// are as Normalize makes them. It returns for each job a decision, which counts if it is allowed, or an error,
-// or nothing if the job must ask the whole script. No job takes what one before it did not get. A script that
-// go-redis repeats, because its answer got lost, takes nothing twice within a minute.
+// TryFast takes the permits of jobs as far as the fast path decides that, in their order. The needs
+// of each are as Normalize makes them. It returns for each job a decision, which counts if it is
+// allowed, or an error, or nothing if the job must ask the whole script. No job takes what one
+// before it did not get. A script that go-redis repeats, because its answer got lost, takes nothing
+// twice within a minute.
 func (i internals) TryFast(ctx context.Context, jobs [][]Need) ([]Decision, []error) {
 	calls := make([]call, len(jobs))
 	var fast []*call
@@ -85,8 +86,8 @@ func (i internals) Parse(name string, fields map[string]string) (l Limit, comple
 	return parseDefinition(name, fields)
 }
 
-// Note writes an entry of the changelog about a schedule, a queue or jobs, put down to the context's
-// actor. What changes a limit writes its own entry.
+// Note writes an entry of the changelog about a schedule, a queue or jobs, put down to the
+// context's actor. What changes a limit writes its own entry.
 func (i internals) Note(ctx context.Context, c Change) error {
 	args := []any{c.What, script.Actor(ctx)}
 	if c.Schedule != "" {
@@ -103,8 +104,8 @@ func (i internals) Note(ctx context.Context, c Change) error {
 }
 
 // BlockFor blocks meters for a while by Redis's clock, and never shorter than they are blocked
-// already: processes that hear different times from an upstream end up with the longest. Limits that
-// do not exist are ignored. The needs' costs do not matter.
+// already: processes that hear different times from an upstream end up with the longest. Limits
+// that do not exist are ignored. The needs' costs do not matter.
 func (i internals) BlockFor(ctx context.Context, d time.Duration, needs ...Need) error {
 	if _, err := normalize(needs); err != nil {
 		return err

@@ -12,9 +12,9 @@ import (
 	"github.com/headgate/headgate/internal/duration"
 )
 
-// Kind says how a limit counts, and so what it guarantees. As a rule of thumb: Funnel for a rate that
-// should be kept evenly, SlidingLog if the upstream counts strictly, FixedWindow for a quota of a day
-// or a month, and Concurrency for how much may run at once.
+// Kind says how a limit counts, and so what it guarantees. As a rule of thumb: Funnel for a rate
+// that should be kept evenly, SlidingLog if the upstream counts strictly, FixedWindow for a quota
+// of a day or a month, and Concurrency for how much may run at once.
 type Kind string
 
 // The kinds of limit. W is the length of any window of time, N the permits of the rate, by Redis's
@@ -33,8 +33,8 @@ const (
 	// SlidingLog lets N through in every window of one period, exactly. It keeps the last N times,
 	// about 10 bytes each.
 	SlidingLog Kind = "sliding_log"
-	// SlidingWindow is SlidingLog in bounded memory, for a large N: it counts 60 parts of the period,
-	// and never lets more than N through. A permit can return up to 1/60 of a period late.
+	// SlidingWindow is SlidingLog in bounded memory, for a large N: it counts 60 parts of the
+	// period, and never lets more than N through. A permit can return up to 1/60 of a period late.
 	SlidingWindow Kind = "sliding_window"
 	// Concurrency lets Capacity permits be held at once. Each is a lease: the holder gives it back
 	// when it is done, and loses it when it stops extending it.
@@ -55,8 +55,8 @@ func (k *Kind) UnmarshalText(text []byte) error {
 // DefaultLease is how long a concurrency permit outlives its last extension.
 const DefaultLease = 30 * time.Second
 
-// Limit is a named bound. One limit and one key (a host, an account) make a meter, which counts. So a
-// limit of 1/s that is asked for with the host as its key is one call a second to each host.
+// Limit is a named bound. One limit and one key (a host, an account) make a meter, which counts. So
+// a limit of 1/s that is asked for with the host as its key is one call a second to each host.
 //
 // Name and Kind are required, and Rate or, for Concurrency, Capacity; the zero value of any other
 // field is a sensible default. The methods that take limits return the error of [Limit.Validate].
@@ -67,10 +67,12 @@ type Limit struct {
 	// Kind is how the limit counts. Required.
 	Kind Kind `yaml:"kind"`
 	// Rate is how many permits there are in a period. Concurrency has none. Required for every
-	// other kind. In a config file the rate alone can stand instead of the mapping, for a `sliding_log`.
+	// other kind. In a config file the rate alone can stand instead of the mapping, for a
+	// `sliding_log`.
 	Rate Rate `yaml:"rate" short:""`
-	// Capacity is how many permits can be taken at once. A job of a higher cost never runs. Kinds that
-	// count in windows have that of their rate. Required for concurrency. The zero value means `1`.
+	// Capacity is how many permits can be taken at once. A job of a higher cost never runs. Kinds
+	// that count in windows have that of their rate. Required for concurrency. The zero value means
+	// `1`.
 	Capacity int `yaml:"capacity"`
 	// Margin is room for jitter on the way to a server that counts strictly, which could see one
 	// call too many in its window. It lengthens the period. A fixed window opens so much later and
@@ -168,8 +170,8 @@ func (l Limit) validateKind(f *faults) {
 	}
 }
 
-// validateAdapt reports what is wrong with Adapt. If the limit's own rate is invalid, Min is compared
-// with nothing: the rate's error is enough.
+// validateAdapt reports what is wrong with Adapt. If the limit's own rate is invalid, Min is
+// compared with nothing: the rate's error is enough.
 func (l Limit) validateAdapt(f *faults) {
 	switch l.Kind {
 	case Funnel, TokenBucket, SlidingLog, SlidingWindow:
@@ -186,8 +188,8 @@ func (l Limit) validateAdapt(f *faults) {
 }
 
 // validate reports what is wrong with an override of a valid limit: with the override itself, and
-// with the limit that the key would have. The capacity stays as it was given, so that the kinds which
-// have none reject it.
+// with the limit that the key would have. The capacity stays as it was given, so that the kinds
+// which have none reject it.
 func (o Override) validate(l Limit) error {
 	var f faults
 	if o.Rate == (Rate{}) && o.Capacity == 0 {
@@ -205,15 +207,15 @@ func (o Override) validate(l Limit) error {
 	return errors.Join(append(f, l.Validate())...)
 }
 
-// maxFill bounds how long an empty meter takes to fill, a lease, a block and an override. Today plus a
-// hundred years is below 2^53 µs, up to which Lua's numbers are exact.
+// maxFill bounds how long an empty meter takes to fill, a lease, a block and an override. Today
+// plus a hundred years is below 2^53 µs, up to which Lua's numbers are exact.
 const maxFill = 100 * 365 * Day
 
 // maxLog bounds a sliding log to about 1 MB a meter.
 const maxLog = 100_000
 
-// String returns the limit on one line, such as "fixed_window 2000/day zone America/New_York". Define
-// compares limits by it, so it has everything that decides, except the overrides.
+// String returns the limit on one line, such as "fixed_window 2000/day zone America/New_York".
+// Define compares limits by it, so it has everything that decides, except the overrides.
 func (l Limit) String() string {
 	text := string(l.Kind)
 	add := func(there bool, format string, value any) {
@@ -249,8 +251,8 @@ func (l Limit) With(o Override) Limit {
 	return l
 }
 
-// MaxCost returns the most permits that one call can ever take: Capacity, or its default. A cost above
-// it is Impossible.
+// MaxCost returns the most permits that one call can ever take: Capacity, or its default. A cost
+// above it is Impossible.
 func (l Limit) MaxCost() int {
 	switch l.Kind {
 	case Funnel, TokenBucket:

@@ -2,8 +2,8 @@
 //
 // A limit is a named bound, such as 2000 a day. One limit and one key (a host, an account) make a
 // meter, which hands out permits. A Limiter answers at once: allowed, with the permits taken, or
-// denied, with how long until the same call could be allowed. Most callers want Allow; AllowAll asks
-// for several limits at once, all or none.
+// denied, with how long until the same call could be allowed. Most callers want Allow; AllowAll
+// asks for several limits at once, all or none.
 //
 // New returns a limiter whose meters all processes share through Redis, NewLocal one for a single
 // process. In package scheduler asynq's jobs wait for their permits.
@@ -23,7 +23,8 @@ import (
 // Limiter decides whether a call may go out now. New and NewLocal make limiters that decide alike,
 // to the microsecond, so what is tested with one holds for the other.
 //
-// A limit must be made known with Define or Set before it can be asked. Most callers then use Allow:
+// A limit must be made known with Define or Set before it can be asked. Most callers then use
+// Allow:
 //
 //	d, err := limiter.Allow(ctx, "api", host)
 //	switch {
@@ -42,13 +43,14 @@ import (
 // # In Redis
 //
 // Each call is one script in Redis that reads all meters it needs, takes from all or none, and
-// answers. A call takes one round trip, and O(1) of Redis's time for each need: O(log n) for sliding
-// logs and concurrency limits. Calls that are made while others are under way share one script. All
-// times are Redis's own, so the clocks of the processes do not matter.
+// answers. A call takes one round trip, and O(1) of Redis's time for each need: O(log n) for
+// sliding logs and concurrency limits. Calls that are made while others are under way share one
+// script. All times are Redis's own, so the clocks of the processes do not matter.
 //
 // Errors that wrap [ErrUnavailable] mean that Redis was not reached or did not answer. Only the
-// go-redis client repeats calls. If it repeats one whose answer got lost, permits can be taken twice.
-// A call of Allow whose context ends takes nothing, or gives back what it took once its answer comes.
+// go-redis client repeats calls. If it repeats one whose answer got lost, permits can be taken
+// twice. A call of Allow whose context ends takes nothing, or gives back what it took once its
+// answer comes.
 //
 // Redis keeps what is counted as long as it matters and a minute more, so an unused key costs no
 // memory. If Redis loses its data, the next call that misses a limit defines again what Define was
@@ -159,10 +161,11 @@ func (l *Limiter) Throttle(ctx context.Context, key string, maxBurst, count int,
 	return l.backend.throttle(ctx, key, limit, quantity)
 }
 
-// Extend renews the holder's leases on concurrency limits: each lasts from now on for as long as its
-// limit says. The needs are those of the call that took them; limits of another kind are ignored. It
-// reports false if a lease was lost. That lease does not come back, because somebody else may hold
-// the permit, so what runs under it should stop. Call Extend a few times per Decision.Lease.
+// Extend renews the holder's leases on concurrency limits: each lasts from now on for as long as
+// its limit says. The needs are those of the call that took them; limits of another kind are
+// ignored. It reports false if a lease was lost. That lease does not come back, because somebody
+// else may hold the permit, so what runs under it should stop. Call Extend a few times per
+// Decision.Lease.
 func (l *Limiter) Extend(ctx context.Context, holder string, needs ...Need) (bool, error) {
 	return l.backend.extend(ctx, holder, needs)
 }
@@ -180,8 +183,8 @@ func (l *Limiter) Free(ctx context.Context, holder string, needs ...Need) error 
 // holder of a Concurrency limit holds as much as it costs from now on, at least one permit.
 //
 // The cost is the whole one, not the difference. It may be settled again: the last cost counts. The
-// decision's Taken remembers it, so pass the decision on with that slice, and do not settle one call
-// in two goroutines at once.
+// decision's Taken remembers it, so pass the decision on with that slice, and do not settle one
+// call in two goroutines at once.
 //
 // After an error that wraps ErrUnavailable it is unknown whether the difference was charged: a
 // repeated Settle can charge it twice, and never gives it back twice. A call that go-redis repeats
@@ -198,12 +201,12 @@ func (l *Limiter) Settle(ctx context.Context, d Decision, limit, key string, cos
 }
 
 // Define makes the limits known as a config file does: a limit that is defined already in the same
-// words stays as it is, even if Set has changed it since. All limits are checked before the first is
-// made known. The words of single keys, Limit.Overrides, are compared apart from the limit's.
+// words stays as it is, even if Set has changed it since. All limits are checked before the first
+// is made known. The words of single keys, Limit.Overrides, are compared apart from the limit's.
 //
-// In Redis the limits are written one after the other, a round trip each. If Redis fails in between,
-// the limits before have changed; to call it again with all is safe. A change of a rate looks
-// through the names of all keys of that Redis once.
+// In Redis the limits are written one after the other, a round trip each. If Redis fails in
+// between, the limits before have changed; to call it again with all is safe. A change of a rate
+// looks through the names of all keys of that Redis once.
 func (l *Limiter) Define(ctx context.Context, limits ...Limit) error {
 	if err := validate(limits...); err != nil {
 		return err
@@ -213,8 +216,8 @@ func (l *Limiter) Define(ctx context.Context, limits ...Limit) error {
 
 // Set changes one limit, or makes it, at once and for every user of it. What was counted within its
 // new period still counts, and what is owed leaks at the new rate from then on. Under another kind
-// the meters start anew. Set ignores Limit.Overrides: single keys keep theirs. A later Define in the
-// same words as before does not undo it; other words do, and a warning in the log says so.
+// the meters start anew. Set ignores Limit.Overrides: single keys keep theirs. A later Define in
+// the same words as before does not undo it; other words do, and a warning in the log says so.
 func (l *Limiter) Set(ctx context.Context, limit Limit) error {
 	if err := validate(limit); err != nil {
 		return err
@@ -242,7 +245,8 @@ func (l *Limiter) UnsetKey(ctx context.Context, limit, key string) error {
 	return l.backend.unsetKey(ctx, limit, key)
 }
 
-// Keys lists the keys of a limit that differ from it, by name. A limit that does not exist has none.
+// Keys lists the keys of a limit that differ from it, by name. A limit that does not exist has
+// none.
 func (l *Limiter) Keys(ctx context.Context, limit string) ([]KeyState, error) {
 	return l.backend.keys(ctx, limit)
 }
@@ -252,12 +256,12 @@ func (l *Limiter) Keys(ctx context.Context, limit string) ([]KeyState, error) {
 // nothing twice.
 func (l *Limiter) Delete(ctx context.Context, name string) error { return l.backend.delete(ctx, name) }
 
-// Limits lists all limits by name, with their defaults spelled out and without Overrides, which Keys
-// lists. In Redis it takes a round trip, and one more for each limit.
+// Limits lists all limits by name, with their defaults spelled out and without Overrides, which
+// Keys lists. In Redis it takes a round trip, and one more for each limit.
 func (l *Limiter) Limits(ctx context.Context) ([]Limit, error) { return l.backend.limits(ctx) }
 
-// Pause stops a limit from handing out permits until Resume, over restarts and changes of the limit.
-// Permits that are held can be extended and freed.
+// Pause stops a limit from handing out permits until Resume, over restarts and changes of the
+// limit. Permits that are held can be extended and freed.
 func (l *Limiter) Pause(ctx context.Context, name string) error {
 	return l.backend.pause(ctx, name, true)
 }
@@ -267,8 +271,8 @@ func (l *Limiter) Resume(ctx context.Context, name string) error {
 	return l.backend.pause(ctx, name, false)
 }
 
-// Block stops one key of a limit until a time, as when the upstream answered 429 with Retry-After. A
-// time in the past unblocks the key. The block goes with its limit. The time is compared with the
+// Block stops one key of a limit until a time, as when the upstream answered 429 with Retry-After.
+// A time in the past unblocks the key. The block goes with its limit. The time is compared with the
 // limiter's clock.
 func (l *Limiter) Block(ctx context.Context, limit, key string, until time.Time) error {
 	if err := validMeter(limit, key); err != nil {
@@ -291,9 +295,9 @@ func (l *Limiter) Blocks(ctx context.Context, limit string) ([]Blocked, error) {
 	return l.backend.blocks(ctx, limit)
 }
 
-// Reset makes the meter of a key as if never used, unblocks it, and forgets what adapting has learned
-// of it. Leases are lost: their holders go on until they Extend, beside those who take the permits
-// now.
+// Reset makes the meter of a key as if never used, unblocks it, and forgets what adapting has
+// learned of it. Leases are lost: their holders go on until they Extend, beside those who take the
+// permits now.
 func (l *Limiter) Reset(ctx context.Context, limit, key string) error {
 	if err := validMeter(limit, key); err != nil {
 		return err

@@ -87,8 +87,8 @@ func (l *local) allow(_ context.Context, needs []Need) (Decision, error) {
 	return d, nil
 }
 
-// claim finds the meter of a need, or makes one. A new meter is kept only if permits are taken, so a
-// key that is merely looked at costs no memory.
+// claim finds the meter of a need, or makes one. A new meter is kept only if permits are taken, so
+// a key that is merely looked at costs no memory.
 func (l *local) claim(now int64, r *activeLimit, need Need) claim {
 	key := meterKey{need.Limit, need.Key}
 	c := claim{Gate: meter.Gate{Paused: r.Paused, Blocked: l.blocked[key]}, need: need, id: meterID{r.Kind, key}, now: now}
@@ -103,8 +103,8 @@ func (l *local) claim(now int64, r *activeLimit, need Need) claim {
 	return c
 }
 
-// throttle keeps the meters of a limit that is given with the call under the empty limit name, which
-// no named limit has. A change of its numbers is one that was made now.
+// throttle keeps the meters of a limit that is given with the call under the empty limit name,
+// which no named limit has. A change of its numbers is one that was made now.
 func (l *local) throttle(_ context.Context, key string, limit Limit, quantity int) (Decision, error) {
 	now := l.begin()
 	defer l.mu.Unlock()
@@ -407,8 +407,8 @@ func (l *local) recount(r *activeLimit, key string, now int64) {
 }
 
 // begin locks, and returns the time in microseconds. Once in as many calls as there are meters it
-// sweeps: so a cold key costs no memory, and sweeping costs a call constant time on average, without
-// a goroutine that would have to be stopped.
+// sweeps: so a cold key costs no memory, and sweeping costs a call constant time on average,
+// without a goroutine that would have to be stopped.
 func (l *local) begin() int64 {
 	us := l.clock().UnixMicro()
 	l.mu.Lock()

@@ -22,8 +22,8 @@ type Override struct {
 	For time.Duration
 }
 
-// String returns the override as UnmarshalText reads it, such as "1/10s capacity 1", and for how long
-// it holds.
+// String returns the override as UnmarshalText reads it, such as "1/10s capacity 1", and for how
+// long it holds.
 func (o Override) String() string {
 	var parts []string
 	if o.Rate != (Rate{}) {
@@ -38,9 +38,9 @@ func (o Override) String() string {
 	return strings.Join(parts, " ")
 }
 
-// UnmarshalText reads a rate, a capacity or both: "1/10s", "capacity 3", "1/10s capacity 1". The error
-// is a [*FieldError]. For is not part of the text, because an override in a config file holds as long
-// as it stands there.
+// UnmarshalText reads a rate, a capacity or both: "1/10s", "capacity 3", "1/10s capacity 1". The
+// error is a [*FieldError]. For is not part of the text, because an override in a config file holds
+// as long as it stands there.
 func (o *Override) UnmarshalText(text []byte) (err error) {
 	const want = "want a rate such as 1/10s, capacity N, or both: 1/10s capacity 1"
 	*o = Override{}
@@ -70,8 +70,8 @@ type KeyState struct {
 	// Pace is that rate, such as "4.5/s": empty if it is all.
 	Share float64
 	Pace  string
-	// RateLimited is how often in a row the upstream rate limited calls, and Slowed whether that has
-	// slowed the key down. Latency is the smoothed latency that slows it down.
+	// RateLimited is how often in a row the upstream rate limited calls, and Slowed whether that
+	// has slowed the key down. Latency is the smoothed latency that slows it down.
 	RateLimited int
 	Slowed      bool
 	Latency     time.Duration
@@ -83,18 +83,20 @@ func (k KeyState) differs() bool { return k.Override != Override{} || k.Share < 
 
 // Adapt makes each key of a limit find the pace that the upstream bears, never beyond the limit's
 // rate. A key slows down when the upstream rate limits its calls, and speeds up a little at a time
-// while it accepts them. It also slows down as far as calls take longer than Latency, by the rule of
-// Scrapy's AutoThrottle. Package scheduler reports how calls go, and Redis shares that among all
+// while it accepts them. It also slows down as far as calls take longer than Latency, by the rule
+// of Scrapy's AutoThrottle. Package scheduler reports how calls go, and Redis shares that among all
 // processes. A local limiter, a fixed window and a concurrency limit do not adapt.
 //
-// The first rate-limited call halves the pace, and so does each that follows in a row; one that comes
-// while a key was speeding up takes a tenth. Each second in which calls are accepted gives back a
-// thousandth of the whole rate. With this additive increase and multiplicative decrease, callers that
-// share one capacity come to share it evenly (Chiu and Jain, "Analysis of the increase and decrease
-// algorithms for congestion avoidance in computer networks", 1989). State of keys without feedback for
-// an hour is discarded at the next feedback for any key of the limit, or when a key is set.
+// The first rate-limited call halves the pace, and so does each that follows in a row; one that
+// comes while a key was speeding up takes a tenth. Each second in which calls are accepted gives
+// back a thousandth of the whole rate. With this additive increase and multiplicative decrease,
+// callers that share one capacity come to share it evenly (Chiu and Jain, "Analysis of the increase
+// and decrease algorithms for congestion avoidance in computer networks", 1989). State of keys
+// without feedback for an hour is discarded at the next feedback for any key of the limit, or when
+// a key is set.
 type Adapt struct {
-	// Min is the slowest pace, at most the limit's rate. The zero value means a hundredth of the rate.
+	// Min is the slowest pace, at most the limit's rate. The zero value means a hundredth of the
+	// rate.
 	Min Rate `yaml:"min"`
 	// Latency is how long calls may take before the key slows down. The zero value means any time.
 	Latency time.Duration `yaml:"latency"`

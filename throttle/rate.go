@@ -11,24 +11,24 @@ import (
 	"github.com/headgate/headgate/internal/duration"
 )
 
-// Periods longer than an hour. In a fixed window an hour, Day, Week and Month follow the calendar of
-// the limit's zone: a day can last 23 or 25 hours, and a week starts on Monday. Every other kind takes
-// them as plain durations, with Month as the mean Gregorian month.
+// Periods longer than an hour. In a fixed window an hour, Day, Week and Month follow the calendar
+// of the limit's zone: a day can last 23 or 25 hours, and a week starts on Monday. Every other kind
+// takes them as plain durations, with Month as the mean Gregorian month.
 const (
 	Day   = 24 * time.Hour
 	Week  = 7 * Day
 	Month = 2629746 * time.Second
 )
 
-// maxPermits bounds N, capacities and settled costs. The scripts split the time of k permits, k·Per/N,
-// into whole microseconds and N-ths of one. For that they compute k·(Per mod N), which must stay far
-// below 2^53, up to which Lua's numbers are exact.
+// maxPermits bounds N, capacities and settled costs. The scripts split the time of k permits,
+// k·Per/N, into whole microseconds and N-ths of one. For that they compute k·(Per mod N), which
+// must stay far below 2^53, up to which Lua's numbers are exact.
 const maxPermits = 10_000_000
 
-// Rate is N permits per Per: 1 to 10,000,000 permits, in whole microseconds up to a hundred years. 60 a
-// minute and 1 a second are not the same: for the kinds that count in windows Per is the window, and
-// only for a Funnel or a TokenBucket there is no difference. The zero Rate means "no rate", which only
-// a concurrency limit may have.
+// Rate is N permits per Per: 1 to 10,000,000 permits, in whole microseconds up to a hundred years.
+// 60 a minute and 1 a second are not the same: for the kinds that count in windows Per is the
+// window, and only for a Funnel or a TokenBucket there is no difference. The zero Rate means "no
+// rate", which only a concurrency limit may have.
 type Rate struct {
 	N   int
 	Per time.Duration
@@ -49,8 +49,8 @@ func PerDay(n int) Rate { return Rate{n, Day} }
 // Every returns one permit per d.
 func Every(d time.Duration) Rate { return Rate{1, d} }
 
-// units are the units of rates, from the shortest to the longest: pace takes the first in which a rate
-// is at least 1, and String the longest that fits.
+// units are the units of rates, from the shortest to the longest: pace takes the first in which a
+// rate is at least 1, and String the longest that fits.
 var units = []struct {
 	per   time.Duration
 	names []string // the first is the one String writes
@@ -63,9 +63,9 @@ var units = []struct {
 	{Month, []string{"month", "months"}},
 }
 
-// ParseRate reads a rate such as "2000/day", "10/s", "1/2s", "5/minute" or "1/1m30s": a count, a slash
-// and a period. The period is a unit (s, m, h, day, week, month, or their long names, in any case), a
-// number of units, or a Go duration. A bare m is a minute. The count may have underscores:
+// ParseRate reads a rate such as "2000/day", "10/s", "1/2s", "5/minute" or "1/1m30s": a count, a
+// slash and a period. The period is a unit (s, m, h, day, week, month, or their long names, in any
+// case), a number of units, or a Go duration. A bare m is a minute. The count may have underscores:
 // "1_000_000/day". The error is a [*FieldError].
 func ParseRate(text string) (Rate, error) {
 	count, period, found := strings.Cut(strings.TrimSpace(text), "/")
@@ -84,7 +84,8 @@ func ParseRate(text string) (Rate, error) {
 	return r, r.validate()
 }
 
-// parsePeriod reads what follows the slash: a unit, a number of units, or what duration.Parse reads.
+// parsePeriod reads what follows the slash: a unit, a number of units, or what duration.Parse
+// reads.
 func parsePeriod(text string) (time.Duration, error) {
 	digits := len(text) - len(strings.TrimLeft(text, "0123456789"))
 	times := 1
@@ -154,8 +155,8 @@ func (r *Rate) UnmarshalText(text []byte) (err error) {
 // perSecond returns how many permits a rate has a second, to compare rates.
 func perSecond(r Rate) float64 { return float64(r.N) / r.Per.Seconds() }
 
-// pace returns a share of a rate for people, such as "4.5/s": in the shortest unit in which there is at
-// least one permit.
+// pace returns a share of a rate for people, such as "4.5/s": in the shortest unit in which there
+// is at least one permit.
 func pace(r Rate, share float64) string {
 	times := share * float64(r.N)
 	for _, u := range units {

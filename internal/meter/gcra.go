@@ -82,9 +82,9 @@ func (g *gcra) Take(now, k int64) Mark {
 // may have taken all of it just now.
 //
 // Proof: let o(j) be the time of take j plus everything taken from it on. No window holds too much
-// if tat is no earlier than any o(j). For a take up to the call's, o is now k intervals earlier, and
-// so no later than tat less k intervals. For a later take, o holds only what others took, and is no
-// later than now plus all of that.
+// if tat is no earlier than any o(j). For a take up to the call's, o is now k intervals earlier,
+// and so no later than tat less k intervals. For a later take, o holds only what others took, and
+// is no later than now plus all of that.
 func (g *gcra) GiveBack(now, k int64, of Spent) {
 	if g.tat == Far || g.given < of.Mark[1] {
 		return

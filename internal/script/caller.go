@@ -18,9 +18,10 @@ type Callers struct {
 	clock clock
 }
 
-// A Caller sends one script at a time. Redis remembers for a minute the number of the caller's last script
-// that took permits, so if the client repeats it because the answer got lost, nothing is charged twice.
-// Callers are pooled, so Redis keeps about as many of these keys as there are calls at once.
+// A Caller sends one script at a time. Redis remembers for a minute the number of the caller's last
+// script that took permits, so if the client repeats it because the answer got lost, nothing is
+// charged twice. Callers are pooled, so Redis keeps about as many of these keys as there are calls
+// at once.
 type Caller struct {
 	Name  string
 	Calls uint64
@@ -49,8 +50,8 @@ func (c *Callers) Next() *Caller {
 func (c *Callers) Done(caller *Caller) { c.pool.Put(caller) }
 
 // Sent is an argument of a script that counts how often the script was sent, and knows when last.
-// go-redis writes the arguments anew each time, also when it repeats a command because the answer got
-// lost, or because Redis did not have the script's text.
+// go-redis writes the arguments anew each time, also when it repeats a command because the answer
+// got lost, or because Redis did not have the script's text.
 type Sent struct {
 	times int64
 	last  time.Time
@@ -62,12 +63,12 @@ func (s *Sent) MarshalBinary() ([]byte, error) {
 	return strconv.AppendInt(nil, s.times, 10), nil
 }
 
-// MostMeters is how many meters the calls of one script may need together. Lua takes at most 8,000 values
-// at once, and Redis serves no other client while the script runs.
+// MostMeters is how many meters the calls of one script may need together. Lua takes at most 8,000
+// values at once, and Redis serves no other client while the script runs.
 const MostMeters = 1000
 
-// Batches splits calls, in their order, into batches that need at most MostMeters meters each. A call that
-// needs more is a batch of its own.
+// Batches splits calls, in their order, into batches that need at most MostMeters meters each. A
+// call that needs more is a batch of its own.
 func Batches[T any](calls []T, meters func(T) int) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
 		for len(calls) > 0 {

@@ -9,10 +9,10 @@ import (
 // milliseconds meanwhile.
 const clockLife = 30 * time.Second
 
-// A clock reads Redis's clock from the answers of scripts. Each answer has the time at which Redis ran
-// the script, between sending and answer. The answer that came soonest after that time shows best how far
-// Redis's clock is ahead. So an answer that came late, or that this process read late because it was
-// stopped, is known to be old. A clock is safe for concurrent use.
+// A clock reads Redis's clock from the answers of scripts. Each answer has the time at which Redis
+// ran the script, between sending and answer. The answer that came soonest after that time shows
+// best how far Redis's clock is ahead. So an answer that came late, or that this process read late
+// because it was stopped, is known to be old. A clock is safe for concurrent use.
 type clock struct {
 	mu         sync.Mutex
 	young, old reading // the best answer of the present life, and that of the one before
@@ -25,10 +25,10 @@ type reading struct {
 	known bool
 }
 
-// when returns the earliest time by this process's clock at which Redis's clock may have shown us, as an
-// answer says that was sent and came then. Without an earlier answer to compare with it is when the script
-// was sent. If Redis's clock has stepped, an answer may count as old as the script is, and the first one
-// after a step forward as too young if it came late.
+// when returns the earliest time by this process's clock at which Redis's clock may have shown us,
+// as an answer says that was sent and came then. Without an earlier answer to compare with it is
+// when the script was sent. If Redis's clock has stepped, an answer may count as old as the script
+// is, and the first one after a step forward as too young if it came late.
 func (c *clock) when(us int64, sent, came time.Time) time.Time {
 	ahead, oldest := us-came.UnixMicro(), Elapsed(sent, came)
 	c.mu.Lock()
@@ -53,14 +53,14 @@ func (c *clock) when(us int64, sent, came time.Time) time.Time {
 	return came.Add(-min(oldest, max(0, time.Duration(best.ahead-ahead)*time.Microsecond)))
 }
 
-// When returns the earliest time by this process's clock at which Redis's clock may have shown us, as the
-// answer says that has just come to a script.
+// When returns the earliest time by this process's clock at which Redis's clock may have shown us,
+// as the answer says that has just come to a script.
 func (c *Callers) When(us int64, sent *Sent) time.Time {
 	return c.clock.when(us, sent.last, time.Now())
 }
 
-// Elapsed returns how long it is at most from one time to another. The monotonic clock stands still while
-// a machine sleeps, the wall clock does not.
+// Elapsed returns how long it is at most from one time to another. The monotonic clock stands still
+// while a machine sleeps, the wall clock does not.
 func Elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }

@@ -76,7 +76,8 @@ func TestEveryFileIsRun(t *testing.T) {
 	}
 }
 
-// TestPrint prints a script as Redis gets it: go test ./internal/script -run TestPrint -v -print lanes/acquire.
+// TestPrint prints a script as Redis gets it: go test ./internal/script -run TestPrint -v -print
+// lanes/acquire.
 func TestPrint(t *testing.T) {
 	if *printed == "" {
 		return

@@ -22,9 +22,10 @@ type Script struct {
 // bySHA has all scripts, as *Script, by the SHA-1 of their texts.
 var bySHA sync.Map
 
-// Run runs the script. go-redis sends its digest, and its text only to a Redis that does not have it. If
-// the script meets a key of a wrong type, Run removes such keys of the scope and runs the script once more.
-// Permits that the script took before it met that key are then taken twice. Errors are as of [Explain].
+// Run runs the script. go-redis sends its digest, and its text only to a Redis that does not have
+// it. If the script meets a key of a wrong type, Run removes such keys of the scope and runs the
+// script once more. Permits that the script took before it met that key are then taken twice.
+// Errors are as of [Explain].
 func (s *Script) Run(ctx context.Context, rdb redis.Scripter, keys []string, args ...any) *redis.Cmd {
 	cmd := s.Script.Run(ctx, rdb, keys, args...)
 	if cmd.Err() == nil {
@@ -74,9 +75,9 @@ var (
 	noChannel = regexp.MustCompile(`(?:access one of the channels|access the '(.*)' channel|publish to the channel)`)
 )
 
-// Explain returns the error of a user's command in words for people. A missing right names the user and the
-// right. An error of a script names the script, without the digest of its text and Lua's own words. Any
-// other error stays as it is.
+// Explain returns the error of a user's command in words for people. A missing right names the user
+// and the right. An error of a script names the script, without the digest of its text and Lua's
+// own words. Any other error stays as it is.
 func Explain(err error, user string, cmd redis.Cmder) error {
 	if err == nil {
 		return nil
@@ -135,8 +136,8 @@ func explain(err error, script *Script, user string, keys []string) error {
 	return &explained{err, plain + " (" + where + ")"}
 }
 
-// IsDamage reports whether a command or a script failed because of data that no script has written. Other
-// commands may succeed.
+// IsDamage reports whether a command or a script failed because of data that no script has written.
+// Other commands may succeed.
 func IsDamage(err error) bool {
 	said, ok := errors.AsType[redis.Error](err)
 	if !ok {
@@ -148,8 +149,8 @@ func IsDamage(err error) bool {
 
 func isWrongType(err error) bool { return err != nil && strings.Contains(err.Error(), "WRONGTYPE") }
 
-// missingRight returns what a user may not do by the text of an error, and the right for it. It returns an
-// empty text if the error is not about rights.
+// missingRight returns what a user may not do by the text of an error, and the right for it. It
+// returns an empty text if the error is not about rights.
 func missingRight(text string, script *Script, within, key string) string {
 	if m := noKey.FindStringSubmatch(text); m != nil {
 		key = cmp.Or(m[1], key)
@@ -176,7 +177,8 @@ func missingRight(text string, script *Script, within, key string) string {
 	return "run " + strings.ToUpper(command) + within + ": the user needs +" + strings.ToLower(command)
 }
 
-// pattern returns the pattern of an ACL for keys and channels like this one: all of a scope, or of asynq.
+// pattern returns the pattern of an ACL for keys and channels like this one: all of a scope, or of
+// asynq.
 func pattern(name string) string {
 	if end := strings.Index(name, "}:"); end > 0 && strings.HasPrefix(name, "hg:{") {
 		return name[:end+2] + "*"

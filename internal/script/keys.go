@@ -24,7 +24,8 @@ var keys = map[string]string{
 	"seq": "string", "changes": "string", "changelog": "stream", "admitted:": "string",
 }
 
-// typeOf returns the type that a key of that name must have, or an empty text if it is not a scope's.
+// typeOf returns the type that a key of that name must have, or an empty text if it is not a
+// scope's.
 func typeOf(name string) string {
 	first, rest, several := strings.Cut(name, ":")
 	if several {
@@ -43,9 +44,9 @@ func typeOf(name string) string {
 	return "string"
 }
 
-// removeWrongTypes removes the keys of a scope that have a type which no script writes, because every
-// call that needs such a key would fail. What is lost with them heals as after a flush. It reads the
-// names of all keys of the Redis, and returns how many keys it removed.
+// removeWrongTypes removes the keys of a scope that have a type which no script writes, because
+// every call that needs such a key would fail. What is lost with them heals as after a flush. It
+// reads the names of all keys of the Redis, and returns how many keys it removed.
 func removeWrongTypes(ctx context.Context, rdb redis.UniversalClient, prefix string) (removed int, err error) {
 	var node redis.Cmdable = rdb
 	if cluster, ok := rdb.(*redis.ClusterClient); ok { // its SCAN goes to any node

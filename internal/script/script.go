@@ -1,8 +1,8 @@
 // Package script loads the Redis scripts of folder lua, and runs them.
 //
-// Most scripts take one key, the prefix that all of a scope's keys share with their hash tag, and build
-// the other keys from it, so a call stays in one slot of a Redis Cluster. The scripts in lua/asynq work on
-// the keys of an asynq queue instead. All scripts work on Redis 6.2 and later.
+// Most scripts take one key, the prefix that all of a scope's keys share with their hash tag, and
+// build the other keys from it, so a call stays in one slot of a Redis Cluster. The scripts in
+// lua/asynq work on the keys of an asynq queue instead. All scripts work on Redis 6.2 and later.
 package script
 
 import (
@@ -28,13 +28,14 @@ func New(name string) *Script {
 	return s
 }
 
-// expand returns a file's text with each include in place of the line that names it, the first time it is
-// named. If that line is indented, the include is known in its block only, so it comes again if it is named
-// after that. That keeps scripts fast, because each call makes all functions anew that it passes.
+// expand returns a file's text with each include in place of the line that names it, the first time
+// it is named. If that line is indented, the include is known in its block only, so it comes again
+// if it is named after that. That keeps scripts fast, because each call makes all functions anew
+// that it passes.
 //
-// What follows a line "-- @inner" is in a function of its own. Lua finds a local of an outer function at
-// once when it makes a function, but a local of the same function by a walk along all others, which is
-// most of what long scripts cost.
+// What follows a line "-- @inner" is in a function of its own. Lua finds a local of an outer
+// function at once when it makes a function, but a local of the same function by a walk along all
+// others, which is most of what long scripts cost.
 func expand(file string, included map[string]bool) string {
 	var b strings.Builder
 	b.Grow(32 << 10) // as long as most
@@ -44,7 +45,8 @@ func expand(file string, included map[string]bool) string {
 	return b.String()
 }
 
-// write writes the file with an indent before each line, and returns how many functions it leaves open.
+// write writes the file with an indent before each line, and returns how many functions it leaves
+// open.
 func write(b *strings.Builder, file, indent string, included map[string]bool) (open int) {
 	for line := range strings.Lines(textOf(file)) {
 		own := line[:len(line)-len(strings.TrimLeft(line, " "))]

@@ -1,5 +1,5 @@
--- What every script starts with: the scope's keys and the time. All keys of a call share the scope's hash
--- tag, so they are in one slot. Time is Redis's own, read once, in whole microseconds.
+-- What every script starts with: the scope's keys and the time. All keys of a call share the
+-- scope's hash tag, so they are in one slot. Time is Redis's own, read once, in whole microseconds.
 local P = KEYS[1]
 local call = redis.call
 local floor, ceil = math.floor, math.ceil
@@ -22,16 +22,16 @@ local GRACE = 60000
 -- For how long what a call has taken can be given back, and feedback about a key is kept: an hour.
 local MEMORY_US = 3600000000
 
--- Returns a number as text: tostring would keep 14 digits of 16, and '%.0f' takes five times as long. In
--- two parts it fits a Redis of 32 bits, too.
+-- Returns a number as text: tostring would keep 14 digits of 16, and '%.0f' takes five times as
+-- long. In two parts it fits a Redis of 32 bits, too.
 local function int(x)
   if x < 1000000000 then return string.format(x > -1000000000 and '%d' or '%.0f', x) end
   local low = x % 1000000000
   return string.format('%d%09d', (x - low) / 1000000000, low)
 end
 
--- Returns a key of the scope: hg('limit', name) is hg:{scope}:limit:<name>. The table in docs/design.md
--- says what each key holds.
+-- Returns a key of the scope: hg('limit', name) is hg:{scope}:limit:<name>. The table in
+-- docs/design.md says what each key holds.
 local function hg(name, of)
   if of then return P .. name .. ':' .. of end
   return P .. name

@@ -1,8 +1,8 @@
 -- @include scope
 
--- Calls a function, and returns nothing if it fails because of data that no script has written, so that
--- only this call fails. A key of a wrong type fails the whole script: then the caller removes the key
--- and runs the script again.
+-- Calls a function, and returns nothing if it fails because of data that no script has written, so
+-- that only this call fails. A key of a wrong type fails the whole script: then the caller removes
+-- the key and runs the script again.
 local function try(f, ...)
   local ok, result = pcall(f, ...)
   if ok then return result end

@@ -1,6 +1,6 @@
--- Records that the upstream accepted a call: the rate limits that it answered before are over, and a
--- key that was slowed down speeds up. Or that the upstream was too busy: a key that adapts slows down
--- as after a rate limit, and nothing is blocked.
+-- Records that the upstream accepted a call: the rate limits that it answered before are over, and
+-- a key that was slowed down speeds up. Or that the upstream was too busy: a key that adapts slows
+-- down as after a rate limit, and nothing is blocked.
 -- Touches: blocked (r), changes (w), ending (rw), limit (rw), m (rw), overrides (rw),
 --   summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:

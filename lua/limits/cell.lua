@@ -1,5 +1,5 @@
--- redis-cell's CL.THROTTLE: a funnel that is given with the call. If its numbers differ from those of
--- the last call, what is owed is stored by the new ones even if nothing is taken.
+-- redis-cell's CL.THROTTLE: a funnel that is given with the call. If its numbers differ from those
+-- of the last call, what is owed is stored by the new ones even if nothing is taken.
 -- Touches: limit (r), m (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] key

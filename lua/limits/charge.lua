@@ -1,7 +1,7 @@
--- Charges what a call has truly cost. More is taken at once, and all later calls wait for it. Less is
--- given back, except what could let more through than the limit guarantees: what has come back by
--- itself, what other calls took, and what was taken before the key's rate changed or an hour ago. A
--- repeat of the same call changes nothing.
+-- Charges what a call has truly cost. More is taken at once, and all later calls wait for it. Less
+-- is given back, except what could let more through than the limit guarantees: what has come back
+-- by itself, what other calls took, and what was taken before the key's rate changed or an hour
+-- ago. A repeat of the same call changes nothing.
 -- Touches: admitted (w), blocked (r), changes (w), contended (r), limit (r), m (rw),
 --   overrides (r), summaries (r), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
@@ -16,8 +16,8 @@
 -- ARGV[8] holder of a lease on a concurrency limit
 -- ARGV[9] caller: a name that makes one call at a time
 -- ARGV[10] number of its call, which only repeats of this call share
--- Returns the limit if its calendar must be extended first, or '', and now_us; then 1, or 0 if there
---   is no such limit, and for how long a funnel owes what was charged
+-- Returns the limit if its calendar must be extended first, or '', and now_us; then 1, or 0 if
+--   there is no such limit, and for how long a funnel owes what was charged
 -- @include gcra
 -- @include fixed_window
 -- @include leases

@@ -1,5 +1,5 @@
--- Defines a limit. A file's definition in the same words as before changes nothing, even if somebody
--- has set the limit otherwise since.
+-- Defines a limit. A file's definition in the same words as before changes nothing, even if
+-- somebody has set the limit otherwise since.
 -- Touches: blocked (r), changelog (w), changes (w), deleted (rw), ending (r), limit (rw),
 --   limits (w), m (rw), overrides (r), summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
@@ -9,8 +9,8 @@
 -- ARGV[4] actor
 -- ARGV[5] how often this call was sent: more than 1 is a repeat
 -- ARGV[6…] field, value of the definition
--- Returns {0 unchanged, 1 changed, 2 the file's definition replaced that of a `set`; 1 if the limit's
---   meters must be carried over to another rate; 1 if the file had overrides before}
+-- Returns {0 unchanged, 1 changed, 2 the file's definition replaced that of a `set`; 1 if the
+--   limit's meters must be carried over to another rate; 1 if the file had overrides before}
 -- @include record
 local name, source, text, by, sent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local limit = hg('limit', name)

@@ -1,5 +1,5 @@
--- Deletes a limit, and remembers that it was deleted on purpose. Jobs that wait for it come back and
--- learn it. A repeat of the same call changes nothing, and gets the same answer.
+-- Deletes a limit, and remembers that it was deleted on purpose. Jobs that wait for it come back
+-- and learn it. A repeat of the same call changes nothing, and gets the same answer.
 -- Touches: admitted (rw), blocked (w), changelog (w), changes (w), deleted (w),
 --   ending (w), limit (rw), limits (w), overrides (w), summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:

@@ -1,7 +1,7 @@
--- Takes permits by the fast path: of limits that are as the caller knows them and have nothing beside
--- their rate, while no job waits. Most calls need nothing else of what Allow and Acquire can do.
--- Several calls run one after the other, and each takes all or nothing. If anything is otherwise,
--- the script does nothing.
+-- Takes permits by the fast path: of limits that are as the caller knows them and have nothing
+-- beside their rate, while no job waits. Most calls need nothing else of what Allow and Acquire can
+-- do. Several calls run one after the other, and each takes all or nothing. If anything is
+-- otherwise, the script does nothing.
 -- Touches: admitted (rw), jobs (r), m (w), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- KEYS[2…] meters that the calls need
@@ -15,9 +15,9 @@
 --   TAT may be ahead so that the cost fits, and what the cost adds, in microseconds; and n-ths of
 --   one of both, if there are any
 -- Returns a text: seconds and microseconds of now; for each call + if it has its permits, = if an
---   earlier sending took them, - if they were not there, ? if Allow or Acquire must be asked; and for
---   a repeat the microsecond at which the permits were taken. Then a line for each meter with its
---   state as it was. The text is empty if Allow or Acquire must be asked for all calls
+--   earlier sending took them, - if they were not there, ? if Allow or Acquire must be asked; and
+--   for a repeat the microsecond at which the permits were taken. Then a line for each meter with
+--   its state as it was. The text is empty if Allow or Acquire must be asked for all calls
 -- @include scope
 local caller, number, sent, n, last = ARGV[1], ARGV[2], ARGV[3], #KEYS - 1, #ARGV
 
@@ -25,9 +25,9 @@ if call('EXISTS', hg('jobs')) == 1 then return '' end
 local summaries = call('HMGET', hg('summaries'), unpack(ARGV, 4, n + 3))
 local states = call('MGET', unpack(KEYS, 2))
 
--- Each meter's TAT and n-ths of one; no TAT if its limit is not as the caller knows it. There are no
--- functions here, and the tables are those of the replies, because making more costs more than all
--- the rest.
+-- Each meter's TAT and n-ths of one; no TAT if its limit is not as the caller knows it. There are
+-- no functions here, and the tables are those of the replies, because making more costs more than
+-- all the rest.
 local match = string.match
 local summary_at, rate_at = n + 3, 2 * n + 3
 local tats, overs, found = states, summaries, ''

@@ -1,6 +1,6 @@
--- Sets the overrides of a limit that a config file has. The same text again changes nothing, even if
--- a key was set otherwise since. Another text replaces the overrides that it changes, and removes
--- those that only the old text had.
+-- Sets the overrides of a limit that a config file has. The same text again changes nothing, even
+-- if a key was set otherwise since. Another text replaces the overrides that it changes, and
+-- removes those that only the old text had.
 -- Touches: blocked (r), changes (w), ending (w), limit (rw), m (rw), overrides (rw),
 --   summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:

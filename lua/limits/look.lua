@@ -7,12 +7,13 @@
 -- ARGV[2…] limit, key of each meter
 -- Returns names of limits whose calendars must be extended, now_us, and for each meter {} if there
 --   is no such limit, or nothing can be read of the meter; else {kind, n, period_us or the lease,
---   capacity, permits left, when the next may be taken, permits reserved, permits wanted by all that
---   wait, how many lanes take turns there, known 0 or 1, paused 0 or 1, how many keys of the limit
---   are blocked, until when this one is or 0; and if the states are wanted also: until when it counts
---   by that rate or 0, n, period_us and capacity from then on, since when, the limit's per_us,
---   margin_us and zone, and the state: of a sliding log the times of some of its permits, each with
---   how many it stands for; of a concurrency limit how many permits are held; else the words}
+--   capacity, permits left, when the next may be taken, permits reserved, permits wanted by all
+--   that wait, how many lanes take turns there, known 0 or 1, paused 0 or 1, how many keys of the
+--   limit are blocked, until when this one is or 0; and if the states are wanted also: until when
+--   it counts by that rate or 0, n, period_us and capacity from then on, since when, the limit's
+--   per_us, margin_us and zone, and the state: of a sliding log the times of some of its permits,
+--   each with how many it stands for; of a concurrency limit how many permits are held; else the
+--   words}
 -- @include meter
 -- @include count
 -- @include try

@@ -11,19 +11,18 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// overRate judges a funnel: from any admission i to any later j there are at
-// most capacity + rate·(j.At - i.At) permits, both ends included.
+// overRate judges a funnel: from any admission i to any later j there are at most
+// capacity + rate·(j.At - i.At) permits, both ends included.
 //
-// With S the permits up to an admission and period·N the rate, that is
-// S(j)·period - N·j.At - (S(i-1)·period - N·i.At) <= capacity·period, so each j
-// need only be held against the least value of the bracket. The products do not
-// fit 64 bits.
+// With S as the permits up to an admission, that is S(j)·period - N·j.At - (S(i-1)·period - N·i.At)
+// <= capacity·period, so each j need only be compared with the least value of the bracket. The
+// products do not fit 64 bits.
 //
-// Calls that leave up to late after their permits were taken may be as many more as come back
-// in that time.
+// Calls that leave up to late after their permits were taken may be as many more as come back in
+// that time.
 //
-// The rule is that of a leaky bucket in its words and not in its arithmetic: no
-// level, no theoretical arrival time, so no mistake in those can be made twice.
+// This is the definition of a leaky bucket and not its usual arithmetic. It has no level and no
+// theoretical arrival time, so it cannot repeat a mistake in those.
 func overRate(limit throttle.Limit, history []Admission, late int64) (violations []string) {
 	period := big.NewInt((limit.Rate.Per + limit.Margin).Microseconds())
 	n := big.NewInt(int64(limit.Rate.N))
@@ -51,9 +50,9 @@ func overRate(limit throttle.Limit, history []Admission, late int64) (violations
 	return violations
 }
 
-// overSliding judges a sliding window: at most N permits in each (t-period, t]. Calls that
-// leave up to late after their permits were taken are N at most in each (t-period+late, t]; or
-// twice, three times as many in so many periods, if late is longer than those before.
+// overSliding judges a sliding window: at most N permits in each (t-period, t]. Of calls that leave
+// up to late after their permits were taken there are at most N in each (t-period+late, t]; if late
+// is longer than a period, at most k·N in each (t-k·period+late, t].
 func overSliding(limit throttle.Limit, history []Admission, late int64) (violations []string) {
 	period := (limit.Rate.Per + limit.Margin).Microseconds()
 	times := late/period + 1
@@ -66,10 +65,8 @@ func overSliding(limit throttle.Limit, history []Admission, late int64) (violati
 	return violations
 }
 
-// slide calls f for each admission with the permits of the w microseconds that
-// end with it, and the first admission in them. The fullest of all windows ends with
-// an admission, so to look at these is to look at all. Both ends only move on: the
-// work is linear.
+// slide calls f for each admission with the permits of the w microseconds that end with it, and the
+// first admission in them. The fullest of all windows ends with an admission, so these are enough.
 func slide(history []Admission, w int64, f func(first, last Admission, sum int)) {
 	first, sum := 0, 0
 	for _, last := range history {
@@ -82,9 +79,8 @@ func slide(history []Admission, w int64, f func(first, last Admission, sum int))
 	}
 }
 
-// overAligned judges a fixed window: at most N permits in each aligned period,
-// and none in the first or the last Margin of one. An admission is over for one of
-// these reasons at most.
+// overAligned judges a fixed window: at most N permits in each aligned period, and none in its
+// first or last Margin. Each admission is reported once at most.
 func overAligned(limit throttle.Limit, history []Admission) (violations []string) {
 	label := labels(limit)
 	window, sum := "", 0
@@ -92,8 +88,6 @@ func overAligned(limit throttle.Limit, history []Admission) (violations []string
 		if l := label(a.At); l != window {
 			window, sum = l, 0
 		}
-		// A debt is what a handler owes above its estimate: it counts for all that come
-		// after it, and is no admission itself.
 		sum += a.Cost
 		if a.Debt {
 			continue
@@ -113,7 +107,7 @@ func overAligned(limit throttle.Limit, history []Admission) (violations []string
 }
 
 // overAlignedLate judges calls that leave up to late after their permits were taken in a fixed
-// window. Those that leave so soon after a start may have taken them before it.
+// window. Calls that leave so soon after the window's start may have taken their permits before it.
 func overAlignedLate(limit throttle.Limit, history []Admission, late int64) (violations []string) {
 	label := labels(limit)
 	window, sure, before, between := "", 0, 0, 0 // calls of this window, of its neighbor, and of either
@@ -138,18 +132,17 @@ func overAlignedLate(limit throttle.Limit, history []Admission, late int64) (vio
 	return violations
 }
 
-// start is the first microsecond that has the same label as `at`, where that is
-// less than margin ago.
+// start returns the first microsecond that has the same label as `at`, which is less than margin
+// ago.
 func start(label func(int64) string, at, margin int64) int64 {
 	window := label(at)
 	return at - margin + int64(sort.Search(int(margin), func(i int) bool { return label(at-margin+int64(i)) == window }))
 }
 
-// labels returns the function that names the window of a microsecond. Where a
-// calendar decides, that is what a clock on the wall and a calendar beside it
-// show, so an hour that is gone through twice is one window. Two moments are in one
-// window if they have one name, and no boundary is computed, in which this could
-// make the mistake of the limiter that it judges.
+// labels returns the function that names the window of a microsecond. For a calendar that is the
+// wall clock's date and hour, so an hour that the clock goes through twice is one window. Two times
+// are in one window if they have the same name. No boundary is computed, so this cannot repeat a
+// limiter's mistake.
 func labels(limit throttle.Limit) func(us int64) string {
 	zone, err := time.LoadLocation(limit.Zone)
 	if err != nil {
@@ -180,11 +173,10 @@ func labels(limit throttle.Limit) func(us int64) string {
 	}
 }
 
-// overHeld judges a concurrency limit: at most Capacity permits held at once. A
-// permit that ends in the microsecond in which another starts does not overlap. One
-// without an end is held for good, and counts against all that come after it.
-// What is held can only become too much when somebody takes more, so to look at each
-// admission is enough.
+// overHeld judges a concurrency limit: at most Capacity permits are held at once. A permit that
+// ends in the microsecond in which another starts does not overlap it. One without an end counts
+// against everything that comes after it. Only an admission can make the sum too large, so these
+// are enough.
 func overHeld(limit throttle.Limit, history []Admission) (violations []string) {
 	var ended []Admission
 	for _, a := range history {
@@ -195,7 +187,6 @@ func overHeld(limit throttle.Limit, history []Admission) (violations []string) {
 	slices.SortFunc(ended, func(a, b Admission) int { return cmp.Compare(a.Until, b.Until) })
 	held := 0
 	for _, a := range history {
-		// What has ended by then is given back first.
 		for len(ended) > 0 && ended[0].Until <= a.At {
 			held -= ended[0].Cost
 			ended = ended[1:]

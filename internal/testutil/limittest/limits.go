@@ -1,4 +1,4 @@
-// Package limittest has limits for tests.
+// Package limittest provides limits for tests.
 package limittest
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Kinds are all there are.
+// Kinds are all kinds of limit.
 var Kinds = []throttle.Kind{
 	throttle.Funnel, throttle.TokenBucket, throttle.FixedWindow, throttle.SlidingLog, throttle.SlidingWindow, throttle.Concurrency,
 }

@@ -2,11 +2,11 @@
 
 -- How a limit that adapts slows single keys down and speeds them up again, never beyond its rate.
 --
--- Rate limits: additive increase and multiplicative decrease (Chiu and Jain, "Analysis of the increase
--- and decrease algorithms for congestion avoidance", 1989). The first rate limit halves the rate, and
--- so does each that follows in a row. One that comes while the key was speeding up takes a tenth,
--- because then the key was only just too fast. While calls are accepted a key gains a thousandth of
--- the whole rate a second, so it is too fast once in a while, and not often.
+-- Rate limits: additive increase and multiplicative decrease (Chiu and Jain, "Analysis of the
+-- increase and decrease algorithms for congestion avoidance", 1989). The first rate limit halves
+-- the rate, and so does each that follows in a row. One that comes while the key was speeding up
+-- takes a tenth, because then the key was only just too fast. While calls are accepted a key gains
+-- a thousandth of the whole rate a second, so it is too fast once in a while, and not often.
 --
 -- Latency: the rule of Scrapy's AutoThrottle. The pace is what keeps the upstream at the wanted
 -- latency. A key slows down at once, and speeds up by half of the way.
@@ -16,8 +16,8 @@ local LONGEST_GAP_US = 10000000 -- the longest time between two calls that count
 -- permits.
 local NOTICED = 0.02
 
--- Returns the smallest share of the rate and the wanted latency, or nil if the limit does not adapt.
--- Without a latency that is 0.
+-- Returns the smallest share of the rate and the wanted latency, or nil if the limit does not
+-- adapt. Without a latency that is 0.
 local function adapts(name)
   local least, latency_us = unpack(call('HMGET', hg('limit', name), 'adapt_share', 'adapt_latency_us'))
   least = tonumber(least or nil)

@@ -1,7 +1,7 @@
 -- @include scope
 
--- Notifies the dispatcher of a change to a limit or to one meter, so that it reads them again. Changes
--- are numbered, so that a lost notification is noticed.
+-- Notifies the dispatcher of a change to a limit or to one meter, so that it reads them again.
+-- Changes are numbered, so that a lost notification is noticed.
 local function changed(kind, name)
   call('PUBLISH', hg('wake'), kind .. ' ' .. int(call('INCR', hg('changes'))) .. ' ' .. name)
 end

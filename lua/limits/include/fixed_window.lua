@@ -1,7 +1,8 @@
 -- @include limits
 
--- The boundaries of a limit's windows: multiples of the period, or for a calendar the list `edges` that
--- Go computed, from which Redis's clock chooses here. Beyond the list windows count as a period long.
+-- The boundaries of a limit's windows: multiples of the period, or for a calendar the list `edges`
+-- that Go computed, from which Redis's clock chooses here. Beyond the list windows count as a
+-- period long.
 -- Returns the margin, and a function that returns the start of the i-th window after the one which
 -- holds a time. If the list ends there, the meter is stale.
 local function windows(m)
@@ -28,11 +29,12 @@ local function windows(m)
   end
 end
 
--- A fixed window: at most n permits in each aligned period. A window opens margin_us after its start and
--- closes as much before its end, so that no call arrives in another window than it was counted in.
--- State: "last count": when the last permit was taken, and how many were in its window. They count as
--- long as the last of them lies in the present window, however the windows have changed. A time in the
--- future means that the clock stepped back; a meter's own time does not.
+-- A fixed window: at most n permits in each aligned period. A window opens margin_us after its
+-- start and closes as much before its end, so that no call arrives in another window than it was
+-- counted in.
+-- State: "last count": when the last permit was taken, and how many were in its window. They count
+-- as long as the last of them lies in the present window, however the windows have changed. A time
+-- in the future means that the clock stepped back; a meter's own time does not.
 local function fixed_window(m, now_us)
   local n = m.n
   local margin_us, starts = windows(m)

@@ -30,11 +30,11 @@ local function owed(us, fraction, n, period_us)
   return k
 end
 
--- A funnel or a token bucket: GCRA, with the theoretical arrival time (TAT) as whole microseconds plus
--- n-ths of one, so that nothing drifts. There is a permit every period/n, and TAT may run
+-- A funnel or a token bucket: GCRA, with the theoretical arrival time (TAT) as whole microseconds
+-- plus n-ths of one, so that nothing drifts. There is a permit every period/n, and TAT may run
 -- capacity·period/n ahead.
--- State: "tat fraction n period_us"; then, if calls have given permits back, how many; then, if a call
--- that took permits in advance has not begun, when it begins.
+-- State: "tat fraction n period_us"; then, if calls have given permits back, how many; then, if a
+-- call that took permits in advance has not begun, when it begins.
 local function gcra(m, now_us)
   local n, period_us, capacity = m.n, m.period_us, m.capacity
   local tat, fraction, given, begins_us = 0, 0, 0, 0
@@ -73,9 +73,9 @@ local function gcra(m, now_us)
   end
 
   -- Takes k permits for a call that begins now, or later `at` a time. Without k it stores the state
-  -- again. If more calls of the script will take permits (m.later), only the last one stores it. The
-  -- key lives longer if a slower rate follows the present one, and if permits were given back, as long
-  -- as earlier calls can settle. Returns the call's mark.
+  -- again. If more calls of the script will take permits (m.later), only the last one stores it.
+  -- The key lives longer if a slower rate follows the present one, and if permits were given back,
+  -- as long as earlier calls can settle. Returns the call's mark.
   function m.take(k, at)
     local us, over = span(k or 0, n, period_us)
     if at and tat < at then tat, fraction = at, 0 end -- as if it were then

@@ -2,8 +2,8 @@
 
 -- The leases of a concurrency meter: ZSETs of holders by the microsecond at which the lease ends. A
 -- holder of 5 permits is in the sets of 1 and of 4, so any cost is a few members, and the sum a few
--- counts. All sets but the first exist only if a lease of several permits was given: a mark beside them
--- says so.
+-- counts. All sets but the first exist only if a lease of several permits was given: a mark beside
+-- them says so.
 local function lease_sets(state)
   local sets = { state }
   if call('EXISTS', state .. '\n') == 1 then
@@ -23,8 +23,8 @@ local function held_by(sets, holder)
   return held, until_us
 end
 
--- Makes a holder hold exactly k permits until a time; k = 0 gives back what it holds. Leases that have
--- ended go after a grace, a hundred at a time. Returns when the last lease ends.
+-- Makes a holder hold exactly k permits until a time; k = 0 gives back what it holds. Leases that
+-- have ended go after a grace, a hundred at a time. Returns when the last lease ends.
 local function hold(sets, holder, k, until_us)
   local state, last = sets[1], now_us
   if k > 1 and #sets == 1 then

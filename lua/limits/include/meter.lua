@@ -1,18 +1,18 @@
 -- @include limits
 
--- Returns the meter of a limit and a key, or nil if there is no such limit or its definition lacks what
--- the meter needs; and true if the limit is for other apps. The second result of a meter is a function
--- that stores its state again, for as long as it matters now. A state that no script has written counts as
--- unused. `at` looks at the meter as of a later time, if nothing is taken before.
--- A meter has ready_at(k, from), the earliest microsecond, not before from if the meter `closes` again, at
--- which k more permits may be taken (k above the capacity: an estimate for waiting jobs); left();
--- full_at(), when it is as if never used; and take(k), which takes permits and returns their mark: see
--- charge.lua.
--- known: whether it is known when permits come back; windowed: whether they come back by periods; closed:
--- whether the limit is paused or the meter blocked; stale: whether Go must extend its calendar;
--- wants_feedback: whether the limiter wants to know how calls go; early: whether a call that begins when
--- its permits exist may take them before.
--- What only some meters need stands in its branch, so that no call makes functions that it does not use.
+-- Returns the meter of a limit and a key, or nil if there is no such limit or its definition lacks
+-- what the meter needs; and true if the limit is for other apps. The second result of a meter is
+-- a function that stores its state again, for as long as it matters now. A state that no script
+-- has written counts as unused. `at` looks at the meter as of a later time, if nothing is taken
+-- before. A meter has ready_at(k, from), the earliest microsecond, not before from if the meter
+-- `closes` again, at which k more permits may be taken (k above the capacity: an estimate for
+-- waiting jobs); left(); full_at(), when it is as if never used; and take(k), which takes permits
+-- and returns their mark: see charge.lua. known: whether it is known when permits come back;
+-- windowed: whether they come back by periods; closed: whether the limit is paused or the meter
+-- blocked; stale: whether Go must extend its calendar; wants_feedback: whether the limiter wants
+-- to know how calls go; early: whether a call that begins when its permits exist may take them
+-- before. What only some meters need stands in its branch, so that no call makes functions that
+-- it does not use.
 local function load_meter(name, key, app, holder, at)
   local limit = limits[name]
   if not limit then
@@ -70,8 +70,8 @@ local function load_meter(name, key, app, holder, at)
   local keep = limit.load(m, now_us, holder)
   if m.lost then return nil end
 
-  -- While a limit is paused, callers are told to look again in a minute. Nothing is taken in advance:
-  -- it would come back from then on, and not from when the meter opens.
+  -- While a limit is paused, callers are told to look again in a minute. Nothing is taken in
+  -- advance: it would come back from then on, and not from when the meter opens.
   if paused or ends then
     m.closed, m.known, m.early = true, not paused and m.known, false
     local ready_at = m.ready_at
@@ -82,8 +82,8 @@ local function load_meter(name, key, app, holder, at)
       return paused and at or math.max(ready_at(k, at), at)
     end
   end
-  -- If the key has an override that ends, what would be ready after the end is ready as the limit itself
-  -- says.
+  -- If the key has an override that ends, what would be ready after the end is ready as the limit
+  -- itself says.
   if m.ends_us then
     local ready_at, full_at = m.ready_at, m.full_at
     local function after() return (load_meter(name, key, app, holder, m.ends_us)) end

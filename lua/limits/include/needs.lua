@@ -4,10 +4,10 @@
 local ALLOWED, DENIED, IMPOSSIBLE, NO_LIMIT, EXPIRED, STALE = 1, 2, 3, 4, 5, 6
 
 -- Loads the meters of a call from the triples limit, key, cost in ARGV. Meters in `loaded` are used
--- again and stored once, except leases, which count by holder, and keys whose override ends, which look
--- ahead by what is stored. Returns the meters, or nil and the reply: a limit that does not exist for the
--- app, with 1 if Redis lost it (a limit that was deleted on purpose left its name) or 2 if it is for
--- other apps; a cost that can never fit; or a calendar that Go must extend first.
+-- again and stored once, except leases, which count by holder, and keys whose override ends, which
+-- look ahead by what is stored. Returns the meters, or nil and the reply: a limit that does not
+-- exist for the app, with 1 if Redis lost it (a limit that was deleted on purpose left its name) or
+-- 2 if it is for other apps; a cost that can never fit; or a calendar that Go must extend first.
 local function load_needs(first, last, app, holder, loaded)
   local meters, stale = {}, {}
   for i = first, last, 3 do

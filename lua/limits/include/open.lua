@@ -1,9 +1,9 @@
 -- @include scope
 
--- Some meters close again: a window with a margin, and one whose override ends. So one may be closed when
--- the last of the others opens. Returns the meter that opens last, and the first time from `at` on at
--- which all are open for what is wanted of them. If windows hardly ever meet, it is a time at which to ask
--- again.
+-- Some meters close again: a window with a margin, and one whose override ends. So one may be
+-- closed when the last of the others opens. Returns the meter that opens last, and the first time
+-- from `at` on at which all are open for what is wanted of them. If windows hardly ever meet, it is
+-- a time at which to ask again.
 local function all_open(meters, last, at)
   for _ = 1, 100 do
     local before = at

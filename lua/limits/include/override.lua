@@ -1,9 +1,10 @@
 -- @include scope
 
--- Makes a meter count as the record of its key says at a time: with another rate or capacity, for the
--- kind that it was given for and until it ends; and, if the limit adapts, at a share of the rate in
--- millionths. since_us is when the key's rate changed last. Until the end, the meter's state lives as long
--- as it would matter under the limit's own rate. A record that no script has written changes nothing.
+-- Makes a meter count as the record of its key says at a time: with another rate or capacity, for
+-- the kind that it was given for and until it ends; and, if the limit adapts, at a share of the
+-- rate in millionths. since_us is when the key's rate changed last. Until the end, the meter's
+-- state lives as long as it would matter under the limit's own rate. A record that no script has
+-- written changes nothing.
 local function override(m, kind, record, margin_us, at, adapts)
   local of, n, per_us, capacity, ends_us, since_us, share, rate_limited =
     string.match(record, '^%S+ (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) ([1-9]%d*) (%d+)')

@@ -2,11 +2,12 @@
 -- @include change
 -- @include summary
 
--- How one key differs from its limit, a word each: the override's source (file, set, or -), the kind it is
--- for, its rate (n and per_us; 0: the limit's), its capacity (0: the limit's) and its end (0: none); since
--- when the key has its rate; the share of the rate that it gets, in millionths; how often in a row the
--- upstream rate limited it, and when last; and for adapting: the share that rate limits leave, the
--- latency in microseconds, when feedback came last, and when the key slowed down last.
+-- How one key differs from its limit, a word each: the override's source (file, set, or -), the
+-- kind it is for, its rate (n and per_us; 0: the limit's), its capacity (0: the limit's) and its
+-- end (0: none); since when the key has its rate; the share of the rate that it gets, in
+-- millionths; how often in a row the upstream rate limited it, and when last; and for adapting: the
+-- share that rate limits leave, the latency in microseconds, when feedback came last, and when the
+-- key slowed down last.
 local WORDS = {
   'source', 'kind', 'n', 'per_us', 'capacity', 'ends_us', 'since_us', 'share', 'rate_limited', 'rate_limited_us',
   'allowed_share', 'latency_us', 'feedback_us', 'slowed_us',
@@ -35,8 +36,8 @@ local function keep_meter(name, key)
   if keep and not m.stale and call('EXISTS', m.state) == 1 then keep() end
 end
 
--- Returns until when a record is kept; nil: until somebody changes it. Feedback is kept for an hour after
--- the last, and so is that the rate has changed, so that nothing older is given back.
+-- Returns until when a record is kept; nil: until somebody changes it. Feedback is kept for an hour
+-- after the last, and so is that the rate has changed, so that nothing older is given back.
 local function lasts_until(r)
   local feedback_us, ends_us = math.max(r.rate_limited_us, r.feedback_us, r.slowed_us), r.ends_us > 0 and r.ends_us or nil
   if feedback_us == 0 and r.source ~= '-' then return ends_us end
@@ -89,7 +90,8 @@ local function forget_feedback(name, key, r)
   if slowed then change_rate(name, key, r) else store_record(name, key, r) end
 end
 
--- Makes meters whose override has ended count by the limit's rate before that changes, a thousand at most.
+-- Makes meters whose override has ended count by the limit's rate before that changes, a thousand
+-- at most.
 local function keep_ended(name)
   local ended = call('ZRANGEBYSCORE', hg('ending', name), '-inf', int(now_us), 'LIMIT', 0, 1000)
   for i = 1, #ended do keep_meter(name, ended[i]) end

@@ -1,7 +1,7 @@
 -- @include scope
 
--- A sliding log: at most n permits in every window of one period, exactly. A k-th permit exists once the
--- (n-k+1)-th newest time is a whole period old.
+-- A sliding log: at most n permits in every window of one period, exactly. A k-th permit exists
+-- once the (n-k+1)-th newest time is a whole period old.
 -- State: LIST of the times of the last n permits, oldest first.
 local function sliding_log(m, now_us)
   local n, period_us = m.n, m.period_us
@@ -46,8 +46,8 @@ local function sliding_log(m, now_us)
     return at
   end
 
-  -- Finds the first time that still counts by bisection, beginning with the oldest, which it is for a
-  -- limit in full use.
+  -- Finds the first time that still counts by bisection, beginning with the oldest, which it is for
+  -- a limit in full use.
   function m.left()
     local low, high, middle = 0, length, 0
     while low < high do

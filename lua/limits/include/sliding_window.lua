@@ -1,8 +1,8 @@
 -- @include scope
 
--- Sums up the parts of a sliding window that still count, from a text "part count part count …", oldest
--- first. After a change of the width a part goes to where its last microsecond lies. Returns the sum, the
--- newest part, its count, and the older parts as such a text.
+-- Sums up the parts of a sliding window that still count, from a text "part count part count …",
+-- oldest first. After a change of the width a part goes to where its last microsecond lies. Returns
+-- the sum, the newest part, its count, and the older parts as such a text.
 local function sum_up(m, text, was_width, now_us)
   local width = ceil(m.period_us / 60)
   local sum, newest, count, older = 0, nil, 0, ''
@@ -25,10 +25,10 @@ local function parts_text(width, sum, newest, count, older)
   return int(width) .. ' ' .. int(sum) .. ' ' .. int(newest) .. ' ' .. int(count) .. ';' .. older
 end
 
--- A sliding window in bounded memory: the period has 60 parts, and each is counted whole until its last
--- microsecond has left the window, so never too little is counted.
--- State: "width sum part count;part count …": the sum of all parts, the newest part, and then the older
--- ones, oldest first. So a call reads only the parts that leave, and writes the newest.
+-- A sliding window in bounded memory: the period has 60 parts, and each is counted whole until its
+-- last microsecond has left the window, so never too little is counted.
+-- State: "width sum part count;part count …": the sum of all parts, the newest part, and then the
+-- older ones, oldest first. So a call reads only the parts that leave, and writes the newest.
 local function sliding_window(m, now_us)
   local n, period_us = m.n, m.period_us
   local width = ceil(period_us / 60)

@@ -1,8 +1,8 @@
 -- @include needs
 
--- Takes the permits of all meters, unless they were taken before, for a call that begins now, or later
--- `at` a time. Replies with the meter that has fewest left; then whether the limiter wants feedback, and
--- for each meter the two numbers of its mark, 0 if there is none.
+-- Takes the permits of all meters, unless they were taken before, for a call that begins now, or
+-- later `at` a time. Replies with the meter that has fewest left; then whether the limiter wants
+-- feedback, and for each meter the two numbers of its mark, 0 if there is none.
 local function take_all(meters, before, at)
   local tightest, least, lease_us
   local answer = { ALLOWED, 0, now_us, now_us, 0, 0, 0, 0, 0 }

@@ -1,55 +1,12 @@
 package waitdb_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/headgate/headgate/internal/fairqueue"
-	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
-
-// TestGranted_JobDoesNotCome: what is reserved for it goes to another queue, it is
-// told again at growing pauses, and comes first when it comes after all.
-func TestGranted_JobDoesNotCome(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *fixture) {
-		define(t, s, perMinute("l", 1))
-		s.acquire(t, "a", one("l"))
-		s.acquire(t, "lost", one("l"))
-		s.acquire(t, "next", one("l"))
-		other := waitdb.Job{JobID: throttle.JobID{Queue: "other", ID: "other"}}
-		s.acquireJob(t, other, one("l"))
-
-		s.wait(time.Minute)
-		expect(t, "granted", s.pumped(t), []string{"lost"})
-		s.wait(grant)
-		expect(t, "granted when the grant has ended", s.pumped(t), []string{"lost", "other"})
-		expect(t, "who came in its place", s.acquireJob(t, other, one("l")).Outcome, allowed)
-		var pauses []time.Duration
-		for told := s.now; len(pauses) < 12; {
-			_, next := s.pump(t)
-			s.wait(next)
-			if granted := s.pumped(t); granted != nil {
-				expect(t, "granted again", granted, []string{"lost"})
-				pauses = append(pauses, s.now.Sub(told))
-				told = s.now
-			}
-		}
-		if !slices.IsSorted(pauses) || pauses[0] > time.Second || pauses[11] != 30*time.Second {
-			t.Errorf("it is told again after %v, want growing pauses", pauses)
-		}
-		place, waits, err := s.lanes.Position(background, job("lost").JobID)
-		must(t, err)
-		expect(t, "still known", [2]bool{waits, place.Granted}, [2]bool{true, true})
-		s.wait(time.Minute)
-		s.wantTaken(t, []string{"lost"}, one("l"))
-		s.wait(time.Minute)
-		s.wantTaken(t, s.pumped(t), one("l"))
-		s.pump(t)
-		expect(t, "traces", s.traces(t), nil)
-	})
-}
 
 // TestGranted_JobGone: one that is not in its queue any more is forgotten, and
 // the next of its lane is granted as soon as that is known.

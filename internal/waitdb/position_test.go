@@ -112,24 +112,3 @@ func TestPosition_Windows(t *testing.T) {
 		}
 	}
 }
-
-// TestPosition_SeveralLanes: a lane that shares a meter has as many turns as the others,
-// which cost what its own do.
-func TestPosition_SeveralLanes(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *fixture) {
-		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 100}, perMinute("tenant", 100))
-		needs := func(tenant string, n int) []throttle.Need {
-			return []throttle.Need{{Limit: "l", Key: "k", Cost: n}, {Limit: "tenant", Key: tenant, Cost: 1}}
-		}
-		s.acquire(t, "a", needs("a", 100)...)
-		for i := range 10 {
-			s.acquire(t, fmt.Sprint("big", i), needs("big", 100)...)
-			s.acquire(t, fmt.Sprint("other", i), needs("other", 100)...)
-		}
-		s.acquire(t, "small", needs("big", 1)...)
-		s.pump(t)
-		place, _, err := s.lanes.Position(background, job("small").JobID)
-		must(t, err)
-		expect(t, "behind ten of its own and ten others", place.StartsIn, 200*time.Second+100*time.Millisecond)
-	})
-}

@@ -100,13 +100,17 @@ func (l *lane) turnInterval(m *meter) (interval int64) {
 	return interval
 }
 
-// usefulTurns returns how many turns the lane can have until the meter gives more.
+// spare is for how many times as many turns a lane may hold permits as it can have until the meter
+// gives more: it may have missed some.
+const spare = 8
+
+// usefulTurns returns for how many turns a lane may hold permits until the meter gives more.
 func (h *hold) usefulTurns(m *meter, now int64) int64 {
 	more, interval := m.nextMore(now), h.lane.turnInterval(m)
 	if more == never || interval == 0 {
 		return never
 	}
-	return 1 + max(2*(more-now)/interval, h.lane.need(m).extra)
+	return 1 + spare*(more-now)/interval
 }
 
 // maxPrepaid returns for how many turns a lane may hold what comes together: for those that it can
@@ -123,10 +127,6 @@ func (l *lane) maxPrepaid(n *need) int64 {
 func (c *Core) useHolds(l *lane, now int64) {
 	for i := range l.needs {
 		n := &l.needs[i]
-		if interval := l.turnInterval(n.meter); n.missedSince > 0 && interval > 0 {
-			n.extra = min(n.prepaid, n.extra+1+(now-n.missedSince)/interval)
-		}
-		n.missedSince = 0
 		if n.prepaid > 0 {
 			n.prepaid--
 			if l.hasPaid(i) {
@@ -138,9 +138,6 @@ func (c *Core) useHolds(l *lane, now int64) {
 		h := n.heldBy(l)
 		if h == nil {
 			continue
-		}
-		if h.turns > 1 && n.extra > 0 {
-			n.extra--
 		}
 		if h.turns = max(0, h.turns-1); n.perRefill <= 1 {
 			c.release(n.meter, l)

@@ -153,8 +153,8 @@ func (m *meter) nextHold(now int64) int64 {
 		} else {
 			next = min(next, h.from)
 		}
-		if more := m.nextMore(now); more < never && h.turns > 1+h.lane.need(m).extra {
-			next = min(next, max(now, more-(h.turns-1)*h.lane.turnInterval(m)/2)+1)
+		if more := m.nextMore(now); more < never && h.turns > 1 {
+			next = min(next, max(now, more-(h.turns-1)*h.lane.turnInterval(m)/spare)+1)
 		}
 	}
 	return next

@@ -35,9 +35,6 @@ type need struct {
 	// number of the last of them, and prepaidSince the lane's key when the first of them was
 	// counted.
 	prepaid, lastPrepaid, prepaidSince int64
-	// extra is for how many turns more is held than the lane can use until the meter gives more:
-	// for those that it missed while it had to wait here, since a time.
-	extra, missedSince int64
 	// askedTotal is for how many permits, held ones included, the meter was last asked, and askedAt
 	// how many turns it had given by then.
 	askedTotal, askedAt int64

@@ -187,9 +187,6 @@ func (c *Core) move(now int64, l *lane, x wait) {
 	if c.without(keptKeys) {
 		key = c.nextNumber()
 	}
-	if n := &l.needs[l.index(x.meter)]; n.prepaid > 0 {
-		n.missedSince = now
-	}
 	c.detach(l)
 	c.attach(l, x.meter, key)
 	c.wake(x.meter, min(x.at, x.meter.trustedUntil()))

@@ -1,7 +1,7 @@
-// Command llm asks a model the questions that it reads, one a line, under the quotas of the model's
-// API: requests a minute, tokens a minute and tokens a day. How many tokens an answer takes is known
-// only when it is there, so each call is charged an estimate first, and settles for the truth. What
-// was charged too much is there for other calls at once.
+// Command llm sends questions, one per line, to a model under the quotas of its API: requests per
+// minute, tokens per minute and tokens per day. The tokens of an answer are known only afterwards, so
+// each call is charged an estimate first and then settled. The difference is available to other calls
+// at once.
 //
 //	REDIS_URL=redis://localhost:6379 MODEL_URL=https://api.example.com/v1/chat/completions \
 //	    go run ./examples/llm < questions.txt
@@ -36,7 +36,7 @@ var limits = []throttle.Limit{
 	{Name: "day", Kind: throttle.FixedWindow, Rate: throttle.PerDay(1_000_000)},
 }
 
-// needs says what a question needs: a request, and as many tokens as it may take.
+// needs returns what a question needs: one request, and the most tokens that it can take.
 func needs(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 	estimate := len(task.Payload())/3 + maxTokens
 	return scheduler.Rule{Needs: []throttle.Need{
@@ -63,7 +63,7 @@ func ask(ctx context.Context, task *asynq.Task) error {
 		return err
 	}
 	defer resp.Body.Close()
-	if err := tasks.CheckAnswer(ctx, resp); err != nil { // after a 429 the limits are shut until Retry-After
+	if err := tasks.CheckAnswer(ctx, resp); err != nil { // a 429 blocks the limits until Retry-After
 		return err
 	}
 	var answer struct {

@@ -1,5 +1,4 @@
-// Package duration reads and writes durations as people do: with days and weeks, and without
-// digits that no reader needs.
+// Package duration reads and writes durations for people, with days and weeks.
 package duration
 
 import (
@@ -14,8 +13,7 @@ const (
 	week = 7 * day
 )
 
-// Parse reads what time.ParseDuration reads, and days and weeks of 24 and 168 hours beside the
-// other units: 7d, 2w, 1d12h.
+// Parse reads what time.ParseDuration reads, and also days and weeks of 24 and 168 hours: 7d, 2w, 1d12h.
 func Parse(text string) (time.Duration, error) {
 	if !strings.ContainsAny(text, "dw") {
 		return time.ParseDuration(text)
@@ -42,7 +40,7 @@ func Parse(text string) (time.Duration, error) {
 	return sign * sum, nil
 }
 
-// parsePart reads a number of one unit.
+// parsePart reads a number and its unit.
 func parsePart(number, unit string) (time.Duration, error) {
 	times := time.Duration(1)
 	switch unit {
@@ -58,11 +56,10 @@ func parsePart(number, unit string) (time.Duration, error) {
 	return part * times, err
 }
 
-// Text is a duration for people, in at most two units: 28 d 17 h. It is rounded before it is
-// split, so there are no 60 seconds beside a minute; the bounds below lie where the smaller
-// unit would round up to the larger one.
+// Text formats a duration for people in at most two units: 28 d 17 h. The bounds below are where the
+// smaller unit would round up to the larger one.
 func Text(d time.Duration) string {
-	// The smaller unit goes where it would be 0: 2 h, and not 2 h 0 min.
+	// 2 h, and not 2 h 0 min.
 	pair := func(big, small time.Duration, bigName, smallName string) string {
 		d = d.Round(small)
 		if rest := d % big / small; rest > 0 {
@@ -96,8 +93,7 @@ func Text(d time.Duration) string {
 	return fmt.Sprintf("%.0f years", d.Hours()/24/365.25)
 }
 
-// Exact is a duration as Parse reads it, with all of its digits and no unit that is 0: for
-// settings, which are written back. A day is 24h, and two days are 2d.
+// Exact formats a setting with all digits, as Parse reads it. A day is 24h, and two days are 2d.
 func Exact(d time.Duration) string {
 	if d < 0 && d > math.MinInt64 {
 		return "-" + Exact(-d)

@@ -10,8 +10,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// CompletionFlag is a flag that prints a shell's code. Its value is the shell. The code goes where
-// the shell starts:
+// CompletionFlag prints the completion code of a shell. Its value is the shell. The code belongs into the
+// shell's startup file:
 //
 //	bash  source <(worker --completion bash)   in ~/.bashrc
 //	zsh   source <(worker --completion zsh)    in ~/.zshrc, after compinit
@@ -27,7 +27,7 @@ func (CompletionFlag) BeforeApply(k *kong.Context, trace *kong.Path, stdio IO) e
 	panic(exit(0))
 }
 
-// completions are each shell's code, with the command's name and its program.
+// completions have the name of the command and the path of its program.
 var completions = map[string]string{
 	"bash": "complete -o default -o bashdefault -C %[2]s %[1]s\n",
 	"zsh":  "autoload -U +X bashcompinit && bashcompinit\ncomplete -o default -o bashdefault -C %[2]s %[1]s\n",
@@ -41,8 +41,7 @@ complete -f -c %[1]s -a "(__complete_%[1]s)"
 `,
 }
 
-// printCompletion has the shell call this program with the line so far, which
-// answers in complete.
+// printCompletion prints code that lets the shell call this program with COMP_LINE.
 func printCompletion(out io.Writer, name, shell string) error {
 	code, ok := completions[shell]
 	if !ok {
@@ -59,9 +58,8 @@ func printCompletion(out io.Writer, name, shell string) error {
 	return err
 }
 
-// complete answers a shell that asks what could follow the words of COMP_LINE, one
-// candidate a line, and then ends the command: commands, flags, and the values of
-// those that take one of some. Without a candidate the shell completes files.
+// complete prints the candidates for the last word of COMP_LINE, one per line: commands, flags and
+// values. Without a candidate the shell completes files.
 func complete(parser *kong.Kong, line string, out io.Writer) {
 	words := strings.Fields(line)
 	last := ""
@@ -83,7 +81,7 @@ func complete(parser *kong.Kong, line string, out io.Writer) {
 	}
 }
 
-// candidates are the flags that a command takes, or what else may follow it.
+// candidates returns the flags of a command, or its subcommands and values.
 func candidates(node *kong.Node, flags bool) (names []string) {
 	if flags {
 		for _, group := range node.AllFlags(true) {

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// UsageError is an error about what the user wrote. The exit code is 2.
+// UsageError is an error in the user's input. The exit code is 2.
 type UsageError struct{ err error }
 
 // Usagef is fmt.Errorf for a UsageError.
@@ -18,10 +18,10 @@ func Usagef(format string, args ...any) error {
 
 func (e *UsageError) Error() string { return e.err.Error() }
 
-// Unwrap is the error itself.
+// Unwrap returns the error.
 func (e *UsageError) Unwrap() error { return e.err }
 
-// FlagError has an error about a field speak of the flag of that name.
+// FlagError turns an error about a field into one about the flag of that name.
 func FlagError(err error) error {
 	if field, ok := errors.AsType[*throttle.FieldError](err); ok {
 		return Usagef("--%s %s: %s", strings.ReplaceAll(field.Field, "_", "-"), field.Value, field.Want)
@@ -29,13 +29,13 @@ func FlagError(err error) error {
 	return err
 }
 
-// ExitCode ends a command that has said already what went wrong.
+// ExitCode is an error of a command that has printed what failed.
 type ExitCode int
 
 // The exit codes of commands; 0 is success.
 const (
-	Failed   ExitCode = 1 // it did not work
-	BadInput ExitCode = 2 // what was asked for makes no sense
+	Failed   ExitCode = 1
+	BadInput ExitCode = 2
 )
 
 func (c ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }

@@ -14,13 +14,13 @@ import (
 	"github.com/headgate/headgate/internal/duration"
 )
 
-// LogFlags say how a command logs.
+// LogFlags are the flags of the log.
 type LogFlags struct {
 	Format string     `name:"log-format" env:"HEADGATE_LOG_FORMAT" enum:"text,json" default:"text" placeholder:"text|json" help:"Log format: text (colored on a terminal unless NO_COLOR is set, key=value elsewhere) or json (one object per line, durations in seconds under names ending in _s, and all output is logged) (default ${default})."`
 	Level  slog.Level `name:"log-level" env:"HEADGATE_LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"Lowest log level: debug, info, warn or error (default ${default}). debug logs each denied job."`
 }
 
-// Logger writes as the flags say.
+// Logger returns a logger with the settings of the flags.
 func (f LogFlags) Logger(w io.Writer) *slog.Logger { return f.logger(w, IsTerminal(w)) }
 
 func (f LogFlags) logger(w io.Writer, terminal bool) *slog.Logger {
@@ -36,11 +36,10 @@ func (f LogFlags) logger(w io.Writer, terminal bool) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// AsJSON reports whether each line is to be an object.
+// AsJSON reports whether the log is JSON.
 func (f LogFlags) AsJSON() bool { return f.Format == "json" }
 
-// inSeconds has a duration in seconds, with the unit in the name: a program that reads
-// the line cannot know that a number means nanoseconds.
+// inSeconds writes durations in seconds, with the unit in the name.
 func inSeconds(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		return slog.Float64(a.Key+"_s", a.Value.Duration().Seconds())
@@ -48,7 +47,7 @@ func inSeconds(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// forPeople has a duration as all output has it.
+// forPeople formats durations as the other output does.
 func forPeople(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		return slog.String(a.Key, duration.Text(a.Value.Duration()))
@@ -56,8 +55,7 @@ func forPeople(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// Lines has what is said beside the log, by a command of that name, logged as well, where
-// that is JSON.
+// Lines logs the output of a command as well, if the log is JSON.
 func (f LogFlags) Lines(name string, stdio IO) IO {
 	if f.AsJSON() {
 		log := f.Logger(stdio.Err)
@@ -67,13 +65,13 @@ func (f LogFlags) Lines(name string, stdio IO) IO {
 	return stdio
 }
 
-// loggedLines logs each line that is written.
+// loggedLines logs each written line.
 type loggedLines struct {
 	log    *slog.Logger
 	prefix string
 }
 
-// Write implements io.Writer. It is told whole lines.
+// Write logs whole lines.
 func (l loggedLines) Write(p []byte) (int, error) {
 	for line := range bytes.Lines(p) {
 		l.log.Info(strings.TrimPrefix(strings.TrimSuffix(string(line), "\n"), l.prefix))
@@ -81,8 +79,7 @@ func (l loggedLines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Report logs an error, and returns the exit code that says so, where the log is JSON;
-// else it returns the error.
+// Report returns the error. If the log is JSON, it logs the error and returns its exit code.
 func (f LogFlags) Report(log *slog.Logger, message string, err error) error {
 	if _, said := errors.AsType[ExitCode](err); err == nil || said || !f.AsJSON() {
 		return err

@@ -15,39 +15,37 @@ import (
 	"github.com/headgate/headgate/internal/display"
 )
 
-// IO is what a command reads from and writes to.
+// IO are the streams of a command.
 type IO struct {
 	In       io.Reader
 	Out, Err io.Writer
 }
 
-// How much of a foreign text is shown: of a value that has a line of its own, and
-// of one in a table.
+// The longest foreign text on a line of its own, and in a table.
 const (
 	lineBytes = 4000
 	cellBytes = 200
 )
 
-// Foreign is a text that comes from elsewhere, such as an id, a key, a payload or
-// an error, as it can be shown: on one line, with nothing that a terminal obeys,
-// and cut if it is long.
+// Foreign makes a text from outside, such as an ID, a key, a payload or an error, safe to print: one
+// line without control characters, cut if it is long.
 func Foreign(text string) string { return display.Line(text, lineBytes) }
 
 // Cell is Foreign for a column of a table.
 func Cell(text string) string { return display.Line(text, cellBytes) }
 
-// plain reports whether a terminal only draws the character.
+// plain reports whether a character has no effect on a terminal.
 func plain(r rune, size int) bool {
 	return strconv.IsPrint(r) && (r != utf8.RuneError || size > 1)
 }
 
-// Table writes rows under their titles, in columns. The cells may be foreign.
+// Table writes rows in columns under titles. The cells may be foreign.
 func Table(w io.Writer, titles []string, rows [][]string) error {
 	var text bytes.Buffer
 	columns := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{titles}, rows...) {
 		for _, cell := range row {
-			fmt.Fprint(columns, Cell(cell), "\t") // empty cells, too: a column ends at a row without it
+			fmt.Fprint(columns, Cell(cell), "\t") // also empty cells, because a column ends at a row without it
 		}
 		fmt.Fprintln(columns)
 	}
@@ -62,8 +60,8 @@ func Table(w io.Writer, titles []string, rows [][]string) error {
 	return nil
 }
 
-// Fields writes what a thing has, one name and one value a line. The values may
-// be foreign; a line without a value is left out.
+// Fields writes names and values, one pair per line. Values may be foreign. It leaves out pairs without a
+// value.
 func Fields(w io.Writer, lines [][2]string) error {
 	columns := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, line := range lines {
@@ -77,8 +75,7 @@ func Fields(w io.Writer, lines [][2]string) error {
 	return columns.Flush()
 }
 
-// Text is bytes from elsewhere in JSON, exactly: a string, or where they are not
-// UTF-8 an object {"base64": …}.
+// Text is bytes in JSON: a string, or an object {"base64": …} if they are not UTF-8.
 type Text string
 
 // MarshalJSON implements json.Marshaler.
@@ -89,7 +86,7 @@ func (t Text) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string][]byte{"base64": []byte(t)})
 }
 
-// JSON writes a value for people and programs, indented.
+// JSON writes an indented value.
 func JSON(w io.Writer, v any) error { return encode(w, v, "  ") }
 
 // JSONLine writes a value on one line.
@@ -107,9 +104,8 @@ func encode(w io.Writer, v any, indent string) error {
 	return err
 }
 
-// escapeUnprintable escapes what encoding/json leaves in strings and a terminal
-// may obey: the upper control characters, and those that turn the direction.
-// Outside of strings JSON has none of them.
+// escapeUnprintable escapes characters in strings that affect a terminal and that encoding/json does not
+// escape: upper control characters and those that change the direction.
 func escapeUnprintable(text []byte) []byte {
 	escaped := make([]byte, 0, len(text))
 	for i := 0; i < len(text); {
@@ -124,7 +120,7 @@ func escapeUnprintable(text []byte) []byte {
 	return escaped
 }
 
-// IsTerminal reports whether somebody watches what is written to w.
+// IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	if !ok {
@@ -134,17 +130,15 @@ func IsTerminal(w io.Writer) bool {
 	return err == nil && stat.Mode()&os.ModeCharDevice != 0
 }
 
-// Bar says on a terminal how far some work is, and nothing elsewhere. It is for one
-// goroutine.
+// Bar is a progress bar on a terminal, and nothing elsewhere. It is not safe for concurrent use.
 type Bar struct {
-	out         io.Writer // nil where nobody watches
+	out         io.Writer // nil without a terminal
 	what        string
 	total, done int
 	begun, said time.Time
 }
 
-// NewBar returns a bar for so many things; with total 0 it counts up. The caller must
-// Finish it.
+// NewBar returns a bar. With total 0 it only counts. The caller must call Finish.
 func NewBar(w io.Writer, total int, what string) *Bar {
 	b := &Bar{what: what, total: total, begun: time.Now()}
 	if IsTerminal(w) {
@@ -153,7 +147,7 @@ func NewBar(w io.Writer, total int, what string) *Bar {
 	return b
 }
 
-// Set says how many are done: ten times a second at most.
+// Set updates the bar, at most ten times a second.
 func (b *Bar) Set(done int) {
 	b.done = done
 	if now := time.Now(); b.out != nil && now.Sub(b.said) >= 100*time.Millisecond {
@@ -162,7 +156,7 @@ func (b *Bar) Set(done int) {
 	}
 }
 
-// text is the line, such as "calls 120/200 60% (24/s)".
+// text returns a line such as "calls 120/200 60% (24/s)".
 func (b *Bar) text(now time.Time) string {
 	rate := float64(b.done) / max(now.Sub(b.begun).Seconds(), 0.001)
 	if b.total == 0 {
@@ -171,7 +165,7 @@ func (b *Bar) text(now time.Time) string {
 	return fmt.Sprintf("%s %s/%s %d%% (%.0f/s)", b.what, display.Number(b.done), display.Number(b.total), 100*b.done/b.total, rate)
 }
 
-// Add says that one more is done.
+// Add adds one.
 func (b *Bar) Add() { b.Set(b.done + 1) }
 
 // Finish clears the line.

@@ -28,13 +28,11 @@ import (
 	"github.com/headgate/headgate/cmd/internal/config"
 )
 
-// flushTime bounds how long a command that is done waits for its last spans to
-// be exported.
+// flushTime is how long a finished command waits for the export of its last spans.
 const flushTime = 500 * time.Millisecond
 
-// beginTraces has the process record traces as OpenTelemetry's environment
-// variables say, or not at all if there are none; end exports what is left. Traces are beside the
-// work: settings that cannot be used, often put there by a platform, are a warning and no traces.
+// beginTraces records traces if OpenTelemetry's environment variables ask for them. end exports the rest.
+// Invalid settings, which often come from a platform, are a warning only.
 // https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 func beginTraces(ctx context.Context, name string, stderr io.Writer) (end func()) {
 	if !traced() {
@@ -53,7 +51,7 @@ func beginTraces(ctx context.Context, name string, stderr io.Writer) (end func()
 	return end
 }
 
-// record has the process record traces for the collector, until end.
+// record records traces for the collector until end is called.
 func (c *collector) record(ctx context.Context, name string, warn *complaints) (end func(), err error) {
 	c.ending, c.taken = make(chan struct{}), warn.over
 	exporter, err := otlptrace.New(ctx, c)
@@ -61,7 +59,7 @@ func (c *collector) record(ctx context.Context, name string, warn *complaints) (
 		return nil, err
 	}
 	service, err := resource.New(ctx,
-		resource.WithAttributes(semconv.ServiceName("headgate-"+name)), // OTEL_SERVICE_NAME comes after, and wins
+		resource.WithAttributes(semconv.ServiceName("headgate-"+name)), // OTEL_SERVICE_NAME comes later and wins
 		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithProcessPID(), resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
@@ -87,15 +85,14 @@ func traced() bool {
 	return !off && exporter+otlp("ENDPOINT") != ""
 }
 
-// complaints are the exporter's: the first since the collector took spans. A collector that is
-// away is not news each five seconds.
+// complaints prints the first error of an outage of the collector.
 type complaints struct {
 	mu   sync.Mutex
 	say  func(text string)
 	said bool
 }
 
-// traceErrors are this process's, as OpenTelemetry has one error handler for each process.
+// traceErrors is global, because OpenTelemetry has one error handler for each process.
 var traceErrors = &complaints{}
 
 func (c *complaints) sayTo(say func(text string)) {
@@ -113,15 +110,14 @@ func (c *complaints) Handle(err error) {
 	}
 }
 
-// over says that the collector has taken spans.
+// over ends the outage.
 func (c *complaints) over() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.said = false
 }
 
-// collector takes spans by OTLP over HTTP. The exporter of OpenTelemetry's own does so, too,
-// and has the command compile all of gRPC.
+// collector exports spans by OTLP over HTTP. OpenTelemetry's own exporter would add gRPC to the command.
 // https://opentelemetry.io/docs/specs/otel/protocol/exporter/
 type collector struct {
 	url    string
@@ -132,7 +128,7 @@ type collector struct {
 	taken  func()        // is called when the collector has taken spans
 }
 
-// otlp is a setting of the environment: that of traces, or else that of all signals.
+// otlp reads a setting for traces, or the one for all signals.
 func otlp(name string) string {
 	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), os.Getenv("OTEL_EXPORTER_OTLP_"+name))
 }
@@ -198,11 +194,11 @@ func (c *collector) Stop(context.Context) error {
 	return nil
 }
 
-// How long spans wait for a collector that takes none for now, where it does not say.
+// busyPause is the pause if a busy collector does not say how long to wait.
 const busyPause = 5 * time.Second
 
-// UploadTraces implements otlptrace.Client. It tries until ctx ends, which the SDK sees to, and
-// once more when the command is done.
+// UploadTraces implements otlptrace.Client. It retries until the SDK ends ctx, and once more when the
+// command is done.
 func (c *collector) UploadTraces(ctx context.Context, of []*spans.ResourceSpans) error {
 	body, err := proto.Marshal(&spans.TracesData{ResourceSpans: of}) // as an export request is written
 	if err != nil {
@@ -238,7 +234,7 @@ func (c *collector) UploadTraces(ctx context.Context, of []*spans.ResourceSpans)
 	}
 }
 
-// send makes one call. The pause is zero where another would be refused, too.
+// send makes one call. The pause is zero if a retry is pointless.
 func (c *collector) send(ctx context.Context, body []byte) (pause time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
 	if err != nil {

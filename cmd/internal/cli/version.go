@@ -10,9 +10,9 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Version is what a command was built from.
+// Version says what a command was built from.
 type Version struct {
-	Version  string `json:"version"` // "(devel)" for a build from a checkout that has no tag
+	Version  string `json:"version"` // "(devel)" for a checkout without a tag
 	Commit   string `json:"commit,omitempty"`
 	Modified bool   `json:"modified,omitempty"` // whether the checkout differed from the commit
 	Time     string `json:"time,omitempty"`     // of the commit
@@ -20,7 +20,7 @@ type Version struct {
 	Asynq    string `json:"asynq"`
 }
 
-// ReadVersion reads it from the running program.
+// ReadVersion reads the version of the running program.
 func ReadVersion() Version {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -45,7 +45,7 @@ func ReadVersion() Version {
 	return v
 }
 
-// Print writes it for people.
+// Print prints it for people.
 func (v Version) Print(w io.Writer) error {
 	commit := v.Commit
 	if v.Modified {
@@ -56,7 +56,7 @@ func (v Version) Print(w io.Writer) error {
 	})
 }
 
-// VersionCommand is a command that says what it was built from.
+// VersionCommand prints the version.
 type VersionCommand struct {
 	JSON bool `help:"Print a JSON object."`
 }
@@ -70,11 +70,10 @@ func (c *VersionCommand) Run(stdio IO) error {
 	return v.Print(stdio.Out)
 }
 
-// VersionFlag is a flag that does what VersionCommand does.
+// VersionFlag is VersionCommand as a flag.
 type VersionFlag bool
 
-// BeforeReset prints the version, with --json as JSON, and ends the command. kong
-// calls it.
+// BeforeReset prints the version and ends the command. kong calls it.
 func (VersionFlag) BeforeReset(k *kong.Context, stdio IO) error {
 	show := &VersionCommand{JSON: slices.Contains(k.Args, "--json")}
 	if err := show.Run(stdio); err != nil {

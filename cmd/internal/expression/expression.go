@@ -1,11 +1,9 @@
-// Package expression evaluates the small formulas of headgate.yaml: which key
-// a job counts under, what it costs, how urgent it is, and the ${…} parts of a
-// schedule's payload. The language is github.com/expr-lang/expr.
+// Package expression evaluates the formulas of headgate.yaml: the key, cost and priority of a job, and
+// the ${…} parts of payloads. The language is github.com/expr-lang/expr.
 //
-// A job's expression sees payload, the job's payload as decoded JSON, and
-// task.type, task.queue and task.id. A schedule's sees tick, the time.Time of
-// the tick in the entry's zone. Both have expr's own functions (but not now,
-// so that the same job always gives the same answer, and no loops) and host(url).
+// A job's expression can use payload, the decoded JSON, and task.type, task.queue and task.id. A
+// schedule's can use tick, the time.Time of the tick in the schedule's zone. Both have host(url) and
+// expr's functions, without now, so that results are repeatable, and without loops.
 package expression
 
 import (
@@ -26,25 +24,25 @@ import (
 type formula struct {
 	what    string // such as "key expression", for errors
 	text    string
-	sees    []string // the names that it may use
+	vars    []string // the variables that it may use
 	program *vm.Program
-	names   map[string]bool // those that it uses
-	byHost  bool            // whether it takes the host of payload.url
-	isHost  bool            // whether it is host(…) and nothing else
+	names   map[string]bool // the variables that it uses
+	byHost  bool            // whether it uses host(payload.url)
+	isHost  bool            // whether it is just host(…)
 }
 
-// compile reports what is wrong with the text, as one line.
+// compile returns errors of one line.
 func compile(what, text string, about Source) (*formula, error) {
-	f := &formula{what: what, text: strings.TrimSpace(text), sees: about.words(), names: map[string]bool{}}
+	f := &formula{what: what, text: strings.TrimSpace(text), vars: about.words(), names: map[string]bool{}}
 	if f.text == "" {
 		example := "host(payload.url)"
-		if f.sees[0] == "tick" {
+		if f.vars[0] == "tick" {
 			example = "tick.Year()"
 		}
 		return nil, fmt.Errorf("%s is empty: want a formula such as %s", what, example)
 	}
-	wrong := &refused{}
-	program, err := expr.Compile(f.text, f.knows, hostFunction, jsonFunction, expr.DisableBuiltin("now"), expr.DisableBuiltin("toJSON"), expr.Patch(wrong))
+	wrong := &forbidden{}
+	program, err := expr.Compile(f.text, f.declare, hostFunction, jsonFunction, expr.DisableBuiltin("now"), expr.DisableBuiltin("toJSON"), expr.Patch(wrong))
 	if err = cmp.Or(wrong.err, err); err != nil {
 		return nil, f.wrap(err)
 	}
@@ -57,10 +55,10 @@ func compile(what, text string, about Source) (*formula, error) {
 	return f, nil
 }
 
-// knows tells the compiler the names and their types. That of what JSON has nobody knows.
-func (f *formula) knows(c *conf.Config) {
+// declare declares the variables and their types. The type of decoded JSON is unknown.
+func (f *formula) declare(c *conf.Config) {
 	env := map[string]any{}
-	for _, word := range f.sees {
+	for _, word := range f.vars {
 		env[word] = zeros[word]
 	}
 	c.WithEnv(env)
@@ -71,7 +69,7 @@ func (f *formula) knows(c *conf.Config) {
 	}
 }
 
-// String is the expression as it was written.
+// String returns the expression as written.
 func (f *formula) String() string {
 	if f == nil {
 		return ""
@@ -79,7 +77,7 @@ func (f *formula) String() string {
 	return f.text
 }
 
-// run evaluates the formula. A missing field gives nil, without an error.
+// run evaluates the formula. A missing field is nil, without an error.
 func (f *formula) run(from Source) (any, error) {
 	env, err := from.values(f.names)
 	if err != nil {
@@ -88,8 +86,8 @@ func (f *formula) run(from Source) (any, error) {
 	return expr.Run(f.program, env)
 }
 
-// answer is what a formula gives for what it sees, as read takes it.
-func answer[T any](f *formula, from Source, read func(any) (T, error)) (got T, err error) {
+// evaluate returns the value of a formula, converted by read.
+func evaluate[T any](f *formula, from Source, read func(any) (T, error)) (got T, err error) {
 	value, err := f.run(from)
 	if err == nil {
 		got, err = read(value)
@@ -100,14 +98,14 @@ func answer[T any](f *formula, from Source, read func(any) (T, error)) (got T, e
 	return got, nil
 }
 
-// constant is whether the formula gives the same value for every job.
+// constant reports whether the value is the same for every job.
 func (f *formula) constant() bool { return len(f.names) == 0 }
 
-// mostSaid is how long a reason may be, in bytes: the value that was wrong may be in it.
-const mostSaid = 300
+// maxReason bounds an error in bytes, because it can contain a value.
+const maxReason = 300
 
-// wrap is an error with the formula, and expr's own without its picture of the source, but
-// with the names that exist where one does not.
+// wrap adds the formula to an error. It removes expr's picture of the source, and adds the variables to
+// an error about an unknown name.
 func (f *formula) wrap(err error) error {
 	if shown, ok := errors.AsType[*file.Error](err); ok {
 		reason := strings.TrimSpace(strings.SplitN(shown.Message, "\n", 2)[0])
@@ -117,16 +115,16 @@ func (f *formula) wrap(err error) error {
 		case noField:
 			reason = fmt.Sprintf("task has no field %s: want task.type, task.queue or task.id", field)
 		case strings.HasPrefix(reason, "unknown name"):
-			reason = fmt.Sprintf("%s: want one of %s, host(…), or text in quotes", reason, strings.Join(f.sees, ", "))
-		case len(reason) > mostSaid:
-			reason = strings.ToValidUTF8(reason[:mostSaid], "") + "…"
+			reason = fmt.Sprintf("%s: want one of %s, host(…), or text in quotes", reason, strings.Join(f.vars, ", "))
+		case len(reason) > maxReason:
+			reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
 		}
 		err = errors.New(reason)
 	}
 	return fmt.Errorf("%s %s: %w", f.what, f.text, err)
 }
 
-// Visit is called for every part of a formula.
+// Visit collects the variables. ast.Walk calls it for each node.
 func (f *formula) Visit(node *ast.Node) {
 	switch n := (*node).(type) {
 	case *ast.IdentifierNode:

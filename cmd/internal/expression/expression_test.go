@@ -58,7 +58,7 @@ func TestKey(t *testing.T) {
 		},
 		{
 			text: `host(payload.url)`, payload: `{}`,
-			err: `key expression host(payload.url): there is no URL to take the host of`,
+			err: `key expression host(payload.url): host wants a URL, not nothing`,
 		},
 		{
 			text: `host(payload.url)`, payload: `{"url":[1]}`,
@@ -94,7 +94,7 @@ func TestKey(t *testing.T) {
 		},
 		{
 			text: `payload.a`, payload: `{"a":1} {}`,
-			err: `key expression payload.a: the payload is not JSON: something follows the first value`,
+			err: `key expression payload.a: the payload is not JSON: there is text after the first value`,
 		},
 		{
 			text: `payload.a`, payload: `{"a"`,
@@ -313,7 +313,7 @@ func TestKeyOfAnyPayload(t *testing.T) {
 			t.Fatalf("%d became %q, %v", n, got, err)
 		}
 		if f, ok := value.(float64); ok && err == nil {
-			if back, err := strconv.ParseFloat(got, 64); err != nil || back != f || math.Abs(f) >= exact && f != math.Trunc(f) {
+			if back, err := strconv.ParseFloat(got, 64); err != nil || back != f || math.Abs(f) >= maxExact && f != math.Trunc(f) {
 				t.Fatalf("%v became %q", f, got)
 			}
 		}

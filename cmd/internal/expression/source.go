@@ -17,18 +17,18 @@ import (
 	"github.com/headgate/headgate/internal/canonical"
 )
 
-// Source is what expressions see: a *Job, a *Done or a Tick.
+// Source is the input of expressions: a *Job, a *Done or a Tick.
 type Source interface {
-	// words are the names that expressions may use.
+	// words are the variables that expressions may use.
 	words() []string
-	// values are what these are. What is dear to find is only there if it is among the names.
+	// values are the values of the variables. The payload is decoded only if names has it.
 	values(names map[string]bool) (map[string]any, error)
 }
 
-// zeros are of the types of the words; payload and result are of any.
+// zeros have the types of the variables. payload and result are of any type.
 var zeros = map[string]any{"task": taskNames{}, "tick": time.Time{}, "high": "", "normal": "", "low": ""}
 
-// Tick is the moment of a schedule, in its zone.
+// Tick is a tick of a schedule, in its zone.
 type Tick time.Time
 
 func (Tick) words() []string { return []string{"tick"} }
@@ -37,9 +37,8 @@ func (t Tick) values(map[string]bool) (map[string]any, error) {
 	return map[string]any{"tick": time.Time(t)}, nil
 }
 
-// Job is what the expressions of a rule see of one job. It decodes the payload
-// when the first expression asks for it, so a rule without any runs jobs whose
-// payload is not JSON. A Job is for one goroutine.
+// Job is the input of a rule's expressions. The payload is decoded when the first expression needs it,
+// so a rule without expressions accepts payloads that are not JSON. A Job is not safe for concurrent use.
 type Job struct {
 	Type    string
 	Queue   string
@@ -70,12 +69,12 @@ func (j *Job) values(names map[string]bool) (map[string]any, error) {
 	return map[string]any{"task": taskNames{j.Type, j.Queue, j.ID}, "payload": j.payload}, j.err
 }
 
-// urgency is a job of which a priority can be written without quotes.
-type urgency struct{ *Job }
+// priorityJob has the variables high, normal and low.
+type priorityJob struct{ *Job }
 
-func (u urgency) words() []string { return append(u.Job.words(), "high", "normal", "low") }
+func (u priorityJob) words() []string { return append(u.Job.words(), "high", "normal", "low") }
 
-func (u urgency) values(names map[string]bool) (map[string]any, error) {
+func (u priorityJob) values(names map[string]bool) (map[string]any, error) {
 	env, err := u.Job.values(names)
 	for _, word := range []string{"high", "normal", "low"} {
 		env[word] = word
@@ -83,10 +82,10 @@ func (u urgency) values(names map[string]bool) (map[string]any, error) {
 	return env, err
 }
 
-// Done is a job that has run, and what came of it.
+// Done is a finished job with its result.
 type Done struct {
 	Job
-	// Result is what the handler wrote: JSON, or any other text.
+	// Result is what the handler wrote, JSON or other text.
 	Result []byte
 
 	read    bool
@@ -111,16 +110,15 @@ func (d *Done) values(names map[string]bool) (map[string]any, error) {
 	return env, nil
 }
 
-// answered is a job whose result must be JSON.
-type answered struct{ *Done }
+// jsonDone is a finished job whose result must be JSON.
+type jsonDone struct{ *Done }
 
-func (a answered) values(names map[string]bool) (map[string]any, error) {
+func (a jsonDone) values(names map[string]bool) (map[string]any, error) {
 	env, err := a.Done.values(names)
 	return env, cmp.Or(err, a.notJSON)
 }
 
-// decode reads one JSON value. Whole numbers stay exact: an account number
-// must not share a meter with its neighbour.
+// decode reads one JSON value. Whole numbers stay exact, because they can be keys.
 func decode(what string, payload []byte) (any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(payload))
 	decoder.UseNumber()
@@ -132,13 +130,13 @@ func decode(what string, payload []byte) (any, error) {
 		return nil, fmt.Errorf("the %s is not JSON: %w", what, err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("the %s is not JSON: something follows the first value", what)
+		return nil, fmt.Errorf("the %s is not JSON: there is text after the first value", what)
 	}
 	return each(value, number), nil
 }
 
-// number is an int for a json.Number that is one, otherwise a float64, and where that is
-// too small for it, text. Any other value it leaves as it is.
+// number converts a json.Number to an int, a float64 or, if it is too large, a text. It returns other
+// values unchanged.
 func number(value any) any {
 	n, ok := value.(json.Number)
 	if !ok {
@@ -153,7 +151,7 @@ func number(value any) any {
 	return n.String()
 }
 
-// each replaces what is in JSON, and in that, but for the lists and objects themselves.
+// each replaces all values in JSON other than lists and objects.
 func each(value any, by func(any) any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -174,18 +172,17 @@ var hostFunction = expr.Function("host", func(args ...any) (any, error) {
 	return host(args[0])
 }, func(any) string { return "" })
 
-// jsonFunction is toJSON on one line: that of expr indents, and so takes the text times its depth.
+// jsonFunction is toJSON on one line. That of expr indents, so its result grows with the depth.
 var jsonFunction = expr.Function("toJSON", func(args ...any) (any, error) {
 	text, err := json.Marshal(args[0])
 	return string(text), err
 }, func(any) string { return "" })
 
-// host is the host name of an absolute URL, without its port, in the form in which all
-// ways to write it count as one: see package hostname.
+// host returns the canonical host name of an absolute URL, without its port.
 func host(value any) (string, error) {
 	text, ok := value.(string)
 	if value == nil {
-		return "", errors.New("there is no URL to take the host of")
+		return "", errors.New("host wants a URL, not nothing")
 	}
 	if !ok {
 		return "", fmt.Errorf("host wants a URL as text, not %s", describe(value))
@@ -205,7 +202,7 @@ func host(value any) (string, error) {
 	return name, nil
 }
 
-// hostKey is a host in the spelling in which host(…) gives it. The text may have a port, or be a URL.
+// hostKey spells a host as host(…) does. The text may have a port, or be a URL.
 func hostKey(text string) (string, error) {
 	name := text
 	if _, err := netip.ParseAddr(text); err != nil {
@@ -222,7 +219,7 @@ func hostKey(text string) (string, error) {
 	return canonical.Host(name)
 }
 
-// describe names the type of a value in the words of JSON.
+// describe names the type of a value for errors.
 func describe(value any) string {
 	switch value.(type) {
 	case nil:

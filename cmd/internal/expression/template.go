@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// Template is text with expressions in it: "report of ${tick.Year()}". Write
-// $${ for a plain ${.
+// Template is text with expressions, such as "report of ${tick.Year()}". $${ stands for a literal ${.
 type Template struct {
 	parts []part
 }
@@ -19,7 +18,7 @@ type part struct {
 	formula *formula
 }
 
-// ParseTemplate compiles the expressions of a text about such a source.
+// ParseTemplate compiles a text. about has the variables of its expressions.
 func ParseTemplate(text string, about Source) (Template, error) {
 	var t Template
 	for text != "" {
@@ -50,8 +49,7 @@ func ParseTemplate(text string, about Source) (Template, error) {
 	return t, nil
 }
 
-// closing is where the } is that ends an expression, or -1: braces may nest,
-// and those within quotes do not count.
+// closing returns the index of the } that ends an expression, or -1. It skips nested and quoted braces.
 func closing(text string) int {
 	depth, quote := 0, byte(0)
 	for i := 0; i < len(text); i++ {
@@ -76,12 +74,10 @@ func closing(text string) int {
 	return -1
 }
 
-// Of is the template's value for what it sees. A template that is one expression
-// and nothing else gives that expression's own value, of any type; every
-// other gives text.
+// Of returns the value of the template: for a single expression its value of any type, otherwise text.
 func (t Template) Of(from Source) (any, error) {
 	if len(t.parts) == 1 && t.parts[0].formula != nil {
-		return answer(t.parts[0].formula, from, something)
+		return evaluate(t.parts[0].formula, from, notNil)
 	}
 	text, err := t.Text(from)
 	if err != nil {
@@ -90,14 +86,14 @@ func (t Template) Of(from Source) (any, error) {
 	return text, nil
 }
 
-// Text is Of as text: also that of one expression and nothing else.
+// Text returns the value of the template as text.
 func (t Template) Text(from Source) (string, error) {
 	var b strings.Builder
 	for _, p := range t.parts {
 		text := p.text
 		if p.formula != nil {
 			var err error
-			if text, err = answer(p.formula, from, inline); err != nil {
+			if text, err = evaluate(p.formula, from, inline); err != nil {
 				return "", err
 			}
 		}
@@ -106,7 +102,7 @@ func (t Template) Text(from Source) (string, error) {
 	return b.String(), nil
 }
 
-// Texts are the texts of the template around its expressions.
+// Texts returns the texts around the expressions.
 func (t Template) Texts() (texts []string) {
 	for _, p := range t.parts {
 		texts = append(texts, p.text)
@@ -114,7 +110,7 @@ func (t Template) Texts() (texts []string) {
 	return texts
 }
 
-// Literal is the text of a template without expressions.
+// Literal returns the text of a template without expressions.
 func (t Template) Literal() (text string, ok bool) {
 	for _, p := range t.parts {
 		if p.formula != nil {
@@ -125,20 +121,19 @@ func (t Template) Literal() (text string, ok bool) {
 	return text, true
 }
 
-// Leads reports whether the template begins with an expression.
+// Leads reports whether the template starts with an expression.
 func (t Template) Leads() bool { return len(t.parts) > 0 && t.parts[0].formula != nil }
 
-// something is any value but nothing.
-func something(value any) (any, error) {
+func notNil(value any) (any, error) {
 	if value == nil {
 		return nil, errors.New("it gives nothing")
 	}
 	return value, nil
 }
 
-// inline writes a value within text; times as RFC 3339.
+// inline formats a value within text. Times are RFC 3339.
 func inline(value any) (string, error) {
-	if _, err := something(value); err != nil {
+	if _, err := notNil(value); err != nil {
 		return "", err
 	}
 	switch v := value.(type) {

@@ -1,4 +1,4 @@
-// Package jobspec is a job as people and programs write it: on a line of JSON, or with flags.
+// Package jobspec reads jobs from JSON lines and flags.
 package jobspec
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Job is a job as users write it, on a line of JSON or with flags.
+// Job is a job on a JSON line or of flags.
 type Job struct {
 	Type    string
 	Payload []byte
@@ -44,7 +44,7 @@ type Options struct {
 	Unique    time.Duration            `placeholder:"DURATION" help:"Do not add the job if one with the same type, payload and queue exists, for at most this long."`
 }
 
-// Validate reports the first thing that is wrong with the job.
+// Validate returns the first error of the job.
 func (j Job) Validate() error {
 	switch {
 	case strings.TrimSpace(j.Type) == "":
@@ -57,8 +57,7 @@ func (j Job) Validate() error {
 	return j.Options.Validate()
 }
 
-// Validate reports the first thing that is wrong with the options, as a
-// *throttle.FieldError.
+// Validate returns the first error of the options, a *throttle.FieldError.
 func (o Options) Validate() error {
 	wrong := func(field string, value any, want string) error {
 		return &throttle.FieldError{Field: field, Value: fmt.Sprint(value), Want: want}
@@ -75,7 +74,7 @@ func (o Options) Validate() error {
 	case o.MaxRetry != nil && *o.MaxRetry > math.MaxInt32:
 		return wrong("max_retry", *o.MaxRetry, "want at most 2147483647")
 	}
-	// asynq keeps whole seconds and takes 0 for its own default.
+	// asynq stores whole seconds, and 0 means its default.
 	for _, d := range []struct {
 		name  string
 		value time.Duration
@@ -87,12 +86,11 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// DefaultMaxRetry is asynq's.
+// DefaultMaxRetry is asynq's default.
 const DefaultMaxRetry = 25
 
-// Fill gives the job an id if it has none, and takes what it leaves open from
-// the defaults, then from the config, then from asynq. A moment replaces In, so
-// that a job can be kept for a while before it is enqueued.
+// Fill adds an ID and missing options from the defaults, the config and asynq, in this order. At
+// replaces In, so that the job can be enqueued later.
 func (j Job) Fill(defaults Options, c *config.Config) Job {
 	task := c.Tasks[j.Type]
 	if j.ID == "" {
@@ -114,9 +112,9 @@ func (j Job) Fill(defaults Options, c *config.Config) Job {
 	return j
 }
 
-// Task is the filled job for asynq.
+// Task returns the asynq task of a filled job.
 func (j Job) Task() *asynq.Task {
-	opts := []asynq.Option{ // to asynq most zero values are as if they were not there
+	opts := []asynq.Option{ // asynq ignores most zero values
 		asynq.TaskID(j.ID), asynq.Queue(j.Queue), asynq.MaxRetry(*j.MaxRetry), asynq.ProcessAt(j.At),
 		asynq.Retention(j.Retention), asynq.Timeout(j.Timeout), asynq.Deadline(j.Deadline),
 	}
@@ -129,8 +127,7 @@ func (j Job) Task() *asynq.Task {
 	return scheduler.NewTask(j.Type, j.Payload, opts...)
 }
 
-// Saves reports whether an http:request saves its answer to a file, so that nothing is lost
-// with its result.
+// Saves reports whether the job is an http:request that saves its answer to a file.
 func Saves(j Job) bool {
 	var call struct {
 		Save string `json:"save"`
@@ -138,8 +135,7 @@ func Saves(j Job) bool {
 	return json.Unmarshal(j.Payload, &call) == nil && call.Save != ""
 }
 
-// Rule is the rule of a filled job. The error is the one with which a worker
-// would archive it.
+// Rule returns the rule of a filled job. With such an error a worker would archive the job.
 func (j Job) Rule(c *config.Config) (scheduler.Rule, error) {
 	return c.Tasks.Rule(&expression.Job{Type: j.Type, Queue: j.Queue, ID: j.ID, Payload: j.Payload})
 }
@@ -169,8 +165,7 @@ func (j *Job) fields() []field {
 	}
 }
 
-// Parse reads a job from a JSON object and validates it. The error names the
-// field, its value and what would be right.
+// Parse reads and validates a job of a JSON object. The error names the field and its value.
 func Parse(line []byte) (Job, error) {
 	var j Job
 	var object map[string]json.RawMessage
@@ -214,7 +209,7 @@ func short(text []byte) string {
 	return string(text)
 }
 
-// span and moment are text in JSON.
+// span and moment are texts in JSON.
 type (
 	span   time.Duration
 	moment time.Time

@@ -1,6 +1,5 @@
-// Package reaper collects the processes that a worker inherits as the first process of a
-// container: what a command has left behind becomes a child of process 1, and stays as a zombie
-// until its status is read.
+// Package reaper reaps orphaned processes if a worker is process 1 of a container. They become its
+// children, and stay zombies until their status is read.
 package reaper
 
 import (
@@ -13,10 +12,10 @@ import (
 	"time"
 )
 
-// each is how often Run looks for zombies. A zombie costs nothing but its process ID.
+// each is how often Run looks for zombies. A zombie costs only its process ID.
 const each = 10 * time.Second
 
-// Run collects what this process inherits until ctx ends, if it is process 1.
+// Run reaps orphans until ctx ends, if this is process 1.
 func Run(ctx context.Context) {
 	if os.Getpid() != 1 {
 		return
@@ -34,7 +33,7 @@ func Run(ctx context.Context) {
 	}
 }
 
-// A zombie is a child that has ended and whose status is not read.
+// A zombie is an ended child whose status has not been read.
 type zombie struct {
 	pid   int
 	start string // tells it from a later process with the same ID
@@ -42,8 +41,8 @@ type zombie struct {
 
 type zombies map[zombie]bool
 
-// collect reads the status of each zombie that the last look has seen already, and returns the
-// others. A program that this process has started is waited for, so it is never seen twice.
+// collect reaps the zombies that the last call has seen already, and returns the others. The programs
+// that this process starts are waited for, so they are never seen twice.
 func collect(seen zombies) zombies {
 	next := zombies{}
 	for z := range list() {
@@ -56,7 +55,7 @@ func collect(seen zombies) zombies {
 	return next
 }
 
-// list returns the zombies of this process, as far as the system tells: see proc_pid_stat(5).
+// list returns the zombies of this process: see proc_pid_stat(5).
 func list() zombies {
 	found := zombies{}
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")

@@ -6,26 +6,26 @@ import (
 	"testing"
 )
 
-// TestRefusedFormulas: what could take long, or make much, by a payload is refused when the config is read.
-func TestRefusedFormulas(t *testing.T) {
+// TestForbiddenFormulas: what could take long, or make much, by a payload is refused when the config is read.
+func TestForbiddenFormulas(t *testing.T) {
 	for text, want := range map[string]string{
-		`filter(payload, # == "a")`:              "filter(…) is a loop, which is refused: compute its value before the job is enqueued, and put it into the payload",
+		`filter(payload, # == "a")`:              "filter(…) is a loop, and loops are not allowed: compute the value before enqueuing the job, and put it into the payload",
 		`len(map(payload.items, .price)) + 1`:    "map(…) is a loop",
 		`sum(payload.items, .price)`:             "sum(…) is a loop",
 		`count(payload, any(payload, # == "b"))`: "any(…) is a loop",
 		`reduce(payload, #acc + #acc, "a")`:      "reduce(…) is a loop",
 		`sortBy(payload, #)`:                     "sortBy(…) is a loop",
 		`false ? groupBy(payload, #) : 1`:        "groupBy(…) is a loop",
-		`1..payload.n`:                           "1..payload.n: a range is refused",
-		`payload.n in 1..3`:                      "1..3: a range is refused",
-		`replace(payload.a, "a", payload.b)`:     "replace(…, payload.b): want payload.b written out: a job does not bring it",
-		`payload.a | replace(payload.b, "")`:     "replace(…, payload.b): want payload.b written out",
-		`repeat("ab", payload.n)`:                "repeat(…, payload.n): want payload.n written out",
-		`join(payload.l, payload.s)`:             "join(…, payload.s): want payload.s written out",
-		`trim(payload.a, payload.b)`:             "trim(…, payload.b): want payload.b written out",
-		`uniq(payload)`:                          "uniq(…) is refused: it compares every element with all others",
-		`payload.a matches payload.b`:            "matches payload.b: want the pattern in quotes: a job does not bring its own",
-		`false && payload.a matches payload.b`:   "want the pattern in quotes",
+		`1..payload.n`:                           "1..payload.n: ranges are not allowed",
+		`payload.n in 1..3`:                      "1..3: ranges are not allowed",
+		`replace(payload.a, "a", payload.b)`:     "replace(…, payload.b): want a literal instead of payload.b",
+		`payload.a | replace(payload.b, "")`:     "replace(…, payload.b): want a literal instead of payload.b",
+		`repeat("ab", payload.n)`:                "repeat(…, payload.n): want a literal instead of payload.n",
+		`join(payload.l, payload.s)`:             "join(…, payload.s): want a literal instead of payload.s",
+		`trim(payload.a, payload.b)`:             "trim(…, payload.b): want a literal instead of payload.b",
+		`uniq(payload)`:                          "uniq(…) is not allowed: it compares every element with all others",
+		`payload.a matches payload.b`:            "matches payload.b: want a literal pattern in quotes",
+		`false && payload.a matches payload.b`:   "want a literal pattern in quotes",
 	} {
 		_, err := ParseTemplate("${"+text+"}", &Job{})
 		if err == nil || !strings.Contains(reason(err), want) {

@@ -14,13 +14,13 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/types"
 
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/testutil/running"
 )
 
 // start runs a service's command, with other words in place of what only containers
 // have, until the test ends, and waits until it says where it listens.
-func start(t *testing.T, s types.ServiceConfig, program string, args []string, here ...string) (log *running.Log, address string) {
+func start(t *testing.T, s types.ServiceConfig, program string, args []string, here ...string) (log *proctest.Log, address string) {
 	t.Helper()
 	replace := strings.NewReplacer(here...)
 	for i, arg := range args {
@@ -30,7 +30,7 @@ func start(t *testing.T, s types.ServiceConfig, program string, args []string, h
 	for name, value := range s.Environment {
 		env = append(env, name+"="+*value)
 	}
-	log = running.Process(t, env, program, args...)
+	log = proctest.Process(t, env, program, args...)
 	return log, strings.TrimPrefix(log.URL(t), "http://")
 }
 
@@ -57,9 +57,9 @@ func testComposeRuns(t *testing.T, bin string) {
 	}
 
 	prometheus := startPrometheus(t, project.Services["prometheus"], targets)
-	running.Until(t, "worker in each target", func() bool { return number(t, prometheus, `sum(up{job="headgate"})`) == "2" })
-	running.Until(t, "job that is done", func() bool { return number(t, prometheus, `sum(headgate_jobs_total{outcome="done"}) > 0`) != "" })
-	running.Until(t, "call that was served", func() bool { return strings.Contains(api.String(), "served ") })
+	proctest.Until(t, "worker in each target", func() bool { return number(t, prometheus, `sum(up{job="headgate"})`) == "2" })
+	proctest.Until(t, "job that is done", func() bool { return number(t, prometheus, `sum(headgate_jobs_total{outcome="done"}) > 0`) != "" })
+	proctest.Until(t, "call that was served", func() bool { return strings.Contains(api.String(), "served ") })
 	if said := api.String(); strings.Contains(strings.ReplaceAll(said, "refused 0;", ""), "refused") {
 		t.Errorf("the API refused calls:\n%s", said)
 	}
@@ -108,14 +108,14 @@ func startPrometheus(t *testing.T, s types.ServiceConfig, targets []string) (url
 	_, at := start(t, s, "prometheus", append(s.Command, "--web.listen-address=127.0.0.1:0"),
 		"/etc/headgate/prometheus.yml", config, "=/prometheus", "="+filepath.Join(dir, "data"))
 	check := strings.ReplaceAll(s.HealthCheck.Test[len(s.HealthCheck.Test)-1], "localhost:9090", at)
-	running.Until(t, "answer to "+check, func() bool { status, _ := running.Get(t, check); return status == http.StatusOK })
+	proctest.Until(t, "answer to "+check, func() bool { status, _ := proctest.Get(t, check); return status == http.StatusOK })
 	return "http://" + at
 }
 
 // number is the value of an expression, empty where it has none.
 func number(t *testing.T, prometheus, expression string) string {
 	t.Helper()
-	_, text := running.Get(t, prometheus+"/api/v1/query?query="+url.QueryEscape(expression))
+	_, text := proctest.Get(t, prometheus+"/api/v1/query?query="+url.QueryEscape(expression))
 	var answer struct {
 		Data struct {
 			Result []struct{ Value [2]any }

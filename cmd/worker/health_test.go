@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/testutil/running"
 )
 
 // runWorker runs "worker run" with a config and a free port until the test ends,
@@ -19,9 +19,9 @@ import (
 func runWorker(t *testing.T, rdb *redistest.Server, config string) (url, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "headgate.yaml")
-	running.Replace(t, path, config)
-	log := new(running.Log)
-	running.Start(t, log, func(ctx context.Context) error {
+	proctest.Replace(t, path, config)
+	log := new(proctest.Log)
+	proctest.Start(t, log, func(ctx context.Context) error {
 		if code := execute(ctx, []string{"run", "--redis", rdb.URL(), "--config", path, "--listen", ":0"}, cli.IO{Out: io.Discard, Err: log}); code != 0 {
 			return fmt.Errorf("exit code %d", code)
 		}
@@ -43,14 +43,14 @@ func TestHealthCommand(t *testing.T) {
 		return code, out.String()
 	}
 	for _, args := range [][]string{nil, {"--ready"}} {
-		running.Until(t, "health", func() bool { code, said := ask(args...); return code == 0 && said == "ok\n" })
+		proctest.Until(t, "health", func() bool { code, said := ask(args...); return code == 0 && said == "ok\n" })
 	}
-	running.Replace(t, config, "limits: {api: {kind: wrong}}\n")
-	running.Until(t, "bad news", func() bool {
+	proctest.Replace(t, config, "limits: {api: {kind: wrong}}\n")
+	proctest.Until(t, "bad news", func() bool {
 		code, said := ask("--ready")
 		return code == 1 && strings.HasPrefix(said, "worker: "+address+"/readyz: 503: the config file has errors")
 	})
-	running.Until(t, "health: a wrong config is no reason to restart", func() bool { code, _ := ask(); return code == 0 })
+	proctest.Until(t, "health: a wrong config is no reason to restart", func() bool { code, _ := ask(); return code == 0 })
 }
 
 // TestHealthCommandIsGuarded: "worker health --ready" says who asks, where that is asked.
@@ -66,7 +66,7 @@ func TestHealthCommandIsGuarded(t *testing.T) {
 		t.Errorf("worker health --ready without the token: %d, %s", code, said)
 	}
 	t.Setenv("HEADGATE_PAGE_TOKEN", token)
-	running.Until(t, "health", func() bool { code, said := health("--ready"); return code == 0 && said == "ok\n" })
+	proctest.Until(t, "health", func() bool { code, said := health("--ready"); return code == 0 && said == "ok\n" })
 }
 
 // TestHealthCommandOverTLS: the certificate of a worker on this machine is taken as it is.

@@ -17,8 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/testutil/running"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )
@@ -72,7 +72,7 @@ func hostileJobs(t *testing.T, rdb redis.UniversalClient) {
 	}
 	defer server.Shutdown()
 	inspector := asynq.NewInspectorFromRedisClient(rdb)
-	running.Until(t, "end of the jobs", func() bool {
+	proctest.Until(t, "end of the jobs", func() bool {
 		info, err := inspector.GetQueueInfo("default")
 		return err == nil && info.Completed == 2 && info.Archived == 1 && info.Retry == 1
 	})

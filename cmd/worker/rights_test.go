@@ -9,8 +9,8 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/testutil/running"
 )
 
 // TestRightsEndThere: the users of docs/operating.md have no right to what their tests
@@ -68,7 +68,7 @@ func TestRightsEndThere(t *testing.T) {
 func TestSignIn(t *testing.T) {
 	server, _ := redistest.RunWithUsers(t, "../../docs/operating.md", "default")
 	config := filepath.Join(t.TempDir(), "headgate.yaml")
-	running.Replace(t, config, limited)
+	proctest.Replace(t, config, limited)
 	for url, want := range map[string]string{
 		"redis://" + server.Addr():              "requires a password, and the URL has none: want redis://USER:PASSWORD@HOST:PORT: NOAUTH",
 		"redis://worker:wrong@" + server.Addr(): "rejects the password of user worker, or the user does not exist: WRONGPASS",

@@ -9,8 +9,8 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/testutil/running"
 )
 
 func TestPortInUse(t *testing.T) {
@@ -21,7 +21,7 @@ func TestPortInUse(t *testing.T) {
 	}
 	defer taken.Close()
 	config := filepath.Join(t.TempDir(), "headgate.yaml")
-	running.Replace(t, config, limited)
+	proctest.Replace(t, config, limited)
 	for listen, want := range map[string]struct {
 		code int
 		text string

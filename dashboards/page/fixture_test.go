@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/dashboards/page"
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/testutil/running"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
@@ -133,7 +133,7 @@ func (w *fixture) run(handle func(ctx context.Context, limit, key string) error)
 // allWait returns when that many jobs wait.
 func (w *fixture) allWait(jobs int) {
 	w.t.Helper()
-	running.Until(w.t, "so many waiting jobs", func() bool {
+	proctest.Until(w.t, "so many waiting jobs", func() bool {
 		waiting, _, _, err := w.limiter.BacklogStats(w.t.Context())
 		w.must(err)
 		return waiting == jobs

@@ -16,7 +16,7 @@ import (
 
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/testutil/running"
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )
@@ -108,11 +108,11 @@ func TestJob_DeniedOrFailed(t *testing.T) {
 	}
 	w.enqueue("fails", "everyone", "")
 	w.allWait(2)
-	running.Until(t, "two that wait and one to be retried", func() bool {
+	proctest.Until(t, "two that wait and one to be retried", func() bool {
 		text := body(t, ask(w.page(), request("GET", "/jobs", nil)))
 		return strings.Contains(text, `>Waiting <small class="num">2</small>`) && strings.Contains(text, `>Retrying <small class="num">1</small>`)
 	})
-	running.Until(t, "a denial by a limit that is paused", func() bool {
+	proctest.Until(t, "a denial by a limit that is paused", func() bool {
 		return strings.Contains(body(t, ask(w.page(), request("GET", "/changes", nil))), "for an unknown time")
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/headgate/headgate/internal/testutil/running"
+	"github.com/headgate/headgate/internal/testutil/proctest"
 )
 
 // inherit has this process inherit what its children leave behind, as process 1 does.
@@ -29,7 +29,7 @@ func TestCollectTakesTheInherited(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	running.Until(t, "end of what was left", func() bool { return len(list()) == many })
+	proctest.Until(t, "end of what was left", func() bool { return len(list()) == many })
 	seen := collect(nil)
 	if len(seen) != many || len(list()) != many {
 		t.Errorf("the first look has seen %d zombies and left %d, want %d", len(seen), len(list()), many)
@@ -46,7 +46,7 @@ func TestCollectLeavesTheOwn(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	running.Until(t, "its end", func() bool { return len(list()) == 1 })
+	proctest.Until(t, "its end", func() bool { return len(list()) == 1 })
 	collect(zombies{{cmd.Process.Pid, strings.Repeat("9", 9)}: true})
 	if exit, ok := errors.AsType[*exec.ExitError](cmd.Wait()); !ok || exit.ExitCode() != 3 {
 		t.Errorf("it ended with %v, want exit code 3", exit)

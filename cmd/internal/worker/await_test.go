@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/testutil/running"
 )
 
 // TestStartWaitsForRedis: a worker that starts while Redis is down says so once, is alive and
@@ -21,14 +21,14 @@ func TestStartWaitsForRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	url, _, log := runLogged(t, rdb, limited)
-	running.Until(t, "line in the log", func() bool { return strings.Contains(log.String(), "Redis cannot be used: jobs wait") })
-	if status, text := running.Get(t, url+"/healthz"); status != 200 {
+	proctest.Until(t, "line in the log", func() bool { return strings.Contains(log.String(), "Redis cannot be used: jobs wait") })
+	if status, text := proctest.Get(t, url+"/healthz"); status != 200 {
 		t.Errorf("/healthz: %d %s", status, text)
 	}
-	if status, text := running.Get(t, url+"/readyz"); status != 503 || !strings.HasPrefix(text, "cannot use Redis: it does not answer") {
+	if status, text := proctest.Get(t, url+"/readyz"); status != 503 || !strings.HasPrefix(text, "cannot use Redis: it does not answer") {
 		t.Errorf("/readyz: %d %s", status, text)
 	}
-	if status, text := running.Get(t, url+"/metrics"); status != 200 || !strings.Contains(text, "headgate_config_applied") {
+	if status, text := proctest.Get(t, url+"/metrics"); status != 200 || !strings.Contains(text, "headgate_config_applied") {
 		t.Errorf("/metrics: %d %s", status, text)
 	}
 	if err := syscall.Kill(syscall.Getpid(), syscall.SIGHUP); err != nil { // which ends nothing
@@ -37,8 +37,8 @@ func TestStartWaitsForRedis(t *testing.T) {
 	if err := rdb.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	running.Until(t, "ready worker", func() bool {
-		status, _ := running.Get(t, url+"/readyz")
+	proctest.Until(t, "ready worker", func() bool {
+		status, _ := proctest.Get(t, url+"/readyz")
 		return status == 200 && strings.Contains(log.String(), "running jobs")
 	})
 	for _, line := range []string{"level=ERROR", "Redis cannot be used: jobs wait", "Redis is back: jobs go on"} {
@@ -57,7 +57,7 @@ func TestStartWaitsInPeace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := new(running.Log)
+	log := new(proctest.Log)
 	w, err := New(conf, Options{Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestStartWaitsInPeace(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- w.Run(ctx) }()
-	running.Until(t, "line in the log", func() bool { return strings.Contains(log.String(), "Redis cannot be used: jobs wait") })
+	proctest.Until(t, "line in the log", func() bool { return strings.Contains(log.String(), "Redis cannot be used: jobs wait") })
 	stop()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v", err)

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/testutil/running"
 )
 
 // TestMetricsAreGuarded: what a worker tells of its limits and queues is for whom the
@@ -54,7 +54,7 @@ func TestMetricsAreGuarded(t *testing.T) {
 				got, text = resp.StatusCode, string(body)
 				return got != 503 // /readyz says so until the worker is ready
 			}
-			running.Until(t, "answer of "+path, ask)
+			proctest.Until(t, "answer of "+path, ask)
 			if got != want || want != 200 && (strings.Contains(text, "headgate_") || strings.Count(text, "\n") != 1) {
 				t.Errorf("%s: %s: %d %s, want %d", c.name, path, got, text, want)
 			}

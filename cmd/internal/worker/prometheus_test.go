@@ -18,8 +18,8 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/testutil/running"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -52,7 +52,7 @@ schedules: {second: {cron: "@every 1s", task: "http:request", payload: {url: %s,
 
 	queries := append(metricNames(t), dashboardQueries(t)...)
 	for _, query := range append(queries, rules(t, prometheus)...) {
-		running.Until(t, query, func() bool { return len(results(t, prometheus, query)) > 0 })
+		proctest.Until(t, query, func() bool { return len(results(t, prometheus, query)) > 0 })
 	}
 	for _, moving := range []string{
 		`headgate_decisions_total{limit="api",outcome="denied"}`, `headgate_lateness_seconds_count`, `headgate_wait_seconds_count`,
@@ -61,7 +61,7 @@ schedules: {second: {cron: "@every 1s", task: "http:request", payload: {url: %s,
 		`headgate_scope_schedule_ticks_total{schedule="second",outcome="enqueued"}`,
 		`headgate_upstream_rate_limited_total{limit="account"}`, `headgate_scope_blocked_keys{limit="account"}`, `headgate_unkeyed_permits_total{limit="api"}`,
 	} {
-		running.Until(t, moving, func() bool { return slices.Max(append(results(t, prometheus, moving), 0)) > 0 })
+		proctest.Until(t, moving, func() bool { return slices.Max(append(results(t, prometheus, moving), 0)) > 0 })
 	}
 	checkMetrics(t, target)
 }
@@ -122,8 +122,8 @@ func rules(t *testing.T, prometheus string) (records []string) {
 			}
 		}
 	}
-	running.Until(t, "evaluation of the rules", func() bool {
-		_, text := running.Get(t, prometheus+"/api/v1/rules")
+	proctest.Until(t, "evaluation of the rules", func() bool {
+		_, text := proctest.Get(t, prometheus+"/api/v1/rules")
 		if err := json.Unmarshal([]byte(text), &answer); err != nil {
 			t.Fatal(err)
 		}
@@ -183,18 +183,18 @@ func runPrometheus(t *testing.T, target string) (url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	running.Replace(t, filepath.Join(dir, "prometheus.yml"), "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\n"+
+	proctest.Replace(t, filepath.Join(dir, "prometheus.yml"), "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\n"+
 		"rule_files: ["+rules+"]\nscrape_configs: [{job_name: worker, static_configs: [{targets: ["+target+"]}]}]\n")
-	url = running.Process(t, nil, "prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"),
+	url = proctest.Process(t, nil, "prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:0").URL(t)
-	running.Until(t, "Prometheus", func() bool { status, _ := running.Get(t, url+"/-/ready"); return status == http.StatusOK })
+	proctest.Until(t, "Prometheus", func() bool { status, _ := proctest.Get(t, url+"/-/ready"); return status == http.StatusOK })
 	return url
 }
 
 // results returns the values of an expression, of each series that has one.
 func results(t *testing.T, prometheus, expression string) (values []float64) {
 	t.Helper()
-	status, text := running.Get(t, prometheus+"/api/v1/query?query="+url.QueryEscape(expression))
+	status, text := proctest.Get(t, prometheus+"/api/v1/query?query="+url.QueryEscape(expression))
 	if status != http.StatusOK {
 		t.Fatalf("%s: %d %s", expression, status, text)
 	}
@@ -217,7 +217,7 @@ func results(t *testing.T, prometheus, expression string) (values []float64) {
 // checkMetrics has promtool look at what a worker tells.
 func checkMetrics(t *testing.T, target string) {
 	t.Helper()
-	_, text := running.Get(t, target+"/metrics")
+	_, text := proctest.Get(t, target+"/metrics")
 	cmd := exec.CommandContext(t.Context(), "promtool", "check", "metrics")
 	cmd.Stdin = strings.NewReader(text)
 	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {

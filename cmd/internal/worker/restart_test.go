@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/testutil/running"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
 )
@@ -30,7 +30,7 @@ func TestDocumentedRedisKeepsAllOverARestart(t *testing.T) {
 		"--replicaof", host, port, "--masteruser", "replica", "--masterauth", users["replica"], "--repl-diskless-sync-delay", "0")...)
 	admin := primary.Client()
 	defer admin.Close()
-	running.Until(t, "replica", func() bool { // until then the primary takes no writes
+	proctest.Until(t, "replica", func() bool { // until then the primary takes no writes
 		return strings.Contains(admin.Info(t.Context(), "replication").Val(), "min_slaves_good_slaves:1")
 	})
 
@@ -41,7 +41,7 @@ func TestDocumentedRedisKeepsAllOverARestart(t *testing.T) {
 	}
 	copied := replica.Client()
 	defer copied.Close()
-	running.Until(t, "the replica's file", func() bool { // a replica begins it anew when it has copied its primary
+	proctest.Until(t, "the replica's file", func() bool { // a replica begins it anew when it has copied its primary
 		info := copied.Info(t.Context(), "persistence").Val()
 		return strings.Contains(info, "aof_rewrite_in_progress:0") && strings.Contains(info, "aof_rewrite_scheduled:0")
 	})
@@ -116,7 +116,7 @@ tasks: {"exec:say": {limits: [{limit: few}], retention: 24h}}
 	}
 	t.Run("worker", func(t *testing.T) {
 		run(t, conf, Options{})
-		running.Until(t, "waiting jobs", func() bool {
+		proctest.Until(t, "waiting jobs", func() bool {
 			info, err := asynq.NewInspectorFromRedisClient(admin).GetQueueInfo("default")
 			return err == nil && info.Completed == 3 && info.Retry == 7
 		})

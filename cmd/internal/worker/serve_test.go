@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/testutil/running"
 )
 
 // runWorker runs a worker of a config at a free port until the test ends, and returns
@@ -29,10 +29,10 @@ func runWorker(t *testing.T, rdb *redistest.Server, text string) (url, path stri
 }
 
 // runLogged is runWorker with what the worker logs.
-func runLogged(t *testing.T, rdb *redistest.Server, text string) (url, path string, log *running.Log) {
+func runLogged(t *testing.T, rdb *redistest.Server, text string) (url, path string, log *proctest.Log) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "headgate.yaml")
-	running.Replace(t, path, text)
+	proctest.Replace(t, path, text)
 	load := func() (*config.Config, error) {
 		c, err := config.Load(path)
 		if err == nil {
@@ -45,12 +45,12 @@ func runLogged(t *testing.T, rdb *redistest.Server, text string) (url, path stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	log = new(running.Log)
+	log = new(proctest.Log)
 	w, err := New(conf, Options{File: path, Text: []byte(text), Load: load, Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	running.Start(t, log, w.Run)
+	proctest.Start(t, log, w.Run)
 	return log.URL(t), path, log
 }
 
@@ -62,9 +62,9 @@ func TestHealth(t *testing.T) {
 	want := func(path string, status int, text string) {
 		t.Helper()
 		var got string
-		running.Until(t, fmt.Sprint(path, " ", status, " ", text), func() bool {
+		proctest.Until(t, fmt.Sprint(path, " ", status, " ", text), func() bool {
 			var code int
-			code, got = running.Get(t, url+path)
+			code, got = proctest.Get(t, url+path)
 			return code == status && strings.Contains(got, text)
 		})
 	}
@@ -79,11 +79,11 @@ func TestHealth(t *testing.T) {
 		t.Errorf("it listens at %s, want this machine only", url)
 	}
 
-	running.Replace(t, config, "limits: {api: {kind: wrong}}\n")
+	proctest.Replace(t, config, "limits: {api: {kind: wrong}}\n")
 	want("/readyz", 503, "the config file has errors")
 	want("/metrics", 200, `headgate_config_reloads_total{result="failed",scope="default"} 1`)
 	want("/healthz", 200, "ok")
-	running.Replace(t, config, limited+"tasks: {}\n")
+	proctest.Replace(t, config, limited+"tasks: {}\n")
 	want("/readyz", 200, "ok")
 
 	if err := rdb.Stop(); err != nil {
@@ -138,7 +138,7 @@ func TestSlowScrapes(t *testing.T) {
 	}
 	for range 10 {
 		for _, path := range []string{"/metrics", "/healthz"} {
-			if code, text := running.Get(t, url+path); code != 200 {
+			if code, text := proctest.Get(t, url+path); code != 200 {
 				t.Fatalf("beside clients that do not read: %s: %d %s", path, code, text)
 			}
 		}

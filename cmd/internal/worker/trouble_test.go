@@ -7,8 +7,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/testutil/running"
 )
 
 // TestTroublesAreToldAsWhatTheyAre: in the log, by /readyz and as a metric, and that they
@@ -76,19 +76,19 @@ func TestTroublesAreToldAsWhatTheyAre(t *testing.T) {
 				t.Helper()
 				metric := map[bool]string{true: " 1\n", false: " 0\n"}[told]
 				metric = fmt.Sprintf(`headgate_redis_trouble{scope="default",trouble=%q}`, tt.trouble) + metric
-				running.Until(t, what, func() bool {
-					status, answer := running.Get(t, url+"/readyz")
-					_, metrics := running.Get(t, url+"/metrics")
+				proctest.Until(t, what, func() bool {
+					status, answer := proctest.Get(t, url+"/readyz")
+					_, metrics := proctest.Get(t, url+"/metrics")
 					return strings.HasPrefix(fmt.Sprint(status, " ", answer), ready) && strings.Contains(metrics, metric)
 				})
 			}
 			wait("start", false, "200 ok")
 			tt.makes(t, admin)
 			wait("trouble", true, tt.ready)
-			running.Until(t, "line in the log", func() bool { return strings.Contains(log.String(), tt.says) })
+			proctest.Until(t, "line in the log", func() bool { return strings.Contains(log.String(), tt.says) })
 			tt.mends(t, admin)
 			wait("end", false, "200 ok")
-			running.Until(t, "end in the log", func() bool {
+			proctest.Until(t, "end in the log", func() bool {
 				return strings.Contains(log.String(), "Redis is back: jobs go on") || strings.Contains(log.String(), "keeps jobs and limits again")
 			})
 			if n := strings.Count(log.String(), tt.says); n != 1 {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/cmd/internal/config"
-	"github.com/headgate/headgate/internal/testutil/running"
+	"github.com/headgate/headgate/internal/testutil/proctest"
 )
 
 // watchText watches a file, which is as it is now, until the test ends. The channel has each text
@@ -53,7 +53,7 @@ func TestWatchIsSettled(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, beside %t", tt.name, beside), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					path := filepath.Join(t.TempDir(), "headgate.yaml")
-					running.Replace(t, path, "0")
+					proctest.Replace(t, path, "0")
 					read := watchText(t, path)
 					var others sync.WaitGroup
 					defer others.Wait()
@@ -61,13 +61,13 @@ func TestWatchIsSettled(t *testing.T) {
 						others.Go(func() {
 							for range 100 {
 								time.Sleep(60 * time.Millisecond)
-								running.Replace(t, path+".log", "again")
+								proctest.Replace(t, path+".log", "again")
 							}
 						})
 					}
 					for i := range tt.writes {
 						time.Sleep(tt.every)
-						running.Replace(t, path, fmt.Sprint(i+1))
+						proctest.Replace(t, path, fmt.Sprint(i+1))
 					}
 					time.Sleep(readInterval + settleTimeout + settleTime)
 					last, reads := "0", len(read)
@@ -109,7 +109,7 @@ func TestWatchChanges(t *testing.T) {
 		edit          string // what is edited afterwards
 	}{
 		{"an edit", func(t *testing.T, in string) { write(t, in+file, "old") }, func(t *testing.T, in string) { write(t, in+file, "new") }, file},
-		{"a rename over it", func(t *testing.T, in string) { write(t, in+file, "old") }, func(t *testing.T, in string) { running.Replace(t, in+file, "new") }, file},
+		{"a rename over it", func(t *testing.T, in string) { write(t, in+file, "old") }, func(t *testing.T, in string) { proctest.Replace(t, in+file, "new") }, file},
 		{"a file that was not there", func(t *testing.T, in string) { do(t, os.Mkdir(in+"etc", 0o755)) }, func(t *testing.T, in string) { write(t, in+file, "new") }, file},
 		{"a folder that was not there", func(*testing.T, string) {}, func(t *testing.T, in string) { write(t, in+file, "new") }, file},
 		{"a kubelet's swap", func(t *testing.T, in string) {

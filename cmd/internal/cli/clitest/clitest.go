@@ -42,7 +42,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
-	"github.com/headgate/headgate/internal/testutil/running"
+	"github.com/headgate/headgate/internal/testutil/proctest"
 )
 
 // Run runs the scripts of testdata/script. The command of the package under
@@ -170,7 +170,7 @@ func poll(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func until(ts *testscript.TestScript, what string, ok func() bool) {
-	if !running.Wait(ok) {
+	if !proctest.Wait(ok) {
 		ts.Fatalf("no %s in time", what)
 	}
 }

@@ -1,6 +1,5 @@
-// Package running helps tests with what runs beside them: servers and processes, what these
-// say, and the wait until they have done something.
-package running
+// Package proctest runs servers and processes for tests, reads their logs, and waits for them.
+package proctest
 
 import (
 	"bytes"
@@ -18,7 +17,7 @@ import (
 	"time"
 )
 
-// Log is what something says while others read it.
+// Log is the output of a server. It is safe for concurrent use.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -36,14 +35,14 @@ func (l *Log) String() string {
 	return l.text.String()
 }
 
-// where is how servers say that they listen. Prometheus says first that any port will do, 0.
-var where = regexp.MustCompile(`(https?://|address="?)(127\.0\.0\.1:[1-9]\d*)`)
+// address finds where a server listens. Prometheus logs port 0 first.
+var address = regexp.MustCompile(`(https?://|address="?)(127\.0\.0\.1:[1-9]\d*)`)
 
-// URL waits until a log says where on this machine something listens.
+// URL waits until the log has an address of this machine.
 func (l *Log) URL(t *testing.T) (url string) {
 	t.Helper()
 	Until(t, "address", func() bool {
-		found := where.FindStringSubmatch(l.String())
+		found := address.FindStringSubmatch(l.String())
 		if found == nil {
 			return false
 		}
@@ -64,7 +63,7 @@ func Until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// Wait repeats ok until it is true, for two minutes at least: a busy machine is slow.
+// Wait repeats ok until it is true, for at least two minutes, because a busy machine is slow.
 func Wait(ok func() bool) bool {
 	pause := time.NewTicker(50 * time.Millisecond)
 	defer pause.Stop()
@@ -77,7 +76,7 @@ func Wait(ok func() bool) bool {
 	return false
 }
 
-// Start runs f until the test ends, which fails if f does. The log is f's.
+// Start runs f until the test ends. The test fails if f does, and prints f's log.
 func Start(t *testing.T, log *Log, f func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -91,7 +90,7 @@ func Start(t *testing.T, log *Log, f func(ctx context.Context) error) {
 	})
 }
 
-// Process runs a program until the test ends, which fails if the program does.
+// Process runs a program until the test ends. The test fails if the program does.
 func Process(t *testing.T, env []string, program string, args ...string) *Log {
 	t.Helper()
 	log := new(Log)
@@ -116,7 +115,7 @@ func Process(t *testing.T, env []string, program string, args ...string) *Log {
 	return log
 }
 
-// Get returns the status and the text of an answer, 0 and why where there is none.
+// Get returns the status and the text of an answer, or 0 and the error.
 func Get(t *testing.T, url string) (status int, text string) {
 	t.Helper()
 	resp, err := http.Get(url)
@@ -131,7 +130,7 @@ func Get(t *testing.T, url string) (status int, text string) {
 	return resp.StatusCode, string(body)
 }
 
-// Replace writes a file in one step: whoever watches it reads no half of it.
+// Replace writes a file in one step, so that a watcher never reads half of it.
 func Replace(t *testing.T, path, text string) {
 	t.Helper()
 	draft := path + ".new"

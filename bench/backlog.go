@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/throttletest"
 )
@@ -67,8 +68,7 @@ func (c *backlogCommand) Run(b *bench) error {
 	return printRows(b, c.JSON, backlogColumns, rows)
 }
 
-// backlogRow is what one system did with one backlog. What does not apply to a
-// system is null.
+// backlogRow is the result of one system with one backlog. What does not apply is null.
 type backlogRow struct {
 	Case          string   `json:"case"`
 	System        string   `json:"system"`
@@ -81,7 +81,7 @@ type backlogRow struct {
 	Over          *int     `json:"over"`
 	BusiestWindow *int     `json:"busiest_window"`
 	CPU           float64  `json:"redis_cpu_ms_per_job"` // from its enqueue to its end
-	EnqueueCPU    float64  `json:"redis_cpu_ms_enqueue"` // of that, where jobs do not arrive while it runs
+	EnqueueCPU    float64  `json:"redis_cpu_ms_enqueue"` // of that, unless jobs arrive while it runs
 	Commands      float64  `json:"redis_commands_per_job"`
 	LatenessP50   *float64 `json:"lateness_ms_p50"`
 	LatenessP99   *float64 `json:"lateness_ms_p99"`
@@ -95,7 +95,7 @@ type backlogRow struct {
 var backlogColumns = []column[backlogRow]{
 	{"case", func(r backlogRow) string { return r.Case }},
 	{"system", func(r backlogRow) string { return r.System }},
-	{"done", func(r backlogRow) string { return thousands(r.Done) }},
+	{"done", func(r backlogRow) string { return display.Number(r.Done) }},
 	{"limit used", func(r backlogRow) string { return percent(r.LimitUsed) }},
 	{"denials/job", func(r backlogRow) string { return number(r.Denials, 3) }},
 	{"over", func(r backlogRow) string { return number(r.Over, 0) }},
@@ -112,8 +112,8 @@ var backlogColumns = []column[backlogRow]{
 	{"inversions", func(r backlogRow) string { return number(r.Inversions, 0) }},
 }
 
-// backlog runs the systems in turns, so that what else the machine does hits
-// all of them, and returns the medians of each.
+// backlog runs the systems in turns, so that other load affects all of them, and returns the
+// medians of each.
 func (b *bench) backlog(s spec, systems []system, repeat int) ([]backlogRow, error) {
 	runs := make([][]backlogRow, len(systems))
 	for turn := range repeat {
@@ -143,8 +143,8 @@ func (b *bench) backlog(s spec, systems []system, repeat int) ([]backlogRow, err
 	return rows, nil
 }
 
-// summary is the median run by time, with each other figure that noise moves at
-// its own median, and what must never happen at its worst.
+// summary returns the run with the median time, with other noisy figures at their own medians, and
+// violations at their worst.
 func summary(runs []backlogRow) backlogRow {
 	slices.SortStableFunc(runs, func(x, y backlogRow) int { return cmp.Compare(x.Elapsed, y.Elapsed) })
 	row := runs[len(runs)/2]
@@ -185,7 +185,7 @@ func newBacklogRow(system system, s spec, out outcome) backlogRow {
 	ideal := s.ideal().Seconds()
 	row.Ideal = &ideal
 	row.LimitUsed = new(ideal / row.Elapsed * float64(len(out.starts)) / float64(s.Jobs))
-	if system.name != "bullmq" { // it never hands a job out that may not run
+	if system.name != "bullmq" { // it denies no jobs
 		row.Denials = new(float64(out.denials) / float64(done))
 	}
 	over, busiest := judge(s, out.starts)
@@ -201,7 +201,7 @@ func newBacklogRow(system system, s spec, out outcome) backlogRow {
 	return row
 }
 
-// elapsed is from the worker's start to the last job's.
+// elapsed returns the time from the start of the worker to that of the last job.
 func elapsed(out outcome) time.Duration {
 	last := out.begin
 	for _, st := range out.starts {
@@ -210,8 +210,8 @@ func elapsed(out outcome) time.Duration {
 	return time.Duration(max(1, last-out.begin)) * time.Microsecond
 }
 
-// judge has the oracle count the admissions beyond the guarantee of the shared
-// limit and of every host's, and the most admissions in any second.
+// judge returns the admissions beyond the guarantees of all limits, by the oracle, and the most
+// admissions in any second.
 func judge(s spec, starts []start) (over, busiest int) {
 	all := make([]throttletest.Admission, len(starts))
 	hosts := map[string][]throttletest.Admission{}

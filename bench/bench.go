@@ -14,8 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// bench is what every command works with: a redis-server that nobody else
-// uses, and where to print.
+// bench has a redis-server of its own, and where to print.
 type bench struct {
 	ctx            context.Context
 	server         *redistest.Server
@@ -23,10 +22,10 @@ type bench struct {
 	stdout, stderr io.Writer
 }
 
-// poolSize is enough for every goroutine that asks Redis at once.
+// poolSize is enough for all goroutines that call Redis at once.
 const poolSize = 64
 
-// withBench runs f with a redis-server that ends afterwards.
+// withBench runs f with a new redis-server.
 func withBench(ctx context.Context, stdout, stderr io.Writer, f func(*bench) error) (err error) {
 	server, err := redistest.Start()
 	if err != nil {
@@ -45,10 +44,10 @@ func (b *bench) note(format string, args ...any) {
 	fmt.Fprintf(b.stderr, format+"\n", args...)
 }
 
-// empty removes everything from Redis before the next run.
+// empty deletes all keys.
 func (b *bench) empty() error { return b.rdb.FlushAll(b.ctx).Err() }
 
-// usage is what the redis-server has spent since it started.
+// usage is what the redis-server has used since its start.
 type usage struct {
 	cpu      time.Duration // of the process; it has one busy thread
 	commands int64         // those that scripts call included
@@ -69,7 +68,7 @@ func (b *bench) usage() (usage, error) {
 	return usage{time.Duration((user + system) * 1e9), commands}, errors.Join(err1, err2, err3)
 }
 
-// spent is what the redis-server spends while f runs.
+// spent returns what the redis-server uses while f runs.
 func (b *bench) spent(f func() error) (usage, error) {
 	before, err := b.usage()
 	if err == nil {
@@ -82,7 +81,7 @@ func (b *bench) spent(f func() error) (usage, error) {
 	return after.since(before), err
 }
 
-// sleep waits, or until the program is to end.
+// sleep waits for d, or until the context ends.
 func (b *bench) sleep(d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -92,8 +91,8 @@ func (b *bench) sleep(d time.Duration) error {
 	}
 }
 
-// dataset is the memory of all keys that stay, by Redis's own count. Keys that
-// expire are not in it, nor are connections and the table of keys.
+// dataset returns the memory of all keys that do not expire, by Redis's own count, without
+// connections and the table of keys.
 func (b *bench) dataset() (int64, error) {
 	keys, err := b.rdb.Keys(b.ctx, "*").Result()
 	if err != nil {

@@ -19,10 +19,9 @@ import (
 //go:embed bullmq/package.json bullmq/.npmrc bullmq/worker.mjs
 var bullmqFiles embed.FS
 
-// runBullMQ runs a backlog on BullMQ with a global rate limit of the same rate
-// and burst: capacity jobs in capacity/rate seconds. That is kinder to it than
-// one job in 1/rate seconds, where it waits for every single job. It counts in
-// windows that start with their first job, not as a funnel.
+// runBullMQ runs a backlog on BullMQ with a global rate limit of the same rate and burst: capacity
+// jobs in capacity/rate seconds. One job in 1/rate seconds would be worse for it, because it would
+// wait for every job. Its windows start with their first job.
 func runBullMQ(b *bench, s spec) (outcome, error) {
 	if s.Hosts > 0 || s.Arrive > 0 {
 		return outcome{}, errors.New("--against bullmq: it has one limit a queue, so not with --hosts; nor is it measured with --arrive")
@@ -104,8 +103,8 @@ func expectLine(lines *bufio.Reader, want string) error {
 	return nil
 }
 
-// installBullMQ has npm install BullMQ, in the versions of package.json, into a
-// folder of the user's cache, unless it is there. It returns that folder.
+// installBullMQ installs BullMQ with npm, in the version of package.json, into a folder of the
+// user's cache, and returns that folder.
 func installBullMQ(b *bench) (string, error) {
 	for _, program := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -141,8 +140,7 @@ func installBullMQ(b *bench) (string, error) {
 	return dir, os.WriteFile(filepath.Join(dir, "installed"), nil, 0o644)
 }
 
-// bullmqVersion names the folder, so that another version or worker gets
-// another one.
+// bullmqVersion returns the name of that folder, which depends on the version and the worker.
 func bullmqVersion() string {
 	hash := sha256.New()
 	for _, name := range []string{"package.json", "worker.mjs"} {

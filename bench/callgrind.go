@@ -14,8 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// slowest is how long a server under callgrind may take to answer: it is some fifty
-// times slower than without.
+// slowest is the longest call to a server under callgrind, which is some fifty times slower.
 const slowest = time.Minute
 
 // callgrind is a redis-server whose instructions are counted.
@@ -35,8 +34,7 @@ func startCallgrind() (*callgrind, error) {
 	return &callgrind{server: server}, err
 }
 
-// count is how many thousand instructions the server has executed since the last
-// count.
+// count returns how many thousand instructions the server has executed since the last count.
 func (c *callgrind) count(ctx context.Context) (float64, error) {
 	c.dumps++
 	out, err := exec.CommandContext(ctx, "callgrind_control", "--dump", strconv.Itoa(c.server.Pid())).CombinedOutput()

@@ -16,10 +16,10 @@ type growthCommand struct {
 	JSON        bool  `name:"json" help:"Print one JSON array."`
 }
 
-// maxWikiJobs is where the wiki's pattern has shown how it grows.
+// maxWikiJobs is the largest backlog for the wiki's pattern.
 const maxWikiJobs = 10000
 
-// Run measures every size, headgate beside the wiki's pattern.
+// Run measures every size, with headgate and the wiki's pattern.
 func (c *growthCommand) Run(b *bench) error {
 	var rows []backlogRow
 	for _, jobs := range slices.Sorted(slices.Values(c.Sizes)) {

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// startHeadgate is a program as its users write it, with stock settings.
+// startHeadgate starts a server with stock settings.
 func startHeadgate(b *bench, s spec, shut bool, h *history) (func(), error) {
 	limiter, err := define(b, s, shut)
 	if err != nil {
@@ -26,7 +26,7 @@ func startHeadgate(b *bench, s spec, shut bool, h *history) (func(), error) {
 	return srv.Shutdown, srv.Start(handler(h))
 }
 
-// define gives Redis the limits, the shared one shut or open.
+// define defines the limits, the shared one blocked or not.
 func define(b *bench, s spec, shut bool) (*waitdb.DB, error) {
 	limiter := waitdb.New(throttle.New(b.rdb, throttle.Options{}))
 	if err := limiter.Define(b.ctx, s.limits()...); err != nil {
@@ -47,5 +47,5 @@ func headgateRule(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 	return scheduler.Rule{Needs: needs}, err
 }
 
-// silent is for programs whose work is only overhead here.
+// silent discards logs.
 var silent = slog.New(slog.DiscardHandler)

@@ -11,8 +11,7 @@ import (
 	"github.com/headgate/headgate/scheduler"
 )
 
-// start is a job that got its permits and ran. Moments are microseconds. The
-// redis-server runs on this machine, so its clock is this program's.
+// start is a job that ran. Times are microseconds by this machine's clock, which is Redis's, too.
 type start struct {
 	job
 	admitted int64 // when the limiter took the permits, by Redis's clock
@@ -33,8 +32,7 @@ func newHistory(jobs int) *history {
 	return &history{want: jobs, all: make(chan struct{})}
 }
 
-// started notes a job that runs, and how often headgate denied it before. A job that runs twice counts twice, which the
-// oracle then sees.
+// started records a job that runs, and how often headgate denied it before.
 func (h *history) started(j job, admitted int64, denials int) {
 	now := time.Now().UnixMicro()
 	h.mu.Lock()
@@ -64,15 +62,14 @@ func (h *history) count() (starts, denials int) {
 	return len(h.starts), h.denials
 }
 
-// byAdmission are the starts in the order in which the limiter let them.
+// byAdmission returns the starts in the order of admission.
 func (h *history) byAdmission() []start {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.SortedStableFunc(slices.Values(h.starts), func(a, b start) int { return int(a.admitted - b.admitted) })
 }
 
-// visit is one call of a limiter: those below it in the call note when it was
-// decided, those above it read that.
+// visit is one call of a limiter. The call notes in it when it was decided.
 type visit struct{ at int64 }
 
 type visitKey struct{}
@@ -82,14 +79,14 @@ func withVisit(ctx context.Context) (context.Context, *visit) {
 	return context.WithValue(ctx, visitKey{}, v), v
 }
 
-// noteVisit keeps the moment of a decision for whoever made the context.
+// noteVisit notes the time of a decision in the visit of a context.
 func noteVisit(ctx context.Context, at time.Time) {
 	if v, ok := ctx.Value(visitKey{}).(*visit); ok {
 		v.at = at.UnixMicro()
 	}
 }
 
-// visited gives every job that a handler gets a place for noteVisit.
+// visited gives the context of every job a visit.
 func visited(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		ctx, _ = withVisit(ctx)
@@ -97,7 +94,7 @@ func visited(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// visitOf is the moment of the last decision on the job of a context, by Redis's clock.
+// visitOf returns the time of the last decision on the job of a context, by Redis's clock.
 func visitOf(ctx context.Context) int64 {
 	if d, ok := scheduler.GetDecision(ctx); ok {
 		return d.At.Add(d.BeginIn).UnixMicro()

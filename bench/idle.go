@@ -25,7 +25,7 @@ type idleCommand struct {
 	JSON    bool          `name:"json" help:"Print one JSON array."`
 }
 
-// idleRow is what idle workers with two queues each cost. Shares are of one core.
+// idleRow is the cost of idle workers with two queues each. Shares are of one core.
 type idleRow struct {
 	Case     string  `json:"case"`
 	System   string  `json:"system"`
@@ -43,11 +43,11 @@ var idleColumns = []column[idleRow]{
 	{"commands/s each", func(r idleRow) string { return number(&r.Commands, 1) }},
 }
 
-// idleWorkerCommand is the argument with which this program is an idle worker. The
-// system and the address of Redis follow.
+// idleWorkerCommand is the first argument with which this program is an idle worker. The system and
+// the address of Redis follow.
 const idleWorkerCommand = "idle-worker"
 
-// Run starts workers of each system that have nothing to do.
+// Run starts idle workers of each system.
 func (c *idleCommand) Run(b *bench) error {
 	if c.Workers < 1 || c.Observe <= 0 || c.Warmup < 0 {
 		return errors.New("--workers, --warmup, --observe: want more than 0")
@@ -103,7 +103,7 @@ func (c *idleCommand) observe(b *bench, system string) (row idleRow, err error) 
 	}, nil
 }
 
-// spentBy is what Redis and all workers have spent so far.
+// spentBy returns what Redis and all workers have used so far.
 func spentBy(b *bench, workers []*idler) (usage, time.Duration, error) {
 	sum := time.Duration(0)
 	for _, w := range workers {
@@ -117,7 +117,7 @@ func spentBy(b *bench, workers []*idler) (usage, time.Duration, error) {
 	return u, sum, err
 }
 
-// idler is a worker process that tells what it has spent.
+// idler is a worker process that reports its CPU time.
 type idler struct {
 	process *exec.Cmd
 	ask     io.WriteCloser
@@ -140,7 +140,7 @@ func startIdler(b *bench, system string) (*idler, error) {
 	return w, w.process.Start()
 }
 
-// cpu asks the worker for its time on processors.
+// cpu returns the CPU time of the process.
 func (w *idler) cpu() (time.Duration, error) {
 	if _, err := io.WriteString(w.ask, "\n"); err != nil {
 		return 0, err
@@ -155,8 +155,7 @@ func (w *idler) stop() error {
 	return errors.Join(w.ask.Close(), w.process.Wait())
 }
 
-// idleWorker is a worker that waits for jobs until its input ends; each line of that
-// asks what it has spent.
+// idleWorker runs a worker until its input ends. For each line of input it prints its CPU time.
 func idleWorker(system, addr string) error {
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
@@ -178,7 +177,7 @@ func idleWorker(system, addr string) error {
 	return nil
 }
 
-// idleServer is a server as its users write it, with stock settings.
+// idleServer returns a server with stock settings.
 func idleServer(system string, rdb *redis.Client) (interface {
 	Start(asynq.Handler) error
 	Shutdown()

@@ -13,8 +13,7 @@ import (
 	"github.com/headgate/headgate/throttle/throttletest"
 )
 
-// kinds are all kinds of limit, each at a rate, or at a capacity if it has no
-// rate.
+// kinds are all kinds of limits.
 var kinds = []throttle.Kind{
 	throttle.Funnel, throttle.TokenBucket, throttle.FixedWindow,
 	throttle.SlidingLog, throttle.SlidingWindow, throttle.Concurrency,
@@ -31,11 +30,10 @@ func limitOf(kind throttle.Kind, permits int) throttle.Limit {
 	return limit
 }
 
-// hammerPermits is the rate a second that is hammered for what gets through.
+// hammerPermits is the rate a second that hammer exceeds.
 const hammerPermits = 10
 
-// hammer calls allow from several goroutines for a while. It returns what was
-// let through.
+// hammer calls allow from several goroutines for a while, and returns the admissions.
 func (b *bench) hammer(seconds float64, allow func(context.Context) (bool, error)) ([]throttletest.Admission, error) {
 	ctx, cancel := context.WithTimeoutCause(b.ctx, time.Duration(seconds*float64(time.Second)), errTimeUp)
 	defer cancel()
@@ -53,7 +51,7 @@ func (b *bench) hammer(seconds float64, allow func(context.Context) (bool, error
 	})
 }
 
-// hammerKind is what one kind of limit lets through.
+// hammerKind returns the admissions of one kind of limit.
 func (b *bench) hammerKind(limiter *throttle.Limiter, kind throttle.Kind, seconds float64) ([]throttletest.Admission, error) {
 	limit := limitOf(kind, hammerPermits)
 	if err := limiter.Set(b.ctx, limit); err != nil {
@@ -72,7 +70,7 @@ func (b *bench) hammerKind(limiter *throttle.Limiter, kind throttle.Kind, second
 	return admitted, err
 }
 
-// hammerRate is what redis_rate lets through.
+// hammerRate returns the admissions of redis_rate.
 func (b *bench) hammerRate(seconds float64) ([]throttletest.Admission, error) {
 	limiter, err := timedRate(b.ctx, b.rdb)
 	if err != nil {
@@ -84,11 +82,11 @@ func (b *bench) hammerRate(seconds float64) ([]throttletest.Admission, error) {
 	})
 }
 
-// usedPermits is what a meter's state is filled with before it is weighed: for
-// a sliding log and a concurrency limit that is what its size depends on.
+// usedPermits is how many permits of a meter are taken before its memory is measured, on which the
+// size of a sliding log and of a concurrency limit depends.
 const usedPermits = 1000
 
-// weigh is the memory of one meter in full use, name and all.
+// weigh returns the memory of one meter in full use, with its name.
 func (b *bench) weigh(limiter *throttle.Limiter, kind throttle.Kind) (int64, error) {
 	limit := limitOf(kind, usedPermits)
 	if kind == throttle.SlidingWindow {
@@ -117,7 +115,7 @@ func (b *bench) weigh(limiter *throttle.Limiter, kind throttle.Kind) (int64, err
 	return b.memory("*" + string(kind) + "|" + key)
 }
 
-// weighRate is the memory of redis_rate for one key.
+// weighRate returns the memory of redis_rate for one key.
 func (b *bench) weighRate() (int64, error) {
 	_, err := redis_rate.NewLimiter(b.rdb).Allow(b.ctx, "customer-12345", redis_rate.PerSecond(usedPermits))
 	if err != nil {
@@ -126,7 +124,7 @@ func (b *bench) weighRate() (int64, error) {
 	return b.memory("rate:customer-12345")
 }
 
-// memory is that of the one Redis key that matches a pattern.
+// memory returns the memory of the one key that matches a pattern.
 func (b *bench) memory(pattern string) (int64, error) {
 	keys, err := b.rdb.Keys(b.ctx, pattern).Result()
 	if err != nil {

@@ -6,17 +6,16 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// replay is one limit, run again over the admissions that were measured. It is
-// written apart from the limiters it judges.
+// replay is a limit that is run again over the measured admissions. It shares no code with the
+// limiters.
 type replay interface {
-	// ready is when the next permit exists, given all that were taken.
+	// ready returns when the next permit exists.
 	ready() int64
 	take(at int64)
 }
 
-// funnelReplay is a funnel: a permit each period/n, at most capacity of them at
-// once. The next moment at which the funnel is empty is kept in n-ths of a
-// microsecond since the start, so that it is exact.
+// funnelReplay is a funnel with a permit each second/n, at most capacity of them at once. empty is
+// when the funnel is empty, in n-ths of a microsecond since the start, so that it is exact.
 type funnelReplay struct {
 	n, capacity, start int64
 	empty              int64
@@ -34,7 +33,7 @@ func (f *funnelReplay) take(at int64) {
 	f.empty = max(f.empty, (at-f.start)*f.n) + int64(time.Second/time.Microsecond)
 }
 
-// logReplay is a sliding log: n permits in every second.
+// logReplay is a sliding log with n permits in every second.
 type logReplay struct {
 	n     int
 	start int64
@@ -50,16 +49,11 @@ func (l *logReplay) ready() int64 {
 
 func (l *logReplay) take(at int64) { l.taken = append(l.taken, at) }
 
-// latenesses are, for each start, the microseconds from the moment at which its
-// permits existed to its handler's begin. A permit exists from when its limits
-// could give it, after every admission before it: the limits are replayed over
-// the admissions, in their order, and asked each time when the next permit is
-// ready. The job with a limit of its own needs both permits. No permit exists
-// before the run starts, nor before the job is enqueued: arrivals are taken in
-// order, so the k-th admission cannot be before the k-th arrival.
-//
-// Permits that nobody took and that were lost because the limit was full are
-// not lateness; they show in the share of the limit that was used.
+// latenesses returns for each start the microseconds from when its permits existed to its handler's
+// start. A permit exists when the limits, replayed over all earlier admissions, give it, but not
+// before the run starts or the job is enqueued. Arrivals are taken in order, so the k-th admission
+// cannot be before the k-th arrival. Permits that were lost because the limit was full are not
+// lateness; they lower the share of the limit that was used.
 func latenesses(s spec, begin int64, starts []start, enqueued []int64) []int64 {
 	all := newReplay(s, begin)
 	hosts := map[string]replay{}
@@ -91,7 +85,7 @@ func newReplay(s spec, begin int64) replay {
 	return &funnelReplay{n: int64(s.Rate), capacity: int64(s.Capacity), start: begin}
 }
 
-// quantilesMS are quantiles, in milliseconds, of durations in microseconds.
+// quantilesMS returns quantiles in milliseconds of durations in microseconds.
 func quantilesMS(durations []int64, quantiles ...float64) []float64 {
 	histogram := hdrhistogram.New(1, time.Hour.Microseconds(), 3)
 	for _, us := range durations {
@@ -104,7 +98,7 @@ func quantilesMS(durations []int64, quantiles ...float64) []float64 {
 	return out
 }
 
-// inversions counts the jobs that were let in after one enqueued later.
+// inversions counts the jobs that were admitted after a job that was enqueued later.
 func inversions(starts []start) int {
 	n, last := 0, -1
 	for _, st := range starts {

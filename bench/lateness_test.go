@@ -9,7 +9,7 @@ import (
 
 const ms = 1000 // microseconds
 
-// at are starts of jobs whose handlers begin when they are let in.
+// at returns starts of jobs whose handlers start when they are admitted.
 func at(moments ...int64) []start {
 	var starts []start
 	for i, us := range moments {
@@ -52,8 +52,8 @@ func TestLatenesses(t *testing.T) {
 	}
 }
 
-// The replay and the oracle are written apart: a permit taken when the replay
-// says that it is ready is never over, and one taken sooner always is.
+// A permit that is taken when the replay says that it is ready is never beyond the guarantee of the
+// oracle, and one that is taken sooner always is.
 func TestReplayAgreesWithTheOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := spec{

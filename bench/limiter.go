@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-redis/redis_rate/v10"
 
+	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/throttletest"
 )
@@ -41,8 +42,7 @@ var limiterColumns = []column[limiterRow]{
 	{"over", func(r limiterRow) string { return number(r.Over, 0) }},
 }
 
-// Run compares headgate with redis_rate: one limit, three limits at once, and
-// every kind of limit.
+// Run compares headgate with redis_rate: one limit, three limits at once, and every kind of limit.
 func (c *limiterCommand) Run(b *bench) error {
 	if c.Seconds <= 0 || c.Pairs < 1 || c.Goroutines < 1 || c.Hammer <= 0 {
 		return errors.New("--seconds, --pairs, --goroutines, --hammer: want more than 0")
@@ -51,7 +51,7 @@ func (c *limiterCommand) Run(b *bench) error {
 	rate := redis_rate.NewLimiter(b.rdb)
 	var rows []limiterRow
 	for _, limits := range []int{1, 3} {
-		pair, err := c.compare(b, fmt.Sprintf("%d limit", limits)+plural(limits), allowEach(limiter, limits), rateEach(rate, limits))
+		pair, err := c.compare(b, display.Count(limits, "limit"), allowEach(limiter, limits), rateEach(rate, limits))
 		if err != nil {
 			return err
 		}
@@ -64,22 +64,15 @@ func (c *limiterCommand) Run(b *bench) error {
 	return printRows(b, c.JSON, limiterColumns, append(rows, kindRows...))
 }
 
-func plural(n int) string {
-	if n == 1 {
-		return ""
-	}
-	return "s"
-}
-
-// check asks for permits that are always there, of one of many keys.
+// check takes a permit that always exists, of one of many keys.
 type check func(ctx context.Context, key string) error
 
-var errDenied = errors.New("denied, where the limit is above what can be asked")
+var errDenied = errors.New("denied, although the limit is above what can be reached")
 
 // roomy is a rate that the checks cannot reach.
 const roomy = 1_000_000
 
-// allowEach asks for all limits in one call.
+// allowEach takes permits of all limits in one call.
 func allowEach(limiter *throttle.Limiter, limits int) func(context.Context) (check, error) {
 	return func(ctx context.Context) (check, error) {
 		names := make([]string, limits)
@@ -108,7 +101,7 @@ func allowed(d throttle.Decision, err error) error {
 	return err
 }
 
-// rateEach asks redis_rate for one limit after the other.
+// rateEach calls redis_rate for one limit after the other.
 func rateEach(limiter *redis_rate.Limiter, limits int) func(context.Context) (check, error) {
 	limit := redis_rate.PerSecond(roomy)
 	return func(context.Context) (check, error) {
@@ -127,7 +120,7 @@ func rateEach(limiter *redis_rate.Limiter, limits int) func(context.Context) (ch
 	}
 }
 
-// compare runs ours and theirs in turns and returns a row for each.
+// compare runs headgate and redis_rate in turns, and returns a row for each.
 func (c *limiterCommand) compare(b *bench, name string, ours, theirs func(context.Context) (check, error)) ([]limiterRow, error) {
 	var us, them, ratios []float64
 	for pair := range c.Pairs {
@@ -151,8 +144,7 @@ func (c *limiterCommand) compare(b *bench, name string, ours, theirs func(contex
 // roundKeys is over how many keys a round spreads its checks.
 const roundKeys = 1000
 
-// round is how many checks a second all goroutines together get answered, from
-// an empty Redis.
+// round returns the checks a second of all goroutines together, from an empty Redis.
 func (c *limiterCommand) round(b *bench, prepare func(context.Context) (check, error)) (float64, error) {
 	if err := b.empty(); err != nil {
 		return 0, err
@@ -174,8 +166,7 @@ func (c *limiterCommand) round(b *bench, prepare func(context.Context) (check, e
 
 var errTimeUp = errors.New("the round is over")
 
-// together calls f from several goroutines, again and again, until the context
-// ends with errTimeUp or f fails.
+// together calls f from several goroutines until the context ends with errTimeUp or f fails.
 func together(ctx context.Context, goroutines int, f func(goroutine int) error) error {
 	errs := make([]error, goroutines)
 	var wg sync.WaitGroup
@@ -193,9 +184,8 @@ func together(ctx context.Context, goroutines int, f func(goroutine int) error) 
 	return errors.Join(errs...)
 }
 
-// kinds compares every kind of limit with redis_rate. Beside what each lets
-// through beyond its guarantee stands what redis_rate, at the same rate, lets
-// through beyond that guarantee: that of a funnel it keeps, others it has not.
+// kinds compares every kind of limit with redis_rate at the same rate. Both are judged by the
+// guarantee of the kind, which redis_rate gives only for a funnel.
 func (c *limiterCommand) kinds(b *bench, limiter *throttle.Limiter, rate *redis_rate.Limiter) ([]limiterRow, error) {
 	rateAdmitted, err := b.hammerRate(c.Hammer)
 	if err != nil {
@@ -234,7 +224,7 @@ func (c *limiterCommand) kinds(b *bench, limiter *throttle.Limiter, rate *redis_
 	return rows, nil
 }
 
-// allowKind asks for one permit of a kind of limit.
+// allowKind takes one permit of a kind of limit.
 func allowKind(limiter *throttle.Limiter, kind throttle.Kind) func(context.Context) (check, error) {
 	return func(ctx context.Context) (check, error) {
 		limit := limitOf(kind, usedPermits)

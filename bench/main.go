@@ -1,11 +1,11 @@
 // Command bench measures headgate beside other systems on a redis-server of its own.
 //
-//	go run ./bench limiter     decisions a second, memory, and what got through
+//	go run ./bench limiter     decisions a second, memory, and admissions beyond the guarantee
 //	go run ./bench overhead    jobs a second when no limit denies
 //	go run ./bench backlog     a backlog of jobs under a limit
 //	go run ./bench growth      the cost of a job as the backlog grows
-//	go run ./bench scripts     what each script costs Redis
-//	go run ./bench idle        what idle workers cost
+//	go run ./bench scripts     the cost of each script in Redis
+//	go run ./bench idle        the cost of idle workers
 //
 // Each prints a table, or with --json one array of objects.
 package main
@@ -26,8 +26,8 @@ type commands struct {
 	Overhead overheadCommand `cmd:"" help:"Jobs a second under limits that never deny, beside bare asynq."`
 	Backlog  backlogCommand  `cmd:"" help:"A backlog of jobs under a limit, beside other systems."`
 	Growth   growthCommand   `cmd:"" help:"The cost of a job as the backlog grows."`
-	Scripts  scriptsCommand  `cmd:"" help:"What each script costs Redis, in commands, instructions and time, beside asynq's and redis_rate's."`
-	Idle     idleCommand     `cmd:"" help:"What workers cost that have nothing to do, beside asynq's."`
+	Scripts  scriptsCommand  `cmd:"" help:"The cost of each script in Redis, in commands, instructions and time, beside asynq's and redis_rate's."`
+	Idle     idleCommand     `cmd:"" help:"The cost of idle workers, beside asynq's."`
 }
 
 func main() {

@@ -4,19 +4,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// column is one figure of a row, and how the table shows it.
+// column is a figure of a row in the table.
 type column[R any] struct {
 	title string
 	show  func(R) string
 }
 
-// print shows rows as one JSON array or as a table.
+// printRows prints rows as a JSON array or as a table.
 func printRows[R any](b *bench, asJSON bool, columns []column[R], rows []R) error {
 	if asJSON {
 		encoder := json.NewEncoder(b.stdout)
@@ -47,7 +46,7 @@ func printRows[R any](b *bench, asJSON bool, columns []column[R], rows []R) erro
 	return err
 }
 
-// number shows a figure, or a dash where it does not apply.
+// number formats a figure, or a dash if there is none.
 func number[N int | int64 | float64](n *N, decimals int) string {
 	if n == nil {
 		return "–"
@@ -62,20 +61,9 @@ func percent(share *float64) string {
 	return fmt.Sprintf("%.1f %%", *share*100)
 }
 
-// median is the middle one of some figures, or the mean of the middle two.
+// median returns the middle figure, or the mean of the middle two.
 func median(figures []float64) float64 {
 	sorted := slices.Sorted(slices.Values(figures))
 	n := len(sorted)
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
-}
-
-// thousands writes 10000 as 10,000.
-func thousands(n int) string {
-	digits := fmt.Sprint(n)
-	var groups []string
-	for len(digits) > 3 {
-		groups = append([]string{digits[len(digits)-3:]}, groups...)
-		digits = digits[:len(digits)-3]
-	}
-	return strings.Join(append([]string{digits}, groups...), ",")
 }

@@ -34,9 +34,8 @@ var overheadColumns = []column[overheadRow]{
 	{"ratio to asynq", func(r overheadRow) string { return number(&r.Ratio, 2) }},
 }
 
-// Run drains the same no-op jobs by every system, each time after bare asynq:
-// the ratio is the median of the pairs, so that what else the machine does hits
-// both.
+// Run drains the same no-op jobs with every system, each time after bare asynq. The ratio is the
+// median of the pairs, so that other load affects both.
 func (c *overheadCommand) Run(b *bench) error {
 	if c.Jobs < 1 || c.Concurrency < 1 || c.Pairs < 1 {
 		return errors.New("--jobs, --concurrency, --pairs: want 1 or more")
@@ -91,7 +90,7 @@ func (c *overheadCommand) drain(b *bench, start starter) (float64, error) {
 // openRatePerSecond is more than any server here can do.
 const openRatePerSecond = 1_000_000
 
-// openHeadgate has so many limits that never deny.
+// openHeadgate returns a server with limits that never deny.
 func openHeadgate(limits int) starter {
 	return func(b *bench, s spec, _ bool, h *history) (func(), error) {
 		var rule scheduler.Rule
@@ -112,7 +111,7 @@ func openHeadgate(limits int) starter {
 	}
 }
 
-// openRate asks redis_rate so many times, one limit after the other.
+// openRate calls redis_rate for one limit after the other.
 func openRate(limits int) starter {
 	return func(b *bench, s spec, _ bool, h *history) (func(), error) {
 		limiter := redis_rate.NewLimiter(b.rdb)

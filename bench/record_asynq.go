@@ -13,8 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// asynqScripts are asynq's own calls for one job, as it made them: so they cost here
-// what they cost there, whatever version it is.
+// asynqScripts are asynq's own calls for one job, as it made them.
 type asynqScripts struct {
 	enqueue, dequeue, done recordedCall
 	message                []byte // the job's, as asynq stores it
@@ -45,7 +44,7 @@ func (c recordedCall) run(ctx context.Context, rdb *redis.Client, id string) err
 	return rdb.EvalSha(ctx, c.sha, keys, args...).Err()
 }
 
-// recordAsynq has asynq run one job, and notes with which calls.
+// recordAsynq runs one job with asynq, and records its calls.
 func recordAsynq(ctx context.Context, options *redis.Options) (asynqScripts, error) {
 	recorder := &recorder{UniversalClient: redis.NewClient(options), calls: map[string]recordedCall{}}
 	defer recorder.Close()
@@ -67,7 +66,7 @@ func recordAsynq(ctx context.Context, options *redis.Options) (asynqScripts, err
 	return recorder.scripts()
 }
 
-// recorder notes the last call of each script by what it is for.
+// recorder keeps the last call of each script by the script's keys.
 type recorder struct {
 	redis.UniversalClient
 	mu    sync.Mutex

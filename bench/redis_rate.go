@@ -10,10 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// timedRedis lets redis_rate tell when it let a call through, which its answer
-// does not. Its key holds when it will be as if never used, and its answer how
-// long that is from now: so the key is read in the same pipeline as its script,
-// and the difference noted in the call's visit.
+// timedRedis notes in the visit when redis_rate admitted a call, which its reply does not say. It
+// reads the key, which has when the limit is as if never used, in the same pipeline as the script,
+// which returns how long that is from now.
 type timedRedis struct{ *redis.Client }
 
 func (r timedRedis) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
@@ -30,7 +29,7 @@ func (r timedRedis) EvalSha(ctx context.Context, sha string, keys []string, args
 // rateEpoch is the second that redis_rate counts from.
 const rateEpoch = 1483228800
 
-// rateMoment is when redis_rate let a call through; not ok if it denied it.
+// rateMoment returns when redis_rate admitted a call, or false if it denied it.
 func rateMoment(decision *redis.Cmd, state *redis.StringCmd) (at time.Time, ok bool) {
 	reply, err := decision.Slice()
 	if err != nil || len(reply) != 4 || reply[0] == int64(0) {
@@ -43,7 +42,7 @@ func rateMoment(decision *redis.Cmd, state *redis.StringCmd) (at time.Time, ok b
 	return time.UnixMicro(rateEpoch*1e6 + int64(us)), ok && err1 == nil && err2 == nil
 }
 
-// timedRate is a redis_rate limiter that tells when it let calls through.
+// timedRate returns a redis_rate limiter with timedRedis.
 func timedRate(ctx context.Context, rdb *redis.Client) (*redis_rate.Limiter, error) {
 	limiter := redis_rate.NewLimiter(timedRedis{rdb})
 	// Its script is loaded with the first call, so that no later one repeats.

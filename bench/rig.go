@@ -16,13 +16,14 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
-// rig calls scripts one by one, and notes what each costs.
+// rig calls scripts one by one, and records what each costs.
 type rig struct {
 	ctx       context.Context
 	rdb       *redis.Client
@@ -36,8 +37,7 @@ type rig struct {
 	err     error
 }
 
-// jobWay is what a job costs from its enqueue, or its dequeue, until it is done: the
-// cases, and how many jobs share a call.
+// jobWay is the cost of a whole job: the cases, and how many jobs share a call.
 type jobWay struct {
 	name, system string
 	steps        []jobStep
@@ -69,24 +69,24 @@ var jobWays = []jobWay{
 
 const rigQueue = "rig"
 
-// rigID is a job's ID, as long as those that asynq makes.
+// rigID returns an ID as long as those of asynq.
 func rigID(i int) string { return fmt.Sprintf("8f14e45f-ceea-467f-a0e6-%012d", i) }
 
-// check keeps the first error of many calls.
+// check keeps the first error.
 func (r *rig) check(err error) {
-	if r.err == nil && err != nil && !isNil(err) {
+	if r.err == nil && err != nil && !errors.Is(err, redis.Nil) {
 		r.err = err
 	}
 }
 
-// each calls f once for each of some jobs.
+// each calls f for each job.
 func (r *rig) each(from, to int, f func(i int) error) {
 	for i := from; i < to; i++ {
 		r.check(f(i))
 	}
 }
 
-// measure adds to what one call costs of a case: f makes so many.
+// measure adds the cost of f, which makes that many calls, to a case.
 func (r *rig) measure(system, name string, calls int, f func()) {
 	if r.err != nil {
 		return
@@ -105,14 +105,14 @@ func (r *rig) measure(system, name string, calls int, f func()) {
 	t.spent = t.spent.plus(after.minus(before))
 }
 
-// tally is what all calls of a case have cost.
+// tally is the cost of all calls of a case.
 type tally struct {
 	system, name string
 	calls        int
 	spent        spending
 }
 
-// row is the mean of a tally.
+// row returns the mean of a tally.
 func (t tally) row(counted bool) scriptRow {
 	n := float64(t.calls)
 	row := scriptRow{Case: t.name, System: t.system, Scripts: 1}
@@ -124,14 +124,14 @@ func (t tally) row(counted bool) scriptRow {
 	return row
 }
 
-// spending is what the server had done by a moment.
+// spending is what the server has done so far.
 type spending struct{ commands, usec, kir float64 }
 
 func (s spending) plus(o spending) spending {
 	return spending{s.commands + o.commands, s.usec + o.usec, s.kir + o.kir}
 }
 
-// minus is what was spent since, but for the question.
+// minus returns the difference, without the command that asked for it.
 func (s spending) minus(o spending) spending {
 	return spending{s.commands - o.commands - 1, s.usec - o.usec, s.kir - o.kir}
 }
@@ -171,7 +171,7 @@ func (r *rig) walk() error {
 	return r.err
 }
 
-// walkOpen measures what never denies.
+// walkOpen measures calls that are never denied.
 func (r *rig) walkOpen() {
 	var needs []throttle.Need
 	for i := range 3 {
@@ -188,10 +188,10 @@ func (r *rig) walkOpen() {
 		return func(i int) error { return allowed(r.acquire(i, needs[:k]...)) }
 	}
 	r.check(script.New("asynq/dequeue").Load(r.ctx, r.rdb).Err())
-	for _, f := range []func(int) error{rateAllow, allow(1), allow(3), acquire(1), acquire(3)} { // so that all scripts are loaded
+	for _, f := range []func(int) error{rateAllow, allow(1), allow(3), acquire(1), acquire(3)} { // load all scripts
 		r.check(f(0))
 	}
-	for from := 0; from < r.calls; from += rigBatch { // few are active at once, as with a real worker
+	for from := 0; from < r.calls; from += rigBatch { // few jobs are active at once, as with a worker
 		each := func(f func(int) error) func() { return func() { r.each(from, from+rigBatch, f) } }
 		for _, c := range []struct {
 			system, name string
@@ -214,14 +214,14 @@ func (r *rig) walkOpen() {
 		r.measure("headgate", "dequeue, 8 jobs", 2, func() { r.each(0, 2, func(int) error { return r.take(rigTurns) }) })
 		each(r.done)()
 		for _, k := range []int{1, 3} {
-			r.measure("headgate", "acquire, "+plainly(k, "limit")+", 8 jobs", rigBatch/rigTurns, func() {
+			r.measure("headgate", "acquire, "+display.Count(k, "limit")+", 8 jobs", rigBatch/rigTurns, func() {
 				r.each(from/rigTurns, (from+rigBatch)/rigTurns, func(int) error { return r.plain(needs[:k]) })
 			})
 		}
 	}
 }
 
-// plain asks for several jobs in one call, where nobody waits.
+// plain acquires permits for several jobs by the fast path.
 func (r *rig) plain(needs []throttle.Need) error {
 	needs, failed := throttle.Normalize(needs...)
 	decisions, errs := r.lanes.Internals().TryFast(r.ctx, slices.Repeat([][]throttle.Need{needs}, rigTurns))
@@ -231,7 +231,7 @@ func (r *rig) plain(needs []throttle.Need) error {
 	return failed
 }
 
-// acquireAll asks for several jobs in one call.
+// acquireAll acquires permits for several jobs in one call.
 func (r *rig) acquireAll(from, to int, need throttle.Need) error {
 	args := []any{"", "rig", uuid.NewString(), 1, rigQueue, 0, -1, 1_000_000, 80_000, 0, 0, "", 1, to - from, need.Limit, need.Key, 1}
 	for i := from; i < to; i++ {
@@ -240,18 +240,18 @@ func (r *rig) acquireAll(from, to int, need throttle.Need) error {
 	return script.New("lanes/acquire").Run(r.ctx, r.rdb, []string{"hg:{default}:"}, args...).Err()
 }
 
-// rigBatch is how many jobs are under way at once.
+// rigBatch is how many jobs are active at once.
 const rigBatch = 24
 
-// rigTurns is how many turns a batch of the dispatcher's has here.
+// rigTurns is how many turns one call grants.
 const rigTurns = 8
 
-// walkShut measures the way of jobs that are denied and called.
+// walkShut measures jobs that are denied and granted later.
 func (r *rig) walkShut() {
 	limit := throttle.Limit{Name: "shared", Kind: throttle.Funnel, Rate: throttle.PerHour(1), Capacity: 1}
 	r.check(r.lanes.Define(r.ctx, limit))
 	need := throttle.Need{Limit: limit.Name}
-	for i := range 2 { // one takes the permit, one is the lane's first
+	for i := range 2 { // one takes the permit, one is first in the lane
 		_, err := r.acquire(1_000_000+i, need)
 		r.check(err)
 	}
@@ -283,13 +283,13 @@ func (r *rig) walkShut() {
 	}
 	limit.Rate, limit.Capacity = throttle.PerSecond(roomy), roomy
 	r.check(r.lanes.Set(r.ctx, limit))
-	g.grant(1) // the lane's first, which asynq does not have
+	g.grant(1) // the first of the lane is not in asynq
 	for from := 0; from < r.calls && r.err == nil; {
 		size := 1
 		if from >= r.calls/10 {
 			size = rigTurns
 		}
-		name := plainly(size, "job")
+		name := display.Count(size, "job")
 		r.measure("headgate", "grant, "+name, 1, func() { g.grant(size) })
 		r.measure("headgate", "promote, "+name, 1, func() { r.check(r.promote(g.called...)) })
 		r.each(from, from+size, r.dequeue)
@@ -311,7 +311,7 @@ func (r *rig) walkShut() {
 	})
 }
 
-// granter gives one lane its turns.
+// granter grants turns to one lane.
 type granter struct {
 	rig           *rig
 	store         *waitdb.DB
@@ -335,9 +335,6 @@ func (g *granter) grant(jobs int) {
 	}
 }
 
-// plainly is "1 job" or "8 jobs".
-func plainly(n int, noun string) string { return fmt.Sprintf("%d %s%s", n, noun, plural(n)) }
-
 func (r *rig) acquire(i int, needs ...throttle.Need) (throttle.Decision, error) {
 	return r.lanes.Acquire(r.ctx, waitdb.Job{JobID: throttle.JobID{Queue: rigQueue, ID: rigID(i)}}, needs...)
 }
@@ -345,7 +342,7 @@ func (r *rig) acquire(i int, needs ...throttle.Need) (throttle.Decision, error) 
 func (r *rig) enqueue(i int) error { return r.asynq.enqueue.run(r.ctx, r.rdb, rigID(i)) }
 func (r *rig) dequeue(int) error   { return r.asynq.dequeue.run(r.ctx, r.rdb, rigID(0)) }
 
-// take is headgate's dequeue of n jobs.
+// take dequeues n jobs with headgate.
 func (r *rig) take(n int) error {
 	_, err := asynqdb.New(r.rdb).Dequeue(r.ctx, asynqdb.NewDequeue(rigQueue, time.Now().Add(asynqdb.LeaseTime).Unix(), false), n)
 	return err
@@ -367,5 +364,3 @@ func (r *rig) promote(ids ...string) error {
 	_, err := asynqdb.New(r.rdb).Promote(r.ctx, rigQueue, ids...)
 	return err
 }
-
-func isNil(err error) bool { return errors.Is(err, redis.Nil) }

@@ -16,7 +16,7 @@ type scriptsCommand struct {
 	JSON  bool `name:"json" help:"Print one JSON array."`
 }
 
-// scriptRow is what one call of a script costs a redis-server.
+// scriptRow is the cost of one call of a script.
 type scriptRow struct {
 	Case     string   `json:"case"`
 	System   string   `json:"system"`
@@ -35,10 +35,9 @@ var scriptColumns = []column[scriptRow]{
 	{"µs", func(r scriptRow) string { return number(&r.Usec, 1) }},
 }
 
-// Run calls each script alone, again and again: once on a redis-server as it is,
-// for the time and the commands, and once under callgrind, for the instructions.
-// Those repeat within some hundredths on any machine, however busy. At the end
-// stand the ways of whole jobs, added up.
+// Run calls each script alone: once on a plain redis-server, for time and commands, and once under
+// callgrind, for instructions, which repeat within some hundredths on any machine. The last rows
+// are whole jobs, added up.
 func (c *scriptsCommand) Run(b *bench) error {
 	if c.Calls < 240 || c.Calls%rigBatch != 0 {
 		return fmt.Errorf("--calls %d: want a multiple of 24, 240 or more", c.Calls)
@@ -61,7 +60,7 @@ func (c *scriptsCommand) Run(b *bench) error {
 	return printRows(b, c.JSON, scriptColumns, append(rows, ways(rows)...))
 }
 
-// measure walks through all cases on a server of its own.
+// measure measures all cases on one server.
 func (c *scriptsCommand) measure(b *bench, server *redistest.Server, program *callgrind) ([]scriptRow, error) {
 	options := server.Options()
 	options.MaxRetries, options.ReadTimeout = -1, slowest
@@ -76,7 +75,7 @@ func (c *scriptsCommand) measure(b *bench, server *redistest.Server, program *ca
 	return rows, err
 }
 
-// ways adds up what a whole job costs by each way.
+// ways adds up the costs of whole jobs.
 func ways(rows []scriptRow) []scriptRow {
 	var sums []scriptRow
 	for _, way := range jobWays {

@@ -5,29 +5,30 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/throttle"
 )
 
-// spec is a backlog and the limits it runs under.
+// spec is a backlog and its limits.
 type spec struct {
 	Jobs        int
 	Rate        int // permits a second
 	Capacity    int
 	Strict      bool // at most Rate in any second, instead of a funnel
-	Hosts       int  // 0 where there is only the one limit
+	Hosts       int  // 0 for only the shared limit
 	HostRate    int  // permits a second of each host, one at a time
-	Arrive      int  // jobs enqueued a second while it runs; 0 is all before
+	Arrive      int  // jobs enqueued a second while it runs; 0 enqueues all before
 	Concurrency int
-	Waiting     int // jobs that bytes per waiting job are measured with; 0 is not
+	Waiting     int // jobs with which bytes per waiting job are measured; 0 for none
 }
 
-// job is what a queued job carries.
+// job is the payload of a job.
 type job struct {
 	Number int    `json:"job"`
 	Host   string `json:"host,omitempty"`
 }
 
-// jobs are the same in every run.
+// jobs returns the same jobs in every run.
 func (s spec) jobs() []job {
 	random := rand.New(rand.NewPCG(1, 2))
 	jobs := make([]job, s.Jobs)
@@ -46,7 +47,7 @@ const (
 	perHost = "per-host"
 )
 
-// limit is the one that all jobs share.
+// limit returns the limit that all jobs share.
 func (s spec) limit() throttle.Limit {
 	if s.Strict {
 		return throttle.Limit{Name: shared, Kind: throttle.SlidingLog, Rate: throttle.PerSecond(s.Rate)}
@@ -54,12 +55,12 @@ func (s spec) limit() throttle.Limit {
 	return throttle.Limit{Name: shared, Kind: throttle.Funnel, Rate: throttle.PerSecond(s.Rate), Capacity: s.Capacity}
 }
 
-// hostLimit is the one that each host has for itself.
+// hostLimit returns the limit that each host has.
 func (s spec) hostLimit() throttle.Limit {
 	return throttle.Limit{Name: perHost, Kind: throttle.Funnel, Rate: throttle.PerSecond(s.HostRate), Capacity: 1}
 }
 
-// limits are all of them.
+// limits returns all limits.
 func (s spec) limits() []throttle.Limit {
 	if s.Hosts > 0 {
 		return []throttle.Limit{s.limit(), s.hostLimit()}
@@ -67,7 +68,7 @@ func (s spec) limits() []throttle.Limit {
 	return []throttle.Limit{s.limit()}
 }
 
-// burst is how many permits the shared limit has at the start.
+// burst returns how many permits the shared limit has at the start.
 func (s spec) burst() int {
 	if s.Strict {
 		return s.Rate
@@ -75,7 +76,7 @@ func (s spec) burst() int {
 	return s.Capacity
 }
 
-// ideal is the shortest time in which the limits let all jobs start.
+// ideal returns the shortest time in which the limits let all jobs start.
 func (s spec) ideal() time.Duration {
 	after := func(permits, rate int) time.Duration {
 		return time.Duration(max(0, permits)) * time.Second / time.Duration(rate)
@@ -93,9 +94,8 @@ func (s spec) ideal() time.Duration {
 	return ideal
 }
 
-// equalTurns is how long the jobs take if the hosts have their turns at the shared
-// limit one after the other and nothing else takes time. The host that had its
-// turn longest ago is also the first that may have the next.
+// equalTurns returns how long the jobs take if the hosts take turns at the shared limit and nothing
+// else takes time. The host with the oldest turn is also the first that may have the next.
 func (s spec) equalTurns() time.Duration {
 	var hosts []string // that have jobs left, in the order of their last turns
 	left, ready := map[string]int{}, map[string]time.Duration{}
@@ -119,9 +119,8 @@ func (s spec) equalTurns() time.Duration {
 	return last
 }
 
-// inTime is the share of the jobs that started within 1.01 times the permits' own
-// time: that in which the shared limit has one for each. In equal turns some start
-// later, where the last hosts with jobs cannot use what is there.
+// inTime returns the share of the jobs that started within 1.01 times the time in which the shared
+// limit has a permit for each.
 func (s spec) inTime(begin int64, starts []start) float64 {
 	s.Hosts = 0
 	by := begin + s.ideal().Microseconds()*101/100
@@ -134,13 +133,12 @@ func (s spec) inTime(begin int64, starts []start) float64 {
 	return float64(n) / float64(s.Jobs)
 }
 
-// patience is how long a run may take: what has not run by then would only
-// tell the same.
+// patience is how long a run may take.
 func (s spec) patience() time.Duration { return time.Minute + 30*s.ideal() }
 
-// String is the case as tables name it.
+// String returns the case for tables.
 func (s spec) String() string {
-	text := fmt.Sprintf("%s jobs, %s/s", thousands(s.Jobs), thousands(s.Rate))
+	text := fmt.Sprintf("%s jobs, %s/s", display.Number(s.Jobs), display.Number(s.Rate))
 	if s.Strict {
 		text += " strict"
 	} else {

@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// The permits' own time is 2 s: jobs by 2.02 s are in time.
+// The permits take 2 s, so jobs by 2.02 s are in time.
 func TestInTime(t *testing.T) {
 	s := spec{Jobs: 4, Rate: 1, Capacity: 2, Hosts: 2, HostRate: 1}
 	const begin = 5_000_000

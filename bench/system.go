@@ -15,12 +15,12 @@ import (
 type system struct {
 	name string
 	run  func(b *bench, s spec) (outcome, error)
-	// waiting is what a waiting job costs in Redis beyond one that is
-	// scheduled, in bytes; nil where the system has no such jobs.
+	// waiting returns the bytes of a waiting job in Redis beyond a scheduled one. Nil if the system
+	// has no waiting jobs.
 	waiting func(b *bench, s spec) (int64, error)
 }
 
-// outcome is what one run gave.
+// outcome is the result of one run.
 type outcome struct {
 	starts  []start // in the order of admission
 	denials int
@@ -30,7 +30,7 @@ type outcome struct {
 	late    []int64 // microseconds, one for each start
 }
 
-// systems are all that can be measured, headgate first.
+// systems are all systems, headgate first.
 var systems = []system{
 	asynqSystem("headgate", startHeadgate),
 	asynqSystem("wiki", startWiki),
@@ -38,7 +38,7 @@ var systems = []system{
 	{name: "bullmq", run: runBullMQ},
 }
 
-// pick finds systems by name, and headgate before them.
+// pick returns headgate and the systems with these names.
 func pick(names []string) ([]system, error) {
 	picked := systems[:1:1]
 	for _, name := range names {
@@ -55,8 +55,7 @@ func pick(names []string) ([]system, error) {
 	return picked, nil
 }
 
-// starter starts an asynq server that runs the handler under the limits of s,
-// and returns what stops it. Shut limits deny every job.
+// starter starts an asynq server under the limits of s. Shut limits deny every job.
 type starter func(b *bench, s spec, shut bool, h *history) (stop func(), err error)
 
 func asynqSystem(name string, start starter) system {
@@ -65,7 +64,7 @@ func asynqSystem(name string, start starter) system {
 
 const taskType = "bench"
 
-// handler is the job: it does nothing but tell that it runs.
+// handler only records that the job runs.
 func handler(h *history) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		j, err := jobOf(task)
@@ -92,13 +91,13 @@ func (b *bench) enqueue(j job, opts ...asynq.Option) error {
 	return err
 }
 
-// serverConfig is what all asynq servers here have in common.
+// serverConfig returns what all asynq servers here have in common.
 func serverConfig(s spec) asynq.Config {
 	return asynq.Config{Concurrency: s.Concurrency, LogLevel: asynq.ErrorLevel}
 }
 
-// drainer runs a backlog on an asynq server. The jobs are there before the
-// clock starts, unless they arrive.
+// drainer runs a backlog on an asynq server. The jobs are enqueued before the clock starts, unless
+// they arrive.
 func drainer(start starter) func(*bench, spec) (outcome, error) {
 	return func(b *bench, s spec) (outcome, error) {
 		if err := b.empty(); err != nil {
@@ -143,7 +142,7 @@ func drainer(start starter) func(*bench, spec) (outcome, error) {
 	}
 }
 
-// arrive enqueues the jobs evenly, so many a second.
+// arrive enqueues the jobs evenly, that many a second.
 func (b *bench) arrive(jobs []job, perSecond int, h *history) error {
 	begin := time.Now()
 	for i, j := range jobs {
@@ -158,7 +157,7 @@ func (b *bench) arrive(jobs []job, perSecond int, h *history) error {
 	return nil
 }
 
-// await waits until all jobs have run, or patience ends.
+// await returns when all jobs have run, or patience ends.
 func (b *bench) await(all <-chan struct{}, s spec, begin time.Time) error {
 	timer := time.NewTimer(time.Until(begin.Add(s.patience())))
 	defer timer.Stop()
@@ -172,8 +171,7 @@ func (b *bench) await(all <-chan struct{}, s spec, begin time.Time) error {
 	}
 }
 
-// waiter measures the memory of waiting jobs: of so many that all were denied,
-// less that of as many that asynq has scheduled.
+// waiter measures the memory of denied jobs, less that of as many scheduled ones.
 func waiter(start starter) func(*bench, spec) (int64, error) {
 	return func(b *bench, s spec) (int64, error) {
 		s.Jobs = s.Waiting
@@ -197,8 +195,8 @@ func waiter(start starter) func(*bench, spec) (int64, error) {
 	}
 }
 
-// grown is by how much the dataset grows with all jobs but one, which is there
-// before: connections, scripts and queues do not count.
+// grown returns by how much the dataset grows with all jobs but the first, so that connections,
+// scripts and queues do not count.
 func (b *bench) grown(s spec, enqueue func(job) error, there func(*asynq.QueueInfo) int) (int64, error) {
 	inspector := asynq.NewInspectorFromRedisClient(b.rdb)
 	settled := func(want int) (int64, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// limitedError is how asynq's wiki has a handler say that it was denied.
+// limitedError is how a handler says that it was denied in asynq's wiki.
 type limitedError struct{ retryIn time.Duration }
 
 func (e *limitedError) Error() string { return "rate limited, retry in " + e.retryIn.String() }
@@ -19,16 +19,15 @@ func isLimited(err error) bool {
 	return ok
 }
 
-// startWiki is the rate limiting of asynq's wiki with a limiter in Redis, and
-// with asynq's polls as short as headgate has them: at its own ones most of the
-// limit is lost.
+// startWiki is the rate limiting of asynq's wiki with a limiter in Redis and polls as short as
+// headgate's.
 func startWiki(b *bench, s spec, shut bool, h *history) (func(), error) {
 	config := serverConfig(s)
 	config.TaskCheckInterval, config.DelayedTaskCheckInterval = 10*time.Millisecond, time.Second
 	return startWikiServer(b, s, shut, h, config)
 }
 
-// startWikiStock is the same at asynq's own polls.
+// startWikiStock is startWiki with asynq's own polls.
 func startWikiStock(b *bench, s spec, shut bool, h *history) (func(), error) {
 	return startWikiServer(b, s, shut, h, serverConfig(s))
 }
@@ -57,8 +56,7 @@ func startWikiServer(b *bench, s spec, shut bool, h *history, config asynq.Confi
 	return srv.Shutdown, err
 }
 
-// wikiLimited asks before it runs the job: the host's limit first, since a
-// permit that was taken is lost if the next limit denies.
+// wikiLimited asks the host's limit first, because a permit is lost if the next limit denies.
 func wikiLimited(limiter *redis_rate.Limiter, s spec, limit redis_rate.Limit, h *history) asynq.Handler {
 	next := handler(h)
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
@@ -86,7 +84,7 @@ func wikiLimited(limiter *redis_rate.Limiter, s spec, limit redis_rate.Limit, h 
 	})
 }
 
-// startBare is asynq without any limit.
+// startBare is asynq without limits.
 func startBare(b *bench, s spec, _ bool, h *history) (func(), error) {
 	srv := asynq.NewServerFromRedisClient(b.rdb, serverConfig(s))
 	return srv.Shutdown, srv.Start(handler(h))

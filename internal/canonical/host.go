@@ -6,10 +6,11 @@ package canonical
 import (
 	"fmt"
 	"net/netip"
-	"strconv"
+	"net/url"
 	"strings"
 	"unicode/utf8"
 
+	whatwg "github.com/nlnwa/whatwg-url/url"
 	"golang.org/x/net/idna"
 )
 
@@ -31,49 +32,26 @@ func Host(name string) (string, error) {
 		name = ascii
 	}
 	name = strings.TrimRight(strings.ToLower(name), ".")
-	if a, ok := numeric(name); ok {
-		return a.String(), nil
+	// Browsers and C libraries read one to four decimal, octal or hexadecimal numbers as an address.
+	// The parser of URLs also reads numbers with a sign, which no resolver does.
+	last := name[strings.LastIndexByte(name, '.')+1:]
+	if last != "" && last[0] >= '0' && last[0] <= '9' && !strings.ContainsAny(name, "+-_") {
+		if u, err := whatwg.Parse("http://" + name); err == nil && u.IsIPv4() {
+			return u.Hostname(), nil
+		}
 	}
 	return name, nil
 }
 
+// HostOf returns the canonical host of a URL, without its port, or "" if the text is no URL.
+func HostOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	host, _ := Host(u.Hostname())
+	return host
+}
+
 // Address returns the canonical form of an address: IPv4 if it is mapped to IPv6, and without a zone.
 func Address(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
-
-// numeric reads an IPv4 address as browsers and C libraries do: up to four numbers, each decimal,
-// octal from 0 or hexadecimal from 0x, of which the last fills the rest.
-func numeric(name string) (netip.Addr, bool) {
-	parts := strings.Split(name, ".")
-	last := parts[len(parts)-1]
-	if len(parts) > 4 || last == "" || last[0] < '0' || last[0] > '9' {
-		return netip.Addr{}, false
-	}
-	var sum uint64
-	for i, part := range parts {
-		bits := 8
-		if i == len(parts)-1 {
-			bits = 8 * (5 - len(parts))
-		}
-		n, ok := number(part, bits)
-		if !ok {
-			return netip.Addr{}, false
-		}
-		sum = sum<<bits | n
-	}
-	return netip.AddrFrom4([4]byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)}), true
-}
-
-// number reads one number with so many bits. "0x" alone is zero in browsers.
-func number(part string, bits int) (uint64, bool) {
-	base := 10
-	if hex, ok := strings.CutPrefix(part, "0x"); ok {
-		part, base = "0"+hex, 16
-	} else if len(part) > 1 && part[0] == '0' {
-		base = 8
-	}
-	if strings.ContainsAny(part, "+-_") {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(part, base, bits)
-	return n, err == nil
-}

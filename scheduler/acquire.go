@@ -249,7 +249,7 @@ func (s *Server) waitdbJob(a *attempt) waitdb.Job {
 		JobID: a.job, Priority: waitdb.Priority(priorityOf(a.task, a.rule)), MaxWait: a.rule.MaxWait, Grant: s.grant,
 		MaxAdvance: 2 * waitdb.Advance, Fair: a.rule.FairnessKey, Weight: a.rule.FairnessWeight, New: a.isNew,
 	}
-	if a.rule.RetryPosition == PositionKeep || a.position.notStarted {
+	if a.rule.RetryPosition != PositionBack || a.position.notStarted {
 		j.QueuedAt = a.position.queuedAt
 	}
 	if a.position.notStarted {

@@ -1,43 +1,34 @@
 package scheduler
 
 import (
-	"encoding"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"testing"
 )
 
 func TestEnums_Text(t *testing.T) {
-	for _, test := range []struct {
-		value fmt.Stringer
-		text  string
-		read  encoding.TextUnmarshaler
-	}{
-		{ActionArchive, "archive", new(Action)},
-		{ActionDrop, "drop", new(Action)},
-		{ActionRun, "run", new(Action)},
-		{GrowthExponential, "exponential", new(Growth)},
-		{GrowthLinear, "linear", new(Growth)},
-		{GrowthConstant, "constant", new(Growth)},
-		{JitterFull, "full", new(Jitter)},
-		{JitterEqual, "equal", new(Jitter)},
-		{JitterNone, "none", new(Jitter)},
-		{PositionKeep, "keep", new(RetryPosition)},
-		{PositionBack, "back", new(RetryPosition)},
-	} {
-		if test.value.String() != test.text {
-			t.Errorf("%v is written %s, want %s", int(reflect.ValueOf(test.value).Int()), test.value, test.text)
-		}
-		if err := test.read.UnmarshalText([]byte(test.text)); err != nil || fmt.Sprint(test.read) != test.text {
-			t.Errorf("%s is read as %v, %v", test.text, test.read, err)
-		}
-	}
 	var a Action
-	if err := json.Unmarshal([]byte(`"delete"`), &a); err == nil || err.Error() != `"delete": want one of archive, drop, run` {
-		t.Errorf("an unknown word: %v", err)
+	var g Growth
+	var j Jitter
+	var r RetryPosition
+	var p PriorityLevel
+	for _, test := range []struct {
+		text string
+		read any
+		want string
+	}{
+		{"drop", &a, "drop"}, {"linear", &g, "linear"}, {"none", &j, "none"}, {"back", &r, "back"}, {"low", &p, "low"},
+		{"delete", &a, `"delete": want one of archive, drop, run`},
+		{"urgent", &p, `priority "urgent": want one of normal, high, low`},
+	} {
+		if err := json.Unmarshal(fmt.Appendf(nil, "%q", test.text), test.read); err != nil && err.Error() != test.want {
+			t.Errorf("%s: %v, want %s", test.text, err, test.want)
+		}
 	}
-	if Action(7).String() != "7" {
-		t.Errorf("an unknown value: %v", Action(7))
+	if got := fmt.Sprintf("%s %s %s %s %s", a, g, j, r, p); got != "drop linear none back low" {
+		t.Errorf("read %s", got)
+	}
+	if PriorityLevel(7).String() != "7" {
+		t.Errorf("an unknown value: %s", PriorityLevel(7))
 	}
 }

@@ -1,71 +1,68 @@
 package scheduler
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"regexp"
+	"slices"
+	"strings"
 	"time"
-
-	"github.com/headgate/headgate/internal/enum"
 )
 
 // RetryPosition is where a job waits that comes again after an attempt that failed, or that put the
-// job back with [RetryAfter]. As text, in config files too, it is keep or back.
-type RetryPosition int
+// job back with [RetryAfter].
+type RetryPosition string
 
-// The positions. PositionKeep is the zero value.
+// The positions. The zero value means PositionKeep.
 const (
-	PositionKeep RetryPosition = iota // before all jobs that joined the lane later
-	PositionBack                      // behind all waiting jobs
+	PositionKeep RetryPosition = "keep" // before all jobs that joined the lane later
+	PositionBack RetryPosition = "back" // behind all waiting jobs
 )
-
-var retryPositions = enum.Names{"keep", "back"}
-
-// String returns the position in lower case.
-func (r RetryPosition) String() string { return retryPositions.Text(int(r)) }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (r *RetryPosition) UnmarshalText(text []byte) error {
-	return retryPositions.Unmarshal(text, (*int)(r))
+	return choose(r, text, PositionKeep, PositionBack)
 }
 
-// Growth is how the delays before retries grow. As text, in config files too, it is exponential,
-// linear or constant.
-type Growth int
+// choose sets a value to a text that is one of some values.
+func choose[T ~string](value *T, text []byte, values ...T) error {
+	if !slices.Contains(values, T(text)) {
+		return fmt.Errorf("%q: want one of %s", text, strings.Trim(strings.ReplaceAll(fmt.Sprint(values), " ", ", "), "[]"))
+	}
+	*value = T(text)
+	return nil
+}
 
-// The growths. GrowthExponential is the zero value.
+// Growth is how the delays before retries grow.
+type Growth string
+
+// The growths. The zero value means GrowthExponential.
 const (
-	GrowthExponential Growth = iota // Base, 2·Base, 4·Base …
-	GrowthLinear                    // Base, 2·Base, 3·Base …
-	GrowthConstant                  // Base, Base …
+	GrowthExponential Growth = "exponential" // Base, 2·Base, 4·Base …
+	GrowthLinear      Growth = "linear"      // Base, 2·Base, 3·Base …
+	GrowthConstant    Growth = "constant"    // Base, Base …
 )
 
-var growths = enum.Names{"exponential", "linear", "constant"}
-
-// String returns the growth in lower case.
-func (g Growth) String() string { return growths.Text(int(g)) }
-
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (g *Growth) UnmarshalText(text []byte) error { return growths.Unmarshal(text, (*int)(g)) }
+func (g *Growth) UnmarshalText(text []byte) error {
+	return choose(g, text, GrowthExponential, GrowthLinear, GrowthConstant)
+}
 
 // Jitter is how much of a delay is random, so that jobs that failed together do not come back
-// together. As text, in config files too, it is full, equal or none. See "Exponential Backoff And
-// Jitter" in the AWS Architecture Blog.
-type Jitter int
+// together. See "Exponential Backoff And Jitter" in the AWS Architecture Blog.
+type Jitter string
 
-// The jitters. JitterFull is the zero value.
+// The jitters. The zero value means JitterFull.
 const (
-	JitterFull  Jitter = iota // anything from 0 to the delay
-	JitterEqual               // half of the delay, and up to as much again
-	JitterNone                // the delay itself
+	JitterFull  Jitter = "full"  // anything from 0 to the delay
+	JitterEqual Jitter = "equal" // half of the delay, and up to as much again
+	JitterNone  Jitter = "none"  // the delay itself
 )
 
-var jitters = enum.Names{"full", "equal", "none"}
-
-// String returns the jitter in lower case.
-func (j Jitter) String() string { return jitters.Text(int(j)) }
-
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (j *Jitter) UnmarshalText(text []byte) error { return jitters.Unmarshal(text, (*int)(j)) }
+func (j *Jitter) UnmarshalText(text []byte) error {
+	return choose(j, text, JitterFull, JitterEqual, JitterNone)
+}
 
 // Backoff spaces attempts: how the delays grow, from which delay up to which, and how much of them is
 // random. The zero value is 1 s, doubled each time up to an hour, with full jitter: on average half a
@@ -88,12 +85,12 @@ type Backoff struct {
 func (b Backoff) Delay(n int) time.Duration {
 	d := b.ceiling(n)
 	switch b.Jitter {
-	case JitterFull:
-		return rand.N(d + 1)
+	case JitterNone:
+		return d
 	case JitterEqual:
 		return d/2 + rand.N(d/2+1)
 	}
-	return d
+	return rand.N(d + 1)
 }
 
 // ceiling is the delay before jitter. It compares before it multiplies, because the product of a long
@@ -107,14 +104,14 @@ func (b Backoff) ceiling(n int) time.Duration {
 		limit = time.Hour
 	}
 	switch {
-	case b.Growth == GrowthExponential && (n >= 62 || base > limit>>n), b.Growth == GrowthLinear && time.Duration(n+1) > limit/base:
-		return limit
-	case b.Growth == GrowthExponential:
-		return base << n
-	case b.Growth == GrowthLinear:
+	case b.Growth == GrowthConstant:
+		return min(base, limit)
+	case b.Growth == GrowthLinear && time.Duration(n+1) <= limit/base:
 		return base * time.Duration(n+1)
+	case b.Growth != GrowthLinear && n < 62 && base <= limit>>n:
+		return base << n
 	}
-	return min(base, limit)
+	return limit
 }
 
 // RetryPolicy says how often and how far apart a failed job is retried. The zero value is the zero

@@ -48,7 +48,7 @@ func TestBackoffCeiling(t *testing.T) {
 func TestJitter_Range(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := Backoff{
-			Growth: Growth(rapid.IntRange(0, 2).Draw(t, "growth")),
+			Growth: rapid.SampledFrom([]Growth{"", GrowthLinear, GrowthConstant}).Draw(t, "growth"),
 			Base:   time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "base")),
 			Cap:    time.Duration(rapid.Int64Range(0, int64(24*time.Hour)).Draw(t, "cap")),
 		}
@@ -58,7 +58,7 @@ func TestJitter_Range(t *testing.T) {
 		for jitter, low := range low {
 			b.Jitter = jitter
 			if got := b.Delay(n); got < low || got > full {
-				t.Fatalf("jitter %d: Delay(%d) = %s, want %s to %s", jitter, n, got, low, full)
+				t.Fatalf("jitter %s: Delay(%d) = %s, want %s to %s", jitter, n, got, low, full)
 			}
 		}
 	})

@@ -8,7 +8,6 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/enum"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -88,20 +87,17 @@ func meterNames(needs []throttle.Need) string {
 }
 
 // Action is what becomes of a job that cannot have its permits, because it would wait too long or its
-// limit does not exist. As text, in config files too, it is archive, drop or run.
-type Action int
+// limit does not exist.
+type Action string
 
-// The actions. ActionArchive is the zero value.
+// The actions. The zero value means ActionArchive.
 const (
-	ActionArchive Action = iota // keep the job in asynq's archive, with the reason
-	ActionDrop                  // delete the job
-	ActionRun                   // run the job without permits
+	ActionArchive Action = "archive" // keep the job in asynq's archive, with the reason
+	ActionDrop    Action = "drop"    // delete the job
+	ActionRun     Action = "run"     // run the job without permits
 )
 
-var actions = enum.Names{"archive", "drop", "run"}
-
-// String returns the action in lower case.
-func (a Action) String() string { return actions.Text(int(a)) }
-
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (a *Action) UnmarshalText(text []byte) error { return actions.Unmarshal(text, (*int)(a)) }
+func (a *Action) UnmarshalText(text []byte) error {
+	return choose(a, text, ActionArchive, ActionDrop, ActionRun)
+}

@@ -147,7 +147,7 @@ func TestGiveBack_KeepsPosition(t *testing.T) {
 // job is put back to where it stood, also if retries stand at the back.
 func TestStalePermits_NotStartedKeepsPosition(t *testing.T) {
 	for _, place := range []RetryPosition{PositionKeep, PositionBack} {
-		t.Run(place.String(), func(t *testing.T) {
+		t.Run(string(place), func(t *testing.T) {
 			limit := funnel("api", 1, 1)
 			rule := Rule{Needs: []throttle.Need{{Limit: "api"}}, RetryPosition: place}
 			virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, rule: func(*asynq.Task) (Rule, error) { return rule, nil }}, func(t *testing.T, st *stack) {

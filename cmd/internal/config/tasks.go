@@ -30,9 +30,10 @@ type Task struct {
 	// MaxWait is how long a job may wait for its permits. The zero value means as long as it
 	// takes.
 	MaxWait time.Duration `yaml:"max_wait"`
-	// OnMaxWait is what becomes of a job that waited for that long, or until its own deadline.
+	// OnMaxWait is what becomes of a job that waited for that long, or until its own deadline. The
+	// zero value means `archive`.
 	OnMaxWait scheduler.Action `yaml:"on_max_wait"`
-	// OnNoLimit is what becomes of a job whose limit has been deleted.
+	// OnNoLimit is what becomes of a job whose limit has been deleted. The zero value means `archive`.
 	OnNoLimit scheduler.Action `yaml:"on_no_limit"`
 	// Priority is a job's priority among jobs that wait for the same permits. The zero value means
 	// `normal`.

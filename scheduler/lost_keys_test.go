@@ -195,7 +195,7 @@ func newLossyWorld(t *testing.T, rdb redis.UniversalClient, log *bytes.Buffer) *
 	}
 	ctx := t.Context()
 	st := start(t, rdb, settings{
-		config: asynq.Config{Concurrency: 20, TaskCheckInterval: 100 * time.Millisecond, DelayedTaskCheckInterval: time.Second, Queues: map[string]int{"default": 2, "other": 1}},
+		config: asynq.Config{Concurrency: 20, DelayedTaskCheckInterval: time.Second, Queues: map[string]int{"default": 2, "other": 1}},
 		limits: limits,
 		rule: func(task *asynq.Task) (Rule, error) {
 			payload, fair, _ := strings.Cut(string(task.Payload()), ",")

@@ -148,8 +148,13 @@ func dieBeforePromote(t *testing.T, patience time.Duration, connect func() redis
 	if err := limiter.Free(t.Context(), held.Holder, slot); err != nil {
 		t.Fatal(err)
 	}
-	<-first.blown
-	<-second.blown
+	for _, f := range []*fuse{first, second} {
+		select {
+		case <-f.blown:
+		case <-time.After(patience):
+			t.Fatal("a process does not promote the job")
+		}
+	}
 	died = time.Now()
 	start(t, connect(), s)
 	select {

@@ -48,7 +48,7 @@ func TestScenarios(t *testing.T) {
 
 // quick are polls as a Server sets them, but for fewer of them: miniredis takes
 // a third of a millisecond for each.
-var quick = asynq.Config{Concurrency: 4, TaskCheckInterval: 100 * time.Millisecond}
+var quick = asynq.Config{Concurrency: 4, TaskCheckInterval: 20 * time.Millisecond}
 
 // needing makes a task whose payload says what it needs: limit, limit/key or
 // limit:cost, separated by spaces. ruleOfPayload reads it.

@@ -52,7 +52,7 @@ var pieces = []*piece{
 	{name: "called jobs keep their order", breaks: "TestDenied_ComeBackOnce", with: "for i = #moved, 1, -1 do", without: "for i = 1, #moved do"},
 	{name: "newcomers take nothing where a lane waits", breaks: "TestSimulation$", first: 13, with: "if first and not job.mark and at <= now_us then", without: "local _, at = binding(job.meters) if at <= now_us then"},
 	{name: "turns leave what is held", breaks: "TestScenarios/overlapping_limits_share/a_10_per_s", with: "meters[i].reserved + held[i] + meters[i].cost", without: "meters[i].reserved + meters[i].cost"},
-	{name: "turns leave what is reserved", breaks: "TestSimulation$", first: 3, with: "m.reserved, m.promised = m.reserved + m.cost, m.promised + m.cost", without: ""},
+	{name: "turns leave what is reserved", breaks: "TestSimulation$", first: 29, with: "m.reserved, m.promised = m.reserved + m.cost, m.promised + m.cost", without: ""},
 	{name: "a new lane is said", breaks: "TestDispatcher_WakesForNewLane", with: "call('PUBLISH', hg('wake'), 'lane ' .. number)", without: ""},
 	{name: "strays are sent back to ask", breaks: "TestReconcile_OrphansAskAgain", instead: allKnown},
 	{name: "a lane goes on without a job that a worker took and that has not asked", breaks: "TestDispatcher_DeadWorkersJob", with: "call('ZADD', granted, '-1', id)", without: ""},

@@ -31,6 +31,8 @@ type grant struct {
 const (
 	minPause = 250_000
 	maxPause = 30_000_000
+	// probeInterval lies between two lanes of a stopped queue that Redis is asked about.
+	probeInterval = 1_000_000
 	// notifyStep: if several permits come within it, jobs granted in advance are promoted together.
 	notifyStep = 5_000
 	// minRepeat is how soon a job that is still being put back is promoted again.
@@ -111,7 +113,10 @@ func (c *Core) setGranted(now int64, l *lane, granted int) {
 		l.reserved, l.overdue = nil, nil
 	}
 	c.expireNext(now, l)
-	c.drop(l)
+	if !l.waits() && l.granted == 0 && l.tries == 0 {
+		c.expiries.remove(&l.expiry)
+		delete(c.lanes, l.name)
+	}
 }
 
 // Arrived says that a granted job of a lane came: the lane is not full any more, and its queue
@@ -298,7 +303,8 @@ func (c *Core) expireNext(now int64, l *lane) {
 		next = min(next, g.until)
 	}
 	if len(l.overdue) > 0 && l.queue.stopped {
-		next = l.queue.probe(now)
+		l.queue.probedAt = min(max(l.queue.probedAt, now)+probeInterval, now+maxPause)
+		next = l.queue.probedAt
 	}
 	if len(l.reserved) > 0 {
 		next = min(next, max(l.reserved[0].until, l.checkedAt+minPause))

@@ -198,11 +198,3 @@ func (c *Core) detach(l *lane) {
 	c.touch(l.waitsAt)
 	l.waitsAt = nil
 }
-
-// drop forgets a lane without waiting or granted jobs.
-func (c *Core) drop(l *lane) {
-	if !l.waits() && l.granted == 0 && l.tries == 0 {
-		c.expiries.remove(&l.expiry)
-		delete(c.lanes, l.name)
-	}
-}

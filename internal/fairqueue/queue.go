@@ -107,11 +107,3 @@ func (c *Core) stop(now int64, q *queue, promotedAt int64) {
 		l.park(l.lastTurn)
 	}
 }
-
-const probeInterval = 1_000_000
-
-// probe returns when the next lane of a stopped queue is to be asked about.
-func (q *queue) probe(now int64) int64 {
-	q.probedAt = min(max(q.probedAt, now)+probeInterval, now+maxPause)
-	return q.probedAt
-}

@@ -45,7 +45,14 @@ const (
 func (c *Core) SetSlots(now int64, name string, free int, interval int64, queues []string) {
 	s := c.servers[name]
 	if s == nil {
-		c.forgetServers(now)
+		for name, s := range c.servers { // that have reported nothing for long: they were stopped
+			if !s.isAlive(now) {
+				delete(c.servers, name)
+				for _, q := range s.queues {
+					q.servers = slices.DeleteFunc(q.servers, func(o *server) bool { return o == s })
+				}
+			}
+		}
 		s = &server{}
 		c.servers[name] = s
 		for _, queue := range queues {
@@ -61,19 +68,6 @@ func (c *Core) SetSlots(now int64, name string, free int, interval int64, queues
 			c.expireBy(l, now)
 		}
 		c.reopen(now, q)
-	}
-}
-
-// forgetServers drops servers that have reported nothing for long: they were stopped.
-func (c *Core) forgetServers(now int64) {
-	for name, s := range c.servers {
-		if s.isAlive(now) {
-			continue
-		}
-		delete(c.servers, name)
-		for _, q := range s.queues {
-			q.servers = slices.DeleteFunc(q.servers, func(o *server) bool { return o == s })
-		}
 	}
 }
 

@@ -184,16 +184,6 @@ func (f *Forecast) estimate(l *lane, n int64) Estimate {
 // last returns when the last job of a lane would run that waits or is pending.
 func (f *Forecast) last(l *lane) Estimate { return f.estimate(l, max(0, l.known-1)) }
 
-// LastPending returns when the last of the pending jobs like this one would run. It reports false
-// if the forecast counts none.
-func (f *Forecast) LastPending(like waitdb.Job, needs ...throttle.Need) (Estimate, bool) {
-	name, _, err := laneOf(like, needs)
-	if err != nil || f.pending.byName[name] == nil {
-		return Estimate{}, false
-	}
-	return f.last(f.lanes[name]), true
-}
-
 // Last returns when the last job that waits or is pending would run, among those for which that is
 // known, and a meter for whose jobs it is unknown, or nil.
 func (f *Forecast) Last() (last Estimate, unknown *Estimate) {

@@ -17,7 +17,7 @@ import (
 )
 
 // An interrupt ends a command that waits for lines.
-func TestInterruptWhileNothingComes(t *testing.T) {
+func TestInterrupt_WithoutInput(t *testing.T) {
 	t.Chdir(t.TempDir())
 	input, lines := io.Pipe()
 	defer input.Close()
@@ -34,7 +34,7 @@ func TestInterruptWhileNothingComes(t *testing.T) {
 }
 
 // An interrupt ends a command that adds jobs, and is called one: asynq's error is another.
-func TestInterruptWhileJobsAreAdded(t *testing.T) {
+func TestInterrupt_WhileAdding(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	_, rdb := redistest.Mini(t)
 	rdb.AddHook(interrupted(interrupt))

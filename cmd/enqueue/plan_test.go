@@ -74,9 +74,9 @@ func TestPlanWithoutRedis(t *testing.T) {
 	wantPlan(t, p, 0, 5*time.Hour, "")
 }
 
-// TestPlanBehindWhatWaits: what Redis has of a limit counts, and what only the config has is
+// TestPlan_BehindWaitingJobs: what Redis has of a limit counts, and what only the config has is
 // unused.
-func TestPlanBehindWhatWaits(t *testing.T) {
+func TestPlan_BehindWaitingJobs(t *testing.T) {
 	rdb := redistest.Run(t)
 	p, conf := beginPlan(t, rdb.URL())
 	if !strings.HasSuffix(p.basis, ": hourly, others, spare") {
@@ -105,7 +105,7 @@ func TestPlanBehindWhatWaits(t *testing.T) {
 	wantPlan(t, p, 2*time.Hour, 2*time.Hour, "hourly")
 }
 
-func TestPlanOfWhatCanNeverRun(t *testing.T) {
+func TestPlan_ImpossibleNeeds(t *testing.T) {
 	p, _ := beginPlan(t, "")
 	for reason, need := range map[string]throttle.Need{
 		"cost 2 is above the capacity 1 of limit hourly: it can never run": {Limit: "hourly", Cost: 2},
@@ -120,9 +120,9 @@ func TestPlanOfWhatCanNeverRun(t *testing.T) {
 	}
 }
 
-// TestPlannedTenantsTakeTurns: planned jobs stand behind those of their own fairness key, and take
+// TestPlan_FairnessKeys: planned jobs stand behind those of their own fairness key, and take
 // turns with those of others.
-func TestPlannedTenantsTakeTurns(t *testing.T) {
+func TestPlan_FairnessKeys(t *testing.T) {
 	rdb := redistest.Run(t)
 	_, conf := beginPlan(t, rdb.URL())
 	client := rdb.Client()

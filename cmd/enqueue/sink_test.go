@@ -59,7 +59,7 @@ func TestLostAnswer(t *testing.T) {
 }
 
 // Lines go to Redis together, but none waits for lines that have not come.
-func TestLinesThatComeSlowly(t *testing.T) {
+func TestAddEach_SlowInput(t *testing.T) {
 	server, err := miniredis.Run()
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestLinesThatComeSlowly(t *testing.T) {
 
 // Commands that add jobs at the same moment while no worker runs add all of them, and of one
 // job that two add one is told that it is there.
-func TestCommandsAtTheSameMoment(t *testing.T) {
+func TestEnqueue_Concurrent(t *testing.T) {
 	t.Chdir(t.TempDir())
 	const commands, each = 3, 100
 	var wg sync.WaitGroup
@@ -141,7 +141,7 @@ func TestSink_RemovedFolder_SaysThatJobsAreLost(t *testing.T) {
 }
 
 // Lines that are wrong are told also where there is nowhere to add jobs to.
-func TestBadLinesComeFirst(t *testing.T) {
+func TestAddAll_BadLines(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := os.WriteFile(".headgate", nil, 0o600); err != nil { // no folder
 		t.Fatal(err)

@@ -46,7 +46,7 @@ func callAPI(t *testing.T, a *limitedAPI, path string) int {
 	return w.Code
 }
 
-func TestLimitedAPI_Tell(t *testing.T) {
+func TestLimitedAPI_Report(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &limitedAPI{rate: 2}
 		var out strings.Builder

@@ -16,8 +16,8 @@ var (
 	subcommand   = regexp.MustCompile(`^[a-z]+$`)
 )
 
-// TestCommandsThatAreShownExist: with the flags that pages show of them.
-func TestCommandsThatAreShownExist(t *testing.T) {
+// TestDocs_Commands_Exist: with the flags that pages show of them.
+func TestDocs_Commands_Exist(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("no pages: %v", err)

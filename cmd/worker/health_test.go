@@ -32,8 +32,8 @@ func runWorker(t *testing.T, rdb *redistest.Server, config string) (url, path st
 
 const limited = "limits: {api: {kind: sliding_log, rate: 20/s}}\n"
 
-// TestHealthCommand: "worker health" says what the paths say.
-func TestHealthCommand(t *testing.T) {
+// TestHealth: "worker health" says what the paths say.
+func TestHealth(t *testing.T) {
 	rdb := redistest.Run(t)
 	url, config := runWorker(t, rdb, limited)
 	address := strings.TrimPrefix(url, "http://")
@@ -53,8 +53,8 @@ func TestHealthCommand(t *testing.T) {
 	proctest.Until(t, "health: a wrong config is no reason to restart", func() bool { code, _ := ask(); return code == 0 })
 }
 
-// TestHealthCommandIsGuarded: "worker health --ready" says who asks, where that is asked.
-func TestHealthCommandIsGuarded(t *testing.T) {
+// TestHealth_Token: "worker health --ready" says who asks, where that is asked.
+func TestHealth_Token(t *testing.T) {
 	const token = "open sesame"
 	closed, _ := runWorker(t, redistest.Run(t), "page: {token: "+token+"}\n")
 	health := func(args ...string) (code int, said string) {
@@ -69,8 +69,8 @@ func TestHealthCommandIsGuarded(t *testing.T) {
 	proctest.Until(t, "health", func() bool { code, said := health("--ready"); return code == 0 && said == "ok\n" })
 }
 
-// TestHealthCommandOverTLS: the certificate of a worker on this machine is taken as it is.
-func TestHealthCommandOverTLS(t *testing.T) {
+// TestHealth_TLS: the certificate of a worker on this machine is taken as it is.
+func TestHealth_TLS(t *testing.T) {
 	files, err := redistest.WriteCertificates(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

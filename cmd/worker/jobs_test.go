@@ -134,7 +134,7 @@ func (w *allJobs) states() string {
 	return strings.Join(all, " ")
 }
 
-func TestJobsFilters(t *testing.T) {
+func TestJobsList_Filters(t *testing.T) {
 	w := newAllJobs(t)
 	long := time.Now().Add(-2 * time.Hour)
 	w.must(w.rdb.HSet(t.Context(), asynqdb.Hash("default", "pending"), "pending_since", long.UnixNano()).Err())
@@ -173,7 +173,7 @@ func TestJobsFilters(t *testing.T) {
 
 // What makes no sense, or cannot be, is refused with what would be right, and changes
 // nothing.
-func TestJobsRefusals(t *testing.T) {
+func TestJobs_UsageErrors(t *testing.T) {
 	w := newAllJobs(t)
 	before := w.states()
 	for args, want := range map[string]string{
@@ -214,7 +214,7 @@ func TestJobsRefusals(t *testing.T) {
 }
 
 // What is taken back loses its place, and the next in the lane goes on from there.
-func TestJobsForgetTheirPlace(t *testing.T) {
+func TestJobs_ForgetPositions(t *testing.T) {
 	for _, command := range []string{"archive waiting", "delete waiting", "delete --payload waiting", "archive --all --yes", "delete --limit slow --yes"} {
 		w := newAllJobs(t)
 		if code, out, stderr := w.run(command); code != 0 {
@@ -234,7 +234,7 @@ func TestJobsForgetTheirPlace(t *testing.T) {
 }
 
 // A job that is not as it was meant, when its turn comes, is left alone.
-func TestJobsChangedMeanwhile(t *testing.T) {
+func TestJobs_SkipChangedJobs(t *testing.T) {
 	for _, tt := range []struct {
 		act    *inspect.Action
 		from   string
@@ -268,7 +268,7 @@ func TestJobsChangedMeanwhile(t *testing.T) {
 }
 
 // A job says how its last attempts ended, once one has failed, and nothing of asynq's words.
-func TestJobSaysItsAttempts(t *testing.T) {
+func TestJob_Attempts(t *testing.T) {
 	w := newAllJobs(t)
 	for _, a := range []asynqdb.Attempt{
 		{At: time.Now(), Took: 1500 * time.Millisecond, Worker: "host:1", Error: "boom: skip retry for the task"}, {At: time.Now(), Error: "its lease ended"},
@@ -288,7 +288,7 @@ func TestJobSaysItsAttempts(t *testing.T) {
 }
 
 // asynq stops by the id alone, so what runs twice under one is left to run.
-func TestJobsCancelOneOfTwo(t *testing.T) {
+func TestJobsCancel_SameIDInTwoQueues(t *testing.T) {
 	w := newAllJobs(t)
 	client := scheduler.NewClient(w.rdb)
 	_, err := client.Enqueue(asynq.NewTask("of:active", nil), asynq.TaskID("active"), asynq.Queue("other"))

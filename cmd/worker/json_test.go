@@ -34,9 +34,9 @@ func leaves(t *testing.T) (paths []string) {
 	return paths
 }
 
-// TestEveryCommandSaysJSON runs each command with --json: what it prints is JSON,
+// TestCommands_JSON runs each command with --json: what it prints is JSON,
 // and holds what it was asked about. Those for eyes alone are said so.
-func TestEveryCommandSaysJSON(t *testing.T) {
+func TestCommands_JSON(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "headgate.yaml")
 	text := `limits: {api: {kind: funnel, rate: 10/s}, slow: {kind: sliding_log, rate: 5/m}}
 tasks: {"http:request": {limits: [{limit: api}, {limit: slow, key: host(payload.url)}]}}

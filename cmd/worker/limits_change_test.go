@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestCapacityBelowOne: a capacity that no limit can have is refused, with what to do instead.
-func TestCapacityBelowOne(t *testing.T) {
+// TestLimitsSet_CapacityBelowOne: a capacity that no limit can have is refused, with what to do instead.
+func TestLimitsSet_CapacityBelowOne(t *testing.T) {
 	for _, capacity := range []string{"0", "-1"} {
 		var stderr bytes.Buffer
 		code := execute(t.Context(), []string{"limits", "set", "api", "--kind", "funnel", "--rate", "1/s", "--capacity", capacity, "--redis", redistest.Run(t).URL()}, cli.IO{Out: &stderr, Err: &stderr})
@@ -37,7 +37,7 @@ func TestVersionFlag(t *testing.T) {
 	}
 }
 
-func TestSetKeepsWhatNoFlagNames(t *testing.T) {
+func TestLimitsSet_KeepsOtherSettings(t *testing.T) {
 	rate, kind := throttle.PerMinute(3), throttle.SlidingLog
 	slots, window, bucket, four := throttle.Concurrency, throttle.FixedWindow, throttle.TokenBucket, 4
 	adapts := throttle.Limit{Name: "n", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Margin: time.Millisecond, Adapt: &throttle.Adapt{}}

@@ -56,7 +56,7 @@ func TestQueuesPurge(t *testing.T) {
 }
 
 // A purge of what is pending has the limiter forget those that waited.
-func TestQueuesPurgeForgets(t *testing.T) {
+func TestQueuesPurge_ForgetsPositions(t *testing.T) {
 	w := newAllJobs(t)
 	if code, out, _ := w.worker("queues purge default --state pending --yes"); code != 0 || out != "deleted 3 jobs of queue default\n" {
 		t.Errorf("exit code %d: %s", code, out)
@@ -67,7 +67,7 @@ func TestQueuesPurgeForgets(t *testing.T) {
 	}
 }
 
-func TestQueuesRefusals(t *testing.T) {
+func TestQueues_UsageErrors(t *testing.T) {
 	w := newAllJobs(t)
 	before := w.states()
 	for args, want := range map[string]string{

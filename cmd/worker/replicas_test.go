@@ -17,7 +17,7 @@ import (
 
 // Three processes run the same schedules on a real Redis: each tick of each is
 // enqueued once. How late its call arrives is logged.
-func TestWorkersTickOnce(t *testing.T) {
+func TestRun_Replicas_TickOnce(t *testing.T) {
 	const schedules, seconds = 10, 3
 	type call struct{ schedule, tick int }
 	type arrival struct {

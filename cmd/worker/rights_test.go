@@ -13,9 +13,9 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// TestRightsEndThere: the users of docs/operating.md have no right to what their tests
+// TestRights_Redis: the users of docs/operating.md have no right to what their tests
 // do not need. What they do need the scripts show, least_rights above all.
-func TestRightsEndThere(t *testing.T) {
+func TestRights_Redis(t *testing.T) {
 	server, _ := redistest.RunWithUsers(t, "../../docs/operating.md", "default")
 	rdb := server.Client()
 	t.Cleanup(func() { _ = rdb.Close() })
@@ -63,9 +63,9 @@ func TestRightsEndThere(t *testing.T) {
 	}
 }
 
-// TestSignIn: a user whom Redis does not let in is a mistake of the config, and is told as what
+// TestRun_WrongPassword: a user whom Redis does not let in is a mistake of the config, and is told as what
 // it is.
-func TestSignIn(t *testing.T) {
+func TestRun_WrongPassword(t *testing.T) {
 	server, _ := redistest.RunWithUsers(t, "../../docs/operating.md", "default")
 	config := filepath.Join(t.TempDir(), "headgate.yaml")
 	proctest.Replace(t, config, limited)

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-func TestPortInUse(t *testing.T) {
+func TestRun_PortInUse(t *testing.T) {
 	rdb := redistest.Run(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -39,7 +39,7 @@ func TestPortInUse(t *testing.T) {
 }
 
 // What can be guessed opens nothing, wherever it is written.
-func TestShortPageSecrets(t *testing.T) {
+func TestRun_ShortPageSecrets(t *testing.T) {
 	for flags, want := range map[pageSecrets]string{
 		{PageToken: "1234567"}:                      "--page-token: want at least 8 characters",
 		{PageToken: "äöüä"}:                         "--page-token: want at least 8 characters",

@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestLimitsOfStatus: a wait is told without a moment to come, and one that is over as that.
-func TestLimitsOfStatus(t *testing.T) {
+// TestStatus_Limits: a wait is told without a moment to come, and one that is over as that.
+func TestStatus_Limits(t *testing.T) {
 	var out strings.Builder
 	now := time.Now()
 	limit := inspect.Limit{

@@ -19,8 +19,8 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// TestREADMEShowsThis: the rules and the constructors there are those that run here, line by line.
-func TestREADMEShowsThis(t *testing.T) {
+// TestREADME_ShowsProgram: the rules and the constructors there are those that run here, line by line.
+func TestREADME_ShowsProgram(t *testing.T) {
 	program, err := os.ReadFile("main.go")
 	if err != nil {
 		t.Fatal(err)
@@ -88,9 +88,9 @@ func withFeedback(t *testing.T) string {
 			` + lines[1] + "})\nerr = server.Run(mux" + after
 }
 
-// TestFeedbackOfTheREADME runs the program of README.md with its two lines for a 429. Its job is
+// TestREADME_Feedback runs the program of README.md with its two lines for a 429. Its job is
 // refused once, is called again when the Retry-After is over, and fails not once.
-func TestFeedbackOfTheREADME(t *testing.T) {
+func TestREADME_Feedback(t *testing.T) {
 	calls, refused := make(chan time.Time, 10), new(atomic.Bool)
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		calls <- time.Now()
@@ -169,9 +169,9 @@ func goRun(t *testing.T, dir string, args ...string) {
 	}
 }
 
-// TestInAModuleOfItsOwn builds the program as a user would, and README.md's, in a module that
+// TestLibrary_OwnModule builds the program as a user would, and README.md's, in a module that
 // requires this one, and runs it on a Redis.
-func TestInAModuleOfItsOwn(t *testing.T) {
+func TestLibrary_OwnModule(t *testing.T) {
 	dir := module(t)
 	text, err := os.ReadFile("main.go")
 	if err != nil {

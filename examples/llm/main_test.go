@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// TestQuestionsAreAnswered runs the program as a user does, with an API that refuses the first call.
-func TestQuestionsAreAnswered(t *testing.T) {
+// TestLLM_Answers runs the program as a user does, with an API that refuses the first call.
+func TestLLM_Answers(t *testing.T) {
 	refused := new(atomic.Bool)
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !refused.Swap(true) {

@@ -32,7 +32,7 @@ func TestForeign(t *testing.T) {
 
 // Whatever the text is, it stays on its line, and what a terminal obeys is not
 // in it.
-func TestForeignIsHarmless(t *testing.T) {
+func TestForeign_IsSafe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")) + rapid.String().Draw(t, "text")
 		checkHarmless(t, Foreign(text))

@@ -86,7 +86,7 @@ func TestTracesReachCollector(t *testing.T) {
 }
 
 // What a collector refuses is said, and no reason for the command to fail.
-func TestTracesThatAreRefused(t *testing.T) {
+func TestTraces_Rejected(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", server.URL+"/here")
@@ -98,7 +98,7 @@ func TestTracesThatAreRefused(t *testing.T) {
 
 // No collector listens, and the platform says so in its own way: that is one warning, and the command
 // does its work.
-func TestTracesThatCannotBeSent(t *testing.T) {
+func TestTraces_InvalidSettings(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 	for setting, want := range map[string]string{
 		"OTEL_SERVICE_NAME=x":                          "127.0.0.1:1: connect: connection refused",

@@ -112,9 +112,9 @@ func TestHTTPFiles(t *testing.T) {
 	}
 }
 
-// TestSecretOfAnotherCommand: a config whose secret is not set is right for the commands that do
+// TestMachine_SecretOfAnotherCommand: a config whose secret is not set is right for the commands that do
 // not use it, and wrong for those that do.
-func TestSecretOfAnotherCommand(t *testing.T) {
+func TestMachine_SecretOfAnotherCommand(t *testing.T) {
 	for field, text := range map[string]string{
 		"page.token":    "page: {token: '${env:NO_SUCH_VARIABLE}'}",
 		"page.password": "page: {user: u, password: '${env:NO_SUCH_VARIABLE}'}",

@@ -24,7 +24,7 @@ func TestNumbersAsArguments(t *testing.T) {
 }
 
 // A number below zero is an option to a program as much as a text is, but behind a --.
-func TestNumbersAreNoOptions(t *testing.T) {
+func TestArguments_NumbersAreNoOptions(t *testing.T) {
 	c, err := Parse("f", []byte(`commands: {a: {run: [resize, "${payload.n}"]}, b: {run: [resize, --, "${payload.n}"]}, c: {run: [resize, "${payload.n}px"]}}`))
 	if err != nil {
 		t.Fatal(err)

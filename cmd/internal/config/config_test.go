@@ -208,7 +208,7 @@ func TestEntries(t *testing.T) {
 	}
 }
 
-func TestNothingGivesTheDefault(t *testing.T) {
+func TestParse_EmptyFile(t *testing.T) {
 	same := cmp.AllowUnexported(Redis{})
 	for text, absent := range map[string]string{
 		"":                              "headgate.yaml is empty",
@@ -307,7 +307,7 @@ func FuzzParse(target *testing.F) {
 }
 
 // A text with a colon inside wants quotes between braces, and says so.
-func TestTextsWithAColon(t *testing.T) {
+func TestParse_TextsWithColon(t *testing.T) {
 	for text, want := range map[string]string{
 		"http: {secrets: [env:KEY]}":               "f:1:18: env:KEY: want quotes around a text with a colon inside, or a space after the colon",
 		"tasks: {http:request: {max_retry: 1}}":    "f:1:9: http:request: want quotes around a text with a colon inside, or a space after the colon",

@@ -39,8 +39,8 @@ func TestConnectWaits(t *testing.T) {
 	}
 }
 
-// TestConnectTrustsNobody: a certificate of unknown origin is told, and not that nothing answers.
-func TestConnectTrustsNobody(t *testing.T) {
+// TestConnect_UnknownCertificate: a certificate of unknown origin is told, and not that nothing answers.
+func TestConnect_UnknownCertificate(t *testing.T) {
 	defer func(d time.Duration) { reachTimeout = d }(reachTimeout)
 	reachTimeout = time.Minute // however busy this machine is
 	s := redistest.RunTLS(t)
@@ -52,9 +52,9 @@ func TestConnectTrustsNobody(t *testing.T) {
 	}
 }
 
-// TestConnectClusterOfTheLiving: of the nodes in a URL one that answers is enough, and where
+// TestConnect_ClusterWithDeadNode: of the nodes in a URL one that answers is enough, and where
 // none does the reason is told.
-func TestConnectClusterOfTheLiving(t *testing.T) {
+func TestConnect_ClusterWithDeadNode(t *testing.T) {
 	c := redistest.RunCluster(t)
 	for range 4 { // they are asked in any order
 		_, end, err := parseRedis(t, "redis-cluster://127.0.0.1:1,"+c.Options().Addrs[0]).Connect(t.Context())

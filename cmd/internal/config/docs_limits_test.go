@@ -15,9 +15,9 @@ import (
 
 const limitsPage = "../../../docs/limits.md"
 
-// TestStartsThatAreShown: of ten jobs that come two seconds before a minute ends, each row of the
+// TestDocs_Starts: of ten jobs that come two seconds before a minute ends, each row of the
 // table says when they start under a limit of that kind.
-func TestStartsThatAreShown(t *testing.T) {
+func TestDocs_Starts(t *testing.T) {
 	page := read(t, limitsPage)
 	for kind, limit := range map[string]throttle.Limit{
 		"fixed_window":   {Kind: throttle.FixedWindow, Rate: throttle.PerMinute(4)},

@@ -30,7 +30,7 @@ func read(t *testing.T, path string) string {
 var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```")
 
 // What is shown is what a worker takes.
-func TestYAMLThatIsShownIsLoaded(t *testing.T) {
+func TestDocs_YAML_Loads(t *testing.T) {
 	blocks := 0
 	for _, path := range documents(t) {
 		for _, match := range yamlBlock.FindAllStringSubmatch(read(t, path), -1) {

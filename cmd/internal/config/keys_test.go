@@ -49,8 +49,8 @@ tasks:
 	}
 }
 
-// TestKeysThatAreNoHosts: an override that can never count is an error, and so are two of one host.
-func TestKeysThatAreNoHosts(t *testing.T) {
+// TestKey_NoHost: an override that can never count is an error, and so are two of one host.
+func TestKey_NoHost(t *testing.T) {
 	for overrides, want := range map[string]string{
 		`{"a b": 1/s}`:                     `limits.host.overrides.a b: key of limit host: "a b" is not the name of a host: want one such as example.com`,
 		`{"/path": 1/s}`:                   `"/path" is not the name of a host`,

@@ -9,7 +9,7 @@ import (
 )
 
 // Which limits an answer may shut, and whether by the time that it tells.
-func TestTrust(t *testing.T) {
+func TestRetryAfterScope(t *testing.T) {
 	for _, tt := range []struct {
 		task   string
 		trusts bool

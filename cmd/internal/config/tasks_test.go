@@ -11,7 +11,7 @@ import (
 )
 
 // What is wrong with a payload is wrong with each attempt: the job is archived at once.
-func TestRulesThatPayloadsDoNotFit(t *testing.T) {
+func TestRule_WrongPayload(t *testing.T) {
 	c, err := Parse("rules", []byte(`
 limits: {host: {kind: funnel, rate: 1/s}}
 tasks: {"http:request": {limits: [{limit: host, key: host(payload.url)}]}}`))

@@ -14,7 +14,7 @@ import (
 
 // What an expression yields refers to no secret, wherever it enters a payload and in
 // whatever pieces; what the config says does.
-func TestValuesReferToNoSecret(t *testing.T) {
+func TestThen_ValuesAreNoReferences(t *testing.T) {
 	const hostile = `{"whole":"${env:T}","dollar":"$","open":"${env:","name":"T","close":"}","rest":"{env:T}",
 		"headers":{"X":"${env:T}"},"list":["${env:T}"],"call":{"url":"https://h.example/?${env:T}"},"Call":{"URL":"https://h.example/?${file:/t}"}}`
 	for _, tt := range []struct{ payload, field, want string }{ // without want it fails
@@ -101,7 +101,7 @@ tasks:
 }
 
 // A reference that an expression would complete is a mistake, and said at once.
-func TestNamesOfSecretsAreWhole(t *testing.T) {
+func TestThen_ReferencesAreWhole(t *testing.T) {
 	for _, payload := range []string{
 		`{url: "https://h.example/?x=$${env:${result.name}}"}`,
 		`{url: "https://h.example/", headers: {X: "$${env:"}}`,

@@ -34,8 +34,8 @@ func TestForbiddenFormulas(t *testing.T) {
 	}
 }
 
-// TestFormulasTakeWhatThePayloadIs: a formula that is accepted makes little more than the payload.
-func TestFormulasTakeWhatThePayloadIs(t *testing.T) {
+// TestFormula_TimeIsLinear: a formula that is accepted makes little more than the payload.
+func TestFormula_TimeIsLinear(t *testing.T) {
 	long := `"` + strings.Repeat("a", 20_000) + `"`
 	for text, payload := range map[string]string{
 		`toJSON(payload)`:                         strings.Repeat("[", 9000) + strings.Repeat("]", 9000),
@@ -62,8 +62,8 @@ func TestFormulasTakeWhatThePayloadIs(t *testing.T) {
 	}
 }
 
-// TestWhatFormulasAreFor: answers of a megabyte, and lists of a hundred thousand.
-func TestWhatFormulasAreFor(t *testing.T) {
+// TestFormula_Examples: answers of a megabyte, and lists of a hundred thousand.
+func TestFormula_Examples(t *testing.T) {
 	long := strings.Repeat("a line of text\n", 1<<20/16)
 	list := "[" + strings.Repeat(`"a",`, 100_000-1) + `"a"]`
 	tests := []struct{ text, payload, want string }{
@@ -94,7 +94,7 @@ func TestWhatFormulasAreFor(t *testing.T) {
 }
 
 // An error says what was wrong with a value, and not all of the value.
-func TestErrorsOfFormulasAreShort(t *testing.T) {
+func TestFormula_ErrorsAreShort(t *testing.T) {
 	payload := `"` + strings.Repeat("ä", 100_000) + `"`
 	for _, text := range []string{`int(payload)`, `date(payload)`, `duration(payload)`, `timezone(payload)`, `{"a": 1}[payload].b`, `payload["b"]`, `fromJSON(payload)`} {
 		key, err := parse[Key](text)

@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/scheduler"
 )
 
-func TestParseSaysWhatIsWrong(t *testing.T) {
+func TestParse_Errors(t *testing.T) {
 	const fields = "type, payload, id, queue, in, at, max_retry, retention, priority, timeout, deadline, unique"
 	tests := []struct{ line, want string }{
 		{`{}`, "type is missing: want the type of the job, such as http:request"},
@@ -43,7 +43,7 @@ func TestParseSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestParseReadsEachField(t *testing.T) {
+func TestParse_AllFields(t *testing.T) {
 	got, err := Parse([]byte(`{"type":"t","payload":{"<&>":"é"},"id":"i","queue":"q","at":"2030-01-02T15:04:05.5+24:00","max_retry":0,` +
 		`"retention":"1s","priority":"low","timeout":"2s","deadline":"2030-02-03T00:00:00Z","unique":"3s"}`))
 	if err != nil {
@@ -64,7 +64,7 @@ func TestParseReadsEachField(t *testing.T) {
 	}
 }
 
-func TestFillPrefersTheJobThenTheFlagsThenTheConfig(t *testing.T) {
+func TestFill_Precedence(t *testing.T) {
 	conf, err := config.Parse("test", []byte("tasks: {\"http:request\": {max_retry: 3, timeout: 7s}}"))
 	if err != nil {
 		t.Fatal(err)

@@ -19,9 +19,9 @@ func inherit(t *testing.T) {
 	}
 }
 
-// TestCollectTakesTheInherited: what commands have left behind is gone at the second look that
+// TestCollect_TakesOrphans: what commands have left behind is gone at the second look that
 // sees it as a zombie.
-func TestCollectTakesTheInherited(t *testing.T) {
+func TestCollect_TakesOrphans(t *testing.T) {
 	inherit(t)
 	const many = 20
 	for range many {
@@ -39,9 +39,9 @@ func TestCollectTakesTheInherited(t *testing.T) {
 	}
 }
 
-// TestCollectLeavesTheOwn: a program whose status is about to be read keeps it, also if a zombie
+// TestCollect_LeavesOwnChildren: a program whose status is about to be read keeps it, also if a zombie
 // of its process ID was seen before.
-func TestCollectLeavesTheOwn(t *testing.T) {
+func TestCollect_LeavesOwnChildren(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "exit 3")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

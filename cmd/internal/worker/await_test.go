@@ -51,8 +51,8 @@ func TestStartWaitsForRedis(t *testing.T) {
 	}
 }
 
-// TestStartWaitsInPeace: a worker that waits for Redis stops when it is told to.
-func TestStartWaitsInPeace(t *testing.T) {
+// TestStart_WaitsQuietly: a worker that waits for Redis stops when it is told to.
+func TestStart_WaitsQuietly(t *testing.T) {
 	conf, err := config.Parse("headgate.yaml", []byte("redis: redis://127.0.0.1:1"))
 	if err != nil {
 		t.Fatal(err)

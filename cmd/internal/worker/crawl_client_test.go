@@ -12,9 +12,9 @@ import (
 	"github.com/headgate/headgate/tasks"
 )
 
-// TestFoundPagesHaveTheTimesOfTheirType: a page that a crawl finds keeps its result for as long as
+// TestCrawlClient_UsesTimesOfType: a page that a crawl finds keeps its result for as long as
 // the config says, and runs for as long.
-func TestFoundPagesHaveTheTimesOfTheirType(t *testing.T) {
+func TestCrawlClient_UsesTimesOfType(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	conf := &config.Config{Tasks: config.Tasks{tasks.TypeCrawlFetch: {Retention: 24 * time.Hour, Timeout: 45 * time.Second}}}
 	client := crawlClient{scheduler.NewClient(rdb), func() *config.Config { return conf }}

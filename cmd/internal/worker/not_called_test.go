@@ -20,7 +20,7 @@ import (
 
 // Jobs that are refused before any call spend no permits, and the log says each cause once and
 // then how many more there were.
-func TestJobsWithoutACallSpendNoPermits(t *testing.T) {
+func TestJobs_WithoutCall_TakeNoPermits(t *testing.T) {
 	jobs := []*asynq.Task{
 		asynq.NewTask(tasks.TypeHTTPRequest, []byte(`{"url":"http://10.1.2.3/NUMBER"}`)),
 		asynq.NewTask(tasks.TypeHTTPRequest, []byte(`{"uri":"https://example.com/"}`)),
@@ -79,7 +79,7 @@ tasks:
 
 // A call that cannot connect gives back what it took of quotas, and is tried no faster than the
 // funnel lets calls through. What left its worker counts, whatever comes of it.
-func TestCallsThatDoNotLeave(t *testing.T) {
+func TestJobs_PrivateAddress_LogOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		err   error

@@ -20,7 +20,7 @@ import (
 
 // A config that Redis does not take whole has changed limits already, and that is said;
 // nothing that is wrong with the file itself changes any.
-func TestConfigsThatAreNotReadWhole(t *testing.T) {
+func TestReload_PartlyWrittenConfig(t *testing.T) {
 	mini, rdb := redistest.Mini(t)
 	quiet := slog.New(slog.DiscardHandler)
 	said := new(bytes.Buffer)

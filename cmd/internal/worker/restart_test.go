@@ -21,9 +21,9 @@ import (
 
 const operating = "../../../docs/operating.md"
 
-// TestDocumentedRedisKeepsAllOverARestart runs a worker on a Redis with the users and the
+// TestDocs_Redis_KeepsDataOverRestart runs a worker on a Redis with the users and the
 // settings of docs/operating.md, and on a replica of it. A restart of either loses nothing.
-func TestDocumentedRedisKeepsAllOverARestart(t *testing.T) {
+func TestDocs_Redis_KeepsDataOverRestart(t *testing.T) {
 	primary, users := redistest.RunWithUsers(t, operating, "default", documentedSettings(t)...)
 	host, port, _ := strings.Cut(primary.Addr(), ":")
 	replica, _ := redistest.RunWithUsers(t, operating, "default", append(documentedSettings(t),

@@ -17,10 +17,10 @@ import (
 	"github.com/headgate/headgate/tasks"
 )
 
-// TestJobsKeepTheirLimitsWithoutRules: a worker whose config has no rules runs jobs that wait under
+// TestRule_WithoutRules_KeepsLimits: a worker whose config has no rules runs jobs that wait under
 // the limits by which they wait. A config that has
 // other rules, or an empty rule for the type, lets them run.
-func TestJobsKeepTheirLimitsWithoutRules(t *testing.T) {
+func TestRule_WithoutRules_KeepsLimits(t *testing.T) {
 	const limited = `
 limits: {api: {kind: funnel, rate: 1/s}, both: {kind: sliding_window, rate: 10/s}}
 tasks: {"http:request": {limits: [{limit: api, key: host(payload.url)}, {limit: both, cost: 2}], fairness_key: payload.url, fairness_weight: 2}}

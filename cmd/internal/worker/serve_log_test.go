@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestHandshakesFillNoLog: what any client can have net/http say is not logged, and what
+// TestErrorLog_Handshakes: what any client can have net/http say is not logged, and what
 // only a handler can is.
-func TestHandshakesFillNoLog(t *testing.T) {
+func TestErrorLog_Handshakes(t *testing.T) {
 	var said bytes.Buffer
 	log := errorLog(slog.New(slog.NewTextHandler(&said, nil)))
 	log.Print("http: TLS handshake error from 192.0.2.7:1: EOF")

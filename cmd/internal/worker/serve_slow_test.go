@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// TestManyConnections: a client can open as many connections as it likes; the oldest
+// TestHTTPServer_ManyConnections: a client can open as many connections as it likes; the oldest
 // give way, and whoever comes is answered.
-func TestManyConnections(t *testing.T) {
+func TestHTTPServer_ManyConnections(t *testing.T) {
 	const more = 50
 	here, err := Listen(t.Context(), ":0")
 	if err != nil {
@@ -74,8 +74,8 @@ func (l oneConn) Accept() (net.Conn, error) {
 func (l oneConn) Close() error   { close(l); return nil }
 func (l oneConn) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-// TestReadsNothing: who does not read an answer loses the connection.
-func TestReadsNothing(t *testing.T) {
+// TestHTTPServer_SlowReader: who does not read an answer loses the connection.
+func TestHTTPServer_SlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
 		defer here.Close()

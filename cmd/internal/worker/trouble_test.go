@@ -11,9 +11,9 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// TestTroublesAreToldAsWhatTheyAre: in the log, by /readyz and as a metric, and that they
+// TestTroubles_AreExplained: in the log, by /readyz and as a metric, and that they
 // are over.
-func TestTroublesAreToldAsWhatTheyAre(t *testing.T) {
+func TestTroubles_AreExplained(t *testing.T) {
 	set := func(name, value string) func(*testing.T, redis.UniversalClient) {
 		return func(t *testing.T, admin redis.UniversalClient) {
 			t.Helper()

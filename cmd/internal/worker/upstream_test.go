@@ -38,7 +38,7 @@ var evilAnswers = map[string]struct {
 
 // A host that answers with harm shuts what its own key is, and for as long as the limit
 // allows; a limit that others share it shuts only where the config trusts it.
-func TestWhatAnAnswerShuts(t *testing.T) {
+func TestAnswer_Blocks(t *testing.T) {
 	for _, tt := range []struct {
 		name, task string
 		shut       map[string]time.Duration // by limit and key
@@ -117,7 +117,7 @@ tasks:
 // A limit without a key is shut by each refusal of a call that it let through, as it is one
 // API's where it counts that API's calls. What the host tells of it does not count, so that
 // no more than five minutes are shut at once, and the limit opens again and again.
-func TestRefusalsShutASharedLimitForMinutes(t *testing.T) {
+func TestAnswer_429_BlocksSharedLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conf, err := config.Parse("upstream", []byte("limits: {api: {kind: sliding_log, rate: 100/s}}\ntasks: {\"http:request\": {limits: [{limit: api}]}}"))
 		if err != nil {
@@ -160,7 +160,7 @@ func (s slowBody) Read([]byte) (int, error) { time.Sleep(time.Duration(s)); retu
 func (s slowBody) Close() error             { return nil }
 
 // A Retry-After counts from when it came: what is read and kept after it takes time.
-func TestRetryAfterCountsFromTheHeader(t *testing.T) {
+func TestAnswer_RetryAfter_CountsFromHeader(t *testing.T) {
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		synctest.Test(t, func(t *testing.T) {
 			conf, err := config.Parse("upstream", []byte(`

@@ -35,9 +35,9 @@ func watchText(t *testing.T, path string) <-chan string {
 	return read
 }
 
-// TestWatchIsSettled: a file is read once its text is the same for a while, and in time if it never
+// TestWatch_SettledText: a file is read once its text is the same for a while, and in time if it never
 // is. What is written beside it does not count.
-func TestWatchIsSettled(t *testing.T) {
+func TestWatch_SettledText(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		writes      int

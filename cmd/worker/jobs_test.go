@@ -195,7 +195,7 @@ func TestJobs_UsageErrors(t *testing.T) {
 		"delete --state active --yes":        "2 --state active: want granted, waiting, pending, retry, scheduled, archived, completed; of a job that is active: it runs: cancel it first",
 		"run --limit slow --yes":             "2 --limit slow: want another filter: of a job that waits: it runs as soon as its limits let it, and not before",
 		"run retry waiting":                  "1 job waiting is waiting: it runs as soon as its limits let it, and not before",
-		"run scheduled completed":            "1 job completed is completed: it is done: enqueue it anew",
+		"run scheduled completed":            "1 job completed is completed: it is done: enqueue it again",
 		"run pending":                        "1 job pending is pending: it is in its queue already",
 		"run nope archived":                  "1 job nope not found",
 		"delete active":                      "1 job active is active: it runs: cancel it first",

@@ -18,7 +18,7 @@ var (
 	unkeyedPermits      = newMetric(counter, "unkeyed_permits_total", "Permits that jobs took of the limit without a key.", "limit")
 	unkeyedReturned     = newMetric(counter, "unkeyed_permits_returned_total", "Permits without a key that were given back because a call cost less.", "limit")
 	upstreamRateLimited = newMetric(counter, "upstream_rate_limited_total", "Calls that had their permits and were rate limited upstream, as with status 429, by the limits whose keys were blocked for it.", "limit")
-	retryAfter          = newMetric(histogram, "retry_after_seconds", "How long denied jobs were told to wait.", "limit")
+	retryAfter          = newMetric(histogram, "retry_after_seconds", "Retry-after of denied jobs.", "limit")
 	lateness            = newMetric(histogram, "lateness_seconds", "Time from when the permits of a waiting job existed until it took them.")
 	wait                = newMetric(histogram, "wait_seconds", "Time from the first denial of a job until it had its permits.")
 	denials             = newMetric(histogram, "denials_per_job", "How often jobs were denied before they had their permits.")

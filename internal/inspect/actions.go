@@ -61,7 +61,7 @@ var (
 		hints: map[string]string{
 			"active": "it runs already", Granted: "it is on its way",
 			Waiting:   "it runs as soon as its limits let it, and not before",
-			"pending": "it is in its queue already", "completed": "it is done: enqueue it anew",
+			"pending": "it is in its queue already", "completed": "it is done: enqueue it again",
 		},
 	}
 	Cancel = &Action{

@@ -44,7 +44,7 @@ func TestListPage(t *testing.T) {
 	const n = 2*pageSize + 30
 	for _, archived := range []bool{false, true} {
 		q := many(t, n, archived)
-		var told []int
+		var listed []int
 		for job, err := range q.List(t.Context(), Filter{}) {
 			if err != nil {
 				t.Fatal(err)
@@ -53,8 +53,8 @@ func TestListPage(t *testing.T) {
 			if _, err := fmt.Sscan(job.ID, &i); err != nil {
 				t.Fatal(err)
 			}
-			told = append(told, i)
-			if archived && len(told) == 10 { // the oldest leaves, and all others move up
+			listed = append(listed, i)
+			if archived && len(listed) == 10 { // the oldest leaves, and all others move up
 				if err := q.Inspector.DeleteTask("default", "0"); err != nil {
 					t.Fatal(err)
 				}
@@ -62,11 +62,11 @@ func TestListPage(t *testing.T) {
 		}
 		want := n
 		if archived {
-			slices.Reverse(told) // the newest is first
+			slices.Reverse(listed) // the newest is first
 			want--
 		}
-		if !slices.IsSorted(told) || len(told) != want || len(slices.Compact(told)) != want {
-			t.Errorf("archived %v: want %d jobs in order, each once: %v", archived, want, told)
+		if !slices.IsSorted(listed) || len(listed) != want || len(slices.Compact(listed)) != want {
+			t.Errorf("archived %v: want %d jobs in order, each once: %v", archived, want, listed)
 		}
 	}
 }

@@ -59,7 +59,7 @@ func TestStatus_ManyKeys(t *testing.T) {
 	}
 	limits, err := look()
 	if err != nil || len(limits) != 2 || limits[0].Waiting != 0 {
-		t.Fatalf("%+v, %v; want two limits, for which nobody has counted what waits", limits, err)
+		t.Fatalf("%+v, %v; want two limits, without a sample", limits, err)
 	}
 	var asked []int
 	for _, keys := range []int{10, 10_000} {

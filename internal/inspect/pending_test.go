@@ -141,17 +141,17 @@ func TestPending_Status(t *testing.T) {
 		if status.Uncounted != 1000 || status.HasBacklog {
 			t.Errorf("without rules %d are not counted, and the last runs in %+v; want 1000, and none", status.Uncounted, status.ETA)
 		}
-		survey := stats.BacklogSample{At: time.Now()}
-		survey.Pending, err = stats.ReadPending(t.Context(), w.rdb, w.limiter, []string{"default"}, func(context.Context, throttle.JobID, *asynq.Task) (stats.Requirements, bool) {
+		sample := stats.BacklogSample{At: time.Now()}
+		sample.Pending, err = stats.ReadPending(t.Context(), w.rdb, w.limiter, []string{"default"}, func(context.Context, throttle.JobID, *asynq.Task) (stats.Requirements, bool) {
 			return stats.Requirements{Needs: needs}, true
 		})
 		must(t, err)
-		if half, err := stats.SampledPending(t.Context(), w.rdb, &survey); err != nil || half.Groups[0].Jobs != 1000 {
-			t.Errorf("the survey has %+v, %v; want 1000 jobs", half, err)
+		if half, err := stats.SampledPending(t.Context(), w.rdb, &sample); err != nil || half.Groups[0].Jobs != 1000 {
+			t.Errorf("the sample has %+v, %v; want 1000 jobs", half, err)
 		}
 		must(t, w.rdb.LTrim(t.Context(), asynqdb.Key("default", asynqdb.Pending), 0, 399).Err())
-		if half, err := stats.SampledPending(t.Context(), w.rdb, &survey); err != nil || half.Groups[0].Jobs != 400 {
-			t.Errorf("when 400 are left the survey has %+v, %v", half, err)
+		if half, err := stats.SampledPending(t.Context(), w.rdb, &sample); err != nil || half.Groups[0].Jobs != 400 {
+			t.Errorf("when 400 are left the sample has %+v, %v", half, err)
 		}
 	})
 }
@@ -243,10 +243,10 @@ func TestPending_FailingRules(t *testing.T) {
 			must(t, answer.Err)
 		}
 		time.Sleep(30 * time.Second)
-		survey, err := stats.ReadBacklogSample(t.Context(), w.rdb, "default")
+		sample, err := stats.ReadBacklogSample(t.Context(), w.rdb, "default")
 		must(t, err)
-		if survey == nil || time.Since(survey.At) > 25*time.Second || survey.Pending.Uncounted != 3 {
-			t.Errorf("the survey is %+v, want a new one that does not count 3 jobs", survey)
+		if sample == nil || time.Since(sample.At) > 25*time.Second || sample.Pending.Uncounted != 3 {
+			t.Errorf("the sample is %+v, want a new one that does not count 3 jobs", sample)
 		}
 		must(t, w.rdb.Del(t.Context(), asynqdb.Key("default", asynqdb.Pending)).Err()) // the server must not take them
 		time.Sleep(time.Minute)

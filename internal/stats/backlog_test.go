@@ -64,7 +64,7 @@ func TestBacklogSample(t *testing.T) {
 			t.Errorf("the last run at %v, want in eleven hours", got.DrainedAt)
 		}
 		if api.Keys != 4 || len(api.BusiestKeys) != 4 || api.BusiestKeys[0] != "x" || api.BusiestKeys[1] != "k0" {
-			t.Errorf("%+v; want 4 keys, and those first of which most is wanted", api)
+			t.Errorf("%+v; want 4 keys, the most wanted first", api)
 		}
 		if err := limiter.Pause(ctx, "all"); err != nil {
 			t.Fatal(err)

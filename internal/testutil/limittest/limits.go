@@ -1,4 +1,4 @@
-// Package limittest provides limits for tests.
+// Package limittest has limits for tests.
 package limittest
 
 import (
@@ -9,12 +9,12 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Kinds are all kinds of limit.
+// Kinds are all kinds.
 var Kinds = []throttle.Kind{
 	throttle.Funnel, throttle.TokenBucket, throttle.FixedWindow, throttle.SlidingLog, throttle.SlidingWindow, throttle.Concurrency,
 }
 
-// Threes are one limit of each kind that lets three through at once.
+// Threes has one limit of each kind that allows three at once.
 var Threes = []throttle.Limit{
 	{Name: "funnel", Kind: throttle.Funnel, Rate: throttle.PerSecond(3), Capacity: 3},
 	{Name: "bucket", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(3), Capacity: 3},

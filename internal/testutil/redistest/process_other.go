@@ -4,6 +4,5 @@ package redistest
 
 import "syscall"
 
-// dieWithParent has no counterpart here: tests that crash leave their
-// redis-server behind.
+// dieWithParent is not implemented here: tests that crash leave their redis-server behind.
 func dieWithParent() *syscall.SysProcAttr { return nil }

@@ -1,5 +1,5 @@
-// Package turnstest keeps the history of lanes that take turns: how long each
-// waited between two of them, and, told as a story, why.
+// Package turnstest records the turns of lanes in a simulation: how long each lane waited between
+// two of its turns, and why.
 package turnstest
 
 import (
@@ -8,22 +8,21 @@ import (
 	"strings"
 )
 
-// History is what happened in one simulation. Its zero value records waits; with
-// Tell set it keeps the events for a story too. Times are microseconds.
+// History is what happened in one simulation. The zero value records waits; with Tell set it also
+// keeps the events, for Story. Times are microseconds.
 type History struct {
-	// Tell has the history keep its events. A simulation that fails is run again
-	// with it.
+	// Tell keeps the events. A failed simulation is run again with it.
 	Tell   bool
 	lanes  map[string]*Lane
 	events []event
 }
 
-// Lane is what a history knows of one lane.
+// Lane is the record of one lane.
 type Lane struct {
 	Name string
-	// Turns is how many of its jobs had theirs.
+	// Turns is how many jobs had their turns.
 	Turns int
-	// Worst is its longest wait between two turns, and WorstAt when that ended.
+	// Worst is the longest wait between two turns, WorstAt when it ended.
 	Worst, WorstAt int64
 	since          int64
 	waits, excused bool
@@ -44,7 +43,7 @@ func (e event) String() string {
 	return fmt.Sprintf("%12s  %-24s %s%s", span(e.at), strings.ReplaceAll(e.lane, "\n", " "), jobs, e.text)
 }
 
-// Lane returns what is known of a lane.
+// Lane returns the record of a lane.
 func (h *History) Lane(name string) *Lane {
 	l := h.lanes[name]
 	if l == nil {
@@ -57,14 +56,14 @@ func (h *History) Lane(name string) *Lane {
 	return l
 }
 
-// Waits says that a lane got its first job.
+// Waits records the first job of a lane.
 func (h *History) Waits(at int64, lane string) {
 	l := h.Lane(lane)
 	l.since, l.waits = at, true
 	h.Note(at, lane, "gets its first job")
 }
 
-// Turn says that a job of a lane had its turn, and whether another waits.
+// Turn records a turn of a lane's job, and whether another job waits.
 func (h *History) Turn(at int64, lane, job string, more bool) {
 	l := h.Lane(lane)
 	wait := l.end(at)
@@ -75,8 +74,7 @@ func (h *History) Turn(at int64, lane, job string, more bool) {
 	}
 }
 
-// Excuse says that from now on a lane's wait is nobody's fault, or is again: its
-// queue takes nothing, or its limit is paused.
+// Excuse stops or starts to count a lane's wait, as when its queue or its limit is paused.
 func (h *History) Excuse(at int64, lane string, excused bool) {
 	l := h.Lane(lane)
 	if l.excused == excused {
@@ -84,10 +82,10 @@ func (h *History) Excuse(at int64, lane string, excused bool) {
 	}
 	l.end(at)
 	l.since, l.excused = at, excused
-	h.Note(at, lane, "%s", map[bool]string{true: "cannot be called, which is nobody's fault", false: "could be called again"}[excused])
+	h.Note(at, lane, "%s", map[bool]string{true: "cannot be granted, which is excused", false: "can be granted again"}[excused])
 }
 
-// End closes the waits that last.
+// End ends all waits.
 func (h *History) End(at int64) {
 	for _, l := range h.lanes {
 		l.end(at)
@@ -105,15 +103,14 @@ func (l *Lane) end(at int64) int64 {
 	return wait
 }
 
-// Note adds to the story; an event without a lane belongs to all.
+// Note adds an event. An event without a lane belongs to all lanes.
 func (h *History) Note(at int64, lane, format string, args ...any) {
 	if h.Tell {
 		h.events = append(h.events, event{at, lane, nil, fmt.Sprintf(format, args...)})
 	}
 }
 
-// NoteOf adds what happens to a job of a lane. Where the same happens to several at
-// a time the story says so in one line.
+// NoteOf adds an event of a job. Equal events of several jobs at one time become one line.
 func (h *History) NoteOf(at int64, lane, job, format string, args ...any) {
 	if !h.Tell {
 		return
@@ -128,8 +125,7 @@ func (h *History) NoteOf(at int64, lane, job, format string, args ...any) {
 	h.events = append(h.events, e)
 }
 
-// Story is what happened to some lanes from one time to another, the last lines
-// of it if it is long. Without lanes it is what happened to all.
+// Story returns the events of some lanes, or of all, in a time, as text; at most the last lines.
 func (h *History) Story(from, to int64, lines int, lanes ...string) string {
 	var story []string
 	for _, e := range h.events {
@@ -144,5 +140,5 @@ func (h *History) Story(from, to int64, lines int, lanes ...string) string {
 	return strings.Join(story, "\n")
 }
 
-// span is a time as people read it, in seconds.
+// span formats a time in seconds.
 func span(us int64) string { return fmt.Sprintf("%.6f s", float64(us)/1e6) }

@@ -168,7 +168,7 @@ func TestScriptFailsAtOneCall(t *testing.T) {
 		}
 		return next(ctx, cmd)
 	}))
-	for _, limit := range []string{"funnel", "log"} { // the plain way and the other
+	for _, limit := range []string{"funnel", "log"} { // the fast path and the whole script
 		errs := make(chan error)
 		for i := range 20 {
 			key := fmt.Sprint(i)

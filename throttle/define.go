@@ -41,7 +41,7 @@ func (s *shared) define(ctx context.Context, limits []Limit) error {
 	return nil
 }
 
-// defineAgain defines all limits that Define was told, if the one that Redis lost is among them,
+// defineAgain defines all limits that Define was given, if the one that Redis lost is among them,
 // and reports whether it is. What was set at run time before is lost.
 func (s *shared) defineAgain(ctx context.Context, lost string) (bool, error) {
 	s.mu.Lock()
@@ -120,7 +120,7 @@ func (l Limit) fields(edges string) []any {
 	return fields
 }
 
-// delete also forgets what Define was told: a limit that was deleted on purpose is not one that
+// delete also forgets what Define was given: a limit that was deleted on purpose is not one that
 // Redis lost.
 func (s *shared) delete(ctx context.Context, name string) error {
 	s.mu.Lock()
@@ -304,7 +304,7 @@ func (s *shared) unsetKey(ctx context.Context, limit, key string) error {
 }
 
 // defineKeys makes the overrides of a definition known. It sends all of them, with their text. The
-// script compares it with the text that it was told last: what is the same there stays, even if
+// script compares it with the text that it was given last: what is the same there stays, even if
 // SetKey has changed it since.
 func (s *shared) defineKeys(ctx context.Context, l Limit) error {
 	var text strings.Builder

@@ -54,7 +54,7 @@ import (
 //
 // Redis keeps what is counted as long as it matters and a minute more, so an unused key costs no
 // memory. If Redis loses its data, the next call that misses a limit defines again what Define was
-// told.
+// given.
 //
 // # In the process
 //

@@ -50,7 +50,7 @@ type shared struct {
 	calls     *coalescer[call] // of Allow, by the whole script
 
 	mu      sync.Mutex
-	defined map[string]Limit // what define was told, by name
+	defined map[string]Limit // what define was given, by name
 }
 
 func newShared(rdb redis.UniversalClient, opts Options) *shared {

@@ -47,10 +47,10 @@ for k = 1, n do
 end
 
 if sent ~= '1' then
-  local taken, told = match(call('GET', hg('admitted', caller)) or '', '^' .. number .. ' (%d+) (.*)$')
-  if told then
-    told = string.gsub(told, '.', { ['+'] = '=', ['-'] = '?' })
-    return time[1] .. ' ' .. time[2] .. ' ' .. told .. ' ' .. taken .. found
+  local taken, before = match(call('GET', hg('admitted', caller)) or '', '^' .. number .. ' (%d+) (.*)$')
+  if before then
+    before = string.gsub(before, '.', { ['+'] = '=', ['-'] = '?' })
+    return time[1] .. ' ' .. time[2] .. ' ' .. before .. ' ' .. taken .. found
   end
 end
 

@@ -27,53 +27,62 @@ func secretive(t *testing.T) (h *HTTPHandler, file string) {
 	return h, file
 }
 
+// Secrets are sent, and no result and no error shows them: references, and values that are written
+// out in the URL or in a header with a secret's name.
 func TestSecrets_AreSentAndNotShown(t *testing.T) {
 	h, file := secretive(t)
-	var key, token string
+	const written = "wr1tten/0ut"
+	var sent string
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		key, token = r.URL.Query().Get("key"), r.Header.Get("Authorization")
-		w.Header().Set("X-Echo", token)
-		if r.URL.Path == "/no" {
+		sent = strings.Join([]string{r.URL.Query().Get("key"), r.Header.Get("Authorization"), r.URL.Query().Get("api_key"), r.Header.Get("X-Api-Key")}, " ")
+		w.Header().Set("X-Echo", sent)
+		switch r.URL.Path {
+		case "/no":
 			w.WriteHeader(http.StatusTeapot)
-		}
-		if r.URL.Path == "/moved" {
+		case "/moved":
 			w.Header().Set("Location", "/there?"+r.URL.RawQuery)
 			w.WriteHeader(http.StatusFound)
-		}
-		if r.URL.Path == "/broken" {
+		case "/broken":
 			w.Header().Set("Content-Length", "1000")
 		}
-		_, _ = io.WriteString(w, "you sent "+key+" and "+token)
+		_, _ = io.WriteString(w, sent)
 	})
-	for _, path := range []string{"/yes", "/no", "/moved", "/broken"} {
-		call := HTTPRequest{
-			URL: url + path + "?key=${env:API_KEY}", KeepHeaders: []string{"x-echo"},
-			Headers: map[string]string{"Authorization": "Bearer ${file:" + file + "}"},
+	const query = "?key=${env:API_KEY}&api_key=wr1tten%2F0ut&token=s3cr"
+	check := func(what string, shown []byte) {
+		t.Helper()
+		for _, secret := range []string{apiKey, escapeURL(apiKey), "t0ken-of-file", written, "wr1tten%2F0ut", "s3cr", "hunter2"} {
+			if strings.Contains(string(shown), secret) {
+				t.Errorf("%s: %s shows the secret %q", what, shown, secret)
+			}
 		}
-		result, err := h.fetch(t, call)
-		if key != apiKey || token != "Bearer t0ken-of-file" {
-			t.Fatalf("%s: the server got %q and %q, want the secrets", path, key, token)
+	}
+	for _, path := range []string{"/yes", "/no", "/moved", "/broken"} {
+		result, err := h.fetch(t, HTTPRequest{
+			URL: url + path + query, KeepHeaders: []string{"x-echo"},
+			Headers: map[string]string{"Authorization": "Bearer ${file:" + file + "}", "X-Api-Key": "hunter2hunter2"},
+		})
+		if want := apiKey + " Bearer t0ken-of-file " + written + " hunter2hunter2"; sent != want {
+			t.Fatalf("%s: the server got %q, want %q", path, sent, want)
 		}
 		shown, _ := marshal(result)
 		if err != nil {
-			shown = append(shown, err.Error()...)
+			shown = append(shown, presentable(err).Error()...)
 		}
-		for _, secret := range []string{apiKey, escapeURL(apiKey), "t0ken-of-file"} {
-			if strings.Contains(string(shown), secret) {
-				t.Errorf("%s: %s shows the secret %q", path, shown, secret)
-			}
-		}
-		if want := "you sent ${env:API_KEY} and Bearer ${file:" + file + "}"; result.Body != want {
-			t.Errorf("%s: body %q, want %q", path, result.Body, want)
-		}
-		if got := result.Headers.Get("X-Echo"); got != "Bearer ${file:"+file+"}" {
-			t.Errorf("%s: header %q, want the reference", path, got)
+		check(path, shown)
+		if want := "${env:API_KEY} Bearer ${file:" + file + "} ••• •••"; result.Body != want || result.Headers.Get("X-Echo") != want {
+			t.Errorf("%s: body %q, header %q, want %q", path, result.Body, result.Headers.Get("X-Echo"), want)
 		}
 	}
+	for _, bad := range []string{"http://127.0.0.1:1/", "http://10.0.0.1/"} {
+		check(bad, []byte(processBy(t, h, HTTPRequest{URL: bad + query}).Error()))
+	}
+	for _, bad := range []string{"ftp://h/", "http://u:p@h/", "http:///", "http://h:99999/"} {
+		check(bad, []byte((HTTPRequest{URL: bad + query}).Validate().Error()))
+	}
+	check("a bad header", []byte(HTTPRequest{URL: url, Headers: map[string]string{"X-Api-Key": "hunter2\n"}}.Validate().Error()))
 }
 
-// The payload of the next run has the reference, and one that the other side
-// made up is not one.
+// The next payload has the reference and the written key. A reference in the Location is escaped.
 func TestSecrets_Redirects(t *testing.T) {
 	h, _ := secretive(t)
 	t.Setenv("API_OTHER", "not for you!")
@@ -81,12 +90,12 @@ func TestSecrets_Redirects(t *testing.T) {
 		w.Header().Set("Location", "/there?"+r.URL.RawQuery+"&more=${env:API_OTHER}")
 		w.WriteHeader(http.StatusFound)
 	})
-	_, err := h.fetch(t, HTTPRequest{URL: url + "/?key=${env:API_KEY}", Redirects: RedirectsRequeue})
+	_, err := h.fetch(t, HTTPRequest{URL: url + "/?key=${env:API_KEY}&api_key=written", Redirects: RedirectsRequeue})
 	moved, ok := errors.AsType[*RedirectError](err)
 	if !ok {
 		t.Fatalf("got %v, want a RedirectError", err)
 	}
-	if want := url + "/there?key=${env:API_KEY}&more=%24%7Benv:API_OTHER}"; moved.Next.URL != want {
+	if want := url + "/there?key=${env:API_KEY}&api_key=written&more=%24%7Benv:API_OTHER}"; moved.Next.URL != want {
 		t.Errorf("next %s\nwant %s", moved.Next.URL, want)
 	}
 }

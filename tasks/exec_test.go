@@ -196,7 +196,6 @@ func TestExec_StartErrors(t *testing.T) {
 	}
 }
 
-
 // A secret that is the beginning of another does not show the other's end.
 func TestExec_SecretsWithOnePrefix_AreHidden(t *testing.T) {
 	t.Setenv("HEADGATE_SHORT", "prefix12")

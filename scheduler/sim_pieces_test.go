@@ -77,7 +77,7 @@ var pieces = []*piece{
 	{name: "a retry stands where it stood", breaks: "TestRetryPosition_Keep", with: "if r or job.stood_us > 0 then", without: "if r then"},
 	{name: "a retry waits anew", breaks: "TestRetryPosition_WaitsAnew", with: "  if job.longest_us < 0 then return end", without: "  if true then return end"},
 	{name: "jobs that follow one that waits wait, too", breaks: "TestQueues_TurnsByWeight", with: "call('HSET', hg('jobs'), unpack(records))", without: ""},
-	{name: "nobody is archived for an estimate", breaks: "TestScenarios/costs_that_settle,_with_MaxWait", with: "  call('HSET', hg('jobs'), job.name, text", without: "  local early = told_to_wait(job, place, not r)\n  if early[9] == 1 and ends < early[4] then early[1] = TOO_LATE return early end\n  call('HSET', hg('jobs'), job.name, text"},
+	{name: "nobody is archived for an estimate", breaks: "TestScenarios/costs_that_settle,_with_MaxWait", with: "  call('HSET', hg('jobs'), job.name, text", without: "  local early = told_to_wait(job, place, not r)\n  if early[9] == 1 and ends < early[4] then early[1] = EXPIRED return early end\n  call('HSET', hg('jobs'), job.name, text"},
 	{name: "a job that comes after its time in another lane keeps its record", breaks: "TestRateLimited_AfterTimeout", with: "if r and (r.ticket ~= ticket or r.lane ~= lane) then", without: "if false then"},
 	{name: "a job is told that it is too late", breaks: "TestMaxWait_Expires", with: "call('ZADD', hg('deadlines'), int(ends), job.name)", without: ""},
 }

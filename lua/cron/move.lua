@@ -14,9 +14,12 @@ local name, last, spec, outcome, job = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[
 -- The state of a removed entry is kept for 30 days, because it counts ticks.
 local FORGET = 2592000
 
+-- A last tick that is more than a day ahead is of a time when Redis's clock was wrong.
+local MAX_AHEAD = 86400
+
 local schedule = hg('cron', name)
 local before = tonumber(call('HGET', schedule, 'last')) or 0
-local moves = last ~= '' and before < tonumber(last)
+local moves = last ~= '' and (before < tonumber(last) or before > now_us / 1000000 + MAX_AHEAD)
 if moves then call('HSET', schedule, 'last', last) end
 if moves and outcome ~= '' then
   call('HSET', schedule, 'tick', last, 'outcome', outcome)

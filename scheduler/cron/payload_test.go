@@ -97,3 +97,29 @@ func TestPayloadPanics(t *testing.T) {
 		checkIDs(t, q.ids(), sweepIDs(2))
 	})
 }
+
+// panicking is an Enqueuer that panics once.
+type panicking struct {
+	*jobQueue
+	panicked bool
+}
+
+func (p *panicking) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+	if !p.panicked {
+		p.panicked = true
+		panic("no such queue")
+	}
+	return p.jobQueue.EnqueueContext(ctx, task, opts...)
+}
+
+// TestEnqueuerPanics: the tick is enqueued again after a pause.
+func TestEnqueuerPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := redistest.Mini(t)
+		q := &panicking{jobQueue: newJobQueue()}
+		r := startReplica(t, m, q, []Entry{hourly(nil)}, nil)
+		until(1, 30)
+		r.end()
+		checkIDs(t, q.ids(), sweepIDs(1))
+	})
+}

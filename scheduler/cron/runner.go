@@ -187,6 +187,11 @@ func (r *Runner) pass(ctx context.Context) time.Duration {
 		r.report(ctx, err)
 		return retryEvery
 	}
+	if r.now().After(now.Add(maxAhead)) { // Redis's clock was wrong until now
+		for _, s := range r.records {
+			s.next = now
+		}
+	}
 	r.offset = time.Until(now)
 	var group sync.WaitGroup
 	free := make(chan struct{}, workers)

@@ -17,6 +17,10 @@ import (
 // the ID taken.
 const retainFor = 5 * time.Minute
 
+// maxAhead is how far a last tick may be ahead of Redis's clock. If it is further ahead, the clock was
+// wrong then. lua/cron/move.lua has the same bound.
+const maxAhead = 24 * time.Hour
+
 // handle handles the next due tick of a schedule, and sets when to look at it again. It
 // finishes a tick that it has begun even if ctx ends.
 func (r *Runner) handle(ctx context.Context, s *record, v state, now time.Time) error {
@@ -26,6 +30,10 @@ func (r *Runner) handle(ctx context.Context, s *record, v state, now time.Time) 
 	ctx = context.WithoutCancel(ctx)
 	s.next = now
 	name := s.entry.Name
+	if s.last.After(now.Add(maxAhead)) {
+		s.last = time.Time{}
+	}
+	ahead := moment(v.Last).After(now.Add(maxAhead))
 	last := latest(moment(v.Last), s.last) // s.last is newer if Redis lost its latest writes
 	switch {
 	case s.entry.Disabled:
@@ -36,7 +44,10 @@ func (r *Runner) handle(ctx context.Context, s *record, v state, now time.Time) 
 		}
 		s.adopted, s.next = true, now.Add(syncEvery)
 		return nil
-	case !s.adopted && v.Spec != s.spec: // a new entry, or a new cron line
+	case ahead || !s.adopted && v.Spec != s.spec: // or a new entry, or a new cron line
+		if ahead {
+			r.log.Warn("schedule was ahead of Redis's clock, ticks count from now on", "entry", name, "last", moment(v.Last), "now", now)
+		}
 		if _, err := r.move(ctx, name, now, s.spec, "", ""); err != nil {
 			return err
 		}
@@ -119,13 +130,16 @@ func (r *Runner) payload(s schedule, tick time.Time) (payload []byte, err error)
 	if s.entry.Payload == nil {
 		return nil, nil
 	}
-	defer func() {
-		if cause := recover(); cause != nil {
-			err = fmt.Errorf("panic: %v", cause)
-			r.log.Error("payload of a schedule panicked", "entry", s.entry.Name, "panic", cause, "stack", string(debug.Stack()))
-		}
-	}()
+	defer r.recoverAs(&err, "Payload", s.entry.Name)
 	return s.entry.Payload(tick.In(s.zone))
+}
+
+// recoverAs turns a panic of the program's code into an error.
+func (r *Runner) recoverAs(err *error, code, entry string) {
+	if cause := recover(); cause != nil {
+		*err = fmt.Errorf("panic: %v", cause)
+		r.log.Error("the code of a schedule panicked", "entry", entry, "code", code, "panic", cause, "stack", string(debug.Stack()))
+	}
 }
 
 // delay returns a job's part of the entry's jitter. It depends on the job's ID alone, so it
@@ -153,6 +167,7 @@ func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte
 	if delay > 0 {
 		opts = append(opts, asynq.ProcessIn(delay))
 	}
+	defer r.recoverAs(&err, "Enqueuer", e.Name)
 	_, err = r.enqueuer.EnqueueContext(ctx, asynq.NewTask(e.Type, payload), opts...)
 	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
 		return "", fmt.Errorf("schedule %s: enqueueing %s: %w", e.Name, id, err)

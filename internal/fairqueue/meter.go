@@ -146,12 +146,16 @@ type slotStats struct {
 	fullSince     int64
 	freed         bool  // something has changed since it was full
 	interval      int64 // how long it was full, on average, until a slot came
+	// atOnce is how many slots then came together, on average, and given how many were given since
+	// cameAt.
+	atOnce, given, cameAt int64
 }
 
 // setFull notes that a meter can give nothing before a time that is not known.
 func (s *slotStats) setFull(now, ready int64) {
 	if s.isConcurrency = true; ready > now && s.fullSince == 0 {
 		s.fullSince, s.freed = now, false
+		s.atOnce = (s.atOnce + s.given + 1) / 2
 	}
 }
 
@@ -165,7 +169,20 @@ func (s *slotStats) observeFreed(now int64) {
 	} else if s.fullSince > 0 {
 		s.interval = full
 	}
+	if s.fullSince > 0 {
+		s.cameAt, s.given = now, 0
+	}
 	s.fullSince, s.freed = 0, false
+}
+
+// observeGrant notes that a slot was given.
+func (s *slotStats) observeGrant(now int64) {
+	if s.observeFreed(now); s.fullSince > 0 { // a slot has come, although no notification said so
+		s.cameAt, s.given, s.fullSince = now, 0, 0
+	}
+	if now < s.cameAt+notifyStep {
+		s.given++
+	}
 }
 
 // returnTime is how long the need's permits take to come back.

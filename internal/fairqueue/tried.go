@@ -32,8 +32,7 @@ func (c *Core) tried(now int64, t try, r Result) {
 		for _, n := range l.needs {
 			n.meter.grants++
 			n.trust = minTrust
-			n.observeFreed(now)
-			n.fullSince = 0 // a slot has come, although no notification said so
+			n.observeGrant(now)
 		}
 	}
 	c.learn(now, t, r)

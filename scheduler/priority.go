@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/enum"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -26,16 +26,23 @@ const (
 	PriorityLow
 )
 
-var priorities = enum.Names{PriorityNormal: "normal", PriorityHigh: "high", PriorityLow: "low"}
+var priorities = []string{PriorityNormal: "normal", PriorityHigh: "high", PriorityLow: "low"}
 
 // String returns the level in lower case.
-func (p PriorityLevel) String() string { return priorities.Text(int(p)) }
+func (p PriorityLevel) String() string {
+	if p < 0 || int(p) >= len(priorities) {
+		return strconv.Itoa(int(p))
+	}
+	return priorities[p]
+}
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (p *PriorityLevel) UnmarshalText(text []byte) error {
-	if priorities.Unmarshal(text, (*int)(p)) != nil {
-		return &throttle.FieldError{Field: "priority", Value: strconv.Quote(string(text)), Want: "want one of " + priorities.String()}
+	i := slices.Index(priorities, string(text))
+	if i < 0 {
+		return &throttle.FieldError{Field: "priority", Value: strconv.Quote(string(text)), Want: "want one of " + strings.Join(priorities, ", ")}
 	}
+	*p = PriorityLevel(i)
 	return nil
 }
 

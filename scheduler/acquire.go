@@ -232,9 +232,9 @@ func (s *Server) acquire(all []*attempt) (denied bool) {
 	}
 	for i, a := range all {
 		d, err := a.position.adjust(answers[i].Decision), answers[i].Err
-		s.history.ObserveLimiterCall(time.Since(a.sentAt), err != nil)
+		s.stats.ObserveLimiterCall(time.Since(a.sentAt), err != nil)
 		if err == nil {
-			s.history.CountDecision(a.Queue, a.ID, a.rule.Needs, d)
+			s.stats.CountDecision(a.Queue, a.ID, a.rule.Needs, d)
 		}
 		a.decision, a.err = s.outcomeError(a, d, err)
 		denied = denied || d.Outcome == throttle.Denied

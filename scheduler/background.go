@@ -21,7 +21,7 @@ func (s *Server) startBackground() bool {
 	for _, work := range []func(context.Context){s.dispatch, s.keepScope, s.recoverJobs, s.watchRules} {
 		s.background.Go(func() { work(ctx) })
 	}
-	s.written = s.history.Start()
+	s.written = s.stats.Start()
 	return true
 }
 
@@ -48,14 +48,14 @@ func (s *Server) stopBackground() (ended <-chan struct{}) {
 // asynq's polls.
 func (s *Server) dispatch(ctx context.Context) {
 	err := s.checkPromote(ctx)
-	s.history.PollingFallback.Store(!s.promotes.Load())
+	s.stats.PollingFallback.Store(!s.promotes.Load())
 	if err != nil || !s.promotes.Load() {
 		return
 	}
 	s.RulesChanged() // jobs may wait by the rules of a server that ran before
 	dispatcher.Run(ctx, dispatcher.Config{
 		Waits: s.limiter, DB: s.db, Log: s.log, Limits: s.limiterHealth, Queues: s.queueHealth,
-		ReconcileInterval: s.passes, MaxHeartbeat: s.quiet, History: s.history, SlotsRequested: s.redis.slots.wanted,
+		ReconcileInterval: s.passes, MaxHeartbeat: s.quiet, Stats: s.stats, SlotsRequested: s.redis.slots.wanted,
 	})
 }
 

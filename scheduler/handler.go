@@ -48,7 +48,7 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 func (s *Server) try(ctx context.Context, a *attempt, task *asynq.Task, next asynq.Handler) error {
 	for {
 		if err := a.awaitPermits(ctx); err != nil {
-			s.history.CountEnd(a.name(), a.outcome(ctx, err))
+			s.stats.CountEnd(a.name(), a.outcome(ctx, err))
 			return err
 		}
 		a.task = task // which asynq has made, with a writer of its result
@@ -106,7 +106,7 @@ var (
 // handler is not called.
 func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err error) {
 	if err := a.unwanted(ctx); err != nil {
-		a.server.history.CountEnd(a.name(), a.outcome(ctx, err))
+		a.server.stats.CountEnd(a.name(), a.outcome(ctx, err))
 		a.freeLeases(ctx)
 		return false, err
 	}
@@ -129,7 +129,7 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 // is over has failed, whatever it returns: asynq gives it up at that moment, and may or may not
 // hear it.
 func (a *attempt) call(ctx context.Context, next asynq.Handler, ended func() (over bool)) (err error) {
-	counted, outcome := a.server.history.StartJob(a.name()), a.failure()
+	counted, outcome := a.server.stats.StartJob(a.name()), a.failure()
 	queuedAt := a.queuedAt()
 	a.noteEnd(func(e *attemptEnd) { e.queuedAt, e.retry = queuedAt, a.rule.Retry })
 	defer func() {
@@ -203,7 +203,7 @@ func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err er
 	if wait <= 0 {
 		wait = -1
 	}
-	s.history.CountRateLimited(needs)
+	s.stats.CountRateLimited(needs)
 	began := time.Now()
 	d, failed := s.permits.RateLimited(ctx, s.waitdbJob(a), waitdb.RateLimit{At: a.decision.At, For: wait, Blocks: needs}, a.rule.Needs...)
 	s.noteLimiter(ctx, began, failed)

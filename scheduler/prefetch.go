@@ -297,7 +297,7 @@ func (s *Server) putBackDenied(ctx context.Context, b batch) (others []*attempt)
 	for i, a := range denied {
 		switch err := backs[i].Err; {
 		case err == nil:
-			s.history.CountEnd(a.name(), stats.PutBack)
+			s.stats.CountEnd(a.name(), stats.PutBack)
 		case !errors.Is(err, asynqdb.ErrNotActive): // else it was deleted, or another server has it
 			others = append(others, a)
 		}

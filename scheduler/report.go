@@ -114,7 +114,7 @@ func Settle(ctx context.Context, limit string, cost int) error {
 		if err := a.server.limiter.Settle(ctx, a.decision, limit, t.Key, cost); err != nil {
 			return err
 		}
-		a.server.history.CountReturned(t, t.Cost-cost)
+		a.server.stats.CountReturned(t, t.Cost-cost)
 	}
 	return nil
 }

@@ -74,17 +74,17 @@ type Server struct {
 
 	limiterHealth, queueHealth *redishealth.Monitor // the same if both are in one Redis
 
-	history *stats.Recorder
+	stats *stats.Recorder
 
 	mu         sync.Mutex
 	stop       context.CancelFunc // ends the background goroutines; nil before they start
 	background sync.WaitGroup
-	written    func() // ends the history
+	written    func() // ends the stats
 }
 
 // What a server counts is for dashboards/metrics alone. Dashboards and the worker ask its monitors.
 func init() {
-	stats.RecorderOf = func(server any) *stats.Recorder { return server.(*Server).history }
+	stats.RecorderOf = func(server any) *stats.Recorder { return server.(*Server).stats }
 	redishealth.OfServer = func(server any) (queues, limiter *redishealth.Monitor) {
 		s := server.(*Server)
 		return s.queueHealth, s.limiterHealth
@@ -168,8 +168,8 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s.requests.acquire = s.acquire
 	s.setHealth(o.log)
 	limits, scope := s.limiter.Scope()
-	s.history = stats.New(limits, scope)
-	s.history.Queues, s.history.ServedQueues, s.history.RuleFor = rdb, s.queues, s.wantsOf
+	s.stats = stats.New(limits, scope)
+	s.stats.Queues, s.stats.ServedQueues, s.stats.RuleFor = rdb, s.queues, s.wantsOf
 	s.limits.set(rules.Limits, false)
 	s.promotes.Store(!o.polling)
 	s.markers = newMarkerWaiter(rdb, s.queues, cmp.Or(max(0, cfg.TaskCheckInterval), longestWait))
@@ -184,7 +184,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		_ = s.limiter.ReportSlots(ctx, name, free, every, s.queues) // the leader asks again in a second
 	}}
 	s.markers.idle = s.redis.slots.idle
-	s.history.Concurrency = s.redis.prefetcher.slots
+	s.stats.Concurrency = s.redis.prefetcher.slots
 	s.asynq = asynq.NewServerFromRedisClient(s.redis, s.config(cfg))
 	return s, nil
 }

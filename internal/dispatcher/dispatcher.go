@@ -56,7 +56,7 @@ type Config struct {
 	Queues            *redishealth.Monitor // of the queues' Redis
 	ReconcileInterval time.Duration        // between two passes over all waiting jobs
 	MaxHeartbeat      time.Duration        // between two heartbeats if nothing is due
-	History           *stats.Recorder
+	Stats             *stats.Recorder
 	// SlotsRequested has this process's server report its free worker slots, if it serves one of
 	// these queues.
 	SlotsRequested func(queues []string)
@@ -120,13 +120,13 @@ func Run(ctx context.Context, c Config) {
 		begun := time.Now()
 		next := d.round(ctx)
 		if d.core != nil {
-			d.History.ObserveRound(time.Since(begun))
+			d.Stats.ObserveRound(time.Since(begun))
 		}
-		d.History.IsDispatcher.Store(d.core != nil)
+		d.Stats.IsDispatcher.Store(d.core != nil)
 		d.sleep(ctx, notifications, begun.Add(interval), next)
 	}
 	d.stepDown(ctx)
-	d.History.IsDispatcher.Store(false)
+	d.Stats.IsDispatcher.Store(false)
 }
 
 // round does what is due, and returns when there is more to do. After an error it leaves Redis

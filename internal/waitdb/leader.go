@@ -16,7 +16,7 @@ import (
 
 // Version is that of the data in Redis. It goes up whenever the scripts of another version would
 // misread them; then the workers of before must be stopped first.
-const Version = 5
+const Version = 6
 
 // NewEpoch returns a random name for a scope's data, which says their version.
 func NewEpoch() string { return fmt.Sprint(Version, " ", uuid.NewString()) }

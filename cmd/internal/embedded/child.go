@@ -46,7 +46,6 @@ func (s *Store) runChild(ctx context.Context, path string, lock *os.File) error 
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = answerTimeout
 	runtime.LockOSThread() // because Linux ends the child with the thread that started it
-	defer runtime.UnlockOSThread()
 	if err := cmd.Run(); ctx.Err() == nil {
 		return fmt.Errorf("redis-server has ended: see %s: %v", log.Name(), err)
 	}

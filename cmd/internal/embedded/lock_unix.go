@@ -1,0 +1,12 @@
+//go:build unix
+
+package embedded
+
+import (
+	"os"
+	"syscall"
+)
+
+func lockFile(file *os.File) error {
+	return syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+}

@@ -60,7 +60,7 @@ func binding(claims []claim) (bind *claim, at int64) {
 				bind, at = &claims[i], ready
 			}
 		}
-		if from = at; at == before || at >= meter.Far {
+		if from = at; at == before || at >= meter.MaxTime {
 			break
 		}
 	}

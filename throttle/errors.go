@@ -12,11 +12,11 @@ import (
 )
 
 // ErrUnavailable is wrapped by every error that means that Redis was not reached or did not answer.
-// Whether permits were taken is then unknown. A local limiter never returns it.
+// After such an error it is unknown whether the call took permits. A local limiter never returns it.
 var ErrUnavailable = errors.New("limiter unavailable")
 
-// ErrNoLimit is wrapped by the errors of methods that change a limit if there is no limit of that
-// name. Asking for its permits is no error: the Outcome is NoLimit.
+// ErrNoLimit is wrapped by the error of a method that changes a limit if the limit does not exist.
+// Calls of Allow return the Outcome NoLimit instead of an error.
 var ErrNoLimit = errors.New("no such limit")
 
 func noLimit(name string) error { return fmt.Errorf("%w: %s", ErrNoLimit, name) }
@@ -29,33 +29,33 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// unusable returns the error of a script that was run for needs. If the script failed because of
-// data that no script has written, the error names the command that makes each meter anew.
+// unusable returns the error of a script that failed for these needs. If the script failed because
+// of corrupt data, the error names the commands that reset the meters.
 func unusable(needs []Need, err error) error {
-	if !script.IsDamage(err) {
+	if !script.IsCorrupt(err) {
 		return unavailable(err)
 	}
 	var resets []string
 	for _, n := range needs {
 		resets = append(resets, fmt.Sprintf("worker limits reset %s --key %q", n.Limit, n.Key))
 	}
-	return fmt.Errorf("%w: Redis holds data that no script has written; if they are a meter's, this makes it anew: %s: %w",
+	return fmt.Errorf("%w: Redis holds corrupt data; if a meter is corrupt, reset it with: %s: %w",
 		ErrUnavailable, strings.Join(resets, "; "), err)
 }
 
-// FieldError is one thing that is wrong with an argument, such as a field of a [Limit]. A program
-// can use its parts to report the error at its own place, such as the line of a config file. Use
-// errors.As to find it; Validate joins several.
+// FieldError reports one invalid field of an argument, such as a [Limit]. A program can use the parts
+// of the error in its own message, for example with the line of a config file. errors.As finds a
+// FieldError in an error of this package. Validate joins several of them.
 type FieldError struct {
-	// Field is what is wrong, in lower case as config files write it.
+	// Field is the name of the field, in lower case as in a config file.
 	Field string
-	// Value is what was given; texts are quoted.
+	// Value is the invalid value. Strings are quoted.
 	Value string
-	// Want says what would be right.
+	// Want says which values are valid.
 	Want string
 }
 
-// Error returns the field, its value and what would be right: "capacity 0: want 1 to 10000000".
+// Error returns the field, its value and the valid values: "capacity 0: want 1 to 10000000".
 func (e *FieldError) Error() string { return e.Field + " " + e.Value + ": " + e.Want }
 
 func fieldError(field string, value any, format string, args ...any) *FieldError {
@@ -69,12 +69,12 @@ func fieldError(field string, value any, format string, args ...any) *FieldError
 	return &FieldError{field, text, fmt.Sprintf(format, args...)}
 }
 
-// faults collects what is wrong with a value, a FieldError each.
+// faults collects the FieldErrors of one value.
 type faults []error
 
-// want adds what would be right, unless so.
-func (f *faults) want(so bool, field string, value any, format string, args ...any) {
-	if !so {
+// want adds a FieldError if the field is not valid. Format and args say which values are valid.
+func (f *faults) want(valid bool, field string, value any, format string, args ...any) {
+	if !valid {
 		*f = append(*f, fieldError(field, value, format, args...))
 	}
 }

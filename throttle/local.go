@@ -260,7 +260,7 @@ func (l *local) pause(_ context.Context, name string, paused bool) error {
 func (l *local) block(_ context.Context, limit, key string, until time.Time) error {
 	return l.change(limit, func(_ *activeLimit, now int64) {
 		if at := until.UnixMicro(); at > now {
-			l.blocked[meterKey{limit, key}] = min(at, meter.Far)
+			l.blocked[meterKey{limit, key}] = min(at, meter.MaxTime)
 		} else {
 			delete(l.blocked, meterKey{limit, key})
 		}
@@ -303,7 +303,7 @@ func (l *local) override(r *activeLimit, key string, kind Kind, o Override, now 
 	l.recount(r, key, now)
 	set := &override{Override: o, file: file, kind: kind, since: now}
 	if o.For > 0 {
-		set.ends = min(now+o.For.Microseconds(), meter.Far)
+		set.ends = min(now+o.For.Microseconds(), meter.MaxTime)
 	}
 	l.overrides[meterKey{r.Name, key}] = set
 	l.recount(r, key, now)

@@ -129,7 +129,7 @@ func (s *shared) runAllow(ctx context.Context, calls []*call) {
 		}
 	}
 	replies, err := s.run(ctx, allowScript, args...).Slice()
-	if len(calls) > 1 && script.IsDamage(err) {
+	if len(calls) > 1 && script.IsCorrupt(err) {
 		for _, c := range calls {
 			s.runAllow(ctx, []*call{c})
 		}

@@ -31,7 +31,7 @@ type simMeter struct {
 }
 
 // far is when something happens if that is unknown.
-const far = meter.Far
+const far = meter.MaxTime
 
 // unheld is a concurrency meter whose permits come back at once.
 type unheld struct{ meter.Meter }

@@ -57,7 +57,7 @@ func (f *fixedWindow) ReadyAt(now, k int64) int64 {
 	if k > spare {
 		start = f.limit.windowStart(at, ceilDiv(k-spare, f.n()))
 	}
-	return min(Far, max(now, start+f.margin()))
+	return min(MaxTime, max(now, start+f.margin()))
 }
 
 // openFrom returns the first time, not before from, at which a window is open.

@@ -29,10 +29,10 @@ func (g *gcra) Define(l *Limit) {
 	g.n, g.period, g.capacity = n, period, int64(l.Capacity)
 }
 
-// owe sets tat, at most to Far.
+// owe sets tat, at most to MaxTime.
 func (g *gcra) owe(tat, rest int64) {
-	if tat >= Far {
-		tat, rest = Far, 0
+	if tat >= MaxTime {
+		tat, rest = MaxTime, 0
 	}
 	g.tat, g.rest = tat, rest
 }
@@ -65,7 +65,7 @@ func (g *gcra) ReadyAt(now, k int64) int64 {
 		us, over := Span(k-g.capacity, g.n, g.period)
 		at += us + ceilDiv(rest+over, g.n)
 	}
-	return min(Far, max(now, at))
+	return min(MaxTime, max(now, at))
 }
 
 // Take moves tat on by k intervals.
@@ -86,7 +86,7 @@ func (g *gcra) Take(now, k int64) Mark {
 // and so no later than tat less k intervals. For a later take, o holds only what others took, and
 // is no later than now plus all of that.
 func (g *gcra) GiveBack(now, k int64, of Spent) {
-	if g.tat == Far || g.given < of.Mark[1] {
+	if g.tat == MaxTime || g.given < of.Mark[1] {
 		return
 	}
 	givenUS, part := Span(g.given-of.Mark[1], g.n, g.period)

@@ -117,7 +117,7 @@ func TestGCRASurvivesIdleness(t *testing.T) {
 	if got := g.Left(epoch + century); got != maxPermits {
 		t.Errorf("after a century %d left, want %d", got, maxPermits)
 	}
-	// 10 million centuries ahead end at Far: too strict, but never too much.
+	// 10 million centuries ahead end at MaxTime: too strict, but never too much.
 	slow := newFunnel(1, 100*365*day, maxPermits)
 	for range 10 {
 		ready, left := slow.ReadyAt(epoch, maxPermits), slow.Left(epoch)
@@ -143,7 +143,7 @@ func TestGCRADebtEndsAtFar(t *testing.T) {
 	g.Take(epoch, 1)
 	before := epoch - us(time.Minute)
 	g.Define(&Limit{Kind: Funnel, N: 1, Per: week, Capacity: 1, Since: before})
-	if g.tat != Far || g.rest != 0 {
-		t.Errorf("a minute's permits at one a week are owed until %d and %d, want %d", g.tat, g.rest, int64(Far))
+	if g.tat != MaxTime || g.rest != 0 {
+		t.Errorf("a minute's permits at one a week are owed until %d and %d, want %d", g.tat, g.rest, int64(MaxTime))
 	}
 }

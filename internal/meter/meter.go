@@ -141,12 +141,12 @@ func Read(l *Limit, state []any) Meter {
 			m.times = append(m.times, slices.Repeat(words[i:i+1], int(words[i+1]))...)
 		}
 	case *slidingWindow:
-		if len(words) >= 4 { // the sum of all is not needed, and the newest part stands first
-			m.wasWidth = words[0]
+		if len(words) >= 4 { // width, sum, the newest bucket, then the older buckets
+			m.bucketWidth = words[0]
 			for i := 4; i+1 < len(words); i += 2 {
-				m.parts = append(m.parts, part{words[i], words[i+1]})
+				m.buckets = append(m.buckets, bucket{words[i], words[i+1]})
 			}
-			m.parts = append(m.parts, part{words[2], words[3]})
+			m.buckets = append(m.buckets, bucket{words[2], words[3]})
 		}
 	case *gcra:
 		if len(words) >= 4 {
@@ -203,8 +203,8 @@ func (g *Gate) ReadyFrom(now, k, from int64) int64 {
 // has them keeps them unless somebody takes them, except for a fixed window that closes.
 func readyFrom(m Meter, now, k, from int64) int64 {
 	at := m.ReadyAt(now, k)
-	if f, ok := m.(*fixedWindow); ok && k > 0 && at < from && from < Far {
-		return min(Far, f.openFrom(from))
+	if f, ok := m.(*fixedWindow); ok && k > 0 && at < from && from < MaxTime {
+		return min(MaxTime, f.openFrom(from))
 	}
 	return max(at, from)
 }
@@ -233,20 +233,20 @@ func (g *Gate) Left(now int64) int64 {
 	return g.Meter.Left(now)
 }
 
-// Far is the last time there is, in the year 2255, because the numbers of the Lua meters are exact
-// up to here. Everything later counts as Far, and so does what never happens.
-const Far = 1 << 53
+// MaxTime is the last time there is, in the year 2255, because the numbers of the Lua meters are exact
+// up to here. Everything later counts as MaxTime, and so does what never happens.
+const MaxTime = 1 << 53
 
 // Span returns the time that k permits stand for at n permits per period: whole microseconds and
-// n-ths of one, at most Far. The product can have more than 64 bits.
+// n-ths of one, at most MaxTime. The product can have more than 64 bits.
 func Span(k, n, period int64) (us, rest int64) {
 	hi, lo := bits.Mul64(uint64(k), uint64(period))
 	if hi >= uint64(n) {
-		return Far, 0
+		return MaxTime, 0
 	}
 	quotient, remainder := bits.Div64(hi, lo, uint64(n))
-	if quotient >= Far {
-		return Far, 0
+	if quotient >= MaxTime {
+		return MaxTime, 0
 	}
 	return int64(quotient), int64(remainder)
 }
@@ -257,10 +257,10 @@ func owed(us, rest, n, period int64) int64 {
 	lo, carry := bits.Add64(lo, uint64(rest+period-1), 0)
 	hi += carry
 	if hi >= uint64(period) {
-		return Far
+		return MaxTime
 	}
 	quotient, _ := bits.Div64(hi, lo, uint64(period))
-	return int64(min(quotient, Far))
+	return int64(min(quotient, MaxTime))
 }
 
 // rounds splits k permits, of which n come in each period, into those of the last period and the

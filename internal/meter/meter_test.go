@@ -154,8 +154,8 @@ func TestSpanAndOwed(t *testing.T) {
 		{3, 3, 10, 10, 0},
 		{maxPermits, maxPermits, us(100 * 365 * day), us(100 * 365 * day), 0},
 		{maxPermits, 1, us(time.Minute), maxPermits * us(time.Minute), 0},
-		{maxPermits, 1, us(time.Hour), Far, 0},       // in a thousand years
-		{maxPermits, 1, us(100 * 365 * day), Far, 0}, // would overflow
+		{maxPermits, 1, us(time.Hour), MaxTime, 0},       // in a thousand years
+		{maxPermits, 1, us(100 * 365 * day), MaxTime, 0}, // would overflow
 	} {
 		gotUS, gotRest := Span(tt.k, tt.n, tt.period)
 		if gotUS != tt.us || gotRest != tt.rest {
@@ -164,7 +164,7 @@ func TestSpanAndOwed(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Int64Range(1, maxPermits).Draw(t, "n")
-		period := rapid.Int64Range(1, us(15*time.Minute)).Draw(t, "period") // k of them end before Far
+		period := rapid.Int64Range(1, us(15*time.Minute)).Draw(t, "period") // k of them end before MaxTime
 		k := rapid.Int64Range(0, maxPermits).Draw(t, "k")
 		at, rest := Span(k, n, period)
 		if got := owed(at, rest, n, period); got != k {

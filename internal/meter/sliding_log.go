@@ -26,7 +26,7 @@ func (s *slidingLog) ReadyAt(now, k int64) int64 {
 	if i := int64(len(s.times)) - (s.n - within + 1); i >= 0 {
 		at = max(now, s.times[i]+s.period)
 	}
-	return min(Far, at+wait)
+	return min(MaxTime, at+wait)
 }
 
 // Take records the time k times, and forgets all but the newest n.

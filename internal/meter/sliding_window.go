@@ -2,124 +2,126 @@ package meter
 
 import "slices"
 
-// windowParts is how many parts a sliding window divides its period into. With more parts permits
-// return sooner, and every call reads more.
-const windowParts = 60
+// bucketsPerPeriod is the number of buckets of a sliding window. With more buckets permits return
+// sooner, and every call reads more.
+const bucketsPerPeriod = 60
 
-// slidingWindow counts for a sliding window in bounded memory. It divides the period into parts,
-// and counts each part whole until its last microsecond has left the window. So it never lets more
-// than n permits through, and a permit returns up to one part late.
+// slidingWindow is the meter of a sliding window in bounded memory. It divides time into buckets of
+// width microseconds, 60 in each period. A bucket counts in full until its last microsecond has left
+// the window. So the meter never lets more than n permits through, and a permit returns up to one
+// width late.
 //
-// The usual approximation weighs the count of the previous window by how much of it still overlaps.
-// It needs two numbers only, but assumes that the calls in it were evenly spread: after a burst at
-// the window's end it lets more than n through.
+// The usual approximation weighs the count of the previous window with its overlap. It needs only two
+// numbers, but assumes that calls are evenly spread: after a burst at the end of a window it lets
+// more than n permits through.
 type slidingWindow struct {
 	n, period, width int64
-	parts            []part // oldest first
-	wasWidth         int64  // the width that parts were written with
+	buckets          []bucket // oldest first
+	bucketWidth      int64    // width that the buckets were counted with, before the last Define
 }
 
-// A part holds the permits taken from index·width on, for one width.
-type part struct{ index, count int64 }
+// A bucket counts the permits taken in the width microseconds from index·width on.
+type bucket struct{ index, count int64 }
 
-// Define sets the width. Parts of another width are converted when they are next read.
+// Define sets the limit. The next call converts buckets of another width.
 func (s *slidingWindow) Define(l *Limit) {
 	s.n, s.period = int64(l.N), l.PeriodUS()
-	s.width = ceilDiv(s.period, windowParts)
+	s.width = ceilDiv(s.period, bucketsPerPeriod)
 }
 
-// leaves returns when the last permit that a part may hold has left the window.
-func (s *slidingWindow) leaves(p part) int64 { return (p.index+1)*s.width - 1 + s.period }
+// expiry returns the time at which the last permit of a bucket has left the window.
+func (s *slidingWindow) expiry(b bucket) int64 { return (b.index+1)*s.width - 1 + s.period }
 
-// counted returns the parts that still count, at the present width, and their sum. After a change
-// of the width a part goes to where its last microsecond lies.
-func (s *slidingWindow) counted(now int64) (parts []part, sum int64) {
-	for _, p := range s.parts {
-		if s.wasWidth != s.width {
-			p.index = ((p.index+1)*s.wasWidth - 1) / s.width
+// counted returns the buckets that have not expired, converted to the current width, and their sum.
+// A bucket of another width becomes the bucket that holds its last microsecond.
+func (s *slidingWindow) counted(now int64) (buckets []bucket, sum int64) {
+	for _, b := range s.buckets {
+		if s.bucketWidth != s.width {
+			b.index = ((b.index+1)*s.bucketWidth - 1) / s.width
 		}
-		if s.leaves(p) <= now {
+		if s.expiry(b) <= now {
 			continue
 		}
-		sum += p.count
-		if last := len(parts) - 1; last >= 0 && parts[last].index == p.index {
-			parts[last].count += p.count
+		sum += b.count
+		if last := len(buckets) - 1; last >= 0 && buckets[last].index == b.index {
+			buckets[last].count += b.count
 		} else {
-			parts = append(parts, p)
+			buckets = append(buckets, b)
 		}
 	}
-	return parts, sum
+	return buckets, sum
 }
 
-// earliest returns now, or the start of the newest part if the clock was set back to before it.
-func (s *slidingWindow) earliest(now int64, parts []part) int64 {
-	if len(parts) == 0 {
+// earliest returns now, or the start of the newest bucket if the clock was set back to before it.
+func (s *slidingWindow) earliest(now int64, buckets []bucket) int64 {
+	if len(buckets) == 0 {
 		return now
 	}
-	return max(now, parts[len(parts)-1].index*s.width)
+	return max(now, buckets[len(buckets)-1].index*s.width)
 }
 
 func (s slidingWindow) Clone() Meter { return &s }
 
-// ReadyAt returns when so many parts have left the window, oldest first, that k permits are free.
+// ReadyAt returns the time at which enough buckets have expired, oldest first, that k permits are
+// free.
 func (s *slidingWindow) ReadyAt(now, k int64) int64 {
 	if k == 0 {
 		return now
 	}
-	parts, sum := s.counted(now)
+	buckets, sum := s.counted(now)
 	within, wait := rounds(k, s.n, s.period)
-	at := s.earliest(now, parts)
+	at := s.earliest(now, buckets)
 	missing := within - (s.n - sum)
-	for _, p := range parts {
+	for _, b := range buckets {
 		if missing <= 0 {
 			break
 		}
-		missing -= p.count
-		at = max(at, s.leaves(p))
+		missing -= b.count
+		at = max(at, s.expiry(b))
 	}
-	return min(Far, at+wait)
+	return min(MaxTime, at+wait)
 }
 
-// Take counts the permits in the newest part, or in a new one. The mark is the part's index.
+// Take counts the permits in the newest bucket, or in a new one. The mark is the bucket's index.
 func (s *slidingWindow) Take(now, k int64) Mark {
-	parts, _ := s.counted(now)
-	index := s.earliest(now, parts) / s.width
-	if last := len(parts) - 1; last >= 0 && parts[last].index == index {
-		parts[last].count += k
+	buckets, _ := s.counted(now)
+	index := s.earliest(now, buckets) / s.width
+	if last := len(buckets) - 1; last >= 0 && buckets[last].index == index {
+		buckets[last].count += k
 	} else {
-		parts = append(parts, part{index, k})
+		buckets = append(buckets, bucket{index, k})
 	}
-	s.parts, s.wasWidth = parts, s.width
+	s.buckets, s.bucketWidth = buckets, s.width
 	return Mark{index}
 }
 
-// GiveBack uncounts permits in the call's part if it is still there. It does nothing after a change
-// of the width, because the permits may then stand in another part.
+// GiveBack subtracts permits from the call's bucket if it still exists. After a change of the width it
+// does nothing, because the permits may be counted in another bucket.
 func (s *slidingWindow) GiveBack(_, k int64, of Spent) {
-	i := slices.IndexFunc(s.parts, func(p part) bool { return p.index == of.Mark[0] })
-	if i < 0 || s.wasWidth != s.width {
+	i := slices.IndexFunc(s.buckets, func(b bucket) bool { return b.index == of.Mark[0] })
+	if i < 0 || s.bucketWidth != s.width {
 		return
 	}
-	s.parts = slices.Clone(s.parts) // a clone may share them
-	if s.parts[i].count -= k; s.parts[i].count <= 0 {
-		s.parts = slices.Delete(s.parts, i, i+1)
+	s.buckets = slices.Clone(s.buckets) // a clone of the meter may share the buckets
+	if s.buckets[i].count -= k; s.buckets[i].count <= 0 {
+		s.buckets = slices.Delete(s.buckets, i, i+1)
 	}
 }
 
 // Left returns n less the permits in the window.
 func (s *slidingWindow) Left(now int64) int64 {
-	parts, sum := s.counted(now)
-	if s.earliest(now, parts) > now {
+	buckets, sum := s.counted(now)
+	if s.earliest(now, buckets) > now {
 		return 0
 	}
 	return max(0, s.n-sum)
 }
 
-// FullAt returns when the newest part leaves the window.
+// FullAt returns the time at which the newest bucket expires.
 func (s *slidingWindow) FullAt(now int64) int64 {
-	parts, _ := s.counted(now)
-	if len(parts) == 0 {
+	buckets, _ := s.counted(now)
+	if len(buckets) == 0 {
 		return now
 	}
-	return s.leaves(parts[len(parts)-1])
+	return s.expiry(buckets[len(buckets)-1])
 }

@@ -56,8 +56,8 @@ func TestSlidingWindowGivesLittleAway(t *testing.T) {
 				strict.Take(now, 1)
 				bounded.Take(now, 1)
 			}
-			if len(bounded.parts) > windowParts+1 {
-				t.Fatalf("%d parts", len(bounded.parts))
+			if len(bounded.buckets) > bucketsPerPeriod+1 {
+				t.Fatalf("%d parts", len(bounded.buckets))
 			}
 		}
 	})
@@ -108,7 +108,7 @@ func TestSlidingWindowOfAMillion(t *testing.T) {
 	if taken != 1_000_000 {
 		t.Errorf("%d taken within %s, want a million", taken, time.Duration(now-epoch)*time.Microsecond)
 	}
-	if len(m.parts) > windowParts+1 {
-		t.Errorf("%d parts, want at most %d", len(m.parts), windowParts+1)
+	if len(m.buckets) > bucketsPerPeriod+1 {
+		t.Errorf("%d parts, want at most %d", len(m.buckets), bucketsPerPeriod+1)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Callers hands out callers with unique names. It is safe for concurrent use.
+// Callers is a pool of callers with unique names. It is safe for concurrent use.
 type Callers struct {
 	pool  sync.Pool // of *Caller
 	self  string    // unique among all processes
@@ -18,40 +18,40 @@ type Callers struct {
 	clock clock
 }
 
-// A Caller sends one script at a time. Redis remembers for a minute the number of the caller's last
-// script that took permits, so if the client repeats it because the answer got lost, nothing is
-// charged twice. Callers are pooled, so Redis keeps about as many of these keys as there are calls
-// at once.
+// A Caller sends one script at a time. Redis stores the number of the caller's last script that took
+// permits for a minute. If the client repeats that script because the reply was lost, Redis
+// recognizes the repeat and charges nothing twice. Callers are reused, so Redis stores about as many
+// of these numbers as there are concurrent calls.
 type Caller struct {
 	Name  string
-	Calls uint64
+	Calls uint64 // number of scripts that the caller has sent
 }
 
-// NewCallers returns new callers.
+// NewCallers returns an empty pool.
 func NewCallers() *Callers {
 	c := &Callers{self: uuid.NewString() + ":"}
 	c.pool.New = func() any { return &Caller{Name: c.Unique()} }
 	return c
 }
 
-// Unique returns a name that nothing else gets, in any process.
+// Unique returns a name that is unique among all processes.
 func (c *Callers) Unique() string {
 	return c.self + strconv.FormatUint(c.names.Add(1), 36)
 }
 
-// Next returns a caller for its next call, until Done.
+// Next returns a caller for one script. The user must return it with Done.
 func (c *Callers) Next() *Caller {
 	caller := c.pool.Get().(*Caller)
 	caller.Calls++
 	return caller
 }
 
-// Done takes a caller back.
+// Done returns a caller to the pool.
 func (c *Callers) Done(caller *Caller) { c.pool.Put(caller) }
 
-// Sent is an argument of a script that counts how often the script was sent, and knows when last.
-// go-redis writes the arguments anew each time, also when it repeats a command because the answer
-// got lost, or because Redis did not have the script's text.
+// Sent is an argument of a script that counts how often the script was sent and records when it was
+// last sent. go-redis encodes the arguments each time that it sends a command. It sends a command
+// again if the reply was lost or if Redis did not have the text of the script.
 type Sent struct {
 	times int64
 	last  time.Time
@@ -63,12 +63,12 @@ func (s *Sent) MarshalBinary() ([]byte, error) {
 	return strconv.AppendInt(nil, s.times, 10), nil
 }
 
-// MostMeters is how many meters the calls of one script may need together. Lua takes at most 8,000
-// values at once, and Redis serves no other client while the script runs.
+// MostMeters is the largest number of meters that the calls of one script may need together. Lua
+// cannot unpack more than 8,000 values, and Redis serves no other client while a script runs.
 const MostMeters = 1000
 
-// Batches splits calls, in their order, into batches that need at most MostMeters meters each. A
-// call that needs more is a batch of its own.
+// Batches splits calls, in their order, into batches that need at most MostMeters meters each. A call
+// that needs more meters gets a batch of its own.
 func Batches[T any](calls []T, meters func(T) int) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
 		for len(calls) > 0 {

@@ -19,13 +19,13 @@ type Script struct {
 	name, text string
 }
 
-// bySHA has all scripts, as *Script, by the SHA-1 of their texts.
+// bySHA maps the SHA-1 of a script's text to its *Script.
 var bySHA sync.Map
 
-// Run runs the script. go-redis sends its digest, and its text only to a Redis that does not have
-// it. If the script meets a key of a wrong type, Run removes such keys of the scope and runs the
-// script once more. Permits that the script took before it met that key are then taken twice.
-// Errors are as of [Explain].
+// Run runs the script. go-redis sends the digest of the script, and sends the text only if Redis does
+// not have the script. If the script fails because a key has a wrong type, Run removes all such keys
+// of the scope and runs the script once more. Permits that the script took before it failed are
+// then taken twice. Run returns the errors of [Explain].
 func (s *Script) Run(ctx context.Context, rdb redis.Scripter, keys []string, args ...any) *redis.Cmd {
 	cmd := s.Script.Run(ctx, rdb, keys, args...)
 	if cmd.Err() == nil {
@@ -40,7 +40,7 @@ func (s *Script) Run(ctx context.Context, rdb redis.Scripter, keys []string, arg
 	return cmd
 }
 
-// User returns the user of a client, or an empty text if the client does not tell.
+// User returns the name of the Redis user of a client, or "" if the type of the client is unknown.
 func User(rdb any) string {
 	switch c := rdb.(type) {
 	case interface{ User() string }:
@@ -53,7 +53,7 @@ func User(rdb any) string {
 	return ""
 }
 
-// explained is an error of Redis in words for people. It wraps the error itself.
+// explained is an error of Redis with a readable text. It wraps the original error.
 type explained struct {
 	error
 	text string
@@ -62,7 +62,7 @@ type explained struct {
 func (e *explained) Error() string { return e.text }
 func (e *explained) Unwrap() error { return e.error }
 
-// What errors look like in the versions of Redis, and in miniredis.
+// Patterns of error messages, in all versions of Redis and in miniredis.
 var (
 	inScript  = regexp.MustCompile(`(?: script: |call to f_)([0-9a-f]{40})`)
 	atLine    = regexp.MustCompile(`(?:user_script|<string>|\s): ?(\d+)`)
@@ -75,9 +75,9 @@ var (
 	noChannel = regexp.MustCompile(`(?:access one of the channels|access the '(.*)' channel|publish to the channel)`)
 )
 
-// Explain returns the error of a user's command in words for people. A missing right names the user
-// and the right. An error of a script names the script, without the digest of its text and Lua's
-// own words. Any other error stays as it is.
+// Explain returns the error of a command with a readable text. If the user lacks a permission, the
+// text names the user and the permission. If a script failed, the text names the script and drops
+// the digest and the prefixes of Lua. Other errors stay as they are.
 func Explain(err error, user string, cmd redis.Cmder) error {
 	if err == nil {
 		return nil
@@ -104,7 +104,7 @@ func Explain(err error, user string, cmd redis.Cmder) error {
 	return explain(err, script, user, names)
 }
 
-// explain is Explain for an error of a script, or of a command if that is nil.
+// explain is Explain for an error of a script, or of a plain command if script is nil.
 func explain(err error, script *Script, user string, keys []string) error {
 	said, answered := errors.AsType[redis.Error](err)
 	if _, done := errors.AsType[*explained](err); !answered || done || errors.Is(err, redis.Nil) || redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -127,8 +127,8 @@ func explain(err error, script *Script, user string, keys []string) error {
 		return err
 	}
 	plain := strings.TrimSuffix(noise.ReplaceAllString(text, ""), ".")
-	if ofLua.MatchString(text) && !replyCode.MatchString(plain) { // Lua met data that a script does not expect
-		plain = "the data in Redis are not as headgate writes them: " + plain
+	if ofLua.MatchString(text) && !replyCode.MatchString(plain) { // the script could not compute with corrupt data
+		plain = "Redis holds corrupt data: " + plain
 		if line := atLine.FindStringSubmatch(text); line != nil {
 			where += ", line " + line[1]
 		}
@@ -136,9 +136,9 @@ func explain(err error, script *Script, user string, keys []string) error {
 	return &explained{err, plain + " (" + where + ")"}
 }
 
-// IsDamage reports whether a command or a script failed because of data that no script has written.
-// Other commands may succeed.
-func IsDamage(err error) bool {
+// IsCorrupt reports whether a command or a script failed because of corrupt data. Commands that read
+// other keys may succeed.
+func IsCorrupt(err error) bool {
 	said, ok := errors.AsType[redis.Error](err)
 	if !ok {
 		return false
@@ -149,8 +149,8 @@ func IsDamage(err error) bool {
 
 func isWrongType(err error) bool { return err != nil && strings.Contains(err.Error(), "WRONGTYPE") }
 
-// missingRight returns what a user may not do by the text of an error, and the right for it. It
-// returns an empty text if the error is not about rights.
+// missingRight returns the action that Redis refused and the permission for it, from the text of an
+// error. It returns "" if the error is not about permissions.
 func missingRight(text string, script *Script, within, key string) string {
 	if m := noKey.FindStringSubmatch(text); m != nil {
 		key = cmp.Or(m[1], key)
@@ -165,7 +165,7 @@ func missingRight(text string, script *Script, within, key string) string {
 		return ""
 	}
 	command := m[1]
-	if line := atLine.FindStringSubmatch(text); command == "" && script != nil && line != nil { // find it in the script
+	if line := atLine.FindStringSubmatch(text); command == "" && script != nil && line != nil { // read the command from the script's line
 		lines := strings.Split(script.text, "\n")
 		if n, _ := strconv.Atoi(line[1]); n >= 1 && n <= len(lines) {
 			command = append(calls.FindStringSubmatch(lines[n-1]), "", "")[1]
@@ -177,8 +177,8 @@ func missingRight(text string, script *Script, within, key string) string {
 	return "run " + strings.ToUpper(command) + within + ": the user needs +" + strings.ToLower(command)
 }
 
-// pattern returns the pattern of an ACL for keys and channels like this one: all of a scope, or of
-// asynq.
+// pattern returns the ACL pattern that a user needs for a key or a channel: all names of a scope, all
+// names of asynq, or this name.
 func pattern(name string) string {
 	if end := strings.Index(name, "}:"); end > 0 && strings.HasPrefix(name, "hg:{") {
 		return name[:end+2] + "*"

@@ -59,7 +59,7 @@ func TestExplainDamage(t *testing.T) {
 		rdb.Set(ctx, "hg:{default}:changes", "abc", 0)
 		for range 2 { // miniredis runs a script itself first
 			err := limiter.Pause(ctx, "api")
-			if err == nil || raw.MatchString(err.Error()) || !strings.Contains(err.Error(), "the script limits/") || !script.IsDamage(err) {
+			if err == nil || raw.MatchString(err.Error()) || !strings.Contains(err.Error(), "the script limits/") || !script.IsCorrupt(err) {
 				t.Errorf("it says %v", err)
 			}
 		}
@@ -70,8 +70,8 @@ func TestExplainDamage(t *testing.T) {
 func TestExplainVersions(t *testing.T) {
 	sha := script.New("limits/block").Hash()
 	for said, want := range map[string]string{
-		"ERR user_script:12: attempt to index a nil value script: " + sha + ", on @user_script:12.":                       "the data in Redis are not as headgate writes them: attempt to index a nil value (the script limits/block, line 12)",
-		"ERR Error running script (call to f_" + sha + "): @user_script:12: user_script:12: attempt to index a nil value": "the data in Redis are not as headgate writes them: attempt to index a nil value (the script limits/block, line 12)",
+		"ERR user_script:12: attempt to index a nil value script: " + sha + ", on @user_script:12.":                       "Redis holds corrupt data: attempt to index a nil value (the script limits/block, line 12)",
+		"ERR Error running script (call to f_" + sha + "): @user_script:12: user_script:12: attempt to index a nil value": "Redis holds corrupt data: attempt to index a nil value (the script limits/block, line 12)",
 		"OOM command not allowed when used memory > 'maxmemory'. script: " + sha + ", on @user_script:9.":                 "OOM command not allowed when used memory > 'maxmemory' (the script limits/block)",
 		"WRONGTYPE no such kind script: 0123456789012345678901234567890123456789, on @user_script:9.":                     "WRONGTYPE no such kind (the script of asynq)",
 		"NOPERM this user has no permissions to run the 'zadd' command":                                                   "the Redis user me may not run ZADD: the user needs +zadd (NOPERM)",
@@ -83,11 +83,11 @@ func TestExplainVersions(t *testing.T) {
 			t.Errorf("%s\nis %s\nwant %s", said, got, want)
 		}
 		damaged := strings.HasPrefix(said, "ERR ") || strings.HasPrefix(said, "WRONGTYPE ")
-		if got := script.IsDamage(answer(said)); got != damaged {
+		if got := script.IsCorrupt(answer(said)); got != damaged {
 			t.Errorf("%s: damaged data %t, want %t", said, got, damaged)
 		}
 	}
-	if script.IsDamage(answer("ERR max number of clients reached")) {
+	if script.IsCorrupt(answer("ERR max number of clients reached")) {
 		t.Error("a Redis with too many clients counts as damaged data")
 	}
 }

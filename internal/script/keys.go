@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// keys are the types of a scope's keys by name, without the prefix, as the table in docs/design.md
-// has them. A name that ends with a colon stands for several keys. No script writes a key of
-// another type. The type of a meter follows from its kind.
+// keys maps the name of each key of a scope, without the prefix, to its Redis type. The table in
+// docs/design.md lists the same keys. A name that ends with a colon is the prefix of several keys.
+// The type of a meter depends on the kind of its limit.
 var keys = map[string]string{
 	"limit:": "hash", "summaries": "hash", "limits": "set", "deleted": "hash", "blocked:": "zset", "overrides:": "hash",
 	"ending:": "zset", "m:": "by kind", "cell:": "string", "cron:": "hash", "crawls": "zset", "crawl:": "hash",
@@ -24,8 +24,7 @@ var keys = map[string]string{
 	"seq": "string", "changes": "string", "changelog": "stream", "admitted:": "string",
 }
 
-// typeOf returns the type that a key of that name must have, or an empty text if it is not a
-// scope's.
+// typeOf returns the Redis type that a key must have, or "" if no script writes a key of that name.
 func typeOf(name string) string {
 	first, rest, several := strings.Cut(name, ":")
 	if several {
@@ -44,9 +43,9 @@ func typeOf(name string) string {
 	return "string"
 }
 
-// removeWrongTypes removes the keys of a scope that have a type which no script writes, because
-// every call that needs such a key would fail. What is lost with them heals as after a flush. It
-// reads the names of all keys of the Redis, and returns how many keys it removed.
+// removeWrongTypes removes the keys of a scope that have a wrong type, because every call that needs
+// such a key would fail. The data in these keys is lost, and is restored as after a flush of Redis.
+// It scans the names of all keys of the Redis server, and returns the number of removed keys.
 func removeWrongTypes(ctx context.Context, rdb redis.UniversalClient, prefix string) (removed int, err error) {
 	var node redis.Cmdable = rdb
 	if cluster, ok := rdb.(*redis.ClusterClient); ok { // its SCAN goes to any node
@@ -91,7 +90,7 @@ type scope struct {
 	prefix string
 }
 
-// repairs makes only one of the calls that meet a key of a wrong type look for such keys.
+// repairs lets only one of several concurrent calls that fail for a wrong type scan for such keys.
 var repairs sync.Map // scope → *lastRepair
 
 type lastRepair struct {
@@ -100,10 +99,10 @@ type lastRepair struct {
 	removed int
 }
 
-// repairInterval is how long after a repair that found nothing the next one may begin.
+// repairInterval is the shortest time between two scans if the first one found nothing.
 const repairInterval = 10 * time.Second
 
-// repair removes keys of wrong types, and reports whether the call that met one may be repeated.
+// repair removes keys of wrong types, and reports whether the failed call should be repeated.
 func repair(ctx context.Context, rdb redis.UniversalClient, prefix string) bool {
 	met := time.Now()
 	value, _ := repairs.LoadOrStore(scope{rdb, prefix}, &lastRepair{})

@@ -17,10 +17,10 @@ import (
 	"github.com/headgate/headgate/lua"
 )
 
-// Guard is the code in front of asynq's own scripts that end a job's lease.
+// Guard is the code that precedes asynq's own scripts that end a job's lease.
 var Guard = expand("asynq/include/guard.lua", map[string]bool{})
 
-// New returns the script of a file in folder lua, by its name without the ending: "limits/allow".
+// New returns the script of a file in folder lua. The name has no ending: "limits/allow".
 func New(name string) *Script {
 	text := expand(name+".lua", map[string]bool{})
 	s := &Script{redis.NewScript(text), name, text}
@@ -28,66 +28,63 @@ func New(name string) *Script {
 	return s
 }
 
-// expand returns a file's text with each include in place of the line that names it, the first time
-// it is named. If that line is indented, the include is known in its block only, so it comes again
-// if it is named after that. That keeps scripts fast, because each call makes all functions anew
-// that it passes.
+// expand returns the text of a file in folder lua, with two kinds of lines replaced:
 //
-// What follows a line "-- @inner" is in a function of its own. Lua finds a local of an outer
-// function at once when it makes a function, but a local of the same function by a walk along all
-// others, which is most of what long scripts cost.
+//   - "-- @include name" becomes the text of that include. An include that is in scope already is
+//     not repeated. If the line is indented, the include is in scope only within its block. Redis
+//     creates the functions of an include in each call that reaches it, so an include in a block
+//     costs nothing in calls that skip the block.
+//   - "-- @inner" puts the rest of the file into a function of its own. Lua resolves locals of an
+//     outer function faster than the many locals of the same function, which makes long scripts
+//     faster.
 func expand(file string, included map[string]bool) string {
 	var b strings.Builder
-	b.Grow(32 << 10) // as long as most
-	for range write(&b, file, "", included) {
+	b.Grow(32 << 10) // as long as most scripts
+	for range writeExpanded(&b, file, "", included) {
 		b.WriteString("end)()\n")
 	}
 	return b.String()
 }
 
-// write writes the file with an indent before each line, and returns how many functions it leaves
-// open.
-func write(b *strings.Builder, file, indent string, included map[string]bool) (open int) {
-	for line := range strings.Lines(textOf(file)) {
-		own := line[:len(line)-len(strings.TrimLeft(line, " "))]
-		name, names := strings.CutPrefix(strings.TrimSuffix(line[len(own):], "\n"), "-- @include ")
+// writeExpanded writes the expanded file to b, with the indent before each line. It returns the
+// number of inner functions that the caller must close.
+func writeExpanded(b *strings.Builder, file, indent string, included map[string]bool) (inner int) {
+	text, err := lua.Files.ReadFile(file)
+	if err != nil {
+		panic(fmt.Sprintf("lua: %v", err))
+	}
+	for line := range strings.Lines(string(text)) {
+		lineIndent := line[:len(line)-len(strings.TrimLeft(line, " "))]
+		name, isInclude := strings.CutPrefix(strings.TrimSuffix(line[len(lineIndent):], "\n"), "-- @include ")
 		switch {
 		case line == "-- @inner\n":
 			b.WriteString("return (function()\n")
-			open++
-		case !names && line != "\n":
+			inner++
+		case !isInclude && line != "\n":
 			b.WriteString(indent)
 			fallthrough
-		case !names:
+		case !isInclude:
 			b.WriteString(line)
 		case !included[name]:
-			known := included
-			if own != "" {
-				known = maps.Clone(included)
+			inScope := included
+			if lineIndent != "" {
+				inScope = maps.Clone(included)
 			}
-			known[name] = true
-			open += write(b, includes[name], indent+own, known)
+			inScope[name] = true
+			inner += writeExpanded(b, includes[name], indent+lineIndent, inScope)
 		}
 	}
-	return open
+	return inner
 }
 
-// includes are the files of the includes by name.
+// includes maps the name of each include to its file.
 var includes = func() map[string]string {
 	found := map[string]string{}
 	for _, pattern := range []string{"include/*.lua", "*/include/*.lua"} {
-		paths, _ := fs.Glob(lua.Files, pattern) // the pattern is right
+		paths, _ := fs.Glob(lua.Files, pattern) // these patterns are valid
 		for _, file := range paths {
 			found[strings.TrimSuffix(path.Base(file), ".lua")] = file
 		}
 	}
 	return found
 }()
-
-func textOf(file string) string {
-	text, err := lua.Files.ReadFile(file)
-	if err != nil {
-		panic(fmt.Sprintf("lua: %v", err))
-	}
-	return string(text)
-}

@@ -136,7 +136,7 @@ func (db *DB) send(ctx context.Context, calls []*acquireCall) {
 		}
 	}
 	replies, err := db.run(ctx, acquireScript, args...).Slice()
-	if len(calls) > 1 && script.IsDamage(err) {
+	if len(calls) > 1 && script.IsCorrupt(err) {
 		for _, a := range calls {
 			db.send(ctx, []*acquireCall{a})
 		}

@@ -1,26 +1,27 @@
--- Takes the permits of all limits that a call names in one step, or none of them. Several calls run
--- one after the other. For callers outside a queue: it leaves to jobs what is reserved for granted
--- ones, and at a meter for which a lane waits everything that is wanted there. A denial changes
--- nothing.
+-- Decides calls of Allow, one after the other. A call takes all of its permits in one step, or none.
+-- Jobs come first: a call takes no permits that are reserved for granted jobs. If a lane waits at a
+-- meter, a call takes no permits that waiting jobs need there. A denial changes nothing.
 -- Touches: blocked (r), contended (r), deleted (r), demand (r), jobs (r), limit (r),
 --   m (rw), meters (r), overrides (r), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] app that asks
--- ARGV[2…] for each call: holder of its leases on concurrency limits; how many needs; limit,
---   key, cost for each need; cost 0 looks without taking
--- Returns for each call {outcome, index of the deciding need, now_us, ready_at_us, left,
---   full_at_us, capacity, shortest lease in microseconds or 0}; {4, index, now_us,
---   1 if Redis lost the limit}; {6, names, now_us} where calendars must be extended
+-- ARGV[1] app of the caller
+-- ARGV[2…] for each call: the holder of its leases on concurrency limits; the number of its needs;
+--   then limit, key and cost of each need. Cost 0 reads the meter and takes nothing
+-- Returns one list for each call. The first value is the outcome, as Go's throttle.Outcome numbers it:
+--   allowed: the list of include/take.lua
+--   denied, impossible: the list of include/needs.lua
+--   no limit (4): {4, index of the need from 0 on, now_us, 1 if Redis lost the limit, else 0 or 2}
+--   stale calendar (6), which Go must extend first: {6, names of the limits, now_us}
 -- @include scope
 -- @inner
 -- @include take
 -- @include reserved
 local app = ARGV[1]
-local quiet = call('EXISTS', hg('jobs')) == 0 -- no job waits: only the meters decide
+local quiet = call('EXISTS', hg('jobs')) == 0 -- no job waits for permits
 local loaded = {} -- meters
 
--- Reserves what waiting jobs want of the meters.
-local function keep_wanted(meters)
+-- Adds the permits that waiting jobs need to m.reserved, for this call only.
+local function reserve_demand(meters)
   load_reserved(meters)
   local ids = {}
   for i = 1, #meters do ids[i] = meters[i].id end
@@ -34,9 +35,9 @@ end
 local function allow(holder, first, last)
   local meters, refusal = load_needs(first, last, app, holder, loaded)
   if not meters then return refusal end
-  if not quiet then keep_wanted(meters) end
+  if not quiet then reserve_demand(meters) end
   local bind, at = binding(meters)
-  if bind.cost == 0 then at = bind.ready_at(0) end -- a look takes nothing
+  if bind.cost == 0 then at = bind.ready_at(0) end -- cost 0 only reads
   if at > now_us then return reply(DENIED, bind, at) end
   return take_all(meters)
 end

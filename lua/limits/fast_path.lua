@@ -1,23 +1,30 @@
--- Takes permits by the fast path: of limits that are as the caller knows them and have nothing
--- beside their rate, while no job waits. Most calls need nothing else of what Allow and Acquire can
--- do. Several calls run one after the other, and each takes all or nothing. If anything is
--- otherwise, the script does nothing.
+-- Decides most calls: those whose limits are funnels or token buckets that have only a rate and a
+-- capacity, while no job waits for permits. The calls run one after the other, and each takes all of
+-- its permits or none. The script takes nothing for a call that it cannot decide.
 -- Touches: admitted (rw), jobs (r), m (w), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- KEYS[2…] meters that the calls need
--- ARGV[1] for jobs, the name of a caller that sends one script at a time, so that a repeat is
---   recognized; what one job does not get no later job gets. Else empty
--- ARGV[2] number of this script
--- ARGV[3] how often it was sent
--- ARGV[4…] limit of each meter; their summaries; their rates; then for each call how many
---   meters it needs; or empty, if it needs all in order; or below zero, how many such calls follow
---   that are alike. Then for each of its meters its number, unless it needs all; how far the
---   TAT may be ahead so that the cost fits, and what the cost adds, in microseconds; and n-ths of
---   one of both, if there are any
--- Returns a text: seconds and microseconds of now; for each call + if it has its permits, = if an
---   earlier sending took them, - if they were not there, ? if Allow or Acquire must be asked; and
---   for a repeat the microsecond at which the permits were taken. Then a line for each meter with
---   its state as it was. The text is empty if Allow or Acquire must be asked for all calls
+-- KEYS[2…] key of each meter
+-- ARGV[1] for jobs, the name of a caller that sends one script at a time; '' for calls of Allow
+-- ARGV[2] number of this script; only repeats of the script share it
+-- ARGV[3] how often the script was sent; more than 1 is a repeat
+-- ARGV[4…] limit of each meter; then the summary of each limit; then the rate of each limit; then
+--   for each call or group of equal calls:
+--     head: '' if the call needs all meters in order, -k for k such calls that are equal, or else
+--       the number of meters that the call needs
+--     and for each meter that the call needs:
+--     meter: its number from 1 on; only if the head is a number of meters
+--     ahead_us: how far ahead of now the TAT may be so that the cost fits
+--     cost_us: how far the cost moves the TAT
+--     fractions: the n-ths of a microsecond of ahead_us and of cost_us, or '' if both are 0
+-- Returns '' if no call can be decided, or else a text of words and lines:
+--   seconds and microseconds of now, two words
+--   verdicts: one character for each call, in one word:
+--     '+' the permits are taken
+--     '=' an earlier sending of this script took the permits
+--     '-' denied: some permits do not exist yet
+--     '?' undecided: the full script must decide
+--   microsecond at which the permits were taken; only if an earlier sending of this script ran
+--   a line for each meter with its state before the calls: "tat fraction n period_us"; '' if unused
 -- @include scope
 local caller, number, sent, n, last = ARGV[1], ARGV[2], ARGV[3], #KEYS - 1, #ARGV
 
@@ -25,9 +32,9 @@ if call('EXISTS', hg('jobs')) == 1 then return '' end
 local summaries = call('HMGET', hg('summaries'), unpack(ARGV, 4, n + 3))
 local states = call('MGET', unpack(KEYS, 2))
 
--- Each meter's TAT and n-ths of one; no TAT if its limit is not as the caller knows it. There are
--- no functions here, and the tables are those of the replies, because making more costs more than
--- all the rest.
+-- tats[k] is the TAT of meter k in whole microseconds, or false if the caller's version of the limit
+-- is old. overs[k] has the remaining n-ths of a microsecond. The code below makes no functions and
+-- reuses the tables of the replies, because making more would cost more than everything else.
 local match = string.match
 local summary_at, rate_at = n + 3, 2 * n + 3
 local tats, overs, found = states, summaries, ''
@@ -38,7 +45,7 @@ for k = 1, n do
     if rate == ARGV[rate_at + k] then
       at = at + 0
       if at >= now_us then tat, over = at, part + 0 end
-    else -- a state of another rate, or one that no script has written
+    else -- a state of another rate, or corrupt data
       tat, state = false, ''
     end
   end
@@ -54,16 +61,17 @@ if sent ~= '1' then
   end
 end
 
-local verdicts, all, some, denied = '', false, nil, nil -- denied: meters that a job did not get
+-- If a job does not get its permits, a later job takes nothing from the same meters.
+local verdicts, all, some, denied = '', false, nil, nil
 local j = 3 * n + 4
 while j <= last do
-  local count, alike, some_of = n, 1, false
+  local count, equal, some_of = n, 1, false
   if ARGV[j] ~= '' then
     local head = ARGV[j] + 0
-    if head < 0 then alike = -head else count, some_of = head, true end
+    if head < 0 then equal = -head else count, some_of = head, true end
   end
   local width = some_of and 4 or 3
-  for _ = 1, alike do
+  for _ = 1, equal do
     local verdict = '+'
     for i = 1, count do
       local at = j + width * i - 2

@@ -46,7 +46,7 @@ local function gcra(m, now_us)
       local was, back, begins = string.match(rate or '', '^([1-9]%d* [1-9]%d*) ?(%d*) ?(%d*)$')
       given, begins_us = tonumber(back) or 0, tonumber(begins) or 0
       if not was then
-        tat, fraction = 0, 0 -- no script has written that
+        tat, fraction = 0, 0 -- corrupt data
       elseif was ~= m.rate then
         -- @include leaked
         tat, fraction = leaked(m, tat, fraction, was)

@@ -1,13 +1,17 @@
 -- @include meter
 
--- The outcomes, as Go's throttle.Outcome numbers them, and one for scripts alone.
+-- The outcomes, as Go's throttle.Outcome numbers them. STALE is known to scripts only: Go must extend
+-- a calendar and run the script again.
 local ALLOWED, DENIED, IMPOSSIBLE, NO_LIMIT, EXPIRED, STALE = 1, 2, 3, 4, 5, 6
 
--- Loads the meters of a call from the triples limit, key, cost in ARGV. Meters in `loaded` are used
--- again and stored once, except leases, which count by holder, and keys whose override ends, which
--- look ahead by what is stored. Returns the meters, or nil and the reply: a limit that does not
--- exist for the app, with 1 if Redis lost it (a limit that was deleted on purpose left its name) or
--- 2 if it is for other apps; a cost that can never fit; or a calendar that Go must extend first.
+-- Loads the meters of a call from the triples limit, key, cost in ARGV. It reuses the meters in
+-- `loaded`, which are stored once at the end, except for two kinds of meters: leases count by
+-- holder, and a key whose override ends reads its stored state again. Returns the meters, or nil and
+-- the reply of the call:
+--   {NO_LIMIT, index, now_us, why}: why is 0 if the limit was deleted, 1 if Redis lost it, 2 if it is
+--     for other apps
+--   {IMPOSSIBLE, index, now_us, 0, left, full_at_us, capacity}
+--   {STALE, names of limits, now_us}
 local function load_needs(first, last, app, holder, loaded)
   local meters, stale = {}, {}
   for i = first, last, 3 do
@@ -32,7 +36,7 @@ local function load_needs(first, last, app, holder, loaded)
   return meters
 end
 
--- Returns the meter to wait longest for, and the first time at which all are open.
+-- Returns the meter with the longest wait, and the first time at which all meters have the permits.
 local function binding(meters)
   local bind, at, closes = nil, -1, false
   for i = 1, #meters do
@@ -49,7 +53,9 @@ local function binding(meters)
   return bind, at
 end
 
--- Returns the reply for an outcome that meter m decided, with `at` the time to come back.
+-- Returns the reply for an outcome that meter m decided:
+--   {outcome, index of the need, now_us, at: when to request again, left, full_at_us, capacity,
+--    time_us: see lanes/acquire.lua, or 0}
 local function reply(outcome, m, at, time_us)
   local left = m.left() - m.reserved
   return { outcome, m.index, now_us, at, left > 0 and left or 0, m.full_at(), m.capacity, time_us or 0 }

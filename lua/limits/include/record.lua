@@ -15,7 +15,7 @@ local WORDS = {
 local FULL = 1000000 -- the whole of the rate
 local WRITTEN = '^%S+ %S+( (%d+) (%d+) %d+ %d+ %d+ [1-9]%d*' .. string.rep(' %d+', #WORDS - 8) .. ')$'
 
--- Returns the record of a key. One that no script has written says nothing.
+-- Returns the record of a key. A corrupt record counts as empty.
 local function read_record(name, key)
   local r, i = { share = FULL, allowed_share = FULL }, 0
   local record = call('HGET', hg('overrides', name), key) or ''

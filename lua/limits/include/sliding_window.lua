@@ -46,11 +46,11 @@ local function sliding_window(m, now_us)
       if leaves(newest) <= now_us then sum, newest, older = 0, nil, '' end
       while first < #older do
         local part, taken, after = string.match(older, '^(%d+) (%d+) ()', first)
-        if not part then older = '' break end -- no script has written that
+        if not part then older = '' break end -- corrupt data
         if leaves(part + 0) > now_us then break end
         sum, first = sum - taken, after
       end
-    else -- the limit was changed, or no script has written the state
+    else -- the limit was changed, or the state is corrupt
       local text = was_width and older .. newest .. ' ' .. count or ''
       sum, newest, count, older = sum_up(m, text, was_width and was_width + 0 or 0, now_us)
     end

@@ -1,8 +1,10 @@
 -- @include needs
 
--- Takes the permits of all meters, unless they were taken before, for a call that begins now, or
--- later `at` a time. Replies with the meter that has fewest left; then whether the limiter wants
--- feedback, and for each meter the two numbers of its mark, 0 if there is none.
+-- Takes the permits of all meters, except if `before` says that they were taken already. With `at`,
+-- the call begins at that later time. The reply is about the meter that has the fewest permits left:
+--   {ALLOWED, index of its need, now_us, now_us, left, full_at_us, capacity, shortest lease in
+--    microseconds or 0, 1 if the limiter wants feedback or else 0, then the two numbers of the mark
+--    of each need, or 0 and 0}
 local function take_all(meters, before, at)
   local tightest, least, lease_us
   local answer = { ALLOWED, 0, now_us, now_us, 0, 0, 0, 0, 0 }
@@ -21,7 +23,7 @@ local function take_all(meters, before, at)
   return answer
 end
 
--- Stores the meters that several calls have taken permits of, once each.
+-- Stores each meter from which calls took permits, once.
 local function store_taken(loaded)
   for _, m in pairs(loaded) do
     if m.later == 'taken' then

@@ -37,7 +37,7 @@ type Argument struct {
 // UnmarshalText compiles the argument's expressions.
 func (a *Argument) UnmarshalText(text []byte) (err error) {
 	a.text = string(text)
-	a.Template, err = expression.ParseTemplate(a.text, &expression.Job{})
+	a.Template, err = expression.ParseTemplate(a.text, expression.JobVars)
 	return err
 }
 

@@ -88,7 +88,7 @@ func (d *decoder) checkSchedules(all Schedules, tasks Tasks, queues map[string]i
 		s.MaxRetry = cmp.Or(s.MaxRetry, tasks[s.Type].MaxRetry)
 		s.Timeout = cmp.Or(s.Timeout, tasks[s.Type].Timeout)
 		s.Retention = cmp.Or(s.Retention, tasks[s.Type].Retention)
-		s.Template = d.compile(path+".payload", s.Type, s.Template, expression.Tick{})
+		s.Template = d.compile(path+".payload", s.Type, s.Template, expression.TickVars)
 		d.checkEntry(path, s.entry(name))
 		d.checkPayload(path+".payload", s, name)
 		all[name] = s

@@ -104,7 +104,7 @@ func (t Tasks) Key(limit, key string) (string, error) {
 			if n.Limit != limit {
 				continue
 			}
-			as, err := n.Key.Spell(key)
+			as, err := n.Key.NormalizeKey(key)
 			if err != nil {
 				return "", fmt.Errorf("key of limit %s: %w", limit, err)
 			}
@@ -119,7 +119,7 @@ func (t Tasks) Key(limit, key string) (string, error) {
 
 // Costs returns the actual costs of a finished job, by limit, for limits with a settle expression.
 func (t Tasks) Costs(job *expression.Job, result func() ([]byte, error)) (costs map[string]int, err error) {
-	done := &expression.Done{Job: *job}
+	done := &expression.Done{Job: *job, MustBeJSON: true}
 	for _, n := range t[job.Type].Limits {
 		if n.Settle.IsZero() {
 			continue

@@ -60,7 +60,7 @@ func (d *decoder) checkThen(path string, then []Then, types []string) {
 		if then[i].Payload == nil && slices.Contains(types, then[i].Type) && tasks.Validate(then[i].Type, []byte("null")) != nil {
 			d.errorf(at+".payload", "missing: want what %s needs, as an object", then[i].Type)
 		}
-		then[i].Payload = d.compile(at+".payload", then[i].Type, then[i].Payload, &expression.Done{})
+		then[i].Payload = d.compile(at+".payload", then[i].Type, then[i].Payload, expression.DoneVars)
 	}
 }
 
@@ -130,13 +130,13 @@ func eachLeaf(path, field string, value any, of func(path, field string, leaf an
 
 // compile replaces each text of a payload by its template. It reports a reference to a secret with an
 // expression in it, which would be sent as text.
-func (d *decoder) compile(path, typename string, payload any, about expression.Source) any {
+func (d *decoder) compile(path, typename string, payload any, vars []string) any {
 	made, _ := eachLeaf(path, "", payload, func(path, field string, leaf any) (any, error) {
 		text, ok := leaf.(string)
 		if !ok {
 			return leaf, nil
 		}
-		template, err := expression.ParseTemplate(text, about)
+		template, err := expression.ParseTemplate(text, vars)
 		if err != nil {
 			d.errorf(path, "%v", err)
 		}

@@ -1,5 +1,5 @@
-// Package expression evaluates the formulas of headgate.yaml: the key, cost and priority of a job, and
-// the ${…} parts of payloads. The language is github.com/expr-lang/expr.
+// Package expression evaluates the expressions of headgate.yaml: the key, cost and priority of a
+// job, and the ${…} parts of payloads. The language is github.com/expr-lang/expr.
 //
 // A job's expression can use payload, the decoded JSON, and task.type, task.queue and task.id. A
 // schedule's can use tick, the time.Time of the tick in the schedule's zone. Both have host(url) and
@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/expr-lang/expr"
@@ -20,93 +21,105 @@ import (
 	"github.com/expr-lang/expr/vm"
 )
 
-// formula is one compiled expression. It is safe for concurrent use.
-type formula struct {
-	what    string // such as "key expression", for errors
-	text    string
-	vars    []string // the variables that it may use
-	program *vm.Program
-	names   map[string]bool // the variables that it uses
-	byHost  bool            // whether it uses host(payload.url)
-	isHost  bool            // whether it is just host(…)
+// program is a compiled expression. It is safe for concurrent use.
+type program struct {
+	what   string // such as "key expression", for errors
+	text   string
+	vars   []string // the variables that it may use
+	code   *vm.Program
+	names  map[string]bool // the variables that it uses
+	byHost bool            // whether it uses host(payload.url)
+	wrong  error           // see Visit
 }
 
 // compile returns errors of one line.
-func compile(what, text string, about Source) (*formula, error) {
-	f := &formula{what: what, text: strings.TrimSpace(text), vars: about.words(), names: map[string]bool{}}
-	if f.text == "" {
+func compile(what, text string, vars []string) (*program, error) {
+	p := &program{what: what, text: strings.TrimSpace(text), vars: vars, names: map[string]bool{}}
+	if p.text == "" {
 		example := "host(payload.url)"
-		if f.vars[0] == "tick" {
+		if vars[0] == "tick" {
 			example = "tick.Year()"
 		}
-		return nil, fmt.Errorf("%s is empty: want a formula such as %s", what, example)
+		return nil, fmt.Errorf("%s is empty: want an expression such as %s", what, example)
 	}
-	wrong := &forbidden{}
-	program, err := expr.Compile(f.text, f.declare, hostFunction, jsonFunction, expr.DisableBuiltin("now"), expr.DisableBuiltin("toJSON"), expr.Patch(wrong))
-	if err = cmp.Or(wrong.err, err); err != nil {
-		return nil, f.wrap(err)
+	var err error
+	p.code, err = expr.Compile(p.text, p.declare, hostFunction, jsonFunction, expr.DisableBuiltin("now"), expr.DisableBuiltin("toJSON"), expr.Patch(p))
+	if err = cmp.Or(p.wrong, err); err != nil {
+		return nil, p.wrap(err)
 	}
-	f.program = program
-	node := program.Node()
-	ast.Walk(&node, f)
-	if call, ok := node.(*ast.CallNode); ok {
-		f.isHost = call.Callee.String() == "host"
-	}
-	return f, nil
+	return p, nil
 }
 
 // declare declares the variables and their types. The type of decoded JSON is unknown.
-func (f *formula) declare(c *conf.Config) {
+func (p *program) declare(c *conf.Config) {
 	env := map[string]any{}
-	for _, word := range f.vars {
-		env[word] = zeros[word]
+	for _, name := range p.vars {
+		env[name] = zeros[name]
 	}
 	c.WithEnv(env)
-	for word, zero := range env {
+	for name, zero := range env {
 		if zero == nil {
-			c.Env.Fields[word] = nature.Nature{}
+			c.Env.Fields[name] = nature.Nature{}
 		}
 	}
 }
 
 // String returns the expression as written.
-func (f *formula) String() string {
-	if f == nil {
+func (p *program) String() string {
+	if p == nil {
 		return ""
 	}
-	return f.text
+	return p.text
 }
 
-// run evaluates the formula. A missing field is nil, without an error.
-func (f *formula) run(from Source) (any, error) {
-	env, err := from.values(f.names)
-	if err != nil {
-		return nil, err
-	}
-	return expr.Run(f.program, env)
-}
+// IsZero reports whether there is no expression.
+func (p *program) IsZero() bool { return p == nil }
 
-// evaluate returns the value of a formula, converted by read.
-func evaluate[T any](f *formula, from Source, read func(any) (T, error)) (got T, err error) {
-	value, err := f.run(from)
-	if err == nil {
-		got, err = read(value)
+// ByHost reports whether the value depends on the called host, as host(payload.url) does.
+func (p *program) ByHost() bool { return p != nil && p.byHost }
+
+// NormalizeKey returns a key in the form that host(…) gives, such as localhost for LocalHost:8080.
+// It returns keys of other expressions unchanged.
+func (p *program) NormalizeKey(key string) (string, error) {
+	if p != nil {
+		if call, ok := p.code.Node().(*ast.CallNode); ok && call.Callee.String() == "host" {
+			return hostKey(key)
+		}
 	}
-	if err != nil {
-		return *new(T), f.wrap(err)
-	}
-	return got, nil
+	return key, nil
 }
 
 // constant reports whether the value is the same for every job.
-func (f *formula) constant() bool { return len(f.names) == 0 }
+func (p *program) constant() bool { return len(p.names) == 0 }
+
+// evaluate returns the value of a program, converted by convert. A missing field is nil, without an
+// error. A constant program needs no source.
+func evaluate[T any](p *program, from Source, convert func(any) (T, error)) (T, error) {
+	var env map[string]any
+	var err error
+	if !p.constant() {
+		env, err = from.values(p.names)
+	}
+	var value any
+	if err == nil {
+		value, err = expr.Run(p.code, env)
+	}
+	var converted T
+	if err == nil {
+		converted, err = convert(value)
+	}
+	if err != nil {
+		return *new(T), p.wrap(err)
+	}
+	return converted, nil
+}
 
 // maxReason bounds an error in bytes, because it can contain a value.
 const maxReason = 300
 
-// wrap adds the formula to an error. It removes expr's picture of the source, and adds the variables to
-// an error about an unknown name.
-func (f *formula) wrap(err error) error {
+// wrap adds the expression to an error. It removes expr's picture of the source, and adds the
+// variables to an error about an unknown name.
+func (p *program) wrap(err error) error {
 	if shown, ok := errors.AsType[*file.Error](err); ok {
 		reason := strings.TrimSpace(strings.SplitN(shown.Message, "\n", 2)[0])
 		reason = strings.TrimPrefix(reason, "runtime error: ")
@@ -115,21 +128,54 @@ func (f *formula) wrap(err error) error {
 		case noField:
 			reason = fmt.Sprintf("task has no field %s: want task.type, task.queue or task.id", field)
 		case strings.HasPrefix(reason, "unknown name"):
-			reason = fmt.Sprintf("%s: want one of %s, host(…), or text in quotes", reason, strings.Join(f.vars, ", "))
+			reason = fmt.Sprintf("%s: want one of %s, host(…), or text in quotes", reason, strings.Join(p.vars, ", "))
 		case len(reason) > maxReason:
 			reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
 		}
 		err = errors.New(reason)
 	}
-	return fmt.Errorf("%s %s: %w", f.what, f.text, err)
+	return fmt.Errorf("%s %s: %w", p.what, p.text, err)
 }
 
-// Visit collects the variables. ast.Walk calls it for each node.
-func (f *formula) Visit(node *ast.Node) {
+// multiplies are the functions whose time or result is a product of their arguments. All arguments but
+// the first must be literals.
+var multiplies = []string{"join", "repeat", "replace", "trim"}
+
+// Visit collects the variables, and finds what an expression must not contain: the author of a
+// payload must not control the time and memory of an expression. Without loops and ranges, and with
+// literal multipliers, both are proportional to the payload. The compiler calls Visit for each node.
+func (p *program) Visit(node *ast.Node) {
+	var err error
 	switch n := (*node).(type) {
 	case *ast.IdentifierNode:
-		f.names[n.Value] = true
+		p.names[n.Value] = true
 	case *ast.CallNode:
-		f.byHost = f.byHost || n.Callee.String() == "host" && n.Arguments[0].String() == "payload.url"
+		p.byHost = p.byHost || n.Callee.String() == "host" && len(n.Arguments) == 1 && n.Arguments[0].String() == "payload.url"
+	case *ast.BinaryNode:
+		if n.Operator == ".." {
+			err = fmt.Errorf("%s: ranges are not allowed: want a value of the payload", n)
+		} else if n.Operator == "matches" && !isLiteral(n.Right) {
+			err = fmt.Errorf("matches %s: want a literal pattern in quotes", n.Right)
+		}
+	case *ast.BuiltinNode:
+		for i, argument := range n.Arguments {
+			if _, loop := argument.(*ast.PredicateNode); loop {
+				err = fmt.Errorf("%s(…) is a loop, and loops are not allowed: compute the value before enqueuing the job, and put it into the payload", n.Name)
+			} else if i > 0 && slices.Contains(multiplies, n.Name) && !isLiteral(argument) {
+				err = cmp.Or(err, fmt.Errorf("%s(…, %s): want a literal instead of %s", n.Name, argument, argument))
+			}
+		}
+		if n.Name == "uniq" {
+			err = fmt.Errorf("%s(…) is not allowed: it compares every element with all others", n.Name)
+		}
 	}
+	p.wrong = cmp.Or(p.wrong, err)
+}
+
+func isLiteral(node ast.Node) bool {
+	switch node.(type) {
+	case *ast.StringNode, *ast.IntegerNode:
+		return true
+	}
+	return false
 }

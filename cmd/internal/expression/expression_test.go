@@ -70,11 +70,11 @@ func TestKey(t *testing.T) {
 		},
 		{
 			text: `payload.a`, payload: `{}`,
-			err: `key expression payload.a: there is no such field in it (or it is null)`,
+			err: `key expression payload.a: the field is missing or null`,
 		},
 		{
 			text: `payload.a`, payload: `{"a":{}}`,
-			err: `key expression payload.a: it gives an object: want text, a number or true/false`,
+			err: `key expression payload.a: the result is an object: want text, a number or true/false`,
 		},
 		{
 			text: `payload.a`, payload: `{"a":1e300}`,
@@ -120,7 +120,7 @@ func TestKey(t *testing.T) {
 
 func TestKeyDoesNotCompile(t *testing.T) {
 	tests := []struct{ text, err string }{
-		{"", "key expression is empty: want a formula such as host(payload.url)"},
+		{"", "key expression is empty: want an expression such as host(payload.url)"},
 		{"hots(payload.url)", "key expression hots(payload.url): unknown name hots: want one of payload, task, host(…), or text in quotes"},
 		{"payload.", "key expression payload.: unexpected end of expression"},
 		{"host()", "key expression host(): not enough arguments to call host"},
@@ -147,19 +147,19 @@ func TestCost(t *testing.T) {
 		{text: `ceil(payload.bytes / 1000)`, payload: `{"bytes":2500}`, cost: 3},
 		{
 			text: `payload.n`, payload: `{"n":0}`,
-			err: `cost expression payload.n: it gives 0: want a whole number of permits, at least 1`,
+			err: `cost expression payload.n: the result is 0: want a whole number of permits, at least 1`,
 		},
 		{
 			text: `payload.n`, payload: `{"n":1.5}`,
-			err: `cost expression payload.n: it gives 1.5: want a whole number of permits, at least 1`,
+			err: `cost expression payload.n: the result is 1.5: want a whole number of permits, at least 1`,
 		},
 		{
 			text: `payload.n`, payload: `{"n":"2"}`,
-			err: `cost expression payload.n: it gives text: want a whole number of permits, at least 1`,
+			err: `cost expression payload.n: the result is text: want a whole number of permits, at least 1`,
 		},
 		{
 			text: `payload.n`, payload: `{}`,
-			err: `cost expression payload.n: there is no such field in it (or it is null)`,
+			err: `cost expression payload.n: the field is missing or null`,
 		},
 		{
 			text: `payload.n % 0`, payload: `{"n":1}`,
@@ -212,11 +212,11 @@ func TestPriority(t *testing.T) {
 		{text: "payload.p", payload: `{"p":"low"}`, priority: scheduler.PriorityLow},
 		{
 			text: "payload.p", payload: `{"p":"urgent"}`,
-			err: `priority expression payload.p: it gives "urgent": want high, normal or low`,
+			err: `priority expression payload.p: the result is "urgent": want high, normal or low`,
 		},
 		{
 			text: "payload.p", payload: `{"p":{}}`,
-			err: `priority expression payload.p: it gives an object: want high, normal or low`,
+			err: `priority expression payload.p: the result is an object: want high, normal or low`,
 		},
 	}
 	for _, test := range tests {
@@ -248,12 +248,12 @@ func TestWeight(t *testing.T) {
 		{text: "payload.paid ? 5 : 1", payload: `{"paid":true}`, weight: 5},
 		{text: "payload.w", payload: `{"w":1000}`, weight: 1000},
 		{text: "payload.w", payload: `{"w":2.0}`, weight: 2},
-		{text: "payload.w", payload: `{"w":0}`, err: "weight expression payload.w: it gives 0: want a whole number from 1 to 1000"},
-		{text: "payload.w", payload: `{"w":-1}`, err: "weight expression payload.w: it gives -1: want a whole number from 1 to 1000"},
-		{text: "payload.w", payload: `{"w":1000000000}`, err: "weight expression payload.w: it gives 1000000000: want a whole number from 1 to 1000"},
-		{text: "payload.w", payload: `{"w":1.5}`, err: "weight expression payload.w: it gives 1.5: want a whole number from 1 to 1000"},
-		{text: "payload.w", payload: `{"w":"3"}`, err: "weight expression payload.w: it gives text: want a whole number from 1 to 1000"},
-		{text: "payload.w", payload: `{}`, err: "weight expression payload.w: there is no such field in it (or it is null)"},
+		{text: "payload.w", payload: `{"w":0}`, err: "weight expression payload.w: the result is 0: want a whole number from 1 to 1000"},
+		{text: "payload.w", payload: `{"w":-1}`, err: "weight expression payload.w: the result is -1: want a whole number from 1 to 1000"},
+		{text: "payload.w", payload: `{"w":1000000000}`, err: "weight expression payload.w: the result is 1000000000: want a whole number from 1 to 1000"},
+		{text: "payload.w", payload: `{"w":1.5}`, err: "weight expression payload.w: the result is 1.5: want a whole number from 1 to 1000"},
+		{text: "payload.w", payload: `{"w":"3"}`, err: "weight expression payload.w: the result is text: want a whole number from 1 to 1000"},
+		{text: "payload.w", payload: `{}`, err: "weight expression payload.w: the field is missing or null"},
 	}
 	for _, test := range tests {
 		weight, err := parse[Weight](test.text)

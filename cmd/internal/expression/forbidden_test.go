@@ -27,7 +27,7 @@ func TestForbiddenFormulas(t *testing.T) {
 		`payload.a matches payload.b`:            "matches payload.b: want a literal pattern in quotes",
 		`false && payload.a matches payload.b`:   "want a literal pattern in quotes",
 	} {
-		_, err := ParseTemplate("${"+text+"}", &Job{})
+		_, err := ParseTemplate("${"+text+"}", JobVars)
 		if err == nil || !strings.Contains(reason(err), want) {
 			t.Errorf("%s: %v, want %q", text, reason(err), want)
 		}
@@ -50,7 +50,7 @@ func TestFormula_TimeIsLinear(t *testing.T) {
 		`trim(payload, "ab") + upper(payload)`:    long,
 		`string(sort(payload)) + string(payload)`: "[" + strings.Repeat("1,", 5000) + "1]",
 	} {
-		template, err := ParseTemplate("${"+text+"}", &Job{})
+		template, err := ParseTemplate("${"+text+"}", JobVars)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
@@ -78,7 +78,7 @@ func TestFormula_Examples(t *testing.T) {
 		{`sum(payload)`, `[1, 2, 3]`, "6"},
 	}
 	for _, test := range tests {
-		template, err := ParseTemplate("${"+test.text+"}", &Job{})
+		template, err := ParseTemplate("${"+test.text+"}", JobVars)
 		if err != nil {
 			t.Error(err)
 			continue
@@ -115,7 +115,7 @@ func BenchmarkKeyByHost(b *testing.B) {
 	}
 	job := job(`{"url":"https://example.com/a"}`)
 	for b.Loop() {
-		if _, err := key.run(job); err != nil {
+		if _, err := key.Of(job); err != nil {
 			b.Fatal(err)
 		}
 	}

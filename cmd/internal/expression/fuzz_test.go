@@ -25,7 +25,7 @@ func FuzzExpressions(target *testing.F) {
 		job := func() *Job { return &Job{Type: "a", Queue: "default", ID: "1", Payload: payload} }
 		if key, err := parse[Key](text); err == nil {
 			if value, err := key.Of(job()); err == nil {
-				if _, err := readKey(value); err != nil {
+				if _, err := (keyKind{}).convert(value); err != nil {
 					t.Errorf("%q is the key %q: %v", text, value, err)
 				}
 			}

@@ -12,9 +12,9 @@ func TestSettle(t *testing.T) {
 		{text: "fromJSON(result.body).usage.total", result: `{"status":200,"body":"{\"usage\":{\"total\":7}}"}`, cost: 7},
 		{text: "result.n + payload.n", result: `{"n":0}`, cost: 3},
 		{text: "result.n", result: `{"n":0}`, cost: 0},
-		{text: "result.n", result: `{"n":-1}`, err: "settle expression result.n: it gives -1: want a whole number of permits, 0 or more"},
-		{text: "result.n", result: `{"n":"1"}`, err: "settle expression result.n: it gives text: want a whole number of permits, 0 or more"},
-		{text: "result.n", result: `{}`, err: "settle expression result.n: there is no such field in it (or it is null)"},
+		{text: "result.n", result: `{"n":-1}`, err: "settle expression result.n: the result is -1: want a whole number of permits, 0 or more"},
+		{text: "result.n", result: `{"n":"1"}`, err: "settle expression result.n: the result is text: want a whole number of permits, 0 or more"},
+		{text: "result.n", result: `{}`, err: "settle expression result.n: the field is missing or null"},
 		{text: "result.n", result: `x`, err: "settle expression result.n: the result is not JSON: invalid character 'x' looking for beginning of value"},
 	}
 	for _, test := range tests {
@@ -23,7 +23,7 @@ func TestSettle(t *testing.T) {
 			t.Errorf("%s: %v", test.text, err)
 			continue
 		}
-		got, err := settle.Of(&Done{Job: *job(`{"n":3}`), Result: []byte(test.result)})
+		got, err := settle.Of(&Done{Job: *job(`{"n":3}`), Result: []byte(test.result), MustBeJSON: true})
 		if got != test.cost || reason(err) != test.err {
 			t.Errorf("%s of %s = %d, %q\nwant %d, %q", test.text, test.result, got, reason(err), test.cost, test.err)
 		}

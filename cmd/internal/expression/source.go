@@ -2,7 +2,6 @@ package expression
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,11 +18,18 @@ import (
 
 // Source is the input of expressions: a *Job, a *Done or a Tick.
 type Source interface {
-	// words are the variables that expressions may use.
-	words() []string
-	// values are the values of the variables. The payload is decoded only if names has it.
+	// values returns the variables. It decodes the payload only if names has it.
 	values(names map[string]bool) (map[string]any, error)
 }
+
+// The variables of expressions about a job, a finished job and a schedule.
+var (
+	JobVars  = []string{"payload", "task"}
+	DoneVars = []string{"payload", "task", "result"}
+	TickVars = []string{"tick"}
+
+	priorityVars = []string{"payload", "task", "high", "normal", "low"}
+)
 
 // zeros have the types of the variables. payload and result are of any type.
 var zeros = map[string]any{"task": taskNames{}, "tick": time.Time{}, "high": "", "normal": "", "low": ""}
@@ -31,23 +37,21 @@ var zeros = map[string]any{"task": taskNames{}, "tick": time.Time{}, "high": "",
 // Tick is a tick of a schedule, in its zone.
 type Tick time.Time
 
-func (Tick) words() []string { return []string{"tick"} }
-
 func (t Tick) values(map[string]bool) (map[string]any, error) {
 	return map[string]any{"tick": time.Time(t)}, nil
 }
 
-// Job is the input of a rule's expressions. The payload is decoded when the first expression needs it,
-// so a rule without expressions accepts payloads that are not JSON. A Job is not safe for concurrent use.
+// Job is the input of a rule's expressions. The payload is decoded when the first expression needs
+// it, so a rule without expressions accepts payloads that are not JSON. A Job is not safe for
+// concurrent use.
 type Job struct {
 	Type    string
 	Queue   string
 	ID      string
 	Payload []byte
 
-	decoded bool
-	payload any
-	err     error
+	env map[string]any // by variable
+	err error
 }
 
 type taskNames struct {
@@ -56,30 +60,17 @@ type taskNames struct {
 	ID    string `expr:"id"`
 }
 
-func (*Job) words() []string { return []string{"payload", "task"} }
-
 func (j *Job) values(names map[string]bool) (map[string]any, error) {
-	if !j.decoded && (names["payload"] || names["$env"]) {
-		j.payload, j.err = decode("payload", j.Payload)
-		j.decoded = true
+	if j.env == nil {
+		j.env = map[string]any{"task": taskNames{j.Type, j.Queue, j.ID}, "high": "high", "normal": "normal", "low": "low"}
 	}
 	if !names["payload"] && !names["$env"] {
-		return map[string]any{"task": taskNames{j.Type, j.Queue, j.ID}}, nil
+		return j.env, nil
 	}
-	return map[string]any{"task": taskNames{j.Type, j.Queue, j.ID}, "payload": j.payload}, j.err
-}
-
-// priorityJob has the variables high, normal and low.
-type priorityJob struct{ *Job }
-
-func (u priorityJob) words() []string { return append(u.Job.words(), "high", "normal", "low") }
-
-func (u priorityJob) values(names map[string]bool) (map[string]any, error) {
-	env, err := u.Job.values(names)
-	for _, word := range []string{"high", "normal", "low"} {
-		env[word] = word
+	if _, decoded := j.env["payload"]; !decoded {
+		j.env["payload"], j.err = decode("payload", j.Payload)
 	}
-	return env, err
+	return j.env, j.err
 }
 
 // Done is a finished job with its result.
@@ -87,35 +78,26 @@ type Done struct {
 	Job
 	// Result is what the handler wrote, JSON or other text.
 	Result []byte
+	// MustBeJSON makes a Result of other text an error.
+	MustBeJSON bool
 
-	read    bool
-	result  any
 	notJSON error
 }
-
-func (d *Done) words() []string { return append(d.Job.words(), "result") }
 
 func (d *Done) values(names map[string]bool) (map[string]any, error) {
 	env, err := d.Job.values(names)
 	if err != nil {
 		return nil, err
 	}
-	if !d.read {
-		d.read = true
-		if d.result, d.notJSON = decode("result", d.Result); d.notJSON != nil && len(d.Result) > 0 {
-			d.result = string(d.Result)
+	if _, decoded := env["result"]; !decoded {
+		if env["result"], d.notJSON = decode("result", d.Result); d.notJSON != nil && len(d.Result) > 0 {
+			env["result"] = string(d.Result)
 		}
 	}
-	env["result"] = d.result
-	return env, nil
-}
-
-// jsonDone is a finished job whose result must be JSON.
-type jsonDone struct{ *Done }
-
-func (a jsonDone) values(names map[string]bool) (map[string]any, error) {
-	env, err := a.Done.values(names)
-	return env, cmp.Or(err, a.notJSON)
+	if d.MustBeJSON {
+		err = d.notJSON
+	}
+	return env, err
 }
 
 // decode reads one JSON value. Whole numbers stay exact, because they can be keys.
@@ -132,40 +114,30 @@ func decode(what string, payload []byte) (any, error) {
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("the %s is not JSON: there is text after the first value", what)
 	}
-	return each(value, number), nil
+	return exact(value), nil
 }
 
-// number converts a json.Number to an int, a float64 or, if it is too large, a text. It returns other
-// values unchanged.
-func number(value any) any {
-	n, ok := value.(json.Number)
-	if !ok {
-		return value
-	}
-	if whole, err := n.Int64(); err == nil {
-		return int(whole)
-	}
-	if float, err := n.Float64(); err == nil {
-		return float
-	}
-	return n.String()
-}
-
-// each replaces all values in JSON other than lists and objects.
-func each(value any, by func(any) any) any {
+// exact replaces each json.Number by an int, a float64 or, if it is too large, a text.
+func exact(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
 		for key, inner := range v {
-			v[key] = each(inner, by)
+			v[key] = exact(inner)
 		}
-		return v
 	case []any:
 		for i, inner := range v {
-			v[i] = each(inner, by)
+			v[i] = exact(inner)
 		}
-		return v
+	case json.Number:
+		if whole, err := v.Int64(); err == nil {
+			return int(whole)
+		}
+		if float, err := v.Float64(); err == nil {
+			return float
+		}
+		return v.String()
 	}
-	return by(value)
+	return value
 }
 
 var hostFunction = expr.Function("host", func(args ...any) (any, error) {
@@ -202,21 +174,20 @@ func host(value any) (string, error) {
 	return name, nil
 }
 
-// hostKey spells a host as host(…) does. The text may have a port, or be a URL.
+// hostKey normalizes a host as host(…) does. The text may have a port, or be a URL.
 func hostKey(text string) (string, error) {
-	name := text
-	if _, err := netip.ParseAddr(text); err != nil {
-		whole := text
-		if !strings.Contains(text, "://") {
-			whole = "//" + text
-		}
-		u, err := url.Parse(whole)
-		if err != nil || u.Hostname() == "" {
-			return "", fmt.Errorf("%.100q is not the name of a host: want one such as example.com", text)
-		}
-		name = u.Hostname()
+	if _, err := netip.ParseAddr(text); err == nil {
+		return canonical.Host(text)
 	}
-	return canonical.Host(name)
+	whole := text
+	if !strings.Contains(text, "://") {
+		whole = "//" + text
+	}
+	u, err := url.Parse(whole)
+	if err != nil || u.Hostname() == "" {
+		return "", fmt.Errorf("%.100q is not the name of a host: want one such as example.com", text)
+	}
+	return canonical.Host(u.Hostname())
 }
 
 // describe names the type of a value for errors.

@@ -12,14 +12,14 @@ type Template struct {
 	parts []part
 }
 
-// part is either plain text or a formula.
+// part is either plain text or an expression.
 type part struct {
-	text    string
-	formula *formula
+	text       string
+	expression *program
 }
 
-// ParseTemplate compiles a text. about has the variables of its expressions.
-func ParseTemplate(text string, about Source) (Template, error) {
+// ParseTemplate compiles a text, whose expressions may use the variables.
+func ParseTemplate(text string, vars []string) (Template, error) {
 	var t Template
 	for text != "" {
 		before, rest, found := strings.Cut(text, "${")
@@ -27,7 +27,7 @@ func ParseTemplate(text string, about Source) (Template, error) {
 		if escaped = escaped && found; escaped {
 			before = plain + "${"
 		}
-		if last := len(t.parts) - 1; last >= 0 && t.parts[last].formula == nil {
+		if last := len(t.parts) - 1; last >= 0 && t.parts[last].expression == nil {
 			t.parts[last].text += before
 		} else if before != "" {
 			t.parts = append(t.parts, part{text: before})
@@ -39,11 +39,11 @@ func ParseTemplate(text string, about Source) (Template, error) {
 		if end < 0 {
 			return Template{}, fmt.Errorf("${%s has no closing }; write $${ for a plain ${", rest)
 		}
-		f, err := compile("payload expression", rest[:end], about)
+		p, err := compile("payload expression", rest[:end], vars)
 		if err != nil {
 			return Template{}, err
 		}
-		t.parts = append(t.parts, part{formula: f})
+		t.parts = append(t.parts, part{expression: p})
 		text = rest[end+1:]
 	}
 	return t, nil
@@ -76,8 +76,8 @@ func closing(text string) int {
 
 // Of returns the value of the template: for a single expression its value of any type, otherwise text.
 func (t Template) Of(from Source) (any, error) {
-	if len(t.parts) == 1 && t.parts[0].formula != nil {
-		return evaluate(t.parts[0].formula, from, notNil)
+	if len(t.parts) == 1 && t.parts[0].expression != nil {
+		return evaluate(t.parts[0].expression, from, notNil)
 	}
 	text, err := t.Text(from)
 	if err != nil {
@@ -91,9 +91,9 @@ func (t Template) Text(from Source) (string, error) {
 	var b strings.Builder
 	for _, p := range t.parts {
 		text := p.text
-		if p.formula != nil {
+		if p.expression != nil {
 			var err error
-			if text, err = evaluate(p.formula, from, inline); err != nil {
+			if text, err = evaluate(p.expression, from, inline); err != nil {
 				return "", err
 			}
 		}
@@ -113,7 +113,7 @@ func (t Template) Texts() (texts []string) {
 // Literal returns the text of a template without expressions.
 func (t Template) Literal() (text string, ok bool) {
 	for _, p := range t.parts {
-		if p.formula != nil {
+		if p.expression != nil {
 			return "", false
 		}
 		text += p.text
@@ -122,11 +122,11 @@ func (t Template) Literal() (text string, ok bool) {
 }
 
 // Leads reports whether the template starts with an expression.
-func (t Template) Leads() bool { return len(t.parts) > 0 && t.parts[0].formula != nil }
+func (t Template) Leads() bool { return len(t.parts) > 0 && t.parts[0].expression != nil }
 
 func notNil(value any) (any, error) {
 	if value == nil {
-		return nil, errors.New("it gives nothing")
+		return nil, errors.New("the result is null")
 	}
 	return value, nil
 }

@@ -30,12 +30,12 @@ func TestTemplate(t *testing.T) {
 		{text: "${ {'a': '}'} }", want: map[string]any{"a": "}"}},
 		{text: `${"\"}"}`, want: `"}`},
 		{text: "costs $5, $${not} and $", want: "costs $5, ${not} and $"},
-		{text: "${nil}", err: "payload expression nil: it gives nothing"},
-		{text: "a ${[1]}", err: "payload expression [1]: it gives a list: want text, a number or true/false"},
+		{text: "${nil}", err: "payload expression nil: the result is null"},
+		{text: "a ${[1]}", err: "payload expression [1]: the result is a list: want text, a number or true/false"},
 		{text: "${[1][tick.Day()]}", err: "payload expression [1][tick.Day()]: index out of range: 1 (array length is 1)"},
 	}
 	for _, test := range tests {
-		template, err := ParseTemplate(test.text, Tick{})
+		template, err := ParseTemplate(test.text, TickVars)
 		if err != nil {
 			t.Errorf("%s: %v", test.text, err)
 			continue
@@ -51,13 +51,13 @@ func TestTemplateDoesNotCompile(t *testing.T) {
 	tests := []struct{ text, err string }{
 		{"a ${tick", "${tick has no closing }; write $${ for a plain ${"},
 		{"${'}", "${'} has no closing }; write $${ for a plain ${"},
-		{"${}", "payload expression is empty: want a formula such as tick.Year()"},
+		{"${}", "payload expression is empty: want an expression such as tick.Year()"},
 		{"${payload.x}", "payload expression payload.x: unknown name payload: want one of tick, host(…), or text in quotes"},
 		{"${1 % 0}", "payload expression 1 % 0: integer divide by zero"},
 		{"${tick.Foo()}", "payload expression tick.Foo(): type time.Time has no method Foo"},
 	}
 	for _, test := range tests {
-		if _, err := ParseTemplate(test.text, Tick{}); reason(err) != test.err {
+		if _, err := ParseTemplate(test.text, TickVars); reason(err) != test.err {
 			t.Errorf("%s: %s\nwant %s", test.text, reason(err), test.err)
 		}
 	}
@@ -72,7 +72,7 @@ func FuzzTemplate(target *testing.F) {
 	}
 	tick := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, text string) {
-		template, err := ParseTemplate(text, Tick{})
+		template, err := ParseTemplate(text, TickVars)
 		if err != nil {
 			return
 		}

@@ -16,41 +16,39 @@ import (
 	"github.com/headgate/headgate/internal/safelog"
 )
 
-// Enqueuer adds a task to its queue, as asynq.Client and scheduler.Client do. It must return
-// asynq.ErrTaskIDConflict, wrapped or not, if a job has the task's ID: that tells a Runner
-// that the tick is enqueued already.
+// Enqueuer adds a task to its queue, as asynq.Client and scheduler.Client do. If a job has the
+// task's ID, it must return asynq.ErrTaskIDConflict, wrapped or not. A Runner then knows that the
+// tick is already enqueued.
 type Enqueuer interface {
 	EnqueueContext(context.Context, *asynq.Task, ...asynq.Option) (*asynq.TaskInfo, error)
 }
 
 // Options are the optional settings of New.
 type Options struct {
-	// Scope separates programs on the same Redis whose entries have nothing to do with each
-	// other. It is part of the keys there, as their hash tag, and of the jobs' IDs. The
-	// zero value means default.
+	// Scope separates programs that share a Redis but no entries. It is the hash tag of the keys
+	// in Redis, and part of the jobs' IDs. The zero value means default.
 	Scope string
-	// Log gets what goes wrong at a tick. The zero value means slog.Default.
+	// Log receives errors of ticks. The zero value means slog.Default.
 	Log *slog.Logger
 }
 
-// Runner enqueues the ticks of its entries. Any number of processes may run
-// one with the same entries on one Redis. Its methods are safe for concurrent use,
-// also while it runs.
+// Runner enqueues a job for each tick of its entries. Any number of processes may run the same
+// entries on one Redis. Its methods are safe for concurrent use, also during Run.
 //
 // # Why each tick is enqueued once
 //
 // Each replica enqueues a tick when it is due, under an ID made of scope, entry and tick.
-// asynq accepts one of these jobs and refuses the others, until five minutes after the
-// job is done: the job's Retention is at least that. Then the replica advances
-// the entry's last tick in Redis. If a replica dies in between, nothing is lost:
-// the other replicas have enqueued the tick, or do so when they look.
+// asynq accepts the first of these jobs. It rejects the others until the first is done and its
+// Retention, at least five minutes, is over. Each replica then advances the entry's last tick in
+// Redis. If a replica dies before it has advanced the tick, the other replicas do so.
 //
-// A tick gets a second job only if a replica stops for five minutes between its
-// look at Redis and the enqueuing, or if every replica dies between the two and none is back
-// within five minutes. In the second case a tick of MissedSkip gets no second job.
+// A tick gets a second job in two cases. A replica may stall for more than five minutes after it
+// has read the last tick from Redis, and then enqueue the tick. Or every replica may die after the
+// tick is enqueued and before it is advanced, and none restarts within five minutes; but with
+// MissedSkip the tick is then dropped.
 //
-// Redis's clock alone decides whether a tick is due, missed, or in a pause. A replica
-// uses its own clock only to measure how long to sleep.
+// Redis's clock alone decides whether a tick is due, missed, or in a pause. A replica uses its own
+// clock only to measure its sleeps.
 type Runner struct {
 	rdb       redis.UniversalClient
 	enqueuer  Enqueuer
@@ -64,8 +62,8 @@ type Runner struct {
 
 	// The fields below belong to Run.
 	records map[string]*record
-	failing bool          // the log says that schedules are held up
-	offset  time.Duration // Redis's time less the local time
+	failing bool          // report has logged an error, and not yet that all schedules work again
+	offset  time.Duration // Redis's time minus the local time
 }
 
 // schedule is an entry with its parsed cron line.
@@ -74,18 +72,18 @@ type schedule struct {
 	*timetable
 }
 
-// record is what Run knows of a schedule. A pass gives each record to one goroutine.
+// record is Run's state of a schedule. In each pass, one goroutine uses a record.
 type record struct {
 	schedule
 	adopted bool        // Redis has the schedule's cron line, or none if the entry is disabled
 	last    time.Time   // the last tick that is done, in case Redis loses it
 	pending []time.Time // due ticks that are not enqueued yet, oldest first
-	next    time.Time   // when to look at the schedule again, by Redis's clock
-	err     error       // of the last look
+	next    time.Time   // time of the next pass that handles the schedule, by Redis's clock
+	err     error       // error of the last pass that handled the schedule
 }
 
-// New makes a Runner without entries. It closes neither rdb nor enqueuer. Both should lead
-// to the same Redis: OverlapSkip looks there for earlier jobs.
+// New returns a Runner without entries. It closes neither rdb nor enqueuer. Both must use the same
+// Redis, because OverlapSkip looks up earlier jobs through rdb.
 func New(rdb redis.UniversalClient, enqueuer Enqueuer, opts Options) *Runner {
 	return &Runner{
 		rdb: rdb, enqueuer: enqueuer,
@@ -97,8 +95,8 @@ func New(rdb redis.UniversalClient, enqueuer Enqueuer, opts Options) *Runner {
 	}
 }
 
-// ErrNoEntry is wrapped by the errors of Pause, Resume and Trigger if the Runner has no
-// entry of that name.
+// ErrNoEntry is wrapped by the errors of Pause, Resume and Trigger if the Runner has no entry with
+// the given name. Messages for users say schedule instead of entry.
 var ErrNoEntry = errors.New("no such schedule")
 
 func (r *Runner) schedule(name string) (schedule, error) {
@@ -138,26 +136,26 @@ func (r *Runner) Set(entries []Entry) error {
 	r.schedules = schedules
 	select {
 	case r.wake <- struct{}{}:
-	default: // Run has a wake-up to come already
+	default: // Run has not received the last wake-up yet
 	}
 	return nil
 }
 
 const (
-	// workers is how many schedules a pass handles at once. Each mostly waits for Redis.
+	// workers is the number of schedules that a pass handles at once. Most of their time is
+	// waiting for Redis.
 	workers = 8
-	// syncEvery limits a sleep, so that the local clock does not drift from Redis's.
+	// syncEvery is the longest sleep. The local clock may drift from Redis's during a sleep.
 	syncEvery = 5 * time.Minute
 	// retryEvery is the pause after an error.
 	retryEvery = 5 * time.Second
 )
 
 // Run enqueues ticks until ctx ends, then finishes the current ticks and returns nil. If
-// Redis fails, Run logs that once and keeps trying. Between ticks it asks Redis every
-// five minutes. Call it once for a Runner.
+// Redis fails, Run logs one line and keeps trying. It reads the state in Redis at least every five
+// minutes. Call Run once for each Runner.
 //
-// Entries whose ticks come together wait for one another's Payload, so Payload should be
-// quick.
+// Entries that are due at the same time wait for one another's Payload, so Payload should be quick.
 func (r *Runner) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		timer := time.NewTimer(r.pass(ctx))
@@ -171,8 +169,8 @@ func (r *Runner) Run(ctx context.Context) error {
 	return nil
 }
 
-// pass handles one tick of every schedule that is due, and returns how long to sleep. A
-// schedule with more due ticks is due again at once, after the others.
+// pass handles one tick of every schedule that is due, and returns the time to sleep. A schedule
+// with more due ticks stays due for the next pass.
 func (r *Runner) pass(ctx context.Context) time.Duration {
 	r.refresh()
 	var due []*record
@@ -216,11 +214,11 @@ func (r *Runner) pass(ctx context.Context) time.Duration {
 	return max(wait, 0)
 }
 
-// now is Redis's time by the local clock.
+// now returns Redis's time, estimated from the local clock.
 func (r *Runner) now() time.Time { return time.Now().Add(r.offset) }
 
-// refresh updates the records after Set. A removed entry stays as a disabled one until
-// Redis knows.
+// refresh updates the records after Set. A removed entry stays as a disabled one until its removal
+// is in Redis.
 func (r *Runner) refresh() {
 	r.mu.Lock()
 	schedules := r.schedules
@@ -246,8 +244,8 @@ func (r *Runner) refresh() {
 	}
 }
 
-// report logs the first of several errors when schedules start to fail, and one line when
-// all work again. An outage of Redis with a thousand entries is two lines.
+// report logs the first of several errors when schedules start to fail, and one line when all work
+// again. So an outage of Redis gives two lines, however many entries there are.
 func (r *Runner) report(ctx context.Context, errs ...error) {
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	switch {

@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -17,12 +18,12 @@ import (
 // the ID taken.
 const retainFor = 5 * time.Minute
 
-// maxAhead is how far a last tick may be ahead of Redis's clock. If it is further ahead, the clock was
-// wrong then. lua/cron/move.lua has the same bound.
+// maxAhead is the time by which a last tick may be ahead of Redis's clock. If it is further ahead,
+// the clock was wrong when the tick ran. lua/cron/move.lua has the same bound.
 const maxAhead = 24 * time.Hour
 
-// handle handles the next due tick of a schedule, and sets when to look at it again. It
-// finishes a tick that it has begun even if ctx ends.
+// handle handles the next due tick of a schedule, and sets the schedule's next. If ctx ends, handle
+// still finishes a tick that it has begun.
 func (r *Runner) handle(ctx context.Context, s *record, v state, now time.Time) error {
 	if ctx.Err() != nil || v.err != nil {
 		return cmp.Or(ctx.Err(), v.err)
@@ -44,7 +45,7 @@ func (r *Runner) handle(ctx context.Context, s *record, v state, now time.Time) 
 		}
 		s.adopted, s.next = true, now.Add(syncEvery)
 		return nil
-	case ahead || !s.adopted && v.Spec != s.spec: // or a new entry, or a new cron line
+	case ahead || !s.adopted && v.Spec != s.spec: // Spec differs for a new entry or cron line
 		if ahead {
 			r.log.Warn("schedule was ahead of Redis's clock, ticks count from now on", "entry", name, "last", moment(v.Last), "now", now)
 		}
@@ -79,7 +80,7 @@ func (r *Runner) handle(ctx context.Context, s *record, v state, now time.Time) 
 // skip advances the schedule past the newest of its missed ticks.
 func (r *Runner) skip(ctx context.Context, s *record, missed time.Time) error {
 	outcome := "skipped: missed"
-	if s.err != nil { // that is why the tick was missed
+	if s.err != nil { // the error of the last pass made this replica miss the tick
 		outcome = "failed: " + s.err.Error()
 	}
 	moved, err := r.move(ctx, s.entry.Name, missed, s.spec, outcome, "")
@@ -92,8 +93,8 @@ func (r *Runner) skip(ctx context.Context, s *record, missed time.Time) error {
 	return err
 }
 
-// tick enqueues a job for the tick, unless an earlier job is in the way, and advances the
-// schedule. If it fails, this replica or another tries the tick again.
+// tick enqueues a job for the tick and advances the schedule. With OverlapSkip it enqueues none
+// while an earlier job is unfinished. After an error some replica tries the tick again.
 func (r *Runner) tick(ctx context.Context, s *record, v state, tick time.Time) error {
 	outcome, job := "enqueued", ""
 	running, err := false, error(nil)
@@ -125,21 +126,32 @@ func (r *Runner) tick(ctx context.Context, s *record, v state, tick time.Time) e
 	return nil
 }
 
-// payload returns the entry's payload for a tick. A panic of the program's function is an error.
+// payload returns the entry's payload for a tick.
 func (r *Runner) payload(s schedule, tick time.Time) (payload []byte, err error) {
-	if s.entry.Payload == nil {
-		return nil, nil
+	if s.entry.Payload != nil {
+		err = r.call("Payload", s.entry.Name, func() (err error) {
+			payload, err = s.entry.Payload(tick.In(s.zone))
+			return err
+		})
 	}
-	defer r.recoverAs(&err, "Payload", s.entry.Name)
-	return s.entry.Payload(tick.In(s.zone))
+	return payload, err
 }
 
-// recoverAs turns a panic of the program's code into an error.
-func (r *Runner) recoverAs(err *error, code, entry string) {
-	if cause := recover(); cause != nil {
-		*err = fmt.Errorf("panic: %v", cause)
-		r.log.Error("the code of a schedule panicked", "entry", entry, "code", code, "panic", cause, "stack", string(debug.Stack()))
-	}
+// call runs the program's code in its own goroutine. A panic and runtime.Goexit become errors.
+func (r *Runner) call(code, entry string, run func() error) error {
+	err := errors.New("runtime.Goexit")
+	var done sync.WaitGroup
+	done.Go(func() {
+		defer func() {
+			if cause := recover(); cause != nil {
+				err = fmt.Errorf("panic: %v", cause)
+				r.log.Error("the code of a schedule panicked", "entry", entry, "code", code, "panic", cause, "stack", string(debug.Stack()))
+			}
+		}()
+		err = run()
+	})
+	done.Wait()
+	return err
 }
 
 // delay returns a job's part of the entry's jitter. It depends on the job's ID alone, so it
@@ -151,8 +163,8 @@ func (e Entry) delay(id string) time.Duration {
 	return time.Duration(hash.Sum64()%steps) * time.Second
 }
 
-// enqueue adds a job under an ID and returns its ID and queue. If the ID is taken, another
-// replica has enqueued the tick, or an earlier attempt has whose reply was lost.
+// enqueue adds a job under an ID and returns its ID and queue. If the ID is taken, another replica
+// has enqueued the tick, or an earlier attempt of this replica has, whose reply was lost.
 func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte, delay time.Duration) (job string, err error) {
 	queue, retain := cmp.Or(e.Queue, "default"), retainFor
 	var opts []asynq.Option
@@ -167,8 +179,10 @@ func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte
 	if delay > 0 {
 		opts = append(opts, asynq.ProcessIn(delay))
 	}
-	defer r.recoverAs(&err, "Enqueuer", e.Name)
-	_, err = r.enqueuer.EnqueueContext(ctx, asynq.NewTask(e.Type, payload), opts...)
+	err = r.call("Enqueuer", e.Name, func() error {
+		_, err := r.enqueuer.EnqueueContext(ctx, asynq.NewTask(e.Type, payload), opts...)
+		return err
+	})
 	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
 		return "", fmt.Errorf("schedule %s: enqueueing %s: %w", e.Name, id, err)
 	}

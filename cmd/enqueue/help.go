@@ -8,47 +8,49 @@ const about = `Adds jobs to queues: one job given by flags, or many jobs from a 
 
 The fields of a line are type, payload, id, queue, in, at, max_retry, retention, priority, timeout, deadline and unique. Each overrides the flag of the same name. Only type is required. Jobs of one queue keep the order of their lines.
 
-The payload of http:request is an object with these fields; only url is required:
+The payload of http:request is an object with these fields; only url is required. A value in parentheses is the default.
 
 ` + requestFields + `
 
-The payload of crawl:fetch, which "enqueue crawl" writes, requires crawl and url:
+The payload of crawl:fetch, which "enqueue crawl" writes, requires crawl and url. A value in parentheses is the default.
 
 ` + crawlFields + `
 
 The payload of exec:NAME, a command in the worker's config, is an object with the fields that the command's arguments use. exec:command takes the name from its field command.
 
-${env:NAME} and ${file:/path} in headers, and in the path and query of url, are secrets of the worker that its config allows in http.secrets. They appear in no payload, result or log.
+${env:NAME} and ${file:/path} are secrets of the worker. The worker inserts them into headers, and into the path and query of url, if its config allows them in http.secrets. They appear in no payload, result or log.
 
 Lines with errors are reported by number, and the other jobs are added. A job whose ID exists in the queue, or that --unique excludes, is not added. The exit code is 2 if a line is bad, and 1 if Redis failed or a job exists already.`
 
 const requestFields = `  url           https://example.com/path, without user and password
-  method        such as POST (GET)
-  headers       {"Accept": "text/html"}
-  body          text
-  timeout       of the call, such as "10s" (30s)
-  expect        the statuses that mean success, [200, 404] (any 2xx)
-  redirects     "off": an answer as any other; "same-host": up to 5 at once,
-                under one permit; "requeue": the job goes on at the next URL,
-                under its permits (off)
-  hops          how many redirects have led to url (0)
-  keep_headers  the answer's headers to keep in the result, ["ETag"]
-  save          where to put the body instead of into the result, below
-                http.save_dir of the worker's config: pages/home.html, or
-                pages/ for a file named by the body's SHA-256
-  max_body      how many bytes of the body are wanted (64 KiB in the result)
-  on_max_body   what a longer one is in the result: "truncate" or "fail"`
+  method        HTTP method, such as POST (GET)
+  headers       headers to send, such as {"Accept": "text/html"}
+  body          text to send
+  timeout       longest duration of the call, such as "10s" ("30s")
+  expect        statuses that mean success, such as [200, 404] (any 2xx)
+  redirects     what to do with a redirect ("off"):
+                "off": treat it like any other status
+                "same-host": follow up to 5 redirects under the same permit
+                "requeue": run the job again with the next URL and its permits
+  hops          number of redirects that led to url (0)
+  keep_headers  response headers to keep in the result, such as ["ETag"]
+  save          file for the body, instead of the result: a path below
+                http.save_dir of the worker's config, such as pages/home.html;
+                pages/ names the file by the SHA-256 of the body
+  max_body      number of bytes to keep of the body (65536 in the result)
+  on_max_body   what to do with a longer body ("truncate"):
+                "truncate": keep its beginning
+                "fail": archive the job`
 
-const crawlFields = `  crawl         name of the crawl, which fetches a URL once
+const crawlFields = `  crawl         name of the crawl
   url           https://example.com/path, without user and password
-  depth         how many links further the crawl may go (0)
-  allow         where to: "same-host", "same-site", hosts, "*.example.com"
-                (["same-host"])
-  start         when it was enqueued, in µs since 1970: URLs of one crawl have
-                the same; if nothing waits of the crawl of that name, a later
-                one begins it again (when it runs)
-  sitemap       true if url is a sitemap
-  nested        how many sitemaps list one another up to it, 0 or 1
-  from          the page that led to url
-  hops          how many redirects have led to url (0)
-  robots        the origin whose robots.txt url is`
+  depth         number of links to follow from url (0)
+  allow         allowed hosts, such as "same-site", "example.com" or
+                "*.example.com" (["same-host"])
+  start         time at which the crawl was enqueued, in µs since 1970: a later
+                time starts a finished crawl again (the time of the first run)
+  sitemap       true if url is a sitemap (false)
+  nested        true if another sitemap lists url (false)
+  from          URL of the page that links to url
+  hops          number of redirects that led to url (0)
+  robots        origin whose robots.txt url is, if a redirect led to it`

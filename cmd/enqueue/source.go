@@ -172,7 +172,7 @@ func (s *source) say(added int) error {
 		text += " (" + strings.Join(others, ", ") + ")"
 	}
 	if id != "" {
-		text += ": " + cli.Foreign(id)
+		text += ": " + cli.Line(id)
 	}
 	_, err := fmt.Fprintln(s.stdio.Out, text)
 	return err
@@ -212,7 +212,7 @@ func (c *complaints) add(l line, err error) {
 	if refused {
 		c.refused++
 	}
-	text := cli.Foreign(err.Error())
+	text := cli.Line(err.Error())
 	if again := c.more[text]; again != nil {
 		again.count++
 		again.last = l.number

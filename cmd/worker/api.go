@@ -14,7 +14,7 @@ import (
 )
 
 type apiCommand struct {
-	Listen string `default:":8080" placeholder:"ADDR" help:"Address to serve at (default ${default}). A port alone is for this machine only."`
+	Listen string `default:":8080" placeholder:"ADDR" help:"Address to serve at (default ${default}). An address without a host listens on localhost."`
 	Rate   int    `default:"20" placeholder:"N" help:"Calls allowed in any second (default ${default})."`
 }
 

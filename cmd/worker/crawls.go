@@ -4,15 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/display"
@@ -44,7 +41,7 @@ func (c *crawlsCommand) Validate() error {
 }
 
 func (crawlsCommand) Help() string {
-	return `Shows how many URLs crawls have found, and their states. "missing" URLs were answered with a 4xx or a redirect that leads nowhere, the jobs of "failed" URLs are archived or dropped. URLs that the crawl left out are counted by reason: disallowed by robots.txt, beyond crawl.max_pages or crawl.max_host_pages, too deep (--depth), on another host (--allow), excluded (crawl.include, crawl.exclude), or unread because a page has too many links. A crawl remembers as many of these URLs as it may have pages, and counts further ones each time it finds them.
+	return `Shows how many URLs crawls have found, and their states. "missing" URLs were answered with a 4xx or a redirect that leads nowhere. The jobs of "failed" URLs are archived or dropped. URLs that the crawl left out are counted by reason: disallowed by robots.txt, beyond crawl.max_pages or crawl.max_host_pages, too deep (--depth), on another host (--allow), excluded (crawl.include, crawl.exclude), or unread because a page has too many links. A crawl remembers as many of these URLs as it may have pages. It counts any further URL each time it finds it.
 
 A finished crawl starts over when a URL is enqueued for it. It is forgotten 90 days after its last job.
 
@@ -67,22 +64,22 @@ func (c *crawlsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO)
 	if err != nil {
 		return err
 	}
-	crawls := []frontier.Progress{}
-	var rows [][]string
+	type row struct {
+		frontier.Progress
+		leftOut int // replaces the counts by reason
+	}
+	var crawls []row
 	for _, name := range names {
 		p, ok, err := f.Progress(ctx, name)
 		if err != nil {
 			return err
 		}
 		if ok {
-			crawls = append(crawls, p)
-			cells := numbers(p.Found, p.Waiting, p.Fetched, p.Redirected, p.Missing, p.Failed, p.LeftOut.Sum())
-			rows = append(rows, append([]string{p.Name, p.Began.Format(time.DateTime), endedAt(p)}, cells...))
+			crawls = append(crawls, row{p, p.LeftOut.Sum()})
 		}
 	}
-	const none = `there are no crawls yet: "enqueue crawl URL" starts one`
-	titles := []string{"NAME", "BEGAN", "ENDED", "FOUND", "WAITING", "FETCHED", "REDIRECTED", "MISSING", "FAILED", "LEFT OUT"}
-	return printList(stdio.Out, c.JSON, crawls, titles, rows, none)
+	return cli.List(stdio.Out, c.JSON, crawls, `there are no crawls yet: "enqueue crawl URL" starts one`,
+		"NAME", "BEGAN", "ENDED", "FOUND", "WAITING", "FETCHED", "REDIRECTED", "MISSING", "FAILED", "LEFT OUT")
 }
 
 func (c *crawlsCommand) show(ctx context.Context, f *frontier.Frontier, q *inspect.Queues, stdio cli.IO) error {
@@ -96,24 +93,27 @@ func (c *crawlsCommand) show(ctx context.Context, f *frontier.Frontier, q *inspe
 	if c.JSON {
 		return cli.JSON(stdio.Out, p)
 	}
-	fmt.Fprintf(stdio.Out, "%s  began %s, ended %s\n", p.Name, p.Began.Format(time.DateTime), endedAt(p))
-	var rows [][]string
-	add := func(name, why string, n int) { rows = append(rows, []string{name, strconv.Itoa(n), why}) }
-	add("found", "", p.Found)
-	add("waiting", "", p.Waiting)
-	add("fetched", "", p.Fetched)
-	add("redirected", "", p.Redirected)
-	add("missing", "answered with a 4xx, or a redirect that leads nowhere", p.Missing)
-	add("failed", "the job is archived or dropped", p.Failed)
-	out := p.LeftOut
-	add("disallowed", "left out: by robots.txt", out.Disallowed)
-	add("max_pages", "left out: beyond crawl.max_pages", out.MaxPages)
-	add("max_host_pages", "left out: beyond crawl.max_host_pages", out.MaxHostPages)
-	add("too_deep", "left out: beyond --depth", out.TooDeep)
-	add("other_host", "left out: the host is not in --allow", out.OtherHost)
-	add("excluded", "left out: by crawl.include and crawl.exclude", out.Excluded)
-	add("unread", "left out: the page has more links than are read", out.Unread)
-	return cli.Table(stdio.Out, []string{"STATE", "URLS", "MEANING"}, rows)
+	fmt.Fprintf(stdio.Out, "%s  began %s, ended %s\n", p.Name, cli.DateTime(p.Began), cli.DateTime(p.Ended))
+	type row struct {
+		state   string
+		urls    int
+		meaning string
+	}
+	return cli.Table(stdio.Out, []row{
+		{"found", p.Found, ""},
+		{"waiting", p.Waiting, ""},
+		{"fetched", p.Fetched, ""},
+		{"redirected", p.Redirected, ""},
+		{"missing", p.Missing, "answered with a 4xx, or a redirect that leads nowhere"},
+		{"failed", p.Failed, "the job is archived or dropped"},
+		{"disallowed", p.LeftOut.Disallowed, "left out: by robots.txt"},
+		{"max_pages", p.LeftOut.MaxPages, "left out: beyond crawl.max_pages"},
+		{"max_host_pages", p.LeftOut.MaxHostPages, "left out: beyond crawl.max_host_pages"},
+		{"too_deep", p.LeftOut.TooDeep, "left out: beyond --depth"},
+		{"other_host", p.LeftOut.OtherHost, "left out: the host is not in --allow"},
+		{"excluded", p.LeftOut.Excluded, "left out: by crawl.include and crawl.exclude"},
+		{"unread", p.LeftOut.Unread, "left out: the page has more links than are read"},
+	}, "STATE", "URLS", "MEANING")
 }
 
 // notBegun handles a crawl that no worker has started, or that does not exist.
@@ -131,28 +131,28 @@ func (c *crawlsCommand) notBegun(ctx context.Context, q *inspect.Queues, out io.
 	return err
 }
 
-// list writes the URLs while it reads them, because a crawl can have millions.
+// list prints the URLs while it reads them, because a crawl can have millions.
 func (c *crawlsCommand) list(ctx context.Context, f *frontier.Frontier, out io.Writer) error {
 	if _, ok, err := f.Progress(ctx, c.Name); err != nil || !ok {
 		return cmp.Or(err, noCrawl(c.Name))
 	}
-	write := func(u frontier.URL) error {
-		_, err := fmt.Fprintf(out, "%-14s  %s  %s\n", u.State, cli.Cell(u.URL), cli.Cell(cmp.Or(u.From, "-")))
-		return err
-	}
 	table := csv.NewWriter(out)
 	switch {
-	case c.JSON:
-		lines := json.NewEncoder(out)
-		lines.SetEscapeHTML(false)
-		write = func(u frontier.URL) error { return lines.Encode(u) }
 	case c.CSV:
-		write = func(u frontier.URL) error { return table.Write([]string{u.State, u.URL, u.From}) }
-		if err := table.Write([]string{"state", "url", "from"}); err != nil {
-			return err
-		}
-	default:
+		_ = table.Write([]string{"state", "url", "from"}) // Error reports it
+	case !c.JSON:
 		fmt.Fprintf(out, "%-14s  %s  %s\n", "STATE", "URL", "FROM")
+	}
+	write := func(u frontier.URL) (err error) {
+		switch {
+		case c.CSV:
+			err = table.Write([]string{u.State, u.URL, u.From})
+		case c.JSON:
+			err = cli.JSONLine(out, u)
+		default:
+			_, err = fmt.Fprintf(out, "%-14s  %s  %s\n", u.State, cli.Cell(u.URL), cli.Cell(cmp.Or(u.From, "-")))
+		}
+		return err
 	}
 	err := f.URLs(ctx, c.Name, c.State, func(urls []frontier.URL) error {
 		for _, u := range urls {
@@ -169,11 +169,4 @@ func (c *crawlsCommand) list(ctx context.Context, f *frontier.Frontier, out io.W
 
 func noCrawl(name string) error {
 	return fmt.Errorf("no crawl %q: see \"worker crawls\" for all crawls", name)
-}
-
-func endedAt(p frontier.Progress) string {
-	if p.Ended.IsZero() {
-		return "-"
-	}
-	return p.Ended.Format(time.DateTime)
 }

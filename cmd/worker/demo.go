@@ -123,14 +123,15 @@ func (c *demoCommand) Run(ctx context.Context, stdio cli.IO) error {
 	bar.Finish()
 	api.mu.Lock()
 	defer api.mu.Unlock()
-	err = cli.Table(stdio.Out, []string{"", "MEASURED", "WANTED"}, [][]string{
+	type row struct{ what, measured, wanted string }
+	err = cli.Table(stdio.Out, []row{
 		{"jobs done", fmt.Sprintf("%d of %d", len(api.calls), c.Jobs), "all, each once"},
 		{"jobs that ran twice", strconv.Itoa(api.served - len(api.calls)), "0"},
 		{"denials per job", fmt.Sprintf("%.2f", float64(denials.Load())/float64(c.Jobs)), "at most about 1"},
 		{"the API's busiest second", fmt.Sprintf("%d calls", api.busiest), fmt.Sprintf("at most %d", c.Rate)},
 		{"answers 429", strconv.Itoa(api.rejected), "0"},
 		{"time", fmt.Sprintf("%.2f s", api.last.Sub(start).Seconds()), fmt.Sprintf("little more than %.2f s", ideal.Seconds())},
-	})
+	}, "WHAT", "MEASURED", "WANTED")
 	if err != nil {
 		return err
 	}

@@ -50,17 +50,18 @@ func (c *jobCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 		return err
 	}
 	for i, job := range jobs {
-		view := newJobView(job)
 		attempts, crashes, err := q.DB.Attempts(ctx, job.Queue, job.ID)
+		if err != nil {
+			return err
+		}
+		view := newJobView(job)
 		view.Crashes = crashes
 		for _, a := range attempts {
-			view.Last = append(view.Last, attemptView{a.At, a.Took.Seconds(), a.Worker, a.Error})
+			view.Last = append(view.Last, attemptView{a.At, cli.Seconds(a.Took), a.Worker, a.Error})
 		}
-		switch {
-		case err != nil:
-		case c.JSON:
+		if c.JSON {
 			err = cli.JSON(stdio.Out, view)
-		default:
+		} else {
 			fmt.Fprint(stdio.Out, strings.Repeat("\n", min(i, 1)))
 			err = cli.Fields(stdio.Out, view.lines())
 		}
@@ -71,6 +72,7 @@ func (c *jobCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	return nil
 }
 
+// jobView is a job in JSON, and as a row of "jobs list".
 type jobView struct {
 	ID       string            `json:"id"`
 	Queue    string            `json:"queue"`
@@ -101,39 +103,41 @@ type jobView struct {
 
 	Position *positionView `json:"position,omitempty"`
 	Result   *cli.Text     `json:"result,omitempty"`
+
+	job       inspect.Job
+	when, why string
 }
 
 type attemptView struct {
-	At     time.Time `json:"at"`
-	TookS  float64   `json:"took_s,omitempty"`
-	Worker string    `json:"worker,omitempty"`
-	Error  string    `json:"error,omitempty"`
+	At     time.Time   `json:"at"`
+	Took   cli.Seconds `json:"took_s,omitempty"`
+	Worker string      `json:"worker,omitempty"`
+	Error  string      `json:"error,omitempty"`
 }
 
-func (a attemptView) line() [2]string {
-	text := dateTime(a.At) + " done"
+func (a attemptView) String() string {
+	text := cli.DateTime(a.At) + " done"
 	if a.Error != "" {
-		text = dateTime(a.At) + " failed: " + a.Error
+		text = cli.DateTime(a.At) + " failed: " + a.Error
 	}
-	if a.TookS > 0 {
-		text += fmt.Sprintf(", after %s", duration.Text(time.Duration(a.TookS*float64(time.Second))))
+	if a.Took > 0 {
+		text += ", after " + a.Took.String()
 	}
 	if a.Worker != "" {
 		text += " on " + a.Worker
 	}
-	return [2]string{"attempt", text}
+	return text
 }
 
 // scheduleText names the schedule that enqueued a job.
 func scheduleText(o *cron.Origin) string {
-	if o == nil {
+	switch {
+	case o == nil:
 		return ""
+	case o.Triggered:
+		return o.Entry + ", run by hand at " + tickText(o.At.Local())
 	}
-	why := "tick of"
-	if o.Triggered {
-		why = "run by hand at"
-	}
-	return fmt.Sprintf("%s, %s %s", o.Entry, why, o.At.Local().Format(tickFormat))
+	return o.Entry + ", tick of " + tickText(o.At.Local())
 }
 
 func newJobView(job inspect.Job) *jobView {
@@ -142,6 +146,7 @@ func newJobView(job inspect.Job) *jobView {
 		Payload: cli.Text(job.Payload), Headers: job.Headers, Group: job.Group,
 		Failures: job.Retried, MaxRetry: job.MaxRetry, Error: job.LastErr, Failed: job.LastFailedAt,
 		Orphaned: job.IsOrphaned, Completed: job.CompletedAt, Deadline: job.Deadline, TimeoutS: job.Timeout.Seconds(),
+		job: job, when: whenText(job), why: whyText(job),
 	}
 	if origin, ok := cron.OriginOf(job.ID); ok {
 		origin.At = origin.At.UTC()
@@ -181,10 +186,14 @@ func newJobView(job inspect.Job) *jobView {
 func (v *jobView) lines() [][2]string {
 	failed, why := "failed", "error"
 	switch {
-	case v.State == asynq.TaskStateArchived.String():
+	case v.State == "archived":
 		why = "reason"
 	case strings.HasPrefix(v.Error, "denied by "): // asynq stores a denial as the last error
 		failed, why = "denied", "denial"
+	}
+	attempts := fmt.Sprintf("%d of %d, %d failed", v.Attempts, v.MaxRetry+1, v.Failures)
+	if v.Crashes > 0 {
+		attempts += fmt.Sprintf("; its worker died %d times, which does not count", v.Crashes)
 	}
 	lines := [][2]string{
 		{"id", v.ID},
@@ -194,48 +203,44 @@ func (v *jobView) lines() [][2]string {
 		{"schedule", scheduleText(v.Schedule)},
 		{"group", v.Group},
 		{"payload", string(v.Payload)},
-		{"attempts", v.attemptsText()},
-		{failed, dateTime(v.Failed)},
-		{why, v.Error},
-		{"deadline", dateTime(v.Deadline)},
+		{"attempts", attempts},
+	}
+	if !v.Failed.IsZero() {
+		lines = append(lines, [2]string{failed, cli.DateTime(v.Failed)})
+	}
+	lines = append(lines, [2]string{why, v.Error})
+	if !v.Deadline.IsZero() {
+		lines = append(lines, [2]string{"deadline", cli.DateTime(v.Deadline)})
 	}
 	for _, a := range v.Last {
-		lines = append(lines, a.line())
+		lines = append(lines, [2]string{"attempt", a.String()})
 	}
-	lines = append(lines, v.Position.lines()...)
+	if v.job.Position != nil {
+		lines = append(lines, positionLines(*v.job.Position)...)
+	}
 	if v.Result != nil {
 		lines = append(lines, results.ParseAnswer(v.Type, []byte(*v.Result)).Lines()...)
 	}
 	return lines
 }
 
-func (v *jobView) attemptsText() string {
-	text := fmt.Sprintf("%d of %d, %d failed", v.Attempts, v.MaxRetry+1, v.Failures)
-	if v.Crashes > 0 {
-		text += fmt.Sprintf("; its worker died %d times, which does not count", v.Crashes)
-	}
-	return text
-}
-
 func (v *jobView) stateText() string {
 	switch {
 	case v.Position != nil:
 		return v.State
-	case !v.Pending.IsZero():
-		return fmt.Sprintf("%s since %s", v.State, dateTime(v.Pending))
 	case v.Orphaned:
-		return v.State + ", but its worker is gone: another worker will take it"
-	case !v.Started.IsZero():
-		return fmt.Sprintf("%s since %s", v.State, dateTime(v.Started))
+		return v.State + ", but " + workerGone
+	case !v.Pending.IsZero() || !v.Started.IsZero():
+		return fmt.Sprintf("%s since %s", v.State, cli.DateTime(v.job.Since))
 	case !v.Next.IsZero():
-		return fmt.Sprintf("%s, runs in %s", v.State, in(time.Until(v.Next)))
+		return fmt.Sprintf("%s, runs in %s", v.State, untilText(time.Until(v.Next)))
 	case !v.Completed.IsZero():
-		return fmt.Sprintf("%s at %s, kept until %s", v.State, dateTime(v.Completed), dateTime(v.KeptUntil))
+		return fmt.Sprintf("%s at %s, kept until %s", v.State, cli.DateTime(v.Completed), cli.DateTime(v.KeptUntil))
 	}
 	return v.State
 }
 
-// positionView is where a waiting job stands. The start is left out if it is unknown.
+// positionView is the position of a waiting job in JSON. The start is left out if it is unknown.
 type positionView struct {
 	Rank           int        `json:"position"`
 	LaneLength     int        `json:"lane_length"`
@@ -247,12 +252,10 @@ type positionView struct {
 	StartsAt       time.Time  `json:"starts_at,omitzero"`
 	StartsIn       *float64   `json:"starts_in_s,omitempty"`
 	Estimated      bool       `json:"estimated,omitempty"`
-
-	position waitdb.Position
 }
 
 func newPositionView(p waitdb.Position) *positionView {
-	v := &positionView{Rank: p.Rank, LaneLength: p.Total, Bottleneck: cli.Text(p.Bottleneck), Since: p.Since, position: p}
+	v := &positionView{Rank: p.Rank, LaneLength: p.Total, Bottleneck: cli.Text(p.Bottleneck), Since: p.Since}
 	for _, meter := range p.Lane.Meters {
 		v.Lane = append(v.Lane, cli.Text(meter))
 	}
@@ -265,11 +268,8 @@ func newPositionView(p waitdb.Position) *positionView {
 	return v
 }
 
-func (v *positionView) lines() [][2]string {
-	if v == nil {
-		return nil
-	}
-	p, lane := v.position, []string{}
+func positionLines(p waitdb.Position) [][2]string {
+	var lane []string
 	for _, meter := range p.Lane.Meters {
 		lane = append(lane, display.Meter(meter))
 	}

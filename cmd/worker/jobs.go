@@ -19,11 +19,22 @@ import (
 )
 
 type jobsCommand struct {
-	List    jobsList    `cmd:"" help:"List jobs of any state."`
-	Run     jobsRun     `cmd:"" help:"Run archived, scheduled and failed jobs now."`
-	Cancel  jobsCancel  `cmd:"" help:"Stop running jobs."`
-	Archive jobsArchive `cmd:"" help:"Archive jobs that have not started. They can be run later."`
-	Delete  jobsDelete  `cmd:"" help:"Delete jobs that are not running."`
+	List    jobsList   `cmd:"" help:"List jobs of any state."`
+	Run     jobsAction `cmd:"" help:"Run archived, scheduled and failed jobs now."`
+	Cancel  jobsAction `cmd:"" help:"Stop running jobs."`
+	Archive jobsAction `cmd:"" help:"Archive jobs that have not started. They can be run later."`
+	Delete  jobsAction `cmd:"" help:"Delete jobs that are not running."`
+}
+
+func newJobsCommand() jobsCommand {
+	return jobsCommand{
+		Run: jobsAction{action: inspect.Run, text: "run %s", help: `The jobs go to the end of their queue and obey their limits like new jobs. A job that waits for a limit cannot be run past it: raise the limit instead.`},
+		Cancel: jobsAction{action: inspect.Cancel, text: "asked %s to stop; its handler decides when", help: `Cancels the contexts of the jobs. http:request, crawl:fetch and exec:NAME stop then; a handler that ignores its context runs on. The error that the handler returns counts as a failure, so the job is retried if it has attempts left. Use "jobs delete" or "jobs archive" afterwards to get rid of it.
+
+asynq finds a running job by its ID alone. If jobs with the same ID run in two queues, neither can be canceled.`},
+		Archive: jobsAction{action: inspect.Archive, text: "archived %s"},
+		Delete:  jobsAction{action: inspect.Delete, text: "deleted %s"},
+	}
 }
 
 type filter struct {
@@ -37,7 +48,8 @@ type filter struct {
 	Error   cli.Term      `placeholder:"TEXT" help:"Only jobs whose last error contains this text."`
 }
 
-func (f filter) of(ctx context.Context, limiter *waitdb.DB) (inspect.Filter, error) {
+// validated returns the filter after a check that its limit exists and its states are states.
+func (f filter) validated(ctx context.Context, limiter *waitdb.DB) (inspect.Filter, error) {
 	all := inspect.Filter{
 		States: f.State, Queue: string(f.Queue), Type: string(f.Type), Limit: string(f.Limit), Key: string(f.Key),
 		OlderThan: f.Older, Payload: string(f.Payload), Error: string(f.Error),
@@ -62,7 +74,7 @@ func (jobsList) Help() string {
 "worker job ID" shows everything about one job.`
 }
 
-// maxCounted bounds how many jobs are counted that are not listed.
+// maxCounted is the largest number of jobs that are counted but not listed.
 const maxCounted = 10_000
 
 func (c *jobsList) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
@@ -73,7 +85,7 @@ func (c *jobsList) Run(ctx context.Context, conn *connection, stdio cli.IO) erro
 	if err != nil {
 		return err
 	}
-	f, err := c.of(ctx, q.Limiter)
+	f, err := c.validated(ctx, q.Limiter)
 	if err != nil {
 		return err
 	}
@@ -92,7 +104,11 @@ func (c *jobsList) Run(ctx context.Context, conn *connection, stdio cli.IO) erro
 	if err := q.AddEstimates(ctx, jobs); err != nil {
 		return err
 	}
-	if err := c.print(stdio, jobs); err != nil {
+	rows := make([]*jobView, len(jobs))
+	for i, job := range jobs {
+		rows[i] = newJobView(job)
+	}
+	if err := cli.List(stdio.Out, c.JSON, rows, "no jobs match", "ID", "QUEUE", "TYPE", "STATE", "WHEN", "WHY"); err != nil {
 		return err
 	}
 	if more > 0 {
@@ -105,29 +121,19 @@ func (c *jobsList) Run(ctx context.Context, conn *connection, stdio cli.IO) erro
 	return nil
 }
 
-func (c *jobsList) print(stdio cli.IO, jobs []inspect.Job) error {
-	views := make([]*jobView, len(jobs))
-	var rows [][]string
-	for i, job := range jobs {
-		views[i] = newJobView(job)
-		rows = append(rows, []string{job.ID, job.Queue, job.Type, job.State, whenOf(job), whyOf(job)})
-	}
-	return printList(stdio.Out, c.JSON, views, []string{"ID", "QUEUE", "TYPE", "STATE", "WHEN", "WHY"}, rows, "no jobs match")
-}
-
-func whenOf(job inspect.Job) string {
+func whenText(job inspect.Job) string {
 	switch {
 	case job.State == "scheduled" || job.State == "retry":
-		return "runs at " + dateTime(job.NextProcessAt)
+		return "runs at " + cli.DateTime(job.NextProcessAt)
 	case job.Since.IsZero():
 		return "-"
 	case job.State == "completed":
-		return "at " + dateTime(job.Since)
+		return "at " + cli.DateTime(job.Since)
 	}
-	return "since " + dateTime(job.Since)
+	return "since " + cli.DateTime(job.Since)
 }
 
-func whyOf(job inspect.Job) string {
+func whyText(job inspect.Job) string {
 	switch {
 	case job.State == inspect.Waiting:
 		text := "waits for " + display.Meter(job.Position.Bottleneck)
@@ -142,134 +148,118 @@ func whyOf(job inspect.Job) string {
 	case job.State == "retry" || job.State == "archived":
 		return strings.Join(strings.Fields(job.LastErr), " ")
 	case job.IsOrphaned:
-		return "its worker is gone: another worker will take it"
+		return workerGone
 	}
 	return ""
 }
 
-type selection struct {
+const workerGone = "its worker is gone: another worker will take it"
+
+// jobsAction does one thing to jobs.
+type jobsAction struct {
 	IDs []string `arg:"" optional:"" name:"id" help:"IDs of the jobs, instead of a filter. --queue and --state can narrow them down."`
 	filter
 	All bool `help:"All jobs in a suitable state."`
 	Yes bool `help:"Confirm a filter that selects more than one job."`
 	confirming
+
+	action *inspect.Action
+	text   string // format of the confirmation, with %s for the number of jobs
+	help   string
 }
 
-type jobsRun struct{ selection }
+// Help returns more than the tag of the command says. kong calls it.
+func (c jobsAction) Help() string { return c.help }
 
-func (jobsRun) Help() string {
-	return `The jobs go to the end of their queue and obey their limits like new jobs. A job that waits for a limit cannot be run past it: raise the limit instead.`
-}
-
-func (c *jobsRun) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
-	return c.act(ctx, conn, stdio, inspect.Run, "run %s")
-}
-
-type jobsCancel struct{ selection }
-
-func (jobsCancel) Help() string {
-	return `Cancels the contexts of the jobs. http:request, crawl:fetch and exec:NAME stop then; a handler that ignores its context runs on. The error that the handler returns counts as a failure, so the job is retried if it has attempts left. Use "jobs delete" or "jobs archive" afterwards to get rid of it.
-
-asynq finds a running job by its ID alone. If jobs with the same ID run in two queues, neither can be canceled.`
-}
-
-func (c *jobsCancel) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
-	return c.act(ctx, conn, stdio, inspect.Cancel, "asked %s to stop; its handler decides when")
-}
-
-type jobsArchive struct{ selection }
-
-func (c *jobsArchive) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
-	return c.act(ctx, conn, stdio, inspect.Archive, "archived %s")
-}
-
-type jobsDelete struct{ selection }
-
-func (c *jobsDelete) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
-	return c.act(ctx, conn, stdio, inspect.Delete, "deleted %s")
-}
-
-func (s selection) act(ctx context.Context, conn *connection, stdio cli.IO, a *inspect.Action, text string) error {
-	if err := s.check(a); err != nil {
+func (c *jobsAction) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
+	if err := c.check(); err != nil {
 		return err
 	}
 	q, err := conn.queues(ctx)
 	if err != nil {
 		return err
 	}
-	f, err := s.of(ctx, q.Limiter)
+	f, err := c.validated(ctx, q.Limiter)
 	if err != nil {
 		return err
 	}
-	jobs, err := s.find(ctx, q, a, f)
+	jobs, err := c.find(ctx, q, f)
 	if err != nil {
 		return err
 	}
-	return s.do(ctx, q, stdio, a, f, jobs, text)
+	return c.apply(ctx, q, stdio, f, jobs)
 }
 
-func (s selection) do(ctx context.Context, q *inspect.Queues, stdio cli.IO, a *inspect.Action, f inspect.Filter, jobs []throttle.JobID, text string) error {
-	n, err := q.Apply(ctx, a, f, jobs)
+func (c *jobsAction) apply(ctx context.Context, q *inspect.Queues, stdio cli.IO, f inspect.Filter, jobs []throttle.JobID) error {
+	n, err := q.Apply(ctx, c.action, f, jobs)
 	if err != nil && n == 0 {
 		return err
 	}
-	did := confirmation{Done: a.Done, Jobs: &n, Queue: cli.Text(s.Queue)}
+	did := confirmation{Done: c.action.Done, Jobs: &n, Queue: cli.Text(c.Queue)}
 	if len(jobs) == 1 {
 		did.Queue, did.Job = cli.Text(jobs[0].Queue), cli.Text(jobs[0].ID)
 	}
-	said := fmt.Sprintf(text, display.Count(n, "job"))
+	text := fmt.Sprintf(c.text, display.Count(n, "job"))
 	if left := len(jobs) - n; left > 0 && err == nil {
 		did.Left = left
-		said = fmt.Sprintf("%s; skipped %s that changed in the meantime", said, display.Count(left, "job"))
+		text = fmt.Sprintf("%s; skipped %s that changed in the meantime", text, display.Count(left, "job"))
 	}
-	return errors.Join(s.say(stdio.Out, did, said), err)
+	return errors.Join(c.confirm(stdio.Out, did, text), err)
 }
 
 // check rejects flags that select no jobs.
-func (s selection) check(a *inspect.Action) error {
-	only := filter{Queue: s.Queue, State: s.State}
+func (c *jobsAction) check() error {
 	switch {
-	case len(s.IDs) == 0 && reflect.ValueOf(s.filter).IsZero() && !s.All:
+	case len(c.IDs) == 0 && reflect.ValueOf(c.filter).IsZero() && !c.All:
 		return cli.Usagef("no jobs are selected: want IDs, a filter such as --queue NAME, or --all")
-	case len(s.IDs) > 0 && (s.All || !reflect.DeepEqual(s.filter, only)):
+	case len(c.IDs) > 0 && (c.All || !reflect.DeepEqual(c.filter, filter{Queue: c.Queue, State: c.State})):
 		return cli.Usagef("IDs can be combined with --queue and --state only")
 	}
-	return cli.FlagError(a.Validate(inspect.Filter{States: s.State, Limit: string(s.Limit), Key: string(s.Key)}))
+	return cli.FlagError(c.action.Validate(inspect.Filter{States: c.State, Limit: string(c.Limit), Key: string(c.Key)}))
 }
 
-func (s selection) find(ctx context.Context, q *inspect.Queues, a *inspect.Action, f inspect.Filter) ([]throttle.JobID, error) {
-	if len(s.IDs) > 0 {
-		jobs, err := s.findByIDs(ctx, q, a, f)
-		if err != nil && len(s.IDs) > 1 {
-			err = fmt.Errorf("%w; no job was %s", err, a.Done)
+func (c *jobsAction) find(ctx context.Context, q *inspect.Queues, f inspect.Filter) (jobs []throttle.JobID, err error) {
+	if len(c.IDs) == 0 {
+		jobs, err = q.Find(ctx, c.action, f, math.MaxInt)
+		if err == nil && len(jobs) > 1 && !c.Yes {
+			err = cli.Usagef("the filter selects %s; add --yes to confirm", display.Count(len(jobs), "job"))
 		}
 		return jobs, err
 	}
-	jobs, err := q.Find(ctx, a, f, math.MaxInt)
-	if err == nil && len(jobs) > 1 && !s.Yes {
-		err = cli.Usagef("the filter selects %s; add --yes to confirm", display.Count(len(jobs), "job"))
-	}
-	return jobs, err
-}
-
-// findByIDs returns the jobs with the IDs. It fails if a job does not exist or is not suitable.
-func (s selection) findByIDs(ctx context.Context, q *inspect.Queues, a *inspect.Action, f inspect.Filter) (jobs []throttle.JobID, err error) {
-	for _, id := range s.IDs {
-		job, err := findJob(ctx, q, id, string(s.Queue))
+	for _, id := range c.IDs {
+		job, err := c.findJob(ctx, q, id, f)
+		if err != nil && len(c.IDs) > 1 {
+			err = fmt.Errorf("%w; no job was %s", err, c.action.Done)
+		}
 		if err != nil {
 			return nil, err
 		}
-		if not := a.Excludes(job.State); not != "" {
-			return nil, fmt.Errorf("job %s is %s: %s", id, job.State, not)
-		}
-		if !f.Matches(job) {
-			return nil, fmt.Errorf("job %s is not %s but %s", id, strings.Join(f.States, " or "), job.State)
-		}
-		if !slices.Contains(jobs, job.JobID()) {
-			jobs = append(jobs, job.JobID())
+		if !slices.Contains(jobs, job) {
+			jobs = append(jobs, job)
 		}
 	}
 	return jobs, nil
+}
+
+// findJob returns the job with an ID. It fails if the job does not exist or is not suitable.
+func (c *jobsAction) findJob(ctx context.Context, q *inspect.Queues, id string, f inspect.Filter) (throttle.JobID, error) {
+	jobs, err := findJobs(ctx, q, id, f.Queue)
+	if err != nil {
+		return throttle.JobID{}, err
+	}
+	job, queues := jobs[0], []string{}
+	for _, job := range jobs {
+		queues = append(queues, job.Queue)
+	}
+	switch reason := c.action.Excludes(job.State); {
+	case len(jobs) > 1:
+		err = cli.Usagef("job %s is in the queues %s: choose one with --queue", id, strings.Join(queues, ", "))
+	case reason != "":
+		err = fmt.Errorf("job %s is %s: %s", id, job.State, reason)
+	case !f.Matches(job):
+		err = fmt.Errorf("job %s is not %s but %s", id, strings.Join(f.States, " or "), job.State)
+	}
+	return job.JobID(), err
 }
 
 // findJobs returns the jobs with an ID, at least one.
@@ -283,19 +273,4 @@ func findJobs(ctx context.Context, q *inspect.Queues, id, queue string) ([]inspe
 		err = fmt.Errorf("job %s not found%s: it may have finished without retention, or been deleted", id, where)
 	}
 	return jobs, err
-}
-
-func findJob(ctx context.Context, q *inspect.Queues, id, queue string) (inspect.Job, error) {
-	jobs, err := findJobs(ctx, q, id, queue)
-	if err != nil {
-		return inspect.Job{}, err
-	}
-	if len(jobs) > 1 {
-		var names []string
-		for _, job := range jobs {
-			names = append(names, job.Queue)
-		}
-		return inspect.Job{}, cli.Usagef("job %s is in the queues %s: choose one with --queue", id, strings.Join(names, ", "))
-	}
-	return jobs[0], nil
 }

@@ -252,12 +252,12 @@ func TestJobs_SkipChangedJobs(t *testing.T) {
 	} {
 		w := newAllJobs(t)
 		f := inspect.Filter{States: []string{tt.from}}
-		s := selection{filter: filter{State: f.States}}
-		jobs, err := s.find(t.Context(), w.Queues, tt.act, f)
+		c := jobsAction{filter: filter{State: f.States}, action: tt.act, text: "%s"}
+		jobs, err := c.find(t.Context(), w.Queues, f)
 		w.must(err)
 		tt.change(w)
 		var out bytes.Buffer
-		w.must(s.do(t.Context(), w.Queues, cli.IO{Out: &out}, tt.act, f, jobs, "%s"))
+		w.must(c.apply(t.Context(), w.Queues, cli.IO{Out: &out}, f, jobs))
 		if out.String() != "0 jobs; skipped 1 job that changed in the meantime\n" || tt.left != "" && !slices.Contains(strings.Fields(w.states()), tt.left) {
 			t.Errorf("%s of %s says %swant %s of %s", tt.act.Done, tt.from, &out, tt.left, w.states())
 		}

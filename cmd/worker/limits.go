@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ type limitsCommand struct {
 	Peek   limitsPeek   `cmd:"" help:"Show how many permits a key has left, without taking any."`
 }
 
+// definition is a limit with its blocked keys and the keys that differ from it.
 type definition struct {
 	Name     string        `json:"name"`
 	Kind     throttle.Kind `json:"kind"`
@@ -41,20 +43,92 @@ type definition struct {
 	MaxBlock string        `json:"max_block,omitempty"`
 	Adapt    string        `json:"adapt,omitempty"`
 	Paused   bool          `json:"paused"`
-	Blocked  []blockView   `json:"blocked,omitempty"`
-	Keys     []keyView     `json:"keys,omitempty"`
+	Blocked  []blockedKey  `json:"blocked,omitempty"`
+	Keys     []keyState    `json:"keys,omitempty"`
+
+	text, state string
+}
+
+type blockedKey struct {
+	Key   cli.Text  `json:"key"`
+	Until time.Time `json:"until"`
+	text  string
+}
+
+type keyState struct {
+	Key      cli.Text  `json:"key"`
+	Rate     string    `json:"rate,omitempty"`
+	Capacity int       `json:"capacity,omitempty"`
+	Source   string    `json:"source,omitempty"`
+	Now      string    `json:"now,omitempty"`
+	Why      string    `json:"why,omitempty"`
+	Until    time.Time `json:"until,omitzero"`
+	text     string
 }
 
 func newDefinition(l throttle.Limit, blocks []throttle.Blocked, keys []throttle.KeyState) definition {
-	adapt := ""
+	d := definition{
+		Name: l.Name, Kind: l.Kind, Rate: l.Rate.String(), Capacity: l.Capacity, Margin: durationText(l.Margin), Zone: l.Zone,
+		Apps: l.Apps, Lease: durationText(l.Lease), MaxBlock: durationText(l.MaxBlock), Paused: l.Paused, text: l.Name + "  " + l.String(),
+	}
 	if l.Adapt != nil {
-		adapt = l.Adapt.String()
+		d.Adapt = l.Adapt.String()
 	}
-	return definition{
-		Keys: newKeys(keys), Adapt: adapt,
-		Name: l.Name, Kind: l.Kind, Rate: l.Rate.String(), Capacity: l.Capacity, Margin: text(l.Margin),
-		Zone: l.Zone, Apps: l.Apps, Lease: text(l.Lease), MaxBlock: text(l.MaxBlock), Paused: l.Paused, Blocked: newBlocks(blocks),
+	for _, b := range blocks {
+		d.Blocked = append(d.Blocked, blockedKey{cli.Text(b.Key), b.Until, display.Key(b.Key) + " for " + untilText(b.For)})
 	}
+	for _, k := range keys {
+		d.Keys = append(d.Keys, newKeyState(k))
+	}
+	switch {
+	case d.Paused:
+		d.state = "paused"
+	case len(d.Blocked) == 1:
+		d.state = "blocked: " + d.Blocked[0].text
+	case len(d.Blocked) > 1:
+		d.state = fmt.Sprintf("blocked: %d keys", len(d.Blocked))
+	case len(d.Keys) == 1:
+		d.state = "key " + d.Keys[0].text
+	case len(d.Keys) > 1:
+		d.state = fmt.Sprintf("%d keys with overrides", len(d.Keys))
+	}
+	return d
+}
+
+func newKeyState(k throttle.KeyState) keyState {
+	v := keyState{Key: cli.Text(k.Key), Rate: k.Rate.String(), Capacity: k.Capacity, Now: k.Pace, Until: k.Until}
+	switch {
+	case k.File:
+		v.Source = "file"
+	case k.Override != throttle.Override{}:
+		v.Source = "set"
+	}
+	var reasons []string // why the key is slowed down
+	if k.RateLimited > 0 {
+		reasons = append(reasons, fmt.Sprintf("rate limited %d times in a row", k.RateLimited))
+	} else if k.Slowed {
+		reasons = append(reasons, "was rate limited")
+	}
+	if k.Pace != "" && k.Latency > 0 {
+		reasons = append(reasons, "latency "+duration.Text(k.Latency))
+	}
+	v.Why = strings.Join(reasons, ", ")
+
+	parts := []string{display.Key(k.Key) + ":"}
+	if text := (throttle.Override{Rate: k.Rate, Capacity: k.Capacity}).String(); text != "" {
+		parts = append(parts, text)
+	}
+	if k.For > 0 {
+		parts = append(parts, "for "+untilText(k.For))
+	}
+	if v.Now != "" {
+		parts = append(parts, "now "+v.Now)
+	}
+	if v.Why != "" {
+		parts = append(parts, "("+v.Why+")")
+	}
+	v.text = strings.Join(parts, " ")
+	return v
 }
 
 // readDefinition returns a limit with its blocks and overrides.
@@ -77,17 +151,13 @@ func (c *limitsList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 		return err
 	}
 	definitions := make([]definition, len(limits))
-	var rows [][]string
 	for i, l := range limits {
-		d, err := readDefinition(ctx, q.Limiter, l)
-		if err != nil {
+		if definitions[i], err = readDefinition(ctx, q.Limiter, l); err != nil {
 			return err
 		}
-		definitions[i] = d
-		rows = append(rows, []string{d.Name, string(d.Kind), d.Rate, number(d.Capacity), d.Margin, d.Zone, strings.Join(d.Apps, ","), d.state()})
 	}
 	const none = `there are no limits yet: "worker run" defines those of its config, "worker limits set" creates one`
-	return printList(stdio.Out, c.JSON, definitions, []string{"NAME", "KIND", "RATE", "CAPACITY", "MARGIN", "ZONE", "APPS", "STATE"}, rows, none)
+	return cli.List(stdio.Out, c.JSON, definitions, none, "NAME", "KIND", "RATE", "CAPACITY", "MARGIN", "ZONE", "APPS", "STATE")
 }
 
 type limitsShow struct {
@@ -95,11 +165,12 @@ type limitsShow struct {
 	JSON bool   `help:"Print a JSON object."`
 }
 
+// backlog is the jobs that wait for a key of a limit.
 type backlog struct {
-	Key     cli.Text `json:"key"`
-	Permits int      `json:"permits_wanted"`
-	ETA     *float64 `json:"eta_s"`
-	About   bool     `json:"eta_estimated,omitempty"`
+	Key           cli.Text `json:"key"`
+	PermitsWanted int      `json:"permits_wanted"`
+	etaView
+	key string
 }
 
 func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
@@ -116,10 +187,8 @@ func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 		return err
 	}
 	waiting := []backlog{}
-	var rows [][]string
 	for n, last := range forecast.Backlogs(c.Name) {
-		waiting = append(waiting, backlog{cli.Text(n.Key), n.Cost, etaSeconds(last), last.Estimated})
-		rows = append(rows, []string{display.Key(n.Key), fmt.Sprint(n.Cost), etaText(last)})
+		waiting = append(waiting, backlog{cli.Text(n.Key), n.Cost, newETA(last), display.Key(n.Key)})
 	}
 	if c.JSON {
 		return cli.JSON(stdio.Out, struct {
@@ -127,14 +196,14 @@ func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 			Waiting []backlog `json:"waiting"`
 		}{d, waiting})
 	}
-	fmt.Fprintf(stdio.Out, "%s  %s\n", limit.Name, limit)
+	fmt.Fprintln(stdio.Out, d.text)
 	for _, b := range d.Blocked {
-		fmt.Fprintf(stdio.Out, "blocked: %s\n", cli.Foreign(b.String()))
+		fmt.Fprintln(stdio.Out, "blocked:", cli.Line(b.text))
 	}
 	for _, k := range d.Keys {
-		fmt.Fprintf(stdio.Out, "key %s\n", cli.Foreign(k.String()))
+		fmt.Fprintln(stdio.Out, "key", cli.Line(k.text))
 	}
-	return printList(stdio.Out, false, nil, []string{"KEY", "PERMITS WANTED", "ETA"}, rows, "no job waits for it")
+	return cli.List(stdio.Out, false, waiting, "no job waits for it", "KEY", "PERMITS WANTED", "ETA")
 }
 
 type limitsPeek struct {
@@ -169,114 +238,21 @@ func (c *limitsPeek) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals,
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stdio.Out, "%d of %d left", d.Remaining, d.Capacity)
-	if i := slices.IndexFunc(blocks, func(b throttle.Blocked) bool { return b.Key == key }); i >= 0 {
-		fmt.Fprintf(stdio.Out, ", blocked for %s\n", in(blocks[i].For))
-		return nil
-	}
-	if limit.Paused {
-		fmt.Fprintf(stdio.Out, ", more when the limit is resumed")
-	} else if d.RetryAfter > 0 {
-		fmt.Fprintf(stdio.Out, ", the next in %s", in(d.RetryAfter))
-	}
-	if d.ResetAfter > 0 {
-		fmt.Fprintf(stdio.Out, ", all in %s", in(d.ResetAfter))
-	}
-	fmt.Fprintln(stdio.Out)
-	return nil
-}
-
-type blockView struct {
-	Key   cli.Text  `json:"key"`
-	Until time.Time `json:"until"`
-	rest  time.Duration
-}
-
-func newBlocks(from []throttle.Blocked) []blockView {
-	blocks := make([]blockView, len(from))
-	for i, b := range from {
-		blocks[i] = blockView{cli.Text(b.Key), b.Until, b.For}
-	}
-	return blocks
-}
-
-func (b blockView) String() string {
-	return fmt.Sprintf("%s for %s", display.Key(string(b.Key)), in(b.rest))
-}
-
-// state says in a few words why a limit grants less than it could.
-func (d definition) state() string {
+	text := fmt.Sprintf("%d of %d left", d.Remaining, d.Capacity)
+	block := slices.IndexFunc(blocks, func(b throttle.Blocked) bool { return b.Key == key })
 	switch {
-	case d.Paused:
-		return "paused"
-	case len(d.Blocked) == 1:
-		return "blocked: " + d.Blocked[0].String()
-	case len(d.Blocked) > 1:
-		return fmt.Sprintf("blocked: %d keys", len(d.Blocked))
-	case len(d.Keys) == 1:
-		return "key " + d.Keys[0].String()
-	case len(d.Keys) > 1:
-		return fmt.Sprintf("%d keys with overrides", len(d.Keys))
+	case block >= 0:
+		text += ", blocked for " + untilText(blocks[block].For)
+	case limit.Paused:
+		text += ", more when the limit is resumed"
+	case d.RetryAfter > 0:
+		text += ", the next in " + untilText(d.RetryAfter)
 	}
-	return ""
-}
-
-type keyView struct {
-	Key      cli.Text   `json:"key"`
-	Rate     string     `json:"rate,omitempty"`
-	Capacity int        `json:"capacity,omitempty"`
-	Source   string     `json:"source,omitempty"`
-	Now      string     `json:"now,omitempty"`
-	Why      string     `json:"why,omitempty"`
-	Until    *time.Time `json:"until,omitempty"`
-	rest     time.Duration
-}
-
-func newKeys(from []throttle.KeyState) []keyView {
-	keys := make([]keyView, len(from))
-	for i, k := range from {
-		keys[i] = keyView{Key: cli.Text(k.Key), Rate: k.Rate.String(), Capacity: k.Capacity, Now: k.Pace, Why: why(k), rest: k.For}
-		switch {
-		case k.File:
-			keys[i].Source = "file"
-		case k.Override != throttle.Override{}:
-			keys[i].Source = "set"
-		}
-		if !k.Until.IsZero() {
-			keys[i].Until = &k.Until
-		}
+	if block < 0 && d.ResetAfter > 0 {
+		text += ", all in " + untilText(d.ResetAfter)
 	}
-	return keys
-}
-
-// why says why a key is slowed down.
-func why(k throttle.KeyState) string {
-	var reasons []string
-	if k.RateLimited > 0 {
-		reasons = append(reasons, fmt.Sprintf("rate limited %d times in a row", k.RateLimited))
-	} else if k.Slowed {
-		reasons = append(reasons, "was rate limited")
-	}
-	if k.Pace != "" && k.Latency > 0 {
-		reasons = append(reasons, "latency "+duration.Text(k.Latency))
-	}
-	return strings.Join(reasons, ", ")
-}
-
-// String returns text such as "slow.example: 1/10s for 2h0m0s".
-func (k keyView) String() string {
-	text := throttle.Override{Capacity: k.Capacity}.String()
-	text = strings.TrimSpace(k.Rate + " " + text)
-	if k.rest > 0 {
-		text += " for " + in(k.rest)
-	}
-	if k.Now != "" {
-		text = strings.TrimSpace(text + " now " + k.Now)
-	}
-	if k.Why != "" {
-		text = strings.TrimSpace(text + " (" + k.Why + ")")
-	}
-	return fmt.Sprintf("%s: %s", display.Key(string(k.Key)), text)
+	_, err = fmt.Fprintln(stdio.Out, text)
+	return err
 }
 
 type waitingCommand struct {
@@ -289,16 +265,16 @@ func (waitingCommand) Help() string {
 "worker limits show NAME" shows the backlog of a limit by key, and "worker job ID" the position of one job.`
 }
 
-type summary struct {
-	Limit   string   `json:"limit"`
-	Keys    int      `json:"keys"`
-	Permits int      `json:"permits_wanted"`
-	ETA     *float64 `json:"eta_s"`
-	About   bool     `json:"eta_estimated,omitempty"`
+// limitBacklog is the jobs that wait for a limit.
+type limitBacklog struct {
+	Limit         string `json:"limit"`
+	Keys          int    `json:"keys"`
+	PermitsWanted int    `json:"permits_wanted"`
+	etaView
 }
 
 func (c *waitingCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	wants, err := q.Limiter.Demands(ctx)
+	demands, err := q.Limiter.Demands(ctx)
 	if err != nil {
 		return err
 	}
@@ -306,25 +282,18 @@ func (c *waitingCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.I
 	if err != nil {
 		return err
 	}
-	lasts := forecast.Limits()
-	found := summaries(wants, lasts)
-	var rows [][]string
-	for _, s := range found {
-		rows = append(rows, []string{s.Limit, fmt.Sprint(s.Keys), fmt.Sprint(s.Permits), etaText(lasts[s.Limit])})
-	}
-	return printList(stdio.Out, c.JSON, found, []string{"LIMIT", "KEYS", "PERMITS WANTED", "ETA"}, rows, "no job waits for a permit")
-}
-
-func summaries(wants []waitdb.Demand, lasts map[string]forecast.Estimate) []summary {
-	found := []summary{}
-	slices.SortFunc(wants, func(a, b waitdb.Demand) int { return strings.Compare(a.Limit, b.Limit) })
-	for _, w := range wants {
-		if len(found) == 0 || found[len(found)-1].Limit != w.Limit {
-			last := lasts[w.Limit]
-			found = append(found, summary{Limit: w.Limit, ETA: etaSeconds(last), About: last.Estimated})
+	etas, byName := forecast.Limits(), map[string]*limitBacklog{}
+	for _, d := range demands {
+		if byName[d.Limit] == nil {
+			byName[d.Limit] = &limitBacklog{Limit: d.Limit, etaView: newETA(etas[d.Limit])}
 		}
-		s := &found[len(found)-1]
-		s.Keys, s.Permits = s.Keys+1, s.Permits+w.Permits
+		byName[d.Limit].Keys++
+		byName[d.Limit].PermitsWanted += d.Permits
 	}
-	return found
+	var rows []limitBacklog
+	for _, row := range byName {
+		rows = append(rows, *row)
+	}
+	slices.SortFunc(rows, func(a, b limitBacklog) int { return cmp.Compare(a.Limit, b.Limit) })
+	return cli.List(stdio.Out, c.JSON, rows, "no job waits for a permit", "LIMIT", "KEYS", "PERMITS WANTED", "ETA")
 }

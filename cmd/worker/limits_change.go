@@ -32,7 +32,7 @@ func (c ofLimit) done(stdio cli.IO, done, key string, err error) error {
 	if key != "" {
 		text += " of " + key
 	}
-	return c.say(stdio.Out, confirmation{Done: done, Limit: c.Name, Key: cli.Text(key)}, text)
+	return c.confirm(stdio.Out, confirmation{Done: done, Limit: c.Name, Key: cli.Text(key)}, text)
 }
 
 // usageUnlessDown turns the limiter's error about an argument into a usage error.
@@ -84,7 +84,7 @@ func (c *limitsReset) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals
 	return c.done(stdio, "reset", key, err)
 }
 
-// canonicalKey spells a key as the jobs that use the limit do.
+// canonicalKey returns a key in the form that the jobs of the limit use.
 func canonicalKey(g *cli.Globals, limit, key string) (string, error) {
 	conf, err := g.Load()
 	if err != nil {
@@ -102,7 +102,7 @@ type keyOf struct {
 	Flag *string `name:"key" placeholder:"KEY" help:"Key, as a flag."`
 }
 
-// given is the key, or nil if there is none.
+// given returns the key, or nil if there is none.
 func (k keyOf) given() (*string, error) {
 	if k.Arg != nil && k.Flag != nil {
 		return nil, cli.Usagef("there are two keys, %q and --key %q: want one of them", *k.Arg, *k.Flag)
@@ -110,9 +110,9 @@ func (k keyOf) given() (*string, error) {
 	return cmp.Or(k.Arg, k.Flag), nil
 }
 
-// required returns the key. It is an error if the limit counts by key and no key is given, because
-// no job uses a meter without a key. If the config does not use the limit, the waiting and blocked
-// keys in Redis tell whether it counts by key.
+// required returns the key. If none is given, the limit must not count by key: no job would use its
+// meter without a key. If the config does not use the limit, it counts by key if Redis has waiting or
+// blocked keys of it.
 func (k keyOf) required(ctx context.Context, g *cli.Globals, limiter *waitdb.DB, limit string) (string, error) {
 	key, err := k.given()
 	if err != nil {
@@ -144,13 +144,13 @@ func (k keyOf) required(ctx context.Context, g *cli.Globals, limiter *waitdb.DB,
 
 // keysInRedis lists keys that jobs wait for or that are blocked.
 func keysInRedis(ctx context.Context, limiter *waitdb.DB, limit string) (keys []string, err error) {
-	wants, err := limiter.Demands(ctx)
+	demands, err := limiter.Demands(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, w := range wants {
-		if w.Limit == limit {
-			keys = append(keys, w.Key)
+	for _, d := range demands {
+		if d.Limit == limit {
+			keys = append(keys, d.Key)
 		}
 	}
 	blocks, err := limiter.Blocks(ctx, limit)
@@ -192,8 +192,8 @@ func (c *limitsUnset) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals
 
 type limitsSet struct {
 	Name     string         `arg:"" help:"Name of the limit."`
-	Kind     *throttle.Kind `placeholder:"KIND" help:"funnel, token_bucket, fixed_window, sliding_log, sliding_window or concurrency."`
-	Rate     *throttle.Rate `placeholder:"RATE" help:"Rate, such as 10/s, 2000/day or 1/2s."`
+	Kind     throttle.Kind  `placeholder:"KIND" help:"funnel, token_bucket, fixed_window, sliding_log, sliding_window or concurrency."`
+	Rate     throttle.Rate  `placeholder:"RATE" help:"Rate, such as 10/s, 2000/day or 1/2s."`
 	Capacity *int           `placeholder:"N" help:"Largest number of permits at once."`
 	Margin   *time.Duration `placeholder:"DURATION" help:"Allowance for network jitter, such as 50ms."`
 	Zone     *string        `placeholder:"ZONE" help:"Time zone of the calendar of a fixed_window, such as Europe/London."`
@@ -245,18 +245,17 @@ func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, 
 		return usageUnlessDown(err)
 	}
 	did := confirmation{Done: "set", Limit: limit.Name, Definition: limit.String()}
-	return c.say(stdio.Out, did, fmt.Sprintf("%s  %s", limit.Name, limit))
+	return c.confirm(stdio.Out, did, fmt.Sprintf("%s  %s", limit.Name, limit))
 }
 
 func (c *limitsSet) setKey(ctx context.Context, q *inspect.Queues, key string, stdio cli.IO) error {
-	if c.Kind != nil || c.Margin != nil || c.Zone != nil || c.Apps != nil || c.Lease != nil || c.MaxBlock != nil {
+	if c.Kind != "" || c.Margin != nil || c.Zone != nil || c.Apps != nil || c.Lease != nil || c.MaxBlock != nil {
 		return cli.Usagef("a key can override only the rate and the capacity: want --rate or --capacity with --key, and --for")
 	}
-	var o throttle.Override
+	o := throttle.Override{Rate: c.Rate}
 	if assign(&o.For, c.For); c.For != nil && o.For <= 0 {
 		return cli.Usagef("--for %s: want how long, such as 2h", duration.Exact(o.For))
 	}
-	assign(&o.Rate, c.Rate)
 	assign(&o.Capacity, c.Capacity)
 	if !c.Yes {
 		if err := confirmed(q.KeyChangeImpact(ctx, c.Name, key, o)); err != nil {
@@ -267,23 +266,23 @@ func (c *limitsSet) setKey(ctx context.Context, q *inspect.Queues, key string, s
 		return usageUnlessDown(err)
 	}
 	did := confirmation{Done: "set", Limit: c.Name, Key: cli.Text(key), Definition: o.String()}
-	return c.say(stdio.Out, did, fmt.Sprintf("%s of %s  %s", c.Name, display.Key(key), o))
+	return c.confirm(stdio.Out, did, fmt.Sprintf("%s of %s  %s", c.Name, display.Key(key), o))
 }
 
 // confirmed returns an error if a change affects waiting jobs.
-func confirmed(hit string, err error) error {
-	if err == nil && hit != "" {
-		err = cli.Usagef("%s; add --yes to confirm", hit)
+func confirmed(impact string, err error) error {
+	if err == nil && impact != "" {
+		err = cli.Usagef("%s; add --yes to confirm", impact)
 	}
 	return err
 }
 
 // change applies the flags. A limit of another kind loses the settings of the old kind.
 func (c *limitsSet) change(l throttle.Limit) throttle.Limit {
-	if c.Kind != nil && *c.Kind != l.Kind {
-		l = become(l, *c.Kind)
+	if c.Kind != "" && c.Kind != l.Kind {
+		l = become(l, c.Kind)
 	}
-	assign(&l.Rate, c.Rate)
+	l.Rate = cmp.Or(c.Rate, l.Rate)
 	assign(&l.Capacity, c.Capacity)
 	assign(&l.Margin, c.Margin)
 	assign(&l.Zone, c.Zone)

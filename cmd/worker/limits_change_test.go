@@ -48,10 +48,10 @@ func TestLimitsSet_KeepsOtherSettings(t *testing.T) {
 		want throttle.Limit
 	}{
 		{"nothing", limitsSet{}, old},
-		{"rate", limitsSet{Rate: &rate}, throttle.Limit{Name: "n", Kind: throttle.Funnel, Rate: rate, Capacity: 5, Apps: []string{"a"}}},
-		{"another bucket has it", limitsSet{Kind: &bucket}, throttle.Limit{Name: "n", Kind: bucket, Rate: throttle.PerSecond(1), Capacity: 5, Apps: []string{"a"}}},
-		{"slots have no rate", limitsSet{Kind: &slots, Capacity: &four}, throttle.Limit{Name: "n", Kind: slots, Capacity: 4, Apps: []string{"a"}}},
-		{"another kind has no capacity", limitsSet{Kind: &kind}, throttle.Limit{Name: "n", Kind: kind, Rate: throttle.PerSecond(1), Apps: []string{"a"}}},
+		{"rate", limitsSet{Rate: rate}, throttle.Limit{Name: "n", Kind: throttle.Funnel, Rate: rate, Capacity: 5, Apps: []string{"a"}}},
+		{"another bucket has it", limitsSet{Kind: bucket}, throttle.Limit{Name: "n", Kind: bucket, Rate: throttle.PerSecond(1), Capacity: 5, Apps: []string{"a"}}},
+		{"slots have no rate", limitsSet{Kind: slots, Capacity: &four}, throttle.Limit{Name: "n", Kind: slots, Capacity: 4, Apps: []string{"a"}}},
+		{"another kind has no capacity", limitsSet{Kind: kind}, throttle.Limit{Name: "n", Kind: kind, Rate: throttle.PerSecond(1), Apps: []string{"a"}}},
 	}
 	for kind, want := range map[throttle.Kind]throttle.Limit{
 		bucket: {Name: "n", Kind: bucket, Rate: throttle.PerSecond(1), Margin: time.Millisecond, Adapt: &throttle.Adapt{}},

@@ -40,7 +40,7 @@ type commands struct {
 }
 
 func execute(ctx context.Context, args []string, stdio cli.IO) int {
-	var c commands
+	c := commands{Jobs: newJobsCommand()}
 	conn := &connection{globals: &c.Globals, stderr: stdio.Err}
 	defer conn.close()
 	return cli.Main(ctx, "worker", manual, &c, &c.Globals, args, stdio, kong.Bind(conn),

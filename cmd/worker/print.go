@@ -28,104 +28,69 @@ type confirmation struct {
 	Job        cli.Text `json:"job,omitempty"`
 }
 
-// say prints what was done, as text or as JSON.
-func (c confirming) say(out io.Writer, did confirmation, text string) error {
+// confirm prints what was done, as text or as JSON.
+func (c confirming) confirm(out io.Writer, did confirmation, text string) error {
 	if c.JSON {
 		return cli.JSON(out, did)
 	}
-	_, err := fmt.Fprintln(out, cli.Foreign(text))
+	_, err := fmt.Fprintln(out, cli.Line(text))
 	return err
 }
 
-// printList prints things as a JSON array or as a table. If there are no rows, it prints none.
-func printList(out io.Writer, asJSON bool, things any, titles []string, rows [][]string, none string) error {
-	if asJSON {
-		return cli.JSON(out, things)
-	}
-	if len(rows) == 0 {
-		_, err := fmt.Fprintln(out, none)
-		return err
-	}
-	return cli.Table(out, titles, rows)
-}
-
-func in(d time.Duration) string {
+// untilText returns a duration, with its end if that is a minute away or more.
+func untilText(d time.Duration) string {
 	switch {
 	case d <= 0:
 		return "now"
 	case d < time.Minute:
 		return duration.Text(d)
 	}
-	return fmt.Sprintf("%s (%s)", duration.Text(d), time.Now().Add(d).Format(time.DateTime))
+	return fmt.Sprintf("%s (%s)", duration.Text(d), cli.DateTime(time.Now().Add(d)))
+}
+
+// etaView is the time at which the last job of a backlog starts.
+type etaView struct {
+	Seconds   *float64 `json:"eta_s"` // null if unknown
+	Estimated bool     `json:"eta_estimated,omitempty"`
+	eta       string
+}
+
+func newETA(e forecast.Estimate) etaView {
+	v := etaView{Estimated: e.Estimated, eta: etaText(e)}
+	if e.Known {
+		v.Seconds = new(e.StartsIn.Seconds())
+	}
+	return v
 }
 
 func etaText(e forecast.Estimate) string {
 	switch {
 	case e.AtLeast && e.StartsIn > 0:
-		return "not before " + time.Now().Add(e.StartsIn).Format(time.DateTime)
+		return "not before " + cli.DateTime(time.Now().Add(e.StartsIn))
 	case !e.Known:
 		return "unknown"
 	case e.Estimated:
-		return "about " + in(e.StartsIn)
+		return "about " + untilText(e.StartsIn)
 	}
-	return in(e.StartsIn)
-}
-
-// inETA is etaText with a preposition.
-func inETA(e forecast.Estimate) string {
-	if !e.Known || e.StartsIn <= 0 {
-		return etaText(e)
-	}
-	return "in " + etaText(e)
-}
-
-// etaSeconds is nil if the time is unknown.
-func etaSeconds(e forecast.Estimate) *float64 {
-	if !e.Known {
-		return nil
-	}
-	return new(e.StartsIn.Seconds())
-}
-
-// dateTime is the local time, or empty for the zero time.
-func dateTime(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return t.Local().Format(time.DateTime)
+	return untilText(e.StartsIn)
 }
 
 // tickFormat has the offset, because clocks show an hour twice when DST ends.
 const tickFormat = "Mon 2006-01-02 15:04:05 -07:00"
 
-func clock(t *time.Time) string {
-	if t == nil {
+func tickText(t time.Time) string {
+	if t.IsZero() {
 		return "-"
 	}
 	return t.Format(tickFormat)
 }
 
-func zoneName(zone string) string { return cmp.Or(zone, "UTC") }
-
-// text is empty for zero.
-func text(d time.Duration) string {
+// durationText is empty for zero.
+func durationText(d time.Duration) string {
 	if d == 0 {
 		return ""
 	}
 	return duration.Exact(d)
 }
 
-func numbers(of ...int) (cells []string) {
-	for _, n := range of {
-		cells = append(cells, fmt.Sprint(n))
-	}
-	return cells
-}
-
-// number is empty for zero.
-func number(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprint(n)
-}
+func zoneName(zone string) string { return cmp.Or(zone, "UTC") }

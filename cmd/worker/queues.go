@@ -9,7 +9,6 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/display"
-	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 )
 
@@ -30,40 +29,35 @@ func (queuesList) Help() string {
 }
 
 type queueRow struct {
-	Queue     cli.Text `json:"queue"`
-	Pending   int      `json:"pending"`
-	Waiting   int      `json:"waiting"`
-	Active    int      `json:"active"`
-	Scheduled int      `json:"scheduled"`
-	Retry     int      `json:"retry"`
-	Completed int      `json:"completed"`
-	Archived  int      `json:"archived"`
-	Paused    bool     `json:"paused"`
-	OldestS   float64  `json:"oldest_pending_s"`
+	Queue     cli.Text    `json:"queue"`
+	Pending   int         `json:"pending"`
+	Waiting   int         `json:"waiting"`
+	Active    int         `json:"active"`
+	Scheduled int         `json:"scheduled"`
+	Retry     int         `json:"retry"`
+	Completed int         `json:"completed"`
+	Archived  int         `json:"archived"`
+	Paused    bool        `json:"paused"`
+	Oldest    cli.Seconds `json:"oldest_pending_s"`
+	paused    string
 }
 
 func (c *queuesList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	infos, err := q.ReadQueues(ctx, "", nil)
+	queues, err := q.ReadQueues(ctx, "", nil)
 	if err != nil {
 		return err
 	}
-	found := []queueRow{}
-	var rows [][]string
-	for _, i := range infos {
-		r := queueRow{cli.Text(i.Queue), i.Pending, i.Waiting, i.Active, i.Scheduled, i.Retry, i.Completed, i.Archived, i.Paused, i.Latency.Seconds()}
-		found = append(found, r)
-		cells := append([]string{i.Queue}, numbers(r.Pending, r.Waiting, r.Active, r.Scheduled, r.Retry, r.Completed, r.Archived)...)
-		oldest, paused := "-", "-"
-		if i.Pending > 0 {
-			oldest = duration.Text(i.Latency)
+	rows := make([]queueRow, len(queues))
+	for i, q := range queues {
+		rows[i] = queueRow{
+			cli.Text(q.Queue), q.Pending, q.Waiting, q.Active, q.Scheduled, q.Retry, q.Completed, q.Archived, q.Paused, cli.Seconds(q.Latency), "-",
 		}
-		if i.Paused {
-			paused = "yes"
+		if q.Paused {
+			rows[i].paused = "yes"
 		}
-		rows = append(rows, append(cells, oldest, paused))
 	}
-	titles := []string{"QUEUE", "PENDING", "WAITING", "ACTIVE", "SCHEDULED", "RETRY", "COMPLETED", "ARCHIVED", "OLDEST", "PAUSED"}
-	return printList(stdio.Out, c.JSON, found, titles, rows, "there are no queues: enqueuing the first job creates one")
+	return cli.List(stdio.Out, c.JSON, rows, "there are no queues: enqueuing the first job creates one",
+		"QUEUE", "PENDING", "WAITING", "ACTIVE", "SCHEDULED", "RETRY", "COMPLETED", "ARCHIVED", "OLDEST", "PAUSED")
 }
 
 type ofQueue struct {
@@ -75,16 +69,16 @@ func (c ofQueue) done(stdio cli.IO, done string, err error) error {
 	if err != nil {
 		return err
 	}
-	return c.say(stdio.Out, confirmation{Done: done, Queue: cli.Text(c.Name)}, done+" queue "+c.Name)
+	return c.confirm(stdio.Out, confirmation{Done: done, Queue: cli.Text(c.Name)}, done+" queue "+c.Name)
 }
 
-// deleted prints how many jobs were deleted, also if an error stopped the deletion.
+// deleted prints the number of deleted jobs, also if an error stopped the deletion.
 func (c ofQueue) deleted(stdio cli.IO, jobs int, err error) error {
 	if err != nil && jobs == 0 {
 		return err
 	}
 	did := confirmation{Done: inspect.Delete.Done, Queue: cli.Text(c.Name), Jobs: &jobs}
-	return errors.Join(c.say(stdio.Out, did, fmt.Sprintf("deleted %s of queue %s", display.Count(jobs, "job"), c.Name)), err)
+	return errors.Join(c.confirm(stdio.Out, did, fmt.Sprintf("deleted %s of queue %s", display.Count(jobs, "job"), c.Name)), err)
 }
 
 type queuesPause struct{ ofQueue }
@@ -119,11 +113,11 @@ func (c *queuesPurge) Run(ctx context.Context, conn *connection, stdio cli.IO) e
 	if err != nil {
 		return err
 	}
-	info, err := q.ReadQueue(ctx, c.Name)
+	queue, err := q.ReadQueue(ctx, c.Name)
 	if err != nil {
 		return err
 	}
-	if n := info.Count(c.State...); n > 0 && !c.Yes {
+	if n := queue.Count(c.State...); n > 0 && !c.Yes {
 		return cli.Usagef("this deletes %s; add --yes to confirm", display.Count(n, "job"))
 	}
 	n, err := q.Purge(ctx, c.Name, c.State...)
@@ -136,16 +130,16 @@ type queuesDelete struct {
 }
 
 func (c *queuesDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	info, err := q.ReadQueue(ctx, c.Name)
+	queue, err := q.ReadQueue(ctx, c.Name)
 	if err != nil {
 		return err
 	}
-	if n := info.Size; n > 0 && info.Active == 0 && !c.Force {
+	if n := queue.Size; n > 0 && queue.Active == 0 && !c.Force {
 		return cli.Usagef("queue %s has %s, which are deleted with it; add --force to confirm", c.Name, display.Count(n, "job"))
 	}
 	n, err := q.Remove(ctx, c.Name)
 	if err != nil {
 		return c.deleted(stdio, n, err)
 	}
-	return c.say(stdio.Out, confirmation{Done: inspect.Delete.Done, Queue: cli.Text(c.Name)}, fmt.Sprintf("deleted queue %s, and %s", c.Name, display.Count(n, "job")))
+	return c.confirm(stdio.Out, confirmation{Done: inspect.Delete.Done, Queue: cli.Text(c.Name)}, fmt.Sprintf("deleted queue %s, and %s", c.Name, display.Count(n, "job")))
 }

@@ -110,7 +110,7 @@ func describe(out io.Writer, g *cli.Globals, c *config.Config) {
 	for _, l := range c.Limits {
 		line("limit", l.Name+" "+l.String())
 		for _, key := range fileKeys(l) {
-			line("", "  "+cli.Foreign(key.Key+": "+key.Override.String()))
+			line("", "  "+cli.Line(key.Key+": "+key.Override.String()))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -36,26 +35,28 @@ type scheduleStatus struct {
 	Enqueued int64      `json:"enqueued"`
 	Skipped  int64      `json:"skipped"`
 	Failed   int64      `json:"failed"`
+
+	next, last string
 }
 
 func newScheduleStatus(s cron.Status) scheduleStatus {
-	status := scheduleStatus{
+	v := scheduleStatus{
 		Name: s.Entry.Name, Cron: s.Entry.Cron, Zone: zoneName(s.Entry.Zone), Task: s.Entry.Type, State: "active",
-		Outcome: s.Outcome, Enqueued: s.Enqueued, Skipped: s.Skipped, Failed: s.Failed,
+		Outcome: s.Outcome, Enqueued: s.Enqueued, Skipped: s.Skipped, Failed: s.Failed, next: "-", last: tickText(s.Last),
 	}
 	switch {
 	case s.Entry.Disabled:
-		status.State = "disabled"
+		v.State = "disabled"
 	case s.Paused:
-		status.State = "paused"
+		v.State = "paused"
 	}
 	if len(s.Next) > 0 {
-		status.Next = &s.Next[0]
+		v.Next, v.next = &s.Next[0], tickText(s.Next[0])
 	}
 	if !s.Last.IsZero() {
-		status.Last = &s.Last
+		v.Last = &s.Last
 	}
-	return status
+	return v
 }
 
 func (c *schedulesList) Run(ctx context.Context, runner *cron.Runner, stdio cli.IO) error {
@@ -63,17 +64,12 @@ func (c *schedulesList) Run(ctx context.Context, runner *cron.Runner, stdio cli.
 	if err != nil {
 		return err
 	}
-	statuses := make([]scheduleStatus, len(list))
-	var rows [][]string
-	for i, s := range list {
-		status := newScheduleStatus(s)
-		statuses[i] = status
-		rows = append(rows, []string{
-			status.Name, status.Cron, status.Zone, status.Task, status.State, clock(status.Next), clock(status.Last),
-			status.Outcome, fmt.Sprintf("%d/%d/%d", s.Enqueued, s.Skipped, s.Failed),
-		})
+	var rows []scheduleStatus
+	for _, s := range list {
+		rows = append(rows, newScheduleStatus(s))
 	}
-	return printList(stdio.Out, c.JSON, statuses, []string{"NAME", "CRON", "ZONE", "TASK", "STATE", "NEXT", "LAST", "OUTCOME", "ENQUEUED/SKIPPED/FAILED"}, rows, noSchedules)
+	return cli.List(stdio.Out, c.JSON, rows, noSchedules,
+		"NAME", "CRON", "ZONE", "TASK", "STATE", "NEXT", "LAST", "OUTCOME", "ENQUEUED", "SKIPPED", "FAILED")
 }
 
 const noSchedules = `The config has no schedules. An example:
@@ -90,7 +86,7 @@ func (c *oneSchedule) done(stdio cli.IO, done string, err error) error {
 	if err != nil {
 		return err
 	}
-	return c.say(stdio.Out, confirmation{Done: done, Schedule: c.Name}, done+" "+c.Name)
+	return c.confirm(stdio.Out, confirmation{Done: done, Schedule: c.Name}, done+" "+c.Name)
 }
 
 type schedulesRun struct{ oneSchedule }
@@ -100,7 +96,7 @@ func (c *schedulesRun) Run(ctx context.Context, runner *cron.Runner, stdio cli.I
 	if err != nil {
 		return err
 	}
-	return c.say(stdio.Out, confirmation{Done: "run", Schedule: c.Name, Job: cli.Text(id)}, "enqueued "+id)
+	return c.confirm(stdio.Out, confirmation{Done: "run", Schedule: c.Name, Job: cli.Text(id)}, "enqueued "+id)
 }
 
 type schedulesPause struct{ oneSchedule }
@@ -120,48 +116,39 @@ type schedulesNext struct {
 	JSON bool `help:"Print a JSON array."`
 }
 
-func (c *schedulesNext) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
-	if c.N < 1 {
-		return cli.Usagef("n %d: want at least 1", c.N)
-	}
-	conf, err := conn.load()
-	if err != nil {
-		return err
-	}
-	list, err := statuses(ctx, conn, conf, c.N)
-	if err != nil {
-		return err
-	}
-	ticks := []scheduleTick{}
-	for _, s := range list {
-		for _, tick := range s.Next {
-			ticks = append(ticks, scheduleTick{s.Entry.Name, zoneName(s.Entry.Zone), tick})
-		}
-	}
-	slices.SortStableFunc(ticks, func(a, b scheduleTick) int { return a.Tick.Compare(b.Tick) })
-	if c.JSON {
-		return cli.JSON(stdio.Out, ticks)
-	}
-	if len(list) == 0 {
-		_, err := fmt.Fprintln(stdio.Out, noSchedules)
-		return err
-	}
-	var rows [][]string
-	for _, t := range ticks {
-		rows = append(rows, []string{t.Name, t.Zone, t.Tick.Format(tickFormat), t.Tick.Local().Format(tickFormat)})
-	}
-	return cli.Table(stdio.Out, []string{"NAME", "ZONE", "THERE", "HERE"}, rows)
-}
-
 type scheduleTick struct {
 	Name string    `json:"name"`
 	Zone string    `json:"zone"`
 	Tick time.Time `json:"tick"`
+
+	there, here string
 }
 
-// statuses reads the schedules from Redis. If no Redis is configured or running, it reads the config
+func (c *schedulesNext) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
+	if c.N < 1 {
+		return cli.Usagef("n %d: want at least 1", c.N)
+	}
+	list, err := nextTicks(ctx, conn, c.N)
+	if err != nil {
+		return err
+	}
+	var ticks []scheduleTick
+	for _, s := range list {
+		for _, tick := range s.Next {
+			ticks = append(ticks, scheduleTick{s.Entry.Name, zoneName(s.Entry.Zone), tick, tickText(tick), tickText(tick.Local())})
+		}
+	}
+	slices.SortStableFunc(ticks, func(a, b scheduleTick) int { return a.Tick.Compare(b.Tick) })
+	none := noSchedules
+	if len(list) > 0 {
+		none = "all schedules are disabled or paused"
+	}
+	return cli.List(stdio.Out, c.JSON, ticks, none, "NAME", "ZONE", "THERE", "HERE")
+}
+
+// nextTicks reads the schedules from Redis. If no Redis is configured or running, it reads the config
 // alone, which does not know about pauses.
-func statuses(ctx context.Context, conn *connection, conf *config.Config, n int) ([]cron.Status, error) {
+func nextTicks(ctx context.Context, conn *connection, n int) ([]cron.Status, error) {
 	runner, err := conn.schedules(ctx)
 	if err == nil {
 		return runner.List(ctx, n)
@@ -170,7 +157,7 @@ func statuses(ctx context.Context, conn *connection, conf *config.Config, n int)
 		return nil, err
 	}
 	var list []cron.Status
-	for _, entry := range conf.Schedules.Entries() {
+	for _, entry := range conn.conf.Schedules.Entries() {
 		s := cron.Status{Entry: entry}
 		for tick := time.Now(); len(s.Next) < n && !entry.Disabled; {
 			tick = entry.Next(tick)

@@ -9,33 +9,24 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/display"
-	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/stats"
 )
 
 type statusCommand struct {
-	Since string `hidden:""` // gone, with an error that says where to look
-	Watch bool   `short:"w" help:"Repeat each second until a signal."`
-	JSON  bool   `help:"Print a JSON object; with --watch one a second, each on a line."`
+	Watch bool `short:"w" help:"Repeat each second until a signal."`
+	JSON  bool `help:"Print a JSON object; with --watch one a second, each on a line."`
 }
 
 func (statusCommand) Help() string {
 	return `Queues: PENDING jobs are in the queue, WAITING jobs wait for permits, RETRY jobs failed or were put back by their handler. DONE and FAILED count since the scope was created: FAILED counts jobs that failed for good (ARCHIVED are those that are still kept), FAILED ATTEMPTS counts every attempt. RATE is the number of jobs done per second in the last 10 seconds. Below the table is the ETA: when the last pending or waiting job starts if no more jobs come. It is "not before" a time if jobs hold slots of a concurrency limit for an unknown time.
 
-Limits: ALLOWED and DENIED are per second in the last 10 seconds. WAITING is the number of permits that jobs wait for, counted by a worker some seconds ago, KEYS for how many keys, and SINCE how long. ETA is when the last job that needs the limit starts. STATE is paused, blocked, exhausted, will be exhausted, saturated (waiting jobs use all of it), keys blocked, flowing or idle.
+Limits: ALLOWED and DENIED are per second in the last 10 seconds. WAITING is the number of permits that jobs wait for, counted by a worker some seconds ago, KEYS the number of their keys, and SINCE the time for which they have waited. ETA is when the last job that needs the limit starts. STATE is paused, blocked, exhausted, will be exhausted, saturated (waiting jobs use all of it), keys blocked, flowing or idle.
 
-Workers: CONFIG is the config file with a checksum of its content, RUNNING how many jobs run of how many at once, SEEN the last heartbeat, which comes every 10 seconds. A worker is "lost" if it ended without a word within the last hour, or cannot reach Redis.`
+Workers: CONFIG is the config file with a checksum of its content, RUNNING the number of running jobs and of jobs that can run at once, SEEN the last heartbeat, which comes every 10 seconds. A worker is "lost" if it ended without a word within the last hour, or cannot reach Redis.`
 }
 
-func (c *statusCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
-	if c.Since != "" {
-		return cli.Usagef("--since %s: Redis keeps the last 16 minutes only; query Prometheus, which scrapes the workers' /metrics, for earlier data", c.Since)
-	}
-	q, err := conn.queues(ctx)
-	if err != nil {
-		return err
-	}
+func (c *statusCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
 	if !c.Watch {
 		return c.once(ctx, q, stdio.Out, cli.JSON)
 	}
@@ -56,115 +47,107 @@ func (c *statusCommand) Run(ctx context.Context, conn *connection, stdio cli.IO)
 	}
 }
 
-func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, out io.Writer, asJSON func(io.Writer, any) error) error {
-	s, err := q.Status(ctx)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		limits := make([]limitView, len(s.Limits))
-		for i, l := range s.Limits {
-			limits[i] = newLimitView(l, s.At)
-		}
-		var notBefore time.Time
-		if s.ETA.AtLeast {
-			notBefore = s.At.Add(s.ETA.StartsIn)
-		}
-		return asJSON(out, struct {
-			inspect.Status
-			Limits    []limitView `json:"limits"`
-			ETA       *float64    `json:"eta_s"` // null if unknown
-			Estimated bool        `json:"eta_estimated,omitempty"`
-			NotBefore time.Time   `json:"eta_not_before,omitzero"`
-		}{s, limits, etaSeconds(s.ETA), s.ETA.Estimated, notBefore})
-	}
-	return printStatus(s, out)
-}
-
-func printStatus(s inspect.Status, out io.Writer) error {
-	titles := []string{"QUEUE", "PENDING", "WAITING", "RETRY", "SCHEDULED", "RUNNING", "DONE", "FAILED", "FAILED ATTEMPTS", "ARCHIVED", "RATE"}
-	var rows [][]string
-	for _, q := range s.Queues {
-		name := q.Queue
-		if q.Paused {
-			name += " (paused)"
-		}
-		counts := numbers(q.Pending, q.Waiting, q.Retry, q.Scheduled, q.Running, q.Done, q.Failed, q.FailedAttempts, q.Archived)
-		rows = append(rows, slices.Concat([]string{name}, counts, []string{fmt.Sprintf("%.1f/s", q.Rate)}))
-	}
-	if err := printList(out, false, nil, titles, rows, "there are no queues and no jobs"); err != nil {
-		return err
-	}
-	if s.HasBacklog {
-		fmt.Fprintf(out, "ETA of the last job: %s\n", inETA(s.ETA))
-	}
-	if s.Uncounted > 0 {
-		fmt.Fprintf(out, "the ETA does not include %s without a known rule\n", display.Count(s.Uncounted, "pending job"))
-	}
-	alive := func(w stats.Process) bool { return !w.Lost }
-	if len(rows) > 0 && !slices.ContainsFunc(s.Workers, alive) {
-		fmt.Fprintln(out, "no worker is running; the ETA assumes that one starts now")
-	}
-	if err := printLimits(out, s.Limits, s.At); err != nil {
-		return err
-	}
-	return printWorkers(out, s)
-}
-
-type limitView struct {
-	Name    string        `json:"name"`
-	Rate    string        `json:"limit"`
+// limitStatus is a limit in JSON and in the table. Rates are per second.
+type limitStatus struct {
+	Limit   string        `json:"name"`
+	Is      string        `json:"limit"`
 	State   inspect.State `json:"state"`
 	Allowed float64       `json:"allowed_a_second"`
 	Denied  float64       `json:"denied_a_second"`
 	Waiting int           `json:"waiting"` // permits
 	Keys    int           `json:"keys"`    // of the waiting jobs
-	Since   float64       `json:"waiting_since_s"`
-	ETA     *float64      `json:"eta_s"` // null if unknown
-	About   bool          `json:"eta_estimated,omitempty"`
+	Since   cli.Seconds   `json:"waiting_since_s"`
+	etaView
 }
 
-func newLimitView(l inspect.Limit, now time.Time) limitView {
-	return limitView{
-		l.Name, l.String(), l.State, l.Allowed, l.Denied, l.Waiting, l.Keys, l.WaitedFor(now).Seconds(), etaSeconds(l.ETA), l.ETA.Estimated,
+func newLimitStatus(l inspect.Limit, now time.Time) limitStatus {
+	v := limitStatus{
+		l.Name, l.String(), l.State, l.Allowed, l.Denied, l.Waiting, l.Keys, cli.Seconds(l.WaitedFor(now)), newETA(l.ETA),
 	}
+	if l.Waiting == 0 && l.ETA.Known && l.ETA.StartsIn == 0 { // no pending job needs it either
+		v.eta = "-"
+	}
+	return v
 }
 
-func printLimits(out io.Writer, limits []inspect.Limit, now time.Time) error {
-	if len(limits) == 0 {
-		return nil
+func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, out io.Writer, printJSON func(io.Writer, any) error) error {
+	s, err := q.Status(ctx)
+	if err != nil {
+		return err
 	}
-	var rows [][]string
-	for _, l := range limits {
-		since, last := "-", "-"
-		if l.Waiting > 0 {
-			since = duration.Text(l.WaitedFor(now))
+	limits := make([]limitStatus, len(s.Limits))
+	for i, l := range s.Limits {
+		limits[i] = newLimitStatus(l, s.At)
+	}
+	if !c.JSON {
+		return printStatus(out, s, limits)
+	}
+	var notBefore time.Time
+	if s.ETA.AtLeast {
+		notBefore = s.At.Add(s.ETA.StartsIn)
+	}
+	return printJSON(out, struct {
+		inspect.Status
+		Limits []limitStatus `json:"limits"`
+		etaView
+		NotBefore time.Time `json:"eta_not_before,omitzero"`
+	}{s, limits, newETA(s.ETA), notBefore})
+}
+
+func printStatus(out io.Writer, s inspect.Status, limits []limitStatus) error {
+	type row struct {
+		inspect.QueueStatus
+		queue string
+	}
+	var queues []row
+	for _, q := range s.Queues {
+		name := q.Queue
+		if q.Paused {
+			name += " (paused)"
 		}
-		if l.Waiting > 0 || !l.ETA.Known || l.ETA.StartsIn > 0 { // pending jobs may need it, too
-			last = inETA(l.ETA)
-		}
-		rows = append(rows, []string{
-			l.Name, l.String(), fmt.Sprintf("%.1f/s", l.Allowed), fmt.Sprintf("%.1f/s", l.Denied),
-			fmt.Sprint(l.Waiting), fmt.Sprint(l.Keys), since, last, string(l.State),
-		})
+		queues = append(queues, row{q, name})
 	}
-	return cli.Table(out, []string{"LIMIT", "IS", "ALLOWED", "DENIED", "WAITING", "KEYS", "SINCE", "ETA", "STATE"}, rows)
+	err := cli.List(out, false, queues, "there are no queues and no jobs",
+		"QUEUE", "PENDING", "WAITING", "RETRY", "SCHEDULED", "RUNNING", "DONE", "FAILED", "FAILED ATTEMPTS", "ARCHIVED", "RATE")
+	if err != nil {
+		return err
+	}
+	if s.HasBacklog {
+		in := ""
+		if s.ETA.Known && s.ETA.StartsIn > 0 {
+			in = "in "
+		}
+		fmt.Fprintf(out, "ETA of the last job: %s%s\n", in, etaText(s.ETA))
+	}
+	if s.Uncounted > 0 {
+		fmt.Fprintf(out, "the ETA does not include %s without a known rule\n", display.Count(s.Uncounted, "pending job"))
+	}
+	if len(queues) > 0 && !slices.ContainsFunc(s.Workers, func(w stats.Process) bool { return !w.Lost }) {
+		fmt.Fprintln(out, "no worker is running; the ETA assumes that one starts now")
+	}
+	if len(limits) > 0 {
+		if err := cli.Table(out, limits, "LIMIT", "IS", "ALLOWED", "DENIED", "WAITING", "KEYS", "SINCE", "ETA", "STATE"); err != nil {
+			return err
+		}
+	}
+	return printWorkers(out, s.Workers)
 }
 
-func printWorkers(out io.Writer, s inspect.Status) error {
-	if len(s.Workers) == 0 {
-		return nil
+func printWorkers(out io.Writer, workers []stats.Process) error {
+	type row struct {
+		stats.Process
+		worker, running, seen, state string
 	}
-	var rows [][]string
-	for _, w := range s.Workers {
+	var rows []row
+	for _, w := range workers {
 		state := "alive"
 		if w.Lost {
 			state = "lost"
 		}
-		rows = append(rows, []string{
-			w.Host, fmt.Sprint(w.PID), w.Version, w.Config, fmt.Sprintf("%d of %d", w.Running, w.Concurrency),
-			w.Started.Local().Format("2006-01-02 15:04:05"), w.LastSeen.Local().Format("15:04:05"), state,
-		})
+		rows = append(rows, row{w, w.Host, fmt.Sprintf("%d of %d", w.Running, w.Concurrency), w.LastSeen.Local().Format(time.TimeOnly), state})
 	}
-	return cli.Table(out, []string{"WORKER", "PID", "VERSION", "CONFIG", "RUNNING", "STARTED", "SEEN", "STATE"}, rows)
+	if len(rows) == 0 {
+		return nil
+	}
+	return cli.Table(out, rows, "WORKER", "PID", "VERSION", "CONFIG", "RUNNING", "STARTED", "SEEN", "STATE")
 }

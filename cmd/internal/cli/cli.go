@@ -14,7 +14,6 @@ import (
 	"os/user"
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -92,7 +91,7 @@ func report(stderr io.Writer, name string, err error) int {
 		return int(code)
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
-		fmt.Fprintf(stderr, "%s: %s\n", name, Foreign(line))
+		fmt.Fprintf(stderr, "%s: %s\n", name, Line(line))
 	}
 	if text := hint(name, err); text != "" {
 		fmt.Fprintf(stderr, "%s: %s\n", name, text)
@@ -196,43 +195,31 @@ func operator() string {
 
 // mappers parse flags, with errors that say what to write instead.
 func mappers() []kong.Option {
-	return slices.Concat(
+	return []kong.Option{
 		mapper(parseString), mapper(parseTerm), mapper(parseInt), mapper(jobspec.ParseDuration), mapper(jobspec.ParseTime), mapper(throttle.ParseRate),
 		mapper(parseText[throttle.Kind]), mapper(parseText[scheduler.PriorityLevel]), mapper(parseLevel),
-	)
+	}
 }
 
-// mapper parses flags of type T and *T. The error leaves out a field's name, because kong adds the
-// flag's.
-func mapper[T any](parse func(string) (T, error)) []kong.Option {
-	decode := func(c *kong.DecodeContext) (value T, err error) {
+// mapper parses flags of type T. The error leaves out a field's name, because kong adds the flag's.
+func mapper[T any](parse func(string) (T, error)) kong.Option {
+	return kong.TypeMapper(reflect.TypeFor[T](), kong.MapperFunc(func(c *kong.DecodeContext, target reflect.Value) error {
 		if c.Scan.Peek().IsEOL() {
-			return value, valueError("want a value after it")
+			return valueError("want a value after it")
 		}
 		text := c.Scan.Peek().String()
 		if negativeNumber.MatchString(text) { // kong takes it for a flag
 			c.Scan.Pop()
 		} else if err := c.Scan.PopValueInto("value", &text); err != nil {
-			return value, err
+			return err
 		}
-		value, err = parse(text)
+		value, err := parse(text)
 		if field, ok := errors.AsType[*throttle.FieldError](err); ok {
-			err = valueError(field.Value + ": " + field.Want)
+			return valueError(field.Value + ": " + field.Want)
 		}
-		return value, err
-	}
-	return []kong.Option{
-		kong.TypeMapper(reflect.TypeFor[T](), kong.MapperFunc(func(c *kong.DecodeContext, target reflect.Value) error {
-			value, err := decode(c)
-			target.Set(reflect.ValueOf(value))
-			return err
-		})),
-		kong.TypeMapper(reflect.TypeFor[*T](), kong.MapperFunc(func(c *kong.DecodeContext, target reflect.Value) error {
-			value, err := decode(c)
-			target.Set(reflect.ValueOf(&value))
-			return err
-		})),
-	}
+		target.Set(reflect.ValueOf(value))
+		return err
+	}))
 }
 
 var negativeNumber = regexp.MustCompile(`^-\d`)

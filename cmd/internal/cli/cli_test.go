@@ -53,24 +53,12 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// Where the log is JSON, an error of traces is a warning there.
+// If the log is JSON, an error of traces is a warning in it.
 func TestLines_LogsTraceErrors(t *testing.T) {
 	var out bytes.Buffer
 	LogFlags{Format: "json"}.Lines("worker", IO{Err: &out})
 	(&complaints{say: traceErrors.say}).Handle(errors.New("traces export: no luck"))
 	if text := out.String(); !strings.Contains(text, `"level":"WARN","msg":"traces are not sent","error":"no luck"`) {
 		t.Error(text)
-	}
-}
-
-// An empty cell shifts no column, wherever it stands.
-func TestTable_AlignsEmptyCells(t *testing.T) {
-	var out strings.Builder
-	if err := Table(&out, []string{"NAME", "RATE", "ZONE", "STATE"}, [][]string{{"a", "1/s", "", "paused"}, {"long-name", "", "", ""}, {"b", "1000/day", "UTC", "open"}}); err != nil {
-		t.Fatal(err)
-	}
-	const want = "NAME       RATE      ZONE  STATE\na          1/s             paused\nlong-name\nb          1000/day  UTC   open\n"
-	if out.String() != want {
-		t.Errorf("got\n%swant\n%s", out.String(), want)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -13,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/headgate/headgate/internal/display"
+	"github.com/headgate/headgate/internal/duration"
 )
 
 // IO are the streams of a command.
@@ -21,31 +24,41 @@ type IO struct {
 	Out, Err io.Writer
 }
 
-// The longest foreign text on a line of its own, and in a table.
+// The longest untrusted text on a line of its own, and in a table.
 const (
 	lineBytes = 4000
 	cellBytes = 200
 )
 
-// Foreign makes a text from outside, such as an ID, a key, a payload or an error, safe to print: one
-// line without control characters, cut if it is long.
-func Foreign(text string) string { return display.Line(text, lineBytes) }
+// Line makes an untrusted text, such as an ID, a key, a payload or an error, safe to print: one line
+// without control characters, cut if it is long.
+func Line(text string) string { return display.Line(text, lineBytes) }
 
-// Cell is Foreign for a column of a table.
+// Cell is Line for a column of a table.
 func Cell(text string) string { return display.Line(text, cellBytes) }
 
-// plain reports whether a character has no effect on a terminal.
-func plain(r rune, size int) bool {
-	return strconv.IsPrint(r) && (r != utf8.RuneError || size > 1)
+// List prints structs as a JSON array, or as a table with some of their fields. If there are no rows,
+// it prints the text none instead of a table.
+func List[Row any](w io.Writer, asJSON bool, rows []Row, none string, titles ...string) error {
+	if asJSON {
+		return JSON(w, append([]Row{}, rows...)) // [], not null
+	}
+	if len(rows) == 0 {
+		_, err := fmt.Fprintln(w, none)
+		return err
+	}
+	return Table(w, rows, titles...)
 }
 
-// Table writes rows in columns under titles. The cells may be foreign.
-func Table(w io.Writer, titles []string, rows [][]string) error {
+// Table prints structs in columns. The title of a column is the name of a field, in any case and with
+// any spaces. If several fields have the name, the last one is printed. Texts may be untrusted.
+func Table[Row any](w io.Writer, rows []Row, titles ...string) error {
 	var text bytes.Buffer
 	columns := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	for _, row := range append([][]string{titles}, rows...) {
-		for _, cell := range row {
-			fmt.Fprint(columns, Cell(cell), "\t") // also empty cells, because a column ends at a row without it
+	fmt.Fprintln(columns, strings.Join(titles, "\t")+"\t")
+	for _, row := range rows {
+		for _, title := range titles {
+			fmt.Fprint(columns, Cell(cell(reflect.Indirect(reflect.ValueOf(row)), title)), "\t") // also empty cells, because a column ends at a row without it
 		}
 		fmt.Fprintln(columns)
 	}
@@ -60,16 +73,61 @@ func Table(w io.Writer, titles []string, rows [][]string) error {
 	return nil
 }
 
-// Fields writes names and values, one pair per line. Values may be foreign. It leaves out pairs without a
-// value.
+// cell returns the text of a field. A zero is empty if JSON omits it. A float is a rate.
+func cell(row reflect.Value, title string) string {
+	for _, field := range slices.Backward(reflect.VisibleFields(row.Type())) {
+		if !strings.EqualFold(field.Name, strings.ReplaceAll(title, " ", "")) {
+			continue
+		}
+		value := row.FieldByIndex(field.Index)
+		if value.IsZero() && strings.Contains(field.Tag.Get("json"), ",omit") {
+			return ""
+		}
+		if !value.CanInterface() {
+			return fmt.Sprint(value)
+		}
+		switch v := value.Interface().(type) {
+		case time.Time:
+			return DateTime(v)
+		case float64:
+			return fmt.Sprintf("%.1f/s", v)
+		case []string:
+			return strings.Join(v, ",")
+		default:
+			return fmt.Sprint(v)
+		}
+	}
+	panic("no field for the column " + title)
+}
+
+// DateTime returns the local time, or "-" for the zero time.
+func DateTime(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.Local().Format(time.DateTime)
+}
+
+// Seconds is a duration: in JSON a number of seconds, as text "-" if it is zero.
+type Seconds time.Duration
+
+// MarshalJSON implements json.Marshaler.
+func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
+
+func (s Seconds) String() string {
+	if s == 0 {
+		return "-"
+	}
+	return duration.Text(time.Duration(s))
+}
+
+// Fields prints names and values, one pair on each line, except those with an empty value. Values may
+// be untrusted.
 func Fields(w io.Writer, lines [][2]string) error {
 	columns := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, line := range lines {
-		if line[1] == "" {
-			continue
-		}
-		if _, err := fmt.Fprintf(columns, "%s\t%s\n", line[0], Foreign(line[1])); err != nil {
-			return err
+		if line[1] != "" {
+			fmt.Fprintf(columns, "%s\t%s\n", line[0], Line(line[1]))
 		}
 	}
 	return columns.Flush()
@@ -86,38 +144,30 @@ func (t Text) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string][]byte{"base64": []byte(t)})
 }
 
-// JSON writes an indented value.
+// JSON prints an indented value.
 func JSON(w io.Writer, v any) error { return encode(w, v, "  ") }
 
-// JSONLine writes a value on one line.
+// JSONLine prints a value on one line.
 func JSONLine(w io.Writer, v any) error { return encode(w, v, "") }
 
 func encode(w io.Writer, v any, indent string) error {
-	var text bytes.Buffer
+	var text, safe bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", indent)
 	if err := encoder.Encode(v); err != nil {
 		return err
 	}
-	_, err := w.Write(escapeUnprintable(text.Bytes()))
-	return err
-}
-
-// escapeUnprintable escapes characters in strings that affect a terminal and that encoding/json does not
-// escape: upper control characters and those that change the direction.
-func escapeUnprintable(text []byte) []byte {
-	escaped := make([]byte, 0, len(text))
-	for i := 0; i < len(text); {
-		r, size := utf8.DecodeRune(text[i:])
-		if r == '\n' || plain(r, max(size, 2)) || r > 0xffff {
-			escaped = append(escaped, text[i:i+size]...)
+	// encoding/json does not escape upper control characters and those that change the direction.
+	for _, r := range text.String() {
+		if r == '\n' || r > 0xffff || strconv.IsPrint(r) {
+			safe.WriteRune(r)
 		} else {
-			escaped = fmt.Appendf(escaped, `\u%04x`, r)
+			fmt.Fprintf(&safe, `\u%04x`, r)
 		}
-		i += size
 	}
-	return escaped
+	_, err := w.Write(safe.Bytes())
+	return err
 }
 
 // IsTerminal reports whether w is a terminal.

@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
 )
 
-func TestForeign(t *testing.T) {
+func TestLine(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"plain", `{"a": "b\n"}`, `{"a": "b\n"}`},
 		{"letters", "größe 大きさ 🙂", "größe 大きさ 🙂"},
@@ -24,18 +25,17 @@ func TestForeign(t *testing.T) {
 		{"cut in a letter", strings.Repeat("x", lineBytes-1) + "ößß", strings.Repeat("x", lineBytes-1) + "… (6 bytes more)"},
 	}
 	for _, tt := range tests {
-		if got := Foreign(tt.text); got != tt.want {
+		if got := Line(tt.text); got != tt.want {
 			t.Errorf("%s: %.100q, want %.100q", tt.name, got, tt.want)
 		}
 	}
 }
 
-// Whatever the text is, it stays on its line, and what a terminal obeys is not
-// in it.
-func TestForeign_IsSafe(t *testing.T) {
+// Any text stays on its line, and has no character that a terminal obeys.
+func TestLine_IsSafe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")) + rapid.String().Draw(t, "text")
-		checkHarmless(t, Foreign(text))
+		checkHarmless(t, Line(text))
 		checkHarmless(t, Cell(text))
 	})
 }
@@ -51,7 +51,7 @@ func checkHarmless(t rapid.TB, shown string) {
 	}
 }
 
-// JSON is harmless as well, and exact.
+// JSON has no such character either, and is exact.
 func TestJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes"))
@@ -77,6 +77,37 @@ func TestJSON(t *testing.T) {
 	})
 }
 
+// An empty cell does not shift a column. The last field of a name is printed.
+func TestTable(t *testing.T) {
+	type limit struct {
+		Name     string  `json:"name"`
+		Rate     float64 `json:"rate"`
+		Zone     string  `json:"zone"`
+		Paused   bool
+		Wait     Seconds
+		Capacity int `json:",omitempty"`
+	}
+	type row struct {
+		limit
+		Apps   []string
+		paused string
+	}
+	var out strings.Builder
+	err := Table(&out, []row{
+		{limit{Name: "a", Rate: 1, Capacity: 1}, nil, "paused"},
+		{limit{Name: "long-name"}, nil, ""},
+		{limit{"b", 1000, "UTC", true, Seconds(90 * time.Second), 20}, []string{"x", "y"}, "open"},
+	}, "NAME", "RATE", "ZONE", "CAPACITY", "WAIT", "APPS", "PAUSED")
+	const want = `NAME       RATE      ZONE  CAPACITY  WAIT        APPS  PAUSED
+a          1.0/s           1         -                 paused
+long-name  0.0/s                     -
+b          1000.0/s  UTC   20        1 min 30 s  x,y   open
+`
+	if err != nil || out.String() != want {
+		t.Errorf("%v, got\n%swant\n%s", err, out.String(), want)
+	}
+}
+
 func TestFields(t *testing.T) {
 	var out bytes.Buffer
 	if err := Fields(&out, [][2]string{{"id", "a\nb"}, {"longest", ""}, {"error", "no"}}); err != nil {
@@ -84,5 +115,31 @@ func TestFields(t *testing.T) {
 	}
 	if want := "id     a␊b\nerror  no\n"; out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)
+	}
+}
+
+func TestBarText(t *testing.T) {
+	begun := time.Unix(0, 0)
+	for _, test := range []struct {
+		bar  Bar
+		want string
+	}{
+		{Bar{what: "calls", total: 2000, done: 1200, begun: begun}, "calls 1,200/2,000 60% (120/s)"},
+		{Bar{what: "enqueue", done: 1_000_000, begun: begun}, "enqueue 1,000,000 (100000/s)"},
+	} {
+		if got := test.bar.text(begun.Add(10 * time.Second)); got != test.want {
+			t.Errorf("%q, want %q", got, test.want)
+		}
+	}
+}
+
+func TestLogger_NoColor(t *testing.T) {
+	for value, colors := range map[string]bool{"": true, "1": false} {
+		t.Setenv("NO_COLOR", value)
+		var out bytes.Buffer
+		LogFlags{}.logger(&out, true).Warn("text", "key", "value")
+		if strings.Contains(out.String(), "\x1b") != colors || !strings.Contains(out.String(), "text") {
+			t.Errorf("NO_COLOR=%q: %q", value, &out)
+		}
 	}
 }

@@ -115,7 +115,7 @@ func TestDispatcher_LostNotifications(t *testing.T) {
 					t.Fatal(d, err)
 				}
 				st.enqueue(needing(""))
-				time.Sleep(70 * time.Second) // by now its meter is asked twice a minute
+				time.Sleep(73 * time.Second) // by now its meter is asked twice a minute
 				redistest.Before(m, func(c *server.Peer, cmd string, _ ...string) bool {
 					if cmd == "PUBLISH" {
 						c.WriteInt(0)

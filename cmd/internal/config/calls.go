@@ -65,7 +65,7 @@ func (d *decoder) checkHTTP(h HTTP) {
 		d.checkSecret(at, secret)
 		if !strings.ContainsAny(secret, `*?[\`) {
 			_, err := tasks.Secret("${" + secret + "}")
-			d.machine(func() { d.want(err == nil, at, "%v", err) })
+			d.machine(err == nil, at, "%v", err)
 		}
 	}
 	for i, host := range h.RedirectBodies {

@@ -89,12 +89,12 @@ func TestHTTPFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]string{
-		"save_dir: FOLDER/none":                                        `headgate.yaml:1:18: http.save_dir: "FOLDER/none": want a folder that is there`,
-		"save_dir: FOLDER/file":                                        `headgate.yaml:1:18: http.save_dir: "FOLDER/file": want a folder that is there`,
+		"save_dir: FOLDER/none":                                        `headgate.yaml:1:18: http.save_dir: "FOLDER/none": want a folder that exists`,
+		"save_dir: FOLDER/file":                                        `headgate.yaml:1:18: http.save_dir: "FOLDER/file": want a folder that exists`,
 		"secrets: ['env:NO_SUCH_VARIABLE']":                            `headgate.yaml:1:18: http.secrets[0]: secret env:NO_SUCH_VARIABLE is not set, or empty`,
 		"}\ncommands: {a: {run: [b], env: {C: '${file:FOLDER/none}'}}": `headgate.yaml:2:35: commands.a.env.C: secret file:FOLDER/none: open `,
-		"}\ncommands: {a: {run: [b], dir: FOLDER/none}":                `headgate.yaml:2:31: commands.a.dir: "FOLDER/none": want a folder that is there`,
-		"}\ncrawl: {save_dir: FOLDER/none":                             `headgate.yaml:2:19: crawl.save_dir: "FOLDER/none": want a folder that is there`,
+		"}\ncommands: {a: {run: [b], dir: FOLDER/none}":                `headgate.yaml:2:31: commands.a.dir: "FOLDER/none": want a folder that exists`,
+		"}\ncrawl: {save_dir: FOLDER/none":                             `headgate.yaml:2:19: crawl.save_dir: "FOLDER/none": want a folder that exists`,
 		"tls: {ca: FOLDER/none}":                                       "http.tls.ca: open FOLDER/none: ",
 		"tls: {ca: FOLDER/file}":                                       `http.tls.ca: "FOLDER/file" holds no certificate: want a file in PEM`,
 		"tls: {cert: FOLDER/file, key: k}":                             "http.tls.cert: open k: ",

@@ -119,7 +119,7 @@ func (d *decoder) checkCommands(commands Commands) {
 		for _, key := range slices.Sorted(maps.Keys(c.Env)) {
 			d.want(envForm.MatchString(key), join(at+".env", key), "%q: want the name of a variable, such as LANG", key)
 			_, err := tasks.Secret(c.Env[key])
-			d.machine(func() { d.want(err == nil, join(at+".env", key), "%v", err) })
+			d.machine(err == nil, join(at+".env", key), "%v", err)
 		}
 	}
 }

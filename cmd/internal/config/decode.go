@@ -140,20 +140,18 @@ func (d *decoder) errorf(path, format string, args ...any) {
 	d.errorAt(at, path, format, args...)
 }
 
-// machine collects the errors of a check for Config.Machine.
-func (d *decoder) machine(check func()) {
+// machine adds an error about a value in the file to Config.Machine, unless ok.
+func (d *decoder) machine(ok bool, path, format string, args ...any) {
 	errs := d.errs
-	d.errs = nil
-	check()
-	d.machineErrs, d.errs = append(d.machineErrs, d.errs...), errs
+	d.errs = d.machineErrs
+	d.want(ok, path, format, args...)
+	d.machineErrs, d.errs = d.errs, errs
 }
 
 // wantFolder reports a missing folder.
 func (d *decoder) wantFolder(path, folder string) {
 	info, err := os.Stat(folder)
-	d.machine(func() {
-		d.want(folder == "" || err == nil && info.IsDir(), path, "%q: want a folder that is there", folder)
-	})
+	d.machine(folder == "" || err == nil && info.IsDir(), path, "%q: want a folder that exists", folder)
 }
 
 // want adds an error about a value in the file, unless ok.

@@ -53,7 +53,7 @@ func (s *Secret) UnmarshalText(text []byte) error {
 // resolve replaces a reference by its value. Errors go to Config.Machine.
 func (d *decoder) resolve(path string, s *Secret) {
 	value, err := tasks.Secret(string(*s))
-	d.machine(func() { d.want(err == nil, path, "%v", err) })
+	d.machine(err == nil, path, "%v", err)
 	if err == nil {
 		*s = Secret(value)
 	}

@@ -27,13 +27,12 @@ import (
 
 // Redis is the address of a Redis. The zero value means the embedded Redis.
 type Redis struct {
-	beside   string // the folder of the config
-	single   *redis.Options
-	sentinel *redis.FailoverOptions
-	cluster  *redis.ClusterOptions
-	tls      TLS
-	byTLS    bool
-	shown    string
+	beside  string // the folder of the config
+	options any    // *redis.Options, *redis.FailoverOptions or *redis.ClusterOptions
+	user    string // who sends the commands
+	tls     TLS
+	byTLS   bool
+	shown   string
 }
 
 const redisForms = "redis://HOST:PORT/DB, rediss://… (TLS), unix:///PATH?db=N, " +
@@ -81,7 +80,7 @@ func readRedis(scheme, rest string) (r Redis, err error) {
 	if err != nil {
 		return r, err
 	}
-	r.byTLS = transport == "rediss"
+	r.byTLS, r.user = transport == "rediss", u.User.Username()
 	r.shown = scheme + "://" + rest[at:end] + u.Path
 	query, db := u.Query(), strings.Trim(u.Path, "/")
 	hosts[0] = u.Host // without %XX
@@ -94,7 +93,7 @@ func readRedis(scheme, rest string) (r Redis, err error) {
 	case kind == "" && len(hosts) > 1:
 		return r, fmt.Errorf("several hosts: want %s-cluster:// or %s-sentinel://", transport, transport)
 	case kind == "":
-		r.single, err = redis.ParseURL(u.String())
+		r.options, err = redis.ParseURL(u.String())
 		return r, err
 	case kind == "cluster" && db != "" && db != "0":
 		return r, errors.New("a cluster has only database 0: leave the path out")
@@ -104,16 +103,17 @@ func readRedis(scheme, rest string) (r Redis, err error) {
 	u.Host = hosts[0]
 	if kind == "cluster" {
 		u.RawQuery = query.Encode()
-		r.cluster, err = redis.ParseClusterURL(u.String())
+		r.options, err = redis.ParseClusterURL(u.String())
 		return r, err
 	}
+	r.user = query.Get("username")
 	master, db, _ := strings.Cut(db, "/")
 	if master == "" {
 		return r, errors.New("want the name of the master after the hosts, as in redis-sentinel://HOST,HOST/MASTER")
 	}
 	query.Set("master_name", master)
 	u.Path, u.RawQuery = "/"+db, query.Encode()
-	r.sentinel, err = redis.ParseFailoverURL(u.String())
+	r.options, err = redis.ParseFailoverURL(u.String())
 	return r, err
 }
 
@@ -132,7 +132,7 @@ func withPort(host, usual string) (string, error) {
 
 // Embedded is a Redis that one of the user's processes runs.
 func Embedded(options *redis.Options) Redis {
-	return Redis{single: options, shown: "the embedded one"}
+	return Redis{options: options, shown: "the embedded one"}
 }
 
 // reason is an error without the parts of the URL that net/url and go-redis show.
@@ -158,7 +158,7 @@ func (d *decoder) checkRedis(r *Redis, t TLS) {
 }
 
 // IsZero reports whether no Redis is configured.
-func (r Redis) IsZero() bool { return r.single == nil && r.sentinel == nil && r.cluster == nil }
+func (r Redis) IsZero() bool { return r.options == nil }
 
 // UseTLS adds t to the TLS settings of the URL. Connect reads the files. It is an error if the URL does
 // not use TLS.
@@ -172,34 +172,17 @@ func (r *Redis) UseTLS(t TLS) error {
 
 // client returns a client of r, which must not be zero. It connects with its first command. Without
 // retries it tries each command once. The error begins with redis_tls.
-func (r Redis) client(retries bool) (redis.UniversalClient, error) {
+func (r Redis) client(retries bool) (rdb redis.UniversalClient, err error) {
 	own, err := r.tls.Config()
 	if err != nil {
 		return nil, fmt.Errorf("redis_tls.%w", err)
 	}
-	var rdb redis.UniversalClient
-	switch r = r.tuned(own, retries); {
-	case r.sentinel != nil:
-		rdb = redis.NewFailoverClient(r.sentinel)
-	case r.cluster != nil:
-		rdb = redis.NewClusterClient(r.cluster)
-	default:
-		rdb = redis.NewClient(r.single)
-	}
-	rdb.AddHook(explainer{r.User()})
-	return rdb, nil
-}
-
-// tuned returns a copy of r with defaults, and without go-redis's notifications about maintenance,
-// which look up names. TLS verifies each of several servers by its own name, and not by the first one's
-// as go-redis does.
-func (r Redis) tuned(own *tls.Config, retries bool) Redis {
-	tune := func(by **tls.Config, tries *int, backoff *time.Duration) {
+	tune := func(by **tls.Config, sameName bool, tries *int, backoff *time.Duration) {
 		if url := *by; url != nil {
 			*by = cmp.Or(own, url).Clone()
-			(*by).ServerName, (*by).MinVersion = url.ServerName, max((*by).MinVersion, url.MinVersion)
-			if r.single == nil {
-				(*by).ServerName = ""
+			(*by).ServerName, (*by).MinVersion = "", max((*by).MinVersion, url.MinVersion)
+			if sameName {
+				(*by).ServerName = url.ServerName
 			}
 		}
 		*tries = cmp.Or(*tries, maxRetries)
@@ -208,39 +191,34 @@ func (r Redis) tuned(own *tls.Config, retries bool) Redis {
 			*tries = -1
 		}
 	}
+	// go-redis's notifications about maintenance look up names, so they are off. go-redis verifies all
+	// servers by the name of the first, so several servers get no name here, which means their own.
 	off := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	switch {
-	case r.sentinel != nil: // has no such notifications
-		r.sentinel = new(*r.sentinel)
-		tune(&r.sentinel.TLSConfig, &r.sentinel.MaxRetries, &r.sentinel.MaxRetryBackoff)
-	case r.cluster != nil:
-		r.cluster = new(*r.cluster)
-		tune(&r.cluster.TLSConfig, &r.cluster.MaxRetries, &r.cluster.MaxRetryBackoff)
-		r.cluster.MaintNotificationsConfig = off
+	switch o := r.options.(type) {
+	case *redis.FailoverOptions: // has no such notifications
+		o = new(*o)
+		tune(&o.TLSConfig, false, &o.MaxRetries, &o.MaxRetryBackoff)
+		rdb = redis.NewFailoverClient(o)
+	case *redis.ClusterOptions:
+		o = new(*o)
+		tune(&o.TLSConfig, false, &o.MaxRetries, &o.MaxRetryBackoff)
+		o.MaintNotificationsConfig = off
 		if !retries {
-			r.cluster.MaxRedirects = -1
+			o.MaxRedirects = -1
 		}
-	case r.single != nil:
-		r.single = new(*r.single)
-		tune(&r.single.TLSConfig, &r.single.MaxRetries, &r.single.MaxRetryBackoff)
-		r.single.MaintNotificationsConfig = off
+		rdb = redis.NewClusterClient(o)
+	case *redis.Options:
+		o = new(*o)
+		tune(&o.TLSConfig, true, &o.MaxRetries, &o.MaxRetryBackoff)
+		o.MaintNotificationsConfig = off
+		rdb = redis.NewClient(o)
 	}
-	return r
+	rdb.AddHook(explainer{r.User()})
+	return rdb, nil
 }
 
 // User returns the user that sends the commands.
-func (r Redis) User() string {
-	user := ""
-	switch {
-	case r.sentinel != nil:
-		user = r.sentinel.Username
-	case r.cluster != nil:
-		user = r.cluster.Username
-	case r.single != nil:
-		user = r.single.Username
-	}
-	return cmp.Or(user, "default")
-}
+func (r Redis) User() string { return cmp.Or(r.user, "default") }
 
 // String returns the URL without user, password and options.
 func (r Redis) String() string { return r.shown }

@@ -21,6 +21,17 @@ func parseRedis(t *testing.T, text string) Redis {
 	return r
 }
 
+// connected returns a client of a kind.
+func connected[C redis.UniversalClient](t *testing.T, r Redis) C {
+	t.Helper()
+	client, err := r.client(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client.(C)
+}
+
 func TestRedisSingle(t *testing.T) {
 	tests := []struct {
 		text, network, addr, user, password, shown string
@@ -35,11 +46,7 @@ func TestRedisSingle(t *testing.T) {
 	}
 	for _, test := range tests {
 		r := parseRedis(t, test.text)
-		client, err := r.client(true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		opts := client.(*redis.Client).Options()
+		opts := connected[*redis.Client](t, r).Options()
 		if opts.Network != test.network || opts.Addr != test.addr || opts.Username != test.user ||
 			opts.Password != test.password || opts.DB != test.db {
 			t.Errorf("%s: %s %s user %q password %q db %d", test.text, opts.Network, opts.Addr, opts.Username, opts.Password, opts.DB)
@@ -53,35 +60,30 @@ func TestRedisSingle(t *testing.T) {
 		if r.String() != test.shown || r.IsZero() {
 			t.Errorf("%s is shown as %q, zero %t", test.text, r, r.IsZero())
 		}
-		client.Close()
 	}
-	if r := parseRedis(t, "redis://h?max_retries=2&pool_size=50").tuned(nil, true); r.single.MaxRetries != 2 || r.single.PoolSize != 50 {
-		t.Errorf("options: %d retries, pool of %d", r.single.MaxRetries, r.single.PoolSize)
+	client := connected[*redis.Client](t, parseRedis(t, "redis://h?max_retries=2&pool_size=50"))
+	if o := client.Options(); o.MaxRetries != 2 || o.PoolSize != 50 {
+		t.Errorf("options: %d retries, pool of %d", o.MaxRetries, o.PoolSize)
 	}
 }
 
 func TestRedisSentinel(t *testing.T) {
 	r := parseRedis(t, "rediss-sentinel://:pw@h1:1,h2,[::1]/mymaster/5?password=other")
-	opts := r.tuned(nil, true).sentinel
+	opts := r.options.(*redis.FailoverOptions)
 	if diff := cmp.Diff([]string{"h1:1", "h2:26379", "[::1]:26379"}, opts.SentinelAddrs); diff != "" {
 		t.Error(diff)
 	}
 	if opts.MasterName != "mymaster" || opts.DB != 5 || opts.SentinelPassword != "pw" || opts.Password != "other" {
 		t.Errorf("master %q db %d passwords %q %q", opts.MasterName, opts.DB, opts.SentinelPassword, opts.Password)
 	}
-	if opts.TLSConfig == nil || opts.TLSConfig.ServerName != "" || opts.MaxRetries != 10 {
-		t.Errorf("TLS %+v, retries %d", opts.TLSConfig, opts.MaxRetries)
+	if made := connected[*redis.Client](t, r).Options(); made.TLSConfig == nil || made.TLSConfig.ServerName != "" || made.MaxRetries != 10 {
+		t.Errorf("TLS %+v, retries %d", made.TLSConfig, made.MaxRetries)
 	}
 	if r.String() != "rediss-sentinel://h1:1,h2,[::1]/mymaster/5" {
 		t.Errorf("shown as %s", r)
 	}
-	client, err := r.client(true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client.Close()
 	for _, text := range []string{"redis-sentinel://[fe80::1%25eth0]/m", "redis-sentinel://[fe80::1%25eth0]:26379,h2/m"} {
-		if addr := parseRedis(t, text).sentinel.SentinelAddrs[0]; addr != "[fe80::1%eth0]:26379" {
+		if addr := parseRedis(t, text).options.(*redis.FailoverOptions).SentinelAddrs[0]; addr != "[fe80::1%eth0]:26379" {
 			t.Errorf("%s is at %s", text, addr)
 		}
 	}
@@ -89,19 +91,14 @@ func TestRedisSentinel(t *testing.T) {
 
 func TestRedisCluster(t *testing.T) {
 	r := parseRedis(t, "redis-cluster://u:p@h1,h2:7001,h3/0?read_timeout=5s")
-	opts := r.tuned(nil, true).cluster
+	opts := connected[*redis.ClusterClient](t, r).Options()
 	if diff := cmp.Diff([]string{"h1:6379", "h2:7001", "h3:6379"}, opts.Addrs); diff != "" {
 		t.Error(diff)
 	}
 	if opts.Username != "u" || opts.Password != "p" || opts.ReadTimeout != 5*time.Second || opts.TLSConfig != nil {
 		t.Errorf("user %q password %q timeout %s TLS %v", opts.Username, opts.Password, opts.ReadTimeout, opts.TLSConfig)
 	}
-	client, err := r.client(true)
-	if _, ok := client.(*redis.ClusterClient); !ok || err != nil {
-		t.Fatalf("client %T, %v", client, err)
-	}
-	client.Close()
-	if tls := parseRedis(t, "rediss-cluster://h1,h2").tuned(nil, true).cluster.TLSConfig; tls == nil || tls.ServerName != "" {
+	if tls := connected[*redis.ClusterClient](t, parseRedis(t, "rediss-cluster://h1,h2")).Options().TLSConfig; tls == nil || tls.ServerName != "" {
 		t.Errorf("TLS %+v", tls)
 	}
 }

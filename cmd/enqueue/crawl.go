@@ -91,7 +91,7 @@ func (c *crawlCommand) restart(ctx context.Context, conf *config.Config, stdio c
 	if err := frontier.New(rdb, conf.Scope).Begin(ctx, frontier.Crawl{Name: c.Name, Start: c.start}); err != nil {
 		return err
 	}
-	q, old := inspect.New(rdb, conf.Limiter(rdb), conf.Scope), inspect.CrawlJobs(c.Name)
+	q, old := inspect.New(rdb, conf.WaitDB(rdb), conf.Scope), inspect.CrawlJobs(c.Name)
 	jobs, err := q.Find(ctx, inspect.Delete, old, math.MaxInt)
 	if err != nil {
 		return err

@@ -173,7 +173,7 @@ func (p *plan) dial(ctx context.Context, conf *config.Config) (err error) {
 	if p.rdb, p.end, err = conf.Redis.Connect(ctx); err != nil {
 		return err
 	}
-	p.redis = conf.Limiter(p.rdb)
+	p.redis = conf.WaitDB(p.rdb)
 	there, err := p.redis.Limits(ctx)
 	for _, limit := range there {
 		delete(p.inFile, limit.Name)
@@ -235,7 +235,7 @@ func (p *plan) estimate(ctx context.Context) (first, last forecast.Estimate, err
 		f = p.wants.Forecast(time.Now())
 	} else {
 		var pending stats.Pending
-		if pending, err = stats.ReadPending(ctx, p.rdb, p.redis, p.config.Serves(), p.config.WantsOf); err == nil {
+		if pending, err = stats.ReadPending(ctx, p.rdb, p.redis, p.config.ServedQueues(), p.config.RequirementsOf); err == nil {
 			f, err = stats.Forecast(ctx, p.redis, p.rdb, pending, p.wants)
 		}
 		if err != nil {

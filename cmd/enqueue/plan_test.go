@@ -87,7 +87,7 @@ func TestPlan_BehindWaitingJobs(t *testing.T) {
 
 	client := rdb.Client()
 	defer client.Close()
-	limiter := conf.Limiter(client)
+	limiter := conf.WaitDB(client)
 	if err := limiter.Define(t.Context(), conf.Limits...); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestPlan_FairnessKeys(t *testing.T) {
 	_, conf := beginPlan(t, rdb.URL())
 	client := rdb.Client()
 	defer client.Close()
-	limiter := conf.Limiter(client)
+	limiter := conf.WaitDB(client)
 	if err := limiter.Define(t.Context(), conf.Limits...); err != nil {
 		t.Fatal(err)
 	}

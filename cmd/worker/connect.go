@@ -58,8 +58,8 @@ func (c *connection) queues(ctx context.Context) (*inspect.Queues, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := inspect.New(rdb, conf.Limiter(rdb), conf.Scope)
-	return q.WithRules(inspect.Rules{RuleFor: conf.WantsOf, ServedQueues: conf.Serves(), Limits: conf.Limits}), nil
+	q := inspect.New(rdb, conf.WaitDB(rdb), conf.Scope)
+	return q.WithRules(inspect.Rules{RuleFor: conf.RequirementsOf, ServedQueues: conf.ServedQueues(), Limits: conf.Limits}), nil
 }
 
 func (c *connection) schedules(ctx context.Context) (*cron.Runner, error) {

@@ -58,7 +58,7 @@ func (c *crawlsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO)
 	case c.URLs:
 		return c.list(ctx, f, stdio.Out)
 	case c.Name != "":
-		return c.show(ctx, f, inspect.New(rdb, conf.Limiter(rdb), conf.Scope), stdio)
+		return c.show(ctx, f, inspect.New(rdb, conf.WaitDB(rdb), conf.Scope), stdio)
 	}
 	names, err := f.Crawls(ctx)
 	if err != nil {

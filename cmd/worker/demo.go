@@ -60,7 +60,7 @@ func (c *demoCommand) Run(ctx context.Context, stdio cli.IO) error {
 		return err
 	}
 	defer end()
-	limiter, denials := conf.Limiter(rdb), new(atomic.Int64)
+	limiter, denials := conf.WaitDB(rdb), new(atomic.Int64)
 	p, err := page.New(page.Options{Redis: rdb, Limiter: limiter.Limiter, Scope: conf.Scope})
 	if err != nil {
 		return err

@@ -69,7 +69,7 @@ func (c *healthCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) e
 // worker reports these.
 func (c *healthCommand) authorize(req *http.Request, g *cli.Globals) {
 	var p config.Page
-	if conf, err := g.Load(); err == nil && len(conf.Machine) == 0 {
+	if conf, err := g.Load(); err == nil && len(conf.MachineErrors) == 0 {
 		p = conf.Page
 	}
 	switch p = c.over(p); {

@@ -82,8 +82,8 @@ func (c *runCommand) load(g *cli.Globals) (*config.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(conf.Machine) > 0 {
-		return nil, conf.Machine
+	if len(conf.MachineErrors) > 0 {
+		return nil, conf.MachineErrors
 	}
 	conf.Listen, conf.Page = cmp.Or(c.Listen, conf.Listen), c.over(conf.Page)
 	return conf, nil
@@ -100,10 +100,10 @@ func describe(out io.Writer, g *cli.Globals, c *config.Config) {
 	if !c.Redis.IsZero() {
 		redis = c.Redis.String()
 	}
-	if c.Absent == "" {
+	if c.DefaultReason == "" {
 		line("config", g.Path())
 	} else {
-		line("config", fmt.Sprintf("none: %s, so new jobs run without limits", c.Absent))
+		line("config", fmt.Sprintf("none: %s, so new jobs run without limits", c.DefaultReason))
 	}
 	line("redis", fmt.Sprintf("%s, scope %s", redis, c.Scope))
 	line("queues", fmt.Sprintf("%s; %d jobs at once", weights(c.Queues), c.Concurrency))
@@ -207,10 +207,10 @@ type neededLimit struct {
 }
 
 func absent(conf *config.Config) []string {
-	if conf.Absent == "" {
+	if conf.DefaultReason == "" {
 		return nil
 	}
-	return []string{conf.Absent}
+	return []string{conf.DefaultReason}
 }
 
 type checkedSchedule struct {

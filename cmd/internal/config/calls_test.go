@@ -103,8 +103,8 @@ func TestHTTPFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = c.HTTP.Handler(); len(c.Machine) > 0 {
-			err = c.Machine
+		if _, err = c.HTTP.Handler(); len(c.MachineErrors) > 0 {
+			err = c.MachineErrors
 		}
 		if want = strings.ReplaceAll(want, "FOLDER", folder); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s:\n got %v\nwant %s", text, err, want)
@@ -124,7 +124,7 @@ func TestMachine_SecretOfAnotherCommand(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		if got := c.Machine.Error(); len(c.Machine) == 0 || !strings.Contains(got, field+": ") || !strings.Contains(got, "NO_SUCH_VARIABLE") {
+		if got := c.MachineErrors.Error(); len(c.MachineErrors) == 0 || !strings.Contains(got, field+": ") || !strings.Contains(got, "NO_SUCH_VARIABLE") {
 			t.Errorf("%s: on this machine %q, want an error of %s", text, got, field)
 		}
 	}

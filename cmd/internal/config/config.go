@@ -47,8 +47,8 @@ type Config struct {
 	// ShutdownTimeout is how long running jobs have to finish when the worker stops. Then they go
 	// back to their queue.
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"`
-	// Listen is the address of the page, /metrics, /healthz and /readyz. A port alone, ":9090", is for
-	// this machine only. The zero value means none.
+	// Listen is the address of the page, /metrics, /healthz and /readyz. A port alone, ":9090", listens
+	// on localhost. The zero value means none.
 	Listen string `yaml:"listen"`
 	// Limits are sorted by name.
 	Limits []throttle.Limit
@@ -64,15 +64,15 @@ type Config struct {
 	Commands Commands `yaml:"commands"`
 	// Schedules enqueue jobs by the clock.
 	Schedules Schedules `yaml:"schedules"`
-	// Machine are errors about missing folders, files and secrets of this machine. They matter to
-	// commands that run jobs. A command that only enqueues needs no token of the page.
-	Machine Errors
-	// Absent says why this is the Default: the file is missing or empty. Then no job is limited, so
-	// commands print it.
-	Absent string
+	// MachineErrors are errors about folders, files and secrets that this machine lacks. Commands that
+	// run jobs fail with them. Commands that only enqueue jobs ignore them.
+	MachineErrors Errors
+	// DefaultReason is the reason for which Load returned the Default, a missing or empty file. If it
+	// is not empty, commands print it, because no job is limited.
+	DefaultReason string
 }
 
-// document is the file. Its limits are a map.
+// document is the content of a file, in which limits are a map.
 type document struct {
 	// Limits are the limits for all workers of the scope, by name.
 	Limits map[string]throttle.Limit `yaml:"limits"`
@@ -90,12 +90,12 @@ func Default() *Config {
 	}
 }
 
-// Load reads a file as Parse does. A missing file is like an empty one.
+// Load reads a config file. If the file is missing, Load returns the Default.
 func Load(path string) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		c := Default()
-		c.Absent = "there is no " + path
+		c.DefaultReason = "there is no " + path
 		return c, nil
 	}
 	if err != nil {
@@ -108,7 +108,8 @@ func Load(path string) (*Config, error) {
 	return c, err
 }
 
-// Parse reads a config. The name is the file's, for errors. These are of type Errors.
+// Parse reads the content of a config file. An error is of type Errors and shows the name of the
+// file.
 func Parse(name string, data []byte) (*Config, error) {
 	d := newDecoder(name)
 	data = bytes.TrimPrefix(data, []byte("\ufeff")) // Windows editors write it
@@ -137,9 +138,9 @@ func Parse(name string, data []byte) (*Config, error) {
 		}
 		return nil, d.errs
 	}
-	doc.Config.Machine = d.machineErrs
+	doc.Config.MachineErrors = d.machineErrs
 	if len(d.at) == 0 {
-		doc.Config.Absent = name + " is empty"
+		doc.Config.DefaultReason = name + " is empty"
 	}
 	return &doc.Config, nil
 }
@@ -171,8 +172,8 @@ func RuleIn(current func() *Config) func(context.Context, *asynq.Task) (schedule
 	}
 }
 
-// WantsOf returns what a pending job will need.
-func (c *Config) WantsOf(_ context.Context, job throttle.JobID, task *asynq.Task) (stats.Requirements, bool) {
+// RequirementsOf returns the permits that a pending job needs, and its fairness key.
+func (c *Config) RequirementsOf(_ context.Context, job throttle.JobID, task *asynq.Task) (stats.Requirements, bool) {
 	rule, err := c.Tasks.Rule(&expression.Job{Type: task.Type(), Queue: job.Queue, ID: job.ID, Payload: task.Payload()})
 	if err != nil { // a worker will archive the job
 		return stats.Requirements{}, true
@@ -180,8 +181,8 @@ func (c *Config) WantsOf(_ context.Context, job throttle.JobID, task *asynq.Task
 	return stats.Requirements{Needs: rule.Needs, FairnessKey: rule.FairnessKey, FairnessWeight: rule.FairnessWeight}, true
 }
 
-// Serves returns the queues that a worker with the config serves.
-func (c *Config) Serves() []string { return slices.Sorted(maps.Keys(c.Queues)) }
+// ServedQueues returns the queues that a worker with the config serves.
+func (c *Config) ServedQueues() []string { return slices.Sorted(maps.Keys(c.Queues)) }
 
 // unchanging is an error that every attempt would return, because the payload does not change. To
 // asynq it is asynq.SkipRetry, which archives the job.
@@ -191,7 +192,7 @@ func (unchanging) Is(target error) bool { return target == asynq.SkipRetry }
 
 func (e unchanging) Unwrap() error { return e.error }
 
-// Limiter returns the limiter of the config's scope and app.
-func (c *Config) Limiter(rdb redis.UniversalClient) *waitdb.DB {
+// WaitDB returns the limiter and the waiting jobs of the config's scope and app.
+func (c *Config) WaitDB(rdb redis.UniversalClient) *waitdb.DB {
 	return waitdb.New(throttle.New(rdb, throttle.Options{Scope: c.Scope, App: c.App}))
 }

@@ -217,14 +217,14 @@ func TestParse_EmptyFile(t *testing.T) {
 		"limits:\ntasks:\nschedules:\n": "",
 	} {
 		want := Default()
-		want.Absent = absent
+		want.DefaultReason = absent
 		c, err := Parse("headgate.yaml", []byte(text))
 		if diff := cmp.Diff(want, c, same); diff != "" || err != nil {
 			t.Errorf("%q: %v\n%s", text, err, diff)
 		}
 	}
 	want, missing := Default(), filepath.Join(t.TempDir(), "missing.yaml")
-	want.Absent = "there is no " + missing
+	want.DefaultReason = "there is no " + missing
 	c, err := Load(missing)
 	if diff := cmp.Diff(want, c, same); diff != "" || err != nil {
 		t.Errorf("a missing file: %v\n%s", err, diff)

@@ -86,35 +86,39 @@ func (t Tasks) Unkept(typename string) bool {
 
 // KeysOf returns the key expressions by which tasks use a limit. It is empty for a use without a key.
 func (t Tasks) KeysOf(limit string) (keys []string) {
-	for _, task := range t {
-		for _, n := range task.Limits {
-			if n.Limit == limit {
-				keys = append(keys, n.Key.String())
-			}
-		}
+	for _, n := range t.needsOf(limit) {
+		keys = append(keys, n.Key.String())
 	}
 	return keys
 }
 
-// Key spells a key of a limit as the jobs that use the limit do, if all of them spell it the same.
-func (t Tasks) Key(limit, key string) (string, error) {
-	spelled := ""
+// needsOf returns the needs of all tasks that use a limit.
+func (t Tasks) needsOf(limit string) (needs []Need) {
 	for _, task := range t {
 		for _, n := range task.Limits {
-			if n.Limit != limit {
-				continue
+			if n.Limit == limit {
+				needs = append(needs, n)
 			}
-			as, err := n.Key.NormalizeKey(key)
-			if err != nil {
-				return "", fmt.Errorf("key of limit %s: %w", limit, err)
-			}
-			if spelled != "" && as != spelled {
-				return key, nil
-			}
-			spelled = as
 		}
 	}
-	return cmp.Or(spelled, key), nil
+	return needs
+}
+
+// Key normalizes a key of a limit as the jobs that use the limit do, if all of them do it in the
+// same way.
+func (t Tasks) Key(limit, key string) (string, error) {
+	normal := ""
+	for _, n := range t.needsOf(limit) {
+		normalized, err := n.Key.NormalizeKey(key)
+		if err != nil {
+			return "", fmt.Errorf("key of limit %s: %w", limit, err)
+		}
+		if normal != "" && normalized != normal {
+			return key, nil
+		}
+		normal = normalized
+	}
+	return cmp.Or(normal, key), nil
 }
 
 // Costs returns the actual costs of a finished job, by limit, for limits with a settle expression.
@@ -144,34 +148,26 @@ func (t Tasks) Rule(job *expression.Job) (scheduler.Rule, error) {
 	if !ok {
 		return scheduler.Rule{}, nil
 	}
-	needs, wrongNeed := task.needs(job)
-	priority, wrongPriority := task.Priority.Of(job)
-	fair, wrongFair := task.FairnessKey.Of(job)
-	weight, wrongWeight := task.FairnessWeight.Of(job)
-	if err := cmp.Or(wrongNeed, wrongPriority, wrongFair, wrongWeight); err != nil {
+	rule := scheduler.Rule{
+		BlockOnRateLimit: task.blocks(), MaxWait: task.MaxWait, OnMaxWait: task.OnMaxWait, OnNoLimit: task.OnNoLimit,
+		Retry: task.Retry.Policy(), RetryPosition: task.RetryPosition,
+	}
+	for _, n := range task.Limits {
+		key, wrongKey := n.Key.Of(job)
+		cost, wrongCost := n.Cost.Of(job)
+		if err := cmp.Or(wrongKey, wrongCost); err != nil {
+			return scheduler.Rule{}, err
+		}
+		rule.Needs = append(rule.Needs, throttle.Need{Limit: n.Limit, Key: key, Cost: cost})
+	}
+	var wrongPriority, wrongKey, wrongWeight error
+	rule.Priority, wrongPriority = task.Priority.Of(job)
+	rule.FairnessKey, wrongKey = task.FairnessKey.Of(job)
+	rule.FairnessWeight, wrongWeight = task.FairnessWeight.Of(job)
+	if err := cmp.Or(wrongPriority, wrongKey, wrongWeight); err != nil {
 		return scheduler.Rule{}, err
 	}
-	return scheduler.Rule{
-		Needs: needs, Priority: priority, FairnessKey: fair, FairnessWeight: weight, BlockOnRateLimit: task.blocks(),
-		MaxWait: task.MaxWait, OnMaxWait: task.OnMaxWait, OnNoLimit: task.OnNoLimit,
-		Retry: task.Retry.Policy(), RetryPosition: task.RetryPosition,
-	}, nil
-}
-
-func (t Task) needs(job *expression.Job) ([]throttle.Need, error) {
-	needs := make([]throttle.Need, len(t.Limits))
-	for i, n := range t.Limits {
-		key, err := n.Key.Of(job)
-		if err != nil {
-			return nil, err
-		}
-		cost, err := n.Cost.Of(job)
-		if err != nil {
-			return nil, err
-		}
-		needs[i] = throttle.Need{Limit: n.Limit, Key: key, Cost: cost}
-	}
-	return needs, nil
+	return rule, nil
 }
 
 func (d *decoder) checkTasks(all Tasks, limits []throttle.Limit, types []string) {
@@ -251,12 +247,19 @@ func (t Task) TrustsRetryAfter() bool {
 	return t.RetryAfterScope == ScopeAll || t.blocks() != nil
 }
 
-// blocks are the limits that a 429 blocks. Nil means those with a key, or all.
+// blocks returns the limits that a 429 blocks. Nil means the limits with a key, or all limits if none
+// has one.
 func (t Task) blocks() []string {
 	if t.BlockOn429 != nil || t.RetryAfterScope == ScopeAll {
 		return t.BlockOn429
 	}
-	return t.byHost()
+	var limits []string
+	for _, n := range t.Limits {
+		if n.Key.ByHost() {
+			limits = append(limits, n.Limit)
+		}
+	}
+	return limits
 }
 
 // MaxBlocks returns the limit with the shortest max_block of those that an answer may block, and the
@@ -274,17 +277,6 @@ func (t Task) MaxBlocks(limits []throttle.Limit) (least throttle.Limit, longest 
 		longest = max(longest, l.LongestBlock())
 	}
 	return least, cmp.Or(longest, throttle.Day)
-}
-
-// byHost returns the limits whose key is the called host, or nil.
-func (t Task) byHost() []string {
-	var limits []string
-	for _, n := range t.Limits {
-		if n.Key.ByHost() {
-			limits = append(limits, n.Limit)
-		}
-	}
-	return limits
 }
 
 // JobOf returns what expressions see of the task of a context.

@@ -134,19 +134,22 @@ func (s *Store) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	removed := fmt.Errorf("the folder %s was removed with the jobs in it", s.dir)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	own, _ := lock.Stat()
+	removed := func() bool {
+		there, err := os.Stat(lock.Name())
+		return err != nil || !os.SameFile(own, there)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	go func() {
-		own, _ := lock.Stat()
 		for ticks := time.Tick(tick); ctx.Err() == nil; <-ticks {
-			if there, err := os.Stat(lock.Name()); err != nil || !os.SameFile(own, there) {
-				cancel(removed)
+			if removed() {
+				cancel()
 			}
 		}
 	}()
-	if err = s.run(ctx, lock); context.Cause(ctx) == removed {
-		return removed
+	if err = s.run(ctx, lock); removed() {
+		return fmt.Errorf("the folder %s was removed with the jobs in it", s.dir)
 	}
 	return err
 }

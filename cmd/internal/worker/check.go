@@ -17,8 +17,8 @@ import (
 
 // Check checks what a worker needs. An error would keep the worker from running, a warning would not.
 func Check(ctx context.Context, conf *config.Config) (warnings []string, err error) {
-	if conf.Absent != "" {
-		return nil, fmt.Errorf("nothing to check: %s; write one, or use --config FILE", conf.Absent)
+	if conf.DefaultReason != "" {
+		return nil, fmt.Errorf("nothing to check: %s; write one, or use --config FILE", conf.DefaultReason)
 	}
 	if text := impoliteWarning(conf); text != "" {
 		warnings = append(warnings, text)

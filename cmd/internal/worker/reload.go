@@ -69,8 +69,8 @@ func (w *Worker) reload(ctx context.Context) { w.health.reloaded(w.readAgain(ctx
 // readAgain returns why the config was not applied.
 func (w *Worker) readAgain(ctx context.Context) error {
 	next, err := w.options.Load()
-	if err == nil && next.Absent != "" {
-		err = errors.New(next.Absent)
+	if err == nil && next.DefaultReason != "" {
+		err = errors.New(next.DefaultReason)
 	}
 	message := "the config is unchanged"
 	if err == nil {
@@ -101,7 +101,7 @@ func (w *Worker) readAgain(ctx context.Context) error {
 
 // describe publishes a checksum of the config, so that workers with different configs can be found.
 func (w *Worker) describe() {
-	if w.options.File == "" || w.config.Load().Absent != "" {
+	if w.options.File == "" || w.config.Load().DefaultReason != "" {
 		return
 	}
 	sum := sha256.Sum256(w.options.Text)

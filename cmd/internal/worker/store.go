@@ -11,13 +11,13 @@ import (
 	"github.com/headgate/headgate/internal/display"
 )
 
-// open connects to the Redis of the options, or of the config. end also stops the embedded Redis, if
-// this worker runs it.
+// open connects to the Redis of the options, or of the config. end closes the connections, and stops
+// the embedded Redis if this worker runs it.
 func (w *Worker) open(ctx context.Context, r config.Redis) (end func(), err error) {
 	if w.redis = w.options.Redis; w.redis != nil {
 		return func() {}, nil
 	}
-	if !r.IsZero() { // await waits for it
+	if !r.IsZero() { // await waits until this Redis answers
 		w.redis, err = r.Client()
 		return func() { _ = w.redis.Close() }, err
 	}
@@ -26,22 +26,23 @@ func (w *Worker) open(ctx context.Context, r config.Redis) (end func(), err erro
 	if err != nil {
 		return nil, err
 	}
-	count := func(text string) {
-		if n, err := waitingJobs(rdb); err == nil && n > 0 {
+	logJobs := func(text string) {
+		if n, err := countJobs(rdb); err == nil && n > 0 {
 			note(fmt.Sprintf(text, r.Folder(), display.Count(n, "job")))
 		}
 	}
 	w.redis = rdb
-	count("waiting in %s from before: %s")
+	logJobs("waiting in %s from before: %s")
 	return func() {
-		count("kept in %s for the next \"worker run\": %s")
+		logJobs("kept in %s for the next \"worker run\": %s")
 		if err := stop(); err != nil {
 			note(err.Error())
 		}
 	}, nil
 }
 
-func waitingJobs(rdb redis.UniversalClient) (int, error) {
+// countJobs returns the number of jobs that are not finished.
+func countJobs(rdb redis.UniversalClient) (int, error) {
 	inspector := asynq.NewInspectorFromRedisClient(rdb)
 	queues, err := inspector.Queues()
 	n := 0

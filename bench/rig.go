@@ -224,9 +224,8 @@ func (r *rig) walkOpen() {
 // plain acquires permits for several jobs by the fast path.
 func (r *rig) plain(needs []throttle.Need) error {
 	needs, failed := throttle.Normalize(needs...)
-	decisions, errs := r.lanes.Internals().TryFast(r.ctx, slices.Repeat([][]throttle.Need{needs}, rigTurns))
-	for i, d := range decisions {
-		failed = cmp.Or(failed, allowed(d, errs[i]))
+	for _, result := range r.lanes.Internals().TryFast(r.ctx, slices.Repeat([][]throttle.Need{needs}, rigTurns)) {
+		failed = cmp.Or(failed, allowed(result.Decision, result.Err))
 	}
 	return failed
 }
@@ -336,7 +335,8 @@ func (g *granter) grant(jobs int) {
 }
 
 func (r *rig) acquire(i int, needs ...throttle.Need) (throttle.Decision, error) {
-	return r.lanes.Acquire(r.ctx, waitdb.Job{JobID: throttle.JobID{Queue: rigQueue, ID: rigID(i)}}, needs...)
+	d, err := r.lanes.Acquire(r.ctx, waitdb.Job{JobID: throttle.JobID{Queue: rigQueue, ID: rigID(i)}}, needs...)
+	return d.Decision, err
 }
 
 func (r *rig) enqueue(i int) error { return r.asynq.enqueue.run(r.ctx, r.rdb, rigID(i)) }

@@ -36,7 +36,7 @@ type permits interface {
 	AcquireAll(ctx context.Context, asks ...waitdb.AcquireRequest) []waitdb.AcquireResult
 	Extend(ctx context.Context, holder string, needs ...throttle.Need) (bool, error)
 	Free(ctx context.Context, holder string, needs ...throttle.Need) error
-	RateLimited(ctx context.Context, job waitdb.Job, limited waitdb.RateLimit, needs ...throttle.Need) (throttle.Decision, error)
+	RateLimited(ctx context.Context, job waitdb.Job, limited waitdb.RateLimit, needs ...throttle.Need) (waitdb.Decision, error)
 }
 
 // request requests permits for the jobs of one batch, in their order, and returns before the
@@ -45,7 +45,7 @@ type permits interface {
 func (s *Server) request(all ...*attempt) {
 	rules, ends := make([]<-chan ruleResult, len(all)), make([]time.Time, len(all))
 	for i, a := range all {
-		a.done, a.decision, ends[i] = make(chan struct{}), throttle.Decision{}, a.ruleEnd(time.Now())
+		a.done, a.decision, ends[i] = make(chan struct{}), waitdb.Decision{}, a.ruleEnd(time.Now())
 		rules[i] = s.askRule(a.job, a.task, ends[i])
 	}
 	wait, cancel := context.WithTimeout(context.Background(), ruleTime)
@@ -138,7 +138,7 @@ func (s *Server) awaitRule(ctx context.Context, a *attempt, rule <-chan ruleResu
 	a.rule, a.err = r.rule, r.err
 	switch {
 	case errors.Is(r.err, throttle.ErrUnavailable):
-		a.decision, a.err = s.outcomeError(a, throttle.Decision{}, r.err)
+		a.decision, a.err = s.outcomeError(a, waitdb.Decision{}, r.err)
 	case r.err == nil:
 		if a.err = a.late(); a.err != nil && len(a.rule.Needs) > 0 {
 			go func() { _, _ = s.limiter.Forget(context.Background(), a.job) }() // if it fails, the dispatcher does it
@@ -265,7 +265,7 @@ func (s *Server) waitdbJob(a *attempt) waitdb.Job {
 // else an error that makes asynq put it back, archive it or delete it. If the limiter cannot be
 // asked, the job is put back for a second: to run it would break the limit, and to fail it would
 // spend its attempts on an outage.
-func (s *Server) outcomeError(a *attempt, d throttle.Decision, err error) (throttle.Decision, error) {
+func (s *Server) outcomeError(a *attempt, d waitdb.Decision, err error) (waitdb.Decision, error) {
 	switch {
 	case errors.Is(err, throttle.ErrUnavailable):
 		// The job may have a place in its lane, and be granted from there.
@@ -285,7 +285,7 @@ func (s *Server) outcomeError(a *attempt, d throttle.Decision, err error) (throt
 // denied returns the error of a job that waits for permits. The job stays in asynq's retry set
 // until the dispatcher moves it back. The set's own delay is a safety net and longer than the wait,
 // because a job that came early would be denied again. Without promotion it is the wait itself.
-func (s *Server) denied(d throttle.Decision, err error) *putBackError {
+func (s *Server) denied(d waitdb.Decision, err error) *putBackError {
 	delay := d.PutBack
 	if !s.promotes.Load() {
 		delay = d.RetryAfter
@@ -295,7 +295,7 @@ func (s *Server) denied(d throttle.Decision, err error) *putBackError {
 
 // impossible ends a job that cannot have its permits, or lets it run without them. Then the
 // decision is zero, because nothing was taken that could be settled or freed.
-func (a *attempt) impossible(d throttle.Decision) (throttle.Decision, error) {
+func (a *attempt) impossible(d waitdb.Decision) (waitdb.Decision, error) {
 	action := ActionArchive
 	switch d.Outcome {
 	case throttle.Expired:
@@ -305,9 +305,9 @@ func (a *attempt) impossible(d throttle.Decision) (throttle.Decision, error) {
 	}
 	switch action {
 	case ActionRun:
-		return throttle.Decision{}, nil
+		return waitdb.Decision{}, nil
 	case ActionDrop:
-		return d, &ImpossibleError{d, asynq.RevokeTask}
+		return d, &ImpossibleError{d.Decision, asynq.RevokeTask}
 	}
-	return d, &ImpossibleError{d, asynq.SkipRetry}
+	return d, &ImpossibleError{d.Decision, asynq.SkipRetry}
 }

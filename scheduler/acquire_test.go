@@ -40,7 +40,7 @@ func TestAcquire_DeniedJobsMeetNoWorker(t *testing.T) {
 	}
 	var admitted []string
 	virtual(t, settings{
-		asked: func(job waitdb.Job, _ []throttle.Need, d throttle.Decision) {
+		asked: func(job waitdb.Job, _ []throttle.Need, d waitdb.Decision) {
 			if d.OK() {
 				admitted = append(admitted, job.ID)
 			}
@@ -173,8 +173,8 @@ func TestStalePermits_RequestedAgain(t *testing.T) {
 		holder := q.decision.Holder
 		time.Sleep(freshTime + time.Millisecond)
 		ran := 0
-		err := st.server.try(t.Context(), q, q.task, asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
-			if d, _ := GetDecision(ctx); !d.OK() || d.Age() > 0 || d.Holder == holder {
+		err := st.server.try(t.Context(), q, q.task, asynq.HandlerFunc(func(_ context.Context, _ *asynq.Task) error {
+			if d := q.decision; !d.OK() || d.Age() > 0 || d.Holder == holder {
 				t.Errorf("it runs under %+v, want permits that were taken just now, and the slot that it had before free", d)
 			}
 			ran++

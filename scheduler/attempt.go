@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -37,7 +38,7 @@ type attempt struct {
 
 	done     chan struct{}     // closed when the next five fields are set; nil before the request
 	rule     Rule              //
-	decision throttle.Decision // zero if the job needs no permits
+	decision waitdb.Decision // zero if the job needs no permits
 	err      error             // why the job does not run, or nil
 	sentAt   time.Time         // when the limiter was asked
 	startAt  time.Time         // when the handler may start

@@ -37,7 +37,7 @@ func (a *attempt) holdLeases(ctx context.Context) (_ context.Context, free func(
 		cancel(errLeaseLost)
 	})
 	end := time.AfterFunc(timeToEnd(a.decision.Lease, a.sentAt), lost)
-	go a.server.extendLeases(kept, a.decision, needs, end, lost)
+	go a.server.extendLeases(kept, a.decision.Decision, needs, end, lost)
 	return ctx, func() {
 		end.Stop()
 		stop()

@@ -8,7 +8,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/internal/waitdb"
 )
 
 // queuePosition is stored in a header of a job's message, so that a job that comes again keeps its
@@ -53,7 +53,7 @@ func (p queuePosition) writeTo(j job, msg []byte) []byte {
 }
 
 // adjust returns the decision as the handler sees it: Waited is counted since the job came again.
-func (p queuePosition) adjust(d throttle.Decision) throttle.Decision {
+func (p queuePosition) adjust(d waitdb.Decision) waitdb.Decision {
 	switch {
 	case !d.OK() || p.queuedAt.IsZero():
 	case !p.notStarted:
@@ -68,7 +68,7 @@ func (p queuePosition) adjust(d throttle.Decision) throttle.Decision {
 
 // notStarted is the position of a job that was allowed and did not start: the job requests permits
 // anew, and keeps its position and its waiting time.
-func (a *attempt) notStarted(d throttle.Decision) queuePosition {
+func (a *attempt) notStarted(d waitdb.Decision) queuePosition {
 	p := queuePosition{queuedAt: a.position.queuedAt, retryAt: d.At.Add(-d.Waited), notStarted: true, denials: d.Denials}
 	if a.position.notStarted {
 		p.retryAt = a.position.retryAt

@@ -51,7 +51,7 @@ func GetRule(ctx context.Context) (rule Rule, ok bool) {
 // no limit, and false outside of handlers of a Server.
 func GetDecision(ctx context.Context) (d throttle.Decision, ok bool) {
 	if a, ok := attemptOf(ctx); ok {
-		return a.decision, true
+		return a.decision.Decision, true
 	}
 	return d, false
 }
@@ -111,7 +111,7 @@ func Settle(ctx context.Context, limit string, cost int) error {
 		if t.Limit != limit {
 			continue
 		}
-		if err := a.server.limiter.Settle(ctx, a.decision, limit, t.Key, cost); err != nil {
+		if err := a.server.limiter.Settle(ctx, a.decision.Decision, limit, t.Key, cost); err != nil {
 			return err
 		}
 		a.server.stats.CountReturned(t, t.Cost-cost)
@@ -128,9 +128,9 @@ func Pace(ctx context.Context) {
 	if !ok {
 		return
 	}
-	at := a.server.pacing.startAt(a.decision)
+	at := a.server.pacing.startAt(a.decision.Decision)
 	if sleep(ctx, time.Until(at)); ctx.Err() == nil {
-		a.server.pacing.postpone(a.decision, max(0, time.Since(at)))
+		a.server.pacing.postpone(a.decision.Decision, max(0, time.Since(at)))
 	}
 }
 

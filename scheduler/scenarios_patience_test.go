@@ -193,7 +193,7 @@ func toldOnTime(t *testing.T, jobs int, maxWait time.Duration, before func(st *s
 	}
 	var mu sync.Mutex
 	first, told := map[string]time.Time{}, map[string]bool{}
-	asked := func(job waitdb.Job, _ []throttle.Need, d throttle.Decision) {
+	asked := func(job waitdb.Job, _ []throttle.Need, d waitdb.Decision) {
 		mu.Lock()
 		defer mu.Unlock()
 		if first[job.ID].IsZero() {

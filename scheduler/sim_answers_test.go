@@ -84,7 +84,7 @@ type simShut struct {
 }
 
 // refused hears of a refusal that the limiter was told.
-func (w *sim) refused(j waitdb.Job, r waitdb.RateLimit, d throttle.Decision) {
+func (w *sim) refused(j waitdb.Job, r waitdb.RateLimit, d waitdb.Decision) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if job := w.jobs[j.ID]; d.Outcome == throttle.Expired && job.hurries() {

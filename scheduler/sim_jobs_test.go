@@ -193,7 +193,7 @@ func (w *sim) allBusy() bool {
 	})
 }
 
-func (w *sim) asked(asks waitdb.Job, needs []throttle.Need, d throttle.Decision) {
+func (w *sim) asked(asks waitdb.Job, needs []throttle.Need, d waitdb.Decision) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	job := w.jobs[asks.ID]
@@ -222,7 +222,7 @@ func (w *sim) asked(asks waitdb.Job, needs []throttle.Need, d throttle.Decision)
 		job.admits++
 		job.since, job.waits = time.Time{}, ""
 		for _, need := range needs {
-			w.admit(need, d, asks.ID)
+			w.admit(need, d.Decision, asks.ID)
 		}
 	case throttle.Expired:
 		w.tell(asks.ID, "told: %s", d)

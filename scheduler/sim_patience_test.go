@@ -3,7 +3,7 @@ package scheduler
 import (
 	"time"
 
-	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/internal/waitdb"
 )
 
 // tellsLate is how much later than its patience ends a job may be told so.
@@ -43,7 +43,7 @@ func (w *sim) oneClock() bool {
 
 // judgePatience sees that nobody is let by whose patience is over. Where a job may have
 // been let by and nobody heard of it, nobody knows since when it waits.
-func (w *sim) judgePatience(id string, job *simJob, d throttle.Decision) {
+func (w *sim) judgePatience(id string, job *simJob, d waitdb.Decision) {
 	if end := job.over(); !end.IsZero() && d.At.Add(d.BeginIn).After(end) && w.oneClock() && !w.unheard() {
 		w.breaksFor(id, "it was admitted %s after its patience had ended", d.At.Add(d.BeginIn).Sub(end))
 	}
@@ -51,7 +51,7 @@ func (w *sim) judgePatience(id string, job *simJob, d throttle.Decision) {
 
 // tooLate notes that a job is told that it is too late, and sees that it is once its patience
 // has ended, and not before: nobody is told so for an estimate.
-func (w *sim) tooLate(id string, job *simJob, d throttle.Decision) {
+func (w *sim) tooLate(id string, job *simJob, d waitdb.Decision) {
 	end := job.end()
 	switch job.ended = time.Now(); {
 	case !job.hurries():

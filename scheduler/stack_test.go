@@ -40,19 +40,19 @@ type spy struct {
 	*waitdb.DB
 	mu      sync.Mutex
 	denials map[string]int
-	allowed []throttle.Decision
+	allowed []waitdb.Decision
 	// extend answers Extend where it is not nil.
 	extend func() (held bool, err error)
 	// asked and freed hear of answers and of freed leases, where not nil.
-	asked   func(job waitdb.Job, needs []throttle.Need, d throttle.Decision)
+	asked   func(job waitdb.Job, needs []throttle.Need, d waitdb.Decision)
 	freed   func(holder string)
-	refused func(job waitdb.Job, r waitdb.RateLimit, d throttle.Decision)
+	refused func(job waitdb.Job, r waitdb.RateLimit, d waitdb.Decision)
 }
 
 // withSpy has a server's limiter looked at.
 func withSpy(s *spy) Option { return func(o *options) { o.limiter, o.permits = s.Limiter, s } }
 
-func (s *spy) Refused(ctx context.Context, job waitdb.Job, r waitdb.RateLimit, needs ...throttle.Need) (throttle.Decision, error) {
+func (s *spy) Refused(ctx context.Context, job waitdb.Job, r waitdb.RateLimit, needs ...throttle.Need) (waitdb.Decision, error) {
 	d, err := s.DB.RateLimited(ctx, job, r, needs...)
 	if err == nil && s.refused != nil {
 		s.refused(job, r, d)
@@ -104,7 +104,7 @@ type settings struct {
 	extend  func() (bool, error)                 // the limiter's, if not nil
 	redis   redis.UniversalClient                // the limiter's, if not the queues'
 	log     *slog.Logger                         // nil: nobody hears it
-	asked   func(job waitdb.Job, needs []throttle.Need, d throttle.Decision)
+	asked   func(job waitdb.Job, needs []throttle.Need, d waitdb.Decision)
 	freed   func(holder string)
 	handle  func(ctx context.Context, task *asynq.Task) error
 

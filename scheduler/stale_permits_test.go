@@ -31,7 +31,7 @@ func TestStalePermits_StoppedProcess(t *testing.T) {
 		t.Run(string(limit.Kind), func(t *testing.T) {
 			limit.Name = "api"
 			allowed := 0
-			virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, asked: func(_ waitdb.Job, _ []throttle.Need, d throttle.Decision) {
+			virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, asked: func(_ waitdb.Job, _ []throttle.Need, d waitdb.Decision) {
 				if d.OK() {
 					if allowed++; allowed%30 == 7 {
 						time.Sleep(time.Second)
@@ -55,7 +55,7 @@ func TestStalePermits_StoppedProcess(t *testing.T) {
 func TestStalePermits_KeepPosition(t *testing.T) {
 	var waited time.Duration
 	stopped := false
-	virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("api", 1, 1)}, asked: func(job waitdb.Job, _ []throttle.Need, d throttle.Decision) {
+	virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("api", 1, 1)}, asked: func(job waitdb.Job, _ []throttle.Need, d waitdb.Decision) {
 		if d.OK() && job.ID == "job-10" && !stopped {
 			stopped = true
 			time.Sleep(5 * time.Second)
@@ -95,7 +95,7 @@ func TestStalePermits_KeepMaxWait(t *testing.T) {
 		return Rule{Needs: []throttle.Need{{Limit: "api"}}, MaxWait: 20 * time.Second}, nil
 	}}, func(t *testing.T, st *stack) {
 		began := time.Now()
-		st.limiter.asked = func(job waitdb.Job, _ []throttle.Need, d throttle.Decision) {
+		st.limiter.asked = func(job waitdb.Job, _ []throttle.Need, d waitdb.Decision) {
 			switch {
 			case job.ID == "job" && d.OK() && !stopped:
 				stopped = true

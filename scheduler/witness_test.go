@@ -55,7 +55,7 @@ func wantNotOver(t testing.TB, limit throttle.Limit, lost time.Time, workers ...
 		w.limiter.mu.Lock()
 		for _, d := range w.limiter.allowed {
 			for _, taken := range d.Taken {
-				note(permits, []throttle.Need{taken}, d, d.At.Add(d.BeginIn))
+				note(permits, []throttle.Need{taken}, d.Decision, d.At.Add(d.BeginIn))
 			}
 		}
 		w.limiter.mu.Unlock()

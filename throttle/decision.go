@@ -9,7 +9,6 @@ import (
 
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/meter"
-	"github.com/headgate/headgate/internal/script"
 )
 
 // Outcome is what a limiter answers. The zero value is Unavailable, so a Decision that came with an
@@ -66,12 +65,6 @@ type Decision struct {
 	// For a waiting job it estimates when the job runs, as if all lanes of a meter had equally many
 	// turns.
 	RetryAfter time.Duration
-	// Unknown is whether nobody can tell how long a denied job will wait: a running job must end,
-	// or somebody resume a limit. RetryAfter is then when to ask again at the latest.
-	Unknown bool
-	// PutBack is how long to put a denied job back for in case it is never granted: longer than
-	// RetryAfter, because a job that comes early is denied a second time.
-	PutBack time.Duration
 	// BeginIn is how long until the permits of an advance grant exist: the job must not begin
 	// sooner. It is 0 if they exist.
 	BeginIn time.Duration
@@ -80,18 +73,12 @@ type Decision struct {
 	// At is the time of the decision by the limiter's clock. If a call is repeated because its
 	// answer got lost, it is when the permits were taken.
 	At time.Time
-	// TakenAt is the earliest time by this process's clock at which a job's permits may have been
-	// taken, or at which those of an advance grant begin to exist.
-	TakenAt time.Time
 	// Taken is what was taken: each cost is what the call counts as now, which Settle changes.
 	Taken []Need
 	marks []meter.Mark // of Taken; zero if the call's answer got lost: then nothing is given back
 
 	forOthers bool // the outcome is NoLimit, and there is such a limit for other apps
 
-	// WantsFeedback is whether a limit adapts, so that the limiter wants to hear how the job's call
-	// goes even if the upstream accepts it.
-	WantsFeedback bool
 	// Holder names the leases on concurrency limits, for Extend and Free, and Lease is the shortest
 	// of them. Both are zero if there are none. Each allowed call has a Holder of its own.
 	Holder string
@@ -100,9 +87,6 @@ type Decision struct {
 	// Both are 0 for a job that did not wait.
 	Waited  time.Duration
 	Denials int
-	// Late is for how long the permits of an allowed job that waited had been reserved: below 0 if
-	// none were, because it was not granted or came too late.
-	Late time.Duration
 }
 
 // OK reports whether the caller may go on.
@@ -118,12 +102,6 @@ func (d Decision) String() string {
 	case Allowed:
 		return fmt.Sprintf("allowed by %s, %d of %d left", name, d.Remaining, d.Capacity)
 	case Denied:
-		if d.Unknown {
-			return fmt.Sprintf("denied by %s: it is unknown for how long", name)
-		}
-		if d.PutBack > 0 { // it waits among others
-			return fmt.Sprintf("denied by %s: its turn comes in about %s", name, duration.Text(d.RetryAfter))
-		}
 		return fmt.Sprintf("denied by %s: retry after %s", name, duration.Text(d.RetryAfter))
 	case Impossible:
 		return fmt.Sprintf("cost %d is above the capacity %d of limit %s: it can never run", d.Cost, d.Capacity, name)
@@ -138,10 +116,6 @@ func (d Decision) String() string {
 	return d.Outcome.String()
 }
 
-// Age returns for how long at most a job's permits have existed: below 0 if they do not exist yet.
-// A process that was stopped, or whose machine slept, finds them older.
-func (d Decision) Age() time.Duration { return script.Elapsed(d.TakenAt, time.Now()) }
-
 // settled notes what a call counts as now. What was charged more of a funnel moves the call's mark,
 // because it is the call's own and not what others took since.
 func (d Decision) settled(i, cost int, owedUS int64) {
@@ -150,17 +124,10 @@ func (d Decision) settled(i, cost int, owedUS int64) {
 	}
 }
 
-// newDecision reads a script's reply: outcome, index of the need that decided, now, ready at,
-// remaining, full at, capacity, and the lease or how long to put the job back for. Times are
-// microseconds of Redis's clock. They become durations here, so this process's clock does not
-// matter.
-//
-// What follows depends on the outcome. For a denied job it is whether it is known when the job
-// runs. For an allowed call it is whether the limiter wants feedback, and the mark of each need;
-// for a job that waited, also since when, how often it was denied, and since when its permits were
-// reserved, or 0. The replies to callers outside a queue end before that, and those that are
-// Impossible or NoLimit sooner.
-func newDecision(reply []any, needs []Need, holder string) Decision {
+// newDecision reads a script's reply. The replies are lists of lua/limits/include/needs.lua and
+// take.lua. Times are microseconds of Redis's clock, and become durations here, so this process's
+// clock does not matter. It also returns the reply as numbers: replies to jobs have more of them.
+func newDecision(reply []any, needs []Need, holder string) (Decision, []int64) {
 	n := make([]int64, max(9, len(reply)))
 	for i := range reply {
 		n[i] = reply[i].(int64)
@@ -174,24 +141,14 @@ func newDecision(reply []any, needs []Need, holder string) Decision {
 	switch d.Outcome {
 	case NoLimit:
 		d.forOthers = n[3] == 2
-		return d
+		return d, n[:len(reply)]
 	case Denied:
-		d.RetryAfter, d.PutBack = wait, microseconds(n[7])
-		d.Unknown = len(reply) > 8 && n[8] == 0
+		d.RetryAfter = wait
 	case Allowed:
 		d.At, d.BeginIn = time.UnixMicro(min(n[2], n[3])), wait
-		d.WantsFeedback = n[8] == 1
-		if len(reply) > 8 {
-			for i, need := range needs {
-				if need.Cost > 0 {
-					d.Taken, d.marks = append(d.Taken, need), append(d.marks, meter.Mark(n[9+2*i:]))
-				}
-			}
-			if waited := n[9+2*len(needs):]; len(waited) > 0 {
-				d.Waited, d.Denials = microseconds(min(n[2], n[3])-waited[0]), int(waited[1])
-				if d.Late = -1; waited[2] > 0 {
-					d.Late = microseconds(n[2] - waited[2])
-				}
+		for i, need := range needs {
+			if len(reply) > 8 && need.Cost > 0 {
+				d.Taken, d.marks = append(d.Taken, need), append(d.marks, meter.Mark(n[9+2*i:]))
 			}
 		}
 	}
@@ -201,7 +158,7 @@ func newDecision(reply []any, needs []Need, holder string) Decision {
 	if n[5] > 0 {
 		d.ResetAfter = microseconds(max(0, n[5]-n[2]))
 	}
-	return d
+	return d, n[:len(reply)]
 }
 
 // microseconds returns n microseconds, or the longest duration there is, some 292 years, if n does

@@ -22,12 +22,19 @@ func (i internals) Scope() (rdb redis.UniversalClient, prefix, app string) {
 	return i.s.rdb, i.s.prefix, i.s.app
 }
 
-// TryFast takes the permits of jobs as far as the fast path decides that, in their order. The needs
-// of each are as Normalize makes them. It returns for each job a decision, which counts if it is
-// allowed, or an error, or nothing if the job must ask the whole script. No job takes what one
-// before it did not get. A script that go-redis repeats, because its answer got lost, takes nothing
-// twice within a minute.
-func (i internals) TryFast(ctx context.Context, jobs [][]Need) ([]Decision, []error) {
+// fastResult is the result of one job. Decision counts if it is allowed. TakenAt is the earliest time
+// at which the permits were taken, by this process's clock.
+type fastResult struct {
+	Decision Decision
+	TakenAt  time.Time
+	Err      error
+}
+
+// TryFast requests the permits of jobs by the fast path, in their order. The needs of each job are
+// normalized. A job with neither an allowed Decision nor an Err must run the full script. No job
+// takes permits of a meter that a job before it did not get. If go-redis repeats a script within a
+// minute, because the reply was lost, the repeat takes nothing twice.
+func (i internals) TryFast(ctx context.Context, jobs [][]Need) []fastResult {
 	calls := make([]call, len(jobs))
 	var fast []*call
 	denied := map[meterKey]bool{} // meters of jobs that do not take the fast path
@@ -45,22 +52,24 @@ func (i internals) TryFast(ctx context.Context, jobs [][]Need) ([]Decision, []er
 		}
 		fast = append(fast, c)
 	}
-	for some := range script.Batches(fast, func(c *call) int { return len(c.needs) }) {
+	for batch := range script.Batches(fast, func(c *call) int { return len(c.needs) }) {
 		caller, sent := i.s.callers.Next(), new(script.Sent)
-		i.s.sendFast(ctx, some, []any{caller.Name, caller.Calls, sent}, sent)
+		i.s.sendFast(ctx, batch, []any{caller.Name, caller.Calls, sent}, sent)
 		i.s.callers.Done(caller)
 	}
-	decisions, errs := make([]Decision, len(jobs)), make([]error, len(jobs))
+	results := make([]fastResult, len(jobs))
 	for n, c := range calls {
-		decisions[n], errs[n] = c.decision, c.err
+		results[n] = fastResult{c.decision, c.takenAt, c.err}
 	}
-	return decisions, errs
+	return results
 }
 
-// Decide is for scripts that reply as lua/limits/allow.lua does. Ask runs the script for each try.
+// Decide runs ask, which runs a script that replies as lua/limits/allow.lua does. It runs ask again,
+// up to three times, after it has extended a calendar or defined lost limits. It returns the
+// decision and the numbers of the reply.
 func (i internals) Decide(
 	ctx context.Context, needs []Need, ask func(ctx context.Context, try int) (reply []any, holder string, err error),
-) (Decision, error) {
+) (Decision, []int64, error) {
 	return i.s.decide(ctx, needs, ask)
 }
 

@@ -265,6 +265,3 @@ func (l Limit) MaxCost() int {
 
 // lease returns Lease, or its default.
 func (l Limit) lease() time.Duration { return cmp.Or(l.Lease, DefaultLease) }
-
-// LongestBlock returns MaxBlock, or its default.
-func (l Limit) LongestBlock() time.Duration { return cmp.Or(l.MaxBlock, max(Day, l.Rate.Per)) }

@@ -108,7 +108,7 @@ func (s *shared) sendAllow(ctx context.Context, calls []*call) {
 	for some := range script.Batches(calls, func(c *call) int { return len(c.needs) }) {
 		s.runAllow(ctx, some)
 		for _, c := range some {
-			c.decision, c.err = s.decide(ctx, c.needs, func(ctx context.Context, try int) ([]any, string, error) {
+			c.decision, _, c.err = s.decide(ctx, c.needs, func(ctx context.Context, try int) ([]any, string, error) {
 				if try > 0 {
 					s.runAllow(ctx, []*call{c})
 				}
@@ -171,35 +171,35 @@ func (s *shared) undo(ctx context.Context, calls []*call) {
 	}
 }
 
-// decide runs ask, which runs a script that decides as lua/limits/allow.lua does, and makes a
-// decision of its reply and of the holder of its leases. If the reply says that a calendar ends, it
-// extends the calendar and asks again. If it says that Redis lost a limit, it defines the limits
-// again and asks again. The script has taken nothing then, so asking again is safe. Three tries are
-// enough for one of each.
+// decide runs ask, which runs a script that replies as lua/limits/allow.lua does, and returns the
+// decision and the numbers of the reply. Ask also returns the holder of the call's leases. If the
+// reply says that a calendar ends, decide extends the calendar and asks again. If the reply says that
+// Redis lost a limit, decide defines the limits again and asks again. The script has taken nothing
+// in these two cases, so asking again is safe. Three tries are enough for one of each.
 func (s *shared) decide(
 	ctx context.Context, needs []Need, ask func(ctx context.Context, try int) (reply []any, holder string, err error),
-) (Decision, error) {
+) (Decision, []int64, error) {
 	for try := range 3 {
 		reply, holder, err := ask(ctx, try)
 		if err != nil {
-			return Decision{}, unusable(needs, err)
+			return Decision{}, nil, unusable(needs, err)
 		}
+		again := false
 		switch outcome := reply[0].(int64); {
 		case outcome == staleCalendar:
-			err = s.extendCalendars(ctx, strings.Fields(reply[1].(string)), reply[2].(int64))
+			again, err = true, s.extendCalendars(ctx, strings.Fields(reply[1].(string)), reply[2].(int64))
 		case outcome == int64(NoLimit) && reply[3].(int64) == 1:
-			var again bool
-			if again, err = s.defineAgain(ctx, needs[reply[1].(int64)].Limit); err == nil && !again {
-				return newDecision(reply, needs, holder), nil
-			}
-		default:
-			return newDecision(reply, needs, holder), nil
+			again, err = s.defineAgain(ctx, needs[reply[1].(int64)].Limit)
 		}
 		if err != nil {
-			return Decision{}, err
+			return Decision{}, nil, err
+		}
+		if !again {
+			d, n := newDecision(reply, needs, holder)
+			return d, n, nil
 		}
 	}
-	return Decision{}, errCalendar
+	return Decision{}, nil, errCalendar
 }
 
 // errCalendar is returned if others change a limit each time that its calendar has been extended.

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/script"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -100,7 +101,7 @@ func (r *Recorder) ObserveLimiterCall(took time.Duration, failed bool) {
 
 // CountDecision counts the limiter's decision about a job: an allowed one for each of its limits,
 // any other for the limit that decided.
-func (r *Recorder) CountDecision(queue, id string, needs []throttle.Need, d throttle.Decision) {
+func (r *Recorder) CountDecision(queue, id string, needs []throttle.Need, d waitdb.Decision) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if d.Outcome != throttle.Allowed {

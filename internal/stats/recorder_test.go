@@ -12,18 +12,19 @@ import (
 
 	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
-func allowed(limit string, n int) (needs []throttle.Need, d throttle.Decision) {
-	return []throttle.Need{{Limit: limit, Cost: n}}, throttle.Decision{Outcome: throttle.Allowed, Limit: limit}
+func allowed(limit string, n int) (needs []throttle.Need, d waitdb.Decision) {
+	return []throttle.Need{{Limit: limit, Cost: n}}, waitdb.Decision{Decision: throttle.Decision{Outcome: throttle.Allowed, Limit: limit}}
 }
 
-func denied(limit, key string, after time.Duration) (needs []throttle.Need, d throttle.Decision) {
-	return []throttle.Need{{Limit: limit, Key: key}}, throttle.Decision{Outcome: throttle.Denied, Limit: limit, Key: key, RetryAfter: after}
+func denied(limit, key string, after time.Duration) (needs []throttle.Need, d waitdb.Decision) {
+	return []throttle.Need{{Limit: limit, Key: key}}, waitdb.Decision{Decision: throttle.Decision{Outcome: throttle.Denied, Limit: limit, Key: key, RetryAfter: after}}
 }
 
-func decide(r *Recorder, id string, needs []throttle.Need, d throttle.Decision) {
+func decide(r *Recorder, id string, needs []throttle.Need, d waitdb.Decision) {
 	r.CountDecision("default", id, needs, d)
 }
 

@@ -25,7 +25,7 @@ import (
 //
 // Needs of the same meter are added up. A job that asks for other needs than it waits for begins
 // anew in the lane of those, but has waited since it did.
-func (db *DB) Acquire(ctx context.Context, job Job, needs ...throttle.Need) (throttle.Decision, error) {
+func (db *DB) Acquire(ctx context.Context, job Job, needs ...throttle.Need) (Decision, error) {
 	result := db.AcquireAll(ctx, AcquireRequest{job, needs})[0]
 	return result.Decision, result.Err
 }
@@ -38,7 +38,7 @@ type AcquireRequest struct {
 
 // An AcquireResult is the decision about one job, or why there is none.
 type AcquireResult struct {
-	throttle.Decision
+	Decision
 	Err error
 }
 
@@ -88,10 +88,10 @@ func (db *DB) acquire(ctx context.Context, calls []*acquireCall) {
 		needs[i] = a.needs
 	}
 	var rest []*acquireCall
-	decisions, errs := db.Internals().TryFast(ctx, needs)
+	fast := db.Internals().TryFast(ctx, needs)
 	for i, a := range calls {
-		if errs[i] != nil || decisions[i].OK() {
-			*a.result = AcquireResult{decisions[i], errs[i]}
+		if r := fast[i]; r.Err != nil || r.Decision.OK() {
+			*a.result = AcquireResult{Decision{Decision: r.Decision, TakenAt: r.TakenAt}, r.Err}
 			continue
 		}
 		a.group = appendNeeds([]any{
@@ -105,7 +105,7 @@ func (db *DB) acquire(ctx context.Context, calls []*acquireCall) {
 	}
 	db.send(ctx, rest)
 	for _, a := range rest {
-		a.result.Decision, a.result.Err = db.Internals().Decide(ctx, a.needs, func(ctx context.Context, try int) ([]any, string, error) {
+		a.result.Decision, a.result.Err = db.decide(ctx, a.needs, func(ctx context.Context, try int) ([]any, string, error) {
 			if try > 0 {
 				db.send(ctx, []*acquireCall{a})
 			}

@@ -93,7 +93,7 @@ func TestAdapt_ManyCalls(t *testing.T) {
 		}
 		for range 400 {
 			s.wait(500 * time.Microsecond)
-			must(t, s.lanes.Accepted(t.Context(), throttle.Decision{At: s.now, Taken: []throttle.Need{need}}, 0))
+			must(t, s.lanes.Accepted(t.Context(), waitdb.Decision{Decision: throttle.Decision{At: s.now, Taken: []throttle.Need{need}}}, 0))
 		}
 		keys, err := s.Keys(t.Context(), "host")
 		must(t, err)

@@ -68,7 +68,7 @@ func TestAdvance_Settle(t *testing.T) {
 			last = d.BeginIn
 		}
 		expect(t, "the last begins in", last, 20*time.Millisecond)
-		must(t, s.Settle(background, dear, "l", "k", 0))
+		must(t, s.Settle(background, dear.Decision, "l", "k", 0))
 		s.wait(last)
 		expect(t, "left when it does", ask(t, s, "l", 0).Remaining, 4)
 	})

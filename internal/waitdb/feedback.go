@@ -11,7 +11,7 @@ import (
 // Accepted reports that the upstream accepted the call of a job that was allowed, and how long that
 // took: the rate limits that it answered before are over. Report it if the decision says
 // WantsFeedback.
-func (db *DB) Accepted(ctx context.Context, d throttle.Decision, latency time.Duration) error {
+func (db *DB) Accepted(ctx context.Context, d Decision, latency time.Duration) error {
 	return db.report(ctx, acceptedScript, []any{d.At.UnixMicro(), max(0, latency).Microseconds()}, d.Taken)
 }
 

@@ -28,12 +28,12 @@ func job(id string) waitdb.Job {
 func inQueue(queue string) waitdb.Job { return waitdb.Job{JobID: throttle.JobID{Queue: queue}} }
 
 // acquire asks for a job of that ID.
-func (s *fixture) acquire(t redistest.TB, id string, needs ...throttle.Need) throttle.Decision {
+func (s *fixture) acquire(t redistest.TB, id string, needs ...throttle.Need) waitdb.Decision {
 	t.Helper()
 	return s.acquireJob(t, job(id), needs...)
 }
 
-func (s *fixture) acquireJob(t redistest.TB, job waitdb.Job, needs ...throttle.Need) throttle.Decision {
+func (s *fixture) acquireJob(t redistest.TB, job waitdb.Job, needs ...throttle.Need) waitdb.Decision {
 	t.Helper()
 	d, err := s.lanes.Acquire(background, job, needs...)
 	if err != nil {

@@ -115,7 +115,7 @@ func TestLateReply_TakenAt(t *testing.T) {
 				_, rdb := redistest.Mini(t)
 				limiter := waitdb.New(throttle.New(rdb, throttle.Options{}))
 				must(t, limiter.Define(t.Context(), perMinute("api", 60), perMinute("other", 1)))
-				acquire := func(id string, need throttle.Need) throttle.Decision {
+				acquire := func(id string, need throttle.Need) waitdb.Decision {
 					d, err := limiter.Acquire(t.Context(), waitdb.Job{JobID: throttle.JobID{Queue: "default", ID: id}}, need)
 					must(t, err)
 					return d
@@ -171,7 +171,7 @@ func TestLostReply_Settle(t *testing.T) {
 			ask(t, s, limit.Name, 1)
 			lost.Next = true
 			d := s.acquire(t, "job", need)
-			must(t, s.Settle(t.Context(), d, limit.Name, "k", 0))
+			must(t, s.Settle(t.Context(), d.Decision, limit.Name, "k", 0))
 			expect(t, limit.Name+": left", ask(t, s, limit.Name, 0).Remaining, 1)
 		}
 	})

@@ -33,13 +33,13 @@ const maxBlock = 100 * 365 * 24 * time.Hour
 //
 // Rate limits of calls that were underway when one was answered so count once. Repeating the call
 // is safe.
-func (db *DB) RateLimited(ctx context.Context, job Job, limit RateLimit, needs ...throttle.Need) (throttle.Decision, error) {
+func (db *DB) RateLimited(ctx context.Context, job Job, limit RateLimit, needs ...throttle.Need) (Decision, error) {
 	needs, err := throttle.Normalize(needs...)
 	if err != nil {
-		return throttle.Decision{}, err
+		return Decision{}, err
 	}
 	if err := job.validate(); err != nil {
-		return throttle.Decision{}, err
+		return Decision{}, err
 	}
 	blocks := make([]byte, len(needs))
 	for i, n := range needs {
@@ -58,7 +58,7 @@ func (db *DB) RateLimited(ctx context.Context, job Job, limit RateLimit, needs .
 		job.Queue, job.ID, db.app, limit.At.UnixMicro(), forUS, rand.IntN(1_000_000),
 		job.maxWaitUS(), job.usefulUS(), job.grantUS(), string(blocks), job.fairnessLine(), c.Name, c.Calls,
 	}, needs)
-	return db.Internals().Decide(ctx, needs, func(ctx context.Context, _ int) ([]any, string, error) {
+	return db.decide(ctx, needs, func(ctx context.Context, _ int) ([]any, string, error) {
 		reply, err := db.run(ctx, rateLimitedScript, args...).Slice()
 		return reply, "", err
 	})

@@ -37,7 +37,7 @@ func newRepeatFixture(t *testing.T, s *fixture) *repeatFixture {
 }
 
 // ask has a job ask for a permit and a slot. A worker asks so, and so does another one.
-func (l *repeatFixture) ask(id string) throttle.Decision {
+func (l *repeatFixture) ask(id string) waitdb.Decision {
 	l.t.Helper()
 	d, err := l.lanes.Acquire(l.ctx, waitdb.Job{JobID: throttle.JobID{Queue: "q", ID: id}}, one("l"), one("slots"))
 	must(l.t, err)

@@ -62,7 +62,7 @@ func (y *simulation) submit(t *rapid.T) {
 }
 
 // ask has a job ask for its permits, and notes what came of it.
-func (y *simulation) ask(t *rapid.T, j *simJob) throttle.Decision {
+func (y *simulation) ask(t *rapid.T, j *simJob) waitdb.Decision {
 	over := y.timeIsUp(j)
 	y.lost.Did = false
 	y.lost.Next = rapid.IntRange(0, 4).Draw(t, "reply is lost") == 0
@@ -118,7 +118,7 @@ func (y *simulation) keepsTicket(t *rapid.T, j *simJob) {
 	j.ticket, j.since = ticket, time.UnixMicro(since)
 }
 
-func (y *simulation) run(j *simJob, d throttle.Decision) {
+func (y *simulation) run(j *simJob, d waitdb.Decision) {
 	j.state, j.held, j.holder = "running", map[string]int{}, d.Holder
 	now := d.At.Add(d.BeginIn).UnixMicro()
 	for _, need := range j.needs {

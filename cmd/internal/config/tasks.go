@@ -262,6 +262,11 @@ func (t Task) blocks() []string {
 	return limits
 }
 
+// LongestBlock returns the limit's MaxBlock, or its default.
+func LongestBlock(l throttle.Limit) time.Duration {
+	return cmp.Or(l.MaxBlock, max(throttle.Day, l.Rate.Per))
+}
+
 // MaxBlocks returns the limit with the shortest max_block of those that an answer may block, and the
 // longest max_block. For a type without limits that is a day.
 func (t Task) MaxBlocks(limits []throttle.Limit) (least throttle.Limit, longest time.Duration) {
@@ -271,10 +276,10 @@ func (t Task) MaxBlocks(limits []throttle.Limit) (least throttle.Limit, longest 
 		if !needed || blocks != nil && !slices.Contains(blocks, l.Name) {
 			continue
 		}
-		if least.Name == "" || l.LongestBlock() < least.LongestBlock() {
+		if least.Name == "" || LongestBlock(l) < LongestBlock(least) {
 			least = l
 		}
-		longest = max(longest, l.LongestBlock())
+		longest = max(longest, LongestBlock(l))
 	}
 	return least, cmp.Or(longest, throttle.Day)
 }

@@ -57,9 +57,9 @@ func (w *Worker) blockUntil(_ context.Context, task *asynq.Task, a tasks.Answer)
 		return time.Time{}
 	}
 	least, longest := c.Tasks[task.Type()].MaxBlocks(c.Limits)
-	if least.Name != "" && wait > least.LongestBlock() {
+	if least.Name != "" && wait > config.LongestBlock(least) {
 		w.log.Warn("the upstream asks for a longer block than a limit allows: the limit is blocked for its max_block", "type", task.Type(),
-			"limit", least.Name, "max_block", least.LongestBlock(), "asked", wait.Round(time.Second))
+			"limit", least.Name, "max_block", config.LongestBlock(least), "asked", wait.Round(time.Second))
 	}
 	return until.Add(min(0, longest-wait)) // the limiter cuts it for each limit
 }

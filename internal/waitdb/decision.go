@@ -1,0 +1,74 @@
+package waitdb
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/duration"
+	"github.com/headgate/headgate/internal/script"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Decision is the limiter's decision about a job.
+type Decision struct {
+	throttle.Decision
+	// Unknown reports whether the wait of a denied job cannot be estimated, because a running job
+	// must end first, or a limit must be resumed. RetryAfter is then the latest time to request
+	// again.
+	Unknown bool
+	// PutBack is the delay after which a denied job requests again if it is never granted. It is
+	// longer than RetryAfter, because a job that requests too early is denied a second time.
+	PutBack time.Duration
+	// TakenAt is the earliest time of this process's clock at which the permits can have been taken.
+	// For an advance grant it is the time at which the permits begin to exist.
+	TakenAt time.Time
+	// WantsFeedback reports whether a limit adapts, so that the limiter must know how the job's call
+	// went even if the upstream accepted it.
+	WantsFeedback bool
+	// Late is the time for which the permits of an allowed job that waited had been reserved. It is
+	// negative if none were reserved, because the job was not granted or came too late.
+	Late time.Duration
+}
+
+// Age returns the longest time for which the permits can have existed. It is negative if they do not
+// exist yet. If the process was stopped or the machine slept, the age includes that time.
+func (d Decision) Age() time.Duration { return script.Elapsed(d.TakenAt, time.Now()) }
+
+// String returns what was decided, by which limit, and when a denied job is expected to run.
+func (d Decision) String() string {
+	text := d.Decision.String()
+	denied, isDenied := strings.CutSuffix(text, ": retry after "+duration.Text(d.RetryAfter))
+	switch {
+	case isDenied && d.Unknown:
+		return denied + ": it is unknown for how long"
+	case isDenied && d.PutBack > 0: // it waits in a lane
+		return denied + ": its turn comes in about " + duration.Text(d.RetryAfter)
+	}
+	return text
+}
+
+// decide runs ask, as the limiter's Decide does, and reads the numbers of the reply that only jobs
+// get. See lua/lanes/acquire.lua.
+func (db *DB) decide(
+	ctx context.Context, needs []throttle.Need, ask func(ctx context.Context, try int) (reply []any, holder string, err error),
+) (Decision, error) {
+	decision, n, err := db.Internals().Decide(ctx, needs, ask)
+	d := Decision{Decision: decision}
+	if err != nil || len(n) < 9 {
+		return d, err
+	}
+	switch d.Outcome {
+	case throttle.Denied:
+		d.PutBack, d.Unknown = microseconds(n[7]), n[8] == 0
+	case throttle.Allowed:
+		d.WantsFeedback = n[8] == 1
+		if waited := n[9+2*len(needs):]; len(waited) > 0 { // since when, denials, and since when permits were reserved, or 0
+			d.Waited, d.Denials = microseconds(min(n[2], n[3])-waited[0]), int(waited[1])
+			if d.Late = -1; waited[2] > 0 {
+				d.Late = microseconds(n[2] - waited[2])
+			}
+		}
+	}
+	return d, nil
+}

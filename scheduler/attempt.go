@@ -36,12 +36,12 @@ type attempt struct {
 	leaseEnd time.Time // when asynq's lease ends, unless asynq extends it
 	restarts int       // how often its permits grew old before the handler started
 
-	done     chan struct{}     // closed when the next five fields are set; nil before the request
-	rule     Rule              //
+	done     chan struct{}   // closed when the next five fields are set; nil before the request
+	rule     Rule            //
 	decision waitdb.Decision // zero if the job needs no permits
-	err      error             // why the job does not run, or nil
-	sentAt   time.Time         // when the limiter was asked
-	startAt  time.Time         // when the handler may start
+	err      error           // why the job does not run, or nil
+	sentAt   time.Time       // when the limiter was asked
+	startAt  time.Time       // when the handler may start
 
 	// inFlight guards these.
 	taken bool      // whether the handler has started, or never will

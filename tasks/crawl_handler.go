@@ -112,7 +112,7 @@ type CrawlResult struct {
 	New   int `json:"new,omitempty"`
 	// Beyond is how many links were left out because the page has more than are read, or
 	// the crawl has as many URLs as it may have.
-	Beyond int `json:"beyond,omitempty"`
+	Omitted int `json:"omitted,omitempty"`
 	// Saved is the file with the body, below the handler's SaveDir.
 	Saved string `json:"saved,omitempty"`
 }
@@ -211,7 +211,7 @@ func (j *crawlJob) run(ctx context.Context) error {
 		j.result.Outcome = "over"
 		return nil
 	case claimed == frontier.Full:
-		j.result.Outcome, j.result.Reason = "beyond", j.full()
+		j.result.Outcome, j.result.Reason = "full", j.full()
 		return nil
 	case claimed != frontier.Take:
 		j.result.Outcome = "seen"
@@ -253,7 +253,7 @@ func (h *CrawlHandler) agent() string { return cmp.Or(h.Agent, "headgate") }
 
 // get makes one GET request without secrets, and does not follow redirects. The caller closes
 // the response's body. The error is that of HTTPHandler.
-func (j *crawlJob) get(ctx context.Context, url string) (*response, error) {
+func (j *crawlJob) get(ctx context.Context, url string) (*openResponse, error) {
 	headers := map[string]string{"User-Agent": j.agent(), "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 	call := HTTPRequest{Method: http.MethodGet, URL: url, Headers: headers}
 	return j.HTTP.exchange(ctx, call, call, nil)

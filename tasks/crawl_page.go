@@ -35,7 +35,7 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	}
 	defer resp.drop()
 	j.result.Status = resp.Status
-	wrong := checkStatus(resp.Answer, nil, resp.at)
+	wrong := checkStatus(resp.Response, nil, resp.at)
 	switch {
 	case redirects(resp.Status):
 		target, reason := j.target(resp)
@@ -50,7 +50,7 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 			return err
 		}
 		to = append(j.sitemaps(file), to...)
-		j.result.Links, j.result.Beyond = len(to), unread
+		j.result.Links, j.result.Omitted = len(to), unread
 		return j.finish(ctx, "fetched", frontier.Fetched, to, unread)
 	case wrong.Status >= 400 && !wrong.permanent(resp.Header):
 		return wrong
@@ -61,7 +61,7 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 
 // target is the page that a redirect leads to, which gets permits and a robots.txt of its own
 // host, or nil if there is none. It costs no depth: it is the page that was meant.
-func (j *crawlJob) target(resp *response) (target *CrawlFetch, reason string) {
+func (j *crawlJob) target(resp *openResponse) (target *CrawlFetch, reason string) {
 	next, err := links.Canonical(resp.url.String(), resp.Header.Get("Location"))
 	switch {
 	case err != nil:
@@ -104,7 +104,7 @@ func (j *crawlJob) childDepth() int {
 
 // read reads the body up to MaxPage bytes, finds where the page leads to, and saves the body
 // unless the page asks not to be kept. unread is how many links were not read.
-func (j *crawlJob) read(ctx context.Context, resp *response) (to []CrawlFetch, unread int, err error) {
+func (j *crawlJob) read(ctx context.Context, resp *openResponse) (to []CrawlFetch, unread int, err error) {
 	size := cmp.Or(max(0, j.MaxPage), DefaultMaxPage)
 	body, err := io.ReadAll(io.LimitReader(resp.Body, size+1)) // one byte more tells whether there is more
 	if err != nil {
@@ -124,14 +124,14 @@ func (j *crawlJob) read(ctx context.Context, resp *response) (to []CrawlFetch, u
 	if isSitemap || media != "text/html" && media != "application/xhtml+xml" {
 		html = nil // then the header alone counts
 	}
-	page := links.FromPage(j.page.URL, j.result.Type, resp.Header.Values("X-Robots-Tag"), robots.Token(j.agent()), html)
+	page := links.FromPage(j.page.URL, j.result.Type, resp.Header.Values("X-Robots-Tag"), robots.ProductToken(j.agent()), html)
 	if page.Cut {
 		j.result.Reason = "a tag or a script of more than 2 MiB: links after it are left out"
 	}
 	for _, url := range page.Links {
 		to = append(to, CrawlFetch{URL: url, Depth: j.childDepth()})
 	}
-	unread = page.Beyond
+	unread = page.Omitted
 	if isSitemap {
 		to, unread, err = j.entries(body)
 	}
@@ -216,7 +216,7 @@ func (j *crawlJob) follow(ctx context.Context, batch []CrawlFetch) (over bool, e
 	for i, to := range batch { // in the page's order, so that pages are fetched in it
 		switch states[i] {
 		case frontier.MaxPages, frontier.MaxHostPages:
-			j.result.Beyond++
+			j.result.Omitted++
 			j.result.Reason = j.full()
 		case frontier.Waiting, frontier.Unasked:
 			// Allow gets hosts, because SameHost would be another host there.

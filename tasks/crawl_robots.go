@@ -45,11 +45,11 @@ var errNoRobots = errors.New("without robots.txt nothing is fetched")
 // price of a permit. If the origin gives no robots.txt, all wait for the next attempt.
 func (j *crawlJob) requestRobots(ctx context.Context) (*robots.File, error) {
 	of := origin(j.page.URL)
-	held, err := j.frontier.AskRobots(ctx, of, robotsTimeout)
+	held, err := j.frontier.LockRobots(ctx, of, robotsTimeout)
 	switch {
 	case err != nil:
 		return nil, err
-	case held != nil && held.Failing.IsZero():
+	case held != nil && held.FailingSince.IsZero():
 		return nil, putBack(min(held.Wait, maxPutBack), "another job asks for robots.txt of "+of)
 	case held != nil:
 		return nil, j.await(*held, fmt.Errorf("%w: %w", errNoRobots, &NetworkError{URL: of + "/robots.txt", Err: errors.New("nor did it a moment ago")}))
@@ -80,8 +80,8 @@ func (j *crawlJob) knownRobots(ctx context.Context, of string) (*robots.File, er
 		return nil, err
 	}
 	j.robots[of] = nil
-	if ok && kept.Fresh {
-		j.robots[of] = robots.FromAnswer(kept.Status, kept.Text, j.agent())
+	if ok && kept.Valid {
+		j.robots[of] = robots.FromResponse(kept.Status, kept.Text, j.agent())
 	}
 	return j.robots[of], nil
 }
@@ -101,12 +101,12 @@ func (j *crawlJob) fetchRobots(ctx context.Context, of, url string, hops int) er
 	status := resp.Status
 	switch {
 	case status >= 500 || status == 429:
-		blockLimits(ctx, resp.Answer)
-		return j.failRobots(ctx, of, checkStatus(resp.Answer, nil, resp.at))
+		blockLimits(ctx, resp.Response)
+		return j.failRobots(ctx, of, checkStatus(resp.Response, nil, resp.at))
 	case redirects(status):
 		next, err := links.Canonical(resp.url.String(), resp.Header.Get("Location"))
 		if err != nil || hops >= MaxRedirects {
-			return j.frontier.KeepRobots(ctx, of, 404, nil, 0) // as if there were none (RFC 9309, 2.3.1.2)
+			return j.frontier.StoreRobots(ctx, of, 404, nil, 0) // as if there were none (RFC 9309, 2.3.1.2)
 		}
 		// Pages of the origin wait for this job, so it goes before others. asynq gives it an ID,
 		// because a crawl may request the same file again.
@@ -114,14 +114,14 @@ func (j *crawlJob) fetchRobots(ctx context.Context, of, url string, hops int) er
 		if err := j.enqueue(ctx, job, scheduler.Priority(scheduler.PriorityHigh)); err != nil {
 			return err
 		}
-		return j.frontier.HoldRobots(ctx, of, robotsTimeout)
+		return j.frontier.RelockRobots(ctx, of, robotsTimeout)
 	}
 	// The rest is ignored (RFC 9309, 2.5). One byte more tells the parser that there is a rest.
 	text, err := io.ReadAll(io.LimitReader(resp.Body, robots.MaxSize+1))
 	if err != nil {
 		return j.failRobots(ctx, of, &NetworkError{URL: url, Status: status, Err: err})
 	}
-	return j.frontier.KeepRobots(ctx, of, status, text, 0)
+	return j.frontier.StoreRobots(ctx, of, status, text, 0)
 }
 
 // failRobots handles a robots.txt that cannot be had now. An old copy counts for another hour.
@@ -136,11 +136,11 @@ func (j *crawlJob) failRobots(ctx context.Context, of string, why error) error {
 		return err
 	}
 	if ok {
-		return j.frontier.KeepRobots(ctx, of, old.Status, old.Text, 23*time.Hour) // an hour less than a day
+		return j.frontier.StoreRobots(ctx, of, old.Status, old.Text, 23*time.Hour) // an hour less than a day
 	}
 	why = fmt.Errorf("%w: %w", errNoRobots, why)
 	if canceled || errors.Is(why, asynq.SkipRetry) {
-		return cmp.Or(j.frontier.ReleaseRobots(ctx, of), why)
+		return cmp.Or(j.frontier.UnlockRobots(ctx, of), why)
 	}
 	var asked time.Duration
 	if status, ok := errors.AsType[*StatusError](why); ok {
@@ -156,8 +156,8 @@ func (j *crawlJob) await(hold frontier.RobotsHold, why error) error {
 	switch {
 	case j.page.Robots != "": // not a page's job
 		return why
-	case time.Since(hold.Failing) >= robotsMaxWait:
-		return fmt.Errorf("since %s %w: %w", hold.Failing.UTC().Format(time.RFC3339), why, asynq.SkipRetry)
+	case time.Since(hold.FailingSince) >= robotsMaxWait:
+		return fmt.Errorf("since %s %w: %w", hold.FailingSince.UTC().Format(time.RFC3339), why, asynq.SkipRetry)
 	}
 	return putBack(hold.Wait, why.Error())
 }

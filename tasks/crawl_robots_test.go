@@ -140,7 +140,7 @@ func TestCrawl_RobotsBack_FetchesPages(t *testing.T) {
 			t.Errorf("%+v, want 1 fetched", p.Counts)
 		}
 		down.Store(true)
-		if err := c.frontier.KeepRobots(c.t.Context(), "http://a.test", 200, nil, 25*time.Hour); err != nil {
+		if err := c.frontier.StoreRobots(c.t.Context(), "http://a.test", 200, nil, 25*time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		c.seed(tasks.CrawlFetch{URL: "http://a.test/2", Start: 2})

@@ -201,7 +201,7 @@ func TestCrawl_ManyOrigins_ReadsFewRobots(t *testing.T) {
 	hosts["a.test"] = pages("", map[string][]string{"/": to})
 	crawl(t, hosts, nil, func(c *crawling) {
 		for _, host := range allow {
-			if err := c.frontier.KeepRobots(c.t.Context(), "http://"+host, 200, []byte("User-agent: *\nDisallow: /"), 0); err != nil {
+			if err := c.frontier.StoreRobots(c.t.Context(), "http://"+host, 200, []byte("User-agent: *\nDisallow: /"), 0); err != nil {
 				t.Fatal(err)
 			}
 		}

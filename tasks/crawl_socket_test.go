@@ -132,7 +132,7 @@ func TestCrawl_BadServers(t *testing.T) {
 			}
 			url := serve(t, site.ServeHTTP)
 			if tt.robots == nil {
-				if err := frontier.New(h.Redis, "").KeepRobots(t.Context(), url, 404, nil, 0); err != nil {
+				if err := frontier.New(h.Redis, "").StoreRobots(t.Context(), url, 404, nil, 0); err != nil {
 					t.Fatal(err)
 				}
 			}

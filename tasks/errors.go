@@ -197,7 +197,7 @@ func (e *StatusError) ends(h http.Header) error {
 
 // checkStatus returns a StatusError unless the status is expected, or a 2xx if expect is empty. Its
 // RetryAfter counts from at, when the header arrived.
-func checkStatus(a Answer, expect []int, at time.Time) *StatusError {
+func checkStatus(a Response, expect []int, at time.Time) *StatusError {
 	ok := a.Status >= 200 && a.Status < 300
 	if len(expect) > 0 {
 		ok = slices.Contains(expect, a.Status)

@@ -139,7 +139,7 @@ func ExampleFeedback() {
 			return err
 		}
 		defer resp.Body.Close()
-		if err := tasks.CheckAnswer(ctx, resp); err != nil {
+		if err := tasks.CheckResponse(ctx, resp); err != nil {
 			return err
 		}
 		close(done)

@@ -19,13 +19,13 @@ import (
 
 // Feedback reports to the limits of a scheduler.Server what the upstream of a call says. If one
 // job gets a 429, no worker calls that upstream until the wait is over. The zero value works.
-// Programs add the Middleware around their handlers, and CheckAnswer to each handler that makes
+// Programs add the Middleware around their handlers, and CheckResponse to each handler that makes
 // calls of its own:
 //
 //	mux.Use(new(tasks.Feedback).Middleware) // once, around the handlers
-//	return tasks.CheckAnswer(ctx, resp)     // in each handler, with the answer to its call
+//	return tasks.CheckResponse(ctx, resp)     // in each handler, with the answer to its call
 //
-// Without CheckAnswer, Feedback does not see the answer and does nothing. The handlers of
+// Without CheckResponse, Feedback does not see the answer and does nothing. The handlers of
 // http:request and crawl:fetch report their answers themselves. Feedback does this:
 //
 //   - 429, or 403 and 503 with a time to come back: it blocks the keys of the job's rule for
@@ -50,7 +50,7 @@ type Feedback struct {
 	//
 	// Nil accepts the time for the limits that the rule names in BlockOnRateLimit, and for
 	// limits whose key is the host that answered, such as "api.example.com", for a day at most.
-	BlockUntil func(ctx context.Context, task *asynq.Task, a Answer) time.Time
+	BlockUntil func(ctx context.Context, task *asynq.Task, a Response) time.Time
 	// Costs returns what a finished job has really cost, by the limits of its rule. A higher
 	// cost than the job took is a debt, the rest of a lower one is returned. It is called for
 	// every task; result reads what the handler has written from Results. Nil keeps the
@@ -81,16 +81,16 @@ func (f *Feedback) Middleware(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// CheckAnswer is for handlers that make calls of their own. It reports the answer to the
+// CheckResponse is for handlers that make calls of their own. It reports the answer to the
 // Feedback around the handler, and returns a *StatusError for every status except 2xx, which the
 // handler returns, wrapped or not. A 4xx comes wrapped with asynq.SkipRetry if the same call
 // would get the same answer, as with HTTPHandler. Without a Feedback it only returns the error.
 // It does not read or close the body.
 //
-// CheckAnswer does not know the answer's latency: scheduler.ReportLatency reports that.
-func CheckAnswer(ctx context.Context, resp *http.Response) error {
+// CheckResponse does not know the answer's latency: scheduler.ReportLatency reports that.
+func CheckResponse(ctx context.Context, resp *http.Response) error {
 	now := time.Now()
-	a := Answer{Status: resp.StatusCode, Upstream: ReadUpstream(resp.StatusCode, resp.Header, now)}
+	a := Response{Status: resp.StatusCode, Upstream: ReadUpstream(resp.StatusCode, resp.Header, now)}
 	if resp.Request != nil && resp.Request.URL != nil {
 		a.URL = redact.Query(resp.Request.URL.Redacted())
 	}
@@ -112,7 +112,7 @@ type runKey struct{}
 
 // report reports an answer to the Feedback around a handler, if there is one. An answer of 400
 // or more becomes the handler's error, which reportError reports.
-func report(ctx context.Context, a Answer) {
+func report(ctx context.Context, a Response) {
 	if _, ok := ctx.Value(runKey{}).(*run); !ok {
 		return
 	}
@@ -126,7 +126,7 @@ func report(ctx context.Context, a Answer) {
 
 // blockLimits blocks the keys of the job's limits for as long as an answer asks, if the Feedback
 // around the handler accepts that. The job continues.
-func blockLimits(ctx context.Context, a Answer) {
+func blockLimits(ctx context.Context, a Response) {
 	r, ok := ctx.Value(runKey{}).(*run)
 	if !ok || a.Upstream.Until.IsZero() {
 		return
@@ -155,7 +155,7 @@ func (f *Feedback) reportError(ctx context.Context, task *asynq.Task, err error)
 	}
 	var until time.Time
 	if !status.Until.IsZero() {
-		until = f.blockUntil(ctx, task, Answer{URL: status.URL, Status: status.Status, Upstream: Upstream{Until: status.Until}})
+		until = f.blockUntil(ctx, task, Response{URL: status.URL, Status: status.Status, Upstream: Upstream{Until: status.Until}})
 	}
 	timed := status.Status == http.StatusServiceUnavailable || status.Status == http.StatusForbidden
 	switch {
@@ -175,7 +175,7 @@ func (f *Feedback) reportError(ctx context.Context, task *asynq.Task, err error)
 }
 
 // blockUntil is BlockUntil, or its default.
-func (f *Feedback) blockUntil(ctx context.Context, task *asynq.Task, a Answer) time.Time {
+func (f *Feedback) blockUntil(ctx context.Context, task *asynq.Task, a Response) time.Time {
 	if f.BlockUntil != nil {
 		return f.BlockUntil(ctx, task, a)
 	}

@@ -50,7 +50,7 @@ func (u *upstream) call(ctx context.Context, _ *asynq.Task) error {
 		return err
 	}
 	defer resp.Body.Close()
-	return tasks.CheckAnswer(ctx, resp)
+	return tasks.CheckResponse(ctx, resp)
 }
 
 // serve runs the jobs of type "call" under a rule, in as many workers as there are
@@ -244,8 +244,8 @@ func TestFeedback_BlockUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		u := &upstream{status: http.StatusTooManyRequests, header: http.Header{"Retry-After": {"3600"}}}
-		var answer tasks.Answer
-		soon := func(_ context.Context, _ *asynq.Task, a tasks.Answer) time.Time {
+		var answer tasks.Response
+		soon := func(_ context.Context, _ *asynq.Task, a tasks.Response) time.Time {
 			answer = a
 			return time.Now().Add(time.Minute)
 		}
@@ -264,10 +264,10 @@ func TestFeedback_BlockUntil(t *testing.T) {
 
 // Under a plain asynq server an answer is an error as that of http:request, and archives the
 // job if the same call would get the same answer.
-func TestCheckAnswer(t *testing.T) {
+func TestCheckResponse(t *testing.T) {
 	for status, want := range map[int]string{200: "", 204: "", 304: "retry", 400: "archive", 403: "archive", 404: "archive", 408: "retry", 429: "retry", 500: "retry", 503: "retry"} {
 		got := ""
-		err := tasks.CheckAnswer(t.Context(), &http.Response{StatusCode: status})
+		err := tasks.CheckResponse(t.Context(), &http.Response{StatusCode: status})
 		answer, is := errors.AsType[*tasks.StatusError](err)
 		switch {
 		case errors.Is(err, asynq.SkipRetry):
@@ -283,7 +283,7 @@ func TestCheckAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = tasks.CheckAnswer(t.Context(), &http.Response{StatusCode: 500, Request: req})
+	err = tasks.CheckResponse(t.Context(), &http.Response{StatusCode: 500, Request: req})
 	if text := err.Error(); !strings.Contains(text, "api.example/items") || strings.Contains(text, "secret") {
 		t.Errorf("%q: want the URL, and no secret of it", text)
 	}

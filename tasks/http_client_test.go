@@ -45,9 +45,9 @@ func TestFeedback_SeesRedirects(t *testing.T) {
 		}
 		return resp, nil
 	})}
-	var seen []Answer
+	var seen []Response
 	var of *asynq.Task
-	f := &Feedback{BlockUntil: func(_ context.Context, task *asynq.Task, a Answer) time.Time {
+	f := &Feedback{BlockUntil: func(_ context.Context, task *asynq.Task, a Response) time.Time {
 		seen, of = append(seen, a), task
 		return time.Time{}
 	}}

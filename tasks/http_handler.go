@@ -54,9 +54,9 @@ type HTTPHandler struct {
 	// "env:API_TOKEN", "file:/run/secrets/*", in the syntax of path.Match. Whoever can
 	// enqueue jobs can send these secrets to any host.
 	Secrets []string
-	// SecretNames are names of further headers whose values are secrets, besides names such as
+	// SecretHeaders are names of further headers whose values are secrets, besides names such as
 	// X-Api-Key. A * stands for any text. A redirect to another host or port drops these headers.
-	SecretNames []string
+	SecretHeaders []string
 	// RedirectBodies lists the hosts that may get a call's body if a redirect with 307
 	// or 308 leads to them from another host or port: "example.com" is that host,
 	// "*.example.com" all below it. A redirect that would send a body elsewhere is not
@@ -88,8 +88,8 @@ type HTTPHandler struct {
 }
 
 // response is a response whose header has arrived. Its owner closes Body, with read or drop.
-type response struct {
-	Answer
+type openResponse struct {
+	Response
 	Header http.Header
 	Body   io.ReadCloser
 	length int64 // of the body, -1 if the server does not say
@@ -127,7 +127,7 @@ func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, er
 		if err != nil {
 			err = notCalled{err}
 		}
-		var resp *response
+		var resp *openResponse
 		if err == nil {
 			resp, err = h.exchange(ctx, call, open, hidden)
 		}
@@ -141,7 +141,7 @@ func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, er
 		switch {
 		case next == nil:
 			// A wrong status matters more than a body that breaks off, which the result shows.
-			wrong := checkStatus(resp.Answer, resp.call.Expect, resp.at)
+			wrong := checkStatus(resp.Response, resp.call.Expect, resp.at)
 			result, err := h.read(resp, start, wrong == nil)
 			if wrong != nil {
 				wrong.Redirect = notFollowed
@@ -165,7 +165,7 @@ func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, c
 // exchange makes one request and reports the response to the Feedback around the handler. open
 // is the call with its secrets, which are hidden in the error. An error before there was a
 // connection is a notCalled.
-func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidden secrets) (*response, error) {
+func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidden secrets) (*openResponse, error) {
 	req, err := open.request(ctx)
 	if err != nil {
 		return nil, notCalled{fmt.Errorf("%w: %w", hidden.hideIn(err), asynq.SkipRetry)}
@@ -199,10 +199,10 @@ func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidd
 		_ = resp.Body.Close()
 		resp.Body = http.NoBody
 	}
-	answer := Answer{call.URL, resp.StatusCode, at.Sub(start), ReadUpstream(resp.StatusCode, resp.Header, at)}
+	answer := Response{call.URL, resp.StatusCode, at.Sub(start), ReadUpstream(resp.StatusCode, resp.Header, at)}
 	report(ctx, answer)
-	return &response{
-		Answer: answer, Header: resp.Header, Body: resp.Body, length: resp.ContentLength,
+	return &openResponse{
+		Response: answer, Header: resp.Header, Body: resp.Body, length: resp.ContentLength,
 		call: call, secrets: hidden, url: req.URL, at: at,
 	}, nil
 }

@@ -50,7 +50,7 @@ func (h *HTTPHandler) requeue(moved *RedirectError) error {
 // next returns the call that the response redirects to. It is nil for a final response: no
 // redirect, a redirect whose status the call expects, one without a Location, or one that is not
 // followed. The error says why it is not.
-func (h *HTTPHandler) next(resp *response) (*HTTPRequest, error) {
+func (h *HTTPHandler) next(resp *openResponse) (*HTTPRequest, error) {
 	location := resp.Header.Get("Location")
 	if !redirects(resp.Status) || location == "" || slices.Contains(resp.call.Expect, resp.Status) {
 		return nil, nil
@@ -59,7 +59,7 @@ func (h *HTTPHandler) next(resp *response) (*HTTPRequest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("it leads to %s: %w", shorten([]byte(resp.secrets.hide(location))), err)
 	}
-	call := resp.call.redirected(resp.Status, next, h.SecretNames)
+	call := resp.call.redirected(resp.Status, next, h.SecretHeaders)
 	switch {
 	case resp.call.Redirects == "" || resp.call.Redirects == RedirectsOff:
 		err = errors.New("redirects are off")
@@ -91,7 +91,7 @@ func redirects(status int) bool {
 // locate returns the absolute URL of a Location in the form of a payload: without a fragment,
 // and with references in place of the call's secrets. The upstream wrote the Location, so a
 // reference in it is escaped. The error says why Validate would not accept the URL.
-func (resp *response) locate(location string) (string, error) {
+func (resp *openResponse) locate(location string) (string, error) {
 	u, err := resp.url.Parse(location)
 	if err != nil {
 		return "", errors.New("not a URL")

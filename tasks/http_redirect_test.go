@@ -212,10 +212,10 @@ func TestRedirects_SecretHeaders_StayAtOrigin(t *testing.T) {
 		"X-Vault-Token", "X-Amz-Security-Token", "Ocp-Apim-Subscription-Key", "X-Access-Key", "X-Client-Secret", "X-Session-Id", "X-Hub-Signature-256", "X-Own",
 	}
 	public := []string{"Accept", "X-Trace", "X-Request-Id", "If-None-Match", "X-Author", "X-Key-Count"}
-	h := &HTTPHandler{SecretNames: []string{"x-own"}}
+	h := &HTTPHandler{SecretHeaders: []string{"x-own"}}
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		for _, name := range append(secret, public...) {
-			a := &response{Answer: Answer{URL: "https://a.example/", Status: status}, Header: http.Header{"Location": {"https://b.example/"}}}
+			a := &openResponse{Response: Response{URL: "https://a.example/", Status: status}, Header: http.Header{"Location": {"https://b.example/"}}}
 			a.url, _ = url.Parse(a.URL)
 			a.call = HTTPRequest{URL: a.URL, Redirects: RedirectsRequeue, Headers: map[string]string{name: "as it is written"}}
 			next, err := h.next(a)

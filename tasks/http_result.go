@@ -52,7 +52,7 @@ type HTTPResult struct {
 // read reads what is kept of the response and closes it. If the body breaks off, it returns
 // both a result and the error. Only a wanted response is saved, and only its body can be too
 // long. The result of another response shows as much of the body as fits.
-func (h *HTTPHandler) read(resp *response, start time.Time, wanted bool) (*HTTPResult, error) {
+func (h *HTTPHandler) read(resp *openResponse, start time.Time, wanted bool) (*HTTPResult, error) {
 	defer resp.Body.Close()
 	result := &HTTPResult{Status: resp.Status, Length: -1}
 	for _, name := range resp.call.KeepHeaders {
@@ -77,7 +77,7 @@ func (h *HTTPHandler) read(resp *response, start time.Time, wanted bool) (*HTTPR
 }
 
 // readBody reads the body into the result, up to the call's limit.
-func (resp *response) readBody(result *HTTPResult, wanted bool) error {
+func (resp *openResponse) readBody(result *HTTPResult, wanted bool) error {
 	size := cmp.Or(min(resp.call.MaxBody, MaxResultBody), DefaultResultBody) // MaxBody can be larger for a file
 	// A secret that begins within the limit is read whole, so that it can be recognized.
 	body, err := io.ReadAll(io.LimitReader(resp.Body, size+1+int64(resp.secrets.longest())))
@@ -95,7 +95,7 @@ func (resp *response) readBody(result *HTTPResult, wanted bool) error {
 
 // totalLength returns how many bytes the body has, of which n are read. It reads maxDrain bytes
 // more, or believes the upstream. The result is -1 if neither tells.
-func (resp *response) totalLength(n int64) int64 {
+func (resp *openResponse) totalLength(n int64) int64 {
 	more, err := io.CopyN(io.Discard, resp.Body, maxDrain)
 	if errors.Is(err, io.EOF) {
 		return n + more
@@ -104,7 +104,7 @@ func (resp *response) totalLength(n int64) int64 {
 }
 
 // drop closes the response, and prepares the connection for another request if that is cheap.
-func (resp *response) drop() {
+func (resp *openResponse) drop() {
 	_ = resp.totalLength(0)
 	_ = resp.Body.Close()
 }

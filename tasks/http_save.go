@@ -31,7 +31,7 @@ const (
 // save streams the body into a file and records the file in the result. The file gets its name
 // when it is complete and on disk, and replaces a file of that name in one step. No path
 // and no link leads out of SaveDir, because that is an os.Root.
-func (h *HTTPHandler) save(resp *response, result *HTTPResult) error {
+func (h *HTTPHandler) save(resp *openResponse, result *HTTPResult) error {
 	fail := func(err error) error { return fmt.Errorf("save %q: %w", resp.call.Save, err) }
 	if h.SaveDir == "" {
 		return fail(errors.New("this worker has no folder to save to"))
@@ -69,7 +69,7 @@ func (h *HTTPHandler) save(resp *response, result *HTTPResult) error {
 // sent it, including secrets that it repeats. A body that breaks off is a NetworkError, one that
 // is too long a BodyError, and an error of the disk an fs.PathError. After an error the caller
 // removes the file.
-func (h *HTTPHandler) write(root *os.Root, name string, resp *response, result *HTTPResult) (string, error) {
+func (h *HTTPHandler) write(root *os.Root, name string, resp *openResponse, result *HTTPResult) (string, error) {
 	file, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return "", err

@@ -217,7 +217,7 @@ func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
 	// Secrets that are written out should be references, and are hidden too.
 	values := redact.Values(call.URL)
 	for name, value := range call.Headers {
-		if redact.Named(name, h.SecretNames...) && !reference.MatchString(value) {
+		if redact.Named(name, h.SecretHeaders...) && !reference.MatchString(value) {
 			values = append(values, value)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // Answer is what a limiter may learn from one answer.
-type Answer struct {
+type Response struct {
 	// URL is the one that answered, without secrets.
 	URL    string
 	Status int

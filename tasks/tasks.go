@@ -13,7 +13,7 @@
 //
 // The handlers do not know limits, and work with a plain asynq server. Feedback is middleware that
 // reports the answers of their calls to the limits of a scheduler.Server, and those of a program's own
-// calls by CheckAnswer, so a 429 blocks its key for all workers. To put a job back without a
+// calls by CheckResponse, so a 429 blocks its key for all workers. To put a job back without a
 // failure, handlers get a function such as HTTPHandler.PutBackAs.
 package tasks
 

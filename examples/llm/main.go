@@ -63,7 +63,7 @@ func ask(ctx context.Context, task *asynq.Task) error {
 		return err
 	}
 	defer resp.Body.Close()
-	if err := tasks.CheckAnswer(ctx, resp); err != nil { // a 429 blocks the limits until Retry-After
+	if err := tasks.CheckResponse(ctx, resp); err != nil { // a 429 blocks the limits until Retry-After
 		return err
 	}
 	var answer struct {

@@ -1,13 +1,12 @@
-// Package frontier keeps in Redis what a crawl knows: the URLs it has found, what became of
-// each, and the robots.txt of each origin. All workers of a scope share it.
+// Package frontier keeps the state of crawls in Redis: the URLs that a crawl has found, the state
+// of each URL, and the robots.txt of each origin. All workers of a scope share this state.
 //
-// A job takes its URL with Claim, records with Found what the page links, enqueues jobs for
-// the new URLs, and records with Done what became of its own URL. A worker may die between
-// any two of these steps. Its job then runs again and repeats all of them, so each step can
-// be taken twice.
+// A job takes its URL with Claim, records the links of the page with Found, enqueues jobs for the
+// new URLs, and records the final state of its own URL with Done. If a worker dies between two
+// steps, its job runs again from the first step, so each step can be repeated.
 //
-// A crawl is identified by its name. When nothing of a crawl waits any more, the next seed
-// that is enqueued for it starts it again, and its URLs are forgotten.
+// A crawl is identified by its name. If no URL of a crawl waits, the next seed starts the crawl
+// again, and its URLs are forgotten.
 package frontier
 
 import (
@@ -32,22 +31,24 @@ var (
 )
 
 const (
-	// crawlTTL is how long a crawl is kept after its last job. It is enough for a crawl that
-	// runs once a month.
+	// crawlTTL is the time for which a crawl is kept after its last job. It is enough for a crawl
+	// that runs once a month.
 	crawlTTL = 90 * 24 * time.Hour
-	// idleTimeout is how long a crawl waits for jobs if none of them takes a URL. They may be
-	// lost: deleted by hand, or archived when their worker died. It is longer than asynq's
-	// longest pause between two attempts, which is four days before the last of 25.
+	// idleTimeout is the time without a claim after which the jobs of a crawl count as lost: they
+	// may have been deleted, or archived when their worker died. It is longer than asynq's longest
+	// pause between two attempts, which is four days before the last of 25.
 	idleTimeout = 7 * 24 * time.Hour
 )
 
-// Frontier holds all crawls of a scope. It is safe for concurrent use by any number of
-// processes. Its methods take one round trip each unless they say otherwise. After an error
-// of Redis it is unknown whether a change was made; repeating the call is safe.
+// Frontier holds all crawls of a scope. Any number of processes and goroutines may use it. Its
+// methods take one round trip unless they say otherwise. After an error of Redis a change may or
+// may not be made; repeating the call is safe.
 type Frontier struct {
-	// MaxURLs and MaxHostURLs are how many URLs a crawl may have, in all and on one host.
-	// URLs that robots.txt disallows do not count, and seeds are accepted beyond the bounds.
-	MaxURLs, MaxHostURLs int
+	// MaxURLs is the maximum number of URLs of a crawl. URLs that robots.txt disallows do not
+	// count. Seeds are accepted beyond the maximum.
+	MaxURLs int
+	// MaxHostURLs is the same maximum for the URLs of one host.
+	MaxHostURLs int
 
 	rdb    redis.UniversalClient
 	prefix string
@@ -64,8 +65,8 @@ func New(rdb redis.UniversalClient, scope string) *Frontier {
 // Crawl is a crawl from its start until another one of the same name starts.
 type Crawl struct {
 	Name string
-	// Start is the moment in µs at which the seed was enqueued that started the crawl. Of
-	// two crawls of one name, the later one has the larger Start.
+	// Start is the time in µs at which the crawl's first seed was enqueued. A later crawl of the
+	// same name has a larger Start.
 	Start int64
 }
 
@@ -74,11 +75,11 @@ type Crawl struct {
 type Claim struct {
 	Crawl
 	URL, From string // From is the page that linked the URL; empty for a seed
-	// Job is the job's ID with its queue. The job owns the URL until Done, and may claim it
-	// again each time it runs.
+	// Job is the job's queue and ID. The job owns the URL until Done. It may claim the URL again
+	// each time it runs.
 	Job string
-	// Allowed reports whether robots.txt is known to allow the URL. Until then the URL does
-	// not count for its host.
+	// Allowed reports whether robots.txt is known to allow the URL. A URL that is not known to be
+	// allowed does not count for MaxHostURLs.
 	Allowed bool
 }
 
@@ -88,11 +89,11 @@ const (
 	Done  = "done"  // the URL is finished
 	Other = "other" // another job owns it
 	Over  = "over"  // another crawl of that name has started
-	Full  = "full"  // the URL is new, and the crawl has as many as it may have
+	Full  = "full"  // the URL is new, and the crawl has reached a maximum
 )
 
-// Claim lets a job take its URL. It returns the crawl that the job belongs to and the result.
-// After Over the crawl is the current one.
+// Claim lets a job take its URL. It returns the job's crawl and the result. With Over it returns
+// the crawl that has started since.
 //
 // A seed that was enqueued after the crawl started restarts it if none of its URLs waits, or
 // if no job has taken a URL for a week. Any other seed joins the crawl.
@@ -113,8 +114,8 @@ func (f *Frontier) Claim(ctx context.Context, c Claim) (crawl Crawl, result stri
 	return Crawl{c.Name, start}, reply[1], err
 }
 
-// Begin starts a crawl and ends the current one of its name, whose jobs do nothing more. It
-// takes two round trips.
+// Begin starts a crawl. It ends the current crawl of that name, and makes the remaining jobs of
+// that crawl do nothing. Begin takes two round trips.
 func (f *Frontier) Begin(ctx context.Context, c Crawl) error {
 	now, err := f.rdb.Time(ctx).Result()
 	if err == nil {
@@ -138,10 +139,14 @@ type Link struct {
 	State State
 }
 
-// Found records the links of a page and returns a state for each. Waiting and Unasked mean
-// that the caller has to enqueue a job for the URL, MaxPages and MaxHostPages that the crawl has
-// no room for it, and "" that the URL is known. If the page's job runs again, Found asks again
-// for the jobs that have not started. It returns nil if another crawl of that name has started.
+// Found records the links of a page and returns a state for each link:
+//
+//   - Waiting and Unasked: the caller has to enqueue a job for the URL. If the page's job runs
+//     again, Found returns these states again for URLs whose jobs have not started.
+//   - MaxPages and MaxHostPages: the crawl has reached that maximum.
+//   - "": the URL is known.
+//
+// It returns nil if another crawl of that name has started.
 func (f *Frontier) Found(ctx context.Context, crawl Crawl, page string, links []Link) ([]State, error) {
 	args := []any{crawl.Name, crawl.Start, crawlTTL.Milliseconds(), f.MaxURLs, f.MaxHostURLs, page}
 	for _, l := range links {
@@ -161,8 +166,8 @@ func (f *Frontier) Found(ctx context.Context, crawl Crawl, page string, links []
 	return states, nil
 }
 
-// Done records what became of a URL, and how many links of the page were not read. If
-// another crawl of that name has started, Done does nothing.
+// Done records the final state of a URL and the number of the page's links that were not read. It
+// does nothing if another crawl of that name has started.
 func (f *Frontier) Done(ctx context.Context, crawl Crawl, url string, state State, unread int) error {
 	err := crawlDoneScript.Run(ctx, f.rdb, f.keys(), crawl.Name, crawl.Start, crawlTTL.Milliseconds(), Digest(url),
 		canonical.HostOf(url), string(state), unread).Err()
@@ -172,13 +177,13 @@ func (f *Frontier) Done(ctx context.Context, crawl Crawl, url string, state Stat
 	return nil
 }
 
-// keys are the keys of every script: the prefix, from which it builds the others.
+// keys returns the keys of every script. Scripts build further keys from the prefix.
 func (f *Frontier) keys() []string { return []string{f.prefix} }
 
 func (f *Frontier) key(name, of string) string { return f.prefix + name + ":" + of }
 
-// Digest identifies a URL within a crawl: half of its SHA-256, as 16 bytes. URLs can be long,
-// and a crawl names each more than once.
+// Digest returns the first 16 bytes of a URL's SHA-256. They identify the URL within a crawl, and
+// take less memory than the URL.
 func Digest(url string) string {
 	sum := sha256.Sum256([]byte(url))
 	return string(sum[:16])

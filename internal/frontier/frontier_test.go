@@ -215,8 +215,8 @@ func TestRobots(t *testing.T) {
 		const origin = "http://a.test"
 		want := func(what string, failing bool, wait time.Duration) { // wait 0: it may ask
 			t.Helper()
-			got, err := f.AskRobots(ctx, origin, time.Minute)
-			if err != nil || (got == nil) != (wait == 0) || got != nil && (got.Wait != wait || got.Failing.IsZero() == failing) {
+			got, err := f.LockRobots(ctx, origin, time.Minute)
+			if err != nil || (got == nil) != (wait == 0) || got != nil && (got.Wait != wait || got.FailingSince.IsZero() == failing) {
 				t.Errorf("%s: %+v, %v; want failing %v for %s", what, got, err, failing, wait)
 			}
 		}
@@ -230,13 +230,13 @@ func TestRobots(t *testing.T) {
 		want("the second", false, time.Minute)
 		time.Sleep(time.Minute)
 		want("when the first has died", false, 0)
-		must(f.ReleaseRobots(ctx, origin))
+		must(f.UnlockRobots(ctx, origin))
 		want("when the first was canceled", false, 0)
 		begun := time.Now()
 		for n := range 20 {
 			wait := min(30*time.Second<<n, time.Hour)
 			hold, err := f.FailRobots(ctx, origin, 0)
-			if err != nil || hold.Wait != wait || !hold.Failing.Equal(begun.Truncate(time.Millisecond)) {
+			if err != nil || hold.Wait != wait || !hold.FailingSince.Equal(begun.Truncate(time.Millisecond)) {
 				t.Errorf("failure %d: %+v, %v; want a pause of %s", n, hold, err, wait)
 			}
 			want("after no answer", true, wait)
@@ -246,19 +246,19 @@ func TestRobots(t *testing.T) {
 		if _, ok, err := f.Robots(ctx, origin); ok || err != nil {
 			t.Errorf("without an answer it has one: %v, %v", ok, err)
 		}
-		must(f.HoldRobots(ctx, origin, 10*time.Second))
+		must(f.RelockRobots(ctx, origin, 10*time.Second))
 		want("when it is elsewhere", false, 10*time.Second)
-		must(f.KeepRobots(ctx, origin, 200, []byte("text"), 0))
+		must(f.StoreRobots(ctx, origin, 200, []byte("text"), 0))
 		want("after an answer", false, 0)
 		if hold, err := f.FailRobots(ctx, origin, 0); err != nil || hold.Wait != 30*time.Second {
 			t.Errorf("the first failure after an answer: %+v, %v; want 30s", hold, err)
 		}
-		must(f.KeepRobots(ctx, origin, 200, []byte("text"), 0))
+		must(f.StoreRobots(ctx, origin, 200, []byte("text"), 0))
 
 		check := func(what string, wantOK, fresh bool) {
 			t.Helper()
 			r, ok, err := f.Robots(ctx, origin)
-			if err != nil || ok != wantOK || r.Fresh != fresh || ok && (r.Status != 200 || string(r.Text) != "text") {
+			if err != nil || ok != wantOK || r.Valid != fresh || ok && (r.Status != 200 || string(r.Text) != "text") {
 				t.Errorf("%s: %+v, %v, %v; want there %v, fresh %v", what, r, ok, err, wantOK, fresh)
 			}
 		}

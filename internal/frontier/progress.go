@@ -12,12 +12,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// State is what became of a URL. It is one letter, because Redis keeps one for every URL.
+// State is the state of a URL. It is one letter, to save memory in Redis.
 type State string
 
 // The states of URLs that have a job, or had one.
 const (
-	Unasked    State = "q" // waits, and robots.txt of its origin is not known yet
+	Unasked    State = "q" // waits for a job, and the robots.txt of its origin is not known yet
 	Waiting    State = "w"
 	Fetched    State = "d"
 	Redirected State = "r"
@@ -28,14 +28,14 @@ const (
 // The states of URLs that are left out.
 const (
 	Disallowed   State = "x" // by robots.txt
-	MaxPages     State = "b" // the crawl has as many pages as it may have
-	MaxHostPages State = "h" // its host has as many
+	MaxPages     State = "b" // the crawl has reached MaxURLs
+	MaxHostPages State = "h" // the URL's host has reached MaxHostURLs
 	TooDeep      State = "p"
 	OtherHost    State = "o" // the crawl does not go to its host
 	Excluded     State = "e" // by the patterns of the crawl
 )
 
-// stateNames are the names that users see, in the order of lists.
+// stateNames holds the names that users see, in the order of lists.
 var stateNames = []struct {
 	state State
 	name  string
@@ -63,8 +63,8 @@ func (s State) name() string {
 	return ""
 }
 
-// Counts is how many URLs a crawl has found, by what became of them. Found is the sum of all
-// but LeftOut.
+// Counts holds the number of a crawl's URLs in each state. Found is the sum of all states except
+// LeftOut.
 type Counts struct {
 	Found      int     `json:"found"`
 	Waiting    int     `json:"waiting"`
@@ -75,8 +75,8 @@ type Counts struct {
 	LeftOut    LeftOut `json:"left_out"`
 }
 
-// LeftOut is how many URLs a crawl has left out, by reason. A crawl remembers as many of them
-// as it may have pages. Beyond that, a URL counts each time it is found.
+// LeftOut holds the number of URLs that a crawl has left out, by reason. A crawl remembers at most
+// MaxURLs of these URLs. Any other URL is counted each time it is found.
 type LeftOut struct {
 	Disallowed   int `json:"disallowed"`
 	MaxPages     int `json:"max_pages"`
@@ -84,32 +84,32 @@ type LeftOut struct {
 	TooDeep      int `json:"too_deep"`
 	OtherHost    int `json:"other_host"`
 	Excluded     int `json:"excluded"`
-	// Unread are links of pages and sitemaps that have more than are read.
+	// Unread counts the links that pages and sitemaps have beyond the maximum for one page.
 	Unread int `json:"unread"`
 }
 
-// Sum is how many URLs are left out for any reason.
+// Sum returns the number of URLs that are left out for any reason.
 func (l LeftOut) Sum() int {
 	return l.Disallowed + l.MaxPages + l.MaxHostPages + l.TooDeep + l.OtherHost + l.Excluded + l.Unread
 }
 
-// Progress is how far a crawl has come. It is complete when nothing waits, unless a failed job
-// of it is run again.
+// Progress is the progress of a crawl. A crawl is complete when no URL waits, unless an operator
+// runs a failed job again.
 type Progress struct {
 	Name  string    `json:"name"`
 	Began time.Time `json:"began"` // by Redis's clock
-	// Ended is when the last URL was taken, if nothing waits any more.
+	// Ended is the time of the last claim, or zero while a URL waits.
 	Ended time.Time `json:"ended,omitzero"`
 	Counts
 }
 
-// Crawls returns the names of the crawls. The first is the one that took a URL last. A crawl
-// is forgotten after 90 days without a job.
+// Crawls returns the names of the crawls, the most recently active first. A crawl is forgotten
+// after 90 days without a job.
 func (f *Frontier) Crawls(ctx context.Context) ([]string, error) {
 	return f.rdb.ZRevRange(ctx, f.prefix+"crawls", 0, -1).Result()
 }
 
-// Progress returns how far a crawl has come. ok is false if there is no crawl of that name.
+// Progress returns the progress of a crawl. ok is false if there is no crawl of that name.
 func (f *Frontier) Progress(ctx context.Context, crawl string) (p Progress, ok bool, err error) {
 	pipe := f.rdb.Pipeline()
 	about := pipe.HGetAll(ctx, f.key("crawl", crawl))
@@ -147,9 +147,9 @@ type URL struct {
 	From  string `json:"from,omitempty"` // the page that linked it first; empty for a seed
 }
 
-// URLs calls each with the URLs of a crawl, a few hundred at a time and in no order: those in
-// the state of that name, or all if the name is empty. While the
-// crawl runs, a URL can come twice. An error of each ends the list.
+// URLs calls each with the URLs of a crawl that are in a state, or in any state if the name is
+// empty: a few hundred URLs at a time, in no order. While the crawl runs, a URL can be listed
+// twice. An error of each ends the list.
 func (f *Frontier) URLs(ctx context.Context, crawl, state string, each func([]URL) error) error {
 	for cursor := uint64(0); ; {
 		pairs, next, err := f.rdb.HScan(ctx, f.key("crawl_seen", crawl), cursor, "", 500).Result()

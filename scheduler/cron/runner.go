@@ -95,9 +95,9 @@ func New(rdb redis.UniversalClient, enqueuer Enqueuer, opts Options) *Runner {
 	}
 }
 
-// ErrNoEntry is wrapped by the errors of Pause, Resume and Trigger if the Runner has no entry with
+// ErrNoSchedule is wrapped by the errors of Pause, Resume and Trigger if the Runner has no entry with
 // the given name. Messages for users say schedule instead of entry.
-var ErrNoEntry = errors.New("no such schedule")
+var ErrNoSchedule = errors.New("no such schedule")
 
 func (r *Runner) schedule(name string) (schedule, error) {
 	r.mu.Lock()
@@ -105,7 +105,7 @@ func (r *Runner) schedule(name string) (schedule, error) {
 	if s, ok := r.schedules[name]; ok {
 		return s, nil
 	}
-	return schedule{}, fmt.Errorf("%w: %q", ErrNoEntry, name)
+	return schedule{}, fmt.Errorf("%w: %q", ErrNoSchedule, name)
 }
 
 // Set replaces all entries, also while Run runs. If an entry is wrong, nothing changes, and

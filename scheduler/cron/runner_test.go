@@ -170,8 +170,8 @@ func TestListAndTrigger(t *testing.T) {
 		checkIDs(t, q.ids(), []string{id})
 		_, err = r.Trigger(t.Context(), "swep")
 		for _, err := range []error{err, r.Pause(t.Context(), "swep"), r.Resume(t.Context(), "swep")} {
-			if !errors.Is(err, ErrNoEntry) || !strings.Contains(err.Error(), `"swep"`) {
-				t.Errorf("got %v, want ErrNoEntry with the name", err)
+			if !errors.Is(err, ErrNoSchedule) || !strings.Contains(err.Error(), `"swep"`) {
+				t.Errorf("got %v, want ErrNoSchedule with the name", err)
 			}
 		}
 	})

@@ -47,7 +47,7 @@ func (w *Worker) outcome(ctx context.Context, err error) string {
 
 // blockUntil returns until when an answer blocks the limits of a task, cut to what the limits allow. It
 // is zero if the time of the answer does not count for them.
-func (w *Worker) blockUntil(_ context.Context, task *asynq.Task, a tasks.Answer) time.Time {
+func (w *Worker) blockUntil(_ context.Context, task *asynq.Task, a tasks.Response) time.Time {
 	c, until := w.config.Load(), a.Upstream.Until
 	wait := time.Until(until)
 	if t := c.Tasks[task.Type()]; len(t.Limits) > 0 && !t.TrustsRetryAfter() {

@@ -338,7 +338,7 @@ func newHandlers(c *config.Config) (h handlers, err error) {
 	if h.calls, err = c.HTTP.Handler(); err != nil {
 		return h, err
 	}
-	h.calls.SecretNames = c.Page.Redact
+	h.calls.SecretHeaders = c.Page.Redact
 	crawls := c.Crawl
 	crawls.HTTP = h.calls
 	h.crawls, h.commands = &crawls, c.Commands.Handler()

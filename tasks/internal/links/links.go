@@ -1,9 +1,8 @@
-// Package links finds the next URLs of a crawl: the links of a page and the entries of a
-// sitemap, in a canonical form. It does no I/O and limits what it takes from one text.
+// Package links finds the next URLs of a crawl: the links of a page and the entries of a sitemap,
+// in canonical form. It does no I/O, and limits the number of URLs from one text.
 //
-// Its input is untrusted, so mistakes in it do not end a crawl: [FromPage] accepts anything,
-// and [ReadSitemap] returns what came before a mistake. The caller decides whether to
-// fetch a URL, with [Within] and package robots. The functions are safe for concurrent use.
+// Its input is untrusted: [FromPage] accepts any text, and [ReadSitemap] returns the entries before
+// an error. Callers decide with [Within] and package robots whether to fetch a URL.
 package links
 
 import (
@@ -19,18 +18,17 @@ import (
 	"github.com/headgate/headgate/internal/canonical"
 )
 
-// MaxURL is the maximum length of a canonical URL in bytes. Longer ones are mistakes or
-// generated, such as a path that a link extends each time that it is followed.
+// MaxURL is the maximum length of a canonical URL in bytes. Longer URLs are usually mistakes, such
+// as relative links that extend the path each time they are followed.
 const MaxURL = 2048
 
-// Canonical returns the form of a URL by which a crawl recognizes it: absolute, as browsers
-// parse it (WHATWG URL Standard), without the scheme's own port and the fragment, and with equal
-// percent-encodings written alike (RFC 3986, 6.2.2). The order of the query's parts stays, because
-// it matters to some servers. The reference is resolved against base; an empty base means that it
-// is absolute. Two URLs with one form are the same page. Two forms may still be the same page, as
-// http and https may be. The form of a form is itself.
+// Canonical returns the canonical form of a URL, by which a crawl recognizes the URL. The form is
+// absolute, as browsers parse it (WHATWG URL Standard), without the scheme's default port and the
+// fragment, and with a normalized percent-encoding (RFC 3986, 6.2.2). The order of the query's
+// parts stays, because it matters to some servers. The reference is resolved against base, or must
+// be absolute if base is empty. Canonical is idempotent.
 //
-// It is an error if the URL is not http or https, has a user or a password, or is longer than
+// It returns an error if the URL is not http or https, has a user or a password, or is longer than
 // MaxURL. The error never shows a password.
 func Canonical(base, reference string) (string, error) {
 	if len(reference) > MaxURL {
@@ -56,7 +54,7 @@ func Canonical(base, reference string) (string, error) {
 	if len(text) > MaxURL {
 		return "", fmt.Errorf("a URL of %d bytes: want at most %d", len(text), MaxURL)
 	}
-	// The request is made by net/url, which must find the same host.
+	// Requests are parsed by net/url, which must find the same host.
 	again, err := url.Parse(text)
 	if err != nil || again.Hostname() != strings.Trim(u.Hostname(), "[]") || base == "" && !sameHost(again, reference) {
 		return "", fmt.Errorf("%.100q is a URL to browsers only", shown(reference))
@@ -64,8 +62,8 @@ func Canonical(base, reference string) (string, error) {
 	return text, nil
 }
 
-// sameHost reports whether net/url finds the same host in a text, or none. The permit is for the
-// host that it finds.
+// sameHost reports whether net/url finds the host of u in a text, or no host. The job's permit is
+// for the host that net/url finds.
 func sameHost(u *url.URL, text string) bool {
 	named, err := url.Parse(text)
 	if err != nil || named.Hostname() == "" {
@@ -74,7 +72,7 @@ func sameHost(u *url.URL, text string) bool {
 	return canonical.HostOf(text) == canonical.HostOf(u.String())
 }
 
-// shown returns a reference for errors: what is before an @ may be a password.
+// shown returns a reference for errors, without the text before an @, which may be a password.
 func shown(reference string) string {
 	if i := strings.LastIndexByte(reference, '@'); i >= 0 {
 		return "…" + reference[i:]
@@ -82,16 +80,16 @@ func shown(reference string) string {
 	return reference
 }
 
-// unreserved reports whether a character means the same encoded and not (RFC 3986, 2.3), except
-// the dot, which would have to be resolved in a path.
+// unreserved reports whether a character has the same meaning with and without encoding (RFC 3986,
+// 2.3). It excludes the dot: a decoded dot would have to be resolved in a path.
 func unreserved(c byte) bool { return canonical.Alphanumeric(c) || strings.IndexByte("-_~", c) >= 0 }
 
-// brace encodes braces, so that no URL contains a reference to a secret. The parser has encoded
-// other characters.
+// brace reports whether a character is a brace. Braces are encoded so that no URL contains a
+// reference to a secret. The parser has encoded the other characters.
 func brace(c byte) bool { return c == '{' || c == '}' }
 
-// Within reports whether the URL's host is allowed: "example.com" allows that host alone,
-// "*.example.com" all below it. Spelling and port do not matter.
+// Within reports whether the URL's host is allowed. "example.com" allows this host, and
+// "*.example.com" its subdomains, each in any spelling and with any port.
 func Within(text string, allowed []string) bool {
 	host := canonical.HostOf(text)
 	return host != "" && slices.ContainsFunc(allowed, func(pattern string) bool {

@@ -187,8 +187,8 @@ func TestFromPage_ManyLinks_AreBounded(t *testing.T) {
 		page bytes.Buffer
 		want int
 	}{{links, MaxLinks}, {fragments, 1}} {
-		if got := FromPage("http://h/", "", nil, "a", tt.page.Bytes()); len(got.Links) != tt.want || got.Beyond != 10 {
-			t.Errorf("%d links, and %d beyond; want %d and 10", len(got.Links), got.Beyond, tt.want)
+		if got := FromPage("http://h/", "", nil, "a", tt.page.Bytes()); len(got.Links) != tt.want || got.Omitted != 10 {
+			t.Errorf("%d links, and %d beyond; want %d and 10", len(got.Links), got.Omitted, tt.want)
 		}
 	}
 }
@@ -245,15 +245,15 @@ func TestReadSitemap(t *testing.T) {
 			Sitemap{Pages: []string{"https://h.example/%C3%A9"}},
 			"",
 		},
-		{"it breaks off", pages[:strings.Index(pages, "<url><loc>file")], want, "sitemap: it breaks off within <urlset>"},
-		{"an entity that is none", "<urlset>&bomb;</urlset>", Sitemap{}, "sitemap: it lists no URL"},
+		{"it breaks off", pages[:strings.Index(pages, "<url><loc>file")], want, "sitemap: unexpected end within <urlset>"},
+		{"an entity that is none", "<urlset>&bomb;</urlset>", Sitemap{}, "sitemap: no URL found"},
 		{"no gzip", "\x1f\x8bgarbage", Sitemap{}, "sitemap: "},
 		{"a gzip bomb", zip(strings.Repeat("<a/>"+strings.Repeat(" ", 1020), MaxSitemapSize/1024+1)), Sitemap{}, "sitemap: more than 52428800 bytes"},
 		{"a tag of many attributes", zip("<urlset><url " + strings.Repeat("a='' ", maxToken) + "/>"), Sitemap{}, "sitemap: a tag or a text of more than 1048576 bytes"},
-		{"as much as may be", strings.Repeat("\n", MaxSitemapSize), Sitemap{}, "sitemap: it lists no URL"},
-		{"nothing", "", Sitemap{}, "sitemap: it lists no URL"},
-		{"an error page", "<!DOCTYPE html><html><body><p>Not found<a href='/b'>home</a></body></html>", Sitemap{}, "sitemap: it lists no URL"},
-		{"an index without loc", "<sitemapindex><sitemap>https://h.example/b.xml</sitemap></sitemapindex>", Sitemap{}, "sitemap: it lists no URL"},
+		{"as much as may be", strings.Repeat("\n", MaxSitemapSize), Sitemap{}, "sitemap: no URL found"},
+		{"nothing", "", Sitemap{}, "sitemap: no URL found"},
+		{"an error page", "<!DOCTYPE html><html><body><p>Not found<a href='/b'>home</a></body></html>", Sitemap{}, "sitemap: no URL found"},
+		{"an index without loc", "<sitemapindex><sitemap>https://h.example/b.xml</sitemap></sitemapindex>", Sitemap{}, "sitemap: no URL found"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

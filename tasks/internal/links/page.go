@@ -11,34 +11,33 @@ import (
 	"golang.org/x/net/html/charset"
 )
 
-// MaxLinks is how many references of one page are read, without duplicates. A page with more is
-// mostly generated without end.
+// MaxLinks is the number of references that are read from a page, without duplicates. Pages with
+// more are usually generated without end.
 const MaxLinks = 10_000
 
-// maxTag limits a tag, and the text of a script, in bytes. A tag of many attributes takes many
-// times as much memory.
+// maxTag is the maximum size of a tag, and of the text of a script, in bytes. Parsing a tag of many
+// attributes takes many times its size.
 const maxTag = 2 << 20
 
-// Page is what a crawl needs of an HTML page.
+// Page holds the links of an HTML page and its directives for robots.
 type Page struct {
-	// Links are canonical URLs in the page's order, without duplicates. Links marked nofollow
-	// are left out, and all links if the page asks for that.
+	// Links are canonical URLs in the page's order, without duplicates and nofollow links. They
+	// are empty if the page itself is nofollow.
 	Links []string
-	// NoIndex reports that the page asks not to be kept. Its links may be followed.
+	// NoIndex reports that the page asks not to be saved. Its links may be followed.
 	NoIndex bool
-	// Beyond is how many references were left out because the page has more than MaxLinks.
-	Beyond int
-	// Cut reports that a tag or a script of more than 2 MiB ended the reading.
+	// Omitted is the number of references beyond MaxLinks.
+	Omitted int
+	// Cut reports that a tag or a script of more than 2 MiB ended the parsing.
 	Cut bool
 }
 
-// FromPage reads a page that was fetched from the URL, with its Content-Type and X-Robots-Tag
-// values. The agent is the crawler's product token, by which a page can address it alone. HTML
-// has no errors, so FromPage accepts anything.
-//
-// Links are those of a, area, iframe and frame elements, and of link elements that are next or
-// canonical: what leads to pages. Images, styles, scripts and forms are ignored. FromPage
+// FromPage parses a page that was fetched from the URL. The agent is the crawler's product token:
+// the page may have directives for this crawler alone. FromPage accepts any text as HTML, and
 // builds no tree.
+//
+// It reads the links of a, area, iframe and frame elements, and of link elements with the relation
+// next or canonical. It ignores images, styles, scripts and forms.
 func FromPage(url, contentType string, robotsTags []string, agent string, page []byte) Page {
 	r := reader{agent: strings.ToLower(agent), base: url, read: map[string]bool{}, seen: map[string]bool{}}
 	for _, tag := range robotsTags {
@@ -61,17 +60,17 @@ func FromPage(url, contentType string, robotsTags []string, agent string, page [
 	}
 	r.page.Cut = errors.Is(z.Err(), html.ErrBufferExceeded)
 	if r.noFollow {
-		r.page.Links, r.page.Beyond = nil, 0
+		r.page.Links, r.page.Omitted = nil, 0
 	}
 	return r.page
 }
 
-// reader reads the tags of a page. A meta element may forbid links that came before it.
+// reader reads the tags of a page.
 type reader struct {
 	agent    string
 	base     string
-	based    bool // whether there was a base with href: only the first counts
-	noFollow bool
+	based    bool            // whether there was a base with href: only the first counts
+	noFollow bool            // a directive that also applies to the links before it
 	read     map[string]bool // references as they are written
 	seen     map[string]bool // links
 	page     Page
@@ -123,7 +122,7 @@ func (r *reader) link(reference string) {
 		return
 	}
 	if len(r.read) >= MaxLinks {
-		r.page.Beyond++
+		r.page.Omitted++
 		return
 	}
 	r.read[reference] = true
@@ -133,9 +132,9 @@ func (r *reader) link(reference string) {
 	}
 }
 
-// header reads one X-Robots-Tag: "noindex", or "agent: noindex" for one crawler. Some directives
-// have a colon of their own, such as "unavailable_after: 1 Jan 2030". Alone such a directive looks
-// like the name of another crawler, and is ignored.
+// header reads one X-Robots-Tag: "noindex", or "agent: noindex" for one crawler. A directive that
+// has a colon itself, such as "unavailable_after: 1 Jan 2030", is read as the name of another
+// crawler, and ignored.
 func (r *reader) header(tag string) {
 	agent, rest, named := strings.Cut(tag, ":")
 	switch {
@@ -146,8 +145,8 @@ func (r *reader) header(tag string) {
 	}
 }
 
-// directives reads a list for robots, in which noindex, nofollow and none (both) count. If two
-// lists contradict each other, the stricter one counts.
+// directives reads a list of directives for robots: noindex, nofollow, or none, which means both.
+// If two lists contradict each other, the stricter one applies.
 func (r *reader) directives(text string) {
 	for word := range strings.SplitSeq(strings.ToLower(text), ",") {
 		switch strings.TrimSpace(word) {
@@ -161,7 +160,7 @@ func (r *reader) directives(text string) {
 	}
 }
 
-// attributes returns a tag's attributes by name. Of two with one name the first counts.
+// attributes returns a tag's attributes by name. If a name occurs twice, its first value counts.
 func attributes(z *html.Tokenizer) map[string]string {
 	found := map[string]string{}
 	for more := true; more; {

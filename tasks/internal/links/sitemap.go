@@ -15,35 +15,31 @@ import (
 	"golang.org/x/net/html/charset"
 )
 
-// The limits of sitemaps.org: entries of one sitemap, and its unpacked bytes. A larger site
-// lists several sitemaps in an index.
+// The limits of sitemaps.org. A larger site lists several sitemaps in an index.
 const (
 	MaxSitemapEntries = 50_000
-	MaxSitemapSize    = 50 << 20
+	MaxSitemapSize    = 50 << 20 // unpacked bytes
 )
 
-// maxToken limits a tag of a sitemap, and a text between two tags, in bytes. A tag of many
-// attributes takes many times as much memory.
+// maxToken is the maximum size of a tag, and of the text between two tags, in bytes: see maxTag.
 const maxToken = 1 << 20
 
-// Sitemap is what a sitemap lists: canonical URLs in its order, duplicates included.
+// Sitemap holds the canonical URLs of a sitemap, in its order and with duplicates.
 type Sitemap struct {
 	Pages []string
-	// Sitemaps are other sitemaps, of a sitemap index. The caller decides how far to follow
-	// them.
+	// Sitemaps are the entries of a sitemap index.
 	Sitemaps []string
-	// More reports that entries beyond MaxSitemapEntries are left out.
+	// More reports that the sitemap has more than MaxSitemapEntries. The others are left out.
 	More bool
 }
 
-// ReadSitemap reads the sitemap that was fetched from the URL: XML, an RSS or Atom feed, or
-// plain text with one URL a line, gzipped or not. Entries without a URL that can be crawled are
-// left out. The error says why the reading ended early, or that there is no URL at all. The
-// entries before it are returned as well. Reading ends at damaged gzip, at XML that breaks off, at a
-// tag of more than 1 MiB, after MaxSitemapSize bytes, at a line of plain text over 64 KB, and at
-// an error of the reader.
+// ReadSitemap reads a sitemap that was fetched from the URL: XML, an RSS or Atom feed, or plain
+// text with one URL a line, gzipped or not. It leaves out entries whose URL cannot be crawled, but
+// not entries on other hosts, which sitemaps.org forbids.
 //
-// Entries on other hosts are returned, although sitemaps.org forbids them.
+// It returns an error if the sitemap has no URL. It also returns one, with the entries before it,
+// if the gzip data are corrupt, the XML ends within an element, a tag is longer than 1 MiB, a line
+// of plain text is longer than 64 KB, the sitemap is longer than MaxSitemapSize, or text fails.
 func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 	s := sitemapReader{url: url}
 	err := s.read(text)
@@ -51,7 +47,7 @@ func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 		err = fmt.Errorf("more than %d bytes", MaxSitemapSize)
 	}
 	if err == nil && len(s.Pages)+len(s.Sitemaps) == 0 {
-		err = errors.New("it lists no URL: want urlset, sitemapindex, RSS or Atom, or one URL a line")
+		err = errors.New("no URL found: want urlset, sitemapindex, RSS or Atom, or one URL a line")
 	}
 	if err != nil {
 		err = fmt.Errorf("sitemap: %w", err)
@@ -66,7 +62,7 @@ type sitemapReader struct {
 }
 
 func (s *sitemapReader) read(text io.Reader) error {
-	// The first bytes tell whether it is packed. Names and Content-Types are often wrong.
+	// File names and Content-Types are often wrong about gzip.
 	in := bufio.NewReader(text)
 	if magic, _ := in.Peek(2); string(magic) == "\x1f\x8b" {
 		unpacked, err := gzip.NewReader(in)
@@ -91,7 +87,7 @@ func (s *sitemapReader) read(text io.Reader) error {
 	return lines.Err()
 }
 
-// add appends the URL of an entry. An entry whose URL cannot be crawled counts as well.
+// add appends the URL of an entry, if it can be crawled, and counts the entry in any case.
 func (s *sitemapReader) add(to *[]string, base, loc string) {
 	s.entries++
 	s.More = s.entries > MaxSitemapEntries
@@ -106,9 +102,9 @@ func (s *sitemapReader) add(to *[]string, base, loc string) {
 // xmlEncoding matches the declaration at the beginning of XML.
 var xmlEncoding = regexp.MustCompile(`^\s*<\?xml[^>]*?encoding\s*=\s*["']([^"']+)["']`)
 
-// readXML reads the entries of a sitemap, an index or a feed. It uses the tokenizer of HTML,
-// because many sitemaps are no correct XML: they have a bare &, an entity of HTML, or a
-// byte that is not UTF-8. Such an error costs one entry.
+// readXML reads the entries of a sitemap, an index or a feed. It uses a tokenizer for HTML, because
+// many sitemaps are not valid XML: they have a bare &, an entity of HTML, or a byte that is not
+// UTF-8. Such a mistake affects only one entry.
 func (s *sitemapReader) readXML(in *bufio.Reader) error {
 	var text io.Reader = in
 	if start, _ := in.Peek(512); xmlEncoding.Match(start) {
@@ -126,7 +122,7 @@ func (s *sitemapReader) readXML(in *bufio.Reader) error {
 		loc         []byte
 		inLoc       bool
 	)
-	end := func() { // of an entry's URL, or of an entry without one
+	end := func() { // adds the entry's URL, once
 		if to != nil {
 			s.add(to, s.url, unescape(loc))
 		}
@@ -144,7 +140,7 @@ func (s *sitemapReader) readXML(in *bufio.Reader) error {
 			case !errors.Is(err, io.EOF):
 				return err
 			case root != "":
-				return fmt.Errorf("it breaks off within <%s>", root)
+				return fmt.Errorf("unexpected end within <%s>", root)
 			}
 			return nil
 		case html.StartTagToken, html.SelfClosingTagToken:
@@ -164,7 +160,7 @@ func (s *sitemapReader) readXML(in *bufio.Reader) error {
 				if kind == html.SelfClosingTagToken {
 					end()
 				}
-			case to == nil || prefix != entryPrefix: // such as the <image:loc> of a picture
+			case to == nil || prefix != entryPrefix: // for example the <image:loc> of a picture
 			case local == "loc", local == "link" && entryName == "item":
 				inLoc = kind == html.StartTagToken
 			case local == "link" && entryName == "entry" && attributes && len(loc) == 0:
@@ -192,7 +188,7 @@ func cutPrefix(name string) (prefix, local string) {
 	return name[:i], name[i:]
 }
 
-// atomLink returns the href of an Atom link if that is the entry's page.
+// atomLink returns the href of an Atom link to the entry's page, or nil for any other link.
 func atomLink(z *html.Tokenizer) []byte {
 	rel, href := "alternate", ""
 	for more := true; more; {
@@ -211,8 +207,8 @@ func atomLink(z *html.Tokenizer) []byte {
 	return []byte(strings.ReplaceAll(href, "&", "&amp;")) // the tokenizer has unescaped it
 }
 
-// unescape resolves CDATA and the references of XML. References of HTML stay: in "?a=1&copy=2"
-// the & should have been written &amp;.
+// unescape resolves CDATA and the character references of XML, but not those of HTML: in
+// "?a=1&copy=2" the & should have been written as &amp;.
 func unescape(text []byte) string {
 	if inner, ok := bytes.CutPrefix(bytes.TrimSpace(text), []byte("<![CDATA[")); ok {
 		return string(bytes.TrimSuffix(inner, []byte("]]>")))

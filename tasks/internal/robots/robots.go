@@ -1,10 +1,9 @@
-// Package robots reads robots.txt by RFC 9309 and tells what a crawler may fetch. It does no
-// I/O: the caller fetches and keeps the file.
+// Package robots parses robots.txt by RFC 9309, and decides which URLs a crawler may fetch. It does
+// no I/O.
 //
-// A robots.txt is for one origin: scheme, host and port. The caller requests it, follows at
-// least five redirects (2.3.1.2), passes the response to [FromAnswer] with its own name, and
-// calls [File.Allowed] for every URL of that origin. It should not keep the file for longer than
-// a day (2.4).
+// A robots.txt is for one origin: scheme, host and port. The caller requests the file, follows at
+// least five redirects (2.3.1.2), passes the response to [FromResponse], and calls [File.Allowed]
+// for every URL of that origin. It should not use a file for longer than a day (2.4).
 package robots
 
 import (
@@ -21,52 +20,52 @@ import (
 )
 
 const (
-	// MaxSize is how many bytes of a file are read, which is the minimum of RFC 9309. A line
-	// that is cut off there is ignored.
+	// MaxSize is the number of bytes of a file that are parsed, the minimum of RFC 9309. A line
+	// that exceeds this size is ignored.
 	MaxSize = 500 << 10
-	// MaxSitemaps is how many Sitemap lines are read: every page of the origin leads there.
+	// MaxSitemaps is the number of Sitemap lines that are read. A crawl follows them from every
+	// page of the origin.
 	MaxSitemaps = 1000
-	// maxRules is how many rules and wildcards a crawler's group may have. Each is compared
-	// with each URL. A group with more disallows everything.
+	// maxRules is the maximum number of rules and wildcards of a group, because every rule is
+	// compared with every URL. A group with more disallows everything.
 	maxRules = 20_000
-	// maxDelay limits a Crawl-delay, so that a mistake does not stop a crawl for good.
+	// maxDelay limits a Crawl-delay, because a mistaken one could stop a crawl for good.
 	maxDelay = 24 * time.Hour
 )
 
-// File is what a robots.txt says to one crawler. The zero value is an empty file, which allows
-// everything. A File does not change, so it is safe for concurrent use.
+// File is a robots.txt, parsed for one crawler. The zero value is an empty file, which allows
+// everything. A File never changes, so it is safe for concurrent use.
 type File struct {
-	// Sitemaps are the URLs of its Sitemap lines as they are written, without duplicates. They
-	// are for every crawler, and may be on other hosts.
+	// Sitemaps are the URLs of the Sitemap lines as written, without duplicates. They apply to
+	// every crawler, and may be on other hosts.
 	Sitemaps []string
 
 	group
 }
 
-// group is what a file says to some crawlers. All groups that name a crawler are combined
-// (2.2.1).
+// group holds the rules of a file for some crawlers. All groups that name the crawler are
+// combined (2.2.1).
 type group struct {
 	rules []rule
-	work  int // number of rules and wildcards
+	parts int // number of rules and wildcards
 	delay time.Duration
 }
 
 func (g *group) add(r rule) {
-	g.work += 1 + strings.Count(r.path, "*")
-	if g.work > maxRules {
+	g.parts += 1 + strings.Count(r.path, "*")
+	if g.parts > maxRules {
 		r, g.rules = rule{path: "/"}, nil
 	}
 	g.rules = append(g.rules, r)
 }
 
-// FromAnswer returns the file for a response to the request for it, after redirects. Without a
-// file (4xx, or a redirect that leads nowhere) everything is allowed; while the host cannot tell
-// (5xx) nothing is. A host that cannot be reached counts as a 503 (2.3.1). For a 429 the caller
-// should ask again later: the RFC makes no exception for it.
+// FromResponse returns the file of a response, after redirects. A 5xx disallows everything. A 4xx
+// and a redirect that leads nowhere allow everything, also a 429; a caller may prefer to request
+// the file again. The caller passes a 503 for a host that cannot be reached (2.3.1).
 //
-// The agent is the crawler's product token or its whole User-Agent: "headgate" or
+// The agent is the crawler's product token or its whole User-Agent, such as "headgate" or
 // "headgate/1.2 (+https://example.com)".
-func FromAnswer(status int, body []byte, agent string) *File {
+func FromResponse(status int, body []byte, agent string) *File {
 	switch {
 	case status >= http.StatusInternalServerError:
 		return Parse([]byte("User-agent: *\nDisallow: /\n"), agent)
@@ -76,18 +75,18 @@ func FromAnswer(status int, body []byte, agent string) *File {
 	return &File{}
 }
 
-// Parse reads a file for a crawler. It ignores lines that it does not know, so it accepts
-// anything. Lines end with CR, LF or both, and # begins a comment.
+// Parse parses a file for a crawler. It accepts any text, and ignores lines with unknown keys.
+// Lines end with CR, LF or both, and # begins a comment.
 //
-// The groups that name the crawler count, or else those for all others. A token is compared
-// whole: "foo" does not name "foobot". Groups of other crawlers are not kept.
+// The groups that name the crawler apply, or the groups for * if no group does. Product tokens are
+// compared whole: "foo" does not name "foobot".
 func Parse(text []byte, agent string) *File {
 	if len(text) > MaxSize {
 		text = text[:MaxSize]
 		text = text[:1+bytes.LastIndexAny(text, "\r\n")]
 	}
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
-	own := Token(agent)
+	own := ProductToken(agent)
 	p := parser{groups: map[string]*group{own: nil}, sitemaps: map[string]bool{}}
 	p.groups["*"] = &group{}
 	for line := range strings.FieldsFuncSeq(string(text), func(r rune) bool { return r == '\r' || r == '\n' }) {
@@ -100,34 +99,33 @@ func Parse(text []byte, agent string) *File {
 	return &p.file
 }
 
-// parser reads the lines in order: names of crawlers, and then the rules for all of these. A
-// name after a rule begins a new list of names.
+// parser reads the lines in order: names of crawlers, then the rules for these crawlers. A name
+// after a rule begins a new list of names.
 type parser struct {
 	file     File
 	sitemaps map[string]bool
 
-	groups map[string]*group // of the crawler, nil until it is named, and of the others
-	to     []*group          // the groups that the next rule is for
-	ruled  bool              // whether they have a rule
-	// delayTo are the groups that the next Crawl-delay is for, and delayed reports whether they
-	// have one. RFC 9309 does not know the line, so it does not end a list of names for
-	// the rules. But a delay is meant for the names directly above it.
-	delayTo []*group
-	delayed bool
+	groups   map[string]*group // "*" and the crawler's, which is nil until the crawler is named
+	to       []*group          // groups of the current list of names
+	hasRules bool              // reports whether the list has a rule, so that a name begins a new list
+	// delayTo holds the groups that the next Crawl-delay applies to: the names directly above it.
+	// RFC 9309 has no Crawl-delay, so the line does not end the list of names for the rules.
+	delayTo  []*group
+	hasDelay bool
 }
 
-// line handles one line: its key in lower case, and its value. An unknown key changes nothing.
+// line handles one line. The key is in lower case.
 func (p *parser) line(key, value string) {
 	switch key {
 	case "user-agent":
-		if p.ruled {
-			p.to, p.ruled = nil, false
-			p.delayTo, p.delayed = nil, false
+		if p.hasRules {
+			p.to, p.hasRules = nil, false
+			p.delayTo, p.hasDelay = nil, false
 		}
-		if p.delayed {
-			p.delayTo, p.delayed = nil, false
+		if p.hasDelay {
+			p.delayTo, p.hasDelay = nil, false
 		}
-		token := Token(value)
+		token := ProductToken(value)
 		of, known := p.groups[token]
 		if !known || token == "" {
 			return
@@ -143,7 +141,7 @@ func (p *parser) line(key, value string) {
 			p.delayTo = append(p.delayTo, of)
 		}
 	case "allow", "disallow":
-		p.ruled = true
+		p.hasRules = true
 		if value == "" {
 			return // an empty path matches nothing
 		}
@@ -151,7 +149,7 @@ func (p *parser) line(key, value string) {
 			g.add(newRule(value, key == "allow"))
 		}
 	case "crawl-delay":
-		p.delayed = true
+		p.hasDelay = true
 		if seconds, err := strconv.ParseFloat(value, 64); err == nil && seconds > 0 && !math.IsNaN(seconds) {
 			for _, g := range p.delayTo {
 				g.delay = time.Duration(min(seconds, maxDelay.Seconds()) * float64(time.Second))
@@ -165,10 +163,10 @@ func (p *parser) line(key, value string) {
 	}
 }
 
-// Token returns the product token of a User-Agent in lower case: letters, hyphens and
-// underscores, such as "headgate" of "Headgate/1.2 (+https://example.com)". It is empty if the
-// User-Agent begins with anything else. A name in a file is read in the same way, and can be "*".
-func Token(text string) string {
+// ProductToken returns the product token of a User-Agent or a User-agent line in lower case: the
+// letters, hyphens and underscores at its beginning, or "*". The product token of
+// "Headgate/1.2 (+https://example.com)" is "headgate".
+func ProductToken(text string) string {
 	text = strings.ToLower(strings.TrimSpace(text))
 	if text == "*" || strings.HasPrefix(text, "* ") || strings.HasPrefix(text, "*\t") {
 		return "*"
@@ -180,12 +178,12 @@ func Token(text string) string {
 	return text
 }
 
-// Allowed reports whether the crawler may fetch a URL of the file's origin, which is absolute or a
-// path with its query. The matching rule with the longest canonical path decides, and of two of
-// one length the one that allows (2.2.2). Without a matching rule the URL is allowed, and
-// /robots.txt always is.
+// Allowed reports whether the crawler may fetch a URL of the file's origin: an absolute URL, or a
+// path with its query. The matching rule with the longest normalized path decides. If rules of the
+// same length match, the URL is allowed if one of these rules allows it (2.2.2). A URL without a
+// matching rule is allowed, and /robots.txt is always allowed.
 func (f *File) Allowed(url string) bool {
-	target := oneForm(pathOf(url), false)
+	target := normalize(pathOf(url), false)
 	if target == "/robots.txt" {
 		return true
 	}
@@ -198,33 +196,30 @@ func (f *File) Allowed(url string) bool {
 	return allowed
 }
 
-// CrawlDelay is how long the crawler should wait between two requests, at most a day, or 0 if
-// the file does not say. It is not part of the RFC. Of several the last counts.
+// CrawlDelay returns the time between two requests that the file asks for, at most a day, or 0 if
+// the file has no Crawl-delay. The last Crawl-delay of several counts. RFC 9309 does not define it.
 func (f *File) CrawlDelay() time.Duration { return f.delay }
 
-// rule allows or disallows what its path matches. A path without $ matches every target that
-// begins with it.
+// rule allows or disallows the targets that its path matches.
 type rule struct {
-	path  string // canonical, with * as it is written
-	end   bool   // whether the match has to end where the path does
+	path  string // normalized; * matches any text
+	end   bool   // the path must match the whole target, not only its beginning
 	allow bool
 }
 
-// newRule reads a path, in which * is any text and $ at the end is the URL's end. Several stars in
-// a row are one.
+// newRule parses the path of a rule. A $ at the end means the end of the target.
 func newRule(path string, allow bool) rule {
-	// A $ elsewhere is an ordinary character, which oneForm encodes.
+	// Any other $ is an ordinary character, which normalize encodes.
 	trimmed, end := strings.CutSuffix(path, "$")
-	r := rule{path: oneForm(trimmed, true), end: end, allow: allow}
+	r := rule{path: normalize(trimmed, true), end: end, allow: allow}
 	for strings.Contains(r.path, "**") {
 		r.path = strings.ReplaceAll(r.path, "**", "*")
 	}
 	return r
 }
 
-// matches reports whether the rule matches a canonical target. It takes the first place for every
-// part between stars, and the end for the last part if the rule has $. That is always
-// right, because a star can skip anything, so no backtracking is needed.
+// matches reports whether the rule matches a normalized target. It needs no backtracking: if any
+// match exists, one exists in which each part between stars is at its first position.
 func (r rule) matches(target string) bool {
 	first, rest, starred := strings.Cut(r.path, "*")
 	target, ok := strings.CutPrefix(target, first)
@@ -245,8 +240,8 @@ func (r rule) matches(target string) bool {
 	return !r.end || target == ""
 }
 
-// pathOf returns the path and the query of a URL, beginning with a slash and without the
-// fragment. A "://" within a path or a query is no scheme's.
+// pathOf returns the path and the query of a URL, beginning with a slash and without the fragment.
+// A "://" within a path or a query does not end a scheme.
 func pathOf(url string) string {
 	url, _, _ = strings.Cut(url, "#")
 	if scheme, rest, ok := strings.Cut(url, "://"); ok && !strings.ContainsAny(scheme, "/?") {
@@ -261,13 +256,13 @@ func pathOf(url string) string {
 	return url
 }
 
-// oneForm writes equal paths and queries alike (2.2.2): what need not be percent-encoded is
-// decoded, everything else is encoded. In a target that includes * and $, so that a star in a
-// pattern is always a wildcard.
-func oneForm(path string, pattern bool) string {
+// normalize returns the normalized percent-encoding of a path and its query (2.2.2), which is the
+// same for equal paths. It decodes characters that need no encoding, and encodes all others. It
+// encodes $ everywhere, and * in targets, so that * in a pattern is always a wildcard.
+func normalize(path string, pattern bool) string {
 	encode := func(c byte) bool { return c <= ' ' || c >= 0x7f || c == '$' || c == '*' && !pattern }
-	// The unreserved characters of RFC 3986, and reserved ones that separate nothing there. So %2F
-	// is no slash in a path, but it is one in a query.
+	// The unreserved characters of RFC 3986, and the reserved characters that are no separators in
+	// a path or a query. So %2F and a slash are equal in a query, but not in a path.
 	inPath := func(c byte) bool { return canonical.Alphanumeric(c) || strings.IndexByte("-._~:@!'(),;[]", c) >= 0 }
 	inQuery := func(c byte) bool { return inPath(c) || c == '/' || c == '?' }
 	path, query, ok := strings.Cut(path, "?")

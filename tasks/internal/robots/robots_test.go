@@ -103,7 +103,7 @@ func TestAllowed(t *testing.T) {
 	}
 }
 
-func TestFromAnswer(t *testing.T) {
+func TestFromResponse(t *testing.T) {
 	body := []byte("User-agent: *\nDisallow: /x\n")
 	tests := []struct {
 		status int
@@ -120,12 +120,12 @@ func TestFromAnswer(t *testing.T) {
 		{599, false, false},
 	}
 	for _, tt := range tests {
-		f := FromAnswer(tt.status, body, "a")
+		f := FromResponse(tt.status, body, "a")
 		if x, y := f.Allowed("/x"), f.Allowed("/y"); x != tt.x || y != tt.y {
 			t.Errorf("%d: allowed %t, %t; want %t, %t", tt.status, x, y, tt.x, tt.y)
 		}
 	}
-	if !FromAnswer(503, nil, "a").Allowed("/robots.txt") {
+	if !FromResponse(503, nil, "a").Allowed("/robots.txt") {
 		t.Error("503: robots.txt may not be asked for again")
 	}
 }
@@ -228,8 +228,8 @@ func FuzzAllowed(target *testing.F) {
 	f.Add("User-agent: *\nAllow: /%zz\nDisallow: *?\n", "/%zz?%2F")
 	f.Fuzz(func(t *testing.T, text, path string) {
 		file := Parse([]byte(text), "a")
-		target := oneForm(pathOf(path), false)
-		if again := oneForm(target, false); again != target {
+		target := normalize(pathOf(path), false)
+		if again := normalize(target, false); again != target {
 			t.Errorf("%q is %q, and that is %q", path, target, again)
 		}
 		if file.Allowed(path) != file.Allowed(target) {

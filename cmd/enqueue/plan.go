@@ -241,7 +241,7 @@ func (p *plan) estimate(ctx context.Context) (first, last forecast.Estimate, err
 		if err != nil {
 			return first, last, err
 		}
-		p.uncounted = pending.Uncounted
+		p.uncounted = pending.WithoutRule
 	}
 	if p.unbound < p.jobs {
 		first, last = f.Planned()

@@ -59,7 +59,8 @@ func (c *connection) queues(ctx context.Context) (*inspect.Queues, error) {
 		return nil, err
 	}
 	q := inspect.New(rdb, conf.WaitDB(rdb), conf.Scope)
-	return q.WithRules(inspect.Rules{RuleFor: conf.RequirementsOf, ServedQueues: conf.ServedQueues(), Limits: conf.Limits}), nil
+	q.Rules = inspect.Rules{RuleFor: conf.RequirementsOf, ServedQueues: conf.ServedQueues(), Limits: conf.Limits}
+	return q, nil
 }
 
 func (c *connection) schedules(ctx context.Context) (*cron.Runner, error) {

@@ -62,7 +62,7 @@ type limitStatus struct {
 
 func newLimitStatus(l inspect.Limit, now time.Time) limitStatus {
 	v := limitStatus{
-		l.Name, l.String(), l.State, l.Allowed, l.Denied, l.Waiting, l.Keys, cli.Seconds(l.WaitedFor(now)), newETA(l.ETA),
+		l.Name, l.String(), l.State, l.Allowed, l.Denied, l.Waiting, l.KeyCount, cli.Seconds(l.WaitedFor(now)), newETA(l.ETA),
 	}
 	if l.Waiting == 0 && l.ETA.Known && l.ETA.StartsIn == 0 { // no pending job needs it either
 		v.eta = "-"
@@ -119,8 +119,8 @@ func printStatus(out io.Writer, s inspect.Status, limits []limitStatus) error {
 		}
 		fmt.Fprintf(out, "ETA of the last job: %s%s\n", in, etaText(s.ETA))
 	}
-	if s.Uncounted > 0 {
-		fmt.Fprintf(out, "the ETA does not include %s without a known rule\n", display.Count(s.Uncounted, "pending job"))
+	if s.WithoutRule > 0 {
+		fmt.Fprintf(out, "the ETA does not include %s without a known rule\n", display.Count(s.WithoutRule, "pending job"))
 	}
 	if len(queues) > 0 && !slices.ContainsFunc(s.Workers, func(w stats.Process) bool { return !w.Lost }) {
 		fmt.Fprintln(out, "no worker is running; the ETA assumes that one starts now")

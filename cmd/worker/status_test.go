@@ -18,7 +18,7 @@ func TestStatus_Limits(t *testing.T) {
 	now := time.Now()
 	limit := inspect.Limit{
 		Limit:       throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerHour(1)},
-		LimitDemand: stats.LimitDemand{Waiting: 2, Keys: 1, Since: now.Add(-72 * time.Second)}, ETA: forecast.Estimate{Known: true},
+		LimitDemand: stats.LimitDemand{Waiting: 2, KeyCount: 1, Since: now.Add(-72 * time.Second)}, ETA: forecast.Estimate{Known: true},
 	}
 	if err := cli.Table(&out, []limitStatus{newLimitStatus(limit, now)}, "DENIED", "WAITING", "KEYS", "SINCE", "ETA"); err != nil {
 		t.Fatal(err)

@@ -70,7 +70,7 @@ func (c *collector) collectProcess(out chan<- prometheus.Metric) {
 	out <- denials.histogram(r.Denials)
 	out <- limiterCalls.histogram(r.LimiterCalls)
 	out <- limiterFailures.value(float64(r.LimiterFailures.Load()))
-	out <- leads.value(boolValue(r.IsDispatcher.Load()))
+	out <- leads.value(boolValue(r.IsLeader.Load()))
 	out <- dispatchRounds.histogram(r.Rounds)
 	out <- ungranted.value(float64(r.Ungranted.Load()))
 	out <- pollingFallback.value(boolValue(r.PollingFallback.Load()))

@@ -81,9 +81,9 @@ func (c *collector) collectLimits(ctx context.Context, out chan<- prometheus.Met
 	for _, l := range limits {
 		if sample != nil {
 			out <- waiting.value(float64(l.Waiting), l.Name)
-			out <- waitingKeys.value(float64(l.Keys), l.Name)
+			out <- waitingKeys.value(float64(l.KeyCount), l.Name)
 			out <- oldestWait.value(l.WaitedFor(now).Seconds(), l.Name)
-			if last, known := sample.DrainedAt[l.Name]; known || !slices.Contains(sample.Unknown, l.Name) {
+			if last, needed := sample.DrainedAt[l.Name]; !needed || !last.IsZero() {
 				out <- backlogDrain.value(max(0, last.Sub(now)).Seconds(), l.Name)
 			}
 		}

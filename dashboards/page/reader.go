@@ -189,7 +189,7 @@ func (s *state) readDemand(ctx context.Context) error {
 }
 
 func (s *state) readForecast(ctx context.Context) error {
-	s.Pending, s.Uncounted = 0, 0
+	s.Pending, s.WithoutRule = 0, 0
 	if pending, err := s.queues.PendingCount(ctx); err != nil || pending+s.Waiting == 0 {
 		s.forecast = nil
 		return err
@@ -201,7 +201,7 @@ func (s *state) readForecast(ctx context.Context) error {
 	if s.forecast = f; s.Waiting == 0 && f.Pending == 0 {
 		s.forecast = nil
 	}
-	s.Pending, s.Uncounted = f.Pending, f.Uncounted
+	s.Pending, s.WithoutRule = f.Pending, f.WithoutRule
 	return nil
 }
 

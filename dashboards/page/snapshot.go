@@ -36,16 +36,16 @@ type data struct {
 	Latency       time.Duration // of a call to Redis
 	Waiting       int           // waiting and granted jobs
 	HasDispatcher bool
-	// Pending is how many jobs the forecast has that have not asked for permits yet, Uncounted how
+	// Pending is how many jobs the forecast has that have not asked for permits yet, WithoutRule how
 	// many it does not have.
-	Pending, Uncounted int
-	Limits             []limitRow // the most wanted first
-	Queues             queues
-	Changes            []throttle.Change // the newest first
-	Denials            []event           // examples, the newest first
-	Summary            summary
-	demand             map[string][]waitdb.Demand // by limit, the most wanted key first
-	forecast           *forecast.Forecast         // nil if nothing waits or is pending
+	Pending, WithoutRule int
+	Limits               []limitRow // the most wanted first
+	Queues               queues
+	Changes              []throttle.Change // the newest first
+	Denials              []event           // examples, the newest first
+	Summary              summary
+	demand               map[string][]waitdb.Demand // by limit, the most wanted key first
+	forecast             *forecast.Forecast         // nil if nothing waits or is pending
 }
 
 // position returns a job's position with the estimate of the forecast.
@@ -108,7 +108,7 @@ func (r limitRow) Used() string {
 		return fmt.Sprintf("%s of %s /s", perSecond(r.Permits), perSecond(r.DefaultMeter.PerSecond))
 	}
 	text := fmt.Sprintf("%d of %s full", r.FullMeters(), display.Count(len(r.Meters), "key"))
-	if len(r.Meters) < r.Keys {
+	if len(r.Meters) < r.KeyCount {
 		text = fmt.Sprintf("%d of %d busiest keys full", r.FullMeters(), len(r.Meters))
 	}
 	if n := len(r.Blocks); n > 0 {

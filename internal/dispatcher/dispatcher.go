@@ -122,11 +122,11 @@ func Run(ctx context.Context, c Config) {
 		if d.core != nil {
 			d.Stats.ObserveRound(time.Since(begun))
 		}
-		d.Stats.IsDispatcher.Store(d.core != nil)
+		d.Stats.IsLeader.Store(d.core != nil)
 		d.sleep(ctx, notifications, begun.Add(interval), next)
 	}
 	d.stepDown(ctx)
-	d.Stats.IsDispatcher.Store(false)
+	d.Stats.IsLeader.Store(false)
 }
 
 // round does what is due, and returns when there is more to do. After an error it leaves Redis

@@ -23,8 +23,9 @@ type Forecast struct {
 	// Jobs wait in the lanes that were read, of Lanes in all; pending and planned jobs do not
 	// count.
 	Jobs, Lanes int
-	// Pending is how many jobs are counted that have not asked yet, and Uncounted how many are not.
-	Pending, Uncounted int
+	// Pending is the number of pending jobs in the forecast, WithoutRule the number of pending jobs
+	// whose rule is unknown.
+	Pending, WithoutRule int
 	// Estimated is whether there was too much to follow each lane and turn.
 	Estimated bool
 
@@ -51,10 +52,10 @@ type Options struct {
 	Busiest []throttle.Need
 	// Lane is one that is read however many there are.
 	Lane string
-	// Uncounted is how many jobs are pending whose needs are unknown. Sampled is whether those of
-	// Pending stand for more, so that all is an estimate.
-	Uncounted int
-	Sampled   bool
+	// WithoutRule is the number of pending jobs whose rule is unknown.
+	WithoutRule int
+	// Estimated reports whether the pending jobs come from a sample.
+	Estimated bool
 
 	pending, plan plan
 }
@@ -368,7 +369,7 @@ type snapshot struct {
 
 func newSnapshot(now int64, opts Options) *snapshot {
 	s := &snapshot{opts: opts, now: now, defined: map[string]throttle.Limit{}}
-	s.At, s.pending, s.plan, s.Uncounted = time.UnixMicro(now), opts.pending, opts.plan, opts.Uncounted
+	s.At, s.pending, s.plan, s.WithoutRule = time.UnixMicro(now), opts.pending, opts.plan, opts.WithoutRule
 	s.lanes, s.meters = map[string]*lane{}, map[string]*simMeter{}
 	for _, l := range opts.Limits {
 		s.defined[l.Name] = l
@@ -448,7 +449,7 @@ func (s *snapshot) simulate(steps int) *Forecast {
 	}
 	sim := simulation{now: s.now, lanes: s.order, weights: s.weights, partial: s.Estimated}
 	sim.run(steps)
-	s.Estimated = s.Estimated || sim.estimated || s.opts.Sampled
+	s.Estimated = s.Estimated || sim.estimated || s.opts.Estimated
 	for _, l := range s.order {
 		for i, m := range l.meters {
 			m.isBottleneck = m.isBottleneck || l.bottlenecks[i] > 0

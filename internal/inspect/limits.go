@@ -21,9 +21,9 @@ type Limit struct {
 	// Keyed is guessed from the waiting jobs and the blocks.
 	KeyExpr string
 	Keyed   bool
-	// IsBrief is whether jobs have waited for less than 3 s, as when others have their turn first.
-	IsBrief bool
-	Blocks  []throttle.Blocked // the next to end first
+	// HasShortWait is whether jobs have waited for less than 3 s, as when others have their turn first.
+	HasShortWait bool
+	Blocks       []throttle.Blocked // the next to end first
 	// DefaultMeter is the meter of the empty key: the only one of a limit without keys, and what a
 	// key without an override may use. Meters are this one, or those of the busiest keys. It is
 	// empty if no key is wanted, or the limit came after the last meter that was read.
@@ -82,7 +82,7 @@ func (l *Limit) setState() {
 		l.State = Exhausted
 	case l.Waiting > 0 && l.IsBottleneck && !l.Keyed && l.Windowed() && l.Fill < 1:
 		l.State = WillBeExhausted
-	case l.Waiting > 0 && !l.IsBrief:
+	case l.Waiting > 0 && !l.HasShortWait:
 		l.State = Saturated
 	case blocked:
 		l.State = KeysBlocked
@@ -196,9 +196,9 @@ func (s *Snapshot) states() []Limit {
 	for i, limit := range s.Limits {
 		l := &all[i]
 		l.Limit, l.LimitDemand = limit, s.Demand[limit.Name]
-		l.IsBrief = l.Waiting > 0 && (l.Since.IsZero() || s.Now.Sub(l.Since) < briefWait)
+		l.HasShortWait = l.Waiting > 0 && (l.Since.IsZero() || s.Now.Sub(l.Since) < briefWait)
 		l.Blocks = slices.DeleteFunc(slices.Clone(s.Blocks[l.Name]), func(b throttle.Blocked) bool { return !b.Until.After(s.Now) })
-		l.Keyed = slices.ContainsFunc(l.BusiestKeys, func(key string) bool { return key != "" }) ||
+		l.Keyed = slices.ContainsFunc(l.TopKeys, func(key string) bool { return key != "" }) ||
 			slices.ContainsFunc(l.Blocks, func(b throttle.Blocked) bool { return b.Key != "" })
 		if expr, known := s.keyOf(l.Name); known {
 			l.KeyExpr, l.Keyed = expr, expr != ""
@@ -235,9 +235,9 @@ func readMeters(ctx context.Context, limiter *waitdb.DB, limits []Limit, maxMete
 	for i := range limits {
 		l := &limits[i]
 		byName[l.Name] = l
-		l.BusiestKeys = l.BusiestKeys[:min(MaxKeys, len(l.BusiestKeys))]
+		l.TopKeys = l.TopKeys[:min(MaxKeys, len(l.TopKeys))]
 		needs = append(needs, throttle.Need{Limit: l.Name})
-		for _, key := range l.BusiestKeys {
+		for _, key := range l.TopKeys {
 			if key != "" {
 				needs = append(needs, throttle.Need{Limit: l.Name, Key: key})
 			}
@@ -256,7 +256,7 @@ func readMeters(ctx context.Context, limiter *waitdb.DB, limits []Limit, maxMete
 			if m.Key == "" {
 				l.DefaultMeter = m
 			}
-			if !l.Keyed || m.Key != "" || slices.Contains(l.BusiestKeys, "") {
+			if !l.Keyed || m.Key != "" || slices.Contains(l.TopKeys, "") {
 				l.Meters = append(l.Meters, m)
 			}
 		}

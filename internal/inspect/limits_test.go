@@ -64,7 +64,7 @@ func TestStatus_ManyKeys(t *testing.T) {
 	var asked []int
 	for _, keys := range []int{10, 10_000} {
 		found := stats.BacklogSample{At: time.Now(), Limits: map[string]stats.LimitDemand{"api": {
-			Waiting: 2 * keys, Total: 2 * keys, Keys: keys, Since: time.Now().Add(-time.Hour), BusiestKeys: []string{"k", "l"},
+			Waiting: 2 * keys, Total: 2 * keys, KeyCount: keys, Since: time.Now().Add(-time.Hour), TopKeys: []string{"k", "l"},
 		}}}
 		text, err := json.Marshal(found)
 		if err != nil {
@@ -86,7 +86,7 @@ func TestStatus_ManyKeys(t *testing.T) {
 		t.Errorf("a look asks Redis %v times, want as often with many keys, and at most 35 times", asked)
 	}
 	l := limits[0]
-	if l.Name != "api" || l.Waiting != 20_000 || l.Keys != 10_000 || time.Since(l.Since) < time.Hour || !l.ETA.Known || l.ETA.StartsIn < time.Hour {
+	if l.Name != "api" || l.Waiting != 20_000 || l.KeyCount != 10_000 || time.Since(l.Since) < time.Hour || !l.ETA.Known || l.ETA.StartsIn < time.Hour {
 		t.Errorf("%+v; want 20000 that wait at 10000 keys since an hour, and when the last runs", l)
 	}
 }

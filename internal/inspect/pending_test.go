@@ -52,13 +52,15 @@ func (w *pendingFixture) enqueue(jobs int) {
 
 // queues returns the queues of a command, with the rules.
 func (w *pendingFixture) queues() *inspect.Queues {
-	return inspect.New(w.rdb, w.limiter, "default").WithRules(inspect.Rules{
+	q := inspect.New(w.rdb, w.limiter, "default")
+	q.Rules = inspect.Rules{
 		ServedQueues: []string{"default"}, Limits: w.rules.Limits,
 		RuleFor: func(ctx context.Context, _ throttle.JobID, task *asynq.Task) (stats.Requirements, bool) {
 			rule, err := w.rules.RuleFor(ctx, task)
 			return stats.Requirements{Needs: rule.Needs}, err == nil
 		},
-	})
+	}
+	return q
 }
 
 func (w *pendingFixture) start() {
@@ -89,6 +91,8 @@ func (w *pendingFixture) plan(jobs int, needs ...throttle.Need) (last time.Time,
 }
 
 // TestPending_Counts: a plan behind pending jobs is the same before and after they asked for permits.
+// The last planned job must not be the last of its day: a job that starts too late takes its permits
+// once more, which would then move the planned job to the next day.
 func TestPending_Counts(t *testing.T) {
 	day := throttle.Limit{Name: "day", Kind: throttle.FixedWindow, Rate: throttle.PerDay(2000)}
 	host := throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)}
@@ -107,15 +111,15 @@ func TestPending_Counts(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newPendingWorld(t, tt.needs, day, host)
 				w.enqueue(tt.jobs)
-				before, f := w.plan(2000, throttle.Need{Limit: "day"})
-				if f.Pending != tt.jobs || f.Uncounted != 0 || f.Estimated != (tt.jobs > 200) || f.Jobs != 0 {
-					t.Errorf("%d of %d jobs are counted, %d are not, about: %v", f.Pending, tt.jobs, f.Uncounted, f.Estimated)
+				before, f := w.plan(1500, throttle.Need{Limit: "day"})
+				if f.Pending != tt.jobs || f.WithoutRule != 0 || f.Estimated != (tt.jobs > 200) || f.Jobs != 0 {
+					t.Errorf("%d of %d jobs are counted, %d are not, about: %v", f.Pending, tt.jobs, f.WithoutRule, f.Estimated)
 				}
 				w.start()
 				for w.pending() > 0 {
 					time.Sleep(time.Second)
 				}
-				after, _ := w.plan(2000, throttle.Need{Limit: "day"})
+				after, _ := w.plan(1500, throttle.Need{Limit: "day"})
 				if off := after.Sub(before).Abs(); off > 15*time.Minute {
 					t.Errorf("the last is planned for %s, and when all have asked for %s", before, after)
 				}
@@ -132,14 +136,14 @@ func TestPending_Status(t *testing.T) {
 		w.enqueue(1000)
 		status, err := w.queues().Status(t.Context())
 		must(t, err)
-		if in := status.ETA.StartsIn; in < 8*time.Hour || in > 9*time.Hour || status.Uncounted != 0 || status.Queues[0].Pending != 1000 {
+		if in := status.ETA.StartsIn; in < 8*time.Hour || in > 9*time.Hour || status.WithoutRule != 0 || status.Queues[0].Pending != 1000 {
 			t.Errorf("without a worker status says %+v, want the last in 8 to 9 h", status)
 		}
 		blind := inspect.New(w.rdb, w.limiter, "default")
 		status, err = blind.Status(t.Context())
 		must(t, err)
-		if status.Uncounted != 1000 || status.HasBacklog {
-			t.Errorf("without rules %d are not counted, and the last runs in %+v; want 1000, and none", status.Uncounted, status.ETA)
+		if status.WithoutRule != 1000 || status.HasBacklog {
+			t.Errorf("without rules %d are not counted, and the last runs in %+v; want 1000, and none", status.WithoutRule, status.ETA)
 		}
 		sample := stats.BacklogSample{At: time.Now()}
 		sample.Pending, err = stats.ReadPending(t.Context(), w.rdb, w.limiter, []string{"default"}, func(context.Context, throttle.JobID, *asynq.Task) (stats.Requirements, bool) {
@@ -245,7 +249,7 @@ func TestPending_FailingRules(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		sample, err := stats.ReadBacklogSample(t.Context(), w.rdb, "default")
 		must(t, err)
-		if sample == nil || time.Since(sample.At) > 25*time.Second || sample.Pending.Uncounted != 3 {
+		if sample == nil || time.Since(sample.At) > 25*time.Second || sample.Pending.WithoutRule != 3 {
 			t.Errorf("the sample is %+v, want a new one that does not count 3 jobs", sample)
 		}
 		must(t, w.rdb.Del(t.Context(), asynqdb.Key("default", asynqdb.Pending)).Err()) // the server must not take them

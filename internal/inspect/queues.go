@@ -1,5 +1,5 @@
-// Package inspect reads the state of jobs, queues and limits, and changes jobs and queues, for the
-// page and the commands.
+// Package inspect reads the state of jobs, queues and limits, and changes jobs and queues. The page
+// and the commands use it.
 package inspect
 
 import (
@@ -20,23 +20,25 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Queues joins what asynq and the limiter know of jobs.
+// Queues combines the data of asynq and the limiter about jobs.
 type Queues struct {
 	Inspector *asynq.Inspector
-	DB        asynqdb.DB // for what the Inspector does not return
+	DB        asynqdb.DB // reads the data that the Inspector does not return
 	Limiter   *waitdb.DB
+
+	// Rules are the rules that Forecast uses for pending jobs. Without them it uses the last backlog
+	// sample.
+	Rules Rules
 
 	rdb   redis.UniversalClient
 	scope string
-	rules Rules
 }
 
-// Rules are the workers' rules: what pending jobs of the served queues will ask for, and limits
-// that Redis may not have yet.
+// Rules are the rules of the workers that serve some queues.
 type Rules struct {
 	RuleFor      stats.RuleFunc
 	ServedQueues []string
-	Limits       []throttle.Limit
+	Limits       []throttle.Limit // of the config; Redis may not have them yet
 }
 
 // New returns the queues of a Redis, with the limiter of a scope.
@@ -44,22 +46,16 @@ func New(rdb redis.UniversalClient, limiter *waitdb.DB, scope string) *Queues {
 	return &Queues{Inspector: asynq.NewInspectorFromRedisClient(rdb), DB: asynqdb.New(rdb), Limiter: limiter, rdb: rdb, scope: scope}
 }
 
-// WithRules makes Forecast use these rules for pending jobs, instead of the last backlog sample.
-func (q *Queues) WithRules(rules Rules) *Queues {
-	q.rules = rules
-	return q
-}
-
 // Close closes the Redis client.
 func (q *Queues) Close() { _ = q.rdb.Close() }
 
-// Forecast returns when the waiting and pending jobs would run.
+// Forecast estimates the times at which the waiting and pending jobs would run.
 func (q *Queues) Forecast(ctx context.Context, opts forecast.Options) (*forecast.Forecast, error) {
 	var pending stats.Pending
 	var err error
-	if q.rules.RuleFor != nil {
-		opts.Limits = q.rules.Limits
-		pending, err = stats.ReadPending(ctx, q.rdb, q.Limiter, q.rules.ServedQueues, q.rules.RuleFor)
+	if q.Rules.RuleFor != nil {
+		opts.Limits = q.Rules.Limits
+		pending, err = stats.ReadPending(ctx, q.rdb, q.Limiter, q.Rules.ServedQueues, q.Rules.RuleFor)
 	} else {
 		var sample *stats.BacklogSample
 		if sample, err = stats.ReadBacklogSample(ctx, q.rdb, q.scope); err == nil {
@@ -72,7 +68,7 @@ func (q *Queues) Forecast(ctx context.Context, opts forecast.Options) (*forecast
 	return stats.Forecast(ctx, q.Limiter, q.rdb, pending, opts)
 }
 
-// PendingCount returns how many jobs are pending in all queues.
+// PendingCount returns the number of pending jobs in all queues.
 func (q *Queues) PendingCount(ctx context.Context) (jobs int, err error) {
 	sizes, err := stats.PendingCounts(ctx, q.DB)
 	for _, n := range sizes {
@@ -81,8 +77,8 @@ func (q *Queues) PendingCount(ctx context.Context) (jobs int, err error) {
 	return jobs, err
 }
 
-// Names returns the names of all queues, or the one that is given. It fails if there is no such
-// queue.
+// Names returns the names of all queues, or only the given one. It fails if the given queue does not
+// exist.
 func (q *Queues) Names(ctx context.Context, queue string) ([]string, error) {
 	if queue == "" {
 		return q.DB.Queues(ctx)
@@ -97,13 +93,14 @@ func (q *Queues) Names(ctx context.Context, queue string) ([]string, error) {
 	return []string{queue}, nil
 }
 
-// QueueInfo is asynq's QueueInfo, with the waiting and granted jobs apart from those in retry.
+// QueueInfo is asynq's QueueInfo, but Retry does not include the waiting and granted jobs.
 type QueueInfo struct {
 	*asynq.QueueInfo
-	Waiting int
+	Waiting int // number of waiting and granted jobs
 }
 
-// ReadQueues reads all queues, or the one that is given. A nil waiting counts the waiting jobs.
+// ReadQueues reads all queues, or only the given one. waiting returns the number of waiting jobs of a
+// queue. If it is nil, ReadQueues counts them.
 func (q *Queues) ReadQueues(ctx context.Context, queue string, waiting func(queue string) int) (infos []QueueInfo, err error) {
 	if waiting == nil {
 		jobs, err := q.waiting(ctx, queue)
@@ -131,7 +128,7 @@ func (q *Queues) ReadQueues(ctx context.Context, queue string, waiting func(queu
 	return infos, nil
 }
 
-// ReadQueue reads one queue. It fails if there is no such queue.
+// ReadQueue reads one queue. It fails if the queue does not exist.
 func (q *Queues) ReadQueue(ctx context.Context, queue string) (QueueInfo, error) {
 	infos, err := q.ReadQueues(ctx, queue, nil)
 	if err == nil && len(infos) == 0 {
@@ -143,7 +140,7 @@ func (q *Queues) ReadQueue(ctx context.Context, queue string) (QueueInfo, error)
 	return infos[0], nil
 }
 
-// Count returns how many jobs are in the given states. Granted jobs count as waiting.
+// Count returns the number of jobs in the given states. Granted jobs count as waiting.
 func (i QueueInfo) Count(states ...string) (n int) {
 	for state, jobs := range map[string]int{
 		Waiting: i.Waiting, "pending": i.Pending, "active": i.Active, "retry": i.Retry,
@@ -156,9 +153,9 @@ func (i QueueInfo) Count(states ...string) (n int) {
 	return n
 }
 
-// waiting returns the waiting and granted jobs by queue, of all queues or of the one that is given.
+// waiting returns the waiting and granted jobs of all queues, or only of the given one.
 func (q *Queues) waiting(ctx context.Context, queue string) (map[string][]throttle.JobID, error) {
-	seen := map[string]bool{} // a scan may return one twice
+	seen := map[string]bool{} // a scan may return a job twice
 	waiting := map[string][]throttle.JobID{}
 	scan := q.rdb.HScan(ctx, script.Prefix(q.scope)+"jobs", 0, "*", 1000).Iterator()
 	for scan.Next(ctx) {
@@ -173,7 +170,7 @@ func (q *Queues) waiting(ctx context.Context, queue string) (map[string][]thrott
 	return waiting, scan.Err()
 }
 
-// Pause stops workers from taking jobs of a queue, until Resume.
+// Pause stops workers from taking jobs from a queue, until Resume.
 func (q *Queues) Pause(ctx context.Context, queue string) error {
 	return q.setPaused(ctx, queue, true)
 }

@@ -20,8 +20,8 @@ type Status struct {
 	ETA        forecast.Estimate `json:"-"`
 	HasBacklog bool              `json:"-"`
 	Workers    []stats.Process   `json:"workers"`
-	// Uncounted is how many pending jobs are not in ETA, because their needs are unknown.
-	Uncounted int `json:"pending_not_counted,omitempty"`
+	// WithoutRule is how many pending jobs are not in ETA, because their needs are unknown.
+	WithoutRule int `json:"pending_not_counted,omitempty"`
 }
 
 // QueueStatus is how many jobs of a queue are in each state. Done, Failed and FailedAttempts count
@@ -67,7 +67,7 @@ func (q *Queues) Status(ctx context.Context) (s Status, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.Queues, s.Uncounted, s.HasBacklog = []QueueStatus{}, f.Uncounted, waiting+f.Pending > 0
+	s.Queues, s.WithoutRule, s.HasBacklog = []QueueStatus{}, f.WithoutRule, waiting+f.Pending > 0
 	for _, info := range infos {
 		of := QueueStatus{
 			Queue: info.Queue, Paused: info.Paused, Pending: info.Pending, Waiting: info.Waiting, Retry: info.Retry,

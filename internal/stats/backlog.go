@@ -21,50 +21,51 @@ import (
 )
 
 const (
-	// sampleInterval is how often the dispatcher samples the backlog, sampleIdleInterval while no
-	// job asks for permits. Sampling takes at most 1/sampleShare of the time.
+	// The dispatcher samples the backlog every sampleInterval, or every sampleIdleInterval while no
+	// job requests permits. A pause is at least sampleRest times as long as the sampling before it.
 	sampleInterval     = 5 * time.Second
 	sampleIdleInterval = 20 * time.Second
-	sampleShare        = 50
+	sampleRest         = 50
 	sampleLifetime     = time.Minute
-	// maxUnkeyedMeters bounds the meters of limits without keys that are read for one sample.
+	// maxUnkeyedMeters is the largest number of meters without a key that are read for one sample.
 	maxUnkeyedMeters = 100
-	maxBusiestKeys   = 10
+	// maxTopKeys is the length of LimitDemand.TopKeys.
+	maxTopKeys = 10
 )
 
-// BacklogSample is the backlog as the dispatcher saw it last.
+// BacklogSample is the dispatcher's last view of the backlog.
 type BacklogSample struct {
 	At     time.Time              `json:"at"` // by Redis's clock
 	Limits map[string]LimitDemand `json:"limits"`
-	// DrainedAt is when the last job would run that needs a limit. Unknown are the limits for which
-	// that is unknown.
+	// DrainedAt is the time at which the last job that needs the limit would run. It is zero if that
+	// time is unknown, and missing if no job needs the limit.
 	DrainedAt map[string]time.Time `json:"drained_at,omitempty"`
-	Unknown   []string             `json:"unknown,omitempty"`
 	Pending   Pending              `json:"pending"`
 }
 
 // LimitDemand is the demand for one limit.
 type LimitDemand struct {
-	// Waiting is how many permits jobs wait for at this limit. Total counts also the permits for
-	// jobs that wait for another limit first.
+	// Waiting is the number of permits that jobs wait for at this limit. Total includes the permits
+	// for jobs that wait for another limit first.
 	Waiting int `json:"waiting"`
-	Total   int `json:"all"`
-	// Keys is how many keys are wanted, BusiestKeys are the most wanted of them.
-	Keys        int      `json:"keys"`
-	BusiestKeys []string `json:"busiest"`
-	// Since is when the oldest waiting job began to wait here; zero if unknown.
+	Total   int `json:"total"`
+	// KeyCount is the number of keys that jobs need.
+	KeyCount int `json:"key_count"`
+	// TopKeys are the keys with the highest demand.
+	TopKeys []string `json:"top_keys"`
+	// Since is the time at which the oldest waiting job began to wait here; zero if unknown.
 	Since time.Time `json:"since,omitzero"`
 }
 
-// ReadDemand returns the demand for each meter, the largest first, and for each limit. A job that
-// needs several limits waits at those of the meters that have lanes or are bottlenecks by the
-// forecast. Without a dispatcher it waits at all of them.
+// ReadDemand returns the demand for each meter, the highest first, and for each limit. A job that
+// needs several limits waits at the meters that have lanes, and at those that the forecast calls
+// bottlenecks. Without a dispatcher, a job waits at all of its limits.
 func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, hasDispatcher bool) ([]waitdb.Demand, map[string]LimitDemand, error) {
 	meters, err := limiter.Demands(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	// Jobs do not wait at a limit without keys that has free permits and will have them.
+	// Jobs do not wait at a limit without keys that has free permits and is no bottleneck.
 	var unkeyed []throttle.Need
 	for _, m := range meters {
 		if m.Key == "" && m.HasLanes && !f.IsBottleneck(m.Limit, "") && len(unkeyed) < maxUnkeyedMeters {
@@ -90,20 +91,20 @@ func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, h
 			l.Waiting += m.Permits
 			l.Since = since[m.Limit]
 		}
-		if l.Keys++; l.Keys <= maxBusiestKeys {
-			l.BusiestKeys = append(l.BusiestKeys, m.Key)
+		if l.KeyCount++; l.KeyCount <= maxTopKeys {
+			l.TopKeys = append(l.TopKeys, m.Key)
 		}
 		limits[m.Limit] = l
 	}
 	return meters, limits, nil
 }
 
-// sampleBacklog samples the backlog if this process is the dispatcher and jobs have asked for
-// permits lately. It returns when to call it again.
+// sampleBacklog samples the backlog if this process is the dispatcher, and returns the time until
+// the next call.
 func (r *Recorder) sampleBacklog(ctx context.Context) (next time.Duration) {
 	started := time.Now()
 	calls, _, _ := r.LimiterCalls.Snapshot()
-	if !r.IsDispatcher.Load() || calls == r.sampledCalls && started.Sub(r.sampledAt) < sampleIdleInterval {
+	if !r.IsLeader.Load() || calls == r.sampledCalls && started.Sub(r.sampledAt) < sampleIdleInterval {
 		return sampleInterval
 	}
 	r.sampledCalls, r.sampledAt = calls, started
@@ -112,28 +113,18 @@ func (r *Recorder) sampleBacklog(ctx context.Context) (next time.Duration) {
 	if err := r.writeBacklogSample(ctx); err != nil {
 		r.FailedWrites.Add(1)
 	}
-	return max(sampleInterval, sampleShare*time.Since(started))
+	return max(sampleInterval, sampleRest*time.Since(started))
 }
 
 func (r *Recorder) writeBacklogSample(ctx context.Context) error {
 	rdb, scope := r.Redis()
 	limiter := waitdb.New(throttle.New(rdb, throttle.Options{Scope: scope}))
-	queues, rule := r.Queues, r.RuleFor
-	if queues == nil {
-		queues = rdb
-	}
-	if time.Now().Before(r.rulesResume) {
-		rule = nil
-	}
-	pending, err := ReadPending(ctx, queues, limiter, r.ServedQueues, rule)
-	if pending.slowRules {
-		r.rulesResume = time.Now().Add(slowRulesPause)
-	}
+	pending, err := ReadPending(ctx, r.Queues, limiter, r.ServedQueues, r.RuleFor)
 	if err != nil {
 		return err
 	}
 	pending.truncate()
-	f, err := Forecast(ctx, limiter, queues, pending, forecast.Options{})
+	f, err := Forecast(ctx, limiter, r.Queues, pending, forecast.Options{})
 	if err != nil {
 		return err
 	}
@@ -143,13 +134,11 @@ func (r *Recorder) writeBacklogSample(ctx context.Context) error {
 	}
 	s := BacklogSample{At: f.At, Limits: demand, DrainedAt: map[string]time.Time{}, Pending: pending}
 	for name, last := range f.Limits() {
+		s.DrainedAt[name] = time.Time{}
 		if last.Known {
 			s.DrainedAt[name] = f.At.Add(last.StartsIn)
-		} else {
-			s.Unknown = append(s.Unknown, name)
 		}
 	}
-	slices.Sort(s.Unknown)
 	text, err := json.Marshal(s)
 	if err != nil {
 		return err
@@ -170,16 +159,13 @@ func ReadBacklogSample(ctx context.Context, rdb redis.UniversalClient, scope str
 	return s, json.Unmarshal(text, s)
 }
 
-// Forecast returns the limiter's forecast with the pending jobs, how long jobs run, and which
-// queues are paused. Everything that shows people when jobs run comes from here. A nil queues is
-// the limiter's Redis.
+// Forecast returns the limiter's forecast with the pending jobs of queues, an asynq Redis. It adds
+// the mean durations of jobs and the pauses of queues to the options. The page, the commands and the
+// metrics all use this forecast.
 func Forecast(ctx context.Context, limiter *waitdb.DB, queues redis.UniversalClient, pending Pending, opts forecast.Options) (*forecast.Forecast, error) {
 	pending.addTo(&opts)
 	rdb, prefix := limiter.Scope()
 	scope := script.Scope(prefix)
-	if queues == nil {
-		queues = rdb
-	}
 	var errs []error
 	paused := map[string]bool{}
 	opts.Stopped = func(queue string) bool {
@@ -202,7 +188,7 @@ func Forecast(ctx context.Context, limiter *waitdb.DB, queues redis.UniversalCli
 	}
 	if sample != nil {
 		for _, name := range slices.Sorted(maps.Keys(sample.Limits)) {
-			for _, key := range sample.Limits[name].BusiestKeys {
+			for _, key := range sample.Limits[name].TopKeys {
 				opts.Busiest = append(opts.Busiest, throttle.Need{Limit: name, Key: key})
 			}
 		}

@@ -10,11 +10,11 @@ import (
 // Histogram counts values by upper bounds, as Prometheus does. It is safe for concurrent use.
 type Histogram struct {
 	bounds []float64
-	counts []atomic.Uint64 // one a bound, for values above the previous bound; the last is above all
+	counts []atomic.Uint64 // for each bound the values above the previous one; the last has no bound
 	sum    atomic.Uint64   // the bits of a float64
 }
 
-// Upper bounds, in seconds; those of denials are counts.
+// Upper bounds in seconds, and for denials their number.
 var (
 	latencyBounds  = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 	durationBounds = []float64{.001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}
@@ -39,8 +39,8 @@ func (h *Histogram) observe(v float64) {
 
 func (h *Histogram) observeDuration(d time.Duration) { h.observe(max(0, d).Seconds()) }
 
-// Snapshot returns how many values were observed, their sum, and for each bound how many of them
-// are not above it.
+// Snapshot returns the number of observed values, their sum, and for each bound the number of values
+// up to it.
 func (h *Histogram) Snapshot() (count uint64, sum float64, buckets map[float64]uint64) {
 	buckets = make(map[float64]uint64, len(h.bounds))
 	for i := range h.counts {

@@ -1,8 +1,8 @@
 package stats
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -17,86 +17,89 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Pending is what pending jobs will need that have not asked for permits yet.
+// Pending describes the pending jobs that have not requested permits yet.
 type Pending struct {
 	Groups []PendingGroup `json:"groups,omitempty"`
-	// Queues is how many jobs were pending in each queue.
+	// Queues is the number of pending jobs in each queue.
 	Queues map[string]int `json:"queues,omitempty"`
-	// Estimated is whether Groups come from a sample.
-	Estimated bool `json:"about,omitempty"`
-	// Uncounted is how many jobs are in no group, because their needs are unknown.
-	Uncounted int `json:"uncounted,omitempty"`
-
-	slowRules bool // rules did not return in time
+	// Estimated reports whether Groups come from a sample of a queue.
+	Estimated bool `json:"estimated,omitempty"`
+	// WithoutRule is the number of jobs that are in no group, because their rule is unknown.
+	WithoutRule int `json:"without_rule,omitempty"`
 }
 
-// PendingGroup is a number of pending jobs of one type with the same requirements.
+// PendingGroup is a number of pending jobs with the same requirements.
 type PendingGroup struct {
-	Task
+	Queue string `json:"q"`
 	Requirements
-	Jobs int `json:"n"`
+	Jobs float64 `json:"n"` // an estimate, so it may have a fraction
 }
 
-// Requirements are what a job will ask for. Without Needs it waits for no permits.
+// Requirements are the permits that a job will request. A job without Needs waits for none.
 type Requirements struct {
 	Needs          []throttle.Need `json:"w,omitempty"`
 	FairnessKey    string          `json:"f,omitempty"`
 	FairnessWeight int             `json:"fw,omitempty"`
 }
 
-// RuleFunc returns what a pending job will ask for, by the rules of the workers that take it, or
-// false if that is unknown. It returns when the context ends.
+// RuleFunc returns the requirements of a pending job, by the rules of the workers that serve its
+// queue, or false if they are unknown. It returns when the context ends.
 type RuleFunc func(ctx context.Context, job throttle.JobID, task *asynq.Task) (r Requirements, known bool)
 
 const (
-	// Of a queue with more than pendingSample jobs, that many are sampled, in pages that are
-	// spread evenly over the queue.
+	// A queue with more than pendingSample jobs is sampled: ReadPending reads pendingSample of its
+	// jobs, in pages of pendingPage jobs that are spread evenly over the queue.
 	pendingSample = 200
 	pendingPage   = 20
-	// rulesTimeout bounds the time of the rules for one sample. After slower rules a process
-	// asks no rules for slowRulesPause.
-	rulesTimeout   = 500 * time.Millisecond
-	slowRulesPause = 5 * time.Minute
-	// maxGroups bounds the groups in a BacklogSample.
+	// rulesTimeout is the longest time that the rules may take for one sample.
+	rulesTimeout = 500 * time.Millisecond
+	// maxGroups is the largest number of groups in a BacklogSample.
 	maxGroups = 1000
 )
 
-// ReadPending samples the pending jobs of an asynq Redis, with the rules of the workers of the
-// served queues. It takes some round trips for each queue, however many jobs it has.
+// ReadPending reads or samples the pending jobs of an asynq Redis. A rule describes the jobs of the
+// served queues; a nil rule describes none. ReadPending takes some round trips for each queue,
+// however many jobs the queue has.
 func ReadPending(ctx context.Context, rdb redis.UniversalClient, limiter *waitdb.DB, served []string, rule RuleFunc) (Pending, error) {
-	found := Pending{Queues: map[string]int{}}
 	db := asynqdb.New(rdb)
 	sizes, err := PendingCounts(ctx, db)
+	p := Pending{Queues: sizes}
 	if err != nil {
-		return found, err
+		return p, err
 	}
 	rulesCtx, cancel := context.WithTimeout(ctx, rulesTimeout)
 	defer cancel()
 	for _, queue := range slices.Sorted(maps.Keys(sizes)) {
 		jobs := sizes[queue]
-		found.Queues[queue] = jobs
 		if !slices.Contains(served, queue) || rule == nil {
-			found.Uncounted += jobs
+			p.WithoutRule += jobs
 			continue
 		}
-		sample, uncounted, err := samplePending(ctx, db, limiter, queue, jobs, func(id string, task *asynq.Task) (Requirements, bool) {
-			if rulesCtx.Err() != nil {
-				return Requirements{}, false
-			}
-			return rule(rulesCtx, throttle.JobID{Queue: queue, ID: id}, task)
-		})
+		sample, err := readSample(ctx, db, limiter, queue, jobs)
 		if err != nil {
-			return found, err
+			return p, err
 		}
-		found.addSample(queue, sample)
-		found.Uncounted += int(uncounted + 0.5)
-		found.Estimated = found.Estimated || jobs > pendingSample
+		var groups []PendingGroup
+		withoutRule := 0.0
+		for _, job := range sample {
+			r, known := Requirements{}, false
+			if rulesCtx.Err() == nil {
+				r, known = rule(rulesCtx, throttle.JobID{Queue: queue, ID: job.id}, job.task)
+			}
+			if known {
+				groups = append(groups, PendingGroup{queue, r, job.represents})
+			} else {
+				withoutRule += job.represents
+			}
+		}
+		p.addSample(groups)
+		p.WithoutRule += int(withoutRule + 0.5)
+		p.Estimated = p.Estimated || jobs > pendingSample
 	}
-	found.slowRules = errors.Is(rulesCtx.Err(), context.DeadlineExceeded)
-	return found, nil
+	return p, nil
 }
 
-// PendingCounts returns how many jobs are pending in each queue.
+// PendingCounts returns the number of pending jobs in each queue.
 func PendingCounts(ctx context.Context, db asynqdb.DB) (map[string]int, error) {
 	names, err := db.Queues(ctx)
 	if err != nil || len(names) == 0 {
@@ -118,149 +121,133 @@ func PendingCounts(ctx context.Context, db asynqdb.DB) (map[string]int, error) {
 	return sizes, nil
 }
 
-// SampledPending returns the pending jobs of a backlog sample, for callers without rules, scaled
-// down for queues that have fewer jobs now. With a nil sample all jobs are Uncounted.
+// SampledPending returns the pending jobs of a backlog sample, for callers without rules. If a queue
+// has fewer jobs now, its groups shrink in proportion. With a nil sample no rule is known.
 func SampledPending(ctx context.Context, rdb redis.UniversalClient, sample *BacklogSample) (Pending, error) {
 	sizes, err := PendingCounts(ctx, asynqdb.New(rdb))
 	if err != nil || sample == nil {
 		p := Pending{Queues: sizes}
 		for _, jobs := range sizes {
-			p.Uncounted += jobs
+			p.WithoutRule += jobs
 		}
 		return p, err
 	}
-	found := sample.Pending
-	found.Groups = slices.Clone(found.Groups)
-	for i, g := range found.Groups {
-		if then, now := found.Queues[g.Queue], sizes[g.Queue]; now < then {
-			found.Groups[i].Jobs, found.Estimated = g.Jobs*now/then, true
+	p := sample.Pending
+	p.Groups = slices.Clone(p.Groups)
+	for i, g := range p.Groups {
+		if then, now := p.Queues[g.Queue], sizes[g.Queue]; now < then {
+			p.Groups[i].Jobs, p.Estimated = g.Jobs*float64(now)/float64(then), true
 		}
 	}
-	return found, nil
+	return p, nil
 }
 
-// sampledJob is a job that stands for a number of jobs.
+// sampledJob is a pending job that represents a number of jobs.
 type sampledJob struct {
-	taskType string
-	Requirements
-	jobs float64
+	id         string
+	task       *asynq.Task
+	represents float64
 }
 
-// samplePending reads pages of a queue, in three round trips. The jobs of a page stand for all
-// jobs up to the next page. The front of the queue is the end of asynq's list.
-func samplePending(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue string, jobs int, rule func(id string, task *asynq.Task) (Requirements, bool)) (sample []sampledJob, uncounted float64, err error) {
-	pages := (jobs + pendingPage - 1) / pendingPage
-	if jobs > pendingSample {
-		pages = pendingSample / pendingPage
-	}
-	found := make([]*redis.StringSliceCmd, pages)
+// readSample reads pages of a queue of that many jobs, in three round trips. A page represents all
+// jobs up to the next page. It leaves out jobs that have requested permits already, and jobs that
+// are gone or that asynq will reject. The front of the queue is the end of asynq's list.
+func readSample(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue string, jobs int) (sample []sampledJob, err error) {
+	pages := min((jobs+pendingPage-1)/pendingPage, pendingSample/pendingPage)
+	lists := make([]*redis.StringSliceCmd, pages)
 	if _, err := db.Redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i := range pages {
 			from, to := jobs*i/pages, jobs*(i+1)/pages
-			found[i] = pipe.LRange(ctx, asynqdb.Key(queue, asynqdb.Pending), int64(-min(to, from+pendingPage)), int64(-from-1))
+			lists[i] = pipe.LRange(ctx, asynqdb.Key(queue, asynqdb.Pending), int64(-min(to, from+pendingPage)), int64(-from-1))
 		}
 		return nil
 	}); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	var ids []string
-	var weights []float64
-	for i := range pages {
-		page := found[i].Val()
+	var ids, fields []string
+	var represents []float64
+	for i, list := range lists {
+		page := list.Val()
 		slices.Reverse(page)
-		ids = append(ids, page...)
-		weight := float64(jobs*(i+1)/pages-jobs*i/pages) / float64(len(page))
-		weights = append(weights, slices.Repeat([]float64{weight}, len(page))...)
+		for _, id := range page {
+			ids, fields = append(ids, id), append(fields, queue+"\n"+id)
+			represents = append(represents, float64(jobs*(i+1)/pages-jobs*i/pages)/float64(len(page)))
+		}
 	}
 	if len(ids) == 0 {
-		return nil, 0, nil
+		return nil, nil
 	}
 	messages, err := db.Messages(ctx, queue, ids...)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	lrdb, prefix := limiter.Scope()
-	names := make([]string, len(ids))
-	for i, id := range ids {
-		names[i] = queue + "\n" + id
-	}
-	records, err := lrdb.HMGet(ctx, prefix+"jobs", names...).Result()
+	rdb, prefix := limiter.Scope()
+	waiting, err := rdb.HMGet(ctx, prefix+"jobs", fields...).Result()
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	for i, id := range ids {
 		message, err := asynqdb.ParseMessage([]byte(messages[i]))
-		if records[i] != nil || messages[i] == "" || err != nil {
-			continue // it has asked for permits, is gone, or asynq will reject it
-		}
-		if r, known := rule(id, message.Task()); known {
-			sample = append(sample, sampledJob{message.Type, r, weights[i]})
-		} else {
-			uncounted += weights[i]
+		if waiting[i] == nil && messages[i] != "" && err == nil {
+			sample = append(sample, sampledJob{id, message.Task(), represents[i]})
 		}
 	}
-	return sample, uncounted, nil
+	return sample, nil
 }
 
-// addSample adds groups of as many jobs as the sampled ones stand for. A key that occurs once is
-// taken to be that job's own: the jobs that it stands for are taken to have keys of their own,
-// too, and so to wait only for the meters that the sampled jobs share.
-func (p *Pending) addSample(queue string, sample []sampledJob) {
-	seen := map[throttle.Need]int{}
+// addSample adds the sampled jobs of one queue, each with the number of jobs that it represents. If
+// only one sampled job uses a key, the represented jobs are assumed to have such keys of their own:
+// they are added with the meters that the sampled jobs share.
+func (p *Pending) addSample(sample []PendingGroup) {
+	uses := map[throttle.Need]int{}
 	meter := func(n throttle.Need) throttle.Need { return throttle.Need{Limit: n.Limit, Key: n.Key} }
 	for _, job := range sample {
 		for _, n := range job.Needs {
-			seen[meter(n)]++
+			uses[meter(n)]++
 		}
 	}
-	index, sums, first := map[string]int{}, []float64{}, len(p.Groups)
-	add := func(job sampledJob, needs []throttle.Need, jobs float64) {
-		name := fmt.Sprintf("%q %q %d %q", job.taskType, job.FairnessKey, job.FairnessWeight, fmt.Sprint(needs))
-		i, exists := index[name]
-		if !exists {
-			i = len(sums)
-			index[name], sums = i, append(sums, 0)
-			p.Groups = append(p.Groups, PendingGroup{Task{queue, job.taskType}, Requirements{needs, job.FairnessKey, job.FairnessWeight}, 0})
+	index := map[string]int{}
+	add := func(g PendingGroup, needs []throttle.Need, jobs float64) {
+		g.Needs, g.Jobs = needs, jobs
+		name := fmt.Sprintf("%q %d %q", g.FairnessKey, g.FairnessWeight, fmt.Sprint(needs))
+		if i, exists := index[name]; exists {
+			p.Groups[i].Jobs += jobs
+			return
 		}
-		sums[i] += jobs
+		index[name] = len(p.Groups)
+		p.Groups = append(p.Groups, g)
 	}
 	for _, job := range sample {
-		shared := slices.DeleteFunc(slices.Clone(job.Needs), func(n throttle.Need) bool { return n.Key != "" && seen[meter(n)] == 1 })
-		if job.jobs <= 1 || len(shared) == len(job.Needs) {
-			add(job, job.Needs, job.jobs)
+		shared := slices.DeleteFunc(slices.Clone(job.Needs), func(n throttle.Need) bool { return n.Key != "" && uses[meter(n)] == 1 })
+		if job.Jobs <= 1 || len(shared) == len(job.Needs) {
+			add(job, job.Needs, job.Jobs)
 			continue
 		}
 		add(job, job.Needs, 1)
-		add(job, shared, job.jobs-1)
-	}
-	// Round so that the sum of the groups is right.
-	sum, rounded := 0.0, 0
-	for i, jobs := range sums {
-		sum += jobs
-		p.Groups[first+i].Jobs = int(sum+0.5) - rounded
-		rounded = int(sum + 0.5)
+		add(job, shared, job.Jobs-1)
 	}
 }
 
-// truncate keeps the largest groups, and counts the jobs of the rest as Uncounted.
+// truncate keeps the largest groups, and counts the jobs of the remaining groups as WithoutRule.
 func (p *Pending) truncate() {
-	if len(p.Groups) <= maxGroups {
-		return
+	slices.SortStableFunc(p.Groups, func(a, b PendingGroup) int { return cmp.Compare(b.Jobs, a.Jobs) })
+	for _, g := range p.Groups[min(maxGroups, len(p.Groups)):] {
+		p.WithoutRule += int(g.Jobs + 0.5)
 	}
-	slices.SortStableFunc(p.Groups, func(a, b PendingGroup) int { return b.Jobs - a.Jobs })
-	for _, g := range p.Groups[maxGroups:] {
-		p.Uncounted += g.Jobs
-	}
-	p.Groups = p.Groups[:maxGroups]
+	p.Groups = p.Groups[:min(maxGroups, len(p.Groups))]
 }
 
-// addTo adds the jobs to a forecast, behind all waiting jobs. Jobs with invalid needs will be
-// archived, so it leaves them out.
+// addTo adds the jobs to a forecast, behind all waiting jobs. It leaves out jobs with invalid needs,
+// which will be archived. It rounds the running sum, so that the sum of the groups stays right.
 func (p Pending) addTo(opts *forecast.Options) {
-	opts.Uncounted, opts.Sampled = p.Uncounted, p.Estimated
+	opts.WithoutRule, opts.Estimated = p.WithoutRule, p.Estimated
+	sum, rounded := 0.0, 0
 	for _, g := range p.Groups {
-		if len(g.Needs) > 0 && g.Jobs > 0 {
-			_ = opts.Pending(waitdb.Job{JobID: throttle.JobID{Queue: g.Queue}, Fair: g.FairnessKey, Weight: g.FairnessWeight}, g.Jobs, g.Needs...)
+		sum += g.Jobs
+		jobs := int(sum+0.5) - rounded
+		rounded += jobs
+		if len(g.Needs) > 0 && jobs > 0 {
+			_ = opts.Pending(waitdb.Job{JobID: throttle.JobID{Queue: g.Queue}, Fair: g.FairnessKey, Weight: g.FairnessWeight}, jobs, g.Needs...)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // Package stats records what the processes of a scope do. Each process that runs jobs has a
 // Recorder. It counts, and once a second writes a summary of that second to Redis: to a stream of
-// the last 16 minutes, and to totals. Nothing in it decides anything.
+// the last 16 minutes, and to totals.
 package stats
 
 import (
@@ -28,37 +28,44 @@ type Recorder struct {
 	self     Process // without the fields that change
 	config   atomic.Pointer[string]
 
-	// Concurrency is how many jobs the process runs at once.
+	// Concurrency is the number of jobs that the process can run at once.
 	Concurrency int
-	// Queues is the Redis of the queues. Nil means that of the scope.
+	// Queues is the Redis of the queues. The default is the Redis of the scope.
 	Queues redis.UniversalClient
-	// ServedQueues are the queues that this process takes jobs from.
+	// ServedQueues are the queues from which this process takes jobs.
 	ServedQueues []string
-	// RuleFor returns what their pending jobs will ask for. Nil means that it is unknown.
+	// RuleFor returns the requirements of pending jobs. If it is nil, they are unknown.
 	RuleFor RuleFunc
 
 	mu     sync.Mutex // guards limits and tasks, and what they point to
 	limits map[string]*LimitCounts
 	tasks  map[Task]*TaskCounts
 
-	// Lateness is the time from when the permits of a waiting job existed until it took them, Wait
-	// how long such a job had waited. Denials counts those of every allowed job.
-	Lateness, Wait, Denials *Histogram
-	// Ungranted counts waiting jobs that took permits which were not reserved for them.
-	Ungranted       atomic.Int64
+	// Lateness is the time between the moment at which the permits of a waiting job became free and
+	// the moment at which the job took them.
+	Lateness *Histogram
+	// Wait is the time from the first denial of a job until it took its permits.
+	Wait *Histogram
+	// Denials is the number of denials of each allowed job.
+	Denials *Histogram
+	// Ungranted is the number of waiting jobs that took permits which were not reserved for them.
+	Ungranted atomic.Int64
+	// LimiterCalls are the durations of calls to the limiter.
 	LimiterCalls    *Histogram
 	LimiterFailures atomic.Int64
 	// Rounds are the durations of the dispatcher's rounds in this process.
-	Rounds                        *Histogram
-	IsDispatcher, PollingFallback atomic.Bool
-	// FailedWrites counts failed writes to Redis.
+	Rounds *Histogram
+	// IsLeader reports whether this process is the dispatcher of its scope.
+	IsLeader        atomic.Bool
+	PollingFallback atomic.Bool
+	// FailedWrites is the number of failed writes to Redis.
 	FailedWrites atomic.Int64
 
-	sent int // summaries sent, also those that failed
+	unsent  *Summary // whose write failed, or nil
+	written int      // summaries
 
-	sampledAt    time.Time // of the backlog
-	sampledCalls uint64    // limiter calls until then
-	rulesResume  time.Time // until then, slow rules are not asked for a sample
+	sampledAt    time.Time // start of the last backlog sample
+	sampledCalls uint64    // calls to the limiter before that sample
 }
 
 // callTimeout bounds a call to Redis, so that a slow Redis does not delay a shutdown.
@@ -68,11 +75,12 @@ const callTimeout = 2 * time.Second
 // would export a type of this internal package.
 var RecorderOf func(server any) *Recorder
 
-// New returns a Recorder that writes to the scope with that prefix of its keys, hg:{scope}:.
+// New returns a Recorder that writes to a scope. prefix is the prefix of the scope's keys, as in
+// hg:{scope}:.
 func New(rdb redis.UniversalClient, prefix string) *Recorder {
 	host, _ := os.Hostname()
 	return &Recorder{
-		rdb: rdb, prefix: prefix, process: uuid.NewString(),
+		rdb: rdb, Queues: rdb, prefix: prefix, process: uuid.NewString(),
 		self:   Process{Host: host, PID: os.Getpid(), Version: version(), Started: time.Now()},
 		limits: map[string]*LimitCounts{}, tasks: map[Task]*TaskCounts{},
 		Lateness: newHistogram(latencyBounds), Wait: newHistogram(waitBounds), Denials: newHistogram(denialBounds),
@@ -99,17 +107,22 @@ func (r *Recorder) ObserveLimiterCall(took time.Duration, failed bool) {
 	}
 }
 
-// CountDecision counts the limiter's decision about a job: an allowed one for each of its limits,
-// any other for the limit that decided.
+// CountDecision counts the limiter's decision about a job. An allowed job counts for each of its
+// limits, any other job for the limit that decided.
 func (r *Recorder) CountDecision(queue, id string, needs []throttle.Need, d waitdb.Decision) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if d.Outcome != throttle.Allowed {
 		c := r.limit(d.Limit)
 		c.Decisions[d.Outcome]++
-		if d.Outcome == throttle.Denied {
-			c.RetryAfter.observeDuration(d.RetryAfter)
-			c.lastDenial = &Denial{Queue: queue, ID: id[:min(len(id), maxID)], Key: d.Key, RetryAfter: d.RetryAfter, Unknown: d.Unknown}
+		if d.Outcome != throttle.Denied {
+			c.unsent.Rejected++
+			return
+		}
+		c.unsent.Denied++
+		c.RetryAfter.observeDuration(d.RetryAfter)
+		if c.Limit != Other {
+			c.unsent.Denial = &Denial{Queue: queue, ID: id[:min(len(id), maxID)], Key: d.Key, RetryAfter: d.RetryAfter, Unknown: d.Unknown}
 		}
 		return
 	}
@@ -117,6 +130,8 @@ func (r *Recorder) CountDecision(queue, id string, needs []throttle.Need, d wait
 		c, cost := r.limit(n.Limit), int64(max(1, n.Cost))
 		c.Decisions[throttle.Allowed]++
 		c.Permits += cost
+		c.unsent.Allowed++
+		c.unsent.Permits += cost
 		if n.Key == "" {
 			c.Unkeyed += cost
 		}
@@ -166,9 +181,9 @@ func (r *Recorder) StartJob(t Task) (end func(End)) {
 		c.Running--
 		took := time.Since(started)
 		c.Duration.observeDuration(took)
-		c.Ends[end]++
+		c.count(end)
 		if end != PutBack {
-			c.ran += took
+			c.unsent.Ran += took
 		}
 	}
 }
@@ -177,7 +192,7 @@ func (r *Recorder) StartJob(t Task) (end func(End)) {
 func (r *Recorder) CountEnd(t Task, end End) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.task(t).Ends[end]++
+	r.task(t).count(end)
 }
 
 // ObserveRound counts a round of the dispatcher.
@@ -195,15 +210,15 @@ func (r *Recorder) task(t Task) *TaskCounts {
 		t = other
 	}
 	return counts(r.tasks, t, other, func(t Task) *TaskCounts {
-		return &TaskCounts{Task: t, Duration: newHistogram(durationBounds)}
+		return &TaskCounts{Task: t, unsent: TaskSummary{Task: t}, Duration: newHistogram(durationBounds)}
 	})
 }
 
-// maxNames is how many limits, and how many tasks, a Recorder counts by name. It bounds the stream
-// in Redis to some 20 KB a second of a process.
+// maxNames is the number of limits, and the number of tasks, that a Recorder counts by name. It
+// bounds the stream in Redis to about 20 KB a second for each process.
 const maxNames = 100
 
-// counts returns the counts of a name, or of other if the name is one too many.
+// counts returns the counts of a name, or the counts of other if there are maxNames other names.
 func counts[K comparable, C any](all map[K]*C, name, other K, create func(K) *C) *C {
 	n := len(all)
 	if all[other] != nil {
@@ -223,13 +238,14 @@ type LimitCounts struct {
 	Limit     string
 	Decisions [int(throttle.Expired) + 1]int64 // by throttle.Outcome
 	Permits   int64
-	// Unkeyed are the permits that were taken without a key, Returned those of them given back.
-	Unkeyed, Returned int64
-	// RateLimited counts calls that had their permits and were rate limited upstream.
+	// Unkeyed is the number of permits that were taken without a key.
+	Unkeyed int64
+	// Returned is the number of Unkeyed permits that were given back.
+	Returned int64
+	// RateLimited is the number of calls that had their permits and were rate limited upstream.
 	RateLimited int64
 	RetryAfter  *Histogram
-	lastDenial  *Denial
-	written     LimitSummary // what summaries had until now
+	unsent      LimitSummary // since the last summary
 }
 
 // Limits returns the counts of every limit that made a decision.
@@ -241,8 +257,12 @@ type TaskCounts struct {
 	Ends     Counts
 	Running  int64 // now
 	Duration *Histogram
-	ran      time.Duration // of the attempts that were not put back
-	written  TaskSummary   // what summaries had until now
+	unsent   TaskSummary // since the last summary
+}
+
+func (c *TaskCounts) count(end End) {
+	c.Ends[end]++
+	c.unsent.Ends[end]++
 }
 
 // Tasks returns the counts of every task that had a job.

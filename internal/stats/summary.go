@@ -14,26 +14,26 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// Summary is what one process did since its previous summary, about a second. It has no limits and
-// tasks without news.
+// Summary counts the decisions and jobs of one process since its previous summary, of about a
+// second. It leaves out limits and tasks without any.
 type Summary struct {
-	ID      string                  `json:"-"` // in the stream
+	ID      string                  `json:"-"` // of the entry in the stream
 	At      time.Time               `json:"-"` // by Redis's clock
 	Process string                  `json:"p"`
 	Limits  map[string]LimitSummary `json:"l,omitempty"`
 	Tasks   []TaskSummary           `json:"t,omitempty"`
 }
 
-// LimitSummary is what a limit decided.
+// LimitSummary counts the decisions of a limit.
 type LimitSummary struct {
 	Allowed  int64   `json:"a,omitempty"`
 	Denied   int64   `json:"d,omitempty"`
-	Rejected int64   `json:"r,omitempty"` // can never run, or not in time, or has no such limit
+	Rejected int64   `json:"r,omitempty"` // impossible, expired, or the limit does not exist
 	Permits  int64   `json:"p,omitempty"`
 	Denial   *Denial `json:"x,omitempty"` // the last one
 }
 
-// Add returns the sum of two summaries, without an example of a denial of the second.
+// Add returns the sum of two summaries, with the Denial of the first.
 func (l LimitSummary) Add(other LimitSummary) LimitSummary {
 	l.Allowed += other.Allowed
 	l.Denied += other.Denied
@@ -51,23 +51,23 @@ type Denial struct {
 	ID         string        `json:"i"`
 	Key        string        `json:"k,omitempty"`
 	RetryAfter time.Duration `json:"r"`
-	Unknown    bool          `json:"u,omitempty"` // RetryAfter says nothing
+	Unknown    bool          `json:"u,omitempty"` // RetryAfter is meaningless
 }
 
-// TaskSummary is how attempts of a task ended.
+// TaskSummary counts the ends of attempts of a task.
 type TaskSummary struct {
 	Task
 	Ends Counts        `json:"e"`
-	Ran  time.Duration `json:"b,omitempty"` // all of them that were not put back, together
+	Ran  time.Duration `json:"b,omitempty"` // sum of the durations, without attempts that were put back
 }
 
-// Task is a queue and a task type, by which jobs are counted.
+// Task is a queue and a task type. Jobs are counted by both.
 type Task struct {
 	Queue string `json:"q"`
 	Type  string `json:"t"`
 }
 
-// End is how an attempt to run a job ended.
+// End is the outcome of an attempt to run a job.
 type End int
 
 // The values of End.
@@ -88,10 +88,10 @@ func (e End) String() string { return endNames[e] }
 // Counts are numbers of attempts by End.
 type Counts [endCount]int64
 
-// FailedJobs returns how many jobs failed for good.
+// FailedJobs returns the number of jobs that failed for good.
 func (c Counts) FailedJobs() int64 { return c[Archived] }
 
-// FailedAttempts returns how many attempts failed, also those of jobs that run again.
+// FailedAttempts returns the number of failed attempts, including those of jobs that run again.
 func (c Counts) FailedAttempts() int64 { return c[Failed] + c[Archived] }
 
 func (c Counts) sum() (n int64) {
@@ -101,7 +101,7 @@ func (c Counts) sum() (n int64) {
 	return n
 }
 
-// Other replaces names beyond a bound, and names that cannot be labels.
+// Other replaces names that cannot be labels, and names beyond the number that is counted by name.
 const Other = "other"
 
 // Label returns the name, or Other if it has control characters, invalid UTF-8 or more than 100
@@ -118,11 +118,11 @@ func isLabel(name string) bool {
 	return len(name) <= 100 && utf8.ValidString(name) && !strings.ContainsFunc(name, isControl)
 }
 
-// StreamID returns the ID of the first summary that Redis may write at a moment of its clock.
+// StreamID returns the smallest ID of a summary that Redis writes at a time of its clock.
 func StreamID(at time.Time) string { return strconv.FormatInt(at.UnixMilli(), 10) + "-0" }
 
 // ReadSummaries returns the summaries after the one with the ID since, oldest first; all of them
-// if since is empty. It skips entries that are no summaries.
+// if since is empty. It skips invalid entries.
 func ReadSummaries(ctx context.Context, rdb redis.UniversalClient, scope, since string) ([]Summary, error) {
 	const page = 1000
 	from := "-"
@@ -151,7 +151,7 @@ func ReadSummaries(ctx context.Context, rdb redis.UniversalClient, scope, since 
 	}
 }
 
-// ReadTotals returns how attempts of each task have ended since the scope began.
+// ReadTotals counts the ends of attempts of each task since the scope was created.
 func ReadTotals(ctx context.Context, rdb redis.UniversalClient, scope string) (map[Task]Counts, error) {
 	fields, err := rdb.HGetAll(ctx, script.Prefix(scope)+"totals").Result()
 	if err != nil {
@@ -174,11 +174,11 @@ func ReadTotals(ctx context.Context, rdb redis.UniversalClient, scope string) (m
 	return totals, nil
 }
 
-// durationWindow is how far back MeanDurations looks.
+// durationWindow is the time over which MeanDurations takes the mean.
 const durationWindow = 5 * time.Minute
 
-// MeanDurations returns how long jobs of each queue ran lately, on average. It has no queues in
-// which no job ended.
+// MeanDurations returns the mean duration of the last attempts in each queue. It leaves out queues
+// in which no attempt ended.
 func MeanDurations(ctx context.Context, rdb redis.UniversalClient, scope string) (map[string]time.Duration, error) {
 	now, err := rdb.Time(ctx).Result()
 	if err != nil {

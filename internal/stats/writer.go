@@ -13,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/script"
-	"github.com/headgate/headgate/throttle"
 )
 
 var (
@@ -23,14 +22,14 @@ var (
 
 const (
 	writeInterval = time.Second
-	// streamLength is how far back the stream of summaries goes.
+	// streamLength is the age of the oldest summary in the stream.
 	streamLength = 16 * time.Minute
-	// maxTotals bounds the fields of the totals. Names beyond it are counted as Other.
+	// maxTotals is the largest number of fields of the totals. Further names are counted as Other.
 	maxTotals = 5000
 
 	aliveInterval = 10 * time.Second
 	lostAfter     = 3 * aliveInterval
-	// lostRetention is how long a lost process is listed.
+	// lostRetention is the time for which a lost process is listed.
 	lostRetention = time.Hour
 	maxProcesses  = 1000
 )
@@ -73,63 +72,45 @@ func (r *Recorder) run(ctx context.Context) {
 	}
 }
 
-// write writes what is new. If that fails, it stays new for the next call.
+// write writes a summary of the time since the last one, if anything happened. If that fails, the
+// next call writes the same summary first.
 func (r *Recorder) write(ctx context.Context) {
-	s, commit := r.summarize()
-	if len(s.Limits) == 0 && len(s.Tasks) == 0 {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := r.send(ctx, s); err != nil {
-		r.FailedWrites.Add(1)
-		return
+	for {
+		if r.unsent == nil {
+			if r.unsent = r.summarize(); r.unsent == nil {
+				return
+			}
+			r.written++
+		}
+		if err := r.send(ctx, r.unsent); err != nil {
+			r.FailedWrites.Add(1)
+			return
+		}
+		r.unsent = nil
 	}
-	commit()
 }
 
-// summarize returns what was counted since the last commit.
-func (r *Recorder) summarize() (s *Summary, commit func()) {
-	s = &Summary{Process: r.process, Limits: map[string]LimitSummary{}}
-	var commits []func()
+// summarize returns the counts since the last summary, or nil if there are none.
+func (r *Recorder) summarize() *Summary {
+	s := &Summary{Process: r.process, Limits: map[string]LimitSummary{}}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, c := range r.limits {
-		d, old := c.Decisions, c.written
-		now := LimitSummary{
-			Allowed: d[throttle.Allowed], Denied: d[throttle.Denied],
-			Rejected: d[throttle.Impossible] + d[throttle.NoLimit] + d[throttle.Expired], Permits: c.Permits,
-		}
-		if now == old {
-			continue
-		}
-		news := LimitSummary{now.Allowed - old.Allowed, now.Denied - old.Denied, now.Rejected - old.Rejected, now.Permits - old.Permits, nil}
-		if news.Denied > 0 && c.Limit != Other {
-			news.Denial = c.lastDenial
-		}
-		s.Limits[c.Limit] = news
-		commits = append(commits, func() { c.written = now })
-	}
-	for _, c := range r.tasks {
-		now := TaskSummary{c.Task, c.Ends, c.ran}
-		if now.Ends == c.written.Ends {
-			continue
-		}
-		news := now
-		news.Ran -= c.written.Ran
-		for end, n := range c.written.Ends {
-			news.Ends[end] -= n
-		}
-		s.Tasks = append(s.Tasks, news)
-		commits = append(commits, func() { c.written = now })
-	}
-	return s, func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		for _, commit := range commits {
-			commit()
+	for name, c := range r.limits {
+		if c.unsent != (LimitSummary{}) {
+			s.Limits[name], c.unsent = c.unsent, LimitSummary{}
 		}
 	}
+	for task, c := range r.tasks {
+		if c.unsent.Ends != (Counts{}) {
+			s.Tasks, c.unsent = append(s.Tasks, c.unsent), TaskSummary{Task: task}
+		}
+	}
+	if len(s.Limits) == 0 && len(s.Tasks) == 0 {
+		return nil
+	}
+	return s
 }
 
 func (r *Recorder) send(ctx context.Context, s *Summary) error {
@@ -137,8 +118,7 @@ func (r *Recorder) send(ctx context.Context, s *Summary) error {
 	if err != nil {
 		return err
 	}
-	r.sent++
-	args := []any{text, streamLength.Microseconds(), maxTotals, Other, r.process, r.sent}
+	args := []any{text, streamLength.Microseconds(), maxTotals, Other, r.process, r.written}
 	for _, t := range s.Tasks {
 		for end, n := range t.Ends {
 			if n > 0 {
@@ -155,10 +135,10 @@ type Process struct {
 	Host        string    `json:"host"`
 	PID         int       `json:"pid"`
 	Version     string    `json:"version"`
-	Config      string    `json:"config"` // the config's file and a sum of its text
+	Config      string    `json:"config"` // the config's file and a checksum of its text
 	Started     time.Time `json:"started"`
-	Running     int64     `json:"running"`     // jobs
-	Concurrency int       `json:"concurrency"` // most jobs at once
+	Running     int64     `json:"running"`     // number of running jobs
+	Concurrency int       `json:"concurrency"` // largest number of running jobs
 	// LastSeen is by Redis's clock. A process is lost if it was not seen for 30 s and did not stop.
 	LastSeen time.Time `json:"seen"`
 	Lost     bool      `json:"lost"`

@@ -91,7 +91,9 @@ func (w *Worker) readAgain(ctx context.Context) error {
 	w.describe()
 	w.server.RulesChanged()
 	w.log.Info("the config is loaded", "limits", len(next.Limits), "tasks", len(next.Tasks), "schedules", len(next.Schedules))
-	w.warnImpolite(next)
+	if text := impoliteWarning(next); text != "" {
+		w.log.Warn(text)
+	}
 	if fields := needRestart(w.started, next); len(fields) > 0 {
 		w.log.Warn("a restart is needed for some changes", "fields", strings.Join(fields, ", "))
 	}
@@ -132,39 +134,23 @@ func needRestart(old, next *config.Config) (fields []string) {
 	return fields
 }
 
-// limitsInRedis returns the limits in Redis by name. It logs an error.
-func (w *Worker) limitsInRedis(ctx context.Context) (now map[string]throttle.Limit, ok bool) {
-	limits, err := w.limiter.Limits(ctx)
-	if err != nil {
-		w.log.Warn("could not compare the limits with the config file", "error", err)
-		return nil, false
-	}
-	now = map[string]throttle.Limit{}
-	for _, l := range limits {
-		now[l.Name] = l
-	}
-	return now, true
-}
-
 // logRemoved warns about limits that are no longer in the config file, but still in Redis.
 func (w *Worker) logRemoved(ctx context.Context, old, next *config.Config) {
-	left := slices.DeleteFunc(slices.Clone(old.Limits), func(l throttle.Limit) bool {
-		return slices.ContainsFunc(next.Limits, func(n throttle.Limit) bool { return n.Name == l.Name })
-	})
-	if len(left) == 0 {
+	kept := map[string]bool{}
+	for _, l := range next.Limits {
+		kept[l.Name] = true
+	}
+	if !slices.ContainsFunc(old.Limits, func(l throttle.Limit) bool { return !kept[l.Name] }) {
 		return
 	}
-	now, _ := w.limitsInRedis(ctx)
-	for _, l := range left {
-		if _, there := now[l.Name]; there {
+	now, err := w.limiter.Limits(ctx)
+	if err != nil {
+		w.log.Warn("could not compare the limits with the config file", "error", err)
+	}
+	for _, l := range old.Limits {
+		if !kept[l.Name] && slices.ContainsFunc(now, func(n throttle.Limit) bool { return n.Name == l.Name }) {
 			w.log.Warn("a limit is no longer in the config file, but still in Redis", "remove it with", "worker limits delete "+l.Name)
 		}
-	}
-}
-
-func (w *Worker) warnImpolite(c *config.Config) {
-	if text := impoliteWarning(c); text != "" {
-		w.log.Warn(text)
 	}
 }
 

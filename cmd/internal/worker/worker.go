@@ -189,14 +189,16 @@ func (w *Worker) await(ctx context.Context) error {
 
 func (w *Worker) start() error {
 	c, s := w.config.Load(), w.redis
-	if err := w.handlers.tidy(); err != nil {
+	if err := errors.Join(w.calls.Tidy(), w.crawls.Tidy()); err != nil { // removes partial files
 		w.log.Warn("could not clean up after a killed worker", "error", err)
 	}
 	w.crawls.Redis, w.crawls.Scope, w.crawls.Client = s, c.Scope, crawlClient{scheduler.NewClient(s), w.config.Load}
 	feedback := &tasks.Feedback{
 		BlockUntil: w.blockUntil, Costs: w.costs, Results: asynq.NewInspectorFromRedisClient(s), Limiter: w.limiter.Limiter, Log: w.log,
 	}
-	w.warnImpolite(c)
+	if text := impoliteWarning(c); text != "" {
+		w.log.Warn(text)
+	}
 	return w.server.Start(w.mux(feedback))
 }
 
@@ -229,7 +231,7 @@ func (w *Worker) serve(ctx context.Context) error {
 	w.log.Info("stopping: waiting for running jobs", "within", w.config.Load().ShutdownTimeout)
 	w.server.Shutdown()
 	w.repeats.flush()
-	w.handlers.close()
+	w.commands.Close() // kills commands that outlived the shutdown
 	others.Wait()
 	w.log.Info("stopped")
 	return nil
@@ -357,14 +359,6 @@ func (h handlers) check(task *asynq.Task) error {
 	}
 	return nil
 }
-
-// tidy removes partial files of killed workers.
-func (h handlers) tidy() error {
-	return errors.Join(h.calls.Tidy(), h.crawls.Tidy())
-}
-
-// close kills commands that outlived the shutdown.
-func (h handlers) close() { h.commands.Close() }
 
 // Schedules returns a runner of the config's schedules.
 func Schedules(rdb redis.UniversalClient, c *config.Config, log *slog.Logger) (*cron.Runner, error) {

@@ -26,162 +26,97 @@ func reason(err error) string {
 	return err.Error()
 }
 
-func TestKey(t *testing.T) {
-	tests := []struct{ text, payload, key, err string }{
-		{text: `host(payload.url)`, payload: `{"url":"https://Example.COM:8443/a?b"}`, key: "example.com"},
-		{text: `host(payload.url)`, payload: `{"url":"http://example.com./"}`, key: "example.com"},
-		{text: `host(payload.url)`, payload: `{"url":"http://[::1]:80/"}`, key: "::1"},
-		{text: `host(payload.url)`, payload: `{"url":"http://[0:0:0:0:0:0:0:1]/"}`, key: "::1"},
-		{text: `host(payload.url)`, payload: `{"url":"http://[::ffff:127.0.0.1]/"}`, key: "127.0.0.1"},
-		{text: `host(payload.url)`, payload: `{"url":"http://MÜNCHEN.x:80"}`, key: "xn--mnchen-3ya.x"},
-		{text: `payload.account`, payload: `{"account":9007199254740993}`, key: "9007199254740993"},
-		{text: `payload.account`, payload: `{"account":1e6}`, key: "1000000"},
-		{text: `payload.account`, payload: `{"account":0.25}`, key: "0.25"},
-		{text: `payload.paid`, payload: `{"paid":true}`, key: "true"},
-		{text: `lower(payload.a) + "/" + task.queue`, payload: `{"a":"X"}`, key: "x/critical"},
-		{text: `payload.a ?? "none"`, payload: `{}`, key: "none"},
-		{text: `task.type`, payload: `not JSON`, key: "http:request"},
-		{text: `payload`, payload: `"whole"`, key: "whole"},
-		{text: `$env.payload.a`, payload: `{"a":"b"}`, key: "b"},
+// row is a row of the tests of a kind. An empty text means the zero Expression.
+type row[T any] struct {
+	text, payload string
+	want          T
+	err           string
+}
 
-		{
-			text: `host(payload.url)`, payload: `{"url":"ftp"}`,
-			err: `key expression host(payload.url): "ftp" has no host: want an absolute URL such as https://example.com/`,
-		},
-		{
-			text: `host(payload.url)`, payload: `{"url":"http://a b/"}`,
-			err: `key expression host(payload.url): "http://a b/" is not a URL`,
-		},
-		{
-			text: `host(payload.url)`, payload: `{"url":"http://ü\u200d/"}`,
-			err: `key expression host(payload.url): "ü\u200d" is not the name of a host`,
-		},
-		{
-			text: `host(payload.url)`, payload: `{}`,
-			err: `key expression host(payload.url): host wants a URL, not nothing`,
-		},
-		{
-			text: `host(payload.url)`, payload: `{"url":[1]}`,
-			err: `key expression host(payload.url): host wants a URL as text, not a list`,
-		},
-		{
-			text: `payload.a.b`, payload: `{}`,
-			err: `key expression payload.a.b: cannot fetch b from <nil>`,
-		},
-		{
-			text: `payload.a`, payload: `{}`,
-			err: `key expression payload.a: the field is missing or null`,
-		},
-		{
-			text: `payload.a`, payload: `{"a":{}}`,
-			err: `key expression payload.a: the result is an object: want text, a number or true/false`,
-		},
-		{
-			text: `payload.a`, payload: `{"a":1e300}`,
-			err: `key expression payload.a: the number 1e+300 is not exact: write it as text in the payload`,
-		},
-		{
-			text: `payload.a`, payload: `{"a":""}`,
-			err: `key expression payload.a: the key is empty`,
-		},
-		{
-			text: `payload.a`, payload: `{"a":"x\ny"}`,
-			err: `key expression payload.a: the key "x\ny" has a control character in it`,
-		},
-		{
-			text: `payload.a`, payload: ``,
-			err: `key expression payload.a: the payload is empty: want JSON`,
-		},
-		{
-			text: `payload.a`, payload: `{"a":1} {}`,
-			err: `key expression payload.a: the payload is not JSON: there is text after the first value`,
-		},
-		{
-			text: `payload.a`, payload: `{"a"`,
-			err: `key expression payload.a: the payload is not JSON: unexpected EOF`,
-		},
-		{
-			text: `repeat(payload.a, 100)`, payload: `{"a":"abc"}`,
-			err: `key expression repeat(payload.a, 100): the key "abcabcabcabcabcabcabcabcabcabcabcabcabca"… has 300 bytes: want at most 200`,
-		},
-	}
-	for _, test := range tests {
-		key, err := parse[Key](test.text)
-		if err != nil {
-			t.Errorf("%s: %v", test.text, err)
-			continue
+// check evaluates the expressions of a kind.
+func check[T comparable, K kind[T]](t *testing.T, source func(payload string) Source, rows []row[T]) {
+	t.Helper()
+	for _, row := range rows {
+		var expression Expression[T, K]
+		if row.text != "" {
+			if err := expression.UnmarshalText([]byte(row.text)); err != nil {
+				t.Errorf("%s: %v", row.text, err)
+				continue
+			}
 		}
-		got, err := key.Of(job(test.payload))
-		if got != test.key || reason(err) != test.err {
-			t.Errorf("%s of %s = %q, %q\nwant %q, %q", test.text, test.payload, got, reason(err), test.key, test.err)
+		got, err := expression.Of(source(row.payload))
+		if got != row.want || reason(err) != row.err {
+			t.Errorf("%s of %s = %v, %q\nwant %v, %q", row.text, row.payload, got, reason(err), row.want, row.err)
 		}
 	}
 }
 
-func TestKeyDoesNotCompile(t *testing.T) {
-	tests := []struct{ text, err string }{
-		{"", "key expression is empty: want an expression such as host(payload.url)"},
-		{"hots(payload.url)", "key expression hots(payload.url): unknown name hots: want one of payload, task, host(…), or text in quotes"},
-		{"payload.", "key expression payload.: unexpected end of expression"},
-		{"host()", "key expression host(): not enough arguments to call host"},
-		{"task.nme", "key expression task.nme: task has no field nme: want task.type, task.queue or task.id"},
-		{"tick", "key expression tick: unknown name tick: want one of payload, task, host(…), or text in quotes"},
-		{"string(now())", "key expression string(now()): unknown name now: want one of payload, task, host(…), or text in quotes"},
+func ofJob(payload string) Source { return job(payload) }
+
+func TestSettle(t *testing.T) {
+	ofResult := func(result string) Source {
+		return &Done{Job: *job(`{"n":3}`), Result: []byte(result), MustBeJSON: true}
 	}
-	for _, test := range tests {
-		if _, err := parse[Key](test.text); reason(err) != test.err {
-			t.Errorf("%s: %s\nwant %s", test.text, reason(err), test.err)
-		}
-	}
+	check[int, settleKind](t, ofResult, []row[int]{
+		{text: "result.usage.total", payload: `{"usage":{"total":412}}`, want: 412},
+		{text: "fromJSON(result.body).usage.total", payload: `{"status":200,"body":"{\"usage\":{\"total\":7}}"}`, want: 7},
+		{text: "result.n + payload.n", payload: `{"n":0}`, want: 3},
+		{text: "result.n", payload: `{"n":0}`, want: 0},
+		{text: "result.n", payload: `{"n":-1}`, err: "settle expression result.n: the result is -1: want a whole number of permits, 0 or more"},
+		{text: "result.n", payload: `{"n":"1"}`, err: "settle expression result.n: the result is text: want a whole number of permits, 0 or more"},
+		{text: "result.n", payload: `{}`, err: "settle expression result.n: the field is missing or null"},
+		{text: "result.n", payload: `x`, err: "settle expression result.n: the result is not JSON: invalid character 'x' looking for beginning of value"},
+	})
+}
+
+func TestKey(t *testing.T) {
+	check[string, keyKind](t, ofJob, []row[string]{
+		{text: `host(payload.url)`, payload: `{"url":"https://Example.COM:8443/a?b"}`, want: "example.com"},
+		{text: `host(payload.url)`, payload: `{"url":"http://example.com./"}`, want: "example.com"},
+		{text: `host(payload.url)`, payload: `{"url":"http://[::1]:80/"}`, want: "::1"},
+		{text: `host(payload.url)`, payload: `{"url":"http://[0:0:0:0:0:0:0:1]/"}`, want: "::1"},
+		{text: `host(payload.url)`, payload: `{"url":"http://[::ffff:127.0.0.1]/"}`, want: "127.0.0.1"},
+		{text: `host(payload.url)`, payload: `{"url":"http://MÜNCHEN.x:80"}`, want: "xn--mnchen-3ya.x"},
+		{text: `payload.account`, payload: `{"account":9007199254740993}`, want: "9007199254740993"},
+		{text: `payload.account`, payload: `{"account":1e6}`, want: "1000000"},
+		{text: `payload.account`, payload: `{"account":0.25}`, want: "0.25"},
+		{text: `payload.paid`, payload: `{"paid":true}`, want: "true"},
+		{text: `lower(payload.a) + "/" + task.queue`, payload: `{"a":"X"}`, want: "x/critical"},
+		{text: `payload.a ?? "none"`, payload: `{}`, want: "none"},
+		{text: `task.type`, payload: `not JSON`, want: "http:request"},
+		{text: `payload`, payload: `"whole"`, want: "whole"},
+		{text: `$env.payload.a`, payload: `{"a":"b"}`, want: "b"},
+
+		{text: `host(payload.url)`, payload: `{"url":"ftp"}`, err: `key expression host(payload.url): "ftp" has no host: want an absolute URL such as https://example.com/`},
+		{text: `host(payload.url)`, payload: `{"url":"http://a b/"}`, err: `key expression host(payload.url): "http://a b/" is not a URL`},
+		{text: `host(payload.url)`, payload: `{"url":"http://ü\u200d/"}`, err: `key expression host(payload.url): "ü\u200d" is not the name of a host`},
+		{text: `host(payload.url)`, payload: `{}`, err: `key expression host(payload.url): host wants a URL, not nothing`},
+		{text: `host(payload.url)`, payload: `{"url":[1]}`, err: `key expression host(payload.url): host wants a URL as text, not a list`},
+		{text: `payload.a.b`, payload: `{}`, err: `key expression payload.a.b: cannot fetch b from <nil>`},
+		{text: `payload.a`, payload: `{}`, err: `key expression payload.a: the field is missing or null`},
+		{text: `payload.a`, payload: `{"a":{}}`, err: `key expression payload.a: the result is an object: want text, a number or true/false`},
+		{text: `payload.a`, payload: `{"a":1e300}`, err: `key expression payload.a: the number 1e+300 is not exact: write it as text in the payload`},
+		{text: `payload.a`, payload: `{"a":""}`, err: `key expression payload.a: the key is empty`},
+		{text: `payload.a`, payload: `{"a":"x\ny"}`, err: `key expression payload.a: the key "x\ny" has a control character in it`},
+		{text: `payload.a`, payload: ``, err: `key expression payload.a: the payload is empty: want JSON`},
+		{text: `payload.a`, payload: `{"a":1} {}`, err: `key expression payload.a: the payload is not JSON: there is text after the first value`},
+		{text: `payload.a`, payload: `{"a"`, err: `key expression payload.a: the payload is not JSON: unexpected EOF`},
+		{text: `repeat(payload.a, 100)`, payload: `{"a":"abc"}`, err: `key expression repeat(payload.a, 100): the key "abcabcabcabcabcabcabcabcabcabcabcabcabca"… has 300 bytes: want at most 200`},
+	})
 }
 
 func TestCost(t *testing.T) {
-	tests := []struct {
-		text, payload string
-		cost          int
-		err           string
-	}{
-		{text: `3`, cost: 3},
-		{text: `len(payload.items)`, payload: `{"items":[1,2]}`, cost: 2},
-		{text: `payload.n`, payload: `{"n":4.0}`, cost: 4},
-		{text: `ceil(payload.bytes / 1000)`, payload: `{"bytes":2500}`, cost: 3},
-		{
-			text: `payload.n`, payload: `{"n":0}`,
-			err: `cost expression payload.n: the result is 0: want a whole number of permits, at least 1`,
-		},
-		{
-			text: `payload.n`, payload: `{"n":1.5}`,
-			err: `cost expression payload.n: the result is 1.5: want a whole number of permits, at least 1`,
-		},
-		{
-			text: `payload.n`, payload: `{"n":"2"}`,
-			err: `cost expression payload.n: the result is text: want a whole number of permits, at least 1`,
-		},
-		{
-			text: `payload.n`, payload: `{}`,
-			err: `cost expression payload.n: the field is missing or null`,
-		},
-		{
-			text: `payload.n % 0`, payload: `{"n":1}`,
-			err: `cost expression payload.n % 0: integer divide by zero`,
-		},
-	}
-	for _, test := range tests {
-		cost, err := parse[Cost](test.text)
-		if err != nil {
-			t.Errorf("%s: %v", test.text, err)
-			continue
-		}
-		got, err := cost.Of(job(test.payload))
-		if got != test.cost || reason(err) != test.err {
-			t.Errorf("%s of %s = %d, %q\nwant %d, %q", test.text, test.payload, got, reason(err), test.cost, test.err)
-		}
-	}
-	for _, text := range []string{"0", "-1", "1.5", `"2"`, "nil"} {
-		if _, err := parse[Cost](text); err == nil {
-			t.Errorf("constant cost %s: no error", text)
-		}
-	}
+	check[int, costKind](t, ofJob, []row[int]{
+		{text: `3`, want: 3},
+		{text: `len(payload.items)`, payload: `{"items":[1,2]}`, want: 2},
+		{text: `payload.n`, payload: `{"n":4.0}`, want: 4},
+		{text: `ceil(payload.bytes / 1000)`, payload: `{"bytes":2500}`, want: 3},
+		{text: `payload.n`, payload: `{"n":0}`, err: `cost expression payload.n: the result is 0: want a whole number of permits, at least 1`},
+		{text: `payload.n`, payload: `{"n":1.5}`, err: `cost expression payload.n: the result is 1.5: want a whole number of permits, at least 1`},
+		{text: `payload.n`, payload: `{"n":"2"}`, err: `cost expression payload.n: the result is text: want a whole number of permits, at least 1`},
+		{text: `payload.n`, payload: `{}`, err: `cost expression payload.n: the field is missing or null`},
+		{text: `payload.n % 0`, payload: `{"n":1}`, err: `cost expression payload.n % 0: integer divide by zero`},
+	})
 }
 
 func TestConstantCost(t *testing.T) {
@@ -201,93 +136,69 @@ func TestConstantCost(t *testing.T) {
 
 func TestPriority(t *testing.T) {
 	const byPlan = `payload.plan == "paid" ? high : low`
-	tests := []struct {
-		text, payload string
-		priority      scheduler.PriorityLevel
-		err           string
-	}{
-		{text: "normal", priority: scheduler.PriorityNormal},
-		{text: byPlan, payload: `{"plan":"paid"}`, priority: scheduler.PriorityHigh},
-		{text: byPlan, payload: `{}`, priority: scheduler.PriorityLow},
-		{text: "payload.p", payload: `{"p":"low"}`, priority: scheduler.PriorityLow},
-		{
-			text: "payload.p", payload: `{"p":"urgent"}`,
-			err: `priority expression payload.p: the result is "urgent": want high, normal or low`,
-		},
-		{
-			text: "payload.p", payload: `{"p":{}}`,
-			err: `priority expression payload.p: the result is an object: want high, normal or low`,
-		},
-	}
-	for _, test := range tests {
-		priority, err := parse[Priority](test.text)
-		if err != nil {
-			t.Errorf("%s: %v", test.text, err)
-			continue
-		}
-		got, err := priority.Of(job(test.payload))
-		if got != test.priority || reason(err) != test.err {
-			t.Errorf("%s of %s = %v, %q\nwant %v, %q", test.text, test.payload, got, reason(err), test.priority, test.err)
-		}
-	}
-	const want = "priority expression hgih: unknown name hgih: want one of payload, task, high, normal, low, host(…), or text in quotes"
-	if _, err := parse[Priority]("hgih"); reason(err) != want {
-		t.Errorf("%v\nwant %s", err, want)
-	}
-	if _, err := parse[Priority](`"urgent"`); err == nil {
-		t.Error(`constant priority "urgent": no error`)
-	}
+	check[scheduler.PriorityLevel, priorityKind](t, ofJob, []row[scheduler.PriorityLevel]{
+		{text: "normal", want: scheduler.PriorityNormal},
+		{text: byPlan, payload: `{"plan":"paid"}`, want: scheduler.PriorityHigh},
+		{text: byPlan, payload: `{}`, want: scheduler.PriorityLow},
+		{text: "payload.p", payload: `{"p":"low"}`, want: scheduler.PriorityLow},
+		{text: "payload.p", payload: `{"p":"urgent"}`, err: `priority expression payload.p: the result is "urgent": want high, normal or low`},
+		{text: "payload.p", payload: `{"p":{}}`, err: `priority expression payload.p: the result is an object: want high, normal or low`},
+	})
 }
 
 func TestWeight(t *testing.T) {
-	tests := []struct {
-		text, payload string
-		weight        int
-		err           string
-	}{
-		{text: "payload.paid ? 5 : 1", payload: `{"paid":true}`, weight: 5},
-		{text: "payload.w", payload: `{"w":1000}`, weight: 1000},
-		{text: "payload.w", payload: `{"w":2.0}`, weight: 2},
+	check[int, weightKind](t, ofJob, []row[int]{
+		{text: "payload.paid ? 5 : 1", payload: `{"paid":true}`, want: 5},
+		{text: "payload.w", payload: `{"w":1000}`, want: 1000},
+		{text: "payload.w", payload: `{"w":2.0}`, want: 2},
 		{text: "payload.w", payload: `{"w":0}`, err: "weight expression payload.w: the result is 0: want a whole number from 1 to 1000"},
 		{text: "payload.w", payload: `{"w":-1}`, err: "weight expression payload.w: the result is -1: want a whole number from 1 to 1000"},
 		{text: "payload.w", payload: `{"w":1000000000}`, err: "weight expression payload.w: the result is 1000000000: want a whole number from 1 to 1000"},
 		{text: "payload.w", payload: `{"w":1.5}`, err: "weight expression payload.w: the result is 1.5: want a whole number from 1 to 1000"},
 		{text: "payload.w", payload: `{"w":"3"}`, err: "weight expression payload.w: the result is text: want a whole number from 1 to 1000"},
 		{text: "payload.w", payload: `{}`, err: "weight expression payload.w: the field is missing or null"},
-	}
-	for _, test := range tests {
-		weight, err := parse[Weight](test.text)
-		if err != nil {
-			t.Errorf("%s: %v", test.text, err)
-			continue
-		}
-		got, err := weight.Of(job(test.payload))
-		if got != test.weight || reason(err) != test.err {
-			t.Errorf("%s of %s = %d, %q\nwant %d, %q", test.text, test.payload, got, reason(err), test.weight, test.err)
-		}
-	}
-	for _, text := range []string{"0", "1001", "1.5"} {
-		if _, err := parse[Weight](text); err == nil {
-			t.Errorf("constant weight %s: no error", text)
+	})
+}
+
+func TestUnmarshalText_Errors(t *testing.T) {
+	const number = "want a whole number "
+	for _, test := range []struct {
+		compile   func(string) error
+		text, err string
+	}{
+		{compiles[Key], "", "key expression is empty: want an expression such as host(payload.url)"},
+		{compiles[Key], "hots(payload.url)", "key expression hots(payload.url): unknown name hots: want one of payload, task, host(…), or text in quotes"},
+		{compiles[Key], "payload.", "key expression payload.: unexpected end of expression"},
+		{compiles[Key], "host()", "key expression host(): not enough arguments to call host"},
+		{compiles[Key], "task.nme", "key expression task.nme: task has no field nme: want task.type, task.queue or task.id"},
+		{compiles[Key], "tick", "key expression tick: unknown name tick: want one of payload, task, host(…), or text in quotes"},
+		{compiles[Key], "string(now())", "key expression string(now()): unknown name now: want one of payload, task, host(…), or text in quotes"},
+		{compiles[Key], `""`, `key expression "": the key is empty`},
+		{compiles[Cost], "0", "cost expression 0: the result is 0: " + number + "of permits, at least 1"},
+		{compiles[Cost], "1.5", "cost expression 1.5: the result is 1.5: " + number + "of permits, at least 1"},
+		{compiles[Cost], `"2"`, `cost expression "2": the result is text: ` + number + "of permits, at least 1"},
+		{compiles[Cost], "nil", "cost expression nil: the field is missing or null"},
+		{compiles[Weight], "1001", "weight expression 1001: the result is 1001: " + number + "from 1 to 1000"},
+		{compiles[Priority], "hgih", "priority expression hgih: unknown name hgih: want one of payload, task, high, normal, low, host(…), or text in quotes"},
+		{compiles[Priority], `"urgent"`, `priority expression "urgent": the result is "urgent": want high, normal or low`},
+		{compiles[Settle], "results.n", "settle expression results.n: unknown name results: want one of payload, task, result, host(…), or text in quotes"},
+		{compiles[When], "1", "condition 1: the result is a int: want true or false"},
+	} {
+		if err := test.compile(test.text); reason(err) != test.err {
+			t.Errorf("%s: %v\nwant %s", test.text, err, test.err)
 		}
 	}
 }
 
 func TestZeroValues(t *testing.T) {
-	key, err := Key{}.Of(job("not JSON"))
-	if key != "" || err != nil {
-		t.Errorf("zero Key: %q, %v", key, err)
-	}
-	cost, err := Cost{}.Of(job("not JSON"))
-	if cost != 1 || err != nil {
-		t.Errorf("zero Cost: %d, %v", cost, err)
-	}
-	priority, err := Priority{}.Of(job("not JSON"))
-	if priority != scheduler.PriorityNormal || err != nil {
-		t.Errorf("zero Priority: %v, %v", priority, err)
-	}
-	if text := (Key{}).String() + (Cost{}).String(); text != "" {
-		t.Errorf("zero expressions print %q", text)
+	check[string, keyKind](t, ofJob, []row[string]{{}})
+	check[int, costKind](t, ofJob, []row[int]{{want: 1}})
+	check[int, settleKind](t, ofJob, []row[int]{{}})
+	check[int, weightKind](t, ofJob, []row[int]{{}})
+	check[bool, whenKind](t, ofJob, []row[bool]{{want: true}})
+	check[scheduler.PriorityLevel, priorityKind](t, ofJob, []row[scheduler.PriorityLevel]{{want: scheduler.PriorityNormal}})
+	if text := (Key{}).String(); text != "" || !(Settle{}).IsZero() {
+		t.Errorf("the zero Key prints %q", text)
 	}
 }
 
@@ -331,4 +242,13 @@ func parse[T any, P interface {
 	var value T
 	err := P(&value).UnmarshalText([]byte(text))
 	return value, err
+}
+
+// compiles returns the error of parse.
+func compiles[T any, P interface {
+	*T
+	encoding.TextUnmarshaler
+}](text string) error {
+	_, err := parse[T, P](text)
+	return err
 }

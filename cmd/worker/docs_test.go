@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/headgate/headgate/cmd/internal/cli"
 )
 
 var (
@@ -45,12 +42,12 @@ func checkCommand(t *testing.T, page, shown string) {
 			args = append(args, word)
 		}
 	}
-	var help, problem bytes.Buffer
-	if code := execute(t.Context(), append(args, "-h"), cli.IO{Out: &help, Err: &problem}); code != 0 {
-		t.Errorf("%s shows worker %s: %s", page, shown, &problem)
+	help := command.Run(t.Context(), append(args, "-h")...)
+	if help.Code != 0 {
+		t.Errorf("%s shows worker %s: %s", page, shown, help.Err)
 	}
 	for _, flag := range flags {
-		if !regexp.MustCompile(`(?m)^ +(?:-\w, +)?` + flag + `\b`).Match(help.Bytes()) {
+		if !regexp.MustCompile(`(?m)^ +(?:-\w, +)?` + flag + `\b`).MatchString(help.Out) {
 			t.Errorf("%s shows worker %s, which has no flag %s", page, shown, flag)
 		}
 	}

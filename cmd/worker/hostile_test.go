@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,14 +15,13 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )
 
-// What a terminal would obey, and what fills it.
+// Texts with control characters, and with many characters.
 const (
 	evilKey = "\u009b31m\u202egpj\x7f\xff" // a key has no lower control characters
 	evil    = "\x1b]0;owned\x07\x1b[2J\u009b31m\u202egpj.exe\r"
@@ -78,8 +76,8 @@ func hostileJobs(t *testing.T, rdb redis.UniversalClient) {
 	})
 }
 
-// Whatever is in ids, keys, payloads, errors and results, no command allows it
-// through to the terminal; and JSON has all of it.
+// No command prints control characters of IDs, keys, payloads, errors and results. JSON has the whole
+// texts.
 func TestHostileJobs(t *testing.T) {
 	server := redistest.Run(t)
 	rdb := server.Client()
@@ -120,20 +118,18 @@ func TestHostileJobs(t *testing.T) {
 	checkShown(t, "jobs run", hostileRun(t, server.URL(), []string{"jobs", "run", "failing" + id}))
 	checkShown(t, "jobs delete --json", hostileRun(t, server.URL(), []string{"jobs", "delete", "limited2" + id, "--json"}))
 	for _, args := range []string{"jobs delete no" + id, "jobs run limited2" + id, "jobs list --state " + id, "jobs list --limit no" + id, "limits pause no" + id, "crawls no" + id, "schedules pause no" + id, "limits set no" + id + " --kind funnel --rate " + id, "throttle " + id + " x y z", "job no" + id, "jobs run no" + id, "limits show no" + id, "results --queue " + id} {
-		var stderr bytes.Buffer
-		words := append(strings.Split(args, " "), "--redis", server.URL())
-		if code := execute(t.Context(), words, cli.IO{Out: io.Discard, Err: &stderr}); code == 0 {
+		out := command.Run(t.Context(), append(strings.Split(args, " "), "--redis", server.URL())...)
+		if out.Code == 0 {
 			t.Errorf("%q succeeds", args)
 		}
-		checkShown(t, args, stderr.String())
+		checkShown(t, args, out.Err)
 	}
 }
 
 // hostileArg is a key that can be an argument of a command: valid UTF-8.
 const hostileArg = "\u009b31m\u202egpj\x7f"
 
-// hostileLimits has what differs for keys, blocks and the changelog speak of one
-// that a terminal would obey.
+// hostileLimits sets and blocks a hostile key, as a hostile actor.
 func hostileLimits(t *testing.T, rdb redis.UniversalClient) {
 	t.Helper()
 	limiter := throttle.New(rdb, throttle.Options{})
@@ -147,8 +143,7 @@ func hostileLimits(t *testing.T, rdb redis.UniversalClient) {
 	}
 }
 
-// hostileFiles: results are written below their folder, whatever the jobs are
-// called.
+// hostileFiles checks that results are written below their folder.
 func hostileFiles(t *testing.T, url string) {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "results")
@@ -168,11 +163,11 @@ func hostileFiles(t *testing.T, url string) {
 
 func hostileRun(t *testing.T, url string, args []string) string {
 	t.Helper()
-	var out, stderr bytes.Buffer
-	if code := execute(t.Context(), append(args, "--redis", url), cli.IO{Out: &out, Err: &stderr}); code != 0 {
-		t.Fatalf("%q: exit code %d: %.500s", args, code, &stderr)
+	out := command.Run(t.Context(), append(args, "--redis", url)...)
+	if out.Code != 0 {
+		t.Fatalf("%q: exit code %d: %.500s", args, out.Code, out.Err)
 	}
-	return out.String()
+	return out.Out
 }
 
 func checkShown(t *testing.T, what, shown string) {

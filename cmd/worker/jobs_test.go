@@ -21,7 +21,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// allJobs is a Redis with a job of each state, whose id that is, and two that wait.
+// allJobs is a Redis with a job of each state, whose ID is the state, and one more that waits.
 type allJobs struct {
 	t *testing.T
 	*inspect.Queues
@@ -76,7 +76,7 @@ func (w *allJobs) add(id, state string) {
 	}
 }
 
-// bring has a pending job in another state, as asynq writes it.
+// bring moves a pending job to another state, as asynq writes it.
 func (w *allJobs) bring(id, state string) {
 	w.t.Helper()
 	key := func(name string) string { return asynqdb.Key("default", name) }
@@ -103,12 +103,11 @@ func (w *allJobs) run(args string) (code int, out, stderr string) {
 
 func (w *allJobs) worker(args string) (code int, out, stderr string) {
 	w.t.Helper()
-	var o, e bytes.Buffer
-	code = execute(w.t.Context(), append(strings.Fields(args), "--redis", w.url), cli.IO{Out: &o, Err: &e})
-	return code, o.String(), e.String()
+	o := command.Run(w.t.Context(), append(strings.Fields(args), "--redis", w.url)...)
+	return o.Code, o.Out, o.Err
 }
 
-// ids are those that "jobs list" lists.
+// ids returns the IDs that "jobs list" lists.
 func (w *allJobs) ids(args string) string {
 	w.t.Helper()
 	code, out, stderr := w.run("list --json " + args)
@@ -123,7 +122,7 @@ func (w *allJobs) ids(args string) string {
 	return strings.Join(ids, " ")
 }
 
-// states are what state each job is in.
+// states returns the state of each job.
 func (w *allJobs) states() string {
 	w.t.Helper()
 	var all []string
@@ -171,39 +170,48 @@ func TestJobsList_Filters(t *testing.T) {
 	}
 }
 
-// What makes no sense, or cannot be, is refused with what would be right, and changes
-// nothing.
-func TestJobs_UsageErrors(t *testing.T) {
+// Arguments that make no sense, and actions that cannot be done, are rejected and change nothing.
+func TestUsageErrors(t *testing.T) {
 	w := newAllJobs(t)
 	before := w.states()
 	for args, want := range map[string]string{
-		"list --state nope":                  "2 --state nope: want active, granted, waiting, pending, retry, scheduled, archived, completed",
-		"list --state failed":                "2 --state failed: did you mean archived? want active,",
-		"list --state done":                  "2 --state done: did you mean completed? want active,",
-		"delete pending retry nope":          "1 job nope not found: it may have finished without retention, or been deleted; no job was deleted",
-		"list --limit slow --state archived": "2 --state archived: with a limit or a key want waiting or granted",
-		"list --limit none":                  "1 no such limit: none",
-		"list --queue none":                  "1 there is no queue none",
-		"list --max 0":                       "2 --max 0: want 1 at least",
-		"list --older=-1h":                   "2 --older -1h: want a time up to now, such as 24h",
-		"list --older 1h --state scheduled":  "2 --older 1h: want another state than scheduled",
-		"delete":                             "2 no jobs are selected: want IDs, a filter such as --queue NAME, or --all",
-		"delete pending --type x":            "2 IDs can be combined with --queue and --state only",
-		"delete --all":                       "2 the filter selects 7 jobs; add --yes to confirm",
-		"archive --all":                      "2 the filter selects 5 jobs; add --yes to confirm",
-		"run --all":                          "2 the filter selects 3 jobs; add --yes to confirm",
-		"delete --state active --yes":        "2 --state active: want granted, waiting, pending, retry, scheduled, archived, completed; of a job that is active: it runs: cancel it first",
-		"run --limit slow --yes":             "2 --limit slow: want another filter: of a job that waits: it runs as soon as its limits let it, and not before",
-		"run retry waiting":                  "1 job waiting is waiting: it runs as soon as its limits let it, and not before",
-		"run scheduled completed":            "1 job completed is completed: it is done: enqueue it again",
-		"run pending":                        "1 job pending is pending: it is in its queue already",
-		"run nope archived":                  "1 job nope not found",
-		"delete active":                      "1 job active is active: it runs: cancel it first",
-		"archive archived":                   "1 job archived is archived: it is in the archive already",
-		"cancel retry":                       "1 job retry is retry: it does not run: archive or delete it",
-		"delete retry --state archived":      "1 job retry is not archived but retry",
+		"jobs list --state nope":                   "2 --state nope: want active, granted, waiting, pending, retry, scheduled, archived, completed",
+		"jobs list --state failed":                 "2 --state failed: did you mean archived? want active,",
+		"jobs list --state done":                   "2 --state done: did you mean completed? want active,",
+		"jobs delete pending retry nope":           "1 job nope not found: it may have finished without retention, or been deleted; no job was deleted",
+		"jobs list --limit slow --state archived":  "2 --state archived: with a limit or a key want waiting or granted",
+		"jobs list --limit none":                   "1 no such limit: none",
+		"jobs list --queue none":                   "1 there is no queue none",
+		"jobs list --max 0":                        "2 --max 0: want 1 at least",
+		"jobs list --older=-1h":                    "2 --older -1h: want a time up to now, such as 24h",
+		"jobs list --older 1h --state scheduled":   "2 --older 1h: want another state than scheduled",
+		"jobs delete":                              "2 no jobs are selected: want IDs, a filter such as --queue NAME, or --all",
+		"jobs delete pending --type x":             "2 IDs can be combined with --queue and --state only",
+		"jobs delete --all":                        "2 the filter selects 7 jobs; add --yes to confirm",
+		"jobs archive --all":                       "2 the filter selects 5 jobs; add --yes to confirm",
+		"jobs run --all":                           "2 the filter selects 3 jobs; add --yes to confirm",
+		"jobs delete --state active --yes":         "2 --state active: want granted, waiting, pending, retry, scheduled, archived, completed; of a job that is active: it runs: cancel it first",
+		"jobs run --limit slow --yes":              "2 --limit slow: want another filter: of a job that waits: it runs as soon as its limits let it, and not before",
+		"jobs run retry waiting":                   "1 job waiting is waiting: it runs as soon as its limits let it, and not before",
+		"jobs run scheduled completed":             "1 job completed is completed: it is done: enqueue it again",
+		"jobs run pending":                         "1 job pending is pending: it is in its queue already",
+		"jobs run nope archived":                   "1 job nope not found",
+		"jobs delete active":                       "1 job active is active: it runs: cancel it first",
+		"jobs archive archived":                    "1 job archived is archived: it is in the archive already",
+		"jobs cancel retry":                        "1 job retry is retry: it does not run: archive or delete it",
+		"jobs delete retry --state archived":       "1 job retry is not archived but retry",
+		"queues pause none":                        "1 there is no queue none",
+		"queues resume default":                    "1 queue default is not paused",
+		"queues purge default":                     "2 no jobs are selected: want --state with some of waiting, pending, retry, scheduled, archived, completed",
+		"queues purge default --state active":      "2 --state active: want waiting, pending, retry, scheduled, archived, completed",
+		"queues purge none --state pending --yes":  "1 there is no queue none",
+		"queues delete none":                       "1 there is no queue none",
+		"queues delete default":                    "1 queue default has 1 running: cancel them, or wait until they end",
+		"queues delete default --force":            "1 queue default has 1 running",
+		"queues purge default --state pending":     "2 this deletes 3 jobs; add --yes to confirm",
+		"queues purge default --state pending,nil": "2 --state nil: want waiting",
 	} {
-		code, out, stderr := w.run(args)
+		code, out, stderr := w.worker(args)
 		if got := fmt.Sprint(code, strings.TrimPrefix(stderr, "worker:")); !strings.HasPrefix(got, want) || out != "" {
 			t.Errorf("%q: %s%s; want %s", args, got, out, want)
 		}
@@ -211,9 +219,15 @@ func TestJobs_UsageErrors(t *testing.T) {
 	if after := w.states(); after != before {
 		t.Errorf("the jobs were %s\nand are %s", before, after)
 	}
+	if code, _, _ := w.worker("queues pause default"); code != 0 {
+		t.Errorf("pause: exit code %d", code)
+	}
+	if code, _, stderr := w.worker("queues pause default"); code != 1 || stderr != "worker: queue default is paused already\n" {
+		t.Errorf("second pause: exit code %d: %s", code, stderr)
+	}
 }
 
-// What is taken back loses its place, and the next in the lane goes on from there.
+// A job that is archived or deleted loses its position, and the next job of the lane moves up.
 func TestJobs_ForgetPositions(t *testing.T) {
 	for _, command := range []string{"archive waiting", "delete waiting", "delete --payload waiting", "archive --all --yes", "delete --limit slow --yes"} {
 		w := newAllJobs(t)
@@ -233,7 +247,7 @@ func TestJobs_ForgetPositions(t *testing.T) {
 	}
 }
 
-// A job that is not as it was meant, when its turn comes, is left alone.
+// A job that has left the selected state in the meantime is skipped.
 func TestJobs_SkipChangedJobs(t *testing.T) {
 	for _, tt := range []struct {
 		act    *inspect.Action
@@ -267,7 +281,7 @@ func TestJobs_SkipChangedJobs(t *testing.T) {
 	}
 }
 
-// A job says how its last attempts ended, once one has failed, and nothing of asynq's words.
+// The last attempts of a job are shown if one has failed, without asynq's words.
 func TestJob_Attempts(t *testing.T) {
 	w := newAllJobs(t)
 	for _, a := range []asynqdb.Attempt{
@@ -287,7 +301,7 @@ func TestJob_Attempts(t *testing.T) {
 	}
 }
 
-// asynq stops by the id alone, so what runs twice under one is left to run.
+// asynq cancels by ID alone, so jobs with the same ID in two queues are not canceled.
 func TestJobsCancel_SameIDInTwoQueues(t *testing.T) {
 	w := newAllJobs(t)
 	client := scheduler.NewClient(w.rdb)
@@ -310,5 +324,16 @@ func TestJobsCancel_SameIDInTwoQueues(t *testing.T) {
 		if want := "worker: jobs active run in the queues default and other: both would be stopped, and neither was\n"; code != 1 || stderr != want {
 			t.Errorf("%s: exit code %d: %s", args, code, stderr)
 		}
+	}
+}
+
+// A fairness key is not a meter that a job waits for.
+func TestPosition_FairnessKey_IsNoMeter(t *testing.T) {
+	position := waitdb.Position{Lane: waitdb.NewLane("default\napi|\nhost|a\n|3|tenant")}
+	if p := newPositionView(position); len(p.Lane) != 2 || p.FairnessKey != "tenant" || p.FairnessWeight != 3 {
+		t.Errorf("in JSON: lane %q, key %q of weight %d", p.Lane, p.FairnessKey, p.FairnessWeight)
+	}
+	if got, want := positionLines(position)[0][1], "api + host of a + tenant of weight 3"; got != want {
+		t.Errorf("for people: %q, want %q", got, want)
 	}
 }

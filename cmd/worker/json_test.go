@@ -14,7 +14,6 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
@@ -34,8 +33,7 @@ func leaves(t *testing.T) (paths []string) {
 	return paths
 }
 
-// TestCommands_JSON runs each command with --json: what it prints is JSON,
-// and holds what it was asked about. Those for eyes alone are said so.
+// TestCommands_JSON runs each command with --json, except the commands that have no such flag.
 func TestCommands_JSON(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "headgate.yaml")
 	text := `limits: {api: {kind: funnel, rate: 10/s}, slow: {kind: sliding_log, rate: 5/m}}
@@ -59,7 +57,7 @@ schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "
 		}
 	}
 
-	noJSON := []string{"top", "health", "api", "demo"} // for eyes, exit codes, calls
+	noJSON := []string{"health", "api", "demo"}
 	var ran []string
 	for _, tt := range []struct{ command, args, holds string }{
 		{"run", "--check", `"nightly":{"cron":"30 2 * * *"`},
@@ -102,14 +100,14 @@ schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "
 		if tt.command != "version" {
 			args = append(args, "--config", config, "--redis", server.URL())
 		}
-		var out, stderr bytes.Buffer
-		if code := execute(t.Context(), args, cli.IO{Out: &out, Err: &stderr}); code != 0 {
-			t.Errorf("%q: exit code %d: %.500s", args, code, &stderr)
+		out := command.Run(t.Context(), args...)
+		if out.Code != 0 {
+			t.Errorf("%q: exit code %d: %.500s", args, out.Code, out.Err)
 			continue
 		}
 		var compact bytes.Buffer
-		if err := json.Compact(&compact, out.Bytes()); err != nil && out.Len() > 0 {
-			t.Errorf("%q prints no JSON: %v\n%.500s", args, err, &out)
+		if err := json.Compact(&compact, []byte(out.Out)); err != nil && out.Out != "" {
+			t.Errorf("%q prints no JSON: %v\n%.500s", args, err, out.Out)
 		}
 		if !strings.Contains(compact.String(), tt.holds) {
 			t.Errorf("%q: no %s in\n%.800s", args, tt.holds, &compact)
@@ -117,13 +115,13 @@ schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "
 	}
 	for _, path := range leaves(t) {
 		if !slices.Contains(ran, path) && !slices.Contains(noJSON, path) {
-			t.Errorf("%q was not asked for JSON", path)
+			t.Errorf("%q is not tested with --json", path)
 		}
 	}
 	checkNoted(t, rdb)
 }
 
-// checkNoted: what was done to schedules and jobs stands in the changelog.
+// checkNoted checks that the log of changes has the changes of schedules, queues and jobs.
 func checkNoted(t *testing.T, rdb redis.UniversalClient) {
 	t.Helper()
 	changes, err := throttle.New(rdb, throttle.Options{}).Changes(t.Context(), 100)
@@ -133,7 +131,7 @@ func checkNoted(t *testing.T, rdb redis.UniversalClient) {
 	var got []string
 	for _, c := range changes {
 		if c.By == "" {
-			t.Errorf("nobody did %+v", c)
+			t.Errorf("no actor of %+v", c)
 		}
 		if c.Limit == "" {
 			got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s%d %s %s", c.What, c.Schedule, c.Jobs, c.Job.Queue, c.Job.ID)))

@@ -69,7 +69,7 @@ type keyState struct {
 func newDefinition(l throttle.Limit, blocks []throttle.Blocked, keys []throttle.KeyState) definition {
 	d := definition{
 		Name: l.Name, Kind: l.Kind, Rate: l.Rate.String(), Capacity: l.Capacity, Margin: durationText(l.Margin), Zone: l.Zone,
-		Apps: l.Apps, Lease: durationText(l.Lease), MaxBlock: durationText(l.MaxBlock), Paused: l.Paused, text: l.Name + "  " + l.String(),
+		Apps: l.Apps, Lease: durationText(l.Lease), MaxBlock: durationText(l.MaxBlock), Paused: l.Paused, text: l.String(),
 	}
 	if l.Adapt != nil {
 		d.Adapt = l.Adapt.String()
@@ -196,7 +196,7 @@ func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 			Waiting []backlog `json:"waiting"`
 		}{d, waiting})
 	}
-	fmt.Fprintln(stdio.Out, d.text)
+	fmt.Fprintf(stdio.Out, "%s  %s\n", d.Name, d.text)
 	for _, b := range d.Blocked {
 		fmt.Fprintln(stdio.Out, "blocked:", cli.Line(b.text))
 	}

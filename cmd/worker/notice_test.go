@@ -8,8 +8,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/headgate/headgate/cmd/internal/cli"
 )
 
 // A command says what it waits for before it gives up, or while it goes on.
@@ -19,11 +17,10 @@ func TestNotice_RedisDoesNotAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	var stderr bytes.Buffer
-	code := execute(t.Context(), []string{"status", "--redis", "redis://" + silent.Addr().String()}, cli.IO{Out: &stderr, Err: &stderr})
-	first, rest, _ := strings.Cut(stderr.String(), "\n")
-	if code != 1 || first != "worker: waiting for Redis, which does not answer: redis://"+silent.Addr().String() || !strings.Contains(rest, "cannot reach Redis") {
-		t.Errorf("exit code %d: %s", code, &stderr)
+	out := command.Run(t.Context(), "status", "--redis", "redis://"+silent.Addr().String())
+	first, rest, _ := strings.Cut(out.Err, "\n")
+	if out.Code != 1 || first != "worker: waiting for Redis, which does not answer: redis://"+silent.Addr().String() || !strings.Contains(rest, "cannot reach Redis") {
+		t.Errorf("%+v", out)
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -12,22 +11,6 @@ import (
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )
-
-func TestQueuesList(t *testing.T) {
-	w := newAllJobs(t)
-	w.bring("waiting", "retry")
-	w.bring("behind", "retry")
-	_, out, _ := w.worker("queues list")
-	got := strings.Fields(strings.Split(out, "\n")[1])
-	got = slices.Replace(got, 8, len(got)-1, "oldest") // for how long that has been pending
-	if got := strings.Join(got, " "); got != "default 1 2 1 1 1 1 1 oldest -" {
-		t.Errorf("%s\n%s", out, got)
-	}
-	w.must(w.Inspector.PauseQueue("default"))
-	if _, out, _ = w.worker("queues list --json"); !strings.Contains(out, `"paused": true`) {
-		t.Errorf("paused: %s", out)
-	}
-}
 
 // A purge deletes the jobs of its states, and no others.
 func TestQueuesPurge(t *testing.T) {
@@ -55,7 +38,7 @@ func TestQueuesPurge(t *testing.T) {
 	}
 }
 
-// A purge of what is pending has the limiter forget those that waited.
+// The limiter forgets the waiting jobs that a purge deletes.
 func TestQueuesPurge_ForgetsPositions(t *testing.T) {
 	w := newAllJobs(t)
 	if code, out, _ := w.worker("queues purge default --state pending --yes"); code != 0 || out != "deleted 3 jobs of queue default\n" {
@@ -63,42 +46,11 @@ func TestQueuesPurge_ForgetsPositions(t *testing.T) {
 	}
 	_, waits, err := w.Limiter.Position(t.Context(), throttle.JobID{Queue: "default", ID: "behind"})
 	if waits || err != nil {
-		t.Errorf("one that is deleted waits: %v, %v", waits, err)
+		t.Errorf("a deleted job waits: %v, %v", waits, err)
 	}
 }
 
-func TestQueues_UsageErrors(t *testing.T) {
-	w := newAllJobs(t)
-	before := w.states()
-	for args, want := range map[string]string{
-		"pause none":                        "1 there is no queue none",
-		"resume default":                    "1 queue default is not paused",
-		"purge default":                     "2 no jobs are selected: want --state with some of waiting, pending, retry, scheduled, archived, completed",
-		"purge default --state active":      "2 --state active: want waiting, pending, retry, scheduled, archived, completed",
-		"purge none --state pending --yes":  "1 there is no queue none",
-		"delete none":                       "1 there is no queue none",
-		"delete default":                    "1 queue default has 1 running: cancel them, or wait until they end",
-		"delete default --force":            "1 queue default has 1 running",
-		"purge default --state pending":     "2 this deletes 3 jobs; add --yes to confirm",
-		"purge default --state pending,nil": "2 --state nil: want waiting",
-	} {
-		code, out, stderr := w.worker("queues " + args)
-		if got := fmt.Sprint(code, strings.TrimPrefix(stderr, "worker:")); !strings.HasPrefix(got, want) || out != "" {
-			t.Errorf("%q: %s%s; want %s", args, got, out, want)
-		}
-	}
-	if after := w.states(); after != before {
-		t.Errorf("the jobs were %s\nand are %s", before, after)
-	}
-	if code, _, _ := w.worker("queues pause default"); code != 0 {
-		t.Errorf("pause: exit code %d", code)
-	}
-	if code, _, stderr := w.worker("queues pause default"); code != 1 || stderr != "worker: queue default is paused already\n" {
-		t.Errorf("pause: exit code %d: %s", code, stderr)
-	}
-}
-
-// A queue that is deleted leaves nothing: no job, no lock, no place, no pause.
+// A deleted queue leaves no job, lock, position or pause.
 func TestQueuesDelete(t *testing.T) {
 	w := newAllJobs(t)
 	w.must(w.rdb.Del(t.Context(), asynqdb.Key("default", asynqdb.Active), asynqdb.Hash("default", "active")).Err())
@@ -124,6 +76,6 @@ func TestQueuesDelete(t *testing.T) {
 	}
 	_, waits, err := w.Limiter.Position(t.Context(), throttle.JobID{Queue: "default", ID: "waiting"})
 	if waits || err != nil {
-		t.Errorf("one that is deleted waits: %v, %v", waits, err)
+		t.Errorf("a deleted job waits: %v, %v", waits, err)
 	}
 }

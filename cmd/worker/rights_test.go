@@ -1,20 +1,17 @@
 package main
 
 import (
-	"bytes"
-	"io"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// TestRights_Redis: the users of docs/operating.md have no right to what their tests
-// do not need. What they do need the scripts show, least_rights above all.
+// The users of docs/operating.md have no rights that they do not need. The scripts show that they have
+// those that they need.
 func TestRights_Redis(t *testing.T) {
 	server, _ := redistest.RunWithUsers(t, "../../docs/operating.md", "default")
 	rdb := server.Client()
@@ -63,8 +60,7 @@ func TestRights_Redis(t *testing.T) {
 	}
 }
 
-// TestRun_WrongPassword: a user whom Redis does not let in is a mistake of the config, and is told as what
-// it is.
+// A user that Redis rejects is a mistake in the config.
 func TestRun_WrongPassword(t *testing.T) {
 	server, _ := redistest.RunWithUsers(t, "../../docs/operating.md", "default")
 	config := filepath.Join(t.TempDir(), "headgate.yaml")
@@ -75,12 +71,10 @@ func TestRun_WrongPassword(t *testing.T) {
 		"redis://none:wrong@" + server.Addr():   "rejects the password of user none, or the user does not exist: WRONGPASS",
 		"redis://:wrong@" + server.Addr():       "rejects the password of user default, or the user does not exist: WRONGPASS",
 	} {
-		for _, command := range []string{"run", "run --check", "limits list"} {
-			var stderr bytes.Buffer
-			args := append(strings.Fields(command), "--redis", url, "--config", config)
-			code := execute(t.Context(), args, cli.IO{Out: io.Discard, Err: &stderr})
-			if want := "worker: Redis at redis://" + server.Addr() + " " + want; code != 2 || !strings.Contains(stderr.String(), want) {
-				t.Errorf("%s --redis %s: exit code %d, %s; want 2, %s", command, url, code, stderr.String(), want)
+		for _, args := range []string{"run", "run --check", "limits list"} {
+			out := command.Run(t.Context(), append(strings.Fields(args), "--redis", url, "--config", config)...)
+			if want := "worker: Redis at redis://" + server.Addr() + " " + want; out.Code != 2 || !strings.Contains(out.Err, want) {
+				t.Errorf("%s --redis %s: exit code %d, %s; want 2, %s", args, url, out.Code, out.Err, want)
 			}
 		}
 	}

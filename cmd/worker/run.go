@@ -19,7 +19,7 @@ import (
 )
 
 type runCommand struct {
-	Listen string `placeholder:"ADDR" help:"Serve the live page, /metrics, /healthz and /readyz at this address, instead of the config's listen. :9090 is for this machine only, 0.0.0.0:9090 is open to other machines."`
+	Listen string `placeholder:"ADDR" help:"Serve the live page, /metrics, /healthz and /readyz at this address, instead of the config's listen. An address without a host, such as :9090, listens on localhost; 0.0.0.0:9090 is open to other machines."`
 	pageFlags
 	Check   bool `help:"Only check the config and the connection to Redis, and print what would run."`
 	JSON    bool `help:"With --check: print a JSON object of what would run."`
@@ -44,7 +44,7 @@ func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 }
 
 func (c *runCommand) start(ctx context.Context, g *cli.Globals, log *slog.Logger, stdio cli.IO) error {
-	text, _ := os.ReadFile(g.Path()) // load reports what is wrong with it
+	text, _ := os.ReadFile(g.Path()) // load reports the error
 	conf, err := c.load(g)
 	if err != nil {
 		return err
@@ -58,9 +58,13 @@ func (c *runCommand) start(ctx context.Context, g *cli.Globals, log *slog.Logger
 	case c.JSON:
 		return cli.Usagef("--json: want --check as well; a running worker logs JSON with --log-format json")
 	case c.AsJSON():
-		log.Info("starting", "runs", newChecked(g, conf, absent(conf)...))
+		var warnings []string
+		if conf.DefaultReason != "" {
+			warnings = []string{conf.DefaultReason}
+		}
+		log.Info("starting", "runs", newSetup(g, conf, warnings))
 	default:
-		describe(stdio.Out, g, conf)
+		newSetup(g, conf, nil).print(stdio.Out, conf)
 	}
 	w, err := worker.New(conf, worker.Options{
 		File: g.Path(), Text: text, Load: func() (*config.Config, error) { return c.load(g) },
@@ -89,115 +93,19 @@ func (c *runCommand) load(g *cli.Globals) (*config.Config, error) {
 	return conf, nil
 }
 
-// describe prints what the worker will do.
-func describe(out io.Writer, g *cli.Globals, c *config.Config) {
-	line := func(what, text string) {
-		if text != "" {
-			fmt.Fprintf(out, "%-11s%s\n", what, text)
-		}
-	}
-	redis := "the embedded one, in " + c.Redis.Folder()
-	if !c.Redis.IsZero() {
-		redis = c.Redis.String()
-	}
-	if c.DefaultReason == "" {
-		line("config", g.Path())
-	} else {
-		line("config", fmt.Sprintf("none: %s, so new jobs run without limits", c.DefaultReason))
-	}
-	line("redis", fmt.Sprintf("%s, scope %s", redis, c.Scope))
-	line("queues", fmt.Sprintf("%s; %d jobs at once", weights(c.Queues), c.Concurrency))
-	for _, l := range c.Limits {
-		line("limit", l.Name+" "+l.String())
-		for _, key := range fileKeys(l) {
-			line("", "  "+cli.Line(key.Key+": "+key.Override.String()))
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
-		line("task", name+" "+under(c.Tasks[name]))
-	}
-	if unkept := unkept(c.Tasks); len(unkept) > 0 {
-		line("answers", fmt.Sprintf("of %s are not kept; set retention: 24h for the task to keep them for \"worker results\"", strings.Join(unkept, ", ")))
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.Commands)) {
-		line("command", name+" "+c.Commands[name].String())
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.Schedules)) {
-		s := c.Schedules[name]
-		line("schedule", fmt.Sprintf("%s %s at %s", name, s.Type, s.Cron))
-	}
-}
-
-// fileKeys are the overrides of a limit in the config.
-func fileKeys(l throttle.Limit) (keys []throttle.KeyState) {
-	for _, key := range slices.Sorted(maps.Keys(l.Overrides)) {
-		keys = append(keys, throttle.KeyState{Key: key, Override: l.Overrides[key], File: true, Share: 1})
-	}
-	return keys
-}
-
-func weights(queues map[string]int) string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(queues)) {
-		parts = append(parts, fmt.Sprintf("%s (weight %d)", name, queues[name]))
-	}
-	return strings.Join(parts, ", ")
-}
-
-// unkept are the task types whose answers are not kept.
-func unkept(tasks config.Tasks) []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(tasks)), func(name string) bool { return !tasks.Unkept(name) })
-}
-
-func under(t config.Task) string {
-	if len(t.Limits) == 0 {
-		return "without limits"
-	}
-	var parts []string
-	for _, n := range t.Limits {
-		text := n.Limit
-		if key := n.Key.String(); key != "" {
-			text += " by " + key
-		}
-		if cost := n.Cost.String(); cost != "" {
-			text += " at cost " + cost
-		}
-		parts = append(parts, text)
-	}
-	return "under " + strings.Join(parts, ", ")
-}
-
-func (c *runCommand) check(ctx context.Context, g *cli.Globals, conf *config.Config, stdio cli.IO) error {
-	if !c.JSON {
-		describe(stdio.Out, g, conf)
-	}
-	warnings, err := worker.Check(ctx, conf)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return cli.JSON(stdio.Out, newChecked(g, conf, warnings...))
-	}
-	for _, warning := range warnings {
-		fmt.Fprintln(stdio.Err, "worker: "+warning)
-	}
-	_, err = fmt.Fprintln(stdio.Out, "the config is valid")
-	return err
-}
-
-// checked is what a worker would run. Redis is empty if the config names none.
-type checked struct {
-	Config      string                     `json:"config"`
-	Redis       string                     `json:"redis"`
-	Scope       string                     `json:"scope"`
-	Queues      map[string]int             `json:"queues"`
-	Concurrency int                        `json:"concurrency"`
-	Limits      []definition               `json:"limits"`
-	Tasks       map[string][]neededLimit   `json:"tasks"`
-	Commands    map[string]string          `json:"commands"`
-	Schedules   map[string]checkedSchedule `json:"schedules"`
-	Unkept      []string                   `json:"answers_not_kept,omitempty"` // types of tasks
-	Warnings    []string                   `json:"warnings,omitempty"`
+// setup is what a worker runs. Redis is empty if the config has none.
+type setup struct {
+	Config      string                   `json:"config"`
+	Redis       string                   `json:"redis"`
+	Scope       string                   `json:"scope"`
+	Queues      map[string]int           `json:"queues"`
+	Concurrency int                      `json:"concurrency"`
+	Limits      []definition             `json:"limits"`
+	Tasks       map[string][]neededLimit `json:"tasks"`
+	Commands    map[string]string        `json:"commands"`
+	Schedules   map[string]setupSchedule `json:"schedules"`
+	Unkept      []string                 `json:"answers_not_kept,omitempty"` // types of tasks
+	Warnings    []string                 `json:"warnings,omitempty"`
 }
 
 type neededLimit struct {
@@ -206,47 +114,119 @@ type neededLimit struct {
 	Cost  string `json:"cost,omitempty"`
 }
 
-func absent(conf *config.Config) []string {
-	if conf.DefaultReason == "" {
-		return nil
+func (n neededLimit) String() string {
+	text := n.Limit
+	if n.Key != "" {
+		text += " by " + n.Key
 	}
-	return []string{conf.DefaultReason}
+	if n.Cost != "" {
+		text += " at cost " + n.Cost
+	}
+	return text
 }
 
-type checkedSchedule struct {
+type setupSchedule struct {
 	Cron string `json:"cron"`
 	Zone string `json:"zone"`
 	Task string `json:"task"`
 }
 
-func newChecked(g *cli.Globals, conf *config.Config, warnings ...string) checked {
-	c := checked{
+func newSetup(g *cli.Globals, conf *config.Config, warnings []string) setup {
+	s := setup{
 		Config: g.Path(), Scope: conf.Scope, Queues: conf.Queues, Concurrency: conf.Concurrency, Limits: []definition{},
-		Tasks: map[string][]neededLimit{}, Commands: map[string]string{}, Schedules: map[string]checkedSchedule{},
-		Warnings: warnings, Unkept: unkept(conf.Tasks),
+		Tasks: map[string][]neededLimit{}, Commands: map[string]string{}, Schedules: map[string]setupSchedule{}, Warnings: warnings,
 	}
 	if !conf.Redis.IsZero() {
-		c.Redis = conf.Redis.String()
+		s.Redis = conf.Redis.String()
 	}
 	for _, l := range conf.Limits {
-		c.Limits = append(c.Limits, newDefinition(l, nil, fileKeys(l)))
+		var keys []throttle.KeyState
+		for _, key := range slices.Sorted(maps.Keys(l.Overrides)) {
+			keys = append(keys, throttle.KeyState{Key: key, Override: l.Overrides[key], File: true, Share: 1})
+		}
+		s.Limits = append(s.Limits, newDefinition(l, nil, keys))
 	}
-	for name, task := range conf.Tasks {
-		c.Tasks[name] = []neededLimit{}
-		for _, n := range task.Limits {
-			c.Tasks[name] = append(c.Tasks[name], neededLimit{n.Limit, n.Key.String(), n.Cost.String()})
+	for _, name := range slices.Sorted(maps.Keys(conf.Tasks)) {
+		s.Tasks[name] = []neededLimit{}
+		for _, n := range conf.Tasks[name].Limits {
+			s.Tasks[name] = append(s.Tasks[name], neededLimit{n.Limit, n.Key.String(), n.Cost.String()})
+		}
+		if conf.Tasks.Unkept(name) {
+			s.Unkept = append(s.Unkept, name)
 		}
 	}
 	for name, command := range conf.Commands {
-		c.Commands[name] = command.String()
+		s.Commands[name] = command.String()
 	}
-	for name, s := range conf.Schedules {
-		c.Schedules[name] = checkedSchedule{s.Cron, zoneName(s.Zone), s.Type}
+	for name, schedule := range conf.Schedules {
+		s.Schedules[name] = setupSchedule{schedule.Cron, zoneName(schedule.Zone), schedule.Type}
 	}
-	return c
+	return s
 }
 
-// pageSecrets replace those of the config.
+// print prints what a worker with this config runs.
+func (s setup) print(out io.Writer, conf *config.Config) {
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(out, "%-11s%s\n", name, cli.Line(fmt.Sprintf(format, args...)))
+	}
+	if conf.DefaultReason == "" {
+		line("config", "%s", s.Config)
+	} else {
+		line("config", "none: %s, so new jobs run without limits", conf.DefaultReason)
+	}
+	line("redis", "%s, scope %s", cmp.Or(s.Redis, "the embedded one, in "+conf.Redis.Folder()), s.Scope)
+	var queues []string
+	for _, name := range slices.Sorted(maps.Keys(s.Queues)) {
+		queues = append(queues, fmt.Sprintf("%s (weight %d)", name, s.Queues[name]))
+	}
+	line("queues", "%s; %d jobs at once", strings.Join(queues, ", "), s.Concurrency)
+	for _, l := range s.Limits {
+		line("limit", "%s %s", l.Name, l.text)
+		for _, key := range l.Keys {
+			line("", "  %s", key.text)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Tasks)) {
+		under := "without limits"
+		for i, limit := range s.Tasks[name] {
+			if i == 0 {
+				under = "under " + limit.String()
+			} else {
+				under += ", " + limit.String()
+			}
+		}
+		line("task", "%s %s", name, under)
+	}
+	if len(s.Unkept) > 0 {
+		line("answers", "of %s are not kept; set retention: 24h for the task to keep them for \"worker results\"", strings.Join(s.Unkept, ", "))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Commands)) {
+		line("command", "%s %s", name, s.Commands[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Schedules)) {
+		line("schedule", "%s %s at %s", name, s.Schedules[name].Task, s.Schedules[name].Cron)
+	}
+}
+
+func (c *runCommand) check(ctx context.Context, g *cli.Globals, conf *config.Config, stdio cli.IO) error {
+	if !c.JSON {
+		newSetup(g, conf, nil).print(stdio.Out, conf)
+	}
+	warnings, err := worker.Check(ctx, conf)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return cli.JSON(stdio.Out, newSetup(g, conf, warnings))
+	}
+	for _, warning := range warnings {
+		fmt.Fprintln(stdio.Err, "worker: "+warning)
+	}
+	_, err = fmt.Fprintln(stdio.Out, "the config is valid")
+	return err
+}
+
+// pageSecrets are the flags that replace the secrets of the page in the config.
 type pageSecrets struct {
 	PageToken    string `env:"HEADGATE_PAGE_TOKEN" placeholder:"TEXT" help:"Token that opens the page to other machines, at least 8 characters. Prefer HEADGATE_PAGE_TOKEN or the config."`
 	PageUser     string `env:"HEADGATE_PAGE_USER" placeholder:"NAME" help:"User of the page, with a password, instead of a token."`
@@ -281,7 +261,7 @@ var pageFlag = map[string]string{
 // checkPage refuses to serve the page to other machines without authentication.
 func checkPage(addr string, p config.Page) error {
 	var wrong error
-	p.Check(func(field, problem string) { // the config's have been checked: of the flags
+	p.Check(func(field, problem string) { // the config has been checked, so the mistake is in a flag
 		wrong = cmp.Or(wrong, error(cli.Usagef("--%s: %s", pageFlag[field], problem)))
 	})
 	if wrong != nil {

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bytes"
-	"io"
 	"net"
 	"path/filepath"
 	"testing"
 
-	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
@@ -30,15 +27,13 @@ func TestRun_PortInUse(t *testing.T) {
 		"9090":                {2, "worker: --listen \"9090\": want HOST:PORT or :PORT, such as :9090\n"},
 		":70000":              {2, "worker: --listen \":70000\": want HOST:PORT or :PORT, such as :9090\n"},
 	} {
-		var stderr bytes.Buffer
-		code := execute(t.Context(), []string{"run", "--redis", rdb.URL(), "--config", config, "--listen", listen}, cli.IO{Out: io.Discard, Err: &stderr})
-		if code != want.code || stderr.String() != want.text {
-			t.Errorf("--listen %s: exit code %d and %q, want %d and %q", listen, code, stderr.String(), want.code, want.text)
+		out := command.Run(t.Context(), "run", "--redis", rdb.URL(), "--config", config, "--listen", listen)
+		if out.Code != want.code || out.Err != want.text {
+			t.Errorf("--listen %s: exit code %d and %q, want %d and %q", listen, out.Code, out.Err, want.code, want.text)
 		}
 	}
 }
 
-// What can be guessed opens nothing, wherever it is written.
 func TestRun_ShortPageSecrets(t *testing.T) {
 	for flags, want := range map[pageSecrets]string{
 		{PageToken: "1234567"}:                      "--page-token: want at least 8 characters",

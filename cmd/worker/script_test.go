@@ -12,4 +12,6 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"worker": main})
 }
 
-func TestScripts(t *testing.T) { clitest.Run(t, execute, "../enqueue") }
+func TestScripts(t *testing.T) { clitest.Run(t, command, "../enqueue") }
+
+var command = clitest.Command(execute)

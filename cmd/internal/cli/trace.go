@@ -31,8 +31,8 @@ import (
 // flushTime is how long a finished command waits for the export of its last spans.
 const flushTime = 500 * time.Millisecond
 
-// beginTraces records traces if OpenTelemetry's environment variables ask for them. end exports the rest.
-// Invalid settings, which often come from a platform, are a warning only.
+// beginTraces records traces if OpenTelemetry's environment variables ask for them. end exports the
+// remaining spans. Invalid settings, which often come from a platform, are a warning only.
 // https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 func beginTraces(ctx context.Context, name string, stderr io.Writer) (end func()) {
 	if !traced() {
@@ -117,7 +117,8 @@ func (c *complaints) over() {
 	c.said = false
 }
 
-// collector exports spans by OTLP over HTTP. OpenTelemetry's own exporter would add gRPC to the command.
+// collector exports spans with OTLP over HTTP. OpenTelemetry's own exporter would add gRPC to the
+// command.
 // https://opentelemetry.io/docs/specs/otel/protocol/exporter/
 type collector struct {
 	url    string
@@ -125,7 +126,7 @@ type collector struct {
 	gzip   bool
 	client http.Client
 	ending chan struct{} // closed when the command is done
-	taken  func()        // is called when the collector has taken spans
+	taken  func()        // called after a successful export
 }
 
 // otlp reads a setting for traces, or the one for all signals.
@@ -172,19 +173,13 @@ func newCollector() (*collector, error) {
 		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_TIMEOUT: %q: want milliseconds, such as 10000", otlp("TIMEOUT"))
 	}
 	c.client.Timeout = time.Duration(ms) * time.Millisecond
-	return c, c.trust()
-}
-
-func (c *collector) trust() error {
 	files := config.TLS{CA: otlp("CERTIFICATE"), Cert: otlp("CLIENT_CERTIFICATE"), Key: otlp("CLIENT_KEY")}
-	settings, err := files.Config()
-	if err != nil {
-		return fmt.Errorf("OTEL_EXPORTER_OTLP_CERTIFICATE, _CLIENT_CERTIFICATE and _CLIENT_KEY: %w", err)
-	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = settings
+	if transport.TLSClientConfig, err = files.Config(); err != nil {
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_CERTIFICATE, _CLIENT_CERTIFICATE and _CLIENT_KEY: %w", err)
+	}
 	c.client.Transport = transport
-	return nil
+	return c, nil
 }
 
 func (c *collector) Start(context.Context) error { return nil }
@@ -211,8 +206,7 @@ func (c *collector) UploadTraces(ctx context.Context, of []*spans.ResourceSpans)
 		_ = z.Close()
 		body = small.Bytes()
 	}
-	for {
-		last := false
+	for last := false; ; {
 		select {
 		case <-c.ending:
 			last = true
@@ -222,7 +216,7 @@ func (c *collector) UploadTraces(ctx context.Context, of []*spans.ResourceSpans)
 		if err == nil {
 			c.taken()
 		}
-		if err == nil || pause == 0 || last {
+		if pause == 0 || last {
 			return err
 		}
 		select {

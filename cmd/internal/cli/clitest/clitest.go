@@ -1,35 +1,34 @@
-// Package clitest runs scripts that use the commands as people do: worker and
-// enqueue as processes of their own, on the embedded Redis and on real ones.
+// Package clitest runs scripts that use the commands as people do: worker and enqueue as processes, on
+// the embedded Redis and on real ones.
 //
 // Beside testscript's commands a script has
 //
-//	here ARG…                 runs the command under test within this process, which
-//	                          costs a fraction of a process of its own: for what asks a
-//	                          Redis that it names, and reads no file but headgate.yaml
-//	fails CODE COMMAND ARG…   the command ends with this exit code; it may be here
-//	poll REGEXP COMMAND ARG…  repeats the command until its output matches; so may this
-//	signal NAME [N]           sends TERM, INT, HUP or KILL to all background
-//	                          processes, or to the N-th
+//	here ARG…                 runs the command under test within this process, which is faster than
+//	                          a process. It must name its Redis, and reads no file but headgate.yaml
+//	fails CODE COMMAND ARG…   the command ends with this exit code; it can be here
+//	poll REGEXP COMMAND ARG…  repeats the command until its output matches; it can be here
+//	signal NAME [N]           sends TERM, INT, HUP or KILL to all background processes, or to the
+//	                          N-th
 //	api                       starts an HTTP server and sets $API to its URL
 //	calls N [PATH]            waits until the server has had N calls
-//	release                   lets the calls of $API/slow be answered
-//	redis [KIND]              starts Redis (plain, durable, evicting, tls, mtls,
-//	                          sentinel or cluster) and sets $REDIS to its URL; mtls
-//	                          asks for a certificate, and sets $CERTIFICATES to a
-//	                          folder of those that it takes
-//	                          a plain or durable one has the users of docs/operating.md,
-//	                          and $REDIS, $REDIS_ENQUEUE and $REDIS_PAGE are of them
-//	redis unrefused           the page's has wanted nothing that it may not; the
-//	                          worker's is held to that at the end of each script
-//	redis stop|restart        what it says, to a durable one
-//	jobs STATE N [QUEUE]      the queue has so many jobs in this state
+//	release                   lets $API/slow respond
+//	redis [KIND]              starts Redis (plain, durable, evicting, tls, mtls, sentinel or cluster)
+//	                          and sets $REDIS to its URL. A plain or durable one has the users of
+//	                          docs/operating.md: $REDIS is the worker's URL, $REDIS_ENQUEUE and
+//	                          $REDIS_PAGE are the others'. mtls requires a client certificate, and
+//	                          sets $CERTIFICATES to a folder that has one
+//	redis unrefused           Redis has denied the page's user no command. The script fails at its
+//	                          end if Redis has denied the worker's user one
+//	redis stop|restart        stops or restarts a durable Redis
+//	redis full|roomy          sets the memory of Redis to one byte, or to no bound
+//	jobs STATE N [QUEUE]      waits until the queue has N jobs in this state
 package clitest
 
 import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,38 +79,51 @@ func Run(t *testing.T, main Command, others ...string) {
 // Command is a command's main, without its process.
 type Command func(ctx context.Context, args []string, stdio cli.IO) (code int)
 
-func here(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg && len(args) > 0, "here ARG…")
-	if out := runHere(ts, args); out.code != 0 {
-		ts.Fatalf("exit code %d", out.code)
+// Output is the exit code of a command, and what it printed.
+type Output struct {
+	Code     int
+	Out, Err string
+}
+
+// Run runs the command within this process, without input.
+func (c Command) Run(ctx context.Context, args ...string) Output {
+	var out, stderr bytes.Buffer
+	code := c(ctx, args, cli.IO{In: new(bytes.Buffer), Out: &out, Err: &stderr})
+	return Output{code, out.String(), stderr.String()}
+}
+
+// attempt runs a command of a script: within this process if its name is here.
+func attempt(ts *testscript.TestScript, args []string) Output {
+	if args[0] != "here" {
+		out := Output{}
+		if err := ts.Exec(args[0], args[1:]...); err != nil {
+			out.Code = -1
+			if exit, ok := errors.AsType[interface {
+				error
+				ExitCode() int
+			}](err); ok {
+				out.Code = exit.ExitCode()
+			}
+		}
+		out.Out, out.Err = ts.ReadFile("stdout"), ts.ReadFile("stderr")
+		return out
 	}
-}
-
-type output struct {
-	code           int
-	stdout, stderr bytes.Buffer
-}
-
-// runHere runs the command under test, as in the script's folder, and keeps what it prints
-// for the script.
-func runHere(ts *testscript.TestScript, args []string) *output {
-	out := attempt(ts, args)
-	_, _ = ts.Stdout().Write(out.stdout.Bytes())
-	_, _ = ts.Stderr().Write(out.stderr.Bytes())
-	return out
-}
-
-func attempt(ts *testscript.TestScript, args []string) *output {
+	args = slices.Clone(args[1:])
 	if !slices.Contains(args, "--redis") {
 		ts.Fatalf("here wants --redis: the folder of an embedded one is the process's")
 	}
 	if file := ts.MkAbs(cli.DefaultConfig); exists(file) {
-		args = append(slices.Clone(args), "--config", file)
+		args = append(args, "--config", file)
 	}
-	out := new(output)
-	main := ts.Value("here").(Command)
-	out.code = main(context.Background(), args, cli.IO{In: new(bytes.Buffer), Out: &out.stdout, Err: &out.stderr})
-	return out
+	return ts.Value("here").(Command).Run(context.Background(), args...)
+}
+
+// show keeps the output of an attempt for the script. That of a process is kept already.
+func show(ts *testscript.TestScript, args []string, out Output) {
+	if args[0] == "here" {
+		_, _ = io.WriteString(ts.Stdout(), out.Out)
+		_, _ = io.WriteString(ts.Stderr(), out.Err)
+	}
 }
 
 func exists(file string) bool {
@@ -119,33 +131,18 @@ func exists(file string) bool {
 	return err == nil
 }
 
-func run(ts *testscript.TestScript, args []string) (code int, err error) {
-	if args[0] == "here" {
-		code = runHere(ts, args[1:]).code
-		return code, fmt.Errorf("exit code %d", code)
-	}
-	err = ts.Exec(args[0], args[1:]...)
-	if exit, ok := errors.AsType[interface {
-		error
-		ExitCode() int
-	}](err); ok {
-		return exit.ExitCode(), err
-	}
-	return -1, err
-}
-
-func usage(ts *testscript.TestScript, ok bool, text string) {
-	if !ok {
-		ts.Fatalf("usage: %s", text)
-	}
+func here(ts *testscript.TestScript, neg bool, args []string) {
+	fails(ts, neg, append([]string{"0", "here"}, args...))
 }
 
 func fails(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && len(args) > 1, "fails CODE COMMAND ARG…")
 	code, err := strconv.Atoi(args[0])
 	ts.Check(err)
-	if got, err := run(ts, args[1:]); got != code {
-		ts.Fatalf("ended with %v, want exit code %d", err, code)
+	out := attempt(ts, args[1:])
+	show(ts, args[1:], out)
+	if out.Code != code {
+		ts.Fatalf("exit code %d, want %d", out.Code, code)
 	}
 }
 
@@ -153,20 +150,18 @@ func poll(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && len(args) > 1, "poll REGEXP COMMAND ARG…")
 	want, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
-	if args[1] == "here" {
-		last := new(output)
-		until(ts, "output like "+args[0], func() bool {
-			last = attempt(ts, args[2:])
-			return want.MatchString(last.stdout.String() + last.stderr.String())
-		})
-		_, _ = ts.Stdout().Write(last.stdout.Bytes())
-		_, _ = ts.Stderr().Write(last.stderr.Bytes())
-		return
-	}
+	var out Output
 	until(ts, "output like "+args[0], func() bool {
-		_ = ts.Exec(args[1], args[2:]...) // it may fail until it is time
-		return want.MatchString(ts.ReadFile("stdout") + ts.ReadFile("stderr"))
+		out = attempt(ts, args[1:]) // it may fail at first
+		return want.MatchString(out.Out + out.Err)
 	})
+	show(ts, args[1:], out)
+}
+
+func usage(ts *testscript.TestScript, ok bool, text string) {
+	if !ok {
+		ts.Fatalf("usage: %s", text)
+	}
 }
 
 func until(ts *testscript.TestScript, what string, ok func() bool) {

@@ -37,7 +37,7 @@ func redisCommand(ts *testscript.TestScript, neg bool, args []string) {
 		return
 	case "unrefused":
 		if refused := s.redis.refusals("page"); len(refused) > 0 {
-			ts.Fatalf("of Redis the page was refused %q", refused)
+			ts.Fatalf("Redis has denied the page %q", refused)
 		}
 		return
 	case "full", "roomy":
@@ -50,7 +50,7 @@ func redisCommand(ts *testscript.TestScript, neg bool, args []string) {
 		refused := s.redis.refusals("worker")
 		_ = s.redis.client.Close()
 		if len(refused) > 0 {
-			ts.Fatalf("of Redis the worker was refused %q", refused)
+			ts.Fatalf("Redis has denied the worker %q", refused)
 		}
 	})
 	ts.Setenv("REDIS", s.redis.url)
@@ -65,31 +65,30 @@ func (t tb) Cleanup(f func()) { t.Defer(f) }
 
 func start(ts *testscript.TestScript, kind string) *redisServer {
 	t := tb{ts}
-	plain := func(s *redistest.Server) *redisServer { return &redisServer{s, s.Client(), s.URL()} }
+	var s *redistest.Server
 	switch kind {
 	case "plain":
 		return startLocked(ts)
 	case "durable":
 		return startLocked(ts, "--appendonly", "yes", "--appendfsync", "always")
 	case "evicting":
-		return plain(redistest.Run(t, "--maxmemory-policy", "allkeys-lru"))
+		s = redistest.Run(t, "--maxmemory-policy", "allkeys-lru")
 	case "tls":
-		s := redistest.RunTLS(t)
+		s = redistest.RunTLS(t)
 		ts.Setenv("SSL_CERT_FILE", s.Certificates().CA)
-		return plain(s)
 	case "mtls":
-		s := redistest.RunTLS(t, "--tls-auth-clients", "yes")
+		s = redistest.RunTLS(t, "--tls-auth-clients", "yes")
 		ts.Setenv("CERTIFICATES", filepath.Dir(s.Certificates().CA))
-		return plain(s)
 	case "sentinel":
 		s := redistest.RunSentinel(t)
 		return &redisServer{nil, s.Client(), "redis-sentinel://" + s.Watcher.Addr() + "/" + redistest.PrimaryName}
 	case "cluster":
 		c := redistest.RunCluster(t)
 		return &redisServer{nil, c.Client(), "redis-cluster://" + strings.Join(c.Options().Addrs, ",")}
+	default:
+		ts.Fatalf("no kind of Redis: %s", kind)
 	}
-	ts.Fatalf("no kind of Redis: %s", kind)
-	return nil
+	return &redisServer{s, s.Client(), s.URL()}
 }
 
 func jobs(ts *testscript.TestScript, neg bool, args []string) {
@@ -112,9 +111,8 @@ func jobs(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// startLocked starts a Redis with the users that an operator is told to make, for
-// whatever scope, and sets $REDIS to its URL as the worker's, and $REDIS_ENQUEUE and
-// $REDIS_PAGE as the others.
+// startLocked starts a Redis with the users of docs/operating.md, for any scope, and sets $REDIS_WORKER,
+// $REDIS_ENQUEUE and $REDIS_PAGE to their URLs.
 func startLocked(ts *testscript.TestScript, args ...string) *redisServer {
 	s, users := redistest.RunWithUsers(tb{ts}, "../../docs/operating.md", "*", args...)
 	for name := range users {
@@ -123,7 +121,7 @@ func startLocked(ts *testscript.TestScript, args ...string) *redisServer {
 	return &redisServer{s, s.Client(), users.URLAs("worker", s)}
 }
 
-// refusals are what a user wanted of Redis and had no right to.
+// refusals returns the commands that Redis has denied to a user.
 func (r *redisServer) refusals(user string) (all []string) {
 	if r.plain == nil {
 		return nil
@@ -145,15 +143,21 @@ type server struct {
 
 	mu       sync.Mutex
 	paths    []string // of all calls
-	robots   string   // what /robots.txt says
+	robots   string   // content of /robots.txt
 	released chan struct{}
 }
 
 func of(ts *testscript.TestScript) *server { return ts.Value("server").(*server) }
 
-// api answers 200, on /slow only after release, on /status/N with N, on /say/N/TEXT
-// with N and that text, on /to/PATH with a redirect to /PATH, on /busy with 429
-// and a Retry-After of an hour, and on /robots.txt with the file, if one is named.
+// api starts a server that responds to
+//
+//	/slow        after release
+//	/status/N    with status N
+//	/say/N/TEXT  with status N and TEXT
+//	/to/PATH     with a redirect to /PATH
+//	/busy        with 429 and a Retry-After of an hour
+//	/robots.txt  with the named file
+//	others       with 200
 func api(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && len(args) <= 1, "api [ROBOTS]")
 	s := of(ts)

@@ -82,8 +82,8 @@ func TestEdges(t *testing.T) {
 	}
 }
 
-// TestEdgesWherePlainArithmeticDoes compares it with a calendar of UTC.
-func TestEdgesWherePlainArithmeticDoes(t *testing.T) {
+// TestEdges_UTC: windows that need no calendar are those of the calendar of UTC.
+func TestEdges_UTC(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		per := rapid.SampledFrom([]time.Duration{time.Hour, day, week}).Draw(t, "per")
 		now := rapid.Int64Range(0, 4*epoch).Draw(t, "now")
@@ -100,10 +100,9 @@ func TestEdgesWherePlainArithmeticDoes(t *testing.T) {
 	})
 }
 
-// TestEdgesAreWhereTheWallClockTurns: from whatever moment they are asked for,
-// edges are the same, and just before one the wall clock is in another hour,
-// day, week or month than at it.
-func TestEdgesAreWhereTheWallClockTurns(t *testing.T) {
+// TestEdges_WallClock: the edges do not depend on the time for which they are computed. Just before an
+// edge the wall clock shows another hour, day, week or month than at the edge.
+func TestEdges_WallClock(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := calendar(rapid.SampledFrom([]time.Duration{time.Hour, day, week, month}).Draw(t, "per"), rapid.SampledFrom(zones).Draw(t, "zone"))
 		zone, err := time.LoadLocation(l.Zone)
@@ -127,8 +126,8 @@ func TestEdgesAreWhereTheWallClockTurns(t *testing.T) {
 	})
 }
 
-// TestFirstInstant compares with a search minute by minute, also in the years
-// after the last clock change that is in the zone files, which end in 2037.
+// TestFirstInstant compares with a search minute by minute, also in years after 2037, the last year with
+// clock changes in the zone files.
 func TestFirstInstant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		zone, err := time.LoadLocation(rapid.SampledFrom(zones).Draw(t, "zone"))
@@ -157,9 +156,9 @@ func reading(t time.Time) time.Time {
 	return t.Add(time.Duration(offset) * time.Second).UTC()
 }
 
-// TestWindowStartLooksAhead: within the calendar that was looked up exactly,
-// and beyond it by the mean length; also when the moments asked for jump about.
-func TestWindowStartLooksAhead(t *testing.T) {
+// TestWindowStart_Ahead: the start is exact within the calendar, and uses the mean length beyond it. The
+// times may come in any order.
+func TestWindowStart_Ahead(t *testing.T) {
 	r := calendar(month, "Europe/London")
 	january := instant(t, "2026-01-15T12:00:00Z")
 	for _, tt := range []struct{ at, ahead, want int64 }{
@@ -175,4 +174,13 @@ func TestWindowStartLooksAhead(t *testing.T) {
 				time.UnixMicro(got).UTC(), time.UnixMicro(tt.want).UTC())
 		}
 	}
+}
+
+func instant(t rapid.TB, text string) int64 {
+	t.Helper()
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at.UnixMicro()
 }

@@ -2,13 +2,15 @@ package meter
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 )
 
-// us is a duration in the unit that meters count in.
+// us returns a duration in microseconds.
 func us(d time.Duration) int64 { return d.Microseconds() }
 
 // anyLimit draws a small limit of one kind, so that meters fill up often.
@@ -37,8 +39,8 @@ const maxPermits = 10_000_000
 
 var epoch = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).UnixMicro()
 
-// history feeds a meter with random calls, some of them exactly when it says
-// that they may come, and returns what the clock showed at every permit.
+// history makes random calls, some of them exactly at the time that ReadyAt returns, and returns the
+// time of every permit by the clock.
 func history(t *rapid.T, l Limit, backwards bool) []int64 {
 	m := New(&l)
 	now := epoch + rapid.Int64Range(0, 1000).Draw(t, "start")
@@ -53,12 +55,9 @@ func history(t *rapid.T, l Limit, backwards bool) []int64 {
 		default:
 			now += rapid.Int64Range(0, 150).Draw(t, "wait")
 		}
-		if c, ok := m.(*Leases); ok {
-			c.Holder = fmt.Sprint(len(taken))
-		}
 		checkMeter(t, m, l, now, k)
 		if m.ReadyAt(now, k) <= now {
-			m.Take(now, k)
+			takeAs(m, fmt.Sprint(len(taken)), now, k)
 			for range k {
 				taken = append(taken, now)
 			}
@@ -67,9 +66,8 @@ func history(t *rapid.T, l Limit, backwards bool) []int64 {
 	return taken
 }
 
-// checkMeter holds what a meter says at one moment against itself: left is just
-// what readyAt allows, readyAt is true to the microsecond and grows with k, and
-// at fullAt everything is there.
+// checkMeter checks that the results of a meter at one time agree: Left is what ReadyAt allows,
+// ReadyAt is exact to the microsecond and grows with k, and FullAt is not in the past.
 func checkMeter(t *rapid.T, m Meter, l Limit, now, k int64) {
 	left, capacity := m.Left(now), int64(l.Capacity)
 	if left < 0 || left > capacity {
@@ -106,9 +104,9 @@ func checkMeter(t *rapid.T, m Meter, l Limit, now, k int64) {
 	}
 }
 
-// checkWindows fails if more than n of the permits lie in one window [t, t+w).
-// They are in the order they were taken in. What counts is a meter's own time:
-// when the clock is set back it stands still until the clock has caught up.
+// checkWindows fails if more than n permits lie in one window [t, t+w). The permits are in the order
+// in which they were taken. It judges by the meter's own time: if the clock steps back, that time
+// stands still until the clock has caught up.
 func checkWindows(t *rapid.T, taken []int64, n int, w int64) {
 	for i := 1; i < len(taken); i++ {
 		taken[i] = max(taken[i], taken[i-1])
@@ -120,7 +118,172 @@ func checkWindows(t *rapid.T, taken []int64, n int, w int64) {
 	}
 }
 
-func TestMeterThatIsFullIsAsNew(t *testing.T) {
+// TestMeter_KnownAnswers takes permits at some times, and compares what the meter says before each.
+func TestMeter_KnownAnswers(t *testing.T) {
+	const µs = time.Microsecond
+	type step struct {
+		now, take, left, full int64
+		ready                 []int64 // of each cost
+	}
+	for _, tt := range []struct {
+		limit Limit
+		costs []int64
+		steps []step
+	}{
+		{Limit{Kind: Funnel, N: 3, Per: 10 * µs, Capacity: 2}, []int64{1, 2, 4}, []step{ // a permit each 3⅓ µs
+			{100, 1, 2, 100, []int64{100, 100, 107}}, // TAT 103⅓
+			{100, 1, 1, 104, []int64{100, 104, 110}}, // TAT 106⅔
+			{100, 0, 0, 107, []int64{104, 107, 114}},
+			{103, 0, 0, 107, []int64{104, 107, 114}}, // a third of a microsecond early
+			{104, 1, 1, 107, []int64{104, 107, 114}}, // TAT 110: the thirds are not lost
+			{200, 1, 2, 200, []int64{200, 200, 207}},
+			{200, 0, 1, 204, []int64{200, 204, 210}},
+		}},
+		{Limit{Kind: FixedWindow, N: 3, Per: 100 * µs, Margin: 5 * µs}, []int64{1, 3, 4, 7}, []step{
+			{1003, 0, 0, 1003, []int64{1005, 1005, 1105, 1205}}, // not open yet
+			{1005, 2, 3, 1005, []int64{1005, 1005, 1105, 1205}},
+			{1094, 0, 1, 1100, []int64{1094, 1105, 1105, 1205}},
+			{1095, 0, 0, 1100, []int64{1105, 1105, 1205, 1305}}, // closed, with one permit left
+			{1099, 0, 0, 1100, []int64{1105, 1105, 1205, 1305}},
+			{1100, 0, 0, 1100, []int64{1105, 1105, 1205, 1305}},
+			{1120, 1, 3, 1120, []int64{1120, 1120, 1205, 1305}},
+			{1050, 0, 0, 1200, []int64{1105, 1205, 1205, 1305}}, // the clock was set back
+			{1110, 0, 2, 1200, []int64{1110, 1205, 1205, 1305}},
+		}},
+		{Limit{Kind: SlidingLog, N: 3, Per: 100 * µs}, []int64{1, 3, 4, 7}, []step{
+			{1000, 1, 3, 1000, []int64{1000, 1000, 1100, 1200}},
+			{1010, 1, 2, 1100, []int64{1010, 1100, 1110, 1210}},
+			{1050, 1, 1, 1110, []int64{1050, 1110, 1150, 1250}},
+			{1099, 0, 0, 1150, []int64{1100, 1150, 1200, 1300}}, // a microsecond before the first permit returns
+			{1100, 1, 1, 1150, []int64{1100, 1150, 1200, 1300}}, // the window is half-open
+			{1160, 2, 2, 1200, []int64{1160, 1200, 1260, 1360}},
+			{1000, 0, 0, 1260, []int64{1200, 1260, 1300, 1400}}, // the clock was set back
+		}},
+		{Limit{Kind: SlidingWindow, N: 3, Per: 600 * µs}, []int64{1, 3, 4}, []step{ // buckets of 10 µs
+			{6003, 1, 3, 6003, []int64{6003, 6003, 6603}},
+			{6009, 1, 2, 6609, []int64{6009, 6609, 6609}}, // the same bucket, which expires as a whole
+			{6010, 1, 1, 6609, []int64{6010, 6609, 6610}},
+			{6608, 0, 0, 6619, []int64{6609, 6619, 7209}},
+			{6609, 1, 2, 6619, []int64{6609, 6619, 7209}},
+			{6500, 0, 0, 7209, []int64{6600, 7209, 7200}}, // the clock was set back
+		}},
+		{Limit{Kind: Concurrency, Capacity: 3, Lease: 1000 * µs}, []int64{1, 2, 3, 9}, []step{
+			{0, 1, 3, 0, []int64{0, 0, 0, 1000}},
+			{10, 2, 2, 1000, []int64{10, 10, 1000, 1000}},
+			{20, 0, 0, 1010, []int64{1000, 1010, 1010, 1010}},
+			{999, 0, 0, 1010, []int64{1000, 1010, 1010, 1010}},
+			{1000, 0, 1, 1010, []int64{1000, 1010, 1010, 1010}},
+			{1010, 0, 3, 1010, []int64{1010, 1010, 1010, 2010}},
+		}},
+	} {
+		t.Run(tt.limit.Kind, func(t *testing.T) {
+			m := New(&tt.limit)
+			for i, want := range tt.steps {
+				got := step{want.now, want.take, m.Left(want.now), m.FullAt(want.now), nil}
+				for _, cost := range tt.costs {
+					got.ready = append(got.ready, m.ReadyAt(want.now, cost))
+				}
+				if !reflect.DeepEqual(got, want) {
+					t.Errorf("step %d: %v, want %v", i, got, want)
+				}
+				takeAs(m, fmt.Sprint(i), want.now, want.take)
+			}
+		})
+	}
+}
+
+// takeAs takes k permits. Holder is the holder of a lease.
+func takeAs(m Meter, holder string, now, k int64) {
+	if leases, ok := m.(*Leases); ok {
+		leases.Holder = holder
+	}
+	if k > 0 {
+		m.Take(now, k)
+	}
+	if leases, ok := m.(*Leases); ok {
+		leases.Holder = ""
+	}
+}
+
+// TestMeter_Redefined takes permits one by one, a microsecond apart, and then changes the limit.
+func TestMeter_Redefined(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		limit Limit
+		take  int
+		wait  time.Duration // from the last permit to the change
+		now   Limit
+		left  int64
+		ready time.Duration // until a permit is ready
+	}{
+		{"more in an hour", Limit{Kind: FixedWindow, N: 10, Per: time.Hour}, 8, 0, Limit{N: 10, Per: time.Hour}, 2, 0},
+		{"fewer", Limit{Kind: FixedWindow, N: 10, Per: time.Hour}, 8, 0, Limit{N: 5, Per: time.Hour}, 0, time.Hour - 7*time.Microsecond},
+		{"the day holds the hour", Limit{Kind: FixedWindow, N: 10, Per: time.Hour}, 8, 0, Limit{N: 20, Per: day}, 12, 0},
+		{"all may be of this minute", Limit{Kind: FixedWindow, N: 10, Per: time.Hour}, 8, 0, Limit{N: 10, Per: time.Minute}, 2, 0},
+		{"two of four and one more must return", Limit{Kind: SlidingLog, N: 4, Per: time.Second}, 4, 0, Limit{N: 2, Per: time.Second}, 0, time.Second - time.Microsecond},
+		{"a larger log", Limit{Kind: SlidingLog, N: 4, Per: time.Second}, 4, 0, Limit{N: 6, Per: time.Second}, 2, 0},
+		{"all three leases must end", Limit{Kind: Concurrency, Capacity: 3, Lease: time.Second}, 3, 0, Limit{Capacity: 1, Lease: time.Second}, 0, time.Second},
+		{"8 of 10 are owed", Limit{Kind: Funnel, N: 1, Per: time.Second, Capacity: 10}, 10, 2500 * time.Millisecond, Limit{N: 2, Per: time.Second, Capacity: 10}, 2, 0},
+		{"8 of 20", Limit{Kind: Funnel, N: 1, Per: time.Second, Capacity: 10}, 10, 2500 * time.Millisecond, Limit{N: 1, Per: time.Minute, Capacity: 20}, 12, 0},
+		{"8 of 5", Limit{Kind: Funnel, N: 1, Per: time.Second, Capacity: 10}, 10, 2500 * time.Millisecond, Limit{N: 1, Per: time.Minute, Capacity: 5}, 0, 4 * time.Minute},
+	} {
+		t.Run(tt.limit.Kind+"/"+tt.name, func(t *testing.T) {
+			m, now := New(&tt.limit), epoch
+			for i := range tt.take {
+				now = epoch + int64(i)
+				takeAs(m, fmt.Sprint(i), now, 1)
+			}
+			now += us(tt.wait)
+			tt.now.Kind, tt.now.Since = tt.limit.Kind, now
+			m.Define(&tt.now)
+			if left, ready := m.Left(now), m.ReadyAt(now, 1)-now; left != tt.left || ready != us(tt.ready) {
+				t.Errorf("%d left, ready in %d µs; want %d, %s", left, ready, tt.left, tt.ready)
+			}
+		})
+	}
+}
+
+// TestMeter_Guarantee: random calls never get more than the kind guarantees, even if the clock steps
+// back.
+func TestMeter_Guarantee(t *testing.T) {
+	for _, kind := range []string{Funnel, TokenBucket, FixedWindow, SlidingLog, SlidingWindow, Concurrency} {
+		t.Run(kind, rapid.MakeCheck(func(t *rapid.T) {
+			l := anyLimit(t, kind)
+			l.Lease = 200 * time.Microsecond
+			taken := history(t, l, kind != Concurrency)
+			switch kind {
+			case Funnel, TokenBucket: // capacity + rate·w in any window of length w
+				slices.Sort(taken)
+				for i := range taken {
+					for j := i; j < len(taken); j++ {
+						count, w := int64(j-i+1), taken[j]-taken[i]
+						if (count-int64(l.Capacity))*l.PeriodUS() > w*int64(l.N) {
+							t.Fatalf("%d permits within %d µs under %+v", count, w, l)
+						}
+					}
+				}
+			case FixedWindow:
+				counts := map[int64]int{}
+				for _, at := range taken {
+					into := at % l.PeriodUS()
+					if into < us(l.Margin) || into >= l.PeriodUS()-us(l.Margin) {
+						t.Fatalf("a permit %d µs into a window that opens after and closes before %s", into, l.Margin)
+					}
+					if counts[at-into]++; counts[at-into] > l.N {
+						t.Fatalf("more than %d in the window at %d", l.N, at-into)
+					}
+				}
+			case Concurrency:
+				checkWindows(t, taken, l.Capacity, us(l.Lease))
+			default:
+				checkWindows(t, taken, l.N, l.PeriodUS())
+			}
+		}))
+	}
+}
+
+// TestMeter_FullAt: at that time the meter is as if never used.
+func TestMeter_FullAt(t *testing.T) {
 	for _, kind := range []string{Funnel, TokenBucket, FixedWindow, SlidingLog, SlidingWindow, Concurrency} {
 		t.Run(kind, rapid.MakeCheck(func(t *rapid.T) {
 			l := anyLimit(t, kind)
@@ -133,9 +296,9 @@ func TestMeterThatIsFullIsAsNew(t *testing.T) {
 				}
 			}
 			full := m.FullAt(now)
-			fresh := New(&l)
+			unused := New(&l)
 			for k := range int64(2*l.Capacity + 1) {
-				if got, want := m.ReadyAt(full, k), fresh.ReadyAt(full, k); got != want {
+				if got, want := m.ReadyAt(full, k), unused.ReadyAt(full, k); got != want {
 					t.Fatalf("at %d, when it is full: permit %d ready at %d, of a new meter at %d", full, k, got, want)
 				}
 			}
@@ -146,7 +309,7 @@ func TestMeterThatIsFullIsAsNew(t *testing.T) {
 	}
 }
 
-func TestSpanAndOwed(t *testing.T) {
+func TestSpan(t *testing.T) {
 	for _, tt := range []struct{ k, n, period, us, rest int64 }{
 		{0, 3, 10, 0, 0},
 		{1, 3, 10, 3, 1},

@@ -11,36 +11,8 @@ func newWindow(n int, per time.Duration) *slidingWindow {
 	return New(&Limit{Kind: SlidingWindow, N: n, Per: per}).(*slidingWindow)
 }
 
-func TestSlidingWindow(t *testing.T) {
-	m := newWindow(3, 600*time.Microsecond) // parts of 10 µs
-	for _, tt := range []struct{ now, take, ready1, ready3, ready4, left, full int64 }{
-		{6003, 1, 6003, 6003, 6603, 3, 6003},
-		{6009, 1, 6009, 6609, 6609, 2, 6609}, // the same part, which leaves as a whole
-		{6010, 1, 6010, 6609, 6610, 1, 6609},
-		{6608, 0, 6609, 6619, 7209, 0, 6619},
-		{6609, 1, 6609, 6619, 7209, 2, 6619},
-		{6500, 0, 6600, 7209, 7200, 0, 7209}, // the clock was set back: wait until it catches up
-	} {
-		got := [5]int64{m.ReadyAt(tt.now, 1), m.ReadyAt(tt.now, 3), m.ReadyAt(tt.now, 4), m.Left(tt.now), m.FullAt(tt.now)}
-		if want := [5]int64{tt.ready1, tt.ready3, tt.ready4, tt.left, tt.full}; got != want {
-			t.Errorf("at %d: ready for 1, 3, 4, left, full = %v, want %v", tt.now, got, want)
-		}
-		if tt.take > 0 {
-			m.Take(tt.now, tt.take)
-		}
-	}
-}
-
-func TestSlidingWindowGuarantee(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		l := anyLimit(t, SlidingWindow)
-		checkWindows(t, history(t, l, true), l.N, l.PeriodUS())
-	})
-}
-
-// TestSlidingWindowGivesLittleAway: a permit returns at most one part late, and
-// the state stays small.
-func TestSlidingWindowGivesLittleAway(t *testing.T) {
+// TestSlidingWindow_Late: a permit returns less than one bucket late, and the state stays small.
+func TestSlidingWindow_Late(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 50).Draw(t, "n")
 		per := time.Duration(rapid.IntRange(1, 5000).Draw(t, "per")) * time.Microsecond
@@ -57,15 +29,14 @@ func TestSlidingWindowGivesLittleAway(t *testing.T) {
 				bounded.Take(now, 1)
 			}
 			if len(bounded.buckets) > bucketsPerPeriod+1 {
-				t.Fatalf("%d parts", len(bounded.buckets))
+				t.Fatalf("%d buckets", len(bounded.buckets))
 			}
 		}
 	})
 }
 
-// TestSlidingWindowWhenTheLimitChanges: what was taken counts on, at the new
-// period, and never for less time than it should.
-func TestSlidingWindowWhenTheLimitChanges(t *testing.T) {
+// TestSlidingWindow_Redefined: permits count for the new period after a change, and never for less time.
+func TestSlidingWindow_Redefined(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before, after := anyLimit(t, SlidingWindow), anyLimit(t, SlidingWindow)
 		m := New(&before)
@@ -96,8 +67,8 @@ func TestSlidingWindowWhenTheLimitChanges(t *testing.T) {
 	})
 }
 
-// TestSlidingWindowOfAMillion: a million a minute, in bounded memory.
-func TestSlidingWindowOfAMillion(t *testing.T) {
+// TestSlidingWindow_Memory: a million a minute, in bounded memory.
+func TestSlidingWindow_Memory(t *testing.T) {
 	m := newWindow(1_000_000, time.Minute)
 	now, taken := epoch, int64(0)
 	for m.ReadyAt(now, 50) <= now {
@@ -109,6 +80,6 @@ func TestSlidingWindowOfAMillion(t *testing.T) {
 		t.Errorf("%d taken within %s, want a million", taken, time.Duration(now-epoch)*time.Microsecond)
 	}
 	if len(m.buckets) > bucketsPerPeriod+1 {
-		t.Errorf("%d parts, want at most %d", len(m.buckets), bucketsPerPeriod+1)
+		t.Errorf("%d buckets, want at most %d", len(m.buckets), bucketsPerPeriod+1)
 	}
 }

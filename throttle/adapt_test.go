@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-func TestWrongAdapts(t *testing.T) {
+func TestAdapt_Invalid(t *testing.T) {
 	for want, l := range map[string]throttle.Limit{
 		`adapt "adapt": a concurrency limit cannot adapt; want funnel, token_bucket, sliding_log or sliding_window`: {Kind: throttle.Concurrency, Capacity: 1, Adapt: &throttle.Adapt{}},
 		`adapt.min 2/s: want a rate, at most the limit's own 1/s`:                                                   {Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Adapt: &throttle.Adapt{Min: throttle.PerSecond(2)}},

@@ -7,9 +7,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestRetryAfterIsWhenAllAreOpen: a meter that is open now can be closed when the others open,
+// TestRetryAfter_AllOpen: a meter that is open now can be closed when the others open,
 // or when its block ends. Retry-after is the first moment at which all are open.
-func TestRetryAfterIsWhenAllAreOpen(t *testing.T) {
+func TestRetryAfter_AllOpen(t *testing.T) {
 	log := func(name string, per time.Duration) throttle.Limit {
 		return throttle.Limit{Name: name, Kind: throttle.SlidingLog, Rate: throttle.Every(per)}
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-func TestMargin(t *testing.T) {
+func TestLimit_Margin(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		for name, kind := range map[string]throttle.Kind{"log": throttle.SlidingLog, "funnel": throttle.Funnel} {
 			define(t, s, throttle.Limit{Name: name, Kind: kind, Rate: throttle.PerSecond(1), Margin: 100 * time.Millisecond})
@@ -23,9 +23,9 @@ func TestMargin(t *testing.T) {
 	})
 }
 
-// TestCalendars: 2 per calendar period, across the boundaries of a zone with a
+// TestFixedWindow_Calendar: 2 per calendar period, across the boundaries of a zone with a
 // clock change, and long after what Redis was told first.
-func TestCalendars(t *testing.T) {
+func TestFixedWindow_Calendar(t *testing.T) {
 	const zone = "America/New_York"
 	for _, tt := range []struct {
 		name      string

@@ -52,9 +52,9 @@ func TestThrottle(t *testing.T) {
 	})
 }
 
-// TestThrottleKeepsDebtsWhenNumbersChange: what is owed is owed in permits, which leak at
+// TestThrottle_ChangedNumbers: what is owed is owed in permits, which leak at
 // the numbers that were told last, by whoever was told them: a denial or a look too.
-func TestThrottleKeepsDebtsWhenNumbersChange(t *testing.T) {
+func TestThrottle_ChangedNumbers(t *testing.T) {
 	for name, quantity := range map[string]int{"a denial": 1, "a look": 0, "never": 99} {
 		t.Run(name, func(t *testing.T) {
 			onEvery(t, func(t *testing.T, s *stage) {

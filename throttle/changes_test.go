@@ -12,9 +12,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestChanges: the changelog has each change once, with who made it, and nothing
+// TestLimiter_Changes: the changelog has each change once, with who made it, and nothing
 // that changed nothing.
-func TestChanges(t *testing.T) {
+func TestLimiter_Changes(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
 		limiter := throttle.New(rdb, throttle.Options{})
@@ -61,8 +61,8 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-// TestNote: what was done to schedules, queues and jobs stands in the changelog, too.
-func TestNote(t *testing.T) {
+// TestInternals_Note: what was done to schedules, queues and jobs stands in the changelog, too.
+func TestInternals_Note(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		me := throttle.WithActor(t.Context(), "me@here")
 		limiter := throttle.New(rdb, throttle.Options{})

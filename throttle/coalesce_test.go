@@ -12,7 +12,7 @@ import (
 
 // Calls made while one is under way go with the next, in their order, or once enough wait; and
 // each has its own answer.
-func TestCallsGoTogether(t *testing.T) {
+func TestCoalescer_Batches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var sent [][]int
@@ -49,7 +49,7 @@ func TestCallsGoTogether(t *testing.T) {
 }
 
 // A call that hangs, as where Redis does, keeps others for some milliseconds only.
-func TestHungCallHoldsUpNobody(t *testing.T) {
+func TestCoalescer_HungCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := &coalescer[string]{send: func(_ context.Context, calls []*string) {
 			if *calls[0] == "hangs" {
@@ -70,7 +70,7 @@ func TestHungCallHoldsUpNobody(t *testing.T) {
 
 // A caller that gives up returns at once. Its call goes on for others whose contexts last, with
 // the values of the first, and is undone at the end.
-func TestContextOfOneCall(t *testing.T) {
+func TestCoalescer_Context(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
 		var values []any
@@ -93,7 +93,7 @@ func TestContextOfOneCall(t *testing.T) {
 }
 
 // A call whose context ends before it is sent is not sent.
-func TestContextEndsBeforeCallIsSent(t *testing.T) {
+func TestCoalescer_ContextEndsEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent []int
 		calls := &coalescer[int]{send: func(_ context.Context, calls []*int) {
@@ -125,7 +125,7 @@ func TestContextEndsBeforeCallIsSent(t *testing.T) {
 }
 
 // Every call is sent once, whoever calls beside it.
-func TestManyCalls(t *testing.T) {
+func TestCoalescer_ManyCalls(t *testing.T) {
 	calls := &coalescer[int]{send: func(_ context.Context, calls []*int) {
 		for _, n := range calls {
 			*n++

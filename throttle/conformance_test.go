@@ -69,7 +69,7 @@ const (
 
 var threes = limittest.Threes
 
-func TestEveryKind(t *testing.T) {
+func TestAllow_EveryKind(t *testing.T) {
 	const µs = time.Microsecond
 	// After 1 permit: reset. After 3: reset, and how long until one, and two.
 	want := map[string]struct{ reset1, reset3, retry1, retry2 time.Duration }{
@@ -123,8 +123,8 @@ func TestEveryKind(t *testing.T) {
 	})
 }
 
-// TestKeysAreApart: a meter is one limit and one key, whatever they are made of.
-func TestKeysAreApart(t *testing.T) {
+// TestAllow_Keys: a meter is one limit and one key, whatever they are made of.
+func TestAllow_Keys(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "a", Kind: throttle.SlidingLog, Rate: throttle.PerHour(1)},
 			throttle.Limit{Name: "a:b", Kind: throttle.SlidingLog, Rate: throttle.PerHour(1)})
@@ -142,7 +142,7 @@ func TestKeysAreApart(t *testing.T) {
 	})
 }
 
-func TestRefusedCalls(t *testing.T) {
+func TestAllow_Invalid(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		define(t, s, threes...)
 		for _, need := range []throttle.Need{
@@ -163,6 +163,10 @@ func TestRefusedCalls(t *testing.T) {
 			d, err = s.AllowAll(t.Context(), throttle.Need{Limit: "log"}, need)
 			if err == nil || d.OK() {
 				t.Errorf("AllowAll with %+v: %v, %v; want an error", need, d, err)
+			}
+			if need.Cost == 1 {
+				callerError(t, "Block", s.Block(t.Context(), need.Limit, need.Key, s.now.Add(time.Hour)))
+				callerError(t, "Reset", s.Reset(t.Context(), need.Limit, need.Key))
 			}
 		}
 		if _, err := s.AllowAll(t.Context()); err == nil {
@@ -220,7 +224,7 @@ func TestAllowAll(t *testing.T) {
 	})
 }
 
-func TestPeekChangesNothing(t *testing.T) {
+func TestAllow_CostZero(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		define(t, s, threes...)
 		for _, limit := range threes {

@@ -47,9 +47,9 @@ func put(t *testing.T, rdb redis.UniversalClient, key, text string) {
 	}
 }
 
-// TestDamagedMeterStopsNobody: a meter that was damaged by hand counts as one that no call has
+// TestMeter_Corrupt: a meter that was damaged by hand counts as one that no call has
 // used, in whatever call it is met, and the calls beside it have their permits.
-func TestDamagedMeterStopsNobody(t *testing.T) {
+func TestMeter_Corrupt(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -139,8 +139,8 @@ func change(t *testing.T, l throttle.Limit, s *stage) {
 	expect(t, "the key that was damaged", d.Outcome, allowed)
 }
 
-// TestDamagedOverride: a record of a key that no script has written says nothing.
-func TestDamagedOverride(t *testing.T) {
+// TestOverride_Corrupt: a record of a key that no script has written says nothing.
+func TestOverride_Corrupt(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		for _, record := range []string{"", "abc", "set funnel", "set funnel 5 0 0 0 0 0 0 0 0 0 0 0", "- - a b c d e f g h i j k l", strings.Repeat("1 ", 40)} {
 			s.restart(t)
@@ -154,9 +154,9 @@ func TestDamagedOverride(t *testing.T) {
 	})
 }
 
-// TestScriptFailsAtOneCall: a failure of a script at one call of several is that call's alone. Its
+// TestAllow_ScriptFails: a failure of a script at one call of several is that call's alone. Its
 // error names the meters and what an operator can do, and not what Lua said.
-func TestScriptFailsAtOneCall(t *testing.T) {
+func TestAllow_ScriptFails(t *testing.T) {
 	rdb := redistest.Real(t)
 	l := throttle.New(rdb, throttle.Options{})
 	define(t, l, limittest.Threes...)
@@ -193,9 +193,9 @@ func TestScriptFailsAtOneCall(t *testing.T) {
 	}
 }
 
-// TestManyMeters: calls that need more meters than one script takes are split, and a call that
+// TestAllow_ManyMeters: calls that need more meters than one script takes are split, and a call that
 // alone does is refused.
-func TestManyMeters(t *testing.T) {
+func TestAllow_ManyMeters(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -228,9 +228,9 @@ func TestManyMeters(t *testing.T) {
 	})
 }
 
-// TestPartOfDefinitionIsLost: a limit of whose definition a part is gone is a lost one, and is
+// TestDefinition_PartLost: a limit of whose definition a part is gone is a lost one, and is
 // defined again. It is not for other apps.
-func TestPartOfDefinitionIsLost(t *testing.T) {
+func TestDefinition_PartLost(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		for _, l := range limittest.Threes {
 			for name, damage := range map[string]func(limit string) error{

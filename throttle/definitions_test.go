@@ -13,9 +13,9 @@ func log(n int) throttle.Limit {
 	return throttle.Limit{Name: "log", Kind: throttle.SlidingLog, Rate: throttle.PerHour(n)}
 }
 
-// TestDefineIsTheGround: the same words change nothing, Set stays over them, and
+// TestDefine_AfterSet: the same words change nothing, Set stays over them, and
 // new words win.
-func TestDefineIsTheGround(t *testing.T) {
+func TestDefine_AfterSet(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		capacity := func() int { return ask(t, s, "log", 0).Capacity }
 		define(t, s, log(5))
@@ -48,8 +48,8 @@ func TestDefineIsTheGround(t *testing.T) {
 	})
 }
 
-// TestLimitsChangeLive: what was taken counts under the new definition.
-func TestLimitsChangeLive(t *testing.T) {
+// TestDefine_ChangedSize: what was taken counts under the new definition.
+func TestDefine_ChangedSize(t *testing.T) {
 	for _, limit := range threes {
 		t.Run(limit.Name, func(t *testing.T) {
 			onEvery(t, func(t *testing.T, s *stage) {
@@ -81,9 +81,9 @@ func TestLimitsChangeLive(t *testing.T) {
 	}
 }
 
-// TestSetRepeated: meters live on under a slower rate, also where the client had to
+// TestSet_LostReply: meters live on under a slower rate, also where the client had to
 // repeat the call that sets it, since its answer got lost.
-func TestSetRepeated(t *testing.T) {
+func TestSet_LostReply(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		l := throttle.Limit{Name: "log", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(3)}
 		lost := &redistest.LostReplies{}
@@ -98,8 +98,8 @@ func TestSetRepeated(t *testing.T) {
 	})
 }
 
-// TestKindChanges: every kind has meters of its own, and finds them again.
-func TestKindChanges(t *testing.T) {
+// TestDefine_ChangedKind: every kind has meters of its own, and finds them again.
+func TestDefine_ChangedKind(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		for _, l := range threes {
 			l.Name = "l"
@@ -113,7 +113,7 @@ func TestKindChanges(t *testing.T) {
 	})
 }
 
-func TestApps(t *testing.T) {
+func TestLimit_Apps(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		limit := throttle.Limit{Name: "l", Kind: throttle.SlidingLog, Rate: throttle.PerHour(1), Apps: []string{"foobar", "a.b", "x"}}
 		define(t, s, limit)
@@ -139,7 +139,7 @@ func TestApps(t *testing.T) {
 	})
 }
 
-func TestLimits(t *testing.T) {
+func TestLimiter_Limits(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		ctx := t.Context()
 		limits := []throttle.Limit{
@@ -171,8 +171,8 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// TestBlocksGoWithTheLimit: a limit that is made again under the name is not blocked.
-func TestBlocksGoWithTheLimit(t *testing.T) {
+// TestBlock_DeletedLimit: a limit that is made again under the name is not blocked.
+func TestBlock_DeletedLimit(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		ctx := t.Context()
 		define(t, s, log(1), threes[0])
@@ -188,7 +188,7 @@ func TestBlocksGoWithTheLimit(t *testing.T) {
 	})
 }
 
-func TestUnknownLimits(t *testing.T) {
+func TestLimiter_NoLimit(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		ctx := t.Context()
 		for verb, err := range map[string]error{
@@ -211,8 +211,8 @@ func TestUnknownLimits(t *testing.T) {
 	})
 }
 
-// TestDefineRefusesAll: one wrong limit, and none is defined.
-func TestDefineRefusesAll(t *testing.T) {
+// TestDefine_Invalid: one wrong limit, and none is defined.
+func TestDefine_Invalid(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		for _, wrong := range []throttle.Limit{
 			{Name: "x", Kind: "drizzle", Rate: throttle.PerSecond(1)},

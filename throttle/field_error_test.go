@@ -26,7 +26,7 @@ func fieldErrors(t *testing.T, err error) (found []throttle.FieldError) {
 	return found
 }
 
-func TestValidateNamesFields(t *testing.T) {
+func TestValidate_Fields(t *testing.T) {
 	const name, century = "want 1 to 100 letters, digits, or _ . : -", 100 * 365 * throttle.Day
 	for _, tt := range []struct {
 		limit throttle.Limit

@@ -18,10 +18,10 @@ import (
 
 // What the tests of other limiters found.
 
-// TestDebtLeaksAtTheNewRate: 10 per second, all taken; after half a second 5 are
+// TestFunnel_ChangedRate: 10 per second, all taken; after half a second 5 are
 // owed, and the rate becomes 10 per hour. They leak at one in six minutes, also
 // where they would be gone by the old rate.
-func TestDebtLeaksAtTheNewRate(t *testing.T) {
+func TestFunnel_ChangedRate(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		for _, kind := range []throttle.Kind{throttle.Funnel, throttle.TokenBucket} {
 			l := throttle.Limit{Name: string(kind), Kind: kind, Rate: throttle.PerSecond(10), Capacity: 10}
@@ -48,9 +48,9 @@ func TestDebtLeaksAtTheNewRate(t *testing.T) {
 	})
 }
 
-// TestCountsOutliveTheirOldPeriod: what a window counted counts in a longer one
+// TestWindows_ChangedPeriod: what a window counted counts in a longer one
 // to its end.
-func TestCountsOutliveTheirOldPeriod(t *testing.T) {
+func TestWindows_ChangedPeriod(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		for _, kind := range []throttle.Kind{throttle.SlidingLog, throttle.SlidingWindow, throttle.FixedWindow} {
 			for i, zone := range []string{"", "America/New_York"} {
@@ -71,9 +71,9 @@ func TestCountsOutliveTheirOldPeriod(t *testing.T) {
 	})
 }
 
-// TestCountsOutliveTheirOldZone: what a day counted counts to the end of the day of
+// TestFixedWindow_ChangedZone: what a day counted counts to the end of the day of
 // another zone.
-func TestCountsOutliveTheirOldZone(t *testing.T) {
+func TestFixedWindow_ChangedZone(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		l := throttle.Limit{Name: "l", Kind: throttle.FixedWindow, Rate: throttle.PerDay(3)}
 		define(t, s, l)
@@ -87,9 +87,9 @@ func TestCountsOutliveTheirOldZone(t *testing.T) {
 	})
 }
 
-// TestClockStepsBack: a clock that steps back by less than a minute finds what
+// TestClock_StepsBack: a clock that steps back by less than a minute finds what
 // was counted, even if it had ended.
-func TestClockStepsBack(t *testing.T) {
+func TestClock_StepsBack(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		define(t, s, threes...)
 		for _, limit := range threes {
@@ -126,8 +126,8 @@ func TestClockStepsBack(t *testing.T) {
 	})
 }
 
-// TestFarTimesSaturate: no time wraps around.
-func TestFarTimesSaturate(t *testing.T) {
+// TestDecision_FarTimes: no time wraps around.
+func TestDecision_FarTimes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -158,7 +158,7 @@ func callerError(t *testing.T, what string, err error) {
 	}
 }
 
-func TestThrottleHasTheBoundsOfLimits(t *testing.T) {
+func TestThrottle_Invalid(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		for _, tt := range []struct {
 			what                   string
@@ -184,27 +184,9 @@ func TestThrottleHasTheBoundsOfLimits(t *testing.T) {
 	})
 }
 
-func TestBlockAndResetRefuseWhatAllowRefuses(t *testing.T) {
-	onEvery(t, func(t *testing.T, s *stage) {
-		define(t, s, threes...)
-		for _, meter := range [][2]string{{"log", "line\nbreak"}, {"log", strings.Repeat("k", 201)}, {"no|bars", "k"}, {"", "k"}} {
-			_, err := s.Allow(t.Context(), meter[0], meter[1])
-			callerError(t, "Allow", err)
-			want := err.Error()
-			for what, err := range map[string]error{
-				"Block": s.Block(t.Context(), meter[0], meter[1], s.now.Add(time.Hour)),
-				"Reset": s.Reset(t.Context(), meter[0], meter[1]),
-			} {
-				callerError(t, what, err)
-				expect(t, what, err.Error(), want)
-			}
-		}
-	})
-}
-
-// TestBlocksEnd: a block is kept for a minute after its end, and no longer than
+// TestBlock_Ends: a block is kept for a minute after its end, and no longer than
 // its limit.
-func TestBlocksEnd(t *testing.T) {
+func TestBlock_Ends(t *testing.T) {
 	s := miniStage(t)
 	blocks := func() []string { return s.rdb.Keys(background, "hg:*:blocked*").Val() }
 	define(t, s, threes...)
@@ -227,8 +209,8 @@ func TestBlocksEnd(t *testing.T) {
 	expect(t, "the limit made again", ask(t, s, "log", 1).Outcome, allowed)
 }
 
-// TestLargeConcurrencyCosts: a million permits are a few commands.
-func TestLargeConcurrencyCosts(t *testing.T) {
+// TestConcurrency_LargeCosts: a million permits are a few commands.
+func TestConcurrency_LargeCosts(t *testing.T) {
 	limit := throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 10_000_000, Lease: time.Minute}
 	onEvery(t, func(t *testing.T, s *stage) {
 		define(t, s, limit)
@@ -274,8 +256,8 @@ func commands(t *testing.T, s *stage) (sum int) {
 	return sum
 }
 
-// TestEndedLeasesGoAHundredAtATime: none of them counts meanwhile.
-func TestEndedLeasesGoAHundredAtATime(t *testing.T) {
+// TestConcurrency_EndedLeases: none of them counts meanwhile.
+func TestConcurrency_EndedLeases(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 250, Lease: time.Second})
 		count := func() int64 { return s.rdb.ZCard(background, "hg:{default}:m:concurrency:c|k").Val() }
@@ -295,9 +277,9 @@ func TestEndedLeasesGoAHundredAtATime(t *testing.T) {
 	})
 }
 
-// TestHolderAsksForLess: its own permits do not count against it, and what it
+// TestConcurrency_HolderAgain: its own permits do not count against it, and what it
 // does not ask for again is free.
-func TestHolderAsksForLess(t *testing.T) {
+func TestConcurrency_HolderAgain(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 9})
 		for _, cost := range []int{7, 2, 9, 4} {
@@ -311,10 +293,10 @@ func TestHolderAsksForLess(t *testing.T) {
 	})
 }
 
-// TestLostLimitsAreDefinedAgain: a Redis that has lost its data is told the
+// TestDefine_AfterLoss: a Redis that has lost its data is told the
 // config's limits again, with one line in the log; what was deleted on purpose
 // stays so.
-func TestLostLimitsAreDefinedAgain(t *testing.T) {
+func TestDefine_AfterLoss(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		var log bytes.Buffer
 		l := throttle.New(s.rdb, throttle.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -341,9 +323,9 @@ func TestLostLimitsAreDefinedAgain(t *testing.T) {
 	})
 }
 
-// TestWhatIsSetAfterALossStays: neither the limits that are defined again nor the
+// TestSet_AfterLoss: neither the limits that are defined again nor the
 // config's same words override it.
-func TestWhatIsSetAfterALossStays(t *testing.T) {
+func TestSet_AfterLoss(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		l := throttle.New(s.rdb, throttle.Options{Logger: slog.New(slog.DiscardHandler)})
 		define(t, l, perMinute("a", 3), perMinute("b", 3))
@@ -358,8 +340,8 @@ func TestWhatIsSetAfterALossStays(t *testing.T) {
 	})
 }
 
-// TestFreeTellsThoseWhoWait, and nobody else.
-func TestFreeTellsThoseWhoWait(t *testing.T) {
+// TestFree_Notifies, and nobody else.
+func TestFree_Notifies(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 2})
 		changes := func() string { return s.rdb.Get(background, "hg:{default}:changes").Val() }

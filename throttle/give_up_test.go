@@ -16,9 +16,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestCallsThatGiveUpTakeNothing: of calls whose contexts end while Redis is slow, those not
+// TestAllow_CallerGivesUp: of calls whose contexts end while Redis is slow, those not
 // sent yet are never sent, and those under way give back what they took.
-func TestCallsThatGiveUpTakeNothing(t *testing.T) {
+func TestAllow_CallerGivesUp(t *testing.T) {
 	const n = 100
 	for _, l := range []throttle.Limit{
 		{Name: "l", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour), Capacity: n},

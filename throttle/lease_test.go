@@ -45,35 +45,3 @@ func TestLeases(t *testing.T) {
 		expect(t, "freed", free(), [2]int{3, 2})
 	})
 }
-
-// TestLeaseShortened: a lease that was given for long stays, and others with
-// the new, shorter one do not take its permit along when they end.
-func TestLeaseShortened(t *testing.T) {
-	onEvery(t, func(t *testing.T, s *stage) {
-		limit := throttle.Limit{Name: "l", Kind: throttle.Concurrency, Capacity: 2, Lease: time.Minute}
-		define(t, s, limit)
-		ask(t, s, "l", 1)
-		limit.Lease = time.Second
-		define(t, s, limit)
-		ask(t, s, "l", 1)
-		s.wait(3 * time.Second)
-		expect(t, "free", ask(t, s, "l", 0).Remaining, 1)
-		s.wait(56 * time.Second)
-		expect(t, "free before the long lease ends", ask(t, s, "l", 0).Remaining, 1)
-		s.wait(time.Second)
-		expect(t, "free after it", ask(t, s, "l", 0).Remaining, 2)
-	})
-}
-
-// TestLeaseFreedAfterItsEnd: a lease that is freed once it has ended is gone, though the clock
-// steps back to before its end.
-func TestLeaseFreedAfterItsEnd(t *testing.T) {
-	onEvery(t, func(t *testing.T, s *stage) {
-		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Second})
-		d := ask(t, s, "l", 1)
-		s.wait(time.Second)
-		must(t, s.Free(t.Context(), d.Holder, throttle.Need{Limit: "l", Key: "k"}))
-		s.wait(-time.Millisecond)
-		expect(t, "free", ask(t, s, "l", 0).Remaining, 1)
-	})
-}

@@ -12,10 +12,10 @@ import (
 	"github.com/headgate/headgate/throttle/throttletest"
 )
 
-// TestManyClients has 16 goroutines of 4 clients hammer each kind of limit on
+// TestAllow_ManyClients has 16 goroutines of 4 clients hammer each kind of limit on
 // one redis-server, while the scripts are flushed now and then, and judges by
 // the server's clock what got through.
-func TestManyClients(t *testing.T) {
+func TestAllow_ManyClients(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
@@ -38,9 +38,9 @@ func TestManyClients(t *testing.T) {
 	}
 }
 
-// TestExactTotals: what does not come back while the test runs is handed out
+// TestAllow_ExactTotals: what does not come back while the test runs is handed out
 // exactly once.
-func TestExactTotals(t *testing.T) {
+func TestAllow_ExactTotals(t *testing.T) {
 	for _, limit := range []throttle.Limit{
 		{Name: "fixed", Kind: throttle.FixedWindow, Rate: throttle.Rate{N: 100, Per: throttle.Month}},
 		{Name: "log", Kind: throttle.SlidingLog, Rate: throttle.PerDay(100)},
@@ -113,10 +113,10 @@ func hammer(t *testing.T, limit throttle.Limit, calls int) []throttletest.Admiss
 	return history
 }
 
-// TestKeysExpire: meters of short periods leave nothing behind but the
+// TestRedis_KeysExpire: meters of short periods leave nothing behind but the
 // definitions, a minute after they are as if never used: a clock that steps back
 // by less finds them.
-func TestKeysExpire(t *testing.T) {
+func TestRedis_KeysExpire(t *testing.T) {
 	rdb, began := redistest.Real(t), time.Now()
 	l := throttle.New(rdb, throttle.Options{})
 	short := throttle.Rate{N: 3, Per: time.Millisecond}

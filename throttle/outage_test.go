@@ -28,9 +28,9 @@ func hasty(t *testing.T, server *redistest.Server) *redis.Client {
 	return rdb
 }
 
-// TestRedisGoneAndBack: every verb says that Redis is unavailable, and works
+// TestRedis_Outage: every verb says that Redis is unavailable, and works
 // again when it is back, with what it counted before.
-func TestRedisGoneAndBack(t *testing.T) {
+func TestRedis_Outage(t *testing.T) {
 	server := redistest.Run(t, "--appendonly", "yes", "--appendfsync", "always")
 	l := throttle.New(hasty(t, server), throttle.Options{})
 	define(t, l, log(3))
@@ -63,8 +63,8 @@ func TestRedisGoneAndBack(t *testing.T) {
 	expect(t, "left when it is back", ask(t, l, "log", 1).Remaining, 1)
 }
 
-// TestRedisCannotWrite: an error of Redis itself is no decision either.
-func TestRedisCannotWrite(t *testing.T) {
+// TestRedis_NoMemory: an error of Redis itself is no decision either.
+func TestRedis_NoMemory(t *testing.T) {
 	rdb := redistest.Real(t)
 	l := throttle.New(rdb, throttle.Options{})
 	define(t, l, log(3))
@@ -77,8 +77,8 @@ func TestRedisCannotWrite(t *testing.T) {
 	expect(t, "left afterwards", ask(t, l, "log", 1).Remaining, 2)
 }
 
-// TestContextEnds: a call that was given up is an unavailable limiter, too.
-func TestContextEnds(t *testing.T) {
+// TestAllow_CanceledContext: a call that was given up is an unavailable limiter, too.
+func TestAllow_CanceledContext(t *testing.T) {
 	l := throttle.New(redistest.Real(t), throttle.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

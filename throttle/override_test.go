@@ -40,7 +40,7 @@ func TestSetKey(t *testing.T) {
 	})
 }
 
-func TestKeys(t *testing.T) {
+func TestLimiter_Keys(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		ctx := t.Context()
 		list := func() []throttle.KeyState {
@@ -82,9 +82,9 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// TestKeysAreOfAKind: what a config says of a key is for the kind that it says, and the
+// TestOverride_ChangedKind: what a config says of a key is for the kind that it says, and the
 // same words change nothing where the limit has another kind by then.
-func TestKeysAreOfAKind(t *testing.T) {
+func TestOverride_ChangedKind(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		limit := throttle.Limit{Name: "l", Kind: throttle.TokenBucket, Rate: throttle.PerHour(5), Capacity: 5}
 		limit.Overrides = map[string]throttle.Override{"k": {Rate: throttle.PerHour(1), Capacity: 1}}
@@ -105,9 +105,9 @@ func TestKeysAreOfAKind(t *testing.T) {
 	})
 }
 
-// TestKeysComeAgain: what the config says of single keys comes back with the limits
+// TestOverride_AfterLoss: what the config says of single keys comes back with the limits
 // that Redis has lost.
-func TestKeysComeAgain(t *testing.T) {
+func TestOverride_AfterLoss(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
 		limiter := throttle.New(rdb, throttle.Options{})
@@ -122,7 +122,7 @@ func TestKeysComeAgain(t *testing.T) {
 	})
 }
 
-func TestWrongOverrides(t *testing.T) {
+func TestSetKey_Invalid(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		define(t, s, threes...)
 		for _, tt := range []struct {
@@ -152,7 +152,7 @@ func TestWrongOverrides(t *testing.T) {
 	})
 }
 
-func TestOverrideText(t *testing.T) {
+func TestOverride_Text(t *testing.T) {
 	for _, text := range []string{"1/10s", "capacity 3", "1/10s capacity 1"} {
 		var o throttle.Override
 		if err := o.UnmarshalText([]byte(text)); err != nil || o.String() != text {

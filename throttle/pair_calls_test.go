@@ -42,14 +42,9 @@ func (p *pair) throttle(t *rapid.T) {
 	count := rapid.IntRange(1, 7).Draw(t, "count")
 	period := rapid.SampledFrom([]time.Duration{time.Microsecond, 700 * time.Millisecond, time.Second, time.Minute, throttle.Day}).Draw(t, "period")
 	quantity := rapid.IntRange(0, burst+2).Draw(t, "quantity")
-	got, err := p.redis.Throttle(t.Context(), key, burst, count, period, quantity)
-	if err != nil {
-		t.Fatalf("redis: %v", err)
-	}
-	want, err := p.local.Throttle(t.Context(), key, burst, count, period, quantity)
-	if err != nil {
-		t.Fatalf("local: %v", err)
-	}
+	got, want := answers(t, p, func(l *throttle.Limiter) (throttle.Decision, error) {
+		return l.Throttle(t.Context(), key, burst, count, period, quantity)
+	})
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(throttle.Decision{})); diff != "" {
 		t.Fatalf("throttle: local (-) and redis (+) differ:\n%s", diff)
 	}
@@ -61,14 +56,7 @@ type lastDenial struct {
 }
 
 func (p *pair) ask(t *rapid.T, needs []throttle.Need) throttle.Decision {
-	got, err := p.redis.AllowAll(t.Context(), needs...)
-	if err != nil {
-		t.Fatalf("redis: %v", err)
-	}
-	want, err := p.local.AllowAll(t.Context(), needs...)
-	if err != nil {
-		t.Fatalf("local: %v", err)
-	}
+	got, want := answers(t, p, func(l *throttle.Limiter) (throttle.Decision, error) { return l.AllowAll(t.Context(), needs...) })
 	p.same(t, got, want)
 	switch got.Outcome {
 	case throttle.Allowed:
@@ -120,14 +108,7 @@ func (p *pair) record(needs []throttle.Need, redis, local throttle.Decision) {
 
 func (p *pair) look(t *rapid.T) {
 	name, key := p.name(t), p.key(t)
-	redis, err := p.redis.AllowN(t.Context(), name, key, 0)
-	if err != nil {
-		t.Fatalf("redis: %v", err)
-	}
-	local, err := p.local.AllowN(t.Context(), name, key, 0)
-	if err != nil {
-		t.Fatalf("local: %v", err)
-	}
+	redis, local := answers(t, p, func(l *throttle.Limiter) (throttle.Decision, error) { return l.AllowN(t.Context(), name, key, 0) })
 	p.same(t, redis, local)
 }
 

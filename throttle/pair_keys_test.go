@@ -57,14 +57,7 @@ func (p *pair) unsetKey(t *rapid.T) {
 }
 
 func (p *pair) sameKeys(t *rapid.T, name string) {
-	redis, err := p.redis.Keys(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	local, err := p.local.Keys(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redis, local := answers(t, p, func(l *throttle.Limiter) ([]throttle.KeyState, error) { return l.Keys(t.Context(), name) })
 	if diff := cmp.Diff(local, redis, cmpopts.EquateEmpty()); diff != "" {
 		t.Fatalf("keys: local (-) and redis (+) differ:\n%s", diff)
 	}

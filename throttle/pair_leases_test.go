@@ -27,14 +27,12 @@ func (p *pair) extend(t *rapid.T) {
 		t.Skip("a lease that has ended could come back to life")
 	}
 	_, l := p.anyLease(t)
-	redis, err := p.redis.Extend(t.Context(), l.redis, l.need)
-	if err != nil {
-		t.Fatalf("redis: %v", err)
-	}
-	local, err := p.local.Extend(t.Context(), l.local, l.need)
-	if err != nil {
-		t.Fatalf("local: %v", err)
-	}
+	redis, local := answers(t, p, func(x *throttle.Limiter) (bool, error) {
+		if x == p.redis.Limiter {
+			return x.Extend(t.Context(), l.redis, l.need)
+		}
+		return x.Extend(t.Context(), l.local, l.need)
+	})
 	if redis != local {
 		t.Fatalf("extended: %t in process, %t on redis", local, redis)
 	}

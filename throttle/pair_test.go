@@ -68,6 +68,19 @@ func (p *pair) both(t *rapid.T, f func(*throttle.Limiter) error) {
 	}
 }
 
+// answers makes the same call to both limiters.
+func answers[T any](t *rapid.T, p *pair, call func(*throttle.Limiter) (T, error)) (redis, local T) {
+	t.Helper()
+	redis, err := call(p.redis.Limiter)
+	if err != nil {
+		t.Fatalf("redis: %v", err)
+	}
+	if local, err = call(p.local.Limiter); err != nil {
+		t.Fatalf("local: %v", err)
+	}
+	return redis, local
+}
+
 func (p *pair) name(t *rapid.T) string {
 	return fmt.Sprintf("l%d", rapid.IntRange(0, len(p.limits)-1).Draw(t, "limit"))
 }

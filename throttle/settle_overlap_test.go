@@ -11,9 +11,9 @@ import (
 	"github.com/headgate/headgate/throttle/throttletest"
 )
 
-// TestSettleGivesBackOnlyItsOwn: two calls settle, and another takes what the first
+// TestSettle_OverlappingCalls: two calls settle, and another takes what the first
 // of them gave back. That stays taken when the second settles.
-func TestSettleGivesBackOnlyItsOwn(t *testing.T) {
+func TestSettle_OverlappingCalls(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		for _, kind := range []throttle.Kind{throttle.Funnel, throttle.TokenBucket} {
 			name, start := string(kind), s.now
@@ -31,9 +31,9 @@ func TestSettleGivesBackOnlyItsOwn(t *testing.T) {
 	})
 }
 
-// TestSettleAgain: the last cost of a call counts, however often it is told, and
+// TestSettle_Again: the last cost of a call counts, however often it is told, and
 // what the call owed above its estimate comes back, too.
-func TestSettleAgain(t *testing.T) {
+func TestSettle_Again(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		for _, limit := range threes {
 			if limit.Kind == throttle.Concurrency {
@@ -54,10 +54,10 @@ func TestSettleAgain(t *testing.T) {
 	})
 }
 
-// TestSettledCostsStayWithin: calls overlap, and each tells its cost as often as it
+// TestSettle_Guarantee: calls overlap, and each tells its cost as often as it
 // likes, less and more. By what they have truly cost, no window holds too much but for
 // what was told too late.
-func TestSettledCostsStayWithin(t *testing.T) {
+func TestSettle_Guarantee(t *testing.T) {
 	for _, kind := range limittest.Kinds {
 		if kind == throttle.Concurrency {
 			continue

@@ -37,9 +37,9 @@ func TestSettle(t *testing.T) {
 	})
 }
 
-// TestSettleRepeated: a call that the client repeats, since its answer got lost,
+// TestSettle_LostReply: a call that the client repeats, since its answer got lost,
 // charges or gives back once.
-func TestSettleRepeated(t *testing.T) {
+func TestSettle_LostReply(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, threes...)
 		lost := &redistest.LostReplies{}
@@ -59,9 +59,9 @@ func TestSettleRepeated(t *testing.T) {
 	})
 }
 
-// TestSettleGivesNoMoreThanIsOwed: what a funnel has got back by itself does not
+// TestSettle_LeakedPermits: what a funnel has got back by itself does not
 // come back once more, and what others took since stays owed.
-func TestSettleGivesNoMoreThanIsOwed(t *testing.T) {
+func TestSettle_LeakedPermits(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "f", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 10})
 		d := ask(t, s, "f", 10)
@@ -78,8 +78,8 @@ func TestSettleGivesNoMoreThanIsOwed(t *testing.T) {
 	})
 }
 
-// TestSettleAfterTheSameWords: a config that says what was set already is no change.
-func TestSettleAfterTheSameWords(t *testing.T) {
+// TestSettle_SameDefinition: a config that says what was set already is no change.
+func TestSettle_SameDefinition(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		for _, limit := range threes[:5] {
 			other := limit
@@ -95,7 +95,7 @@ func TestSettleAfterTheSameWords(t *testing.T) {
 	})
 }
 
-func TestWrongSettles(t *testing.T) {
+func TestSettle_Invalid(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		define(t, s, threes...)
 		d := ask(t, s, "funnel", 1)

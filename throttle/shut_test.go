@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-func TestPauseAndResume(t *testing.T) {
+func TestPause(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		ctx := t.Context()
 		for _, limit := range threes {

@@ -44,8 +44,8 @@ func paths(t *testing.T, pattern string) []string {
 
 var newScript = regexp.MustCompile(`script\.New\("([^"]+)"\)`)
 
-// TestEveryFileIsRun: each script is run by one package, which names it.
-func TestEveryFileIsRun(t *testing.T) {
+// TestFiles_Run: each script is run by one package, which names it.
+func TestFiles_Run(t *testing.T) {
 	runs := map[string]string{} // by script
 	err := filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "/bench/") {

@@ -16,7 +16,7 @@ import (
 var raw = regexp.MustCompile(`[0-9a-f]{40}|user_script|<string>|traceback|ERR |:\d+:`)
 
 // A missing right names the user and the right, wherever it is missing.
-func TestExplainRights(t *testing.T) {
+func TestExplain_Permissions(t *testing.T) {
 	server := redistest.Run(t)
 	admin := server.Client()
 	t.Cleanup(func() { _ = admin.Close() })
@@ -49,7 +49,7 @@ func TestExplainRights(t *testing.T) {
 }
 
 // What is wrong with the data is said without Lua's words, on both kinds of Redis.
-func TestExplainDamage(t *testing.T) {
+func TestExplain_CorruptData(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
 		limiter := throttle.New(rdb, throttle.Options{})
@@ -67,7 +67,7 @@ func TestExplainDamage(t *testing.T) {
 }
 
 // The answers of several versions of Redis.
-func TestExplainVersions(t *testing.T) {
+func TestExplain_Versions(t *testing.T) {
 	sha := script.New("limits/block").Hash()
 	for said, want := range map[string]string{
 		"ERR user_script:12: attempt to index a nil value script: " + sha + ", on @user_script:12.":                       "Redis holds corrupt data: attempt to index a nil value (the script limits/block, line 12)",

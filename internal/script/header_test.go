@@ -53,7 +53,7 @@ func matches(pattern, text string) []string {
 // The forms in which code takes all arguments from one on.
 const restForm = `for \w+ = (\d+), #ARGV|unpack\(ARGV, (\d+)(?:, n \+ 3)?\)|load_needs\((\d+), #ARGV|read_groups\((\d+)\)|, i = .*, (\d+)\n(?:for|while)`
 
-func TestHeaderNamesWhatTheCodeReads(t *testing.T) {
+func TestHeader_Arguments(t *testing.T) {
 	commands(t, func(t *testing.T, name string, s source) {
 		if first, _, _ := strings.Cut(s.header, "\n"); !regexp.MustCompile(`^-- \w+\W.*\w[.]?$`).MatchString(first) {
 			t.Errorf("the first line is %q, want what the script does", first)
@@ -74,9 +74,9 @@ func TestHeaderNamesWhatTheCodeReads(t *testing.T) {
 	})
 }
 
-// TestArgumentsHaveNames: keys and arguments are bound to locals in the first
+// TestCode_NamesArguments: keys and arguments are bound to locals in the first
 // lines, up to the first empty one, and only read there.
-func TestArgumentsHaveNames(t *testing.T) {
+func TestCode_NamesArguments(t *testing.T) {
 	numbered := regexp.MustCompile(`(KEYS|ARGV)\[\d+\]`)
 	commands(t, func(t *testing.T, _ string, s source) {
 		first, rest, _ := strings.Cut(strings.TrimLeft(s.code, "\n"), "\n\n")
@@ -91,9 +91,9 @@ func TestArgumentsHaveNames(t *testing.T) {
 	})
 }
 
-// TestForbiddenWords: what works on one Redis and not on another, or loses
+// TestCode_ForbiddenWords: what works on one Redis and not on another, or loses
 // digits of a time.
-func TestForbiddenWords(t *testing.T) {
+func TestCode_ForbiddenWords(t *testing.T) {
 	for _, rule := range []struct{ pattern, why string }{
 		{`tostring\s*\(`, "Redis writes 14 digits of a number: use int()"},
 		{`cjson|cmsgpack|struct\.|\bbit\.`, "not everywhere, or not exact"},
@@ -114,7 +114,7 @@ func TestForbiddenWords(t *testing.T) {
 
 var includeLine = regexp.MustCompile(`(?m)^ *-- @include (\w+)\n`)
 
-func TestExpandedScripts(t *testing.T) {
+func TestExpand_Scripts(t *testing.T) {
 	commands(t, func(t *testing.T, name string, _ source) {
 		text := expanded(name)
 		if _, err := parse.Parse(strings.NewReader(text), name); err != nil {
@@ -136,7 +136,7 @@ func TestExpandedScripts(t *testing.T) {
 	})
 }
 
-func TestEveryIncludeIsUsed(t *testing.T) {
+func TestIncludes_Used(t *testing.T) {
 	used := map[string]bool{"guard": true} // it stands in front of asynq's own
 	for _, name := range allFiles(t) {
 		text, err := os.ReadFile(folder + name + ".lua")
@@ -162,7 +162,7 @@ func TestEveryIncludeIsUsed(t *testing.T) {
 // for themselves.
 const longest = 90
 
-func TestScriptsAreShort(t *testing.T) {
+func TestFiles_Length(t *testing.T) {
 	for _, name := range allFiles(t) {
 		lines := 0
 		for line := range strings.Lines(read(t, name+".lua").code) {

@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestKeyTypes holds the types of the keys against the table in docs/design.md.
-func TestKeyTypes(t *testing.T) {
+// TestKeys_Types holds the types of the keys against the table in docs/design.md.
+func TestKeys_Types(t *testing.T) {
 	text, err := os.ReadFile("../../docs/design.md")
 	if err != nil {
 		t.Fatal(err)

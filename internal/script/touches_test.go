@@ -134,9 +134,9 @@ func touchedBy(code string) map[string]string {
 	return found
 }
 
-// TestHeaderSaysWhatItTouches holds the headers' "Touches: key (r), key (rw)."
+// TestHeader_Keys holds the headers' "Touches: key (r), key (rw)."
 // against what the scripts do with their includes.
-func TestHeaderSaysWhatItTouches(t *testing.T) {
+func TestHeader_Keys(t *testing.T) {
 	known := layout(t)
 	commands(t, func(t *testing.T, name string, s source) {
 		if !strings.Contains(s.code, "hg(") && strings.Contains(s.header, "asynq") {
@@ -167,8 +167,8 @@ func TestHeaderSaysWhatItTouches(t *testing.T) {
 	})
 }
 
-// TestOnlyScopeMakesKeys: the layout has one home.
-func TestOnlyScopeMakesKeys(t *testing.T) {
+// TestCode_KeyNames: the layout has one home.
+func TestCode_KeyNames(t *testing.T) {
 	for _, name := range allFiles(t) {
 		if name != "include/scope" && regexp.MustCompile(`\bP\b`).MatchString(read(t, name+".lua").code) {
 			t.Errorf("%s makes a key of its own: use hg()", name)
@@ -200,8 +200,8 @@ func keysOfGo(t *testing.T) map[string]string {
 	return found
 }
 
-// TestGoUsesListedKeys: what Go reads and writes without a script is listed, too.
-func TestGoUsesListedKeys(t *testing.T) {
+// TestKeys_ListedInGo: what Go reads and writes without a script is listed, too.
+func TestKeys_ListedInGo(t *testing.T) {
 	known, found := layout(t), keysOfGo(t)
 	for key, file := range found {
 		if !slices.Contains(known, key) {
@@ -213,8 +213,8 @@ func TestGoUsesListedKeys(t *testing.T) {
 	}
 }
 
-// TestListedKeysAreUsed: the table in docs/design.md lists no key that is gone.
-func TestListedKeysAreUsed(t *testing.T) {
+// TestKeys_Used: the table in docs/design.md lists no key that is gone.
+func TestKeys_Used(t *testing.T) {
 	used := map[string]bool{}
 	for _, name := range commandFiles(t) {
 		for _, key := range named.FindAllStringSubmatch(expanded(name), -1) {

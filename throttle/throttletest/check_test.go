@@ -37,7 +37,7 @@ func instants(t *testing.T, texts ...string) []Admission {
 
 func us(n int) time.Duration { return time.Duration(n) * time.Microsecond }
 
-func TestCheckRates(t *testing.T) {
+func TestCheck_Rates(t *testing.T) {
 	// Three permits in ten microseconds, so one in 3⅓.
 	funnel := throttle.Limit{Kind: throttle.Funnel, Rate: throttle.Rate{N: 3, Per: us(10)}, Capacity: 2}
 	spacing := throttle.Limit{Kind: throttle.TokenBucket, Rate: throttle.Rate{N: 1, Per: us(5)}}
@@ -82,7 +82,7 @@ func TestCheckRates(t *testing.T) {
 	}
 }
 
-func TestCheckFixedWindows(t *testing.T) {
+func TestCheck_FixedWindows(t *testing.T) {
 	fixed := func(rate throttle.Rate, zone string) throttle.Limit {
 		return throttle.Limit{Kind: throttle.FixedWindow, Rate: rate, Zone: zone}
 	}
@@ -116,7 +116,7 @@ func TestCheckFixedWindows(t *testing.T) {
 	}
 }
 
-func TestCheckConcurrency(t *testing.T) {
+func TestCheck_Concurrency(t *testing.T) {
 	limit := throttle.Limit{Kind: throttle.Concurrency, Capacity: 2}
 	for _, tt := range []struct {
 		name    string
@@ -176,7 +176,7 @@ func checkOver(t *testing.T, limit throttle.Limit, history []Admission, over int
 	}
 }
 
-func TestCheckNamesTheWindow(t *testing.T) {
+func TestCheck_Message(t *testing.T) {
 	limit := throttle.Limit{Name: "api", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(1)}
 	err := Check(limit, instants(t, "2026-11-20T12:00:00Z", "2026-11-20T12:00:00.5Z"))
 	want := "limit api (sliding_log 1/s): 2 permits from 2026-11-20 12:00:00.000000 to 2026-11-20 12:00:00.500000, within one period; at most 1"
@@ -203,8 +203,8 @@ func TestBusiest(t *testing.T) {
 	}
 }
 
-// TestRateAgainstAllPairs holds the one pass against the definition.
-func TestRateAgainstAllPairs(t *testing.T) {
+// TestCheck_AllPairs holds the one pass against the definition.
+func TestCheck_AllPairs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := throttle.Limit{
 			Kind:     throttle.Funnel,

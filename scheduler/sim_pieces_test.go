@@ -76,10 +76,10 @@ var pieces = []*piece{
 	{name: "jobs that were not begun keep their order", breaks: "TestPrefetch_GivesBack/Stop$", with: "table.insert(given, 1, id)", without: "given[#given + 1] = id"},
 	{name: "only the call's own jobs are given back", breaks: "TestPrefetch_JobsChangedMeanwhile/miniredis", with: "if is_active then", without: "if true then"},
 	{name: "a Unique lock goes on when its job is called, or run by hand", breaks: "TestUnique_ArchivedJob", with: "if lock_ms then let_unique(hash, id, lock_ms) end", without: ""},
-	{name: "a retry stands where it stood", breaks: "TestRetryPosition_Keep", with: "if r or job.stood_us > 0 then", without: "if r then"},
-	{name: "a retry waits anew", breaks: "TestRetryPosition_WaitsAnew", with: "  if job.longest_us < 0 then return end", without: "  if true then return end"},
+	{name: "a retry stands where it stood", breaks: "TestRetryPosition_Keep", with: "if r or job.queued_at_us > 0 then", without: "if r then"},
+	{name: "a retry waits anew", breaks: "TestRetryPosition_WaitsAnew", with: "  if job.rule_max_wait_us < 0 then return end", without: "  if true then return end"},
 	{name: "jobs that follow one that waits wait, too", breaks: "TestQueues_TurnsByWeight", with: "call('HSET', hg('jobs'), unpack(records))", without: ""},
-	{name: "nobody is archived for an estimate", breaks: "TestScenarios/costs_that_settle,_with_MaxWait", with: "  call('HSET', hg('jobs'), job.name, text", without: "  local early = told_to_wait(job, place, not r)\n  if early[9] == 1 and ends < early[4] then early[1] = EXPIRED return early end\n  call('HSET', hg('jobs'), job.name, text"},
+	{name: "nobody is archived for an estimate", breaks: "TestScenarios/costs_that_settle,_with_MaxWait", with: "  call('HSET', hg('jobs'), job.name, text", without: "  local early = denial(job, place, not r)\n  if early[9] == 1 and ends < early[4] then early[1] = EXPIRED return early end\n  call('HSET', hg('jobs'), job.name, text"},
 	{name: "a job that comes after its time in another lane keeps its record", breaks: "TestRateLimited_AfterTimeout", with: "if r and (r.ticket ~= ticket or r.lane ~= lane) then", without: "if false then"},
 	{name: "a job is told that it is too late", breaks: "TestMaxWait_Expires", with: "call('ZADD', hg('deadlines'), int(ends), job.name)", without: ""},
 }

@@ -11,59 +11,60 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Acquire takes a job's permits, or has the job wait in its lane. Then the outcome is Denied, and
-// RetryAfter is about when it would run; when its turn comes it is granted its permits, and must
-// ask again. A waiting job that asks again keeps its place.
+// Acquire takes a job's permits, or puts the job in its lane to wait for them. The outcome of a
+// waiting job is Denied, and its RetryAfter is about the time until it would run. When its turn
+// comes, the job is granted its permits, and the caller must call Acquire again. A waiting job that
+// calls again keeps its place.
 //
-// Permits of concurrency limits are leases of the decision's Holder, which no later call of the
-// same job shares, for the limiter's Extend and Free.
+// Permits of concurrency limits are leases of the decision's Holder, for the limiter's Extend and
+// Free. No later call of the same job has the same Holder.
 //
-// A call that go-redis repeats, because its reply got lost, is not charged twice if that is within
-// a minute. An error that wraps [throttle.ErrUnavailable] leaves open whether the job got a place
-// in its lane, or its permits. Asking again, as a new call, is right in any case: the job keeps a
-// place that it got, and at worst permits are taken twice.
+// If a reply gets lost, go-redis repeats the call. A repeat within a minute is not charged twice.
+// After an error that wraps [throttle.ErrUnavailable] the job may or may not have a place in its
+// lane, or its permits. A new call is right in any case: the job keeps its place, and at worst its
+// permits are taken twice.
 //
-// Needs of the same meter are added up. A job that asks for other needs than it waits for begins
-// anew in the lane of those, but has waited since it did.
+// The costs of needs of the same meter are added up. A job whose needs have changed joins another
+// lane. It keeps the start of its wait.
 func (db *DB) Acquire(ctx context.Context, job Job, needs ...throttle.Need) (Decision, error) {
 	result := db.AcquireAll(ctx, AcquireRequest{job, needs})[0]
 	return result.Decision, result.Err
 }
 
-// An AcquireRequest is a job, and the permits that it asks for.
+// An AcquireRequest is a job and the permits that it needs.
 type AcquireRequest struct {
 	Job
 	Needs []throttle.Need
 }
 
-// An AcquireResult is the decision about one job, or why there is none.
+// An AcquireResult is the decision about one job, or the error that prevented a decision.
 type AcquireResult struct {
 	Decision
 	Err error
 }
 
-// AcquireAll is Acquire for each of some different jobs, as if they had asked one after the other.
-// It takes a round trip or two for up to 64 of them, and returns the results in their order.
+// AcquireAll calls Acquire for several different jobs, as if one after the other. It takes one or
+// two round trips for up to 64 jobs, and returns the results in the order of the requests.
 func (db *DB) AcquireAll(ctx context.Context, requests ...AcquireRequest) []AcquireResult {
 	results := make([]AcquireResult, len(requests))
-	all := make([]*acquireCall, 0, len(requests))
+	calls := make([]*acquireCall, 0, len(requests))
 	for i, r := range requests {
 		needs, err := throttle.Normalize(r.Needs...)
 		if err = cmp.Or(err, r.validate()); err != nil {
 			results[i].Err = err
 			continue
 		}
-		all = append(all, &acquireCall{Job: r.Job, needs: needs, result: &results[i]})
+		calls = append(calls, &acquireCall{Job: r.Job, needs: needs, result: &results[i]})
 	}
-	for some := range slices.Chunk(all, maxCalls) {
-		for few := range script.Batches(some, func(a *acquireCall) int { return len(a.needs) }) {
-			db.acquire(ctx, few)
+	for chunk := range slices.Chunk(calls, maxCalls) {
+		for batch := range script.Batches(chunk, func(a *acquireCall) int { return len(a.needs) }) {
+			db.acquire(ctx, batch)
 		}
 	}
 	return results
 }
 
-// maxCalls bounds the jobs of one script: Redis does nothing else meanwhile.
+// maxCalls is the largest number of jobs in one script. Redis does nothing else while it runs.
 const maxCalls = 64
 
 // acquireCall is one job's part of AcquireAll.
@@ -72,65 +73,80 @@ type acquireCall struct {
 	needs  []throttle.Need // normalized
 	result *AcquireResult
 
-	group   []any  // what it shares with others, as lua/lanes/acquire.lua takes it
-	call    string // by which its leases are known
 	reply   []any
-	replied time.Time // when Redis did, by this process's clock
+	lease   string    // the part of the Holder that differs between calls
+	replied time.Time // time of the reply by this process's clock
 	err     error
 }
 
-// acquire has jobs take the fast path if they may, and the others the full script: those that must
-// wait join their lanes there. A job that needs a meter of one that took the full script follows
-// it.
+// replyNow is the index of now_us in a reply of lua/lanes/acquire.lua.
+const replyNow = 2
+
+// acquire tries the fast path for each job. The other jobs take the full script, where they may
+// have to wait. A job that needs a meter of a job on the full script follows it there.
 func (db *DB) acquire(ctx context.Context, calls []*acquireCall) {
 	needs := make([][]throttle.Need, len(calls))
 	for i, a := range calls {
 		needs[i] = a.needs
 	}
-	var rest []*acquireCall
+	var remaining []*acquireCall
 	fast := db.Internals().TryFast(ctx, needs)
 	for i, a := range calls {
-		if r := fast[i]; r.Err != nil || r.Decision.OK() {
+		if r := fast[i]; r.Err == nil && !r.Decision.OK() {
+			remaining = append(remaining, a)
+		} else {
 			*a.result = AcquireResult{Decision{Decision: r.Decision, TakenAt: r.TakenAt}, r.Err}
-			continue
 		}
-		a.group = appendNeeds([]any{
-			a.Queue, a.Priority.headStart(), a.maxWaitUS(), a.grantUS(), a.MaxAdvance.Microseconds(), a.queuedAtUS(), unixMicro(a.WaitingSince),
-			a.fairnessLine(), len(a.needs),
-		}, a.needs)
-		rest = append(rest, a)
 	}
-	if len(rest) == 0 {
+	if len(remaining) == 0 {
 		return
 	}
-	db.send(ctx, rest)
-	for _, a := range rest {
+	db.send(ctx, remaining)
+	for _, a := range remaining {
 		a.result.Decision, a.result.Err = db.decide(ctx, a.needs, func(ctx context.Context, try int) ([]any, string, error) {
 			if try > 0 {
 				db.send(ctx, []*acquireCall{a})
 			}
-			return a.reply, a.Queue + "\n" + a.ID + "\n" + a.call, a.err
+			return a.reply, nameOf(a.JobID) + "\n" + a.lease, a.err
 		})
 		if a.result.OK() {
-			a.result.TakenAt = a.replied.Add(a.result.At.Add(a.result.BeginIn).Sub(time.UnixMicro(a.reply[2].(int64))))
+			a.result.TakenAt = a.replied.Add(a.result.At.Add(a.result.BeginIn).Sub(time.UnixMicro(a.reply[replyNow].(int64))))
 		}
 	}
 }
 
-// send sends jobs' calls in one script. Jobs that are alike and follow each other are a group,
-// which the script takes in fewer arguments.
+// groupArgs returns what a group of jobs has in common, in the order of lua/lanes/acquire.lua.
+func (a *acquireCall) groupArgs() []any {
+	return appendNeeds([]any{
+		a.Queue,
+		a.Priority.headStart(),
+		a.maxWaitUS(),
+		a.grantUS(),
+		a.MaxAdvance.Microseconds(),
+		a.queuedAtUS(),
+		unixMicro(a.WaitingSince),
+		a.fairnessLine(),
+		len(a.needs), // need_count
+	}, a.needs)
+}
+
+// send sends jobs in one script. Consecutive jobs that differ only in their ID and deadline are a
+// group, which takes fewer arguments.
 func (db *DB) send(ctx context.Context, calls []*acquireCall) {
 	c := db.callers.Next()
 	defer db.callers.Done(c)
-	sent := new(script.Sent)
-	args := []any{db.app, c.Name, c.Calls, sent}
+	attempt := new(script.Sent)
+	args := []any{db.app, c.Name, c.Calls, attempt}
+	groups := make([][]any, len(calls))
+	for i, a := range calls {
+		groups[i] = a.groupArgs()
+	}
 	for i := 0; i < len(calls); {
-		const needs = 9 // where they begin
-		group, end := calls[i].group, i+1
-		for end < len(calls) && slices.Equal(group, calls[end].group) {
+		group, end := groups[i], i+1
+		for end < len(calls) && slices.Equal(group, groups[end]) {
 			end++
 		}
-		args = append(append(append(args, group[:needs]...), end-i), group[needs:]...)
+		args = append(append(args, end-i), group...) // job_count, and what the jobs share
 		for ; i < end; i++ {
 			args = append(args, calls[i].ID, calls[i].usefulUS())
 		}
@@ -144,10 +160,11 @@ func (db *DB) send(ctx context.Context, calls []*acquireCall) {
 	}
 	var replied time.Time
 	if err == nil {
-		replied = db.callers.When(replies[0].([]any)[2].(int64), sent)
+		replied = db.callers.When(replies[0].([]any)[replyNow].(int64), attempt)
 	}
 	for i, a := range calls {
-		if a.call, a.err = fmt.Sprintf("%s:%d.%d", c.Name, c.Calls, i+1), err; err == nil {
+		a.lease, a.err = fmt.Sprintf("%s:%d.%d", c.Name, c.Calls, i+1), err
+		if err == nil {
 			a.reply, a.replied = replies[i].([]any), replied
 		}
 	}

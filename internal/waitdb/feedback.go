@@ -8,16 +8,15 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Accepted reports that the upstream accepted the call of a job that was allowed, and how long that
-// took: the rate limits that it answered before are over. Report it if the decision says
-// WantsFeedback.
+// Accepted reports that the upstream accepted the call of an allowed job, and the call's latency:
+// earlier rate limits are over. Call it if the decision says WantsFeedback.
 func (db *DB) Accepted(ctx context.Context, d Decision, latency time.Duration) error {
 	return db.report(ctx, acceptedScript, []any{d.At.UnixMicro(), max(0, latency).Microseconds()}, d.Taken)
 }
 
-// Overloaded reports that the upstream was too busy for a call that was allowed at a time, and did
-// not say until when, as with 503 Service Unavailable: meters of limits that adapt slow down as
-// after a rate limit. Nothing is blocked. The needs' costs do not matter.
+// Overloaded reports that the upstream was too busy for a call that was allowed at a time, as with
+// 503 Service Unavailable, and did not name a pause. Meters of adaptive limits slow down as after a
+// rate limit, and no meter is blocked. The needs' costs do not matter.
 func (db *DB) Overloaded(ctx context.Context, at time.Time, needs ...throttle.Need) error {
 	return db.report(ctx, acceptedScript, []any{at.UnixMicro(), -1}, needs)
 }

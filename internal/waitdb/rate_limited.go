@@ -9,30 +9,30 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// RateLimit is how the upstream rate limited the call of a job that was allowed.
+// A RateLimit describes the upstream's answer to the call of an allowed job: too many requests.
 type RateLimit struct {
-	// At is when the job was allowed: its Decision's.
+	// At is the time at which the job was allowed: the At of its Decision.
 	At time.Time
-	// For is how long the upstream wants to be left alone. A negative value means that it does not
-	// say: then that grows with each rate limit in a row, and half of it is random: see
+	// For is the pause that the upstream asks for. A negative value means that it does not name
+	// one. Then the pause grows with each rate limit in a row, and half of it is random: see
 	// docs/design.md.
 	For time.Duration
-	// Blocks lists the needs whose meters that is about; their costs do not matter. Those that the
-	// job does not need itself are ignored. Without any the job only waits again.
+	// Blocks lists the needs whose meters are blocked. Their costs do not matter, and needs that
+	// are not the job's own are ignored. If it is empty, the job only waits again.
 	Blocks []throttle.Need
 }
 
-// maxBlock bounds for how long a meter is blocked.
+// maxBlock is the longest time for which a meter is blocked.
 const maxBlock = 100 * 365 * 24 * time.Hour
 
-// RateLimited has a job wait again, at the head of its lane, and blocks the meters of the rate
-// limit for all jobs until the upstream may be called again. Jobs that come back keep the order in
-// which they were allowed. The outcome is Denied, or what forbids the job to wait: its MaxWait
-// counts from now on. The permits that the call took stay taken, since the upstream has counted it,
-// most likely.
+// RateLimited puts a job that was rate limited by the upstream back at the head of its lane, and
+// blocks the meters of the rate limit for all jobs until the upstream may be called again. Jobs
+// that return keep the order in which they were allowed. The outcome is Denied, or the reason why
+// the job may not wait. MaxWait counts from this call. The permits stay taken, because the upstream
+// has most likely counted the call.
 //
-// Rate limits of calls that were underway when one was answered so count once. Repeating the call
-// is safe.
+// Calls that were already running when the upstream answered one of them count as one rate limit.
+// Repeating RateLimited is safe.
 func (db *DB) RateLimited(ctx context.Context, job Job, limit RateLimit, needs ...throttle.Need) (Decision, error) {
 	needs, err := throttle.Normalize(needs...)
 	if err != nil {

@@ -1,94 +1,120 @@
--- Takes the permits of jobs, or has each wait in its lane until it is granted: one job after the
--- other, as if they had asked alone.
--- Safe to repeat: the same call again gets the same replies, and a job that waits keeps its place.
--- A newcomer takes nothing of a contended meter, which gives permits through the lanes' turns only.
+-- Takes the permits of jobs, or puts each job in its lane to wait for them. The jobs are processed
+-- one after the other, as if each had its own call.
+-- A new job takes no permits of a contended meter: those go to lanes only, in turns.
+-- Safe to repeat: a repeat of the same call returns the same replies, and waiting jobs keep their
+-- places.
 -- Touches: admitted (rw), blocked (r), changes (w), contended (rw), deadlines (rw), deleted (r),
 --   demand (rw), full (w), granted (rw), jobs (rw), lane (rw), lanes (rw), leader (r), limit (r),
 --   m (rw), meters (rw), overrides (r), seq (w), summaries (r), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] app that asks
--- ARGV[2] caller: a name of who makes one call at a time
--- ARGV[3] number of its call, which only repeats of this very call share. The n-th job's leases are
---   held by its queue, its ID and <caller>:<number>.<n>, a line each
--- ARGV[4] 1 the first time that this call is sent, more if it is a repeat
--- ARGV[5…] for each group of jobs that differ in nothing else: queue, where they come from and
---   are promoted; tickets of head start: 0 normal, negative earlier, positive later; longest
---   wait in microseconds, from the first denial, or -1 for any; how long permits are reserved for
---   one once it is granted, in microseconds; how long before they exist it may have them, the same;
---   since when it stood before it was last allowed, 0 if it was not, or -1 if it is new in asynq:
---   then what is known of a job of its name is another's; since when its wait lasts if it has not
---   begun after that, or 0; '' or the line in which the name of its lane says a fairness key; how
---   many needs, and how many jobs there are; limit, key and cost of each need, sorted by limit and
---   key; and of each job its ID, and microseconds until it is of no use any more, or -1 for never
--- Returns for each job {outcome, index of the deciding need, now_us, ready_at_us: if allowed from
---   when on its permits exist, which is over where a repeat finds them, left, full_at_us, capacity,
---   time_us, known}, where time_us is the shortest lease or 0 if allowed, and if denied how long to
---   put the job back for; known, if denied, is 0 where nobody can tell when it will run. If
---   allowed, instead of that, whether the limiter is to hear how the call goes, two numbers for
---   each need by which its meter knows what it gave; and of a job that waited since when, how often
---   it was denied, and since when its permits exist or 0. {6, names, now_us} where calendars must
---   be extended
+-- ARGV[1] app: name of the calling program, for limits that only some apps may use
+-- ARGV[2] caller: name of a connection that makes one call at a time
+-- ARGV[3] call_number: number of the call. Only repeats of the call have the same number. The n-th
+--   job's leases belong to the holder "<queue>\n<ID>\n<caller>:<call_number>.<n>"
+-- ARGV[4] attempt: 1 when the call is sent for the first time, more in a repeat
+-- ARGV[5…] groups of consecutive jobs that differ only in id and useful_us; for each group:
+--   job_count         number of jobs in the group
+--   queue             asynq queue of the jobs
+--   head_start        places by which a job joins its lane earlier (negative) or later (positive)
+--   max_wait_us       longest wait after the first denial, microseconds; -1 unlimited
+--   grant_us          time for which permits are reserved for a granted job, microseconds
+--   max_advance_us    longest time before its permits exist at which a job may take them,
+--                     microseconds
+--   queued_at_us      time at which an earlier attempt of the job was queued, Unix microseconds;
+--                     0 no earlier attempt; -1 new in asynq: a record of the same name is about an
+--                     earlier job
+--   waiting_since_us  time from which max_wait_us counts, Unix microseconds, if the job was allowed
+--                     but has not begun; else 0
+--   fairness_line     line of the lane's name with the fairness key; '' if there is none
+--   need_count        number of needs
+--   limit, key, cost  of each need; the needs are sorted by limit and key
+--   id, useful_us     of each job: its ID, and the time until its deadline in microseconds, -1 if
+--                     it has none
+-- Returns a reply for each job:
+--   outcome         1 allowed, 2 denied, 3 impossible, 4 no limit, 5 expired, 6 a calendar ended
+--   need_index      index of the need that decided, from 0; outcome 6: names of the limits whose
+--                   calendars must be extended, and the reply ends after now_us
+--   now_us          Redis's clock, Unix microseconds
+--   ready_at_us     allowed: time at which the permits exist, in the past if a repeat finds them
+--                   taken; denied: expected start; outcome 4: 1 if Redis lost the limit, 2 if it
+--                   is for other apps, else 0, and the reply ends here
+--   remaining       free permits of the deciding meter
+--   full_at_us      time at which that meter has all permits again, Unix microseconds
+--   capacity        most permits that the meter gives at once
+--   time_us         allowed: shortest lease, 0 if there is none; denied: time to put the job back
+--                   for; microseconds
+--   flag            allowed: 1 if the limiter wants feedback about the call; denied: 1 if the start
+--                   is known; else 0
+--   mark, given     allowed only, for each need: numbers by which the meter finds what it gave
+--   since_us        allowed only, of a job that waited: start of its wait, Unix microseconds
+--   denials         the same: number of its denials
+--   reserved_at_us  the same: time at which its permits were reserved, 0 if they were not
 -- @include scope
 -- @inner
 -- @include group
 -- @include needs
 -- @include admit
--- @include arrive
-local app, caller, number, again = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+-- @include redeem
+local app, caller, call_number, attempt = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local groups, names = read_groups(5)
-local quiet, loaded = call('EXISTS', hg('jobs')) == 0, {} -- quiet: nobody waits
-local records = quiet and {} or call('HMGET', hg('jobs'), unpack(names))
-local told = again ~= '1' and repeated(call('GET', hg('admitted', caller)), number) or {}
-local answers, words, any, seen, slow = {}, { number }, false, {}, false
+local no_waiting, loaded = call('EXISTS', hg('jobs')) == 0, {} -- no job of the scope waits; meters
+local records = no_waiting and {} or call('HMGET', hg('jobs'), unpack(names))
+local cached = attempt ~= '1' and cached_replies(call('GET', hg('admitted', caller)), call_number) or {}
+local replies, seen = {}, {}
+local cache_lines, must_cache = { call_number }, false
+local read_singly = false -- grants may have changed, so those of a group are not read together
 
--- Reports whether the record under a job's name is about another wait than this call means. If this
--- is a repeat, the call means the wait that it began or went on with. Else, if this job is new, the
--- record is that of an earlier job, which was deleted while it waited.
-local function is_anothers(job, record)
-  if job.wait then return not is_about(record, job.wait) end
-  return record and job.stood_us < 0
+-- Reports whether the record under a job's name is about another wait. A repeat means the wait that
+-- its first attempt began or continued. If the job is new in asynq, the record is about an earlier
+-- job of that name, which was deleted while it waited.
+local function is_other_wait(job, record)
+  if job.cached_wait then return not is_about(record, job.cached_wait) end
+  return record and job.queued_at_us < 0
 end
 
--- Returns the reply to a job that was granted and comes in time, to one without others waiting if
---   the permits are there, and to one that cannot have any; else nil.
-local function come_in_time(job, record)
-  if is_anothers(job, record) then return nil end
-  local holder = job.name .. '\n' .. caller .. ':' .. number .. '.' .. job.place
-  job.meters, job.refusal = load_needs(job.needs, job.first - 1, app, holder, loaded)
-  if job.admitted then return job.refusal or admit(job) end
+-- Returns the reply to a job that can be answered without its lane: its permits are reserved for
+--   it, or free while no job waits, or it can never be allowed. Returns nil for other jobs.
+local function try_at_once(job, record)
+  if is_other_wait(job, record) then return nil end
+  local holder = job.name .. '\n' .. caller .. ':' .. call_number .. '.' .. job.number
+  job.meters, job.refusal = load_needs(job.first_need, job.first_job - 1, app, holder, loaded)
+  if job.cached_at_us then return job.refusal or admit(job) end
   if not record then
     if job.refusal then return job.refusal end
-    if not quiet then return nil end
+    if not no_waiting then return nil end
     local _, at = binding(job.meters)
     return at <= now_us and admit(job) or nil
   end
   local ending = '\n' .. job.costs .. '\n' .. job.lane
-  job.same = string.sub(record, -#ending) == ending
-  job.until_us = job.same and until_of(job, slow)
-  if job.refusal or not job.until_us or job.until_us <= 0 then return nil end
-  local since_us, denials, from_us, at = arrive(job, record)
-  return since_us and admit(job, since_us, denials, from_us, at) or nil
+  job.same_rule = string.sub(record, -#ending) == ending
+  job.reserved_until_us = job.same_rule and reserved_until(job, read_singly)
+  if job.refusal or not job.reserved_until_us or job.reserved_until_us <= 0 then return nil end
+  local since_us, denials, reserved_at_us, at = redeem(job, record)
+  return since_us and admit(job, since_us, denials, reserved_at_us, at) or nil
 end
 
--- Processes jobs from the first without a reply on, until one gets none.
-local function ask(how)
-  local n = 0
+-- Calls decide(job, record) for each job without a reply, in order, until it returns nil. Reports
+-- whether all jobs have a reply.
+local function process_jobs(decide)
+  local number = 0
   for g = 1, #groups do
     local job = groups[g]
-    for k = job.first, job.last, 2 do
-      n = n + 1
-      if not answers[n] then
-        next_job(job, k, names[n], n)
+    for arg = job.first_job, job.last_job, 2 do
+      number = number + 1
+      if not replies[number] then
+        next_job(job, arg, names[number], number)
         if seen[job.name] then
-          leave()
-          records[n] = call('HGET', hg('jobs'), job.name)
+          write_redeemed()
+          records[number] = call('HGET', hg('jobs'), job.name)
         end
-        if job.stood_us > 0 then stand(job, records[n]) end
-        job.admitted, job.wait = type(told[n]) == 'number' and told[n], type(told[n]) == 'string' and told[n]
-        answers[n] = type(told[n]) == 'table' and told[n] or how(job, records[n] or nil)
-        if not answers[n] then return false end
-        local line = job.remembered or answers[n].wait
-        seen[job.name], words[n + 1], any = true, line or '', any or line
+        if job.queued_at_us > 0 then restore_wait(job, records[number]) end
+        local earlier = cached[number]
+        job.cached_at_us = type(earlier) == 'number' and earlier
+        job.cached_wait = type(earlier) == 'string' and earlier
+        replies[number] = type(earlier) == 'table' and earlier or decide(job, records[number] or nil)
+        if not replies[number] then return false end
+        local line = job.cache_line or replies[number].wait
+        seen[job.name], cache_lines[number + 1], must_cache = true, line or '', must_cache or line
       end
     end
   end
@@ -96,45 +122,47 @@ local function ask(how)
 end
 
 local function finish()
-  leave()
+  write_redeemed()
   store_taken(loaded)
-  if any then keep_answers(caller, words) end
-  return answers
+  if must_cache then cache_replies(caller, cache_lines) end
+  return replies
 end
 
--- Most calls end here: what follows is not even loaded then.
-if ask(come_in_time) then return finish() end
+-- Most calls end here. Redis does not even load what follows.
+if process_jobs(try_at_once) then return finish() end
 
-leave()
+write_redeemed()
 -- @inner
--- @include come
--- @include line_up
+-- @include acquire_or_wait
+-- @include join_all
 
--- Unknown jobs that follow a newcomer that waits, wait behind it.
-local function follow(job)
+-- Puts the jobs of a group that follow a job in its lane, too, if each of them would be denied for
+-- the same reason.
+local function join_followers(job)
   local ids = {}
   seen[job.name] = true
-  for k = job.at + 2, job.head_start == 0 and job.stood_us <= 0 and job.useful_us < 0 and job.last or 0, 2 do
-    local n = job.place + #ids + 1
-    if records[n] or told[n] or seen[names[n]] or ARGV[k + 1] ~= '-1' then break end
-    ids[#ids + 1], seen[names[n]] = ARGV[k], true
+  local alike = job.head_start == 0 and job.queued_at_us <= 0 and job.useful_us < 0
+  for arg = job.arg + 2, alike and job.last_job or 0, 2 do
+    local number = job.number + #ids + 1
+    if records[number] or cached[number] or seen[names[number]] or ARGV[arg + 1] ~= '-1' then break end
+    ids[#ids + 1], seen[names[number]] = ARGV[arg], true
   end
-  local lined = #ids > 0 and line_up(job, ids) or ids
-  for i = 1, #ids do answers[job.place + i], words[job.place + i + 1] = lined[i], lined[i].wait end
+  local joined = #ids > 0 and join_all(job, ids) or ids
+  for i = 1, #ids do replies[job.number + i], cache_lines[job.number + i + 1] = joined[i], joined[i].wait end
 end
 
-ask(function(job, record)
-  if is_anothers(job, record) then
-    if job.wait then return pass_over(job, app) end
+process_jobs(function(job, record)
+  if is_other_wait(job, record) then
+    if job.cached_wait then return deny_without_wait(job, app) end
     forget_earlier(job, record)
     record = nil
   end
-  local answer = come_in_time(job, record)
-  leave()
-  if answer then return answer end
-  quiet, slow = false, true
-  answer = come_or_wait(job, record)
-  if answer[1] == DENIED and not record then follow(job) end
-  return answer
+  local result = try_at_once(job, record)
+  write_redeemed()
+  if result then return result end
+  no_waiting, read_singly = false, true
+  result = acquire_or_wait(job, record)
+  if result[1] == DENIED and not record then join_followers(job) end
+  return result
 end)
 return finish()

@@ -16,7 +16,7 @@ for i = 1, #ARGV, 3 do
     forget_job(queue, id, r)
     known = known + 1
   elseif meant then
-    forget_record(queue .. '\n' .. id, '1')
+    forget_record(queue .. '\n' .. id, ENDS)
   end
 end
 return known

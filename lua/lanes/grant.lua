@@ -26,7 +26,7 @@
 -- @inner
 -- @include turns
 -- @include try
--- @include repeated
+-- @include cached_replies
 local process, far_us, caller, number, again = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 
 -- Returns the outlook of a line whose data cannot be read: it may try again in a second.
@@ -53,6 +53,6 @@ for i = 6, #ARGV, 3 do
 end
 for i = 1, #lines do out[#out + 1] = try(outlook, lines[i], far_us) or unusable(lines[i]) end
 store()
-if had > 0 then keep_answers(caller, { number }) end
+if had > 0 then cache_replies(caller, { number }) end
 out[2] = table.concat(stale, ' ')
 return out

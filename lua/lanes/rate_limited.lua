@@ -33,14 +33,14 @@ local queue, id, app, at_us, for_us, chance = ARGV[1], ARGV[2], ARGV[3], tonumbe
 local max_wait_us, useful_us, grant_us, shuts, fair = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9], ARGV[10], ARGV[11]
 local caller, number = ARGV[12], ARGV[13]
 
-local told, refusal = unpack(repeated(call('GET', hg('admitted', caller)), number)), nil
-if type(told) == 'table' then return told end
+local cached, refusal = unpack(cached_replies(call('GET', hg('admitted', caller)), number)), nil
+if type(cached) == 'table' then return cached end
 local meters
 meters, refusal = load_needs(14, #ARGV, app)
 if refusal then return refusal end
-if told then
+if cached then
   load_reserved(meters)
-  return passed_over(meters)
+  return denial_without_wait(meters)
 end
 for i = 14, #ARGV, 3 do
   local need = (i - 14) / 3 + 1
@@ -56,19 +56,19 @@ local lane = queue .. '\n' .. table.concat(ids, '\n') .. fair
 local ticket = at_us - FAR -- unique: no other call of the job was allowed then
 local r = read_job(queue, id)
 if r and (r.ticket ~= ticket or r.lane ~= lane) then
-  local answer = passed_over(meters)
-  keep_answers(caller, { number, line_of_reply(answer) })
-  return answer
+  local result = denial_without_wait(meters)
+  cache_replies(caller, { number, line_of_reply(result) })
+  return result
 end
 local job = {
   name = queue .. '\n' .. id, queue = queue, id = id, lane = lane, waiting = hg('lane', lane), ids = ids,
   costs = table.concat(costs, ','), meters = meters, since_us = r and r.since_us or now_us, ticket = ticket,
-  max_wait_us = max_wait_us, useful_us = useful_us, grant = grant_us,
+  max_wait_us = max_wait_us, useful_us = useful_us, grant_text = grant_us,
 }
 if not r then job.mark, job.before = contended(ids), call('ZCARD', job.waiting) end
 
 load_reserved(meters)
-local answer = wait(job, r, not r, (binding(meters)))
-if answer[1] == EXPIRED and r then forget_job(queue, id, r) end
-keep_answers(caller, { number, answer.wait or line_of_reply(answer) })
-return answer
+local result = wait(job, r, not r, (binding(meters)))
+if result[1] == EXPIRED and r then forget_job(queue, id, r) end
+cache_replies(caller, { number, result.wait or line_of_reply(result) })
+return result

@@ -1,50 +1,59 @@
--- Checks that waiting jobs stand where their records say, and counts what they want. It drops a
--- record that cannot be read, or whose job stands elsewhere: asynq shows that the job is denied and
--- unknown, and it is sent back to ask. A lane that has lost its number gets another.
+-- Checks the records of waiting and granted jobs, and counts the permits that they wait for. It
+-- deletes a record that is unreadable, or whose job is not in the lane that the record names. Such
+-- a job is denied in asynq but has no record, so the reconciler sends it back to call again. A lane
+-- that is not registered is registered again.
 -- Touches: contended (w), deadlines (rw), granted (r), jobs (rw), lane (r), lanes (rw), seq (w),
 --   wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1…] queue and ID, one a line, of each job
--- Returns {how many were not in order, then each meter that a waiting job needs, and how many
---   permits all waiting jobs want of it}
+-- ARGV[1…] name of each job: "<queue>\n<ID>"
+-- Returns {number of repairs, then for each meter that a waiting job needs its name and the number
+--   of permits that these jobs wait for}
 -- @include jobs
 -- @include lane
--- @include announce
+-- @include register
 
-local records, mended, seen, wanted = call('HMGET', hg('jobs'), unpack(ARGV)), 0, {}, {}
+local records, repairs, checked, wanted = call('HMGET', hg('jobs'), unpack(ARGV)), 0, {}, {}
 
--- Returns the lane of a job that waits there or is granted, '' if the job has left it because its
---   wait has expired, and else nil.
-local function lane_of(name, record)
+-- Checks the record of a job, and counts its permits if it waits. Reports whether the record is
+-- consistent, and returns the lane of the job unless the job has left it because it expired.
+local function check_record(name, record)
   local queue, id = string.match(name, '^([^\n]*)\n(.*)$')
   local r = queue and parse_job(record)
-  if not r or string.sub(r.lane, 1, #queue + 1) ~= queue .. '\n' then return nil end
-  local lane = r.expiry > '1' and '' or r.lane
-  local waits = lane ~= '' and call('ZSCORE', hg('lane', lane), id)
-  if lane ~= '' and not waits and not call('ZSCORE', hg('granted', lane), id) then return nil end
-  for i = 1, waits and #r.ids or 0 do wanted[r.ids[i]] = (wanted[r.ids[i]] or 0) + r.cost[i] end
-  if r.expiry ~= '0' and not call('ZSCORE', hg('deadlines'), name) then
-    call('ZADD', hg('deadlines'), int(now_us), name) -- the job knows its deadline itself
-    mended = mended + 1
+  if not r or string.sub(r.lane, 1, #queue + 1) ~= queue .. '\n' then return false end
+  local has_left = r.expiry > ENDS
+  if not has_left then
+    local waits = call('ZSCORE', hg('lane', r.lane), id)
+    if not waits and not call('ZSCORE', hg('granted', r.lane), id) then return false end
+    for i = 1, waits and #r.ids or 0 do wanted[r.ids[i]] = (wanted[r.ids[i]] or 0) + r.cost[i] end
   end
-  return lane
+  if r.expiry ~= NEVER_ENDS and not call('ZSCORE', hg('deadlines'), name) then
+    call('ZADD', hg('deadlines'), int(now_us), name) -- lets the job call, which brings its deadline
+    repairs = repairs + 1
+  end
+  return true, not has_left and r.lane
+end
+
+-- Registers a lane that has no number.
+local function check_lane(lane)
+  if checked[lane] or call('ZSCORE', hg('lanes'), lane) then return end
+  local _, ids = parse_lane(lane)
+  register(lane, ids[1])
+  repairs = repairs + 1
 end
 
 for i = 1, #ARGV do
-  local lane = records[i] and lane_of(ARGV[i], records[i])
-  if records[i] and not lane then
-    forget_record(ARGV[i], '1')
-    mended = mended + 1
-  elseif lane and lane ~= '' and not seen[lane] then
-    seen[lane] = true
-    if not call('ZSCORE', hg('lanes'), lane) then
-      local _, ids = parse_lane(lane)
-      announce(lane, ids[1])
-      mended = mended + 1
+  if records[i] then
+    local consistent, lane = check_record(ARGV[i], records[i])
+    if not consistent then
+      forget_record(ARGV[i], ENDS)
+      repairs = repairs + 1
+    elseif lane then
+      check_lane(lane)
+      checked[lane] = true
     end
   end
 end
-local out = { mended }
+local out = { repairs }
 for id, permits in pairs(wanted) do
   out[#out + 1], out[#out + 2] = id, permits
 end

@@ -1,14 +1,15 @@
--- @include repeated
+-- @include cached_replies
 -- @include take
 
--- Takes a job's permits, which exist from a time on, or now; or, if a repeat finds them, from when
--- they were taken. The reply to a job that waited says how long.
-local function admit(job, since_us, denials, from_us, at)
-  local exist_us = job.admitted or math.max(at or 0, now_us)
-  job.remembered = ADMITTED .. int(exist_us)
-  local answer = take_all(job.meters, job.admitted, exist_us > now_us and exist_us)
-  answer[4] = exist_us
-  local n = #answer
-  if since_us then answer[n + 1], answer[n + 2], answer[n + 3] = since_us, denials, math.min(from_us or 0, now_us) end
-  return answer
+-- Takes a job's permits, which exist at a time `at` or now. If a repeat finds them taken, they
+-- exist from the time that the first attempt cached. The reply to a job that waited ends with its
+-- wait.
+local function admit(job, since_us, denials, reserved_at_us, at)
+  local ready_at_us = job.cached_at_us or math.max(at or 0, now_us)
+  job.cache_line = ADMITTED .. int(ready_at_us)
+  local result = take_all(job.meters, job.cached_at_us, ready_at_us > now_us and ready_at_us)
+  result[READY_AT] = ready_at_us
+  local n = #result
+  if since_us then result[n + 1], result[n + 2], result[n + 3] = since_us, denials, math.min(reserved_at_us or 0, now_us) end
+  return result
 end

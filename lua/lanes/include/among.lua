@@ -1,9 +1,9 @@
 -- @include jobs
 -- @include next_ticket
 
--- Returns the ticket of a job that has waited elsewhere, or that ran before: that of a newcomer, or
---   one with which it stands among the jobs of its lane by when it began to wait. A job that ran
---   stands before all that came at the same moment. A Low job goes last.
+-- Returns the ticket of a job that waited in another lane, or that ran before. The ticket puts the
+--   job among those of its lane by the start of its wait, and at the latest where a new job would
+--   be. A job that ran goes before jobs whose wait began at the same time. A Low job goes last.
 local function ticket_among(job)
   local last = next_ticket(job.lane) + job.head_start * STEP
   if job.head_start > 0 then return last end
@@ -16,7 +16,7 @@ local function ticket_among(job)
   while low < high do
     local middle = floor((low + high) / 2)
     local _, since_us = at(middle)
-    if since_us > job.since_us or since_us == job.since_us and job.stood_us > 0 then high = middle else low = middle + 1 end
+    if since_us > job.since_us or since_us == job.since_us and job.queued_at_us > 0 then high = middle else low = middle + 1 end
   end
   if low == job.before then return last end
   local after, after_us = at(low)

@@ -1,14 +1,12 @@
 -- @include lane
+-- @include expiry
 
--- Waiting jobs. A job is its queue and its ID. A lane is the FIFO of a queue's
--- jobs that need the same meters; its name is the queue and those meters, one a
--- line, and where they have a fairness key |<weight>|<key> in the last. A granted job has
--- left its lane's waiting jobs and is on its way.
+-- A job is known by its queue and ID. A lane is the FIFO of a queue's jobs that need the same
+-- meters. Its name is the queue and those meters, one a line, and for jobs with a fairness key a
+-- last line |<weight>|<key>. A granted job has left the waiting jobs of its lane.
 
--- A job's record, one field a line: ticket, since when it waits, how long
--- permits are reserved for it once it is granted, whether its wait may end and, after the
--- spaces that make it long, how often it was denied, its costs, its lane. Nil is a record
--- that no script has written.
+-- Parses a record: one field a line, in the order of the pattern below. Spaces after the expiry make
+-- the record long. Returns nil for text that no script has written.
 local function parse_job(record)
   local ticket, since_us, grant_us, expiry, denials, costs, lane =
     string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n([0-6]) *(%d*)\n([%d,]+)\n([^\n]*\n.+)$')
@@ -28,8 +26,8 @@ local function read_job(queue, id)
   return record and parse_job(record)
 end
 
--- Deletes the record and the wait deadline of a job.
+-- Deletes the record and the wait deadline of a job, by its name.
 local function forget_record(job, expiry)
   call('HDEL', hg('jobs'), job)
-  if expiry ~= '0' then call('ZREM', hg('deadlines'), job) end
+  if expiry ~= NEVER_ENDS then call('ZREM', hg('deadlines'), job) end
 end

@@ -1,7 +1,7 @@
 -- @include jobs
 -- @include lane
 -- @include count
--- @include leaving
+-- @include notify_arrival
 -- @include reserved
 -- @include change
 
@@ -35,7 +35,7 @@ local function forget_job(queue, id, r)
       count_all(hg('meters'), r, -1)
       freed(r.lane)
     end
-    make_room(r.lane)
+    notify_arrival(r.lane)
   elseif step_out(id, r) == 0 then
     freed(r.lane)
   end

@@ -1,4 +1,5 @@
 -- @include lane
+-- @include expiry
 -- @include count
 -- @include loaded
 
@@ -56,7 +57,7 @@ end
 
 -- Reports whether a job's wait deadline is over. Such a job gets no turn.
 local function is_over(line, id, r)
-  if r.expiry == '0' or line.timely == id then return false end
+  if r.expiry == NEVER_ENDS or line.timely == id then return false end
   local ends = call('ZSCORE', hg('deadlines'), line.queue .. '\n' .. id)
   if ends and tonumber(ends) <= now_us then return true end
   line.timely = id

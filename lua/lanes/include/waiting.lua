@@ -1,9 +1,10 @@
 -- @include expect
+-- @include expiry
 -- @include latest
 -- @include reserved
 -- @include count
 -- @include next_ticket
--- @include repeated
+-- @include cached_replies
 
 -- Returns the first contended one of some meters, or nil.
 local function contended(ids)
@@ -13,7 +14,7 @@ local function contended(ids)
   end
 end
 
--- Puts a job in its lane, and announces the lane with its first job.
+-- Puts a job in its lane, and registers the lane if the job is its first.
 local function join(job, ticket, meter)
   local before = job.before or call('ZCARD', job.waiting)
   call('ZADD', job.waiting, ticket, job.id)
@@ -22,12 +23,12 @@ local function join(job, ticket, meter)
     m.before = math.max(0, count(hg('demand'), m.id, m.cost) - m.cost)
   end
   if before > 0 then return end
-  -- @include announce
-  announce(job.lane, meter)
+  -- @include register
+  register(job.lane, meter)
 end
 
--- Returns what the other jobs of a lane cost on average of each meter. That is known of a lane that
---   is alone there.
+-- Returns the average cost of a lane's other jobs for each meter. It is known only if no other lane
+--   waits at the meter; else the job's own cost stands for it.
 local function average_costs(job, place)
   local others = place == job.before and place or call('ZCARD', job.waiting) - 1
   local average = {}
@@ -38,12 +39,13 @@ local function average_costs(job, place)
   return average
 end
 
--- Replies to a waiting job with so many of its lane before it. It is put back in case that it is
--- not promoted: for a little longer than it is told to wait, because coming early would cost it a
--- second denial. If that is unknown, for a minute, and then for as long as it has waited.
-local function told_to_wait(job, place, joins)
+-- Returns the denial of a waiting job that has `place` jobs of its lane before it. The job is put
+--   back for a little longer than its expected wait, because an early call would cost it a second
+--   denial. If the expected wait is unknown, the job is put back for as long as it has waited, at
+--   least a minute and at most an hour.
+local function denial(job, place, joins)
   local last, expected, known = expect(job.meters, place, place > 0 and average_costs(job, place), joins, job.mark)
-  if place > 0 and expected <= now_us then -- it stands behind a more expensive job, for which there is too little
+  if place > 0 and expected <= now_us then -- the lane's first job costs more than there is
     -- @include jobs
     local head = read_job(job.queue, call('ZRANGE', job.waiting, 0, 0)[1])
     for i = 1, head and head.lane == job.lane and #job.meters or 0 do
@@ -57,25 +59,25 @@ local function told_to_wait(job, place, joins)
   else
     back_us = math.min(math.max(now_us - job.since_us, 60000000), 3600000000)
   end
-  local answer = reply(DENIED, last, known and expected or now_us + back_us, back_us)
-  answer[9] = known and 1 or 0
-  return answer
+  local result = reply(DENIED, last, known and expected or now_us + back_us, back_us)
+  result[FLAG] = known and 1 or 0
+  return result
 end
 
--- Redis keeps a hash of values up to 64 bytes as a list, until it has 512 fields, and each lookup
--- would walk along half of it. So records are longer.
+-- Redis stores a hash of up to 512 fields as a list while no value is longer than 64 bytes, and a
+-- lookup reads half of the list on average. So records are longer.
 local LONG = 65
 
--- Returns a waiting job's record without its ticket. ends is its wait deadline.
+-- Returns a waiting job's record without its ticket. ends is the job's wait deadline.
 local function without_ticket(job, ends, denials)
-  local expiry = '\n' .. int(job.since_us) .. '\n' .. job.grant .. '\n' .. (ends < math.huge and '1 ' or '0 ')
+  local expiry = '\n' .. int(job.since_us) .. '\n' .. job.grant_text .. '\n' .. (ends < math.huge and ENDS or NEVER_ENDS) .. ' '
   local rest = denials .. '\n' .. job.costs .. '\n' .. job.lane
   return expiry .. string.rep(' ', LONG - #expiry - #rest) .. rest
 end
 
--- Has a denied job wait in its lane, or join it, and returns the reply; r is its record, bind the
--- meter that it waits longest for. It is too late only when its wait deadline is over: until then
--- jobs before it may leave, and running jobs may give permits back.
+-- Lets a denied job wait in its lane, which it joins if `joins` is true, and returns the reply. r is
+-- the job's record, bind the meter that it waits longest for. The job expires only when its wait
+-- deadline is over: until then jobs before it may leave, and running jobs may give permits back.
 local function wait(job, r, joins, bind)
   local ends = latest(job.since_us, job.max_wait_us, job.useful_us)
   if ends <= now_us then return reply(EXPIRED, bind or (binding(job.meters)), now_us) end
@@ -92,14 +94,15 @@ local function wait(job, r, joins, bind)
     if call('ZRANK', hg('deadlines'), job.name) == 0 then call('PUBLISH', hg('wake'), 'deadline') end
   end
   call('HSET', hg('jobs'), job.name, text .. without_ticket(job, ends, r and int(r.denials + 1) or '1'))
-  local answer = told_to_wait(job, place, not r)
-  answer.wait = wait_of(text, int(job.since_us))
-  return answer
+  local result = denial(job, place, not r)
+  result.wait = wait_of(text, int(job.since_us))
+  return result
 end
 
--- Replies to a job that does not wait by this call: its wait is over, or it is another call's.
-local function passed_over(meters)
-  local answer = reply(DENIED, binding(meters))
-  answer[8], answer[9] = answer[4] - now_us, 1
-  return answer
+-- Returns the denial of a job that does not wait because of this call: its wait is over, or another
+--   call began it.
+local function denial_without_wait(meters)
+  local result = reply(DENIED, binding(meters))
+  result[TIME], result[FLAG] = result[READY_AT] - now_us, 1
+  return result
 end

@@ -4,6 +4,9 @@
 -- a calendar and run the script again.
 local ALLOWED, DENIED, IMPOSSIBLE, NO_LIMIT, EXPIRED, STALE = 1, 2, 3, 4, 5, 6
 
+-- Positions of fields in a reply: see lanes/acquire.lua.
+local READY_AT, TIME, FLAG = 4, 8, 9
+
 -- Loads the meters of a call from the triples limit, key, cost in ARGV. It reuses the meters in
 -- `loaded`, which are stored once at the end, except for two kinds of meters: leases count by
 -- holder, and a key whose override ends reads its stored state again. Returns the meters, or nil and

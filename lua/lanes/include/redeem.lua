@@ -1,0 +1,60 @@
+-- @include needs
+-- @include count
+-- @include expiry
+-- @include latest
+-- @include notify_arrival
+
+-- Returns the time until which permits are reserved for a job: 0 if they were reserved and are not
+--   any more, nil if the job is not granted. It reads the times of a whole group at once, or of
+--   this job only.
+local function reserved_until(job, only_this)
+  if only_this or not job.reservations then
+    local ids = {}
+    for arg = only_this and job.arg or job.first_job, only_this and job.arg or job.last_job, 2 do ids[#ids + 1] = ARGV[arg] end
+    local untils = call('ZMSCORE', hg('granted', job.lane), unpack(ids))
+    job.reservations = {}
+    for i = 1, #ids do job.reservations[ids[i]] = tonumber(untils[i] or nil) end
+  end
+  return job.reservations[job.id]
+end
+
+-- Granted jobs that take their reserved permits, by lane. Their lanes are written once.
+local redeemed = {}
+
+-- Lets a granted job take the permits that are reserved for it, if it may take them by now. Returns
+-- the start of its wait, the number of its denials, and the times at which its permits were
+-- reserved and from which on they exist; or nothing.
+local function redeem(job, record)
+  local since_us, grant_us, expiry, denials = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) *(%d*)')
+  local _, at = binding(job.meters)
+  if not since_us or not may_have(job, at) or latest(tonumber(since_us), job.max_wait_us, job.useful_us) <= at then return end
+  local lane = redeemed[job.lane]
+  if not lane then
+    lane = { waiting = job.waiting, ids = {}, names = {}, expiring = {}, permits = {} }
+    redeemed[job.lane] = lane
+  end
+  lane.ids[#lane.ids + 1], lane.names[#lane.names + 1] = job.id, job.name
+  if expiry ~= NEVER_ENDS then lane.expiring[#lane.expiring + 1] = job.name end
+  for i = 1, #job.meters do
+    local m = job.meters[i]
+    lane.permits[m.id] = (lane.permits[m.id] or 0) + m.cost
+  end
+  return tonumber(since_us), tonumber(denials) or 1, job.reserved_until_us - grant_us, at
+end
+
+-- Deletes the records and reservations of the jobs in redeemed.
+local function write_redeemed()
+  for name, lane in pairs(redeemed) do
+    local granted, full = hg('granted', name), hg('full')
+    call('ZREM', granted, unpack(lane.ids))
+    for id, permits in pairs(lane.permits) do count(hg('meters'), id, -permits) end
+    call('HDEL', hg('jobs'), unpack(lane.names))
+    if lane.expiring[1] then call('ZREM', hg('deadlines'), unpack(lane.expiring)) end
+    -- One command replaces three: the set of full lanes counts as 3 if it exists, and the lane's
+    -- waiting and granted jobs as 1 each.
+    local existing = call('EXISTS', lane.waiting, granted, full, full, full)
+    if existing >= 3 then notify_arrival(name) end
+    if existing % 3 == 0 then leave_if_empty(name) end
+  end
+  redeemed = {}
+end

@@ -54,7 +54,7 @@ func (s *Server) dispatch(ctx context.Context) {
 	}
 	s.RulesChanged() // jobs may wait by the rules of a server that ran before
 	dispatcher.Run(ctx, dispatcher.Config{
-		Waits: s.limiter, DB: s.db, Log: s.log, Limits: s.limiterHealth, Queues: s.queueHealth,
+		Waits: s.limiter, DB: s.db, Log: s.log, LimiterHealth: s.limiterHealth, QueuesHealth: s.queueHealth,
 		ReconcileInterval: s.passes, MaxHeartbeat: s.quiet, Stats: s.stats, SlotsRequested: s.redis.slots.wanted,
 	})
 }

@@ -82,7 +82,7 @@ func TestCorruption_Repair(t *testing.T) {
 		}
 		must(rdb.Set(ctx, scopePrefix+"seq", "abc", 0).Err())
 		must(rdb.Set(ctx, scopePrefix+"changes", "99999999999999999999", 0).Err())
-		if again, err := store.BecomeLeader(ctx, "it", time.Minute, 9, ""); err != nil || !again.Fresh || again.Changes != 0 || len(again.NewLanes) != 1 {
+		if again, err := store.BecomeLeader(ctx, "it", time.Minute, 9, ""); err != nil || !again.ReadAll || again.Changes != 0 || len(again.NewLanes) != 1 {
 			t.Errorf("counters that are no numbers: %+v, %v; want all lanes anew", again, err)
 		}
 		meters, next, err := store.Reserved(ctx, 0, 100)
@@ -134,7 +134,7 @@ func TestCorruption_Lane(t *testing.T) {
 		for _, key := range []string{"tickets", "meters", "demand"} {
 			st.must(st.limits.HSet(t.Context(), scopePrefix+key, "abc", "abc").Err())
 		}
-		time.Sleep(dispatcher.ReconcileInterval + 2*dispatcher.MaxHeartbeat)
+		time.Sleep(dispatcher.DefaultReconcileInterval + 2*dispatcher.DefaultMaxHeartbeat)
 		st.wantClean()
 	})
 }

@@ -150,7 +150,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		o.limiter = throttle.New(rdb, throttle.Options{Logger: o.log})
 	}
 	s := &Server{
-		rules: rules, log: o.log, db: asynqdb.New(rdb), passes: dispatcher.ReconcileInterval, quiet: dispatcher.MaxHeartbeat, userCode: newUserCode(o.log),
+		rules: rules, log: o.log, db: asynqdb.New(rdb), passes: dispatcher.DefaultReconcileInterval, quiet: dispatcher.DefaultMaxHeartbeat, userCode: newUserCode(o.log),
 		limiter: waitdb.New(o.limiter), permits: o.permits, changed: make(chan struct{}, 1), weights: map[string]fairqueue.Weight{},
 		patience: cmp.Or(max(0, cfg.ShutdownTimeout), shutdownTimeout), grant: max(minGrant, 3*cfg.TaskCheckInterval),
 		queues: slices.Sorted(maps.Keys(cfg.Queues)), logged: logged{files: map[string]string{}, lost: map[string]bool{}},

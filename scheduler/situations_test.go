@@ -106,7 +106,7 @@ func TestDispatcher_LostNotifications(t *testing.T) {
 		name   string
 		heard  bool // a later word
 		within time.Duration
-	}{{"the last word", false, 2*dispatcher.MaxHeartbeat + time.Second}, {"the word before", true, 100 * time.Millisecond}} {
+	}{{"the last word", false, 2*dispatcher.DefaultMaxHeartbeat + time.Second}, {"the word before", true, 100 * time.Millisecond}} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m, rdb := redistest.Mini(t)

@@ -89,7 +89,7 @@ func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at 
 	for _, key := range pageOf(keys, o.Pages) {
 		needs = append(needs, throttle.Need{Limit: row.Name, Key: key})
 	}
-	meters, err := p.queues.Limiter.Look(ctx, needs...)
+	meters, err := p.queues.Limiter.Meters(ctx, needs...)
 	if err != nil {
 		return nil, err
 	}

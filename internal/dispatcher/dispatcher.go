@@ -22,24 +22,24 @@ import (
 const (
 	// The leader renews its lease, and reads what it may have missed, every heartbeat; or, if
 	// nothing is due, when something is, and at least every MaxHeartbeat.
-	heartbeat    = 500 * time.Millisecond
-	MaxHeartbeat = 5 * time.Second
+	heartbeat           = 500 * time.Millisecond
+	DefaultMaxHeartbeat = 5 * time.Second
 	// Grace is how much longer than until its next renewal a lease lives. If the leader dies,
 	// another process takes over then, a standby later.
-	Grace   = time.Second
-	standby = 200 * time.Millisecond
+	LeaseMargin   = time.Second
+	takeoverDelay = 200 * time.Millisecond
 	// ErrorPause is how long a process leaves Redis alone after an error.
 	ErrorPause = time.Second
 	// batch bounds a call of Redis to about a millisecond.
-	batch = 64
+	turnsPerCall = 64
 	// PageSize is how many lanes or jobs are read in one call.
 	PageSize = 100
 	// batches bounds what is done in a row: the lease must be renewed meanwhile.
-	batches = 20
+	maxCalls = 20
 	// interval is the least time between two rounds, and grantInterval that between two in which
 	// turns are given: longer is cheaper, shorter is sooner. Turns are given in advance, and so
 	// together.
-	interval      = 2 * time.Millisecond
+	roundInterval = 2 * time.Millisecond
 	grantInterval = 5 * time.Millisecond
 	// slotsInterval is how often servers of queues whose workers are busy are asked for free slots.
 	slotsInterval = time.Second
@@ -52,8 +52,8 @@ type Config struct {
 	Waits             *waitdb.DB // the limiter, and the jobs that wait for its permits
 	DB                asynqdb.DB // of the queues
 	Log               *slog.Logger
-	Limits            *redishealth.Monitor // of the limiter's Redis
-	Queues            *redishealth.Monitor // of the queues' Redis
+	LimiterHealth     *redishealth.Monitor // of the limiter's Redis
+	QueuesHealth      *redishealth.Monitor // of the queues' Redis
 	ReconcileInterval time.Duration        // between two passes over all waiting jobs
 	MaxHeartbeat      time.Duration        // between two heartbeats if nothing is due
 	Stats             *stats.Recorder
@@ -74,7 +74,7 @@ type Config struct {
 // All methods are called by one goroutine.
 type dispatcher struct {
 	Config
-	limits, queues redishealth.Watch
+	limiterHealth, queuesHealth redishealth.Watch
 
 	process string
 	core    *fairqueue.Core // nil while another process leads
@@ -83,15 +83,15 @@ type dispatcher struct {
 	// lastLane is the number of the last lane that the core knows, and lastChange that of the last
 	// change to a meter. unheard is the number of a change without a notification at the last
 	// heartbeat.
-	lastLane, lastChange, unheard int64
-	subscribed                    bool
-	renewAt                       time.Time // when to take or renew the lease
-	heldUntil                     time.Time // until when another process keeps it at least
-	deadline                      time.Time // the next wait deadline
-	weightsReadAt                 time.Time
-	grantedAt                     time.Time // when turns were given last
-	slotsRequestedAt              time.Time
-	reconciler                    reconciler
+	lastLane, lastChange, expectedChange int64
+	subscribed                           bool
+	renewAt                              time.Time // when to take or renew the lease
+	heldUntil                            time.Time // until when another process keeps it at least
+	nextWaitDeadline                     time.Time // the next wait deadline
+	weightsReadAt                        time.Time
+	grantedAt                            time.Time // when turns were given last
+	slotsRequestedAt                     time.Time
+	reconciler                           reconciler
 }
 
 // clock tells Redis's time between its replies. It never runs ahead of Redis's clock, because
@@ -114,7 +114,7 @@ func (c clock) local(us int64) time.Time {
 // Run gives turns until the context ends. Then it gives the lease back, so that no second is
 // unused.
 func Run(ctx context.Context, c Config) {
-	d := &dispatcher{Config: c, limits: c.Limits.Watch(), queues: c.Queues.Watch(), process: uuid.NewString()}
+	d := &dispatcher{Config: c, limiterHealth: c.LimiterHealth.Watch(), queuesHealth: c.QueuesHealth.Watch(), process: uuid.NewString()}
 	notifications := d.Waits.Notifications(ctx)
 	for ctx.Err() == nil {
 		begun := time.Now()
@@ -123,7 +123,7 @@ func Run(ctx context.Context, c Config) {
 			d.Stats.ObserveRound(time.Since(begun))
 		}
 		d.Stats.IsLeader.Store(d.core != nil)
-		d.sleep(ctx, notifications, begun.Add(interval), next)
+		d.sleep(ctx, notifications, begun.Add(roundInterval), next)
 	}
 	d.stepDown(ctx)
 	d.Stats.IsLeader.Store(false)
@@ -134,7 +134,7 @@ func Run(ctx context.Context, c Config) {
 func (d *dispatcher) round(ctx context.Context) time.Time {
 	var err error
 	if !time.Now().Before(d.renewAt) {
-		err = d.lead(ctx)
+		err = d.renewLease(ctx)
 	}
 	if err == nil && d.core != nil {
 		err = d.work(ctx)
@@ -177,7 +177,7 @@ func (d *dispatcher) requestSlots(ctx context.Context) error {
 		return nil
 	}
 	d.slotsRequestedAt = time.Now()
-	return d.limits.Note(ctx, d.Waits.RequestSlots(ctx, queues))
+	return d.limiterHealth.Note(ctx, d.Waits.RequestSlots(ctx, queues))
 }
 
 // next returns when there is more to do.
@@ -187,7 +187,7 @@ func (d *dispatcher) next() time.Time {
 		return next
 	}
 	now := d.clock.now()
-	due := []time.Time{d.clock.local(d.core.Next(now)), d.deadline, d.reconciler.due()}
+	due := []time.Time{d.clock.local(d.core.Next(now)), d.nextWaitDeadline, d.reconciler.due()}
 	if len(d.core.SlotsWanted(now)) > 0 {
 		due = append(due, d.slotsRequestedAt.Add(slotsInterval))
 	}

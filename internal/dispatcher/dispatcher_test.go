@@ -15,7 +15,7 @@ func TestDispatcher_SleepsWithoutNotifications(t *testing.T) {
 		notifications := make(chan waitdb.Notification)
 		close(notifications)
 		began := time.Now()
-		new(dispatcher).sleep(t.Context(), notifications, began.Add(interval), began.Add(time.Minute))
+		new(dispatcher).sleep(t.Context(), notifications, began.Add(roundInterval), began.Add(time.Minute))
 		if slept := time.Since(began); slept != time.Minute {
 			t.Errorf("slept %s, want a minute", slept)
 		}

@@ -16,9 +16,9 @@ import (
 //
 // If the lease ended between two renewals, another process may have led meanwhile, so what the core
 // knows is void. So it is if Redis knows less than it did, as after a failover.
-func (d *dispatcher) lead(ctx context.Context) error {
+func (d *dispatcher) renewLease(ctx context.Context) error {
 	if d.core == nil {
-		if err := d.queues.Note(ctx, d.DB.Redis.Ping(ctx).Err()); err != nil {
+		if err := d.queuesHealth.Note(ctx, d.DB.Redis.Ping(ctx).Err()); err != nil {
 			return err
 		}
 		d.lastLane = 0
@@ -29,22 +29,22 @@ func (d *dispatcher) lead(ctx context.Context) error {
 	if d.core != nil {
 		pause = min(max(time.Until(d.clock.local(d.core.Next(d.clock.now()))), heartbeat), d.MaxHeartbeat)
 	}
-	l, err := d.Waits.BecomeLeader(ctx, d.process, pause+Grace, d.lastLane, waitdb.NewEpoch())
-	if d.limits.Note(ctx, err) != nil {
+	l, err := d.Waits.BecomeLeader(ctx, d.process, pause+LeaseMargin, d.lastLane, waitdb.NewEpoch())
+	if d.limiterHealth.Note(ctx, err) != nil {
 		return err
 	}
 	now := time.Now()
 	if !l.Held {
 		d.core = nil
-		d.heldUntil = now.Add(l.Until)
-		d.renewAt = now.Add(l.Until + standby)
+		d.heldUntil = now.Add(l.RemainingLease)
+		d.renewAt = now.Add(l.RemainingLease + takeoverDelay)
 		return nil
 	}
 	d.clock = clock{l.Now, now}
-	if l.Fresh || d.core == nil {
+	if l.ReadAll || d.core == nil {
 		err = d.takeOver(ctx, l)
 	} else {
-		err = d.learn(ctx, l, false)
+		err = d.readMissed(ctx, l, false)
 	}
 	d.renewAt = now.Add(pause)
 	return err
@@ -54,9 +54,9 @@ func (d *dispatcher) lead(ctx context.Context) error {
 // promoted again, since the leader before may have died before it did so. If a part cannot be read
 // the process begins anew with the next heartbeat, because it would never hear of the rest.
 func (d *dispatcher) takeOver(ctx context.Context, l waitdb.Leadership) error {
-	d.core, d.lastLane, d.lastChange, d.unheard = fairqueue.New(), 0, l.Changes, l.Changes
+	d.core, d.lastLane, d.lastChange, d.expectedChange = fairqueue.New(), 0, l.Changes, l.Changes
 	d.weightsReadAt = time.Time{}
-	err := d.learn(ctx, l, true)
+	err := d.readMissed(ctx, l, true)
 	if err == nil {
 		err = d.publishAllShares(ctx)
 	}
@@ -69,18 +69,18 @@ func (d *dispatcher) takeOver(ctx context.Context, l waitdb.Leadership) error {
 // learn tells the core what it has not heard of, or all after a takeover. If the notification of a
 // change has not come by the next heartbeat, it was lost. It is not known which meter it was about,
 // so the core looks at all.
-func (d *dispatcher) learn(ctx context.Context, l waitdb.Leadership, all bool) error {
+func (d *dispatcher) readMissed(ctx context.Context, l waitdb.Leadership, all bool) error {
 	if err := d.readWeights(ctx); err != nil {
 		return err
 	}
 	if err := d.addLanes(ctx, l, all); err != nil {
 		return err
 	}
-	if d.lastChange < d.unheard {
+	if d.lastChange < d.expectedChange {
 		d.core.ChangedAll()
-		d.lastChange = d.unheard
+		d.lastChange = d.expectedChange
 	}
-	d.unheard = l.Changes
+	d.expectedChange = l.Changes
 	if d.epoch != l.Epoch {
 		d.epoch = l.Epoch
 		d.reconciler.restart()
@@ -88,7 +88,7 @@ func (d *dispatcher) learn(ctx context.Context, l waitdb.Leadership, all bool) e
 	if l.NextDeadline == 0 {
 		l.NextDeadline = math.MaxInt64
 	}
-	d.deadline = d.clock.local(l.NextDeadline)
+	d.nextWaitDeadline = d.clock.local(l.NextDeadline)
 	return nil
 }
 
@@ -99,7 +99,7 @@ func (d *dispatcher) readWeights(ctx context.Context) error {
 		return nil
 	}
 	weights, err := d.Waits.Weights(ctx)
-	if d.limits.Note(ctx, err) != nil {
+	if d.limiterHealth.Note(ctx, err) != nil {
 		return err
 	}
 	d.core.SetWeights(weights)
@@ -129,7 +129,7 @@ func (d *dispatcher) addLanes(ctx context.Context, l waitdb.Leadership, all bool
 			return nil
 		}
 		var err error
-		if l, err = d.Waits.BecomeLeader(ctx, d.process, heartbeat+Grace, d.lastLane, d.epoch); d.limits.Note(ctx, err) != nil {
+		if l, err = d.Waits.BecomeLeader(ctx, d.process, heartbeat+LeaseMargin, d.lastLane, d.epoch); d.limiterHealth.Note(ctx, err) != nil {
 			return err
 		}
 	}
@@ -153,7 +153,7 @@ func (d *dispatcher) stepDown(ctx context.Context) {
 	d.logFound()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	d.limits.Note(ctx, d.Waits.StepDown(ctx, d.process))
+	d.limiterHealth.Note(ctx, d.Waits.StepDown(ctx, d.process))
 }
 
 // publishShares writes how many lanes take turns at meters: where none does, newcomers may take
@@ -167,13 +167,13 @@ func (d *dispatcher) publishShares(ctx context.Context, sharing map[string]int) 
 	for _, meter := range contended {
 		d.core.Changed(meter)
 	}
-	return d.limits.Note(ctx, err)
+	return d.limiterHealth.Note(ctx, err)
 }
 
 // publishAllShares does so after a takeover, also for meters at which no lane waits any more.
 func (d *dispatcher) publishAllShares(ctx context.Context) error {
 	contended, err := d.Waits.Contended(ctx)
-	if d.limits.Note(ctx, err) != nil {
+	if d.limiterHealth.Note(ctx, err) != nil {
 		return err
 	}
 	sharing := d.core.Sharing()

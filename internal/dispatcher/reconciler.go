@@ -23,7 +23,7 @@ const (
 	// right, the job is granted before its put-back need be extended.
 	extendBefore = 3 * time.Second
 	// ReconcileInterval is how often all waiting jobs are compared with asynq's.
-	ReconcileInterval = time.Minute
+	DefaultReconcileInterval = time.Minute
 	// soonAgain is how soon they are compared again after a granted job was gone: whoever deletes
 	// one may have deleted all, and those behind must not wait for them.
 	soonAgain = 5 * time.Second
@@ -106,7 +106,7 @@ func (d *dispatcher) reconcile(ctx context.Context) error {
 		since := now.Sub(r.passBegan)
 		if len(r.pass) == 0 && (since >= d.ReconcileInterval || r.missed && since >= soonAgain) {
 			queues, err := d.DB.Queues(ctx)
-			if d.queues.Note(ctx, err) != nil {
+			if d.queuesHealth.Note(ctx, err) != nil {
 				return err
 			}
 			r.pass, r.passBegan, r.missed = d.checks(queues), now, false
@@ -185,12 +185,12 @@ func (d *dispatcher) checkJobs() (jobs, demand check) {
 	wanted, isComplete := map[string]int64{}, true
 	jobs = func(ctx context.Context) (more bool, err error) {
 		if before == nil {
-			if before, err = d.Waits.DemandByMeter(ctx); d.limits.Note(ctx, err) != nil {
+			if before, err = d.Waits.DemandByMeter(ctx); d.limiterHealth.Note(ctx, err) != nil {
 				return false, err
 			}
 		}
 		found, next, repaired, err := d.Waits.RepairRecords(ctx, cursor, PageSize, wanted)
-		if d.limits.Note(ctx, err) != nil {
+		if d.limiterHealth.Note(ctx, err) != nil {
 			isComplete = false // some may be counted twice
 			return false, err
 		}
@@ -203,7 +203,7 @@ func (d *dispatcher) checkJobs() (jobs, demand check) {
 		var lost []throttle.JobID
 		for queue, ids := range byQueue {
 			states, err := d.DB.States(ctx, queue, ids...)
-			if d.queues.Note(ctx, err) != nil {
+			if d.queuesHealth.Note(ctx, err) != nil {
 				return false, err
 			}
 			for i, state := range states {
@@ -219,7 +219,7 @@ func (d *dispatcher) checkJobs() (jobs, demand check) {
 			return false, nil
 		}
 		after, err := d.Waits.DemandByMeter(ctx)
-		if d.limits.Note(ctx, err) != nil {
+		if d.limiterHealth.Note(ctx, err) != nil {
 			return false, err
 		}
 		for meter := range after {
@@ -233,7 +233,7 @@ func (d *dispatcher) checkJobs() (jobs, demand check) {
 				wrong = append(wrong, waitdb.Correction{Meter: meter, Read: cmp.Or(after[meter], "0"), Wanted: wanted})
 			}
 		}
-		return false, d.limits.Note(ctx, d.Waits.RepairDemand(ctx, d.process, wrong))
+		return false, d.limiterHealth.Note(ctx, d.Waits.RepairDemand(ctx, d.process, wrong))
 	}
 	return jobs, demand
 }
@@ -244,7 +244,7 @@ func (d *dispatcher) checkLanes() check {
 	var cursor uint64
 	return func(ctx context.Context) (more bool, err error) {
 		lanes, next, err := d.Waits.Lanes(ctx, cursor, PageSize)
-		if d.limits.Note(ctx, err) != nil {
+		if d.limiterHealth.Note(ctx, err) != nil {
 			return false, err
 		}
 		cursor = next
@@ -256,7 +256,7 @@ func (d *dispatcher) checkLanes() check {
 				unknown = append(unknown, lane)
 			default:
 				d.reconciler.found.repaired++
-				if err := d.limits.Note(ctx, d.Waits.DropLane(ctx, lane)); err != nil {
+				if err := d.limiterHealth.Note(ctx, d.Waits.DropLane(ctx, lane)); err != nil {
 					return false, err
 				}
 			}
@@ -273,7 +273,7 @@ func (d *dispatcher) checkReserved() check {
 	isLast := false
 	return func(ctx context.Context) (more bool, err error) {
 		if len(meters) == 0 {
-			if meters, cursor, err = d.Waits.Reserved(ctx, cursor, PageSize); d.limits.Note(ctx, err) != nil {
+			if meters, cursor, err = d.Waits.Reserved(ctx, cursor, PageSize); d.limiterHealth.Note(ctx, err) != nil {
 				return false, err
 			}
 			isLast = cursor == 0
@@ -288,7 +288,7 @@ func (d *dispatcher) checkReserved() check {
 		}
 		if n > 0 {
 			wrong, err := d.Waits.RepairReserved(ctx, d.process, meters[:n], slices.Collect(maps.Keys(lanes)))
-			if d.limits.Note(ctx, err) != nil {
+			if d.limiterHealth.Note(ctx, err) != nil {
 				return false, err
 			}
 			d.reconciler.found.repaired += wrong
@@ -305,11 +305,11 @@ func (d *dispatcher) checkOrphans(queue string) check {
 	offset := 0
 	return func(ctx context.Context) (more bool, err error) {
 		ids, next, err := d.DB.Denied(ctx, queue, time.Time{}, offset)
-		if d.queues.Note(ctx, err) != nil {
+		if d.queuesHealth.Note(ctx, err) != nil {
 			return false, err
 		}
 		known, err := d.Waits.Known(ctx, jobIDs(queue, ids))
-		if d.limits.Note(ctx, err) != nil {
+		if d.limiterHealth.Note(ctx, err) != nil {
 			return false, err
 		}
 		var unknown []string
@@ -319,7 +319,7 @@ func (d *dispatcher) checkOrphans(queue string) check {
 			}
 		}
 		scopes, err := d.DB.Scopes(ctx, queue, unknown...)
-		if d.queues.Note(ctx, err) != nil {
+		if d.queuesHealth.Note(ctx, err) != nil {
 			return false, err
 		}
 		_, own := d.Waits.Scope()
@@ -370,11 +370,11 @@ func (e *extension) begin(queues []string, before time.Time) {
 func (d *dispatcher) extend(ctx context.Context, e *extension) error {
 	queue, offset := e.rest[0].queue, e.rest[0].offset
 	ids, next, err := d.DB.Denied(ctx, queue, e.before, offset)
-	if d.queues.Note(ctx, err) != nil {
+	if d.queuesHealth.Note(ctx, err) != nil {
 		return err
 	}
 	positions, err := d.Waits.Positions(ctx, jobIDs(queue, ids)...)
-	if d.limits.Note(ctx, err) != nil {
+	if d.limiterHealth.Note(ctx, err) != nil {
 		return err
 	}
 	later := map[string]time.Time{}
@@ -387,7 +387,7 @@ func (d *dispatcher) extend(ctx context.Context, e *extension) error {
 			later[job.ID] = at
 		}
 	}
-	if err := d.queues.Note(ctx, d.DB.Postpone(ctx, queue, later)); err != nil {
+	if err := d.queuesHealth.Note(ctx, d.DB.Postpone(ctx, queue, later)); err != nil {
 		return err
 	}
 	e.rest = e.rest[1:]

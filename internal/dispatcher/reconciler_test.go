@@ -52,14 +52,14 @@ func newReconciler(rdb redis.UniversalClient, queues ...string) *dispatcher {
 	discard := slog.New(slog.DiscardHandler)
 	log := redishealth.New(discard, "Redis", nil)
 	return &dispatcher{
-		Config: Config{Waits: limiter, DB: asynqdb.New(rdb), Log: discard, ReconcileInterval: ReconcileInterval},
-		limits: log.Watch(), queues: log.Watch(), core: fairqueue.New(), clock: clock{0, time.Now()}, reconciler: reconciler{queues: queues},
+		Config:        Config{Waits: limiter, DB: asynqdb.New(rdb), Log: discard, ReconcileInterval: DefaultReconcileInterval},
+		limiterHealth: log.Watch(), queuesHealth: log.Watch(), core: fairqueue.New(), clock: clock{0, time.Now()}, reconciler: reconciler{queues: queues},
 	}
 }
 
 // reconcileFor reconciles for some time.
 func reconcileFor(t *testing.T, d *dispatcher, long time.Duration, until func() bool) {
-	for end := time.Now().Add(long); time.Now().Before(end) && !until(); time.Sleep(max(interval, time.Until(d.reconciler.due()))) {
+	for end := time.Now().Add(long); time.Now().Before(end) && !until(); time.Sleep(max(roundInterval, time.Until(d.reconciler.due()))) {
 		if err := d.reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}

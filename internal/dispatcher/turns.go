@@ -16,15 +16,15 @@ func (d *dispatcher) giveTurns(ctx context.Context) error {
 	if time.Since(d.grantedAt) < grantInterval {
 		return nil
 	}
-	for i := 0; i < batches && d.core != nil; i++ {
-		turns := d.core.Turns(d.clock.now(), batch)
+	for i := 0; i < maxCalls && d.core != nil; i++ {
+		turns := d.core.Turns(d.clock.now(), turnsPerCall)
 		if len(turns) == 0 {
 			return nil
 		}
 		d.grantedAt = time.Now()
 		now, results, held, err := d.Waits.Grant(ctx, d.process, turns)
-		if d.limits.Note(ctx, err) != nil {
-			d.core.Tried(d.clock.now(), nil)
+		if d.limiterHealth.Note(ctx, err) != nil {
+			d.core.ApplyResults(d.clock.now(), nil)
 			return err
 		}
 		if !held {
@@ -32,7 +32,7 @@ func (d *dispatcher) giveTurns(ctx context.Context) error {
 			return nil
 		}
 		d.clock = clock{now, time.Now()}
-		d.core.Tried(now, results)
+		d.core.ApplyResults(now, results)
 		if err := d.promoteGranted(ctx); err != nil {
 			return err
 		}
@@ -44,7 +44,7 @@ func (d *dispatcher) giveTurns(ctx context.Context) error {
 // those that were promoted and have not come. The core hears what became of each. Redis forgets
 // jobs that are gone before the core hears of them, and gives their permits another turn.
 func (d *dispatcher) promoteGranted(ctx context.Context) error {
-	for i := 0; i < batches && d.core != nil; i++ {
+	for i := 0; i < maxCalls && d.core != nil; i++ {
 		granted := d.core.ToPromote(d.clock.now(), PageSize)
 		if len(granted) == 0 {
 			return nil
@@ -66,7 +66,7 @@ func (d *dispatcher) promoteGranted(ctx context.Context) error {
 		}
 		// A worker may have died with jobs that have not asked in time. Their lanes go on.
 		expired, err := d.Waits.ExpireActive(ctx, active)
-		if d.limits.Note(ctx, err) != nil {
+		if d.limiterHealth.Note(ctx, err) != nil {
 			return err
 		}
 		for i := 0; i < len(active) && expired > 0; i++ {
@@ -84,7 +84,7 @@ func (d *dispatcher) promote(ctx context.Context, jobs []throttle.JobID) ([]fair
 		return nil, nil
 	}
 	states, err := Promote(ctx, d.DB, jobs)
-	if d.queues.Note(ctx, err) != nil {
+	if d.queuesHealth.Note(ctx, err) != nil {
 		d.stepDown(ctx)
 		return nil, err
 	}
@@ -105,12 +105,12 @@ func (d *dispatcher) forget(ctx context.Context, lost []throttle.JobID) error {
 		d.reconciler.found.forgotten += forgotten
 		d.reconciler.found.one = lost[0].ID
 	}
-	return d.limits.Note(ctx, err)
+	return d.limiterHealth.Note(ctx, err)
 }
 
 // expireGrants takes back what is reserved for granted jobs that have not come in time.
 func (d *dispatcher) expireGrants(ctx context.Context) error {
-	for i := 0; i < batches && d.core != nil; i++ {
+	for i := 0; i < maxCalls && d.core != nil; i++ {
 		lanes := d.core.ToExpire(d.clock.now(), PageSize)
 		if len(lanes) == 0 {
 			return nil
@@ -126,7 +126,7 @@ func (d *dispatcher) expireGrants(ctx context.Context) error {
 // because the leader before may not have promoted them.
 func (d *dispatcher) expireLanes(ctx context.Context, lanes []string, takeover bool) error {
 	expired, err := d.Waits.ExpireGrants(ctx, lanes)
-	if d.limits.Note(ctx, err) != nil {
+	if d.limiterHealth.Note(ctx, err) != nil {
 		return err
 	}
 	for i, r := range expired {
@@ -142,12 +142,12 @@ func (d *dispatcher) expireLanes(ctx context.Context, lanes []string, takeover b
 // them out of their lanes, so that those behind them have their turns, and names them again until
 // they ask.
 func (d *dispatcher) expireWaits(ctx context.Context) error {
-	for began := time.Now(); d.core != nil && !time.Now().Before(d.deadline) && time.Since(began) <= workFor; {
+	for began := time.Now(); d.core != nil && !time.Now().Before(d.nextWaitDeadline) && time.Since(began) <= workFor; {
 		expired, next, err := d.Waits.ExpireWaits(ctx, PageSize)
-		if d.limits.Note(ctx, err) != nil {
+		if d.limiterHealth.Note(ctx, err) != nil {
 			return err
 		}
-		d.deadline = time.Now().Add(next) // Redis's clock may have stepped back
+		d.nextWaitDeadline = time.Now().Add(next) // Redis's clock may have stepped back
 		if _, err := d.promote(ctx, expired); err != nil {
 			return err
 		}

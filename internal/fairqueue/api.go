@@ -34,12 +34,12 @@ type Turn struct {
 type Outcome int
 
 const (
-	Granted Outcome = iota // the lane's first job is granted: its permits are reserved
-	Refused                // some meter is not ready for the job
-	Skipped                // an earlier turn of the batch that shares a meter was refused
-	Empty                  // no job waits in the lane
-	Full                   // as many of the lane's jobs are granted as its meters give at once
-	Learn                  // the limit is gone or too small: the job comes to learn it, without permits
+	Granted    Outcome = iota // the lane's first job is granted: its permits are reserved
+	Refused                   // some meter is not ready for the job
+	Skipped                   // an earlier turn of the batch that shares a meter was refused
+	Empty                     // no job waits in the lane
+	Full                      // as many of the lane's jobs are granted as its meters give at once
+	Impossible                // the limit is gone or too small: the job comes to learn it, without permits
 )
 
 // Result is the reply to a Turn.

@@ -8,8 +8,8 @@ type bounds struct {
 	updatedAt int64
 	// trust is how long the bounds are trusted: after it the oldest lane is tried all the same. It
 	// grows while nothing changes.
-	trust   int64
-	certain bool // the bounds are always trusted
+	trustTime int64
+	exact     bool // the bounds are always trusted
 }
 
 // bound says that a meter does not give that many permits in total, held ones included, before a
@@ -25,7 +25,7 @@ const (
 )
 
 // ready returns the bound for a number of permits. More permits wait at least as long.
-func (b *bounds) ready(total int64) (latest bound) {
+func (b *bounds) boundOf(total int64) (latest bound) {
 	for _, e := range b.list {
 		if e.total <= total && e.at > latest.at {
 			latest = e
@@ -64,8 +64,8 @@ func (b *bounds) update(now, held int64, n Need) (sooner bool) {
 }
 
 func (b *bounds) trustedUntil() int64 {
-	if b.certain {
+	if b.exact {
 		return never
 	}
-	return b.updatedAt + b.trust
+	return b.updatedAt + b.trustTime
 }

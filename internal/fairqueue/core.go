@@ -23,15 +23,15 @@ type Core struct {
 	// notifications are the granted jobs to promote, by time.
 	notifications []notification
 	// tries are the turns without a reply, at most maxTries, and served the meters that gave them.
-	tries    []try
-	maxTries int
-	served   []*meter
-	touched  []*meter // for which Sharing may have news
+	pendingTurns    []pendingTurn
+	maxPendingTurns int
+	served          []*meter
+	touched         []*meter // for which Sharing may have news
 	// slotQueues are the queues with lanes that wait for a free worker slot.
 	slotQueues []*queue
 	// certain says that what meters say of the future comes true, as in a forecast.
-	certain bool
-	off     rule // the rules that a test takes out
+	exact bool
+	off   rule // the rules that a test takes out
 }
 
 // New returns a core that knows of no lane.
@@ -41,9 +41,9 @@ func New() *Core {
 
 // NewForecast returns a core whose meters change by its turns alone, so that it never tries a turn
 // before the time that the meter said.
-func NewForecast() *Core {
+func NewExact() *Core {
 	c := New()
-	c.certain = true
+	c.exact = true
 	return c
 }
 

@@ -12,7 +12,7 @@ func turnsOf(c *Core, now int64, results ...Result) (lanes []string) {
 	for _, t := range c.Turns(now, 10) {
 		lanes = append(lanes, t.Lane)
 	}
-	c.Tried(now, results)
+	c.ApplyResults(now, results)
 	return lanes
 }
 
@@ -90,7 +90,7 @@ func TestTurns_LaneEmptiedWithinBatch(t *testing.T) {
 func TestTurns_LimitGone_JobLearnsIt(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
-	turnsOf(c, 1, Result{Outcome: Learn, Job: "1", Granted: 1})
+	turnsOf(c, 1, Result{Outcome: Impossible, Job: "1", Granted: 1})
 	job := GrantedJob{"q", "1", "q\napi|"}
 	same(t, "told at once", c.ToPromote(1, 10), job)
 	c.Promoted(2, job, StateMoved)

@@ -43,7 +43,7 @@ const (
 
 // grant follows the job that a turn granted its permits.
 func (c *Core) grant(now int64, l *lane, r Result) {
-	if r.Outcome == Learn {
+	if r.Outcome == Impossible {
 		r.At, r.Until = now, now+minPause
 	}
 	// Where permits come one by one, several in a step, jobs that come early would fill their
@@ -107,13 +107,13 @@ func (c *Core) setGranted(now int64, l *lane, granted int) {
 	l.setGranted(granted)
 	if came > 0 {
 		c.resumeQueue(now, l.queue)
-		c.unsetFull(l)
+		c.clearFull(l)
 	}
 	if granted == 0 {
 		l.reserved, l.overdue = nil, nil
 	}
 	c.expireNext(now, l)
-	if !l.waits() && l.granted == 0 && l.tries == 0 {
+	if !l.waits() && l.granted == 0 && l.pendingTurns == 0 {
 		c.expiries.remove(&l.expiry)
 		delete(c.lanes, l.name)
 	}
@@ -125,13 +125,13 @@ func (c *Core) setGranted(now int64, l *lane, granted int) {
 func (c *Core) Arrived(now int64, name string) {
 	if l := c.lanes[name]; l != nil {
 		c.resumeQueue(now, l.queue)
-		c.unsetFull(l)
+		c.clearFull(l)
 	}
 }
 
 // setFull has a lane be passed over, because as many of its jobs are granted as its meters give at
 // once. Of a window it keeps its place.
-func (c *Core) setFull(now int64, l *lane) {
+func (c *Core) markFull(now int64, l *lane) {
 	if l.waitsAt == nil || c.without(filling) {
 		return
 	}
@@ -151,7 +151,7 @@ func (c *Core) setFull(now int64, l *lane) {
 	l.dequeue()
 }
 
-func (c *Core) unsetFull(l *lane) {
+func (c *Core) clearFull(l *lane) {
 	if l.full {
 		l.full = false
 		c.resume(l)
@@ -248,7 +248,7 @@ func (c *Core) Expired(now int64, name string, granted int, overdue []string, wa
 	if !came && notifiedAt < never {
 		c.stop(now, l.queue, notifiedAt)
 	}
-	c.unsetFull(l) // its meters may give more at once by now
+	c.clearFull(l) // its meters may give more at once by now
 	c.setGranted(now, l, granted)
 	c.limitIfLate(now, l, notifiedAt < never)
 	l.queue.discardReports(notifiedAt)

@@ -15,7 +15,7 @@ type lane struct {
 	needs    []need
 	read     bool // needs are those of its first job; before its first turn only its meters are known
 	// heldMeters counts the meters it holds, tries its turns without a reply.
-	heldMeters, tries int
+	heldMeters, pendingTurns int
 	// paid has the needs, by bit, at whose meters its next turn counts already: its turn had come
 	// there, and then the lane had to wait elsewhere.
 	paid uint64
@@ -123,7 +123,7 @@ func (c *Core) enter(l *lane, key int64) {
 		}
 	}
 	c.attach(l, at, key)
-	c.wake(at, min(at.ready(1).at, at.trustedUntil()))
+	c.wake(at, min(at.boundOf(1).at, at.trustedUntil()))
 }
 
 // waitsLonger reports whether a lane that comes has to wait longer at m than at o.
@@ -131,7 +131,7 @@ func (m *meter) waitsLonger(o *meter) bool {
 	if (m.waiting > 0) != (o.waiting > 0) {
 		return m.waiting > 0
 	}
-	return m.ready(1).at > o.ready(1).at
+	return m.boundOf(1).at > o.boundOf(1).at
 }
 
 // leave has a lane wait nowhere.

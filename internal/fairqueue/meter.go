@@ -32,7 +32,7 @@ func (c *Core) meter(name string) *meter {
 	m := c.meters[name]
 	if m == nil {
 		m = &meter{name: name, published: -1, batchSize: batchSize{left: 1, step: 1}}
-		m.bounds = bounds{trust: minTrust, certain: c.certain}
+		m.bounds = bounds{trustTime: minTrust, exact: c.exact}
 		m.due.value = m
 		c.meters[name] = m
 	}
@@ -42,7 +42,7 @@ func (c *Core) meter(name string) *meter {
 // Changed says that what a meter said of its readiness is void.
 func (c *Core) Changed(name string) {
 	if m := c.meters[name]; m != nil {
-		m.bounds = bounds{trust: minTrust, certain: c.certain}
+		m.bounds = bounds{trustTime: minTrust, exact: c.exact}
 		m.grants++
 		m.freed = true
 		c.wake(m, 0)

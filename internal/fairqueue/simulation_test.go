@@ -205,7 +205,7 @@ func (w *simulation) settle() {
 				w.history.Note(w.now, "", "the answer to %d turns is lost", len(turns))
 				results = nil
 			}
-			w.core.Tried(w.now, results)
+			w.core.ApplyResults(w.now, results)
 			if restless++; restless > 10_000 {
 				w.breaks(&simLane{}, "the core never rests")
 				return

@@ -1,7 +1,7 @@
 package fairqueue
 
 // try is a turn without a reply.
-type try struct {
+type pendingTurn struct {
 	lane *lane
 	from *meter
 	// key, needs and paid are the lane's before the turn. It gets them back if it is not granted.
@@ -38,18 +38,18 @@ type wait struct {
 // Turns returns at most n turns to try now, in this order, chosen as if each of them were granted.
 // Tried takes the replies.
 func (c *Core) Turns(now int64, n int) []Turn {
-	if len(c.tries) > 0 {
-		c.Tried(now, nil)
+	if len(c.pendingTurns) > 0 {
+		c.ApplyResults(now, nil)
 	}
-	c.maxTries = n
+	c.maxPendingTurns = n
 	c.reopenDue(now)
-	for len(c.tries) < n && c.due.next() <= now {
+	for len(c.pendingTurns) < n && c.due.next() <= now {
 		m := c.due[0].value
 		c.due.remove(&m.due)
 		c.serve(m, now)
 	}
-	turns := make([]Turn, len(c.tries))
-	for i, t := range c.tries {
+	turns := make([]Turn, len(c.pendingTurns))
+	for i, t := range c.pendingTurns {
 		turns[i] = t.Turn
 	}
 	return turns
@@ -60,7 +60,7 @@ func (c *Core) Turns(now int64, n int) []Turn {
 func (c *Core) serve(m *meter, now int64) {
 	c.updateHolds(m, now)
 	m.observeFreed(now)
-	for m.left > 0 && len(c.tries) < c.maxTries {
+	for m.left > 0 && len(c.pendingTurns) < c.maxPendingTurns {
 		l := m.first()
 		if l == nil {
 			c.sleep(m, never, now)
@@ -84,7 +84,7 @@ func (c *Core) serve(m *meter, now int64) {
 			c.pay(l, l.index(m))
 		}
 		x := c.blocker(l, m, now)
-		if x.meter != nil && l.tries > 0 {
+		if x.meter != nil && l.pendingTurns > 0 {
 			return // the lane's key is not known before the reply
 		}
 		if x.behind || x.meter != nil && l.read && !early && l.needs[l.index(m)].isSure(c.held(m, l, now)) {
@@ -97,7 +97,7 @@ func (c *Core) serve(m *meter, now int64) {
 		}
 		c.try(l, m, now)
 		if early {
-			m.trust = min(2*m.trust, maxTrust)
+			m.trustTime = min(2*m.trustTime, maxTrust)
 			m.left = 0
 		}
 	}
@@ -119,7 +119,7 @@ func (c *Core) sleep(m *meter, at, now int64) {
 
 // ready returns when a meter can be ready for a lane.
 func (c *Core) ready(m *meter, l *lane, now int64) bound {
-	return m.bounds.ready(c.held(m, l, now) + l.need(m).cost)
+	return m.bounds.boundOf(c.held(m, l, now) + l.need(m).cost)
 }
 
 // horizon is until when a permit must exist for its job to be granted now. Where a lane needs
@@ -197,7 +197,7 @@ func (c *Core) try(l *lane, m *meter, now int64) {
 	for i := range l.needs {
 		c.pay(l, i)
 	}
-	t := try{lane: l, from: m, extraTurns: m.extraTurns, key: l.lastTurn, needs: l.needs, paid: l.paid, Turn: Turn{Lane: l.name, Advance: m.horizon(now) - now}}
+	t := pendingTurn{lane: l, from: m, extraTurns: m.extraTurns, key: l.lastTurn, needs: l.needs, paid: l.paid, Turn: Turn{Lane: l.name, Advance: m.horizon(now) - now}}
 	for i, n := range l.needs {
 		if held := c.held(n.meter, l, now); held > 0 {
 			if t.Held == nil {
@@ -206,13 +206,13 @@ func (c *Core) try(l *lane, m *meter, now int64) {
 			t.Held[i] = held
 		}
 	}
-	c.tries = append(c.tries, t)
+	c.pendingTurns = append(c.pendingTurns, t)
 	if !m.tried {
 		m.tried = true
 		c.served = append(c.served, m)
 	}
-	l.tries++
-	l.queue.tries++
+	l.pendingTurns++
+	l.queue.pendingTurns++
 	m.left--
 	m.extraTurns = nil
 	l.lastTurn, l.paid = c.nextNumber(), 0

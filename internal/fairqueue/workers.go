@@ -12,9 +12,9 @@ type workers struct {
 	servers      []*server
 	// granted counts the granted jobs that have not come, of grantedLanes, and tries the turns
 	// without a reply. owed counts those granted jobs that take a slot that was reported free.
-	granted, tries, owed int
-	grantedLanes         map[*lane]struct{}
-	waiting              sorted[*lane] // lanes that wait for a free slot, by since when
+	granted, pendingTurns, owed int
+	grantedLanes                map[*lane]struct{}
+	waiting                     sorted[*lane] // lanes that wait for a free slot, by since when
 }
 
 // server is what an asynq server last reported of its worker slots.
@@ -118,7 +118,7 @@ func (c *Core) hasWorker(now int64, l *lane) bool {
 // hasFreeSlot reports whether a worker is free for one more job of a queue, according to its
 // servers. If none has reported, one is assumed to be.
 func (q *queue) hasFreeSlot(now int64) bool {
-	reported, free := false, -q.owed-q.tries
+	reported, free := false, -q.owed-q.pendingTurns
 	others := map[*queue]bool{q: true}
 	for _, s := range q.servers {
 		if !s.isAlive(now) {
@@ -128,7 +128,7 @@ func (q *queue) hasFreeSlot(now int64) bool {
 		for _, o := range s.queues {
 			if !others[o] {
 				others[o] = true
-				free -= max(0, o.owed+o.tries-o.otherSlots(now, q))
+				free -= max(0, o.owed+o.pendingTurns-o.otherSlots(now, q))
 			}
 		}
 	}

@@ -27,7 +27,7 @@ func turnsAt(c *Core, now int64, most int) (queues []string) {
 			results[0].Granted = c.lanes[t.Lane].granted + 1
 			queues = append(queues, c.lanes[t.Lane].queue.name)
 		}
-		c.Tried(now, results)
+		c.ApplyResults(now, results)
 	}
 	return queues
 }

@@ -168,13 +168,13 @@ func (f *Forecast) estimate(l *lane, n int64) Estimate {
 		e.Known = !e.AtLeast
 	} else {
 		for i, m := range l.meters {
-			if m.Unknown() {
+			if m.IsPaused() {
 				longest = i
 			}
 		}
 	}
 	if e.AtLeast && l.waits[longest] == 0 { // no other limit makes it wait
-		longest = slices.IndexFunc(l.meters, func(m *simMeter) bool { return m.AtLeast })
+		longest = slices.IndexFunc(l.meters, func(m *simMeter) bool { return m.UnknownDuration })
 	}
 	if e.StartsIn > 0 || !e.Known {
 		e.Need = l.meters[longest].Need
@@ -439,7 +439,7 @@ func (s *snapshot) simulate(steps int) *Forecast {
 	}
 	s.join(s.plan)
 	for _, l := range s.order {
-		l.stopped = s.opts.Stopped != nil && s.opts.Stopped(fairqueue.Queue(l.name))
+		l.queueStopped = s.opts.Stopped != nil && s.opts.Stopped(fairqueue.Queue(l.name))
 		for _, name := range fairqueue.Meters(l.name) {
 			if s.meters[name] == nil {
 				s.meters[name] = s.unusedMeter(needOf(name))

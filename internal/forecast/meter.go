@@ -16,13 +16,13 @@ type simMeter struct {
 	limit *meter.Limit // what the key counts by
 	// Reserved is how many permits are reserved for granted jobs, Wanted how many all jobs want
 	// that wait, and Lanes how many lanes take turns there, as counted last.
-	Capacity, Reserved, Wanted, Lanes int64
+	Capacity, Reserved, Wanted, CountedLanes int64
 	// Estimated is whether permits come back as jobs end, so that times are estimates. AtLeast is
 	// whether it is unknown how long these jobs run: then jobs are taken to end at once, so that
 	// times are lower bounds.
-	Estimated, AtLeast bool
-	lease              int64 // of a concurrency limit, else 0
-	idle               int64 // permits that are free without the end of any job, if AtLeast
+	Estimated, UnknownDuration bool
+	lease                      int64 // of a concurrency limit, else 0
+	idle                       int64 // permits that are free without the end of any job, if AtLeast
 
 	lanes          int64 // that need it, of those that the forecast follows
 	isBottleneck   bool  // jobs wait longest for it
@@ -34,9 +34,9 @@ type simMeter struct {
 const far = meter.MaxTime
 
 // unheld is a concurrency meter whose permits come back at once.
-type unheld struct{ meter.Meter }
+type instantMeter struct{ meter.Meter }
 
-func (unheld) ReadyAt(now, _ int64) int64 { return now }
+func (instantMeter) ReadyAt(now, _ int64) int64 { return now }
 
 // newMeter returns the unused meter of a limit for one key. Runs is for how long a job holds its
 // permits of a concurrency limit, 0 if that is unknown.
@@ -63,7 +63,7 @@ func newMeter(l throttle.Limit, key string, now int64, runs time.Duration) *simM
 func readMeter(m waitdb.Meter, now int64, runs time.Duration) *simMeter {
 	c := &simMeter{
 		Need:     throttle.Need{Limit: m.Limit, Key: m.Key},
-		Reserved: int64(m.Reserved), Wanted: int64(m.Wanted - m.Reserved), Lanes: int64(m.Lanes),
+		Reserved: int64(m.Reserved), Wanted: int64(m.Wanted - m.Reserved), CountedLanes: int64(m.Lanes),
 	}
 	state := m.State
 	if state.Limit.Kind == meter.Concurrency {
@@ -76,7 +76,7 @@ func readMeter(m waitdb.Meter, now int64, runs time.Duration) *simMeter {
 	}
 	c.Paused, c.Blocked = m.Paused, state.BlockedUntil
 	switch {
-	case c.AtLeast:
+	case c.UnknownDuration:
 		c.idle = max(0, c.idle-c.Reserved)
 	case c.Reserved > 0:
 		meter.Charge(c.Meter, now, c.Reserved)
@@ -96,8 +96,8 @@ func (c *simMeter) define(l *meter.Limit) {
 // of them at once is at most n in any time of that length. If it is unknown how long they run,
 // times are lower bounds.
 func (c *simMeter) simulateHolders(now, held, slots int64, runs time.Duration) {
-	if c.AtLeast = runs <= 0; c.AtLeast {
-		c.Meter, c.limit = unheld{}, &meter.Limit{}
+	if c.UnknownDuration = runs <= 0; c.UnknownDuration {
+		c.Meter, c.limit = instantMeter{}, &meter.Limit{}
 		c.Capacity, c.idle = slots, max(0, slots-held)
 		return
 	}
@@ -137,7 +137,7 @@ func (c *simMeter) ReadyAt(now, k int64) int64 {
 // Take takes k permits, which ReadyAt allows. It reports whether they were free for certain:
 // without the end of a job of unknown duration.
 func (c *simMeter) Take(now, k int64) (certain bool) {
-	if c.AtLeast {
+	if c.UnknownDuration {
 		certain = k <= c.idle
 		c.idle = max(0, c.idle-k)
 		return certain
@@ -149,13 +149,13 @@ func (c *simMeter) Take(now, k int64) (certain bool) {
 }
 
 // Never reports whether k permits are more than it ever gives.
-func (c *simMeter) Never(k int64) bool { return c.Meter != nil && k > c.Capacity }
+func (c *simMeter) Exceeds(k int64) bool { return c.Meter != nil && k > c.Capacity }
 
 // Unknown reports whether there is no time at which permits come back, nor a lower bound.
-func (c *simMeter) Unknown() bool { return c.Meter != nil && c.Paused }
+func (c *simMeter) IsPaused() bool { return c.Meter != nil && c.Paused }
 
 // leaks reports whether permits come back one by one, and not in windows.
-func (c *simMeter) leaks() bool {
+func (c *simMeter) isGradual() bool {
 	return c.limit.Kind == meter.Funnel || c.limit.Kind == meter.TokenBucket
 }
 
@@ -166,7 +166,7 @@ func (c *simMeter) Refill(k int64) int64 {
 		return 1
 	case c.lease > 0:
 		return c.lease
-	case c.leaks():
+	case c.isGradual():
 		us, rest := meter.Span(k, int64(c.limit.N), c.limit.PeriodUS())
 		return us + min(1, rest)
 	}
@@ -176,7 +176,7 @@ func (c *simMeter) Refill(k int64) int64 {
 // PerRefill returns for how many jobs of k permits those come again at once: as many as a window
 // gives, else one.
 func (c *simMeter) PerRefill(k int64) int64 {
-	if c.Meter == nil || c.lease > 0 || c.leaks() {
+	if c.Meter == nil || c.lease > 0 || c.isGradual() {
 		return 1
 	}
 	return int64(c.limit.N) / max(1, k)

@@ -39,7 +39,7 @@ func Make(ctx context.Context, db *waitdb.DB, opts Options) (*Forecast, error) {
 	if r.weights, err = r.Weights(ctx); err != nil {
 		return nil, err
 	}
-	for _, read := range []func(context.Context) error{r.readLanes, r.readMeters, r.readCosts, r.readRest} {
+	for _, read := range []func(context.Context) error{r.readLanes, r.readMeters, r.readCosts, r.readBusiest} {
 		if err := read(ctx); err != nil {
 			return nil, err
 		}
@@ -78,7 +78,7 @@ func (r *reader) readLanes(ctx context.Context) error {
 		}
 		for i, b := range backlogs {
 			l := &lane{name: page[i], lastTurn: b.LastTurn, since: b.Since}
-			l.addAll(b.Costs, b.Jobs)
+			l.addCosts(b.Costs, b.Jobs)
 			r.lanes[l.name], r.order = l, append(r.order, l)
 		}
 	}
@@ -90,7 +90,7 @@ func (r *reader) readLanes(ctx context.Context) error {
 
 // addAll adds jobs that cost so, and the rest of all jobs at their average. A cost that cannot be
 // read is one permit of each meter.
-func (l *lane) addAll(of []string, all int) {
+func (l *lane) addCosts(of []string, all int) {
 	meters := len(fairqueue.Meters(l.name))
 	mean := make([]float64, meters)
 	known := 0
@@ -127,17 +127,17 @@ func (r *reader) readMeters(ctx context.Context) error {
 			names[name] = true
 		}
 	}
-	return r.look(ctx, slices.Sorted(maps.Keys(names)), r.meters)
+	return r.readStates(ctx, slices.Sorted(maps.Keys(names)), r.meters)
 }
 
 // look reads how meters stand. Those whose limit Redis does not have are left out.
-func (r *reader) look(ctx context.Context, names []string, into map[string]*simMeter) error {
+func (r *reader) readStates(ctx context.Context, names []string, into map[string]*simMeter) error {
 	for page := range slices.Chunk(names, meterPage) {
 		needs := make([]throttle.Need, len(page))
 		for i, name := range page {
 			needs[i] = needOf(name)
 		}
-		meters, err := r.LookDeep(ctx, needs...)
+		meters, err := r.MeterStates(ctx, needs...)
 		if err != nil {
 			return err
 		}
@@ -170,7 +170,7 @@ func (r *reader) readCosts(ctx context.Context) error {
 		})
 	})
 	for _, l := range uneven {
-		if err := r.readSome(ctx, l, max(firstJobs, maxRecords/len(uneven))); err != nil {
+		if err := r.sampleLane(ctx, l, max(firstJobs, maxRecords/len(uneven))); err != nil {
 			return err
 		}
 	}
@@ -179,7 +179,7 @@ func (r *reader) readCosts(ctx context.Context) error {
 
 // readSome reads some jobs of a lane, or all: each of a few in a row stands for those up to the
 // next few.
-func (r *reader) readSome(ctx context.Context, l *lane, records int) error {
+func (r *reader) sampleLane(ctx context.Context, l *lane, records int) error {
 	all, parts := int(l.jobs), 1
 	if all > records {
 		parts = records / firstJobs
@@ -204,7 +204,7 @@ func (r *reader) readSome(ctx context.Context, l *lane, records int) error {
 			if done++; done < parts {
 				next = ranks[done].From
 			}
-			l.addAll(b.Costs, next-page[i].From)
+			l.addCosts(b.Costs, next-page[i].From)
 		}
 	}
 	return nil
@@ -212,7 +212,7 @@ func (r *reader) readSome(ctx context.Context, l *lane, records int) error {
 
 // readRest reads, if there are too many lanes, how the meters stand that most is wanted of, and
 // notes when the last that is wanted of each could be taken.
-func (r *reader) readRest(ctx context.Context) error {
+func (r *reader) readBusiest(ctx context.Context) error {
 	if !r.Estimated {
 		return nil
 	}
@@ -234,7 +234,7 @@ func (r *reader) readRest(ctx context.Context) error {
 			names = append(names, name)
 		}
 	}
-	if err := r.look(ctx, names, meters); err != nil {
+	if err := r.readStates(ctx, names, meters); err != nil {
 		return err
 	}
 	for _, m := range meters {

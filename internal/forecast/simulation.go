@@ -28,12 +28,12 @@ type simulation struct {
 
 // lane is a lane in a simulation.
 type lane struct {
-	name     string
-	lastTurn int64       // when that was
-	since    int64       // since when its first job waits
-	meters   []*simMeter // in the order of its name
-	stopped  bool        // its queue takes no jobs
-	costs    []costs     // of its jobs, the first in front
+	name         string
+	lastTurn     int64       // when that was
+	since        int64       // since when its first job waits
+	meters       []*simMeter // in the order of its name
+	queueStopped bool        // its queue takes no jobs
+	costs        []costs     // of its jobs, the first in front
 	// Of its jobs, first waiting ones wait by now, known ones wait or are pending, and the rest is
 	// planned.
 	jobs, waiting, known int64
@@ -83,9 +83,9 @@ func (l *lane) cost(meter int) int64 {
 
 // never reports whether the first job costs more than some meter ever gives: its turn comes at
 // once, to learn that.
-func (l *lane) never() bool {
+func (l *lane) isImpossible() bool {
 	for i, m := range l.meters {
-		if m.Never(l.cost(i)) {
+		if m.Exceeds(l.cost(i)) {
 			return true
 		}
 	}
@@ -106,7 +106,7 @@ func (f *simulation) run(steps int) {
 	if f.partial {
 		steps = 0
 	}
-	core := fairqueue.NewForecast()
+	core := fairqueue.NewExact()
 	core.SetWeights(f.weights)
 	f.byName = make(map[string]*lane, len(f.lanes))
 	for i, l := range f.lanes {
@@ -115,7 +115,7 @@ func (f *simulation) run(steps int) {
 		for _, m := range l.meters {
 			m.lanes++
 		}
-		if l.ends = far; l.stopped || l.jobs == 0 {
+		if l.ends = far; l.queueStopped || l.jobs == 0 {
 			continue
 		}
 		l.headSince, l.slowestAt = f.now, f.now
@@ -133,11 +133,11 @@ func (f *simulation) run(steps int) {
 		f.batch++
 		results = f.grant(now, core.Turns(now, min(64, steps)), results[:0])
 		steps -= max(0, len(results)-1)
-		core.Tried(now, results)
+		core.ApplyResults(now, results)
 		core.ToPromote(now, math.MaxInt) // they come at once
 	}
 	if steps <= 0 && core.Next(now) < far {
-		f.estimateRest(now)
+		f.estimateRemaining(now)
 	}
 	for _, l := range f.lanes {
 		l.finish()
@@ -186,7 +186,7 @@ func (f *simulation) try(now int64, l *lane, held []int64) fairqueue.Result {
 		return fairqueue.Result{Outcome: fairqueue.Empty}
 	}
 	l.held = held
-	never := l.never()
+	never := l.isImpossible()
 	if l.moment == f.moment && !never && l.granted >= l.maxGranted() {
 		f.fullLanes = append(f.fullLanes, l)
 		return fairqueue.Result{Outcome: fairqueue.Full}
@@ -227,13 +227,13 @@ func (l *lane) heldOf(meter int) int64 {
 // readNeeds returns what the lane's first job needs now. A job that has just become the first waits
 // for the meter that is ready last.
 func (l *lane) readNeeds(now int64) []fairqueue.Need {
-	never := l.never()
+	never := l.isImpossible()
 	for i, m := range l.meters {
 		n := fairqueue.Need{Cost: l.cost(i), Ready: now, Known: true, Refill: 1, PerRefill: 1}
 		if !never {
 			n.Ready = m.ReadyAt(now, l.heldOf(i)+n.Cost)
 			n.Refill, n.PerRefill = m.Refill(n.Cost), m.PerRefill(n.Cost)
-			n.Known, n.Blocked = !m.Estimated && !m.Unknown(), m.Closed(now)
+			n.Known, n.Blocked = !m.Estimated && !m.IsPaused(), m.Closed(now)
 		}
 		if l.next[i] = n; l.headSince == now && n.Ready > l.slowestAt {
 			l.slowest, l.slowestAt = i, n.Ready
@@ -291,11 +291,11 @@ func (l *lane) remaining(meter int) (jobs, permits int64) {
 
 // estimateRest says when the rest would start, each meter taken for itself: before a lane's last
 // job go as many of every other lane, or all of them.
-func (f *simulation) estimateRest(now int64) {
+func (f *simulation) estimateRemaining(now int64) {
 	f.estimated = true
 	at := map[*simMeter][]*lane{}
 	for _, l := range f.lanes {
-		if len(l.costs) > 0 && !l.stopped {
+		if len(l.costs) > 0 && !l.queueStopped {
 			l.ends, l.estimated = now, true
 			for _, m := range l.meters {
 				at[m] = append(at[m], l)
@@ -317,7 +317,7 @@ func (f *simulation) estimateRest(now int64) {
 		}
 		others := 0.0 // what they want in a round
 		if unread = max(0, unread); f.partial {
-			others = float64(max(1, m.Lanes-int64(len(lanes)))) * round / float64(len(lanes))
+			others = float64(max(1, m.CountedLanes-int64(len(lanes)))) * round / float64(len(lanes))
 		}
 		slices.SortFunc(rests, func(a, b rest) int { return cmp.Compare(a.jobs, b.jobs) })
 		gone := 0.0
@@ -343,7 +343,7 @@ func (l *lane) finish() {
 	default:
 		longest := l.longest()
 		for i, m := range l.meters {
-			if l.ends >= far && m.Unknown() {
+			if l.ends >= far && m.IsPaused() {
 				longest = i
 			}
 		}
@@ -354,7 +354,7 @@ func (l *lane) finish() {
 // isLowerBound reports whether the time of the n-th job, from 0, is a lower bound: it is unknown
 // how long the jobs run that hold permits which it needs.
 func (l *lane) isLowerBound(n int64) bool {
-	return n >= l.certain && slices.ContainsFunc(l.meters, func(m *simMeter) bool { return m.AtLeast })
+	return n >= l.certain && slices.ContainsFunc(l.meters, func(m *simMeter) bool { return m.UnknownDuration })
 }
 
 // startOf returns when the n-th job, from 0, would start: far if unknown.

@@ -72,13 +72,13 @@ func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, h
 			unkeyed = append(unkeyed, throttle.Need{Limit: m.Limit})
 		}
 	}
-	states, err := limiter.Look(ctx, unkeyed...)
+	states, err := limiter.Meters(ctx, unkeyed...)
 	if err != nil {
 		return nil, nil, err
 	}
 	free := map[string]bool{}
 	for _, m := range states {
-		free[m.Limit] = !m.Shut && m.Left > m.Reserved
+		free[m.Limit] = !m.Closed && m.Left > m.Reserved
 	}
 	slices.SortFunc(meters, func(a, b waitdb.Demand) int {
 		return cmp.Or(cmp.Compare(b.Permits, a.Permits), strings.Compare(a.Key, b.Key))

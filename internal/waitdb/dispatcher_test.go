@@ -80,7 +80,7 @@ func (d *dispatcher) pump() (list []promotedJob, next time.Duration, held bool, 
 	lead, err := d.lead()
 	if err != nil || !lead.Held {
 		d.core = nil
-		return nil, lead.Until, false, err
+		return nil, lead.RemainingLease, false, err
 	}
 	late, over, err := []throttle.JobID(nil), time.Duration(0), error(nil)
 	err = d.call("late", func() error { late, over, err = d.store.ExpireWaits(background, 100); return err })
@@ -152,7 +152,7 @@ func (d *dispatcher) lead() (lead waitdb.Leadership, err error) {
 	if err = d.call("lead", read); err != nil || !lead.Held {
 		return lead, err
 	}
-	fresh := d.core == nil || lead.Fresh
+	fresh := d.core == nil || lead.ReadAll
 	if fresh {
 		d.core, d.seen, d.changes = fairqueue.New(), 0, lead.Changes
 		weights, err := d.store.Weights(background)
@@ -276,7 +276,7 @@ func (d *dispatcher) grant() error {
 		return nil
 	}
 	d.remember(list, results)
-	d.core.Tried(d.now(), results)
+	d.core.ApplyResults(d.now(), results)
 	return nil
 }
 

@@ -40,11 +40,11 @@ const LanesPage = 1000
 type Leadership struct {
 	// Held is whether the process leads now. If not, Until is how long the leader keeps the lease,
 	// and nothing else is known.
-	Held  bool
-	Until time.Duration
+	Held           bool
+	RemainingLease time.Duration
 	// Fresh is whether the lease was taken anew, or Redis has lost what the process knew: then
 	// NewLanes begins with the first of all lanes.
-	Fresh    bool
+	ReadAll  bool
 	Now      int64 // of Redis's clock
 	Changes  int64 // how many changes to meters there were
 	Epoch    string
@@ -67,10 +67,10 @@ func (db *DB) BecomeLeader(ctx context.Context, process string, lease time.Durat
 		return Leadership{}, err
 	}
 	if reply[0].(int64) == 0 {
-		return Leadership{Until: microseconds(max(0, reply[1].(int64)))}, nil
+		return Leadership{RemainingLease: microseconds(max(0, reply[1].(int64)))}, nil
 	}
 	l := Leadership{
-		Held: true, Fresh: reply[1].(int64) == 1, Now: reply[2].(int64), Changes: reply[3].(int64), Epoch: reply[4].(string), NextDeadline: reply[6].(int64),
+		Held: true, ReadAll: reply[1].(int64) == 1, Now: reply[2].(int64), Changes: reply[3].(int64), Epoch: reply[4].(string), NextDeadline: reply[6].(int64),
 	}
 	lanes := reply[5].([]any)
 	for i := 0; i < len(lanes); i += 2 {

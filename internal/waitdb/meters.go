@@ -25,8 +25,8 @@ type Meter struct {
 	Known  bool
 	// Shut is whether the limit is paused or the key blocked; Paused, whether the limit is;
 	// Blocked, how many of its keys are.
-	Shut, Paused bool
-	Blocked      int
+	Closed, Paused bool
+	Blocked        int
 	// PerSecond is how many permits come back in a second in the long run: 0 for a concurrency
 	// limit, whose jobs give theirs back.
 	PerSecond float64
@@ -51,12 +51,12 @@ func (m Meter) Used() int { return min(m.Capacity, m.Capacity-m.Left+m.Reserved)
 // Look returns how meters stand, in the order of the needs, whose costs do not matter. It asks as
 // no app, so it shows limits that are not for all, too. Look at a hundred at a time at most: Redis
 // does nothing else meanwhile.
-func (db *DB) Look(ctx context.Context, needs ...throttle.Need) ([]Meter, error) {
+func (db *DB) Meters(ctx context.Context, needs ...throttle.Need) ([]Meter, error) {
 	return db.look(ctx, 0, needs)
 }
 
 // LookDeep is Look with the states.
-func (db *DB) LookDeep(ctx context.Context, needs ...throttle.Need) ([]Meter, error) {
+func (db *DB) MeterStates(ctx context.Context, needs ...throttle.Need) ([]Meter, error) {
 	return db.look(ctx, 1, needs)
 }
 
@@ -90,7 +90,7 @@ func (m *Meter) read(row []any, now int64) {
 	m.Capacity, m.Left, m.NextIn = int(number(3)), int(number(4)), time.Duration(max(0, number(5)-now))*time.Microsecond
 	m.Reserved, m.Wanted, m.Lanes = int(number(6)), int(number(6)+number(7)), int(number(8))
 	m.Known, m.Paused, m.Blocked = number(9) == 1, number(10) == 1, int(number(11))
-	m.Shut = m.Paused || number(12) > 0
+	m.Closed = m.Paused || number(12) > 0
 	if kind != meter.Concurrency {
 		m.PerSecond = float64(number(1)) / duration(2).Seconds()
 	}

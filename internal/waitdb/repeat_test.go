@@ -245,7 +245,7 @@ func TestLeader_LostReply(t *testing.T) {
 			return l
 		}
 		seen := lead("one", 0).NewLanes[0].Number
-		expect(t, "renewed: anew", lead("one", seen).Fresh, false)
+		expect(t, "renewed: anew", lead("one", seen).ReadAll, false)
 		s.wait(leaseTime)
 		lead("two", 0)
 		s.wait(leaseTime)
@@ -256,6 +256,6 @@ func TestLeader_LostReply(t *testing.T) {
 			return next(ctx, cmd)
 		}))
 		l := lead("one", seen)
-		expect(t, "after a lost reply: anew, with all lanes", [2]any{l.Fresh, len(l.NewLanes)}, [2]any{true, 1})
+		expect(t, "after a lost reply: anew, with all lanes", [2]any{l.ReadAll, len(l.NewLanes)}, [2]any{true, 1})
 	})
 }

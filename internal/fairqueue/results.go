@@ -2,14 +2,14 @@ package fairqueue
 
 // Tried takes the results of the last Turns, in their order. Results that are missing were lost:
 // their jobs may be granted.
-func (c *Core) Tried(now int64, results []Result) {
-	tries := c.tries
-	c.tries = c.tries[:0]
+func (c *Core) ApplyResults(now int64, results []Result) {
+	tries := c.pendingTurns
+	c.pendingTurns = c.pendingTurns[:0]
 	for i, t := range tries {
-		t.lane.tries--
-		t.lane.queue.tries--
+		t.lane.pendingTurns--
+		t.lane.queue.pendingTurns--
 		if i < len(results) {
-			c.tried(now, t, results[i])
+			c.applyResult(now, t, results[i])
 		} else {
 			c.undo(t)
 			c.expireBy(t.lane, now+lostReplyPause)
@@ -26,18 +26,18 @@ func (c *Core) Tried(now int64, results []Result) {
 	c.served = c.served[:0]
 }
 
-func (c *Core) tried(now int64, t try, r Result) {
+func (c *Core) applyResult(now int64, t pendingTurn, r Result) {
 	l := t.lane
 	if r.Outcome == Granted {
 		for _, n := range l.needs {
 			n.meter.grants++
-			n.trust = minTrust
+			n.trustTime = minTrust
 			n.observeGrant(now)
 		}
 	}
-	c.learn(now, t, r)
+	c.updateNeeds(now, t, r)
 	switch r.Outcome {
-	case Granted, Learn:
+	case Granted, Impossible:
 		t.from.gave++
 		t.from.takesEarly = r.TakesEarly
 		c.useHolds(l, now)
@@ -51,7 +51,7 @@ func (c *Core) tried(now int64, t try, r Result) {
 		c.leave(l)
 	case Full:
 		c.undo(t)
-		c.setFull(now, l)
+		c.markFull(now, l)
 	case Refused:
 		t.from.refused++
 		c.undo(t)
@@ -65,14 +65,14 @@ func (c *Core) tried(now int64, t try, r Result) {
 }
 
 // refused learns from a refusal although every meter was said to be ready: it is not yet.
-func (c *Core) refused(now int64, t try) {
+func (c *Core) refused(now int64, t pendingTurn) {
 	l, m := t.lane, t.from
 	if l.waitsAt == nil {
 		return // a turn of the same batch took its last job
 	}
 	horizon := m.horizon(now)
 	for i, n := range l.needs {
-		if n.bounds.ready(valueAt(t.Held, i)+n.cost).at > horizon {
+		if n.bounds.boundOf(valueAt(t.Held, i)+n.cost).at > horizon {
 			return
 		}
 	}
@@ -82,7 +82,7 @@ func (c *Core) refused(now int64, t try) {
 
 // undo gives a lane its key back, and what it has paid. If a later turn of the batch was undone
 // before, only that is refunded.
-func (c *Core) undo(t try) {
+func (c *Core) undo(t pendingTurn) {
 	l := t.lane
 	later := l.waitsAt == nil || t.key >= l.lastTurn
 	c.undoExtra(t.extraTurns, later)
@@ -98,7 +98,7 @@ func (c *Core) undo(t try) {
 }
 
 // learn takes what the meters said about a lane's first job.
-func (c *Core) learn(now int64, t try, r Result) {
+func (c *Core) updateNeeds(now int64, t pendingTurn, r Result) {
 	if t.lane.waitsAt == nil || len(r.Next) != len(t.lane.needs) {
 		return
 	}
@@ -112,7 +112,7 @@ func (c *Core) learn(now int64, t try, r Result) {
 		}
 		own.askedTotal, own.askedAt = held+n.Cost, own.meter.grants
 		if own.update(now, held, n) {
-			own.trust = minTrust
+			own.trustTime = minTrust
 			c.wake(own.meter, 0)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestMain has the tests run in the root of the repository, as docker does.
+// TestMain runs the tests in the root of the repository, as docker does.
 func TestMain(m *testing.M) {
 	if err := os.Chdir(".."); err != nil {
 		panic(err)

@@ -25,7 +25,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestText: a person is told two units at most.
+// TestText: a text has at most two units.
 func TestText(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		688*time.Hour + 51*time.Second: "28 d 16 h", 28*24*time.Hour + 17*time.Hour: "28 d 17 h", 0: "0 s", 90 * time.Second: "1 min 30 s", 250 * time.Microsecond: "250 µs",

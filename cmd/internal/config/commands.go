@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/tasks"
 )
 
-// Command is what exec jobs may run.
+// Command is a command that exec jobs may run.
 type Command struct {
 	// Run is the program and its arguments, without a shell. Arguments may have ${…} with expressions.
 	// Required.
@@ -25,7 +25,7 @@ type Command struct {
 	tasks.Command
 }
 
-// Commands are what exec jobs may run, by name.
+// Commands are the commands that exec jobs may run, by name.
 type Commands map[string]Command
 
 // Argument is one argument of a command.

@@ -28,24 +28,24 @@ import (
 
 // Config is the content of a config file.
 type Config struct {
-	// Redis is where jobs and limits live. The zero value means the embedded Redis.
+	// Redis is the URL of the Redis that stores jobs and limits. The zero value means the embedded Redis.
 	Redis Redis `yaml:"redis"`
-	// RedisTLS says whom to trust and which certificate to send to a Redis over TLS.
+	// RedisTLS has the certificates for a Redis over TLS.
 	RedisTLS TLS `yaml:"redis_tls"`
 	// App is this worker's name. A limit with a list of apps exists only for these apps.
 	App string `yaml:"app"`
 	// Scope is the name of a set of limits and of the jobs that wait for them. Only workers of the
 	// same scope share limits.
 	Scope string `yaml:"scope"`
-	// Concurrency is how many jobs run at once in one worker.
+	// Concurrency is the number of jobs that run at once in one worker.
 	Concurrency int `yaml:"concurrency"`
 	// Queues are the queues to serve, each with its weight. A queue of weight 6 is served six times as
 	// often as a queue of weight 1, also at limits that both need. A weight is at most 10000.
 	Queues map[string]int `yaml:"queues"`
 	// StrictPriority serves a queue only while all queues of greater weight are empty.
 	StrictPriority bool `yaml:"strict_priority"`
-	// ShutdownTimeout is how long running jobs have to finish when the worker stops. Then they go
-	// back to their queue.
+	// ShutdownTimeout is the time that running jobs have to finish when the worker stops. After it they
+	// go back to their queue.
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"`
 	// Listen is the address of the page, /metrics, /healthz and /readyz. A port alone, ":9090", listens
 	// on localhost. The zero value means none.
@@ -54,13 +54,13 @@ type Config struct {
 	Limits []throttle.Limit
 	// Tasks are the types of jobs, and how each runs. Other types run without limits.
 	Tasks Tasks `yaml:"tasks"`
-	// HTTP says what the calls of jobs may do.
+	// HTTP has the rights and the settings of the calls of jobs.
 	HTTP HTTP `yaml:"http"`
-	// Page says who may see the live page, and what they may see and change.
+	// Page has the users of the live page and their rights.
 	Page Page `yaml:"page"`
-	// Crawl says how crawls identify themselves, and what they keep.
+	// Crawl has the settings of crawls, such as their name and the pages to save.
 	Crawl tasks.CrawlHandler `yaml:"crawl"`
-	// Commands are what exec jobs may run.
+	// Commands are the commands that exec jobs may run.
 	Commands Commands `yaml:"commands"`
 	// Schedules enqueue jobs by the clock.
 	Schedules Schedules `yaml:"schedules"`

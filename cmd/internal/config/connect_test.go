@@ -39,7 +39,7 @@ func TestConnectWaits(t *testing.T) {
 	}
 }
 
-// TestConnect_UnknownCertificate: a certificate of unknown origin is told, and not that nothing answers.
+// TestConnect_UnknownCertificate: the error is about the certificate, and not a timeout.
 func TestConnect_UnknownCertificate(t *testing.T) {
 	defer func(d time.Duration) { reachTimeout = d }(reachTimeout)
 	reachTimeout = time.Minute // however busy this machine is

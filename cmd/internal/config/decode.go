@@ -37,7 +37,7 @@ type decoder struct {
 	machineErrs Errors // see Config.Machine
 }
 
-// maxErrors is how many errors of a file are reported.
+// maxErrors is the number of errors of a file that are reported.
 var maxErrors = 20
 
 func newDecoder(file string) *decoder {

@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/cmd/internal/config"
 )
 
-// documents are what people read: the pages of the root and of docs.
+// documents are the pages of the root and of docs.
 func documents(t *testing.T) []string {
 	t.Helper()
 	root, _ := filepath.Glob("../../../*.md")
@@ -29,7 +29,7 @@ func read(t *testing.T, path string) string {
 
 var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```")
 
-// What is shown is what a worker takes.
+// A worker accepts the configs that the documents show.
 func TestDocs_YAML_Loads(t *testing.T) {
 	blocks := 0
 	for _, path := range documents(t) {

@@ -229,7 +229,7 @@ func (r *Redis) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// reachTimeout is how long Reach waits for an answer.
+// reachTimeout is the time for which Reach waits for a reply.
 var reachTimeout = 3 * time.Second
 
 const (

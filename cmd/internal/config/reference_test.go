@@ -19,7 +19,7 @@ const reference = "../../../docs/configuration.md"
 // fieldTable is a table with the line above it, which names what has these fields.
 var fieldTable = regexp.MustCompile(`(?m)^<!-- fields of (.+) -->\n(?:\|.*\n)*`)
 
-// TestReference: go test ./cmd/internal/config -run TestReference -update writes the tables anew.
+// TestReference: go test ./cmd/internal/config -run TestReference -update writes the tables.
 func TestReference(t *testing.T) {
 	page := readReference(t)
 	tables := map[string]string{}

@@ -36,7 +36,7 @@ func (r Retry) Policy() *scheduler.RetryPolicy {
 	return policy
 }
 
-// errorClasses are those of tasks.Class, and exitClass one exit code's.
+// errorClasses are the results of tasks.Class. exitClass matches the class of one exit code.
 var (
 	errorClasses = []string{tasks.Class3xx, tasks.Class4xx, tasks.Class5xx, tasks.ClassExit, tasks.ClassKilled, tasks.ClassNetwork}
 	exitClass    = regexp.MustCompile(`^exit:(?:[1-9]|[1-9]\d|1\d\d|2[0-4]\d|25[0-5])$`)

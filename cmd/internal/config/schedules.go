@@ -18,13 +18,13 @@ import (
 // Schedule enqueues a job at every tick of a cron expression.
 type Schedule struct {
 	cron.Entry
-	// Enabled is whether the schedule ticks. The zero value means `true`.
+	// Enabled turns the schedule on. The zero value means `true`.
 	Enabled bool `yaml:"enabled"`
-	// MaxRetry is how often a failed job runs again. Nil means the task's.
+	// MaxRetry is the number of retries of a failed job. Nil means the task's.
 	MaxRetry *int `yaml:"max_retry"`
-	// Timeout is how long one run may take. The zero value means the task's.
+	// Timeout is the longest time that one run may take. The zero value means the task's.
 	Timeout time.Duration `yaml:"timeout"`
-	// Retention is how long the finished job is kept, at least five minutes. The zero value means
+	// Retention is the time for which the finished job is kept, at least five minutes. The zero value means
 	// the task's.
 	Retention time.Duration `yaml:"retention"`
 	// Template is the job's payload. Its texts may have ${…} with expressions over tick.

@@ -27,37 +27,37 @@ type Task struct {
 	// RetryAfterScope says for which limits the upstream's Retry-After counts: those whose key is
 	// the host of the call, or all. The zero value means `host`.
 	RetryAfterScope RetryAfterScope `yaml:"retry_after_scope"`
-	// MaxWait is how long a job may wait for its permits. The zero value means as long as it
-	// takes.
+	// MaxWait is the longest time that a job waits for its permits. The zero value means as long
+	// as it takes.
 	MaxWait time.Duration `yaml:"max_wait"`
-	// OnMaxWait is what becomes of a job that waited for that long, or until its own deadline. The
+	// OnMaxWait is the action for a job that waited for that time, or until its own deadline. The
 	// zero value means `archive`.
 	OnMaxWait scheduler.Action `yaml:"on_max_wait"`
-	// OnNoLimit is what becomes of a job whose limit has been deleted. The zero value means `archive`.
+	// OnNoLimit is the action for a job whose limit has been deleted. The zero value means `archive`.
 	OnNoLimit scheduler.Action `yaml:"on_no_limit"`
 	// Priority is a job's priority among jobs that wait for the same permits. The zero value means
 	// `normal`.
 	Priority expression.Priority `yaml:"priority"`
-	// FairnessKey is whom the job belongs to, such as a tenant. If jobs of several fairness keys
+	// FairnessKey is the owner of the job, such as a tenant. If jobs of several fairness keys
 	// wait for the same permits, the keys take turns, however many jobs each has. The zero value
 	// means first in, first out.
 	FairnessKey expression.Key `yaml:"fairness_key"`
-	// FairnessWeight is how many turns the fairness key gets for each turn of a key of weight 1, at
-	// most 1000. The zero value means `1`.
+	// FairnessWeight is the number of turns that the fairness key gets for each turn of a key of
+	// weight 1, at most 1000. The zero value means `1`.
 	FairnessWeight expression.Weight `yaml:"fairness_weight"`
-	// MaxRetry is how often a failed job runs again, if the job itself does not say. Nil means
+	// MaxRetry is the number of retries of a failed job, if the job itself does not say. Nil means
 	// asynq's, `25`.
 	MaxRetry *int `yaml:"max_retry"`
-	// Timeout is how long one run may take, if the job itself does not say. The zero value means
+	// Timeout is the longest time that one run may take, if the job itself does not say. The zero value means
 	// asynq's, `30m`.
 	Timeout time.Duration `yaml:"timeout"`
-	// Retention is how long a finished job and its result are kept, if the job itself does not say.
+	// Retention is the time for which a finished job and its result are kept, if the job itself does not say.
 	// The zero value means not at all.
 	Retention time.Duration `yaml:"retention"`
 	// Retry says how long a failed job waits before it runs again.
 	Retry Retry `yaml:"retry"`
-	// RetryPosition is where a failed job waits for its permits: it keeps its place before all jobs
-	// that came later, or goes to the back. The zero value means `keep`.
+	// RetryPosition is the position of a failed job that waits for its permits again: it keeps its
+	// place before all later jobs, or goes to the back. The zero value means `keep`.
 	RetryPosition scheduler.RetryPosition `yaml:"retry_position"`
 	// Then are the jobs to enqueue when a job is done.
 	Then []Then `yaml:"then"`
@@ -66,13 +66,13 @@ type Task struct {
 // Tasks are the types of jobs, by name.
 type Tasks map[string]Task
 
-// Need is what a job takes of one limit.
+// Need is the permits that a job takes of one limit.
 type Need struct {
 	// Limit is the name of the limit. Required. It can replace the mapping if it is alone.
 	Limit string `yaml:"limit" short:""`
-	// Key is what the limit counts by. The zero value means one count for all jobs.
+	// Key is the key under which the limit counts the job. The zero value means one count for all jobs.
 	Key expression.Key `yaml:"key"`
-	// Cost is how many permits the job takes. The zero value means `1`.
+	// Cost is the number of permits that the job takes. The zero value means `1`.
 	Cost expression.Cost `yaml:"cost"`
 	// Settle is the actual cost of a finished job. The zero value means its cost.
 	Settle expression.Settle `yaml:"settle"`

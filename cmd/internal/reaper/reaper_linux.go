@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// each is how often Run looks for zombies. A zombie costs only its process ID.
+// each is the time between two searches for zombies. A zombie costs only its process ID.
 const each = 10 * time.Second
 
 // Run reaps orphans until ctx ends, if this is process 1.

@@ -51,7 +51,7 @@ func TestStartWaitsForRedis(t *testing.T) {
 	}
 }
 
-// TestStart_WaitsQuietly: a worker that waits for Redis stops when it is told to.
+// TestStart_WaitsQuietly: a worker that waits for Redis stops when its context ends.
 func TestStart_WaitsQuietly(t *testing.T) {
 	conf, err := config.Parse("headgate.yaml", []byte("redis: redis://127.0.0.1:1"))
 	if err != nil {

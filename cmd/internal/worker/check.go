@@ -97,7 +97,7 @@ func savingWarning(ctx context.Context, rdb redis.UniversalClient) string {
 	return "Redis has no append-only file: a crash of Redis loses the jobs and the permits since its last snapshot: have its operator set appendonly to yes"
 }
 
-// maxSkew is how much the clocks may differ. With a larger difference, waiting jobs can come early and
+// maxSkew is the largest difference of the clocks that is not reported. With a larger difference, waiting jobs can come early and
 // be denied once more.
 const maxSkew = 3 * time.Second
 

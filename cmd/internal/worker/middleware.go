@@ -69,7 +69,7 @@ func (w *Worker) costs(ctx context.Context, task *asynq.Task, result func() ([]b
 	return w.config.Load().Tasks.Costs(config.JobOf(ctx, task), result)
 }
 
-// thenRetention is how long a next job is kept at least. If a crash before the acknowledgement makes
+// thenRetention is the shortest time for which a next job is kept. If a crash before the acknowledgement makes
 // the first job run again, it finds that the next job exists.
 const thenRetention = 10 * time.Minute
 

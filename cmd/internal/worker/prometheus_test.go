@@ -214,7 +214,7 @@ func results(t *testing.T, prometheus, expression string) (values []float64) {
 	return values
 }
 
-// checkMetrics has promtool look at what a worker tells.
+// checkMetrics runs promtool on the metrics of a worker.
 func checkMetrics(t *testing.T, target string) {
 	t.Helper()
 	_, text := proctest.Get(t, target+"/metrics")

@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// readInterval is how often the config file is read. Reading also notices changes of links, folders
+	// readInterval is the time between two reads of the config file. Reading also notices changes of links, folders
 	// and network file systems.
 	readInterval = 500 * time.Millisecond
-	// settleTime is how long the file must stay the same, because editors write in several steps.
+	// settleTime is the time for which the file must stay the same, because editors write in several steps.
 	settleTime = 100 * time.Millisecond
 	// settleTimeout bounds the wait for a file that keeps changing.
 	settleTimeout = 500 * time.Millisecond

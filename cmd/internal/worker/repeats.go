@@ -27,7 +27,7 @@ type repeats struct {
 
 type repeated struct{ message, typename, cause string }
 
-// isNew reports whether a cause has to be logged. Otherwise it is counted.
+// isNew reports whether a cause must be logged. Otherwise it is counted.
 func (r *repeats) isNew(message, typename, cause string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -41,7 +41,7 @@ func TestDocs_Redis_KeepsDataOverRestart(t *testing.T) {
 	}
 	copied := replica.Client()
 	defer copied.Close()
-	proctest.Until(t, "the replica's file", func() bool { // a replica begins it anew when it has copied its primary
+	proctest.Until(t, "the replica's file", func() bool { // a replica rewrites it when it has copied its primary
 		info := copied.Info(t.Context(), "persistence").Val()
 		return strings.Contains(info, "aof_rewrite_in_progress:0") && strings.Contains(info, "aof_rewrite_scheduled:0")
 	})
@@ -95,7 +95,7 @@ func documentedSettings(t *testing.T) (args []string) {
 	return args
 }
 
-// runUntilJobsWait has a worker run some jobs until their limit is used up, and stops it.
+// runUntilJobsWait runs a worker until the limit of its jobs is used up.
 func runUntilJobsWait(t *testing.T, url string, producer, admin redis.UniversalClient) {
 	t.Helper()
 	defer producer.Close()

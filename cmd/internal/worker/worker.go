@@ -237,7 +237,7 @@ func (w *Worker) serve(ctx context.Context) error {
 	return nil
 }
 
-// checkInterval is how often the worker checks that Redis can be used. asynq pings Redis each second.
+// checkInterval is the time between two checks that Redis can be used. asynq pings Redis each second.
 const checkInterval = 10 * time.Second
 
 // watchRedis notices problems of Redis also while no job runs.

@@ -41,7 +41,7 @@ func TestLogJob_Stopping_PutBack(t *testing.T) {
 	}
 }
 
-// run has a worker run until the test ends.
+// run runs a worker until the test ends.
 func run(t *testing.T, c *config.Config, o Options) *Worker {
 	t.Helper()
 	w, err := New(c, o)

@@ -50,10 +50,7 @@ func (c *command) Run(ctx context.Context, stdio cli.IO) error {
 	}
 	defer input.Close()
 	source := newSource(conf, c.Options, c.JSON, stdio)
-	if c.IDs {
-		source.ids = &ids{out: stdio.Out, keep: c.JSON}
-	}
-	source.input = input
+	source.showIDs, source.input = c.IDs, input
 	if c.File == "" {
 		source.given = []jobspec.Job{{Type: c.Type, Payload: []byte(c.Payload), ID: c.ID, Options: c.Options}}
 	}
@@ -79,7 +76,7 @@ func (c *command) Validate() error {
 	return cli.FlagError(c.Options.Validate())
 }
 
-// open opens the input, which ends when ctx does, also while nothing comes.
+// open opens the input. It ends when ctx does, also while a read blocks.
 func (c *command) open(ctx context.Context, stdin io.Reader) (io.ReadCloser, error) {
 	from := io.NopCloser(stdin)
 	switch c.File {

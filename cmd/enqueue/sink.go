@@ -24,7 +24,7 @@ import (
 
 // addEach adds each job as it is read. Bad lines do not stop it.
 func addEach(ctx context.Context, source *source) error {
-	sink := &sink{config: source.config, stderr: source.stdio.Err, refused: source.bad.add, ids: source.ids}
+	sink := &sink{config: source.config, stderr: source.stdio.Err, refused: source.bad.add, shown: source.showID}
 	source.input = eager{source.input, func() { sink.send(ctx) }}
 	err := fill(ctx, sink, source.jobs(), cli.NewBar(source.stdio.Err, 0, "enqueue"))
 	err = sink.close(err)
@@ -37,18 +37,16 @@ func addAll(ctx context.Context, source *source) error {
 	if source.failed() {
 		return source.finish(0, nil)
 	}
-	sink := &sink{config: source.config, stderr: source.stdio.Err}
-	if source.ids != nil { // printed when nothing can be undone any more
-		sink.ids = &ids{keep: true}
-	}
+	var added []addedJob // shown when nothing can be undone any more
+	sink := &sink{config: source.config, stderr: source.stdio.Err, shown: func(job addedJob) { added = append(added, job) }}
 	err := fill(ctx, sink, slices.Values(lines), cli.NewBar(source.stdio.Err, len(lines), "enqueue"))
 	if err != nil {
 		err = sink.undo(err)
 	}
 	err = sink.close(err)
-	if source.ids != nil && sink.added == len(sink.ids.Added) {
-		for _, added := range sink.ids.Added {
-			source.ids.add(added)
+	if sink.added == len(added) {
+		for _, job := range added {
+			source.showID(job)
 		}
 	}
 	return source.finish(sink.added, err)
@@ -65,7 +63,7 @@ func fill(ctx context.Context, to *sink, jobs iter.Seq[line], bar *cli.Bar) erro
 	return to.flush(ctx)
 }
 
-// eager calls before before each read, because a read can block.
+// eager calls a function before each read, because a read can block.
 type eager struct {
 	io.Reader
 	before func()
@@ -76,15 +74,15 @@ func (e eager) Read(p []byte) (int, error) {
 	return e.Reader.Read(p)
 }
 
-// A sink adds jobs to their queues, in order. It connects to Redis when the first job comes.
+// A sink adds jobs to their queues, in order. It connects to Redis when the first job is added.
 type sink struct {
 	config *config.Config
 	stderr io.Writer
-	// refused gets jobs that exist already. Nil makes that an error, and lets the sink undo what it
-	// did.
+	// refused gets the jobs that exist already. If it is nil, an existing job is an error, and undo can
+	// delete the added jobs.
 	refused func(line, error)
-	// ids gets the IDs of added jobs, unless it is nil.
-	ids *ids
+	// shown gets the IDs of added jobs, unless it is nil.
+	shown func(addedJob)
 
 	rdb    redis.UniversalClient
 	end    func() error
@@ -99,28 +97,22 @@ type sink struct {
 	undoes [][2]string     // queue and ID of added jobs, for undo
 }
 
-func (s *sink) open(ctx context.Context) error {
-	rdb, end, err := s.config.Redis.Create(ctx, func(string) {})
-	if err == nil {
-		s.use(rdb, end)
-	}
-	return err
-}
-
 func (s *sink) use(rdb redis.UniversalClient, end func() error) {
-	s.rdb, s.end, s.client, s.queues = rdb, end, scheduler.NewClient(rdb), map[string]bool{}
-	s.unkept = map[string]bool{}
+	s.rdb, s.end, s.client = rdb, end, scheduler.NewClient(rdb)
+	s.queues, s.unkept = map[string]bool{}, map[string]bool{}
 }
 
-// batchSize is how many jobs are added at once.
+// batchSize is the number of jobs that are added at once.
 const batchSize = 64
 
 // add adds a job to the batch.
 func (s *sink) add(ctx context.Context, l line) error {
 	if s.rdb == nil {
-		if err := s.open(ctx); err != nil {
+		rdb, end, err := s.config.Redis.Create(ctx, func(string) {})
+		if err != nil {
 			return err
 		}
+		s.use(rdb, end)
 	}
 	if s.batch = append(s.batch, l); len(s.batch) >= batchSize {
 		s.send(ctx)
@@ -161,10 +153,10 @@ func (s *sink) enqueued(l line, err error) error {
 		return fmt.Errorf("%s%w", l.where(), err)
 	}
 	s.added++
-	if s.ids != nil {
-		s.ids.add(addedJob{l.number, cli.Text(l.ID)})
+	if s.shown != nil {
+		s.shown(addedJob{l.number, cli.Text(l.ID)})
 	}
-	if l.Retention == 0 && !s.unkept[l.Type] && s.config.Tasks.Unkept(l.Type) && !jobspec.Saves(l.Job) {
+	if l.Retention == 0 && s.config.Tasks.Unkept(l.Type) && !jobspec.Saves(l.Job) {
 		s.unkept[l.Type] = true
 	}
 	s.queues[l.Queue] = true
@@ -249,8 +241,8 @@ func (s *sink) undo(err error) error {
 	return err
 }
 
-// close closes the connection and the embedded Redis, if this command runs it. err is the error that
-// ends the command, if any.
+// close closes the connection, and the embedded Redis if this command runs it. err is the error that
+// ends the command, or nil.
 func (s *sink) close(err error) error {
 	if s.rdb == nil {
 		return err
@@ -268,8 +260,8 @@ func (s *sink) close(err error) error {
 	return err
 }
 
-// message is the text of an error to which more is added. It does not wrap an interrupt, which would
-// hide the rest.
+// message returns the text of an error that is joined with others. An interrupt is not wrapped,
+// because Main would print nothing else.
 func message(err error) string {
 	if errors.Is(err, context.Canceled) {
 		return "interrupted"

@@ -34,14 +34,15 @@ type source struct {
 	config   *config.Config
 	defaults jobspec.Options
 	json     bool
-	ids      *ids // nil without --ids
+	showIDs  bool
 	stdio    cli.IO
 
 	input io.Reader
 	given []jobspec.Job // instead of the input
 	crawl string        // name of the crawl of the jobs, if any
 
-	last    line // the last good job
+	last    line       // the last good job
+	added   []addedJob // with showIDs and json
 	bad     complaints
 	err     error           // why the input ended early
 	foreign map[string]bool // types that are not built in; reported once
@@ -144,10 +145,6 @@ func (s *source) say(added int) error {
 		id = s.last.ID
 	}
 	if s.json {
-		var list []addedJob
-		if s.ids != nil {
-			list = s.ids.Added
-		}
 		return cli.JSON(s.stdio.Out, struct {
 			Enqueued int        `json:"enqueued"`
 			There    int        `json:"there_already"`
@@ -155,9 +152,9 @@ func (s *source) say(added int) error {
 			ID       string     `json:"id,omitempty"`
 			IDs      []addedJob `json:"ids,omitempty"`
 			Crawl    string     `json:"crawl,omitempty"`
-		}{added, s.bad.refused, s.bad.lines - s.bad.refused, id, list, s.crawl})
+		}{added, s.bad.refused, s.bad.lines - s.bad.refused, id, s.added, s.crawl})
 	}
-	if s.ids != nil { // standard output has the IDs alone
+	if s.showIDs { // standard output has the IDs alone
 		id, s.stdio.Out = "", s.stdio.Err
 	}
 	text := "enqueued " + display.Count(added, "job")
@@ -247,27 +244,21 @@ type refusedError struct{ text string }
 
 func (e *refusedError) Error() string { return e.text }
 
-// ids prints the IDs of added jobs, so that inputs and results can be matched.
-type ids struct {
-	out  io.Writer
-	keep bool // collect them in Added instead
-
-	Added []addedJob // in order
-}
-
 // addedJob is an added job. Its line is 0 if it was given by flags.
 type addedJob struct {
 	Line int      `json:"line,omitempty"`
 	ID   cli.Text `json:"id"`
 }
 
-func (i *ids) add(job addedJob) {
+// showID prints the ID of an added job, or keeps it for the JSON object, if --ids is set.
+func (s *source) showID(job addedJob) {
 	switch {
-	case i.keep:
-		i.Added = append(i.Added, job)
+	case !s.showIDs:
+	case s.json:
+		s.added = append(s.added, job)
 	case job.Line == 0:
-		fmt.Fprintln(i.out, job.ID)
+		fmt.Fprintln(s.stdio.Out, job.ID)
 	default:
-		fmt.Fprintf(i.out, "%d\t%s\n", job.Line, job.ID)
+		fmt.Fprintf(s.stdio.Out, "%d\t%s\n", job.Line, job.ID)
 	}
 }

@@ -46,7 +46,7 @@ func (c *resultsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO
 	}
 	sink := results.Print(stdio.Out, c.JSON)
 	if c.Out != "" {
-		if sink, err = results.To(c.Out, stdio); err != nil {
+		if sink, err = results.Create(c.Out, stdio); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,6 @@ package cli
 
 import (
 	"context"
-	"encoding"
 	"errors"
 	"fmt"
 	"io"
@@ -197,7 +196,7 @@ func operator() string {
 func mappers() []kong.Option {
 	return []kong.Option{
 		mapper(parseString), mapper(parseTerm), mapper(parseInt), mapper(jobspec.ParseDuration), mapper(jobspec.ParseTime), mapper(throttle.ParseRate),
-		mapper(parseText[throttle.Kind]), mapper(parseText[scheduler.PriorityLevel]), mapper(parseLevel),
+		mapper(parseKind), mapper(parsePriority), mapper(parseLevel),
 	}
 }
 
@@ -260,9 +259,13 @@ func parseLevel(text string) (slog.Level, error) {
 	return level, nil
 }
 
-func parseText[T any, P interface {
-	*T
-	encoding.TextUnmarshaler
-}](text string) (value T, err error) {
-	return value, P(&value).UnmarshalText([]byte(text))
+func parseKind(text string) (kind throttle.Kind, err error) {
+	err = kind.UnmarshalText([]byte(text))
+	return kind, err
+}
+
+// parsePriority returns a pointer, because kong parses a pointer to a TextUnmarshaler itself.
+func parsePriority(text string) (*scheduler.PriorityLevel, error) {
+	p := new(scheduler.PriorityLevel)
+	return p, p.UnmarshalText([]byte(text))
 }

@@ -2,7 +2,6 @@
 package results
 
 import (
-	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -70,8 +69,7 @@ func (r Result) line() string {
 	return strings.TrimRight(fmt.Sprintf("%s  %s  %s  %s  %s  %s", r.Ended.Local().Format(time.DateTime), cli.Cell(r.ID), cli.Cell(r.Type), cli.Cell(string(r.Payload)), what, cli.Cell(text)), " ")
 }
 
-// Answer is what a job's handler wrote as its result: for an http:request the last answer to its
-// call.
+// Answer is the result that a job's handler wrote. For an http:request it has the last response.
 type Answer struct {
 	call *tasks.HTTPResult // nil for other types
 	body []byte
@@ -107,17 +105,17 @@ func (a Answer) Lines() [][2]string {
 }
 
 func (a Answer) status() string {
-	took := time.Duration(a.call.DurationMS) * time.Millisecond
-	text := fmt.Sprintf("%d %s in %s", a.call.Status, http.StatusText(a.call.Status), duration.Text(took))
+	length := fmt.Sprintf("%d bytes", len(a.body))
 	switch {
 	case a.call.Truncated && a.call.Length >= 0:
-		return fmt.Sprintf("%s, the first %d of %d bytes", text, len(a.body), a.call.Length)
+		length = fmt.Sprintf("the first %d of %d bytes", len(a.body), a.call.Length)
 	case a.call.Truncated:
-		return fmt.Sprintf("%s, the first %d bytes", text, len(a.body))
-	case a.call.Saved == "":
-		return fmt.Sprintf("%s, %d bytes", text, len(a.body))
+		length = "the first " + length
+	case a.call.Saved != "":
+		length = fmt.Sprintf("%d bytes", a.call.Length)
 	}
-	return fmt.Sprintf("%s, %d bytes", text, a.call.Length)
+	took := duration.Text(time.Duration(a.call.DurationMS) * time.Millisecond)
+	return fmt.Sprintf("%d %s in %s, %s", a.call.Status, http.StatusText(a.call.Status), took, length)
 }
 
 // extensions are the file extensions of media types. Other types have none.
@@ -128,19 +126,18 @@ var extensions = map[string]string{
 	"image/png": ".png", "image/jpeg": ".jpg", "image/gif": ".gif", "image/webp": ".webp", "image/svg+xml": ".svg",
 }
 
-// extension is that of the kept Content-Type. Without one it is guessed from the body.
+// extension returns the file extension for the kept Content-Type. If there is none, it guesses the type
+// from the body.
 func (a Answer) extension() string {
 	guess := http.DetectContentType(a.body)
 	if json.Valid(a.body) {
 		guess = "application/json"
 	}
 	if a.call != nil {
-		for name, values := range a.call.Headers {
-			if kind, _, err := mime.ParseMediaType(strings.Join(values, ",")); err == nil && strings.EqualFold(name, "Content-Type") {
-				guess = cmp.Or(kind, guess)
-			}
+		if kind, _, err := mime.ParseMediaType(http.Header(a.call.Headers).Get("Content-Type")); err == nil {
+			guess = kind
 		}
 	}
-	kind, _, _ := strings.Cut(guess, ";")
+	kind, _, _ := mime.ParseMediaType(guess)
 	return extensions[kind]
 }

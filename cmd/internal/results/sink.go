@@ -16,15 +16,15 @@ import (
 	"github.com/headgate/headgate/cmd/internal/cli"
 )
 
-// A Sink is where results go. Close prints a summary; complete is whether all results were put.
+// A Sink takes results. Close prints a summary. It must be told whether all results were put.
 type Sink interface {
 	Put(Result) error
 	Close(complete bool) error
 }
 
-// To returns a file of JSON lines if the name ends in .jsonl, otherwise a folder with one file for
-// each body.
-func To(name string, stdio cli.IO) (Sink, error) {
+// Create returns a sink that writes JSON lines to a new file if the name ends in .jsonl, and otherwise
+// one file for each body to a folder.
+func Create(name string, stdio cli.IO) (Sink, error) {
 	if !strings.HasSuffix(name, ".jsonl") {
 		return newFolder(name, stdio)
 	}
@@ -38,7 +38,7 @@ func To(name string, stdio cli.IO) (Sink, error) {
 	}}, nil
 }
 
-// Print prints results, one on each line.
+// Print returns a sink that prints one line for each result.
 func Print(out io.Writer, json bool) Sink {
 	return &lines{out: out, json: json, close: func(n int) error {
 		if n == 0 && !json {
@@ -66,37 +66,29 @@ func (l *lines) Put(r Result) (err error) {
 
 func (l *lines) Close(bool) error { return l.close(l.n) }
 
-// folder has one file for each body, in one folder for each queue.
+// folder writes each body to a file. Each queue has a folder of its own.
 type folder struct {
 	root    *os.Root
 	stdio   cli.IO
 	written int
-	others  [len(otherOutcomes)]int
+	others  map[string]int // number of other results by outcome
 }
 
-// What else becomes of results, by index.
+// The other outcomes.
 const (
-	exists = iota
-	differs
-	truncated
-	saved
-	empty
+	exists    = "exist already"
+	differs   = "exist with other content"
+	truncated = "are cut at max_body"
+	saved     = "were saved to a file by the worker"
+	empty     = "results have no body"
 )
-
-var otherOutcomes = [...]string{
-	exists:    "exist already",
-	differs:   "exist with other content",
-	truncated: "are only the beginning, as much as max_body kept",
-	saved:     "were saved to a file by the worker",
-	empty:     "results have no body",
-}
 
 func newFolder(name string, stdio cli.IO) (*folder, error) {
 	if err := os.MkdirAll(name, 0o755); err != nil {
 		return nil, cli.Usagef("--out %w (a file must end in .jsonl)", err)
 	}
 	root, err := os.OpenRoot(name)
-	return &folder{root: root, stdio: stdio}, err
+	return &folder{root: root, stdio: stdio, others: map[string]int{}}, err
 }
 
 func (f *folder) Put(r Result) error {
@@ -118,7 +110,7 @@ func (f *folder) Put(r Result) error {
 	if err := errors.Join(f.root.MkdirAll(queue, 0o755), f.root.WriteFile(temp, r.answer.body, 0o644)); err != nil {
 		return err
 	}
-	err := f.root.Link(temp, name) // the file appears whole, and replaces none
+	err := f.root.Link(temp, name) // unlike a rename, it replaces no file
 	err = errors.Join(err, f.root.Remove(temp))
 	if errors.Is(err, fs.ErrExist) {
 		if before, err := f.root.ReadFile(name); err == nil && bytes.Equal(before, r.answer.body) {
@@ -137,9 +129,9 @@ func (f *folder) Put(r Result) error {
 
 func (f *folder) Close(complete bool) error {
 	fmt.Fprintf(f.stdio.Out, "wrote %d bodies below %s", f.written, f.root.Name())
-	for i, n := range f.others {
-		if n > 0 {
-			fmt.Fprintf(f.stdio.Out, "; %d %s", n, otherOutcomes[i])
+	for _, outcome := range []string{exists, differs, truncated, saved, empty} {
+		if n := f.others[outcome]; n > 0 {
+			fmt.Fprintf(f.stdio.Out, "; %d %s", n, outcome)
 		}
 	}
 	fmt.Fprintln(f.stdio.Out)
@@ -150,11 +142,11 @@ func (f *folder) Close(complete bool) error {
 	return err
 }
 
-// longestName is the longest file name. The end of a longer one is replaced by a hash.
-const longestName = 150
+// maxName is the number of bytes from which on a file name ends in a hash instead.
+const maxName = 150
 
-// fileName returns a text as the name of a file. It leads to no other folder, and different texts
-// have different names.
+// fileName returns a text as the name of a file. The name leads to no other folder, and different
+// texts have different names.
 func fileName(text string) string {
 	var name strings.Builder
 	for i := range len(text) {
@@ -164,8 +156,8 @@ func fileName(text string) string {
 		default:
 			fmt.Fprintf(&name, "%%%02X", c)
 		}
-		if name.Len() > longestName {
-			return fmt.Sprintf("%s~%x", name.String()[:longestName-50], sha256.Sum256([]byte(text)))
+		if name.Len() > maxName {
+			return fmt.Sprintf("%s~%x", name.String()[:maxName-50], sha256.Sum256([]byte(text)))
 		}
 	}
 	return name.String()

@@ -175,8 +175,10 @@ func testValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	enqueue(t, rdb, "mail", "k", "k", "k", "l", "l", "")
-	got = gather(t, c, func(v map[string]float64) bool { return v["scope_waiting_permits{limit=api}"] == 6 })
-	if got["scope_waiting_keys{limit=api}"] != 3 || got["scope_oldest_wait_seconds{limit=api}"] <= 0 || got["scope_paused{limit=api}"] != 1 ||
+	got = gather(t, c, func(v map[string]float64) bool {
+		return v["scope_waiting_permits{limit=api}"] == 6 && v["scope_waiting_keys{limit=api}"] == 3 // not an earlier sample
+	})
+	if got["scope_oldest_wait_seconds{limit=api}"] <= 0 || got["scope_paused{limit=api}"] != 1 ||
 		got["scope_blocked_keys{limit=api}"] != 1 || got["scope_oldest_wait_seconds{limit=none}"] != 0 {
 		t.Errorf("waiting jobs: %v", got)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Limits beyond the first maxLimits by name are not exported. Queues and schedules beyond their
-// bounds are summed up as other.
+// Bounds of the exported names. Limits beyond the first maxLimits by name are not exported. Queues
+// beyond maxQueues, and schedules beyond maxSchedules, are summed up as other.
 const (
 	maxLimits    = 200
 	maxQueues    = 50
@@ -25,31 +25,31 @@ const (
 	maxMeters    = maxLimits * (inspect.MaxKeys + 1)
 )
 
-// The scope's metrics. scope_up is the process's own: it says what this scrape could read.
+// The metrics of the scope. scope_up may differ between processes: it is the result of one scrape.
 var (
 	scopeUp      = newMetric(gauge, "scope_up", "1 if this scrape could read all metrics of the scope from Redis.")
-	waiting      = newScopeMetric(gauge, "waiting_permits", "Permits that jobs wait for, some seconds ago.", "limit")
-	oldestWait   = newScopeMetric(gauge, "oldest_wait_seconds", "How long the oldest waiting job has waited, some seconds ago; 0 if none waits.", "limit")
-	backlogDrain = newScopeMetric(gauge, "backlog_drain_seconds", "Time until the last job that waits or is pending and needs the limit would run; 0 if there is none, missing if unknown.", "limit")
-	waitingKeys  = newScopeMetric(gauge, "waiting_keys", "Keys that jobs wait for, some seconds ago.", "limit")
-	sampleAge    = newScopeMetric(gauge, "backlog_sample_age_seconds", "Age of the backlog sample, from which the metrics of waiting jobs come.")
-	used         = newScopeMetric(gauge, "permits_used", "Permits taken or reserved at the fullest of the limit's meters: the empty key, and the five keys that most jobs wait for.", "limit")
+	waiting      = newScopeMetric(gauge, "waiting_permits", "Permits that jobs wait for, at the time of the backlog sample.", "limit")
+	oldestWait   = newScopeMetric(gauge, "oldest_wait_seconds", "Time since the oldest waiting job began to wait; 0 if no job waits.", "limit")
+	backlogDrain = newScopeMetric(gauge, "backlog_drain_seconds", "Estimated time until the last waiting or pending job of the limit runs; 0 if there is no such job, missing if the time is unknown.", "limit")
+	waitingKeys  = newScopeMetric(gauge, "waiting_keys", "Keys that waiting jobs need, at the time of the backlog sample.", "limit")
+	sampleAge    = newScopeMetric(gauge, "backlog_sample_age_seconds", "Age of the backlog sample. The metrics of waiting jobs come from this sample.")
+	used         = newScopeMetric(gauge, "permits_used", "Permits taken or reserved at the fullest of these meters of the limit: the empty key, and the five keys with the highest demand.", "limit")
 	capacity     = newScopeMetric(gauge, "permits_capacity", "Permits that the meter of headgate_scope_permits_used can give at once.", "limit")
 	perSecond    = newScopeMetric(gauge, "permits_per_second", "Long-run rate of the limit for a job without a key; 0 for a concurrency limit.", "limit")
 	blocked      = newScopeMetric(gauge, "blocked_keys", "Keys that are blocked, as by an upstream's Retry-After.", "limit")
 	paused       = newScopeMetric(gauge, "paused", "1 while the limit is paused.", "limit")
-	processes    = newScopeMetric(gauge, "workers", "Worker processes by state: alive, or lost (ended within the last hour without stopping, or cut off from Redis).", "state")
+	processes    = newScopeMetric(gauge, "workers", "Worker processes by state: alive, or lost (not seen for 30 seconds, within the last hour, without a clean stop).", "state")
 	dispatcher   = newScopeMetric(gauge, "dispatcher_alive", "1 if any process is the dispatcher.")
 	queueJobs    = newScopeMetric(gauge, "queue_jobs", "Jobs of an asynq queue by state; jobs that wait for permits are in state retry.", "queue", "state")
-	queueLatency = newScopeMetric(gauge, "queue_latency_seconds", "How long the oldest pending job of an asynq queue has been pending.", "queue")
+	queueLatency = newScopeMetric(gauge, "queue_latency_seconds", "Time since the oldest pending job of an asynq queue became pending.", "queue")
 	queuePaused  = newScopeMetric(gauge, "queue_paused", "1 while an asynq queue is paused.", "queue")
 	ticks        = newScopeMetric(counter, "schedule_ticks_total", "Ticks of schedules by outcome: enqueued, skipped (missed, or the previous job was not done) or failed.", "schedule", "outcome")
-	ticksLate    = newScopeMetric(gauge, "schedule_late_seconds", "How long a schedule's due tick has not been enqueued; 0 if none is due.", "schedule")
+	ticksLate    = newScopeMetric(gauge, "schedule_late_seconds", "Time since the oldest due tick that a schedule has not enqueued yet; 0 if none is due.", "schedule")
 )
 
-// collectLimits reads the backlog sample, and looks at a few keys of each limit. Without a sample,
-// when no process has run for a minute, nothing is sent about waiting jobs. A limit without waiting
-// jobs is sent with zeros, so that graphs fall to zero and alerts end.
+// collectLimits reads the backlog sample, and the meters of a few keys of each limit. If no process
+// has run for a minute, there is no sample, and the metrics of waiting jobs are missing. A limit
+// without waiting jobs has zeros, so that graphs fall to zero and alerts end.
 func (c *collector) collectLimits(ctx context.Context, out chan<- prometheus.Metric) error {
 	sample, err := stats.ReadBacklogSample(ctx, c.rdb, c.scope)
 	if err != nil {
@@ -87,7 +87,7 @@ func (c *collector) collectLimits(ctx context.Context, out chan<- prometheus.Met
 				out <- backlogDrain.value(max(0, last.Sub(now)).Seconds(), l.Name)
 			}
 		}
-		if l.DefaultMeter.Capacity == 0 { // it was deleted meanwhile
+		if l.DefaultMeter.Capacity == 0 { // the limit was deleted
 			continue
 		}
 		fullest := l.Fullest()
@@ -100,7 +100,7 @@ func (c *collector) collectLimits(ctx context.Context, out chan<- prometheus.Met
 	return nil
 }
 
-// collectDispatcher looks for the dispatcher's lease, which outlives a killed process by seconds.
+// collectDispatcher checks the dispatcher's lease, which ends some seconds after a process is killed.
 func (c *collector) collectDispatcher(ctx context.Context, out chan<- prometheus.Metric) error {
 	n, err := c.rdb.Exists(ctx, script.Prefix(c.scope)+"leader").Result()
 	if err == nil {
@@ -125,8 +125,8 @@ func (c *collector) collectWorkers(ctx context.Context, out chan<- prometheus.Me
 	return nil
 }
 
-// collectQueues exports all queues of the asynq Redis, whatever the scope of their jobs. Queues that
-// were read before an error are sent, the sum of the rest only if it is complete.
+// collectQueues exports all queues of the asynq Redis, of all scopes. After an error, it has sent the
+// queues that it read before, but not the sum of the remaining queues.
 func (c *collector) collectQueues(ctx context.Context, out chan<- prometheus.Metric) error {
 	names, err := asynqdb.New(c.queuesRDB).Queues(ctx)
 	if err != nil {

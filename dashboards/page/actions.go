@@ -22,15 +22,16 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// action is something that changes what the page shows. A GET asks for a confirmation, a POST does
-// it and redirects the browser back. So it needs no script, and neither links nor reloads do it.
+// action changes a limit, a key or jobs. A GET shows a form that asks for a confirmation; a POST of
+// the form executes the action and redirects the browser back. So the page needs no script, and
+// neither a link nor a reload can execute an action.
 type action struct {
 	Verb   string
-	Text   string   // what it does
-	Grave  bool     // whether it cannot be undone
-	fields []string // of the form, beside what the link names
-	jobs   *inspect.Action
-	// do does it, as the user of ctx. Its errors are for the user.
+	Text   string          // the effect, in a sentence
+	Grave  bool            // cannot be undone
+	fields []string        // of the form; the address names the remaining values
+	jobs   *inspect.Action // nil for an action on a limit
+	// do executes the action. ctx names the user. Errors of do are shown to the user.
 	do func(ctx context.Context, p *Page, f url.Values) error
 }
 
@@ -59,13 +60,14 @@ var actions = map[string]*action{
 // jobActions are the actions on jobs, in the order of their buttons.
 var jobActions = []string{"run", "cancel", "archive", "delete"}
 
-// asksFor reports whether the form has a field that the user fills in.
-func (a *action) asksFor(name string, r *http.Request) bool {
+// hasInput reports whether the user fills in this field of the form. A link may name the key already.
+func (a *action) hasInput(name string, r *http.Request) bool {
 	return slices.Contains(a.fields, name) && (name != "key" || !r.URL.Query().Has("key"))
 }
 
-// serveAction asks for a confirmation, or does what was confirmed. The address names what it is done
-// to, because browsers change some bytes in form fields. The action's name must be in the form.
+// serveAction shows the form of an action, or executes a confirmed action. The address names the
+// limit, the key or the jobs, because browsers change some bytes in form fields. The form must name
+// the action.
 func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodPost {
 		w.Header().Set("Allow", "GET, POST")
@@ -98,7 +100,7 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ctx := throttle.WithActor(r.Context(), auth.User(r.Context()))
-	err := p.spellKey(a, r, form)
+	err := p.normalizeKey(a, r, form)
 	if err == nil {
 		err = a.do(ctx, p, form)
 	}
@@ -111,33 +113,34 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 	redirect(w, back)
 }
 
-// spellKey normalizes a key that a user typed.
-func (p *Page) spellKey(a *action, r *http.Request, form url.Values) error {
-	if p.SpellKey == nil || !a.asksFor("key", r) || form.Get("key") == "" {
+// normalizeKey normalizes the key in the form, if the user typed it.
+func (p *Page) normalizeKey(a *action, r *http.Request, form url.Values) error {
+	if p.NormalizeKey == nil || !a.hasInput("key", r) || form.Get("key") == "" {
 		return nil
 	}
-	key, err := p.SpellKey(form.Get("limit"), form.Get("key"))
+	key, err := p.NormalizeKey(form.Get("limit"), form.Get("key"))
 	if err == nil {
 		form.Set("key", key)
 	}
 	return err
 }
 
-// confirmation is the data of the page that asks for a confirmation.
+// confirmation is the data of the form that asks for a confirmation.
 type confirmation struct {
 	*action
 	Name   string // of the action
-	Object string // what it is done to
-	To     string // where the form is sent
+	Object string // the limit, key or jobs
+	To     string // address to which the form is sent
 	Fields []field
 	Back   string
-	Wrong  string // an error of the last try
-	// Confirmed is a change that archives waiting jobs, and is done if it is sent again.
-	Confirmed string
+	Wrong  string // error of the last attempt
+	// ToConfirm is a change that would archive waiting jobs. The page makes it if the form is sent
+	// again with this text in the field "confirmed".
+	ToConfirm string
 }
 
-// confirm shows the page of an action, after a failed try with its error. The script shows it as a
-// dialog.
+// confirm shows the form of an action. After a failed attempt it shows the error. The script shows
+// the form as a dialog.
 func (p *Page) confirm(w http.ResponseWriter, r *http.Request, a *action, f url.Values, back string, failed error) {
 	code, text := http.StatusOK, ""
 	switch {
@@ -151,10 +154,10 @@ func (p *Page) confirm(w http.ResponseWriter, r *http.Request, a *action, f url.
 	}
 	d := confirmation{action: a, Name: f.Get("action"), Object: short(objectOf(f)), Back: back, Wrong: p.redactor.shown(text, 500)}
 	if impact, ok := errors.AsType[*impactError](failed); ok {
-		d.Confirmed = impact.change
+		d.ToConfirm = impact.change
 	}
 	named := maps.Clone(f)
-	maps.DeleteFunc(named, func(name string, _ []string) bool { return name == "confirmed" || a.asksFor(name, r) })
+	maps.DeleteFunc(named, func(name string, _ []string) bool { return name == "confirmed" || a.hasInput(name, r) })
 	d.To = "./do?" + named.Encode()
 	fields, err := p.fields(r, a, f)
 	if err == nil && a.jobs != nil && failed == nil {
@@ -167,8 +170,8 @@ func (p *Page) confirm(w http.ResponseWriter, r *http.Request, a *action, f url.
 	p.write(w, code, "do", frame{Page: p, Title: a.Verb + " " + d.Object, Data: d})
 }
 
-// fields returns the fields of the form, with the current or the given values. A concurrency limit
-// has no rate, and a window no capacity.
+// fields returns the fields of the form, with the values of f or else the current ones. A concurrency
+// limit has no rate, and a window has no capacity.
 func (p *Page) fields(r *http.Request, a *action, f url.Values) ([]field, error) {
 	var list []field
 	add := func(name, label, now, hint string) {
@@ -194,15 +197,15 @@ func (p *Page) fields(r *http.Request, a *action, f url.Values) ([]field, error)
 			add(name, "Capacity", strconv.Itoa(limit.Capacity), "the most permits at once")
 		case name == "for":
 			add(name, "For", "10m", "such as 90s, 24h or 7d")
-		case name == "key" && a.asksFor(name, r):
+		case name == "key" && a.hasInput(name, r):
 			add(name, "Key", "", "empty for a limit without keys")
 		}
 	}
 	return list, nil
 }
 
-// changeLimit sets rate and capacity. If waiting jobs would be archived for that, it fails until the
-// same change is confirmed.
+// changeLimit sets the rate and the capacity. If the change would archive waiting jobs, changeLimit
+// fails unless the form confirms this change.
 func changeLimit(ctx context.Context, p *Page, f url.Values) error {
 	old, _, err := p.Limiter.Internals().Key(ctx, f.Get("limit"), "")
 	if err != nil {
@@ -231,10 +234,10 @@ func changeLimit(ctx context.Context, p *Page, f url.Values) error {
 	return p.Limiter.Set(ctx, l)
 }
 
-// impactError is about a change for which waiting jobs would be archived.
+// impactError is the error of an unconfirmed change that would archive waiting jobs.
 type impactError struct {
 	error
-	change string
+	change string // the new limit
 }
 
 // block blocks a key by Redis's clock.
@@ -250,7 +253,7 @@ func block(ctx context.Context, p *Page, f url.Values) error {
 	return p.Limiter.Block(ctx, f.Get("limit"), f.Get("key"), now.Add(d))
 }
 
-// Bounds of an action on all jobs of a filter, because the browser waits for it.
+// Bounds of an action on all jobs of a filter. The browser waits until the action is finished.
 const (
 	maxJobs       = 10_000
 	actionTimeout = 20 * time.Second
@@ -267,16 +270,16 @@ func newJobAction(verb string, a *inspect.Action, text string) *action {
 		done, err := p.queues.Apply(ctx, a, filter, jobs)
 		switch {
 		case err != nil && done > 0:
-			return fmt.Errorf("%s %s, and not the others: %w", a.Done, display.Count(done, "job"), err)
+			return fmt.Errorf("%s %s; the remaining jobs failed: %w", a.Done, display.Count(done, "job"), err)
 		case err == nil && done == 0:
-			return errors.New("nothing was done: the jobs have changed meanwhile")
+			return errors.New("nothing was done: the jobs have changed in the meantime")
 		}
 		return err
 	}
 	return &action{Verb: verb, Text: text, Grave: a == inspect.Delete, jobs: a, do: do}
 }
 
-// findJobs returns the job that a form names, or the jobs of its filter.
+// findJobs returns the job that the form names, or the jobs that match the form's filter.
 func (p *Page) findJobs(ctx context.Context, a *inspect.Action, f url.Values) ([]throttle.JobID, inspect.Filter, error) {
 	ctx, cancel := context.WithTimeout(ctx, actionTimeout)
 	defer cancel()
@@ -294,7 +297,7 @@ func (p *Page) findJobs(ctx context.Context, a *inspect.Action, f url.Values) ([
 	}
 	filter, err := newFilter(ctx, p.queues.Limiter, f)
 	if err == nil && len(filter.States) == 0 {
-		err = &throttle.FieldError{Field: "state", Value: "of any sort", Want: "want some of " + fmt.Sprint(a.States)}
+		err = &throttle.FieldError{Field: "state", Value: `""`, Want: "want one or more of " + strings.Join(a.States, ", ")}
 	}
 	if err = cmp.Or(err, a.Validate(filter)); err != nil {
 		return nil, filter, err
@@ -316,7 +319,7 @@ func (p *Page) describeJobs(ctx context.Context, a *inspect.Action, f url.Values
 	return fmt.Sprintf("%s: %s", display.Count(len(jobs), "job"), short(filterText(f))), nil
 }
 
-// objectOf describes what an action is done to. It is a foreign text.
+// objectOf describes the limit, the key or the jobs of an action. The text is untrusted.
 func objectOf(f url.Values) string {
 	switch a := actions[f.Get("action")]; {
 	case a.jobs != nil && f.Get("id") != "":

@@ -315,10 +315,10 @@ func TestViewers(t *testing.T) {
 	})
 }
 
-// TestSpellKey: a typed key is normalized, but not the key of a link, which is in Redis.
-func TestSpellKey(t *testing.T) {
+// TestNormalizeKey: a typed key is normalized, but not the key of a link, which is in Redis.
+func TestNormalizeKey(t *testing.T) {
 	w := miniFixture(t)
-	w.options.SpellKey = func(_, key string) (string, error) { return strings.ToLower(key), nil }
+	w.options.NormalizeKey = func(_, key string) (string, error) { return strings.ToLower(key), nil }
 	p := w.page()
 	for address, want := range map[string]string{"/do": "a.example", "/do?key=A.example": "A.example"} {
 		got := ask(p, request("POST", address, url.Values{"action": {"block"}, "limit": {"host"}, "key": {"A.example"}, "for": {"1h"}}))

@@ -137,7 +137,7 @@ func TestJobActions(t *testing.T) {
 		{"action=delete&id=later-1&queue=reports", "not found", 404, "not found", throttle.Change{}},
 		{"action=run&id=denied-2&queue=default", "as soon as its limits let it", 422, "the job is waiting: it runs as soon as its limits let it", throttle.Change{}},
 		{"action=cancel&id=next-1&queue=default", "does not run", 422, "the job is pending: it does not run: archive or delete it", throttle.Change{}},
-		{"action=delete", "want some of", 422, "state of any sort: want some of", throttle.Change{}},
+		{"action=delete", "want one or more of", 422, "state &#34;&#34;: want one or more of", throttle.Change{}},
 		{"action=delete&state=active", "cancel it first", 422, "of a job that is active: it runs: cancel it first", throttle.Change{}},
 		{"action=run&limit=slots&state=waiting", "state waiting: want retry", 422, "state waiting: want retry, scheduled, archived", throttle.Change{}},
 		{"action=archive&limit=slots&state=waiting", "1 job: state waiting, limit slots", 303, "", throttle.Change{What: "archived", Jobs: 1, Job: throttle.JobID{Queue: "default", ID: "denied-2"}}},

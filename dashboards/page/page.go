@@ -27,33 +27,34 @@ type Options struct {
 	Limiter *throttle.Limiter
 	// Scope is the limiter's. Empty means "default".
 	Scope string
-	// KeyOf returns what a limit counts by, such as "host(payload.url)", or the empty text if it has
-	// no keys. Nil means that this is unknown.
+	// KeyOf returns the expression of a limit's key, such as "host(payload.url)", or the empty text
+	// if the limit has no keys. If KeyOf is nil, the expressions are unknown.
 	KeyOf func(limit string) (by string, known bool)
-	// SpellKey normalizes a key that a user typed, as jobs that use the limit do. Nil leaves it.
-	SpellKey func(limit, key string) (string, error)
+	// NormalizeKey normalizes a key of a limit that a user typed, as the rules of jobs do. If it is
+	// nil, keys are not normalized.
+	NormalizeKey func(limit, key string) (string, error)
 
 	// Token, or User and Password, give access: see the package documentation. A Token or Password
-	// has at least eight characters; thirty are better. Behind a proxy one of them is needed, because
-	// some proxies look like a browser on this machine.
+	// has at least eight characters; thirty are better. A page behind a proxy needs one of them,
+	// because requests of some proxies look like those of a browser on this machine.
 	Token, User, Password string
-	// HTTPS makes the cookie Secure although a proxy ends TLS.
+	// HTTPS makes the cookie Secure. Set it if a proxy terminates TLS.
 	HTTPS bool
-	// Authenticate replaces Token, User and Password, for programs that know their users. It is
-	// called for every request. The changelog names the user.
+	// Authenticate replaces Token, User and Password. It is called for every request, and the
+	// changelog names the user that it returns.
 	Authenticate func(*http.Request) (user string, ok bool)
 	// ReadOnly removes all actions.
 	ReadOnly bool
-	// Redact names more fields of payloads and headers whose values are hidden, in any case, with *
-	// for any text. Authorization, cookies and names like password, secret, token or api key are
-	// always hidden.
+	// Redact names more fields of payloads and headers whose values the page hides. Upper and lower
+	// case are the same, and * matches any text. Authorization, cookies and names like password,
+	// secret, token or api key are always hidden.
 	Redact []string
-	// Log receives what users change. Nil means slog.Default.
+	// Log records changes and errors. The default is slog.Default.
 	Log *slog.Logger
 }
 
-// Page is the handler of the page. Mount it at any prefix that ends with a slash, with
-// http.StripPrefix. It is safe for concurrent use.
+// Page is an http.Handler. Mount it with http.StripPrefix at any prefix that ends with a slash. It is
+// safe for concurrent use.
 type Page struct {
 	Options
 	queues          *inspect.Queues
@@ -65,8 +66,8 @@ type Page struct {
 	cancel          context.CancelFunc
 }
 
-// New returns a page. It reads nothing before the first request. Its error joins all errors of the
-// options.
+// New returns a page, which reads nothing before the first request. The error of New joins all errors
+// of the options.
 func New(o Options) (*Page, error) {
 	o.Scope = cmp.Or(o.Scope, "default")
 	o.Log = cmp.Or(o.Log, slog.Default())
@@ -84,7 +85,7 @@ func New(o Options) (*Page, error) {
 	}
 	p := &Page{Options: o, queues: inspect.New(o.Redis, waitdb.New(o.Limiter), o.Scope), redactor: redactor, auth: access}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.reader = newReader(p.ctx, state{rdb: o.Redis, scope: o.Scope, queues: p.queues, limits: inspect.Snapshot{KeyOf: o.KeyOf}})
+	p.reader = newReader(p.ctx, state{rdb: o.Redis, scope: o.Scope, queues: p.queues, limitState: inspect.Snapshot{KeyOf: o.KeyOf}})
 	p.routed = p.auth.Protect(http.HandlerFunc(p.route), func(w http.ResponseWriter, code int) {
 		_, text := p.refusal(code)
 		p.fail(w, code, text)
@@ -125,7 +126,7 @@ func requestPath(r *http.Request) string {
 	return at.Path
 }
 
-// pageName returns the name of the page that is asked for. All pages are in one folder.
+// pageName returns the name of the requested page. All pages are in one folder.
 func pageName(r *http.Request) string { return strings.TrimPrefix(r.URL.Path, "/") }
 
 // redirect sends the browser to a relative address. http.Redirect would make it absolute, without
@@ -135,8 +136,8 @@ func redirect(w http.ResponseWriter, to string) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// enter answers requests for assets and with a token in the address before authorization: assets
-// are public, and the refusal needs them.
+// enter answers some requests before authorization: those with a token in the address, and those
+// for assets, which are public because the page of a 401 needs them.
 func (p *Page) enter(w http.ResponseWriter, r *http.Request) {
 	if asset, ok := strings.CutPrefix(pageName(r), "assets/"); ok && p.auth.HasCredentials() {
 		serveAsset(w, r, asset)
@@ -147,7 +148,7 @@ func (p *Page) enter(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refusal returns why a request is not authorized, for programs and for people.
+// refusal explains to a program and to a person why a request is not authorized.
 func (p *Page) refusal(code int) (program, browser string) {
 	switch {
 	case code == http.StatusForbidden:
@@ -162,8 +163,8 @@ func (p *Page) refusal(code int) (program, browser string) {
 		"This page wants its token. Add it to the address once, as in ?token=TOKEN: this browser remembers it for 12 hours. Programs send it as \"Authorization: Bearer TOKEN\"."
 }
 
-// Guard calls next for requests with access to the page, and tells others in a line of text what is
-// missing. Use it for what a program serves beside the page, such as metrics.
+// Guard wraps next with the page's authentication. Other requests get a 401 or 403 with a line of
+// text. Use it for other handlers of the program, such as metrics.
 func (p *Page) Guard(next http.Handler) http.Handler {
 	return p.auth.Protect(next, func(w http.ResponseWriter, code int) {
 		text, _ := p.refusal(code)
@@ -195,7 +196,7 @@ func (p *Page) route(w http.ResponseWriter, r *http.Request) {
 // view is a page that shows a snapshot and a query.
 type view struct {
 	title string
-	// load returns what the template shows as .Data. It must not change the snapshot.
+	// load returns the .Data of the template. It must not change the snapshot.
 	load func(ctx context.Context, p *Page, s *snapshot, at address) (any, error)
 }
 
@@ -208,8 +209,8 @@ var views = map[string]*view{
 	"changes": {"Changes", loadChanges},
 }
 
-// serveView renders a view. If Redis is down it shows the last data, but a view that has to read for
-// its query answers 503.
+// serveView renders a view. If Redis is down, the view shows the last data; a view that must read
+// more from Redis gets a 503.
 func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
 	at, err := newAddress(name, r.URL.Query())
 	if err != nil {
@@ -233,13 +234,13 @@ type frame struct {
 	*Page
 	Title string
 	View  string    // name of the view, for the navigation
-	Of    string    // address of the view, for actions to come back to
-	Live  bool      // whether the script updates it
+	Of    string    // address of the view, to which actions return
+	Live  bool      // the script updates the view
 	Snap  *snapshot // nil if the page shows no data
 	Data  any
 }
 
-// Clean returns a foreign text without secrets, of at most limit bytes.
+// Clean returns an untrusted text without secrets, of at most limit bytes.
 func (f frame) Clean(text string, limit int) string { return f.redactor.shown(text, limit) }
 
 // Block returns a payload or a result without secrets.
@@ -253,7 +254,7 @@ func (f frame) Header(name, value string) string {
 	return oneLine(f.redactor.shown(value, shortText))
 }
 
-// write renders a page into memory, and sends it if that succeeds.
+// write renders a page in memory and sends it, or sends a 500 if rendering fails.
 func (p *Page) write(w http.ResponseWriter, code int, name string, f frame) {
 	var out bytes.Buffer
 	if err := execute(&out, name, f); err != nil {
@@ -266,7 +267,7 @@ func (p *Page) write(w http.ResponseWriter, code int, name string, f frame) {
 	_, _ = w.Write(out.Bytes())
 }
 
-// fail answers with an error page. text is shown as it is, so it must have no secrets.
+// fail sends an error page. text must not contain secrets.
 func (p *Page) fail(w http.ResponseWriter, code int, text string) {
 	p.write(w, code, "message", frame{Page: p, Title: http.StatusText(code), Data: text})
 }

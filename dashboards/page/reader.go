@@ -19,20 +19,20 @@ import (
 )
 
 const (
-	// maxAge is how old a snapshot may be that a request gets.
+	// maxAge is the largest age of a snapshot that a request may get.
 	maxAge = 1500 * time.Millisecond
-	// Intervals of what is not read for every snapshot. Reading demand and forecast takes at most
-	// 1/share of the time. Limits are read early if the changelog has something new.
+	// Some data is not read for every snapshot, but at these intervals.
 	queuesInterval   = 5 * time.Second
-	limitsInterval   = 30 * time.Second
+	limitsInterval   = 30 * time.Second // or earlier, if the changelog has a new entry
 	demandInterval   = 2 * time.Second
-	demandShare      = 200
 	forecastInterval = 2 * time.Second
-	forecastShare    = 50
-	// readTimeout bounds the reading of a snapshot and of a view, without calls of asynq's Inspector,
-	// which takes no context.
+	// A pause after reading is at least this many times as long as the reading.
+	demandRest   = 200
+	forecastRest = 50
+	// readTimeout is the longest time for the reads of a snapshot or a view. It does not bound calls
+	// of asynq's Inspector, which takes no context.
 	readTimeout = 5 * time.Second
-	// maxMeters bounds the meters that are read for a snapshot.
+	// maxMeters is the largest number of meters that are read for a snapshot.
 	maxMeters = 500
 	// Charts show the last 15 minutes in steps of 10 seconds.
 	chartStep  = 10 * time.Second
@@ -40,7 +40,8 @@ const (
 	maxDenials = 50
 )
 
-// reader reads snapshots for all viewers, when one of them asks and the last one is too old.
+// reader shares snapshots between all viewers. It reads a new snapshot if a request finds the last
+// one too old.
 type reader struct {
 	ctx     context.Context
 	last    atomic.Pointer[snapshot] // never nil
@@ -48,16 +49,16 @@ type reader struct {
 	state   state
 }
 
-// state is what the reader knows from one snapshot to the next. Snapshots share it, so reading
-// replaces what it points to.
+// state is the data that the reader keeps between snapshots. Snapshots have copies of data, so reads
+// replace its slices and maps and never change them in place.
 type state struct {
 	data
-	rdb     redis.UniversalClient
-	scope   string
-	queues  *inspect.Queues
-	limits  inspect.Snapshot
-	history history
-	due     struct{ limits, forecast, demand, queues time.Time }
+	rdb        redis.UniversalClient
+	scope      string
+	queues     *inspect.Queues
+	limitState inspect.Snapshot // input of data.Limits
+	history    history
+	due        struct{ limits, forecast, demand, queues time.Time } // times of the next reads
 }
 
 func newReader(ctx context.Context, s state) *reader {
@@ -67,8 +68,9 @@ func newReader(ctx context.Context, s state) *reader {
 	return r
 }
 
-// latest returns the last snapshot, or a new one if it is too old. The first caller has it read, the
-// others wait. If ctx ends or the page closes meanwhile, it returns the old one.
+// latest returns the last snapshot, or a new one if the last is too old. The first caller starts the
+// read, and all callers wait for it. If ctx ends or the page closes first, latest returns the old
+// snapshot with an error.
 func (r *reader) latest(ctx context.Context) *snapshot {
 	s := r.last.Load()
 	if time.Since(s.At) < maxAge {
@@ -87,8 +89,8 @@ func (r *reader) latest(ctx context.Context) *snapshot {
 	}
 }
 
-// read replaces the old snapshot, unless that has happened meanwhile. If Redis cannot be read, the
-// new one has the old data and an error.
+// read replaces the snapshot old, unless another call has done so already. If Redis cannot be read,
+// the new snapshot has the old data and an error.
 func (r *reader) read(old *snapshot) {
 	r.reading.Lock()
 	defer r.reading.Unlock()
@@ -113,8 +115,8 @@ func (r *reader) refresh() {
 	r.read(r.last.Load())
 }
 
-// read reads what has changed or is due. It asks for the time first, so that it fails soon if Redis
-// is down.
+// read reads the data that has changed or is due. It reads the time first, to fail early if Redis is
+// down.
 func (s *state) read(ctx context.Context) (*snapshot, error) {
 	start := time.Now()
 	now, err := s.rdb.Time(ctx).Result()
@@ -131,9 +133,9 @@ func (s *state) read(ctx context.Context) (*snapshot, error) {
 	}
 	err = errors.Join(
 		s.readChanges(ctx),
-		readIfDue(ctx, &s.due.limits, limitsInterval, 0, func(ctx context.Context) error { return s.limits.ReadLimits(ctx, s.queues.Limiter) }),
-		readIfDue(ctx, &s.due.forecast, forecastInterval, forecastShare, s.readForecast),
-		readIfDue(ctx, &s.due.demand, demandInterval, demandShare, s.readDemand),
+		readIfDue(ctx, &s.due.limits, limitsInterval, 0, func(ctx context.Context) error { return s.limitState.ReadLimits(ctx, s.queues.Limiter) }),
+		readIfDue(ctx, &s.due.forecast, forecastInterval, forecastRest, s.readForecast),
+		readIfDue(ctx, &s.due.demand, demandInterval, demandRest, s.readDemand),
 		readIfDue(ctx, &s.due.queues, queuesInterval, 0, s.readQueues),
 		s.readHistory(ctx, now),
 	)
@@ -147,9 +149,9 @@ func (s *state) read(ctx context.Context) (*snapshot, error) {
 	return &snapshot{data: s.data, At: time.Now(), Now: now.Local(), newer: make(chan struct{})}, nil
 }
 
-// readIfDue calls read if it is due, and sets when it is due again: after the interval, or later if
-// it would take more than its share of the time. A failed read stays due.
-func readIfDue(ctx context.Context, due *time.Time, interval, share time.Duration, read func(context.Context) error) error {
+// readIfDue calls read if it is due, and sets the time of the next read: after the interval, or after
+// rest times the duration of this read, whichever is later. A failed read stays due.
+func readIfDue(ctx context.Context, due *time.Time, interval, rest time.Duration, read func(context.Context) error) error {
 	start := time.Now()
 	if start.Before(*due) {
 		return nil
@@ -157,11 +159,11 @@ func readIfDue(ctx context.Context, due *time.Time, interval, share time.Duratio
 	if err := read(ctx); err != nil {
 		return err
 	}
-	*due = start.Add(max(interval, share*time.Since(start)))
+	*due = start.Add(max(interval, rest*time.Since(start)))
 	return nil
 }
 
-// readChanges reads the changelog if its newest entry is another one. Then the limits are due.
+// readChanges reads the changelog if it has a new entry, and makes the limits due.
 func (s *state) readChanges(ctx context.Context) error {
 	last, err := s.queues.Limiter.Changes(ctx, 1)
 	if err != nil || slices.EqualFunc(last, s.Changes[:min(1, len(s.Changes))], func(a, b throttle.Change) bool { return a.ID == b.ID }) {
@@ -173,7 +175,7 @@ func (s *state) readChanges(ctx context.Context) error {
 }
 
 func (s *state) readDemand(ctx context.Context) error {
-	s.demand, s.limits.Demand = map[string][]waitdb.Demand{}, nil
+	s.demand, s.limitState.Demand = map[string][]waitdb.Demand{}, nil
 	if s.Waiting == 0 || s.forecast == nil {
 		return nil
 	}
@@ -181,7 +183,7 @@ func (s *state) readDemand(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.limits.Demand = limits
+	s.limitState.Demand = limits
 	for _, m := range meters {
 		s.demand[m.Limit] = append(s.demand[m.Limit], m)
 	}
@@ -223,7 +225,7 @@ func (s *state) readQueues(ctx context.Context) error {
 	return nil
 }
 
-// readHistory reads the summaries since the last call, in the first call those of the whole chart.
+// readHistory reads the summaries since the last call. The first call reads those of the whole chart.
 func (s *state) readHistory(ctx context.Context, now time.Time) error {
 	if s.history.since == "" {
 		s.history.since = stats.StreamID(now.Add(-chartSteps * chartStep))
@@ -234,7 +236,7 @@ func (s *state) readHistory(ctx context.Context, now time.Time) error {
 	}
 	s.history.advance(now)
 	for _, summary := range summaries {
-		// A process may have written in the next step, after Redis told its time.
+		// A process may have written this summary in the next step, after now was read.
 		if summary.At.After(now) && summary.At.Before(now.Add(chartStep)) {
 			s.history.advance(summary.At)
 		}
@@ -251,9 +253,9 @@ func (s *state) readHistory(ctx context.Context, now time.Time) error {
 }
 
 func (s *state) limitRows(ctx context.Context, now time.Time) ([]limitRow, error) {
-	s.limits.Now, s.limits.Forecast = now, s.forecast
-	s.limits.Recent, _ = inspect.CountRecent(s.history.recent, now)
-	limits, err := s.limits.States(ctx, s.queues.Limiter, maxMeters)
+	s.limitState.Now, s.limitState.Forecast = now, s.forecast
+	s.limitState.Recent, _ = inspect.CountRecent(s.history.recent, now)
+	limits, err := s.limitState.States(ctx, s.queues.Limiter, maxMeters)
 	rows := make([]limitRow, len(limits))
 	for i, l := range limits {
 		rows[i] = limitRow{Limit: l, now: now.Local()}
@@ -265,16 +267,16 @@ func (s *state) limitRows(ctx context.Context, now time.Time) ([]limitRow, error
 	return rows, err
 }
 
-// history is what the processes did in the last 15 minutes, by step and limit.
+// history has the decisions of the last 15 minutes by step and limit.
 type history struct {
 	since   string // ID of the last summary
 	last    int64  // number of the newest step, since 1970
 	steps   map[int64]map[string]stats.LimitSummary
-	recent  []stats.Summary // for rates
+	recent  []stats.Summary // of the last seconds, for rates
 	denials []event         // the newest first
 }
 
-// advance moves to the step of a moment, and forgets what is too old.
+// advance begins the step that contains now, and drops old steps.
 func (h *history) advance(now time.Time) {
 	h.last = max(h.last, now.UnixMilli()/chartStep.Milliseconds())
 	maps.DeleteFunc(h.steps, func(i int64, _ map[string]stats.LimitSummary) bool { return i <= h.last-chartSteps })
@@ -282,7 +284,7 @@ func (h *history) advance(now time.Time) {
 }
 
 func (h *history) add(at time.Time, limit string, l stats.LimitSummary) {
-	if d := l.Denial; d != nil { // snapshots have the old list
+	if d := l.Denial; d != nil { // a new list, because snapshots share the old one
 		h.denials = append([]event{denialEvent(at, limit, *d)}, h.denials[:min(len(h.denials), maxDenials-1)]...)
 	}
 	i := at.UnixMilli() / chartStep.Milliseconds()
@@ -295,7 +297,7 @@ func (h *history) add(at time.Time, limit string, l stats.LimitSummary) {
 	h.steps[i][limit] = h.steps[i][limit].Add(l)
 }
 
-// row returns the steps of a limit, the oldest first, and when they begin.
+// row returns the steps of a limit, the oldest first, and the time at which the first begins.
 func (h *history) row(limit string) (row []stats.LimitSummary, from time.Time) {
 	first := h.last - chartSteps + 1
 	for i := range int64(chartSteps) {

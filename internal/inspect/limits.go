@@ -17,29 +17,33 @@ import (
 type Limit struct {
 	throttle.Limit
 	stats.LimitDemand
-	// KeyExpr is what the limit counts by, such as host(payload.url); empty if unknown. Without it,
-	// Keyed is guessed from the waiting jobs and the blocks.
+	// KeyExpr is the expression of the key, such as host(payload.url); empty if there is none or it is
+	// unknown.
 	KeyExpr string
-	Keyed   bool
-	// HasShortWait is whether jobs have waited for less than 3 s, as when others have their turn first.
+	// Keyed reports whether the limit has keys. If the expression is unknown, Keyed is guessed from
+	// the waiting jobs and the blocks.
+	Keyed bool
+	// HasShortWait reports whether jobs wait, but none of them for 3 s or more.
 	HasShortWait bool
 	Blocks       []throttle.Blocked // the next to end first
-	// DefaultMeter is the meter of the empty key: the only one of a limit without keys, and what a
-	// key without an override may use. Meters are this one, or those of the busiest keys. It is
-	// empty if no key is wanted, or the limit came after the last meter that was read.
+	// DefaultMeter is the meter of the empty key. It is the only meter of a limit without keys. Its
+	// rate and capacity are those of every key without an override. It is the zero value if the limit
+	// was deleted, or if it is beyond the largest number of meters to read.
 	DefaultMeter waitdb.Meter
-	Meters       []waitdb.Meter
-	// Permits, Allowed and Denied are rates a second of all keys, of the last ten seconds.
+	// Meters are the meters of TopKeys, or DefaultMeter for a limit without keys. They are empty if
+	// no job needs a key of the limit.
+	Meters []waitdb.Meter
+	// Permits, Allowed and Denied are rates per second over the last ten seconds, of all keys.
 	Permits, Allowed, Denied float64
-	// NextIn is the time until the next permit of any of Meters, an estimate unless NextKnown.
+	// NextIn is the time until the next permit of any of Meters. It is an estimate unless NextKnown.
 	NextIn    time.Duration
 	NextKnown bool
-	// ETA is when the last waiting or pending job runs that needs the limit.
+	// ETA is the time at which the last waiting or pending job that needs the limit would run.
 	ETA forecast.Estimate
-	// IsBottleneck is whether some lane waits longest for this limit, or will.
+	// IsBottleneck reports whether this limit delays some lane more than the lane's other limits do.
 	IsBottleneck bool
 	State        State
-	// Fill is the share of the limit in use, from 0 to 1; the mean of its Meters.
+	// Fill is the share of the limit in use, from 0 to 1: the mean over Meters.
 	Fill float64
 }
 
@@ -58,7 +62,7 @@ const (
 	Idle            State = "idle"
 )
 
-// setState sets the fields that follow from Meters. What an operator would act on comes first.
+// setState sets NextIn, NextKnown, Fill and State. The states that need an operator's attention win.
 func (l *Limit) setState() {
 	l.NextKnown = len(l.Meters) > 0
 	for i, m := range l.Meters {
@@ -100,7 +104,7 @@ func (l *Limit) Windowed() bool {
 	return l.Kind == throttle.FixedWindow || l.Kind == throttle.SlidingLog || l.Kind == throttle.SlidingWindow
 }
 
-// FullMeters returns how many of Meters are full.
+// FullMeters returns the number of full Meters.
 func (l *Limit) FullMeters() (n int) {
 	for _, m := range l.Meters {
 		if m.Used() == m.Capacity {
@@ -110,7 +114,7 @@ func (l *Limit) FullMeters() (n int) {
 	return n
 }
 
-// Fullest returns the meter of which the greatest share is taken.
+// Fullest returns the meter with the greatest share of its permits taken.
 func (l *Limit) Fullest() waitdb.Meter {
 	fullest := l.DefaultMeter
 	for _, m := range l.Meters {
@@ -130,31 +134,32 @@ func (l *Limit) WaitedFor(now time.Time) time.Duration {
 }
 
 const (
-	// MaxKeys is how many of the busiest keys of a limit have their meters read.
+	// MaxKeys is the number of TopKeys whose meters are read.
 	MaxKeys = 5
-	// metersPerCall keeps calls short, because Redis does nothing else meanwhile.
+	// metersPerCall keeps calls short, because Redis executes nothing else during a call.
 	metersPerCall = 100
-	briefWait     = 3 * time.Second
-	// rateWindow is over how many whole seconds rates are taken, and RecentWindow how far back the
-	// summaries for that reach.
-	rateWindow   = 10 * time.Second
+	shortWait     = 3 * time.Second
+	// rateWindow is the time over which rates are taken.
+	rateWindow = 10 * time.Second
+	// RecentWindow is the age of the oldest summary that CountRecent needs.
 	RecentWindow = rateWindow + 2*time.Second
 )
 
-// Snapshot is what the states of limits are made of.
+// Snapshot is the data from which States computes the states of limits.
 type Snapshot struct {
 	Now    time.Time // by Redis's clock
 	Limits []throttle.Limit
 	Blocks map[string][]throttle.Blocked // by limit, the next to end first
-	// KeyOf returns what a limit counts by, or the empty text if it has no keys. It may be nil.
+	// KeyOf returns the expression of a limit's key, or the empty text if the limit has no keys. It
+	// may be nil.
 	KeyOf    func(limit string) (expr string, known bool)
 	Demand   map[string]stats.LimitDemand  // by limit
 	Forecast *forecast.Forecast            // nil if nothing waits
 	Recent   map[string]stats.LimitSummary // by limit
 }
 
-// ReadLimits reads the limits and their blocks, in two or three round trips a limit. If that fails,
-// the snapshot stays as it was.
+// ReadLimits reads the limits and their blocks, in two or three round trips for each limit. If it
+// fails, it leaves the snapshot unchanged.
 func (s *Snapshot) ReadLimits(ctx context.Context, limiter *waitdb.DB) error {
 	limits, err := limiter.Limits(ctx)
 	if err != nil {
@@ -170,7 +175,8 @@ func (s *Snapshot) ReadLimits(ctx context.Context, limiter *waitdb.DB) error {
 	return nil
 }
 
-// States returns the states of all limits, the most wanted first, with at most maxMeters meters.
+// States returns the states of all limits, the highest demand first. It reads at most maxMeters
+// meters.
 func (s *Snapshot) States(ctx context.Context, limiter *waitdb.DB, maxMeters int) ([]Limit, error) {
 	all := s.states()
 	slices.SortStableFunc(all, func(a, b Limit) int {
@@ -185,7 +191,7 @@ func (s *Snapshot) States(ctx context.Context, limiter *waitdb.DB, maxMeters int
 	return all, nil
 }
 
-// states returns the limits without what follows from their meters.
+// states returns the limits without their meters and without the fields that setState sets.
 func (s *Snapshot) states() []Limit {
 	var etas map[string]forecast.Estimate
 	var bottlenecks []throttle.Need
@@ -196,7 +202,7 @@ func (s *Snapshot) states() []Limit {
 	for i, limit := range s.Limits {
 		l := &all[i]
 		l.Limit, l.LimitDemand = limit, s.Demand[limit.Name]
-		l.HasShortWait = l.Waiting > 0 && (l.Since.IsZero() || s.Now.Sub(l.Since) < briefWait)
+		l.HasShortWait = l.Waiting > 0 && (l.Since.IsZero() || s.Now.Sub(l.Since) < shortWait)
 		l.Blocks = slices.DeleteFunc(slices.Clone(s.Blocks[l.Name]), func(b throttle.Blocked) bool { return !b.Until.After(s.Now) })
 		l.Keyed = slices.ContainsFunc(l.TopKeys, func(key string) bool { return key != "" }) ||
 			slices.ContainsFunc(l.Blocks, func(b throttle.Blocked) bool { return b.Key != "" })
@@ -205,7 +211,7 @@ func (s *Snapshot) states() []Limit {
 		}
 		recent := s.Recent[l.Name]
 		l.Permits, l.Allowed, l.Denied = rate(recent.Permits), rate(recent.Allowed), rate(recent.Denied)
-		l.ETA = forecast.Estimate{Known: true} // now, if nothing waits
+		l.ETA = forecast.Estimate{Known: true} // now, if no job needs the limit
 		if eta, waits := etas[l.Name]; waits {
 			l.ETA = eta
 			l.ETA.StartsIn = max(0, s.Forecast.At.Add(eta.StartsIn).Sub(s.Now))
@@ -228,7 +234,7 @@ func (s *Snapshot) keyOf(limit string) (expr string, known bool) {
 	return s.KeyOf(limit)
 }
 
-// readMeters reads for each limit the meter of the empty key and those of its busiest keys.
+// readMeters reads for each limit the meter of the empty key and the meters of TopKeys.
 func readMeters(ctx context.Context, limiter *waitdb.DB, limits []Limit, maxMeters int) error {
 	var needs []throttle.Need
 	byName := map[string]*Limit{}
@@ -249,7 +255,7 @@ func readMeters(ctx context.Context, limiter *waitdb.DB, limits []Limit, maxMete
 			return err
 		}
 		for _, m := range meters {
-			if m.Capacity == 0 { // the limit was deleted meanwhile
+			if m.Capacity == 0 { // the limit was deleted
 				continue
 			}
 			l := byName[m.Limit]
@@ -264,8 +270,8 @@ func readMeters(ctx context.Context, limiter *waitdb.DB, limits []Limit, maxMete
 	return nil
 }
 
-// CountRecent returns what each limit decided, and how many jobs of each task were done, within the
-// last ten whole seconds. Summaries of the last second may still come, so it is left out.
+// CountRecent counts the decisions of each limit, and the jobs of each task that were done, over ten
+// whole seconds. It leaves out the last second, whose summaries may not be complete.
 func CountRecent(summaries []stats.Summary, now time.Time) (limits map[string]stats.LimitSummary, done map[stats.Task]int64) {
 	limits, done = map[string]stats.LimitSummary{}, map[stats.Task]int64{}
 	end := now.Truncate(time.Second).Add(-time.Second)
@@ -283,5 +289,5 @@ func CountRecent(summaries []stats.Summary, now time.Time) (limits map[string]st
 	return limits, done
 }
 
-// rate returns a count of CountRecent as a rate a second.
+// rate converts a count of CountRecent to a rate per second.
 func rate(n int64) float64 { return float64(n) / rateWindow.Seconds() }

@@ -101,8 +101,8 @@ func (w *Worker) newPage(p config.Page) (*page.Page, error) {
 			keys := w.config.Load().Tasks.KeysOf(limit)
 			return cmp.Or(keys...), len(keys) > 0
 		},
-		SpellKey: func(limit, key string) (string, error) { return w.config.Load().Tasks.Key(limit, key) },
-		Token:    string(p.Token), User: p.User, Password: string(p.Password), HTTPS: p.HTTPS,
+		NormalizeKey: func(limit, key string) (string, error) { return w.config.Load().Tasks.Key(limit, key) },
+		Token:        string(p.Token), User: p.User, Password: string(p.Password), HTTPS: p.HTTPS,
 		ReadOnly: p.ReadOnly, Redact: p.Redact,
 	})
 }

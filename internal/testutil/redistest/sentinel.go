@@ -10,17 +10,18 @@ import (
 // PrimaryName is the name of the primary at a [Sentinel].
 const PrimaryName = "headgate"
 
-// Sentinel is a primary, its replica and the sentinel that watches them.
+// Sentinel is a sentinel that watches a primary and its replica.
 type Sentinel struct {
-	Primary, Replica, Watcher *Server
+	Watcher *Server
+	primary *Server
 }
 
 // RunSentinel starts all three for a test, and waits until the sentinel sees the replica in sync.
 func RunSentinel(t TB) *Sentinel {
 	t.Helper()
-	s := &Sentinel{Primary: Run(t, "--repl-diskless-sync-delay", "0")}
-	s.Replica = Run(t, "--replicaof", "127.0.0.1", s.Primary.portText())
-	err := s.Replica.waitForInfo(func(info string) error { return wantField(info, "master_link_status", "up") }, "replication")
+	s := &Sentinel{primary: Run(t, "--repl-diskless-sync-delay", "0")}
+	replica := Run(t, "--replicaof", "127.0.0.1", s.primary.portText())
+	err := replica.waitForInfo(func(info string) error { return wantField(info, "master_link_status", "up") }, "replication")
 	s.Watcher = Run(t, "--sentinel")
 	if err == nil {
 		err = s.watch()
@@ -36,7 +37,7 @@ func (s *Sentinel) watch() error {
 	defer rdb.Close()
 	ctx := context.Background()
 	err := errors.Join(
-		rdb.Monitor(ctx, PrimaryName, "127.0.0.1", s.Primary.portText(), "1").Err(),
+		rdb.Monitor(ctx, PrimaryName, "127.0.0.1", s.primary.portText(), "1").Err(),
 		rdb.Set(ctx, PrimaryName, "down-after-milliseconds", "30000").Err(), // for a busy machine
 		rdb.Set(ctx, PrimaryName, "failover-timeout", "2000").Err(),
 	)
@@ -62,24 +63,3 @@ func (s *Sentinel) Options() *redis.FailoverOptions {
 
 // Client returns a new client of the current primary, which the caller must close.
 func (s *Sentinel) Client() *redis.Client { return redis.NewFailoverClient(s.Options()) }
-
-// Lag cuts the replica off from the primary.
-func (s *Sentinel) Lag() error {
-	rdb := s.Primary.Client()
-	defer rdb.Close()
-	ctx := context.Background()
-	return errors.Join(
-		rdb.Do(ctx, "ACL", "SETUSER", "default", "-psync", "-sync").Err(),
-		rdb.Do(ctx, "CLIENT", "KILL", "TYPE", "replica").Err(),
-	)
-}
-
-// FailOver kills the primary, and waits until the replica has taken over.
-func (s *Sentinel) FailOver() error {
-	rdb := redis.NewSentinelClient(s.Watcher.Options())
-	defer rdb.Close()
-	if err := errors.Join(s.Primary.Stop(), rdb.Failover(context.Background(), PrimaryName).Err()); err != nil {
-		return err
-	}
-	return s.Replica.waitForInfo(func(info string) error { return wantField(info, "role", "master") }, "replication")
-}

@@ -18,51 +18,43 @@ import (
 	"github.com/headgate/headgate/tasks/internal/robots"
 )
 
-// DefaultMaxPage is how many bytes of a page a crawl reads if the handler does not say.
-const DefaultMaxPage = 10 << 20
-
-// How many URLs a crawl may have, in all and on one host, if the handler does not say. A site
-// can generate links faster than they can be fetched.
+// The defaults of CrawlHandler. MaxPages must be bounded, because a site can generate links faster
+// than a crawl can fetch them.
 const (
+	DefaultMaxPage      = 10 << 20
 	DefaultMaxPages     = 100_000
 	DefaultMaxHostPages = 10_000
 )
 
-// CrawlHandler runs crawl:fetch tasks. HTTP, Redis and Client are required; without them every
-// job is archived. It is safe for concurrent use, but must not be copied, nor its fields
-// changed, after its first task.
+// CrawlHandler runs crawl:fetch tasks. HTTP, Redis and Client are required; without them every job
+// is archived. It is safe for concurrent use, but must not be copied, and its fields must not
+// change, after its first task. It needs a server of package scheduler, because it puts jobs back.
+// The server's ErrorHandler must call Failed for failed pages to be counted.
 //
 // A job makes at most one request, so one permit for its URL's host is enough. If the origin's
-// robots.txt is not known, the job requests that and is put back. The links and redirects
-// that it finds become jobs of their own, so each is fetched under the permits of its own host.
-// The task's result is a CrawlResult. The job ends as follows:
+// robots.txt is not known, the job requests robots.txt and is put back. Links and redirects become
+// further jobs, which run under the permits of their own hosts. The task's result is a CrawlResult.
+// The job ends as follows:
 //
-//   - The page was fetched, redirects, does not exist (a 4xx), or is disallowed by robots.txt:
-//     done, and counted as such.
-//   - No response, a broken one, none in time, a temporary status, or no disk to save
-//     to: retried.
-//   - No robots.txt because of no response, a 5xx or a 429: put back, with pauses that grow
-//     from 30 s to an hour, and archived after 12 hours.
+//   - The page was fetched, redirects, does not exist (a 4xx), or is disallowed by robots.txt: done.
+//   - No complete response in time, a temporary status, or no space on disk: retried.
+//   - No robots.txt because of a 5xx, a 429 or no response: put back, with pauses that grow from
+//     30 s to an hour, and archived after 12 hours.
 //   - A malformed payload, or an address that is not allowed: archived.
 //
 // A URL is fetched once in a crawl, unless a worker dies between the request and its record in
-// Redis. Besides its request, a job costs about six round trips to Redis, one for every 500
-// links of the page, and one for each new link, because jobs are enqueued one by one.
-//
-// For crawls to count failed pages, the server's ErrorHandler must call Failed. A job is put
-// back by scheduler.RetryAfter, so a server of package scheduler must run it. With a Feedback
-// around the handler, a host's limits learn its responses and its Crawl-delay.
+// Redis. Besides its request, a job costs about six round trips to Redis, one for every 500 links of
+// the page, and one for each new link.
 type CrawlHandler struct {
-	// HTTP makes the calls, to the addresses that it may call. Its secrets and its folder
-	// are not used.
+	// HTTP makes the calls. Its secrets and its SaveDir are not used.
 	HTTP *HTTPHandler
-	// Redis keeps what the crawls have found. All workers of a crawl must share it; it need
-	// not be the Redis of the queues.
+	// Redis keeps the state of the crawls. All workers of a crawl must share it. It can be another
+	// Redis than that of the queues.
 	Redis redis.UniversalClient
-	// Scope separates crawls of different programs in one Redis. Empty means "default".
+	// Scope separates crawls of different programs in one Redis. The zero value means "default".
 	Scope string
-	// Client enqueues the pages that a job found, in the job's queue. It is a scheduler.Client
-	// or asynq.Client for the same Redis as the server's.
+	// Client enqueues the pages that a job found in the job's queue. It is a scheduler.Client or an
+	// asynq.Client for the server's Redis.
 	Client interface {
 		EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error)
 	}
@@ -93,25 +85,30 @@ type CrawlHandler struct {
 // CrawlResult is the result of a crawl:fetch task, in JSON. Like an HTTPResult it is kept as
 // long as the task.
 type CrawlResult struct {
-	// Outcome is "fetched", "redirected", "missing" (also for a redirect that leads nowhere),
-	// "disallowed", "seen" if the crawl has the URL already, "over" if the crawl has started
-	// again, "beyond" if the crawl has no room for the URL, and "robots" for a job that
-	// fetched a robots.txt.
+	// Outcome is one of:
+	//
+	//   - "fetched", "redirected", "disallowed"
+	//   - "missing": a 4xx, or a redirect that leads nowhere
+	//   - "seen": the crawl has fetched the URL, or another job fetches it
+	//   - "over": the crawl has started again
+	//   - "full": the crawl has reached MaxPages or MaxHostPages
+	//   - "robots": the job fetched a robots.txt
 	Outcome string `json:"outcome"`
-	// Reason says more, in words.
+	// Reason explains the outcome.
 	Reason string `json:"reason,omitempty"`
-	// Status is the page's, and 0 if it was not requested.
+	// Status is the status of the response, or 0 if the page was not requested.
 	Status int `json:"status,omitempty"`
-	// Type is the Content-Type, Length how many bytes of the page were read, and
-	// Truncated whether there were more.
-	Type      string `json:"type,omitempty"`
-	Length    int    `json:"length,omitempty"`
-	Truncated bool   `json:"truncated,omitempty"`
-	// Links is how many URLs the page leads to, and New how many of them this job enqueued.
+	// Type is the Content-Type.
+	Type string `json:"type,omitempty"`
+	// Length is the number of bytes that were read.
+	Length int `json:"length,omitempty"`
+	// Truncated reports that the page is longer than MaxPage.
+	Truncated bool `json:"truncated,omitempty"`
+	// Links is the number of URLs that the page leads to.
 	Links int `json:"links,omitempty"`
-	New   int `json:"new,omitempty"`
-	// Beyond is how many links were left out because the page has more than are read, or
-	// the crawl has as many URLs as it may have.
+	// New is the number of jobs that this job enqueued.
+	New int `json:"new,omitempty"`
+	// Omitted is the number of links beyond the maximum of the page or of the crawl.
 	Omitted int `json:"omitted,omitempty"`
 	// Saved is the file with the body, below the handler's SaveDir.
 	Saved string `json:"saved,omitempty"`
@@ -122,16 +119,15 @@ type crawlJob struct {
 	*CrawlHandler
 	frontier *frontier.Frontier
 
-	page   CrawlFetch              // with the URL in canonical form
-	crawl  frontier.Crawl          // after claim, the crawl that the job belongs to
-	hosts  []string                // that the crawl may visit
-	robots map[string]*robots.File // by origin; nil if it is not known
+	page   CrawlFetch              // with a canonical URL
+	crawl  frontier.Crawl          // set by claim
+	hosts  []string                // hosts that the crawl may visit
+	robots map[string]*robots.File // by origin; nil for a file that is not known
 	result CrawlResult
 }
 
-// ProcessTask fetches the page and enqueues the pages that it leads to. A job that requests a
-// robots.txt elsewhere claims no URL: it stores the response for the jobs of pages, and is done
-// even if there was none.
+// ProcessTask fetches the page and enqueues its links. A job for the redirect of a robots.txt only
+// stores the response, and is done even without a response.
 func (h *CrawlHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	j, err := h.job(task)
 	if err != nil {
@@ -143,7 +139,7 @@ func (h *CrawlHandler) ProcessTask(ctx context.Context, task *asynq.Task) error 
 	if of := j.page.Robots; of != "" {
 		err = j.fetchRobots(ctx, of, j.page.URL, j.page.Hops)
 		j.result.Outcome = "robots"
-		if errors.Is(err, errNoRobots) { // which the jobs of pages report
+		if errors.Is(err, errNoRobots) { // the jobs of pages report this error
 			j.result.Reason, err = err.Error(), nil
 		}
 	} else {
@@ -155,7 +151,7 @@ func (h *CrawlHandler) ProcessTask(ctx context.Context, task *asynq.Task) error 
 	return presentable(err)
 }
 
-// job reads a task.
+// job parses a task.
 func (h *CrawlHandler) job(task *asynq.Task) (*crawlJob, error) {
 	page, err := parse[CrawlFetch](task.Payload())
 	if err != nil {
@@ -170,10 +166,10 @@ func (h *CrawlHandler) job(task *asynq.Task) (*crawlJob, error) {
 	return j, err
 }
 
-// Failed records that a job is archived or dropped. The server's ErrorHandler calls it with its
-// own arguments. It ignores other types of tasks and failures after which the job is retried.
-// Without it, the crawl counts the page as waiting for a week. Its error is Redis's; it waits
-// for at most 5 seconds.
+// Failed records that a job is archived or dropped. The server's ErrorHandler calls Failed with its
+// own arguments, for every task and error: Failed ignores other types of tasks, and errors after
+// which the job is retried. Without Failed, the crawl counts the page as waiting for a week. Failed
+// takes at most 5 seconds.
 func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) error {
 	retried, _ := asynq.GetRetryCount(ctx)
 	maxRetry, _ := asynq.GetMaxRetry(ctx)
@@ -194,7 +190,7 @@ func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) 
 	return j.frontier.Done(ctx, j.crawl, j.page.URL, frontier.Failed, 0)
 }
 
-// Tidy removes the unfinished files of killed processes in SaveDir: see HTTPHandler.Tidy.
+// Tidy removes unfinished files in SaveDir: see HTTPHandler.Tidy.
 func (h *CrawlHandler) Tidy() error { return (&HTTPHandler{SaveDir: h.SaveDir}).Tidy() }
 
 // run claims the job's URL and fetches it, if robots.txt allows that.
@@ -229,8 +225,7 @@ func (j *crawlJob) run(ctx context.Context) error {
 	return j.fetch(ctx, file)
 }
 
-// claim claims the URL, and sets the job's crawl. Allowed reports whether robots.txt is known to
-// allow the URL.
+// claim claims the URL, and sets j.crawl. allowed reports whether robots.txt is known to allow it.
 func (j *crawlJob) claim(ctx context.Context, allowed bool) (result string, err error) {
 	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)
@@ -244,15 +239,15 @@ func (j *crawlJob) claim(ctx context.Context, allowed bool) (result string, err 
 	return result, err
 }
 
-// full is the reason for links that are left out for lack of room.
+// full returns the reason for links beyond MaxPages or MaxHostPages.
 func (j *crawlJob) full() string {
 	return fmt.Sprintf("the crawl may have %d pages, and %d of a host", j.frontier.MaxURLs, j.frontier.MaxHostURLs)
 }
 
 func (h *CrawlHandler) agent() string { return cmp.Or(h.Agent, "headgate") }
 
-// get makes one GET request without secrets, and does not follow redirects. The caller closes
-// the response's body. The error is that of HTTPHandler.
+// get makes one GET request without secrets, and does not follow redirects. The caller closes the
+// response's body.
 func (j *crawlJob) get(ctx context.Context, url string) (*openResponse, error) {
 	headers := map[string]string{"User-Agent": j.agent(), "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 	call := HTTPRequest{Method: http.MethodGet, URL: url, Headers: headers}
@@ -279,8 +274,7 @@ func (j *crawlJob) enqueue(ctx context.Context, page CrawlFetch, opts ...asynq.O
 	return err
 }
 
-// origin returns the scheme, host and port of a URL, for which a robots.txt counts. It is empty
-// if the text is no URL.
+// origin returns the scheme, host and port of a URL, or "" if the text is not a URL.
 func origin(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {

@@ -18,11 +18,8 @@ import (
 	"github.com/headgate/headgate/tasks/internal/robots"
 )
 
-// fetch fetches the page, which robots.txt allows, and records what became of it. It makes one
-// request, with DefaultTimeout for all of it.
-//
-// The body is saved, and the links are enqueued, before the page is recorded: if the worker
-// dies in between, the job repeats all of it.
+// fetch fetches the page with one request, saves the body, enqueues the links, and then records the
+// page's state. If the worker dies before the record, the job repeats all steps.
 func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	if err := j.pace(ctx, file); err != nil {
 		return err
@@ -59,8 +56,8 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	return j.finish(ctx, "missing", frontier.Missing, nil, 0)
 }
 
-// target is the page that a redirect leads to, which gets permits and a robots.txt of its own
-// host, or nil if there is none. It costs no depth: it is the page that was meant.
+// target returns the page that a redirect leads to, or nil if the redirect leads nowhere. The page
+// has the same depth.
 func (j *crawlJob) target(resp *openResponse) (target *CrawlFetch, reason string) {
 	next, err := links.Canonical(resp.url.String(), resp.Header.Get("Location"))
 	switch {
@@ -79,12 +76,12 @@ func (j *crawlJob) target(resp *openResponse) (target *CrawlFetch, reason string
 	return target, "it leads to " + next
 }
 
-// sitemaps are the ones that robots.txt names, on hosts that the crawl may visit. Every page of
-// the origin leads to them. A sitemap costs one of the depth, its entries cost nothing more.
+// sitemaps returns the sitemaps of robots.txt on hosts that the crawl may visit. Every page of the
+// origin leads to them. A sitemap is one level deeper; its entries have the depth of the sitemap.
 func (j *crawlJob) sitemaps(file *robots.File) []CrawlFetch {
 	var to []CrawlFetch
-	for _, text := range file.Sitemaps { // a Sitemap line is for all agents
-		// They should be absolute, and many are not.
+	for _, text := range file.Sitemaps {
+		// The URLs should be absolute, but many are not.
 		url, err := links.Canonical(origin(j.page.URL)+"/", text)
 		known := func(c CrawlFetch) bool { return c.URL == url }
 		if err == nil && links.Within(url, j.hosts) && !slices.ContainsFunc(to, known) {
@@ -94,7 +91,7 @@ func (j *crawlJob) sitemaps(file *robots.File) []CrawlFetch {
 	return to
 }
 
-// childDepth is the depth of the URLs that the page leads to.
+// childDepth returns the depth of the page's links.
 func (j *crawlJob) childDepth() int {
 	if j.page.Sitemap {
 		return j.page.Depth
@@ -102,11 +99,11 @@ func (j *crawlJob) childDepth() int {
 	return j.page.Depth - 1
 }
 
-// read reads the body up to MaxPage bytes, finds where the page leads to, and saves the body
-// unless the page asks not to be kept. unread is how many links were not read.
+// read reads up to MaxPage bytes of the body, finds its links, and saves the body unless the page is
+// noindex. unread is the number of links that were not read.
 func (j *crawlJob) read(ctx context.Context, resp *openResponse) (to []CrawlFetch, unread int, err error) {
 	size := cmp.Or(max(0, j.MaxPage), DefaultMaxPage)
-	body, err := io.ReadAll(io.LimitReader(resp.Body, size+1)) // one byte more tells whether there is more
+	body, err := io.ReadAll(io.LimitReader(resp.Body, size+1)) // one byte more shows that the page is longer
 	if err != nil {
 		return nil, 0, &NetworkError{URL: resp.URL, Status: resp.Status, Err: err}
 	}
@@ -122,7 +119,7 @@ func (j *crawlJob) read(ctx context.Context, resp *openResponse) (to []CrawlFetc
 	html := body
 	isSitemap := j.page.Sitemap || isSitemap(media, body)
 	if isSitemap || media != "text/html" && media != "application/xhtml+xml" {
-		html = nil // then the header alone counts
+		html = nil // only the header has directives
 	}
 	page := links.FromPage(j.page.URL, j.result.Type, resp.Header.Values("X-Robots-Tag"), robots.ProductToken(j.agent()), html)
 	if page.Cut {
@@ -146,7 +143,7 @@ func (j *crawlJob) read(ctx context.Context, resp *openResponse) (to []CrawlFetc
 	return to, unread, err
 }
 
-// isSitemap reports whether a page that a link or a redirect led to is a sitemap.
+// isSitemap reports whether a page is a sitemap, by its media type and its beginning.
 func isSitemap(media string, body []byte) bool {
 	// Only a declaration, a style sheet and comments can come before the root element.
 	head := body[:min(len(body), 1024)]
@@ -154,9 +151,8 @@ func isSitemap(media string, body []byte) bool {
 		(bytes.Contains(head, []byte("<urlset")) || bytes.Contains(head, []byte("<sitemapindex")))
 }
 
-// entries are the URLs of a sitemap. If a part of it cannot be read, the rest counts. If all of
-// it cannot, that is an error, so the sitemap counts as failed. A sitemap may list sitemaps, but
-// these may not list further ones: sitemaps.org has an index and its sitemaps.
+// entries returns the URLs of a sitemap. It returns an error only if it cannot read any entry. A
+// sitemap index may list sitemaps, but not further indexes.
 func (j *crawlJob) entries(body []byte) (to []CrawlFetch, unread int, err error) {
 	found, err := links.ReadSitemap(j.page.URL, bytes.NewReader(body))
 	switch {
@@ -182,11 +178,11 @@ func (j *crawlJob) entries(body []byte) (to []CrawlFetch, unread int, err error)
 	return to, unread, nil
 }
 
-// foundBatch is how many URLs are recorded at once: one round trip, in which Redis does
-// nothing else.
+// foundBatch is the number of URLs that are recorded in one round trip. Redis does nothing else
+// meanwhile.
 const foundBatch = 500
 
-// finish enqueues what the page leads to, and then records what became of the page.
+// finish enqueues the page's links, and then records the page's state.
 func (j *crawlJob) finish(ctx context.Context, outcome string, state frontier.State, to []CrawlFetch, unread int) error {
 	j.result.Outcome = outcome
 	for batch := range slices.Chunk(to, foundBatch) {
@@ -197,8 +193,8 @@ func (j *crawlJob) finish(ctx context.Context, outcome string, state frontier.St
 	return j.frontier.Done(ctx, j.crawl, j.page.URL, state, unread)
 }
 
-// follow records URLs and enqueues jobs for the new ones. It reports whether another crawl of
-// that name has started: then further jobs would only cost permits.
+// follow records URLs, and enqueues jobs for the new URLs. It reports whether another crawl of that
+// name has started, so that no more jobs are needed.
 func (j *crawlJob) follow(ctx context.Context, batch []CrawlFetch) (over bool, err error) {
 	found := make([]frontier.Link, len(batch))
 	for i, to := range batch {
@@ -213,13 +209,13 @@ func (j *crawlJob) follow(ctx context.Context, batch []CrawlFetch) (over bool, e
 	if err != nil || states == nil {
 		return states == nil, err
 	}
-	for i, to := range batch { // in the page's order, so that pages are fetched in it
+	for i, to := range batch { // pages are fetched in the order of the links
 		switch states[i] {
 		case frontier.MaxPages, frontier.MaxHostPages:
 			j.result.Omitted++
 			j.result.Reason = j.full()
 		case frontier.Waiting, frontier.Unasked:
-			// Allow gets hosts, because SameHost would be another host there.
+			// In the new job, SameHost would mean the host of the new URL.
 			to.Crawl, to.Allow, to.Start, to.From = j.crawl.Name, j.hosts, j.crawl.Start, j.page.URL
 			if err := j.enqueue(ctx, to); err != nil {
 				return false, fmt.Errorf("%s leads to %s: %w", j.page.URL, to.URL, err)
@@ -230,7 +226,7 @@ func (j *crawlJob) follow(ctx context.Context, batch []CrawlFetch) (over bool, e
 	return false, nil
 }
 
-// leftOut is the reason why the crawl does not go to a URL, or "".
+// leftOut returns the reason for leaving a URL out, or "".
 func (j *crawlJob) leftOut(to CrawlFetch) frontier.State {
 	matches := func(pattern *regexp.Regexp) bool { return pattern.MatchString(to.URL) }
 	included := len(j.Include) == 0 || slices.ContainsFunc(j.Include, matches)
@@ -245,8 +241,8 @@ func (j *crawlJob) leftOut(to CrawlFetch) frontier.State {
 	return ""
 }
 
-// stateByRobots is the state of a URL by its origin's robots.txt. If that is not known, the
-// URL's own job requests it, under a permit of that host.
+// stateByRobots returns the state of a URL by its origin's robots.txt. If the file is not known, the
+// URL's own job requests it.
 func (j *crawlJob) stateByRobots(ctx context.Context, url string) (frontier.State, error) {
 	file, err := j.knownRobots(ctx, origin(url))
 	switch {

@@ -20,16 +20,15 @@ import (
 )
 
 const (
-	// robotsTimeout is how long others wait for the job that requests a robots.txt, and for
-	// each redirect of it. Then that job counts as lost.
+	// robotsTimeout is the time after which a job that requests a robots.txt, or follows a
+	// redirect of it, counts as lost.
 	robotsTimeout = time.Minute
-	// robotsMaxWait is how long pages wait for an origin that gives no robots.txt.
+	// robotsMaxWait is the time for which pages wait for an origin that returns no robots.txt.
 	robotsMaxWait = 12 * time.Hour
-	// maxPutBack is how long a job is put back at most that waits for another job's request.
-	// Each time costs a permit.
+	// maxPutBack is the longest pause of a job that waits for another job's request.
 	maxPutBack = time.Second
-	// maxRobots is how many origins' files a job reads: a page can link thousands of origins,
-	// and each file can take megabytes.
+	// maxRobots is the number of origins whose files a job reads. A page can link thousands of
+	// origins, and each file can take megabytes.
 	maxRobots = 16
 )
 
@@ -37,12 +36,12 @@ const (
 // the page then (2.3.1.4).
 var errNoRobots = errors.New("without robots.txt nothing is fetched")
 
-// requestRobots requests the unknown robots.txt of the page's origin under the job's permit. It
-// returns the file if that disallows the page. Otherwise its error puts the job back for
-// another permit, so no permit pays for two requests.
+// requestRobots requests the robots.txt of the page's origin under the job's permit. It returns the
+// file if the file disallows the page. Otherwise its error puts the job back for another permit, so
+// no permit pays for two requests.
 //
-// One job requests the file. The others are put back for a second at most, each time at the
-// price of a permit. If the origin gives no robots.txt, all wait for the next attempt.
+// One job requests the file. The other jobs are put back for at most a second, which costs a permit
+// each time. If the origin returns no robots.txt, all jobs wait for the next attempt.
 func (j *crawlJob) requestRobots(ctx context.Context) (*robots.File, error) {
 	of := origin(j.page.URL)
 	held, err := j.frontier.LockRobots(ctx, of, robotsTimeout)
@@ -50,14 +49,14 @@ func (j *crawlJob) requestRobots(ctx context.Context) (*robots.File, error) {
 	case err != nil:
 		return nil, err
 	case held != nil && held.FailingSince.IsZero():
-		return nil, putBack(min(held.Wait, maxPutBack), "another job asks for robots.txt of "+of)
+		return nil, putBack(min(held.Wait, maxPutBack), "another job requests robots.txt of "+of)
 	case held != nil:
 		return nil, j.await(*held, fmt.Errorf("%w: %w", errNoRobots, &NetworkError{URL: of + "/robots.txt", Err: errors.New("nor did it a moment ago")}))
 	}
 	if err := j.fetchRobots(ctx, of, of+"/robots.txt", 0); err != nil {
 		return nil, err
 	}
-	delete(j.robots, of) // which says that it is not known
+	delete(j.robots, of) // knownRobots has cached that the file is unknown
 	file, err := j.knownRobots(ctx, of)
 	if err == nil && file != nil {
 		if !file.Allowed(j.page.URL) {
@@ -68,9 +67,9 @@ func (j *crawlJob) requestRobots(ctx context.Context) (*robots.File, error) {
 	return nil, cmp.Or(err, putBack(0, "the permit was for robots.txt of "+of))
 }
 
-// knownRobots returns an origin's robots.txt if it was fetched within a day, and else nil. A job
-// reads an origin from Redis once. After maxRobots origins it returns nil for further ones: the
-// jobs of their pages read them.
+// knownRobots returns an origin's robots.txt if it was fetched within a day, or nil. It reads each
+// origin from Redis once. After maxRobots origins it returns nil for other origins; the jobs of
+// their pages read the files.
 func (j *crawlJob) knownRobots(ctx context.Context, of string) (*robots.File, error) {
 	if file, ok := j.robots[of]; ok || len(j.robots) >= maxRobots {
 		return file, nil
@@ -86,10 +85,9 @@ func (j *crawlJob) knownRobots(ctx context.Context, of string) (*robots.File, er
 	return j.robots[of], nil
 }
 
-// fetchRobots makes one request for an origin's robots.txt, at a URL that redirects may have
-// led to. A further redirect becomes a job of its own, under the permits of its host. The
-// response is stored, also a 4xx, which allows everything. No response, a 5xx, a 429
-// and a body that breaks off say nothing about the rules.
+// fetchRobots requests an origin's robots.txt at a URL, to which redirects may have led, and stores
+// the response. It enqueues a job for a further redirect, under the permits of the next host. After
+// a 5xx, a 429 or no complete response it calls failRobots.
 func (j *crawlJob) fetchRobots(ctx context.Context, of, url string, hops int) error {
 	limited, cancel := withTimeout(ctx, DefaultTimeout)
 	defer cancel()
@@ -116,7 +114,8 @@ func (j *crawlJob) fetchRobots(ctx context.Context, of, url string, hops int) er
 		}
 		return j.frontier.RelockRobots(ctx, of, robotsTimeout)
 	}
-	// The rest is ignored (RFC 9309, 2.5). One byte more tells the parser that there is a rest.
+	// The parser ignores text beyond MaxSize (RFC 9309, 2.5). It recognizes a longer file by its
+	// size of MaxSize+1.
 	text, err := io.ReadAll(io.LimitReader(resp.Body, robots.MaxSize+1))
 	if err != nil {
 		return j.failRobots(ctx, of, &NetworkError{URL: url, Status: status, Err: err})
@@ -124,13 +123,13 @@ func (j *crawlJob) fetchRobots(ctx context.Context, of, url string, hops int) er
 	return j.frontier.StoreRobots(ctx, of, status, text, 0)
 }
 
-// failRobots handles a robots.txt that cannot be had now. An old copy counts for another hour.
-// Without one nothing may be fetched, and no job asks again for a while: the error puts the
-// page's job back for that time. If the job was canceled, or may not call the address, that
-// says nothing about the origin.
+// failRobots handles a failed request for a robots.txt. A stored file is used for another hour, even
+// if it has expired. Without a stored file, no page may be fetched: failRobots stops requests for
+// a while, and its error puts the page's job back for that time. It does not count a failure that
+// the origin did not cause: a canceled job, or an address that is not allowed.
 func (j *crawlJob) failRobots(ctx context.Context, of string, why error) error {
 	canceled := errors.Is(ctx.Err(), context.Canceled)
-	ctx = context.WithoutCancel(ctx) // it may have ended because of the origin
+	ctx = context.WithoutCancel(ctx) // a slow origin may have used up the job's time
 	old, ok, err := j.frontier.Robots(ctx, of)
 	if err != nil {
 		return err
@@ -142,16 +141,16 @@ func (j *crawlJob) failRobots(ctx context.Context, of string, why error) error {
 	if canceled || errors.Is(why, asynq.SkipRetry) {
 		return cmp.Or(j.frontier.UnlockRobots(ctx, of), why)
 	}
-	var asked time.Duration
+	var retryAfter time.Duration
 	if status, ok := errors.AsType[*StatusError](why); ok {
-		asked = min(status.RetryAfter, throttle.Day)
+		retryAfter = min(status.RetryAfter, throttle.Day)
 	}
-	hold, err := j.frontier.FailRobots(ctx, of, asked)
+	hold, err := j.frontier.FailRobots(ctx, of, retryAfter)
 	return cmp.Or(err, j.await(hold, why))
 }
 
-// await is the error that puts a page's job back until robots.txt is requested again. That can
-// take hours, and spends no attempt. After robotsMaxWait the job is archived.
+// await returns the error that puts a page's job back until robots.txt is requested again, which
+// can take hours and spends no attempt. After robotsMaxWait the error archives the job.
 func (j *crawlJob) await(hold frontier.RobotsHold, why error) error {
 	switch {
 	case j.page.Robots != "": // not a page's job
@@ -162,9 +161,9 @@ func (j *crawlJob) await(hold frontier.RobotsHold, why error) error {
 	return putBack(hold.Wait, why.Error())
 }
 
-// pace enforces the Crawl-delay of the page's host: one request in that time, whichever worker
-// makes it. The error puts the job back until then. Limits whose key is the host are blocked
-// meanwhile, so that jobs wait for the host as they wait for permits.
+// pace enforces the Crawl-delay of the page's host, for the requests of all workers. Its error puts
+// the job back until the delay is over. Until then pace also blocks limits whose key is the host,
+// so that other jobs wait for the host as they wait for permits.
 func (j *crawlJob) pace(ctx context.Context, file *robots.File) error {
 	delay, host := file.CrawlDelay(), canonical.HostOf(j.page.URL)
 	if delay == 0 {
@@ -180,7 +179,7 @@ func (j *crawlJob) pace(ctx context.Context, file *robots.File) error {
 	return putBack(wait, fmt.Sprintf("robots.txt of %s asks for a Crawl-delay of %s", origin(j.page.URL), duration.Text(delay)))
 }
 
-// putBack is the error that puts the job back without a failure.
+// putBack returns the error that puts the job back without a failure.
 func putBack(wait time.Duration, why string) error {
 	return fmt.Errorf("%s: %w", why, scheduler.RetryAfter(wait))
 }

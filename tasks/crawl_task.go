@@ -19,17 +19,17 @@ import (
 // TypeCrawlFetch names the task that fetches one page of a crawl and continues from there.
 const TypeCrawlFetch = "crawl:fetch"
 
-// MaxDepth is how many links a crawl may follow from its start. Longer ways are usually
-// generated without end, as by calendars.
+// MaxDepth is the maximum number of links that a crawl follows from its start. Longer paths are
+// usually generated without end, such as those of calendars.
 const MaxDepth = 1000
 
-// maxStart is the largest whole number that Redis's scripts count with.
+// maxStart is the largest integer of Redis's scripts.
 const maxStart = 1 << 53
 
 // The special values of CrawlFetch.Allow.
 const (
-	SameHost = "same-host" // URL's host alone
-	SameSite = "same-site" // its registered domain and all below it, by the public suffix list
+	SameHost = "same-host" // the host of URL
+	SameSite = "same-site" // the registered domain of URL's host, and its subdomains
 )
 
 // CrawlFetch is the payload of a crawl:fetch task. Only Crawl and URL are
@@ -38,40 +38,36 @@ const (
 //	{"crawl": "docs", "url": "https://example.com/", "depth": 3,
 //	 "allow": ["same-host", "*.example.org"]}
 type CrawlFetch struct {
-	// Crawl is the crawl's name. A crawl fetches a URL once.
+	// Crawl is the crawl's name.
 	Crawl string `json:"crawl" want:"a name such as \"docs\""`
-	// URL is absolute, http or https, without a user and password or a secret.
-	// The crawl uses its canonical form: see links.Canonical.
+	// URL is an absolute http or https URL without user, password and secrets.
 	URL string `json:"url" want:"a text such as \"https://example.com/\""`
-	// Depth is how many links the crawl may follow from here, up to MaxDepth. With the zero
-	// value it fetches the page alone, and the page that it redirects to. The URLs of a
-	// sitemap count as links of the page that led to the sitemap.
+	// Depth is the number of links that the crawl may follow from URL, up to MaxDepth. Redirects do
+	// not count. The URLs of a sitemap count as links of the page that led to the sitemap.
 	Depth int `json:"depth,omitempty" want:"a number of links such as 3"`
-	// Allow lists the hosts that the crawl may visit: SameHost and SameSite refer to
-	// URL, "example.com" is that host, "*.example.com" all below it. The zero
-	// value means SameHost. URL itself is fetched in any case.
+	// Allow lists the hosts that the crawl may visit in addition to URL itself: SameHost, SameSite,
+	// "example.com" for one host, "*.example.com" for its subdomains. The zero value means SameHost.
 	Allow []string `json:"allow,omitempty" want:"a list such as [\"same-host\", \"*.example.com\"]"`
-	// Start is the moment in µs at which the job was enqueued; in jobs that the crawl itself
-	// enqueues, that of the seed which started the crawl. Jobs with the same Start belong to one
-	// crawl, so URLs that are enqueued together share it. A job with a later Start joins the
-	// current crawl, or starts it again if nothing of it waits. The zero value means the
-	// moment at which the job runs.
+	// Start is the time in µs at which the seed was enqueued. Seeds that are enqueued together
+	// should have the same Start. A seed with a later Start joins the current crawl, or starts the
+	// crawl again if none of its URLs waits. Jobs that the crawl enqueues have the Start of the
+	// crawl. The zero value means the time at which the job runs.
 	Start int64 `json:"start,omitempty" want:"a moment in µs since 1970"`
-	// Sitemap reports whether URL is a sitemap, and Nested whether another sitemap lists it.
+	// Sitemap reports whether URL is a sitemap.
 	Sitemap bool `json:"sitemap,omitempty" want:"true or false"`
-	Nested  bool `json:"nested,omitempty" want:"true or false"`
-	// From is the URL that led to this one, in jobs that the crawl itself enqueues.
+	// Nested reports whether URL is a sitemap that another sitemap lists.
+	Nested bool `json:"nested,omitempty" want:"true or false"`
+	// From is the URL that led to this URL, in jobs that the crawl enqueues.
 	From string `json:"from,omitempty" want:"a URL"`
-	// Hops is how many redirects have led to URL, up to MaxRedirects.
+	// Hops is the number of redirects that have led to URL, up to MaxRedirects.
 	Hops int `json:"hops,omitempty" want:"a number of redirects"`
-	// Robots is the origin whose robots.txt URL is, if a redirect led to it.
+	// Robots is an origin whose robots.txt redirects to URL, or empty for a page.
 	Robots string `json:"robots,omitempty" want:"an origin such as \"https://example.com\""`
 }
 
-// NewCrawlFetch returns a task that fetches the page. If the page has a Start, the task has the
-// ID of CrawlFetch.ID, so asynq rejects a second job for it with ErrTaskIDConflict. An
-// asynq.TaskID among opts replaces that ID. The error names the field, its value and what
-// would be right.
+// NewCrawlFetch returns a task that fetches the page. If the page has a Start, the task's ID is
+// CrawlFetch.ID, so asynq rejects a second job with ErrTaskIDConflict. An asynq.TaskID in opts
+// overrides that ID. The error is Validate's.
 func NewCrawlFetch(c CrawlFetch, opts ...asynq.Option) (*asynq.Task, error) {
 	if c.Robots == "" && c.Start != 0 {
 		opts = append([]asynq.Option{asynq.TaskID(c.ID())}, opts...)
@@ -79,7 +75,7 @@ func NewCrawlFetch(c CrawlFetch, opts ...asynq.Option) (*asynq.Task, error) {
 	return newTask(TypeCrawlFetch, c, opts)
 }
 
-// ID is the same for all tasks of a crawl that fetch the same URL, however the URL is written.
+// ID returns the task ID, which is the same for all spellings of a URL.
 func (c CrawlFetch) ID() string {
 	of := c.URL
 	if canonical, err := links.Canonical("", c.URL); err == nil {
@@ -97,8 +93,7 @@ var (
 	hostPattern = regexp.MustCompile(`^(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
 )
 
-// Validate returns an error about the first field that is wrong: its name, its value and what
-// would be right.
+// Validate returns an error about the first field that is wrong: see HTTPRequest.Validate.
 func (c CrawlFetch) Validate() error {
 	if !crawlName.MatchString(c.Crawl) {
 		return fmt.Errorf("crawl %q: want the crawl's name, 1 to 100 letters, digits, or _ . -", c.Crawl)
@@ -138,9 +133,8 @@ func ValidateAllow(host string) error {
 	return nil
 }
 
-// Hosts returns the hosts of Allow, with SameHost and SameSite resolved: sorted, in lower case,
-// each once. For an IP address, and for a host that is a public suffix itself, SameSite is the
-// host alone.
+// Hosts returns the hosts of Allow with SameHost and SameSite resolved: sorted, in lower case, and
+// without duplicates. SameSite of an IP address or of a public suffix is the host itself.
 func (c CrawlFetch) Hosts() []string {
 	allow := c.Allow
 	if len(allow) == 0 {

@@ -19,15 +19,14 @@ import (
 const (
 	ClassExit    = "exit"    // of a command; "exit:3" is that code alone
 	ClassKilled  = "killed"  // a command that a signal or its timeout ended
-	ClassNetwork = "network" // no answer, a broken one, or none in time
-	Class3xx     = "3xx"     // an unexpected status, like the next two
+	ClassNetwork = "network" // no complete response in time
+	Class3xx     = "3xx"     // an unexpected status; Class4xx and Class5xx as well
 	Class4xx     = "4xx"
 	Class5xx     = "5xx"
 )
 
-// Class returns the class of a built-in task's error, for retry policies: ClassNetwork, Class3xx
-// and so on for an unexpected status, ClassKilled, or ClassExit with a colon and the exit code. It is
-// empty for any other error and for nil. Errors that archive a job have a class, too.
+// Class returns the class of a built-in task's error, for retry policies. The class of an exit code
+// is ClassExit, a colon and the code. The class of any other error, and of nil, is empty.
 func Class(err error) string {
 	if command, ok := errors.AsType[*CommandError](err); ok {
 		if command.Code < 0 {
@@ -46,12 +45,12 @@ func Class(err error) string {
 
 // CommandError is the error of a command that failed. The job is retried.
 type CommandError struct {
-	Command string // its name in ExecHandler.Commands
-	// Code is its exit code, or -1 if it has none.
+	Command string // the name in ExecHandler.Commands
+	// Code is the exit code, or -1 if the command was killed.
 	Code int
 	// Reason is "exit code 3", "signal: killed", a timeout or the like.
 	Reason string
-	// Stderr is the end of its error output, up to 1,000 bytes.
+	// Stderr is the end of the command's error output, up to 1,000 bytes.
 	Stderr string
 }
 
@@ -64,12 +63,12 @@ func (e *CommandError) Error() string {
 	return text
 }
 
-// NetworkError is the error of a call without a complete answer. The upstream may have done what
-// the call asked for. The job is retried.
+// NetworkError is the error of a call without a complete response. The upstream may have executed
+// the call. The job is retried.
 type NetworkError struct {
-	// URL is the called URL, as the payload has it.
+	// URL is the called URL, with references instead of secrets.
 	URL string
-	// Status is the status of an answer whose body broke off, and 0 without an answer.
+	// Status is the status of a response whose body is incomplete, or 0 without a response.
 	Status int
 	// Err is the cause, without secrets in its text. It wraps context.DeadlineExceeded if the
 	// call timed out.
@@ -87,12 +86,12 @@ func (e *NetworkError) Error() string {
 // Unwrap returns the cause.
 func (e *NetworkError) Unwrap() error { return e.Err }
 
-// BodyError is the error of a body that is longer than the call allows. It comes wrapped with
-// asynq.SkipRetry: the same call would give the same body.
+// BodyError is the error of a body that is longer than the call allows. It is wrapped with
+// asynq.SkipRetry, because the same call would get the same body.
 type BodyError struct {
-	URL    string // that answered
-	Max    int64  // how many bytes the call allows
-	Length int64  // how many bytes the body has, -1 if that is not known
+	URL    string
+	Max    int64 // maximum length in bytes
+	Length int64 // length of the body in bytes, or -1 if it is unknown
 }
 
 // Error names the URL, the length and the maximum.
@@ -106,9 +105,8 @@ func (e *BodyError) Error() string {
 // maxErrorText is the maximum length of an error, which asynq writes to Redis.
 const maxErrorText = 2000
 
-// presentable returns the error with a text that can be stored and shown: short, without the
-// secrets in a URL, and UTF-8, because asynq cannot write another text to Redis. errors.Is and
-// errors.As see the error as before.
+// presentable returns the error with a text that asynq can store: short, UTF-8, and without the
+// secrets of URLs. errors.Is and errors.As see the original error.
 func presentable(err error) error {
 	if err == nil {
 		return nil
@@ -123,22 +121,22 @@ func presentable(err error) error {
 	return &hiddenError{strings.ToValidUTF8(text, "\uFFFD"), err}
 }
 
-// StatusError is the error of an HTTP call with an unexpected status. It comes wrapped with
-// asynq.SkipRetry if the same call would get the same answer: see HTTPHandler.
+// StatusError is the error of an HTTP call with an unexpected status. It is wrapped with
+// asynq.SkipRetry if the same call would get the same response: see HTTPHandler.
 type StatusError struct {
 	Status int
-	// Expect lists the expected statuses; none means any 2xx.
+	// Expect lists the expected statuses. Empty means any 2xx.
 	Expect []int
-	// RetryAfter is how long the upstream asked to wait, by Retry-After or an exhausted
-	// quota, at most a year. It is 0 if the upstream did not ask.
+	// RetryAfter is the wait that the upstream asked for, by Retry-After or an exhausted quota: at
+	// most a year, or 0.
 	RetryAfter time.Duration
-	// Until is until when the upstream wants no calls at all, by this process's clock: see
-	// Upstream.Until. It is zero if RetryAfter applies to this call alone.
+	// Until is the end of the time in which the upstream accepts no calls: see Upstream.Until. It is
+	// zero if RetryAfter applies to this call alone.
 	Until time.Time
-	// URL is the one that answered, after redirects and without secrets.
+	// URL is the URL of the response, after redirects and without secrets.
 	URL string
-	// Redirect says why a redirect was not followed, and where it leads. Nil means that the
-	// answer was no redirect.
+	// Redirect says where a redirect leads, and why it was not followed. It is nil for other
+	// responses.
 	Redirect error
 }
 
@@ -164,13 +162,12 @@ func statusText(status int) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", status, http.StatusText(status)))
 }
 
-// permanent reports whether the same call would get the same answer: for a redirect that was not
-// followed, and for any 4xx except:
+// permanent reports whether the same call would get the same response. This holds for a redirect
+// that was not followed, and for any 4xx except:
 //
 //   - 408, 425 and 429, which are temporary;
-//   - one with a Retry-After;
-//   - a 403 with an exhausted quota, which is GitHub's 429. With another status an exhausted
-//     quota does not matter: it does not cause a 404.
+//   - a 4xx with a Retry-After;
+//   - a 403 with an exhausted quota, as GitHub sends it instead of a 429.
 func (e *StatusError) permanent(h http.Header) bool {
 	switch {
 	case e.Redirect != nil:
@@ -187,7 +184,7 @@ func (e *StatusError) permanent(h http.Header) bool {
 	return headerTimes{h, time.Now()}.retryAfter() == 0
 }
 
-// ends returns the error for the handler to return, which archives the job if it is permanent.
+// ends returns the error that the handler returns. It archives the job if the error is permanent.
 func (e *StatusError) ends(h http.Header) error {
 	if e.permanent(h) {
 		return fmt.Errorf("%w: %w", e, asynq.SkipRetry)
@@ -195,8 +192,8 @@ func (e *StatusError) ends(h http.Header) error {
 	return e
 }
 
-// checkStatus returns a StatusError unless the status is expected, or a 2xx if expect is empty. Its
-// RetryAfter counts from at, when the header arrived.
+// checkStatus returns a StatusError unless the status is expected, or a 2xx if expect is empty. at
+// is the time at which the header arrived.
 func checkStatus(a Response, expect []int, at time.Time) *StatusError {
 	ok := a.Status >= 200 && a.Status < 300
 	if len(expect) > 0 {

@@ -21,38 +21,38 @@ import (
 	"github.com/headgate/headgate/internal/duration"
 )
 
-// TypeExec names the task that runs the command which its payload names. The
-// type PrefixExec + NAME runs the command of that name, so that a command can
-// have limits of its own. The payload of both is a JSON object, or empty:
+// A task of TypeExec runs the command that its payload names. A task of the type PrefixExec + NAME
+// runs the command NAME, so that the command can have its own limits. Payloads are JSON objects, or
+// empty:
 //
 //	{"command": "resize", "file": "a.png"}
 //
-// Only TypeExec needs the field command; all other fields are for Command.Args.
+// Only TypeExec needs the field command. All other fields are for Command.Args.
 const (
 	PrefixExec = "exec:"
 	TypeExec   = PrefixExec + "command"
 )
 
 const (
-	// DefaultCommandTimeout is how long a command may run if it does not say.
+	// DefaultCommandTimeout is the default of Command.Timeout.
 	DefaultCommandTimeout = time.Minute
-	// DefaultMaxOutput is how many bytes a command may print if it does not say.
+	// DefaultMaxOutput is the default of Command.MaxOutput.
 	DefaultMaxOutput = 64 << 10
-	// maxStderr is how many bytes of the end of a command's error output are kept.
+	// maxStderr is the maximum of CommandError.Stderr in bytes.
 	maxStderr = 1000
 )
 
 // Command is a command that a worker offers.
 type Command struct {
-	// Args returns the program and its arguments for a task. No shell sees them. Its error
-	// archives the job. It is called from many goroutines at once.
+	// Args returns the program and its arguments for a task. They are not passed to a shell. An
+	// error archives the job. Args must be safe for concurrent use.
 	Args func(ctx context.Context, task *asynq.Task) ([]string, error)
 	// Timeout is how long it may run. Then it is killed with all that it started. The zero value
 	// means tasks.DefaultCommandTimeout.
 	Timeout time.Duration `yaml:"timeout"`
-	// Env is its environment, NAME=value, besides PATH, HOME, LANG and TMPDIR of
-	// the worker. A value can be ${env:NAME} or ${file:/path}: a secret, which is
-	// hidden if the command prints it. A reference within other text is text.
+	// Env is the environment, as NAME=value, in addition to the worker's PATH, HOME, LANG and
+	// TMPDIR. A value can be a secret, ${env:NAME} or ${file:/path}, which is hidden if the command
+	// prints it. A reference within other text is not replaced.
 	Env []string
 	// Dir is the folder that it runs in. The zero value means the worker's.
 	Dir string `yaml:"dir"`
@@ -61,31 +61,29 @@ type Command struct {
 	MaxOutput int64 `yaml:"max_output"`
 }
 
-// ExecHandler runs its commands and no others. A command's output becomes the task's result:
-// as it is if it is JSON, and else as a JSON text. The job ends as follows:
+// ExecHandler runs commands. A command's output becomes the task's result: unchanged if it is JSON,
+// or else as a JSON text. The job ends as follows:
 //
 //   - Exit code 0: done.
 //   - Another exit code, a signal, or a timeout: a *CommandError, retried.
-//   - A malformed payload, no such command or program, too much output: archived.
-//   - A missing secret of its environment, or no room for another process: retried.
+//   - A malformed payload, an unknown command or program, or too much output: archived.
+//   - A missing secret, or too many processes on the machine: retried.
 //
-// A command can run more than once for a job, as any asynq job can. If its worker is killed,
-// Linux kills the command too, but not what the command has started. Elsewhere the command
-// runs on while another worker runs the job. The zero value of ExecHandler archives every
-// job. It is safe for concurrent use, but must not be copied, nor its fields changed, after
-// its first task.
+// A command can run more than once for a job. If its worker is killed, Linux also kills the command,
+// but not the processes that the command has started. On other systems the command continues while
+// another worker runs the job. ExecHandler is safe for concurrent use, but must not be copied, and
+// its fields must not change, after its first task.
 type ExecHandler struct {
-	// Commands are what it can run, by name. Payloads cannot choose any other program.
+	// Commands are the commands that it can run, by name.
 	Commands map[string]Command
 
-	running sync.RWMutex // each command that runs holds it for reading
+	running sync.RWMutex // read-locked by each running command
 	once    sync.Once
 	closed  context.Context
 	close   context.CancelFunc
 }
 
-// commandName returns the name of a task's command: from its type, or else from its payload.
-// Other fields of the payload are for the command, so they are not checked.
+// commandName returns the name of a task's command, from its type or from its payload.
 func commandName(typename string, payload []byte) (string, error) {
 	if len(bytes.TrimSpace(payload)) == 0 {
 		payload = []byte("{}")
@@ -137,9 +135,9 @@ func (h *ExecHandler) command(task *asynq.Task) (string, Command, error) {
 	return name, command, nil
 }
 
-// run runs a command and returns its output. The command is killed after its timeout, when the
-// job's context ends, when it prints too much, and by Close; the context's cause says which.
-// Everything in its process group is killed with it, also after a normal end.
+// run runs a command and returns its output. The command's process group is killed after its timeout,
+// when the job's context ends, when the command prints too much, and by Close, with the context's
+// cause as the reason. The process group is also killed after a normal end.
 func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []string) ([]byte, error) {
 	timeout, maxOutput := cmp.Or(max(0, c.Timeout), DefaultCommandTimeout), cmp.Or(max(0, c.MaxOutput), DefaultMaxOutput)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no end within %s", duration.Exact(timeout)))
@@ -167,43 +165,43 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	setGroup(cmd)
 	cmd.Cancel = func() error { return killGroup(cmd) }
-	cmd.WaitDelay = time.Second // for processes that left the group and hold the output open
+	cmd.WaitDelay = time.Second // processes outside of the group may keep the output open
 	if err := cmd.Start(); err != nil {
-		if cause := context.Cause(ctx); cause != nil { // its time was over before it could start
+		if cause := context.Cause(ctx); cause != nil { // the context ended before the start
 			return nil, notCalled{&CommandError{Command: name, Code: -1, Reason: cause.Error()}}
 		}
 		return nil, notCalled{fmt.Errorf("command %s: %w", name, startError(err))}
 	}
 	err = cmd.Wait()
-	_ = killGroup(cmd) // what it left running
+	_ = killGroup(cmd) // kills processes that the command left running
 
-	said := strings.TrimSpace(strings.ToValidUTF8(hidden.hideEnd(stderr.end, maxStderr), "\uFFFD"))
-	// The cause says more than the signal that ended the command.
+	stderrEnd := strings.TrimSpace(strings.ToValidUTF8(hidden.hideEnd(stderr.end, maxStderr), "\uFFFD"))
+	// The cause explains the signal that ended the command.
 	switch cause := context.Cause(ctx); {
 	case stdout.over:
 		return nil, fmt.Errorf("command %s: %w: %w", name, tooMuch, asynq.SkipRetry)
 	case cause != nil:
-		return nil, &CommandError{Command: name, Code: -1, Reason: cause.Error(), Stderr: said}
-	case err == nil, errors.Is(err, exec.ErrWaitDelay): // it ended well, and what it left held the output
+		return nil, &CommandError{Command: name, Code: -1, Reason: cause.Error(), Stderr: stderrEnd}
+	case err == nil, errors.Is(err, exec.ErrWaitDelay): // after ErrWaitDelay the exit code is 0, too
 		return []byte(hidden.hide(stdout.kept.String())), nil
 	}
-	wrong := &CommandError{Command: name, Code: -1, Reason: err.Error(), Stderr: said}
+	wrong := &CommandError{Command: name, Code: -1, Reason: err.Error(), Stderr: stderrEnd}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
 		wrong.Code, wrong.Reason = exit.ExitCode(), fmt.Sprintf("exit code %d", exit.ExitCode())
 	}
 	return nil, wrong
 }
 
-// errClosed is why Close ends a command. Another worker runs the job.
+// errClosed is the cause with which Close ends a command.
 var errClosed = errors.New("the worker stops")
 
 func (h *ExecHandler) init() {
 	h.once.Do(func() { h.closed, h.close = context.WithCancel(context.Background()) })
 }
 
-// Close kills the running commands, with all that they started, and waits until they have ended.
-// Later tasks fail and are retried. It is for after the server's Shutdown, which puts the jobs
-// back into their queues. It may be called twice.
+// Close kills the running commands with their process groups, and waits until they have ended. Later
+// tasks fail and are retried. Call Close after the server's Shutdown, which puts the jobs back into
+// their queues. Further calls have no effect.
 func (h *ExecHandler) Close() {
 	h.init()
 	h.close()
@@ -211,7 +209,7 @@ func (h *ExecHandler) Close() {
 	defer h.running.Unlock()
 }
 
-// environment returns a command's environment and the secrets in it. It is not the worker's own,
+// environment returns a command's environment and its secrets. It excludes the worker's environment,
 // which has the secrets of other commands, of calls and of Redis.
 func environment(own []string) ([]string, secrets, error) {
 	var env []string
@@ -236,8 +234,8 @@ func environment(own []string) ([]string, secrets, error) {
 	return env, hidden, nil
 }
 
-// startError is the error of a command that did not start. A program that does not exist or may
-// not be run is permanent; a system without room for another process is not.
+// startError returns the error of a command that did not start. It archives the job if the program
+// does not exist or is not executable.
 func startError(err error) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
@@ -245,8 +243,8 @@ func startError(err error) error {
 	return err
 }
 
-// outputResult returns a command's output as a result: JSON as it is, other text as a JSON text
-// without the last line's end, and bytes that are not UTF-8 as an object with their base64.
+// outputResult returns a command's output as a result: JSON unchanged, other text without the final
+// newline, and bytes that are not UTF-8 as an object with their base64.
 func outputResult(out []byte) any {
 	text := bytes.TrimSpace(out)
 	switch {
@@ -258,9 +256,9 @@ func outputResult(out []byte) any {
 	return strings.TrimRight(string(out), "\r\n")
 }
 
-// bounded keeps at most size bytes of what a command prints, and calls full once if there are
-// more. It drops those: an error would close the pipe and leave the command running. The buffer
-// is not embedded, because io.Copy would bypass Write.
+// bounded keeps at most size bytes of a command's output, and calls full once if the output is longer.
+// It drops the rest without an error, which would close the pipe and leave the command running. The
+// buffer is not embedded, because io.Copy would bypass Write.
 type bounded struct {
 	kept bytes.Buffer
 	size int64
@@ -280,7 +278,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.kept.Write(p)
 }
 
-// tail keeps the last size bytes of what a command prints.
+// tail keeps the last size bytes of a command's output.
 type tail struct {
 	end  []byte
 	size int

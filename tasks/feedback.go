@@ -17,56 +17,52 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Feedback reports to the limits of a scheduler.Server what the upstream of a call says. If one
-// job gets a 429, no worker calls that upstream until the wait is over. The zero value works.
-// Programs add the Middleware around their handlers, and CheckResponse to each handler that makes
-// calls of its own:
+// Feedback reports the responses of upstreams to the limits of a scheduler.Server. If one job gets a
+// 429, no worker calls that upstream until the wait is over. The zero value works. Programs wrap
+// their handlers in Middleware, and call CheckResponse in each handler that makes HTTP calls:
 //
 //	mux.Use(new(tasks.Feedback).Middleware) // once, around the handlers
-//	return tasks.CheckResponse(ctx, resp)     // in each handler, with the answer to its call
+//	return tasks.CheckResponse(ctx, resp)   // in each handler, with the response to its call
 //
-// Without CheckResponse, Feedback does not see the answer and does nothing. The handlers of
-// http:request and crawl:fetch report their answers themselves. Feedback does this:
+// The handlers of http:request and crawl:fetch report their responses themselves. Feedback handles
+// responses as follows:
 //
-//   - 429, or 403 and 503 with a time to come back: it blocks the keys of the job's rule for
-//     all workers, and the job waits at the head of its lane, as with scheduler.RateLimited.
-//     That spends no attempt. Without a time the block grows with each 429 in a row: see
+//   - 429, or 403 and 503 with a time to wait: it blocks the keys of the job's rule for all
+//     workers, and puts the job back at the head of its lane without spending an attempt, as
+//     scheduler.RateLimited does. A 429 without a time blocks longer with each 429 in a row: see
 //     docs/configuration.md.
 //   - 503 without a time: adaptive limits slow down, and the job fails.
-//   - Any other answer with an exhausted quota, such as a 200: the keys are blocked until
-//     the quota's reset, and the job continues. A Retry-After blocks nothing then: with
-//     202, for example, it says when to check an operation.
-//   - The latency of each answer is reported to adaptive limits.
+//   - Any other response with an exhausted quota: the keys are blocked until the quota's reset, and
+//     the job continues. A Retry-After does not block: with 202, it says when to check an operation.
+//   - The latency of each response is reported to adaptive limits.
 //   - An error that wraps ErrNotCalled returns the job's permits, because the upstream does not
-//     count a call that did not leave. If the job will be retried, a funnel and a token
-//     bucket keep theirs, so that a host that is down is not called faster than allowed.
+//     count the call. If the job will be retried, it keeps permits of a funnel and of a token
+//     bucket, so that a host that is down is not called faster than allowed.
 //
-// Times come from Retry-After, RateLimit and X-RateLimit: see ReadUpstream. Handlers of
-// calls that are not HTTP return scheduler.RateLimited themselves. A Feedback must not be
-// copied, nor its fields changed, after its first task.
+// Handlers of calls that are not HTTP return scheduler.RateLimited themselves. A Feedback must not
+// be copied, and its fields must not change, after its first task.
 type Feedback struct {
-	// BlockUntil decides until when an answer blocks the limits of a task, if it gives a time:
-	// a.Upstream.Until, an earlier time, or the zero Time to ignore the time.
+	// BlockUntil returns the time until which a response with an Upstream.Until blocks the limits of
+	// a task: that time, an earlier one, or the zero Time for no block.
 	//
-	// Nil accepts the time for the limits that the rule names in BlockOnRateLimit, and for
-	// limits whose key is the host that answered, such as "api.example.com", for a day at most.
+	// Nil means that the response blocks the limits that the rule names in BlockOnRateLimit, and
+	// limits whose key is the response's host, such as "api.example.com", for at most a day.
 	BlockUntil func(ctx context.Context, task *asynq.Task, a Response) time.Time
-	// Costs returns what a finished job has really cost, by the limits of its rule. A higher
-	// cost than the job took is a debt, the rest of a lower one is returned. It is called for
-	// every task; result reads what the handler has written from Results. Nil keeps the
-	// costs that were taken.
+	// Costs returns the real costs of a finished job, by the limits of its rule. If a cost is higher
+	// than the job's permits, the difference is a debt; if it is lower, the difference is returned.
+	// Costs is called for every task; result returns the task's result from Results. Nil means that
+	// jobs cost the permits that they took.
 	Costs func(ctx context.Context, task *asynq.Task, result func() ([]byte, error)) (map[string]int, error)
-	// Results is asynq's inspector of the server's queues. Only Costs needs it.
+	// Results is an inspector of the server's queues. Only Costs needs it.
 	Results *asynq.Inspector
-	// Limiter is the server's. It blocks a host for its Crawl-delay, and tells which permits of
-	// a job that made no call and will be retried are returned. Without it they stay used.
+	// Limiter is the server's limiter. If it is nil, a Crawl-delay blocks no limits, and a job that
+	// made no call and will be retried keeps its permits.
 	Limiter *throttle.Limiter
-	// Log gets what could not be reported. Nil means slog's default.
+	// Log receives reports that failed. Nil means slog.Default.
 	Log *slog.Logger
 }
 
-// Middleware is for asynq's mux: mux.Use(feedback.Middleware). It belongs outside of
-// middleware that changes errors.
+// Middleware is asynq middleware. It must be outside of middleware that changes errors.
 func (f *Feedback) Middleware(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		err := next.ProcessTask(context.WithValue(ctx, runKey{}, &run{f, task}), task)
@@ -81,13 +77,11 @@ func (f *Feedback) Middleware(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// CheckResponse is for handlers that make calls of their own. It reports the answer to the
-// Feedback around the handler, and returns a *StatusError for every status except 2xx, which the
-// handler returns, wrapped or not. A 4xx comes wrapped with asynq.SkipRetry if the same call
-// would get the same answer, as with HTTPHandler. Without a Feedback it only returns the error.
-// It does not read or close the body.
-//
-// CheckResponse does not know the answer's latency: scheduler.ReportLatency reports that.
+// CheckResponse reports a response to the Feedback around a handler, if there is one. It returns a
+// *StatusError for every status except 2xx, which the handler must return, wrapped or not. The error
+// of a 4xx is wrapped with asynq.SkipRetry if the same call would get the same response, as with
+// HTTPHandler. CheckResponse does not read or close the body. It does not report the latency:
+// scheduler.ReportLatency does.
 func CheckResponse(ctx context.Context, resp *http.Response) error {
 	now := time.Now()
 	a := Response{Status: resp.StatusCode, Upstream: ReadUpstream(resp.StatusCode, resp.Header, now)}
@@ -110,8 +104,8 @@ type run struct {
 // runKey is the context key of a *run.
 type runKey struct{}
 
-// report reports an answer to the Feedback around a handler, if there is one. An answer of 400
-// or more becomes the handler's error, which reportError reports.
+// report reports a response to the Feedback around a handler, if there is one. A status of 400 or
+// more becomes the handler's error, which reportError reports.
 func report(ctx context.Context, a Response) {
 	if _, ok := ctx.Value(runKey{}).(*run); !ok {
 		return
@@ -124,8 +118,8 @@ func report(ctx context.Context, a Response) {
 	}
 }
 
-// blockLimits blocks the keys of the job's limits for as long as an answer asks, if the Feedback
-// around the handler accepts that. The job continues.
+// blockLimits blocks the keys of the job's limits until the time that a response asks for, if the
+// Feedback around the handler accepts the time.
 func blockLimits(ctx context.Context, a Response) {
 	r, ok := ctx.Value(runKey{}).(*run)
 	if !ok || a.Upstream.Until.IsZero() {
@@ -147,7 +141,7 @@ func blockHost(ctx context.Context, host string, d time.Duration) error {
 	return r.feedback.Limiter.Internals().BlockFor(ctx, d, needs...)
 }
 
-// reportError reports the unexpected status of a call, and returns the job's error: see Feedback.
+// reportError reports the error of an unexpected status, and returns the job's error: see Feedback.
 func (f *Feedback) reportError(ctx context.Context, task *asynq.Task, err error) error {
 	status, ok := errors.AsType[*StatusError](err)
 	if !ok {
@@ -174,7 +168,7 @@ func (f *Feedback) reportError(ctx context.Context, task *asynq.Task, err error)
 	return err
 }
 
-// blockUntil is BlockUntil, or its default.
+// blockUntil calls BlockUntil or its default.
 func (f *Feedback) blockUntil(ctx context.Context, task *asynq.Task, a Response) time.Time {
 	if f.BlockUntil != nil {
 		return f.BlockUntil(ctx, task, a)
@@ -204,7 +198,7 @@ func onlyOf(needs []throttle.Need, address string) bool {
 	return len(needs) == 0 || len(keyed) > 0 && !others
 }
 
-// settle charges what a job has really cost.
+// settle settles the real costs of a job.
 func (f *Feedback) settle(ctx context.Context, task *asynq.Task) {
 	if f.Costs == nil {
 		return

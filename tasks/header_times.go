@@ -9,23 +9,19 @@ import (
 	"time"
 )
 
-// headerTimes reads the times in an answer's header as distances from now. docs/limits.md has all
-// forms.
+// headerTimes reads the times in a response's header. docs/limits.md lists all forms.
 type headerTimes struct {
 	header http.Header
 	now    time.Time
 }
 
-// longestWait limits every time in a header, so that it does not overflow a Duration or what a
-// limiter can hold.
+// longestWait is the longest wait that is read from a header. It fits into a Duration and a limiter.
 const longestWait = 365 * 24 * time.Hour
 
-// retryAfterField matches the fields that say how long to stay away: Retry-After,
-// X-RateLimit-Retry-After and Retry-After-Ms.
+// retryAfterField matches Retry-After, X-RateLimit-Retry-After and Retry-After-Ms.
 var retryAfterField = regexp.MustCompile(`(?i)^(?:x-)?(?:rate-?limit-)?retry-after(-ms)?$`)
 
-// retryAfter returns the longest future time of the Retry-After fields, or 0. It is rounded up to the
-// field's unit, so that a call does not come too early.
+// retryAfter returns the longest wait of the Retry-After fields, or 0, rounded up to the field's unit.
 func (t headerTimes) retryAfter() (longest time.Duration) {
 	for name, values := range t.header {
 		m := retryAfterField.FindStringSubmatch(name)
@@ -42,8 +38,8 @@ func (t headerTimes) retryAfter() (longest time.Duration) {
 	return longest
 }
 
-// wait returns how far away the latest time in the values is, in whole milliseconds, or 0 if that time
-// is over. ok is false if no value is a time. A number counts in unit.
+// wait returns the time from now to the latest time in the values, in whole milliseconds, or 0 if that
+// time is over. ok is false if no value is a time. unit is the unit of plain numbers.
 func (t headerTimes) wait(values []string, unit time.Duration) (longest time.Duration, ok bool) {
 	for _, text := range listed(values) {
 		if seconds, valid := t.seconds(text, unit); valid {
@@ -75,22 +71,21 @@ func listed(values []string) (texts []string) {
 	return texts
 }
 
-// plainNumber matches the numbers that servers write. An exponent, a sign or a hexadecimal number is a
-// mistake.
+// plainNumber matches the numbers that servers write, without an exponent or a sign.
 var plainNumber = regexp.MustCompile(`^[0-9]+(?:\.[0-9]+)?$`)
 
-// dateForms are the dates that servers write, besides those of http.ParseTime. A date without a zone
-// is in UTC.
+// dateForms holds the forms of dates that servers write, in addition to those of http.ParseTime. A
+// date without a zone is in UTC.
 var dateForms = []string{
 	"Mon, 2 Jan 2006 15:04:05 GMT", "Mon, 2 Jan 2006 15:04:05 UTC", "Mon, 2 Jan 2006 15:04:05 -0700",
 	time.RFC3339, "2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05",
 }
 
-// seconds returns how far away a time is, below 0 if it is over. It reads a number of units, seconds or
-// milliseconds since 1970, a duration such as "6m0s", and a date. A point in time is compared with the
-// answer's own Date, so that the two clocks need not agree.
+// seconds returns the seconds from now to a time, or a negative number if the time is over. It reads a
+// number of units, seconds or milliseconds since 1970, a duration such as "6m0s", and a date. It
+// compares points in time with the header's own Date.
 func (t headerTimes) seconds(text string, unit time.Duration) (seconds float64, ok bool) {
-	const epoch = 1e9 // a wait of 32 years, so it is a Unix time
+	const epoch = 1e9 // a larger number is a Unix time: as a wait it would be 32 years
 	if plainNumber.MatchString(text) {
 		n, _ := strconv.ParseFloat(text, 64) // infinite with too many digits, which is a very long wait
 		switch {
@@ -111,7 +106,7 @@ func (t headerTimes) seconds(text string, unit time.Duration) (seconds float64, 
 	return float64(at.UnixMicro())/1e6 - t.date(), err == nil
 }
 
-// date returns the answer's Date, or else now, in seconds since 1970.
+// date returns the header's Date, or else now, in seconds since 1970.
 func (t headerTimes) date() float64 {
 	at := t.now
 	if date, err := http.ParseTime(t.header.Get("Date")); err == nil {

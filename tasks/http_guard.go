@@ -12,24 +12,21 @@ import (
 	"github.com/headgate/headgate/internal/canonical"
 )
 
-// AddressError is the error of a call to an address that is not public. It protects a worker's
-// network against payloads, links and name servers that lead into it. It comes wrapped with
-// asynq.SkipRetry.
+// AddressError is the error of a call to an address that is not public. Such calls are forbidden
+// because payloads, links and name servers could lead into the worker's network. The error is
+// wrapped with asynq.SkipRetry.
 type AddressError struct {
-	// Address is the address that a host's name resolved to, or that a URL had itself.
-	Address netip.Addr
+	Address netip.Addr // of the connection
 }
 
-// Error names the address and the setting of a worker's config that would allow it. A program
-// sets HTTPHandler.AllowPrivate.
+// Error names the address and the config that would allow it: HTTPHandler.AllowPrivate.
 func (e *AddressError) Error() string {
 	return fmt.Sprintf("address %s is not public: want http: {allow_private: [%s]} in the worker's config if jobs may call it",
 		e.Address, netip.PrefixFrom(e.Address, e.Address.BitLen()))
 }
 
-// reserved lists networks that are not the public internet, if netip's own predicates do not
-// know them: by IANA's registries of special-purpose addresses, and a cloud's metadata. Of
-// IPv6 only 2000::/3 is assigned at all.
+// reserved lists further networks that are not public, by IANA's registries of special-purpose
+// addresses. netip has predicates for the others.
 //
 //   - https://www.iana.org/assignments/iana-ipv4-special-registry
 //   - https://www.iana.org/assignments/iana-ipv6-special-registry
@@ -55,8 +52,8 @@ var (
 	sixToFour = netip.MustParsePrefix("2002::/16")    // an IPv4 address after its first two
 )
 
-// isPublic reports whether the address belongs to the public internet. For an address that
-// contains an IPv4 address, that one decides, because a gateway would lead to it.
+// isPublic reports whether the address belongs to the public internet. If it contains an IPv4
+// address, to which a gateway would lead, the IPv4 address decides.
 func isPublic(a netip.Addr) bool {
 	a = canonical.Address(a)
 	b := a.As16()
@@ -75,9 +72,8 @@ func anyContains(networks []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// control is for a net.Dialer. It checks the very address of each connection, because names,
-// redirects and proxies can lead anywhere, and a name can resolve to another address the next
-// time.
+// control is the Control of a net.Dialer. It checks the address of each connection, because a name
+// can resolve to another address each time.
 func (h *HTTPHandler) control(_, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -95,8 +91,8 @@ func (h *HTTPHandler) allows(a netip.Addr) bool {
 	return isPublic(a) || anyContains(h.AllowPrivate, a)
 }
 
-// checkAddress returns an error if a URL has an address instead of a name, and the handler may
-// not call it. Names are checked when they are resolved. With a proxy, the proxy's address counts.
+// checkAddress returns an error if a URL has an address instead of a name, and the handler may not
+// call the address. Names, and the address of a proxy, are checked by control.
 func (h *HTTPHandler) checkAddress(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || h.Proxy != nil || h.Transport != nil {

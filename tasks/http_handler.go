@@ -22,82 +22,75 @@ import (
 	"github.com/headgate/headgate/scheduler"
 )
 
-// HTTPHandler runs http:request tasks. The zero value is ready to use and restrictive: it
-// connects only to public addresses, uses no proxy, gives out no secrets and writes no files.
-// The worker's program allows more; payloads cannot. An HTTPHandler must not be copied, nor its
-// fields changed, after its first task. It is safe for concurrent use. One handler should
-// make all calls of a process, because it reuses connections.
+// HTTPHandler runs http:request tasks. The zero value is ready to use and restrictive: it connects
+// only to public addresses, uses no proxy, gives out no secrets and writes no files. It is safe for
+// concurrent use. It must not be copied, and its fields must not change, after its first task. A
+// process should use one handler, because a handler reuses connections.
 //
-// Every response is kept as the task's result, an HTTPResult. The result of the last attempt
-// stays. The job ends as follows:
+// The response of the last attempt is the task's result, an HTTPResult. The job ends as follows:
 //
-//   - The status is expected: done.
-//   - A malformed payload, or an address that is not allowed: archived, with the reason.
-//   - Another status, 101 always: a *StatusError. A 4xx is archived, because the same call
-//     would get the same response. But 408, 425, 429 and any response that says when to
-//     come back are retried, as are 5xx and all others. A redirect that is not followed is
-//     archived too.
-//   - A redirect, if the call asks for RedirectsRequeue: a *RedirectError. The job is put
-//     back with the next URL, or archived without PutBackAs.
+//   - An expected status: done.
+//   - A malformed payload, or an address that is not allowed: archived.
+//   - Any other status: a *StatusError. The job is archived after a 4xx and after a redirect that
+//     is not followed, because the same call would get the same response. It is retried after
+//     408, 425, 429, a 4xx with a Retry-After, 5xx, and 101, which is never an expected status.
+//   - A redirect of a call with RedirectsRequeue: a *RedirectError. The job is put back with the
+//     next URL, or archived if PutBackAs is nil.
 //   - A body that is longer than the call allows: a *BodyError, archived.
-//   - No response, a broken one, or none in time: a *NetworkError, retried.
-//   - A missing secret, or no space for the body on disk: retried.
+//   - No complete response within the timeout: a *NetworkError, retried.
+//   - A missing secret, or no space on disk for the body: retried.
 //
-// A call can be made more than once, as any asynq job can run more than once.
+// A call can be made more than once, because asynq can run a job more than once.
 type HTTPHandler struct {
-	// AllowPrivate lists networks that may be called although they are not public, such as
-	// loopback, link-local and the ranges of RFC 1918. The address of the connection counts,
-	// whatever the host's name. Through a proxy that is the proxy's address.
+	// AllowPrivate lists networks that jobs may call although they are not public, such as
+	// loopback, link-local and the ranges of RFC 1918. The address of the connection is checked,
+	// which is the proxy's address if there is a proxy.
 	AllowPrivate []netip.Prefix
-	// Secrets lists what payloads may refer to as ${env:NAME} and
-	// ${file:/path}, in the URL's path and query and in the values of headers:
-	// "env:API_TOKEN", "file:/run/secrets/*", in the syntax of path.Match. Whoever can
-	// enqueue jobs can send these secrets to any host.
+	// Secrets are patterns of path.Match for the secrets that payloads may refer to as ${env:NAME}
+	// and ${file:/path}, such as "env:API_TOKEN" and "file:/run/secrets/*". Whoever can enqueue
+	// jobs can send these secrets to any host.
 	Secrets []string
-	// SecretHeaders are names of further headers whose values are secrets, besides names such as
-	// X-Api-Key. A * stands for any text. A redirect to another host or port drops these headers.
+	// SecretHeaders are names of headers whose values are secrets, in addition to names such as
+	// X-Api-Key. A * matches any text. A redirect to another host or port drops these headers.
 	SecretHeaders []string
-	// RedirectBodies lists the hosts that may get a call's body if a redirect with 307
-	// or 308 leads to them from another host or port: "example.com" is that host,
-	// "*.example.com" all below it. A redirect that would send a body elsewhere is not
-	// followed.
+	// RedirectBodies lists the hosts that may receive a call's body after a redirect with 307 or
+	// 308 from another host or port: "example.com" is one host, "*.example.com" its subdomains. A
+	// redirect that would send the body to any other host is not followed.
 	RedirectBodies []string
-	// SaveDir is the folder below which payloads may save bodies. Empty means that they may
-	// not.
+	// SaveDir is the folder below which payloads may save bodies. Empty means that payloads may
+	// not save bodies.
 	SaveDir string
-	// MaxSave is how many bytes a saved body may have. The zero value means
-	// DefaultMaxSave.
+	// MaxSave is the maximum size of a saved body in bytes. The zero value means DefaultMaxSave.
 	MaxSave int64
-	// TLS is for https: own roots, a client certificate, a minimum version.
-	// Nil means Go's defaults.
+	// TLS configures https. Nil means Go's defaults.
 	TLS *tls.Config
-	// Proxy chooses a proxy for a request. Nil means none; http.ProxyFromEnvironment uses the
-	// environment's.
+	// Proxy returns the proxy for a request. Nil means no proxy.
 	Proxy func(*http.Request) (*url.URL, error)
-	// Transport makes the calls instead of the handler's own transport, to which
-	// AllowPrivate, TLS and Proxy belong. It must obey the request's context.
+	// Transport makes the calls instead of the handler's own transport. AllowPrivate, TLS and
+	// Proxy then have no effect: the Transport itself must check which addresses jobs may call.
+	// It must obey the request's context.
 	Transport http.RoundTripper
-	// PutBackAs makes the error that puts a job back with another payload:
-	// scheduler.PutBackAs if package scheduler runs the job. Nil means that a redirected job
-	// with RedirectsRequeue is archived.
+	// PutBackAs returns the error that puts a job back with another payload. Servers of package
+	// scheduler need scheduler.PutBackAs. Nil means that a redirected job with RedirectsRequeue is
+	// archived.
 	PutBackAs func(payload []byte) error
 
 	once     sync.Once
-	shared   http.RoundTripper // see transport
+	shared   http.RoundTripper // set by transport
 	resolver *net.Resolver     // nil means the machine's
 }
 
-// response is a response whose header has arrived. Its owner closes Body, with read or drop.
+// openResponse is a response whose header has arrived. Its owner closes Body, with read or drop.
 type openResponse struct {
 	Response
 	Header http.Header
 	Body   io.ReadCloser
-	length int64 // of the body, -1 if the server does not say
+	length int64 // Content-Length, or -1 if it is unknown
 
-	call    HTTPRequest // as the payload has it
+	call    HTTPRequest // with references instead of secrets
 	secrets secrets
-	url     *url.URL  // that was called, with its secrets
-	at      time.Time // when the header arrived
+	url     *url.URL  // the called URL with its secrets
+	at      time.Time // time at which the header arrived
 }
 
 // ProcessTask makes the task's call and keeps the response as its result. If Redis does not
@@ -114,25 +107,24 @@ func (h *HTTPHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	return presentable(err)
 }
 
-// do makes the call and follows redirects. It returns a result whenever there was a response,
-// and an error unless that was the whole of an expected one. The timeout covers all of it; an
-// earlier deadline of asynq's counts as well.
+// do makes the call and follows redirects, all within the call's timeout. It returns the result of
+// the last response, if there was one, and an error unless that response is complete and expected.
 func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, error) {
 	ctx, cancel := withTimeout(ctx, cmp.Or(call.Timeout, DefaultTimeout))
 	defer cancel()
 
 	start := time.Now()
 	for called := false; ; called = true {
-		open, hidden, err := h.reveal(call)
+		withSecrets, secrets, err := h.reveal(call)
 		if err != nil {
 			err = notCalled{err}
 		}
 		var resp *openResponse
 		if err == nil {
-			resp, err = h.exchange(ctx, call, open, hidden)
+			resp, err = h.exchange(ctx, call, withSecrets, secrets)
 		}
 		if err != nil {
-			if e, ok := errors.AsType[notCalled](err); ok && called { // the call that redirected here was made
+			if e, ok := errors.AsType[notCalled](err); ok && called { // an earlier request, which redirected, was made
 				err = e.error
 			}
 			return nil, err
@@ -140,7 +132,7 @@ func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, er
 		next, notFollowed := h.next(resp)
 		switch {
 		case next == nil:
-			// A wrong status matters more than a body that breaks off, which the result shows.
+			// A wrong status is reported instead of a truncated body, which the result shows.
 			wrong := checkStatus(resp.Response, resp.call.Expect, resp.at)
 			result, err := h.read(resp, start, wrong == nil)
 			if wrong != nil {
@@ -159,25 +151,25 @@ func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, er
 
 // withTimeout limits the time of a call. The context's cause names the timeout.
 func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no whole answer within %s: %w", duration.Exact(timeout), context.DeadlineExceeded))
+	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no complete response within %s: %w", duration.Exact(timeout), context.DeadlineExceeded))
 }
 
-// exchange makes one request and reports the response to the Feedback around the handler. open
-// is the call with its secrets, which are hidden in the error. An error before there was a
-// connection is a notCalled.
-func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidden secrets) (*openResponse, error) {
-	req, err := open.request(ctx)
+// exchange makes one request and reports the response to the Feedback around the handler. The
+// secrets are hidden in its error. An error before the connection is a notCalled.
+func (h *HTTPHandler) exchange(ctx context.Context, call, withSecrets HTTPRequest, hidden secrets) (*openResponse, error) {
+	req, err := withSecrets.request(ctx)
 	if err != nil {
 		return nil, notCalled{fmt.Errorf("%w: %w", hidden.hideIn(err), asynq.SkipRetry)}
 	}
 	start := time.Now()
-	// A transport of the program may report no connections: then the request may have left.
+	// If h.Transport does not call GetConn, connects stays false: an error may then mean that the
+	// request was sent.
 	connects, connected := false, false
 	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GetConn: func(string) { connects = true }, GotConn: func(httptrace.GotConnInfo) {
 		connected = true
 		ready := time.Now()
 		scheduler.Pace(ctx)
-		start = start.Add(time.Since(ready)) // the upstream's latency does not include that wait
+		start = start.Add(time.Since(ready)) // the upstream's latency excludes the wait of Pace
 	}}))
 	resp, err := h.transport().RoundTrip(req)
 	if private, ok := errors.AsType[*AddressError](err); ok {
@@ -195,7 +187,7 @@ func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidd
 	}
 	at := time.Now()
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		// The body is the connection itself, which no context ends.
+		// The body is the connection itself, which does not end with the context.
 		_ = resp.Body.Close()
 		resp.Body = http.NoBody
 	}
@@ -207,7 +199,7 @@ func (h *HTTPHandler) exchange(ctx context.Context, call, open HTTPRequest, hidd
 	}, nil
 }
 
-// request is the call for net/http, which has Host as a field and not as a header.
+// request returns the call for net/http, in which Host is a field and not a header.
 func (r HTTPRequest) request(ctx context.Context) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, r.Method, r.URL, strings.NewReader(r.Body))
 	if err != nil {
@@ -224,20 +216,18 @@ func (r HTTPRequest) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// transport returns the handler's one transport. It is not wrapped in an http.Client, which
-// would follow redirects and show URLs with their secrets in errors.
+// transport returns the handler's transport. It is not wrapped in an http.Client, which would
+// follow redirects and show URLs with their secrets in errors.
 //
-// Its settings are for a worker, which calls few hosts from many goroutines: by default Go
-// keeps 2 idle connections to a host and reads up to 10 MB of headers. The environment's proxy
-// is ignored, because it would hide from the guard where calls go. Go unpacks gzip
-// here, so every limit on bodies applies to the unpacked bytes. The timeout of a call is in its
-// context.
+// Its settings suit a worker, which calls few hosts from many goroutines: by default Go keeps 2 idle
+// connections to a host and reads up to 10 MB of headers. It ignores the proxy of the environment,
+// because control would check the proxy's address instead of the upstream's. It unpacks gzip, so
+// limits on bodies apply to unpacked bytes. The context has the timeout.
 func (h *HTTPHandler) transport() http.RoundTripper {
 	h.once.Do(func() {
 		if h.shared = h.Transport; h.shared != nil {
 			return
 		}
-		// control sees each address that a name resolves to.
 		dialer := &net.Dialer{Timeout: 30 * time.Second, Control: h.control, Resolver: h.resolver}
 		h.shared = &http.Transport{
 			DialContext:            dialer.DialContext,

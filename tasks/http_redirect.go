@@ -17,16 +17,13 @@ import (
 	"github.com/headgate/headgate/tasks/internal/links"
 )
 
-// RedirectError ends the run of a job with RedirectsRequeue: the job continues with Next. It
-// comes wrapped with the error of HTTPHandler.PutBackAs, or with asynq.SkipRetry if that is nil,
-// because the same call would only be redirected again.
+// RedirectError ends the run of a job with RedirectsRequeue. It is wrapped with the error of
+// HTTPHandler.PutBackAs, or with asynq.SkipRetry if PutBackAs is nil.
 type RedirectError struct {
 	Status int
-	// From is the URL that was called.
-	From string
-	// Next is the job's new payload. If it leads to another host or port, it is without Host,
-	// without headers whose names say that they are secret, such as Authorization, Cookie and
-	// X-Api-Key, and without headers that refer to a secret. Its Hops are one more.
+	From   string // the called URL
+	// Next is the job's new payload. If it leads to another host or port, it lacks Host, headers
+	// with secret names such as Authorization and Cookie, and headers that refer to a secret.
 	Next HTTPRequest
 }
 
@@ -35,7 +32,7 @@ func (e *RedirectError) Error() string {
 	return fmt.Sprintf("%s answered %s and leads to %s", e.From, statusText(e.Status), e.Next.URL)
 }
 
-// requeue is the error that puts the job back as Next, or archives it without PutBackAs.
+// requeue returns the error that puts the job back as Next, or archives it if PutBackAs is nil.
 func (h *HTTPHandler) requeue(moved *RedirectError) error {
 	if h.PutBackAs == nil {
 		return fmt.Errorf("%w: %w", moved, asynq.SkipRetry)
@@ -47,9 +44,9 @@ func (h *HTTPHandler) requeue(moved *RedirectError) error {
 	return fmt.Errorf("%w: %w", moved, h.PutBackAs(payload))
 }
 
-// next returns the call that the response redirects to. It is nil for a final response: no
-// redirect, a redirect whose status the call expects, one without a Location, or one that is not
-// followed. The error says why it is not.
+// next returns the call to which the response redirects. It returns nil for a response that is not a
+// redirect, has an expected status, or has no Location. It returns an error if the redirect must not
+// be followed.
 func (h *HTTPHandler) next(resp *openResponse) (*HTTPRequest, error) {
 	location := resp.Header.Get("Location")
 	if !redirects(resp.Status) || location == "" || slices.Contains(resp.call.Expect, resp.Status) {
@@ -88,9 +85,8 @@ func redirects(status int) bool {
 	return false
 }
 
-// locate returns the absolute URL of a Location in the form of a payload: without a fragment,
-// and with references in place of the call's secrets. The upstream wrote the Location, so a
-// reference in it is escaped. The error says why Validate would not accept the URL.
+// locate returns the absolute URL of a Location for a payload: without a fragment, and with references
+// in place of the call's secrets. It escapes references in the Location itself, which is untrusted.
 func (resp *openResponse) locate(location string) (string, error) {
 	u, err := resp.url.Parse(location)
 	if err != nil {
@@ -104,9 +100,8 @@ func (resp *openResponse) locate(location string) (string, error) {
 	return next, nil
 }
 
-// redirected returns the call at another URL: after 301, 302 and 303 a GET without a body, as in
-// browsers; after 307 and 308 the same call. A HEAD stays a HEAD. Headers that are meant for the
-// first host are dropped.
+// redirected returns the call to the next URL. After 301, 302 and 303 it is a GET without a body, or
+// the same HEAD; after 307 and 308 it is the same call. See RedirectError.Next for the headers.
 func (r HTTPRequest) redirected(status int, next string, secretNames []string) HTTPRequest {
 	same := status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
 	away := !sameOrigin(r.URL, next)
@@ -127,15 +122,15 @@ func (r HTTPRequest) redirected(status int, next string, secretNames []string) H
 	return r
 }
 
-// sameOrigin reports whether what was sent to one URL may be sent to the other. Another port
-// can be another server. From http to https both ports must be the defaults.
+// sameOrigin reports whether secrets and bodies for one URL may be sent to the other: to the same
+// host and port, or from the default port of http to that of https.
 func sameOrigin(from, to string) bool {
 	a, b := schemeAndPort(from), schemeAndPort(to)
 	return sameHost(from, to) && (a == b || a == "http:80" && b == "https:443")
 }
 
-// sameHost reports whether a permit for one URL's host covers the other URL: limits count hosts
-// without ports. A redirect from https to http is to another host.
+// sameHost reports whether a permit for one URL's host covers the other URL. Limits ignore ports. A
+// redirect from https to http leads to another host.
 func sameHost(from, to string) bool {
 	before, _, _ := strings.Cut(schemeAndPort(from), ":")
 	after, _, _ := strings.Cut(schemeAndPort(to), ":")

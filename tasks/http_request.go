@@ -25,15 +25,14 @@ import (
 // TypeHTTPRequest names the task that makes one HTTP call.
 const TypeHTTPRequest = "http:request"
 
-// DefaultTimeout is how long an HTTP call may take if its payload does not say.
+// DefaultTimeout is the default of HTTPRequest.Timeout.
 const DefaultTimeout = 30 * time.Second
 
 const (
-	// DefaultResultBody is how many bytes of a body are kept in the result if the payload does
-	// not say.
+	// DefaultResultBody is the default of HTTPRequest.MaxBody for a body in the result.
 	DefaultResultBody = 64 << 10
-	// MaxResultBody is the maximum that a payload may ask for, because results are kept in Redis.
-	// A longer body can be saved to a file.
+	// MaxResultBody is the maximum of HTTPRequest.MaxBody for a body in the result, which is kept in
+	// Redis. A longer body can be saved to a file.
 	MaxResultBody = 1 << 20
 )
 
@@ -43,48 +42,45 @@ const (
 //	 "headers": {"Content-Type": "application/json"}, "body": "{\"n\":1}",
 //	 "timeout": "10s", "expect": [200, 404]}
 //
-// In the path and the query of URL and in the values of Headers, ${env:NAME} and ${file:/path}
-// refer to secrets of the worker, if it gives them out: see HTTPHandler.Secrets. They are
-// inserted when the request is sent, and appear in no payload, result, error or log. Whoever
-// builds a payload from untrusted text must keep such references out of it.
+// In the path and the query of URL and in the values of Headers, ${env:NAME} and ${file:/path} refer
+// to secrets of the worker that HTTPHandler.Secrets allows. They are inserted when the request is
+// sent, and do not appear in payloads, results, errors and logs. Programs that build payloads from
+// untrusted text must remove such references from the text.
 type HTTPRequest struct {
-	// Method is sent as it is written. The zero value means GET.
+	// Method is the HTTP method. The zero value means GET.
 	Method string `json:"method,omitempty" want:"a text such as \"GET\""`
-	// URL is absolute, http or https, without a user and password: these belong into the header
-	// Authorization, as a secret.
+	// URL is an absolute http or https URL without user and password. Use a header Authorization
+	// with a secret instead.
 	URL string `json:"url" want:"a text such as \"https://example.com/path\""`
-	// Headers are sent as they are, with secrets inserted. Host replaces URL's host. The default
-	// User-Agent is "headgate".
+	// Headers are the request's headers. Host replaces URL's host. The default User-Agent is
+	// "headgate".
 	Headers map[string]string `json:"headers,omitempty" want:"an object of texts such as {\"Accept\": \"text/html\"}"`
 	// Body is sent as UTF-8 text.
 	Body string `json:"body,omitempty" want:"a text"`
-	// Timeout is how long the call may take, including redirects and reading the body. In JSON
-	// it is a text such as "10s". The zero value means DefaultTimeout.
+	// Timeout limits the time of the call, including redirects and reading the body. In JSON it is
+	// a text such as "10s". The zero value means DefaultTimeout.
 	Timeout time.Duration `json:"timeout,omitempty" want:"a text such as \"10s\""`
 	// Expect lists the statuses that mean success. The zero value means any 2xx.
 	Expect []int `json:"expect,omitempty" want:"a list of statuses such as [200, 404]"`
-	// Redirects says what to do with a redirect, unless its status is expected. The zero value
-	// means RedirectsOff.
+	// Redirects is the handling of redirects. The zero value means RedirectsOff.
 	Redirects Redirects `json:"redirects,omitempty" want:"\"off\", \"same-host\" or \"requeue\""`
-	// Hops is how many redirects have led to URL, up to MaxRedirects. A job that continues at
-	// another URL counts them here.
+	// Hops is the number of redirects that have led to URL, up to MaxRedirects.
 	Hops int `json:"hops,omitempty" want:"a number of redirects"`
 	// KeepHeaders names the headers of the response to keep in the result.
 	KeepHeaders []string `json:"keep_headers,omitempty" want:"a list of names such as [\"ETag\"]"`
-	// Save is where to save the body of an expected response, instead of in the result: a path
-	// below the worker's folder for bodies. In a folder, which exists or ends in a slash, the
-	// file is named by the body's SHA-256.
+	// Save is the path below HTTPHandler.SaveDir to which the body of an expected response is saved,
+	// instead of to the result. If the path is a folder or ends in a slash, the file in that folder
+	// is named by the body's SHA-256.
 	Save string `json:"save,omitempty" want:"a path such as \"pages/\""`
-	// MaxBody is how many bytes of the body are kept: in the result at most MaxResultBody, and
-	// the zero value means DefaultResultBody. For a saved body it is the maximum length, and the
-	// zero value means the worker's maximum.
+	// MaxBody is the maximum number of bytes in the result. The zero value means DefaultResultBody.
+	// With Save it is the maximum size of the file. The zero value then means HTTPHandler.MaxSave.
 	MaxBody int64 `json:"max_body,omitempty" want:"a number of bytes such as 65536"`
-	// OnMaxBody says what to do with a longer body in the result. The zero value means
-	// OnMaxBodyTruncate. A longer body is never saved: that is an error.
+	// OnMaxBody is the handling of a longer body in the result. The zero value means
+	// OnMaxBodyTruncate. With Save a longer body is always an error.
 	OnMaxBody OnMaxBody `json:"on_max_body,omitempty" want:"\"truncate\" or \"fail\""`
 }
 
-// OnMaxBody says what to do with a body that is longer than MaxBody.
+// OnMaxBody is the handling of a body that is longer than MaxBody.
 type OnMaxBody string
 
 // The values of HTTPRequest.OnMaxBody.
@@ -93,29 +89,29 @@ const (
 	OnMaxBodyFail     OnMaxBody = "fail"     // archive the job with a *BodyError
 )
 
-// Redirects says what to do with a redirect. A redirect with an expected status is never followed.
+// Redirects is the handling of redirects. A redirect with an expected status is never followed.
 type Redirects string
 
 // The values of HTTPRequest.Redirects.
 const (
-	// RedirectsOff treats a redirect as any other status. It is the default, because it alone
-	// keeps a limit's promise without help: one permit, one request, to the permit's host.
+	// RedirectsOff treats a redirect as any other status. It is the default because it makes one
+	// request for one permit, to the permit's host.
 	RedirectsOff Redirects = "off"
-	// RedirectsSameHost follows up to MaxRedirects redirects within the host at once, so one
-	// permit pays for up to 1 + MaxRedirects requests. A redirect to another host, or from https
-	// to http, is treated as any other status.
+	// RedirectsSameHost follows up to MaxRedirects redirects within the host, so one permit pays for
+	// up to 1 + MaxRedirects requests. It treats a redirect to another host, or from https to http,
+	// as any other status.
 	RedirectsSameHost Redirects = "same-host"
-	// RedirectsRequeue ends the run at every redirect. The job continues at the next URL under
-	// the permits of that URL: see HTTPHandler.PutBackAs.
+	// RedirectsRequeue puts the job back at every redirect, with the next URL. The job then needs
+	// the permits of the next URL: see HTTPHandler.PutBackAs.
 	RedirectsRequeue Redirects = "requeue"
 )
 
-// MaxRedirects is how many redirects a job follows, in one run or in several. RFC 9309 requires
-// as many of crawlers.
+// MaxRedirects is the number of redirects that a job follows in all its runs. RFC 9309 requires this
+// number of crawlers.
 const MaxRedirects = 5
 
-// NewHTTPRequest returns a task that makes the call. To keep the result after success, pass an
-// asynq.Retention. The error names the field, its value and what would be right.
+// NewHTTPRequest returns a task that makes the call. With an asynq.Retention the result is kept after
+// success. The error is Validate's.
 func NewHTTPRequest(r HTTPRequest, opts ...asynq.Option) (*asynq.Task, error) {
 	return newTask(TypeHTTPRequest, r, opts)
 }
@@ -139,8 +135,8 @@ func (r *HTTPRequest) UnmarshalJSON(payload []byte) error { return decodeStrict(
 // fromBody lists the headers that Go's client sets itself and silently drops if they are given.
 var fromBody = []string{"Content-Length", "Trailer", "Transfer-Encoding"}
 
-// Validate returns an error about the first field that is wrong: its name, its value and what
-// would be right. A URL in the error has no password and no key. Validate does no I/O.
+// Validate returns an error about the first field that is wrong, with its value and what would be
+// right. The error contains no passwords and no keys. Validate does no I/O.
 func (r HTTPRequest) Validate() error {
 	if err := validateURL(r.URL); err != nil {
 		return err
@@ -158,7 +154,7 @@ func (r HTTPRequest) Validate() error {
 	if r.Timeout < 0 {
 		return fmt.Errorf("timeout %s: want a duration above zero, or zero for %s", duration.Exact(r.Timeout), duration.Exact(DefaultTimeout))
 	}
-	// Servers use unregistered statuses, too. A status below 200 does not end a call.
+	// Servers also use unregistered statuses. A status below 200 does not end a call.
 	for _, status := range r.Expect {
 		if status < 200 || status > 599 {
 			return fmt.Errorf("expect %d: want HTTP statuses from 200 to 599", status)
@@ -175,7 +171,7 @@ func (r HTTPRequest) Validate() error {
 	return r.validateKept()
 }
 
-// validateKept checks what is to be kept of the response.
+// validateKept checks the fields about the response.
 func (r HTTPRequest) validateKept() error {
 	for _, name := range r.KeepHeaders {
 		if !httpguts.ValidHeaderFieldName(name) {
@@ -185,7 +181,7 @@ func (r HTTPRequest) validateKept() error {
 	if r.Save != "" && !validSave(r.Save) {
 		return fmt.Errorf("save %q: want a path such as pages/ or pages/home.html, without .. and not from the root", r.Save)
 	}
-	// Only the worker knows the maximum for a file.
+	// The maximum for a file is known only to the worker.
 	switch {
 	case r.MaxBody < 0:
 		return fmt.Errorf("max_body %d: want a number of bytes above zero", r.MaxBody)
@@ -201,16 +197,15 @@ func (r HTTPRequest) validateKept() error {
 	return nil
 }
 
-// validSave reports whether the path is a file or a folder below its start, and can be written in
-// JSON. Payloads are checked on other systems than the worker's, so backslashes are refused
-// everywhere, and on Windows names of devices. "." is refused, "./" is the folder itself.
+// validSave reports whether a path names a file or a folder below SaveDir. The worker may run on
+// another system, so backslashes are invalid on every system. "." is invalid, "./" is SaveDir.
 func validSave(name string) bool {
 	clean := path.Clean(name)
 	return utf8.ValidString(name) && fs.ValidPath(clean) && filepath.IsLocal(filepath.FromSlash(clean)) &&
 		!strings.ContainsAny(name, "\\\x00") && name != "."
 }
 
-// validateURL accepts http and https URLs with a host and without a user.
+// validateURL checks for an http or https URL with a host and without a user.
 func validateURL(text string) error {
 	const want = "want an absolute URL such as https://example.com/path"
 	if text == "" {
@@ -246,8 +241,8 @@ func validateURL(text string) error {
 	return nil
 }
 
-// validateReferencesIn checks the references to secrets in a URL. They must come after the host,
-// because a permit is requested for the host in the payload.
+// validateReferencesIn checks the references to secrets in a URL. They must be after the host, because
+// limits use the host in the payload.
 func validateReferencesIn(text string) error {
 	if _, err := References(text); err != nil {
 		return fmt.Errorf("url: %w", err)
@@ -263,8 +258,7 @@ func validateReferencesIn(text string) error {
 	return nil
 }
 
-// validateHeaders checks headers in the order of their names, so the same headers always give the
-// same error.
+// validateHeaders checks headers in the order of their names, so that errors are deterministic.
 func validateHeaders(headers map[string]string) error {
 	// JSON can have both "accept" and "Accept", and only one would be sent.
 	given := make(map[string]string, len(headers))

@@ -16,43 +16,39 @@ import (
 	"github.com/headgate/headgate/internal/redact"
 )
 
-// maxDrain is how many further bytes of a body are read and dropped, so that the connection can
-// be reused and the body's length is known. Reading more costs more than a new connection.
+// maxDrain is the number of further bytes of a body that are read and dropped, so that the connection
+// can be reused and the body's length is known. Reading more costs more than a new connection.
 const maxDrain = 256 << 10
 
-// HTTPResult is the result of an http:request task, in JSON. asynq keeps it with the task:
-// while the task waits for a retry or is archived, and after it has succeeded for its
-// asynq.Retention. Secrets that the upstream repeated are references again, except in a saved
-// body.
+// HTTPResult is the result of an http:request task, in JSON. asynq keeps the result while the task
+// waits for a retry or is archived, and for the task's asynq.Retention after success. Secrets in the
+// response are replaced with their references, except in a saved body.
 type HTTPResult struct {
 	Status int `json:"status"`
-	// URL is the one that answered, if redirects led to it.
+	// URL is the URL of the response, if redirects led to it.
 	URL string `json:"url,omitempty"`
-	// Headers are the response's headers that the call asked for.
+	// Headers are the headers of HTTPRequest.KeepHeaders.
 	Headers http.Header `json:"headers,omitempty"`
-	// Body is the beginning of the body as text, as much as the call asked for and without
-	// a character that is cut off. It is empty if the body was saved.
+	// Body is the body up to HTTPRequest.MaxBody. It is empty if the body was saved.
 	Body string `json:"body"`
-	// Base64 reports that the body was not UTF-8, and Body is its base64.
+	// Base64 reports that the body is not UTF-8, and that Body is its base64.
 	Base64 bool `json:"base64,omitempty"`
-	// Truncated reports that there was more of the body, or that it broke off.
+	// Truncated reports that Body is incomplete.
 	Truncated bool `json:"truncated"`
-	// Length is how many bytes the whole body has. It is -1 if that is not known, because the
-	// body broke off, or was not read to its end and the upstream did not say.
+	// Length is the length of the whole body in bytes, or -1 if it is unknown.
 	Length int64 `json:"length"`
-	// Saved is the file with the body, below the worker's folder for bodies, and SHA256 its
-	// hash in hexadecimal digits.
-	Saved  string `json:"saved,omitempty"`
+	// Saved is the path of the saved body below the worker's SaveDir.
+	Saved string `json:"saved,omitempty"`
+	// SHA256 is the hash of the saved body in hexadecimal digits.
 	SHA256 string `json:"sha256,omitempty"`
 	// DurationMS is the time from the call to the end of the body in milliseconds, including
 	// redirects and saving.
 	DurationMS int64 `json:"duration_ms"`
 }
 
-// read reads what is kept of the response and closes it. If the body breaks off, it returns
-// both a result and the error. Only a wanted response is saved, and only its body can be too
-// long. The result of another response shows as much of the body as fits.
-func (h *HTTPHandler) read(resp *openResponse, start time.Time, wanted bool) (*HTTPResult, error) {
+// read reads the response into a result and closes it. If the body is incomplete, it returns both the
+// result and an error. It saves the body, and checks its length, only of an expected response.
+func (h *HTTPHandler) read(resp *openResponse, start time.Time, expected bool) (*HTTPResult, error) {
 	defer resp.Body.Close()
 	result := &HTTPResult{Status: resp.Status, Length: -1}
 	for _, name := range resp.call.KeepHeaders {
@@ -67,19 +63,19 @@ func (h *HTTPHandler) read(resp *openResponse, start time.Time, wanted bool) (*H
 		result.URL = redact.Query(resp.URL)
 	}
 	var err error
-	if wanted && resp.call.Save != "" {
+	if expected && resp.call.Save != "" {
 		err = h.save(resp, result)
 	} else {
-		err = resp.readBody(result, wanted)
+		err = resp.readBody(result, expected)
 	}
 	result.DurationMS = time.Since(start).Milliseconds()
 	return result, err
 }
 
 // readBody reads the body into the result, up to the call's limit.
-func (resp *openResponse) readBody(result *HTTPResult, wanted bool) error {
+func (resp *openResponse) readBody(result *HTTPResult, expected bool) error {
 	size := cmp.Or(min(resp.call.MaxBody, MaxResultBody), DefaultResultBody) // MaxBody can be larger for a file
-	// A secret that begins within the limit is read whole, so that it can be recognized.
+	// A secret that begins within the limit is read to its end, so that it can be recognized.
 	body, err := io.ReadAll(io.LimitReader(resp.Body, size+1+int64(resp.secrets.longest())))
 	result.Truncated = err != nil || int64(len(body)) > size
 	result.setBody(resp.secrets.hideStart(body, int(size)))
@@ -87,14 +83,14 @@ func (resp *openResponse) readBody(result *HTTPResult, wanted bool) error {
 		return &NetworkError{URL: resp.URL, Status: resp.Status, Err: resp.secrets.hideIn(err)}
 	}
 	result.Length = resp.totalLength(int64(len(body)))
-	if result.Truncated && wanted && resp.call.OnMaxBody == OnMaxBodyFail {
+	if result.Truncated && expected && resp.call.OnMaxBody == OnMaxBodyFail {
 		return fmt.Errorf("%w: %w", &BodyError{URL: resp.URL, Max: size, Length: result.Length}, asynq.SkipRetry)
 	}
 	return nil
 }
 
-// totalLength returns how many bytes the body has, of which n are read. It reads maxDrain bytes
-// more, or believes the upstream. The result is -1 if neither tells.
+// totalLength returns the length of the body, of which n bytes are read. If maxDrain more bytes do not
+// end the body, it returns the Content-Length, or -1 if that is unknown.
 func (resp *openResponse) totalLength(n int64) int64 {
 	more, err := io.CopyN(io.Discard, resp.Body, maxDrain)
 	if errors.Is(err, io.EOF) {
@@ -103,14 +99,13 @@ func (resp *openResponse) totalLength(n int64) int64 {
 	return resp.length
 }
 
-// drop closes the response, and prepares the connection for another request if that is cheap.
+// drop closes the response. It reads a short body to its end, so that the connection is reused.
 func (resp *openResponse) drop() {
 	_ = resp.totalLength(0)
 	_ = resp.Body.Close()
 }
 
-// setBody stores the body as text, or as base64 if it is not UTF-8. Text loses a character that
-// is cut off, base64 keeps its bytes.
+// setBody stores the body as text, without an incomplete character at its end, or as base64.
 func (r *HTTPResult) setBody(body []byte) {
 	text := body
 	for n := 1; r.Truncated && n < utf8.UTFMax && n <= len(body); n++ {
@@ -125,14 +120,13 @@ func (r *HTTPResult) setBody(body []byte) {
 	}
 }
 
-// resultTimeout is how long keepResult tries to write a result. Its work is done, and would be
-// done again if the attempt failed now.
+// resultTimeout is the time for which keepResult tries to write a result. If it fails, the job makes
+// its call again.
 const resultTimeout = time.Minute
 
-// keepResult writes a result to its task as JSON, replacing that of an earlier attempt. It
-// returns the error that the job failed with, joined with its own. If Redis does not accept
-// the result, it tries again until ctx ends or for resultTimeout. A task that does not
-// come from an asynq server has no place for a result.
+// keepResult writes a result to its task as JSON, and replaces the result of an earlier attempt. If
+// Redis fails, keepResult tries again until ctx ends or resultTimeout is over. It returns the job's
+// error, joined with its own. A task that does not come from an asynq server keeps no result.
 func keepResult(ctx context.Context, task *asynq.Task, result any, failed error) error {
 	writer := task.ResultWriter()
 	if writer == nil {

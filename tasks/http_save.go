@@ -17,20 +17,20 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// DefaultMaxSave is how many bytes a saved body may have if the handler does not say.
+// DefaultMaxSave is the default of HTTPHandler.MaxSave.
 const DefaultMaxSave = 1 << 30
 
-// A part is a file that is not complete yet, directly in SaveDir, where Tidy finds it.
+// A part is an incomplete file in SaveDir.
 const (
 	partPrefix = ".headgate-"
 	partSuffix = ".part"
-	// maxPartAge is after how long without a write a part counts as left over.
+	// maxPartAge is the time without a write after which a part counts as abandoned.
 	maxPartAge = 24 * time.Hour
 )
 
-// save streams the body into a file and records the file in the result. The file gets its name
-// when it is complete and on disk, and replaces a file of that name in one step. No path
-// and no link leads out of SaveDir, because that is an os.Root.
+// save streams the body into a file and records the file in the result. It renames the file when it
+// is complete and on disk, and replaces a file of that name atomically. It uses an os.Root, so no
+// path and no link leads out of SaveDir.
 func (h *HTTPHandler) save(resp *openResponse, result *HTTPResult) error {
 	fail := func(err error) error { return fmt.Errorf("save %q: %w", resp.call.Save, err) }
 	if h.SaveDir == "" {
@@ -41,11 +41,11 @@ func (h *HTTPHandler) save(resp *openResponse, result *HTTPResult) error {
 		return fail(err)
 	}
 	defer root.Close()
-	if err := root.MkdirAll(path.Dir(resp.call.Save), 0o755); err != nil { // before a body that may be long
+	if err := root.MkdirAll(path.Dir(resp.call.Save), 0o755); err != nil { // fails before the body is read
 		return fail(err)
 	}
 	part := partPrefix + uuid.NewString() + partSuffix
-	defer root.Remove(part) // which is renamed if all went well
+	defer root.Remove(part) // has no effect after the rename
 	hash, err := h.write(root, part, resp, result)
 	if _, disk := errors.AsType[*fs.PathError](err); disk {
 		return fail(err)
@@ -53,7 +53,7 @@ func (h *HTTPHandler) save(resp *openResponse, result *HTTPResult) error {
 	if err != nil {
 		return err
 	}
-	// In a folder the file is named by its content, so the same body is there once.
+	// In a folder the file is named by its content, so that equal bodies are saved once.
 	name := resp.call.Save
 	if info, err := root.Stat(name); strings.HasSuffix(name, "/") || err == nil && info.IsDir() {
 		name = path.Join(name, hash)
@@ -65,10 +65,9 @@ func (h *HTTPHandler) save(resp *openResponse, result *HTTPResult) error {
 	return nil
 }
 
-// write streams the body into a new file and returns its hash. The body is saved as the upstream
-// sent it, including secrets that it repeats. A body that breaks off is a NetworkError, one that
-// is too long a BodyError, and an error of the disk an fs.PathError. After an error the caller
-// removes the file.
+// write streams the body into a new file and returns its hash. It does not replace secrets in the
+// body. The error is a NetworkError for an incomplete body, a BodyError for a body that is too long,
+// and an fs.PathError for an error of the disk.
 func (h *HTTPHandler) write(root *os.Root, name string, resp *openResponse, result *HTTPResult) (string, error) {
 	file, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
@@ -80,7 +79,7 @@ func (h *HTTPHandler) write(root *os.Root, name string, resp *openResponse, resu
 		size = min(size, resp.call.MaxBody)
 	}
 	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(file, sum), io.LimitReader(resp.Body, size+1)) // one byte more tells whether there is more
+	n, err := io.Copy(io.MultiWriter(file, sum), io.LimitReader(resp.Body, size+1)) // one byte more shows that the body is longer
 	result.Truncated = true
 	switch _, disk := errors.AsType[*fs.PathError](err); {
 	case err != nil && !disk:
@@ -98,9 +97,8 @@ func (h *HTTPHandler) write(root *os.Root, name string, resp *openResponse, resu
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// Tidy removes files that killed processes have left in SaveDir: parts of bodies that nobody has
-// written to for a day. It is for the start of a worker, and does nothing without a SaveDir. It
-// continues after an error, and returns all errors.
+// Tidy removes incomplete files of killed processes in SaveDir: those without a write for a day.
+// Workers call it when they start. It continues after an error, and returns all errors.
 func (h *HTTPHandler) Tidy() error {
 	if h.SaveDir == "" {
 		return nil

@@ -18,27 +18,26 @@ import (
 	"github.com/headgate/headgate/internal/redact"
 )
 
-// Payloads are kept in Redis, shown by tools and copied into logs, so they contain references
-// to secrets instead of secrets. The worker inserts the values when it sends the request, and
-// replaces them with the references in results, errors and the payload of a redirect. It
-// cannot hide a secret that the upstream sends back in another form, such as base64.
+// Payloads are kept in Redis, shown by tools and copied into logs, so they contain references instead
+// of secrets. The worker inserts the secrets when it sends the request. It replaces them with their
+// references in results, errors and the payload of a redirect, but not if the upstream returns them
+// in another form, such as base64.
 
 // reference matches ${env:NAME} and ${file:PATH}. The name must not contain braces.
 var reference = regexp.MustCompile(`\$\{((?:env|file):[^{}]+)\}`)
 
-// opening matches the beginning of a reference. An incomplete reference is a mistake, and must
-// not be sent as text.
+// opening matches the beginning of a reference. An incomplete reference is an error.
 var opening = regexp.MustCompile(`\$\{(?:env|file):`)
 
 const (
-	// minSecret is the minimum length of a secret. A shorter one cannot be told from other
-	// text when it is hidden.
+	// minSecret is the minimum length of a secret. A shorter secret may occur in other text, which
+	// would be hidden.
 	minSecret = 8
-	// maxSecret limits how much of a file is read, which can be an endless device.
+	// maxSecret is the maximum size of a secret's file, which may be an endless device.
 	maxSecret = 16 << 10
 )
 
-// References counts the references to secrets in a text. The error says that one of them is
+// References returns the number of references to secrets in a text, and an error if one of them is
 // incomplete.
 func References(text string) (n int, err error) {
 	if opening.MatchString(reference.ReplaceAllLiteralString(text, "-")) {
@@ -50,15 +49,13 @@ func References(text string) (n int, err error) {
 // secrets are the secrets of one call or command, the longest first. nil means none.
 type secrets []secret
 
-// secret is a value and the reference that stands for it. A secret in a URL is there twice,
-// because errors and redirects show it escaped. A secret that is written out in the URL has
-// redact.Hidden as its reference.
+// secret is a value and its reference. A secret in a URL has a second entry with the escaped value. A
+// secret that a payload contains without a reference has redact.Hidden as its reference.
 type secret struct{ value, reference string }
 
-// escapeURL escapes a value for the path and the query of a URL, so that a slash or an ampersand
-// in it does not change the URL's structure.
+// escapeURL escapes a value for the path and the query of a URL.
 func escapeURL(value string) string {
-	// QueryEscape writes a blank as +, which a path would show as +.
+	// QueryEscape writes a blank as +, which is not a blank in a path.
 	return strings.ReplaceAll(url.QueryEscape(value), "+", "%20")
 }
 
@@ -82,8 +79,8 @@ func lookup(name string) (string, error) {
 	return value, nil
 }
 
-// Secret returns the secret that a text such as ${env:API_TOKEN} or ${file:/path} refers to. It
-// returns any other text unchanged. The error says why the secret is not available.
+// Secret returns the secret of a reference such as ${env:API_TOKEN} or ${file:/path}. It returns any
+// other text unchanged. The error says why the secret is not available.
 func Secret(text string) (string, error) {
 	if !IsReference(text) {
 		return text, nil
@@ -94,8 +91,8 @@ func Secret(text string) (string, error) {
 // IsReference reports whether a text is one reference to a secret and nothing else.
 func IsReference(text string) bool { return text != "" && reference.FindString(text) == text }
 
-// readSecret returns the text of a file without the last line's end. The path must be clean: with
-// .. in it, it could leave a folder that is allowed.
+// readSecret returns the text of a file without the final newline. The path must be clean, because ..
+// could lead out of an allowed folder.
 func readSecret(name string) (string, error) {
 	if !filepath.IsAbs(name) || filepath.Clean(name) != name {
 		return "", errors.New("want the absolute path of a file")
@@ -112,7 +109,7 @@ func readSecret(name string) (string, error) {
 	return strings.TrimRight(string(text), "\r\n"), err
 }
 
-// sort puts the longest secret first: a shorter one can be its beginning.
+// sort puts the longest secret first, because a shorter secret can be its beginning.
 func (s secrets) sort() {
 	slices.SortStableFunc(s, func(a, b secret) int { return len(b.value) - len(a.value) })
 }
@@ -131,8 +128,8 @@ func (s secrets) hide(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// hideStart returns the first n bytes of a text without its secrets. The text is a whole text,
-// or the first n + longest + 1 bytes of one, whose end can be a part of a secret.
+// hideStart returns the first n bytes of a text without its secrets. The argument is the whole text or
+// its first n + longest + 1 bytes, which may end within a secret.
 func (s secrets) hideStart(text []byte, n int) []byte {
 	hidden := []byte(s.hide(string(text)))
 	if len(text) <= n {
@@ -145,8 +142,8 @@ func (s secrets) hideStart(text []byte, n int) []byte {
 	return hidden[:max(0, end)]
 }
 
-// hideEnd returns the last n bytes of a text without its secrets. The text is a whole text, or
-// the last n + longest bytes of one, whose beginning can be a part of a secret.
+// hideEnd returns the last n bytes of a text without its secrets. The argument is the whole text or its
+// last n + longest bytes, which may begin within a secret.
 func (s secrets) hideEnd(text []byte, n int) string {
 	hidden := s.hide(string(text))
 	start := max(0, len(hidden)-n)
@@ -164,8 +161,7 @@ func (s secrets) longest() int {
 	return len(s[0].value)
 }
 
-// hideIn returns the error with a text without secrets. The error itself stays reachable by
-// errors.Is and errors.As.
+// hideIn returns the error with a text without secrets. errors.Is and errors.As see the original error.
 func (s secrets) hideIn(err error) error {
 	if text := s.hide(err.Error()); text != err.Error() {
 		return &hiddenError{text, err}
@@ -173,8 +169,8 @@ func (s secrets) hideIn(err error) error {
 	return err
 }
 
-// hiddenError is an error with another text: without secrets, or without errors that only say
-// what becomes of the job.
+// hiddenError is an error with another text: without secrets, or without the text of errors that only
+// decide the job's next state.
 type hiddenError struct {
 	text string
 	err  error
@@ -185,15 +181,14 @@ func (e *hiddenError) Error() string { return e.text }
 // Unwrap returns the error with its own text, which is not for logs.
 func (e *hiddenError) Unwrap() error { return e.err }
 
-// validHeaderValue reports whether the value is UTF-8 without control characters other than tabs,
-// which could add a second header. Secrets have to fulfil it, too.
+// validHeaderValue reports whether the value is UTF-8 and has no control characters except tabs. Others
+// could add a second header. Secrets must be valid header values.
 func validHeaderValue(value string) bool {
 	return utf8.ValidString(value) && httpguts.ValidHeaderFieldValue(value)
 }
 
-// reveal returns the call with its secrets, and the secrets. The call must not be shown to
-// anybody. If secrets are missing, the error names all of them. Values are read for each
-// request, so a changed secret counts at once.
+// reveal returns the call with its secrets inserted, and the secrets. It reads the secrets again for
+// each request. The error names all missing secrets.
 func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
 	var found secrets
 	var failed error
@@ -205,16 +200,16 @@ func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
 			return escape(value)
 		})
 	}
-	open := call
-	open.URL = fill(call.URL, escapeURL)
-	open.Headers = make(map[string]string, len(call.Headers))
+	withSecrets := call
+	withSecrets.URL = fill(call.URL, escapeURL)
+	withSecrets.Headers = make(map[string]string, len(call.Headers))
 	for name, value := range call.Headers {
-		open.Headers[name] = fill(value, func(s string) string { return s })
+		withSecrets.Headers[name] = fill(value, func(s string) string { return s })
 	}
 	if failed != nil {
 		return call, nil, failed
 	}
-	// Secrets that are written out should be references, and are hidden too.
+	// Secrets should be references, but others are hidden as well.
 	values := redact.Values(call.URL)
 	for name, value := range call.Headers {
 		if redact.Named(name, h.SecretHeaders...) && !reference.MatchString(value) {
@@ -227,11 +222,10 @@ func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
 		}
 	}
 	found.sort()
-	return open, found, nil
+	return withSecrets, found, nil
 }
 
-// secret returns the value of "env:NAME" or "file:PATH". A failure is the worker's fault and not
-// the payload's, so the job may be retried.
+// secret returns the value of "env:NAME" or "file:PATH", if h.Secrets allows it.
 func (h *HTTPHandler) secret(name string) (string, error) {
 	allowed := func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }
 	if !slices.ContainsFunc(h.Secrets, allowed) {

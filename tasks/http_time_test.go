@@ -64,7 +64,7 @@ func TestHTTP_HeldConnection_TimesOut(t *testing.T) {
 			h := local()
 			h.SaveDir = t.TempDir()
 			err := processBy(t, h, tt.call)
-			if Class(err) != tt.class || tt.class == ClassNetwork && !strings.Contains(err.Error(), "no whole answer within 100ms") {
+			if Class(err) != tt.class || tt.class == ClassNetwork && !strings.Contains(err.Error(), "no complete response within 100ms") {
 				t.Errorf("%v is of class %q, want %q", err, Class(err), tt.class)
 			}
 		})

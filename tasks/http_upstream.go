@@ -13,55 +13,49 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
-// Answer is what a limiter may learn from one answer.
+// Response holds the parts of a response that matter to limits.
 type Response struct {
-	// URL is the one that answered, without secrets.
+	// URL is the URL of the response, without secrets.
 	URL    string
 	Status int
 	// Latency is the time from the request to the end of the header.
-	Latency time.Duration
-	// Upstream is what the header says about limits.
+	Latency  time.Duration
 	Upstream Upstream
 }
 
-// Upstream is what an answer says about the limits of its server: in Retry-After, in the IETF's
-// RateLimit and RateLimit-Policy, and in the X-RateLimit-… of many APIs. Fields that cannot be read are
-// ignored. The zero value says nothing.
+// Upstream holds the rate limits in a response's header: Retry-After, the IETF's RateLimit and
+// RateLimit-Policy, and the X-RateLimit-… of many APIs. Malformed fields are ignored.
 type Upstream struct {
-	// Until is when the upstream accepts calls again, from anybody: keys are blocked until then.
-	// The zero value means that it does not say.
+	// Until is the time from which the upstream accepts calls again, or the zero Time.
 	Until time.Time
-	// RetryAfter is how long from now the header's Retry-After says to wait, with any status. With
-	// another status than 429, 503 and 403 it is about this call alone, as 202 says when to check
-	// an operation, so Until ignores it.
+	// RetryAfter is the wait of Retry-After, with any status. Until ignores it with any other status
+	// than 429, 503 and 403: with 202, for example, it says when to check an operation.
 	RetryAfter time.Duration
 	// Quotas are sorted by name.
 	Quotas []Quota
 }
 
-// Quota is one of the limits that an answer describes. Parts with the same name, from any fields,
-// are one quota.
+// Quota is one limit of the upstream. Its unit is the upstream's, such as requests, tokens or bytes.
 type Quota struct {
-	// Name is the upstream's, such as "requests" or "tokens", in lower case. It is empty if the
-	// upstream gave none.
+	// Name is the upstream's name, such as "requests", in lower case. It can be empty.
 	Name string
-	// Limit is how much may be used in each window, and Remaining how much is left: -1 if the
-	// answer does not say. The unit is the upstream's: requests, tokens, bytes.
-	Limit, Remaining int64
-	// Window is the period of Limit, or 0 if the answer does not say.
+	// Limit is the quota for each Window, or -1 if it is unknown.
+	Limit int64
+	// Remaining is the unused part of Limit, or -1 if it is unknown.
+	Remaining int64
+	// Window is the period of Limit, or 0 if it is unknown.
 	Window time.Duration
-	// Reset is when the quota is renewed, or the zero Time if the answer does not say.
+	// Reset is the time at which the quota is renewed, or the zero Time if it is unknown.
 	Reset time.Time
 }
 
-// ReadUpstream reads the header of an answer that arrived at now. Times of the upstream are measured
-// from its own Date, if there is one, so the two clocks need not agree. None is further away than a
-// year.
+// ReadUpstream reads the header of a response that arrived at now. It compares times in the header
+// with the upstream's own Date, so that the two clocks need not agree. No time is more than a year
+// away.
 //
-// Retry-After counts for Until only with 429, 503 and 403; an exhausted quota counts with every
-// status. If a header gives a reset and not how much is left, the quota counts as exhausted with 429
-// and 503. If several fields describe a quota, fields with one number each win over RateLimit and
-// RateLimit-Policy.
+// Until is the time of Retry-After with 429, 503 and 403, or else the latest reset of the exhausted
+// quotas. A quota with a reset and an unknown Remaining counts as exhausted with 429 and 503. Fields
+// with one number each, such as X-RateLimit-Remaining, override RateLimit and RateLimit-Policy.
 func ReadUpstream(status int, h http.Header, now time.Time) Upstream {
 	r := upstreamReader{headerTimes: headerTimes{h, now}, quotas: map[string]*Quota{}}
 	r.readStructured()
@@ -75,9 +69,7 @@ func ReadUpstream(status int, h http.Header, now time.Time) Upstream {
 	return u
 }
 
-// until returns the time of Retry-After if that counts, as the IETF's draft requires, or else the
-// latest reset of the exhausted quotas. The zero Time means that nothing is exhausted, or that the
-// answer gives no time.
+// until returns Upstream.Until. The IETF's draft requires that Retry-After overrides the quotas.
 func (u Upstream) until(status int, now time.Time) time.Time {
 	limited := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 	if u.RetryAfter > 0 && (limited || status == http.StatusForbidden) {
@@ -93,14 +85,13 @@ func (u Upstream) until(status int, now time.Time) time.Time {
 	return last
 }
 
-// upstreamReader collects quotas by name, because their parts come in several fields. Its times are
-// by this process's clock.
+// upstreamReader collects the parts of quotas, which can be in several fields.
 type upstreamReader struct {
 	headerTimes
 	quotas map[string]*Quota
 }
 
-// quota returns the quota of a name in any case, and adds it if it is new.
+// quota returns the quota of a name, in any case. It adds a new quota.
 func (r *upstreamReader) quota(name string) *Quota {
 	name = strings.ToLower(name)
 	if r.quotas[name] == nil {
@@ -151,15 +142,14 @@ func (r *upstreamReader) readStructured() {
 	}
 }
 
-// setNumber sets a part of a quota to a whole number. It ignores other values, such as a name.
+// setNumber sets a part of a quota to a whole number, and ignores any other value.
 func (r *upstreamReader) setNumber(name, part string, value any) {
 	if n, ok := value.(int64); ok {
 		r.set(name, part, strconv.FormatInt(n, 10))
 	}
 }
 
-// itemName returns the name of an item, a string or a token. The quota of an item without one has
-// no name.
+// itemName returns the name of an item, which is a string or a token, or "".
 func itemName(item httpsfv.Item) string {
 	switch name := item.Value.(type) {
 	case string:
@@ -176,11 +166,11 @@ func itemName(item httpsfv.Item) string {
 var namedField = regexp.MustCompile(`(?i)^(?:x-|anthropic-)?rate-?limit-` +
 	`(?:(limit|remaining|reset(?:-after)?)(?:-(.+))?|(.+)-(limit|remaining|reset(?:-after)?))$`)
 
-// readNamed reads the fields with one number each. Of several fields for one part the one without X-
-// counts, and of several values the first. A Reset-After wins over a Reset, which needs both clocks.
+// readNamed reads the fields with one number each. A field without X- overrides the same field with
+// X-. A Reset-After overrides a Reset, which depends on the upstream's clock.
 func (r *upstreamReader) readNamed() {
 	fields := slices.Sorted(maps.Keys(r.header))
-	slices.Reverse(fields) // so that the one without X- is the last
+	slices.Reverse(fields) // fields without X- are read last
 	for _, after := range []bool{false, true} {
 		for _, field := range fields {
 			m := namedField.FindStringSubmatch(field)
@@ -195,8 +185,8 @@ func (r *upstreamReader) readNamed() {
 	}
 }
 
-// set sets a part of a quota from the values of a field. Some servers write "100, 100;w=60" for a
-// limit. It ignores values that are not numbers, or are negative.
+// set sets a part of a quota to the first number of a field: some servers write "100, 100;w=60" for
+// a limit. It ignores any other value.
 func (r *upstreamReader) set(name, part string, values ...string) {
 	if part == "reset" {
 		if wait, ok := r.wait(values, time.Second); ok {

@@ -12,10 +12,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// ErrNotCalled is wrapped by the error of an attempt that ended before its call left: the
-// payload is malformed, the address is not allowed, the host has no address or does not accept
-// the connection, a secret is missing, a command does not exist. The upstream does not count
-// such a call. Once there is a connection, a request counts as sent.
+// ErrNotCalled is wrapped by the error of an attempt that made no call, so that the upstream does not
+// count it. Examples are a malformed payload, an address that is not allowed, a missing secret, and
+// a refused connection. If a connection was made, the request counts as sent.
 var ErrNotCalled = errors.New("no call was made")
 
 // notCalled is an error that is also ErrNotCalled.
@@ -24,7 +23,7 @@ type notCalled struct{ error }
 // Unwrap returns the error itself.
 func (e notCalled) Unwrap() error { return e.error }
 
-// Is reports that the error is ErrNotCalled, too.
+// Is reports whether the target is ErrNotCalled.
 func (notCalled) Is(target error) bool { return target == ErrNotCalled }
 
 // malformed is the error of a payload that the handler cannot read. asynq archives the job.
@@ -32,9 +31,9 @@ func malformed(err error) error {
 	return notCalled{fmt.Errorf("malformed payload: %w: %w", err, asynq.SkipRetry)}
 }
 
-// Check returns the error with which ProcessTask would archive the task before its call, as far
-// as payload and handler tell. It does no I/O, so a server's rules can call it before the job
-// takes permits.
+// Check returns the error with which ProcessTask would archive the task before its call. It does no
+// I/O, so a server's rules can call it before the job takes permits. It cannot find errors that only
+// a call shows, such as a host without an address.
 func (h *HTTPHandler) Check(task *asynq.Task) error {
 	call, err := parse[HTTPRequest](task.Payload())
 	if err != nil {
@@ -61,12 +60,12 @@ func (h *ExecHandler) Check(task *asynq.Task) error {
 	return presentable(err)
 }
 
-// giveBack returns the permits of a job that made no call. An archived job returns all of them. A
-// job that will be retried keeps its permits of a funnel and a token bucket, because these set
-// the pace, and a host that is down must not be called faster.
+// giveBack returns the permits of a job that made no call: all permits of an archived job. A job that
+// will be retried keeps the permits that set its pace, because a host that is down must not be called
+// faster.
 func (f *Feedback) giveBack(ctx context.Context, err error) {
 	archived := errors.Is(err, asynq.SkipRetry)
-	if !archived && f.Limiter == nil { // only it knows the kinds
+	if !archived && f.Limiter == nil { // the kinds of the limits are unknown
 		return
 	}
 	d, _ := scheduler.GetDecision(ctx)

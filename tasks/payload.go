@@ -37,15 +37,15 @@ func newTask(typename string, of interface{ Validate() error }, opts []asynq.Opt
 	return asynq.NewTask(typename, text, opts...), nil
 }
 
-// decodeStrict reads a payload, one JSON object, into a struct, which stays unchanged after an error.
+// decodeStrict reads a payload, one JSON object, into a struct. After an error the struct is unchanged.
 // The tag json of a field has its name, and the tag want what would be right. Unlike
-// json.Decoder.DisallowUnknownFields it distinguishes "URL" from "url", rejects a field that is given twice,
-// and shows the wrong value.
+// json.Decoder.DisallowUnknownFields, decodeStrict distinguishes "URL" from "url", rejects a field that
+// is given twice, and shows the wrong value.
 func decodeStrict[P any](payload []byte, into *P) error {
 	if !utf8.Valid(payload) {
 		return errors.New("payload is not UTF-8: want JSON text")
 	}
-	// json.Decoder alone would ignore what follows the object.
+	// json.Decoder alone would ignore text after the object.
 	var whole json.RawMessage
 	if err := json.Unmarshal(payload, &whole); err != nil {
 		return fmt.Errorf("payload is not JSON: %w", err)
@@ -85,8 +85,8 @@ func decodeStrict[P any](payload []byte, into *P) error {
 	return nil
 }
 
-// decodeField reads the value of a field. A JSON null leaves it unchanged. A duration is a text such
-// as "10s".
+// decodeField reads the value of a field. A null leaves the field unchanged. Durations are texts such as
+// "10s".
 func decodeField(value []byte, name, want string, into any) error {
 	var text *string
 	duration, ok := into.(*time.Duration)
@@ -108,12 +108,12 @@ func decodeField(value []byte, name, want string, into any) error {
 
 // shorten returns the start of a JSON value for an error: 60 bytes, without a partial character.
 func shorten(value []byte) string {
-	const most = 60
+	const maxLength = 60
 	text := string(bytes.TrimSpace(value))
-	if len(text) <= most {
+	if len(text) <= maxLength {
 		return text
 	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
+	return strings.ToValidUTF8(text[:maxLength], "") + "…"
 }
 
 // marshal is json.Marshal without \u0026 for &, because people read payloads and results.

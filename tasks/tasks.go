@@ -1,20 +1,17 @@
-// Package tasks has the built-in task types: their names, payloads, handlers and, except for
-// commands, constructors. HTTPRequest makes one HTTP call, CrawlFetch fetches a page of a crawl and
-// continues from there, and ExecHandler runs commands that its worker lists.
+// Package tasks implements the built-in task types: http:request makes one HTTP call
+// ([HTTPHandler]), crawl:fetch fetches a page of a crawl and enqueues its links ([CrawlHandler]), and
+// exec:* runs a command of the worker ([ExecHandler]).
 //
-// They are plain asynq tasks and handlers. Validate checks a payload before it is enqueued, by the
-// rules of the handler. Payloads are JSON objects, and are read strictly except for commands: an
-// unknown field, a field given twice and a value of the wrong type are errors that say what would be
-// right. A null is a field left out.
+// They are ordinary asynq tasks and handlers. Payloads are JSON objects. Except for commands, a
+// payload is invalid if it has an unknown field, a field twice, or a value of the wrong type. A null
+// is a field left out. Validate checks a payload as the handler does.
 //
-// A handler's error decides what becomes of the job. asynq archives a job whose error wraps
-// asynq.SkipRetry, because another attempt would fail as well, and retries any other. Class
-// classifies errors for retry policies.
+// asynq archives a job whose error wraps asynq.SkipRetry, because another attempt would fail as
+// well, and retries a job with any other error. Class classifies errors for retry policies.
 //
-// The handlers do not know limits, and work with a plain asynq server. Feedback is middleware that
-// reports the answers of their calls to the limits of a scheduler.Server, and those of a program's own
-// calls by CheckResponse, so a 429 blocks its key for all workers. To put a job back without a
-// failure, handlers get a function such as HTTPHandler.PutBackAs.
+// The handlers use no limits, and run on any asynq server. With the middleware of [Feedback], a 429
+// blocks the limits of a scheduler.Server for all workers; handlers of other calls report their
+// responses with [CheckResponse].
 package tasks
 
 import (
@@ -27,7 +24,7 @@ import (
 // worker may know the type.
 var ErrUnknownType = errors.New("not a built-in task type")
 
-// builtin lists the built-in types by name, with the check of a payload. Validate checks commands.
+// builtin lists the built-in types by name. The payloads of commands are validated separately.
 var builtin = []struct {
 	name     string
 	validate func(payload []byte) error
@@ -37,7 +34,8 @@ var builtin = []struct {
 	{TypeHTTPRequest, func(payload []byte) error { _, err := parse[HTTPRequest](payload); return err }},
 }
 
-// Types returns the names of the built-in types in alphabetical order, without single commands.
+// Types returns the names of the built-in types in alphabetical order. TypeExec stands for all
+// commands.
 func Types() []string {
 	names := make([]string, len(builtin))
 	for i, t := range builtin {
@@ -46,9 +44,9 @@ func Types() []string {
 	return names
 }
 
-// Validate returns the error with which the handler would archive a task of that type. It does no
-// I/O, so it does not know a worker's commands and secrets. The error wraps ErrUnknownType if the type
-// is not built in.
+// Validate returns the error with which the handler would archive a task of that type. It does not
+// check whether the worker has the command or the secrets. The error wraps ErrUnknownType if the
+// type is not built in.
 func Validate(typename string, payload []byte) error {
 	if strings.HasPrefix(typename, PrefixExec) {
 		_, err := commandName(typename, payload)

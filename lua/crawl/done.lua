@@ -1,14 +1,14 @@
--- Records what became of a URL of a crawl. If that is recorded already, it changes nothing.
+-- Records the final state of a URL of a crawl. It does not change a final state.
 -- Touches: crawl (rw), crawl_hosts (w), crawl_seen (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] crawl
--- ARGV[2] start of the crawl that the job belongs to
+-- ARGV[2] start of the job's crawl
 -- ARGV[3] milliseconds after which the crawl is forgotten
 -- ARGV[4] digest of the URL
 -- ARGV[5] host
 -- ARGV[6] state
--- ARGV[7] how many links of the page were not read
--- Returns 1, or 0 if another crawl of that name has begun
+-- ARGV[7] number of links of the page that were not read
+-- Returns 1, or 0 if another crawl of that name has started
 -- @include crawl
 local crawl, start, life, digest, host, state, unread = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local about, seen, hosts = hg('crawl', crawl), hg('crawl_seen', crawl), hg('crawl_hosts', crawl)

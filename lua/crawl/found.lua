@@ -2,15 +2,16 @@
 -- Touches: crawl (rw), crawl_hosts (rw), crawl_seen (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] crawl
--- ARGV[2] start of the crawl that the page belongs to
+-- ARGV[2] start of the page's crawl
 -- ARGV[3] milliseconds after which the crawl is forgotten
--- ARGV[4] how many URLs the crawl may have
--- ARGV[5] how many on a host
+-- ARGV[4] maximum number of URLs of the crawl
+-- ARGV[5] maximum number of URLs of a host
 -- ARGV[6] page
--- ARGV[7…] digest, URL, host and state of each: it waits, or why it is left out
--- Returns for each URL the state that it got, or "" if it is known; nothing if another crawl
---   of that name has begun. A URL that waits needs a job: also one that this page has linked
---   before, as long as no job has taken it, because the page's job may have died in between.
+-- ARGV[7…] for each link: digest, URL, host, and state if the URL is new
+-- Returns nothing if another crawl of that name has started; else for each link:
+--   the new state of the URL, or "" if the URL is known. The caller enqueues a job for each URL
+--   that waits. The state of a URL that this page has linked before, and that no job has taken, is
+--   returned again, because the page's job may have died before it enqueued the URL's job.
 -- @include crawl
 local crawl, start, life, from = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
 local max_urls, max_host_urls = tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -21,10 +22,10 @@ local states = {}
 for i = 7, #ARGV, 4 do
   local digest, url, host, state = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local was, linked_by, _, owner = read_record(seen, digest)
-  if may_come(was) then
+  if may_get_job(was) then
     if is_page(state) and pages_left(about, max_urls) <= 0 then
       state = 'b'
-    elseif has_room(state) and host_pages_left(hosts, host, max_host_urls) <= 0 then
+    elseif takes_room(state) and host_pages_left(hosts, host, max_host_urls) <= 0 then
       state = 'h'
     end
     if is_page(state) then

@@ -3,18 +3,18 @@
 -- Touches: cron (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] schedule
--- ARGV[2] the time up to which its ticks are done, in seconds; empty leaves it
--- ARGV[3] zone and cron line, empty for an entry that was removed
--- ARGV[4] what became of the tick: enqueued, skipped: … or failed: …; empty for no tick
--- ARGV[5] ID and queue of the tick's job; empty for none
--- Returns 1, or 0 if the schedule was there already
+-- ARGV[2] time in seconds up to which the schedule's ticks are done; empty for no change
+-- ARGV[3] zone and cron line; empty for a schedule that was removed
+-- ARGV[4] outcome of the tick: enqueued, skipped: … or failed: …; empty for no tick
+-- ARGV[5] ID and queue of the tick's job; empty for no job
+-- Returns 1, or 0 if the schedule had already advanced to that time
 -- @include scope
 local name, last, spec, outcome, job = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
--- The state of a removed entry is kept for 30 days, because it counts ticks.
+-- The state of a removed schedule, which counts ticks, is kept for 30 days.
 local FORGET = 2592000
 
--- A last tick that is more than a day ahead is of a time when Redis's clock was wrong.
+-- A last tick that is more than a day ahead was recorded while Redis's clock was wrong.
 local MAX_AHEAD = 86400
 
 local schedule = hg('cron', name)
@@ -25,7 +25,7 @@ if moves and outcome ~= '' then
   call('HSET', schedule, 'tick', last, 'outcome', outcome)
   call('HINCRBY', schedule, string.match(outcome, '^%l+'), 1)
 end
--- Another replica may have skipped the tick for which this one has enqueued a job.
+-- Another replica may have recorded the tick as skipped, although this replica enqueued its job.
 if job ~= '' and call('HGET', schedule, 'tick') == last then call('HSET', schedule, 'job', job, 'outcome', outcome) end
 if spec ~= '' then
   call('HSET', schedule, 'spec', spec)

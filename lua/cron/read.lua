@@ -1,9 +1,9 @@
--- Reads what is known of schedules, and the time.
+-- Reads the states of schedules, and the time.
 -- Touches: cron (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] schedules
--- Returns the time in microseconds, then for each schedule its hash as HGETALL
---   gives it, empty for one that is not known
+-- Returns the time in microseconds, then for each schedule the reply of HGETALL, which is empty
+--   for an unknown schedule
 -- @include scope
 
 local reply = { int(now_us) }

@@ -23,7 +23,7 @@ func (r *Runner) Pause(ctx context.Context, name string) error {
 	}
 	pipe := r.rdb.TxPipeline()
 	paused := pipe.HSetNX(ctx, r.key(name), "paused", now.Unix())
-	pipe.Persist(ctx, r.key(name)) // the state of a disabled entry would expire, and the pause with it
+	pipe.Persist(ctx, r.key(name)) // the state of a disabled entry expires, but a pause must not
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("pausing schedule %s: %w", name, err)
 	}
@@ -33,7 +33,7 @@ func (r *Runner) Pause(ctx context.Context, name string) error {
 	return r.note(ctx, name, "paused")
 }
 
-// note adds an entry to the changelog. throttle.WithActor says who made the change.
+// note adds a line to the changelog, with the actor of throttle.WithActor.
 func (r *Runner) note(ctx context.Context, name, what string) error {
 	log := throttle.New(r.rdb, throttle.Options{Scope: r.scope, Logger: r.log})
 	if err := log.Internals().Note(ctx, throttle.Change{What: what, Schedule: name}); err != nil {
@@ -42,9 +42,9 @@ func (r *Runner) note(ctx context.Context, name, what string) error {
 	return nil
 }
 
-// Resume ends a Pause. The ticks during the pause are dropped and do not count as missed.
-// Resume first enqueues the ticks that were due before the pause, if no replica has. If the
-// entry is not paused, Resume does nothing.
+// Resume ends a Pause. It first enqueues ticks before the pause that no replica has enqueued. The
+// ticks during the pause are dropped, and do not count as missed. If the entry is not paused, Resume
+// does nothing.
 func (r *Runner) Resume(ctx context.Context, name string) error {
 	found, err := r.schedule(name)
 	if err != nil {
@@ -60,7 +60,7 @@ func (r *Runner) Resume(ctx context.Context, name string) error {
 			return err
 		}
 		v := states[0]
-		if v.Spec == s.spec { // ticks of another cron line are left to the replicas that run it
+		if v.Spec == s.spec { // replicas with another cron line handle its ticks themselves
 			if err := r.handle(ctx, &s, v, now); err != nil {
 				return err
 			}
@@ -113,29 +113,29 @@ func (r *Runner) Trigger(ctx context.Context, name string) (string, error) {
 	return id, r.note(ctx, name, "run")
 }
 
-// Status is an entry and what has become of its ticks.
+// Status is an entry with the state of its ticks.
 type Status struct {
-	// Entry is as it was given to Set.
+	// Entry is the entry of Set.
 	Entry Entry
-	// Paused reports whether the entry is paused, by any process.
+	// Paused reports whether any process has paused the entry.
 	Paused bool
 	// Next are the coming ticks in the entry's zone. It is empty while the entry is
 	// disabled or paused.
 	Next []time.Time
-	// Last is the last tick in the entry's zone, or the zero time, and Outcome
-	// what became of it: enqueued, "skipped: …" or "failed: …".
-	Last    time.Time
+	// Last is the last tick in the entry's zone, or the zero time.
+	Last time.Time
+	// Outcome is the outcome of Last: "enqueued", "skipped: …" or "failed: …".
 	Outcome string
-	// Late is for how long a tick has been due that no replica has handled.
+	// Late is the time since the oldest due tick that no replica has handled, or 0.
 	Late time.Duration
 	// Enqueued, Skipped and Failed count ticks. Missed ticks that are dropped together
 	// count as one.
 	Enqueued, Skipped, Failed int64
 }
 
-// List returns the status of all entries, sorted by name, with the next n ticks of each.
-// It makes one round trip and reports the work of all replicas. The entries are those of
-// Set, disabled ones included. Run need not be called.
+// List returns the status of all entries of Set, including disabled ones, sorted by name and with
+// the next n ticks of each. The status includes the work of all replicas. List takes one round trip,
+// and does not need Run.
 func (r *Runner) List(ctx context.Context, n int) ([]Status, error) {
 	r.mu.Lock()
 	schedules := r.schedules

@@ -22,7 +22,7 @@ type Entry struct {
 	// Cron is five fields (minute, hour, day of month, month, day of week), six
 	// with seconds, or one of @hourly, @daily, @weekly, @monthly, @yearly and
 	// @every with a duration of whole seconds. @every ticks at the multiples of its
-	// duration since 1970, so all machines agree, also after a restart. Required.
+	// duration since 1970, so all machines and all restarts have the same ticks. Required.
 	//
 	// A field is *, a value, a range or a list of these, with an optional step. Ranges may
 	// wrap around (22-2, fri-mon), and 7 is Sunday, as 0 is. A step that is larger than its
@@ -36,14 +36,14 @@ type Entry struct {
 	Type string `yaml:"task"`
 	// Payload returns the task's payload for a tick, in the entry's zone. If it fails or
 	// panics, the tick gets no job and counts as failed. Several replicas may call it for
-	// the same tick, and it is called for several entries at once. Nil means an empty payload.
+	// the same tick. Calls for several entries are concurrent. Nil means an empty payload.
 	Payload func(tick time.Time) ([]byte, error)
 	// Queue is the task's queue. The zero value means `default`.
 	Queue string `yaml:"queue"`
-	// Options are further options of the task: MaxRetry, Timeout, Retention and
-	// Group. Retention is at least five minutes, because the finished job keeps a late
-	// replica from adding it again. A job of a Group is gone when the group is
-	// aggregated, so a replica that stalls at that moment can add it again.
+	// Options are further options of the task: MaxRetry, Timeout, Retention and Group. Retention is
+	// at least five minutes, so that a late replica finds the finished job and does not enqueue it
+	// again. The jobs of a Group are deleted when the group is aggregated, so a replica that stalls
+	// at that moment can enqueue such a job again.
 	Options []asynq.Option
 	// Jitter delays the job, not the tick, by at most this much, in whole seconds.
 	// All replicas compute the same delay for a tick. The zero value means none.
@@ -60,24 +60,23 @@ type Entry struct {
 	Disabled bool
 }
 
-// Missed says which missed ticks still run. A tick is missed if it is more than 30 seconds
-// late when a process sees it, as after an outage of Redis or of all replicas. Ticks during
-// a Pause are not missed.
+// Missed says which missed ticks still run. A tick is missed if no replica handles it within 30
+// seconds, for example because of an outage. Ticks during a Pause are not missed.
 type Missed string
 
 // The values of Entry.Missed.
 const (
 	MissedSkip Missed = "skip" // none
-	MissedOnce Missed = "once" // the newest, unless a tick that is not late runs now anyway
+	MissedOnce Missed = "once" // the newest, unless a tick that is not missed runs now
 	MissedAll  Missed = "all"  // all, oldest first, up to Entry.MissedMax
 )
 
-// UnmarshalText reads one of the values, as config files have them.
+// UnmarshalText parses one of the values.
 func (m *Missed) UnmarshalText(text []byte) error { return choose((*string)(m), text, missedValues) }
 
 const missedValues = "skip, once, all"
 
-// Overlap says whether a tick waits for the jobs of earlier ticks.
+// Overlap says whether a tick is dropped while an earlier job is unfinished.
 type Overlap string
 
 // The values of Entry.Overlap.
@@ -88,7 +87,7 @@ const (
 	OverlapSkip Overlap = "skip"
 )
 
-// UnmarshalText reads one of the values, as config files have them.
+// UnmarshalText parses one of the values.
 func (o *Overlap) UnmarshalText(text []byte) error { return choose((*string)(o), text, overlapValues) }
 
 const overlapValues = "allow, skip"
@@ -104,7 +103,7 @@ func choose(value *string, text []byte, values string) error {
 // EntryError is one mistake in an entry.
 type EntryError struct {
 	Entry string // the entry's Name
-	Field string // the field as config files write it: name, cron, zone …
+	Field string // the field's name in config files: name, cron, zone …
 	Value string // the field's value
 	Hint  string // what is wrong with the value and what would be right
 }
@@ -174,9 +173,8 @@ type Origin struct {
 	Triggered bool      `json:"triggered,omitempty"`
 }
 
-// OriginOf reads the ID of a job that an entry enqueued. It reports false for other IDs,
-// unless somebody made them up in the same form. The scope must consist of the characters
-// that are allowed in an entry's name.
+// OriginOf parses the ID of a job that an entry enqueued. It reports false for IDs of any other form.
+// The scope must consist of the characters that are allowed in an entry's name.
 func OriginOf(id string) (o Origin, ok bool) {
 	scope, name, scoped := strings.Cut(id, "/")
 	if !scoped {

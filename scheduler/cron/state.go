@@ -17,16 +17,16 @@ var (
 	cronReadScript = script.New("cron/read")
 )
 
-// state is what Redis holds of an entry, shared by all replicas. Moments are Unix seconds
-// and 0 if there is none. Jobs are an ID and a queue with a space in between.
+// state is the state of an entry in Redis, which all replicas share. Times are Unix seconds, or 0.
+// Jobs are an ID and a queue with a space in between.
 type state struct {
-	Last    int64  `redis:"last"`   // all ticks up to here are done
+	Last    int64  `redis:"last"`   // time up to which all ticks are done
 	Spec    string `redis:"spec"`   // zone and cron line that ran last; empty after removal
 	Paused  int64  `redis:"paused"` // start of the pause; ticks up to it still count
 	Tick    int64  `redis:"tick"`   // the last tick
 	Outcome string `redis:"outcome"`
-	Job     string `redis:"job"`   // of the last tick that has one
-	Extra   string `redis:"extra"` // the last that Trigger enqueued
+	Job     string `redis:"job"`   // job of the last tick that has a job
+	Extra   string `redis:"extra"` // job of the last Trigger
 
 	Enqueued int64 `redis:"enqueued"`
 	Skipped  int64 `redis:"skipped"`
@@ -35,7 +35,7 @@ type state struct {
 	err error // why the state cannot be read
 }
 
-// moment is the time of Unix seconds, and the zero time of 0.
+// moment returns the time of Unix seconds, or the zero time for 0.
 func moment(seconds int64) time.Time {
 	if seconds == 0 {
 		return time.Time{}
@@ -74,9 +74,9 @@ func (r *Runner) read(ctx context.Context, names ...string) ([]state, time.Time,
 	return states, time.UnixMicro(micros), nil
 }
 
-// move advances an entry's last tick, unless it is there or further already, and reports
-// whether it did. With an outcome, last is a tick and the outcome what became of it. A zero
-// last and an empty spec mark the entry as removed.
+// move advances an entry's last tick, and reports whether it did: another replica may already have
+// advanced the entry. With an outcome, last is a tick. A zero last and an empty spec mark the entry
+// as removed.
 func (r *Runner) move(ctx context.Context, name string, last time.Time, spec, outcome, job string) (bool, error) {
 	seconds := ""
 	if !last.IsZero() {

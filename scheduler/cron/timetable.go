@@ -14,9 +14,9 @@ import (
 // timetable is a parsed cron line in a zone.
 type timetable struct {
 	every  time.Duration        // of an @every line
-	fields *robfig.SpecSchedule // of any other line; each field has a bit for every value that matches
+	fields *robfig.SpecSchedule // of any other line; each field has a bit for every matching value
 	zone   *time.Location
-	spec   string // zone and cron line together, as the state in Redis has them
+	spec   string // zone and cron line, as in state.Spec
 }
 
 // newTimetable parses the entry's Cron, Seconds and Zone. Its error is an *EntryError.
@@ -168,13 +168,12 @@ func (t *timetable) nextLabel(label time.Time) time.Time {
 
 const day = 24 * time.Hour
 
-// missedAfter is how late a tick may be and still run whatever Missed says. It covers a
-// restart, and a failover of Redis to a replica with another clock.
+// missedAfter is the delay after which a tick counts as missed. It is longer than a restart, or a
+// failover of Redis to a replica with another clock.
 const missedAfter = 30 * time.Second
 
-// plan decides at now about the ticks in (last, upTo]. It returns the ticks to run, oldest
-// first, and the newest of the late ticks that are dropped, or the zero time. All ticks that
-// run are newer than the dropped ones.
+// plan returns the ticks in (last, upTo] that run, oldest first, and the newest tick that is dropped
+// because it is missed at now, or the zero time. The dropped ticks are older than those that run.
 func (s schedule) plan(last, upTo, now time.Time) (run []time.Time, missed time.Time) {
 	late := earliest(upTo, now.Add(-missedAfter-time.Nanosecond))
 	timely := newestTicks(s.timetable, latest(last, late), upTo, int(missedAfter/time.Second)+1)
@@ -192,9 +191,9 @@ func (s schedule) plan(last, upTo, now time.Time) (run []time.Time, missed time.
 	return append(run, timely...), missed
 }
 
-// newestTicks returns the last n ticks in (after, upTo], oldest first. A timetable can only
-// be walked forwards, and after may be a year of seconds ago, so newestTicks looks back over
-// ever longer periods.
+// newestTicks returns the last n ticks in (after, upTo], oldest first. A timetable can only be walked
+// forwards, and there may be a tick in every second of a year, so newestTicks tries longer and longer
+// periods before upTo.
 func newestTicks(by *timetable, after, upTo time.Time, n int) []time.Time {
 	if at := by.next(after); at.IsZero() || at.After(upTo) {
 		return nil

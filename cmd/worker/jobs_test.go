@@ -321,7 +321,7 @@ func TestJobsCancel_SameIDInTwoQueues(t *testing.T) {
 	w.must(w.rdb.HSet(t.Context(), asynqdb.Hash("other", "active"), "state", "active").Err())
 	for _, args := range []string{"cancel active --queue default", "cancel --queue other"} {
 		code, _, stderr := w.run(args)
-		if want := "worker: jobs active run in the queues default and other: both would be stopped, and neither was\n"; code != 1 || stderr != want {
+		if want := "worker: jobs active run in the queues default and other: canceling one would cancel all, so none was canceled\n"; code != 1 || stderr != want {
 			t.Errorf("%s: exit code %d: %s", args, code, stderr)
 		}
 	}

@@ -84,13 +84,13 @@ func (c ofQueue) deleted(stdio cli.IO, jobs int, err error) error {
 type queuesPause struct{ ofQueue }
 
 func (c *queuesPause) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	return c.done(stdio, "paused", q.Pause(ctx, c.Name))
+	return c.done(stdio, "paused", q.SetPaused(ctx, c.Name, true))
 }
 
 type queuesResume struct{ ofQueue }
 
 func (c *queuesResume) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	return c.done(stdio, "resumed", q.Resume(ctx, c.Name))
+	return c.done(stdio, "resumed", q.SetPaused(ctx, c.Name, false))
 }
 
 type queuesPurge struct {

@@ -143,7 +143,7 @@ type metric struct {
 // all lists the metrics of this package.
 var all []metric
 
-// histogram stands for histograms, which have no prometheus.ValueType.
+// histogram marks histograms, which have no prometheus.ValueType of their own.
 const (
 	counter   = prometheus.CounterValue
 	gauge     = prometheus.GaugeValue

@@ -30,7 +30,7 @@
 //
 // # Security
 //
-// Types, payloads and keys of jobs are foreign text: the page cuts and escapes them, and hides the
+// Types, payloads and keys of jobs are untrusted text: the page cuts and escapes them, and hides the
 // values of fields with secret names (see Options.Redact). A Content-Security-Policy allows no
 // scripts but its own files. Changes are confirmed on a page of their own and made by a POST, which
 // is refused from other sites.

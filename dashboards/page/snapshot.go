@@ -16,14 +16,14 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// snapshot is what was read at one time. Its data does not change.
+// snapshot is the data that was read at one time. Its data does not change.
 type snapshot struct {
 	data
 	At        time.Time     // when it was read, by this process's clock
 	Now       time.Time     // Redis's time then, in this process's zone
-	Err       error         // why the data is old; nil if it is not
-	requested atomic.Bool   // whether a newer one is being read
-	newer     chan struct{} // closed when that is there
+	Err       error         // the error of the last read; nil if the data is current
+	requested atomic.Bool   // a newer snapshot is being read
+	newer     chan struct{} // closed when the newer snapshot is there
 }
 
 // outdated returns a snapshot with the same data and an error.
@@ -36,16 +36,15 @@ type data struct {
 	Latency       time.Duration // of a call to Redis
 	Waiting       int           // waiting and granted jobs
 	HasDispatcher bool
-	// Pending is how many jobs the forecast has that have not asked for permits yet, WithoutRule how
-	// many it does not have.
-	Pending, WithoutRule int
-	Limits               []limitRow // the most wanted first
-	Queues               queues
-	Changes              []throttle.Change // the newest first
-	Denials              []event           // examples, the newest first
-	Summary              summary
-	demand               map[string][]waitdb.Demand // by limit, the most wanted key first
-	forecast             *forecast.Forecast         // nil if nothing waits or is pending
+	Pending       int        // jobs in the forecast that have not requested permits yet
+	WithoutRule   int        // pending jobs whose rule is unknown, which are not in the forecast
+	Limits        []limitRow // the highest demand first
+	Queues        queues
+	Changes       []throttle.Change // the newest first
+	Denials       []event           // examples, the newest first
+	Summary       summary
+	demand        map[string][]waitdb.Demand // by limit, the key with the highest demand first
+	forecast      *forecast.Forecast         // nil if nothing waits or is pending
 }
 
 // position returns a job's position with the estimate of the forecast.
@@ -186,21 +185,20 @@ func (r limitRow) Chart() (string, error) {
 	return string(text), err
 }
 
-// summary is the sentence at the top: how many jobs wait, for what, and until when.
+// summary is the data of the sentence at the top of the page.
 type summary struct {
-	Chief string // the limit that most jobs wait for
-	All   bool   // whether nine of ten do
-	// Since is when the oldest waiting job was denied first, For how long ago that was. Both are
-	// zero if unknown.
+	Chief string // the limit with the most waiting jobs
+	All   bool   // nine of ten jobs wait for it
+	// Since is the time of the first denial of the oldest waiting job; zero if unknown.
 	Since time.Time
-	For   time.Duration
-	// ETA is when the last job would run, as far as it is known, ETAIn in how long.
+	For   time.Duration // since then
+	// ETA is the time at which the last of the jobs with a known time would run.
 	ETA       time.Time
-	ETAIn     time.Duration
+	ETAIn     time.Duration // until then
 	Estimated bool
-	// Unknown is a limit for which the ETA is unknown; empty if there is none. NotBefore is a lower
-	// bound for its jobs, or nil.
-	Unknown   string
+	// Unknown is a limit whose jobs run at an unknown time; empty if there is none.
+	Unknown string
+	// NotBefore is a lower bound for that time, or nil.
 	NotBefore *time.Time
 	Troubles  []trouble // for an operator to look at, at most four
 }
@@ -286,7 +284,7 @@ func by(c throttle.Change) string {
 type event struct {
 	At   time.Time
 	Text string
-	Note string          // who did it, or how long a job was told to wait
+	Note string          // who made the change, or the estimated wait of the job
 	Job  *throttle.JobID // to link to, or nil
 }
 

@@ -14,13 +14,13 @@ import (
 	"github.com/headgate/headgate/internal/redact"
 )
 
-// The lengths of foreign texts, in bytes: in a line of a table, and in a block.
+// The largest lengths of untrusted texts in bytes, in a line of a table and in a block.
 const (
 	shortText = 120
 	longText  = 64 << 10
 )
 
-// short returns a foreign text on one line.
+// short returns an untrusted text on one line.
 func short(text string) string { return oneLine(display.Visible(text, shortText)) }
 
 // oneLine replaces each run of white space by one space.
@@ -55,7 +55,7 @@ func latency(d time.Duration) string {
 	return span(d)
 }
 
-// since formats how long ago a time was. A time in the future is now, as clocks differ.
+// since formats the time since t. If t is in the future, because clocks differ, it is "now".
 func since(t, now time.Time) string {
 	if d := now.Sub(t); d >= time.Second {
 		return span(d.Truncate(time.Second)) + " ago"
@@ -78,7 +78,7 @@ func clock(t, now time.Time) string {
 	return t.Format("2006-01-02 15:04")
 }
 
-// keyName formats a key, which is a foreign text.
+// keyName formats a key, which is untrusted.
 func keyName(key string) string { return short(display.Key(key)) }
 
 // meterName formats limit|key.

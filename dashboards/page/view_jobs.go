@@ -107,7 +107,7 @@ type jobData struct {
 	// Attempts are the last attempts, once one has failed. Crashes counts those whose worker died.
 	Attempts []asynqdb.Attempt
 	Crashes  int
-	// PutBack is whether asynq's last failure is a denial, or the handler put the job back.
+	// PutBack reports whether asynq's last failure is a denial, or the handler put the job back.
 	PutBack bool
 }
 
@@ -158,8 +158,8 @@ type found struct {
 	More   int // keys that are not shown
 }
 
-// serveFind finds jobs by their ID, and limits and wanted keys by a part of their names. It redirects
-// to a single job, or to the limit of this name.
+// serveFind searches for jobs by ID, and for limits and waiting keys by a part of their names. It
+// redirects to a single job, or to the limit with this name.
 func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 	f := found{Query: strings.TrimSpace(r.URL.Query().Get("q"))}
 	if f.Query == "" || len(f.Query) > maxQuery/4 { // in links it is up to three times as long
@@ -201,7 +201,7 @@ type jobsData struct {
 	State       string // of the filter
 	Queue       string
 	Queues      []string
-	Fields      []field // the rest of the filter
+	Fields      []field // the remaining fields of the filter
 	Jobs        []listedJob
 	Actions     []link // on all jobs of the filter
 	First, Next string // addresses; empty on the first and the last page

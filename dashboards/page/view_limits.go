@@ -66,7 +66,7 @@ func loadLimits(ctx context.Context, p *Page, s *snapshot, at address) (any, err
 	return d, err
 }
 
-// loadOpenLimit loads a page of the limit's wanted and blocked keys.
+// loadOpenLimit loads a page of the limit's waiting and blocked keys.
 func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at address) (*openLimit, error) {
 	o := &openLimit{limitRow: row, Query: at.Get("q"), Pages: newPages(at, keysPage)}
 	var keys []string
@@ -75,7 +75,7 @@ func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at 
 			keys = append(keys, k.Key)
 		}
 	}
-	for _, b := range row.Blocks { // look only at the most wanted keys, as there may be a million
+	for _, b := range row.Blocks { // compare with the first 1,000 keys only, as there may be a million
 		if strings.Contains(b.Key, o.Query) && !slices.Contains(keys[:min(len(keys), 1000)], b.Key) {
 			keys = append(keys, b.Key)
 		}

@@ -14,16 +14,16 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Action is something that can be done to jobs.
+// Action changes jobs.
 type Action struct {
 	Done   string   // past participle, for the changelog
-	States []string // of the jobs that it can be done to
+	States []string // the action applies to jobs in these states
 	apply  func(i *asynq.Inspector, queue, id string) error
-	ends   bool              // whether the limiter forgets the jobs
-	hints  map[string]string // by state: why it cannot be done, and what to do instead
+	ends   bool              // the limiter must forget the jobs
+	hints  map[string]string // by state: why the action does not apply, and what to do instead
 }
 
-// Validate returns a *throttle.FieldError if the action can be done to no job of the filter.
+// Validate returns a *throttle.FieldError if the action applies to none of the filter's jobs.
 func (a *Action) Validate(f Filter) error {
 	for _, state := range f.States {
 		if why := a.Excludes(state); slices.Contains(States, state) && why != "" {
@@ -43,7 +43,7 @@ func (a *Action) Validate(f Filter) error {
 	return nil
 }
 
-// Excludes returns why the action cannot be done to a job in this state, or nothing if it can.
+// Excludes explains why the action does not apply to jobs in this state. It is empty if it applies.
 func (a *Action) Excludes(state string) string {
 	if slices.Contains(a.States, state) {
 		return ""
@@ -69,7 +69,7 @@ var (
 		apply: func(i *asynq.Inspector, _, id string) error { return i.CancelProcessing(id) },
 		hints: map[string]string{
 			Granted: notRunning, Waiting: notRunning, "pending": notRunning, "retry": notRunning, "scheduled": notRunning,
-			"archived": "it is given up already", "completed": "it is done",
+			"archived": "it is archived already", "completed": "it is done",
 		},
 	}
 	Archive = &Action{
@@ -87,7 +87,7 @@ var (
 	}
 )
 
-// Find returns up to limit jobs of a filter that the action can be done to.
+// Find returns the first jobs of a filter to which the action applies, at most limit of them.
 func (q *Queues) Find(ctx context.Context, a *Action, f Filter, limit int) (jobs []throttle.JobID, err error) {
 	if len(f.States) == 0 {
 		f.States = a.States
@@ -104,8 +104,8 @@ func (q *Queues) Find(ctx context.Context, a *Action, f Filter, limit int) (jobs
 	return jobs, nil
 }
 
-// Apply does the action to those of the jobs that the filter still matches, counts them, and notes
-// that in the changelog. It skips jobs that have changed their state meanwhile.
+// Apply applies the action to the jobs, records it in the changelog, and returns the number of changed
+// jobs. It skips jobs that no longer match the filter or whose state has changed.
 func (q *Queues) Apply(ctx context.Context, a *Action, f Filter, jobs []throttle.JobID) (done int, err error) {
 	if a == Cancel {
 		if err := q.checkRunsOnce(ctx, jobs); err != nil {
@@ -123,7 +123,8 @@ func (q *Queues) Apply(ctx context.Context, a *Action, f Filter, jobs []throttle
 	return done, errors.Join(err, q.note(ctx, change))
 }
 
-// checkRunsOnce fails if jobs of several queues run with one of the IDs: asynq would cancel all.
+// checkRunsOnce fails if running jobs in several queues have the same ID: asynq would cancel all of
+// them.
 func (q *Queues) checkRunsOnce(ctx context.Context, jobs []throttle.JobID) error {
 	for _, job := range jobs {
 		same, err := q.FindByID(ctx, job.ID, "")
@@ -137,7 +138,7 @@ func (q *Queues) checkRunsOnce(ctx context.Context, jobs []throttle.JobID) error
 			}
 		}
 		if len(queues) > 1 {
-			return fmt.Errorf("jobs %s run in the queues %s: both would be stopped, and neither was", job.ID, strings.Join(queues, " and "))
+			return fmt.Errorf("jobs %s run in the queues %s: canceling one would cancel all, so none was canceled", job.ID, strings.Join(queues, " and "))
 		}
 	}
 	return nil
@@ -175,7 +176,7 @@ func (q *Queues) applyTo(ctx context.Context, a *Action, f Filter, id throttle.J
 		return true, nil
 	}
 	if applicable, errRead := q.isApplicable(ctx, a, f, id); !applicable && errRead == nil {
-		return false, nil // it changed its state in between
+		return false, nil // the job has changed its state
 	}
 	return false, fmt.Errorf("job %s: %w", id.ID, err)
 }
@@ -191,9 +192,9 @@ func (q *Queues) isApplicable(ctx context.Context, a *Action, f Filter, id throt
 	return err == nil && a.Excludes(job.State) == "" && f.Matches(job), err
 }
 
-// LimitChangeImpact describes the waiting jobs that can never run once a limit is changed to next;
-// empty if there are none. It counts all waiting jobs, whatever their app, and also those of keys
-// with a capacity of their own. Changes that Set rejects have no impact.
+// LimitChangeImpact describes the waiting jobs that could never run after a limit is changed to next.
+// It is empty if there are none, or if Set would reject the change. It counts the jobs of all apps,
+// and the jobs of keys that have their own capacity.
 func (q *Queues) LimitChangeImpact(ctx context.Context, old, next throttle.Limit) (string, error) {
 	if next.Validate() != nil {
 		return "", nil

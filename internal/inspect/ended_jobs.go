@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// EndedJobs finds jobs that have ended, each of them once. It reads only IDs until it knows which
-// are new, because results can be large.
+// EndedJobs finds jobs that have ended, each job once. It reads the IDs of all jobs but only the new
+// jobs themselves, because results can be large.
 type EndedJobs struct {
 	q     *Queues
 	queue string // empty for all
@@ -23,7 +23,8 @@ type EndedJobs struct {
 	seen  map[throttle.JobID]float64
 }
 
-// NewEndedJobs finds the completed or the archived jobs of a queue, or of all if it is empty.
+// NewEndedJobs returns an EndedJobs for the completed or the archived jobs of a queue. An empty queue
+// means all queues.
 func NewEndedJobs(q *Queues, queue string, archived bool) *EndedJobs {
 	set := "completed"
 	if archived {
@@ -32,16 +33,16 @@ func NewEndedJobs(q *Queues, queue string, archived bool) *EndedJobs {
 	return &EndedJobs{q: q, queue: queue, set: set}
 }
 
-// Next returns the jobs that have ended since the last call, the oldest first. It ends with the
+// Next returns the jobs that have ended since the last call, the oldest first. It stops after the
 // first error.
 func (e *EndedJobs) Next(ctx context.Context) iter.Seq2[*asynq.TaskInfo, error] {
 	return func(yield func(*asynq.TaskInfo, error) bool) {
-		fresh, err := e.fresh(ctx)
+		added, err := e.newIDs(ctx)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		for _, id := range fresh {
+		for _, id := range added {
 			job, err := e.q.Inspector.GetTaskInfo(id.Queue, id.ID)
 			if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
 				continue // its retention is over
@@ -57,8 +58,8 @@ func (e *EndedJobs) Next(ctx context.Context) iter.Seq2[*asynq.TaskInfo, error] 
 	}
 }
 
-// fresh returns the IDs that are new, or have another score because the job ended once more.
-func (e *EndedJobs) fresh(ctx context.Context) (all []throttle.JobID, err error) {
+// newIDs returns the IDs that are new, or whose score has changed because the job ended again.
+func (e *EndedJobs) newIDs(ctx context.Context) (all []throttle.JobID, err error) {
 	names, err := e.q.Names(ctx, "")
 	if err != nil {
 		return nil, err
@@ -69,7 +70,7 @@ func (e *EndedJobs) fresh(ctx context.Context) (all []throttle.JobID, err error)
 		if e.queue != "" && queue != e.queue {
 			continue
 		}
-		var fresh []throttle.JobID
+		var added []throttle.JobID
 		for at := int64(0); ; at += page {
 			ids, err := e.q.rdb.ZRevRangeWithScores(ctx, asynqdb.Key(queue, e.set), at, at+page-1).Result()
 			if err != nil {
@@ -81,15 +82,15 @@ func (e *EndedJobs) fresh(ctx context.Context) (all []throttle.JobID, err error)
 				read, repeated := now[id] // pages move while they are read
 				now[id] = z.Score
 				if (!known || old != z.Score) && (!repeated || read != z.Score) {
-					fresh = append(fresh, id)
+					added = append(added, id)
 				}
 			}
 			if len(ids) < page {
 				break
 			}
 		}
-		slices.Reverse(fresh)
-		all = append(all, fresh...)
+		slices.Reverse(added)
+		all = append(all, added...)
 	}
 	e.seen = now
 	return all, nil

@@ -21,7 +21,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// States of jobs that asynq does not know: for asynq, a waiting job is in retry, and a granted job
+// States of jobs that asynq does not have. To asynq, a waiting job is in retry, and a granted job is
 // in retry or pending.
 const (
 	Waiting = "waiting"
@@ -31,11 +31,12 @@ const (
 // States are all states of jobs, in the order of List.
 var States = []string{"active", Granted, Waiting, "pending", "retry", "scheduled", "archived", "completed"}
 
-// Job is a job with its real state.
+// Job is asynq's TaskInfo with the state by the limiter.
 type Job struct {
 	*asynq.TaskInfo
 	State string // one of States
-	// Since is when the job came into its state; zero if unknown, as for a scheduled one.
+	// Since is the time at which the job entered its state. It is zero if unknown, as for a scheduled
+	// job.
 	Since    time.Time
 	Position *waitdb.Position // of a waiting or granted job
 }
@@ -43,7 +44,7 @@ type Job struct {
 // JobID returns the job's queue and ID.
 func (j Job) JobID() throttle.JobID { return throttle.JobID{Queue: j.Queue, ID: j.ID} }
 
-// FindByID returns the jobs with an ID, in all queues or in the one that is given.
+// FindByID returns the jobs with an ID in all queues, or only in the given queue.
 func (q *Queues) FindByID(ctx context.Context, id, queue string) (jobs []Job, err error) {
 	names, err := q.Names(ctx, queue)
 	if err != nil {
@@ -61,7 +62,7 @@ func (q *Queues) FindByID(ctx context.Context, id, queue string) (jobs []Job, er
 	return jobs, nil
 }
 
-// Job reads one job. It returns asynq's errors if there is none.
+// Job reads one job. It returns asynq.ErrTaskNotFound or asynq.ErrQueueNotFound if there is none.
 func (q *Queues) Job(ctx context.Context, id throttle.JobID) (Job, error) {
 	info, err := q.Inspector.GetTaskInfo(id.Queue, id.ID)
 	if err != nil {
@@ -74,8 +75,8 @@ func (q *Queues) Job(ctx context.Context, id throttle.JobID) (Job, error) {
 	return jobs[0], nil
 }
 
-// withStates adds the real states to jobs of one queue and one asynq state, in one or two round
-// trips.
+// withStates adds the states by the limiter to jobs of one queue and one asynq state, in one or two
+// round trips.
 func (q *Queues) withStates(ctx context.Context, infos []*asynq.TaskInfo) ([]Job, error) {
 	if len(infos) == 0 {
 		return nil, nil
@@ -126,7 +127,7 @@ func (q *Queues) withStates(ctx context.Context, infos []*asynq.TaskInfo) ([]Job
 	return jobs, nil
 }
 
-// startedAt returns when running jobs were started, by asynq's list of its servers' jobs.
+// startedAt returns the start times of running jobs, from asynq's list of its servers' jobs.
 func (q *Queues) startedAt(ids []throttle.JobID) ([]time.Time, error) {
 	servers, err := q.Inspector.Servers()
 	if err != nil {
@@ -143,7 +144,7 @@ func (q *Queues) startedAt(ids []throttle.JobID) ([]time.Time, error) {
 	return started, nil
 }
 
-// AddEstimates makes the positions of waiting jobs say when they run by the forecast.
+// AddEstimates replaces the estimates in the positions of waiting jobs with those of the forecast.
 func (q *Queues) AddEstimates(ctx context.Context, jobs []Job) error {
 	var opts forecast.Options
 	waits := false
@@ -175,15 +176,16 @@ type Filter struct {
 	Limit, Key string // of waiting and granted jobs
 	Payload    string // a part of it
 	Error      string // a part of it
-	// OlderThan is the least time in their state. It selects no jobs for which that is unknown.
+	// OlderThan is the minimum time that a job has been in its state. If it is not 0, jobs with an
+	// unknown time do not match.
 	OlderThan time.Duration
 }
 
-// statusColumns are columns of worker status that are no states.
+// statusColumns maps columns of worker status that are not states to the states.
 var statusColumns = map[string]string{"failed": "archived", "done": "completed", "running": "active"}
 
-// Validate returns a *throttle.FieldError for the first invalid field, or an error if there is no
-// such limit.
+// Validate returns a *throttle.FieldError for the first invalid field, or an error if the limit does
+// not exist.
 func (f Filter) Validate(ctx context.Context, limiter *waitdb.DB) error {
 	for _, state := range f.States {
 		want := ""
@@ -212,7 +214,7 @@ func (f Filter) Validate(ctx context.Context, limiter *waitdb.DB) error {
 	return err
 }
 
-// matchesInfo checks what asynq knows of a job.
+// matchesInfo checks the fields of asynq's TaskInfo.
 func (f Filter) matchesInfo(job *asynq.TaskInfo) bool {
 	return (f.Type == "" || job.Type == f.Type) &&
 		strings.Contains(string(job.Payload), f.Payload) && strings.Contains(job.LastErr, f.Error)
@@ -247,7 +249,7 @@ func CrawlJobs(name string) Filter {
 	return Filter{Type: tasks.TypeCrawlFetch, Payload: fmt.Sprintf(`"crawl":%q`, name), States: Archive.States}
 }
 
-// pageSize is how many jobs are read at once, because Redis does nothing else meanwhile.
+// pageSize is the number of jobs in one read. Redis executes nothing else during a read.
 const pageSize = 100
 
 // taskSet is one of asynq's lists and sets of jobs.
@@ -294,9 +296,9 @@ func ParseCursor(text string) Cursor {
 	return Cursor{queue: parts[2], set: parts[1], page: page}
 }
 
-// List returns the jobs of a filter, queue by queue and set by set: archived and completed jobs
-// from the newest on, others from the next on. It holds one page of them in memory. Jobs that come
-// or go meanwhile may be in it or not. It ends with the first error.
+// List returns the jobs of a filter, queue by queue and set by set. Archived and completed jobs start
+// with the newest, other jobs with the next to run. List keeps one page of jobs in memory. It may
+// miss or include jobs that move during the iteration. It stops after the first error.
 func (q *Queues) List(ctx context.Context, f Filter) iter.Seq2[Job, error] {
 	return func(yield func(Job, error) bool) {
 		for p, err := range q.pages(ctx, f, Cursor{}, pageSize) {
@@ -313,8 +315,8 @@ func (q *Queues) List(ctx context.Context, f Filter) iter.Seq2[Job, error] {
 	}
 }
 
-// ListPage returns the jobs of List from a cursor on: size of them, or up to twice as many, and
-// none after it has read maxRead jobs. The next cursor is zero at the end of the list.
+// ListPage returns size jobs of List from a cursor on, or up to twice as many. It stops after reading
+// maxRead jobs. The next cursor is zero at the end of the list.
 func (q *Queues) ListPage(ctx context.Context, f Filter, from Cursor, size, maxRead int) (jobs []Job, next Cursor, err error) {
 	read := 0
 	for p, err := range q.pages(ctx, f, from, size) {
@@ -375,7 +377,7 @@ func (q *Queues) pages(ctx context.Context, f Filter, from Cursor, size int) ite
 	}
 }
 
-// setPages reads a set from a cursor on. It leaves out jobs that have moved from the previous page.
+// setPages reads a set from a cursor on. It leaves out jobs that were on the previous page.
 func (q *Queues) setPages(ctx context.Context, set taskSet, from Cursor, size int) iter.Seq2[[]*asynq.TaskInfo, error] {
 	return func(yield func([]*asynq.TaskInfo, error) bool) {
 		page, step := from.page+1, 1
@@ -390,7 +392,7 @@ func (q *Queues) setPages(ctx context.Context, set taskSet, from Cursor, size in
 		var previous map[string]bool
 		for ; page >= 1; page += step {
 			jobs, err := set.list(from.queue, asynq.Page(page), asynq.PageSize(size))
-			if errors.Is(err, asynq.ErrQueueNotFound) { // deleted meanwhile
+			if errors.Is(err, asynq.ErrQueueNotFound) { // the queue was deleted
 				return
 			}
 			if err = cmp.Or(err, ctx.Err()); err != nil {
@@ -408,8 +410,8 @@ func (q *Queues) setPages(ctx context.Context, set taskSet, from Cursor, size in
 			for _, job := range jobs {
 				current[job.ID] = true
 			}
-			fresh := slices.DeleteFunc(jobs, func(job *asynq.TaskInfo) bool { return previous[job.ID] })
-			if previous = current; !yield(fresh, nil) || !set.newestFirst && n < size {
+			added := slices.DeleteFunc(jobs, func(job *asynq.TaskInfo) bool { return previous[job.ID] })
+			if previous = current; !yield(added, nil) || !set.newestFirst && n < size {
 				return
 			}
 		}

@@ -125,7 +125,7 @@ func (l *Limit) Fullest() waitdb.Meter {
 	return fullest
 }
 
-// WaitedFor returns how long the oldest job has waited here.
+// WaitedFor returns the time for which the oldest job has waited at this limit.
 func (l *Limit) WaitedFor(now time.Time) time.Duration {
 	if l.Since.IsZero() {
 		return 0

@@ -16,8 +16,8 @@ import (
 // PurgeableStates are the states of jobs that Purge can delete.
 var PurgeableStates = []string{Waiting, "pending", "retry", "scheduled", "archived", "completed"}
 
-// Purge deletes all jobs of a queue in these states, and returns how many. Granted jobs count as
-// waiting, or as pending once they are back in the queue.
+// Purge deletes all jobs of a queue in these states, and returns their number. Granted jobs count as
+// waiting, or as pending after asynq has moved them to the queue.
 func (q *Queues) Purge(ctx context.Context, queue string, states ...string) (n int, err error) {
 	defer func() {
 		if n > 0 {
@@ -75,7 +75,7 @@ func (q *Queues) deleteAll(ctx context.Context, f Filter) (int, error) {
 	return q.applyAll(ctx, Delete, f, jobs)
 }
 
-// forgetDeleted makes the limiter forget the jobs of a queue that asynq does not have any more.
+// forgetDeleted makes the limiter forget the jobs of a queue that are no longer in asynq.
 func (q *Queues) forgetDeleted(ctx context.Context, queue string) error {
 	waiting, err := q.waiting(ctx, queue)
 	if err != nil {
@@ -103,8 +103,8 @@ func (q *Queues) forgetDeleted(ctx context.Context, queue string) error {
 	return nil
 }
 
-// Remove deletes a queue with all its jobs, and returns how many. It fails if a job runs, or is
-// enqueued meanwhile.
+// Remove deletes a queue with all its jobs, and returns the number of jobs. It fails if a job runs,
+// or if a job is enqueued during the call.
 func (q *Queues) Remove(ctx context.Context, queue string) (jobs int, err error) {
 	info, err := q.ReadQueue(ctx, queue)
 	if err != nil {

@@ -115,7 +115,7 @@ func (q *Queues) ReadQueues(ctx context.Context, queue string, waiting func(queu
 	}
 	for _, name := range names {
 		info, err := q.Inspector.GetQueueInfo(name)
-		if errors.Is(err, asynq.ErrQueueNotFound) { // deleted meanwhile
+		if errors.Is(err, asynq.ErrQueueNotFound) { // the queue was deleted
 			continue
 		}
 		if err != nil {
@@ -170,17 +170,9 @@ func (q *Queues) waiting(ctx context.Context, queue string) (map[string][]thrott
 	return waiting, scan.Err()
 }
 
-// Pause stops workers from taking jobs from a queue, until Resume.
-func (q *Queues) Pause(ctx context.Context, queue string) error {
-	return q.setPaused(ctx, queue, true)
-}
-
-// Resume ends a pause.
-func (q *Queues) Resume(ctx context.Context, queue string) error {
-	return q.setPaused(ctx, queue, false)
-}
-
-func (q *Queues) setPaused(ctx context.Context, queue string, paused bool) error {
+// SetPaused pauses a queue, so that workers take no jobs from it, or ends the pause. It fails if the
+// queue is in that state already.
+func (q *Queues) SetPaused(ctx context.Context, queue string, paused bool) error {
 	if _, err := q.Names(ctx, queue); err != nil {
 		return err
 	}

@@ -16,16 +16,17 @@ type Status struct {
 	At     time.Time     `json:"at"` // by Redis's clock
 	Queues []QueueStatus `json:"queues"`
 	Limits []Limit       `json:"-"` // by name
-	// ETA is when the last waiting or pending job would run. HasBacklog is whether there is one.
-	ETA        forecast.Estimate `json:"-"`
-	HasBacklog bool              `json:"-"`
-	Workers    []stats.Process   `json:"workers"`
-	// WithoutRule is how many pending jobs are not in ETA, because their needs are unknown.
+	// ETA is the time at which the last waiting or pending job would run.
+	ETA forecast.Estimate `json:"-"`
+	// HasBacklog reports whether any job waits or is pending.
+	HasBacklog bool            `json:"-"`
+	Workers    []stats.Process `json:"workers"`
+	// WithoutRule is the number of pending jobs whose rule is unknown. ETA does not include them.
 	WithoutRule int `json:"pending_not_counted,omitempty"`
 }
 
-// QueueStatus is how many jobs of a queue are in each state. Done, Failed and FailedAttempts count
-// since the scope began.
+// QueueStatus counts the jobs of a queue by state. Done, Failed and FailedAttempts are totals since
+// the scope was created.
 type QueueStatus struct {
 	Queue          string  `json:"queue"`
 	Paused         bool    `json:"paused"`
@@ -110,7 +111,8 @@ func (q *Queues) Status(ctx context.Context) (s Status, err error) {
 	return s, err
 }
 
-// WaitingByQueue returns how many of all waiting jobs a queue has, by the forecast or its sample.
+// WaitingByQueue returns a function for the number of waiting jobs of a queue, which it estimates from
+// the queue's share of the jobs in the forecast. all is the number of all waiting jobs.
 func WaitingByQueue(f *forecast.Forecast, all int) func(queue string) int {
 	if f == nil {
 		return func(string) int { return 0 }

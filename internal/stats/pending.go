@@ -32,7 +32,7 @@ type Pending struct {
 type PendingGroup struct {
 	Queue string `json:"q"`
 	Requirements
-	Jobs float64 `json:"n"` // an estimate, so it may have a fraction
+	Jobs float64 `json:"n"` // an estimate: it may have a fraction
 }
 
 // Requirements are the permits that a job will request. A job without Needs waits for none.

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// inputs is how many a target gets, which takes most half a second.
+// inputs is the number of inputs for a target. Most targets take half a second for them.
 const inputs = 10_000
 
 // F is a fuzz target with seeds.

@@ -9,12 +9,12 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Kinds are all kinds.
+// Kinds are all kinds of limits.
 var Kinds = []throttle.Kind{
 	throttle.Funnel, throttle.TokenBucket, throttle.FixedWindow, throttle.SlidingLog, throttle.SlidingWindow, throttle.Concurrency,
 }
 
-// Threes has one limit of each kind that allows three at once.
+// Threes has one limit of each kind. Each limit allows three permits at once.
 var Threes = []throttle.Limit{
 	{Name: "funnel", Kind: throttle.Funnel, Rate: throttle.PerSecond(3), Capacity: 3},
 	{Name: "bucket", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(3), Capacity: 3},

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// History is what happened in one simulation. The zero value records waits; with Tell set it also
-// keeps the events, for Story. Times are microseconds.
+// History records the waits of the lanes in one simulation. With Tell set it also keeps the events,
+// for Story. Times are in microseconds.
 type History struct {
-	// Tell keeps the events. A failed simulation is run again with it.
+	// Tell keeps the events. A failed simulation is repeated with Tell set.
 	Tell   bool
 	lanes  map[string]*Lane
 	events []event
@@ -20,9 +20,9 @@ type History struct {
 // Lane is the record of one lane.
 type Lane struct {
 	Name string
-	// Turns is how many jobs had their turns.
+	// Turns is the number of jobs that had their turns.
 	Turns int
-	// Worst is the longest wait between two turns, WorstAt when it ended.
+	// Worst is the longest wait between two turns, WorstAt the time of its end.
 	Worst, WorstAt int64
 	since          int64
 	waits, excused bool

@@ -1,5 +1,6 @@
-// Package auth decides who may see a page: whoever has its token or its user and password, whoever
-// the program's own check lets in, or, without any of these, browsers on the same machine.
+// Package auth authorizes requests to a page: those with the page's token or its user and password,
+// or those that the program's own check accepts. If none of these is configured, it accepts only
+// browsers on the same machine.
 package auth
 
 import (
@@ -29,8 +30,8 @@ type Auth struct {
 	Authenticate          func(*http.Request) (user string, ok bool)
 }
 
-// minSecret is the least number of characters of a token or password. Wrong guesses are neither
-// counted nor slowed down, so a longer one is better.
+// minSecret is the smallest number of characters of a token or a password. Wrong guesses are neither
+// counted nor slowed down, so a longer secret is better.
 const minSecret = 8
 
 // Validate joins all errors of the options.
@@ -168,10 +169,10 @@ func cookieName(r *http.Request) string {
 	return "headgate-" + strconv.FormatUint(port, 10)
 }
 
-// isLocal reports whether a request comes from this machine and asks for one of its local names,
-// so not for another site's name that resolves to this machine (DNS rebinding), and not by a proxy
-// that says so. A proxy on this machine that sends none of these headers looks like a browser
-// here: a page behind it needs a token.
+// isLocal reports whether a request comes from a browser on this machine and names a local host. It
+// refuses names of other sites that resolve to this machine (DNS rebinding), and requests with a
+// proxy's headers. It cannot recognize a proxy on this machine that sends no such header: a page
+// behind such a proxy needs a token.
 func isLocal(r *http.Request) bool {
 	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
 		if r.Header.Get(header) != "" {

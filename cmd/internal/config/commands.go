@@ -29,15 +29,11 @@ type Command struct {
 type Commands map[string]Command
 
 // Argument is one argument of a command.
-type Argument struct {
-	expression.Template
-	text string
-}
+type Argument struct{ expression.Template }
 
 // UnmarshalText compiles the argument's expressions.
 func (a *Argument) UnmarshalText(text []byte) (err error) {
-	a.text = string(text)
-	a.Template, err = expression.ParseTemplate(a.text, expression.JobVars)
+	a.Template, err = expression.ParseTemplate(string(text), expression.JobVars)
 	return err
 }
 
@@ -67,19 +63,16 @@ func (c Command) args(ctx context.Context, task *asynq.Task) ([]string, error) {
 			return nil, err
 		}
 		if strings.ContainsRune(text, 0) {
-			return nil, fmt.Errorf("argument %s: %.40q: want text without a zero byte", a.text, text)
+			return nil, fmt.Errorf("argument %s: %.40q: want text without a zero byte", a, text)
 		}
 		if a.Leads() && !ended && strings.HasPrefix(text, "-") {
-			return nil, fmt.Errorf("argument %s: %.40q would be read as an option: want a -- before it in run, or a payload without the hyphen", a.text, text)
+			return nil, fmt.Errorf("argument %s: %.40q would be read as an option: want a -- before it in run, or a payload without the hyphen", a, text)
 		}
 		ended = ended || text == "--" && !a.Leads()
 		args = append(args, text)
 	}
 	return args, nil
 }
-
-// String returns the argument with its expressions.
-func (a Argument) String() string { return a.text }
 
 // String returns the command with its expressions.
 func (c Command) String() string {
@@ -106,13 +99,10 @@ func (d *decoder) checkCommands(commands Commands) {
 	for _, name := range slices.Sorted(maps.Keys(commands)) {
 		at, c := join("commands", name), commands[name]
 		d.want(commandForm.MatchString(name) && tasks.PrefixExec+name != tasks.TypeExec, at, "%q: want 1 to 50 letters, digits, _ or -, and not the word command", name)
-		switch {
-		case len(c.Run) == 0:
+		if len(c.Run) == 0 {
 			d.errorf(at+".run", "missing: want the program and its arguments, such as [convert, -resize, 200x200, --, \"${payload.file}\", out.png]")
-		default:
-			if program, ok := c.Run[0].Literal(); !ok || program == "" {
-				d.errorf(indexed(at+".run", 0), "%q: want the program's name, without expressions", c.Run[0].text)
-			}
+		} else if program := c.Run[0]; !program.IsLiteral() || program.String() == "" {
+			d.errorf(indexed(at+".run", 0), "%q: want the program's name, without expressions", program)
 		}
 		d.wantFolder(at+".dir", c.Dir)
 		d.want(c.Timeout > 0, at+".timeout", "%s: want some time, such as 30s", c.Timeout)

@@ -3,13 +3,15 @@ package expression
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
 
 // Template is text with expressions, such as "report of ${tick.Year()}". $${ stands for a literal ${.
 type Template struct {
-	parts []part
+	source string
+	parts  []part
 }
 
 // part is either plain text or an expression.
@@ -20,7 +22,7 @@ type part struct {
 
 // ParseTemplate compiles a text, whose expressions may use the variables.
 func ParseTemplate(text string, vars []string) (Template, error) {
-	var t Template
+	t := Template{source: text}
 	for text != "" {
 		before, rest, found := strings.Cut(text, "${")
 		plain, escaped := strings.CutSuffix(before, "$")
@@ -102,6 +104,9 @@ func (t Template) Text(from Source) (string, error) {
 	return b.String(), nil
 }
 
+// String returns the template as written.
+func (t Template) String() string { return t.source }
+
 // Texts returns the texts around the expressions.
 func (t Template) Texts() (texts []string) {
 	for _, p := range t.parts {
@@ -110,15 +115,9 @@ func (t Template) Texts() (texts []string) {
 	return texts
 }
 
-// Literal returns the text of a template without expressions.
-func (t Template) Literal() (text string, ok bool) {
-	for _, p := range t.parts {
-		if p.expression != nil {
-			return "", false
-		}
-		text += p.text
-	}
-	return text, true
+// IsLiteral reports whether the template is text without expressions.
+func (t Template) IsLiteral() bool {
+	return !slices.ContainsFunc(t.parts, func(p part) bool { return p.expression != nil })
 }
 
 // Leads reports whether the template starts with an expression.

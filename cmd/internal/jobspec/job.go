@@ -154,14 +154,14 @@ func (j *Job) fields() []field {
 		{"payload", (*json.RawMessage)(&j.Payload), "JSON"},
 		{"id", &j.ID, "a text"},
 		{"queue", &j.Queue, "a text"},
-		{"in", (*span)(&j.In), aDuration},
-		{"at", (*moment)(&j.At), aTime},
+		{"in", &parsed[time.Duration]{&j.In, ParseDuration}, aDuration},
+		{"at", &parsed[time.Time]{&j.At, ParseTime}, aTime},
 		{"max_retry", &j.MaxRetry, "a whole number"},
-		{"retention", (*span)(&j.Retention), aDuration},
+		{"retention", &parsed[time.Duration]{&j.Retention, ParseDuration}, aDuration},
 		{"priority", &j.Priority, `"high", "normal" or "low"`},
-		{"timeout", (*span)(&j.Timeout), aDuration},
-		{"deadline", (*moment)(&j.Deadline), aTime},
-		{"unique", (*span)(&j.Unique), aDuration},
+		{"timeout", &parsed[time.Duration]{&j.Timeout, ParseDuration}, aDuration},
+		{"deadline", &parsed[time.Time]{&j.Deadline, ParseTime}, aTime},
+		{"unique", &parsed[time.Duration]{&j.Unique, ParseDuration}, aDuration},
 	}
 }
 
@@ -209,23 +209,15 @@ func short(text []byte) string {
 	return string(text)
 }
 
-// span and moment are texts in JSON.
-type (
-	span   time.Duration
-	moment time.Time
-)
-
-// UnmarshalText reads "90s".
-func (d *span) UnmarshalText(text []byte) error {
-	value, err := ParseDuration(string(text))
-	*d = span(value)
-	return err
+// parsed is a text in JSON that parse reads.
+type parsed[T any] struct {
+	to    *T
+	parse func(text string) (T, error)
 }
 
-// UnmarshalText reads "2026-01-02T15:04:05Z".
-func (m *moment) UnmarshalText(text []byte) error {
-	value, err := ParseTime(string(text))
-	*m = moment(value)
+// UnmarshalText sets the value.
+func (p parsed[T]) UnmarshalText(text []byte) (err error) {
+	*p.to, err = p.parse(string(text))
 	return err
 }
 

@@ -171,13 +171,10 @@ func (w *Worker) await(ctx context.Context) error {
 	watch := health.Watch()
 	for {
 		err := watch.Note(ctx, c.Redis.Reach(ctx))
-		if err == nil {
-			return nil
-		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if !config.MayPass(err) {
+		if err == nil || !config.MayPass(err) {
 			return err
 		}
 		select {

@@ -6,9 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/testutil/fuzzseed"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
@@ -175,4 +178,88 @@ func TestBadRedisURL(t *testing.T) {
 			t.Errorf("%s: the error shows the password: %v", test.text, err)
 		}
 	}
+}
+
+// TestConnectWaits: Redis is waited for as long as that may help.
+func TestConnectWaits(t *testing.T) {
+	m := miniredis.RunT(t)
+	for answer, waits := range map[string]bool{
+		"ERR max number of clients reached": true, "LOADING Redis is loading": true,
+		"WRONGPASS invalid": false, "NOPERM no": false, "ERR what": false,
+	} {
+		asked := 0
+		m.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+			if cmd == "PING" {
+				asked++
+			}
+			if cmd != "PING" || asked > 3 {
+				return false
+			}
+			c.WriteError(answer)
+			return true
+		})
+		_, end, err := parseRedis(t, "redis://"+m.Addr()).Connect(t.Context())
+		if waits != (err == nil) || !waits && (asked != 1 || !strings.Contains(err.Error(), answer)) {
+			t.Errorf("%s: it is asked %d times: %v", answer, asked, err)
+		}
+		if err == nil {
+			_ = end()
+		}
+	}
+}
+
+// TestConnect_UnknownCertificate: the error is about the certificate, and not a timeout.
+func TestConnect_UnknownCertificate(t *testing.T) {
+	defer func(d time.Duration) { reachTimeout = d }(reachTimeout)
+	reachTimeout = time.Minute // however busy this machine is
+	s := redistest.RunTLS(t)
+	for _, kind := range []string{"rediss", "rediss-cluster", "rediss-sentinel"} {
+		_, _, err := parseRedis(t, kind+"://"+s.Addr()+"/0").Connect(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "x509: certificate signed by unknown authority") {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+}
+
+// TestConnect_ClusterWithDeadNode: of the nodes in a URL one that answers is enough, and where
+// none does the reason is told.
+func TestConnect_ClusterWithDeadNode(t *testing.T) {
+	c := redistest.RunCluster(t)
+	for range 4 { // they are asked in any order
+		_, end, err := parseRedis(t, "redis-cluster://127.0.0.1:1,"+c.Options().Addrs[0]).Connect(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = end()
+	}
+	if _, _, err := parseRedis(t, "redis-cluster://127.0.0.1:1,127.0.0.1:2").Connect(t.Context()); err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("nobody listens: %v", err)
+	}
+}
+
+// No Redis URL shows its password, whatever is wrong with the rest of it.
+func FuzzParseRedisURL(target *testing.F) {
+	f := fuzzseed.More(target)
+	for _, seed := range [][2]string{
+		{"redis", "localhost:6379/0"},
+		{"rediss-cluster", "a,b:1"},
+		{"redis-sentinel", "a,b/master/1?username=x"},
+		{"unix", "/run/redis.sock?db=1"},
+		{"redis", "[::1"},
+		{"redis", "h:99999/%zz"},
+		{"http", "h"},
+		{"redis", "h?pool_size=x"},
+	} {
+		f.Add(seed[0], seed[1])
+	}
+	f.Fuzz(func(t *testing.T, scheme, rest string) {
+		const password = "hunter2hunter2"
+		r, err := ParseRedisURL(scheme + "://user:" + password + "@" + rest)
+		if strings.Contains(r.String(), password) || err != nil && strings.Contains(err.Error(), password) {
+			t.Errorf("%q and %q show the password: %s, %v", scheme, rest, r, err)
+		}
+		if err == nil && r.IsZero() {
+			t.Errorf("%q and %q give nothing, without an error", scheme, rest)
+		}
+	})
 }

@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/cmd/internal/expression"
 )
 
 // What is wrong with a payload is wrong with each attempt: the job is archived at once.
@@ -38,5 +41,45 @@ schedules: {s: {cron: "@every 2d", task: "http:request", payload: {url: "https:/
 	got := []time.Duration{c.ShutdownTimeout, c.Limits[0].Rate.Per, c.Limits[0].MaxBlock, task.Retention, task.MaxWait, task.Timeout, c.Schedules["s"].Retention}
 	if want := []time.Duration{day, 36 * time.Hour, 14 * day, 7 * day, 8 * day, day, 14 * day}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// Which limits an answer may shut, and whether by the time that it tells.
+func TestRetryAfterScope(t *testing.T) {
+	for _, tt := range []struct {
+		task   string
+		trusts bool
+		blocks []string // of the rule; nil means those with a key, or all
+	}{
+		{`{limits: [{limit: shared}]}`, false, nil},
+		{`{limits: [{limit: shared}], retry_after_scope: host}`, false, nil},
+		{`{limits: [{limit: shared}], retry_after_scope: all}`, true, nil},
+		{`{limits: [{limit: shared}], block_on_429: [shared]}`, true, []string{"shared"}},
+		{`{limits: [{limit: shared}, {limit: keyed, key: host(payload.url)}]}`, true, []string{"keyed"}},
+		{`{limits: [{limit: shared}, {limit: keyed, key: host(payload.url)}], retry_after_scope: all}`, true, nil},
+		{`{limits: [{limit: shared, key: payload.method}, {limit: keyed, key: host(payload.url)}]}`, true, []string{"keyed"}},
+		{`{limits: [{limit: keyed, key: payload.method}]}`, false, nil},
+		{`{limits: [{limit: keyed, key: payload.method}], retry_after_scope: all}`, true, nil},
+		{`{limits: [{limit: keyed, key: 'host(payload.url) + "/" + payload.method'}]}`, true, []string{"keyed"}},
+		{`{limits: [{limit: keyed, key: 'payload["url"] | host()'}]}`, true, []string{"keyed"}},
+		{`{limits: [{limit: keyed, key: 'host("https://" + payload.method)'}]}`, false, nil},
+		{`{limits: [{limit: keyed, key: host(payload.body)}]}`, false, nil},
+		{`{}`, false, nil},
+	} {
+		c, err := Parse("trust", []byte(`
+limits: {shared: {kind: funnel, rate: 1/s}, keyed: {kind: funnel, rate: 1/s}}
+tasks:
+  http:request: `+tt.task))
+		if err != nil {
+			t.Errorf("%s: %v", tt.task, err)
+			continue
+		}
+		rule, err := c.Tasks.Rule(&expression.Job{Type: "http:request", Payload: []byte(`{"url":"https://h.example/","method":"GET","body":"https://b.example"}`)})
+		if err != nil {
+			t.Errorf("%s: %v", tt.task, err)
+		}
+		if diff := cmp.Diff(tt.blocks, rule.BlockOnRateLimit); diff != "" || c.Tasks["http:request"].TrustsRetryAfter() != tt.trusts {
+			t.Errorf("%s: trusts %t, blocks %v", tt.task, !tt.trusts, rule.BlockOnRateLimit)
+		}
 	}
 }

@@ -14,38 +14,39 @@ import (
 // JobID identifies a job: the same ID in two queues is two jobs.
 type JobID struct{ Queue, ID string }
 
-// Change is one entry of the changelog: who changed what of a limit, a schedule, a queue or a job,
-// and when.
+// Change is one entry of the changelog: a change of a limit, a schedule, a queue or jobs.
 type Change struct {
-	// ID is the entry's own. IDs are in the order of time.
+	// ID identifies the entry. IDs are in the order of time.
 	ID string
-	// At is when it happened, by Redis's clock.
+	// At is the time of the change by Redis's clock.
 	At time.Time
 	// What is defined (by a config file), set, deleted, paused, resumed, reset, blocked or
 	// unblocked; for a key, set or unset; for a schedule, paused, resumed or run; for a queue,
 	// paused, resumed or deleted; for jobs, run, retried, cancelled, archived or deleted.
 	What string
-	// Limit and Key are what was changed; Key is empty if that was the limit.
+	// Limit and Key are the limit and the key that were changed. Key is empty for a change of the
+	// limit itself.
 	Limit, Key string
-	// By is who did it, as given to WithActor; empty if nobody was given. For a block it is
-	// "upstream" if an upstream's answer asked for it.
+	// By is the actor of WithActor, or empty. For a block that an upstream's response caused it is
+	// "upstream".
 	By string
-	// Until is when a block ends, by Redis's clock, and zero for everything else.
+	// Until is the end of a block by Redis's clock. It is zero for other changes.
 	Until time.Time
-	// From and To are the limit's definitions before and after, as Limit.String writes them: From
-	// is empty for a new limit, and To for a deleted one. For a key that was set, To is its
-	// Override.
+	// From and To are the limit's definitions before and after the change, as Limit.String writes
+	// them. From is empty for a new limit, and To is empty for a deleted limit. For a key that was
+	// set, To is its Override.
 	From, To string
 	// Schedule is the schedule that was changed.
 	Schedule string
-	// Jobs is how many jobs were changed, and Job the only one. For several jobs, Job has only
-	// their queue, and for several queues nothing. With no jobs Job.Queue is the queue itself.
+	// Jobs is the number of jobs that were changed.
 	Jobs int
-	Job  JobID
+	// Job is the changed job if there is only one. For several jobs of one queue, or for a change
+	// of a queue, it has only a Queue. For jobs of several queues it is zero.
+	Job JobID
 }
 
-// WithActor returns a context whose changes are put down to an actor in the changelog: a user, or
-// the program that made them.
+// WithActor returns a context that records the actor of changes in the changelog: a user or a
+// program.
 func WithActor(ctx context.Context, actor string) context.Context {
 	return script.WithActor(ctx, actor)
 }
@@ -62,8 +63,8 @@ func (s *shared) changes(ctx context.Context, n int) ([]Change, error) {
 	return changes, nil
 }
 
-// newChange reads an entry as lua/limits/include/change.lua writes it. Its time is that of the
-// entry's ID, to the millisecond.
+// newChange reads an entry of lua/limits/include/change.lua. Its time is that of the entry's ID, in
+// milliseconds.
 func newChange(entry redis.XMessage) Change {
 	text := func(field string) string {
 		value, _ := entry.Values[field].(string)

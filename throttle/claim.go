@@ -10,14 +10,14 @@ import (
 // A meterKey is one limit and one key.
 type meterKey struct{ limit, key string }
 
-// A meterID names a meter's state. A limit that changes its kind gets new meters, and the old ones
-// back if it changes back.
+// A meterID identifies the state of a meter. If a limit changes its kind, it uses other meters. If
+// it changes back, it uses the old meters again.
 type meterID struct {
 	kind Kind
 	meterKey
 }
 
-// meter returns what meters count by under this limit since a time.
+// meter returns the limit in the form that meters use. Since is the time from which it is in force.
 func (l Limit) meter(since int64) *meter.Limit {
 	return &meter.Limit{
 		Kind: string(l.Kind), N: l.Rate.N, Per: l.Rate.Per, Margin: l.Margin, Capacity: l.MaxCost(),
@@ -25,21 +25,22 @@ func (l Limit) meter(since int64) *meter.Limit {
 	}
 }
 
-// A claim is one need at one time, with the meter that answers it.
+// A claim is one need of a call, with its meter and the time of the call.
 type claim struct {
 	meter.Gate
 	need  Need
-	limit *meter.Limit // what the key counts by
+	limit *meter.Limit // of the key: the limit itself, or with the key's override
 	id    meterID
 	now   int64
 }
 
-// pausedUS is after how long a caller of a paused limit looks again: long enough to cost little,
-// short enough to notice Resume.
+// pausedUS is the RetryAfter of a paused limit: long enough to cost little, and short enough to
+// notice Resume soon.
 const pausedUS = 60_000_000
 
-// ready returns the first time, not before from, at which the need could be met. If the limit is
-// paused, nobody knows that time, and it returns when to look again.
+// ready returns the first time, not before from, at which the permits exist. If the limit is
+// paused, that time is unknown, and ready returns the time at which the caller should request
+// again.
 func (c *claim) ready(from int64) int64 {
 	if c.Paused {
 		return max(c.now+pausedUS, c.Blocked, from)
@@ -47,9 +48,10 @@ func (c *claim) ready(from int64) int64 {
 	return c.ReadyFrom(c.now, int64(c.need.Cost), from)
 }
 
-// binding returns the claim to wait longest for, and the first time at which all can be met. A
-// window with a margin, or a key whose override ends, can be closed again when the last of the
-// others opens. If such windows hardly ever meet, it returns a time at which to ask again.
+// binding returns the claim with the longest wait, and the first time at which the permits of all
+// claims exist. A window with a margin, or a key whose override ends, can close again before the
+// other meters open. If binding does not find such a time in 100 steps, it returns a time at which
+// the caller should request again.
 func binding(claims []claim) (bind *claim, at int64) {
 	at = -1
 	from := claims[0].now
@@ -67,8 +69,8 @@ func binding(claims []claim) (bind *claim, at int64) {
 	return bind, at
 }
 
-// decision returns the answer if this claim is the one that decides. Its numbers are those after
-// everything was taken.
+// decision returns the decision if this claim decides. Its numbers are those of the meter's present
+// state, so takeAll calls it after it has taken all permits.
 func (c *claim) decision(outcome Outcome) Decision {
 	return Decision{
 		Outcome: outcome, Limit: c.need.Limit, Key: c.need.Key, Cost: c.need.Cost,
@@ -77,7 +79,7 @@ func (c *claim) decision(outcome Outcome) Decision {
 	}
 }
 
-// denial returns the answer if this claim decides, and all can be met at a time.
+// denial returns the decision if this claim decides, and the permits of all claims exist at a time.
 func (c *claim) denial(at int64) Decision {
 	d := c.decision(Denied)
 	d.RetryAfter = microseconds(at - c.now)

@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// coalescer sends calls that are made while others are under way together with the next ones. So a
-// busy process asks Redis in few round trips, and a single call waits for no other. It is safe for
-// concurrent use.
+// coalescer collects calls while earlier calls are under way, and sends them in one batch. So a
+// busy process needs few round trips to Redis. A single call is sent at once. A coalescer is safe
+// for concurrent use.
 type coalescer[T any] struct {
-	// send sends some calls and stores the answer of each in the call. Its context has the values
+	// send sends a batch and stores the reply of each call in the call. Its context has the values
 	// of the first call's context, and does not end.
 	send func(ctx context.Context, calls []*T)
-	// undo gives back what calls took whose callers had given up before the answer came.
+	// undo gives back the permits of calls whose callers had given up before the reply came.
 	undo func(ctx context.Context, calls []*T)
 
 	mu      sync.Mutex
 	waiting []*pending[T]
-	sentAt  time.Time // when calls were sent last
+	sentAt  time.Time // when the last batch was sent
 	senders int
 }
 
-// pending is a call and the caller that waits for its answer.
+// pending is a call whose caller waits for the reply.
 type pending[T any] struct {
 	ctx    context.Context
 	call   *T
@@ -35,16 +35,17 @@ type pending[T any] struct {
 const (
 	// maxCoalesced bounds what Redis does at once to about a millisecond.
 	maxCoalesced = 64
-	// secondSender is how many waiting calls start a second sender, so that Redis works while this
-	// process reads answers.
+	// secondSender is the number of waiting calls that starts a second sender, so that Redis works
+	// while this process reads replies.
 	secondSender = 8
-	// maxHold is how long calls wait for those under way, in case Redis is far away or hangs.
+	// maxHold is the longest time that calls wait for earlier calls, in case Redis is far away or
+	// hangs.
 	maxHold = 5 * time.Millisecond
 )
 
-// do returns nil once the call was sent and has its answer. If the context ends first, do returns
-// its error, and the call is not sent any more, or undone when its answer comes. The caller must
-// not read the call then, because a sender may still write it.
+// do returns nil once the call has its reply. If the context ends first, do returns the context's
+// error. The call is then not sent, or it is undone when its reply comes. The caller must not read
+// the call after an error, because a sender may still write it.
 func (c *coalescer[T]) do(ctx context.Context, call *T) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -77,7 +78,7 @@ func (c *coalescer[T]) do(ctx context.Context, call *T) error {
 // sendAll sends waiting calls until there are none.
 func (c *coalescer[T]) sendAll() {
 	for {
-		runtime.Gosched() // callers that are about to ask come along
+		runtime.Gosched() // lets callers that are about to call join the batch
 		c.mu.Lock()
 		c.waiting = slices.DeleteFunc(c.waiting, func(p *pending[T]) bool { return p.ctx.Err() != nil })
 		n := min(len(c.waiting), maxCoalesced)

@@ -193,8 +193,8 @@ func TestAllow_ScriptFails(t *testing.T) {
 	}
 }
 
-// TestAllow_ManyMeters: calls that need more meters than one script takes are split, and a call that
-// alone does is refused.
+// TestAllow_ManyMeters: calls that need more meters than one script takes are split, and a call
+// that alone does is refused.
 func TestAllow_ManyMeters(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")

@@ -11,24 +11,24 @@ import (
 	"github.com/headgate/headgate/internal/meter"
 )
 
-// Outcome is what a limiter answers. The zero value is Unavailable, so a Decision that came with an
-// error never says that a caller may go on.
+// Outcome is the result of a call. The zero value is Unavailable, so a Decision that comes with an
+// error never allows the call.
 type Outcome int
 
 // The outcomes. Only Allowed may run.
 const (
-	// Unavailable: the limiter could not be asked; the error says why.
+	// Unavailable: the limiter made no decision; the error says why.
 	Unavailable Outcome = iota
 	// Allowed: the permits are taken.
 	Allowed
-	// Denied: there is no permit now, and nothing was taken. Come back in RetryAfter.
+	// Denied: there is no permit now, and nothing was taken. Request again after RetryAfter.
 	Denied
 	// Impossible: the cost is above the limit's capacity, so waiting does not help.
 	Impossible
-	// NoLimit: there is no limit of that name, or not for this app. Usually the name is wrong;
-	// whether to go on without a limit is the caller's decision.
+	// NoLimit: the limit does not exist, or is for other apps. Usually the name is wrong. The
+	// caller decides whether to go on without a limit.
 	NoLimit
-	// Expired: the job has waited as long as it may. Only package scheduler answers that.
+	// Expired: the job has waited for its MaxWait. Only jobs of package scheduler expire.
 	Expired
 )
 
@@ -42,50 +42,52 @@ func (o Outcome) String() string {
 	return outcomes[o]
 }
 
-// Decision is a limiter's answer. If several limits were asked, Limit and Key name the one that
-// decided: the one to wait longest for, or, when all allowed, the one with the fewest permits left.
-// The numbers are those of its meter: a server can fill RateLimit headers with Capacity, Remaining
-// and ResetAfter, and Retry-After with RetryAfter.
+// Decision is the result of a call. Most callers need only OK and RetryAfter.
 //
-// Most callers look at OK and RetryAfter.
+// If the call needs several limits, Limit and Key name the need that decided: for a denied call the
+// need with the longest wait, and for an allowed call the need with the fewest permits left. The
+// numbers are those of its meter. A server can fill RateLimit headers with Capacity, Remaining and
+// ResetAfter, and Retry-After with RetryAfter.
 type Decision struct {
 	Outcome Outcome
-	// Limit, Key and Cost are the need that decided. Needs of one meter were added up before.
+	// Limit, Key and Cost are the need that decided. Needs of the same meter are added up.
 	Limit string
 	Key   string
 	Cost  int
-	// Capacity is the most permits that can be taken at once.
+	// Capacity is the largest number of permits that can be taken at once.
 	Capacity int
-	// Remaining is how many permits could be taken right after this decision: 0 while the limit is
-	// paused or the key blocked, and without those that are reserved for jobs.
+	// Remaining is the number of permits that could be taken right after this decision. It is 0
+	// while the limit is paused or the key is blocked. It does not include permits reserved for
+	// jobs.
 	Remaining int
-	// RetryAfter is how long until the same call could be allowed if nobody else takes the permits
-	// first, rounded up to a microsecond: 0 unless Denied. For a concurrency limit it is when
-	// leases end that nobody extends, and for a paused limit a minute: both say when to look again.
-	// For a waiting job it estimates when the job runs, as if all lanes of a meter had equally many
-	// turns.
+	// RetryAfter is the time until the same call could be allowed if no other call takes the
+	// permits first, rounded up to a microsecond. It is 0 unless the outcome is Denied. For a
+	// concurrency limit it is the time until enough leases end, if their holders do not extend
+	// them. For a paused limit it is a minute. For a waiting job it is an estimate of the wait,
+	// which assumes that all lanes of a meter have the same number of turns.
 	RetryAfter time.Duration
-	// BeginIn is how long until the permits of an advance grant exist: the job must not begin
-	// sooner. It is 0 if they exist.
+	// BeginIn is the time until the permits of an advance grant exist: the job must not begin
+	// sooner. It is 0 if the permits exist.
 	BeginIn time.Duration
-	// ResetAfter is how long until the meter is as if never used, if nothing more is taken of it.
+	// ResetAfter is the time until the meter is as if never used, if no call takes more permits.
 	ResetAfter time.Duration
 	// At is the time of the decision by the limiter's clock. If a call is repeated because its
-	// answer got lost, it is when the permits were taken.
+	// reply was lost, At is the time at which the permits were taken.
 	At time.Time
-	// Taken is what was taken: each cost is what the call counts as now, which Settle changes.
+	// Taken lists the permits that the call took. Settle changes their costs.
 	Taken []Need
-	marks []meter.Mark // of Taken; zero if the call's answer got lost: then nothing is given back
+	marks []meter.Mark // of Taken; zero if the reply was lost, and then Settle gives nothing back
 
-	forOthers bool // the outcome is NoLimit, and there is such a limit for other apps
+	forOthers bool // the outcome is NoLimit because the limit is for other apps
 
 	// Holder names the leases on concurrency limits, for Extend and Free, and Lease is the shortest
 	// of them. Both are zero if there are none. Each allowed call has a Holder of its own.
 	Holder string
 	Lease  time.Duration
-	// Waited is how long ago an allowed job was denied first, and Denials how often it was denied.
-	// Both are 0 for a job that did not wait.
-	Waited  time.Duration
+	// Waited is the time since the first denial of an allowed job. It is 0 for a job that did not
+	// wait.
+	Waited time.Duration
+	// Denials is the number of times that an allowed job was denied.
 	Denials int
 }
 
@@ -116,8 +118,8 @@ func (d Decision) String() string {
 	return d.Outcome.String()
 }
 
-// settled notes what a call counts as now. What was charged more of a funnel moves the call's mark,
-// because it is the call's own and not what others took since.
+// settled records the new cost of a call. If a funnel was charged more, the call's mark moves by
+// that time, because the call itself owes it, and not a later call.
 func (d Decision) settled(i, cost int, owedUS int64) {
 	if d.Taken[i].Cost = cost; d.marks[i][0] > 0 {
 		d.marks[i][0] += owedUS
@@ -161,13 +163,12 @@ func newDecision(reply []any, needs []Need, holder string) (Decision, []int64) {
 	return d, n[:len(reply)]
 }
 
-// microseconds returns n microseconds, or the longest duration there is, some 292 years, if n does
-// not fit one.
+// microseconds returns n microseconds, or the longest duration of about 292 years if n is larger.
 func microseconds(n int64) time.Duration {
 	return time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
 }
 
-// number returns the number that a script has written, or 0.
+// number returns the number in a text, or 0.
 func number(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n

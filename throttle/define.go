@@ -15,15 +15,15 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// What a definition in Redis comes from.
+// The sources of a definition in Redis.
 const (
 	fromFile  = "file"  // Define
-	fromAgain = "again" // Define, said again because Redis lost the limit
+	fromAgain = "again" // an earlier Define, written again because Redis lost the limit
 	fromSet   = "set"   // Set
 )
 
-// define remembers each limit before it is written, so that a Redis which is away just now hears of
-// it later.
+// define stores each limit in this process before it writes the limit to Redis. If Redis is down,
+// the limit is written later, when a call misses it.
 func (s *shared) define(ctx context.Context, limits []Limit) error {
 	for _, l := range limits {
 		s.mu.Lock()
@@ -41,8 +41,8 @@ func (s *shared) define(ctx context.Context, limits []Limit) error {
 	return nil
 }
 
-// defineAgain defines all limits that Define was given, if the one that Redis lost is among them,
-// and reports whether it is. What was set at run time before is lost.
+// defineAgain writes all limits of earlier Define calls to Redis if the lost limit is one of them,
+// and reports whether it is. Changes made by Set before the loss stay lost.
 func (s *shared) defineAgain(ctx context.Context, lost string) (bool, error) {
 	s.mu.Lock()
 	defined := maps.Clone(s.defined)
@@ -58,7 +58,7 @@ func (s *shared) defineAgain(ctx context.Context, lost string) (bool, error) {
 		}
 		count += min(changed, 1)
 	}
-	if count > 0 { // many calls miss a limit at once
+	if count > 0 { // only the first of many concurrent calls that miss a limit
 		s.log.Warn("Redis has lost its limits: they are defined again as the config says", "limit", lost, "defined", count)
 	}
 	return true, nil
@@ -89,12 +89,12 @@ func (s *shared) write(ctx context.Context, source string, l Limit) (changed int
 	return int(reply[0]), unavailable(err)
 }
 
-// fields returns the names and values of a definition in Redis, with the boundaries of its
-// calendar. All defaults are spelled out, so the scripts know none except that of max_block_us.
+// fields returns the fields and values of a definition in Redis, with the edges of its calendar. It
+// includes all defaults except that of max_block_us, so the scripts need no other default.
 //
-// n and period_us are what a meter counts by, rate_n and per_us what the limit says: they differ by
-// the margin. If a field is there twice the later value counts: the first n and period_us are those
-// of a concurrency limit, which has no rate.
+// Meters count with n and period_us. The limit's own rate is rate_n and per_us. They differ if the
+// limit has a margin. If a field is there twice, Redis stores the later value: the first n and
+// period_us are those of a concurrency limit, which has no rate.
 func (l Limit) fields(edges string) []any {
 	fields := []any{
 		"kind", string(l.Kind), "capacity", l.MaxCost(), "n", l.MaxCost(), "period_us", 0,
@@ -120,8 +120,8 @@ func (l Limit) fields(edges string) []any {
 	return fields
 }
 
-// delete also forgets what Define was given: a limit that was deleted on purpose is not one that
-// Redis lost.
+// delete also removes the limit from this process, so that a deleted limit is not defined again
+// like a lost one.
 func (s *shared) delete(ctx context.Context, name string) error {
 	s.mu.Lock()
 	delete(s.defined, name)
@@ -148,7 +148,7 @@ func (s *shared) limits(ctx context.Context) ([]Limit, error) {
 	var limits []Limit
 	for _, name := range names {
 		l, err := s.definition(ctx, name)
-		if errors.Is(err, ErrNoLimit) { // deleted since
+		if errors.Is(err, ErrNoLimit) { // deleted in between
 			continue
 		}
 		if err != nil {
@@ -159,7 +159,7 @@ func (s *shared) limits(ctx context.Context) ([]Limit, error) {
 	return limits, nil
 }
 
-// definition reads one limit. A definition that lacks a part counts as lost.
+// definition reads one limit from Redis. An incomplete definition counts as lost: ErrNoLimit.
 func (s *shared) definition(ctx context.Context, name string) (Limit, error) {
 	fields, err := s.rdb.HGetAll(ctx, s.prefix+"limit:"+name).Result()
 	if err != nil {
@@ -172,8 +172,8 @@ func (s *shared) definition(ctx context.Context, name string) (Limit, error) {
 	return l, nil
 }
 
-// parseDefinition returns the limit that a definition in Redis says, and whether the definition has
-// all its parts. Then the limit's text, except for a pause, is the one that it was defined in.
+// parseDefinition returns the limit of a definition in Redis, and reports whether the definition is
+// complete and consistent with its text.
 func parseDefinition(name string, fields map[string]string) (l Limit, complete bool) {
 	us := func(field string) time.Duration { return microseconds(number(fields[field])) }
 	l = Limit{
@@ -202,10 +202,10 @@ func parseDefinition(name string, fields map[string]string) (l Limit, complete b
 	return l, true
 }
 
-// extendCalendars stores the windows around a time, in microseconds of Redis's clock, for limits
-// that follow a calendar, because a script has come to their last window. Whoever computes the
-// boundaries gets the same ones, so it does not matter who does it first. The script ignores them
-// if the limit has changed since it was read.
+// extendCalendars stores the edges of the windows around a time, in microseconds of Redis's clock.
+// A script has requested them, because it reached the last window of these limits. All processes
+// compute the same edges, so several may do so at once. The script ignores the edges if the limit
+// has changed in between.
 func (s *shared) extendCalendars(ctx context.Context, names []string, nowUS int64) error {
 	for _, name := range names {
 		l, err := s.definition(ctx, name)
@@ -223,9 +223,10 @@ func (s *shared) extendCalendars(ctx context.Context, names []string, nowUS int6
 	return nil
 }
 
-// extended runs a script that replies first which calendars must be extended, and the time. It
-// extends them and runs the script again: one script could not do both, because Lua does not know
-// time zones. The script has changed nothing before, so running it again is safe.
+// extended runs a script whose reply begins with the names of limits whose calendars must be
+// extended, and the time. It extends these calendars and runs the script again. Lua does not know
+// time zones, so the script cannot compute the edges. The script has changed nothing in this case,
+// so running it again is safe.
 func (s *shared) extended(ctx context.Context, run func() ([]any, error)) (rest []any, err error) {
 	for range 3 {
 		reply, err := run()
@@ -243,17 +244,17 @@ func (s *shared) extended(ctx context.Context, run func() ([]any, error)) (rest 
 	return nil, errCalendar
 }
 
-// carryBatch is how many meters one call of the script carries over: less than a millisecond of
-// Redis's time.
+// carryBatch is the largest number of meters in one call of the carry script. Such a call takes
+// less than a millisecond of Redis's time.
 const carryBatch = 50
 
-// carry makes the meters of a limit whose rate was changed live for as long as they matter at the
-// new rate. It looks through the names of all keys of the Redis, some at a time. A meter outlives
-// what it counts by a minute, so nothing is forgotten if this takes less.
+// carry stores all meters of a limit whose rate has changed again, with the expiry of the new rate.
+// It scans the names of all keys of the Redis server, a page at a time. Meters expire a minute
+// after they matter, so no state is lost if the scan takes less than a minute.
 //
-// A meter that is asked reads what it counts by the new rate anyway. This is for those that nobody
-// asks, before they expire by the old rate and before the rate changes again, because a meter knows
-// only the last change. There is no list of a limit's meters: every call would have to keep it.
+// A call converts its own meter to the new rate anyway. Unused meters need carry: they would expire
+// by the old rate, and a second change of the rate would find the state of two changes ago. Redis
+// keeps no list of a limit's meters, because every call would have to maintain it.
 func (s *shared) carry(ctx context.Context, l Limit) error {
 	var node redis.Cmdable = s.rdb
 	if cluster, ok := s.rdb.(*redis.ClusterClient); ok { // its SCAN goes to any node
@@ -284,9 +285,9 @@ func (s *shared) carry(ctx context.Context, l Limit) error {
 	return cmp.Or(scan.Err(), carryAll())
 }
 
-// setKey takes two round trips, the first to check the override against the limit. If the limit
-// changes its kind in between, the override is stored, and has no effect until the limit has the
-// old kind again.
+// setKey takes two round trips: it first reads the limit to check the override. If the limit
+// changes its kind in between, the override is stored and has no effect until the limit has the old
+// kind again.
 func (s *shared) setKey(ctx context.Context, limit, key string, o Override) error {
 	l, err := s.definition(ctx, limit)
 	if err == nil {
@@ -303,9 +304,9 @@ func (s *shared) unsetKey(ctx context.Context, limit, key string) error {
 	return s.change(ctx, limit, setKeyScript, limit, key, script.Actor(ctx), "")
 }
 
-// defineKeys makes the overrides of a definition known. It sends all of them, with their text. The
-// script compares it with the text that it was given last: what is the same there stays, even if
-// SetKey has changed it since.
+// defineKeys writes the overrides of a definition, with their text. The script compares this text
+// with the text of the last definition. It leaves keys alone whose override is the same in both
+// texts, even if SetKey has changed them in between.
 func (s *shared) defineKeys(ctx context.Context, l Limit) error {
 	var text strings.Builder
 	args := []any{l.Name, string(l.Kind), ""}
@@ -318,14 +319,14 @@ func (s *shared) defineKeys(ctx context.Context, l Limit) error {
 	return unavailable(s.run(ctx, fileKeysScript, args...).Err())
 }
 
-// keys reads the records of all keys of the limit in one reply, and takes three round trips.
+// keys reads the records of all keys of a limit, in three round trips.
 func (s *shared) keys(ctx context.Context, limit string) ([]KeyState, error) {
 	records, err := s.rdb.HGetAll(ctx, s.prefix+"overrides:"+limit).Result()
 	if err != nil || len(records) == 0 {
 		return nil, unavailable(err)
 	}
 	l, err := s.definition(ctx, limit)
-	if errors.Is(err, ErrNoLimit) { // deleted since
+	if errors.Is(err, ErrNoLimit) { // deleted in between
 		return nil, nil
 	}
 	if err != nil {
@@ -344,7 +345,7 @@ func (s *shared) keys(ctx context.Context, limit string) ([]KeyState, error) {
 	return keys, nil
 }
 
-// key returns a limit, and what differs from it for one key.
+// key returns a limit, and how one key differs from it.
 func (s *shared) key(ctx context.Context, limit, key string) (l Limit, state KeyState, err error) {
 	l, err = s.definition(ctx, limit)
 	if err != nil {
@@ -358,8 +359,8 @@ func (s *shared) key(ctx context.Context, limit, key string) (l Limit, state Key
 	return l, readKey(l, key, record, now), unavailable(err)
 }
 
-// readKey reads a record as lua/limits/include/record.lua writes it: 14 words, by number here. Of
-// anything else it says that nothing differs.
+// readKey reads a record of lua/limits/include/record.lua, which lists its 14 words. For a corrupt
+// record it returns a key that does not differ.
 func readKey(l Limit, key, record string, now time.Time) KeyState {
 	words := strings.Fields(record)
 	k := KeyState{Key: key, Share: 1}

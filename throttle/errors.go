@@ -12,7 +12,8 @@ import (
 )
 
 // ErrUnavailable is wrapped by every error that means that Redis was not reached or did not answer.
-// After such an error it is unknown whether the call took permits. A local limiter never returns it.
+// After such an error it is unknown whether the call took permits. A local limiter never returns
+// it.
 var ErrUnavailable = errors.New("limiter unavailable")
 
 // ErrNoLimit is wrapped by the error of a method that changes a limit if the limit does not exist.
@@ -43,9 +44,9 @@ func unusable(needs []Need, err error) error {
 		ErrUnavailable, strings.Join(resets, "; "), err)
 }
 
-// FieldError reports one invalid field of an argument, such as a [Limit]. A program can use the parts
-// of the error in its own message, for example with the line of a config file. errors.As finds a
-// FieldError in an error of this package. Validate joins several of them.
+// FieldError reports one invalid field of an argument, such as a [Limit]. A program can use the
+// parts of the error in its own message, for example with the line of a config file. errors.As
+// finds a FieldError in an error of this package. Validate joins several of them.
 type FieldError struct {
 	// Field is the name of the field, in lower case as in a config file.
 	Field string

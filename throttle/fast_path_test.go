@@ -2,7 +2,8 @@ package throttle
 
 import "testing"
 
-// TestParseFastLimit_Corrupt: a corrupt summary does not become a limit that lets everything through.
+// TestParseFastLimit_Corrupt: a corrupt summary does not become a limit that lets everything
+// through.
 func TestParseFastLimit_Corrupt(t *testing.T) {
 	for _, summary := range []string{"funnel 5 x 10", "funnel 5 1e+15 10", "funnel 0 1000000 1", "token_bucket -1 1000000 1", "funnel 5 1000000 0", "funnel 5 1000000", "window 5 1000000 1"} {
 		if f := parseFastLimit("api", summary); f.limit != nil {

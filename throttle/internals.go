@@ -10,20 +10,18 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// Internals returns what the other packages of this module need of a limiter in Redis. It is not
-// for programs.
+// Internals returns the methods of a limiter in Redis that only other packages of this module use.
 func (l *Limiter) Internals() internals { return internals{l.backend.(*shared)} }
 
 type internals struct{ s *shared }
 
-// Scope returns where the limiter's keys are: the client, and what their names begin with. App is
-// the app that it asks as.
+// Scope returns the limiter's client, the prefix of its keys, and its app.
 func (i internals) Scope() (rdb redis.UniversalClient, prefix, app string) {
 	return i.s.rdb, i.s.prefix, i.s.app
 }
 
-// fastResult is the result of one job. Decision counts if it is allowed. TakenAt is the earliest time
-// at which the permits were taken, by this process's clock.
+// fastResult is the result of one job. Decision counts if it is allowed. TakenAt is the earliest
+// time at which the permits were taken, by this process's clock.
 type fastResult struct {
 	Decision Decision
 	TakenAt  time.Time
@@ -64,8 +62,8 @@ func (i internals) TryFast(ctx context.Context, jobs [][]Need) []fastResult {
 	return results
 }
 
-// Decide runs ask, which runs a script that replies as lua/limits/allow.lua does. It runs ask again,
-// up to three times, after it has extended a calendar or defined lost limits. It returns the
+// Decide runs ask, which runs a script that replies as lua/limits/allow.lua does. It runs ask
+// again, up to three times, after it has extended a calendar or defined lost limits. It returns the
 // decision and the numbers of the reply.
 func (i internals) Decide(
 	ctx context.Context, needs []Need, ask func(ctx context.Context, try int) (reply []any, holder string, err error),
@@ -73,30 +71,30 @@ func (i internals) Decide(
 	return i.s.decide(ctx, needs, ask)
 }
 
-// Extended runs a script whose reply begins with the limits whose calendars must be extended, and
-// the time. It extends them, runs the script again, and returns the rest of the reply.
+// Extended runs a script whose reply begins with the names of limits whose calendars must be
+// extended, and the time. It extends the calendars, runs the script again, and returns the
+// remaining reply.
 func (i internals) Extended(ctx context.Context, run func() ([]any, error)) ([]any, error) {
 	return i.s.extended(ctx, run)
 }
 
-// ExtendCalendars stores the windows around a time for limits that follow a calendar.
+// ExtendCalendars stores the edges of the windows around a time, for limits that follow a calendar.
 func (i internals) ExtendCalendars(ctx context.Context, names []string, nowUS int64) error {
 	return i.s.extendCalendars(ctx, names, nowUS)
 }
 
-// Key returns a limit as it is in force, and what differs from it for a key. It takes three round
-// trips.
+// Key returns a limit, and how one key differs from it. It takes three round trips.
 func (i internals) Key(ctx context.Context, limit, key string) (Limit, KeyState, error) {
 	return i.s.key(ctx, limit, key)
 }
 
-// Parse returns the limit that a definition in Redis says, and whether the definition is complete.
+// Parse returns the limit of a definition in Redis, and reports whether the definition is complete.
 func (i internals) Parse(name string, fields map[string]string) (l Limit, complete bool) {
 	return parseDefinition(name, fields)
 }
 
-// Note writes an entry of the changelog about a schedule, a queue or jobs, put down to the
-// context's actor. What changes a limit writes its own entry.
+// Note writes a changelog entry about a schedule, a queue or jobs, with the context's actor.
+// Methods that change a limit write their own entries.
 func (i internals) Note(ctx context.Context, c Change) error {
 	args := []any{c.What, script.Actor(ctx)}
 	if c.Schedule != "" {
@@ -112,9 +110,9 @@ func (i internals) Note(ctx context.Context, c Change) error {
 	return unavailable(i.s.run(ctx, noteScript, args...).Err())
 }
 
-// BlockFor blocks meters for a while by Redis's clock, and never shorter than they are blocked
-// already: processes that hear different times from an upstream end up with the longest. Limits
-// that do not exist are ignored. The needs' costs do not matter.
+// BlockFor blocks meters for a time by Redis's clock. It never shortens a block, so if processes
+// receive different times from an upstream, the longest counts. It ignores limits that do not
+// exist, and the costs of the needs.
 func (i internals) BlockFor(ctx context.Context, d time.Duration, needs ...Need) error {
 	if _, err := normalize(needs); err != nil {
 		return err

@@ -38,15 +38,15 @@ func newLocal(opts Options) *local {
 // An activeLimit is a limit in use.
 type activeLimit struct {
 	Limit
-	counts   *meter.Limit        // what the meters of keys without an override count by
-	words    string              // as Define said it last; empty if only Set did
-	fileKeys map[string]Override // as Define said them last
-	keysKind Kind                // of the limit then
+	counts   *meter.Limit        // of keys without an override
+	words    string              // text of the last Define; empty if only Set defined the limit
+	fileKeys map[string]Override // of the last Define
+	keysKind Kind                // of the limit at the last Define
 }
 
-// override is what a key counts by, as long as its limit is of that kind. An override that was
-// removed stays for a while, without a kind: it says since when the key's rate has changed, so that
-// Settle does not give back what was taken at the old rate.
+// override is the override of a key, for one kind of limit. A removed override stays for a while,
+// without a kind. It has the time at which the key's rate changed, so that Settle does not give
+// back permits that were taken at the old rate.
 type override struct {
 	Override
 	file        bool
@@ -54,13 +54,13 @@ type override struct {
 	since, ends int64 // in microseconds; ends is 0 if it does not end
 }
 
-// holds reports whether a limit's key goes by the override at a time.
+// holds reports whether the override applies to the limit at a time.
 func (o *override) holds(r *activeLimit, now int64) bool {
 	return o.kind == r.Kind && (o.ends == 0 || now < o.ends)
 }
 
-// allow looks at all meters before it takes from any. Needs come sorted, so if several are
-// impossible the first by name is reported, as in Redis.
+// allow checks all meters before it takes permits. The needs are sorted, so if several needs are
+// impossible, it reports the first by name, as in Redis.
 func (l *local) allow(_ context.Context, needs []Need) (Decision, error) {
 	now := l.begin()
 	defer l.mu.Unlock()
@@ -87,8 +87,8 @@ func (l *local) allow(_ context.Context, needs []Need) (Decision, error) {
 	return d, nil
 }
 
-// claim finds the meter of a need, or makes one. A new meter is kept only if permits are taken, so
-// a key that is merely looked at costs no memory.
+// claim returns the claim of a need, with an existing or a new meter. The caller stores a new meter
+// only if it takes permits, so reading a key costs no memory.
 func (l *local) claim(now int64, r *activeLimit, need Need) claim {
 	key := meterKey{need.Limit, need.Key}
 	c := claim{Gate: meter.Gate{Paused: r.Paused, Blocked: l.blocked[key]}, need: need, id: meterID{r.Kind, key}, now: now}
@@ -103,8 +103,8 @@ func (l *local) claim(now int64, r *activeLimit, need Need) claim {
 	return c
 }
 
-// throttle keeps the meters of a limit that is given with the call under the empty limit name,
-// which no named limit has. A change of its numbers is one that was made now.
+// throttle stores its meters under the empty limit name, which no named limit has. If the numbers
+// differ from the last call, the limit has changed now.
 func (l *local) throttle(_ context.Context, key string, limit Limit, quantity int) (Decision, error) {
 	now := l.begin()
 	defer l.mu.Unlock()
@@ -123,8 +123,8 @@ func (l *local) throttle(_ context.Context, key string, limit Limit, quantity in
 	return d, nil
 }
 
-// extend also extends the leases that are still held if one is lost: the holder is to stop, and
-// frees the rest in its own time.
+// extend also extends the remaining leases if one lease is lost. The holder should stop, and frees
+// them itself.
 func (l *local) extend(_ context.Context, holder string, needs []Need) (bool, error) {
 	now := l.begin()
 	defer l.mu.Unlock()
@@ -139,8 +139,7 @@ func (l *local) extend(_ context.Context, holder string, needs []Need) (bool, er
 	return held, nil
 }
 
-// free asks for no limit of that name and kind, so a lease is given back even if the limit has been
-// changed or deleted since.
+// free does not read the limit, so it gives back a lease even if the limit was changed or deleted.
 func (l *local) free(_ context.Context, holder string, needs []Need) error {
 	l.begin()
 	defer l.mu.Unlock()
@@ -193,10 +192,9 @@ func (l *local) set(_ context.Context, limit Limit) error {
 	return nil
 }
 
-// put makes the limit the one in use. It keeps whether the limit is paused, and spells out the
-// defaults, as Redis does. Its meters count by the new definition from now on. A meter that nobody
-// asked does not know yet that its key's override has ended, so it first counts by the old
-// definition up to now.
+// put stores a limit. It keeps the pause of the old limit, and makes defaults explicit, as Redis
+// does. The meters count with the new definition from now on. If the override of a key has ended,
+// put first converts the key's meter to the old definition, because no call may have done so.
 func (l *local) put(limit Limit, now int64) *activeLimit {
 	was := l.defined[limit.Name]
 	if was == nil {
@@ -297,8 +295,8 @@ func (l *local) setKey(_ context.Context, limit, key string, o Override) error {
 	return cmp.Or(err, invalid)
 }
 
-// override makes a key count by an override from now on, for a limit of that kind. Up to now its
-// meter counts by the rate before, so that what it owes is known in permits.
+// override sets the override of a key, for a limit of that kind. It first updates the meter at the
+// old rate, so that the debt is known in permits.
 func (l *local) override(r *activeLimit, key string, kind Kind, o Override, now int64, file bool) {
 	l.recount(r, key, now)
 	set := &override{Override: o, file: file, kind: kind, since: now}
@@ -313,7 +311,8 @@ func (l *local) unsetKey(_ context.Context, limit, key string) error {
 	return l.change(limit, func(r *activeLimit, now int64) { l.removeOverride(r, key, now) })
 }
 
-// removeOverride replaces a key's override by one that has just ended, which sweep drops.
+// removeOverride replaces the override of a key with an override that ends now. A later sweep drops
+// it.
 func (l *local) removeOverride(r *activeLimit, key string, now int64) {
 	o := l.overrides[meterKey{r.Name, key}]
 	if o == nil || o.kind == "" {
@@ -324,9 +323,8 @@ func (l *local) removeOverride(r *activeLimit, key string, now int64) {
 	l.recount(r, key, now)
 }
 
-// defineKeys makes what a definition says of single keys current if it differs from what it said
-// last, or all of it if the definition is now for another kind of limit. What SetKey said of a key
-// stays unless the definition says something new of it.
+// defineKeys sets the overrides of a definition that differ from those of the last definition, or
+// all of them if the kind of the limit has changed. Overrides of SetKey stay for other keys.
 func (l *local) defineKeys(r *activeLimit, kind Kind, keys map[string]Override, now int64) {
 	for key, o := range keys {
 		if kind != r.keysKind || r.fileKeys[key] != o {
@@ -364,8 +362,8 @@ func (l *local) keys(_ context.Context, limit string) ([]KeyState, error) {
 
 func (l *local) changes(context.Context, int) ([]Change, error) { return nil, nil }
 
-// change does something to a limit that exists, with the lock held. If there is no such limit it
-// returns an error that wraps ErrNoLimit.
+// change calls do with a limit and the time, with the lock held. It returns ErrNoLimit, wrapped, if
+// the limit does not exist.
 func (l *local) change(name string, do func(r *activeLimit, now int64)) error {
 	now := l.begin()
 	defer l.mu.Unlock()
@@ -377,9 +375,8 @@ func (l *local) change(name string, do func(r *activeLimit, now int64)) error {
 	return nil
 }
 
-// limitOf returns what a key counts by at a time, and when that ends: 0 if it does not. It is in
-// force since the limit or the override was set last, and the limit's own rate again since the
-// override has ended.
+// limitOf returns the limit of a key at a time, and the time at which it ends, or 0. Its Since is
+// the last time at which the limit or the override was set, or at which the override ended.
 func (l *local) limitOf(r *activeLimit, key string, now int64) (_ *meter.Limit, ends int64) {
 	o := l.overrides[meterKey{r.Name, key}]
 	if o == nil {
@@ -398,7 +395,8 @@ func (l *local) limitOf(r *activeLimit, key string, now int64) (_ *meter.Limit, 
 	return &own, 0
 }
 
-// recount makes a key's meter count by the rate of now. What it owes stays owed.
+// recount updates the meter of a key to the rate at a time. Its debt stays the same number of
+// permits.
 func (l *local) recount(r *activeLimit, key string, now int64) {
 	if m := l.meters[meterID{r.Kind, meterKey{r.Name, key}}]; m != nil {
 		limit, _ := l.limitOf(r, key, now)
@@ -406,9 +404,9 @@ func (l *local) recount(r *activeLimit, key string, now int64) {
 	}
 }
 
-// begin locks, and returns the time in microseconds. Once in as many calls as there are meters it
-// sweeps: so a cold key costs no memory, and sweeping costs a call constant time on average,
-// without a goroutine that would have to be stopped.
+// begin locks the limiter, and returns the time in microseconds. After as many calls as there are
+// meters it sweeps. So an unused key costs no memory, a call has constant cost on average, and
+// there is no goroutine to stop.
 func (l *local) begin() int64 {
 	us := l.clock().UnixMicro()
 	l.mu.Lock()
@@ -420,9 +418,9 @@ func (l *local) begin() int64 {
 	return us
 }
 
-// sweep forgets the meters, blocks and overrides that say nothing any more. As in Redis they are
-// kept for a while longer, because the clock may step back. A meter whose key has an override that
-// ends is kept until that is gone: by the limit's own rate it may owe for longer.
+// sweep drops meters, blocks and overrides that have expired. As in Redis they are kept for a while
+// longer, because the clock may step back. A meter whose key has an override with an end is kept
+// until the override is dropped, because its debt may last longer at the limit's own rate.
 func (l *local) sweep(now int64) {
 	before := len(l.meters)
 	for key, o := range l.overrides {

@@ -11,17 +11,17 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// Need is what a caller wants of one limit: Cost permits for one Key. The empty key is a key like
-// any other, for limits that have only one. The zero Cost means 1.
+// Need is the number of permits that a call needs of one limit, for one Key. The empty key is
+// valid, and is useful for limits that have only one key. The zero Cost means 1.
 type Need struct {
 	Limit string
 	Key   string
 	Cost  int
 }
 
-// Normalize returns the needs sorted and with their costs, with needs of the same limit and key
-// added up. So equal sets of needs become equal slices. An invalid need is an error, and so is none
-// at all.
+// Normalize returns the needs sorted, with a Cost of 1 instead of 0, and with needs of the same
+// limit and key added up. So equal sets of needs become equal slices. It returns an error if a need
+// is invalid, or if there is no need.
 func Normalize(needs ...Need) ([]Need, error) {
 	needs = slices.Clone(needs)
 	for i := range needs {
@@ -32,9 +32,9 @@ func Normalize(needs ...Need) ([]Need, error) {
 	return normalize(needs)
 }
 
-// normalize is Normalize for needs whose costs may be 0, which only looks. It adds up the needs of
-// a meter because otherwise each of them would be compared with the same permits, and together they
-// could take more than there are.
+// normalize is Normalize except that a Cost of 0 stays 0, and only reads the meter. It adds up the
+// needs of a meter, because each would be compared with the same permits, and together they could
+// take more permits than exist.
 func normalize(needs []Need) ([]Need, error) {
 	if len(needs) == 0 {
 		return nil, errors.New("needs: want at least one limit")
@@ -69,7 +69,7 @@ func normalize(needs []Need) ([]Need, error) {
 	return merged, nil
 }
 
-// appendMeters appends the limits and keys of needs, as the scripts take them.
+// appendMeters appends the limit and key of each need to the arguments of a script.
 func appendMeters(args []any, needs []Need) []any {
 	for _, n := range needs {
 		args = append(args, n.Limit, n.Key)
@@ -77,9 +77,9 @@ func appendMeters(args []any, needs []Need) []any {
 	return args
 }
 
-// isName reports whether text is 1 to 100 letters, digits, or _ . : -. Every need of every call is
-// checked, so it is no regular expression. Other characters are separators: | between a limit and
-// its key, line breaks between meters, commas between apps.
+// isName reports whether text is 1 to 100 letters, digits, or _ . : -. Every call checks its needs,
+// so isName is written without a regular expression, which would be slower. Other characters are
+// separators: | between a limit and its key, line breaks between meters, commas between apps.
 func isName(text string) bool {
 	for i := range len(text) {
 		c := text[i] | 0x20 // a letter's lower case
@@ -92,7 +92,7 @@ func isName(text string) bool {
 
 const wantName = "want 1 to 100 letters, digits, or _ . : -"
 
-// validMeter returns an error if the limit and key cannot name a meter. It shows the beginning of
+// validMeter returns an error if the limit or the key is invalid. The error shows the beginning of
 // the key.
 func validMeter(limit, key string) error {
 	if !isName(limit) {

@@ -9,21 +9,21 @@ import (
 	"github.com/headgate/headgate/internal/duration"
 )
 
-// Override is what one key of a limit counts by instead of the limit itself, such as the pace that
-// one host asks for. It can be slower or faster. One of Rate and Capacity is required.
+// Override is the rate or capacity of one key of a limit, in place of the limit's own. For example,
+// one host may allow fewer requests than the others. Rate or Capacity is required.
 type Override struct {
 	// Rate is the key's own; for a FixedWindow, per the limit's period. The zero value means the
 	// limit's rate.
 	Rate Rate
 	// Capacity is the key's own, for kinds that have one. The zero value means the limit's.
 	Capacity int
-	// For is how long the override holds, a microsecond at least. The zero value means until
-	// UnsetKey.
+	// For is the time for which the override holds, at least a microsecond. The zero value means
+	// until UnsetKey.
 	For time.Duration
 }
 
-// String returns the override as UnmarshalText reads it, such as "1/10s capacity 1", and for how
-// long it holds.
+// String returns the override as UnmarshalText reads it, such as "1/10s capacity 1", followed by
+// For.
 func (o Override) String() string {
 	var parts []string
 	if o.Rate != (Rate{}) {
@@ -39,8 +39,8 @@ func (o Override) String() string {
 }
 
 // UnmarshalText reads a rate, a capacity or both: "1/10s", "capacity 3", "1/10s capacity 1". The
-// error is a [*FieldError]. For is not part of the text, because an override in a config file holds
-// as long as it stands there.
+// error is a [*FieldError]. The text has no For, because an override in a config file holds until
+// it is removed from the file.
 func (o *Override) UnmarshalText(text []byte) (err error) {
 	const want = "want a rate such as 1/10s, capacity N, or both: 1/10s capacity 1"
 	*o = Override{}
@@ -58,27 +58,30 @@ func (o *Override) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// KeyState is how one key of a limit differs from the limit.
+// KeyState describes how one key of a limit differs from the limit.
 type KeyState struct {
 	Key string
-	// Override is what was set for the key, by a config file if File is true. Until is when it ends
-	// by the limiter's clock, and For how long that is from now; both are zero if it does not end.
+	// Override is the override of the key. Its For is the time until the override ends, or zero if
+	// it does not end.
 	Override
-	File  bool
+	// File reports whether the override comes from a config file.
+	File bool
+	// Until is the end of the override by the limiter's clock, or zero if it does not end.
 	Until time.Time
-	// Share is which part of its rate the key gets at present if the limit adapts, from 0 to 1, and
-	// Pace is that rate, such as "4.5/s": empty if it is all.
+	// Share is the part of its rate that the key gets if the limit adapts, from 0 to 1.
 	Share float64
-	Pace  string
-	// RateLimited is how often in a row the upstream rate limited calls, and Slowed whether that
-	// has slowed the key down. Latency is the smoothed latency that slows it down.
+	// Pace is the rate that the key gets, such as "4.5/s". It is empty if Share is 1.
+	Pace string
+	// RateLimited is the number of calls in a row that the upstream rate limited.
 	RateLimited int
-	Slowed      bool
-	Latency     time.Duration
+	// Slowed reports whether rate-limited calls have slowed the key down.
+	Slowed bool
+	// Latency is the smoothed latency of calls, if the limit adapts to it.
+	Latency time.Duration
 }
 
-// differs reports whether the key differs now. Redis keeps its record for an hour longer, so that
-// Settle gives nothing back at a rate that has changed since.
+// differs reports whether the key differs now. Redis keeps the record for another hour, so that
+// Settle knows when the rate changed.
 func (k KeyState) differs() bool { return k.Override != Override{} || k.Share < 1 || k.RateLimited > 0 }
 
 // Adapt makes each key of a limit find the pace that the upstream bears, never beyond the limit's
@@ -98,7 +101,7 @@ type Adapt struct {
 	// Min is the slowest pace, at most the limit's rate. The zero value means a hundredth of the
 	// rate.
 	Min Rate `yaml:"min"`
-	// Latency is how long calls may take before the key slows down. The zero value means any time.
+	// Latency is the call duration above which the key slows down. The zero value means no bound.
 	Latency time.Duration `yaml:"latency"`
 }
 
@@ -114,7 +117,7 @@ func (a Adapt) String() string {
 	return text
 }
 
-// wholeShare is a whole rate, as the scripts count its parts.
+// wholeShare is the share of a whole rate in the scripts, which count in millionths.
 const wholeShare = 1_000_000
 
 // share returns the smallest part of the limit's rate, from 1 to wholeShare.

@@ -46,11 +46,11 @@ type shared struct {
 	log       *slog.Logger
 	callers   *script.Callers
 	fast      fastLimits
-	fastCalls *coalescer[call] // of Allow, by the fast path
-	calls     *coalescer[call] // of Allow, by the whole script
+	fastCalls *coalescer[call] // of Allow, for the fast path
+	calls     *coalescer[call] // of Allow, for the full script
 
 	mu      sync.Mutex
-	defined map[string]Limit // what define was given, by name
+	defined map[string]Limit // limits of earlier Define calls, by name
 }
 
 func newShared(rdb redis.UniversalClient, opts Options) *shared {
@@ -96,14 +96,14 @@ func (s *shared) allow(ctx context.Context, needs []Need) (Decision, error) {
 	return c.decision, c.err
 }
 
-// sendAllowFast sends calls of Allow by the fast path.
+// sendAllowFast sends calls of Allow to the fast path.
 func (s *shared) sendAllowFast(ctx context.Context, calls []*call) {
 	for some := range script.Batches(calls, func(c *call) int { return len(c.needs) }) {
 		s.sendFast(ctx, some, []any{"", 0, 1}, nil)
 	}
 }
 
-// sendAllow decides calls of Allow by the whole script.
+// sendAllow decides calls of Allow with the full script.
 func (s *shared) sendAllow(ctx context.Context, calls []*call) {
 	for some := range script.Batches(calls, func(c *call) int { return len(c.needs) }) {
 		s.runAllow(ctx, some)
@@ -118,7 +118,8 @@ func (s *shared) sendAllow(ctx context.Context, calls []*call) {
 	}
 }
 
-// runAllow runs the whole script for calls. If it meets damaged data, each call is sent alone.
+// runAllow runs the full script for calls. If the script fails because of corrupt data, runAllow
+// sends each call alone.
 func (s *shared) runAllow(ctx context.Context, calls []*call) {
 	args := []any{s.app}
 	for _, c := range calls {
@@ -142,10 +143,10 @@ func (s *shared) runAllow(ctx context.Context, calls []*call) {
 	}
 }
 
-// undo gives back what calls took whose callers had given up, as far as settle does. What was taken
-// first goes first, and what several calls took of a meter at one time goes in one step, because
-// otherwise each would count as another caller of the rest. After an error the permits stay used,
-// which lets no more through.
+// undo gives back the permits of calls whose callers have given up, as far as settle does. It
+// starts with the oldest permits. Permits that several calls took of a meter at the same time are
+// given back in one step, because otherwise each call would count as a later caller of the others.
+// After an error the permits stay taken, which is safe.
 func (s *shared) undo(ctx context.Context, calls []*call) {
 	type moment struct {
 		meterKey
@@ -173,9 +174,9 @@ func (s *shared) undo(ctx context.Context, calls []*call) {
 
 // decide runs ask, which runs a script that replies as lua/limits/allow.lua does, and returns the
 // decision and the numbers of the reply. Ask also returns the holder of the call's leases. If the
-// reply says that a calendar ends, decide extends the calendar and asks again. If the reply says that
-// Redis lost a limit, decide defines the limits again and asks again. The script has taken nothing
-// in these two cases, so asking again is safe. Three tries are enough for one of each.
+// reply says that a calendar ends, decide extends the calendar and asks again. If the reply says
+// that Redis lost a limit, decide defines the limits again and asks again. The script has taken
+// nothing in these two cases, so asking again is safe. Three tries are enough for one of each.
 func (s *shared) decide(
 	ctx context.Context, needs []Need, ask func(ctx context.Context, try int) (reply []any, holder string, err error),
 ) (Decision, []int64, error) {
@@ -202,10 +203,10 @@ func (s *shared) decide(
 	return Decision{}, nil, errCalendar
 }
 
-// errCalendar is returned if others change a limit each time that its calendar has been extended.
+// errCalendar is returned if a limit changes each time after its calendar was extended.
 var errCalendar = fmt.Errorf("%w: the calendar of a limit changes faster than it can be stored", ErrUnavailable)
 
-// staleCalendar is an outcome of scripts alone: a calendar must be extended first.
+// staleCalendar is an outcome that only scripts return: Go must extend a calendar first.
 const staleCalendar = 6
 
 func (s *shared) throttle(ctx context.Context, key string, l Limit, quantity int) (Decision, error) {
@@ -237,7 +238,7 @@ func (s *shared) settle(ctx context.Context, d Decision, i, cost int) error {
 	c := s.callers.Next()
 	defer s.callers.Done(c)
 	t, mark := d.Taken[i], d.marks[i]
-	d.Taken[i].Cost = min(t.Cost, cost) // whatever becomes of the call
+	d.Taken[i].Cost = min(t.Cost, cost) // even if the call fails: see Settle
 	reply, err := s.extended(ctx, func() ([]any, error) {
 		return s.run(ctx, chargeScript, t.Limit, t.Key, d.At.UnixMicro(), t.Cost, cost, mark[0], mark[1], d.Holder, c.Name, c.Calls).Slice()
 	})

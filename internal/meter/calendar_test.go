@@ -100,8 +100,8 @@ func TestEdges_UTC(t *testing.T) {
 	})
 }
 
-// TestEdges_WallClock: the edges do not depend on the time for which they are computed. Just before an
-// edge the wall clock shows another hour, day, week or month than at the edge.
+// TestEdges_WallClock: the edges do not depend on the time for which they are computed. Just before
+// an edge the wall clock shows another hour, day, week or month than at the edge.
 func TestEdges_WallClock(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := calendar(rapid.SampledFrom([]time.Duration{time.Hour, day, week, month}).Draw(t, "per"), rapid.SampledFrom(zones).Draw(t, "zone"))
@@ -126,8 +126,8 @@ func TestEdges_WallClock(t *testing.T) {
 	})
 }
 
-// TestFirstInstant compares with a search minute by minute, also in years after 2037, the last year with
-// clock changes in the zone files.
+// TestFirstInstant compares with a search minute by minute, also in years after 2037, the last year
+// with clock changes in the zone files.
 func TestFirstInstant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		zone, err := time.LoadLocation(rapid.SampledFrom(zones).Draw(t, "zone"))
@@ -156,8 +156,8 @@ func reading(t time.Time) time.Time {
 	return t.Add(time.Duration(offset) * time.Second).UTC()
 }
 
-// TestWindowStart_Ahead: the start is exact within the calendar, and uses the mean length beyond it. The
-// times may come in any order.
+// TestWindowStart_Ahead: the start is exact within the calendar, and uses the mean length beyond
+// it. The times may come in any order.
 func TestWindowStart_Ahead(t *testing.T) {
 	r := calendar(month, "Europe/London")
 	january := instant(t, "2026-01-15T12:00:00Z")

@@ -12,8 +12,8 @@ func newFunnel(n int, per time.Duration, capacity int) *gcra {
 	return New(&Limit{Kind: Funnel, N: n, Per: per, Capacity: capacity}).(*gcra)
 }
 
-// TestGCRA_Drift takes each permit as early as possible and compares with exact fractions. Capacity 2
-// keeps TAT ahead of the clock. With capacity 1 each permit would start at a whole microsecond.
+// TestGCRA_Drift takes each permit as early as possible and compares with exact fractions. Capacity
+// 2 keeps TAT ahead of the clock. With capacity 1 each permit would start at a whole microsecond.
 func TestGCRA_Drift(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, maxPermits).Draw(t, "n")

@@ -39,8 +39,8 @@ const maxPermits = 10_000_000
 
 var epoch = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).UnixMicro()
 
-// history makes random calls, some of them exactly at the time that ReadyAt returns, and returns the
-// time of every permit by the clock.
+// history makes random calls, some of them exactly at the time that ReadyAt returns, and returns
+// the time of every permit by the clock.
 func history(t *rapid.T, l Limit, backwards bool) []int64 {
 	m := New(&l)
 	now := epoch + rapid.Int64Range(0, 1000).Draw(t, "start")
@@ -104,9 +104,9 @@ func checkMeter(t *rapid.T, m Meter, l Limit, now, k int64) {
 	}
 }
 
-// checkWindows fails if more than n permits lie in one window [t, t+w). The permits are in the order
-// in which they were taken. It judges by the meter's own time: if the clock steps back, that time
-// stands still until the clock has caught up.
+// checkWindows fails if more than n permits lie in one window [t, t+w). The permits are in the
+// order in which they were taken. It judges by the meter's own time: if the clock steps back, that
+// time stands still until the clock has caught up.
 func checkWindows(t *rapid.T, taken []int64, n int, w int64) {
 	for i := 1; i < len(taken); i++ {
 		taken[i] = max(taken[i], taken[i-1])
@@ -243,8 +243,8 @@ func TestMeter_Redefined(t *testing.T) {
 	}
 }
 
-// TestMeter_Guarantee: random calls never get more than the kind guarantees, even if the clock steps
-// back.
+// TestMeter_Guarantee: random calls never get more than the kind guarantees, even if the clock
+// steps back.
 func TestMeter_Guarantee(t *testing.T) {
 	for _, kind := range []string{Funnel, TokenBucket, FixedWindow, SlidingLog, SlidingWindow, Concurrency} {
 		t.Run(kind, rapid.MakeCheck(func(t *rapid.T) {

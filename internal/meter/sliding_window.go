@@ -7,13 +7,13 @@ import "slices"
 const bucketsPerPeriod = 60
 
 // slidingWindow is the meter of a sliding window in bounded memory. It divides time into buckets of
-// width microseconds, 60 in each period. A bucket counts in full until its last microsecond has left
-// the window. So the meter never lets more than n permits through, and a permit returns up to one
-// width late.
+// width microseconds, 60 in each period. A bucket counts in full until its last microsecond has
+// left the window. So the meter never lets more than n permits through, and a permit returns up to
+// one width late.
 //
-// The usual approximation weighs the count of the previous window with its overlap. It needs only two
-// numbers, but assumes that calls are evenly spread: after a burst at the end of a window it lets
-// more than n permits through.
+// The usual approximation weighs the count of the previous window with its overlap. It needs only
+// two numbers, but assumes that calls are evenly spread: after a burst at the end of a window it
+// lets more than n permits through.
 type slidingWindow struct {
 	n, period, width int64
 	buckets          []bucket // oldest first
@@ -95,8 +95,8 @@ func (s *slidingWindow) Take(now, k int64) Mark {
 	return Mark{index}
 }
 
-// GiveBack subtracts permits from the call's bucket if it still exists. After a change of the width it
-// does nothing, because the permits may be counted in another bucket.
+// GiveBack subtracts permits from the call's bucket if it still exists. After a change of the width
+// it does nothing, because the permits may be counted in another bucket.
 func (s *slidingWindow) GiveBack(_, k int64, of Spent) {
 	i := slices.IndexFunc(s.buckets, func(b bucket) bool { return b.index == of.Mark[0] })
 	if i < 0 || s.bucketWidth != s.width {

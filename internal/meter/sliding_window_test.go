@@ -35,7 +35,8 @@ func TestSlidingWindow_Late(t *testing.T) {
 	})
 }
 
-// TestSlidingWindow_Redefined: permits count for the new period after a change, and never for less time.
+// TestSlidingWindow_Redefined: permits count for the new period after a change, and never for less
+// time.
 func TestSlidingWindow_Redefined(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before, after := anyLimit(t, SlidingWindow), anyLimit(t, SlidingWindow)

@@ -18,10 +18,10 @@ type Callers struct {
 	clock clock
 }
 
-// A Caller sends one script at a time. Redis stores the number of the caller's last script that took
-// permits for a minute. If the client repeats that script because the reply was lost, Redis
-// recognizes the repeat and charges nothing twice. Callers are reused, so Redis stores about as many
-// of these numbers as there are concurrent calls.
+// A Caller sends one script at a time. Redis stores the number of the caller's last script that
+// took permits for a minute. If the client repeats that script because the reply was lost, Redis
+// recognizes the repeat and charges nothing twice. Callers are reused, so Redis stores about as
+// many of these numbers as there are concurrent calls.
 type Caller struct {
 	Name  string
 	Calls uint64 // number of scripts that the caller has sent
@@ -67,8 +67,8 @@ func (s *Sent) MarshalBinary() ([]byte, error) {
 // cannot unpack more than 8,000 values, and Redis serves no other client while a script runs.
 const MostMeters = 1000
 
-// Batches splits calls, in their order, into batches that need at most MostMeters meters each. A call
-// that needs more meters gets a batch of its own.
+// Batches splits calls, in their order, into batches that need at most MostMeters meters each. A
+// call that needs more meters gets a batch of its own.
 func Batches[T any](calls []T, meters func(T) int) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
 		for len(calls) > 0 {

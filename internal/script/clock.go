@@ -11,9 +11,9 @@ const clockLife = 30 * time.Second
 
 // A clock converts times of Redis's clock to times of this process's clock. Each reply has the time
 // at which Redis ran the script, which lies between sending the script and reading the reply. The
-// reply with the shortest way back gives the best estimate of the offset. So a reply that came late,
-// or that this process read late because it was stopped, is recognized as old. A clock is safe for
-// concurrent use.
+// reply with the shortest way back gives the best estimate of the offset. So a reply that came
+// late, or that this process read late because it was stopped, is recognized as old. A clock is
+// safe for concurrent use.
 type clock struct {
 	mu            sync.Mutex
 	current, last offset // the best of the current interval, and of the interval before it
@@ -27,9 +27,9 @@ type offset struct {
 }
 
 // when returns the earliest time of this process's clock at which Redis's clock can have shown us,
-// for a script that was sent and whose reply came at these times. Without an earlier reply to compare
-// with, it returns the time of sending. If Redis's clock steps back, a reply may seem as old as the
-// script. If the clock steps forward, the first reply may seem too new if it came late.
+// for a script that was sent and whose reply came at these times. Without an earlier reply to
+// compare with, it returns the time of sending. If Redis's clock steps back, a reply may seem as
+// old as the script. If the clock steps forward, the first reply may seem too new if it came late.
 func (c *clock) when(us int64, sent, came time.Time) time.Time {
 	ahead, longest := us-came.UnixMicro(), Elapsed(sent, came)
 	c.mu.Lock()
@@ -54,14 +54,14 @@ func (c *clock) when(us int64, sent, came time.Time) time.Time {
 	return came.Add(-min(longest, max(0, time.Duration(best.us-ahead)*time.Microsecond)))
 }
 
-// When returns the earliest time of this process's clock at which Redis's clock can have shown us, a
-// time in the reply of the script that has just been read.
+// When returns the earliest time of this process's clock at which Redis's clock can have shown us,
+// a time in the reply of the script that has just been read.
 func (c *Callers) When(us int64, sent *Sent) time.Time {
 	return c.clock.when(us, sent.last, time.Now())
 }
 
-// Elapsed returns the longest time that can have passed between two times. The monotonic clock stops
-// while a machine sleeps, and the wall clock does not.
+// Elapsed returns the longest time that can have passed between two times. The monotonic clock
+// stops while a machine sleeps, and the wall clock does not.
 func Elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }

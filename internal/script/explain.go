@@ -22,10 +22,10 @@ type Script struct {
 // bySHA maps the SHA-1 of a script's text to its *Script.
 var bySHA sync.Map
 
-// Run runs the script. go-redis sends the digest of the script, and sends the text only if Redis does
-// not have the script. If the script fails because a key has a wrong type, Run removes all such keys
-// of the scope and runs the script once more. Permits that the script took before it failed are
-// then taken twice. Run returns the errors of [Explain].
+// Run runs the script. go-redis sends the digest of the script, and sends the text only if Redis
+// does not have the script. If the script fails because a key has a wrong type, Run removes all
+// such keys of the scope and runs the script once more. Permits that the script took before it
+// failed are then taken twice. Run returns the errors of [Explain].
 func (s *Script) Run(ctx context.Context, rdb redis.Scripter, keys []string, args ...any) *redis.Cmd {
 	cmd := s.Script.Run(ctx, rdb, keys, args...)
 	if cmd.Err() == nil {
@@ -136,8 +136,8 @@ func explain(err error, script *Script, user string, keys []string) error {
 	return &explained{err, plain + " (" + where + ")"}
 }
 
-// IsCorrupt reports whether a command or a script failed because of corrupt data. Commands that read
-// other keys may succeed.
+// IsCorrupt reports whether a command or a script failed because of corrupt data. Commands that
+// read other keys may succeed.
 func IsCorrupt(err error) bool {
 	said, ok := errors.AsType[redis.Error](err)
 	if !ok {
@@ -177,8 +177,8 @@ func missingRight(text string, script *Script, within, key string) string {
 	return "run " + strings.ToUpper(command) + within + ": the user needs +" + strings.ToLower(command)
 }
 
-// pattern returns the ACL pattern that a user needs for a key or a channel: all names of a scope, all
-// names of asynq, or this name.
+// pattern returns the ACL pattern that a user needs for a key or a channel: all names of a scope,
+// all names of asynq, or this name.
 func pattern(name string) string {
 	if end := strings.Index(name, "}:"); end > 0 && strings.HasPrefix(name, "hg:{") {
 		return name[:end+2] + "*"

@@ -43,9 +43,10 @@ func typeOf(name string) string {
 	return "string"
 }
 
-// removeWrongTypes removes the keys of a scope that have a wrong type, because every call that needs
-// such a key would fail. The data in these keys is lost, and is restored as after a flush of Redis.
-// It scans the names of all keys of the Redis server, and returns the number of removed keys.
+// removeWrongTypes removes the keys of a scope that have a wrong type, because every call that
+// needs such a key would fail. The data in these keys is lost, and is restored as after a flush of
+// Redis. It scans the names of all keys of the Redis server, and returns the number of removed
+// keys.
 func removeWrongTypes(ctx context.Context, rdb redis.UniversalClient, prefix string) (removed int, err error) {
 	var node redis.Cmdable = rdb
 	if cluster, ok := rdb.(*redis.ClusterClient); ok { // its SCAN goes to any node

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Prefix returns the prefix of all keys of a scope, which is the only KEYS argument of most scripts.
+// Prefix returns the prefix of all keys of a scope, which is the only KEYS argument of most
+// scripts.
 func Prefix(scope string) string { return "hg:{" + scope + "}:" }
 
 // Scope returns the name of the scope with this key prefix.

@@ -20,19 +20,19 @@ type Decision struct {
 	// PutBack is the delay after which a denied job requests again if it is never granted. It is
 	// longer than RetryAfter, because a job that requests too early is denied a second time.
 	PutBack time.Duration
-	// TakenAt is the earliest time of this process's clock at which the permits can have been taken.
-	// For an advance grant it is the time at which the permits begin to exist.
+	// TakenAt is the earliest time of this process's clock at which the permits can have been
+	// taken. For an advance grant it is the time at which the permits begin to exist.
 	TakenAt time.Time
-	// WantsFeedback reports whether a limit adapts, so that the limiter must know how the job's call
-	// went even if the upstream accepted it.
+	// WantsFeedback reports whether a limit adapts, so that the limiter must know how the job's
+	// call went even if the upstream accepted it.
 	WantsFeedback bool
 	// Late is the time for which the permits of an allowed job that waited had been reserved. It is
 	// negative if none were reserved, because the job was not granted or came too late.
 	Late time.Duration
 }
 
-// Age returns the longest time for which the permits can have existed. It is negative if they do not
-// exist yet. If the process was stopped or the machine slept, the age includes that time.
+// Age returns the longest time for which the permits can have existed. It is negative if they do
+// not exist yet. If the process was stopped or the machine slept, the age includes that time.
 func (d Decision) Age() time.Duration { return script.Elapsed(d.TakenAt, time.Now()) }
 
 // String returns what was decided, by which limit, and when a denied job is expected to run.

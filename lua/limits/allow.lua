@@ -1,6 +1,6 @@
--- Decides calls of Allow, one after the other. A call takes all of its permits in one step, or none.
--- Jobs come first: a call takes no permits that are reserved for granted jobs. If a lane waits at a
--- meter, a call takes no permits that waiting jobs need there. A denial changes nothing.
+-- Decides calls of Allow, one after the other. A call takes all of its permits in one step, or
+-- none. Jobs come first: a call takes no permits that are reserved for granted jobs. If a lane
+-- waits at a meter, a call takes no permits that waiting jobs need there. A denial changes nothing.
 -- Touches: blocked (r), contended (r), deleted (r), demand (r), jobs (r), limit (r),
 --   m (rw), meters (r), overrides (r), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:

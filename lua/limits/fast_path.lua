@@ -1,6 +1,6 @@
 -- Decides most calls: those whose limits are funnels or token buckets that have only a rate and a
--- capacity, while no job waits for permits. The calls run one after the other, and each takes all of
--- its permits or none. The script takes nothing for a call that it cannot decide.
+-- capacity, while no job waits for permits. The calls run one after the other, and each takes all
+-- of its permits or none. The script takes nothing for a call that it cannot decide.
 -- Touches: admitted (rw), jobs (r), m (w), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- KEYS[2…] key of each meter
@@ -32,9 +32,10 @@ if call('EXISTS', hg('jobs')) == 1 then return '' end
 local summaries = call('HMGET', hg('summaries'), unpack(ARGV, 4, n + 3))
 local states = call('MGET', unpack(KEYS, 2))
 
--- tats[k] is the TAT of meter k in whole microseconds, or false if the caller's version of the limit
--- is old. overs[k] has the remaining n-ths of a microsecond. The code below makes no functions and
--- reuses the tables of the replies, because making more would cost more than everything else.
+-- tats[k] is the TAT of meter k in whole microseconds, or false if the caller's version of the
+-- limit is old. overs[k] has the remaining n-ths of a microsecond. The code below makes no
+-- functions and reuses the tables of the replies, because making more would cost more than
+-- everything else.
 local match = string.match
 local summary_at, rate_at = n + 3, 2 * n + 3
 local tats, overs, found = states, summaries, ''

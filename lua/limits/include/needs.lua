@@ -1,7 +1,7 @@
 -- @include meter
 
--- The outcomes, as Go's throttle.Outcome numbers them. STALE is known to scripts only: Go must extend
--- a calendar and run the script again.
+-- The outcomes, as Go's throttle.Outcome numbers them. STALE is known to scripts only: Go must
+-- extend a calendar and run the script again.
 local ALLOWED, DENIED, IMPOSSIBLE, NO_LIMIT, EXPIRED, STALE = 1, 2, 3, 4, 5, 6
 
 -- Positions of fields in a reply: see lanes/acquire.lua.
@@ -9,8 +9,8 @@ local READY_AT, TIME, FLAG = 4, 8, 9
 
 -- Loads the meters of a call from the triples limit, key, cost in ARGV. It reuses the meters in
 -- `loaded`, which are stored once at the end, except for two kinds of meters: leases count by
--- holder, and a key whose override ends reads its stored state again. Returns the meters, or nil and
--- the reply of the call:
+-- holder, and a key whose override ends reads its stored state again. Returns the meters, or nil
+-- and the reply of the call:
 --   {NO_LIMIT, index, now_us, why}: why is 0 if the limit was deleted, 1 if Redis lost it, 2 if it is
 --     for other apps
 --   {IMPOSSIBLE, index, now_us, 0, left, full_at_us, capacity}

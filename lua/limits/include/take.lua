@@ -1,7 +1,8 @@
 -- @include needs
 
 -- Takes the permits of all meters, except if `before` says that they were taken already. With `at`,
--- the call begins at that later time. The reply is about the meter that has the fewest permits left:
+-- the call begins at that later time. The reply is about the meter that has the fewest permits
+-- left:
 --   {ALLOWED, index of its need, now_us, now_us, left, full_at_us, capacity, shortest lease in
 --    microseconds or 0, 1 if the limiter wants feedback or else 0, then the two numbers of the mark
 --    of each need, or 0 and 0}

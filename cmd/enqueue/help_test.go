@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/tasks"
 )
 
-// The help speaks of each field of a payload, and of no other.
+// The help has each field of a payload, and no other.
 func TestPayloadFields(t *testing.T) {
 	check := func(help string, payload reflect.Type) {
 		t.Helper()

@@ -11,8 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// TestHostileJobs: whatever stands in jobs and arguments, the command lets none of
-// it through to the terminal.
+// The command prints no control characters of jobs and arguments.
 func TestHostileJobs(t *testing.T) {
 	server := redistest.Run(t)
 	const evil = "\x1b]0;owned\x07\x1b[2J\u009b31m\u202egpj.exe\r\x7f"

@@ -33,7 +33,7 @@ func TestInterrupt_WithoutInput(t *testing.T) {
 	}
 }
 
-// An interrupt ends a command that adds jobs, and is called one: asynq's error is another.
+// An interrupt while jobs are added is reported as one, although asynq returns another error.
 func TestInterrupt_WhileAdding(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	_, rdb := redistest.Mini(t)
@@ -47,7 +47,7 @@ func TestInterrupt_WhileAdding(t *testing.T) {
 	}
 }
 
-// interrupted is a client whose command is interrupted while it adds a job.
+// interrupted is a hook of a client that interrupts the command while it adds a job.
 type interrupted func()
 
 func (i interrupted) DialHook(next redis.DialHook) redis.DialHook { return next }

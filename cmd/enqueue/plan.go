@@ -122,7 +122,7 @@ func (m moment) String() string {
 // plan is a set of jobs that might be added, with the permits that they need. It forecasts with the
 // limits in Redis. Limits that only the config has start empty.
 type plan struct {
-	// basis says what the forecast assumes, if not all limits are in Redis.
+	// basis is the assumption of the forecast, if not all limits are in Redis.
 	basis string
 	jobs  int
 	// uncounted is the number of pending jobs in queues that the config does not serve.

@@ -44,7 +44,7 @@ func planJobs(t *testing.T, p *plan, needs []throttle.Need, moments ...time.Time
 	}
 }
 
-// wantPlan holds the first and the last of the planned jobs against what is right.
+// wantPlan compares the estimates of the first and the last planned job.
 func wantPlan(t *testing.T, p *plan, first, last time.Duration, limit string) {
 	t.Helper()
 	f, l, err := p.estimate(t.Context())
@@ -74,8 +74,7 @@ func TestPlanWithoutRedis(t *testing.T) {
 	wantPlan(t, p, 0, 5*time.Hour, "")
 }
 
-// TestPlan_BehindWaitingJobs: what Redis has of a limit counts, and what only the config has is
-// unused.
+// Planned jobs run after the waiting ones. A limit that only the config has is unused.
 func TestPlan_BehindWaitingJobs(t *testing.T) {
 	rdb := redistest.Run(t)
 	p, conf := beginPlan(t, rdb.URL())
@@ -120,8 +119,7 @@ func TestPlan_ImpossibleNeeds(t *testing.T) {
 	}
 }
 
-// TestPlan_FairnessKeys: planned jobs stand behind those of their own fairness key, and take
-// turns with those of others.
+// Planned jobs wait behind the jobs of their fairness key, and take turns with jobs of other keys.
 func TestPlan_FairnessKeys(t *testing.T) {
 	rdb := redistest.Run(t)
 	_, conf := beginPlan(t, rdb.URL())

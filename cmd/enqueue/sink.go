@@ -86,7 +86,7 @@ type sink struct {
 
 	rdb    redis.UniversalClient
 	end    func() error
-	alone  bool // whether jobs were added to the embedded Redis while no worker runs
+	alone  bool // jobs were added to the embedded Redis while no worker runs
 	client *scheduler.Client
 
 	batch  []line // not added yet

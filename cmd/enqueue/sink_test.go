@@ -22,7 +22,7 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// lossy has all that is sent together sent twice, as a client does whose answer got lost.
+// lossy sends each pipeline twice, as a client does after a lost reply.
 type lossy struct{ redistest.Hook }
 
 func (lossy) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
@@ -36,7 +36,7 @@ func (lossy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPi
 	}
 }
 
-// A job of which the answer got lost is added, once, also if it is to be unique.
+// A job is added once if its reply is lost, also with --unique.
 func TestLostAnswer(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	rdb.AddHook(lossy{})
@@ -58,7 +58,7 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// Lines go to Redis together, but none waits for lines that have not come.
+// Lines go to Redis in batches, but no line waits for the next one.
 func TestAddEach_SlowInput(t *testing.T) {
 	server, err := miniredis.Run()
 	if err != nil {
@@ -85,8 +85,8 @@ func TestAddEach_SlowInput(t *testing.T) {
 	}
 }
 
-// Commands that add jobs at the same moment while no worker runs add all of them, and of one
-// job that two add one is told that it is there.
+// Commands that add jobs at the same time, while no worker runs, add all of them. If they add the same
+// job, only one succeeds.
 func TestEnqueue_Concurrent(t *testing.T) {
 	t.Chdir(t.TempDir())
 	const commands, each = 3, 100
@@ -125,7 +125,7 @@ func TestEnqueue_Concurrent(t *testing.T) {
 	}
 }
 
-// An interrupt does not hide that jobs are not kept, and no job is said to be added then.
+// An interrupt does not hide that jobs are lost. They do not count as added.
 func TestSink_RemovedFolder_SaysThatJobsAreLost(t *testing.T) {
 	t.Chdir(t.TempDir())
 	var stderr bytes.Buffer
@@ -140,7 +140,7 @@ func TestSink_RemovedFolder_SaysThatJobsAreLost(t *testing.T) {
 	}
 }
 
-// Lines that are wrong are told also where there is nowhere to add jobs to.
+// Bad lines are reported even if there is no Redis to add jobs to.
 func TestAddAll_BadLines(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := os.WriteFile(".headgate", nil, 0o600); err != nil { // no folder

@@ -20,7 +20,7 @@ import (
 type line struct {
 	number int // from 1; 0 for the job of the flags
 	jobspec.Job
-	ownID bool // whether the user gave the id
+	ownID bool // the user chose the ID
 }
 
 func (l line) where() string {
@@ -187,8 +187,8 @@ func (s *source) verdict() error {
 	return nil
 }
 
-// complaints prints what is wrong with lines. A message that repeats is printed for the first line
-// and counted for the others.
+// complaints prints the errors of lines. A repeated message is printed for the first line and counted
+// for the others.
 type complaints struct {
 	out     io.Writer
 	lines   int // bad lines and existing jobs
@@ -200,7 +200,7 @@ type complaints struct {
 // repeated counts repetitions of a message.
 type repeated struct{ count, last int }
 
-// maxRefused is how many messages about existing jobs are printed.
+// maxRefused is the number of messages about existing jobs that are printed.
 const maxRefused = 3
 
 func (c *complaints) add(l line, err error) {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The API is the witness of the demo, so it must see what it should refuse.
+// The demo relies on the API, so the API must count any second, not only whole ones.
 func TestLimitedAPI_AnySecond(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tt := range []struct {

@@ -25,8 +25,8 @@ var (
 	chaosFaults = flag.Int("chaos-faults", 8, "how many faults TestChaos injects")
 )
 
-// maxStartDelay is how long after its permits existed a call may reach the API: 0.1 s until its
-// handler starts, and the rest for HTTP on a busy machine.
+// maxStartDelay is the longest time between the grant of a job's permits and its call at the API: 0.1 s
+// until the handler starts, and the remaining time for HTTP on a busy machine.
 const maxStartDelay = 400 * time.Millisecond
 
 // TestChaos runs thousands of jobs in worker processes on a real redis-server with the documented

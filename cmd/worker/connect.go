@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/scheduler/cron"
 )
 
-// connection is a command's connection to Redis. It opens when kong passes what it provides to a Run
-// method.
+// connection is a command's connection to Redis. It opens when kong calls one of its providers for the
+// argument of a Run method.
 type connection struct {
 	globals *cli.Globals
 	stderr  io.Writer

@@ -204,7 +204,7 @@ func (c *jobsAction) apply(ctx context.Context, q *inspect.Queues, stdio cli.IO,
 		did.Left = left
 		text = fmt.Sprintf("%s; skipped %s that changed in the meantime", text, display.Count(left, "job"))
 	}
-	return errors.Join(c.confirm(stdio.Out, did, text), err)
+	return errors.Join(c.confirm(stdio.Out, did, text, nil), err)
 }
 
 // check rejects flags that select no jobs.

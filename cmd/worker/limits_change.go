@@ -23,16 +23,13 @@ type ofLimit struct {
 	confirming
 }
 
-// done prints what was done to the limit or to a key, unless err is set.
+// done prints what was done to the limit or to a key, or returns the error.
 func (c ofLimit) done(stdio cli.IO, done, key string, err error) error {
-	if err != nil {
-		return usageUnlessDown(err)
-	}
 	text := done + " " + c.Name
 	if key != "" {
 		text += " of " + key
 	}
-	return c.confirm(stdio.Out, confirmation{Done: done, Limit: c.Name, Key: cli.Text(key)}, text)
+	return c.confirm(stdio.Out, confirmation{Done: done, Limit: c.Name, Key: cli.Text(key)}, text, usageUnlessDown(err))
 }
 
 // usageUnlessDown turns the limiter's error about an argument into a usage error.
@@ -241,11 +238,8 @@ func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, 
 			return err
 		}
 	}
-	if err := q.Limiter.Set(ctx, limit); err != nil {
-		return usageUnlessDown(err)
-	}
 	did := confirmation{Done: "set", Limit: limit.Name, Definition: limit.String()}
-	return c.confirm(stdio.Out, did, fmt.Sprintf("%s  %s", limit.Name, limit))
+	return c.confirm(stdio.Out, did, fmt.Sprintf("%s  %s", limit.Name, limit), usageUnlessDown(q.Limiter.Set(ctx, limit)))
 }
 
 func (c *limitsSet) setKey(ctx context.Context, q *inspect.Queues, key string, stdio cli.IO) error {
@@ -262,11 +256,8 @@ func (c *limitsSet) setKey(ctx context.Context, q *inspect.Queues, key string, s
 			return err
 		}
 	}
-	if err := q.Limiter.SetKey(ctx, c.Name, key, o); err != nil {
-		return usageUnlessDown(err)
-	}
 	did := confirmation{Done: "set", Limit: c.Name, Key: cli.Text(key), Definition: o.String()}
-	return c.confirm(stdio.Out, did, fmt.Sprintf("%s of %s  %s", c.Name, display.Key(key), o))
+	return c.confirm(stdio.Out, did, fmt.Sprintf("%s of %s  %s", c.Name, display.Key(key), o), usageUnlessDown(q.Limiter.SetKey(ctx, c.Name, key, o)))
 }
 
 // confirmed returns an error if a change affects waiting jobs.

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// noticeAfter is how long Redis may take to answer before the notice is printed.
+// noticeAfter is the time without a reply of Redis after which the notice is printed.
 const noticeAfter = 2 * time.Second
 
 // notice is a hook of a Redis client. It prints that Redis does not answer, once for each outage.

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A command says what it waits for before it gives up, or while it goes on.
+// A command that waits for Redis prints the URL of Redis.
 func TestNotice_RedisDoesNotAnswer(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // which accepts nothing
 	if err != nil {

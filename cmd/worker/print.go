@@ -28,12 +28,15 @@ type confirmation struct {
 	Job        cli.Text `json:"job,omitempty"`
 }
 
-// confirm prints what was done, as text or as JSON.
-func (c confirming) confirm(out io.Writer, did confirmation, text string) error {
+// confirm prints what was done, as text or as JSON. If there is an error, it returns the error instead.
+func (c confirming) confirm(out io.Writer, did confirmation, text string, err error) error {
+	if err != nil {
+		return err
+	}
 	if c.JSON {
 		return cli.JSON(out, did)
 	}
-	_, err := fmt.Fprintln(out, cli.Line(text))
+	_, err = fmt.Fprintln(out, cli.Line(text))
 	return err
 }
 

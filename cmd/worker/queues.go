@@ -66,10 +66,7 @@ type ofQueue struct {
 }
 
 func (c ofQueue) done(stdio cli.IO, done string, err error) error {
-	if err != nil {
-		return err
-	}
-	return c.confirm(stdio.Out, confirmation{Done: done, Queue: cli.Text(c.Name)}, done+" queue "+c.Name)
+	return c.confirm(stdio.Out, confirmation{Done: done, Queue: cli.Text(c.Name)}, done+" queue "+c.Name, err)
 }
 
 // deleted prints the number of deleted jobs, also if an error stopped the deletion.
@@ -78,7 +75,7 @@ func (c ofQueue) deleted(stdio cli.IO, jobs int, err error) error {
 		return err
 	}
 	did := confirmation{Done: inspect.Delete.Done, Queue: cli.Text(c.Name), Jobs: &jobs}
-	return errors.Join(c.confirm(stdio.Out, did, fmt.Sprintf("deleted %s of queue %s", display.Count(jobs, "job"), c.Name)), err)
+	return errors.Join(c.confirm(stdio.Out, did, fmt.Sprintf("deleted %s of queue %s", display.Count(jobs, "job"), c.Name), nil), err)
 }
 
 type queuesPause struct{ ofQueue }
@@ -141,5 +138,5 @@ func (c *queuesDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO)
 	if err != nil {
 		return c.deleted(stdio, n, err)
 	}
-	return c.confirm(stdio.Out, confirmation{Done: inspect.Delete.Done, Queue: cli.Text(c.Name)}, fmt.Sprintf("deleted queue %s, and %s", c.Name, display.Count(n, "job")))
+	return c.confirm(stdio.Out, confirmation{Done: inspect.Delete.Done, Queue: cli.Text(c.Name)}, fmt.Sprintf("deleted queue %s, and %s", c.Name, display.Count(n, "job")), nil)
 }

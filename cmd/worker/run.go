@@ -93,7 +93,7 @@ func (c *runCommand) load(g *cli.Globals) (*config.Config, error) {
 	return conf, nil
 }
 
-// setup is what a worker runs. Redis is empty if the config has none.
+// setup is the part of a config that tells what a worker runs. Redis is empty if the config has none.
 type setup struct {
 	Config      string                   `json:"config"`
 	Redis       string                   `json:"redis"`

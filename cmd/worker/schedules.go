@@ -83,20 +83,14 @@ type oneSchedule struct {
 }
 
 func (c *oneSchedule) done(stdio cli.IO, done string, err error) error {
-	if err != nil {
-		return err
-	}
-	return c.confirm(stdio.Out, confirmation{Done: done, Schedule: c.Name}, done+" "+c.Name)
+	return c.confirm(stdio.Out, confirmation{Done: done, Schedule: c.Name}, done+" "+c.Name, err)
 }
 
 type schedulesRun struct{ oneSchedule }
 
 func (c *schedulesRun) Run(ctx context.Context, runner *cron.Runner, stdio cli.IO) error {
 	id, err := runner.Trigger(ctx, c.Name)
-	if err != nil {
-		return err
-	}
-	return c.confirm(stdio.Out, confirmation{Done: "run", Schedule: c.Name, Job: cli.Text(id)}, "enqueued "+id)
+	return c.confirm(stdio.Out, confirmation{Done: "run", Schedule: c.Name, Job: cli.Text(id)}, "enqueued "+id, err)
 }
 
 type schedulesPause struct{ oneSchedule }

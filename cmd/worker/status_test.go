@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestStatus_Limits: a wait is told without a moment to come, and one that is over as that.
+// SINCE is a duration without a date, and a backlog that starts at once has the ETA now.
 func TestStatus_Limits(t *testing.T) {
 	var out strings.Builder
 	now := time.Now()

@@ -13,10 +13,10 @@ import (
 
 type throttleCommand struct {
 	Key      string `arg:"" help:"Key to count under."`
-	MaxBurst int    `arg:"" help:"How many may pass at once in addition to the first."`
-	Count    int    `arg:"" help:"How many may pass per period."`
+	MaxBurst int    `arg:"" help:"Number of calls that can pass at once after the first one."`
+	Count    int    `arg:"" help:"Number of calls that can pass in a period."`
 	Period   int    `arg:"" help:"The period, in seconds."`
-	Quantity int    `arg:"" default:"1" help:"How many to take; 0 takes none."`
+	Quantity int    `arg:"" default:"1" help:"Number of permits to take; 0 takes none."`
 	JSON     bool   `help:"Print a JSON object: limited, limit, remaining, retry_after_s, reset_after_s and never."`
 }
 
@@ -31,7 +31,7 @@ func (c *throttleCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.
 	if err != nil {
 		return usageUnlessDown(err)
 	}
-	retryAfter := -1.0 // as redis-cell says it if waiting is pointless
+	retryAfter := -1.0 // redis-cell's value if no retry can succeed
 	if d.Outcome == throttle.Denied {
 		retryAfter = d.RetryAfter.Seconds()
 	}

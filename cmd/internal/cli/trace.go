@@ -28,7 +28,7 @@ import (
 	"github.com/headgate/headgate/cmd/internal/config"
 )
 
-// flushTime is how long a finished command waits for the export of its last spans.
+// flushTime is the longest time that a finished command waits for the export of its last spans.
 const flushTime = 500 * time.Millisecond
 
 // beginTraces records traces if OpenTelemetry's environment variables ask for them. end exports the
@@ -189,7 +189,7 @@ func (c *collector) Stop(context.Context) error {
 	return nil
 }
 
-// busyPause is the pause if a busy collector does not say how long to wait.
+// busyPause is the pause before a retry if a busy collector sends no Retry-After.
 const busyPause = 5 * time.Second
 
 // UploadTraces implements otlptrace.Client. It retries until the SDK ends ctx, and once more when the

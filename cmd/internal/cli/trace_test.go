@@ -41,8 +41,8 @@ func traceOnce(t *testing.T) (code int, said string) {
 	return code, stderr.String()
 }
 
-// A command exports its spans to the collector that the environment names, the
-// last of them before it ends, by TLS, compressed and with headers if it is told so.
+// A command exports its spans before it ends, with the settings of the environment: TLS, compression and
+// headers.
 func TestTracesReachCollector(t *testing.T) {
 	var got spans.TracesData
 	var sent http.Header
@@ -85,7 +85,7 @@ func TestTracesReachCollector(t *testing.T) {
 	}
 }
 
-// What a collector refuses is said, and no reason for the command to fail.
+// If the collector rejects spans, the command prints a warning and succeeds.
 func TestTraces_Rejected(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
@@ -96,8 +96,7 @@ func TestTraces_Rejected(t *testing.T) {
 	}
 }
 
-// No collector listens, and the platform says so in its own way: that is one warning, and the command
-// does its work.
+// Invalid settings, or a collector that does not listen, are one warning. The command succeeds.
 func TestTraces_InvalidSettings(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 	for setting, want := range map[string]string{
@@ -124,12 +123,12 @@ func TestTraces_InvalidSettings(t *testing.T) {
 	}
 }
 
-// transport is a collector by what it does with a call.
+// transport is a collector as a function.
 type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestTracesDoNotDelay: how long a command waits at its end, in virtual time.
+// A command waits at its end for at most half a second, in virtual time.
 func TestTracesDoNotDelay(t *testing.T) {
 	answer := func(status int, header string) (*http.Response, error) {
 		return &http.Response{StatusCode: status, Status: http.StatusText(status), Body: http.NoBody, Header: http.Header{"Retry-After": {header}}}, nil
@@ -173,7 +172,7 @@ func TestTracesDoNotDelay(t *testing.T) {
 				if took := time.Since(done); took != tt.waits {
 					t.Errorf("it waits %s, want %s", took, tt.waits)
 				}
-				time.Sleep(time.Minute) // for what still goes on
+				time.Sleep(time.Minute) // so that late calls are counted
 				if lines := strings.Count(said.String(), "\n"); (tt.said == "") != (lines == 0) || lines > 1 || !strings.Contains(said.String(), tt.said) {
 					t.Errorf("it says %q, want a line with %q", said.String(), tt.said)
 				}

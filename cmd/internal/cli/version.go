@@ -2,31 +2,34 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
-	"io"
 	"runtime/debug"
 	"slices"
 
 	"github.com/alecthomas/kong"
 )
 
-// Version says what a command was built from.
-type Version struct {
-	Version  string `json:"version"` // "(devel)" for a checkout without a tag
-	Commit   string `json:"commit,omitempty"`
-	Modified bool   `json:"modified,omitempty"` // whether the checkout differed from the commit
-	Time     string `json:"time,omitempty"`     // of the commit
-	Go       string `json:"go"`
-	Asynq    string `json:"asynq"`
+// VersionCommand prints the version.
+type VersionCommand struct {
+	JSON bool `help:"Print a JSON object."`
 }
 
-// ReadVersion reads the version of the running program.
-func ReadVersion() Version {
+// Run prints the version, the commit and the versions of Go and asynq.
+func (c *VersionCommand) Run(stdio IO) error {
+	var v struct {
+		Version  string `json:"version"` // "(devel)" for a checkout without a tag
+		Commit   string `json:"commit,omitempty"`
+		Modified bool   `json:"modified,omitempty"` // the checkout differed from the commit
+		Time     string `json:"time,omitempty"`     // of the commit
+		Go       string `json:"go"`
+		Asynq    string `json:"asynq"`
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return Version{Version: "unknown"}
+		return errors.New("the program was built without information about its version")
 	}
-	v := Version{Version: cmp.Or(info.Main.Version, "(devel)"), Go: info.GoVersion}
+	v.Version, v.Go = cmp.Or(info.Main.Version, "(devel)"), info.GoVersion
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
@@ -42,32 +45,16 @@ func ReadVersion() Version {
 			v.Asynq = m.Version
 		}
 	}
-	return v
-}
-
-// Print prints it for people.
-func (v Version) Print(w io.Writer) error {
+	if c.JSON {
+		return JSON(stdio.Out, v)
+	}
 	commit := v.Commit
 	if v.Modified {
 		commit += ", changed since"
 	}
-	return Fields(w, [][2]string{
+	return Fields(stdio.Out, [][2]string{
 		{"version", v.Version}, {"commit", commit}, {"time", v.Time}, {"go", v.Go}, {"asynq", v.Asynq},
 	})
-}
-
-// VersionCommand prints the version.
-type VersionCommand struct {
-	JSON bool `help:"Print a JSON object."`
-}
-
-// Run prints the version.
-func (c *VersionCommand) Run(stdio IO) error {
-	v := ReadVersion()
-	if c.JSON {
-		return JSON(stdio.Out, v)
-	}
-	return v.Print(stdio.Out)
 }
 
 // VersionFlag is VersionCommand as a flag.

@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/cmd/internal/cli"
 )
 
-// A Sink takes results. Close prints a summary. It must be told whether all results were put.
+// A Sink takes results. Close prints a summary. complete is true if all results were put.
 type Sink interface {
 	Put(Result) error
 	Close(complete bool) error

@@ -17,6 +17,8 @@ const (
 	shortestWait = 10 * time.Millisecond
 	// longestWait is how often queues are read without any marker: asynq's own poll interval.
 	longestWait = time.Second
+	// longestErrorPause bounds the pause after an error of a fetch.
+	longestErrorPause = 250 * time.Millisecond
 )
 
 // markerKey is the key of a queue's marker. A call that makes a job pending sets the marker, and
@@ -36,7 +38,8 @@ type markerWaiter struct {
 	longest             time.Duration
 	queues              int           // that the server takes jobs from
 	empty               int           // of those, found so in a row
-	pause               time.Duration // of the next wait, if nobody rings
+	pause               time.Duration // of the next wait, if no marker is set
+	errorPause          time.Duration // after the last fetch, which failed; 0 if it did not fail
 	idle                func()        // hears that the queues are empty
 	isWaiting           atomic.Bool   // whether a wait goes on
 	blockingUnsupported atomic.Bool   // whether Redis refuses to wait, as one behind a proxy may
@@ -68,6 +71,7 @@ func newMarkerWaiter(rdb redis.UniversalClient, queues []string, longest time.Du
 // found without a marker, the next pause is short again; if markers announce the jobs, the pause
 // stays long.
 func (b *markerWaiter) fetched(found bool) {
+	b.errorPause = 0
 	if found {
 		b.empty = 0
 		if b.woken.IsZero() {
@@ -78,6 +82,16 @@ func (b *markerWaiter) fetched(found bool) {
 	if b.empty++; b.empty >= b.queues {
 		b.empty = 0
 		b.wait()
+	}
+}
+
+// failed pauses after an error of a fetch, because asynq fetches again at once. The pause doubles
+// with each error in a row.
+func (b *markerWaiter) failed() {
+	b.errorPause = min(max(2*b.errorPause, shortestWait), longestErrorPause)
+	select {
+	case <-b.stopped.Done():
+	case <-time.After(b.errorPause):
 	}
 }
 

@@ -2,7 +2,9 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -138,5 +140,34 @@ func TestMarker_OneForManyJobs(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
+	})
+}
+
+// TestMarker_PausesAfterErrors: a server whose Redis refuses each fetch at once, as for a missing right,
+// does not fetch again at once.
+func TestMarker_PausesAfterErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := redistest.Mini(t)
+		var refuses atomic.Bool
+		var calls atomic.Int64
+		rdb := redistest.MiniClient(t, m)
+		rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if !refuses.Load() || !strings.HasPrefix(cmd.Name(), "eval") {
+				return next(ctx, cmd)
+			}
+			if calls.Add(1) > 1000 {
+				time.Sleep(time.Second) // so that time passes although the server does not pause
+			}
+			err := errors.New("NOPERM this user has no permissions to run the 'evalsha' command")
+			cmd.SetErr(err)
+			return err
+		}))
+		start(t, rdb, settings{config: asynq.Config{Concurrency: 10}})
+		refuses.Store(true)
+		time.Sleep(10 * time.Second)
+		refuses.Store(false)
+		if n := calls.Load(); n > 300 {
+			t.Errorf("%d calls in 10 s", n)
+		}
 	})
 }

@@ -140,6 +140,8 @@ func (q *redisClient) dequeue(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 		err = redis.Nil
 	case errors.Is(err, redis.Nil):
 		q.markers.fetched(false)
+	default:
+		q.markers.failed()
 	}
 	cmd.SetErr(err)
 	return cmd

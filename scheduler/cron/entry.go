@@ -22,7 +22,7 @@ type Entry struct {
 	// Cron is five fields (minute, hour, day of month, month, day of week), six
 	// with seconds, or one of @hourly, @daily, @weekly, @monthly, @yearly and
 	// @every with a duration of whole seconds. @every ticks at the multiples of its
-	// duration since 1970, so all machines and all restarts have the same ticks. Required.
+	// duration since 1970, so all machines agree, also after a restart. Required.
 	//
 	// A field is *, a value, a range or a list of these, with an optional step. Ranges may
 	// wrap around (22-2, fri-mon), and 7 is Sunday, as 0 is. A step that is larger than its

@@ -1,5 +1,5 @@
-// Package dispatcher gives the jobs that wait in a scope their turns: a loop around
-// internal/fairqueue, which decides whose turn it is, and Redis, which admits.
+// Package dispatcher runs the loop that grants permits to the waiting jobs of a scope. Package
+// internal/fairqueue decides which lane is next, and Redis grants the permits.
 package dispatcher
 
 import (
@@ -20,56 +20,58 @@ import (
 )
 
 const (
-	// The leader renews its lease, and reads what it may have missed, every heartbeat; or, if
-	// nothing is due, when something is, and at least every MaxHeartbeat.
-	heartbeat           = 500 * time.Millisecond
+	// heartbeat is the shortest interval between two renewals of the lease. With each renewal the
+	// leader reads what it has missed.
+	heartbeat = 500 * time.Millisecond
+	// DefaultMaxHeartbeat is the longest interval between two renewals while no turn is due.
 	DefaultMaxHeartbeat = 5 * time.Second
-	// Grace is how much longer than until its next renewal a lease lives. If the leader dies,
-	// another process takes over then, a standby later.
-	LeaseMargin   = time.Second
+	// LeaseMargin is the time by which a lease outlives its next renewal.
+	LeaseMargin = time.Second
+	// takeoverDelay is the time after the end of a dead leader's lease at which another process
+	// takes the lease.
 	takeoverDelay = 200 * time.Millisecond
-	// ErrorPause is how long a process leaves Redis alone after an error.
+	// ErrorPause is the pause before a process calls Redis again after an error.
 	ErrorPause = time.Second
-	// batch bounds a call of Redis to about a millisecond.
+	// turnsPerCall is the most turns that one call of Redis grants: about a millisecond of work.
 	turnsPerCall = 64
-	// PageSize is how many lanes or jobs are read in one call.
+	// PageSize is the most lanes or jobs that one call reads.
 	PageSize = 100
-	// batches bounds what is done in a row: the lease must be renewed meanwhile.
+	// maxCalls is the most calls of one kind in a row. The lease must be renewed in between.
 	maxCalls = 20
-	// interval is the least time between two rounds, and grantInterval that between two in which
-	// turns are given: longer is cheaper, shorter is sooner. Turns are given in advance, and so
-	// together.
+	// roundInterval is the shortest interval between two rounds of the loop.
 	roundInterval = 2 * time.Millisecond
+	// grantInterval is the shortest interval between two rounds that give turns. A longer interval
+	// saves calls, because turns are given in advance and together; a shorter one gives them sooner.
 	grantInterval = 5 * time.Millisecond
-	// slotsInterval is how often servers of queues whose workers are busy are asked for free slots.
+	// slotsInterval is the interval at which servers of busy queues are asked for free slots.
 	slotsInterval = time.Second
-	// weightsInterval is how often the weights of queues are read without a notification.
+	// weightsInterval is the interval at which queue weights are read without a notification.
 	weightsInterval = time.Minute
 )
 
-// A Config is what a dispatcher works with.
+// Config configures a dispatcher. All fields but SlotsRequested are required.
 type Config struct {
-	Waits             *waitdb.DB // the limiter, and the jobs that wait for its permits
-	DB                asynqdb.DB // of the queues
+	Waits             *waitdb.DB // limiter and its waiting jobs
+	DB                asynqdb.DB // asynq's Redis
 	Log               *slog.Logger
-	LimiterHealth     *redishealth.Monitor // of the limiter's Redis
-	QueuesHealth      *redishealth.Monitor // of the queues' Redis
+	LimiterHealth     *redishealth.Monitor // outages of the limiter's Redis
+	QueuesHealth      *redishealth.Monitor // outages of asynq's Redis
 	ReconcileInterval time.Duration        // between two passes over all waiting jobs
 	MaxHeartbeat      time.Duration        // between two heartbeats if nothing is due
 	Stats             *stats.Recorder
-	// SlotsRequested has this process's server report its free worker slots, if it serves one of
-	// these queues.
+	// SlotsRequested is called when the leader asks for the free worker slots of servers that serve
+	// one of these queues. Nil ignores the request.
 	SlotsRequested func(queues []string)
 }
 
-// dispatcher gives the lanes of a scope their turns. Every process runs one, and the leader, which
-// holds a lease, works: it has the core decide whose turn it is and Redis grant the turns, and
-// moves granted jobs to the head of their queues.
+// dispatcher gives the lanes of a scope their turns. Every process runs a dispatcher, and the one
+// that holds the lease is the leader. The leader asks the core for the next turns, asks Redis to
+// grant them, and moves granted jobs to the head of their queues.
 //
-// A leader can be late, die, or be two for a moment: only meters admit, so no mistake of it exceeds
-// a limit. But it must not forget a job. So all that it knows is in Redis, too: lanes are numbered,
-// and read from the last number that it knows. Notifications, which Redis may lose, only make it
-// look sooner.
+// A leader may be late or die, and for a moment there may be two leaders. No limit is exceeded
+// then, because only meters admit jobs. But a leader must not forget a job, so everything that it
+// knows is in Redis, too. Lanes are numbered, and the leader reads those after the last number that
+// it knows. Redis may lose notifications. They only let the leader read sooner.
 //
 // All methods are called by one goroutine.
 type dispatcher struct {
@@ -79,31 +81,35 @@ type dispatcher struct {
 	process string
 	core    *fairqueue.Core // nil while another process leads
 	clock   clock
-	epoch   string // of the data that this process saw last
-	// lastLane is the number of the last lane that the core knows, and lastChange that of the last
-	// change to a meter. unheard is the number of a change without a notification at the last
-	// heartbeat.
-	lastLane, lastChange, expectedChange int64
-	subscribed                           bool
-	renewAt                              time.Time // when to take or renew the lease
-	heldUntil                            time.Time // until when another process keeps it at least
-	nextWaitDeadline                     time.Time // the next wait deadline
-	weightsReadAt                        time.Time
-	grantedAt                            time.Time // when turns were given last
-	slotsRequestedAt                     time.Time
-	reconciler                           reconciler
+	epoch   string // name of the scope's data when this process read them last
+	// lastLane is the number of the last lane that the core knows.
+	lastLane int64
+	// lastChange is the number of the last meter change that the core knows.
+	lastChange int64
+	// expectedChange is the number of the last meter change in Redis at the last heartbeat. Its
+	// notification must arrive before the next heartbeat.
+	expectedChange   int64
+	subscribed       bool      // to notifications
+	renewAt          time.Time // time to take or renew the lease
+	heldUntil        time.Time // earliest end of another process's lease
+	nextWaitDeadline time.Time
+	weightsReadAt    time.Time
+	grantedAt        time.Time // time of the last turns
+	slotsRequestedAt time.Time
+	reconciler       reconciler
 }
 
-// clock tells Redis's time between its replies. It never runs ahead of Redis's clock, because
-// replies take time to come.
+// clock estimates Redis's time between two replies. It is never ahead of Redis's clock, because a
+// reply takes time to arrive.
 type clock struct {
-	redis int64 // what the last reply said, in microseconds
+	redis int64 // time in the last reply, Unix microseconds
 	at    time.Time
 }
 
 func (c clock) now() int64 { return c.redis + time.Since(c.at).Microseconds() }
 
-// local is a moment of Redis's clock by this process's, and far off for the core's "never".
+// local converts a time of Redis's clock to this process's clock. The core's "never" becomes a
+// time centuries away.
 func (c clock) local(us int64) time.Time {
 	if us-c.redis > math.MaxInt64/1000 {
 		return c.at.Add(math.MaxInt64)
@@ -111,8 +117,8 @@ func (c clock) local(us int64) time.Time {
 	return c.at.Add(time.Duration(us-c.redis) * time.Microsecond)
 }
 
-// Run gives turns until the context ends. Then it gives the lease back, so that no second is
-// unused.
+// Run gives turns until the context ends. Then it gives the lease back, so that another process
+// takes over at once.
 func Run(ctx context.Context, c Config) {
 	d := &dispatcher{Config: c, limiterHealth: c.LimiterHealth.Watch(), queuesHealth: c.QueuesHealth.Watch(), process: uuid.NewString()}
 	notifications := d.Waits.Notifications(ctx)
@@ -129,8 +135,8 @@ func Run(ctx context.Context, c Config) {
 	d.Stats.IsLeader.Store(false)
 }
 
-// round does what is due, and returns when there is more to do. After an error it leaves Redis
-// alone for a while. Outages are logged by the monitors, once each, and all other errors here.
+// round does what is due, and returns the time of the next round. After an error it waits for
+// ErrorPause. The health monitors log outages, once each; round logs all other errors.
 func (d *dispatcher) round(ctx context.Context) time.Time {
 	var err error
 	if !time.Now().Before(d.renewAt) {
@@ -149,9 +155,9 @@ func (d *dispatcher) round(ctx context.Context) time.Time {
 	return d.renewAt
 }
 
-// work carries out the core's decisions until nothing is due. Permits that were taken back may be
-// another job's at once, so grants expire before turns are given. The core can be gone after each
-// step, if another process leads by then.
+// work carries out the core's decisions until nothing is due. Grants expire before turns are given,
+// because another job may take their permits at once. Each step may find that another process
+// leads, and then sets the core to nil.
 func (d *dispatcher) work(ctx context.Context) error {
 	for !time.Now().After(d.renewAt) {
 		if err := errors.Join(d.expireWaits(ctx), d.expireGrants(ctx), d.giveTurns(ctx), d.promoteGranted(ctx)); err != nil {
@@ -170,7 +176,7 @@ func (d *dispatcher) work(ctx context.Context) error {
 	return d.reconcile(ctx)
 }
 
-// requestSlots asks the servers of queues whose granted jobs come late.
+// requestSlots asks the servers of queues whose granted jobs are late for their free worker slots.
 func (d *dispatcher) requestSlots(ctx context.Context) error {
 	queues := d.core.SlotsWanted(d.clock.now())
 	if len(queues) == 0 || time.Since(d.slotsRequestedAt) < slotsInterval {
@@ -180,7 +186,7 @@ func (d *dispatcher) requestSlots(ctx context.Context) error {
 	return d.limiterHealth.Note(ctx, d.Waits.RequestSlots(ctx, queues))
 }
 
-// next returns when there is more to do.
+// next returns the time of the next round.
 func (d *dispatcher) next() time.Time {
 	next := d.renewAt
 	if d.core == nil {
@@ -199,9 +205,9 @@ func (d *dispatcher) next() time.Time {
 	return next
 }
 
-// sleep waits until next, or until a notification tells of something to do before. It waits until
-// earliest in any case, so that permits that appear together are given together, and takes all
-// notifications that come meanwhile.
+// sleep waits until next, or until a notification needs a round sooner, but at least until
+// earliest: permits that appear together are given together. It handles all notifications that
+// arrive in the meantime.
 func (d *dispatcher) sleep(ctx context.Context, notifications <-chan waitdb.Notification, earliest, next time.Time) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -216,7 +222,7 @@ func (d *dispatcher) sleep(ctx context.Context, notifications <-chan waitdb.Noti
 		case <-timer.C:
 			return
 		case n, open := <-notifications:
-			if !open { // there will be no more, as if the limiter's client is closed
+			if !open { // the limiter's client is closed
 				notifications = nil
 			} else if d.handle(n) {
 				next = earliest
@@ -225,15 +231,15 @@ func (d *dispatcher) sleep(ctx context.Context, notifications <-chan waitdb.Noti
 	}
 }
 
-// handle takes a notification in, and reports whether there is something to do now. A process that
-// does not lead hears of new lanes and jobs, and takes the lease at once if no process has it; and
-// it hears that the leader has stepped down. A leader's own step down does not count: a process
-// that cannot reach the queues leaves the lease to others.
+// handle processes a notification, and reports whether a round is needed now. A process that is not
+// the leader takes the lease at once if the leader has stepped down, or if there is something to do
+// and no process holds the lease. It ignores its own stepping down, because a process that cannot
+// reach the queues leaves the lease to others.
 func (d *dispatcher) handle(n waitdb.Notification) bool {
 	now := time.Now()
 	missed := n.Kind == waitdb.Reconnected || n.Kind == waitdb.TooMany
 	if n.Kind == waitdb.Reconnected {
-		if d.subscribed { // what this process knows may be of a Redis that is gone
+		if d.subscribed { // Redis may have lost data since the core read them
 			d.core = nil
 			d.reconciler.restart()
 		}
@@ -273,7 +279,7 @@ func (d *dispatcher) handle(n waitdb.Notification) bool {
 	case n.Kind == waitdb.LimitChanged:
 		d.core.ChangedLimit(n.Name)
 	}
-	if n.Number > d.lastChange+1 { // the one before got lost
+	if n.Number > d.lastChange+1 { // the notification before this one was lost
 		d.core.ChangedAll()
 	}
 	d.lastChange = max(d.lastChange, n.Number)

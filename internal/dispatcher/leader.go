@@ -10,12 +10,12 @@ import (
 	"github.com/headgate/headgate/internal/waitdb"
 )
 
-// lead takes or renews the lease, and reads what this process has not heard of. A process that
-// cannot reach the queues does not take the lease, because it could not promote jobs. A process
-// that does not get it comes again when it has ended: none polls for it.
+// renewLease takes or renews the lease, and reads what this process has missed. A process that
+// cannot reach the queues does not take the lease, because it could not promote jobs. If another
+// process holds the lease, this process tries again when that lease ends.
 //
-// If the lease ended between two renewals, another process may have led meanwhile, so what the core
-// knows is void. So it is if Redis knows less than it did, as after a failover.
+// If the lease ended between two renewals, another process may have led in the meantime, so the core
+// starts again from Redis. The same happens if Redis has lost data, as after a failover.
 func (d *dispatcher) renewLease(ctx context.Context) error {
 	if d.core == nil {
 		if err := d.queuesHealth.Note(ctx, d.DB.Redis.Ping(ctx).Err()); err != nil {
@@ -23,8 +23,7 @@ func (d *dispatcher) renewLease(ctx context.Context) error {
 		}
 		d.lastLane = 0
 	}
-	// If nothing is due for long the lease is renewed seldom: an idle scope costs Redis next to
-	// nothing.
+	// While no turn is due, renewals are rare, so that an idle scope costs Redis almost nothing.
 	pause := heartbeat
 	if d.core != nil {
 		pause = min(max(time.Until(d.clock.local(d.core.Next(d.clock.now()))), heartbeat), d.MaxHeartbeat)
@@ -50,9 +49,8 @@ func (d *dispatcher) renewLease(ctx context.Context) error {
 	return err
 }
 
-// takeOver reads what Redis keeps: all lanes, and which of their jobs are granted. Those are
-// promoted again, since the leader before may have died before it did so. If a part cannot be read
-// the process begins anew with the next heartbeat, because it would never hear of the rest.
+// takeOver reads all lanes, and their granted jobs. Those jobs are promoted again, because the last
+// leader may have died before it promoted them. If takeOver fails, the next heartbeat starts again.
 func (d *dispatcher) takeOver(ctx context.Context, l waitdb.Leadership) error {
 	d.core, d.lastLane, d.lastChange, d.expectedChange = fairqueue.New(), 0, l.Changes, l.Changes
 	d.weightsReadAt = time.Time{}
@@ -66,9 +64,9 @@ func (d *dispatcher) takeOver(ctx context.Context, l waitdb.Leadership) error {
 	return err
 }
 
-// learn tells the core what it has not heard of, or all after a takeover. If the notification of a
-// change has not come by the next heartbeat, it was lost. It is not known which meter it was about,
-// so the core looks at all.
+// readMissed tells the core of what it has missed, or of everything after a takeover. If the
+// notification of a change has not arrived by the next heartbeat, it was lost. It is unknown which
+// meter changed then, so the core checks all meters.
 func (d *dispatcher) readMissed(ctx context.Context, l waitdb.Leadership, all bool) error {
 	if err := d.readWeights(ctx); err != nil {
 		return err
@@ -92,8 +90,8 @@ func (d *dispatcher) readMissed(ctx context.Context, l waitdb.Leadership, all bo
 	return nil
 }
 
-// readWeights reads how queues take turns: after a takeover, when a server has said so, and every
-// minute, since notifications get lost.
+// readWeights reads the weights of queues: after a takeover, after a notification, and every
+// weightsInterval, because notifications may get lost.
 func (d *dispatcher) readWeights(ctx context.Context) error {
 	if time.Since(d.weightsReadAt) < weightsInterval {
 		return nil
@@ -107,8 +105,8 @@ func (d *dispatcher) readWeights(ctx context.Context) error {
 	return nil
 }
 
-// addLanes tells the core of new lanes, or of all lanes, whose jobs may be granted already. Each
-// page but the first renews the lease, because reading 100,000 lanes may take longer than it lives.
+// addLanes adds new lanes to the core, or all lanes with their granted jobs. Each page after the
+// first renews the lease, because reading 100,000 lanes may take longer than a lease lasts.
 func (d *dispatcher) addLanes(ctx context.Context, l waitdb.Leadership, all bool) error {
 	for {
 		var lanes []string
@@ -135,7 +133,7 @@ func (d *dispatcher) addLanes(ctx context.Context, l waitdb.Leadership, all bool
 	}
 }
 
-// readGrants tells the core which jobs of lanes that it did not know are granted.
+// readGrants reads the granted jobs of lanes that are new to the core.
 func (d *dispatcher) readGrants(ctx context.Context, lanes []string) error {
 	for lanes := range slices.Chunk(lanes, PageSize) {
 		if err := d.expireLanes(ctx, lanes, true); err != nil {
@@ -145,9 +143,10 @@ func (d *dispatcher) readGrants(ctx context.Context, lanes []string) error {
 	return nil
 }
 
-// stepDown lets another process take over at once. A process that can reach the limiter but not the
-// queues does so, too: jobs that it granted permits would not come for them. It may hold the lease
-// without a core, if it has just lost its connection or could not read all lanes.
+// stepDown gives the lease back, so that another process takes over at once. A process that reaches
+// the limiter but not the queues steps down, too, because it cannot promote the jobs that it grants
+// permits. A process without a core may hold the lease: if it has just lost its connection, or could
+// not read all lanes.
 func (d *dispatcher) stepDown(ctx context.Context) {
 	d.core = nil
 	d.logFound()
@@ -156,9 +155,10 @@ func (d *dispatcher) stepDown(ctx context.Context) {
 	d.limiterHealth.Note(ctx, d.Waits.StepDown(ctx, d.process))
 }
 
-// publishShares writes how many lanes take turns at meters: where none does, newcomers may take
-// again. A meter at which a lane waits that this process has not heard of stays contended. At a
-// meter that was not contended before, permits may have come back unheard since it was asked.
+// publishShares writes the number of lanes that take turns at each meter. New jobs may take permits
+// of a meter without lanes. A meter stays contended if a lane waits there that this process does not
+// know yet. The core checks a meter that becomes contended again, because a change before that had
+// no notification.
 func (d *dispatcher) publishShares(ctx context.Context, sharing map[string]int) error {
 	if len(sharing) == 0 {
 		return nil
@@ -170,7 +170,8 @@ func (d *dispatcher) publishShares(ctx context.Context, sharing map[string]int) 
 	return d.limiterHealth.Note(ctx, err)
 }
 
-// publishAllShares does so after a takeover, also for meters at which no lane waits any more.
+// publishAllShares calls publishShares after a takeover, also for contended meters at which no lane
+// waits any more.
 func (d *dispatcher) publishAllShares(ctx context.Context) error {
 	contended, err := d.Waits.Contended(ctx)
 	if d.limiterHealth.Note(ctx, err) != nil {
@@ -178,7 +179,9 @@ func (d *dispatcher) publishAllShares(ctx context.Context) error {
 	}
 	sharing := d.core.Sharing()
 	for meter := range contended {
-		sharing[meter] += 0
+		if _, shared := sharing[meter]; !shared {
+			sharing[meter] = 0
+		}
 	}
 	return d.publishShares(ctx, sharing)
 }

@@ -2,29 +2,33 @@ package fairqueue
 
 import "slices"
 
-// bounds is what a meter last said about when it is ready. Only times to come are kept.
+// bounds holds what a meter last replied about the times at which it is ready.
 type bounds struct {
-	list      []bound
-	updatedAt int64
-	// trust is how long the bounds are trusted: after it the oldest lane is tried all the same. It
-	// grows while nothing changes.
+	list      []bound // with times in the future
+	updatedAt int64   // time of the last reply, Unix microseconds
+	// trustTime is the time, in microseconds, for which the last reply is trusted. After that the
+	// oldest lane gets a turn although the meter said that it is not ready. It grows while the
+	// meter's replies do not change.
 	trustTime int64
-	exact     bool // the bounds are always trusted
+	exact     bool // replies are always trusted
 }
 
-// bound says that a meter does not give that many permits in total, held ones included, before a
-// time.
+// bound says that a meter does not give more than a total of permits before a time. The total
+// includes the permits that older lanes hold.
 type bound struct {
-	total, at        int64
-	unknown, blocked bool // at is no forecast; the meter is paused or blocked
+	total, at int64
+	unknown   bool // the time is not an estimate of when the meter is ready
+	blocked   bool // the meter is paused or blocked
 }
 
+// Bounds of trustTime, in microseconds.
 const (
 	minTrust = 1_000_000
 	maxTrust = 30_000_000
 )
 
-// ready returns the bound for a number of permits. More permits wait at least as long.
+// boundOf returns the latest bound for a number of permits. A bound for fewer permits applies, too,
+// because more permits are not ready sooner.
 func (b *bounds) boundOf(total int64) (latest bound) {
 	for _, e := range b.list {
 		if e.total <= total && e.at > latest.at {
@@ -34,7 +38,7 @@ func (b *bounds) boundOf(total int64) (latest bound) {
 	return latest
 }
 
-// nextMore returns when a meter that can give no more now can.
+// nextMore returns the first time at which the meter may give more permits than now.
 func (b *bounds) nextMore(now int64) int64 {
 	next := never
 	for _, e := range b.list {
@@ -45,7 +49,8 @@ func (b *bounds) nextMore(now int64) int64 {
 	return next
 }
 
-// update takes what a meter said about a need, and reports whether that is sooner than was known.
+// update adds what a meter replied about a need, and reports whether the meter is ready sooner than
+// it said before.
 func (b *bounds) update(now, held int64, n Need) (sooner bool) {
 	news := bound{total: held + n.Cost, at: n.Ready, unknown: !n.Known, blocked: n.Blocked}
 	if n.Blocked {
@@ -53,9 +58,9 @@ func (b *bounds) update(now, held int64, n Need) (sooner bool) {
 	}
 	b.updatedAt = now
 	b.list = slices.DeleteFunc(b.list, func(e bound) bool {
-		denied := e.total <= news.total && e.at > news.at
-		sooner = sooner || denied
-		return denied || e.total >= news.total && e.at <= news.at || e.at <= now
+		contradicted := e.total <= news.total && e.at > news.at
+		sooner = sooner || contradicted
+		return contradicted || e.total >= news.total && e.at <= news.at || e.at <= now
 	})
 	if news.at > now {
 		b.list = append(b.list, news)

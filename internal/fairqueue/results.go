@@ -1,7 +1,7 @@
 package fairqueue
 
-// Tried takes the results of the last Turns, in their order. Results that are missing were lost:
-// their jobs may be granted.
+// ApplyResults applies the results of the last Turns, which are in the same order. A turn without a
+// result is one whose reply was lost: its job may be granted.
 func (c *Core) ApplyResults(now int64, results []Result) {
 	tries := c.pendingTurns
 	c.pendingTurns = c.pendingTurns[:0]
@@ -16,7 +16,7 @@ func (c *Core) ApplyResults(now int64, results []Result) {
 		}
 	}
 	for _, t := range tries {
-		c.reopen(now, t.lane.queue) // a turn that was refused takes no slot
+		c.reopen(now, t.lane.queue) // a refused turn needs no worker slot
 	}
 	for _, m := range c.served {
 		l := m.first()
@@ -64,7 +64,8 @@ func (c *Core) applyResult(now int64, t pendingTurn, r Result) {
 	c.setGranted(now, l, r.Granted)
 }
 
-// refused learns from a refusal although every meter was said to be ready: it is not yet.
+// refused handles a refused turn. If every meter was said to be ready, the clocks differ a little,
+// and the meter that gave the turn waits for clockSkew.
 func (c *Core) refused(now int64, t pendingTurn) {
 	l, m := t.lane, t.from
 	if l.waitsAt == nil {
@@ -80,8 +81,8 @@ func (c *Core) refused(now int64, t pendingTurn) {
 	m.update(now, valueAt(t.Held, l.index(m)), Need{Cost: l.need(m).cost, Ready: now + clockSkew, Known: true})
 }
 
-// undo gives a lane its key back, and what it has paid. If a later turn of the batch was undone
-// before, only that is refunded.
+// undo takes a turn back: the lane gets its place and its payments back. Turns of a batch are undone
+// in order, so if an earlier turn of the lane was undone, only this turn's payments are refunded.
 func (c *Core) undo(t pendingTurn) {
 	l := t.lane
 	later := l.waitsAt == nil || t.key >= l.lastTurn
@@ -97,7 +98,7 @@ func (c *Core) undo(t pendingTurn) {
 	}
 }
 
-// learn takes what the meters said about a lane's first job.
+// updateNeeds stores what the meters replied about a lane's first job.
 func (c *Core) updateNeeds(now int64, t pendingTurn, r Result) {
 	if t.lane.waitsAt == nil || len(r.Next) != len(t.lane.needs) {
 		return
@@ -118,7 +119,7 @@ func (c *Core) updateNeeds(now int64, t pendingTurn, r Result) {
 	}
 }
 
-// valueAt returns a number of a list, 0 if the list is nil.
+// valueAt returns list[i], or 0 if the list is nil.
 func valueAt(list []int64, i int) int64 {
 	if list == nil {
 		return 0

@@ -8,39 +8,42 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// simMeter is a meter in a simulation: how it stands, and what happens to it by the clock alone.
-// Without a Meter there is no such limit: a job comes at once, to learn that.
+// simMeter is a meter in a simulation: its state, and the changes that time alone makes to it. A
+// simMeter without a Meter has no limit, and a job that needs it starts at once.
 type simMeter struct {
-	throttle.Need // which meter it is; the cost means nothing
+	throttle.Need // limit and key; the cost means nothing
 	meter.Gate
-	limit *meter.Limit // what the key counts by
-	// Reserved is how many permits are reserved for granted jobs, Wanted how many all jobs want
-	// that wait, and Lanes how many lanes take turns there, as counted last.
-	Capacity, Reserved, Wanted, CountedLanes int64
-	// Estimated is whether permits come back as jobs end, so that times are estimates. AtLeast is
-	// whether it is unknown how long these jobs run: then jobs are taken to end at once, so that
-	// times are lower bounds.
-	Estimated, UnknownDuration bool
-	lease                      int64 // of a concurrency limit, else 0
-	idle                       int64 // permits that are free without the end of any job, if AtLeast
+	limit    *meter.Limit // rate of the key
+	Capacity int64        // most permits at once
+	Reserved int64        // permits reserved for granted jobs
+	Wanted   int64        // permits that waiting jobs need
+	// CountedLanes is the number of lanes that take turns at the meter, as Redis last counted them.
+	CountedLanes int64
+	// Estimated reports whether permits are returned by jobs that end, so that times are estimates.
+	Estimated bool
+	// UnknownDuration reports whether the duration of these jobs is unknown. The simulation lets
+	// them end at once, so that times are lower bounds.
+	UnknownDuration bool
+	lease           int64 // of a concurrency limit, microseconds; else 0
+	idle            int64 // permits that are free now, if UnknownDuration
 
-	lanes          int64 // that need it, of those that the forecast follows
-	isBottleneck   bool  // jobs wait longest for it
-	hasLowerBounds bool  // jobs need it whose times are lower bounds
-	refusedIn      int   // the batch of turns in which it refused one
+	lanes          int64 // number of simulated lanes that need the meter
+	isBottleneck   bool  // some jobs wait longest for it
+	hasLowerBounds bool  // some jobs that need it have a lower bound as their time
+	refusedIn      int   // number of the batch in which it refused a turn
 }
 
-// far is when something happens if that is unknown.
+// far is the time of an event whose time is unknown.
 const far = meter.MaxTime
 
-// unheld is a concurrency meter whose permits come back at once.
+// instantMeter is a concurrency meter whose permits are returned at once.
 type instantMeter struct{ meter.Meter }
 
 func (instantMeter) ReadyAt(now, _ int64) int64 { return now }
 
-// newMeter returns the unused meter of a limit for one key. Runs is for how long a job holds its
-// permits of a concurrency limit, 0 if that is unknown.
-func newMeter(l throttle.Limit, key string, now int64, runs time.Duration) *simMeter {
+// newMeter returns the unused meter of a key. meanDuration is the mean duration of a job that holds
+// permits of a concurrency limit, 0 if it is unknown.
+func newMeter(l throttle.Limit, key string, now int64, meanDuration time.Duration) *simMeter {
 	if o, differs := l.Overrides[key]; differs {
 		l = l.With(o)
 	}
@@ -50,7 +53,7 @@ func newMeter(l throttle.Limit, key string, now int64, runs time.Duration) *simM
 			l.Lease = throttle.DefaultLease
 		}
 		c.lease = l.Lease.Microseconds()
-		c.simulateHolders(now, 0, int64(l.Capacity), runs)
+		c.simulateHolders(now, 0, int64(l.Capacity), meanDuration)
 		return c
 	}
 	c.define(&meter.Limit{
@@ -59,8 +62,8 @@ func newMeter(l throttle.Limit, key string, now int64, runs time.Duration) *simM
 	return c
 }
 
-// readMeter returns the meter that a look has found.
-func readMeter(m waitdb.Meter, now int64, runs time.Duration) *simMeter {
+// readMeter returns the meter of a state that was read from Redis. See newMeter about meanDuration.
+func readMeter(m waitdb.Meter, now int64, meanDuration time.Duration) *simMeter {
 	c := &simMeter{
 		Need:     throttle.Need{Limit: m.Limit, Key: m.Key},
 		Reserved: int64(m.Reserved), Wanted: int64(m.Wanted - m.Reserved), CountedLanes: int64(m.Lanes),
@@ -68,7 +71,7 @@ func readMeter(m waitdb.Meter, now int64, runs time.Duration) *simMeter {
 	state := m.State
 	if state.Limit.Kind == meter.Concurrency {
 		c.lease = state.Limit.Lease.Microseconds()
-		c.simulateHolders(now, state.State[0].(int64), int64(m.Capacity), runs)
+		c.simulateHolders(now, state.State[0].(int64), int64(m.Capacity), meanDuration)
 	} else {
 		c.Meter = meter.Read(state.Limit, state.State)
 		c.define(state.Limit)
@@ -92,19 +95,19 @@ func (c *simMeter) define(l *meter.Limit) {
 	c.limit, c.Capacity = l, int64(l.Capacity)
 }
 
-// simulateHolders makes a concurrency meter follow jobs that run for so long in the mean: at most n
-// of them at once is at most n in any time of that length. If it is unknown how long they run,
-// times are lower bounds.
-func (c *simMeter) simulateHolders(now, held, slots int64, runs time.Duration) {
-	if c.UnknownDuration = runs <= 0; c.UnknownDuration {
+// simulateHolders replaces a concurrency limit by a rate: jobs of a mean duration of which at most n
+// run at once are at most n in any period of that duration. If the duration is unknown, times are
+// lower bounds.
+func (c *simMeter) simulateHolders(now, held, slots int64, meanDuration time.Duration) {
+	if c.UnknownDuration = meanDuration <= 0; c.UnknownDuration {
 		c.Meter, c.limit = instantMeter{}, &meter.Limit{}
 		c.Capacity, c.idle = slots, max(0, slots-held)
 		return
 	}
 	c.Estimated = true
-	period := max(time.Microsecond, runs)
+	period := max(time.Microsecond, meanDuration)
 	kind := meter.SlidingLog
-	if slots > 100_000 { // too many times to keep
+	if slots > 100_000 { // too many to keep a time for each
 		kind = meter.SlidingWindow
 	}
 	c.define(&meter.Limit{Kind: kind, N: int(slots), Per: period, Capacity: int(slots)})
@@ -113,13 +116,13 @@ func (c *simMeter) simulateHolders(now, held, slots int64, runs time.Duration) {
 		c.Meter.Take(now, held)
 		return
 	}
-	for i := range held { // they end one after the other
+	for i := range held { // spread over the period, so that they end one after the other
 		ago, _ := meter.Span(held-1-i, held, period.Microseconds())
 		c.Meter.Take(now-ago, 1)
 	}
 }
 
-// ReadyAt returns when k permits could be taken, and far if that is unknown.
+// ReadyAt returns the first time at which k permits are free, and far if it is unknown.
 func (c *simMeter) ReadyAt(now, k int64) int64 {
 	if c.Meter == nil {
 		return now
@@ -134,8 +137,8 @@ func (c *simMeter) ReadyAt(now, k int64) int64 {
 	return c.ReadyFrom(now, k, now)
 }
 
-// Take takes k permits, which ReadyAt allows. It reports whether they were free for certain:
-// without the end of a job of unknown duration.
+// Take takes k permits, which ReadyAt allows. It reports whether they are free without the end of a
+// job of unknown duration.
 func (c *simMeter) Take(now, k int64) (certain bool) {
 	if c.UnknownDuration {
 		certain = k <= c.idle
@@ -148,18 +151,18 @@ func (c *simMeter) Take(now, k int64) (certain bool) {
 	return true
 }
 
-// Never reports whether k permits are more than it ever gives.
+// Exceeds reports whether k permits are more than the meter ever gives.
 func (c *simMeter) Exceeds(k int64) bool { return c.Meter != nil && k > c.Capacity }
 
-// Unknown reports whether there is no time at which permits come back, nor a lower bound.
+// IsPaused reports whether the limit is paused, so that no time and no lower bound is known.
 func (c *simMeter) IsPaused() bool { return c.Meter != nil && c.Paused }
 
-// leaks reports whether permits come back one by one, and not in windows.
+// isGradual reports whether permits return one by one, and not in windows.
 func (c *simMeter) isGradual() bool {
 	return c.limit.Kind == meter.Funnel || c.limit.Kind == meter.TokenBucket
 }
 
-// Refill returns how long k permits take to come again once they are used.
+// Refill returns the time in microseconds after which k used permits are free again.
 func (c *simMeter) Refill(k int64) int64 {
 	switch {
 	case c.Meter == nil:
@@ -173,8 +176,8 @@ func (c *simMeter) Refill(k int64) int64 {
 	return c.limit.PeriodUS()
 }
 
-// PerRefill returns for how many jobs of k permits those come again at once: as many as a window
-// gives, else one.
+// PerRefill returns the number of jobs of k permits whose permits become free at the same time: those
+// of a whole window, else 1.
 func (c *simMeter) PerRefill(k int64) int64 {
 	if c.Meter == nil || c.lease > 0 || c.isGradual() {
 		return 1

@@ -14,22 +14,28 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// What bounds a forecast: so many lanes are read, so many of each lane's jobs, or of all together
-// if their costs differ, and so many turns followed. Of more lanes some are read, and the rest is
-// an estimate by what is wanted of the meters that most is wanted of.
+// Bounds of what a forecast reads and simulates.
 const (
-	maxLanes   = 2000
-	someLanes  = 100
-	maxSteps   = 100_000
-	firstJobs  = 16
+	// maxLanes is the most lanes that are all read. Of more lanes some are read, and the rest is
+	// estimated from the demand at the busiest meters.
+	maxLanes = 2000
+	// someLanes is the number of lanes that are read if there are too many.
+	someLanes = 100
+	// maxSteps is the most turns that are simulated.
+	maxSteps = 100_000
+	// firstJobs is the number of jobs of each lane whose costs are read first.
+	firstJobs = 16
+	// maxRecords is the most jobs of all lanes that are read if the costs in a lane differ.
 	maxRecords = 6000
+	// mostWanted is the number of busiest meters that are read if there are too many lanes.
 	mostWanted = 50
-	meterPage  = 100
-	lanePage   = 200
+	// meterPage and lanePage are the most meters and lanes that one call reads.
+	meterPage = 100
+	lanePage  = 200
 )
 
-// Make returns when the jobs that wait would run. It changes nothing, and takes some milliseconds
-// of Redis's time for a thousand lanes.
+// Make returns a forecast of the start of all waiting jobs. It changes nothing in Redis, and takes
+// some milliseconds of Redis's time for a thousand lanes.
 func Make(ctx context.Context, db *waitdb.DB, opts Options) (*Forecast, error) {
 	now, err := db.Now(ctx)
 	if err != nil {
@@ -53,8 +59,8 @@ type reader struct {
 	*snapshot
 }
 
-// readLanes reads of each lane how many jobs wait, and what the first of them cost. The others are
-// taken to cost the same until readCosts knows better.
+// readLanes reads the number of waiting jobs of each lane, and the costs of the first ones. The other
+// jobs have the average cost of the first ones, unless readCosts reads more.
 func (r *reader) readLanes(ctx context.Context) error {
 	names, all, err := r.LaneNames(ctx, maxLanes)
 	if err != nil {
@@ -88,19 +94,18 @@ func (r *reader) readLanes(ctx context.Context) error {
 	return nil
 }
 
-// addAll adds jobs that cost so, and the rest of all jobs at their average. A cost that cannot be
-// read is one permit of each meter.
-func (l *lane) addCosts(of []string, all int) {
-	meters := len(fairqueue.Meters(l.name))
-	mean := make([]float64, meters)
+// addCosts adds jobs to a lane. Texts are the costs of the first ones, and the other jobs get their
+// average. A cost that is unreadable counts as one permit of each meter if there is no average.
+func (l *lane) addCosts(texts []string, jobs int) {
+	mean := make([]float64, len(fairqueue.Meters(l.name)))
 	known := 0
-	for _, text := range of {
+	for _, text := range texts {
 		var costs []float64
 		for text := range strings.SplitSeq(text, ",") {
 			cost, _ := strconv.ParseInt(text, 10, 64)
 			costs = append(costs, float64(cost))
 		}
-		if len(costs) != meters {
+		if len(costs) != len(mean) {
 			continue
 		}
 		l.add(1, costs)
@@ -109,17 +114,20 @@ func (l *lane) addCosts(of []string, all int) {
 			mean[i] += cost
 		}
 	}
-	if rest := all - known; rest > 0 {
-		for i := range mean {
-			if mean[i] /= float64(known); known == 0 {
-				mean[i] = 1
-			}
-		}
-		l.add(int64(rest), mean)
+	if known >= jobs {
+		return
 	}
+	for i := range mean {
+		if known > 0 {
+			mean[i] /= float64(known)
+		} else {
+			mean[i] = 1
+		}
+	}
+	l.add(int64(jobs-known), mean)
 }
 
-// readMeters reads how the meters of all lanes stand, also of pending and planned jobs.
+// readMeters reads the meters of all lanes, and those of pending and planned jobs.
 func (r *reader) readMeters(ctx context.Context) error {
 	names := map[string]bool{}
 	for _, l := range slices.Concat(r.order, r.pending.lanes, r.plan.lanes) {
@@ -130,7 +138,7 @@ func (r *reader) readMeters(ctx context.Context) error {
 	return r.readStates(ctx, slices.Sorted(maps.Keys(names)), r.meters)
 }
 
-// look reads how meters stand. Those whose limit Redis does not have are left out.
+// readStates reads the states of meters into a map. It omits meters whose limit Redis does not have.
 func (r *reader) readStates(ctx context.Context, names []string, into map[string]*simMeter) error {
 	for page := range slices.Chunk(names, meterPage) {
 		needs := make([]throttle.Need, len(page))
@@ -150,8 +158,8 @@ func (r *reader) readStates(ctx context.Context, names []string, into map[string
 	return nil
 }
 
-// readCosts reads more jobs of lanes whose first ones cost differently, or do not account for what
-// is wanted of some meter: of a long lane some that are spread over it.
+// readCosts reads the costs of more jobs of some lanes: if the costs of the first jobs differ, or do
+// not add up to the demand at a meter. Of a long lane it reads a sample.
 func (r *reader) readCosts(ctx context.Context) error {
 	if r.Estimated {
 		return nil
@@ -177,8 +185,8 @@ func (r *reader) readCosts(ctx context.Context) error {
 	return nil
 }
 
-// readSome reads some jobs of a lane, or all: each of a few in a row stands for those up to the
-// next few.
+// sampleLane reads the costs of all jobs of a lane, or of about as many as records says, in parts
+// that are spread over the lane. Jobs between two parts get the average cost of the part before.
 func (r *reader) sampleLane(ctx context.Context, l *lane, records int) error {
 	all, parts := int(l.jobs), 1
 	if all > records {
@@ -210,8 +218,8 @@ func (r *reader) sampleLane(ctx context.Context, l *lane, records int) error {
 	return nil
 }
 
-// readRest reads, if there are too many lanes, how the meters stand that most is wanted of, and
-// notes when the last that is wanted of each could be taken.
+// readBusiest reads the meters with the highest demand if there are too many lanes to read each. It
+// adds an estimate of the time at which the last of the demand at each meter is met.
 func (r *reader) readBusiest(ctx context.Context) error {
 	if !r.Estimated {
 		return nil

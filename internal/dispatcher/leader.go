@@ -14,8 +14,8 @@ import (
 // cannot reach the queues does not take the lease, because it could not promote jobs. If another
 // process holds the lease, this process tries again when that lease ends.
 //
-// If the lease ended between two renewals, another process may have led in the meantime, so the core
-// starts again from Redis. The same happens if Redis has lost data, as after a failover.
+// If the lease ended between two renewals, another process may have led in the meantime, so the
+// core starts again from Redis. The same happens if Redis has lost data, as after a failover.
 func (d *dispatcher) renewLease(ctx context.Context) error {
 	if d.core == nil {
 		if err := d.queuesHealth.Note(ctx, d.DB.Redis.Ping(ctx).Err()); err != nil {
@@ -145,8 +145,8 @@ func (d *dispatcher) readGrants(ctx context.Context, lanes []string) error {
 
 // stepDown gives the lease back, so that another process takes over at once. A process that reaches
 // the limiter but not the queues steps down, too, because it cannot promote the jobs that it grants
-// permits. A process without a core may hold the lease: if it has just lost its connection, or could
-// not read all lanes.
+// permits. A process without a core may hold the lease: if it has just lost its connection, or
+// could not read all lanes.
 func (d *dispatcher) stepDown(ctx context.Context) {
 	d.core = nil
 	d.logFound()
@@ -156,9 +156,9 @@ func (d *dispatcher) stepDown(ctx context.Context) {
 }
 
 // publishShares writes the number of lanes that take turns at each meter. New jobs may take permits
-// of a meter without lanes. A meter stays contended if a lane waits there that this process does not
-// know yet. The core checks a meter that becomes contended again, because a change before that had
-// no notification.
+// of a meter without lanes. A meter stays contended if a lane waits there that this process does
+// not know yet. The core checks a meter that becomes contended again, because a change before that
+// had no notification.
 func (d *dispatcher) publishShares(ctx context.Context, sharing map[string]int) error {
 	if len(sharing) == 0 {
 		return nil

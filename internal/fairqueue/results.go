@@ -81,8 +81,9 @@ func (c *Core) refused(now int64, t pendingTurn) {
 	m.update(now, valueAt(t.Held, l.index(m)), Need{Cost: l.need(m).cost, Ready: now + clockSkew, Known: true})
 }
 
-// undo takes a turn back: the lane gets its place and its payments back. Turns of a batch are undone
-// in order, so if an earlier turn of the lane was undone, only this turn's payments are refunded.
+// undo takes a turn back: the lane gets its place and its payments back. Turns of a batch are
+// undone in order, so if an earlier turn of the lane was undone, only this turn's payments are
+// refunded.
 func (c *Core) undo(t pendingTurn) {
 	l := t.lane
 	later := l.waitsAt == nil || t.key >= l.lastTurn

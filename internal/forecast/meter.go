@@ -95,8 +95,8 @@ func (c *simMeter) define(l *meter.Limit) {
 	c.limit, c.Capacity = l, int64(l.Capacity)
 }
 
-// simulateHolders replaces a concurrency limit by a rate: jobs of a mean duration of which at most n
-// run at once are at most n in any period of that duration. If the duration is unknown, times are
+// simulateHolders replaces a concurrency limit by a rate: jobs of a mean duration of which at most
+// n run at once are at most n in any period of that duration. If the duration is unknown, times are
 // lower bounds.
 func (c *simMeter) simulateHolders(now, held, slots int64, meanDuration time.Duration) {
 	if c.UnknownDuration = meanDuration <= 0; c.UnknownDuration {
@@ -176,8 +176,8 @@ func (c *simMeter) Refill(k int64) int64 {
 	return c.limit.PeriodUS()
 }
 
-// PerRefill returns the number of jobs of k permits whose permits become free at the same time: those
-// of a whole window, else 1.
+// PerRefill returns the number of jobs of k permits whose permits become free at the same time:
+// those of a whole window, else 1.
 func (c *simMeter) PerRefill(k int64) int64 {
 	if c.Meter == nil || c.lease > 0 || c.isGradual() {
 		return 1

@@ -59,8 +59,8 @@ type reader struct {
 	*snapshot
 }
 
-// readLanes reads the number of waiting jobs of each lane, and the costs of the first ones. The other
-// jobs have the average cost of the first ones, unless readCosts reads more.
+// readLanes reads the number of waiting jobs of each lane, and the costs of the first ones. The
+// other jobs have the average cost of the first ones, unless readCosts reads more.
 func (r *reader) readLanes(ctx context.Context) error {
 	names, all, err := r.LaneNames(ctx, maxLanes)
 	if err != nil {
@@ -138,7 +138,8 @@ func (r *reader) readMeters(ctx context.Context) error {
 	return r.readStates(ctx, slices.Sorted(maps.Keys(names)), r.meters)
 }
 
-// readStates reads the states of meters into a map. It omits meters whose limit Redis does not have.
+// readStates reads the states of meters into a map. It omits meters whose limit Redis does not
+// have.
 func (r *reader) readStates(ctx context.Context, names []string, into map[string]*simMeter) error {
 	for page := range slices.Chunk(names, meterPage) {
 		needs := make([]throttle.Need, len(page))
@@ -158,8 +159,8 @@ func (r *reader) readStates(ctx context.Context, names []string, into map[string
 	return nil
 }
 
-// readCosts reads the costs of more jobs of some lanes: if the costs of the first jobs differ, or do
-// not add up to the demand at a meter. Of a long lane it reads a sample.
+// readCosts reads the costs of more jobs of some lanes: if the costs of the first jobs differ, or
+// do not add up to the demand at a meter. Of a long lane it reads a sample.
 func (r *reader) readCosts(ctx context.Context) error {
 	if r.Estimated {
 		return nil

@@ -14,17 +14,17 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// Version is that of the data in Redis. It goes up whenever the scripts of another version would
-// misread them; then the workers of before must be stopped first.
+// Version is the version of the data in Redis. It increases if the scripts of another version would
+// misread the data. Workers of the earlier version must be stopped first.
 const Version = 6
 
-// NewEpoch returns a random name for a scope's data, which says their version.
+// NewEpoch returns a random name for a scope's data that begins with their version.
 func NewEpoch() string { return fmt.Sprint(Version, " ", uuid.NewString()) }
 
-// Claim claims the scope for some time for the asynq Redis with these data, which had others before
-// as far as its caller knows, and that address. It returns the address of another asynq Redis that
-// has the scope, or the version of its data if that is not Version and they cannot be converted: it
-// is a later one, or its workers live.
+// Claim claims the scope for an asynq Redis, for some time. data names the data in that Redis,
+// before the data that it had before, as far as the caller knows. If another asynq Redis has the
+// scope, Claim returns its address. If the scope's data have another version and cannot be
+// converted, it returns that version: the version is later, or its workers still run.
 func (db *DB) Claim(ctx context.Context, data, before, address string, life time.Duration) (other string, version int64, err error) {
 	reply, err := db.run(ctx, claimScript, data, before, address, life.Milliseconds(), Version).Slice()
 	if err != nil {
@@ -33,24 +33,23 @@ func (db *DB) Claim(ctx context.Context, data, before, address string, life time
 	return reply[0].(string), reply[1].(int64), nil
 }
 
-// LanesPage is how many lanes one BecomeLeader names at most.
+// LanesPage is the most lanes that one BecomeLeader returns.
 const LanesPage = 1000
 
-// Leadership is what a process learns when it takes or renews the lease.
+// Leadership is the result of taking or renewing the lease.
 type Leadership struct {
-	// Held is whether the process leads now. If not, Until is how long the leader keeps the lease,
-	// and nothing else is known.
-	Held           bool
+	// Held reports whether the process leads now. If it is false, only RemainingLease is set.
+	Held bool
+	// RemainingLease is the time until the lease of another process ends.
 	RemainingLease time.Duration
-	// Fresh is whether the lease was taken anew, or Redis has lost what the process knew: then
-	// NewLanes begins with the first of all lanes.
-	ReadAll  bool
-	Now      int64 // of Redis's clock
-	Changes  int64 // how many changes to meters there were
-	Epoch    string
-	NewLanes []NumberedLane // lanes that got their first job, by number
-	// NextDeadline is the next wait deadline, by Redis's clock; 0 if no job has one.
-	NextDeadline int64
+	// ReadAll reports whether the process must read all lanes again, because the lease had ended or
+	// Redis has lost data. NewLanes begins with the first lane then.
+	ReadAll      bool
+	Now          int64          // Redis's clock, Unix microseconds
+	Changes      int64          // number of meter changes so far
+	Epoch        string         // name of the scope's data
+	NewLanes     []NumberedLane // lanes after the last known number, by number
+	NextDeadline int64          // next wait deadline, Unix microseconds; 0 if there is none
 }
 
 // NumberedLane is a lane and the number that it got with its first job.
@@ -59,8 +58,8 @@ type NumberedLane struct {
 	Number int64
 }
 
-// BecomeLeader takes or renews the lease for a process that knows all lanes up to a number. Epoch
-// is a name for the scope's data, if they have none yet.
+// BecomeLeader takes or renews the lease for a process that knows all lanes up to a number. The
+// epoch becomes the name of the scope's data if they have none.
 func (db *DB) BecomeLeader(ctx context.Context, process string, lease time.Duration, lastLane int64, epoch string) (Leadership, error) {
 	reply, err := db.run(ctx, becomeLeaderScript, process, lease.Milliseconds(), lastLane, epoch, LanesPage, new(script.Sent)).Slice()
 	if err != nil {
@@ -80,15 +79,14 @@ func (db *DB) BecomeLeader(ctx context.Context, process string, lease time.Durat
 	return l, nil
 }
 
-// StepDown gives the lease back if the process holds it, and tells the other processes, so that one
-// of them takes it at once.
+// StepDown gives the lease back if the process holds it, and notifies the other processes, so that
+// one of them takes the lease at once.
 func (db *DB) StepDown(ctx context.Context, process string) error {
 	return db.run(ctx, stepDownScript, process).Err()
 }
 
-// SetWeights says how a server's queues take turns. A server that renews its claim says it only of
-// queues of which nothing is known any more: of several servers that differ, the one that started
-// last counts.
+// SetWeights stores the weights of a server's queues. A server that renews its claim stores only
+// missing weights, so that the last started server wins if several servers differ.
 func (db *DB) SetWeights(ctx context.Context, weights map[string]fairqueue.Weight, renews bool) error {
 	_, err := db.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for queue, w := range weights {
@@ -110,7 +108,7 @@ func (db *DB) SetWeights(ctx context.Context, weights map[string]fairqueue.Weigh
 	return err
 }
 
-// Weights returns how queues take turns, as their servers said.
+// Weights returns the weights of queues that SetWeights has stored.
 func (db *DB) Weights(ctx context.Context) (map[string]fairqueue.Weight, error) {
 	texts, err := db.rdb.HGetAll(ctx, db.prefix+"weights").Result()
 	weights := map[string]fairqueue.Weight{}

@@ -8,63 +8,62 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Meter is how one key of a limit stands.
+// Meter is the state of one key of a limit.
 type Meter struct {
 	Limit, Key string
-	// Capacity is the most permits that can be taken at once, and Left how many are there now,
-	// including those that are reserved for granted jobs. Capacity is 0 if there is no such limit.
-	Capacity, Left int
-	// Wanted is how many permits all jobs want that wait or are granted, and Reserved how many of
-	// them are reserved for granted jobs.
+	// Capacity is the most permits that can be taken at once, 0 if there is no such limit.
+	Capacity int
+	// Left is the number of free permits, including those that are reserved for granted jobs.
+	Left int
+	// Wanted is the number of permits that all waiting and granted jobs need, and Reserved is the
+	// part of it that is reserved for granted jobs.
 	Wanted, Reserved int
-	// Lanes is how many lanes take turns at the meter, as counted last.
+	// Lanes is the number of lanes that take turns at the meter, as Redis last counted them.
 	Lanes int
-	// NextIn is how long until the next permit can be taken: an estimate unless Known, because
-	// nobody knows when a running job ends, or a paused limit is resumed.
+	// NextIn is the time until the next permit is free. It is an estimate unless Known: the end of a
+	// running job, or of a pause, is unknown.
 	NextIn time.Duration
 	Known  bool
-	// Shut is whether the limit is paused or the key blocked; Paused, whether the limit is;
-	// Blocked, how many of its keys are.
+	// Closed reports whether the limit is paused or the key blocked, Paused whether the limit is
+	// paused.
 	Closed, Paused bool
-	Blocked        int
-	// PerSecond is how many permits come back in a second in the long run: 0 for a concurrency
-	// limit, whose jobs give theirs back.
+	// Blocked is the number of blocked keys of the limit.
+	Blocked int
+	// PerSecond is the long-term rate of the limit, 0 for a concurrency limit.
 	PerSecond float64
 
-	// State is what a simulation starts from. Only LookDeep reads it.
+	// State is the start of a simulation. Only MeterStates reads it.
 	State *MeterState
 }
 
-// MeterState is the state of a meter, with what happens to it by the clock alone.
+// MeterState is the state of a meter, with the changes that time alone makes to it.
 type MeterState struct {
-	Limit        *meter.Limit // what the key counts by
-	Next         *meter.Limit // what it counts by from Ends on
-	Ends         int64        // 0 if nothing ends
-	BlockedUntil int64        // 0 if the key is not blocked
-	State        []any        // as meter.Read takes it; for a concurrency limit how many permits are held
+	Limit        *meter.Limit // rate of the key
+	Next         *meter.Limit // rate from Ends on
+	Ends         int64        // end of the rate, Unix microseconds; 0 if it does not end
+	BlockedUntil int64        // Unix microseconds; 0 if the key is not blocked
+	State        []any        // as meter.Read takes it; of a concurrency limit the number of held permits
 }
 
-// Used is how many permits are taken or reserved, at most Capacity, whether or not the meter is
-// shut.
+// Used returns the number of taken and reserved permits, at most Capacity, also of a closed meter.
 func (m Meter) Used() int { return min(m.Capacity, m.Capacity-m.Left+m.Reserved) }
 
-// Look returns how meters stand, in the order of the needs, whose costs do not matter. It asks as
-// no app, so it shows limits that are not for all, too. Look at a hundred at a time at most: Redis
-// does nothing else meanwhile.
+// Meters returns the states of up to about a hundred meters, in the order of the needs, whose costs
+// do not matter. It includes limits that are for some apps only. Redis does nothing else meanwhile.
 func (db *DB) Meters(ctx context.Context, needs ...throttle.Need) ([]Meter, error) {
-	return db.look(ctx, 0, needs)
+	return db.readMeters(ctx, false, needs)
 }
 
-// LookDeep is Look with the states.
+// MeterStates is Meters with the State of each meter.
 func (db *DB) MeterStates(ctx context.Context, needs ...throttle.Need) ([]Meter, error) {
-	return db.look(ctx, 1, needs)
+	return db.readMeters(ctx, true, needs)
 }
 
-func (db *DB) look(ctx context.Context, withState int, needs []throttle.Need) ([]Meter, error) {
+func (db *DB) readMeters(ctx context.Context, withStates bool, needs []throttle.Need) ([]Meter, error) {
 	if len(needs) == 0 {
 		return nil, nil
 	}
-	args := []any{withState}
+	args := []any{withStates}
 	for _, n := range needs {
 		args = append(args, n.Limit, n.Key)
 	}

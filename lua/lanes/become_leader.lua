@@ -1,34 +1,37 @@
--- Takes or renews the lease of the leader, and tells the leader what it may not have heard. If it
--- knows of more lanes than there were, the last were lost in a failover, and it is as if it took
--- the lease anew.
+-- Takes or renews the lease of the leader, and returns what the leader may have missed. If the leader
+-- knows more lanes than there were, a failover has lost the last lanes, and it must read all lanes.
 -- Touches: changes (rw), contended (w), deadlines (rw), demand (w), epoch (rw), full (w), jobs (r),
 --   lanes (rw), leader (rw), meters (w), seq (rw), tickets (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process
 -- ARGV[2] life of the lease in milliseconds
--- ARGV[3] number of the last lane that it knows
--- ARGV[4] a name for the scope's data, if they have none
--- ARGV[5] most lanes to name
--- ARGV[6] 1 the first time that this call is sent, more if it is a repeat: the reply that said that
---   the lease was taken anew may be lost
--- Returns {1, 1 where the lease was taken anew, now_us, number of changes to meters, name of the
---   data, lanes that got their first job since, or all if the lease was taken anew, with their
---   numbers, the next wait deadline or 0}; {0, microseconds until the lease of another process
---   ends}
+-- ARGV[3] number of the last lane that the process knows
+-- ARGV[4] name for the scope's data, if they have none
+-- ARGV[5] most lanes to return
+-- ARGV[6] attempt: 1 when the call is sent for the first time, more in a repeat. The first attempt
+--   may have taken the lease, and its reply may be lost
+-- Returns {0, microseconds until its lease ends} if another process leads; else a list of
+--   held           1
+--   read_all       1 if the process must read all lanes, else 0
+--   now_us         Redis's clock, Unix microseconds
+--   changes        number of meter changes so far
+--   epoch          name of the scope's data
+--   lanes          name and number of each lane after the last known one, or of all lanes
+--   next_deadline  next wait deadline, Unix microseconds; 0 if there is none
 -- @include mark
 -- @include next_deadline
-local process, lease_ms, seen, name, most, again = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local process, lease_ms, known, name, most, attempt = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local holder = call('GET', hg('leader'))
 if holder and holder ~= process then return { 0, call('PTTL', hg('leader')) * 1000 } end
 
--- Reads a counter. One that is no number begins anew.
+-- Returns the number of a counter, or nil if its text is not a number.
 local function number(text)
   local n = tonumber(string.match(text or '0', '^%d+$') or nil)
   return n and n < FAR and n
 end
-local said = call('MGET', hg('seq'), hg('changes'), hg('epoch'))
-local last, changes, epoch = number(said[1]), number(said[2]), said[3]
+local stored = call('MGET', hg('seq'), hg('changes'), hg('epoch'))
+local last, changes, epoch = number(stored[1]), number(stored[2]), stored[3]
 if not last then call('SET', hg('seq'), '0') end
 if not changes then call('SET', hg('changes'), '0') end
 last, changes = last or 0, changes or 0
@@ -37,17 +40,17 @@ if not epoch then
   epoch = name
 end
 
-local anew = not holder or again ~= '1' or tonumber(seen) > last
-if anew then
-  seen = '-inf'
-  local odd = call('ZRANGEBYSCORE', hg('lanes'), '(' .. int(last), '+inf', 'LIMIT', 0, most)
-  for i = 1, #odd do call('ZADD', hg('lanes'), int(call('INCR', hg('seq'))), odd[i]) end
+local read_all = not holder or attempt ~= '1' or tonumber(known) > last
+if read_all then
+  known = '-inf'
+  local unknown = call('ZRANGEBYSCORE', hg('lanes'), '(' .. int(last), '+inf', 'LIMIT', 0, most)
+  for i = 1, #unknown do call('ZADD', hg('lanes'), int(call('INCR', hg('seq'))), unknown[i]) end
 end
 
 call('SET', hg('leader'), process, 'PX', lease_ms)
 if call('EXISTS', hg('lanes')) == 1 then
   call('PEXPIRE', hg('contended'), MARKS_MS)
-else -- what is left of lanes that came and went
+else -- remains of lanes that are gone
   call('DEL', hg('contended'), hg('tickets'), hg('full'), hg('meters'), hg('demand'))
 end
 local ends = next_deadline()
@@ -57,7 +60,7 @@ if ends and call('EXISTS', hg('jobs')) == 0 then -- deadlines without jobs
 end
 
 return {
-  1, anew and 1 or 0, now_us, changes, epoch,
-  call('ZRANGEBYSCORE', hg('lanes'), '(' .. seen, '+inf', 'WITHSCORES', 'LIMIT', 0, most),
+  1, read_all and 1 or 0, now_us, changes, epoch,
+  call('ZRANGEBYSCORE', hg('lanes'), '(' .. known, '+inf', 'WITHSCORES', 'LIMIT', 0, most),
   ends or 0,
 }

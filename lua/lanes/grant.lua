@@ -1,35 +1,44 @@
--- Gives lanes their turns, in the order given: the first waiting job of a lane
--- is granted if every meter it needs is ready, and its permits are reserved for
--- it; or nothing of it happens. Only meters admit: a leader that errs makes
--- turns unfair, and never exceeds a limit.
--- Safe to repeat: the same call again gives no turns.
+-- Gives lanes their turns, in the order of the arguments. In a turn the first waiting job of a lane
+-- is granted and its permits are reserved, if every meter that it needs is ready. Else the turn
+-- changes nothing. Only meters admit jobs, so a wrong leader makes turns unfair but exceeds no limit.
+-- Safe to repeat: a repeat of the same call gives no turns.
 -- Touches: admitted (rw), blocked (r), contended (w), deadlines (r), demand (w), full (w),
 --   granted (rw), jobs (r), lane (rw), lanes (rw), leader (r), limit (r), m (rw), meters (rw),
 --   overrides (r), summaries (r), tickets (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] leader
--- ARGV[2] how far ahead jobs are granted mostly, in microseconds
--- ARGV[3] caller: a name of who makes one call at a time
--- ARGV[4] number of its call, which only repeats of this very call share
--- ARGV[5] 1 the first time that this call is sent, more if it is a repeat
--- ARGV[6…] lane, how far ahead its job may be granted, permits that older lanes hold of
---   each of its meters, separated by commas, for each turn
--- Returns {now_us, names of limits whose calendar must be extended, then for each
---   turn {outcome, job, from when and until when its permits are reserved, 1 if it may have
---   them early}, then
---   for each lane {how many are granted, how far ahead its next job may be granted,
---   what that needs: cost, ready_at_us, known, refill_us, shut, for how many such jobs its permits
---   come at once, for each meter}}; {0}
---   if another process leads; {-1, now_us} if this is a repeat of a call that has
---   granted jobs
+-- ARGV[1] process that leads
+-- ARGV[2] longest time before its permits exist at which a job is granted, microseconds
+-- ARGV[3] caller: name of a connection that makes one call at a time
+-- ARGV[4] call_number: number of the call. Only repeats of the call have the same number
+-- ARGV[5] attempt: 1 when the call is sent for the first time, more in a repeat
+-- ARGV[6…] for each turn:
+--   lane        name of the lane
+--   advance_us  longest time before its permits exist at which this job is granted, microseconds
+--   held        permits that older lanes hold of each of the lane's meters, separated by commas
+-- Returns {0} if another process leads; {-1, now_us} if this is a repeat of a call that has granted
+--   jobs; else a list of now_us, the names of limits whose calendars must be extended, a row for
+--   each turn and a row for each lane. The row of a turn:
+--   outcome            as fairqueue.Outcome numbers it; the other fields exist if a job is granted
+--   job                ID of the granted job
+--   at_us, until_us    time from and until which its permits are reserved, Unix microseconds
+--   takes_early        1 if the job may take the permits before they exist, else 0
+--   The row of a lane:
+--   granted            number of its granted jobs
+--   max_advance_us     longest time before its permits exist at which the next job is granted
+--   and for each meter, what the next job needs:
+--   cost, ready_at_us  permits, and the time at which they can be reserved, Unix microseconds
+--   known              1 if that time is known, else 0
+--   refill_us          time after which used permits are free again, microseconds
+--   closed             1 if the limit is paused or the key blocked, else 0
+--   per_refill         number of such jobs whose permits become free at the same time
 -- @include scope
 -- @inner
 -- @include turns
 -- @include try
 -- @include cached_replies
-local process, far_us, caller, number, again = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
+local process, max_advance_us, caller, call_number, attempt = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 
--- Returns the outlook of a line whose data cannot be read: it may try again in a second.
+-- Returns the row of a lane whose data are unreadable: its next turn is in a second.
 local function unusable(line)
   local out = { line.granted, 0 }
   for _ = 1, #line.ids do
@@ -40,19 +49,18 @@ local function unusable(line)
 end
 
 if call('GET', hg('leader')) ~= process then return { 0 } end
-if again ~= '1' and call('GET', hg('admitted', caller)) == number then return { -1, now_us } end
+if attempt ~= '1' and call('GET', hg('admitted', caller)) == call_number then return { -1, now_us } end
 local out = { now_us, '' }
 for i = 6, #ARGV, 3 do
   local line = line_of(ARGV[i])
   line.turns = line.turns + 1
 end
--- A turn that meets data which no script has written is refused for a second. The other turns go
--- on.
+-- A turn that finds unreadable data is refused for a second. The other turns are not affected.
 for i = 6, #ARGV, 3 do
-  out[#out + 1] = try(turn, line_of(ARGV[i]), tonumber(ARGV[i + 1]), ARGV[i + 2], far_us) or { REFUSED }
+  out[#out + 1] = try(turn, line_of(ARGV[i]), tonumber(ARGV[i + 1]), ARGV[i + 2], max_advance_us) or { REFUSED }
 end
-for i = 1, #lines do out[#out + 1] = try(outlook, lines[i], far_us) or unusable(lines[i]) end
+for i = 1, #lines do out[#out + 1] = try(outlook, lines[i], max_advance_us) or unusable(lines[i]) end
 store()
-if had > 0 then cache_replies(caller, { number }) end
+if had > 0 then cache_replies(caller, { call_number }) end
 out[2] = table.concat(stale, ' ')
 return out

@@ -42,11 +42,10 @@ var (
 	stepDownScript       = script.New("lanes/step_down")
 )
 
-// scanPage is how many fields of a hash a scan reads at a time, and writePage how many jobs or
-// meters a script takes: each bounds a call of Redis to about a millisecond.
+// Redis works for about a millisecond on each page.
 const (
-	scanPage  = 1000
-	writePage = 100
+	scanPage  = 1000 // fields of a hash that one call scans
+	writePage = 100  // jobs or meters that one script takes
 )
 
 // DB is a limiter in Redis for whose permits queued jobs can wait. A dispatcher must give the lanes
@@ -107,7 +106,7 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", throttle.ErrUnavailable, err)
 }
 
-// unixMicro is a moment as the scripts take it: 0 if there is none.
+// unixMicro returns a time for a script: Unix microseconds, 0 for the zero time.
 func unixMicro(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

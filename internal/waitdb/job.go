@@ -11,45 +11,44 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Job is a queued job that asks for its permits. Only its JobID is required; its queue must not
-// contain line breaks. The other fields may differ each time that the job asks.
+// Job is a queued job that needs permits. Only its JobID is required, and the queue must not contain
+// line breaks. The other fields may differ between two calls of the same job.
 type Job struct {
 	throttle.JobID
 	Priority Priority
-	// MaxWait is how long the job may wait for its permits, from its first denial on. Then the
-	// outcome is TooLate, and no sooner: jobs before it may leave, and running jobs may give
-	// permits back. The zero value means any time.
+	// MaxWait is the longest wait of the job, from its first denial on. The outcome is Expired after
+	// that, and not before: jobs before it may leave, and running jobs may return permits. Zero
+	// means unlimited.
 	MaxWait time.Duration
-	// New says that the job has not been put back since it was enqueued. If its ID waits all the
-	// same, that is an earlier job, which was deleted: it is forgotten.
+	// New reports whether the job has not been put back since it was enqueued. If a job with its ID
+	// waits, that is an earlier job, which was deleted, and it is forgotten.
 	New bool
-	// QueuedAt is when the job came first, by the limiter's clock, if it comes again after an
-	// attempt. It keeps its place in its lane by that, and MaxWait counts from its first denial
-	// after the attempt. The zero value means that it comes first now.
+	// QueuedAt is the time at which an earlier attempt of the job was queued, by the limiter's
+	// clock. The job keeps its place in its lane, and MaxWait counts from its first denial after the
+	// attempt. Zero means that there was no attempt.
 	QueuedAt time.Time
-	// WaitingSince is since when the job waits, by the limiter's clock, if it was allowed and has
-	// not begun: MaxWait counts from then on. It needs a QueuedAt. The zero value means that it
-	// does not wait.
+	// WaitingSince is the start of the job's wait, by the limiter's clock, if it was allowed but has
+	// not begun. MaxWait counts from then on. It needs a QueuedAt. Zero means that the job does not
+	// wait.
 	WaitingSince time.Time
-	// Deadline is when the job is of no use any more, by this process's clock. Zero means never.
+	// Deadline is the time after which the job is useless, by this process's clock. Zero means none.
 	Deadline time.Time
-	// Grant is how long permits are reserved for the job once they are granted: as long as it may
-	// take to come. A job that comes later may be denied again. The zero value means DefaultGrant.
+	// Grant is the time for which permits are reserved for the job once it is granted. It must be
+	// long enough for the job to arrive: a late job may be denied again. Zero means DefaultGrant.
 	Grant time.Duration
-	// MaxAdvance is how long before they exist the job may take granted permits of a funnel or a
-	// token bucket. It must begin when they do: in the decision's BeginIn. Zero means that it
-	// begins at once.
+	// MaxAdvance is the longest time before they exist at which the job may take granted permits of
+	// a funnel or a token bucket. The job must begin when they exist, which is in the decision's
+	// BeginIn. Zero means that the job begins at once.
 	MaxAdvance time.Duration
-	// Fair is the fairness key, as of a tenant. While several keys of a queue wait for the same
-	// permits each has as many turns as the others, however many jobs it has; with a Weight of 3,
-	// three times as many. Each turn counts by the weight of its own job. Jobs without a key share
-	// one of weight 1. A key has at most 200 bytes, a weight is at most 1000, and 0 means 1.
+	// Fair is the fairness key, such as a tenant. While several keys of a queue wait for the same
+	// permits, each key has the same number of turns, however many jobs it has. A key with a Weight
+	// of 3 has three times as many. Each turn counts by the weight of its own job. Jobs without a key
+	// share one of weight 1. A key has at most 200 bytes, a weight is at most 1000, and 0 means 1.
 	Fair   string
 	Weight int
 }
 
-// DefaultGrant is how long permits are reserved for a granted job that does not say how long it
-// takes to come.
+// DefaultGrant is the time for which permits are reserved for a granted job without a Grant.
 const DefaultGrant = 250 * time.Millisecond
 
 // Priority orders the jobs of one lane. It is a head start and not a class of its own: a job of any
@@ -64,10 +63,10 @@ const (
 	Low
 )
 
-// HeadStart is how many places in a lane one step of priority is worth.
+// HeadStart is the number of places in a lane that one step of priority is worth.
 const HeadStart = 1000
 
-// headStart returns how many places later the job stands in its lane.
+// headStart returns the number of places by which a job joins its lane later.
 func (p Priority) headStart() int {
 	switch p {
 	case High:
@@ -78,7 +77,7 @@ func (p Priority) headStart() int {
 	return 0
 }
 
-// validate refuses what would be another job, or lane, by its name.
+// validate returns an error if the name of another job or lane could be meant.
 func (j Job) validate() error {
 	if strings.Contains(j.Queue, "\n") {
 		return &throttle.FieldError{Field: "queue", Value: strconv.Quote(j.Queue), Want: "want a name without line breaks"}
@@ -86,7 +85,7 @@ func (j Job) validate() error {
 	return j.ValidateFair()
 }
 
-// ValidateFair refuses a key or a weight out of bounds.
+// ValidateFair returns an error if the fairness key or its weight is out of bounds.
 func (j Job) ValidateFair() error {
 	_, err := throttle.Normalize(throttle.Need{Limit: "fair", Key: j.Fair})
 	if wrong, ok := errors.AsType[*throttle.FieldError](err); ok {
@@ -124,8 +123,8 @@ func (j Job) queuedAtUS() int64 {
 	return unixMicro(j.QueuedAt)
 }
 
-// usefulUS is how long the job is of use from now, -1 for ever. Only the length of time goes to
-// Redis, whose clock may differ.
+// usefulUS is the time until the deadline, -1 if there is none. Redis's clock may differ, so it gets
+// no time of day.
 func (j Job) usefulUS() int64 {
 	if j.Deadline.IsZero() {
 		return -1

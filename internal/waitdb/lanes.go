@@ -25,16 +25,16 @@ func (db *DB) BacklogStats(ctx context.Context) (jobs, lanes int, hasLeader bool
 	return int(waiting.Val()), int(all.Val()), leader.Val() == 1, nil
 }
 
-// Demand is what is wanted of one meter.
+// Demand is the demand for permits of one meter.
 type Demand struct {
 	Limit, Key string
-	// Permits is how many are wanted by all jobs that wait and are not granted.
+	// Permits is the number of permits that all waiting jobs need that are not granted.
 	Permits int
-	// HasLanes says that a lane waits at this meter.
+	// HasLanes reports whether a lane waits at this meter.
 	HasLanes bool
 }
 
-// Demands lists all meters of which permits are wanted, in no order. It takes some milliseconds of
+// Demands lists the demand at all meters, in no order. It takes some milliseconds of
 // Redis's time for 10,000.
 func (db *DB) Demands(ctx context.Context) ([]Demand, error) {
 	contended, err := db.Contended(ctx)
@@ -51,8 +51,8 @@ func (db *DB) Demands(ctx context.Context) ([]Demand, error) {
 	return demands, err
 }
 
-// DemandByMeter returns how many permits all waiting jobs want of each meter, as Redis has counted
-// it.
+// DemandByMeter returns the number of permits that all waiting jobs need of each meter, as Redis has
+// counted it.
 func (db *DB) DemandByMeter(ctx context.Context) (map[string]string, error) {
 	demand := map[string]string{}
 	err := db.scan(ctx, "demand", "*", func(meter, permits string) { demand[meter] = permits })
@@ -66,15 +66,14 @@ func (db *DB) Contended(ctx context.Context) (map[string]bool, error) {
 	return meters, err
 }
 
-// A Correction says how many permits of a meter the waiting jobs want, if that differs from what
-// was read.
+// A Correction is the true demand at a meter, and the different text that was read.
 type Correction struct {
 	Meter, Read string
 	Wanted      int64
 }
 
-// RepairDemand corrects how many permits of meters are wanted. It leaves a meter alone if the
-// number has changed since it was read.
+// RepairDemand corrects the demand at meters. It does not change a number that has changed since it
+// was read.
 func (db *DB) RepairDemand(ctx context.Context, process string, all []Correction) error {
 	for some := range slices.Chunk(all, writePage) {
 		args := []any{process}
@@ -93,15 +92,15 @@ func (db *DB) RepairDemand(ctx context.Context, process string, all []Correction
 func (db *DB) Reserved(ctx context.Context, cursor uint64, count int64) (meters []string, next uint64, err error) {
 	fields, next, err := db.rdb.HScan(ctx, db.prefix+"meters", cursor, "", count).Result()
 	for i := 0; i < len(fields); i += 2 {
-		if !strings.HasSuffix(fields[i], "\n") { // that is how many lanes take turns there
+		if !strings.HasSuffix(fields[i], "\n") { // the number of lanes that take turns there
 			meters = append(meters, fields[i])
 		}
 	}
 	return meters, next, err
 }
 
-// RepairReserved counts anew what is reserved of meters for granted jobs, which are of some lanes,
-// and returns for how many meters that differed.
+// RepairReserved counts the reserved permits of meters again, from the granted jobs of the lanes, and
+// returns the number of meters whose count was wrong.
 func (db *DB) RepairReserved(ctx context.Context, process string, meters, lanes []string) (wrong int, err error) {
 	args := []any{process, strings.Join(meters, "\n")}
 	for _, lane := range lanes {
@@ -110,8 +109,8 @@ func (db *DB) RepairReserved(ctx context.Context, process string, meters, lanes 
 	return db.run(ctx, repairReservedScript, args...).Int()
 }
 
-// PublishShares writes how many lanes take turns at meters: where none does any more, newcomers may
-// take permits again. It returns the meters that are contended from now on, and were not before.
+// PublishShares writes the number of lanes that take turns at each meter. New jobs may take permits
+// of a meter without lanes. It returns the meters that have become contended.
 func (db *DB) PublishShares(ctx context.Context, process string, lastLane int64, sharing map[string]int) (contended []string, err error) {
 	const page = 500
 	for meters := range slices.Chunk(slices.Collect(maps.Keys(sharing)), page) {
@@ -226,8 +225,8 @@ type Ranks struct {
 // LaneBacklog is what waits in a lane.
 type LaneBacklog struct {
 	Jobs     int
-	LastTurn int64    // microsecond of the last turn of the lane, or since when the lane waits if that is later
-	Since    int64    // microsecond since when the first job of the ranks waits
+	LastTurn int64    // last turn of the lane, or start of its wait if that is later, Unix microseconds
+	Since    int64    // start of the wait of the first job of the ranks, Unix microseconds
 	Costs    []string // of the jobs of the ranks: numbers in the order of the lane's meters, with commas
 }
 

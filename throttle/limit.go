@@ -12,19 +12,19 @@ import (
 	"github.com/headgate/headgate/internal/duration"
 )
 
-// Kind says how a limit counts, and so what it guarantees. As a rule of thumb: Funnel for a rate
-// that should be kept evenly, SlidingLog if the upstream counts strictly, FixedWindow for a quota
-// of a day or a month, and Concurrency for how much may run at once.
+// Kind is the algorithm of a limit, which determines its guarantee. As a rule of thumb, use Funnel
+// for an even rate, SlidingLog if the upstream counts strictly, FixedWindow for a quota of a day or
+// a month, and Concurrency to bound what runs at once.
 type Kind string
 
-// The kinds of limit. W is the length of any window of time, N the permits of the rate, by Redis's
-// clock.
+// The kinds of limit. W is the length of any window of time by the limiter's clock. N is the number
+// of permits of the rate.
 const (
 	// Funnel lets at most Capacity + Rate·W through in any W: a leaky bucket, kept as GCRA (ITU-T
 	// I.371). With Capacity 1 calls are evenly spaced.
 	Funnel Kind = "funnel"
-	// TokenBucket is a funnel seen from the other side: Capacity tokens at first, refilled at Rate.
-	// It guarantees what Funnel does.
+	// TokenBucket has the same guarantee as Funnel, described differently: it has Capacity tokens
+	// at first, and is refilled at Rate.
 	TokenBucket Kind = "token_bucket"
 	// FixedWindow lets N through in each aligned period: a calendar hour, day, week or month of the
 	// Zone, or a multiple of any other period. Around a boundary 2·N can pass in a short time; with
@@ -37,7 +37,7 @@ const (
 	// period, and never lets more than N through. A permit can return up to 1/60 of a period late.
 	SlidingWindow Kind = "sliding_window"
 	// Concurrency lets Capacity permits be held at once. Each is a lease: the holder gives it back
-	// when it is done, and loses it when it stops extending it.
+	// when it is done, and loses it if it does not extend it.
 	Concurrency Kind = "concurrency"
 )
 
@@ -52,15 +52,16 @@ func (k *Kind) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// DefaultLease is how long a concurrency permit outlives its last extension.
+// DefaultLease is the default of Limit.Lease.
 const DefaultLease = 30 * time.Second
 
-// Limit is a named bound. One limit and one key (a host, an account) make a meter, which counts. So
-// a limit of 1/s that is asked for with the host as its key is one call a second to each host.
+// Limit is a named bound. One limit and one key (a host, an account) make a meter, which counts
+// permits. For example, a limit of 1/s with the host as the key allows one call a second to each
+// host.
 //
-// Name and Kind are required, and Rate or, for Concurrency, Capacity; the zero value of any other
-// field is a sensible default. The methods that take limits return the error of [Limit.Validate].
-// They copy what they keep, so a Limit can be changed and used again.
+// Name, Kind and Rate are required; Concurrency requires Capacity instead of Rate. The zero value
+// of every other field is a sensible default. Methods that take limits return the error of
+// [Limit.Validate]. They copy limits, so a Limit can be changed and used again.
 type Limit struct {
 	// Name identifies the limit: up to 100 letters, digits and _ . : -
 	Name string
@@ -101,8 +102,8 @@ type Limit struct {
 	Paused bool
 }
 
-// Validate reports everything that is wrong with the limit: each of the errors that it joins is a
-// [*FieldError]. An error of an override has the field "overrides" and the key as its value.
+// Validate returns all errors of the limit joined. Each is a [*FieldError]. An error of an override
+// has the field "overrides" and the key as its value.
 func (l Limit) Validate() error {
 	var f faults
 	f.want(isName(l.Name), "name", l.Name, wantName)
@@ -141,7 +142,7 @@ func (l Limit) Validate() error {
 	return errors.Join(f...)
 }
 
-// validate reports what is wrong with the first invalid limit.
+// validate returns the errors of the first invalid limit.
 func validate(limits ...Limit) error {
 	for _, l := range limits {
 		if err := l.Validate(); err != nil {
@@ -151,7 +152,7 @@ func validate(limits ...Limit) error {
 	return nil
 }
 
-// validateKind reports what is wrong with the kind, and with the fields that only some kinds have.
+// validateKind checks the kind, and the fields that only some kinds have.
 func (l Limit) validateKind(f *faults) {
 	switch l.Kind {
 	case Funnel, TokenBucket:
@@ -170,8 +171,7 @@ func (l Limit) validateKind(f *faults) {
 	}
 }
 
-// validateAdapt reports what is wrong with Adapt. If the limit's own rate is invalid, Min is
-// compared with nothing: the rate's error is enough.
+// validateAdapt checks Adapt. If the limit's own rate is invalid, it does not compare Min with it.
 func (l Limit) validateAdapt(f *faults) {
 	switch l.Kind {
 	case Funnel, TokenBucket, SlidingLog, SlidingWindow:
@@ -187,9 +187,8 @@ func (l Limit) validateAdapt(f *faults) {
 	}
 }
 
-// validate reports what is wrong with an override of a valid limit: with the override itself, and
-// with the limit that the key would have. The capacity stays as it was given, so that the kinds
-// which have none reject it.
+// validate checks an override of a valid limit, and the limit that the key would have. It keeps the
+// override's capacity, so that kinds without a capacity reject it.
 func (o Override) validate(l Limit) error {
 	var f faults
 	if o.Rate == (Rate{}) && o.Capacity == 0 {
@@ -207,15 +206,16 @@ func (o Override) validate(l Limit) error {
 	return errors.Join(append(f, l.Validate())...)
 }
 
-// maxFill bounds how long an empty meter takes to fill, a lease, a block and an override. Today
-// plus a hundred years is below 2^53 µs, up to which Lua's numbers are exact.
+// maxFill is the longest time in which an empty meter fills, and the longest lease, block and
+// override. Today plus a hundred years is below 2^53 µs, up to which Lua's numbers are exact.
 const maxFill = 100 * 365 * Day
 
 // maxLog bounds a sliding log to about 1 MB a meter.
 const maxLog = 100_000
 
 // String returns the limit on one line, such as "fixed_window 2000/day zone America/New_York".
-// Define compares limits by it, so it has everything that decides, except the overrides.
+// Define compares limits by this text, so it includes every field that matters except the
+// overrides.
 func (l Limit) String() string {
 	text := string(l.Kind)
 	add := func(there bool, format string, value any) {
@@ -237,8 +237,8 @@ func (l Limit) String() string {
 	return text
 }
 
-// With returns the limit as a key with the override counts it. A FixedWindow keeps its period,
-// because all its keys share the windows.
+// With returns the limit of a key with this override. A FixedWindow keeps its period, because all
+// its keys share the windows.
 func (l Limit) With(o Override) Limit {
 	if per := l.Rate.Per; o.Rate != (Rate{}) {
 		if l.Rate = o.Rate; l.Kind == FixedWindow {
@@ -251,8 +251,8 @@ func (l Limit) With(o Override) Limit {
 	return l
 }
 
-// MaxCost returns the most permits that one call can ever take: Capacity, or its default. A cost
-// above it is Impossible.
+// MaxCost returns the largest number of permits that one call can take: Capacity, or its default. A
+// higher cost is Impossible.
 func (l Limit) MaxCost() int {
 	switch l.Kind {
 	case Funnel, TokenBucket:

@@ -12,12 +12,12 @@ import (
 type Leases struct {
 	n, life int64 // life is how long a lease lasts
 	held    map[string]lease
-	// Holder names who asks. Its own lease does not count against it until it takes the permits,
-	// so asking twice is the same as asking once.
+	// Holder is the holder of the next call. Its own lease does not count against it, so a repeated
+	// call takes no more permits than one call.
 	Holder string
 }
 
-// A lease is how many permits a holder has, and until when.
+// A lease has the number of permits of a holder, and the time at which it ends.
 type lease struct{ cost, ends int64 }
 
 // Define keeps the leases as they are; the next extension is for the new length.
@@ -36,9 +36,9 @@ func (c *Leases) others(now int64) (leases []lease, permits int64) {
 
 func (c Leases) Clone() Meter { return &c }
 
-// ReadyAt returns when enough leases will have ended for k permits to be free, if no holder extends
-// or frees one. Holders usually do, so it is no promise. For a k above n it returns when the last
-// lease ends, or a lease from now if nothing is held.
+// ReadyAt returns the time at which enough leases have ended for k permits, if no holder extends or
+// frees a lease. It is only an estimate, because holders usually do. For a k above n it returns the
+// end of the last lease, or a lease from now if there are no leases.
 func (c *Leases) ReadyAt(now, k int64) int64 {
 	leases, live := c.others(now)
 	switch {
@@ -57,8 +57,7 @@ func (c *Leases) ReadyAt(now, k int64) int64 {
 	return leases[len(leases)-1].ends
 }
 
-// Take leases k permits to Holder, and forgets leases that ended so long ago that no clock steps
-// back to them.
+// Take leases k permits to Holder, and drops leases that ended more than Grace ago.
 func (c *Leases) Take(now, k int64) Mark {
 	maps.DeleteFunc(c.held, func(_ string, l lease) bool { return l.ends <= now-Grace })
 	c.held[c.Holder] = lease{k, now + c.life}
@@ -69,8 +68,8 @@ func (c *Leases) Take(now, k int64) Mark {
 // GiveBack does nothing: Resize changes the holder's own lease instead.
 func (c *Leases) GiveBack(_, _ int64, _ Spent) {}
 
-// Resize makes a holder hold k permits, at least one: a lease of no permits would be no lease in
-// Redis, and its holder would be told that it has lost it. The sum may go above n; then nobody gets
+// Resize changes a holder's lease to k permits, at least one. A lease without permits would not
+// exist in Redis, and Extend would report that it is lost. The sum may exceed n. Then no call gets
 // a permit until enough are given back.
 func (c *Leases) Resize(now int64, holder string, k int64) {
 	if l, ok := c.held[holder]; ok && l.ends > now {
@@ -97,7 +96,7 @@ func (c *Leases) Left(now int64) int64 {
 	return max(0, c.n-live)
 }
 
-// FullAt returns when the last lease ends if no holder extends it.
+// FullAt returns the time at which the last lease ends if no holder extends it.
 func (c *Leases) FullAt(now int64) int64 {
 	last := now
 	for _, l := range c.held {

@@ -13,18 +13,18 @@ import (
 // the windows have changed. After such a change that may count too much, never too little.
 type fixedWindow struct {
 	limit       *Limit
-	last, count int64 // when the last permit was taken, and how many in its window
+	last, count int64 // time of the last permit, and number of permits in its window
 }
 
-// Define sets the limit. The count goes with the time of the last permit and not with a window, so
-// a change from days to hours loses nothing.
+// Define sets the limit. The count belongs to the time of the last permit, not to a window, so a
+// change from days to hours loses nothing.
 func (f *fixedWindow) Define(l *Limit) { f.limit = l }
 
 func (f *fixedWindow) n() int64 { return int64(f.limit.N) }
 
 func (f *fixedWindow) margin() int64 { return f.limit.Margin.Microseconds() }
 
-// current returns the meter's own time, the start of its window and what was taken in it.
+// current returns the meter's own time, the start of its window, and the permits taken in it.
 func (f *fixedWindow) current(now int64) (at, start, count int64) {
 	at = max(now, f.last)
 	start = f.limit.windowStart(at, 0)
@@ -42,9 +42,9 @@ func (f *fixedWindow) closed(at int64) bool {
 
 func (f fixedWindow) Clone() Meter { return &f }
 
-// ReadyAt returns now if the window has k permits left, and else when the window opens that has the
-// last of them. A debt, a count above n, ends with its window: the next window lets n through all
-// the same, because the upstream counts anew too.
+// ReadyAt returns now if the window has k permits left, or else the opening of the window with the
+// last of the k permits. A debt (a count above n) ends with its window, because the upstream starts
+// to count from zero too.
 func (f *fixedWindow) ReadyAt(now, k int64) int64 {
 	if k == 0 {
 		return now
@@ -171,8 +171,8 @@ func (l Limit) OffsetUS() int64 {
 	return 0
 }
 
-// calendarLength is how many windows of a calendar limit Redis knows ahead: two days of hours, or
-// four years of months. The scripts ask for more when they come to the last.
+// calendarLength is the number of windows of a calendar limit that Redis stores: two days of hours,
+// or four years of months. When a script reaches the last window, Go stores the next ones.
 const calendarLength = 48
 
 // edges returns the starts of `count` windows of a valid limit, ascending, the first not after now;

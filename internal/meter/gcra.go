@@ -1,21 +1,21 @@
 package meter
 
 // gcra counts for a funnel and for a token bucket by the generic cell rate algorithm (ITU-T I.371).
-// Its whole state is tat, the theoretical arrival time: when everything that was taken has leaked
-// away. What the bucket holds at any time is how far off tat is, in emission intervals of period/n,
-// and tat may lie capacity intervals ahead. The interval need not be a whole number: rest keeps
-// n-ths of a microsecond, so nothing drifts. A permit costs O(1), whatever the rate and capacity.
+// Its state is tat, the theoretical arrival time, at which all permits have leaked. Each permit
+// moves tat by the emission interval of period/n, and tat may be up to capacity intervals ahead of
+// now. The interval need not be a whole number of microseconds: rest has n-ths of a microsecond, so
+// nothing drifts. A permit costs O(1) for any rate and capacity.
 //
-// If calls give permits back, tat moves back. The meter counts how many were given back, to know of
-// any call how many permits others have taken since.
+// If a call gives permits back, tat moves back. The meter counts these permits, so that GiveBack
+// knows how many permits other calls have taken since.
 type gcra struct {
 	n, period, capacity int64
 	tat, rest           int64
-	given, used         int64 // permits given back, and when something was taken last
+	given, used         int64 // permits given back, and time of the last call
 }
 
-// Define keeps what is owed in permits, rounded up, and lets it leak at the new rate from l.Since
-// on, which may be some time ago.
+// Define keeps the debt in permits, rounded up. The debt leaks at the new rate from l.Since on,
+// which may be in the past.
 func (g *gcra) Define(l *Limit) {
 	n, period := int64(l.N), l.PeriodUS()
 	if n != g.n || period != g.period {
@@ -47,8 +47,8 @@ func (g *gcra) arrival(now int64) (tat, rest int64) {
 
 func (g gcra) Clone() Meter { return &g }
 
-// ReadyAt returns when tat is at most capacity-k intervals ahead. Each permit above the capacity
-// takes an interval more.
+// ReadyAt returns the time at which tat is at most capacity-k intervals ahead. Each permit above
+// the capacity takes one more interval.
 func (g *gcra) ReadyAt(now, k int64) int64 {
 	if k == 0 {
 		return now
@@ -78,8 +78,8 @@ func (g *gcra) Take(now, k int64) Mark {
 	return Mark{g.tat, g.given}
 }
 
-// GiveBack moves tat back by k intervals, but leaves owed what other calls took since, because they
-// may have taken all of it just now.
+// GiveBack moves tat back by k intervals. It keeps the debt of all later calls, because they may
+// have taken their permits just now.
 //
 // Proof: let o(j) be the time of take j plus everything taken from it on. No window holds too much
 // if tat is no earlier than any o(j). For a take up to the call's, o is now k intervals earlier,
@@ -105,13 +105,13 @@ func (g *gcra) GiveBack(now, k int64, of Spent) {
 	g.tat, g.rest, g.given, g.used = tat, rest, g.given+k, now
 }
 
-// Left returns how many whole intervals lie between tat and as far ahead as it may be.
+// Left returns the number of whole intervals by which tat may still move.
 func (g *gcra) Left(now int64) int64 {
 	tat, rest := g.arrival(now)
 	return max(0, g.capacity-owed(tat-now, rest, g.n, g.period))
 }
 
-// FullAt returns tat: everything has leaked away.
+// FullAt returns tat, rounded up.
 func (g *gcra) FullAt(now int64) int64 {
 	tat, rest := g.arrival(now)
 	return tat + min(1, rest)

@@ -1,9 +1,8 @@
-// Package meter counts permits: there is one kind of meter for each kind of limit. A meter is plain
+// Package meter counts permits, with one kind of meter for each kind of limit. A meter is plain
 // arithmetic on the time that its caller passes. The scripts in lua/limits/include do the same
-// arithmetic, and both give the same numbers to the microsecond.
+// arithmetic, and get the same numbers to the microsecond.
 //
-// All times are microseconds since 1970, and all durations that are no time.Duration are
-// microseconds.
+// Times are microseconds since 1970. Durations that are not a time.Duration are microseconds.
 package meter
 
 import (
@@ -24,16 +23,16 @@ const (
 	Concurrency   = "concurrency"
 )
 
-// A Limit is what a meter counts by: the limit itself, or its override for one key.
+// A Limit has the numbers that a meter counts with: those of a limit, or of a key's override.
 type Limit struct {
 	Kind     string
 	N        int // permits in each period
 	Per      time.Duration
 	Margin   time.Duration
-	Capacity int // the most permits that can be taken at once
+	Capacity int // the largest number of permits that can be taken at once
 	Lease    time.Duration
 	Zone     string    // the time zone of a fixed window; empty means UTC
-	Since    int64     // when this definition came into force
+	Since    int64     // time from which this definition is in force
 	Calendar *Calendar // of a fixed window; nil means that no boundaries are kept
 }
 
@@ -48,8 +47,8 @@ func (l Limit) PeriodUS() int64 {
 
 // A Meter counts the permits of one limit for one key. ReadyAt, Left and FullAt change nothing.
 //
-// If a call's time lies before what was counted, the clock has stepped back. The meter then waits
-// for the clock: its own time never runs backwards.
+// If the time of a call is before the time of an earlier call, the clock has stepped back. The
+// meter's own time then stands still until the clock has caught up.
 type Meter interface {
 	// Define sets the limit. Permits that were taken under an earlier definition still count.
 	Define(l *Limit)
@@ -63,19 +62,20 @@ type Meter interface {
 	GiveBack(now, k int64, of Spent)
 	// Left returns how many permits could be taken now.
 	Left(now int64) int64
-	// FullAt returns when the meter will be as if never used.
+	// FullAt returns the time at which the meter will be as if never used.
 	FullAt(now int64) int64
-	// Clone returns a meter of the same state, to look at under another limit. It shares its counts
-	// with the original, so nothing may be taken from it.
+	// Clone returns a meter with the same state, to read it under another limit. The clone shares
+	// its counts with the original, so no permits may be taken from it.
 	Clone() Meter
 }
 
-// A Mark tells the permits of one call from those of other calls. For a funnel or a token bucket it
-// is the theoretical arrival time after the call and how many permits had been given back by then.
-// For a window it is where the permits are counted. Zero means unknown.
+// A Mark identifies the permits of one call. For a funnel or a token bucket it has the theoretical
+// arrival time after the call, and the number of permits that had been given back by then. For a
+// window it has the time or the bucket of the permits. The zero Mark means unknown.
 type Mark = [2]int64
 
-// Spent is what a call took: when, how many permits it counts as now, and their mark.
+// Spent describes the permits of a call: the time at which it took them, its current cost, and the
+// mark.
 type Spent struct {
 	At, Cost int64
 	Mark     Mark
@@ -100,9 +100,9 @@ func New(l *Limit) Meter {
 	return m
 }
 
-// Charge takes k permits more than ReadyAt allows: a debt that later calls wait for. It returns for
-// how long a funnel or a token bucket owes them. A sliding log keeps a debt of its N permits at
-// most, so that a wrong cost does not make it arbitrarily long.
+// Charge takes k permits even if they do not exist yet. Later calls wait for this debt. For a
+// funnel or a token bucket it returns the time in which the k permits leak. A sliding log keeps a
+// debt of at most N permits, so that a wrong cost does not make the log arbitrarily long.
 func Charge(m Meter, now, k int64) (us int64) {
 	switch m := m.(type) {
 	case *slidingLog:
@@ -115,8 +115,7 @@ func Charge(m Meter, now, k int64) (us int64) {
 	return us
 }
 
-// Read returns the meter that has the state which Redis keeps of it, written under the limit l. A
-// state that no script has written counts as unused.
+// Read returns a meter with a state from Redis. A corrupt state counts as unused.
 func Read(l *Limit, state []any) Meter {
 	var words []int64
 	for _, part := range state {
@@ -157,17 +156,17 @@ func Read(l *Limit, state []any) Meter {
 	return m
 }
 
-// Grace is how long a meter is kept after it has become as if never used, so that what was counted
-// is still known if the clock steps back by less.
+// Grace is the time for which a meter is kept after it has become as if never used, so that its
+// state is still there if the clock steps back by less.
 const Grace = int64(time.Minute / time.Microsecond)
 
-// Memory is how long it is known that a key's rate has changed, and how long a call can give
-// permits back. Without that bound a call could take permits at one rate and give back more than it
-// took at another.
+// Memory is the time for which the last change of a key's rate is stored, and for which a call can
+// give permits back. Without this bound a call could take permits at one rate and give back more
+// than it took at another rate.
 const Memory = int64(time.Hour / time.Microsecond)
 
-// Expired reports whether the meter need not be kept: it has been as if never used for Grace, and
-// no call can give permits back that needs it.
+// Expired reports whether the meter can be dropped: it has been as if never used for Grace, and no
+// call can give permits back any more.
 func Expired(m Meter, now int64) bool {
 	if g, ok := m.(*gcra); ok && g.given > 0 && g.used > now-Grace-Memory {
 		return false
@@ -175,13 +174,14 @@ func Expired(m Meter, now int64) bool {
 	return m.FullAt(now-Grace) <= now-Grace
 }
 
-// A Gate is a meter with what closes it. If the key has an override that ends, the gate knows both
-// rates, because a call that is denied now can be due after the end.
+// A Gate is a meter whose limit may be paused, or whose key may be blocked. If the key has an
+// override that ends, the gate has both limits, because a call that is denied now may be ready
+// after the end.
 type Gate struct {
 	Meter
 	Paused  bool
-	Blocked int64  // when the key's block ends, 0 if there is none
-	Ends    int64  // when Next replaces the present limit, 0 if it does not
+	Blocked int64  // end of the key's block, or 0
+	Ends    int64  // time at which Next replaces the present limit, or 0
 	Next    *Limit // the limit from Ends on
 }
 
@@ -189,7 +189,7 @@ type Gate struct {
 func (g *Gate) Closed(now int64) bool { return g.Paused || g.Blocked > now }
 
 // ReadyFrom returns the first time, not before from, at which k permits could be taken if the limit
-// were not paused. After Ends it counts by Next, whose answer may be later, but not before Ends.
+// were not paused. From Ends on it counts with Next.
 func (g *Gate) ReadyFrom(now, k, from int64) int64 {
 	from = max(from, g.Blocked)
 	at := readyFrom(g.Meter, now, k, from)
@@ -199,8 +199,8 @@ func (g *Gate) ReadyFrom(now, k, from int64) int64 {
 	return at
 }
 
-// readyFrom returns the first time, not before from, at which the meter has k permits. A meter that
-// has them keeps them unless somebody takes them, except for a fixed window that closes.
+// readyFrom returns the first time, not before from, at which the meter has k permits. Permits that
+// exist stay until a call takes them, except in a fixed window, which closes.
 func readyFrom(m Meter, now, k, from int64) int64 {
 	at := m.ReadyAt(now, k)
 	if f, ok := m.(*fixedWindow); ok && k > 0 && at < from && from < MaxTime {
@@ -209,14 +209,14 @@ func readyFrom(m Meter, now, k, from int64) int64 {
 	return max(at, from)
 }
 
-// after returns the meter as it will be at Ends if nothing is taken before.
+// after returns the meter at Ends if no permits are taken before.
 func (g *Gate) after() Meter {
 	m := g.Meter.Clone()
 	m.Define(g.Next)
 	return m
 }
 
-// FullAt returns when the meter will be as if never used, by the limit that holds then.
+// FullAt returns the time at which the meter will be as if never used, by the limit in force then.
 func (g *Gate) FullAt(now int64) int64 {
 	at := g.Meter.FullAt(now)
 	if g.Ends > 0 && at >= g.Ends {
@@ -237,8 +237,9 @@ func (g *Gate) Left(now int64) int64 {
 // exact up to here. Everything later counts as MaxTime, and so does what never happens.
 const MaxTime = 1 << 53
 
-// Span returns the time that k permits stand for at n permits per period: whole microseconds and
-// n-ths of one, at most MaxTime. The product can have more than 64 bits.
+// Span returns the time that k permits take at n permits per period, in whole microseconds and
+// n-ths of a microsecond, at most MaxTime. The product of k and the period can have more than 64
+// bits.
 func Span(k, n, period int64) (us, rest int64) {
 	hi, lo := bits.Mul64(uint64(k), uint64(period))
 	if hi >= uint64(n) {
@@ -251,7 +252,7 @@ func Span(k, n, period int64) (us, rest int64) {
 	return int64(quotient), int64(remainder)
 }
 
-// owed is the inverse of Span: how many permits a time stands for, rounded up.
+// owed is the inverse of Span: it returns the number of permits that take this time, rounded up.
 func owed(us, rest, n, period int64) int64 {
 	hi, lo := bits.Mul64(uint64(us), uint64(n))
 	lo, carry := bits.Add64(lo, uint64(rest+period-1), 0)
@@ -263,8 +264,8 @@ func owed(us, rest, n, period int64) int64 {
 	return int64(min(quotient, MaxTime))
 }
 
-// rounds splits k permits, of which n come in each period, into those of the last period and the
-// time that the periods before it take.
+// rounds splits k permits, with n in each period, into the permits of the last period and the time
+// of the periods before it.
 func rounds(k, n, period int64) (within, wait int64) {
 	within = (k-1)%n + 1
 	wait, _ = Span((k-within)/n, 1, period)

@@ -15,8 +15,8 @@ func (s *slidingLog) Define(l *Limit) { s.n, s.period = int64(l.N), l.PeriodUS()
 
 func (s slidingLog) Clone() Meter { return &s }
 
-// ReadyAt looks up the one time that must have left the window. Above n, each n permits take a
-// whole period more.
+// ReadyAt reads the one time that must have left the window. Each n permits above n take one more
+// period.
 func (s *slidingLog) ReadyAt(now, k int64) int64 {
 	if k == 0 {
 		return now
@@ -38,8 +38,8 @@ func (s *slidingLog) Take(now, k int64) Mark {
 	return Mark{at}
 }
 
-// record records the time k times. If the clock was set back it records the last time again, so
-// that the log stays sorted. More than n times are a debt.
+// record records the time k times. If the clock was set back it records the last time instead, so
+// that the log stays sorted. More than n recorded times are a debt.
 func (s *slidingLog) record(now, k int64) int64 {
 	if len(s.times) > 0 {
 		now = max(now, s.times[len(s.times)-1])
@@ -68,7 +68,7 @@ func (s *slidingLog) Left(now int64) int64 {
 	return max(0, s.n-int64(len(s.times)-gone))
 }
 
-// FullAt returns when the newest time leaves the window.
+// FullAt returns the time at which the newest time leaves the window.
 func (s *slidingLog) FullAt(now int64) int64 {
 	if len(s.times) == 0 {
 		return now

@@ -7,7 +7,7 @@
 -- ARGV[1] app of the caller
 -- ARGV[2…] for each call: the holder of its leases on concurrency limits; the number of its needs;
 --   then limit, key and cost of each need. Cost 0 reads the meter and takes nothing
--- Returns one list for each call. The first value is the outcome, as Go's throttle.Outcome numbers it:
+-- Returns one list for each call. The first value is a throttle.Outcome as a number:
 --   allowed: the list of include/take.lua
 --   denied, impossible: the list of include/needs.lua
 --   no limit (4): {4, index of the need from 0 on, now_us, 1 if Redis lost the limit, else 0 or 2}

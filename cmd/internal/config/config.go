@@ -122,7 +122,7 @@ func Parse(name string, data []byte) (*Config, error) {
 	d.checkCommands(doc.Commands)
 	types := doc.Commands.Types()
 	d.checkTasks(doc.Tasks, doc.Config.Limits, types)
-	d.spellOverrides(doc.Config.Limits, doc.Tasks)
+	d.normalizeOverrides(doc.Config.Limits, doc.Tasks)
 	d.checkHTTP(doc.HTTP)
 	d.checkPage(&doc.Page)
 	d.checkCrawl(doc.Crawl)

@@ -21,7 +21,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files")
 
 // Each file of testdata/bad gives exactly the errors beside it.
 func TestErrors(t *testing.T) {

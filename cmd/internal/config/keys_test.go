@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestKeysOfHosts: a key of a limit that counts by host(…) is the host in its one spelling,
-// wherever it is written.
+// TestKeysOfHosts: a key of a limit that counts by host(…) is the normalized host.
 func TestKeysOfHosts(t *testing.T) {
 	const rules = `
 limits:

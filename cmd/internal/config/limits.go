@@ -22,23 +22,23 @@ func (d *decoder) limits(from map[string]throttle.Limit) []throttle.Limit {
 	return limits
 }
 
-// spellOverrides spells the keys of overrides as the jobs that use the limits do.
-func (d *decoder) spellOverrides(limits []throttle.Limit, tasks Tasks) {
+// normalizeOverrides normalizes the keys of overrides as the jobs that use the limits do.
+func (d *decoder) normalizeOverrides(limits []throttle.Limit, tasks Tasks) {
 	for i, l := range limits {
-		spelled, was := map[string]throttle.Override{}, map[string]string{}
+		overrides, original := map[string]throttle.Override{}, map[string]string{}
 		for _, key := range slices.Sorted(maps.Keys(l.Overrides)) {
 			at := join(join("limits", l.Name)+".overrides", key)
-			as, err := tasks.Key(l.Name, key)
+			normal, err := tasks.Key(l.Name, key)
 			switch {
 			case err != nil:
 				d.errorf(at, "%v", err)
-			case was[as] != "":
-				d.errorf(at, "the same key as %s: keep one of them", was[as])
+			case original[normal] != "":
+				d.errorf(at, "the same key as %s: keep one of them", original[normal])
 			}
-			spelled[as], was[as] = l.Overrides[key], key
+			overrides[normal], original[normal] = l.Overrides[key], key
 		}
-		if len(spelled) > 0 {
-			limits[i].Overrides = spelled
+		if len(overrides) > 0 {
+			limits[i].Overrides = overrides
 		}
 	}
 }

@@ -174,6 +174,24 @@ func TestTimeout_BeginsWithHandler(t *testing.T) {
 	})
 }
 
+// A job whose time is over before its handler returns is retried by its rule's policy, not by asynq's
+// delays.
+func TestTimeout_RetryPolicy(t *testing.T) {
+	handle := func(ctx context.Context, _ *asynq.Task) error { <-ctx.Done(); time.Sleep(time.Second); return nil }
+	rule := func(*asynq.Task) (Rule, error) {
+		return Rule{Retry: &RetryPolicy{Backoff: Backoff{Growth: GrowthConstant, Base: time.Hour, Jitter: JitterNone}}}, nil
+	}
+	virtual(t, settings{config: quick, limits: []throttle.Limit{perMinute(60, 10)}, rule: rule, handle: handle}, func(t *testing.T, st *stack) {
+		began := time.Now()
+		id := st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(1), asynq.Timeout(3*time.Second)))
+		time.Sleep(10 * time.Second)
+		info := st.info(id)
+		if info == nil || info.LastErr != "context deadline exceeded" || info.NextProcessAt.Sub(began).Round(time.Minute) != time.Hour {
+			t.Errorf("job: %+v, want it to come again in an hour", info)
+		}
+	})
+}
+
 // What a handler returned in time counts, though the limiter that is to hear of it hangs
 // until its time is over: of a refusal, and of what is done after one.
 func TestTimeout_EndsWithHandler(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 12, "how many random worlds are simulated")
+	seeds = flag.Int("seeds", 8, "how many random worlds are simulated")
 	first = flag.Uint64("first", 0, "the first of their seeds")
 	every = flag.Bool("every", false, "go on after a world that fails, and tell of each in a line")
 	with  = flag.String("with", "", "what worlds must be made of to be simulated, by commas")

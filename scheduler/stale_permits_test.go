@@ -38,11 +38,11 @@ func TestStalePermits_StoppedProcess(t *testing.T) {
 					}
 				}
 			}}, func(t *testing.T, st *stack) {
-				for range 200 {
+				for range 100 {
 					st.enqueue(asynq.NewTask("job", nil))
 				}
 				time.Sleep(time.Minute)
-				st.wantOnceEach(200)
+				st.wantOnceEach(100)
 				wantNotOver(t, limit, time.Time{}, st)
 				st.wantClean()
 			})

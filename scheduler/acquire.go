@@ -140,7 +140,7 @@ func (s *Server) awaitRule(ctx context.Context, a *attempt, rule <-chan ruleResu
 	case errors.Is(r.err, throttle.ErrUnavailable):
 		a.decision, a.err = s.outcomeError(a, waitdb.Decision{}, r.err)
 	case r.err == nil:
-		if a.err = a.late(); a.err != nil && len(a.rule.Needs) > 0 {
+		if a.err = a.expiredError(); a.err != nil && len(a.rule.Needs) > 0 {
 			go func() { _, _ = s.limiter.Forget(context.Background(), a.job) }() // if it fails, the dispatcher does it
 		}
 	}

@@ -87,7 +87,7 @@ func (s *Server) decode(a *attempt) {
 func (a *attempt) name() stats.Task { return stats.Task{Queue: a.Queue, Type: a.task.Type()} }
 
 // noteEnd changes what is known of the attempt's end.
-func (a *attempt) noteEnd(change func(*attemptEnd)) {
+func (a *attempt) updateEnd(change func(*attemptEnd)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	change(&a.end)
@@ -140,7 +140,7 @@ func (a *attempt) failure() stats.End {
 }
 
 // late returns the error of a job whose deadline has passed, or nil.
-func (a *attempt) late() error {
+func (a *attempt) expiredError() error {
 	if a.deadline.IsZero() || time.Now().Before(a.deadline) {
 		return nil
 	}

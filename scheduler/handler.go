@@ -13,10 +13,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// wrap returns the handler that asynq's server gets: next, once the job has its permits, which were
-// requested when it was fetched. Most jobs without permits are put back before asynq has them. The
-// others are marked as put back here and not where the error is made, because asynq acts on what
-// this function returns.
+// wrap returns the handler that asynq's server gets. It calls next when the job has its permits, which
+// were requested when the job was fetched. Most denied jobs are put back before asynq gets them. The
+// others are marked as put back here, because asynq acts on the error that this handler returns.
 func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		var j job
@@ -37,14 +36,14 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 		}
 		err := s.try(ctx, a, task, next)
 		if later, ok := errors.AsType[*putBackError](err); ok {
-			a.noteEnd(func(e *attemptEnd) { e.putBack = later })
+			a.updateEnd(func(e *attemptEnd) { e.putBack = later })
 		}
 		return withStorableText(err)
 	})
 }
 
-// try runs the handler under permits that are fresh when it starts. A job that starts too late
-// requests permits anew, as often as that happens.
+// try runs the handler under permits that are still valid when it starts. If the permits of a job
+// expire before it starts, try requests new ones.
 func (s *Server) try(ctx context.Context, a *attempt, task *asynq.Task, next asynq.Handler) error {
 	for {
 		if err := a.awaitPermits(ctx); err != nil {
@@ -57,7 +56,7 @@ func (s *Server) try(ctx context.Context, a *attempt, task *asynq.Task, next asy
 		}
 		a.position, a.isNew = a.notStarted(a.decision), false
 		if a.restarts++; a.restarts == 3 {
-			s.log.Warn("a job's permits grow old before it begins: this machine, or the way to Redis, is too slow", "job", a.ID, "queue", a.Queue)
+			s.log.Warn("a job's permits expire before it starts: this machine or the connection to Redis is too slow", "job", a.ID, "queue", a.Queue)
 		}
 		s.request(a)
 	}
@@ -83,10 +82,10 @@ func (a *attempt) awaitPermits(ctx context.Context) error {
 	return a.err
 }
 
-// unwanted returns why a job that has its permits does not start, or nil: its deadline has passed
-// meanwhile, or asynq has given the attempt up, for example because the job's lease ended.
-func (a *attempt) unwanted(ctx context.Context) error {
-	if err := a.late(); err != nil {
+// startError returns an error if a job that has its permits must not start. Either its deadline has
+// passed, or asynq has abandoned the attempt, for example because the job's lease ended.
+func (a *attempt) startError(ctx context.Context) error {
+	if err := a.expiredError(); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -98,20 +97,20 @@ func (a *attempt) unwanted(ctx context.Context) error {
 // Errors for the span of a run that did not return or did not start.
 var (
 	errPanicked = errors.New("the handler panicked")
-	errStale    = errors.New("the permits had grown old: the job asks anew")
+	errStale    = errors.New("the permits had expired: the job requests new ones")
 )
 
-// run runs the handler under its permits, and keeps its leases for as long as the handler runs. A
-// panic passes through, so that asynq makes its own error of it. If the permits are stale, the
-// handler is not called.
+// run runs the handler under its permits, and extends its leases while the handler runs. run does not
+// recover from a panic, so that asynq makes its own error of it. If the permits have expired, the
+// handler is not called, and stale is true.
 func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err error) {
-	if err := a.unwanted(ctx); err != nil {
+	if err := a.startError(ctx); err != nil {
 		a.server.stats.CountEnd(a.name(), a.outcome(ctx, err))
 		a.freeLeases(ctx)
 		return false, err
 	}
 	a.began = time.Now()
-	ctx, ended := a.begin(ctx)
+	ctx, ended := a.start(ctx)
 	ctx, free := a.holdLeases(context.WithValue(ctx, attemptKey{}, a))
 	defer free()
 	ctx, traced := a.traceRun(ctx)
@@ -125,16 +124,15 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 	return false, err
 }
 
-// call calls the handler and counts how it ended. A panic counts as a failure. A handler whose time
-// is over has failed, whatever it returns: asynq gives it up at that moment, and may or may not
-// hear it.
+// call calls the handler and counts the outcome. A panic counts as a failure. A handler whose time was
+// over has failed, whatever it returned, because asynq had abandoned it by then.
 func (a *attempt) call(ctx context.Context, next asynq.Handler, ended func() (over bool)) (err error) {
 	counted, outcome := a.server.stats.StartJob(a.name()), a.failure()
 	queuedAt := a.queuedAt()
-	a.noteEnd(func(e *attemptEnd) { e.queuedAt, e.retry = queuedAt, a.rule.Retry })
+	a.updateEnd(func(e *attemptEnd) { e.queuedAt, e.retry = queuedAt, a.rule.Retry })
 	defer func() {
 		counted(outcome)
-		a.noteEnd(func(e *attemptEnd) {
+		a.updateEnd(func(e *attemptEnd) {
 			e.keep = outcome == stats.Failed || outcome == stats.Archived || outcome == stats.Done && a.retried > 0
 			e.took = time.Since(a.began)
 		})
@@ -151,7 +149,8 @@ func (a *attempt) call(ctx context.Context, next asynq.Handler, ended func() (ov
 	return err
 }
 
-// queuedAt is when the job joined its lane first, by the limiter's clock; zero without permits.
+// queuedAt returns the time at which the job first joined its lane, by the limiter's clock. It is zero
+// for a job without permits.
 func (a *attempt) queuedAt() time.Time {
 	if at := a.position.queuedAt; !at.IsZero() || len(a.decision.Taken) == 0 {
 		return at

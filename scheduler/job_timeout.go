@@ -63,20 +63,20 @@ func restoreTimeout(msg []byte, m asynqdb.Message) []byte {
 	return asynqdb.WithTimes(msg, original(m.Timeout), original(m.Deadline))
 }
 
-// begin starts the handler's time. It returns the handler's context, which is derived from asynq's
-// and ends when the time is over: then asynq gives the attempt up, whether the handler returns or
-// not. The caller calls ended when the handler has returned; ended reports whether the time was
-// over. A handler that ends its goroutine is given up at the end of its time.
-func (t jobTimeout) begin(ctx context.Context) (_ context.Context, ended func() (over bool)) {
+// start starts the handler's time. It returns the handler's context, which is derived from asynq's and
+// ends when the time is over. At that moment asynq abandons the attempt, even if the handler has not
+// returned. The caller calls ended after the handler has returned; ended reports whether the time was
+// over.
+func (t jobTimeout) start(ctx context.Context) (_ context.Context, ended func() (over bool)) {
 	end := t.end(time.Now())
-	below, ok := ctx.Value(runContextKey{}).(*runContext)
+	parent, ok := ctx.Value(runContextKey{}).(*runContext)
 	if end.IsZero() || !ok {
 		return ctx, func() bool { return errors.Is(ctx.Err(), context.DeadlineExceeded) }
 	}
 	ctx, cancel := context.WithDeadline(ctx, end)
 	stop := context.AfterFunc(ctx, func() {
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			below.end(context.DeadlineExceeded)
+			parent.end(context.DeadlineExceeded)
 		}
 	})
 	return ctx, func() bool {
@@ -86,7 +86,7 @@ func (t jobTimeout) begin(ctx context.Context) (_ context.Context, ended func() 
 	}
 }
 
-// end is when the time of an attempt that starts now is over; zero if there is no bound.
+// end returns the time at which an attempt that starts now must end, or zero if there is no bound.
 func (t jobTimeout) end(now time.Time) time.Time {
 	if over := now.Add(t.timeout); t.timeout > 0 && (t.deadline.IsZero() || over.Before(t.deadline)) {
 		return over
@@ -103,7 +103,7 @@ type runContext struct {
 	end             context.CancelCauseFunc
 }
 
-// runContextKey is the context key of the runContext itself.
+// runContextKey is the context key that returns the runContext itself.
 type runContextKey struct{}
 
 // runContexts makes the parents of asynq's contexts from the program's BaseContext. If BaseContext
@@ -119,16 +119,16 @@ func runContexts(next func() (context.Context, error)) func() context.Context {
 	}
 }
 
-// release detaches the runContext from the program's context, if that can end and so holds a
-// reference. It is called when asynq is done with the attempt.
+// release detaches the runContext from the program's context when asynq is done with the attempt. A
+// context that can end would keep a reference to the runContext otherwise.
 func release(ctx context.Context) {
-	if below, ok := ctx.Value(runContextKey{}).(*runContext); ok && below.Context.Done() != nil {
-		below.end(nil)
+	if parent, ok := ctx.Value(runContextKey{}).(*runContext); ok && parent.Context.Done() != nil {
+		parent.end(nil)
 	}
 }
 
-// Value implements context.Context. That it does not ask own keeps package context
-// from taking Canceled from there in place of Err.
+// Value implements context.Context. It reads from the program's context, not from own. Otherwise
+// package context would find own's cancelCtx there, and use its error, Canceled, instead of Err's.
 func (c *runContext) Value(key any) any {
 	if key == (runContextKey{}) {
 		return c

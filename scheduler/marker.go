@@ -24,7 +24,7 @@ const (
 // markerKey is the key of a queue's marker. A call that makes a job pending sets the marker, and
 // idle servers block on it: Redis wakes the server that has waited longest. One marker is enough
 // for many jobs, because a server that it wakes sets it again if jobs are left.
-func markerKey(queue string) string { return asynqdb.Key(queue, asynqdb.Bell) }
+func markerKey(queue string) string { return asynqdb.Key(queue, asynqdb.Marker) }
 
 // markerWaiter makes the goroutine that fetches a server's jobs wait for a marker instead of
 // polling. All methods but stop are called by that goroutine.

@@ -85,7 +85,7 @@ type Server struct {
 // What a server counts is for dashboards/metrics alone. Dashboards and the worker ask its monitors.
 func init() {
 	stats.RecorderOf = func(server any) *stats.Recorder { return server.(*Server).stats }
-	redishealth.OfServer = func(server any) (queues, limiter *redishealth.Monitor) {
+	redishealth.MonitorsOf = func(server any) (queues, limiter *redishealth.Monitor) {
 		s := server.(*Server)
 		return s.queueHealth, s.limiterHealth
 	}

@@ -14,29 +14,21 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// KeptAttempts is how many are kept of a job.
+// KeptAttempts is the number of attempts that are kept for each job.
 const KeptAttempts = 10
 
-// maxError is how much of an error is kept, in bytes.
+// maxError is the most bytes of an error text that are kept.
 const maxError = 1000
 
-// Attempt is how one attempt of a job has ended.
+// Attempt describes the end of one attempt of a job.
 type Attempt struct {
-	At     time.Time     // by its worker's clock
-	Took   time.Duration // zero where nobody knows
-	Worker string        // host:pid; empty where that died
-	Error  string        // its beginning; empty where the job is done
+	At     time.Time     `json:"at"`               // the end, by the worker's clock
+	Took   time.Duration `json:"took,omitempty"`   // zero if it is not known
+	Worker string        `json:"worker,omitempty"` // host:pid; empty if the worker died
+	Error  string        `json:"error,omitempty"`  // cut after maxError bytes; empty if the job succeeded
 }
 
-// line is an attempt as it is kept.
-type line struct {
-	AtMS   int64  `json:"at"`
-	TookMS int64  `json:"took,omitempty"`
-	Worker string `json:"worker,omitempty"`
-	Error  string `json:"error,omitempty"`
-}
-
-// Here is this process, as host:pid.
+// Here returns the name of this process, host:pid.
 var Here = sync.OnceValue(func() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -45,22 +37,22 @@ var Here = sync.OnceValue(func() string {
 	return fmt.Sprintf("%s:%d", host, os.Getpid())
 })
 
-// NoteAttempt notes how an attempt has ended of a job of which one has failed, if it is there
-// still: in the job's own hash, so that it goes with it.
+// NoteAttempt adds an attempt to the hash of its job, if the job still exists. Deleting the job
+// deletes its attempts as well.
 func (db DB) NoteAttempt(ctx context.Context, queue, id string, a Attempt) error {
 	if len(a.Error) > maxError {
 		a.Error = strings.ToValidUTF8(a.Error[:maxError], "") + "…"
 	}
-	text, err := json.Marshal(line{a.At.UnixMilli(), a.Took.Milliseconds(), a.Worker, a.Error})
+	text, err := json.Marshal(a)
 	if err != nil {
 		return err
 	}
 	return attemptScript.Run(ctx, db.Redis, []string{Hash(queue, id)}, text, KeptAttempts).Err()
 }
 
-// Attempts are how the last attempts of a job ended of which one has failed, the last first,
-// and how often its worker died beside them, which was forgiven. A line that nobody here has
-// written is left out.
+// Attempts returns the last attempts of a job, the latest first, and the number of forgiven crashes
+// of its workers. A job whose first attempt succeeded has no attempts here. Lines that cannot be
+// decoded are left out.
 func (db DB) Attempts(ctx context.Context, queue, id string) (list []Attempt, crashes int, err error) {
 	fields, err := db.Redis.HMGet(ctx, Hash(queue, id), "attempts", "crashes").Result()
 	if err != nil {
@@ -68,9 +60,10 @@ func (db DB) Attempts(ctx context.Context, queue, id string) (list []Attempt, cr
 	}
 	text, _ := fields[0].(string)
 	for _, encoded := range slices.Backward(strings.Split(text, "\n")) {
-		var l line
-		if json.Unmarshal([]byte(encoded), &l) == nil {
-			list = append(list, Attempt{time.UnixMilli(l.AtMS), time.Duration(l.TookMS) * time.Millisecond, l.Worker, PlainError(l.Error)})
+		var a Attempt
+		if json.Unmarshal([]byte(encoded), &a) == nil {
+			a.Error = PlainError(a.Error)
+			list = append(list, a)
 		}
 	}
 	text, _ = fields[1].(string)
@@ -78,8 +71,8 @@ func (db DB) Attempts(ctx context.Context, queue, id string) (list []Attempt, cr
 	return list, crashes, nil
 }
 
-// PlainError is an error's text as asynq stores it, for people: without what asynq.SkipRetry says of
-// itself, which reads as if somebody should skip something.
+// PlainError returns the text of an error that asynq has stored, without the text of
+// asynq.SkipRetry, which reads like an instruction to the user.
 func PlainError(text string) string {
 	skip := asynq.SkipRetry.Error()
 	if text == skip {

@@ -23,17 +23,17 @@ const (
 type Call struct {
 	Script
 	Queue string
-	// EndsLease is whether the script takes an active job from its worker, like Done, Retry, Archive
-	// and Requeue; ID is the job's.
+	// EndsLease reports whether the script takes the active job ID from its worker, like Done, Retry,
+	// Archive and Requeue.
 	EndsLease bool
 	ID        string
 	Fills     bool  // whether the script may make jobs pending, like Enqueue, Forward and Requeue
 	LeaseEnd  int64 // of ScriptDequeue: the Unix second at which the job's lease is to end
 
-	// These are of the scripts that write a job.
-	Msg    []byte    // the job as it is to be stored: after a failure with its text, and one more retry
-	At     time.Time // when the attempt was given up, or when the next one is
-	Failed bool      // of ScriptRetry: whether one more retry was counted
+	// The next fields are set for scripts that write a job.
+	Msg    []byte    // the message to store; after a failure it has the error text and one more retry
+	At     time.Time // the time of the next attempt, or of the end of the last one
+	Failed bool      // for ScriptRetry: whether one more retry was counted
 
 	storedMsg, storedAt *any // the arguments
 }
@@ -41,7 +41,7 @@ type Call struct {
 // SetMsg changes the message that the call stores.
 func (c *Call) SetMsg(msg []byte) { c.Msg, *c.storedMsg = msg, msg }
 
-// SetAt changes when the next attempt is, of ScriptRetry.
+// SetAt changes the time of the next attempt. The call must be a ScriptRetry.
 func (c *Call) SetAt(at time.Time) { c.At, *c.storedAt = at, at.Unix() }
 
 // Recognize returns what a script with these keys and arguments does.
@@ -88,10 +88,9 @@ func (c *Call) writes(script Script, msg *any) {
 	}
 }
 
-// WithHeaders puts headers into the message among the arguments of a script: in all of
-// asynq's scripts that enqueue the only one of bytes. It changes a copy: go-redis may be asked
-// twice with the same arguments, by EvalSha and then by Eval, and each must get the
-// message once with each header.
+// WithHeaders returns a copy of the arguments of an enqueue script with headers added to the message.
+// In all of these scripts the message is the only argument of bytes. The arguments themselves stay
+// unchanged, because asynq may send them twice, with EvalSha and then with Eval.
 func WithHeaders(args []any, headers map[string]string) []any {
 	if len(headers) == 0 {
 		return args

@@ -12,23 +12,23 @@ import (
 	"github.com/headgate/headgate/internal/redishealth"
 )
 
-// ErrLayout means that asynq keeps its jobs elsewhere than we look.
-var ErrLayout = errors.New("this asynq keeps its jobs in another way than headgate knows")
+// ErrLayout means that this version of asynq stores jobs in another way than this package expects.
+var ErrLayout = errors.New("this version of asynq stores its jobs in a way that headgate does not know")
 
-// CheckQueue begins the names of the queues in which processes check that.
+// CheckQueue is the prefix of the names of the queues that Check uses.
 const CheckQueue = "headgate-check-"
 
-// Check takes a job of its own in a queue of its own, puts it back and promotes it, and
-// asks asynq each time where the job is: another version may keep jobs elsewhere. An error that
-// wraps ErrLayout means that it does, or that somebody took the job away meanwhile; any other
-// says nothing about that.
+// Check tests whether asynq stores its jobs as this package expects. It enqueues a job in a queue of
+// its own, dequeues it, puts it back and promotes it, and compares each time with the state that
+// asynq's Inspector reports. An error that wraps ErrLayout means that the states differ, or that
+// another process removed the job. Any other error means that Check could not finish.
 func (db DB) Check(ctx context.Context) (err error) {
 	queue := CheckQueue + rand.Text()
 	client, tasks := asynq.NewClientFromRedisClient(db.Redis), asynq.NewInspectorFromRedisClient(db.Redis)
 	info, err := client.EnqueueContext(ctx, asynq.NewTask("check", nil), asynq.Queue(queue))
 	defer func() {
-		if gone := tasks.DeleteQueue(queue, true); info != nil { // else it may be there, or not
-			err = errors.Join(err, gone, db.Redis.Del(ctx, Key(queue, Bell)).Err())
+		if gone := tasks.DeleteQueue(queue, true); info != nil { // otherwise it is not known whether the queue exists
+			err = errors.Join(err, gone, db.Redis.Del(ctx, Key(queue, Marker)).Err())
 		}
 		if errors.Is(err, asynq.ErrQueueNotFound) || errors.Is(err, asynq.ErrTaskNotFound) {
 			err = fmt.Errorf("%w: %w", ErrLayout, err)
@@ -58,10 +58,9 @@ func (db DB) Check(ctx context.Context) (err error) {
 	return want(asynq.TaskStatePending)
 }
 
-// Deny does to the next job of a queue what a dequeue and then a denial do, in a scope named
-// like the queue.
+// Deny dequeues the next job of a queue and puts it back as denied, in a scope with the queue's name.
 func (db DB) Deny(ctx context.Context, queue string, until time.Time) error {
-	ctx = context.WithoutCancel(ctx) // asynq deletes no queue of which a job is active
+	ctx = context.WithoutCancel(ctx) // if the job stayed active, asynq could not delete the queue
 	d := NewDequeue(queue, time.Now().Add(LeaseTime).Unix(), false)
 	taken, err := db.Dequeue(ctx, d, 1)
 	if err != nil {

@@ -13,33 +13,33 @@ import (
 // DB is an asynq Redis.
 type DB struct{ Redis redis.UniversalClient }
 
-// New is the asynq Redis that a client is connected with.
+// New returns the DB in the Redis of a client.
 func New(rdb redis.UniversalClient) DB { return DB{rdb} }
 
-// Queues lists all queues that asynq knows, by name, but those of Check, which are there for a
-// moment: their jobs wait for no permits, so nobody else is to send them back to ask.
+// Queues returns the sorted names of asynq's queues, except the short-lived queues of Check: their
+// jobs need no permits, and the dispatcher must not treat them as orphans.
 func (db DB) Queues(ctx context.Context) ([]string, error) {
 	names, err := db.Redis.SMembers(ctx, queues).Result()
 	slices.Sort(names)
 	return slices.DeleteFunc(names, func(queue string) bool { return strings.HasPrefix(queue, CheckQueue) }), err
 }
 
-// States says in which state asynq keeps each job of a queue: "" if it is gone.
+// States returns the state of each job as asynq names it, or "" for a job that does not exist.
 func (db DB) States(ctx context.Context, queue string, ids ...string) ([]string, error) {
 	return db.field(ctx, queue, "state", ids)
 }
 
-// Messages are the jobs of a queue as asynq encodes them: "" if one is gone.
+// Messages returns the encoded message of each job, or "" for a job that does not exist.
 func (db DB) Messages(ctx context.Context, queue string, ids ...string) ([]string, error) {
 	return db.field(ctx, queue, "msg", ids)
 }
 
-// Scopes says whose permits each job of a queue was denied last.
+// Scopes returns the scope in which each job was denied last, or "".
 func (db DB) Scopes(ctx context.Context, queue string, ids ...string) ([]string, error) {
 	return db.field(ctx, queue, "scope", ids)
 }
 
-// PendingSince says since when jobs of a queue are pending: zero where nobody knows.
+// PendingSince returns the time at which each job became pending, or the zero Time if it is not known.
 func (db DB) PendingSince(ctx context.Context, queue string, ids ...string) ([]time.Time, error) {
 	texts, err := db.field(ctx, queue, "pending_since", ids)
 	times := make([]time.Time, len(texts))
@@ -51,7 +51,8 @@ func (db DB) PendingSince(ctx context.Context, queue string, ids ...string) ([]t
 	return times, err
 }
 
-// ArchivedAt says when jobs of a queue were archived, in whole seconds: zero where they are not.
+// ArchivedAt returns the time at which each job was archived, in whole seconds, or the zero Time if
+// it is not archived.
 func (db DB) ArchivedAt(ctx context.Context, queue string, ids ...string) ([]time.Time, error) {
 	seconds, err := db.Redis.ZMScore(ctx, Key(queue, Archived), ids...).Result()
 	times := make([]time.Time, len(seconds))
@@ -63,7 +64,7 @@ func (db DB) ArchivedAt(ctx context.Context, queue string, ids ...string) ([]tim
 	return times, err
 }
 
-// PendingWithLock lists the pending jobs of a queue that have a Unique lock.
+// PendingWithLock returns the IDs of the pending jobs of a queue that have a Unique lock.
 func (db DB) PendingWithLock(ctx context.Context, queue string) (locked []string, err error) {
 	const page = 1000
 	for at := int64(0); ; at += page {
@@ -83,7 +84,7 @@ func (db DB) PendingWithLock(ctx context.Context, queue string) (locked []string
 	}
 }
 
-// field reads a field of each job's hash; "" where there is none.
+// field returns a field of each job's hash, or "" if there is none.
 func (db DB) field(ctx context.Context, queue, name string, ids []string) ([]string, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -95,19 +96,19 @@ func (db DB) field(ctx context.Context, queue, name string, ids []string) ([]str
 	return fieldsScript.Run(ctx, db.Redis, []string{Hash(queue, "")}, args...).StringSlice()
 }
 
-// Name is a name that all attempts of a job share, and no later job of its ID: the one that
-// is given, unless it has one.
+// Name returns a name that all attempts of a job share, and that no later job with its ID has. If the
+// job has no name yet, Name sets it.
 func (db DB) Name(ctx context.Context, queue, id, name string) (string, error) {
 	return identifyScript.Run(ctx, db.Redis, []string{Hash(queue, id)}, name).Text()
 }
 
-// Leased is an active job, and the unix second at which its lease ends.
+// Leased is the lease of an active job.
 type Leased struct {
 	ID   string
-	Ends int64
+	Ends int64 // the Unix second at which the lease ends
 }
 
-// Leases are a queue's jobs whose lease ends until a moment, the next in front.
+// Leases returns the jobs of a queue whose leases end at until or before, in that order.
 func (db DB) Leases(ctx context.Context, queue string, until time.Time) ([]Leased, error) {
 	by := &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(until.Unix(), 10)}
 	found, err := db.Redis.ZRangeByScoreWithScores(ctx, Key(queue, Lease), by).Result()
@@ -118,14 +119,13 @@ func (db DB) Leases(ctx context.Context, queue string, until time.Time) ([]Lease
 	return leases, err
 }
 
-// Page is how many jobs of a retry set are looked at together.
+// Page is the number of jobs of a retry set that one call of Denied reads.
 const Page = 100
 
-// Denied lists denied jobs of a queue that asynq itself would bring back before a
-// moment; the zero Time means ever. It looks at a page of the retry set, from
-// offset on, and returns the offset of the next page if these stay where they
-// are, or -1 if that was the last. It takes two round trips, however few of the page
-// are denied: failed jobs that wait for their retry stand among them.
+// Denied returns the IDs of denied jobs in one page of a queue's retry set, which starts at offset.
+// Only jobs that asynq itself would bring back before that time are returned, or all if it is zero.
+// next is the offset of the next page, provided that no job leaves this page, or -1 after the last
+// page. A page can also hold failed jobs that wait for their retry. Denied takes two round trips.
 func (db DB) Denied(ctx context.Context, queue string, before time.Time, offset int) (ids []string, next int, err error) {
 	by := redis.ZRangeBy{Min: "-inf", Max: "+inf", Offset: int64(offset), Count: Page}
 	if !before.IsZero() {
@@ -144,7 +144,7 @@ func (db DB) Denied(ctx context.Context, queue string, before time.Time, offset 
 		return nil, 0, err
 	}
 	for i, until := range denied {
-		if until == strconv.FormatInt(int64(page[i].Score), 10) { // as lua/asynq/include/denied.lua has it
+		if until == strconv.FormatInt(int64(page[i].Score), 10) { // the same test as in lua/asynq/include/denied.lua
 			ids = append(ids, all[i])
 		}
 	}

@@ -13,41 +13,42 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// A Dequeue takes jobs from a queue. Where its answer gets lost jobs have been taken of which
-// nobody knows: sent again, the same one finds them.
+// A Dequeue is a call that takes jobs from a queue. If the reply is lost, Redis has handed out jobs
+// that this process never saw. Sending the same Dequeue again returns those jobs.
 type Dequeue struct {
 	Queue string
-	Ends  int64 // unix second at which the jobs' leases end
-	Woken bool  // whether a mark of the queue's bell was used up for it
+	Ends  int64 // the Unix second at which the jobs' leases end
+	Woken bool  // whether a marker of the queue was consumed for this call
 
 	name string
 	sent script.Sent
 }
 
-// NewDequeue has a name that no other has, and that asynq can read as a job's pending_since
-// where it makes the job pending again: the time in nanoseconds, to the second.
+// NewDequeue returns a Dequeue with a unique name. asynq reads the name as the job's pending_since if
+// it makes the job pending again. So the name is the current time in nanoseconds, with a random
+// part below the second.
 func NewDequeue(queue string, ends int64, woken bool) *Dequeue {
 	name := strconv.FormatInt((time.Now().Unix()-1)*1e9+rand.Int64N(1e9), 10)
 	return &Dequeue{Queue: queue, Ends: ends, Woken: woken, name: name}
 }
 
-// LeaseEnd is when the leases end.
+// LeaseEnd returns the time at which the leases end.
 func (d *Dequeue) LeaseEnd() time.Time { return time.Unix(d.Ends, 0) }
 
-// Lease is the lease that each of the jobs has.
+// Lease returns the lease of each of the jobs.
 func (d *Dequeue) Lease() LeaseID { return LeaseID{Dequeue: d.name} }
 
-// Taken is an active job's ID, and its message as asynq stores it.
+// Taken is an active job.
 type Taken struct {
-	ID, Msg string
-	Back    bool // whether it was put back, or given back after it had asked, since it was enqueued
+	ID, Msg string // Msg is the message as asynq stores it
+	Back    bool   // whether the job has requested permits before and went back to its queue
 }
 
-// Dequeue takes up to n jobs from the head of the queue, or those that it took before. The
-// first to run comes first.
+// Dequeue takes up to n jobs from the head of the queue, or returns the jobs that the same call took
+// before. The first to run comes first.
 func (db DB) Dequeue(ctx context.Context, d *Dequeue, n int) ([]Taken, error) {
 	q := d.Queue
-	keys := []string{Key(q, Pending), Key(q, Paused), Key(q, Active), Key(q, Lease), Key(q, Bell)}
+	keys := []string{Key(q, Pending), Key(q, Paused), Key(q, Active), Key(q, Lease), Key(q, Marker)}
 	found, err := dequeueScript.Run(ctx, db.Redis, keys, d.Ends, Hash(q, ""), n, d.name, &d.sent, d.Woken).StringSlice()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, err
@@ -59,13 +60,13 @@ func (db DB) Dequeue(ctx context.Context, d *Dequeue, n int) ([]Taken, error) {
 	return jobs, nil
 }
 
-// DequeueOf is the Dequeue that has taken the jobs of a lease.
+// DequeueOf returns the Dequeue that took the jobs with this lease.
 func DequeueOf(queue string, lease LeaseID) *Dequeue {
 	return &Dequeue{Queue: queue, name: lease.Dequeue}
 }
 
-// GiveBack gives jobs that it took back to the head of their queue, the first to run in front.
-// Those that have asked for permits are given back with their messages.
+// GiveBack returns jobs of a Dequeue to the head of their queue, the first to run in front. The
+// messages of jobs that have requested permits are stored again.
 func (db DB) GiveBack(ctx context.Context, d *Dequeue, jobs ...Taken) error {
 	args := []any{Hash(d.Queue, ""), d.name}
 	for _, job := range jobs {
@@ -73,6 +74,6 @@ func (db DB) GiveBack(ctx context.Context, d *Dequeue, jobs ...Taken) error {
 			args[len(args)-1] = job.Msg
 		}
 	}
-	keys := []string{Key(d.Queue, Pending), Key(d.Queue, Active), Key(d.Queue, Lease), Key(d.Queue, Bell)}
+	keys := []string{Key(d.Queue, Pending), Key(d.Queue, Active), Key(d.Queue, Lease), Key(d.Queue, Marker)}
 	return giveBackScript.Run(ctx, db.Redis, keys, args...).Err()
 }

@@ -6,13 +6,13 @@
 // A job is a hash, and its ID is in one of its queue's lists or sorted sets: pending, active, retry,
 // scheduled, archived, completed. Six fields of that hash are ours:
 //
-//   - denied: until when the job was put back to wait for permits, or that it was granted them. It
-//     tells such a job from one that failed and waits for its retry in the same set
-//   - scope: whose permits those are; several limiters can share an asynq Redis
-//   - lock_ms: what was left of the job's Unique lock when it was denied
-//   - crashes: how often its worker died, which was forgiven
-//   - name: its idempotency key
-//   - attempts: how its last attempts ended
+//   - denied: the time at which asynq brings the denied job back, or a mark that the job was granted
+//     its permits. A failed job that waits for its retry in the same set has no such time
+//   - scope: the scope that denied the job; several limiters can share an asynq Redis
+//   - lock_ms: the milliseconds that were left of the job's Unique lock when the job was denied
+//   - crashes: the number of forgiven crashes of the job's workers
+//   - name: the job's idempotency key
+//   - attempts: the ends of the job's last attempts
 package asynqdb
 
 import (
@@ -30,7 +30,7 @@ const (
 	Completed = "completed"
 	Scheduled = "scheduled"
 	Paused    = "paused"   // exists if the queue is paused
-	Bell      = "headgate" // ours: the marker for which servers wait that found the queue empty
+	Marker    = "headgate" // ours: the marker that servers wait for after they found the queue empty
 )
 
 // LeaseTime is how long a lease lasts unless it is extended, as in asynq's code.

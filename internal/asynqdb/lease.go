@@ -11,16 +11,16 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// A LeaseID says which lease of a job is meant. What ends a lease does nothing to a job that
-// has another lease by now: go-redis repeats a command whose answer it did not get, and
-// meanwhile another worker may have taken the job. A lease is meant if one of the fields fits
-// it; the zero LeaseID means any lease.
+// A LeaseID identifies a lease of a job. A script that ends a lease ignores a job that has another
+// lease, because go-redis repeats a command whose reply was lost, and another worker may have taken
+// the job meanwhile. A lease matches if one of the fields matches it. The zero LeaseID matches any
+// lease.
 type LeaseID struct {
-	Dequeue string // the name of the dequeue that took the job
-	Ended   int64  // a unix second by which the lease had ended
+	Dequeue string // the name of the Dequeue that took the job
+	Ended   int64  // a Unix second at which the lease had ended
 }
 
-// ended is the field as scripts get it.
+// ended returns the field Ended as scripts get it.
 func (l LeaseID) ended() any {
 	if l.Ended == 0 {
 		return ""
@@ -28,8 +28,8 @@ func (l LeaseID) ended() any {
 	return l.Ended
 }
 
-// ExtendLeases extends the leases of jobs of a queue until a unix second: of those that have the
-// lease of the dequeue that is given for their ID. It returns of how many.
+// ExtendLeases extends the leases of jobs of a queue to the Unix second until. dequeues maps each
+// job's ID to the Dequeue whose lease is extended. It returns the number of extended leases.
 func (db DB) ExtendLeases(ctx context.Context, queue string, until int64, dequeues map[string]string) (int64, error) {
 	keys, args := []string{Key(queue, Lease)}, []any{until}
 	for id, dequeue := range dequeues {
@@ -41,8 +41,8 @@ func (db DB) ExtendLeases(ctx context.Context, queue string, until int64, dequeu
 	return extendLeaseScript.Run(ctx, db.Redis, keys, args...).Int64()
 }
 
-// WriteResult keeps the result of a job that has the lease of that dequeue. It returns 0 if the
-// job is gone or has another lease.
+// WriteResult stores the result of a job that has the lease of that Dequeue. It returns 0 if the job
+// does not exist or has another lease.
 func (db DB) WriteResult(ctx context.Context, queue, id, dequeue string, result any) (int64, error) {
 	return writeResultScript.Run(ctx, db.Redis, []string{Hash(queue, id), Key(queue, Lease)}, id, dequeue, result).Int64()
 }
@@ -57,13 +57,13 @@ func IsHash(key string) (queue, id string, ok bool) {
 	return queue, id, ok && is
 }
 
-// Guards are asynq's scripts that end a lease, with a check in front that the job has the lease
-// that is meant. asynq gives a script's text only to a Redis that does not know the script, so
-// a caller of such a script is told once that Redis does not know it. The zero value is ready. It is safe for
+// Guards holds asynq's scripts that end a lease, each with a check in front that the job has the
+// expected lease. asynq sends the text of a script only if Redis does not know the script. So the
+// first call of each script is answered with NoScript. The zero value is ready. It is safe for
 // concurrent use.
 type Guards struct{ bySHA sync.Map } // of *redis.Script, by the SHA-1 of asynq's own text
 
-// NoScript is how Redis says that it does not know a script.
+// NoScript is the error of Redis for a script that it does not know.
 const NoScript = noScript("NOSCRIPT No matching script. Please use EVAL.")
 
 type noScript string
@@ -73,21 +73,21 @@ func (e noScript) Error() string { return string(e) }
 // RedisError implements redis.Error.
 func (noScript) RedisError() {}
 
-// Add makes the guard of a script of asynq's, and returns the SHA-1 of asynq's text.
+// Add makes the guarded version of one of asynq's scripts, and returns the SHA-1 of asynq's text.
 func (g *Guards) Add(text string) (sha1 string) {
 	sha1 = redis.NewScript(text).Hash()
 	g.bySHA.LoadOrStore(sha1, redis.NewScript(script.Guard+text))
 	return sha1
 }
 
-// Known reports whether a script's guard was added.
+// Known reports whether Add was called for a script.
 func (g *Guards) Known(sha1 string) bool {
 	_, ok := g.bySHA.Load(sha1)
 	return ok
 }
 
-// Run runs a script of asynq's, whose guard was added, if the job has that lease. Otherwise the error
-// is that of asynq's own scripts for a job that is not active.
+// Run runs the guarded version of a script if the job has that lease. Otherwise it returns the error
+// of asynq's own scripts for a job that is not active.
 func (g *Guards) Run(ctx context.Context, rdb redis.Scripter, sha1 string, c *Call, lease LeaseID, keys []string, args []any) *redis.Cmd {
 	guarded, _ := g.bySHA.Load(sha1)
 	keys = append(slices.Clip(keys), Key(c.Queue, Active), Key(c.Queue, Lease), Hash(c.Queue, c.ID))

@@ -10,17 +10,18 @@ import (
 type PutBack struct {
 	ID     string
 	Msg    []byte
-	At     time.Time // when asynq itself brings it back
-	Unique bool      // whether it has a Unique lock
-	Scope  string    // in which it was denied, so that it may be promoted before; or none
-	Lease  LeaseID   // under which it must be active
-	Err    error     // set by PutBack: why it was not
+	At     time.Time // when asynq itself brings the job back
+	Unique bool      // whether the job has a Unique lock
+	Scope  string    // the scope that denied the job and may promote it before At; or empty
+	Lease  LeaseID   // the lease that the active job must have
+	Err    error     // set by PutBack if the job was not put back
 }
 
-// ErrNotActive is what asynq's own scripts say of a job that is not active.
+// ErrNotActive is the error of asynq's own scripts for a job that is not active.
 var ErrNotActive = errors.New("NOT FOUND")
 
-// PutBack puts jobs of one queue back in one script, each on its last attempt too.
+// PutBack moves jobs of one queue into the retry set, also jobs on their last attempt. It sets Err of
+// each job.
 func (db DB) PutBack(ctx context.Context, queue string, jobs ...*PutBack) {
 	keys, args := []string{Key(queue, Active), Key(queue, Lease), Key(queue, Retry)}, []any(nil)
 	for _, j := range jobs {
@@ -35,29 +36,28 @@ func (db DB) PutBack(ctx context.Context, queue string, jobs ...*PutBack) {
 	}
 }
 
-// Forgive puts a job back whose worker died, to run again at once, unless that was forgiven as
-// often already: then it does nothing. The job must be active under that lease.
+// Forgive puts a job whose worker died back to run again at once, if the job had fewer than most
+// forgiven crashes. Otherwise it does nothing. The job must be active under that lease.
 func (db DB) Forgive(ctx context.Context, queue, id string, msg []byte, unique bool, most int, lease LeaseID) (forgiven bool, err error) {
 	now := time.Now()
 	args := []any{id, msg, now.Unix(), lockSeconds(unique, now), most, lease.Dequeue, lease.ended()}
 	return crashScript.Run(ctx, db.Redis, []string{Hash(queue, id), Key(queue, Active), Key(queue, Lease), Key(queue, Retry)}, args...).Bool()
 }
 
-// Promote moves denied jobs of a queue to its head, behind those promoted before; the first
-// to run comes first. It returns what became of each, in the words of
-// lua/asynq/promote.lua. asynq's Inspector could run a job, too, but would put it last, and
-// runs archived and completed ones again.
+// Promote moves denied jobs of a queue to its head, behind the jobs promoted before. The first to run
+// comes first. It returns the result for each job, one of those that lua/asynq/promote.lua lists.
+// asynq's Inspector does not serve here: it appends the job to the end of its queue, and also runs
+// archived and completed jobs again.
 func (db DB) Promote(ctx context.Context, queue string, ids ...string) ([]string, error) {
 	args := []any{Hash(queue, ""), time.Now().UnixNano()}
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	return promoteScript.Run(ctx, db.Redis, []string{Key(queue, Pending), Key(queue, Retry), Key(queue, Bell)}, args...).StringSlice()
+	return promoteScript.Run(ctx, db.Redis, []string{Key(queue, Pending), Key(queue, Retry), Key(queue, Marker)}, args...).StringSlice()
 }
 
-// Postpone sets anew when asynq itself brings jobs of a queue back that wait denied still, and
-// has their Unique locks outlast that. Others stay as they are: they may have been called
-// since the caller looked.
+// Postpone changes the times at which asynq itself brings denied jobs back, and extends their Unique
+// locks accordingly. Jobs that were granted meanwhile stay as they are.
 func (db DB) Postpone(ctx context.Context, queue string, until map[string]time.Time) error {
 	if len(until) == 0 {
 		return nil
@@ -69,16 +69,16 @@ func (db DB) Postpone(ctx context.Context, queue string, until map[string]time.T
 	return postponeScript.Run(ctx, db.Redis, []string{Key(queue, Retry)}, args...).Err()
 }
 
-// unixCeil is a moment as asynq's scores are: whole seconds, and not before it.
-// asynq itself rounds down, so that a job comes back up to a second early.
+// unixCeil returns the first Unix second that is not before t. asynq itself rounds down, so that a job
+// comes back up to a second early.
 func unixCeil(t time.Time) int64 { return t.Add(time.Second - 1).Unix() }
 
-// LockMargin is how much longer than the wait a job's Unique lock holds, so
-// that it does not end while the job comes back and runs.
+// LockMargin is the time by which a job's Unique lock outlasts its wait, so that the lock does not end
+// while the job comes back and runs.
 const LockMargin = time.Minute
 
-// lockSeconds is how long the Unique lock, if there is one, of a job must hold that comes
-// back at t.
+// lockSeconds returns the seconds for which the Unique lock of a job that comes back at t must hold,
+// or 0 if the job has no lock.
 func lockSeconds(unique bool, t time.Time) int64 {
 	if !unique {
 		return 0

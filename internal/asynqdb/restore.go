@@ -10,21 +10,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A job stands in two or three of asynq's keys: in its hash, and in its queue's list or sorted
-// sets. Redis can lose one of them, by eviction or in a failover, and asynq leaves such a job as
-// it is for ever. What follows brings it back.
+// asynq keeps a job in two or three keys: in its hash, and in a list or sorted sets of its queue.
+// Redis can lose one of these keys by eviction or in a failover. asynq never repairs such a job; the
+// methods in this file do.
 
-// completedKept is how long a completed job is kept if Redis has lost how long it was to be.
+// completedKept is the retention of a completed job if Redis has lost its own retention.
 const completedKept = 24 * time.Hour
 
-// Drop drops an active job without a message, whose lease had ended by a unix second, and
-// reports whether it was one.
+// Drop deletes an active job that has no message, if its lease ended at the Unix second ended or
+// before. It reports whether it deleted the job.
 func (db DB) Drop(ctx context.Context, queue, id string, ended int64) (bool, error) {
 	return dropScript.Run(ctx, db.Redis, []string{Hash(queue, id), Key(queue, Active), Key(queue, Lease)}, id, ended).Bool()
 }
 
-// Reconcile has a queue's active list and its leases tell of the same jobs, if there are more of
-// one than of the other. It returns how many jobs Redis had lost from one of the two.
+// Reconcile makes the active list and the leases of a queue contain the same jobs, if their lengths
+// differ. It returns the number of jobs that one of them lacked.
 func (db DB) Reconcile(ctx context.Context, queue string) (repaired int, err error) {
 	active, err := db.Redis.LLen(ctx, Key(queue, Active)).Result()
 	if err != nil {
@@ -38,15 +38,15 @@ func (db DB) Reconcile(ctx context.Context, queue string) (repaired int, err err
 	return reconcileScript.Run(ctx, db.Redis, []string{Key(queue, Active), Key(queue, Lease)}, Hash(queue, ""), ends).Int()
 }
 
-// Restore puts jobs of a queue back to where their hashes say they are, and returns how many
-// Redis had lost from there.
+// Restore adds jobs to the list or sorted set of the queue that the state in their hashes names. It
+// returns the number of jobs that were missing there.
 func (db DB) Restore(ctx context.Context, queue string, ids ...string) (restored int, err error) {
 	args := []any{Hash(queue, ""), time.Now().Unix(), int64(LeaseTime / time.Second), int64(completedKept / time.Second)}
 	for _, id := range ids {
 		args = append(args, id)
 	}
 	var keys []string
-	for _, name := range []string{Pending, Active, Lease, Retry, Scheduled, Archived, Completed, Bell} {
+	for _, name := range []string{Pending, Active, Lease, Retry, Scheduled, Archived, Completed, Marker} {
 		keys = append(keys, Key(queue, name))
 	}
 	if err := db.Redis.SAdd(ctx, queues, queue).Err(); err != nil {
@@ -55,13 +55,13 @@ func (db DB) Restore(ctx context.Context, queue string, ids ...string) (restored
 	return restoreScript.Run(ctx, db.Redis, keys, args...).Int()
 }
 
-// A Walk goes through the jobs of all queues by their hashes, a page at a time.
+// A Walk iterates over the jobs of all queues by their hashes, one page at a time.
 type Walk struct {
 	nodes  []redis.Cmdable
 	cursor uint64
 }
 
-// NewWalk is a walk through the servers that have the jobs of these queues.
+// NewWalk returns a Walk over the Redis servers that hold the jobs of these queues.
 func (db DB) NewWalk(ctx context.Context, queues []string) (*Walk, error) {
 	cluster, ok := db.Redis.(*redis.ClusterClient)
 	if !ok {
@@ -80,13 +80,13 @@ func (db DB) NewWalk(ctx context.Context, queues []string) (*Walk, error) {
 	return w, nil
 }
 
-// walkPage is about how many keys, of whatever kind, a page looks at.
+// walkPage is the approximate number of keys of any kind that one page scans.
 const walkPage = 1000
 
-// Done reports whether the walk is over. A nil Walk is.
+// Done reports whether the Walk has returned all jobs. A nil Walk is done.
 func (w *Walk) Done() bool { return w == nil || len(w.nodes) == 0 }
 
-// Next returns the IDs of the next jobs by their queues. Some may come twice.
+// Next returns the IDs of the next jobs by queue. It may return a job twice.
 func (w *Walk) Next(ctx context.Context) (map[string][]string, error) {
 	keys, cursor, err := w.nodes[0].Scan(ctx, w.cursor, Hash("*", "*"), walkPage).Result()
 	if err != nil {

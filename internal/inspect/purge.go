@@ -121,7 +121,7 @@ func (q *Queues) Remove(ctx context.Context, queue string) (jobs int, err error)
 		err = q.Inspector.DeleteQueue(queue, false)
 	}
 	if err == nil {
-		err = q.rdb.Del(ctx, asynqdb.Key(queue, asynqdb.Bell)).Err()
+		err = q.rdb.Del(ctx, asynqdb.Key(queue, asynqdb.Marker)).Err()
 	}
 	if err == nil {
 		err = q.note(ctx, throttle.Change{What: Delete.Done, Job: throttle.JobID{Queue: queue}})

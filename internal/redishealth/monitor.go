@@ -20,10 +20,10 @@ import (
 // A Redis that is full or read-only, or whose user lacks rights, still answers some commands. So an
 // outage that began with a refused command ends when Check succeeds.
 type Monitor struct {
-	log    *slog.Logger
-	what   string
-	rdb    redis.UniversalClient
-	places []string
+	log      *slog.Logger
+	what     string
+	rdb      redis.UniversalClient
+	prefixes []string
 
 	mu      sync.Mutex
 	err     error     // why Redis cannot be used; nil if it can
@@ -40,20 +40,20 @@ const (
 	checkTimeout = time.Second
 )
 
-// New returns the Monitor of a Redis, which the log calls what. Redis counts as usable until a call
-// says otherwise. Places are the beginnings of the key names at which Check tries to write: in a
-// cluster they are on different servers.
-func New(log *slog.Logger, what string, rdb redis.UniversalClient, places ...string) *Monitor {
-	return &Monitor{log: log, what: what, rdb: rdb, places: places}
+// New returns the Monitor of a Redis that log lines call what. Redis counts as usable until a call
+// fails. Check tries to write a key with each of the prefixes. In a cluster, keys with different
+// prefixes can be on different servers.
+func New(log *slog.Logger, what string, rdb redis.UniversalClient, prefixes ...string) *Monitor {
+	return &Monitor{log: log, what: what, rdb: rdb, prefixes: prefixes}
 }
 
-// OfServer returns the Monitors of a scheduler.Server: that of its queues and that of its limiter,
-// which are the same if both use one client. Package scheduler sets it.
-var OfServer func(server any) (queues, limiter *Monitor)
+// MonitorsOf returns two Monitors of a scheduler.Server: one for the Redis of its queues, one for the
+// Redis of its limiter. They are the same if both use one client. Package scheduler sets MonitorsOf.
+var MonitorsOf func(server any) (queues, limiter *Monitor)
 
-// Note reports a call: its context, when it began, and how it ended. A call that was given up by its
-// own context says nothing about Redis. Nor does a call that began before the last change, because
-// some calls that hang end well after the outage.
+// Note reports the error of a call that began at a time, or nil. Note ignores a call that was ended by
+// its own context, and a call that began before the last change of state, because some calls hang
+// and end well after the outage.
 //
 // If a right is missing, or if a call succeeds after Redis refused a command, Note checks Redis.
 func (m *Monitor) Note(ctx context.Context, began time.Time, err error) {
@@ -62,7 +62,7 @@ func (m *Monitor) Note(ctx context.Context, began time.Time, err error) {
 	}
 	m.mu.Lock()
 	before := Of(m.err)
-	check := Of(err) == Rights && before != Rights || err == nil && before.Refuses()
+	check := Of(err) == Rights && before != Rights || err == nil && before.RefusesCommands()
 	due := check && time.Since(m.checked) >= checkEach
 	if due {
 		m.checked = time.Now()
@@ -76,7 +76,7 @@ func (m *Monitor) Note(ctx context.Context, began time.Time, err error) {
 	}
 }
 
-// set changes the state by a call or a check that began at a time, and logs the change.
+// set changes the state after a call or a check that began at a time, and logs the change.
 func (m *Monitor) set(began time.Time, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -85,8 +85,8 @@ func (m *Monitor) set(began time.Time, err error) {
 	}
 	now, is, ctx := time.Now(), Of(err), context.WithValue(context.Background(), monitorKey{}, true)
 	switch {
-	case err != nil && (m.err == nil || is != Of(m.err) && !is.Passes()):
-		m.log.ErrorContext(ctx, m.what+" cannot be used: jobs wait", "why", is.Says(), "error", err)
+	case err != nil && (m.err == nil || is != Of(m.err) && !is.IsTemporary()):
+		m.log.ErrorContext(ctx, m.what+" cannot be used: jobs wait", "why", is.Description(), "error", err)
 		m.err, m.changed = err, now
 	case err != nil:
 		m.failed++
@@ -103,21 +103,21 @@ func (m *Monitor) state() (err error, ended time.Time) {
 	return m.err, m.ended
 }
 
-// Check asks Redis whether it can be used now, and returns why not. It takes a round trip for each
-// place.
+// Check tries whether Redis can be used now, and returns the error if not. It takes one round trip for
+// each prefix.
 func (m *Monitor) Check(ctx context.Context) error {
 	before, _ := m.state()
 	return m.check(ctx, Of(before) == Rights)
 }
 
-// check is Check. It also tries each right if rights is true or if a write lacks a right.
+// check implements Check. It also tries each right if rights is true or if a write lacks a right.
 func (m *Monitor) check(ctx context.Context, rights bool) (err error) {
 	began := time.Now()
-	for i := 0; i < len(m.places) && err == nil; i++ {
-		err = TryWrite(ctx, m.rdb, m.places[i])
+	for i := 0; i < len(m.prefixes) && err == nil; i++ {
+		err = TryWrite(ctx, m.rdb, m.prefixes[i])
 	}
 	if Of(err) == Rights || err == nil && rights {
-		if missing, _, failed := TryRights(ctx, m.rdb, m.places...); missing != nil || err == nil {
+		if missing, _, failed := TryRights(ctx, m.rdb, m.prefixes...); missing != nil || err == nil {
 			err = errors.Join(missing, failed)
 		}
 	}
@@ -127,24 +127,24 @@ func (m *Monitor) check(ctx context.Context, rights bool) (err error) {
 	return err
 }
 
-// TryWrite returns why Redis takes no writes at keys that begin so, or nil. The write changes nothing:
-// it adds to a list that never exists.
-func TryWrite(ctx context.Context, rdb redis.UniversalClient, place string) error {
-	try := once{redis.NewIntCmd(ctx, "rpushx", place+"probe", "")}
+// TryWrite returns the error of a write to a key with a prefix, or nil if Redis accepts writes. The
+// write changes nothing, because RPUSHX ignores a list that does not exist.
+func TryWrite(ctx context.Context, rdb redis.UniversalClient, prefix string) error {
+	try := once{redis.NewIntCmd(ctx, "rpushx", prefix+"probe", "")}
 	if err := rdb.Process(ctx, try); Of(err) != None {
 		return err
 	}
 	return nil
 }
 
-// once is a command that the client does not repeat: after its retries it would say no more than that
-// the time is up.
+// once is a command that the client does not repeat. After retries its error would only be that the
+// context has ended.
 type once struct{ *redis.IntCmd }
 
 // NoRetry implements redis.Cmder.
 func (once) NoRetry() bool { return true }
 
-// Unreachable returns err if it means that Redis cannot be used, and nil if it is any other answer.
+// Unreachable returns err if it means that Redis cannot be used, and nil otherwise.
 func Unreachable(err error) error {
 	if Of(err) == None {
 		return nil
@@ -152,8 +152,8 @@ func Unreachable(err error) error {
 	return err
 }
 
-// A Watch reports the calls of one goroutine to a Monitor. Each call begins after the one before has
-// ended, so Watch takes the end of one call for the begin of the next.
+// A Watch reports the calls of one goroutine to a Monitor. Calls follow each other, so Watch uses the
+// end of one call as the beginning of the next.
 type Watch struct {
 	monitor *Monitor
 	before  time.Time
@@ -162,7 +162,7 @@ type Watch struct {
 // Watch returns a Watch. It must be called before the goroutine's first call.
 func (m *Monitor) Watch() Watch { return Watch{m, time.Now()} }
 
-// Note reports how a call ended, and returns err, so that it can stand around the call.
+// Note reports the error of a call, or nil, and returns it.
 func (w *Watch) Note(ctx context.Context, err error) error {
 	w.monitor.Note(ctx, w.before, err)
 	w.before = time.Now()
@@ -170,8 +170,7 @@ func (w *Watch) Note(ctx context.Context, err error) error {
 }
 
 // Quiet is a log handler for all parts of a process that talk to Redis. While Redis cannot be used,
-// each of them complains again and again. Quiet drops their warnings and errors, and passes the lines
-// of the Monitors.
+// Quiet drops their repeated warnings and errors, and passes the lines of the Monitors.
 type Quiet struct {
 	slog.Handler
 	// Monitors must be set before anything is logged.
@@ -183,12 +182,12 @@ type (
 	lateKey    struct{} // the context key of log lines that may come late
 )
 
-// MayBeLate returns the context of log lines that can complain of an outage up to a second after its
-// end, because the call that failed does not say when it began.
+// MayBeLate returns a context for log lines that can report an outage up to a second after its end.
+// The beginning of the failed call is not known for such lines.
 func MayBeLate(ctx context.Context) context.Context { return context.WithValue(ctx, lateKey{}, true) }
 
-// Handle implements slog.Handler. The first complaint may come before any Monitor knows of the outage,
-// so each complaint causes a check.
+// Handle implements slog.Handler. Each warning or error causes a check, because the first can come
+// before any Monitor knows of the outage.
 func (q *Quiet) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level < slog.LevelWarn || ctx.Value(monitorKey{}) != nil {
 		return q.Handler.Handle(ctx, r)
@@ -209,7 +208,7 @@ func (q *Quiet) Handle(ctx context.Context, r slog.Record) error {
 	return q.Handler.Handle(ctx, r)
 }
 
-// saysNoRights reports whether a line complains of a missing right.
+// saysNoRights reports whether a log line is about a missing right.
 func saysNoRights(r slog.Record) bool {
 	says := strings.Contains(r.Message, "NOPERM")
 	r.Attrs(func(a slog.Attr) bool {

@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// scriptCommands are the commands that headgate's and asynq's scripts call, and that a worker sends by
-// itself, after arguments that do no harm. KEY is a key that exists for this only.
+// scriptCommands are the commands that scripts of headgate and asynq call and that a worker sends
+// itself. Each group begins with harmless arguments. KEY stands for a key that is used only here.
 var scriptCommands = [][2]string{
 	{"", "time"},
 	{"0", "scan"},
@@ -29,8 +29,8 @@ var scriptCommands = [][2]string{
 	{"KEY + -", "xrevrange"},
 }
 
-// tryRights tries each command, and returns those that the user may not run, with Redis's error. Other
-// errors are not about rights. It leaves nothing behind.
+// tryRights tries each command, and returns the commands that the user may not run, with Redis's
+// error. It ignores other errors, and deletes what the commands wrote.
 var tryRights = redis.NewScript(`
 local refused = {}
 for _, line in ipairs(ARGV) do
@@ -45,7 +45,7 @@ for _, line in ipairs(ARGV) do
 end
 return refused`)
 
-// optional are commands that a worker can do without, and what is missing without them.
+// optional are commands that a worker can do without, and the features that need them.
 var optional = []struct{ command, right, without string }{
 	{"info memory", "+info", "warnings of eviction and of a missing append-only file"},
 	{"acl dryrun default ping", "+acl|dryrun", "the warning of a user default whose rights lose data at a restart"},

@@ -12,7 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Trouble is what is wrong with a Redis, as metrics labels have it. The zero value is nothing.
+// Trouble is a reason why a Redis cannot be used, and a label value in metrics. The zero value means
+// that nothing is wrong.
 type Trouble string
 
 // The troubles.
@@ -29,11 +30,11 @@ const (
 	Rights      Trouble = "no_rights"
 	Clients     Trouble = "too_many_clients"
 	Cluster     Trouble = "cluster_down"
-	// Evicts is of a Redis that can be used: until its memory is full.
+	// Evicts means that Redis can be used, but deletes keys when its memory is full.
 	Evicts Trouble = "evicts"
 )
 
-// known has a description of each trouble, and how it is recognized in an answer of Redis.
+// known maps each Trouble to its description and to a function that recognizes it in an error.
 var known = map[Trouble]struct {
 	says string
 	is   func(err error) bool
@@ -52,8 +53,8 @@ var known = map[Trouble]struct {
 	Evicts:      {"its maxmemory-policy deletes jobs and limits when its memory is full", nil},
 }
 
-// lacksRights reports whether an answer says that a user lacks a right. Within a script Redis 6.2 and
-// 7.0 say so without NOPERM.
+// lacksRights reports whether an error means that a user lacks a right. In a script, Redis 6.2 and 7.0
+// return that error without NOPERM.
 func lacksRights(err error) bool {
 	said, _ := errors.AsType[redis.Error](err)
 	return redis.IsPermissionError(err) || strings.Contains(said.Error(), "NOPERM ") || strings.Contains(said.Error(), "The user executing the script can't ")
@@ -62,21 +63,21 @@ func lacksRights(err error) bool {
 // All returns all troubles, sorted.
 func All() []Trouble { return slices.Sorted(maps.Keys(known)) }
 
-// Says describes the trouble, to follow a colon.
-func (t Trouble) Says() string { return known[t].says }
+// Description returns a sentence without a capital or a period, such as "it does not answer".
+func (t Trouble) Description() string { return known[t].says }
 
-// Refuses reports whether a Redis with this trouble refuses some commands and answers others.
-func (t Trouble) Refuses() bool { return t == Rights || t.RefusesWrites() }
+// RefusesCommands reports whether Redis refuses some commands and accepts others.
+func (t Trouble) RefusesCommands() bool { return t == Rights || t.RefusesWrites() }
 
-// RefusesWrites reports whether a Redis with this trouble still answers reads.
+// RefusesWrites reports whether Redis refuses writes and still answers reads.
 func (t Trouble) RefusesWrites() bool {
 	return t == Full || t == ReadOnly || t == FewReplicas || t == Unsaved
 }
 
-// Passes reports whether the trouble may pass without anyone doing anything.
-func (t Trouble) Passes() bool { return t == None || t == Away || t == Loading || t == Cluster }
+// IsTemporary reports whether the trouble may end without the operator's help.
+func (t Trouble) IsTemporary() bool { return t == None || t == Away || t == Loading || t == Cluster }
 
-// Of returns the trouble that an error of a Redis call means, or None.
+// Of returns the Trouble of a Redis call's error, or None.
 func Of(err error) Trouble {
 	if err == nil || errors.Is(err, redis.Nil) {
 		return None

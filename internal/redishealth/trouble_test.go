@@ -27,8 +27,8 @@ func TestOf(t *testing.T) {
 	write := func() error { return admin.Set(ctx, "k", "v", 0).Err() }
 	check := func(want Trouble, err error) {
 		t.Helper()
-		if got := Of(fmt.Errorf("the limiter: %w", err)); got != want || (want != None) != (got.Says() != "") {
-			t.Errorf("%v is %q, %q; want %q", err, got, got.Says(), want)
+		if got := Of(fmt.Errorf("the limiter: %w", err)); got != want || (want != None) != (got.Description() != "") {
+			t.Errorf("%v is %q, %q; want %q", err, got, got.Description(), want)
 		}
 	}
 	check(None, admin.Get(ctx, "none").Err())
@@ -58,7 +58,7 @@ func TestOf(t *testing.T) {
 		t.Error("no error is a trouble")
 	}
 	for _, trouble := range All() {
-		if trouble.Says() == "" {
+		if trouble.Description() == "" {
 			t.Errorf("%s says nothing", trouble)
 		}
 	}

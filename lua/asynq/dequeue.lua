@@ -19,7 +19,7 @@
 --   Sent again it returns what it took before, if it did. A job that has no message is
 --   dropped
 -- @include let_unique
-local pending, paused, active, lease, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local pending, paused, active, lease, marker = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local ends, prefix, n, caller, sent, woken = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local call = redis.call
@@ -58,5 +58,5 @@ end
 if not taken[1] then return nil end
 call('LPUSH', active, unpack(taken))
 call('ZADD', lease, unpack(leases))
-if woken == '1' and #taken == tonumber(n) and call('EXISTS', pending) == 1 then call('ZADD', bell, 0, '0') end
+if woken == '1' and #taken == tonumber(n) and call('EXISTS', pending) == 1 then call('ZADD', marker, 0, '0') end
 return jobs

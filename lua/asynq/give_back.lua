@@ -9,7 +9,7 @@
 --   stood, if it has asked for permits, or empty
 -- Returns how many were that call's still; others stay as they are
 -- @include lease
-local pending, active, lease, bell = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local pending, active, lease, marker = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local prefix, caller = ARGV[1], ARGV[2]
 
 local given = {}
@@ -29,6 +29,6 @@ for i = 3, #ARGV, 2 do
 end
 if #given > 0 then
   redis.call('RPUSH', pending, unpack(given))
-  redis.call('ZADD', bell, 0, '0')
+  redis.call('ZADD', marker, 0, '0')
 end
 return #given

@@ -12,7 +12,7 @@
 --   completed, scheduled …), or gone
 -- @include denied
 -- @include let_unique
-local pending, retry, bell = KEYS[1], KEYS[2], KEYS[3]
+local pending, retry, marker = KEYS[1], KEYS[2], KEYS[3]
 local prefix, now_ns = ARGV[1], ARGV[2]
 
 local moved = {}
@@ -54,6 +54,6 @@ if moved[1] then -- asynq pops from the right
   for i = #moved, 1, -1 do back[#back + 1] = moved[i] end
   for i = #line, 1, -1 do back[#back + 1] = line[i] end
   redis.call('RPUSH', pending, unpack(back))
-  redis.call('ZADD', bell, 0, '0')
+  redis.call('ZADD', marker, 0, '0')
 end
 return fates

@@ -16,7 +16,7 @@
 -- ARGV[5…] IDs of the jobs to look at
 -- Returns how many were lost
 local pending, active, lease, retry, scheduled = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local archived, completed, bell = KEYS[6], KEYS[7], KEYS[8]
+local archived, completed, marker = KEYS[6], KEYS[7], KEYS[8]
 local prefix, now, lasts, kept = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 -- Longer lists of pending jobs are not read: jobs that are missing there wait until the list is shorter.
@@ -84,5 +84,5 @@ for i = 5, #ARGV do
 end
 table.sort(lost, function(a, b) return a[2] > b[2] end) -- asynq pops from the right
 for _, job in ipairs(lost) do redis.call('RPUSH', pending, job[1]) end
-if lost[1] then redis.call('ZADD', bell, 0, '0') end
+if lost[1] then redis.call('ZADD', marker, 0, '0') end
 return restored + #lost

@@ -103,7 +103,7 @@ func hint(name string, err error) string {
 	switch t := redishealth.Of(err); t {
 	case redishealth.None, redishealth.Away, redishealth.NoPassword, redishealth.Password, redishealth.Rights: // the error explains itself
 	default:
-		return "Redis refuses this: " + t.Says()
+		return "Redis refuses this: " + t.Description()
 	}
 	parse, ok := errors.AsType[*kong.ParseError](err)
 	_, enough := errors.AsType[valueError](err)

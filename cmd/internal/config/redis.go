@@ -345,7 +345,7 @@ func ping(ctx context.Context, rdb redis.UniversalClient) (err error) {
 func MayPass(err error) bool {
 	t := redishealth.Of(err)
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
-	return t == redishealth.Clients || t != redishealth.None && t.Passes() && !untrusted
+	return t == redishealth.Clients || t != redishealth.None && t.IsTemporary() && !untrusted
 }
 
 // go-redis also returns the errors that it would log to standard error.

@@ -151,7 +151,7 @@ func (w *Worker) prepare() error {
 	if err != nil {
 		return err
 	}
-	health, _ := redishealth.OfServer(w.server) // the limiter is in the same Redis
+	health, _ := redishealth.MonitorsOf(w.server) // the limiter is in the same Redis
 	w.outages.Monitors = []*redishealth.Monitor{health}
 	w.describe()
 	return nil
@@ -167,7 +167,7 @@ func (w *Worker) await(ctx context.Context) error {
 	if w.options.Redis != nil || c.Redis.IsZero() {
 		return nil
 	}
-	health, _ := redishealth.OfServer(w.server)
+	health, _ := redishealth.MonitorsOf(w.server)
 	watch := health.Watch()
 	for {
 		err := watch.Note(ctx, c.Redis.Reach(ctx))

@@ -6,22 +6,22 @@ import (
 	"slices"
 )
 
-// workers is what is known of the worker slots of a queue.
+// workers holds what servers reported about the worker slots of a queue.
 type workers struct {
-	limitedUntil int64 // until when the queue gets no more permits than its servers have free slots
+	limitedUntil int64 // until then the queue gets no more permits than its servers have free slots
 	servers      []*server
 	// granted counts the granted jobs that have not come, of grantedLanes, and tries the turns
 	// without a reply. owed counts those granted jobs that take a slot that was reported free.
 	granted, pendingTurns, owed int
 	grantedLanes                map[*lane]struct{}
-	waiting                     sorted[*lane] // lanes that wait for a free slot, by since when
+	waiting                     sorted[*lane] // lanes that wait for a free slot, by the start of that wait
 }
 
-// server is what an asynq server last reported of its worker slots.
+// server holds the last report of an asynq server about its worker slots.
 type server struct {
 	queues     []*queue
 	free       int
-	interval   int64 // how long it takes on average until a slot becomes free
+	interval   int64 // average time until a slot becomes free, microseconds
 	reportedAt int64
 }
 
@@ -35,13 +35,14 @@ const (
 	// takes to become free. The permits of that job wait for a slot, so at most a fiftieth of the
 	// time is lost.
 	slotPatience = 50
-	// readmitted is how many lanes are tried again for each free slot: some are not ready.
+	// readmitted is the number of lanes that may take turns again for each free slot, because some
+	// of them are not ready.
 	readmitted = 8
 )
 
-// SetSlots says how many free worker slots a server has for some queues, and how long it takes on
-// average until it has one more, in microseconds. Granted jobs that have not come yet take theirs
-// of these slots, so Redis is asked which of them have come.
+// SetSlots sets the number of free worker slots that a server has for its queues, and the average
+// time in microseconds until it has one more. Granted jobs that have not arrived will use some of
+// these slots, so the lanes of the queues are checked for arrived jobs.
 func (c *Core) SetSlots(now int64, name string, free int, interval int64, queues []string) {
 	s := c.servers[name]
 	if s == nil {
@@ -73,7 +74,7 @@ func (c *Core) SetSlots(now int64, name string, free int, interval int64, queues
 
 func (s *server) isAlive(now int64) bool { return now-s.reportedAt < reportLife }
 
-// SlotsWanted lists the queues whose servers are to report how many free slots they have.
+// SlotsWanted lists the queues whose servers must report their free slots.
 func (c *Core) SlotsWanted(now int64) (queues []string) {
 	for name, q := range c.queues {
 		if q.isLimited(now) {
@@ -84,8 +85,8 @@ func (c *Core) SlotsWanted(now int64) (queues []string) {
 	return queues
 }
 
-// limitIfLate has a queue get no more permits than its servers have free slots, if one of the
-// lane's granted jobs is late or has not come for long, and other queues could use its permits.
+// limitIfLate limits the permits of a queue to the free slots of its servers, if a granted job of the
+// lane is late and other queues could use its permits.
 func (c *Core) limitIfLate(now int64, l *lane, late bool) {
 	if (late || l.isLate(now, arrivalTime)) && c.isContended(l) {
 		l.queue.limitedUntil = now + limitedFor
@@ -135,7 +136,7 @@ func (q *queue) hasFreeSlot(now int64) bool {
 	return !reported || free > 0
 }
 
-// otherSlots returns how many free slots a queue has at servers that do not serve another one.
+// otherSlots returns the number of free slots of a queue at servers that do not serve another queue.
 func (q *queue) otherSlots(now int64, other *queue) (free int) {
 	for _, s := range q.servers {
 		if s.isAlive(now) && !slices.Contains(s.queues, other) {
@@ -155,7 +156,7 @@ func (q *queue) discardReports(promotedAt int64) {
 	}
 }
 
-// awaitSlot has a lane wait for a free slot. It keeps its place and holds nothing.
+// awaitSlot makes a lane wait for a free slot. The lane keeps its place and holds nothing.
 func (c *Core) awaitSlot(now int64, l *lane) {
 	q := l.queue
 	q.limitedUntil = max(q.limitedUntil, now+limitedFor)
@@ -168,7 +169,7 @@ func (c *Core) awaitSlot(now int64, l *lane) {
 	q.waiting.put(&l.slotWait, l.passedSince)
 }
 
-// stopAwaitingSlot has a lane wait for a free slot no more.
+// stopAwaitingSlot ends the wait of a lane for a free slot.
 func (c *Core) stopAwaitingSlot(l *lane) {
 	if l.slotWait.position == 0 {
 		return
@@ -181,7 +182,7 @@ func (c *Core) stopAwaitingSlot(l *lane) {
 	c.resume(l)
 }
 
-// reopen has lanes of a queue take turns again if workers are free for them.
+// reopen lets lanes of a queue take turns again if workers are free for them.
 func (c *Core) reopen(now int64, q *queue) {
 	for range readmitted {
 		if len(q.waiting) == 0 || !q.hasFreeSlot(now) {
@@ -201,7 +202,7 @@ func (c *Core) reopenDue(now int64) {
 	}
 }
 
-// reopens returns when the next lane of a queue has a turn without a free slot.
+// reopens returns the time at which the next lane of a queue has a turn without a free slot.
 func (q *queue) reopens(now int64) int64 {
 	last := int64(0)
 	for _, s := range q.servers {
@@ -210,7 +211,7 @@ func (q *queue) reopens(now int64) int64 {
 	return min(last, q.waiting[0].key+q.maxSlotWait(now))
 }
 
-// maxSlotWait returns how long a lane is passed over before it has a turn although no slot is free.
+// maxSlotWait returns the time after which a lane has a turn although no slot is free.
 func (q *queue) maxSlotWait(now int64) int64 {
 	interval := never / slotPatience / 2
 	for _, s := range q.servers {
@@ -221,7 +222,7 @@ func (q *queue) maxSlotWait(now int64) int64 {
 	return slotPatience * interval
 }
 
-// setGranted notes how many jobs of a lane are granted and have not come.
+// setGranted sets the number of granted jobs of a lane that have not arrived.
 func (l *lane) setGranted(n int) {
 	q := l.queue
 	if came := l.granted - n; l.fromReport && came > 0 {

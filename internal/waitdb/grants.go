@@ -107,7 +107,7 @@ func readLane(lane string, row []any) *fairqueue.Result {
 
 // LaneGrants are a lane's granted jobs that have not come.
 type LaneGrants struct {
-	Waiting, Granted int // how many jobs of the lane wait, how many are granted
+	Waiting, Granted int // numbers of jobs
 	// Reserved are granted jobs for which permits are reserved, Overdue those for which nothing is
 	// reserved any more: at most a thousand of each.
 	Reserved, Overdue []string
@@ -137,9 +137,9 @@ func (db *DB) ExpireGrants(ctx context.Context, lanes []string) ([]LaneGrants, e
 	return grants, nil
 }
 
-// ExpireActive says that a worker has had granted jobs for long and that they have not asked. Those
-// for which nothing is reserved any more do not count against how many of their lane may be
-// granted. It returns how many those are.
+// ExpireActive removes granted jobs that a worker has had for long, but that have not taken their
+// permits, from the granted jobs of their lanes if nothing is reserved for them any more. Their lanes
+// may have other jobs granted then. It returns the number of removed jobs.
 func (db *DB) ExpireActive(ctx context.Context, jobs []fairqueue.GrantedJob) (expired int, err error) {
 	if len(jobs) == 0 {
 		return 0, nil
@@ -151,9 +151,9 @@ func (db *DB) ExpireActive(ctx context.Context, jobs []fairqueue.GrantedJob) (ex
 	return db.run(ctx, expireActiveScript, args...).Int()
 }
 
-// ExpireWaits takes jobs whose wait deadline is over out of their lanes, and names them: they are
-// to be told. It returns in how long the next is due to be named, 292 years for never: jobs named
-// now, too, until they ask.
+// ExpireWaits takes jobs whose wait deadline is over out of their lanes, and returns them, so that
+// the caller promotes them. It returns the time until the next call has jobs to return, 292 years if
+// none will. Jobs are returned again until they call Acquire.
 func (db *DB) ExpireWaits(ctx context.Context, most int) (jobs []throttle.JobID, next time.Duration, err error) {
 	reply, err := db.run(ctx, expireWaitsScript, most).Slice()
 	if err != nil {

@@ -10,15 +10,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Notification is news for the leader, or from it. Notifications can get lost: lanes and changes
-// are numbered, so that this is noticed.
+// Notification is a message to or from the leader. Redis may lose notifications. Lanes and changes
+// are numbered, so that a loss is noticed.
 type Notification struct {
 	Kind   NotificationKind
 	Number int64  // of the lane, or of the change
 	Name   string // of the meter, the limit, the lane, the process, or of queues, one a line
 }
 
-// NotificationKind is what a notification tells of, as the scripts write it.
+// NotificationKind is the kind of a notification, as the scripts write it.
 type NotificationKind string
 
 const (
@@ -35,7 +35,7 @@ const (
 	SteppedDown    NotificationKind = "stepped_down" // the process of that name has given the lease back
 )
 
-// maxPending is how many notifications wait to be taken before they are dropped.
+// maxPending is the most notifications that are kept for the receiver. More are dropped.
 const maxPending = 1000
 
 // Notifications returns what is published from now on, until the context ends. Redis never waits
@@ -91,13 +91,13 @@ func parseNotification(message any) Notification {
 	return n
 }
 
-// RequestSlots asks the servers of some queues how many free worker slots they have.
+// RequestSlots asks the servers of some queues for their free worker slots.
 func (db *DB) RequestSlots(ctx context.Context, queues []string) error {
 	return db.rdb.Publish(ctx, db.prefix+"wake", string(SlotsRequested)+" "+strings.Join(queues, "\n")).Err()
 }
 
-// ReportSlots says how many free slots a server has for its queues, and how long it takes on
-// average until it has one more.
+// ReportSlots publishes the number of free slots that a server has for its queues, and the average
+// time until it has one more.
 func (db *DB) ReportSlots(ctx context.Context, server string, free int, interval time.Duration, queues []string) error {
 	text := fmt.Sprintf("%s %d %s\n%d\n%s", SlotsReported, free, server, interval.Microseconds(), strings.Join(queues, "\n"))
 	return db.rdb.Publish(ctx, db.prefix+"wake", text).Err()

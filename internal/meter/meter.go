@@ -233,8 +233,8 @@ func (g *Gate) Left(now int64) int64 {
 	return g.Meter.Left(now)
 }
 
-// MaxTime is the last time there is, in the year 2255, because the numbers of the Lua meters are
-// exact up to here. Everything later counts as MaxTime, and so does what never happens.
+// MaxTime is the largest time, in the year 2255: numbers in Lua are exact up to it. Later times, and
+// the time of what never happens, are MaxTime.
 const MaxTime = 1 << 53
 
 // Span returns the time that k permits take at n permits per period, in whole microseconds and

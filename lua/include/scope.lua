@@ -12,14 +12,14 @@ local LANES = '\n'
 -- After a lane's name: when it had its last turn.
 local TURN = '\n'
 
--- The last time there is, in the year 2255: up to here numbers are exact.
+-- The largest time, in the year 2255. Numbers in Lua are exact up to it.
 local FAR = 9007199254740992
 
 -- How much longer a meter's key lives than its state matters, in milliseconds, so that a clock that
 -- steps back by less finds it.
 local GRACE = 60000
 
--- For how long what a call has taken can be given back, and feedback about a key is kept: an hour.
+-- The time for which a call can give permits back, and for which feedback about a key is kept.
 local MEMORY_US = 3600000000
 
 -- Returns a number as text: tostring would keep 14 digits of 16, and '%.0f' takes five times as

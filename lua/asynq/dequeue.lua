@@ -1,7 +1,7 @@
--- Takes jobs from the head of a queue, as many as a server has free slots, with the
--- effects of asynq's script Dequeue on each; but that pending_since is not removed: while
--- a job is active it says which call took it. A Unique lock that still outlasts a wait, as
--- of a job that was run by hand, goes on as when its job is called.
+-- Takes up to n jobs from the head of a queue. The effects on each job are those of asynq's
+-- script Dequeue, except that pending_since is not removed: while a job is active, pending_since
+-- names the call that took the job. A Unique lock that was extended for a wait gets its remaining
+-- time back, also if the job was run by hand.
 -- KEYS[1] asynq:{queue}:pending
 -- KEYS[2] asynq:{queue}:paused
 -- KEYS[3] asynq:{queue}:active
@@ -9,15 +9,13 @@
 -- KEYS[5] asynq:{queue}:headgate, where servers wait for jobs
 -- ARGV[1] unix second at which the jobs' leases end
 -- ARGV[2] prefix of a job's hash, asynq:{queue}:t:
--- ARGV[3] how many at most
--- ARGV[4] call: a time in nanoseconds, which only repeats of this very call share
--- ARGV[5] how often it was sent, with this time
--- ARGV[6] 1 if the mark of who made a job pending was used up for this call: where jobs are
---   left another server hears of them
--- Returns ID and message of each job, and 1 if it was put back since it was enqueued or else an
---   empty text, the first to run in front; nil if there is none.
---   Sent again it returns what it took before, if it did. A job that has no message is
---   dropped
+-- ARGV[3] n, the most jobs to take
+-- ARGV[4] name of the call: a time in nanoseconds, which only repeats of this call share
+-- ARGV[5] number of times that this call was sent, this time included
+-- ARGV[6] 1 if a marker was consumed for this call: if jobs are left, another marker is set
+-- Returns three values for each job, the first job to run in front: its ID, its message, and 1 if
+--   it was put back since it was enqueued, or else an empty text. Returns nil if there is no job.
+--   A repeated call returns the jobs that it took before. A job without a message is deleted
 -- @include let_unique
 local pending, paused, active, lease, marker = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local ends, prefix, n, caller, sent, woken = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
@@ -25,13 +23,13 @@ local ends, prefix, n, caller, sent, woken = ARGV[1], ARGV[2], ARGV[3], ARGV[4],
 local call = redis.call
 local jobs = {}
 
-if sent ~= '1' then -- those that this call took before, and nobody has moved since
+if sent ~= '1' then -- jobs that this call took before and that were not moved since
   local msgs = {}
   for _, id in ipairs(call('ZRANGEBYSCORE', lease, ends, ends)) do
     local by, msg, denied = unpack(call('HMGET', prefix .. id, 'pending_since', 'msg', 'denied'))
     if by == caller then msgs[id] = { msg, denied and '1' or '' } end
   end
-  local ids = next(msgs) and call('LRANGE', active, 0, -1) or {} -- the last taken in front
+  local ids = next(msgs) and call('LRANGE', active, 0, -1) or {} -- the job taken last is in front
   for i = #ids, 1, -1 do
     local found = msgs[ids[i]]
     if found then jobs[#jobs + 1], jobs[#jobs + 2], jobs[#jobs + 3] = ids[i], found[1], found[2] end

@@ -1,12 +1,12 @@
--- Has the active list and the leases of a queue tell of the same jobs, if Redis has lost entries
--- of one. An active job without a lease gets one: a worker that runs the job extends it, and
--- else the job counts as crashed when it has ended. A lease without an active job goes, unless
--- the job's hash says that it is active.
+-- Makes the active list and the leases of a queue contain the same jobs, after Redis has lost
+-- entries of one of them. An active job without a lease gets a lease. If a worker runs the job, the
+-- worker extends the lease; otherwise the job counts as crashed when the lease ends. A lease without
+-- an active job is deleted, unless the state in the job's hash is active.
 -- KEYS[1] asynq:{queue}:active
 -- KEYS[2] asynq:{queue}:lease
 -- ARGV[1] prefix of a job's hash, asynq:{queue}:t:
 -- ARGV[2] unix second at which new leases end
--- Returns of how many jobs an entry was missing
+-- Returns the number of jobs that lacked an entry
 local active, lease = KEYS[1], KEYS[2]
 local prefix, ends = ARGV[1], ARGV[2]
 

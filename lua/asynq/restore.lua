@@ -1,6 +1,6 @@
--- Puts jobs that Redis has lost from asynq's lists and sets back to where their hashes say
--- they are. A job that was to be retried or was scheduled is due when it was denied until, or
--- now: its time is lost. A hash without a message goes, so that its ID is free again.
+-- Adds jobs that Redis has lost from asynq's lists and sets to the list or set that the state in
+-- their hash names. A denied job keeps its time. Other jobs of the retry set and scheduled jobs are
+-- due now, because their time is lost. A hash without a message is deleted, so that its ID is free.
 -- KEYS[1] asynq:{queue}:pending
 -- KEYS[2] asynq:{queue}:active
 -- KEYS[3] asynq:{queue}:lease
@@ -14,7 +14,7 @@
 -- ARGV[3] seconds that a new lease lasts
 -- ARGV[4] seconds that a completed job is kept
 -- ARGV[5…] IDs of the jobs to look at
--- Returns how many were lost
+-- Returns the number of jobs that were lost
 local pending, active, lease, retry, scheduled = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local archived, completed, marker = KEYS[6], KEYS[7], KEYS[8]
 local prefix, now, lasts, kept = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -47,8 +47,8 @@ local function restore_active(id)
   end
 end
 
--- A list gives its oldest jobs first, but for at most 64 promoted ones in front of them. So
--- a job that is no older than all of those need not be looked for.
+-- The oldest jobs are at the head of the list, behind at most 64 promoted ones. So only
+-- a job that is older than all of these is looked for.
 local oldest = math.huge
 for _, id in ipairs(redis.call('LRANGE', pending, -65, -1)) do
   local since = redis.pcall('HGET', prefix .. id, 'pending_since')

@@ -1,4 +1,4 @@
--- Keeps what a handler has written as its job's result, unless the job is gone or has another lease.
+-- Stores a job's result, unless the job does not exist or has another lease.
 -- KEYS[1] asynq:{queue}:t:{id}, the job's hash
 -- KEYS[2] asynq:{queue}:lease
 -- ARGV[1] ID

@@ -1,11 +1,11 @@
 -- @include lease
 
--- Stands in front of a script of asynq's that ends the lease of an active job. If that lease is
--- over, it answers as asynq's script does for a job that is not active. A job that has the
--- lease is active also if Redis has lost one of its entries: asynq's script, which gives up
--- if one is missing, finds both, and removes an entry that is there twice. The keys of the
--- active list, the leases and the job's hash follow the script's own keys; the name and the end of the lease that is
--- meant follow its own arguments. The first argument is the job's ID.
+-- Runs before a script of asynq's that ends the lease of an active job. If the job has another
+-- lease, it returns the error of asynq's script for a job that is not active. If Redis has lost the
+-- job's entry in the active list or in the leases, it adds the entry, because asynq's script fails
+-- without it. asynq's script removes all copies of an entry.
+-- The last three keys are the active list, the leases and the job's hash. The last two arguments
+-- are the name and the end of the expected lease. The first argument is the job's ID.
 do
   local k, n = #KEYS, #ARGV
   local is, named = is_lease(KEYS[k], KEYS[k - 1], ARGV[1], ARGV[n - 1], ARGV[n])

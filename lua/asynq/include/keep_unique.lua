@@ -1,6 +1,6 @@
--- Keeps a job's lock of asynq's Unique, if it has one, for as many seconds at
--- least. What was left of it, which the field `lock_ms` of the job's hash has, is
--- given back when the job is called.
+-- Makes the Unique lock of a job, if it has one, last at least that many seconds. The field
+-- `lock_ms` of the job's hash stores the time that was left before. let_unique restores it when
+-- the job is granted its permits.
 local function keep_unique(hash, id, seconds)
   local lock, left_ms = unpack(redis.call('HMGET', hash, 'unique_key', 'lock_ms'))
   if not lock or redis.call('GET', lock) ~= id then return end

@@ -1,8 +1,8 @@
--- Reports whether a job has the lease that is meant: the lease of the dequeue of that name, or
--- a lease that had ended by that unix second. If neither is given, any lease is meant. The hash
--- of an active job has the name of its dequeue in `pending_since`. If the hash was lost,
--- nothing says that another dequeue has the job. The second result is whether the hash says by
--- name that the job is active under that lease. Then it is, even if Redis has lost it elsewhere.
+-- Reports whether a job has the expected lease: the lease of the dequeue with that name, or a
+-- lease that had ended at that Unix second. If both are empty, any lease matches. The field
+-- `pending_since` of an active job's hash has the name of its dequeue. If the hash was lost, the
+-- lease matches. The second result reports whether the hash has that name and the state active.
+-- Then the job is active, even if Redis has lost its entry in the active list or the leases.
 local function is_lease(hash, lease, id, name, ended)
   if name == '' and ended == '' then return true, false end
   if name ~= '' then

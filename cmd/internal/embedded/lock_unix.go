@@ -7,6 +7,8 @@ import (
 	"syscall"
 )
 
+const errLocked = syscall.EWOULDBLOCK // another process has the lock
+
 func lockFile(file *os.File) error {
 	return syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }

@@ -4,12 +4,14 @@
 package embedded
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -17,13 +19,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// FolderName is the name of the folder that holds the data.
-const FolderName = ".headgate"
+const (
+	FolderName    = ".headgate"      // of the folder that holds the data
+	answerTimeout = 10 * time.Second // bounds the time that a server needs to start, to answer and to end
+)
 
-// answerTimeout bounds the time that a server needs to start, to answer and to end.
-const answerTimeout = 10 * time.Second
-
-var tick = time.Second // between two checks, and between two saves of a miniredis
+var tick = time.Second                   // between two checks, and between two saves of a miniredis
+var childAttributes *syscall.SysProcAttr // of the operating system
 
 // A Store is the Redis of one folder. The process that holds the folder's lock runs the server.
 // When that process ends, another that has the Store open takes the lock.
@@ -116,7 +118,7 @@ func (s *Store) keep(ctx context.Context) (err error) {
 // removed, other processes do not find the server, so serve ends it.
 func (s *Store) serve(ctx context.Context) error {
 	// Only the owner of a folder can change its mode. A folder in /tmp may be another user's trap.
-	if err := cmp.Or(os.MkdirAll(s.dir, 0o700), os.Chmod(s.dir, 0o700)); err != nil {
+	if err := errors.Join(os.MkdirAll(s.dir, 0o700), os.Chmod(s.dir, 0o700)); err != nil {
 		return err
 	}
 	lock, err := os.OpenFile(filepath.Join(s.dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
@@ -124,12 +126,12 @@ func (s *Store) serve(ctx context.Context) error {
 		return err
 	}
 	defer lock.Close()
-	if err = lockFile(lock); err == nil {
-		_ = os.Remove(s.Socket) // a crash leaves it
-		err = cmp.Or(os.WriteFile(filepath.Join(s.dir, ".gitignore"), []byte("*\n"), 0o600), os.WriteFile(lock.Name(), fmt.Append(nil, os.Getpid()), 0o600))
-	}
-	if errors.Is(err, syscall.EWOULDBLOCK) { // another process has the lock
+	if err = lockFile(lock); errors.Is(err, errLocked) {
 		return nil
+	}
+	if err == nil {
+		_ = os.Remove(s.Socket) // a crash leaves it
+		err = errors.Join(os.WriteFile(filepath.Join(s.dir, ".gitignore"), []byte("*\n"), 0o600), os.WriteFile(lock.Name(), fmt.Append(nil, os.Getpid()), 0o600))
 	}
 	if err != nil {
 		return err
@@ -142,14 +144,47 @@ func (s *Store) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
-		for ticks := time.Tick(tick); ctx.Err() == nil; <-ticks {
-			if removed() {
-				cancel()
-			}
+		defer cancel()
+		for ticks := time.Tick(tick); ctx.Err() == nil && !removed(); <-ticks {
 		}
 	}()
 	if err = s.run(ctx, lock); removed() {
 		return fmt.Errorf("the folder %s was removed with the jobs in it", s.dir)
 	}
 	return err
+}
+
+// run runs a server with the data of the folder until ctx ends.
+func (s *Store) run(ctx context.Context, lock *os.File) error {
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		err = errors.New("there is no redis-server on the PATH")
+	} else if text, _ := exec.Command(path, "--version").Output(); !regexp.MustCompile(` v=([7-9]|\d\d)\.`).Match(text) {
+		err = fmt.Errorf("%s is older than version 7", path) // which keeps its data under another name
+	}
+	if err == nil {
+		s.log("no Redis is configured: redis-server runs for this process, with its data in " + s.dir)
+		return s.runChild(ctx, path, lock)
+	}
+	if _, there := os.Stat(filepath.Join(s.dir, "appendonlydir")); there == nil {
+		return fmt.Errorf("the jobs are those of a redis-server, but %w", err)
+	}
+	s.log(fmt.Sprintf("no Redis is configured: miniredis runs within this process, and saves to %s each second; a real Redis is faster and safer, but %v", s.dir, err))
+	return s.runMini(ctx)
+}
+
+func (s *Store) runChild(ctx context.Context, path string, lock *os.File) error {
+	log := filepath.Join(s.dir, "redis.log")
+	_ = os.Remove(log) // of the last server
+	cmd := exec.CommandContext(ctx, path, "--port", "0", "--logfile", "redis.log", "--unixsocket", "redis.sock", "--unixsocketperm", "700",
+		"--save", "", "--appendonly", "yes", "--auto-aof-rewrite-min-size", "4mb", "--maxmemory-policy", "noeviction")
+	cmd.Dir, cmd.SysProcAttr = s.dir, childAttributes
+	cmd.ExtraFiles = []*os.File{lock} // the child holds the lock, too, because it may outlive this process
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = answerTimeout
+	runtime.LockOSThread() // because Linux ends the child with the thread that started it
+	if err := cmd.Run(); ctx.Err() == nil {
+		return fmt.Errorf("redis-server has ended: see %s: %v", log, err)
+	}
+	return nil
 }

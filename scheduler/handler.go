@@ -71,7 +71,7 @@ func (a *attempt) awaitPermits(ctx context.Context) error {
 	case <-a.done:
 	case <-ctx.Done():
 		go a.server.releaseUnused(a)
-		return &putBackError{error: ctx.Err(), at: time.Now().Add(time.Second), denied: true, position: a.nextPosition()}
+		return a.abandoned(ctx)
 	}
 	if p, ok := errors.AsType[*panicError](a.err); ok {
 		panic(p.value)
@@ -88,10 +88,15 @@ func (a *attempt) startError(ctx context.Context) error {
 	if err := a.expiredError(); err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil {
-		return &putBackError{error: err, at: time.Now().Add(time.Second), denied: true, position: a.nextPosition()}
+	if ctx.Err() != nil {
+		return a.abandoned(ctx)
 	}
 	return nil
+}
+
+// abandoned returns the error that puts a job back which asynq has abandoned before it started.
+func (a *attempt) abandoned(ctx context.Context) error {
+	return &putBackError{error: ctx.Err(), at: time.Now().Add(time.Second), denied: true, position: a.nextPosition()}
 }
 
 // Errors for the span of a run that did not return or did not start.

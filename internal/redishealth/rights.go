@@ -67,20 +67,19 @@ func (e *RightsError) Error() string {
 		" docs/operating.md has the whole line", e.User, strings.Join(e.Rights, " "))
 }
 
-// TryRights tries each right that a worker needs at places, which are the beginnings of key names:
-// each command of scripts, the keys and the channels. missing is a RightsError, or nil if the user
-// has all rights. The warnings are about rights that a worker can do without. err says that the
-// rights could not be tried.
-func TryRights(ctx context.Context, rdb redis.UniversalClient, places ...string) (missing error, warnings []string, err error) {
+// TryRights tries each right that a worker needs for the keys and channels with these prefixes.
+// missing is a RightsError, or nil if the user has all rights. The warnings are about rights that a
+// worker can do without. err is not nil if the rights could not be tried.
+func TryRights(ctx context.Context, rdb redis.UniversalClient, prefixes ...string) (missing error, warnings []string, err error) {
 	user, lacks := script.User(rdb), map[string]bool{}
-	for _, place := range places {
-		if err := tryPlace(ctx, rdb, user, place, lacks); err != nil {
+	for _, prefix := range prefixes {
+		if err := tryPrefix(ctx, rdb, user, prefix, lacks); err != nil {
 			return nil, nil, err
 		}
 	}
 	for _, o := range optional {
 		var args []any
-		for word := range strings.FieldsSeq(strings.ReplaceAll(o.command, "KEY", places[0]+"probe")) {
+		for word := range strings.FieldsSeq(strings.ReplaceAll(o.command, "KEY", prefixes[0]+"probe")) {
 			args = append(args, word)
 		}
 		if Of(rdb.Do(ctx, args...).Err()) == Rights {
@@ -96,11 +95,11 @@ func TryRights(ctx context.Context, rdb redis.UniversalClient, places ...string)
 // neededRight finds the right in the text of [script.Explain].
 var neededRight = regexp.MustCompile(`the user needs (\S+)`)
 
-// tryPlace adds the rights that the user lacks at a place.
-func tryPlace(ctx context.Context, rdb redis.UniversalClient, user, place string, lacks map[string]bool) error {
-	own, channel := place, place+"wake"
+// tryPrefix adds to lacks the rights that the user lacks for a prefix.
+func tryPrefix(ctx context.Context, rdb redis.UniversalClient, user, prefix string, lacks map[string]bool) error {
+	own, channel := prefix, prefix+"wake"
 	var others []redis.Cmder
-	if strings.HasPrefix(place, "asynq:") {
+	if strings.HasPrefix(prefix, "asynq:") {
 		own, channel = "asynq:", "asynq:cancel"
 		others = []redis.Cmder{rdb.Get(ctx, DataKey), rdb.RPushX(ctx, DataKey, "")}
 	}
@@ -115,7 +114,7 @@ func tryPlace(ctx context.Context, rdb redis.UniversalClient, user, place string
 			commands = append(commands, name+" "+group[0])
 		}
 	}
-	tried := tryRights.Run(ctx, rdb, []string{place + "check"}, commands...)
+	tried := tryRights.Run(ctx, rdb, []string{prefix + "check"}, commands...)
 	for _, cmd := range append(others, subscribe, tried) {
 		switch right := neededRight.FindStringSubmatch(fmt.Sprint(script.Explain(cmd.Err(), user, cmd))); {
 		case Of(cmd.Err()) == Rights && right != nil:

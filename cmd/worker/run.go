@@ -212,6 +212,9 @@ func (c *runCommand) check(ctx context.Context, g *cli.Globals, conf *config.Con
 	if !c.JSON {
 		newSetup(g, conf, nil).print(stdio.Out, conf)
 	}
+	if conf.DefaultReason != "" {
+		return cli.Usagef("nothing to check: %s; write one, or use --config FILE", conf.DefaultReason)
+	}
 	warnings, err := worker.Check(ctx, conf)
 	if err != nil {
 		return err

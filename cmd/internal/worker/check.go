@@ -17,9 +17,6 @@ import (
 
 // Check checks what a worker needs. An error would keep the worker from running, a warning would not.
 func Check(ctx context.Context, conf *config.Config) (warnings []string, err error) {
-	if conf.DefaultReason != "" {
-		return nil, fmt.Errorf("nothing to check: %s; write one, or use --config FILE", conf.DefaultReason)
-	}
 	if text := impoliteWarning(conf); text != "" {
 		warnings = append(warnings, text)
 	}

@@ -137,7 +137,7 @@ func lostKey(t *testing.T, rdb redis.UniversalClient, family string, remove func
 	if now := w.definitions(); !maps.Equal(now, definitions) {
 		t.Errorf("limits\n%v, want\n%v", now, definitions)
 	}
-	time.Sleep(70 * time.Second)
+	time.Sleep(90 * time.Second)
 	ran, ticks := map[string]int{}, 0
 	for _, r := range w.ran() {
 		if ran[r.id]++; !strings.Contains(r.id, "@") {
@@ -155,8 +155,8 @@ func lostKey(t *testing.T, rdb redis.UniversalClient, family string, remove func
 	if len(ran) != w.jobs {
 		t.Errorf("%d of %d jobs ran", len(ran), w.jobs)
 	}
-	if ticks < 6 {
-		t.Errorf("the schedule had %d ticks in 70 seconds, want 7", ticks)
+	if ticks < 8 {
+		t.Errorf("the schedule had %d ticks in 90 seconds, want 9", ticks)
 	}
 	for _, queue := range []string{"default", "other"} {
 		archived, err := w.tasks.ListArchivedTasks(queue)
@@ -220,7 +220,7 @@ func newLossyWorld(t *testing.T, rdb redis.UniversalClient, log *bytes.Buffer) *
 	st.must(st.limiter.SetKey(ctx, "bucket", "faster", throttle.Override{Rate: throttle.PerMinute(40), For: 10 * time.Minute}))
 	_, err := st.limiter.Throttle(ctx, "cell", 1, 1, time.Hour, 1)
 	st.must(err)
-	for i := range 16 {
+	for i := range 24 {
 		for k, needs := range []string{"api", "api/host", "bucket", "log day", "parts slots", "window bucket/faster"} {
 			st.enqueue(needing(fmt.Sprint(needs, ",", i%2)), asynq.Queue([]string{"default", "other"}[(i/2+k)%2]))
 			w.jobs++

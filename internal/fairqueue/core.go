@@ -22,14 +22,15 @@ type Core struct {
 	expiries sorted[*lane]
 	// notifications are the granted jobs to promote, by time.
 	notifications []notification
-	// tries are the turns without a reply, at most maxTries, and served the meters that gave them.
+	// pendingTurns are the turns that have no reply yet, at most maxPendingTurns. served are the
+	// meters that gave these turns.
 	pendingTurns    []pendingTurn
 	maxPendingTurns int
 	served          []*meter
 	touched         []*meter // for which Sharing may have news
 	// slotQueues are the queues with lanes that wait for a free worker slot.
 	slotQueues []*queue
-	// certain says that what meters say of the future comes true, as in a forecast.
+	// exact reports whether meters keep the times that they gave, as in a forecast.
 	exact bool
 	off   rule // the rules that a test takes out
 }
@@ -39,7 +40,7 @@ func New() *Core {
 	return &Core{lanes: map[string]*lane{}, meters: map[string]*meter{}, queues: map[string]*queue{}, servers: map[string]*server{}}
 }
 
-// NewForecast returns a core whose meters change by its turns alone, so that it never tries a turn
+// NewExact returns a core whose meters change by its turns alone, so that it never tries a turn
 // before the time that the meter said.
 func NewExact() *Core {
 	c := New()

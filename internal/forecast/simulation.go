@@ -81,8 +81,8 @@ func (l *lane) cost(meter int) int64 {
 	return int64(math.Floor((n+1)*mean+1e-9) - math.Floor(n*mean+1e-9))
 }
 
-// never reports whether the first job costs more than some meter ever gives: its turn comes at
-// once, to learn that.
+// isImpossible reports whether the first job costs more than one of its meters can ever give. Such a
+// job gets its turn at once, and is archived.
 func (l *lane) isImpossible() bool {
 	for i, m := range l.meters {
 		if m.Exceeds(l.cost(i)) {
@@ -289,8 +289,8 @@ func (l *lane) remaining(meter int) (jobs, permits int64) {
 	return jobs, int64(math.Ceil(sum))
 }
 
-// estimateRest says when the rest would start, each meter taken for itself: before a lane's last
-// job go as many of every other lane, or all of them.
+// estimateRemaining estimates when the remaining jobs start, for each meter on its own. It assumes that
+// before a lane's last job, every other lane of the meter has as many turns, or all that it needs.
 func (f *simulation) estimateRemaining(now int64) {
 	f.estimated = true
 	at := map[*simMeter][]*lane{}

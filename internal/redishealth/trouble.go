@@ -45,12 +45,19 @@ var known = map[Trouble]struct {
 	ReadOnly:    {"it is a replica, which takes no writes", redis.IsReadOnlyError},
 	FewReplicas: {"it has fewer replicas than its min-replicas-to-write, and takes no writes", redis.IsNoReplicasError},
 	Unsaved:     {"it cannot save to its disk, and takes no writes", func(err error) bool { return redis.HasErrorPrefix(err, "MISCONF") }},
-	NoPassword:  {"it wants a password, and gets none", func(err error) bool { return redis.HasErrorPrefix(err, "NOAUTH") }},
-	Password:    {"it refuses the password, or there is no such user", redis.IsAuthError},
+	NoPassword:  {"it wants a password, and gets none", lacksPassword},
+	Password:    {"it refuses the password, or there is no such user", func(err error) bool { return redis.IsAuthError(err) && !lacksPassword(err) }},
 	Rights:      {"its user lacks rights", lacksRights},
 	Clients:     {"it has as many connections as its maxclients", redis.IsMaxClientsError},
 	Cluster:     {"its cluster, or the master of this replica, is down", func(err error) bool { return redis.IsClusterDownError(err) || redis.IsMasterDownError(err) }},
 	Evicts:      {"its maxmemory-policy deletes jobs and limits when its memory is full", nil},
+}
+
+// lacksPassword reports whether an error means that the client has not signed in. Redis refuses a long
+// command of such a client with a protocol error.
+func lacksPassword(err error) bool {
+	said, _ := errors.AsType[redis.Error](err)
+	return redis.HasErrorPrefix(err, "NOAUTH") || said != nil && strings.Contains(said.Error(), "unauthenticated")
 }
 
 // lacksRights reports whether an error means that a user lacks a right. In a script, Redis 6.2 and 7.0

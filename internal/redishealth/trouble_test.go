@@ -32,6 +32,7 @@ func TestOf(t *testing.T) {
 		}
 	}
 	check(None, admin.Get(ctx, "none").Err())
+	check(NoPassword, serverError("ERR Protocol error: unauthenticated multibulk length"))
 	do("CONFIG", "SET", "maxmemory", "1")
 	check(Full, write())
 	do("CONFIG", "SET", "maxmemory", "0")
@@ -84,3 +85,10 @@ func TestEvictionPolicyOfAnyInfo(t *testing.T) {
 		}
 	}
 }
+
+// serverError is an error reply of Redis.
+type serverError string
+
+func (e serverError) Error() string { return string(e) }
+
+func (serverError) RedisError() {}

@@ -50,7 +50,7 @@ func (db *DB) RateLimited(ctx context.Context, job Job, limit RateLimit, needs .
 	}
 	forUS := int64(-1)
 	if limit.For >= 0 {
-		forUS = min(limit.For, maxBlock).Microseconds()
+		forUS = min(limit.For, maxBlock).Microseconds() + 2 // the duration and Redis's clock are rounded down
 	}
 	c := db.callers.Next()
 	defer db.callers.Done(c)

@@ -15,6 +15,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/throttletest"
 )
@@ -182,13 +183,9 @@ func (c *chaos) judgeRepeats() (repeated int) {
 func (c *chaos) judgeRest() {
 	c.t.Helper()
 	var left []string
-	for range 600 {
-		if left = c.leftovers(); len(left) == 0 {
-			return
-		}
-		time.Sleep(200 * time.Millisecond)
+	if !proctest.Wait(func() bool { left = c.leftovers(); return len(left) == 0 }) {
+		c.t.Errorf("left in Redis: %s", strings.Join(left, ", "))
 	}
-	c.t.Errorf("left in Redis: %s", strings.Join(left, ", "))
 }
 
 // leftovers are keys that have something although no job waits or runs.

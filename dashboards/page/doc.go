@@ -6,8 +6,8 @@
 //	http.Handle("/headgate/", http.StripPrefix("/headgate", p))
 //
 // It needs nothing but Redis. The server renders all pages, and they work without JavaScript; the
-// script asks for the page again every two seconds and updates what differs. While nobody looks,
-// the page reads nothing. Each process reads for its own viewers, at most once a second: some five
+// script asks for the page again every two seconds and updates what differs. Without a
+// viewer the page reads nothing. Each process reads for its own viewers, at most once a second: some five
 // round trips, and what a view needs for its own query.
 //
 // # Data

@@ -117,8 +117,8 @@ func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at 
 	return o, nil
 }
 
-// recentEvents returns the last n changes and denials. At most three are denials, of which there may
-// be one a second for each limit.
+// recentEvents returns the last n changes and denials. At most three are denials, because
+// each limit may have one a second.
 func recentEvents(s *snapshot, n int) []event {
 	var list []event
 	for _, c := range s.Changes[:min(n, len(s.Changes))] {

@@ -233,7 +233,7 @@ func TestConnect_ClusterWithDeadNode(t *testing.T) {
 		_ = end()
 	}
 	if _, _, err := parseRedis(t, "redis-cluster://127.0.0.1:1,127.0.0.1:2").Connect(t.Context()); err == nil || !strings.Contains(err.Error(), "connection refused") {
-		t.Errorf("nobody listens: %v", err)
+		t.Errorf("no server listens: %v", err)
 	}
 }
 

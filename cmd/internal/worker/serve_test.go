@@ -164,7 +164,7 @@ func TestErrorLog_Handshakes(t *testing.T) {
 }
 
 // TestHTTPServer_ManyConnections: a client can open as many connections as it likes; the oldest
-// give way, and whoever comes is answered.
+// are closed, and each new one is answered.
 func TestHTTPServer_ManyConnections(t *testing.T) {
 	const more = 50
 	here, err := Listen(t.Context(), ":0")

@@ -76,6 +76,10 @@ func Open(ctx context.Context, dir string, log func(line string)) (*Store, error
 		case err = <-s.failed:
 			err = fmt.Errorf("no Redis is configured, and none can keep its data in %s: %w; name a Redis as redis: in the config, or with --redis", dir, err)
 		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.Canceled) {
+				err = ctx.Err() // an interrupt, which says nothing about the server
+				break
+			}
 			pid, _ := os.ReadFile(filepath.Join(dir, "lock"))
 			err = fmt.Errorf("process %s runs the Redis in %s, which does not answer: %w", pid, dir, err)
 		case <-time.After(10 * time.Millisecond):

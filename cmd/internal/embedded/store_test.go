@@ -343,6 +343,15 @@ func TestStore_ServerThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// An interrupt says nothing about the server.
+func TestOpen_Interrupted(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	if _, err := Open(ctx, t.TempDir(), func(string) {}); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("Open gives %v", err)
+	}
+}
+
 // The server ends with a process that is killed.
 func TestStore_KilledProcess(t *testing.T) {
 	if dir := os.Getenv("KILLED_STORE"); dir != "" {

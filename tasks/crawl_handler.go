@@ -190,9 +190,6 @@ func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) 
 	return j.frontier.Done(ctx, j.crawl, j.page.URL, frontier.Failed, 0)
 }
 
-// Tidy removes unfinished files in SaveDir: see HTTPHandler.Tidy.
-func (h *CrawlHandler) Tidy() error { return (&HTTPHandler{SaveDir: h.SaveDir}).Tidy() }
-
 // run claims the job's URL and fetches it, if robots.txt allows that.
 func (j *crawlJob) run(ctx context.Context) error {
 	file, err := j.knownRobots(ctx, origin(j.page.URL))
@@ -251,7 +248,7 @@ func (h *CrawlHandler) agent() string { return cmp.Or(h.Agent, "headgate") }
 func (j *crawlJob) get(ctx context.Context, url string) (*openResponse, error) {
 	headers := map[string]string{"User-Agent": j.agent(), "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 	call := HTTPRequest{Method: http.MethodGet, URL: url, Headers: headers}
-	return j.HTTP.exchange(ctx, call, call, nil)
+	return j.HTTP.exchange(ctx, call)
 }
 
 // enqueue enqueues another job of the crawl in this job's queue, with as many retries. It does

@@ -31,10 +31,10 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 		return err
 	}
 	defer resp.drop()
-	j.result.Status = resp.Status
-	wrong := checkStatus(resp.Response, nil, resp.at)
+	j.result.Status = resp.StatusCode
+	wrong := checkStatus(resp.summary, nil, resp.at)
 	switch {
-	case redirects(resp.Status):
+	case redirects(resp.StatusCode):
 		target, reason := j.target(resp)
 		j.result.Reason = reason
 		if target == nil {
@@ -59,7 +59,7 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 // target returns the page that a redirect leads to, or nil if the redirect leads nowhere. The page
 // has the same depth.
 func (j *crawlJob) target(resp *openResponse) (target *CrawlFetch, reason string) {
-	next, err := links.Canonical(resp.url.String(), resp.Header.Get("Location"))
+	next, err := links.Canonical(resp.Request.URL.String(), resp.Header.Get("Location"))
 	switch {
 	case err != nil:
 		return nil, "it leads nowhere: " + err.Error()
@@ -105,7 +105,7 @@ func (j *crawlJob) read(ctx context.Context, resp *openResponse) (to []CrawlFetc
 	size := cmp.Or(max(0, j.MaxPage), DefaultMaxPage)
 	body, err := io.ReadAll(io.LimitReader(resp.Body, size+1)) // one byte more shows that the page is longer
 	if err != nil {
-		return nil, 0, &NetworkError{URL: resp.URL, Status: resp.Status, Err: err}
+		return nil, 0, &NetworkError{URL: resp.call.URL, Status: resp.StatusCode, Err: err}
 	}
 	if int64(len(body)) > size {
 		body, j.result.Truncated = body[:size], true
@@ -135,11 +135,8 @@ func (j *crawlJob) read(ctx context.Context, resp *openResponse) (to []CrawlFetc
 	if err = cmp.Or(ctx.Err(), err); err != nil || page.NoIndex || j.SaveDir == "" {
 		return to, unread, err
 	}
-	file := *resp
-	file.call.Save, file.Body = j.page.Crawl+"/", io.NopCloser(bytes.NewReader(body))
-	var saved HTTPResult
-	err = (&HTTPHandler{SaveDir: j.SaveDir, MaxSave: max(1, int64(len(body)))}).save(&file, &saved)
-	j.result.Saved = saved.Saved
+	file, err := saveFile(j.SaveDir, j.page.Crawl+"/", bytes.NewReader(body))
+	j.result.Saved = file.name
 	return to, unread, err
 }
 

@@ -96,13 +96,13 @@ func (j *crawlJob) fetchRobots(ctx context.Context, of, url string, hops int) er
 		return j.failRobots(ctx, of, err)
 	}
 	defer resp.Body.Close()
-	status := resp.Status
+	status := resp.StatusCode
 	switch {
 	case status >= 500 || status == 429:
-		blockLimits(ctx, resp.Response)
-		return j.failRobots(ctx, of, checkStatus(resp.Response, nil, resp.at))
+		blockLimits(ctx, resp.summary)
+		return j.failRobots(ctx, of, checkStatus(resp.summary, nil, resp.at))
 	case redirects(status):
-		next, err := links.Canonical(resp.url.String(), resp.Header.Get("Location"))
+		next, err := links.Canonical(resp.Request.URL.String(), resp.Header.Get("Location"))
 		if err != nil || hops >= MaxRedirects {
 			return j.frontier.StoreRobots(ctx, of, 404, nil, 0) // as if there were none (RFC 9309, 2.3.1.2)
 		}

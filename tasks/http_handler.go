@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -31,9 +30,9 @@ import (
 //
 //   - An expected status: done.
 //   - A malformed payload, or an address that is not allowed: archived.
-//   - Any other status: a *StatusError. The job is archived after a 4xx and after a redirect that
-//     is not followed, because the same call would get the same response. It is retried after
-//     408, 425, 429, a 4xx with a Retry-After, 5xx, and 101, which is never an expected status.
+//   - Any other status: a *StatusError. The job is archived after a redirect and after a 4xx,
+//     because the same call would get the same response. It is retried after 408, 425, 429, a 4xx
+//     with a Retry-After, 5xx, and 101, which is never an expected status.
 //   - A redirect of a call with RedirectsRequeue: a *RedirectError. The job is put back with the
 //     next URL, or archived if PutBackAs is nil.
 //   - A body that is longer than the call allows: a *BodyError, archived.
@@ -43,20 +42,16 @@ import (
 // A call can be made more than once, because asynq can run a job more than once.
 type HTTPHandler struct {
 	// AllowPrivate lists networks that jobs may call although they are not public, such as
-	// loopback, link-local and the ranges of RFC 1918. The address of the connection is checked,
-	// which is the proxy's address if there is a proxy.
+	// loopback and the ranges of RFC 1918. The address of the connection is checked, which is the
+	// proxy's address if there is a proxy.
 	AllowPrivate []netip.Prefix
 	// Secrets are patterns of path.Match for the secrets that payloads may refer to as ${env:NAME}
-	// and ${file:/path}, such as "env:API_TOKEN" and "file:/run/secrets/*". Whoever can enqueue
+	// and ${file:/path}, such as "env:API_TOKEN" and "file:/run/secrets/*". Anyone who can enqueue
 	// jobs can send these secrets to any host.
 	Secrets []string
 	// SecretHeaders are names of headers whose values are secrets, in addition to names such as
 	// X-Api-Key. A * matches any text. A redirect to another host or port drops these headers.
 	SecretHeaders []string
-	// RedirectBodies lists the hosts that may receive a call's body after a redirect with 307 or
-	// 308 from another host or port: "example.com" is one host, "*.example.com" its subdomains. A
-	// redirect that would send the body to any other host is not followed.
-	RedirectBodies []string
 	// SaveDir is the folder below which payloads may save bodies. Empty means that payloads may
 	// not save bodies.
 	SaveDir string
@@ -71,8 +66,7 @@ type HTTPHandler struct {
 	// It must obey the request's context.
 	Transport http.RoundTripper
 	// PutBackAs returns the error that puts a job back with another payload. Servers of package
-	// scheduler need scheduler.PutBackAs. Nil means that a redirected job with RedirectsRequeue is
-	// archived.
+	// scheduler need scheduler.PutBackAs. Nil means that a redirected job is archived.
 	PutBackAs func(payload []byte) error
 
 	once     sync.Once
@@ -80,16 +74,12 @@ type HTTPHandler struct {
 	resolver *net.Resolver     // nil means the machine's
 }
 
-// openResponse is a response whose header has arrived. Its owner closes Body, with read or drop.
+// openResponse is a response whose body has not been read. Its owner closes Body, by read or drop.
 type openResponse struct {
-	Response
-	Header http.Header
-	Body   io.ReadCloser
-	length int64 // Content-Length, or -1 if it is unknown
-
+	*http.Response
+	summary Response    // as it is reported to Feedback
 	call    HTTPRequest // with references instead of secrets
 	secrets secrets
-	url     *url.URL  // the called URL with its secrets
 	at      time.Time // time at which the header arrived
 }
 
@@ -107,46 +97,27 @@ func (h *HTTPHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	return presentable(err)
 }
 
-// do makes the call and follows redirects, all within the call's timeout. It returns the result of
-// the last response, if there was one, and an error unless that response is complete and expected.
+// do makes the call. It returns a result if there was a response, and an error unless the response
+// is complete and expected.
 func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, error) {
 	ctx, cancel := withTimeout(ctx, cmp.Or(call.Timeout, DefaultTimeout))
 	defer cancel()
-
 	start := time.Now()
-	for called := false; ; called = true {
-		withSecrets, secrets, err := h.reveal(call)
-		if err != nil {
-			err = notCalled{err}
-		}
-		var resp *openResponse
-		if err == nil {
-			resp, err = h.exchange(ctx, call, withSecrets, secrets)
-		}
-		if err != nil {
-			if e, ok := errors.AsType[notCalled](err); ok && called { // an earlier request, which redirected, was made
-				err = e.error
-			}
-			return nil, err
-		}
-		next, notFollowed := h.next(resp)
-		switch {
-		case next == nil:
-			// A wrong status is reported instead of a truncated body, which the result shows.
-			wrong := checkStatus(resp.Response, resp.call.Expect, resp.at)
-			result, err := h.read(resp, start, wrong == nil)
-			if wrong != nil {
-				wrong.Redirect = notFollowed
-				err = wrong.ends(resp.Header)
-			}
-			return result, err
-		case call.Redirects == RedirectsRequeue:
-			result, _ := h.read(resp, start, false)
-			return result, h.requeue(&RedirectError{Status: resp.Status, From: call.URL, Next: *next})
-		}
-		resp.drop()
-		call = *next
+	resp, err := h.exchange(ctx, call)
+	if err != nil {
+		return nil, err
 	}
+	next, notFollowed := h.next(resp)
+	wrong := checkStatus(resp.summary, call.Expect, resp.at)
+	result, err := h.read(resp, start, wrong == nil)
+	switch {
+	case next != nil:
+		err = h.requeue(&RedirectError{Status: resp.StatusCode, From: call.URL, Next: *next})
+	case wrong != nil: // the result shows whether the body is complete
+		wrong.Redirect = notFollowed
+		err = wrong.ends(resp.Header)
+	}
+	return result, err
 }
 
 // withTimeout limits the time of a call. The context's cause names the timeout.
@@ -154,9 +125,13 @@ func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, c
 	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no complete response within %s: %w", duration.Exact(timeout), context.DeadlineExceeded))
 }
 
-// exchange makes one request and reports the response to the Feedback around the handler. The
-// secrets are hidden in its error. An error before the connection is a notCalled.
-func (h *HTTPHandler) exchange(ctx context.Context, call, withSecrets HTTPRequest, hidden secrets) (*openResponse, error) {
+// exchange makes one request and reports the response to the Feedback around the handler. Its
+// error hides the secrets. It is a notCalled if there was no connection.
+func (h *HTTPHandler) exchange(ctx context.Context, call HTTPRequest) (*openResponse, error) {
+	withSecrets, hidden, err := h.reveal(call)
+	if err != nil {
+		return nil, notCalled{err}
+	}
 	req, err := withSecrets.request(ctx)
 	if err != nil {
 		return nil, notCalled{fmt.Errorf("%w: %w", hidden.hideIn(err), asynq.SkipRetry)}
@@ -165,12 +140,15 @@ func (h *HTTPHandler) exchange(ctx context.Context, call, withSecrets HTTPReques
 	// If h.Transport does not call GetConn, connects stays false: an error may then mean that the
 	// request was sent.
 	connects, connected := false, false
-	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GetConn: func(string) { connects = true }, GotConn: func(httptrace.GotConnInfo) {
-		connected = true
-		ready := time.Now()
-		scheduler.Pace(ctx)
-		start = start.Add(time.Since(ready)) // the upstream's latency excludes the wait of Pace
-	}}))
+	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { connects = true },
+		GotConn: func(httptrace.GotConnInfo) {
+			connected = true
+			ready := time.Now()
+			scheduler.Pace(ctx)
+			start = start.Add(time.Since(ready)) // the upstream's latency excludes the wait of Pace
+		},
+	}))
 	resp, err := h.transport().RoundTrip(req)
 	if private, ok := errors.AsType[*AddressError](err); ok {
 		return nil, notCalled{fmt.Errorf("%s: %w: %w", call.URL, private, asynq.SkipRetry)}
@@ -191,12 +169,10 @@ func (h *HTTPHandler) exchange(ctx context.Context, call, withSecrets HTTPReques
 		_ = resp.Body.Close()
 		resp.Body = http.NoBody
 	}
-	answer := Response{call.URL, resp.StatusCode, at.Sub(start), ReadUpstream(resp.StatusCode, resp.Header, at)}
-	report(ctx, answer)
-	return &openResponse{
-		Response: answer, Header: resp.Header, Body: resp.Body, length: resp.ContentLength,
-		call: call, secrets: hidden, url: req.URL, at: at,
-	}, nil
+	resp.Request = req
+	summary := Response{call.URL, resp.StatusCode, at.Sub(start), ReadUpstream(resp.StatusCode, resp.Header, at)}
+	report(ctx, summary)
+	return &openResponse{resp, summary, call, hidden, at}, nil
 }
 
 // request returns the call for net/http, in which Host is a field and not a header.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/headgate/headgate/internal/canonical"
 	"github.com/headgate/headgate/internal/redact"
-	"github.com/headgate/headgate/tasks/internal/links"
 )
 
 // RedirectError ends the run of a job with RedirectsRequeue. It is wrapped with the error of
@@ -44,28 +43,26 @@ func (h *HTTPHandler) requeue(moved *RedirectError) error {
 	return fmt.Errorf("%w: %w", moved, h.PutBackAs(payload))
 }
 
-// next returns the call to which the response redirects. It returns nil for a response that is not a
-// redirect, has an expected status, or has no Location. It returns an error if the redirect must not
-// be followed.
+// next returns the call to which the response redirects, or nil. The error is the reason for not
+// following a redirect. A response with an expected status or without a Location is no redirect.
 func (h *HTTPHandler) next(resp *openResponse) (*HTTPRequest, error) {
 	location := resp.Header.Get("Location")
-	if !redirects(resp.Status) || location == "" || slices.Contains(resp.call.Expect, resp.Status) {
+	if !redirects(resp.StatusCode) || location == "" || slices.Contains(resp.call.Expect, resp.StatusCode) {
 		return nil, nil
 	}
-	next, err := resp.locate(location)
+	to, err := resp.locate(location)
 	if err != nil {
 		return nil, fmt.Errorf("it leads to %s: %w", shorten([]byte(resp.secrets.hide(location))), err)
 	}
-	call := resp.call.redirected(resp.Status, next, h.SecretHeaders)
+	call := resp.call.redirected(resp.StatusCode, to, h.SecretHeaders)
+	away := !sameOrigin(resp.call.URL, call.URL)
 	switch {
-	case resp.call.Redirects == "" || resp.call.Redirects == RedirectsOff:
+	case resp.call.Redirects != RedirectsRequeue:
 		err = errors.New("redirects are off")
-	case resp.call.Redirects == RedirectsSameHost && !sameHost(resp.URL, call.URL):
-		err = errors.New("another host, and redirects are for the same host")
-	case reference.MatchString(call.URL) && !sameOrigin(resp.URL, call.URL):
+	case away && reference.MatchString(call.URL):
 		err = errors.New("another origin, and a secret of the call is in the URL")
-	case call.Body != "" && !sameOrigin(resp.URL, call.URL) && !links.Within(call.URL, h.RedirectBodies):
-		err = fmt.Errorf("another origin, and the call has a body: want http: {redirect_bodies: [%q]} in the worker's config if that may have it", canonical.HostOf(call.URL))
+	case away && call.Body != "":
+		err = errors.New("another origin, and the call has a body: want a job with that URL if the origin may have the body")
 	case resp.call.Hops >= MaxRedirects:
 		err = fmt.Errorf("that would be redirect %d, want at most %d", resp.call.Hops+1, MaxRedirects)
 	}
@@ -88,12 +85,12 @@ func redirects(status int) bool {
 // locate returns the absolute URL of a Location for a payload: without a fragment, and with references
 // in place of the call's secrets. It escapes references in the Location itself, which is untrusted.
 func (resp *openResponse) locate(location string) (string, error) {
-	u, err := resp.url.Parse(location)
+	u, err := resp.Request.URL.Parse(location)
 	if err != nil {
 		return "", errors.New("not a URL")
 	}
 	u.Fragment, u.RawFragment = "", ""
-	next := resp.secrets.references().hide(strings.ReplaceAll(u.String(), "${", "%24%7B"))
+	next := resp.secrets.hide(strings.ReplaceAll(u.String(), "${", "%24%7B"))
 	if err := validateURL(next); err != nil {
 		return "", err
 	}
@@ -126,16 +123,8 @@ func (r HTTPRequest) redirected(status int, next string, secretNames []string) H
 // host and port, or from the default port of http to that of https.
 func sameOrigin(from, to string) bool {
 	a, b := schemeAndPort(from), schemeAndPort(to)
-	return sameHost(from, to) && (a == b || a == "http:80" && b == "https:443")
-}
-
-// sameHost reports whether a permit for one URL's host covers the other URL. Limits ignore ports. A
-// redirect from https to http leads to another host.
-func sameHost(from, to string) bool {
-	before, _, _ := strings.Cut(schemeAndPort(from), ":")
-	after, _, _ := strings.Cut(schemeAndPort(to), ":")
 	host := canonical.HostOf(from)
-	return (before == after || after == "https") && host != "" && host == canonical.HostOf(to)
+	return host != "" && host == canonical.HostOf(to) && (a == b || a == "http:80" && b == "https:443")
 }
 
 func schemeAndPort(text string) string {

@@ -57,13 +57,13 @@ type HTTPRequest struct {
 	Headers map[string]string `json:"headers,omitempty" want:"an object of texts such as {\"Accept\": \"text/html\"}"`
 	// Body is sent as UTF-8 text.
 	Body string `json:"body,omitempty" want:"a text"`
-	// Timeout limits the time of the call, including redirects and reading the body. In JSON it is
-	// a text such as "10s". The zero value means DefaultTimeout.
+	// Timeout limits the time of the call, including reading the body. In JSON it is a text such
+	// as "10s". The zero value means DefaultTimeout.
 	Timeout time.Duration `json:"timeout,omitempty" want:"a text such as \"10s\""`
 	// Expect lists the statuses that mean success. The zero value means any 2xx.
 	Expect []int `json:"expect,omitempty" want:"a list of statuses such as [200, 404]"`
 	// Redirects is the handling of redirects. The zero value means RedirectsOff.
-	Redirects Redirects `json:"redirects,omitempty" want:"\"off\", \"same-host\" or \"requeue\""`
+	Redirects Redirects `json:"redirects,omitempty" want:"\"off\" or \"requeue\""`
 	// Hops is the number of redirects that have led to URL, up to MaxRedirects.
 	Hops int `json:"hops,omitempty" want:"a number of redirects"`
 	// KeepHeaders names the headers of the response to keep in the result.
@@ -94,13 +94,8 @@ type Redirects string
 
 // The values of HTTPRequest.Redirects.
 const (
-	// RedirectsOff treats a redirect as any other status. It is the default because it makes one
-	// request for one permit, to the permit's host.
+	// RedirectsOff treats a redirect as any other status. It is the default.
 	RedirectsOff Redirects = "off"
-	// RedirectsSameHost follows up to MaxRedirects redirects within the host, so one permit pays for
-	// up to 1 + MaxRedirects requests. It treats a redirect to another host, or from https to http,
-	// as any other status.
-	RedirectsSameHost Redirects = "same-host"
 	// RedirectsRequeue puts the job back at every redirect, with the next URL. The job then needs
 	// the permits of the next URL: see HTTPHandler.PutBackAs.
 	RedirectsRequeue Redirects = "requeue"
@@ -161,9 +156,9 @@ func (r HTTPRequest) Validate() error {
 		}
 	}
 	switch r.Redirects {
-	case "", RedirectsOff, RedirectsSameHost, RedirectsRequeue:
+	case "", RedirectsOff, RedirectsRequeue:
 	default:
-		return fmt.Errorf("redirects %q: want off, same-host or requeue", r.Redirects)
+		return fmt.Errorf("redirects %q: want off or requeue", r.Redirects)
 	}
 	if r.Hops < 0 || r.Hops > MaxRedirects {
 		return fmt.Errorf("hops %d: want from 0 to %d redirects", r.Hops, MaxRedirects)

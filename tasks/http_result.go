@@ -41,8 +41,7 @@ type HTTPResult struct {
 	Saved string `json:"saved,omitempty"`
 	// SHA256 is the hash of the saved body in hexadecimal digits.
 	SHA256 string `json:"sha256,omitempty"`
-	// DurationMS is the time from the call to the end of the body in milliseconds, including
-	// redirects and saving.
+	// DurationMS is the time from the call to the end of the body in milliseconds, including saving.
 	DurationMS int64 `json:"duration_ms"`
 }
 
@@ -50,7 +49,7 @@ type HTTPResult struct {
 // result and an error. It saves the body, and checks its length, only of an expected response.
 func (h *HTTPHandler) read(resp *openResponse, start time.Time, expected bool) (*HTTPResult, error) {
 	defer resp.Body.Close()
-	result := &HTTPResult{Status: resp.Status, Length: -1}
+	result := &HTTPResult{Status: resp.StatusCode, Length: -1}
 	for _, name := range resp.call.KeepHeaders {
 		for _, value := range resp.Header.Values(name) {
 			if result.Headers == nil {
@@ -60,7 +59,7 @@ func (h *HTTPHandler) read(resp *openResponse, start time.Time, expected bool) (
 		}
 	}
 	if resp.call.Hops > 0 {
-		result.URL = redact.Query(resp.URL)
+		result.URL = redact.Query(resp.call.URL)
 	}
 	var err error
 	if expected && resp.call.Save != "" {
@@ -80,28 +79,28 @@ func (resp *openResponse) readBody(result *HTTPResult, expected bool) error {
 	result.Truncated = err != nil || int64(len(body)) > size
 	result.setBody(resp.secrets.hideStart(body, int(size)))
 	if err != nil {
-		return &NetworkError{URL: resp.URL, Status: resp.Status, Err: resp.secrets.hideIn(err)}
+		return &NetworkError{URL: resp.call.URL, Status: resp.StatusCode, Err: resp.secrets.hideIn(err)}
 	}
-	result.Length = resp.totalLength(int64(len(body)))
+	result.Length = resp.drain(int64(len(body)))
 	if result.Truncated && expected && resp.call.OnMaxBody == OnMaxBodyFail {
-		return fmt.Errorf("%w: %w", &BodyError{URL: resp.URL, Max: size, Length: result.Length}, asynq.SkipRetry)
+		return fmt.Errorf("%w: %w", &BodyError{URL: resp.call.URL, Max: size, Length: result.Length}, asynq.SkipRetry)
 	}
 	return nil
 }
 
-// totalLength returns the length of the body, of which n bytes are read. If maxDrain more bytes do not
-// end the body, it returns the Content-Length, or -1 if that is unknown.
-func (resp *openResponse) totalLength(n int64) int64 {
+// drain reads up to maxDrain more bytes of the body, of which n bytes are read. It returns the
+// length of the body if it has found the end, or else the Content-Length, which is -1 if unknown.
+func (resp *openResponse) drain(n int64) int64 {
 	more, err := io.CopyN(io.Discard, resp.Body, maxDrain)
 	if errors.Is(err, io.EOF) {
 		return n + more
 	}
-	return resp.length
+	return resp.ContentLength
 }
 
 // drop closes the response. It reads a short body to its end, so that the connection is reused.
 func (resp *openResponse) drop() {
-	_ = resp.totalLength(0)
+	_ = resp.drain(0)
 	_ = resp.Body.Close()
 }
 

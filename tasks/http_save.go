@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
@@ -20,101 +20,85 @@ import (
 // DefaultMaxSave is the default of HTTPHandler.MaxSave.
 const DefaultMaxSave = 1 << 30
 
-// A part is an incomplete file in SaveDir.
-const (
-	partPrefix = ".headgate-"
-	partSuffix = ".part"
-	// maxPartAge is the time without a write after which a part counts as abandoned.
-	maxPartAge = 24 * time.Hour
-)
-
-// save streams the body into a file and records the file in the result. It renames the file when it
-// is complete and on disk, and replaces a file of that name atomically. It uses an os.Root, so no
-// path and no link leads out of SaveDir.
+// save streams the body into a file and records the file in the result. It does not replace secrets
+// in the body.
 func (h *HTTPHandler) save(resp *openResponse, result *HTTPResult) error {
-	fail := func(err error) error { return fmt.Errorf("save %q: %w", resp.call.Save, err) }
 	if h.SaveDir == "" {
-		return fail(errors.New("this worker has no folder to save to"))
+		return fmt.Errorf("save %q: this worker has no folder to save to", resp.call.Save)
 	}
-	root, err := os.OpenRoot(h.SaveDir)
-	if err != nil {
-		return fail(err)
-	}
-	defer root.Close()
-	if err := root.MkdirAll(path.Dir(resp.call.Save), 0o755); err != nil { // fails before the body is read
-		return fail(err)
-	}
-	part := partPrefix + uuid.NewString() + partSuffix
-	defer root.Remove(part) // has no effect after the rename
-	hash, err := h.write(root, part, resp, result)
-	if _, disk := errors.AsType[*fs.PathError](err); disk {
-		return fail(err)
-	}
-	if err != nil {
-		return err
-	}
-	// In a folder the file is named by its content, so that equal bodies are saved once.
-	name := resp.call.Save
-	if info, err := root.Stat(name); strings.HasSuffix(name, "/") || err == nil && info.IsDir() {
-		name = path.Join(name, hash)
-	}
-	if err := root.Rename(part, name); err != nil {
-		return fail(err)
-	}
-	result.Saved, result.SHA256 = name, hash
-	return nil
-}
-
-// write streams the body into a new file and returns its hash. It does not replace secrets in the
-// body. The error is a NetworkError for an incomplete body, a BodyError for a body that is too long,
-// and an fs.PathError for an error of the disk.
-func (h *HTTPHandler) write(root *os.Root, name string, resp *openResponse, result *HTTPResult) (string, error) {
-	file, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close() // a second Close does nothing
 	size := cmp.Or(max(0, h.MaxSave), DefaultMaxSave)
 	if resp.call.MaxBody > 0 {
 		size = min(size, resp.call.MaxBody)
 	}
-	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(file, sum), io.LimitReader(resp.Body, size+1)) // one byte more shows that the body is longer
+	file, err := saveFile(h.SaveDir, resp.call.Save, http.MaxBytesReader(nil, resp.Body, size))
+	if err == nil {
+		result.Saved, result.SHA256, result.Length = file.name, file.hash, file.length
+		return nil
+	}
 	result.Truncated = true
-	switch _, disk := errors.AsType[*fs.PathError](err); {
-	case err != nil && !disk:
-		return "", &NetworkError{URL: resp.URL, Status: resp.Status, Err: resp.secrets.hideIn(err)}
-	case n > size:
-		result.Length = resp.length
-		return "", fmt.Errorf("%w: %w", &BodyError{URL: resp.URL, Max: size, Length: result.Length}, asynq.SkipRetry)
-	case err == nil: // on disk before it has its name, or a power cut could leave half a file
+	_, disk := errors.AsType[*diskError](err)
+	_, long := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case long:
+		result.Length = resp.ContentLength
+		return fmt.Errorf("%w: %w", &BodyError{URL: resp.call.URL, Max: size, Length: result.Length}, asynq.SkipRetry)
+	case !disk:
+		return &NetworkError{URL: resp.call.URL, Status: resp.StatusCode, Err: resp.secrets.hideIn(err)}
+	}
+	return err
+}
+
+// savedFile is a complete file.
+type savedFile struct {
+	name, hash string // the path below the folder, and the SHA-256 in hexadecimal digits
+	length     int64
+}
+
+// diskError is an error of saveFile that is not an error of the body.
+type diskError struct{ error }
+
+func (e *diskError) Unwrap() error { return e.error }
+
+// saveFile streams a body into a file below a folder. If the name is a folder or ends in a slash, the
+// file in that folder is named by its SHA-256, so that equal bodies are saved once. saveFile renames
+// the file when it is complete and on disk, and replaces a file of that name atomically. It uses an
+// os.Root, so no path and no link leads out of dir. A killed process leaves .headgate-*.part behind.
+func saveFile(dir, name string, body io.Reader) (savedFile, error) {
+	fail := func(err error) (savedFile, error) {
+		return savedFile{}, &diskError{fmt.Errorf("save %q: %w", name, err)}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fail(err)
+	}
+	defer root.Close()
+	part := ".headgate-" + uuid.NewString() + ".part"
+	file, err := root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err == nil {
+		defer root.Remove(part) // has no effect after the rename
+		defer file.Close()      // a second Close does nothing
+		err = root.MkdirAll(path.Dir(name), 0o755)
+	}
+	if err != nil { // before the body is read
+		return fail(err)
+	}
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(file, sum), body)
+	if _, disk := errors.AsType[*fs.PathError](err); err != nil && !disk {
+		return savedFile{}, err
+	}
+	if err == nil { // on disk before it has its name, or a power cut could leave half a file
 		err = errors.Join(file.Sync(), file.Close())
 	}
 	if err != nil {
-		return "", err
+		return fail(err)
 	}
-	result.Truncated, result.Length = false, n
-	return hex.EncodeToString(sum.Sum(nil)), nil
-}
-
-// Tidy removes incomplete files of killed processes in SaveDir: those without a write for a day.
-// Workers call it when they start. It continues after an error, and returns all errors.
-func (h *HTTPHandler) Tidy() error {
-	if h.SaveDir == "" {
-		return nil
+	saved := savedFile{name, hex.EncodeToString(sum.Sum(nil)), n}
+	if info, err := root.Stat(name); strings.HasSuffix(name, "/") || err == nil && info.IsDir() {
+		saved.name = path.Join(name, saved.hash)
 	}
-	root, err := os.OpenRoot(h.SaveDir)
-	if err != nil {
-		return err
+	if err := root.Rename(part, saved.name); err != nil {
+		return fail(err)
 	}
-	defer root.Close()
-	parts, err := fs.Glob(root.FS(), partPrefix+"*"+partSuffix)
-	for _, part := range parts {
-		info, statErr := root.Stat(part)
-		if errors.Is(statErr, fs.ErrNotExist) || statErr == nil && time.Since(info.ModTime()) < maxPartAge {
-			continue
-		}
-		err = errors.Join(err, cmp.Or(statErr, root.Remove(part)))
-	}
-	return err
+	return saved, nil
 }

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
@@ -155,34 +154,5 @@ func TestSave_Failure_LeavesNoFile(t *testing.T) {
 				t.Errorf("the folder holds %q, want nothing", slices.Collect(maps.Keys(left)))
 			}
 		})
-	}
-}
-
-func TestTidy_RemovesOldParts(t *testing.T) {
-	h := saving(t)
-	h.SaveDir = filepath.Join(h.SaveDir, "[a]") // which is no pattern
-	if err := os.Mkdir(h.SaveDir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	young, other := partPrefix+"young"+partSuffix, "page.part"
-	for _, name := range []string{partPrefix + "old" + partSuffix, young, other} {
-		file := filepath.Join(h.SaveDir, name)
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if name != young {
-			if err := os.Chtimes(file, time.Time{}, time.Now().Add(-maxPartAge)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	if err := h.Tidy(); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{young, other}, slices.Sorted(maps.Keys(saved(t, h)))); diff != "" {
-		t.Error(diff)
-	}
-	if err := (&HTTPHandler{}).Tidy(); err != nil {
-		t.Errorf("without a folder: %v", err)
 	}
 }

@@ -14,8 +14,6 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/net/http/httpguts"
-
-	"github.com/headgate/headgate/internal/redact"
 )
 
 // Payloads are kept in Redis, shown by tools and copied into logs, so they contain references instead
@@ -49,8 +47,7 @@ func References(text string) (n int, err error) {
 // secrets are the secrets of one call or command, the longest first. nil means none.
 type secrets []secret
 
-// secret is a value and its reference. A secret in a URL has a second entry with the escaped value. A
-// secret that a payload contains without a reference has redact.Hidden as its reference.
+// secret is a value and its reference. A secret in a URL has a second entry with the escaped value.
 type secret struct{ value, reference string }
 
 // escapeURL escapes a value for the path and the query of a URL.
@@ -114,11 +111,6 @@ func (s secrets) sort() {
 	slices.SortStableFunc(s, func(a, b secret) int { return len(b.value) - len(a.value) })
 }
 
-// references returns the secrets that have a reference.
-func (s secrets) references() secrets {
-	return slices.DeleteFunc(slices.Clone(s), func(x secret) bool { return x.reference == redact.Hidden })
-}
-
 // hide replaces the secrets with their references.
 func (s secrets) hide(text string) string {
 	var pairs []string
@@ -128,29 +120,24 @@ func (s secrets) hide(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// hideStart returns the first n bytes of a text without its secrets. The argument is the whole text or
-// its first n + longest + 1 bytes, which may end within a secret.
+// hideStart returns up to n bytes of the beginning of a text, without its secrets. The argument is the
+// whole text, or at least its first n + longest bytes, which may end within a secret.
 func (s secrets) hideStart(text []byte, n int) []byte {
 	hidden := []byte(s.hide(string(text)))
-	if len(text) <= n {
-		return hidden
+	if len(text) > n {
+		hidden = hidden[:max(0, min(n, len(hidden)-s.longest()))]
 	}
-	end := min(n, len(hidden))
-	if len(text) > n+s.longest() {
-		end = min(end, len(hidden)-max(0, s.longest()-1))
-	}
-	return hidden[:max(0, end)]
+	return hidden
 }
 
-// hideEnd returns the last n bytes of a text without its secrets. The argument is the whole text or its
-// last n + longest bytes, which may begin within a secret.
+// hideEnd returns up to n bytes of the end of a text, without its secrets. The argument is the whole
+// text, or at least its last n + longest bytes, which may begin within a secret.
 func (s secrets) hideEnd(text []byte, n int) string {
 	hidden := s.hide(string(text))
-	start := max(0, len(hidden)-n)
-	if len(text) >= n+s.longest() {
-		start = max(start, s.longest()-1)
+	if len(text) > n {
+		hidden = hidden[min(len(hidden), max(len(hidden)-n, s.longest())):]
 	}
-	return hidden[min(start, len(hidden)):]
+	return hidden
 }
 
 // longest returns the length of the longest secret in bytes, or 0.
@@ -208,18 +195,6 @@ func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
 	}
 	if failed != nil {
 		return call, nil, failed
-	}
-	// Secrets should be references, but others are hidden as well.
-	values := redact.Values(call.URL)
-	for name, value := range call.Headers {
-		if redact.Named(name, h.SecretHeaders...) && !reference.MatchString(value) {
-			values = append(values, value)
-		}
-	}
-	for _, value := range values {
-		if len(value) >= minSecret {
-			found = append(found, secret{value, redact.Hidden})
-		}
 	}
 	found.sort()
 	return withSecrets, found, nil

@@ -28,9 +28,6 @@ func TestErrNotCalled(t *testing.T) {
 	})
 	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	defer slow.Close()
-	away := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, "http://"+closed.Addr().String()+"/", http.StatusFound)
-	})
 	for name, tt := range map[string]struct {
 		h         *HTTPHandler
 		call      HTTPRequest
@@ -44,7 +41,6 @@ func TestErrNotCalled(t *testing.T) {
 		"a body that breaks off":        {local(), HTTPRequest{URL: breaks}, false},
 		"no answer in time":             {local(), HTTPRequest{URL: slow.URL, Timeout: 50 * time.Millisecond}, false},
 		"an answer that is not wanted":  {local(), HTTPRequest{URL: s.url("127.0.0.1", "/"), Expect: []int{404}}, false},
-		"after a redirect":              {local(), HTTPRequest{URL: away, Redirects: RedirectsSameHost}, false},
 		"a transport that says nothing": {&HTTPHandler{Transport: roundTripError{}}, HTTPRequest{URL: "http://a.example/"}, false},
 	} {
 		err := processBy(t, tt.h, tt.call)

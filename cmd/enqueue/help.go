@@ -30,7 +30,6 @@ const requestFields = `  url           https://example.com/path, without user an
   expect        statuses that mean success, such as [200, 404] (any 2xx)
   redirects     what to do with a redirect ("off"):
                 "off": treat it like any other status
-                "same-host": follow up to 5 redirects under the same permit
                 "requeue": run the job again with the next URL and its permits
   hops          number of redirects that led to url (0)
   keep_headers  response headers to keep in the result, such as ["ETag"]

@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/internal/testutil/fuzzseed"
 )
 
-// A key in a URL is not shown, whatever stands around the URL, and what is shown stays as it is.
+// Query hides a key in a URL, whatever is around the URL. Query of its result changes nothing.
 func FuzzQuery(target *testing.F) {
 	f := fuzzseed.More(target)
 	for _, seed := range [][2]string{{"", ""}, {"?api_key=${env:A}&", "&q=1"}, {"key=", "#there"}, {"%", "=${file:/a}"}} {
@@ -22,11 +22,6 @@ func FuzzQuery(target *testing.F) {
 		}
 		if again := Query(shown); again != shown {
 			t.Errorf("%q is shown as %q, and that as %q", text, shown, again)
-		}
-		for _, value := range Values(text) {
-			if value == "" {
-				t.Errorf("%q has an empty secret", text)
-			}
 		}
 	})
 }

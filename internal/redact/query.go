@@ -4,7 +4,6 @@
 package redact
 
 import (
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,20 +34,4 @@ func Query(text string) string {
 		}
 		return name + "=" + Hidden
 	})
-}
-
-// Values returns the secrets in a URL's query, each as it is written and unescaped.
-func Values(of string) []string {
-	var values []string
-	for _, found := range parameter.FindAllStringSubmatch(of, -1) {
-		value := found[2]
-		if reference.MatchString(value) {
-			continue
-		}
-		values = append(values, value)
-		if plain, err := url.QueryUnescape(value); err == nil && plain != value {
-			values = append(values, plain)
-		}
-	}
-	return values
 }

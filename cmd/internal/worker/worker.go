@@ -186,9 +186,6 @@ func (w *Worker) await(ctx context.Context) error {
 
 func (w *Worker) start() error {
 	c, s := w.config.Load(), w.redis
-	if err := errors.Join(w.calls.Tidy(), w.crawls.Tidy()); err != nil { // removes partial files
-		w.log.Warn("could not clean up after a killed worker", "error", err)
-	}
 	w.crawls.Redis, w.crawls.Scope, w.crawls.Client = s, c.Scope, crawlClient{scheduler.NewClient(s), w.config.Load}
 	feedback := &tasks.Feedback{
 		BlockUntil: w.blockUntil, Costs: w.costs, Results: asynq.NewInspectorFromRedisClient(s), Limiter: w.limiter.Limiter, Log: w.log,

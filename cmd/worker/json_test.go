@@ -83,7 +83,6 @@ schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "
 		{"queues list", "", `"queue":"default","pending":0`},
 		{"queues pause", "default", `"done":"paused","queue":"default"`},
 		{"queues resume", "default", `"done":"resumed","queue":"default"`},
-		{"queues purge", "default --state pending", `"done":"deleted","jobs":0,"queue":"default"`},
 		{"queues delete", "default", `"done":"deleted","queue":"default"`},
 		{"crawls", "", `[]`},
 		{"schedules list", "", `"state":"active"`},

@@ -24,7 +24,7 @@ type commands struct {
 	Job       jobCommand       `cmd:"" help:"Show everything about one job: its state, position, last error and result."`
 	Results   resultsCommand   `cmd:"" help:"List job results, write them to files, or follow them."`
 	Jobs      jobsCommand      `cmd:"" help:"List jobs; run, cancel, archive and delete them."`
-	Queues    queuesCommand    `cmd:"" help:"List, pause, resume, purge and delete queues."`
+	Queues    queuesCommand    `cmd:"" help:"List, pause, resume and delete queues."`
 	Crawls    crawlsCommand    `cmd:"" help:"Show the progress of crawls."`
 	Schedules schedulesCommand `cmd:"" help:"List, run, pause and resume schedules."`
 	Status    statusCommand    `cmd:"" help:"Show job counts, rates and the ETA of each queue, limit and worker."`

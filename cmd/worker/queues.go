@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/display"
@@ -16,7 +14,6 @@ type queuesCommand struct {
 	List   queuesList   `cmd:"" help:"List queues with their job counts."`
 	Pause  queuesPause  `cmd:"" help:"Stop workers from taking new jobs from a queue. Running jobs continue."`
 	Resume queuesResume `cmd:"" help:"Let workers take jobs from a paused queue again."`
-	Purge  queuesPurge  `cmd:"" help:"Delete the jobs of a queue that are in given states."`
 	Delete queuesDelete `cmd:"" help:"Delete a queue. Enqueuing a job recreates it."`
 }
 
@@ -88,37 +85,6 @@ type queuesResume struct{ ofQueue }
 
 func (c *queuesResume) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
 	return c.done(stdio, "resumed", q.SetPaused(ctx, c.Name, false))
-}
-
-type queuesPurge struct {
-	ofQueue
-	State []string `placeholder:"STATE" help:"States of the jobs: waiting, pending, retry, scheduled, archived or completed, with commas between them."`
-	Yes   bool     `help:"Confirm."`
-}
-
-func (c *queuesPurge) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
-	all := strings.Join(inspect.PurgeableStates, ", ")
-	if len(c.State) == 0 {
-		return cli.Usagef("no jobs are selected: want --state with some of %s", all)
-	}
-	for _, state := range c.State {
-		if !slices.Contains(inspect.PurgeableStates, state) {
-			return cli.Usagef("--state %s: want %s", state, all)
-		}
-	}
-	q, err := conn.queues(ctx)
-	if err != nil {
-		return err
-	}
-	queue, err := q.ReadQueue(ctx, c.Name)
-	if err != nil {
-		return err
-	}
-	if n := queue.Count(c.State...); n > 0 && !c.Yes {
-		return cli.Usagef("this deletes %s; add --yes to confirm", display.Count(n, "job"))
-	}
-	n, err := q.Purge(ctx, c.Name, c.State...)
-	return c.deleted(stdio, n, err)
 }
 
 type queuesDelete struct {

@@ -64,26 +64,6 @@ func (db DB) ArchivedAt(ctx context.Context, queue string, ids ...string) ([]tim
 	return times, err
 }
 
-// PendingWithLock returns the IDs of the pending jobs of a queue that have a Unique lock.
-func (db DB) PendingWithLock(ctx context.Context, queue string) (locked []string, err error) {
-	const page = 1000
-	for at := int64(0); ; at += page {
-		ids, err := db.Redis.LRange(ctx, Key(queue, Pending), at, at+page-1).Result()
-		if err != nil || len(ids) == 0 {
-			return locked, err
-		}
-		locks, err := db.field(ctx, queue, "unique_key", ids)
-		if err != nil {
-			return nil, err
-		}
-		for i, lock := range locks {
-			if lock != "" {
-				locked = append(locked, ids[i])
-			}
-		}
-	}
-}
-
 // field returns a field of each job's hash, or "" if there is none.
 func (db DB) field(ctx context.Context, queue, name string, ids []string) ([]string, error) {
 	if len(ids) == 0 {

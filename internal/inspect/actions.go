@@ -27,18 +27,16 @@ type Action struct {
 func (a *Action) Validate(f Filter) error {
 	for _, state := range f.States {
 		if why := a.Excludes(state); slices.Contains(States, state) && why != "" {
-			return &throttle.FieldError{
-				Field: "state", Value: state,
-				Want: fmt.Sprintf("want %s; of a job that is %s: %s", strings.Join(a.States, ", "), state, why),
-			}
+			want := fmt.Sprintf("want %s; of a job that is %s: %s", strings.Join(a.States, ", "), state, why)
+			return &throttle.FieldError{Field: "state", Value: state, Want: want}
 		}
 	}
 	if why := a.Excludes(Waiting); f.Limit+f.Key != "" && why != "" {
-		field, value := "limit", f.Limit
-		if value == "" {
-			field, value = "key", f.Key
+		field := "limit"
+		if f.Limit == "" {
+			field = "key"
 		}
-		return &throttle.FieldError{Field: field, Value: value, Want: "want another filter: of a job that waits: " + why}
+		return &throttle.FieldError{Field: field, Value: cmp.Or(f.Limit, f.Key), Want: "want another filter: of a job that waits: " + why}
 	}
 	return nil
 }
@@ -104,15 +102,31 @@ func (q *Queues) Find(ctx context.Context, a *Action, f Filter, limit int) (jobs
 	return jobs, nil
 }
 
-// Apply applies the action to the jobs, records it in the changelog, and returns the number of changed
-// jobs. It skips jobs that no longer match the filter or whose state has changed.
+// Apply applies the action to the jobs, records it in the changelog, and returns the number of
+// changed jobs. It skips jobs that no longer match the filter or whose state has changed.
 func (q *Queues) Apply(ctx context.Context, a *Action, f Filter, jobs []throttle.JobID) (done int, err error) {
 	if a == Cancel {
 		if err := q.checkRunsOnce(ctx, jobs); err != nil {
 			return 0, err
 		}
 	}
-	done, err = q.applyAll(ctx, a, f, jobs)
+	for chunk := range slices.Chunk(jobs, pageSize) {
+		var changed []throttle.JobID
+		for i := 0; i < len(chunk) && err == nil; i++ {
+			var applied bool
+			if applied, err = q.applyTo(ctx, a, f, chunk[i]); applied {
+				changed = append(changed, chunk[i])
+			}
+		}
+		done += len(changed)
+		if a.ends {
+			_, errForget := q.Limiter.Forget(context.WithoutCancel(ctx), changed...)
+			err = errors.Join(err, errForget)
+		}
+		if err != nil {
+			break
+		}
+	}
 	if done == 0 {
 		return 0, err
 	}
@@ -126,8 +140,8 @@ func (q *Queues) Apply(ctx context.Context, a *Action, f Filter, jobs []throttle
 // checkRunsOnce fails if running jobs in several queues have the same ID: asynq would cancel all of
 // them.
 func (q *Queues) checkRunsOnce(ctx context.Context, jobs []throttle.JobID) error {
-	for _, job := range jobs {
-		same, err := q.FindByID(ctx, job.ID, "")
+	for _, id := range jobs {
+		same, err := q.FindByID(ctx, id.ID, "")
 		if err != nil {
 			return err
 		}
@@ -138,85 +152,52 @@ func (q *Queues) checkRunsOnce(ctx context.Context, jobs []throttle.JobID) error
 			}
 		}
 		if len(queues) > 1 {
-			return fmt.Errorf("jobs %s run in the queues %s: canceling one would cancel all, so none was canceled", job.ID, strings.Join(queues, " and "))
+			return fmt.Errorf("jobs %s run in the queues %s: canceling one would cancel all, so none was canceled", id.ID, strings.Join(queues, " and "))
 		}
 	}
 	return nil
 }
 
-func (q *Queues) applyAll(ctx context.Context, a *Action, f Filter, jobs []throttle.JobID) (done int, err error) {
-	for chunk := range slices.Chunk(jobs, pageSize) {
-		var ended []throttle.JobID
-		for _, id := range chunk {
-			var applied bool
-			if applied, err = q.applyTo(ctx, a, f, id); err != nil {
-				break
-			}
-			if applied {
-				done, ended = done+1, append(ended, id)
-			}
-		}
-		if a.ends {
-			_, errForget := q.Limiter.Forget(context.WithoutCancel(ctx), ended...)
-			err = errors.Join(err, errForget)
-		}
-		if err != nil {
-			return done, err
-		}
-	}
-	return done, nil
-}
-
+// applyTo applies the action to a job that still matches, and reports whether it did. It looks
+// twice if the action fails, because the job may have changed its state after the first look.
 func (q *Queues) applyTo(ctx context.Context, a *Action, f Filter, id throttle.JobID) (bool, error) {
-	applicable, err := q.isApplicable(ctx, a, f, id)
-	if !applicable || err != nil {
-		return false, err
+	var failed error
+	for range 2 {
+		job, err := q.Job(ctx, id)
+		if isGone(err) {
+			return false, nil
+		}
+		if err = cmp.Or(err, ctx.Err()); err != nil || a.Excludes(job.State) != "" || !f.Matches(job) {
+			return false, err
+		}
+		err = a.apply(q.Inspector, id.Queue, id.ID)
+		if err == nil {
+			return true, nil
+		}
+		failed = cmp.Or(failed, err)
 	}
-	if err = a.apply(q.Inspector, id.Queue, id.ID); err == nil {
-		return true, nil
-	}
-	if applicable, errRead := q.isApplicable(ctx, a, f, id); !applicable && errRead == nil {
-		return false, nil // the job has changed its state
-	}
-	return false, fmt.Errorf("job %s: %w", id.ID, err)
+	return false, fmt.Errorf("job %s: %w", id.ID, failed)
 }
 
-func (q *Queues) isApplicable(ctx context.Context, a *Action, f Filter, id throttle.JobID) (bool, error) {
-	if err := ctx.Err(); err != nil {
-		return false, err
-	}
-	job, err := q.Job(ctx, id)
-	if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
-		return false, nil
-	}
-	return err == nil && a.Excludes(job.State) == "" && f.Matches(job), err
-}
-
-// LimitChangeImpact describes the waiting jobs that could never run after a limit is changed to next.
-// It is empty if there are none, or if Set would reject the change. It counts the jobs of all apps,
-// and the jobs of keys that have their own capacity.
+// LimitChangeImpact describes the waiting jobs that could never run after a limit is changed to
+// next. It is empty if there are none, or if Set would reject the change. It counts the jobs of all
+// apps, and the jobs of keys that have their own capacity.
 func (q *Queues) LimitChangeImpact(ctx context.Context, old, next throttle.Limit) (string, error) {
-	if next.Validate() != nil {
+	switch apps := strings.Join(next.Apps, ","); {
+	case next.Validate() != nil:
 		return "", nil
-	}
-	if old.Kind == "" || next.MaxCost() < old.MaxCost() {
+	case old.Kind == "" || next.MaxCost() < old.MaxCost():
 		n, err := q.Limiter.CountWaiting(ctx, next.Name, next.MaxCost()+1)
-		if err != nil {
+		return tooCostly(next.Name, n, next.MaxCost()), err
+	case apps != "" && (len(old.Apps) == 0 || slices.ContainsFunc(old.Apps, func(app string) bool { return !slices.Contains(next.Apps, app) })):
+		n, err := q.Limiter.CountWaiting(ctx, next.Name, 0)
+		if err != nil || n == 0 {
 			return "", err
 		}
-		if n > 0 {
-			return tooCostly(next.Name, n, next.MaxCost()), nil
-		}
+		return fmt.Sprintf("limit %s has %s waiting, of which those of other apps than %s are then archived, or what on_no_limit says",
+			next.Name, display.Count(n, "job"), apps), nil
 	}
-	if !excludesApps(old.Apps, next.Apps) {
-		return "", nil
-	}
-	n, err := q.Limiter.CountWaiting(ctx, next.Name, 0)
-	if err != nil || n == 0 {
-		return "", err
-	}
-	return fmt.Sprintf("limit %s has %s waiting, of which those of other apps than %s are then archived, or what on_no_limit says",
-		next.Name, display.Count(n, "job"), strings.Join(next.Apps, ",")), nil
+	return "", nil
 }
 
 // KeyChangeImpact is LimitChangeImpact for an override of one key.
@@ -230,17 +211,12 @@ func (q *Queues) KeyChangeImpact(ctx context.Context, limit, key string, o throt
 		return "", err
 	}
 	n, err := q.Limiter.CountWaitingForKey(ctx, limit, key, most+1)
-	if err != nil || n == 0 {
-		return "", err
-	}
-	return tooCostly(limit+" of "+key, n, most), nil
+	return tooCostly(limit+" of "+key, n, most), err
 }
 
 func tooCostly(limit string, jobs, most int) string {
+	if jobs == 0 {
+		return ""
+	}
 	return fmt.Sprintf("limit %s has %s waiting for more permits at once than %d, which are then archived", limit, display.Count(jobs, "job"), most)
-}
-
-// excludesApps reports whether an app may use the old limit and not the next. No list means all.
-func excludesApps(old, next []string) bool {
-	return len(next) > 0 && (len(old) == 0 || slices.ContainsFunc(old, func(app string) bool { return !slices.Contains(next, app) }))
 }

@@ -3,9 +3,9 @@ package inspect
 import (
 	"cmp"
 	"context"
-	"errors"
 	"iter"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -44,8 +44,8 @@ func (e *EndedJobs) Next(ctx context.Context) iter.Seq2[*asynq.TaskInfo, error] 
 		}
 		for _, id := range added {
 			job, err := e.q.Inspector.GetTaskInfo(id.Queue, id.ID)
-			if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
-				continue // its retention is over
+			if isGone(err) { // its retention is over
+				continue
 			}
 			err = cmp.Or(err, ctx.Err())
 			if err == nil && e.set == "archived" { // set it also if the job never failed
@@ -59,39 +59,32 @@ func (e *EndedJobs) Next(ctx context.Context) iter.Seq2[*asynq.TaskInfo, error] 
 }
 
 // newIDs returns the IDs that are new, or whose score has changed because the job ended again.
-func (e *EndedJobs) newIDs(ctx context.Context) (all []throttle.JobID, err error) {
-	names, err := e.q.Names(ctx, "")
+func (e *EndedJobs) newIDs(ctx context.Context) (added []throttle.JobID, err error) {
+	names, err := e.q.DB.Queues(ctx)
 	if err != nil {
 		return nil, err
 	}
-	const page = 1000
 	now := make(map[throttle.JobID]float64, len(e.seen))
 	for _, queue := range names {
 		if e.queue != "" && queue != e.queue {
 			continue
 		}
-		var added []throttle.JobID
-		for at := int64(0); ; at += page {
-			ids, err := e.q.rdb.ZRevRangeWithScores(ctx, asynqdb.Key(queue, e.set), at, at+page-1).Result()
-			if err != nil {
-				return nil, err
+		scan := e.q.rdb.ZScan(ctx, asynqdb.Key(queue, e.set), 0, "", 1000).Iterator()
+		for scan.Next(ctx) {
+			id := throttle.JobID{Queue: queue, ID: scan.Val()}
+			scan.Next(ctx)
+			score, _ := strconv.ParseFloat(scan.Val(), 64)
+			_, repeated := now[id] // a scan may return a job twice
+			if old, known := e.seen[id]; !repeated && (!known || old != score) {
+				added = append(added, id)
 			}
-			for _, z := range ids {
-				id := throttle.JobID{Queue: queue, ID: z.Member.(string)}
-				old, known := e.seen[id]
-				read, repeated := now[id] // pages move while they are read
-				now[id] = z.Score
-				if (!known || old != z.Score) && (!repeated || read != z.Score) {
-					added = append(added, id)
-				}
-			}
-			if len(ids) < page {
-				break
-			}
+			now[id] = score
 		}
-		slices.Reverse(added)
-		all = append(all, added...)
+		if err := scan.Err(); err != nil {
+			return nil, err
+		}
 	}
 	e.seen = now
-	return all, nil
+	slices.SortStableFunc(added, func(a, b throttle.JobID) int { return cmp.Compare(now[a], now[b]) })
+	return added, nil
 }

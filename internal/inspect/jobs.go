@@ -52,14 +52,18 @@ func (q *Queues) FindByID(ctx context.Context, id, queue string) (jobs []Job, er
 	}
 	for _, name := range names {
 		job, err := q.Job(ctx, throttle.JobID{Queue: name, ID: id})
-		switch {
-		case err == nil:
+		if err == nil {
 			jobs = append(jobs, job)
-		case !errors.Is(err, asynq.ErrTaskNotFound) && !errors.Is(err, asynq.ErrQueueNotFound):
+		} else if !isGone(err) {
 			return nil, err
 		}
 	}
 	return jobs, nil
+}
+
+// isGone reports whether an error of the Inspector means that the job or its queue does not exist.
+func isGone(err error) bool {
+	return errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound)
 }
 
 // Job reads one job. It returns asynq.ErrTaskNotFound or asynq.ErrQueueNotFound if there is none.
@@ -181,27 +185,17 @@ type Filter struct {
 	OlderThan time.Duration
 }
 
-// statusColumns maps columns of worker status that are not states to the states.
-var statusColumns = map[string]string{"failed": "archived", "done": "completed", "running": "active"}
-
 // Validate returns a *throttle.FieldError for the first invalid field, or an error if the limit does
 // not exist.
 func (f Filter) Validate(ctx context.Context, limiter *waitdb.DB) error {
 	for _, state := range f.States {
-		want := ""
 		switch {
 		case !slices.Contains(States, state):
-			want = "want " + strings.Join(States, ", ")
-			if meant := statusColumns[state]; meant != "" {
-				want = "did you mean " + meant + "? " + want
-			}
+			return &throttle.FieldError{Field: "state", Value: state, Want: "want " + strings.Join(States, ", ")}
 		case f.Limit+f.Key != "" && state != Waiting && state != Granted:
-			want = "with a limit or a key want waiting or granted: no other job waits for a limit"
+			return &throttle.FieldError{Field: "state", Value: state, Want: "with a limit or a key want waiting or granted: no other job waits for a limit"}
 		case f.OlderThan != 0 && state == "scheduled":
 			return &throttle.FieldError{Field: "older", Value: duration.Exact(f.OlderThan), Want: "want another state than scheduled, for which this is unknown"}
-		}
-		if want != "" {
-			return &throttle.FieldError{Field: "state", Value: state, Want: want}
 		}
 	}
 	if f.OlderThan < 0 {
@@ -298,7 +292,7 @@ func ParseCursor(text string) Cursor {
 
 // List returns the jobs of a filter, queue by queue and set by set. Archived and completed jobs start
 // with the newest, other jobs with the next to run. List keeps one page of jobs in memory. It may
-// miss or include jobs that move during the iteration. It stops after the first error.
+// miss jobs that move during the iteration, or return them twice. It stops after the first error.
 func (q *Queues) List(ctx context.Context, f Filter) iter.Seq2[Job, error] {
 	return func(yield func(Job, error) bool) {
 		for p, err := range q.pages(ctx, f, Cursor{}, pageSize) {
@@ -338,6 +332,7 @@ type page struct {
 	jobs   []Job // those of them that match
 }
 
+// pages reads the pages that can have jobs of a filter, from a cursor on.
 func (q *Queues) pages(ctx context.Context, f Filter, from Cursor, size int) iter.Seq2[page, error] {
 	return func(yield func(page, error) bool) {
 		names, err := q.Names(ctx, f.Queue)
@@ -346,74 +341,50 @@ func (q *Queues) pages(ctx context.Context, f Filter, from Cursor, size int) ite
 			return
 		}
 		for _, name := range names {
-			cursor, sets := Cursor{queue: name}, q.taskSets()
-			switch {
-			case name < from.queue:
-				continue
-			case name == from.queue:
-				cursor = from
-				sets = sets[max(0, slices.IndexFunc(sets, func(s taskSet) bool { return s.name == from.set })):]
-			}
-			for _, set := range sets {
-				if set.name != cursor.set {
-					cursor.set, cursor.page = set.name, 0
-				}
-				if !f.matchesState(set.states...) {
-					continue
-				}
-				for infos, err := range q.setPages(ctx, set, cursor, size) {
-					p := page{cursor: cursor, read: len(infos)}
-					if err == nil {
-						p.jobs, err = q.withStates(ctx, slices.DeleteFunc(infos, func(job *asynq.TaskInfo) bool { return !f.matchesInfo(job) }))
+			for _, set := range q.taskSets() {
+				at := Cursor{queue: name, set: set.name}
+				if from != (Cursor{}) {
+					if name != from.queue || set.name != from.set {
+						continue
 					}
-					p.jobs = slices.DeleteFunc(p.jobs, func(job Job) bool { return !f.Matches(job) })
+					at, from = from, Cursor{}
+				}
+				for ; f.matchesState(set.states...); at.page++ {
+					p, err := q.readPage(ctx, f, set, at, size)
+					if err == nil && p.read == 0 {
+						break
+					}
 					if !yield(p, err) || err != nil {
 						return
 					}
-					cursor.page++
 				}
 			}
 		}
 	}
 }
 
-// setPages reads a set from a cursor on. It leaves out jobs that were on the previous page.
-func (q *Queues) setPages(ctx context.Context, set taskSet, from Cursor, size int) iter.Seq2[[]*asynq.TaskInfo, error] {
-	return func(yield func([]*asynq.TaskInfo, error) bool) {
-		page, step := from.page+1, 1
-		if set.newestFirst {
-			n, err := q.rdb.ZCard(ctx, asynqdb.Key(from.queue, set.name)).Result()
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			page, step = (int(n)+size-1)/size-from.page, -1
-		}
-		var previous map[string]bool
-		for ; page >= 1; page += step {
-			jobs, err := set.list(from.queue, asynq.Page(page), asynq.PageSize(size))
-			if errors.Is(err, asynq.ErrQueueNotFound) { // the queue was deleted
-				return
-			}
-			if err = cmp.Or(err, ctx.Err()); err != nil {
-				yield(nil, err)
-				return
-			}
-			n := len(jobs)
-			if n == 0 && !set.newestFirst {
-				return
-			}
-			if set.newestFirst {
-				slices.Reverse(jobs)
-			}
-			current := map[string]bool{}
-			for _, job := range jobs {
-				current[job.ID] = true
-			}
-			added := slices.DeleteFunc(jobs, func(job *asynq.TaskInfo) bool { return previous[job.ID] })
-			if previous = current; !yield(added, nil) || !set.newestFirst && n < size {
-				return
-			}
+// readPage returns a page with nothing read after the last one. asynq counts its pages from 1, and
+// from the oldest job on.
+func (q *Queues) readPage(ctx context.Context, f Filter, set taskSet, at Cursor, size int) (page, error) {
+	number := at.page + 1
+	if set.newestFirst {
+		n, err := q.rdb.ZCard(ctx, asynqdb.Key(at.queue, set.name)).Result()
+		if number = (int(n)+size-1)/size - at.page; err != nil || number < 1 {
+			return page{}, err
 		}
 	}
+	infos, err := set.list(at.queue, asynq.Page(number), asynq.PageSize(size))
+	if isGone(err) {
+		return page{}, nil
+	}
+	if err = cmp.Or(err, ctx.Err()); err != nil {
+		return page{}, err
+	}
+	if set.newestFirst {
+		slices.Reverse(infos)
+	}
+	p := page{cursor: at, read: len(infos)}
+	p.jobs, err = q.withStates(ctx, slices.DeleteFunc(infos, func(job *asynq.TaskInfo) bool { return !f.matchesInfo(job) }))
+	p.jobs = slices.DeleteFunc(p.jobs, func(job Job) bool { return !f.Matches(job) })
+	return p, err
 }

@@ -178,21 +178,6 @@ func (s *Snapshot) ReadLimits(ctx context.Context, limiter *waitdb.DB) error {
 // States returns the states of all limits, the highest demand first. It reads at most maxMeters
 // meters.
 func (s *Snapshot) States(ctx context.Context, limiter *waitdb.DB, maxMeters int) ([]Limit, error) {
-	all := s.states()
-	slices.SortStableFunc(all, func(a, b Limit) int {
-		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Total, a.Total), strings.Compare(a.Name, b.Name))
-	})
-	if err := readMeters(ctx, limiter, all, maxMeters); err != nil {
-		return nil, err
-	}
-	for i := range all {
-		all[i].setState()
-	}
-	return all, nil
-}
-
-// states returns the limits without their meters and without the fields that setState sets.
-func (s *Snapshot) states() []Limit {
 	var etas map[string]forecast.Estimate
 	var bottlenecks []throttle.Need
 	if s.Forecast != nil {
@@ -206,8 +191,10 @@ func (s *Snapshot) states() []Limit {
 		l.Blocks = slices.DeleteFunc(slices.Clone(s.Blocks[l.Name]), func(b throttle.Blocked) bool { return !b.Until.After(s.Now) })
 		l.Keyed = slices.ContainsFunc(l.TopKeys, func(key string) bool { return key != "" }) ||
 			slices.ContainsFunc(l.Blocks, func(b throttle.Blocked) bool { return b.Key != "" })
-		if expr, known := s.keyOf(l.Name); known {
-			l.KeyExpr, l.Keyed = expr, expr != ""
+		if s.KeyOf != nil {
+			if expr, known := s.KeyOf(l.Name); known {
+				l.KeyExpr, l.Keyed = expr, expr != ""
+			}
 		}
 		recent := s.Recent[l.Name]
 		l.Permits, l.Allowed, l.Denied = rate(recent.Permits), rate(recent.Allowed), rate(recent.Denied)
@@ -218,20 +205,16 @@ func (s *Snapshot) states() []Limit {
 		}
 		l.IsBottleneck = slices.ContainsFunc(bottlenecks, func(n throttle.Need) bool { return n.Limit == l.Name })
 	}
-	return all
-}
-
-// keyOf calls KeyOf, which is the program's code and may panic.
-func (s *Snapshot) keyOf(limit string) (expr string, known bool) {
-	if s.KeyOf == nil {
-		return "", false
+	slices.SortStableFunc(all, func(a, b Limit) int {
+		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Total, a.Total), strings.Compare(a.Name, b.Name))
+	})
+	if err := readMeters(ctx, limiter, all, maxMeters); err != nil {
+		return nil, err
 	}
-	defer func() {
-		if recover() != nil {
-			expr, known = "", false
-		}
-	}()
-	return s.KeyOf(limit)
+	for i := range all {
+		all[i].setState()
+	}
+	return all, nil
 }
 
 // readMeters reads for each limit the meter of the empty key and the meters of TopKeys.

@@ -108,18 +108,3 @@ func TestSnapshot_ReadLimitsFails(t *testing.T) {
 		t.Errorf("%v, and %d limits are known, want the one that was", err, len(k.Limits))
 	}
 }
-
-// TestSnapshot_KeyOfPanics: other limits are not affected.
-func TestSnapshot_KeyOfPanics(t *testing.T) {
-	k := Snapshot{KeyOf: func(limit string) (string, bool) {
-		if limit == "bad" {
-			panic("a fault")
-		}
-		return "host(payload.url)", true
-	}}
-	k.Limits = []throttle.Limit{{Name: "bad"}, {Name: "good"}}
-	all := k.states()
-	if len(all) != 2 || all[0].KeyExpr != "" || all[1].KeyExpr != "host(payload.url)" {
-		t.Errorf("got %+v, want both limits, the second with its key", all)
-	}
-}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -103,11 +104,11 @@ type QueueInfo struct {
 // queue. If it is nil, ReadQueues counts them.
 func (q *Queues) ReadQueues(ctx context.Context, queue string, waiting func(queue string) int) (infos []QueueInfo, err error) {
 	if waiting == nil {
-		jobs, err := q.waiting(ctx, queue)
+		jobs, err := q.countWaiting(ctx)
 		if err != nil {
 			return nil, err
 		}
-		waiting = func(name string) int { return len(jobs[name]) }
+		waiting = func(name string) int { return jobs[name] }
 	}
 	names, err := q.Names(ctx, queue)
 	if err != nil {
@@ -153,17 +154,15 @@ func (i QueueInfo) Count(states ...string) (n int) {
 	return n
 }
 
-// waiting returns the waiting and granted jobs of all queues, or only of the given one.
-func (q *Queues) waiting(ctx context.Context, queue string) (map[string][]throttle.JobID, error) {
-	seen := map[string]bool{} // a scan may return a job twice
-	waiting := map[string][]throttle.JobID{}
+// countWaiting returns the number of waiting and granted jobs of each queue.
+func (q *Queues) countWaiting(ctx context.Context) (map[string]int, error) {
+	seen, waiting := map[string]bool{}, map[string]int{} // a scan may return a job twice
 	scan := q.rdb.HScan(ctx, script.Prefix(q.scope)+"jobs", 0, "*", 1000).Iterator()
 	for scan.Next(ctx) {
 		field := scan.Val()
-		name, id, ok := strings.Cut(field, "\n")
-		if ok && !seen[field] && (queue == "" || name == queue) {
+		if name, _, ok := strings.Cut(field, "\n"); ok && !seen[field] {
 			seen[field] = true
-			waiting[name] = append(waiting[name], throttle.JobID{Queue: name, ID: id})
+			waiting[name]++
 		}
 		scan.Next(ctx) // skip the value
 	}
@@ -191,6 +190,37 @@ func (q *Queues) SetPaused(ctx context.Context, queue string, paused bool) error
 		return err
 	}
 	return q.note(ctx, throttle.Change{What: done, Job: throttle.JobID{Queue: queue}})
+}
+
+// Remove deletes a queue with all its jobs, and returns the number of jobs. It fails if a job runs,
+// or if a job is enqueued during the call.
+func (q *Queues) Remove(ctx context.Context, queue string) (jobs int, err error) {
+	info, err := q.ReadQueue(ctx, queue)
+	if err != nil {
+		return 0, err
+	}
+	if info.Active > 0 {
+		return 0, fmt.Errorf("queue %s has %d running: cancel them, or wait until they end", queue, info.Active)
+	}
+	all := Filter{Queue: queue}
+	ids, err := q.Find(ctx, Delete, all, math.MaxInt)
+	if err != nil {
+		return 0, err
+	}
+	jobs, err = q.Apply(ctx, Delete, all, ids)
+	if err == nil && info.Paused {
+		err = q.Inspector.UnpauseQueue(queue) // or a new queue of this name would be paused
+	}
+	if err == nil {
+		err = q.Inspector.DeleteQueue(queue, false)
+	}
+	if err == nil {
+		err = q.rdb.Del(ctx, asynqdb.Key(queue, asynqdb.Marker)).Err()
+	}
+	if err == nil {
+		err = q.note(ctx, throttle.Change{What: Delete.Done, Job: throttle.JobID{Queue: queue}})
+	}
+	return jobs, err
 }
 
 func (q *Queues) note(ctx context.Context, c throttle.Change) error {

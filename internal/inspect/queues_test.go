@@ -17,9 +17,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestPurge_WhileWorkersRun: each job of a purged queue has run once or is deleted, nothing is left
-// of it, and later jobs run.
-func TestPurge_WhileWorkersRun(t *testing.T) {
+// TestDelete_WhileWorkersRun deletes all jobs of a queue until none is left. Each job has run once or
+// was deleted, and later jobs run.
+func TestDelete_WhileWorkersRun(t *testing.T) {
 	const jobs = 400
 	rdb := redistest.Real(t)
 	ctx, quiet := t.Context(), slog.New(slog.DiscardHandler)
@@ -55,7 +55,9 @@ func TestPurge_WhileWorkersRun(t *testing.T) {
 	q := inspect.New(rdb, limiter, "default")
 	deleted := 0
 	for {
-		n, err := q.Purge(ctx, "default", inspect.PurgeableStates...)
+		ids, err := q.Find(ctx, inspect.Delete, inspect.Filter{}, jobs)
+		must(t, err)
+		n, err := q.Apply(ctx, inspect.Delete, inspect.Filter{}, ids)
 		must(t, err)
 		deleted += n
 		if info, err := q.ReadQueue(ctx, "default"); err == nil && info.Size == 0 {

@@ -42,7 +42,7 @@ type permits interface {
 // request requests permits for the jobs of one batch, in their order, and returns before the
 // results are there. A slow rule delays only its own job. If the rule has not returned when the
 // job's Timeout or Deadline is over, the job fails.
-func (s *Server) request(all ...*attempt) {
+func (s *scope) request(all ...*attempt) {
 	rules, ends := make([]<-chan ruleResult, len(all)), make([]time.Time, len(all))
 	for i, a := range all {
 		a.done, a.decision, ends[i] = make(chan struct{}), waitdb.Decision{}, a.ruleEnd(time.Now())
@@ -130,7 +130,7 @@ func receive[T any](ctx context.Context, values <-chan T) (value T, ok bool) {
 }
 
 // awaitRule waits for a job's rule until the context ends, and reports whether it came.
-func (s *Server) awaitRule(ctx context.Context, a *attempt, rule <-chan ruleResult) bool {
+func (s *scope) awaitRule(ctx context.Context, a *attempt, rule <-chan ruleResult) bool {
 	r, ok := receive(ctx, rule)
 	if !ok {
 		return false
@@ -212,7 +212,7 @@ func (a *attempt) finish() {
 // acquire asks the limiter for the permits of jobs, in their order, and reports whether it denied
 // any of them. The limiter gets the limits of the rules first, so that no job is refused because
 // its limit is not defined yet.
-func (s *Server) acquire(all []*attempt) (denied bool) {
+func (s *scope) acquire(all []*attempt) (denied bool) {
 	ctx := context.Background()
 	answers := make([]waitdb.AcquireResult, len(all))
 	if err := s.define(ctx); err != nil {
@@ -244,7 +244,7 @@ func (s *Server) acquire(all []*attempt) (denied bool) {
 
 // waitdbJob describes the job to the limiter. Its deadline is a second earlier there, so that a job
 // that waits until then is archived with the reason why it waited.
-func (s *Server) waitdbJob(a *attempt) waitdb.Job {
+func (s *scope) waitdbJob(a *attempt) waitdb.Job {
 	j := waitdb.Job{
 		JobID: a.job, Priority: waitdb.Priority(priorityOf(a.task, a.rule)), MaxWait: a.rule.MaxWait, Grant: s.grant,
 		MaxAdvance: 2 * waitdb.Advance, Fair: a.rule.FairnessKey, Weight: a.rule.FairnessWeight, New: a.isNew,
@@ -265,7 +265,7 @@ func (s *Server) waitdbJob(a *attempt) waitdb.Job {
 // else an error that makes asynq put it back, archive it or delete it. If the limiter cannot be
 // asked, the job is put back for a second: to run it would break the limit, and to fail it would
 // spend its attempts on an outage.
-func (s *Server) outcomeError(a *attempt, d waitdb.Decision, err error) (waitdb.Decision, error) {
+func (s *scope) outcomeError(a *attempt, d waitdb.Decision, err error) (waitdb.Decision, error) {
 	switch {
 	case errors.Is(err, throttle.ErrUnavailable):
 		// The job may have a place in its lane, and be granted from there.

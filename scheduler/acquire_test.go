@@ -167,8 +167,8 @@ func TestStalePermits_RequestedAgain(t *testing.T) {
 		id := st.enqueue(asynq.NewTask("job", nil))
 		time.Sleep(time.Second)
 		st.wantOnce(1)
-		q := &attempt{server: st.server, job: job{Queue: "default", ID: id}, task: asynq.NewTask("job", nil)}
-		st.server.request(q)
+		q := &attempt{scope: st.server.scopes[0], job: job{Queue: "default", ID: id}, task: asynq.NewTask("job", nil)}
+		st.server.scopes[0].request(q)
 		<-q.done
 		holder := q.decision.Holder
 		time.Sleep(freshTime + time.Millisecond)
@@ -185,7 +185,7 @@ func TestStalePermits_RequestedAgain(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		never := &attempt{server: st.server, done: make(chan struct{})}
+		never := &attempt{scope: st.server.scopes[0], done: make(chan struct{})}
 		if err := never.awaitPermits(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("after asynq gave it up: %v", err)
 		}

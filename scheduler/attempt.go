@@ -22,7 +22,7 @@ type job = throttle.JobID
 // ended. A job that is denied and comes again is a new attempt here, though asynq counts none.
 type attempt struct {
 	job
-	server   *Server
+	scope    *scope      // nil until decode
 	msg      string      // as asynq stores it
 	task     *asynq.Task // nil if the message cannot be read, which asynq reports
 	back     bool        // whether the job was put back since it was enqueued
@@ -76,7 +76,7 @@ func (s *Server) decode(a *attempt) {
 	if err != nil {
 		return
 	}
-	a.server, a.task = s, m.Task()
+	a.scope, a.task = s.scopeOf(a.Queue), m.Task()
 	a.unique, a.retried, a.maxRetry, a.jobTimeout = m.Unique, m.Retried, m.MaxRetry, jobTimeoutOf(m)
 	if a.isNew = !a.back && m.FailedAt == 0; !a.isNew {
 		a.position = queuePositionOf(a.job, a.task)

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/dispatcher"
@@ -18,11 +19,21 @@ func (s *Server) startBackground() bool {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	for _, work := range []func(context.Context){s.dispatch, s.keepScope, s.recoverJobs, s.watchRules} {
-		s.background.Go(func() { work(ctx) })
+	s.background.Go(func() { s.dispatch(ctx) })
+	s.background.Go(func() { s.recoverJobs(ctx) })
+	for _, c := range s.scopes {
+		s.background.Go(func() { c.keepScope(ctx) })
+		s.background.Go(func() { c.watchRules(ctx) })
+		c.written = c.stats.Start()
 	}
-	s.written = s.stats.Start()
 	return true
+}
+
+// writeStats writes what the server has counted since the last write, and ends the stats.
+func (s *Server) writeStats() {
+	for _, c := range s.scopes {
+		c.written()
+	}
 }
 
 // stopBackground lets another process take over at once. The returned channel is closed when all
@@ -43,27 +54,30 @@ func (s *Server) stopBackground() (ended <-chan struct{}) {
 	return done
 }
 
-// dispatch gives turns in the limiter's scope until the context ends. It begins only once a job of
-// its own could be promoted: if that fails no job is granted its permits, and jobs come back by
-// asynq's polls.
+// dispatch gives turns in all scopes until the context ends. It begins only once a job of its own
+// could be promoted: if that fails no job is granted its permits, and jobs come back by asynq's
+// polls.
 func (s *Server) dispatch(ctx context.Context) {
 	err := s.checkPromote(ctx)
-	s.stats.PollingFallback.Store(!s.promotes.Load())
+	for _, c := range s.scopes {
+		c.stats.PollingFallback.Store(!s.promotes.Load())
+	}
 	if err != nil || !s.promotes.Load() {
 		return
 	}
 	s.RulesChanged() // jobs may wait by the rules of a server that ran before
-	dispatcher.Run(ctx, dispatcher.Config{
-		Waits: s.limiter, DB: s.db, Log: s.log, LimiterHealth: s.limiterHealth, QueuesHealth: s.queueHealth,
-		ReconcileInterval: s.passes, MaxHeartbeat: s.quiet, Stats: s.stats, SlotsRequested: s.redis.slots.wanted,
-	})
+	var scopes sync.WaitGroup
+	for _, c := range s.scopes {
+		scopes.Go(func() { c.dispatch(ctx) })
+	}
+	scopes.Wait()
 }
 
 // checkPromote turns promoting off if asynq's layout is another than it knows. It waits as long as
 // Redis cannot be asked, and asks twice, because Redis may have been flushed meanwhile. It returns
 // an error only if the context ended.
 func (s *Server) checkPromote(ctx context.Context) error {
-	queues := s.queueHealth.Watch()
+	queues := s.scopes[0].queueHealth.Watch()
 	for strange := 0; s.promotes.Load(); {
 		err := s.db.Check(ctx)
 		answer := err

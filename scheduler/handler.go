@@ -47,7 +47,7 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 func (s *Server) try(ctx context.Context, a *attempt, task *asynq.Task, next asynq.Handler) error {
 	for {
 		if err := a.awaitPermits(ctx); err != nil {
-			s.stats.CountEnd(a.name(), a.outcome(ctx, err))
+			a.scope.stats.CountEnd(a.name(), a.outcome(ctx, err))
 			return err
 		}
 		a.task = task // which asynq has made, with a writer of its result
@@ -58,7 +58,7 @@ func (s *Server) try(ctx context.Context, a *attempt, task *asynq.Task, next asy
 		if a.restarts++; a.restarts == 3 {
 			s.log.Warn("a job's permits expire before it starts: this machine or the connection to Redis is too slow", "job", a.ID, "queue", a.Queue)
 		}
-		s.request(a)
+		a.scope.request(a)
 	}
 }
 
@@ -70,7 +70,7 @@ func (a *attempt) awaitPermits(ctx context.Context) error {
 	select {
 	case <-a.done:
 	case <-ctx.Done():
-		go a.server.releaseUnused(a)
+		go a.scope.releaseUnused(a)
 		return a.abandoned(ctx)
 	}
 	if p, ok := errors.AsType[*panicError](a.err); ok {
@@ -110,7 +110,7 @@ var (
 // handler is not called, and stale is true.
 func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err error) {
 	if err := a.startError(ctx); err != nil {
-		a.server.stats.CountEnd(a.name(), a.outcome(ctx, err))
+		a.scope.stats.CountEnd(a.name(), a.outcome(ctx, err))
 		a.freeLeases(ctx)
 		return false, err
 	}
@@ -132,7 +132,7 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 // call calls the handler and counts the outcome. A panic counts as a failure. A handler whose time was
 // over has failed, whatever it returned, because asynq had abandoned it by then.
 func (a *attempt) call(ctx context.Context, next asynq.Handler, ended func() (over bool)) (err error) {
-	counted, outcome := a.server.stats.StartJob(a.name()), a.failure()
+	counted, outcome := a.scope.stats.StartJob(a.name()), a.failure()
 	queuedAt := a.queuedAt()
 	a.updateEnd(func(e *attemptEnd) { e.queuedAt, e.retry = queuedAt, a.rule.Retry })
 	defer func() {
@@ -185,7 +185,7 @@ func (a *attempt) afterRun(ctx context.Context, err error) error {
 	}
 	if err == nil && a.decision.WantsFeedback {
 		began := time.Now()
-		a.server.noteLimiter(report, began, a.server.limiter.Accepted(report, a.decision, took))
+		a.scope.noteLimiter(report, began, a.scope.limiter.Accepted(report, a.decision, took))
 	}
 	return a.retryError(err)
 }
@@ -197,7 +197,7 @@ func (a *attempt) afterRun(ctx context.Context, err error) error {
 // upstream said. It does not count as denied then: without a place in a lane the dispatcher would
 // take it for an orphan, and send it back earlier.
 func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err error) error {
-	s, needs, wait := a.server, a.rule.blockedNeeds(), time.Until(why.until)
+	s, needs, wait := a.scope, a.rule.blockedNeeds(), time.Until(why.until)
 	if len(a.decision.Taken) == 0 || len(needs) == 0 {
 		if why.until.IsZero() {
 			return nil

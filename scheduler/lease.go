@@ -33,11 +33,11 @@ func (a *attempt) holdLeases(ctx context.Context) (_ context.Context, free func(
 	kept, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ctx, cancel := context.WithCancelCause(ctx)
 	lost := sync.OnceFunc(func() {
-		a.server.log.Warn("a job lost its lease and is cancelled", "job", a.ID, "queue", a.Queue, "limits", meterNames(a.server.leasing(needs)))
+		a.scope.log.Warn("a job lost its lease and is cancelled", "job", a.ID, "queue", a.Queue, "limits", meterNames(a.scope.leasing(needs)))
 		cancel(errLeaseLost)
 	})
 	end := time.AfterFunc(timeToEnd(a.decision.Lease, a.sentAt), lost)
-	go a.server.extendLeases(kept, a.decision.Decision, needs, end, lost)
+	go a.scope.extendLeases(kept, a.decision.Decision, needs, end, lost)
 	return ctx, func() {
 		end.Stop()
 		stop()
@@ -54,11 +54,11 @@ func (a *attempt) freeLeases(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), freeTimeout)
 	defer cancel()
 	began := time.Now()
-	a.server.noteLimiter(ctx, began, a.server.permits.Free(ctx, a.decision.Holder, a.rule.Needs...))
+	a.scope.noteLimiter(ctx, began, a.scope.permits.Free(ctx, a.decision.Holder, a.rule.Needs...))
 }
 
 // leasing returns the needs whose limits give leases; all if the server does not know the limits.
-func (s *Server) leasing(needs []throttle.Need) []throttle.Need {
+func (s *scope) leasing(needs []throttle.Need) []throttle.Need {
 	known := s.limits.defined()
 	leases := slices.DeleteFunc(slices.Clone(needs), func(n throttle.Need) bool { return known[n.Limit].Kind != throttle.Concurrency })
 	if len(leases) == 0 {
@@ -78,7 +78,7 @@ func timeToEnd(lease time.Duration, since time.Time) time.Duration {
 // extendLeases extends the leases until ctx ends or a lease is lost, at each third of their time.
 // While the limiter is unavailable it tries more often. It goes on after end has canceled the
 // handler: until the handler has returned, its place should not go to another job.
-func (s *Server) extendLeases(ctx context.Context, d throttle.Decision, needs []throttle.Need, end *time.Timer, lost func()) {
+func (s *scope) extendLeases(ctx context.Context, d throttle.Decision, needs []throttle.Need, end *time.Timer, lost func()) {
 	for next := d.Lease / 3; ; {
 		if sleep(ctx, next); ctx.Err() != nil {
 			return

@@ -67,16 +67,17 @@ func (l *limits) defined() map[string]throttle.Limit {
 // throttle.ErrUnavailable, the limiter may have taken some of the new ones. It may be called at any
 // time, from any goroutine.
 func (s *Server) Define(ctx context.Context, limits ...throttle.Limit) error {
-	if err := s.limiter.Define(ctx, limits...); err != nil {
+	c := s.scopes[0]
+	if err := c.limiter.Define(ctx, limits...); err != nil {
 		return err
 	}
-	s.limits.set(limits, true)
+	c.limits.set(limits, true)
 	return nil
 }
 
 // define tells the limiter the limits that it does not know. It is called before every request, and
 // costs a lock once they are told.
-func (s *Server) define(ctx context.Context) error {
+func (s *scope) define(ctx context.Context) error {
 	list, version := s.limits.unknown()
 	if len(list) == 0 {
 		return nil
@@ -144,7 +145,7 @@ type logged struct {
 // defined differently: if two versions of a config run at a time, the one read last holds. The
 // first time it also logs which limits are paused or were set at run time, because that outlives a
 // restart.
-func (s *Server) compareLimits(ctx context.Context) {
+func (s *scope) compareLimits(ctx context.Context) {
 	ours := s.limits.defined()
 	if len(ours) == 0 {
 		return
@@ -168,7 +169,7 @@ func (s *Server) compareLimits(ctx context.Context) {
 
 // defineLost defines a limit again. It removes the text first, so that Redis does not take what is
 // left of the definition for one.
-func (s *Server) defineLost(ctx context.Context, l throttle.Limit) {
+func (s *scope) defineLost(ctx context.Context, l throttle.Limit) {
 	rdb, prefix := s.limiter.Scope()
 	if rdb.HDel(ctx, prefix+"limit:"+l.Name, "text").Err() != nil || s.limiter.Define(ctx, l) != nil {
 		return // the next comparison tries again
@@ -178,7 +179,7 @@ func (s *Server) defineLost(ctx context.Context, l throttle.Limit) {
 	}
 }
 
-func (s *Server) logDifferences(name, text string, d definition) {
+func (s *scope) logDifferences(name, text string, d definition) {
 	if d.paused && !s.logged.start {
 		s.log.Warn("a limit is paused", "limit", name, "end it with", "worker limits resume "+name)
 	}

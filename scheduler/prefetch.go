@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/stats"
 )
 
@@ -39,7 +38,6 @@ const (
 // It is safe for concurrent use.
 type prefetcher struct {
 	db       asynqdb.DB
-	health   *redishealth.Monitor
 	slots    int // of the server
 	shares   int // how many queues asynq draws from by weight, else 1
 	jobs     admitter
@@ -60,6 +58,8 @@ type admitter interface {
 	// acquireAll requests permits for jobs. It returns the jobs that asynq gets; the others were
 	// denied and are back in their queue.
 	acquireAll(ctx context.Context, jobs batch) []*attempt
+	// noteFetch hears how a fetch of a queue's jobs ended.
+	noteFetch(ctx context.Context, queue string, began time.Time, err error)
 	// releaseUnused gives up the permits of a job that will not start.
 	releaseUnused(a *attempt)
 }
@@ -71,9 +71,9 @@ type batch struct {
 }
 
 // newPrefetcher returns a prefetcher for a server with that configuration.
-func newPrefetcher(db asynqdb.DB, cfg asynq.Config, health *redishealth.Monitor, jobs admitter, flying *inFlight) *prefetcher {
+func newPrefetcher(db asynqdb.DB, cfg asynq.Config, jobs admitter, flying *inFlight) *prefetcher {
 	p := &prefetcher{
-		db: db, health: health, jobs: jobs, inFlight: flying, slots: cfg.Concurrency, shares: 1,
+		db: db, jobs: jobs, inFlight: flying, slots: cfg.Concurrency, shares: 1,
 		lock: make(chan struct{}, 1), lost: map[string]*asynqdb.Dequeue{}, emptiedAt: map[string]time.Time{},
 	}
 	if p.slots < 1 {
@@ -145,7 +145,7 @@ func (p *prefetcher) freeSlots() int {
 func (p *prefetcher) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, error) {
 	began := time.Now()
 	found, err := p.db.Dequeue(ctx, c, n)
-	p.health.Note(ctx, began, err)
+	p.jobs.noteFetch(ctx, c.Queue, began, err)
 	if err != nil {
 		p.lost[c.Queue] = c
 		return 0, err
@@ -259,8 +259,9 @@ func (s *Server) acquireAll(ctx context.Context, b batch) []*attempt {
 			readable = append(readable, a)
 		}
 	}
-	s.request(readable...)
-	if len(readable) == 0 || !s.requests.deniedRecently() {
+	c := s.scopeOf(b.Queue)
+	c.request(readable...)
+	if len(readable) == 0 || !c.requests.deniedRecently() {
 		return b.jobs
 	}
 	wait, cancel := context.WithTimeout(ctx, admitTime)
@@ -271,6 +272,11 @@ func (s *Server) acquireAll(ctx context.Context, b batch) []*attempt {
 		}
 	}
 	return s.putBackDenied(context.WithoutCancel(ctx), b)
+}
+
+// noteFetch implements admitter.
+func (s *Server) noteFetch(ctx context.Context, queue string, began time.Time, err error) {
+	s.scopeOf(queue).queueHealth.Note(ctx, began, err)
 }
 
 // putBackDenied puts denied jobs back, and returns the others. A job that cannot be put back here
@@ -297,7 +303,7 @@ func (s *Server) putBackDenied(ctx context.Context, b batch) (others []*attempt)
 	for i, a := range denied {
 		switch err := backs[i].Err; {
 		case err == nil:
-			s.stats.CountEnd(a.name(), stats.PutBack)
+			a.scope.stats.CountEnd(a.name(), stats.PutBack)
 		case !errors.Is(err, asynqdb.ErrNotActive): // else it was deleted, or another server has it
 			others = append(others, a)
 		}

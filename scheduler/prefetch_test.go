@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"slices"
 	"strconv"
@@ -19,7 +18,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
@@ -34,7 +32,7 @@ type asker struct {
 
 func newAsker(t *testing.T, rdb redis.UniversalClient, slots int) asker {
 	takeOut(rdb)
-	a := newPrefetcher(asynqdb.New(rdb), asynq.Config{Concurrency: slots}, redishealth.New(slog.New(slog.DiscardHandler), "Redis", nil), openGate{}, &inFlight{})
+	a := newPrefetcher(asynqdb.New(rdb), asynq.Config{Concurrency: slots}, openGate{}, &inFlight{})
 	t.Cleanup(a.stop)
 	return asker{a, "default", time.Now().Add(asynqdb.LeaseTime).Unix()}
 }
@@ -44,6 +42,8 @@ type openGate struct{}
 
 func (openGate) acquireAll(_ context.Context, b batch) []*attempt { return b.jobs }
 func (openGate) releaseUnused(*attempt)                           {}
+
+func (openGate) noteFetch(context.Context, string, time.Time, error) {}
 
 // ask returns the next job's ID, or nothing where there is none.
 func (a asker) ask(ctx context.Context) (string, error) {
@@ -537,7 +537,7 @@ func TestPrefetch_QueueShares(t *testing.T) {
 		if config.StrictPriority {
 			most = 10
 		}
-		if got := newPrefetcher(asynqdb.DB{}, config, nil, openGate{}, &inFlight{}).freeSlots(); got != most {
+		if got := newPrefetcher(asynqdb.DB{}, config, openGate{}, &inFlight{}).freeSlots(); got != most {
 			t.Errorf("%d slots of 10 are filled at once, want %d", got, most)
 		}
 		t.Run(fmt.Sprint("strict ", config.StrictPriority), func(t *testing.T) {

@@ -101,7 +101,7 @@ func TestCheckPromote_FlushedMeanwhile(t *testing.T) {
 				return false
 			}))
 			var log journal
-			s := &Server{db: asynqdb.New(rdb), log: log.logger(), queueHealth: redishealth.New(log.logger(), "the queues' Redis", nil)}
+			s := &Server{db: asynqdb.New(rdb), log: log.logger(), scopes: []*scope{{queueHealth: redishealth.New(log.logger(), "the queues' Redis", nil)}}}
 			s.promotes.Store(true)
 			if err := s.checkPromote(t.Context()); err != nil || !s.promotes.Load() || log.String() != "" {
 				t.Errorf("flushed before its %d. call: %v, promotes %v, logged %s", flushed, err, s.promotes.Load(), log.String())

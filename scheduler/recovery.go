@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -48,7 +49,7 @@ type sighting struct {
 // recoverJobs watches the leases of the server's queues until ctx ends: at each heartbeat, and each
 // second while a lease was not extended between two heartbeats.
 func (s *Server) recoverJobs(ctx context.Context) {
-	r := recovery{redisClient: s.redis, log: s.log, queues: s.queues}
+	r := recovery{redisClient: s.redis, log: s.log, queues: slices.Sorted(maps.Keys(s.byQueue))}
 	for ctx.Err() == nil {
 		next := heartbeat
 		if r.look(ctx) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -82,7 +83,8 @@ func TestRecovery_ExtendedLease(t *testing.T) {
 		seen := time.Now().Add(-time.Minute)
 		rdb.ZAdd(ctx, asynqdb.Key("default", asynqdb.Lease), redisZ(seen.Add(5*time.Second), id))
 		var away atomic.Bool
-		r := recovery{redisClient: &redisClient{db: asynqdb.New(rdb), inFlight: &inFlight{}, promotes: &away, forgiven: 1}, queues: []string{"default"}}
+		main := func(string) *scope { return &scope{limiter: waitdb.New(throttle.New(rdb, throttle.Options{}))} }
+		r := recovery{redisClient: &redisClient{db: asynqdb.New(rdb), inFlight: &inFlight{}, promotes: &away, forgiven: 1, scopeOf: main}, queues: []string{"default"}}
 		j := job{Queue: "default", ID: id}
 		state := func() string { return rdb.HGet(ctx, asynqdb.Hash("default", id), "state").Val() }
 		r.recover(ctx, j, sighting{seen.Unix(), seen})

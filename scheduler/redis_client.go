@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/redishealth"
 )
 
 // redisClient is the Redis client that asynq's server gets. It passes all commands on, except for
@@ -26,12 +25,10 @@ type redisClient struct {
 	inFlight   *inFlight
 	forgiven   int          // crashes of a job's worker
 	promotes   *atomic.Bool // whether jobs can be moved
-	scope      string       // the limiter's, as its keys begin
-	health     *redishealth.Monitor
+	scopeOf    func(queue string) *scope
 	markers    *markerWaiter
 	prefetcher *prefetcher
 	guards     asynqdb.Guards
-	slots      slotTeller
 }
 
 // EvalSha implements redis.Scripter. asynq calls it first, and Eval if Redis does not know the
@@ -75,7 +72,7 @@ func (q *redisClient) run(ctx context.Context, c *asynqdb.Call, send func(asynqd
 	} else {
 		cmd = send(asynqdb.LeaseID{})
 	}
-	q.health.Note(ctx, began, cmd.Err())
+	q.scopeOf(c.Queue).queueHealth.Note(ctx, began, cmd.Err())
 	if c.Fills && cmd.Err() == nil && cmd.Val() != int64(0) { // if it counts jobs, there were some
 		setMarker(ctx, q.UniversalClient, markerKey(c.Queue))
 	}
@@ -98,7 +95,7 @@ func (q *redisClient) ZAddXX(ctx context.Context, key string, members ...redis.Z
 	}
 	began := time.Now()
 	n, err := q.db.ExtendLeases(ctx, queue, int64(members[0].Score), dequeues)
-	q.health.Note(ctx, began, err)
+	q.scopeOf(queue).queueHealth.Note(ctx, began, err)
 	return intCmd(ctx, n, err)
 }
 
@@ -134,7 +131,7 @@ func (q *redisClient) dequeue(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 	case err == nil:
 		cmd.SetVal(a.jobTimeout.disableIn(a.msg))
 		q.markers.fetched(true)
-		q.slots.took()
+		q.scopeOf(a.Queue).slots.took()
 	case errors.Is(err, errAllDenied):
 		q.markers.fetched(true)
 		err = redis.Nil

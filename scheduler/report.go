@@ -74,7 +74,7 @@ func ReportLatency(ctx context.Context, d time.Duration) {
 // it, and the keys may stay open.
 func ReportRateLimit(ctx context.Context, until time.Time) {
 	if a, ok := attemptOf(ctx); ok && time.Until(until) > 0 && len(a.decision.Taken) > 0 {
-		a.logFailedReport(a.server.limiter.Internals().BlockFor(ctx, time.Until(until), a.rule.blockedNeeds()...))
+		a.logFailedReport(a.scope.limiter.Internals().BlockFor(ctx, time.Until(until), a.rule.blockedNeeds()...))
 	}
 }
 
@@ -85,13 +85,13 @@ func ReportRateLimit(ctx context.Context, until time.Time) {
 // permits. It takes a round trip. If that fails, the Server logs it.
 func ReportOverload(ctx context.Context) {
 	if a, ok := attemptOf(ctx); ok && len(a.decision.Taken) > 0 {
-		a.logFailedReport(a.server.limiter.Overloaded(ctx, a.decision.At, a.rule.blockedNeeds()...))
+		a.logFailedReport(a.scope.limiter.Overloaded(ctx, a.decision.At, a.rule.blockedNeeds()...))
 	}
 }
 
 func (a *attempt) logFailedReport(err error) {
 	if err != nil {
-		a.server.log.Warn("could not tell the limiter what the upstream said", "job", a.ID, "error", err)
+		a.scope.log.Warn("could not tell the limiter what the upstream said", "job", a.ID, "error", err)
 	}
 }
 
@@ -111,10 +111,10 @@ func Settle(ctx context.Context, limit string, cost int) error {
 		if t.Limit != limit {
 			continue
 		}
-		if err := a.server.limiter.Settle(ctx, a.decision.Decision, limit, t.Key, cost); err != nil {
+		if err := a.scope.limiter.Settle(ctx, a.decision.Decision, limit, t.Key, cost); err != nil {
 			return err
 		}
-		a.server.stats.CountReturned(t, t.Cost-cost)
+		a.scope.stats.CountReturned(t, t.Cost-cost)
 	}
 	return nil
 }
@@ -128,9 +128,9 @@ func Pace(ctx context.Context) {
 	if !ok {
 		return
 	}
-	at := a.server.pacing.startAt(a.decision.Decision)
+	at := a.scope.pacing.startAt(a.decision.Decision)
 	if sleep(ctx, time.Until(at)); ctx.Err() == nil {
-		a.server.pacing.postpone(a.decision.Decision, max(0, time.Since(at)))
+		a.scope.pacing.postpone(a.decision.Decision, max(0, time.Since(at)))
 	}
 }
 
@@ -146,7 +146,7 @@ func IdempotencyKey(ctx context.Context) (string, error) {
 	if !ok {
 		return "", errors.New("idempotency key: want the context of a handler of a scheduler.Server")
 	}
-	key, err := a.server.db.Name(ctx, a.Queue, a.ID, uuid.NewString())
+	key, err := a.scope.db.Name(ctx, a.Queue, a.ID, uuid.NewString())
 	if err != nil {
 		return "", fmt.Errorf("idempotency key of job %s: %w", a.ID, err)
 	}

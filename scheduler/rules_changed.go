@@ -35,14 +35,16 @@ const (
 // at any time, from any goroutine. It concerns the jobs of the server's own queues; each server
 // whose rules change must be told. A server that starts compares the rules by itself.
 func (s *Server) RulesChanged() {
-	select {
-	case s.changed <- struct{}{}:
-	default: // a comparison is due anyway
+	for _, c := range s.scopes {
+		select {
+		case c.changed <- struct{}{}:
+		default: // a comparison is due anyway
+		}
 	}
 }
 
 // watchRules does what RulesChanged says, until the context ends.
-func (s *Server) watchRules(ctx context.Context) {
+func (s *scope) watchRules(ctx context.Context) {
 	for rounds := 0; ; {
 		var later <-chan time.Time // nil, and so never, if nothing is left to do
 		if rounds > 0 {
@@ -70,7 +72,7 @@ func (s *Server) watchRules(ctx context.Context) {
 }
 
 // promoteChanged makes all jobs ask that wait for other needs than their rules say now.
-func (s *Server) promoteChanged(ctx context.Context) (sent int, err error) {
+func (s *scope) promoteChanged(ctx context.Context) (sent int, err error) {
 	if !s.promotes.Load() {
 		return 0, nil // asynq's polls bring them
 	}
@@ -109,7 +111,7 @@ func (s *Server) promoteChanged(ctx context.Context) (sent int, err error) {
 // appendChanged appends the waiting jobs whose rule returns other needs now. All rules are asked at
 // once, because any of them may take long. A job whose rule fails waits on, because to ask for it
 // would be a failed attempt. But a rule that panics must fail its job, as it does everywhere.
-func (s *Server) appendChanged(ctx context.Context, changed, records []waitdb.Record) ([]waitdb.Record, error) {
+func (s *scope) appendChanged(ctx context.Context, changed, records []waitdb.Record) ([]waitdb.Record, error) {
 	byQueue := map[string][]string{}
 	for _, r := range records {
 		if slices.Contains(s.queues, r.Queue) {

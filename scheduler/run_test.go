@@ -32,10 +32,10 @@ func TestRun_StopsDispatcherFirst(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	err = s.Run(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
-		for !s.stats.IsLeader.Load() {
+		for !s.scopes[0].stats.IsLeader.Load() {
 			runtime.Gosched()
 		}
-		for s.stats.IsLeader.Load() && ctx.Err() == nil {
+		for s.scopes[0].stats.IsLeader.Load() && ctx.Err() == nil {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
 			runtime.Gosched()
 		}

@@ -35,7 +35,7 @@ const (
 //
 // claim also ensures that only workers of one version run in a scope. What an older version has left
 // is converted once none of its workers gives turns.
-func (s *Server) claim(ctx context.Context) error {
+func (s *scope) claim(ctx context.Context) error {
 	rdb, queues := s.db.Redis, s.queueHealth.Watch()
 	if err := rdb.SetNX(ctx, redishealth.DataKey, uuid.NewString(), 0).Err(); queues.Note(ctx, err) != nil {
 		return answered(err)
@@ -112,7 +112,7 @@ func onThisMachine(addr string) string {
 // after this process could not reach Redis for longer than claimLife. That is logged once, and the
 // claim is tried again. Jobs go on to run under their limits, but jobs of one of the two Redis
 // servers may not be granted their permits.
-func (s *Server) keepScope(ctx context.Context) {
+func (s *scope) keepScope(ctx context.Context) {
 	for lost := false; ; {
 		if sleep(ctx, claimEach); ctx.Err() != nil {
 			return

@@ -9,14 +9,12 @@ import (
 	"maps"
 	"os"
 	"os/signal"
-	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
@@ -49,10 +47,6 @@ import (
 type Server struct {
 	asynq    *asynq.Server
 	redis    *redisClient // asynq's
-	limiter  *waitdb.DB
-	permits  permits // the limiter
-	limits   limits
-	logged   logged
 	rules    Rules
 	userCode *userCode
 	base     func() (context.Context, error) // the program's BaseContext
@@ -61,33 +55,25 @@ type Server struct {
 	grant    time.Duration // how long permits are kept for a granted job
 	inFlight inFlight
 	pacing   pacing
-	requests requestQueue
 	db       asynqdb.DB // of the queues
-	queues   []string   // by name
 	markers  *markerWaiter
-	passes   time.Duration               // between two comparisons of what waits with asynq
-	quiet    time.Duration               // between two heartbeats of the dispatcher when nothing is due
-	promotes atomic.Bool                 // whether granted jobs can be moved, and so come in time
-	changed  chan struct{}               // the rules have
-	weights  map[string]fairqueue.Weight // how its queues take turns
-	claimed  atomic.Value                // a string: which data of the queues' Redis the scope was claimed for
-
-	limiterHealth, queueHealth *redishealth.Monitor // the same if both are in one Redis
-
-	stats *stats.Recorder
+	passes   time.Duration // between two comparisons of what waits with asynq
+	quiet    time.Duration // between two heartbeats of the dispatcher when nothing is due
+	promotes atomic.Bool   // whether granted jobs can be moved, and so come in time
+	scopes   []*scope
+	byQueue  map[string]*scope
 
 	mu         sync.Mutex
 	stop       context.CancelFunc // ends the background goroutines; nil before they start
 	background sync.WaitGroup
-	written    func() // ends the stats
 }
 
 // What a server counts is for dashboards/metrics alone. Dashboards and the worker ask its monitors.
 func init() {
-	stats.RecorderOf = func(server any) *stats.Recorder { return server.(*Server).stats }
+	stats.RecorderOf = func(server any) *stats.Recorder { return server.(*Server).scopes[0].stats }
 	redishealth.MonitorsOf = func(server any) (queues, limiter *redishealth.Monitor) {
 		s := server.(*Server)
-		return s.queueHealth, s.limiterHealth
+		return s.scopes[0].queueHealth, s.scopes[0].limiterHealth
 	}
 }
 
@@ -151,59 +137,33 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	}
 	s := &Server{
 		rules: rules, log: o.log, db: asynqdb.New(rdb), passes: dispatcher.DefaultReconcileInterval, quiet: dispatcher.DefaultMaxHeartbeat, userCode: newUserCode(o.log),
-		limiter: waitdb.New(o.limiter), permits: o.permits, changed: make(chan struct{}, 1), weights: map[string]fairqueue.Weight{},
 		patience: cmp.Or(max(0, cfg.ShutdownTimeout), shutdownTimeout), grant: max(minGrant, 3*cfg.TaskCheckInterval),
-		queues: slices.Sorted(maps.Keys(cfg.Queues)), logged: logged{files: map[string]string{}, lost: map[string]bool{}},
-	}
-	if s.permits == nil {
-		s.permits = s.limiter
+		byQueue: map[string]*scope{},
 	}
 	s.base = func() (context.Context, error) { return s.userCode.baseContext(cfg.BaseContext) }
-	if len(s.queues) == 0 {
-		s.queues = []string{"default"} // as asynq has it
+	queues := slices.Sorted(maps.Keys(cfg.Queues))
+	if len(queues) == 0 {
+		queues = []string{"default"} // as asynq has it
 	}
-	for _, queue := range s.queues { // they take turns at limits as they are served
-		s.weights[queue] = fairqueue.Weight{Turns: max(1, cfg.Queues[queue]), Strict: cfg.StrictPriority}
-	}
-	s.requests.acquire = s.acquire
-	s.setHealth(o.log)
-	limits, scope := s.limiter.Scope()
-	s.stats = stats.New(limits, scope)
-	s.stats.Queues, s.stats.ServedQueues, s.stats.RuleFor = rdb, s.queues, s.wantsOf
-	s.limits.set(rules.Limits, false)
+	s.addScope(o.limiter, queues, cfg)
+	s.scopes[0].permits = cmp.Or(o.permits, s.scopes[0].permits)
+	s.scopes[0].limits.set(rules.Limits, false)
 	s.promotes.Store(!o.polling)
-	s.markers = newMarkerWaiter(rdb, s.queues, cmp.Or(max(0, cfg.TaskCheckInterval), longestWait))
+	s.markers = newMarkerWaiter(rdb, queues, cmp.Or(max(0, cfg.TaskCheckInterval), longestWait))
 	s.redis = &redisClient{
-		UniversalClient: rdb, db: s.db, inFlight: &s.inFlight, forgiven: o.forgiven, promotes: &s.promotes,
-		scope: scope, health: s.queueHealth, markers: s.markers, prefetcher: newPrefetcher(s.db, cfg, s.queueHealth, s, &s.inFlight),
+		UniversalClient: rdb, db: s.db, inFlight: &s.inFlight, forgiven: o.forgiven, promotes: &s.promotes, scopeOf: s.scopeOf,
+		markers: s.markers, prefetcher: newPrefetcher(s.db, cfg, s, &s.inFlight),
 	}
-	name := uuid.NewString()
-	s.redis.slots = slotTeller{queues: s.queues, free: s.idleSlots, tell: func(free int, every time.Duration) {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = s.limiter.ReportSlots(ctx, name, free, every, s.queues) // the leader asks again in a second
-	}}
-	s.markers.idle = s.redis.slots.idle
-	s.stats.Concurrency = s.redis.prefetcher.slots
+	s.markers.idle = func() {
+		for _, c := range s.scopes {
+			c.slots.idle()
+		}
+	}
+	for _, c := range s.scopes {
+		c.stats.Concurrency = s.redis.prefetcher.slots
+	}
 	s.asynq = asynq.NewServerFromRedisClient(s.redis, s.config(cfg))
 	return s, nil
-}
-
-// setHealth makes the server's two monitors, which are one if queues and limiter are reached by one
-// client.
-func (s *Server) setHealth(log *slog.Logger) {
-	rdb, scope := s.limiter.Scope()
-	var places []string
-	for _, queue := range s.queues {
-		places = append(places, asynqdb.Key(queue, ""))
-	}
-	if reflect.TypeOf(rdb).Comparable() && rdb == s.db.Redis {
-		s.queueHealth = redishealth.New(log, "Redis", rdb, append(places, scope)...)
-		s.limiterHealth = s.queueHealth
-		return
-	}
-	s.queueHealth = redishealth.New(log, "the queues' Redis", s.db.Redis, places...)
-	s.limiterHealth = redishealth.New(log, "the limiter's Redis", rdb, scope)
 }
 
 // validate reports what NewServer or asynq cannot take. A GroupGracePeriod that is too short is
@@ -242,19 +202,16 @@ func (s *Server) Start(handler asynq.Handler) error {
 	if handler == nil {
 		return s.asynq.Start(nil)
 	}
-	if err := s.claim(context.Background()); err != nil {
-		return err
+	for _, c := range s.scopes {
+		if err := c.start(context.Background()); err != nil {
+			return err
+		}
 	}
-	err := s.define(context.Background())
-	if err != nil && !errors.Is(err, throttle.ErrUnavailable) {
-		return err
-	}
-	s.compareLimits(context.Background())
 	began := s.startBackground()
-	err = s.asynq.Start(s.wrap(handler))
+	err := s.asynq.Start(s.wrap(handler))
 	if err != nil && began { // a server that runs already goes on
 		<-s.stopBackground()
-		s.written()
+		s.writeStats()
 	}
 	return err
 }
@@ -305,8 +262,8 @@ func (s *Server) Shutdown() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.written != nil {
-		s.written() // with what the last jobs did
+	if s.stop != nil {
+		s.writeStats() // with what the last jobs did
 	}
 }
 
@@ -318,17 +275,10 @@ func (s *Server) Ping() error { return s.asynq.Ping() }
 // command needed. It is for health checks, and takes a round trip for each queue and one for the
 // limiter.
 func (s *Server) Ready(ctx context.Context) error {
-	if err := s.queueHealth.Check(ctx); err != nil || s.limiterHealth == s.queueHealth {
-		return err
+	for _, c := range s.scopes {
+		if err := c.ready(ctx); err != nil {
+			return err
+		}
 	}
-	return s.limiterHealth.Check(ctx)
-}
-
-// noteLimiter tells the limiter's monitor of a call. An error other than ErrUnavailable is an
-// answer.
-func (s *Server) noteLimiter(ctx context.Context, began time.Time, err error) {
-	if !errors.Is(err, throttle.ErrUnavailable) {
-		err = nil
-	}
-	s.limiterHealth.Note(ctx, began, err)
+	return nil
 }

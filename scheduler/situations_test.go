@@ -51,7 +51,7 @@ func TestReconcile_ChecksAreNoOrphans(t *testing.T) {
 		for _, queue := range []string{asynqdb.CheckQueue + "of another", "any other"} {
 			st.enqueue(needing(""), asynq.TaskID("it"), asynq.Queue(queue))
 			st.must(asynqdb.New(st.rdb).Deny(t.Context(), queue, time.Now().Add(time.Hour)))
-			_, scope := st.server.limiter.Scope()
+			_, scope := st.server.scopes[0].limiter.Scope()
 			st.must(st.rdb.HSet(t.Context(), asynqdb.Hash(queue, "it"), "scope", scope).Err())
 		}
 		time.Sleep(65 * time.Second)

@@ -151,8 +151,8 @@ func TestStalePermits_NotStartedKeepsPosition(t *testing.T) {
 			limit := funnel("api", 1, 1)
 			rule := Rule{Needs: []throttle.Need{{Limit: "api"}}, RetryPosition: place}
 			virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, rule: func(*asynq.Task) (Rule, error) { return rule, nil }}, func(t *testing.T, st *stack) {
-				q := &attempt{server: st.server, job: job{Queue: "default", ID: "job"}, task: asynq.NewTask("job", nil)}
-				st.server.request(q)
+				q := &attempt{scope: st.server.scopes[0], job: job{Queue: "default", ID: "job"}, task: asynq.NewTask("job", nil)}
+				st.server.scopes[0].request(q)
 				<-q.done
 				ctx, giveUp := context.WithCancel(t.Context())
 				giveUp()
@@ -165,8 +165,8 @@ func TestStalePermits_NotStartedKeepsPosition(t *testing.T) {
 					st.enqueue(asynq.NewTask("job", nil), asynq.TaskID(fmt.Sprint(i)))
 				}
 				time.Sleep(500 * time.Millisecond) // they wait
-				again := &attempt{server: st.server, job: q.job, task: q.task, position: back.position}
-				st.server.request(again)
+				again := &attempt{scope: st.server.scopes[0], job: q.job, task: q.task, position: back.position}
+				st.server.scopes[0].request(again)
 				<-again.done
 				waiting := st.limits.ZRange(t.Context(), scopePrefix+"lane:default\napi|", 0, -1).Val()
 				if again.decision.Outcome != throttle.Denied || slices.Index(waiting, "job") != 0 {

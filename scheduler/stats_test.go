@@ -82,7 +82,7 @@ func TestStats_Counts(t *testing.T) {
 // answered, in a stack where each was denied at most once a run.
 func (st *stack) wantLateness(waited int) {
 	st.t.Helper()
-	r := st.server.stats
+	r := st.server.scopes[0].stats
 	late, lateSum, _ := r.Lateness.Snapshot()
 	waits, _, _ := r.Wait.Snapshot()
 	runs, denials, _ := r.Denials.Snapshot()

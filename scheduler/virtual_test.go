@@ -173,7 +173,7 @@ func TestImpossible(t *testing.T) {
 	}
 	// A limit of the rules would come back: see TestOutage_LostLimitIsDefined.
 	deleted := func(st *stack) {
-		st.server.limits.set(nil, true)
+		st.server.scopes[0].limits.set(nil, true)
 		st.must(st.limiter.Delete(ctx, "api"))
 	}
 	tests := []struct {

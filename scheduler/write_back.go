@@ -135,7 +135,7 @@ func reply(ctx context.Context, err error) *redis.Cmd {
 func (q *redisClient) newPutBack(a *attempt, why *putBackError, msg []byte, unique bool) *asynqdb.PutBack {
 	back := &asynqdb.PutBack{ID: a.ID, Msg: msg, At: why.at, Unique: unique, Lease: a.lease}
 	if why.denied || why.atOnce() && q.promotes.Load() {
-		back.Scope = q.scope
+		_, back.Scope = q.scopeOf(a.Queue).limiter.Scope()
 	}
 	if why.as != nil {
 		back.Msg = asynqdb.WithPayload(msg, why.as.payload)

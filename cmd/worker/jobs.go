@@ -12,7 +12,6 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/display"
-	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
@@ -62,7 +61,7 @@ func (f filter) validated(ctx context.Context, limiter *waitdb.DB) (inspect.Filt
 
 type jobsList struct {
 	filter
-	Max  int  `placeholder:"N" default:"100" help:"List at most this many (default ${default}), and print how many more there are."`
+	Max  int  `placeholder:"N" default:"100" help:"List at most this many (default ${default}), and report if there are more."`
 	JSON bool `help:"Print a JSON array with everything about each job."`
 }
 
@@ -73,9 +72,6 @@ func (jobsList) Help() string {
 
 "worker job ID" shows everything about one job.`
 }
-
-// maxCounted is the largest number of jobs that are counted but not listed.
-const maxCounted = 10_000
 
 func (c *jobsList) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
 	if c.Max < 1 {
@@ -90,17 +86,16 @@ func (c *jobsList) Run(ctx context.Context, conn *connection, stdio cli.IO) erro
 		return err
 	}
 	var jobs []inspect.Job
-	more := 0
 	for job, err := range q.List(ctx, f) {
 		if err != nil {
 			return err
 		}
-		if len(jobs) < c.Max {
-			jobs = append(jobs, job)
-		} else if more++; more == maxCounted {
+		if jobs = append(jobs, job); len(jobs) > c.Max {
 			break
 		}
 	}
+	more := len(jobs) > c.Max
+	jobs = jobs[:min(c.Max, len(jobs))]
 	if err := q.AddEstimates(ctx, jobs); err != nil {
 		return err
 	}
@@ -108,52 +103,11 @@ func (c *jobsList) Run(ctx context.Context, conn *connection, stdio cli.IO) erro
 	for i, job := range jobs {
 		rows[i] = newJobView(job)
 	}
-	if err := cli.List(stdio.Out, c.JSON, rows, "no jobs match", "ID", "QUEUE", "TYPE", "STATE", "WHEN", "WHY"); err != nil {
-		return err
+	if more {
+		fmt.Fprintln(stdio.Err, "worker: there are more jobs: use a filter, or a larger --max")
 	}
-	if more > 0 {
-		atLeast := ""
-		if more == maxCounted {
-			atLeast = "at least "
-		}
-		fmt.Fprintf(stdio.Err, "worker: %s%d more: use a filter, or a larger --max\n", atLeast, more)
-	}
-	return nil
+	return cli.List(stdio.Out, c.JSON, rows, "no jobs match", "ID", "QUEUE", "TYPE", "STATE", "WHEN", "WHY")
 }
-
-func whenText(job inspect.Job) string {
-	switch {
-	case job.State == "scheduled" || job.State == "retry":
-		return "runs at " + cli.DateTime(job.NextProcessAt)
-	case job.Since.IsZero():
-		return "-"
-	case job.State == "completed":
-		return "at " + cli.DateTime(job.Since)
-	}
-	return "since " + cli.DateTime(job.Since)
-}
-
-func whyText(job inspect.Job) string {
-	switch {
-	case job.State == inspect.Waiting:
-		text := "waits for " + display.Meter(job.Position.Bottleneck)
-		if job.Position.Known {
-			text += ", runs in "
-			if job.Position.Estimated {
-				text += "about "
-			}
-			text += duration.Text(job.Position.StartsIn)
-		}
-		return text
-	case job.State == "retry" || job.State == "archived":
-		return strings.Join(strings.Fields(job.LastErr), " ")
-	case job.IsOrphaned:
-		return workerGone
-	}
-	return ""
-}
-
-const workerGone = "its worker is gone: another worker will take it"
 
 // jobsAction does one thing to jobs.
 type jobsAction struct {
@@ -195,14 +149,14 @@ func (c *jobsAction) apply(ctx context.Context, q *inspect.Queues, stdio cli.IO,
 	if err != nil && n == 0 {
 		return err
 	}
-	did := confirmation{Done: c.action.Done, Jobs: &n, Queue: cli.Text(c.Queue)}
+	did := confirmation{Done: c.action.Done, Jobs: &n, Queue: string(c.Queue)}
 	if len(jobs) == 1 {
-		did.Queue, did.Job = cli.Text(jobs[0].Queue), cli.Text(jobs[0].ID)
+		did.Queue, did.Job = jobs[0].Queue, jobs[0].ID
 	}
 	text := fmt.Sprintf(c.text, display.Count(n, "job"))
-	if left := len(jobs) - n; left > 0 && err == nil {
-		did.Left = left
-		text = fmt.Sprintf("%s; skipped %s that changed in the meantime", text, display.Count(left, "job"))
+	if skipped := len(jobs) - n; skipped > 0 && err == nil {
+		did.Skipped = skipped
+		text = fmt.Sprintf("%s; skipped %s that changed in the meantime", text, display.Count(skipped, "job"))
 	}
 	return errors.Join(c.confirm(stdio.Out, did, text, nil), err)
 }
@@ -260,17 +214,4 @@ func (c *jobsAction) findJob(ctx context.Context, q *inspect.Queues, id string, 
 		err = fmt.Errorf("job %s is not %s but %s", id, strings.Join(f.States, " or "), job.State)
 	}
 	return job.JobID(), err
-}
-
-// findJobs returns the jobs with an ID, at least one.
-func findJobs(ctx context.Context, q *inspect.Queues, id, queue string) ([]inspect.Job, error) {
-	jobs, err := q.FindByID(ctx, id, queue)
-	if err == nil && len(jobs) == 0 {
-		where := ""
-		if queue != "" {
-			where = " in queue " + queue
-		}
-		err = fmt.Errorf("job %s not found%s: it may have finished without retention, or been deleted", id, where)
-	}
-	return jobs, err
 }

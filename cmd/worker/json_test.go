@@ -57,15 +57,14 @@ schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "
 		}
 	}
 
-	noJSON := []string{"health", "api", "demo"}
+	noJSON := []string{"run", "health", "api", "demo"}
 	var ran []string
 	for _, tt := range []struct{ command, args, holds string }{
-		{"run", "--check", `"nightly":{"cron":"30 2 * * *"`},
 		{"limits set", "api --kind funnel --rate 20/s", `"done":"set","limit":"api","definition":"funnel 20/s capacity 1"`},
 		{"limits set", "slow --kind sliding_log --rate 6/m", `"limit":"slow"`},
 		{"limits set", "slow --key k --rate 1/m", `"key":"k","definition":"1/m"`},
-		{"limits list", "", `"rate":"20/s"`},
-		{"limits show", "slow", `"key":"k","rate":"1/m"`},
+		{"limits list", "", `"definition":"funnel 20/s capacity 1"`},
+		{"limits show", "slow", `"key":"k","text":"1/m"`},
 		{"limits unset", "slow k", `"done":"unset","limit":"slow","key":"k"`},
 		{"limits pause", "api", `"done":"paused","limit":"api"`},
 		{"limits resume", "api", `"done":"resumed"`},
@@ -83,7 +82,7 @@ schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "
 		{"queues list", "", `"queue":"default","pending":0`},
 		{"queues pause", "default", `"done":"paused","queue":"default"`},
 		{"queues resume", "default", `"done":"resumed","queue":"default"`},
-		{"queues delete", "default", `"done":"deleted","queue":"default"`},
+		{"queues delete", "default", `"done":"deleted","jobs":0,"queue":"default"`},
 		{"crawls", "", `[]`},
 		{"schedules list", "", `"state":"active"`},
 		{"schedules next", "2", `"name":"nightly"`},

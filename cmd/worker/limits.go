@@ -30,80 +30,56 @@ type limitsCommand struct {
 	Peek   limitsPeek   `cmd:"" help:"Show how many permits a key has left, without taking any."`
 }
 
-// definition is a limit with its blocked keys and the keys that differ from it.
-type definition struct {
-	Name     string        `json:"name"`
-	Kind     throttle.Kind `json:"kind"`
-	Rate     string        `json:"rate,omitempty"`
-	Capacity int           `json:"capacity,omitempty"`
-	Margin   string        `json:"margin,omitempty"`
-	Zone     string        `json:"zone,omitempty"`
-	Apps     []string      `json:"apps,omitempty"`
-	Lease    string        `json:"lease,omitempty"`
-	MaxBlock string        `json:"max_block,omitempty"`
-	Adapt    string        `json:"adapt,omitempty"`
-	Paused   bool          `json:"paused"`
-	Blocked  []blockedKey  `json:"blocked,omitempty"`
-	Keys     []keyState    `json:"keys,omitempty"`
+// limitView is a limit with its blocked keys and the keys that differ from it.
+type limitView struct {
+	Name       string    `json:"name"`
+	Definition string    `json:"definition"`
+	Paused     bool      `json:"paused"`
+	Blocked    []keyView `json:"blocked,omitempty"`
+	Overrides  []keyView `json:"overrides,omitempty"`
 
-	text, state string
+	blocked, overrides int // for the table
 }
 
-type blockedKey struct {
-	Key   cli.Text  `json:"key"`
-	Until time.Time `json:"until"`
-	text  string
+type keyView struct {
+	Key   string    `json:"key"`
+	Text  string    `json:"text,omitempty"` // how it differs from the limit, and why
+	Until time.Time `json:"until,omitzero"`
 }
 
-type keyState struct {
-	Key      cli.Text  `json:"key"`
-	Rate     string    `json:"rate,omitempty"`
-	Capacity int       `json:"capacity,omitempty"`
-	Source   string    `json:"source,omitempty"`
-	Now      string    `json:"now,omitempty"`
-	Why      string    `json:"why,omitempty"`
-	Until    time.Time `json:"until,omitzero"`
-	text     string
-}
-
-func newDefinition(l throttle.Limit, blocks []throttle.Blocked, keys []throttle.KeyState) definition {
-	d := definition{
-		Name: l.Name, Kind: l.Kind, Rate: l.Rate.String(), Capacity: l.Capacity, Margin: durationText(l.Margin), Zone: l.Zone,
-		Apps: l.Apps, Lease: durationText(l.Lease), MaxBlock: durationText(l.MaxBlock), Paused: l.Paused, text: l.String(),
+func (k keyView) String() string {
+	text := display.Key(k.Key)
+	if k.Text != "" {
+		text += ": " + k.Text
 	}
-	if l.Adapt != nil {
-		d.Adapt = l.Adapt.String()
+	if !k.Until.IsZero() {
+		text += " for " + cli.Until(time.Until(k.Until))
 	}
+	return text
+}
+
+func newLimitView(l throttle.Limit, blocks []throttle.Blocked, keys []throttle.KeyState) limitView {
+	v := limitView{Name: l.Name, Definition: l.String(), Paused: l.Paused, blocked: len(blocks), overrides: len(keys)}
 	for _, b := range blocks {
-		d.Blocked = append(d.Blocked, blockedKey{cli.Text(b.Key), b.Until, display.Key(b.Key) + " for " + untilText(b.For)})
+		v.Blocked = append(v.Blocked, keyView{Key: b.Key, Until: b.Until})
 	}
 	for _, k := range keys {
-		d.Keys = append(d.Keys, newKeyState(k))
+		v.Overrides = append(v.Overrides, keyView{k.Key, overrideText(k), k.Until})
 	}
-	switch {
-	case d.Paused:
-		d.state = "paused"
-	case len(d.Blocked) == 1:
-		d.state = "blocked: " + d.Blocked[0].text
-	case len(d.Blocked) > 1:
-		d.state = fmt.Sprintf("blocked: %d keys", len(d.Blocked))
-	case len(d.Keys) == 1:
-		d.state = "key " + d.Keys[0].text
-	case len(d.Keys) > 1:
-		d.state = fmt.Sprintf("%d keys with overrides", len(d.Keys))
-	}
-	return d
+	return v
 }
 
-func newKeyState(k throttle.KeyState) keyState {
-	v := keyState{Key: cli.Text(k.Key), Rate: k.Rate.String(), Capacity: k.Capacity, Now: k.Pace, Until: k.Until}
-	switch {
-	case k.File:
-		v.Source = "file"
-	case k.Override != throttle.Override{}:
-		v.Source = "set"
+// overrideText returns the override of a key, and the pace that adapting has found for it.
+func overrideText(k throttle.KeyState) string {
+	k.Override.For = 0
+	text := k.Override.String()
+	if k.File {
+		text += " from the config"
 	}
-	var reasons []string // why the key is slowed down
+	if k.Pace != "" {
+		text += " now " + k.Pace
+	}
+	var reasons []string
 	if k.RateLimited > 0 {
 		reasons = append(reasons, fmt.Sprintf("rate limited %d times in a row", k.RateLimited))
 	} else if k.Slowed {
@@ -112,33 +88,19 @@ func newKeyState(k throttle.KeyState) keyState {
 	if k.Pace != "" && k.Latency > 0 {
 		reasons = append(reasons, "latency "+duration.Text(k.Latency))
 	}
-	v.Why = strings.Join(reasons, ", ")
-
-	parts := []string{display.Key(k.Key) + ":"}
-	if text := (throttle.Override{Rate: k.Rate, Capacity: k.Capacity}).String(); text != "" {
-		parts = append(parts, text)
+	if len(reasons) > 0 {
+		text += " (" + strings.Join(reasons, ", ") + ")"
 	}
-	if k.For > 0 {
-		parts = append(parts, "for "+untilText(k.For))
-	}
-	if v.Now != "" {
-		parts = append(parts, "now "+v.Now)
-	}
-	if v.Why != "" {
-		parts = append(parts, "("+v.Why+")")
-	}
-	v.text = strings.Join(parts, " ")
-	return v
+	return strings.TrimSpace(text)
 }
 
-// readDefinition returns a limit with its blocks and overrides.
-func readDefinition(ctx context.Context, limiter *waitdb.DB, l throttle.Limit) (d definition, err error) {
+func readLimit(ctx context.Context, limiter *waitdb.DB, l throttle.Limit) (v limitView, err error) {
 	blocks, err := limiter.Blocks(ctx, l.Name)
 	if err != nil {
-		return d, err
+		return v, err
 	}
 	keys, err := limiter.Keys(ctx, l.Name)
-	return newDefinition(l, blocks, keys), err
+	return newLimitView(l, blocks, keys), err
 }
 
 type limitsList struct {
@@ -150,14 +112,14 @@ func (c *limitsList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	if err != nil {
 		return err
 	}
-	definitions := make([]definition, len(limits))
+	rows := make([]limitView, len(limits))
 	for i, l := range limits {
-		if definitions[i], err = readDefinition(ctx, q.Limiter, l); err != nil {
+		if rows[i], err = readLimit(ctx, q.Limiter, l); err != nil {
 			return err
 		}
 	}
 	const none = `there are no limits yet: "worker run" defines those of its config, "worker limits set" creates one`
-	return cli.List(stdio.Out, c.JSON, definitions, none, "NAME", "KIND", "RATE", "CAPACITY", "MARGIN", "ZONE", "APPS", "STATE")
+	return cli.List(stdio.Out, c.JSON, rows, none, "NAME", "DEFINITION", "BLOCKED", "OVERRIDES")
 }
 
 type limitsShow struct {
@@ -167,10 +129,10 @@ type limitsShow struct {
 
 // backlog is the jobs that wait for a key of a limit.
 type backlog struct {
-	Key           cli.Text `json:"key"`
-	PermitsWanted int      `json:"permits_wanted"`
-	etaView
-	key string
+	Key           string  `json:"key"`
+	PermitsWanted int     `json:"permits_wanted"`
+	ETA           cli.ETA `json:"eta_s"`
+	key           string
 }
 
 func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
@@ -182,26 +144,22 @@ func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	if err != nil {
 		return err
 	}
-	d, err := readDefinition(ctx, q.Limiter, limit)
+	view, err := readLimit(ctx, q.Limiter, limit)
 	if err != nil {
 		return err
 	}
 	waiting := []backlog{}
 	for n, last := range forecast.Backlogs(c.Name) {
-		waiting = append(waiting, backlog{cli.Text(n.Key), n.Cost, newETA(last), display.Key(n.Key)})
+		waiting = append(waiting, backlog{n.Key, n.Cost, cli.ETA(last), display.Key(n.Key)})
 	}
 	if c.JSON {
 		return cli.JSON(stdio.Out, struct {
-			definition
+			limitView
 			Waiting []backlog `json:"waiting"`
-		}{d, waiting})
+		}{view, waiting})
 	}
-	fmt.Fprintf(stdio.Out, "%s  %s\n", d.Name, d.text)
-	for _, b := range d.Blocked {
-		fmt.Fprintln(stdio.Out, "blocked:", cli.Line(b.text))
-	}
-	for _, k := range d.Keys {
-		fmt.Fprintln(stdio.Out, "key", cli.Line(k.text))
+	if err := cli.Print(stdio.Out, false, view); err != nil {
+		return err
 	}
 	return cli.List(stdio.Out, false, waiting, "no job waits for it", "KEY", "PERMITS WANTED", "ETA")
 }
@@ -224,12 +182,6 @@ func (c *limitsPeek) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals,
 	if d.Outcome == throttle.NoLimit {
 		return errors.New(d.String())
 	}
-	if c.JSON {
-		return cli.JSON(stdio.Out, map[string]any{
-			"limit": c.Name, "key": cli.Text(key), "capacity": d.Capacity, "remaining": d.Remaining,
-			"retry_after_s": d.RetryAfter.Seconds(), "reset_after_s": d.ResetAfter.Seconds(),
-		})
-	}
 	limit, _, err := q.Limiter.Internals().Key(ctx, c.Name, "")
 	if err != nil {
 		return err
@@ -238,21 +190,22 @@ func (c *limitsPeek) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals,
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf("%d of %d left", d.Remaining, d.Capacity)
-	block := slices.IndexFunc(blocks, func(b throttle.Blocked) bool { return b.Key == key })
-	switch {
-	case block >= 0:
-		text += ", blocked for " + untilText(blocks[block].For)
-	case limit.Paused:
-		text += ", more when the limit is resumed"
-	case d.RetryAfter > 0:
-		text += ", the next in " + untilText(d.RetryAfter)
+	view := struct {
+		Limit        string      `json:"limit"`
+		Key          string      `json:"key,omitempty"`
+		Remaining    int         `json:"remaining"`
+		Capacity     int         `json:"capacity"`
+		RetryAfter   cli.Seconds `json:"retry_after_s"`
+		ResetAfter   cli.Seconds `json:"reset_after_s"`
+		Paused       bool        `json:"paused,omitempty"`
+		BlockedUntil time.Time   `json:"blocked_until,omitzero"`
+	}{c.Name, key, d.Remaining, d.Capacity, cli.Seconds(d.RetryAfter), cli.Seconds(d.ResetAfter), limit.Paused, time.Time{}}
+	for _, b := range blocks {
+		if b.Key == key {
+			view.BlockedUntil = b.Until
+		}
 	}
-	if block < 0 && d.ResetAfter > 0 {
-		text += ", all in " + untilText(d.ResetAfter)
-	}
-	_, err = fmt.Fprintln(stdio.Out, text)
-	return err
+	return cli.Print(stdio.Out, c.JSON, view)
 }
 
 type waitingCommand struct {
@@ -267,10 +220,10 @@ func (waitingCommand) Help() string {
 
 // limitBacklog is the jobs that wait for a limit.
 type limitBacklog struct {
-	Limit         string `json:"limit"`
-	Keys          int    `json:"keys"`
-	PermitsWanted int    `json:"permits_wanted"`
-	etaView
+	Limit         string  `json:"limit"`
+	Keys          int     `json:"keys"`
+	PermitsWanted int     `json:"permits_wanted"`
+	ETA           cli.ETA `json:"eta_s"`
 }
 
 func (c *waitingCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
@@ -282,18 +235,14 @@ func (c *waitingCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.I
 	if err != nil {
 		return err
 	}
-	etas, byName := forecast.Limits(), map[string]*limitBacklog{}
+	slices.SortFunc(demands, func(a, b waitdb.Demand) int { return cmp.Compare(a.Limit, b.Limit) })
+	etas, rows := forecast.Limits(), []limitBacklog(nil)
 	for _, d := range demands {
-		if byName[d.Limit] == nil {
-			byName[d.Limit] = &limitBacklog{Limit: d.Limit, etaView: newETA(etas[d.Limit])}
+		if len(rows) == 0 || rows[len(rows)-1].Limit != d.Limit {
+			rows = append(rows, limitBacklog{Limit: d.Limit, ETA: cli.ETA(etas[d.Limit])})
 		}
-		byName[d.Limit].Keys++
-		byName[d.Limit].PermitsWanted += d.Permits
+		row := &rows[len(rows)-1]
+		row.Keys, row.PermitsWanted = row.Keys+1, row.PermitsWanted+d.Permits
 	}
-	var rows []limitBacklog
-	for _, row := range byName {
-		rows = append(rows, *row)
-	}
-	slices.SortFunc(rows, func(a, b limitBacklog) int { return cmp.Compare(a.Limit, b.Limit) })
 	return cli.List(stdio.Out, c.JSON, rows, "no job waits for a permit", "LIMIT", "KEYS", "PERMITS WANTED", "ETA")
 }

@@ -29,7 +29,7 @@ func (c ofLimit) done(stdio cli.IO, done, key string, err error) error {
 	if key != "" {
 		text += " of " + key
 	}
-	return c.confirm(stdio.Out, confirmation{Done: done, Limit: c.Name, Key: cli.Text(key)}, text, usageUnlessDown(err))
+	return c.confirm(stdio.Out, confirmation{Done: done, Limit: c.Name, Key: key}, text, usageUnlessDown(err))
 }
 
 // usageUnlessDown turns the limiter's error about an argument into a usage error.
@@ -256,7 +256,7 @@ func (c *limitsSet) setKey(ctx context.Context, q *inspect.Queues, key string, s
 			return err
 		}
 	}
-	did := confirmation{Done: "set", Limit: c.Name, Key: cli.Text(key), Definition: o.String()}
+	did := confirmation{Done: "set", Limit: c.Name, Key: key, Definition: o.String()}
 	return c.confirm(stdio.Out, did, fmt.Sprintf("%s of %s  %s", c.Name, display.Key(key), o), usageUnlessDown(q.Limiter.SetKey(ctx, c.Name, key, o)))
 }
 

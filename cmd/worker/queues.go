@@ -26,7 +26,7 @@ func (queuesList) Help() string {
 }
 
 type queueRow struct {
-	Queue     cli.Text    `json:"queue"`
+	Queue     string      `json:"queue"`
 	Pending   int         `json:"pending"`
 	Waiting   int         `json:"waiting"`
 	Active    int         `json:"active"`
@@ -36,7 +36,6 @@ type queueRow struct {
 	Archived  int         `json:"archived"`
 	Paused    bool        `json:"paused"`
 	Oldest    cli.Seconds `json:"oldest_pending_s"`
-	paused    string
 }
 
 func (c *queuesList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
@@ -44,14 +43,11 @@ func (c *queuesList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	if err != nil {
 		return err
 	}
-	rows := make([]queueRow, len(queues))
-	for i, q := range queues {
-		rows[i] = queueRow{
-			cli.Text(q.Queue), q.Pending, q.Waiting, q.Active, q.Scheduled, q.Retry, q.Completed, q.Archived, q.Paused, cli.Seconds(q.Latency), "-",
-		}
-		if q.Paused {
-			rows[i].paused = "yes"
-		}
+	var rows []queueRow
+	for _, q := range queues {
+		rows = append(rows, queueRow{
+			q.Queue, q.Pending, q.Waiting, q.Active, q.Scheduled, q.Retry, q.Completed, q.Archived, q.Paused, cli.Seconds(q.Latency),
+		})
 	}
 	return cli.List(stdio.Out, c.JSON, rows, "there are no queues: enqueuing the first job creates one",
 		"QUEUE", "PENDING", "WAITING", "ACTIVE", "SCHEDULED", "RETRY", "COMPLETED", "ARCHIVED", "OLDEST", "PAUSED")
@@ -63,16 +59,7 @@ type ofQueue struct {
 }
 
 func (c ofQueue) done(stdio cli.IO, done string, err error) error {
-	return c.confirm(stdio.Out, confirmation{Done: done, Queue: cli.Text(c.Name)}, done+" queue "+c.Name, err)
-}
-
-// deleted prints the number of deleted jobs, also if an error stopped the deletion.
-func (c ofQueue) deleted(stdio cli.IO, jobs int, err error) error {
-	if err != nil && jobs == 0 {
-		return err
-	}
-	did := confirmation{Done: inspect.Delete.Done, Queue: cli.Text(c.Name), Jobs: &jobs}
-	return errors.Join(c.confirm(stdio.Out, did, fmt.Sprintf("deleted %s of queue %s", display.Count(jobs, "job"), c.Name), nil), err)
+	return c.confirm(stdio.Out, confirmation{Done: done, Queue: c.Name}, done+" queue "+c.Name, err)
 }
 
 type queuesPause struct{ ofQueue }
@@ -101,8 +88,9 @@ func (c *queuesDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO)
 		return cli.Usagef("queue %s has %s, which are deleted with it; add --force to confirm", c.Name, display.Count(n, "job"))
 	}
 	n, err := q.Remove(ctx, c.Name)
-	if err != nil {
-		return c.deleted(stdio, n, err)
+	if err != nil && n > 0 {
+		return errors.Join(fmt.Errorf("deleted %s of queue %s", display.Count(n, "job"), c.Name), err)
 	}
-	return c.confirm(stdio.Out, confirmation{Done: inspect.Delete.Done, Queue: cli.Text(c.Name)}, fmt.Sprintf("deleted queue %s, and %s", c.Name, display.Count(n, "job")), nil)
+	did := confirmation{Done: inspect.Delete.Done, Queue: c.Name, Jobs: &n}
+	return c.confirm(stdio.Out, did, fmt.Sprintf("deleted queue %s, and %s", c.Name, display.Count(n, "job")), err)
 }

@@ -15,14 +15,13 @@ import (
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/worker"
-	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/internal/display"
 )
 
 type runCommand struct {
 	Listen string `placeholder:"ADDR" help:"Serve the live page, /metrics, /healthz and /readyz at this address, instead of the config's listen. An address without a host, such as :9090, listens on localhost; 0.0.0.0:9090 is open to other machines."`
 	pageFlags
 	Check   bool `help:"Only check the config and the connection to Redis, and print what would run."`
-	JSON    bool `help:"With --check: print a JSON object of what would run."`
 	LogJobs bool `env:"HEADGATE_LOG_JOBS" help:"Log each finished attempt at level info: the job, its outcome, duration, denials and waiting time."`
 	cli.LogFlags
 }
@@ -36,7 +35,7 @@ An answer of 429, or 503 with Retry-After, blocks the job's limits that have a k
 }
 
 func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	if c.Check || c.JSON {
+	if c.Check {
 		return c.start(ctx, g, c.Logger(stdio.Err), stdio)
 	}
 	log := c.Logger(stdio.Err)
@@ -52,20 +51,14 @@ func (c *runCommand) start(ctx context.Context, g *cli.Globals, log *slog.Logger
 	if err := checkPage(conf.Listen, conf.Page); err != nil {
 		return err
 	}
-	switch {
-	case c.Check:
-		return c.check(ctx, g, conf, stdio)
-	case c.JSON:
-		return cli.Usagef("--json: want --check as well; a running worker logs JSON with --log-format json")
-	case c.AsJSON():
-		var warnings []string
-		if conf.DefaultReason != "" {
-			warnings = []string{conf.DefaultReason}
-		}
-		log.Info("starting", "runs", newSetup(g, conf, warnings))
-	default:
-		newSetup(g, conf, nil).print(stdio.Out, conf)
+	if c.Check {
+		return check(ctx, g, conf, stdio)
 	}
+	out := stdio.Out
+	if c.AsJSON() {
+		out = stdio.Err // which logs each line
+	}
+	printSetup(out, g.Path(), conf)
 	w, err := worker.New(conf, worker.Options{
 		File: g.Path(), Text: text, Load: func() (*config.Config, error) { return c.load(g) },
 		Log: log, LogJobs: c.LogJobs, Notes: stdio.Err,
@@ -93,134 +86,77 @@ func (c *runCommand) load(g *cli.Globals) (*config.Config, error) {
 	return conf, nil
 }
 
-// setup is the part of a config that tells what a worker runs. Redis is empty if the config has none.
-type setup struct {
-	Config      string                   `json:"config"`
-	Redis       string                   `json:"redis"`
-	Scope       string                   `json:"scope"`
-	Queues      map[string]int           `json:"queues"`
-	Concurrency int                      `json:"concurrency"`
-	Limits      []definition             `json:"limits"`
-	Tasks       map[string][]neededLimit `json:"tasks"`
-	Commands    map[string]string        `json:"commands"`
-	Schedules   map[string]setupSchedule `json:"schedules"`
-	Unkept      []string                 `json:"answers_not_kept,omitempty"` // types of tasks
-	Warnings    []string                 `json:"warnings,omitempty"`
-}
-
-type neededLimit struct {
-	Limit string `json:"limit"`
-	Key   string `json:"key,omitempty"`
-	Cost  string `json:"cost,omitempty"`
-}
-
-func (n neededLimit) String() string {
-	text := n.Limit
-	if n.Key != "" {
-		text += " by " + n.Key
-	}
-	if n.Cost != "" {
-		text += " at cost " + n.Cost
-	}
-	return text
-}
-
-type setupSchedule struct {
-	Cron string `json:"cron"`
-	Zone string `json:"zone"`
-	Task string `json:"task"`
-}
-
-func newSetup(g *cli.Globals, conf *config.Config, warnings []string) setup {
-	s := setup{
-		Config: g.Path(), Scope: conf.Scope, Queues: conf.Queues, Concurrency: conf.Concurrency, Limits: []definition{},
-		Tasks: map[string][]neededLimit{}, Commands: map[string]string{}, Schedules: map[string]setupSchedule{}, Warnings: warnings,
-	}
-	if !conf.Redis.IsZero() {
-		s.Redis = conf.Redis.String()
-	}
-	for _, l := range conf.Limits {
-		var keys []throttle.KeyState
-		for _, key := range slices.Sorted(maps.Keys(l.Overrides)) {
-			keys = append(keys, throttle.KeyState{Key: key, Override: l.Overrides[key], File: true, Share: 1})
-		}
-		s.Limits = append(s.Limits, newDefinition(l, nil, keys))
-	}
-	for _, name := range slices.Sorted(maps.Keys(conf.Tasks)) {
-		s.Tasks[name] = []neededLimit{}
-		for _, n := range conf.Tasks[name].Limits {
-			s.Tasks[name] = append(s.Tasks[name], neededLimit{n.Limit, n.Key.String(), n.Cost.String()})
-		}
-		if conf.Tasks.Unkept(name) {
-			s.Unkept = append(s.Unkept, name)
-		}
-	}
-	for name, command := range conf.Commands {
-		s.Commands[name] = command.String()
-	}
-	for name, schedule := range conf.Schedules {
-		s.Schedules[name] = setupSchedule{schedule.Cron, zoneName(schedule.Zone), schedule.Type}
-	}
-	return s
-}
-
-// print prints what a worker with this config runs.
-func (s setup) print(out io.Writer, conf *config.Config) {
+// printSetup prints what a worker with this config runs.
+func printSetup(out io.Writer, path string, conf *config.Config) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(out, "%-11s%s\n", name, cli.Line(fmt.Sprintf(format, args...)))
 	}
 	if conf.DefaultReason == "" {
-		line("config", "%s", s.Config)
+		line("config", "%s", path)
 	} else {
 		line("config", "none: %s, so new jobs run without limits", conf.DefaultReason)
 	}
-	line("redis", "%s, scope %s", cmp.Or(s.Redis, "the embedded one, in "+conf.Redis.Folder()), s.Scope)
-	var queues []string
-	for _, name := range slices.Sorted(maps.Keys(s.Queues)) {
-		queues = append(queues, fmt.Sprintf("%s (weight %d)", name, s.Queues[name]))
+	name := "the embedded one, in " + conf.Redis.Folder()
+	if !conf.Redis.IsZero() {
+		name = conf.Redis.String()
 	}
-	line("queues", "%s; %d jobs at once", strings.Join(queues, ", "), s.Concurrency)
-	for _, l := range s.Limits {
-		line("limit", "%s %s", l.Name, l.text)
-		for _, key := range l.Keys {
-			line("", "  %s", key.text)
+	line("redis", "%s, scope %s", name, conf.Scope)
+	var queues []string
+	for _, name := range slices.Sorted(maps.Keys(conf.Queues)) {
+		queues = append(queues, fmt.Sprintf("%s (weight %d)", name, conf.Queues[name]))
+	}
+	line("queues", "%s; %d jobs at once", strings.Join(queues, ", "), conf.Concurrency)
+	for _, l := range conf.Limits {
+		line("limit", "%s %s", l.Name, l)
+		for _, key := range slices.Sorted(maps.Keys(l.Overrides)) {
+			line("", "  %s: %s", display.Key(key), l.Overrides[key])
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.Tasks)) {
-		under := "without limits"
-		for i, limit := range s.Tasks[name] {
+	var unkept []string
+	for _, name := range slices.Sorted(maps.Keys(conf.Tasks)) {
+		text := "without limits"
+		for i, n := range conf.Tasks[name].Limits {
 			if i == 0 {
-				under = "under " + limit.String()
+				text = "under " + needText(n)
 			} else {
-				under += ", " + limit.String()
+				text += ", " + needText(n)
 			}
 		}
-		line("task", "%s %s", name, under)
+		line("task", "%s %s", name, text)
+		if conf.Tasks.Unkept(name) {
+			unkept = append(unkept, name)
+		}
 	}
-	if len(s.Unkept) > 0 {
-		line("answers", "of %s are not kept; set retention: 24h for the task to keep them for \"worker results\"", strings.Join(s.Unkept, ", "))
+	if len(unkept) > 0 {
+		line("answers", "of %s are not kept; set retention: 24h for the task to keep them for \"worker results\"", strings.Join(unkept, ", "))
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.Commands)) {
-		line("command", "%s %s", name, s.Commands[name])
+	for _, name := range slices.Sorted(maps.Keys(conf.Commands)) {
+		line("command", "%s %s", name, conf.Commands[name])
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.Schedules)) {
-		line("schedule", "%s %s at %s", name, s.Schedules[name].Task, s.Schedules[name].Cron)
+	for _, name := range slices.Sorted(maps.Keys(conf.Schedules)) {
+		line("schedule", "%s %s at %s", name, conf.Schedules[name].Type, conf.Schedules[name].Cron)
 	}
 }
 
-func (c *runCommand) check(ctx context.Context, g *cli.Globals, conf *config.Config, stdio cli.IO) error {
-	if !c.JSON {
-		newSetup(g, conf, nil).print(stdio.Out, conf)
+func needText(n config.Need) string {
+	text := n.Limit
+	if key := n.Key.String(); key != "" {
+		text += " by " + key
 	}
+	if cost := n.Cost.String(); cost != "" {
+		text += " at cost " + cost
+	}
+	return text
+}
+
+func check(ctx context.Context, g *cli.Globals, conf *config.Config, stdio cli.IO) error {
+	printSetup(stdio.Out, g.Path(), conf)
 	if conf.DefaultReason != "" {
 		return cli.Usagef("nothing to check: %s; write one, or use --config FILE", conf.DefaultReason)
 	}
 	warnings, err := worker.Check(ctx, conf)
 	if err != nil {
 		return err
-	}
-	if c.JSON {
-		return cli.JSON(stdio.Out, newSetup(g, conf, warnings))
 	}
 	for _, warning := range warnings {
 		fmt.Fprintln(stdio.Err, "worker: "+warning)

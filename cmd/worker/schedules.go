@@ -90,7 +90,7 @@ type schedulesRun struct{ oneSchedule }
 
 func (c *schedulesRun) Run(ctx context.Context, runner *cron.Runner, stdio cli.IO) error {
 	id, err := runner.Trigger(ctx, c.Name)
-	return c.confirm(stdio.Out, confirmation{Done: "run", Schedule: c.Name, Job: cli.Text(id)}, "enqueued "+id, err)
+	return c.confirm(stdio.Out, confirmation{Done: "run", Schedule: c.Name, Job: id}, "enqueued "+id, err)
 }
 
 type schedulesPause struct{ oneSchedule }

@@ -50,24 +50,20 @@ func (c *statusCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO
 // limitStatus is a limit in JSON and in the table. Rates are per second.
 type limitStatus struct {
 	Limit   string        `json:"name"`
-	Is      string        `json:"limit"`
+	Is      string        `json:"definition"`
 	State   inspect.State `json:"state"`
 	Allowed float64       `json:"allowed_a_second"`
 	Denied  float64       `json:"denied_a_second"`
 	Waiting int           `json:"waiting"` // permits
 	Keys    int           `json:"keys"`    // of the waiting jobs
 	Since   cli.Seconds   `json:"waiting_since_s"`
-	etaView
+	ETA     cli.ETA       `json:"eta_s"`
 }
 
 func newLimitStatus(l inspect.Limit, now time.Time) limitStatus {
-	v := limitStatus{
-		l.Name, l.String(), l.State, l.Allowed, l.Denied, l.Waiting, l.KeyCount, cli.Seconds(l.WaitedFor(now)), newETA(l.ETA),
+	return limitStatus{
+		l.Name, l.String(), l.State, l.Allowed, l.Denied, l.Waiting, l.KeyCount, cli.Seconds(l.WaitedFor(now)), cli.ETA(l.ETA),
 	}
-	if l.Waiting == 0 && l.ETA.Known && l.ETA.StartsIn == 0 { // no pending job needs it either
-		v.eta = "-"
-	}
-	return v
 }
 
 func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, out io.Writer, printJSON func(io.Writer, any) error) error {
@@ -88,10 +84,10 @@ func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, out io.Writ
 	}
 	return printJSON(out, struct {
 		inspect.Status
-		Limits []limitStatus `json:"limits"`
-		etaView
-		NotBefore time.Time `json:"eta_not_before,omitzero"`
-	}{s, limits, newETA(s.ETA), notBefore})
+		Limits    []limitStatus `json:"limits"`
+		ETA       cli.ETA       `json:"eta_s"`
+		NotBefore time.Time     `json:"eta_not_before,omitzero"`
+	}{s, limits, cli.ETA(s.ETA), notBefore})
 }
 
 func printStatus(out io.Writer, s inspect.Status, limits []limitStatus) error {
@@ -113,11 +109,7 @@ func printStatus(out io.Writer, s inspect.Status, limits []limitStatus) error {
 		return err
 	}
 	if s.HasBacklog {
-		in := ""
-		if s.ETA.Known && s.ETA.StartsIn > 0 {
-			in = "in "
-		}
-		fmt.Fprintf(out, "ETA of the last job: %s%s\n", in, etaText(s.ETA))
+		fmt.Fprintf(out, "ETA of the last job: %s\n", cli.ETA(s.ETA))
 	}
 	if s.WithoutRule > 0 {
 		fmt.Fprintf(out, "the ETA does not include %s without a known rule\n", display.Count(s.WithoutRule, "pending job"))

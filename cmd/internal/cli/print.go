@@ -73,7 +73,34 @@ func Table[Row any](w io.Writer, rows []Row, titles ...string) error {
 	return nil
 }
 
-// cell returns the text of a field. A zero is empty if JSON omits it. A float is a rate.
+// Print prints a struct as JSON, or each field that has a JSON name and a value on a line. A list has
+// a line for each element; a map is in JSON alone. Values may be untrusted.
+func Print(w io.Writer, asJSON bool, object any) error {
+	if asJSON {
+		return JSON(w, object)
+	}
+	var lines [][2]string
+	v := reflect.Indirect(reflect.ValueOf(object))
+	for _, field := range reflect.VisibleFields(v.Type()) {
+		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		value, err := v.FieldByIndexErr(field.Index)
+		kind := field.Type.Kind()
+		if name == "" || name == "-" || err != nil || kind == reflect.Map || value.IsZero() && (options != "" || kind == reflect.Bool) {
+			continue
+		}
+		name = strings.ReplaceAll(strings.TrimSuffix(name, "_s"), "_", " ")
+		if kind != reflect.Slice {
+			lines = append(lines, [2]string{name, text(value)})
+			continue
+		}
+		for i := range value.Len() {
+			lines = append(lines, [2]string{name, text(value.Index(i))})
+		}
+	}
+	return Fields(w, lines)
+}
+
+// cell returns the text of a field. A zero is empty if JSON omits it.
 func cell(row reflect.Value, title string) string {
 	for _, field := range slices.Backward(reflect.VisibleFields(row.Type())) {
 		if !strings.EqualFold(field.Name, strings.ReplaceAll(title, " ", "")) {
@@ -83,21 +110,30 @@ func cell(row reflect.Value, title string) string {
 		if value.IsZero() && strings.Contains(field.Tag.Get("json"), ",omit") {
 			return ""
 		}
-		if !value.CanInterface() {
-			return fmt.Sprint(value)
-		}
-		switch v := value.Interface().(type) {
-		case time.Time:
-			return DateTime(v)
-		case float64:
-			return fmt.Sprintf("%.1f/s", v)
-		case []string:
-			return strings.Join(v, ",")
-		default:
-			return fmt.Sprint(v)
-		}
+		return text(value)
 	}
 	panic("no field for the column " + title)
+}
+
+// text returns the text of a value. A float is a rate.
+func text(value reflect.Value) string {
+	if !value.CanInterface() {
+		return fmt.Sprint(value)
+	}
+	switch v := value.Interface().(type) {
+	case fmt.Stringer:
+		if t, ok := v.(time.Time); ok {
+			return DateTime(t)
+		}
+		return v.String()
+	case float64:
+		return fmt.Sprintf("%.1f/s", v)
+	case bool:
+		return map[bool]string{true: "yes", false: "-"}[v]
+	case []string:
+		return strings.Join(v, ",")
+	}
+	return fmt.Sprint(reflect.Indirect(value))
 }
 
 // DateTime returns the local time, or "-" for the zero time.

@@ -176,8 +176,6 @@ func TestUsageErrors(t *testing.T) {
 	before := w.states()
 	for args, want := range map[string]string{
 		"jobs list --state nope":                  "2 --state nope: want active, granted, waiting, pending, retry, scheduled, archived, completed",
-		"jobs list --state failed":                "2 --state failed: did you mean archived? want active,",
-		"jobs list --state done":                  "2 --state done: did you mean completed? want active,",
 		"jobs delete pending retry nope":          "1 job nope not found: it may have finished without retention, or been deleted; no job was deleted",
 		"jobs list --limit slow --state archived": "2 --state archived: with a limit or a key want waiting or granted",
 		"jobs list --limit none":                  "1 no such limit: none",

@@ -15,7 +15,6 @@ import (
 
 	"github.com/headgate/headgate/internal/frontier"
 	"github.com/headgate/headgate/tasks/internal/links"
-	"github.com/headgate/headgate/tasks/internal/robots"
 )
 
 // The defaults of CrawlHandler. MaxPages must be bounded, because a site can generate links faster
@@ -91,7 +90,6 @@ type CrawlResult struct {
 	//   - "missing": a 4xx, or a redirect that leads nowhere
 	//   - "seen": the crawl has fetched the URL, or another job fetches it
 	//   - "over": the crawl has started again
-	//   - "full": the crawl has reached MaxPages or MaxHostPages
 	//   - "robots": the job fetched a robots.txt
 	Outcome string `json:"outcome"`
 	// Reason explains the outcome.
@@ -119,10 +117,9 @@ type crawlJob struct {
 	*CrawlHandler
 	frontier *frontier.Frontier
 
-	page   CrawlFetch              // with a canonical URL
-	crawl  frontier.Crawl          // set by claim
-	hosts  []string                // hosts that the crawl may visit
-	robots map[string]*robots.File // by origin; nil for a file that is not known
+	page   CrawlFetch     // with a canonical URL
+	crawl  frontier.Crawl // set by claim
+	hosts  []string       // hosts that the crawl may visit
 	result CrawlResult
 }
 
@@ -157,7 +154,7 @@ func (h *CrawlHandler) job(task *asynq.Task) (*crawlJob, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &crawlJob{CrawlHandler: h, page: page, robots: map[string]*robots.File{}}
+	j := &crawlJob{CrawlHandler: h, page: page}
 	j.page.URL, err = links.Canonical("", page.URL)
 	j.hosts = j.page.Hosts()
 	j.crawl = frontier.Crawl{Name: page.Crawl, Start: cmp.Or(page.Start, time.Now().UnixMicro())}
@@ -183,7 +180,7 @@ func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) 
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	claimed, err := j.claim(ctx, false)
+	claimed, err := j.claim(ctx)
 	if err != nil || claimed != frontier.Take {
 		return err
 	}
@@ -192,28 +189,23 @@ func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) 
 
 // run claims the job's URL and fetches it, if robots.txt allows that.
 func (j *crawlJob) run(ctx context.Context) error {
-	file, err := j.knownRobots(ctx, origin(j.page.URL))
-	if err != nil {
-		return err
-	}
-	claimed, err := j.claim(ctx, file != nil && file.Allowed(j.page.URL))
+	claimed, err := j.claim(ctx)
 	switch {
 	case err != nil:
 		return err
 	case claimed == frontier.Over:
 		j.result.Outcome = "over"
 		return nil
-	case claimed == frontier.Full:
-		j.result.Outcome, j.result.Reason = "full", j.full()
-		return nil
 	case claimed != frontier.Take:
 		j.result.Outcome = "seen"
 		return nil
 	}
-	if file == nil {
-		if file, err = j.requestRobots(ctx); err != nil {
-			return err
-		}
+	file, err := j.knownRobots(ctx, origin(j.page.URL))
+	if err == nil && file == nil {
+		file, err = j.requestRobots(ctx)
+	}
+	if err != nil {
+		return err
 	}
 	if !file.Allowed(j.page.URL) {
 		j.result.Outcome, j.result.Reason = "disallowed", "robots.txt of "+origin(j.page.URL)+" disallows it"
@@ -222,14 +214,11 @@ func (j *crawlJob) run(ctx context.Context) error {
 	return j.fetch(ctx, file)
 }
 
-// claim claims the URL, and sets j.crawl. allowed reports whether robots.txt is known to allow it.
-func (j *crawlJob) claim(ctx context.Context, allowed bool) (result string, err error) {
+// claim claims the URL, and sets j.crawl.
+func (j *crawlJob) claim(ctx context.Context) (result string, err error) {
 	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)
-	crawl, result, err := j.frontier.Claim(ctx, frontier.Claim{
-		Crawl: j.crawl, URL: j.page.URL, From: j.page.From,
-		Job: queue + "/" + id, Allowed: allowed,
-	})
+	crawl, result, err := j.frontier.Claim(ctx, frontier.Claim{Crawl: j.crawl, URL: j.page.URL, From: j.page.From, Job: queue + "/" + id})
 	if err == nil {
 		j.crawl = crawl
 	}

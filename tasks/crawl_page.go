@@ -35,12 +35,12 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	wrong := checkStatus(resp.summary, nil, resp.at)
 	switch {
 	case redirects(resp.StatusCode):
-		target, reason := j.target(resp)
+		target, reason := j.target(resp, file)
 		j.result.Reason = reason
 		if target == nil {
-			return j.finish(ctx, "missing", frontier.Missing, j.sitemaps(file), 0)
+			return j.finish(ctx, file, "missing", frontier.Missing, j.sitemaps(file), 0)
 		}
-		return j.finish(ctx, "redirected", frontier.Redirected, append([]CrawlFetch{*target}, j.sitemaps(file)...), 0)
+		return j.finish(ctx, file, "redirected", frontier.Redirected, append([]CrawlFetch{*target}, j.sitemaps(file)...), 0)
 	case wrong == nil:
 		to, unread, err := j.read(ctx, resp)
 		if err != nil {
@@ -48,17 +48,17 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 		}
 		to = append(j.sitemaps(file), to...)
 		j.result.Links, j.result.Omitted = len(to), unread
-		return j.finish(ctx, "fetched", frontier.Fetched, to, unread)
+		return j.finish(ctx, file, "fetched", frontier.Fetched, to, unread)
 	case wrong.Status >= 400 && !wrong.permanent(resp.Header):
 		return wrong
 	}
 	j.result.Reason = wrong.Error()
-	return j.finish(ctx, "missing", frontier.Missing, nil, 0)
+	return j.finish(ctx, file, "missing", frontier.Missing, nil, 0)
 }
 
 // target returns the page that a redirect leads to, or nil if the redirect leads nowhere. The page
 // has the same depth.
-func (j *crawlJob) target(resp *openResponse) (target *CrawlFetch, reason string) {
+func (j *crawlJob) target(resp *openResponse, file *robots.File) (target *CrawlFetch, reason string) {
 	next, err := links.Canonical(resp.Request.URL.String(), resp.Header.Get("Location"))
 	switch {
 	case err != nil:
@@ -67,7 +67,7 @@ func (j *crawlJob) target(resp *openResponse) (target *CrawlFetch, reason string
 		return nil, fmt.Sprintf("it leads to %s: that would be redirect %d, want at most %d", next, j.page.Hops+1, MaxRedirects)
 	}
 	target = &CrawlFetch{URL: next, Depth: j.page.Depth, Hops: j.page.Hops + 1, Sitemap: j.page.Nested, Nested: j.page.Nested}
-	switch j.leftOut(*target) {
+	switch j.state(file, *target) {
 	case frontier.OtherHost:
 		return target, fmt.Sprintf("it leads to %s: the crawl does not go to that host", next)
 	case frontier.Excluded:
@@ -179,11 +179,12 @@ func (j *crawlJob) entries(body []byte) (to []CrawlFetch, unread int, err error)
 // meanwhile.
 const foundBatch = 500
 
-// finish enqueues the page's links, and then records the page's state.
-func (j *crawlJob) finish(ctx context.Context, outcome string, state frontier.State, to []CrawlFetch, unread int) error {
+// finish enqueues the page's links, and then records the page's state. file is the robots.txt of the
+// page's origin.
+func (j *crawlJob) finish(ctx context.Context, file *robots.File, outcome string, state frontier.State, to []CrawlFetch, unread int) error {
 	j.result.Outcome = outcome
 	for batch := range slices.Chunk(to, foundBatch) {
-		if over, err := j.follow(ctx, batch); over || err != nil {
+		if over, err := j.follow(ctx, file, batch); over || err != nil {
 			return err
 		}
 	}
@@ -192,26 +193,21 @@ func (j *crawlJob) finish(ctx context.Context, outcome string, state frontier.St
 
 // follow records URLs, and enqueues jobs for the new URLs. It reports whether another crawl of that
 // name has started, so that no more jobs are needed.
-func (j *crawlJob) follow(ctx context.Context, batch []CrawlFetch) (over bool, err error) {
+func (j *crawlJob) follow(ctx context.Context, file *robots.File, batch []CrawlFetch) (over bool, err error) {
 	found := make([]frontier.Link, len(batch))
 	for i, to := range batch {
-		found[i] = frontier.Link{URL: to.URL, State: j.leftOut(to)}
-		if found[i].State == "" {
-			if found[i].State, err = j.stateByRobots(ctx, to.URL); err != nil {
-				return false, err
-			}
-		}
+		found[i] = frontier.Link{URL: to.URL, State: j.state(file, to)}
 	}
 	states, err := j.frontier.Found(ctx, j.crawl, j.page.URL, found)
-	if err != nil || states == nil {
-		return states == nil, err
+	if err != nil {
+		return false, err
 	}
-	for i, to := range batch { // pages are fetched in the order of the links
-		switch states[i] {
+	for i, state := range states { // pages are fetched in the order of the links
+		switch to := batch[i]; state {
 		case frontier.MaxPages, frontier.MaxHostPages:
 			j.result.Omitted++
-			j.result.Reason = j.full()
-		case frontier.Waiting, frontier.Unasked:
+			j.result.Reason = fmt.Sprintf("the crawl may have %d pages, and %d of a host", j.frontier.MaxURLs, j.frontier.MaxHostURLs)
+		case frontier.Waiting:
 			// In the new job, SameHost would mean the host of the new URL.
 			to.Crawl, to.Allow, to.Start, to.From = j.crawl.Name, j.hosts, j.crawl.Start, j.page.URL
 			if err := j.enqueue(ctx, to); err != nil {
@@ -220,11 +216,12 @@ func (j *crawlJob) follow(ctx context.Context, batch []CrawlFetch) (over bool, e
 			j.result.New++
 		}
 	}
-	return false, nil
+	return len(states) == 0, nil
 }
 
-// leftOut returns the reason for leaving a URL out, or "".
-func (j *crawlJob) leftOut(to CrawlFetch) frontier.State {
+// state returns the state of a URL that the page leads to: Waiting, or the reason for leaving it out.
+// If the URL is of another origin, the URL's own job requests robots.txt.
+func (j *crawlJob) state(file *robots.File, to CrawlFetch) frontier.State {
 	matches := func(pattern *regexp.Regexp) bool { return pattern.MatchString(to.URL) }
 	included := len(j.Include) == 0 || slices.ContainsFunc(j.Include, matches)
 	switch {
@@ -234,21 +231,8 @@ func (j *crawlJob) leftOut(to CrawlFetch) frontier.State {
 		return frontier.Excluded
 	case to.Depth < 0:
 		return frontier.TooDeep
+	case origin(to.URL) == origin(j.page.URL) && !file.Allowed(to.URL):
+		return frontier.Disallowed
 	}
-	return ""
-}
-
-// stateByRobots returns the state of a URL by its origin's robots.txt. If the file is not known, the
-// URL's own job requests it.
-func (j *crawlJob) stateByRobots(ctx context.Context, url string) (frontier.State, error) {
-	file, err := j.knownRobots(ctx, origin(url))
-	switch {
-	case cmp.Or(err, ctx.Err()) != nil:
-		return "", cmp.Or(err, ctx.Err())
-	case file == nil:
-		return frontier.Unasked, nil
-	case !file.Allowed(url):
-		return frontier.Disallowed, nil
-	}
-	return frontier.Waiting, nil
+	return frontier.Waiting
 }

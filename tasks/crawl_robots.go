@@ -20,16 +20,10 @@ import (
 )
 
 const (
-	// robotsTimeout is the time after which a job that requests a robots.txt, or follows a
-	// redirect of it, counts as lost.
-	robotsTimeout = time.Minute
 	// robotsMaxWait is the time for which pages wait for an origin that returns no robots.txt.
 	robotsMaxWait = 12 * time.Hour
 	// maxPutBack is the longest pause of a job that waits for another job's request.
 	maxPutBack = time.Second
-	// maxRobots is the number of origins whose files a job reads. A page can link thousands of
-	// origins, and each file can take megabytes.
-	maxRobots = 16
 )
 
 // errNoRobots is the error of a page whose robots.txt cannot be had. RFC 9309 forbids to fetch
@@ -44,7 +38,7 @@ var errNoRobots = errors.New("without robots.txt nothing is fetched")
 // each time. If the origin returns no robots.txt, all jobs wait for the next attempt.
 func (j *crawlJob) requestRobots(ctx context.Context) (*robots.File, error) {
 	of := origin(j.page.URL)
-	held, err := j.frontier.LockRobots(ctx, of, robotsTimeout)
+	held, err := j.frontier.LockRobots(ctx, of)
 	switch {
 	case err != nil:
 		return nil, err
@@ -56,7 +50,6 @@ func (j *crawlJob) requestRobots(ctx context.Context) (*robots.File, error) {
 	if err := j.fetchRobots(ctx, of, of+"/robots.txt", 0); err != nil {
 		return nil, err
 	}
-	delete(j.robots, of) // knownRobots has cached that the file is unknown
 	file, err := j.knownRobots(ctx, of)
 	if err == nil && file != nil {
 		if !file.Allowed(j.page.URL) {
@@ -67,22 +60,13 @@ func (j *crawlJob) requestRobots(ctx context.Context) (*robots.File, error) {
 	return nil, cmp.Or(err, putBack(0, "the permit was for robots.txt of "+of))
 }
 
-// knownRobots returns an origin's robots.txt if it was fetched within a day, or nil. It reads each
-// origin from Redis once. After maxRobots origins it returns nil for other origins; the jobs of
-// their pages read the files.
+// knownRobots returns an origin's robots.txt if it was fetched within a day, or nil.
 func (j *crawlJob) knownRobots(ctx context.Context, of string) (*robots.File, error) {
-	if file, ok := j.robots[of]; ok || len(j.robots) >= maxRobots {
-		return file, nil
-	}
 	kept, ok, err := j.frontier.Robots(ctx, of)
-	if err != nil {
+	if err != nil || !ok || !kept.Valid {
 		return nil, err
 	}
-	j.robots[of] = nil
-	if ok && kept.Valid {
-		j.robots[of] = robots.FromResponse(kept.Status, kept.Text, j.agent())
-	}
-	return j.robots[of], nil
+	return robots.FromResponse(kept.Status, kept.Text, j.agent()), nil
 }
 
 // fetchRobots requests an origin's robots.txt at a URL, to which redirects may have led, and stores
@@ -109,10 +93,7 @@ func (j *crawlJob) fetchRobots(ctx context.Context, of, url string, hops int) er
 		// Pages of the origin wait for this job, so it goes before others. asynq gives it an ID,
 		// because a crawl may request the same file again.
 		job := CrawlFetch{Crawl: j.crawl.Name, URL: next, Start: j.crawl.Start, From: of + "/robots.txt", Hops: hops + 1, Robots: of}
-		if err := j.enqueue(ctx, job, scheduler.Priority(scheduler.PriorityHigh)); err != nil {
-			return err
-		}
-		return j.frontier.RelockRobots(ctx, of, robotsTimeout)
+		return j.enqueue(ctx, job, scheduler.Priority(scheduler.PriorityHigh))
 	}
 	// The parser ignores text beyond MaxSize (RFC 9309, 2.5). It recognizes a longer file by its
 	// size of MaxSize+1.
@@ -139,7 +120,7 @@ func (j *crawlJob) failRobots(ctx context.Context, of string, why error) error {
 	}
 	why = fmt.Errorf("%w: %w", errNoRobots, why)
 	if canceled || errors.Is(why, asynq.SkipRetry) {
-		return cmp.Or(j.frontier.UnlockRobots(ctx, of), why)
+		return why
 	}
 	var retryAfter time.Duration
 	if status, ok := errors.AsType[*StatusError](why); ok {

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -12,7 +13,6 @@ import (
 	"golang.org/x/net/publicsuffix"
 
 	"github.com/headgate/headgate/internal/canonical"
-	"github.com/headgate/headgate/internal/frontier"
 	"github.com/headgate/headgate/tasks/internal/links"
 )
 
@@ -81,7 +81,8 @@ func (c CrawlFetch) ID() string {
 	if canonical, err := links.Canonical("", c.URL); err == nil {
 		of = canonical
 	}
-	return fmt.Sprintf("crawl/%s/%d/%x", c.Crawl, c.Start, frontier.Digest(of))
+	sum := sha256.Sum256([]byte(of))
+	return fmt.Sprintf("crawl/%s/%d/%x", c.Crawl, c.Start, sum[:16])
 }
 
 // UnmarshalJSON reads a payload strictly. It does not Validate it.

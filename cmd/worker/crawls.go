@@ -34,8 +34,8 @@ func (c *crawlsCommand) Validate() error {
 		return errors.New("--state and --csv: want --urls, too")
 	case c.JSON && c.CSV:
 		return errors.New("--json and --csv: want one of them")
-	case c.State != "" && !slices.Contains(frontier.StateNames(), c.State):
-		return fmt.Errorf("--state %q: want one of %s", c.State, strings.Join(frontier.StateNames(), ", "))
+	case c.State != "" && !slices.Contains(frontier.States(), c.State):
+		return fmt.Errorf("--state %q: want one of %s", c.State, strings.Join(frontier.States(), ", "))
 	}
 	return nil
 }

@@ -11,7 +11,6 @@ package frontier
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"math"
 	"strconv"
@@ -30,22 +29,16 @@ var (
 	crawlFoundScript = script.New("crawl/found")
 )
 
-const (
-	// crawlTTL is the time for which a crawl is kept after its last job. It is enough for a crawl
-	// that runs once a month.
-	crawlTTL = 90 * 24 * time.Hour
-	// idleTimeout is the time without a claim after which the jobs of a crawl count as lost: they
-	// may have been deleted, or archived when their worker died. It is longer than asynq's longest
-	// pause between two attempts, which is four days before the last of 25.
-	idleTimeout = 7 * 24 * time.Hour
-)
+// crawlTTL is the time for which a crawl is kept after its last job. It is enough for a crawl that
+// runs once a month.
+const crawlTTL = 90 * 24 * time.Hour
 
 // Frontier holds all crawls of a scope. Any number of processes and goroutines may use it. Its
 // methods take one round trip unless they say otherwise. After an error of Redis a change may or
 // may not be made; repeating the call is safe.
 type Frontier struct {
-	// MaxURLs is the maximum number of URLs of a crawl. URLs that robots.txt disallows do not
-	// count. Seeds are accepted beyond the maximum.
+	// MaxURLs is the maximum number of URLs of a crawl, not counting those that robots.txt
+	// disallows. Seeds are accepted beyond the maximum.
 	MaxURLs int
 	// MaxHostURLs is the same maximum for the URLs of one host.
 	MaxHostURLs int
@@ -70,17 +63,13 @@ type Crawl struct {
 	Start int64
 }
 
-// Claim is a job's request to fetch a URL. URLs must be in canonical form: two different texts
-// are two URLs.
+// Claim is a job's request to fetch a URL. URLs must be in canonical form.
 type Claim struct {
 	Crawl
 	URL, From string // From is the page that linked the URL; empty for a seed
 	// Job is the job's queue and ID. The job owns the URL until Done. It may claim the URL again
 	// each time it runs.
 	Job string
-	// Allowed reports whether robots.txt is known to allow the URL. A URL that is not known to be
-	// allowed does not count for MaxHostURLs.
-	Allowed bool
 }
 
 // The results of a claim. The job may call Found and Done only after Take.
@@ -89,24 +78,14 @@ const (
 	Done  = "done"  // the URL is finished
 	Other = "other" // another job owns it
 	Over  = "over"  // another crawl of that name has started
-	Full  = "full"  // the URL is new, and the crawl has reached a maximum
 )
 
 // Claim lets a job take its URL. It returns the job's crawl and the result. With Over it returns
-// the crawl that has started since.
-//
-// A seed that was enqueued after the crawl started restarts it if none of its URLs waits, or
-// if no job has taken a URL for a week. Any other seed joins the crawl.
+// the crawl that has started since. A seed that was enqueued after the crawl started restarts it if
+// none of its URLs waits. Any other seed joins the crawl.
 func (f *Frontier) Claim(ctx context.Context, c Claim) (crawl Crawl, result string, err error) {
-	kind, allowed := "seed", ""
-	if c.From != "" {
-		kind = ""
-	}
-	if c.Allowed {
-		allowed = "1"
-	}
-	reply, err := crawlClaimScript.Run(ctx, f.rdb, f.keys(), c.Name, c.Start, kind, Digest(c.URL), c.URL, c.From, canonical.HostOf(c.URL), c.Job,
-		allowed, crawlTTL.Milliseconds(), idleTimeout.Milliseconds(), f.MaxURLs, f.MaxHostURLs).StringSlice()
+	reply, err := crawlClaimScript.Run(ctx, f.rdb, f.keys(), c.Name, c.Start, c.URL, c.From, canonical.HostOf(c.URL), c.Job,
+		crawlTTL.Milliseconds()).StringSlice()
 	if err != nil {
 		return crawl, "", fmt.Errorf("crawl %s: %w", c.Name, err)
 	}
@@ -141,27 +120,20 @@ type Link struct {
 
 // Found records the links of a page and returns a state for each link:
 //
-//   - Waiting and Unasked: the caller has to enqueue a job for the URL. If the page's job runs
-//     again, Found returns these states again for URLs whose jobs have not started.
+//   - Waiting: the caller has to enqueue a job for the URL. If the page's job runs again, Found
+//     returns Waiting again for URLs whose jobs have not started.
 //   - MaxPages and MaxHostPages: the crawl has reached that maximum.
 //   - "": the URL is known.
 //
-// It returns nil if another crawl of that name has started.
+// It returns no states if another crawl of that name has started.
 func (f *Frontier) Found(ctx context.Context, crawl Crawl, page string, links []Link) ([]State, error) {
 	args := []any{crawl.Name, crawl.Start, crawlTTL.Milliseconds(), f.MaxURLs, f.MaxHostURLs, page}
 	for _, l := range links {
-		args = append(args, Digest(l.URL), l.URL, canonical.HostOf(l.URL), string(l.State))
+		args = append(args, l.URL, canonical.HostOf(l.URL), l.State)
 	}
-	reply, err := crawlFoundScript.Run(ctx, f.rdb, f.keys(), args...).StringSlice()
+	states, err := crawlFoundScript.Run(ctx, f.rdb, f.keys(), args...).StringSlice()
 	if err != nil {
 		return nil, fmt.Errorf("crawl %s: %w", crawl.Name, err)
-	}
-	if len(reply) < len(links) {
-		return nil, nil
-	}
-	states := make([]State, len(links))
-	for i := range links {
-		states[i] = State(reply[i])
 	}
 	return states, nil
 }
@@ -169,8 +141,8 @@ func (f *Frontier) Found(ctx context.Context, crawl Crawl, page string, links []
 // Done records the final state of a URL and the number of the page's links that were not read. It
 // does nothing if another crawl of that name has started.
 func (f *Frontier) Done(ctx context.Context, crawl Crawl, url string, state State, unread int) error {
-	err := crawlDoneScript.Run(ctx, f.rdb, f.keys(), crawl.Name, crawl.Start, crawlTTL.Milliseconds(), Digest(url),
-		canonical.HostOf(url), string(state), unread).Err()
+	err := crawlDoneScript.Run(ctx, f.rdb, f.keys(), crawl.Name, crawl.Start, crawlTTL.Milliseconds(), url,
+		canonical.HostOf(url), state, unread).Err()
 	if err != nil {
 		return fmt.Errorf("crawl %s: %w", crawl.Name, err)
 	}
@@ -181,10 +153,3 @@ func (f *Frontier) Done(ctx context.Context, crawl Crawl, url string, state Stat
 func (f *Frontier) keys() []string { return []string{f.prefix} }
 
 func (f *Frontier) key(name, of string) string { return f.prefix + name + ":" + of }
-
-// Digest returns the first 16 bytes of a URL's SHA-256. They identify the URL within a crawl, and
-// take less memory than the URL.
-func Digest(url string) string {
-	sum := sha256.Sum256([]byte(url))
-	return string(sum[:16])
-}

@@ -23,7 +23,7 @@ func crawl(start int64) frontier.Crawl { return frontier.Crawl{Name: "it", Start
 // claim has a job take a URL that the page linked.
 func claim(t *testing.T, f *frontier.Frontier, of frontier.Crawl, url, job string) string {
 	t.Helper()
-	_, answer, err := f.Claim(t.Context(), frontier.Claim{Crawl: of, URL: url, From: page, Job: job, Allowed: true})
+	_, answer, err := f.Claim(t.Context(), frontier.Claim{Crawl: of, URL: url, From: page, Job: job})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,33 +127,11 @@ func TestCrawl_Seed_BeginsAgain(t *testing.T) {
 		if answer := claim(t, f, crawl(3), page+"d", "default/d"); answer != frontier.Over {
 			t.Errorf("a job of crawl 3 in crawl 4: %s, want %s", answer, frontier.Over)
 		}
-		if states := found(t, f, crawl(3), frontier.Waiting, page+"e"); states != nil {
+		if states := found(t, f, crawl(3), frontier.Waiting, page+"e"); len(states) > 0 {
 			t.Errorf("crawl 3 found %q, want nothing", states)
 		}
 		done(t, f, crawl(3), page, frontier.Fetched)
 		wantCounts(t, f, frontier.Counts{Found: 1, Waiting: 1})
-	})
-}
-
-// A crawl whose jobs are gone is over after a week, though a seed comes each night.
-func TestCrawl_LostJobs_EndsAfterAWeek(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, rdb := redistest.Mini(t)
-		f := frontier.New(rdb, "")
-		seed(t, f, 1, page)
-		found(t, f, crawl(1), frontier.Waiting, page+"lost")
-		done(t, f, crawl(1), page, frontier.Fetched)
-		for night := int64(2); night <= 8; night++ {
-			time.Sleep(24*time.Hour + time.Minute)
-			start, answer := seed(t, f, night, page)
-			want, wantAnswer := int64(1), frontier.Done
-			if night == 8 {
-				want, wantAnswer = 8, frontier.Take
-			}
-			if start != want || answer != wantAnswer {
-				t.Errorf("night %d: crawl %d, %s; want %d, %s", night, start, answer, want, wantAnswer)
-			}
-		}
 	})
 }
 
@@ -162,7 +140,7 @@ func TestFound_Repeated_AsksForJobs(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		f := frontier.New(rdb, "")
 		seed(t, f, 1, page)
-		for i, want := range [][]frontier.State{{"w", "w"}, {"w", "w"}, {"", "w"}} {
+		for i, want := range [][]frontier.State{{"waiting", "waiting"}, {"waiting", "waiting"}, {"", "waiting"}} {
 			if i == 2 {
 				claim(t, f, crawl(1), page+"a", "default/1")
 			}
@@ -194,7 +172,7 @@ func TestCounts(t *testing.T) {
 			}
 		}
 		for range 2 {
-			found(t, f, crawl(1), frontier.Unasked, page+"unasked")
+			found(t, f, crawl(1), frontier.Waiting, page+"new")
 			for _, state := range []frontier.State{frontier.Disallowed, frontier.TooDeep, frontier.OtherHost, frontier.Excluded} {
 				found(t, f, crawl(1), state, page+"out"+string(state))
 			}
@@ -215,7 +193,7 @@ func TestRobots(t *testing.T) {
 		const origin = "http://a.test"
 		want := func(what string, failing bool, wait time.Duration) { // wait 0: it may ask
 			t.Helper()
-			got, err := f.LockRobots(ctx, origin, time.Minute)
+			got, err := f.LockRobots(ctx, origin)
 			if err != nil || (got == nil) != (wait == 0) || got != nil && (got.Wait != wait || got.FailingSince.IsZero() == failing) {
 				t.Errorf("%s: %+v, %v; want failing %v for %s", what, got, err, failing, wait)
 			}
@@ -230,8 +208,6 @@ func TestRobots(t *testing.T) {
 		want("the second", false, time.Minute)
 		time.Sleep(time.Minute)
 		want("when the first has died", false, 0)
-		must(f.UnlockRobots(ctx, origin))
-		want("when the first was canceled", false, 0)
 		begun := time.Now()
 		for n := range 20 {
 			wait := min(30*time.Second<<n, time.Hour)
@@ -246,8 +222,6 @@ func TestRobots(t *testing.T) {
 		if _, ok, err := f.Robots(ctx, origin); ok || err != nil {
 			t.Errorf("without an answer it has one: %v, %v", ok, err)
 		}
-		must(f.RelockRobots(ctx, origin, 10*time.Second))
-		want("when it is elsewhere", false, 10*time.Second)
 		must(f.StoreRobots(ctx, origin, 200, []byte("text"), 0))
 		want("after an answer", false, 0)
 		if hold, err := f.FailRobots(ctx, origin, 0); err != nil || hold.Wait != 30*time.Second {
@@ -295,6 +269,117 @@ func TestCrawl_Expires(t *testing.T) {
 			if strings.HasSuffix(key, ":it") {
 				t.Errorf("%s is there after 91 days", key)
 			}
+		}
+	})
+}
+
+// urls are so many of a host.
+func urls(host string, from, to int) (urls []string) {
+	for i := from; i < to; i++ {
+		urls = append(urls, fmt.Sprintf("http://%s/%d", host, i))
+	}
+	return urls
+}
+
+func bounded(rdb redis.UniversalClient, urls, hostURLs int) *frontier.Frontier {
+	f := frontier.New(rdb, "")
+	f.MaxURLs, f.MaxHostURLs = urls, hostURLs
+	return f
+}
+
+// A crawl takes as many URLs as it may have, in all and on a host. URLs of a seed are above that.
+func TestCrawl_Bounds_LeaveURLsOut(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := bounded(rdb, 5, 3)
+		seed(t, f, 1, "http://a.test/seed")
+		got := found(t, f, crawl(1), frontier.Waiting, urls("a.test", 0, 4)...)
+		if want := []frontier.State{"waiting", "waiting", "max_host_pages", "max_host_pages"}; !slices.Equal(got, want) {
+			t.Errorf("found %q, want %q: the seed and 2 of them have room", got, want)
+		}
+		wantCounts(t, f, frontier.Counts{Found: 3, Waiting: 3, LeftOut: frontier.LeftOut{MaxHostPages: 2}})
+		found(t, f, crawl(1), frontier.Waiting, urls("b.test", 0, 3)...)
+		if answer := claim(t, f, crawl(1), "http://b.test/1", "default/b1"); answer != frontier.Take {
+			t.Errorf("a job within: %s, want %s", answer, frontier.Take)
+		}
+		if _, answer := seed(t, f, 1, "http://a.test/3"); answer != frontier.Take {
+			t.Errorf("a seed that was left out as a link: %s, want %s", answer, frontier.Take)
+		}
+		wantCounts(t, f, frontier.Counts{Found: 6, Waiting: 6, LeftOut: frontier.LeftOut{MaxHostPages: 1, MaxPages: 1}})
+	})
+}
+
+// A URL that robots.txt disallows leaves its room to others. A URL that was left out comes in when it is
+// found again.
+func TestCrawl_Disallowed_TakesNoRoom(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := bounded(rdb, 100, 2)
+		seed(t, f, 1, "http://a.test/")
+		found(t, f, crawl(1), frontier.Waiting, urls("b.test", 0, 3)...)
+		wantCounts(t, f, frontier.Counts{Found: 3, Waiting: 3, LeftOut: frontier.LeftOut{MaxHostPages: 1}})
+		done(t, f, crawl(1), "http://b.test/0", frontier.Disallowed)
+		found(t, f, crawl(1), frontier.Waiting, urls("b.test", 0, 3)...)
+		wantCounts(t, f, frontier.Counts{Found: 3, Waiting: 3, LeftOut: frontier.LeftOut{Disallowed: 1}})
+	})
+}
+
+// A site can make up URLs without end. Redis keeps as many that are left out as the crawl may
+// have pages, and the others are only counted.
+func TestCrawl_LeftOut_TakesBoundedMemory(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := bounded(rdb, 20, 20)
+		seed(t, f, 1, page)
+		for batch := range 3 {
+			found(t, f, crawl(1), frontier.TooDeep, urls("deep.test", 100*batch, 100*batch+100)...)
+		}
+		wantCounts(t, f, frontier.Counts{Found: 1, Waiting: 1, LeftOut: frontier.LeftOut{TooDeep: 300}})
+		seen, hosts := rdb.HLen(t.Context(), "hg:{default}:crawl_seen:it").Val(), rdb.HLen(t.Context(), "hg:{default}:crawl_hosts:it").Val()
+		if seen != 40 || hosts != 1 {
+			t.Errorf("Redis has %d URLs and %d hosts, want 40 and 1", seen, hosts)
+		}
+	})
+}
+
+// The URLs of a crawl are listed by state with the page that linked them, some hundred at a time.
+func TestURLs(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		f := frontier.New(rdb, "")
+		seed(t, f, 1, page)
+		many := urls("b.test", 0, 3000)
+		found(t, f, crawl(1), frontier.Waiting, many...)
+		found(t, f, crawl(1), frontier.TooDeep, page+"deep")
+		claim(t, f, crawl(1), page+"gone", "default/1")
+		done(t, f, crawl(1), page+"gone", frontier.Missing)
+		list := func(state string) (all []string) {
+			t.Helper()
+			err := f.URLs(t.Context(), "it", state, func(urls []frontier.URL) error {
+				if len(urls) > 1500 && !strings.Contains(t.Name(), "miniredis") { // which scans all at once
+					t.Errorf("%d URLs at once", len(urls))
+				}
+				for _, u := range urls {
+					all = append(all, fmt.Sprint(u.State, " ", u.URL, " ", u.From))
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			slices.Sort(all)
+			return slices.Compact(all)
+		}
+		for state, want := range map[string][]string{
+			"missing":  {"missing " + page + "gone " + page},
+			"too_deep": {"too_deep " + page + "deep " + page},
+			"fetched":  nil,
+		} {
+			if diff := cmp.Diff(want, list(state)); diff != "" {
+				t.Errorf("%s: -want +got:\n%s", state, diff)
+			}
+		}
+		if got := list("waiting"); len(got) != 3001 || !slices.Contains(got, "waiting "+page+" ") || !slices.Contains(got, "waiting "+many[7]+" "+page) {
+			t.Errorf("%d URLs wait, want 3001 with their pages", len(got))
+		}
+		if got := list(""); len(got) != 3003 {
+			t.Errorf("%d URLs, want 3003", len(got))
 		}
 	})
 }

@@ -11,6 +11,9 @@ import (
 )
 
 const (
+	// robotsTimeout is the time after which a job that requests a robots.txt, or follows a
+	// redirect of it, counts as lost.
+	robotsTimeout = time.Minute
 	// robotsValidity is the time for which a stored robots.txt is valid (RFC 9309, 2.4).
 	robotsValidity = 24 * time.Hour
 	// robotsTTL is the time for which Redis keeps a robots.txt. An expired file is still used if
@@ -69,11 +72,11 @@ type RobotsHold struct {
 }
 
 // LockRobots takes the lock for requesting an origin's robots.txt. It returns nil if the caller
-// has the lock, which expires after within, in case the caller dies. If another job has the lock,
-// or the origin failed a short time ago, LockRobots returns the hold after a second round trip.
-func (f *Frontier) LockRobots(ctx context.Context, origin string, within time.Duration) (*RobotsHold, error) {
+// has the lock, which expires after a minute. If another job has the lock, or the origin failed a
+// short time ago, LockRobots returns the hold after a second round trip.
+func (f *Frontier) LockRobots(ctx context.Context, origin string) (*RobotsHold, error) {
 	key := f.key("robots_busy", origin)
-	if locked, err := f.rdb.SetNX(ctx, key, robotsLocked, within).Result(); err != nil || locked {
+	if locked, err := f.rdb.SetNX(ctx, key, robotsLocked, robotsTimeout).Result(); err != nil || locked {
 		return nil, wrapRobots(origin, err)
 	}
 	pipe := f.rdb.Pipeline()
@@ -86,16 +89,6 @@ func (f *Frontier) LockRobots(ctx context.Context, origin string, within time.Du
 		hold.FailingSince = time.UnixMilli(at)
 	}
 	return hold, nil
-}
-
-// RelockRobots extends the lock, for the job that follows a redirect of the robots.txt.
-func (f *Frontier) RelockRobots(ctx context.Context, origin string, wait time.Duration) error {
-	return wrapRobots(origin, f.rdb.Set(ctx, f.key("robots_busy", origin), robotsLocked, wait).Err())
-}
-
-// UnlockRobots releases the lock.
-func (f *Frontier) UnlockRobots(ctx context.Context, origin string) error {
-	return wrapRobots(origin, f.rdb.Del(ctx, f.key("robots_busy", origin)).Err())
 }
 
 // FailRobots records that an origin returned no robots.txt, and makes all jobs wait. The wait is

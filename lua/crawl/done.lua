@@ -4,20 +4,19 @@
 -- ARGV[1] crawl
 -- ARGV[2] start of the job's crawl
 -- ARGV[3] milliseconds after which the crawl is forgotten
--- ARGV[4] digest of the URL
+-- ARGV[4] URL
 -- ARGV[5] host
 -- ARGV[6] state
 -- ARGV[7] number of links of the page that were not read
 -- Returns 1, or 0 if another crawl of that name has started
 -- @include crawl
-local crawl, start, life, digest, host, state, unread = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local crawl, start, life, url, host, state, unread = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local about, seen, hosts = hg('crawl', crawl), hg('crawl_seen', crawl), hg('crawl_hosts', crawl)
 if call('HGET', about, 'start') ~= start then return 0 end
 
-local was, from, url = read_record(seen, digest)
-if not is_waiting(was) and was ~= 'f' then return 1 end
-write_record(seen, digest, state, from, url, '')
-move_page(about, hosts, host, was, state)
+local was, from = read_record(seen, url)
+if not was or is_final(was) then return 1 end
+write_record(about, seen, hosts, host, url, was, state, from, '')
 if unread ~= '0' then call('HINCRBY', about, 'n:unread', unread) end
-for _, key in ipairs({ about, seen, hosts }) do call('PEXPIRE', key, life) end
+expire(life, { about, seen, hosts })
 return 1

@@ -7,39 +7,41 @@
 -- ARGV[4] maximum number of URLs of the crawl
 -- ARGV[5] maximum number of URLs of a host
 -- ARGV[6] page
--- ARGV[7…] for each link: digest, URL, host, and state if the URL is new
+-- ARGV[7…] for each link: URL, host, and state if the URL is new
 -- Returns nothing if another crawl of that name has started; else for each link:
 --   the new state of the URL, or "" if the URL is known. The caller enqueues a job for each URL
---   that waits. The state of a URL that this page has linked before, and that no job has taken, is
---   returned again, because the page's job may have died before it enqueued the URL's job.
+--   that waits. "waiting" is returned again for a URL that this page has linked before, and that
+--   no job has taken, because the page's job may have died before it enqueued the URL's job.
 -- @include crawl
-local crawl, start, life, from = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
+local crawl, start, life, page = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
 local max_urls, max_host_urls = tonumber(ARGV[4]), tonumber(ARGV[5])
 local about, seen, hosts = hg('crawl', crawl), hg('crawl_seen', crawl), hg('crawl_hosts', crawl)
 if call('HGET', about, 'start') ~= start then return {} end
 
+local room = max_urls
+for state in pairs(PAGES) do room = room - tonumber(call('HGET', about, 'n:' .. state) or 0) end
 local states = {}
-for i = 7, #ARGV, 4 do
-  local digest, url, host, state = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  local was, linked_by, _, owner = read_record(seen, digest)
-  if may_get_job(was) then
-    if is_page(state) and pages_left(about, max_urls) <= 0 then
-      state = 'b'
-    elseif takes_room(state) and host_pages_left(hosts, host, max_host_urls) <= 0 then
-      state = 'h'
+for i = 7, #ARGV, 3 do
+  local url, host, state = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local was, linked_by, owner = read_record(seen, url)
+  if is_final(was) or PAGES[was] then
+    state = was == 'waiting' and owner == '' and linked_by == page and was or ''
+  else -- unknown, or left out: there may be more room now, or a lower depth
+    if PAGES[state] and room <= 0 then
+      state = 'max_pages'
+    elseif PAGES[state] and tonumber(call('HGET', hosts, host) or 0) >= max_host_urls then
+      state = 'max_host_pages'
     end
-    if is_page(state) then
-      write_record(seen, digest, state, from, url, '')
-      move_page(about, hosts, host, was, state)
-    else
-      leave_out(about, seen, hosts, digest, was, state, from, url, host, max_urls)
+    if PAGES[state] then
+      room = room - 1
+      write_record(about, seen, hosts, host, url, was, state, page, '')
+    elseif not was and call('HLEN', seen) < 2 * max_urls then
+      write_record(about, seen, hosts, host, url, was, state, page, '')
+    elseif not was then -- a site can generate URLs without end: these are counted each time
+      call('HINCRBY', about, 'n:' .. state, 1)
     end
-  elseif is_waiting(was) and owner == '' and linked_by == from then
-    state = was
-  else
-    state = ''
   end
   states[#states + 1] = state
 end
-for _, key in ipairs({ about, seen, hosts }) do call('PEXPIRE', key, life) end
+expire(life, { about, seen, hosts })
 return states

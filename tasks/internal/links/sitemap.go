@@ -2,17 +2,19 @@ package links
 
 import (
 	"bufio"
-	"bytes"
 	"compress/gzip"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"regexp"
 	"strings"
+	"unicode"
 
-	"golang.org/x/net/html"
 	"golang.org/x/net/html/charset"
+	"golang.org/x/text/runes"
+	"golang.org/x/text/transform"
 )
 
 // The limits of sitemaps.org. A larger site lists several sitemaps in an index.
@@ -20,9 +22,6 @@ const (
 	MaxSitemapEntries = 50_000
 	MaxSitemapSize    = 50 << 20 // unpacked bytes
 )
-
-// maxToken is the maximum size of a tag, and of the text between two tags, in bytes: see maxTag.
-const maxToken = 1 << 20
 
 // Sitemap holds the canonical URLs of a sitemap, in its order and with duplicates.
 type Sitemap struct {
@@ -33,13 +32,13 @@ type Sitemap struct {
 	More bool
 }
 
-// ReadSitemap reads a sitemap that was fetched from the URL: XML, an RSS or Atom feed, or plain
-// text with one URL a line, gzipped or not. It leaves out entries whose URL cannot be crawled, but
-// not entries on other hosts, which sitemaps.org forbids.
+// ReadSitemap reads a sitemap that was fetched from the URL: XML, or plain text with one URL a line,
+// gzipped or not. It leaves out entries whose URL cannot be crawled, but not entries on other hosts,
+// which sitemaps.org forbids.
 //
-// It returns an error if the sitemap has no URL. It also returns one, with the entries before it,
-// if the gzip data are corrupt, the XML ends within an element, a tag is longer than 1 MiB, a line
-// of plain text is longer than 64 KB, the sitemap is longer than MaxSitemapSize, or text fails.
+// It returns an error if the sitemap has no URL. It also returns one, with the entries before it, if
+// the gzip data or the XML are corrupt, the sitemap is longer than MaxSitemapSize, a line of plain
+// text is longer than 64 KB, or text fails.
 func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 	s := sitemapReader{url: url}
 	err := s.read(text)
@@ -47,7 +46,7 @@ func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 		err = fmt.Errorf("more than %d bytes", MaxSitemapSize)
 	}
 	if err == nil && len(s.Pages)+len(s.Sitemaps) == 0 {
-		err = errors.New("no URL found: want urlset, sitemapindex, RSS or Atom, or one URL a line")
+		err = errors.New("no URL found: want urlset or sitemapindex in XML, or one URL a line")
 	}
 	if err != nil {
 		err = fmt.Errorf("sitemap: %w", err)
@@ -81,16 +80,20 @@ func (s *sitemapReader) read(text io.Reader) error {
 	lines := bufio.NewScanner(in)
 	for lines.Scan() && !s.More {
 		if line := strings.TrimSpace(lines.Text()); line != "" {
+			s.count()
 			s.add(&s.Pages, "", line) // only absolute URLs: any text is a relative one
 		}
 	}
 	return lines.Err()
 }
 
-// add appends the URL of an entry, if it can be crawled, and counts the entry in any case.
-func (s *sitemapReader) add(to *[]string, base, loc string) {
+func (s *sitemapReader) count() {
 	s.entries++
 	s.More = s.entries > MaxSitemapEntries
+}
+
+// add appends a URL if it can be crawled.
+func (s *sitemapReader) add(to *[]string, base, loc string) {
 	if loc = strings.TrimSpace(loc); s.More || loc == "" {
 		return
 	}
@@ -99,121 +102,75 @@ func (s *sitemapReader) add(to *[]string, base, loc string) {
 	}
 }
 
-// xmlEncoding matches the declaration at the beginning of XML.
-var xmlEncoding = regexp.MustCompile(`^\s*<\?xml[^>]*?encoding\s*=\s*["']([^"']+)["']`)
+// xmlDeclaration matches the declaration at the beginning of XML, and its encoding.
+var xmlDeclaration = regexp.MustCompile(`^\s*<\?xml(?:[^>]*?encoding\s*=\s*["']([^"']+)["'])?[^>]*>`)
 
-// readXML reads the entries of a sitemap, an index or a feed. It uses a tokenizer for HTML, because
-// many sitemaps are not valid XML: they have a bare &, an entity of HTML, or a byte that is not
-// UTF-8. Such a mistake affects only one entry.
+// readXML reads the entries of a sitemap or an index. Many sitemaps are not valid XML. They have a
+// bare &, an entity of HTML, bytes that are not UTF-8, or unbalanced tags. Such a mistake must not
+// affect the other entries, so readXML decodes no elements, and looks at one tag at a time.
 func (s *sitemapReader) readXML(in *bufio.Reader) error {
 	var text io.Reader = in
-	if start, _ := in.Peek(512); xmlEncoding.Match(start) {
-		var err error
-		if text, err = charset.NewReaderLabel(string(xmlEncoding.FindSubmatch(start)[1]), in); err != nil {
-			return err
+	if start, _ := in.Peek(512); xmlDeclaration.Match(start) {
+		declaration := xmlDeclaration.FindSubmatch(start)
+		_, _ = in.Discard(len(declaration[0]))
+		if encoding := string(declaration[1]); encoding != "" {
+			var err error
+			if text, err = charset.NewReaderLabel(encoding, in); err != nil {
+				return err
+			}
 		}
 	}
-	z := html.NewTokenizer(text)
-	z.SetMaxBuf(maxToken)
-	z.AllowCDATA(true)
+	d := xml.NewDecoder(transform.NewReader(text, runes.Map(func(r rune) rune { // also replaces invalid UTF-8
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	})))
+	d.Strict = false
 	var (
-		root, entry string    // the open root element and entry
+		root, entry xml.Name  // the open root element, and the last entry
 		to          *[]string // where the entry's URL goes; nil after its URL
 		loc         []byte
 		inLoc       bool
 	)
-	end := func() { // adds the entry's URL, once
-		if to != nil {
-			s.add(to, s.url, unescape(loc))
-		}
-		to, loc, inLoc = nil, nil, false
-	}
 	for !s.More {
-		kind := z.Next()
-		raw, attributes := z.TagName()
-		name := string(raw)
-		switch kind {
-		case html.ErrorToken:
-			switch err := z.Err(); {
-			case errors.Is(err, html.ErrBufferExceeded):
-				return fmt.Errorf("a tag or a text of more than %d bytes", maxToken)
-			case !errors.Is(err, io.EOF):
-				return err
-			case root != "":
-				return fmt.Errorf("unexpected end within <%s>", root)
-			}
+		token, err := d.RawToken()
+		switch {
+		case err == io.EOF && root.Local != "":
+			return fmt.Errorf("unexpected end within <%s>", root.Local)
+		case err == io.EOF:
 			return nil
-		case html.StartTagToken, html.SelfClosingTagToken:
-			z.NextIsNotRawText() // a title or a style is an element like any other
-			prefix, local := cutPrefix(name)
-			entryPrefix, entryName := cutPrefix(entry)
-			if root == "" && kind == html.StartTagToken {
-				root = name
+		case err != nil:
+			return err
+		}
+		switch t := token.(type) {
+		case xml.StartElement:
+			if root.Local == "" {
+				root = t.Name
 			}
 			switch {
-			case local == "url", local == "sitemap", local == "item", local == "entry":
-				end() // if the end of the entry before is missing
-				entry, to = name, &s.Pages
-				if local == "sitemap" {
-					to = &s.Sitemaps
-				}
-				if kind == html.SelfClosingTagToken {
-					end()
-				}
-			case to == nil || prefix != entryPrefix: // for example the <image:loc> of a picture
-			case local == "loc", local == "link" && entryName == "item":
-				inLoc = kind == html.StartTagToken
-			case local == "link" && entryName == "entry" && attributes && len(loc) == 0:
-				loc = atomLink(z)
+			case t.Name.Local == "url":
+				s.count()
+				entry, to = t.Name, &s.Pages
+			case t.Name.Local == "sitemap":
+				s.count()
+				entry, to = t.Name, &s.Sitemaps
+			case t.Name.Local == "loc" && t.Name.Space == entry.Space && to != nil: // and not <image:loc>
+				inLoc, loc = true, nil
 			}
-		case html.EndTagToken:
-			if inLoc || name == entry {
-				end()
-			}
-			if name == root {
-				root = ""
-			}
-		case html.TextToken:
+		case xml.CharData:
 			if inLoc {
-				loc = append(loc, z.Raw()...)
+				loc = append(loc, t...)
+			}
+		case xml.EndElement:
+			if inLoc {
+				s.add(to, s.url, string(loc))
+				to, inLoc = nil, false
+			}
+			if t.Name == root {
+				root = xml.Name{}
 			}
 		}
 	}
 	return nil
 }
-
-// cutPrefix cuts the name of a tag at its namespace's prefix.
-func cutPrefix(name string) (prefix, local string) {
-	i := strings.LastIndexByte(name, ':') + 1
-	return name[:i], name[i:]
-}
-
-// atomLink returns the href of an Atom link to the entry's page, or nil for any other link.
-func atomLink(z *html.Tokenizer) []byte {
-	rel, href := "alternate", ""
-	for more := true; more; {
-		var key, value []byte
-		key, value, more = z.TagAttr()
-		switch string(key) {
-		case "rel":
-			rel = string(value)
-		case "href":
-			href = string(value)
-		}
-	}
-	if rel != "alternate" {
-		return nil
-	}
-	return []byte(strings.ReplaceAll(href, "&", "&amp;")) // the tokenizer has unescaped it
-}
-
-// unescape resolves CDATA and the character references of XML, but not those of HTML: in
-// "?a=1&copy=2" the & should have been written as &amp;.
-func unescape(text []byte) string {
-	if inner, ok := bytes.CutPrefix(bytes.TrimSpace(text), []byte("<![CDATA[")); ok {
-		return string(bytes.TrimSuffix(inner, []byte("]]>")))
-	}
-	return xmlReference.ReplaceAllStringFunc(string(text), html.UnescapeString)
-}
-
-var xmlReference = regexp.MustCompile(`&(?:amp|lt|gt|quot|apos|#[0-9]{1,7}|#x[0-9a-fA-F]{1,6});`)

@@ -149,8 +149,10 @@ func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 		return err
 	}
 	waiting := []backlog{}
-	for n, last := range forecast.Backlogs(c.Name) {
-		waiting = append(waiting, backlog{n.Key, n.Cost, cli.ETA(last), display.Key(n.Key)})
+	for _, b := range forecast.Backlogs() {
+		if b.Limit == c.Name && b.Cost > 0 {
+			waiting = append(waiting, backlog{b.Key, b.Cost, cli.ETA(b.Last), display.Key(b.Key)})
+		}
 	}
 	if c.JSON {
 		return cli.JSON(stdio.Out, struct {

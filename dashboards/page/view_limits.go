@@ -93,19 +93,18 @@ func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at 
 	if err != nil {
 		return nil, err
 	}
-	etas := map[string]*forecast.Estimate{}
-	if s.forecast != nil {
-		for n, e := range s.forecast.Backlogs(row.Name) {
-			e.StartsIn = s.forecast.At.Add(e.StartsIn).Sub(s.Now)
-			etas[n.Key] = &e
-		}
-	}
 	for _, m := range meters {
 		_, state, err := p.Limiter.Internals().Key(ctx, row.Name, m.Key)
 		if err != nil {
 			return nil, err
 		}
-		k := keyRow{Meter: m, ETA: etas[m.Key], Own: overrideText(state)}
+		k := keyRow{Meter: m, Own: overrideText(state)}
+		if s.forecast != nil {
+			if b := s.forecast.Backlog(row.Name, m.Key); b.Cost > 0 {
+				b.Last.StartsIn = s.forecast.At.Add(b.Last.StartsIn).Sub(s.Now)
+				k.ETA = &b.Last
+			}
+		}
 		if i := slices.IndexFunc(row.Blocks, func(b throttle.Blocked) bool { return b.Key == m.Key }); i >= 0 {
 			k.Blocked, k.By = &row.Blocks[i], by(lastChange(s.Changes, "blocked", row.Name, m.Key))
 		}

@@ -1,9 +1,9 @@
-// Package forecast says when waiting jobs would run: it plays package fairqueue and the limits of
-// package throttle forward in time.
+// Package forecast estimates when waiting jobs will run. It simulates the turns of package fairqueue
+// and the meters of package meter forward in time.
 package forecast
 
 import (
-	"iter"
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -15,69 +15,103 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Forecast says when the jobs that wait would run if nothing else came, nothing was changed, and
-// workers were free. It plays all limits of all jobs together: the turns that lanes take, what a
-// slower limit leaves of a faster one, windows, blocks, and rates that end. [Make] makes one.
+// Forecast estimates when the waiting jobs will run if no jobs are added, no limit is changed and
+// workers are free. It simulates all limits of all jobs together. [Make] makes one.
 type Forecast struct {
 	At time.Time // by Redis's clock
-	// Jobs wait in the lanes that were read, of Lanes in all; pending and planned jobs do not
-	// count.
-	Jobs, Lanes int
+	// Jobs is the number of waiting jobs in the lanes that were read. It does not include pending and
+	// planned jobs.
+	Jobs int
 	// Pending is the number of pending jobs in the forecast, WithoutRule the number of pending jobs
 	// whose rule is unknown.
 	Pending, WithoutRule int
-	// Estimated is whether there was too much to follow each lane and turn.
+	// Estimated reports whether there were too many lanes or turns to simulate each of them.
 	Estimated bool
 
-	lanes         map[string]*lane
-	order         []*lane
-	meters        map[string]*simMeter
-	unread        []Estimate // of meters, for lanes that were not read
-	pending, plan plan
+	lanes  map[string]*lane
+	order  []*lane
+	meters map[string]*simMeter
 }
 
-// Options are what a forecast cannot read of the limiter, and jobs that are only planned. The zero
-// value is a forecast of what waits.
+// Options are the inputs of a forecast that are not in the limiter's Redis. The zero value means a
+// forecast of the waiting jobs alone.
 type Options struct {
-	// Duration is how long a queue's jobs run on average, 0 if unknown: so long they keep their
-	// permits of concurrency limits. Nil means unknown.
+	// Duration returns the mean duration of a queue's jobs, 0 if it is unknown. Jobs hold permits of
+	// concurrency limits for that time. Nil means that all durations are unknown.
 	Duration func(queue string) time.Duration
-	// Stopped reports whether a queue takes no jobs: it is unknown when those run. Nil means that
-	// all do.
+	// Stopped reports whether a queue is paused, so that the start of its jobs is unknown. Nil means
+	// that no queue is.
 	Stopped func(queue string) bool
-	// Limits are limits that Redis may not have yet; then they count as unused.
+	// Limits are limits that may be missing in Redis. They count as unused.
 	Limits []throttle.Limit
-	// Busiest are the meters that most permits are wanted of, in case that there are too many lanes
-	// to read each. Nil means that all meters are read to find them.
-	Busiest []throttle.Need
-	// Lane is one that is read however many there are.
+	// Lane is the name of a lane that is read even if there are too many lanes to read all.
 	Lane string
 	// WithoutRule is the number of pending jobs whose rule is unknown.
 	WithoutRule int
 	// Estimated reports whether the pending jobs come from a sample.
 	Estimated bool
 
-	pending, plan plan
+	pending, planned []group
 }
 
-// Estimate is when a job would run.
+// group is a number of jobs of one lane with the same costs.
+type group struct {
+	lane  string
+	jobs  int64
+	costs []float64 // of each of the lane's meters
+}
+
+// Pending adds pending jobs with the queue and the fairness key of like, which all have these needs.
+// They go behind the waiting jobs of their lane.
+func (o *Options) Pending(like waitdb.Job, jobs int, needs ...throttle.Need) error {
+	return addGroup(&o.pending, like, jobs, needs)
+}
+
+// Plan adds jobs that would be enqueued now, behind all other jobs of their lane. A job without needs
+// waits for nothing, and cannot be planned.
+func (o *Options) Plan(like waitdb.Job, jobs int, needs ...throttle.Need) error {
+	return addGroup(&o.planned, like, jobs, needs)
+}
+
+func addGroup(groups *[]group, like waitdb.Job, jobs int, needs []throttle.Need) error {
+	needs, err := throttle.Normalize(needs...)
+	if err = cmp.Or(err, like.ValidateFair()); err != nil {
+		return err
+	}
+	meters, costs := make([]string, len(needs)), make([]float64, len(needs))
+	for i, n := range needs {
+		meters[i], costs[i] = meterOf(n), float64(n.Cost)
+	}
+	lane := fairqueue.Lane(like.Queue, meters, fairqueue.FairnessLine(like.Fair, like.Weight))
+	*groups = append(*groups, group{lane, int64(jobs), costs})
+	return nil
+}
+
+// Forecast makes a forecast without Redis: no jobs wait, and the Limits are unused.
+func (o Options) Forecast(now time.Time) *Forecast {
+	s := newSnapshot(now.UnixMicro(), o)
+	s.joinAll()
+	return s.simulate(maxSteps)
+}
+
+// Estimate is the time at which a job would run.
 type Estimate struct {
-	// Need is the meter that it waits longest for; zero if it runs at once. Its cost means nothing.
+	// Need is the meter that the job waits longest for, without a cost. It is zero if the job runs at
+	// once.
 	throttle.Need
-	// StartsIn is how long until then. It means nothing unless Known or AtLeast: a limit is paused,
-	// or its queue takes no jobs.
+	// StartsIn is the time until the job runs. It means nothing unless Known or AtLeast is set: a
+	// limit or the queue is paused.
 	StartsIn time.Duration
 	Known    bool
-	// AtLeast is whether StartsIn is a lower bound, of a job that is not Known: jobs of unknown
-	// duration must end first.
+	// AtLeast reports whether StartsIn is a lower bound, because jobs of unknown duration must end
+	// before. Known is false then.
 	AtLeast bool
-	// Estimated is whether the job waits for running jobs to end, or there was too much to follow.
+	// Estimated reports whether the job waits for running jobs to end, or was not simulated.
 	Estimated bool
 }
 
-// later reports whether a job would run after another; what is unknown comes last, and of that what
-// has no lower bound.
-func (e Estimate) later(other Estimate) bool {
+// isLater reports whether a job would run after another. Unknown times are latest, after lower bounds.
+func (e Estimate) isLater(other Estimate) bool {
 	if e.Known != other.Known {
 		return other.Known
 	}
@@ -87,10 +121,10 @@ func (e Estimate) later(other Estimate) bool {
 	return e.StartsIn > other.StartsIn
 }
 
-// OrLater returns when the later of two jobs would run. If that is unknown, it is not before the
-// other job, which may be the best lower bound there is.
+// OrLater returns the later of two estimates. If it is unknown, the other one may be the best lower
+// bound for it.
 func (e Estimate) OrLater(other Estimate) Estimate {
-	if other.later(e) {
+	if other.isLater(e) {
 		e, other = other, e
 	}
 	if !e.Known && other.StartsIn > e.StartsIn && (other.Known || other.AtLeast) {
@@ -103,116 +137,43 @@ func (e Estimate) OrLater(other Estimate) Estimate {
 	return e
 }
 
-// plan is jobs that are in no lane yet: pending, or not enqueued.
-type plan struct {
-	lanes  []*lane
-	byName map[string]*lane
-}
-
-// Pending adds so many pending jobs of like's queue and fairness key, which have not asked for
-// permits yet and all have these needs. They stand behind all that wait, and before planned jobs.
-func (o *Options) Pending(like waitdb.Job, jobs int, needs ...throttle.Need) error {
-	return o.pending.add(like, jobs, needs)
-}
-
-// Plan adds so many jobs of like's queue and fairness key that would be enqueued now, behind all
-// others. A job without needs waits for nothing, and cannot be planned.
-func (o *Options) Plan(like waitdb.Job, jobs int, needs ...throttle.Need) error {
-	return o.plan.add(like, jobs, needs)
-}
-
-// laneOf returns the name of the lane of a job, and what the job costs of each of its meters.
-func laneOf(like waitdb.Job, needs []throttle.Need) (name string, costs []float64, err error) {
-	if needs, err = throttle.Normalize(needs...); err == nil {
-		err = like.ValidateFair()
-	}
-	if err != nil {
-		return "", nil, err
-	}
-	meters := make([]string, len(needs))
-	costs = make([]float64, len(needs))
-	for i, n := range needs {
-		meters[i], costs[i] = meterOf(n), float64(n.Cost)
-	}
-	return fairqueue.Lane(like.Queue, meters, fairqueue.FairnessLine(like.Fair, like.Weight)), costs, nil
-}
-
-func (p *plan) add(like waitdb.Job, jobs int, needs []throttle.Need) error {
-	name, costs, err := laneOf(like, needs)
-	if err != nil {
-		return err
-	}
-	if p.byName == nil {
-		p.byName = map[string]*lane{}
-	}
-	l := p.byName[name]
-	if l == nil {
-		l = &lane{name: name}
-		p.lanes, p.byName[name] = append(p.lanes, l), l
-	}
-	l.add(int64(jobs), costs)
-	return nil
-}
-
-// Forecast makes a forecast without Redis: nothing waits, and the Limits are unused.
-func (o Options) Forecast(now time.Time) *Forecast {
-	return newSnapshot(now.UnixMicro(), o).simulate(maxSteps)
-}
-
-// estimate returns when the n-th job of a lane would run, from 0.
+// estimate returns when job n of a lane would run, counted from 0.
 func (f *Forecast) estimate(l *lane, n int64) Estimate {
-	at, longest := l.startOf(n), l.longest()
+	at := l.startOf(n)
 	e := Estimate{Known: at < far, Estimated: f.Estimated || l.estimated && at > f.At.UnixMicro()}
 	if e.Known {
 		e.StartsIn, e.AtLeast = microseconds(max(0, at-f.At.UnixMicro())), l.isLowerBound(n)
 		e.Known = !e.AtLeast
-	} else {
-		for i, m := range l.meters {
-			if m.IsPaused() {
-				longest = i
-			}
-		}
-	}
-	if e.AtLeast && l.waits[longest] == 0 { // no other limit makes it wait
-		longest = slices.IndexFunc(l.meters, func(m *simMeter) bool { return m.UnknownDuration })
 	}
 	if e.StartsIn > 0 || !e.Known {
-		e.Need = l.meters[longest].Need
+		e.Need = l.meters[l.bottleneck].Need
 	}
 	return e
 }
 
-// last returns when the last job of a lane would run that waits or is pending.
-func (f *Forecast) last(l *lane) Estimate { return f.estimate(l, max(0, l.known-1)) }
-
-// Last returns when the last job that waits or is pending would run, among those for which that is
-// known, and a meter for whose jobs it is unknown, or nil.
+// Last returns when the last waiting or pending job would run, among those whose time is known. It
+// also returns an estimate for the jobs whose time is unknown, nil if there are none.
 func (f *Forecast) Last() (last Estimate, unknown *Estimate) {
 	last.Known = true
-	for _, e := range f.unread {
-		if e.Known && e.later(last) {
-			last = e
-		}
-	}
 	for _, l := range f.order {
 		if l.known == 0 {
 			continue
 		}
-		switch e := f.last(l); {
+		switch e := f.estimate(l, l.known-1); {
 		case !e.Known:
 			if unknown != nil {
 				e = e.OrLater(*unknown)
 			}
 			unknown = &e
-		case e.later(last):
+		case e.isLater(last):
 			last = e
 		}
 	}
 	return last, unknown
 }
 
-// Job returns when the waiting job of a rank in the lane of that name would run; ranks count from
-// 1. It reports false if the forecast does not know the lane.
+// Job returns when the waiting job with a rank in a lane would run. Ranks count from 1. It reports
+// false if the forecast does not include the lane.
 func (f *Forecast) Job(lane string, rank int) (Estimate, bool) {
 	l := f.lanes[lane]
 	if l == nil || l.waiting == 0 {
@@ -221,19 +182,21 @@ func (f *Forecast) Job(lane string, rank int) (Estimate, bool) {
 	return f.estimate(l, min(int64(max(1, rank)), l.waiting)-1), true
 }
 
-// Position returns a position with the forecast's estimate; the forecast may be some seconds older.
-// A job that is granted runs now; one whose lane the forecast does not know keeps what it had.
+// Position returns a position with the estimate of the forecast, which may be some seconds older. It
+// does not change the position of a granted job, or of a lane that the forecast does not include.
 func (f *Forecast) Position(p waitdb.Position) waitdb.Position {
 	l := f.lanes[p.Lane.Name]
-	if p.Granted || l == nil || l.waiting == 0 {
+	if p.Granted || l == nil {
 		return p
 	}
-	now := p.Since.Add(p.WaitedFor)
-	gone, _ := slices.BinarySearch(l.times, now.UnixMicro()+1)
-	if now.Sub(f.At) < time.Second { // some of these may have come already
-		gone = 0
+	now, started := p.Since.Add(p.WaitedFor), 0
+	if now.Sub(f.At) >= time.Second { // before, the position may count jobs that have started by now
+		started, _ = slices.BinarySearch(l.times, now.UnixMicro()+1)
 	}
-	e := f.estimate(l, min(int64(gone+max(1, p.Rank)), l.waiting)-1)
+	e, ok := f.Job(p.Lane.Name, started+max(1, p.Rank))
+	if !ok {
+		return p
+	}
 	p.StartsAt, p.Known, p.Estimated, p.AtLeast = f.At.Add(e.StartsIn), e.Known, e.Estimated, e.AtLeast
 	p.StartsIn = max(0, p.StartsAt.Sub(now))
 	if e.Limit != "" {
@@ -242,41 +205,7 @@ func (f *Forecast) Position(p waitdb.Position) waitdb.Position {
 	return p
 }
 
-// IsBottleneck reports whether any job waits longest for that meter.
-func (f *Forecast) IsBottleneck(limit, key string) bool {
-	m := f.meters[limit+"|"+key]
-	return m != nil && m.isBottleneck
-}
-
-// Bottlenecks lists the meters that any job waits longest for.
-func (f *Forecast) Bottlenecks() (needs []throttle.Need) {
-	for _, m := range f.meters {
-		if m.isBottleneck {
-			needs = append(needs, m.Need)
-		}
-	}
-	return needs
-}
-
-// Since returns since when the job waits that waits longest for each limit, of the first jobs of
-// the lanes that were read.
-func (f *Forecast) Since() map[string]time.Time {
-	oldest := map[string]time.Time{}
-	for _, l := range f.order {
-		if l.since == 0 || l.waiting == 0 {
-			continue
-		}
-		at, isBottleneck := time.UnixMicro(l.since), slices.ContainsFunc(l.meters, func(m *simMeter) bool { return m.isBottleneck })
-		for _, m := range l.meters {
-			if was := oldest[m.Limit]; m.isBottleneck == isBottleneck && (was.IsZero() || at.Before(was)) {
-				oldest[m.Limit] = at
-			}
-		}
-	}
-	return oldest
-}
-
-// Waiting returns how many of Jobs wait, by queue.
+// Waiting returns the number of waiting jobs of each queue, of all Jobs.
 func (f *Forecast) Waiting() map[string]int {
 	jobs := map[string]int{}
 	for _, l := range f.order {
@@ -285,161 +214,133 @@ func (f *Forecast) Waiting() map[string]int {
 	return jobs
 }
 
-// Limits returns when the last of all waiting or pending jobs would run that need each limit,
-// whatever else they wait for. It has no limits that no waiting job needs.
+// Backlog is the demand for permits of one meter.
+type Backlog struct {
+	throttle.Need           // the cost is the number of permits that waiting and granted jobs need
+	Since         time.Time // when the first job of a lane that needs the meter was denied; or zero
+	Last          Estimate  // when the last waiting or pending job that needs the meter would run
+	IsBottleneck  bool      // a job waits for it longer than for its other meters
+}
+
+// Backlog returns the backlog of a meter.
+func (f *Forecast) Backlog(limit, key string) Backlog {
+	b := Backlog{Need: throttle.Need{Limit: limit, Key: key}, Last: Estimate{Known: true}}
+	if m := f.meters[meterOf(b.Need)]; m != nil {
+		b.Cost, b.IsBottleneck = int(min(m.Reserved+m.Wanted, math.MaxInt)), m.isBottleneck
+		if m.since > 0 {
+			b.Since = time.UnixMicro(m.since)
+		}
+		if m.last != nil { // else only granted jobs need it, which are about to run
+			b.Last = *m.last
+		}
+	}
+	return b
+}
+
+// Backlogs returns the backlogs of all meters that jobs need, ordered by limit and key.
+func (f *Forecast) Backlogs() (backlogs []Backlog) {
+	for _, id := range slices.Sorted(maps.Keys(f.meters)) {
+		m := f.meters[id]
+		if b := f.Backlog(m.Limit, m.Key); b.Cost > 0 || m.last != nil {
+			backlogs = append(backlogs, b)
+		}
+	}
+	return backlogs
+}
+
+// Limits returns, by limit, when the last waiting or pending job that needs it would run.
 func (f *Forecast) Limits() map[string]Estimate {
 	limits := map[string]Estimate{}
-	note := func(limit string, e Estimate) {
-		if last, seen := limits[limit]; seen {
-			e = e.OrLater(last)
+	for _, b := range f.Backlogs() {
+		if last, seen := limits[b.Limit]; seen {
+			b.Last = b.Last.OrLater(last)
 		}
-		limits[limit] = e
-	}
-	for _, e := range f.unread {
-		note(e.Limit, e)
-	}
-	for _, l := range f.order {
-		if l.known == 0 {
-			continue
-		}
-		last := f.last(l)
-		for _, m := range l.meters {
-			note(m.Limit, last)
-		}
+		limits[b.Limit] = b.Last
 	}
 	return limits
 }
 
-// Backlogs yields, by key, the permits of a limit that waiting and granted jobs want, and when the
-// last of these jobs would run.
-func (f *Forecast) Backlogs(limit string) iter.Seq2[throttle.Need, Estimate] {
-	lasts := map[string]Estimate{}
-	for _, l := range f.order {
-		for _, m := range l.meters {
-			if m.Limit != limit || l.known == 0 {
-				continue
-			}
-			e := f.last(l)
-			if last, seen := lasts[m.Key]; seen {
-				e = e.OrLater(last)
-			}
-			lasts[m.Key] = e
-		}
-	}
-	return func(yield func(throttle.Need, Estimate) bool) {
-		for _, id := range slices.Sorted(maps.Keys(f.meters)) {
-			m := f.meters[id]
-			wanted := m.Reserved + m.Wanted
-			if m.Limit != limit || wanted == 0 {
-				continue
-			}
-			last, waits := lasts[m.Key]
-			last.Known = last.Known || !waits // granted, and on its way
-			if !yield(throttle.Need{Limit: limit, Key: m.Key, Cost: int(min(wanted, math.MaxInt))}, last) {
-				return
-			}
-		}
-	}
-}
-
-// Planned returns when the first and the last job of the plan would run.
+// Planned returns when the first and the last planned job would run.
 func (f *Forecast) Planned() (first, last Estimate) {
-	for i, p := range f.plan.lanes {
-		l := f.lanes[p.name]
-		begins, ends := f.estimate(l, l.known), f.estimate(l, l.jobs-1)
-		if i == 0 || first.later(begins) {
+	last.Known = true
+	planned := slices.DeleteFunc(slices.Clone(f.order), func(l *lane) bool { return l.jobs == l.known })
+	for i, l := range planned {
+		if begins := f.estimate(l, l.known); i == 0 || first.isLater(begins) {
 			first = begins
 		}
-		if i > 0 {
-			ends = ends.OrLater(last)
-		}
-		last = ends
+		last = f.estimate(l, l.jobs-1).OrLater(last)
 	}
 	return first, last
 }
 
-// snapshot is what a forecast starts from.
+// snapshot is the state from which a simulation starts.
 type snapshot struct {
 	Forecast
 	opts    Options
 	now     int64
-	defined map[string]throttle.Limit   // by the options
 	weights map[string]fairqueue.Weight // of queues
 }
 
 func newSnapshot(now int64, opts Options) *snapshot {
-	s := &snapshot{opts: opts, now: now, defined: map[string]throttle.Limit{}}
-	s.At, s.pending, s.plan, s.WithoutRule = time.UnixMicro(now), opts.pending, opts.plan, opts.WithoutRule
-	s.lanes, s.meters = map[string]*lane{}, map[string]*simMeter{}
-	for _, l := range opts.Limits {
-		s.defined[l.Name] = l
+	return &snapshot{
+		Forecast: Forecast{At: time.UnixMicro(now), WithoutRule: opts.WithoutRule, lanes: map[string]*lane{}, meters: map[string]*simMeter{}},
+		opts:     opts, now: now,
 	}
-	return s
+}
+
+// lane returns the lane of a name, which it adds behind the others if it is new.
+func (s *snapshot) lane(name string) *lane {
+	l := s.lanes[name]
+	if l == nil {
+		l = &lane{name: name, stopped: s.opts.Stopped != nil && s.opts.Stopped(fairqueue.Queue(name))}
+		s.lanes[name], s.order = l, append(s.order, l)
+	}
+	return l
+}
+
+// joinAll adds pending and planned jobs behind the waiting jobs.
+func (s *snapshot) joinAll() {
+	for _, l := range s.order {
+		l.waiting, l.known = l.jobs, l.jobs
+		s.Jobs += int(l.jobs)
+	}
+	for _, g := range s.opts.pending {
+		l := s.lane(g.lane)
+		l.add(g.jobs, g.costs)
+		l.known = l.jobs
+		s.Pending += int(g.jobs)
+	}
+	for _, g := range s.opts.planned {
+		s.lane(g.lane).add(g.jobs, g.costs)
+	}
 }
 
 // unusedMeter returns a meter that Redis does not have.
 func (s *snapshot) unusedMeter(n throttle.Need) *simMeter {
-	if l, ok := s.defined[n.Limit]; ok {
-		return newMeter(l, n.Key, s.now, s.meanDuration(n))
+	for _, l := range s.opts.Limits {
+		if l.Name == n.Limit {
+			return newMeter(unusedMeter(l, n.Key), s.now, s.meanDuration(n))
+		}
 	}
 	return &simMeter{Need: n}
 }
 
-// meanDuration returns how long jobs run that wait for a meter, on average over their queues.
+// meanDuration returns the mean duration of the jobs that need a meter, 0 if it is unknown.
 func (s *snapshot) meanDuration(n throttle.Need) time.Duration {
-	if s.opts.Duration == nil {
-		return 0
-	}
 	sum, jobs := 0.0, 0.0
-	for _, l := range slices.Concat(s.order, s.pending.lanes, s.plan.lanes) {
-		if l.jobs > 0 && slices.Contains(fairqueue.Meters(l.name), meterOf(n)) {
+	for _, l := range s.order {
+		if s.opts.Duration != nil && slices.Contains(fairqueue.Meters(l.name), meterOf(n)) {
 			if d := s.opts.Duration(fairqueue.Queue(l.name)); d > 0 {
 				sum, jobs = sum+float64(d)*float64(l.jobs), jobs+float64(l.jobs)
 			}
 		}
 	}
-	if jobs == 0 {
-		return 0
-	}
-	return time.Duration(sum / jobs)
+	return time.Duration(sum / max(1, jobs))
 }
 
-// meterOf returns a need's meter, limit|key, as names of lanes have it.
-func meterOf(n throttle.Need) string { return n.Limit + "|" + n.Key }
-
-func needOf(meter string) throttle.Need {
-	limit, key, _ := strings.Cut(meter, "|")
-	return throttle.Need{Limit: limit, Key: key}
-}
-
-// join has jobs join their lanes, behind those that are there.
-func (s *snapshot) join(p plan) {
-	for _, p := range p.lanes {
-		l := s.lanes[p.name]
-		if l == nil {
-			l = &lane{name: p.name}
-			s.lanes[p.name], s.order = l, append(s.order, l)
-		}
-		for _, c := range p.costs {
-			l.add(c.jobs, c.of)
-		}
-	}
-}
-
-// simulate returns the forecast of what is known by now.
+// simulate returns the forecast.
 func (s *snapshot) simulate(steps int) *Forecast {
 	for _, l := range s.order {
-		l.waiting = l.jobs
-		s.Jobs += int(l.jobs)
-	}
-	s.join(s.pending)
-	for _, l := range s.order {
-		l.known = l.jobs
-		s.Pending += int(l.known - l.waiting)
-	}
-	s.join(s.plan)
-	for _, l := range s.order {
-		l.queueStopped = s.opts.Stopped != nil && s.opts.Stopped(fairqueue.Queue(l.name))
 		for _, name := range fairqueue.Meters(l.name) {
 			if s.meters[name] == nil {
 				s.meters[name] = s.unusedMeter(needOf(name))
@@ -447,20 +348,31 @@ func (s *snapshot) simulate(steps int) *Forecast {
 			l.meters = append(l.meters, s.meters[name])
 		}
 	}
-	sim := simulation{now: s.now, lanes: s.order, weights: s.weights, partial: s.Estimated}
+	sim := simulation{now: s.now, lanes: s.order, byName: s.lanes, weights: s.weights, estimated: s.Estimated}
 	sim.run(steps)
-	s.Estimated = s.Estimated || sim.estimated || s.opts.Estimated
-	for _, l := range s.order {
-		for i, m := range l.meters {
-			m.isBottleneck = m.isBottleneck || l.bottlenecks[i] > 0
-			m.hasLowerBounds = m.hasLowerBounds || l.jobs > 0 && l.isLowerBound(l.jobs-1)
+	f := &s.Forecast
+	f.Estimated = sim.estimated || s.opts.Estimated
+	for _, l := range f.order {
+		for i := 0; i < len(l.meters) && l.known > 0; i++ {
+			m, last := l.meters[i], f.estimate(l, l.known-1)
+			if m.last != nil {
+				last = last.OrLater(*m.last)
+			}
+			m.last = &last
+			if l.since > 0 {
+				m.since = min(l.since, cmp.Or(m.since, l.since))
+			}
 		}
 	}
-	for _, l := range s.order {
-		l.estimated = l.estimated || slices.ContainsFunc(l.meters, func(m *simMeter) bool { return m.hasLowerBounds })
-	}
-	f := s.Forecast
-	return &f
+	return f
+}
+
+// meterOf returns the name of a need's meter, limit|key, as in the names of lanes.
+func meterOf(n throttle.Need) string { return n.Limit + "|" + n.Key }
+
+func needOf(meter string) throttle.Need {
+	limit, key, _ := strings.Cut(meter, "|")
+	return throttle.Need{Limit: limit, Key: key}
 }
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

@@ -1,6 +1,7 @@
 package forecast
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/headgate/headgate/internal/meter"
@@ -8,179 +9,131 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// simMeter is a meter in a simulation: its state, and the changes that time alone makes to it. A
-// simMeter without a Meter has no limit, and a job that needs it starts at once.
+// simMeter is a meter in a simulation. It has no Meter if its limit does not exist, or if it is
+// unknown when its permits return. Then it always has permits.
 type simMeter struct {
-	throttle.Need // limit and key; the cost means nothing
+	throttle.Need // limit and key, without a cost
 	meter.Gate
-	limit    *meter.Limit // rate of the key
+	limit    *meter.Limit // of the key
 	Capacity int64        // most permits at once
 	Reserved int64        // permits reserved for granted jobs
 	Wanted   int64        // permits that waiting jobs need
-	// CountedLanes is the number of lanes that take turns at the meter, as Redis last counted them.
-	CountedLanes int64
-	// Estimated reports whether permits are returned by jobs that end, so that times are estimates.
-	Estimated bool
-	// UnknownDuration reports whether the duration of these jobs is unknown. The simulation lets
-	// them end at once, so that times are lower bounds.
-	UnknownDuration bool
-	lease           int64 // of a concurrency limit, microseconds; else 0
-	idle            int64 // permits that are free now, if UnknownDuration
+	// countedLanes is the number of lanes that take turns at the meter, as Redis last counted them.
+	countedLanes int64
+	// lease is the lease of a concurrency limit in microseconds, 0 for other limits. Its permits
+	// return when jobs end, so that times are estimates.
+	lease int64
+	// unknownDuration reports whether the duration of these jobs is unknown, so that times are lower
+	// bounds. idle is the number of its permits that are free now.
+	unknownDuration bool
+	idle            int64
 
-	lanes          int64 // number of simulated lanes that need the meter
-	isBottleneck   bool  // some jobs wait longest for it
-	hasLowerBounds bool  // some jobs that need it have a lower bound as their time
-	refusedIn      int   // number of the batch in which it refused a turn
+	lanes        int64     // simulated lanes that need the meter
+	isBottleneck bool      // a job waits for it longer than for its other meters
+	since        int64     // start of the wait of the first job of any lane, Unix microseconds; or 0
+	refusedIn    int       // last batch in which it refused a turn
+	last         *Estimate // of the last waiting or pending job that needs it; nil if there is none
 }
 
 // far is the time of an event whose time is unknown.
 const far = meter.MaxTime
 
-// instantMeter is a concurrency meter whose permits are returned at once.
-type instantMeter struct{ meter.Meter }
-
-func (instantMeter) ReadyAt(now, _ int64) int64 { return now }
-
-// newMeter returns the unused meter of a key. meanDuration is the mean duration of a job that holds
-// permits of a concurrency limit, 0 if it is unknown.
-func newMeter(l throttle.Limit, key string, now int64, meanDuration time.Duration) *simMeter {
-	if o, differs := l.Overrides[key]; differs {
+// unusedMeter returns the state of the unused meter of a key.
+func unusedMeter(l throttle.Limit, key string) waitdb.Meter {
+	if o, ok := l.Overrides[key]; ok {
 		l = l.With(o)
 	}
-	c := &simMeter{Need: throttle.Need{Limit: l.Name, Key: key}}
-	if l.Kind == throttle.Concurrency {
-		if l.Lease == 0 {
-			l.Lease = throttle.DefaultLease
-		}
-		c.lease = l.Lease.Microseconds()
-		c.simulateHolders(now, 0, int64(l.Capacity), meanDuration)
-		return c
+	limit := &meter.Limit{
+		Kind: string(l.Kind), N: l.Rate.N, Per: l.Rate.Per, Margin: l.Margin, Capacity: l.MaxCost(), Zone: l.Zone,
+		Lease: cmp.Or(l.Lease, throttle.DefaultLease), Calendar: &meter.Calendar{},
 	}
-	c.define(&meter.Limit{
-		Kind: string(l.Kind), N: l.Rate.N, Per: l.Rate.Per, Margin: l.Margin, Capacity: l.MaxCost(), Zone: l.Zone, Calendar: &meter.Calendar{},
-	})
-	return c
+	return waitdb.Meter{Limit: l.Name, Key: key, Capacity: l.MaxCost(), State: &waitdb.MeterState{Limit: limit, State: []any{int64(0)}}}
 }
 
-// readMeter returns the meter of a state that was read from Redis. See newMeter about meanDuration.
-func readMeter(m waitdb.Meter, now int64, meanDuration time.Duration) *simMeter {
-	c := &simMeter{
-		Need:     throttle.Need{Limit: m.Limit, Key: m.Key},
-		Reserved: int64(m.Reserved), Wanted: int64(m.Wanted - m.Reserved), CountedLanes: int64(m.Lanes),
+// newMeter returns a meter with a state. Jobs hold permits of a concurrency limit for meanDuration, 0
+// if it is unknown.
+func newMeter(read waitdb.Meter, now int64, meanDuration time.Duration) *simMeter {
+	m := &simMeter{
+		Need:     throttle.Need{Limit: read.Limit, Key: read.Key},
+		Reserved: int64(read.Reserved), Wanted: int64(read.Wanted - read.Reserved), countedLanes: int64(read.Lanes),
 	}
-	state := m.State
+	state := read.State
 	if state.Limit.Kind == meter.Concurrency {
-		c.lease = state.Limit.Lease.Microseconds()
-		c.simulateHolders(now, state.State[0].(int64), int64(m.Capacity), meanDuration)
+		m.defineSlots(now, state.State[0].(int64), int64(read.Capacity), state.Limit.Lease, meanDuration)
 	} else {
-		c.Meter = meter.Read(state.Limit, state.State)
-		c.define(state.Limit)
-		c.Ends, c.Next = state.Ends, state.Next
+		m.Meter = meter.Read(state.Limit, state.State)
+		m.define(state.Limit)
+		m.Ends, m.Next = state.Ends, state.Next
 	}
-	c.Paused, c.Blocked = m.Paused, state.BlockedUntil
-	switch {
-	case c.UnknownDuration:
-		c.idle = max(0, c.idle-c.Reserved)
-	case c.Reserved > 0:
-		meter.Charge(c.Meter, now, c.Reserved)
+	m.Paused, m.Blocked = read.Paused, state.BlockedUntil
+	if m.Reserved > 0 && m.Meter != nil {
+		meter.Charge(m.Meter, now, m.Reserved)
 	}
-	return c
+	return m
 }
 
-func (c *simMeter) define(l *meter.Limit) {
-	if c.Meter == nil {
-		c.Meter = meter.New(l)
+func (m *simMeter) define(l *meter.Limit) {
+	if m.Meter == nil {
+		m.Meter = meter.New(l)
 	}
-	c.Meter.Define(l)
-	c.limit, c.Capacity = l, int64(l.Capacity)
+	m.Meter.Define(l)
+	m.limit, m.Capacity = l, int64(l.Capacity)
 }
 
-// simulateHolders replaces a concurrency limit by a rate: jobs of a mean duration of which at most
-// n run at once are at most n in any period of that duration. If the duration is unknown, times are
-// lower bounds.
-func (c *simMeter) simulateHolders(now, held, slots int64, meanDuration time.Duration) {
-	if c.UnknownDuration = meanDuration <= 0; c.UnknownDuration {
-		c.Meter, c.limit = instantMeter{}, &meter.Limit{}
-		c.Capacity, c.idle = slots, max(0, slots-held)
+// defineSlots replaces a concurrency limit by a rate (Little's law): if jobs take meanDuration, and at
+// most n run at once, then at most n start in any period of that duration.
+func (m *simMeter) defineSlots(now, held, slots int64, lease, meanDuration time.Duration) {
+	m.lease = lease.Microseconds()
+	if m.unknownDuration = meanDuration <= 0; m.unknownDuration {
+		m.Capacity, m.idle = slots, slots-held-m.Reserved
 		return
 	}
-	c.Estimated = true
+	slots = min(slots, maxSteps) // the meter keeps a time for each
 	period := max(time.Microsecond, meanDuration)
-	kind := meter.SlidingLog
-	if slots > 100_000 { // too many to keep a time for each
-		kind = meter.SlidingWindow
-	}
-	c.define(&meter.Limit{Kind: kind, N: int(slots), Per: period, Capacity: int(slots)})
+	m.define(&meter.Limit{Kind: meter.SlidingLog, N: int(slots), Per: period, Capacity: int(slots)})
 	held = min(held, slots)
-	if kind == meter.SlidingWindow && held > 0 {
-		c.Meter.Take(now, held)
-		return
-	}
-	for i := range held { // spread over the period, so that they end one after the other
+	for i := range held { // started one after the other during the last period
 		ago, _ := meter.Span(held-1-i, held, period.Microseconds())
-		c.Meter.Take(now-ago, 1)
+		m.Meter.Take(now-ago, 1)
 	}
 }
+
+// isEstimate reports whether the times of the meter depend on the mean duration of jobs.
+func (m *simMeter) isEstimate() bool { return m.lease > 0 && !m.unknownDuration }
 
 // ReadyAt returns the first time at which k permits are free, and far if it is unknown.
-func (c *simMeter) ReadyAt(now, k int64) int64 {
-	if c.Meter == nil {
-		return now
-	}
-	if c.Paused {
-		return far
-	}
-	if c.Ends > 0 && now >= c.Ends {
-		c.Ends = 0
-		c.define(c.Next)
-	}
-	return c.ReadyFrom(now, k, now)
-}
-
-// Take takes k permits, which ReadyAt allows. It reports whether they are free without the end of a
-// job of unknown duration.
-func (c *simMeter) Take(now, k int64) (certain bool) {
-	if c.UnknownDuration {
-		certain = k <= c.idle
-		c.idle = max(0, c.idle-k)
-		return certain
-	}
-	if c.Meter != nil && k > 0 {
-		c.Meter.Take(now, k)
-	}
-	return true
-}
-
-// Exceeds reports whether k permits are more than the meter ever gives.
-func (c *simMeter) Exceeds(k int64) bool { return c.Meter != nil && k > c.Capacity }
-
-// IsPaused reports whether the limit is paused, so that no time and no lower bound is known.
-func (c *simMeter) IsPaused() bool { return c.Meter != nil && c.Paused }
-
-// isGradual reports whether permits return one by one, and not in windows.
-func (c *simMeter) isGradual() bool {
-	return c.limit.Kind == meter.Funnel || c.limit.Kind == meter.TokenBucket
-}
-
-// Refill returns the time in microseconds after which k used permits are free again.
-func (c *simMeter) Refill(k int64) int64 {
+func (m *simMeter) ReadyAt(now, k int64) int64 {
 	switch {
-	case c.Meter == nil:
-		return 1
-	case c.lease > 0:
-		return c.lease
-	case c.isGradual():
-		us, rest := meter.Span(k, int64(c.limit.N), c.limit.PeriodUS())
-		return us + min(1, rest)
+	case m.Paused:
+		return far
+	case m.Meter == nil:
+		return max(now, m.Blocked)
 	}
-	return c.limit.PeriodUS()
+	if m.Ends > 0 && now >= m.Ends {
+		m.Ends = 0
+		m.define(m.Next)
+	}
+	return m.ReadyFrom(now, k, now)
 }
 
-// PerRefill returns the number of jobs of k permits whose permits become free at the same time:
-// those of a whole window, else 1.
-func (c *simMeter) PerRefill(k int64) int64 {
-	if c.Meter == nil || c.lease > 0 || c.isGradual() {
-		return 1
+// Take takes k permits, which ReadyAt allows.
+func (m *simMeter) Take(now, k int64) {
+	if m.Meter != nil && k > 0 {
+		m.Meter.Take(now, k)
 	}
-	return int64(c.limit.N) / max(1, k)
+}
+
+// returnTime returns the time in microseconds after which k used permits are free again, and the
+// number of such jobs whose permits return at the same time: those of a window, else 1.
+func (m *simMeter) returnTime(k int64) (us, together int64) {
+	switch {
+	case m.lease > 0:
+		return m.lease, 1
+	case m.Meter == nil:
+		return 1, 1
+	case m.limit.Kind == meter.Funnel || m.limit.Kind == meter.TokenBucket:
+		us, rest := meter.Span(k, int64(m.limit.N), m.limit.PeriodUS())
+		return us + min(1, rest), 1
+	}
+	return m.limit.PeriodUS(), int64(m.limit.N) / max(1, k)
 }

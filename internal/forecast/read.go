@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,28 +13,24 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Bounds of what a forecast reads and simulates.
 const (
-	// maxLanes is the most lanes that are all read. Of more lanes some are read, and the rest is
-	// estimated from the demand at the busiest meters.
-	maxLanes = 2000
-	// someLanes is the number of lanes that are read if there are too many.
-	someLanes = 100
+	// maxLanes is the most lanes that are all read. Of more lanes only someLanes are read, and the
+	// demand of the others counts as one lane at each of the busiestMeters.
+	maxLanes      = 2000
+	someLanes     = 100
+	busiestMeters = 50
 	// maxSteps is the most turns that are simulated.
 	maxSteps = 100_000
-	// firstJobs is the number of jobs of each lane whose costs are read first.
-	firstJobs = 16
-	// maxRecords is the most jobs of all lanes that are read if the costs in a lane differ.
-	maxRecords = 6000
-	// mostWanted is the number of busiest meters that are read if there are too many lanes.
-	mostWanted = 50
-	// meterPage and lanePage are the most meters and lanes that one call reads.
+	// The costs of minSample jobs of each lane are read, and of more if that are at most maxSample jobs.
+	minSample = 16
+	maxSample = 2000
+	// meterPage and jobPage are the most meters and jobs that one call reads.
 	meterPage = 100
-	lanePage  = 200
+	jobPage   = 2000
 )
 
-// Make returns a forecast of the start of all waiting jobs. It changes nothing in Redis, and takes
-// some milliseconds of Redis's time for a thousand lanes.
+// Make returns a forecast for all waiting jobs. It changes nothing in Redis, and takes some
+// milliseconds of Redis's time for a thousand lanes.
 func Make(ctx context.Context, db *waitdb.DB, opts Options) (*Forecast, error) {
 	now, err := db.Now(ctx)
 	if err != nil {
@@ -45,10 +40,12 @@ func Make(ctx context.Context, db *waitdb.DB, opts Options) (*Forecast, error) {
 	if r.weights, err = r.Weights(ctx); err != nil {
 		return nil, err
 	}
-	for _, read := range []func(context.Context) error{r.readLanes, r.readMeters, r.readCosts, r.readBusiest} {
-		if err := read(ctx); err != nil {
-			return nil, err
-		}
+	if err := r.readLanes(ctx); err != nil {
+		return nil, err
+	}
+	r.joinAll()
+	if err := r.readMeters(ctx); err != nil {
+		return nil, err
 	}
 	return r.simulate(maxSteps), nil
 }
@@ -59,89 +56,72 @@ type reader struct {
 	*snapshot
 }
 
-// readLanes reads the number of waiting jobs of each lane, and the costs of the first ones. The
-// other jobs have the average cost of the first ones, unless readCosts reads more.
+// readLanes reads the number of waiting jobs of each lane, and a sample of their costs.
 func (r *reader) readLanes(ctx context.Context) error {
 	names, all, err := r.LaneNames(ctx, maxLanes)
 	if err != nil {
 		return err
 	}
-	r.snapshot.Lanes = all
-	if r.Estimated = all > maxLanes; r.Estimated { // by now there may be fewer
+	if r.Estimated = all > maxLanes; r.Estimated {
 		names = names[:min(someLanes, len(names))]
-	}
-	if lane := r.opts.Lane; r.Estimated && lane != "" && !slices.Contains(names, lane) {
-		names = append(names, lane)
-	}
-	for page := range slices.Chunk(names, lanePage) {
-		ranks := make([]waitdb.Ranks, len(page))
-		for i, name := range page {
-			ranks[i] = waitdb.Ranks{Lane: name, To: firstJobs}
+		if r.opts.Lane != "" && !slices.Contains(names, r.opts.Lane) {
+			names = append(names, r.opts.Lane)
 		}
-		backlogs, err := r.ReadLanes(ctx, ranks)
+	}
+	sample := max(minSample, maxSample/max(1, len(names)))
+	for page := range slices.Chunk(names, max(1, jobPage/sample)) {
+		backlogs, err := r.ReadLanes(ctx, sample, page...)
 		if err != nil {
 			return err
 		}
 		for i, b := range backlogs {
-			l := &lane{name: page[i], lastTurn: b.LastTurn, since: b.Since}
-			l.addCosts(b.Costs, b.Jobs)
-			r.lanes[l.name], r.order = l, append(r.order, l)
+			l := r.lane(page[i])
+			l.lastTurn, l.since = b.LastTurn, b.Since
+			l.addSample(b.Costs, b.Jobs)
 		}
 	}
-	// The lane whose last turn was longest ago has the next. Lanes come in the order of their
-	// numbers, so of those without a turn the first to come is first.
+	// The lane whose last turn was longest ago has the next turn. Lanes are read in the order of
+	// their numbers, which is the order of lanes that had no turn yet.
 	slices.SortStableFunc(r.order, func(a, b *lane) int { return cmp.Compare(a.lastTurn, b.lastTurn) })
 	return nil
 }
 
-// addCosts adds jobs to a lane. Texts are the costs of the first ones, and the other jobs get their
-// average. A cost that is unreadable counts as one permit of each meter if there is no average.
-func (l *lane) addCosts(texts []string, jobs int) {
-	mean := make([]float64, len(fairqueue.Meters(l.name)))
-	known := 0
-	for _, text := range texts {
-		var costs []float64
-		for text := range strings.SplitSeq(text, ",") {
-			cost, _ := strconv.ParseInt(text, 10, 64)
-			costs = append(costs, float64(cost))
+// addSample adds jobs to a lane. Their costs are those of a sample, which is spread evenly over the
+// lane. An unreadable cost counts as one permit of each meter.
+func (l *lane) addSample(sample []string, jobs int) {
+	meters := len(fairqueue.Meters(l.name))
+	for i, text := range sample {
+		costs := slices.Repeat([]float64{1}, meters)
+		if parts := strings.Split(text, ","); len(parts) == meters {
+			for k, part := range parts {
+				costs[k], _ = strconv.ParseFloat(part, 64)
+			}
 		}
-		if len(costs) != len(mean) {
-			continue
-		}
-		l.add(1, costs)
-		known++
-		for i, cost := range costs {
-			mean[i] += cost
-		}
+		l.add(int64((i+1)*jobs/len(sample)-i*jobs/len(sample)), costs)
 	}
-	if known >= jobs {
-		return
-	}
-	for i := range mean {
-		if known > 0 {
-			mean[i] /= float64(known)
-		} else {
-			mean[i] = 1
-		}
-	}
-	l.add(int64(jobs-known), mean)
 }
 
-// readMeters reads the meters of all lanes, and those of pending and planned jobs.
+// readMeters reads the meters of all lanes. If there were too many lanes to read all, it also reads
+// the meters with the highest demand, and adds a lane for the demand of the other lanes at each.
 func (r *reader) readMeters(ctx context.Context) error {
-	names := map[string]bool{}
-	for _, l := range slices.Concat(r.order, r.pending.lanes, r.plan.lanes) {
-		for _, name := range fairqueue.Meters(l.name) {
-			names[name] = true
+	names, wanted, lanes := map[string]bool{}, map[string]int64{}, map[string]int64{}
+	for _, l := range r.order {
+		for i, name := range fairqueue.Meters(l.name) {
+			_, permits := l.remaining(i)
+			names[name], wanted[name], lanes[name] = true, wanted[name]+permits, lanes[name]+1
 		}
 	}
-	return r.readStates(ctx, slices.Sorted(maps.Keys(names)), r.meters)
-}
-
-// readStates reads the states of meters into a map. It omits meters whose limit Redis does not
-// have.
-func (r *reader) readStates(ctx context.Context, names []string, into map[string]*simMeter) error {
-	for page := range slices.Chunk(names, meterPage) {
+	if r.Estimated {
+		demands, err := r.Demands(ctx)
+		if err != nil {
+			return err
+		}
+		slices.SortFunc(demands, func(a, b waitdb.Demand) int { return cmp.Compare(b.Permits, a.Permits) })
+		for _, d := range demands[:min(len(demands), busiestMeters)] {
+			names[d.Limit+"|"+d.Key] = true
+		}
+	}
+	for page := range slices.Chunk(slices.Sorted(maps.Keys(names)), meterPage) {
 		needs := make([]throttle.Need, len(page))
 		for i, name := range page {
 			needs[i] = needOf(name)
@@ -151,105 +131,16 @@ func (r *reader) readStates(ctx context.Context, names []string, into map[string
 			return err
 		}
 		for i, m := range meters {
-			if m.State != nil {
-				into[page[i]] = readMeter(m, r.now, r.meanDuration(needs[i]))
+			if m.State == nil { // Redis does not have the limit
+				continue
 			}
-		}
-	}
-	return nil
-}
-
-// readCosts reads the costs of more jobs of some lanes: if the costs of the first jobs differ, or
-// do not add up to the demand at a meter. Of a long lane it reads a sample.
-func (r *reader) readCosts(ctx context.Context) error {
-	if r.Estimated {
-		return nil
-	}
-	wanted := map[string]float64{}
-	for _, l := range r.order {
-		for i, name := range fairqueue.Meters(l.name) {
-			_, permits := l.remaining(i)
-			wanted[name] += float64(permits)
-		}
-	}
-	uneven := slices.DeleteFunc(slices.Clone(r.order), func(l *lane) bool {
-		return l.jobs <= firstJobs || len(l.costs) < 2 && !slices.ContainsFunc(fairqueue.Meters(l.name), func(name string) bool {
-			m := r.meters[name]
-			return m != nil && math.Abs(wanted[name]-float64(m.Wanted)) > 1+wanted[name]/200
-		})
-	})
-	for _, l := range uneven {
-		if err := r.sampleLane(ctx, l, max(firstJobs, maxRecords/len(uneven))); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// sampleLane reads the costs of all jobs of a lane, or of about as many as records says, in parts
-// that are spread over the lane. Jobs between two parts get the average cost of the part before.
-func (r *reader) sampleLane(ctx context.Context, l *lane, records int) error {
-	all, parts := int(l.jobs), 1
-	if all > records {
-		parts = records / firstJobs
-	}
-	ranks := make([]waitdb.Ranks, parts)
-	for i := range parts {
-		from, to := all*i/parts, all*(i+1)/parts
-		if parts > 1 {
-			to = min(to, from+firstJobs)
-		}
-		ranks[i] = waitdb.Ranks{Lane: l.name, From: from, To: to}
-	}
-	l.costs, l.jobs = nil, 0
-	done := 0
-	for page := range slices.Chunk(ranks, lanePage) {
-		backlogs, err := r.ReadLanes(ctx, page)
-		if err != nil {
-			return err
-		}
-		for i, b := range backlogs {
-			next := all
-			if done++; done < parts {
-				next = ranks[done].From
+			name := page[i]
+			r.meters[name] = newMeter(m, r.now, r.meanDuration(needs[i]))
+			if rest := r.meters[name].Wanted - wanted[name]; r.Estimated && rest > 0 {
+				l := r.lane("\n" + name)
+				l.add(rest, []float64{1})
+				l.known, l.standsFor = rest, max(1, int64(m.Lanes)-lanes[name])
 			}
-			l.addCosts(b.Costs, next-page[i].From)
-		}
-	}
-	return nil
-}
-
-// readBusiest reads the meters with the highest demand if there are too many lanes to read each. It
-// adds an estimate of the time at which the last of the demand at each meter is met.
-func (r *reader) readBusiest(ctx context.Context) error {
-	if !r.Estimated {
-		return nil
-	}
-	busiest := r.opts.Busiest
-	if busiest == nil {
-		demands, err := r.Demands(ctx)
-		if err != nil {
-			return err
-		}
-		slices.SortFunc(demands, func(a, b waitdb.Demand) int { return cmp.Compare(b.Permits, a.Permits) })
-		for _, d := range demands[:min(len(demands), mostWanted)] {
-			busiest = append(busiest, throttle.Need{Limit: d.Limit, Key: d.Key})
-		}
-	}
-	meters := maps.Clone(r.meters)
-	var names []string
-	for _, n := range busiest {
-		if name := meterOf(n); meters[name] == nil {
-			names = append(names, name)
-		}
-	}
-	if err := r.readStates(ctx, names, meters); err != nil {
-		return err
-	}
-	for _, m := range meters {
-		if m != nil && m.Wanted > 0 {
-			at := m.ReadyAt(r.now, m.Wanted)
-			r.unread = append(r.unread, Estimate{Need: m.Need, Known: at < far, Estimated: true, StartsIn: microseconds(max(0, at-r.now))})
 		}
 	}
 	return nil

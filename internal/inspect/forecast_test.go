@@ -72,10 +72,8 @@ func TestForecast_Consistent(t *testing.T) {
 				t.Errorf("nothing waits for %s", l.Name)
 			}
 		}
-		for _, l := range []string{"hour", "second"} {
-			for _, e := range f.Backlogs(l) {
-				said["what waits for "+l] = f.At.Add(e.StartsIn)
-			}
+		for _, b := range f.Backlogs() {
+			said["what waits for "+b.Limit] = f.At.Add(b.Last.StartsIn)
 		}
 		said["the last job"] = lastPlace(t, q, f)
 		plan := forecast.Options{}

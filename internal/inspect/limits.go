@@ -179,9 +179,12 @@ func (s *Snapshot) ReadLimits(ctx context.Context, limiter *waitdb.DB) error {
 // meters.
 func (s *Snapshot) States(ctx context.Context, limiter *waitdb.DB, maxMeters int) ([]Limit, error) {
 	var etas map[string]forecast.Estimate
-	var bottlenecks []throttle.Need
+	bottlenecks := map[string]bool{}
 	if s.Forecast != nil {
-		etas, bottlenecks = s.Forecast.Limits(), s.Forecast.Bottlenecks()
+		etas = s.Forecast.Limits()
+		for _, b := range s.Forecast.Backlogs() {
+			bottlenecks[b.Limit] = bottlenecks[b.Limit] || b.IsBottleneck
+		}
 	}
 	all := make([]Limit, len(s.Limits))
 	for i, limit := range s.Limits {
@@ -203,7 +206,7 @@ func (s *Snapshot) States(ctx context.Context, limiter *waitdb.DB, maxMeters int
 			l.ETA = eta
 			l.ETA.StartsIn = max(0, s.Forecast.At.Add(eta.StartsIn).Sub(s.Now))
 		}
-		l.IsBottleneck = slices.ContainsFunc(bottlenecks, func(n throttle.Need) bool { return n.Limit == l.Name })
+		l.IsBottleneck = bottlenecks[l.Name]
 	}
 	slices.SortStableFunc(all, func(a, b Limit) int {
 		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Total, a.Total), strings.Compare(a.Name, b.Name))

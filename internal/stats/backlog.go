@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -68,7 +67,7 @@ func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, h
 	// Jobs do not wait at a limit without keys that has free permits and is no bottleneck.
 	var unkeyed []throttle.Need
 	for _, m := range meters {
-		if m.Key == "" && m.HasLanes && !f.IsBottleneck(m.Limit, "") && len(unkeyed) < maxUnkeyedMeters {
+		if m.Key == "" && m.HasLanes && !f.Backlog(m.Limit, "").IsBottleneck && len(unkeyed) < maxUnkeyedMeters {
 			unkeyed = append(unkeyed, throttle.Need{Limit: m.Limit})
 		}
 	}
@@ -83,13 +82,15 @@ func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, h
 	slices.SortFunc(meters, func(a, b waitdb.Demand) int {
 		return cmp.Or(cmp.Compare(b.Permits, a.Permits), strings.Compare(a.Key, b.Key))
 	})
-	limits, since := map[string]LimitDemand{}, f.Since()
+	limits := map[string]LimitDemand{}
 	for _, m := range meters {
-		l := limits[m.Limit]
+		l, b := limits[m.Limit], f.Backlog(m.Limit, m.Key)
 		l.Total += m.Permits
-		if !hasDispatcher || f.IsBottleneck(m.Limit, m.Key) || m.HasLanes && (m.Key != "" || !free[m.Limit]) {
+		if !hasDispatcher || b.IsBottleneck || m.HasLanes && (m.Key != "" || !free[m.Limit]) {
 			l.Waiting += m.Permits
-			l.Since = since[m.Limit]
+			if l.Since.IsZero() || !b.Since.IsZero() && b.Since.Before(l.Since) {
+				l.Since = b.Since
+			}
 		}
 		if l.KeyCount++; l.KeyCount <= maxTopKeys {
 			l.TopKeys = append(l.TopKeys, m.Key)
@@ -182,17 +183,6 @@ func Forecast(ctx context.Context, limiter *waitdb.DB, queues redis.UniversalCli
 		return mean
 	})
 	opts.Duration = func(queue string) time.Duration { return durations()[queue] }
-	sample, err := ReadBacklogSample(ctx, rdb, scope)
-	if err != nil {
-		return nil, err
-	}
-	if sample != nil {
-		for _, name := range slices.Sorted(maps.Keys(sample.Limits)) {
-			for _, key := range sample.Limits[name].TopKeys {
-				opts.Busiest = append(opts.Busiest, throttle.Need{Limit: name, Key: key})
-			}
-		}
-	}
 	f, err := forecast.Make(ctx, limiter, opts)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, err

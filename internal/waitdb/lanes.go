@@ -216,34 +216,30 @@ func (db *DB) DropLane(ctx context.Context, lane string) error {
 	return db.rdb.ZRem(ctx, db.prefix+"lanes", lane).Err()
 }
 
-// Ranks are some jobs of a lane, by rank from 0: the job at To is not one of them.
-type Ranks struct {
-	Lane     string
-	From, To int
-}
-
-// LaneBacklog is what waits in a lane.
+// LaneBacklog describes the waiting jobs of a lane.
 type LaneBacklog struct {
 	Jobs     int
-	LastTurn int64    // last turn of the lane, or start of its wait if that is later, Unix microseconds
-	Since    int64    // start of the wait of the first job of the ranks, Unix microseconds
-	Costs    []string // of the jobs of the ranks: numbers in the order of the lane's meters, with commas
+	LastTurn int64 // last turn of the lane, or start of its wait if that is later, Unix microseconds
+	Since    int64 // start of the wait of its first job, Unix microseconds
+	// Costs are the costs of a sample of the jobs, which is spread evenly over the lane: numbers in the
+	// order of the lane's meters, separated by commas.
+	Costs []string
 }
 
-// ReadLanes reads lanes. It takes O(n) of Redis's time for n jobs.
-func (db *DB) ReadLanes(ctx context.Context, ranks []Ranks) ([]LaneBacklog, error) {
-	args := make([]any, 0, 3*len(ranks))
-	for _, r := range ranks {
-		args = append(args, r.Lane, r.From, r.To-1)
+// ReadLanes reads the backlogs of lanes, with the costs of up to about `sample` jobs of each.
+func (db *DB) ReadLanes(ctx context.Context, sample int, lanes ...string) ([]LaneBacklog, error) {
+	args := []any{sample}
+	for _, lane := range lanes {
+		args = append(args, lane)
 	}
 	reply, err := db.run(ctx, readLanesScript, args...).Slice()
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	lanes := make([]LaneBacklog, len(ranks))
-	for i := range ranks {
+	backlogs := make([]LaneBacklog, len(lanes))
+	for i := range lanes {
 		row := reply[i].([]any)
-		lanes[i] = LaneBacklog{int(row[0].(int64)), row[1].(int64), row[3].(int64), strings.Fields(row[2].(string))}
+		backlogs[i] = LaneBacklog{int(row[0].(int64)), row[1].(int64), row[2].(int64), strings.Fields(row[3].(string))}
 	}
-	return lanes, nil
+	return backlogs, nil
 }

@@ -5,11 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
@@ -26,10 +30,14 @@ const (
 	sampleIdleInterval = 20 * time.Second
 	sampleRest         = 50
 	sampleLifetime     = time.Minute
-	// maxUnkeyedMeters is the largest number of meters without a key that are read for one sample.
-	maxUnkeyedMeters = 100
 	// maxTopKeys is the length of LimitDemand.TopKeys.
 	maxTopKeys = 10
+	// Of a queue with more than pendingSample jobs, ReadPending reads pendingSample jobs, in pages of
+	// pendingPage jobs that are spread evenly over the queue.
+	pendingSample = 200
+	pendingPage   = 20
+	// rulesTimeout is the longest time that the rules may take for one sample.
+	rulesTimeout = 500 * time.Millisecond
 )
 
 // BacklogSample is the dispatcher's last view of the backlog.
@@ -56,28 +64,43 @@ type LimitDemand struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
+// Pending describes the pending jobs that have not requested permits yet.
+type Pending struct {
+	Groups []PendingGroup `json:"groups,omitempty"`
+	// Queues is the number of pending jobs in each queue.
+	Queues map[string]int `json:"queues,omitempty"`
+	// Estimated reports whether Groups come from a sample of a queue.
+	Estimated bool `json:"estimated,omitempty"`
+	// WithoutRule is the number of jobs that are in no group, because their rule is unknown.
+	WithoutRule int `json:"without_rule,omitempty"`
+}
+
+// PendingGroup is a number of pending jobs with the same requirements.
+type PendingGroup struct {
+	Queue string `json:"q"`
+	Requirements
+	Jobs float64 `json:"n"` // an estimate: it may have a fraction
+}
+
+// Requirements are the permits that a job will request. A job without Needs waits for none.
+type Requirements struct {
+	Needs          []throttle.Need `json:"w,omitempty"`
+	FairnessKey    string          `json:"f,omitempty"`
+	FairnessWeight int             `json:"fw,omitempty"`
+}
+
+// RuleFunc returns the requirements of a pending job, by the rules of the workers that serve its
+// queue, or false if they are unknown. It returns when the context ends.
+type RuleFunc func(ctx context.Context, job throttle.JobID, task *asynq.Task) (r Requirements, known bool)
+
 // ReadDemand returns the demand for each meter, the highest first, and for each limit. A job that
-// needs several limits waits at the meters that have lanes, and at those that the forecast calls
-// bottlenecks. Without a dispatcher, a job waits at all of its limits.
+// needs several limits waits at the meters that the forecast calls bottlenecks, and at keys with
+// lanes, because there can be too many keys for the forecast. Without a dispatcher, a job waits at
+// all of its limits.
 func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, hasDispatcher bool) ([]waitdb.Demand, map[string]LimitDemand, error) {
 	meters, err := limiter.Demands(ctx)
 	if err != nil {
 		return nil, nil, err
-	}
-	// Jobs do not wait at a limit without keys that has free permits and is no bottleneck.
-	var unkeyed []throttle.Need
-	for _, m := range meters {
-		if m.Key == "" && m.HasLanes && !f.Backlog(m.Limit, "").IsBottleneck && len(unkeyed) < maxUnkeyedMeters {
-			unkeyed = append(unkeyed, throttle.Need{Limit: m.Limit})
-		}
-	}
-	states, err := limiter.Meters(ctx, unkeyed...)
-	if err != nil {
-		return nil, nil, err
-	}
-	free := map[string]bool{}
-	for _, m := range states {
-		free[m.Limit] = !m.Closed && m.Left > m.Reserved
 	}
 	slices.SortFunc(meters, func(a, b waitdb.Demand) int {
 		return cmp.Or(cmp.Compare(b.Permits, a.Permits), strings.Compare(a.Key, b.Key))
@@ -86,7 +109,7 @@ func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, h
 	for _, m := range meters {
 		l, b := limits[m.Limit], f.Backlog(m.Limit, m.Key)
 		l.Total += m.Permits
-		if !hasDispatcher || b.IsBottleneck || m.HasLanes && (m.Key != "" || !free[m.Limit]) {
+		if !hasDispatcher || b.IsBottleneck || m.HasLanes && m.Key != "" {
 			l.Waiting += m.Permits
 			if l.Since.IsZero() || !b.Since.IsZero() && b.Since.Before(l.Since) {
 				l.Since = b.Since
@@ -124,7 +147,6 @@ func (r *Recorder) writeBacklogSample(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	pending.truncate()
 	f, err := Forecast(ctx, limiter, r.Queues, pending, forecast.Options{})
 	if err != nil {
 		return err
@@ -188,4 +210,169 @@ func Forecast(ctx context.Context, limiter *waitdb.DB, queues redis.UniversalCli
 		return nil, err
 	}
 	return f, nil
+}
+
+// ReadPending reads or samples the pending jobs of an asynq Redis. A rule describes the jobs of the
+// served queues; a nil rule describes none. ReadPending takes three round trips for each queue,
+// however many jobs the queue has.
+func ReadPending(ctx context.Context, rdb redis.UniversalClient, limiter *waitdb.DB, served []string, rule RuleFunc) (Pending, error) {
+	db := asynqdb.New(rdb)
+	sizes, err := PendingCounts(ctx, db)
+	p := Pending{Queues: sizes}
+	if err != nil {
+		return p, err
+	}
+	rulesCtx, cancel := context.WithTimeout(ctx, rulesTimeout)
+	defer cancel()
+	for _, queue := range slices.Sorted(maps.Keys(sizes)) {
+		if !slices.Contains(served, queue) || rule == nil {
+			p.WithoutRule += sizes[queue]
+			continue
+		}
+		ids, tasks, err := readSample(ctx, db, limiter, queue, sizes[queue])
+		if err != nil {
+			return p, err
+		}
+		each := float64(sizes[queue]) / float64(len(ids)) // number of jobs that a sampled job represents
+		withoutRule := 0.0
+		var sample []Requirements
+		for i, task := range tasks {
+			known := task == nil // it has requested permits already
+			if !known && rulesCtx.Err() == nil {
+				var r Requirements
+				if r, known = rule(rulesCtx, throttle.JobID{Queue: queue, ID: ids[i]}, task); known {
+					sample = append(sample, r)
+				}
+			}
+			if !known {
+				withoutRule += each
+			}
+		}
+		p.WithoutRule += int(math.Round(withoutRule))
+		p.addSample(queue, sample, each)
+	}
+	return p, nil
+}
+
+// readSample reads the IDs and tasks of some jobs of a queue that has so many jobs. The task is nil
+// if the job has requested permits already, is gone, or has a message that asynq will reject. The
+// front of the queue is the end of asynq's list.
+func readSample(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue string, jobs int) (ids []string, tasks []*asynq.Task, err error) {
+	pages := min((jobs+pendingPage-1)/pendingPage, pendingSample/pendingPage)
+	lists, err := db.Redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i := range pages {
+			from, to := jobs*i/pages, jobs*(i+1)/pages
+			pipe.LRange(ctx, asynqdb.Key(queue, asynqdb.Pending), int64(-min(to, from+pendingPage)), int64(-from-1))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	var fields []string
+	for _, list := range lists {
+		for _, id := range slices.Backward(list.(*redis.StringSliceCmd).Val()) {
+			ids, fields = append(ids, id), append(fields, queue+"\n"+id)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil, nil
+	}
+	messages, err := db.Messages(ctx, queue, ids...)
+	if err != nil {
+		return nil, nil, err
+	}
+	rdb, prefix := limiter.Scope()
+	waiting, err := rdb.HMGet(ctx, prefix+"jobs", fields...).Result()
+	if err != nil {
+		return nil, nil, err
+	}
+	tasks = make([]*asynq.Task, len(ids))
+	for i, text := range messages {
+		if message, err := asynqdb.ParseMessage([]byte(text)); waiting[i] == nil && text != "" && err == nil {
+			tasks[i] = message.Task()
+		}
+	}
+	return ids, tasks, nil
+}
+
+// addSample adds the sampled jobs of a queue, each of which represents a number of jobs. If it
+// represents several, and no other sampled job uses one of its keys, the represented jobs are assumed
+// to have keys of their own too, which delay none of them.
+func (p *Pending) addSample(queue string, sample []Requirements, each float64) {
+	uses := map[throttle.Need]int{}
+	meter := func(n throttle.Need) throttle.Need { return throttle.Need{Limit: n.Limit, Key: n.Key} }
+	for _, r := range sample {
+		for _, n := range r.Needs {
+			uses[meter(n)]++
+		}
+	}
+	p.Estimated = p.Estimated || each > 1
+	groups := map[string]int{}
+	for _, r := range sample {
+		if each > 1 {
+			r.Needs = slices.DeleteFunc(slices.Clone(r.Needs), func(n throttle.Need) bool { return n.Key != "" && uses[meter(n)] == 1 })
+		}
+		name := fmt.Sprintf("%#v", r)
+		i, exists := groups[name]
+		if !exists {
+			i, groups[name] = len(p.Groups), len(p.Groups)
+			p.Groups = append(p.Groups, PendingGroup{Queue: queue, Requirements: r})
+		}
+		p.Groups[i].Jobs += each
+	}
+}
+
+// addTo adds the jobs to a forecast, behind all waiting jobs. It leaves out jobs with invalid needs,
+// which will be archived. It rounds the running sum, so that the sum of the groups stays right.
+func (p Pending) addTo(opts *forecast.Options) {
+	opts.WithoutRule, opts.Estimated = p.WithoutRule, p.Estimated
+	sum, rounded := 0.0, 0
+	for _, g := range p.Groups {
+		sum += g.Jobs
+		jobs := int(math.Round(sum)) - rounded
+		rounded += jobs
+		if len(g.Needs) > 0 && jobs > 0 {
+			_ = opts.Pending(waitdb.Job{JobID: throttle.JobID{Queue: g.Queue}, Fair: g.FairnessKey, Weight: g.FairnessWeight}, jobs, g.Needs...)
+		}
+	}
+}
+
+// PendingCounts returns the number of pending jobs in each queue.
+func PendingCounts(ctx context.Context, db asynqdb.DB) (map[string]int, error) {
+	names, err := db.Queues(ctx)
+	if err != nil || len(names) == 0 {
+		return nil, err
+	}
+	lengths, err := db.Redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, name := range names {
+			pipe.LLen(ctx, asynqdb.Key(name, asynqdb.Pending))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	sizes := map[string]int{}
+	for i, name := range names {
+		sizes[name] = int(lengths[i].(*redis.IntCmd).Val())
+	}
+	return sizes, nil
+}
+
+// SampledPending returns the pending jobs of a backlog sample, for callers without rules. If a queue
+// has fewer jobs now, its groups shrink in proportion. With a nil sample no rule is known.
+func SampledPending(ctx context.Context, rdb redis.UniversalClient, sample *BacklogSample) (Pending, error) {
+	if sample == nil {
+		return ReadPending(ctx, rdb, nil, nil, nil)
+	}
+	sizes, err := PendingCounts(ctx, asynqdb.New(rdb))
+	p := sample.Pending
+	p.Groups = slices.Clone(p.Groups)
+	for i, g := range p.Groups {
+		if then, now := p.Queues[g.Queue], sizes[g.Queue]; now < then {
+			p.Groups[i].Jobs, p.Estimated = g.Jobs*float64(now)/float64(then), true
+		}
+	}
+	return p, err
 }

@@ -153,7 +153,7 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 	}
 	if s.quiet > 0 { // it is of hours, each second of which would be looked at
 		st.server.quiet = s.quiet
-		st.server.scopes[0].stats.Disable()
+		st.server.scopes[0].stats.Disabled = true
 	}
 	if err := st.server.Start(mux); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ type statusCommand struct {
 }
 
 func (statusCommand) Help() string {
-	return `Queues: PENDING jobs are in the queue, WAITING jobs wait for permits, RETRY jobs failed or were put back by their handler. DONE and FAILED count since the scope was created: FAILED counts jobs that failed for good (ARCHIVED are those that are still kept), FAILED ATTEMPTS counts every attempt. RATE is the number of jobs done per second in the last 10 seconds. Below the table is the ETA: when the last pending or waiting job starts if no more jobs come. It is "not before" a time if jobs hold slots of a concurrency limit for an unknown time.
+	return `Queues: PENDING jobs are in the queue, WAITING jobs wait for permits, RETRY jobs failed or were put back by their handler. DONE and FAILED ATTEMPTS count attempts since the queue was created. ARCHIVED jobs failed for good. RATE is the number of jobs done per second in the last 10 seconds. Below the table is the ETA: when the last pending or waiting job starts if no more jobs come. It is "not before" a time if jobs hold slots of a concurrency limit for an unknown time.
 
 Limits: ALLOWED and DENIED are per second in the last 10 seconds. WAITING is the number of permits that jobs wait for, counted by a worker some seconds ago, KEYS the number of their keys, and SINCE the time for which they have waited. ETA is when the last job that needs the limit starts. STATE is paused, blocked, exhausted, will be exhausted, saturated (waiting jobs use all of it), keys blocked, flowing or idle.
 
@@ -104,7 +104,7 @@ func printStatus(out io.Writer, s inspect.Status, limits []limitStatus) error {
 		queues = append(queues, row{q, name})
 	}
 	err := cli.List(out, false, queues, "there are no queues and no jobs",
-		"QUEUE", "PENDING", "WAITING", "RETRY", "SCHEDULED", "RUNNING", "DONE", "FAILED", "FAILED ATTEMPTS", "ARCHIVED", "RATE")
+		"QUEUE", "PENDING", "WAITING", "RETRY", "SCHEDULED", "RUNNING", "DONE", "FAILED ATTEMPTS", "ARCHIVED", "RATE")
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func (c *collector) collectProcess(out chan<- prometheus.Metric) {
 				out <- jobs.value(n, t.Queue, t.Type, end.String())
 			}
 		}
-		out <- jobs.value(float64(t.Ends.FailedJobs()), t.Queue, t.Type, "failed")
+		out <- jobs.value(float64(t.Ends[stats.Archived]), t.Queue, t.Type, "failed")
 		out <- attempts.value(float64(t.Ends.FailedAttempts()), t.Queue, t.Type, "failed")
 		out <- running.value(float64(t.Running), t.Queue, t.Type)
 		out <- jobDurations.histogram(t.Duration, t.Queue, t.Type)

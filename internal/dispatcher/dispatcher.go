@@ -126,7 +126,7 @@ func Run(ctx context.Context, c Config) {
 		begun := time.Now()
 		next := d.round(ctx)
 		if d.core != nil {
-			d.Stats.ObserveRound(time.Since(begun))
+			d.Stats.Rounds.Observe(time.Since(begun))
 		}
 		d.Stats.IsLeader.Store(d.core != nil)
 		d.sleep(ctx, notifications, begun.Add(roundInterval), next)

@@ -25,8 +25,8 @@ type Status struct {
 	WithoutRule int `json:"pending_not_counted,omitempty"`
 }
 
-// QueueStatus counts the jobs of a queue by state. Done, Failed and FailedAttempts are totals since
-// the scope was created.
+// QueueStatus counts the jobs of a queue by state. Done and FailedAttempts count the attempts since the
+// queue was created.
 type QueueStatus struct {
 	Queue          string  `json:"queue"`
 	Paused         bool    `json:"paused"`
@@ -37,17 +37,12 @@ type QueueStatus struct {
 	Running        int     `json:"running"`
 	Archived       int     `json:"archived"`
 	Done           int     `json:"done"`
-	Failed         int     `json:"failed"`          // for good
-	FailedAttempts int     `json:"failed_attempts"` // also of jobs that run again
+	FailedAttempts int     `json:"failed_attempts"`
 	Rate           float64 `json:"done_a_second"`
 }
 
 // Status reads the state of all queues, limits and workers.
 func (q *Queues) Status(ctx context.Context) (s Status, err error) {
-	totals, err := stats.ReadTotals(ctx, q.rdb, q.scope)
-	if err != nil {
-		return s, err
-	}
 	if s.At, err = q.rdb.Time(ctx).Result(); err != nil {
 		return s, err
 	}
@@ -73,13 +68,7 @@ func (q *Queues) Status(ctx context.Context) (s Status, err error) {
 		of := QueueStatus{
 			Queue: info.Queue, Paused: info.Paused, Pending: info.Pending, Waiting: info.Waiting, Retry: info.Retry,
 			Scheduled: info.Scheduled, Running: info.Active, Archived: info.Archived,
-		}
-		for t, counts := range totals {
-			if t.Queue == of.Queue {
-				of.Done += int(counts[stats.Done])
-				of.Failed += int(counts.FailedJobs())
-				of.FailedAttempts += int(counts.FailedAttempts())
-			}
+			Done: info.ProcessedTotal - info.FailedTotal, FailedAttempts: info.FailedTotal,
 		}
 		for t, n := range done {
 			if t.Queue == of.Queue {

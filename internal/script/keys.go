@@ -19,7 +19,7 @@ var keys = map[string]string{
 	"crawl_seen:": "hash", "crawl_hosts:": "hash", "robots:": "hash",
 	"robots_busy:": "string", "crawl_paced:": "string", "jobs": "hash", "lane:": "zset", "granted:": "zset", "lanes": "zset", "tickets": "hash",
 	"full": "set", "contended": "hash", "meters": "hash", "demand": "hash", "deadlines": "zset", "leader": "string",
-	"weights": "hash", "asynq": "string", "stats": "stream", "totals": "hash",
+	"weights": "hash", "asynq": "string", "stats": "stream",
 	"workers": "zset", "worker:": "string", "backlog": "string", "epoch": "string",
 	"seq": "string", "changes": "string", "changelog": "stream", "admitted:": "string",
 }

@@ -1,14 +1,17 @@
 // Package stats records what the processes of a scope do. Each process that runs jobs has a
-// Recorder. It counts, and once a second writes a summary of that second to Redis: to a stream of
-// the last 16 minutes, and to totals.
+// Recorder. It counts, and once a second writes a summary of that second to a stream in Redis, which
+// goes back 16 minutes.
 package stats
 
 import (
+	"math"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -21,13 +24,12 @@ import (
 // Recorder counts what one process does. It is safe for concurrent use. Fields that are not
 // atomic are set before Start.
 type Recorder struct {
-	rdb      redis.UniversalClient
-	prefix   string // of the scope's keys
-	process  string
-	disabled bool
-	self     Process // without the fields that change
-	config   atomic.Pointer[string]
+	rdb     redis.UniversalClient
+	prefix  string // of the scope's keys
+	process string
 
+	// Disabled makes Start write nothing.
+	Disabled bool
 	// Concurrency is the number of jobs that the process can run at once.
 	Concurrency int
 	// Queues is the Redis of the queues. The default is the Redis of the scope.
@@ -37,7 +39,8 @@ type Recorder struct {
 	// RuleFor returns the requirements of pending jobs. If it is nil, they are unknown.
 	RuleFor RuleFunc
 
-	mu     sync.Mutex // guards limits and tasks, and what they point to
+	mu     sync.Mutex // guards self, limits and tasks, and what they point to
+	self   Process    // without the fields that change
 	limits map[string]*LimitCounts
 	tasks  map[Task]*TaskCounts
 
@@ -61,15 +64,9 @@ type Recorder struct {
 	// FailedWrites is the number of failed writes to Redis.
 	FailedWrites atomic.Int64
 
-	unsent  *Summary // whose write failed, or nil
-	written int      // summaries
-
 	sampledAt    time.Time // start of the last backlog sample
 	sampledCalls uint64    // calls to the limiter before that sample
 }
-
-// callTimeout bounds a call to Redis, so that a slow Redis does not delay a shutdown.
-const callTimeout = 2 * time.Second
 
 // RecorderOf returns the Recorder of a *scheduler.Server. The scheduler sets it, because a method
 // would export a type of this internal package.
@@ -88,11 +85,12 @@ func New(rdb redis.UniversalClient, prefix string) *Recorder {
 	}
 }
 
-// Disable makes Start write nothing.
-func (r *Recorder) Disable() { r.disabled = true }
-
 // SetConfig sets the name of the config that the process runs with. It may be called at any time.
-func (r *Recorder) SetConfig(config string) { r.config.Store(&config) }
+func (r *Recorder) SetConfig(config string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.self.Config = config
+}
 
 // Redis returns the client and the name of the scope.
 func (r *Recorder) Redis() (rdb redis.UniversalClient, scope string) {
@@ -101,7 +99,7 @@ func (r *Recorder) Redis() (rdb redis.UniversalClient, scope string) {
 
 // ObserveLimiterCall counts a call to the limiter.
 func (r *Recorder) ObserveLimiterCall(took time.Duration, failed bool) {
-	r.LimiterCalls.observeDuration(took)
+	r.LimiterCalls.Observe(took)
 	if failed {
 		r.LimiterFailures.Add(1)
 	}
@@ -120,7 +118,7 @@ func (r *Recorder) CountDecision(queue, id string, needs []throttle.Need, d wait
 			return
 		}
 		c.unsent.Denied++
-		c.RetryAfter.observeDuration(d.RetryAfter)
+		c.RetryAfter.Observe(d.RetryAfter)
 		if c.Limit != Other {
 			c.unsent.Denial = &Denial{Queue: queue, ID: id[:min(len(id), maxID)], Key: d.Key, RetryAfter: d.RetryAfter, Unknown: d.Unknown}
 		}
@@ -138,9 +136,9 @@ func (r *Recorder) CountDecision(queue, id string, needs []throttle.Need, d wait
 	}
 	r.Denials.observe(float64(d.Denials))
 	if d.Denials > 0 {
-		r.Wait.observeDuration(d.Waited)
+		r.Wait.Observe(d.Waited)
 		if d.Late >= 0 {
-			r.Lateness.observeDuration(d.Late)
+			r.Lateness.Observe(d.Late)
 		} else {
 			r.Ungranted.Add(1)
 		}
@@ -180,7 +178,7 @@ func (r *Recorder) StartJob(t Task) (end func(End)) {
 		defer r.mu.Unlock()
 		c.Running--
 		took := time.Since(started)
-		c.Duration.observeDuration(took)
+		c.Duration.Observe(took)
 		c.count(end)
 		if end != PutBack {
 			c.unsent.Ran += took
@@ -195,8 +193,18 @@ func (r *Recorder) CountEnd(t Task, end End) {
 	r.task(t).count(end)
 }
 
-// ObserveRound counts a round of the dispatcher.
-func (r *Recorder) ObserveRound(took time.Duration) { r.Rounds.observeDuration(took) }
+// Other replaces names that cannot be labels, and names beyond the number that is counted by name.
+const Other = "other"
+
+// Label returns the name, or Other if it has control characters, invalid UTF-8 or more than 100
+// bytes.
+func Label(name string) string {
+	isControl := func(c rune) bool { return c < ' ' || c == 0x7f }
+	if len(name) > 100 || !utf8.ValidString(name) || strings.ContainsFunc(name, isControl) {
+		return Other
+	}
+	return name
+}
 
 func (r *Recorder) limit(name string) *LimitCounts {
 	return counts(r.limits, Label(name), Other, func(name string) *LimitCounts {
@@ -206,7 +214,7 @@ func (r *Recorder) limit(name string) *LimitCounts {
 
 func (r *Recorder) task(t Task) *TaskCounts {
 	other := Task{Other, Other}
-	if !isLabel(t.Queue) || !isLabel(t.Type) {
+	if Label(t.Queue) != t.Queue || Label(t.Type) != t.Type {
 		t = other
 	}
 	return counts(r.tasks, t, other, func(t Task) *TaskCounts {
@@ -218,13 +226,9 @@ func (r *Recorder) task(t Task) *TaskCounts {
 // bounds the stream in Redis to about 20 KB a second for each process.
 const maxNames = 100
 
-// counts returns the counts of a name, or the counts of other if there are maxNames other names.
+// counts returns the counts of a name, or the counts of other if there are maxNames names already.
 func counts[K comparable, C any](all map[K]*C, name, other K, create func(K) *C) *C {
-	n := len(all)
-	if all[other] != nil {
-		n--
-	}
-	if all[name] == nil && n >= maxNames {
+	if all[name] == nil && len(all) >= maxNames {
 		name = other
 	}
 	if all[name] == nil {
@@ -275,4 +279,50 @@ func copyCounts[K comparable, C any](r *Recorder, counts map[K]*C) (all []C) {
 		all = append(all, *c)
 	}
 	return all
+}
+
+// Histogram counts values by upper bounds, as Prometheus does. It is safe for concurrent use.
+type Histogram struct {
+	bounds []float64
+	counts []atomic.Uint64 // for each bound the values above the previous one; the last has no bound
+	sum    atomic.Uint64   // the bits of a float64
+}
+
+// Upper bounds in seconds, and for denials their number.
+var (
+	latencyBounds  = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+	durationBounds = []float64{.001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}
+	waitBounds     = []float64{.01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600}
+	denialBounds   = []float64{0, 1, 2, 3, 4, 5, 10, 20, 50}
+)
+
+func newHistogram(bounds []float64) *Histogram {
+	return &Histogram{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1)}
+}
+
+// Observe counts a duration in seconds. A negative duration counts as 0.
+func (h *Histogram) Observe(d time.Duration) { h.observe(max(0, d).Seconds()) }
+
+func (h *Histogram) observe(v float64) {
+	i, _ := slices.BinarySearch(h.bounds, v)
+	h.counts[i].Add(1)
+	for {
+		old := h.sum.Load()
+		if h.sum.CompareAndSwap(old, math.Float64bits(math.Float64frombits(old)+v)) {
+			return
+		}
+	}
+}
+
+// Snapshot returns the number of observed values, their sum, and for each bound the number of values
+// up to it.
+func (h *Histogram) Snapshot() (count uint64, sum float64, buckets map[float64]uint64) {
+	buckets = make(map[float64]uint64, len(h.bounds))
+	for i := range h.counts {
+		count += h.counts[i].Load()
+		if i < len(h.bounds) {
+			buckets[h.bounds[i]] = count
+		}
+	}
+	return count, math.Float64frombits(h.sum.Load()), buckets
 }

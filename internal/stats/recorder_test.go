@@ -1,7 +1,6 @@
 package stats
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -63,54 +62,7 @@ func TestSummaries(t *testing.T) {
 		if later, err := ReadSummaries(ctx, rdb, "s", all[0].ID); err != nil || len(later) != 1 || later[0].ID != all[1].ID {
 			t.Errorf("after the first: %v, %v; want the second", later, err)
 		}
-		totals, err := ReadTotals(ctx, rdb, "s")
-		wantTotals := map[Task]Counts{{"default", "mail"}: {Done: 1, Failed: 1}, {"low", "mail"}: {Archived: 1}}
-		if diff := cmp.Diff(wantTotals, totals); diff != "" || err != nil {
-			t.Errorf("totals, %v (-want +got):\n%s", err, diff)
-		}
 	})
-}
-
-// twice sends each call twice, as a client does that lost a reply.
-func twice(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-	if err := next(ctx, cmd); err != nil {
-		return err
-	}
-	return next(ctx, cmd)
-}
-
-func TestWrite_RepeatedCallCountsOnce(t *testing.T) {
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		rdb.AddHook(redistest.Hook(twice))
-		r := New(rdb, script.Prefix("s"))
-		for range 2 {
-			run(r, Task{"default", "mail"}, Done)
-			r.write(t.Context())
-		}
-		all, err := ReadSummaries(t.Context(), rdb, "s", "")
-		totals, failed := ReadTotals(t.Context(), rdb, "s")
-		if err != nil || failed != nil || len(all) != 2 || totals[Task{"default", "mail"}][Done] != 2 {
-			t.Errorf("read %v, %v and %v, %v; want 2 summaries of one job", all, err, totals, failed)
-		}
-	})
-}
-
-func TestWrite_FailedCountsComeWithTheNext(t *testing.T) {
-	m, rdb := redistest.Mini(t)
-	r := New(rdb, script.Prefix("s"))
-	run(r, Task{"default", "mail"}, Done)
-	m.SetError("LOADING not now")
-	r.write(t.Context())
-	if n := r.FailedWrites.Load(); n != 1 {
-		t.Errorf("%d failed tries counted, want 1", n)
-	}
-	m.SetError("")
-	run(r, Task{"default", "mail"}, Done)
-	r.write(t.Context())
-	totals, err := ReadTotals(t.Context(), rdb, "s")
-	if got := totals[Task{"default", "mail"}][Done]; got != 2 || err != nil {
-		t.Errorf("%d done, %v; want 2", got, err)
-	}
 }
 
 func TestNames_Bounded(t *testing.T) {
@@ -150,22 +102,6 @@ func TestNames_Other(t *testing.T) {
 	}
 }
 
-func TestTotals_Bounded(t *testing.T) {
-	_, rdb := redistest.Mini(t)
-	ctx := t.Context()
-	for i := range maxTotals {
-		rdb.HSet(ctx, script.Prefix("s")+"totals", fmt.Sprintf("q\nt%d\ndone", i), 1)
-	}
-	r := New(rdb, script.Prefix("s"))
-	for i := range 100 {
-		run(r, Task{"default", fmt.Sprint("more-", i)}, Done)
-		r.write(ctx)
-	}
-	if n := rdb.HLen(ctx, script.Prefix("s")+"totals").Val(); n != maxTotals+1 {
-		t.Errorf("the totals have %d fields, want %d", n, maxTotals+1)
-	}
-}
-
 // TestStream_Bounded: summaries are kept for 16 minutes by Redis's clock.
 func TestStream_Bounded(t *testing.T) {
 	m, rdb := redistest.Mini(t)
@@ -187,11 +123,8 @@ func TestRead_SkipsInvalidEntries(t *testing.T) {
 	ctx := t.Context()
 	rdb.XAdd(ctx, &redis.XAddArgs{Stream: script.Prefix("s") + "stats", Values: []any{"s", "{"}})
 	rdb.XAdd(ctx, &redis.XAddArgs{Stream: script.Prefix("s") + "stats", Values: []any{"other", "{}"}})
-	rdb.HSet(ctx, script.Prefix("s")+"totals", "a", 1, "a\nb\nc", 1, "a\nb\ndone", "x")
-	all, err := ReadSummaries(ctx, rdb, "s", "")
-	totals, errTotals := ReadTotals(ctx, rdb, "s")
-	if len(all)+len(totals) > 0 || err != nil || errTotals != nil {
-		t.Errorf("read %v, %v, %v, %v; want nothing", all, totals, err, errTotals)
+	if all, err := ReadSummaries(ctx, rdb, "s", ""); len(all) > 0 || err != nil {
+		t.Errorf("read %v, %v; want nothing", all, err)
 	}
 }
 

@@ -1,17 +1,42 @@
 package stats
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/script"
+)
+
+var (
+	aliveScript  = script.New("stats/alive")
+	recordScript = script.New("stats/record")
+)
+
+const (
+	// callTimeout bounds a call to Redis, so that a slow Redis does not delay a shutdown.
+	callTimeout   = 2 * time.Second
+	writeInterval = time.Second
+	// streamLength is the age of the oldest summary in the stream.
+	streamLength = 16 * time.Minute
+	// maxID is the number of bytes at which the ID of a Denial is cut.
+	maxID = 200
+
+	aliveInterval = 10 * time.Second
+	lostAfter     = 3 * aliveInterval
+	// lostRetention is the time for which a lost process is listed.
+	lostRetention = time.Hour
+	maxProcesses  = 1000
+	// durationWindow is the time over which MeanDurations takes the mean.
+	durationWindow = 5 * time.Minute
 )
 
 // Summary counts the decisions and jobs of one process since its previous summary, of about a
@@ -41,9 +66,6 @@ func (l LimitSummary) Add(other LimitSummary) LimitSummary {
 	l.Permits += other.Permits
 	return l
 }
-
-// maxID is the number of bytes at which the ID of a Denial is cut.
-const maxID = 200
 
 // Denial is an example of a denied job.
 type Denial struct {
@@ -88,34 +110,84 @@ func (e End) String() string { return endNames[e] }
 // Counts are numbers of attempts by End.
 type Counts [endCount]int64
 
-// FailedJobs returns the number of jobs that failed for good.
-func (c Counts) FailedJobs() int64 { return c[Archived] }
-
 // FailedAttempts returns the number of failed attempts, including those of jobs that run again.
 func (c Counts) FailedAttempts() int64 { return c[Failed] + c[Archived] }
 
-func (c Counts) sum() (n int64) {
-	for _, count := range c {
-		n += count
+// Start begins to write to Redis. The returned function stops it, after a last write.
+func (r *Recorder) Start() (stop func()) {
+	if r.Disabled {
+		return func() {}
 	}
-	return n
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { r.run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
 }
 
-// Other replaces names that cannot be labels, and names beyond the number that is counted by name.
-const Other = "other"
-
-// Label returns the name, or Other if it has control characters, invalid UTF-8 or more than 100
-// bytes.
-func Label(name string) string {
-	if !isLabel(name) {
-		return Other
+func (r *Recorder) run(ctx context.Context) {
+	write, sample, alive := time.NewTicker(writeInterval), time.NewTimer(writeInterval), time.NewTicker(aliveInterval)
+	defer write.Stop()
+	defer sample.Stop()
+	defer alive.Stop()
+	r.reportAlive(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.Background(), 2*callTimeout)
+			defer cancel()
+			r.write(last)
+			r.report(last, "")
+			return
+		case <-alive.C:
+			r.reportAlive(ctx)
+		case <-write.C:
+			r.write(context.Background())
+		case <-sample.C:
+			sample.Reset(r.sampleBacklog(ctx))
+		}
 	}
-	return name
 }
 
-func isLabel(name string) bool {
-	isControl := func(c rune) bool { return c < ' ' || c == 0x7f }
-	return len(name) <= 100 && utf8.ValidString(name) && !strings.ContainsFunc(name, isControl)
+// write writes a summary of the time since the last one, if anything happened. If that fails, the
+// counts of that time are missing in the stream.
+func (r *Recorder) write(ctx context.Context) {
+	s := r.summarize()
+	if s == nil {
+		return
+	}
+	text, err := json.Marshal(s)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		err = recordScript.Run(ctx, r.rdb, []string{r.prefix}, text, streamLength.Microseconds()).Err()
+	}
+	if err != nil {
+		r.FailedWrites.Add(1)
+	}
+}
+
+// summarize returns the counts since the last summary, or nil if there are none.
+func (r *Recorder) summarize() *Summary {
+	s := &Summary{Process: r.process, Limits: map[string]LimitSummary{}}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, c := range r.limits {
+		if c.unsent != (LimitSummary{}) {
+			s.Limits[name], c.unsent = c.unsent, LimitSummary{}
+		}
+	}
+	for task, c := range r.tasks {
+		if c.unsent.Ends != (Counts{}) {
+			s.Tasks, c.unsent = append(s.Tasks, c.unsent), TaskSummary{Task: task}
+		}
+	}
+	if len(s.Limits) == 0 && len(s.Tasks) == 0 {
+		return nil
+	}
+	return s
 }
 
 // StreamID returns the smallest ID of a summary that Redis writes at a time of its clock.
@@ -151,32 +223,6 @@ func ReadSummaries(ctx context.Context, rdb redis.UniversalClient, scope, since 
 	}
 }
 
-// ReadTotals counts the ends of attempts of each task since the scope was created.
-func ReadTotals(ctx context.Context, rdb redis.UniversalClient, scope string) (map[Task]Counts, error) {
-	fields, err := rdb.HGetAll(ctx, script.Prefix(scope)+"totals").Result()
-	if err != nil {
-		return nil, err
-	}
-	totals := map[Task]Counts{}
-	for field, text := range fields {
-		n, err := strconv.ParseInt(text, 10, 64)
-		parts := strings.Split(field, "\n")
-		if err != nil || len(parts) != 3 {
-			continue
-		}
-		if end := slices.Index(endNames[:], parts[2]); end >= 0 {
-			task := Task{parts[0], parts[1]}
-			counts := totals[task]
-			counts[end] = n
-			totals[task] = counts
-		}
-	}
-	return totals, nil
-}
-
-// durationWindow is the time over which MeanDurations takes the mean.
-const durationWindow = 5 * time.Minute
-
 // MeanDurations returns the mean duration of the last attempts in each queue. It leaves out queues
 // in which no attempt ended.
 func MeanDurations(ctx context.Context, rdb redis.UniversalClient, scope string) (map[string]time.Duration, error) {
@@ -192,7 +238,11 @@ func MeanDurations(ctx context.Context, rdb redis.UniversalClient, scope string)
 	for _, s := range summaries {
 		for _, t := range s.Tasks {
 			ran[t.Queue] += t.Ran
-			ended[t.Queue] += t.Ends.sum() - t.Ends[PutBack]
+			for end, n := range t.Ends {
+				if End(end) != PutBack {
+					ended[t.Queue] += n
+				}
+			}
 		}
 	}
 	mean := map[string]time.Duration{}
@@ -202,4 +252,90 @@ func MeanDurations(ctx context.Context, rdb redis.UniversalClient, scope string)
 		}
 	}
 	return mean, nil
+}
+
+// Process is a process that runs jobs of a scope.
+type Process struct {
+	ID          string    `json:"-"`
+	Host        string    `json:"host"`
+	PID         int       `json:"pid"`
+	Version     string    `json:"version"`
+	Config      string    `json:"config"` // the config's file and a checksum of its text
+	Started     time.Time `json:"started"`
+	Running     int64     `json:"running"`     // number of running jobs
+	Concurrency int       `json:"concurrency"` // largest number of running jobs
+	// LastSeen is by Redis's clock. A process is lost if it was not seen for 30 s and did not stop.
+	LastSeen time.Time `json:"seen"`
+	Lost     bool      `json:"lost"`
+}
+
+// version returns headgate's version in this program.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, m := range info.Deps {
+		if m.Path == "github.com/headgate/headgate" {
+			return cmp.Or(m.Version, "(devel)")
+		}
+	}
+	return cmp.Or(info.Main.Version, "(devel)")
+}
+
+func (r *Recorder) reportAlive(ctx context.Context) {
+	r.mu.Lock()
+	p := r.self
+	p.Concurrency = r.Concurrency
+	for _, t := range r.tasks {
+		p.Running += t.Running
+	}
+	r.mu.Unlock()
+	if text, err := json.Marshal(p); err == nil {
+		r.report(ctx, string(text))
+	}
+}
+
+// report writes the description of this process. An empty text removes it.
+func (r *Recorder) report(ctx context.Context, text string) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := aliveScript.Run(ctx, r.rdb, []string{r.prefix}, r.process, text, lostRetention.Microseconds()).Err(); err != nil {
+		r.FailedWrites.Add(1)
+	}
+}
+
+// ReadProcesses returns the processes of a scope that are alive or were lost within the last hour,
+// by host and start.
+func ReadProcesses(ctx context.Context, rdb redis.UniversalClient, scope string) ([]Process, error) {
+	now, err := rdb.Time(ctx).Result()
+	if err != nil {
+		return nil, err
+	}
+	seen, err := rdb.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{Key: script.Prefix(scope) + "workers", Start: 0, Stop: maxProcesses - 1, Rev: true}).Result()
+	if err != nil || len(seen) == 0 {
+		return []Process{}, err
+	}
+	keys := make([]string, len(seen))
+	for i, z := range seen {
+		keys[i] = script.Prefix(scope) + "worker:" + z.Member.(string)
+	}
+	texts, err := rdb.MGet(ctx, keys...).Result()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Process, 0, len(texts))
+	for i, text := range texts {
+		p := Process{}
+		if text, ok := text.(string); !ok || json.Unmarshal([]byte(text), &p) != nil {
+			continue
+		}
+		p.ID, p.LastSeen = seen[i].Member.(string), time.UnixMicro(int64(seen[i].Score))
+		p.Lost = now.Sub(p.LastSeen) > lostAfter
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b Process) int {
+		return cmp.Or(strings.Compare(a.Host, b.Host), a.Started.Compare(b.Started), strings.Compare(a.ID, b.ID))
+	})
+	return all, nil
 }

@@ -14,12 +14,9 @@ local name, last, spec, outcome, job = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[
 -- The state of a removed schedule, which counts ticks, is kept for 30 days.
 local FORGET = 2592000
 
--- A last tick that is more than a day ahead was recorded while Redis's clock was wrong.
-local MAX_AHEAD = 86400
-
 local schedule = hg('cron', name)
 local before = tonumber(call('HGET', schedule, 'last')) or 0
-local moves = last ~= '' and (before < tonumber(last) or before > now_us / 1000000 + MAX_AHEAD)
+local moves = last ~= '' and before < tonumber(last)
 if moves then call('HSET', schedule, 'last', last) end
 if moves and outcome ~= '' then
   call('HSET', schedule, 'tick', last, 'outcome', outcome)

@@ -11,8 +11,8 @@ import (
 )
 
 // Pause stops the entry's ticks on every replica until Resume, also across restarts and
-// while the entry is disabled or removed. A tick that was due before still runs. A second
-// Pause has no effect. The pause starts now by Redis's clock.
+// while the entry is disabled or removed. A replica still enqueues a tick that was due before. A
+// second Pause has no effect. The pause starts now by Redis's clock.
 func (r *Runner) Pause(ctx context.Context, name string) error {
 	if _, err := r.schedule(name); err != nil {
 		return err
@@ -42,44 +42,30 @@ func (r *Runner) note(ctx context.Context, name, what string) error {
 	return nil
 }
 
-// Resume ends a Pause. It first enqueues ticks before the pause that no replica has enqueued. The
-// ticks during the pause are dropped, and do not count as missed. If the entry is not paused, Resume
-// does nothing.
+// Resume ends a Pause. The ticks during the pause are dropped, and do not count as missed. If the
+// entry is not paused, Resume does nothing.
 func (r *Runner) Resume(ctx context.Context, name string) error {
-	found, err := r.schedule(name)
-	if err != nil {
+	if _, err := r.schedule(name); err != nil {
 		return err
 	}
-	s := record{schedule: found, adopted: true}
-	for {
-		states, now, err := r.read(ctx, name)
-		if err == nil {
-			err = states[0].err
-		}
-		if err != nil || states[0].Paused == 0 {
-			return err
-		}
-		v := states[0]
-		if v.Spec == s.spec { // replicas with another cron line handle its ticks themselves
-			if err := r.handle(ctx, &s, v, now); err != nil {
-				return err
-			}
-			if !s.next.After(now) {
-				continue // more ticks may be due
-			}
-		}
-		if _, err := r.move(ctx, name, now, v.Spec, "", ""); err != nil {
-			return err
-		}
-		resumed, err := r.rdb.HDel(ctx, r.key(name), "paused").Result()
-		if err != nil {
-			return fmt.Errorf("resuming schedule %s: %w", name, err)
-		}
-		if resumed == 0 {
-			return nil
-		}
-		return r.note(ctx, name, "resumed")
+	states, now, err := r.read(ctx, name)
+	if err == nil {
+		err = states[0].err
 	}
+	if err != nil || states[0].Paused == 0 {
+		return err
+	}
+	if _, err := r.move(ctx, name, now, states[0].Spec, "", ""); err != nil {
+		return err
+	}
+	resumed, err := r.rdb.HDel(ctx, r.key(name), "paused").Result()
+	if err != nil {
+		return fmt.Errorf("resuming schedule %s: %w", name, err)
+	}
+	if resumed == 0 {
+		return nil
+	}
+	return r.note(ctx, name, "resumed")
 }
 
 // Trigger enqueues a job of the entry at once, between its ticks, and returns the job's ID.

@@ -88,29 +88,6 @@ func TestPause_DisabledEntry_Stays(t *testing.T) {
 	}
 }
 
-// TestResume_RunsEarlierTicks has a tick that nobody enqueued before
-// the pause began.
-func TestResume_RunsEarlierTicks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _ := redistest.Mini(t)
-		q := newJobQueue()
-		entries := []Entry{hourly(func(e *Entry) { e.Missed = MissedAll })}
-		first := startReplica(t, m, q, entries, nil)
-		until(1, 30)
-		first.end()
-		operator := newReplica(t, m, q, entries, nil)
-		until(2, 30)
-		if err := operator.Pause(t.Context(), "sweep"); err != nil {
-			t.Fatal(err)
-		}
-		until(4, 30)
-		if err := operator.Resume(t.Context(), "sweep"); err != nil {
-			t.Fatal(err)
-		}
-		checkIDs(t, q.ids(), sweepIDs(1, 2))
-	})
-}
-
 // TestResume_OtherLine_LeavesTicks leaves the ticks before the pause to those who
 // run the entry as it was.
 func TestResume_OtherLine_LeavesTicks(t *testing.T) {

@@ -1,10 +1,9 @@
-// Package cron enqueues asynq tasks at the times of cron lines. Any number of
-// processes may run the same schedules: each tick is enqueued once.
+// Package cron enqueues asynq tasks at the times of cron lines. Any number of processes may run the
+// same schedules: each tick is enqueued once.
 //
-// An [Entry] is a task and a cron line; each moment that the line matches is a
-// tick. A [Runner] holds a set of entries and enqueues a job for every tick.
-// Most programs make one, give it its entries with Set and call Run, in every
-// replica:
+// An [Entry] is a task and a cron line; each moment that the line matches is a tick. A [Runner]
+// holds a set of entries and enqueues a job for every tick. Most programs make one, give it its
+// entries with Set and call Run, in every replica:
 //
 //	runner := cron.New(rdb, asynq.NewClientFromRedisClient(rdb), cron.Options{})
 //	err := runner.Set([]cron.Entry{
@@ -13,26 +12,15 @@
 //	…
 //	err = runner.Run(ctx)
 //
-// The replicas need no leader. Every replica enqueues the tick under the same job
-// ID, and asynq accepts one of these jobs. Redis keeps the last tick of each entry,
-// and Redis's clock alone decides what is due. [Runner] explains why no tick is lost
-// or doubled.
+// A tick that a process sees within 30 seconds is enqueued. [Missed] says which ticks still run that
+// are seen later, as after an outage. [Overlap] says whether a tick is dropped while an earlier job of
+// the entry is unfinished. [Runner.List] reports the outcome of the last tick.
 //
-// # Late ticks, overlap and pauses
+// [Runner.Pause] stops an entry on all replicas, [Runner.Resume] ends the pause, and [Runner.Trigger]
+// enqueues a job between ticks. Any process that has the entry may call them, even if it does not call
+// Run.
 //
-// A tick that a process sees within 30 seconds is enqueued. [Missed] says which
-// ticks still run that are seen later, as after an outage. [Overlap] says whether a
-// tick is dropped while an earlier job of the entry is unfinished. [Runner.List]
-// reports what became of the last tick.
-//
-// [Runner.Pause] stops an entry on all replicas, [Runner.Resume] ends the pause, and
-// [Runner.Trigger] enqueues a job between ticks. Any process that has the entry may
-// call them, even if it does not call Run.
-//
-// # Daylight saving time
-//
-// Cron lines are read in the entry's time zone. A tick at a time of day comes once
-// every day. If the clocks jump over that time, the tick comes at the end of the
-// gap; if the time comes twice, the tick comes the first time. Entries for every
-// hour continue through the change. See [Entry.Next].
+// Cron lines are read in the entry's time zone. A tick at a time of day comes once every day. If the
+// clocks jump over that time, the tick comes at the end of the gap; if the time comes twice, the tick
+// comes the first time. See [Entry.Next].
 package cron

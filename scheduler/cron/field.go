@@ -2,7 +2,6 @@ package cron
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,47 +100,18 @@ func (f field) value(text string) (int, bool) {
 // tooLarge is the hint for a step that is larger than its range: only the first value would
 // match, so */90 minutes would be once an hour.
 func (f field) tooLarge(step, from, to int) string {
-	hint := fmt.Sprintf("has a step of %d in the %s, which is larger than %d-%d and would match %d alone: ",
-		step, f.name, from, to, from)
-	if f.unit == "" {
-		return hint + "list the values"
+	instead := "list the values"
+	if f.unit != "" {
+		instead = fmt.Sprintf("for each %d%s use @every %d%s", step, f.unit, step, f.unit)
 	}
-	return hint + fmt.Sprintf("for each %d%s use @every %d%s", step, f.unit, step, f.unit)
+	return fmt.Sprintf("has a step of %d in the %s, which is larger than %d-%d and would match %d alone: %s", step, f.name, from, to, from, instead)
 }
 
 // unreadable is the hint for a part that is no list of values.
 func (f field) unreadable(part string) string {
-	for _, e := range extensions {
-		if e.form.MatchString(part) {
-			return e.hint
-		}
-	}
-	hint := fmt.Sprintf("has %q in the %s: want * or numbers from %d to %d", part, f.name, f.low, f.high)
+	names := ""
 	if f.words != nil {
-		hint += " or names such as " + f.words[0]
+		names = " or names such as " + f.words[0]
 	}
-	return hint + ", as a list or range, with /step for each step-th"
-}
-
-// extensions are forms of other schedulers, each with the hint what to do instead.
-var extensions = []struct {
-	form *regexp.Regexp
-	hint string
-}{
-	{
-		regexp.MustCompile(`#`),
-		"has #, which is not supported: tick on the days of the month on which that weekday can fall, such as 8-14 for the second, and check the weekday in the job",
-	},
-	{
-		regexp.MustCompile(`^(?i)H([/(]|$)`),
-		"has H, which is not supported: write a number, and use jitter to spread the jobs of several schedules",
-	},
-	{
-		regexp.MustCompile(`^(?i)(\d+|L)W$`),
-		"has W, which is not supported: tick on each day that it can be, and check in the job whether it is the working day",
-	},
-	{
-		regexp.MustCompile(`^(?i)(L(-\d+)?|(\d|[A-Z]{3})L)$`),
-		"has L, which is not supported: tick on each day that can be the last, such as 28-31, and check the date in the job",
-	},
+	return fmt.Sprintf("has %q in the %s: want * or numbers from %d to %d%s, as a list or range, with /step for each step-th", part, f.name, f.low, f.high, names)
 }

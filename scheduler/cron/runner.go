@@ -35,17 +35,14 @@ type Options struct {
 // Runner enqueues a job for each tick of its entries. Any number of processes may run the same
 // entries on one Redis. Its methods are safe for concurrent use, also during Run.
 //
-// # Why each tick is enqueued once
+// The replicas need no leader. Each replica enqueues a tick when it is due, under an ID made of scope,
+// entry and tick. asynq accepts the first of these jobs. It rejects the others until the first is done
+// and its Retention, at least five minutes, is over. Each replica then advances the entry's last tick
+// in Redis. If a replica dies before it has advanced the tick, the other replicas do so.
 //
-// Each replica enqueues a tick when it is due, under an ID made of scope, entry and tick.
-// asynq accepts the first of these jobs. It rejects the others until the first is done and its
-// Retention, at least five minutes, is over. Each replica then advances the entry's last tick in
-// Redis. If a replica dies before it has advanced the tick, the other replicas do so.
-//
-// A tick gets a second job in two cases. A replica may stall for more than five minutes after it
-// has read the last tick from Redis, and then enqueue the tick. Or every replica may die after the
-// tick is enqueued and before it is advanced, and none restarts within five minutes; but with
-// MissedSkip the tick is then dropped.
+// A tick gets a second job if a replica stalls for more than five minutes between reading the last
+// tick and enqueuing the next, or if all replicas die before they advance the tick, and none restarts
+// within five minutes.
 //
 // Redis's clock alone decides whether a tick is due, missed, or in a pause. A replica uses its own
 // clock only to measure its sleeps.
@@ -184,11 +181,6 @@ func (r *Runner) pass(ctx context.Context) time.Duration {
 	if err != nil {
 		r.report(ctx, err)
 		return retryEvery
-	}
-	if r.now().After(now.Add(maxAhead)) { // Redis's clock was wrong until now
-		for _, s := range r.records {
-			s.next = now
-		}
 	}
 	r.offset = time.Until(now)
 	var group sync.WaitGroup

@@ -18,10 +18,6 @@ import (
 // the ID taken.
 const retainFor = 5 * time.Minute
 
-// maxAhead is the time by which a last tick may be ahead of Redis's clock. If it is further ahead,
-// the clock was wrong when the tick ran. lua/cron/move.lua has the same bound.
-const maxAhead = 24 * time.Hour
-
 // handle handles the next due tick of a schedule, and sets the schedule's next. If ctx ends, handle
 // still finishes a tick that it has begun.
 func (r *Runner) handle(ctx context.Context, s *record, v state, now time.Time) error {
@@ -31,10 +27,6 @@ func (r *Runner) handle(ctx context.Context, s *record, v state, now time.Time) 
 	ctx = context.WithoutCancel(ctx)
 	s.next = now
 	name := s.entry.Name
-	if s.last.After(now.Add(maxAhead)) {
-		s.last = time.Time{}
-	}
-	ahead := moment(v.Last).After(now.Add(maxAhead))
 	last := latest(moment(v.Last), s.last) // s.last is newer if Redis lost its latest writes
 	switch {
 	case s.entry.Disabled:
@@ -45,10 +37,7 @@ func (r *Runner) handle(ctx context.Context, s *record, v state, now time.Time) 
 		}
 		s.adopted, s.next = true, now.Add(syncEvery)
 		return nil
-	case ahead || !s.adopted && v.Spec != s.spec: // Spec differs for a new entry or cron line
-		if ahead {
-			r.log.Warn("schedule was ahead of Redis's clock, ticks count from now on", "entry", name, "last", moment(v.Last), "now", now)
-		}
+	case !s.adopted && v.Spec != s.spec: // a new entry or cron line
 		if _, err := r.move(ctx, name, now, s.spec, "", ""); err != nil {
 			return err
 		}

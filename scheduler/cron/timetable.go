@@ -72,8 +72,6 @@ func badFields(line string, seconds bool) string {
 		return `must be a cron line such as "0 9 * * *" or @daily`
 	case strings.HasPrefix(line, "TZ=") || strings.HasPrefix(line, "CRON_TZ="):
 		return "must not name a time zone: put it in zone"
-	case line == "@reboot":
-		return "is not supported, because replicas on many machines share a schedule: enqueue the job when the machine or the service starts"
 	case strings.HasPrefix(line, "@"):
 		return "must be @hourly, @daily, @weekly, @monthly, @yearly, @every such as @every 90s, or five fields"
 	case count != 5 && !seconds:

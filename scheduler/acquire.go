@@ -234,7 +234,7 @@ func (s *scope) acquire(all []*attempt) (denied bool) {
 		d, err := a.position.adjust(answers[i].Decision), answers[i].Err
 		s.stats.ObserveLimiterCall(time.Since(a.sentAt), err != nil)
 		if err == nil {
-			s.stats.CountDecision(a.Queue, a.ID, a.rule.Needs, d)
+			s.stats.CountDecision(a.rule.Needs, d)
 		}
 		a.decision, a.err = s.outcomeError(a, d, err)
 		denied = denied || d.Outcome == throttle.Denied

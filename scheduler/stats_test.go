@@ -62,9 +62,6 @@ func TestStats_Counts(t *testing.T) {
 				}
 				l := s.Limits["api"]
 				seen.Allowed, seen.Denied, seen.Permits = seen.Allowed+l.Allowed, seen.Denied+l.Denied, seen.Permits+l.Permits
-				if l.Denied > 0 && (l.Denial == nil || l.Denial.RetryAfter <= 0) {
-					t.Errorf("%+v has denials and no example", s)
-				}
 			}
 		}
 		// 90 jobs run once, 15 of them twice, and one comes later.

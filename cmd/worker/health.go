@@ -17,11 +17,11 @@ import (
 type healthCommand struct {
 	Address string `arg:"" default:":9090" help:"Address of the worker, as in worker run --listen (default ${default}); with https:// if it has a certificate."`
 	Ready   bool   `help:"Check readiness: Redis answers and accepts writes, and the config has no errors."`
-	pageSecrets
+	pageToken
 }
 
 func (healthCommand) Help() string {
-	return `Requests /healthz of a worker, or /readyz with --ready, and prints the answer. The exit code is 0 only if the answer is 200. It is for health checks in containers without a shell or curl. --ready sends the page's token, or user and password, from the flags, the environment or the config. The certificate of a worker on this machine is not verified, because it bears the name that browsers use.`
+	return `Requests /healthz of a worker, or /readyz with --ready, and prints the answer. The exit code is 0 only if the answer is 200. It is for health checks in containers without a shell or curl. --ready sends the page's token, from the flag, the environment or the config. The certificate of a worker on this machine is not verified, because it bears the name that browsers use.`
 }
 
 const healthTimeout = 3 * time.Second
@@ -65,17 +65,14 @@ func (c *healthCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) e
 	return nil
 }
 
-// authorize adds the credentials, if there are any. It ignores a config with errors, because the
+// authorize adds the page's token, if there is one. It ignores a config with errors, because the
 // worker reports these.
 func (c *healthCommand) authorize(req *http.Request, g *cli.Globals) {
 	var p config.Page
 	if conf, err := g.Load(); err == nil && len(conf.MachineErrors) == 0 {
 		p = conf.Page
 	}
-	switch p = c.over(p); {
-	case p.Token != "":
+	if p = c.over(p); p.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+string(p.Token))
-	case p.User != "":
-		req.SetBasicAuth(p.User, string(p.Password))
 	}
 }

@@ -165,37 +165,31 @@ func check(ctx context.Context, g *cli.Globals, conf *config.Config, stdio cli.I
 	return err
 }
 
-// pageSecrets are the flags that replace the secrets of the page in the config.
-type pageSecrets struct {
-	PageToken    string `env:"HEADGATE_PAGE_TOKEN" placeholder:"TEXT" help:"Token that opens the page to other machines, at least 8 characters. Prefer HEADGATE_PAGE_TOKEN or the config."`
-	PageUser     string `env:"HEADGATE_PAGE_USER" placeholder:"NAME" help:"User of the page, with a password, instead of a token."`
-	PagePassword string `env:"HEADGATE_PAGE_PASSWORD" placeholder:"TEXT" help:"The user's password, of at least 8 characters."`
+// pageToken is the flag of the page's token.
+type pageToken struct {
+	PageToken string `env:"HEADGATE_PAGE_TOKEN" placeholder:"TEXT" help:"Token that opens the page to other machines, at least 8 characters. Prefer HEADGATE_PAGE_TOKEN or the config."`
+}
+
+func (f pageToken) over(p config.Page) config.Page {
+	p.Token = cmp.Or(config.Secret(f.PageToken), p.Token)
+	return p
 }
 
 type pageFlags struct {
-	pageSecrets
+	pageToken
 	PageReadOnly bool   `help:"The page cannot change anything."`
 	TLSCert      string `name:"tls-cert" placeholder:"FILE" help:"Certificate in PEM, with --tls-key: serve --listen over https. Changed files are reloaded."`
 	TLSKey       string `name:"tls-key" placeholder:"FILE" help:"The certificate's key in PEM."`
 }
 
-func (f pageSecrets) over(p config.Page) config.Page {
-	p.Token = cmp.Or(config.Secret(f.PageToken), p.Token)
-	p.User = cmp.Or(f.PageUser, p.User)
-	p.Password = cmp.Or(config.Secret(f.PagePassword), p.Password)
-	return p
-}
-
 func (f pageFlags) over(p config.Page) config.Page {
-	p = f.pageSecrets.over(p)
+	p = f.pageToken.over(p)
 	p.TLSCert, p.TLSKey = cmp.Or(f.TLSCert, p.TLSCert), cmp.Or(f.TLSKey, p.TLSKey)
 	p.ReadOnly = p.ReadOnly || f.PageReadOnly
 	return p
 }
 
-var pageFlag = map[string]string{
-	"token": "page-token", "user": "page-user", "password": "page-password", "tls_cert": "tls-cert", "tls_key": "tls-key",
-}
+var pageFlag = map[string]string{"token": "page-token", "tls_cert": "tls-cert", "tls_key": "tls-key"}
 
 // checkPage refuses to serve the page to other machines without authentication.
 func checkPage(addr string, p config.Page) error {
@@ -215,8 +209,8 @@ func checkPage(addr string, p config.Page) error {
 	if err != nil {
 		return cli.Usagef("--listen %w", err)
 	}
-	if address == "" || p.Open() || worker.OfThisMachine(address) {
+	if address == "" || p.Token != "" || worker.OfThisMachine(address) {
 		return nil
 	}
-	return cli.Usagef("--listen %s: other machines can reach the page there: want a page.token (or HEADGATE_PAGE_TOKEN), a page.user and page.password, or an address such as localhost:8080", addr)
+	return cli.Usagef("--listen %s: other machines can reach the page there: want a page.token (or HEADGATE_PAGE_TOKEN), or an address such as localhost:8080", addr)
 }

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +21,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// action changes a limit, a key or jobs. A GET shows a form that asks for a confirmation; a POST of
+// action changes a limit, a key or a job. A GET shows a form that asks for a confirmation; a POST of
 // the form executes the action and redirects the browser back. So the page needs no script, and
 // neither a link nor a reload can execute an action.
 type action struct {
@@ -51,10 +50,10 @@ var actions = map[string]*action{
 	"unblock": {Verb: "Unblock", Text: "The key gets permits again at once.", fields: []string{"key"}, do: func(ctx context.Context, p *Page, f url.Values) error {
 		return p.Limiter.Block(ctx, f.Get("limit"), f.Get("key"), time.Time{})
 	}},
-	"run":     newJobAction("Run", inspect.Run, "They go to the ends of their queues, and obey their limits as new jobs do."),
-	"cancel":  newJobAction("Cancel", inspect.Cancel, "Their contexts are canceled, which their handlers should obey. A canceled job has failed, and runs again if it has attempts left."),
-	"archive": newJobAction("Archive", inspect.Archive, "They will not run by themselves. They can be run later."),
-	"delete":  newJobAction("Delete", inspect.Delete, "They and their payloads are deleted."),
+	"run":     newJobAction("Run", inspect.Run, "It goes to the end of its queue, and obeys its limits as a new job does."),
+	"cancel":  newJobAction("Cancel", inspect.Cancel, "Its context is canceled, which its handler should obey. A canceled job has failed, and runs again if it has attempts left."),
+	"archive": newJobAction("Archive", inspect.Archive, "It will not run by itself. It can be run later."),
+	"delete":  newJobAction("Delete", inspect.Delete, "The job and its payload are deleted."),
 }
 
 // jobActions are the actions on jobs, in the order of their buttons.
@@ -66,7 +65,7 @@ func (a *action) hasInput(name string, r *http.Request) bool {
 }
 
 // serveAction shows the form of an action, or executes a confirmed action. The address names the
-// limit, the key or the jobs, because browsers change some bytes in form fields. The form must name
+// limit, the key or the job, because browsers change some bytes in form fields. The form must name
 // the action.
 func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodPost {
@@ -129,7 +128,7 @@ func (p *Page) normalizeKey(a *action, r *http.Request, form url.Values) error {
 type confirmation struct {
 	*action
 	Name   string // of the action
-	Object string // the limit, key or jobs
+	Object string // the limit, key or job
 	To     string // address to which the form is sent
 	Fields []field
 	Back   string
@@ -160,9 +159,6 @@ func (p *Page) confirm(w http.ResponseWriter, r *http.Request, a *action, f url.
 	maps.DeleteFunc(named, func(name string, _ []string) bool { return name == "confirmed" || a.hasInput(name, r) })
 	d.To = "./do?" + named.Encode()
 	fields, err := p.fields(r, a, f)
-	if err == nil && a.jobs != nil && failed == nil {
-		d.Object, err = p.describeJobs(r.Context(), a.jobs, f)
-	}
 	if err != nil {
 		d.Wrong = display.Visible(err.Error(), 500)
 	}
@@ -253,79 +249,30 @@ func block(ctx context.Context, p *Page, f url.Values) error {
 	return p.Limiter.Block(ctx, f.Get("limit"), f.Get("key"), now.Add(d))
 }
 
-// Bounds of an action on all jobs of a filter. The browser waits until the action is finished.
-const (
-	maxJobs       = 10_000
-	actionTimeout = 20 * time.Second
-)
-
+// newJobAction returns an action on the job that the form names.
 func newJobAction(verb string, a *inspect.Action, text string) *action {
 	do := func(ctx context.Context, p *Page, f url.Values) error {
-		jobs, filter, err := p.findJobs(ctx, a, f)
+		job, err := p.queues.Job(ctx, throttle.JobID{Queue: f.Get("queue"), ID: f.Get("id")})
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(ctx, actionTimeout)
-		defer cancel()
-		done, err := p.queues.Apply(ctx, a, filter, jobs)
-		switch {
-		case err != nil && done > 0:
-			return fmt.Errorf("%s %s; the remaining jobs failed: %w", a.Done, display.Count(done, "job"), err)
-		case err == nil && done == 0:
-			return errors.New("nothing was done: the jobs have changed in the meantime")
+		if reason := a.Excludes(job.State); reason != "" {
+			return fmt.Errorf("the job is %s: %s", job.State, reason)
+		}
+		done, err := p.queues.Apply(ctx, a, inspect.Filter{}, []throttle.JobID{job.JobID()})
+		if err == nil && done == 0 {
+			err = errors.New("nothing was done: the job has changed in the meantime")
 		}
 		return err
 	}
 	return &action{Verb: verb, Text: text, Grave: a == inspect.Delete, jobs: a, do: do}
 }
 
-// findJobs returns the job that the form names, or the jobs that match the form's filter.
-func (p *Page) findJobs(ctx context.Context, a *inspect.Action, f url.Values) ([]throttle.JobID, inspect.Filter, error) {
-	ctx, cancel := context.WithTimeout(ctx, actionTimeout)
-	defer cancel()
-	if f.Get("id") != "" {
-		job, err := p.queues.Job(ctx, throttle.JobID{Queue: f.Get("queue"), ID: f.Get("id")})
-		if err == nil {
-			if why := a.Excludes(job.State); why != "" {
-				err = fmt.Errorf("the job is %s: %s", job.State, why)
-			}
-		}
-		if err != nil {
-			return nil, inspect.Filter{}, err
-		}
-		return []throttle.JobID{job.JobID()}, inspect.Filter{Queue: job.Queue}, nil
-	}
-	filter, err := newFilter(ctx, p.queues.Limiter, f)
-	if err == nil && len(filter.States) == 0 {
-		err = &throttle.FieldError{Field: "state", Value: `""`, Want: "want one or more of " + strings.Join(a.States, ", ")}
-	}
-	if err = cmp.Or(err, a.Validate(filter)); err != nil {
-		return nil, filter, err
-	}
-	jobs, err := p.queues.Find(ctx, a, filter, maxJobs)
-	return jobs, filter, err
-}
-
-func (p *Page) describeJobs(ctx context.Context, a *inspect.Action, f url.Values) (string, error) {
-	jobs, _, err := p.findJobs(ctx, a, f)
-	switch {
-	case err != nil || f.Get("id") != "":
-		return short(objectOf(f)), err
-	case len(jobs) == 0:
-		return "no job", errors.New("no job matches")
-	case len(jobs) == maxJobs:
-		return fmt.Sprintf("the first %s: %s", display.Count(len(jobs), "job"), short(filterText(f))), nil
-	}
-	return fmt.Sprintf("%s: %s", display.Count(len(jobs), "job"), short(filterText(f))), nil
-}
-
-// objectOf describes the limit, the key or the jobs of an action. The text is untrusted.
+// objectOf describes the limit, the key or the job of an action. The text is untrusted.
 func objectOf(f url.Values) string {
 	switch a := actions[f.Get("action")]; {
-	case a.jobs != nil && f.Get("id") != "":
-		return "job " + f.Get("id") + " of queue " + f.Get("queue")
 	case a.jobs != nil:
-		return "jobs: " + filterText(f)
+		return "job " + f.Get("id") + " of queue " + f.Get("queue")
 	case slices.Contains(a.fields, "key") && f.Get("key") != "":
 		return f.Get("limit") + " of " + f.Get("key")
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -154,15 +153,6 @@ func newFilter(ctx context.Context, limiter *waitdb.DB, q url.Values) (inspect.F
 		}
 	}
 	return f, f.Validate(ctx, limiter)
-}
-
-// filterText describes a filter, as "state pending, queue low".
-func filterText(q url.Values) string {
-	var parts []string
-	for pair := range slices.Chunk(filterPairs(q), 2) {
-		parts = append(parts, strings.Join(pair, " "))
-	}
-	return strings.Join(parts, ", ")
 }
 
 // filterPairs returns the names and values of a filter's parameters.

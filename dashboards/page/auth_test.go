@@ -43,22 +43,21 @@ func bearer(token string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }
 }
 
-// TestCredentials: the token works as a Bearer token, a user and a password as HTTP Basic. Refusals say
-// what the page wants.
-func TestCredentials(t *testing.T) {
-	p := locked(t, offline(), func(o *page.Options) { o.User, o.Password = "ops", "hunter2hunter2" })
+// TestToken: a program sends it as a Bearer token. Refusals say what the page wants.
+func TestToken(t *testing.T) {
+	p := locked(t, offline(), nil)
 	guarded := p.Guard(http.NotFoundHandler())
 	for value, want := range map[string]int{
-		"": 401, "Bearer open sesame": 404, "Basic b3BzOmh1bnRlcjJodW50ZXIy": 404, "Bearer open sesam": 401, "Bearer ": 401, "Bearer": 401,
-		"Basic b3BzOm9wZW4gc2VzYW1l": 401, "Basic Og==": 401, "Basic !": 401, "Digest x": 401,
+		"": 401, "Bearer open sesame": 404, "Bearer open sesam": 401, "Bearer ": 401, "Bearer": 401,
+		"Basic b3BlbiBzZXNhbWU=": 401, "Digest x": 401,
 	} {
 		r := from("192.0.2.7:1", func(r *http.Request) { r.Header.Set("Authorization", value) })
 		got, beside := ask(p, r), ask(guarded, r)
 		if got.StatusCode != want || beside.StatusCode != want {
 			t.Errorf("Authorization %q: %d, and %d beside the page, want %d", value, got.StatusCode, beside.StatusCode, want)
 		}
-		if challenges := got.Header.Values("WWW-Authenticate"); want == 401 && len(challenges) != 2 {
-			t.Errorf("Authorization %q is answered with the challenges %q, want Basic and Bearer", value, challenges)
+		if challenges := got.Header.Values("WWW-Authenticate"); want == 401 && len(challenges) != 1 {
+			t.Errorf("Authorization %q is answered with the challenges %q, want Bearer", value, challenges)
 		}
 		if text := body(t, got); want == 401 && !strings.Contains(text, "?token=TOKEN") {
 			t.Errorf("Authorization %q: the refusal does not say what the page wants:\n%s", value, text)
@@ -105,7 +104,6 @@ func TestToken_InAddress(t *testing.T) {
 	for name, change := range map[string]func(*page.Options){
 		"another token": func(o *page.Options) { o.Token += "!" },
 		"another scope": func(o *page.Options) { o.Scope = "other" },
-		"no token":      func(o *page.Options) { o.Token, o.User, o.Password = "", "ops", "hunter2hunter2" },
 	} {
 		if code := with(locked(t, offline(), change), cookie.Value); code != 401 {
 			t.Errorf("%s: the cookie of before gets %d, want 401", name, code)
@@ -125,15 +123,10 @@ func TestRedirect_KeepsQuery(t *testing.T) {
 	}
 }
 
-func TestNew_ShortSecrets(t *testing.T) {
+func TestNew_ShortToken(t *testing.T) {
 	rdb := offline()
-	base := page.Options{Redis: rdb, Limiter: throttle.New(rdb, throttle.Options{})}
-	token, password := base, base
-	token.Token = "äöüäöüß"
-	password.User, password.Password = "ops", "1"
-	for want, o := range map[string]page.Options{"page: Token: want at least 8 characters": token, "page: Password: want at least 8 characters": password} {
-		if _, err := page.New(o); err == nil || err.Error() != want {
-			t.Errorf("%v, want %s", err, want)
-		}
+	o := page.Options{Redis: rdb, Limiter: throttle.New(rdb, throttle.Options{}), Token: "äöüäöüß"}
+	if _, err := page.New(o); err == nil || err.Error() != "page: Token: want at least 8 characters" {
+		t.Error(err)
 	}
 }

@@ -13,7 +13,7 @@
 // # Data
 //
 //   - limits, meters, waiting jobs and lanes: from the limiter, at most some seconds old;
-//   - charts, rates and examples of denials: from the stats that processes write, of 15 minutes;
+//   - charts and rates: from the stats that processes write, of 15 minutes;
 //   - changes: from the changelog, which has the last 500 or so;
 //   - queues, servers and payloads: from asynq.
 //
@@ -23,10 +23,9 @@
 // # Access
 //
 // Programs send the token in "Authorization: Bearer TOKEN". A browser opens the page once with
-// ?token=TOKEN and gets a cookie for twelve hours. With a user and a password, browsers ask for them
-// (HTTP Basic). Wrong guesses are neither counted nor slowed down: use a long token, put the page
-// behind a proxy that signs people in, or set Options.Authenticate. Without any of these, the page
-// answers only browsers on the same machine.
+// ?token=TOKEN and gets a cookie for twelve hours. Wrong guesses are neither counted nor slowed down:
+// use a long token, put the page behind a proxy that signs people in, or set Options.Authenticate.
+// Without any of these, the page answers only browsers on the same machine.
 //
 // # Security
 //

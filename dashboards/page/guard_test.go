@@ -1,7 +1,6 @@
 package page_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"html"
 	"io"
@@ -15,11 +14,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/dashboards/page"
-	"github.com/headgate/headgate/internal/script"
-	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
 )
@@ -252,12 +248,9 @@ func TestForeignText(t *testing.T) {
 	w.must(w.limiter.Internals().Note(me, throttle.Change{What: "retried", Jobs: 1, Job: throttle.JobID{Queue: evil, ID: bytes + big}}))
 	w.must(w.limiter.Internals().Note(me, throttle.Change{What: "deleted", Jobs: 2, Job: throttle.JobID{Queue: evil + bytes}}))
 	w.must(w.limiter.Internals().Note(me, throttle.Change{What: "paused", Schedule: evil + bytes}))
-	summary, err := json.Marshal(stats.Summary{Limits: map[string]stats.LimitSummary{"mail": {Denied: 1, Denial: &stats.Denial{Queue: evil, ID: bytes, Key: evil}}}})
-	w.must(err)
-	w.must(w.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: script.Prefix("crawl") + "stats", Values: []any{"s", summary}}).Err())
 	p := w.page()
 	paths := []string{
-		"/", "/?open=mail", "/waiting", "/jobs", "/jobs?state=pending&payload=" + url.QueryEscape(evil), "/jobs?older=" + url.QueryEscape(evil), "/jobs?state=" + url.QueryEscape(evil+bytes), "/do?action=delete&state=pending&queue=" + url.QueryEscape(evil[:8]), "/changes", "/find?q=script", "/find?q=" + url.QueryEscape(evil), "/find?q=%ff%1b",
+		"/", "/?open=mail", "/waiting", "/jobs", "/jobs?state=pending&payload=" + url.QueryEscape(evil), "/jobs?older=" + url.QueryEscape(evil), "/jobs?state=" + url.QueryEscape(evil+bytes), "/changes", "/find?q=script", "/find?q=" + url.QueryEscape(evil), "/find?q=%ff%1b",
 		"/?open=mail&q=" + url.QueryEscape(evil), "/waiting?lane=" + url.QueryEscape("default\nmail|"+evil), "/do?action=block&limit=mail&key=" + url.QueryEscape(evil), "/do?action=delete&queue=" + url.QueryEscape(evil) + "&id=" + url.QueryEscape(bytes),
 	}
 	for i := range 6 {
@@ -266,7 +259,7 @@ func TestForeignText(t *testing.T) {
 	for _, path := range paths {
 		got := ask(p, request("GET", path, nil))
 		text := body(t, got)
-		if got.StatusCode != 200 && got.StatusCode != 303 {
+		if got.StatusCode != 200 && got.StatusCode != 303 && got.StatusCode != 404 {
 			t.Errorf("%.60s: %d\n%.500s", path, got.StatusCode, text)
 		}
 		for _, bad := range []string{"<script>alert", "<img", "\x1b", "\x07", "\xff", "\u202e", "\u2028", "sesame"} {

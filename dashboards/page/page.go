@@ -34,13 +34,13 @@ type Options struct {
 	// nil, keys are not normalized.
 	NormalizeKey func(limit, key string) (string, error)
 
-	// Token, or User and Password, give access: see the package documentation. A Token or Password
-	// has at least eight characters; thirty are better. A page behind a proxy needs one of them,
-	// because requests of some proxies look like those of a browser on this machine.
-	Token, User, Password string
+	// Token gives access: see the package documentation. It has at least eight characters; thirty are
+	// better. A page behind a proxy needs one, because requests of some proxies look like those of a
+	// browser on this machine.
+	Token string
 	// HTTPS makes the cookie Secure. Set it if a proxy terminates TLS.
 	HTTPS bool
-	// Authenticate replaces Token, User and Password. It is called for every request, and the
+	// Authenticate replaces the Token. It is called for every request, and the
 	// changelog names the user that it returns.
 	Authenticate func(*http.Request) (user string, ok bool)
 	// ReadOnly removes all actions.
@@ -71,10 +71,7 @@ type Page struct {
 func New(o Options) (*Page, error) {
 	o.Scope = cmp.Or(o.Scope, "default")
 	o.Log = cmp.Or(o.Log, slog.Default())
-	access := &auth.Auth{
-		Scope: o.Scope, Token: o.Token, User: o.User, Password: o.Password,
-		HTTPS: o.HTTPS, Authenticate: o.Authenticate,
-	}
+	access := &auth.Auth{Scope: o.Scope, Token: o.Token, HTTPS: o.HTTPS, Authenticate: o.Authenticate}
 	redactor, err := newRedactor(o.Redact)
 	err = errors.Join(access.Validate(), err)
 	if o.Redis == nil || o.Limiter == nil {
@@ -139,7 +136,7 @@ func redirect(w http.ResponseWriter, to string) {
 // enter answers some requests before authorization: those with a token in the address, and those
 // for assets, which are public because the page of a 401 needs them.
 func (p *Page) enter(w http.ResponseWriter, r *http.Request) {
-	if asset, ok := strings.CutPrefix(pageName(r), "assets/"); ok && p.auth.HasCredentials() {
+	if asset, ok := strings.CutPrefix(pageName(r), "assets/"); ok && p.Token != "" {
 		serveAsset(w, r, asset)
 		return
 	}
@@ -153,13 +150,11 @@ func (p *Page) refusal(code int) (program, browser string) {
 	switch {
 	case code == http.StatusForbidden:
 		return "only programs on the same machine may read this, under a name such as localhost",
-			"Without a token this page answers only to browsers on the machine it runs on, under a name such as localhost. Give it a token, or a user and a password, to open it to others."
+			"Without a token this page answers only to browsers on the machine it runs on, under a name such as localhost. Give it a token to open it to others."
 	case p.Authenticate != nil:
 		return "you are not signed in", "You are not signed in."
-	case p.Token == "":
-		return "want the page's user and password", "Reload the page, and give its user and password."
 	}
-	return `want the page's token in "Authorization: Bearer TOKEN", or its user and password`,
+	return `want the page's token in "Authorization: Bearer TOKEN"`,
 		"This page wants its token. Add it to the address once, as in ?token=TOKEN: this browser remembers it for 12 hours. Programs send it as \"Authorization: Bearer TOKEN\"."
 }
 

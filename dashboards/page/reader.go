@@ -37,7 +37,6 @@ const (
 	// Charts show the last 15 minutes in steps of 10 seconds.
 	chartStep  = 10 * time.Second
 	chartSteps = 90
-	maxDenials = 50
 )
 
 // reader shares snapshots between all viewers. It reads a new snapshot if a request finds the last
@@ -248,7 +247,6 @@ func (s *state) readHistory(ctx context.Context, now time.Time) error {
 			s.history.add(summary.At, name, l)
 		}
 	}
-	s.Denials = s.history.denials
 	return nil
 }
 
@@ -269,11 +267,10 @@ func (s *state) limitRows(ctx context.Context, now time.Time) ([]limitRow, error
 
 // history has the decisions of the last 15 minutes by step and limit.
 type history struct {
-	since   string // ID of the last summary
-	last    int64  // number of the newest step, since 1970
-	steps   map[int64]map[string]stats.LimitSummary
-	recent  []stats.Summary // of the last seconds, for rates
-	denials []event         // the newest first
+	since  string // ID of the last summary
+	last   int64  // number of the newest step, since 1970
+	steps  map[int64]map[string]stats.LimitSummary
+	recent []stats.Summary // of the last seconds, for rates
 }
 
 // advance begins the step that contains now, and drops old steps.
@@ -284,9 +281,6 @@ func (h *history) advance(now time.Time) {
 }
 
 func (h *history) add(at time.Time, limit string, l stats.LimitSummary) {
-	if d := l.Denial; d != nil { // a new list, because snapshots share the old one
-		h.denials = append([]event{denialEvent(at, limit, *d)}, h.denials[:min(len(h.denials), maxDenials-1)]...)
-	}
 	i := at.UnixMilli() / chartStep.Milliseconds()
 	if i > h.last || i <= h.last-chartSteps {
 		return

@@ -41,7 +41,6 @@ type data struct {
 	Limits        []limitRow // the highest demand first
 	Queues        queues
 	Changes       []throttle.Change // the newest first
-	Denials       []event           // examples, the newest first
 	Summary       summary
 	demand        map[string][]waitdb.Demand // by limit, the key with the highest demand first
 	forecast      *forecast.Forecast         // nil if nothing waits or is pending
@@ -280,11 +279,11 @@ func by(c throttle.Change) string {
 	return " by " + short(c.By)
 }
 
-// event is a line of the changelog, or an example of a denial.
+// event is a line of the changelog.
 type event struct {
 	At   time.Time
 	Text string
-	Note string          // who made the change, or the estimated wait of the job
+	Note string          // who made the change
 	Job  *throttle.JobID // to link to, or nil
 }
 
@@ -312,18 +311,4 @@ func changeEvent(c throttle.Change, now time.Time) event {
 		e.Text += " " + c.What
 	}
 	return e
-}
-
-func denialEvent(at time.Time, limit string, d stats.Denial) event {
-	note := "its turn comes in about " + span(d.RetryAfter)
-	switch {
-	case d.Unknown:
-		note = "for an unknown time"
-	case d.RetryAfter < time.Millisecond:
-		note = "others have the turn"
-	}
-	return event{
-		At: at, Text: meterName(limit+"|"+d.Key) + " denied a job", Note: note,
-		Job: &throttle.JobID{Queue: d.Queue, ID: d.ID},
-	}
 }

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -25,7 +24,6 @@ const (
 	// jobs, whether they match the filter or not.
 	jobsPage = 20
 	maxRead  = 1000
-	maxFound = 50 // keys
 )
 
 // waitingData is a page of lanes, or of the jobs of Lane if that is not nil.
@@ -149,51 +147,33 @@ func jobLinks(job inspect.Job, back string, names ...string) (links []link) {
 	return links
 }
 
-// found is the result of a search.
-type found struct {
-	Query  string
-	Jobs   []inspect.Job // with this ID
-	Limits []string
-	Keys   []waitdb.Demand
-	More   int // keys that are not shown
-}
-
-// serveFind searches for jobs by ID, and for limits and waiting keys by a part of their names. It
-// redirects to a single job, or to the limit with this name.
+// serveFind redirects to the job with an ID, the limit with a name, or a limit at which the key waits.
 func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
-	f := found{Query: strings.TrimSpace(r.URL.Query().Get("q"))}
-	if f.Query == "" || len(f.Query) > maxQuery/4 { // in links it is up to three times as long
+	text := strings.TrimSpace(r.URL.Query().Get("q"))
+	if text == "" || len(text) > maxQuery/4 { // in links it is up to three times as long
 		redirect(w, "./")
 		return
 	}
-	var err error
-	if f.Jobs, err = p.queues.FindByID(r.Context(), f.Query, ""); err != nil {
+	jobs, err := p.queues.FindByID(r.Context(), text, "")
+	if err != nil {
 		p.failRead(w, err)
 		return
 	}
-	if len(f.Jobs) == 1 {
-		redirect(w, to("job", "queue", f.Jobs[0].Queue, "id", f.Query))
+	if len(jobs) > 0 {
+		redirect(w, to("job", "queue", jobs[0].Queue, "id", text))
 		return
 	}
-	s := p.reader.latest(r.Context())
-	for _, row := range s.Limits {
-		if row.Name == f.Query {
+	for _, row := range p.reader.latest(r.Context()).Limits {
+		if row.Name == text {
 			redirect(w, to("", "open", row.Name))
 			return
 		}
-		if strings.Contains(row.Name, f.Query) {
-			f.Limits = append(f.Limits, row.Name)
-		}
-		for _, k := range s.demand[row.Name] {
-			if strings.Contains(k.Key, f.Query) {
-				f.Keys = append(f.Keys, k)
-			}
+		if slices.ContainsFunc(p.reader.latest(r.Context()).demand[row.Name], func(d waitdb.Demand) bool { return d.Key == text }) {
+			redirect(w, to("", "open", row.Name, "q", text))
+			return
 		}
 	}
-	slices.SortStableFunc(f.Keys, func(a, b waitdb.Demand) int { return cmp.Compare(b.Permits, a.Permits) })
-	f.More = max(0, len(f.Keys)-maxFound)
-	f.Keys = f.Keys[:min(len(f.Keys), maxFound)]
-	p.write(w, http.StatusOK, "find", frame{Page: p, Title: "Search", Snap: s, Data: f})
+	p.fail(w, http.StatusNotFound, "There is no job with the ID "+short(text)+", no limit with that name, and no job that waits for that key. A job may have finished without retention, or been deleted.")
 }
 
 type jobsData struct {
@@ -203,7 +183,6 @@ type jobsData struct {
 	Queues      []string
 	Fields      []field // the remaining fields of the filter
 	Jobs        []listedJob
-	Actions     []link // on all jobs of the filter
 	First, Next string // addresses; empty on the first and the last page
 	Wrong       string // an error of the filter
 }
@@ -268,11 +247,6 @@ func loadJobs(ctx context.Context, p *Page, s *snapshot, at address) (any, error
 			job.Position = s.position(*job.Position)
 		}
 		d.Jobs = append(d.Jobs, listedJob{job, jobLinks(job, at.text, "run", "cancel", "delete")})
-	}
-	for _, name := range jobActions {
-		if a := actions[name]; len(f.States) > 0 && a.jobs.Validate(f) == nil && len(jobs) > 0 {
-			d.Actions = append(d.Actions, link{a.Verb, act(name, at.text, filterPairs(at.Values)...)})
-		}
 	}
 	return d, nil
 }

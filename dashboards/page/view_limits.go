@@ -54,7 +54,7 @@ func overrideText(k throttle.KeyState) string {
 // loadLimits loads the table of limits. With an open limit, it shows the page of the table that has
 // it, and the page parameter is one of its keys.
 func loadLimits(ctx context.Context, p *Page, s *snapshot, at address) (any, error) {
-	d := limitsData{Pages: newPages(at, limitsPage), Events: recentEvents(s, 8)}
+	d := limitsData{Pages: newPages(at, limitsPage), Events: changeEvents(s, s.Changes[:min(8, len(s.Changes))])}
 	open := slices.IndexFunc(s.Limits, func(r limitRow) bool { return r.Name == at.Get("open") })
 	var err error
 	if open >= 0 {
@@ -116,23 +116,11 @@ func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at 
 	return o, nil
 }
 
-// recentEvents returns the last n changes and denials. At most three are denials, because
-// each limit may have one a second.
-func recentEvents(s *snapshot, n int) []event {
-	var list []event
-	for _, c := range s.Changes[:min(n, len(s.Changes))] {
-		list = append(list, changeEvent(c, s.Now))
-	}
-	list = append(list, s.Denials[:min(3, len(s.Denials))]...)
-	slices.SortStableFunc(list, func(a, b event) int { return b.At.Compare(a.At) })
-	return list[:min(n, len(list))]
-}
-
 type changesData struct {
-	Changes, Denials []event    // the newest first
-	Blocks           []blockRow // the next to end first
-	BlockCount       int        // with those that are not in Blocks
-	Pages            pages      // of Changes
+	Changes    []event    // the newest first
+	Blocks     []blockRow // the next to end first
+	BlockCount int        // with those that are not in Blocks
+	Pages      pages      // of Changes
 }
 
 type blockRow struct {
@@ -142,11 +130,9 @@ type blockRow struct {
 }
 
 func loadChanges(_ context.Context, _ *Page, s *snapshot, at address) (any, error) {
-	d := changesData{Pages: newPages(at, changesPage), Denials: s.Denials[:min(20, len(s.Denials))]}
+	d := changesData{Pages: newPages(at, changesPage)}
 	d.Pages.Total = len(s.Changes)
-	for _, c := range pageOf(s.Changes, d.Pages) {
-		d.Changes = append(d.Changes, changeEvent(c, s.Now))
-	}
+	d.Changes = changeEvents(s, pageOf(s.Changes, d.Pages))
 	for _, row := range s.Limits {
 		d.BlockCount += len(row.Blocks)
 		for _, b := range row.Blocks {
@@ -157,4 +143,11 @@ func loadChanges(_ context.Context, _ *Page, s *snapshot, at address) (any, erro
 	}
 	slices.SortStableFunc(d.Blocks, func(a, b blockRow) int { return a.Until.Compare(b.Until) })
 	return d, nil
+}
+
+func changeEvents(s *snapshot, changes []throttle.Change) (list []event) {
+	for _, c := range changes {
+		list = append(list, changeEvent(c, s.Now))
+	}
+	return list
 }

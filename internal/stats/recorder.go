@@ -107,7 +107,7 @@ func (r *Recorder) ObserveLimiterCall(took time.Duration, failed bool) {
 
 // CountDecision counts the limiter's decision about a job. An allowed job counts for each of its
 // limits, any other job for the limit that decided.
-func (r *Recorder) CountDecision(queue, id string, needs []throttle.Need, d waitdb.Decision) {
+func (r *Recorder) CountDecision(needs []throttle.Need, d waitdb.Decision) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if d.Outcome != throttle.Allowed {
@@ -119,9 +119,6 @@ func (r *Recorder) CountDecision(queue, id string, needs []throttle.Need, d wait
 		}
 		c.unsent.Denied++
 		c.RetryAfter.Observe(d.RetryAfter)
-		if c.Limit != Other {
-			c.unsent.Denial = &Denial{Queue: queue, ID: id[:min(len(id), maxID)], Key: d.Key, RetryAfter: d.RetryAfter, Unknown: d.Unknown}
-		}
 		return
 	}
 	for _, n := range needs {

@@ -23,10 +23,6 @@ func denied(limit, key string, after time.Duration) (needs []throttle.Need, d wa
 	return []throttle.Need{{Limit: limit, Key: key}}, waitdb.Decision{Decision: throttle.Decision{Outcome: throttle.Denied, Limit: limit, Key: key, RetryAfter: after}}
 }
 
-func decide(r *Recorder, id string, needs []throttle.Need, d waitdb.Decision) {
-	r.CountDecision("default", id, needs, d)
-}
-
 func run(r *Recorder, t Task, end End) { r.StartJob(t)(end) }
 
 func TestSummaries(t *testing.T) {
@@ -34,9 +30,9 @@ func TestSummaries(t *testing.T) {
 		ctx := t.Context()
 		r := New(rdb, script.Prefix("s"))
 		needs, d := allowed("api", 3)
-		decide(r, "a", needs, d)
+		r.CountDecision(needs, d)
 		needs, d = denied("api", "k", time.Minute)
-		decide(r, strings.Repeat("b", 300), needs, d)
+		r.CountDecision(needs, d)
 		run(r, Task{"default", "mail"}, Done)
 		run(r, Task{"default", "mail"}, Failed)
 		r.write(ctx)
@@ -50,11 +46,8 @@ func TestSummaries(t *testing.T) {
 		}
 		want := Summary{
 			ID: all[0].ID, At: all[0].At, Process: r.process,
-			Limits: map[string]LimitSummary{"api": {
-				Allowed: 1, Denied: 1, Permits: 3,
-				Denial: &Denial{Queue: "default", ID: strings.Repeat("b", 200), Key: "k", RetryAfter: time.Minute},
-			}},
-			Tasks: []TaskSummary{{Task: Task{"default", "mail"}, Ends: Counts{Done: 1, Failed: 1}, Ran: all[0].Tasks[0].Ran}},
+			Limits: map[string]LimitSummary{"api": {Allowed: 1, Denied: 1, Permits: 3}},
+			Tasks:  []TaskSummary{{Task: Task{"default", "mail"}, Ends: Counts{Done: 1, Failed: 1}, Ran: all[0].Tasks[0].Ran}},
 		}
 		if diff := cmp.Diff(want, all[0]); diff != "" {
 			t.Errorf("first (-want +got):\n%s", diff)
@@ -70,7 +63,7 @@ func TestNames_Bounded(t *testing.T) {
 	for i := range 1000 {
 		run(r, Task{"default", fmt.Sprint("type-", i)}, Done)
 		needs, d := allowed(fmt.Sprint("limit-", i), 1)
-		decide(r, "x", needs, d)
+		r.CountDecision(needs, d)
 	}
 	for _, name := range []string{"a\nb", "a\xff", strings.Repeat("x", 101), "\x7f"} {
 		run(r, Task{"default", name}, Done)
@@ -148,7 +141,7 @@ func BenchmarkJob(b *testing.B) {
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			r.ObserveLimiterCall(time.Millisecond, false)
-			r.CountDecision("default", "id", needs, d)
+			r.CountDecision(needs, d)
 			r.StartJob(Task{"default", "mail"})(Done)
 		}
 	})

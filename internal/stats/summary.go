@@ -27,8 +27,6 @@ const (
 	writeInterval = time.Second
 	// streamLength is the age of the oldest summary in the stream.
 	streamLength = 16 * time.Minute
-	// maxID is the number of bytes at which the ID of a Denial is cut.
-	maxID = 200
 
 	aliveInterval = 10 * time.Second
 	lostAfter     = 3 * aliveInterval
@@ -51,29 +49,19 @@ type Summary struct {
 
 // LimitSummary counts the decisions of a limit.
 type LimitSummary struct {
-	Allowed  int64   `json:"a,omitempty"`
-	Denied   int64   `json:"d,omitempty"`
-	Rejected int64   `json:"r,omitempty"` // impossible, expired, or the limit does not exist
-	Permits  int64   `json:"p,omitempty"`
-	Denial   *Denial `json:"x,omitempty"` // the last one
+	Allowed  int64 `json:"a,omitempty"`
+	Denied   int64 `json:"d,omitempty"`
+	Rejected int64 `json:"r,omitempty"` // impossible, expired, or the limit does not exist
+	Permits  int64 `json:"p,omitempty"`
 }
 
-// Add returns the sum of two summaries, with the Denial of the first.
+// Add returns the sum of two summaries.
 func (l LimitSummary) Add(other LimitSummary) LimitSummary {
 	l.Allowed += other.Allowed
 	l.Denied += other.Denied
 	l.Rejected += other.Rejected
 	l.Permits += other.Permits
 	return l
-}
-
-// Denial is an example of a denied job.
-type Denial struct {
-	Queue      string        `json:"q"`
-	ID         string        `json:"i"`
-	Key        string        `json:"k,omitempty"`
-	RetryAfter time.Duration `json:"r"`
-	Unknown    bool          `json:"u,omitempty"` // RetryAfter is meaningless
 }
 
 // TaskSummary counts the ends of attempts of a task.

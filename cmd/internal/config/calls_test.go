@@ -116,8 +116,7 @@ func TestHTTPFiles(t *testing.T) {
 // not use it, and wrong for those that do.
 func TestMachine_SecretOfAnotherCommand(t *testing.T) {
 	for field, text := range map[string]string{
-		"page.token":    "page: {token: '${env:NO_SUCH_VARIABLE}'}",
-		"page.password": "page: {user: u, password: '${env:NO_SUCH_VARIABLE}'}",
+		"page.token": "page: {token: '${env:NO_SUCH_VARIABLE}'}",
 	} {
 		c, err := Parse("headgate.yaml", []byte(text))
 		if err != nil {

@@ -93,7 +93,7 @@ func TestFull(t *testing.T) {
 		App: "shop", Scope: "eu", Concurrency: 20, StrictPriority: true, ShutdownTimeout: 20 * time.Second,
 		Queues: map[string]int{"default": 1, "critical": 6},
 		Page: Page{
-			Token: "swordfish-and-chips", User: "ops", Password: "hunter2hunter2", ReadOnly: true,
+			Token: "swordfish-and-chips", ReadOnly: true,
 			HTTPS: true, OpenMetrics: true, TLSCert: "page.crt", TLSKey: "page.key",
 			Redact: []string{"iban", "x-*-key"},
 		},

@@ -12,13 +12,9 @@ import (
 
 // Page says who may see the page of "worker run --listen", and what they may see and change.
 type Page struct {
-	// Token lets a browser in. It has at least 8 characters. Without a token, or a user and a
-	// password, only browsers on the same machine are let in.
+	// Token lets a browser in. It has at least 8 characters. Without a token only browsers on the same
+	// machine are let in.
 	Token Secret `yaml:"token"`
-	// User lets a browser in, with a password.
-	User string `yaml:"user"`
-	// Password is the user's password, of at least 8 characters.
-	Password Secret `yaml:"password"`
 	// HTTPS says that browsers connect by https through a proxy.
 	HTTPS bool `yaml:"https"`
 	// TLSCert is a PEM file with the certificate, for a worker that serves https itself.
@@ -33,9 +29,6 @@ type Page struct {
 	// redirect takes such a header to another host. In a name * stands for any text.
 	Redact []string `yaml:"redact"`
 }
-
-// Open reports whether browsers on other machines can be let in.
-func (p Page) Open() bool { return p.Token != "" || p.User != "" }
 
 // Secret is a text, or a reference to it: ${env:NAME} is the value of an environment variable,
 // ${file:/path} the content of a file.
@@ -59,27 +52,20 @@ func (d *decoder) resolve(path string, s *Secret) {
 	}
 }
 
-// minSecret is the least number of characters of a token or password.
-const minSecret = 8
+// minToken is the least number of characters of a token.
+const minToken = 8
 
 // Check reports invalid fields. It shows no secret.
 func (p Page) Check(report func(field, problem string)) {
-	short := func(field string, secret Secret) {
-		if secret != "" && utf8.RuneCountInString(string(secret)) < minSecret {
-			report(field, fmt.Sprintf("want at least %d characters", minSecret))
-		}
+	if p.Token != "" && utf8.RuneCountInString(string(p.Token)) < minToken {
+		report("token", fmt.Sprintf("want at least %d characters", minToken))
 	}
-	short("token", p.Token)
-	short("password", p.Password)
-	alone := func(field, value, shown, other, otherValue string) {
-		if value != "" && otherValue == "" {
-			report(field, shown+"want a "+other+" beside it")
-		}
+	if p.TLSCert != "" && p.TLSKey == "" {
+		report("tls_cert", fmt.Sprintf("%q: want a tls_key beside it", p.TLSCert))
 	}
-	alone("user", p.User, fmt.Sprintf("%q: ", p.User), "password", string(p.Password))
-	alone("password", string(p.Password), "", "user", p.User)
-	alone("tls_cert", p.TLSCert, fmt.Sprintf("%q: ", p.TLSCert), "tls_key", p.TLSKey)
-	alone("tls_key", p.TLSKey, fmt.Sprintf("%q: ", p.TLSKey), "tls_cert", p.TLSCert)
+	if p.TLSKey != "" && p.TLSCert == "" {
+		report("tls_key", fmt.Sprintf("%q: want a tls_cert beside it", p.TLSKey))
+	}
 }
 
 func (d *decoder) checkPage(p *Page) {
@@ -88,7 +74,6 @@ func (d *decoder) checkPage(p *Page) {
 		d.want(name != "" && !strings.ContainsAny(name, "[]\\\n"), indexed("page.redact", i), "%q: want the name of a field or header, where * stands for any text", name)
 	}
 	d.resolve("page.token", &p.Token)
-	d.resolve("page.password", &p.Password)
 }
 
 // ListenAddress adds this machine's address to a port alone. An empty text stays empty.

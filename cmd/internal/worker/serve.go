@@ -102,8 +102,7 @@ func (w *Worker) newPage(p config.Page) (*page.Page, error) {
 			return cmp.Or(keys...), len(keys) > 0
 		},
 		NormalizeKey: func(limit, key string) (string, error) { return w.config.Load().Tasks.Key(limit, key) },
-		Token:        string(p.Token), User: p.User, Password: string(p.Password), HTTPS: p.HTTPS,
-		ReadOnly: p.ReadOnly, Redact: p.Redact,
+		Token:        string(p.Token), HTTPS: p.HTTPS, ReadOnly: p.ReadOnly, Redact: p.Redact,
 	})
 }
 

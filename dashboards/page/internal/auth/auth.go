@@ -1,6 +1,5 @@
-// Package auth authorizes requests to a page: those with the page's token or its user and password,
-// or those that the program's own check accepts. If none of these is configured, it accepts only
-// browsers on the same machine.
+// Package auth authorizes requests to a page: those with the page's token, or those that the program's
+// own check accepts. Without either, it accepts only browsers on the same machine.
 package auth
 
 import (
@@ -24,36 +23,25 @@ import (
 
 // Auth checks requests. Its fields are those of page.Options.
 type Auth struct {
-	Scope                 string
-	Token, User, Password string
-	HTTPS                 bool
-	Authenticate          func(*http.Request) (user string, ok bool)
+	Scope, Token string
+	HTTPS        bool
+	Authenticate func(*http.Request) (user string, ok bool)
 }
 
-// minSecret is the smallest number of characters of a token or a password. Wrong guesses are neither
-// counted nor slowed down, so a longer secret is better.
-const minSecret = 8
+// minToken is the smallest number of characters of a token. Wrong guesses are neither counted nor
+// slowed down, so a longer token is better.
+const minToken = 8
 
-// Validate joins all errors of the options.
+// Validate returns an error of the options.
 func (a *Auth) Validate() error {
-	var errs []error
-	if a.Token != "" && utf8.RuneCountInString(a.Token) < minSecret {
-		errs = append(errs, fmt.Errorf("page: Token: want at least %d characters", minSecret))
+	switch {
+	case a.Token != "" && utf8.RuneCountInString(a.Token) < minToken:
+		return fmt.Errorf("page: Token: want at least %d characters", minToken)
+	case a.Token != "" && a.Authenticate != nil:
+		return errors.New("page: want Authenticate or a Token, not both")
 	}
-	if a.Password != "" && utf8.RuneCountInString(a.Password) < minSecret {
-		errs = append(errs, fmt.Errorf("page: Password: want at least %d characters", minSecret))
-	}
-	if (a.User == "") != (a.Password == "") {
-		errs = append(errs, errors.New("page: want User and Password, or neither"))
-	}
-	if a.Authenticate != nil && a.HasCredentials() {
-		errs = append(errs, errors.New("page: want Authenticate, or a Token or a User, not both"))
-	}
-	return errors.Join(errs...)
+	return nil
 }
-
-// HasCredentials reports whether there is a token or a password.
-func (a *Auth) HasCredentials() bool { return a.Token != "" || a.User != "" }
 
 // Protect calls next for authorized requests, with the user in the request's context, and refuse
 // with a status code for all others.
@@ -64,11 +52,8 @@ func (a *Auth) Protect(next http.Handler, refuse func(w http.ResponseWriter, cod
 			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, user)))
 			return
 		}
-		if code == http.StatusUnauthorized && a.User != "" {
-			w.Header().Add("WWW-Authenticate", `Basic realm="headgate", charset="UTF-8"`)
-		}
 		if code == http.StatusUnauthorized && a.Token != "" {
-			w.Header().Add("WWW-Authenticate", `Bearer realm="headgate"`)
+			w.Header().Set("WWW-Authenticate", `Bearer realm="headgate"`)
 		}
 		refuse(w, code)
 	})
@@ -94,30 +79,18 @@ func (a *Auth) authorize(r *http.Request) (user string, code int) {
 			return user, 0
 		}
 		return "", http.StatusUnauthorized
-	case !a.HasCredentials():
+	case a.Token == "":
 		if isLocal(r) {
 			return "page", 0
 		}
 		return "", http.StatusForbidden
 	}
-	if user, ok := a.fromHeader(r); ok {
-		return user, 0
-	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	cookie, err := r.Cookie(cookieName(r))
-	if err == nil && a.Token != "" && equal(cookie.Value, a.cookie()) {
+	if strings.EqualFold(scheme, "Bearer") && a.isToken(token) || err == nil && equal(cookie.Value, a.cookie()) {
 		return tokenUser, 0
 	}
 	return "", http.StatusUnauthorized
-}
-
-// fromHeader returns the user of the Authorization header, Bearer or Basic.
-func (a *Auth) fromHeader(r *http.Request) (user string, ok bool) {
-	if scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
-		return tokenUser, a.isToken(token)
-	}
-	user, password, _ := r.BasicAuth()
-	isUser := equal(user, a.User) // compare both in any case
-	return user, equal(password, a.Password) && isUser && a.User != ""
 }
 
 func (a *Auth) isToken(token string) bool { return a.Token != "" && equal(token, a.Token) }

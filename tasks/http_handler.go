@@ -52,6 +52,9 @@ type HTTPHandler struct {
 	// SecretHeaders are names of headers whose values are secrets, in addition to names such as
 	// X-Api-Key. A * matches any text. A redirect to another host or port drops these headers.
 	SecretHeaders []string
+	// RedirectBodies are the hosts that may get the body of a call that another host or port
+	// redirects with 307 or 308, such as "example.com", or "*.example.com" for all hosts below it.
+	RedirectBodies []string
 	// SaveDir is the folder below which payloads may save bodies. Empty means that payloads may
 	// not save bodies.
 	SaveDir string

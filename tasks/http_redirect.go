@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/internal/canonical"
 	"github.com/headgate/headgate/internal/redact"
+	"github.com/headgate/headgate/tasks/internal/links"
 )
 
 // RedirectError ends the run of a job with RedirectsRequeue. It is wrapped with the error of
@@ -61,8 +62,8 @@ func (h *HTTPHandler) next(resp *openResponse) (*HTTPRequest, error) {
 		err = errors.New("redirects are off")
 	case away && reference.MatchString(call.URL):
 		err = errors.New("another origin, and a secret of the call is in the URL")
-	case away && call.Body != "":
-		err = errors.New("another origin, and the call has a body: want a job with that URL if the origin may have the body")
+	case away && call.Body != "" && !links.Within(call.URL, h.RedirectBodies):
+		err = fmt.Errorf("another origin, and the call has a body: want http: {redirect_bodies: [%q]} in the worker's config if that host may have it", canonical.HostOf(call.URL))
 	case resp.call.Hops >= MaxRedirects:
 		err = fmt.Errorf("that would be redirect %d, want at most %d", resp.call.Hops+1, MaxRedirects)
 	}

@@ -85,8 +85,8 @@ func TestRedirects(t *testing.T) {
 		{"PUT, 303", requeue, "PUT", 303, s.url("b.example", "/end"), 0, "GET b.example/end"},
 		{"POST, 307", requeue, "POST", 307, "/end", 0, "POST a.example/end text"},
 		{"PUT, 308", requeue, "PUT", 308, "/end", 0, "PUT a.example/end text"},
-		{"a body for another host", requeue, "POST", 307, s.url("b.example", "/end"), 0, "another origin, and the call has a body: want a job with that URL if the origin may have the body"},
-		{"a body for another port", requeue, "POST", 308, "http://a.example:1/", 0, "another origin, and the call has a body: want a job with that URL if the origin may have the body"},
+		{"a body for another host", requeue, "POST", 307, s.url("b.example", "/end"), 0, `another origin, and the call has a body: want http: {redirect_bodies: ["b.example"]} in the worker's config if that host may have it`},
+		{"a body for another port", requeue, "POST", 308, "http://a.example:1/", 0, `another origin, and the call has a body: want http: {redirect_bodies: ["a.example"]} in the worker's config if that host may have it`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s.seen = nil
@@ -154,6 +154,26 @@ func TestRedirects_SecretHeaders_StayAtOrigin(t *testing.T) {
 			if next, err = h.next(a); err != nil || next.Headers[name] == "" {
 				t.Errorf("%d: within the host %s stays behind: %v", status, name, err)
 			}
+		}
+	}
+}
+
+// A body goes to another host only if the worker allows the host.
+func TestRedirects_Bodies(t *testing.T) {
+	for host, allowed := range map[string][]string{
+		"b.example":     {"B.example"},
+		"sub.b.example": {"*.b.example"},
+	} {
+		s := newSite(t)
+		call := HTTPRequest{Method: "POST", Body: "text", Redirects: RedirectsRequeue, URL: s.url("a.example", "/?s=308&to="+url.QueryEscape(s.url(host, "/end")))}
+		s.handler.RedirectBodies = []string{"a.example", "*.other.example"}
+		if _, ok := errors.AsType[*StatusError](processBy(t, s.handler, call)); !ok {
+			t.Errorf("%s: the redirect is followed", host)
+		}
+		s.handler.RedirectBodies = allowed
+		moved, ok := errors.AsType[*RedirectError](processBy(t, s.handler, call))
+		if !ok || moved.Next.Body != "text" {
+			t.Errorf("%s: the redirect is not followed with the body", host)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/headgate/headgate/internal/canonical"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
 )
@@ -27,6 +28,9 @@ type HTTP struct {
 	// Secrets are the secrets that payloads may use: env:NAME or file:/PATH, where * stands for any
 	// text without a slash.
 	Secrets []string `yaml:"secrets"`
+	// RedirectBodies are the hosts that may get a call's body by a redirect with 307 or 308 from
+	// another host. *.example.com means all hosts below example.com.
+	RedirectBodies []string `yaml:"redirect_bodies"`
 	// SaveDir is the folder below which bodies may be saved. It must exist. The zero value means
 	// nothing is saved.
 	SaveDir string `yaml:"save_dir"`
@@ -42,7 +46,7 @@ type HTTP struct {
 // Handler returns the handler of http:request jobs. The error says which file cannot be used.
 func (h HTTP) Handler() (*tasks.HTTPHandler, error) {
 	handler := &tasks.HTTPHandler{
-		Secrets: h.Secrets, SaveDir: h.SaveDir, MaxSave: h.MaxSave,
+		Secrets: h.Secrets, RedirectBodies: h.RedirectBodies, SaveDir: h.SaveDir, MaxSave: h.MaxSave,
 		Proxy: h.Proxy.choose(), PutBackAs: scheduler.PutBackAs,
 	}
 	for _, n := range h.AllowPrivate {
@@ -63,6 +67,10 @@ func (d *decoder) checkHTTP(h HTTP) {
 			_, err := tasks.Secret("${" + secret + "}")
 			d.machine(err == nil, at, "%v", err)
 		}
+	}
+	for i, host := range h.RedirectBodies {
+		name, err := canonical.Host(strings.TrimPrefix(host, "*."))
+		d.want(err == nil && tasks.ValidateAllow(name) == nil, indexed("http.redirect_bodies", i), "%q: want a host such as example.com, or *.example.com for all below it", host)
 	}
 	d.want(h.SaveDir != "", "http.save_dir", `"": want a folder; leave it out to save nothing`)
 	d.wantFolder("http.save_dir", h.SaveDir)

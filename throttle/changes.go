@@ -63,6 +63,23 @@ func (s *shared) changes(ctx context.Context, n int) ([]Change, error) {
 	return changes, nil
 }
 
+// Note writes a changelog entry about a schedule, a queue or jobs, with the context's actor. Methods
+// that change a limit write their own entries.
+func (s *shared) Note(ctx context.Context, c Change) error {
+	args := []any{c.What, script.Actor(ctx)}
+	if c.Schedule != "" {
+		args = append(args, "schedule", c.Schedule)
+	}
+	switch {
+	case c.Jobs == 0 && c.Job.Queue != "":
+		args = append(args, "queue", c.Job.Queue)
+	case c.Jobs > 0:
+		const maxID = 200 // bytes
+		args = append(args, "jobs", c.Jobs, "queue", c.Job.Queue, "job", c.Job.ID[:min(len(c.Job.ID), maxID)])
+	}
+	return unavailable(s.run(ctx, noteScript, args...).Err())
+}
+
 // newChange reads an entry of lua/limits/include/change.lua. Its time is that of the entry's ID, in
 // milliseconds.
 func newChange(entry redis.XMessage) Change {

@@ -38,28 +38,24 @@ type claim struct {
 // notice Resume soon.
 const pausedUS = 60_000_000
 
-// ready returns the first time, not before from, at which the permits exist. If the limit is
-// paused, that time is unknown, and ready returns the time at which the caller should request
-// again.
-func (c *claim) ready(from int64) int64 {
-	if c.Paused {
-		return max(c.now+pausedUS, c.Blocked, from)
-	}
-	return c.ReadyFrom(c.now, int64(c.need.Cost), from)
-}
-
 // binding returns the claim with the longest wait, and the first time at which the permits of all
-// claims exist. A window with a margin, or a key whose override ends, can close again before the
-// other meters open. If binding does not find such a time in 100 steps, it returns a time at which
-// the caller should request again.
+// claims exist. For a paused limit that time is unknown, and it is the time at which the caller
+// should request again. A window with a margin, or a key whose override ends, can close again before
+// the other meters open. If binding does not find such a time in 100 steps, it returns a time at
+// which the caller should request again.
 func binding(claims []claim) (bind *claim, at int64) {
 	at = -1
 	from := claims[0].now
 	for range 100 {
 		before := at
 		for i := range claims {
-			if ready := claims[i].ready(from); ready > at {
-				bind, at = &claims[i], ready
+			c := &claims[i]
+			ready := max(c.now+pausedUS, c.Blocked, from)
+			if !c.Paused {
+				ready = c.ReadyFrom(c.now, int64(c.need.Cost), from)
+			}
+			if ready > at {
+				bind, at = c, ready
 			}
 		}
 		if from = at; at == before || at >= meter.MaxTime {
@@ -79,18 +75,23 @@ func (c *claim) decision(outcome Outcome) Decision {
 	}
 }
 
-// denial returns the decision if this claim decides, and the permits of all claims exist at a time.
-func (c *claim) denial(at int64) Decision {
-	d := c.decision(Denied)
-	d.RetryAfter = microseconds(at - c.now)
-	return d
+// denial returns the decision of a call whose permits do not all exist, or false if they exist.
+func denial(claims []claim) (d Decision, denied bool) {
+	bind, at := binding(claims)
+	if at <= bind.now {
+		return Decision{}, false
+	}
+	d = bind.decision(Denied)
+	d.RetryAfter = microseconds(at - bind.now)
+	return d, true
 }
 
 // takeAll takes the permits of all claims. The claim with the fewest permits left decides. All
 // leases of the call have one holder; a call without leases has none.
 func takeAll(claims []claim) Decision {
 	var tightest *claim
-	holder, lease := "", time.Duration(0)
+	var holder string
+	var lease time.Duration
 	var taken []Need
 	var marks []meter.Mark
 	for i := range claims {

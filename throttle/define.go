@@ -165,16 +165,16 @@ func (s *shared) definition(ctx context.Context, name string) (Limit, error) {
 	if err != nil {
 		return Limit{}, unavailable(err)
 	}
-	l, complete := parseDefinition(name, fields)
+	l, complete := s.Parse(name, fields)
 	if !complete {
 		return Limit{}, noLimit(name)
 	}
 	return l, nil
 }
 
-// parseDefinition returns the limit of a definition in Redis, and reports whether the definition is
+// Parse returns the limit of a definition in Redis, and reports whether the definition is
 // complete and consistent with its text.
-func parseDefinition(name string, fields map[string]string) (l Limit, complete bool) {
+func (s *shared) Parse(name string, fields map[string]string) (l Limit, complete bool) {
 	us := func(field string) time.Duration { return microseconds(number(fields[field])) }
 	l = Limit{
 		Name: name, Kind: Kind(fields["kind"]), Rate: Rate{int(number(fields["rate_n"])), us("per_us")},
@@ -202,11 +202,11 @@ func parseDefinition(name string, fields map[string]string) (l Limit, complete b
 	return l, true
 }
 
-// extendCalendars stores the edges of the windows around a time, in microseconds of Redis's clock.
+// ExtendCalendars stores the edges of the windows around a time, in microseconds of Redis's clock.
 // A script has requested them, because it reached the last window of these limits. All processes
 // compute the same edges, so several may do so at once. The script ignores the edges if the limit
 // has changed in between.
-func (s *shared) extendCalendars(ctx context.Context, names []string, nowUS int64) error {
+func (s *shared) ExtendCalendars(ctx context.Context, names []string, nowUS int64) error {
 	for _, name := range names {
 		l, err := s.definition(ctx, name)
 		if errors.Is(err, ErrNoLimit) {
@@ -223,11 +223,11 @@ func (s *shared) extendCalendars(ctx context.Context, names []string, nowUS int6
 	return nil
 }
 
-// extended runs a script whose reply begins with the names of limits whose calendars must be
+// Extended runs a script whose reply begins with the names of limits whose calendars must be
 // extended, and the time. It extends these calendars and runs the script again. Lua does not know
 // time zones, so the script cannot compute the edges. The script has changed nothing in this case,
 // so running it again is safe.
-func (s *shared) extended(ctx context.Context, run func() ([]any, error)) (rest []any, err error) {
+func (s *shared) Extended(ctx context.Context, run func() ([]any, error)) (rest []any, err error) {
 	for range 3 {
 		reply, err := run()
 		if err != nil {
@@ -237,7 +237,7 @@ func (s *shared) extended(ctx context.Context, run func() ([]any, error)) (rest 
 		if len(names) == 0 {
 			return reply[1:], nil
 		}
-		if err := s.extendCalendars(ctx, slices.Compact(names), reply[1].(int64)); err != nil {
+		if err := s.ExtendCalendars(ctx, slices.Compact(names), reply[1].(int64)); err != nil {
 			return nil, err
 		}
 	}
@@ -270,7 +270,7 @@ func (s *shared) carry(ctx context.Context, l Limit) error {
 		if len(args) == 1 {
 			return nil
 		}
-		_, err := s.extended(ctx, func() ([]any, error) { return s.run(ctx, carryScript, args...).Slice() })
+		_, err := s.Extended(ctx, func() ([]any, error) { return s.run(ctx, carryScript, args...).Slice() })
 		args = args[:1]
 		return err
 	}
@@ -345,8 +345,8 @@ func (s *shared) keys(ctx context.Context, limit string) ([]KeyState, error) {
 	return keys, nil
 }
 
-// key returns a limit, and how one key differs from it.
-func (s *shared) key(ctx context.Context, limit, key string) (l Limit, state KeyState, err error) {
+// Key returns a limit, and how one key differs from it. It takes three round trips.
+func (s *shared) Key(ctx context.Context, limit, key string) (l Limit, state KeyState, err error) {
 	l, err = s.definition(ctx, limit)
 	if err != nil {
 		return l, state, err

@@ -5,30 +5,24 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/headgate/headgate/internal/meter"
 	"github.com/headgate/headgate/internal/script"
 )
 
-// The fast path is a short script that decides most calls: those whose limits are funnels or token
-// buckets that have only a rate and a capacity, while no job waits for permits. This process caches
-// such limits, so the script reads no definitions: it checks that the cached limits are still
-// valid, and compares a few numbers. The header of lua/limits/fast_path.lua lists the arguments and
-// the parts of the reply.
+// The fast path is a short script, lua/limits/fast_path.lua, which decides most calls: those whose
+// limits are funnels or token buckets with a rate and a capacity and nothing else, while no job
+// waits for permits. The script does not read the definitions of the limits. This process has a copy
+// of them, and the script only checks that the copy is still valid. The script decides with a few
+// comparisons, and replies with the state of each meter. From that state the meters in Go compute
+// the numbers of the Decision.
 
-// fastLimits caches limits by name, as Redis described them last. It is safe for concurrent use.
-type fastLimits struct {
-	mu     sync.Mutex
-	byName map[string]*fastLimit
-}
-
-// fastLimit is a limit in the cache.
+// fastLimit is this process's copy of a limit.
 type fastLimit struct {
 	name    string
 	summary string       // as lua/limits/include/summary.lua writes it
-	rate    string       // "n period_us", as the state of a meter ends
+	rate    string       // "n period_us", as in the state of a meter
 	limit   *meter.Limit // nil if the fast path cannot decide calls of this limit
 	skip    int          // number of the next calls that do not try the fast path
 }
@@ -56,39 +50,13 @@ func parseFastLimit(name, summary string) *fastLimit {
 	return f
 }
 
-// find returns the cached limits of needs, or the names of limits that the cache lacks. It returns
-// neither if the fast path cannot decide a call with these needs.
-func (f *fastLimits) find(needs []Need) (limits []*fastLimit, missing []string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, need := range needs {
-		cached := f.byName[need.Limit]
-		if cached == nil {
-			missing = append(missing, need.Limit)
-			continue
-		}
-		if cached.skip > 0 {
-			if cached.skip--; cached.skip == 0 {
-				delete(f.byName, need.Limit)
-			}
-			return nil, nil
-		}
-		if cached.limit == nil || need.Cost == 0 || need.Cost > cached.limit.Capacity {
-			return nil, nil
-		}
-		limits = append(limits, cached)
-	}
-	return limits, missing
-}
-
-// call is a call of Allow, or a job's request for permits. If the fast path leaves the call
-// undecided, it has taken no permits for it.
+// call is a call of Allow, or a job's request for permits.
 type call struct {
 	needs    []Need
 	decision Decision
 	takenAt  time.Time // earliest time at which a job's permits were taken, by this process's clock
 	err      error
-	decided  bool
+	decided  bool // by the fast path; otherwise it has taken nothing for the call
 
 	limits []*fastLimit // of needs; nil if the fast path cannot decide the call
 	meters []int        // index of each need's meter in the fastBatch
@@ -98,10 +66,28 @@ type call struct {
 }
 
 // fastLimits returns the limits of needs, or nil if the fast path cannot decide a call with these
-// needs. It reads limits that are not in the cache from Redis, in one round trip.
+// needs. It reads limits of which this process has no copy from Redis, in one round trip.
 func (s *shared) fastLimits(ctx context.Context, needs []Need) ([]*fastLimit, error) {
-	limits, missing := s.fast.find(needs)
-	if len(missing) == 0 {
+	var missing []string
+	limits := make([]*fastLimit, len(needs))
+	s.mu.Lock()
+	for i, need := range needs {
+		f := s.fast[need.Limit]
+		if limits[i] = f; f == nil {
+			missing = append(missing, need.Limit)
+		} else if f.skip > 0 {
+			if f.skip--; f.skip == 0 {
+				delete(s.fast, need.Limit)
+			}
+			limits = nil
+			break
+		} else if need.Cost == 0 || need.Cost > f.limit.Capacity {
+			limits = nil
+			break
+		}
+	}
+	s.mu.Unlock()
+	if limits == nil || missing == nil {
 		return limits, nil
 	}
 	summaries, err := s.rdb.HMGet(ctx, s.prefix+"summaries", missing...).Result()
@@ -111,19 +97,87 @@ func (s *shared) fastLimits(ctx context.Context, needs []Need) ([]*fastLimit, er
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	s.fast.mu.Lock()
+	s.mu.Lock()
 	for i, name := range missing {
 		summary, _ := summaries[i].(string)
-		s.fast.byName[name] = parseFastLimit(name, summary)
+		s.fast[name] = parseFastLimit(name, summary)
 	}
-	s.fast.mu.Unlock()
+	s.mu.Unlock()
 	return s.fastLimits(ctx, needs)
 }
 
+// fastResult is the result of one job. Decision counts if it is allowed. TakenAt is the earliest
+// time at which the permits were taken, by this process's clock.
+type fastResult struct {
+	Decision Decision
+	TakenAt  time.Time
+	Err      error
+}
+
+// TryFast requests the permits of jobs by the fast path, in their order. The needs of each job are
+// normalized. A job with neither an allowed Decision nor an Err must run the full script. No job
+// takes permits of a meter that a job before it did not get. If go-redis repeats a script within a
+// minute, because the reply was lost, the repeat takes nothing twice.
+func (s *shared) TryFast(ctx context.Context, jobs [][]Need) []fastResult {
+	calls := make([]call, len(jobs))
+	var fast []*call
+	denied := map[meterKey]bool{} // meters of jobs that do not take the fast path
+	for n, needs := range jobs {
+		c := &calls[n]
+		c.needs = needs
+		if c.limits, c.err = s.fastLimits(ctx, needs); c.err != nil {
+			continue
+		}
+		if c.limits == nil || slices.ContainsFunc(needs, func(n Need) bool { return denied[meterKey{n.Limit, n.Key}] }) {
+			for _, n := range needs {
+				denied[meterKey{n.Limit, n.Key}] = true
+			}
+			continue
+		}
+		fast = append(fast, c)
+	}
+	for batch := range script.Batches(fast, func(c *call) int { return len(c.needs) }) {
+		caller, sent := s.callers.Next(), new(script.Sent)
+		s.sendFast(ctx, batch, []any{caller.Name, caller.Calls, sent}, sent)
+		s.callers.Done(caller)
+	}
+	results := make([]fastResult, len(jobs))
+	for n, c := range calls {
+		results[n] = fastResult{c.decision, c.takenAt, c.err}
+	}
+	return results
+}
+
+// fastBatch is the calls of one script, in their order.
+type fastBatch struct {
+	keys   []string     // of the script: the prefix, then the key of each meter
+	limits []*fastLimit // the limit of each meter
+	calls  []*call
+}
+
 // sendFast sends calls in one script, and decides the calls that the script could decide. The
-// first three arguments name the sender and the script, so that Redis recognizes a repeat.
+// first three arguments name the sender and the script, so that Redis recognizes a repeat. sendFast
+// leaves out a call if an earlier call has another version of the same limit, which changed in
+// between.
 func (s *shared) sendFast(ctx context.Context, calls []*call, sender []any, sent *script.Sent) {
-	b := newFastBatch(calls, s.prefix)
+	b, indexes := &fastBatch{keys: []string{s.prefix}}, map[string]int{}
+next:
+	for _, c := range calls {
+		for i, need := range c.needs {
+			f := c.limits[i]
+			key := s.prefix + "m:" + f.limit.Kind + ":" + need.Limit + "|" + need.Key
+			index, found := indexes[key]
+			if !found {
+				index = len(b.limits)
+				indexes[key], b.keys, b.limits = index, append(b.keys, key), append(b.limits, f)
+			}
+			if b.limits[index].summary != f.summary {
+				continue next
+			}
+			c.meters = append(c.meters, index)
+		}
+		b.calls = append(b.calls, c)
+	}
 	reply, err := fastPathScript.Run(ctx, s.rdb, b.keys, b.args(sender)...).Text()
 	if err != nil && !script.IsCorrupt(err) { // after corrupt data each call runs the full script
 		for _, c := range calls {
@@ -134,59 +188,30 @@ func (s *shared) sendFast(ctx context.Context, calls []*call, sender []any, sent
 	if reply != "" {
 		b.decide(reply, sent, s.callers)
 	}
-	s.fast.mu.Lock()
-	defer s.fast.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, c := range calls {
-		if c.decided {
-			continue
-		}
 		for _, need := range c.needs {
-			if cached := s.fast.byName[need.Limit]; cached != nil {
-				cached.skip = skippedCalls
+			if f := s.fast[need.Limit]; f != nil && !c.decided {
+				f.skip = skippedCalls
 			}
 		}
 	}
-}
-
-// fastBatch is the calls that one script decides, in their order.
-type fastBatch struct {
-	keys   []string     // of the script: the prefix, then the key of each meter
-	limits []*fastLimit // the limit of each meter
-	calls  []*call
-}
-
-// newFastBatch collects the meters that calls need. It leaves out a call if an earlier call has
-// another version of the same limit, which changed in between.
-func newFastBatch(calls []*call, prefix string) *fastBatch {
-	b, indexes := &fastBatch{keys: []string{prefix}}, map[string]int{}
-next:
-	for _, c := range calls {
-		for i, need := range c.needs {
-			cached := c.limits[i]
-			key := prefix + "m:" + cached.limit.Kind + ":" + need.Limit + "|" + need.Key
-			index, found := indexes[key]
-			if !found {
-				index = len(b.limits)
-				indexes[key], b.keys, b.limits = index, append(b.keys, key), append(b.limits, cached)
-			}
-			if b.limits[index].summary != cached.summary {
-				continue next
-			}
-			c.meters = append(c.meters, index)
-		}
-		b.calls = append(b.calls, c)
-	}
-	return b
 }
 
 // args returns the arguments of the script. Equal calls that follow each other and need all meters
 // share one group of arguments.
 func (b *fastBatch) args(sender []any) []any {
-	var names, summaries, rates []any
-	for _, cached := range b.limits {
-		names, summaries, rates = append(names, cached.name), append(summaries, cached.summary), append(rates, cached.rate)
+	args := sender
+	for _, f := range b.limits {
+		args = append(args, f.name)
 	}
-	args := slices.Concat(sender, names, summaries, rates)
+	for _, f := range b.limits {
+		args = append(args, f.summary)
+	}
+	for _, f := range b.limits {
+		args = append(args, f.rate)
+	}
 	for i, equal := 0, 0; i < len(b.calls); i += equal {
 		c := b.calls[i]
 		for equal = 1; i+equal < len(b.calls) && slices.Equal(c.needs, b.calls[i+equal].needs); equal++ {
@@ -234,8 +259,8 @@ func (b *fastBatch) decide(reply string, sent *script.Sent, callers *script.Call
 		takenAt = callers.When(now, sent).Add(-microseconds(now - takenUS))
 	}
 	meters := make([]meter.Meter, len(b.limits)) // each decided call changes them
-	for i, cached := range b.limits {
-		meters[i] = meter.Read(cached.limit, []any{lines[1+i]})
+	for i, f := range b.limits {
+		meters[i] = meter.Read(f.limit, []any{lines[1+i]})
 	}
 	for i, c := range b.calls {
 		if i >= len(verdicts) || verdicts[i] == '?' {
@@ -245,13 +270,11 @@ func (b *fastBatch) decide(reply string, sent *script.Sent, callers *script.Call
 		for j, need := range c.needs {
 			claims[j] = claim{Gate: meter.Gate{Meter: meters[c.meters[j]]}, need: need, limit: c.limits[j].limit, now: now}
 		}
-		c.decided = true
 		if verdicts[i] == '-' {
-			bind, at := binding(claims)
-			c.decision = bind.denial(at)
+			c.decision, c.decided = denial(claims)
 			continue
 		}
-		c.decision, c.takenAt = takeAll(claims), takenAt
+		c.decision, c.takenAt, c.decided = takeAll(claims), takenAt, true
 		if verdicts[i] == '=' { // other calls may have taken permits since then, so nothing can be given back
 			c.decision.At = time.UnixMicro(takenUS)
 			clear(c.decision.marks)

@@ -75,8 +75,8 @@ func (l *local) allow(_ context.Context, needs []Need) (Decision, error) {
 			return claims[i].decision(Impossible), nil
 		}
 	}
-	if bind, at := binding(claims); at > now {
-		return bind.denial(at), nil
+	if d, denied := denial(claims); denied {
+		return d, nil
 	}
 	d := takeAll(claims)
 	for _, c := range claims {
@@ -112,8 +112,8 @@ func (l *local) throttle(_ context.Context, key string, limit Limit, quantity in
 	if quantity > limit.Capacity {
 		return c.decision(Impossible), nil
 	}
-	if at := c.ready(now); at > now {
-		return c.denial(at), nil
+	if d, denied := denial([]claim{c}); denied {
+		return d, nil
 	}
 	if quantity > 0 {
 		l.meters[c.id] = c.Meter

@@ -5,15 +5,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/meter"
 	"github.com/headgate/headgate/internal/script"
 )
 
@@ -38,30 +35,39 @@ var (
 	setKeyScript   = script.New("limits/set_key")
 )
 
-// shared is the backend that keeps its meters in Redis.
+// shared is the backend that keeps its meters in Redis. Its exported methods are for the packages of
+// this module.
 type shared struct {
 	rdb       redis.UniversalClient
 	prefix    string // of the scope's keys
 	app       string
 	log       *slog.Logger
 	callers   *script.Callers
-	fast      fastLimits
 	fastCalls *coalescer[call] // of Allow, for the fast path
 	calls     *coalescer[call] // of Allow, for the full script
 
 	mu      sync.Mutex
-	defined map[string]Limit // limits of earlier Define calls, by name
+	fast    map[string]*fastLimit // by name, as Redis described them last
+	defined map[string]Limit      // limits of earlier Define calls, by name
 }
 
 func newShared(rdb redis.UniversalClient, opts Options) *shared {
 	s := &shared{
 		rdb: rdb, prefix: script.Prefix(cmp.Or(opts.Scope, "default")), app: opts.App,
 		log: cmp.Or(opts.Logger, slog.Default()), callers: script.NewCallers(),
-		fast: fastLimits{byName: map[string]*fastLimit{}}, defined: map[string]Limit{},
+		fast: map[string]*fastLimit{}, defined: map[string]Limit{},
 	}
 	s.fastCalls = &coalescer[call]{send: s.sendAllowFast, undo: s.undo}
 	s.calls = &coalescer[call]{send: s.sendAllow, undo: s.undo}
 	return s
+}
+
+// Internals returns the backend of a limiter in Redis, for the packages of this module.
+func (l *Limiter) Internals() *shared { return l.backend.(*shared) }
+
+// Scope returns the limiter's client, the prefix of its keys, and its app.
+func (s *shared) Scope() (rdb redis.UniversalClient, prefix, app string) {
+	return s.rdb, s.prefix, s.app
 }
 
 // run runs a script.
@@ -108,7 +114,7 @@ func (s *shared) sendAllow(ctx context.Context, calls []*call) {
 	for some := range script.Batches(calls, func(c *call) int { return len(c.needs) }) {
 		s.runAllow(ctx, some)
 		for _, c := range some {
-			c.decision, _, c.err = s.decide(ctx, c.needs, func(ctx context.Context, try int) ([]any, string, error) {
+			c.decision, _, c.err = s.Decide(ctx, c.needs, func(ctx context.Context, try int) ([]any, string, error) {
 				if try > 0 {
 					s.runAllow(ctx, []*call{c})
 				}
@@ -143,41 +149,25 @@ func (s *shared) runAllow(ctx context.Context, calls []*call) {
 	}
 }
 
-// undo gives back the permits of calls whose callers have given up, as far as settle does. It
-// starts with the oldest permits. Permits that several calls took of a meter at the same time are
-// given back in one step, because otherwise each call would count as a later caller of the others.
-// After an error the permits stay taken, which is safe.
+// undo gives back the permits of calls whose callers have given up, as far as Settle does. After an
+// error the permits stay taken, which is safe.
 func (s *shared) undo(ctx context.Context, calls []*call) {
-	type moment struct {
-		meterKey
-		us int64
-	}
-	sums := map[moment]Decision{}
 	for _, c := range calls {
-		d := c.decision
-		for i, taken := range d.Taken {
-			if d.Holder != "" {
-				_ = s.free(ctx, d.Holder, []Need{taken})
+		for i, taken := range c.decision.Taken {
+			if c.decision.Holder != "" {
+				_ = s.free(ctx, c.decision.Holder, []Need{taken})
 			}
-			m, mark := moment{meterKey{taken.Limit, taken.Key}, d.At.UnixMicro()}, d.marks[i]
-			if sum, found := sums[m]; found {
-				taken.Cost += sum.Taken[0].Cost
-				mark[0] = max(mark[0], sum.marks[0][0])
-			}
-			sums[m] = Decision{At: d.At, Taken: []Need{taken}, marks: []meter.Mark{mark}}
+			_ = s.settle(ctx, c.decision, i, 0)
 		}
-	}
-	for _, m := range slices.SortedFunc(maps.Keys(sums), func(a, b moment) int { return cmp.Compare(a.us, b.us) }) {
-		_ = s.settle(ctx, sums[m], 0, 0)
 	}
 }
 
-// decide runs ask, which runs a script that replies as lua/limits/allow.lua does, and returns the
+// Decide runs ask, which runs a script that replies as lua/limits/allow.lua does, and returns the
 // decision and the numbers of the reply. Ask also returns the holder of the call's leases. If the
-// reply says that a calendar ends, decide extends the calendar and asks again. If the reply says
-// that Redis lost a limit, decide defines the limits again and asks again. The script has taken
+// reply says that a calendar ends, Decide extends the calendar and asks again. If the reply says
+// that Redis lost a limit, Decide defines the limits again and asks again. The script has taken
 // nothing in these two cases, so asking again is safe. Three tries are enough for one of each.
-func (s *shared) decide(
+func (s *shared) Decide(
 	ctx context.Context, needs []Need, ask func(ctx context.Context, try int) (reply []any, holder string, err error),
 ) (Decision, []int64, error) {
 	for try := range 3 {
@@ -188,7 +178,7 @@ func (s *shared) decide(
 		again := false
 		switch outcome := reply[0].(int64); {
 		case outcome == staleCalendar:
-			again, err = true, s.extendCalendars(ctx, strings.Fields(reply[1].(string)), reply[2].(int64))
+			again, err = true, s.ExtendCalendars(ctx, strings.Fields(reply[1].(string)), reply[2].(int64))
 		case outcome == int64(NoLimit) && reply[3].(int64) == 1:
 			again, err = s.defineAgain(ctx, needs[reply[1].(int64)].Limit)
 		}
@@ -239,7 +229,7 @@ func (s *shared) settle(ctx context.Context, d Decision, i, cost int) error {
 	defer s.callers.Done(c)
 	t, mark := d.Taken[i], d.marks[i]
 	d.Taken[i].Cost = min(t.Cost, cost) // even if the call fails: see Settle
-	reply, err := s.extended(ctx, func() ([]any, error) {
+	reply, err := s.Extended(ctx, func() ([]any, error) {
 		return s.run(ctx, chargeScript, t.Limit, t.Key, d.At.UnixMicro(), t.Cost, cost, mark[0], mark[1], d.Holder, c.Name, c.Calls).Slice()
 	})
 	if err != nil {
@@ -273,6 +263,16 @@ func (s *shared) blocks(ctx context.Context, limit string) ([]Blocked, error) {
 		}
 	}
 	return blocks, nil
+}
+
+// BlockFor blocks meters for a time by Redis's clock. It never shortens a block, so if processes
+// receive different times from an upstream, the longest counts. It ignores limits that do not
+// exist, and the costs of the needs.
+func (s *shared) BlockFor(ctx context.Context, d time.Duration, needs ...Need) error {
+	if _, err := normalize(needs); err != nil {
+		return err
+	}
+	return unavailable(s.run(ctx, blockForScript, appendMeters([]any{min(d, maxFill).Microseconds()}, needs)...).Err())
 }
 
 func (s *shared) reset(ctx context.Context, limit, key string) error {

@@ -7,17 +7,17 @@ local time = call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 
 -- After a meter's ID: how many lanes take turns there.
-local LANES = '\n'
+local LANES_SUFFIX = '\n'
 
 -- After a lane's name: when it had its last turn.
-local TURN = '\n'
+local TURN_SUFFIX = '\n'
 
 -- The largest time, in the year 2255. Numbers in Lua are exact up to it.
-local FAR = 9007199254740992
+local MAX_INT = 9007199254740992
 
 -- How much longer a meter's key lives than its state matters, in milliseconds, so that a clock that
 -- steps back by less finds it.
-local GRACE = 60000
+local GRACE_MS = 60000
 
 -- The time for which a call can give permits back, and for which feedback about a key is kept.
 local MEMORY_US = 3600000000

@@ -68,7 +68,7 @@ local read_singly = false -- grants may have changed, so those of a group are no
 -- its first attempt began or continued. If the job is new in asynq, the record is about an earlier
 -- job of that name, which was deleted while it waited.
 local function is_other_wait(job, record)
-  if job.cached_wait then return not is_about(record, job.cached_wait) end
+  if job.cached_wait then return not is_same_wait(record, job.cached_wait) end
   return record and job.queued_at_us < 0
 end
 
@@ -82,7 +82,7 @@ local function try_at_once(job, record)
   if not record then
     if job.refusal then return job.refusal end
     if not no_waiting then return nil end
-    local _, at = binding(job.meters)
+    local _, at = find_bottleneck(job.meters)
     return at <= now_us and admit(job) or nil
   end
   local ending = '\n' .. job.costs .. '\n' .. job.lane

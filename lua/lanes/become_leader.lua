@@ -20,7 +20,7 @@
 --   next_deadline  next wait deadline, Unix microseconds; 0 if there is none
 -- @include mark
 -- @include next_deadline
-local process, lease_ms, known, name, most, attempt = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local process, lease_ms, last_known, new_epoch, max_lanes, attempt = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local holder = call('GET', hg('leader'))
 if holder and holder ~= process then return { 0, call('PTTL', hg('leader')) * 1000 } end
@@ -28,22 +28,22 @@ if holder and holder ~= process then return { 0, call('PTTL', hg('leader')) * 10
 -- Returns the number of a counter, or nil if its text is not a number.
 local function number(text)
   local n = tonumber(string.match(text or '0', '^%d+$') or nil)
-  return n and n < FAR and n
+  return n and n < MAX_INT and n
 end
 local stored = call('MGET', hg('seq'), hg('changes'), hg('epoch'))
-local last, changes, epoch = number(stored[1]), number(stored[2]), stored[3]
-if not last then call('SET', hg('seq'), '0') end
+local last_lane, changes, epoch = number(stored[1]), number(stored[2]), stored[3]
+if not last_lane then call('SET', hg('seq'), '0') end
 if not changes then call('SET', hg('changes'), '0') end
-last, changes = last or 0, changes or 0
+last_lane, changes = last_lane or 0, changes or 0
 if not epoch then
-  call('SET', hg('epoch'), name)
-  epoch = name
+  call('SET', hg('epoch'), new_epoch)
+  epoch = new_epoch
 end
 
-local read_all = not holder or attempt ~= '1' or tonumber(known) > last
+local read_all = not holder or attempt ~= '1' or tonumber(last_known) > last_lane
 if read_all then
-  known = '-inf'
-  local unknown = call('ZRANGEBYSCORE', hg('lanes'), '(' .. int(last), '+inf', 'LIMIT', 0, most)
+  last_known = '-inf'
+  local unknown = call('ZRANGEBYSCORE', hg('lanes'), '(' .. int(last_lane), '+inf', 'LIMIT', 0, max_lanes)
   for i = 1, #unknown do call('ZADD', hg('lanes'), int(call('INCR', hg('seq'))), unknown[i]) end
 end
 
@@ -53,14 +53,14 @@ if call('EXISTS', hg('lanes')) == 1 then
 else -- remains of lanes that are gone
   call('DEL', hg('contended'), hg('tickets'), hg('full'), hg('meters'), hg('demand'))
 end
-local ends = next_deadline()
-if ends and call('EXISTS', hg('jobs')) == 0 then -- deadlines without jobs
+local deadline_us = next_deadline()
+if deadline_us and call('EXISTS', hg('jobs')) == 0 then -- deadlines without jobs
   call('DEL', hg('deadlines'))
-  ends = nil
+  deadline_us = nil
 end
 
 return {
   1, read_all and 1 or 0, now_us, changes, epoch,
-  call('ZRANGEBYSCORE', hg('lanes'), '(' .. known, '+inf', 'WITHSCORES', 'LIMIT', 0, most),
-  ends or 0,
+  call('ZRANGEBYSCORE', hg('lanes'), '(' .. last_known, '+inf', 'WITHSCORES', 'LIMIT', 0, max_lanes),
+  deadline_us or 0,
 }

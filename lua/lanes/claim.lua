@@ -16,19 +16,19 @@
 --   data where they cannot be brought over or 0}
 -- @include summary
 local data, before, address, life_ms, version = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
-local NOTE = ' (its workers keep data of another version)'
+local SUFFIX = ' (its workers keep data of another version)'
 
 local claim = call('GET', hg('asynq'))
 if claim then
-  local its_data, its_address = string.match(claim, '^([^\n ]*)[^\n]*\n(.*)$')
-  if its_address and string.sub(its_address, -#NOTE) == NOTE then its_address = string.sub(its_address, 1, -#NOTE - 1) end
-  if its_data ~= data and its_data ~= before and its_address ~= address then return { its_address or claim, 0 } end
+  local owner_data, owner_address = string.match(claim, '^([^\n ]*)[^\n]*\n(.*)$')
+  if owner_address and string.sub(owner_address, -#SUFFIX) == SUFFIX then owner_address = string.sub(owner_address, 1, -#SUFFIX - 1) end
+  if owner_data ~= data and owner_data ~= before and owner_address ~= address then return { owner_address or claim, 0 } end
 end
 
 local epoch = call('GET', hg('epoch'))
-local its_version = epoch and (tonumber(string.match(epoch, '^(%d+) ') or nil) or 1) or version
-if its_version ~= version then
-  if its_version > version or call('EXISTS', hg('leader')) == 1 then return { '', its_version } end
+local stored_version = epoch and (tonumber(string.match(epoch, '^(%d+) ') or nil) or 1) or version
+if stored_version ~= version then
+  if stored_version > version or call('EXISTS', hg('leader')) == 1 then return { '', stored_version } end
   local lanes, dropped = call('ZRANGE', hg('lanes'), 0, -1), {}
   local records = call('HVALS', hg('jobs')) -- a lane that a hand has taken off the list is in those of its jobs
   for i = 1, #records do lanes[#lanes + 1] = string.match(records[i], '^' .. string.rep('[^\n]*\n', 5) .. '(.+)$') end
@@ -41,5 +41,5 @@ if its_version ~= version then
   local limits = call('SMEMBERS', hg('limits'))
   for i = 1, #limits do store_summary(limits[i]) end
 end
-call('SET', hg('asynq'), data .. ' ' .. int(version) .. '\n' .. address .. NOTE, 'PX', life_ms)
+call('SET', hg('asynq'), data .. ' ' .. int(version) .. '\n' .. address .. SUFFIX, 'PX', life_ms)
 return { '', 0 }

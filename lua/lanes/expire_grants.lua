@@ -28,21 +28,21 @@ end
 local function expire(lane)
   local queue, ids = parse_lane(lane)
   local granted = hg('granted', lane)
-  local late = call('ZRANGEBYSCORE', granted, '(0', int(now_us), 'LIMIT', 0, 100)
-  for i = 1, #late do
-    local r = read_job(queue, late[i])
-    call('ZADD', granted, 0, late[i])
+  local ended = call('ZRANGEBYSCORE', granted, '(0', int(now_us), 'LIMIT', 0, 100)
+  for i = 1, #ended do
+    local r = read_job(queue, ended[i])
+    call('ZADD', granted, 0, ended[i])
     if r and r.lane == lane then
       count_all(hg('meters'), r, -1)
     else -- it is unknown how much is reserved for it
       call('HDEL', hg('meters'), unpack(ids))
     end
   end
-  local expected = with_records(queue, lane, granted, call('ZRANGEBYSCORE', granted, '(0', '+inf', 'LIMIT', 0, 1000))
+  local reserved = with_records(queue, lane, granted, call('ZRANGEBYSCORE', granted, '(0', '+inf', 'LIMIT', 0, 1000))
   local overdue = with_records(queue, lane, granted, call('ZRANGEBYSCORE', granted, '-inf', 0, 'LIMIT', 0, 1000))
-  local out = { call('ZCARD', hg('lane', lane)), call('ZCARD', granted), expected, overdue }
-  if #late > 0 then freed(lane) end
-  leave_if_empty(lane)
+  local out = { call('ZCARD', hg('lane', lane)), call('ZCARD', granted), reserved, overdue }
+  if #ended > 0 then notify_freed(lane) end
+  remove_if_empty(lane)
   return out
 end
 

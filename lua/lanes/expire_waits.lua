@@ -8,33 +8,33 @@
 -- Returns {microseconds until the next wait deadline, or -1, job…}
 -- @include lanes
 -- @include next_deadline
-local most = ARGV[1]
+local max_jobs = ARGV[1]
 
 local headless = {} -- lanes whose first job has left
-local function leave(id, r)
-  if step_out(id, r) == 0 and not headless[r.lane] then
+local function remove(id, r)
+  if leave_lane(id, r) == 0 and not headless[r.lane] then
     headless[r.lane], headless[#headless + 1] = true, r.lane
   end
-  leave_if_empty(r.lane)
+  remove_if_empty(r.lane)
 end
 
 -- The job's record says how often it was named, in the field that says whether its wait may end.
 local out = { -1 }
-local over = call('ZRANGEBYSCORE', hg('deadlines'), '-inf', int(now_us), 'LIMIT', 0, most)
-for i = 1, #over do
-  local record = call('HGET', hg('jobs'), over[i])
-  local before, named, after = string.match(record or '', '^(%-?%d+\n%d+\n%d+\n)([1-6])( *%d*\n[%d,]+\n.*)$')
-  local id, r = string.match(over[i], '\n(.*)$'), named and parse_job(record)
+local expired = call('ZRANGEBYSCORE', hg('deadlines'), '-inf', int(now_us), 'LIMIT', 0, max_jobs)
+for i = 1, #expired do
+  local record = call('HGET', hg('jobs'), expired[i])
+  local before, times, after = string.match(record or '', '^(%-?%d+\n%d+\n%d+\n)([1-6])( *%d*\n[%d,]+\n.*)$')
+  local id, r = string.match(expired[i], '\n(.*)$'), times and parse_job(record)
   if id and r then
-    leave(id, r)
-    call('HSET', hg('jobs'), over[i], before .. int(math.min(named + 1, 6)) .. after)
-    call('ZADD', hg('deadlines'), int(now_us + 500000 * 2 ^ named), over[i])
-    out[#out + 1] = over[i]
+    remove(id, r)
+    call('HSET', hg('jobs'), expired[i], before .. int(math.min(times + 1, 6)) .. after)
+    call('ZADD', hg('deadlines'), int(now_us + 500000 * 2 ^ times), expired[i])
+    out[#out + 1] = expired[i]
   else -- it was removed or overwritten by hand
-    call('ZREM', hg('deadlines'), over[i])
+    call('ZREM', hg('deadlines'), expired[i])
   end
 end
-for i = 1, #headless do freed(headless[i]) end
+for i = 1, #headless do notify_freed(headless[i]) end
 local next_us = next_deadline()
 if next_us then out[1] = math.max(0, next_us - now_us) end
 return out

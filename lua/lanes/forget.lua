@@ -6,17 +6,17 @@
 -- ARGV[1…] queue, ID and record of each job, or as much of the record as says which wait is meant
 -- Returns how many were known
 -- @include lanes
-local known = 0
+local removed = 0
 for i = 1, #ARGV, 3 do
   local queue, id, wait = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local record = call('HGET', hg('jobs'), queue .. '\n' .. id)
-  local meant = record and string.sub(record, 1, #wait) == wait
-  local r = meant and parse_job(record)
+  local matches = record and string.sub(record, 1, #wait) == wait
+  local r = matches and parse_job(record)
   if r then
     forget_job(queue, id, r)
-    known = known + 1
-  elseif meant then
-    forget_record(queue .. '\n' .. id, ENDS)
+    removed = removed + 1
+  elseif matches then
+    forget_record(queue .. '\n' .. id, HAS_DEADLINE)
   end
 end
-return known
+return removed

@@ -39,9 +39,9 @@
 local process, max_advance_us, caller, call_number, attempt = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 
 -- Returns the row of a lane whose data are unreadable: its next turn is in a second.
-local function unusable(line)
-  local out = { line.granted, 0 }
-  for _ = 1, #line.ids do
+local function unreadable_needs(lane)
+  local out = { lane.granted, 0 }
+  for _ = 1, #lane.ids do
     local n = #out
     out[n + 1], out[n + 2], out[n + 3], out[n + 4], out[n + 5], out[n + 6] = 1, now_us + 1000000, 1, 1000000, 1, 1
   end
@@ -52,15 +52,15 @@ if call('GET', hg('leader')) ~= process then return { 0 } end
 if attempt ~= '1' and call('GET', hg('admitted', caller)) == call_number then return { -1, now_us } end
 local out = { now_us, '' }
 for i = 6, #ARGV, 3 do
-  local line = line_of(ARGV[i])
-  line.turns = line.turns + 1
+  local lane = lane_of(ARGV[i])
+  lane.turns = lane.turns + 1
 end
 -- A turn that finds unreadable data is refused for a second. The other turns are not affected.
 for i = 6, #ARGV, 3 do
-  out[#out + 1] = try(turn, line_of(ARGV[i]), tonumber(ARGV[i + 1]), ARGV[i + 2], max_advance_us) or { REFUSED }
+  out[#out + 1] = try(try_turn, lane_of(ARGV[i]), tonumber(ARGV[i + 1]), ARGV[i + 2], max_advance_us) or { REFUSED }
 end
-for i = 1, #lines do out[#out + 1] = try(outlook, lines[i], max_advance_us) or unusable(lines[i]) end
+for i = 1, #lanes do out[#out + 1] = try(next_needs, lanes[i], max_advance_us) or unreadable_needs(lanes[i]) end
 store()
-if had > 0 then cache_replies(caller, { call_number }) end
+if granted_turns > 0 then cache_replies(caller, { call_number }) end
 out[2] = table.concat(stale, ' ')
 return out

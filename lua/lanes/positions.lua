@@ -8,7 +8,7 @@
 --   its lane from 1, jobs in the lane, expected_us, now_us, binding limit|key,
 --   lane, known 0 or 1, since when it waits in microseconds}
 -- @include meter
--- @include expect
+-- @include estimate
 -- @include lanes
 -- @include try
 
@@ -27,9 +27,9 @@ local function meters_of(r)
 end
 
 -- Returns the costs of a lane's first jobs, which are read once in this call.
-local FIRST, firsts = 32, {}
+local FIRST, cached_costs = 32, {}
 local function first_costs(queue, lane)
-  if firsts[lane] then return firsts[lane] end
+  if cached_costs[lane] then return cached_costs[lane] end
   local costs, names = {}, call('ZRANGE', hg('lane', lane), 0, FIRST - 1)
   for i = 1, #names do names[i] = queue .. '\n' .. names[i] end
   local records = call('HMGET', hg('jobs'), unpack(names))
@@ -37,46 +37,46 @@ local function first_costs(queue, lane)
     local r = records[i] and parse_job(records[i])
     costs[i] = r and r.cost or false
   end
-  firsts[lane] = costs
+  cached_costs[lane] = costs
   return costs
 end
 
 -- Returns what the jobs before a job in its lane cost on average of each meter. The first are
 --   counted. What the others want is known of a meter at which the lane is alone; else they count
 --   like the first.
-local function average_costs(queue, lane, meters, place, others)
-  local first, average = first_costs(queue, lane), {}
-  local counted = math.min(place, #first)
+local function average_costs(queue, lane, meters, ahead, others)
+  local costs, average = first_costs(queue, lane), {}
+  local counted = math.min(ahead, #costs)
   for i = 1, #meters do
     local m, sum = meters[i], 0
-    for k = 1, counted do sum = sum + (first[k] and first[k][m.index] or 0) end
-    if place > counted and is_alone(m) then
-      sum = sum + (m.before - sum) * (place - counted) / (others - counted)
+    for k = 1, counted do sum = sum + (costs[k] and costs[k][m.index] or 0) end
+    if ahead > counted and is_alone(m) then
+      sum = sum + (m.before - sum) * (ahead - counted) / (others - counted)
     else
-      sum = sum * place / counted
+      sum = sum * ahead / counted
     end
-    average[i] = sum / place
+    average[i] = sum / ahead
   end
   return average
 end
 
-local function place_of(queue, id)
+local function position_of(queue, id)
   local r = read_job(queue, id)
   if not r then return {} end
-  local place, all = call('ZRANK', hg('lane', r.lane), id), call('ZCARD', hg('lane', r.lane))
+  local ahead, in_lane = call('ZRANK', hg('lane', r.lane), id), call('ZCARD', hg('lane', r.lane))
   local meters = meters_of(r)
-  if not place and (tonumber(call('ZSCORE', hg('granted', r.lane), id)) or 0) > 0 then
+  if not ahead and (tonumber(call('ZSCORE', hg('granted', r.lane), id)) or 0) > 0 then
     for i = 1, #meters do meters[i].reserved = meters[i].reserved - meters[i].cost end
   end
-  load_before(meters, place)
-  local average = place and place > 0 and average_costs(queue, r.lane, meters, place, all - 1)
-  local last, expected, known = expect(meters, place or 0, average, false)
+  load_before(meters, ahead)
+  local average = ahead and ahead > 0 and average_costs(queue, r.lane, meters, ahead, in_lane - 1)
+  local deciding, expected, known = estimate_start(meters, ahead or 0, average, false)
   return {
-    place and 0 or 1, (place or 0) + 1, all, expected or now_us, now_us,
-    last and last.id or r.ids[1], r.lane, known and 1 or 0, r.since_us,
+    ahead and 0 or 1, (ahead or 0) + 1, in_lane, expected or now_us, now_us,
+    deciding and deciding.id or r.ids[1], r.lane, known and 1 or 0, r.since_us,
   }
 end
 
 local out = {}
-for i = 1, #ARGV, 2 do out[#out + 1] = try(place_of, ARGV[i], ARGV[i + 1]) or {} end
+for i = 1, #ARGV, 2 do out[#out + 1] = try(position_of, ARGV[i], ARGV[i + 1]) or {} end
 return out

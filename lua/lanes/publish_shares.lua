@@ -13,9 +13,9 @@ local marked = {}
 if call('GET', hg('leader')) ~= process then return marked end
 for i = 3, #ARGV, 2 do
   local id, lanes = ARGV[i], tonumber(ARGV[i + 1])
-  if lanes > 0 then call('HSET', hg('meters'), id .. LANES, lanes) else call('HDEL', hg('meters'), id .. LANES) end
+  if lanes > 0 then call('HSET', hg('meters'), id .. LANES_SUFFIX, lanes) else call('HDEL', hg('meters'), id .. LANES_SUFFIX) end
   if lanes > 0 then
-    if mark(id) then marked[#marked + 1] = id end
+    if mark_contended(id) then marked[#marked + 1] = id end
   elseif (tonumber(call('HGET', hg('contended'), id) or nil) or 0) <= seen then
     call('HDEL', hg('contended'), id)
   end

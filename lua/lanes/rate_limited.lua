@@ -29,8 +29,8 @@
 -- @include waiting
 -- @include lanes
 -- @include rate_limit
-local queue, id, app, at_us, for_us, chance = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local max_wait_us, useful_us, grant_us, shuts, fair = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9], ARGV[10], ARGV[11]
+local queue, id, app, at_us, for_us, random = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local max_wait_us, useful_us, grant_us, block_flags, fairness_line = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9], ARGV[10], ARGV[11]
 local caller, number = ARGV[12], ARGV[13]
 
 local cached, refusal = unpack(cached_replies(call('GET', hg('admitted', caller)), number)), nil
@@ -44,7 +44,7 @@ if cached then
 end
 for i = 14, #ARGV, 3 do
   local need = (i - 14) / 3 + 1
-  if string.sub(shuts, need, need) == '1' then note_rate_limit(ARGV[i], ARGV[i + 1], at_us, for_us, chance) end
+  if string.sub(block_flags, need, need) == '1' then record_rate_limit(ARGV[i], ARGV[i + 1], at_us, for_us, random) end
 end
 
 meters = load_needs(14, #ARGV, app) -- as they are now
@@ -52,8 +52,8 @@ local ids, costs = {}, {}
 for i = 1, #meters do
   ids[i], costs[i] = meters[i].id, int(meters[i].cost)
 end
-local lane = queue .. '\n' .. table.concat(ids, '\n') .. fair
-local ticket = at_us - FAR -- unique: no other call of the job was allowed then
+local lane = queue .. '\n' .. table.concat(ids, '\n') .. fairness_line
+local ticket = at_us - MAX_INT -- unique: no other call of the job was allowed then
 local r = read_job(queue, id)
 if r and (r.ticket ~= ticket or r.lane ~= lane) then
   local result = denial_without_wait(meters)
@@ -65,10 +65,10 @@ local job = {
   costs = table.concat(costs, ','), meters = meters, since_us = r and r.since_us or now_us, ticket = ticket,
   max_wait_us = max_wait_us, useful_us = useful_us, grant_text = grant_us,
 }
-if not r then job.mark, job.before = contended(ids), call('ZCARD', job.waiting) end
+if not r then job.mark, job.before = first_contended(ids), call('ZCARD', job.waiting) end
 
 load_reserved(meters)
-local result = wait(job, r, not r, (binding(meters)))
+local result = wait(job, r, not r, (find_bottleneck(meters)))
 if result[1] == EXPIRED and r then forget_job(queue, id, r) end
 cache_replies(caller, { number, result.wait or line_of_reply(result) })
 return result

@@ -36,7 +36,7 @@ for i = 2, #ARGV do
     local since, cost = string.match(records[k] or '', '^[^\n]*\n(%d+)\n[^\n]*\n[^\n]*\n([%d,]+)\n')
     since_us, costs[k] = since_us or tonumber(since), cost or '?'
   end
-  local turn_us = tonumber(call('HGET', hg('tickets'), lane .. TURN) or nil) or 0
+  local turn_us = tonumber(call('HGET', hg('tickets'), lane .. TURN_SUFFIX) or nil) or 0
   out[#out + 1] = { all, math.max(turn_us, since_us or 0), since_us or 0, table.concat(costs, ' ') }
 end
 return out

@@ -20,13 +20,13 @@ local function check_record(name, record)
   local queue, id = string.match(name, '^([^\n]*)\n(.*)$')
   local r = queue and parse_job(record)
   if not r or string.sub(r.lane, 1, #queue + 1) ~= queue .. '\n' then return false end
-  local has_left = r.expiry > ENDS
+  local has_left = r.expiry > HAS_DEADLINE
   if not has_left then
     local waits = call('ZSCORE', hg('lane', r.lane), id)
     if not waits and not call('ZSCORE', hg('granted', r.lane), id) then return false end
     for i = 1, waits and #r.ids or 0 do wanted[r.ids[i]] = (wanted[r.ids[i]] or 0) + r.cost[i] end
   end
-  if r.expiry ~= NEVER_ENDS and not call('ZSCORE', hg('deadlines'), name) then
+  if r.expiry ~= NO_DEADLINE and not call('ZSCORE', hg('deadlines'), name) then
     call('ZADD', hg('deadlines'), int(now_us), name) -- lets the job call, which brings its deadline
     repairs = repairs + 1
   end
@@ -37,7 +37,7 @@ end
 local function check_lane(lane)
   if checked[lane] or call('ZSCORE', hg('lanes'), lane) then return end
   local _, ids = parse_lane(lane)
-  register(lane, ids[1])
+  register_lane(lane, ids[1])
   repairs = repairs + 1
 end
 
@@ -45,7 +45,7 @@ for i = 1, #ARGV do
   if records[i] then
     local consistent, lane = check_record(ARGV[i], records[i])
     if not consistent then
-      forget_record(ARGV[i], ENDS)
+      forget_record(ARGV[i], HAS_DEADLINE)
       repairs = repairs + 1
     elseif lane then
       check_lane(lane)

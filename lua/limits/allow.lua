@@ -28,7 +28,7 @@ local function reserve_demand(meters)
   local marks = call('HMGET', hg('contended'), unpack(ids))
   for i = 1, #meters do
     local m = meters[i]
-    if marks[i] then m.reserved = m.reserved + counted(call('HGET', hg('demand'), m.id)) end
+    if marks[i] then m.reserved = m.reserved + parse_counter(call('HGET', hg('demand'), m.id)) end
   end
 end
 
@@ -36,9 +36,9 @@ local function allow(holder, first, last)
   local meters, refusal = load_needs(first, last, app, holder, loaded)
   if not meters then return refusal end
   if not quiet then reserve_demand(meters) end
-  local bind, at = binding(meters)
-  if bind.cost == 0 then at = bind.ready_at(0) end -- cost 0 only reads
-  if at > now_us then return reply(DENIED, bind, at) end
+  local bottleneck, at = find_bottleneck(meters)
+  if bottleneck.cost == 0 then at = bottleneck.ready_at(0) end -- cost 0 only reads
+  if at > now_us then return reply(DENIED, bottleneck, at) end
   return take_all(meters)
 end
 

@@ -8,7 +8,7 @@
 -- Returns 1, or 0 if there is no such limit
 -- @include change
 -- @include blocked
-local name, key, until_us, by = ARGV[1], ARGV[2], math.min(tonumber(ARGV[3]), FAR), ARGV[4]
+local name, key, until_us, by = ARGV[1], ARGV[2], math.min(tonumber(ARGV[3]), MAX_INT), ARGV[4]
 
 if call('EXISTS', hg('limit', name)) == 0 then return 0 end
 if until_us > now_us then

@@ -34,7 +34,7 @@ local kind, more = m.kind, cost - taken
 
 local done = { '', now_us, 1, 0 }
 if more > 0 and (kind == 'funnel' or kind == 'token_bucket') then done[4] = span(more, m.n, m.period_us) end
-if call('SET', hg('admitted', caller), number, 'PX', int(GRACE), 'GET') == number then return done end
+if call('SET', hg('admitted', caller), number, 'PX', int(GRACE_MS), 'GET') == number then return done end
 
 local function give_back(k)
   local since_us = math.max(tonumber(call('HGET', hg('limit', name), 'since_us') or nil) or now_us, m.since_us or 0)
@@ -66,7 +66,7 @@ local function give_back(k)
     -- plus what was given back since. They may have taken all of it just now, or in advance.
     local tat, fraction, rate, given, begins = string.match(call('GET', m.state), '^(%d+) (%d+) (%d+ %d+) ?(%d*) ?(%d*)$')
     tat, fraction, given = tonumber(tat), tonumber(fraction), tonumber(given) or 0
-    if rate ~= m.rate or tat == FAR or given < given_then then return end
+    if rate ~= m.rate or tat == MAX_INT or given < given_then then return end
     local given_us, part = span(given - given_then, m.n, m.period_us)
     local others_us = tat + (fraction > 0 and 1 or 0) - mark + given_us
     local us, over = span(k, m.n, m.period_us)

@@ -17,7 +17,7 @@ local summary, text = call('HGET', hg('summaries'), name), call('HGET', hg('limi
 call('SREM', hg('limits'), name)
 call('HDEL', hg('summaries'), name)
 if not summary then return 0 end
-call('SET', admitted, number, 'PX', int(GRACE))
+call('SET', admitted, number, 'PX', int(GRACE_MS))
 call('HSET', hg('deleted'), name, summary)
 call('UNLINK', hg('limit', name), hg('blocked', name), hg('overrides', name), hg('ending', name))
 changed('limit', name)

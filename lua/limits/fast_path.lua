@@ -110,12 +110,12 @@ while j <= last do
   j = j + 1 + width * count
 end
 
-if caller ~= '' and (all or some) then call('SET', hg('admitted', caller), number .. ' ' .. int(now_us) .. ' ' .. verdicts, 'PX', int(GRACE)) end
+if caller ~= '' and (all or some) then call('SET', hg('admitted', caller), number .. ' ' .. int(now_us) .. ' ' .. verdicts, 'PX', int(GRACE_MS)) end
 for k = 1, n do
   if all or some and some[k] then
     local tat, over = tats[k], overs[k]
     local parts = over == 0 and ' 0 ' or ' ' .. int(over) .. ' '
-    call('SET', KEYS[k + 1], int(tat) .. parts .. ARGV[rate_at + k], 'PX', int(ceil((tat - now_us) / 1000) + GRACE))
+    call('SET', KEYS[k + 1], int(tat) .. parts .. ARGV[rate_at + k], 'PX', int(ceil((tat - now_us) / 1000) + GRACE_MS))
   end
 end
 return time[1] .. ' ' .. time[2] .. ' ' .. verdicts .. found

@@ -35,13 +35,13 @@ local function stands(name, key)
   local m = load_meter(name, key)
   if not m then return {} end
   if m.stale then stale[#stale + 1] = m.name end
-  local shares = call('HMGET', hg('meters'), m.id, m.id .. LANES)
+  local shares = call('HMGET', hg('meters'), m.id, m.id .. LANES_SUFFIX)
   local limit = call('HMGET', hg('limit', name), 'paused', 'per_us', 'margin_us', 'zone', 'since_us')
-  local blocked = m.closed and math.min(tonumber(call('ZSCORE', hg('blocked', name), key) or nil) or 0, FAR) or 0
-  local reserved, left = counted(shares[1]), m.open_left and m.open_left() or m.left()
+  local blocked = m.closed and math.min(tonumber(call('ZSCORE', hg('blocked', name), key) or nil) or 0, MAX_INT) or 0
+  local reserved, left = parse_counter(shares[1]), m.open_left and m.open_left() or m.left()
   local row = {
     m.kind, m.n, m.lease_us or m.period_us, m.capacity, left, m.ready_at(reserved + 1),
-    reserved, counted(call('HGET', hg('demand'), m.id)), counted(shares[2]), m.known and 1 or 0, limit[1] and 1 or 0,
+    reserved, parse_counter(call('HGET', hg('demand'), m.id)), parse_counter(shares[2]), m.known and 1 or 0, limit[1] and 1 or 0,
     call('ZCOUNT', hg('blocked', name), '(' .. int(now_us), '+inf'), blocked > now_us and blocked or 0,
   }
   if not with_state then return row end

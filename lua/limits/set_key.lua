@@ -28,7 +28,7 @@ end
 drop_ended(name)
 local r = read_record(name, key)
 r.source, r.kind, r.n, r.per_us, r.capacity = 'set', kind, n, per_us, capacity
-r.ends_us = for_us > 0 and math.min(now_us + for_us, FAR) or 0
+r.ends_us = for_us > 0 and math.min(now_us + for_us, MAX_INT) or 0
 change_rate(name, key, r)
 note('set', name, by, 'key', key, 'to', text)
 return 1

@@ -7,17 +7,17 @@
 local function acquire_new(job, r)
   job.before = call('ZCARD', job.waiting)
   load_reserved(job.meters)
-  local first, bind, at = job.before == 0, nil, nil
+  local first, bottleneck, at = job.before == 0, nil, nil
   if first then
-    job.mark = contended(job.ids)
-    bind, at = binding(job.meters)
+    job.mark = first_contended(job.ids)
+    bottleneck, at = find_bottleneck(job.meters)
   end
   if first and not job.mark and at <= now_us then return admit(job, r and r.since_us, r and r.denials) end
   if r or job.queued_at_us > 0 then
-    -- @include among
+    -- @include ticket_among
     job.ticket = ticket_among(job)
   end
-  return wait(job, nil, true, bind)
+  return wait(job, nil, true, bottleneck)
 end
 
 -- Forgets a job whose wait deadline is over. The reply is cached, because a repeat of this call
@@ -25,7 +25,7 @@ end
 local function expire(job, r)
   forget_job(job.queue, job.id, r)
   load_reserved(job.meters)
-  local result = reply(EXPIRED, (binding(job.meters)), now_us)
+  local result = reply(EXPIRED, (find_bottleneck(job.meters)), now_us)
   job.cache_line = line_of_reply(result)
   return result
 end
@@ -33,10 +33,10 @@ end
 -- Processes a job that waits, or that was granted and is late. A job whose rule changed, or that
 -- was removed from its lane by hand, joins a lane again. It keeps the start of its wait.
 local function acquire_waiting(job, r)
-  if latest(r.since_us, job.max_wait_us, job.useful_us) <= now_us then return expire(job, r) end
+  if wait_deadline(r.since_us, job.max_wait_us, job.useful_us) <= now_us then return expire(job, r) end
   job.since_us = r.since_us
   local granted, late, reserved_at_us
-  if job.reserved_until_us then granted, late, reserved_at_us = claim(job, r, job.reserved_until_us) end
+  if job.reserved_until_us then granted, late, reserved_at_us = take_reservation(job, r, job.reserved_until_us) end
   if not granted and not (job.same_rule and call('ZSCORE', job.waiting, job.id)) then
     forget_job(job.queue, job.id, r)
     return acquire_new(job, r)
@@ -68,5 +68,5 @@ end
 -- Forgets an earlier job of the same name.
 local function forget_earlier(job, record)
   local r = parse_job(record)
-  if r then forget_job(job.queue, job.id, r) else forget_record(job.name, ENDS) end
+  if r then forget_job(job.queue, job.id, r) else forget_record(job.name, HAS_DEADLINE) end
 end

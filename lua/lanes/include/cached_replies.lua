@@ -7,11 +7,11 @@
 local ADMITTED, WAITS = '+', '-'
 
 -- Names a wait. Another wait of the same job has another ticket, or began at another time.
-local function wait_of(ticket, since) return WAITS .. ticket .. ' ' .. since end
+local function wait_id(ticket, since) return WAITS .. ticket .. ' ' .. since end
 
-local function is_about(record, wait)
+local function is_same_wait(record, wait)
   local ticket, since = string.match(record or '', '^(%-?%d+)\n(%d+)\n')
-  return ticket and wait_of(ticket, since) == wait
+  return ticket and wait_id(ticket, since) == wait
 end
 
 -- Returns a reply as a line.
@@ -40,4 +40,4 @@ local function cached_replies(cache, call_number)
   return cached
 end
 
-local function cache_replies(caller, lines) call('SET', hg('admitted', caller), table.concat(lines, '\n'), 'PX', int(GRACE)) end
+local function cache_replies(caller, lines) call('SET', hg('admitted', caller), table.concat(lines, '\n'), 'PX', int(GRACE_MS)) end

@@ -2,4 +2,4 @@
 
 -- Expiry in a job's record: its wait has no deadline, or has the one in `deadlines`. A higher digit
 -- means that the job has expired and left its lane, and counts how often it was listed since.
-local NEVER_ENDS, ENDS = '0', '1'
+local NO_DEADLINE, HAS_DEADLINE = '0', '1'

@@ -1,4 +1,4 @@
--- @include latest
+-- @include wait_deadline
 -- @include lanes
 -- @include notify_arrival
 -- @include waiting
@@ -9,7 +9,7 @@ local RESERVED, OVERDUE = 1, 2
 -- Gives a granted job the permits that are reserved for it. A late job gets those of the first
 -- granted job of its lane with the same costs, which takes a later job's permits in turn. Returns
 -- the job's state, whether the job is late, and the time at which the permits were reserved.
-local function claim(job, r, reserved_until_us)
+local function take_reservation(job, r, reserved_until_us)
   local granted = hg('granted', r.lane)
   call('ZREM', granted, job.id)
   local late, reserved_at_us = reserved_until_us <= 0, reserved_until_us - r.grant_us
@@ -17,9 +17,9 @@ local function claim(job, r, reserved_until_us)
     local others = call('ZRANGEBYSCORE', granted, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 10)
     local other
     for i = #others - 1, 1, -2 do
-      local o = read_job(job.queue, others[i])
-      local from = o and tonumber(others[i + 1]) - o.grant_us
-      if o and o.costs == r.costs and may_have(job, from) then other, reserved_at_us = others[i], from end
+      local candidate = read_job(job.queue, others[i])
+      local from = candidate and tonumber(others[i + 1]) - candidate.grant_us
+      if candidate and candidate.costs == r.costs and may_take_at(job, from) then other, reserved_at_us = others[i], from end
     end
     if not other then return OVERDUE, true end
     call('ZADD', granted, 0, other)
@@ -33,18 +33,18 @@ end
 -- takes free permits. A job that was not granted is admitted only if there is no leader.
 local function take_or_wait(job, r, granted, late)
   if granted ~= RESERVED then load_reserved(job.meters) end
-  local bind, at = binding(job.meters)
+  local bottleneck, at = find_bottleneck(job.meters)
   if granted then notify_arrival(job.lane, late) end
-  local may = granted == RESERVED and may_have(job, at) or granted and at <= now_us
-  if may or not granted and at <= now_us and call('ZRANK', job.waiting, job.id) == 0 and call('EXISTS', hg('leader')) == 0 then
-    if not granted then step_out(job.id, r) end
+  local may_take = granted == RESERVED and may_take_at(job, at) or granted and at <= now_us
+  if may_take or not granted and at <= now_us and call('ZRANK', job.waiting, job.id) == 0 and call('EXISTS', hg('leader')) == 0 then
+    if not granted then leave_lane(job.id, r) end
     forget_record(job.name, r.expiry)
-    leave_if_empty(job.lane)
+    remove_if_empty(job.lane)
     return at
   end
   if granted == RESERVED then
-    freed(job.lane)
+    notify_freed(job.lane)
     load_reserved(job.meters)
   end
-  return at, wait(job, r, granted, bind)
+  return at, wait(job, r, granted, bottleneck)
 end

@@ -49,7 +49,7 @@ local function restore_wait(job, record)
   local since_us, expiry = string.match(record or '', '^%-?%d+\n(%d+)\n%d+\n(%d)')
   job.since_us = tonumber(since_us) or math.min(job.queued_at_us, now_us)
   if job.rule_max_wait_us < 0 then return end
-  local ends_us = expiry == ENDS and tonumber(call('ZSCORE', hg('deadlines'), job.name) or nil)
+  local ends_us = expiry == HAS_DEADLINE and tonumber(call('ZSCORE', hg('deadlines'), job.name) or nil)
   local counts_from_us = job.waiting_since_us > 0 and job.waiting_since_us or now_us
-  job.max_wait_us = expiry and expiry > ENDS and 0 or (ends_us or counts_from_us + job.rule_max_wait_us) - job.since_us
+  job.max_wait_us = expiry and expiry > HAS_DEADLINE and 0 or (ends_us or counts_from_us + job.rule_max_wait_us) - job.since_us
 end

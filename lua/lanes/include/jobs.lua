@@ -29,5 +29,5 @@ end
 -- Deletes the record and the wait deadline of a job, by its name.
 local function forget_record(job, expiry)
   call('HDEL', hg('jobs'), job)
-  if expiry ~= NEVER_ENDS then call('ZREM', hg('deadlines'), job) end
+  if expiry ~= NO_DEADLINE then call('ZREM', hg('deadlines'), job) end
 end

@@ -3,23 +3,23 @@
 -- Puts jobs in the lane of a job of their group, behind it. The result is that of a call for each
 -- job, but the lane is written once. Returns their replies.
 local function join_all(job, ids)
-  local n, ends, replies = #ids, latest(job.since_us, job.max_wait_us, job.useful_us), {}
-  local last, record = next_ticket(job.lane, n), without_ticket(job, ends, '1')
-  local tickets, records, deadlines, ends_us = {}, {}, {}, ends < math.huge and int(ends)
+  local n, deadline, replies = #ids, wait_deadline(job.since_us, job.max_wait_us, job.useful_us), {}
+  local last_ticket, record = next_ticket(job.lane, n), without_ticket(job, deadline, '1')
+  local tickets, records, deadlines, deadline_text = {}, {}, {}, deadline < math.huge and int(deadline)
   job.mark = nil
   for i = 1, n do
-    local ticket, name = int(last - (n - i) * STEP), job.queue .. '\n' .. ids[i]
+    local ticket, name = int(last_ticket - (n - i) * STEP), job.queue .. '\n' .. ids[i]
     tickets[2 * i - 1], tickets[2 * i] = ticket, ids[i]
     records[2 * i - 1], records[2 * i] = name, ticket .. record
-    deadlines[2 * i - 1], deadlines[2 * i] = ends_us, name
+    deadlines[2 * i - 1], deadlines[2 * i] = deadline_text, name
     job.before = job.before + 1
     for k = 1, #job.meters do job.meters[k].before = job.meters[k].before + job.meters[k].cost end
     replies[i] = denial(job, job.before, true)
-    replies[i].wait = wait_of(ticket, int(job.since_us))
+    replies[i].wait = wait_id(ticket, int(job.since_us))
   end
   call('ZADD', job.waiting, unpack(tickets))
   call('HSET', hg('jobs'), unpack(records))
   for k = 1, #job.meters do count(hg('demand'), job.meters[k].id, n * job.meters[k].cost) end
-  if ends_us then call('ZADD', hg('deadlines'), unpack(deadlines)) end
+  if deadline_text then call('ZADD', hg('deadlines'), unpack(deadlines)) end
   return replies
 end

@@ -11,14 +11,14 @@ local function count_all(counters, r, sign)
 end
 
 -- Publishes that permits of a lane's meters are free again.
-local function freed(lane)
+local function notify_freed(lane)
   local _, ids = parse_lane(lane)
   for i = 1, #ids do changed('meter', ids[i]) end
 end
 
 -- Takes a waiting job out of its lane. Returns its rank there, 0 for the first: the
 -- next may be granted sooner.
-local function step_out(id, r)
+local function leave_lane(id, r)
   local rank = call('ZRANK', hg('lane', r.lane), id)
   if not rank then return end
   call('ZREM', hg('lane', r.lane), id)
@@ -33,12 +33,12 @@ local function forget_job(queue, id, r)
     call('ZREM', hg('granted', r.lane), id)
     if (tonumber(granted) or 0) > 0 then
       count_all(hg('meters'), r, -1)
-      freed(r.lane)
+      notify_freed(r.lane)
     end
     notify_arrival(r.lane)
-  elseif step_out(id, r) == 0 then
-    freed(r.lane)
+  elseif leave_lane(id, r) == 0 then
+    notify_freed(r.lane)
   end
   forget_record(queue .. '\n' .. id, r.expiry)
-  leave_if_empty(r.lane)
+  remove_if_empty(r.lane)
 end

@@ -6,5 +6,5 @@ local function next_deadline()
   local ends = call('ZRANGE', hg('deadlines'), 0, 0, 'WITHSCORES')[2]
   if not ends then return nil end
   if string.sub(ends, 1, 1) == '-' then return 1 end
-  return math.max(1, math.min(tonumber(ends) or FAR, FAR))
+  return math.max(1, math.min(tonumber(ends) or MAX_INT, MAX_INT))
 end

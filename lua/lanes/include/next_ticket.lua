@@ -10,7 +10,7 @@ local function next_ticket(lane, n)
   local is, ticket = pcall(call, 'HINCRBY', hg('tickets'), lane, int(ahead))
   if is then return ticket end
   local last = tonumber(call('ZRANGE', hg('lane', lane), -1, -1, 'WITHSCORES')[2] or nil) or 0
-  ticket = math.min(math.max(0, floor(last)), FAR / 2) + ahead
+  ticket = math.min(math.max(0, floor(last)), MAX_INT / 2) + ahead
   call('HSET', hg('tickets'), lane, int(ticket))
   return ticket
 end

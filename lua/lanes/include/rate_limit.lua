@@ -7,16 +7,16 @@ local FIRST_US, LONGEST_US = 1000000, 300000000
 
 -- Notes that the upstream rate limited a call that had been allowed at a moment, and blocks its
 -- meter. Calls that were underway by then tell nothing new.
-local function note_rate_limit(name, key, at_us, for_us, chance)
+local function record_rate_limit(name, key, at_us, for_us, random)
   drop_ended(name)
   local r = read_record(name, key)
-  local again = at_us <= r.rate_limited_us
-  if not again then slow_down(name, key, r, adapts(name)) end
+  local is_known = at_us <= r.rate_limited_us
+  if not is_known then slow_down(name, key, r, adapts(name)) end
   if for_us >= 0 then
     block_longer(name, key, now_us + for_us)
-  elseif not again then
+  elseif not is_known then
     local us = math.min(FIRST_US * 2 ^ math.min(r.rate_limited - 1, 30), LONGEST_US)
-    block_longer(name, key, now_us + floor(us / 2 + us / 2 * chance / 1000000))
+    block_longer(name, key, now_us + floor(us / 2 + us / 2 * random / 1000000))
   end
   changed('meter', name .. '|' .. key)
 end

@@ -1,7 +1,7 @@
 -- @include needs
 -- @include count
 -- @include expiry
--- @include latest
+-- @include wait_deadline
 -- @include notify_arrival
 
 -- Returns the time until which permits are reserved for a job: 0 if they were reserved and are not
@@ -11,9 +11,9 @@ local function reserved_until(job, only_this)
   if only_this or not job.reservations then
     local ids = {}
     for arg = only_this and job.arg or job.first_job, only_this and job.arg or job.last_job, 2 do ids[#ids + 1] = ARGV[arg] end
-    local untils = call('ZMSCORE', hg('granted', job.lane), unpack(ids))
+    local ends = call('ZMSCORE', hg('granted', job.lane), unpack(ids))
     job.reservations = {}
-    for i = 1, #ids do job.reservations[ids[i]] = tonumber(untils[i] or nil) end
+    for i = 1, #ids do job.reservations[ids[i]] = tonumber(ends[i] or nil) end
   end
   return job.reservations[job.id]
 end
@@ -26,15 +26,15 @@ local redeemed = {}
 -- reserved and from which on they exist; or nothing.
 local function redeem(job, record)
   local since_us, grant_us, expiry, denials = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) *(%d*)')
-  local _, at = binding(job.meters)
-  if not since_us or not may_have(job, at) or latest(tonumber(since_us), job.max_wait_us, job.useful_us) <= at then return end
+  local _, at = find_bottleneck(job.meters)
+  if not since_us or not may_take_at(job, at) or wait_deadline(tonumber(since_us), job.max_wait_us, job.useful_us) <= at then return end
   local lane = redeemed[job.lane]
   if not lane then
     lane = { waiting = job.waiting, ids = {}, names = {}, expiring = {}, permits = {} }
     redeemed[job.lane] = lane
   end
   lane.ids[#lane.ids + 1], lane.names[#lane.names + 1] = job.id, job.name
-  if expiry ~= NEVER_ENDS then lane.expiring[#lane.expiring + 1] = job.name end
+  if expiry ~= NO_DEADLINE then lane.expiring[#lane.expiring + 1] = job.name end
   for i = 1, #job.meters do
     local m = job.meters[i]
     lane.permits[m.id] = (lane.permits[m.id] or 0) + m.cost
@@ -54,7 +54,7 @@ local function write_redeemed()
     -- waiting and granted jobs as 1 each.
     local existing = call('EXISTS', lane.waiting, granted, full, full, full)
     if existing >= 3 then notify_arrival(name) end
-    if existing % 3 == 0 then leave_if_empty(name) end
+    if existing % 3 == 0 then remove_if_empty(name) end
   end
   redeemed = {}
 end

@@ -5,9 +5,9 @@
 local function load_reserved(meters)
   for i = 1, #meters do
     local m = meters[i]
-    if m.counts ~= counts then
-      local of = call('HMGET', hg('meters'), m.id, m.id .. LANES)
-      m.counts, m.granted, m.lanes = counts, counted(of[1]), tonumber(of[2] or nil)
+    if m.reserved_version ~= reserved_version then
+      local of = call('HMGET', hg('meters'), m.id, m.id .. LANES_SUFFIX)
+      m.reserved_version, m.granted, m.lanes = reserved_version, parse_counter(of[1]), tonumber(of[2] or nil)
     end
     m.reserved = m.granted
   end

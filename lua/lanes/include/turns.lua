@@ -1,21 +1,21 @@
--- @include lines
+-- @include turn_lanes
 
 -- What became of a turn, as fairqueue.Outcome numbers it.
-local GRANTED, REFUSED, SKIPPED, EMPTY, FULL, LEARN = 0, 1, 2, 3, 4, 5
+local GRANTED, REFUSED, SKIPPED, EMPTY, FULL, IMPOSSIBLE = 0, 1, 2, 3, 4, 5
 
 -- A job that was denied less than this ago may not be back in its queue yet. Promoted early, it
 -- would be overtaken by one that is.
 local PUT_BACK_US = 20000
 
 -- About how long a granted job takes to come.
-local LITTLE_US = 1500
+local MIN_ADVANCE_US = 1500
 
 -- Returns the meters that a job needs, each with its cost; nil if a limit is gone or too small for
 --   it.
-local function meters_of(line, r)
-  local meters = line.meters
-  for i = 1, #line.ids do
-    local m = meters[i] or meter(line.ids[i])
+local function meters_of(lane, r)
+  local meters = lane.meters
+  for i = 1, #lane.ids do
+    local m = meters[i] or cached_meter(lane.ids[i])
     if not m or r.cost[i] > m.capacity then return nil end
     m.cost, meters[i] = r.cost[i], m
   end
@@ -23,12 +23,12 @@ local function meters_of(line, r)
 end
 
 -- Returns how many jobs of a lane may be on their way: as many as its meters can give at once.
-local function most_granted(meters)
-  local most = math.huge
+local function max_grants(meters)
+  local max_granted = math.huge
   for i = 1, #meters do
-    most = math.min(most, floor(meters[i].capacity / math.max(meters[i].cost, 1)))
+    max_granted = math.min(max_granted, floor(meters[i].capacity / math.max(meters[i].cost, 1)))
   end
-  return most
+  return max_granted
 end
 
 -- Returns until when a permit must exist for its job to be granted now, mostly far_us in advance. A
@@ -39,13 +39,13 @@ end
 --   once. If that is less than far_us a job is granted half as far in advance, or as little as it
 --   takes to come. What is left of a window is lost when the next one opens, so a job that is
 --   granted for that does not count on it being taken.
-local function horizon(meters, ready, ahead_us, far_us)
+local function latest_ready_at(meters, ready, advance_us, max_advance_us)
   local m = meters[1]
-  local lost = m.windowed and ready <= now_us + ahead_us and m.reserved + m.cost > m.n
+  local lost = m.windowed and ready <= now_us + advance_us and m.reserved + m.cost > m.n
   if #meters > 1 or not m.known or lost then return now_us end
   local spare_us = (m.capacity - m.cost) * m.period_us / m.n
-  if spare_us >= far_us then return now_us + ahead_us end
-  return now_us + (m.early and math.min(ahead_us, math.max(LITTLE_US, floor(spare_us / 2))) or 0)
+  if spare_us >= max_advance_us then return now_us + advance_us end
+  return now_us + (m.early and math.min(advance_us, math.max(MIN_ADVANCE_US, floor(spare_us / 2))) or 0)
 end
 
 -- Refuses a turn. Later turns that need one of its meters would take what it may hold, so they are
@@ -55,36 +55,36 @@ local function refuse(meters, held)
   for i = 1, #meters do
     local m = meters[i]
     m.refused = true
-    if m.ready_at(m.reserved + held[i] + m.cost) > now_us then mark(m.id) end
+    if m.ready_at(m.reserved + held[i] + m.cost) > now_us then mark_contended(m.id) end
   end
   return { REFUSED }
 end
 
 -- Tries a turn. It leaves what older lanes hold of each meter.
-local function turn(line, ahead_us, held_text, far_us)
-  local held = line.held
-  if held_text ~= line.held_text then
+local function try_turn(lane, advance_us, held_text, max_advance_us)
+  local held = lane.held
+  if held_text ~= lane.held_text then
     held = {}
     for permits in string.gmatch(held_text, '%d+') do held[#held + 1] = tonumber(permits) end
   end
-  for i = 1, #line.ids do
-    local m = loaded[line.ids[i]]
+  for i = 1, #lane.ids do
+    local m = loaded[lane.ids[i]]
     if m and m.refused then
-      line.held = line.held or held
+      lane.held = lane.held or held
       return { SKIPPED }
     end
   end
-  line.held, line.held_text = held, held_text
-  local id, r, since = first(line)
+  lane.held, lane.held_text = held, held_text
+  local id, r, since = first_waiting(lane)
   if not id then return { EMPTY } end
-  local meters = meters_of(line, r)
+  local meters = meters_of(lane, r)
   if not meters then -- it is granted to learn that
-    granted(line, id, r, now_us, 0)
-    return { LEARN, id, now_us, 0 }
+    grant_first(lane, id, r, now_us, 0)
+    return { IMPOSSIBLE, id, now_us, 0 }
   end
-  local most = most_granted(meters)
-  if line.granted >= most and on_their_way(line, r.grant_us) >= most then
-    call('SADD', hg('full'), line.lane)
+  local max_granted = max_grants(meters)
+  if lane.granted >= max_granted and promoted_count(lane, r.grant_us) >= max_granted then
+    call('SADD', hg('full'), lane.name)
     return { FULL }
   end
   local ready = now_us
@@ -92,12 +92,12 @@ local function turn(line, ahead_us, held_text, far_us)
     local at = meters[i].ready_at(meters[i].reserved + held[i] + meters[i].cost)
     if at > ready then ready = at end
   end
-  if ready > horizon(meters, ready, ahead_us, far_us) then return refuse(meters, held) end
+  if ready > latest_ready_at(meters, ready, advance_us, max_advance_us) then return refuse(meters, held) end
   for k = 1, #meters do
     local m = meters[k]
-    m.reserved, m.promised = m.reserved + m.cost, m.promised + m.cost
+    m.reserved, m.newly_reserved = m.reserved + m.cost, m.newly_reserved + m.cost
   end
-  granted(line, id, r, ready, ready + r.grant_us)
+  grant_first(lane, id, r, ready, ready + r.grant_us)
   local early = meters[1].early and not meters[2] and since + PUT_BACK_US <= now_us
   return { GRANTED, id, ready, ready + r.grant_us, early and 1 or 0 }
 end
@@ -105,18 +105,18 @@ end
 -- Returns what is known of a line's next turn, if as much is held then as in its last. A funnel
 --   gives its permits back one by one, a window all at its end, a concurrency meter when a lease
 --   ends.
-local function outlook(line, far_us)
-  local id, r = first(line)
-  local meters = id and meters_of(line, r)
-  local out = { line.granted, id and 0 }
+local function next_needs(lane, max_advance_us)
+  local id, r = first_waiting(lane)
+  local meters = id and meters_of(lane, r)
+  local out = { lane.granted, id and 0 }
   if not meters then return out end -- no job waits, or its turn is to learn that
   for i = 1, #meters do
     local m, n = meters[i], #out
-    out[n + 1], out[n + 2], out[n + 3] = m.cost, m.ready_at(m.reserved + line.held[i] + m.cost), m.known and 1 or 0
+    out[n + 1], out[n + 2], out[n + 3] = m.cost, m.ready_at(m.reserved + lane.held[i] + m.cost), m.known and 1 or 0
     local refill_us = m.lease_us or m.period_us
-    if m.kind == 'funnel' or m.kind == 'token_bucket' then refill_us = math.min(ceil(m.cost * m.period_us / m.n), FAR) end
+    if m.kind == 'funnel' or m.kind == 'token_bucket' then refill_us = math.min(ceil(m.cost * m.period_us / m.n), MAX_INT) end
     out[n + 4], out[n + 5], out[n + 6] = refill_us, m.closed and 1 or 0, m.windowed and floor(m.n / math.max(m.cost, 1)) or 1
   end
-  out[2] = horizon(meters, out[4], far_us, far_us) - now_us
+  out[2] = latest_ready_at(meters, out[4], max_advance_us, max_advance_us) - now_us
   return out
 end

@@ -1,13 +1,13 @@
--- @include expect
+-- @include estimate
 -- @include expiry
--- @include latest
+-- @include wait_deadline
 -- @include reserved
 -- @include count
 -- @include next_ticket
 -- @include cached_replies
 
 -- Returns the first contended one of some meters, or nil.
-local function contended(ids)
+local function first_contended(ids)
   local marks = call('HMGET', hg('contended'), unpack(ids))
   for i = 1, #marks do
     if marks[i] then return ids[i] end
@@ -15,7 +15,7 @@ local function contended(ids)
 end
 
 -- Puts a job in its lane, and registers the lane if the job is its first.
-local function join(job, ticket, meter)
+local function join_lane(job, ticket, meter)
   local before = job.before or call('ZCARD', job.waiting)
   call('ZADD', job.waiting, ticket, job.id)
   for i = 1, #job.meters do
@@ -24,13 +24,13 @@ local function join(job, ticket, meter)
   end
   if before > 0 then return end
   -- @include register
-  register(job.lane, meter)
+  register_lane(job.lane, meter)
 end
 
 -- Returns the average cost of a lane's other jobs for each meter. It is known only if no other lane
 --   waits at the meter; else the job's own cost stands for it.
-local function average_costs(job, place)
-  local others = place == job.before and place or call('ZCARD', job.waiting) - 1
+local function average_costs(job, ahead)
+  local others = ahead == job.before and ahead or call('ZCARD', job.waiting) - 1
   local average = {}
   for i = 1, #job.meters do
     local m = job.meters[i]
@@ -43,9 +43,9 @@ end
 --   back for a little longer than its expected wait, because an early call would cost it a second
 --   denial. If the expected wait is unknown, the job is put back for as long as it has waited, at
 --   least a minute and at most an hour.
-local function denial(job, place, joins)
-  local last, expected, known = expect(job.meters, place, place > 0 and average_costs(job, place), joins, job.mark)
-  if place > 0 and expected <= now_us then -- the lane's first job costs more than there is
+local function denial(job, ahead, is_new)
+  local deciding, expected, known = estimate_start(job.meters, ahead, ahead > 0 and average_costs(job, ahead), is_new, job.mark)
+  if ahead > 0 and expected <= now_us then -- the lane's first job costs more than there is
     -- @include jobs
     local head = read_job(job.queue, call('ZRANGE', job.waiting, 0, 0)[1])
     for i = 1, head and head.lane == job.lane and #job.meters or 0 do
@@ -59,7 +59,7 @@ local function denial(job, place, joins)
   else
     back_us = math.min(math.max(now_us - job.since_us, 60000000), 3600000000)
   end
-  local result = reply(DENIED, last, known and expected or now_us + back_us, back_us)
+  local result = reply(DENIED, deciding, known and expected or now_us + back_us, back_us)
   result[FLAG] = known and 1 or 0
   return result
 end
@@ -69,8 +69,8 @@ end
 local LONG = 65
 
 -- Returns a waiting job's record without its ticket. ends is the job's wait deadline.
-local function without_ticket(job, ends, denials)
-  local expiry = '\n' .. int(job.since_us) .. '\n' .. job.grant_text .. '\n' .. (ends < math.huge and ENDS or NEVER_ENDS) .. ' '
+local function without_ticket(job, deadline, denials)
+  local expiry = '\n' .. int(job.since_us) .. '\n' .. job.grant_text .. '\n' .. (deadline < math.huge and HAS_DEADLINE or NO_DEADLINE) .. ' '
   local rest = denials .. '\n' .. job.costs .. '\n' .. job.lane
   return expiry .. string.rep(' ', LONG - #expiry - #rest) .. rest
 end
@@ -78,31 +78,31 @@ end
 -- Lets a denied job wait in its lane, which it joins if `joins` is true, and returns the reply. r is
 -- the job's record, bind the meter that it waits longest for. The job expires only when its wait
 -- deadline is over: until then jobs before it may leave, and running jobs may give permits back.
-local function wait(job, r, joins, bind)
-  local ends = latest(job.since_us, job.max_wait_us, job.useful_us)
-  if ends <= now_us then return reply(EXPIRED, bind or (binding(job.meters)), now_us) end
+local function wait(job, r, is_new, bottleneck)
+  local deadline = wait_deadline(job.since_us, job.max_wait_us, job.useful_us)
+  if deadline <= now_us then return reply(EXPIRED, bottleneck or (find_bottleneck(job.meters)), now_us) end
   local ticket = r and r.ticket or job.ticket or next_ticket(job.lane) + job.head_start * STEP
   local text = int(ticket)
-  local place = not r and not job.ticket and job.head_start == 0 and job.before or call('ZCOUNT', job.waiting, '-inf', '(' .. text)
-  if joins then
-    join(job, text, job.mark or bind and bind.id)
+  local ahead = not r and not job.ticket and job.head_start == 0 and job.before or call('ZCOUNT', job.waiting, '-inf', '(' .. text)
+  if is_new then
+    join_lane(job, text, job.mark or bottleneck and bottleneck.id)
   else
     load_before(job.meters, true)
   end
-  if ends < math.huge then
-    call('ZADD', hg('deadlines'), int(ends), job.name)
+  if deadline < math.huge then
+    call('ZADD', hg('deadlines'), int(deadline), job.name)
     if call('ZRANK', hg('deadlines'), job.name) == 0 then call('PUBLISH', hg('wake'), 'deadline') end
   end
-  call('HSET', hg('jobs'), job.name, text .. without_ticket(job, ends, r and int(r.denials + 1) or '1'))
-  local result = denial(job, place, not r)
-  result.wait = wait_of(text, int(job.since_us))
+  call('HSET', hg('jobs'), job.name, text .. without_ticket(job, deadline, r and int(r.denials + 1) or '1'))
+  local result = denial(job, ahead, not r)
+  result.wait = wait_id(text, int(job.since_us))
   return result
 end
 
 -- Returns the denial of a job that does not wait because of this call: its wait is over, or another
 --   call began it.
 local function denial_without_wait(meters)
-  local result = reply(DENIED, binding(meters))
+  local result = reply(DENIED, find_bottleneck(meters))
   result[TIME], result[FLAG] = result[READY_AT] - now_us, 1
   return result
 end

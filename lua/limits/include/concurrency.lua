@@ -33,7 +33,7 @@ local function concurrency(m, now_us, holder)
     local last = now_us
     for i = 1, #sets do
       local ends = tonumber(call('ZRANGE', sets[i], -1, -1, 'WITHSCORES')[2] or nil) or 0
-      if ends > last then last = math.min(ends, FAR) end
+      if ends > last then last = math.min(ends, MAX_INT) end
     end
     return last
   end

@@ -65,12 +65,12 @@ local function fixed_window(m, now_us)
     local ready, spare = open, n > count and not closed and n - count or 0
     if k > spare then ready = starts(at, ceil((k - spare) / n)) + margin_us end
     if ready < now_us then ready = now_us end
-    if from and ready < from and from < FAR then ready = open_from(from) end
-    return ready < FAR and ready or FAR
+    if from and ready < from and from < MAX_INT then ready = open_from(from) end
+    return ready < MAX_INT and ready or MAX_INT
   end
 
   local function keep()
-    local ttl_ms = ceil((starts(at, 1) - now_us) / 1000) + GRACE + (m.longer_ms or 0)
+    local ttl_ms = ceil((starts(at, 1) - now_us) / 1000) + GRACE_MS + (m.longer_ms or 0)
     call('SET', m.state, int(last) .. ' ' .. int(count), 'PX', int(ttl_ms))
   end
 

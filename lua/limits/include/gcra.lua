@@ -6,14 +6,14 @@ local function span(k, n, period_us)
   local parts = k * rest
   local fraction = parts % n
   local us = k * ((period_us - rest) / n) + (parts - fraction) / n
-  if us >= FAR then return FAR, 0 end
+  if us >= MAX_INT then return MAX_INT, 0 end
   return us, fraction
 end
 
 -- Returns how many permits a time stands for: the inverse of span, rounded up.
 local function owed(us, fraction, n, period_us)
   local parts = us * n + fraction
-  if parts < FAR then
+  if parts < MAX_INT then
     local over = parts % period_us
     return (parts - over) / period_us + (over > 0 and 1 or 0)
   end
@@ -54,7 +54,7 @@ local function gcra(m, now_us)
     end
   end
   if tat < now_us then tat, fraction = now_us, 0 end
-  if tat >= FAR then tat, fraction = FAR, 0 end
+  if tat >= MAX_INT then tat, fraction = MAX_INT, 0 end
   m.early = true
 
   function m.ready_at(k)
@@ -68,7 +68,7 @@ local function gcra(m, now_us)
       local us, over = span(k - capacity, n, period_us)
       at = tat + us + ceil((fraction + over) / n)
     end
-    if at >= FAR then return FAR end
+    if at >= MAX_INT then return MAX_INT end
     return at > now_us and at or now_us
   end
 
@@ -81,18 +81,18 @@ local function gcra(m, now_us)
     if at and tat < at then tat, fraction = at, 0 end -- as if it were then
     tat, fraction = tat + us, fraction + over
     if fraction >= n then tat, fraction = tat + 1, fraction - n end
-    if tat >= FAR then tat, fraction = FAR, 0 end
+    if tat >= MAX_INT then tat, fraction = MAX_INT, 0 end
     if at and at > begins_us then begins_us = at end
     if m.later then
       m.later = 'taken'
       return tat, given
     end
     local lasts_us = tat - now_us
-    if m.slower and m.slower > 1 then lasts_us = math.min(lasts_us * m.slower, FAR) end
+    if m.slower and m.slower > 1 then lasts_us = math.min(lasts_us * m.slower, MAX_INT) end
     local text = int(tat) .. ' ' .. int(fraction) .. ' ' .. m.rate
     if given > 0 then text, lasts_us = text .. ' ' .. int(given), math.max(lasts_us, MEMORY_US) end
     if begins_us > now_us then text = text .. (given > 0 and ' ' or ' 0 ') .. int(begins_us) end
-    local ttl_ms = ceil(lasts_us / 1000) + GRACE + (m.longer_ms or 0)
+    local ttl_ms = ceil(lasts_us / 1000) + GRACE_MS + (m.longer_ms or 0)
     call('SET', m.state, text, 'PX', int(ttl_ms))
     return tat, given
   end

@@ -35,12 +35,12 @@ local function hold(sets, holder, k, until_us)
     local bit = k % 2
     k = (k - bit) / 2
     if bit == 1 then call('ZADD', sets[i], int(until_us), holder) else call('ZREM', sets[i], holder) end
-    local late = call('ZCOUNT', sets[i], '-inf', int(now_us - GRACE * 1000))
+    local late = call('ZCOUNT', sets[i], '-inf', int(now_us - GRACE_MS * 1000))
     if late > 0 then call('ZREMRANGEBYRANK', sets[i], 0, late > 100 and 99 or late - 1) end
     local ends = tonumber(call('ZRANGE', sets[i], -1, -1, 'WITHSCORES')[2] or nil) or 0
-    if ends > last and ends < FAR then last = ends end
+    if ends > last and ends < MAX_INT then last = ends end
   end
-  local ttl_ms = int(ceil((last - now_us) / 1000) + GRACE)
+  local ttl_ms = int(ceil((last - now_us) / 1000) + GRACE_MS)
   for i = 1, #sets do call('PEXPIRE', sets[i], ttl_ms) end
   if #sets > 1 then call('PEXPIRE', state .. '\n', ttl_ms) end
   return last

@@ -49,7 +49,7 @@ local function load_meter(name, key, app, holder, at)
       return nil, true
     end
     if (tonumber(blocked_us or nil) or 0) > now_us then -- until when any key of the limit is blocked
-      ends = math.min(tonumber(call('ZSCORE', hg('blocked', name), key) or nil) or 0, FAR)
+      ends = math.min(tonumber(call('ZSCORE', hg('blocked', name), key) or nil) or 0, MAX_INT)
       ends = ends > now_us and ends or nil
     end
     record = overrides and call('HGET', hg('overrides', name), key)
@@ -58,7 +58,7 @@ local function load_meter(name, key, app, holder, at)
 
   local id = name .. '|' .. key
   local m = { -- all its fields at once, so that the table is made in its full size
-    id = id, name = name, kind = kind, state = hg('m', kind .. ':' .. id), known = true, windowed = false, lanes = false, later = false, counts = false, called = 0,
+    id = id, name = name, kind = kind, state = hg('m', kind .. ':' .. id), known = true, windowed = false, lanes = false, later = false, reserved_version = false, granted = 0,
     n = limit.n, period_us = limit.period_us, capacity = limit.capacity, rate = limit.rate, index = 0, cost = 0, reserved = 0, early = false,
     wanted = 0, closes = false, lost = false, ready_at = false, take = false, left = false, full_at = false,
   }

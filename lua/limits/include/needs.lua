@@ -40,20 +40,20 @@ local function load_needs(first, last, app, holder, loaded)
 end
 
 -- Returns the meter with the longest wait, and the first time at which all meters have the permits.
-local function binding(meters)
-  local bind, at, closes = nil, -1, false
+local function find_bottleneck(meters)
+  local bottleneck, at, closes = nil, -1, false
   for i = 1, #meters do
     local m = meters[i]
     m.wanted = m.reserved + m.cost
     local ready = m.ready_at(m.wanted)
-    if ready > at then bind, at = m, ready end
+    if ready > at then bottleneck, at = m, ready end
     closes = closes or m.closes
   end
   if closes and at > now_us and meters[2] then
-    -- @include open
-    bind, at = all_open(meters, bind, at)
+    -- @include all_open
+    bottleneck, at = all_open(meters, bottleneck, at)
   end
-  return bind, at
+  return bottleneck, at
 end
 
 -- Returns the reply for an outcome that meter m decided:

@@ -27,6 +27,6 @@ local function override(m, kind, record, margin_us, at, adapts)
   elseif ends_us > m.since_us and ends_us <= at then
     m.since_us = ends_us
   end
-  if adapts and share < 1000000 then m.period_us = math.min(ceil(m.period_us * 1000000 / share), FAR) end
+  if adapts and share < 1000000 then m.period_us = math.min(ceil(m.period_us * 1000000 / share), MAX_INT) end
   m.rate = int(m.n) .. ' ' .. int(m.period_us)
 end

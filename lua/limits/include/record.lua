@@ -41,7 +41,7 @@ end
 local function lasts_until(r)
   local feedback_us, ends_us = math.max(r.rate_limited_us, r.feedback_us, r.slowed_us), r.ends_us > 0 and r.ends_us or nil
   if feedback_us == 0 and r.source ~= '-' then return ends_us end
-  return math.min(math.max(feedback_us, r.since_us) + MEMORY_US, ends_us or FAR)
+  return math.min(math.max(feedback_us, r.since_us) + MEMORY_US, ends_us or MAX_INT)
 end
 
 -- Stores a record, and marks the limit as one whose keys have records.
@@ -99,7 +99,7 @@ end
 
 -- Drops what ended so long ago that no clock steps back to it, a hundred records at a time.
 local function drop_ended(name)
-  local ended = call('ZRANGEBYSCORE', hg('ending', name), '-inf', int(now_us - GRACE * 1000), 'LIMIT', 0, 100)
+  local ended = call('ZRANGEBYSCORE', hg('ending', name), '-inf', int(now_us - GRACE_MS * 1000), 'LIMIT', 0, 100)
   for i = 1, #ended do
     local r = read_record(name, ended[i])
     if r.ends_us > 0 and r.ends_us <= now_us then

@@ -19,12 +19,12 @@ local function sliding_log(m, now_us)
     local within = (k - 1) % n + 1
     local rounds = (k - within) / n
     local at = n - within < length and (tonumber(call('LINDEX', m.state, within - n - 1) or nil) or 0) + period_us or now_us
-    return math.min((at > now_us and at or now_us) + rounds * period_us, FAR)
+    return math.min((at > now_us and at or now_us) + rounds * period_us, MAX_INT)
   end
 
   local function keep()
     last = nil
-    call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE + (m.longer_ms or 0)))
+    call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE_MS + (m.longer_ms or 0)))
   end
 
   function m.take(k)
@@ -42,7 +42,7 @@ local function sliding_log(m, now_us)
       call('LTRIM', m.state, -n, -1)
       length = n
     end
-    call('PEXPIRE', m.state, int(ceil((at + period_us - now_us) / 1000) + GRACE + (m.longer_ms or 0)))
+    call('PEXPIRE', m.state, int(ceil((at + period_us - now_us) / 1000) + GRACE_MS + (m.longer_ms or 0)))
     return at
   end
 

@@ -73,10 +73,10 @@ local function sliding_window(m, now_us)
       end
       if missing > 0 then at = leaves(newest) end
     end
-    return math.min((at > floor_us and at or floor_us) + wait, FAR)
+    return math.min((at > floor_us and at or floor_us) + wait, MAX_INT)
   end
 
-  local function keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE + (m.longer_ms or 0))) end
+  local function keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE_MS + (m.longer_ms or 0))) end
 
   function m.take(k)
     local b = floor(floor_us / width)
@@ -85,7 +85,7 @@ local function sliding_window(m, now_us)
       newest, count = b, 0
     end
     sum, count, older, first = sum + k, count + k, string.sub(older, first), 1
-    local ttl_ms = ceil((leaves(b) - now_us) / 1000) + GRACE + (m.longer_ms or 0)
+    local ttl_ms = ceil((leaves(b) - now_us) / 1000) + GRACE_MS + (m.longer_ms or 0)
     call('SET', m.state, parts_text(width, sum, newest, count, older), 'PX', int(ttl_ms))
     return b
   end

@@ -4,7 +4,7 @@
 local function load_before(meters, waits)
   for i = 1, #meters do
     local m = meters[i]
-    m.before = math.max(0, counted(call('HGET', hg('demand'), m.id)) - (waits and m.cost or 0))
+    m.before = math.max(0, parse_counter(call('HGET', hg('demand'), m.id)) - (waits and m.cost or 0))
   end
 end
 
@@ -18,12 +18,12 @@ local function is_alone(m) return (m.lanes or 1) == 1 end
 -- A turn costs what those before it in its lane do on average, if that is known, or
 -- what it does. Returns the meter that decides, its time, and whether that is known; neither
 -- of the first two where no limit is left.
-local function expect(meters, place, average, joins, marked)
-  local last, expected, known, closes
+local function estimate_start(meters, ahead, average, is_new, contended_id)
+  local deciding, expected, known, closes
   for i = 1, #meters do
     local m = meters[i]
     local lanes = m.lanes or 1
-    local turns = place * lanes + (joins and marked == m.id and lanes or 0)
+    local turns = ahead * lanes + (is_new and contended_id == m.id and lanes or 0)
     local cost = average and average[i] or m.cost
     local wanted = m.reserved + math.min(ceil(turns * cost), m.before) + m.cost
     if m.windowed and cost > 1 and cost < m.n then -- what is left of a window when no job fits in any more is lost
@@ -32,12 +32,12 @@ local function expect(meters, place, average, joins, marked)
     end
     m.wanted, closes = wanted, closes or m.closes
     local at = m.ready_at(wanted)
-    if not last or at > expected or (at == expected and m.id == marked) then last, expected, known = m, at, m.known end
+    if not deciding or at > expected or (at == expected and m.id == contended_id) then deciding, expected, known = m, at, m.known end
   end
   if closes and expected > now_us and meters[2] then
-    -- @include open
-    last, expected = all_open(meters, last, expected)
-    known = last.known
+    -- @include all_open
+    deciding, expected = all_open(meters, deciding, expected)
+    known = deciding.known
   end
-  return last, expected, known or not last or expected <= now_us
+  return deciding, expected, known or not deciding or expected <= now_us
 end

@@ -12,7 +12,7 @@ local function all_open(meters, last, at)
       local ready = m.closes and m.ready_at(m.wanted, at) or 0
       if ready > at then last, at = m, ready end
     end
-    if at == before or at >= FAR then break end
+    if at == before or at >= MAX_INT then break end
   end
   return last, at
 end

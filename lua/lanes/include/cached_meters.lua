@@ -3,13 +3,13 @@
 
 -- Meters do not change while turns are given, except for what is reserved of them.
 local loaded, stale = {}, {}
-local function meter(id)
+local function cached_meter(id)
   local m = loaded[id]
   if m ~= nil then return m end
   local name, key = string.match(id, '^([^|]*)|(.*)$')
   m = load_meter(name, key) or false
   if m then
-    m.reserved, m.promised = counted(call('HGET', hg('meters'), id)), 0
+    m.reserved, m.newly_reserved = parse_counter(call('HGET', hg('meters'), id)), 0
     if m.stale then stale[#stale + 1] = name end
   end
   loaded[id] = m

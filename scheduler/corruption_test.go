@@ -90,7 +90,7 @@ func TestCorruption_Repair(t *testing.T) {
 			t.Errorf("meters %q, %d, %v; want one", meters, next, err)
 		}
 		for _, want := range []int{1, 0} {
-			if wrong, err := store.RepairReserved(ctx, "it", meters, []string{lane}); wrong != want || err != nil {
+			if wrong, err := store.RepairReserved(ctx, "it", meters[0], []string{lane}); wrong != want || err != nil {
 				t.Errorf("%d were wrong, %v; want %d", wrong, err, want)
 			}
 		}

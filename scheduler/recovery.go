@@ -137,12 +137,12 @@ func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 	if over < 0 || why == nil && (over < heartbeat || now.Sub(s.since) < 2*heartbeat) {
 		return
 	}
-	msgs, err := r.db.Messages(ctx, j.Queue, j.ID)
+	msgs, err := r.db.Fields(ctx, j.Queue, asynqdb.FieldMessage, j.ID)
 	if err != nil {
 		return
 	}
 	if msgs[0] == "" {
-		if dropped, _ := r.db.Drop(ctx, j.Queue, j.ID, s.ends); dropped {
+		if dropped, _ := r.db.Restore(ctx, j.Queue, j.ID); dropped > 0 {
 			r.log.Warn("Redis has lost an active job: it cannot run", "queue", j.Queue, "id", j.ID)
 		}
 		return

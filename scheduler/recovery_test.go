@@ -58,8 +58,12 @@ func TestRecovery_OtherClock(t *testing.T) {
 		ctx := t.Context()
 		st.must(st.tasks.PauseQueue("default"))
 		id := st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(0)))
-		st.must(st.rdb.RPopLPush(ctx, asynqdb.Key("default", asynqdb.Pending), asynqdb.Key("default", asynqdb.Active)).Err())
-		st.must(st.rdb.HSet(ctx, asynqdb.Hash("default", id), "state", "active").Err())
+		_, err := st.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
+			p.RPopLPush(ctx, asynqdb.Key("default", asynqdb.Pending), asynqdb.Key("default", asynqdb.Active))
+			p.HSet(ctx, asynqdb.Hash("default", id), "state", "active")
+			return nil
+		})
+		st.must(err)
 		st.must(st.tasks.UnpauseQueue("default"))
 		for range 24 {
 			st.must(st.rdb.ZAdd(ctx, asynqdb.Key("default", asynqdb.Lease), redisZ(time.Now().Add(-20*time.Second), id)).Err())

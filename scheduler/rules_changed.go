@@ -121,7 +121,7 @@ func (s *scope) appendChanged(ctx context.Context, changed, records []waitdb.Rec
 	end := time.Now().Add(waitingRuleTime)
 	rules := map[job]<-chan ruleResult{}
 	for queue, ids := range byQueue {
-		messages, err := s.db.Messages(ctx, queue, ids...)
+		messages, err := s.db.Fields(ctx, queue, asynqdb.FieldMessage, ids...)
 		if err != nil {
 			return nil, err
 		}

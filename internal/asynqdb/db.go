@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -24,56 +25,45 @@ func (db DB) Queues(ctx context.Context) ([]string, error) {
 	return slices.DeleteFunc(names, func(queue string) bool { return strings.HasPrefix(queue, CheckQueue) }), err
 }
 
-// States returns the state of each job as asynq names it, or "" for a job that does not exist.
-func (db DB) States(ctx context.Context, queue string, ids ...string) ([]string, error) {
-	return db.field(ctx, queue, "state", ids)
+// The fields of a job's hash, for Fields.
+const (
+	FieldState   = "state" // as asynq names it
+	FieldMessage = "msg"   // for ParseMessage
+	FieldScope   = "scope" // in which the job was denied last
+)
+
+// Fields returns a field of each job's hash, or "" if there is none.
+func (db DB) Fields(ctx context.Context, queue, field string, ids ...string) ([]string, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	args := []any{field}
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	return fieldsScript.Run(ctx, db.Redis, []string{Hash(queue, "")}, args...).StringSlice()
 }
 
-// Messages returns the encoded message of each job, or "" for a job that does not exist.
-func (db DB) Messages(ctx context.Context, queue string, ids ...string) ([]string, error) {
-	return db.field(ctx, queue, "msg", ids)
-}
-
-// Scopes returns the scope in which each job was denied last, or "".
-func (db DB) Scopes(ctx context.Context, queue string, ids ...string) ([]string, error) {
-	return db.field(ctx, queue, "scope", ids)
-}
-
-// PendingSince returns the time at which each job became pending, or the zero Time if it is not known.
-func (db DB) PendingSince(ctx context.Context, queue string, ids ...string) ([]time.Time, error) {
-	texts, err := db.field(ctx, queue, "pending_since", ids)
-	times := make([]time.Time, len(texts))
+// Since returns the time at which each pending or archived job became so, or the zero Time if it is
+// unknown.
+func (db DB) Since(ctx context.Context, queue string, state asynq.TaskState, ids ...string) ([]time.Time, error) {
+	times := make([]time.Time, len(ids))
+	if state == asynq.TaskStateArchived {
+		seconds, err := db.Redis.ZMScore(ctx, Key(queue, Archived), ids...).Result()
+		for i, s := range seconds {
+			if s > 0 {
+				times[i] = time.Unix(int64(s), 0)
+			}
+		}
+		return times, err
+	}
+	texts, err := db.Fields(ctx, queue, "pending_since", ids...)
 	for i, text := range texts {
 		if ns, err := strconv.ParseInt(text, 10, 64); err == nil {
 			times[i] = time.Unix(0, ns)
 		}
 	}
 	return times, err
-}
-
-// ArchivedAt returns the time at which each job was archived, in whole seconds, or the zero Time if
-// it is not archived.
-func (db DB) ArchivedAt(ctx context.Context, queue string, ids ...string) ([]time.Time, error) {
-	seconds, err := db.Redis.ZMScore(ctx, Key(queue, Archived), ids...).Result()
-	times := make([]time.Time, len(seconds))
-	for i, s := range seconds {
-		if s > 0 {
-			times[i] = time.Unix(int64(s), 0)
-		}
-	}
-	return times, err
-}
-
-// field returns a field of each job's hash, or "" if there is none.
-func (db DB) field(ctx context.Context, queue, name string, ids []string) ([]string, error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
-	args := []any{name}
-	for _, id := range ids {
-		args = append(args, id)
-	}
-	return fieldsScript.Run(ctx, db.Redis, []string{Hash(queue, "")}, args...).StringSlice()
 }
 
 // Name returns a name that all attempts of a job share, and that no later job with its ID has. If the
@@ -119,7 +109,7 @@ func (db DB) Denied(ctx context.Context, queue string, before time.Time, offset 
 	for i, z := range page {
 		all[i] = z.Member.(string)
 	}
-	denied, err := db.field(ctx, queue, "denied", all)
+	denied, err := db.Fields(ctx, queue, "denied", all...)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -207,7 +207,7 @@ func wantScores(t *testing.T, rdb redis.UniversalClient, began time.Time) {
 			t.Errorf("%s until %v, want %s from now", set, at, ahead)
 		}
 	}
-	states, err := db.States(t.Context(), "default", "running", "failed", "scheduled", "kept", "given-up", "none")
+	states, err := db.Fields(t.Context(), "default", asynqdb.FieldState, "running", "failed", "scheduled", "kept", "given-up", "none")
 	if want := []string{"active", "retry", "scheduled", "completed", "archived", ""}; err != nil || !slices.Equal(states, want) {
 		t.Errorf("states %v, %v; want %v", states, err, want)
 	}

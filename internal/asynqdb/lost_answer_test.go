@@ -70,7 +70,7 @@ func end(t *testing.T, db asynqdb.DB) {
 var leaseEnd = time.Now().Add(asynqdb.LeaseTime).Unix()
 
 func stateOf(t *testing.T, db asynqdb.DB) string {
-	states, err := db.States(t.Context(), "default", "it")
+	states, err := db.Fields(t.Context(), "default", asynqdb.FieldState, "it")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func stateOf(t *testing.T, db asynqdb.DB) string {
 }
 
 func messageOf(t *testing.T, db asynqdb.DB) []byte {
-	messages, err := db.Messages(t.Context(), "default", "it")
+	messages, err := db.Fields(t.Context(), "default", asynqdb.FieldMessage, "it")
 	if err != nil {
 		t.Fatal(err)
 	}

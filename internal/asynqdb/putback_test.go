@@ -151,7 +151,7 @@ func TestStates(t *testing.T) {
 		addDenied(t, db, "denied")
 		add(t, rdb, "pending")
 		add(t, rdb, "scheduled", asynq.ProcessIn(time.Hour))
-		states, err := db.States(t.Context(), "default", "denied", "gone", "pending", "scheduled")
+		states, err := db.Fields(t.Context(), "default", asynqdb.FieldState, "denied", "gone", "pending", "scheduled")
 		if want := []string{"retry", "", "pending", "scheduled"}; err != nil || !slices.Equal(states, want) {
 			t.Errorf("states %v, %v; want %v", states, err, want)
 		}

@@ -10,21 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// asynq keeps a job in two or three keys: in its hash, and in a list or sorted sets of its queue.
-// Redis can lose one of these keys by eviction or in a failover. asynq never repairs such a job; the
-// methods in this file do.
-
 // completedKept is the retention of a completed job if Redis has lost its own retention.
 const completedKept = 24 * time.Hour
 
-// Drop deletes an active job that has no message, if its lease ended at the Unix second ended or
-// before. It reports whether it deleted the job.
-func (db DB) Drop(ctx context.Context, queue, id string, ended int64) (bool, error) {
-	return dropScript.Run(ctx, db.Redis, []string{Hash(queue, id), Key(queue, Active), Key(queue, Lease)}, id, ended).Bool()
-}
-
-// Reconcile makes the active list and the leases of a queue contain the same jobs, if their lengths
-// differ. It returns the number of jobs that one of them lacked.
+// Reconcile restores the jobs that are in the active list or in the leases of a queue, but not in both.
+// It returns their number.
 func (db DB) Reconcile(ctx context.Context, queue string) (repaired int, err error) {
 	active, err := db.Redis.LLen(ctx, Key(queue, Active)).Result()
 	if err != nil {
@@ -34,12 +24,21 @@ func (db DB) Reconcile(ctx context.Context, queue string) (repaired int, err err
 	if err != nil || active == leases {
 		return 0, err
 	}
-	ends := time.Now().Add(LeaseTime).Unix()
-	return reconcileScript.Run(ctx, db.Redis, []string{Key(queue, Active), Key(queue, Lease)}, Hash(queue, ""), ends).Int()
+	listed, err := db.Redis.LRange(ctx, Key(queue, Active), 0, -1).Result()
+	if err != nil {
+		return 0, err
+	}
+	leased, err := db.Redis.ZRange(ctx, Key(queue, Lease), 0, -1).Result()
+	if err != nil {
+		return 0, err
+	}
+	return db.Restore(ctx, queue, slices.Concat(listed, leased)...)
 }
 
-// Restore adds jobs to the list or sorted set of the queue that the state in their hashes names. It
-// returns the number of jobs that were missing there.
+// Restore repairs jobs of which Redis has lost one key, by eviction or in a failover: their hash, or
+// their entry in a list or sorted set of the queue. asynq never does. It adds each job where the state
+// in its hash says, and deletes a job without a message whose lease is over, because it cannot run. It
+// returns the number of jobs whose entries were wrong.
 func (db DB) Restore(ctx context.Context, queue string, ids ...string) (restored int, err error) {
 	args := []any{Hash(queue, ""), time.Now().Unix(), int64(LeaseTime / time.Second), int64(completedKept / time.Second)}
 	for _, id := range ids {

@@ -114,7 +114,9 @@ func (d *dispatcher) addLanes(ctx context.Context, l waitdb.Leadership, all bool
 			d.lastLane = max(d.lastLane, lane.Number)
 			if fairqueue.IsLane(lane.Lane) { // else the reconciler drops it
 				d.core.AddLane(lane.Lane, lane.Number)
-				d.reconciler.addQueue(fairqueue.Queue(lane.Lane))
+				if queue := fairqueue.Queue(lane.Lane); !slices.Contains(d.reconciler.queues, queue) {
+					d.reconciler.queues = append(d.reconciler.queues, queue)
+				}
 				lanes = append(lanes, lane.Lane)
 			}
 		}

@@ -1,89 +1,69 @@
 package dispatcher
 
 import (
-	"cmp"
 	"context"
-	"maps"
-	"slices"
-	"strconv"
 	"time"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/fairqueue"
-	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
 const (
-	// extendInterval is how often put-backs are extended; up to maxExtendInterval if no turn is due
-	// before, since then no put-back ends before either.
+	// extendInterval is the interval at which put-backs are extended. It grows up to
+	// maxExtendInterval if no turn is due before, because no put-back ends before either.
 	extendInterval    = 2 * time.Second
 	maxExtendInterval = 30 * time.Second
-	// extendBefore is how long before its end a put-back is extended, at least. Together with
-	// extendInterval it is as long as a put-back outlasts the wait that was told: if that was
-	// right, the job is granted before its put-back need be extended.
+	// extendBefore is the shortest time before its end at which a put-back is extended. A put-back
+	// outlasts the estimated wait by extendBefore and extendInterval, so it needs no extension if the
+	// estimate was right.
 	extendBefore = 3 * time.Second
-	// ReconcileInterval is how often all waiting jobs are compared with asynq's.
+	// DefaultReconcileInterval is the interval between two passes.
 	DefaultReconcileInterval = time.Minute
-	// soonAgain is how soon they are compared again after a granted job was gone: whoever deletes
-	// one may have deleted all, and those behind must not wait for them.
-	soonAgain = 5 * time.Second
-	// The reconciler works for workFor at a time, and rests restFor times as long, but not longer
-	// than extendInterval, since a step may wait for Redis: meanwhile no turns are given.
+	// earlyPass is the shortest interval between two passes if a granted job was missing: if an
+	// operator has deleted it, other jobs may have been deleted, too.
+	earlyPass = 5 * time.Second
+	// The reconciler works for workFor at a time, because no turns are given meanwhile. Then it rests
+	// restFor times as long, at most extendInterval, because a step may wait for Redis.
 	workFor = 20 * time.Millisecond
 	restFor = 3
 )
 
-// A check compares a part of what waits with what it should be, one step at a time, and repairs
-// what is wrong. It reports whether there is more to do.
+// A check compares some waiting jobs with asynq or with what Redis counts, and repairs what is wrong.
+// It works one step at a time, and reports whether there are more steps. After an error the step is
+// repeated.
 type check func(ctx context.Context) (more bool, err error)
 
-// reconciler keeps the limiter and asynq in step. asynq is the truth: waiting jobs that an
-// operator, a crash or a flushed Redis took away are forgotten, and orphans, denied jobs that no
-// lane knows, are sent back to ask. What Redis keeps of waiting jobs is repaired. All that is done
-// once a minute, in a pass of checks. Besides, put-backs of waiting jobs that are about to end are
-// extended every few seconds, or those jobs would come without permits.
+// reconciler keeps waiting jobs consistent with asynq, whose data are right. Once a minute, in a pass,
+// it forgets waiting jobs that asynq does not have any more, sends denied jobs without a lane back to
+// acquire, and repairs damaged data. Every few seconds it extends the put-backs of waiting jobs that
+// are about to end, because those jobs would come back without permits.
 //
-// A pass is no snapshot: what comes or goes meanwhile is left to the next. Since the same goroutine
-// gives turns, there are pauses between the steps.
+// A pass is no snapshot: it leaves what changes meanwhile to the next pass.
 type reconciler struct {
-	next      time.Time // when put-backs are to be extended
+	next      time.Time // time of the next extension of put-backs
 	queues    []string  // with waiting jobs
-	extension extension
-	pass      []check   // what is left of it
-	passBegan time.Time // zero: one is due
-	missed    bool      // a granted job was gone since then
+	extension []check   // remaining checks of put-backs
+	pass      []check   // remaining checks of the pass
+	passBegan time.Time // zero if a pass is due
+	missed    bool      // a granted job was missing since then
 	restUntil time.Time
 	found     found
 }
 
-// found is what was wrong, to be logged at the end of a pass: whoever deletes a thousand jobs is
-// told so once.
+// found counts what was wrong, for one log line of each kind in a pass.
 type found struct {
 	forgotten, orphans int
-	one                string // of the jobs that were forgotten
+	one                string // one of the forgotten jobs
 	repaired           int    // records, lanes and counts
 }
 
-// addQueue has the put-backs of a queue extended, from its first lane on.
-func (r *reconciler) addQueue(queue string) {
-	if i, found := slices.BinarySearch(r.queues, queue); !found {
-		r.queues = slices.Insert(r.queues, i, queue)
-	}
-}
-
-// missJob notes that a granted job was gone.
-func (r *reconciler) missJob() {
-	if !r.missed {
-		r.missed, r.next = true, time.Now()
-	}
-}
-
-// restart begins a new pass at once: Redis may know less than it did.
+// restart begins a new pass at once, because Redis may have lost data.
 func (r *reconciler) restart() { r.pass, r.passBegan, r.next = nil, time.Time{}, time.Now() }
 
-func (r *reconciler) isBusy() bool { return len(r.extension.rest) > 0 || len(r.pass) > 0 }
+func (r *reconciler) isBusy() bool { return len(r.extension)+len(r.pass) > 0 }
 
-// due returns when there is something to do.
+// due returns the time of the next step.
 func (r *reconciler) due() time.Time {
 	if r.isBusy() && r.restUntil.Before(r.next) {
 		return r.restUntil
@@ -91,7 +71,7 @@ func (r *reconciler) due() time.Time {
 	return r.next
 }
 
-// reconcile begins what is due, and goes on with it if it has rested.
+// reconcile begins what is due, and continues it unless the reconciler rests.
 func (d *dispatcher) reconcile(ctx context.Context) error {
 	r, now := &d.reconciler, time.Now()
 	pause := min(max(time.Until(d.clock.local(d.core.Next(d.clock.now()))), extendInterval), maxExtendInterval)
@@ -100,16 +80,21 @@ func (d *dispatcher) reconcile(ctx context.Context) error {
 	}
 	if !now.Before(r.next) {
 		r.next = now.Add(pause)
-		if len(r.extension.rest) == 0 {
-			r.extension.begin(r.queues, now.Add(pause+extendBefore))
+		if len(r.extension) == 0 {
+			for _, queue := range r.queues {
+				r.extension = append(r.extension, d.extendPutBacks(queue, now.Add(pause+extendBefore)))
+			}
 		}
 		since := now.Sub(r.passBegan)
-		if len(r.pass) == 0 && (since >= d.ReconcileInterval || r.missed && since >= soonAgain) {
+		if len(r.pass) == 0 && (since >= d.ReconcileInterval || r.missed && since >= earlyPass) {
 			queues, err := d.DB.Queues(ctx)
 			if d.queuesHealth.Note(ctx, err) != nil {
 				return err
 			}
-			r.pass, r.passBegan, r.missed = d.checks(queues), now, false
+			r.pass, r.passBegan, r.missed = []check{d.checkJobs(), d.checkLanes(), d.checkReserved()}, now, false
+			for _, queue := range queues {
+				r.pass = append(r.pass, d.checkOrphans(queue))
+			}
 		}
 		if due := r.passBegan.Add(d.ReconcileInterval); due.After(now) && due.Before(r.next) {
 			r.next = due
@@ -128,27 +113,32 @@ func (d *dispatcher) reconcile(ctx context.Context) error {
 	return nil
 }
 
-// reconcileStep does the next step of both, so that neither keeps the other from its end.
-func (d *dispatcher) reconcileStep(ctx context.Context) error {
+// reconcileStep does one step of the extension and one of the pass, so that neither delays the other.
+func (d *dispatcher) reconcileStep(ctx context.Context) (err error) {
 	r := &d.reconciler
-	if len(r.extension.rest) > 0 {
-		if err := d.extend(ctx, &r.extension); err != nil {
-			return err
-		}
-	}
-	if len(r.pass) == 0 {
-		return nil
-	}
-	more, err := r.pass[0](ctx)
-	if err != nil {
+	if r.extension, err = step(ctx, r.extension); err != nil || len(r.pass) == 0 {
 		return err
 	}
-	if !more {
-		if r.pass = r.pass[1:]; len(r.pass) == 0 {
-			d.logFound()
-		}
+	if r.pass, err = step(ctx, r.pass); err == nil && len(r.pass) == 0 {
+		d.logFound()
 	}
-	return nil
+	return err
+}
+
+// step does one step of the first check, and returns the remaining checks. A check with more steps goes
+// to the end, so that a large queue does not delay the others.
+func step(ctx context.Context, checks []check) ([]check, error) {
+	if len(checks) == 0 {
+		return nil, nil
+	}
+	more, err := checks[0](ctx)
+	if err != nil {
+		return checks, err
+	}
+	if more {
+		return append(checks[1:], checks[0]), nil
+	}
+	return checks[1:], nil
 }
 
 func (d *dispatcher) logFound() {
@@ -165,58 +155,32 @@ func (d *dispatcher) logFound() {
 	*f = found{}
 }
 
-// checks are those of a pass.
-func (d *dispatcher) checks(queues []string) []check {
-	jobs, demand := d.checkJobs()
-	checks := []check{jobs, demand, d.checkLanes(), d.checkReserved()}
-	for _, queue := range queues {
-		checks = append(checks, d.checkOrphans(queue))
-	}
-	return checks
-}
-
-// checkJobs forgets waiting jobs that asynq will not run any more, or that wait for something else
-// under the same ID. A job that is just being moved is in one of the states that count as waiting
-// at each moment. The second check corrects how many permits are wanted of meters if Redis has lost
-// that. Jobs come and go meanwhile, so what Redis says before and after bounds what is right.
-func (d *dispatcher) checkJobs() (jobs, demand check) {
+// checkJobs forgets waiting jobs that asynq will not run any more, or whose ID belongs to another job
+// by now. Then it corrects the demand at meters. Jobs join and leave their lanes meanwhile, so any
+// number between what Redis has counted before and after is right.
+func (d *dispatcher) checkJobs() check {
 	var cursor uint64
-	var before map[string]string
-	wanted, isComplete := map[string]int64{}, true
-	jobs = func(ctx context.Context) (more bool, err error) {
+	var before, wanted map[string]int64
+	return func(ctx context.Context) (more bool, err error) {
+		defer func() {
+			if err != nil {
+				before = nil // begin again
+			}
+		}()
 		if before == nil {
+			cursor, wanted = 0, map[string]int64{}
 			if before, err = d.Waits.DemandByMeter(ctx); d.limiterHealth.Note(ctx, err) != nil {
 				return false, err
 			}
 		}
-		found, next, repaired, err := d.Waits.RepairRecords(ctx, cursor, PageSize, wanted)
+		jobs, next, repaired, err := d.Waits.RepairRecords(ctx, cursor, PageSize, wanted)
 		if d.limiterHealth.Note(ctx, err) != nil {
-			isComplete = false // some may be counted twice
 			return false, err
 		}
 		cursor = next
 		d.reconciler.found.repaired += repaired
-		byQueue := map[string][]string{}
-		for _, job := range found {
-			byQueue[job.Queue] = append(byQueue[job.Queue], job.ID)
-		}
-		var lost []throttle.JobID
-		for queue, ids := range byQueue {
-			states, err := d.DB.States(ctx, queue, ids...)
-			if d.queuesHealth.Note(ctx, err) != nil {
-				return false, err
-			}
-			for i, state := range states {
-				if !slices.Contains([]string{"retry", "pending", "active"}, state) {
-					lost = append(lost, throttle.JobID{Queue: queue, ID: ids[i]})
-				}
-			}
-		}
-		return next != 0, d.forget(ctx, lost)
-	}
-	demand = func(ctx context.Context) (more bool, err error) {
-		if !isComplete {
-			return false, nil
+		if err := d.forgetEnded(ctx, jobs); err != nil || next != 0 {
+			return true, err
 		}
 		after, err := d.Waits.DemandByMeter(ctx)
 		if d.limiterHealth.Note(ctx, err) != nil {
@@ -225,21 +189,39 @@ func (d *dispatcher) checkJobs() (jobs, demand check) {
 		for meter := range after {
 			wanted[meter] += 0
 		}
-		var wrong []waitdb.Correction
-		for meter, wanted := range wanted {
-			was, errWas := strconv.ParseInt(cmp.Or(before[meter], "0"), 10, 64)
-			is, errIs := strconv.ParseInt(cmp.Or(after[meter], "0"), 10, 64)
-			if errWas != nil || errIs != nil || wanted < min(was, is) || wanted > max(was, is) {
-				wrong = append(wrong, waitdb.Correction{Meter: meter, Read: cmp.Or(after[meter], "0"), Wanted: wanted})
+		for meter, permits := range wanted {
+			if was, is := before[meter], after[meter]; permits >= min(was, is) && permits <= max(was, is) {
+				delete(wanted, meter)
 			}
 		}
-		return false, d.limiterHealth.Note(ctx, d.Waits.RepairDemand(ctx, d.process, wrong))
+		return false, d.limiterHealth.Note(ctx, d.Waits.SetDemand(ctx, wanted))
 	}
-	return jobs, demand
 }
 
-// checkLanes tells the core of lanes that it does not know, as those that were lost in a failover.
-// A name that no script has written is dropped.
+// forgetEnded forgets those jobs that asynq will not run any more. A job that moves from one state to
+// another is in one of the three at each moment.
+func (d *dispatcher) forgetEnded(ctx context.Context, jobs []throttle.JobID) error {
+	byQueue := map[string][]string{}
+	for _, job := range jobs {
+		byQueue[job.Queue] = append(byQueue[job.Queue], job.ID)
+	}
+	var ended []throttle.JobID
+	for queue, ids := range byQueue {
+		states, err := d.DB.Fields(ctx, queue, asynqdb.FieldState, ids...)
+		if d.queuesHealth.Note(ctx, err) != nil {
+			return err
+		}
+		for i, state := range states {
+			if state != "retry" && state != "pending" && state != "active" {
+				ended = append(ended, throttle.JobID{Queue: queue, ID: ids[i]})
+			}
+		}
+	}
+	return d.forget(ctx, ended)
+}
+
+// checkLanes adds lanes that the core does not know, such as lanes that a failover has lost. It drops
+// lanes with invalid names.
 func (d *dispatcher) checkLanes() check {
 	var cursor uint64
 	return func(ctx context.Context) (more bool, err error) {
@@ -265,42 +247,30 @@ func (d *dispatcher) checkLanes() check {
 	}
 }
 
-// checkReserved corrects what is reserved for granted jobs: of as many meters in a step as have few
-// granted jobs together, since all of a meter's are counted at once.
+// checkReserved corrects the number of permits that are reserved for granted jobs, one meter a step.
 func (d *dispatcher) checkReserved() check {
-	var cursor uint64
 	var meters []string
-	isLast := false
+	var cursor uint64
 	return func(ctx context.Context) (more bool, err error) {
 		if len(meters) == 0 {
 			if meters, cursor, err = d.Waits.Reserved(ctx, cursor, PageSize); d.limiterHealth.Note(ctx, err) != nil {
 				return false, err
 			}
-			isLast = cursor == 0
 		}
-		granted, lanes := d.core.GrantedAt(meters), map[string]bool{}
-		n, jobs := 0, 0
-		for ; n < len(meters) && (n == 0 || jobs+granted[meters[n]].Jobs <= PageSize); n++ {
-			jobs += granted[meters[n]].Jobs
-			for _, lane := range granted[meters[n]].Lanes {
-				lanes[lane] = true
-			}
-		}
-		if n > 0 {
-			wrong, err := d.Waits.RepairReserved(ctx, d.process, meters[:n], slices.Collect(maps.Keys(lanes)))
+		if len(meters) > 0 {
+			repaired, err := d.Waits.RepairReserved(ctx, d.process, meters[0], d.core.GrantedLanes(meters[0]))
 			if d.limiterHealth.Note(ctx, err) != nil {
 				return false, err
 			}
-			d.reconciler.found.repaired += wrong
+			meters = meters[1:]
+			d.reconciler.found.repaired += repaired
 		}
-		meters = meters[n:]
-		return !isLast || len(meters) > 0, nil
+		return len(meters) > 0 || cursor != 0, nil
 	}
 }
 
-// checkOrphans sends denied jobs of this scope that no lane knows back to ask: the limiter's Redis
-// lost them, or could not be asked. A job that is sent back leaves the page, so the next page
-// begins that much sooner.
+// checkOrphans sends denied jobs of this scope that have no record back to acquire: the limiter's
+// Redis has lost the records, or could not be reached.
 func (d *dispatcher) checkOrphans(queue string) check {
 	offset := 0
 	return func(ctx context.Context) (more bool, err error) {
@@ -318,7 +288,7 @@ func (d *dispatcher) checkOrphans(queue string) check {
 				unknown = append(unknown, id)
 			}
 		}
-		scopes, err := d.DB.Scopes(ctx, queue, unknown...)
+		scopes, err := d.DB.Fields(ctx, queue, asynqdb.FieldScope, unknown...)
 		if d.queuesHealth.Note(ctx, err) != nil {
 			return false, err
 		}
@@ -338,63 +308,34 @@ func (d *dispatcher) checkOrphans(queue string) check {
 				d.reconciler.found.orphans++
 			}
 		}
-		offset = next - len(orphans)
+		offset = next - len(orphans) // they have left the page
 		return next >= 0, nil
 	}
 }
 
-// An extension extends the put-backs of waiting jobs that end before a moment, so that none comes
-// early: a page of each queue in turn. It has an end, because jobs denied meanwhile are put back
-// for five seconds at least, and so at last until later.
-type extension struct {
-	rest   []page // the next first
-	before time.Time
-}
-
-// A page is the put-backs of a queue from an offset on.
-type page struct {
-	queue  string
-	offset int
-}
-
-func (e *extension) begin(queues []string, before time.Time) {
-	e.before = before
-	for _, queue := range queues {
-		e.rest = append(e.rest, page{queue, 0})
-	}
-}
-
-// extend extends the put-backs of a page, to what each job would be told now, and at least to the
-// moment. Granted jobs are left alone: they come, or their put-back is what brings them if the
-// promotion got lost. It costs up to four round trips.
-func (d *dispatcher) extend(ctx context.Context, e *extension) error {
-	queue, offset := e.rest[0].queue, e.rest[0].offset
-	ids, next, err := d.DB.Denied(ctx, queue, e.before, offset)
-	if d.queuesHealth.Note(ctx, err) != nil {
-		return err
-	}
-	positions, err := d.Waits.Positions(ctx, jobIDs(queue, ids)...)
-	if d.limiterHealth.Note(ctx, err) != nil {
-		return err
-	}
-	later := map[string]time.Time{}
-	for job, position := range positions {
-		if !position.Granted {
-			at := time.Now().Add(position.PutBack())
-			if at.Before(e.before) {
-				at = e.before
-			}
-			later[job.ID] = at
+// extendPutBacks extends the put-backs of a queue's waiting jobs that end before a time: to the present
+// estimate of each job's wait, and at least to that time. It skips granted jobs: they come, or their
+// put-back brings them if the promotion was lost. It takes up to four round trips a page.
+func (d *dispatcher) extendPutBacks(queue string, before time.Time) check {
+	offset := 0
+	return func(ctx context.Context) (more bool, err error) {
+		ids, next, err := d.DB.Denied(ctx, queue, before, offset)
+		if d.queuesHealth.Note(ctx, err) != nil {
+			return false, err
 		}
+		positions, err := d.Waits.Positions(ctx, jobIDs(queue, ids)...)
+		if d.limiterHealth.Note(ctx, err) != nil {
+			return false, err
+		}
+		later := map[string]time.Time{}
+		for job, position := range positions {
+			if !position.Granted {
+				later[job.ID] = time.Now().Add(max(position.PutBack(), time.Until(before)))
+			}
+		}
+		offset = next - len(later) // they end after that time now
+		return next >= 0, d.queuesHealth.Note(ctx, d.DB.Postpone(ctx, queue, later))
 	}
-	if err := d.queuesHealth.Note(ctx, d.DB.Postpone(ctx, queue, later)); err != nil {
-		return err
-	}
-	e.rest = e.rest[1:]
-	if next >= 0 {
-		e.rest = append(e.rest, page{queue, next - len(later)}) // the extended ones are due no more
-	}
-	return nil
 }
 
 func jobIDs(queue string, ids []string) []throttle.JobID {

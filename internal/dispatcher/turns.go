@@ -9,9 +9,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// giveTurns has Redis try the turns that are due, a batch at a time, and promotes granted jobs at
-// once. If the reply got lost the core is told so: the jobs may be granted, and it asks Redis which
-// are. If Redis says that another process leads, what this process knows is void.
+// giveTurns lets Redis try the due turns, in batches, and promotes granted jobs at once. If a reply is
+// lost, the jobs may be granted, and the core will ask Redis which are. If another process leads by
+// now, this process drops its core.
 func (d *dispatcher) giveTurns(ctx context.Context) error {
 	if time.Since(d.grantedAt) < grantInterval {
 		return nil
@@ -40,9 +40,9 @@ func (d *dispatcher) giveTurns(ctx context.Context) error {
 	return nil
 }
 
-// promoteGranted moves granted jobs to the head of their queues: those whose permits exist now, and
-// those that were promoted and have not come. The core hears what became of each. Redis forgets
-// jobs that are gone before the core hears of them, and gives their permits another turn.
+// promoteGranted moves granted jobs to the head of their queues: jobs whose permits exist now, and jobs
+// that were promoted before and have not arrived. It reports the state of each job to the core, after
+// Redis has forgotten the jobs that are gone.
 func (d *dispatcher) promoteGranted(ctx context.Context) error {
 	for i := 0; i < maxCalls && d.core != nil; i++ {
 		granted := d.core.ToPromote(d.clock.now(), PageSize)
@@ -64,7 +64,7 @@ func (d *dispatcher) promoteGranted(ctx context.Context) error {
 				active = append(active, g)
 			}
 		}
-		// A worker may have died with jobs that have not asked in time. Their lanes go on.
+		// A worker that took a job and died will not acquire its permits. Its lane goes on.
 		expired, err := d.Waits.ExpireActive(ctx, active)
 		if d.limiterHealth.Note(ctx, err) != nil {
 			return err
@@ -76,9 +76,9 @@ func (d *dispatcher) promoteGranted(ctx context.Context) error {
 	return nil
 }
 
-// promote moves jobs to the head of their queues, and has those forgotten that will not come. If it
-// cannot, another process must lead. It returns the states of the jobs in their order; after an
-// error some may have been moved.
+// promote moves jobs to the head of their queues, and forgets jobs that will not arrive. It returns the
+// states of the jobs in their order. If it cannot reach the queues, it steps down, so that another
+// process leads; some jobs may have been moved then.
 func (d *dispatcher) promote(ctx context.Context, jobs []throttle.JobID) ([]fairqueue.State, error) {
 	if len(jobs) == 0 {
 		return nil, nil
@@ -92,13 +92,15 @@ func (d *dispatcher) promote(ctx context.Context, jobs []throttle.JobID) ([]fair
 	for i, state := range states {
 		if state == fairqueue.StateDone || state == fairqueue.StateGone {
 			lost = append(lost, jobs[i])
-			d.reconciler.missJob()
+			if r := &d.reconciler; !r.missed {
+				r.missed, r.next = true, time.Now()
+			}
 		}
 	}
 	return states, d.forget(ctx, lost)
 }
 
-// forget drops jobs that will not come.
+// forget drops jobs that will not arrive.
 func (d *dispatcher) forget(ctx context.Context, lost []throttle.JobID) error {
 	forgotten, err := d.Waits.Forget(ctx, lost...)
 	if forgotten > 0 {
@@ -108,7 +110,7 @@ func (d *dispatcher) forget(ctx context.Context, lost []throttle.JobID) error {
 	return d.limiterHealth.Note(ctx, err)
 }
 
-// expireGrants takes back what is reserved for granted jobs that have not come in time.
+// expireGrants takes back the permits of granted jobs that have not arrived in time.
 func (d *dispatcher) expireGrants(ctx context.Context) error {
 	for i := 0; i < maxCalls && d.core != nil; i++ {
 		lanes := d.core.ToExpire(d.clock.now(), PageSize)
@@ -122,8 +124,8 @@ func (d *dispatcher) expireGrants(ctx context.Context) error {
 	return nil
 }
 
-// expireLanes does so for some lanes. After a takeover the core must learn of all granted jobs,
-// because the leader before may not have promoted them.
+// expireLanes does so for some lanes. After a takeover the core promotes all granted jobs of the lanes
+// again, because the previous leader may not have done so.
 func (d *dispatcher) expireLanes(ctx context.Context, lanes []string, takeover bool) error {
 	expired, err := d.Waits.ExpireGrants(ctx, lanes)
 	if d.limiterHealth.Note(ctx, err) != nil {
@@ -138,9 +140,8 @@ func (d *dispatcher) expireLanes(ctx context.Context, lanes []string, takeover b
 	return nil
 }
 
-// expireWaits promotes jobs whose wait deadline is over, so that they ask and are told. Redis takes
-// them out of their lanes, so that those behind them have their turns, and names them again until
-// they ask.
+// expireWaits promotes jobs whose wait deadline is over, so that they call acquire and expire. Redis
+// takes them out of their lanes, and returns them again until they call.
 func (d *dispatcher) expireWaits(ctx context.Context) error {
 	for began := time.Now(); d.core != nil && !time.Now().Before(d.nextWaitDeadline) && time.Since(began) <= workFor; {
 		expired, next, err := d.Waits.ExpireWaits(ctx, PageSize)
@@ -155,10 +156,9 @@ func (d *dispatcher) expireWaits(ctx context.Context) error {
 	return nil
 }
 
-// Promote moves jobs to the head of their queues, behind those promoted before, in one round trip
-// for each queue. It returns the states of the jobs in their order. It is exact, while a poll of
-// asynq's would be seconds late, and harmless for jobs that do not wait. After an error the jobs of
-// some queues may have been moved; repeating the call is safe.
+// Promote moves jobs to the head of their queues, behind jobs that were promoted before, in one round
+// trip for each queue. It returns the states of the jobs in their order. It does nothing to jobs that
+// do not wait. After an error the jobs of some queues may have been moved. It is safe to repeat.
 func Promote(ctx context.Context, db asynqdb.DB, jobs []throttle.JobID) ([]fairqueue.State, error) {
 	ids, indexes := map[string][]string{}, map[string][]int{}
 	for i, j := range jobs {

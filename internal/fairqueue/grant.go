@@ -72,29 +72,16 @@ func (l *lane) isLate(now, after int64) bool {
 	return n > 0 && l.reserved[len(l.reserved)-n].due+after < now
 }
 
-// Grants are the granted jobs that need a meter, and their lanes.
-type Grants struct {
-	Jobs  int
-	Lanes []string
-}
-
-// GrantedAt returns the granted jobs that need each of some meters.
-func (c *Core) GrantedAt(meters []string) map[string]Grants {
-	at := make(map[string]Grants, len(meters))
-	for _, meter := range meters {
-		at[meter] = Grants{}
-	}
-	for name, l := range c.lanes {
-		if l.granted == 0 {
-			continue
-		}
-		for _, meter := range Meters(name) {
-			if of, ok := at[meter]; ok {
-				at[meter] = Grants{of.Jobs + l.granted, append(of.Lanes, name)}
+// GrantedLanes returns the lanes with granted jobs that need a meter.
+func (c *Core) GrantedLanes(meter string) (names []string) {
+	for _, q := range c.queues {
+		for l := range q.grantedLanes {
+			if slices.Contains(Meters(l.name), meter) {
+				names = append(names, l.name)
 			}
 		}
 	}
-	return at
+	return names
 }
 
 // HasLane reports whether the core knows of waiting or granted jobs of a lane.

@@ -95,10 +95,8 @@ func (q *Queues) withStates(ctx context.Context, infos []*asynq.TaskInfo) ([]Job
 	var since []time.Time
 	var err error
 	switch state {
-	case asynq.TaskStatePending:
-		since, err = q.DB.PendingSince(ctx, queue, ids...)
-	case asynq.TaskStateArchived:
-		since, err = q.DB.ArchivedAt(ctx, queue, ids...)
+	case asynq.TaskStatePending, asynq.TaskStateArchived:
+		since, err = q.DB.Since(ctx, queue, state, ids...)
 	case asynq.TaskStateActive:
 		since, err = q.startedAt(jobIDs)
 	}

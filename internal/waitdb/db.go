@@ -36,7 +36,6 @@ var (
 	publishSharesScript  = script.New("lanes/publish_shares")
 	rateLimitedScript    = script.New("lanes/rate_limited")
 	readLanesScript      = script.New("lanes/read_lanes")
-	repairDemandScript   = script.New("lanes/repair_demand")
 	repairRecordsScript  = script.New("lanes/repair_records")
 	repairReservedScript = script.New("lanes/repair_reserved")
 	stepDownScript       = script.New("lanes/step_down")

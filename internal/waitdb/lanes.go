@@ -34,8 +34,8 @@ type Demand struct {
 	HasLanes bool
 }
 
-// Demands lists the demand at all meters, in no order. It takes some milliseconds of
-// Redis's time for 10,000.
+// Demands lists the demand at all meters, in no order. It takes some milliseconds of Redis's time for
+// 10,000 meters.
 func (db *DB) Demands(ctx context.Context) ([]Demand, error) {
 	contended, err := db.Contended(ctx)
 	if err != nil {
@@ -43,20 +43,41 @@ func (db *DB) Demands(ctx context.Context) ([]Demand, error) {
 	}
 	wanted, err := db.DemandByMeter(ctx)
 	demands := make([]Demand, 0, len(wanted))
-	for meter, text := range wanted {
+	for meter, permits := range wanted {
 		limit, key, _ := strings.Cut(meter, "|")
-		permits, _ := strconv.Atoi(text)
-		demands = append(demands, Demand{limit, key, permits, contended[meter]})
+		demands = append(demands, Demand{limit, key, int(max(0, permits)), contended[meter]})
 	}
 	return demands, err
 }
 
 // DemandByMeter returns the number of permits that all waiting jobs need of each meter, as Redis has
-// counted it.
-func (db *DB) DemandByMeter(ctx context.Context) (map[string]string, error) {
-	demand := map[string]string{}
-	err := db.scan(ctx, "demand", "*", func(meter, permits string) { demand[meter] = permits })
+// counted it: -1 for a count that no script has written.
+func (db *DB) DemandByMeter(ctx context.Context) (map[string]int64, error) {
+	demand := map[string]int64{}
+	err := db.scan(ctx, "demand", "*", func(meter, text string) {
+		permits, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			permits = -1
+		}
+		demand[meter] = permits
+	})
 	return demand, err
+}
+
+// SetDemand corrects the demand at meters. Changes since the caller has counted are lost until the next
+// correction; they only make estimates less exact.
+func (db *DB) SetDemand(ctx context.Context, permits map[string]int64) error {
+	_, err := db.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for meter, n := range permits {
+			if n > 0 {
+				p.HSet(ctx, db.prefix+"demand", meter, n)
+			} else {
+				p.HDel(ctx, db.prefix+"demand", meter)
+			}
+		}
+		return nil
+	})
+	return err
 }
 
 // Contended returns the meters at which newcomers may not take permits.
@@ -64,27 +85,6 @@ func (db *DB) Contended(ctx context.Context) (map[string]bool, error) {
 	meters := map[string]bool{}
 	err := db.scan(ctx, "contended", "*", func(meter, _ string) { meters[meter] = true })
 	return meters, err
-}
-
-// A Correction is the true demand at a meter, and the different text that was read.
-type Correction struct {
-	Meter, Read string
-	Wanted      int64
-}
-
-// RepairDemand corrects the demand at meters. It does not change a number that has changed since it
-// was read.
-func (db *DB) RepairDemand(ctx context.Context, process string, all []Correction) error {
-	for some := range slices.Chunk(all, writePage) {
-		args := []any{process}
-		for _, c := range some {
-			args = append(args, c.Meter, c.Read, c.Wanted)
-		}
-		if err := db.run(ctx, repairDemandScript, args...).Err(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Reserved lists some of the meters with reserved permits, and the cursor to go on with; a cursor
@@ -99,10 +99,10 @@ func (db *DB) Reserved(ctx context.Context, cursor uint64, count int64) (meters 
 	return meters, next, err
 }
 
-// RepairReserved counts the reserved permits of meters again, from the granted jobs of the lanes, and
-// returns the number of meters whose count was wrong.
-func (db *DB) RepairReserved(ctx context.Context, process string, meters, lanes []string) (wrong int, err error) {
-	args := []any{process, strings.Join(meters, "\n")}
+// RepairReserved corrects the number of permits that are reserved at a meter, and returns the number of
+// corrections. The lanes are those with granted jobs that need the meter.
+func (db *DB) RepairReserved(ctx context.Context, process, meter string, lanes []string) (repaired int, err error) {
+	args := []any{process, meter}
 	for _, lane := range lanes {
 		args = append(args, lane)
 	}

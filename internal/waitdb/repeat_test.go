@@ -179,7 +179,7 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 		"recount": {
 			before: func(l *repeatFixture) { l.granted(); l.rdb.HSet(l.ctx, hg("meters"), "l|k", 3) },
 			do: func(l *repeatFixture) error {
-				_, err := l.store.RepairReserved(l.ctx, "p", []string{"l|k"}, []string{l.lane()})
+				_, err := l.store.RepairReserved(l.ctx, "p", "l|k", []string{l.lane()})
 				return err
 			},
 		},

@@ -1,6 +1,7 @@
 -- Adds jobs that Redis has lost from asynq's lists and sets to the list or set that the state in
 -- their hash names. A denied job keeps its time. Other jobs of the retry set and scheduled jobs are
--- due now, because their time is lost. A hash without a message is deleted, so that its ID is free.
+-- due now, because their time is lost. A job that is not active leaves the active list and the leases.
+-- A job without a message is deleted after the end of its lease, so that its ID is free.
 -- KEYS[1] asynq:{queue}:pending
 -- KEYS[2] asynq:{queue}:active
 -- KEYS[3] asynq:{queue}:lease
@@ -14,7 +15,7 @@
 -- ARGV[3] seconds that a new lease lasts
 -- ARGV[4] seconds that a completed job is kept
 -- ARGV[5…] IDs of the jobs to look at
--- Returns the number of jobs that were lost
+-- Returns the number of jobs whose entries were wrong
 local pending, active, lease, retry, scheduled = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local archived, completed, marker = KEYS[6], KEYS[7], KEYS[8]
 local prefix, now, lasts, kept = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -47,6 +48,12 @@ local function restore_active(id)
   end
 end
 
+local function leave_active(id)
+  local left = redis.call('ZREM', lease, id)
+  if set_of(active)[id] then left = redis.call('LREM', active, 0, id) end
+  restored = restored + math.min(left, 1)
+end
+
 -- The oldest jobs are at the head of the list, behind at most 64 promoted ones. So only
 -- a job that is older than all of these is looked for.
 local oldest = math.huge
@@ -76,9 +83,11 @@ for i = 5, #ARGV do
   local id, hash = ARGV[i], prefix .. ARGV[i]
   local msg, state, since, denied = unpack(redis.pcall('HMGET', hash, 'msg', 'state', 'pending_since', 'denied'))
   if msg and states[state] then
+    if state ~= 'active' then leave_active(id) end
     states[state](id, since, denied)
-  elseif msg == false and not redis.call('ZSCORE', lease, id) then
+  elseif msg == false and tonumber(redis.call('ZSCORE', lease, id) or 0) < now then
     redis.call('DEL', hash)
+    leave_active(id)
     for _, set in ipairs({ retry, scheduled, archived, completed }) do redis.call('ZREM', set, id) end
   end
 end

@@ -278,7 +278,7 @@ func readSample(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue st
 	if len(ids) == 0 {
 		return nil, nil, nil
 	}
-	messages, err := db.Messages(ctx, queue, ids...)
+	messages, err := db.Fields(ctx, queue, asynqdb.FieldMessage, ids...)
 	if err != nil {
 		return nil, nil, err
 	}

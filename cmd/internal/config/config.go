@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -131,11 +130,6 @@ func Parse(name string, data []byte) (*Config, error) {
 		slices.SortStableFunc(d.errs, func(a, b *Error) int { // into the file's order
 			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Message, b.Message))
 		})
-		if d.more > 0 {
-			last := *d.errs[len(d.errs)-1]
-			last.Path, last.Message = "", fmt.Sprintf("and %d more", d.more)
-			d.errs = append(d.errs, &last)
-		}
 		return nil, d.errs
 	}
 	doc.Config.MachineErrors = d.machineErrs

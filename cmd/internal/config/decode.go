@@ -32,30 +32,16 @@ type decoder struct {
 	bad   map[string]bool            // paths that could not be decoded
 	meant map[string]bool            // paths that unknown fields probably meant
 	errs  Errors
-	more  int // errors beyond maxErrors
 
-	machineErrs Errors // see Config.Machine
+	machineErrs Errors // see Config.MachineErrors
 }
 
-// maxErrors is the number of errors of a file that are reported.
-var maxErrors = 20
-
 func newDecoder(file string) *decoder {
-	return &decoder{
-		file: file, at: map[string]*token.Position{}, bad: map[string]bool{}, meant: map[string]bool{},
-	}
+	return &decoder{file: file, at: map[string]*token.Position{}, bad: map[string]bool{}, meant: map[string]bool{}}
 }
 
 func (d *decoder) decode(data []byte, to any) {
 	tokens := lexer.Tokenize(string(data))
-	if len(tokens) > maxTokens {
-		d.errorAt(tokens[maxTokens].Position, "", "more than %d words and marks: no config needs that", maxTokens)
-		return
-	}
-	if at := tooDeep(tokens); at != nil {
-		d.errorAt(at, "", "nested more than %d deep: no config needs that", maxDepth)
-		return
-	}
 	if d.splitTexts(tokens) {
 		return
 	}
@@ -77,35 +63,6 @@ func (d *decoder) decode(data []byte, to any) {
 			d.value("", doc.Body, reflect.ValueOf(to).Elem())
 		}
 	}
-}
-
-// maxDepth bounds nesting on one line, because the parser is recursive and a line of brackets would
-// exhaust the memory.
-const maxDepth = 100
-
-// maxTokens bounds a file, because the parser's time is quadratic in the fields of a mapping.
-const maxTokens = 100000
-
-// tooDeep returns the position that exceeds maxDepth, or nil.
-func tooDeep(tokens token.Tokens) *token.Position {
-	brackets, entries, line := 0, 0, 0
-	for _, t := range tokens {
-		if t.Position.Line != line {
-			entries, line = 0, t.Position.Line
-		}
-		switch t.Type {
-		case token.SequenceStartType, token.MappingStartType:
-			brackets++
-		case token.SequenceEndType, token.MappingEndType:
-			brackets = max(0, brackets-1)
-		case token.SequenceEntryType, token.MappingKeyType, token.AnchorType, token.TagType:
-			entries++
-		}
-		if brackets+entries > maxDepth {
-			return t.Position
-		}
-	}
-	return nil
 }
 
 // splitTexts reports texts with a colon inside, such as [env:NAME]. They are one text in YAML, but the
@@ -140,18 +97,14 @@ func (d *decoder) errorf(path, format string, args ...any) {
 	d.errorAt(at, path, format, args...)
 }
 
-// machine adds an error about a value in the file to Config.Machine, unless ok.
-func (d *decoder) machine(ok bool, path, format string, args ...any) {
-	errs := d.errs
-	d.errs = d.machineErrs
-	d.want(ok, path, format, args...)
-	d.machineErrs, d.errs = d.errs, errs
+func (d *decoder) errorAt(at *token.Position, path, format string, args ...any) {
+	d.errs = append(d.errs, &Error{d.file, at.Line, at.Column, path, fmt.Sprintf(format, args...)})
 }
 
-// wantFolder reports a missing folder.
-func (d *decoder) wantFolder(path, folder string) {
-	info, err := os.Stat(folder)
-	d.machine(folder == "" || err == nil && info.IsDir(), path, "%q: want a folder that exists", folder)
+// fail adds an error about a node that could not be decoded.
+func (d *decoder) fail(node ast.Node, path, format string, args ...any) {
+	d.bad[path] = true
+	d.errorAt(start(node), path, format, args...)
 }
 
 // want adds an error about a value in the file, unless ok.
@@ -160,6 +113,21 @@ func (d *decoder) want(ok bool, path, format string, args ...any) {
 		d.errorf(path, format, args...)
 	}
 }
+
+// machine adds an error about a value in the file to Config.MachineErrors, unless ok.
+func (d *decoder) machine(ok bool, path, format string, args ...any) {
+	before := len(d.errs)
+	d.want(ok, path, format, args...)
+	d.machineErrs, d.errs = append(d.machineErrs, d.errs[before:]...), d.errs[:before]
+}
+
+// wantFolder reports a missing folder.
+func (d *decoder) wantFolder(path, folder string) {
+	info, err := os.Stat(folder)
+	d.machine(folder == "" || err == nil && info.IsDir(), path, "%q: want a folder that exists", folder)
+}
+
+func (d *decoder) has(path string) bool { return d.at[path] != nil }
 
 // broken reports whether a path or a parent could not be decoded.
 func (d *decoder) broken(path string) bool {
@@ -178,21 +146,6 @@ func (d *decoder) clean(path string) bool {
 		return below && (rest == "" || rest[0] == '.' || rest[0] == '[')
 	})
 }
-
-func (d *decoder) fail(node ast.Node, path, format string, args ...any) {
-	d.bad[path] = true
-	d.errorAt(start(node), path, format, args...)
-}
-
-func (d *decoder) errorAt(at *token.Position, path, format string, args ...any) {
-	if len(d.errs) == maxErrors {
-		d.more++
-		return
-	}
-	d.errs = append(d.errs, &Error{d.file, at.Line, at.Column, path, fmt.Sprintf(format, args...)})
-}
-
-func (d *decoder) has(path string) bool { return d.at[path] != nil }
 
 func (d *decoder) value(path string, node ast.Node, to reflect.Value) {
 	switch node.(type) {
@@ -227,30 +180,12 @@ func (d *decoder) value(path string, node ast.Node, to reflect.Value) {
 	}
 }
 
-// removed says what to use instead of the fields of earlier versions.
-var removed = map[string]string{
-	"CrawlHandler.dir": "crawls write no WARC any more; want save_dir, the folder that the bodies of pages are saved in",
-	"Task.fair":        "it is fairness_key now",
-	"Task.weight":      "it is fairness_weight now",
-	"Task.blocks":      "it is block_on_429 now",
-	"Task.trust":       "it is retry_after_scope now",
-}
-
 func (d *decoder) structure(path string, node ast.Node, to reflect.Value) {
 	fields := yamlFields(to.Type())
-	names := slices.Sorted(maps.Keys(fields))
 	d.each(path, node, func(name string, key *token.Position, value ast.Node) {
 		index, ok := fields[name]
-		if instead := removed[to.Type().Name()+"."+name]; instead != "" {
-			d.errorAt(key, path, "unknown field %q: %s", name, instead)
-			return
-		}
-		if !ok && len(d.errs) == maxErrors { // a hint takes time
-			d.more++
-			return
-		}
 		if !ok {
-			meant, hint := didYouMean(name, names)
+			meant, hint := didYouMean(name, slices.Sorted(maps.Keys(fields)))
 			d.meant[join(path, meant)] = true
 			d.errorAt(key, path, "unknown field %q: %s", name, hint)
 			return

@@ -86,7 +86,7 @@ func (e *NetworkError) Error() string {
 // Unwrap returns the cause.
 func (e *NetworkError) Unwrap() error { return e.Err }
 
-// BodyError is the error of a body that is longer than the call allows. It is wrapped with
+// BodyError is the error of a body that is too long to be saved. It is wrapped with
 // asynq.SkipRetry, because the same call would get the same body.
 type BodyError struct {
 	URL    string
@@ -97,9 +97,9 @@ type BodyError struct {
 // Error names the URL, the length and the maximum.
 func (e *BodyError) Error() string {
 	if e.Length < 0 {
-		return fmt.Sprintf("the body of %s has more than %d bytes, the most that may be kept", e.URL, e.Max)
+		return fmt.Sprintf("the body of %s has more than %d bytes, the most that may be saved", e.URL, e.Max)
 	}
-	return fmt.Sprintf("the body of %s has %d bytes: at most %d may be kept", e.URL, e.Length, e.Max)
+	return fmt.Sprintf("the body of %s has %d bytes: at most %d may be saved", e.URL, e.Length, e.Max)
 }
 
 // maxErrorText is the maximum length of an error, which asynq writes to Redis.

@@ -157,32 +157,6 @@ func TestHTTP_NonUTF8(t *testing.T) {
 	}
 }
 
-func TestHTTP_OnMaxBody(t *testing.T) {
-	url := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(bytes.Repeat([]byte("x"), 3000)) })
-	tests := []struct {
-		call   HTTPRequest
-		length int64 // as the error has it, 0 for none
-		kept   int
-	}{
-		{HTTPRequest{MaxBody: 3000, OnMaxBody: OnMaxBodyFail}, 0, 3000},
-		{HTTPRequest{MaxBody: 2999, OnMaxBody: OnMaxBodyFail}, 3000, 2999},
-		{HTTPRequest{MaxBody: 2999, OnMaxBody: OnMaxBodyFail, Expect: []int{201}}, 0, 2999}, // the status is what is wrong
-		{HTTPRequest{MaxBody: 1, OnMaxBody: OnMaxBodyTruncate}, 0, 1},
-		{HTTPRequest{MaxBody: 1}, 0, 1},
-	}
-	for _, tt := range tests {
-		tt.call.URL = url
-		got, err := local().fetch(t, tt.call)
-		long, ok := errors.AsType[*BodyError](err)
-		if ok != (tt.length > 0) || ok && (long.Length != tt.length || !errors.Is(err, asynq.SkipRetry)) {
-			t.Errorf("%+v: got %v, want a BodyError of length %d", tt.call, err, tt.length)
-		}
-		if len(got.Body) != tt.kept || got.Truncated != (tt.kept < 3000) || got.Length != 3000 {
-			t.Errorf("%+v: kept %d bytes of %d, truncated %t", tt.call, len(got.Body), got.Length, got.Truncated)
-		}
-	}
-}
-
 func TestPresentable(t *testing.T) {
 	inner := errors.New(strings.Repeat("é", maxErrorText))
 	got := presentable(inner)

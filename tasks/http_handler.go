@@ -35,7 +35,7 @@ import (
 //     with a Retry-After, 5xx, and 101, which is never an expected status.
 //   - A redirect of a call with RedirectsRequeue: a *RedirectError. The job is put back with the
 //     next URL, or archived if PutBackAs is nil.
-//   - A body that is longer than the call allows: a *BodyError, archived.
+//   - A body that is too long to be saved: a *BodyError, archived.
 //   - No complete response within the timeout: a *NetworkError, retried.
 //   - A missing secret, or no space on disk for the body: retried.
 //

@@ -223,7 +223,7 @@ func TestThroughAsynq(t *testing.T) {
 		},
 		{
 			"malformed", `{"uri":"http://h"}`, asynq.TaskStateArchived,
-			`malformed payload: unknown field "uri": want one of method, url, headers, body, timeout, expect, redirects, hops, keep_headers, save, max_body, on_max_body: skip retry for the task`, "",
+			`malformed payload: unknown field "uri": want one of method, url, headers, body, timeout, expect, redirects, hops, keep_headers, save, max_body: skip retry for the task`, "",
 		},
 	}
 

@@ -72,22 +72,11 @@ type HTTPRequest struct {
 	// instead of to the result. If the path is a folder or ends in a slash, the file in that folder
 	// is named by the body's SHA-256.
 	Save string `json:"save,omitempty" want:"a path such as \"pages/\""`
-	// MaxBody is the maximum number of bytes in the result. The zero value means DefaultResultBody.
-	// With Save it is the maximum size of the file. The zero value then means HTTPHandler.MaxSave.
+	// MaxBody is the maximum number of bytes in the result, which has the beginning of a longer
+	// body. The zero value means DefaultResultBody. With Save it is the maximum size of the file: a
+	// longer body is an error. The zero value then means HTTPHandler.MaxSave.
 	MaxBody int64 `json:"max_body,omitempty" want:"a number of bytes such as 65536"`
-	// OnMaxBody is the handling of a longer body in the result. The zero value means
-	// OnMaxBodyTruncate. With Save a longer body is always an error.
-	OnMaxBody OnMaxBody `json:"on_max_body,omitempty" want:"\"truncate\" or \"fail\""`
 }
-
-// OnMaxBody is the handling of a body that is longer than MaxBody.
-type OnMaxBody string
-
-// The values of HTTPRequest.OnMaxBody.
-const (
-	OnMaxBodyTruncate OnMaxBody = "truncate" // keep its beginning; the result says so
-	OnMaxBodyFail     OnMaxBody = "fail"     // archive the job with a *BodyError
-)
 
 // Redirects is the handling of redirects. A redirect with an expected status is never followed.
 type Redirects string
@@ -182,12 +171,6 @@ func (r HTTPRequest) validateKept() error {
 		return fmt.Errorf("max_body %d: want a number of bytes above zero", r.MaxBody)
 	case r.Save == "" && r.MaxBody > MaxResultBody:
 		return fmt.Errorf("max_body %d: want at most %d bytes in the result; a longer body can be saved to a file", r.MaxBody, MaxResultBody)
-	}
-	switch {
-	case r.OnMaxBody != "" && r.OnMaxBody != OnMaxBodyTruncate && r.OnMaxBody != OnMaxBodyFail:
-		return fmt.Errorf("on_max_body %q: want truncate or fail", r.OnMaxBody)
-	case r.Save != "" && r.OnMaxBody == OnMaxBodyTruncate:
-		return errors.New("on_max_body \"truncate\": want fail or nothing with save, for half a file is not saved")
 	}
 	return nil
 }

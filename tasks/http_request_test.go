@@ -41,7 +41,7 @@ func TestParseHTTPRequest(t *testing.T) {
 }
 
 func TestHTTPRequest_ParseErrors(t *testing.T) {
-	const fields = "method, url, headers, body, timeout, expect, redirects, hops, keep_headers, save, max_body, on_max_body"
+	const fields = "method, url, headers, body, timeout, expect, redirects, hops, keep_headers, save, max_body"
 	long := strings.Repeat("é", 50)
 	tests := []struct{ payload, want string }{
 		{``, `payload is not JSON: unexpected end of JSON input`},
@@ -112,8 +112,6 @@ func TestHTTPRequest_Validate(t *testing.T) {
 		{HTTPRequest{URL: "http://h", KeepHeaders: []string{"E Tag"}}, `keep_headers: name "E Tag": want letters, digits and hyphens such as ETag`},
 		{HTTPRequest{URL: "http://h", MaxBody: -1}, `max_body -1: want a number of bytes above zero`},
 		{HTTPRequest{URL: "http://h", MaxBody: 1<<20 + 1}, `max_body 1048577: want at most 1048576 bytes in the result; a longer body can be saved to a file`},
-		{HTTPRequest{URL: "http://h", OnMaxBody: "cut"}, `on_max_body "cut": want truncate or fail`},
-		{HTTPRequest{URL: "http://h", Save: "a", OnMaxBody: "truncate"}, `on_max_body "truncate": want fail or nothing with save, for half a file is not saved`},
 		{HTTPRequest{URL: "http://h", Save: "../a"}, `save "../a": ` + below},
 		{HTTPRequest{URL: "http://h", Save: "a/../../b"}, `save "a/../../b": ` + below},
 		{HTTPRequest{URL: "http://h", Save: "/etc/passwd"}, `save "/etc/passwd": ` + below},

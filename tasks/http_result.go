@@ -65,14 +65,14 @@ func (h *HTTPHandler) read(resp *openResponse, start time.Time, expected bool) (
 	if expected && resp.call.Save != "" {
 		err = h.save(resp, result)
 	} else {
-		err = resp.readBody(result, expected)
+		err = resp.readBody(result)
 	}
 	result.DurationMS = time.Since(start).Milliseconds()
 	return result, err
 }
 
 // readBody reads the body into the result, up to the call's limit.
-func (resp *openResponse) readBody(result *HTTPResult, expected bool) error {
+func (resp *openResponse) readBody(result *HTTPResult) error {
 	size := cmp.Or(min(resp.call.MaxBody, MaxResultBody), DefaultResultBody) // MaxBody can be larger for a file
 	// A secret that begins within the limit is read to its end, so that it can be recognized.
 	body, err := io.ReadAll(io.LimitReader(resp.Body, size+1+int64(resp.secrets.longest())))
@@ -82,9 +82,6 @@ func (resp *openResponse) readBody(result *HTTPResult, expected bool) error {
 		return &NetworkError{URL: resp.call.URL, Status: resp.StatusCode, Err: resp.secrets.hideIn(err)}
 	}
 	result.Length = resp.drain(int64(len(body)))
-	if result.Truncated && expected && resp.call.OnMaxBody == OnMaxBodyFail {
-		return fmt.Errorf("%w: %w", &BodyError{URL: resp.call.URL, Max: size, Length: result.Length}, asynq.SkipRetry)
-	}
 	return nil
 }
 

@@ -36,10 +36,7 @@ const requestFields = `  url           https://example.com/path, without user an
   save          file for the body, instead of the result: a path below
                 http.save_dir of the worker's config, such as pages/home.html;
                 pages/ names the file by the SHA-256 of the body
-  max_body      number of bytes to keep of the body (65536 in the result)
-  on_max_body   what to do with a longer body ("truncate"):
-                "truncate": keep its beginning
-                "fail": archive the job`
+  max_body      number of bytes to keep of the body (65536 in the result)`
 
 const crawlFields = `  crawl         name of the crawl
   url           https://example.com/path, without user and password

@@ -143,24 +143,6 @@ type TLS struct {
 	Cert string `yaml:"cert"`
 	// Key is a PEM file with the certificate's key.
 	Key string `yaml:"key"`
-	// MinVersion is the lowest version of TLS. The zero value means Go's, `1.2`.
-	MinVersion TLSVersion `yaml:"min_version"`
-}
-
-// TLSVersion is a version of TLS, as crypto/tls numbers them.
-type TLSVersion uint16
-
-// UnmarshalText reads 1.2 or 1.3.
-func (v *TLSVersion) UnmarshalText(text []byte) error {
-	switch string(text) {
-	case "1.2":
-		*v = tls.VersionTLS12
-	case "1.3":
-		*v = tls.VersionTLS13
-	default:
-		return fmt.Errorf("%q: want 1.2 or 1.3", text)
-	}
-	return nil
 }
 
 // Config reads the files. It is nil if no field is set. An error begins with the field.
@@ -168,7 +150,7 @@ func (t TLS) Config() (*tls.Config, error) {
 	if t == (TLS{}) {
 		return nil, nil
 	}
-	c := &tls.Config{MinVersion: uint16(t.MinVersion)}
+	c := new(tls.Config)
 	if t.CA != "" {
 		roots, err := x509.SystemCertPool()
 		if err != nil {

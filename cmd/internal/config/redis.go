@@ -180,7 +180,7 @@ func (r Redis) client(retries bool) (rdb redis.UniversalClient, err error) {
 	tune := func(by **tls.Config, sameName bool, tries *int, backoff *time.Duration) {
 		if url := *by; url != nil {
 			*by = cmp.Or(own, url).Clone()
-			(*by).ServerName, (*by).MinVersion = "", max((*by).MinVersion, url.MinVersion)
+			(*by).ServerName, (*by).MinVersion = "", url.MinVersion
 			if sameName {
 				(*by).ServerName = url.ServerName
 			}

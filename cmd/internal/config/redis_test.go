@@ -115,7 +115,7 @@ func TestRedisTLS(t *testing.T) {
 	}
 	for url, name := range map[string]string{"rediss://h": "h", "rediss-sentinel://h1,h2/it": "", "rediss-cluster://h1,h2": ""} {
 		r := parseRedis(t, url)
-		if err := r.UseTLS(TLS{CA: files.CA, Cert: files.ClientCert, Key: files.ClientKey, MinVersion: tls.VersionTLS13}); err != nil {
+		if err := r.UseTLS(TLS{CA: files.CA, Cert: files.ClientCert, Key: files.ClientKey}); err != nil {
 			t.Fatal(err)
 		}
 		client, err := r.client(true)
@@ -130,7 +130,7 @@ func TestRedisTLS(t *testing.T) {
 		case *redis.ClusterClient:
 			c = client.Options().TLSConfig
 		}
-		if c.RootCAs == nil || c.GetClientCertificate == nil || c.MinVersion != tls.VersionTLS13 || c.ServerName != name {
+		if c.RootCAs == nil || c.GetClientCertificate == nil || c.ServerName != name {
 			t.Errorf("%s: TLS %+v, want what the config says, and the name %q", url, c, name)
 		}
 	}

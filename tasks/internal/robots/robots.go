@@ -26,9 +26,6 @@ const (
 	// MaxSitemaps is the number of Sitemap lines that are read. A crawl follows them from every
 	// page of the origin.
 	MaxSitemaps = 1000
-	// maxRules is the maximum number of rules and wildcards of a group, because every rule is
-	// compared with every URL. A group with more disallows everything.
-	maxRules = 20_000
 	// maxDelay limits a Crawl-delay, because a mistaken one could stop a crawl for good.
 	maxDelay = 24 * time.Hour
 )
@@ -47,16 +44,7 @@ type File struct {
 // combined (2.2.1).
 type group struct {
 	rules []rule
-	parts int // number of rules and wildcards
 	delay time.Duration
-}
-
-func (g *group) add(r rule) {
-	g.parts += 1 + strings.Count(r.path, "*")
-	if g.parts > maxRules {
-		r, g.rules = rule{path: "/"}, nil
-	}
-	g.rules = append(g.rules, r)
 }
 
 // FromResponse returns the file of a response, after redirects. A 5xx disallows everything. A 4xx
@@ -120,9 +108,8 @@ func (p *parser) line(key, value string) {
 	case "user-agent":
 		if p.hasRules {
 			p.to, p.hasRules = nil, false
-			p.delayTo, p.hasDelay = nil, false
 		}
-		if p.hasDelay {
+		if len(p.to) == 0 || p.hasDelay {
 			p.delayTo, p.hasDelay = nil, false
 		}
 		token := ProductToken(value)
@@ -137,16 +124,14 @@ func (p *parser) line(key, value string) {
 		if !slices.Contains(p.to, of) {
 			p.to = append(p.to, of)
 		}
-		if !slices.Contains(p.delayTo, of) {
-			p.delayTo = append(p.delayTo, of)
-		}
+		p.delayTo = append(p.delayTo, of)
 	case "allow", "disallow":
 		p.hasRules = true
 		if value == "" {
 			return // an empty path matches nothing
 		}
 		for _, g := range p.to {
-			g.add(newRule(value, key == "allow"))
+			g.rules = append(g.rules, newRule(value, key == "allow"))
 		}
 	case "crawl-delay":
 		p.hasDelay = true

@@ -171,23 +171,6 @@ func TestSitemaps(t *testing.T) {
 	}
 }
 
-// Each rule and each wildcard is compared with each URL, so a file with too many disallows all.
-func TestParse_TooManyRules_DisallowsAll(t *testing.T) {
-	for _, tt := range []struct {
-		name, rule string
-		rules      int
-		want       bool
-	}{
-		{"many rules", "Disallow: /x\n", maxRules, true},
-		{"too many rules", "Disallow: /x\n", maxRules + 1, false},
-		{"too many wildcards", "Disallow: /x" + strings.Repeat("*a", 1000) + "\n", 20, false},
-	} {
-		if got := Parse([]byte("User-agent: *\n"+strings.Repeat(tt.rule, tt.rules)), "a").Allowed("/other"); got != tt.want {
-			t.Errorf("%s: allowed %t, want %t", tt.name, got, tt.want)
-		}
-	}
-}
-
 // A file that names many crawlers before many rules takes its size, and not the product
 // of the two, which for a file of 500 kB is gigabytes.
 func TestParse_ManyNames_TakesLinearMemory(t *testing.T) {

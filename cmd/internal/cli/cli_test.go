@@ -57,7 +57,7 @@ func TestExitCodes(t *testing.T) {
 func TestLines_LogsTraceErrors(t *testing.T) {
 	var out bytes.Buffer
 	LogFlags{Format: "json"}.Lines("worker", IO{Err: &out})
-	(&complaints{say: traceErrors.say}).Handle(errors.New("traces export: no luck"))
+	traceErrors.Handle(errors.New("traces export: no luck"))
 	if text := out.String(); !strings.Contains(text, `"level":"WARN","msg":"traces are not sent","error":"no luck"`) {
 		t.Error(text)
 	}

@@ -60,7 +60,7 @@ func (f LogFlags) Lines(name string, stdio IO) IO {
 	if f.AsJSON() {
 		log := f.Logger(stdio.Err)
 		stdio.Err = loggedLines{log, name + ": "}
-		traceErrors.sayTo(func(text string) { log.Warn("traces are not sent", "error", text) })
+		traceErrors.reportTo(func(text string) { log.Warn("traces are not sent", "error", text) })
 	}
 	return stdio
 }

@@ -201,7 +201,7 @@ func checkPage(addr string, p config.Page) error {
 		return wrong
 	}
 	if p.TLSCert != "" {
-		if _, err := worker.NewCertificate(p.TLSCert, p.TLSKey, nil); err != nil {
+		if _, err := worker.NewCertificate(p.TLSCert, p.TLSKey); err != nil {
 			return err
 		}
 	}

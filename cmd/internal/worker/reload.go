@@ -20,51 +20,36 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-const (
-	// readInterval is the time between two reads of the config file. Reading also notices changes of links, folders
-	// and network file systems.
-	readInterval = 500 * time.Millisecond
-	// settleTime is the time for which the file must stay the same, because editors write in several steps.
-	settleTime = 100 * time.Millisecond
-	// settleTimeout bounds the wait for a file that keeps changing.
-	settleTimeout = 500 * time.Millisecond
-)
+// readInterval is the time between two reads of the config file. Reading also notices changes of
+// links, folders and network file systems.
+const readInterval = 250 * time.Millisecond
 
-// watch reloads the config on SIGHUP and when its file changes.
+// watch reloads the config on SIGHUP, and when two reads of its changed file agree, because editors
+// write in several steps. A missing file is like an empty one.
 func (w *Worker) watch(ctx context.Context) {
 	ticker := time.NewTicker(readInterval)
 	defer ticker.Stop()
-	for {
+	for before := w.options.Text; ; {
+		hangup := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-w.hangup:
-			w.options.Text, _ = os.ReadFile(w.options.File)
-			w.reload(ctx)
+			hangup = true
 		case <-ticker.C:
-			if text := settledText(w.options.File, w.options.Text); !bytes.Equal(text, w.options.Text) {
-				w.options.Text = text
-				w.reload(ctx)
-			}
 		}
+		text, _ := os.ReadFile(w.options.File)
+		if hangup || bytes.Equal(text, before) && !bytes.Equal(text, w.options.Text) {
+			w.options.Text = text
+			w.reload(ctx)
+		}
+		before = text
 	}
-}
-
-// settledText reads a file until two reads agree, if the text is not the known one. A missing file is
-// like an empty one.
-func settledText(path string, known []byte) []byte {
-	text, _ := os.ReadFile(path)
-	for end := time.Now().Add(settleTimeout); !bytes.Equal(text, known) && time.Now().Before(end); {
-		known = text
-		time.Sleep(settleTime)
-		text, _ = os.ReadFile(path)
-	}
-	return text
 }
 
 // reload applies the config file's limits, rules and schedules. A file with errors, a missing file and
 // an empty file change nothing, because otherwise an accident would lift all limits.
-func (w *Worker) reload(ctx context.Context) { w.health.reloaded(w.readAgain(ctx)) }
+func (w *Worker) reload(ctx context.Context) { w.health.bad.Store(w.readAgain(ctx) != nil) }
 
 // readAgain returns why the config was not applied.
 func (w *Worker) readAgain(ctx context.Context) error {
@@ -97,7 +82,7 @@ func (w *Worker) readAgain(ctx context.Context) error {
 	if fields := needRestart(w.started, next); len(fields) > 0 {
 		w.log.Warn("a restart is needed for some changes", "fields", strings.Join(fields, ", "))
 	}
-	w.logRemoved(ctx, old, next)
+	w.logRemoved(old, next)
 	return nil
 }
 
@@ -134,21 +119,10 @@ func needRestart(old, next *config.Config) (fields []string) {
 	return fields
 }
 
-// logRemoved warns about limits that are no longer in the config file, but still in Redis.
-func (w *Worker) logRemoved(ctx context.Context, old, next *config.Config) {
-	kept := map[string]bool{}
-	for _, l := range next.Limits {
-		kept[l.Name] = true
-	}
-	if !slices.ContainsFunc(old.Limits, func(l throttle.Limit) bool { return !kept[l.Name] }) {
-		return
-	}
-	now, err := w.limiter.Limits(ctx)
-	if err != nil {
-		w.log.Warn("could not compare the limits with the config file", "error", err)
-	}
+// logRemoved warns about limits that are no longer in the config file, because Redis keeps them.
+func (w *Worker) logRemoved(old, next *config.Config) {
 	for _, l := range old.Limits {
-		if !kept[l.Name] && slices.ContainsFunc(now, func(n throttle.Limit) bool { return n.Name == l.Name }) {
+		if !slices.ContainsFunc(next.Limits, func(n throttle.Limit) bool { return n.Name == l.Name }) {
 			w.log.Warn("a limit is no longer in the config file, but still in Redis", "remove it with", "worker limits delete "+l.Name)
 		}
 	}

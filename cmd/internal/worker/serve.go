@@ -6,20 +6,17 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
 
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/dashboards/metrics"
@@ -35,7 +32,7 @@ const maxScrapes = 4
 func (w *Worker) serveHTTP(l net.Listener, who config.Page) (end func(), err error) {
 	url := "http://" + l.Addr().String()
 	if who.TLSCert != "" {
-		shown, err := NewCertificate(who.TLSCert, who.TLSKey, w.log)
+		shown, err := NewCertificate(who.TLSCert, who.TLSKey)
 		if err != nil {
 			return nil, err
 		}
@@ -48,7 +45,7 @@ func (w *Worker) serveHTTP(l net.Listener, who config.Page) (end func(), err err
 		return nil, err
 	}
 	server := HTTPServer(newMux(w, p, who.OpenMetrics))
-	server.ErrorLog = errorLog(w.log)
+	server.ErrorLog = slog.NewLogLogger(w.log.Handler(), slog.LevelWarn)
 	w.log.Info("listening", "address", url)
 	go func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -67,7 +64,7 @@ func newMux(w *Worker, p *page.Page, open bool) *http.ServeMux {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics.New(w.server, w.redis, metrics.Options{Schedules: w.cron}))
 	scope := prometheus.Labels{"scope": w.config.Load().Scope}
-	prometheus.WrapRegistererWith(scope, registry).MustRegister(w.health.reloads, w.health.success, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	prometheus.WrapRegistererWith(scope, registry).MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "headgate_config_applied", Help: "1 while the config file is in force, 0 if it has errors and the previous config stays in force.",
 	}, w.health.applied))
 	guard := p.Guard
@@ -108,25 +105,13 @@ func (w *Worker) newPage(p config.Page) (*page.Page, error) {
 
 // health is the state of the config, and the warning about evictions.
 type health struct {
-	bad     atomic.Bool            // whether the config file has errors
-	evicts  atomic.Pointer[string] // the eviction warning, or empty
-	reloads *prometheus.CounterVec
-	success prometheus.Gauge
+	bad    atomic.Bool            // whether the config file has errors
+	evicts atomic.Pointer[string] // the eviction warning, or empty
 }
 
 func newHealth() *health {
-	h := &health{
-		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "headgate_config_reloads_total", Help: "How often the config file was read again, by result: ok, or failed, which changes nothing.",
-		}, []string{"result"}),
-		success: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "headgate_config_last_reload_success_timestamp_seconds", Help: "When the config was read last that is in force.",
-		}),
-	}
+	h := &health{}
 	h.evicts.Store(new(""))
-	h.reloads.WithLabelValues("ok")
-	h.reloads.WithLabelValues("failed")
-	h.success.SetToCurrentTime()
 	return h
 }
 
@@ -136,16 +121,6 @@ func (h *health) applied() float64 {
 		return 0
 	}
 	return 1
-}
-
-func (h *health) reloaded(err error) {
-	h.bad.Store(err != nil)
-	if err != nil {
-		h.reloads.WithLabelValues("failed").Inc()
-		return
-	}
-	h.reloads.WithLabelValues("ok").Inc()
-	h.success.SetToCurrentTime()
 }
 
 // ready returns why the worker is not ready, in one line.
@@ -187,54 +162,19 @@ func Listen(ctx context.Context, text string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--listen %s: %w", text, err)
 	}
-	return l, nil
+	return netutil.LimitListener(l, maxConns), nil
 }
 
-// HTTPServer returns a server with timeouts and a bound on connections.
-func HTTPServer(h http.Handler) *http.Server {
-	return &http.Server{
-		Handler: h, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: 16 << 10, ConnState: (&connBound{most: maxConns}).note,
-	}
-}
-
-// maxConns bounds the connections of a server. A process may have only 256 file descriptors, and
+// maxConns bounds the connections of a listener. A process may have only 256 file descriptors, and
 // Redis and the jobs need most of them.
 const maxConns = 100
 
-// connBound bounds the connections of a server. One more closes the oldest, so clients that send or
-// read nothing cannot keep out others, such as a health check. Browsers reconnect by themselves.
-type connBound struct {
-	most int
-	mu   sync.Mutex
-	open []net.Conn // the oldest first
-}
-
-func (b *connBound) note(conn net.Conn, state http.ConnState) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch state {
-	case http.StateNew:
-		if len(b.open) >= b.most {
-			drop(b.open[0])
-			b.open = slices.Delete(b.open, 0, 1)
-		}
-		b.open = append(b.open, conn)
-	case http.StateClosed, http.StateHijacked:
-		b.open = slices.DeleteFunc(b.open, func(c net.Conn) bool { return c == conn })
+// HTTPServer returns a server with timeouts.
+func HTTPServer(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: 16 << 10,
 	}
-}
-
-// drop closes a connection and discards what its client has not read yet, which the system would
-// keep for minutes.
-func drop(conn net.Conn) {
-	if secure, ok := conn.(*tls.Conn); ok {
-		conn = secure.NetConn()
-	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
-	}
-	_ = conn.Close()
 }
 
 // CloseServer stops a server after the current requests.
@@ -253,41 +193,20 @@ func OfThisMachine(address string) bool {
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// errorLog returns the error log of a server. Failed handshakes are logged at debug, because any
-// client can cause them and could fill the disk.
-func errorLog(to *slog.Logger) *log.Logger { return log.New(serverErrors{to}, "", 0) }
-
-type serverErrors struct{ log *slog.Logger }
-
-func (c serverErrors) Write(line []byte) (int, error) {
-	text, level := strings.TrimSuffix(string(line), "\n"), slog.LevelWarn
-	if strings.HasPrefix(text, "http: TLS handshake error") {
-		level = slog.LevelDebug
-	}
-	c.log.Log(context.Background(), level, text)
-	return len(line), nil
-}
-
 // NewCertificate reads the page's certificate from PEM files. get reads the files again for each
 // connection, because certificates are renewed while a worker runs. If the files cannot be read, as
 // while they are being written, get returns the last certificate.
-func NewCertificate(cert, key string, log *slog.Logger) (get func(*tls.ClientHelloInfo) (*tls.Certificate, error), err error) {
+func NewCertificate(cert, key string) (get func(*tls.ClientHelloInfo) (*tls.Certificate, error), err error) {
 	first, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		return nil, fmt.Errorf("the page's certificate %s and key %s: %w", cert, key, err)
 	}
-	var mu sync.Mutex
-	last, logged := &first, ""
+	var last atomic.Pointer[tls.Certificate]
+	last.Store(&first)
 	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		mu.Lock()
-		defer mu.Unlock()
-		if err == nil {
-			last, logged = &pair, ""
-		} else if logged != err.Error() {
-			logged = err.Error()
-			log.Warn("the page's certificate cannot be read: the last one is used", "cert", cert, "key", key, "error", err)
+		if pair, err := tls.LoadX509KeyPair(cert, key); err == nil {
+			last.Store(&pair)
 		}
-		return last, nil
+		return last.Load(), nil
 	}, nil
 }

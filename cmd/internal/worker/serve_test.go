@@ -1,8 +1,6 @@
 package worker
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -73,7 +71,7 @@ func TestHealth(t *testing.T) {
 	}
 	want("/healthz", 200, "ok")
 	want("/readyz", 200, "ok")
-	want("/metrics", 200, `headgate_config_reloads_total{result="failed",scope="default"} 0`)
+	want("/metrics", 200, `headgate_config_applied{scope="default"} 1`)
 	want("/metrics", 200, `headgate_scope_up{scope="default"} 1`)
 	if resp, err := http.Post(url+"/metrics", "", nil); err != nil || resp.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("POST /metrics: %v, %v; want 405", resp, err)
@@ -84,7 +82,7 @@ func TestHealth(t *testing.T) {
 
 	proctest.Replace(t, config, "limits: {api: {kind: wrong}}\n")
 	want("/readyz", 503, "the config file has errors")
-	want("/metrics", 200, `headgate_config_reloads_total{result="failed",scope="default"} 1`)
+	want("/metrics", 200, `headgate_config_applied{scope="default"} 0`)
 	want("/healthz", 200, "ok")
 	proctest.Replace(t, config, limited+"tasks: {}\n")
 	want("/readyz", 200, "ok")
@@ -144,71 +142,6 @@ func TestSlowScrapes(t *testing.T) {
 			if code, text := proctest.Get(t, url+path); code != 200 {
 				t.Fatalf("beside clients that do not read: %s: %d %s", path, code, text)
 			}
-		}
-	}
-}
-
-// TestErrorLog_Handshakes: what any client can have net/http say is not logged, and what
-// only a handler can is.
-func TestErrorLog_Handshakes(t *testing.T) {
-	var said bytes.Buffer
-	log := errorLog(slog.New(slog.NewTextHandler(&said, nil)))
-	log.Print("http: TLS handshake error from 192.0.2.7:1: EOF")
-	if said.Len() > 0 {
-		t.Errorf("it logs %s", &said)
-	}
-	log.Print("http: panic serving 192.0.2.7:1: of a handler\nwith its stack")
-	if want := `level=WARN msg="http: panic serving 192.0.2.7:1: of a handler\nwith its stack"` + "\n"; !bytes.HasSuffix(said.Bytes(), []byte(want)) {
-		t.Errorf("it logs %s, want %s", &said, want)
-	}
-}
-
-// TestHTTPServer_ManyConnections: a client can open as many connections as it likes; the oldest
-// are closed, and each new one is answered.
-func TestHTTPServer_ManyConnections(t *testing.T) {
-	const more = 50
-	here, err := Listen(t.Context(), ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := HTTPServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
-	go server.Serve(here)
-	defer server.Close()
-	var conns []net.Conn
-	for i := range maxConns + more {
-		conn, err := net.Dial("tcp", here.Addr().String())
-		if err != nil {
-			t.Fatalf("connection %d: %v", i, err)
-		}
-		defer conn.Close()
-		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
-		conns = append(conns, conn)
-	}
-	resp, err := http.Get("http://" + here.Addr().String())
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("beside %d connections: %v, %v", len(conns), resp, err)
-	}
-	defer resp.Body.Close()
-	for i, conn := range conns[:more] {
-		_ = conn.SetReadDeadline(time.Now().Add(idleTimeout / 2)) // by then it would be open for being idle
-		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("connection %d of %d is still open", i, len(conns))
-		}
-	}
-	last := conns[len(conns)-1]
-	in := bufio.NewReader(last)
-	for range 2 {
-		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
-			t.Fatalf("the last connection: %v", err)
-		}
-		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(last, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-			t.Fatal(err)
 		}
 	}
 }

@@ -64,7 +64,6 @@ type Worker struct {
 	server   *scheduler.Server
 	health   *health
 	outages  *redishealth.Quiet
-	repeats  *repeats
 	quiet    *slog.Logger // logs only the begin and the end of an outage
 	hangup   chan os.Signal
 	keeps    sync.Once // for the warning of keptRule
@@ -80,7 +79,7 @@ func New(c *config.Config, o Options) (*Worker, error) {
 	if o.Notes == nil {
 		o.Notes = io.Discard
 	}
-	w := &Worker{options: o, started: c, log: o.Log, health: newHealth(), repeats: &repeats{log: o.Log}, hangup: make(chan os.Signal, 1)}
+	w := &Worker{options: o, started: c, log: o.Log, health: newHealth(), hangup: make(chan os.Signal, 1)}
 	w.config.Store(c)
 	var err error
 	w.handlers, err = newHandlers(c)
@@ -224,7 +223,6 @@ func (w *Worker) serve(ctx context.Context) error {
 	w.stopping.Store(true)
 	w.log.Info("stopping: waiting for running jobs", "within", w.config.Load().ShutdownTimeout)
 	w.server.Shutdown()
-	w.repeats.flush()
 	w.commands.Close() // kills commands that outlived the shutdown
 	others.Wait()
 	w.log.Info("stopped")
@@ -275,9 +273,7 @@ func (w *Worker) logFailure(ctx context.Context, task *asynq.Task, err error) {
 	case retried >= maxRetry || errors.Is(err, asynq.SkipRetry):
 		message = "job archived"
 	}
-	if !errors.Is(err, tasks.ErrNotCalled) || w.repeats.isNew(message, task.Type(), cause(err)) {
-		w.log.Warn(message, "type", task.Type(), "id", id, "queue", queue, "failures", retried+1, "error", asynqdb.PlainError(err.Error()))
-	}
+	w.log.Warn(message, "type", task.Type(), "id", id, "queue", queue, "failures", retried+1, "error", asynqdb.PlainError(err.Error()))
 	if lost := w.crawls.Failed(ctx, task, err); lost != nil {
 		w.log.Warn("could not tell the crawl that a page failed", "id", id, "error", lost)
 	}

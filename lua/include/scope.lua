@@ -1,37 +1,36 @@
--- What every script starts with: the scope's keys and the time. All keys of a call share the
--- scope's hash tag, so they are in one slot. Time is Redis's own, read once, in whole microseconds.
+-- Included by every script: the names of the scope's keys, and the time. All keys of a scope have
+-- the same hash tag, so they are in one slot. Time is Redis's clock, read once, in microseconds.
 local P = KEYS[1]
 local call = redis.call
 local floor, ceil = math.floor, math.ceil
 local time = call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 
--- After a meter's ID: how many lanes take turns there.
+-- The field <meter>LANES_SUFFIX of `meters` holds the number of lanes that share the meter.
 local LANES_SUFFIX = '\n'
 
--- After a lane's name: when it had its last turn.
+-- The field <lane>TURN_SUFFIX of `tickets` holds the time of the lane's last turn.
 local TURN_SUFFIX = '\n'
 
--- The largest time, in the year 2255. Numbers in Lua are exact up to it.
+-- Lua represents all integers up to this one exactly. As a time it is in the year 2255.
 local MAX_INT = 9007199254740992
 
--- How much longer a meter's key lives than its state matters, in milliseconds, so that a clock that
--- steps back by less finds it.
+-- Keys live this much longer than their content is needed, in case Redis's clock steps back.
 local GRACE_MS = 60000
 
--- The time for which a call can give permits back, and for which feedback about a key is kept.
+-- Permits can be given back, and feedback about a key is kept, for this time.
 local MEMORY_US = 3600000000
 
--- Returns a number as text: tostring would keep 14 digits of 16, and '%.0f' takes five times as
--- long. In two parts it fits a Redis of 32 bits, too.
+-- Formats an integer. tostring writes only 14 digits. '%.0f' takes five times as long, and a large
+-- '%d' fails on a 32-bit Redis, so a large number is formatted in two parts.
 local function int(x)
   if x < 1000000000 then return string.format(x > -1000000000 and '%d' or '%.0f', x) end
   local low = x % 1000000000
   return string.format('%d%09d', (x - low) / 1000000000, low)
 end
 
--- Returns a key of the scope: hg('limit', name) is hg:{scope}:limit:<name>. The table in
--- docs/design.md says what each key holds.
+-- Returns the name of a key: hg('limit', name) is hg:{scope}:limit:<name>. docs/design.md lists
+-- what each key holds.
 local function hg(name, of)
   if of then return P .. name .. ':' .. of end
   return P .. name

@@ -1,8 +1,7 @@
 -- @include scope
 
--- Calls a function, and returns nothing if it fails because of data that no script has written, so
--- that only this call fails. A key of a wrong type fails the whole script: then the caller removes
--- the key and runs the script again.
+-- Calls f, and returns nil if f fails because of corrupt data, so that the rest of the script goes
+-- on. If a key has a wrong type, the whole script fails: the caller removes the key and repeats it.
 local function try(f, ...)
   local ok, result = pcall(f, ...)
   if ok then return result end

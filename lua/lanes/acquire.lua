@@ -1,6 +1,6 @@
--- Takes the permits of jobs, or puts each job in its lane to wait for them. The jobs are processed
--- one after the other, as if each had its own call.
--- A new job takes no permits of a contended meter: those go to lanes only, in turns.
+-- Takes the permits of jobs, or puts each job in its lane to wait for them. The result is the same
+-- as that of one call for each job, in order.
+-- If a meter is contended (lanes wait there), new jobs take no permits of it: the lanes take turns.
 -- Safe to repeat: a repeat of the same call returns the same replies, and waiting jobs keep their
 -- places.
 -- Touches: admitted (rw), blocked (r), changes (w), contended (rw), deadlines (rw), deleted (r),
@@ -8,8 +8,8 @@
 --   m (rw), meters (rw), overrides (r), seq (w), summaries (r), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] app: name of the calling program, for limits that only some apps may use
--- ARGV[2] caller: name of a connection that makes one call at a time
--- ARGV[3] call_number: number of the call. Only repeats of the call have the same number. The n-th
+-- ARGV[2] caller: ID of a caller that makes one call at a time
+-- ARGV[3] call_number: number of the call; only repeats of the call have the same number. The n-th
 --   job's leases belong to the holder "<queue>\n<ID>\n<caller>:<call_number>.<n>"
 -- ARGV[4] attempt: 1 when the call is sent for the first time, more in a repeat
 -- ARGV[5…] groups of consecutive jobs that differ only in id and useful_us; for each group:
@@ -18,11 +18,10 @@
 --   head_start        places by which a job joins its lane earlier (negative) or later (positive)
 --   max_wait_us       longest wait after the first denial, microseconds; -1 unlimited
 --   grant_us          time for which permits are reserved for a granted job, microseconds
---   max_advance_us    longest time before its permits exist at which a job may take them,
---                     microseconds
+--   max_advance_us    a granted job may take permits that will exist within this time, microseconds
 --   queued_at_us      time at which an earlier attempt of the job was queued, Unix microseconds;
---                     0 no earlier attempt; -1 new in asynq: a record of the same name is about an
---                     earlier job
+--                     0 no earlier attempt; -1 the job is new in asynq, so a record with its name
+--                     belongs to an earlier job
 --   waiting_since_us  time from which max_wait_us counts, Unix microseconds, if the job was allowed
 --                     but has not begun; else 0
 --   fairness_line     line of the lane's name with the fairness key; '' if there is none
@@ -32,11 +31,11 @@
 --                     it has none
 -- Returns a reply for each job:
 --   outcome         1 allowed, 2 denied, 3 impossible, 4 no limit, 5 expired, 6 a calendar ended
---   need_index      index of the need that decided, from 0; outcome 6: names of the limits whose
+--   need_index      index of the deciding need, from 0; outcome 6: names of the limits whose
 --                   calendars must be extended, and the reply ends after now_us
 --   now_us          Redis's clock, Unix microseconds
---   ready_at_us     allowed: time at which the permits exist, in the past if a repeat finds them
---                   taken; denied: expected start; outcome 4: 1 if Redis lost the limit, 2 if it
+--   ready_at_us     allowed: time from which the permits exist (in a repeat it may be in the past);
+--                   denied: expected start; outcome 4: 1 if Redis lost the limit, 2 if the limit
 --                   is for other apps, else 0, and the reply ends here
 --   remaining       free permits of the deciding meter
 --   full_at_us      time at which that meter has all permits again, Unix microseconds
@@ -45,7 +44,7 @@
 --                   for; microseconds
 --   flag            allowed: 1 if the limiter wants feedback about the call; denied: 1 if the start
 --                   is known; else 0
---   mark, given     allowed only, for each need: numbers by which the meter finds what it gave
+--   mark, given     allowed only, for each need: see the argument of the same name of charge.lua
 --   since_us        allowed only, of a job that waited: start of its wait, Unix microseconds
 --   denials         the same: number of its denials
 --   reserved_at_us  the same: time at which its permits were reserved, 0 if they were not
@@ -57,23 +56,23 @@
 -- @include redeem
 local app, caller, call_number, attempt = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local groups, names = read_groups(5)
-local no_waiting, loaded = call('EXISTS', hg('jobs')) == 0, {} -- no job of the scope waits; meters
+local no_waiting, loaded = call('EXISTS', hg('jobs')) == 0, {} -- loaded: meter ID -> meter
 local records = no_waiting and {} or call('HMGET', hg('jobs'), unpack(names))
 local cached = attempt ~= '1' and cached_replies(call('GET', hg('admitted', caller)), call_number) or {}
 local replies, seen = {}, {}
 local cache_lines, must_cache = { call_number }, false
-local read_singly = false -- grants may have changed, so those of a group are not read together
+local read_singly = false -- set after a job changed its lane: grants are then read job by job
 
--- Reports whether the record under a job's name is about another wait. A repeat means the wait that
--- its first attempt began or continued. If the job is new in asynq, the record is about an earlier
--- job of that name, which was deleted while it waited.
+-- Reports whether a job's record belongs to another wait than this call. In a repeat, the wait of
+-- this call is in the cache. If the job is new in asynq, its record belongs to an earlier job of
+-- the same name, which was deleted while it waited.
 local function is_other_wait(job, record)
   if job.cached_wait then return not is_same_wait(record, job.cached_wait) end
   return record and job.queued_at_us < 0
 end
 
--- Returns the reply to a job that can be answered without its lane: its permits are reserved for
---   it, or free while no job waits, or it can never be allowed. Returns nil for other jobs.
+-- Returns the reply to a job that needs no lane: its permits are reserved for it, or no job waits
+-- and they are free, or it can never be allowed. Returns nil for other jobs.
 local function try_at_once(job, record)
   if is_other_wait(job, record) then return nil end
   local holder = job.name .. '\n' .. caller .. ':' .. call_number .. '.' .. job.number
@@ -128,7 +127,7 @@ local function finish()
   return replies
 end
 
--- Most calls end here. Redis does not even load what follows.
+-- Most calls end here. For them Redis does not create the functions below.
 if process_jobs(try_at_once) then return finish() end
 
 write_redeemed()
@@ -136,8 +135,8 @@ write_redeemed()
 -- @include acquire_or_wait
 -- @include join_all
 
--- Puts the jobs of a group that follow a job in its lane, too, if each of them would be denied for
--- the same reason.
+-- Adds the jobs of a group that follow a job to its lane, too, if they are denied for the same
+-- reason.
 local function join_followers(job)
   local ids = {}
   seen[job.name] = true

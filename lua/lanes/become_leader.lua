@@ -1,21 +1,22 @@
--- Takes or renews the lease of the leader, and returns what the leader may have missed. If the leader
--- knows more lanes than there were, a failover has lost the last lanes, and it must read all lanes.
+-- Takes or renews the lease of the leader, and returns the lanes that are new to it. If the leader
+-- knows a lane with a higher number than Redis, Redis has lost lanes in a failover: the leader must
+-- read all lanes.
 -- Touches: changes (rw), contended (w), deadlines (rw), demand (w), epoch (rw), full (w), jobs (r),
 --   lanes (rw), leader (rw), meters (w), seq (rw), tickets (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process
--- ARGV[2] life of the lease in milliseconds
+-- ARGV[2] duration of the lease, milliseconds
 -- ARGV[3] number of the last lane that the process knows
--- ARGV[4] name for the scope's data, if they have none
+-- ARGV[4] epoch to store if the scope has none
 -- ARGV[5] most lanes to return
--- ARGV[6] attempt: 1 when the call is sent for the first time, more in a repeat. The first attempt
---   may have taken the lease, and its reply may be lost
--- Returns {0, microseconds until its lease ends} if another process leads; else a list of
+-- ARGV[6] attempt: 1 when the call is sent for the first time, more in a repeat. A repeat reads all
+--   lanes, because the first attempt may have taken the lease without its reply being received
+-- Returns {0, microseconds until the lease ends} if another process leads; else a list of
 --   held           1
 --   read_all       1 if the process must read all lanes, else 0
 --   now_us         Redis's clock, Unix microseconds
 --   changes        number of meter changes so far
---   epoch          name of the scope's data
+--   epoch          data version and random name of the scope's data
 --   lanes          name and number of each lane after the last known one, or of all lanes
 --   next_deadline  next wait deadline, Unix microseconds; 0 if there is none
 -- @include mark
@@ -25,7 +26,7 @@ local process, lease_ms, last_known, new_epoch, max_lanes, attempt = ARGV[1], AR
 local holder = call('GET', hg('leader'))
 if holder and holder ~= process then return { 0, call('PTTL', hg('leader')) * 1000 } end
 
--- Returns the number of a counter, or nil if its text is not a number.
+-- Parses a counter. Returns 0 if it is missing, and nil if it is malformed.
 local function number(text)
   local n = tonumber(string.match(text or '0', '^%d+$') or nil)
   return n and n < MAX_INT and n
@@ -50,7 +51,7 @@ end
 call('SET', hg('leader'), process, 'PX', lease_ms)
 if call('EXISTS', hg('lanes')) == 1 then
   call('PEXPIRE', hg('contended'), MARKS_MS)
-else -- remains of lanes that are gone
+else -- there are no lanes: delete what is left of earlier ones
   call('DEL', hg('contended'), hg('tickets'), hg('full'), hg('meters'), hg('demand'))
 end
 local deadline_us = next_deadline()

@@ -1,19 +1,22 @@
--- Claims a scope for one asynq Redis, whose jobs then wait here, or renews the claim. That Redis is
--- the same if its data are, as after a failover; or its address is, as after its data were lost; or
--- its data were the claim's before. What an older version has left of waiting jobs is dropped, once
--- no process leads any more: they are sent back to ask. Meters stay, and limits are summed up anew.
--- Workers from before there were versions take this claim for another Redis's, and do not start.
+-- Binds the scope to one asynq Redis, or renews the binding. An asynq Redis counts as the same if
+-- it has the same data ID (after a failover), the same address (after it lost its data), or had the
+-- data ID of the binding before.
+-- If the scope's data have an older version and no process leads, the waiting jobs are deleted
+-- here; the reconciler sends them back to their queues. Meters stay, and the summaries of limits are
+-- written again.
+-- Workers that know no data versions take this binding for another Redis's, and do not start.
 -- Touches: asynq (rw), contended (w), deadlines (w), demand (w), epoch (rw), full (w), granted (w),
 --   jobs (rw), lane (w), lanes (rw), leader (r), limit (r), limits (r), meters (w), summaries (w),
 --   tickets (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] name of the asynq Redis's data
--- ARGV[2] name of those that it had before, as this process knows, or ''
+-- ARGV[1] data ID of the asynq Redis
+-- ARGV[2] data ID that it had before, or '' if unknown
 -- ARGV[3] its address
--- ARGV[4] how long the claim holds, in milliseconds
--- ARGV[5] version of the scope's data that this process keeps
--- Returns {the address of another asynq Redis that has the scope or '', the other version of its
---   data where they cannot be brought over or 0}
+-- ARGV[4] duration of the binding, milliseconds
+-- ARGV[5] data version of this process
+-- Returns a list of
+--   address  of the other asynq Redis that the scope is bound to, or ''
+--   version  of the scope's data if this process cannot use them, else 0
 -- @include summary
 local data, before, address, life_ms, version = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local SUFFIX = ' (its workers keep data of another version)'
@@ -30,7 +33,7 @@ local stored_version = epoch and (tonumber(string.match(epoch, '^(%d+) ') or nil
 if stored_version ~= version then
   if stored_version > version or call('EXISTS', hg('leader')) == 1 then return { '', stored_version } end
   local lanes, dropped = call('ZRANGE', hg('lanes'), 0, -1), {}
-  local records = call('HVALS', hg('jobs')) -- a lane that a hand has taken off the list is in those of its jobs
+  local records = call('HVALS', hg('jobs')) -- they also name lanes that `lanes` lacks
   for i = 1, #records do lanes[#lanes + 1] = string.match(records[i], '^' .. string.rep('[^\n]*\n', 5) .. '(.+)$') end
   for i = 1, #lanes do
     if not dropped[lanes[i]] then call('DEL', hg('lane', lanes[i]), hg('granted', lanes[i])) end

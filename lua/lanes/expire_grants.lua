@@ -1,15 +1,20 @@
--- Takes back the permits of granted jobs that have not come in time, and lists the granted jobs of
--- lanes. They keep their tickets. A job without a record of its lane is granted no more, and
--- nothing is reserved of its meters: at worst others that are granted there are denied once more.
+-- Releases permits that are reserved for granted jobs but were not taken in time, and lists the
+-- granted jobs of lanes. Such a job stays granted, and takes free permits when it arrives.
+-- A granted job without a record of its lane is removed. If its reservation expires, its cost is
+-- unknown, so the reserved permits of its meters are reset to 0: at worst, other granted jobs are
+-- denied once more.
 -- Touches: changes (w), demand (w), full (w), granted (rw), jobs (r), lane (r), lanes (rw),
 --   meters (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] lanes
--- Returns for each lane {how many of it wait, how many are granted, of those up to a thousand that
---   permits are reserved for, and up to a thousand that nothing is reserved for any more}
+-- Returns for each lane a list of
+--   waiting   number of waiting jobs
+--   granted   number of granted jobs
+--   reserved  IDs of up to 1000 granted jobs with reserved permits
+--   overdue   IDs of up to 1000 granted jobs whose reservation has expired
 -- @include lanes
 
--- Returns those of a lane's granted jobs that have a record of it, and removes the others.
+-- Returns the jobs that have a record of the lane, and removes the others from its granted jobs.
 local function with_records(queue, lane, granted, jobs)
   local names, out = {}, {}
   for i = 1, #jobs do names[i] = queue .. '\n' .. jobs[i] end
@@ -24,7 +29,7 @@ local function with_records(queue, lane, granted, jobs)
   return out
 end
 
--- Expires the grants of one lane, at most a hundred at a time.
+-- Expires up to 100 grants of a lane.
 local function expire(lane)
   local queue, ids = parse_lane(lane)
   local granted = hg('granted', lane)
@@ -34,7 +39,7 @@ local function expire(lane)
     call('ZADD', granted, 0, ended[i])
     if r and r.lane == lane then
       count_all(hg('meters'), r, -1)
-    else -- it is unknown how much is reserved for it
+    else
       call('HDEL', hg('meters'), unpack(ids))
     end
   end

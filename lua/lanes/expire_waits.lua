@@ -1,11 +1,11 @@
--- Takes jobs whose wait deadline is over out of their lanes, and names them, so that they are told.
--- Until they ask they stand in no lane. A job that does not ask is named again: after a second, and
--- at pauses that double up to half a minute.
+-- Removes jobs whose wait deadline has passed from their lanes, and returns them. The caller
+-- promotes them, and they fail when they call acquire. A job that does not call is returned again
+-- after a second, and then after pauses that double up to 32 s.
 -- Touches: changes (w), deadlines (rw), demand (w), full (w), granted (r), jobs (rw), lane (rw),
 --   lanes (rw), meters (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] most jobs to name
--- Returns {microseconds until the next wait deadline, or -1, job…}
+-- ARGV[1] most jobs to return
+-- Returns {microseconds until the next wait deadline, or -1, name of each job: "<queue>\n<ID>"}
 -- @include lanes
 -- @include next_deadline
 local max_jobs = ARGV[1]
@@ -18,7 +18,7 @@ local function remove(id, r)
   remove_if_empty(r.lane)
 end
 
--- The job's record says how often it was named, in the field that says whether its wait may end.
+-- The expiry field of a record counts how often the job was returned: see expiry.lua.
 local out = { -1 }
 local expired = call('ZRANGEBYSCORE', hg('deadlines'), '-inf', int(now_us), 'LIMIT', 0, max_jobs)
 for i = 1, #expired do
@@ -30,7 +30,7 @@ for i = 1, #expired do
     call('HSET', hg('jobs'), expired[i], before .. int(math.min(times + 1, 6)) .. after)
     call('ZADD', hg('deadlines'), int(now_us + 500000 * 2 ^ times), expired[i])
     out[#out + 1] = expired[i]
-  else -- it was removed or overwritten by hand
+  else -- the record is missing or malformed
     call('ZREM', hg('deadlines'), expired[i])
   end
 end

@@ -1,10 +1,11 @@
--- Forgets waiting or granted jobs that will not come. If a record cannot be read the rest of the
--- job goes when its turn comes. A job that waits anew by now is left alone.
+-- Removes waiting and granted jobs that asynq no longer has. If a record is malformed, only the
+-- record is deleted: the job leaves its lane when its turn comes. A job that has begun another wait
+-- meanwhile is not removed.
 -- Touches: changes (w), deadlines (w), demand (w), full (w), granted (rw), jobs (rw), lane (rw),
 --   lanes (rw), meters (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1…] queue, ID and record of each job, or as much of the record as says which wait is meant
--- Returns how many were known
+-- ARGV[1…] queue, ID of each job, and its record or the first bytes of it, which identify the wait
+-- Returns the number of removed jobs
 -- @include lanes
 local removed = 0
 for i = 1, #ARGV, 3 do

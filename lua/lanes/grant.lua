@@ -1,6 +1,7 @@
--- Gives lanes their turns, in the order of the arguments. In a turn the first waiting job of a lane
--- is granted and its permits are reserved, if every meter that it needs is ready. Else the turn
--- changes nothing. Only meters admit jobs, so a wrong leader makes turns unfair but exceeds no limit.
+-- Gives lanes their turns, in the order of the arguments. In a turn, the first waiting job of a
+-- lane is granted and its permits are reserved if every meter that it needs is ready; otherwise
+-- nothing changes. Granted jobs take their permits in acquire.lua, which checks the limits. So a
+-- wrong leader can be unfair, but cannot exceed a limit.
 -- Safe to repeat: a repeat of the same call gives no turns.
 -- Touches: admitted (rw), blocked (r), contended (w), deadlines (r), demand (w), full (w),
 --   granted (rw), jobs (r), lane (rw), lanes (rw), leader (r), limit (r), m (rw), meters (rw),
@@ -8,13 +9,14 @@
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process that leads
 -- ARGV[2] longest time before its permits exist at which a job is granted, microseconds
--- ARGV[3] caller: name of a connection that makes one call at a time
--- ARGV[4] call_number: number of the call. Only repeats of the call have the same number
+-- ARGV[3] caller: ID of a caller that makes one call at a time
+-- ARGV[4] call_number: number of the call; only repeats of the call have the same number
 -- ARGV[5] attempt: 1 when the call is sent for the first time, more in a repeat
 -- ARGV[6…] for each turn:
 --   lane        name of the lane
 --   advance_us  longest time before its permits exist at which this job is granted, microseconds
---   held        permits that older lanes hold of each of the lane's meters, separated by commas
+--   held        permits that are held for other lanes, of each of the lane's meters, separated by
+--               commas
 -- Returns {0} if another process leads; {-1, now_us} if this is a repeat of a call that has granted
 --   jobs; else a list of now_us, the names of limits whose calendars must be extended, a row for
 --   each turn and a row for each lane. The row of a turn:
@@ -25,7 +27,7 @@
 --   The row of a lane:
 --   granted            number of its granted jobs
 --   max_advance_us     longest time before its permits exist at which the next job is granted
---   and for each meter, what the next job needs:
+--   and for each meter, the needs of the next job:
 --   cost, ready_at_us  permits, and the time at which they can be reserved, Unix microseconds
 --   known              1 if that time is known, else 0
 --   refill_us          time after which used permits are free again, microseconds
@@ -38,7 +40,7 @@
 -- @include cached_replies
 local process, max_advance_us, caller, call_number, attempt = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 
--- Returns the row of a lane whose data are unreadable: its next turn is in a second.
+-- Returns the row of a lane whose data cannot be read: its next turn is in a second.
 local function unreadable_needs(lane)
   local out = { lane.granted, 0 }
   for _ = 1, #lane.ids do
@@ -55,7 +57,7 @@ for i = 6, #ARGV, 3 do
   local lane = lane_of(ARGV[i])
   lane.turns = lane.turns + 1
 end
--- A turn that finds unreadable data is refused for a second. The other turns are not affected.
+-- A turn that fails because of corrupt data is refused. The other turns are not affected.
 for i = 6, #ARGV, 3 do
   out[#out + 1] = try(try_turn, lane_of(ARGV[i]), tonumber(ARGV[i + 1]), ARGV[i + 2], max_advance_us) or { REFUSED }
 end

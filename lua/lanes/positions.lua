@@ -1,18 +1,24 @@
--- Says where waiting jobs stand.
+-- Returns the positions of waiting jobs.
 -- Touches: blocked (r), demand (r), granted (r), jobs (r), lane (r), limit (r), m (rw),
 --   meters (r), overrides (r), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] queue, ID of each job
--- Returns for each job {} if it does not wait, or its limits cannot be read; else
---   {granted 0 or 1, position in
---   its lane from 1, jobs in the lane, expected_us, now_us, binding limit|key,
---   lane, known 0 or 1, since when it waits in microseconds}
+-- Returns for each job {} if it does not wait or its limits cannot be read; else a list of
+--   granted     1 if the job is granted, else 0
+--   position    in its lane, from 1
+--   in_lane     number of waiting jobs in the lane
+--   start_us    expected start, Unix microseconds
+--   now_us      Redis's clock, Unix microseconds
+--   bottleneck  meter with the longest wait: limit|key
+--   lane        name of the lane
+--   known       1 if the start is known, else 0
+--   since_us    start of the job's wait, Unix microseconds
 -- @include meter
 -- @include estimate
 -- @include lanes
 -- @include try
 
--- Returns the meters that a job needs, without those whose limit is gone.
+-- Returns the meters that a job needs, without those whose limit no longer exists.
 local function meters_of(r)
   local meters = {}
   for i = 1, #r.ids do
@@ -26,7 +32,7 @@ local function meters_of(r)
   return meters
 end
 
--- Returns the costs of a lane's first jobs, which are read once in this call.
+-- Returns the costs of up to FIRST jobs of a lane. They are read once in a call.
 local FIRST, cached_costs = 32, {}
 local function first_costs(queue, lane)
   if cached_costs[lane] then return cached_costs[lane] end
@@ -41,9 +47,9 @@ local function first_costs(queue, lane)
   return costs
 end
 
--- Returns what the jobs before a job in its lane cost on average of each meter. The first are
---   counted. What the others want is known of a meter at which the lane is alone; else they count
---   like the first.
+-- Returns the average cost, for each meter, of the jobs ahead of a job in its lane. The first FIRST
+-- jobs are read. The costs of the others follow from the demand if no other lane shares the meter;
+-- otherwise they are assumed to cost as much as the first ones.
 local function average_costs(queue, lane, meters, ahead, others)
   local costs, average = first_costs(queue, lane), {}
   local counted = math.min(ahead, #costs)

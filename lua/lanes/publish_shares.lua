@@ -1,11 +1,12 @@
--- Writes how many lanes take turns at meters. If some do, newcomers may not take permits there. If
--- none does any more they may again, unless a lane has come to wait there meanwhile.
+-- Writes the number of lanes that share each meter. A meter with lanes is contended: new jobs take
+-- no permits of it. The mark of a meter without lanes is removed, unless the mark is from a lane
+-- that the leader does not know yet.
 -- Touches: contended (rw), leader (r), meters (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] leader
 -- ARGV[2] number of the last lane that it knows
--- ARGV[3…] meter, lanes that wait at it
--- Returns the meters that are contended now and were not: until then changes were not published
+-- ARGV[3…] meter, number of lanes that wait at it
+-- Returns the meters that have become contended; their earlier changes were not published
 -- @include mark
 local process, seen = ARGV[1], tonumber(ARGV[2])
 

@@ -1,28 +1,27 @@
--- Has a job wait again that was allowed and that the upstream then rate limited: at the head of its
--- lane, behind those that were allowed before it and came back, too. The meters that this is about
--- are blocked for all jobs. A job that waits by another attempt keeps its place: this call has
--- outlived its timeout.
--- Safe to repeat: the same call again changes nothing.
+-- Puts an allowed job that the upstream has rate limited at the head of its lane, and blocks the
+-- given meters. Several such jobs keep the order in which they were allowed. If another attempt of
+-- the job waits already, that one keeps its place: this attempt has outlived its timeout.
+-- Safe to repeat: a repeat of the same call changes nothing.
 -- Touches: admitted (rw), blocked (rw), changelog (w), changes (w), contended (rw), deadlines (rw),
 --   deleted (r), demand (rw), ending (rw), full (w), granted (rw), jobs (rw), lane (rw),
 --   lanes (rw), limit (rw), m (rw), meters (rw), overrides (rw), seq (w), summaries (rw),
 --   tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] queue it goes back to
+-- ARGV[1] queue of the job
 -- ARGV[2] ID of the job
--- ARGV[3] app that asks
--- ARGV[4] when it had been allowed, in microseconds
--- ARGV[5] how long the upstream wants to be left alone, in microseconds, or -1 if it does not say
--- ARGV[6] chance, 0 to 999999
--- ARGV[7] longest wait in microseconds, or -1 for any
--- ARGV[8] microseconds until it is of no use any more, or -1 for never
--- ARGV[9] how long permits are reserved for it once it is granted, in microseconds
--- ARGV[10] for each need 1 if its meter is to be blocked, or 0
--- ARGV[11] '' or the line in which the name of its lane says a fairness key
--- ARGV[12] caller: a name of who makes one call at a time
--- ARGV[13] number of its call, which only repeats of this very call share
--- ARGV[14…] limit, key, cost for each need, sorted by limit and key
--- Returns what acquire.lua does
+-- ARGV[3] app: name of the calling program
+-- ARGV[4] time at which the job was allowed, Unix microseconds
+-- ARGV[5] Retry-After, microseconds; -1 if the upstream gave none
+-- ARGV[6] random number from 0 to 999999, for jitter
+-- ARGV[7] longest wait, microseconds; -1 unlimited
+-- ARGV[8] time until the job's deadline, microseconds; -1 if it has none
+-- ARGV[9] time for which permits are reserved for a granted job, microseconds
+-- ARGV[10] a digit for each need: 1 if its meter must be blocked, else 0
+-- ARGV[11] line of the lane's name with the fairness key; '' if there is none
+-- ARGV[12] caller: ID of a caller that makes one call at a time
+-- ARGV[13] number of the call; only repeats of the call have the same number
+-- ARGV[14…] limit, key, cost of each need, sorted by limit and key
+-- Returns the reply of acquire.lua for the job
 -- @include scope
 -- @inner
 -- @include needs
@@ -47,13 +46,13 @@ for i = 14, #ARGV, 3 do
   if string.sub(block_flags, need, need) == '1' then record_rate_limit(ARGV[i], ARGV[i + 1], at_us, for_us, random) end
 end
 
-meters = load_needs(14, #ARGV, app) -- as they are now
+meters = load_needs(14, #ARGV, app) -- again, because some are blocked now
 local ids, costs = {}, {}
 for i = 1, #meters do
   ids[i], costs[i] = meters[i].id, int(meters[i].cost)
 end
 local lane = queue .. '\n' .. table.concat(ids, '\n') .. fairness_line
-local ticket = at_us - MAX_INT -- unique: no other call of the job was allowed then
+local ticket = at_us - MAX_INT -- negative, so the job is ahead of waiting jobs
 local r = read_job(queue, id)
 if r and (r.ticket ~= ticket or r.lane ~= lane) then
   local result = denial_without_wait(meters)
@@ -68,7 +67,7 @@ local job = {
 if not r then job.mark, job.before = first_contended(ids), call('ZCARD', job.waiting) end
 
 load_reserved(meters)
-local result = wait(job, r, not r, (find_bottleneck(meters)))
+local result = wait_in_lane(job, r, not r, (find_bottleneck(meters)))
 if result[1] == EXPIRED and r then forget_job(queue, id, r) end
 cache_replies(caller, { number, result.wait or line_of_reply(result) })
 return result

@@ -1,4 +1,5 @@
--- Reads lanes: how many jobs wait, what a sample of them costs, and when each lane had its last turn.
+-- Reads the number of waiting jobs of lanes, the costs of a sample of the jobs, and the time of the
+-- last turn.
 -- Touches: jobs (r), lane (r), tickets (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] number of jobs in a sample; a lane with fewer jobs is read whole
@@ -7,8 +8,8 @@
 --   jobs          number of waiting jobs
 --   last_turn_us  time of its last turn, or the start of its first job's wait if that is later
 --   since_us      start of its first job's wait, Unix microseconds, 0 if it is unknown
---   costs         costs of each job of the sample, separated by spaces, '?' if they are unreadable; the
---                 sample is spread evenly over the lane
+--   costs         costs of each job of a sample that is spread evenly over the lane, separated by
+--                 spaces; '?' if they cannot be read
 -- @include lane
 local sample, BLOCK = tonumber(ARGV[1]), 4 -- consecutive jobs are cheaper to read
 

@@ -1,7 +1,7 @@
--- Checks the records of waiting and granted jobs, and counts the permits that they wait for. It
--- deletes a record that is unreadable, or whose job is not in the lane that the record names. Such
--- a job is denied in asynq but has no record, so the reconciler sends it back to call again. A lane
--- that is not registered is registered again.
+-- Checks the records of waiting and granted jobs, and counts the permits that they wait for. A
+-- malformed record is deleted, and so is the record of a job that is not in the lane which the
+-- record names. The reconciler then returns such a job to its queue. A lane that is not registered
+-- is registered again.
 -- Touches: contended (w), deadlines (rw), granted (r), jobs (rw), lane (r), lanes (rw), seq (w),
 --   wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
@@ -27,7 +27,7 @@ local function check_record(name, record)
     for i = 1, waits and #r.ids or 0 do wanted[r.ids[i]] = (wanted[r.ids[i]] or 0) + r.cost[i] end
   end
   if r.expiry ~= NO_DEADLINE and not call('ZSCORE', hg('deadlines'), name) then
-    call('ZADD', hg('deadlines'), int(now_us), name) -- lets the job call, which brings its deadline
+    call('ZADD', hg('deadlines'), int(now_us), name) -- the job is promoted, and its next call of acquire sets the right deadline
     repairs = repairs + 1
   end
   return true, not has_left and r.lane

@@ -1,10 +1,10 @@
--- Corrects the number of permits that are reserved at a meter for granted jobs. A granted job without a
--- record of its lane is not granted any more.
+-- Corrects the number of permits that are reserved at a meter for granted jobs. A granted job
+-- without a record of its lane is removed.
 -- Touches: changes (w), granted (rw), jobs (r), leader (r), meters (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] process that leads: it knows which lanes have granted jobs
+-- ARGV[1] process; it must be the leader, which knows all lanes with granted jobs
 -- ARGV[2] meter
--- ARGV[3…] lanes with granted jobs that need the meter
+-- ARGV[3…] all lanes with granted jobs that need the meter
 -- Returns 1 if the number was wrong, else 0
 -- @include jobs
 -- @include lane

@@ -1,5 +1,5 @@
--- Gives the leader's lease back, and tells the other processes, so that one of them takes it at
--- once.
+-- Releases the leader's lease, and notifies the other processes, so that one of them takes the
+-- lease at once.
 -- Touches: leader (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process

@@ -2,8 +2,8 @@
 -- @include waiting
 -- @include granted
 
--- Processes a job that is not in a lane; r is its record if it has left one. The job takes permits
--- only if no job waits before it, in its lane or in other lanes.
+-- Processes a job that is in no lane; r is its record if it was in a lane before. The job takes
+-- permits only if no job waits ahead of it, in its lane or at its meters.
 local function acquire_new(job, r)
   job.before = call('ZCARD', job.waiting)
   load_reserved(job.meters)
@@ -17,11 +17,11 @@ local function acquire_new(job, r)
     -- @include ticket_among
     job.ticket = ticket_among(job)
   end
-  return wait(job, nil, true, bottleneck)
+  return wait_in_lane(job, nil, true, bottleneck)
 end
 
--- Forgets a job whose wait deadline is over. The reply is cached, because a repeat of this call
--- would start another wait.
+-- Removes a job whose wait deadline has passed. The reply is cached, because a repeat of this call
+-- would find no record and start another wait.
 local function expire(job, r)
   forget_job(job.queue, job.id, r)
   load_reserved(job.meters)
@@ -30,8 +30,8 @@ local function expire(job, r)
   return result
 end
 
--- Processes a job that waits, or that was granted and is late. A job whose rule changed, or that
--- was removed from its lane by hand, joins a lane again. It keeps the start of its wait.
+-- Processes a job that waits, or that is granted and is late. If its rule changed, or its lane has
+-- lost it, the job joins a lane again, and keeps the start of its wait.
 local function acquire_waiting(job, r)
   if wait_deadline(r.since_us, job.max_wait_us, job.useful_us) <= now_us then return expire(job, r) end
   job.since_us = r.since_us
@@ -45,7 +45,7 @@ local function acquire_waiting(job, r)
   return result or admit(job, r.since_us, r.denials, reserved_at_us, at)
 end
 
--- Processes a job that has no reply yet: it takes its permits, or waits, or can never be allowed.
+-- Processes a job that try_at_once did not decide.
 local function acquire_or_wait(job, record)
   local r = record and parse_job(record)
   if r and job.cached_wait then r.denials = r.denials - 1 end -- the first attempt has counted this denial
@@ -57,7 +57,7 @@ local function acquire_or_wait(job, record)
   return job.refusal
 end
 
--- Returns the denial of a job whose wait, which the first attempt of this call began, is over.
+-- Returns the denial of a job in a repeated call, if the wait that the call began is already over.
 local function deny_without_wait(job, app)
   local meters, refusal = load_needs(job.first_need, job.first_job - 1, app)
   if refusal then return refusal end
@@ -65,7 +65,7 @@ local function deny_without_wait(job, app)
   return denial_without_wait(meters)
 end
 
--- Forgets an earlier job of the same name.
+-- Removes an earlier job of the same name.
 local function forget_earlier(job, record)
   local r = parse_job(record)
   if r then forget_job(job.queue, job.id, r) else forget_record(job.name, HAS_DEADLINE) end

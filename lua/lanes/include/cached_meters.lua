@@ -1,7 +1,7 @@
 -- @include meter
 -- @include count
 
--- Meters do not change while turns are given, except for what is reserved of them.
+-- The meters that this call has read. Only their reserved permits change during the call.
 local loaded, stale = {}, {}
 local function cached_meter(id)
   local m = loaded[id]

@@ -1,12 +1,12 @@
 -- @include scope
 
--- The replies of a call are cached for a minute. go-redis sends a call again if the reply gets
--- lost, and the repeat must return the same. The cache holds the call's number and a line for each
--- job: for an allowed job '+' and the time at which its permits exist; for a denied job '-' and the
--- wait; for a job that left its lane without permits the whole reply; else nothing.
+-- The replies of a call are cached for a minute. If a reply is lost, go-redis sends the call again,
+-- and the repeat must return the same. The cache holds the number of the call and a line for each
+-- job: '+' and the time from which its permits exist, if it was allowed; '-' and its wait, if it
+-- waits; the complete reply, if it left its lane without permits; else nothing.
 local ADMITTED, WAITS = '+', '-'
 
--- Names a wait. Another wait of the same job has another ticket, or began at another time.
+-- Returns the ID of a wait. No two waits of a job have the same ticket and the same start.
 local function wait_id(ticket, since) return WAITS .. ticket .. ' ' .. since end
 
 local function is_same_wait(record, wait)
@@ -14,16 +14,14 @@ local function is_same_wait(record, wait)
   return ticket and wait_id(ticket, since) == wait
 end
 
--- Returns a reply as a line.
 local function line_of_reply(result)
   local fields = {}
   for i = 1, #result do fields[i] = int(result[i]) end
   return table.concat(fields, ' ')
 end
 
--- Returns what the cache says about each job of a call: a time for an allowed job, a string for a
---   denied job's wait, a table for a whole reply, or false. Returns {} if the cache is about another
---   call.
+-- Returns the cached lines of a call: a number (time) for an allowed job, a string (wait ID) for a
+-- waiting job, a table for a complete reply, or false. Returns {} if another call is cached.
 local function cached_replies(cache, call_number)
   local cached = {}
   if not cache or string.match(cache, '^%d+') ~= call_number then return cached end

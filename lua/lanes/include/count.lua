@@ -1,8 +1,10 @@
 -- @include scope
 
--- Adds to a counter in a hash, which at zero leaves nothing behind. Nor does one that
--- is no number: nothing that a script has written. Returns what it says then.
-local reserved_version = 0 -- how often what is reserved
+-- Number of changes that this call has made to reserved permits: see reserved.lua.
+local reserved_version = 0
+
+-- Adds a change to a counter in a hash, and returns the new value. A counter that is not positive
+-- afterwards, or that is no number, is deleted.
 local function count(counters, id, change)
   if counters == hg('meters') then reserved_version = reserved_version + 1 end
   local is, n = pcall(call, 'HINCRBY', counters, id, int(change))
@@ -11,5 +13,5 @@ local function count(counters, id, change)
   return 0
 end
 
--- What a counter says: 0 where there is none, or nothing that a script has written.
+-- Parses a counter. Returns 0 if it is missing or malformed.
 local function parse_counter(text) return math.min(math.max(0, floor(tonumber(text) or 0)), MAX_INT) end

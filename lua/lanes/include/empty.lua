@@ -1,7 +1,7 @@
 -- @include scope
 
--- Forgets a lane without waiting or granted jobs, and with the last lane all that a lost record, or
--- a process that died, may have left behind.
+-- Removes a lane without waiting and granted jobs. With the last lane, all counters are deleted,
+-- in case one is wrong.
 local function remove_if_empty(lane)
   if call('EXISTS', hg('lane', lane), hg('granted', lane)) > 0 then return end
   call('ZREM', hg('lanes'), lane)

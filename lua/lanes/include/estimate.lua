@@ -1,23 +1,22 @@
 -- @include count
 
--- Reads how many permits of each meter all other waiting jobs want.
-local function load_before(meters, waits)
+-- Sets m.before of each meter to the number of permits that other waiting jobs need.
+local function load_before(meters, is_waiting)
   for i = 1, #meters do
     local m = meters[i]
-    m.before = math.max(0, parse_counter(call('HGET', hg('demand'), m.id)) - (waits and m.cost or 0))
+    m.before = math.max(0, parse_counter(call('HGET', hg('demand'), m.id)) - (is_waiting and m.cost or 0))
   end
 end
 
--- Reports whether a lane has a meter to itself. If that has not been counted, all that is wanted
--- there is its own, or goes first.
+-- Reports whether no other lane shares a meter. That is assumed if the number of lanes is unknown.
 local function is_alone(m) return (m.lanes or 1) == 1 end
 
--- When a job would run that so many of its lane are before; m.before is what all others
--- want that wait at a meter. Lanes take turns, so as many of every other lane go before
--- it, but no more than wait; one that joins comes behind all of a meter that is marked.
--- A turn costs what those before it in its lane do on average, if that is known, or
--- what it does. Returns the meter that decides, its time, and whether that is known; neither
--- of the first two where no limit is left.
+-- Estimates the start of a job that has `ahead` jobs of its lane ahead of it. Lanes take turns, so
+-- as many jobs of each other lane go first, but not more than wait: see load_before. If the job
+-- joins a lane (is_new) and must wait because of the contended meter, every lane there has one more
+-- turn before it. average lists the average cost of the jobs ahead for each meter, or is false.
+-- Returns the deciding meter, the time, and whether the time is known. Meter and time are nil if
+-- there are no meters.
 local function estimate_start(meters, ahead, average, is_new, contended_id)
   local deciding, expected, known, closes
   for i = 1, #meters do
@@ -26,7 +25,7 @@ local function estimate_start(meters, ahead, average, is_new, contended_id)
     local turns = ahead * lanes + (is_new and contended_id == m.id and lanes or 0)
     local cost = average and average[i] or m.cost
     local wanted = m.reserved + math.min(ceil(turns * cost), m.before) + m.cost
-    if m.windowed and cost > 1 and cost < m.n then -- what is left of a window when no job fits in any more is lost
+    if m.windowed and cost > 1 and cost < m.n then -- the rest of a window is wasted if no job fits in
       local used = floor(m.n / cost) * cost
       wanted = wanted + ceil(floor((wanted - 1) / used) * (m.n - used))
     end

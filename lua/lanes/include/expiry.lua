@@ -1,5 +1,6 @@
 -- @include scope
 
--- Expiry in a job's record: its wait has no deadline, or has the one in `deadlines`. A higher digit
--- means that the job has expired and left its lane, and counts how often it was listed since.
+-- Values of the expiry field of a job's record: its wait has no deadline, or one that is in
+-- `deadlines`. '2' to '6' mean that the job has expired and left its lane. They count how often
+-- expire_waits.lua has returned it.
 local NO_DEADLINE, HAS_DEADLINE = '0', '1'

@@ -3,12 +3,12 @@
 -- @include notify_arrival
 -- @include waiting
 
--- States of a granted job: permits are reserved for it, or it was too late for them.
+-- States of a granted job that arrives: it has reserved permits, or its reservation has expired.
 local RESERVED, OVERDUE = 1, 2
 
--- Gives a granted job the permits that are reserved for it. A late job gets those of the first
--- granted job of its lane with the same costs, which takes a later job's permits in turn. Returns
--- the job's state, whether the job is late, and the time at which the permits were reserved.
+-- Assigns reserved permits to a granted job. If its own reservation has expired, it takes that of
+-- the first granted job of its lane with the same costs. Returns the state, whether the job is
+-- late, and the time at which the permits were reserved.
 local function take_reservation(job, r, reserved_until_us)
   local granted = hg('granted', r.lane)
   call('ZREM', granted, job.id)
@@ -28,9 +28,9 @@ local function take_reservation(job, r, reserved_until_us)
   return RESERVED, late, reserved_at_us
 end
 
--- Takes a job with a record out of its lane if it may take its permits now, and returns the time
--- from which on they exist. Else the job keeps waiting, and its reply is returned, too. A late job
--- takes free permits. A job that was not granted is admitted only if there is no leader.
+-- Decides whether a job with a record may take its permits now. If so, it removes the job from its
+-- lane, and returns the time from which the permits exist. Otherwise it returns a time and the
+-- denial. A late job may take free permits. Without a leader, so may the first job of a lane.
 local function take_or_wait(job, r, granted, late)
   if granted ~= RESERVED then load_reserved(job.meters) end
   local bottleneck, at = find_bottleneck(job.meters)
@@ -46,5 +46,5 @@ local function take_or_wait(job, r, granted, late)
     notify_freed(job.lane)
     load_reserved(job.meters)
   end
-  return at, wait(job, r, granted, bottleneck)
+  return at, wait_in_lane(job, r, granted, bottleneck)
 end

@@ -1,7 +1,7 @@
 -- @include expiry
 
--- Reads a group of jobs from the arguments: see acquire.lua. One table stands for each of the
--- group's jobs in turn: see next_job.
+-- Reads a group of jobs from the arguments: see acquire.lua. The same table is used for each job of
+-- the group: see next_job.
 local function read_group(i)
   local job_count, queue, head_start, max_wait_us, grant_us, max_advance_us, queued_at_us, waiting_since_us, fairness_line, need_count =
     unpack(ARGV, i, i + 9)
@@ -16,7 +16,7 @@ local function read_group(i)
     max_advance_us = tonumber(max_advance_us), queued_at_us = tonumber(queued_at_us), waiting_since_us = tonumber(waiting_since_us),
     first_need = first_need, first_job = first_job, last_job = first_job + 2 * job_count - 1,
     ids = ids, costs = table.concat(costs, ','), lane = lane, waiting = hg('lane', lane), meters = false,
-    -- of each job: max_wait_us counts from since_us
+    -- The following fields are set for each job. max_wait_us counts from since_us.
     number = 0, arg = 0, id = false, name = false, useful_us = false, max_wait_us = false, since_us = false, before = false, mark = false, ticket = nil,
     cached_at_us = false, cached_wait = false, cache_line = false, refusal = false, same_rule = false, reserved_until_us = false, reservations = false,
   }
@@ -33,18 +33,17 @@ local function read_groups(i)
   return groups, names
 end
 
--- Makes a group's table stand for its next job. arg is the index of the job's ID in ARGV, and
--- number the job's number in the call.
+-- Fills a group's table with its next job. arg is the index of the job's ID in ARGV, and number the
+-- job's number in the call.
 local function next_job(group, arg, name, number)
   group.number, group.arg, group.id, group.name, group.useful_us = number, arg, ARGV[arg], name, tonumber(ARGV[arg + 1])
   group.since_us, group.max_wait_us = now_us, group.rule_max_wait_us
   group.before, group.mark, group.ticket, group.cache_line = false, false, nil, false
 end
 
--- Sets since when a job with an earlier attempt waits, which gives it its place, and how long it
--- may wait from then on. If the attempt failed, the longest wait counts from the first denial after
--- it. If the attempt did not begin, the longest wait counts from waiting_since_us. A job that was
--- listed as expired has expired.
+-- Sets the start of the wait of a job with an earlier attempt, and its longest wait from then on.
+-- If that attempt failed, the longest wait counts from the first denial after it; if it did not
+-- begin, from waiting_since_us. The wait of a job that expire_waits.lua has returned is over.
 local function restore_wait(job, record)
   local since_us, expiry = string.match(record or '', '^%-?%d+\n(%d+)\n%d+\n(%d)')
   job.since_us = tonumber(since_us) or math.min(job.queued_at_us, now_us)

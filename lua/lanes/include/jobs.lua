@@ -5,8 +5,8 @@
 -- meters. Its name is the queue and those meters, one a line, and for jobs with a fairness key a
 -- last line |<weight>|<key>. A granted job has left the waiting jobs of its lane.
 
--- Parses a record: one field a line, in the order of the pattern below. Spaces after the expiry make
--- the record long. Returns nil for text that no script has written.
+-- Parses a record: one field a line, in the order of the pattern below. The spaces after the expiry
+-- are padding: see LONG in waiting.lua. Returns nil if the record is malformed.
 local function parse_job(record)
   local ticket, since_us, grant_us, expiry, denials, costs, lane =
     string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n([0-6]) *(%d*)\n([%d,]+)\n([^\n]*\n.+)$')

@@ -1,7 +1,7 @@
 -- @include waiting
 
--- Puts jobs in the lane of a job of their group, behind it. The result is that of a call for each
--- job, but the lane is written once. Returns their replies.
+-- Adds jobs to the lane of a job of their group, behind it, and returns their replies. The result
+-- is the same as that of one call for each job, but the lane is written once.
 local function join_all(job, ids)
   local n, deadline, replies = #ids, wait_deadline(job.since_us, job.max_wait_us, job.useful_us), {}
   local last_ticket, record = next_ticket(job.lane, n), without_ticket(job, deadline, '1')

@@ -1,6 +1,6 @@
 -- @include scope
 
--- A lane's queue and the ids of its meters; what follows them is its fairness key.
+-- Returns the queue and the meter IDs of a lane's name, without the fairness key.
 local function parse_lane(lane)
   local queue, rest = string.match(lane, '^([^\n]*)\n(.*)$')
   local ids = {}

@@ -5,7 +5,7 @@
 -- @include reserved
 -- @include change
 
--- Counts a job's permits for or against each of its meters.
+-- Adds a job's costs to the counters of its meters (sign 1), or subtracts them (sign -1).
 local function count_all(counters, r, sign)
   for i = 1, #r.ids do count(counters, r.ids[i], sign * r.cost[i]) end
 end
@@ -16,8 +16,8 @@ local function notify_freed(lane)
   for i = 1, #ids do changed('meter', ids[i]) end
 end
 
--- Takes a waiting job out of its lane. Returns its rank there, 0 for the first: the
--- next may be granted sooner.
+-- Removes a waiting job from its lane. Returns its rank there, or nil. If the rank is 0, the next
+-- job may be ready earlier, so the caller must call notify_freed.
 local function leave_lane(id, r)
   local rank = call('ZRANK', hg('lane', r.lane), id)
   if not rank then return end
@@ -26,7 +26,7 @@ local function leave_lane(id, r)
   return rank
 end
 
--- Forgets a job wherever it stands: in its lane or granted.
+-- Removes a waiting or granted job and its record.
 local function forget_job(queue, id, r)
   local granted = call('ZSCORE', hg('granted', r.lane), id)
   if granted then

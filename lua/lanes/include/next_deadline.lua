@@ -1,7 +1,7 @@
 -- @include scope
 
--- Returns the next wait deadline, or nil if there is none. One written by hand is over at once, or
---   never.
+-- Returns the earliest wait deadline, or nil. A score that no script writes counts as passed if it
+-- is negative, or as the latest possible time.
 local function next_deadline()
   local ends = call('ZRANGE', hg('deadlines'), 0, 0, 'WITHSCORES')[2]
   if not ends then return nil end

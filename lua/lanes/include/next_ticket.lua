@@ -1,10 +1,10 @@
 -- @include scope
 
--- From one ticket to the next there is room for those who come with a changed rule.
+-- Consecutive tickets differ by STEP, so that a job with a changed rule fits between two others.
 local STEP = 65536
 
--- The next ticket of a lane, or the last of the next n. Where its last is no number, that
--- is behind all who wait.
+-- Returns the next ticket of a lane, or the last of the next n tickets. If the stored ticket is no
+-- number, it continues after the last waiting job.
 local function next_ticket(lane, n)
   local ahead = (n or 1) * STEP
   local is, ticket = pcall(call, 'HINCRBY', hg('tickets'), lane, int(ahead))

@@ -1,12 +1,12 @@
 -- @include adapt
 -- @include blocked
 
--- For how long a key is blocked if the upstream does not say: FIRST_US, twice as long for each rate
--- limit in a row, up to LONGEST_US. Half of that is random.
+-- Duration of a block if the upstream gives no Retry-After: FIRST_US, doubled with each consecutive
+-- rate limit up to LONGEST_US. Half of it is random.
 local FIRST_US, LONGEST_US = 1000000, 300000000
 
--- Notes that the upstream rate limited a call that had been allowed at a moment, and blocks its
--- meter. Calls that were underway by then tell nothing new.
+-- Records that the upstream rate limited a call which was allowed at at_us, and blocks its meter.
+-- If the call began before the last rate limit, it does not count as another one.
 local function record_rate_limit(name, key, at_us, for_us, random)
   drop_ended(name)
   local r = read_record(name, key)

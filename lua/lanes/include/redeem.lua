@@ -4,9 +4,9 @@
 -- @include wait_deadline
 -- @include notify_arrival
 
--- Returns the time until which permits are reserved for a job: 0 if they were reserved and are not
---   any more, nil if the job is not granted. It reads the times of a whole group at once, or of
---   this job only.
+-- Returns the time until which permits are reserved for a job: 0 or -1 if the reservation has
+-- expired, nil if the job is not granted. It reads the times of the whole group at once, unless
+-- only_this is true.
 local function reserved_until(job, only_this)
   if only_this or not job.reservations then
     local ids = {}
@@ -18,12 +18,12 @@ local function reserved_until(job, only_this)
   return job.reservations[job.id]
 end
 
--- Granted jobs that take their reserved permits, by lane. Their lanes are written once.
+-- Lanes of the granted jobs that take their reserved permits: see write_redeemed.
 local redeemed = {}
 
--- Lets a granted job take the permits that are reserved for it, if it may take them by now. Returns
--- the start of its wait, the number of its denials, and the times at which its permits were
--- reserved and from which on they exist; or nothing.
+-- Lets a granted job take its reserved permits if it may take them by now. Returns the start of its
+-- wait, the number of its denials, the time at which its permits were reserved, and the time from
+-- which they exist; or nothing.
 local function redeem(job, record)
   local since_us, grant_us, expiry, denials = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) *(%d*)')
   local _, at = find_bottleneck(job.meters)
@@ -42,7 +42,7 @@ local function redeem(job, record)
   return tonumber(since_us), tonumber(denials) or 1, job.reserved_until_us - grant_us, at
 end
 
--- Deletes the records and reservations of the jobs in redeemed.
+-- Deletes the records and reservations of the jobs in redeemed, once for each lane.
 local function write_redeemed()
   for name, lane in pairs(redeemed) do
     local granted, full = hg('granted', name), hg('full')

@@ -1,7 +1,7 @@
 -- @include mark
 
--- Gives a lane with waiting jobs its number, marks one of its meters as contended, so that no
--- newcomer takes permits there before the lane had its turn, and publishes that.
+-- Assigns a number to a lane, marks one of its meters as contended until the leader has read the
+-- lane, and notifies the leader.
 local function register_lane(lane, meter)
   local number = int(call('INCR', hg('seq')))
   call('ZADD', hg('lanes'), number, lane)

@@ -1,7 +1,7 @@
 -- @include count
 
--- Reads how many permits of each meter are reserved for granted jobs, and how many lanes take turns
--- there, if that has been counted: once, and again after this call has changed a count.
+-- Reads the number of permits of each meter that are reserved for granted jobs, and the number of
+-- its lanes, if known. It reads them again only after this call has changed a reserved counter.
 local function load_reserved(meters)
   for i = 1, #meters do
     local m = meters[i]

@@ -3,10 +3,10 @@
 -- @include count
 -- @include cached_meters
 
--- A line is a lane in one call: how many turns of it are tried, its first waiting jobs, and how
--- many of them were taken. Those leave the lane at the end, all at once.
+-- The lanes of this call: the number of turns, the first waiting jobs, and how many of these were
+-- removed. The changes are written at the end, by store.
 local lanes, by_name = {}, {}
-local wanted = {} -- meter -> permits that those taken had wanted of it
+local wanted = {} -- meter -> demand of the jobs that were removed
 local granted_turns = 0 -- turns in which a job was granted
 
 local function lane_of(name)
@@ -21,9 +21,9 @@ local function lane_of(name)
   return lane
 end
 
--- Reads what a turn needs of a job's record: how long permits are reserved for it, whether its wait
--- may end, its costs, and since when it waits. Mostly that is as for the job before it. A record
--- that no script has written, or that is of another lane, counts as none.
+-- Parses the fields of a record that a turn needs. If the previous job's record has the same
+-- fields, it returns the same table. Returns false if the record is malformed or belongs to another
+-- lane.
 local function parse_turn_fields(lane, record)
   local since, grant, expiry, costs, name = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) *%d*\n([%d,]+)\n(.*)$')
   if name ~= lane.name then return false end
@@ -36,7 +36,7 @@ local function parse_turn_fields(lane, record)
   return r, since
 end
 
--- Reads as many more of a line's jobs as its turns may need, and reports whether there are any.
+-- Reads as many more jobs of a lane as its turns may need, and reports whether there are any.
 local function read_more(lane)
   local read = #lane.jobs
   local more, names = call('ZRANGE', hg('lane', lane.name), read, read + lane.turns), {}
@@ -49,13 +49,13 @@ local function read_more(lane)
   return #more > 0
 end
 
--- Takes a line's first job out: it wants no permits any more.
+-- Removes the first waiting job of a lane, and notes its costs for the demand.
 local function remove_first(lane, r)
   lane.removed = lane.removed + 1
   for i = 1, r and #lane.ids or 0 do wanted[lane.ids[i]] = (wanted[lane.ids[i]] or 0) + r.cost[i] end
 end
 
--- Reports whether a job's wait deadline is over. Such a job gets no turn.
+-- Reports whether a job's wait deadline has passed. Such a job gets no turn.
 local function has_expired(lane, id, r)
   if r.expiry == NO_DEADLINE or lane.checked_id == id then return false end
   local ends = call('ZSCORE', hg('deadlines'), lane.queue .. '\n' .. id)
@@ -64,8 +64,8 @@ local function has_expired(lane, id, r)
   return false
 end
 
--- Returns the first waiting job of a line, its record and since when it waits. It skips jobs
---   without a record and those whose wait deadline is over.
+-- Returns the first waiting job of a lane, the fields of its record, and the start of its wait. It
+-- removes jobs without a record, and those that have expired.
 local function first_waiting(lane)
   while lane.removed < #lane.jobs or read_more(lane) do
     local id, r = lane.jobs[lane.removed + 1], lane.records[lane.removed + 1]
@@ -74,14 +74,14 @@ local function first_waiting(lane)
   end
 end
 
--- Returns how many granted jobs of a line are on their way: without those granted in advance, which
---   are not promoted yet, and those given up.
+-- Returns the number of granted jobs of a lane that were promoted and have not acquired permits.
+-- Granted jobs whose permits do not exist yet, and those of expire_active.lua, do not count.
 local function promoted_count(lane, grant_us)
   lane.promoted_before = lane.promoted_before or call('ZCOUNT', hg('granted', lane.name), 0, int(now_us + grant_us))
   return lane.promoted_before + lane.promoted_now
 end
 
--- Takes a line's first job out, granted: permits are reserved until a time.
+-- Grants the first waiting job of a lane: permits are reserved from `at` until until_us.
 local function grant_first(lane, id, r, at, until_us)
   remove_first(lane, r)
   lane.granted = lane.granted + 1

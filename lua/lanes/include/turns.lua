@@ -1,17 +1,17 @@
 -- @include turn_lanes
 
--- What became of a turn, as fairqueue.Outcome numbers it.
+-- Outcomes of a turn, numbered as in fairqueue.Outcome.
 local GRANTED, REFUSED, SKIPPED, EMPTY, FULL, IMPOSSIBLE = 0, 1, 2, 3, 4, 5
 
--- A job that was denied less than this ago may not be back in its queue yet. Promoted early, it
--- would be overtaken by one that is.
+-- A job that was denied less than this ago may not be back in its queue yet. It is not
+-- promoted before its permits exist, because that could fail and a later job would overtake it.
 local PUT_BACK_US = 20000
 
--- About how long a granted job takes to come.
+-- About the time from the promotion of a job until it acquires its permits.
 local MIN_ADVANCE_US = 1500
 
--- Returns the meters that a job needs, each with its cost; nil if a limit is gone or too small for
---   it.
+-- Returns the meters of a lane with the costs of its job; nil if a limit does not exist, or has a
+-- smaller capacity than the cost.
 local function meters_of(lane, r)
   local meters = lane.meters
   for i = 1, #lane.ids do
@@ -22,7 +22,7 @@ local function meters_of(lane, r)
   return meters
 end
 
--- Returns how many jobs of a lane may be on their way: as many as its meters can give at once.
+-- Returns the most granted jobs of a lane: as many as each of its meters can give at once.
 local function max_grants(meters)
   local max_granted = math.huge
   for i = 1, #meters do
@@ -31,14 +31,13 @@ local function max_grants(meters)
   return max_granted
 end
 
--- Returns until when a permit must exist for its job to be granted now, mostly far_us in advance. A
---   job of several limits is not granted in advance: permits of one would be reserved while it
---   waits for another's. Nor is one if it is unknown when permits come back. A job that takes its
---   permit late makes the next one's later, and one that begins late after taking it early begins
---   too shortly before the next, if it is later than the meter takes to give what else it gives at
---   once. If that is less than far_us a job is granted half as far in advance, or as little as it
---   takes to come. What is left of a window is lost when the next one opens, so a job that is
---   granted for that does not count on it being taken.
+-- Returns the latest time from which the permits of a job may exist if it is granted now. Mostly it
+-- is advance_us from now. It is now if
+-- - the job has several meters: the permits of one would be reserved while it waits for another;
+-- - it is unknown when permits become free; or
+-- - the job needs the next window, because late jobs of this window take their permits there.
+-- If the meter gives few permits at once, a late job would delay the next one, or start too shortly
+-- before it. Then the time is shorter.
 local function latest_ready_at(meters, ready, advance_us, max_advance_us)
   local m = meters[1]
   local lost = m.windowed and ready <= now_us + advance_us and m.reserved + m.cost > m.n
@@ -48,8 +47,8 @@ local function latest_ready_at(meters, ready, advance_us, max_advance_us)
   return now_us + (m.early and math.min(advance_us, math.max(MIN_ADVANCE_US, floor(spare_us / 2))) or 0)
 end
 
--- Refuses a turn. Later turns that need one of its meters would take what it may hold, so they are
--- not tried. Newcomers may not take permits there either.
+-- Refuses a turn. Later turns that share one of its meters are skipped, because they could take
+-- permits that are kept for this lane. For the same reason the meters are marked as contended.
 local function refuse(meters, held)
   -- @include mark
   for i = 1, #meters do
@@ -60,7 +59,7 @@ local function refuse(meters, held)
   return { REFUSED }
 end
 
--- Tries a turn. It leaves what older lanes hold of each meter.
+-- Tries a turn. held_text lists the permits of each meter that are held for other lanes.
 local function try_turn(lane, advance_us, held_text, max_advance_us)
   local held = lane.held
   if held_text ~= lane.held_text then
@@ -78,7 +77,7 @@ local function try_turn(lane, advance_us, held_text, max_advance_us)
   local id, r, since = first_waiting(lane)
   if not id then return { EMPTY } end
   local meters = meters_of(lane, r)
-  if not meters then -- it is granted to learn that
+  if not meters then -- granted without permits, so that its worker archives it
     grant_first(lane, id, r, now_us, 0)
     return { IMPOSSIBLE, id, now_us, 0 }
   end
@@ -102,14 +101,14 @@ local function try_turn(lane, advance_us, held_text, max_advance_us)
   return { GRANTED, id, ready, ready + r.grant_us, early and 1 or 0 }
 end
 
--- Returns what is known of a line's next turn, if as much is held then as in its last. A funnel
---   gives its permits back one by one, a window all at its end, a concurrency meter when a lease
---   ends.
+-- Returns the needs of a lane's next job, with the same held permits as in its last turn. A funnel
+-- gives its permits back one by one, a window all at its end, a concurrency meter when a lease
+-- ends.
 local function next_needs(lane, max_advance_us)
   local id, r = first_waiting(lane)
   local meters = id and meters_of(lane, r)
   local out = { lane.granted, id and 0 }
-  if not meters then return out end -- no job waits, or its turn is to learn that
+  if not meters then return out end -- no job waits, or its limit does not exist
   for i = 1, #meters do
     local m, n = meters[i], #out
     out[n + 1], out[n + 2], out[n + 3] = m.cost, m.ready_at(m.reserved + lane.held[i] + m.cost), m.known and 1 or 0

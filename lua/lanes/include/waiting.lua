@@ -6,7 +6,7 @@
 -- @include next_ticket
 -- @include cached_replies
 
--- Returns the first contended one of some meters, or nil.
+-- Returns the first of the given meters that is contended, or nil.
 local function first_contended(ids)
   local marks = call('HMGET', hg('contended'), unpack(ids))
   for i = 1, #marks do
@@ -14,7 +14,7 @@ local function first_contended(ids)
   end
 end
 
--- Puts a job in its lane, and registers the lane if the job is its first.
+-- Adds a job to its lane, and registers the lane if the job is its first.
 local function join_lane(job, ticket, meter)
   local before = job.before or call('ZCARD', job.waiting)
   call('ZADD', job.waiting, ticket, job.id)
@@ -27,8 +27,8 @@ local function join_lane(job, ticket, meter)
   register_lane(job.lane, meter)
 end
 
--- Returns the average cost of a lane's other jobs for each meter. It is known only if no other lane
---   waits at the meter; else the job's own cost stands for it.
+-- Returns the average cost of a lane's other jobs for each meter. If other lanes share the meter,
+-- it is unknown, and the job's own cost is used.
 local function average_costs(job, ahead)
   local others = ahead == job.before and ahead or call('ZCARD', job.waiting) - 1
   local average = {}
@@ -39,13 +39,13 @@ local function average_costs(job, ahead)
   return average
 end
 
--- Returns the denial of a waiting job that has `place` jobs of its lane before it. The job is put
---   back for a little longer than its expected wait, because an early call would cost it a second
---   denial. If the expected wait is unknown, the job is put back for as long as it has waited, at
---   least a minute and at most an hour.
+-- Returns the denial of a waiting job that has `ahead` jobs of its lane ahead of it. The job is put
+-- back for a little longer than its expected wait, because a call that is too early would be denied
+-- again. If the expected wait is unknown, the job is put back for as long as it has waited, at
+-- least a minute and at most an hour.
 local function denial(job, ahead, is_new)
   local deciding, expected, known = estimate_start(job.meters, ahead, ahead > 0 and average_costs(job, ahead), is_new, job.mark)
-  if ahead > 0 and expected <= now_us then -- the lane's first job costs more than there is
+  if ahead > 0 and expected <= now_us then -- the lane's first job waits for more permits
     -- @include jobs
     local head = read_job(job.queue, call('ZRANGE', job.waiting, 0, 0)[1])
     for i = 1, head and head.lane == job.lane and #job.meters or 0 do
@@ -65,20 +65,20 @@ local function denial(job, ahead, is_new)
 end
 
 -- Redis stores a hash of up to 512 fields as a list while no value is longer than 64 bytes, and a
--- lookup reads half of the list on average. So records are longer.
+-- lookup reads half of the list on average. Longer records avoid that.
 local LONG = 65
 
--- Returns a waiting job's record without its ticket. ends is the job's wait deadline.
+-- Returns a waiting job's record without its ticket.
 local function without_ticket(job, deadline, denials)
   local expiry = '\n' .. int(job.since_us) .. '\n' .. job.grant_text .. '\n' .. (deadline < math.huge and HAS_DEADLINE or NO_DEADLINE) .. ' '
   local rest = denials .. '\n' .. job.costs .. '\n' .. job.lane
   return expiry .. string.rep(' ', LONG - #expiry - #rest) .. rest
 end
 
--- Lets a denied job wait in its lane, which it joins if `joins` is true, and returns the reply. r is
--- the job's record, bind the meter that it waits longest for. The job expires only when its wait
--- deadline is over: until then jobs before it may leave, and running jobs may give permits back.
-local function wait(job, r, is_new, bottleneck)
+-- Records that a job is denied and waits in its lane, and returns the reply. r is its record, if it
+-- has one. The job expires only when its deadline has passed, whatever the expected wait is,
+-- because other jobs may leave or give permits back.
+local function wait_in_lane(job, r, is_new, bottleneck)
   local deadline = wait_deadline(job.since_us, job.max_wait_us, job.useful_us)
   if deadline <= now_us then return reply(EXPIRED, bottleneck or (find_bottleneck(job.meters)), now_us) end
   local ticket = r and r.ticket or job.ticket or next_ticket(job.lane) + job.head_start * STEP
@@ -99,8 +99,7 @@ local function wait(job, r, is_new, bottleneck)
   return result
 end
 
--- Returns the denial of a job that does not wait because of this call: its wait is over, or another
---   call began it.
+-- Returns the denial of a job whose wait has ended, or was begun by another call.
 local function denial_without_wait(meters)
   local result = reply(DENIED, find_bottleneck(meters))
   result[TIME], result[FLAG] = result[READY_AT] - now_us, 1

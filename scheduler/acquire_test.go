@@ -3,62 +3,53 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
-// handed counts the jobs that asynq gets to see.
-type handed struct {
+// countingAdmitter counts the jobs that asynq gets.
+type countingAdmitter struct {
 	admitter
 	jobs int
 }
 
-func (h *handed) acquireAll(ctx context.Context, l batch) []*attempt {
-	jobs := h.admitter.acquireAll(ctx, l)
-	h.jobs += len(jobs)
+func (c *countingAdmitter) acquireAll(ctx context.Context, b batch) []*attempt {
+	jobs := c.admitter.acquireAll(ctx, b)
+	c.jobs += len(jobs)
 	return jobs
 }
 
-// Of jobs that are taken together those that must wait go back before a worker meets them,
-// but for those that were taken when nobody had been denied yet. All get their permits in the
-// order in which they came, whatever they cost.
+// TestAcquire_DeniedJobsMeetNoWorker: of jobs that are fetched together, those that must wait go back
+// before a worker meets them, except jobs that were fetched before the first denial. All get their
+// permits in their order, whatever they cost.
 func TestAcquire_DeniedJobsMeetNoWorker(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	slow(t)
 	var admitted []string
 	virtual(t, settings{
+		config: asynq.Config{Concurrency: 10}, limits: []throttle.Limit{perMinute(600, 3)}, rule: ruleOfPayload,
 		asked: func(job waitdb.Job, _ []throttle.Need, d waitdb.Decision) {
 			if d.OK() {
 				admitted = append(admitted, job.ID)
 			}
 		},
-		config: asynq.Config{Concurrency: 10}, limits: []throttle.Limit{perMinute(600, 3)},
-		rule: func(task *asynq.Task) (Rule, error) {
-			return Rule{Needs: []throttle.Need{{Limit: "api", Cost: len(task.Payload())}}}, nil
-		},
 	}, func(t *testing.T, st *stack) {
 		st.must(st.tasks.PauseQueue("default"))
-		counts := &handed{admitter: st.server}
+		counts := &countingAdmitter{admitter: st.server}
 		st.server.redis.prefetcher.jobs = counts
 		var want []string
 		for i := range 200 {
-			want = append(want, st.enqueue(asynq.NewTask("job", make([]byte, 1+i%3)), numbered("job", i)))
+			want = append(want, st.enqueueN(1, []string{"api", "api:2", "api:3"}[i%3])...)
 		}
 		st.must(st.tasks.UnpauseQueue("default"))
-		time.Sleep(2 * time.Minute)
+		time.Sleep(time.Minute)
 		st.wantOnce(200)
 		if !slices.Equal(admitted, want) {
 			t.Errorf("order %v", admitted)
@@ -69,112 +60,78 @@ func TestAcquire_DeniedJobsMeetNoWorker(t *testing.T) {
 	})
 }
 
-// A rule that takes long holds up its own job only: others, of one taking, begin at once.
+// TestAcquire_SlowRule: a rule that takes long holds up its own job only. Other jobs of the same batch
+// start at once.
 func TestAcquire_SlowRule(t *testing.T) {
-	virtual(t, settings{
-		config: asynq.Config{Concurrency: 10}, limits: []throttle.Limit{perMinute(6000, 100)},
-		rule: func(task *asynq.Task) (Rule, error) {
-			if string(task.Payload()) == "slow" {
-				time.Sleep(time.Minute)
-			}
-			return Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
-		},
-	}, func(t *testing.T, st *stack) {
+	rule := func(task *asynq.Task) (Rule, error) {
+		if string(task.Payload()) == "slow" {
+			time.Sleep(time.Minute)
+		}
+		return needs("api"), nil
+	}
+	virtual(t, settings{config: asynq.Config{Concurrency: 10}, limits: []throttle.Limit{perMinute(6000, 100)}, rule: rule}, func(t *testing.T, st *stack) {
 		st.must(st.tasks.PauseQueue("default"))
 		for _, id := range []string{"slow", "a", "slow2", "b"} {
 			st.enqueue(asynq.NewTask("job", []byte(strings.TrimSuffix(id, "2"))), asynq.TaskID(id))
 		}
 		st.must(st.tasks.UnpauseQueue("default"))
 		began := time.Now()
-		time.Sleep(5 * time.Minute)
+		time.Sleep(2 * time.Minute)
 		st.wantOnce(4)
 		for _, r := range st.ran() {
-			if late := r.at.Sub(began); strings.HasPrefix(r.id, "slow") != (late >= time.Minute) || late > time.Minute+2*time.Second || len(r.id) == 1 && late > 2*time.Second {
-				t.Errorf("%s ran after %s", r.id, late)
+			late := r.at.Sub(began)
+			if strings.HasPrefix(r.id, "slow") {
+				late -= time.Minute
+			}
+			if late < 0 || late > 2*time.Second {
+				t.Errorf("%s ran after %s", r.id, r.at.Sub(began))
 			}
 		}
 	})
 }
 
-// A rule that panics fails its job as a handler's panic does, and no other job.
-func TestAcquire_RulePanics(t *testing.T) {
-	virtual(t, settings{
-		config: asynq.Config{Concurrency: 10}, limits: []throttle.Limit{perMinute(6000, 100)},
-		rule: func(task *asynq.Task) (Rule, error) {
-			switch string(task.Payload()) {
-			case "panics":
-				panic("no rule for it")
-			case "exits":
-				runtime.Goexit()
-			}
-			return Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
-		},
-	}, func(t *testing.T, st *stack) {
-		for _, id := range []string{"a", "panics", "exits", "b"} {
-			st.enqueue(asynq.NewTask("job", []byte(id)), asynq.TaskID(id), asynq.MaxRetry(0))
-		}
-		time.Sleep(time.Minute)
-		st.wantOnce(2)
-		if info := st.info("panics"); info == nil || info.State != asynq.TaskStateArchived || !strings.Contains(info.LastErr, "no rule for it") {
-			t.Errorf("job: %+v, want it archived with its panic", info)
-		}
-		if info := st.info("exits"); info == nil || info.State != asynq.TaskStateArchived || !strings.Contains(info.LastErr, "For did not return") {
-			t.Errorf("job: %+v, want it archived without a rule", info)
-		}
-	})
-}
-
-// Permits of jobs that do not begin at once are not used later: leases go back, and a job
-// that begins late asks anew.
+// TestStalePermits_NotUsed: permits of jobs that do not start at once are not used later. Leases go back,
+// and a job that starts late asks for new permits.
 func TestStalePermits_NotUsed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, rdb := redistest.Mini(t)
-		slots := throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 100, Lease: time.Hour}
-		gate := make(chan struct{})
-		var freed atomic.Int64
-		st := start(t, rdb, settings{
-			config: asynq.Config{Concurrency: 1}, limits: []throttle.Limit{slots}, freed: func(string) { freed.Add(1) },
-			handle: func(context.Context, *asynq.Task) error { <-gate; return nil },
-		})
-		st.must(st.tasks.PauseQueue("default"))
-		addMany(t, rdb, 11)
-		st.server.redis.prefetcher.believe(100)
-		st.must(st.tasks.UnpauseQueue("default"))
-		time.Sleep(3*time.Second + 50*time.Millisecond)
-		peek := func() int {
+	slots := throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 100, Lease: time.Hour}
+	gate := make(chan struct{})
+	var freed atomic.Int64
+	virtual(t, settings{
+		config: asynq.Config{Concurrency: 1}, limits: []throttle.Limit{slots}, freed: func(string) { freed.Add(1) },
+		handle: func(context.Context, *asynq.Task) error { <-gate; return nil },
+	}, func(t *testing.T, st *stack) {
+		gate = make(chan struct{})
+		held := func() int {
 			d, err := st.limiter.AllowN(t.Context(), "slots", "", 0)
 			st.must(err)
 			return 100 - d.Remaining
 		}
-		st.server.redis.prefetcher.believe(1)
+		st.fetch(11)
+		time.Sleep(3*time.Second + 50*time.Millisecond)
+		st.server.redis.prefetcher.setSlots(1)
 		time.Sleep(2 * time.Second)
-		if held := peek(); held != 1 || freed.Load() != 10 {
-			t.Errorf("%d slots are held and %d were freed by what did not begin, want 1 and 10", held, freed.Load())
+		if n := held(); n != 1 || freed.Load() < 10 {
+			t.Errorf("%d slots are held and %d were freed by jobs that did not start, want 1 and 10", n, freed.Load())
 		}
 		close(gate)
 		time.Sleep(time.Minute)
 		st.wantOnce(11)
-		if held := peek(); held != 0 {
-			t.Errorf("%d slots are held by nobody", held)
+		if n := held(); n != 0 {
+			t.Errorf("%d slots are held by no job", n)
 		}
 	})
 }
 
-// A job that begins long after its permits were taken, as when its process was stopped, asks
-// anew.
+// TestStalePermits_RequestedAgain: a job that starts long after its permits were taken, for example
+// because its process was stopped, asks for new permits.
 func TestStalePermits_RequestedAgain(t *testing.T) {
-	virtual(t, settings{config: asynq.Config{Concurrency: 1}, limits: []throttle.Limit{oneSlot}}, func(t *testing.T, st *stack) {
-		id := st.enqueue(asynq.NewTask("job", nil))
-		time.Sleep(time.Second)
-		st.wantOnce(1)
-		q := &attempt{scope: st.server.scopes[0], job: job{Queue: "default", ID: id}, task: asynq.NewTask("job", nil)}
-		st.server.scopes[0].request(q)
-		<-q.done
-		holder := q.decision.Holder
+	virtual(t, settings{limits: []throttle.Limit{oneSlot}}, func(t *testing.T, st *stack) {
+		a := st.request("job", queuePosition{})
+		holder := a.decision.Holder
 		time.Sleep(freshTime + time.Millisecond)
 		ran := 0
-		err := st.server.try(t.Context(), q, q.task, asynq.HandlerFunc(func(_ context.Context, _ *asynq.Task) error {
-			if d := q.decision; !d.OK() || d.Age() > 0 || d.Holder == holder {
+		err := st.server.try(t.Context(), a, a.task, asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+			if d := a.decision; !d.OK() || d.Age() > 0 || d.Holder == holder {
 				t.Errorf("it runs under %+v, want permits that were taken just now, and the slot that it had before free", d)
 			}
 			ran++
@@ -193,40 +150,139 @@ func TestStalePermits_RequestedAgain(t *testing.T) {
 	})
 }
 
-// While the limiter hangs jobs that need none of its limits go on.
-func TestAcquire_LimiterHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, queues := redistest.Mini(t)
-		_, limiter := redistest.Mini(t)
-		var toLimiter wire
-		limiter.AddHook(redistest.Hook(toLimiter.around))
-		st := start(t, queues, settings{
-			config: asynq.Config{Concurrency: 20}, redis: limiter, limits: []throttle.Limit{perMinute(6000, 100)},
-			rule: func(task *asynq.Task) (Rule, error) {
-				if string(task.Payload()) == "free" {
-					return Rule{}, nil
+// request requests permits for a job that asynq does not have, and waits for the result.
+func (st *stack) request(id string, position queuePosition) *attempt {
+	a := &attempt{scope: st.server.scopes[0], job: job{Queue: "default", ID: id}, task: asynq.NewTask("job", nil), position: position}
+	a.scope.request(a)
+	<-a.done
+	return a
+}
+
+// TestStalePermits_StoppedProcess: a process that is stopped for a second now and then, right after jobs
+// were allowed, starts no more jobs than the limits guarantee.
+func TestStalePermits_StoppedProcess(t *testing.T) {
+	slow(t)
+	for _, limit := range []throttle.Limit{
+		{Kind: throttle.Funnel, Rate: throttle.PerSecond(20), Capacity: 5},
+		{Kind: throttle.TokenBucket, Rate: throttle.PerSecond(20), Capacity: 20},
+		{Kind: throttle.SlidingLog, Rate: throttle.PerSecond(20)},
+		{Kind: throttle.SlidingWindow, Rate: throttle.PerSecond(20)},
+		{Kind: throttle.FixedWindow, Rate: throttle.PerSecond(20)},
+	} {
+		t.Run(string(limit.Kind), func(t *testing.T) {
+			limit.Name = "api"
+			allowed := 0
+			virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, asked: func(_ waitdb.Job, _ []throttle.Need, d waitdb.Decision) {
+				if d.OK() {
+					if allowed++; allowed%30 == 7 {
+						time.Sleep(time.Second)
+					}
 				}
-				return Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
-			},
+			}}, func(t *testing.T, st *stack) {
+				st.enqueueN(100, "")
+				time.Sleep(time.Minute)
+				st.wantOnceEach(100)
+				wantNotOver(t, limit, time.Time{}, st)
+				st.wantClean()
+			})
 		})
-		time.Sleep(time.Minute)
-		toLimiter.slow.Store(int64(20 * time.Second))
-		began := time.Now()
-		for i := range 10 {
-			st.enqueue(asynq.NewTask("job", nil), asynq.TaskID(fmt.Sprint("needs", i)))
-			st.enqueue(asynq.NewTask("job", []byte("free")), asynq.TaskID(fmt.Sprint("free", i)))
+	}
+}
+
+// TestStalePermits_KeepPosition: a job that was allowed and starts too late for its permits asks again. It
+// runs before all jobs that came after it, except those that were granted meanwhile.
+func TestStalePermits_KeepPosition(t *testing.T) {
+	var waited time.Duration
+	stopped := false
+	virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("api", 1, 1)}, asked: func(job waitdb.Job, _ []throttle.Need, d waitdb.Decision) {
+		if d.OK() && job.ID == "job-0010" && !stopped {
+			stopped = true
+			time.Sleep(5 * time.Second)
 		}
-		time.Sleep(time.Second)
-		for _, r := range st.ran() {
-			if !strings.HasPrefix(r.id, "free") || r.at.Sub(began) > 500*time.Millisecond {
-				t.Errorf("%s ran after %s", r.id, r.at.Sub(began))
+	}, handle: func(ctx context.Context, _ *asynq.Task) error {
+		if id, _ := asynq.GetTaskID(ctx); id == "job-0010" {
+			d, _ := GetDecision(ctx)
+			waited = d.Waited
+		}
+		return nil
+	}}, func(t *testing.T, st *stack) {
+		want := st.enqueueN(40, "")
+		time.Sleep(time.Minute)
+		want[10], want[11] = want[11], want[10] // which was granted when the one before it was
+		st.wantOrder(want)
+		if !stopped || waited < 15*time.Second || waited > 17*time.Second {
+			t.Errorf("the job is said to have waited %s, want about 16 s: 10 for its turn, 5 in its process, and 1 for another turn", waited)
+		}
+		st.wantClean()
+	})
+}
+
+// TestStalePermits_KeepMaxWait: MaxWait goes on if a job that was allowed has to ask again.
+func TestStalePermits_KeepMaxWait(t *testing.T) {
+	var expired time.Time
+	stopped := false
+	rule := needs("api")
+	rule.MaxWait = 20 * time.Second
+	virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("api", 1, 1)}, rule: always(rule)}, func(t *testing.T, st *stack) {
+		began := time.Now()
+		st.limiter.asked = func(job waitdb.Job, _ []throttle.Need, d waitdb.Decision) {
+			switch {
+			case job.ID == "job" && d.OK() && !stopped:
+				stopped = true
+				st.must(st.limiter.Pause(t.Context(), "api"))
+				time.Sleep(5 * time.Second)
+			case job.ID == "job" && d.Outcome == throttle.Expired:
+				expired = time.Now()
 			}
 		}
-		if n := len(st.ran()); n != 10 {
-			t.Errorf("%d jobs ran, want the 10 that need nothing", n)
-		}
-		toLimiter.slow.Store(0)
+		st.enqueueN(10, "")
+		st.enqueue(needing(""), asynq.TaskID("job"))
 		time.Sleep(time.Minute)
-		st.wantOnceEach(20)
+		if waited := expired.Sub(began); !stopped || waited < 20*time.Second || waited > 22*time.Second {
+			t.Errorf("its wait expired after %s, want 20s", waited)
+		}
+		st.wantOnceEach(10)
 	})
+}
+
+// TestGiveBack_KeepsPosition: a server gives jobs back that were allowed and that it cannot start within a
+// second. They run before all jobs that wait.
+func TestGiveBack_KeepsPosition(t *testing.T) {
+	limit := throttle.Limit{Name: "api", Kind: throttle.FixedWindow, Rate: throttle.Rate{N: 2, Per: 4 * time.Second}}
+	virtual(t, settings{config: oneWorker, limits: []throttle.Limit{limit}, handle: takes(1500 * time.Millisecond)}, func(t *testing.T, st *stack) {
+		st.server.redis.prefetcher.setSlots(2) // it fetches one more than it can start
+		want := st.enqueueN(12, "")
+		time.Sleep(time.Minute)
+		st.wantOrder(want)
+		if len(st.limiter.allowed) == len(want) {
+			t.Error("no job was allowed twice: the test shows nothing")
+		}
+		st.wantClean()
+	})
+}
+
+// TestStalePermits_NotStartedKeepsPosition: if asynq gives a job up that was allowed and has not started,
+// the job keeps its position, also if retries wait behind all others.
+func TestStalePermits_NotStartedKeepsPosition(t *testing.T) {
+	for _, position := range []RetryPosition{PositionKeep, PositionBack} {
+		rule := needs("api")
+		rule.RetryPosition = position
+		virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("api", 1, 1)}, rule: always(rule)}, func(t *testing.T, st *stack) {
+			a := st.request("job", queuePosition{})
+			ctx, giveUp := context.WithCancel(t.Context())
+			giveUp()
+			err := st.server.try(ctx, a, a.task, asynq.HandlerFunc(st.run))
+			back, ok := errors.AsType[*putBackError](err)
+			if !ok || !back.denied || !back.position.notStarted || !back.position.queuedAt.Equal(a.decision.At) {
+				t.Fatalf("%s: %+v, want it put back to its position", position, err)
+			}
+			st.enqueueN(5, "")
+			time.Sleep(500 * time.Millisecond) // they wait
+			again := st.request("job", back.position)
+			waiting := st.limits.ZRange(t.Context(), scopePrefix+"lane:default\napi|", 0, -1).Val()
+			if again.decision.Outcome != throttle.Denied || slices.Index(waiting, "job") != 0 {
+				t.Errorf("%s: %v, %q wait; want it before the others", position, again.decision, waiting)
+			}
+		})
+	}
 }

@@ -31,9 +31,7 @@ type busyQueues struct {
 // Queues whose workers are all busy with long jobs share a limit with a queue that has 30
 // free workers: the permits are used, and the free queue gets what the busy ones cannot take.
 func TestBusyQueues_LeavePermits(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	slow(t)
 	log := throttle.Limit{Name: "api", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(20)}
 	for name, row := range map[string]busyQueues{
 		"sliding log": {limit: log, busy: 4, takes: 3 * time.Second, free: 0.6},
@@ -102,7 +100,7 @@ func (b busyQueues) run(t *testing.T) {
 	}
 	time.Sleep(5 * time.Second) // until they are busy
 	if b.killed {
-		f.once.Do(func() { close(f.blown) })
+		f.kill()
 		time.Sleep(3 * time.Second) // what that server said of its slots counts for so long
 	}
 	began := time.Now()

@@ -214,8 +214,6 @@ type world struct {
 	blows []string
 }
 
-const scopePrefix = "hg:{default}:"
-
 // damage changes one field of a hash, or one member of a sorted set.
 func (w *world) damage() {
 	keys := []string{"jobs", "jobs", "jobs", "jobs", "tickets", "demand", "meters", "contended", "lanes"}

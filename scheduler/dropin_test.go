@@ -194,9 +194,7 @@ func (p *program) inspect(tasks *asynq.Inspector) {
 // A program that changes two constructors and adds rules behaves as before,
 // whether the limits deny or not.
 func TestDropIn(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	slow(t)
 	build := func(t *testing.T, f func(rdb redis.UniversalClient, p *program) (asynqServer, asynqClient)) (lines []string) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {

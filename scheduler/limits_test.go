@@ -1,32 +1,307 @@
 package scheduler
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestServer_Start_LogsDifferences: a server that starts says once which of its limits are
-// paused in Redis or were set at run time.
+// TestCalendarWindow_DSTChange: 100 a day in New York, 250 jobs, from Saturday, half an hour before
+// midnight, over the day that is an hour short. miniredis sorts a set for each look at it, so 2,000 a
+// day would take minutes, and show no more.
+func TestCalendarWindow_DSTChange(t *testing.T) {
+	slow(t)
+	newYork, err := time.LoadLocation("America/New_York")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := throttle.Limit{Name: "api", Kind: throttle.FixedWindow, Rate: throttle.PerDay(100), Zone: newYork.String()}
+	config := asynq.Config{Concurrency: 8, TaskCheckInterval: 20 * time.Second, DelayedTaskCheckInterval: time.Minute, JanitorInterval: time.Hour}
+	s := settings{config: config, limits: []throttle.Limit{limit}, passes: 10 * time.Hour, quiet: 10 * time.Minute}
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2000, 4, 1, 23, 30, 0, 0, newYork)))
+		_, rdb := redistest.Mini(t)
+		st := start(t, rdb, s)
+		st.enqueueN(250, "")
+		time.Sleep(time.Hour)
+		st.server.Shutdown() // no job runs for the rest of Sunday, which has 23 hours
+		time.Sleep(22 * time.Hour)
+		monday := start(t, rdb, s)
+		time.Sleep(time.Hour)
+		st.wantOnceEach(200)
+		monday.wantOnce(50)
+		monday.wantClean()
+		perDay := map[string]int{}
+		for _, d := range append(slices.Clone(st.limiter.allowed), monday.limiter.allowed...) {
+			perDay[d.At.Add(d.BeginIn).In(newYork).Format(time.DateOnly)]++
+		}
+		wantNotOver(t, limit, time.Time{}, st, monday)
+		if got := fmt.Sprint(perDay); got != "map[2000-04-01:100 2000-04-02:100 2000-04-03:50]" {
+			t.Errorf("jobs per day: %s, want 100, 100, 50", got)
+		}
+	})
+}
+
+// TestLimits_LiveChange: a change of a limit reaches the jobs that wait, whatever they were told.
+func TestLimits_LiveChange(t *testing.T) {
+	slow(t)
+	ctx := context.Background()
+	reset := func(st *stack) error { return st.limiter.Reset(ctx, "api", "") }
+	for name, test := range map[string]struct{ before, change func(st *stack) error }{
+		"raise": {nil, func(st *stack) error { return st.limiter.Set(ctx, funnel("api", 10, 10)) }},
+		"another kind": {nil, func(st *stack) error {
+			return st.limiter.Set(ctx, throttle.Limit{Name: "api", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(100)})
+		}},
+		"reset": {nil, reset},
+		"resume": {func(st *stack) error { return st.limiter.Pause(ctx, "api") }, func(st *stack) error {
+			return errors.Join(reset(st), st.limiter.Resume(ctx, "api"))
+		}},
+		"unblock": {func(st *stack) error {
+			return errors.Join(reset(st), st.limiter.Block(ctx, "api", "", time.Now().Add(10*time.Hour)))
+		}, func(st *stack) error { return st.limiter.Block(ctx, "api", "", time.Now()) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, settings{limits: []throttle.Limit{each(24 * time.Hour)}}, func(_ *testing.T, st *stack) {
+				st.takePermit("api")
+				if test.before != nil {
+					st.must(test.before(st))
+				}
+				st.enqueueN(1, "")
+				time.Sleep(3 * time.Minute)
+				st.wantRuns(0)
+				st.must(test.change(st))
+				time.Sleep(time.Minute)
+				st.wantOnce(1)
+				st.wantClean()
+			})
+		})
+	}
+}
+
+// TestWithPolling: with polling asynq's own polls bring every job back, later.
+func TestWithPolling(t *testing.T) {
+	virtual(t, settings{limits: []throttle.Limit{perMinute(6, 3)}, options: []Option{WithPolling()}}, func(_ *testing.T, st *stack) {
+		st.enqueueN(20, "")
+		time.Sleep(20 * time.Minute)
+		st.wantOnceEach(20)
+		st.wantClean()
+	})
+}
+
+// TestLimits_TwoConfigVersionsLogged: if two configs define a limit in different ways, the config that was
+// read last is in force. The server that read the other one logs so, once each time that it happens.
+func TestLimits_TwoConfigVersionsLogged(t *testing.T) {
+	var olds, news journal
+	old, fast := perMinute(6, 1), perMinute(60, 1)
+	virtual(t, settings{limits: []throttle.Limit{old}, log: olds.logger()}, func(t *testing.T, st *stack) {
+		wait := func(when string, old, newer int) {
+			t.Helper()
+			time.Sleep(claimEach + time.Second)
+			const line = "another process's config says otherwise of a limit"
+			if n, m := olds.times(line), news.times(line); n != old || m != newer {
+				t.Errorf("%s: logged %d and %d times, want %d and %d:\n%s%s", when, n, m, old, newer, &olds, &news)
+			}
+		}
+		wait("alone", 0, 0)
+		newer := st.beside(settings{limits: []throttle.Limit{fast}, log: news.logger()})
+		wait("another's config is read", 1, 0)
+		wait("a while later", 1, 0)
+		st.must(st.limiter.Set(t.Context(), perMinute(30, 1)))
+		wait("an operator sets the limit", 1, 0)
+		st.must(st.server.Define(t.Context(), old))
+		wait("the old config is read again", 1, 1)
+		st.must(newer.server.Define(t.Context(), fast))
+		wait("and the new one", 2, 1)
+		st.must(st.limiter.Delete(t.Context(), "api"))
+		wait("the limit is deleted", 2, 1)
+	})
+}
+
+// TestServer_Start_LogsDifferences: a server that starts logs once which of its limits are paused in Redis
+// or were set at run time.
 func TestServer_Start_LogsDifferences(t *testing.T) {
 	virtual(t, settings{limits: []throttle.Limit{perMinute(6, 1)}}, func(t *testing.T, st *stack) {
 		st.must(st.limiter.Set(t.Context(), perMinute(30, 1)))
 		st.must(st.limiter.Pause(t.Context(), "api"))
 		var log journal
-		start(t, st.rdb, settings{config: idle, limits: []throttle.Limit{perMinute(6, 1)}, log: log.logger()})
+		st.beside(settings{limits: []throttle.Limit{perMinute(6, 1)}, log: log.logger()})
 		time.Sleep(3 * claimEach)
 		for _, line := range []string{
 			`msg="a limit was set at run time and differs from its definition: it stays so until the definition changes"`,
 			`msg="a limit is paused"`,
 		} {
-			if n := strings.Count(log.String(), line); n != 1 {
-				t.Errorf("logged %d times, want once: %s\nthe log: %s", n, line, log.String())
+			if n := log.times(line); n != 1 {
+				t.Errorf("logged %d times, want once: %s\nthe log: %s", n, line, &log)
 			}
 		}
+	})
+}
+
+// changing is a rule that changes: a job whose payload is "it" needs the limit of this name; every other
+// needs what its payload says.
+type changing struct{ limit atomic.Value }
+
+func newChanging() *changing {
+	c := &changing{}
+	c.limit.Store("slow")
+	return c
+}
+
+func (c *changing) rule(task *asynq.Task) (Rule, error) {
+	if string(task.Payload()) != "it" {
+		return ruleOfPayload(task)
+	}
+	return Rule{Needs: []throttle.Need{{Limit: c.limit.Load().(string)}}, MaxWait: 10 * time.Minute}, nil
+}
+
+var slowAndFast = []throttle.Limit{
+	{Name: "slow", Kind: throttle.Funnel, Rate: throttle.Every(4 * time.Minute)},
+	{Name: "slower", Kind: throttle.Funnel, Rate: throttle.Every(8 * time.Minute)},
+	funnel("fast", 100, 1),
+}
+
+// TestRulesChanged: jobs wait for a permit in four minutes when their rule is changed to one of 100 a
+// second. All run within seconds, in order, and jobs whose rule is the same notice nothing.
+func TestRulesChanged(t *testing.T) {
+	slow(t)
+	c := newChanging()
+	virtual(t, settings{config: oneWorker, limits: slowAndFast, rule: c.rule}, func(t *testing.T, st *stack) {
+		var want []string
+		for range 50 {
+			want = append(want, st.enqueueN(1, "it")...)
+			st.enqueue(needing("slower"), numbered("other", len(want)))
+		}
+		time.Sleep(6 * time.Minute)
+		st.wantRuns(3)
+		c.limit.Store("fast")
+		st.server.RulesChanged()
+		time.Sleep(3 * time.Second)
+		if got := slices.DeleteFunc(st.order(), func(id string) bool { return strings.HasPrefix(id, "other") }); !slices.Equal(got, want) {
+			t.Errorf("ran\n%v, want\n%v", got, want)
+		}
+		time.Sleep(3 * time.Minute)
+		for id, n := range st.limiter.denials {
+			if n > 2 || strings.HasPrefix(id, "other") && n > 1 {
+				t.Errorf("%s was denied %d times", id, n)
+			}
+		}
+	})
+}
+
+// TestRulesChanged_NoServerRan: jobs wait when their worker stops. The next worker has another rule for them.
+func TestRulesChanged_NoServerRan(t *testing.T) {
+	c := newChanging()
+	s := settings{config: quick, limits: slowAndFast, rule: c.rule}
+	virtual(t, s, func(_ *testing.T, st *stack) {
+		st.enqueueN(51, "it")
+		time.Sleep(time.Minute)
+		st.server.Shutdown()
+		st.wantRuns(1)
+		c.limit.Store("fast")
+		next := st.beside(s)
+		time.Sleep(5 * time.Second)
+		next.wantRuns(50)
+		next.wantClean()
+	})
+}
+
+// TestRulesChanged_MaxWait: a job's MaxWait counts from its first denial, whatever its rule was then.
+func TestRulesChanged_MaxWait(t *testing.T) {
+	slow(t)
+	c := newChanging()
+	virtual(t, settings{config: quick, limits: slowAndFast, rule: c.rule}, func(t *testing.T, st *stack) {
+		st.enqueueN(10, "it")
+		time.Sleep(6 * time.Minute) // two have run
+		c.limit.Store("slower")
+		st.server.RulesChanged()
+		want := func(ran, archived int) {
+			t.Helper()
+			st.wantRuns(ran)
+			if queue, err := st.tasks.GetQueueInfo("default"); err != nil || queue.Archived != archived {
+				t.Errorf("queue: %+v, %v; want %d archived", queue, err, archived)
+			}
+		}
+		time.Sleep(230 * time.Second) // the first of them has found the new limit's permit
+		want(3, 0)
+		time.Sleep(20 * time.Second)
+		want(3, 7)
+		st.wantClean()
+	})
+}
+
+// TestRulesChanged_OneServerFirst: rules do not change everywhere at once. Jobs that a worker with the old
+// rules got ask again later.
+func TestRulesChanged_OneServerFirst(t *testing.T) {
+	slow(t)
+	here, there := newChanging(), newChanging()
+	virtual(t, settings{config: quick, limits: slowAndFast, rule: here.rule}, func(t *testing.T, st *stack) {
+		other := st.beside(settings{config: quick, limits: slowAndFast, rule: there.rule})
+		want := func(n int) {
+			t.Helper()
+			if ran := len(st.ran()) + len(other.ran()); ran != n {
+				t.Fatalf("%d jobs ran, want %d", ran, n)
+			}
+		}
+		st.enqueueN(51, "it")
+		time.Sleep(2 * time.Minute)
+		st.server.Stop() // so that the other gets them all
+		here.limit.Store("fast")
+		st.server.RulesChanged()
+		time.Sleep(30 * time.Second)
+		want(1)
+		there.limit.Store("fast")
+		time.Sleep(40 * time.Second)
+		want(51)
+		st.wantClean()
+	})
+}
+
+// TestRulesChanged_ContextOfRule: a rule gets the same task and context for a waiting job as for one that
+// runs. If it panics for a waiting job, that job fails, and no other.
+func TestRulesChanged_ContextOfRule(t *testing.T) {
+	type key struct{}
+	config := quick
+	config.BaseContext = func() context.Context { return context.WithValue(context.Background(), key{}, "the program's") }
+	asked, faulty := map[string]int{}, false
+	virtual(t, settings{config: config, limits: slowAndFast}, func(t *testing.T, st *stack) {
+		st.server.rules.RuleFor = func(ctx context.Context, task *asynq.Task) (Rule, error) {
+			queue, id, ok := GetJob(ctx)
+			if id == "it" {
+				asked[fmt.Sprint(queue, id, ok, task.Type(), string(task.Payload()), task.Headers(), ctx.Value(key{}))]++
+				if faulty {
+					panic("a fault")
+				}
+			}
+			return needs("slow"), nil
+		}
+		for _, id := range []string{"first", "it", "other"} {
+			st.enqueue(NewTask("job", []byte(id), Priority(PriorityHigh), asynq.MaxRetry(0)), asynq.TaskID(id))
+			time.Sleep(time.Second)
+		}
+		st.server.RulesChanged()
+		time.Sleep(10 * time.Second)
+		faulty = true
+		st.server.RulesChanged()
+		time.Sleep(10 * time.Second)
+		for what, times := range asked {
+			if times < 4 || !strings.Contains(what, "the program's") {
+				t.Errorf("the rule was asked %d times for %s; want the same each time, with the program's context", times, what)
+			}
+		}
+		st.wantJob("it", asynq.TaskStateArchived, "a fault")
+		st.wantJob("other", asynq.TaskStateRetry, "denied")
 	})
 }
 

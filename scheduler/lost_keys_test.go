@@ -80,9 +80,7 @@ func removeHalf(ctx context.Context, rdb redis.UniversalClient, key string, firs
 // TestLostKeys: whatever key of a scope Redis loses while jobs wait, whole or in part, all heals
 // within a minute, each job runs once, and none is archived.
 func TestLostKeys(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	slow(t)
 	text, err := os.ReadFile("../docs/design.md")
 	if err != nil {
 		t.Fatal(err)

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -15,127 +13,100 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/throttle"
 )
 
-// A server that has just emptied its queue, and so does not look again at once, does where
-// somebody rings.
-func TestMarker_NextJob(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, rdb := redistest.Mini(t)
-		began := make(chan time.Time, 1)
-		start(t, redistest.MiniClient(t, m), settings{
-			config: asynq.Config{Concurrency: 10}, limits: []throttle.Limit{perMinute(6000, 100)},
-			handle: func(context.Context, *asynq.Task) error { began <- time.Now(); return nil },
-		})
+// waitingServer is a server of some slots whose queue has been empty for a minute. began gets the time at
+// which a job's handler begins.
+func waitingServer(t *testing.T, slots int, then func(t *testing.T, st *stack, began chan time.Time, looks *tap)) {
+	looks := &tap{is: func(cmd redis.Cmder) bool {
+		return slices.Contains(cmd.Args(), any(asynqdb.Key("default", asynqdb.Paused)))
+	}}
+	var began chan time.Time
+	s := settings{
+		config: asynq.Config{Concurrency: slots}, rule: always(Rule{}), hooks: []redis.Hook{looks.hook()},
+		handle: func(_ context.Context, task *asynq.Task) error {
+			began <- time.Now()
+			if string(task.Payload()) == "long" {
+				time.Sleep(10 * time.Second)
+			}
+			return nil
+		},
+	}
+	virtual(t, s, func(t *testing.T, st *stack) {
+		began = make(chan time.Time, 2)
 		time.Sleep(time.Minute)
+		then(t, st, began, looks)
+	})
+}
+
+// wantNow enqueues a job by a client that sets a marker, and fails unless the job begins at once.
+func (st *stack) wantNow(began chan time.Time) {
+	st.t.Helper()
+	enqueued := time.Now()
+	_, err := NewClient(st.rdb).Enqueue(asynq.NewTask("job", nil))
+	st.must(err)
+	if late := (<-began).Sub(enqueued); late > time.Millisecond {
+		st.t.Errorf("a job began after %s, want it at once", late)
+	}
+}
+
+// TestMarker_NextJob: a server that has just emptied its queue, and so does not look again at once, looks if
+// a marker is set.
+func TestMarker_NextJob(t *testing.T) {
+	waitingServer(t, 10, func(_ *testing.T, st *stack, began chan time.Time, _ *tap) {
 		for range 20 {
-			rang := time.Now()
-			if _, err := NewClient(rdb).Enqueue(asynq.NewTask("job", nil)); err != nil {
-				t.Fatal(err)
-			}
-			if late := (<-began).Sub(rang); late > time.Millisecond {
-				t.Errorf("a job began after %s, want it at once", late)
-			}
+			st.wantNow(began)
 			time.Sleep(shortestWait / 3)
 		}
 	})
 }
 
-// TestMarker_AfterCallEnded: a server hears of a job at once, also if its wait goes on when the call
-// of Redis that waits for marks ends.
+// TestMarker_AfterCallEnded: a server learns of a job at once, also if its wait goes on when the Redis call
+// that waits for markers ends.
 func TestMarker_AfterCallEnded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, rdb := redistest.Mini(t)
-		began := make(chan time.Time, 1)
-		start(t, redistest.MiniClient(t, m), settings{
-			config: asynq.Config{Concurrency: 10}, limits: []throttle.Limit{perMinute(6000, 100)},
-			handle: func(context.Context, *asynq.Task) error { began <- time.Now(); return nil },
-		})
-		time.Sleep(time.Minute)
-		add(t, rdb, "without a mark") // so that the server looks in between
+	waitingServer(t, 10, func(t *testing.T, st *stack, began chan time.Time, _ *tap) {
+		add(t, st.rdb, "without a marker") // so that the server looks in between
 		<-began
 		for range 30 {
 			time.Sleep(longestWait + longestWait/100)
-			rang := time.Now()
-			if _, err := NewClient(rdb).Enqueue(asynq.NewTask("job", nil)); err != nil {
-				t.Fatal(err)
-			}
-			if late := (<-began).Sub(rang); late > time.Millisecond {
-				t.Errorf("a job began after %s, want it at once", late)
-			}
+			st.wantNow(began)
 		}
 	})
 }
 
-// Where marks tell of all jobs, a server does not look in between; a job without one has it
-// look again soon.
+// TestMarker_PollsBetween: if markers announce all jobs, a server does not look in between. After a job
+// without a marker it looks again soon.
 func TestMarker_PollsBetween(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, rdb := redistest.Mini(t)
-		began := make(chan time.Time, 1)
-		var sent dequeueCount
-		served := redistest.MiniClient(t, m)
-		served.AddHook(redistest.Hook(sent.around))
-		start(t, served, settings{
-			config: asynq.Config{Concurrency: 10}, limits: []throttle.Limit{perMinute(6000, 100)},
-			handle: func(context.Context, *asynq.Task) error { began <- time.Now(); return nil },
-		})
-		time.Sleep(time.Minute)
-		sent.n.Store(0)
+	waitingServer(t, 10, func(t *testing.T, st *stack, began chan time.Time, looks *tap) {
+		looks.n.Store(0)
 		for range 20 {
-			if _, err := NewClient(rdb).Enqueue(asynq.NewTask("job", nil)); err != nil {
-				t.Fatal(err)
-			}
-			<-began
+			st.wantNow(began)
 			time.Sleep(40 * time.Millisecond)
 		}
-		if n := sent.n.Load(); n > 22 {
-			t.Errorf("%d looks for 20 jobs of which marks told", n)
+		if n := looks.n.Load(); n > 22 {
+			t.Errorf("%d looks for 20 jobs that markers announced", n)
 		}
-		add(t, rdb, "without a mark")
+		add(t, st.rdb, "without a marker")
 		<-began
 		asked := time.Now()
-		add(t, rdb, "another")
+		add(t, st.rdb, "another")
 		if late := (<-began).Sub(asked); late > 2*shortestWait {
-			t.Errorf("a job after one without a mark began after %s", late)
+			t.Errorf("a job after one without a marker began after %s", late)
 		}
 	})
 }
 
-// A dequeueCount counts how often a server has looked for jobs.
-type dequeueCount struct{ n atomic.Int64 }
-
-func (c *dequeueCount) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-	if slices.Contains(cmd.Args(), any(asynqdb.Key("default", asynqdb.Paused))) {
-		c.n.Add(1)
-	}
-	return next(ctx, cmd)
-}
-
-// Two servers of one slot sleep. Two jobs become pending for which somebody rings once: the
-// server that wakes leaves a mark for the other.
+// TestMarker_OneForManyJobs: two servers of one slot wait. Two jobs become pending with one marker: the
+// server that wakes leaves a marker for the other.
 func TestMarker_OneForManyJobs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _ := redistest.Mini(t)
-		began := make(chan time.Time, 2)
-		for range 2 {
-			start(t, redistest.MiniClient(t, m), settings{
-				config: asynq.Config{Concurrency: 1}, limits: []throttle.Limit{perMinute(6000, 100)},
-				handle: func(context.Context, *asynq.Task) error {
-					began <- time.Now()
-					time.Sleep(10 * time.Second)
-					return nil
-				},
-			})
-		}
+	waitingServer(t, 1, func(t *testing.T, st *stack, began chan time.Time, _ *tap) {
+		st.beside(settings{config: asynq.Config{Concurrency: 1}, rule: always(Rule{}), handle: st.handle})
 		time.Sleep(time.Minute)
-		rdb := redistest.MiniClient(t, m)
-		addMany(t, rdb, 2)
-		rang := time.Now()
-		rdb.ZAdd(t.Context(), markerKey("default"), redis.Z{Member: "0"})
+		enqueued := time.Now()
+		st.enqueueN(2, "long")
+		setMarker(t.Context(), st.rdb, markerKey("default"))
 		for range 2 {
-			if late := (<-began).Sub(rang); late > shortestWait {
+			if late := (<-began).Sub(enqueued); late > shortestWait {
 				t.Errorf("a job began after %s, want it at once", late)
 			}
 		}
@@ -143,31 +114,27 @@ func TestMarker_OneForManyJobs(t *testing.T) {
 	})
 }
 
-// TestMarker_PausesAfterErrors: a server whose Redis refuses each fetch at once, as for a missing right,
+// TestMarker_PausesAfterErrors: a server whose Redis rejects each fetch at once, as for a missing right,
 // does not fetch again at once.
 func TestMarker_PausesAfterErrors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _ := redistest.Mini(t)
-		var refuses atomic.Bool
-		var calls atomic.Int64
-		rdb := redistest.MiniClient(t, m)
-		rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-			if !refuses.Load() || !strings.HasPrefix(cmd.Name(), "eval") {
-				return next(ctx, cmd)
-			}
-			if calls.Add(1) > 1000 {
-				time.Sleep(time.Second) // so that time passes although the server does not pause
-			}
-			err := errors.New("NOPERM this user has no permissions to run the 'evalsha' command")
-			cmd.SetErr(err)
-			return err
-		}))
-		start(t, rdb, settings{config: asynq.Config{Concurrency: 10}})
-		refuses.Store(true)
+	rejects, calls := false, 0
+	hook := redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if !rejects || !strings.HasPrefix(cmd.Name(), "eval") {
+			return next(ctx, cmd)
+		}
+		if calls++; calls > 1000 {
+			time.Sleep(time.Second) // so that time passes although the server does not pause
+		}
+		err := errors.New("NOPERM this user has no permissions to run the 'evalsha' command")
+		cmd.SetErr(err)
+		return err
+	})
+	virtual(t, settings{config: asynq.Config{Concurrency: 10}, hooks: []redis.Hook{hook}}, func(t *testing.T, _ *stack) {
+		rejects = true
 		time.Sleep(10 * time.Second)
-		refuses.Store(false)
-		if n := calls.Load(); n > 300 {
-			t.Errorf("%d calls in 10 s", n)
+		rejects = false
+		if calls > 300 {
+			t.Errorf("%d calls in 10 s", calls)
 		}
 	})
 }

@@ -2,65 +2,69 @@ package scheduler
 
 import (
 	"fmt"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 
-// freed is what is logged where waiting jobs were taken away.
-const freed = "their places are free"
+// What is logged after waiting jobs were removed, and after the limiter's Redis lost its data.
+const (
+	logRemoved = "their places are free"
+	logDefined = "Redis has lost its limits: they are defined again as the config says"
+)
 
-// redefined is what is logged where the limiter's Redis lost its data.
-const redefined = "Redis has lost its limits: they are defined again as the config says"
-
-// Whatever is done to asynq's jobs, or to either Redis, behind headgate's back:
-// no other job is lost, nothing goes over, and a minute later all is as if
-// nothing had been.
+// TestOperator: whatever is done to asynq's jobs, or to either Redis, behind headgate's back, no other job
+// is lost, no limit is exceeded, and a minute later nothing is left of it.
 func TestOperator(t *testing.T) {
-	for _, test := range []struct {
-		name string
+	const left = -1 // of the 60 jobs, those that have run, and perhaps one that was granted just then
+	count := func(_ int, err error) error { return err }
+	for name, test := range map[string]struct {
 		act  func(st *stack) error
-		runs func(ran int) (least, most int) // of the 60 jobs, of which so many have run
-		log  string                          // a line that says what happened, or "" where there is nothing to say
+		runs int
+		log  string // a line that says what happened, or "" if there is nothing to say
 	}{
-		{"delete a job", func(st *stack) error { return st.tasks.DeleteTask("default", "job-0040") }, but(1), freed},
-		{"delete all that wait", func(st *stack) error { return count(st.tasks.DeleteAllRetryTasks("default")) }, onlyThose, freed},
-		{"archive a job", func(st *stack) error { return st.tasks.ArchiveTask("default", "job-0040") }, but(1), freed},
-		{"archive all that wait", func(st *stack) error { return count(st.tasks.ArchiveAllRetryTasks("default")) }, onlyThose, freed},
-		{"run a job", func(st *stack) error { return st.tasks.RunTask("default", "job-0040") }, but(0), ""},
-		{"run all that wait", func(st *stack) error { return count(st.tasks.RunAllRetryTasks("default")) }, but(0), ""},
-		{"pause the queue", pauseForAWhile, but(0), ""},
-		{"delete called jobs from a paused queue", deleteCalled, but(1), freed},
-		{"delete the queue", func(st *stack) error { return st.tasks.DeleteQueue("default", true) }, onlyThose, freed},
-		{"the same ID again", func(st *stack) error {
-			if err := st.tasks.DeleteTask("default", "job-0040"); err != nil {
-				return err
+		"delete a job":          {func(st *stack) error { return st.tasks.DeleteTask("default", "job-0040") }, 59, logRemoved},
+		"delete all that wait":  {func(st *stack) error { return count(st.tasks.DeleteAllRetryTasks("default")) }, left, logRemoved},
+		"archive a job":         {func(st *stack) error { return st.tasks.ArchiveTask("default", "job-0040") }, 59, logRemoved},
+		"archive all that wait": {func(st *stack) error { return count(st.tasks.ArchiveAllRetryTasks("default")) }, left, logRemoved},
+		"run a job":             {func(st *stack) error { return st.tasks.RunTask("default", "job-0040") }, 60, ""},
+		"run all that wait":     {func(st *stack) error { return count(st.tasks.RunAllRetryTasks("default")) }, 60, ""},
+		"pause the queue": {func(st *stack) error {
+			st.must(st.tasks.PauseQueue("default"))
+			time.Sleep(20 * time.Second)
+			return st.tasks.UnpauseQueue("default")
+		}, 60, ""},
+		"delete granted jobs from a paused queue": {func(st *stack) error {
+			st.must(st.tasks.PauseQueue("default"))
+			time.Sleep(2 * time.Second)
+			if n, err := st.tasks.DeleteAllPendingTasks("default"); err != nil || n != 1 {
+				return fmt.Errorf("%d granted jobs deleted, %w; want one: no worker took it", n, err)
 			}
-			_, err := st.client.Enqueue(needing(""), numbered("job", 40))
-			return err
-		}, but(0), ""},
-		{"FLUSHALL of the limiter's Redis", func(st *stack) error { return st.limits.FlushAll(st.t.Context()).Err() }, but(0), redefined},
-		{"FLUSHALL of asynq's Redis", func(st *stack) error { return st.rdb.FlushAll(st.t.Context()).Err() }, onlyThose, freed},
+			return st.tasks.UnpauseQueue("default")
+		}, 59, logRemoved},
+		"delete the queue": {func(st *stack) error { return st.tasks.DeleteQueue("default", true) }, left, logRemoved},
+		"the same ID again": {func(st *stack) error {
+			st.must(st.tasks.DeleteTask("default", "job-0040"))
+			st.enqueue(needing("api"), asynq.TaskID("job-0040"))
+			return nil
+		}, 60, ""},
+		"FLUSHALL of the limiter's Redis": {func(st *stack) error { return st.limits.FlushAll(st.t.Context()).Err() }, 60, logDefined},
+		"FLUSHALL of asynq's Redis":       {func(st *stack) error { return st.rdb.FlushAll(st.t.Context()).Err() }, left, logRemoved},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				_, queues := redistest.Mini(t)
-				_, limiter := redistest.Mini(t)
-				limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(2)}
-				var log journal
-				st := start(t, queues, settings{config: quick, redis: limiter, limits: []throttle.Limit{limit}, log: log.logger()})
-				for i := range 60 {
-					st.enqueue(needing(""), numbered("job", i))
-				}
+			limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(2)}
+			var log journal
+			virtual(t, settings{config: quick, split: true, limits: []throttle.Limit{limit}, log: log.logger()}, func(t *testing.T, st *stack) {
+				st.enqueueN(60, "")
 				time.Sleep(5100 * time.Millisecond)
-				least, most := test.runs(len(st.ran()))
+				least, most := test.runs, test.runs
+				if test.runs == left {
+					least, most = len(st.ran()), len(st.ran())+1
+				}
 				acted := time.Now()
 				st.must(test.act(st))
 				time.Sleep(time.Minute)
@@ -68,87 +72,53 @@ func TestOperator(t *testing.T) {
 					t.Errorf("%d jobs ran, want %d to %d", n, least, most)
 				}
 				st.wantClean()
-				st.wantHealthy()
+				before, began := len(st.ran()), time.Now()
+				st.enqueueN(3, "", asynq.Retention(time.Hour))
+				time.Sleep(3 * time.Second)
+				st.wantLastBy(began, before+3, 1600*time.Millisecond)
+				st.wantOnceEach(before + 3)
 				lost := time.Time{} // nothing is
-				if test.log == redefined {
+				if test.log == logDefined {
 					lost = acted
 				}
 				wantNotOver(t, limit, lost, st)
-				if got := log.String(); (test.log == "") != (got == "") || test.log != "" && strings.Count(got, test.log) != 1 {
-					t.Errorf("logged:\n%swant %q once", got, test.log)
+				if n := log.times("\n"); test.log == "" && n > 0 || test.log != "" && log.times(test.log) != 1 {
+					t.Errorf("logged:\n%s\nwant %q once", &log, test.log)
 				}
 			})
 		})
 	}
 }
 
-// count leaves the error of an inspector's call.
-func count(_ int, err error) error { return err }
-
-// but is all jobs but n.
-func but(n int) func(int) (int, int) {
-	return func(int) (least, most int) { return 60 - n, 60 - n }
-}
-
-// onlyThose is those that have run, and one that was called just then.
-func onlyThose(ran int) (least, most int) { return ran, ran + 1 }
-
-func pauseForAWhile(st *stack) error {
-	if err := st.tasks.PauseQueue("default"); err != nil {
-		return err
-	}
-	time.Sleep(20 * time.Second)
-	return st.tasks.UnpauseQueue("default")
-}
-
-// deleteCalled deletes the jobs that were called while their queue was paused.
-func deleteCalled(st *stack) error {
-	if err := st.tasks.PauseQueue("default"); err != nil {
-		return err
-	}
-	time.Sleep(2 * time.Second)
-	if n, err := st.tasks.DeleteAllPendingTasks("default"); err != nil || n != 1 {
-		return fmt.Errorf("%d called jobs deleted, %w; want one: nobody took it", n, err)
-	}
-	return st.tasks.UnpauseQueue("default")
-}
-
-// wantHealthy fails unless each job ran once, and jobs that come now run as if
-// nothing had been.
-func (st *stack) wantHealthy() {
-	st.t.Helper()
-	st.wantOnceEach(len(st.ran()))
-	before, began := len(st.ran()), time.Now()
-	for range 3 {
-		st.enqueue(needing(""), asynq.Retention(time.Hour))
-	}
-	time.Sleep(3 * time.Second)
-	for _, r := range st.ran()[before:] {
-		if late := r.at.Sub(began); late > 1600*time.Millisecond {
-			st.t.Errorf("a job ran %s after it came, want 1.6 s", late)
+// TestReconcile_GoneJobComparesAll: if a granted job was deleted, others may have been deleted too, also
+// jobs whose turn would come in an hour.
+func TestReconcile_GoneJobComparesAll(t *testing.T) {
+	limits := []throttle.Limit{funnel("fast", 1, 1), {Name: "slow", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}}
+	virtual(t, settings{config: quick, limits: limits, rule: ruleOfPayload}, func(t *testing.T, st *stack) {
+		for range 20 {
+			st.enqueueN(1, "fast")
+			st.enqueueN(1, "slow")
 		}
-	}
-	if n := len(st.ran()) - before; n != 3 {
-		st.t.Errorf("%d of 3 new jobs ran", n)
-	}
+		time.Sleep(10 * time.Second)
+		if n, err := st.tasks.DeleteAllRetryTasks("default"); err != nil || n < 25 {
+			t.Fatalf("deleted %d, %v; want over 25", n, err)
+		}
+		time.Sleep(2 * time.Second)
+		st.wantClean()
+	})
 }
 
-// TestReconcile_DeletedJobForgotten within a minute, long before its turn would tell.
-func TestReconcile_DeletedJobForgotten(t *testing.T) {
-	virtual(t, settings{limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}}}, func(t *testing.T, st *stack) {
-		var ids []string
-		for range 4 { // one runs
-			ids = append(ids, st.enqueue(NewTask("job", nil)))
-		}
-		time.Sleep(30 * time.Second)
-		waiting := func() int64 { return st.limits.HLen(t.Context(), "hg:{default}:jobs").Val() }
-		before := waiting()
-		for _, id := range ids {
-			_ = st.tasks.DeleteTask("default", id) // the one that ran is gone
-		}
-		time.Sleep(65 * time.Second)
-		if after := waiting(); before != 3 || after != 0 {
-			t.Errorf("%d jobs waited, and %d do after all were deleted; want 3 and 0", before, after)
+// TestReconcile_OrphansAskAgain: the limiter has lost its data, and so which jobs wait. The put-backs of
+// those jobs end in hours; they ask again within a minute.
+func TestReconcile_OrphansAskAgain(t *testing.T) {
+	virtual(t, settings{config: quick, split: true, limits: []throttle.Limit{each(time.Hour)}}, func(t *testing.T, st *stack) {
+		st.enqueueN(4, "")
+		time.Sleep(10 * time.Second)
+		st.limitServer.FlushAll()
+		time.Sleep(time.Minute)
+		st.wantRuns(2)
+		if waiting := st.limits.HLen(t.Context(), scopePrefix+"jobs").Val(); waiting != 2 {
+			t.Errorf("%d jobs wait, want 2: the meter was lost, too", waiting)
 		}
 	})
 }

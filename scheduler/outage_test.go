@@ -3,14 +3,11 @@ package scheduler
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
-	"sync/atomic"
-	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -21,142 +18,53 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// A wire leads to Redis, and can be cut.
-type wire struct {
-	cut  atomic.Bool
-	slow atomic.Int64 // nanoseconds that each command takes
-}
-
-func (w *wire) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-	select {
-	case <-ctx.Done():
-		cmd.SetErr(ctx.Err())
-		return ctx.Err()
-	case <-after(time.Duration(w.slow.Load())):
-	}
-	if w.cut.Load() {
-		if strings.HasPrefix(cmd.Name(), "eval") { // others may come with a lock held, which a bubble takes for work
-			time.Sleep(100 * time.Millisecond) // as a dial that fails
-		}
-		cmd.SetErr(syscall.ECONNREFUSED)
-		return syscall.ECONNREFUSED
-	}
-	return next(ctx, cmd)
-}
-
-// after is time.After, and at once for zero.
-func after(d time.Duration) <-chan time.Time {
-	if d > 0 {
-		return time.After(d)
-	}
-	now := make(chan time.Time)
-	close(now)
-	return now
-}
-
-// A journal keeps what was logged, without times.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
-func (j *journal) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key != slog.LevelKey && a.Key != slog.MessageKey {
-			return slog.Attr{}
-		}
-		return a
-	}}))
-}
-
-// TestOutage_LogLines: an outage is one line when it begins and one when it ends, which
-// say whose it is; jobs wait, and none is lost.
+// TestOutage_LogLines: an outage is one log line when it begins and one when it ends, which say whose
+// outage it is; jobs wait, and none is lost.
 func TestOutage_LogLines(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	lines := func(what string) string {
-		return fmt.Sprintf("level=ERROR msg=\"%s cannot be used: jobs wait\"\nlevel=INFO msg=\"%[1]s is back: jobs go on\"\n", what)
-	}
-	tests := []struct {
-		name            string
-		limiter, queues bool // cut
-		want            string
-	}{
-		{"the limiter's Redis", true, false, lines("the limiter's Redis")},
-		{"the queues' Redis", false, true, lines("the queues' Redis")},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, queues := redistest.Mini(t)
-				_, limiter := redistest.Mini(t)
-				var toQueues, toLimiter wire
-				queues.AddHook(redistest.Hook(toQueues.around))
-				limiter.AddHook(redistest.Hook(toLimiter.around))
-				var log journal
-				st := start(t, queues, settings{
-					config: asynq.Config{Concurrency: 2, TaskCheckInterval: time.Second}, redis: limiter, log: log.logger(),
-					limits: []throttle.Limit{perMinute(60, 1)},
-				})
-				for range 60 {
-					st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(0)))
-				}
+	slow(t)
+	for name, wire := range map[string]func(st *stack) *wire{
+		"the limiter's Redis": func(st *stack) *wire { return st.toLimiter },
+		"the queues' Redis":   func(st *stack) *wire { return st.toQueues },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log journal
+			virtual(t, settings{
+				config: asynq.Config{Concurrency: 2, TaskCheckInterval: time.Second}, split: true, log: log.logger(), limits: []throttle.Limit{perMinute(60, 1)},
+			}, func(t *testing.T, st *stack) {
+				st.enqueueN(60, "")
 				for range 2 {
 					time.Sleep(10 * time.Second)
-					toQueues.cut.Store(test.queues)
-					toLimiter.cut.Store(test.limiter)
+					wire(st).cut.Store(true)
 					time.Sleep(10 * time.Second)
-					toQueues.cut.Store(false)
-					toLimiter.cut.Store(false)
+					wire(st).cut.Store(false)
 				}
-				time.Sleep(10 * time.Minute)
+				time.Sleep(3 * time.Minute)
 				if n := len(st.ran()); n < 60 {
 					t.Errorf("%d jobs ran, want all 60", n)
 				}
-				if got := log.String(); got != test.want+test.want {
-					t.Errorf("logged\n%swant twice\n%s", got, test.want)
+				begins, ends := log.times(name+" cannot be used: jobs wait"), log.times(name+" is back: jobs go on")
+				if lines := log.times("\n"); begins != 2 || ends != 2 || lines != 4 {
+					t.Errorf("logged\n%s\nwant a line when each of two outages begins and ends", &log)
 				}
 			})
 		})
 	}
 }
 
-// A tries hook hears of each write that is tried in an outage.
-type tries chan struct{}
+// lines has what was logged, a line each.
+type lines chan string
 
-func (c tries) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-	if cmd.Name() == "rpushx" {
-		defer func() { c <- struct{}{} }()
-	}
-	return next(ctx, cmd)
-}
-
-// told has what was logged, a line each.
-type told chan string
-
-func (t told) Write(line []byte) (int, error) {
-	if !bytes.Contains(line, []byte("unknown to the limiter")) { // those that could not ask, where a pass meets them
-		t <- string(line)
+func (l lines) Write(line []byte) (int, error) {
+	if !bytes.Contains(line, []byte("unknown to the limiter")) { // jobs that could not ask, if a reconciliation finds them
+		l <- string(line)
 	}
 	return len(line), nil
 }
 
-// A Redis that takes no writes goes on answering what only reads. It is one outage all
-// the same, and the server is not ready.
+// TestOutage_RefusedWritesAreOne: a Redis that takes no writes still answers commands that only read. It
+// is one outage all the same, and the server is not ready.
 func TestOutage_RefusedWritesAreOne(t *testing.T) {
+	t.Parallel()
 	for name, set := range map[string]struct{ option, refuse, take string }{
 		"full":        {"maxmemory", "1", "0"},
 		"no replicas": {"min-replicas-to-write", "1", "0"},
@@ -164,148 +72,262 @@ func TestOutage_RefusedWritesAreOne(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			rdb := redistest.Real(t)
-			tries := make(tries, 100)
-			rdb.AddHook(redistest.Hook(tries.around))
-			told := make(told, 100)
-			ran := make(chan struct{}, 100)
+			probes := make(chan struct{}, 100) // writes that are tried in the outage
+			rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+				if cmd.Name() == "rpushx" {
+					defer func() { probes <- struct{}{} }()
+				}
+				return next(ctx, cmd)
+			}))
+			log, ran := make(lines, 100), make(chan struct{}, 100)
 			limit := funnel("api", 100, 1)
 			st := start(t, rdb, settings{
-				config: asynq.Config{Concurrency: 2}, log: slog.New(slog.NewTextHandler(told, nil)), limits: []throttle.Limit{limit},
+				config: asynq.Config{Concurrency: 2}, log: slog.New(slog.NewTextHandler(log, nil)), limits: []throttle.Limit{limit},
 				handle: func(context.Context, *asynq.Task) error { ran <- struct{}{}; return nil },
 			})
-			for range cap(ran) {
-				st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(0)))
-			}
+			st.enqueueN(cap(ran), "")
 			<-ran
 			if err := st.server.Ready(t.Context()); err != nil {
 				t.Errorf("ready: %v, want nil", err)
 			}
-			if err := rdb.ConfigSet(t.Context(), set.option, set.refuse).Err(); err != nil {
-				t.Fatal(err)
-			}
+			st.must(rdb.ConfigSet(t.Context(), set.option, set.refuse).Err())
 			if err := st.server.Ready(t.Context()); !redishealth.Of(err).RefusesWrites() {
 				t.Errorf("ready: %v, want that Redis takes no writes", err)
 			}
 			wantLine := func(want string) {
 				t.Helper()
-				if line := <-told; !strings.Contains(line, want) {
+				if line := <-log; !strings.Contains(line, want) {
 					t.Errorf("logged %q, want %q", line, want)
 				}
 			}
 			wantLine("Redis cannot be used: jobs wait")
 			for range 2 + 1 + 2 { // Ready's above, and two in the outage, which are a second apart
 				select {
-				case <-tries:
-				case line := <-told:
+				case <-probes:
+				case line := <-log:
 					t.Fatalf("logged during the outage: %s", line)
 				}
 			}
-			if err := rdb.ConfigSet(t.Context(), set.option, set.take).Err(); err != nil {
-				t.Fatal(err)
-			}
+			st.must(rdb.ConfigSet(t.Context(), set.option, set.take).Err())
 			wantLine("Redis is back: jobs go on")
 			for range 20 {
 				<-ran
 			}
-			if len(told) > 0 {
-				t.Errorf("logged %q, want nothing more", <-told)
+			if len(log) > 0 {
+				t.Errorf("logged %q, want nothing more", <-log)
 			}
 			wantNotOver(t, limit, time.Time{}, st)
 		})
 	}
 }
 
-// The limiter's Redis hangs: jobs that ask meanwhile use up neither their Timeout nor
-// an attempt, whatever they were enqueued with, and each runs with all of its time.
+// TestOutage_SpendsNoAttempt: while the limiter's Redis hangs, jobs that ask for permits use up neither
+// their Timeout nor an attempt, and each runs with all of its time.
 func TestOutage_SpendsNoAttempt(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	for _, test := range []struct {
-		name  string
+	slow(t)
+	for name, test := range map[string]struct {
 		slow  time.Duration // what a command takes in the outage
 		fails bool          // after that
-	}{{"a stall", 2600 * time.Millisecond, false}, {"hangs and answers", 20 * time.Second, false}, {"hangs and fails", 20 * time.Second, true}} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, queues := redistest.Mini(t)
-				_, limiter := redistest.Mini(t)
-				var toLimiter wire
-				limiter.AddHook(redistest.Hook(toLimiter.around))
-				handle := func(ctx context.Context, _ *asynq.Task) error {
-					until, ok := ctx.Deadline()
-					if left := time.Until(until); !ok || left != 2*time.Second || ctx.Err() != nil {
-						t.Errorf("a handler began with %s left (%v), want all of the 2 s", left, ctx.Err())
-					}
-					return nil
+	}{"a stall": {2600 * time.Millisecond, false}, "hangs and answers": {20 * time.Second, false}, "hangs and fails": {20 * time.Second, true}} {
+		t.Run(name, func(t *testing.T) {
+			handle := func(ctx context.Context, _ *asynq.Task) error {
+				until, ok := ctx.Deadline()
+				if left := time.Until(until); !ok || left != 2*time.Second || ctx.Err() != nil {
+					t.Errorf("a handler began with %s left (%v), want all of the 2 s", left, ctx.Err())
 				}
-				config := asynq.Config{Concurrency: 4, TaskCheckInterval: time.Second}
-				st := start(t, queues, settings{config: config, redis: limiter, limits: []throttle.Limit{perMinute(60, 4)}, handle: handle})
+				return nil
+			}
+			config := asynq.Config{Concurrency: 4, TaskCheckInterval: time.Second}
+			virtual(t, settings{config: config, split: true, limits: []throttle.Limit{perMinute(60, 4)}, handle: handle}, func(_ *testing.T, st *stack) {
 				time.Sleep(time.Minute)
-				toLimiter.slow.Store(int64(test.slow))
-				toLimiter.cut.Store(test.fails)
+				st.toLimiter.slow.Store(int64(test.slow))
+				st.toLimiter.cut.Store(test.fails)
 				for i := range 20 {
-					st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(i%2), asynq.Timeout(2*time.Second)))
+					st.enqueueN(1, "", asynq.MaxRetry(i%2), asynq.Timeout(2*time.Second))
 				}
 				time.Sleep(45 * time.Second)
-				toLimiter.slow.Store(0)
-				toLimiter.cut.Store(false)
-				time.Sleep(10 * time.Minute)
+				st.toLimiter.slow.Store(0)
+				st.toLimiter.cut.Store(false)
+				time.Sleep(2 * time.Minute)
 				st.wantOnceEach(20)
-				if queue, err := st.tasks.GetQueueInfo("default"); err != nil || queue.Size != 0 || queue.FailedTotal != 0 {
-					t.Errorf("queue: %+v, %v; want all jobs done and none failed", queue, err)
-				}
-				if len(st.reported) != 0 {
-					t.Errorf("reported: %v", st.reported)
-				}
+				st.wantNothingLeft()
+				st.wantNotReported()
 			})
 		})
 	}
 }
 
-// The limiter's Redis comes back empty: the rules' limits are defined again
-// before any job is refused for them.
-func TestOutage_LostLimitIsDefined(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	synctest.Test(t, func(t *testing.T) {
-		_, queues := redistest.Mini(t)
-		m, limiter := redistest.Mini(t)
-		st := start(t, queues, settings{config: idle, redis: limiter, limits: []throttle.Limit{perMinute(60, 1)}, quiet: time.Minute})
-		for range 60 {
-			st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(0)))
+// TestOutage_StartMeanwhile: a server that starts during an outage of the limiter's Redis defines its
+// limits after it, and before a job runs.
+func TestOutage_StartMeanwhile(t *testing.T) {
+	down := &wire{}
+	down.cut.Store(true)
+	toLimiter := redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if strings.Contains(fmt.Sprint(cmd.Args()), scopePrefix) {
+			return down.around(ctx, cmd, next)
 		}
-		time.Sleep(30 * time.Second)
-		m.FlushAll()
-		time.Sleep(10 * time.Minute)
-		if queue, err := st.tasks.GetQueueInfo("default"); err != nil || queue.Archived != 0 || queue.Size != 0 {
-			t.Errorf("queue: %+v, %v; want all jobs run and none archived", queue, err)
-		}
-		st.wantOnceEach(60)
+		return next(ctx, cmd)
+	})
+	virtual(t, settings{split: true, hooks: []redis.Hook{toLimiter}, limits: []throttle.Limit{perMinute(60, 1)}}, func(_ *testing.T, st *stack) {
+		st.enqueueN(1, "")
+		time.Sleep(time.Minute)
+		st.wantRuns(0)
+		down.cut.Store(false)
+		time.Sleep(time.Minute)
+		st.wantOnceEach(1)
 	})
 }
 
-// A server that starts while the limiter's Redis is away defines its limits
-// when that is back, and before a job runs.
-func TestOutage_StartMeanwhile(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	synctest.Test(t, func(t *testing.T) {
-		_, queues := redistest.Mini(t)
-		_, limiter := redistest.Mini(t)
-		var toLimiter wire
-		limiter.AddHook(redistest.Hook(toLimiter.around))
-		toLimiter.cut.Store(true)
-		st := start(t, queues, settings{config: idle, redis: limiter, limits: []throttle.Limit{perMinute(60, 1)}})
-		st.enqueue(asynq.NewTask("job", nil, asynq.MaxRetry(0)))
-		time.Sleep(5 * time.Minute)
-		if n := len(st.ran()); n != 0 {
-			t.Errorf("ran %d times without its limit", n)
+// TestAcquire_LimiterHangs: while the limiter hangs, jobs that need none of its limits go on.
+func TestAcquire_LimiterHangs(t *testing.T) {
+	virtual(t, settings{config: asynq.Config{Concurrency: 20}, split: true, limits: []throttle.Limit{perMinute(6000, 100)}, rule: ruleOfPayload}, func(_ *testing.T, st *stack) {
+		time.Sleep(time.Minute)
+		st.toLimiter.slow.Store(int64(20 * time.Second))
+		began := time.Now()
+		for range 10 {
+			st.enqueueN(1, "api")
+			st.enqueueN(1, "")
 		}
-		toLimiter.cut.Store(false)
-		time.Sleep(5 * time.Minute)
-		st.wantOnceEach(1)
+		time.Sleep(time.Second)
+		st.wantLastBy(began, 10, 500*time.Millisecond)
+		st.toLimiter.slow.Store(0)
+		time.Sleep(time.Minute)
+		st.wantOnceEach(20)
+	})
+}
+
+// TestTimeout_BeginsWithHandler: a handler's time begins when the handler begins. When it is over, asynq
+// gives the job up as it always does, though the handler goes on: the worker takes the next job.
+func TestTimeout_BeginsWithHandler(t *testing.T) {
+	type key struct{}
+	var ended []time.Duration
+	handle := func(ctx context.Context, _ *asynq.Task) error {
+		began := time.Now()
+		<-ctx.Done()
+		ended = append(ended, time.Since(began))
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) || ctx.Value(key{}) != "the program's" {
+			t.Errorf("the context ended by %v, with the value %v", ctx.Err(), ctx.Value(key{}))
+		}
+		time.Sleep(20 * time.Second)
+		return nil
+	}
+	config := asynq.Config{
+		Concurrency: 1, TaskCheckInterval: time.Second,
+		BaseContext: func() context.Context { return context.WithValue(context.Background(), key{}, "the program's") },
+		IsFailure: func(err error) bool {
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("IsFailure is asked of %v", err)
+			}
+			return true
+		},
+	}
+	virtual(t, settings{config: config, split: true, limits: []throttle.Limit{perMinute(600, 10)}, handle: handle}, func(t *testing.T, st *stack) {
+		time.Sleep(time.Minute)
+		st.toLimiter.slow.Store(int64(5 * time.Second))
+		var jobs []string
+		for i := range 4 {
+			jobs = append(jobs, st.enqueueN(1, "", asynq.MaxRetry(9*(i%2)), asynq.Timeout(3*time.Second))...)
+		}
+		time.Sleep(time.Minute)
+		if len(ended) < 4 {
+			t.Errorf("%d contexts ended within a minute, want one in 8 to 13 s", len(ended))
+		}
+		for _, took := range ended {
+			if took != 3*time.Second {
+				t.Errorf("a context ended after %s, want 3 s", took)
+			}
+		}
+		for i, id := range jobs {
+			st.wantJob(id, []asynq.TaskState{asynq.TaskStateArchived, asynq.TaskStateRetry}[i%2], "context deadline exceeded")
+		}
+		st.server.Shutdown()
+		time.Sleep(20 * time.Second)
+	})
+}
+
+// TestTimeout_EndsWithHandler: what a handler returned in time counts, even if the limiter hangs, when
+// it is to be told, until the job's time is over.
+func TestTimeout_EndsWithHandler(t *testing.T) {
+	for end, state := range map[error]asynq.TaskState{nil: asynq.TaskStateCompleted, RateLimited(time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC)): asynq.TaskStateRetry} {
+		t.Run(fmt.Sprint(end), func(t *testing.T) {
+			virtual(t, settings{config: quick, split: true, limits: []throttle.Limit{perMinute(600, 10)}}, func(_ *testing.T, st *stack) {
+				st.handle = func(context.Context, *asynq.Task) error {
+					if len(st.ran()) == 1 {
+						return RateLimited(time.Time{})
+					}
+					st.toLimiter.slow.Store(int64(4 * time.Second))
+					return end
+				}
+				id := st.enqueueN(1, "", asynq.Timeout(2*time.Second), asynq.Retention(time.Hour))[0]
+				time.Sleep(20 * time.Second)
+				st.toLimiter.slow.Store(0)
+				st.wantJob(id, state, "")
+				st.wantRuns(2)
+			})
+		})
+	}
+}
+
+// TestTimeout_StaysInMessage: a job's Timeout and Deadline stay as its producer set them, however its
+// attempt ends.
+func TestTimeout_StaysInMessage(t *testing.T) {
+	states := map[string]asynq.TaskState{"done": asynq.TaskStateCompleted, "fails": asynq.TaskStateRetry, "fails for good": asynq.TaskStateArchived, "put back": asynq.TaskStateRetry}
+	ends := map[string]error{"fails": errors.New("boom"), "fails for good": asynq.SkipRetry, "put back": RetryAfter(time.Hour)}
+	handle := func(_ context.Context, task *asynq.Task) error { return ends[string(task.Payload())] }
+	virtual(t, settings{config: retrying(idle, time.Hour), limits: []throttle.Limit{perMinute(600, 10)}, rule: always(needs("api")), handle: handle}, func(t *testing.T, st *stack) {
+		for end, state := range states {
+			for _, timeout := range []time.Duration{0, 3 * time.Second} {
+				for _, deadline := range []time.Time{{}, time.Now().Add(time.Hour), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)} {
+					id := st.enqueue(asynq.NewTask("job", []byte(end), asynq.MaxRetry(1), asynq.Retention(time.Hour), asynq.Timeout(timeout), asynq.Deadline(deadline)))
+					before := st.info(id)
+					time.Sleep(16 * time.Second)
+					if info := st.wantJob(id, state, ""); info.Timeout != before.Timeout || !info.Deadline.Equal(before.Deadline) {
+						t.Errorf("%s, timeout %s, deadline %s: %+v", end, timeout, deadline, info)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestDeadline_PassesInRequest: a job whose deadline passes while it asks for permits does not start, and
+// gives back what it got.
+func TestDeadline_PassesInRequest(t *testing.T) {
+	frees := 0
+	virtual(t, settings{split: true, limits: []throttle.Limit{oneSlot}, freed: func(string) { frees++ }}, func(t *testing.T, st *stack) {
+		time.Sleep(time.Minute)
+		st.toLimiter.slow.Store(int64(70 * time.Second))
+		id := st.enqueue(needing(""), asynq.Deadline(time.Now().Add(time.Minute)))
+		time.Sleep(50 * time.Second)
+		st.toLimiter.slow.Store(0) // for what is called from now on
+		time.Sleep(time.Minute)
+		st.wantJob(id, asynq.TaskStateArchived, "too late: ")
+		st.wantRuns(0)
+		if frees != 1 {
+			t.Errorf("%d slots were freed, want the one that it got", frees)
+		}
+	})
+}
+
+// TestRateLimited_LimiterAway: if the limiter cannot be told of a 429, the job still waits as long as the
+// upstream said, also when the limiter is back.
+func TestRateLimited_LimiterAway(t *testing.T) {
+	virtual(t, settings{split: true, limits: []throttle.Limit{perMinute(60, 1)}}, func(t *testing.T, st *stack) {
+		until := time.Now().Add(10 * time.Minute)
+		st.handle = func(context.Context, *asynq.Task) error {
+			if time.Now().After(until) {
+				return nil
+			}
+			st.toLimiter.cut.Store(true)
+			return RateLimited(until)
+		}
+		st.enqueueN(1, "")
+		time.Sleep(time.Minute)
+		st.toLimiter.cut.Store(false)
+		time.Sleep(15 * time.Minute)
+		if runs := st.ran(); len(runs) != 2 || runs[1].at.Before(until) {
+			t.Errorf("ran %v; want twice, the second time after %v", runs, until)
+		}
+		st.wantClean()
 	})
 }

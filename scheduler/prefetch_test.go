@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -75,23 +73,6 @@ func (a asker) take(t *testing.T, n int) (ids []string) {
 	return ids
 }
 
-// addMany enqueues jobs with asynq's own client, and returns their IDs in order.
-func addMany(t *testing.T, rdb redis.UniversalClient, n int, opts ...asynq.Option) (ids []string) {
-	t.Helper()
-	for i := range n {
-		ids = append(ids, add(t, rdb, fmt.Sprintf("job-%03d", i), opts...))
-	}
-	return ids
-}
-
-// A commandCount counts the commands that are sent.
-type commandCount struct{ n atomic.Int64 }
-
-func (c *commandCount) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-	c.n.Add(1)
-	return next(ctx, cmd)
-}
-
 // One round trip brings a job for each free slot, first come first, with all that
 // asynq's own script does to each.
 func TestPrefetch_AllFreeSlots(t *testing.T) {
@@ -99,8 +80,8 @@ func TestPrefetch_AllFreeSlots(t *testing.T) {
 		ctx := t.Context()
 		script.New("asynq/dequeue").Load(ctx, rdb)
 		want := addMany(t, rdb, 15)
-		var sent commandCount
-		rdb.AddHook(redistest.Hook(sent.around))
+		sent := &tap{is: func(redis.Cmder) bool { return true }}
+		rdb.AddHook(sent.hook())
 		a := newAsker(t, rdb, 10)
 		got := a.take(t, 10)
 		if !slices.Equal(got, want[:10]) {
@@ -133,57 +114,6 @@ func TestPrefetch_AllFreeSlots(t *testing.T) {
 	})
 }
 
-// A paused queue gives nothing, an unpaused one goes on, and an empty one gives nothing.
-func TestPrefetch_PausedQueue(t *testing.T) {
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		tasks := asynq.NewInspectorFromRedisClient(rdb)
-		want := addMany(t, rdb, 3)
-		a := newAsker(t, rdb, 10)
-		for _, change := range []struct {
-			do   func(queue string) error
-			want []string
-		}{{tasks.PauseQueue, nil}, {tasks.UnpauseQueue, want}, {tasks.PauseQueue, nil}, {tasks.UnpauseQueue, nil}} {
-			if err := change.do("default"); err != nil {
-				t.Fatal(err)
-			}
-			if got := a.take(t, len(change.want)); !slices.Equal(got, change.want) {
-				t.Errorf("%v, want %v", got, change.want)
-			}
-			if id, err := a.ask(t.Context()); id != "" || err != nil {
-				t.Errorf("then %q, %v; want nothing", id, err)
-			}
-		}
-	})
-}
-
-// A job whose hash is gone, has no message, or is none at all is dropped, and the
-// others are not.
-func TestPrefetch_DropsJobsWithoutMessage(t *testing.T) {
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		ctx := t.Context()
-		want := addMany(t, rdb, 6)
-		rdb.Del(ctx, asynqdb.Hash("default", want[0]))
-		rdb.HDel(ctx, asynqdb.Hash("default", want[2]), "msg")
-		rdb.Del(ctx, asynqdb.Hash("default", want[4]))
-		rdb.Set(ctx, asynqdb.Hash("default", want[4]), "no hash", 0)
-		a := newAsker(t, rdb, 10)
-		if got := a.take(t, 3); !slices.Equal(got, []string{want[1], want[3], want[5]}) {
-			t.Errorf("got %v of %v, want each second", got, want)
-		}
-		if id, err := a.ask(ctx); id != "" || err != nil {
-			t.Errorf("then %q, %v; want nothing", id, err)
-		}
-		if n := rdb.LLen(ctx, asynqdb.Key("default", asynqdb.Active)).Val() + rdb.ZCard(ctx, asynqdb.Key("default", asynqdb.Lease)).Val(); n != 6 {
-			t.Errorf("active and leases are %d, want 3 each", n)
-		}
-		for i := range 3 {
-			if rdb.Exists(ctx, asynqdb.Hash("default", want[2*i])).Val() != 0 {
-				t.Errorf("job %d has a hash: its ID is not free", 2*i)
-			}
-		}
-	})
-}
-
 // A drop loses the answers to the next commands of a kind, after Redis has done them.
 type drop struct {
 	left atomic.Int64
@@ -197,12 +127,6 @@ func (d *drop) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHo
 		return syscall.ECONNRESET
 	}
 	return err
-}
-
-// isDequeue reports whether a command is lua/asynq/dequeue.lua.
-func isDequeue(cmd redis.Cmder) bool {
-	args := cmd.Args()
-	return strings.HasPrefix(cmd.Name(), "eval") && len(args) == 14 && strings.HasSuffix(fmt.Sprint(args[3]), ":pending")
 }
 
 // The answer that brings ten jobs is lost, some times in a row: all run, once and in
@@ -239,204 +163,91 @@ func TestPrefetch_LostReply(t *testing.T) {
 	}
 }
 
-// The connection breaks before the answer: go-redis repeats the call by itself, and gets
-// the jobs that the first has taken.
-func TestPrefetch_BrokenConnection(t *testing.T) {
-	rdb := redistest.Real(t)
-	script.New("asynq/dequeue").Load(t.Context(), rdb)
-	want := addMany(t, rdb, 20)
-	var broken atomic.Bool
-	options := *rdb.(*redis.Client).Options()
-	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-		return &breaking{Conn: conn, broken: &broken}, err
-	}
-	flaky := redis.NewClient(&options)
-	t.Cleanup(func() { _ = flaky.Close() })
-	a := newAsker(t, flaky, 10)
-	if got := a.take(t, 10); !slices.Equal(got, want[:10]) {
-		t.Errorf("got %v, want %v", got, want[:10])
-	}
-	if !broken.Load() {
-		t.Error("no connection broke: the test shows nothing")
-	}
-	if n := rdb.LLen(t.Context(), asynqdb.Key("default", asynqdb.Active)).Val(); n != 10 {
-		t.Errorf("%d jobs are active, want 10", n)
-	}
-}
-
-// breaking is a connection that breaks once, when Redis has answered a dequeue.
-type breaking struct {
-	net.Conn
-	broken *atomic.Bool
-	breaks bool
-}
-
-func (c *breaking) Write(b []byte) (int, error) {
-	if strings.Contains(string(b), script.New("asynq/dequeue").Hash()) && c.broken.CompareAndSwap(false, true) {
-		c.breaks = true
-	}
-	return c.Conn.Write(b)
-}
-
-func (c *breaking) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if c.breaks {
-		_ = c.Conn.Close()
-		return 0, syscall.ECONNRESET
-	}
-	return n, err
-}
-
-// An answer that is half a lease old brings nothing to run: its jobs go back.
+// TestPrefetch_LateReply: jobs whose reply is half a lease old do not start: they go back.
 func TestPrefetch_LateReply(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, rdb := redistest.Mini(t)
-		var toRedis wire
-		rdb.AddHook(redistest.Hook(toRedis.around))
-		st := start(t, rdb, settings{config: asynq.Config{Concurrency: 4}, limits: []throttle.Limit{perMinute(6000, 100)}})
+	virtual(t, settings{config: asynq.Config{Concurrency: 4}, limits: []throttle.Limit{perMinute(6000, 100)}}, func(t *testing.T, st *stack) {
 		time.Sleep(time.Minute)
-		toRedis.slow.Store(int64(20 * time.Second))
-		want := addMany(t, redistest.MiniClient(t, m), 10)
+		st.toQueues.slow.Store(int64(20 * time.Second))
+		want := addMany(t, redistest.MiniClient(t, st.queueServer), 10)
 		time.Sleep(3 * time.Minute)
-		if n := len(st.ran()); n != 0 {
-			t.Errorf("%d ran", n)
-		}
-		toRedis.slow.Store(0)
+		st.wantRuns(0)
+		st.toQueues.slow.Store(0)
 		time.Sleep(3 * time.Minute)
 		st.wantOnceEach(len(want))
-		for _, id := range want {
-			if info := st.info(id); info != nil {
-				t.Errorf("job: %+v, want it done", info)
-			}
-		}
+		st.wantNothingLeft()
 	})
 }
 
-// believe has a server ask as if it had so many slots.
-func (a *prefetcher) believe(slots int) {
+// setSlots makes a server fetch as if it had so many slots.
+func (a *prefetcher) setSlots(slots int) {
 	a.lock <- struct{}{}
 	defer func() { <-a.lock }()
 	a.slots = slots
 }
 
-// crowded is a server of one slot that believes to have many, whose handler holds on to
-// its job until it is let go: so all others that it has taken wait.
-func crowded(t *testing.T, rdb redis.UniversalClient, n int) (st *stack, want []string, letGo func()) {
-	gate := make(chan struct{})
-	st = start(t, rdb, settings{
-		config: asynq.Config{Concurrency: 1, ShutdownTimeout: time.Minute}, limits: []throttle.Limit{perMinute(6000, 100)},
-		handle: func(_ context.Context, _ *asynq.Task) error { <-gate; return nil },
-	})
+// fetch makes a server of one slot fetch n jobs at once. All but the first wait in the server, whose
+// handler must not return meanwhile.
+func (st *stack) fetch(n int) (jobs []string) {
 	st.must(st.tasks.PauseQueue("default"))
-	want = addMany(t, rdb, n)
-	st.server.redis.prefetcher.believe(100)
+	jobs = st.enqueueN(n, "")
+	st.server.redis.prefetcher.setSlots(100)
 	st.must(st.tasks.UnpauseQueue("default"))
 	for len(st.ran()) == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	return st, want, func() { close(gate) }
+	if active := st.rdb.LLen(st.t.Context(), asynqdb.Key("default", asynqdb.Active)).Val(); int(active) != n {
+		st.t.Fatalf("%d jobs are active, want all %d: the test shows nothing", active, n)
+	}
+	return jobs
 }
 
-// Ten jobs wait in a server, which is shut down or stopped, or does nothing about them
-// for a second: nothing is lost, their order is kept, no crash is counted, and another
-// server runs them at once.
+// TestPrefetch_GivesBack: ten jobs wait in a server, which is stopped, or does not start them for a
+// second, or is stopped during an outage. Nothing is lost, their order is kept, no crash is counted, and
+// another server runs them at once.
 func TestPrefetch_GivesBack(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	for _, test := range []struct {
-		name string
-		end  func(st *stack)
-	}{
-		{"Stop", func(st *stack) { st.server.Stop() }},
-		{"Shutdown", func(st *stack) { go st.server.Shutdown(); synctest.Wait() }},
-		{"Stop and Shutdown", func(st *stack) { st.server.Stop(); go st.server.Shutdown(); synctest.Wait() }},
-		{"a second", func(*stack) { time.Sleep(startWithin + time.Millisecond) }},
+	slow(t)
+	for name, end := range map[string]func(st *stack){
+		"Stop":     func(st *stack) { st.server.Stop() },
+		"Shutdown": func(st *stack) { go st.server.Shutdown(); synctest.Wait() },
+		"a second": func(*stack) { time.Sleep(startWithin + time.Millisecond) },
+		"outage": func(st *stack) {
+			st.toQueues.cut.Store(true)
+			time.Sleep(10 * time.Second)
+			st.server.redis.prefetcher.stop()
+			st.toQueues.cut.Store(false)
+			time.Sleep(2 * time.Second)
+		},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m, rdb := redistest.Mini(t)
-				st, want, letGo := crowded(t, rdb, 11)
-				ctx := t.Context()
-				if active := rdb.LLen(ctx, asynqdb.Key("default", asynqdb.Active)).Val(); active != 11 {
-					letGo()
-					t.Fatalf("%d are active, want all 11: the test shows nothing", active)
-				}
-				test.end(st)
+		t.Run(name, func(t *testing.T) {
+			gate := make(chan struct{})
+			s := settings{
+				config: asynq.Config{Concurrency: 1, ShutdownTimeout: time.Minute}, limits: []throttle.Limit{perMinute(6000, 100)},
+				handle: func(context.Context, *asynq.Task) error { <-gate; return nil },
+			}
+			virtual(t, s, func(t *testing.T, st *stack) {
+				gate = make(chan struct{})
+				want := st.fetch(11)
+				end(st)
 				for _, id := range want[1:] {
-					job := rdb.HGetAll(ctx, asynqdb.Hash("default", id)).Val()
+					job := st.rdb.HGetAll(t.Context(), asynqdb.Hash("default", id)).Val()
 					if job["state"] != "pending" || job["crashes"] != "" {
 						t.Errorf("%s: %v, want it pending and no crash", id, job)
 					}
 				}
-				if leases := rdb.ZRange(ctx, asynqdb.Key("default", asynqdb.Lease), 0, -1).Val(); !slices.Equal(leases, want[:1]) {
+				if leases := st.rdb.ZRange(t.Context(), asynqdb.Key("default", asynqdb.Lease), 0, -1).Val(); !slices.Equal(leases, want[:1]) {
 					t.Errorf("leases of %v, want of %v", leases, want[:1])
 				}
-				second := start(t, redistest.MiniClient(t, m), settings{config: asynq.Config{Concurrency: 1}, limits: []throttle.Limit{perMinute(6000, 100)}})
+				s.handle = nil
+				second := st.beside(s)
 				time.Sleep(500 * time.Millisecond)
-				var got []string
-				for _, r := range second.ran() {
-					got = append(got, r.id)
-				}
-				if !slices.Equal(got, want[1:]) {
-					t.Errorf("another server runs %v, want %v", got, want[1:])
-				}
-				letGo()
+				second.wantOrder(want[1:])
+				close(gate)
 				time.Sleep(5 * time.Second)
 				st.wantOnceEach(1)
-				if queue, err := st.tasks.GetQueueInfo("default"); err != nil || queue.Size != 0 || queue.FailedTotal != 0 {
-					t.Errorf("queue: %+v, %v; want it empty", queue, err)
-				}
+				st.wantNothingLeft()
 			})
 		})
 	}
-}
-
-// Jobs that could not be given back, since Redis was away, are when it is there again.
-func TestPrefetch_GivesBackAfterOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, rdb := redistest.Mini(t)
-		var toRedis wire
-		rdb.AddHook(redistest.Hook(toRedis.around))
-		st, want, letGo := crowded(t, rdb, 11)
-		toRedis.cut.Store(true)
-		time.Sleep(10 * time.Second)
-		st.server.redis.prefetcher.stop()
-		toRedis.cut.Store(false)
-		time.Sleep(2 * time.Second)
-		second := start(t, redistest.MiniClient(t, m), settings{config: asynq.Config{Concurrency: 1}, limits: []throttle.Limit{perMinute(6000, 100)}})
-		time.Sleep(2 * time.Second)
-		second.wantOnceEach(10)
-		for _, id := range want[1:] {
-			if info := st.info(id); info != nil {
-				t.Errorf("job: %+v, want it done", info)
-			}
-		}
-		letGo()
-	})
-}
-
-// A process that is killed with jobs that it has taken and not begun: they come back like
-// those that it had begun.
-func TestPrefetch_Killed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _ := redistest.Mini(t)
-		s := settings{config: asynq.Config{Concurrency: 1}, limits: []throttle.Limit{perMinute(6000, 100)}}
-		p := startProcess(t, m, s, func(p *process) error { return p.die() })
-		p.server.redis.prefetcher.believe(100)
-		m2 := redistest.MiniClient(t, m)
-		p.must(p.tasks.PauseQueue("default"))
-		want := addMany(t, m2, 11, asynq.MaxRetry(0))
-		p.must(p.tasks.UnpauseQueue("default"))
-		time.Sleep(5 * time.Second)
-		if active := m2.LLen(t.Context(), asynqdb.Key("default", asynqdb.Active)).Val(); active != 11 {
-			t.Fatalf("%d are active, want all 11: the test shows nothing", active)
-		}
-		second := start(t, m2, s)
-		time.Sleep(36 * time.Second)
-		second.wantOnceEach(len(want))
-	})
 }
 
 // The operator's changes to jobs that are taken and not begun hit them as if they ran:
@@ -452,9 +263,7 @@ func TestPrefetch_JobsChangedMeanwhile(t *testing.T) {
 		rdb.HSet(ctx, asynqdb.Hash("default", want[1]), "state", "retry")
 		rdb.ZAdd(ctx, asynqdb.Key("default", asynqdb.Retry), redisZ(time.Now(), want[1]))
 		rdb.HSet(ctx, asynqdb.Hash("default", want[2]), "pending_since", "1") // taken by another
-		for _, key := range []string{"t:" + want[3]} {
-			rdb.Del(ctx, asynqdb.Key("default", key))
-		}
+		rdb.Del(ctx, asynqdb.Hash("default", want[3]))
 		a.stop()
 		pending := rdb.LRange(ctx, asynqdb.Key("default", asynqdb.Pending), 0, -1).Val()
 		slices.Reverse(pending)
@@ -464,67 +273,10 @@ func TestPrefetch_JobsChangedMeanwhile(t *testing.T) {
 	})
 }
 
-// Whatever becomes of jobs, their slots are known to be free when they are.
-func TestInFlight_FreeSlots(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, rdb := redistest.Mini(t)
-		base, end := context.WithCancel(context.Background())
-		st := start(t, rdb, settings{
-			config: asynq.Config{Concurrency: 6, BaseContext: func() context.Context { return base }, RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Second }},
-			limits: []throttle.Limit{perMinute(600, 1)},
-			handle: func(ctx context.Context, task *asynq.Task) error {
-				switch string(task.Payload()) {
-				case "fails":
-					return errors.New("failed")
-				case "panics":
-					panic("panic")
-				case "hangs":
-					<-ctx.Done()
-					time.Sleep(time.Minute)
-				case "later":
-					if n, _ := asynq.GetRetryCount(ctx); n == 0 {
-						return RetryAfter(time.Second)
-					}
-				}
-				return nil
-			},
-		})
-		for range 5 {
-			for _, kind := range []string{"done", "fails", "panics", "hangs"} {
-				st.enqueue(asynq.NewTask("job", []byte(kind)), asynq.MaxRetry(1), asynq.Timeout(3*time.Second))
-			}
-		}
-		most := 0
-		for range 600 {
-			time.Sleep(100 * time.Millisecond)
-			most = max(most, st.server.inFlight.busy())
-		}
-		if most > 6 {
-			t.Errorf("%d jobs were in hand at once, of 6 slots", most)
-		}
-		if n := st.server.inFlight.busy(); n != 0 {
-			t.Errorf("%d jobs are in hand when all have ended", n)
-		}
-		end() // now no job reaches a handler
-		for range 5 {
-			st.enqueue(asynq.NewTask("job", nil), asynq.MaxRetry(1))
-		}
-		time.Sleep(30 * time.Second)
-		if n := st.server.inFlight.busy(); n != 0 {
-			t.Errorf("%d jobs are in hand that reached no handler", n)
-		}
-		if queue, err := st.tasks.GetQueueInfo("default"); err != nil || queue.Active != 0 {
-			t.Errorf("queue: %+v, %v; want nothing active", queue, err)
-		}
-	})
-}
-
 // Queues that are all full have their shares of the jobs that are begun, and in
 // strict priority the first has all. By weight one draw does not fill all slots.
 func TestPrefetch_QueueShares(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	slow(t)
 	queues := map[string]struct{ weight, jobs, begun, off int }{ // off is six standard deviations
 		"a": {6, 1500, 1200, 210}, "b": {3, 900, 600, 200}, "c": {1, 400, 200, 130},
 	}
@@ -543,8 +295,8 @@ func TestPrefetch_QueueShares(t *testing.T) {
 		t.Run(fmt.Sprint("strict ", config.StrictPriority), func(t *testing.T) {
 			virtual(t, settings{
 				config: config, limits: []throttle.Limit{perMinute(6000, 100)},
-				rule:   func(*asynq.Task) (Rule, error) { return Rule{}, nil },
-				handle: func(context.Context, *asynq.Task) error { time.Sleep(10 * time.Millisecond); return nil },
+				rule:   always(Rule{}),
+				handle: takes(10 * time.Millisecond),
 			}, func(t *testing.T, st *stack) {
 				for queue, q := range queues {
 					st.must(st.tasks.PauseQueue(queue))

@@ -16,16 +16,6 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// add enqueues a job with asynq's own client.
-func add(t *testing.T, rdb redis.UniversalClient, id string, opts ...asynq.Option) string {
-	t.Helper()
-	_, err := asynq.NewClientFromRedisClient(rdb).Enqueue(asynq.NewTask("job", nil), append(opts, asynq.TaskID(id))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return id
-}
-
 // waitingUnique has a job with a Unique lock of 5 s wait for 10 s. When it runs it fails, and
 // is to be retried in an hour.
 func waitingUnique(t *testing.T, then func(t *testing.T, st *stack, task *asynq.Task, id string)) {

@@ -3,7 +3,6 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -11,57 +10,49 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/throttle"
 )
 
-// TestRetryPosition_Keep: a job that has failed, or put itself back, runs when its
-// backoff is over, before those that came after it; and behind all who wait where the rule
-// says so.
-func TestRetryPosition_Keep(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	for _, test := range []struct {
-		name string
-		at   RetryPosition
-		err  error
+// TestRetryPosition: a job that has failed, or put itself back, runs when its backoff is over, before jobs
+// that came after it, or behind all waiting jobs if its rule says so.
+func TestRetryPosition(t *testing.T) {
+	slow(t)
+	for name, test := range map[string]struct {
+		position RetryPosition
+		err      error
 	}{
-		{"failed", PositionKeep, errors.New("no")},
-		{"failed, at the back", PositionBack, errors.New("no")},
-		{"put itself back", PositionKeep, RetryAfter(5 * time.Second)},
-		{"put itself back, at the back", PositionBack, RetryAfter(5 * time.Second)},
+		"failed, keep":   {PositionKeep, errors.New("no")},
+		"failed, back":   {PositionBack, errors.New("no")},
+		"put back, keep": {PositionKeep, RetryAfter(5 * time.Second)},
+		"put back, back": {PositionBack, RetryAfter(5 * time.Second)},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			policy := &RetryPolicy{Backoff: Backoff{Growth: GrowthConstant, Base: 5 * time.Second, Jitter: JitterNone}}
-			virtual(t, settings{config: asynq.Config{Concurrency: 4, DelayedTaskCheckInterval: time.Second}, limits: []throttle.Limit{funnel("a", 1, 1)}, rule: func(*asynq.Task) (Rule, error) {
-				return Rule{Needs: []throttle.Need{{Limit: "a"}}, Retry: policy, RetryPosition: test.at}, nil
-			}}, func(t *testing.T, st *stack) {
-				failed := map[string]int{}
-				st.handle = func(ctx context.Context, _ *asynq.Task) error {
-					id, _ := asynq.GetTaskID(ctx)
-					if failed[id]++; (id == "job-000" || id == "job-020") && failed[id] <= 2 {
-						return test.err
-					}
-					return nil
+		t.Run(name, func(t *testing.T) {
+			failed := map[string]int{}
+			handle := func(ctx context.Context, _ *asynq.Task) error {
+				id, _ := asynq.GetTaskID(ctx)
+				if failed[id]++; (id == "job-0000" || id == "job-0020") && failed[id] <= 2 {
+					return test.err
 				}
-				for i := range 100 {
-					st.enqueue(needing("a"), asynq.TaskID(fmt.Sprintf("job-%03d", i)), asynq.MaxRetry(5))
-				}
-				time.Sleep(3 * time.Minute)
-				var order []string
-				for _, r := range st.ran() {
-					order = append(order, r.id)
-				}
-				if len(order) != 104 {
-					t.Fatalf("%d runs, want 104: %v", len(order), order)
-				}
-				for id, first := range map[string]int{"job-000": 0, "job-020": 22} {
-					at := indexes(order, id)
-					if test.at == PositionBack {
-						if at[1] < 100 || at[2] < 100 {
-							t.Errorf("%s ran as number %v, want its retries behind all who wait", id, at)
+				return nil
+			}
+			rule := needs("a")
+			rule.Retry, rule.RetryPosition = constantDelay(5*time.Second), test.position
+			virtual(t, settings{config: quick, limits: onePerSecond, rule: always(rule), handle: handle}, func(t *testing.T, st *stack) {
+				st.enqueueN(60, "a", asynq.MaxRetry(5))
+				time.Sleep(2 * time.Minute)
+				st.wantRuns(64)
+				order := st.order()
+				for id, first := range map[string]int{"job-0000": 0, "job-0020": 22} {
+					var at []int
+					for i, ran := range order {
+						if ran == id {
+							at = append(at, i)
 						}
-					} else if slices.ContainsFunc([]int{1, 2}, func(n int) bool { return at[n]-at[n-1] > 10 }) || at[0] > first {
+					}
+					if test.position == PositionBack {
+						if at[1] < 60 || at[2] < 60 {
+							t.Errorf("%s ran as number %v, want its retries behind all waiting jobs", id, at)
+						}
+					} else if at[1]-at[0] > 10 || at[2]-at[1] > 10 || at[0] > first {
 						t.Errorf("%s ran as number %v, want it again after its backoff of 5 s", id, at)
 					}
 				}
@@ -70,92 +61,74 @@ func TestRetryPosition_Keep(t *testing.T) {
 	}
 }
 
-// TestRetryPosition_WaitsAnew: a retry has its MaxWait from the moment on that it is denied, and is
-// said to have waited since it came again.
-func TestRetryPosition_WaitsAnew(t *testing.T) {
-	policy := &RetryPolicy{Backoff: Backoff{Growth: GrowthConstant, Base: time.Minute, Jitter: JitterNone}}
-	virtual(t, settings{config: asynq.Config{Concurrency: 4, DelayedTaskCheckInterval: time.Second}, limits: []throttle.Limit{funnel("a", 1, 1)}, rule: func(*asynq.Task) (Rule, error) {
-		return Rule{Needs: []throttle.Need{{Limit: "a"}}, MaxWait: 10 * time.Second, Retry: policy}, nil
-	}}, func(t *testing.T, st *stack) {
-		var waited []time.Duration
-		st.handle = func(ctx context.Context, _ *asynq.Task) error {
-			if id, _ := asynq.GetTaskID(ctx); id == "job" {
-				d, _ := GetDecision(ctx)
-				if waited = append(waited, d.Waited); len(waited) <= 2 {
-					return errors.New("no")
-				}
-			}
-			return nil
-		}
-		fill := func(n int) {
-			for range n {
-				st.enqueue(needing("a"))
+// TestRetryPosition_WaitsAgain: the MaxWait of a retry begins when it is denied, and its handler is told how
+// long it waited since it came again.
+func TestRetryPosition_WaitsAgain(t *testing.T) {
+	var waited []time.Duration
+	handle := func(ctx context.Context, _ *asynq.Task) error {
+		if id, _ := asynq.GetTaskID(ctx); id == "it" {
+			d, _ := GetDecision(ctx)
+			if waited = append(waited, d.Waited); len(waited) <= 2 {
+				return errors.New("no")
 			}
 		}
-		fill(5)
-		st.enqueue(needing("a"), asynq.TaskID("job"), asynq.MaxRetry(5))
+		return nil
+	}
+	rule := needs("a")
+	rule.MaxWait, rule.Retry = 10*time.Second, constantDelay(time.Minute)
+	virtual(t, settings{config: quick, limits: onePerSecond, rule: always(rule), handle: handle}, func(t *testing.T, st *stack) {
+		st.enqueueN(5, "a")
+		st.enqueue(needing("a"), asynq.TaskID("it"), asynq.MaxRetry(5))
 		time.Sleep(50 * time.Second)
-		fill(40) // of which it stands before all, and which are archived after 10 s
+		st.enqueueN(40, "a") // it goes before them, and most of them are archived after 10 s
 		time.Sleep(20 * time.Second)
-		_ = st.limiter.Pause(t.Context(), "a")
+		st.must(st.limiter.Pause(t.Context(), "a"))
 		time.Sleep(50 * time.Second) // its second retry waits
-		fill(5)
+		st.enqueueN(5, "a")
 		time.Sleep(8 * time.Second)
-		_ = st.limiter.Resume(t.Context(), "a")
+		st.must(st.limiter.Resume(t.Context(), "a"))
 		time.Sleep(time.Minute)
-		if len(waited) != 3 || slices.ContainsFunc(waited, func(d time.Duration) bool { return d > 10*time.Second }) {
+		if len(waited) != 3 || slices.Max(waited) > 10*time.Second {
 			t.Errorf("the job ran after %v, want three waits of at most 10 s", waited)
 		}
 	})
 }
 
-func indexes(all []string, one string) (at []int) {
-	for i, id := range all {
-		if id == one {
-			at = append(at, i)
-		}
-	}
-	return at
-}
-
-// TestQueuePosition_CopiedHeaders: a follow-up that is enqueued with the headers of the job that it follows
-// stands behind all who wait; so does one that takes over its ID, too.
+// TestQueuePosition_CopiedHeaders: a follow-up that is enqueued with the headers of the job before it waits
+// behind all others, also if it takes over the ID.
 func TestQueuePosition_CopiedHeaders(t *testing.T) {
-	for _, id := range []string{"follow-up", "job"} {
+	for _, id := range []string{"follow-up", "it"} {
 		t.Run(id, func(t *testing.T) {
-			policy := &RetryPolicy{Backoff: Backoff{Growth: GrowthConstant, Base: time.Second, Jitter: JitterNone}}
-			virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("a", 1, 1)}, rule: func(*asynq.Task) (Rule, error) {
-				return Rule{Needs: []throttle.Need{{Limit: "a"}}, Retry: policy}, nil
-			}}, func(t *testing.T, st *stack) {
-				var headers map[string]string
-				st.handle = func(ctx context.Context, task *asynq.Task) error {
-					if own, _ := asynq.GetTaskID(ctx); own == "job" && headers == nil {
-						if _, stands := task.Headers()[queuePositionHeader]; !stands {
-							return errors.New("no")
-						}
-						headers = task.Headers()
+			var headers map[string]string
+			handle := func(ctx context.Context, task *asynq.Task) error {
+				if own, _ := asynq.GetTaskID(ctx); own == "it" && headers == nil {
+					if task.Headers()[queuePositionHeader] == "" {
+						return errors.New("no")
 					}
-					return nil
+					headers = task.Headers()
 				}
-				st.enqueue(needing("a"), asynq.TaskID("job"), asynq.MaxRetry(5))
-				for range 20 {
-					st.enqueue(needing("a"))
-				}
+				return nil
+			}
+			rule := needs("a")
+			rule.Retry = constantDelay(time.Second)
+			virtual(t, settings{config: quick, limits: onePerSecond, rule: always(rule), handle: handle}, func(t *testing.T, st *stack) {
+				st.enqueue(needing("a"), asynq.TaskID("it"), asynq.MaxRetry(5))
+				st.enqueueN(20, "a")
 				time.Sleep(10 * time.Second)
 				if headers == nil {
 					t.Fatal("the job has not come again")
 				}
 				st.enqueue(asynq.NewTaskWithHeaders("job", []byte("a"), headers), asynq.TaskID(id))
-				if id != "job" { // Redis loses its record, so it asks anew, and is not new any more
+				if id != "it" { // Redis loses its record, so it asks again, and is not new any more
 					time.Sleep(time.Second)
 					_, err := st.limiter.Forget(t.Context(), job{Queue: "default", ID: id})
 					st.must(err)
 					st.must(st.tasks.RunTask("default", id))
 				}
-				time.Sleep(time.Minute)
-				ran := st.ran()
-				if last := ran[len(ran)-1]; len(ran) != 23 || last.id != id {
-					t.Errorf("of %d runs the last is %s, want %s behind the others", len(ran), last.id, id)
+				time.Sleep(30 * time.Second)
+				st.wantRuns(23)
+				if last := st.order()[22]; last != id {
+					t.Errorf("the last run is of %s, want %s behind the others", last, id)
 				}
 			})
 		})
@@ -164,9 +137,8 @@ func TestQueuePosition_CopiedHeaders(t *testing.T) {
 
 // TestQueuePosition_Header: the header of a job is read as it was written, and for no other job.
 func TestQueuePosition_Header(t *testing.T) {
-	msg := queuePosition{}.writeTo(job{}, nil)
-	if len(msg) != 0 {
-		t.Errorf("a job that stood nowhere has the message %q", msg)
+	if msg := (queuePosition{}).writeTo(job{}, nil); len(msg) != 0 {
+		t.Errorf("a job without a position has the message %q", msg)
 	}
 	own, at := job{Queue: "default", ID: "a"}, time.UnixMicro(1_700_000_000_000_000)
 	for _, want := range []queuePosition{{queuedAt: at, retryAt: at.Add(time.Second)}, {queuedAt: at, retryAt: at, notStarted: true}, {queuedAt: at, retryAt: at, notStarted: true, denials: 3}} {

@@ -4,81 +4,60 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 
-// byHost needs one permit of the first limit for the payload as its key.
-func byHost(task *asynq.Task) (Rule, error) {
-	return Rule{Needs: []throttle.Need{{Limit: "host", Key: string(task.Payload())}, {Limit: "all"}}}, nil
-}
-
-// TestRateLimited: the other side refuses until a moment. Who is underway is refused
-// too, all others wait; who comes back runs first, in the old order, and nobody
-// spends an attempt.
+// TestRateLimited: the upstream answers 429 until a moment. Calls under way get a 429 too, and all other
+// jobs wait. Jobs that come back run first, in the old order, and no attempt is spent.
 func TestRateLimited(t *testing.T) {
 	limits := []throttle.Limit{
 		{Name: "host", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(3)},
 		{Name: "all", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(100)},
 	}
-	for _, said := range []bool{true, false} {
-		t.Run(fmt.Sprint("until known ", said), func(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  func(opens time.Time) error
+		most int // 429s
+	}{
+		"until a moment":            {func(opens time.Time) error { return fmt.Errorf("429: %w", RateLimited(opens)) }, 3},
+		"until an unknown time":     {func(time.Time) error { return RateLimited(time.Time{}) }, 24},
+		"until a time that is past": {func(time.Time) error { return RateLimited(time.Now()) }, 24},
+	} {
+		t.Run(name, func(t *testing.T) {
 			var opens time.Time
-			var mu sync.Mutex // guards what follows
-			refused := 0
+			limited := 0
 			var ran []string
-			seen := func() (string, int) {
-				mu.Lock()
-				defer mu.Unlock()
-				return strings.Join(ran, " "), refused
-			}
 			handle := func(ctx context.Context, task *asynq.Task) error {
-				id, _ := asynq.GetTaskID(ctx)
-				mu.Lock()
-				defer mu.Unlock()
-				if string(task.Payload()) == "a" && time.Now().Before(opens) {
-					refused++
-					if said {
-						return fmt.Errorf("429: %w", RateLimited(opens))
-					}
-					return RateLimited(time.Time{})
+				if strings.Contains(string(task.Payload()), "host/a") && time.Now().Before(opens) {
+					limited++
+					return test.err(opens)
 				}
+				id, _ := asynq.GetTaskID(ctx)
 				ran = append(ran, id)
 				return nil
 			}
-			one := idle
-			one.Concurrency = 1
-			virtual(t, settings{config: one, limits: limits, rule: byHost, handle: handle}, func(t *testing.T, st *stack) {
+			virtual(t, settings{config: asynq.Config{Concurrency: 1, TaskCheckInterval: 10 * time.Second}, limits: limits, rule: ruleOfPayload, handle: handle}, func(t *testing.T, st *stack) {
 				opens = time.Now().Add(90 * time.Second)
-				var want []string
-				for i := range 12 {
-					want = append(want, st.enqueue(NewTask("job", []byte("a"), asynq.MaxRetry(0)), asynq.TaskID(fmt.Sprintf("job-%02d", i))))
-				}
+				want := st.enqueueN(12, "host/a all")
 				time.Sleep(30 * time.Second)
-				st.enqueue(NewTask("job", []byte("b"), asynq.MaxRetry(0)), asynq.TaskID("other"))
+				want = append(st.enqueueN(1, "host/b all"), want...)
 				time.Sleep(20 * time.Second)
-				if order, _ := seen(); order != "other" {
-					t.Errorf("ran %s while a was shut, want other", order)
+				if !slices.Equal(ran, want[:1]) {
+					t.Errorf("ran %v while host a was blocked, want %v", ran, want[:1])
 				}
 				time.Sleep(10 * time.Minute)
-				order, times := seen()
-				if got := strings.TrimPrefix(order, "other "); got != strings.Join(want, " ") {
-					t.Errorf("order\n%s, want\n%s", got, want)
+				if !slices.Equal(ran, want) || limited > test.most {
+					t.Errorf("ran %v after %d 429s, want %v and at most %d", ran, limited, want, test.most)
 				}
-				if most := map[bool]int{true: 3, false: 24}[said]; times > most {
-					t.Errorf("refused %d times, want at most %d", times, most)
-				}
-				if len(st.reported) != 0 {
-					t.Errorf("the program's error handler heard of it: %v", st.reported)
-				}
+				st.wantNotReported()
 				if keys, err := st.limiter.Keys(t.Context(), "host"); err != nil || len(keys) != 0 {
 					t.Errorf("after a success: %v, %v", keys, err)
 				}
@@ -88,93 +67,21 @@ func TestRateLimited(t *testing.T) {
 	}
 }
 
-// TestRateLimited_NothingToBlock: a job without limits, or that blocks none of its
-// own, is put back for the time, or fails as any other.
-func TestRateLimited_NothingToBlock(t *testing.T) {
-	for name, rule := range map[string]Rule{
-		"no limits": {},
-		"no blocks": {Needs: []throttle.Need{{Limit: "api"}}, BlockOnRateLimit: []string{}},
-		"others'":   {Needs: []throttle.Need{{Limit: "api"}}, BlockOnRateLimit: []string{"other"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var until time.Time
-			handle := func(context.Context, *asynq.Task) error {
-				if time.Now().Before(until) {
-					return RateLimited(until)
-				}
-				return RateLimited(time.Time{})
-			}
-			find := func(*asynq.Task) (Rule, error) { return rule, nil }
-			virtual(t, settings{limits: []throttle.Limit{perMinute(6, 3)}, rule: find, handle: handle}, func(t *testing.T, st *stack) {
-				until = time.Now().Add(time.Minute)
-				id := st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
-				time.Sleep(50 * time.Second)
-				if info := st.info(id); len(st.ran()) != 1 || info.State != asynq.TaskStateRetry || info.Retried != 0 {
-					t.Errorf("ran %d times, %+v", len(st.ran()), info)
-				}
-				time.Sleep(2 * time.Minute)
-				if info := st.info(id); len(st.ran()) != 2 || info.State != asynq.TaskStateArchived {
-					t.Errorf("ran %d times, %+v", len(st.ran()), info)
-				}
-			})
-		})
-	}
-}
-
-// TestRateLimited_UntilNow: a moment that is over does not say when the other side can be
-// called again.
-func TestRateLimited_UntilNow(t *testing.T) {
-	limit := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(100)}
-	handle := func(context.Context, *asynq.Task) error { return RateLimited(time.Now()) }
-	virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, handle: handle}, func(t *testing.T, st *stack) {
-		st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
-		time.Sleep(20 * time.Second)
-		if n := len(st.ran()); n < 4 || n > 6 {
-			t.Errorf("refused %d times in 20 s, want at growing intervals", n)
-		}
-	})
-}
-
-// TestRateLimited_TooLong: a job that may not wait so long is archived when its time is up.
-func TestRateLimited_TooLong(t *testing.T) {
-	rule := func(*asynq.Task) (Rule, error) {
-		return Rule{Needs: []throttle.Need{{Limit: "api"}}, MaxWait: time.Minute}, nil
-	}
-	handle := func(context.Context, *asynq.Task) error { return RateLimited(time.Now().Add(time.Hour)) }
-	virtual(t, settings{limits: []throttle.Limit{perMinute(6, 3)}, rule: rule, handle: handle}, func(t *testing.T, st *stack) {
-		id := st.enqueue(NewTask("job", nil, asynq.MaxRetry(5)))
-		time.Sleep(30 * time.Second)
-		if info := st.info(id); info.State != asynq.TaskStateRetry {
-			t.Errorf("after 30 s: %v %q, want it to wait: it may be opened before", info.State, info.LastErr)
-		}
-		time.Sleep(45 * time.Second)
-		if info := st.info(id); info.State != asynq.TaskStateArchived || !strings.Contains(info.LastErr, "within the time that it may wait") {
-			t.Errorf("%v %q", info.State, info.LastErr)
-		}
-		st.wantClean()
-	})
-}
-
-// TestRule_BlockedNeeds: which keys a refusal shuts.
+// TestRule_BlockedNeeds: which keys a 429 blocks.
 func TestRule_BlockedNeeds(t *testing.T) {
 	shared, other := throttle.Need{Limit: "shared"}, throttle.Need{Limit: "other"}
 	host := throttle.Need{Limit: "host", Key: "a"}
-	for _, tt := range []struct {
-		name string
+	for name, test := range map[string]struct {
 		rule Rule
 		want string
 	}{
-		{"only those with a key", Rule{Needs: []throttle.Need{shared, host}}, "[host]"},
-		{"all where none has one", Rule{Needs: []throttle.Need{shared, other}}, "[shared other]"},
-		{"what the rule says", Rule{Needs: []throttle.Need{shared, host}, BlockOnRateLimit: []string{"shared"}}, "[shared]"},
-		{"nothing", Rule{Needs: []throttle.Need{shared, host}, BlockOnRateLimit: []string{}}, "[]"},
+		"only those with a key":    {Rule{Needs: []throttle.Need{shared, host}}, "host of a"},
+		"all if none has a key":    {Rule{Needs: []throttle.Need{shared, other}}, "shared, other"},
+		"the limits that it names": {Rule{Needs: []throttle.Need{shared, host}, BlockOnRateLimit: []string{"shared"}}, "shared"},
+		"nothing":                  {Rule{Needs: []throttle.Need{shared, host}, BlockOnRateLimit: []string{}}, ""},
 	} {
-		var limits []string
-		for _, n := range tt.rule.blockedNeeds() {
-			limits = append(limits, n.Limit)
-		}
-		if got := fmt.Sprint(limits); got != tt.want {
-			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		if got := meterNames(test.rule.blockedNeeds()); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
 }
@@ -186,30 +93,179 @@ func TestRateLimited_Text(t *testing.T) {
 	}
 }
 
-// TestRateLimited_LimiterAway: where the limiter cannot be told of a refusal the job
-// still waits as long as the other side said, also once the limiter is back.
-func TestRateLimited_LimiterAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, queues := redistest.Mini(t)
-		_, limiter := redistest.Mini(t)
-		var toLimiter wire
-		limiter.AddHook(redistest.Hook(toLimiter.around))
-		until := time.Now().Add(30 * time.Minute)
+// upstream lets a burst and a rate through, and answers 429 with a Retry-After in whole seconds.
+type upstream struct {
+	mu                  sync.Mutex
+	rate, burst, tokens float64
+	at                  time.Time
+	served, limited     []time.Time
+}
+
+func (u *upstream) call() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	now := time.Now()
+	u.tokens = min(u.burst, u.tokens+now.Sub(u.at).Seconds()*u.rate)
+	if u.at = now; u.tokens < 1 {
+		u.limited = append(u.limited, now)
+		wait := time.Duration((1 - u.tokens) / u.rate * float64(time.Second))
+		return RateLimited(now.Add((wait + time.Second - 1).Truncate(time.Second)))
+	}
+	u.tokens--
+	u.served = append(u.served, now)
+	return nil
+}
+
+// TestRateLimited_Storm: an API halves its limit without saying so. After the first 429 come at most as
+// many more as jobs run at once, all jobs are done, no attempt is spent, and within 30 s at least 95 % of
+// the new limit is used.
+func TestRateLimited_Storm(t *testing.T) {
+	slow(t)
+	const concurrency, jobs = 4, 200
+	limit := throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(4), Capacity: 2, Adapt: &throttle.Adapt{}}
+	for _, latency := range []time.Duration{50 * time.Millisecond, 700 * time.Millisecond} {
+		api := &upstream{rate: 4, burst: 4, tokens: 4}
 		handle := func(context.Context, *asynq.Task) error {
-			if time.Now().After(until) {
-				return nil
+			time.Sleep(latency)
+			return api.call()
+		}
+		config := asynq.Config{Concurrency: concurrency, TaskCheckInterval: 50 * time.Millisecond}
+		virtual(t, settings{config: config, limits: []throttle.Limit{limit}, rule: ruleOfPayload, handle: handle}, func(t *testing.T, st *stack) {
+			api.at = time.Now()
+			st.enqueueN(jobs, "host/api")
+			time.Sleep(5 * time.Second)
+			api.rate = 2
+			from := time.Now().Add(30 * time.Second)
+			time.Sleep(2 * time.Minute)
+			if more := len(api.limited) - 1; len(api.served) != jobs || more > concurrency {
+				t.Fatalf("latency %s: %d of %d jobs done, %d 429s after the first, want at most %d", latency, len(api.served), jobs, more, concurrency)
 			}
-			toLimiter.cut.Store(true)
-			return RateLimited(until)
+			st.wantNotReported()
+			late := slices.DeleteFunc(slices.Clone(api.served), func(at time.Time) bool { return !at.After(from) })
+			if use := float64(len(late)) / (late[len(late)-1].Sub(from).Seconds() * 2); use < 0.95 {
+				t.Errorf("latency %s: %.3f of the new limit is used, want 0.95", latency, use)
+			}
+		})
+	}
+}
+
+// TestRateLimited_AfterTimeout: a handler outlives its Timeout and then reports a 429, while the job's next
+// attempt waits under a rule with one more limit. That attempt keeps its record and its position, and
+// jobs that share nothing with it notice nothing.
+func TestRateLimited_AfterTimeout(t *testing.T) {
+	slow(t)
+	config := retrying(quick, time.Second)
+	config.Concurrency = 20
+	var attempts atomic.Int32
+	rule := func(task *asynq.Task) (Rule, error) {
+		r, err := ruleOfPayload(task)
+		if string(task.Payload()) == "a" && attempts.Load() > 0 {
+			r.Needs = append(r.Needs, throttle.Need{Limit: "b"})
 		}
-		st := start(t, queues, settings{config: idle, redis: limiter, limits: []throttle.Limit{perMinute(60, 1)}, handle: handle})
-		st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
-		time.Sleep(time.Minute)
-		toLimiter.cut.Store(false)
-		time.Sleep(time.Hour)
-		if runs := st.ran(); len(runs) != 2 || runs[1].at.Before(until) {
-			t.Errorf("ran %v; want twice, the second time after %v", runs, until)
+		return r, err
+	}
+	handle := func(_ context.Context, task *asynq.Task) error {
+		if string(task.Payload()) != "a" || attempts.Add(1) > 1 {
+			return nil
 		}
+		time.Sleep(10 * time.Second)
+		return RateLimited(time.Now().Add(time.Second))
+	}
+	limits := []throttle.Limit{funnel("a", 100, 1), {Name: "b", Kind: throttle.Funnel, Rate: throttle.Every(time.Minute)}, funnel("c", 5, 1)}
+	virtual(t, settings{config: config, limits: limits, rule: rule, handle: handle}, func(t *testing.T, st *stack) {
+		st.takePermit("b")
+		st.enqueue(needing("a", asynq.Timeout(2*time.Second), asynq.MaxRetry(3)), asynq.TaskID("it"))
+		record := func() string { return st.limits.HGet(t.Context(), scopePrefix+"jobs", "default\nit").Val() }
+		time.Sleep(8 * time.Second)
+		was := record()
+		if was == "" {
+			t.Fatal("its next attempt does not wait: the test shows nothing")
+		}
+		time.Sleep(5 * time.Second)
+		if is := record(); is != was {
+			t.Errorf("its record is\n%q, was\n%q", is, was)
+		}
+		st.enqueueN(100, "c")
+		time.Sleep(22 * time.Second)
+		st.wantRuns(1 + 100)
+		time.Sleep(3 * time.Minute)
+		st.wantRuns(2 + 100)
 		st.wantClean()
 	})
+}
+
+// TestLease_LostCancelsHandler: the context of a job ends when another may have its slot: at once if the
+// lease is lost, and a tenth of the lease before it ends in Redis if it cannot be extended.
+func TestLease_LostCancelsHandler(t *testing.T) {
+	slow(t)
+	unavailable := fmt.Errorf("%w: cut off", throttle.ErrUnavailable)
+	calls := 0
+	for name, test := range map[string]struct {
+		extend   func() (bool, error)
+		from, to time.Duration // when the context ends; never if zero
+	}{
+		"lost":      {func() (bool, error) { return false, nil }, 10 * time.Second, 11 * time.Second},
+		"cut off":   {func() (bool, error) { return false, unavailable }, 26 * time.Second, 27 * time.Second},
+		"no answer": {func() (bool, error) { time.Sleep(5 * time.Minute); return true, nil }, 26 * time.Second, 27 * time.Second},
+		"cut off after a while": {func() (bool, error) {
+			if calls++; calls <= 5 {
+				return true, nil
+			}
+			return false, unavailable
+		}, 76 * time.Second, 77 * time.Second},
+		"cut off for a while": {func() (bool, error) {
+			if calls++; calls%10 == 0 {
+				return true, nil
+			}
+			return false, unavailable
+		}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			calls = 0
+			var ended time.Duration
+			var cause error
+			handle := func(ctx context.Context, _ *asynq.Task) error {
+				began := time.Now()
+				select {
+				case <-ctx.Done():
+					ended, cause = time.Since(began), context.Cause(ctx)
+				case <-time.After(3 * time.Minute):
+				}
+				return nil
+			}
+			virtual(t, settings{limits: []throttle.Limit{oneSlot}, handle: handle, extend: test.extend, quiet: time.Minute}, func(t *testing.T, st *stack) {
+				st.enqueueN(1, "")
+				time.Sleep(6 * time.Minute)
+				if ended < test.from || ended > test.to || (ended > 0) != errors.Is(cause, errLeaseLost) {
+					t.Errorf("the context ended after %s by %v, want %s to %s", ended, cause, test.from, test.to)
+				}
+				st.wantOnce(1)
+			})
+		})
+	}
+}
+
+// TestLog_NamesLimits: a log line about a lost lease or a 429 names the limits that it is about.
+func TestLog_NamesLimits(t *testing.T) {
+	var log journal
+	virtual(t, settings{
+		limits: []throttle.Limit{funnel("host", 1, 1), oneSlot}, log: log.logger(), rule: ruleOfPayload,
+		extend: func() (bool, error) { return false, nil },
+	}, func(t *testing.T, st *stack) {
+		st.handle = func(ctx context.Context, _ *asynq.Task) error {
+			if len(st.ran()) == 1 {
+				return RateLimited(time.Now().Add(time.Minute))
+			}
+			<-ctx.Done()
+			return nil
+		}
+		st.enqueueN(1, "host/a slot")
+		time.Sleep(5 * time.Minute)
+		st.wantClean()
+	})
+	for _, want := range []string{`lost its lease and is cancelled" job=`, ` limits=slot`, `"blocked by the upstream" job=`, ` limits="host of a"`} {
+		if log.times(want) == 0 {
+			t.Errorf("no %s in %s", want, &log)
+		}
+	}
 }

@@ -18,9 +18,7 @@ import (
 // that leave their slot: jobs are denied on their last attempt, come back in
 // order, and keep their Unique locks.
 func TestOnRealRedis(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	slow(t)
 	kinds := map[string]func(t *testing.T) redis.UniversalClient{
 		"one server": func(t *testing.T) redis.UniversalClient { return redistest.Real(t) },
 		"cluster": func(t *testing.T) redis.UniversalClient {

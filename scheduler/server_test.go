@@ -214,35 +214,3 @@ func TestServer_LogsNoDenials(t *testing.T) {
 		}
 	})
 }
-
-// A rule that cannot be found now, as in a database that does not answer, is looked for
-// again as a failed job is; one that never will be archives its job.
-func TestAcquire_RuleErrors(t *testing.T) {
-	for _, test := range []struct {
-		name string
-		err  error
-		runs int
-	}{
-		{"now", errors.New("no database"), 1},
-		{"ever", fmt.Errorf("no such customer: %w", asynq.SkipRetry), 0},
-	} {
-		asked := 0
-		rule := func(*asynq.Task) (Rule, error) {
-			if asked++; asked < 3 {
-				return Rule{}, test.err
-			}
-			return Rule{}, nil
-		}
-		virtual(t, settings{rule: rule}, func(t *testing.T, st *stack) {
-			id := st.enqueue(NewTask("job", nil, asynq.MaxRetry(5)))
-			time.Sleep(10 * time.Minute)
-			info := st.info(id)
-			if n := len(st.ran()); n != test.runs {
-				t.Errorf("%s: ran %d times, want %d", test.name, n, test.runs)
-			}
-			if test.runs == 0 && (info == nil || info.State != asynq.TaskStateArchived || info.Retried != 0) {
-				t.Errorf("%s: %+v, want it archived at once", test.name, info)
-			}
-		})
-	}
-}

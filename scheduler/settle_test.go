@@ -17,9 +17,7 @@ import (
 // settle what they have used. So the quota is used, and never more than it, counted
 // by what was used; with the estimates alone half of it lies idle.
 func TestSettle_Tokens(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	slow(t)
 	const most, jobs = 200, 200
 	limit := throttle.Limit{Name: "tokens", Kind: throttle.TokenBucket, Rate: throttle.PerMinute(6000), Capacity: 1000}
 	use := make([]float64, 3)

@@ -83,8 +83,8 @@ type simShut struct {
 	until time.Time // by the limiter's clock
 }
 
-// refused hears of a refusal that the limiter was told.
-func (w *sim) refused(j waitdb.Job, r waitdb.RateLimit, d waitdb.Decision) {
+// limited notes a 429 of which the limiter was told.
+func (w *sim) limited(j waitdb.Job, r waitdb.RateLimit, d waitdb.Decision) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if job := w.jobs[j.ID]; d.Outcome == throttle.Expired && job.hurries() {

@@ -166,7 +166,7 @@ func (w *sim) startProcess() {
 		config: w.config, redis: limiter, limits: w.limits, rule: w.rule, asked: w.asked, freed: w.freed,
 		handle: func(ctx context.Context, task *asynq.Task) error { return w.handle(ctx, p, string(task.Payload())) },
 	})
-	p.stack.limiter.refused = w.refused
+	p.stack.limiter.limited = w.limited
 	w.t.Cleanup(func() { close(p.released) })
 	w.processes = append(w.processes, p)
 }

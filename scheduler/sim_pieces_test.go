@@ -35,7 +35,7 @@ type piece struct {
 }
 
 var pieces = []*piece{
-	{name: "tickets of jobs that are gone are forgotten", breaks: "TestReconcile_DeletedJobForgotten", instead: func(cmd redis.Cmder) bool {
+	{name: "tickets of jobs that are gone are forgotten", breaks: "TestReconcile_GoneJobComparesAll", instead: func(cmd redis.Cmder) bool {
 		tickets, ok := cmd.(*redis.ScanCmd)
 		if !ok || !isCommand(cmd, "hscan", "hg:{default}:jobs") {
 			return false
@@ -43,45 +43,45 @@ var pieces = []*piece{
 		tickets.SetVal(nil, 0)
 		return true
 	}},
-	{name: "put-backs that are about to end are moved on", breaks: "TestSimulation$", first: 31, instead: func(cmd redis.Cmder) bool {
+	{name: "put-backs that are about to end are extended", breaks: "TestSimulation$", first: 31, instead: func(cmd redis.Cmder) bool {
 		_, ok := cmd.(*redis.ZSliceCmd)
 		return ok && strings.HasPrefix(fmt.Sprint(cmd.Args()[3]), "(")
 	}},
-	{name: "a called job is told again", breaks: "TestSimulation$", first: 8, instead: tellOnce()},
-	{name: "a pass reads the lanes", breaks: "TestCorruption_Lane", instead: noLanes},
-	{name: "who takes over reads the lanes, and so does a pass", instead: noLanes, breaks: "TestScenarios/two_processes_die_between_grant_and_promote/virtual", with: "known = '-inf'", without: "known = int(MAX_INT)"},
-	{name: "called jobs keep their order", breaks: "TestDenied_ComeBackOnce", with: "for i = #moved, 1, -1 do", without: "for i = 1, #moved do"},
-	{name: "newcomers take nothing where a lane waits", breaks: "TestSimulation$", first: 13, with: "if first and not job.mark and at <= now_us then", without: "local _, at = binding(job.meters) if at <= now_us then"},
-	{name: "turns leave what is held", breaks: "TestScenarios/overlapping_limits_share/a_10_per_s", with: "meters[i].reserved + held[i] + meters[i].cost", without: "meters[i].reserved + meters[i].cost"},
+	{name: "a granted job is promoted again", breaks: "TestSimulation$", first: 8, instead: tellOnce()},
+	{name: "a reconciliation reads the lanes", breaks: "TestCorruption_Lane", instead: noLanes},
+	{name: "a new leader reads the lanes, and so does a reconciliation", instead: noLanes, breaks: "TestDispatcher_DiesBeforePromote", with: "known = '-inf'", without: "known = int(MAX_INT)"},
+	{name: "granted jobs keep their order", breaks: "TestDenied_ComeBackOnce", with: "for i = #moved, 1, -1 do", without: "for i = 1, #moved do"},
+	{name: "newcomers take nothing if a lane waits", breaks: "TestSimulation$", first: 13, with: "if first and not job.mark and at <= now_us then", without: "local _, at = binding(job.meters) if at <= now_us then"},
+	{name: "turns leave what is held", breaks: "TestTurns_OverlappingLimits/a_10_per_s", with: "meters[i].reserved + held[i] + meters[i].cost", without: "meters[i].reserved + meters[i].cost"},
 	{name: "turns leave what is reserved", breaks: "TestSimulation$", first: 29, with: "m.reserved, m.newly_reserved = m.reserved + m.cost, m.newly_reserved + m.cost", without: ""},
-	{name: "a new lane is said", breaks: "TestDispatcher_WakesForNewLane", with: "call('PUBLISH', hg('wake'), 'lane ' .. number)", without: ""},
-	{name: "strays are sent back to ask", breaks: "TestReconcile_OrphansAskAgain", instead: allKnown},
+	{name: "a new lane is announced", breaks: "TestPutBack_GrantedMeanwhile", with: "call('PUBLISH', hg('wake'), 'lane ' .. number)", without: ""},
+	{name: "orphans are sent back to ask", breaks: "TestReconcile_OrphansAskAgain", instead: allKnown},
 	{name: "a lane goes on without a job that a worker took and that has not asked", breaks: "TestDispatcher_DeadWorkersJob", with: "call('ZADD', granted, '-1', id)", without: ""},
-	{name: "heartbeats tell how many changes there were", breaks: "TestDispatcher_LostNotifications/the_last_word", with: "1, read_all and 1 or 0, now_us, changes,", without: "1, read_all and 1 or 0, now_us, 0,"},
+	{name: "heartbeats count the changes", breaks: "TestDispatcher_LostNotifications/last", with: "1, read_all and 1 or 0, now_us, changes,", without: "1, read_all and 1 or 0, now_us, 0,"},
 	{name: "changes are numbered", breaks: "TestDispatcher_LostNotifications", with: "int(call('INCR', hg('changes')))", without: "'0'"},
-	{name: "called jobs go to the head of their queue", breaks: "TestPromote_PassesTheBacklog", with: "call('RPUSH', pending, unpack(back))", without: "call('LPUSH', pending, unpack(back))"},
-	{name: "a late job takes what is reserved for a later one", breaks: "TestDispatcher_SlowQueueBesideFast", with: "if not other then return OVERDUE, true end", without: "if true then return OVERDUE, true end"},
-	{name: "as many of a lane's jobs are on their way as its meters give", breaks: "TestDispatcher_SlowQueueBesideFast", with: "if lane.granted >= max_granted and", without: "if false and"},
-	{name: "what is reserved for jobs that do not come is taken back", breaks: "TestScenarios/one_queue_paused", with: "call('ZRANGEBYSCORE', granted, '(0', int(now_us), 'LIMIT', 0, 100)", without: "{}"},
-	{name: "put-backs outlast the wait that was told", breaks: "TestPutBack_OutlastsWait", with: "back_us = back_us + floor(back_us / 10) + 5000000", without: "back_us = math.min(back_us, 1000000)"},
-	{name: "nobody knows when a slot comes back", breaks: "TestScenarios/MaxWait_and_Deadline", with: "m.known = false", without: ""},
-	{name: "a limit that was lost is defined again", breaks: "TestOutage_LostLimitIsDefined", with: "1 - call('HEXISTS', hg('deleted'), ARGV[i])", without: "0"},
-	{name: "a job that was denied on its last attempt is not archived", breaks: "TestDenied_SpendsNoAttempt/ours_without_retries", with: "redis.call('ZADD', retry, unpack(due))", without: "redis.call('ZADD', (string.gsub(retry, 'retry$', 'archived')), unpack(due))"},
+	{name: "granted jobs go to the head of their queue", breaks: "TestPromote_PassesTheBacklog", with: "call('RPUSH', pending, unpack(back))", without: "call('LPUSH', pending, unpack(back))"},
+	{name: "a late job takes what is reserved for a later one", breaks: "TestTurns_SlowQueueBesideFast", with: "if not other then return OVERDUE, true end", without: "if true then return OVERDUE, true end"},
+	{name: "as many of a lane's jobs are on their way as its meters give", breaks: "TestTurns_SlowQueueBesideFast", with: "if lane.granted >= max_granted and", without: "if false and"},
+	{name: "what is reserved for jobs that do not come is taken back", breaks: "TestTurns_PausedQueue", with: "call('ZRANGEBYSCORE', granted, '(0', int(now_us), 'LIMIT', 0, 100)", without: "{}"},
+	{name: "put-backs outlast the wait of which jobs were told", breaks: "TestPutBack_OutlastsWait", with: "back_us = back_us + floor(back_us / 10) + 5000000", without: "back_us = math.min(back_us, 1000000)"},
+	{name: "it is not known when a slot comes back", breaks: "TestMaxWait_Slots", with: "m.known = false", without: ""},
+	{name: "a limit that was lost is defined again", breaks: "TestOperator/FLUSHALL_of_the_limiter", with: "1 - call('HEXISTS', hg('deleted'), ARGV[i])", without: "0"},
+	{name: "a job that was denied on its last attempt is not archived", breaks: "TestDenied_ComeBackOnce", with: "redis.call('ZADD', retry, unpack(due))", without: "redis.call('ZADD', (string.gsub(retry, 'retry$', 'archived')), unpack(due))"},
 	{name: "a Unique lock holds while its job waits", breaks: "TestPlainAsynqJobs_NoRetries", with: "if seconds > 0 then keep_unique(hash, id, seconds) end", without: ""},
 	{name: "the first crashes are forgiven", breaks: "TestCrashes/one,_on_the_last_attempt", with: ">= forgiven then", without: ">= 0 then"},
-	{name: "crashes are counted", breaks: "TestScenarios/a_job_that_kills_its_worker", with: "redis.call('HINCRBY', hash, 'crashes', 1)", without: ""},
-	{name: "leases are extended", breaks: "TestScenarios/a_handler_that_outlives_its_Timeout", with: "if held > 0 then hold(sets, holder, held, now_us + tonumber(lease_us)) else kept = 0 end", without: ""},
-	{name: "a dequeue whose answer got lost finds its jobs", breaks: "TestPrefetch_LostReply/1_lost/miniredis", with: "if by == caller then msgs[id] = { msg, denied and '1' or '' } end", without: ""},
+	{name: "crashes are counted", breaks: "TestCrashes/one_more", with: "redis.call('HINCRBY', hash, 'crashes', 1)", without: ""},
+	{name: "leases are extended", breaks: "TestTimeout_KeepsSlot", with: "if held > 0 then hold(sets, holder, held, now_us + tonumber(lease_us)) else kept = 0 end", without: ""},
+	{name: "a dequeue whose reply was lost finds its jobs", breaks: "TestPrefetch_LostReply/1_lost/miniredis", with: "if by == caller then msgs[id] = { msg, denied and '1' or '' } end", without: ""},
 	{name: "a dequeue finds none but its own", breaks: "TestPrefetch_LostReply/1_lost/miniredis", with: "if by == caller then msgs[id] = { msg, denied and '1' or '' } end", without: "msgs[id] = { msg, '' }"},
-	{name: "jobs that were not begun keep their order", breaks: "TestPrefetch_GivesBack/Stop$", with: "table.insert(given, 1, id)", without: "given[#given + 1] = id"},
+	{name: "jobs that did not start keep their order", breaks: "TestPrefetch_GivesBack/Stop$", with: "table.insert(given, 1, id)", without: "given[#given + 1] = id"},
 	{name: "only the call's own jobs are given back", breaks: "TestPrefetch_JobsChangedMeanwhile/miniredis", with: "if is_active then", without: "if true then"},
-	{name: "a Unique lock goes on when its job is called, or run by hand", breaks: "TestUnique_ArchivedJob", with: "if lock_ms then let_unique(hash, id, lock_ms) end", without: ""},
-	{name: "a retry stands where it stood", breaks: "TestRetryPosition_Keep", with: "if r or job.queued_at_us > 0 then", without: "if r then"},
-	{name: "a retry waits anew", breaks: "TestRetryPosition_WaitsAnew", with: "  if job.rule_max_wait_us < 0 then return end", without: "  if true then return end"},
-	{name: "jobs that follow one that waits wait, too", breaks: "TestQueues_TurnsByWeight", with: "call('HSET', hg('jobs'), unpack(records))", without: ""},
-	{name: "nobody is archived for an estimate", breaks: "TestScenarios/costs_that_settle,_with_MaxWait", with: "  call('HSET', hg('jobs'), job.name, text", without: "  local early = denial(job, ahead, not r)\n  if early[9] == 1 and deadline < early[4] then early[1] = EXPIRED return early end\n  call('HSET', hg('jobs'), job.name, text"},
-	{name: "a job that comes after its time in another lane keeps its record", breaks: "TestRateLimited_AfterTimeout", with: "if r and (r.ticket ~= ticket or r.lane ~= lane) then", without: "if false then"},
-	{name: "a job is told that it is too late", breaks: "TestMaxWait_Expires", with: "call('ZADD', hg('deadlines'), int(deadline), job.name)", without: ""},
+	{name: "a Unique lock goes on when its job is granted, or run by hand", breaks: "TestUnique_ArchivedJob", with: "if lock_ms then let_unique(hash, id, lock_ms) end", without: ""},
+	{name: "a retry keeps its position", breaks: "TestRetryPosition$", with: "if r or job.queued_at_us > 0 then", without: "if r then"},
+	{name: "the MaxWait of a retry begins again", breaks: "TestRetryPosition_WaitsAgain", with: "  if job.rule_max_wait_us < 0 then return end", without: "  if true then return end"},
+	{name: "jobs that follow one that waits wait, too", breaks: "TestTurns_QueueWeights", with: "call('HSET', hg('jobs'), unpack(records))", without: ""},
+	{name: "no job is archived for an estimate", breaks: "TestMaxWait_Settle", with: "  call('HSET', hg('jobs'), job.name, text", without: "  local early = denial(job, ahead, not r)\n  if early[9] == 1 and deadline < early[4] then early[1] = EXPIRED return early end\n  call('HSET', hg('jobs'), job.name, text"},
+	{name: "a job that outlives its Timeout leaves the record of its next attempt", breaks: "TestRateLimited_AfterTimeout", with: "if r and (r.ticket ~= ticket or r.lane ~= lane) then", without: "if false then"},
+	{name: "a job learns that its MaxWait is over", breaks: "TestMaxWait_Expires/many", with: "call('ZADD', hg('deadlines'), int(deadline), job.name)", without: ""},
 }
 
 // noLanes has a pass find no lanes.

@@ -26,9 +26,7 @@ var (
 // asynq servers, in virtual time, with random limits, lanes, processes and
 // troubles. A seed that fails prints its history.
 func TestSimulation(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	slow(t)
 	// A Lua machine for each call leaves much to collect.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	worlds := &simWorlds{next: *first, end: *first + uint64(*seeds)}

@@ -58,9 +58,7 @@ func (st *stack) makeOld() {
 // worker of this version does not start, and changes nothing. After that it brings over
 // what waits: each job runs, in time and within its limit, whose meter goes on.
 func TestVersion_OlderIsConverted(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	slow(t)
 	for _, gone := range []string{"", "lanes"} {
 		t.Run("without "+gone, func(t *testing.T) { bringOver(t, gone) })
 	}

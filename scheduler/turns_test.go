@@ -1,0 +1,233 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// turnsOf counts the runs since a time by the first part of their IDs.
+func (st *stack) turnsOf(since time.Time) map[string]int {
+	turns := map[string]int{}
+	for _, r := range st.ran() {
+		if r.at.After(since) {
+			kind, _, _ := strings.Cut(r.id, "-")
+			turns[kind]++
+		}
+	}
+	return turns
+}
+
+// TestTurns_OverlappingLimits: jobs that need two limits have as many turns as jobs that need one of them.
+func TestTurns_OverlappingLimits(t *testing.T) {
+	t.Parallel()
+	for _, rates := range []struct{ a, b, seconds int }{{10, 3, 20}, {20, 1, 15}} {
+		t.Run(fmt.Sprintf("a %d per s, b %d per s", rates.a, rates.b), func(t *testing.T) {
+			limits := []throttle.Limit{funnel("a", rates.a, 10), funnel("b", rates.b, 10)}
+			virtual(t, settings{config: quick, limits: limits, rule: ruleOfPayload}, func(t *testing.T, st *stack) {
+				for i := range rates.seconds*rates.a + 10 {
+					st.enqueue(needing("a"), numbered("a", i))
+					if i < rates.seconds*rates.b+10 {
+						st.enqueue(needing("b"), numbered("b", i))
+						st.enqueue(needing("a b"), numbered("ab", i))
+					}
+				}
+				all := time.Now().Add(time.Second) // by then all wait
+				time.Sleep(time.Duration(rates.seconds) * time.Second)
+				turns := st.turnsOf(all)
+				for lane, rate := range map[string]int{"a": rates.a, "b": rates.b, "ab": min(rates.a, rates.b)} {
+					if want := 0.8 * float64((rates.seconds-1)*rate) / 2; float64(turns[lane]) < want {
+						t.Errorf("lane %s had %d turns, want %.0f: 0.8 of an equal share", lane, turns[lane], want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestTurns_CostAgainstNewHosts: a job that costs much is not overtaken by jobs of ever new keys.
+func TestTurns_CostAgainstNewHosts(t *testing.T) {
+	for _, shared := range []string{"shared", "all"} { // before and behind "host"
+		virtual(t, settings{config: oneWorker, limits: []throttle.Limit{funnel(shared, 10, 5), funnel("host", 1, 1)}, rule: ruleOfPayload}, func(t *testing.T, st *stack) {
+			_, err := st.limiter.AllowN(t.Context(), shared, "", 5)
+			st.must(err)
+			st.enqueue(needing(shared+":5"), asynq.TaskID("big"))
+			for i := range 60 {
+				st.enqueueN(1, fmt.Sprintf("%s host/%d", shared, i))
+			}
+			time.Sleep(10 * time.Second)
+			if before := slices.Index(st.order(), "big"); before < 0 || before > 3 {
+				t.Errorf("%d newcomers ran before the job of cost 5, want it 4th or sooner", before)
+			}
+		})
+	}
+}
+
+// TestTurns_BusyWorkers: workers that are busy at times cost few denials, and no permits.
+func TestTurns_BusyWorkers(t *testing.T) {
+	t.Parallel()
+	handle := func(_ context.Context, task *asynq.Task) error {
+		if len(task.Payload()) == 0 {
+			time.Sleep(3 * time.Second)
+		}
+		return nil
+	}
+	virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("api", 5, 5)}, rule: ruleOfPayload, handle: handle}, func(_ *testing.T, st *stack) {
+		began := time.Now()
+		st.enqueueN(300, "api")
+		for range 7 {
+			time.Sleep(8 * time.Second)
+			st.enqueueN(4, "")
+		}
+		time.Sleep(60 * time.Second)
+		st.wantOnceEach(300 + 28)
+		st.wantDenials(300, 1.1, 3)
+		st.wantLastBy(began, 300+28, 90*time.Second)
+		st.wantClean()
+	})
+}
+
+// TestTurns_PausedQueue: a paused queue takes no turns from another one.
+func TestTurns_PausedQueue(t *testing.T) {
+	config := quick
+	config.Queues = map[string]int{"default": 1, "other": 1}
+	virtual(t, settings{config: config, limits: []throttle.Limit{funnel("api", 50, 10)}}, func(_ *testing.T, st *stack) {
+		st.enqueueN(60, "", asynq.Queue("other"))
+		time.Sleep(300 * time.Millisecond) // those that wait are denied
+		st.must(st.tasks.PauseQueue("other"))
+		time.Sleep(10 * time.Second)
+		began, done := time.Now(), len(st.ran())
+		st.enqueueN(50, "")
+		time.Sleep(10 * time.Second)
+		st.wantLastBy(began, done+50, 1100*time.Millisecond)
+		st.must(st.tasks.UnpauseQueue("other"))
+		time.Sleep(10 * time.Second)
+		st.wantOnceEach(110)
+		st.wantClean()
+	})
+}
+
+// TestTurns_QueueWeights: at a limit that two queues need, turns follow their weights. A strict queue goes
+// first.
+func TestTurns_QueueWeights(t *testing.T) {
+	slow(t)
+	for _, strict := range []bool{false, true} {
+		config := asynq.Config{Concurrency: 10, Queues: map[string]int{"critical": 6, "default": 1}, StrictPriority: strict}
+		virtual(t, settings{config: config, limits: []throttle.Limit{funnel("a", 20, 5)}}, func(t *testing.T, st *stack) {
+			for i := range 300 {
+				st.enqueue(needing("a"), numbered("default", i), asynq.Queue("default"))
+				st.enqueue(needing("a"), numbered("critical", i), asynq.Queue("critical"))
+			}
+			time.Sleep(2 * time.Second) // by then all wait
+			began := time.Now()
+			time.Sleep(7 * time.Second)
+			want := map[string]int{"critical": 120, "default": 20}
+			if strict {
+				want = map[string]int{"critical": 140, "default": 0}
+			}
+			turns := st.turnsOf(began)
+			for queue, n := range want {
+				if turns[queue] < n-2 || turns[queue] > n+2 {
+					t.Errorf("strict %v: %v, want %v", strict, turns, want)
+				}
+			}
+		})
+	}
+}
+
+// TestTurns_Windows: jobs that need a slot or a funnel too have as many turns of a window as jobs that need
+// the window alone, although all of its permits come at once.
+func TestTurns_Windows(t *testing.T) {
+	slow(t)
+	window := func(kind throttle.Kind) throttle.Limit {
+		return throttle.Limit{Name: "api", Kind: kind, Rate: throttle.Rate{N: 50, Per: 5 * time.Second}}
+	}
+	slots := throttle.Limit{Name: "other", Kind: throttle.Concurrency, Capacity: 2}
+	for name, limits := range map[string][]throttle.Limit{
+		"window and slots":  {window(throttle.FixedWindow), slots},
+		"window and funnel": {window(throttle.FixedWindow), funnel("other", 8, 1)},
+		"log and slots":     {window(throttle.SlidingLog), slots},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			handle := func(_ context.Context, task *asynq.Task) error {
+				if string(task.Payload()) != "api" {
+					time.Sleep(250 * time.Millisecond)
+				}
+				return nil
+			}
+			config := asynq.Config{Concurrency: 30, Queues: map[string]int{"both": 1, "alone": 1}}
+			virtual(t, settings{config: config, limits: limits, rule: ruleOfPayload, handle: handle}, func(t *testing.T, st *stack) {
+				for i := range 400 {
+					st.enqueue(needing("api other"), numbered("both", i), asynq.Queue("both"))
+					st.enqueue(needing("api"), numbered("alone", i), asynq.Queue("alone"))
+				}
+				time.Sleep(25*time.Second - time.Duration(time.Now().UnixNano())%(5*time.Second)) // until a window opens, and the log is even
+				began := time.Now()
+				time.Sleep(25*time.Second - time.Millisecond)
+				turns := st.turnsOf(began.Add(-1))
+				if both, alone := turns["both"], turns["alone"]; both < 107 || alone < 107 || both+alone < 245 {
+					t.Errorf("%d and %d turns of 250, want 107 at least", both, alone)
+				}
+				time.Sleep(time.Second) // until the handlers have returned
+			})
+		})
+	}
+}
+
+// TestTurns_SlowQueueBesideFast: a queue's only worker is slower than its share of a limit, beside a queue
+// with a free worker. The slow queue's jobs come in order. The queue gets permits only for its free worker,
+// and the other queue gets all other permits. If its server cannot report that the worker is free, jobs
+// come late, and take the permits of later ones.
+func TestTurns_SlowQueueBesideFast(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		silent     bool
+		slow, both int     // jobs that run in 4 s
+		mean       float64 // denials of a job
+		most       int
+	}{
+		"server reports":   {false, 16, 77, 1.05, 2}, // a job that is granted before its worker is known to be busy comes late
+		"server is silent": {true, 18, 56, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			of := func(queue string, d time.Duration) settings {
+				return settings{
+					config: asynq.Config{Concurrency: 1, TaskCheckInterval: 20 * time.Millisecond, Queues: map[string]int{queue: 1}},
+					limits: []throttle.Limit{funnel("api", 20, 2)}, handle: takes(d),
+				}
+			}
+			s := of("slow", 200*time.Millisecond)
+			s.hooks = []redis.Hook{redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+				if row.silent && cmd.Name() == "publish" && strings.HasPrefix(fmt.Sprint(cmd.Args()[2]), "slots_free") {
+					return nil
+				}
+				return next(ctx, cmd)
+			})}
+			virtual(t, s, func(t *testing.T, slow *stack) {
+				fast := slow.beside(of("fast", 0))
+				for i := range 80 {
+					slow.enqueue(needing(""), numbered("job", i), asynq.Queue("slow"))
+					fast.enqueue(needing(""), numbered("job", i), asynq.Queue("fast"))
+				}
+				time.Sleep(4 * time.Second)
+				if !slices.IsSorted(slow.order()) {
+					t.Errorf("the slow queue's jobs ran out of order: %v", slow.order())
+				}
+				slow.wantDenials(80, row.mean, row.most)
+				if n, both := len(slow.ran()), len(slow.ran())+len(fast.ran()); n < row.slow || both < row.both {
+					t.Errorf("%d jobs of the slow queue ran of %d, want %d of %d", n, both, row.slow, row.both)
+				}
+			})
+		})
+	}
+}

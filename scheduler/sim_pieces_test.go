@@ -51,7 +51,7 @@ var pieces = []*piece{
 	{name: "a reconciliation reads the lanes", breaks: "TestCorruption_Lane", instead: noLanes},
 	{name: "a new leader reads the lanes, and so does a reconciliation", instead: noLanes, breaks: "TestDispatcher_DiesBeforePromote", with: "known = '-inf'", without: "known = int(MAX_INT)"},
 	{name: "granted jobs keep their order", breaks: "TestDenied_ComeBackOnce", with: "for i = #moved, 1, -1 do", without: "for i = 1, #moved do"},
-	{name: "newcomers take nothing if a lane waits", breaks: "TestSimulation$", first: 13, with: "if first and not job.mark and at <= now_us then", without: "local _, at = binding(job.meters) if at <= now_us then"},
+	{name: "newcomers take nothing if a lane waits", breaks: "TestSimulation$", first: 13, with: "if first and not job.mark and at <= now_us then", without: "local _, at = bottleneck(job.meters) if at <= now_us then"},
 	{name: "turns leave what is held", breaks: "TestTurns_OverlappingLimits/a_10_per_s", with: "meters[i].reserved + held[i] + meters[i].cost", without: "meters[i].reserved + meters[i].cost"},
 	{name: "turns leave what is reserved", breaks: "TestSimulation$", first: 29, with: "m.reserved, m.newly_reserved = m.reserved + m.cost, m.newly_reserved + m.cost", without: ""},
 	{name: "a new lane is announced", breaks: "TestPutBack_GrantedMeanwhile", with: "call('PUBLISH', hg('wake'), 'lane ' .. number)", without: ""},

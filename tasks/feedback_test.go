@@ -175,7 +175,7 @@ func TestFeedback_Blocks(t *testing.T) {
 						t.Fatal(err)
 					}
 					for _, b := range blocks {
-						blocked += fmt.Sprintf("%s|%s %s", limit, b.Key, (b.For + 5*time.Second).Round(5*time.Second))
+						blocked += fmt.Sprintf("%s|%s %s", limit, b.Key, (time.Until(b.Until) + 5*time.Second).Round(5*time.Second))
 					}
 				}
 				if blocked != tt.blocked {

@@ -25,12 +25,6 @@ func TestBlocks(t *testing.T) {
 		must(t, limiter.Block(ctx, "log", "opened", now))
 		got, err := limiter.Blocks(ctx, "log")
 		must(t, err)
-		for i := range got {
-			if left := got[i].Until.Sub(now); got[i].For > left || got[i].For < left-time.Minute {
-				t.Errorf("blocked %+v at %s", got[i], now)
-			}
-			got[i].For = 0
-		}
 		expect(t, "blocked", got, []throttle.Blocked{{Key: "", Until: until}, {Key: "k|2", Until: until.Add(time.Hour)}})
 
 		none, err := throttle.New(rdb, throttle.Options{Scope: "other"}).Blocks(ctx, "log")

@@ -55,7 +55,7 @@ func outcomes(t *testing.T, l interface {
 // expect compares two values and shows how they differ.
 func expect[T any](t *testing.T, what string, got, want T) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(throttle.Decision{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(throttle.Decision{}, throttle.KeyState{})); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }
@@ -94,7 +94,7 @@ func TestAllow_EveryKind(t *testing.T) {
 			asked := func(what string, cost int, want throttle.Decision) {
 				t.Helper()
 				got := ask(t, s, name, cost)
-				if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(throttle.Decision{}, "Holder", "Lease", "Taken"), cmpopts.IgnoreUnexported(throttle.Decision{})); diff != "" {
+				if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(throttle.Decision{}, "Holder", "Lease", "Taken"), cmpopts.IgnoreUnexported(throttle.Decision{}, throttle.KeyState{})); diff != "" {
 					t.Errorf("%s: %s (-want +got):\n%s", name, what, diff)
 				}
 				if leased := limit.Kind == throttle.Concurrency && got.OK() && cost > 0; leased != (got.Holder != "" && got.Lease == 30*time.Second) {

@@ -379,13 +379,13 @@ func readKey(l Limit, key, record string, now time.Time) KeyState {
 			k.Until, k.For = until, until.Sub(now)
 		}
 	}
-	k.RateLimited = int(n[8])
+	k.rateLimited = int(n[8])
 	if l.Adapt == nil {
 		return k
 	}
-	k.Share, k.Slowed, k.Latency = float64(n[7])/wholeShare, n[10] < wholeShare, microseconds(n[11])
+	k.Share, k.slowed, k.latency = float64(n[7])/wholeShare, n[10] < wholeShare, microseconds(n[11])
 	if k.Share < 1 {
-		k.Pace = pace(l.With(k.Override).Rate, k.Share)
+		k.pace = pace(l.With(k.Override).Rate, k.Share)
 	}
 	return k
 }

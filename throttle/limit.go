@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/duration"
+	"github.com/headgate/headgate/internal/meter"
 )
 
 // Kind is the algorithm of a limit, which determines its guarantee. As a rule of thumb, use Funnel
@@ -52,9 +53,6 @@ func (k *Kind) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// DefaultLease is the default of Limit.Lease.
-const DefaultLease = 30 * time.Second
-
 // Limit is a named bound. One limit and one key (a host, an account) make a meter, which counts
 // permits. For example, a limit of 1/s with the host as the key allows one call a second to each
 // host.
@@ -86,7 +84,7 @@ type Limit struct {
 	// zero value means all.
 	Apps []string `yaml:"apps"`
 	// Lease is how long a permit of a concurrency limit stays taken after its holder has died, a
-	// second at least. The zero value means throttle.DefaultLease.
+	// second at least. The zero value means `30s`.
 	Lease time.Duration `yaml:"lease"`
 	// MaxBlock is the longest that an upstream's answer blocks a key, a second at least. The zero
 	// value means a day, or the period if longer.
@@ -176,7 +174,7 @@ func (l Limit) validateAdapt(f *faults) {
 	switch l.Kind {
 	case Funnel, TokenBucket, SlidingLog, SlidingWindow:
 	default:
-		f.want(false, "adapt", l.Adapt.String(), "a %s limit cannot adapt; want funnel, token_bucket, sliding_log or sliding_window", l.Kind)
+		f.want(false, "adapt", l.Adapt.text(), "a %s limit cannot adapt; want funnel, token_bucket, sliding_log or sliding_window", l.Kind)
 		return
 	}
 	latency := l.Adapt.Latency
@@ -228,9 +226,11 @@ func (l Limit) String() string {
 	add(l.Margin > 0, " margin %s", duration.Exact(l.Margin))
 	add(l.Zone != "", " zone %s", l.Zone)
 	add(len(l.Apps) > 0, " apps %s", strings.Join(l.Apps, ","))
-	add(l.Lease != 0 && l.Lease != DefaultLease, " lease %s", duration.Exact(l.Lease))
+	add(l.Lease != 0 && l.Lease != meter.DefaultLease, " lease %s", duration.Exact(l.Lease))
 	add(l.MaxBlock != 0, " max_block %s", duration.Exact(l.MaxBlock))
-	add(l.Adapt != nil, " %v", l.Adapt)
+	if l.Adapt != nil {
+		text += " " + l.Adapt.text()
+	}
 	if l.Paused {
 		text += " (paused)"
 	}
@@ -264,4 +264,4 @@ func (l Limit) MaxCost() int {
 }
 
 // lease returns Lease, or its default.
-func (l Limit) lease() time.Duration { return cmp.Or(l.Lease, DefaultLease) }
+func (l Limit) lease() time.Duration { return cmp.Or(l.Lease, meter.DefaultLease) }

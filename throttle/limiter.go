@@ -281,8 +281,6 @@ type Blocked struct {
 	Key string
 	// Until is the end of the block by the limiter's clock.
 	Until time.Time
-	// For is the time until then.
-	For time.Duration
 }
 
 // Blocks lists the keys of a limit that are blocked now, in the order in which the blocks end. It

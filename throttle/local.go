@@ -271,7 +271,7 @@ func (l *local) blocks(_ context.Context, limit string) ([]Blocked, error) {
 	var blocks []Blocked
 	for key, at := range l.blocked {
 		if key.limit == limit && at > now {
-			blocks = append(blocks, Blocked{key.key, time.UnixMicro(at), microseconds(at - now)})
+			blocks = append(blocks, Blocked{key.key, time.UnixMicro(at)})
 		}
 	}
 	slices.SortFunc(blocks, func(a, b Blocked) int { return cmp.Or(a.Until.Compare(b.Until), cmp.Compare(a.Key, b.Key)) })

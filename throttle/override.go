@@ -58,7 +58,8 @@ func (o *Override) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// KeyState describes how one key of a limit differs from the limit.
+// KeyState describes how one key of a limit differs from the limit. Its String describes it for people,
+// such as "1/10s from the config now 4.5/min (rate limited 2 times in a row)".
 type KeyState struct {
 	Key string
 	// Override is the override of the key. Its For is the time until the override ends, or zero if
@@ -70,19 +71,41 @@ type KeyState struct {
 	Until time.Time
 	// Share is the part of its rate that the key gets if the limit adapts, from 0 to 1.
 	Share float64
-	// Pace is the rate that the key gets, such as "4.5/s". It is empty if Share is 1.
-	Pace string
-	// RateLimited is the number of calls in a row that the upstream rate limited.
-	RateLimited int
-	// Slowed reports whether rate-limited calls have slowed the key down.
-	Slowed bool
-	// Latency is the smoothed latency of calls, if the limit adapts to it.
-	Latency time.Duration
+
+	pace        string        // the rate that the key gets; empty if Share is 1
+	rateLimited int           // number of calls in a row that the upstream rate limited
+	slowed      bool          // by rate-limited calls
+	latency     time.Duration // of calls, smoothed; 0 if the limit does not adapt to it
+}
+
+// String returns the override without its end, and what feedback has made of the key's rate.
+func (k KeyState) String() string {
+	k.Override.For = 0
+	text := k.Override.String()
+	if k.File {
+		text += " from the config"
+	}
+	if k.pace != "" {
+		text += " now " + k.pace
+	}
+	var reasons []string
+	if k.rateLimited > 0 {
+		reasons = append(reasons, fmt.Sprintf("rate limited %d times in a row", k.rateLimited))
+	} else if k.slowed {
+		reasons = append(reasons, "was rate limited")
+	}
+	if k.pace != "" && k.latency > 0 {
+		reasons = append(reasons, "latency "+duration.Text(k.latency))
+	}
+	if len(reasons) > 0 {
+		text += " (" + strings.Join(reasons, ", ") + ")"
+	}
+	return strings.TrimSpace(text)
 }
 
 // differs reports whether the key differs now. Redis keeps the record for another hour, so that
 // Settle knows when the rate changed.
-func (k KeyState) differs() bool { return k.Override != Override{} || k.Share < 1 || k.RateLimited > 0 }
+func (k KeyState) differs() bool { return k.Override != Override{} || k.Share < 1 || k.rateLimited > 0 }
 
 // Adapt makes each key of a limit find the pace that the upstream bears, never beyond the limit's
 // rate. A key slows down when the upstream rate limits its calls, and speeds up a little at a time
@@ -105,8 +128,8 @@ type Adapt struct {
 	Latency time.Duration `yaml:"latency"`
 }
 
-// String returns the settings on one line, such as "adapt min 1/10s latency 500ms".
-func (a Adapt) String() string {
+// text returns the settings on one line, such as "adapt min 1/10s latency 500ms".
+func (a Adapt) text() string {
 	text := "adapt"
 	if a.Min != (Rate{}) {
 		text += " min " + a.Min.String()

@@ -45,7 +45,7 @@ func (p *pair) throttle(t *rapid.T) {
 	got, want := answers(t, p, func(l *throttle.Limiter) (throttle.Decision, error) {
 		return l.Throttle(t.Context(), key, burst, count, period, quantity)
 	})
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(throttle.Decision{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(throttle.Decision{}, throttle.KeyState{})); diff != "" {
 		t.Fatalf("throttle: local (-) and redis (+) differ:\n%s", diff)
 	}
 }
@@ -69,7 +69,7 @@ func (p *pair) ask(t *rapid.T, needs []throttle.Need) throttle.Decision {
 
 func (p *pair) same(t *rapid.T, redis, local throttle.Decision) {
 	t.Helper()
-	ignored := cmp.Options{cmpopts.IgnoreFields(throttle.Decision{}, "Holder"), cmpopts.IgnoreUnexported(throttle.Decision{})}
+	ignored := cmp.Options{cmpopts.IgnoreFields(throttle.Decision{}, "Holder"), cmpopts.IgnoreUnexported(throttle.Decision{}, throttle.KeyState{})}
 	if diff := cmp.Diff(local, redis, ignored); diff != "" {
 		t.Fatalf("local (-) and redis (+) differ:\n%s", diff)
 	}

@@ -143,9 +143,6 @@ func (r Rate) String() string {
 	return fmt.Sprintf("%d/%s", r.N, r.Per)
 }
 
-// MarshalText writes the rate as String does.
-func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
-
 // UnmarshalText reads what ParseRate reads, so the empty text is an error.
 func (r *Rate) UnmarshalText(text []byte) (err error) {
 	*r, err = ParseRate(string(text))

@@ -259,7 +259,7 @@ func (s *shared) blocks(ctx context.Context, limit string) ([]Blocked, error) {
 	for _, end := range ends {
 		if until := time.UnixMicro(int64(end.Score)); until.After(now) {
 			key, _ := end.Member.(string)
-			blocks = append(blocks, Blocked{key, until, until.Sub(now)})
+			blocks = append(blocks, Blocked{key, until})
 		}
 	}
 	return blocks, nil

@@ -4,14 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/display"
-	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/waitdb"
@@ -64,34 +61,9 @@ func newLimitView(l throttle.Limit, blocks []throttle.Blocked, keys []throttle.K
 		v.Blocked = append(v.Blocked, keyView{Key: b.Key, Until: b.Until})
 	}
 	for _, k := range keys {
-		v.Overrides = append(v.Overrides, keyView{k.Key, overrideText(k), k.Until})
+		v.Overrides = append(v.Overrides, keyView{k.Key, k.String(), k.Until})
 	}
 	return v
-}
-
-// overrideText returns the override of a key, and the pace that adapting has found for it.
-func overrideText(k throttle.KeyState) string {
-	k.Override.For = 0
-	text := k.Override.String()
-	if k.File {
-		text += " from the config"
-	}
-	if k.Pace != "" {
-		text += " now " + k.Pace
-	}
-	var reasons []string
-	if k.RateLimited > 0 {
-		reasons = append(reasons, fmt.Sprintf("rate limited %d times in a row", k.RateLimited))
-	} else if k.Slowed {
-		reasons = append(reasons, "was rate limited")
-	}
-	if k.Pace != "" && k.Latency > 0 {
-		reasons = append(reasons, "latency "+duration.Text(k.Latency))
-	}
-	if len(reasons) > 0 {
-		text += " (" + strings.Join(reasons, ", ") + ")"
-	}
-	return strings.TrimSpace(text)
 }
 
 func readLimit(ctx context.Context, limiter *waitdb.DB, l throttle.Limit) (v limitView, err error) {

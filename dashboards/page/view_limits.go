@@ -41,16 +41,6 @@ type keyRow struct {
 	ETA     *forecast.Estimate // when the last waiting job runs; nil if none waits
 }
 
-// overrideText describes the override of a key, and what feedback has made of its rate.
-func overrideText(k throttle.KeyState) string {
-	k.Override.For = 0
-	text := k.Override.String()
-	if k.Pace != "" {
-		text = strings.TrimSpace(text + " now " + k.Pace)
-	}
-	return text
-}
-
 // loadLimits loads the table of limits. With an open limit, it shows the page of the table that has
 // it, and the page parameter is one of its keys.
 func loadLimits(ctx context.Context, p *Page, s *snapshot, at address) (any, error) {
@@ -98,7 +88,7 @@ func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at 
 		if err != nil {
 			return nil, err
 		}
-		k := keyRow{Meter: m, Own: overrideText(state)}
+		k := keyRow{Meter: m, Own: state.String()}
 		if s.forecast != nil {
 			if b := s.forecast.Backlog(row.Name, m.Key); b.Cost > 0 {
 				b.Last.StartsIn = s.forecast.At.Add(b.Last.StartsIn).Sub(s.Now)

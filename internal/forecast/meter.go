@@ -45,7 +45,7 @@ func unusedMeter(l throttle.Limit, key string) waitdb.Meter {
 	}
 	limit := &meter.Limit{
 		Kind: string(l.Kind), N: l.Rate.N, Per: l.Rate.Per, Margin: l.Margin, Capacity: l.MaxCost(), Zone: l.Zone,
-		Lease: cmp.Or(l.Lease, throttle.DefaultLease), Calendar: &meter.Calendar{},
+		Lease: cmp.Or(l.Lease, meter.DefaultLease), Calendar: &meter.Calendar{},
 	}
 	return waitdb.Meter{Limit: l.Name, Key: key, Capacity: l.MaxCost(), State: &waitdb.MeterState{Limit: limit, State: []any{int64(0)}}}
 }

@@ -23,6 +23,9 @@ const (
 	Concurrency   = "concurrency"
 )
 
+// DefaultLease is the lease of a concurrency limit that has none.
+const DefaultLease = 30 * time.Second
+
 // A Limit has the numbers that a meter counts with: those of a limit, or of a key's override.
 type Limit struct {
 	Kind     string

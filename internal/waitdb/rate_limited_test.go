@@ -29,7 +29,7 @@ func TestRateLimited_MaxBlock(t *testing.T) {
 					must(t, err)
 					for _, b := range blocks {
 						if b.Key == key {
-							return b.For.Round(time.Second)
+							return b.Until.Sub(s.now).Round(time.Second)
 						}
 					}
 					return 0

@@ -163,7 +163,6 @@ func (w *walk) typeText(of reflect.Type) string {
 
 // constants are the defaults that comments name.
 var constants = map[string]string{
-	"throttle.DefaultLease":       duration.Exact(throttle.DefaultLease),
 	"tasks.DefaultMaxSave":        binary(tasks.DefaultMaxSave),
 	"tasks.DefaultMaxPage":        binary(tasks.DefaultMaxPage),
 	"tasks.DefaultMaxPages":       fmt.Sprint(tasks.DefaultMaxPages),

@@ -91,8 +91,8 @@ tasks:
 							t.Fatal(err)
 						}
 						for _, b := range blocks {
-							if b.For > time.Minute { // more than the first refusals do that tell no time
-								shut[limit+"|"+b.Key] = (b.For + 5*time.Second).Round(5 * time.Second)
+							if time.Until(b.Until) > time.Minute { // more than the first refusals do that tell no time
+								shut[limit+"|"+b.Key] = (time.Until(b.Until) + 5*time.Second).Round(5 * time.Second)
 							}
 						}
 					}
@@ -144,7 +144,7 @@ func TestAnswer_429_BlocksSharedLimit(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, b := range blocks {
-				longest = max(longest, b.For)
+				longest = max(longest, time.Until(b.Until))
 			}
 		}
 		if longest < time.Minute || longest > 5*time.Minute || calls < 20 || calls > 60 {

@@ -52,7 +52,7 @@ func (c *crawlCommand) Validate() error {
 	return cli.FlagError(c.Options.Validate())
 }
 
-// Run adds the first jobs of the crawl: all of them, or none if one is bad.
+// Run adds the first jobs of the crawl, or none if one is bad.
 func (c *crawlCommand) Run(ctx context.Context, stdio cli.IO) error {
 	conf, err := c.Load()
 	if err != nil {
@@ -67,9 +67,8 @@ func (c *crawlCommand) Run(ctx context.Context, stdio cli.IO) error {
 			return err
 		}
 	}
-	source := newSource(conf, c.Options, c.JSON, stdio)
-	source.given, source.crawl = jobs, c.Name
-	if err := addAll(ctx, source); err != nil {
+	source := &source{config: conf, defaults: c.Options, json: c.JSON, stdio: stdio, given: jobs, crawl: c.Name}
+	if err := addJobs(ctx, source, true); err != nil {
 		return err
 	}
 	if !c.JSON {

@@ -11,7 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
-	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
@@ -38,12 +37,11 @@ func TestInterrupt_WhileAdding(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	_, rdb := redistest.Mini(t)
 	rdb.AddHook(interrupted(interrupt))
-	sink := &sink{config: config.Default(), stderr: io.Discard}
+	sink, _ := newTestSink()
 	sink.use(rdb, rdb.Close)
-	job := jobspec.Job{Type: "mine"}.Fill(jobspec.Options{}, config.Default())
-	err := fill(ctx, sink, slices.Values([]line{{Job: job}}), cli.NewBar(io.Discard, 0, ""))
-	if !errors.Is(err, context.Canceled) || sink.added != 0 {
-		t.Errorf("%v, and %d are added; want %v", err, sink.added, context.Canceled)
+	err := sink.addAll(ctx, slices.Values([]line{testLine(jobspec.Job{Type: "mine"})}))
+	if !errors.Is(err, context.Canceled) || sink.source.added != 0 {
+		t.Errorf("%v, and %d are added; want %v", err, sink.source.added, context.Canceled)
 	}
 }
 

@@ -30,9 +30,9 @@ type command struct {
 	Payload string `placeholder:"JSON" help:"Payload of the job."`
 	ID      string `placeholder:"ID" help:"ID of the job. It must be unique in the queue."`
 	jobspec.Options
-	JSON   bool `help:"Print a JSON object: enqueued, there_already, bad_lines and the id of a single job; with --ids the line and id of each job, with --plan jobs, first and last."`
+	JSON   bool `help:"Print a JSON object: enqueued, there_already, bad_lines and the id of a single job; with --ids the line and id of each job, with --plan planned, first and last."`
 	IDs    bool `name:"ids" help:"Print the ID of each added job, one per line, after its line number in the file and a tab."`
-	Strict bool `help:"Add all jobs, or none if a line is bad or Redis fails."`
+	Strict bool `help:"Add no job if a line is bad."`
 	Plan   bool `help:"Add no job. Print when the first and the last job would run, after all jobs that are in the queues already, and their slowest limit."`
 
 	Version    cli.VersionFlag    `help:"Print the version."`
@@ -49,18 +49,14 @@ func (c *command) Run(ctx context.Context, stdio cli.IO) error {
 		return err
 	}
 	defer input.Close()
-	source := newSource(conf, c.Options, c.JSON, stdio)
-	source.showIDs, source.input = c.IDs, input
+	source := &source{config: conf, defaults: c.Options, json: c.JSON, showIDs: c.IDs, stdio: stdio, input: input}
 	if c.File == "" {
 		source.given = []jobspec.Job{{Type: c.Type, Payload: []byte(c.Payload), ID: c.ID, Options: c.Options}}
 	}
-	switch {
-	case c.Plan:
-		return printForecast(ctx, source)
-	case c.Strict:
-		return addAll(ctx, source)
+	if c.Plan {
+		return printPlan(ctx, source)
 	}
-	return addEach(ctx, source)
+	return addJobs(ctx, source, c.Strict)
 }
 
 // Validate reports what is wrong with the flags. kong calls it.

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"strings"
+	"io"
 	"testing"
 	"time"
 
@@ -15,10 +15,15 @@ import (
 
 const limited = "limits: {hourly: {kind: funnel, rate: 1/h}, spare: {kind: funnel, rate: 1/s}, others: {kind: funnel, rate: 1/h, apps: [shop]}}\n"
 
-// beginPlan is a plan under the limits of a config, at the Redis of that URL if there is one.
-func beginPlan(t *testing.T, url string) (*plan, *config.Config) {
+// testPlan is a plan with the limits of the config, and the Redis of that URL if there is one.
+type testPlan struct {
+	plan
+	conf *config.Config
+}
+
+func newTestPlan(t *testing.T, url string) *testPlan {
 	t.Helper()
-	t.Setenv("HOME", t.TempDir()) // no worker runs there
+	t.Chdir(t.TempDir()) // no worker runs there
 	conf, err := config.Parse("headgate.yaml", []byte(limited))
 	if err == nil && url != "" {
 		conf.Redis, err = config.ParseRedisURL(url)
@@ -26,31 +31,27 @@ func beginPlan(t *testing.T, url string) (*plan, *config.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := newPlan(t.Context(), conf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.close)
-	return p, conf
+	return &testPlan{plan{queues: map[string]bool{}}, conf}
 }
 
 // planJobs plans a job of each moment.
-func planJobs(t *testing.T, p *plan, needs []throttle.Need, moments ...time.Time) {
+func planJobs(t *testing.T, p *testPlan, rule scheduler.Rule, moments ...time.Time) {
 	t.Helper()
 	for _, at := range moments {
-		if err := p.add(t.Context(), jobspec.Job{Options: jobspec.Options{At: at}}, scheduler.Rule{Needs: needs}); err != nil {
+		if err := p.add(line{Job: jobspec.Job{Options: jobspec.Options{Queue: "default", At: at}}, rule: rule}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
 // wantPlan compares the estimates of the first and the last planned job.
-func wantPlan(t *testing.T, p *plan, first, last time.Duration, limit string) {
+func wantPlan(t *testing.T, p *testPlan, first, last time.Duration, limit string) {
 	t.Helper()
-	f, l, err := p.estimate(t.Context())
+	forecast, err := p.forecast(t.Context(), p.conf, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
+	f, l := p.estimates(forecast)
 	if f.StartsIn.Round(time.Minute) != first || l.StartsIn.Round(time.Minute) != last || !f.Known || !l.Known || l.Limit != limit {
 		t.Errorf("the first %+v, the last %+v; want in %s and in %s, when limit %q allows it", f, l, first, last, limit)
 	}
@@ -58,80 +59,74 @@ func wantPlan(t *testing.T, p *plan, first, last time.Duration, limit string) {
 
 var (
 	now    = time.Time{}
-	hourly = []throttle.Need{{Limit: "hourly", Cost: 1}}
+	hourly = scheduler.Rule{Needs: []throttle.Need{{Limit: "hourly", Cost: 1}}}
 )
 
 func TestPlanWithoutRedis(t *testing.T) {
-	p, _ := beginPlan(t, "")
-	if !strings.HasPrefix(p.basis, "no worker is running") {
-		t.Errorf("the times stand for %q", p.basis)
-	}
-	planJobs(t, p, nil, now)
+	p := newTestPlan(t, "")
+	planJobs(t, p, scheduler.Rule{}, now)
 	wantPlan(t, p, 0, 0, "")
 	planJobs(t, p, hourly, now, now, now)
 	wantPlan(t, p, 0, 2*time.Hour, "hourly")
-	planJobs(t, p, nil, time.Now().Add(5*time.Hour))
+	planJobs(t, p, scheduler.Rule{}, time.Now().Add(5*time.Hour))
 	wantPlan(t, p, 0, 5*time.Hour, "")
 }
 
 // Planned jobs run after the waiting ones. A limit that only the config has is unused.
 func TestPlan_BehindWaitingJobs(t *testing.T) {
 	rdb := redistest.Run(t)
-	p, conf := beginPlan(t, rdb.URL())
-	if !strings.HasSuffix(p.basis, ": hourly, others, spare") {
-		t.Errorf("the times stand for %q", p.basis)
-	}
+	p := newTestPlan(t, rdb.URL())
 	planJobs(t, p, hourly, now, now)
 	wantPlan(t, p, 0, time.Hour, "hourly")
 
 	client := rdb.Client()
 	defer client.Close()
-	limiter := conf.WaitDB(client)
-	if err := limiter.Define(t.Context(), conf.Limits...); err != nil {
+	limiter := p.conf.WaitDB(client)
+	if err := limiter.Define(t.Context(), p.conf.Limits...); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"runs", "waits"} {
 		job := waitdb.Job{JobID: throttle.JobID{Queue: "default", ID: id}, Grant: time.Hour}
-		if _, err := limiter.Acquire(t.Context(), job, hourly...); err != nil {
+		if _, err := limiter.Acquire(t.Context(), job, hourly.Needs...); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p, _ = beginPlan(t, rdb.URL())
-	if p.basis != "" {
-		t.Errorf("the times stand for %q, want for what is in Redis", p.basis)
-	}
+	p = newTestPlan(t, rdb.URL())
 	planJobs(t, p, hourly, now)
 	wantPlan(t, p, 2*time.Hour, 2*time.Hour, "hourly")
 }
 
-func TestPlan_ImpossibleNeeds(t *testing.T) {
-	p, _ := beginPlan(t, "")
-	for reason, need := range map[string]throttle.Need{
-		"cost 2 is above the capacity 1 of limit hourly: it can never run": {Limit: "hourly", Cost: 2},
-		"limit others is for other apps":                                   {Limit: "others", Cost: 1},
+// A job that could never run is a bad line.
+func TestCheckNeeds(t *testing.T) {
+	conf := newTestPlan(t, "").conf
+	for want, rule := range map[string]scheduler.Rule{
+		"cost 2 is above the capacity 1 of limit hourly: it can never run": {Needs: []throttle.Need{{Limit: "hourly", Cost: 2}}},
+		"limit others is for other apps: see apps: and app: in the config": {Needs: []throttle.Need{{Limit: "others", Cost: 1}}},
+		"": hourly,
 	} {
-		if err := p.add(t.Context(), jobspec.Job{}, scheduler.Rule{Needs: []throttle.Need{need}}); err == nil || !strings.Contains(err.Error(), reason) {
-			t.Errorf("%+v: %v, want %s", need, err, reason)
+		got := ""
+		if err := checkNeeds(conf, rule); err != nil {
+			got = err.Error()
 		}
-	}
-	if p.jobs != 0 {
-		t.Errorf("%d jobs are planned", p.jobs)
+		if got != want {
+			t.Errorf("%+v: %q, want %q", rule, got, want)
+		}
 	}
 }
 
 // Planned jobs wait behind the jobs of their fairness key, and take turns with jobs of other keys.
 func TestPlan_FairnessKeys(t *testing.T) {
 	rdb := redistest.Run(t)
-	_, conf := beginPlan(t, rdb.URL())
+	p := newTestPlan(t, rdb.URL())
 	client := rdb.Client()
 	defer client.Close()
-	limiter := conf.WaitDB(client)
-	if err := limiter.Define(t.Context(), conf.Limits...); err != nil {
+	limiter := p.conf.WaitDB(client)
+	if err := limiter.Define(t.Context(), p.conf.Limits...); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"runs", "1", "2", "3", "4", "5", "6"} {
 		job := waitdb.Job{JobID: throttle.JobID{Queue: "default", ID: id}, Grant: time.Hour, Fair: "large"}
-		if _, err := limiter.Acquire(t.Context(), job, hourly...); err != nil {
+		if _, err := limiter.Acquire(t.Context(), job, hourly.Needs...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -144,13 +139,8 @@ func TestPlan_FairnessKeys(t *testing.T) {
 		{"small", 1, 2 * time.Hour, 4 * time.Hour},
 		{"small", 3, time.Hour, 2 * time.Hour},
 	} {
-		p, _ := beginPlan(t, rdb.URL())
-		for range 2 {
-			rule := scheduler.Rule{Needs: hourly, FairnessKey: tt.fair, FairnessWeight: tt.weight}
-			if err := p.add(t.Context(), jobspec.Job{}, rule); err != nil {
-				t.Fatal(err)
-			}
-		}
+		p := newTestPlan(t, rdb.URL())
+		planJobs(t, p, scheduler.Rule{Needs: hourly.Needs, FairnessKey: tt.fair, FairnessWeight: tt.weight}, now, now)
 		wantPlan(t, p, tt.first, tt.last, "hourly")
 	}
 }

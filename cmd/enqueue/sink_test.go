@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,26 +37,33 @@ func (lossy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPi
 	}
 }
 
+// newTestSink returns a sink for the default config, and what it prints.
+func newTestSink() (*sink, *bytes.Buffer) {
+	var out bytes.Buffer
+	return &sink{source: &source{config: config.Default(), stdio: cli.IO{Out: io.Discard, Err: &out}}}, &out
+}
+
+func testLine(job jobspec.Job) line {
+	return line{Job: job.Fill(jobspec.Options{}, config.Default()), ownID: job.ID != ""}
+}
+
 // A job is added once if its reply is lost, also with --unique.
 func TestLostAnswer(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	rdb.AddHook(lossy{})
-	var refused []error
-	sink := &sink{config: config.Default(), stderr: io.Discard, refused: func(_ line, err error) { refused = append(refused, err) }}
+	sink, out := newTestSink()
 	sink.use(rdb, rdb.Close)
-	for _, unique := range []time.Duration{0, time.Hour} {
-		job := jobspec.Job{Type: "mine", Options: jobspec.Options{Unique: unique}}.Fill(jobspec.Options{}, config.Default())
-		if err := cmp.Or(sink.add(t.Context(), line{Job: job}), sink.flush(t.Context())); err != nil {
-			t.Fatal(err)
+	unique := jobspec.Job{Type: "mine", Options: jobspec.Options{Unique: time.Hour}}
+	add := func(job jobspec.Job, added, existing int) {
+		t.Helper()
+		err := sink.addAll(t.Context(), slices.Values([]line{testLine(job)}))
+		if err != nil || sink.source.added != added || sink.source.existing != existing {
+			t.Errorf("%d were added, and %d exist: %v, %s; want %d and %d", sink.source.added, sink.source.existing, err, out, added, existing)
 		}
 	}
-	if sink.added != 2 || len(refused) > 0 {
-		t.Errorf("added are %d, refused %v; want 2, and none", sink.added, refused)
-	}
-	again := jobspec.Job{Type: "mine", Options: jobspec.Options{Unique: time.Hour}}.Fill(jobspec.Options{}, config.Default())
-	if err := cmp.Or(sink.add(t.Context(), line{Job: again}), sink.flush(t.Context())); err != nil || len(refused) != 1 {
-		t.Errorf("another with the same work: refused %v, %v; want that it is", refused, err)
-	}
+	add(jobspec.Job{Type: "mine"}, 1, 0)
+	add(unique, 2, 0)
+	add(unique, 2, 1)
 }
 
 // Lines go to Redis in batches, but no line waits for the next one.
@@ -91,17 +99,21 @@ func TestEnqueue_Concurrent(t *testing.T) {
 	t.Chdir(t.TempDir())
 	const commands, each = 3, 100
 	var wg sync.WaitGroup
-	refused, said := make([]int, commands), make([]bytes.Buffer, commands)
+	var existing atomic.Int64
 	for i := range commands {
-		sink := &sink{config: config.Default(), stderr: &said[i], refused: func(line, error) { refused[i]++ }}
 		wg.Go(func() {
-			jobs := []line{{Job: jobspec.Job{Type: "mine", ID: "all's"}.Fill(jobspec.Options{}, config.Default()), ownID: true}}
+			sink, out := newTestSink()
+			jobs := []line{testLine(jobspec.Job{Type: "mine", ID: "all's"})}
 			for range each {
-				jobs = append(jobs, line{Job: jobspec.Job{Type: "mine"}.Fill(jobspec.Options{}, config.Default())})
+				jobs = append(jobs, testLine(jobspec.Job{Type: "mine"}))
 			}
-			if err := sink.close(fill(t.Context(), sink, slices.Values(jobs), cli.NewBar(io.Discard, 0, ""))); err != nil {
+			if err := sink.close(sink.addAll(t.Context(), slices.Values(jobs))); err != nil {
 				t.Errorf("command %d: %v", i, err)
 			}
+			if text := out.String(); !strings.Contains(text, "no worker is running: the jobs wait") || strings.Contains(text, "running worker") {
+				t.Errorf("command %d prints: %s", i, text)
+			}
+			existing.Add(int64(sink.source.existing))
 		})
 	}
 	wg.Wait()
@@ -113,30 +125,22 @@ func TestEnqueue_Concurrent(t *testing.T) {
 	if n := rdb.LLen(t.Context(), asynqdb.Key("default", asynqdb.Pending)).Val(); n != commands*each+1 {
 		t.Errorf("%d jobs wait, want %d", n, commands*each+1)
 	}
-	told := 0
-	for i, n := range refused {
-		told += n
-		if text := said[i].String(); !strings.Contains(text, "no worker is running: the jobs wait") || strings.Contains(text, "running worker") {
-			t.Errorf("command %d says: %s", i, text)
-		}
-	}
-	if told != commands-1 {
-		t.Errorf("%d were told that it is there, want %d", told, commands-1)
+	if n := existing.Load(); n != commands-1 {
+		t.Errorf("%d commands found that the job exists, want %d", n, commands-1)
 	}
 }
 
-// An interrupt does not hide that jobs are lost. They do not count as added.
-func TestSink_RemovedFolder_SaysThatJobsAreLost(t *testing.T) {
+// Jobs that are lost with the folder do not count as added.
+func TestSink_RemovedFolder(t *testing.T) {
 	t.Chdir(t.TempDir())
-	var stderr bytes.Buffer
-	sink := &sink{config: config.Default(), stderr: &stderr}
-	job := jobspec.Job{Type: "mine"}.Fill(jobspec.Options{}, config.Default())
-	if err := cmp.Or(sink.add(t.Context(), line{Job: job}), sink.flush(t.Context()), os.RemoveAll(".headgate")); err != nil {
+	sink, out := newTestSink()
+	err := sink.addAll(t.Context(), slices.Values([]line{testLine(jobspec.Job{Type: "mine"})}))
+	if err := cmp.Or(err, os.RemoveAll(".headgate")); err != nil {
 		t.Fatal(err)
 	}
-	err := sink.close(context.Canceled)
-	if err == nil || !strings.HasPrefix(err.Error(), "interrupted\nthe folder ") || sink.added != 0 || stderr.Len() > 0 {
-		t.Errorf("close gives %v, after: %s", err, &stderr)
+	err = sink.close(context.Canceled)
+	if err == nil || !strings.HasPrefix(err.Error(), "the folder ") || sink.source.added != 0 {
+		t.Errorf("close gives %v, after: %s", err, out)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,13 +15,16 @@ import (
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
 	"github.com/headgate/headgate/internal/display"
+	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/throttle"
 )
 
 type line struct {
 	number int // from 1; 0 for the job of the flags
 	jobspec.Job
 	ownID bool // the user chose the ID
+	rule  scheduler.Rule
 }
 
 func (l line) where() string {
@@ -30,6 +34,7 @@ func (l line) where() string {
 	return fmt.Sprintf("line %d: ", l.number)
 }
 
+// source reads jobs, and reports which of them are bad and which were added.
 type source struct {
 	config   *config.Config
 	defaults jobspec.Options
@@ -41,15 +46,20 @@ type source struct {
 	given []jobspec.Job // instead of the input
 	crawl string        // name of the crawl of the jobs, if any
 
-	last    line       // the last good job
-	added   []addedJob // with showIDs and json
-	bad     complaints
-	err     error           // why the input ended early
-	foreign map[string]bool // types that are not built in; reported once
+	last     line       // the last good job
+	added    int        // number of added jobs
+	ids      []addedJob // of added jobs, with showIDs and json
+	bad      int        // number of bad lines
+	existing int        // number of jobs that exist already
+	shown    int        // number of errors that were printed
+	err      error      // why the input ended early
+	foreign  map[string]bool
 }
 
-func newSource(conf *config.Config, defaults jobspec.Options, json bool, stdio cli.IO) *source {
-	return &source{config: conf, defaults: defaults, json: json, stdio: stdio, bad: complaints{out: stdio.Err}}
+// addedJob is an added job. Its line is 0 if it was given by flags.
+type addedJob struct {
+	Line int    `json:"line,omitempty"`
+	ID   string `json:"id"`
 }
 
 // maxLine bounds a line. Redis itself takes at most 512 MB.
@@ -58,12 +68,12 @@ const maxLine = 64 << 20
 // jobs yields the good jobs, one at a time, because the input can be of any length.
 func (s *source) jobs() iter.Seq[line] {
 	return func(yield func(line) bool) {
-		if s.given != nil {
-			for _, job := range s.given {
-				if !s.give(line{Job: job}, job.Validate(), yield) {
-					return
-				}
+		for _, job := range s.given {
+			if l, ok := s.check(line{Job: job}, job.Validate()); ok && !yield(l) {
+				return
 			}
+		}
+		if s.given != nil {
 			return
 		}
 		scanner := bufio.NewScanner(s.input)
@@ -77,7 +87,7 @@ func (s *source) jobs() iter.Seq[line] {
 				continue
 			}
 			job, err := jobspec.Parse(text)
-			if !s.give(line{number: number, Job: job}, err, yield) {
+			if l, ok := s.check(line{number: number, Job: job}, err); ok && !yield(l) {
 				return
 			}
 		}
@@ -88,49 +98,107 @@ func (s *source) jobs() iter.Seq[line] {
 	}
 }
 
-func (s *source) give(l line, err error, yield func(line) bool) bool {
+// check fills in a job, and rejects it if it has an error or could never run.
+func (s *source) check(l line, err error) (filled line, ok bool) {
 	l.ownID = l.ID != ""
 	if err == nil {
-		err = s.check(l)
+		err = s.checkPayload(l)
+	}
+	if err == nil {
+		l.Job = l.Fill(s.defaults, s.config)
+		l.rule, err = l.Rule(s.config)
+	}
+	if err == nil {
+		err = checkNeeds(s.config, l.rule)
+	}
+	if err == nil && !l.Deadline.IsZero() && time.Now().After(l.Deadline) {
+		err = fmt.Errorf("deadline %s: want a time from now on", l.Deadline.Format(time.RFC3339))
 	}
 	if err != nil {
-		s.bad.add(l, err)
-		return true
-	}
-	l.Job = l.Fill(s.defaults, s.config)
-	if !l.Deadline.IsZero() && time.Now().After(l.Deadline) {
-		s.bad.add(l, fmt.Errorf("deadline %s: want a time from now on", l.Deadline.Format(time.RFC3339)))
-		return true
+		s.reject(l, err)
+		return l, false
 	}
 	s.last = l
-	return yield(l)
+	return l, true
 }
 
-// check returns the error that the job's handler would return for the payload. Types that are not
-// built in cannot be checked and are only reported.
-func (s *source) check(l line) error {
+// checkPayload returns the error that the job's handler would return for the payload. Types that are
+// not built in cannot be checked and are only reported.
+func (s *source) checkPayload(l line) error {
 	err := tasks.Validate(l.Type, l.Payload)
 	if !errors.Is(err, tasks.ErrUnknownType) {
 		return err
 	}
-	if s.foreign[l.Type] {
-		return nil
+	if !s.foreign[l.Type] {
+		if s.foreign == nil {
+			s.foreign = map[string]bool{}
+		}
+		s.foreign[l.Type] = true
+		fmt.Fprintf(s.stdio.Err, "enqueue: %stype %q is not built in (%s): only your own worker program can run it\n",
+			l.where(), l.Type, strings.Join(tasks.Types(), ", "))
 	}
-	if s.foreign == nil {
-		s.foreign = map[string]bool{}
-	}
-	s.foreign[l.Type] = true
-	fmt.Fprintf(s.stdio.Err, "enqueue: %stype %q is not built in (%s): only your own worker program can run it\n",
-		l.where(), l.Type, strings.Join(tasks.Types(), ", "))
 	return nil
 }
 
-func (s *source) failed() bool { return s.bad.lines > 0 || s.err != nil }
+// checkNeeds returns an error for a need that the limits of the config can never meet.
+func checkNeeds(conf *config.Config, rule scheduler.Rule) error {
+	for _, n := range rule.Needs {
+		i := slices.IndexFunc(conf.Limits, func(l throttle.Limit) bool { return l.Name == n.Limit })
+		if i < 0 {
+			continue
+		}
+		l := conf.Limits[i]
+		capacity := l.With(l.Overrides[n.Key]).MaxCost()
+		switch {
+		case len(l.Apps) > 0 && !slices.Contains(l.Apps, conf.App) && rule.OnNoLimit != scheduler.ActionRun:
+			return fmt.Errorf("limit %s is for other apps: see apps: and app: in the config", l.Name)
+		case n.Cost > capacity:
+			return fmt.Errorf("cost %d is above the capacity %d of limit %s: it can never run", n.Cost, capacity, l.Name)
+		}
+	}
+	return nil
+}
+
+// maxShown is the number of errors of lines that are printed. The others are counted.
+const maxShown = 20
+
+// reject reports a bad line, or a job that exists already.
+func (s *source) reject(l line, err error) {
+	if _, exists := errors.AsType[*existsError](err); exists {
+		s.existing++
+	} else {
+		s.bad++
+	}
+	switch s.shown++; {
+	case s.shown <= maxShown:
+		fmt.Fprintf(s.stdio.Err, "enqueue: %s%s\n", l.where(), cli.Line(err.Error()))
+	case s.shown == maxShown+1:
+		fmt.Fprintln(s.stdio.Err, "enqueue: further errors are only counted")
+	}
+}
+
+// existsError means that the queue has such a job already.
+type existsError struct{ text string }
+
+func (e *existsError) Error() string { return e.text }
+
+// accept counts an added job. With --ids it prints the ID, or keeps it for the JSON object.
+func (s *source) accept(l line) {
+	s.added++
+	switch {
+	case !s.showIDs:
+	case s.json:
+		s.ids = append(s.ids, addedJob{l.number, l.ID})
+	case l.number == 0:
+		fmt.Fprintln(s.stdio.Out, cli.Line(l.ID))
+	default:
+		fmt.Fprintf(s.stdio.Out, "%d\t%s\n", l.number, cli.Line(l.ID))
+	}
+}
 
 // finish prints how many jobs were added, and returns the error for the exit code.
-func (s *source) finish(added int, err error) error {
-	s.bad.sum()
-	if failed := s.say(added); failed != nil {
+func (s *source) finish(err error) error {
+	if failed := s.print(); failed != nil {
 		return failed
 	}
 	if err != nil {
@@ -139,9 +207,9 @@ func (s *source) finish(added int, err error) error {
 	return s.verdict()
 }
 
-func (s *source) say(added int) error {
+func (s *source) print() error {
 	id := ""
-	if len(s.given) == 1 && added == 1 {
+	if len(s.given) == 1 && s.added == 1 {
 		id = s.last.ID
 	}
 	if s.json {
@@ -152,18 +220,18 @@ func (s *source) say(added int) error {
 			ID       string     `json:"id,omitempty"`
 			IDs      []addedJob `json:"ids,omitempty"`
 			Crawl    string     `json:"crawl,omitempty"`
-		}{added, s.bad.refused, s.bad.lines - s.bad.refused, id, s.added, s.crawl})
+		}{s.added, s.existing, s.bad, id, s.ids, s.crawl})
 	}
 	if s.showIDs { // standard output has the IDs alone
 		id, s.stdio.Out = "", s.stdio.Err
 	}
-	text := "enqueued " + display.Count(added, "job")
+	text := "enqueued " + display.Count(s.added, "job")
 	var others []string
-	if s.bad.refused > 0 {
-		others = append(others, fmt.Sprintf("%d exist already", s.bad.refused))
+	if s.existing > 0 {
+		others = append(others, fmt.Sprintf("%d exist already", s.existing))
 	}
-	if bad := s.bad.lines - s.bad.refused; bad > 0 {
-		others = append(others, display.Count(bad, "bad line"))
+	if s.bad > 0 {
+		others = append(others, display.Count(s.bad, "bad line"))
 	}
 	if len(others) > 0 && s.given == nil {
 		text += " (" + strings.Join(others, ", ") + ")"
@@ -179,86 +247,10 @@ func (s *source) verdict() error {
 	switch {
 	case s.err != nil:
 		return cli.Usagef("%w", s.err)
-	case s.bad.lines > s.bad.refused:
+	case s.bad > 0:
 		return cli.BadInput
-	case s.bad.lines > 0:
+	case s.existing > 0:
 		return cli.Failed
 	}
 	return nil
-}
-
-// complaints prints the errors of lines. A repeated message is printed for the first line and counted
-// for the others.
-type complaints struct {
-	out     io.Writer
-	lines   int // bad lines and existing jobs
-	refused int // existing jobs
-	texts   []string
-	more    map[string]*repeated
-}
-
-// repeated counts repetitions of a message.
-type repeated struct{ count, last int }
-
-// maxRefused is the number of messages about existing jobs that are printed.
-const maxRefused = 3
-
-func (c *complaints) add(l line, err error) {
-	c.lines++
-	_, refused := errors.AsType[*refusedError](err)
-	if refused {
-		c.refused++
-	}
-	text := cli.Line(err.Error())
-	if again := c.more[text]; again != nil {
-		again.count++
-		again.last = l.number
-		return
-	}
-	if refused && c.refused > maxRefused {
-		return // finish prints their number
-	}
-	if c.more == nil {
-		c.more = map[string]*repeated{}
-	}
-	c.more[text] = &repeated{}
-	c.texts = append(c.texts, text)
-	fmt.Fprintf(c.out, "enqueue: %s%s\n", l.where(), text)
-}
-
-// sum prints the repetitions.
-func (c *complaints) sum() {
-	for _, text := range c.texts {
-		switch again := c.more[text]; again.count {
-		case 0:
-		case 1:
-			fmt.Fprintf(c.out, "enqueue: line %d as well: %s\n", again.last, text)
-		default:
-			fmt.Fprintf(c.out, "enqueue: %d more lines, up to line %d: %s\n", again.count, again.last, text)
-		}
-	}
-}
-
-// refusedError means that the queue has such a job already.
-type refusedError struct{ text string }
-
-func (e *refusedError) Error() string { return e.text }
-
-// addedJob is an added job. Its line is 0 if it was given by flags.
-type addedJob struct {
-	Line int      `json:"line,omitempty"`
-	ID   cli.Text `json:"id"`
-}
-
-// showID prints the ID of an added job, or keeps it for the JSON object, if --ids is set.
-func (s *source) showID(job addedJob) {
-	switch {
-	case !s.showIDs:
-	case s.json:
-		s.added = append(s.added, job)
-	case job.Line == 0:
-		fmt.Fprintln(s.stdio.Out, job.ID)
-	default:
-		fmt.Fprintf(s.stdio.Out, "%d\t%s\n", job.Line, job.ID)
-	}
 }

@@ -202,7 +202,7 @@ func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err er
 		if why.until.IsZero() {
 			return nil
 		}
-		return &putBackError{error: err, at: why.until}
+		return &putBackError{error: err, at: time.Now().Add(min(wait, throttle.Day))}
 	}
 	if wait <= 0 {
 		wait = -1
@@ -213,7 +213,7 @@ func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err er
 	s.noteLimiter(ctx, began, failed)
 	switch {
 	case errors.Is(failed, throttle.ErrUnavailable):
-		return &putBackError{error: err, at: time.Now().Add(max(wait, time.Second))}
+		return &putBackError{error: err, at: time.Now().Add(max(min(wait, throttle.Day), time.Second))}
 	case failed != nil:
 		return finalError{failed}
 	case d.Outcome == throttle.Denied:

@@ -83,7 +83,9 @@ func (j *crawlJob) fetchRobots(ctx context.Context, of, url string, hops int) er
 	status := resp.StatusCode
 	switch {
 	case status >= 500 || status == 429:
-		blockLimits(ctx, resp.summary)
+		if f, ok := ctx.Value(feedbackKey{}).(*Feedback); ok {
+			f.blockLimits(ctx, resp.summary.URL, resp.summary.Upstream.Until)
+		}
 		return j.failRobots(ctx, of, checkStatus(resp.summary, nil, resp.at))
 	case redirects(status):
 		next, err := links.Canonical(resp.Request.URL.String(), resp.Header.Get("Location"))

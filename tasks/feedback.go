@@ -29,8 +29,9 @@ import (
 //
 //   - 429, or 403 and 503 with a time to wait: it blocks the keys of the job's rule for all
 //     workers, and puts the job back at the head of its lane without spending an attempt, as
-//     scheduler.RateLimited does. A 429 without a time blocks longer with each 429 in a row: see
-//     docs/configuration.md.
+//     scheduler.RateLimited does. The time counts for the limits that the rule names in
+//     BlockOnRateLimit, and for limits whose key is the response's host, such as
+//     "api.example.com". A 429 without such a time blocks longer with each 429 in a row.
 //   - 503 without a time: adaptive limits slow down, and the job fails.
 //   - Any other response with an exhausted quota: the keys are blocked until the quota's reset, and
 //     the job continues. A Retry-After does not block: with 202, it says when to check an operation.
@@ -42,12 +43,6 @@ import (
 // Handlers of calls that are not HTTP return scheduler.RateLimited themselves. A Feedback must not
 // be copied, and its fields must not change, after its first task.
 type Feedback struct {
-	// BlockUntil returns the time until which a response with an Upstream.Until blocks the limits of
-	// a task: that time, an earlier one, or the zero Time for no block.
-	//
-	// Nil means that the response blocks the limits that the rule names in BlockOnRateLimit, and
-	// limits whose key is the response's host, such as "api.example.com", for at most a day.
-	BlockUntil func(ctx context.Context, task *asynq.Task, a Response) time.Time
 	// Costs returns the real costs of a finished job, by the limits of its rule. If a cost is higher
 	// than the job's permits, the difference is a debt; if it is lower, the difference is returned.
 	// Costs is called for every task; result returns the task's result from Results. Nil means that
@@ -65,7 +60,7 @@ type Feedback struct {
 // Middleware is asynq middleware. It must be outside of middleware that changes errors.
 func (f *Feedback) Middleware(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		err := next.ProcessTask(context.WithValue(ctx, runKey{}, &run{f, task}), task)
+		err := next.ProcessTask(context.WithValue(ctx, feedbackKey{}, f), task)
 		if err == nil {
 			f.settle(ctx, task)
 			return nil
@@ -73,7 +68,7 @@ func (f *Feedback) Middleware(next asynq.Handler) asynq.Handler {
 		if errors.Is(err, ErrNotCalled) {
 			f.giveBack(ctx, err)
 		}
-		return f.reportError(ctx, task, err)
+		return f.reportError(ctx, err)
 	})
 }
 
@@ -95,37 +90,28 @@ func CheckResponse(ctx context.Context, resp *http.Response) error {
 	return nil
 }
 
-// run is a task that a handler runs within a Feedback.
-type run struct {
-	feedback *Feedback
-	task     *asynq.Task
-}
-
-// runKey is the context key of a *run.
-type runKey struct{}
+// feedbackKey is the context key of a *Feedback.
+type feedbackKey struct{}
 
 // report reports a response to the Feedback around a handler, if there is one. A status of 400 or
 // more becomes the handler's error, which reportError reports.
 func report(ctx context.Context, a Response) {
-	if _, ok := ctx.Value(runKey{}).(*run); !ok {
+	f, ok := ctx.Value(feedbackKey{}).(*Feedback)
+	if !ok {
 		return
 	}
 	if a.Latency > 0 {
 		scheduler.ReportLatency(ctx, a.Latency)
 	}
 	if a.Status < http.StatusBadRequest {
-		blockLimits(ctx, a)
+		f.blockLimits(ctx, a.URL, a.Upstream.Until)
 	}
 }
 
-// blockLimits blocks the keys of the job's limits until the time that a response asks for, if the
-// Feedback around the handler accepts the time.
-func blockLimits(ctx context.Context, a Response) {
-	r, ok := ctx.Value(runKey{}).(*run)
-	if !ok || a.Upstream.Until.IsZero() {
-		return
-	}
-	if until := r.feedback.blockUntil(ctx, r.task, a); !until.IsZero() {
+// blockLimits blocks the keys of the job's limits until a time that a response has named, if the time
+// counts for these limits.
+func (f *Feedback) blockLimits(ctx context.Context, url string, until time.Time) {
+	if f.counts(ctx, url, until) {
 		scheduler.ReportRateLimit(ctx, until)
 	}
 }
@@ -134,22 +120,22 @@ func blockLimits(ctx context.Context, a Response) {
 func blockHost(ctx context.Context, host string, d time.Duration) error {
 	rule, _ := scheduler.GetRule(ctx)
 	needs := slices.DeleteFunc(slices.Clone(rule.Needs), func(n throttle.Need) bool { return n.Key != host })
-	r, ok := ctx.Value(runKey{}).(*run)
-	if !ok || r.feedback.Limiter == nil || len(needs) == 0 {
+	f, ok := ctx.Value(feedbackKey{}).(*Feedback)
+	if !ok || f.Limiter == nil || len(needs) == 0 {
 		return nil
 	}
-	return r.feedback.Limiter.Internals().BlockFor(ctx, d, needs...)
+	return f.Limiter.Internals().BlockFor(ctx, d, needs...)
 }
 
 // reportError reports the error of an unexpected status, and returns the job's error: see Feedback.
-func (f *Feedback) reportError(ctx context.Context, task *asynq.Task, err error) error {
+func (f *Feedback) reportError(ctx context.Context, err error) error {
 	status, ok := errors.AsType[*StatusError](err)
 	if !ok {
 		return err
 	}
-	var until time.Time
-	if !status.Until.IsZero() {
-		until = f.blockUntil(ctx, task, Response{URL: status.URL, Status: status.Status, Upstream: Upstream{Until: status.Until}})
+	until := status.Until
+	if !f.counts(ctx, status.URL, until) {
+		until = time.Time{}
 	}
 	timed := status.Status == http.StatusServiceUnavailable || status.Status == http.StatusForbidden
 	switch {
@@ -159,6 +145,7 @@ func (f *Feedback) reportError(ctx context.Context, task *asynq.Task, err error)
 		scheduler.ReportOverload(ctx)
 	}
 	if timed && !status.Until.IsZero() {
+		f.log().Info("the time in an answer does not count: no limit of the job has the host as its key (see retry_after_scope)", "url", status.URL, "wait", time.Until(status.Until).Round(time.Second))
 		again := scheduler.RetryAfter(min(max(0, time.Until(status.Until)), throttle.Day))
 		return &hiddenError{err.Error(), errors.Join(err, again)}
 	}
@@ -168,34 +155,18 @@ func (f *Feedback) reportError(ctx context.Context, task *asynq.Task, err error)
 	return err
 }
 
-// blockUntil calls BlockUntil or its default.
-func (f *Feedback) blockUntil(ctx context.Context, task *asynq.Task, a Response) time.Time {
-	if f.BlockUntil != nil {
-		return f.BlockUntil(ctx, task, a)
-	}
+// counts reports whether a time that the host of a URL has named counts for the job's limits: the rule
+// names the limits, or the host is the key of all its needs that have a key, and there is one. For a
+// job without needs it counts.
+func (f *Feedback) counts(ctx context.Context, address string, until time.Time) bool {
 	rule, _ := scheduler.GetRule(ctx)
-	if rule.BlockOnRateLimit == nil && !onlyOf(rule.Needs, a.URL) {
-		if a.Status >= http.StatusBadRequest {
-			f.log().Info("ignored the time in an answer: no limit of the job has the host as its key, and its rule has no BlockOnRateLimit", "type", task.Type(), "said", time.Until(a.Upstream.Until).Round(time.Second))
-		}
-		return time.Time{}
-	}
-	if latest := time.Now().Add(throttle.Day); a.Upstream.Until.After(latest) {
-		return latest
-	}
-	return a.Upstream.Until
-}
-
-// onlyOf reports whether a block of the needs affects the host of a URL alone: every need with a
-// key has that host as its key, and there is one. A job without needs affects no host.
-func onlyOf(needs []throttle.Need, address string) bool {
 	u, err := url.Parse(address)
-	if err != nil {
-		return false
+	if until.IsZero() || err != nil || rule.BlockOnRateLimit != nil {
+		return !until.IsZero() && err == nil
 	}
-	keyed := slices.DeleteFunc(slices.Clone(needs), func(n throttle.Need) bool { return n.Key == "" })
+	keyed := slices.DeleteFunc(slices.Clone(rule.Needs), func(n throttle.Need) bool { return n.Key == "" })
 	others := slices.ContainsFunc(keyed, func(n throttle.Need) bool { return n.Key != u.Hostname() && n.Key != u.Host })
-	return len(needs) == 0 || len(keyed) > 0 && !others
+	return len(rule.Needs) == 0 || len(keyed) > 0 && !others
 }
 
 // settle settles the real costs of a job.

@@ -239,29 +239,6 @@ func TestFeedback_Costs(t *testing.T) {
 	}
 }
 
-// Who tells the limiter itself decides for how long.
-func TestFeedback_BlockUntil(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, rdb := redistest.Mini(t)
-		u := &upstream{status: http.StatusTooManyRequests, header: http.Header{"Retry-After": {"3600"}}}
-		var answer tasks.Response
-		soon := func(_ context.Context, _ *asynq.Task, a tasks.Response) time.Time {
-			answer = a
-			return time.Now().Add(time.Minute)
-		}
-		u.serve(t, rdb, byHost(), u.call, &tasks.Feedback{BlockUntil: soon})
-		enqueue(t, rdb, asynq.NewTask("call", nil))
-		time.Sleep(2 * time.Minute)
-		synctest.Wait()
-		if len(u.calls) != 2 || u.calls[1] < time.Minute {
-			t.Errorf("the calls came after %v, want another after a minute", u.calls)
-		}
-		if answer.URL != "https://api.example/items" || answer.Status != 429 {
-			t.Errorf("the answer was %+v", answer)
-		}
-	})
-}
-
 // Under a plain asynq server an answer is an error as that of http:request, and archives the
 // job if the same call would get the same answer.
 func TestCheckResponse(t *testing.T) {

@@ -241,47 +241,29 @@ func (s *RetryAfterScope) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q: want host or all", text)
 }
 
-// TrustsRetryAfter reports whether an answer's time counts for the limits that the task's rule
-// blocks.
-func (t Task) TrustsRetryAfter() bool {
-	return t.RetryAfterScope == ScopeAll || t.blocks() != nil
-}
-
 // blocks returns the limits that a 429 blocks. Nil means the limits with a key, or all limits if none
-// has one.
+// has one, but none until a time that the upstream names.
 func (t Task) blocks() []string {
-	if t.BlockOn429 != nil || t.RetryAfterScope == ScopeAll {
+	if t.BlockOn429 != nil {
 		return t.BlockOn429
 	}
-	var limits []string
+	var all, keyed, byHost []string
 	for _, n := range t.Limits {
+		all = append(all, n.Limit)
+		if !n.Key.IsZero() {
+			keyed = append(keyed, n.Limit)
+		}
 		if n.Key.ByHost() {
-			limits = append(limits, n.Limit)
+			byHost = append(byHost, n.Limit)
 		}
 	}
-	return limits
-}
-
-// LongestBlock returns the limit's MaxBlock, or its default.
-func LongestBlock(l throttle.Limit) time.Duration {
-	return cmp.Or(l.MaxBlock, max(throttle.Day, l.Rate.Per))
-}
-
-// MaxBlocks returns the limit with the shortest max_block of those that an answer may block, and the
-// longest max_block. For a type without limits that is a day.
-func (t Task) MaxBlocks(limits []throttle.Limit) (least throttle.Limit, longest time.Duration) {
-	blocks := t.blocks()
-	for _, l := range limits {
-		needed := slices.ContainsFunc(t.Limits, func(n Need) bool { return n.Limit == l.Name })
-		if !needed || blocks != nil && !slices.Contains(blocks, l.Name) {
-			continue
-		}
-		if least.Name == "" || LongestBlock(l) < LongestBlock(least) {
-			least = l
-		}
-		longest = max(longest, LongestBlock(l))
+	switch {
+	case t.RetryAfterScope != ScopeAll:
+		return byHost
+	case keyed != nil:
+		return keyed
 	}
-	return least, cmp.Or(longest, throttle.Day)
+	return all
 }
 
 // JobOf returns what expressions see of the task of a context.

@@ -48,23 +48,22 @@ schedules: {s: {cron: "@every 2d", task: "http:request", payload: {url: "https:/
 func TestRetryAfterScope(t *testing.T) {
 	for _, tt := range []struct {
 		task   string
-		trusts bool
-		blocks []string // of the rule; nil means those with a key, or all
+		blocks []string // of the rule; nil means that no time of the upstream counts
 	}{
-		{`{limits: [{limit: shared}]}`, false, nil},
-		{`{limits: [{limit: shared}], retry_after_scope: host}`, false, nil},
-		{`{limits: [{limit: shared}], retry_after_scope: all}`, true, nil},
-		{`{limits: [{limit: shared}], block_on_429: [shared]}`, true, []string{"shared"}},
-		{`{limits: [{limit: shared}, {limit: keyed, key: host(payload.url)}]}`, true, []string{"keyed"}},
-		{`{limits: [{limit: shared}, {limit: keyed, key: host(payload.url)}], retry_after_scope: all}`, true, nil},
-		{`{limits: [{limit: shared, key: payload.method}, {limit: keyed, key: host(payload.url)}]}`, true, []string{"keyed"}},
-		{`{limits: [{limit: keyed, key: payload.method}]}`, false, nil},
-		{`{limits: [{limit: keyed, key: payload.method}], retry_after_scope: all}`, true, nil},
-		{`{limits: [{limit: keyed, key: 'host(payload.url) + "/" + payload.method'}]}`, true, []string{"keyed"}},
-		{`{limits: [{limit: keyed, key: 'payload["url"] | host()'}]}`, true, []string{"keyed"}},
-		{`{limits: [{limit: keyed, key: 'host("https://" + payload.method)'}]}`, false, nil},
-		{`{limits: [{limit: keyed, key: host(payload.body)}]}`, false, nil},
-		{`{}`, false, nil},
+		{`{limits: [{limit: shared}]}`, nil},
+		{`{limits: [{limit: shared}], retry_after_scope: host}`, nil},
+		{`{limits: [{limit: shared}], retry_after_scope: all}`, []string{"shared"}},
+		{`{limits: [{limit: shared}], block_on_429: [shared]}`, []string{"shared"}},
+		{`{limits: [{limit: shared}, {limit: keyed, key: host(payload.url)}]}`, []string{"keyed"}},
+		{`{limits: [{limit: shared}, {limit: keyed, key: host(payload.url)}], retry_after_scope: all}`, []string{"keyed"}},
+		{`{limits: [{limit: shared, key: payload.method}, {limit: keyed, key: host(payload.url)}]}`, []string{"keyed"}},
+		{`{limits: [{limit: keyed, key: payload.method}]}`, nil},
+		{`{limits: [{limit: keyed, key: payload.method}], retry_after_scope: all}`, []string{"keyed"}},
+		{`{limits: [{limit: keyed, key: 'host(payload.url) + "/" + payload.method'}]}`, []string{"keyed"}},
+		{`{limits: [{limit: keyed, key: 'payload["url"] | host()'}]}`, []string{"keyed"}},
+		{`{limits: [{limit: keyed, key: 'host("https://" + payload.method)'}]}`, nil},
+		{`{limits: [{limit: keyed, key: host(payload.body)}]}`, nil},
+		{`{}`, nil},
 	} {
 		c, err := Parse("trust", []byte(`
 limits: {shared: {kind: funnel, rate: 1/s}, keyed: {kind: funnel, rate: 1/s}}
@@ -78,8 +77,8 @@ tasks:
 		if err != nil {
 			t.Errorf("%s: %v", tt.task, err)
 		}
-		if diff := cmp.Diff(tt.blocks, rule.BlockOnRateLimit); diff != "" || c.Tasks["http:request"].TrustsRetryAfter() != tt.trusts {
-			t.Errorf("%s: trusts %t, blocks %v", tt.task, !tt.trusts, rule.BlockOnRateLimit)
+		if diff := cmp.Diff(tt.blocks, rule.BlockOnRateLimit); diff != "" {
+			t.Errorf("%s: blocks %v", tt.task, rule.BlockOnRateLimit)
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/headgate/headgate/cmd/internal/expression"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/tasks"
 )
 
 // logJob logs a line for each finished attempt.
@@ -43,25 +42,6 @@ func (w *Worker) outcome(ctx context.Context, err error) string {
 		return "put back"
 	}
 	return "failed"
-}
-
-// blockUntil returns until when an answer blocks the limits of a task, cut to what the limits allow. It
-// is zero if the time of the answer does not count for them.
-func (w *Worker) blockUntil(_ context.Context, task *asynq.Task, a tasks.Response) time.Time {
-	c, until := w.config.Load(), a.Upstream.Until
-	wait := time.Until(until)
-	if t := c.Tasks[task.Type()]; len(t.Limits) > 0 && !t.TrustsRetryAfter() {
-		if a.Status >= 400 {
-			w.log.Info("the time in an answer does not count: no limit of the task has the host as its key, and the task has no retry_after_scope: all", "type", task.Type(), "said", wait.Round(time.Second))
-		}
-		return time.Time{}
-	}
-	least, longest := c.Tasks[task.Type()].MaxBlocks(c.Limits)
-	if least.Name != "" && wait > config.LongestBlock(least) {
-		w.log.Warn("the upstream asks for a longer block than a limit allows: the limit is blocked for its max_block", "type", task.Type(),
-			"limit", least.Name, "max_block", config.LongestBlock(least), "asked", wait.Round(time.Second))
-	}
-	return until.Add(min(0, longest-wait)) // the limiter cuts it for each limit
 }
 
 // costs returns the actual costs of a finished job by limit.

@@ -187,7 +187,7 @@ func (w *Worker) start() error {
 	c, s := w.config.Load(), w.redis
 	w.crawls.Redis, w.crawls.Scope, w.crawls.Client = s, c.Scope, crawlClient{scheduler.NewClient(s), w.config.Load}
 	feedback := &tasks.Feedback{
-		BlockUntil: w.blockUntil, Costs: w.costs, Results: asynq.NewInspectorFromRedisClient(s), Limiter: w.limiter.Limiter, Log: w.log,
+		Costs: w.costs, Results: asynq.NewInspectorFromRedisClient(s), Limiter: w.limiter.Limiter, Log: w.log,
 	}
 	if text := impoliteWarning(c); text != "" {
 		w.log.Warn(text)

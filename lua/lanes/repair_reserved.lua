@@ -27,5 +27,5 @@ for i = 3, #ARGV do
 end
 if (call('HGET', hg('meters'), meter) or '0') == int(reserved) then return 0 end
 if reserved > 0 then call('HSET', hg('meters'), meter, int(reserved)) else call('HDEL', hg('meters'), meter) end
-changed('meter', meter)
+publish_change('meter', meter)
 return 1

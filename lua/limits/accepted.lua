@@ -15,32 +15,32 @@ local at_us, latency_us = tonumber(ARGV[1]), tonumber(ARGV[2])
 local function accepted(name, key)
   drop_ended(name)
   local r = read_record(name, key)
-  local before = r.rate_limited
+  local previous = r.rate_limited
   if at_us > r.rate_limited_us then r.rate_limited = 0 end
-  local least, wanted_us = adapts(name)
-  if not least or r.allowed_share == FULL and r.share == FULL and wanted_us == 0 then
-    if r.rate_limited == before then return 0 end
+  local min_share, target_latency_us = adaptive_settings(name)
+  if not min_share or r.allowed_share == FULL and r.share == FULL and target_latency_us == 0 then
+    if r.rate_limited == previous then return 0 end
     store_record(name, key, r)
     drop_if_empty(name, key, r)
     return 1
   end
   if at_us > r.slowed_us then speed_up(r) else r.feedback_us = now_us end
-  if wanted_us > 0 then r.latency_us = math.max(latency_us, floor((r.latency_us + latency_us) / 2)) end
-  adapt(name, key, r, least, wanted_us)
+  if target_latency_us > 0 then r.latency_us = math.max(latency_us, floor((r.latency_us + latency_us) / 2)) end
+  adapt(name, key, r, min_share, target_latency_us)
   return 1
 end
 
 -- Calls that were under way when the upstream was too busy for another one say nothing new.
 local function overloaded(name, key)
   drop_ended(name)
-  local least, wanted_us = adapts(name)
+  local min_share, target_latency_us = adaptive_settings(name)
   local r = read_record(name, key)
-  if not least or at_us <= r.rate_limited_us then return 0 end
-  slow_down(name, key, r, least, wanted_us)
+  if not min_share or at_us <= r.rate_limited_us then return 0 end
+  slow_down(name, key, r, min_share, target_latency_us)
   return 1
 end
 
-local learn = latency_us < 0 and overloaded or accepted
-local learned = 0
-for i = 3, #ARGV, 2 do learned = learned + learn(ARGV[i], ARGV[i + 1]) end
-return learned
+local apply = latency_us < 0 and overloaded or accepted
+local changed = 0
+for i = 3, #ARGV, 2 do changed = changed + apply(ARGV[i], ARGV[i + 1]) end
+return changed

@@ -17,7 +17,7 @@
 -- @include take
 -- @include reserved
 local app = ARGV[1]
-local quiet = call('EXISTS', hg('jobs')) == 0 -- no job waits for permits
+local no_waiting = call('EXISTS', hg('jobs')) == 0 -- no job waits for permits
 local loaded = {} -- meters
 
 -- Adds the permits that waiting jobs need to m.reserved, for this call only.
@@ -35,18 +35,18 @@ end
 local function allow(holder, first, last)
   local meters, refusal = load_needs(first, last, app, holder, loaded)
   if not meters then return refusal end
-  if not quiet then reserve_demand(meters) end
+  if not no_waiting then reserve_demand(meters) end
   local bottleneck, at = find_bottleneck(meters)
   if bottleneck.cost == 0 then at = bottleneck.ready_at(0) end -- cost 0 only reads
   if at > now_us then return reply(DENIED, bottleneck, at) end
   return take_all(meters)
 end
 
-local answers, i = {}, 2
+local replies, i = {}, 2
 while i < #ARGV do
   local last = i + 1 + 3 * ARGV[i + 1]
-  answers[#answers + 1] = allow(ARGV[i], i + 2, last)
+  replies[#replies + 1] = allow(ARGV[i], i + 2, last)
   i = last + 1
 end
 store_taken(loaded)
-return answers
+return replies

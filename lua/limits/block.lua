@@ -8,14 +8,14 @@
 -- Returns 1, or 0 if there is no such limit
 -- @include change
 -- @include blocked
-local name, key, until_us, by = ARGV[1], ARGV[2], math.min(tonumber(ARGV[3]), MAX_INT), ARGV[4]
+local name, key, until_us, actor = ARGV[1], ARGV[2], math.min(tonumber(ARGV[3]), MAX_INT), ARGV[4]
 
 if call('EXISTS', hg('limit', name)) == 0 then return 0 end
 if until_us > now_us then
-  note('blocked', name, by, 'key', key, 'until', int(until_us))
+  log_change('blocked', name, actor, 'key', key, 'until', int(until_us))
 elseif call('ZSCORE', hg('blocked', name), key) then
-  note('unblocked', name, by, 'key', key)
+  log_change('unblocked', name, actor, 'key', key)
 end
 block_until(name, key, until_us)
-changed('meter', name .. '|' .. key)
+publish_change('meter', name .. '|' .. key)
 return 1

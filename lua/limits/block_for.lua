@@ -13,7 +13,7 @@ for i = 2, #ARGV, 2 do
   if call('EXISTS', hg('limit', ARGV[i])) == 1 then
     found = found + 1
     block_longer(ARGV[i], ARGV[i + 1], now_us + for_us)
-    changed('meter', ARGV[i] .. '|' .. ARGV[i + 1])
+    publish_change('meter', ARGV[i] .. '|' .. ARGV[i + 1])
   end
 end
 return found

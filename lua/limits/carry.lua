@@ -9,8 +9,8 @@
 local name = ARGV[1]
 
 for i = 2, #ARGV do
-  local m, keep = load_meter(name, ARGV[i])
+  local m, store_state = load_meter(name, ARGV[i])
   if m and m.stale then return { name, now_us } end
-  if keep and call('EXISTS', m.state) == 1 then keep() end
+  if store_state and call('EXISTS', m.state) == 1 then store_state() end
 end
 return { '', now_us }

@@ -25,16 +25,16 @@
 -- @include meter
 -- @include change
 local name, key, at_us, taken, cost = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local mark, given_then, holder, caller, number = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8], ARGV[9], ARGV[10]
+local mark, given_before, holder, caller, call_number = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8], ARGV[9], ARGV[10]
 
-local m, keep = load_meter(name, key)
+local m, store_state = load_meter(name, key)
 if not m then return { '', now_us, 0 } end
 if m.stale then return { name, now_us } end
-local kind, more = m.kind, cost - taken
+local kind, extra = m.kind, cost - taken
 
-local done = { '', now_us, 1, 0 }
-if more > 0 and (kind == 'funnel' or kind == 'token_bucket') then done[4] = span(more, m.n, m.period_us) end
-if call('SET', hg('admitted', caller), number, 'PX', int(GRACE_MS), 'GET') == number then return done end
+local result = { '', now_us, 1, 0 }
+if extra > 0 and (kind == 'funnel' or kind == 'token_bucket') then result[4] = span(extra, m.n, m.period_us) end
+if call('SET', hg('admitted', caller), call_number, 'PX', int(GRACE_MS), 'GET') == call_number then return result end
 
 local function give_back(k)
   local since_us = math.max(tonumber(call('HGET', hg('limit', name), 'since_us') or nil) or now_us, m.since_us or 0)
@@ -55,7 +55,7 @@ local function give_back(k)
     if newest then call('SET', m.state, parts_text(width, sum, newest, left, others), 'KEEPTTL') else call('DEL', m.state) end
   elseif kind == 'fixed_window' then
     local last, count = string.match(call('GET', m.state), '^(%d+) (%d+)$')
-    local _, starts = windows(m)
+    local _, starts = window_starts(m)
     last, count = tonumber(last), tonumber(count)
     if not last then return end
     local start = starts(last > now_us and last or now_us, 0)
@@ -66,16 +66,16 @@ local function give_back(k)
     -- plus what was given back since. They may have taken all of it just now, or in advance.
     local tat, fraction, rate, given, begins = string.match(call('GET', m.state), '^(%d+) (%d+) (%d+ %d+) ?(%d*) ?(%d*)$')
     tat, fraction, given = tonumber(tat), tonumber(fraction), tonumber(given) or 0
-    if rate ~= m.rate or tat == MAX_INT or given < given_then then return end
-    local given_us, part = span(given - given_then, m.n, m.period_us)
+    if rate ~= m.rate or tat == MAX_INT or given < given_before then return end
+    local given_us, part = span(given - given_before, m.n, m.period_us)
     local others_us = tat + (fraction > 0 and 1 or 0) - mark + given_us
     local us, over = span(k, m.n, m.period_us)
-    local less, left = tat - us, fraction - over
-    if left < 0 then less, left = less - 1, left + m.n end
-    local least = math.max(now_us, tonumber(begins) or 0) + others_us
-    if least > less or least == less and part > left then less, left = least, part end
-    if others_us < 0 or less > tat or less == tat and left >= fraction then return end
-    call('SET', m.state, int(less) .. ' ' .. int(left) .. ' ' .. rate .. ' ' .. int(given + k) .. (begins ~= '' and ' ' .. begins or ''))
+    local new_tat, left = tat - us, fraction - over
+    if left < 0 then new_tat, left = new_tat - 1, left + m.n end
+    local min_tat = math.max(now_us, tonumber(begins) or 0) + others_us
+    if min_tat > new_tat or min_tat == new_tat and part > left then new_tat, left = min_tat, part end
+    if others_us < 0 or new_tat > tat or new_tat == tat and left >= fraction then return end
+    call('SET', m.state, int(new_tat) .. ' ' .. int(left) .. ' ' .. rate .. ' ' .. int(given + k) .. (begins ~= '' and ' ' .. begins or ''))
     gcra(m, now_us)() -- stores it for as long as it matters
   end
 end
@@ -86,17 +86,17 @@ local function charge(k)
   local last = tonumber(call('LINDEX', m.state, -1) or nil) or 0
   local at, room = int(last > now_us and last or now_us), m.n + (m.open_left or m.left)()
   for _ = 1, math.min(k, room) do call('RPUSH', m.state, at) end
-  keep()
+  store_state()
 end
 
 if kind == 'concurrency' then
   local sets = lease_sets(m.state)
   local held, until_us = held_by(sets, holder)
-  if held > 0 then hold(sets, holder, cost > 0 and cost or 1, until_us) end
-elseif more > 0 then
-  charge(more)
-elseif more < 0 then
-  give_back(-more)
+  if held > 0 then set_held(sets, holder, cost > 0 and cost or 1, until_us) end
+elseif extra > 0 then
+  charge(extra)
+elseif extra < 0 then
+  give_back(-extra)
 end
-if waited_for(m.id) then changed('meter', m.id) end
-return done
+if is_contended(m.id) then publish_change('meter', m.id) end
+return result

@@ -12,46 +12,46 @@
 -- Returns {0 unchanged, 1 changed, 2 the file's definition replaced that of a `set`; 1 if the
 --   limit's meters must be carried over to another rate; 1 if the file had overrides before}
 -- @include record
-local name, source, text, by, sent = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local name, source, text, actor, attempt = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local limit = hg('limit', name)
 
-local was_text, was_file, paused, blocked_us, overrides, keys_file =
+local old_text, old_file_text, paused, blocked_us, overrides, keys_file =
   unpack(call('HMGET', limit, 'text', 'file', 'paused', 'blocked_us', 'overrides', 'keys_file'))
-local was_summary = call('HGET', hg('summaries'), name)
-if was_text then
-  was_summary = store_summary(name) -- somebody may have edited it
-  if not load_meter(name, '') then was_text, was_file, was_summary = false, false, false end -- it lacks a part: it counts as lost
+local old_summary = call('HGET', hg('summaries'), name)
+if old_text then
+  old_summary = store_summary(name) -- somebody may have edited it
+  if not load_meter(name, '') then old_text, old_file_text, old_summary = false, false, false end -- it lacks a part: it counts as lost
 end
 -- What was set or deleted since the loss stays so.
-if source == 'again' and was_text then
-  if not was_file then call('HSET', limit, 'file', text) end
+if source == 'again' and old_text then
+  if not old_file_text then call('HSET', limit, 'file', text) end
   return { 0, 0, keys_file and 1 or 0 }
 end
 if source == 'again' and call('HEXISTS', hg('deleted'), name) == 1 then return { 0, 0, 0 } end
 if source == 'again' then source = 'file' end
-if was_text and (text == was_text or source == 'file' and text == was_file) then
+if old_text and (text == old_text or source == 'file' and text == old_file_text) then
   if source == 'file' then call('HSET', limit, 'file', text) end
-  return { 0, sent ~= '1' and 1 or 0, keys_file and 1 or 0 } -- a repeat finds its own definition
+  return { 0, attempt ~= '1' and 1 or 0, keys_file and 1 or 0 } -- a repeat finds its own definition
 end
-local replaced = source == 'file' and was_text and was_text ~= was_file
-was_summary = was_summary or call('HGET', hg('deleted'), name)
+local replaced = source == 'file' and old_text and old_text ~= old_file_text
+old_summary = old_summary or call('HGET', hg('deleted'), name)
 
-keep_ended(name)
+store_ended(name)
 call('DEL', limit)
 call('HSET', limit, 'text', text, 'since_us', int(now_us), unpack(ARGV, 6))
 if paused then call('HSET', limit, 'paused', paused) end
 if blocked_us then call('HSET', limit, 'blocked_us', blocked_us) end
 if overrides then call('HSET', limit, 'overrides', overrides) end
 if keys_file then call('HSET', limit, 'keys_file', keys_file) end
-local file = source == 'file' and text or was_file
-if file then call('HSET', limit, 'file', file) end
+local file_text = source == 'file' and text or old_file_text
+if file_text then call('HSET', limit, 'file', file_text) end
 local summary = store_summary(name)
 call('SADD', hg('limits'), name)
 call('HDEL', hg('deleted'), name)
-changed('limit', name)
-note(source == 'file' and 'defined' or 'set', name, by, 'from', was_text or '', 'to', text)
+publish_change('limit', name)
+log_change(source == 'file' and 'defined' or 'set', name, actor, 'from', old_text or '', 'to', text)
 
 -- Kind, n and period. Windows of the same period may have another calendar.
 local function rate(summary) return string.match(summary, '^%S+ %S+ %S+') end
-local other = overrides or was_summary and (rate(was_summary) ~= rate(summary) or string.find(summary, '^fixed_window'))
-return { replaced and 2 or 1, other and 1 or 0, keys_file and 1 or 0 }
+local rate_changed = overrides or old_summary and (rate(old_summary) ~= rate(summary) or string.find(summary, '^fixed_window'))
+return { replaced and 2 or 1, rate_changed and 1 or 0, keys_file and 1 or 0 }

@@ -9,17 +9,17 @@
 -- ARGV[4] number of its call, which only repeats of this call share
 -- Returns 1, or 0 if there was none
 -- @include change
-local name, by, caller, number = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local name, actor, caller, call_number = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local admitted = hg('admitted', caller)
 
-if call('GET', admitted) == number then return 1 end
+if call('GET', admitted) == call_number then return 1 end
 local summary, text = call('HGET', hg('summaries'), name), call('HGET', hg('limit', name), 'text')
 call('SREM', hg('limits'), name)
 call('HDEL', hg('summaries'), name)
 if not summary then return 0 end
-call('SET', admitted, number, 'PX', int(GRACE_MS))
+call('SET', admitted, call_number, 'PX', int(GRACE_MS))
 call('HSET', hg('deleted'), name, summary)
 call('UNLINK', hg('limit', name), hg('blocked', name), hg('overrides', name), hg('ending', name))
-changed('limit', name)
-note('deleted', name, by, 'from', text or '')
+publish_change('limit', name)
+log_change('deleted', name, actor, 'from', text or '')
 return 1

@@ -14,7 +14,7 @@ for i = 2, #ARGV, 2 do
     local state = hg('m', 'concurrency:' .. ARGV[i] .. '|' .. ARGV[i + 1])
     local sets = lease_sets(state)
     local held = held_by(sets, holder)
-    if held > 0 then hold(sets, holder, held, now_us + tonumber(lease_us)) else kept = 0 end
+    if held > 0 then set_held(sets, holder, held, now_us + tonumber(lease_us)) else kept = 0 end
   end
 end
 return kept

@@ -26,7 +26,7 @@
 --   microsecond at which the permits were taken; only if an earlier sending of this script ran
 --   a line for each meter with its state before the calls: "tat fraction n period_us"; '' if unused
 -- @include scope
-local caller, number, sent, n, last = ARGV[1], ARGV[2], ARGV[3], #KEYS - 1, #ARGV
+local caller, call_number, attempt, n, last = ARGV[1], ARGV[2], ARGV[3], #KEYS - 1, #ARGV
 
 if call('EXISTS', hg('jobs')) == 1 then return '' end
 local summaries = call('HMGET', hg('summaries'), unpack(ARGV, 4, n + 3))
@@ -38,24 +38,24 @@ local states = call('MGET', unpack(KEYS, 2))
 -- everything else.
 local match = string.match
 local summary_at, rate_at = n + 3, 2 * n + 3
-local tats, overs, found = states, summaries, ''
+local tats, fractions, found = states, summaries, ''
 for k = 1, n do
-  local state, tat, over = states[k], now_us, 0
+  local state, tat, fraction = states[k], now_us, 0
   if state then
     local at, part, rate = match(state, '^(%d+) (%d+) (.+)$')
     if rate == ARGV[rate_at + k] then
       at = at + 0
-      if at >= now_us then tat, over = at, part + 0 end
+      if at >= now_us then tat, fraction = at, part + 0 end
     else -- a state of another rate, or corrupt data
       tat, state = false, ''
     end
   end
   found = found .. '\n' .. (state or '')
-  tats[k], overs[k] = summaries[k] == ARGV[summary_at + k] and tat, over
+  tats[k], fractions[k] = summaries[k] == ARGV[summary_at + k] and tat, fraction
 end
 
-if sent ~= '1' then
-  local taken, before = match(call('GET', hg('admitted', caller)) or '', '^' .. number .. ' (%d+) (.*)$')
+if attempt ~= '1' then
+  local taken, before = match(call('GET', hg('admitted', caller)) or '', '^' .. call_number .. ' (%d+) (.*)$')
   if before then
     before = string.gsub(before, '.', { ['+'] = '=', ['-'] = '?' })
     return time[1] .. ' ' .. time[2] .. ' ' .. before .. ' ' .. taken .. found
@@ -63,58 +63,58 @@ if sent ~= '1' then
 end
 
 -- If a job does not get its permits, a later job takes nothing from the same meters.
-local verdicts, all, some, denied = '', false, nil, nil
+local verdicts, all_taken, taken_meters, denied = '', false, nil, nil
 local j = 3 * n + 4
 while j <= last do
-  local count, equal, some_of = n, 1, false
+  local count, equal, has_list = n, 1, false
   if ARGV[j] ~= '' then
     local head = ARGV[j] + 0
-    if head < 0 then equal = -head else count, some_of = head, true end
+    if head < 0 then equal = -head else count, has_list = head, true end
   end
-  local width = some_of and 4 or 3
+  local width = has_list and 4 or 3
   for _ = 1, equal do
     local verdict = '+'
     for i = 1, count do
       local at = j + width * i - 2
-      local k = some_of and ARGV[at - 1] + 0 or i
+      local k = has_list and ARGV[at - 1] + 0 or i
       local early_us = tats[k] and tats[k] - ARGV[at] - now_us
       if not early_us or denied and denied[k] then
         verdict = '?'
         break
       end
-      if early_us > 0 or early_us == 0 and overs[k] > (match(ARGV[at + 2], '^%d+') or 0) + 0 then verdict = '-' end
+      if early_us > 0 or early_us == 0 and fractions[k] > (match(ARGV[at + 2], '^%d+') or 0) + 0 then verdict = '-' end
     end
     if verdict == '+' then
-      all = all or not some_of
+      all_taken = all_taken or not has_list
       for i = 1, count do
         local at = j + width * i - 2
-        local k = some_of and ARGV[at - 1] + 0 or i
+        local k = has_list and ARGV[at - 1] + 0 or i
         local tat, parts = tats[k] + ARGV[at + 1], ARGV[at + 2]
         if parts ~= '' then
-          local whole, over = match(ARGV[rate_at + k], '^%d+') + 0, overs[k] + match(parts, '%d+$')
-          if over >= whole then tat, over = tat + 1, over - whole end
-          overs[k] = over
+          local whole, fraction = match(ARGV[rate_at + k], '^%d+') + 0, fractions[k] + match(parts, '%d+$')
+          if fraction >= whole then tat, fraction = tat + 1, fraction - whole end
+          fractions[k] = fraction
         end
         tats[k] = tat
-        if some_of then
-          some = some or {}
-          some[k] = true
+        if has_list then
+          taken_meters = taken_meters or {}
+          taken_meters[k] = true
         end
       end
     elseif caller ~= '' then
       denied = denied or {}
-      for i = 1, count do denied[some_of and ARGV[j + 4 * i - 3] + 0 or i] = true end
+      for i = 1, count do denied[has_list and ARGV[j + 4 * i - 3] + 0 or i] = true end
     end
     verdicts = verdicts .. verdict
   end
   j = j + 1 + width * count
 end
 
-if caller ~= '' and (all or some) then call('SET', hg('admitted', caller), number .. ' ' .. int(now_us) .. ' ' .. verdicts, 'PX', int(GRACE_MS)) end
+if caller ~= '' and (all_taken or taken_meters) then call('SET', hg('admitted', caller), call_number .. ' ' .. int(now_us) .. ' ' .. verdicts, 'PX', int(GRACE_MS)) end
 for k = 1, n do
-  if all or some and some[k] then
-    local tat, over = tats[k], overs[k]
-    local parts = over == 0 and ' 0 ' or ' ' .. int(over) .. ' '
+  if all_taken or taken_meters and taken_meters[k] then
+    local tat, fraction = tats[k], fractions[k]
+    local parts = fraction == 0 and ' 0 ' or ' ' .. int(fraction) .. ' '
     call('SET', KEYS[k + 1], int(tat) .. parts .. ARGV[rate_at + k], 'PX', int(ceil((tat - now_us) / 1000) + GRACE_MS))
   end
 end

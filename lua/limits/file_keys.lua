@@ -11,28 +11,28 @@
 --   for each
 -- Returns 1, or 0 if there was nothing to do
 -- @include record
-local name, kind, words = ARGV[1], ARGV[2], ARGV[3]
+local name, kind, text = ARGV[1], ARGV[2], ARGV[3]
 local limit = hg('limit', name)
 
-local were = call('HGET', limit, 'keys_file') or ''
-if words == were or call('EXISTS', limit) == 0 then return 0 end
-call('HSET', limit, 'keys_file', words)
-local said, now_said = {}, {}
-for key, what in string.gmatch(were, '([^\t\n]*)\t([^\n]*)') do said[key] = what end
-for key, what in string.gmatch(words, '([^\t\n]*)\t([^\n]*)') do now_said[key] = what end
+local old_text = call('HGET', limit, 'keys_file') or ''
+if text == old_text or call('EXISTS', limit) == 0 then return 0 end
+call('HSET', limit, 'keys_file', text)
+local old, new = {}, {}
+for key, override in string.gmatch(old_text, '([^\t\n]*)\t([^\n]*)') do old[key] = override end
+for key, override in string.gmatch(text, '([^\t\n]*)\t([^\n]*)') do new[key] = override end
 
 for i = 4, #ARGV, 4 do
   local key = ARGV[i]
-  if said[key] ~= now_said[key] then
+  if old[key] ~= new[key] then
     local r = read_record(name, key)
     r.source, r.kind, r.n, r.per_us, r.capacity, r.ends_us = 'file', kind, tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3]), 0
     change_rate(name, key, r)
   end
 end
-for key in pairs(said) do
-  local r = not now_said[key] and read_record(name, key)
+for key in pairs(old) do
+  local r = not new[key] and read_record(name, key)
   if r and r.source == 'file' then
-    restore(r)
+    clear_override(r)
     change_rate(name, key, r)
   end
 end

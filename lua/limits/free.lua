@@ -14,8 +14,8 @@ for i = 2, #ARGV, 2 do
   local state = hg('m', 'concurrency:' .. id)
   local sets = lease_sets(state)
   local held = held_by(sets, holder)
-  hold(sets, holder, 0, now_us) -- also if it has ended: the clock may step back
-  if held > 0 and waited_for(id) then changed('meter', id) end
+  set_held(sets, holder, 0, now_us) -- also if it has ended: the clock may step back
+  if held > 0 and is_contended(id) then publish_change('meter', id) end
   freed = freed + held
 end
 return freed

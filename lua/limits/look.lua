@@ -20,7 +20,7 @@
 local with_state, stale = ARGV[1] == '1', {}
 
 -- Some of the times of a log, a thousand at most, each with how many it stands for.
-local function log_of(state)
+local function sample_log(state)
   local length = call('LLEN', state)
   local step, out = ceil(length / 1000), {}
   for i = step - 1, length - 1 + step - 1, step > 0 and step or 1 do
@@ -31,7 +31,7 @@ local function log_of(state)
   return out
 end
 
-local function stands(name, key)
+local function meter_row(name, key)
   local m = load_meter(name, key)
   if not m then return {} end
   if m.stale then stale[#stale + 1] = m.name end
@@ -47,23 +47,23 @@ local function stands(name, key)
   if not with_state then return row end
   local per_us = tonumber(limit[2] or nil) or 0
   if not m.lease_us and per_us < 1 then return {} end -- its definition is lost
-  local after = m.ends_us and load_meter(name, key, nil, nil, m.ends_us) or m
+  local later = m.ends_us and load_meter(name, key, nil, nil, m.ends_us) or m
   local state
   if m.kind == 'sliding_log' then
-    state = log_of(m.state)
+    state = sample_log(m.state)
   elseif m.kind == 'concurrency' then
     state = { m.capacity - left }
   else
     state = { call('GET', m.state) or '' }
   end
   for _, value in ipairs({
-    m.ends_us or 0, after.n, after.period_us or 0, after.capacity, math.max(tonumber(limit[5] or nil) or 0, m.since_us or 0),
+    m.ends_us or 0, later.n, later.period_us or 0, later.capacity, math.max(tonumber(limit[5] or nil) or 0, m.since_us or 0),
     per_us, tonumber(limit[3] or nil) or 0, limit[4] or '', state,
   }) do row[#row + 1] = value end
   return row
 end
 
 local out = { '', now_us }
-for i = 2, #ARGV, 2 do out[#out + 1] = try(stands, ARGV[i], ARGV[i + 1]) or {} end
+for i = 2, #ARGV, 2 do out[#out + 1] = try(meter_row, ARGV[i], ARGV[i + 1]) or {} end
 out[1] = table.concat(stale, ' ')
 return out

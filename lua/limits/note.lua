@@ -6,7 +6,7 @@
 -- ARGV[3…] names and values of what was changed
 -- Returns 1
 -- @include change
-local what, by = ARGV[1], ARGV[2]
+local what, actor = ARGV[1], ARGV[2]
 
-note(what, '', by, unpack(ARGV, 3))
+log_change(what, '', actor, unpack(ARGV, 3))
 return 1

@@ -7,12 +7,12 @@
 -- Returns 1, or 0 if there is no such limit
 -- @include change
 -- @include summary
-local name, pause, by = ARGV[1], ARGV[2], ARGV[3]
+local name, pause, actor = ARGV[1], ARGV[2], ARGV[3]
 local limit = hg('limit', name)
 
 if call('EXISTS', limit) == 0 then return 0 end
 if pause == '1' then call('HSET', limit, 'paused', '1') else call('HDEL', limit, 'paused') end
 store_summary(name)
-changed('limit', name)
-note(pause == '1' and 'paused' or 'resumed', name, by)
+publish_change('limit', name)
+log_change(pause == '1' and 'paused' or 'resumed', name, actor)
 return 1

@@ -8,7 +8,7 @@
 -- Returns 1, or 0 if there is no such limit
 -- @include leases
 -- @include record
-local name, key, by = ARGV[1], ARGV[2], ARGV[3]
+local name, key, actor = ARGV[1], ARGV[2], ARGV[3]
 local id = name .. '|' .. key
 
 local kind = call('HGET', hg('limit', name), 'kind')
@@ -19,6 +19,6 @@ call('ZREM', hg('blocked', name), key)
 if call('HEXISTS', hg('overrides', name), key) == 1 then
   forget_feedback(name, key, read_record(name, key))
 end
-changed('meter', id)
-note('reset', name, by, 'key', key)
+publish_change('meter', id)
+log_change('reset', name, actor, 'key', key)
 return 1

@@ -13,16 +13,16 @@
 -- ARGV[9] microseconds until the end, or 0 for none
 -- Returns 1, or 0 if there is no such limit
 -- @include record
-local name, key, by, text, kind = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local name, key, actor, text, kind = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local n, per_us, capacity, for_us = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 
 if call('EXISTS', hg('limit', name)) == 0 then return 0 end
 if text == '' then
   local r = read_record(name, key)
   if r.source == '-' then return 1 end
-  restore(r)
+  clear_override(r)
   change_rate(name, key, r)
-  note('unset', name, by, 'key', key)
+  log_change('unset', name, actor, 'key', key)
   return 1
 end
 drop_ended(name)
@@ -30,5 +30,5 @@ local r = read_record(name, key)
 r.source, r.kind, r.n, r.per_us, r.capacity = 'set', kind, n, per_us, capacity
 r.ends_us = for_us > 0 and math.min(now_us + for_us, MAX_INT) or 0
 change_rate(name, key, r)
-note('set', name, by, 'key', key, 'to', text)
+log_change('set', name, actor, 'key', key, 'to', text)
 return 1

@@ -29,7 +29,7 @@ local function estimate_start(meters, ahead, average, is_new, contended_id)
       local used = floor(m.n / cost) * cost
       wanted = wanted + ceil(floor((wanted - 1) / used) * (m.n - used))
     end
-    m.wanted, closes = wanted, closes or m.closes
+    m.wanted, closes = wanted, closes or m.may_close
     local at = m.ready_at(wanted)
     if not deciding or at > expected or (at == expected and m.id == contended_id) then deciding, expected, known = m, at, m.known end
   end

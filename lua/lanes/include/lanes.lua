@@ -13,7 +13,7 @@ end
 -- Publishes that permits of a lane's meters are free again.
 local function notify_freed(lane)
   local _, ids = parse_lane(lane)
-  for i = 1, #ids do changed('meter', ids[i]) end
+  for i = 1, #ids do publish_change('meter', ids[i]) end
 end
 
 -- Removes a waiting job from its lane. Returns its rank there, or nil. If the rank is 0, the next

@@ -44,7 +44,7 @@ local function latest_ready_at(meters, ready, advance_us, max_advance_us)
   if #meters > 1 or not m.known or lost then return now_us end
   local spare_us = (m.capacity - m.cost) * m.period_us / m.n
   if spare_us >= max_advance_us then return now_us + advance_us end
-  return now_us + (m.early and math.min(advance_us, math.max(MIN_ADVANCE_US, floor(spare_us / 2))) or 0)
+  return now_us + (m.allows_advance and math.min(advance_us, math.max(MIN_ADVANCE_US, floor(spare_us / 2))) or 0)
 end
 
 -- Refuses a turn. Later turns that share one of its meters are skipped, because they could take
@@ -97,7 +97,7 @@ local function try_turn(lane, advance_us, held_text, max_advance_us)
     m.reserved, m.newly_reserved = m.reserved + m.cost, m.newly_reserved + m.cost
   end
   grant_first(lane, id, r, ready, ready + r.grant_us)
-  local early = meters[1].early and not meters[2] and since + PUT_BACK_US <= now_us
+  local early = meters[1].allows_advance and not meters[2] and since + PUT_BACK_US <= now_us
   return { GRANTED, id, ready, ready + r.grant_us, early and 1 or 0 }
 end
 

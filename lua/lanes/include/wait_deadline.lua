@@ -11,6 +11,6 @@ end
 -- would count them in an earlier window, and several meters would be reserved longer than needed.
 local function may_take_at(job, at)
   if at <= now_us then return true end
-  if at > now_us + job.max_advance_us or job.meters[2] or not job.meters[1].early then return false end
+  if at > now_us + job.max_advance_us or job.meters[2] or not job.meters[1].allows_advance then return false end
   return wait_deadline(job.since_us, job.max_wait_us, job.useful_us) > at
 end

@@ -14,14 +14,14 @@ local GAIN_US = 1000 -- how long a millionth takes to come back
 local LONGEST_GAP_US = 10000000 -- the longest time between two calls that counts
 -- A change smaller than this part of the share waits for more, because each makes the key owe whole
 -- permits.
-local NOTICED = 0.02
+local MIN_CHANGE = 0.02
 
 -- Returns the smallest share of the rate and the wanted latency, or nil if the limit does not
 -- adapt. Without a latency that is 0.
-local function adapts(name)
-  local least, latency_us = unpack(call('HMGET', hg('limit', name), 'adapt_share', 'adapt_latency_us'))
-  least = tonumber(least or nil)
-  if least then return least, tonumber(latency_us or nil) or 0 end
+local function adaptive_settings(name)
+  local min_share, latency_us = unpack(call('HMGET', hg('limit', name), 'adapt_share', 'adapt_latency_us'))
+  min_share = tonumber(min_share or nil)
+  if min_share then return min_share, tonumber(latency_us or nil) or 0 end
 end
 
 -- Leaves what is less than a millionth for the next call to count.
@@ -32,11 +32,11 @@ local function speed_up(r)
 end
 
 -- Applies what the record has learned to the key.
-local function adapt(name, key, r, least, wanted_us)
-  r.allowed_share = math.max(r.allowed_share, least)
+local function adapt(name, key, r, min_share, target_latency_us)
+  r.allowed_share = math.max(r.allowed_share, min_share)
   local share = r.allowed_share
-  if wanted_us > 0 and r.latency_us > wanted_us then share = math.min(share, math.max(least, floor(FULL * wanted_us / r.latency_us))) end
-  if share ~= r.share and (share == FULL or math.abs(share - r.share) >= NOTICED * r.share) then
+  if target_latency_us > 0 and r.latency_us > target_latency_us then share = math.min(share, math.max(min_share, floor(FULL * target_latency_us / r.latency_us))) end
+  if share ~= r.share and (share == FULL or math.abs(share - r.share) >= MIN_CHANGE * r.share) then
     r.share = share
     change_rate(name, key, r)
   else
@@ -45,10 +45,10 @@ local function adapt(name, key, r, least, wanted_us)
 end
 
 -- Records that the upstream rate limited a call. If the limit adapts, the key slows down.
-local function slow_down(name, key, r, least, wanted_us)
+local function slow_down(name, key, r, min_share, target_latency_us)
   r.rate_limited, r.rate_limited_us = r.rate_limited + 1, now_us
-  if not least then return store_record(name, key, r) end
-  local again = r.allowed_share == FULL or r.rate_limited > 1
-  r.allowed_share, r.slowed_us = floor(math.min(r.allowed_share, r.share) * (again and 0.5 or 0.9)), now_us
-  adapt(name, key, r, least, wanted_us)
+  if not min_share then return store_record(name, key, r) end
+  local halve = r.allowed_share == FULL or r.rate_limited > 1
+  r.allowed_share, r.slowed_us = floor(math.min(r.allowed_share, r.share) * (halve and 0.5 or 0.9)), now_us
+  adapt(name, key, r, min_share, target_latency_us)
 end

@@ -30,5 +30,5 @@ local function block_longer(name, key, until_us)
   until_us = math.min(until_us, now_us + longest, MAX_INT)
   if until_us <= math.max(ends, now_us) then return end
   block_until(name, key, until_us)
-  note('blocked', name, 'upstream', 'key', key, 'until', int(until_us))
+  log_change('blocked', name, 'upstream', 'key', key, 'until', int(until_us))
 end

@@ -10,7 +10,7 @@ local function concurrency(m, now_us, holder)
   limit.lease_us = limit.lease_us or tonumber(call('HGET', hg('limit', m.name), 'lease_us') or nil)
   m.lease_us = limit.lease_us
   if not m.lease_us then
-    m.lost = true
+    m.incomplete = true
     return
   end
   m.known = false
@@ -18,16 +18,16 @@ local function concurrency(m, now_us, holder)
   -- Returns how many permits other holders have whose leases end by a time. No script gives a lease
   -- that never ends.
   local function ending_by(at)
-    local sum, worth = 0, 1
+    local sum, weight = 0, 1
     for i = 1, #sets do
-      sum = sum + worth * call('ZCOUNT', sets[i], '(' .. int(now_us), at)
-      worth = worth * 2
+      sum = sum + weight * call('ZCOUNT', sets[i], '(' .. int(now_us), at)
+      weight = weight * 2
     end
     return sum
   end
-  local live, own, own_until = ending_by('(9007199254740992'), 0, 0
-  if live > 0 and holder then own, own_until = held_by(sets, holder) end
-  live = live - own
+  local held_by_others, own, own_until = ending_by('(9007199254740992'), 0, 0
+  if held_by_others > 0 and holder then own, own_until = held_by(sets, holder) end
+  held_by_others = held_by_others - own
 
   function m.full_at()
     local last = now_us
@@ -40,9 +40,9 @@ local function concurrency(m, now_us, holder)
 
   -- Finds the first time at which enough leases have ended by bisection.
   function m.ready_at(k)
-    if k == 0 or live + k <= n then return now_us end
-    if live == 0 then return now_us + m.lease_us end
-    local missing = math.min(live + k - n, live)
+    if k == 0 or held_by_others + k <= n then return now_us end
+    if held_by_others == 0 then return now_us + m.lease_us end
+    local missing = math.min(held_by_others + k - n, held_by_others)
     local low, high = now_us, m.full_at()
     while low < high do
       local middle = floor((low + high) / 2)
@@ -53,10 +53,10 @@ local function concurrency(m, now_us, holder)
   end
 
   function m.take(k)
-    local last = hold(sets, holder, k, now_us + m.lease_us)
-    live = live + k
+    local last = set_held(sets, holder, k, now_us + m.lease_us)
+    held_by_others = held_by_others + k
     m.full_at = function() return last end
   end
 
-  function m.left() return live < n and n - live or 0 end
+  function m.left() return held_by_others < n and n - held_by_others or 0 end
 end

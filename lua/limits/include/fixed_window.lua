@@ -5,12 +5,12 @@
 -- period long.
 -- Returns the margin, and a function that returns the start of the i-th window after the one which
 -- holds a time. If the list ends there, the meter is stale.
-local function windows(m)
+local function window_starts(m)
   local limit = limits[m.name] or {}
   limit.windows = limit.windows or call('HMGET', hg('limit', m.name), 'margin_us', 'offset_us', 'edges')
   local margin_us, offset_us, stored = tonumber(limit.windows[1] or nil), tonumber(limit.windows[2] or nil), limit.windows[3]
   if not margin_us or not offset_us then
-    m.lost = true
+    m.incomplete = true
     return
   end
   if not stored then
@@ -19,13 +19,13 @@ local function windows(m)
   local edges = {}
   for edge in string.gmatch(stored, '%d+') do edges[#edges + 1] = tonumber(edge) end
   return margin_us, function(at, i)
-    local here = 0
-    while edges[here + 1] and edges[here + 1] <= at do here = here + 1 end
-    if here == 0 or here == #edges then m.stale = true end
+    local index = 0
+    while edges[index + 1] and edges[index + 1] <= at do index = index + 1 end
+    if index == 0 or index == #edges then m.stale = true end
     local last = edges[#edges] or at
-    if here == #edges then return at - (at - last) % m.period_us + i * m.period_us end
-    if i == 0 then return edges[here] or at end
-    return edges[here + i] or last + (here + i - #edges) * m.period_us
+    if index == #edges then return at - (at - last) % m.period_us + i * m.period_us end
+    if i == 0 then return edges[index] or at end
+    return edges[index + i] or last + (index + i - #edges) * m.period_us
   end
 end
 
@@ -37,8 +37,8 @@ end
 -- in the future means that the clock stepped back; a meter's own time does not.
 local function fixed_window(m, now_us)
   local n = m.n
-  local margin_us, starts = windows(m)
-  if m.lost then return end
+  local margin_us, starts = window_starts(m)
+  if m.incomplete then return end
   local last, count = 0, 0
   local state = call('GET', m.state)
   if state then
@@ -59,7 +59,7 @@ local function fixed_window(m, now_us)
     return from < closes and from or closes + 2 * margin_us
   end
 
-  m.windowed, m.closes = true, margin_us > 0
+  m.windowed, m.may_close = true, margin_us > 0
   function m.ready_at(k, from)
     if k == 0 then return now_us end
     local ready, spare = open, n > count and not closed and n - count or 0
@@ -69,14 +69,14 @@ local function fixed_window(m, now_us)
     return ready < MAX_INT and ready or MAX_INT
   end
 
-  local function keep()
-    local ttl_ms = ceil((starts(at, 1) - now_us) / 1000) + GRACE_MS + (m.longer_ms or 0)
+  local function store_state()
+    local ttl_ms = ceil((starts(at, 1) - now_us) / 1000) + GRACE_MS + (m.extra_ttl_ms or 0)
     call('SET', m.state, int(last) .. ' ' .. int(count), 'PX', int(ttl_ms))
   end
 
   function m.take(k)
     last, count = at, count + k
-    keep()
+    store_state()
     return at
   end
 
@@ -84,5 +84,5 @@ local function fixed_window(m, now_us)
 
   function m.full_at() return count > 0 and starts(at, 1) or now_us end
 
-  return keep
+  return store_state
 end

@@ -11,7 +11,7 @@ local function span(k, n, period_us)
 end
 
 -- Returns how many permits a time stands for: the inverse of span, rounded up.
-local function owed(us, fraction, n, period_us)
+local function permits_of(us, fraction, n, period_us)
   local parts = us * n + fraction
   if parts < MAX_INT then
     local over = parts % period_us
@@ -48,14 +48,14 @@ local function gcra(m, now_us)
       if not was then
         tat, fraction = 0, 0 -- corrupt data
       elseif was ~= m.rate then
-        -- @include leaked
-        tat, fraction = leaked(m, tat, fraction, was)
+        -- @include convert_tat
+        tat, fraction = convert_tat(m, tat, fraction, was)
       end
     end
   end
   if tat < now_us then tat, fraction = now_us, 0 end
   if tat >= MAX_INT then tat, fraction = MAX_INT, 0 end
-  m.early = true
+  m.allows_advance = true
 
   function m.ready_at(k)
     if k == 0 then return now_us end
@@ -83,22 +83,22 @@ local function gcra(m, now_us)
     if fraction >= n then tat, fraction = tat + 1, fraction - n end
     if tat >= MAX_INT then tat, fraction = MAX_INT, 0 end
     if at and at > begins_us then begins_us = at end
-    if m.later then
-      m.later = 'taken'
+    if m.deferred then
+      m.deferred = 'taken'
       return tat, given
     end
     local lasts_us = tat - now_us
-    if m.slower and m.slower > 1 then lasts_us = math.min(lasts_us * m.slower, MAX_INT) end
+    if m.slowdown and m.slowdown > 1 then lasts_us = math.min(lasts_us * m.slowdown, MAX_INT) end
     local text = int(tat) .. ' ' .. int(fraction) .. ' ' .. m.rate
     if given > 0 then text, lasts_us = text .. ' ' .. int(given), math.max(lasts_us, MEMORY_US) end
     if begins_us > now_us then text = text .. (given > 0 and ' ' or ' 0 ') .. int(begins_us) end
-    local ttl_ms = ceil(lasts_us / 1000) + GRACE_MS + (m.longer_ms or 0)
+    local ttl_ms = ceil(lasts_us / 1000) + GRACE_MS + (m.extra_ttl_ms or 0)
     call('SET', m.state, text, 'PX', int(ttl_ms))
     return tat, given
   end
 
   function m.left()
-    local left = capacity - owed(tat - now_us, fraction, n, period_us)
+    local left = capacity - permits_of(tat - now_us, fraction, n, period_us)
     return left > 0 and left or 0
   end
 

@@ -14,18 +14,18 @@ end
 
 -- Returns how many permits a holder has, and until when; 0 if its lease has ended.
 local function held_by(sets, holder)
-  local held, worth, until_us = 0, 1, 0
+  local held, weight, until_us = 0, 1, 0
   for i = 1, #sets do
     local ends = tonumber(call('ZSCORE', sets[i], holder) or nil) or 0
-    if ends > now_us then held, until_us = held + worth, ends end
-    worth = worth * 2
+    if ends > now_us then held, until_us = held + weight, ends end
+    weight = weight * 2
   end
   return held, until_us
 end
 
 -- Makes a holder hold exactly k permits until a time; k = 0 gives back what it holds. Leases that
 -- have ended go after a grace, a hundred at a time. Returns when the last lease ends.
-local function hold(sets, holder, k, until_us)
+local function set_held(sets, holder, k, until_us)
   local state, last = sets[1], now_us
   if k > 1 and #sets == 1 then
     call('SET', state .. '\n', '1')

@@ -58,22 +58,22 @@ local function load_meter(name, key, app, holder, at)
 
   local id = name .. '|' .. key
   local m = { -- all its fields at once, so that the table is made in its full size
-    id = id, name = name, kind = kind, state = hg('m', kind .. ':' .. id), known = true, windowed = false, lanes = false, later = false, reserved_version = false, granted = 0,
-    n = limit.n, period_us = limit.period_us, capacity = limit.capacity, rate = limit.rate, index = 0, cost = 0, reserved = 0, early = false,
-    wanted = 0, closes = false, lost = false, ready_at = false, take = false, left = false, full_at = false,
+    id = id, name = name, kind = kind, state = hg('m', kind .. ':' .. id), known = true, windowed = false, lanes = false, deferred = false, reserved_version = false, granted = 0,
+    n = limit.n, period_us = limit.period_us, capacity = limit.capacity, rate = limit.rate, index = 0, cost = 0, reserved = 0, allows_advance = false,
+    wanted = 0, may_close = false, incomplete = false, ready_at = false, take = false, left = false, full_at = false,
   }
   if record then
     -- @include override
     override(m, kind, record, tonumber(margin_us or nil) or 0, now_us, adapts)
   end
   if adapts and adapts ~= '0' then m.wants_feedback = true end
-  local keep = limit.load(m, now_us, holder)
-  if m.lost then return nil end
+  local store_state = limit.load(m, now_us, holder)
+  if m.incomplete then return nil end
 
   -- While a limit is paused, callers are told to look again in a minute. Nothing is taken in
   -- advance: it would come back from then on, and not from when the meter opens.
   if paused or ends then
-    m.closed, m.known, m.early = true, not paused and m.known, false
+    m.closed, m.known, m.allows_advance = true, not paused and m.known, false
     local ready_at = m.ready_at
     m.open_left = m.left -- what left would be if it were open
     m.left = function() return 0 end
@@ -87,7 +87,7 @@ local function load_meter(name, key, app, holder, at)
   if m.ends_us then
     local ready_at, full_at = m.ready_at, m.full_at
     local function after() return (load_meter(name, key, app, holder, m.ends_us)) end
-    m.closes = true
+    m.may_close = true
     m.ready_at = function(k, from)
       from = from or now_us
       local at = math.max(ready_at(k, from), from)
@@ -98,5 +98,5 @@ local function load_meter(name, key, app, holder, at)
       return at < m.ends_us and at or after().full_at()
     end
   end
-  return m, keep
+  return m, store_state
 end

@@ -19,15 +19,15 @@ local function load_needs(first, last, app, holder, loaded)
   local meters, stale = {}, {}
   for i = first, last, 3 do
     local id = ARGV[i] .. '|' .. ARGV[i + 1]
-    local m, others = loaded and loaded[id], nil
-    if not m then m, others = load_meter(ARGV[i], ARGV[i + 1], app, holder) end
+    local m, other_app = loaded and loaded[id], nil
+    if not m then m, other_app = load_meter(ARGV[i], ARGV[i + 1], app, holder) end
     local index = (i - first) / 3
     if not m then
-      local why = others and 2 or 1 - call('HEXISTS', hg('deleted'), ARGV[i])
+      local why = other_app and 2 or 1 - call('HEXISTS', hg('deleted'), ARGV[i])
       return nil, { NO_LIMIT, index, now_us, why }
     end
     m.index, m.cost, m.reserved = index, tonumber(ARGV[i + 2]), 0
-    if loaded and not m.lease_us and not m.ends_us and not loaded[id] then loaded[id], m.later = m, true end
+    if loaded and not m.lease_us and not m.ends_us and not loaded[id] then loaded[id], m.deferred = m, true end
     if m.cost > m.capacity then
       if m.stale then return nil, { STALE, m.name, now_us } end
       return nil, { IMPOSSIBLE, index, now_us, 0, m.left(), m.full_at(), m.capacity }
@@ -47,7 +47,7 @@ local function find_bottleneck(meters)
     m.wanted = m.reserved + m.cost
     local ready = m.ready_at(m.wanted)
     if ready > at then bottleneck, at = m, ready end
-    closes = closes or m.closes
+    closes = closes or m.may_close
   end
   if closes and at > now_us and meters[2] then
     -- @include all_open

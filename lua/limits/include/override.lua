@@ -6,16 +6,16 @@
 -- state lives as long as it would matter under the limit's own rate. A record that no script has
 -- written changes nothing.
 local function override(m, kind, record, margin_us, at, adapts)
-  local of, n, per_us, capacity, ends_us, since_us, share, rate_limited =
+  local override_kind, n, per_us, capacity, ends_us, since_us, share, rate_limited =
     string.match(record, '^%S+ (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) ([1-9]%d*) (%d+)')
-  if not of or n ~= '0' and per_us == '0' then return end
+  if not override_kind or n ~= '0' and per_us == '0' then return end
   n, capacity, ends_us, share = tonumber(n), tonumber(capacity), tonumber(ends_us), tonumber(share)
   m.since_us, m.wants_feedback = tonumber(since_us), rate_limited ~= '0' or share < 1000000
-  if of == kind and (ends_us == 0 or ends_us > at) then
+  if override_kind == kind and (ends_us == 0 or ends_us > at) then
     local interval_us = m.period_us / m.n
     if ends_us > 0 then
       m.ends_us = ends_us
-      m.longer_ms = ceil((ends_us - at + m.capacity * m.period_us / m.n) / 1000)
+      m.extra_ttl_ms = ceil((ends_us - at + m.capacity * m.period_us / m.n) / 1000)
     end
     if n > 0 then
       m.n = n
@@ -23,7 +23,7 @@ local function override(m, kind, record, margin_us, at, adapts)
       if kind ~= 'funnel' and kind ~= 'token_bucket' then m.capacity = n end
     end
     if capacity > 0 then m.capacity = capacity end
-    if ends_us > 0 then m.slower = interval_us / (m.period_us / m.n) end
+    if ends_us > 0 then m.slowdown = interval_us / (m.period_us / m.n) end
   elseif ends_us > m.since_us and ends_us <= at then
     m.since_us = ends_us
   end

@@ -8,37 +8,37 @@
 -- millionths; how often in a row the upstream rate limited it, and when last; and for adapting: the
 -- share that rate limits leave, the latency in microseconds, when feedback came last, and when the
 -- key slowed down last.
-local WORDS = {
+local FIELDS = {
   'source', 'kind', 'n', 'per_us', 'capacity', 'ends_us', 'since_us', 'share', 'rate_limited', 'rate_limited_us',
   'allowed_share', 'latency_us', 'feedback_us', 'slowed_us',
 }
 local FULL = 1000000 -- the whole of the rate
-local WRITTEN = '^%S+ %S+( (%d+) (%d+) %d+ %d+ %d+ [1-9]%d*' .. string.rep(' %d+', #WORDS - 8) .. ')$'
+local PATTERN = '^%S+ %S+( (%d+) (%d+) %d+ %d+ %d+ [1-9]%d*' .. string.rep(' %d+', #FIELDS - 8) .. ')$'
 
 -- Returns the record of a key. A corrupt record counts as empty.
 local function read_record(name, key)
   local r, i = { share = FULL, allowed_share = FULL }, 0
   local record = call('HGET', hg('overrides', name), key) or ''
-  local numbers, n, per_us = string.match(record, WRITTEN)
+  local numbers, n, per_us = string.match(record, PATTERN)
   if numbers and (n == '0' or per_us ~= '0') then
     for word in string.gmatch(record, '%S+') do
       i = i + 1
-      r[WORDS[i]] = i <= 2 and word or tonumber(word)
+      r[FIELDS[i]] = i <= 2 and word or tonumber(word)
     end
   end
-  for i = 1, #WORDS do r[WORDS[i]] = r[WORDS[i]] or (i <= 2 and '-' or 0) end
+  for i = 1, #FIELDS do r[FIELDS[i]] = r[FIELDS[i]] or (i <= 2 and '-' or 0) end
   return r
 end
 
 -- Stores a key's meter again, as it counts now.
-local function keep_meter(name, key)
-  local m, keep = load_meter(name, key)
-  if keep and not m.stale and call('EXISTS', m.state) == 1 then keep() end
+local function store_meter(name, key)
+  local m, store_state = load_meter(name, key)
+  if store_state and not m.stale and call('EXISTS', m.state) == 1 then store_state() end
 end
 
 -- Returns until when a record is kept; nil: until somebody changes it. Feedback is kept for an hour
 -- after the last, and so is that the rate has changed, so that nothing older is given back.
-local function lasts_until(r)
+local function expires_at(r)
   local feedback_us, ends_us = math.max(r.rate_limited_us, r.feedback_us, r.slowed_us), r.ends_us > 0 and r.ends_us or nil
   if feedback_us == 0 and r.source ~= '-' then return ends_us end
   return math.min(math.max(feedback_us, r.since_us) + MEMORY_US, ends_us or MAX_INT)
@@ -47,21 +47,21 @@ end
 -- Stores a record, and marks the limit as one whose keys have records.
 local function store_record(name, key, r)
   local limit, words = hg('limit', name), { r.source, r.kind }
-  for i = 3, #WORDS do words[i] = int(r[WORDS[i]]) end
+  for i = 3, #FIELDS do words[i] = int(r[FIELDS[i]]) end
   call('HSET', hg('overrides', name), key, table.concat(words, ' '))
-  local until_us = lasts_until(r)
+  local until_us = expires_at(r)
   if until_us then call('ZADD', hg('ending', name), int(until_us), key) else call('ZREM', hg('ending', name), key) end
   if call('HSET', limit, 'overrides', '1') == 1 then store_summary(name) end
 end
 
 -- Reports whether a record says more than when the key's rate changed.
-local function has_more(r)
+local function has_content(r)
   return r.source ~= '-' or r.share < FULL or r.rate_limited > 0 or r.feedback_us > 0 or r.slowed_us > 0
 end
 
 -- Drops a record that says nothing any more.
 local function drop_if_empty(name, key, r)
-  if has_more(r) or r.since_us + MEMORY_US > now_us then return end
+  if has_content(r) or r.since_us + MEMORY_US > now_us then return end
   local limit, overrides = hg('limit', name), hg('overrides', name)
   call('HDEL', overrides, key)
   call('ZREM', hg('ending', name), key)
@@ -70,16 +70,16 @@ end
 
 -- Stores a record that changes the key's rate now. The permits that its meter owes stay owed.
 local function change_rate(name, key, r)
-  keep_meter(name, key)
+  store_meter(name, key)
   r.since_us = now_us
   store_record(name, key, r)
-  keep_meter(name, key)
+  store_meter(name, key)
   drop_if_empty(name, key, r)
-  changed('meter', name .. '|' .. key)
+  publish_change('meter', name .. '|' .. key)
 end
 
 -- Removes the override from a record.
-local function restore(r)
+local function clear_override(r)
   r.source, r.kind, r.n, r.per_us, r.capacity, r.ends_us = '-', '-', 0, 0, 0, 0
 end
 
@@ -92,9 +92,9 @@ end
 
 -- Makes meters whose override has ended count by the limit's rate before that changes, a thousand
 -- at most.
-local function keep_ended(name)
+local function store_ended(name)
   local ended = call('ZRANGEBYSCORE', hg('ending', name), '-inf', int(now_us), 'LIMIT', 0, 1000)
-  for i = 1, #ended do keep_meter(name, ended[i]) end
+  for i = 1, #ended do store_meter(name, ended[i]) end
 end
 
 -- Drops what ended so long ago that no clock steps back to it, a hundred records at a time.
@@ -103,11 +103,11 @@ local function drop_ended(name)
   for i = 1, #ended do
     local r = read_record(name, ended[i])
     if r.ends_us > 0 and r.ends_us <= now_us then
-      keep_meter(name, ended[i])
+      store_meter(name, ended[i])
       r.since_us = math.max(r.since_us, r.ends_us) -- the rate changed then, and not now
-      restore(r)
+      clear_override(r)
       store_record(name, ended[i], r)
-    elseif has_more(r) then
+    elseif has_content(r) then
       forget_feedback(name, ended[i], r)
     end
     drop_if_empty(name, ended[i], r)

@@ -16,33 +16,33 @@ local function sliding_log(m, now_us)
   m.windowed = true
   function m.ready_at(k)
     if k == 0 then return now_us end
-    local within = (k - 1) % n + 1
-    local rounds = (k - within) / n
-    local at = n - within < length and (tonumber(call('LINDEX', m.state, within - n - 1) or nil) or 0) + period_us or now_us
-    return math.min((at > now_us and at or now_us) + rounds * period_us, MAX_INT)
+    local rest = (k - 1) % n + 1
+    local full_periods = (k - rest) / n
+    local at = n - rest < length and (tonumber(call('LINDEX', m.state, rest - n - 1) or nil) or 0) + period_us or now_us
+    return math.min((at > now_us and at or now_us) + full_periods * period_us, MAX_INT)
   end
 
-  local function keep()
+  local function store_state()
     last = nil
-    call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE_MS + (m.longer_ms or 0)))
+    call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE_MS + (m.extra_ttl_ms or 0)))
   end
 
   function m.take(k)
     local at = newest() > now_us and last or now_us
-    local text, more = int(at), k - 1
+    local text, remaining = int(at), k - 1
     call('RPUSH', m.state, text)
-    while more > 0 do
+    while remaining > 0 do
       local batch = {}
-      for i = 1, math.min(more, 1000) do batch[i] = text end
+      for i = 1, math.min(remaining, 1000) do batch[i] = text end
       call('RPUSH', m.state, unpack(batch))
-      more = more - #batch
+      remaining = remaining - #batch
     end
     last, length = at, length + k
     if length > n then
       call('LTRIM', m.state, -n, -1)
       length = n
     end
-    call('PEXPIRE', m.state, int(ceil((at + period_us - now_us) / 1000) + GRACE_MS + (m.longer_ms or 0)))
+    call('PEXPIRE', m.state, int(ceil((at + period_us - now_us) / 1000) + GRACE_MS + (m.extra_ttl_ms or 0)))
     return at
   end
 
@@ -63,5 +63,5 @@ local function sliding_log(m, now_us)
     return last > 0 and at > now_us and at or now_us
   end
 
-  return keep
+  return store_state
 end

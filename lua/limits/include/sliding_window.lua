@@ -3,12 +3,12 @@
 -- Sums up the parts of a sliding window that still count, from a text "part count part count …",
 -- oldest first. After a change of the width a part goes to where its last microsecond lies. Returns
 -- the sum, the newest part, its count, and the older parts as such a text.
-local function sum_up(m, text, was_width, now_us)
+local function sum_up(m, text, old_width, now_us)
   local width = ceil(m.period_us / 60)
   local sum, newest, count, older = 0, nil, 0, ''
   for part, taken in string.gmatch(text, '(%d+) (%d+)') do
     local b = tonumber(part)
-    if was_width ~= width then b = floor(((b + 1) * was_width - 1) / width) end
+    if old_width ~= width then b = floor(((b + 1) * old_width - 1) / width) end
     if (b + 1) * width - 1 + m.period_us > now_us then
       if newest and newest ~= b then
         older = older .. int(newest) .. ' ' .. int(count) .. ' '
@@ -35,67 +35,67 @@ local function sliding_window(m, now_us)
   local sum, newest, count, older, first = 0, nil, 0, '', 1 -- first: where those parts begin in older that count
 
   -- Returns when the last permit that part b may hold has left the window.
-  local function leaves(b) return (b + 1) * width - 1 + period_us end
+  local function part_end(b) return (b + 1) * width - 1 + period_us end
 
   local state = call('GET', m.state)
   if state then
-    local was_width
-    was_width, sum, newest, count, older = string.match(state, '^(%d+) (%d+) (%d+) (%d+);(.*)$')
-    if was_width and was_width + 0 == width then
+    local old_width
+    old_width, sum, newest, count, older = string.match(state, '^(%d+) (%d+) (%d+) (%d+);(.*)$')
+    if old_width and old_width + 0 == width then
       sum, newest, count = sum + 0, newest + 0, count + 0
-      if leaves(newest) <= now_us then sum, newest, older = 0, nil, '' end
+      if part_end(newest) <= now_us then sum, newest, older = 0, nil, '' end
       while first < #older do
         local part, taken, after = string.match(older, '^(%d+) (%d+) ()', first)
         if not part then older = '' break end -- corrupt data
-        if leaves(part + 0) > now_us then break end
+        if part_end(part + 0) > now_us then break end
         sum, first = sum - taken, after
       end
     else -- the limit was changed, or the state is corrupt
-      local text = was_width and older .. newest .. ' ' .. count or ''
-      sum, newest, count, older = sum_up(m, text, was_width and was_width + 0 or 0, now_us)
+      local text = old_width and older .. newest .. ' ' .. count or ''
+      sum, newest, count, older = sum_up(m, text, old_width and old_width + 0 or 0, now_us)
     end
   end
   -- A part in the future means that the clock stepped back; a meter's own time does not.
-  local behind = newest and newest * width or 0
-  local floor_us = behind > now_us and behind or now_us
+  local newest_start_us = newest and newest * width or 0
+  local effective_now_us = newest_start_us > now_us and newest_start_us or now_us
 
   m.windowed = true
   function m.ready_at(k)
     if k == 0 then return now_us end
-    local within = (k - 1) % n + 1
-    local wait = (k - within) / n * period_us
-    local missing = within - (n - sum)
-    local at = floor_us
+    local rest = (k - 1) % n + 1
+    local wait = (k - rest) / n * period_us
+    local missing = rest - (n - sum)
+    local at = effective_now_us
     if missing > 0 then
       for part, taken in string.gmatch(string.sub(older, first), '(%d+) (%d+)') do
-        missing, at = missing - taken, leaves(part + 0)
+        missing, at = missing - taken, part_end(part + 0)
         if missing <= 0 then break end
       end
-      if missing > 0 then at = leaves(newest) end
+      if missing > 0 then at = part_end(newest) end
     end
-    return math.min((at > floor_us and at or floor_us) + wait, MAX_INT)
+    return math.min((at > effective_now_us and at or effective_now_us) + wait, MAX_INT)
   end
 
-  local function keep() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE_MS + (m.longer_ms or 0))) end
+  local function store_state() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE_MS + (m.extra_ttl_ms or 0))) end
 
   function m.take(k)
-    local b = floor(floor_us / width)
+    local b = floor(effective_now_us / width)
     if newest ~= b then
       if newest then older = older .. int(newest) .. ' ' .. int(count) .. ' ' end
       newest, count = b, 0
     end
     sum, count, older, first = sum + k, count + k, string.sub(older, first), 1
-    local ttl_ms = ceil((leaves(b) - now_us) / 1000) + GRACE_MS + (m.longer_ms or 0)
+    local ttl_ms = ceil((part_end(b) - now_us) / 1000) + GRACE_MS + (m.extra_ttl_ms or 0)
     call('SET', m.state, parts_text(width, sum, newest, count, older), 'PX', int(ttl_ms))
     return b
   end
 
   function m.left()
-    if behind > now_us or sum >= n then return 0 end
+    if newest_start_us > now_us or sum >= n then return 0 end
     return n - sum
   end
 
-  function m.full_at() return newest and leaves(newest) or now_us end
+  function m.full_at() return newest and part_end(newest) or now_us end
 
-  return keep
+  return store_state
 end

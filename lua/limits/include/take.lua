@@ -6,29 +6,29 @@
 --   {ALLOWED, index of its need, now_us, now_us, left, full_at_us, capacity, shortest lease in
 --    microseconds or 0, 1 if the limiter wants feedback or else 0, then the two numbers of the mark
 --    of each need, or 0 and 0}
-local function take_all(meters, before, at)
-  local tightest, least, lease_us
-  local answer = { ALLOWED, 0, now_us, now_us, 0, 0, 0, 0, 0 }
+local function take_all(meters, already_taken, at)
+  local tightest, fewest, lease_us
+  local result = { ALLOWED, 0, now_us, now_us, 0, 0, 0, 0, 0 }
   for i = 1, #meters do
     local m = meters[i]
     local mark, given
-    if m.cost > 0 and not before then mark, given = m.take(m.cost, at) end
-    answer[8 + 2 * i], answer[9 + 2 * i] = mark or 0, given or 0
-    if m.wants_feedback then answer[9] = 1 end
+    if m.cost > 0 and not already_taken then mark, given = m.take(m.cost, at) end
+    result[8 + 2 * i], result[9 + 2 * i] = mark or 0, given or 0
+    if m.wants_feedback then result[9] = 1 end
     local left = m.left() - m.reserved
-    if not least or left < least then tightest, least = m, left end
+    if not fewest or left < fewest then tightest, fewest = m, left end
     if m.lease_us and m.cost > 0 and (not lease_us or m.lease_us < lease_us) then lease_us = m.lease_us end
   end
-  answer[2], answer[5], answer[6] = tightest.index, least > 0 and least or 0, tightest.full_at()
-  answer[7], answer[8] = tightest.capacity, lease_us or 0
-  return answer
+  result[2], result[5], result[6] = tightest.index, fewest > 0 and fewest or 0, tightest.full_at()
+  result[7], result[8] = tightest.capacity, lease_us or 0
+  return result
 end
 
 -- Stores each meter from which calls took permits, once.
 local function store_taken(loaded)
   for _, m in pairs(loaded) do
-    if m.later == 'taken' then
-      m.later = false
+    if m.deferred == 'taken' then
+      m.deferred = false
       m.take()
     end
   end

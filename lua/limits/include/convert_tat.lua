@@ -3,12 +3,12 @@
 -- Returns what a meter owes after a change of its rate: the permits that were owed then, rounded
 -- up, leak at the new rate from then on. m.owes is whether there were any: for a limit that is
 -- given with the call that must be stored.
-local function leaked(m, tat, fraction, rate)
+local function convert_tat(m, tat, fraction, rate)
   local since_us = m.name and tonumber(call('HGET', hg('limit', m.name), 'since_us') or nil) or now_us
   if m.since_us and m.since_us > since_us then since_us = m.since_us end
   m.owes = tat >= since_us
   if not m.owes then return 0, 0 end
   local n, period_us = string.match(rate, '^(%d+) (%d+)$')
-  local us, over = span(owed(tat - since_us, fraction, tonumber(n), tonumber(period_us)), m.n, m.period_us)
+  local us, over = span(permits_of(tat - since_us, fraction, tonumber(n), tonumber(period_us)), m.n, m.period_us)
   return since_us + us, over
 end

@@ -256,13 +256,9 @@ const carryBatch = 50
 // by the old rate, and a second change of the rate would find the state of two changes ago. Redis
 // keeps no list of a limit's meters, because every call would have to maintain it.
 func (s *shared) carry(ctx context.Context, l Limit) error {
-	var node redis.Cmdable = s.rdb
-	if cluster, ok := s.rdb.(*redis.ClusterClient); ok { // its SCAN goes to any node
-		master, err := cluster.MasterForKey(ctx, s.prefix)
-		if err != nil {
-			return err
-		}
-		node = master
+	node, err := script.Node(ctx, s.rdb, s.prefix)
+	if err != nil {
+		return err
 	}
 	prefix := s.prefix + "m:" + string(l.Kind) + ":" + l.Name + "|"
 	args := []any{l.Name}

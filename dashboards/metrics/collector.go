@@ -178,11 +178,3 @@ func boolValue(b bool) float64 {
 	}
 	return 0
 }
-
-// boundedLabel returns the name of the i-th item as a label, or stats.Other from the limit on.
-func boundedLabel(name string, i, limit int) string {
-	if i >= limit {
-		return stats.Other
-	}
-	return stats.Label(name)
-}

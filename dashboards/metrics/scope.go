@@ -12,12 +12,10 @@ import (
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/stats"
-	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/throttle"
 )
 
-// Bounds of the exported names. Limits beyond the first maxLimits by name are not exported. Queues
-// beyond maxQueues, and schedules beyond maxSchedules, are summed up as other.
+// Bounds of the exported names. Limits, queues and schedules beyond the first by name are not exported.
 const (
 	maxLimits    = 200
 	maxQueues    = 50
@@ -125,15 +123,13 @@ func (c *collector) collectWorkers(ctx context.Context, out chan<- prometheus.Me
 	return nil
 }
 
-// collectQueues exports all queues of the asynq Redis, of all scopes. After an error, it has sent the
-// queues that it read before, but not the sum of the remaining queues.
+// collectQueues exports the queues of the asynq Redis, of all scopes.
 func (c *collector) collectQueues(ctx context.Context, out chan<- prometheus.Metric) error {
 	names, err := asynqdb.New(c.queuesRDB).Queues(ctx)
 	if err != nil {
 		return err
 	}
-	var rest *asynq.QueueInfo
-	for i, name := range names {
+	for _, name := range labels(names, maxQueues) {
 		q, err := c.inspector.GetQueueInfo(name)
 		if errors.Is(err, asynq.ErrQueueNotFound) { // deleted since the list was read
 			continue
@@ -141,42 +137,22 @@ func (c *collector) collectQueues(ctx context.Context, out chan<- prometheus.Met
 		if err = errors.Join(err, ctx.Err()); err != nil {
 			return err
 		}
-		switch label := boundedLabel(name, i, maxQueues); {
-		case label != stats.Other:
-			sendQueue(out, label, q)
-		case rest == nil:
-			rest = q
-		default:
-			addQueue(rest, q)
+		for state, n := range map[string]int{
+			"pending": q.Pending, "active": q.Active, "scheduled": q.Scheduled, "retry": q.Retry,
+			"archived": q.Archived, "completed": q.Completed, "aggregating": q.Aggregating,
+		} {
+			out <- queueJobs.value(float64(n), name, state)
 		}
-	}
-	if rest != nil {
-		sendQueue(out, stats.Other, rest)
+		out <- queueLatency.value(q.Latency.Seconds(), name)
+		out <- queuePaused.value(boolValue(q.Paused), name)
 	}
 	return nil
 }
 
-// addQueue adds q to sum. The worst latency counts, and one paused queue makes the sum paused.
-func addQueue(sum, q *asynq.QueueInfo) {
-	sum.Pending += q.Pending
-	sum.Active += q.Active
-	sum.Scheduled += q.Scheduled
-	sum.Retry += q.Retry
-	sum.Archived += q.Archived
-	sum.Completed += q.Completed
-	sum.Aggregating += q.Aggregating
-	sum.Latency, sum.Paused = max(sum.Latency, q.Latency), sum.Paused || q.Paused
-}
-
-func sendQueue(out chan<- prometheus.Metric, label string, q *asynq.QueueInfo) {
-	for state, n := range map[string]int{
-		"pending": q.Pending, "active": q.Active, "scheduled": q.Scheduled, "retry": q.Retry,
-		"archived": q.Archived, "completed": q.Completed, "aggregating": q.Aggregating,
-	} {
-		out <- queueJobs.value(float64(n), label, state)
-	}
-	out <- queueLatency.value(q.Latency.Seconds(), label)
-	out <- queuePaused.value(boolValue(q.Paused), label)
+// labels returns the first names, at most n, that can be labels.
+func labels(names []string, n int) []string {
+	names = slices.DeleteFunc(names, func(name string) bool { return stats.Label(name) != name })
+	return names[:min(n, len(names))]
 }
 
 // collectSchedules exports ticks as Redis counted them, so the counts outlive processes. Disabled
@@ -189,19 +165,13 @@ func (c *collector) collectSchedules(ctx context.Context, out chan<- prometheus.
 	if err != nil {
 		return err
 	}
-	sums := map[string]cron.Status{}
-	for i, s := range list {
-		label := boundedLabel(s.Entry.Name, i, maxSchedules)
-		sum := sums[label]
-		sum.Enqueued, sum.Skipped, sum.Failed = sum.Enqueued+s.Enqueued, sum.Skipped+s.Skipped, sum.Failed+s.Failed
-		sum.Late = max(sum.Late, s.Late)
-		sums[label] = sum
-	}
-	for label, s := range sums {
-		out <- ticks.value(float64(s.Enqueued), label, "enqueued")
-		out <- ticks.value(float64(s.Skipped), label, "skipped")
-		out <- ticks.value(float64(s.Failed), label, "failed")
-		out <- ticksLate.value(s.Late.Seconds(), label)
+	for _, t := range list[:min(maxSchedules, len(list))] {
+		if name := stats.Label(t.Entry.Name); name == t.Entry.Name {
+			out <- ticks.value(float64(t.Enqueued), name, "enqueued")
+			out <- ticks.value(float64(t.Skipped), name, "skipped")
+			out <- ticks.value(float64(t.Failed), name, "failed")
+			out <- ticksLate.value(t.Late.Seconds(), name)
+		}
 	}
 	return nil
 }

@@ -49,6 +49,12 @@ func (c *Callers) Next() *Caller {
 // Done returns a caller to the pool.
 func (c *Callers) Done(caller *Caller) { c.pool.Put(caller) }
 
+// When returns the earliest time of this process's clock at which Redis's clock can have shown us,
+// a time in the reply of the script that has just been read.
+func (c *Callers) When(us int64, sent *Sent) time.Time {
+	return c.clock.when(us, sent.last, time.Now())
+}
+
 // Sent is an argument of a script that counts how often the script was sent and records when it was
 // last sent. go-redis encodes the arguments each time that it sends a command. It sends a command
 // again if the reply was lost or if Redis did not have the text of the script.

@@ -54,12 +54,6 @@ func (c *clock) when(us int64, sent, came time.Time) time.Time {
 	return came.Add(-min(longest, max(0, time.Duration(best.us-ahead)*time.Microsecond)))
 }
 
-// When returns the earliest time of this process's clock at which Redis's clock can have shown us,
-// a time in the reply of the script that has just been read.
-func (c *Callers) When(us int64, sent *Sent) time.Time {
-	return c.clock.when(us, sent.last, time.Now())
-}
-
 // Elapsed returns the longest time that can have passed between two times. The monotonic clock
 // stops while a machine sleeps, and the wall clock does not.
 func Elapsed(from, to time.Time) time.Duration {

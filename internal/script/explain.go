@@ -31,7 +31,7 @@ func (s *Script) Run(ctx context.Context, rdb redis.Scripter, keys []string, arg
 	if cmd.Err() == nil {
 		return cmd
 	}
-	if client, ok := rdb.(redis.UniversalClient); ok && isWrongType(cmd.Err()) && strings.HasPrefix(keys[0], "hg:{") && repair(ctx, client, keys[0]) {
+	if client, ok := rdb.(redis.UniversalClient); ok && isWrongType(cmd.Err()) && strings.HasPrefix(keys[0], "hg:{") && removeWrongTypes(ctx, client, keys[0]) == nil {
 		cmd = s.Script.Run(ctx, rdb, keys, args...)
 	}
 	if err := cmd.Err(); err != nil {

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -43,76 +42,43 @@ func typeOf(name string) string {
 	return "string"
 }
 
+// repairing lets one call at a time scan for keys of wrong types.
+var repairing sync.Mutex
+
 // removeWrongTypes removes the keys of a scope that have a wrong type, because every call that
 // needs such a key would fail. The data in these keys is lost, and is restored as after a flush of
-// Redis. It scans the names of all keys of the Redis server, and returns the number of removed
-// keys.
-func removeWrongTypes(ctx context.Context, rdb redis.UniversalClient, prefix string) (removed int, err error) {
-	var node redis.Cmdable = rdb
-	if cluster, ok := rdb.(*redis.ClusterClient); ok { // its SCAN goes to any node
-		if node, err = cluster.MasterForKey(ctx, prefix); err != nil {
-			return 0, err
-		}
+// Redis. It scans the names of all keys of the Redis server.
+func removeWrongTypes(ctx context.Context, rdb redis.UniversalClient, prefix string) error {
+	repairing.Lock()
+	defer repairing.Unlock()
+	node, err := Node(ctx, rdb, prefix)
+	if err != nil {
+		return err
 	}
-	for cursor := uint64(0); ; {
-		var names []string
-		if names, cursor, err = node.Scan(ctx, cursor, Literal(prefix)+"*", 1000).Result(); err != nil {
-			return removed, err
-		}
-		types, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for _, name := range names {
-				p.Type(ctx, name)
-			}
-			return nil
-		})
+	scan := node.Scan(ctx, 0, Literal(prefix)+"*", 1000).Iterator()
+	for scan.Next(ctx) {
+		name := scan.Val()
+		want := typeOf(strings.TrimPrefix(name, prefix))
+		is, err := rdb.Type(ctx, name).Result()
 		if err != nil {
-			return removed, err
+			return err
 		}
-		for i, name := range names {
-			is, want := types[i].(*redis.StatusCmd).Val(), typeOf(strings.TrimPrefix(name, prefix))
-			if is == "none" || want == "" || is == want {
-				continue
-			}
-			slog.Warn("a key of the limiter was of a type that it never writes, and was removed", "key", name, "type", is, "want", want)
-			if err := rdb.Unlink(ctx, name).Err(); err != nil {
-				return removed, err
-			}
-			removed++
+		if is == "none" || want == "" || is == want {
+			continue
 		}
-		if cursor == 0 {
-			return removed, nil
+		slog.Warn("a key of the limiter was of a type that it never writes, and was removed", "key", name, "type", is, "want", want)
+		if err := rdb.Unlink(ctx, name).Err(); err != nil {
+			return err
 		}
 	}
+	return scan.Err()
 }
 
-// A scope is the keys of one prefix in one Redis.
-type scope struct {
-	rdb    redis.UniversalClient
-	prefix string
-}
-
-// repairs lets only one of several concurrent calls that fail for a wrong type scan for such keys.
-var repairs sync.Map // scope → *lastRepair
-
-type lastRepair struct {
-	sync.Mutex
-	began   time.Time
-	removed int
-}
-
-// repairInterval is the shortest time between two scans if the first one found nothing.
-const repairInterval = 10 * time.Second
-
-// repair removes keys of wrong types, and reports whether the failed call should be repeated.
-func repair(ctx context.Context, rdb redis.UniversalClient, prefix string) bool {
-	met := time.Now()
-	value, _ := repairs.LoadOrStore(scope{rdb, prefix}, &lastRepair{})
-	last := value.(*lastRepair)
-	last.Lock()
-	defer last.Unlock()
-	if last.began.Before(met) && (last.removed > 0 || met.Sub(last.began) >= repairInterval) {
-		last.began = time.Now()
-		last.removed, _ = removeWrongTypes(ctx, rdb, prefix)
+// Node returns the node of a Redis that has the keys with a prefix, because SCAN of a cluster goes to
+// any node.
+func Node(ctx context.Context, rdb redis.UniversalClient, prefix string) (redis.Cmdable, error) {
+	if cluster, ok := rdb.(*redis.ClusterClient); ok {
+		return cluster.MasterForKey(ctx, prefix)
 	}
-	return last.removed > 0
+	return rdb, nil
 }

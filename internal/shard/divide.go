@@ -1,0 +1,70 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// Divide returns the shard's part of a limit. The parts of all shards add up to the limit, so their
+// sum admits no more in any window. If a shard would have no permit, the error is a
+// [*throttle.FieldError] with the smallest value that can be divided.
+func (s Shard) Divide(l throttle.Limit) (throttle.Limit, error) {
+	var errs []error
+	l.Rate, l.Capacity = s.divide(&errs, l.Kind, l.Rate, l.MaxCost())
+	if a := l.Adapt; a != nil {
+		slower := *a
+		slower.Min.Per *= time.Duration(s.Count)
+		l.Adapt = &slower
+	}
+	overrides := l.Overrides
+	l.Overrides = nil
+	for key, o := range overrides {
+		part, err := s.DivideOverride(l.Kind, o)
+		if err != nil {
+			errs = append(errs, &throttle.FieldError{Field: "overrides", Value: key, Want: err.Error()})
+		}
+		if l.Overrides == nil {
+			l.Overrides = map[string]throttle.Override{}
+		}
+		l.Overrides[key] = part
+	}
+	return l, errors.Join(errs...)
+}
+
+// DivideOverride returns the shard's part of a key's override of a limit of that kind. Its errors are
+// those of Divide.
+func (s Shard) DivideOverride(kind throttle.Kind, o throttle.Override) (throttle.Override, error) {
+	var errs []error
+	o.Rate, o.Capacity = s.divide(&errs, kind, o.Rate, o.Capacity)
+	return o, errors.Join(errs...)
+}
+
+// divide returns the shard's part of a rate and a capacity. A zero value stays zero. A funnel has
+// the same number of permits in a longer period, because that divides it exactly. A window must stay
+// as long as it is.
+func (s Shard) divide(errs *[]error, kind throttle.Kind, r throttle.Rate, capacity int) (throttle.Rate, int) {
+	part := func(field, value string, n int, least string) int {
+		if n > 0 && n < s.Count {
+			*errs = append(*errs, &throttle.FieldError{
+				Field: field, Value: value, Want: fmt.Sprintf("want at least %s, one for each of the %d shards of queue %s", least, s.Count, s.Queue),
+			})
+		}
+		extra := 0
+		if s.Index < n%s.Count {
+			extra = 1
+		}
+		return n/s.Count + extra
+	}
+	switch kind {
+	case throttle.Funnel, throttle.TokenBucket:
+		r.Per *= time.Duration(s.Count)
+	case throttle.FixedWindow, throttle.SlidingLog, throttle.SlidingWindow:
+		r.N = part("rate", r.String(), r.N, throttle.Rate{N: s.Count, Per: r.Per}.String())
+		return r, 0
+	}
+	return r, part("capacity", strconv.Itoa(capacity), capacity, strconv.Itoa(s.Count))
+}

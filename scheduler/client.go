@@ -27,13 +27,14 @@ import (
 // It is safe for concurrent use.
 type Client struct {
 	*asynq.Client
-	rdb redis.UniversalClient
+	rdb    redis.UniversalClient
+	shards *clientShards // nil if no queue has shards
 }
 
-// NewClient returns a client for the Redis of the asynq queues. It sends nothing to Redis, and rdb
-// is the caller's to close.
-func NewClient(rdb redis.UniversalClient) *Client {
-	return &Client{asynq.NewClientFromRedisClient(enqueuing{rdb}), rdb}
+// NewClient returns a client for the Redis of the asynq queues. It must know all queues with shards
+// that it enqueues to. It sends nothing to Redis, and rdb is the caller's to close.
+func NewClient(rdb redis.UniversalClient, shards ...Shards) *Client {
+	return &Client{asynq.NewClientFromRedisClient(enqueuing{rdb}), rdb, newClientShards(rdb, shards)}
 }
 
 // Close does nothing: rdb is the caller's to close. asynq's own would return an error, because the
@@ -48,7 +49,8 @@ func (c *Client) Enqueue(task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInf
 // EnqueueContext enqueues a task as asynq's Client does, with the same errors, for example
 // asynq.ErrDuplicateTask. Options given here win over those of the task, a Priority too. The task
 // is not changed, and can be enqueued again. A queue name with a line break, which no Server would
-// serve, is a [*throttle.FieldError].
+// serve, is a [*throttle.FieldError]. The Queue of the result is the asynq queue that has the job, so
+// for a queue with shards it is a shard, such as crawl.7.
 func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	if task == nil {
 		return c.Client.EnqueueContext(ctx, task, opts...)
@@ -57,6 +59,11 @@ func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...a
 	headers := traceHeaders(ctx)
 	if p, ok := priorityIn(opts); ok {
 		headers[headerPriority] = formatPriority(p)
+	}
+	opts, err := c.shards.choose(ctx, task, opts)
+	if err != nil {
+		end(nil, err)
+		return nil, err
 	}
 	info, err := c.Client.EnqueueContext(context.WithValue(ctx, headersKey{}, headers), task, opts...)
 	if wrong := (*throttle.FieldError)(nil); errors.As(err, &wrong) {

@@ -217,6 +217,7 @@ func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err er
 	case failed != nil:
 		return finalError{failed}
 	case d.Outcome == throttle.Denied:
+		go s.blockParts(wait, needs)
 		s.log.Info("blocked by the upstream", "job", a.ID, "limits", meterNames(needs), "for", d.RetryAfter.Round(time.Second))
 		return s.denied(d, err)
 	}

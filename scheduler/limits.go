@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -67,12 +68,31 @@ func (l *limits) defined() map[string]throttle.Limit {
 // throttle.ErrUnavailable, the limiter may have taken some of the new ones. It may be called at any
 // time, from any goroutine.
 func (s *Server) Define(ctx context.Context, limits ...throttle.Limit) error {
-	c := s.scopes[0]
-	if err := c.limiter.Define(ctx, limits...); err != nil {
+	parts, err := s.parts(limits)
+	if err != nil {
 		return err
 	}
-	c.limits.set(limits, true)
+	for i, c := range s.scopes {
+		if err := c.limiter.Define(ctx, parts[i]...); err != nil {
+			return err
+		}
+	}
+	for i, c := range s.scopes {
+		c.limits.set(parts[i], true)
+	}
 	return nil
+}
+
+// parts returns the limits of each scope: a shard has its limits, or its part of them.
+func (s *Server) parts(limits []throttle.Limit) ([][]throttle.Limit, error) {
+	parts := make([][]throttle.Limit, len(s.scopes))
+	for i, c := range s.scopes {
+		var err error
+		if parts[i], err = s.shards.limitsIn(c.shard, limits); err != nil {
+			return nil, err
+		}
+	}
+	return parts, nil
 }
 
 // define tells the limiter the limits that it does not know. It is called before every request, and
@@ -81,6 +101,9 @@ func (s *scope) define(ctx context.Context) error {
 	list, version := s.limits.unknown()
 	if len(list) == 0 {
 		return nil
+	}
+	if err := s.checkShards(ctx); err != nil {
+		return fmt.Errorf("%w: %w", throttle.ErrUnavailable, err) // the jobs wait
 	}
 	began := time.Now()
 	err := s.limiter.Define(ctx, list...)

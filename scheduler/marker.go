@@ -31,8 +31,9 @@ func markerKey(queue string) string { return asynqdb.Key(queue, asynqdb.Marker) 
 type markerWaiter struct {
 	rdb                 redis.UniversalClient
 	waits               []*markerWait
-	marked              chan struct{} // taken by wait alone
-	woken               time.Time     // when the last wait used up a mark; zero if it did not
+	marked              chan string // the queue; taken by wait alone
+	woken               time.Time   // when the last wait used up a mark; zero if it did not
+	wokenBy             string      // the queue of that mark
 	stopped             context.Context
 	stop                context.CancelFunc
 	longest             time.Duration
@@ -54,7 +55,7 @@ type markerWait struct {
 
 // newMarkerWaiter waits for the markers of queues. It returns after longest at the latest.
 func newMarkerWaiter(rdb redis.UniversalClient, queues []string, longest time.Duration) *markerWaiter {
-	b := &markerWaiter{rdb: rdb, marked: make(chan struct{}), longest: longest, queues: len(queues), pause: min(shortestWait, longest)}
+	b := &markerWaiter{rdb: rdb, marked: make(chan string), longest: longest, queues: len(queues), pause: min(shortestWait, longest)}
 	b.stopped, b.stop = context.WithCancel(context.Background())
 	_, cluster := rdb.(*redis.ClusterClient)
 	for _, queue := range queues {
@@ -110,7 +111,7 @@ func (b *markerWaiter) wait() {
 	timer := time.NewTimer(b.pause)
 	defer timer.Stop()
 	select {
-	case <-b.marked:
+	case b.wokenBy = <-b.marked:
 		b.woken = time.Now()
 	case <-b.stopped.Done():
 	case <-timer.C:
@@ -141,7 +142,7 @@ func (b *markerWaiter) waitForMarker(r *markerWait) {
 		return
 	}
 	select {
-	case b.marked <- struct{}{}:
+	case b.marked <- asynqdb.QueueOf(mark.Key):
 	default:
 		setMarker(context.Background(), b.rdb, mark.Key)
 	}

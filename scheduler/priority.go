@@ -52,9 +52,12 @@ const headerPriority = "headgate-priority"
 // NewTask is asynq.NewTask with options of headgate's among the others, in any order; it keeps a copy
 // of them. Tasks that asynq.NewTask makes, and programs without headgate enqueue, obey limits as well.
 func NewTask(typename string, payload []byte, opts ...asynq.Option) *asynq.Task {
-	var headers map[string]string
+	headers := map[string]string{}
 	if p, ok := priorityIn(opts); ok {
-		headers = map[string]string{headerPriority: formatPriority(p)}
+		headers[headerPriority] = formatPriority(p)
+	}
+	if key, ok := shardKeyIn(opts); ok {
+		headers[headerShardKey] = key
 	}
 	// A copy without room to spare, because asynq appends to it at each Enqueue.
 	return asynq.NewTaskWithHeaders(typename, payload, headers, slices.Clip(slices.Clone(opts))...)

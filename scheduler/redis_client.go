@@ -26,6 +26,7 @@ type redisClient struct {
 	forgiven   int          // crashes of a job's worker
 	promotes   *atomic.Bool // whether jobs can be moved
 	scopeOf    func(queue string) *scope
+	rotations  map[string]*rotation // by asynq queue; of shards only
 	markers    *markerWaiter
 	prefetcher *prefetcher
 	guards     asynqdb.Guards
@@ -126,7 +127,7 @@ func intCmd(ctx context.Context, n int64, err error) *redis.IntCmd {
 // returns only when there may be a job again: asynq asks in one goroutine, and would poll.
 func (q *redisClient) dequeue(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
-	a, err := q.prefetcher.dequeue(ctx, c.Queue, c.LeaseEnd, q.markers.woken)
+	a, err := q.prefetcher.dequeue(ctx, q.shardToFetch(c.Queue), c.LeaseEnd, q.markers.woken)
 	switch {
 	case err == nil:
 		cmd.SetVal(a.jobTimeout.disableIn(a.msg))
@@ -142,4 +143,27 @@ func (q *redisClient) dequeue(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 	}
 	cmd.SetErr(err)
 	return cmd
+}
+
+// rotation is the order in which the shards of a queue are fetched from.
+type rotation struct {
+	shards []string
+	next   int
+}
+
+// shardToFetch returns the queue to fetch from if asynq asks for one. The shards of a queue take
+// turns, because asynq would always look at the first one first with strict priority. But first is
+// the shard whose marker has woken the server, because that is where a job is.
+func (q *redisClient) shardToFetch(queue string) string {
+	r := q.rotations[queue]
+	if r == nil {
+		return queue
+	}
+	if marked := q.markers.wokenBy; q.rotations[marked] == r {
+		q.markers.wokenBy = ""
+		return marked
+	}
+	queue = r.shards[r.next]
+	r.next = (r.next + 1) % len(r.shards)
+	return queue
 }

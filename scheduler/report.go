@@ -74,7 +74,7 @@ func ReportLatency(ctx context.Context, d time.Duration) {
 // it, and the keys may stay open.
 func ReportRateLimit(ctx context.Context, until time.Time) {
 	if a, ok := attemptOf(ctx); ok && time.Until(until) > 0 && len(a.decision.Taken) > 0 {
-		a.logFailedReport(a.scope.limiter.Internals().BlockFor(ctx, time.Until(until), a.rule.blockedNeeds()...))
+		a.logFailedReport(a.scope.blockFor(ctx, time.Until(until), a.rule.blockedNeeds()))
 	}
 }
 

@@ -3,7 +3,9 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/dispatcher"
 	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/redishealth"
+	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
@@ -23,7 +26,8 @@ import (
 // jobs wait there. It uses everything else of its Server.
 type scope struct {
 	*Server
-	queues  []string // by name
+	shard   shard.Shard // zero for the scope of all queues without shards
+	queues  []string    // by name
 	limiter *waitdb.DB
 	permits permits // the limiter
 	limits  limits
@@ -40,10 +44,38 @@ type scope struct {
 	queueHealth, limiterHealth *redishealth.Monitor // the same if both are in one Redis
 }
 
+// addScopes adds the scope of the server's limiter for all queues without shards, and one for each
+// shard of the others. They are in one Redis. The scope of a shard has the name of its queue.
+func (s *Server) addScopes(o options, cfg asynq.Config) error {
+	if o.limiter == nil {
+		o.limiter = throttle.New(s.db.Redis, throttle.Options{Logger: s.log})
+	}
+	whole := slices.DeleteFunc(slices.Clone(s.served), func(queue string) bool { return s.shards.count(queue) > 0 })
+	s.addScope(o.limiter, whole, shard.Shard{}, cfg)
+	if o.permits != nil {
+		s.scopes[0].permits = o.permits
+	}
+	rdb, _, app := o.limiter.Internals().Scope()
+	for _, queue := range s.served {
+		for _, part := range shard.All(queue, s.shards.count(queue)) {
+			limiter := throttle.New(rdb, throttle.Options{Scope: part.Name(), App: app, Logger: s.log})
+			s.addScope(limiter, []string{part.Name()}, part, cfg)
+		}
+	}
+	parts, err := s.parts(s.rules.Limits)
+	if err != nil {
+		return fmt.Errorf("rules: %w", err)
+	}
+	for i, c := range s.scopes {
+		c.limits.set(parts[i], false)
+	}
+	return nil
+}
+
 // addScope adds the scope of a limiter, in which the jobs of some queues wait.
-func (s *Server) addScope(limiter *throttle.Limiter, queues []string, cfg asynq.Config) *scope {
+func (s *Server) addScope(limiter *throttle.Limiter, queues []string, part shard.Shard, cfg asynq.Config) {
 	c := &scope{
-		Server: s, queues: queues, limiter: waitdb.New(limiter), weights: map[string]fairqueue.Weight{}, changed: make(chan struct{}, 1),
+		Server: s, shard: part, queues: queues, limiter: waitdb.New(limiter), weights: map[string]fairqueue.Weight{}, changed: make(chan struct{}, 1),
 		logged: logged{files: map[string]string{}, lost: map[string]bool{}},
 	}
 	c.permits = c.limiter
@@ -58,13 +90,15 @@ func (s *Server) addScope(limiter *throttle.Limiter, queues []string, cfg asynq.
 		defer cancel()
 		_ = c.limiter.ReportSlots(ctx, name, free, every, queues) // the leader asks again in a second
 	}}
+	if len(s.scopes) > 0 {
+		c.stats.IsProcessOf(s.scopes[0].stats)
+	}
 	s.scopes = append(s.scopes, c)
 	for _, queue := range queues {
 		s.byQueue[queue] = c
 		// Queues take turns at limits as they are served.
-		c.weights[queue] = fairqueue.Weight{Turns: max(1, cfg.Queues[queue]), Strict: cfg.StrictPriority}
+		c.weights[queue] = fairqueue.Weight{Turns: max(1, cfg.Queues[s.shards.queueOf(queue)]), Strict: cfg.StrictPriority}
 	}
-	return c
 }
 
 // start claims the scope and defines its limits. If Redis is unavailable, both are left for later.
@@ -119,6 +153,25 @@ func (s *scope) noteLimiter(ctx context.Context, began time.Time, err error) {
 		err = nil
 	}
 	s.limiterHealth.Note(ctx, began, err)
+}
+
+// blockFor blocks the keys of a job's limits for a time.
+func (s *scope) blockFor(ctx context.Context, d time.Duration, needs []throttle.Need) error {
+	go s.blockParts(d, needs)
+	return s.limiter.Internals().BlockFor(ctx, d, needs...)
+}
+
+// blockParts blocks keys of divided limits in all other shards, too, because the upstream means the
+// whole limit. If that fails, those shards learn it from their own calls.
+func (s *scope) blockParts(d time.Duration, needs []throttle.Need) {
+	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
+	defer cancel()
+	parts := slices.DeleteFunc(slices.Clone(needs), func(n throttle.Need) bool { _, divided := s.shards.home(n.Limit); return !divided })
+	for _, c := range s.scopes {
+		if d > 0 && len(parts) > 0 && c != s && c.shard.Queue == s.shard.Queue {
+			_ = c.limiter.Internals().BlockFor(ctx, d, parts...)
+		}
+	}
 }
 
 // dispatch gives turns in the scope until the context ends.

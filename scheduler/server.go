@@ -57,11 +57,15 @@ type Server struct {
 	pacing   pacing
 	db       asynqdb.DB // of the queues
 	markers  *markerWaiter
-	passes   time.Duration // between two comparisons of what waits with asynq
-	quiet    time.Duration // between two heartbeats of the dispatcher when nothing is due
-	promotes atomic.Bool   // whether granted jobs can be moved, and so come in time
-	scopes   []*scope
-	byQueue  map[string]*scope
+	passes   time.Duration     // between two comparisons of what waits with asynq
+	quiet    time.Duration     // between two heartbeats of the dispatcher when nothing is due
+	promotes atomic.Bool       // whether granted jobs can be moved, and so come in time
+	served   []string          // the queues of the configuration, by name
+	shards   shardedQueues     // of them
+	scopes   []*scope          // of the unsharded queues, and of each shard
+	byQueue  map[string]*scope // by asynq queue
+
+	shardsChecked atomic.Bool // whether no job is in a shard of an earlier number of shards
 
 	mu         sync.Mutex
 	stop       context.CancelFunc // ends the background goroutines; nil before they start
@@ -87,6 +91,7 @@ type options struct {
 	log      *slog.Logger
 	forgiven int
 	polling  bool
+	shards   []Shards
 }
 
 // WithLimiter makes the server use that limiter instead of one made with throttle.New in rdb, for
@@ -129,30 +134,33 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		opt(&o)
 	}
 	o.log = safelog.New(o.log)
-	if err := validate(rules, cfg, o); err != nil {
+	shards, err := newShardedQueues(o.shards)
+	if err := errors.Join(err, validate(rules, cfg, o, shards)); err != nil {
 		return nil, err
-	}
-	if o.limiter == nil {
-		o.limiter = throttle.New(rdb, throttle.Options{Logger: o.log})
 	}
 	s := &Server{
 		rules: rules, log: o.log, db: asynqdb.New(rdb), passes: dispatcher.DefaultReconcileInterval, quiet: dispatcher.DefaultMaxHeartbeat, userCode: newUserCode(o.log),
 		patience: cmp.Or(max(0, cfg.ShutdownTimeout), shutdownTimeout), grant: max(minGrant, 3*cfg.TaskCheckInterval),
-		byQueue: map[string]*scope{},
+		served: slices.Sorted(maps.Keys(cfg.Queues)), shards: shards, byQueue: map[string]*scope{},
+	}
+	if len(s.served) == 0 {
+		s.served = []string{"default"} // as asynq has it
 	}
 	s.base = func() (context.Context, error) { return s.userCode.baseContext(cfg.BaseContext) }
-	queues := slices.Sorted(maps.Keys(cfg.Queues))
-	if len(queues) == 0 {
-		queues = []string{"default"} // as asynq has it
+	if err := s.addScopes(o, cfg); err != nil {
+		return nil, err
 	}
-	s.addScope(o.limiter, queues, cfg)
-	s.scopes[0].permits = cmp.Or(o.permits, s.scopes[0].permits)
-	s.scopes[0].limits.set(rules.Limits, false)
 	s.promotes.Store(!o.polling)
-	s.markers = newMarkerWaiter(rdb, queues, cmp.Or(max(0, cfg.TaskCheckInterval), longestWait))
+	s.markers = newMarkerWaiter(rdb, slices.Sorted(maps.Keys(s.byQueue)), cmp.Or(max(0, cfg.TaskCheckInterval), longestWait))
 	s.redis = &redisClient{
-		UniversalClient: rdb, db: s.db, inFlight: &s.inFlight, forgiven: o.forgiven, promotes: &s.promotes, scopeOf: s.scopeOf,
+		UniversalClient: rdb, db: s.db, inFlight: &s.inFlight, forgiven: o.forgiven, promotes: &s.promotes, scopeOf: s.scopeOf, rotations: map[string]*rotation{},
 		markers: s.markers, prefetcher: newPrefetcher(s.db, cfg, s, &s.inFlight),
+	}
+	for queue := range s.shards {
+		r := &rotation{shards: s.shards.names(queue)}
+		for _, name := range r.shards {
+			s.redis.rotations[name] = r
+		}
 	}
 	s.markers.idle = func() {
 		for _, c := range s.scopes {
@@ -162,13 +170,14 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	for _, c := range s.scopes {
 		c.stats.Concurrency = s.redis.prefetcher.slots
 	}
+	cfg.Queues = s.shards.expand(cfg.Queues, cfg.StrictPriority)
 	s.asynq = asynq.NewServerFromRedisClient(s.redis, s.config(cfg))
 	return s, nil
 }
 
 // validate reports what NewServer or asynq cannot take. A GroupGracePeriod that is too short is
 // among it because asynq panics there.
-func validate(rules Rules, cfg asynq.Config, o options) error {
+func validate(rules Rules, cfg asynq.Config, o options, shards shardedQueues) error {
 	if rules.RuleFor == nil {
 		return errors.New("rules: RuleFor is nil: want a function that returns the rule of a task")
 	}
@@ -188,6 +197,16 @@ func validate(rules Rules, cfg asynq.Config, o options) error {
 	if d := cfg.GroupGracePeriod; d != 0 && d < time.Second {
 		return fmt.Errorf("config: GroupGracePeriod %s: want at least 1s", d)
 	}
+	for queue := range shards {
+		if _, served := cfg.Queues[queue]; !served {
+			return fmt.Errorf("shards of queue %s: the config does not serve the queue: want it among the config's Queues", queue)
+		}
+	}
+	for queue := range cfg.Queues {
+		if of := shards.queueOf(queue); of != queue {
+			return fmt.Errorf("config: queue %s: it is a shard of queue %s: want another name", queue, of)
+		}
+	}
 	if o.forgiven < 0 {
 		return fmt.Errorf("forgiven crashes %d: want 0 or more", o.forgiven)
 	}
@@ -195,12 +214,16 @@ func validate(rules Rules, cfg asynq.Config, o options) error {
 }
 
 // Start defines the rules' limits and begins to run jobs. It fails if a limit cannot be defined, if
-// the jobs of another asynq Redis wait in the limiter's scope, or if workers of another version of
-// headgate run there whose data this one would misread. If Redis is unavailable, the jobs wait, as
+// the jobs of another asynq Redis wait in the limiter's scope, if workers of another version of
+// headgate run there whose data this one would misread, or if a queue has jobs in the shards of
+// another number of shards. If Redis is unavailable, the jobs wait, as
 // with asynq's server, and the limits are defined before the first job asks for permits.
 func (s *Server) Start(handler asynq.Handler) error {
 	if handler == nil {
 		return s.asynq.Start(nil)
+	}
+	if err := s.checkShards(context.Background()); err != nil && !errors.Is(err, throttle.ErrUnavailable) {
+		return err
 	}
 	for _, c := range s.scopes {
 		if err := c.start(context.Background()); err != nil {

@@ -25,6 +25,23 @@ func (db DB) Queues(ctx context.Context) ([]string, error) {
 	return slices.DeleteFunc(names, func(queue string) bool { return strings.HasPrefix(queue, CheckQueue) }), err
 }
 
+// CountUnfinished returns the number of jobs of queues that are pending, active, scheduled or to be
+// retried.
+func (db DB) CountUnfinished(ctx context.Context, queues []string) (jobs int64, err error) {
+	var counts []*redis.IntCmd
+	_, err = db.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, queue := range queues {
+			counts = append(counts, p.LLen(ctx, Key(queue, Pending)), p.LLen(ctx, Key(queue, Active)),
+				p.ZCard(ctx, Key(queue, Scheduled)), p.ZCard(ctx, Key(queue, Retry)))
+		}
+		return nil
+	})
+	for _, n := range counts {
+		jobs += n.Val()
+	}
+	return jobs, err
+}
+
 // The fields of a job's hash, for Fields.
 const (
 	FieldState   = "state" // as asynq names it

@@ -29,8 +29,9 @@ const (
 	Archived  = "archived" // zset by when they were archived
 	Completed = "completed"
 	Scheduled = "scheduled"
-	Paused    = "paused"   // exists if the queue is paused
-	Marker    = "headgate" // ours: the marker that servers wait for after they found the queue empty
+	Paused    = "paused"          // exists if the queue is paused
+	Marker    = "headgate"        // ours: the marker that servers wait for after they found the queue empty
+	Shards    = "headgate:shards" // ours: the number of shards that a sharded queue had last
 )
 
 // LeaseTime is how long a lease lasts unless it is extended, as in asynq's code.
@@ -40,6 +41,12 @@ const queues = "asynq:queues" // set of names
 
 // Key returns one of a queue's keys. Without a name it is the beginning of all of them.
 func Key(queue, name string) string { return "asynq:{" + queue + "}:" + name }
+
+// QueueOf returns the queue of a key.
+func QueueOf(key string) string {
+	queue, _, _ := strings.Cut(strings.TrimPrefix(key, "asynq:{"), "}:")
+	return queue
+}
 
 // Hash returns the key of a job.
 func Hash(queue, id string) string { return Key(queue, "t:") + id }

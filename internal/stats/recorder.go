@@ -85,6 +85,10 @@ func New(rdb redis.UniversalClient, prefix string) *Recorder {
 	}
 }
 
+// IsProcessOf makes the Recorder describe the same process as another one, for a server of several
+// scopes. Call it before Start.
+func (r *Recorder) IsProcessOf(other *Recorder) { r.process, r.self = other.process, other.self }
+
 // SetConfig sets the name of the config that the process runs with. It may be called at any time.
 func (r *Recorder) SetConfig(config string) {
 	r.mu.Lock()

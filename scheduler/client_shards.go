@@ -1,0 +1,116 @@
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/shard"
+	"github.com/headgate/headgate/throttle"
+)
+
+// clientShards finds the shards of the jobs that a client enqueues. It is safe for concurrent use.
+type clientShards struct {
+	rdb       redis.UniversalClient
+	queues    shardedQueues
+	wrong     error // what is wrong with the queues
+	rehearsal *asynq.Client
+
+	mu      sync.Mutex
+	checked map[string]bool // queues of which Redis has stored the same number of shards, or none
+}
+
+func newClientShards(rdb redis.UniversalClient, list []Shards) *clientShards {
+	if len(list) == 0 {
+		return nil
+	}
+	c := &clientShards{rdb: rdb, rehearsal: asynq.NewClientFromRedisClient(rehearsal{}), checked: map[string]bool{}}
+	c.queues, c.wrong = newShardedQueues(list)
+	return c
+}
+
+// choose returns the options with the shard of a task's queue. A task can have options that only
+// asynq can read, so the task is enqueued once without Redis, to learn its queue and its ID.
+func (c *clientShards) choose(ctx context.Context, task *asynq.Task, opts []asynq.Option) ([]asynq.Option, error) {
+	if c == nil {
+		return opts, nil
+	}
+	if c.wrong != nil {
+		return nil, c.wrong
+	}
+	lock := ""
+	info, err := c.rehearsal.EnqueueContext(context.WithValue(ctx, lockKey{}, &lock), task, opts...)
+	if err != nil {
+		return nil, err
+	}
+	q := c.queues[c.queues.queueOf(info.Queue)]
+	if q.Count == 0 {
+		return opts, nil
+	}
+	if err := c.check(ctx, q); err != nil {
+		return nil, err
+	}
+	key, ok := shardKeyIn(opts)
+	if !ok {
+		key, ok = task.Headers()[headerShardKey]
+	}
+	if !ok && q.KeyOf != nil {
+		if key, err = q.KeyOf(task); err != nil {
+			return nil, fmt.Errorf("shard key of a job of queue %s: %w", q.Queue, err)
+		}
+		ok = true
+	}
+	if !ok {
+		key = cmp.Or(lock, info.ID)
+	}
+	return append(slices.Clip(opts), asynq.Queue(shard.Of(q.Queue, key, q.Count).Name()), asynq.TaskID(info.ID)), nil
+}
+
+// check returns an error if servers of the queue have another number of shards, because they would
+// not look for the job's key where this client puts it.
+func (c *clientShards) check(ctx context.Context, q Shards) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.checked[q.Queue] {
+		return nil
+	}
+	stored, err := storedShards(ctx, c.rdb, []string{q.Queue})
+	if err != nil {
+		return err
+	}
+	if n := stored[0]; n != 0 && n != q.Count {
+		return &throttle.FieldError{Field: "count", Value: fmt.Sprint(q.Count), Want: fmt.Sprintf("queue %s has %s; want as many here", q.Queue, countShards(n))}
+	}
+	c.checked[q.Queue] = true
+	return nil
+}
+
+// lockKey is the context key of a *string that gets the type and the payload by which a task is
+// Unique, as asynq encodes them.
+type lockKey struct{}
+
+// rehearsal is a Redis client that sends nothing and tells asynq's client that the task is enqueued.
+type rehearsal struct{ redis.UniversalClient }
+
+// SAdd implements redis.SetCmdable.
+func (rehearsal) SAdd(ctx context.Context, _ string, _ ...any) *redis.IntCmd {
+	return intCmd(ctx, 1, nil)
+}
+
+// EvalSha implements redis.Scripter.
+func (rehearsal) EvalSha(ctx context.Context, _ string, keys []string, _ ...any) *redis.Cmd {
+	for _, key := range keys {
+		if _, lock, ok := strings.Cut(key, "}:unique:"); ok {
+			*ctx.Value(lockKey{}).(*string) = lock
+		}
+	}
+	cmd := redis.NewCmd(ctx)
+	cmd.SetVal(int64(1))
+	return cmd
+}

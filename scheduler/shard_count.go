@@ -1,0 +1,102 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/throttle"
+)
+
+// storedShards returns the number of shards that queues had last, 0 for a queue without shards.
+func storedShards(ctx context.Context, rdb redis.UniversalClient, queues []string) ([]int, error) {
+	counts := make([]int, len(queues))
+	cmds := make([]*redis.StringCmd, len(queues))
+	_, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, queue := range queues {
+			cmds[i] = p.Get(ctx, asynqdb.Key(queue, asynqdb.Shards))
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, err
+	}
+	for i, cmd := range cmds {
+		counts[i], _ = cmd.Int()
+	}
+	return counts, nil
+}
+
+// checkShards refuses another number of shards than a queue had before, while jobs or workers are in
+// the shards that it had. Their keys would have other shards now.
+func (s *Server) checkShards(ctx context.Context) error {
+	if s.shardsChecked.Load() {
+		return nil
+	}
+	stored, err := storedShards(ctx, s.db.Redis, s.served)
+	if err != nil {
+		return fmt.Errorf("%w: %w", throttle.ErrUnavailable, err)
+	}
+	for i, queue := range s.served {
+		if count := s.shards.count(queue); count != stored[i] {
+			if err := s.changeShards(ctx, queue, stored[i], count); err != nil {
+				return err
+			}
+		}
+	}
+	s.shardsChecked.Store(true)
+	return nil
+}
+
+// changeShards stores a queue's number of shards if nothing is left in the shards that it had. 0
+// stands for a queue without shards.
+func (s *Server) changeShards(ctx context.Context, queue string, before, after int) error {
+	names := []string{queue}
+	if before > 0 {
+		names = shardNames(queue, before)
+	}
+	jobs, err := s.db.CountUnfinished(ctx, names)
+	if err != nil {
+		return fmt.Errorf("%w: %w", throttle.ErrUnavailable, err)
+	}
+	if jobs > 0 {
+		return fmt.Errorf("queue %s has %s now, and %d jobs are left where it had %s: run workers with %s until the jobs are done, then start this one",
+			queue, countShards(after), jobs, countShards(before), countShards(before))
+	}
+	if before > 0 {
+		rdb, _ := s.scopes[0].limiter.Scope()
+		workers, err := stats.ReadProcesses(ctx, rdb, names[0])
+		if err != nil {
+			return fmt.Errorf("%w: %w", throttle.ErrUnavailable, err)
+		}
+		for _, w := range workers {
+			if !w.Lost {
+				return fmt.Errorf("queue %s has %s now, and a worker on %s with process %d still runs with %s: stop all such workers, then start this one",
+					queue, countShards(after), w.Host, w.PID, countShards(before))
+			}
+		}
+	}
+	key := asynqdb.Key(queue, asynqdb.Shards)
+	err = s.db.Redis.Set(ctx, key, after, 0).Err()
+	if after == 0 {
+		err = s.db.Redis.Del(ctx, key).Err()
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", throttle.ErrUnavailable, err)
+	}
+	return nil
+}
+
+func countShards(n int) string {
+	switch n {
+	case 0:
+		return "no shards"
+	case 1:
+		return "1 shard"
+	}
+	return fmt.Sprintf("%d shards", n)
+}

@@ -1,0 +1,331 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/shard"
+	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/throttle/throttletest"
+)
+
+// crawl is a queue of four shards with a limit for each host and one for all.
+var crawl = Shards{Queue: "crawl", Count: 4, ByKey: []string{"host"}, Divided: []string{"total"}}
+
+func crawlLimits() []throttle.Limit {
+	return []throttle.Limit{
+		{Name: "host", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(5)},
+		{Name: "total", Kind: throttle.SlidingWindow, Rate: throttle.PerSecond(50)},
+		{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(20)},
+	}
+}
+
+// crawlSettings are a server of the queue crawl, and of a queue without shards whose jobs need the
+// limit api. A job's payload is its host.
+func crawlSettings(workers int) settings {
+	return settings{
+		config:  asynq.Config{Concurrency: workers, Queues: map[string]int{"crawl": 4, "default": 1}},
+		options: []Option{WithShards(crawl)}, limits: crawlLimits(),
+		rule: func(task *asynq.Task) (Rule, error) {
+			if len(task.Payload()) == 0 {
+				return Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
+			}
+			return Rule{Needs: []throttle.Need{{Limit: "host", Key: string(task.Payload())}, {Limit: "total"}}}, nil
+		},
+	}
+}
+
+// enqueueCrawl enqueues n jobs for a number of hosts, and n/10 jobs of the queue without shards.
+func enqueueCrawl(t *testing.T, rdb redis.UniversalClient, n, hosts int) {
+	t.Helper()
+	client := NewClient(rdb, crawl)
+	var tasks []*asynq.Task
+	for i := range n {
+		host := fmt.Sprintf("host-%d.example.com", i%hosts)
+		tasks = append(tasks, NewTask("job", []byte(host), asynq.Queue("crawl"), asynq.MaxRetry(0), ShardKey(host)))
+		if i%10 == 0 {
+			tasks = append(tasks, NewTask("job", nil, asynq.MaxRetry(0)))
+		}
+	}
+	for _, result := range client.EnqueueAll(t.Context(), tasks...) {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+}
+
+// wantWithin fails if the runs of all stacks together took more permits of a limit than it allows.
+func wantWithin(t *testing.T, limits []throttle.Limit, stacks ...*stack) {
+	t.Helper()
+	histories := map[throttle.Need][]throttletest.Admission{}
+	for _, st := range stacks {
+		for _, r := range st.ran() {
+			for _, n := range r.decision.Taken {
+				n.Cost = 0
+				histories[n] = append(histories[n], throttletest.Admission{At: r.decision.At.Add(r.decision.BeginIn).UnixMicro(), Cost: 1})
+			}
+		}
+	}
+	for _, l := range limits {
+		for n, history := range histories {
+			if n.Limit == l.Name {
+				if err := throttletest.Check(l, history); err != nil {
+					t.Errorf("key %q: %v", n.Key, err)
+				}
+			}
+		}
+	}
+}
+
+func TestShards_LimitsHoldInSum(t *testing.T) {
+	const n = 1000
+	synctest.Test(t, func(t *testing.T) {
+		m, rdb := redistest.Mini(t)
+		a, b := start(t, rdb, crawlSettings(8)), start(t, redistest.MiniClient(t, m), crawlSettings(8))
+		enqueueCrawl(t, rdb, n, 40)
+		began := time.Now()
+		for len(a.ran())+len(b.ran()) < n+n/10 && time.Since(began) < time.Minute {
+			time.Sleep(time.Second)
+		}
+		runs := append(a.ran(), b.ran()...)
+		seen := map[string]bool{}
+		for _, r := range runs {
+			seen[r.id] = true
+		}
+		if len(runs) != n+n/10 || len(seen) != len(runs) {
+			t.Errorf("%d runs of %d jobs, want one of each of %d", len(runs), len(seen), n+n/10)
+		}
+		wantWithin(t, crawlLimits(), a, b)
+		if took := time.Since(began); took > 40*time.Second { // 20 s if all hosts were spread evenly
+			t.Errorf("the jobs took %s", took)
+		}
+	})
+}
+
+func TestShards_RealCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	const n = 1000
+	for name, connect := range map[string]func() redis.UniversalClient{
+		"one server": func() redis.UniversalClient { return redistest.Real(t) },
+		"cluster":    func() redis.UniversalClient { return redistest.RunCluster(t).Client() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			rdb := connect()
+			s := crawlSettings(20)
+			a, b := start(t, rdb, s), start(t, rdb, s)
+			enqueueCrawl(t, rdb, n, 100)
+			for len(a.ran())+len(b.ran()) < n+n/10 && t.Context().Err() == nil {
+				time.Sleep(100 * time.Millisecond)
+			}
+			wantWithin(t, crawlLimits(), a, b)
+		})
+	}
+}
+
+func TestShardKey_OneShardForAllProducers(t *testing.T) {
+	_, rdb := redistest.Mini(t)
+	byHost := crawl
+	byHost.KeyOf = func(task *asynq.Task) (string, error) {
+		if len(task.Payload()) == 0 {
+			return "", errors.New("no host")
+		}
+		return string(task.Payload()), nil
+	}
+	want := shard.Of("crawl", "example.com", 4).Name()
+	task := func(opts ...asynq.Option) *asynq.Task {
+		return NewTask("job", []byte("example.com"), append(opts, asynq.Queue("crawl"))...)
+	}
+	plain, keyed := NewClient(rdb, crawl), NewClient(rdb, byHost)
+	for name, enqueue := range map[string]func() (*asynq.TaskInfo, error){
+		"option of Enqueue": func() (*asynq.TaskInfo, error) { return plain.Enqueue(task(), ShardKey("example.com")) },
+		"option of NewTask": func() (*asynq.TaskInfo, error) { return plain.Enqueue(task(ShardKey("example.com"))) },
+		"last option":       func() (*asynq.TaskInfo, error) { return plain.Enqueue(task(ShardKey("x")), ShardKey("example.com")) },
+		"KeyOf":             func() (*asynq.TaskInfo, error) { return keyed.Enqueue(task()) },
+		"from a shard":      func() (*asynq.TaskInfo, error) { return keyed.Enqueue(task(), asynq.Queue("crawl.3")) },
+		"later":             func() (*asynq.TaskInfo, error) { return keyed.Enqueue(task(), asynq.ProcessIn(time.Hour)) },
+		"in a group":        func() (*asynq.TaskInfo, error) { return keyed.Enqueue(task(), asynq.Group("g")) },
+		"all": func() (*asynq.TaskInfo, error) {
+			r := plain.EnqueueAll(t.Context(), task(ShardKey("example.com")))[0]
+			return r.Info, r.Err
+		},
+	} {
+		info, err := enqueue()
+		if err != nil || info.Queue != want {
+			t.Errorf("%s: %+v, %v; want queue %s", name, info, err, want)
+			continue
+		}
+		if _, err := asynq.NewInspectorFromRedisClient(rdb).GetTaskInfo(want, info.ID); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := keyed.Enqueue(NewTask("job", nil, asynq.Queue("crawl"))); err == nil || !strings.Contains(err.Error(), "no host") {
+		t.Errorf("without a key: %v", err)
+	}
+	info, err := plain.Enqueue(NewTask("job", nil), asynq.TaskID("it"), asynq.Queue("crawl"))
+	if want := shard.Of("crawl", "it", 4).Name(); err != nil || info.Queue != want || info.ID != "it" {
+		t.Errorf("by its ID: %+v, %v; want queue %s", info, err, want)
+	}
+	unique := func() (*asynq.TaskInfo, error) {
+		return plain.Enqueue(NewTask("once", []byte("x")), asynq.Queue("crawl"), asynq.Unique(time.Hour))
+	}
+	if _, err := unique(); err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		if info, err := unique(); !errors.Is(err, asynq.ErrDuplicateTask) {
+			t.Errorf("unique: %+v, %v; want a duplicate", info, err)
+		}
+	}
+	if info, err := plain.Enqueue(NewTask("job", nil)); err != nil || info.Queue != "default" {
+		t.Errorf("without shards: %+v, %v", info, err)
+	}
+	names, _ := asynq.NewInspectorFromRedisClient(rdb).Queues()
+	if slices.Contains(names, "crawl") {
+		t.Errorf("queues %v: want shards alone", names)
+	}
+}
+
+// TestShards_LimitInTwoPlaces: a limit that would count twice is refused.
+func TestShards_LimitInTwoPlaces(t *testing.T) {
+	home := func(queue string, needs ...throttle.Need) (string, []throttle.Need) { return queue, needs }
+	right := shard.Of("crawl", "example.com", 4)
+	wrong := shard.All("crawl", 4)[(right.Index+1)%4]
+	queues, err := newShardedQueues([]Shards{crawl})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(queue string, needs []throttle.Need) string {
+		part, _ := shard.Parse(queue, queues.count)
+		if err := queues.check(part, needs); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
+	for want, f := range map[string]func() (string, []throttle.Need){
+		"": func() (string, []throttle.Need) {
+			return home(right.Name(), throttle.Need{Limit: "host", Key: "example.com"}, throttle.Need{Limit: "total", Key: "any"})
+		},
+		"limit host belongs to the sharded queue crawl: jobs of other queues cannot use it": func() (string, []throttle.Need) {
+			return home("default", throttle.Need{Limit: "host", Key: "example.com"})
+		},
+		"limit api is not one of queue crawl: a sharded queue needs it among its divided limits": func() (string, []throttle.Need) {
+			return home(right.Name(), throttle.Need{Limit: "api"})
+		},
+		"limit host without a key: it is one of ByKey, and counts by the shard key of queue crawl": func() (string, []throttle.Need) {
+			return home(right.Name(), throttle.Need{Limit: "host"})
+		},
+		"limit host counts key example.com in shard " + right.Name() + ", and this job is in " + wrong.Name() + ": enqueue it with that shard key": func() (string, []throttle.Need) {
+			return home(wrong.Name(), throttle.Need{Limit: "host", Key: "example.com"})
+		},
+	} {
+		if got := check(f()); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestServer_RefusesShards(t *testing.T) {
+	_, rdb := redistest.Mini(t)
+	mail := Shards{Queue: "mail", Count: 2, Divided: []string{"host"}}
+	large, none, undivided := crawl, crawl, crawl
+	large.Count, none.Queue, undivided.Divided = 1001, "", []string{"total", "api"}
+	for want, shards := range map[string][]Shards{
+		"shards of queue mail: limit host: it is there already, for queue crawl, and would count twice; want a limit of another name": {crawl, mail},
+		"shards of queue crawl: count 1001: want 1 to 1000":                                                                           {large},
+		`shards of queue : queue "": want the name of a queue, once`:                                                                  {none},
+		`shards of queue crawl: queue "crawl": want the name of a queue, once`:                                                        {crawl, crawl},
+		"rules: limit api: capacity 1: want at least 4, one for each of the 4 shards of queue crawl":                                  {undivided},
+		"shards of queue mail: the config does not serve the queue: want it among the config's Queues":                                {{Queue: "mail", Count: 2}},
+	} {
+		s := crawlSettings(1)
+		_, err := NewServer(rdb, Rules{Limits: s.limits, RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}, s.config, WithShards(shards...))
+		if err == nil || err.Error() != want {
+			t.Errorf("got %v\nwant %s", err, want)
+		}
+	}
+	_, err := NewClient(rdb, large).Enqueue(NewTask("job", nil))
+	if want := "shards of queue crawl: count 1001: want 1 to 1000"; err == nil || err.Error() != want {
+		t.Errorf("client: %v, want %s", err, want)
+	}
+}
+
+func TestShards_Weights(t *testing.T) {
+	queues := shardedQueues{"crawl": {Queue: "crawl", Count: 4}, "mail": {Queue: "mail", Count: 3}}
+	for _, strict := range []bool{false, true} {
+		got := queues.expand(map[string]int{"crawl": 4, "mail": 1, "default": 2}, strict)
+		sums := map[string]int{}
+		for name, weight := range got {
+			sums[queues.queueOf(name)] += weight
+		}
+		want := map[string]int{"crawl": 12, "mail": 3, "default": 6}
+		if strict {
+			want = map[string]int{"crawl": 16, "mail": 3, "default": 2}
+		}
+		if len(got) != 8 || !maps.Equal(sums, want) {
+			t.Errorf("strict %v: %v, in sum %v, want %v", strict, got, sums, want)
+		}
+	}
+}
+
+func TestShards_ChangedNumber(t *testing.T) {
+	_, rdb := redistest.Mini(t)
+	begin := func(count int) (*Server, error) {
+		s := crawlSettings(1)
+		var options []Option
+		if count > 0 {
+			options = append(options, WithShards(Shards{Queue: "crawl", Count: count, ByKey: []string{"host"}, Divided: []string{"total"}}))
+		}
+		s.config.Logger = silent{}
+		server, err := NewServer(rdb, Rules{Limits: s.limits, RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}, s.config, options...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return server, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil }))
+	}
+	server, err := begin(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := begin(2); err == nil || !strings.Contains(err.Error(), "still runs with 4 shards: stop all such workers") {
+		t.Errorf("beside another worker: %v", err)
+	}
+	server.Shutdown()
+	for i := range 10 {
+		if _, err := NewClient(rdb, crawl).Enqueue(NewTask("job", nil), asynq.Queue("crawl"), asynq.TaskID(fmt.Sprint(i)), asynq.ProcessIn(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, count := range []int{2, 0} {
+		if _, err := begin(count); err == nil || !strings.Contains(err.Error(), "10 jobs are left where it had 4 shards") {
+			t.Errorf("%d shards: %v", count, err)
+		}
+	}
+	if _, err := NewClient(rdb, Shards{Queue: "crawl", Count: 2}).Enqueue(NewTask("job", nil), asynq.Queue("crawl")); err == nil || !strings.Contains(err.Error(), "count 2: queue crawl has 4 shards; want as many here") {
+		t.Errorf("a client of 2 shards: %v", err)
+	}
+	for _, name := range shardNames("crawl", 4) {
+		if _, err := asynq.NewInspectorFromRedisClient(rdb).DeleteAllScheduledTasks(name); err != nil && !errors.Is(err, asynq.ErrQueueNotFound) {
+			t.Fatal(err)
+		}
+	}
+	for _, count := range []int{2, 0, 4} {
+		server, err := begin(count)
+		if err != nil {
+			t.Fatalf("%d shards: %v", count, err)
+		}
+		server.Shutdown()
+	}
+}

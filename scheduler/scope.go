@@ -178,6 +178,6 @@ func (s *scope) blockParts(d time.Duration, needs []throttle.Need) {
 func (s *scope) dispatch(ctx context.Context) {
 	dispatcher.Run(ctx, dispatcher.Config{
 		Waits: s.limiter, DB: s.db, Log: s.log, LimiterHealth: s.limiterHealth, QueuesHealth: s.queueHealth,
-		ReconcileInterval: s.passes, MaxHeartbeat: s.quiet, Stats: s.stats, SlotsRequested: s.slots.wanted,
+		ReconcileInterval: s.passes, MaxHeartbeat: s.quiet, Stats: s.stats, SlotsRequested: s.slots.wanted, Spread: s.spread,
 	})
 }

@@ -57,13 +57,14 @@ type Server struct {
 	pacing   pacing
 	db       asynqdb.DB // of the queues
 	markers  *markerWaiter
-	passes   time.Duration     // between two comparisons of what waits with asynq
-	quiet    time.Duration     // between two heartbeats of the dispatcher when nothing is due
-	promotes atomic.Bool       // whether granted jobs can be moved, and so come in time
-	served   []string          // the queues of the configuration, by name
-	shards   shardedQueues     // of them
-	scopes   []*scope          // of the unsharded queues, and of each shard
-	byQueue  map[string]*scope // by asynq queue
+	passes   time.Duration      // between two comparisons of what waits with asynq
+	quiet    time.Duration      // between two heartbeats of the dispatcher when nothing is due
+	promotes atomic.Bool        // whether granted jobs can be moved, and so come in time
+	served   []string           // the queues of the configuration, by name
+	shards   shardedQueues      // of them
+	spread   *dispatcher.Spread // of the scopes' leaders; nil without shards
+	scopes   []*scope           // of the unsharded queues, and of each shard
+	byQueue  map[string]*scope  // by asynq queue
 
 	shardsChecked atomic.Bool // whether no job is in a shard of an earlier number of shards
 
@@ -145,6 +146,9 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	}
 	if len(s.served) == 0 {
 		s.served = []string{"default"} // as asynq has it
+	}
+	if len(s.shards) > 0 {
+		s.spread, s.quiet = dispatcher.NewSpread(), dispatcher.MaxSpreadHeartbeat
 	}
 	s.base = func() (context.Context, error) { return s.userCode.baseContext(cfg.BaseContext) }
 	if err := s.addScopes(o, cfg); err != nil {

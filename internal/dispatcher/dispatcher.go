@@ -49,7 +49,7 @@ const (
 	weightsInterval = time.Minute
 )
 
-// Config configures a dispatcher. All fields but SlotsRequested are required.
+// Config configures a dispatcher. All fields but the last two are required.
 type Config struct {
 	Waits             *waitdb.DB // limiter and its waiting jobs
 	DB                asynqdb.DB // asynq's Redis
@@ -62,6 +62,8 @@ type Config struct {
 	// SlotsRequested is called when the leader asks for the free worker slots of servers that serve
 	// one of these queues. Nil ignores the request.
 	SlotsRequested func(queues []string)
+	// Spread spreads the leadership of the process's scopes. Nil leaves it to who comes first.
+	Spread *Spread
 }
 
 // dispatcher gives the lanes of a scope their turns. Every process runs a dispatcher, and the one
@@ -121,6 +123,9 @@ func (c clock) local(us int64) time.Time {
 // takes over at once.
 func Run(ctx context.Context, c Config) {
 	d := &dispatcher{Config: c, limiterHealth: c.LimiterHealth.Watch(), queuesHealth: c.QueuesHealth.Watch(), process: uuid.NewString()}
+	if c.Spread != nil {
+		d.process = c.Spread.process
+	}
 	notifications := d.Waits.Notifications(ctx)
 	for ctx.Err() == nil {
 		begun := time.Now()
@@ -131,7 +136,7 @@ func Run(ctx context.Context, c Config) {
 		d.Stats.IsLeader.Store(d.core != nil)
 		d.sleep(ctx, notifications, begun.Add(roundInterval), next)
 	}
-	d.stepDown(ctx)
+	d.stepDown(ctx, "")
 	d.Stats.IsLeader.Store(false)
 }
 
@@ -224,7 +229,7 @@ func (d *dispatcher) sleep(ctx context.Context, notifications <-chan waitdb.Noti
 		case n, open := <-notifications:
 			if !open { // the limiter's client is closed
 				notifications = nil
-			} else if d.handle(n) {
+			} else if d.handle(ctx, n) {
 				next = earliest
 			}
 		}
@@ -235,8 +240,9 @@ func (d *dispatcher) sleep(ctx context.Context, notifications <-chan waitdb.Noti
 // the leader takes the lease at once if the leader has stepped down, or if there is something to do
 // and no process holds the lease. It ignores its own stepping down, because a process that cannot
 // reach the queues leaves the lease to others.
-func (d *dispatcher) handle(n waitdb.Notification) bool {
+func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 	now := time.Now()
+	process, successor, _ := strings.Cut(n.Name, " ") // of SteppedDown
 	missed := n.Kind == waitdb.Reconnected || n.Kind == waitdb.TooMany
 	if n.Kind == waitdb.Reconnected {
 		if d.subscribed { // Redis may have lost data since the core read them
@@ -246,8 +252,12 @@ func (d *dispatcher) handle(n waitdb.Notification) bool {
 		d.subscribed = true
 	}
 	switch {
-	case n.Kind == waitdb.SteppedDown && n.Name != d.process:
-		d.heldUntil, d.renewAt = time.Time{}, now
+	case n.Kind == waitdb.SteppedDown && process != d.process:
+		d.heldUntil = now
+		if successor != "" && successor != d.process {
+			d.heldUntil = now.Add(takeoverDelay)
+		}
+		d.renewAt = d.heldUntil
 		return true
 	case missed || n.Kind == waitdb.LaneAdded || n.Kind == waitdb.DeadlineAdded:
 		if now.Before(d.heldUntil) || (d.core != nil && n.Number > 0 && n.Number <= d.lastLane) {
@@ -265,6 +275,9 @@ func (d *dispatcher) handle(n waitdb.Notification) bool {
 		return false
 	case d.core == nil:
 		return false
+	case n.Kind == waitdb.LeadRequested:
+		d.handOver(ctx, n.Name, int(n.Number))
+		return true
 	case n.Kind == waitdb.SlotsReported:
 		server, interval, queues := n.Slots()
 		d.core.SetSlots(d.clock.now(), server, int(n.Number), interval, queues)

@@ -35,7 +35,7 @@ func TestDispatcher_StepsDownWithoutCore(t *testing.T) {
 		if lead, err := d.Waits.BecomeLeader(t.Context(), d.process, time.Minute, 0, ""); err != nil || !lead.Held {
 			t.Fatalf("%+v, %v; want the lease", lead, err)
 		}
-		d.stepDown(t.Context())
+		d.stepDown(t.Context(), "")
 		if lead, err := d.Waits.BecomeLeader(t.Context(), other.process, time.Minute, 0, ""); err != nil || !lead.Held {
 			t.Errorf("%+v, %v; want that another process gets the lease", lead, err)
 		}
@@ -44,10 +44,10 @@ func TestDispatcher_StepsDownWithoutCore(t *testing.T) {
 		case n = <-notifications:
 		case <-time.After(time.Second):
 		}
-		if !other.handle(n) || other.renewAt.After(time.Now()) {
+		if !other.handle(t.Context(), n) || other.renewAt.After(time.Now()) {
 			t.Errorf("heard %+v, and takes the lease at %s; want at once", n, other.renewAt)
 		}
-		if d.handle(n) {
+		if d.handle(t.Context(), n) {
 			t.Errorf("a process that has stepped down takes the lease again")
 		}
 	})

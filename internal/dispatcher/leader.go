@@ -32,6 +32,7 @@ func (d *dispatcher) renewLease(ctx context.Context) error {
 	if d.limiterHealth.Note(ctx, err) != nil {
 		return err
 	}
+	d.balance(ctx, l)
 	now := time.Now()
 	if !l.Held {
 		d.core = nil
@@ -149,12 +150,12 @@ func (d *dispatcher) readGrants(ctx context.Context, lanes []string) error {
 // the limiter but not the queues steps down, too, because it cannot promote the jobs that it grants
 // permits. A process without a core may hold the lease: if it has just lost its connection, or
 // could not read all lanes.
-func (d *dispatcher) stepDown(ctx context.Context) {
+func (d *dispatcher) stepDown(ctx context.Context, successor string) {
 	d.core = nil
 	d.logFound()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	d.limiterHealth.Note(ctx, d.Waits.StepDown(ctx, d.process))
+	d.limiterHealth.Note(ctx, d.Waits.StepDown(ctx, d.process, successor))
 }
 
 // publishShares writes the number of lanes that take turns at each meter. New jobs may take permits

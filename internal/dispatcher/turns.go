@@ -85,7 +85,7 @@ func (d *dispatcher) promote(ctx context.Context, jobs []throttle.JobID) ([]fair
 	}
 	states, err := Promote(ctx, d.DB, jobs)
 	if d.queuesHealth.Note(ctx, err) != nil {
-		d.stepDown(ctx)
+		d.stepDown(ctx, "")
 		return nil, err
 	}
 	var lost []throttle.JobID

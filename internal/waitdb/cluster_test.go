@@ -69,5 +69,5 @@ func giveTurns(t *testing.T, limiter *waitdb.DB) {
 	expect(t, "waiting", expired[0].Waiting, 1)
 	_, err = store.PublishShares(background, "me", lead.NewLanes[0].Number, map[string]int{"wait|{k}": 2})
 	must(t, err)
-	must(t, store.StepDown(background, "me"))
+	must(t, store.StepDown(background, "me", ""))
 }

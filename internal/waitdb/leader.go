@@ -38,10 +38,13 @@ const LanesPage = 1000
 
 // Leadership is the result of taking or renewing the lease.
 type Leadership struct {
-	// Held reports whether the process leads now. If it is false, only RemainingLease is set.
+	// Held reports whether the process leads now. If it is false, only RemainingLease and Leader are
+	// set.
 	Held bool
 	// RemainingLease is the time until the lease of another process ends.
 	RemainingLease time.Duration
+	// Leader is that process.
+	Leader string
 	// ReadAll reports whether the process must read all lanes again, because the lease had ended or
 	// Redis has lost data. NewLanes begins with the first lane then.
 	ReadAll      bool
@@ -66,7 +69,7 @@ func (db *DB) BecomeLeader(ctx context.Context, process string, lease time.Durat
 		return Leadership{}, err
 	}
 	if reply[0].(int64) == 0 {
-		return Leadership{RemainingLease: microseconds(max(0, reply[1].(int64)))}, nil
+		return Leadership{RemainingLease: microseconds(max(0, reply[1].(int64))), Leader: reply[2].(string)}, nil
 	}
 	l := Leadership{
 		Held: true, ReadAll: reply[1].(int64) == 1, Now: reply[2].(int64), Changes: reply[3].(int64), Epoch: reply[4].(string), NextDeadline: reply[6].(int64),
@@ -80,9 +83,14 @@ func (db *DB) BecomeLeader(ctx context.Context, process string, lease time.Durat
 }
 
 // StepDown gives the lease back if the process holds it, and notifies the other processes, so that
-// one of them takes the lease at once.
-func (db *DB) StepDown(ctx context.Context, process string) error {
-	return db.run(ctx, stepDownScript, process).Err()
+// the successor takes the lease at once. An empty successor stands for any of them.
+func (db *DB) StepDown(ctx context.Context, process, successor string) error {
+	return db.run(ctx, stepDownScript, process, successor).Err()
+}
+
+// RequestLead asks the leader to step down for a process that leads so many other scopes.
+func (db *DB) RequestLead(ctx context.Context, process string, scopes int) error {
+	return db.rdb.Publish(ctx, db.prefix+"wake", fmt.Sprintf("%s %d %s", LeadRequested, scopes, process)).Err()
 }
 
 // SetWeights stores the weights of a server's queues. A server that renews its claim stores only

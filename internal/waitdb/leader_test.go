@@ -35,7 +35,7 @@ func TestLeader_OneProcess(t *testing.T) {
 		held, next := pump(tt.process)
 		expect(t, tt.process, [2]any{held, next}, [2]any{tt.held, tt.next})
 	}
-	resign := func(process string) { must(t, dispatchers[process].store.StepDown(background, process)) }
+	resign := func(process string) { must(t, dispatchers[process].store.StepDown(background, process, "")) }
 	resign("two")
 	held, _ := pump("two")
 	expect(t, "after somebody else resigned", held, false)

@@ -32,7 +32,8 @@ const (
 	DeadlineAdded  NotificationKind = "deadline"     // a job has the next wait deadline
 	SlotsRequested NotificationKind = "slots_wanted" // the leader asks the servers of some queues for their free slots
 	SlotsReported  NotificationKind = "slots_free"   // a server has free slots for its queues
-	SteppedDown    NotificationKind = "stepped_down" // the process of that name has given the lease back
+	SteppedDown    NotificationKind = "stepped_down" // a process has given the lease back; its name, and its successor's or none
+	LeadRequested  NotificationKind = "lead_wanted"  // the process of that name leads so many scopes, and asks for the lease
 )
 
 // maxPending is the most notifications that are kept for the receiver. More are dropped.

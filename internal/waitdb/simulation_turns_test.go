@@ -108,7 +108,7 @@ func (y *simulation) takeOver(t *rapid.T) {
 	if rapid.Bool().Draw(t, "comes back") {
 		return
 	}
-	if err := y.dispatcher.store.StepDown(background, y.dispatcher.process); err != nil {
+	if err := y.dispatcher.store.StepDown(background, y.dispatcher.process, ""); err != nil {
 		t.Fatalf("%v", err)
 	}
 	y.processes++

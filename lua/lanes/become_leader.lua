@@ -11,7 +11,7 @@
 -- ARGV[5] most lanes to return
 -- ARGV[6] attempt: 1 when the call is sent for the first time, more in a repeat. A repeat reads all
 --   lanes, because the first attempt may have taken the lease without its reply being received
--- Returns {0, microseconds until the lease ends} if another process leads; else a list of
+-- Returns {0, microseconds until the lease ends, process} if another process leads; else a list of
 --   held           1
 --   read_all       1 if the process must read all lanes, else 0
 --   now_us         Redis's clock, Unix microseconds
@@ -24,7 +24,7 @@
 local process, lease_ms, last_known, new_epoch, max_lanes, attempt = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local holder = call('GET', hg('leader'))
-if holder and holder ~= process then return { 0, call('PTTL', hg('leader')) * 1000 } end
+if holder and holder ~= process then return { 0, call('PTTL', hg('leader')) * 1000, holder } end
 
 -- Parses a counter. Returns 0 if it is missing, and nil if it is malformed.
 local function number(text)

@@ -1,13 +1,14 @@
--- Releases the leader's lease, and notifies the other processes, so that one of them takes the
--- lease at once.
+-- Releases the leader's lease, and notifies the other processes, so that one of them, or the
+-- successor, takes the lease at once.
 -- Touches: leader (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process
+-- ARGV[2] successor: the process that leads next, or an empty text for any
 -- Returns 1, or 0 if the process does not hold the lease
 -- @include scope
-local process = ARGV[1]
+local process, successor = ARGV[1], ARGV[2]
 
 if call('GET', hg('leader')) ~= process then return 0 end
 call('DEL', hg('leader'))
-call('PUBLISH', hg('wake'), 'stepped_down ' .. process)
+call('PUBLISH', hg('wake'), 'stepped_down ' .. process .. ' ' .. successor)
 return 1

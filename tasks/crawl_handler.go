@@ -30,9 +30,11 @@ const (
 // change, after its first task. It needs a server of package scheduler, because it puts jobs back.
 // The server's ErrorHandler must call Failed for failed pages to be counted.
 //
-// A job makes at most one request, so one permit for its URL's host is enough. If the origin's
-// robots.txt is not known, the job requests robots.txt and is put back. Links and redirects become
-// further jobs, which run under the permits of their own hosts. The task's result is a CrawlResult.
+// A run makes at most one request, so one permit for its URL's host is enough. If the origin's
+// robots.txt is not known, the run requests robots.txt, and the job is put back. Links and redirects
+// become further jobs, which run under the permits of their own hosts. If robots.txt redirects to
+// another host, it is requested there under a permit of the page's host. The task's result is a
+// CrawlResult.
 // The job ends as follows:
 //
 //   - The page was fetched, redirects, does not exist (a 4xx), or is disallowed by robots.txt: done.
@@ -90,7 +92,6 @@ type CrawlResult struct {
 	//   - "missing": a 4xx, or a redirect that leads nowhere
 	//   - "seen": the crawl has fetched the URL, or another job fetches it
 	//   - "over": the crawl has started again
-	//   - "robots": the job fetched a robots.txt
 	Outcome string `json:"outcome"`
 	// Reason explains the outcome.
 	Reason string `json:"reason,omitempty"`
@@ -123,8 +124,7 @@ type crawlJob struct {
 	result CrawlResult
 }
 
-// ProcessTask fetches the page and enqueues its links. A job for the redirect of a robots.txt only
-// stores the response, and is done even without a response.
+// ProcessTask fetches the page and enqueues its links.
 func (h *CrawlHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	j, err := h.job(task)
 	if err != nil {
@@ -133,15 +133,7 @@ func (h *CrawlHandler) ProcessTask(ctx context.Context, task *asynq.Task) error 
 	if h.HTTP == nil || h.Redis == nil || h.Client == nil {
 		return notCalled{fmt.Errorf("this worker runs no crawls: %w", asynq.SkipRetry)}
 	}
-	if of := j.page.Robots; of != "" {
-		err = j.fetchRobots(ctx, of, j.page.URL, j.page.Hops)
-		j.result.Outcome = "robots"
-		if errors.Is(err, errNoRobots) { // the jobs of pages report this error
-			j.result.Reason, err = err.Error(), nil
-		}
-	} else {
-		err = j.run(ctx)
-	}
+	err = j.run(ctx)
 	if j.result.Outcome != "" {
 		err = keepResult(ctx, task, j.result, err)
 	}
@@ -175,7 +167,7 @@ func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) 
 		return nil
 	}
 	j, malformed := h.job(task)
-	if malformed != nil || j.page.Robots != "" {
+	if malformed != nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

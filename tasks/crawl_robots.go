@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -30,6 +31,15 @@ const (
 // the page then (2.3.1.4).
 var errNoRobots = errors.New("without robots.txt nothing is fetched")
 
+// knownRobots returns an origin's robots.txt if it was fetched within a day, or nil.
+func (j *crawlJob) knownRobots(ctx context.Context, of string) (*robots.File, error) {
+	kept, err := j.frontier.Robots(ctx, of)
+	if err != nil || !kept.Valid {
+		return nil, err
+	}
+	return robots.FromResponse(kept.Status, kept.Text, j.agent()), nil
+}
+
 // requestRobots requests the robots.txt of the page's origin under the job's permit. It returns the
 // file if the file disallows the page. Otherwise its error puts the job back for another permit, so
 // no permit pays for two requests.
@@ -45,9 +55,9 @@ func (j *crawlJob) requestRobots(ctx context.Context) (*robots.File, error) {
 	case held != nil && held.FailingSince.IsZero():
 		return nil, putBack(min(held.Wait, maxPutBack), "another job requests robots.txt of "+of)
 	case held != nil:
-		return nil, j.await(*held, fmt.Errorf("%w: %w", errNoRobots, &NetworkError{URL: of + "/robots.txt", Err: errors.New("nor did it a moment ago")}))
+		return nil, await(*held, fmt.Errorf("%w: %w", errNoRobots, &NetworkError{URL: of + "/robots.txt", Err: errors.New("nor did it a moment ago")}))
 	}
-	if err := j.fetchRobots(ctx, of, of+"/robots.txt", 0); err != nil {
+	if err := j.fetchRobots(ctx, of); err != nil {
 		return nil, err
 	}
 	file, err := j.knownRobots(ctx, of)
@@ -60,48 +70,40 @@ func (j *crawlJob) requestRobots(ctx context.Context) (*robots.File, error) {
 	return nil, cmp.Or(err, putBack(0, "the permit was for robots.txt of "+of))
 }
 
-// knownRobots returns an origin's robots.txt if it was fetched within a day, or nil.
-func (j *crawlJob) knownRobots(ctx context.Context, of string) (*robots.File, error) {
-	kept, ok, err := j.frontier.Robots(ctx, of)
-	if err != nil || !ok || !kept.Valid {
-		return nil, err
+// fetchRobots makes one request for an origin's robots.txt, and stores the response. After a redirect
+// the next job requests the URL that it leads to. After a 5xx, a 429 or no complete response it calls
+// failRobots.
+func (j *crawlJob) fetchRobots(ctx context.Context, of string) error {
+	kept, err := j.frontier.Robots(ctx, of)
+	if err != nil {
+		return err
 	}
-	return robots.FromResponse(kept.Status, kept.Text, j.agent()), nil
-}
-
-// fetchRobots requests an origin's robots.txt at a URL, to which redirects may have led, and stores
-// the response. It enqueues a job for a further redirect, under the permits of the next host. After
-// a 5xx, a 429 or no complete response it calls failRobots.
-func (j *crawlJob) fetchRobots(ctx context.Context, of, url string, hops int) error {
 	limited, cancel := withTimeout(ctx, DefaultTimeout)
 	defer cancel()
-	resp, err := j.get(limited, url)
+	resp, err := j.get(limited, cmp.Or(kept.Next, of+"/robots.txt"))
 	if err != nil {
-		return j.failRobots(ctx, of, err)
+		return j.failRobots(ctx, of, kept, err)
 	}
 	defer resp.Body.Close()
 	status := resp.StatusCode
 	switch {
-	case status >= 500 || status == 429:
+	case status >= 500 || status == http.StatusTooManyRequests:
 		if f, ok := ctx.Value(feedbackKey{}).(*Feedback); ok {
 			f.blockLimits(ctx, resp.summary.URL, resp.summary.Upstream.Until)
 		}
-		return j.failRobots(ctx, of, checkStatus(resp.summary, nil, resp.at))
+		return j.failRobots(ctx, of, kept, checkStatus(resp.summary, nil, resp.at))
 	case redirects(status):
 		next, err := links.Canonical(resp.Request.URL.String(), resp.Header.Get("Location"))
-		if err != nil || hops >= MaxRedirects {
-			return j.frontier.StoreRobots(ctx, of, 404, nil, 0) // as if there were none (RFC 9309, 2.3.1.2)
+		if err != nil || kept.Hops >= MaxRedirects {
+			return j.frontier.StoreRobots(ctx, of, http.StatusNotFound, nil, 0) // as if there were none (RFC 9309, 2.3.1.2)
 		}
-		// Pages of the origin wait for this job, so it goes before others. asynq gives it an ID,
-		// because a crawl may request the same file again.
-		job := CrawlFetch{Crawl: j.crawl.Name, URL: next, Start: j.crawl.Start, From: of + "/robots.txt", Hops: hops + 1, Robots: of}
-		return j.enqueue(ctx, job, scheduler.Priority(scheduler.PriorityHigh))
+		return j.frontier.RedirectRobots(ctx, of, next, kept.Hops+1)
 	}
 	// The parser ignores text beyond MaxSize (RFC 9309, 2.5). It recognizes a longer file by its
 	// size of MaxSize+1.
 	text, err := io.ReadAll(io.LimitReader(resp.Body, robots.MaxSize+1))
 	if err != nil {
-		return j.failRobots(ctx, of, &NetworkError{URL: url, Status: status, Err: err})
+		return j.failRobots(ctx, of, kept, &NetworkError{URL: resp.call.URL, Status: status, Err: err})
 	}
 	return j.frontier.StoreRobots(ctx, of, status, text, 0)
 }
@@ -110,15 +112,11 @@ func (j *crawlJob) fetchRobots(ctx context.Context, of, url string, hops int) er
 // if it has expired. Without a stored file, no page may be fetched: failRobots stops requests for
 // a while, and its error puts the page's job back for that time. It does not count a failure that
 // the origin did not cause: a canceled job, or an address that is not allowed.
-func (j *crawlJob) failRobots(ctx context.Context, of string, why error) error {
+func (j *crawlJob) failRobots(ctx context.Context, of string, kept frontier.RobotsResponse, why error) error {
 	canceled := errors.Is(ctx.Err(), context.Canceled)
 	ctx = context.WithoutCancel(ctx) // a slow origin may have used up the job's time
-	old, ok, err := j.frontier.Robots(ctx, of)
-	if err != nil {
-		return err
-	}
-	if ok {
-		return j.frontier.StoreRobots(ctx, of, old.Status, old.Text, 23*time.Hour) // an hour less than a day
+	if kept.Status != 0 {
+		return j.frontier.StoreRobots(ctx, of, kept.Status, kept.Text, 23*time.Hour) // an hour less than a day
 	}
 	why = fmt.Errorf("%w: %w", errNoRobots, why)
 	if canceled || errors.Is(why, asynq.SkipRetry) {
@@ -129,16 +127,13 @@ func (j *crawlJob) failRobots(ctx context.Context, of string, why error) error {
 		retryAfter = min(status.RetryAfter, throttle.Day)
 	}
 	hold, err := j.frontier.FailRobots(ctx, of, retryAfter)
-	return cmp.Or(err, j.await(hold, why))
+	return cmp.Or(err, await(hold, why))
 }
 
 // await returns the error that puts a page's job back until robots.txt is requested again, which
 // can take hours and spends no attempt. After robotsMaxWait the error archives the job.
-func (j *crawlJob) await(hold frontier.RobotsHold, why error) error {
-	switch {
-	case j.page.Robots != "": // not a page's job
-		return why
-	case time.Since(hold.FailingSince) >= robotsMaxWait:
+func await(hold frontier.RobotsHold, why error) error {
+	if time.Since(hold.FailingSince) >= robotsMaxWait {
 		return fmt.Errorf("since %s %w: %w", hold.FailingSince.UTC().Format(time.RFC3339), why, asynq.SkipRetry)
 	}
 	return putBack(hold.Wait, why.Error())

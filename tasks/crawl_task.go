@@ -61,15 +61,13 @@ type CrawlFetch struct {
 	From string `json:"from,omitempty" want:"a URL"`
 	// Hops is the number of redirects that have led to URL, up to MaxRedirects.
 	Hops int `json:"hops,omitempty" want:"a number of redirects"`
-	// Robots is an origin whose robots.txt redirects to URL, or empty for a page.
-	Robots string `json:"robots,omitempty" want:"an origin such as \"https://example.com\""`
 }
 
 // NewCrawlFetch returns a task that fetches the page. If the page has a Start, the task's ID is
 // CrawlFetch.ID, so asynq rejects a second job with ErrTaskIDConflict. An asynq.TaskID in opts
 // overrides that ID. The error is Validate's.
 func NewCrawlFetch(c CrawlFetch, opts ...asynq.Option) (*asynq.Task, error) {
-	if c.Robots == "" && c.Start != 0 {
+	if c.Start != 0 {
 		opts = append([]asynq.Option{asynq.TaskID(c.ID())}, opts...)
 	}
 	return newTask(TypeCrawlFetch, c, opts)

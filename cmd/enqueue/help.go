@@ -48,5 +48,4 @@ const crawlFields = `  crawl         name of the crawl
   sitemap       true if url is a sitemap (false)
   nested        true if another sitemap lists url (false)
   from          URL of the page that links to url
-  hops          number of redirects that led to url (0)
-  robots        origin whose robots.txt url is, if a redirect led to it`
+  hops          number of redirects that led to url (0)`

@@ -219,8 +219,8 @@ func TestRobots(t *testing.T) {
 			time.Sleep(wait)
 			want("after the pause", false, 0)
 		}
-		if _, ok, err := f.Robots(ctx, origin); ok || err != nil {
-			t.Errorf("without an answer it has one: %v, %v", ok, err)
+		if r, err := f.Robots(ctx, origin); r.Status != 0 || err != nil {
+			t.Errorf("without an answer it has one: %+v, %v", r, err)
 		}
 		must(f.StoreRobots(ctx, origin, 200, []byte("text"), 0))
 		want("after an answer", false, 0)
@@ -231,7 +231,8 @@ func TestRobots(t *testing.T) {
 
 		check := func(what string, wantOK, fresh bool) {
 			t.Helper()
-			r, ok, err := f.Robots(ctx, origin)
+			r, err := f.Robots(ctx, origin)
+			ok := r.Status != 0
 			if err != nil || ok != wantOK || r.Valid != fresh || ok && (r.Status != 200 || string(r.Text) != "text") {
 				t.Errorf("%s: %+v, %v, %v; want there %v, fresh %v", what, r, ok, err, wantOK, fresh)
 			}

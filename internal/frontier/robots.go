@@ -4,24 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
 const (
-	// robotsTimeout is the time after which a job that requests a robots.txt, or follows a
-	// redirect of it, counts as lost.
+	// robotsTimeout is the time after which a job that requests a robots.txt counts as lost.
 	robotsTimeout = time.Minute
 	// robotsValidity is the time for which a stored robots.txt is valid (RFC 9309, 2.4).
 	robotsValidity = 24 * time.Hour
 	// robotsTTL is the time for which Redis keeps a robots.txt. An expired file is still used if
 	// the origin does not return a newer one.
 	robotsTTL = 30 * 24 * time.Hour
-	// robotsMinWait is the wait after an origin's first failure to return a robots.txt.
+	// robotsMinWait and robotsMaxWait are the first and the longest wait after an origin's failure
+	// to return a robots.txt.
 	robotsMinWait = 30 * time.Second
-	// robotsMaxWait is the longest wait after a failure.
 	robotsMaxWait = time.Hour
 	// robotsForget is the time after the longest wait at which the failure is forgotten.
 	robotsForget = 2 * time.Hour
@@ -31,34 +29,46 @@ const (
 )
 
 // RobotsResponse is an origin's response to the request for its robots.txt. All crawls of a scope
-// share the response. Package robots parses it.
+// share the response. Package robots parses it. An origin is a scheme, host and port.
 type RobotsResponse struct {
-	Status int
-	Text   []byte // the body, or its beginning
-	Valid  bool   // reports whether the response is younger than a day
+	Status int    `redis:"status"` // 0 if none is stored
+	Text   []byte `redis:"text"`   // the body, or its beginning
+	// Next is the URL to request the file from, after Hops redirects. Empty means the origin's own.
+	Next string `redis:"next"`
+	Hops int    `redis:"hops"`
+	// Valid reports whether the response is younger than a day.
+	Valid bool `redis:"-"`
+
+	FetchedMS int64 `redis:"fetched"`
 }
 
-// Robots returns the stored response of an origin: scheme, host and port. ok is false if none is
-// stored.
-func (f *Frontier) Robots(ctx context.Context, origin string) (r RobotsResponse, ok bool, err error) {
-	values, err := f.rdb.HGetAll(ctx, f.key("robots", origin)).Result()
-	if err != nil || values["status"] == "" {
-		return r, false, wrapRobots(origin, err)
-	}
-	r.Status, _ = strconv.Atoi(values["status"])
-	r.Text = []byte(values["text"])
-	at, _ := strconv.ParseInt(values["fetched"], 10, 64)
-	r.Valid = time.Since(time.UnixMilli(at)) < robotsValidity
-	return r, true, nil
+// Robots returns the stored response of an origin.
+func (f *Frontier) Robots(ctx context.Context, origin string) (r RobotsResponse, err error) {
+	err = f.rdb.HGetAll(ctx, f.key("robots", origin)).Scan(&r)
+	r.Valid = r.Status != 0 && time.Since(time.UnixMilli(r.FetchedMS)) < robotsValidity
+	return r, wrapRobots(origin, err)
 }
 
 // StoreRobots stores an origin's response and unlocks its robots.txt. The response counts as
 // requested the given age ago.
 func (f *Frontier) StoreRobots(ctx context.Context, origin string, status int, text []byte, age time.Duration) error {
+	return f.unlockRobots(ctx, origin, func(pipe redis.Pipeliner, key string) {
+		pipe.HSet(ctx, key, "status", status, "text", text, "fetched", time.Now().Add(-age).UnixMilli())
+		pipe.HDel(ctx, key, "failing", "next", "hops")
+	})
+}
+
+// RedirectRobots stores where to request an origin's robots.txt, and unlocks it.
+func (f *Frontier) RedirectRobots(ctx context.Context, origin, next string, hops int) error {
+	return f.unlockRobots(ctx, origin, func(pipe redis.Pipeliner, key string) {
+		pipe.HSet(ctx, key, "next", next, "hops", hops)
+	})
+}
+
+func (f *Frontier) unlockRobots(ctx context.Context, origin string, change func(pipe redis.Pipeliner, key string)) error {
 	key := f.key("robots", origin)
 	pipe := f.rdb.TxPipeline()
-	pipe.HSet(ctx, key, "status", status, "text", text, "fetched", time.Now().Add(-age).UnixMilli())
-	pipe.HDel(ctx, key, "failing")
+	change(pipe, key)
 	pipe.PExpire(ctx, key, robotsTTL)
 	pipe.Del(ctx, f.key("robots_busy", origin))
 	_, err := pipe.Exec(ctx)
@@ -100,6 +110,7 @@ func (f *Frontier) FailRobots(ctx context.Context, origin string, retryAfter tim
 	pipe := f.rdb.TxPipeline()
 	pipe.HSetNX(ctx, key, "failing", time.Now().UnixMilli())
 	failing := pipe.HGet(ctx, key, "failing")
+	pipe.HDel(ctx, key, "next", "hops")
 	pipe.PExpire(ctx, key, max(robotsMaxWait, retryAfter)+robotsForget)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return RobotsHold{}, wrapRobots(origin, err)

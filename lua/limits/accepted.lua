@@ -1,17 +1,17 @@
--- Records that the upstream accepted a call: the rate limits that it answered before are over, and
--- a key that was slowed down speeds up. Or that the upstream was too busy: a key that adapts slows
--- down as after a rate limit, and nothing is blocked.
+-- Records that the upstream accepted a call: its keys have no consecutive rate limits any more, and
+-- adapting keys speed up. Or records that the upstream was overloaded: adapting keys slow down as
+-- after a rate limit, and nothing is blocked.
 -- Touches: blocked (r), changes (w), ending (rw), limit (rw), m (rw), overrides (rw),
 --   summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] when the call was allowed, in microseconds
--- ARGV[2] how long the upstream took, in microseconds, or -1 if it was too busy
+-- ARGV[1] time at which the call was allowed, Unix microseconds
+-- ARGV[2] latency of the upstream, microseconds; -1 if it was overloaded
 -- ARGV[3…] limit, key of each meter
--- Returns how many of the meters had something to learn
+-- Returns the number of meters for which something was recorded
 -- @include adapt
 local at_us, latency_us = tonumber(ARGV[1]), tonumber(ARGV[2])
 
--- A call that was under way when another one was rate limited says nothing about the time since.
+-- If the call was allowed before the last rate limit, it does not end the consecutive ones.
 local function accepted(name, key)
   drop_ended(name)
   local r = read_record(name, key)
@@ -30,7 +30,7 @@ local function accepted(name, key)
   return 1
 end
 
--- Calls that were under way when the upstream was too busy for another one say nothing new.
+-- If the call was allowed before the last rate limit, it does not slow the key down again.
 local function overloaded(name, key)
   drop_ended(name)
   local min_share, target_latency_us = adaptive_settings(name)

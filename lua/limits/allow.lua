@@ -1,26 +1,29 @@
--- Decides calls of Allow, one after the other. A call takes all of its permits in one step, or
--- none. Jobs come first: a call takes no permits that are reserved for granted jobs. If a lane
--- waits at a meter, a call takes no permits that waiting jobs need there. A denial changes nothing.
+-- Decides calls of Allow, in order. A call takes all of its permits or none. Jobs come first: a
+-- call takes no permits that are reserved for granted jobs, and at a contended meter none that
+-- waiting jobs need.
 -- Touches: blocked (r), contended (r), deleted (r), demand (r), jobs (r), limit (r),
 --   m (rw), meters (r), overrides (r), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] app of the caller
--- ARGV[2…] for each call: the holder of its leases on concurrency limits; the number of its needs;
---   then limit, key and cost of each need. Cost 0 reads the meter and takes nothing
--- Returns one list for each call. The first value is a throttle.Outcome as a number:
---   allowed: the list of include/take.lua
---   denied, impossible: the list of include/needs.lua
---   no limit (4): {4, index of the need from 0 on, now_us, 1 if Redis lost the limit, else 0 or 2}
---   stale calendar (6), which Go must extend first: {6, names of the limits, now_us}
+-- ARGV[1] app: name of the calling program
+-- ARGV[2…] for each call:
+--   holder            of its leases on concurrency limits
+--   need_count        number of needs
+--   limit, key, cost  of each need; cost 0 takes nothing
+-- Returns a list for each call. The first value is a throttle.Outcome as a number:
+--   allowed             the list of take_all, see take.lua
+--   denied, impossible  the list of reply, see needs.lua
+--   no limit            {4, index of the need from 0, now_us, 1 if Redis lost the limit, 2 if it
+--                       is for other apps, else 0}
+--   stale calendar      {6, names of the limits whose calendars must be extended, now_us}
 -- @include scope
 -- @inner
 -- @include take
 -- @include reserved
 local app = ARGV[1]
 local no_waiting = call('EXISTS', hg('jobs')) == 0 -- no job waits for permits
-local loaded = {} -- meters
+local loaded = {} -- meter ID -> meter
 
--- Adds the permits that waiting jobs need to m.reserved, for this call only.
+-- Counts the permits that waiting jobs need as reserved for this call.
 local function reserve_demand(meters)
   load_reserved(meters)
   local ids = {}

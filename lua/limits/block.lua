@@ -1,11 +1,11 @@
--- Blocks one meter until a time, or unblocks it.
+-- Blocks a meter until a time, or unblocks it.
 -- Touches: blocked (rw), changelog (w), changes (w), limit (rw), summaries (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key
--- ARGV[3] microsecond at which the block ends; one in the past unblocks the meter
+-- ARGV[3] end of the block, Unix microseconds; a time in the past unblocks the meter
 -- ARGV[4] actor
--- Returns 1, or 0 if there is no such limit
+-- Returns 1, or 0 if the limit does not exist
 -- @include change
 -- @include blocked
 local name, key, until_us, actor = ARGV[1], ARGV[2], math.min(tonumber(ARGV[3]), MAX_INT), ARGV[4]

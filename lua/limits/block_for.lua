@@ -1,9 +1,9 @@
--- Blocks meters for a while from now, and never shorter than they are blocked already.
+-- Blocks meters from now on for a time. A meter that is blocked for longer stays so.
 -- Touches: blocked (rw), changelog (w), changes (w), limit (rw), summaries (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] how long, in microseconds
+-- ARGV[1] duration, microseconds
 -- ARGV[2…] limit, key of each meter
--- Returns how many of the limits exist
+-- Returns the number of meters whose limit exists
 -- @include change
 -- @include blocked
 local for_us = tonumber(ARGV[1])

@@ -1,5 +1,4 @@
--- Carries meters of a limit over to its new rate: their state is stored again, for as long as it
--- matters from now on.
+-- Converts the states of meters to the new rate of their limit, and updates when they expire.
 -- Touches: blocked (r), limit (r), m (rw), overrides (r), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit

@@ -1,13 +1,13 @@
--- redis-cell's CL.THROTTLE: a funnel that is given with the call. If its numbers differ from those
--- of the last call, what is owed is stored by the new ones even if nothing is taken.
+-- Does what redis-cell's CL.THROTTLE does: decides a call for a funnel whose rate and capacity are
+-- arguments. If the rate differs from that of the last call, the state is converted to the new one.
 -- Touches: limit (r), m (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] key
 -- ARGV[2] capacity, max_burst + 1
 -- ARGV[3] count of permits per period
 -- ARGV[4] period in microseconds
--- ARGV[5] quantity to take; 0 looks
--- Returns {outcome, now_us, ready_at_us, left, full_at_us}
+-- ARGV[5] quantity to take; 0 takes nothing
+-- Returns {outcome: 1 allowed, 2 denied, 3 impossible; now_us, ready_at_us, left, full_at_us}
 -- @include gcra
 local key, capacity, n, period_us, quantity = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 

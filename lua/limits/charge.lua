@@ -1,23 +1,27 @@
--- Charges what a call has truly cost. More is taken at once, and all later calls wait for it. Less
--- is given back, except what could let more through than the limit guarantees: what has come back
--- by itself, what other calls took, and what was taken before the key's rate changed or an hour
--- ago. A repeat of the same call changes nothing.
+-- Settles the actual cost of a call. If it is higher, the difference is charged, and later calls
+-- wait for it. If it is lower, the difference is given back, except permits that could exceed the
+-- limit's guarantee: those that have become free by themselves, those that other calls took, and
+-- those that were taken before the last change of the rate or more than an hour ago.
+-- Safe to repeat: a repeat of the same call changes nothing.
 -- Touches: admitted (w), blocked (r), changes (w), contended (r), limit (r), m (rw),
 --   overrides (r), summaries (r), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key
--- ARGV[3] when it was taken, in microseconds
--- ARGV[4] permits that it counts as
--- ARGV[5] permits that it has cost
--- ARGV[6] the mark of its permits, or 0: for a funnel its TAT then, for a window the part or the
---   time at which they count
--- ARGV[7] how many permits a funnel had been given back then
--- ARGV[8] holder of a lease on a concurrency limit
--- ARGV[9] caller: a name that makes one call at a time
--- ARGV[10] number of its call, which only repeats of this call share
--- Returns the limit if its calendar must be extended first, or '', and now_us; then 1, or 0 if
---   there is no such limit, and for how long a funnel owes what was charged
+-- ARGV[3] time at which the permits were taken, Unix microseconds
+-- ARGV[4] number of permits that were taken
+-- ARGV[5] actual cost
+-- ARGV[6] mark: where the meter counted the permits, 0 if unknown. For a funnel or token bucket its
+--   TAT, for a sliding window the part, for other windows the time
+-- ARGV[7] given: number of permits that had been given back to the funnel by then
+-- ARGV[8] holder of the lease on a concurrency limit
+-- ARGV[9] caller: ID of a caller that makes one call at a time
+-- ARGV[10] number of the call; only repeats of the call have the same number
+-- Returns a list of
+--   limit     name of the limit if its calendar must be extended first, or ''
+--   now_us    Redis's clock, Unix microseconds
+--   found     1, or 0 if the limit does not exist
+--   delay_us  time by which a funnel's next permits are delayed
 -- @include gcra
 -- @include fixed_window
 -- @include leases
@@ -39,7 +43,7 @@ if call('SET', hg('admitted', caller), call_number, 'PX', int(GRACE_MS), 'GET') 
 local function give_back(k)
   local since_us = math.max(tonumber(call('HGET', hg('limit', name), 'since_us') or nil) or now_us, m.since_us or 0)
   if mark == 0 or since_us > at_us or at_us > now_us or now_us - at_us >= MEMORY_US or call('EXISTS', m.state) == 0 then return end
-  if kind == 'sliding_log' then -- of a debt it may have kept n times at most
+  if kind == 'sliding_log' then -- the log has at most n of the permits
     if taken > m.n then k = m.n - cost end
     if k > 0 then call('LREM', m.state, int(-k), int(mark)) end
   elseif kind == 'sliding_window' then
@@ -62,8 +66,8 @@ local function give_back(k)
     if mark < start or last < start then return end
     call('SET', m.state, int(last) .. ' ' .. int(count > k and count - k or 0), 'KEEPTTL')
   else
-    -- What other calls took of a funnel since stays owed: as much as it owes more now than then,
-    -- plus what was given back since. They may have taken all of it just now, or in advance.
+    -- What other calls have taken since stays taken: the growth of the TAT, plus what was given
+    -- back since. They may have taken all of it just now, or in advance.
     local tat, fraction, rate, given, begins = string.match(call('GET', m.state), '^(%d+) (%d+) (%d+ %d+) ?(%d*) ?(%d*)$')
     tat, fraction, given = tonumber(tat), tonumber(fraction), tonumber(given) or 0
     if rate ~= m.rate or tat == MAX_INT or given < given_before then return end
@@ -76,11 +80,11 @@ local function give_back(k)
     if min_tat > new_tat or min_tat == new_tat and part > left then new_tat, left = min_tat, part end
     if others_us < 0 or new_tat > tat or new_tat == tat and left >= fraction then return end
     call('SET', m.state, int(new_tat) .. ' ' .. int(left) .. ' ' .. rate .. ' ' .. int(given + k) .. (begins ~= '' and ' ' .. begins or ''))
-    gcra(m, now_us)() -- stores it for as long as it matters
+    gcra(m, now_us)() -- sets the expiry of the key
   end
 end
 
--- A sliding log keeps a debt of n permits at most.
+-- A sliding log records an overcharge of at most n permits.
 local function charge(k)
   if kind ~= 'sliding_log' then return m.take(k) end
   local last = tonumber(call('LINDEX', m.state, -1) or nil) or 0

@@ -1,16 +1,19 @@
--- Defines a limit. A file's definition in the same words as before changes nothing, even if
--- somebody has set the limit otherwise since.
+-- Defines a limit. If the config's definition is the same as the last time, nothing changes, even
+-- if the limit was changed at run time since.
 -- Touches: blocked (r), changelog (w), changes (w), deleted (rw), ending (r), limit (rw),
 --   limits (w), m (rw), overrides (r), summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
--- ARGV[2] source: file or set; again is a file whose limits Redis has lost
+-- ARGV[2] source of the definition: file (the config), again (the config, because Redis has lost
+--   the limit) or set (at run time)
 -- ARGV[3] the definition as one text
 -- ARGV[4] actor
--- ARGV[5] how often this call was sent: more than 1 is a repeat
+-- ARGV[5] attempt: 1 when the call is sent for the first time, more in a repeat
 -- ARGV[6…] field, value of the definition
--- Returns {0 unchanged, 1 changed, 2 the file's definition replaced that of a `set`; 1 if the
---   limit's meters must be carried over to another rate; 1 if the file had overrides before}
+-- Returns a list of
+--   changed        0 unchanged, 1 changed, 2 the config's definition replaced one of `set`
+--   rate_changed   1 if the states of the limit's meters must be converted to another rate, else 0
+--   had_overrides  1 if the config had overrides for the limit before, else 0
 -- @include record
 local name, source, text, actor, attempt = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local limit = hg('limit', name)
@@ -19,10 +22,10 @@ local old_text, old_file_text, paused, blocked_us, overrides, keys_file =
   unpack(call('HMGET', limit, 'text', 'file', 'paused', 'blocked_us', 'overrides', 'keys_file'))
 local old_summary = call('HGET', hg('summaries'), name)
 if old_text then
-  old_summary = store_summary(name) -- somebody may have edited it
-  if not load_meter(name, '') then old_text, old_file_text, old_summary = false, false, false end -- it lacks a part: it counts as lost
+  old_summary = store_summary(name) -- an operator may have edited the hash
+  if not load_meter(name, '') then old_text, old_file_text, old_summary = false, false, false end -- incomplete
 end
--- What was set or deleted since the loss stays so.
+-- What was set or deleted at run time since the loss stays so.
 if source == 'again' and old_text then
   if not old_file_text then call('HSET', limit, 'file', text) end
   return { 0, 0, keys_file and 1 or 0 }
@@ -31,7 +34,7 @@ if source == 'again' and call('HEXISTS', hg('deleted'), name) == 1 then return {
 if source == 'again' then source = 'file' end
 if old_text and (text == old_text or source == 'file' and text == old_file_text) then
   if source == 'file' then call('HSET', limit, 'file', text) end
-  return { 0, attempt ~= '1' and 1 or 0, keys_file and 1 or 0 } -- a repeat finds its own definition
+  return { 0, attempt ~= '1' and 1 or 0, keys_file and 1 or 0 } -- a repeat finds the definition of its first attempt
 end
 local replaced = source == 'file' and old_text and old_text ~= old_file_text
 old_summary = old_summary or call('HGET', hg('deleted'), name)
@@ -51,7 +54,7 @@ call('HDEL', hg('deleted'), name)
 publish_change('limit', name)
 log_change(source == 'file' and 'defined' or 'set', name, actor, 'from', old_text or '', 'to', text)
 
--- Kind, n and period. Windows of the same period may have another calendar.
+-- Returns kind, n and period. The calendar of a fixed window may have changed nevertheless.
 local function rate(summary) return string.match(summary, '^%S+ %S+ %S+') end
 local rate_changed = overrides or old_summary and (rate(old_summary) ~= rate(summary) or string.find(summary, '^fixed_window'))
 return { replaced and 2 or 1, rate_changed and 1 or 0, keys_file and 1 or 0 }

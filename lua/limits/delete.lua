@@ -1,13 +1,14 @@
--- Deletes a limit, and remembers that it was deleted on purpose. Jobs that wait for it come back
--- and learn it. A repeat of the same call changes nothing, and gets the same answer.
+-- Deletes a limit, and records that this was on purpose. Jobs that wait for it are archived when
+-- they ask for permits again.
+-- Safe to repeat: a repeat of the same call changes nothing, and returns the same.
 -- Touches: admitted (rw), blocked (w), changelog (w), changes (w), deleted (w),
 --   ending (w), limit (rw), limits (w), overrides (w), summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] actor
--- ARGV[3] caller: a name that makes one call at a time
--- ARGV[4] number of its call, which only repeats of this call share
--- Returns 1, or 0 if there was none
+-- ARGV[3] caller: ID of a caller that makes one call at a time
+-- ARGV[4] number of the call; only repeats of the call have the same number
+-- Returns 1, or 0 if the limit did not exist
 -- @include change
 local name, actor, caller, call_number = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local admitted = hg('admitted', caller)

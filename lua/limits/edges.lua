@@ -1,9 +1,9 @@
--- Stores the boundaries of a calendar limit's windows, which Go computed.
+-- Stores the boundaries of a calendar limit's windows, which Go computes.
 -- Touches: limit (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
--- ARGV[2] the definition's text that they were computed from
--- ARGV[3] microseconds, ascending, separated by spaces
+-- ARGV[2] text of the definition for which they were computed
+-- ARGV[3] boundaries, Unix microseconds, ascending, separated by spaces
 -- Returns 1, or 0 if the definition has changed meanwhile
 -- @include scope
 local name, text, edges = ARGV[1], ARGV[2], ARGV[3]

@@ -1,30 +1,31 @@
--- Decides most calls: those whose limits are funnels or token buckets that have only a rate and a
--- capacity, while no job waits for permits. The calls run one after the other, and each takes all
--- of its permits or none. The script takes nothing for a call that it cannot decide.
+-- Decides most calls: those whose limits are funnels or token buckets with nothing but a rate and a
+-- capacity, while no job waits for permits. The calls run in order, and each takes all of its
+-- permits or none. The script takes nothing for a call that it cannot decide.
 -- Touches: admitted (rw), jobs (r), m (w), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- KEYS[2…] key of each meter
--- ARGV[1] for jobs, the name of a caller that sends one script at a time; '' for calls of Allow
--- ARGV[2] number of this script; only repeats of the script share it
--- ARGV[3] how often the script was sent; more than 1 is a repeat
+-- ARGV[1] caller: for jobs, the ID of a caller that makes one call at a time; '' for calls of Allow
+-- ARGV[2] number of the call; only repeats of the call have the same number
+-- ARGV[3] attempt: 1 when the call is sent for the first time, more in a repeat
 -- ARGV[4…] limit of each meter; then the summary of each limit; then the rate of each limit; then
 --   for each call or group of equal calls:
---     head: '' if the call needs all meters in order, -k for k such calls that are equal, or else
---       the number of meters that the call needs
+--     head       '' if the call needs all meters in order; -k for k such calls that are equal; else
+--                the number of meters that the call needs
 --     and for each meter that the call needs:
---     meter: its number from 1 on; only if the head is a number of meters
---     ahead_us: how far ahead of now the TAT may be so that the cost fits
---     cost_us: how far the cost moves the TAT
---     fractions: the n-ths of a microsecond of ahead_us and of cost_us, or '' if both are 0
--- Returns '' if no call can be decided, or else a text of words and lines:
---   seconds and microseconds of now, two words
---   verdicts: one character for each call, in one word:
---     '+' the permits are taken
---     '=' an earlier sending of this script took the permits
---     '-' denied: some permits do not exist yet
---     '?' undecided: the full script must decide
---   microsecond at which the permits were taken; only if an earlier sending of this script ran
---   a line for each meter with its state before the calls: "tat fraction n period_us"; '' if unused
+--     meter      number of the meter, from 1; only if the head is a number of meters
+--     ahead_us   the cost fits if the TAT is at most this far ahead of now
+--     cost_us    time by which the cost moves the TAT
+--     fractions  n-ths of a microsecond of ahead_us and of cost_us; '' if both are 0
+-- Returns '' if no call can be decided, or else a text:
+--   now       two words: seconds and microseconds of Redis's clock
+--   verdicts  a word with a character for each call:
+--             '+' allowed: the permits are taken
+--             '=' allowed by the first attempt
+--             '-' denied: some permits do not exist yet
+--             '?' undecided: the full script must decide
+--   taken_us  time at which the first attempt took the permits; only in a repeat
+--   states    a line for each meter with its state before the calls: "tat fraction n period_us";
+--             '' if unused
 -- @include scope
 local caller, call_number, attempt, n, last = ARGV[1], ARGV[2], ARGV[3], #KEYS - 1, #ARGV
 
@@ -33,9 +34,8 @@ local summaries = call('HMGET', hg('summaries'), unpack(ARGV, 4, n + 3))
 local states = call('MGET', unpack(KEYS, 2))
 
 -- tats[k] is the TAT of meter k in whole microseconds, or false if the caller's version of the
--- limit is old. overs[k] has the remaining n-ths of a microsecond. The code below makes no
--- functions and reuses the tables of the replies, because making more would cost more than
--- everything else.
+-- limit is old. fractions[k] is the rest in n-ths of a microsecond. For speed, the code below
+-- creates no functions, and reuses the tables of the replies.
 local match = string.match
 local summary_at, rate_at = n + 3, 2 * n + 3
 local tats, fractions, found = states, summaries, ''
@@ -46,7 +46,7 @@ for k = 1, n do
     if rate == ARGV[rate_at + k] then
       at = at + 0
       if at >= now_us then tat, fraction = at, part + 0 end
-    else -- a state of another rate, or corrupt data
+    else -- the state has another rate, or is corrupt
       tat, state = false, ''
     end
   end
@@ -62,7 +62,7 @@ if attempt ~= '1' then
   end
 end
 
--- If a job does not get its permits, a later job takes nothing from the same meters.
+-- If a job is denied, later jobs take no permits of the same meters.
 local verdicts, all_taken, taken_meters, denied = '', false, nil, nil
 local j = 3 * n + 4
 while j <= last do

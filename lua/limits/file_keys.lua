@@ -1,15 +1,14 @@
--- Sets the overrides of a limit that a config file has. The same text again changes nothing, even
--- if a key was set otherwise since. Another text replaces the overrides that it changes, and
--- removes those that only the old text had.
+-- Applies the overrides of a limit that the config has. If their text has not changed, nothing
+-- changes, even if keys were set at run time since. Otherwise it sets the overrides that differ
+-- from the old text, and removes those that only the old text had.
 -- Touches: blocked (r), changes (w), ending (w), limit (rw), m (rw), overrides (rw),
 --   summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] kind that the limit must have
--- ARGV[3] the text, one key a line: key, tab, what it counts as
--- ARGV[4…] key, permits per period or 0, period in microseconds, capacity or 0,
---   for each
--- Returns 1, or 0 if there was nothing to do
+-- ARGV[3] text with a line for each override: key, tab, override
+-- ARGV[4…] for each override: key, permits per period or 0, period in microseconds, capacity or 0
+-- Returns 1, or 0 if nothing had to change
 -- @include record
 local name, kind, text = ARGV[1], ARGV[2], ARGV[3]
 local limit = hg('limit', name)

@@ -1,25 +1,34 @@
--- Reports how meters stand: for people, and for forecasts, which simulate them from there on.
--- Nothing changes.
+-- Reads meters: for display, and for forecasts, which simulate them from there on.
 -- Touches: blocked (r), demand (r), limit (r), m (rw), meters (r), overrides (r),
 --   summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] 1 if the states are wanted, else 0
+-- ARGV[1] with_state: 1 to return states, too, else 0
 -- ARGV[2…] limit, key of each meter
--- Returns names of limits whose calendars must be extended, now_us, and for each meter {} if there
---   is no such limit, or nothing can be read of the meter; else {kind, n, period_us or the lease,
---   capacity, permits left, when the next may be taken, permits reserved, permits wanted by all
---   that wait, how many lanes take turns there, known 0 or 1, paused 0 or 1, how many keys of the
---   limit are blocked, until when this one is or 0; and if the states are wanted also: until when
---   it counts by that rate or 0, n, period_us and capacity from then on, since when, the limit's
---   per_us, margin_us and zone, and the state: of a sliding log the times of some of its permits,
---   each with how many it stands for; of a concurrency limit how many permits are held; else the
---   words}
+-- Returns the names of limits whose calendars must be extended, now_us, and for each meter {} if
+--   its limit does not exist or the data cannot be read; else a list of
+--   kind, n            of the limit
+--   period_us          or the duration of a lease
+--   capacity, left     permits
+--   ready_at_us        time at which the next permit may be taken, Unix microseconds
+--   reserved, demand   permits reserved for granted jobs, and needed by waiting jobs
+--   lanes              number of lanes that share the meter
+--   known              1 if it is known when permits become free, else 0
+--   paused             1 if the limit is paused, else 0
+--   blocked_keys       number of blocked keys of the limit
+--   blocked_until_us   end of this meter's block, Unix microseconds; 0 if it is not blocked
+--   and with states:
+--   ends_us            end of the key's override, Unix microseconds, 0 if it has none
+--   n, period_us, capacity after that end
+--   since_us           last change of the key's rate, Unix microseconds
+--   per_us, margin_us, zone  of the limit
+--   state              sliding log: some of the times, each with the number of permits that it
+--                      stands for; concurrency: number of held permits; else the state as stored
 -- @include meter
 -- @include count
 -- @include try
 local with_state, stale = ARGV[1] == '1', {}
 
--- Some of the times of a log, a thousand at most, each with how many it stands for.
+-- Returns at most 1000 times of a log, each with the number of permits that it stands for.
 local function sample_log(state)
   local length = call('LLEN', state)
   local step, out = ceil(length / 1000), {}
@@ -46,7 +55,7 @@ local function meter_row(name, key)
   }
   if not with_state then return row end
   local per_us = tonumber(limit[2] or nil) or 0
-  if not m.lease_us and per_us < 1 then return {} end -- its definition is lost
+  if not m.lease_us and per_us < 1 then return {} end -- the definition is incomplete
   local later = m.ends_us and load_meter(name, key, nil, nil, m.ends_us) or m
   local state
   if m.kind == 'sliding_log' then

@@ -4,7 +4,7 @@
 -- ARGV[1] limit
 -- ARGV[2] 1 pauses, 0 resumes
 -- ARGV[3] actor
--- Returns 1, or 0 if there is no such limit
+-- Returns 1, or 0 if the limit does not exist
 -- @include change
 -- @include summary
 local name, pause, actor = ARGV[1], ARGV[2], ARGV[3]

@@ -1,11 +1,11 @@
--- Makes a meter as if never used, unblocks it, and forgets what slowed it down.
+-- Deletes the state of a meter, unblocks it, and deletes the feedback about its key.
 -- Touches: blocked (rw), changelog (w), changes (w), ending (w), limit (rw), m (rw),
 --   overrides (rw), summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key
 -- ARGV[3] actor
--- Returns 1, or 0 if there is no such limit
+-- Returns 1, or 0 if the limit does not exist
 -- @include leases
 -- @include record
 local name, key, actor = ARGV[1], ARGV[2], ARGV[3]

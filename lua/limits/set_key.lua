@@ -5,13 +5,13 @@
 -- ARGV[1] limit
 -- ARGV[2] key
 -- ARGV[3] actor
--- ARGV[4] the override as a text; '' removes it, and ends the arguments
+-- ARGV[4] the override as text; '' removes the override, and no other arguments follow
 -- ARGV[5] kind that the limit must have
 -- ARGV[6] permits per period, or 0 for the limit's rate
 -- ARGV[7] period in microseconds
 -- ARGV[8] capacity, or 0 for the limit's
--- ARGV[9] microseconds until the end, or 0 for none
--- Returns 1, or 0 if there is no such limit
+-- ARGV[9] duration of the override, microseconds; 0 if it has no end
+-- Returns 1, or 0 if the limit does not exist
 -- @include record
 local name, key, actor, text, kind = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local n, per_us, capacity, for_us = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])

@@ -1,37 +1,36 @@
 -- @include record
 
--- How a limit that adapts slows single keys down and speeds them up again, never beyond its rate.
+-- A limit that adapts slows single keys down and speeds them up again, up to the limit's rate.
 --
 -- Rate limits: additive increase and multiplicative decrease (Chiu and Jain, "Analysis of the
--- increase and decrease algorithms for congestion avoidance", 1989). The first rate limit halves
--- the rate, and so does each that follows in a row. One that comes while the key was speeding up
--- takes a tenth, because then the key was only just too fast. While calls are accepted a key gains
--- a thousandth of the whole rate a second, so it is too fast once in a while, and not often.
+-- increase and decrease algorithms for congestion avoidance", 1989). The first rate limit and each
+-- consecutive one halve the rate. If a key is rate limited while it speeds up, it was only a little
+-- too fast, so it loses a tenth. Accepted calls give a key a thousandth of the full rate a second.
 --
--- Latency: the rule of Scrapy's AutoThrottle. The pace is what keeps the upstream at the wanted
--- latency. A key slows down at once, and speeds up by half of the way.
-local GAIN_US = 1000 -- how long a millionth takes to come back
-local LONGEST_GAP_US = 10000000 -- the longest time between two calls that counts
--- A change smaller than this part of the share waits for more, because each makes the key owe whole
--- permits.
+-- Latency: the rule of Scrapy's AutoThrottle. The rate is what keeps the upstream at the wanted
+-- latency. A key slows down at once, and speeds up in steps of half the difference.
+local GAIN_US = 1000 -- time in which the share grows by a millionth
+local LONGEST_GAP_US = 10000000 -- a longer time between two calls counts as this
+-- A share that differs by less than this part is not applied yet, because each change of a rate
+-- rounds the permits in use up to whole ones.
 local MIN_CHANGE = 0.02
 
--- Returns the smallest share of the rate and the wanted latency, or nil if the limit does not
--- adapt. Without a latency that is 0.
+-- Returns the smallest share of the rate, and the wanted latency or 0; nil if the limit does not
+-- adapt.
 local function adaptive_settings(name)
   local min_share, latency_us = unpack(call('HMGET', hg('limit', name), 'adapt_share', 'adapt_latency_us'))
   min_share = tonumber(min_share or nil)
   if min_share then return min_share, tonumber(latency_us or nil) or 0 end
 end
 
--- Leaves what is less than a millionth for the next call to count.
+-- The time that gives less than a millionth is left for the next call.
 local function speed_up(r)
   local us = math.max(now_us - math.max(r.feedback_us, r.slowed_us), 0)
   r.allowed_share = math.min(FULL, r.allowed_share + floor(math.min(us, LONGEST_GAP_US) / GAIN_US))
   r.feedback_us = now_us - us % GAIN_US
 end
 
--- Applies what the record has learned to the key.
+-- Applies the share in the record to the key's rate.
 local function adapt(name, key, r, min_share, target_latency_us)
   r.allowed_share = math.max(r.allowed_share, min_share)
   local share = r.allowed_share

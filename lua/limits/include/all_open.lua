@@ -1,9 +1,8 @@
 -- @include scope
 
--- Some meters close again: a window with a margin, and one whose override ends. So one may be
--- closed when the last of the others opens. Returns the meter that opens last, and the first time
--- from `at` on at which all are open for what is wanted of them. If windows hardly ever meet, it is
--- a time at which to ask again.
+-- A window with a margin, or a meter whose override ends, may close before other meters are ready.
+-- Returns the first time from `at` on at which all meters are ready, and the meter that is last. If
+-- it finds none in 100 steps, it returns a time at which to try again.
 local function all_open(meters, deciding, at)
   for _ = 1, 100 do
     local before = at

@@ -1,7 +1,7 @@
 -- @include scope
 
--- Notifies the dispatcher of a change to a limit or to one meter, so that it reads them again.
--- Changes are numbered, so that a lost notification is noticed.
+-- Notifies the dispatcher that a limit or a meter has changed. Changes are numbered, so that the
+-- dispatcher notices a lost notification.
 local function publish_change(kind, name)
   call('PUBLISH', hg('wake'), kind .. ' ' .. int(call('INCR', hg('changes'))) .. ' ' .. name)
 end
@@ -11,9 +11,9 @@ local function is_contended(id)
   return call('HEXISTS', hg('contended'), id) == 1
 end
 
-local KEPT = '500' -- about so many entries are kept
+local KEPT = '500' -- approximate number of entries that are kept
 
--- Adds an entry to the changelog, with a list of more names and values.
+-- Adds an entry to the changelog. The other arguments are more names and values.
 local function log_change(what, name, actor, ...)
   call('XADD', hg('changelog'), 'MAXLEN', '~', KEPT, '*', 'what', what, 'limit', name, 'by', actor, ...)
 end

@@ -1,8 +1,8 @@
 -- @include limits
 -- @include leases
 
--- Concurrency: at most n permits are held at once, each a lease that ends unless its holder extends
--- it. The holder's own permits do not count against it, so asking twice is asking once.
+-- Concurrency: at most n permits are held at once. Each is a lease that ends unless its holder
+-- extends it. The holder's own permits do not count, so a repeated call is not denied.
 -- State: the ZSETs of leases.lua.
 local function concurrency(m, now_us, holder)
   local n, sets = m.capacity, lease_sets(m.state)
@@ -15,8 +15,8 @@ local function concurrency(m, now_us, holder)
   end
   m.known = false
 
-  -- Returns how many permits other holders have whose leases end by a time. No script gives a lease
-  -- that never ends.
+  -- Returns the number of permits whose leases end by a time. It ignores leases without an end,
+  -- which no script writes.
   local function ending_by(at)
     local sum, weight = 0, 1
     for i = 1, #sets do
@@ -38,7 +38,7 @@ local function concurrency(m, now_us, holder)
     return last
   end
 
-  -- Finds the first time at which enough leases have ended by bisection.
+  -- Finds the first time at which enough leases have ended, by binary search.
   function m.ready_at(k)
     if k == 0 or held_by_others + k <= n then return now_us end
     if held_by_others == 0 then return now_us + m.lease_us end

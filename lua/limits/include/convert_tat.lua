@@ -1,8 +1,7 @@
 -- @include gcra
 
--- Returns what a meter owes after a change of its rate: the permits that were owed then, rounded
--- up, leak at the new rate from then on. m.owes is whether there were any: for a limit that is
--- given with the call that must be stored.
+-- Converts the TAT after a change of the rate: the permits that were in use at the change, rounded
+-- up, become free at the new rate from then on. m.owes reports whether there were any.
 local function convert_tat(m, tat, fraction, rate)
   local since_us = m.name and tonumber(call('HGET', hg('limit', m.name), 'since_us') or nil) or now_us
   if m.since_us and m.since_us > since_us then since_us = m.since_us end

@@ -1,10 +1,8 @@
 -- @include limits
 
--- The boundaries of a limit's windows: multiples of the period, or for a calendar the list `edges`
--- that Go computed, from which Redis's clock chooses here. Beyond the list windows count as a
--- period long.
--- Returns the margin, and a function that returns the start of the i-th window after the one which
--- holds a time. If the list ends there, the meter is stale.
+-- Returns the margin, and a function starts(at, i): the start of the i-th window after the one that
+-- contains `at`. Windows start at multiples of the period, or for a calendar at the times in
+-- `edges`, which Go computes. Outside of that list the meter is stale, and windows last a period.
 local function window_starts(m)
   local limit = limits[m.name] or {}
   limit.windows = limit.windows or call('HMGET', hg('limit', m.name), 'margin_us', 'offset_us', 'edges')
@@ -30,11 +28,11 @@ local function window_starts(m)
 end
 
 -- A fixed window: at most n permits in each aligned period. A window opens margin_us after its
--- start and closes as much before its end, so that no call arrives in another window than it was
--- counted in.
--- State: "last count": when the last permit was taken, and how many were in its window. They count
--- as long as the last of them lies in the present window, however the windows have changed. A time
--- in the future means that the clock stepped back; a meter's own time does not.
+-- start and closes margin_us before its end, so that no call arrives in another window than the one
+-- that counts it.
+-- State: "last count": the time of the last permit, and the number of permits in its window. They
+-- count while that time lies in the present window. If it is in the future, the clock has stepped
+-- back, and that time is used instead of the clock's.
 local function fixed_window(m, now_us)
   local n = m.n
   local margin_us, starts = window_starts(m)
@@ -50,9 +48,9 @@ local function fixed_window(m, now_us)
   if last < start then count = 0 end
   local open, closed = start + margin_us, margin_us > 0 and at >= starts(at, 1) - margin_us
 
-  -- Returns the first time, not before from, at which a window is open.
+  -- Returns the first time from `from` on at which a window is open.
   local function open_from(from)
-    local stale = m.stale -- only the present window decides that
+    local stale = m.stale -- a later window does not make the meter stale
     local opens, closes = starts(from, 0) + margin_us, starts(from, 1) - margin_us
     m.stale = stale
     if from < opens then return opens end

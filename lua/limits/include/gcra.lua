@@ -1,6 +1,6 @@
 -- @include scope
 
--- Returns the time that k permits stand for: whole microseconds, and n-ths of one, at most FAR.
+-- Returns k·period/n as whole microseconds and n-ths of one, at most MAX_INT.
 local function span(k, n, period_us)
   local rest = period_us % n
   local parts = k * rest
@@ -10,7 +10,7 @@ local function span(k, n, period_us)
   return us, fraction
 end
 
--- Returns how many permits a time stands for: the inverse of span, rounded up.
+-- Returns the number of permits that take a time, rounded up: the inverse of span.
 local function permits_of(us, fraction, n, period_us)
   local parts = us * n + fraction
   if parts < MAX_INT then
@@ -31,10 +31,10 @@ local function permits_of(us, fraction, n, period_us)
 end
 
 -- A funnel or a token bucket: GCRA, with the theoretical arrival time (TAT) as whole microseconds
--- plus n-ths of one, so that nothing drifts. There is a permit every period/n, and TAT may run
+-- plus n-ths of one, so that nothing drifts. There is a permit every period/n, and TAT may be
 -- capacity·period/n ahead.
--- State: "tat fraction n period_us"; then, if calls have given permits back, how many; then, if a
--- call that took permits in advance has not begun, when it begins.
+-- State: "tat fraction n period_us [given [begins_us]]". given is the number of permits that calls
+-- have given back. begins_us is the start of a call that took permits in advance.
 local function gcra(m, now_us)
   local n, period_us, capacity = m.n, m.period_us, m.capacity
   local tat, fraction, given, begins_us = 0, 0, 0, 0
@@ -72,13 +72,13 @@ local function gcra(m, now_us)
     return at > now_us and at or now_us
   end
 
-  -- Takes k permits for a call that begins now, or later `at` a time. Without k it stores the state
-  -- again. If more calls of the script will take permits (m.later), only the last one stores it.
-  -- The key lives longer if a slower rate follows the present one, and if permits were given back,
-  -- as long as earlier calls can settle. Returns the call's mark.
+  -- Takes k permits for a call that begins now, or at the later time `at`. Without k it only stores
+  -- the state again. If the script may take more permits (m.deferred), store_taken stores the
+  -- state. The key expires later if a slower rate follows, and if permits were given back: then it
+  -- lives as long as earlier calls can settle. Returns the mark and given: see charge.lua.
   function m.take(k, at)
     local us, over = span(k or 0, n, period_us)
-    if at and tat < at then tat, fraction = at, 0 end -- as if it were then
+    if at and tat < at then tat, fraction = at, 0 end -- as at that time
     tat, fraction = tat + us, fraction + over
     if fraction >= n then tat, fraction = tat + 1, fraction - n end
     if tat >= MAX_INT then tat, fraction = MAX_INT, 0 end

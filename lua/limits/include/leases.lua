@@ -1,9 +1,9 @@
 -- @include scope
 
--- The leases of a concurrency meter: ZSETs of holders by the microsecond at which the lease ends. A
--- holder of 5 permits is in the sets of 1 and of 4, so any cost is a few members, and the sum a few
--- counts. All sets but the first exist only if a lease of several permits was given: a mark beside
--- them says so.
+-- The leases of a concurrency meter are ZSETs of holders by the end of the lease. There is a set
+-- for each binary digit: a holder of 5 permits is in the sets of 1 and of 4. So any cost is a few
+-- members, and a sum a few ZCOUNTs. All sets but the first exist only if the key state .. '\n'
+-- does, which is written with the first lease of several permits.
 local function lease_sets(state)
   local sets = { state }
   if call('EXISTS', state .. '\n') == 1 then
@@ -12,7 +12,7 @@ local function lease_sets(state)
   return sets
 end
 
--- Returns how many permits a holder has, and until when; 0 if its lease has ended.
+-- Returns the number of permits of a holder, and the end of its lease; 0 if that has passed.
 local function held_by(sets, holder)
   local held, weight, until_us = 0, 1, 0
   for i = 1, #sets do
@@ -23,8 +23,8 @@ local function held_by(sets, holder)
   return held, until_us
 end
 
--- Makes a holder hold exactly k permits until a time; k = 0 gives back what it holds. Leases that
--- have ended go after a grace, a hundred at a time. Returns when the last lease ends.
+-- Sets the number of permits of a holder to k until a time; 0 gives all back. It deletes up to 100
+-- leases that have ended. Returns the end of the last lease.
 local function set_held(sets, holder, k, until_us)
   local state, last = sets[1], now_us
   if k > 1 and #sets == 1 then

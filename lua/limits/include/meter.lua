@@ -1,22 +1,28 @@
 -- @include limits
 
--- Returns the meter of a limit and a key, or nil if there is no such limit or its definition lacks
--- what the meter needs; and true if the limit is for other apps. The second result of a meter is
--- a function that stores its state again, for as long as it matters now. A state that no script
--- has written counts as unused. `at` looks at the meter as of a later time, if nothing is taken
--- before. A meter has ready_at(k, from), the earliest microsecond, not before from if the meter
--- `closes` again, at which k more permits may be taken (k above the capacity: an estimate for
--- waiting jobs); left(); full_at(), when it is as if never used; and take(k), which takes permits
--- and returns their mark: see charge.lua. known: whether it is known when permits come back;
--- windowed: whether they come back by periods; closed: whether the limit is paused or the meter
--- blocked; stale: whether Go must extend its calendar; wants_feedback: whether the limiter wants
--- to know how calls go; early: whether a call that begins when its permits exist may take them
--- before. What only some meters need stands in its branch, so that no call makes functions that
--- it does not use.
+-- Returns the meter of a limit and a key, and a function that stores its state again so that it
+-- expires as it now should. Returns nil if the limit does not exist or its definition is
+-- incomplete; and true if the limit is for other apps. A malformed state counts as unused. With
+-- `at`, the meter is as it will be at that later time if nothing is taken before. A meter has these
+-- functions
+--   ready_at(k, from)  first time at which k more permits may be taken, Unix microseconds; above
+--                      the capacity an estimate; not before `from` if may_close
+--   take(k, at)        takes permits, and returns their mark: see charge.lua
+--   left()             free permits
+--   full_at()          time at which it has all permits again
+-- and fields:
+--   known            it is known when permits become free
+--   windowed         permits become free by periods
+--   closed           the limit is paused, or the key blocked
+--   may_close        the meter may close again after it is ready
+--   stale            Go must extend the calendar
+--   wants_feedback   the limiter wants to know the results of calls
+--   allows_advance   permits may be taken before they exist, if the call begins when they do
+-- Each kind is included in a branch, so that a call creates only the functions that it uses.
 local function load_meter(name, key, app, holder, at)
   local limit = limits[name]
   if not limit then
-    local summary = name and call('HGET', hg('summaries'), name) -- edited data may have no name
+    local summary = name and call('HGET', hg('summaries'), name) -- corrupt data may have no name
     if not summary then return nil end
     local kind, rate, n, period_us, capacity, rest = string.match(summary, '^(%l[%l_]+) (([1-9]%d*) (%d+)) ([1-9]%d*)(.*)$')
     if not kind or period_us == '0' and kind ~= 'concurrency' then return nil end
@@ -48,7 +54,7 @@ local function load_meter(name, key, app, holder, at)
     if app and apps and (string.find(app, ',', 1, true) or not string.find(',' .. apps .. ',', ',' .. app .. ',', 1, true)) then
       return nil, true
     end
-    if (tonumber(blocked_us or nil) or 0) > now_us then -- until when any key of the limit is blocked
+    if (tonumber(blocked_us or nil) or 0) > now_us then -- the last block of any key
       ends = math.min(tonumber(call('ZSCORE', hg('blocked', name), key) or nil) or 0, MAX_INT)
       ends = ends > now_us and ends or nil
     end
@@ -57,7 +63,7 @@ local function load_meter(name, key, app, holder, at)
   local now_us = at or now_us
 
   local id = name .. '|' .. key
-  local m = { -- all its fields at once, so that the table is made in its full size
+  local m = { -- all fields at once, so that the table is created in its full size
     id = id, name = name, kind = kind, state = hg('m', kind .. ':' .. id), known = true, windowed = false, lanes = false, deferred = false, reserved_version = false, granted = 0,
     n = limit.n, period_us = limit.period_us, capacity = limit.capacity, rate = limit.rate, index = 0, cost = 0, reserved = 0, allows_advance = false,
     wanted = 0, may_close = false, incomplete = false, ready_at = false, take = false, left = false, full_at = false,
@@ -70,20 +76,19 @@ local function load_meter(name, key, app, holder, at)
   local store_state = limit.load(m, now_us, holder)
   if m.incomplete then return nil end
 
-  -- While a limit is paused, callers are told to look again in a minute. Nothing is taken in
-  -- advance: it would come back from then on, and not from when the meter opens.
+  -- While a limit is paused, ready_at is in a minute, so that callers ask again. Nothing may be
+  -- taken in advance, because those permits would become free before the meter opens.
   if paused or ends then
     m.closed, m.known, m.allows_advance = true, not paused and m.known, false
     local ready_at = m.ready_at
-    m.open_left = m.left -- what left would be if it were open
+    m.open_left = m.left -- free permits if it were open
     m.left = function() return 0 end
     m.ready_at = function(k, from)
       local at = math.max(paused and now_us + 60000000 or now_us, ends or 0, from or 0)
       return paused and at or math.max(ready_at(k, at), at)
     end
   end
-  -- If the key has an override that ends, what would be ready after the end is ready as the limit
-  -- itself says.
+  -- After the end of the key's override, the limit's own rate decides.
   if m.ends_us then
     local ready_at, full_at = m.ready_at, m.full_at
     local function after() return (load_meter(name, key, app, holder, m.ends_us)) end

@@ -1,18 +1,18 @@
 -- @include meter
 
--- The outcomes, as Go's throttle.Outcome numbers them. STALE is known to scripts only: Go must
--- extend a calendar and run the script again.
+-- The outcomes, numbered as in Go's throttle.Outcome. STALE stays internal: Go extends a calendar
+-- and runs the script again.
 local ALLOWED, DENIED, IMPOSSIBLE, NO_LIMIT, EXPIRED, STALE = 1, 2, 3, 4, 5, 6
 
 -- Positions of fields in a reply: see lanes/acquire.lua.
 local READY_AT, TIME, FLAG = 4, 8, 9
 
--- Loads the meters of a call from the triples limit, key, cost in ARGV. It reuses the meters in
--- `loaded`, which are stored once at the end, except for two kinds of meters: leases count by
--- holder, and a key whose override ends reads its stored state again. Returns the meters, or nil
--- and the reply of the call:
---   {NO_LIMIT, index, now_us, why}: why is 0 if the limit was deleted, 1 if Redis lost it, 2 if it is
---     for other apps
+-- Loads the meters of a call from the triples limit, key, cost in ARGV. Meters in `loaded` are used
+-- again and stored once at the end, with two exceptions that are read for each call: concurrency,
+-- which depends on the holder, and keys whose override ends. Returns the meters, or nil and the
+-- reply of the call:
+--   {NO_LIMIT, index, now_us, why}  why: 0 the limit was deleted, 1 Redis lost it, 2 it is
+--                                   for other apps
 --   {IMPOSSIBLE, index, now_us, 0, left, full_at_us, capacity}
 --   {STALE, names of limits, now_us}
 local function load_needs(first, last, app, holder, loaded)
@@ -39,7 +39,7 @@ local function load_needs(first, last, app, holder, loaded)
   return meters
 end
 
--- Returns the meter with the longest wait, and the first time at which all meters have the permits.
+-- Returns the meter with the longest wait, and the first time at which all meters are ready.
 local function find_bottleneck(meters)
   local bottleneck, at, closes = nil, -1, false
   for i = 1, #meters do
@@ -57,8 +57,8 @@ local function find_bottleneck(meters)
 end
 
 -- Returns the reply for an outcome that meter m decided:
---   {outcome, index of the need, now_us, at: when to request again, left, full_at_us, capacity,
---    time_us: see lanes/acquire.lua, or 0}
+--   {outcome, index of the need, now_us, at, left, full_at_us, capacity, time_us or 0}
+-- at is the time at which to ask again. time_us is described in lanes/acquire.lua.
 local function reply(outcome, m, at, time_us)
   local left = m.left() - m.reserved
   return { outcome, m.index, now_us, at, left > 0 and left or 0, m.full_at(), m.capacity, time_us or 0 }

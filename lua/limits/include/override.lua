@@ -1,10 +1,9 @@
 -- @include scope
 
--- Makes a meter count as the record of its key says at a time: with another rate or capacity, for
--- the kind that it was given for and until it ends; and, if the limit adapts, at a share of the
--- rate in millionths. since_us is when the key's rate changed last. Until the end, the meter's
--- state lives as long as it would matter under the limit's own rate. A record that no script has
--- written changes nothing.
+-- Applies the record of a key to its meter, as of a time: the override's rate and capacity, if its
+-- kind matches and it has not ended; and the share of the rate, if the limit adapts. Until the end
+-- of the override, the meter's state is kept as long as the limit's own rate would need it. A
+-- malformed record is ignored.
 local function override(m, kind, record, margin_us, at, adapts)
   local override_kind, n, per_us, capacity, ends_us, since_us, share, rate_limited =
     string.match(record, '^%S+ (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) ([1-9]%d*) (%d+)')

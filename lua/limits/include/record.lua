@@ -2,20 +2,28 @@
 -- @include change
 -- @include summary
 
--- How one key differs from its limit, a word each: the override's source (file, set, or -), the
--- kind it is for, its rate (n and per_us; 0: the limit's), its capacity (0: the limit's) and its
--- end (0: none); since when the key has its rate; the share of the rate that it gets, in
--- millionths; how often in a row the upstream rate limited it, and when last; and for adapting: the
--- share that rate limits leave, the latency in microseconds, when feedback came last, and when the
--- key slowed down last.
+-- The record of a key that differs from its limit. Its fields are separated by spaces:
+--   source           of the override: file, set, or - if there is none
+--   kind             kind of limit that the override is for, or -
+--   n, per_us        rate of the override; n = 0: the limit's
+--   capacity         of the override; 0: the limit's
+--   ends_us          end of the override; 0: none
+--   since_us         last change of the key's rate
+--   share            part of the rate that the key has, in millionths
+--   rate_limited     number of consecutive rate limits
+--   rate_limited_us  time of the last one
+--   allowed_share    share that rate limits allow; the latency may require less
+--   latency_us       latency of the upstream
+--   feedback_us      time of the last feedback
+--   slowed_us        time at which the key last slowed down
 local FIELDS = {
   'source', 'kind', 'n', 'per_us', 'capacity', 'ends_us', 'since_us', 'share', 'rate_limited', 'rate_limited_us',
   'allowed_share', 'latency_us', 'feedback_us', 'slowed_us',
 }
-local FULL = 1000000 -- the whole of the rate
+local FULL = 1000000 -- the full rate
 local PATTERN = '^%S+ %S+( (%d+) (%d+) %d+ %d+ %d+ [1-9]%d*' .. string.rep(' %d+', #FIELDS - 8) .. ')$'
 
--- Returns the record of a key. A corrupt record counts as empty.
+-- Returns the record of a key. A malformed record counts as empty.
 local function read_record(name, key)
   local r, i = { share = FULL, allowed_share = FULL }, 0
   local record = call('HGET', hg('overrides', name), key) or ''
@@ -30,21 +38,21 @@ local function read_record(name, key)
   return r
 end
 
--- Stores a key's meter again, as it counts now.
+-- Stores the state of a key's meter again, converted to the present rate.
 local function store_meter(name, key)
   local m, store_state = load_meter(name, key)
   if store_state and not m.stale and call('EXISTS', m.state) == 1 then store_state() end
 end
 
--- Returns until when a record is kept; nil: until somebody changes it. Feedback is kept for an hour
--- after the last, and so is that the rate has changed, so that nothing older is given back.
+-- Returns the time at which a record can be deleted, or nil. Feedback and since_us are kept for an
+-- hour: no permits from before a change of the rate are given back.
 local function expires_at(r)
   local feedback_us, ends_us = math.max(r.rate_limited_us, r.feedback_us, r.slowed_us), r.ends_us > 0 and r.ends_us or nil
   if feedback_us == 0 and r.source ~= '-' then return ends_us end
   return math.min(math.max(feedback_us, r.since_us) + MEMORY_US, ends_us or MAX_INT)
 end
 
--- Stores a record, and marks the limit as one whose keys have records.
+-- Stores a record, and notes in the limit that it has records.
 local function store_record(name, key, r)
   local limit, words = hg('limit', name), { r.source, r.kind }
   for i = 3, #FIELDS do words[i] = int(r[FIELDS[i]]) end
@@ -54,12 +62,12 @@ local function store_record(name, key, r)
   if call('HSET', limit, 'overrides', '1') == 1 then store_summary(name) end
 end
 
--- Reports whether a record says more than when the key's rate changed.
+-- Reports whether a record has an override or feedback.
 local function has_content(r)
   return r.source ~= '-' or r.share < FULL or r.rate_limited > 0 or r.feedback_us > 0 or r.slowed_us > 0
 end
 
--- Drops a record that says nothing any more.
+-- Deletes a record without content whose since_us is no longer needed.
 local function drop_if_empty(name, key, r)
   if has_content(r) or r.since_us + MEMORY_US > now_us then return end
   local limit, overrides = hg('limit', name), hg('overrides', name)
@@ -68,7 +76,7 @@ local function drop_if_empty(name, key, r)
   if call('EXISTS', overrides) == 0 and call('HDEL', limit, 'overrides') == 1 then store_summary(name) end
 end
 
--- Stores a record that changes the key's rate now. The permits that its meter owes stay owed.
+-- Stores a record that changes the key's rate now. Permits in use stay in use.
 local function change_rate(name, key, r)
   store_meter(name, key)
   r.since_us = now_us
@@ -90,21 +98,20 @@ local function forget_feedback(name, key, r)
   if slowed then change_rate(name, key, r) else store_record(name, key, r) end
 end
 
--- Makes meters whose override has ended count by the limit's rate before that changes, a thousand
--- at most.
+-- Converts up to 1000 meters whose override has ended to the limit's rate, before that changes.
 local function store_ended(name)
   local ended = call('ZRANGEBYSCORE', hg('ending', name), '-inf', int(now_us), 'LIMIT', 0, 1000)
   for i = 1, #ended do store_meter(name, ended[i]) end
 end
 
--- Drops what ended so long ago that no clock steps back to it, a hundred records at a time.
+-- Removes overrides and feedback that ended more than GRACE_MS ago, up to 100 at a time.
 local function drop_ended(name)
   local ended = call('ZRANGEBYSCORE', hg('ending', name), '-inf', int(now_us - GRACE_MS * 1000), 'LIMIT', 0, 100)
   for i = 1, #ended do
     local r = read_record(name, ended[i])
     if r.ends_us > 0 and r.ends_us <= now_us then
       store_meter(name, ended[i])
-      r.since_us = math.max(r.since_us, r.ends_us) -- the rate changed then, and not now
+      r.since_us = math.max(r.since_us, r.ends_us) -- that is when the rate changed
       clear_override(r)
       store_record(name, ended[i], r)
     elseif has_content(r) then

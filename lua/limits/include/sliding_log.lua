@@ -1,12 +1,12 @@
 -- @include scope
 
--- A sliding log: at most n permits in every window of one period, exactly. A k-th permit exists
--- once the (n-k+1)-th newest time is a whole period old.
+-- A sliding log: at most n permits in every window of one period, exactly. k permits are free when
+-- the (n-k+1)-th newest time is a period old.
 -- State: LIST of the times of the last n permits, oldest first.
 local function sliding_log(m, now_us)
   local n, period_us = m.n, m.period_us
   local length = call('LLEN', m.state)
-  local last -- the newest time, once it is known; 0 if there is none
+  local last -- the newest time if it has been read; 0 if there is none
 
   local function newest()
     last = last or tonumber(call('LINDEX', m.state, -1) or nil) or 0
@@ -46,8 +46,8 @@ local function sliding_log(m, now_us)
     return at
   end
 
-  -- Finds the first time that still counts by bisection, beginning with the oldest, which it is for
-  -- a limit in full use.
+  -- Finds the first time that still counts by binary search. It begins with the oldest, which is
+  -- the result if the limit is in full use.
   function m.left()
     local low, high, middle = 0, length, 0
     while low < high do

@@ -1,8 +1,8 @@
 -- @include scope
 
 -- Sums up the parts of a sliding window that still count, from a text "part count part count …",
--- oldest first. After a change of the width a part goes to where its last microsecond lies. Returns
--- the sum, the newest part, its count, and the older parts as such a text.
+-- oldest first. If the width of parts has changed, a part becomes the new part that contains its
+-- last microsecond. Returns the sum, the newest part, its count, and the older parts as a text.
 local function sum_up(m, text, old_width, now_us)
   local width = ceil(m.period_us / 60)
   local sum, newest, count, older = 0, nil, 0, ''
@@ -25,16 +25,16 @@ local function parts_text(width, sum, newest, count, older)
   return int(width) .. ' ' .. int(sum) .. ' ' .. int(newest) .. ' ' .. int(count) .. ';' .. older
 end
 
--- A sliding window in bounded memory: the period has 60 parts, and each is counted whole until its
--- last microsecond has left the window, so never too little is counted.
--- State: "width sum part count;part count …": the sum of all parts, the newest part, and then the
--- older ones, oldest first. So a call reads only the parts that leave, and writes the newest.
+-- A sliding window in constant memory: the period has 60 parts, and a part counts until its last
+-- microsecond has left the window. So never too little is counted.
+-- State: "width sum part count;part count …": the sum of all parts, the newest part, and the older
+-- ones, oldest first. A call reads only the parts that leave, and writes the newest.
 local function sliding_window(m, now_us)
   local n, period_us = m.n, m.period_us
   local width = ceil(period_us / 60)
-  local sum, newest, count, older, first = 0, nil, 0, '', 1 -- first: where those parts begin in older that count
+  local sum, newest, count, older, first = 0, nil, 0, '', 1 -- first: position in older of the first part that counts
 
-  -- Returns when the last permit that part b may hold has left the window.
+  -- Returns the time at which all permits of part b have left the window.
   local function part_end(b) return (b + 1) * width - 1 + period_us end
 
   local state = call('GET', m.state)
@@ -50,12 +50,13 @@ local function sliding_window(m, now_us)
         if part_end(part + 0) > now_us then break end
         sum, first = sum - taken, after
       end
-    else -- the limit was changed, or the state is corrupt
+    else -- the period has changed, or the state is corrupt
       local text = old_width and older .. newest .. ' ' .. count or ''
       sum, newest, count, older = sum_up(m, text, old_width and old_width + 0 or 0, now_us)
     end
   end
-  -- A part in the future means that the clock stepped back; a meter's own time does not.
+  -- If the newest part is in the future, the clock has stepped back, and the part's start is used
+  -- instead of the clock's time.
   local newest_start_us = newest and newest * width or 0
   local effective_now_us = newest_start_us > now_us and newest_start_us or now_us
 

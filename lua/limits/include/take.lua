@@ -1,11 +1,9 @@
 -- @include needs
 
--- Takes the permits of all meters, except if `before` says that they were taken already. With `at`,
--- the call begins at that later time. The reply is about the meter that has the fewest permits
--- left:
+-- Takes the permits of all meters, unless an earlier attempt has already taken them. With `at`, the
+-- call begins at that later time. The reply is about the meter with the fewest free permits:
 --   {ALLOWED, index of its need, now_us, now_us, left, full_at_us, capacity, shortest lease in
---    microseconds or 0, 1 if the limiter wants feedback or else 0, then the two numbers of the mark
---    of each need, or 0 and 0}
+--    microseconds or 0, 1 if the limiter wants feedback else 0, then mark and given of each need}
 local function take_all(meters, already_taken, at)
   local tightest, fewest, lease_us
   local result = { ALLOWED, 0, now_us, now_us, 0, 0, 0, 0, 0 }
@@ -24,7 +22,7 @@ local function take_all(meters, already_taken, at)
   return result
 end
 
--- Stores each meter from which calls took permits, once.
+-- Stores the meters from which calls took permits.
 local function store_taken(loaded)
   for _, m in pairs(loaded) do
     if m.deferred == 'taken' then

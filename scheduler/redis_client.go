@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/script"
 )
 
 // redisClient is the Redis client that asynq's server gets. It passes all commands on, except for
@@ -46,17 +47,19 @@ func (q *redisClient) EvalSha(ctx context.Context, sha1 string, keys []string, a
 		if c.EndsLease {
 			return q.guards.Run(ctx, q.UniversalClient, sha1, c, lease, keys, args)
 		}
-		return q.UniversalClient.EvalSha(ctx, sha1, keys, args...)
+		return q.UniversalClient.EvalSha(ctx, sha1, script.WholeSlot(q.UniversalClient, keys), args...)
 	})
 }
 
 // Eval implements redis.Scripter.
-func (q *redisClient) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+func (q *redisClient) Eval(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd {
 	c := asynqdb.Recognize(keys, args)
 	if c.EndsLease {
-		return q.EvalSha(ctx, q.guards.Add(script), keys, args...)
+		return q.EvalSha(ctx, q.guards.Add(text), keys, args...)
 	}
-	return q.run(ctx, c, func(asynqdb.LeaseID) *redis.Cmd { return q.UniversalClient.Eval(ctx, script, keys, args...) })
+	return q.run(ctx, c, func(asynqdb.LeaseID) *redis.Cmd {
+		return q.UniversalClient.Eval(ctx, text, script.WholeSlot(q.UniversalClient, keys), args...)
+	})
 }
 
 // run runs asynq's script by send, or one of ours in its place. A script that ends a lease means the

@@ -177,7 +177,7 @@ func (s *scope) blockParts(d time.Duration, needs []throttle.Need) {
 // dispatch gives turns in the scope until the context ends.
 func (s *scope) dispatch(ctx context.Context) {
 	dispatcher.Run(ctx, dispatcher.Config{
-		Waits: s.limiter, DB: s.db, Log: s.log, LimiterHealth: s.limiterHealth, QueuesHealth: s.queueHealth,
+		Waits: s.limiter, DB: s.db, Queues: s.queues, Log: s.log, LimiterHealth: s.limiterHealth, QueuesHealth: s.queueHealth,
 		ReconcileInterval: s.passes, MaxHeartbeat: s.quiet, Stats: s.stats, SlotsRequested: s.slots.wanted, Spread: s.spread,
 	})
 }

@@ -90,7 +90,7 @@ func (g *Guards) Known(sha1 string) bool {
 // of asynq's own scripts for a job that is not active.
 func (g *Guards) Run(ctx context.Context, rdb redis.Scripter, sha1 string, c *Call, lease LeaseID, keys []string, args []any) *redis.Cmd {
 	guarded, _ := g.bySHA.Load(sha1)
-	keys = append(slices.Clip(keys), Key(c.Queue, Active), Key(c.Queue, Lease), Hash(c.Queue, c.ID))
+	keys = append(slices.Clip(script.WholeSlot(rdb, keys)), Key(c.Queue, Active), Key(c.Queue, Lease), Hash(c.Queue, c.ID))
 	args = append(slices.Clip(args), lease.Dequeue, lease.ended())
 	return guarded.(*redis.Script).Run(ctx, rdb, keys, args...)
 }

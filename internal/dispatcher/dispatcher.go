@@ -53,6 +53,7 @@ const (
 type Config struct {
 	Waits             *waitdb.DB // limiter and its waiting jobs
 	DB                asynqdb.DB // asynq's Redis
+	Queues            []string   // of this process's servers
 	Log               *slog.Logger
 	LimiterHealth     *redishealth.Monitor // outages of the limiter's Redis
 	QueuesHealth      *redishealth.Monitor // outages of asynq's Redis
@@ -96,6 +97,7 @@ type dispatcher struct {
 	heldUntil        time.Time // earliest end of another process's lease
 	nextWaitDeadline time.Time
 	weightsReadAt    time.Time
+	weighted         []string  // queues that have weights: those of the scope's servers
 	grantedAt        time.Time // time of the last turns
 	slotsRequestedAt time.Time
 	reconciler       reconciler

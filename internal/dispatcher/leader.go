@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -102,6 +103,7 @@ func (d *dispatcher) readWeights(ctx context.Context) error {
 		return err
 	}
 	d.core.SetWeights(weights)
+	d.weighted = slices.Collect(maps.Keys(weights))
 	d.weightsReadAt = time.Now()
 	return nil
 }

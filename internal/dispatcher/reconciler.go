@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/internal/asynqdb"
@@ -87,12 +88,11 @@ func (d *dispatcher) reconcile(ctx context.Context) error {
 		}
 		since := now.Sub(r.passBegan)
 		if len(r.pass) == 0 && (since >= d.ReconcileInterval || r.missed && since >= earlyPass) {
-			queues, err := d.DB.Queues(ctx)
-			if d.queuesHealth.Note(ctx, err) != nil {
-				return err
-			}
 			r.pass, r.passBegan, r.missed = []check{d.checkJobs(), d.checkLanes(), d.checkReserved()}, now, false
-			for _, queue := range queues {
+			// Other queues can be on other nodes of a cluster, whose outages must not delay this scope.
+			queues := slices.Concat(d.Queues, d.weighted)
+			slices.Sort(queues)
+			for _, queue := range slices.Compact(queues) {
 				r.pass = append(r.pass, d.checkOrphans(queue))
 			}
 		}

@@ -17,12 +17,13 @@ import (
 // A Monitor logs the start and the end of each time in which one Redis cannot be used, once each. It
 // learns from the calls of a process, so it needs no polls of its own. It is safe for concurrent use.
 //
-// A Redis that is full or read-only, or whose user lacks rights, still answers some commands. So an
-// outage that began with a refused command ends when Check succeeds.
+// A Redis that is full or read-only, or whose user lacks rights, still answers some commands, and so
+// does a cluster of which a node is down. Such an outage ends when Check succeeds.
 type Monitor struct {
 	log      *slog.Logger
 	what     string
 	rdb      redis.UniversalClient
+	cluster  *redis.ClusterClient // nil unless rdb is one
 	prefixes []string
 
 	mu      sync.Mutex
@@ -44,7 +45,8 @@ const (
 // fails. Check tries to write a key with each of the prefixes. In a cluster, keys with different
 // prefixes can be on different servers.
 func New(log *slog.Logger, what string, rdb redis.UniversalClient, prefixes ...string) *Monitor {
-	return &Monitor{log: log, what: what, rdb: rdb, prefixes: prefixes}
+	cluster, _ := rdb.(*redis.ClusterClient)
+	return &Monitor{log: log, what: what, rdb: rdb, cluster: cluster, prefixes: prefixes}
 }
 
 // MonitorsOf returns two Monitors of a scheduler.Server: one for the Redis of its queues, one for the
@@ -55,14 +57,19 @@ var MonitorsOf func(server any) (queues, limiter *Monitor)
 // its own context, and a call that began before the last change of state, because some calls hang
 // and end well after the outage.
 //
-// If a right is missing, or if a call succeeds after Redis refused a command, Note checks Redis.
+// If a right is missing, or if a call succeeds while other commands or nodes may fail, Note checks
+// Redis.
 func (m *Monitor) Note(ctx context.Context, began time.Time, err error) {
 	if err = Unreachable(err); err != nil && ctx.Err() != nil {
 		return
 	}
+	if err != nil && m.cluster != nil {
+		m.cluster.ReloadState(ctx) // else it calls a dead master for up to a minute
+	}
 	m.mu.Lock()
 	before := Of(m.err)
-	check := Of(err) == Rights && before != Rights || err == nil && before.RefusesCommands()
+	rights := Of(err) == Rights && before != Rights || err == nil && before.RefusesCommands()
+	check := rights || err == nil && m.cluster != nil && before != None
 	due := check && time.Since(m.checked) >= checkEach
 	if due {
 		m.checked = time.Now()
@@ -70,7 +77,7 @@ func (m *Monitor) Note(ctx context.Context, began time.Time, err error) {
 	m.mu.Unlock()
 	switch {
 	case due:
-		_ = m.check(ctx, true)
+		_ = m.check(ctx, rights)
 	case !check:
 		m.set(began, err)
 	}
@@ -104,7 +111,7 @@ func (m *Monitor) state() (err error, ended time.Time) {
 }
 
 // Check tries whether Redis can be used now, and returns the error if not. It takes one round trip for
-// each prefix.
+// each prefix, or two in a cluster.
 func (m *Monitor) Check(ctx context.Context) error {
 	before, _ := m.state()
 	return m.check(ctx, Of(before) == Rights)
@@ -114,7 +121,9 @@ func (m *Monitor) Check(ctx context.Context) error {
 func (m *Monitor) check(ctx context.Context, rights bool) (err error) {
 	began := time.Now()
 	for i := 0; i < len(m.prefixes) && err == nil; i++ {
-		err = TryWrite(ctx, m.rdb, m.prefixes[i])
+		if err = TryWrite(ctx, m.rdb, m.prefixes[i]); err == nil && m.cluster != nil { // whether the slot moves
+			err = m.rdb.Exists(ctx, m.prefixes[i]+"probe", m.prefixes[i]+"-").Err()
+		}
 	}
 	if Of(err) == Rights || err == nil && rights {
 		if missing, _, failed := TryRights(ctx, m.rdb, m.prefixes...); missing != nil || err == nil {

@@ -30,6 +30,7 @@ const (
 	Rights      Trouble = "no_rights"
 	Clients     Trouble = "too_many_clients"
 	Cluster     Trouble = "cluster_down"
+	Moving      Trouble = "slot_moves"
 	// Evicts means that Redis can be used, but deletes keys when its memory is full.
 	Evicts Trouble = "evicts"
 )
@@ -50,6 +51,7 @@ var known = map[Trouble]struct {
 	Rights:      {"its user lacks rights", lacksRights},
 	Clients:     {"it has as many connections as its maxclients", redis.IsMaxClientsError},
 	Cluster:     {"its cluster, or the master of this replica, is down", func(err error) bool { return redis.IsClusterDownError(err) || redis.IsMasterDownError(err) }},
+	Moving:      {"it moves a slot of its cluster to another node", isMoving},
 	Evicts:      {"its maxmemory-policy deletes jobs and limits when its memory is full", nil},
 }
 
@@ -67,6 +69,13 @@ func lacksRights(err error) bool {
 	return redis.IsPermissionError(err) || strings.Contains(said.Error(), "NOPERM ") || strings.Contains(said.Error(), "The user executing the script can't ")
 }
 
+// isMoving reports whether an error means that two nodes have parts of a slot. Redis then answers
+// TRYAGAIN on one of them, and ASK on the other.
+func isMoving(err error) bool {
+	_, asks := redis.IsAskError(err)
+	return asks || redis.IsTryAgainError(err)
+}
+
 // All returns all troubles, sorted.
 func All() []Trouble { return slices.Sorted(maps.Keys(known)) }
 
@@ -82,7 +91,9 @@ func (t Trouble) RefusesWrites() bool {
 }
 
 // IsTemporary reports whether the trouble may end without the operator's help.
-func (t Trouble) IsTemporary() bool { return t == None || t == Away || t == Loading || t == Cluster }
+func (t Trouble) IsTemporary() bool {
+	return t == None || t == Away || t == Loading || t == Cluster || t == Moving
+}
 
 // Of returns the Trouble of a Redis call's error, or None.
 func Of(err error) Trouble {

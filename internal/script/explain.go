@@ -27,6 +27,7 @@ var bySHA sync.Map
 // such keys of the scope and runs the script once more. Permits that the script took before it
 // failed are then taken twice. Run returns the errors of [Explain].
 func (s *Script) Run(ctx context.Context, rdb redis.Scripter, keys []string, args ...any) *redis.Cmd {
+	keys = WholeSlot(rdb, keys)
 	cmd := s.Script.Run(ctx, rdb, keys, args...)
 	if cmd.Err() == nil {
 		return cmd

@@ -3,6 +3,7 @@ package script
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 
@@ -21,6 +22,19 @@ var keys = map[string]string{
 	"weights": "hash", "asynq": "string", "stats": "stream",
 	"workers": "zset", "worker:": "string", "backlog": "string", "epoch": "string",
 	"seq": "string", "changes": "string", "changelog": "stream", "admitted:": "string",
+}
+
+// WholeSlot returns the keys that a script must declare so that a cluster runs it only on a node that
+// has all keys of the slot. While a slot moves, two nodes have parts of it. A node that gets a script
+// looks for the declared keys alone, and our scripts use many others. So WholeSlot adds a key that
+// never exists. Of several keys, one of which is missing, Redis says TRYAGAIN until the slot has moved.
+func WholeSlot(rdb redis.Scripter, keys []string) []string {
+	_, cluster := rdb.(*redis.ClusterClient)
+	tag, rest, tagged := strings.Cut(keys[0], "}")
+	if !cluster || !tagged || rest == ":" && len(keys) > 1 { // a scope's prefix is such a key
+		return keys
+	}
+	return append(slices.Clip(keys), tag+"}:-")
 }
 
 // typeOf returns the Redis type that a key must have, or "" if no script writes a key of that name.

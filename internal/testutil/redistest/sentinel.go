@@ -12,16 +12,16 @@ const PrimaryName = "headgate"
 
 // Sentinel is a sentinel that watches a primary and its replica.
 type Sentinel struct {
-	Watcher *Server
-	primary *Server
+	Watcher          *Server
+	primary, replica *Server
 }
 
 // RunSentinel starts all three for a test, and waits until the sentinel sees the replica in sync.
 func RunSentinel(t TB) *Sentinel {
 	t.Helper()
 	s := &Sentinel{primary: Run(t, "--repl-diskless-sync-delay", "0")}
-	replica := Run(t, "--replicaof", "127.0.0.1", s.primary.portText())
-	err := replica.waitForInfo(func(info string) error { return wantField(info, "master_link_status", "up") }, "replication")
+	s.replica = Run(t, "--replicaof", "127.0.0.1", s.primary.portText())
+	err := errors.Join(s.primary.do("flushall"), s.replica.follow(s.primary))
 	s.Watcher = Run(t, "--sentinel")
 	if err == nil {
 		err = s.watch()
@@ -54,6 +54,18 @@ func (s *Sentinel) watch() error {
 		}
 		return nil
 	})
+}
+
+// KillPrimary kills the primary, and waits until the replica is the new one.
+func (s *Sentinel) KillPrimary() error {
+	rdb := redis.NewSentinelClient(s.Watcher.Options())
+	defer rdb.Close()
+	return errors.Join(
+		s.replica.follow(s.primary),
+		rdb.Set(context.Background(), PrimaryName, "down-after-milliseconds", "500").Err(),
+		s.primary.Stop(),
+		s.replica.waitForRole("master"),
+	)
 }
 
 // Options returns options for a client that asks the sentinel for the primary.

@@ -120,6 +120,13 @@ func noNotifications() *maintnotifications.Config {
 // Client returns a new client, which the caller must close.
 func (s *Server) Client() *redis.Client { return redis.NewClient(s.Options()) }
 
+// do sends a command.
+func (s *Server) do(args ...any) error {
+	rdb := s.Client()
+	defer rdb.Close()
+	return rdb.Do(context.Background(), args...).Err()
+}
+
 // Stop kills the process, unless it is stopped.
 func (s *Server) Stop() error {
 	if s.process == nil {
@@ -221,6 +228,31 @@ func (s *Server) waitForInfo(check func(info string) error, sections ...string) 
 		}
 		return check(info)
 	})
+}
+
+// follow waits until the server is a replica that has all writes of its master so far. For up to a
+// second after the first copy, a master sends no writes.
+func (s *Server) follow(master *Server) error {
+	rdb := master.Client()
+	defer rdb.Close()
+	info, err := rdb.InfoMap(context.Background(), "replication").Result()
+	if err != nil {
+		return err
+	}
+	want, err := strconv.Atoi(info["Replication"]["master_repl_offset"])
+	return errors.Join(err, s.waitForInfo(func(info string) error {
+		_, after, _ := strings.Cut(info, "slave_repl_offset:")
+		offset, _, _ := strings.Cut(after, "\r")
+		if n, _ := strconv.Atoi(offset); n < want {
+			return fmt.Errorf("it has %q of %d bytes", offset, want)
+		}
+		return wantField(info, "master_link_status", "up")
+	}, "replication"))
+}
+
+// waitForRole waits until the server is a "master" or a "slave".
+func (s *Server) waitForRole(role string) error {
+	return s.waitForInfo(func(info string) error { return wantField(info, "role", role) }, "replication")
 }
 
 // poll repeats check for some 20 s, until it succeeds or returns errExited.

@@ -206,6 +206,7 @@ func (r Redis) client(retries bool) (rdb redis.UniversalClient, err error) {
 		if !retries {
 			o.MaxRedirects = -1
 		}
+		o.ClusterStateReloadInterval = 5 * time.Second // after a master's death it is how long producers may fail
 		rdb = redis.NewClusterClient(o)
 	case *redis.Options:
 		o = new(*o)

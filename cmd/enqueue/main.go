@@ -35,8 +35,7 @@ type command struct {
 	Strict bool `help:"Add no job if a line is bad."`
 	Plan   bool `help:"Add no job. Print when the first and the last job would run, after all jobs that are in the queues already, and their slowest limit."`
 
-	Version    cli.VersionFlag    `help:"Print the version."`
-	Completion cli.CompletionFlag `placeholder:"bash|zsh|fish" help:"Print shell code that completes flags: source <(enqueue --completion bash)."`
+	Version cli.VersionFlag `help:"Print the version."`
 }
 
 func (c *command) Run(ctx context.Context, stdio cli.IO) error {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -29,21 +31,16 @@ func (c *connection) load() (_ *config.Config, err error) {
 	return c.conf, err
 }
 
+// noticeAfter is the time without a connection after which a command prints that it waits.
+const noticeAfter = 2 * time.Second
+
 func (c *connection) open(ctx context.Context) (conf *config.Config, rdb redis.UniversalClient, err error) {
 	if conf, err = c.load(); err != nil {
 		return nil, nil, err
 	}
-	waiting := &notice{out: c.stderr, redis: conf.Redis.String()}
-	if conf.Redis.IsZero() {
-		waiting.redis = "the one in " + conf.Redis.Folder()
-	}
-	err = waiting.during(func() error {
-		rdb, c.end, err = conf.Redis.Connect(ctx)
-		return err
-	})
-	if err == nil {
-		rdb.AddHook(waiting)
-	}
+	notice := time.AfterFunc(noticeAfter, func() { fmt.Fprintln(c.stderr, "worker: waiting for Redis, which does not answer") })
+	defer notice.Stop()
+	rdb, c.end, err = conf.Redis.Connect(ctx)
 	return conf, rdb, err
 }
 

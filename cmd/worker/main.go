@@ -33,10 +33,7 @@ type commands struct {
 	Health healthCommand `cmd:"" help:"Check a worker's health endpoint."`
 	API    apiCommand    `cmd:"" help:"Serve a rate-limited API to try limits against. It answers 429 above its rate."`
 
-	Version cli.VersionCommand `cmd:"" help:"Print the version."`
-
-	VersionFlag cli.VersionFlag    `name:"version" help:"Print the version."`
-	Completion  cli.CompletionFlag `placeholder:"bash|zsh|fish" help:"Print shell code that completes commands and flags: source <(worker --completion bash)."`
+	Version cli.VersionFlag `help:"Print the version."`
 }
 
 func execute(ctx context.Context, args []string, stdio cli.IO) int {

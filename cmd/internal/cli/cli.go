@@ -63,10 +63,6 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 	if err != nil {
 		return report(stdio.Err, name, err)
 	}
-	if line := os.Getenv("COMP_LINE"); line != "" {
-		complete(parser, line, stdio.Out)
-		return 0
-	}
 	command, err := parser.Parse(args)
 	if err == nil {
 		err = globals.check()

@@ -65,7 +65,7 @@ schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "
 		{"limits set", "slow --key k --rate 1/m", `"key":"k","definition":"1/m"`},
 		{"limits list", "", `"definition":"funnel 20/s capacity 1"`},
 		{"limits show", "slow", `"key":"k","text":"1/m"`},
-		{"limits unset", "slow k", `"done":"unset","limit":"slow","key":"k"`},
+		{"limits unset", "slow --key k", `"done":"unset","limit":"slow","key":"k"`},
 		{"limits pause", "api", `"done":"paused","limit":"api"`},
 		{"limits resume", "api", `"done":"resumed"`},
 		{"limits reset", "slow --key k", `"done":"reset","limit":"slow","key":"k"`},

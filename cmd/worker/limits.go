@@ -140,12 +140,12 @@ func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 
 type limitsPeek struct {
 	Name string `arg:"" help:"Name of the limit."`
-	keyOf
+	keyFlag
 	JSON bool `help:"Print a JSON object."`
 }
 
 func (c *limitsPeek) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
-	key, err := c.required(ctx, g, q.Limiter, c.Name)
+	key, err := c.required(g, c.Name)
 	if err != nil {
 		return err
 	}

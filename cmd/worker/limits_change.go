@@ -13,7 +13,6 @@ import (
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -70,11 +69,11 @@ func (c *limitsDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO)
 
 type limitsReset struct {
 	ofLimit
-	keyOf
+	keyFlag
 }
 
 func (c *limitsReset) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
-	key, err := c.required(ctx, g, q.Limiter, c.Name)
+	key, err := c.required(g, c.Name)
 	if err == nil {
 		err = q.Limiter.Reset(ctx, c.Name, key)
 	}
@@ -93,74 +92,32 @@ func canonicalKey(g *cli.Globals, limit, key string) (string, error) {
 	return key, nil
 }
 
-// keyOf is the key of a limit, as an argument or as a flag.
-type keyOf struct {
-	Arg  *string `arg:"" optional:"" name:"key" help:"Key, if the limit counts by key."`
-	Flag *string `name:"key" placeholder:"KEY" help:"Key, as a flag."`
-}
-
-// given returns the key, or nil if there is none.
-func (k keyOf) given() (*string, error) {
-	if k.Arg != nil && k.Flag != nil {
-		return nil, cli.Usagef("there are two keys, %q and --key %q: want one of them", *k.Arg, *k.Flag)
-	}
-	return cmp.Or(k.Arg, k.Flag), nil
+type keyFlag struct {
+	Key *string `placeholder:"KEY" help:"Key, if the limit counts by key."`
 }
 
 // required returns the key. If none is given, the limit must not count by key: no job would use its
-// meter without a key. If the config does not use the limit, it counts by key if Redis has waiting or
-// blocked keys of it.
-func (k keyOf) required(ctx context.Context, g *cli.Globals, limiter *waitdb.DB, limit string) (string, error) {
-	key, err := k.given()
-	if err != nil {
-		return "", err
-	}
-	if key != nil && *key != "" {
-		return canonicalKey(g, limit, *key)
+// meter without a key.
+func (k keyFlag) required(g *cli.Globals, limit string) (string, error) {
+	if k.Key != nil && *k.Key != "" {
+		return canonicalKey(g, limit, *k.Key)
 	}
 	conf, err := g.Load()
 	if err != nil {
 		return "", err
 	}
 	keys := conf.Tasks.KeysOf(limit)
-	if len(keys) == 0 {
-		if keys, err = keysInRedis(ctx, limiter, limit); err != nil {
-			return "", err
-		}
-	}
 	if len(keys) == 0 || slices.Contains(keys, "") {
 		return "", nil
 	}
 	slices.Sort(keys)
-	keys = slices.Compact(keys)
-	if len(keys) > 3 {
-		keys = append(keys[:3], "…")
-	}
-	return "", cli.Usagef("limit %s counts by key (%s): want --key KEY", limit, strings.Join(keys, ", "))
-}
-
-// keysInRedis lists keys that jobs wait for or that are blocked.
-func keysInRedis(ctx context.Context, limiter *waitdb.DB, limit string) (keys []string, err error) {
-	demands, err := limiter.Demands(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, d := range demands {
-		if d.Limit == limit {
-			keys = append(keys, d.Key)
-		}
-	}
-	blocks, err := limiter.Blocks(ctx, limit)
-	for _, b := range blocks {
-		keys = append(keys, b.Key)
-	}
-	return keys, err
+	return "", cli.Usagef("limit %s counts by key (%s): want --key KEY", limit, strings.Join(slices.Compact(keys), ", "))
 }
 
 type limitsUnset struct {
 	Yes bool `help:"Confirm, if waiting jobs could then never run."`
 	ofLimit
-	keyOf
+	keyFlag
 }
 
 func (limitsUnset) Help() string {
@@ -168,14 +125,10 @@ func (limitsUnset) Help() string {
 }
 
 func (c *limitsUnset) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
-	given, err := c.given()
-	if err != nil {
-		return err
-	}
-	if given == nil {
+	if c.Key == nil {
 		return cli.Usagef("no key of %s is given: want --key KEY", c.Name)
 	}
-	key, err := canonicalKey(g, c.Name, *given)
+	key, err := canonicalKey(g, c.Name, *c.Key)
 	if err != nil {
 		return err
 	}
@@ -204,7 +157,7 @@ type limitsSet struct {
 }
 
 func (limitsSet) Help() string {
-	return `Settings without a flag keep their value. A config file that has the limit replaces it, with a warning, when a worker first reads the file and when the limit changes there.
+	return `Settings without a flag keep their value, but a limit of another kind keeps only its apps and max_block. A config file that has the limit replaces it, with a warning, when a worker first reads the file and when the limit changes there.
 
 --key overrides the rate or capacity of one key, at once, until --for ends or "worker limits unset". Permits that were taken stay taken. For a fixed_window an override has another count in the same period.`
 }
@@ -268,10 +221,10 @@ func confirmed(impact string, err error) error {
 	return err
 }
 
-// change applies the flags. A limit of another kind loses the settings of the old kind.
+// change applies the flags. A limit of another kind keeps no other setting than apps and max_block.
 func (c *limitsSet) change(l throttle.Limit) throttle.Limit {
 	if c.Kind != "" && c.Kind != l.Kind {
-		l = become(l, c.Kind)
+		l = throttle.Limit{Name: l.Name, Kind: c.Kind, Apps: l.Apps, MaxBlock: l.MaxBlock}
 	}
 	l.Rate = cmp.Or(c.Rate, l.Rate)
 	assign(&l.Capacity, c.Capacity)
@@ -280,21 +233,6 @@ func (c *limitsSet) change(l throttle.Limit) throttle.Limit {
 	assign(&l.Apps, c.Apps)
 	assign(&l.Lease, c.Lease)
 	assign(&l.MaxBlock, c.MaxBlock)
-	return l
-}
-
-func become(l throttle.Limit, kind throttle.Kind) throttle.Limit {
-	isBucket := func(k throttle.Kind) bool { return k == throttle.Funnel || k == throttle.TokenBucket }
-	if !isBucket(l.Kind) || !isBucket(kind) {
-		l.Capacity = 0
-	}
-	l.Kind, l.Zone, l.Lease = kind, "", 0
-	switch kind {
-	case throttle.Concurrency:
-		l.Rate, l.Margin, l.Adapt = throttle.Rate{}, 0, nil
-	case throttle.FixedWindow:
-		l.Adapt = nil
-	}
 	return l
 }
 

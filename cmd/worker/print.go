@@ -1,10 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 )
@@ -37,13 +35,3 @@ func (c confirming) confirm(out io.Writer, did confirmation, text string, err er
 	_, err = fmt.Fprintln(out, cli.Line(text))
 	return err
 }
-
-// tickText returns a time with its offset, because clocks show an hour twice when DST ends.
-func tickText(t time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return t.Format("Mon 2006-01-02 15:04:05 -07:00")
-}
-
-func zoneName(zone string) string { return cmp.Or(zone, "UTC") }

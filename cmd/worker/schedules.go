@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -23,26 +24,34 @@ type schedulesList struct {
 	JSON bool `help:"Print a JSON array."`
 }
 
-type scheduleStatus struct {
-	Name     string     `json:"name"`
-	Cron     string     `json:"cron"`
-	Zone     string     `json:"zone"`
-	Task     string     `json:"task"`
-	State    string     `json:"state"`
-	Next     *time.Time `json:"next"`
-	Last     *time.Time `json:"last"`
-	Outcome  string     `json:"outcome"`
-	Enqueued int64      `json:"enqueued"`
-	Skipped  int64      `json:"skipped"`
-	Failed   int64      `json:"failed"`
+// tick is a time whose text has its offset, because clocks show an hour twice when DST ends.
+type tick struct{ time.Time }
 
-	next, last string
+func (t tick) String() string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.Format("Mon 2006-01-02 15:04:05 -07:00")
+}
+
+type scheduleStatus struct {
+	Name     string `json:"name"`
+	Cron     string `json:"cron"`
+	Zone     string `json:"zone"`
+	Task     string `json:"task"`
+	State    string `json:"state"`
+	Next     tick   `json:"next,omitzero"`
+	Last     tick   `json:"last,omitzero"`
+	Outcome  string `json:"outcome"`
+	Enqueued int64  `json:"enqueued"`
+	Skipped  int64  `json:"skipped"`
+	Failed   int64  `json:"failed"`
 }
 
 func newScheduleStatus(s cron.Status) scheduleStatus {
 	v := scheduleStatus{
 		Name: s.Entry.Name, Cron: s.Entry.Cron, Zone: zoneName(s.Entry.Zone), Task: s.Entry.Type, State: "active",
-		Outcome: s.Outcome, Enqueued: s.Enqueued, Skipped: s.Skipped, Failed: s.Failed, next: "-", last: tickText(s.Last),
+		Last: tick{s.Last}, Outcome: s.Outcome, Enqueued: s.Enqueued, Skipped: s.Skipped, Failed: s.Failed,
 	}
 	switch {
 	case s.Entry.Disabled:
@@ -51,10 +60,7 @@ func newScheduleStatus(s cron.Status) scheduleStatus {
 		v.State = "paused"
 	}
 	if len(s.Next) > 0 {
-		v.Next, v.next = &s.Next[0], tickText(s.Next[0])
-	}
-	if !s.Last.IsZero() {
-		v.Last = &s.Last
+		v.Next.Time = s.Next[0]
 	}
 	return v
 }
@@ -111,11 +117,10 @@ type schedulesNext struct {
 }
 
 type scheduleTick struct {
-	Name string    `json:"name"`
-	Zone string    `json:"zone"`
-	Tick time.Time `json:"tick"`
-
-	there, here string
+	Name  string `json:"name"`
+	Zone  string `json:"zone"`
+	There tick   `json:"tick"`
+	Here  tick   `json:"-"`
 }
 
 func (c *schedulesNext) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
@@ -128,11 +133,11 @@ func (c *schedulesNext) Run(ctx context.Context, conn *connection, stdio cli.IO)
 	}
 	var ticks []scheduleTick
 	for _, s := range list {
-		for _, tick := range s.Next {
-			ticks = append(ticks, scheduleTick{s.Entry.Name, zoneName(s.Entry.Zone), tick, tickText(tick), tickText(tick.Local())})
+		for _, t := range s.Next {
+			ticks = append(ticks, scheduleTick{s.Entry.Name, zoneName(s.Entry.Zone), tick{t}, tick{t.Local()}})
 		}
 	}
-	slices.SortStableFunc(ticks, func(a, b scheduleTick) int { return a.Tick.Compare(b.Tick) })
+	slices.SortStableFunc(ticks, func(a, b scheduleTick) int { return a.There.Compare(b.There.Time) })
 	none := noSchedules
 	if len(list) > 0 {
 		none = "all schedules are disabled or paused"
@@ -161,3 +166,5 @@ func nextTicks(ctx context.Context, conn *connection, n int) ([]cron.Status, err
 	}
 	return list, nil
 }
+
+func zoneName(zone string) string { return cmp.Or(zone, "UTC") }

@@ -74,30 +74,37 @@ func Table[Row any](w io.Writer, rows []Row, titles ...string) error {
 }
 
 // Print prints a struct as JSON, or each field that has a JSON name and a value on a line. A list has
-// a line for each element; a map is in JSON alone. Values may be untrusted.
+// a line for each element, an object one for each field; a map is in JSON alone. Values may be
+// untrusted.
 func Print(w io.Writer, asJSON bool, object any) error {
 	if asJSON {
 		return JSON(w, object)
 	}
-	var lines [][2]string
-	v := reflect.Indirect(reflect.ValueOf(object))
-	for _, field := range reflect.VisibleFields(v.Type()) {
+	return Fields(w, fieldLines(reflect.Indirect(reflect.ValueOf(object))))
+}
+
+func fieldLines(object reflect.Value) (lines [][2]string) {
+	for _, field := range reflect.VisibleFields(object.Type()) {
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
-		value, err := v.FieldByIndexErr(field.Index)
+		value, err := object.FieldByIndexErr(field.Index)
 		kind := field.Type.Kind()
 		if name == "" || name == "-" || err != nil || kind == reflect.Map || value.IsZero() && (options != "" || kind == reflect.Bool) {
 			continue
 		}
 		name = strings.ReplaceAll(strings.TrimSuffix(name, "_s"), "_", " ")
-		if kind != reflect.Slice {
+		_, isText := value.Interface().(fmt.Stringer)
+		switch {
+		case kind == reflect.Struct && !isText:
+			lines = append(lines, fieldLines(value)...)
+		case kind == reflect.Slice:
+			for i := range value.Len() {
+				lines = append(lines, [2]string{name, text(value.Index(i))})
+			}
+		default:
 			lines = append(lines, [2]string{name, text(value)})
-			continue
-		}
-		for i := range value.Len() {
-			lines = append(lines, [2]string{name, text(value.Index(i))})
 		}
 	}
-	return Fields(w, lines)
+	return lines
 }
 
 // cell returns the text of a field. A zero is empty if JSON omits it.

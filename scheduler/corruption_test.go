@@ -148,7 +148,7 @@ func damaged(t *testing.T, rdb redis.UniversalClient, seed uint64) {
 		{Name: "w", Kind: throttle.SlidingWindow, Rate: throttle.PerSecond(15)},
 		funnel("host", 5, 2), funnel("quiet", 5, 1),
 	}
-	w := &world{rand: rand.New(rand.NewPCG(seed, 1)), ctx: t.Context(), rdb: rdb}
+	w := &damager{rand: rand.New(rand.NewPCG(seed, 1)), ctx: t.Context(), rdb: rdb}
 	var log bytes.Buffer
 	each := lasts / 60
 	first := start(t, rdb, settings{
@@ -191,7 +191,7 @@ func damaged(t *testing.T, rdb redis.UniversalClient, seed uint64) {
 		}
 	}
 	if len(ran) != jobs+quiet {
-		t.Errorf("%d of %d jobs ran; %s\n%s", len(ran), jobs+quiet, strings.Join(w.blows, "\n"), log.String())
+		t.Errorf("%d of %d jobs ran; %s\n%s", len(ran), jobs+quiet, strings.Join(w.done, "\n"), log.String())
 	}
 	first.server.Shutdown()
 	second.server.Shutdown()
@@ -206,16 +206,16 @@ func damaged(t *testing.T, rdb redis.UniversalClient, seed uint64) {
 	}
 }
 
-// A world is what hands damage.
-type world struct {
-	rand  *rand.Rand
-	ctx   context.Context
-	rdb   redis.UniversalClient
-	blows []string
+// damager damages records of waiting jobs.
+type damager struct {
+	rand *rand.Rand
+	ctx  context.Context
+	rdb  redis.UniversalClient
+	done []string
 }
 
 // damage changes one field of a hash, or one member of a sorted set.
-func (w *world) damage() {
+func (w *damager) damage() {
 	keys := []string{"jobs", "jobs", "jobs", "jobs", "tickets", "demand", "meters", "contended", "lanes"}
 	for _, pattern := range []string{"lane:*", "granted:*"} {
 		for _, key := range w.rdb.Keys(w.ctx, scopePrefix+pattern).Val() {
@@ -236,7 +236,7 @@ func (w *world) damage() {
 // texts are what hands write into hashes.
 var texts = []string{"", "abc", "-5", "0", "1.5", "1e300", "99999999999999999999", "9007199254740993", "\n\n\n", "1\n2\n3\n0 1\n1\ndefault\na|\nb|", "\xff\x00"}
 
-func (w *world) damageHash(key string) {
+func (w *damager) damageHash(key string) {
 	all := w.rdb.HGetAll(w.ctx, scopePrefix+key).Val()
 	var fields []string
 	for field, value := range all {
@@ -269,7 +269,7 @@ func (w *world) damageHash(key string) {
 	w.rdb.HSet(w.ctx, scopePrefix+key, field, value)
 }
 
-func (w *world) damageSet(key string) {
+func (w *damager) damageSet(key string) {
 	members := w.rdb.ZRange(w.ctx, scopePrefix+key, 0, -1).Val()
 	members = slices.DeleteFunc(members, func(m string) bool { return strings.Contains(m, "quiet|") })
 	if len(members) == 0 {
@@ -294,12 +294,12 @@ func (w *world) damageSet(key string) {
 	w.rdb.ZAdd(w.ctx, scopePrefix+key, redis.Z{Score: score, Member: member})
 }
 
-func (w *world) note(format string, args ...any) {
-	w.blows = append(w.blows, fmt.Sprintf(format, args...))
+func (w *damager) note(format string, args ...any) {
+	w.done = append(w.done, fmt.Sprintf(format, args...))
 }
 
 // members is what a key holds, to tell of it.
-func (w *world) members(key string) any {
+func (w *damager) members(key string) any {
 	if set, err := w.rdb.ZRangeWithScores(w.ctx, key, 0, -1).Result(); err == nil {
 		return set
 	}
@@ -308,7 +308,7 @@ func (w *world) members(key string) any {
 
 // inOrder fails unless each job that waits or is called has its record and its place,
 // and what is reserved is what is called. It looks at one moment of all.
-func (w *world) inOrder(t *testing.T, also ...any) {
+func (w *damager) inOrder(t *testing.T, also ...any) {
 	t.Helper()
 	text := `local P, out, sums, wanted = KEYS[1], {}, {}, {}
 	local jobs = redis.call('HGETALL', P .. 'jobs')
@@ -348,6 +348,6 @@ func (w *world) inOrder(t *testing.T, also ...any) {
 	return out`
 	odd, err := w.rdb.Eval(w.ctx, text, []string{scopePrefix}, also...).StringSlice()
 	if err != nil || len(odd) > 0 {
-		t.Errorf("not in order: %q, %v; blows\n%s", odd, err, strings.Join(w.blows, "\n"))
+		t.Errorf("not in order: %q, %v; damage:\n%s", odd, err, strings.Join(w.done, "\n"))
 	}
 }

@@ -126,7 +126,7 @@ func lostKey(t *testing.T, rdb redis.UniversalClient, family string, remove func
 	removed := time.Now()
 	time.Sleep(time.Minute)
 	synctest.Wait()
-	(&world{ctx: t.Context(), rdb: rdb}).inOrder(t, "demand")
+	(&damager{ctx: t.Context(), rdb: rdb}).inOrder(t, "demand")
 	for _, family := range before {
 		if !slices.Contains(w.families(), family) && !slices.Contains(notRestored, family) {
 			t.Errorf("after a minute %s is not there", family)

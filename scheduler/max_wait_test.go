@@ -124,7 +124,7 @@ func TestMaxWait_ClockStepsBack(t *testing.T) {
 		limiter, rdb := redistest.Mini(t)
 		clock := &simClock{redis: limiter}
 		expires := &tap{is: isScript("lanes/expire_waits"), takes: time.Millisecond} // a loop of them would stop the bubble's clock
-		rdb.AddHook(clock)
+		rdb.AddHook(before(clock.set))
 		rdb.AddHook(expires.hook())
 		rule := needs("api")
 		rule.MaxWait = 5 * time.Second

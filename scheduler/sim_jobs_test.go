@@ -2,8 +2,10 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -17,39 +19,61 @@ import (
 // simLane makes jobs that need the same.
 type simLane struct {
 	name, queue string
-	parsed      []throttle.Need
+	needs       []throttle.Need
 	takes       time.Duration // by its handler
 	even        bool          // no job goes before others
-	impatient   bool
+	impatient   bool          // most jobs have a wait deadline, of up to patience
 	patience    time.Duration
 	jobs, open  int       // open: enqueued and not admitted
-	ruled       time.Time // when its rule changed last
+	ruleChanged time.Time // last
 }
 
-// simJob is one of them, and what became of it.
+// simJob is a job, and what became of it.
 type simJob struct {
 	simOrder
 	lane                  *simLane
 	runs, denials, admits int
 	denied                time.Time // last
 	late                  int       // denials since workers were busy
-	again                 int       // times that it had to ask anew
+	again                 int       // times that it had to ask again
 	ends                  int       // runs after which it was done
 	deleted               bool
-	since                 time.Time // when its wait began, by the limiter's clock; zero where it does not wait
-	ended                 time.Time // when it was told that it is too late
-	until                 time.Time // until when it was enqueued to be done; zero is any time
-	ran                   time.Time // when it ran first
+	since                 time.Time // when its wait began, by the limiter's clock; zero if it does not wait
+	expired               time.Time // when it learned that it is too late
+	until                 time.Time // its deadline; zero is none
+	ran                   time.Time // first
 	crowded               bool      // all workers were busy while it waited for that
-	told                  int64     // when it was to run, as it was told first
+	estimate              int64     // when it was to run, by its first denial
 	waits                 string    // the lane that it waits in
 	came, last            int64     // when it was enqueued, and when anything happened to it last
+}
+
+// simOrder is what a job is enqueued with, and what its handler does.
+type simOrder struct {
+	dear     float64 // its cost, as a part of what its limits give at once
+	takes    time.Duration
+	maxRetry int
+	priority PriorityLevel
+	maxWait  time.Duration
+	deadline time.Duration // from when it is enqueued
+	timeout  time.Duration
+	outlives bool // its first handler outlives its Timeout, and it needs more from then on
+	unique   time.Duration
+	settles  []simSettlement
+	tenant   string
+}
+
+// simSettlement is a settlement by a handler.
+type simSettlement struct {
+	after time.Duration // since the one before
+	need  int
+	part  float64 // of what was taken
 }
 
 // admission is what one job took of one meter.
 type admission struct {
 	at, until time.Time
-	byRedis   time.Time // from when on its permits existed, by the limiter's clock
+	byRedis   time.Time // when its permits began to exist, by the limiter's clock
 	started   time.Time // when its handler began; zero if it did not
 	left      time.Time // the same by the limiter's clock
 	cost      int
@@ -63,7 +87,7 @@ func (w *sim) lane(i int) *simLane {
 	if w.rand.IntN(3) == 0 {
 		l.takes = milliseconds(between(w.rand, 1, 400))
 	}
-	l.parsed = w.needs()
+	l.needs = w.needs()
 	l.name = fmt.Sprintf("lane %d", i)
 	l.even = w.rand.IntN(2) == 0
 	if w.has(settles) {
@@ -75,17 +99,69 @@ func (w *sim) lane(i int) *simLane {
 	return l
 }
 
-// needs draws what the jobs of a lane need, where they cost as little as they can.
+// key draws a key.
+func (w *sim) key() string { return []string{"", "xn--mnchen-3ya.x", "::1"}[w.rand.IntN(3)] }
+
+// needs draws what the jobs of a lane need at least.
 func (w *sim) needs() (needs []throttle.Need) {
 	for _, k := range w.rand.Perm(len(w.limits))[:between(w.rand, 1, min(3, len(w.limits)))] {
 		limit := w.limits[k]
-		need := throttle.Need{Limit: limit.Name, Key: w.host(), Cost: 1}
+		need := throttle.Need{Limit: limit.Name, Key: w.key(), Cost: 1}
 		if most := min(3, capacityOf(limit)); !w.has(costs) {
 			need.Cost = between(w.rand, 1, most)
 		}
 		needs = append(needs, need)
 	}
 	return needs
+}
+
+// order draws what a job is to be.
+func (w *sim) order(l *simLane, id string) (o simOrder) {
+	r := w.dice(id, 0)
+	o.priority = []PriorityLevel{PriorityNormal, PriorityNormal, PriorityNormal, PriorityHigh, PriorityLow}[r.IntN(5)]
+	if l.even {
+		o.priority = PriorityNormal
+	}
+	o.maxRetry, o.takes = r.IntN(2), l.takes
+	if w.has(costs) && r.IntN(2) == 0 {
+		o.dear = r.Float64()
+	}
+	if w.has(patience) && l.impatient && r.IntN(3) > 0 {
+		o.maxWait = l.patience / 4 * time.Duration(between(r, 1, 4))
+		if r.IntN(4) == 0 {
+			o.maxWait, o.deadline = 0, (o.maxWait + 2*time.Second).Truncate(time.Second)
+		}
+	}
+	if w.has(locks) {
+		o.unique = time.Duration(between(r, 1, 30)) * time.Second
+	}
+	if w.has(timeouts) {
+		o.timeout = o.takes.Truncate(time.Second) + time.Duration(between(r, 2, 4))*time.Second
+		o.outlives = w.has(answers) && r.IntN(3) == 0
+		if w.has(answers) {
+			o.maxRetry = 10
+		}
+	}
+	if w.has(settles) && !w.has(timeouts) { // else a handler could outlive its Timeout in an outage
+		o.settles = newSettlements(r, o.takes)
+	}
+	if w.has(fairness) {
+		o.tenant = []string{"", "acme", "a|b"}[r.IntN(3)]
+	}
+	return o
+}
+
+// newSettlements draws up to three, most of them of less than was taken.
+func newSettlements(r *rand.Rand, takes time.Duration) (all []simSettlement) {
+	n := r.IntN(4)
+	for range n {
+		s := simSettlement{after: takes / time.Duration(n+1), need: r.IntN(3), part: r.Float64()}
+		if s.part *= s.part; r.IntN(5) == 0 {
+			s.part = 1 + r.Float64()
+		}
+		all = append(all, s)
+	}
+	return all
 }
 
 // rule is what a job needs now.
@@ -96,7 +172,7 @@ func (w *sim) rule(task *asynq.Task) (Rule, error) {
 }
 
 func (w *sim) ruleOf(job *simJob) Rule {
-	rule := Rule{Needs: slices.Clone(job.lane.parsed), MaxWait: job.maxWait, FairnessKey: job.tenant, FairnessWeight: simTenants[job.tenant]}
+	rule := Rule{Needs: slices.Clone(job.lane.needs), MaxWait: job.maxWait, FairnessKey: job.tenant, FairnessWeight: simTenants[job.tenant]}
 	if job.dear > 0.5 {
 		rule.OnMaxWait = ActionDrop
 	}
@@ -109,10 +185,166 @@ func (w *sim) ruleOf(job *simJob) Rule {
 		}
 	}
 	for i, n := range rule.Needs {
-		rule.Needs[i].Key = keyOf(n.Key, job.form)
 		rule.Needs[i].Cost += int(math.Round(job.dear * float64(capacityOf(w.defined(n.Limit))-n.Cost)))
 	}
 	return rule
+}
+
+// jobID names the n-th job: some have names that could be keys, lines or numbers.
+func jobID(n int) string {
+	return fmt.Sprintf("job%d%s", n, []string{"", "", "", "", "\n2", "|limit0|", " {one}:t", "é\x00"}[n%8])
+}
+
+// enqueue adds a job to a lane.
+func (w *sim) enqueue(l *simLane) {
+	w.mu.Lock()
+	id := jobID(len(w.jobs))
+	job := &simJob{lane: l, simOrder: w.order(l, id), came: w.now()}
+	w.jobs[id] = job
+	if l.open++; l.open == 1 {
+		w.history.Waits(w.now(), l.name)
+	}
+	w.noteJob(id, "enqueued")
+	opts := []asynq.Option{asynq.TaskID(id), asynq.Queue(l.queue), asynq.MaxRetry(job.maxRetry)}
+	if job.deadline > 0 {
+		job.until = time.Now().Add(job.deadline).Truncate(time.Second) // as asynq keeps it
+		opts = append(opts, asynq.Deadline(job.until))
+	}
+	if job.timeout > 0 {
+		opts = append(opts, asynq.Timeout(job.timeout))
+	}
+	if job.unique > 0 {
+		opts = append(opts, asynq.Unique(job.unique))
+	}
+	w.mu.Unlock()
+	w.operator.enqueue(NewTask("job", []byte(id), Priority(job.priority)), opts...)
+}
+
+// ids lists the jobs, from a random one on.
+func (w *sim) ids() (ids []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	first := w.rand.IntN(len(w.jobs))
+	for i := range len(w.jobs) {
+		ids = append(ids, jobID((first+i)%len(w.jobs)))
+	}
+	return ids
+}
+
+// asked notes what the limiter answered to a job.
+func (w *sim) asked(asks waitdb.Job, needs []throttle.Need, d waitdb.Decision) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	job := w.jobs[asks.ID]
+	switch d.Outcome {
+	case throttle.Denied:
+		if job.denials++; job.denials > 1 && (w.allBusy() || !w.busy.Before(job.denied)) {
+			job.late++
+		}
+		if job.waits == "" {
+			w.turns = append(w.turns, simTurn{lane: w.laneNameOf(job)})
+		}
+		job.waits = w.laneNameOf(job)
+		if job.denied = time.Now(); job.since.IsZero() {
+			job.since = d.At
+		}
+		if job.estimate == 0 {
+			job.estimate = w.now() + d.RetryAfter.Microseconds()
+		}
+		w.noteJob(asks.ID, "denied for the %d. time by %s|%s: retry after %s", job.denials, d.Limit, d.Key, d.RetryAfter)
+	case throttle.Allowed:
+		if other := w.before(job); job.denials+job.again == 0 && !job.outlives && other != "" && !w.repliesLost() {
+			w.breaks(w.sharing(job.lane), w.jobs[other].came, w.now(), "%s was allowed, and %s of %s waits", asks.ID, other, job.lane.name)
+		}
+		w.judgeDeadline(asks.ID, job, d)
+		w.leaves(asks.ID)
+		job.admits++
+		job.since, job.waits = time.Time{}, ""
+		for _, need := range needs {
+			w.admit(need, d.Decision, asks.ID)
+		}
+	case throttle.Expired:
+		w.noteJob(asks.ID, "answered: %s", d)
+		w.judgeExpired(asks.ID, job, d)
+	default:
+		w.noteJob(asks.ID, "answered: %s", d)
+		w.breaksFor(asks.ID, "%s", d)
+	}
+}
+
+// leaves notes that a job does not wait any more.
+func (w *sim) leaves(id string) {
+	l := w.jobs[id].lane
+	if w.jobs[id].admits == 0 {
+		l.open--
+	}
+	w.history.Turn(w.now(), l.name, id, l.open > 0)
+}
+
+// admit notes that permits of a meter were given.
+func (w *sim) admit(need throttle.Need, d throttle.Decision, id string) *admission {
+	meter := need.Limit + "|" + need.Key
+	a := &admission{at: time.Now(), byRedis: d.At.Add(d.BeginIn), cost: need.Cost, holder: d.Holder, job: id}
+	w.meters[meter] = append(w.meters[meter], a)
+	w.judgeBlock(meter, id, d)
+	return a
+}
+
+// freed notes that leases are given back.
+func (w *sim) freed(holder string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, admissions := range w.meters {
+		for _, a := range admissions {
+			if a.holder == holder {
+				a.until = time.Now()
+			}
+		}
+	}
+}
+
+// limited notes a 429 that the limiter was told of.
+func (w *sim) limited(j waitdb.Job, r waitdb.RateLimit, d waitdb.Decision) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if job := w.jobs[j.ID]; d.Outcome == throttle.Expired && job.hurries() {
+		job.expired = time.Now()
+	} else if d.Outcome != throttle.Denied {
+		w.breaksFor(j.ID, "after a 429: %s", d)
+	} else {
+		job.since = d.At
+	}
+	w.disturb(d.RetryAfter + 2*time.Second)
+	w.noteJob(j.ID, "got a 429 for %s: retry after %s", r.For, d.RetryAfter)
+	for _, n := range r.Blocks {
+		if r.For >= 0 {
+			w.blocks = append(w.blocks, simBlock{n.Limit + "|" + n.Key, time.Now(), d.At.Add(r.For)})
+		}
+	}
+}
+
+// before returns a job that waits in the lane of another, since before now. A job whose record was lost,
+// or whose rule has changed, has to ask once more.
+func (w *sim) before(job *simJob) string {
+	for _, key := range w.limiter.Keys() {
+		if !strings.HasPrefix(key, scopePrefix+"lane:"+job.lane.queue+"\n") {
+			continue
+		}
+		waiting, _ := w.limiter.ZMembers(key)
+		for _, id := range waiting {
+			if o := w.jobs[id]; o != nil && o.lane == job.lane && o.tenant == job.tenant && o.denied.After(latest(w.flushed, o.lane.ruleChanged)) && o.denied.Before(time.Now()) && !o.outlives {
+				return id
+			}
+		}
+	}
+	return ""
+}
+
+// allBusy reports whether no worker is free. The workers of a process that hangs are not.
+func (w *sim) allBusy() bool {
+	return !slices.ContainsFunc(w.processes, func(p *simProcess) bool {
+		return !p.dead() && !p.leaves && p.running < w.config.Concurrency && !time.Now().Before(p.since)
+	})
 }
 
 // handle is what all jobs do.
@@ -127,7 +359,7 @@ func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 		job.crowded = !w.busy.Before(w.began.Add(microseconds(job.came)))
 	}
 	p.running++
-	w.tell(id, "running in process %d", p.index)
+	w.noteJob(id, "running in process %d", p.index)
 	w.starts(ctx, id)
 	if ctx.Err() != nil {
 		w.breaksFor(id, "its handler began when its context was over: %v", ctx.Err())
@@ -158,8 +390,8 @@ func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 	return w.answer(ctx, id)
 }
 
-// starts is the witness of what limits are for: it notes when a job's call leaves, and under
-// which permits. By the limiter's clock that is not judged if the clock has stepped since.
+// starts notes when a job's call leaves, and under which permits, because that is what limits are for. By
+// the limiter's clock that is not judged if the clock has stepped since.
 func (w *sim) starts(ctx context.Context, id string) {
 	d, _ := GetDecision(ctx)
 	if len(d.Taken) == 0 {
@@ -167,7 +399,7 @@ func (w *sim) starts(ctx context.Context, id string) {
 	}
 	from := d.At.Add(d.BeginIn)
 	for _, taken := range d.Taken {
-		all := w.meters[taken.Limit+"|"+hostOf(taken.Key)]
+		all := w.meters[taken.Limit+"|"+taken.Key]
 		i := slices.IndexFunc(all, func(a *admission) bool {
 			return a.job == id && !a.debt && a.started.IsZero() && a.byRedis.Equal(from)
 		})
@@ -186,142 +418,98 @@ func (w *sim) starts(ctx context.Context, id string) {
 	}
 }
 
-// allBusy reports whether no worker is free. Those of a process that hangs are not.
-func (w *sim) allBusy() bool {
-	return !slices.ContainsFunc(w.processes, func(p *simProcess) bool {
-		return !p.dead() && !p.leaves && p.running < w.config.Concurrency && !time.Now().Before(p.since)
-	})
-}
-
-func (w *sim) asked(asks waitdb.Job, needs []throttle.Need, d waitdb.Decision) {
+// settle settles one need of a job: for less than it took, or more. What it gives back is judged as if it
+// had never been taken, and what it takes as a debt.
+func (w *sim) settle(ctx context.Context, id string, s simSettlement) {
+	h, _ := attemptOf(ctx)
+	h.reports.Lock()
+	all, at := slices.Clone(h.decision.Taken), h.decision.At.Add(h.decision.BeginIn)
+	h.reports.Unlock()
+	taken := all[s.need%len(all)]
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	job := w.jobs[asks.ID]
-	switch d.Outcome {
-	case throttle.Denied:
-		if job.denials++; job.denials > 1 && (w.allBusy() || !w.busy.Before(job.denied)) {
-			job.late++
-		}
-		if job.waits == "" {
-			w.turned = append(w.turned, simTurn{lane: w.lineOf(job)})
-		}
-		job.waits = w.lineOf(job)
-		if job.denied = time.Now(); job.since.IsZero() {
-			job.since = d.At
-		}
-		if job.told == 0 {
-			job.told = w.now() + d.RetryAfter.Microseconds()
-		}
-		w.tell(asks.ID, "denied for the %d. time by %s|%s: retry after %s", job.denials, d.Limit, d.Key, d.RetryAfter)
-	case throttle.Allowed:
-		if other := w.before(job); job.denials+job.again == 0 && !job.outlives && other != "" && !w.unheard() {
-			w.breaks(w.near(job.lane), w.jobs[other].came, w.now(), "%s was let by, and %s of %s waits", asks.ID, other, job.lane.name)
-		}
-		w.judgePatience(asks.ID, job, d)
-		w.leaves(asks.ID)
-		job.admits++
-		job.since, job.waits = time.Time{}, ""
-		for _, need := range needs {
-			w.admit(need, d.Decision, asks.ID)
-		}
-	case throttle.Expired:
-		w.tell(asks.ID, "told: %s", d)
-		w.tooLate(asks.ID, job, d)
-	default:
-		w.tell(asks.ID, "told: %s", d)
-		w.breaksFor(asks.ID, "%s", d)
-	}
-}
-
-// leaves notes that a job does not wait any more.
-func (w *sim) leaves(id string) {
-	l := w.jobs[id].lane
-	if w.jobs[id].admits == 0 {
-		l.open--
-	}
-	w.history.Turn(w.now(), l.name, id, l.open > 0)
-}
-
-// admit notes that permits of a meter were given.
-func (w *sim) admit(need throttle.Need, d throttle.Decision, id string) *admission {
-	meter := need.Limit + "|" + hostOf(need.Key)
-	a := &admission{at: time.Now(), byRedis: d.At.Add(d.BeginIn), cost: need.Cost, holder: d.Holder, job: id}
-	w.meters[meter] = append(w.meters[meter], a)
-	w.judgeShut(meter, id, d)
-	return a
-}
-
-// unheard reports whether a job may have been denied and nobody heard of it.
-func (w *sim) unheard() bool {
-	return slices.ContainsFunc(w.events, func(e simEvent) bool { return e.crash || e.unheard })
-}
-
-// before returns a job that waits in the lane of another, since before now. One that the
-// limiter's data were lost of has to come once more, and one whose rule has changed.
-func (w *sim) before(job *simJob) string {
-	for _, key := range w.limiter.Keys() {
-		if !strings.HasPrefix(key, "hg:{default}:lane:"+job.lane.queue+"\n") {
-			continue
-		}
-		waiting, _ := w.limiter.ZMembers(key)
-		for _, id := range waiting {
-			if o := w.jobs[id]; o != nil && o.lane == job.lane && o.tenant == job.tenant && o.denied.After(latest(w.flushed, o.lane.ruled)) && o.denied.Before(time.Now()) && !o.outlives {
-				return id
-			}
-		}
-	}
-	return ""
-}
-
-func (w *sim) freed(holder string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, admissions := range w.meters {
-		for _, a := range admissions {
-			if a.holder == holder {
-				a.until = time.Now()
-			}
-		}
-	}
-}
-
-// jobID names the n-th job: some have names that would be keys, lines or numbers.
-func jobID(n int) string {
-	return fmt.Sprintf("job%d%s", n, []string{"", "", "", "", "\n2", "|limit0|", " {one}:t", "é\x00"}[n%8])
-}
-
-// enqueue adds a job to a lane.
-func (w *sim) enqueue(l *simLane) {
-	w.mu.Lock()
-	id := jobID(len(w.jobs))
-	job := &simJob{lane: l, simOrder: w.order(l, id), came: w.now()}
-	w.jobs[id] = job
-	if l.open++; l.open == 1 {
-		w.history.Waits(w.now(), l.name)
-	}
-	w.tell(id, "enqueued")
-	opts := []asynq.Option{asynq.TaskID(id), asynq.Queue(l.queue), asynq.MaxRetry(job.maxRetry)}
-	if job.deadline > 0 {
-		job.until = time.Now().Add(job.deadline).Truncate(time.Second) // as asynq keeps it
-		opts = append(opts, asynq.Deadline(job.until))
-	}
-	if job.timeout > 0 {
-		opts = append(opts, asynq.Timeout(job.timeout))
-	}
-	if job.unique > 0 {
-		opts = append(opts, asynq.Unique(job.unique))
-	}
+	held := w.defined(taken.Limit).Kind == throttle.Concurrency || w.inForce(taken.Limit).Kind == throttle.Concurrency
+	lost := h.began.Before(w.flushed)
 	w.mu.Unlock()
-	w.hand.enqueue(NewTask("job", []byte(id), Priority(job.priority)), opts...)
-}
-
-// ids lists the jobs, from a random one on.
-func (w *sim) ids() (ids []string) {
+	if held || lost { // leases are judged by how long they are held, and a replica gives back what it never took
+		return
+	}
+	meter := taken.Limit + "|" + taken.Key
+	cost := int(math.Round(s.part * float64(taken.Cost)))
+	if cost > taken.Cost {
+		w.note(simEvent{kind: "jobs charged", text: fmt.Sprintf("%s is charged %d of %s and not %d", id, cost, meter, taken.Cost), explains: lanesAt(taken)})
+	} else if cost < taken.Cost {
+		w.mu.Lock()
+		w.noteJob(id, "gives back %d of %d of %s", taken.Cost-cost, taken.Cost, meter)
+		permits := taken.Cost - cost // of the debts last taken, and then of those that it was admitted with
+		for _, a := range slices.Backward(w.meters[meter]) {
+			if a.job == id && (a.debt && a.holder == at.String() || !a.debt && a.byRedis.Equal(at)) {
+				less := min(a.cost, permits)
+				a.cost, permits = a.cost-less, permits-less
+			}
+		}
+		w.mu.Unlock()
+	}
+	if Settle(ctx, taken.Limit, cost) != nil || cost <= taken.Cost {
+		return
+	}
+	now := w.operator.limits.Time(context.Background()).Val()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	first := w.rand.IntN(len(w.jobs))
-	for i := range len(w.jobs) {
-		ids = append(ids, jobID((first+i)%len(w.jobs)))
+	for _, a := range w.meters[meter] { // the clock may have stepped back
+		now = latest(now, a.byRedis)
 	}
-	return ids
+	debt := &admission{at: time.Now(), byRedis: now, cost: cost - taken.Cost, debt: true, job: id, holder: at.String()}
+	w.meters[meter] = append(w.meters[meter], debt)
+}
+
+// mostAnswers is how often a job may end in another way than that it is done.
+const mostAnswers = 3
+
+// answer is what a handler returns.
+func (w *sim) answer(ctx context.Context, id string) error {
+	w.mu.Lock()
+	job := w.jobs[id]
+	dice := w.dice(id, job.runs)
+	done, much := !w.has(answers) || job.again >= mostAnswers, dice.IntN(3000)
+	w.mu.Unlock()
+	h, _ := attemptOf(ctx)
+	rateLimited := func() {
+		w.asksAgain(job)
+		w.note(simEvent{kind: "429s", text: id + " gets a 429", explains: lanesAt(h.rule.blockedNeeds()...)})
+	}
+	if job.outlives && ctx.Err() != nil {
+		rateLimited()
+		return RateLimited(time.Now().Add(milliseconds(much)))
+	}
+	why := []string{"429", "429 \xff"}[dice.IntN(2)] // not all upstreams answer in UTF-8
+	switch dice := dice.IntN(100); {
+	case done:
+	case dice < 10:
+		rateLimited()
+		return fmt.Errorf("%s: %w", why, RateLimited(time.Now().Add(milliseconds(much))))
+	case dice < 14:
+		rateLimited()
+		return RateLimited(time.Time{})
+	case dice < 20:
+		w.asksAgain(job)
+		return fmt.Errorf("%s: %w", why, RetryAfter(0))
+	case dice < 24:
+		w.asksAgain(job)
+		return RetryAfter(milliseconds(much))
+	case dice < 30 && h.retried < h.maxRetry:
+		w.asksAgain(job)
+		return errors.New("failed")
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	job.ends++
+	return nil
+}
+
+// asksAgain notes that a job may be denied once more.
+func (w *sim) asksAgain(job *simJob) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	job.again++
+	job.denied = time.Now()
 }

@@ -29,25 +29,25 @@ func (w *sim) breaks(lanes []*simLane, from, to int64, format string, args ...an
 	w.history.Note(to, "", "BREAKS: %s", b.text)
 }
 
-// breaksFor is for a promise to one job: what led to it began when that came, and
-// ended with what happened to it last.
+// breaksFor is for a promise to one job: what led to it began when the job was enqueued, and ended with what
+// happened to the job last.
 func (w *sim) breaksFor(id, format string, args ...any) {
 	job := w.jobs[id]
-	w.breaks(w.near(job.lane), job.came, job.last, "%s of %s: "+format, append([]any{shown(id), job.lane.name}, args...)...)
+	w.breaks(w.sharing(job.lane), job.came, job.last, "%s of %s: "+format, append([]any{shown(id), job.lane.name}, args...)...)
 }
 
-// near lists the lanes that share a meter with one, and that one.
-func (w *sim) near(l *simLane) (lanes []*simLane) {
-	for _, need := range l.parsed {
-		lanes = append(lanes, w.lanesAt(need.Limit+"|"+need.Key)...)
+// sharing lists the lanes that share a meter with a lane, and the lane itself.
+func (w *sim) sharing(l *simLane) (lanes []*simLane) {
+	for _, need := range l.needs {
+		lanes = append(lanes, w.lanesAtMeter(need.Limit+"|"+need.Key)...)
 	}
 	return lanes
 }
 
-// lanesAt lists the lanes that need a meter.
-func (w *sim) lanesAt(meter string) (lanes []*simLane) {
+// lanesAtMeter lists the lanes that need a meter.
+func (w *sim) lanesAtMeter(meter string) (lanes []*simLane) {
 	for _, l := range w.lanes {
-		for _, need := range l.parsed {
+		for _, need := range l.needs {
 			if need.Limit+"|"+need.Key == meter {
 				lanes = append(lanes, l)
 			}
@@ -56,8 +56,8 @@ func (w *sim) lanesAt(meter string) (lanes []*simLane) {
 	return lanes
 }
 
-// tell notes what happens to a job.
-func (w *sim) tell(id, format string, args ...any) {
+// noteJob notes what happens to a job.
+func (w *sim) noteJob(id, format string, args ...any) {
 	job := w.jobs[id]
 	job.last = w.now()
 	w.history.NoteOf(job.last, job.lane.name, shown(id), format, args...)
@@ -66,7 +66,7 @@ func (w *sim) tell(id, format string, args ...any) {
 // shown is the ID of a job on one line.
 func shown(id string) string { return strings.Trim(strconv.Quote(id), `"`) }
 
-// story tells which promises broke, in which world, and how it came to the first.
+// story returns which promises broke, in which world, and how it came to the first.
 func (w *sim) story() string {
 	var s strings.Builder
 	for i, b := range w.broken {
@@ -81,9 +81,9 @@ func (w *sim) story() string {
 		fmt.Fprintf(&s, "  limit %s: %s\n", l.Name, l)
 	}
 	for _, l := range w.lanes {
-		fmt.Fprintf(&s, "  %s: queue %s, needs %v, its jobs take %s\n", l.name, l.queue, l.parsed, l.takes)
+		fmt.Fprintf(&s, "  %s: queue %s, needs %v, its jobs take %s\n", l.name, l.queue, l.needs, l.takes)
 	}
-	for _, c := range w.direct {
+	for _, c := range w.callers {
 		fmt.Fprintf(&s, "  a caller %s\n", c)
 	}
 	for _, e := range w.events {
@@ -99,7 +99,7 @@ func (w *sim) story() string {
 	return s.String() + w.history.Story(b.from-before, b.to, 150, lanes...)
 }
 
-// line tells which promises broke, each once.
+// line returns which promises broke, each once.
 func (w *sim) line() string {
 	var texts []string
 	broken := map[string]bool{}
@@ -112,14 +112,14 @@ func (w *sim) line() string {
 	return strings.Join(texts, "; ")
 }
 
-// A teller notes what a process does for the lanes: the turns that it gives, since
-// when it does, and whose workers it takes for dead.
-type teller struct {
+// scribe notes what a process does for the lanes: when it becomes the leader, the turns that it gives, and
+// which jobs it takes for jobs of dead workers.
+type scribe struct {
 	w *sim
 	p *simProcess
 }
 
-func (t *teller) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+func (t *scribe) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	err := next(ctx, cmd)
 	args := cmd.Args()
 	answer, ok := cmd.(*redis.Cmd)
@@ -133,21 +133,21 @@ func (t *teller) around(ctx context.Context, cmd redis.Cmder, next redis.Process
 	switch {
 	case text == script.New("lanes/become_leader").Hash() || strings.HasPrefix(text, "-- Takes or renews the lease"):
 		if len(reply) > 2 && reply[1] == int64(1) {
-			t.w.history.Note(t.w.now(), "", "process %d gives turns", t.p.index)
+			t.w.history.Note(t.w.now(), "", "process %d leads", t.p.index)
 		}
 	case text == script.New("lanes/grant").Hash() || strings.HasPrefix(text, "-- Gives lanes their turns"):
 		t.turns(args[9:], reply)
 	case text == script.New("asynq/crash").Hash() || strings.HasPrefix(text, "-- Puts a job back whose worker died"):
-		t.w.crashed(fmt.Sprint(args[7]))
+		t.w.judgeCrash(fmt.Sprint(args[7]))
 	}
 	return nil
 }
 
-// turns notes what became of turns: lane, ahead, held for each, and for each the
-// outcome, the job, and from when and until when permits are reserved; then for each
-// lane how many are called, and of each meter six numbers, when it is ready second.
-func (t *teller) turns(args []any, reply []any) {
-	if len(reply) < 2 || reply[0] == int64(-1) { // another process gives turns, or these were given
+// turns notes what became of turns. args are the lane, the advance and the held permits of each. reply has
+// the outcome of each, its job, and from when and until when permits are reserved; then for each lane how many
+// of its jobs are granted, and six numbers for each meter, the third of them when it is ready.
+func (t *scribe) turns(args []any, reply []any) {
+	if len(reply) < 2 || reply[0] == int64(-1) { // another process leads, or these turns were given
 		return
 	}
 	now, all := reply[0].(int64), len(args)/3
@@ -161,11 +161,11 @@ func (t *teller) turns(args []any, reply []any) {
 		name, turn := args[3*i].(string), reply[2+i].([]any)
 		switch fairqueue.Outcome(turn[0].(int64)) {
 		case fairqueue.Granted:
-			if t.w.turned = append(t.w.turned, simTurn{name, true}); time.Now().Before(t.w.calm) {
-				t.w.turned = append(t.w.turned, simTurn{})
+			if t.w.turns = append(t.w.turns, simTurn{name, true}); time.Now().Before(t.w.calm) {
+				t.w.turns = append(t.w.turns, simTurn{})
 			}
 			t.w.jobs[turn[1].(string)].waits = ""
-			t.w.tell(turn[1].(string), "called: all permits are reserved, and exist in %s", time.Duration(turn[2].(int64)-now)*time.Microsecond)
+			t.w.noteJob(turn[1].(string), "granted: all permits are reserved, and exist in %s", time.Duration(turn[2].(int64)-now)*time.Microsecond)
 		case fairqueue.Refused:
 			next, missing := reply[2+all+slices.Index(lanes, name)].([]any), ""
 			for k, meter := range fairqueue.Meters(name) {
@@ -175,14 +175,13 @@ func (t *teller) turns(args []any, reply []any) {
 			}
 			t.w.history.Note(t.w.now(), t.w.laneOf(name), "has a turn in vain (older lanes hold %s)%s", args[3*i+2], missing)
 		case fairqueue.Full:
-			t.w.turned = append(t.w.turned, simTurn{})
-			t.w.history.Note(t.w.now(), t.w.laneOf(name), "is passed over: as many of its jobs are on their way as its meters give")
+			t.w.turns = append(t.w.turns, simTurn{})
+			t.w.history.Note(t.w.now(), t.w.laneOf(name), "is passed over: as many of its jobs are granted as its meters give")
 		}
 	}
 }
 
-// laneOf is the lane that the limiter knows by a name: several, if they need other
-// numbers of the same permits.
+// laneOf is the lane that the limiter has under a name, or the first of several that differ in costs only.
 func (w *sim) laneOf(name string) string {
 	for _, l := range w.lanes {
 		if l.is(fairqueue.Queue(name), fairqueue.Meters(name)) {
@@ -192,9 +191,9 @@ func (w *sim) laneOf(name string) string {
 	return ""
 }
 
-// is reports whether the limiter knows a lane by a queue and meters.
+// is reports whether a lane has a queue and meters.
 func (l *simLane) is(queue string, meters []string) bool {
-	same := l.queue == queue && len(l.parsed) == len(meters)
+	same := l.queue == queue && len(l.needs) == len(meters)
 	for _, meter := range l.meters() {
 		same = same && slices.Contains(meters, meter)
 	}
@@ -202,7 +201,7 @@ func (l *simLane) is(queue string, meters []string) bool {
 }
 
 func (l *simLane) meters() (meters []string) {
-	for _, need := range l.parsed {
+	for _, need := range l.needs {
 		meters = append(meters, need.Limit+"|"+need.Key)
 	}
 	return meters

@@ -8,25 +8,29 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
+// The simulation runs the real scripts and real asynq servers in virtual time, in random worlds: with
+// random limits, lanes, jobs and processes (sim_world, sim_jobs), and random faults (sim_faults). Judges
+// see whether each promise held that no fault explains (sim_judges). If one broke, the world's story is
+// printed (sim_story).
+
 var (
 	seeds = flag.Int("seeds", 8, "how many random worlds are simulated")
 	first = flag.Uint64("first", 0, "the first of their seeds")
-	every = flag.Bool("every", false, "go on after a world that fails, and tell of each in a line")
+	every = flag.Bool("every", false, "go on after a world that fails, and print each in a line")
 	with  = flag.String("with", "", "what worlds must be made of to be simulated, by commas")
 )
 
-// TestSimulation is the second floor of the proof: the real scripts and real
-// asynq servers, in virtual time, with random limits, lanes, processes and
-// troubles. A seed that fails prints its history.
+// TestSimulation simulates random worlds. A seed that fails prints its story.
 func TestSimulation(t *testing.T) {
-	slow(t)
+	if testing.Short() {
+		t.Skip("slow")
+	}
 	// A Lua machine for each call leaves much to collect.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	worlds := &simWorlds{next: *first, end: *first + uint64(*seeds)}
@@ -38,7 +42,7 @@ func TestSimulation(t *testing.T) {
 			})
 		}
 	})
-	t.Logf("%s", worlds.sum)
+	t.Log(worlds.sum)
 }
 
 // simWorlds are the worlds to simulate, until one fails.
@@ -72,7 +76,7 @@ func (s *simWorlds) play(t *testing.T) {
 	}
 }
 
-// seed returns the next that is to be simulated.
+// seed returns the next seed to simulate.
 func (s *simWorlds) seed() (seed uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,77 +93,55 @@ func (s *simWorlds) stop() {
 	s.next = s.end
 }
 
-// count adds what happened in a world, and tells what has in each hundred of them.
+// count adds what happened in a world, and logs the figures of each hundred worlds.
 func (s *simWorlds) count(t *testing.T, w *sim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.count(&s.sum)
 	if s.sum.worlds%100 == 0 {
-		t.Logf("%d of %d worlds, %s", s.sum.worlds, *seeds, s.sum.line())
+		t.Logf("of %d: %s", *seeds, s.sum)
 	}
 }
 
 // simFigures are what simulations count.
 type simFigures struct {
-	worlds              int
-	jobs, denials, late int
-	denied              map[int]int    // times → jobs that were denied so often
-	events              map[string]int // by their kind
-	rounds              []float64      // worst waits, of worlds in which nothing happened
+	worlds, jobs, denials, most, expired int
+	events                               map[string]int // by their kind
+	rounds                               float64        // worst wait, in worlds without events
 }
 
 // count adds what happened in a world.
 func (w *sim) count(f *simFigures) {
-	if f.denied == nil {
-		f.denied, f.events = map[int]int{}, map[string]int{}
-	}
 	f.worlds++
 	f.jobs += len(w.jobs)
 	for _, job := range w.jobs {
 		f.denials += job.denials
-		f.denied[job.denials]++
-		if !job.ended.IsZero() {
-			f.late++
+		f.most = max(f.most, job.denials)
+		if !job.expired.IsZero() {
+			f.expired++
 		}
+	}
+	if f.events == nil {
+		f.events = map[string]int{}
 	}
 	for _, e := range w.events {
 		f.events[e.kind]++
 	}
 	if len(w.events) == 0 {
-		f.rounds = append(f.rounds, w.worst)
+		f.rounds = max(f.rounds, w.worst)
 	}
-}
-
-// line is what a long run tells of on its way.
-func (f simFigures) line() string {
-	events, worst := 0, 0.0
-	for _, times := range f.events {
-		events += times
-	}
-	for _, rounds := range f.rounds {
-		worst = max(worst, rounds)
-	}
-	return fmt.Sprintf("%d jobs, %.3f denials a job, most %d, %d events; where none was the worst wait was %.2f rounds",
-		f.jobs, float64(f.denials)/float64(f.jobs), slices.Max(slices.Collect(maps.Keys(f.denied))), events, worst)
 }
 
 func (f simFigures) String() string {
-	var s strings.Builder
-	fmt.Fprintf(&s, "%d worlds, %d jobs, %.3f denials a job, %d too late", f.worlds, f.jobs, float64(f.denials)/float64(f.jobs), f.late)
-	for _, times := range slices.Sorted(maps.Keys(f.denied)) {
-		fmt.Fprintf(&s, "\n%8d jobs denied %d times", f.denied[times], times)
-	}
+	text := fmt.Sprintf("%d worlds, %d jobs, %.3f denials a job, most %d; %d expired; the worst wait without events was %.2f rounds; events:",
+		f.worlds, f.jobs, float64(f.denials)/float64(f.jobs), f.most, f.expired, f.rounds)
 	for _, kind := range slices.Sorted(maps.Keys(f.events)) {
-		fmt.Fprintf(&s, "\n%8d %s", f.events[kind], kind)
+		text += fmt.Sprintf(" %d %s,", f.events[kind], kind)
 	}
-	if slices.Sort(f.rounds); len(f.rounds) > 0 {
-		fmt.Fprintf(&s, "\nwhere nothing happened the worst wait was %.2f rounds; the median of the worst, %.2f",
-			f.rounds[len(f.rounds)-1], f.rounds[len(f.rounds)/2])
-	}
-	return s.String()
+	return text
 }
 
-// between is a random number from one to another, both included.
+// between is a random number from least to most, both included.
 func between(r *rand.Rand, least, most int) int { return least + r.IntN(most-least+1) }
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

@@ -36,7 +36,7 @@ func startOf(t *testing.T, rdb redis.UniversalClient) error {
 func (st *stack) contents() string {
 	var lines []string
 	for _, key := range st.limits.Keys(st.t.Context(), "hg:*").Val() {
-		lines = append(lines, fmt.Sprint(key, (&world{ctx: st.t.Context(), rdb: st.limits}).members(key), st.limits.Get(st.t.Context(), key).Val()))
+		lines = append(lines, fmt.Sprint(key, (&damager{ctx: st.t.Context(), rdb: st.limits}).members(key), st.limits.Get(st.t.Context(), key).Val()))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")

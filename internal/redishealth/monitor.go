@@ -126,8 +126,8 @@ func (m *Monitor) check(ctx context.Context, rights bool) (err error) {
 		}
 	}
 	if Of(err) == Rights || err == nil && rights {
-		if missing, _, failed := TryRights(ctx, m.rdb, m.prefixes...); missing != nil || err == nil {
-			err = errors.Join(missing, failed)
+		if missing := TryRights(ctx, m.rdb, m.prefixes...); Of(missing) == Rights || err == nil {
+			err = missing
 		}
 	}
 	if !errors.Is(ctx.Err(), context.Canceled) {
@@ -139,11 +139,7 @@ func (m *Monitor) check(ctx context.Context, rights bool) (err error) {
 // TryWrite returns the error of a write to a key with a prefix, or nil if Redis accepts writes. The
 // write changes nothing, because RPUSHX ignores a list that does not exist.
 func TryWrite(ctx context.Context, rdb redis.UniversalClient, prefix string) error {
-	try := once{redis.NewIntCmd(ctx, "rpushx", prefix+"probe", "")}
-	if err := rdb.Process(ctx, try); Of(err) != None {
-		return err
-	}
-	return nil
+	return Unreachable(rdb.Process(ctx, once{redis.NewIntCmd(ctx, "rpushx", prefix+"probe", "")}))
 }
 
 // once is a command that the client does not repeat. After retries its error would only be that the

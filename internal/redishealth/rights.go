@@ -45,13 +45,6 @@ for _, line in ipairs(ARGV) do
 end
 return refused`)
 
-// optional are commands that a worker can do without, and the features that need them.
-var optional = []struct{ command, right, without string }{
-	{"info memory", "+info", "warnings of eviction and of a missing append-only file"},
-	{"acl dryrun default ping", "+acl|dryrun", "the warning of a user default whose rights lose data at a restart"},
-	{"memory usage KEY", "+memory|usage", "the sizes of queues, and with them the metrics of queues"},
-}
-
 // DataKey is a key in the Redis of the queues that identifies its data: a random text that stays with
 // the data if they move to another address.
 const DataKey = "headgate:id"
@@ -67,29 +60,19 @@ func (e *RightsError) Error() string {
 		" docs/operating.md has the whole line", e.User, strings.Join(e.Rights, " "))
 }
 
-// TryRights tries each right that a worker needs for the keys and channels with these prefixes.
-// missing is a RightsError, or nil if the user has all rights. The warnings are about rights that a
-// worker can do without. err is not nil if the rights could not be tried.
-func TryRights(ctx context.Context, rdb redis.UniversalClient, prefixes ...string) (missing error, warnings []string, err error) {
+// TryRights tries each right that a worker needs for the keys and channels with these prefixes. It
+// returns a RightsError if the user lacks some, or the error why the rights could not be tried.
+func TryRights(ctx context.Context, rdb redis.UniversalClient, prefixes ...string) error {
 	user, lacks := script.User(rdb), map[string]bool{}
 	for _, prefix := range prefixes {
 		if err := tryPrefix(ctx, rdb, user, prefix, lacks); err != nil {
-			return nil, nil, err
-		}
-	}
-	for _, o := range optional {
-		var args []any
-		for word := range strings.FieldsSeq(strings.ReplaceAll(o.command, "KEY", prefixes[0]+"probe")) {
-			args = append(args, word)
-		}
-		if Of(rdb.Do(ctx, args...).Err()) == Rights {
-			warnings = append(warnings, fmt.Sprintf("the Redis user %s lacks the right %s: without it there are no %s", user, o.right, o.without))
+			return err
 		}
 	}
 	if len(lacks) > 0 {
-		missing = &RightsError{user, slices.Sorted(maps.Keys(lacks))}
+		return &RightsError{user, slices.Sorted(maps.Keys(lacks))}
 	}
-	return missing, warnings, nil
+	return nil
 }
 
 // neededRight finds the right in the text of [script.Explain].

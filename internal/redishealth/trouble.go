@@ -40,7 +40,7 @@ var known = map[Trouble]struct {
 	says string
 	is   func(err error) bool
 }{
-	Away:        {"it does not answer", nil},
+	Away:        {"it does not answer", never},
 	Loading:     {"it is loading its data", redis.IsLoadingError},
 	Full:        {"its memory is full", redis.IsOOMError},
 	ReadOnly:    {"it is a replica, which takes no writes", redis.IsReadOnlyError},
@@ -52,8 +52,10 @@ var known = map[Trouble]struct {
 	Clients:     {"it has as many connections as its maxclients", redis.IsMaxClientsError},
 	Cluster:     {"its cluster, or the master of this replica, is down", func(err error) bool { return redis.IsClusterDownError(err) || redis.IsMasterDownError(err) }},
 	Moving:      {"it moves a slot of its cluster to another node", isMoving},
-	Evicts:      {"its maxmemory-policy deletes jobs and limits when its memory is full", nil},
+	Evicts:      {"its maxmemory-policy deletes jobs and limits when its memory is full", never},
 }
+
+func never(error) bool { return false }
 
 // lacksPassword reports whether an error means that the client has not signed in. Redis refuses a long
 // command of such a client with a protocol error.
@@ -107,7 +109,7 @@ func Of(err error) Trouble {
 		return Away
 	}
 	for _, t := range All() {
-		if is := known[t].is; is != nil && is(err) {
+		if known[t].is(err) {
 			return t
 		}
 	}

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -29,8 +28,7 @@ func Check(ctx context.Context, conf *config.Config) (warnings []string, err err
 	}
 	defer end()
 	prefix := script.Prefix(conf.Scope)
-	missing, warnings, err := redishealth.TryRights(ctx, rdb, prefix, asynqdb.Key(asynqdb.CheckQueue, ""))
-	if err = errors.Join(missing, err); err != nil {
+	if err := redishealth.TryRights(ctx, rdb, prefix, asynqdb.Key(asynqdb.CheckQueue, "")); err != nil {
 		return nil, err
 	}
 	if err := redishealth.TryWrite(ctx, rdb, prefix); err != nil {

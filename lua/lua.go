@@ -1,7 +1,6 @@
-// Package lua holds headgate's Redis scripts, one file a command: of limits, of lanes, where jobs
-// wait, of asynq's queues, of schedules, of crawls, and of the history. Beside them are
-// includes, among them one a kind of meter. The header of a script says what the script does, its keys,
-// arguments and reply. Package internal/script loads them.
+// Package lua embeds headgate's Redis scripts, one file for each command. Functions that several
+// scripts share are in the include directories. The header of a script lists its keys, arguments
+// and reply. Package internal/script loads the scripts.
 package lua
 
 import "embed"

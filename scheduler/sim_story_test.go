@@ -137,7 +137,7 @@ func (t *scribe) around(ctx context.Context, cmd redis.Cmder, next redis.Process
 		}
 	case text == script.New("lanes/grant").Hash() || strings.HasPrefix(text, "-- Gives lanes their turns"):
 		t.turns(args[9:], reply)
-	case text == script.New("asynq/crash").Hash() || strings.HasPrefix(text, "-- Puts a job back whose worker died"):
+	case text == script.New("asynq/crash").Hash() || strings.HasPrefix(text, "-- Retries a job whose worker has crashed"):
 		t.w.judgeCrash(fmt.Sprint(args[7]))
 	}
 	return nil

@@ -1,11 +1,11 @@
--- Notes how an attempt of a job has ended. The field `attempts` of the job's hash, which has
--- the last of them, one a line, is ours.
+-- Records an attempt of a job that has ended, in the field `attempts` of the job's hash. headgate
+-- adds this field: the last attempts, one a line.
 -- KEYS[1] asynq:{queue}:t:{id}, the job's hash
 -- ARGV[1] the attempt, a line
--- ARGV[2] how many are kept
--- Returns 1, also if that was noted before, or 0 if there is no such job any more
+-- ARGV[2] most attempts to keep
+-- Returns 1, also in a repeat, or 0 if the job does not exist
 local hash = KEYS[1]
-local attempt, most = ARGV[1], tonumber(ARGV[2])
+local attempt, max_attempts = ARGV[1], tonumber(ARGV[2])
 
 if redis.call('EXISTS', hash) == 0 then return 0 end
 local lines = {}
@@ -14,5 +14,5 @@ for line in string.gmatch(redis.call('HGET', hash, 'attempts') or '', '[^\n]+') 
   lines[#lines + 1] = line
 end
 lines[#lines + 1] = attempt
-redis.call('HSET', hash, 'attempts', table.concat(lines, '\n', math.max(1, #lines - most + 1)))
+redis.call('HSET', hash, 'attempts', table.concat(lines, '\n', math.max(1, #lines - max_attempts + 1)))
 return 1

@@ -1,10 +1,10 @@
--- Extends the leases of jobs, as asynq does for those that a server runs. It leaves out jobs that
--- have another lease by now, or none.
+-- Extends the leases of running jobs, as asynq does. Jobs that have another lease, or none, are
+-- skipped.
 -- KEYS[1] asynq:{queue}:lease
 -- KEYS[2…] asynq:{queue}:t:{id}, the hash of each job
--- ARGV[1] unix second until which
+-- ARGV[1] new end of the leases, Unix second
 -- ARGV[2…] ID of each job, and the name of the dequeue that took it
--- Returns how many of the jobs have the lease that is meant
+-- Returns the number of extended leases
 -- @include lease
 local lease, ends = KEYS[1], ARGV[1]
 

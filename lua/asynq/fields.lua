@@ -1,8 +1,8 @@
--- Reads a field of jobs' hashes, such as the state in which asynq keeps them.
+-- Reads a field of jobs' hashes, such as asynq's state.
 -- KEYS[1] prefix of a job's hash, asynq:{queue}:t:
 -- ARGV[1] field
 -- ARGV[2…] IDs
--- Returns the field of each, an empty text where there is none
+-- Returns the field of each job, '' if it is missing
 local prefix = KEYS[1]
 local field = ARGV[1]
 

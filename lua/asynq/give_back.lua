@@ -1,28 +1,28 @@
--- Gives jobs back to the head of their queue that were taken and not begun.
+-- Returns dequeued jobs that have not started to the head of their queue.
 -- KEYS[1] asynq:{queue}:pending
 -- KEYS[2] asynq:{queue}:active
 -- KEYS[3] asynq:{queue}:lease
--- KEYS[4] asynq:{queue}:headgate, where servers wait for jobs
+-- KEYS[4] asynq:{queue}:headgate, the marker for which idle servers wait
 -- ARGV[1] prefix of a job's hash, asynq:{queue}:t:
--- ARGV[2] the call that took them, see dequeue
--- ARGV[3…] ID of each job, the first to run in front; and its message, which says where it
---   stood, if it has asked for permits, or empty
--- Returns how many were that call's still; others stay as they are
+-- ARGV[2] name of the dequeue that took the jobs
+-- ARGV[3…] ID of each job, in the order in which they run; and if it has asked for permits its
+--   message, which has its place in the lane, else ''
+-- Returns the number of jobs that went back; jobs of another dequeue are not changed
 -- @include lease
 local pending, active, lease, marker = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local prefix, caller = ARGV[1], ARGV[2]
+local prefix, name = ARGV[1], ARGV[2]
 
 local given = {}
 for i = 3, #ARGV, 2 do
   local id, msg = ARGV[i], ARGV[i + 1]
-  local _, is_active = is_lease(prefix .. id, lease, id, caller, '')
+  local _, is_active = is_lease(prefix .. id, lease, id, name, '')
   if is_active then
     redis.call('LREM', active, 0, id)
     redis.call('ZREM', lease, id)
     redis.call('HSET', prefix .. id, 'state', 'pending')
     if msg ~= '' then
       redis.call('HSET', prefix .. id, 'msg', msg)
-      redis.call('HSETNX', prefix .. id, 'denied', '') -- so it is not new any more
+      redis.call('HSETNX', prefix .. id, 'denied', '') -- marks a job that has asked for permits
     end
     table.insert(given, 1, id) -- asynq pops from the right
   end

@@ -1,8 +1,8 @@
--- Gives a job a name that all its attempts share, and no later job of its ID. The
--- field `name` of the job's hash, which goes with the job, is ours.
+-- Sets the idempotency key of a job, unless it has one. headgate adds the field `name` to the job's
+-- hash. All attempts of a job have the same key. A later job with the same ID has another one.
 -- KEYS[1] asynq:{queue}:t:{id}, the job's hash
--- ARGV[1] the name, if it has none yet
--- Returns its name, or asynq's error NOT FOUND if the job is gone
+-- ARGV[1] idempotency key, if the job has none
+-- Returns the job's key, or asynq's error NOT FOUND if the job does not exist
 local hash, name = KEYS[1], ARGV[1]
 
 if redis.call('EXISTS', hash) == 0 then return redis.error_reply('NOT FOUND') end

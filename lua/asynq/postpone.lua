@@ -1,15 +1,14 @@
--- Sets anew when asynq itself would bring denied jobs back.
+-- Changes the time at which asynq itself retries denied jobs.
 -- KEYS[1] asynq:{queue}:retry
 -- ARGV[1] prefix of a job's hash, asynq:{queue}:t:
--- ARGV[2] the time as unix second
+-- ARGV[2] now, Unix second
 -- ARGV[3] seconds by which a Unique lock outlasts the wait
--- ARGV[4…] id and unix second for each job
--- Returns how many of them waited denied in the retry set; others stay as they
---   are
+-- ARGV[4…] ID, new time of each job, Unix second
+-- Returns the number of postponed jobs; jobs that do not wait denied are not changed
 -- @include denied
--- @include keep_unique
+-- @include extend_unique
 local retry = KEYS[1]
-local prefix, now, longer = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local prefix, now, lock_margin = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
 local postponed = 0
 for i = 4, #ARGV, 2 do
@@ -18,7 +17,7 @@ for i = 4, #ARGV, 2 do
   if is_denied(redis.call('ZSCORE', retry, id), redis.call('HGET', hash, 'denied')) then
     redis.call('ZADD', retry, at, id)
     redis.call('HSET', hash, 'denied', at)
-    keep_unique(hash, id, tonumber(at) - now + longer)
+    extend_unique(hash, id, tonumber(at) - now + lock_margin)
     postponed = postponed + 1
   end
 end

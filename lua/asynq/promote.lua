@@ -1,17 +1,19 @@
--- Moves denied jobs from asynq's retry set to the head of their queue's pending
--- list, behind those moved before. Their Unique locks go on from where they were
--- when the jobs were denied.
+-- Moves denied jobs from asynq's retry set to the head of the pending list, behind the jobs that
+-- were promoted before. A Unique lock gets back the time that it had left at the denial.
 -- KEYS[1] asynq:{queue}:pending
 -- KEYS[2] asynq:{queue}:retry
--- KEYS[3] asynq:{queue}:headgate, where servers wait for jobs
+-- KEYS[3] asynq:{queue}:headgate, the marker for which idle servers wait
 -- ARGV[1] prefix of a job's hash, asynq:{queue}:t:
--- ARGV[2] the time in nanoseconds, by the caller's clock as everywhere in asynq
--- ARGV[3…] jobs, the one to run first in front
--- Returns for each job: moved, active (its handler has not returned), pending
---   already or with asynq's next poll, done (it waits for no permit: archived,
---   completed, scheduled …), or gone
+-- ARGV[2] now in nanoseconds, by the caller's clock, as in asynq
+-- ARGV[3…] IDs of the jobs, in the order in which they run
+-- Returns for each job one of
+--   moved    it is pending now
+--   active   a worker has it
+--   pending  it is pending already, or will be with asynq's next poll
+--   done     it waits for no permit: it is archived, completed, scheduled, or to be retried later
+--   gone     it does not exist
 -- @include denied
--- @include let_unique
+-- @include restore_unique
 local pending, retry, marker = KEYS[1], KEYS[2], KEYS[3]
 local prefix, now_ns = ARGV[1], ARGV[2]
 
@@ -19,41 +21,40 @@ local moved = {}
 
 local function move(id, score)
   local hash = prefix .. id
-  local state, at, lock_ms = unpack(redis.call('HMGET', hash, 'state', 'denied', 'lock_ms'))
+  local state, denied, lock_ms = unpack(redis.call('HMGET', hash, 'state', 'denied', 'lock_ms'))
   if not state then return 'gone' end
   if state == 'active' or state == 'pending' then return state end
   if state ~= 'retry' then return 'done' end
-  if not is_denied(score, at) then -- it failed, or its worker died: then it is due
+  if not is_denied(score, denied) then -- it failed or crashed, and may be due
     return tonumber(score or math.huge) * 1e9 <= tonumber(now_ns) and 'pending' or 'done'
   end
-  redis.call('HSET', hash, 'state', 'pending', 'pending_since', now_ns, 'denied', CALLED)
-  if lock_ms then let_unique(hash, id, lock_ms) end
+  redis.call('HSET', hash, 'state', 'pending', 'pending_since', now_ns, 'denied', PROMOTED)
+  if lock_ms then restore_unique(hash, id, lock_ms) end
   moved[#moved + 1] = id
   return 'moved'
 end
 
--- Takes the jobs moved before off the head of the list, where they stand in
--- order. Beyond 64 the workers cannot keep up, and order matters less than the
--- cost of keeping it.
-local function take_line()
-  local line = {}
-  while #line < 64 do
-    local id = redis.call('LINDEX', pending, -1 - #line)
-    if not id or redis.call('HGET', prefix .. id, 'denied') ~= CALLED then break end
-    line[#line + 1] = id
+-- Removes the jobs that were promoted before from the head of the list, and returns them. It stops
+-- at 64: with more, the workers cannot keep up, and order matters less than the cost of it.
+local function pop_promoted()
+  local promoted = {}
+  while #promoted < 64 do
+    local id = redis.call('LINDEX', pending, -1 - #promoted)
+    if not id or redis.call('HGET', prefix .. id, 'denied') ~= PROMOTED then break end
+    promoted[#promoted + 1] = id
   end
-  if #line > 0 then redis.call('LTRIM', pending, 0, -1 - #line) end
-  return line
+  if #promoted > 0 then redis.call('LTRIM', pending, 0, -1 - #promoted) end
+  return promoted
 end
 
-local fates, scores = {}, redis.call('ZMSCORE', retry, unpack(ARGV, 3))
-for i = 3, #ARGV do fates[i - 2] = move(ARGV[i], scores[i - 2]) end
+local results, scores = {}, redis.call('ZMSCORE', retry, unpack(ARGV, 3))
+for i = 3, #ARGV do results[i - 2] = move(ARGV[i], scores[i - 2]) end
 if moved[1] then -- asynq pops from the right
   redis.call('ZREM', retry, unpack(moved))
-  local line, back = take_line(), {}
+  local promoted, back = pop_promoted(), {}
   for i = #moved, 1, -1 do back[#back + 1] = moved[i] end
-  for i = #line, 1, -1 do back[#back + 1] = line[i] end
+  for i = #promoted, 1, -1 do back[#back + 1] = promoted[i] end
   redis.call('RPUSH', pending, unpack(back))
   redis.call('ZADD', marker, 0, '0')
 end
-return fates
+return results

@@ -1,34 +1,37 @@
--- Puts active jobs of a queue back into asynq's retry set, on their last attempt too.
+-- Puts active jobs of a queue back into asynq's retry set, whatever attempt they are on.
+-- Safe to repeat.
 -- KEYS[1] asynq:{queue}:active
 -- KEYS[2] asynq:{queue}:lease
 -- KEYS[3] asynq:{queue}:retry
 -- KEYS[4…] asynq:{queue}:t:{id}, each job's hash
--- ARGV[1…] for each job: its ID; its message, which says why; unix second at which asynq
---   itself brings it back; seconds that its Unique lock must hold for, 0 if it has none;
---   scope in which it was denied, so that promote and postpone may move it, or empty; the
---   lease that it must have, see is_lease: name of its dequeue, and unix second by which it
---   has ended, or empty
--- Returns 1 for each job, also if this very call has put it back before; 0 if it is not
---   active, or under another lease
+-- ARGV[1…] for each job:
+--   id            ID
+--   message       with the reason
+--   retry_at      time at which asynq itself retries the job, Unix second
+--   lock_seconds  seconds that its Unique lock must last; 0 if it has none
+--   scope         in which it was denied, so that promote and postpone may move it; or ''
+--   name          name of the dequeue of the expected lease, or ''; see lease.lua
+--   ended         Unix second by which the expected lease has ended, or ''
+-- Returns for each job 1 if it was put back, or 0 if it is not active or has another lease
 -- @include put_back
 local active, lease, retry = KEYS[1], KEYS[2], KEYS[3]
 
--- Reports whether a job was put back under that lease, and has not been moved since.
+-- Reports whether the job was put back under that lease by an earlier attempt of this call.
 local function is_back(hash, name)
-  local by, state = unpack(redis.call('HMGET', hash, 'pending_since', 'state'))
-  return by and by == name and state == 'retry'
+  local taken_by, state = unpack(redis.call('HMGET', hash, 'pending_since', 'state'))
+  return taken_by and taken_by == name and state == 'retry'
 end
 
-local done, fresh, ids, due = {}, {}, {}, {}
+local results, moved_now, ids, due = {}, {}, {}, {}
 for i = 1, #ARGV, 7 do
   local id, name, hash = ARGV[i], ARGV[i + 5], KEYS[3 + (i + 6) / 7]
-  local is = take_back(active, lease, hash, id, name, ARGV[i + 6])
-  if is then ids[#ids + 1], due[#due + 1], due[#due + 2] = id, ARGV[i + 2], id end
-  fresh[#fresh + 1], done[#done + 1] = is, (is or is_back(hash, name)) and 1 or 0
+  local moved = remove_active(active, lease, hash, id, name, ARGV[i + 6])
+  if moved then ids[#ids + 1], due[#due + 1], due[#due + 2] = id, ARGV[i + 2], id end
+  moved_now[#moved_now + 1], results[#results + 1] = moved, (moved or is_back(hash, name)) and 1 or 0
 end
-if ids[1] then into_retry(lease, retry, ids, due) end
-for n = 1, #done do
+if ids[1] then move_to_retry(lease, retry, ids, due) end
+for n = 1, #results do
   local i = 7 * n - 6
-  if fresh[n] then put_back(KEYS[3 + n], ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4]) end
+  if moved_now[n] then write_retry(KEYS[3 + n], ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4]) end
 end
-return done
+return results

@@ -1,7 +1,7 @@
--- Adds jobs that Redis has lost from asynq's lists and sets to the list or set that the state in
--- their hash names. A denied job keeps its time. Other jobs of the retry set and scheduled jobs are
--- due now, because their time is lost. A job that is not active leaves the active list and the leases.
--- A job without a message is deleted after the end of its lease, so that its ID is free.
+-- Adds jobs that Redis has lost from asynq's lists and sets to the one that the state in their hash
+-- names. A denied job keeps its time. Other jobs of the retry set and scheduled jobs are due now,
+-- because their time is lost. A job that is not active leaves the active list and the leases. A job
+-- without a message is deleted after the end of its lease, so that its ID is free.
 -- KEYS[1] asynq:{queue}:pending
 -- KEYS[2] asynq:{queue}:active
 -- KEYS[3] asynq:{queue}:lease
@@ -9,9 +9,9 @@
 -- KEYS[5] asynq:{queue}:scheduled
 -- KEYS[6] asynq:{queue}:archived
 -- KEYS[7] asynq:{queue}:completed
--- KEYS[8] asynq:{queue}:headgate, where servers wait for jobs
+-- KEYS[8] asynq:{queue}:headgate, the marker for which idle servers wait
 -- ARGV[1] prefix of a job's hash, asynq:{queue}:t:
--- ARGV[2] the time as unix second
+-- ARGV[2] now, Unix second
 -- ARGV[3] seconds that a new lease lasts
 -- ARGV[4] seconds that a completed job is kept
 -- ARGV[5…] IDs of the jobs to look at
@@ -20,11 +20,11 @@ local pending, active, lease, retry, scheduled = KEYS[1], KEYS[2], KEYS[3], KEYS
 local archived, completed, marker = KEYS[6], KEYS[7], KEYS[8]
 local prefix, now, lasts, kept = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
--- Longer lists of pending jobs are not read: jobs that are missing there wait until the list is shorter.
+-- A longer list of pending jobs is not searched for missing jobs.
 local LONGEST = 20000
 local restored, sets = 0, {}
 
--- The IDs of a list as a set, read once.
+-- Returns the IDs of a list as a set. Each list is read once.
 local function set_of(list)
   if not sets[list] then
     sets[list] = {}
@@ -54,23 +54,23 @@ local function leave_active(id)
   restored = restored + math.min(left, 1)
 end
 
--- The oldest jobs are at the head of the list, behind at most 64 promoted ones. So only
--- a job that is older than all of these is looked for.
-local oldest = math.huge
+-- The oldest jobs are at the head of the list, behind at most 64 promoted ones. The list is
+-- searched only for jobs that are older than all of these.
+local oldest_at_head = math.huge
 for _, id in ipairs(redis.call('LRANGE', pending, -65, -1)) do
   local since = redis.pcall('HGET', prefix .. id, 'pending_since')
-  oldest = math.min(oldest, type(since) == 'string' and tonumber(since) or oldest)
+  oldest_at_head = math.min(oldest_at_head, type(since) == 'string' and tonumber(since) or oldest_at_head)
 end
-local short = redis.call('LLEN', pending) <= LONGEST
+local can_search = redis.call('LLEN', pending) <= LONGEST
 
-local lost = {}
+local lost_pending = {}
 local states = {
   active = restore_active,
   pending = function(id, since)
     since = tonumber(since or nil) or 0
-    if short and since < oldest and not set_of(pending)[id] then
+    if can_search and since < oldest_at_head and not set_of(pending)[id] then
       sets[pending][id] = true
-      lost[#lost + 1] = { id, since }
+      lost_pending[#lost_pending + 1] = { id, since }
     end
   end,
   retry = function(id, _, denied) restore_score(retry, id, tonumber(denied or nil) or now) end,
@@ -91,7 +91,7 @@ for i = 5, #ARGV do
     for _, set in ipairs({ retry, scheduled, archived, completed }) do redis.call('ZREM', set, id) end
   end
 end
-table.sort(lost, function(a, b) return a[2] > b[2] end) -- asynq pops from the right
-for _, job in ipairs(lost) do redis.call('RPUSH', pending, job[1]) end
-if lost[1] then redis.call('ZADD', marker, 0, '0') end
-return restored + #lost
+table.sort(lost_pending, function(a, b) return a[2] > b[2] end) -- asynq pops from the right
+for _, job in ipairs(lost_pending) do redis.call('RPUSH', pending, job[1]) end
+if lost_pending[1] then redis.call('ZADD', marker, 0, '0') end
+return restored + #lost_pending

@@ -1,8 +1,8 @@
--- Reports whether a job has the expected lease: the lease of the dequeue with that name, or a
--- lease that had ended at that Unix second. If both are empty, any lease matches. The field
--- `pending_since` of an active job's hash has the name of its dequeue. If the hash was lost, the
--- lease matches. The second result reports whether the hash has that name and the state active.
--- Then the job is active, even if Redis has lost its entry in the active list or the leases.
+-- Reports whether a job has the expected lease: that of the dequeue `name`, or one that had ended
+-- at the Unix second `ended`. If both are '', any lease matches, and so does a job without a hash.
+-- The second result reports whether the hash shows that the job is active under this lease, even if
+-- Redis has lost its entry in the active list or the leases: the field `pending_since` of an active
+-- job holds the name of its dequeue.
 local function is_lease(hash, lease, id, name, ended)
   if name == '' and ended == '' then return true, false end
   if name ~= '' then

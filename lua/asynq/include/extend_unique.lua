@@ -1,7 +1,6 @@
--- Makes the Unique lock of a job, if it has one, last at least that many seconds. The field
--- `lock_ms` of the job's hash stores the time that was left before. let_unique restores it when
--- the job is granted its permits.
-local function keep_unique(hash, id, seconds)
+-- Extends the Unique lock of a job to at least the given seconds, if it has one. headgate adds the
+-- field `lock_ms` to the job's hash: the time that was left before. See restore_unique.
+local function extend_unique(hash, id, seconds)
   local lock, left_ms = unpack(redis.call('HMGET', hash, 'unique_key', 'lock_ms'))
   if not lock or redis.call('GET', lock) ~= id then return end
   local ms = redis.call('PTTL', lock)

@@ -6,15 +6,15 @@
 -- ARGV[1] crawl
 -- ARGV[2] start of the job's crawl; for a seed, the time at which the seed was enqueued
 -- ARGV[3] URL
--- ARGV[4] page that linked the URL; empty for a seed
+-- ARGV[4] page that linked the URL; '' for a seed
 -- ARGV[5] host
 -- ARGV[6] job
 -- ARGV[7] milliseconds after which the crawl is forgotten
 -- Returns the start of the current crawl, and a result:
---   "take" the job takes the URL
---   "over" the job's crawl is over
---   "other" another job has the URL
---   "done" the URL is finished
+--   take   the job takes the URL
+--   over   the job's crawl is over
+--   other  another job has the URL
+--   done   the URL is finished
 -- @include crawl
 local crawl, start, url, from, host, job, life = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local about, seen, hosts = hg('crawl', crawl), hg('crawl_seen', crawl), hg('crawl_hosts', crawl)
@@ -31,15 +31,15 @@ if current ~= start then
 end
 call('ZREMRANGEBYSCORE', hg('crawls'), 0, int(now_us - life * 1000))
 
-local was, linked_by, owner = read_record(seen, url)
+local old_state, linked_by, owner = read_record(seen, url)
 local result = 'take'
-if was == 'waiting' and owner ~= '' and owner ~= job then
+if old_state == 'waiting' and owner ~= '' and owner ~= job then
   result = 'other'
-elseif is_final(was) then
+elseif is_final(old_state) then
   result = 'done'
 else
   call('ZADD', hg('crawls'), int(now_us), crawl)
-  write_record(about, seen, hosts, host, url, was, 'waiting', linked_by or from, job)
+  write_record(about, seen, hosts, host, url, old_state, 'waiting', linked_by or from, job)
 end
 expire(life, { about, seen, hosts })
 return { current, result }

@@ -14,9 +14,9 @@ local crawl, start, life, url, host, state, unread = ARGV[1], ARGV[2], ARGV[3], 
 local about, seen, hosts = hg('crawl', crawl), hg('crawl_seen', crawl), hg('crawl_hosts', crawl)
 if call('HGET', about, 'start') ~= start then return 0 end
 
-local was, from = read_record(seen, url)
-if not was or is_final(was) then return 1 end
-write_record(about, seen, hosts, host, url, was, state, from, '')
+local old_state, from = read_record(seen, url)
+if not old_state or is_final(old_state) then return 1 end
+write_record(about, seen, hosts, host, url, old_state, state, from, '')
 if unread ~= '0' then call('HINCRBY', about, 'n:unread', unread) end
 expire(life, { about, seen, hosts })
 return 1

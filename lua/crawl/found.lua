@@ -7,11 +7,11 @@
 -- ARGV[4] maximum number of URLs of the crawl
 -- ARGV[5] maximum number of URLs of a host
 -- ARGV[6] page
--- ARGV[7…] for each link: URL, host, and state if the URL is new
--- Returns nothing if another crawl of that name has started; else for each link:
---   the new state of the URL, or "" if the URL is known. The caller enqueues a job for each URL
---   that waits. "waiting" is returned again for a URL that this page has linked before, and that
---   no job has taken, because the page's job may have died before it enqueued the URL's job.
+-- ARGV[7…] URL, host of each link, and the state that the URL gets if it is new
+-- Returns nothing if another crawl of that name has started; else for each link the new state of the
+--   URL, or '' if the URL is known. The caller enqueues a job for each URL that waits. A waiting URL
+--   that this page has linked before, and that no job has taken, is returned again: the page's job
+--   may have died before it enqueued the URL's job.
 -- @include crawl
 local crawl, start, life, page = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
 local max_urls, max_host_urls = tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -23,10 +23,10 @@ for state in pairs(PAGES) do room = room - tonumber(call('HGET', about, 'n:' .. 
 local states = {}
 for i = 7, #ARGV, 3 do
   local url, host, state = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  local was, linked_by, owner = read_record(seen, url)
-  if is_final(was) or PAGES[was] then
-    state = was == 'waiting' and owner == '' and linked_by == page and was or ''
-  else -- unknown, or left out: there may be more room now, or a lower depth
+  local old_state, linked_by, owner = read_record(seen, url)
+  if is_final(old_state) or PAGES[old_state] then
+    state = old_state == 'waiting' and owner == '' and linked_by == page and old_state or ''
+  else -- the URL is new, or was left out and may have room or a lower depth now
     if PAGES[state] and room <= 0 then
       state = 'max_pages'
     elseif PAGES[state] and tonumber(call('HGET', hosts, host) or 0) >= max_host_urls then
@@ -34,10 +34,10 @@ for i = 7, #ARGV, 3 do
     end
     if PAGES[state] then
       room = room - 1
-      write_record(about, seen, hosts, host, url, was, state, page, '')
-    elseif not was and call('HLEN', seen) < 2 * max_urls then
-      write_record(about, seen, hosts, host, url, was, state, page, '')
-    elseif not was then -- a site can generate URLs without end: these are counted each time
+      write_record(about, seen, hosts, host, url, old_state, state, page, '')
+    elseif not old_state and call('HLEN', seen) < 2 * max_urls then
+      write_record(about, seen, hosts, host, url, old_state, state, page, '')
+    elseif not old_state then -- only counted, because a site can generate URLs without end
       call('HINCRBY', about, 'n:' .. state, 1)
     end
   end

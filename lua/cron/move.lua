@@ -1,24 +1,24 @@
--- Advances the last tick of a schedule. Every replica enqueues the tick under the same job
--- ID, and the first to advance the schedule counts the tick.
+-- Advances the last tick of a schedule. Every replica enqueues the tick under the same job ID, and
+-- the first to advance the schedule counts the tick.
 -- Touches: cron (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] schedule
--- ARGV[2] time in seconds up to which the schedule's ticks are done; empty for no change
--- ARGV[3] zone and cron line; empty for a schedule that was removed
--- ARGV[4] outcome of the tick: enqueued, skipped: … or failed: …; empty for no tick
--- ARGV[5] ID and queue of the tick's job; empty for no job
+-- ARGV[2] time up to which the schedule's ticks are done, Unix seconds; '' for no change
+-- ARGV[3] zone and cron line; '' for a schedule that was removed
+-- ARGV[4] outcome of the tick: enqueued, skipped: … or failed: …; '' for no tick
+-- ARGV[5] ID and queue of the tick's job; '' for no job
 -- Returns 1, or 0 if the schedule had already advanced to that time
 -- @include scope
 local name, last, spec, outcome, job = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
--- The state of a removed schedule, which counts ticks, is kept for 30 days.
-local FORGET = 2592000
+-- Seconds for which the state of a removed schedule is kept: 30 days.
+local KEPT_S = 2592000
 
 local schedule = hg('cron', name)
 local before = tonumber(call('HGET', schedule, 'last')) or 0
-local moves = last ~= '' and before < tonumber(last)
-if moves then call('HSET', schedule, 'last', last) end
-if moves and outcome ~= '' then
+local is_new = last ~= '' and before < tonumber(last)
+if is_new then call('HSET', schedule, 'last', last) end
+if is_new and outcome ~= '' then
   call('HSET', schedule, 'tick', last, 'outcome', outcome)
   call('HINCRBY', schedule, string.match(outcome, '^%l+'), 1)
 end
@@ -29,6 +29,6 @@ if spec ~= '' then
   call('PERSIST', schedule)
 else
   call('HDEL', schedule, 'spec')
-  if call('HEXISTS', schedule, 'paused') == 0 then call('EXPIRE', schedule, FORGET) end
+  if call('HEXISTS', schedule, 'paused') == 0 then call('EXPIRE', schedule, KEPT_S) end
 end
-return moves and 1 or 0
+return is_new and 1 or 0

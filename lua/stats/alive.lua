@@ -1,9 +1,9 @@
--- Records that a process is alive, or removes it when it stops.
+-- Records that a process is alive, or removes the process when it stops.
 -- Touches: worker (w), workers (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process
--- ARGV[2] its description as JSON; empty when it stops
--- ARGV[3] how long the record lives without another call, in microseconds
+-- ARGV[2] its description as JSON; '' when it stops
+-- ARGV[3] time for which the record is kept, microseconds
 -- Returns 1
 -- @include scope
 local process, text, keep_us = ARGV[1], ARGV[2], tonumber(ARGV[3])

@@ -1,8 +1,8 @@
--- Appends the summary of a process to the stream.
+-- Appends what a process did in the last second to the stream.
 -- Touches: stats (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] summary
--- ARGV[2] how far back the stream reaches, in microseconds
+-- ARGV[2] age at which entries are deleted, microseconds
 -- Returns 1
 -- @include scope
 local summary, reach_us = ARGV[1], tonumber(ARGV[2])

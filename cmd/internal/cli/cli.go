@@ -7,13 +7,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"os"
 	"os/signal"
 	"os/user"
 	"reflect"
-	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -22,7 +19,6 @@ import (
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
 	"github.com/headgate/headgate/internal/redishealth"
-	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -53,13 +49,14 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 			panic(cause)
 		}
 	}()
-	parser, err := kong.New(grammar, append(append(mappers(),
+	parser, err := kong.New(grammar, append([]kong.Option{
+		mapper(func(text string) (string, error) { return text, nil }), mapper(jobspec.ParseDuration), mapper(jobspec.ParseTime), mapper(throttle.ParseRate),
 		kong.Name(name), kong.Description(about),
 		kong.Writers(stdio.Out, stdio.Err),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.BindTo(throttle.WithActor(ctx, operator()), (*context.Context)(nil)), kong.Bind(stdio, globals),
-	), more...)...)
+	}, more...)...)
 	if err != nil {
 		return report(stdio.Err, name, err)
 	}
@@ -188,24 +185,14 @@ func operator() string {
 	return name + "@" + host
 }
 
-// mappers parse flags, with errors that say what to write instead.
-func mappers() []kong.Option {
-	return []kong.Option{
-		mapper(parseString), mapper(parseTerm), mapper(parseInt), mapper(jobspec.ParseDuration), mapper(jobspec.ParseTime), mapper(throttle.ParseRate),
-		mapper(parseKind), mapper(parsePriority), mapper(parseLevel),
-	}
-}
-
 // mapper parses flags of type T. The error leaves out a field's name, because kong adds the flag's.
 func mapper[T any](parse func(string) (T, error)) kong.Option {
 	return kong.TypeMapper(reflect.TypeFor[T](), kong.MapperFunc(func(c *kong.DecodeContext, target reflect.Value) error {
 		if c.Scan.Peek().IsEOL() {
 			return valueError("want a value after it")
 		}
-		text := c.Scan.Peek().String()
-		if negativeNumber.MatchString(text) { // kong takes it for a flag
-			c.Scan.Pop()
-		} else if err := c.Scan.PopValueInto("value", &text); err != nil {
+		var text string
+		if err := c.Scan.PopValueInto("value", &text); err != nil {
 			return err
 		}
 		value, err := parse(text)
@@ -217,51 +204,20 @@ func mapper[T any](parse func(string) (T, error)) kong.Option {
 	}))
 }
 
-var negativeNumber = regexp.MustCompile(`^-\d`)
-
 // valueError is an error that needs no reference to --help.
 type valueError string
 
 func (e valueError) Error() string { return string(e) }
 
-func parseString(text string) (string, error) { return text, nil }
-
 // Term is a search term. It must not be empty, as an unset shell variable is, because that would
 // select everything.
 type Term string
 
-func parseTerm(text string) (Term, error) {
-	if text == "" {
-		return "", &throttle.FieldError{Field: "term", Value: `""`, Want: "want some text, or leave the flag out"}
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (t *Term) UnmarshalText(text []byte) error {
+	*t = Term(text)
+	if len(text) == 0 {
+		return valueError(`"": want some text, or leave the flag out`)
 	}
-	return Term(text), nil
-}
-
-func parseInt(text string) (int, error) {
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		return 0, &throttle.FieldError{Field: "number", Value: strconv.Quote(text), Want: "want a whole number"}
-	}
-	return n, nil
-}
-
-func parseLevel(text string) (slog.Level, error) {
-	level, ok := map[string]slog.Level{
-		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
-	}[strings.ToLower(text)]
-	if !ok {
-		return 0, &throttle.FieldError{Field: "level", Value: strconv.Quote(text), Want: "want debug, info, warn or error"}
-	}
-	return level, nil
-}
-
-func parseKind(text string) (kind throttle.Kind, err error) {
-	err = kind.UnmarshalText([]byte(text))
-	return kind, err
-}
-
-// parsePriority returns a pointer, because kong parses a pointer to a TextUnmarshaler itself.
-func parsePriority(text string) (*scheduler.PriorityLevel, error) {
-	p := new(scheduler.PriorityLevel)
-	return p, p.UnmarshalText([]byte(text))
+	return nil
 }

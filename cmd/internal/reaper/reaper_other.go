@@ -1,8 +1,0 @@
-//go:build !linux
-
-package reaper
-
-import "context"
-
-// Run does nothing: containers are Linux.
-func Run(context.Context) {}

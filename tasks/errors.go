@@ -54,7 +54,7 @@ type CommandError struct {
 	Stderr string
 }
 
-// Error names the command, the reason and the end of its error output.
+// Error implements error.
 func (e *CommandError) Error() string {
 	text := fmt.Sprintf("command %s: %s", e.Command, e.Reason)
 	if e.Stderr != "" {
@@ -70,12 +70,11 @@ type NetworkError struct {
 	URL string
 	// Status is the status of a response whose body is incomplete, or 0 without a response.
 	Status int
-	// Err is the cause, without secrets in its text. It wraps context.DeadlineExceeded if the
-	// call timed out.
+	// Err is the cause, without secrets. It wraps context.DeadlineExceeded if the call timed out.
 	Err error
 }
 
-// Error names the URL and the cause.
+// Error implements error.
 func (e *NetworkError) Error() string {
 	if e.Status > 0 {
 		return fmt.Sprintf("%s answered %s, but its body broke off: %s", e.URL, statusText(e.Status), e.Err)
@@ -94,7 +93,7 @@ type BodyError struct {
 	Length int64 // length of the body in bytes, or -1 if it is unknown
 }
 
-// Error names the URL, the length and the maximum.
+// Error implements error.
 func (e *BodyError) Error() string {
 	if e.Length < 0 {
 		return fmt.Sprintf("the body of %s has more than %d bytes, the most that may be saved", e.URL, e.Max)
@@ -130,18 +129,15 @@ type StatusError struct {
 	// RetryAfter is the wait that the upstream asked for, by Retry-After or an exhausted quota: at
 	// most a year, or 0.
 	RetryAfter time.Duration
-	// Until is the end of the time in which the upstream accepts no calls: see Upstream.Until. It is
-	// zero if RetryAfter applies to this call alone.
+	// Until is the end of the time in which the upstream accepts no calls: see Upstream.Until.
 	Until time.Time
 	// URL is the URL of the response, after redirects and without secrets.
 	URL string
-	// Redirect says where a redirect leads, and why it was not followed. It is nil for other
-	// responses.
+	// Redirect says where a redirect leads, and why it was not followed.
 	Redirect error
 }
 
-// Error names the URL, the status, the expected statuses, the target of a redirect, and how long
-// the upstream asked to wait.
+// Error implements error.
 func (e *StatusError) Error() string {
 	want := "any 2xx"
 	if len(e.Expect) > 0 {
@@ -162,12 +158,9 @@ func statusText(status int) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", status, http.StatusText(status)))
 }
 
-// permanent reports whether the same call would get the same response. This holds for a redirect
-// that was not followed, and for any 4xx except:
-//
-//   - 408, 425 and 429, which are temporary;
-//   - a 4xx with a Retry-After;
-//   - a 403 with an exhausted quota, as GitHub sends it instead of a 429.
+// permanent reports whether the same call would get the same response: after a redirect that was
+// not followed, and after a 4xx except 408, 425, 429, a 4xx with a Retry-After, and a 403 with an
+// exhausted quota, which GitHub sends instead of a 429.
 func (e *StatusError) permanent(h http.Header) bool {
 	switch {
 	case e.Redirect != nil:

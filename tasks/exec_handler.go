@@ -69,10 +69,10 @@ type Command struct {
 //   - A malformed payload, an unknown command or program, or too much output: archived.
 //   - A missing secret, or too many processes on the machine: retried.
 //
-// A command can run more than once for a job. If its worker is killed, Linux also kills the command,
-// but not the processes that the command has started. On other systems the command continues while
-// another worker runs the job. ExecHandler is safe for concurrent use, but must not be copied, and
-// its fields must not change, after its first task.
+// A command can run more than once for a job. If its worker is killed, Linux also kills the
+// command, but not the processes that the command has started. On other systems the command
+// continues while another worker runs the job. ExecHandler is safe for concurrent use, but must not
+// be copied, and its fields must not change, after its first task.
 type ExecHandler struct {
 	// Commands are the commands that it can run, by name.
 	Commands map[string]Command
@@ -199,9 +199,8 @@ func (h *ExecHandler) init() {
 	h.once.Do(func() { h.closed, h.close = context.WithCancel(context.Background()) })
 }
 
-// Close kills the running commands with their process groups, and waits until they have ended. Later
-// tasks fail and are retried. Call Close after the server's Shutdown, which puts the jobs back into
-// their queues. Further calls have no effect.
+// Close kills the running commands with their process groups, and waits until they have ended.
+// Later tasks fail and are retried. Call Close after the server's Shutdown.
 func (h *ExecHandler) Close() {
 	h.init()
 	h.close()
@@ -256,9 +255,9 @@ func outputResult(out []byte) any {
 	return strings.TrimRight(string(out), "\r\n")
 }
 
-// bounded keeps at most size bytes of a command's output, and calls full once if the output is longer.
-// It drops the rest without an error, which would close the pipe and leave the command running. The
-// buffer is not embedded, because io.Copy would bypass Write.
+// bounded keeps at most size bytes of a command's output, and calls full once if the output is
+// longer. It drops the rest without an error, which would close the pipe and leave the command
+// running.
 type bounded struct {
 	kept bytes.Buffer
 	size int64

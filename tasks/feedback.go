@@ -43,10 +43,9 @@ import (
 // Handlers of calls that are not HTTP return scheduler.RateLimited themselves. A Feedback must not
 // be copied, and its fields must not change, after its first task.
 type Feedback struct {
-	// Costs returns the real costs of a finished job, by the limits of its rule. If a cost is higher
-	// than the job's permits, the difference is a debt; if it is lower, the difference is returned.
-	// Costs is called for every task; result returns the task's result from Results. Nil means that
-	// jobs cost the permits that they took.
+	// Costs returns the real costs of a finished job, by the limits of its rule. A higher cost than
+	// the job's permits is a debt, and a lower one returns permits. result returns the task's
+	// result from Results. Nil means that jobs cost the permits that they took.
 	Costs func(ctx context.Context, task *asynq.Task, result func() ([]byte, error)) (map[string]int, error)
 	// Results is an inspector of the server's queues. Only Costs needs it.
 	Results *asynq.Inspector
@@ -73,8 +72,8 @@ func (f *Feedback) Middleware(next asynq.Handler) asynq.Handler {
 }
 
 // CheckResponse reports a response to the Feedback around a handler, if there is one. It returns a
-// *StatusError for every status except 2xx, which the handler must return, wrapped or not. The error
-// of a 4xx is wrapped with asynq.SkipRetry if the same call would get the same response, as with
+// *StatusError for every status except 2xx, which the handler must return, wrapped or not. The
+// error is wrapped with asynq.SkipRetry if the same call would get the same response, as with
 // HTTPHandler. CheckResponse does not read or close the body. It does not report the latency:
 // scheduler.ReportLatency does.
 func CheckResponse(ctx context.Context, resp *http.Response) error {

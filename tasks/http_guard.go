@@ -13,13 +13,12 @@ import (
 )
 
 // AddressError is the error of a call to an address that is not public. Such calls are forbidden
-// because payloads, links and name servers could lead into the worker's network. The error is
-// wrapped with asynq.SkipRetry.
+// because payloads, links and name servers could lead into the worker's network.
 type AddressError struct {
 	Address netip.Addr // of the connection
 }
 
-// Error names the address and the config that would allow it: HTTPHandler.AllowPrivate.
+// Error names the address and the config that would allow it.
 func (e *AddressError) Error() string {
 	return fmt.Sprintf("address %s is not public: want http: {allow_private: [%s]} in the worker's config if jobs may call it",
 		e.Address, netip.PrefixFrom(e.Address, e.Address.BitLen()))
@@ -27,9 +26,6 @@ func (e *AddressError) Error() string {
 
 // reserved lists further networks that are not public, by IANA's registries of special-purpose
 // addresses. netip has predicates for the others.
-//
-//   - https://www.iana.org/assignments/iana-ipv4-special-registry
-//   - https://www.iana.org/assignments/iana-ipv6-special-registry
 var reserved = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),
 	netip.MustParsePrefix("100.64.0.0/10"),    // shared by carriers; some clouds keep their metadata there
@@ -85,14 +81,12 @@ func (h *HTTPHandler) control(_, address string, _ syscall.RawConn) error {
 	return nil
 }
 
-// allows reports whether the handler may call an address. IPv4 addresses must not be mapped to
-// IPv6.
 func (h *HTTPHandler) allows(a netip.Addr) bool {
 	return isPublic(a) || anyContains(h.AllowPrivate, a)
 }
 
 // checkAddress returns an error if a URL has an address instead of a name, and the handler may not
-// call the address. Names, and the address of a proxy, are checked by control.
+// call the address. control checks names, and the address of a proxy.
 func (h *HTTPHandler) checkAddress(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || h.Proxy != nil || h.Transport != nil {

@@ -196,19 +196,16 @@ func (r HTTPRequest) request(ctx context.Context) (*http.Request, error) {
 }
 
 // transport returns the handler's transport. It is not wrapped in an http.Client, which would
-// follow redirects and show URLs with their secrets in errors.
-//
-// Its settings suit a worker, which calls few hosts from many goroutines: by default Go keeps 2 idle
-// connections to a host and reads up to 10 MB of headers. It ignores the proxy of the environment,
-// because control would check the proxy's address instead of the upstream's. It unpacks gzip, so
-// limits on bodies apply to unpacked bytes. The context has the timeout.
+// follow redirects and show URLs with their secrets in errors. It ignores the proxy of the
+// environment, because control would check the proxy's address instead of the upstream's. It
+// unpacks gzip, so limits on bodies apply to unpacked bytes.
 func (h *HTTPHandler) transport() http.RoundTripper {
 	h.once.Do(func() {
 		if h.shared = h.Transport; h.shared != nil {
 			return
 		}
 		dialer := &net.Dialer{Timeout: 30 * time.Second, Control: h.control, Resolver: h.resolver}
-		h.shared = &http.Transport{
+		h.shared = &http.Transport{ // a worker calls few hosts from many goroutines
 			DialContext:            dialer.DialContext,
 			Proxy:                  h.Proxy,
 			TLSClientConfig:        h.TLS.Clone(),

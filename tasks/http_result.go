@@ -21,8 +21,8 @@ import (
 const maxDrain = 256 << 10
 
 // HTTPResult is the result of an http:request task, in JSON. asynq keeps the result while the task
-// waits for a retry or is archived, and for the task's asynq.Retention after success. Secrets in the
-// response are replaced with their references, except in a saved body.
+// waits for a retry or is archived, and for the task's asynq.Retention after success. Secrets in
+// the response are replaced with their references, except in a saved body.
 type HTTPResult struct {
 	Status int `json:"status"`
 	// URL is the URL of the response, if redirects led to it.
@@ -120,9 +120,9 @@ func (r *HTTPResult) setBody(body []byte) {
 // its call again.
 const resultTimeout = time.Minute
 
-// keepResult writes a result to its task as JSON, and replaces the result of an earlier attempt. If
-// Redis fails, keepResult tries again until ctx ends or resultTimeout is over. It returns the job's
-// error, joined with its own. A task that does not come from an asynq server keeps no result.
+// keepResult writes a result to its task as JSON. If Redis fails, it tries again until ctx ends or
+// resultTimeout is over. It returns the job's error, joined with its own. A task that does not come
+// from an asynq server keeps no result.
 func keepResult(ctx context.Context, task *asynq.Task, result any, failed error) error {
 	writer := task.ResultWriter()
 	if writer == nil {

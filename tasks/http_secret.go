@@ -168,14 +168,14 @@ func (e *hiddenError) Error() string { return e.text }
 // Unwrap returns the error with its own text, which is not for logs.
 func (e *hiddenError) Unwrap() error { return e.err }
 
-// validHeaderValue reports whether the value is UTF-8 and has no control characters except tabs. Others
-// could add a second header. Secrets must be valid header values.
+// validHeaderValue reports whether the value is UTF-8 and has no control characters except tabs,
+// which could add a second header. Secrets must be valid header values.
 func validHeaderValue(value string) bool {
 	return utf8.ValidString(value) && httpguts.ValidHeaderFieldValue(value)
 }
 
-// reveal returns the call with its secrets inserted, and the secrets. It reads the secrets again for
-// each request. The error names all missing secrets.
+// reveal returns the call with its secrets inserted, and the secrets. It reads the secrets for each
+// request. The error names all missing secrets.
 func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
 	var found secrets
 	var failed error

@@ -12,9 +12,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// ErrNotCalled is wrapped by the error of an attempt that made no call, so that the upstream does not
-// count it. Examples are a malformed payload, an address that is not allowed, a missing secret, and
-// a refused connection. If a connection was made, the request counts as sent.
+// ErrNotCalled is wrapped by the error of an attempt that made no call, so that the upstream does
+// not count it: for example of a malformed payload, an address that is not allowed, a missing
+// secret, or a refused connection. If a connection was made, the request counts as sent.
 var ErrNotCalled = errors.New("no call was made")
 
 // notCalled is an error that is also ErrNotCalled.
@@ -32,8 +32,7 @@ func malformed(err error) error {
 }
 
 // Check returns the error with which ProcessTask would archive the task before its call. It does no
-// I/O, so a server's rules can call it before the job takes permits. It cannot find errors that only
-// a call shows, such as a host without an address.
+// I/O, so a server's rules can call it before the job takes permits.
 func (h *HTTPHandler) Check(task *asynq.Task) error {
 	call, err := parse[HTTPRequest](task.Payload())
 	if err != nil {
@@ -60,9 +59,8 @@ func (h *ExecHandler) Check(task *asynq.Task) error {
 	return presentable(err)
 }
 
-// giveBack returns the permits of a job that made no call: all permits of an archived job. A job that
-// will be retried keeps the permits that set its pace, because a host that is down must not be called
-// faster.
+// giveBack returns the permits of a job that made no call. A job that will be retried keeps the
+// permits that set its pace, because a host that is down must not be called faster.
 func (f *Feedback) giveBack(ctx context.Context, err error) {
 	archived := errors.Is(err, asynq.SkipRetry)
 	if !archived && f.Limiter == nil { // the kinds of the limits are unknown

@@ -37,10 +37,10 @@ func newTask(typename string, of interface{ Validate() error }, opts []asynq.Opt
 	return asynq.NewTask(typename, text, opts...), nil
 }
 
-// decodeStrict reads a payload, one JSON object, into a struct. After an error the struct is unchanged.
-// The tag json of a field has its name, and the tag want what would be right. Unlike
-// json.Decoder.DisallowUnknownFields, decodeStrict distinguishes "URL" from "url", rejects a field that
-// is given twice, and shows the wrong value.
+// decodeStrict reads a payload, one JSON object, into a struct. After an error the struct is
+// unchanged. The tag json of a field has its name, and the tag want what would be right. Unlike
+// json.Decoder, it distinguishes "URL" from "url", rejects a field that is given twice, and shows
+// the wrong value.
 func decodeStrict[P any](payload []byte, into *P) error {
 	if !utf8.Valid(payload) {
 		return errors.New("payload is not UTF-8: want JSON text")
@@ -85,8 +85,7 @@ func decodeStrict[P any](payload []byte, into *P) error {
 	return nil
 }
 
-// decodeField reads the value of a field. A null leaves the field unchanged. Durations are texts such as
-// "10s".
+// decodeField reads the value of a field. A null leaves the field unchanged.
 func decodeField(value []byte, name, want string, into any) error {
 	var text *string
 	duration, ok := into.(*time.Duration)

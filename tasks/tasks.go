@@ -1,13 +1,13 @@
 // Package tasks implements the built-in task types: http:request makes one HTTP call
-// ([HTTPHandler]), crawl:fetch fetches a page of a crawl and enqueues its links ([CrawlHandler]), and
-// exec:* runs a command of the worker ([ExecHandler]).
+// ([HTTPHandler]), crawl:fetch fetches a page of a crawl and enqueues its links ([CrawlHandler]),
+// and exec:* runs a command of the worker ([ExecHandler]).
 //
 // They are ordinary asynq tasks and handlers. Payloads are JSON objects. Except for commands, a
-// payload is invalid if it has an unknown field, a field twice, or a value of the wrong type. A null
-// is a field left out. Validate checks a payload as the handler does.
+// payload is invalid if it has an unknown field, a field twice, or a value of the wrong type. A
+// null is a field left out.
 //
 // asynq archives a job whose error wraps asynq.SkipRetry, because another attempt would fail as
-// well, and retries a job with any other error. Class classifies errors for retry policies.
+// well, and retries a job with any other error.
 //
 // The handlers use no limits, and run on any asynq server. With the middleware of [Feedback], a 429
 // blocks the limits of a scheduler.Server for all workers; handlers of other calls report their

@@ -10,9 +10,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Pause stops the entry's ticks on every replica until Resume, also across restarts and
-// while the entry is disabled or removed. A replica still enqueues a tick that was due before. A
-// second Pause has no effect. The pause starts now by Redis's clock.
+// Pause stops the entry's ticks on every replica until Resume, also across restarts and while the
+// entry is disabled or removed. A second Pause has no effect. The pause starts now by Redis's
+// clock.
 func (r *Runner) Pause(ctx context.Context, name string) error {
 	if _, err := r.schedule(name); err != nil {
 		return err
@@ -69,12 +69,12 @@ func (r *Runner) Resume(ctx context.Context, name string) error {
 }
 
 // Trigger enqueues a job of the entry at once, between its ticks, and returns the job's ID.
-// OverlapSkip drops the entry's ticks while that job is unfinished, but Trigger does not
-// wait for the job of a tick. Trigger ignores Jitter, and works while the entry is paused or
-// disabled. Payload gets the moment by Redis's clock, in whole seconds.
+// OverlapSkip drops the entry's ticks while that job is unfinished. Trigger ignores Jitter, and
+// works while the entry is paused or disabled. Payload gets the moment by Redis's clock, in whole
+// seconds.
 //
-// An ID together with an error means that the job is enqueued, but not recorded for
-// OverlapSkip or in the changelog.
+// An ID together with an error means that the job is enqueued, but not recorded for OverlapSkip or
+// in the changelog.
 func (r *Runner) Trigger(ctx context.Context, name string) (string, error) {
 	s, err := r.schedule(name)
 	if err != nil {
@@ -119,9 +119,8 @@ type Status struct {
 	Enqueued, Skipped, Failed int64
 }
 
-// List returns the status of all entries of Set, including disabled ones, sorted by name and with
-// the next n ticks of each. The status includes the work of all replicas. List takes one round trip,
-// and does not need Run.
+// List returns the status of all entries of Set, sorted by name and with the next n ticks of each.
+// The status includes the work of all replicas. List takes one round trip, and does not need Run.
 func (r *Runner) List(ctx context.Context, n int) ([]Status, error) {
 	r.mu.Lock()
 	schedules := r.schedules

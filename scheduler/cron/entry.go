@@ -15,9 +15,9 @@ import (
 // Entry is a task that is enqueued at the times of a cron line. Each of these
 // times is a tick.
 type Entry struct {
-	// Name is unique among the entries: letters, digits and _ . : - up to 100. The job
-	// of a tick has the ID Scope/Name@seconds, where seconds is the tick as Unix time.
-	// In the default scope the ID is Name@seconds.
+	// Name is unique among the entries: letters, digits and _ . : - up to 100. The job of a tick
+	// has the ID Scope/Name@seconds, where seconds is the tick as Unix time. In the default scope
+	// the ID is Name@seconds.
 	Name string
 	// Cron is five fields (minute, hour, day of month, month, day of week), six
 	// with seconds, or one of @hourly, @daily, @weekly, @monthly, @yearly and
@@ -41,9 +41,9 @@ type Entry struct {
 	// Queue is the task's queue. The zero value means `default`.
 	Queue string `yaml:"queue"`
 	// Options are further options of the task: MaxRetry, Timeout, Retention and Group. Retention is
-	// at least five minutes, so that a late replica finds the finished job and does not enqueue it
-	// again. The jobs of a Group are deleted when the group is aggregated, so a replica that stalls
-	// at that moment can enqueue such a job again.
+	// at least five minutes, so that a late replica finds the finished job. The jobs of a Group are
+	// deleted when the group is aggregated, so a replica that stalls at that moment can enqueue
+	// such a job again.
 	Options []asynq.Option
 	// Jitter delays the job, not the tick, by at most this much, in whole seconds.
 	// All replicas compute the same delay for a tick. The zero value means none.
@@ -61,7 +61,7 @@ type Entry struct {
 }
 
 // Missed says which missed ticks still run. A tick is missed if no replica handles it within 30
-// seconds, for example because of an outage. Ticks during a Pause are not missed.
+// seconds. Ticks during a Pause are not missed.
 type Missed string
 
 // The values of Entry.Missed.
@@ -113,9 +113,8 @@ func (e *EntryError) Error() string {
 	return fmt.Sprintf("schedule %q: %s %q %s", e.Entry, e.Field, e.Value, e.Hint)
 }
 
-// Validate reports all mistakes in the entry as one error that joins an [EntryError] for
-// each. A line that never ticks, such as one for 31 February, is a mistake. Validate does
-// not know which task types exist.
+// Validate reports all mistakes in the entry as one error that joins an [EntryError] for each. A
+// line that never ticks, such as one for 31 February, is a mistake.
 func (e Entry) Validate() error {
 	var errs []error
 	wrong := func(bad bool, field, value, hint string) {
@@ -173,8 +172,8 @@ type Origin struct {
 	Triggered bool      `json:"triggered,omitempty"`
 }
 
-// OriginOf parses the ID of a job that an entry enqueued. It reports false for IDs of any other form.
-// The scope must consist of the characters that are allowed in an entry's name.
+// OriginOf parses the ID of a job that an entry enqueued. It reports false for IDs of any other
+// form.
 func OriginOf(id string) (o Origin, ok bool) {
 	scope, name, scoped := strings.Cut(id, "/")
 	if !scoped {

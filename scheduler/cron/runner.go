@@ -17,8 +17,7 @@ import (
 )
 
 // Enqueuer adds a task to its queue, as asynq.Client and scheduler.Client do. If a job has the
-// task's ID, it must return asynq.ErrTaskIDConflict, wrapped or not. A Runner then knows that the
-// tick is already enqueued.
+// task's ID, it must return asynq.ErrTaskIDConflict, wrapped or not.
 type Enqueuer interface {
 	EnqueueContext(context.Context, *asynq.Task, ...asynq.Option) (*asynq.TaskInfo, error)
 }
@@ -69,7 +68,7 @@ type schedule struct {
 	*timetable
 }
 
-// record is Run's state of a schedule. In each pass, one goroutine uses a record.
+// record is Run's state of a schedule. In each pass, one goroutine uses it.
 type record struct {
 	schedule
 	adopted bool        // Redis has the schedule's cron line, or none if the entry is disabled
@@ -79,8 +78,8 @@ type record struct {
 	err     error       // error of the last pass that handled the schedule
 }
 
-// New returns a Runner without entries. It closes neither rdb nor enqueuer. Both must use the same
-// Redis, because OverlapSkip looks up earlier jobs through rdb.
+// New returns a Runner without entries. It closes neither rdb nor enqueuer, which must use the same
+// Redis.
 func New(rdb redis.UniversalClient, enqueuer Enqueuer, opts Options) *Runner {
 	return &Runner{
 		rdb: rdb, enqueuer: enqueuer,
@@ -92,8 +91,8 @@ func New(rdb redis.UniversalClient, enqueuer Enqueuer, opts Options) *Runner {
 	}
 }
 
-// ErrNoSchedule is wrapped by the errors of Pause, Resume and Trigger if the Runner has no entry with
-// the given name. Messages for users say schedule instead of entry.
+// ErrNoSchedule is wrapped by the errors of Pause, Resume and Trigger if the Runner has no entry
+// with the given name. Messages for users say schedule instead of entry.
 var ErrNoSchedule = errors.New("no such schedule")
 
 func (r *Runner) schedule(name string) (schedule, error) {
@@ -105,15 +104,12 @@ func (r *Runner) schedule(name string) (schedule, error) {
 	return schedule{}, fmt.Errorf("%w: %q", ErrNoSchedule, name)
 }
 
-// Set replaces all entries, also while Run runs. If an entry is wrong, nothing changes, and
-// the error joins an [EntryError] for every mistake.
+// Set replaces all entries, also while Run runs. If an entry is wrong, nothing changes, and the
+// error joins an [EntryError] for every mistake.
 //
-// An entry that is new in Redis, or whose cron line or zone has changed, starts with its
-// first tick from now on. The ticks while an entry was removed or disabled do not count as
-// missed.
-//
-// Only a running process notices a removal. If all processes stop and start again without
-// the entry, and the entry comes back later, the ticks in between count as missed.
+// An entry that is new in Redis, or whose cron line or zone has changed, starts with its first tick
+// from now on. The ticks while an entry was removed or disabled do not count as missed, if a
+// process runs at that time.
 func (r *Runner) Set(entries []Entry) error {
 	schedules := make(map[string]schedule, len(entries))
 	var errs []error
@@ -139,8 +135,7 @@ func (r *Runner) Set(entries []Entry) error {
 }
 
 const (
-	// workers is the number of schedules that a pass handles at once. Most of their time is
-	// waiting for Redis.
+	// workers is the number of schedules that a pass handles at once. They mostly wait for Redis.
 	workers = 8
 	// syncEvery is the longest sleep. The local clock may drift from Redis's during a sleep.
 	syncEvery = 5 * time.Minute
@@ -148,11 +143,9 @@ const (
 	retryEvery = 5 * time.Second
 )
 
-// Run enqueues ticks until ctx ends, then finishes the current ticks and returns nil. If
-// Redis fails, Run logs one line and keeps trying. It reads the state in Redis at least every five
-// minutes. Call Run once for each Runner.
-//
-// Entries that are due at the same time wait for one another's Payload, so Payload should be quick.
+// Run enqueues ticks until ctx ends, then finishes the current ticks and returns nil. If Redis
+// fails, Run logs one line and keeps trying. Call Run once for each Runner. Entries that are due at
+// the same time wait for one another's Payload, so Payload should be quick.
 func (r *Runner) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		timer := time.NewTimer(r.pass(ctx))
@@ -236,8 +229,7 @@ func (r *Runner) refresh() {
 	}
 }
 
-// report logs the first of several errors when schedules start to fail, and one line when all work
-// again. So an outage of Redis gives two lines, however many entries there are.
+// report logs the first error when schedules start to fail, and one line when all work again.
 func (r *Runner) report(ctx context.Context, errs ...error) {
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	switch {

@@ -45,8 +45,8 @@ func moment(seconds int64) time.Time {
 
 func (r *Runner) key(name string) string { return script.Prefix(r.scope) + "cron:" + name }
 
-// read returns the states of entries and Redis's time, in one round trip. A state that
-// cannot be read has its own error.
+// read returns the states of entries and Redis's time, in one round trip. A state that cannot be
+// read has its own error.
 func (r *Runner) read(ctx context.Context, names ...string) ([]state, time.Time, error) {
 	args := make([]any, len(names))
 	for i, name := range names {
@@ -74,9 +74,8 @@ func (r *Runner) read(ctx context.Context, names ...string) ([]state, time.Time,
 	return states, time.UnixMicro(micros), nil
 }
 
-// move advances an entry's last tick, and reports whether it did: another replica may already have
-// advanced the entry. With an outcome, last is a tick. A zero last and an empty spec mark the entry
-// as removed.
+// move advances an entry's last tick, and reports whether it did: another replica may be faster.
+// With an outcome, last is a tick. A zero last and an empty spec mark the entry as removed.
 func (r *Runner) move(ctx context.Context, name string, last time.Time, spec, outcome, job string) (bool, error) {
 	seconds := ""
 	if !last.IsZero() {

@@ -14,11 +14,11 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// retainFor is how long a finished job keeps its ID at least, so that a late replica finds
-// the ID taken.
+// retainFor is the minimum time for which a finished job keeps its ID, so that a late replica finds
+// it.
 const retainFor = 5 * time.Minute
 
-// handle handles the next due tick of a schedule, and sets the schedule's next. If ctx ends, handle
+// handle handles the next due tick of a schedule, and sets the schedule's next. If ctx ends, it
 // still finishes a tick that it has begun.
 func (r *Runner) handle(ctx context.Context, s *record, v state, now time.Time) error {
 	if ctx.Err() != nil || v.err != nil {
@@ -115,7 +115,6 @@ func (r *Runner) tick(ctx context.Context, s *record, v state, tick time.Time) e
 	return nil
 }
 
-// payload returns the entry's payload for a tick.
 func (r *Runner) payload(s schedule, tick time.Time) (payload []byte, err error) {
 	if s.entry.Payload != nil {
 		err = r.call("Payload", s.entry.Name, func() (err error) {
@@ -143,8 +142,7 @@ func (r *Runner) call(code, entry string, run func() error) error {
 	return err
 }
 
-// delay returns a job's part of the entry's jitter. It depends on the job's ID alone, so it
-// differs between ticks and entries but not between replicas.
+// delay returns a job's part of the entry's jitter. All replicas compute the same delay.
 func (e Entry) delay(id string) time.Duration {
 	steps := uint64(e.Jitter/time.Second) + 1
 	hash := fnv.New64a()
@@ -153,7 +151,7 @@ func (e Entry) delay(id string) time.Duration {
 }
 
 // enqueue adds a job under an ID and returns its ID and queue. If the ID is taken, another replica
-// has enqueued the tick, or an earlier attempt of this replica has, whose reply was lost.
+// has enqueued the tick, or an earlier attempt of this replica, whose reply was lost.
 func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte, delay time.Duration) (job string, err error) {
 	queue, retain := cmp.Or(e.Queue, "default"), retainFor
 	var opts []asynq.Option
@@ -178,8 +176,7 @@ func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte
 	return id + " " + queue, nil
 }
 
-// jobID returns the ID of one of an entry's jobs. Names have no slash, so IDs of two scopes
-// differ.
+// jobID returns the ID of one of an entry's jobs. Names have no slash, so IDs of two scopes differ.
 func (r *Runner) jobID(name, job string) string {
 	id := name + "@" + job
 	if r.scope != defaultScope {
@@ -188,8 +185,7 @@ func (r *Runner) jobID(name, job string) string {
 	return id
 }
 
-// unfinished reports whether one of the jobs waits or runs. A job that was completed,
-// archived or deleted is finished; a job that asynq will retry is not.
+// unfinished reports whether one of the jobs waits or runs, or will be retried.
 func (r *Runner) unfinished(jobs ...string) (bool, error) {
 	for _, job := range jobs {
 		id, queue, ok := strings.Cut(job, " ")

@@ -3,6 +3,7 @@ package cron
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,15 +83,13 @@ func badFields(line string, seconds bool) string {
 	return ""
 }
 
-// Next returns the entry's first tick after a moment, in the entry's zone, or the zero time if
-// the entry is invalid. It does no I/O: pauses, Disabled and earlier ticks do not matter. It
-// parses the cron line on each call.
+// Next returns the entry's first tick after a moment, in the entry's zone, or the zero time if the
+// entry is invalid. It does no I/O: pauses, Disabled and earlier ticks do not matter.
 //
 // An entry for every hour (an hour field of * or all 24) ticks whenever the zone's wall clock
-// matches its fields, so a change of the clocks neither skips nor repeats a moment. Every other
-// entry ticks once for each matching time of day. Times that the clocks skip in spring tick at
-// the end of the gap, several of them as one. A time that comes twice in autumn ticks the first
-// time.
+// matches its fields. Every other entry ticks once for each matching time of day: times that the
+// clocks skip tick at the end of the gap, several of them as one, and times that come twice tick
+// the first time.
 func (e Entry) Next(after time.Time) time.Time {
 	table, err := newTimetable(e)
 	if err != nil {
@@ -99,12 +98,9 @@ func (e Entry) Next(after time.Time) time.Time {
 	return table.next(after)
 }
 
-// next returns the first tick after a moment, by the rule of Entry.Next.
-//
-// It goes through the periods in which the zone's offset is constant. Within a period the
-// search uses labels: what the wall clock shows, as a time in UTC, which has no gaps and no
-// repeated hours. In a zone, robfig/cron would drop the ticks of a gap and double those of a
-// repeated hour.
+// next returns the first tick after a moment, by the rule of Entry.Next. It goes through the
+// periods in which the zone's offset is constant. Within a period it searches labels: what the wall
+// clock shows, as a time in UTC, which has no gaps and no repeated hours.
 func (t *timetable) next(after time.Time) time.Time {
 	if t.every > 0 {
 		every := int64(t.every / time.Second)
@@ -135,10 +131,9 @@ func (t *timetable) next(after time.Time) time.Time {
 	}
 }
 
-// firstLabel returns the first label that may tick at or after a moment of the period that
-// begins at start. For an entry of fixed times the labels continue where the period before
-// ended. After a jump forward that is earlier than the wall clock, so the labels of the gap
-// still tick. After a jump back it is later, so labels that were shown already do not tick again.
+// firstLabel returns the first label that may tick at or after a moment of the period that begins
+// at start. For an entry of fixed times the labels continue where the period before ended. So the
+// labels of a gap tick, and labels that were shown already do not tick again.
 func (t *timetable) firstLabel(at, start time.Time) time.Time {
 	_, offset := at.Zone()
 	label := time.Unix(at.Unix()+int64(offset), 0).UTC()
@@ -154,8 +149,8 @@ func (t *timetable) firstLabel(at, start time.Time) time.Time {
 	return label
 }
 
-// nextLabel returns the first matching label at or after the given one. robfig/cron searches
-// five years, but 29 February can be eight years away, around 2100.
+// nextLabel returns the first matching label at or after the given one. robfig/cron searches five
+// years, but 29 February can be eight years away, around 2100.
 func (t *timetable) nextLabel(label time.Time) time.Time {
 	found := t.fields.Next(label.Add(-time.Second))
 	if found.IsZero() {
@@ -166,12 +161,11 @@ func (t *timetable) nextLabel(label time.Time) time.Time {
 
 const day = 24 * time.Hour
 
-// missedAfter is the delay after which a tick counts as missed. It is longer than a restart, or a
-// failover of Redis to a replica with another clock.
+// missedAfter is the delay after which a tick counts as missed. It is longer than a restart.
 const missedAfter = 30 * time.Second
 
-// plan returns the ticks in (last, upTo] that run, oldest first, and the newest tick that is dropped
-// because it is missed at now, or the zero time. The dropped ticks are older than those that run.
+// plan returns the ticks in (last, upTo] that run, oldest first, and the newest tick that is
+// dropped because it is missed at now, or the zero time.
 func (s schedule) plan(last, upTo, now time.Time) (run []time.Time, missed time.Time) {
 	late := earliest(upTo, now.Add(-missedAfter-time.Nanosecond))
 	timely := newestTicks(s.timetable, latest(last, late), upTo, int(missedAfter/time.Second)+1)
@@ -189,9 +183,9 @@ func (s schedule) plan(last, upTo, now time.Time) (run []time.Time, missed time.
 	return append(run, timely...), missed
 }
 
-// newestTicks returns the last n ticks in (after, upTo], oldest first. A timetable can only be walked
-// forwards, and there may be a tick in every second of a year, so newestTicks tries longer and longer
-// periods before upTo.
+// newestTicks returns the last n ticks in (after, upTo], oldest first. A timetable can only be
+// walked forwards, and a year can have a tick in every second, so newestTicks tries longer and
+// longer periods before upTo.
 func newestTicks(by *timetable, after, upTo time.Time, n int) []time.Time {
 	if at := by.next(after); at.IsZero() || at.After(upTo) {
 		return nil
@@ -211,16 +205,6 @@ func newestTicks(by *timetable, after, upTo time.Time, n int) []time.Time {
 	}
 }
 
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
-func earliest(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
+func earliest(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }

@@ -2,12 +2,9 @@ package tasks
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/netip"
 	"path/filepath"
@@ -48,106 +45,6 @@ func crawlPage(ctx context.Context, t *testing.T, h *CrawlHandler, url string, w
 		if !scheduler.IsPutBack(err) {
 			return j.result, err
 		}
-	}
-}
-
-// Each answer of a bad server, over a real connection, gives a clear result, and
-// leaves nothing half written.
-func TestCrawl_BadServers(t *testing.T) {
-	const most = 64 << 10
-	write := func(text string) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
-	}
-	bytesOf := func(text string) http.HandlerFunc { // the whole answer
-		return func(w http.ResponseWriter, _ *http.Request) {
-			conn, to, err := w.(http.Hijacker).Hijack()
-			if err == nil {
-				_, _ = to.WriteString(text)
-				_ = to.Flush()
-				_ = conn.Close()
-			}
-		}
-	}
-	stuck := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
-	var giveUp context.CancelFunc // ends the job
-	fine := write("a page")
-	tests := []struct {
-		name         string
-		robots, page http.HandlerFunc
-		within       time.Duration
-		outcome      string // of a job that is done
-		length       int
-		err          string // of one that is not
-	}{
-		{name: "endless body", page: func(w http.ResponseWriter, _ *http.Request) {
-			for err := error(nil); err == nil; {
-				_, err = io.WriteString(w, strings.Repeat("x", 1000))
-			}
-		}, outcome: "fetched", length: most},
-		{name: "gzip bomb", page: func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Encoding", "gzip")
-			z := gzip.NewWriter(w)
-			for range 64 {
-				_, _ = z.Write(make([]byte, 1<<20))
-			}
-			_ = z.Close()
-		}, outcome: "fetched", length: most},
-		{name: "body that stops", page: func(w http.ResponseWriter, r *http.Request) {
-			fmt.Fprint(w, "half")
-			_ = http.NewResponseController(w).Flush()
-			stuck(w, r)
-		}, within: 300 * time.Millisecond, err: "context deadline exceeded"},
-		{name: "no answer", page: stuck, within: 300 * time.Millisecond, err: "context deadline exceeded"},
-		{name: "longer than it says", page: bytesOf("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\ntext"), outcome: "fetched", length: 2},
-		{name: "shorter than it says", page: bytesOf("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ntext"), err: "its body broke off: unexpected EOF"},
-		{name: "no HTTP", page: bytesOf("\xff\xfe\x00garbage\r\n\r\n"), err: "did not answer: "},
-		{name: "redirect to itself", page: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/bad", http.StatusFound) }, outcome: "redirected"},
-		{name: "robots.txt of 600 kB", robots: write("User-agent: *\nDisallow: /bad\n" + strings.Repeat("# padding\n", 60_000)), page: fine, outcome: "disallowed"},
-		{name: "endless robots.txt", robots: func(w http.ResponseWriter, _ *http.Request) {
-			for err := error(nil); err == nil; {
-				_, err = io.WriteString(w, strings.Repeat("x", 1000)+"\n")
-			}
-		}, page: fine, outcome: "fetched", length: 6},
-		{name: "robots.txt of garbage", robots: func(w http.ResponseWriter, _ *http.Request) {
-			garbage := make([]byte, 500<<10)
-			_, _ = rand.NewChaCha8([32]byte{1}).Read(garbage)
-			_, _ = w.Write(garbage)
-		}, page: fine, outcome: "fetched", length: 6},
-		{name: "robots.txt that stops", robots: func(w http.ResponseWriter, r *http.Request) {
-			giveUp() // and not when some time is over, which may be before it was asked for
-			stuck(w, r)
-		}, page: fine, err: "without robots.txt nothing is fetched"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			site := http.NewServeMux()
-			site.HandleFunc("/bad", tt.page)
-			if tt.robots != nil {
-				site.HandleFunc("/robots.txt", tt.robots)
-			}
-			h := crawlHandler(t)
-			h.MaxPage = most
-			if tt.within == 0 {
-				tt.within = time.Minute
-			}
-			url := serve(t, site.ServeHTTP)
-			if tt.robots == nil {
-				if err := frontier.New(h.Redis, "").StoreRobots(t.Context(), url, 404, nil, 0); err != nil {
-					t.Fatal(err)
-				}
-			}
-			var ctx context.Context
-			ctx, giveUp = context.WithCancel(t.Context())
-			defer giveUp()
-			got, err := crawlPage(ctx, t, h, url+"/bad", tt.within)
-			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err) || errors.Is(err, asynq.SkipRetry)) {
-				t.Errorf("got %v, want %q, to be tried again", err, tt.err)
-			}
-			if got.Outcome != tt.outcome || tt.outcome == "fetched" && (got.Length != tt.length || got.Truncated != (tt.length == most)) {
-				t.Errorf("result %+v, want %s, of %d bytes", got, tt.outcome, tt.length)
-			}
-			wantSaved(t, h, tt.outcome == "fetched")
-		})
 	}
 }
 

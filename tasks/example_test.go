@@ -3,20 +3,15 @@ package tasks_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
-	"github.com/headgate/headgate/throttle"
 )
 
 func ExampleNewHTTPRequest() {
@@ -87,73 +82,4 @@ func ExampleReadUpstream() {
 	// wait 20s
 	// day 712
 	// minute 0
-}
-
-func ExampleClass() {
-	err := fmt.Errorf("the import failed: %w", &tasks.StatusError{Status: 503})
-	fmt.Println(tasks.Class(err))
-	// Output:
-	// 5xx
-}
-
-// A program's own call gets a 429: the host's key is blocked for all workers, and the
-// job is called again when the API wants it, on its first and only attempt.
-func ExampleFeedback() {
-	limited := true
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if limited {
-			limited = false
-			fmt.Println("the API says: come back in a second")
-			w.Header().Set("Retry-After", "1")
-			w.WriteHeader(http.StatusTooManyRequests)
-			return
-		}
-		fmt.Println("the API answers")
-	}))
-	defer api.Close()
-	redisServer, err := miniredis.Run()
-	if err != nil {
-		panic(err)
-	}
-	defer redisServer.Close()
-	rdb := redis.NewClient(&redis.Options{Addr: redisServer.Addr()})
-	defer rdb.Close()
-
-	rules := scheduler.Rules{
-		Limits: []throttle.Limit{{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(50)}},
-		RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
-			return scheduler.Rule{Needs: []throttle.Need{{Limit: "host", Key: "127.0.0.1"}}}, nil
-		},
-	}
-	server, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 10, LogLevel: asynq.FatalLevel}, scheduler.WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		panic(err)
-	}
-	done := make(chan struct{})
-	feedback := new(tasks.Feedback)
-	mux := asynq.NewServeMux()
-	mux.Use(feedback.Middleware)
-	mux.HandleFunc("import", func(ctx context.Context, _ *asynq.Task) error {
-		resp, err := http.Get(api.URL)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if err := tasks.CheckResponse(ctx, resp); err != nil {
-			return err
-		}
-		close(done)
-		return nil
-	})
-	if _, err := scheduler.NewClient(rdb).Enqueue(asynq.NewTask("import", nil, asynq.MaxRetry(0))); err != nil {
-		panic(err)
-	}
-	if err := server.Start(mux); err != nil {
-		panic(err)
-	}
-	<-done
-	server.Shutdown()
-	// Output:
-	// the API says: come back in a second
-	// the API answers
 }

@@ -112,13 +112,6 @@ func everySecond(names int) []Entry {
 	return entries
 }
 
-func TestThreeRunnersOnRedis(t *testing.T) {
-	server := redistest.Run(t)
-	entries := everySecond(8)
-	connect := func() redis.UniversalClient { return server.Client() }
-	checkEverySecond(t, entries, runOnRedis(t, connect, entries, 16))
-}
-
 func TestThreeRunnersOnACluster(t *testing.T) {
 	cluster := redistest.RunCluster(t)
 	entries := everySecond(6)

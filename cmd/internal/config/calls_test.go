@@ -95,6 +95,7 @@ func TestHTTPFiles(t *testing.T) {
 		"}\ncommands: {a: {run: [b], env: {C: '${file:FOLDER/none}'}}": `headgate.yaml:2:35: commands.a.env.C: secret file:FOLDER/none: open `,
 		"}\ncommands: {a: {run: [b], dir: FOLDER/none}":                `headgate.yaml:2:31: commands.a.dir: "FOLDER/none": want a folder that exists`,
 		"}\ncrawl: {save_dir: FOLDER/none":                             `headgate.yaml:2:19: crawl.save_dir: "FOLDER/none": want a folder that exists`,
+		"}\npage: {token: '${env:NO_SUCH_VARIABLE}'":                   `headgate.yaml:2:15: page.token: secret env:NO_SUCH_VARIABLE is not set, or empty`,
 		"tls: {ca: FOLDER/none}":                                       "http.tls.ca: open FOLDER/none: ",
 		"tls: {ca: FOLDER/file}":                                       `http.tls.ca: "FOLDER/file" holds no certificate: want a file in PEM`,
 		"tls: {cert: FOLDER/file, key: k}":                             "http.tls.cert: open k: ",
@@ -108,23 +109,6 @@ func TestHTTPFiles(t *testing.T) {
 		}
 		if want = strings.ReplaceAll(want, "FOLDER", folder); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s:\n got %v\nwant %s", text, err, want)
-		}
-	}
-}
-
-// TestMachine_SecretOfAnotherCommand: a config whose secret is not set is right for the commands that do
-// not use it, and wrong for those that do.
-func TestMachine_SecretOfAnotherCommand(t *testing.T) {
-	for field, text := range map[string]string{
-		"page.token": "page: {token: '${env:NO_SUCH_VARIABLE}'}",
-	} {
-		c, err := Parse("headgate.yaml", []byte(text))
-		if err != nil {
-			t.Errorf("%s: %v", text, err)
-			continue
-		}
-		if got := c.MachineErrors.Error(); len(c.MachineErrors) == 0 || !strings.Contains(got, field+": ") || !strings.Contains(got, "NO_SUCH_VARIABLE") {
-			t.Errorf("%s: on this machine %q, want an error of %s", text, got, field)
 		}
 	}
 }

@@ -9,23 +9,16 @@ import (
 // TestForbiddenFormulas: what could take long, or make much, by a payload is refused when the config is read.
 func TestForbiddenFormulas(t *testing.T) {
 	for text, want := range map[string]string{
-		`filter(payload, # == "a")`:              "filter(…) is a loop, and loops are not allowed: compute the value before enqueuing the job, and put it into the payload",
-		`len(map(payload.items, .price)) + 1`:    "map(…) is a loop",
-		`sum(payload.items, .price)`:             "sum(…) is a loop",
-		`count(payload, any(payload, # == "b"))`: "any(…) is a loop",
-		`reduce(payload, #acc + #acc, "a")`:      "reduce(…) is a loop",
-		`sortBy(payload, #)`:                     "sortBy(…) is a loop",
-		`false ? groupBy(payload, #) : 1`:        "groupBy(…) is a loop",
-		`1..payload.n`:                           "1..payload.n: ranges are not allowed",
-		`payload.n in 1..3`:                      "1..3: ranges are not allowed",
-		`replace(payload.a, "a", payload.b)`:     "replace(…, payload.b): want a literal instead of payload.b",
-		`payload.a | replace(payload.b, "")`:     "replace(…, payload.b): want a literal instead of payload.b",
-		`repeat("ab", payload.n)`:                "repeat(…, payload.n): want a literal instead of payload.n",
-		`join(payload.l, payload.s)`:             "join(…, payload.s): want a literal instead of payload.s",
-		`trim(payload.a, payload.b)`:             "trim(…, payload.b): want a literal instead of payload.b",
-		`uniq(payload)`:                          "uniq(…) is not allowed: it compares every element with all others",
-		`payload.a matches payload.b`:            "matches payload.b: want a literal pattern in quotes",
-		`false && payload.a matches payload.b`:   "want a literal pattern in quotes",
+		`filter(payload, # == "a")`:           "filter(…) is a loop, and loops are not allowed: compute the value before enqueuing the job, and put it into the payload",
+		`len(map(payload.items, .price)) + 1`: "map(…) is a loop",
+		`reduce(payload, #acc + #acc, "a")`:   "reduce(…) is a loop",
+		`1..payload.n`:                        "1..payload.n: ranges are not allowed",
+		`payload.n in 1..3`:                   "1..3: ranges are not allowed",
+		`replace(payload.a, "a", payload.b)`:  "replace(…, payload.b): want a literal instead of payload.b",
+		`payload.a | replace(payload.b, "")`:  "replace(…, payload.b): want a literal instead of payload.b",
+		`repeat("ab", payload.n)`:             "repeat(…, payload.n): want a literal instead of payload.n",
+		`uniq(payload)`:                       "uniq(…) is not allowed: it compares every element with all others",
+		`payload.a matches payload.b`:         "matches payload.b: want a literal pattern in quotes",
 	} {
 		_, err := ParseTemplate("${"+text+"}", JobVars)
 		if err == nil || !strings.Contains(reason(err), want) {
@@ -39,14 +32,10 @@ func TestFormula_TimeIsLinear(t *testing.T) {
 	long := `"` + strings.Repeat("a", 20_000) + `"`
 	for text, payload := range map[string]string{
 		`toJSON(payload)`:                         strings.Repeat("[", 9000) + strings.Repeat("]", 9000),
-		`payload | replace("a", "bb")`:            long,
 		`payload + payload + payload`:             long,
-		`join(split(payload, ""), ", ")`:          long,
 		`string(split(payload, "a"))`:             long,
 		`toBase64(toBase64(payload))`:             long,
-		`string(flatten(payload))`:                "[" + strings.Repeat("[1],", 5000) + "[1]]",
 		`string(concat(payload, payload))`:        "[" + strings.Repeat("1,", 5000) + "1]",
-		`toJSON(toPairs(payload))`:                `{"a":` + long + `}`,
 		`trim(payload, "ab") + upper(payload)`:    long,
 		`string(sort(payload)) + string(payload)`: "[" + strings.Repeat("1,", 5000) + "1]",
 	} {
@@ -104,19 +93,6 @@ func TestFormula_ErrorsAreShort(t *testing.T) {
 		}
 		if _, err := key.Of(job(payload)); err == nil || len(err.Error()) > 400 {
 			t.Errorf("%s: an error of %d bytes: want one of at most 400", text, len(reason(err)))
-		}
-	}
-}
-
-func BenchmarkKeyByHost(b *testing.B) {
-	key, err := parse[Key](`host(payload.url)`)
-	if err != nil {
-		b.Fatal(err)
-	}
-	job := job(`{"url":"https://example.com/a"}`)
-	for b.Loop() {
-		if _, err := key.Of(job); err != nil {
-			b.Fatal(err)
 		}
 	}
 }

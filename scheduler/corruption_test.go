@@ -17,15 +17,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/dispatcher"
-	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestCorruption_Records: whatever hands do to what the limiter keeps of waiting jobs, all
-// others have their turns meanwhile, no limit lets more through, and a minute after the
-// last blow all is in order again.
+// TestCorruption_Records: whatever record of a waiting job is damaged, other jobs have their turns meanwhile,
+// no limit is exceeded, and a minute after the last damage all is in order again.
 func TestCorruption_Records(t *testing.T) {
 	for seed := range uint64(max(1, *seeds/10)) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -38,85 +35,20 @@ func TestCorruption_Records(t *testing.T) {
 	}
 }
 
-// TestCorruption_Repair: a record that says nothing, or another place than its job's, is
-// dropped, a lane that has lost its number is told of, and what is reserved is what is called.
-func TestCorruption_Repair(t *testing.T) {
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		ctx, lane := t.Context(), "default\na|"
-		limiter := waitdb.New(throttle.New(rdb, throttle.Options{}))
-		store := limiter
-		must := func(err error) {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		must(limiter.Define(ctx, throttle.Limit{Name: "a", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}))
-		for i := range 20 {
-			_, err := limiter.Acquire(ctx, waitdb.Job{JobID: throttle.JobID{Queue: "default", ID: fmt.Sprint(i)}, Grant: time.Hour}, throttle.Need{Limit: "a"})
-			must(err)
-		}
-		must(limiter.Define(ctx, funnel("a", 1000, 20)))
-		lead, err := store.BecomeLeader(ctx, "it", time.Minute, 0, "epoch")
-		must(err)
-		if len(lead.NewLanes) != 1 || lead.NewLanes[0].Lane != lane {
-			t.Fatalf("lanes %+v, want %q", lead.NewLanes, lane)
-		}
-		turn := fairqueue.Turn{Lane: lane, Advance: waitdb.Advance.Microseconds()}
-		if _, results, _, err := store.Grant(ctx, "it", []fairqueue.Turn{turn, turn, turn}); err != nil || results[2].Outcome != fairqueue.Granted {
-			t.Fatal(results, err)
-		}
-
-		records := rdb.HGetAll(ctx, scopePrefix+"jobs").Val()
-		must(rdb.HSet(ctx, scopePrefix+"jobs", "default\n1", "abc", "default\n7", records["default\n7"]+"\na|", // 1 is called
-			"default\n8", strings.Replace(records["default\n8"], "a|", "a|b", 1)).Err())
-		must(rdb.ZRem(ctx, scopePrefix+"lanes", lane).Err())
-		if jobs, next, mended, err := store.RepairRecords(ctx, 0, 1000, map[string]int64{}); len(jobs) != 19 || next != 0 || mended != 4 || err != nil {
-			t.Errorf("%d jobs from 0 to %d, %d mended, %v; want 19, 4 mended", len(jobs), next, mended, err)
-		}
-		if _, _, mended, err := store.RepairRecords(ctx, 0, 1000, map[string]int64{}); mended != 0 || err != nil {
-			t.Errorf("once more: %d mended, %v; want none", mended, err)
-		}
-		if again, err := store.BecomeLeader(ctx, "it", time.Minute, lead.NewLanes[0].Number, ""); err != nil || len(again.NewLanes) != 1 || again.NewLanes[0].Lane != lane {
-			t.Errorf("it hears of %+v, %v; want its lane", again, err)
-		}
-		must(rdb.Set(ctx, scopePrefix+"seq", "abc", 0).Err())
-		must(rdb.Set(ctx, scopePrefix+"changes", "99999999999999999999", 0).Err())
-		if again, err := store.BecomeLeader(ctx, "it", time.Minute, 9, ""); err != nil || !again.ReadAll || again.Changes != 0 || len(again.NewLanes) != 1 {
-			t.Errorf("counters that are no numbers: %+v, %v; want all lanes anew", again, err)
-		}
-		meters, next, err := store.Reserved(ctx, 0, 100)
-		if len(meters) != 1 || next != 0 || err != nil {
-			t.Errorf("meters %q, %d, %v; want one", meters, next, err)
-		}
-		for _, want := range []int{1, 0} {
-			if wrong, err := store.RepairReserved(ctx, "it", meters[0], []string{lane}); wrong != want || err != nil {
-				t.Errorf("%d were wrong, %v; want %d", wrong, err, want)
-			}
-		}
-		if n := rdb.HGet(ctx, scopePrefix+"meters", "a|").Val(); n != "2" {
-			t.Errorf("%s permits are reserved, want 2", n)
-		}
-	})
-}
-
-// TestCorruption_Deadlines: whatever hands write among the moments at which the time of jobs is up,
-// others are told theirs in time, and a while after the last job nothing of it is left.
+// TestCorruption_Deadlines: whatever an operator writes among the wait deadlines of jobs, other jobs expire in
+// time, and a while after the last job nothing of it is left.
 func TestCorruption_Deadlines(t *testing.T) {
 	for _, score := range []float64{0, -1, 1, 1e15, math.Inf(1), math.Inf(-1)} {
 		t.Run(fmt.Sprint(score), func(t *testing.T) {
-			rule := func(*asynq.Task) (Rule, error) {
-				return Rule{Needs: []throttle.Need{{Limit: "api"}}, MaxWait: 20 * time.Second}, nil
-			}
-			virtual(t, settings{config: quick, limits: []throttle.Limit{perMinute(60, 10)}, rule: rule}, func(t *testing.T, st *stack) {
+			rule := needs("api")
+			rule.MaxWait = 20 * time.Second
+			virtual(t, settings{config: quick, limits: []throttle.Limit{perMinute(60, 10)}, rule: always(rule)}, func(t *testing.T, st *stack) {
 				st.must(st.limiter.Pause(t.Context(), "api"))
-				id := st.enqueue(needing(""))
+				id := st.enqueueN(1, "")[0]
 				time.Sleep(time.Second)
 				st.must(st.limits.ZAdd(t.Context(), scopePrefix+"deadlines", redis.Z{Score: score, Member: "1\n2\n3"}).Err())
 				time.Sleep(20 * time.Second)
-				if info := st.info(id); info == nil || info.State != asynq.TaskStateArchived {
-					t.Errorf("after 21 s: %+v, want it told that it is too late", info)
-				}
+				st.wantJob(id, asynq.TaskStateArchived, "")
 				time.Sleep(5 * time.Second)
 				st.wantClean()
 			})
@@ -124,8 +56,8 @@ func TestCorruption_Deadlines(t *testing.T) {
 	}
 }
 
-// TestCorruption_Lane: a lane that no script has made is forgotten with the next pass, and then
-// what is kept of none.
+// TestCorruption_Lane: a lane that no script has made is removed by the next reconciliation, and so are records
+// without a lane.
 func TestCorruption_Lane(t *testing.T) {
 	virtual(t, settings{config: quick, limits: []throttle.Limit{perMinute(60, 10)}}, func(t *testing.T, st *stack) {
 		time.Sleep(time.Second)
@@ -139,7 +71,7 @@ func TestCorruption_Lane(t *testing.T) {
 	})
 }
 
-// damaged has jobs of all sorts wait, and hands do damage for a minute.
+// damaged lets jobs of all sorts wait, and damages their records for a minute.
 func damaged(t *testing.T, rdb redis.UniversalClient, seed uint64) {
 	const lasts = time.Minute
 	limits := []throttle.Limit{
@@ -174,9 +106,9 @@ func damaged(t *testing.T, rdb redis.UniversalClient, seed uint64) {
 	}
 	untouched := slices.DeleteFunc(slices.Concat(first.ran(), second.ran()), func(r run) bool { return r.needs[0].Limit != "quiet" })
 	if n := len(untouched); n < quiet*9/10 {
-		t.Errorf("of a limit that nobody touched %d jobs ran in %s, want %d", n, lasts, quiet)
+		t.Errorf("of an undamaged limit %d jobs ran in %s, want %d", n, lasts, quiet)
 	}
-	time.Sleep(2*lasts + 5*time.Second) // a pass has begun since, and has ended
+	time.Sleep(2*lasts + 5*time.Second) // a reconciliation has begun since, and has ended
 	w.inOrder(t)
 	for range 600 {
 		if len(first.ran())+len(second.ran()) >= jobs+quiet {
@@ -202,7 +134,7 @@ func damaged(t *testing.T, rdb redis.UniversalClient, seed uint64) {
 		t.Errorf("turns failed %d times:\n%s", n, log.String())
 	}
 	for _, key := range first.left() {
-		t.Errorf("%q is left behind: %v", key, w.members(key))
+		t.Errorf("%q is left behind: %v", key, contentsOf(w.rdb, key))
 	}
 }
 
@@ -233,7 +165,7 @@ func (w *damager) damage() {
 	}
 }
 
-// texts are what hands write into hashes.
+// texts are what a damager writes into hashes.
 var texts = []string{"", "abc", "-5", "0", "1.5", "1e300", "99999999999999999999", "9007199254740993", "\n\n\n", "1\n2\n3\n0 1\n1\ndefault\na|\nb|", "\xff\x00"}
 
 func (w *damager) damageHash(key string) {
@@ -255,7 +187,7 @@ func (w *damager) damageHash(key string) {
 		w.note("HDEL %s %q", key, field)
 		w.rdb.HDel(w.ctx, scopePrefix+key, field)
 		return
-	case 1: // another's
+	case 1: // another job's
 		value = all[fields[w.rand.IntN(len(fields))]]
 	case 2: // a byte of it
 		if was := []byte(all[field]); len(was) > 0 {
@@ -284,7 +216,7 @@ func (w *damager) damageSet(key string) {
 		return
 	case 1:
 		member = []string{"abc", "", "default\n", "default\nabc", "default\na|\nzzz|"}[w.rand.IntN(5)]
-	case 2: // one that stands elsewhere
+	case 2: // one of another lane
 		if names := w.rdb.HKeys(w.ctx, scopePrefix+"jobs").Val(); len(names) > 0 {
 			slices.Sort(names)
 			_, member, _ = strings.Cut(names[w.rand.IntN(len(names))], "\n")
@@ -298,16 +230,8 @@ func (w *damager) note(format string, args ...any) {
 	w.done = append(w.done, fmt.Sprintf(format, args...))
 }
 
-// members is what a key holds, to tell of it.
-func (w *damager) members(key string) any {
-	if set, err := w.rdb.ZRangeWithScores(w.ctx, key, 0, -1).Result(); err == nil {
-		return set
-	}
-	return w.rdb.HGetAll(w.ctx, key).Val()
-}
-
-// inOrder fails unless each job that waits or is called has its record and its place,
-// and what is reserved is what is called. It looks at one moment of all.
+// inOrder fails unless each waiting or granted job has its record and its place, and the reserved permits are
+// those of granted jobs. A script looks at all of it at one moment.
 func (w *damager) inOrder(t *testing.T, also ...any) {
 	t.Helper()
 	text := `local P, out, sums, wanted = KEYS[1], {}, {}, {}
@@ -316,10 +240,10 @@ func (w *damager) inOrder(t *testing.T, also ...any) {
 		local id = string.match(jobs[i], '\n(.*)$')
 		local costs, lane = string.match(jobs[i + 1], '^%-?%d+\n%d+\n%d+\n%d *%d*\n([%d,]+)\n(.*)$')
 		local waits = lane and redis.call('ZSCORE', P .. 'lane:' .. lane, id)
-		local called = lane and redis.call('ZSCORE', P .. 'granted:' .. lane, id)
-		if not lane or (waits and called) or not (waits or called) then out[#out + 1] = jobs[i] .. ': ' .. jobs[i + 1] end
+		local granted = lane and redis.call('ZSCORE', P .. 'granted:' .. lane, id)
+		if not lane or (waits and granted) or not (waits or granted) then out[#out + 1] = jobs[i] .. ': ' .. jobs[i + 1] end
 		if lane and not redis.call('ZSCORE', P .. 'lanes', lane) then out[#out + 1] = 'no lane ' .. lane end
-		local counts = waits and wanted or called and tonumber(called) > 0 and sums
+		local counts = waits and wanted or granted and tonumber(granted) > 0 and sums
 		if counts then
 			local rest = string.match(lane, '\n(.*)$')
 			for cost in string.gmatch(costs, '%d+') do
@@ -333,7 +257,7 @@ func (w *damager) inOrder(t *testing.T, also ...any) {
 	for i = 1, #meters, 2 do
 		if string.sub(meters[i], -1) ~= '\n' then
 			if meters[i + 1] ~= string.format('%d', sums[meters[i]] or 0) then
-				out[#out + 1] = 'reserved of ' .. meters[i] .. ': ' .. meters[i + 1] .. ', called ' .. (sums[meters[i]] or 0)
+				out[#out + 1] = 'reserved of ' .. meters[i] .. ': ' .. meters[i + 1] .. ', granted ' .. (sums[meters[i]] or 0)
 			end
 		end
 	end

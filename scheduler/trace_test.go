@@ -20,7 +20,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// recordTraces has all spans recorded for the length of a test.
+// recordTraces records all spans for the length of a test.
 func recordTraces(t *testing.T) *tracetest.InMemoryExporter {
 	spans := tracetest.NewInMemoryExporter()
 	otel.SetTracerProvider(trace.NewTracerProvider(trace.WithSyncer(spans)))
@@ -32,8 +32,8 @@ func recordTraces(t *testing.T) *tracetest.InMemoryExporter {
 	return spans
 }
 
-// A job's spans hang together from its Enqueue over its wait to its run, though
-// it passes through Redis four times on the way.
+// TestTraces: a job's spans from its Enqueue over its wait to its run are one trace, though the job passes
+// through Redis four times on the way.
 func TestTraces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spans := recordTraces(t)
@@ -86,25 +86,19 @@ func TestTraces(t *testing.T) {
 	})
 }
 
-// A job that is put back has not failed, and nothing is recorded of it but that.
+// TestTraces_PutBack: a job that is put back has not failed, and its span has one event.
 func TestTraces_PutBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual(t, settings{limits: []throttle.Limit{perMinute(60, 10)}}, func(t *testing.T, st *stack) {
 		spans := recordTraces(t)
-		_, rdb := redistest.Mini(t)
-		runs := 0
-		start(t, rdb, settings{
-			config: idle, limits: []throttle.Limit{perMinute(60, 10)},
-			handle: func(context.Context, *asynq.Task) error {
-				if runs++; runs == 1 {
-					return RetryAfter(time.Minute)
-				}
-				return nil
-			},
-		})
-		if _, err := NewClient(rdb).Enqueue(NewTask("job", nil)); err != nil {
-			t.Fatal(err)
+		st.handle = func(context.Context, *asynq.Task) error {
+			if len(st.ran()) == 1 {
+				return RetryAfter(time.Minute)
+			}
+			return nil
 		}
+		st.enqueueN(1, "")
 		time.Sleep(5 * time.Minute)
+		st.wantRuns(2)
 		events := 0
 		for _, s := range spans.GetSpans() {
 			events += len(s.Events)
@@ -112,13 +106,13 @@ func TestTraces_PutBack(t *testing.T) {
 				t.Errorf("%s: status %v", s.Name, s.Status)
 			}
 		}
-		if runs != 2 || events != 1 {
-			t.Errorf("%d runs and %d events, want 2 and 1", runs, events)
+		if events != 1 {
+			t.Errorf("%d events, want 1", events)
 		}
 	})
 }
 
-// Where the program records no traces its jobs carry no trace.
+// TestTraces_None: if the program records no traces, its jobs carry none.
 func TestTraces_None(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	info, err := NewClient(rdb).Enqueue(NewTask("job", nil))

@@ -123,24 +123,3 @@ func TestCoalescer_ContextEndsEarly(t *testing.T) {
 		}
 	})
 }
-
-// Every call is sent once, whoever calls beside it.
-func TestCoalescer_ManyCalls(t *testing.T) {
-	calls := &coalescer[int]{send: func(_ context.Context, calls []*int) {
-		for _, n := range calls {
-			*n++
-		}
-	}}
-	var all sync.WaitGroup
-	for range 50 {
-		all.Go(func() {
-			for range 200 {
-				n := 0
-				if err := calls.do(t.Context(), &n); err != nil || n != 1 {
-					t.Errorf("sent %d times, %v", n, err)
-				}
-			}
-		})
-	}
-	all.Wait()
-}

@@ -48,39 +48,6 @@ func TestDefine_AfterSet(t *testing.T) {
 	})
 }
 
-// TestDefine_ChangedSize: what was taken counts under the new definition.
-func TestDefine_ChangedSize(t *testing.T) {
-	for _, limit := range threes {
-		t.Run(limit.Name, func(t *testing.T) {
-			onEvery(t, func(t *testing.T, s *stage) {
-				sized := func(n int) throttle.Limit {
-					l := limit
-					if l.Capacity > 0 {
-						l.Capacity = n
-					} else {
-						l.Rate.N = n
-					}
-					return l
-				}
-				define(t, s, sized(3))
-				ask(t, s, limit.Name, 3)
-				define(t, s, sized(5))
-				expect(t, "raised", ask(t, s, limit.Name, 0).Remaining, 2)
-				ask(t, s, limit.Name, 1)
-				define(t, s, sized(2))
-				d := ask(t, s, limit.Name, 1)
-				expect(t, "lowered", [2]any{d.Outcome, d.Remaining}, [2]any{denied, 0})
-				expect(t, "lowered below what is taken, only looking", ask(t, s, limit.Name, 0).Outcome, allowed)
-				expect(t, "above the lowered capacity", ask(t, s, limit.Name, 3).Outcome, impossible)
-				s.wait(d.RetryAfter - time.Microsecond)
-				expect(t, "a microsecond early", ask(t, s, limit.Name, 1).Outcome, denied)
-				s.wait(time.Microsecond)
-				expect(t, "after retry-after", ask(t, s, limit.Name, 1).Outcome, allowed)
-			})
-		})
-	}
-}
-
 // TestSet_LostReply: meters live on under a slower rate, also where the client had to
 // repeat the call that sets it, since its answer got lost.
 func TestSet_LostReply(t *testing.T) {
@@ -95,21 +62,6 @@ func TestSet_LostReply(t *testing.T) {
 		expect(t, "lost", lost.Did, true)
 		s.wait(30 * time.Minute)
 		expect(t, "left", ask(t, s, "log", 0).Remaining, 1)
-	})
-}
-
-// TestDefine_ChangedKind: every kind has meters of its own, and finds them again.
-func TestDefine_ChangedKind(t *testing.T) {
-	onEvery(t, func(t *testing.T, s *stage) {
-		for _, l := range threes {
-			l.Name = "l"
-			define(t, s, l)
-			expect(t, "left as "+string(l.Kind), ask(t, s, "l", 1).Remaining, 2)
-		}
-		l := threes[0]
-		l.Name = "l"
-		define(t, s, l)
-		expect(t, "left as the first kind again", ask(t, s, "l", 0).Remaining, 2)
 	})
 }
 
@@ -168,23 +120,6 @@ func TestLimiter_Limits(t *testing.T) {
 		expect(t, "limits after delete", got, nil)
 		define(t, s, limits[4])
 		expect(t, "a limit that is made again is not paused", ask(t, s, "e", 0).Outcome, allowed)
-	})
-}
-
-// TestBlock_DeletedLimit: a limit that is made again under the name is not blocked.
-func TestBlock_DeletedLimit(t *testing.T) {
-	onEvery(t, func(t *testing.T, s *stage) {
-		ctx := t.Context()
-		define(t, s, log(1), threes[0])
-		for _, limit := range []string{"log", threes[0].Name} {
-			must(t, s.Block(ctx, limit, "k", s.now.Add(time.Hour)))
-		}
-		must(t, s.Delete(ctx, "log"))
-		define(t, s, log(2))
-		expect(t, "made again", ask(t, s, "log", 1).Outcome, allowed)
-		must(t, s.Block(ctx, "log", "k2", s.now.Add(time.Hour)))
-		expect(t, "another key of it is blocked", ask(t, s, "log", 1).Outcome, allowed)
-		expect(t, "another limit", ask(t, s, threes[0].Name, 1).Outcome, denied)
 	})
 }
 

@@ -1,7 +1,6 @@
 package throttle_test
 
 import (
-	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -61,28 +60,6 @@ func TestValidate_Fields(t *testing.T) {
 	}
 	err := throttle.Limit{Name: "a", Kind: throttle.Concurrency, Capacity: -3}.Validate()
 	expect(t, "in words", err.Error(), "capacity -3: want how many may run at once, 1 to 10000000")
-}
-
-// TestTexts: what an enumeration writes it reads, and it lists what it reads.
-func TestTexts(t *testing.T) {
-	type all struct {
-		Kind throttle.Kind
-		Rate throttle.Rate
-	}
-	const text = `{"Kind":"funnel","Rate":"3/2m"}`
-	want := all{throttle.Funnel, throttle.Rate{N: 3, Per: 2 * time.Minute}}
-	written, err := json.Marshal(want)
-	must(t, err)
-	expect(t, "written", string(written), text)
-	var read all
-	must(t, json.Unmarshal([]byte(text), &read))
-	expect(t, "read", read, want)
-
-	const wrong = `kind "x": want one of funnel, token_bucket, fixed_window, sliding_log, sliding_window, concurrency`
-	if err := read.Kind.UnmarshalText([]byte("x")); err == nil || err.Error() != wrong {
-		t.Errorf("%v, want %s", err, wrong)
-	}
-	expect(t, "read after errors", read, want)
 }
 
 // Durations of a limit are shown with days, as they are read.

@@ -2,8 +2,6 @@ package throttle
 
 import (
 	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -27,28 +25,5 @@ func TestLocal_ColdKeys(t *testing.T) {
 	}
 	if kept := len(l.backend.(*local).meters); kept != 0 {
 		t.Errorf("%d meters are kept, want none", kept)
-	}
-}
-
-// TestLocal_Concurrency: many goroutines never get more than there is.
-func TestLocal_Concurrency(t *testing.T) {
-	l := NewLocal(Options{})
-	if err := l.Define(t.Context(), Limit{Name: "a", Kind: Funnel, Rate: PerHour(1), Capacity: 100}); err != nil {
-		t.Fatal(err)
-	}
-	var allowed atomic.Int64
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() {
-			for range 50 {
-				if d, err := l.Allow(t.Context(), "a", ""); err == nil && d.OK() {
-					allowed.Add(1)
-				}
-			}
-		})
-	}
-	all.Wait()
-	if allowed.Load() != 100 {
-		t.Errorf("%d allowed, want 100", allowed.Load())
 	}
 }

@@ -82,29 +82,6 @@ func TestLimiter_Keys(t *testing.T) {
 	})
 }
 
-// TestOverride_ChangedKind: what a config says of a key is for the kind that it says, and the
-// same words change nothing where the limit has another kind by then.
-func TestOverride_ChangedKind(t *testing.T) {
-	onEvery(t, func(t *testing.T, s *stage) {
-		limit := throttle.Limit{Name: "l", Kind: throttle.TokenBucket, Rate: throttle.PerHour(5), Capacity: 5}
-		limit.Overrides = map[string]throttle.Override{"k": {Rate: throttle.PerHour(1), Capacity: 1}}
-		define(t, s, limit)
-		must(t, s.Set(t.Context(), throttle.Limit{Name: "l", Kind: throttle.SlidingLog, Rate: throttle.PerHour(5)}))
-		capacity := func() int { return ask(t, s, "l", 0).Capacity }
-		expect(t, "of another kind", capacity(), 5)
-		keys, err := s.Keys(t.Context(), "l")
-		must(t, err)
-		expect(t, "keys that differ", len(keys), 0)
-		define(t, s, limit)
-		expect(t, "after the same words", capacity(), 5)
-		limit.Overrides = map[string]throttle.Override{"k": {Rate: throttle.PerHour(2), Capacity: 2}}
-		define(t, s, limit)
-		expect(t, "after new words of the key", capacity(), 5)
-		must(t, s.Set(t.Context(), limit))
-		expect(t, "of its kind again", capacity(), 2)
-	})
-}
-
 // TestOverride_AfterLoss: what the config says of single keys comes back with the limits
 // that Redis has lost.
 func TestOverride_AfterLoss(t *testing.T) {

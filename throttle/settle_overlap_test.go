@@ -11,26 +11,6 @@ import (
 	"github.com/headgate/headgate/throttle/throttletest"
 )
 
-// TestSettle_OverlappingCalls: two calls settle, and another takes what the first
-// of them gave back. That stays taken when the second settles.
-func TestSettle_OverlappingCalls(t *testing.T) {
-	onEvery(t, func(t *testing.T, s *stage) {
-		for _, kind := range []throttle.Kind{throttle.Funnel, throttle.TokenBucket} {
-			name, start := string(kind), s.now
-			define(t, s, throttle.Limit{Name: name, Kind: kind, Rate: throttle.PerSecond(10), Capacity: 60})
-			a, b := ask(t, s, name, 20), ask(t, s, name, 20)
-			s.wait(500 * time.Millisecond)
-			must(t, s.Settle(t.Context(), a, name, "k", 0))
-			s.wait(1900 * time.Millisecond)
-			expect(t, name+": the third call", ask(t, s, name, 40).Outcome, allowed)
-			s.wait(100 * time.Millisecond)
-			must(t, s.Settle(t.Context(), b, name, "k", 0))
-			expect(t, name+": left", ask(t, s, name, 0).Remaining, 20)
-			s.wait(start.Sub(s.now))
-		}
-	})
-}
-
 // TestSettle_Again: the last cost of a call counts, however often it is told, and
 // what the call owed above its estimate comes back, too.
 func TestSettle_Again(t *testing.T) {

@@ -78,23 +78,6 @@ func TestSettle_LeakedPermits(t *testing.T) {
 	})
 }
 
-// TestSettle_SameDefinition: a config that says what was set already is no change.
-func TestSettle_SameDefinition(t *testing.T) {
-	onEvery(t, func(t *testing.T, s *stage) {
-		for _, limit := range threes[:5] {
-			other := limit
-			other.Rate.N = 4
-			define(t, s, other)
-			must(t, s.Set(t.Context(), limit))
-			d := ask(t, s, limit.Name, 3)
-			s.wait(time.Millisecond)
-			define(t, s, limit)
-			must(t, s.Settle(t.Context(), d, limit.Name, "k", 1))
-			expect(t, limit.Name, ask(t, s, limit.Name, 0).Remaining, 2)
-		}
-	})
-}
-
 func TestSettle_Invalid(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		define(t, s, threes...)

@@ -30,14 +30,14 @@ func (r *Runner) Pause(ctx context.Context, name string) error {
 	if !paused.Val() {
 		return nil
 	}
-	return r.note(ctx, name, "paused")
+	return r.logChange(ctx, name, "paused")
 }
 
-// note adds a line to the changelog, with the actor of throttle.WithActor.
-func (r *Runner) note(ctx context.Context, name, what string) error {
+// logChange adds an entry to the changelog, with the actor of throttle.WithActor.
+func (r *Runner) logChange(ctx context.Context, name, what string) error {
 	log := throttle.New(r.rdb, throttle.Options{Scope: r.scope, Logger: r.log})
 	if err := log.Internals().Note(ctx, throttle.Change{What: what, Schedule: name}); err != nil {
-		return fmt.Errorf("schedule %s was %s, but that is not in the changelog: %w", name, what, err)
+		return fmt.Errorf("schedule %s was %s, but the changelog could not be written: %w", name, what, err)
 	}
 	return nil
 }
@@ -55,7 +55,7 @@ func (r *Runner) Resume(ctx context.Context, name string) error {
 	if err != nil || states[0].Paused == 0 {
 		return err
 	}
-	if _, err := r.move(ctx, name, now, states[0].Spec, "", ""); err != nil {
+	if _, err := r.advance(ctx, name, now, states[0].Spec, "", ""); err != nil {
 		return err
 	}
 	resumed, err := r.rdb.HDel(ctx, r.key(name), "paused").Result()
@@ -65,7 +65,7 @@ func (r *Runner) Resume(ctx context.Context, name string) error {
 	if resumed == 0 {
 		return nil
 	}
-	return r.note(ctx, name, "resumed")
+	return r.logChange(ctx, name, "resumed")
 }
 
 // Trigger enqueues a job of the entry at once, between its ticks, and returns the job's ID.
@@ -73,8 +73,8 @@ func (r *Runner) Resume(ctx context.Context, name string) error {
 // works while the entry is paused or disabled. Payload gets the moment by Redis's clock, in whole
 // seconds.
 //
-// An ID together with an error means that the job is enqueued, but not recorded for OverlapSkip or
-// in the changelog.
+// If Trigger returns an ID and an error, the job is enqueued, but OverlapSkip or the changelog may
+// not know it.
 func (r *Runner) Trigger(ctx context.Context, name string) (string, error) {
 	s, err := r.schedule(name)
 	if err != nil {
@@ -96,7 +96,7 @@ func (r *Runner) Trigger(ctx context.Context, name string) (string, error) {
 	if err := r.rdb.HSet(ctx, r.key(name), "extra", job).Err(); err != nil {
 		return id, fmt.Errorf("schedule %s: job %s is enqueued, but not recorded: %w", name, id, err)
 	}
-	return id, r.note(ctx, name, "run")
+	return id, r.logChange(ctx, name, "run")
 }
 
 // Status is an entry with the state of its ticks.
@@ -132,21 +132,21 @@ func (r *Runner) List(ctx context.Context, n int) ([]Status, error) {
 	}
 	list := make([]Status, len(names))
 	for i, name := range names {
-		s, v := schedules[name], states[i]
-		if v.err != nil {
-			return nil, v.err
+		s, stored := schedules[name], states[i]
+		if stored.err != nil {
+			return nil, stored.err
 		}
 		list[i] = Status{
-			Entry: s.entry, Paused: v.Paused != 0, Outcome: v.Outcome,
-			Enqueued: v.Enqueued, Skipped: v.Skipped, Failed: v.Failed,
+			Entry: s.entry, Paused: stored.Paused != 0, Outcome: stored.Outcome,
+			Enqueued: stored.Enqueued, Skipped: stored.Skipped, Failed: stored.Failed,
 		}
-		if v.Tick != 0 {
-			list[i].Last = moment(v.Tick).In(s.zone)
+		if stored.Tick != 0 {
+			list[i].Last = moment(stored.Tick).In(s.zone)
 		}
 		if list[i].Paused || s.entry.Disabled {
 			continue
 		}
-		if due := s.timetable.next(moment(v.Last)); v.Last != 0 && !due.IsZero() {
+		if due := s.timetable.next(moment(stored.DoneUntil)); stored.DoneUntil != 0 && !due.IsZero() {
 			list[i].Late = max(0, now.Sub(due))
 		}
 		for at := now; len(list[i].Next) < n; {

@@ -12,15 +12,15 @@
 //	…
 //	err = runner.Run(ctx)
 //
-// A tick that a process sees within 30 seconds is enqueued. [Missed] says which ticks still run that
-// are seen later, as after an outage. [Overlap] says whether a tick is dropped while an earlier job of
-// the entry is unfinished. [Runner.List] reports the outcome of the last tick.
+// A tick that a process sees within 30 seconds is enqueued. [Missed] selects which later ticks still
+// run, for example after an outage. [Overlap] selects whether a tick is dropped while an earlier job
+// of the entry is unfinished. [Runner.List] reports the outcome of the last tick.
 //
 // [Runner.Pause] stops an entry on all replicas, [Runner.Resume] ends the pause, and [Runner.Trigger]
 // enqueues a job between ticks. Any process that has the entry may call them, even if it does not call
 // Run.
 //
-// Cron lines are read in the entry's time zone. A tick at a time of day comes once every day. If the
-// clocks jump over that time, the tick comes at the end of the gap; if the time comes twice, the tick
-// comes the first time. See [Entry.Next].
+// Cron lines are read in the entry's time zone. A tick at a time of day happens once every day. If the
+// clocks jump over that time, the tick happens at the end of the gap; if the time occurs twice, the
+// tick happens the first time. See [Entry.Next].
 package cron

@@ -67,7 +67,7 @@ type Missed string
 // The values of Entry.Missed.
 const (
 	MissedSkip Missed = "skip" // none
-	MissedOnce Missed = "once" // the newest, unless a tick that is not missed runs now
+	MissedOnce Missed = "once" // the newest, and only if no tick is due that is not missed
 	MissedAll  Missed = "all"  // all, oldest first, up to Entry.MissedMax
 )
 
@@ -139,22 +139,22 @@ func (e Entry) Validate() error {
 	wrong(e.Overlap != "" && new(Overlap).UnmarshalText([]byte(e.Overlap)) != nil, "overlap", string(e.Overlap),
 		"must be one of "+overlapValues)
 	for _, option := range e.Options {
-		hint, bad := unfit[option.Type()]
+		hint, bad := forbiddenOptions[option.Type()]
 		wrong(bad, "options", option.String(), hint)
 		wrong(option.Type() == asynq.GroupOpt && e.Jitter > 0, "options", option.String(),
-			"must go, or jitter must: asynq never aggregates a delayed job")
+			"is not allowed with jitter: asynq does not aggregate delayed jobs")
 	}
 	return errors.Join(errs...)
 }
 
-// unfit lists options that fit only a single job, or that the runner sets itself.
-var unfit = map[asynq.OptionType]string{
-	asynq.TaskIDOpt:    "must go: the id of a job is its scope, entry and tick",
-	asynq.QueueOpt:     "must go: name the queue in queue",
-	asynq.ProcessAtOpt: "must go: cron says when, and jitter delays the job",
-	asynq.ProcessInOpt: "must go: cron says when, and jitter delays the job",
-	asynq.DeadlineOpt:  "must go: a fixed moment does not fit every tick, use timeout",
-	asynq.UniqueOpt:    "must go: use overlap: skip",
+// forbiddenOptions has a hint for each option that suits only a single job, or that the Runner sets.
+var forbiddenOptions = map[asynq.OptionType]string{
+	asynq.TaskIDOpt:    "is not allowed: the job's ID is made of scope, entry and tick",
+	asynq.QueueOpt:     "is not allowed: set queue",
+	asynq.ProcessAtOpt: "is not allowed: cron sets the time, and jitter a delay",
+	asynq.ProcessInOpt: "is not allowed: cron sets the time, and jitter a delay",
+	asynq.DeadlineOpt:  "is not allowed: ticks cannot share a deadline, use timeout",
+	asynq.UniqueOpt:    "is not allowed: use overlap: skip",
 }
 
 // entryName excludes the characters that separate a name from the rest of a job's ID.

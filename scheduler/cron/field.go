@@ -27,12 +27,12 @@ var lineFields = []field{
 	{name: "day of week", high: 6, words: strings.Fields("sun mon tue wed thu fri sat")},
 }
 
-// starBit marks a field that is * for robfig/cron. If neither the day of month nor the day of
-// week has it, a day matches if one of them does.
+// starBit tells robfig/cron that a field is *. If neither the day of month nor the day of week is *,
+// a day needs to match only one of them.
 const starBit = 1 << 63
 
-// readLine parses a cron line of six fields. robfig/cron's own parser has no ranges that wrap
-// around and no 7 for Sunday. The hint says what is wrong with the line.
+// readLine parses a cron line of six fields, or returns a hint what is wrong with the line.
+// robfig/cron's own parser has no ranges that wrap around and no 7 for Sunday.
 func readLine(line string) (s *robfig.SpecSchedule, hint string) {
 	bits := make([]uint64, len(lineFields))
 	for i, column := range strings.Fields(line) {
@@ -73,10 +73,10 @@ func (f field) bits(part string) (bits uint64, hint string) {
 		to += f.high - f.low + 1
 	}
 	if !fromOK || ranged && !toOK || err != nil || step < 1 {
-		return 0, f.unreadable(part)
+		return 0, f.syntaxHint(part)
 	}
 	if step > 1 && step > to-from {
-		return 0, f.tooLarge(step, from, to)
+		return 0, f.stepHint(step, from, to)
 	}
 	for v := from; v <= to; v += step {
 		bits |= 1 << (f.low + (v-f.low)%(f.high-f.low+1)) // for the day of week 7 becomes 0
@@ -84,7 +84,7 @@ func (f field) bits(part string) (bits uint64, hint string) {
 	return bits, ""
 }
 
-// value parses a number or a name. In the day of week 7 is Sunday.
+// value parses a number or a name. As a day of week, 7 is Sunday.
 func (f field) value(text string) (int, bool) {
 	if i := slices.Index(f.words, strings.ToLower(text)); i >= 0 {
 		return f.low + i, true
@@ -97,9 +97,9 @@ func (f field) value(text string) (int, bool) {
 	return v, err == nil && v >= f.low && v <= high
 }
 
-// tooLarge is the hint for a step that is larger than its range: only the first value would
+// stepHint returns the hint for a step that is larger than its range: only the first value would
 // match, so */90 minutes would be once an hour.
-func (f field) tooLarge(step, from, to int) string {
+func (f field) stepHint(step, from, to int) string {
 	instead := "list the values"
 	if f.unit != "" {
 		instead = fmt.Sprintf("for each %d%s use @every %d%s", step, f.unit, step, f.unit)
@@ -107,8 +107,8 @@ func (f field) tooLarge(step, from, to int) string {
 	return fmt.Sprintf("has a step of %d in the %s, which is larger than %d-%d and would match %d alone: %s", step, f.name, from, to, from, instead)
 }
 
-// unreadable is the hint for a part that is no list of values.
-func (f field) unreadable(part string) string {
+// syntaxHint returns the hint for a part that cannot be parsed.
+func (f field) syntaxHint(part string) string {
 	names := ""
 	if f.words != nil {
 		names = " or names such as " + f.words[0]

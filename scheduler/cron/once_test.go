@@ -74,7 +74,7 @@ func TestMove_CountsATickOnce(t *testing.T) {
 			if outcome == "enqueued" {
 				job = "sweep@1 default"
 			}
-			if _, err := r.move(t.Context(), "sweep", tick, "UTC 0 * * * *", outcome, job); err != nil {
+			if _, err := r.advance(t.Context(), "sweep", tick, "UTC 0 * * * *", outcome, job); err != nil {
 				t.Fatal(err)
 			}
 		}

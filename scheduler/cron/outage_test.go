@@ -55,7 +55,7 @@ func TestRun_UnreadableState_LeavesOthers(t *testing.T) {
 			t.Errorf("%d calls in 90 minutes", calls)
 		}
 		_, err := r.List(t.Context(), 1)
-		for _, want := range []string{"key hg:{default}:cron:odd: ", "yesterday", "Last of type int64"} {
+		for _, want := range []string{"key hg:{default}:cron:odd: ", "yesterday", "DoneUntil of type int64"} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v, want an error with %q", err, want)
 			}

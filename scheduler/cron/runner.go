@@ -35,13 +35,13 @@ type Options struct {
 // entries on one Redis. Its methods are safe for concurrent use, also during Run.
 //
 // The replicas need no leader. Each replica enqueues a tick when it is due, under an ID made of scope,
-// entry and tick. asynq accepts the first of these jobs. It rejects the others until the first is done
-// and its Retention, at least five minutes, is over. Each replica then advances the entry's last tick
-// in Redis. If a replica dies before it has advanced the tick, the other replicas do so.
+// entry and tick. asynq accepts the first of these jobs. It rejects the others while the first job
+// exists, which is until its Retention ends, at least five minutes after the job is done. Each replica
+// then advances the entry's last tick in Redis. If a replica dies before that, the others do it.
 //
-// A tick gets a second job if a replica stalls for more than five minutes between reading the last
-// tick and enqueuing the next, or if all replicas die before they advance the tick, and none restarts
-// within five minutes.
+// A tick gets a second job in two cases: a replica stalls for more than five minutes between reading
+// the last tick and enqueuing the next; or all replicas die after they have enqueued the tick and
+// before they advance it, and none restarts within five minutes.
 //
 // Redis's clock alone decides whether a tick is due, missed, or in a pause. A replica uses its own
 // clock only to measure its sleeps.
@@ -58,7 +58,7 @@ type Runner struct {
 
 	// The fields below belong to Run.
 	records map[string]*record
-	failing bool          // report has logged an error, and not yet that all schedules work again
+	failing bool          // an error has been logged, and the recovery has not
 	offset  time.Duration // Redis's time minus the local time
 }
 
@@ -68,14 +68,14 @@ type schedule struct {
 	*timetable
 }
 
-// record is Run's state of a schedule. In each pass, one goroutine uses it.
+// record is Run's state of a schedule. It needs no lock: a pass handles it in one goroutine.
 type record struct {
 	schedule
-	adopted bool        // Redis has the schedule's cron line, or none if the entry is disabled
-	last    time.Time   // the last tick that is done, in case Redis loses it
-	pending []time.Time // due ticks that are not enqueued yet, oldest first
-	next    time.Time   // time of the next pass that handles the schedule, by Redis's clock
-	err     error       // error of the last pass that handled the schedule
+	specStored bool        // Redis has the schedule's spec, or none if the entry is disabled
+	doneUntil  time.Time   // as in state, in case Redis loses its latest writes
+	pending    []time.Time // due ticks that are not enqueued yet, oldest first
+	wakeAt     time.Time   // time of the next pass that handles the schedule, by Redis's clock
+	err        error       // error of the last pass that handled the schedule
 }
 
 // New returns a Runner without entries. It closes neither rdb nor enqueuer, which must use the same
@@ -166,7 +166,7 @@ func (r *Runner) pass(ctx context.Context) time.Duration {
 	var due []*record
 	var names []string
 	for name, s := range r.records { // in random order, so replicas begin with different ones
-		if !s.next.After(r.now()) {
+		if !s.wakeAt.After(r.now()) {
 			due, names = append(due, s), append(names, name)
 		}
 	}
@@ -183,7 +183,7 @@ func (r *Runner) pass(ctx context.Context) time.Duration {
 		group.Go(func() {
 			defer func() { <-free }()
 			if s.err = r.handle(ctx, s, states[i], now); s.err != nil {
-				s.pending, s.next = nil, now.Add(retryEvery)
+				s.pending, s.wakeAt = nil, now.Add(retryEvery)
 			}
 		})
 	}
@@ -192,7 +192,7 @@ func (r *Runner) pass(ctx context.Context) time.Duration {
 	wait := syncEvery
 	var errs []error
 	for _, s := range r.records {
-		wait = min(wait, s.next.Sub(r.now()))
+		wait = min(wait, s.wakeAt.Sub(r.now()))
 		errs = append(errs, s.err)
 	}
 	r.report(ctx, errs...)
@@ -203,7 +203,7 @@ func (r *Runner) pass(ctx context.Context) time.Duration {
 func (r *Runner) now() time.Time { return time.Now().Add(r.offset) }
 
 // refresh updates the records after Set. A removed entry stays as a disabled one until its removal
-// is in Redis.
+// is written to Redis.
 func (r *Runner) refresh() {
 	r.mu.Lock()
 	schedules := r.schedules
@@ -212,7 +212,7 @@ func (r *Runner) refresh() {
 		if _, ok := schedules[name]; ok {
 			continue
 		}
-		if s.entry.Disabled && s.adopted {
+		if s.entry.Disabled && s.specStored {
 			delete(r.records, name)
 		} else if !s.entry.Disabled {
 			s.entry.Disabled = true
@@ -236,9 +236,9 @@ func (r *Runner) report(ctx context.Context, errs ...error) {
 	case ctx.Err() != nil:
 	case len(errs) > 0 && !r.failing:
 		r.failing = true
-		r.log.Warn("schedules are held up, trying again", "errors", len(errs), "first", errs[0])
+		r.log.Warn("schedules cannot be processed, trying again", "errors", len(errs), "first", errs[0])
 	case len(errs) == 0 && r.failing:
 		r.failing = false
-		r.log.Info("schedules go on")
+		r.log.Info("schedules are processed again")
 	}
 }

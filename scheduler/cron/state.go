@@ -18,15 +18,15 @@ var (
 )
 
 // state is the state of an entry in Redis, which all replicas share. Times are Unix seconds, or 0.
-// Jobs are an ID and a queue with a space in between.
+// A job is stored as "ID QUEUE".
 type state struct {
-	Last    int64  `redis:"last"`   // time up to which all ticks are done
-	Spec    string `redis:"spec"`   // zone and cron line that ran last; empty after removal
-	Paused  int64  `redis:"paused"` // start of the pause; ticks up to it still count
-	Tick    int64  `redis:"tick"`   // the last tick
-	Outcome string `redis:"outcome"`
-	Job     string `redis:"job"`   // job of the last tick that has a job
-	Extra   string `redis:"extra"` // job of the last Trigger
+	DoneUntil    int64  `redis:"last"`   // all ticks up to this time have been handled
+	Spec         string `redis:"spec"`   // zone and cron line in use; empty after removal
+	Paused       int64  `redis:"paused"` // start of the pause; ticks up to it still count
+	Tick         int64  `redis:"tick"`   // the last tick with an outcome
+	Outcome      string `redis:"outcome"`
+	Job          string `redis:"job"`   // job of the last tick that has a job
+	TriggeredJob string `redis:"extra"` // job of the last Trigger
 
 	Enqueued int64 `redis:"enqueued"`
 	Skipped  int64 `redis:"skipped"`
@@ -74,9 +74,10 @@ func (r *Runner) read(ctx context.Context, names ...string) ([]state, time.Time,
 	return states, time.UnixMicro(micros), nil
 }
 
-// move advances an entry's last tick, and reports whether it did: another replica may be faster.
-// With an outcome, last is a tick. A zero last and an empty spec mark the entry as removed.
-func (r *Runner) move(ctx context.Context, name string, last time.Time, spec, outcome, job string) (bool, error) {
+// advance sets the time up to which an entry's ticks are handled, and reports whether that changed:
+// another replica may have been faster. If outcome is not empty, last is a tick with that outcome. A
+// zero last and an empty spec mark the entry as removed.
+func (r *Runner) advance(ctx context.Context, name string, last time.Time, spec, outcome, job string) (bool, error) {
 	seconds := ""
 	if !last.IsZero() {
 		seconds = strconv.FormatInt(last.Unix(), 10)

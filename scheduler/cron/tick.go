@@ -14,44 +14,44 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// retainFor is the minimum time for which a finished job keeps its ID, so that a late replica finds
-// it.
-const retainFor = 5 * time.Minute
+// minRetention is the shortest time for which a finished job exists, so that a late replica gets
+// asynq.ErrTaskIDConflict.
+const minRetention = 5 * time.Minute
 
-// handle handles the next due tick of a schedule, and sets the schedule's next. If ctx ends, it
+// handle handles the next due tick of a schedule, and sets s.wakeAt. If ctx ends, it
 // still finishes a tick that it has begun.
-func (r *Runner) handle(ctx context.Context, s *record, v state, now time.Time) error {
-	if ctx.Err() != nil || v.err != nil {
-		return cmp.Or(ctx.Err(), v.err)
+func (r *Runner) handle(ctx context.Context, s *record, stored state, now time.Time) error {
+	if ctx.Err() != nil || stored.err != nil {
+		return cmp.Or(ctx.Err(), stored.err)
 	}
 	ctx = context.WithoutCancel(ctx)
-	s.next = now
+	s.wakeAt = now
 	name := s.entry.Name
-	last := latest(moment(v.Last), s.last) // s.last is newer if Redis lost its latest writes
+	last := latest(moment(stored.DoneUntil), s.doneUntil) // s.last is newer if Redis lost its latest writes
 	switch {
 	case s.entry.Disabled:
-		if !s.adopted && v.Spec != "" {
-			if _, err := r.move(ctx, name, time.Time{}, "", "", ""); err != nil {
+		if !s.specStored && stored.Spec != "" {
+			if _, err := r.advance(ctx, name, time.Time{}, "", "", ""); err != nil {
 				return err
 			}
 		}
-		s.adopted, s.next = true, now.Add(syncEvery)
+		s.specStored, s.wakeAt = true, now.Add(syncEvery)
 		return nil
-	case !s.adopted && v.Spec != s.spec: // a new entry or cron line
-		if _, err := r.move(ctx, name, now, s.spec, "", ""); err != nil {
+	case !s.specStored && stored.Spec != s.spec: // a new entry or cron line
+		if _, err := r.advance(ctx, name, now, s.spec, "", ""); err != nil {
 			return err
 		}
 		last = now
 	}
-	s.adopted, s.last = true, last
+	s.specStored, s.doneUntil = true, last
 
 	for len(s.pending) > 0 && !s.pending[0].After(last) { // another replica was faster
 		s.pending = s.pending[1:]
 	}
 	if len(s.pending) == 0 {
 		upTo := now
-		if v.Paused != 0 { // the ticks before a pause still run
-			upTo = earliest(now, moment(v.Paused))
+		if stored.Paused != 0 { // the ticks before a pause still run
+			upTo = earliest(now, moment(stored.Paused))
 		}
 		var missed time.Time
 		s.pending, missed = s.plan(last, upTo, now)
@@ -60,10 +60,10 @@ func (r *Runner) handle(ctx context.Context, s *record, v state, now time.Time) 
 		}
 	}
 	if len(s.pending) == 0 {
-		s.next = s.timetable.next(now)
+		s.wakeAt = s.timetable.next(now)
 		return nil
 	}
-	return r.tick(ctx, s, v, s.pending[0])
+	return r.enqueueTick(ctx, s, stored, s.pending[0])
 }
 
 // skip advances the schedule past the newest of its missed ticks.
@@ -72,23 +72,23 @@ func (r *Runner) skip(ctx context.Context, s *record, missed time.Time) error {
 	if s.err != nil { // the error of the last pass made this replica miss the tick
 		outcome = "failed: " + s.err.Error()
 	}
-	moved, err := r.move(ctx, s.entry.Name, missed, s.spec, outcome, "")
+	moved, err := r.advance(ctx, s.entry.Name, missed, s.spec, outcome, "")
 	if err == nil && moved {
-		r.log.Warn("schedule missed ticks", "entry", s.entry.Name, "after", s.last, "up_to", missed)
+		r.log.Warn("schedule missed ticks", "entry", s.entry.Name, "after", s.doneUntil, "up_to", missed)
 	}
 	if err == nil {
-		s.last = missed
+		s.doneUntil = missed
 	}
 	return err
 }
 
-// tick enqueues a job for the tick and advances the schedule. With OverlapSkip it enqueues none
-// while an earlier job is unfinished. After an error some replica tries the tick again.
-func (r *Runner) tick(ctx context.Context, s *record, v state, tick time.Time) error {
+// enqueueTick enqueues a job for a tick and advances the schedule. With OverlapSkip it enqueues no
+// job while an earlier one is unfinished. After an error, any replica tries the tick again.
+func (r *Runner) enqueueTick(ctx context.Context, s *record, stored state, tick time.Time) error {
 	outcome, job := "enqueued", ""
 	running, err := false, error(nil)
 	if s.entry.Overlap == OverlapSkip {
-		running, err = r.unfinished(v.Job, v.Extra)
+		running, err = r.unfinished(stored.Job, stored.TriggeredJob)
 	}
 	if err != nil {
 		return err
@@ -104,13 +104,13 @@ func (r *Runner) tick(ctx context.Context, s *record, v state, tick time.Time) e
 			return err
 		}
 	}
-	moved, err := r.move(ctx, s.entry.Name, tick, s.spec, outcome, job)
+	moved, err := r.advance(ctx, s.entry.Name, tick, s.spec, outcome, job)
 	if err != nil {
 		return err
 	}
-	s.last = tick
+	s.doneUntil = tick
 	if moved && failure != nil {
-		r.log.Error("schedule has no job for a tick", "entry", s.entry.Name, "tick", tick.In(s.zone), "err", failure)
+		r.log.Error("cannot build the payload of a scheduled job", "entry", s.entry.Name, "tick", tick.In(s.zone), "err", failure)
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func (r *Runner) call(code, entry string, run func() error) error {
 	return err
 }
 
-// delay returns a job's part of the entry's jitter. All replicas compute the same delay.
+// delay returns the delay of a job within the entry's jitter. All replicas compute the same one.
 func (e Entry) delay(id string) time.Duration {
 	steps := uint64(e.Jitter/time.Second) + 1
 	hash := fnv.New64a()
@@ -153,7 +153,7 @@ func (e Entry) delay(id string) time.Duration {
 // enqueue adds a job under an ID and returns its ID and queue. If the ID is taken, another replica
 // has enqueued the tick, or an earlier attempt of this replica, whose reply was lost.
 func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte, delay time.Duration) (job string, err error) {
-	queue, retain := cmp.Or(e.Queue, "default"), retainFor
+	queue, retain := cmp.Or(e.Queue, "default"), minRetention
 	var opts []asynq.Option
 	for _, option := range e.Options {
 		if option.Type() == asynq.RetentionOpt {

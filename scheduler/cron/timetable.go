@@ -22,7 +22,7 @@ type timetable struct {
 
 // newTimetable parses the entry's Cron, Seconds and Zone. Its error is an *EntryError.
 func newTimetable(e Entry) (*timetable, error) {
-	// If blanks counted, reformatting a config would restart the entry.
+	// A changed spec restarts the entry, and reformatting a config must not.
 	line := strings.Join(strings.Fields(e.Cron), " ")
 	zone, err := time.LoadLocation(e.Zone)
 	switch {
@@ -53,7 +53,7 @@ func newTimetable(e Entry) (*timetable, error) {
 	if t.fields, hint = readLine(line); hint != "" {
 		return wrong(hint)
 	}
-	if t.nextLabel(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
+	if t.nextWallTime(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return wrong("never ticks: there is no such date, choose a day that its months have")
 	}
 	return t, nil
@@ -84,11 +84,11 @@ func badFields(line string, seconds bool) string {
 }
 
 // Next returns the entry's first tick after a moment, in the entry's zone, or the zero time if the
-// entry is invalid. It does no I/O: pauses, Disabled and earlier ticks do not matter.
+// entry is invalid. It does no I/O, and ignores pauses, Disabled and earlier ticks.
 //
 // An entry for every hour (an hour field of * or all 24) ticks whenever the zone's wall clock
 // matches its fields. Every other entry ticks once for each matching time of day: times that the
-// clocks skip tick at the end of the gap, several of them as one, and times that come twice tick
+// clocks skip tick at the end of the gap, several of them as one, and times that occur twice tick
 // the first time.
 func (e Entry) Next(after time.Time) time.Time {
 	table, err := newTimetable(e)
@@ -99,8 +99,8 @@ func (e Entry) Next(after time.Time) time.Time {
 }
 
 // next returns the first tick after a moment, by the rule of Entry.Next. It goes through the
-// periods in which the zone's offset is constant. Within a period it searches labels: what the wall
-// clock shows, as a time in UTC, which has no gaps and no repeated hours.
+// periods in which the zone's offset is constant. Within a period it searches wall-clock
+// times, represented as times in UTC, which has no gaps and no repeated hours.
 func (t *timetable) next(after time.Time) time.Time {
 	if t.every > 0 {
 		every := int64(t.every / time.Second)
@@ -112,17 +112,17 @@ func (t *timetable) next(after time.Time) time.Time {
 	}
 	for at := time.Unix(after.Unix()+1, 0).In(t.zone); ; {
 		start, end := at.ZoneBounds()
-		if !end.IsZero() && !end.After(at) { // ZoneBounds says so on the last day of a leap year
+		if !end.IsZero() && !end.After(at) { // a fault of ZoneBounds on the last day of a leap year
 			end = at.Truncate(day).Add(day)
 		}
-		label := t.nextLabel(t.firstLabel(at, start))
-		if label.IsZero() {
+		wall := t.nextWallTime(t.firstWallTime(at, start))
+		if wall.IsZero() {
 			return time.Time{}
 		}
 		_, offset := at.Zone()
-		tick := time.Unix(label.Unix()-int64(offset), 0).In(t.zone)
+		tick := time.Unix(wall.Unix()-int64(offset), 0).In(t.zone)
 		if tick.Before(start) {
-			tick = start // the label is in the gap that ends here
+			tick = start // the wall-clock time is in the gap that ends here
 		}
 		if end.IsZero() || tick.Before(end) {
 			return tick
@@ -131,30 +131,30 @@ func (t *timetable) next(after time.Time) time.Time {
 	}
 }
 
-// firstLabel returns the first label that may tick at or after a moment of the period that begins
-// at start. For an entry of fixed times the labels continue where the period before ended. So the
-// labels of a gap tick, and labels that were shown already do not tick again.
-func (t *timetable) firstLabel(at, start time.Time) time.Time {
+// firstWallTime returns the first wall-clock time that may tick at or after `at`, in the period that
+// begins at start. Unless the entry is for every hour, the search continues at the wall-clock time at
+// which the previous period ended. So times in a gap tick, and repeated times do not tick again.
+func (t *timetable) firstWallTime(at, start time.Time) time.Time {
 	_, offset := at.Zone()
-	label := time.Unix(at.Unix()+int64(offset), 0).UTC()
-	const all = 1<<24 - 1 // an entry for every hour has no fixed times
+	wall := time.Unix(at.Unix()+int64(offset), 0).UTC()
+	const all = 1<<24 - 1 // every hour
 	if start.IsZero() || t.fields.Hour&all == all {
-		return label
+		return wall
 	}
-	_, before := start.Add(-time.Second).Zone()
-	resume := time.Unix(start.Unix()+int64(before), 0).UTC()
-	if at.Equal(start) || label.Before(resume) {
+	_, previous := start.Add(-time.Second).Zone()
+	resume := time.Unix(start.Unix()+int64(previous), 0).UTC()
+	if at.Equal(start) || wall.Before(resume) {
 		return resume
 	}
-	return label
+	return wall
 }
 
-// nextLabel returns the first matching label at or after the given one. robfig/cron searches five
+// nextWallTime returns the first matching time at or after the given one. robfig/cron searches five
 // years, but 29 February can be eight years away, around 2100.
-func (t *timetable) nextLabel(label time.Time) time.Time {
-	found := t.fields.Next(label.Add(-time.Second))
+func (t *timetable) nextWallTime(wall time.Time) time.Time {
+	found := t.fields.Next(wall.Add(-time.Second))
 	if found.IsZero() {
-		found = t.fields.Next(time.Date(label.Year()+6, 1, 1, 0, 0, -1, 0, time.UTC))
+		found = t.fields.Next(time.Date(wall.Year()+6, 1, 1, 0, 0, -1, 0, time.UTC))
 	}
 	return found
 }
@@ -164,23 +164,23 @@ const day = 24 * time.Hour
 // missedAfter is the delay after which a tick counts as missed. It is longer than a restart.
 const missedAfter = 30 * time.Second
 
-// plan returns the ticks in (last, upTo] that run, oldest first, and the newest tick that is
-// dropped because it is missed at now, or the zero time.
+// plan returns the ticks in (last, upTo] that run, oldest first, and the newest of the missed ticks
+// that are dropped, or the zero time.
 func (s schedule) plan(last, upTo, now time.Time) (run []time.Time, missed time.Time) {
 	late := earliest(upTo, now.Add(-missedAfter-time.Nanosecond))
-	timely := newestTicks(s.timetable, latest(last, late), upTo, int(missedAfter/time.Second)+1)
-	keep := 0
+	onTime := newestTicks(s.timetable, latest(last, late), upTo, int(missedAfter/time.Second)+1)
+	maxMissed := 0
 	switch {
-	case s.entry.Missed == MissedOnce && len(timely) == 0:
-		keep = 1
+	case s.entry.Missed == MissedOnce && len(onTime) == 0:
+		maxMissed = 1
 	case s.entry.Missed == MissedAll:
-		keep = cmp.Or(s.entry.MissedMax, 100)
+		maxMissed = cmp.Or(s.entry.MissedMax, 100)
 	}
-	run = newestTicks(s.timetable, last, late, keep+1)
-	if len(run) > keep {
+	run = newestTicks(s.timetable, last, late, maxMissed+1)
+	if len(run) > maxMissed {
 		missed, run = run[0], run[1:]
 	}
-	return append(run, timely...), missed
+	return append(run, onTime...), missed
 }
 
 // newestTicks returns the last n ticks in (after, upTo], oldest first. A timetable can only be

@@ -46,10 +46,10 @@ func TestValidate_NamesFieldAndValue(t *testing.T) {
 		{"missed max", func(e *Entry) { e.MissedMax = -1 }, `missed_max "-1" must be`},
 		{"overlap", func(e *Entry) { e.Overlap = "no" }, `overlap "no" must be one of allow, skip`},
 		{"task id", func(e *Entry) { e.Options = []asynq.Option{asynq.TaskID("x")} }, `TaskID(\"x\")`},
-		{"queue option", func(e *Entry) { e.Options = []asynq.Option{asynq.Queue("x")} }, "name the queue in queue"},
+		{"queue option", func(e *Entry) { e.Options = []asynq.Option{asynq.Queue("x")} }, "set queue"},
 		{"group", func(e *Entry) {
 			e.Options, e.Jitter = []asynq.Option{asynq.Group("g")}, time.Second
-		}, "never aggregates"},
+		}, "does not aggregate"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			e := good

@@ -27,7 +27,7 @@ func (r *Runner) handle(ctx context.Context, s *record, stored state, now time.T
 	ctx = context.WithoutCancel(ctx)
 	s.wakeAt = now
 	name := s.entry.Name
-	last := latest(moment(stored.DoneUntil), s.doneUntil) // s.last is newer if Redis lost its latest writes
+	last := latest(moment(stored.DoneUntil), s.doneUntil) // s.doneUntil is later if Redis lost its latest writes
 	switch {
 	case s.entry.Disabled:
 		if !s.specStored && stored.Spec != "" {

@@ -4,56 +4,34 @@ package duration
 import (
 	"fmt"
 	"math"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
 
-const (
-	day  = 24 * time.Hour
-	week = 7 * day
-)
+const day = 24 * time.Hour
+
+var daysOrWeeks = regexp.MustCompile(`([0-9.]+)([dw])`)
 
 // Parse reads what time.ParseDuration reads, and also days and weeks of 24 and 168 hours: 7d, 2w, 1d12h.
 func Parse(text string) (time.Duration, error) {
-	if !strings.ContainsAny(text, "dw") {
-		return time.ParseDuration(text)
-	}
-	rest, sign := text, time.Duration(1)
-	if strings.HasPrefix(rest, "-") {
-		sign = -1
-	}
-	rest = strings.TrimLeft(rest, "+-")
-	if len(text)-len(rest) > 1 {
+	inHours := daysOrWeeks.ReplaceAllStringFunc(text, func(part string) string {
+		number, unit := part[:len(part)-1], part[len(part)-1]
+		n, err := strconv.ParseFloat(number, 64)
+		if err != nil {
+			return part // which time.ParseDuration rejects
+		}
+		if unit == 'w' {
+			n *= 7
+		}
+		return strconv.FormatFloat(24*n, 'f', -1, 64) + "h"
+	})
+	d, err := time.ParseDuration(inHours)
+	if err != nil {
 		return 0, fmt.Errorf("%q is not a duration", text)
 	}
-	var sum time.Duration
-	for rest != "" {
-		digits := len(rest) - len(strings.TrimLeft(rest, "0123456789."))
-		unit := rest[digits:]
-		unit = unit[:len(unit)-len(strings.TrimLeft(unit, "abcdefghijklmnopqrstuvwxyzµμ"))]
-		part, err := parsePart(rest[:digits], unit)
-		if err != nil || part > math.MaxInt64-sum {
-			return 0, fmt.Errorf("%q is not a duration", text)
-		}
-		sum, rest = sum+part, rest[digits+len(unit):]
-	}
-	return sign * sum, nil
-}
-
-// parsePart reads a number and its unit.
-func parsePart(number, unit string) (time.Duration, error) {
-	times := time.Duration(1)
-	switch unit {
-	case "d":
-		unit, times = "h", day/time.Hour
-	case "w":
-		unit, times = "h", week/time.Hour
-	}
-	part, err := time.ParseDuration(number + unit)
-	if err == nil && part > math.MaxInt64/times {
-		err = fmt.Errorf("%s%s is too long", number, unit)
-	}
-	return part * times, err
+	return d, nil
 }
 
 // Text formats a duration for people in at most two units: 28 d 17 h. The bounds below are where the

@@ -20,7 +20,7 @@ type Entry struct {
 	// the ID is Name@seconds.
 	Name string
 	// Cron is five fields (minute, hour, day of month, month, day of week), six
-	// with seconds, or one of @hourly, @daily, @weekly, @monthly, @yearly and
+	// that begin with the second, or one of @hourly, @daily, @weekly, @monthly, @yearly and
 	// @every with a duration of whole seconds. @every ticks at the multiples of its
 	// duration since 1970, so all machines agree, also after a restart. Required.
 	//
@@ -28,8 +28,6 @@ type Entry struct {
 	// wrap around (22-2, fri-mon), and 7 is Sunday, as 0 is. A step that is larger than its
 	// range is an error: "*/90" minutes would be once an hour, which @every 90m is not.
 	Cron string `yaml:"cron"`
-	// Seconds says that cron starts with a field for the second.
-	Seconds bool `yaml:"seconds"`
 	// Zone is the IANA time zone of cron. The zero value means `UTC`.
 	Zone string `yaml:"zone"`
 	// Type is the type of the task. Required.

@@ -25,7 +25,6 @@ func TestValidate_NamesFieldAndValue(t *testing.T) {
 		{"no cron", func(e *Entry) { e.Cron = " " }, `cron " " must be a cron line`},
 		{"31 February", func(e *Entry) { e.Cron = "0 0 31 2 *" }, `cron "0 0 31 2 *" never ticks`},
 		{"empty list", func(e *Entry) { e.Cron = ", * * * *" }, `has "" in the minute: want * or numbers from 0 to 59`},
-		{"five fields", func(e *Entry) { e.Seconds = true }, "has 5 fields: want six"},
 		{"four fields", func(e *Entry) { e.Cron = "0 9 * *" }, "has 4 fields: want five such"},
 		{"minute 60", func(e *Entry) { e.Cron = "60 9 * * *" }, `has "60" in the minute: want * or numbers from 0 to 59, as`},
 		{"second monday", func(e *Entry) { e.Cron = "0 0 * * MON#2" }, `has "MON#2" in the day of week: want * or numbers from 0 to 6 or names such as sun`},
@@ -81,7 +80,7 @@ func TestValidate_AnyText(t *testing.T) {
 			rapid.StringMatching(`(TZ=|@every |@)?[0-9a-z*/,?@= -]{0,20}`),
 			rapid.StringMatching(`([0-9*]{1,3}[/,-]?[0-9]{0,20} ){4,6}`),
 		).Draw(rt, "cron")
-		e := Entry{Name: "x", Cron: cron, Type: "t", Seconds: rapid.Bool().Draw(rt, "seconds")}
+		e := Entry{Name: "x", Cron: cron, Type: "t"}
 		at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		if next := e.Next(at); (e.Validate() == nil) != next.After(at) {
 			rt.Fatalf("%q: valid is %v, next is %v", cron, e.Validate(), next)

@@ -20,7 +20,7 @@ type timetable struct {
 	spec   string // zone and cron line, as in state.Spec
 }
 
-// newTimetable parses the entry's Cron, Seconds and Zone. Its error is an *EntryError.
+// newTimetable parses the entry's Cron and Zone. Its error is an *EntryError.
 func newTimetable(e Entry) (*timetable, error) {
 	// A changed spec restarts the entry, and reformatting a config must not.
 	line := strings.Join(strings.Fields(e.Cron), " ")
@@ -44,9 +44,9 @@ func newTimetable(e Entry) (*timetable, error) {
 	}
 	if macro, ok := macros[line]; ok {
 		line = macro
-	} else if hint := badFields(line, e.Seconds); hint != "" {
+	} else if hint := badFields(line); hint != "" {
 		return wrong(hint)
-	} else if !e.Seconds {
+	} else if len(strings.Fields(line)) == 5 {
 		line = "0 " + line
 	}
 	var hint string
@@ -66,7 +66,7 @@ var macros = map[string]string{
 }
 
 // badFields says what is wrong with the form of a cron line.
-func badFields(line string, seconds bool) string {
+func badFields(line string) string {
 	count := len(strings.Fields(line))
 	switch {
 	case line == "":
@@ -75,10 +75,8 @@ func badFields(line string, seconds bool) string {
 		return "must not name a time zone: put it in zone"
 	case strings.HasPrefix(line, "@"):
 		return "must be @hourly, @daily, @weekly, @monthly, @yearly, @every such as @every 90s, or five fields"
-	case count != 5 && !seconds:
-		return fmt.Sprintf("has %d fields: want five such as \"0 9 * * *\", or six and seconds: true", count)
-	case count != 6 && seconds:
-		return fmt.Sprintf("has %d fields: want six such as \"0 0 9 * * *\", as seconds is true", count)
+	case count != 5 && count != 6:
+		return fmt.Sprintf("has %d fields: want five such as \"0 9 * * *\", or six, the first for the second", count)
 	}
 	return ""
 }

@@ -131,25 +131,6 @@ func ExampleLimiter_Block() {
 	// allowed by host for example.com, 0 of 1 left
 }
 
-func ExampleLimiter_Pause() {
-	rdb, _, stop := exampleRedis()
-	defer stop()
-	ctx := context.Background()
-
-	limiter := throttle.New(rdb, throttle.Options{})
-	limiter.Define(ctx, throttle.Limit{Name: "mail", Kind: throttle.Concurrency, Capacity: 5})
-	limiter.Pause(ctx, "mail")
-	d, _ := limiter.Allow(ctx, "mail", "")
-	fmt.Println(d)
-	limiter.Resume(ctx, "mail")
-	d, _ = limiter.Allow(ctx, "mail", "")
-	fmt.Println(d)
-	limiter.Free(ctx, d.Holder, throttle.Need{Limit: "mail"})
-	// Output:
-	// denied by mail: retry after 1 min
-	// allowed by mail, 4 of 5 left
-}
-
 // The command CL.THROTTLE laoqian:reply 15 30 60 of redis-cell.
 func ExampleLimiter_Throttle() {
 	rdb, _, stop := exampleRedis()

@@ -12,8 +12,6 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/dashboards/metrics"
-	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
@@ -156,59 +154,6 @@ func TestPending_Status(t *testing.T) {
 		must(t, w.rdb.LTrim(t.Context(), asynqdb.Key("default", asynqdb.Pending), 0, 399).Err())
 		if half, err := stats.SampledPending(t.Context(), w.rdb, &sample); err != nil || half.Groups[0].Jobs != 400 {
 			t.Errorf("when 400 are left the sample has %+v, %v", half, err)
-		}
-	})
-}
-
-// TestPending_Consistent: while the only worker is busy, page, metrics and status count pending jobs alike.
-func TestPending_Consistent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		quiet := slog.New(slog.DiscardHandler)
-		w := newPendingWorld(t, func(payload string) []throttle.Need {
-			if payload == "long" {
-				return nil
-			}
-			return []throttle.Need{{Limit: "hour"}}
-		}, throttle.Limit{Name: "hour", Kind: throttle.FixedWindow, Rate: throttle.PerHour(100)})
-		server, err := scheduler.NewServer(w.rdb, w.rules, asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel}, scheduler.WithLogger(quiet))
-		must(t, err)
-		must(t, server.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
-			<-ctx.Done()
-			return ctx.Err()
-		})))
-		defer server.Shutdown()
-		_, err = scheduler.NewClient(w.rdb).Enqueue(asynq.NewTask("long", []byte("long")))
-		must(t, err)
-		time.Sleep(time.Second)
-		w.enqueue(250)
-		time.Sleep(30 * time.Second) // there is a sample each 5 s, and each 20 s while nothing is decided
-
-		f, err := w.queues().Forecast(t.Context(), forecast.Options{})
-		must(t, err)
-		last, _ := f.Last()
-		ends := f.At.Add(last.StartsIn)
-		if f.Pending != 250 || last.StartsIn < 100*time.Minute {
-			t.Fatalf("%d are pending, and the last would run in %s", f.Pending, last.StartsIn)
-		}
-		said := map[string]time.Time{}
-		status, err := w.queues().Status(t.Context())
-		must(t, err)
-		said["status"] = status.At.Add(status.ETA.StartsIn)
-		said["status of the limit"] = status.At.Add(status.Limits[0].ETA.StartsIn)
-		p, err := page.New(page.Options{Redis: w.rdb, Limiter: w.limiter.Limiter, Scope: "default", Log: quiet})
-		must(t, err)
-		said["the page"] = headline(t, p)
-		must(t, p.Close())
-		for name, in := range lastRuns(t, metrics.New(server, w.rdb, metrics.Options{})) {
-			said["metrics of "+name] = time.Now().Add(in)
-		}
-		if len(said) != 4 {
-			t.Errorf("%d tell when the last runs: %v", len(said), said)
-		}
-		for who, at := range said {
-			if off := at.Sub(ends).Abs(); off > 2*time.Second {
-				t.Errorf("%s says %s, the forecast %s", who, at, ends)
-			}
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package script
 
 import (
-	"flag"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -10,8 +9,6 @@ import (
 	"strings"
 	"testing"
 )
-
-var printed = flag.String("print", "", "the command whose script TestPrint prints")
 
 // expanded is the text of a command's script as Redis gets it.
 func expanded(command string) string { return expand(command+".lua", map[string]bool{}) }
@@ -74,13 +71,4 @@ func TestFiles_Run(t *testing.T) {
 			t.Errorf("%s: there is no %s.lua", path, name)
 		}
 	}
-}
-
-// TestPrint prints a script as Redis gets it: go test ./internal/script -run TestPrint -v -print
-// lanes/acquire.
-func TestPrint(t *testing.T) {
-	if *printed == "" {
-		return
-	}
-	t.Log("\n" + expanded(*printed))
 }

@@ -156,22 +156,3 @@ func TestIncludes_Used(t *testing.T) {
 		t.Error("two includes have one name")
 	}
 }
-
-// longest is how many lines of code a script may have: a screen and a
-// half. Comments and empty lines come on top, and so do its includes, which are files
-// for themselves.
-const longest = 90
-
-func TestFiles_Length(t *testing.T) {
-	for _, name := range allFiles(t) {
-		lines := 0
-		for line := range strings.Lines(read(t, name+".lua").code) {
-			if strings.TrimSpace(line) != "" {
-				lines++
-			}
-		}
-		if lines > longest {
-			t.Errorf("%s has %d lines of code, want at most %d", name, lines, longest)
-		}
-	}
-}

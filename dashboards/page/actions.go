@@ -108,7 +108,7 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.Log.Info("changed on the page", "action", form.Get("action"), "by", auth.User(ctx), "what", display.Visible(objectOf(form), shortText))
-	p.reader.refresh()
+	p.reader.read(true)
 	redirect(w, back)
 }
 
@@ -133,9 +133,6 @@ type confirmation struct {
 	Fields []field
 	Back   string
 	Wrong  string // error of the last attempt
-	// ToConfirm is a change that would archive waiting jobs. The page makes it if the form is sent
-	// again with this text in the field "confirmed".
-	ToConfirm string
 }
 
 // confirm shows the form of an action. After a failed attempt it shows the error. The script shows
@@ -152,11 +149,8 @@ func (p *Page) confirm(w http.ResponseWriter, r *http.Request, a *action, f url.
 		code, text = http.StatusUnprocessableEntity, failed.Error()
 	}
 	d := confirmation{action: a, Name: f.Get("action"), Object: short(objectOf(f)), Back: back, Wrong: p.redactor.shown(text, 500)}
-	if impact, ok := errors.AsType[*impactError](failed); ok {
-		d.ToConfirm = impact.change
-	}
 	named := maps.Clone(f)
-	maps.DeleteFunc(named, func(name string, _ []string) bool { return name == "confirmed" || a.hasInput(name, r) })
+	maps.DeleteFunc(named, func(name string, _ []string) bool { return a.hasInput(name, r) })
 	d.To = "./do?" + named.Encode()
 	fields, err := p.fields(r, a, f)
 	if err != nil {
@@ -200,8 +194,7 @@ func (p *Page) fields(r *http.Request, a *action, f url.Values) ([]field, error)
 	return list, nil
 }
 
-// changeLimit sets the rate and the capacity. If the change would archive waiting jobs, changeLimit
-// fails unless the form confirms this change.
+// changeLimit sets the rate and the capacity. It fails if the change would archive waiting jobs.
 func changeLimit(ctx context.Context, p *Page, f url.Values) error {
 	old, _, err := p.Limiter.Internals().Key(ctx, f.Get("limit"), "")
 	if err != nil {
@@ -218,22 +211,14 @@ func changeLimit(ctx context.Context, p *Page, f url.Values) error {
 			return &throttle.FieldError{Field: "capacity", Value: strconv.Quote(text), Want: "want a whole number"}
 		}
 	}
-	if f.Get("confirmed") != l.String() {
-		impact, err := p.queues.LimitChangeImpact(ctx, old, l)
-		if err != nil {
-			return err
-		}
-		if impact != "" {
-			return &impactError{errors.New(impact + "; press Change again to confirm"), l.String()}
-		}
+	impact, err := p.queues.LimitChangeImpact(ctx, old, l)
+	if err == nil && impact != "" {
+		err = fmt.Errorf("%s: use \"worker limits set %s --yes\" to make this change", impact, l.Name)
+	}
+	if err != nil {
+		return err
 	}
 	return p.Limiter.Set(ctx, l)
-}
-
-// impactError is the error of an unconfirmed change that would archive waiting jobs.
-type impactError struct {
-	error
-	change string // the new limit
 }
 
 // block blocks a key by Redis's clock.

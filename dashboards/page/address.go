@@ -18,7 +18,7 @@ import (
 var filterNames = []string{"state", "queue", "type", "limit", "key", "payload", "error", "older"}
 
 // parameters are all parameters of views.
-var parameters = append([]string{"open", "q", "page", "lane", "id", "from"}, filterNames...)
+var parameters = append([]string{"open", "q", "page", "id", "from"}, filterNames...)
 
 // maxQuery bounds an address, in bytes.
 const maxQuery = 4 << 10

@@ -83,10 +83,7 @@ func New(o Options) (*Page, error) {
 	p := &Page{Options: o, queues: inspect.New(o.Redis, waitdb.New(o.Limiter), o.Scope), redactor: redactor, auth: access}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.reader = newReader(p.ctx, state{rdb: o.Redis, scope: o.Scope, queues: p.queues, limitState: inspect.Snapshot{KeyOf: o.KeyOf}})
-	p.routed = p.auth.Protect(http.HandlerFunc(p.route), func(w http.ResponseWriter, code int) {
-		_, text := p.refusal(code)
-		p.fail(w, code, text)
-	})
+	p.routed = p.auth.Protect(http.HandlerFunc(p.route), func(w http.ResponseWriter, code int) { p.fail(w, code, p.refusal(code)) })
 	// Refuse POSTs from other sites. No GET changes anything.
 	p.handler = http.NewCrossOriginProtection().Handler(http.HandlerFunc(p.enter))
 	return p, nil
@@ -136,44 +133,32 @@ func redirect(w http.ResponseWriter, to string) {
 // enter answers some requests before authorization: those with a token in the address, and those
 // for assets, which are public because the page of a 401 needs them.
 func (p *Page) enter(w http.ResponseWriter, r *http.Request) {
-	if asset, ok := strings.CutPrefix(pageName(r), "assets/"); ok && p.Token != "" {
+	if asset, ok := strings.CutPrefix(pageName(r), "assets/"); ok {
 		serveAsset(w, r, asset)
-		return
-	}
-	if !p.auth.ExchangeToken(w, r) {
+	} else if !p.auth.ExchangeToken(w, r) {
 		p.routed.ServeHTTP(w, r)
 	}
 }
 
-// refusal explains to a program and to a person why a request is not authorized.
-func (p *Page) refusal(code int) (program, browser string) {
+// refusal explains why a request is not authorized.
+func (p *Page) refusal(code int) string {
 	switch {
 	case code == http.StatusForbidden:
-		return "only programs on the same machine may read this, under a name such as localhost",
-			"Without a token this page answers only to browsers on the machine it runs on, under a name such as localhost. Give it a token to open it to others."
+		return "Without a token this page answers only to programs on the machine it runs on, under a name such as localhost. Give it a token to open it to others."
 	case p.Authenticate != nil:
-		return "you are not signed in", "You are not signed in."
+		return "You are not signed in."
 	}
-	return `want the page's token in "Authorization: Bearer TOKEN"`,
-		"This page wants its token. Add it to the address once, as in ?token=TOKEN: this browser remembers it for 12 hours. Programs send it as \"Authorization: Bearer TOKEN\"."
+	return "This page wants its token. Add it to the address once, as in ?token=TOKEN: this browser remembers it for 12 hours. Programs send it as \"Authorization: Bearer TOKEN\"."
 }
 
 // Guard wraps next with the page's authentication. Other requests get a 401 or 403 with a line of
 // text. Use it for other handlers of the program, such as metrics.
 func (p *Page) Guard(next http.Handler) http.Handler {
-	return p.auth.Protect(next, func(w http.ResponseWriter, code int) {
-		text, _ := p.refusal(code)
-		http.Error(w, text, code)
-	})
+	return p.auth.Protect(next, func(w http.ResponseWriter, code int) { http.Error(w, p.refusal(code), code) })
 }
 
 func (p *Page) route(w http.ResponseWriter, r *http.Request) {
-	name := pageName(r)
-	if asset, ok := strings.CutPrefix(name, "assets/"); ok {
-		serveAsset(w, r, asset)
-		return
-	}
-	switch {
+	switch name := pageName(r); {
 	case name == "do":
 		p.serveAction(w, r)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
@@ -22,13 +23,9 @@ const (
 	// maxAge is the largest age of a snapshot that a request may get.
 	maxAge = 1500 * time.Millisecond
 	// Some data is not read for every snapshot, but at these intervals.
-	queuesInterval   = 5 * time.Second
-	limitsInterval   = 30 * time.Second // or earlier, if the changelog has a new entry
-	demandInterval   = 2 * time.Second
-	forecastInterval = 2 * time.Second
-	// A pause after reading is at least this many times as long as the reading.
-	demandRest   = 200
-	forecastRest = 50
+	limitsInterval  = 30 * time.Second // or earlier, if the changelog has a new entry
+	backlogInterval = 2 * time.Second  // at least, and backlogRest times as long as the read
+	backlogRest     = 50
 	// readTimeout is the longest time for the reads of a snapshot or a view. It does not bound calls
 	// of asynq's Inspector, which takes no context.
 	readTimeout = 5 * time.Second
@@ -44,7 +41,8 @@ const (
 type reader struct {
 	ctx     context.Context
 	last    atomic.Pointer[snapshot] // never nil
-	reading sync.Mutex               // guards state, and is held while Redis is read
+	flight  singleflight.Group
+	reading sync.Mutex // guards state, and is held while Redis is read
 	state   state
 }
 
@@ -57,29 +55,25 @@ type state struct {
 	queues     *inspect.Queues
 	limitState inspect.Snapshot // input of data.Limits
 	history    history
-	due        struct{ limits, forecast, demand, queues time.Time } // times of the next reads
+	due        struct{ limits, backlog time.Time } // times of the next reads
 }
 
 func newReader(ctx context.Context, s state) *reader {
 	s.history.steps = map[int64]map[string]stats.LimitSummary{}
 	r := &reader{ctx: ctx, state: s}
-	r.last.Store(&snapshot{Now: time.Now(), newer: make(chan struct{})})
+	r.last.Store(&snapshot{Now: time.Now()})
 	return r
 }
 
-// latest returns the last snapshot, or a new one if the last is too old. The first caller starts the
-// read, and all callers wait for it. If ctx ends or the page closes first, latest returns the old
-// snapshot with an error.
+// latest returns the last snapshot, or a new one if the last is too old. All callers wait for the same
+// read. If ctx ends or the page closes first, latest returns the old snapshot with an error.
 func (r *reader) latest(ctx context.Context) *snapshot {
 	s := r.last.Load()
 	if time.Since(s.At) < maxAge {
 		return s
 	}
-	if s.requested.CompareAndSwap(false, true) {
-		go r.read(s)
-	}
 	select {
-	case <-s.newer:
+	case <-r.flight.DoChan("", func() (any, error) { r.read(false); return nil, nil }):
 		return r.last.Load()
 	case <-ctx.Done():
 		return s.outdated(ctx.Err())
@@ -88,12 +82,15 @@ func (r *reader) latest(ctx context.Context) *snapshot {
 	}
 }
 
-// read replaces the snapshot old, unless another call has done so already. If Redis cannot be read,
-// the new snapshot has the old data and an error.
-func (r *reader) read(old *snapshot) {
+// read reads a new snapshot, unless another call has done so already. all makes everything due, after
+// a change. If Redis cannot be read, the new snapshot has the old data and an error.
+func (r *reader) read(all bool) {
 	r.reading.Lock()
 	defer r.reading.Unlock()
-	if r.last.Load() != old {
+	old := r.last.Load()
+	if all {
+		r.state.due = state{}.due
+	} else if time.Since(old.At) < maxAge {
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, readTimeout)
@@ -103,15 +100,6 @@ func (r *reader) read(old *snapshot) {
 		s = old.outdated(err)
 	}
 	r.last.Store(s)
-	close(old.newer)
-}
-
-// refresh reads everything now, after a change.
-func (r *reader) refresh() {
-	r.reading.Lock()
-	r.state.due = state{}.due
-	r.reading.Unlock()
-	r.read(r.last.Load())
 }
 
 // read reads the data that has changed or is due. It reads the time first, to fail early if Redis is
@@ -128,14 +116,12 @@ func (s *state) read(ctx context.Context) (*snapshot, error) {
 		return nil, err
 	}
 	if waiting == 0 || s.Waiting == 0 {
-		s.due.forecast, s.due.demand = time.Time{}, time.Time{}
+		s.due.backlog = time.Time{}
 	}
 	err = errors.Join(
 		s.readChanges(ctx),
 		readIfDue(ctx, &s.due.limits, limitsInterval, 0, func(ctx context.Context) error { return s.limitState.ReadLimits(ctx, s.queues.Limiter) }),
-		readIfDue(ctx, &s.due.forecast, forecastInterval, forecastRest, s.readForecast),
-		readIfDue(ctx, &s.due.demand, demandInterval, demandRest, s.readDemand),
-		readIfDue(ctx, &s.due.queues, queuesInterval, 0, s.readQueues),
+		readIfDue(ctx, &s.due.backlog, backlogInterval, backlogRest, s.readBacklog),
 		s.readHistory(ctx, now),
 	)
 	if err != nil {
@@ -145,7 +131,7 @@ func (s *state) read(ctx context.Context) (*snapshot, error) {
 		return nil, err
 	}
 	s.Summary = summarize(s.data, now)
-	return &snapshot{data: s.data, At: time.Now(), Now: now.Local(), newer: make(chan struct{})}, nil
+	return &snapshot{data: s.data, At: time.Now(), Now: now.Local()}, nil
 }
 
 // readIfDue calls read if it is due, and sets the time of the next read: after the interval, or after
@@ -171,6 +157,10 @@ func (s *state) readChanges(ctx context.Context) error {
 	s.due.limits = time.Time{}
 	s.Changes, err = s.queues.Limiter.Changes(ctx, 500)
 	return err
+}
+
+func (s *state) readBacklog(ctx context.Context) error {
+	return errors.Join(s.readForecast(ctx), s.readDemand(ctx), s.readQueues(ctx))
 }
 
 func (s *state) readDemand(ctx context.Context) error {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/headgate/headgate/internal/display"
@@ -19,16 +18,14 @@ import (
 // snapshot is the data that was read at one time. Its data does not change.
 type snapshot struct {
 	data
-	At        time.Time     // when it was read, by this process's clock
-	Now       time.Time     // Redis's time then, in this process's zone
-	Err       error         // the error of the last read; nil if the data is current
-	requested atomic.Bool   // a newer snapshot is being read
-	newer     chan struct{} // closed when the newer snapshot is there
+	At  time.Time // when it was read, by this process's clock
+	Now time.Time // Redis's time then, in this process's zone
+	Err error     // the error of the last read; nil if the data is current
 }
 
 // outdated returns a snapshot with the same data and an error.
 func (s *snapshot) outdated(err error) *snapshot {
-	return &snapshot{data: s.data, At: time.Now(), Now: s.Now, Err: err, newer: make(chan struct{})}
+	return &snapshot{data: s.data, At: time.Now(), Now: s.Now, Err: err}
 }
 
 // data is the data of a snapshot.
@@ -186,20 +183,11 @@ func (r limitRow) Chart() (string, error) {
 
 // summary is the data of the sentence at the top of the page.
 type summary struct {
-	Chief string // the limit with the most waiting jobs
-	All   bool   // nine of ten jobs wait for it
-	// Since is the time of the first denial of the oldest waiting job; zero if unknown.
-	Since time.Time
-	For   time.Duration // since then
-	// ETA is the time at which the last of the jobs with a known time would run.
-	ETA       time.Time
-	ETAIn     time.Duration // until then
-	Estimated bool
-	// Unknown is a limit whose jobs run at an unknown time; empty if there is none.
-	Unknown string
-	// NotBefore is a lower bound for that time, or nil.
-	NotBefore *time.Time
-	Troubles  []trouble // for an operator to look at, at most four
+	Chief    string            // the limit with the most waiting jobs
+	All      bool              // nine of ten jobs wait for it
+	Since    time.Time         // of the first denial of the oldest waiting job; zero if unknown
+	ETA      forecast.Estimate // of the last job, from Now on
+	Troubles []trouble         // for an operator to look at, at most four
 }
 
 // trouble is the beginning of a sentence, with a class of the style sheet.
@@ -243,17 +231,10 @@ func summarize(d data, now time.Time) summary {
 	}
 	if d.forecast != nil {
 		last, unknown := d.forecast.Last()
-		s.ETA, s.Estimated = d.forecast.At.Add(last.StartsIn).In(now.Location()), last.Estimated
-		s.ETAIn = max(0, s.ETA.Sub(now))
-		if unknown != nil {
-			s.Unknown = unknown.Limit
-			if unknown.AtLeast && unknown.StartsIn > 0 {
-				s.NotBefore = new(d.forecast.At.Add(unknown.StartsIn).In(now.Location()))
-			}
+		if s.ETA = last; unknown != nil {
+			s.ETA = unknown.OrLater(last)
 		}
-	}
-	if !s.Since.IsZero() {
-		s.For = max(0, now.Sub(s.Since)).Truncate(time.Second)
+		s.ETA.StartsIn = max(0, d.forecast.At.Add(s.ETA.StartsIn).Sub(now))
 	}
 	if len(s.Troubles) > 4 {
 		s.Troubles = append(s.Troubles[:3], trouble{"bad", fmt.Sprintf("and %d more", len(s.Troubles)-3)})

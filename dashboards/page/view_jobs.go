@@ -18,36 +18,27 @@ import (
 )
 
 const (
-	lanesPage    = 25
-	laneJobsPage = 20
+	lanesPage = 25
 	// A page of the list of jobs has jobsPage jobs, or up to twice as many. It ends after maxRead
 	// jobs, whether they match the filter or not.
 	jobsPage = 20
 	maxRead  = 1000
 )
 
-// waitingData is a page of lanes, or of the jobs of Lane if that is not nil.
+// waitingData is a page of lanes.
 type waitingData struct {
 	Lanes []laneRow
-	Lane  *waitdb.Lane // without Granted
-	Jobs  []jobRow
 	Pages pages
 }
 
 type laneRow struct {
 	waitdb.Lane
-	First *jobRow // nil if all jobs of the lane are granted
-}
-
-type jobRow struct {
-	throttle.JobID
-	waitdb.Position
+	Jobs  string           // address of its jobs
+	First throttle.JobID   // zero if all jobs of the lane are granted
+	Next  *waitdb.Position // of First
 }
 
 func loadWaiting(ctx context.Context, p *Page, s *snapshot, at address) (any, error) {
-	if name := at.Get("lane"); name != "" {
-		return loadLane(ctx, p, s, name, at)
-	}
 	d := waitingData{Pages: newPages(at, lanesPage)}
 	lanes, total, err := p.queues.Limiter.LanesFrom(ctx, d.Pages.offset(), lanesPage)
 	if err != nil {
@@ -60,41 +51,21 @@ func loadWaiting(ctx context.Context, p *Page, s *snapshot, at address) (any, er
 		if err != nil {
 			return nil, err
 		}
-		firsts = append(firsts, first...)
-		d.Lanes = append(d.Lanes, laneRow{Lane: lane})
+		limit, key, _ := strings.Cut(lane.Meters[0], "|")
+		row := laneRow{Lane: lane, Jobs: to("jobs", "state", tabs[1].States, "queue", lane.Queue, "limit", limit, "key", key)}
+		if len(first) > 0 {
+			row.First = first[0]
+			firsts = append(firsts, first[0])
+		}
+		d.Lanes = append(d.Lanes, row)
 	}
-	jobs, err := s.jobRows(ctx, p, firsts)
-	for i := range jobs {
-		if of := slices.IndexFunc(d.Lanes, func(lane laneRow) bool { return lane.Name == jobs[i].Lane.Name }); of >= 0 {
-			d.Lanes[of].First = &jobs[i]
+	positions, err := p.queues.Limiter.Positions(ctx, firsts...)
+	for i := range d.Lanes {
+		if position, ok := positions[d.Lanes[i].First]; ok {
+			d.Lanes[i].Next = s.position(position)
 		}
 	}
 	return d, err
-}
-
-// loadLane loads a page of a lane's jobs. An unknown lane has none.
-func loadLane(ctx context.Context, p *Page, s *snapshot, name string, at address) (any, error) {
-	d := waitingData{Pages: newPages(at, laneJobsPage)}
-	lane := waitdb.NewLane(name)
-	d.Lane = &lane
-	jobs, total, err := p.queues.Limiter.Jobs(ctx, name, d.Pages.offset(), laneJobsPage)
-	if err != nil {
-		return nil, err
-	}
-	d.Pages.Total, d.Lane.Waiting = total, total
-	d.Jobs, err = s.jobRows(ctx, p, jobs)
-	return d, err
-}
-
-// jobRows returns those of the jobs that still wait.
-func (s *snapshot) jobRows(ctx context.Context, p *Page, jobs []throttle.JobID) (rows []jobRow, err error) {
-	positions, err := p.queues.Limiter.Positions(ctx, jobs...)
-	for _, job := range jobs {
-		if position, ok := positions[job]; ok {
-			rows = append(rows, jobRow{job, *s.position(position)})
-		}
-	}
-	return rows, err
 }
 
 type jobData struct {

@@ -140,7 +140,7 @@ func (s *scope) awaitRule(ctx context.Context, a *attempt, rule <-chan ruleResul
 	case errors.Is(r.err, throttle.ErrUnavailable):
 		a.decision, a.err = s.outcomeError(a, waitdb.Decision{}, r.err)
 	case r.err == nil:
-		if err := s.shards.check(s.shard, r.rule.Needs); err != nil {
+		if err := s.shards.Check(s.shards.QueueOf(a.Queue), s.shard, r.rule.Needs); err != nil {
 			a.err = finalError{err}
 		} else if a.err = a.expiredError(); a.err != nil && len(a.rule.Needs) > 0 {
 			go func() { _, _ = s.limiter.Forget(context.Background(), a.job) }() // if it fails, the dispatcher does it

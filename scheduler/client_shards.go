@@ -18,8 +18,9 @@ import (
 // clientShards finds the shards of the jobs that a client enqueues. It is safe for concurrent use.
 type clientShards struct {
 	rdb       redis.UniversalClient
-	queues    shardedQueues
-	wrong     error // what is wrong with the queues
+	queues    shard.Queues
+	keyOf     map[string]func(*asynq.Task) (string, error) // by queue
+	wrong     error                                        // what is wrong with the queues
 	rehearsal *asynq.Client
 
 	mu      sync.Mutex
@@ -30,8 +31,11 @@ func newClientShards(rdb redis.UniversalClient, list []Shards) *clientShards {
 	if len(list) == 0 {
 		return nil
 	}
-	c := &clientShards{rdb: rdb, rehearsal: asynq.NewClientFromRedisClient(rehearsal{}), checked: map[string]bool{}}
-	c.queues, c.wrong = newShardedQueues(list)
+	c := &clientShards{rdb: rdb, rehearsal: asynq.NewClientFromRedisClient(rehearsal{}), checked: map[string]bool{}, keyOf: map[string]func(*asynq.Task) (string, error){}}
+	c.queues, c.wrong = newQueues(list)
+	for _, q := range list {
+		c.keyOf[q.Queue] = q.KeyOf
+	}
 	return c
 }
 
@@ -49,7 +53,7 @@ func (c *clientShards) choose(ctx context.Context, task *asynq.Task, opts []asyn
 	if err != nil {
 		return nil, err
 	}
-	q := c.queues[c.queues.queueOf(info.Queue)]
+	q := c.queues[c.queues.QueueOf(info.Queue)]
 	if q.Count == 0 {
 		return opts, nil
 	}
@@ -60,34 +64,34 @@ func (c *clientShards) choose(ctx context.Context, task *asynq.Task, opts []asyn
 	if !ok {
 		key, ok = task.Headers()[headerShardKey]
 	}
-	if !ok && q.KeyOf != nil {
-		if key, err = q.KeyOf(task); err != nil {
-			return nil, fmt.Errorf("shard key of a job of queue %s: %w", q.Queue, err)
+	if keyOf := c.keyOf[q.Name]; !ok && keyOf != nil {
+		if key, err = keyOf(task); err != nil {
+			return nil, fmt.Errorf("shard key of a job of queue %s: %w", q.Name, err)
 		}
 		ok = true
 	}
 	if !ok {
 		key = cmp.Or(lock, info.ID)
 	}
-	return append(slices.Clip(opts), asynq.Queue(shard.Of(q.Queue, key, q.Count).Name()), asynq.TaskID(info.ID)), nil
+	return append(slices.Clip(opts), asynq.Queue(shard.Of(q.Name, key, q.Count).Name()), asynq.TaskID(info.ID)), nil
 }
 
 // check returns an error if servers of the queue have another number of shards, because they would
 // not look for the job's key where this client puts it.
-func (c *clientShards) check(ctx context.Context, q Shards) error {
+func (c *clientShards) check(ctx context.Context, q shard.Queue) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.checked[q.Queue] {
+	if c.checked[q.Name] {
 		return nil
 	}
-	stored, err := storedShards(ctx, c.rdb, []string{q.Queue})
+	stored, err := storedShards(ctx, c.rdb, []string{q.Name})
 	if err != nil {
 		return err
 	}
 	if n := stored[0]; n != 0 && n != q.Count {
-		return &throttle.FieldError{Field: "count", Value: fmt.Sprint(q.Count), Want: fmt.Sprintf("queue %s has %s; want as many here", q.Queue, countShards(n))}
+		return &throttle.FieldError{Field: "count", Value: fmt.Sprint(q.Count), Want: fmt.Sprintf("queue %s has %s; want as many here", q.Name, countShards(n))}
 	}
-	c.checked[q.Queue] = true
+	c.checked[q.Name] = true
 	return nil
 }
 

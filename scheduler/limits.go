@@ -88,7 +88,7 @@ func (s *Server) parts(limits []throttle.Limit) ([][]throttle.Limit, error) {
 	parts := make([][]throttle.Limit, len(s.scopes))
 	for i, c := range s.scopes {
 		var err error
-		if parts[i], err = s.shards.limitsIn(c.shard, limits); err != nil {
+		if parts[i], err = s.shards.LimitsIn(c.shard, limits); err != nil {
 			return nil, err
 		}
 	}

@@ -50,14 +50,14 @@ func (s *Server) addScopes(o options, cfg asynq.Config) error {
 	if o.limiter == nil {
 		o.limiter = throttle.New(s.db.Redis, throttle.Options{Logger: s.log})
 	}
-	whole := slices.DeleteFunc(slices.Clone(s.served), func(queue string) bool { return s.shards.count(queue) > 0 })
+	whole := slices.DeleteFunc(slices.Clone(s.served), func(queue string) bool { return s.shards.Count(queue) > 0 })
 	s.addScope(o.limiter, whole, shard.Shard{}, cfg)
 	if o.permits != nil {
 		s.scopes[0].permits = o.permits
 	}
 	rdb, _, app := o.limiter.Internals().Scope()
 	for _, queue := range s.served {
-		for _, part := range shard.All(queue, s.shards.count(queue)) {
+		for _, part := range shard.All(queue, s.shards.Count(queue)) {
 			limiter := throttle.New(rdb, throttle.Options{Scope: part.Name(), App: app, Logger: s.log})
 			s.addScope(limiter, []string{part.Name()}, part, cfg)
 		}
@@ -97,7 +97,7 @@ func (s *Server) addScope(limiter *throttle.Limiter, queues []string, part shard
 	for _, queue := range queues {
 		s.byQueue[queue] = c
 		// Queues take turns at limits as they are served.
-		c.weights[queue] = fairqueue.Weight{Turns: max(1, cfg.Queues[s.shards.queueOf(queue)]), Strict: cfg.StrictPriority}
+		c.weights[queue] = fairqueue.Weight{Turns: max(1, cfg.Queues[s.shards.QueueOf(queue)]), Strict: cfg.StrictPriority}
 	}
 }
 
@@ -166,7 +166,7 @@ func (s *scope) blockFor(ctx context.Context, d time.Duration, needs []throttle.
 func (s *scope) blockParts(d time.Duration, needs []throttle.Need) {
 	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
 	defer cancel()
-	parts := slices.DeleteFunc(slices.Clone(needs), func(n throttle.Need) bool { _, divided := s.shards.home(n.Limit); return !divided })
+	parts := slices.DeleteFunc(slices.Clone(needs), func(n throttle.Need) bool { _, divided := s.shards.Home(n.Limit); return !divided })
 	for _, c := range s.scopes {
 		if d > 0 && len(parts) > 0 && c != s && c.shard.Queue == s.shard.Queue {
 			_ = c.limiter.Internals().BlockFor(ctx, d, parts...)

@@ -23,6 +23,7 @@ import (
 	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/safelog"
+	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
@@ -61,7 +62,7 @@ type Server struct {
 	quiet    time.Duration      // between two heartbeats of the dispatcher when nothing is due
 	promotes atomic.Bool        // whether granted jobs can be moved, and so come in time
 	served   []string           // the queues of the configuration, by name
-	shards   shardedQueues      // of them
+	shards   shard.Queues       // of them
 	spread   *dispatcher.Spread // of the scopes' leaders; nil without shards
 	scopes   []*scope           // of the unsharded queues, and of each shard
 	byQueue  map[string]*scope  // by asynq queue
@@ -135,7 +136,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		opt(&o)
 	}
 	o.log = safelog.New(o.log)
-	shards, err := newShardedQueues(o.shards)
+	shards, err := newQueues(o.shards)
 	if err := errors.Join(err, validate(rules, cfg, o, shards)); err != nil {
 		return nil, err
 	}
@@ -161,7 +162,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		markers: s.markers, prefetcher: newPrefetcher(s.db, cfg, s, &s.inFlight),
 	}
 	for queue := range s.shards {
-		r := &rotation{shards: s.shards.names(queue)}
+		r := &rotation{shards: s.shards.Names(queue)}
 		for _, name := range r.shards {
 			s.redis.rotations[name] = r
 		}
@@ -174,14 +175,14 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	for _, c := range s.scopes {
 		c.stats.Concurrency = s.redis.prefetcher.slots
 	}
-	cfg.Queues = s.shards.expand(cfg.Queues, cfg.StrictPriority)
+	cfg.Queues = expand(s.shards, cfg.Queues, cfg.StrictPriority)
 	s.asynq = asynq.NewServerFromRedisClient(s.redis, s.config(cfg))
 	return s, nil
 }
 
 // validate reports what NewServer or asynq cannot take. A GroupGracePeriod that is too short is
 // among it because asynq panics there.
-func validate(rules Rules, cfg asynq.Config, o options, shards shardedQueues) error {
+func validate(rules Rules, cfg asynq.Config, o options, shards shard.Queues) error {
 	if rules.RuleFor == nil {
 		return errors.New("rules: RuleFor is nil: want a function that returns the rule of a task")
 	}
@@ -207,7 +208,7 @@ func validate(rules Rules, cfg asynq.Config, o options, shards shardedQueues) er
 		}
 	}
 	for queue := range cfg.Queues {
-		if of := shards.queueOf(queue); of != queue {
+		if of := shards.QueueOf(queue); of != queue {
 			return fmt.Errorf("config: queue %s: it is a shard of queue %s: want another name", queue, of)
 		}
 	}

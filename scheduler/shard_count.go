@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/throttle"
 )
@@ -42,7 +43,7 @@ func (s *Server) checkShards(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", throttle.ErrUnavailable, err)
 	}
 	for i, queue := range s.served {
-		if count := s.shards.count(queue); count != stored[i] {
+		if count := s.shards.Count(queue); count != stored[i] {
 			if err := s.changeShards(ctx, queue, stored[i], count); err != nil {
 				return err
 			}
@@ -57,7 +58,7 @@ func (s *Server) checkShards(ctx context.Context) error {
 func (s *Server) changeShards(ctx context.Context, queue string, before, after int) error {
 	names := []string{queue}
 	if before > 0 {
-		names = shardNames(queue, before)
+		names = (shard.Queues{queue: {Count: before}}).Names(queue)
 	}
 	jobs, err := s.db.CountUnfinished(ctx, names)
 	if err != nil {

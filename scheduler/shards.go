@@ -2,14 +2,10 @@ package scheduler
 
 import (
 	"fmt"
-	"maps"
-	"slices"
-	"strconv"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/shard"
-	"github.com/headgate/headgate/throttle"
 )
 
 // Shards describes a queue that is divided into shards, because one core of Redis is too slow for
@@ -72,101 +68,13 @@ func shardKeyIn(opts []asynq.Option) (key string, ok bool) {
 	return key, ok
 }
 
-// shardedQueues are sharded queues by name.
-type shardedQueues map[string]Shards
-
-// newShardedQueues returns the queues, or what is wrong with them.
-func newShardedQueues(list []Shards) (shardedQueues, error) {
-	queues, homes := shardedQueues{}, map[string]string{}
-	for _, q := range list {
-		wrong := func(field string, value any, want string) error {
-			return fmt.Errorf("shards of queue %s: %w", q.Queue, &throttle.FieldError{Field: field, Value: fmt.Sprint(value), Want: want})
-		}
-		if _, twice := queues[q.Queue]; twice || q.Queue == "" || validQueue(q.Queue) != nil {
-			return nil, wrong("queue", strconv.Quote(q.Queue), "want the name of a queue, once")
-		}
-		if q.Count < 1 || q.Count > shard.MaxCount {
-			return nil, wrong("count", q.Count, fmt.Sprintf("want 1 to %d", shard.MaxCount))
-		}
-		for _, limit := range slices.Concat(q.ByKey, q.Divided) {
-			if other, used := homes[limit]; used {
-				return nil, wrong("limit", limit, fmt.Sprintf("it is there already, for queue %s, and would count twice; want a limit of another name", other))
-			}
-			homes[limit] = q.Queue
-		}
-		queues[q.Queue] = q
+// newQueues returns the sharded queues by name, or what is wrong with one of them.
+func newQueues(list []Shards) (shard.Queues, error) {
+	queues := make([]shard.Queue, len(list))
+	for i, q := range list {
+		queues[i] = shard.Queue{Name: q.Queue, Count: q.Count, ByKey: q.ByKey, Divided: q.Divided}
 	}
-	return queues, nil
-}
-
-// count returns the number of shards of a queue, 0 for a queue that is not sharded.
-func (s shardedQueues) count(queue string) int { return s[queue].Count }
-
-// queueOf returns the queue of a shard's name. Any other name is that of the queue itself.
-func (s shardedQueues) queueOf(name string) string {
-	if part, ok := shard.Parse(name, s.count); ok {
-		return part.Queue
-	}
-	return name
-}
-
-// home returns the sharded queue whose limit it is. Its name is empty for a limit of all other queues.
-func (s shardedQueues) home(limit string) (home Shards, divided bool) {
-	for _, q := range s {
-		if slices.Contains(q.ByKey, limit) {
-			return q, false
-		}
-		if slices.Contains(q.Divided, limit) {
-			return q, true
-		}
-	}
-	return Shards{}, false
-}
-
-// limitsIn returns the parts of limits that a shard has, or the limits that no shard has for the zero
-// shard.
-func (s shardedQueues) limitsIn(part shard.Shard, limits []throttle.Limit) ([]throttle.Limit, error) {
-	var own []throttle.Limit
-	for _, l := range limits {
-		home, divided := s.home(l.Name)
-		if home.Queue != part.Queue {
-			continue
-		}
-		if divided {
-			var err error
-			if l, err = part.Divide(l); err != nil {
-				return nil, fmt.Errorf("limit %s: %w", l.Name, err)
-			}
-		} else if part.Count > 0 {
-			l.Overrides = maps.Clone(l.Overrides)
-			maps.DeleteFunc(l.Overrides, func(key string, _ throttle.Override) bool { return shard.Of(part.Queue, key, part.Count) != part })
-		}
-		own = append(own, l)
-	}
-	return own, nil
-}
-
-// check refuses needs of a job that would count in another place, too.
-func (s shardedQueues) check(part shard.Shard, needs []throttle.Need) error {
-	if len(s) == 0 {
-		return nil
-	}
-	for _, n := range needs {
-		switch home, divided := s.home(n.Limit); {
-		case home.Queue == part.Queue && (part.Count == 0 || divided):
-		case home.Queue == part.Queue && n.Key == "":
-			return fmt.Errorf("limit %s without a key: it is one of ByKey, and counts by the shard key of queue %s", n.Limit, part.Queue)
-		case home.Queue == part.Queue:
-			if right := shard.Of(part.Queue, n.Key, part.Count); right != part {
-				return fmt.Errorf("limit %s counts key %s in shard %s, and this job is in %s: enqueue it with that shard key", n.Limit, n.Key, right.Name(), part.Name())
-			}
-		case home.Queue == "":
-			return fmt.Errorf("limit %s is not one of queue %s: a sharded queue needs it among its divided limits", n.Limit, part.Queue)
-		default:
-			return fmt.Errorf("limit %s belongs to the sharded queue %s: jobs of other queues cannot use it", n.Limit, home.Queue)
-		}
-	}
-	return nil
+	return shard.NewQueues(queues...)
 }
 
 // maxUnit bounds the weights of shards, because asynq makes a list of all weights for each fetch.
@@ -174,17 +82,17 @@ const maxUnit = 1000
 
 // expand returns the queues that asynq serves, with their weights: the shards of a queue have its
 // weight together. With strict priority each shard has the weight of its queue.
-func (s shardedQueues) expand(queues map[string]int, strict bool) map[string]int {
-	if len(s) == 0 {
+func expand(sharded shard.Queues, queues map[string]int, strict bool) map[string]int {
+	if len(sharded) == 0 {
 		return queues
 	}
 	all, unit := map[string]int{}, 1
-	for _, q := range s {
+	for _, q := range sharded {
 		unit = min(unit/gcd(unit, q.Count)*q.Count, maxUnit)
 	}
 	common := 0
 	for queue, weight := range queues {
-		names, weight := s.names(queue), max(1, weight)
+		names, weight := sharded.Names(queue), max(1, weight)
 		if !strict {
 			weight = max(1, weight*unit/len(names))
 		}
@@ -197,21 +105,6 @@ func (s shardedQueues) expand(queues map[string]int, strict bool) map[string]int
 		all[name] /= common
 	}
 	return all
-}
-
-// names returns the asynq queues of a queue: its shards, or itself.
-func (s shardedQueues) names(queue string) []string {
-	if s.count(queue) == 0 {
-		return []string{queue}
-	}
-	return shardNames(queue, s.count(queue))
-}
-
-func shardNames(queue string, count int) (names []string) {
-	for _, part := range shard.All(queue, count) {
-		names = append(names, part.Name())
-	}
-	return names
 }
 
 func gcd(a, b int) int {

@@ -203,13 +203,12 @@ func TestShards_LimitInTwoPlaces(t *testing.T) {
 	home := func(queue string, needs ...throttle.Need) (string, []throttle.Need) { return queue, needs }
 	right := shard.Of("crawl", "example.com", 4)
 	wrong := shard.All("crawl", 4)[(right.Index+1)%4]
-	queues, err := newShardedQueues([]Shards{crawl})
+	queues, err := newQueues([]Shards{crawl})
 	if err != nil {
 		t.Fatal(err)
 	}
 	check := func(queue string, needs []throttle.Need) string {
-		part, _ := shard.Parse(queue, queues.count)
-		if err := queues.check(part, needs); err != nil {
+		if err := queues.Check(queues.QueueOf(queue), queues.Part(queue), needs); err != nil {
 			return err.Error()
 		}
 		return ""
@@ -224,7 +223,7 @@ func TestShards_LimitInTwoPlaces(t *testing.T) {
 		"limit api is not one of queue crawl: a sharded queue needs it among its divided limits": func() (string, []throttle.Need) {
 			return home(right.Name(), throttle.Need{Limit: "api"})
 		},
-		"limit host without a key: it is one of ByKey, and counts by the shard key of queue crawl": func() (string, []throttle.Need) {
+		"limit host without a key: its key must be the shard key of queue crawl": func() (string, []throttle.Need) {
 			return home(right.Name(), throttle.Need{Limit: "host"})
 		},
 		"limit host counts key example.com in shard " + right.Name() + ", and this job is in " + wrong.Name() + ": enqueue it with that shard key": func() (string, []throttle.Need) {
@@ -263,12 +262,12 @@ func TestServer_RefusesShards(t *testing.T) {
 }
 
 func TestShards_Weights(t *testing.T) {
-	queues := shardedQueues{"crawl": {Queue: "crawl", Count: 4}, "mail": {Queue: "mail", Count: 3}}
+	queues := shard.Queues{"crawl": {Count: 4}, "mail": {Count: 3}}
 	for _, strict := range []bool{false, true} {
-		got := queues.expand(map[string]int{"crawl": 4, "mail": 1, "default": 2}, strict)
+		got := expand(queues, map[string]int{"crawl": 4, "mail": 1, "default": 2}, strict)
 		sums := map[string]int{}
 		for name, weight := range got {
-			sums[queues.queueOf(name)] += weight
+			sums[queues.QueueOf(name)] += weight
 		}
 		want := map[string]int{"crawl": 12, "mail": 3, "default": 6}
 		if strict {
@@ -316,7 +315,7 @@ func TestShards_ChangedNumber(t *testing.T) {
 	if _, err := NewClient(rdb, Shards{Queue: "crawl", Count: 2}).Enqueue(NewTask("job", nil), asynq.Queue("crawl")); err == nil || !strings.Contains(err.Error(), "count 2: queue crawl has 4 shards; want as many here") {
 		t.Errorf("a client of 2 shards: %v", err)
 	}
-	for _, name := range shardNames("crawl", 4) {
+	for _, name := range (shard.Queues{"crawl": {Count: 4}}).Names("crawl") {
 		if _, err := asynq.NewInspectorFromRedisClient(rdb).DeleteAllScheduledTasks(name); err != nil && !errors.Is(err, asynq.ErrQueueNotFound) {
 			t.Fatal(err)
 		}

@@ -41,8 +41,8 @@ func All(queue string, count int) []Shard {
 // then have the same hash tag, so a Redis Cluster keeps them in one slot.
 func (s Shard) Name() string { return s.Queue + "." + strconv.Itoa(s.Index) }
 
-// Parse returns the queue of a shard's name, if it is the name of one of so many shards.
-func Parse(name string, count func(queue string) int) (s Shard, ok bool) {
+// parse returns the shard of that name, if its queue has so many shards.
+func parse(name string, count func(queue string) int) (s Shard, ok bool) {
 	at := strings.LastIndexByte(name, '.')
 	if at < 0 {
 		return s, false

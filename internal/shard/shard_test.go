@@ -27,11 +27,11 @@ func TestOf_SpreadsKeys(t *testing.T) {
 	}
 }
 
-func TestParse(t *testing.T) {
-	count := func(queue string) int { return map[string]int{"crawl": 4, "a.b": 2}[queue] }
+func TestQueues_Part(t *testing.T) {
+	queues := Queues{"crawl": {Count: 4}, "a.b": {Count: 2}}
 	for name, want := range map[string]Shard{"crawl.3": {"crawl", 3, 4}, "a.b.1": {"a.b", 1, 2}, "crawl.4": {}, "crawl": {}, "crawl.03": {}, "crawl.-1": {}, "x.0": {}, "crawl.": {}} {
-		if got, ok := Parse(name, count); ok != (want.Count > 0) || ok && got != want {
-			t.Errorf("%s is %v, %v; want %v", name, got, ok, want)
+		if got := queues.Part(name); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
 		}
 	}
 }

@@ -1,0 +1,152 @@
+package shard
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// Queue is a sharded queue, and the limits that its jobs alone can use.
+type Queue struct {
+	Name    string
+	Count   int      // number of shards
+	ByKey   []string // limits whose key is always the shard key
+	Divided []string // limits of which each shard has a part
+}
+
+// Queues are sharded queues by name.
+type Queues map[string]Queue
+
+// NewQueues returns the queues, or what is wrong with one of them.
+func NewQueues(list ...Queue) (Queues, error) {
+	queues, homes := Queues{}, map[string]string{}
+	for _, q := range list {
+		wrong := func(field string, value any, want string) error {
+			return fmt.Errorf("shards of queue %s: %w", q.Name, &throttle.FieldError{Field: field, Value: fmt.Sprint(value), Want: want})
+		}
+		if _, twice := queues[q.Name]; twice || q.Name == "" || strings.Contains(q.Name, "\n") {
+			return nil, wrong("queue", strconv.Quote(q.Name), "want the name of a queue, once")
+		}
+		if q.Count < 1 || q.Count > MaxCount {
+			return nil, wrong("count", q.Count, fmt.Sprintf("want 1 to %d", MaxCount))
+		}
+		for _, limit := range slices.Concat(q.ByKey, q.Divided) {
+			if other, used := homes[limit]; used {
+				return nil, wrong("limit", limit, fmt.Sprintf("it is there already, for queue %s, and would count twice; want a limit of another name", other))
+			}
+			homes[limit] = q.Name
+		}
+		queues[q.Name] = q
+	}
+	return queues, nil
+}
+
+// Count returns the number of shards of a queue, 0 for a queue that is not sharded.
+func (q Queues) Count(queue string) int { return q[queue].Count }
+
+// Names returns the asynq queues of a queue: its shards, or itself.
+func (q Queues) Names(queue string) (names []string) {
+	for _, part := range All(queue, q.Count(queue)) {
+		names = append(names, part.Name())
+	}
+	if len(names) == 0 {
+		return []string{queue}
+	}
+	return names
+}
+
+// Part returns the shard that is an asynq queue. It is zero for any other queue.
+func (q Queues) Part(name string) Shard {
+	if part, ok := parse(name, q.Count); ok {
+		return part
+	}
+	return Shard{}
+}
+
+// QueueOf returns the queue of an asynq queue: of a shard, or itself.
+func (q Queues) QueueOf(name string) string {
+	if part := q.Part(name); part.Count > 0 {
+		return part.Queue
+	}
+	return name
+}
+
+// Home returns the sharded queue whose limit it is, and whether the limit is divided. The name is
+// empty for a limit of all other queues.
+func (q Queues) Home(limit string) (home Queue, divided bool) {
+	for _, home := range q {
+		if slices.Contains(home.ByKey, limit) {
+			return home, false
+		}
+		if slices.Contains(home.Divided, limit) {
+			return home, true
+		}
+	}
+	return Queue{}, false
+}
+
+// Places returns the shards that count a key of a limit: all shards if the limit is divided. The
+// zero Shard stands for the scope of all other queues.
+func (q Queues) Places(limit, key string) []Shard {
+	switch home, divided := q.Home(limit); {
+	case home.Name == "":
+		return []Shard{{}}
+	case divided:
+		return All(home.Name, home.Count)
+	default:
+		return []Shard{Of(home.Name, key, home.Count)}
+	}
+}
+
+// LimitsIn returns the limits that a shard has, or its part of them. The zero Shard stands for the
+// scope of all other queues.
+func (q Queues) LimitsIn(part Shard, limits []throttle.Limit) ([]throttle.Limit, error) {
+	var own []throttle.Limit
+	for _, l := range limits {
+		home, divided := q.Home(l.Name)
+		if home.Name != part.Queue {
+			continue
+		}
+		if divided {
+			var err error
+			if l, err = part.Divide(l); err != nil {
+				return nil, fmt.Errorf("limit %s: %w", l.Name, err)
+			}
+		} else if part.Count > 0 {
+			l.Overrides = maps.Clone(l.Overrides)
+			maps.DeleteFunc(l.Overrides, func(key string, _ throttle.Override) bool { return Of(part.Queue, key, part.Count) != part })
+		}
+		own = append(own, l)
+	}
+	return own, nil
+}
+
+// Check refuses needs of a queue's job that would count in another place, too. part is the shard that
+// has the job, or zero if that is not known or the queue is not sharded.
+func (q Queues) Check(queue string, part Shard, needs []throttle.Need) error {
+	if len(q) == 0 {
+		return nil
+	}
+	for _, n := range needs {
+		home, divided := q.Home(n.Limit)
+		switch {
+		case home.Name == "" && q.Count(queue) > 0:
+			return fmt.Errorf("limit %s is not one of queue %s: a sharded queue needs it among its divided limits", n.Limit, queue)
+		case home.Name == "":
+		case home.Name != queue:
+			return fmt.Errorf("limit %s belongs to the sharded queue %s: jobs of other queues cannot use it", n.Limit, home.Name)
+		case divided:
+		case n.Key == "":
+			return fmt.Errorf("limit %s without a key: its key must be the shard key of queue %s", n.Limit, queue)
+		default:
+			if right := Of(queue, n.Key, home.Count); part.Count > 0 && right != part {
+				return fmt.Errorf("limit %s counts key %s in shard %s, and this job is in %s: enqueue it with that shard key", n.Limit, n.Key, right.Name(), part.Name())
+			}
+		}
+	}
+	return nil
+}

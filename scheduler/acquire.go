@@ -107,7 +107,8 @@ func (s *Server) askRule(j job, task *asynq.Task, end time.Time) <-chan ruleResu
 			r.err = err
 			return
 		}
-		ctx, cancel := context.WithDeadline(context.WithValue(base, jobKey{}, j), end)
+		base = context.WithValue(context.WithValue(base, jobKey{}, j), queueKey{}, s.shards.QueueOf(j.Queue))
+		ctx, cancel := context.WithDeadline(base, end)
 		defer cancel()
 		r.rule, r.err = s.rules.RuleFor(ctx, task)
 	}()

@@ -17,6 +17,7 @@ import (
 type (
 	attemptKey struct{} // the context key of a running attempt
 	jobKey     struct{} // the context key of the job for which a rule is asked
+	queueKey   struct{} // the context key of that job's queue, without the shard
 )
 
 // attemptOf returns the attempt whose handler has this context.
@@ -35,6 +36,28 @@ func GetJob(ctx context.Context) (queue, id string, ok bool) {
 	queue, ok = asynq.GetQueueName(ctx)
 	id, _ = asynq.GetTaskID(ctx)
 	return queue, id, ok
+}
+
+// GetQueue returns the queue of such a job as its producer has named it: for a job in the shard
+// crawl.7 it is crawl. For any other job it is the queue that GetJob returns.
+func GetQueue(ctx context.Context) string {
+	if queue, ok := ctx.Value(queueKey{}).(string); ok {
+		return queue
+	}
+	queue, _, _ := GetJob(ctx)
+	if a, ok := attemptOf(ctx); ok {
+		return a.scope.shards.QueueOf(queue)
+	}
+	return queue
+}
+
+// GetLimiter returns the limiter from which the running job has its permits: for a job in a shard,
+// that of the shard. It reports false outside of handlers of a Server.
+func GetLimiter(ctx context.Context) (l *throttle.Limiter, ok bool) {
+	if a, ok := attemptOf(ctx); ok {
+		return a.scope.limiter.Limiter, true
+	}
+	return nil, false
 }
 
 // GetRule returns the rule under which a handler runs, from its context: middleware can log what a

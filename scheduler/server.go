@@ -76,10 +76,17 @@ type Server struct {
 
 // What a server counts is for dashboards/metrics alone. Dashboards and the worker ask its monitors.
 func init() {
-	stats.RecorderOf = func(server any) *stats.Recorder { return server.(*Server).scopes[0].stats }
-	redishealth.MonitorsOf = func(server any) (queues, limiter *redishealth.Monitor) {
-		s := server.(*Server)
-		return s.scopes[0].queueHealth, s.scopes[0].limiterHealth
+	stats.RecordersOf = func(server any) (all []*stats.Recorder) {
+		for _, c := range server.(*Server).scopes {
+			all = append(all, c.stats)
+		}
+		return all
+	}
+	redishealth.MonitorsOf = func(server any) (all []*redishealth.Monitor) {
+		for _, c := range server.(*Server).scopes {
+			all = append(all, c.queueHealth)
+		}
+		return all
 	}
 }
 

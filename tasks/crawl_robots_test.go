@@ -190,7 +190,6 @@ func TestCrawl_CrawlDelay(t *testing.T) {
 			http.Redirect(w, r, "http://a.test/robots.txt", http.StatusFound)
 		})
 		crawlWith(t, map[string]http.HandlerFunc{"a.test": host, "b.test": moved}, nil, around, func(c *crawling) {
-			feedback.Limiter = c.limiter.Limiter
 			if err := c.limiter.SetKey(c.t.Context(), "host", "a.test", override); err != nil {
 				t.Fatal(err)
 			}
@@ -210,7 +209,6 @@ func TestCrawl_CrawlDelay(t *testing.T) {
 		})
 		feedback = &tasks.Feedback{} // and with a robots.txt that is on another host
 		crawlWith(t, map[string]http.HandlerFunc{"a.test": host, "b.test": moved}, nil, around, func(c *crawling) {
-			feedback.Limiter = c.limiter.Limiter
 			for i := range 3 {
 				c.seed(tasks.CrawlFetch{URL: fmt.Sprintf("http://b.test/%d", i), Start: 1}, asynq.MaxRetry(0))
 			}

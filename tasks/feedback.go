@@ -49,9 +49,6 @@ type Feedback struct {
 	Costs func(ctx context.Context, task *asynq.Task, result func() ([]byte, error)) (map[string]int, error)
 	// Results is an inspector of the server's queues. Only Costs needs it.
 	Results *asynq.Inspector
-	// Limiter is the server's limiter. If it is nil, a Crawl-delay blocks no limits, and a job that
-	// made no call and will be retried keeps its permits.
-	Limiter *throttle.Limiter
 	// Log receives reports that failed. Nil means slog.Default.
 	Log *slog.Logger
 }
@@ -119,11 +116,11 @@ func (f *Feedback) blockLimits(ctx context.Context, url string, until time.Time)
 func blockHost(ctx context.Context, host string, d time.Duration) error {
 	rule, _ := scheduler.GetRule(ctx)
 	needs := slices.DeleteFunc(slices.Clone(rule.Needs), func(n throttle.Need) bool { return n.Key != host })
-	f, ok := ctx.Value(feedbackKey{}).(*Feedback)
-	if !ok || f.Limiter == nil || len(needs) == 0 {
+	limiter, ok := scheduler.GetLimiter(ctx)
+	if !ok || len(needs) == 0 {
 		return nil
 	}
-	return f.Limiter.Internals().BlockFor(ctx, d, needs...)
+	return limiter.Internals().BlockFor(ctx, d, needs...)
 }
 
 // reportError reports the error of an unexpected status, and returns the job's error: see Feedback.

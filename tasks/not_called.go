@@ -63,7 +63,8 @@ func (h *ExecHandler) Check(task *asynq.Task) error {
 // permits that set its pace, because a host that is down must not be called faster.
 func (f *Feedback) giveBack(ctx context.Context, err error) {
 	archived := errors.Is(err, asynq.SkipRetry)
-	if !archived && f.Limiter == nil { // the kinds of the limits are unknown
+	limiter, ok := scheduler.GetLimiter(ctx)
+	if !ok {
 		return
 	}
 	d, _ := scheduler.GetDecision(ctx)
@@ -74,7 +75,7 @@ func (f *Feedback) giveBack(ctx context.Context, err error) {
 		}
 		given[t.Limit] = true
 		if !archived {
-			l, _, err := f.Limiter.Internals().Key(ctx, t.Limit, t.Key)
+			l, _, err := limiter.Internals().Key(ctx, t.Limit, t.Key)
 			if err == nil && slices.Contains([]throttle.Kind{throttle.Funnel, throttle.TokenBucket, throttle.Concurrency}, l.Kind) {
 				continue
 			}

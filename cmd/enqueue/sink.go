@@ -63,7 +63,7 @@ type sink struct {
 }
 
 func (s *sink) use(rdb redis.UniversalClient, end func() error) {
-	s.rdb, s.end, s.client = rdb, end, scheduler.NewClient(rdb)
+	s.rdb, s.end, s.client = rdb, end, s.source.config.NewClient(rdb)
 	s.queues, s.unkept = map[string]bool{}, map[string]bool{}
 }
 
@@ -134,8 +134,10 @@ func (s *sink) enqueued(l line, err error) error {
 // there reports whether the error means that this very job is in its queue.
 func (s *sink) there(l line, err error) bool {
 	if errors.Is(err, asynq.ErrDuplicateTask) { // perhaps because of another job
-		_, gone := asynq.NewInspectorFromRedisClient(s.rdb).GetTaskInfo(l.Queue, l.ID)
-		return gone == nil
+		return slices.ContainsFunc(s.source.config.Sharded.Names(l.Queue), func(queue string) bool {
+			_, gone := asynq.NewInspectorFromRedisClient(s.rdb).GetTaskInfo(queue, l.ID)
+			return gone == nil
+		})
 	}
 	return errors.Is(err, asynq.ErrTaskIDConflict)
 }
@@ -155,10 +157,12 @@ func (s *sink) warn() {
 	s.alone = conf.Redis.IsZero() && len(servers) == 0
 	by, served := "no running worker takes", map[string]int{}
 	for _, server := range servers {
-		maps.Copy(served, server.Queues)
+		for queue, weight := range server.Queues {
+			served[conf.Sharded.QueueOf(queue)] = weight
+		}
 	}
 	if len(servers) == 0 {
-		by, served = "a worker with this config would not take", conf.Queues
+		by, served = "a worker with this config would not take", conf.Queues.Weights()
 	}
 	left := slices.DeleteFunc(slices.Sorted(maps.Keys(s.queues)), func(queue string) bool { return served[queue] > 0 })
 	if len(left) > 0 {

@@ -103,7 +103,11 @@ func printSetup(out io.Writer, path string, conf *config.Config) {
 	line("redis", "%s, scope %s", name, conf.Scope)
 	var queues []string
 	for _, name := range slices.Sorted(maps.Keys(conf.Queues)) {
-		queues = append(queues, fmt.Sprintf("%s (weight %d)", name, conf.Queues[name]))
+		text := fmt.Sprintf("%s (weight %d)", name, conf.Queues[name].Weight)
+		if n := conf.Sharded.Count(name); n > 0 {
+			text = fmt.Sprintf("%s (weight %d, %s)", name, conf.Queues[name].Weight, display.Count(n, "shard"))
+		}
+		queues = append(queues, text)
 	}
 	line("queues", "%s; %d jobs at once", strings.Join(queues, ", "), conf.Concurrency)
 	for _, l := range conf.Limits {

@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -55,19 +56,43 @@ type collector struct {
 	queuesRDB redis.UniversalClient // the queues' Redis
 	inspector *asynq.Inspector
 	schedules *cron.Runner
+	isShard   bool // the metrics of all queues, of workers and of Redis are those of the first collector
+}
+
+// collectors are those of a server's scopes: of its limiter, and of each shard of its queues.
+type collectors []prometheus.Collector
+
+// Describe sends the descriptions of all metrics.
+func (all collectors) Describe(descs chan<- *prometheus.Desc) {
+	for _, c := range all {
+		c.Describe(descs)
+	}
+}
+
+// Collect collects all scopes at once.
+func (all collectors) Collect(out chan<- prometheus.Metric) {
+	var running sync.WaitGroup
+	for _, c := range all {
+		running.Go(func() { c.Collect(out) })
+	}
+	running.Wait()
 }
 
 // New returns the collector of a server, for any registry. queues is the Redis of the server's
 // queues; the caller closes it after the last scrape. New sends nothing to Redis. The collector
 // is safe for concurrent use, and reads Redis once for each scrape.
 func New(server *scheduler.Server, queues redis.UniversalClient, opts Options) prometheus.Collector {
-	c := &collector{
-		stats: stats.RecorderOf(server), ready: server.Ready, schedules: opts.Schedules,
-		queuesRDB: queues, inspector: asynq.NewInspectorFromRedisClient(queues),
+	var all collectors
+	for i, recorder := range stats.RecordersOf(server) {
+		c := &collector{
+			stats: recorder, ready: server.Ready, schedules: opts.Schedules, isShard: i > 0,
+			queuesRDB: queues, inspector: asynq.NewInspectorFromRedisClient(queues),
+		}
+		c.rdb, c.scope = c.stats.Redis()
+		c.limiter = waitdb.New(throttle.New(c.rdb, throttle.Options{Scope: c.scope}))
+		all = append(all, prometheus.WrapCollectorWith(prometheus.Labels{"scope": c.scope}, c))
 	}
-	c.rdb, c.scope = c.stats.Redis()
-	c.limiter = waitdb.New(throttle.New(c.rdb, throttle.Options{Scope: c.scope}))
-	return prometheus.WrapCollectorWith(prometheus.Labels{"scope": c.scope}, c)
+	return all
 }
 
 // Describe sends the descriptions of all metrics.
@@ -81,6 +106,10 @@ func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 // Redis part after part would exceed Prometheus's scrape timeout.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.collectProcess(out)
+	if c.isShard {
+		out <- scopeUp.value(boolValue(c.collectScope(out) == nil))
+		return
+	}
 	found := redishealth.Of(c.checkRedis())
 	readable := found == redishealth.None || found.RefusesWrites()
 	up := readable && c.collectScope(out) == nil
@@ -99,6 +128,9 @@ func (c *collector) collectScope(out chan<- prometheus.Metric) error {
 	defer cancel()
 	parts := []func(context.Context, chan<- prometheus.Metric) error{
 		c.collectLimits, c.collectDispatcher, c.collectWorkers, c.collectQueues, c.collectSchedules,
+	}
+	if c.isShard {
+		parts = parts[:2]
 	}
 	for _, part := range parts {
 		if err := part(ctx, out); err != nil {

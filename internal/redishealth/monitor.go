@@ -49,9 +49,9 @@ func New(log *slog.Logger, what string, rdb redis.UniversalClient, prefixes ...s
 	return &Monitor{log: log, what: what, rdb: rdb, cluster: cluster, prefixes: prefixes}
 }
 
-// MonitorsOf returns two Monitors of a scheduler.Server: one for the Redis of its queues, one for the
-// Redis of its limiter. They are the same if both use one client. Package scheduler sets MonitorsOf.
-var MonitorsOf func(server any) (queues, limiter *Monitor)
+// MonitorsOf returns the Monitors of a scheduler.Server for the Redis of its queues: one for all
+// queues without shards, and one for each shard. Package scheduler sets MonitorsOf.
+var MonitorsOf func(server any) []*Monitor
 
 // Note reports the error of a call that began at a time, or nil. Note ignores a call that was ended by
 // its own context, and a call that began before the last change of state, because some calls hang

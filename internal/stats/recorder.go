@@ -68,9 +68,10 @@ type Recorder struct {
 	sampledCalls uint64    // calls to the limiter before that sample
 }
 
-// RecorderOf returns the Recorder of a *scheduler.Server. The scheduler sets it, because a method
+// RecordersOf returns the Recorders of a *scheduler.Server: one for the scope of its limiter, and one
+// for each shard of its queues. The scheduler sets it, because a method
 // would export a type of this internal package.
-var RecorderOf func(server any) *Recorder
+var RecordersOf func(server any) []*Recorder
 
 // New returns a Recorder that writes to a scope. prefix is the prefix of the scope's keys, as in
 // hg:{scope}:.

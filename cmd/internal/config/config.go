@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/cmd/internal/expression"
-	"github.com/headgate/headgate/internal/fairqueue"
+	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
@@ -38,9 +38,8 @@ type Config struct {
 	Scope string `yaml:"scope"`
 	// Concurrency is the number of jobs that run at once in one worker.
 	Concurrency int `yaml:"concurrency"`
-	// Queues are the queues to serve, each with its weight. A queue of weight 6 is served six times as
-	// often as a queue of weight 1, also at limits that both need. A weight is at most 10000.
-	Queues map[string]int `yaml:"queues"`
+	// Queues are the queues to serve, by name.
+	Queues Queues `yaml:"queues"`
 	// StrictPriority serves a queue only while all queues of greater weight are empty.
 	StrictPriority bool `yaml:"strict_priority"`
 	// ShutdownTimeout is the time that running jobs have to finish when the worker stops. After it they
@@ -63,6 +62,8 @@ type Config struct {
 	Commands Commands `yaml:"commands"`
 	// Schedules enqueue jobs by the clock.
 	Schedules Schedules `yaml:"schedules"`
+	// Sharded are the sharded queues with their limits.
+	Sharded shard.Queues
 	// MachineErrors are errors about folders, files and secrets that this machine lacks. Commands that
 	// run jobs fail with them. Commands that only enqueue jobs ignore them.
 	MachineErrors Errors
@@ -84,7 +85,7 @@ func Default() *Config {
 		App:             "headgate",
 		Scope:           "default",
 		Concurrency:     10,
-		Queues:          map[string]int{"default": 1},
+		Queues:          Queues{"default": {Weight: 1}},
 		ShutdownTimeout: 8 * time.Second,
 	}
 }
@@ -121,6 +122,7 @@ func Parse(name string, data []byte) (*Config, error) {
 	d.checkCommands(doc.Commands)
 	types := doc.Commands.Types()
 	d.checkTasks(doc.Tasks, doc.Config.Limits, types)
+	d.checkShards(&doc.Config)
 	d.normalizeOverrides(doc.Config.Limits, doc.Tasks)
 	d.checkHTTP(doc.HTTP)
 	d.checkPage(&doc.Page)
@@ -147,12 +149,7 @@ func (d *decoder) checkWorker(c *Config) {
 		d.errorf("listen", "%v", err)
 	}
 	d.want(c.ShutdownTimeout > 0, "shutdown_timeout", "0s: want some time for running jobs to finish, such as 8s")
-	for _, queue := range slices.Sorted(maps.Keys(c.Queues)) {
-		path := join("queues", queue)
-		d.checkName(path, queue)
-		d.want(c.Queues[queue] >= 1, path, "%d: want a weight of at least 1; leave the queue out to not serve it", c.Queues[queue])
-		d.want(c.Queues[queue] <= fairqueue.MaxQueueWeight, path, "%d: want a weight of at most %d", c.Queues[queue], fairqueue.MaxQueueWeight)
-	}
+	d.checkQueues(c.Queues)
 }
 
 // RuleIn returns a function that finds the rule of a task in the current config.
@@ -168,15 +165,20 @@ func RuleIn(current func() *Config) func(context.Context, *asynq.Task) (schedule
 
 // RequirementsOf returns the permits that a pending job needs, and its fairness key.
 func (c *Config) RequirementsOf(_ context.Context, job throttle.JobID, task *asynq.Task) (stats.Requirements, bool) {
-	rule, err := c.Tasks.Rule(&expression.Job{Type: task.Type(), Queue: job.Queue, ID: job.ID, Payload: task.Payload()})
+	rule, err := c.Tasks.Rule(&expression.Job{Type: task.Type(), Queue: c.Sharded.QueueOf(job.Queue), ID: job.ID, Payload: task.Payload()})
 	if err != nil { // a worker will archive the job
 		return stats.Requirements{}, true
 	}
 	return stats.Requirements{Needs: rule.Needs, FairnessKey: rule.FairnessKey, FairnessWeight: rule.FairnessWeight}, true
 }
 
-// ServedQueues returns the queues that a worker with the config serves.
-func (c *Config) ServedQueues() []string { return slices.Sorted(maps.Keys(c.Queues)) }
+// ServedQueues returns the asynq queues that a worker with the config serves.
+func (c *Config) ServedQueues() (names []string) {
+	for _, queue := range slices.Sorted(maps.Keys(c.Queues)) {
+		names = append(names, c.Sharded.Names(queue)...)
+	}
+	return names
+}
 
 // unchanging is an error that every attempt would return, because the payload does not change. To
 // asynq it is asynq.SkipRetry, which archives the job.

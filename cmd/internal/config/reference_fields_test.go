@@ -215,6 +215,8 @@ func standard(value reflect.Value) string {
 	switch {
 	case value.Type() == reflect.TypeFor[time.Duration]() && !value.IsZero():
 		return "`" + duration.Exact(time.Duration(value.Int())) + "`"
+	case value.Type() == reflect.TypeFor[Queues]():
+		return "`{default: 1}`"
 	case value.Kind() == reflect.Map && !value.IsZero():
 		return "`{" + strings.ReplaceAll(strings.Trim(fmt.Sprint(value), "map[]"), ":", ": ") + "}`"
 	case value.Kind() == reflect.Bool, value.Kind() == reflect.Int && isChoice, isText(value.Type()) && isChoice && value.Kind() == reflect.Int,

@@ -72,7 +72,7 @@ func TestReferenceShowsEachField(t *testing.T) {
 // general is a path with NAME for what a user names, and [] for a number.
 func general(path string) string {
 	path = regexp.MustCompile(`\[\d+\]`).ReplaceAllString(path, "[]")
-	return regexp.MustCompile(`^(limits|tasks|commands|schedules)\.(?:"[^"]*"|[^.\[]+)`).ReplaceAllString(path, "$1.NAME")
+	return regexp.MustCompile(`^(limits|tasks|queues|commands|schedules)\.(?:"[^"]*"|[^.\[]+)`).ReplaceAllString(path, "$1.NAME")
 }
 
 // TestReferenceRequires: what the page calls required is missed where it is missing.

@@ -68,7 +68,7 @@ func (s Schedule) payloadAt(tick time.Time) ([]byte, error) {
 }
 
 // checkSchedules fills in defaults, compiles payloads and reports errors.
-func (d *decoder) checkSchedules(all Schedules, tasks Tasks, queues map[string]int, types []string) {
+func (d *decoder) checkSchedules(all Schedules, tasks Tasks, queues Queues, types []string) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		path := join("schedules", name)
 		s := all[name]

@@ -195,10 +195,7 @@ func (d *decoder) checkTasks(all Tasks, limits []throttle.Limit, types []string)
 
 // checkNeeds reports unknown and duplicate limits, and impossible costs.
 func (d *decoder) checkNeeds(path string, needs []Need, limits []throttle.Limit) {
-	var names []string
-	for _, l := range limits {
-		names = append(names, l.Name)
-	}
+	names := namesOf(limits)
 	seen := map[[2]string]bool{}
 	for i, n := range needs {
 		at := indexed(path, i)
@@ -268,6 +265,6 @@ func (t Task) blocks() []string {
 
 // JobOf returns what expressions see of the task of a context.
 func JobOf(ctx context.Context, task *asynq.Task) *expression.Job {
-	queue, id, _ := scheduler.GetJob(ctx)
-	return &expression.Job{Type: task.Type(), Queue: queue, ID: id, Payload: task.Payload()}
+	_, id, _ := scheduler.GetJob(ctx)
+	return &expression.Job{Type: task.Type(), Queue: scheduler.GetQueue(ctx), ID: id, Payload: task.Payload()}
 }

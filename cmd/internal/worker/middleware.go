@@ -66,7 +66,8 @@ func (w *Worker) enqueueNext(next asynq.Handler) asynq.Handler {
 			return nil
 		}
 		done := &expression.Done{Job: *config.JobOf(ctx, task)}
-		info, err := asynq.NewInspectorFromRedisClient(w.redis).GetTaskInfo(done.Queue, done.ID)
+		queue, _, _ := scheduler.GetJob(ctx)
+		info, err := asynq.NewInspectorFromRedisClient(w.redis).GetTaskInfo(queue, done.ID)
 		if err != nil {
 			return fmt.Errorf("then: the job's own result: %w", err)
 		}
@@ -106,7 +107,7 @@ func nextJobs(c *config.Config, done *expression.Done, then []config.Then, key s
 
 // enqueueAll enqueues the jobs that do not exist yet. It goes on after an error.
 func (w *Worker) enqueueAll(ctx context.Context, jobs []jobspec.Job) error {
-	client := asynq.NewClientFromRedisClient(w.redis)
+	client := w.config.Load().NewClient(w.redis)
 	var all error
 	for _, job := range jobs {
 		if _, err := client.EnqueueContext(ctx, job.Task()); err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {

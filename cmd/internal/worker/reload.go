@@ -58,6 +58,9 @@ func (w *Worker) readAgain(ctx context.Context) error {
 		err = errors.New(next.DefaultReason)
 	}
 	message := "the config is unchanged"
+	if err == nil && !reflect.DeepEqual(w.started.Sharded, next.Sharded) {
+		err = errors.New("the shards of a queue, or the limits that its jobs use, have changed: restart the workers")
+	}
 	if err == nil {
 		// From here on only Redis can fail, perhaps between two limits.
 		message = "the config is unchanged, but limits may have changed already: change the file again or send SIGHUP to retry"
@@ -92,7 +95,9 @@ func (w *Worker) describe() {
 		return
 	}
 	sum := sha256.Sum256(w.options.Text)
-	stats.RecorderOf(w.server).SetConfig(fmt.Sprintf("%s %x", filepath.Base(w.options.File), sum[:4]))
+	for _, recorder := range stats.RecordersOf(w.server) {
+		recorder.SetConfig(fmt.Sprintf("%s %x", filepath.Base(w.options.File), sum[:4]))
+	}
 }
 
 // needRestart lists the fields that differ and that a running worker cannot change.
@@ -103,6 +108,8 @@ func needRestart(old, next *config.Config) (fields []string) {
 		switch name {
 		case "", "tasks", "schedules":
 			same = true
+		case "queues": // for the same reason
+			same = fmt.Sprint(old.Queues) == fmt.Sprint(next.Queues)
 		case "commands": // compiled expressions cannot be compared, their texts can
 			same = maps.EqualFunc(old.Commands, next.Commands, func(a, b config.Command) bool {
 				same := fmt.Sprintf("%q", a.Run) == fmt.Sprintf("%q", b.Run)

@@ -59,7 +59,7 @@ func TestNeedRestart(t *testing.T) {
 	if got := needRestart(old, next); len(got) > 0 {
 		t.Errorf("a new limit needs a restart for %v", got)
 	}
-	next.Concurrency, next.Queues, next.Scope = 3, map[string]int{"q": 1}, "other"
+	next.Concurrency, next.Queues, next.Scope = 3, config.Queues{"q": {Weight: 1}}, "other"
 	if diff := cmp.Diff([]string{"scope", "concurrency", "queues"}, needRestart(old, next)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

@@ -140,17 +140,16 @@ func (w *Worker) prepare() error {
 	}
 	rules := scheduler.Rules{Limits: c.Limits, RuleFor: w.rule}
 	w.server, err = scheduler.NewServer(s, rules, asynq.Config{
-		Concurrency: c.Concurrency, Queues: c.Queues, StrictPriority: c.StrictPriority,
+		Concurrency: c.Concurrency, Queues: c.Queues.Weights(), StrictPriority: c.StrictPriority,
 		ShutdownTimeout: c.ShutdownTimeout,
 		RetryDelayFunc:  func(n int, _ error, _ *asynq.Task) time.Duration { return scheduler.Backoff{}.Delay(n) },
 		ErrorHandler:    asynq.ErrorHandlerFunc(w.logFailure),
 		Logger:          asynqLog{w.quiet},
-	}, scheduler.WithLimiter(w.limiter.Limiter), scheduler.WithLogger(w.quiet))
+	}, scheduler.WithLimiter(w.limiter.Limiter), scheduler.WithLogger(w.quiet), scheduler.WithShards(c.Shards()...))
 	if err != nil {
 		return err
 	}
-	health, _ := redishealth.MonitorsOf(w.server) // the limiter is in the same Redis
-	w.outages.Monitors = []*redishealth.Monitor{health}
+	w.outages.Monitors = redishealth.MonitorsOf(w.server) // the limiter is in the same Redis
 	w.describe()
 	return nil
 }
@@ -165,8 +164,7 @@ func (w *Worker) await(ctx context.Context) error {
 	if w.options.Redis != nil || c.Redis.IsZero() {
 		return nil
 	}
-	health, _ := redishealth.MonitorsOf(w.server)
-	watch := health.Watch()
+	watch := w.outages.Monitors[0].Watch()
 	for {
 		err := watch.Note(ctx, c.Redis.Reach(ctx))
 		if ctx.Err() != nil {
@@ -184,9 +182,9 @@ func (w *Worker) await(ctx context.Context) error {
 
 func (w *Worker) start() error {
 	c, s := w.config.Load(), w.redis
-	w.crawls.Redis, w.crawls.Scope, w.crawls.Client = s, c.Scope, crawlClient{scheduler.NewClient(s), w.config.Load}
+	w.crawls.Redis, w.crawls.Scope, w.crawls.Client = s, c.Scope, crawlClient{c.NewClient(s), w.config.Load}
 	feedback := &tasks.Feedback{
-		Costs: w.costs, Results: asynq.NewInspectorFromRedisClient(s), Limiter: w.limiter.Limiter, Log: w.log,
+		Costs: w.costs, Results: asynq.NewInspectorFromRedisClient(s), Log: w.log,
 	}
 	if text := impoliteWarning(c); text != "" {
 		w.log.Warn(text)
@@ -293,7 +291,11 @@ func (w *Worker) rule(ctx context.Context, task *asynq.Task) (scheduler.Rule, er
 // name. A waiting job keeps the limits that another worker's config gave it.
 func (w *Worker) keptRule(ctx context.Context, task *asynq.Task) (rule scheduler.Rule, err error) {
 	queue, id, _ := scheduler.GetJob(ctx)
-	waits, found, err := w.limiter.Record(ctx, throttle.JobID{Queue: queue, ID: id})
+	limiter := w.limiter
+	if part := w.config.Load().Sharded.Part(queue); part.Count > 0 {
+		limiter = waitdb.New(throttle.New(w.redis, throttle.Options{Scope: part.Name()}))
+	}
+	waits, found, err := limiter.Record(ctx, throttle.JobID{Queue: queue, ID: id})
 	if err != nil {
 		return rule, fmt.Errorf("%w: %w", throttle.ErrUnavailable, err)
 	}
@@ -350,6 +352,6 @@ func (h handlers) check(task *asynq.Task) error {
 
 // Schedules returns a runner of the config's schedules.
 func Schedules(rdb redis.UniversalClient, c *config.Config, log *slog.Logger) (*cron.Runner, error) {
-	runner := cron.New(rdb, scheduler.NewClient(rdb), cron.Options{Scope: c.Scope, Log: log})
+	runner := cron.New(rdb, c.NewClient(rdb), cron.Options{Scope: c.Scope, Log: log})
 	return runner, runner.Set(c.Schedules.Entries())
 }

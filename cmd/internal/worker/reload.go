@@ -58,7 +58,7 @@ func (w *Worker) readAgain(ctx context.Context) error {
 		err = errors.New(next.DefaultReason)
 	}
 	message := "the config is unchanged"
-	if err == nil && !reflect.DeepEqual(w.started.Sharded, next.Sharded) {
+	if err == nil && !reflect.DeepEqual(w.config.Load().Sharded, next.Sharded) {
 		err = errors.New("the shards of a queue, or the limits that its jobs use, have changed: restart the workers")
 	}
 	if err == nil {

@@ -194,7 +194,7 @@ func (e enqueuing) run(ctx context.Context, keys []string, args []any, call func
 	headers, _ := ctx.Value(headersKey{}).(map[string]string)
 	args = asynqdb.WithHeaders(args, headers)
 	queue := ""
-	if c := asynqdb.Recognize(keys, args); c.Fills {
+	if c := asynqdb.Recognize(keys, args); c.MayAddPending {
 		queue = c.Queue
 	}
 	if p, ok := ctx.Value(pipelineKey{}).(pipelineSlot); ok {

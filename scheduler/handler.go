@@ -185,7 +185,7 @@ func (a *attempt) afterRun(ctx context.Context, err error) error {
 	}
 	if err == nil && a.decision.WantsFeedback {
 		began := time.Now()
-		a.scope.noteLimiter(report, began, a.scope.limiter.Accepted(report, a.decision, took))
+		a.scope.noteLimiter(report, began, a.scope.limiter.Accepted(report, a.decision.At, took, a.decision.Taken...))
 	}
 	return a.retryError(err)
 }

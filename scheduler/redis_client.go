@@ -77,7 +77,7 @@ func (q *redisClient) run(ctx context.Context, c *asynqdb.Call, send func(asynqd
 		cmd = send(asynqdb.LeaseID{})
 	}
 	q.scopeOf(c.Queue).queueHealth.Note(ctx, began, cmd.Err())
-	if c.Fills && cmd.Err() == nil && cmd.Val() != int64(0) { // if it counts jobs, there were some
+	if c.MayAddPending && cmd.Err() == nil && cmd.Val() != int64(0) { // if it counts jobs, there were some
 		setMarker(ctx, q.UniversalClient, markerKey(c.Queue))
 	}
 	return cmd

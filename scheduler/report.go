@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -108,7 +109,7 @@ func ReportRateLimit(ctx context.Context, until time.Time) {
 // permits. It takes a round trip. If that fails, the Server logs it.
 func ReportOverload(ctx context.Context) {
 	if a, ok := attemptOf(ctx); ok && len(a.decision.Taken) > 0 {
-		a.logFailedReport(a.scope.limiter.Overloaded(ctx, a.decision.At, a.rule.blockedNeeds()...))
+		a.logFailedReport(a.scope.limiter.Accepted(ctx, a.decision.At, waitdb.Overload, a.rule.blockedNeeds()...))
 	}
 }
 
@@ -169,7 +170,7 @@ func IdempotencyKey(ctx context.Context) (string, error) {
 	if !ok {
 		return "", errors.New("idempotency key: want the context of a handler of a scheduler.Server")
 	}
-	key, err := a.scope.db.Name(ctx, a.Queue, a.ID, uuid.NewString())
+	key, err := a.scope.db.IdempotencyKey(ctx, a.Queue, a.ID, uuid.NewString())
 	if err != nil {
 		return "", fmt.Errorf("idempotency key of job %s: %w", a.ID, err)
 	}

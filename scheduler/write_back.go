@@ -31,7 +31,7 @@ func (q *redisClient) endLease(ctx context.Context, c *asynqdb.Call, send func(a
 	switch {
 	case w.decode():
 		cmd = q.instead(ctx, w)
-	case c.Fills:
+	case c.MayAddPending:
 		cmd = q.requeue(ctx, w)
 	}
 	if cmd == nil {
@@ -200,7 +200,7 @@ func (q *redisClient) crashed(ctx context.Context, w *writeBack) *redis.Cmd {
 // and one that succeeded after that if the job is kept. A job that succeeds at once costs nothing
 // here. An error of Redis is ignored.
 func (q *redisClient) noteAttempt(ctx context.Context, w *writeBack) {
-	end := asynqdb.Attempt{At: time.Now(), Worker: asynqdb.Here(), Took: w.end.took}
+	end := asynqdb.Attempt{At: time.Now(), Worker: asynqdb.ProcessName(), Took: w.end.took}
 	if w.failed() {
 		end.Error = w.message.LastError
 		if w.crashed() {

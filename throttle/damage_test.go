@@ -104,7 +104,7 @@ func together(t *testing.T, l throttle.Limit, s *stage) {
 func look(t *testing.T, l throttle.Limit, s *stage) {
 	t.Helper()
 	bad, good := throttle.Need{Limit: l.Name, Key: "bad"}, throttle.Need{Limit: l.Name, Key: "good"}
-	meters, err := waitdb.New(s.redis).MeterStates(t.Context(), good, bad, good)
+	meters, err := waitdb.New(s.redis).Meters(t.Context(), true, good, bad, good)
 	must(t, err)
 	for _, m := range meters {
 		expect(t, "left of "+m.Key, m.Left, 3)

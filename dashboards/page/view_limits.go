@@ -79,7 +79,7 @@ func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at 
 	for _, key := range pageOf(keys, o.Pages) {
 		needs = append(needs, throttle.Need{Limit: row.Name, Key: key})
 	}
-	meters, err := p.queues.Limiter.Meters(ctx, needs...)
+	meters, err := p.queues.Limiter.Meters(ctx, false, needs...)
 	if err != nil {
 		return nil, err
 	}

@@ -28,8 +28,8 @@ type Attempt struct {
 	Error  string        `json:"error,omitempty"`  // cut after maxError bytes; empty if the job succeeded
 }
 
-// Here returns the name of this process, host:pid.
-var Here = sync.OnceValue(func() string {
+// ProcessName returns the name of this process, host:pid.
+var ProcessName = sync.OnceValue(func() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"

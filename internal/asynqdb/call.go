@@ -15,7 +15,7 @@ const (
 	ScriptDequeue         // takes a job from its queue
 	ScriptRetry           // writes a job whose attempt has failed
 	ScriptArchive         // writes a job that has failed for good
-	ScriptComplete        // writes a job that is done, and kept
+	ScriptComplete        // writes a completed job that has a retention
 )
 
 // A Call is one of asynq's scripts as it is sent to Redis. It is recognized by its keys, because the
@@ -23,12 +23,12 @@ const (
 type Call struct {
 	Script
 	Queue string
-	// EndsLease reports whether the script takes the active job ID from its worker, like Done, Retry,
-	// Archive and Requeue.
-	EndsLease bool
-	ID        string
-	Fills     bool  // whether the script may make jobs pending, like Enqueue, Forward and Requeue
-	LeaseEnd  int64 // of ScriptDequeue: the Unix second at which the job's lease is to end
+	// EndsLease reports whether the script ends the lease of the active job ID, as asynq's Done,
+	// Retry, Archive and Requeue scripts do.
+	EndsLease     bool
+	ID            string
+	MayAddPending bool  // whether the script may add jobs to the pending list
+	LeaseEnd      int64 // of ScriptDequeue: the Unix second at which the job's lease is to end
 
 	// The next fields are set for scripts that write a job.
 	Msg    []byte    // the message to store; after a failure it has the error text and one more retry
@@ -49,17 +49,17 @@ func Recognize(keys []string, args []any) *Call {
 	c := &Call{}
 	active := false
 	for _, key := range keys {
-		if queue, ok := is(key, Pending); ok {
-			c.Queue, c.Fills = queue, true
-		} else if queue, ok := is(key, Active); ok {
+		if queue, ok := queueOfKey(key, Pending); ok {
+			c.Queue, c.MayAddPending = queue, true
+		} else if queue, ok := queueOfKey(key, Active); ok {
 			c.Queue, active = queue, true
 		}
 	}
-	if active && len(args) > 0 { // one of the server's
+	if active && len(args) > 0 { // one of the scripts run by asynq's server
 		c.ID, _ = args[0].(string)
 		c.EndsLease = slices.Contains(keys, Hash(c.Queue, c.ID))
 	}
-	has := func(i int, name string) bool { _, ok := is(keys[i], name); return ok }
+	has := func(i int, name string) bool { _, ok := queueOfKey(keys[i], name); return ok }
 	switch {
 	case len(keys) == 4 && len(args) == 2 && has(1, Paused) && has(0, Pending): // and active, lease
 		if end, ok := args[0].(int64); ok {
@@ -70,27 +70,27 @@ func Recognize(keys []string, args []any) *Call {
 		at, _ := args[2].(int64)
 		c.At, c.storedAt = time.Unix(at, 0), &args[2]
 		if has(3, Retry) {
-			c.writes(ScriptRetry, &args[1])
+			c.setMessage(ScriptRetry, &args[1])
 			c.Failed, _ = args[4].(bool)
 		} else if has(3, Archived) {
-			c.writes(ScriptArchive, &args[1])
+			c.setMessage(ScriptArchive, &args[1])
 		}
-	case len(keys) >= 6 && len(args) >= 4 && has(2, Completed): // active, lease, completed, the job's hash
-		c.writes(ScriptComplete, &args[3])
+	case len(keys) >= 6 && len(args) >= 4 && has(2, Completed): // keys: active, lease, completed set, job hash
+		c.setMessage(ScriptComplete, &args[3])
 	}
 	return c
 }
 
-// writes makes it a call that writes a job, if the argument is a message.
-func (c *Call) writes(script Script, msg *any) {
+// setMessage marks c as a script that stores a message, if the argument is one.
+func (c *Call) setMessage(script Script, msg *any) {
 	if encoded, ok := (*msg).([]byte); ok {
 		c.Script, c.Msg, c.storedMsg = script, encoded, msg
 	}
 }
 
-// WithHeaders returns a copy of the arguments of an enqueue script with headers added to the message.
-// In all of these scripts the message is the only argument of bytes. The arguments themselves stay
-// unchanged, because asynq may send them twice, with EvalSha and then with Eval.
+// WithHeaders returns a copy of the arguments of an enqueue script with headers added to the
+// message. In all enqueue scripts the message is the only []byte argument. The arguments themselves
+// stay unchanged, because asynq may send them twice, with EvalSha and then with Eval.
 func WithHeaders(args []any, headers map[string]string) []any {
 	if len(headers) == 0 {
 		return args

@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/redishealth"
 )
 
-// ErrLayout means that this version of asynq stores jobs in another way than this package expects.
+// ErrLayout means that asynq's Redis layout differs from the one this package expects.
 var ErrLayout = errors.New("this version of asynq stores its jobs in a way that headgate does not know")
 
 // CheckQueue is the prefix of the names of the queues that Check uses.
@@ -27,7 +27,7 @@ func (db DB) Check(ctx context.Context) (err error) {
 	client, tasks := asynq.NewClientFromRedisClient(db.Redis), asynq.NewInspectorFromRedisClient(db.Redis)
 	info, err := client.EnqueueContext(ctx, asynq.NewTask("check", nil), asynq.Queue(queue))
 	defer func() {
-		if gone := tasks.DeleteQueue(queue, true); info != nil { // otherwise it is not known whether the queue exists
+		if gone := tasks.DeleteQueue(queue, true); info != nil { // info is nil if the enqueue failed, so the queue may not exist
 			err = errors.Join(err, gone, db.Redis.Del(ctx, Key(queue, Marker)).Err())
 		}
 		if errors.Is(err, asynq.ErrQueueNotFound) || errors.Is(err, asynq.ErrTaskNotFound) {
@@ -58,7 +58,8 @@ func (db DB) Check(ctx context.Context) (err error) {
 	return want(asynq.TaskStatePending)
 }
 
-// Deny dequeues the next job of a queue and puts it back as denied, in a scope with the queue's name.
+// Deny dequeues one job and puts it back as a denied job of a scope named like the queue. Only
+// Check uses it.
 func (db DB) Deny(ctx context.Context, queue string, until time.Time) error {
 	ctx = context.WithoutCancel(ctx) // if the job stayed active, asynq could not delete the queue
 	d := NewDequeue(queue, time.Now().Add(LeaseTime).Unix(), false)

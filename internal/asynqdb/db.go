@@ -83,10 +83,10 @@ func (db DB) Since(ctx context.Context, queue string, state asynq.TaskState, ids
 	return times, err
 }
 
-// Name returns a name that all attempts of a job share, and that no later job with its ID has. If the
-// job has no name yet, Name sets it.
-func (db DB) Name(ctx context.Context, queue, id, name string) (string, error) {
-	return identifyScript.Run(ctx, db.Redis, []string{Hash(queue, id)}, name).Text()
+// IdempotencyKey returns the key that all attempts of a job share, and no later job with its ID
+// has. It stores key if the job has none.
+func (db DB) IdempotencyKey(ctx context.Context, queue, id, key string) (string, error) {
+	return identifyScript.Run(ctx, db.Redis, []string{Hash(queue, id)}, key).Text()
 }
 
 // Leased is the lease of an active job.
@@ -110,9 +110,10 @@ func (db DB) Leases(ctx context.Context, queue string, until time.Time) ([]Lease
 const Page = 100
 
 // Denied returns the IDs of denied jobs in one page of a queue's retry set, which starts at offset.
-// Only jobs that asynq itself would bring back before that time are returned, or all if it is zero.
-// next is the offset of the next page, provided that no job leaves this page, or -1 after the last
-// page. A page can also hold failed jobs that wait for their retry. Denied takes two round trips.
+// If before is not zero, only jobs whose retry time is earlier are returned. next is the offset of
+// the next page, or -1 after the last page. If jobs of this page leave the set, the caller must
+// reduce it by their number. A page can also hold failed jobs that wait for their retry. Denied
+// takes two round trips.
 func (db DB) Denied(ctx context.Context, queue string, before time.Time, offset int) (ids []string, next int, err error) {
 	by := redis.ZRangeBy{Min: "-inf", Max: "+inf", Offset: int64(offset), Count: Page}
 	if !before.IsZero() {

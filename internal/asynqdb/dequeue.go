@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// A Dequeue is a call that takes jobs from a queue. If the reply is lost, Redis has handed out jobs
-// that this process never saw. Sending the same Dequeue again returns those jobs.
+// A Dequeue identifies one call that takes jobs from a queue. If its reply is lost, Redis has
+// handed out jobs that this process never saw. Sending the same Dequeue again returns those jobs.
 type Dequeue struct {
 	Queue string
 	Ends  int64 // the Unix second at which the jobs' leases end
@@ -24,9 +24,9 @@ type Dequeue struct {
 	sent script.Sent
 }
 
-// NewDequeue returns a Dequeue with a unique name. asynq reads the name as the job's pending_since if
-// it makes the job pending again. So the name is the current time in nanoseconds, with a random
-// part below the second.
+// NewDequeue returns a Dequeue with a unique name. asynq reads the name as the job's pending_since
+// if it makes the job pending again. So the name looks like a time: now minus one second, in
+// nanoseconds, with random digits below the second.
 func NewDequeue(queue string, ends int64, woken bool) *Dequeue {
 	name := strconv.FormatInt((time.Now().Unix()-1)*1e9+rand.Int64N(1e9), 10)
 	return &Dequeue{Queue: queue, Ends: ends, Woken: woken, name: name}
@@ -41,7 +41,7 @@ func (d *Dequeue) Lease() LeaseID { return LeaseID{Dequeue: d.name} }
 // Taken is an active job.
 type Taken struct {
 	ID, Msg string // Msg is the message as asynq stores it
-	Back    bool   // whether the job has requested permits before and went back to its queue
+	Back    bool   // whether the job was denied permits before
 }
 
 // Dequeue takes up to n jobs from the head of the queue, or returns the jobs that the same call took

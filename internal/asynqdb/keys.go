@@ -30,8 +30,8 @@ const (
 	Completed = "completed"
 	Scheduled = "scheduled"
 	Paused    = "paused"          // exists if the queue is paused
-	Marker    = "headgate"        // ours: the marker that servers wait for after they found the queue empty
-	Shards    = "headgate:shards" // ours: the number of shards that a sharded queue had last
+	Marker    = "headgate"        // added by headgate: the marker on which idle servers block until a job becomes pending
+	Shards    = "headgate:shards" // added by headgate: the number of shards that a sharded queue had last
 )
 
 // LeaseTime is how long a lease lasts unless it is extended, as in asynq's code.
@@ -51,8 +51,8 @@ func QueueOf(key string) string {
 // Hash returns the key of a job.
 func Hash(queue, id string) string { return Key(queue, "t:") + id }
 
-// is returns the queue of a key, if the key has that name.
-func is(key, name string) (queue string, ok bool) {
+// queueOfKey returns the queue of a key if the key has the given name.
+func queueOfKey(key, name string) (queue string, ok bool) {
 	queue, isName := strings.CutSuffix(key, "}:"+name)
 	queue, isQueue := strings.CutPrefix(queue, "asynq:{")
 	return queue, isName && isQueue

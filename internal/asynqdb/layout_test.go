@@ -57,7 +57,7 @@ func (l listener) hear(keys []string, args []any, run func() *redis.Cmd) *redis.
 	if c.Script > asynqdb.ScriptDequeue {
 		l.heard <- *c
 	}
-	if queue := c.Queue; c.Fills && c.Script != asynqdb.ScriptDequeue && cmd.Val() != int64(0) {
+	if queue := c.Queue; c.MayAddPending && c.Script != asynqdb.ScriptDequeue && cmd.Val() != int64(0) {
 		l.fills <- queue
 	}
 	return cmd

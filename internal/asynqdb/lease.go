@@ -11,13 +11,12 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// A LeaseID identifies a lease of a job. A script that ends a lease ignores a job that has another
-// lease, because go-redis repeats a command whose reply was lost, and another worker may have taken
-// the job meanwhile. A lease matches if one of the fields matches it. The zero LeaseID matches any
+// A LeaseID identifies one lease of a job, so that a repeated command cannot end the lease of
+// another worker. A lease matches if one of the fields matches it. The zero LeaseID matches any
 // lease.
 type LeaseID struct {
 	Dequeue string // the name of the Dequeue that took the job
-	Ended   int64  // a Unix second at which the lease had ended
+	Ended   int64  // Unix second at which the lease expired
 }
 
 // ended returns the field Ended as scripts get it.
@@ -41,14 +40,14 @@ func (db DB) ExtendLeases(ctx context.Context, queue string, until int64, dequeu
 	return extendLeaseScript.Run(ctx, db.Redis, keys, args...).Int64()
 }
 
-// WriteResult stores the result of a job that has the lease of that Dequeue. It returns 0 if the job
-// does not exist or has another lease.
+// WriteResult stores the result of a job if that Dequeue took the job. It returns 1, or 0 if the
+// job is gone or has another lease.
 func (db DB) WriteResult(ctx context.Context, queue, id, dequeue string, result any) (int64, error) {
 	return writeResultScript.Run(ctx, db.Redis, []string{Hash(queue, id), Key(queue, Lease)}, id, dequeue, result).Int64()
 }
 
 // IsLeases reports whether a key holds the leases of a queue.
-func IsLeases(key string) (queue string, ok bool) { return is(key, Lease) }
+func IsLeases(key string) (queue string, ok bool) { return queueOfKey(key, Lease) }
 
 // IsHash reports whether a key is the hash of a job.
 func IsHash(key string) (queue, id string, ok bool) {
@@ -57,10 +56,9 @@ func IsHash(key string) (queue, id string, ok bool) {
 	return queue, id, ok && is
 }
 
-// Guards holds asynq's scripts that end a lease, each with a check in front that the job has the
-// expected lease. asynq sends the text of a script only if Redis does not know the script. So the
-// first call of each script is answered with NoScript. The zero value is ready. It is safe for
-// concurrent use.
+// Guards keeps asynq's scripts that end a lease, with a lease check in front. asynq sends the text
+// of a script only after a NOSCRIPT error. So the first call of each script is answered with
+// NoScript. The zero value is ready. It is safe for concurrent use.
 type Guards struct{ bySHA sync.Map } // of *redis.Script, by the SHA-1 of asynq's own text
 
 // NoScript is the error of Redis for a script that it does not know.
@@ -73,7 +71,7 @@ func (e noScript) Error() string { return string(e) }
 // RedisError implements redis.Error.
 func (noScript) RedisError() {}
 
-// Add makes the guarded version of one of asynq's scripts, and returns the SHA-1 of asynq's text.
+// Add stores the guarded version of a script, and returns the SHA-1 of the original text.
 func (g *Guards) Add(text string) (sha1 string) {
 	sha1 = redis.NewScript(text).Hash()
 	g.bySHA.LoadOrStore(sha1, redis.NewScript(script.Guard+text))

@@ -158,7 +158,7 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 			return db.NoteAttempt(ctx, "default", "it", asynqdb.Attempt{At: time.Now(), Error: "why"})
 		}},
 		"identify": {taken: true, do: func(ctx context.Context, db asynqdb.DB, d *asynqdb.Dequeue) error {
-			_, err := db.Name(ctx, "default", "it", "name")
+			_, err := db.IdempotencyKey(ctx, "default", "it", "name")
 			return err
 		}},
 	}

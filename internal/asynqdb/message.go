@@ -24,10 +24,10 @@ const (
 	fieldHeaders  = 15
 )
 
-// Message is the part of a TaskMessage that is used here. To change a field is to append it once
-// more to the encoded form: if a single field is there twice protobuf takes the last value, and in a
-// map the last entry of a key. So fields that a later asynq adds stay as they are. The encoded
-// message that was given is not changed, because asynq may send it again.
+// Message contains the fields of asynq's TaskMessage that are used here. The With functions change
+// a field by appending it again, because protobuf uses the last value. So fields that a later asynq
+// adds stay as they are. The encoded message that was given is not changed, because asynq may send
+// it again.
 type Message struct {
 	Type      string
 	Payload   []byte
@@ -38,15 +38,15 @@ type Message struct {
 	LastError string
 	Timeout   int64 // in seconds; 0 is none
 	Deadline  int64 // a Unix second; 0 is none
-	FailedAt  int64 // a Unix second at which an attempt ended that was no success; 0 is none
+	FailedAt  int64 // Unix second of the last failed attempt; 0 if none
 	Unique    bool  // whether the job has a Unique lock
 }
 
-// errMessage is returned for a message that cannot be read, which is then left to asynq.
+// errMessage is returned for an undecodable message; the caller passes it to asynq unchanged.
 var errMessage = errors.New("not a task message of asynq's")
 
-// ParseMessage reads an encoded TaskMessage. It ignores fields that it does not know, as protobuf
-// says, and also known ones of another type: another asynq may give a number another meaning.
+// ParseMessage reads an encoded TaskMessage. It ignores unknown fields, and fields with an
+// unexpected wire type, because another asynq version may use the number differently.
 func ParseMessage(encoded []byte) (m Message, err error) {
 	err = eachField(encoded, func(field protowire.Number, n int64) {
 		switch field {
@@ -88,8 +88,8 @@ func ParseMessage(encoded []byte) (m Message, err error) {
 // Task is the task as its handler gets it.
 func (m Message) Task() *asynq.Task { return asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers) }
 
-// eachField calls number with each field of an encoded message that is a number, unless that
-// is nil, and text with each that is a text or bytes, in order.
+// eachField calls number for each varint field (if number is not nil) and text for each
+// length-delimited field, in order.
 func eachField(encoded []byte, number func(protowire.Number, int64), text func(protowire.Number, []byte)) error {
 	for len(encoded) > 0 {
 		field, kind, n := protowire.ConsumeTag(encoded)
@@ -118,7 +118,7 @@ func WithLastError(msg []byte, text string) []byte {
 	return appendBytes(slices.Clip(msg), fieldErrorMsg, []byte(text))
 }
 
-// WithFailure is WithLastError, and has it that this was at a unix second.
+// WithFailure sets the error text and the time of the failure (Unix seconds).
 func WithFailure(msg []byte, text string, at int64) []byte {
 	return appendNumber(WithLastError(msg, text), fieldFailedAt, at)
 }

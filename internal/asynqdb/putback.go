@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// PutBack is an active job that goes into the retry set without a failure.
+// PutBack describes an active job that is moved to the retry set without counting a failure.
 type PutBack struct {
 	ID     string
 	Msg    []byte
-	At     time.Time // when asynq itself brings the job back
+	At     time.Time // retry time: when asynq's forwarder makes the job pending
 	Unique bool      // whether the job has a Unique lock
 	Scope  string    // the scope that denied the job and may promote it before At; or empty
 	Lease  LeaseID   // the lease that the active job must have
@@ -20,7 +20,7 @@ type PutBack struct {
 // ErrNotActive is the error of asynq's own scripts for a job that is not active.
 var ErrNotActive = errors.New("NOT FOUND")
 
-// PutBack moves jobs of one queue into the retry set, also jobs on their last attempt. It sets Err of
+// PutBack moves jobs of a queue to the retry set, even if they have no retries left. It sets Err of
 // each job.
 func (db DB) PutBack(ctx context.Context, queue string, jobs ...*PutBack) {
 	keys, args := []string{Key(queue, Active), Key(queue, Lease), Key(queue, Retry)}, []any(nil)
@@ -36,18 +36,19 @@ func (db DB) PutBack(ctx context.Context, queue string, jobs ...*PutBack) {
 	}
 }
 
-// Forgive puts a job whose worker died back to run again at once, if the job had fewer than most
-// forgiven crashes. Otherwise it does nothing. The job must be active under that lease.
-func (db DB) Forgive(ctx context.Context, queue, id string, msg []byte, unique bool, most int, lease LeaseID) (forgiven bool, err error) {
+// Forgive retries a job at once whose worker crashed, without counting a failure, if it has fewer
+// than maxCrashes forgiven crashes. Otherwise it does nothing. The job must be active under that
+// lease.
+func (db DB) Forgive(ctx context.Context, queue, id string, msg []byte, unique bool, maxCrashes int, lease LeaseID) (forgiven bool, err error) {
 	now := time.Now()
-	args := []any{id, msg, now.Unix(), lockSeconds(unique, now), most, lease.Dequeue, lease.ended()}
+	args := []any{id, msg, now.Unix(), lockSeconds(unique, now), maxCrashes, lease.Dequeue, lease.ended()}
 	return crashScript.Run(ctx, db.Redis, []string{Hash(queue, id), Key(queue, Active), Key(queue, Lease), Key(queue, Retry)}, args...).Bool()
 }
 
-// Promote moves denied jobs of a queue to its head, behind the jobs promoted before. The first to run
-// comes first. It returns the result for each job, one of those that lua/asynq/promote.lua lists.
-// asynq's Inspector does not serve here: it appends the job to the end of its queue, and also runs
-// archived and completed jobs again.
+// Promote moves denied jobs of a queue to its head, behind the jobs promoted before. The first to
+// run comes first. It returns the result for each job, one of those that lua/asynq/promote.lua
+// lists. asynq's Inspector.RunTask is not suitable, because it appends the job at the end and also
+// runs archived and completed tasks.
 func (db DB) Promote(ctx context.Context, queue string, ids ...string) ([]string, error) {
 	args := []any{Hash(queue, ""), time.Now().UnixNano()}
 	for _, id := range ids {
@@ -69,8 +70,8 @@ func (db DB) Postpone(ctx context.Context, queue string, until map[string]time.T
 	return postponeScript.Run(ctx, db.Redis, []string{Key(queue, Retry)}, args...).Err()
 }
 
-// unixCeil returns the first Unix second that is not before t. asynq itself rounds down, so that a job
-// comes back up to a second early.
+// unixCeil rounds t up to a Unix second. asynq rounds down, which would run jobs up to a second
+// early.
 func unixCeil(t time.Time) int64 { return t.Add(time.Second - 1).Unix() }
 
 // LockMargin is the time by which a job's Unique lock outlasts its wait, so that the lock does not end

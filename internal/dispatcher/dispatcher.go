@@ -20,12 +20,13 @@ import (
 )
 
 const (
-	// heartbeat is the shortest interval between two renewals of the lease. With each renewal the
-	// leader reads what it has missed.
+	// heartbeat is the shortest interval between two lease renewals. With each renewal the leader
+	// also reads new lanes and lost change notifications.
 	heartbeat = 500 * time.Millisecond
-	// DefaultMaxHeartbeat is the longest interval between two renewals while no turn is due.
+	// DefaultMaxHeartbeat is the default of Config.MaxHeartbeat, the longest interval between two
+	// lease renewals while no turn is due.
 	DefaultMaxHeartbeat = 5 * time.Second
-	// LeaseMargin is the time by which a lease outlives its next renewal.
+	// LeaseMargin is added to the renewal interval to get the duration of the lease.
 	LeaseMargin = time.Second
 	// takeoverDelay is the time after the end of a dead leader's lease at which another process
 	// takes the lease.
@@ -34,9 +35,10 @@ const (
 	ErrorPause = time.Second
 	// turnsPerCall is the most turns that one call of Redis grants: about a millisecond of work.
 	turnsPerCall = 64
-	// PageSize is the most lanes or jobs that one call reads.
+	// PageSize is the maximum number of lanes or jobs read by one call.
 	PageSize = 100
-	// maxCalls is the most calls of one kind in a row. The lease must be renewed in between.
+	// maxCalls is the maximum number of consecutive calls of one kind, so that the lease is renewed
+	// in time.
 	maxCalls = 20
 	// roundInterval is the shortest interval between two rounds of the loop.
 	roundInterval = 2 * time.Millisecond
@@ -72,9 +74,10 @@ type Config struct {
 // grant them, and moves granted jobs to the head of their queues.
 //
 // A leader may be late or die, and for a moment there may be two leaders. No limit is exceeded
-// then, because only meters admit jobs. But a leader must not forget a job, so everything that it
-// knows is in Redis, too. Lanes are numbered, and the leader reads those after the last number that
-// it knows. Redis may lose notifications. They only let the leader read sooner.
+// then, because the scripts check the limits for every grant. But a leader must not forget a job,
+// so everything that it knows is in Redis, too. Lanes are numbered, and the leader reads those
+// after the last number that it knows. Redis may lose notifications. They only let the leader read
+// sooner.
 //
 // All methods are called by one goroutine.
 type dispatcher struct {
@@ -84,7 +87,7 @@ type dispatcher struct {
 	process string
 	core    *fairqueue.Core // nil while another process leads
 	clock   clock
-	epoch   string // name of the scope's data when this process read them last
+	epoch   string // random ID of the scope's data in Redis; it changes if Redis loses the data
 	// lastLane is the number of the last lane that the core knows.
 	lastLane int64
 	// lastChange is the number of the last meter change that the core knows.
@@ -103,8 +106,8 @@ type dispatcher struct {
 	reconciler       reconciler
 }
 
-// clock estimates Redis's time between two replies. It is never ahead of Redis's clock, because a
-// reply takes time to arrive.
+// clock estimates the time of Redis's clock from its last reply. It is never ahead of Redis's
+// clock, because a reply takes time to arrive.
 type clock struct {
 	redis int64 // time in the last reply, Unix microseconds
 	at    time.Time
@@ -162,9 +165,9 @@ func (d *dispatcher) round(ctx context.Context) time.Time {
 	return d.renewAt
 }
 
-// work carries out the core's decisions until nothing is due. Grants expire before turns are given,
-// because another job may take their permits at once. Each step may find that another process
-// leads, and then sets the core to nil.
+// work carries out what the core decides until nothing is due. It takes expired grants back first,
+// so that their permits can be granted again in the same round. Each step may find that another
+// process leads, and then sets the core to nil.
 func (d *dispatcher) work(ctx context.Context) error {
 	for !time.Now().After(d.renewAt) {
 		if err := errors.Join(d.expireWaits(ctx), d.expireGrants(ctx), d.giveTurns(ctx), d.promoteGranted(ctx)); err != nil {
@@ -183,9 +186,10 @@ func (d *dispatcher) work(ctx context.Context) error {
 	return d.reconcile(ctx)
 }
 
-// requestSlots asks the servers of queues whose granted jobs are late for their free worker slots.
+// requestSlots asks the servers of queues whose granted jobs are late to report their free worker
+// slots.
 func (d *dispatcher) requestSlots(ctx context.Context) error {
-	queues := d.core.SlotsWanted(d.clock.now())
+	queues := d.core.QueuesToReport(d.clock.now())
 	if len(queues) == 0 || time.Since(d.slotsRequestedAt) < slotsInterval {
 		return nil
 	}
@@ -201,7 +205,7 @@ func (d *dispatcher) next() time.Time {
 	}
 	now := d.clock.now()
 	due := []time.Time{d.clock.local(d.core.Next(now)), d.nextWaitDeadline, d.reconciler.due()}
-	if len(d.core.SlotsWanted(now)) > 0 {
+	if len(d.core.QueuesToReport(now)) > 0 {
 		due = append(due, d.slotsRequestedAt.Add(slotsInterval))
 	}
 	for _, at := range due {
@@ -212,9 +216,9 @@ func (d *dispatcher) next() time.Time {
 	return next
 }
 
-// sleep waits until next, or until a notification needs a round sooner, but at least until
-// earliest: permits that appear together are given together. It handles all notifications that
-// arrive in the meantime.
+// sleep waits until next, or until a notification needs a round sooner. It never returns before
+// earliest, so that permits which become free at almost the same time are granted in one batch. It
+// handles all notifications that arrive in the meantime.
 func (d *dispatcher) sleep(ctx context.Context, notifications <-chan waitdb.Notification, earliest, next time.Time) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -240,8 +244,8 @@ func (d *dispatcher) sleep(ctx context.Context, notifications <-chan waitdb.Noti
 
 // handle processes a notification, and reports whether a round is needed now. A process that is not
 // the leader takes the lease at once if the leader has stepped down, or if there is something to do
-// and no process holds the lease. It ignores its own stepping down, because a process that cannot
-// reach the queues leaves the lease to others.
+// and no process holds the lease. It ignores its own SteppedDown notification: it has stepped down
+// because it cannot reach asynq's Redis.
 func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 	now := time.Now()
 	process, successor, _ := strings.Cut(n.Name, " ") // of SteppedDown
@@ -266,7 +270,7 @@ func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 			return false
 		}
 		if d.core != nil && missed {
-			d.core.ChangedAll()
+			d.core.ChangedLimit("")
 		}
 		d.renewAt = now
 		return true
@@ -295,7 +299,7 @@ func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 		d.core.ChangedLimit(n.Name)
 	}
 	if n.Number > d.lastChange+1 { // the notification before this one was lost
-		d.core.ChangedAll()
+		d.core.ChangedLimit("")
 	}
 	d.lastChange = max(d.lastChange, n.Number)
 	return true

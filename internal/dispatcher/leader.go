@@ -11,12 +11,14 @@ import (
 	"github.com/headgate/headgate/internal/waitdb"
 )
 
-// renewLease takes or renews the lease, and reads what this process has missed. A process that
-// cannot reach the queues does not take the lease, because it could not promote jobs. If another
-// process holds the lease, this process tries again when that lease ends.
+// renewLease acquires or renews the leader lease, and reads the lanes and changes that are new
+// since the last renewal. A process that cannot reach the queues does not take the lease, because
+// it could not promote jobs. If another process holds the lease, this process tries again when that
+// lease ends.
 //
 // If the lease ended between two renewals, another process may have led in the meantime, so the
-// core starts again from Redis. The same happens if Redis has lost data, as after a failover.
+// core starts again from Redis. The core is also rebuilt if Redis has lost data, for example in a
+// failover.
 func (d *dispatcher) renewLease(ctx context.Context) error {
 	if d.core == nil {
 		if err := d.queuesHealth.Note(ctx, d.DB.Redis.Ping(ctx).Err()); err != nil {
@@ -66,9 +68,9 @@ func (d *dispatcher) takeOver(ctx context.Context, l waitdb.Leadership) error {
 	return err
 }
 
-// readMissed tells the core of what it has missed, or of everything after a takeover. If the
-// notification of a change has not arrived by the next heartbeat, it was lost. It is unknown which
-// meter changed then, so the core checks all meters.
+// readMissed passes new lanes and weights to the core; after a takeover it passes everything. If
+// the notification of a change has not arrived by the next heartbeat, it was lost. It is then
+// unknown which meter changed, so the core checks all of them.
 func (d *dispatcher) readMissed(ctx context.Context, l waitdb.Leadership, all bool) error {
 	if err := d.readWeights(ctx); err != nil {
 		return err
@@ -77,7 +79,7 @@ func (d *dispatcher) readMissed(ctx context.Context, l waitdb.Leadership, all bo
 		return err
 	}
 	if d.lastChange < d.expectedChange {
-		d.core.ChangedAll()
+		d.core.ChangedLimit("")
 		d.lastChange = d.expectedChange
 	}
 	d.expectedChange = l.Changes
@@ -115,7 +117,7 @@ func (d *dispatcher) addLanes(ctx context.Context, l waitdb.Leadership, all bool
 		var lanes []string
 		for _, lane := range l.NewLanes {
 			d.lastLane = max(d.lastLane, lane.Number)
-			if fairqueue.IsLane(lane.Lane) { // else the reconciler drops it
+			if fairqueue.IsLane(lane.Lane) { // other names are removed by the reconciler
 				d.core.AddLane(lane.Lane, lane.Number)
 				if queue := fairqueue.Queue(lane.Lane); !slices.Contains(d.reconciler.queues, queue) {
 					d.reconciler.queues = append(d.reconciler.queues, queue)
@@ -160,10 +162,10 @@ func (d *dispatcher) stepDown(ctx context.Context, successor string) {
 	d.limiterHealth.Note(ctx, d.Waits.StepDown(ctx, d.process, successor))
 }
 
-// publishShares writes the number of lanes that take turns at each meter. New jobs may take permits
-// of a meter without lanes. A meter stays contended if a lane waits there that this process does
-// not know yet. The core checks a meter that becomes contended again, because a change before that
-// had no notification.
+// publishShares writes the number of waiting lanes of each meter to Redis. If a meter has none, new
+// jobs may take its permits directly, without a turn. A meter stays contended if a lane waits there
+// that this process does not know yet. The core checks a meter that becomes contended again,
+// because a change before that had no notification.
 func (d *dispatcher) publishShares(ctx context.Context, sharing map[string]int) error {
 	if len(sharing) == 0 {
 		return nil

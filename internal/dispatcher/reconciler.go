@@ -223,13 +223,13 @@ func (d *dispatcher) forgetEnded(ctx context.Context, jobs []throttle.JobID) err
 // checkLanes adds lanes that the core does not know, such as lanes that a failover has lost. It drops
 // lanes with invalid names.
 func (d *dispatcher) checkLanes() check {
-	var cursor uint64
+	offset := 0
 	return func(ctx context.Context) (more bool, err error) {
-		lanes, next, err := d.Waits.Lanes(ctx, cursor, PageSize)
+		lanes, all, err := d.Waits.LaneNames(ctx, offset, PageSize)
 		if d.limiterHealth.Note(ctx, err) != nil {
 			return false, err
 		}
-		cursor = next
+		offset += len(lanes)
 		var unknown []string
 		for _, lane := range lanes {
 			switch {
@@ -243,7 +243,7 @@ func (d *dispatcher) checkLanes() check {
 				}
 			}
 		}
-		return next != 0, d.readGrants(ctx, unknown)
+		return len(lanes) > 0 && offset < all, d.readGrants(ctx, unknown)
 	}
 }
 

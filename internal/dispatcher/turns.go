@@ -40,9 +40,9 @@ func (d *dispatcher) giveTurns(ctx context.Context) error {
 	return nil
 }
 
-// promoteGranted moves granted jobs to the head of their queues: jobs whose permits exist now, and jobs
-// that were promoted before and have not arrived. It reports the state of each job to the core, after
-// Redis has forgotten the jobs that are gone.
+// promoteGranted moves granted jobs to the head of their asynq queues: jobs whose permits are now
+// available, and jobs that were promoted before but have not started. It reports the state of each
+// job to the core, after Redis has forgotten the jobs that are gone.
 func (d *dispatcher) promoteGranted(ctx context.Context) error {
 	for i := 0; i < maxCalls && d.core != nil; i++ {
 		granted := d.core.ToPromote(d.clock.now(), PageSize)
@@ -124,8 +124,8 @@ func (d *dispatcher) expireGrants(ctx context.Context) error {
 	return nil
 }
 
-// expireLanes does so for some lanes. After a takeover the core promotes all granted jobs of the lanes
-// again, because the previous leader may not have done so.
+// expireLanes releases the expired grants of some lanes. After a takeover the core promotes all
+// granted jobs of the lanes again, because the previous leader may not have done so.
 func (d *dispatcher) expireLanes(ctx context.Context, lanes []string, takeover bool) error {
 	expired, err := d.Waits.ExpireGrants(ctx, lanes)
 	if d.limiterHealth.Note(ctx, err) != nil {
@@ -140,8 +140,8 @@ func (d *dispatcher) expireLanes(ctx context.Context, lanes []string, takeover b
 	return nil
 }
 
-// expireWaits promotes jobs whose wait deadline is over, so that they call acquire and expire. Redis
-// takes them out of their lanes, and returns them again until they call.
+// expireWaits promotes jobs that have exceeded their maximum wait, so that their worker fails them.
+// Redis removes them from their lanes, and returns them again until their worker has asked.
 func (d *dispatcher) expireWaits(ctx context.Context) error {
 	for began := time.Now(); d.core != nil && !time.Now().Before(d.nextWaitDeadline) && time.Since(began) <= workFor; {
 		expired, next, err := d.Waits.ExpireWaits(ctx, PageSize)

@@ -1,32 +1,32 @@
 package fairqueue
 
-// Need is the need of a lane's first job for one meter, with the meter's reply. Times are
-// microseconds.
+// Need describes how many permits of one meter the first job of a lane needs, and when the meter
+// can give them. Times are microseconds.
 type Need struct {
-	Meter string
-	Cost  int64
-	// Ready is the time at which the meter can give Cost beyond the permits that are reserved and
-	// held. It gets later as other lanes take permits, and earlier only if the meter changes.
+	Cost int64
+	// Ready is the earliest time at which the meter has Cost free permits in addition to those
+	// reserved or held for others. It moves later as other lanes take permits, and earlier only if
+	// the meter changes.
 	Ready int64
 	// Known is false if Ready is unknown: all permits of a concurrency limit are leased.
 	Known bool
 	// Blocked reports whether the meter is paused, or blocked by its upstream.
 	Blocked bool
-	// Refill is the time after which used permits are free again: cost times period over n if they
-	// return one by one, the period of a window, the lease of a concurrency limit.
+	// Refill is the time until Cost used permits are free again: cost*period/n for funnel and token
+	// bucket, the period for windows, the lease for concurrency limits.
 	Refill int64
-	// PerRefill is the number of such jobs whose permits become free at the same time: those of a
-	// window, and at most one if permits return one by one.
+	// PerRefill is the number of jobs of this cost whose permits become free at the same moment:
+	// n/cost for a window, 1 otherwise.
 	PerRefill int64
 }
 
 // Turn is one attempt to grant the first job of a lane its permits.
 type Turn struct {
 	Lane string
-	// Advance is the longest time before its permits exist at which the job may be granted.
+	// Advance is how long before its permits become available the job may be granted.
 	Advance int64
-	// Held is the number of permits of each of the lane's meters that older lanes hold, in the order
-	// of the lane's name. The turn must not take them. Nil if nothing is held.
+	// Held is, for each meter of the lane, the number of permits kept back for lanes with an
+	// earlier turn, which this turn must not take. Nil if nothing is held.
 	Held []int64
 }
 
@@ -38,17 +38,19 @@ const (
 	Refused                   // some meter is not ready for the job
 	Skipped                   // an earlier turn of the batch that shares a meter was refused
 	Empty                     // no job waits in the lane
-	Full                      // the lane has as many granted jobs as its meters give at once
-	Impossible                // the limit is gone or too small: the job comes to learn it, without permits
+	Full                      // the lane already has as many granted jobs as the capacity of its meters allows
+	Impossible                // a limit is gone or too small; the job runs without permits, so that its worker fails it
 )
 
 // Result is the reply to a Turn.
 type Result struct {
 	Outcome Outcome
-	// Job is the ID of the granted job. Its permits exist from At on, and are reserved until Until.
+	// Job is the ID of the granted job. Its permits are available from At, and reserved until
+	// Until.
 	Job       string
 	At, Until int64
-	// TakesEarly reports whether the job may take its permits before At, and begin at At.
+	// TakesEarly reports whether the worker may fetch the job and take its permits before At, and
+	// delay its start until At.
 	TakesEarly bool
 	// Next lists the needs of the lane's first job after the turn, beyond the permits in Held, in
 	// the order of the lane's meters. Nil if no job waits. All turns of a lane in a batch have the
@@ -57,8 +59,8 @@ type Result struct {
 	Held []int64
 	// MaxAdvance is the longest time before its permits exist at which that job may be granted.
 	MaxAdvance int64
-	// Granted is the number of the lane's granted jobs that have not arrived, after this turn and
-	// before the next. It may be missing if the turn was Skipped.
+	// Granted is the number of granted jobs of the lane that have not started, counted right after
+	// this turn. It may be missing if the turn was Skipped.
 	Granted int
 }
 
@@ -73,6 +75,6 @@ const (
 	StateMoved   State = "moved"   // it was put back, and is now at the head of its queue
 	StatePending State = "pending" // it was in its queue already
 	StateActive  State = "active"  // a worker has it
-	StateDone    State = "done"    // it waits for no permit: completed, archived or enqueued again
+	StateDone    State = "done"    // it no longer waits for permits: it was completed, archived or enqueued again
 	StateGone    State = "gone"    // there is no such job
 )

@@ -4,31 +4,30 @@ import "slices"
 
 // bounds holds what a meter last replied about the times at which it is ready.
 type bounds struct {
-	list      []bound // with times in the future
+	list      []bound // entries whose time is in the future
 	updatedAt int64   // time of the last reply, Unix microseconds
-	// trustTime is the time, in microseconds, for which the last reply is trusted. After that the
-	// oldest lane gets a turn although the meter said that it is not ready. It grows while the
-	// meter's replies do not change.
+	// trustTime is the time, in microseconds, for which the last reply is trusted. After that time
+	// the oldest lane is tried anyway. It doubles while such tries are refused.
 	trustTime int64
 	exact     bool // replies are always trusted
 }
 
-// bound says that a meter does not give more than a total of permits before a time. The total
-// includes the permits that older lanes hold.
+// bound says that a request for total or more permits (including those held for older lanes) is not
+// ready before at.
 type bound struct {
 	total, at int64
-	unknown   bool // the time is not an estimate of when the meter is ready
+	unknown   bool // the real time is unknown; at is only the end of a lease
 	blocked   bool // the meter is paused or blocked
 }
 
-// Bounds of trustTime, in microseconds.
+// Minimum and maximum of trustTime, in microseconds.
 const (
 	minTrust = 1_000_000
 	maxTrust = 30_000_000
 )
 
-// boundOf returns the latest bound for a number of permits. A bound for fewer permits applies, too,
-// because more permits are not ready sooner.
+// boundOf returns the latest readiness bound for a request of total permits. Bounds for fewer
+// permits also apply, because a larger request is never ready sooner.
 func (b *bounds) boundOf(total int64) (latest bound) {
 	for _, e := range b.list {
 		if e.total <= total && e.at > latest.at {

@@ -1,9 +1,11 @@
-// Package fairqueue decides whose turn it is. It gives turns to lanes of waiting jobs that share
-// meters, and follows the granted jobs until they come.
+// Package fairqueue is the fair scheduler of waiting jobs. A lane is the FIFO of one queue's jobs
+// that need the same meters, each for one key of a limit. The Core decides which lane may try to
+// get permits next, and tracks granted jobs until they arrive.
 //
 // A Core has no clock, does no I/O and starts no goroutine: time is a parameter, in microseconds of
 // Redis's clock, and the loop around the Core carries out what it decides. The same calls give the
-// same turns. A Core admits nothing: only meters do, so no mistake of it exceeds a limit.
+// same turns. A Core only proposes turns. Redis checks every limit again, so a wrong decision can
+// delay jobs but never exceed a limit.
 package fairqueue
 
 import "math"
@@ -15,24 +17,25 @@ type Core struct {
 	meters  map[string]*meter
 	queues  map[string]*queue
 	servers map[string]*server
-	// seq is the number of the last turn, and at least that of every lane.
+	// seq is the last turn number. It is never smaller than the number of any lane.
 	seq int64
-	// due are the meters to serve, expiries the lanes whose grants may have expired.
-	due      sorted[*meter]
-	expiries sorted[*lane]
+	// due orders meters by the time at which they must be served; expiries orders lanes by the time
+	// at which their grants must be checked.
+	due      priorityQueue[*meter]
+	expiries priorityQueue[*lane]
 	// notifications are the granted jobs to promote, by time.
 	notifications []notification
-	// pendingTurns are the turns that have no reply yet, at most maxPendingTurns. served are the
-	// meters that gave these turns.
+	// pendingTurns are the turns that have no reply yet, at most maxPendingTurns. served lists the
+	// meters whose lanes were given these turns.
 	pendingTurns    []pendingTurn
 	maxPendingTurns int
 	served          []*meter
-	touched         []*meter // for which Sharing may have news
+	touched         []*meter // meters whose lane count may have changed since the last Sharing call
 	// slotQueues are the queues with lanes that wait for a free worker slot.
 	slotQueues []*queue
-	// exact reports whether meters keep the times that they gave, as in a forecast.
+	// exact is set in a simulation: meter replies never become outdated.
 	exact bool
-	off   rule // the rules that a test takes out
+	off   rule // rules disabled by a test
 }
 
 // New returns a core that knows of no lane.
@@ -40,8 +43,8 @@ func New() *Core {
 	return &Core{lanes: map[string]*lane{}, meters: map[string]*meter{}, queues: map[string]*queue{}, servers: map[string]*server{}}
 }
 
-// NewExact returns a core whose meters change by its turns alone, so that it never tries a turn
-// before the time that the meter said.
+// NewExact returns a core for simulations, in which only its own turns change the meters. It never
+// tries a turn before the time a meter reported.
 func NewExact() *Core {
 	c := New()
 	c.exact = true
@@ -58,7 +61,7 @@ func (c *Core) Next(now int64) int64 {
 		next = min(next, c.notifications[0].at)
 	}
 	for _, q := range c.slotQueues {
-		next = min(next, q.reopens(now))
+		next = min(next, q.reopensAt(now))
 	}
 	return max(now, next)
 }

@@ -24,7 +24,7 @@ func same[T comparable](t *testing.T, what string, got []T, want ...T) {
 }
 
 func api(ready int64) []Need {
-	return []Need{{Meter: "api|", Cost: 1, Ready: ready, Known: true, Refill: second}}
+	return []Need{{Cost: 1, Ready: ready, Known: true, Refill: second}}
 }
 
 func refused(ready int64) Result {
@@ -49,7 +49,7 @@ func TestChanged_ForgetsBounds(t *testing.T) {
 	for name, change := range map[string]func(){
 		"the meter": func() { c.Changed("api|") },
 		"its limit": func() { c.ChangedLimit("api") },
-		"all":       c.ChangedAll,
+		"all":       func() { c.ChangedLimit("") },
 	} {
 		change()
 		same(t, name, turnsOf(c, 2, refused(second/2)), "q\napi|")

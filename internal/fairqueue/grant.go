@@ -2,52 +2,57 @@ package fairqueue
 
 import "slices"
 
-// grants are the granted jobs of a lane that have not come.
+// grants tracks the granted jobs of a lane that have not taken their permits yet.
 type grants struct {
 	granted int // how many, as Redis last said
-	// reserved have permits reserved, the oldest first. A job that comes takes the oldest permits,
-	// so as many as came are dropped from the head; while some are overdue, it is not known which
-	// came.
+	// reserved lists granted jobs with reserved permits, oldest first. Redis reports only how many
+	// remain. An arriving job uses the oldest reservation, so that many entries are dropped from
+	// the front. If some jobs are overdue, it is unknown which of them arrived.
 	reserved []grant
-	overdue  []grant // without permits; they are promoted again
-	// expiry is when to ask Redis about them, checkedAt when that was done last.
+	overdue  []grant // granted jobs whose reservation has expired; they are promoted again
+	// expiry is the time of the next ExpireGrants call for this lane, checkedAt the time of the
+	// last one.
 	expiry    item[*lane]
 	checkedAt int64
 	full      bool // as many are granted as the lane's meters give at once
-	parked    bool // the lane's queue takes no jobs
-	// fromReport says that those that come according to Redis's next reply came before their server
-	// reported its free slots.
+	parked    bool // the lane's queue is stopped (see queue.stopped)
+	// fromReport is set between a slot report and the next reply of Redis: jobs that this reply
+	// shows as arrived had already taken a slot when the server reported.
 	fromReport bool
 }
 
-// grant is a granted job. It is promoted at notifyAt, its permits exist from due on, and it is
-// expected until then.
+// grant is a granted job: promoted at notifyAt, its permits are available from due, and its
+// reservation ends at until.
 type grant struct {
 	id                   string
 	notifyAt, due, until int64
-	pause                int64 // of an overdue job, until it is promoted again
+	pause                int64 // backoff of an overdue job before the next promotion
 }
 
 const (
 	minPause = 250_000
 	maxPause = 30_000_000
-	// probeInterval lies between two lanes of a stopped queue that Redis is asked about.
+	// probeInterval is the interval at which the lanes of a stopped queue are checked in Redis, one
+	// at a time.
 	probeInterval = 1_000_000
-	// notifyStep: if several permits come within it, jobs granted in advance are promoted together.
+	// notifyStep is the interval to which promotions are rounded if a meter frees permits faster
+	// than that.
 	notifyStep = 5_000
-	// minRepeat is how soon a job that is still being put back is promoted again.
+	// minRepeat is the first delay before a job is promoted again whose denial is still being
+	// written to asynq.
 	minRepeat = 10_000
 	// lostReplyPause is how soon after a lost reply Redis is asked which jobs are granted.
 	lostReplyPause = 1_000_000
 )
 
-// grant follows the job that a turn granted its permits.
+// grant records a granted job and schedules its promotion and the check of its reservation.
 func (c *Core) grant(now int64, l *lane, r Result) {
 	if r.Outcome == Impossible {
 		r.At, r.Until = now, now+minPause
 	}
-	// Where permits come one by one, several in a step, jobs that come early would fill their
-	// workers' slots until they begin. The permits of a window come all at once.
+	// If a funnel frees several permits per notifyStep, jobs that are promoted early would occupy
+	// worker slots until they may start. So their promotion is rounded up to the next step.
+	// The permits of a window return all at once.
 	dense := len(l.needs) > 0 && l.needs[0].refill < notifyStep
 	at := r.At
 	switch {
@@ -58,15 +63,15 @@ func (c *Core) grant(now int64, l *lane, r Result) {
 	}
 	c.limitIfLate(now, l, len(l.overdue) > 0)
 	l.setGranted(l.granted + 1)
-	l.queue.owed++
+	l.queue.slotsInFlight++
 	l.passedSince = 0
 	l.reserved = append(l.reserved, grant{id: r.Job, notifyAt: at, due: r.At, until: r.Until})
 	c.notify(at, l, r.Job)
-	c.expireBy(l, r.Until)
+	c.expiries.putBy(&l.expiry, r.Until)
 }
 
-// isLate reports whether a granted job of the lane has not come some time after its permits exist.
-// Jobs that come take the oldest permits.
+// isLate reports whether a granted job has not arrived although its permits have been available for
+// longer than after. An arriving job takes the oldest permits.
 func (l *lane) isLate(now, after int64) bool {
 	n := min(l.granted, len(l.reserved))
 	return n > 0 && l.reserved[len(l.reserved)-n].due+after < now
@@ -87,8 +92,8 @@ func (c *Core) GrantedLanes(meter string) (names []string) {
 // HasLane reports whether the core knows of waiting or granted jobs of a lane.
 func (c *Core) HasLane(name string) bool { return c.lanes[name] != nil }
 
-// setGranted takes how many of a lane's jobs are granted. If those are fewer than before, some
-// came.
+// setGranted stores the number of granted jobs as reported by Redis. A smaller number than before
+// means that jobs have arrived.
 func (c *Core) setGranted(now int64, l *lane, granted int) {
 	came := l.granted - granted
 	l.setGranted(granted)
@@ -106,9 +111,8 @@ func (c *Core) setGranted(now int64, l *lane, granted int) {
 	}
 }
 
-// Arrived says that a granted job of a lane came: the lane is not full any more, and its queue
-// takes jobs. The lane's next turn tells how many have not come; a notification that is heard late
-// would count a job twice.
+// Arrived records a JobArrived notification: the lane is not full any more, and its queue takes
+// jobs. It does not change the number of granted jobs, because the next reply of Redis contains it.
 func (c *Core) Arrived(now int64, name string) {
 	if l := c.lanes[name]; l != nil {
 		c.resumeQueue(now, l.queue)
@@ -116,10 +120,10 @@ func (c *Core) Arrived(now int64, name string) {
 	}
 }
 
-// setFull has a lane be passed over, because as many of its jobs are granted as its meters give at
-// once. Of a window it keeps its place.
+// markFull stops giving turns to a lane that has as many granted jobs as its meters allow at once.
+// At window meters its permits are kept back, so that it does not lose its turn.
 func (c *Core) markFull(now int64, l *lane) {
-	if l.waitsAt == nil || c.without(filling) {
+	if l.waitsAt == nil || c.isDisabled(filling) {
 		return
 	}
 	l.full = true
@@ -132,7 +136,7 @@ func (c *Core) markFull(now int64, l *lane) {
 			c.wake(n.meter, 0)
 		}
 		if n.perRefill > 1 {
-			c.addHold(n, hold{l, n.cost, turns, now, now + n.returnTime(), true})
+			c.setHold(n, hold{l, n.cost, turns, now, now + n.returnTime(), true})
 		}
 	}
 	l.dequeue()
@@ -145,10 +149,11 @@ func (c *Core) clearFull(l *lane) {
 	}
 }
 
-// isPassedOver reports whether a lane that waits cannot be granted for now.
+// isPassedOver reports whether a waiting lane currently gets no turns, because it is full or waits
+// for a worker slot.
 func (l *lane) isPassedOver() bool { return l.full || l.slotWait.position > 0 }
 
-// resume has a lane take turns again, unless it is passed over for another reason.
+// resume lets a lane take turns again, unless it is still passed over for another reason.
 func (c *Core) resume(l *lane) {
 	if !l.isPassedOver() {
 		c.enqueue(l)
@@ -163,7 +168,7 @@ type notification struct {
 	id   string
 }
 
-// notify has a job be promoted at a time, after those that are promoted at the same time.
+// notify schedules the promotion of a job, after those already scheduled for the same time.
 func (c *Core) notify(at int64, l *lane, id string) {
 	i := len(c.notifications) // mostly the last place
 	for i > 0 && c.notifications[i-1].at > at {
@@ -182,10 +187,10 @@ func (c *Core) ToPromote(now int64, n int) (jobs []GrantedJob) {
 	return jobs
 }
 
-// Promoted says what became of a job that ToPromote returned. Before it says that a job is done or
-// gone, the caller has Redis forget the job, so Redis must be asked how many are granted then. A
-// job that was granted so soon after its denial that it is still being put back is promoted again,
-// at growing pauses, for as long as permits are reserved for it.
+// Promoted records the state of a job after its promotion. If the job is done or gone, the caller
+// has already removed it from Redis, so the number of granted jobs must be read again. A job that
+// was granted so soon after its denial that it is still being put back is promoted again, at
+// growing pauses, for as long as permits are reserved for it.
 func (c *Core) Promoted(now int64, job GrantedJob, state State) {
 	l := c.lanes[job.Lane]
 	if l == nil {
@@ -201,11 +206,11 @@ func (c *Core) Promoted(now int64, job GrantedJob, state State) {
 		}
 	case StateDone, StateGone:
 		c.changedFor(l)
-		c.expireBy(l, now) // it may have come by itself, and be counted no more
+		c.expiries.putBy(&l.expiry, now) // asynq may have run it already; then Redis no longer counts it
 	}
 }
 
-// ToExpire returns at most n lanes with granted jobs that should have come.
+// ToExpire returns up to n lanes whose granted jobs should have arrived by now.
 func (c *Core) ToExpire(now int64, n int) (lanes []string) {
 	for len(lanes) < n && c.expiries.next() <= now {
 		l := c.expiries[0].value
@@ -215,9 +220,10 @@ func (c *Core) ToExpire(now int64, n int) (lanes []string) {
 	return lanes
 }
 
-// Expired says how many granted jobs of a lane have not come, the IDs of those for which nothing is
-// reserved any more, and whether any job waits. After a takeover the caller passes the IDs of all
-// granted jobs: what this core has not granted it promotes at once.
+// Expired records the reply of ExpireGrants for a lane: the number of granted jobs that have not
+// arrived, the IDs of jobs whose reservation has expired, and whether jobs wait. After a takeover
+// the caller passes the IDs of all granted jobs, and the core promotes those that it did not grant
+// itself.
 func (c *Core) Expired(now int64, name string, granted int, overdue []string, waits bool) {
 	l := c.lane(name)
 	switch {
@@ -243,9 +249,9 @@ func (c *Core) Expired(now int64, name string, granted int, overdue []string, wa
 	c.reopen(now, l.queue)
 }
 
-// setOverdue sorts the granted jobs of a lane into those that may still come in time and overdue
-// ones, which are promoted again at growing pauses. It returns when the first of those that just
-// got overdue was promoted, never if none did.
+// setOverdue splits the granted jobs of a lane into jobs that may still arrive in time and overdue
+// jobs, which are promoted again at growing pauses. It returns the earliest promotion time of the
+// jobs that became overdue in this call, or never.
 func (c *Core) setOverdue(now int64, l *lane, ids []string) (notifiedAt int64) {
 	known := map[string]grant{}
 	for _, g := range slices.Concat(l.overdue, l.reserved) {
@@ -262,7 +268,7 @@ func (c *Core) setOverdue(now int64, l *lane, ids []string) (notifiedAt int64) {
 		if g.until <= now {
 			g.pause = min(max(2*g.pause, minPause), maxPause)
 			g.until = now + g.pause
-			if !c.without(tellingAgain) {
+			if !c.isDisabled(promoteAgain) {
 				c.notify(now, l, id)
 			}
 		}
@@ -276,14 +282,8 @@ func (c *Core) setOverdue(now int64, l *lane, ids []string) (notifiedAt int64) {
 	return notifiedAt
 }
 
-// expireBy has Redis be asked about a lane no later than a time.
-func (c *Core) expireBy(l *lane, at int64) {
-	if l.expiry.position == 0 || at < l.expiry.key {
-		c.expiries.put(&l.expiry, at)
-	}
-}
-
-// expireNext has Redis be asked about a lane when the next of its granted jobs should have come.
+// expireNext schedules the next grant check of a lane for the time at which its next reservation
+// expires.
 func (c *Core) expireNext(now int64, l *lane) {
 	next := never
 	for _, g := range l.overdue {
@@ -300,7 +300,7 @@ func (c *Core) expireNext(now int64, l *lane) {
 		next = now + lostReplyPause
 	}
 	if l.granted > len(l.reserved)+len(l.overdue) { // some that this core does not know
-		c.expireBy(l, min(next, now+lostReplyPause))
+		c.expiries.putBy(&l.expiry, min(next, now+lostReplyPause))
 		return
 	}
 	c.expiries.remove(&l.expiry)

@@ -1,26 +1,28 @@
 package fairqueue
 
-// lane is a queue and a set of meters, with jobs that wait or are granted.
+import "slices"
+
+// lane holds the scheduling state of one lane: the jobs of one asynq queue and fairness key that
+// need the same meters.
 type lane struct {
 	name     string
 	queue    *queue
 	fairKey  string
 	weight   int64
-	lastTurn int64 // its key: the number of its last turn, or of its making
+	lastTurn int64 // sort key: number of its last turn, or its creation number
 	// waitsAt is the meter at which it waits; nil if none of its jobs waits, or its queue is
-	// stopped. item is its place there, in standsIn.
-	waitsAt  *meter
-	item     item[*lane]
-	standsIn *sorted[*lane]
-	needs    []need
-	read     bool // needs are those of its first job; before its first turn only its meters are known
-	// heldMeters counts the meters it holds, tries its turns without a reply.
-	heldMeters, pendingTurns int
-	// paid has the needs, by bit, at whose meters its next turn counts already: its turn had come
-	// there, and then the lane had to wait elsewhere.
+	// stopped. item is its entry in the heap queuedIn.
+	waitsAt      *meter
+	item         item[*lane]
+	queuedIn     *priorityQueue[*lane]
+	needs        []need
+	read         bool // needs contains the costs of the first job; false until the first reply of Redis
+	pendingTurns int  // turns without a reply
+	// paid is a bit set over needs: the lane has already been charged for its next turn at these
+	// meters, because its turn came there before it had to wait at another meter.
 	paid uint64
-	// slotWait is its place among the lanes of its queue that wait for a free worker slot, and
-	// passedSince when that began, since its last granted job.
+	// slotWait is its entry among the lanes that wait for a worker slot. passedSince is the start
+	// of that wait; it is reset when a job is granted.
 	slotWait    item[*lane]
 	passedSince int64
 	grants
@@ -31,51 +33,20 @@ type need struct {
 	*meter
 	share                   *share // of the lane
 	cost, refill, perRefill int64
-	// prepaid is how many turns after the next one count at the meter already, lastPrepaid the
-	// number of the last of them, and prepaidSince the lane's key when the first of them was
-	// counted.
+	// prepaid is the number of turns beyond the next one already charged at the meter, lastPrepaid
+	// the number of the last of them, and prepaidSince the lane's key when the first was charged.
 	prepaid, lastPrepaid, prepaidSince int64
-	// askedTotal is for how many permits, held ones included, the meter was last asked, and askedAt
-	// how many turns it had given by then.
+	// askedTotal is the number of permits (including held ones) of the last request to the meter,
+	// askedAt the meter's grant count at that time.
 	askedTotal, askedAt int64
 }
 
-// AddLane says that a lane got its first job. A lane that is added again keeps its turn. Lanes are
-// to be added in the order of their numbers.
+// AddLane adds a lane that has its first waiting job. Adding it again has no effect. Lanes must be
+// added in the order of their numbers.
 func (c *Core) AddLane(name string, number int64) {
 	c.seq = max(c.seq, number)
 	if l := c.lane(name); !l.waits() {
 		c.enter(l, c.nextNumber())
-	}
-}
-
-// AddReadLane adds a lane with what its first job needs. The lane waits at the meter that is ready
-// last, or, if all are ready, at one where another lane waits already. It holds its other meters as
-// if it had had its turn there.
-func (c *Core) AddReadLane(now int64, name string, number int64, needs []Need) {
-	c.AddLane(name, number)
-	l := c.lane(name)
-	if len(needs) != len(l.needs) {
-		return
-	}
-	l.read = true
-	x := wait{meter: l.waitsAt, bound: bound{at: now}}
-	for i, n := range needs {
-		own := &l.needs[i]
-		own.cost, own.refill, own.perRefill = n.Cost, n.Refill, n.PerRefill
-		own.update(now, 0, n)
-		if n.Ready > x.at {
-			x = wait{meter: own.meter, bound: bound{at: n.Ready, unknown: !n.Known, blocked: n.Blocked}}
-		}
-	}
-	if x.meter == l.waitsAt {
-		return
-	}
-	c.move(now, l, x)
-	for i := range l.needs {
-		if m := l.needs[i].meter; m != x.meter && c.ready(m, l, now).at <= now {
-			c.hold(l, m, x, now)
-		}
 	}
 }
 
@@ -84,7 +55,7 @@ func (c *Core) nextNumber() int64 {
 	return c.seq
 }
 
-// lane returns the lane of a name, which it makes if there is none.
+// lane returns the lane with the given name, and creates it if needed.
 func (c *Core) lane(name string) *lane {
 	l := c.lanes[name]
 	if l == nil {
@@ -99,8 +70,8 @@ func (c *Core) lane(name string) *lane {
 // waits reports whether a job of the lane waits.
 func (l *lane) waits() bool { return l.waitsAt != nil || l.parked }
 
-// enter has a lane wait at a meter where another lane waits already, which it may not pass, or else
-// where it is likely to wait longest.
+// enter puts a lane into the wait list of one of its meters: a meter with other waiting lanes if
+// there is one (it may not overtake them), otherwise the meter with the latest ready time.
 func (c *Core) enter(l *lane, key int64) {
 	if l.queue.stopped {
 		l.park(key)
@@ -126,7 +97,7 @@ func (c *Core) enter(l *lane, key int64) {
 	c.wake(at, min(at.boundOf(1).at, at.trustedUntil()))
 }
 
-// waitsLonger reports whether a lane that comes has to wait longer at m than at o.
+// waitsLonger reports whether a new lane has to wait longer at m than at o.
 func (m *meter) waitsLonger(o *meter) bool {
 	if (m.waiting > 0) != (o.waiting > 0) {
 		return m.waiting > 0
@@ -134,7 +105,7 @@ func (m *meter) waitsLonger(o *meter) bool {
 	return m.boundOf(1).at > o.boundOf(1).at
 }
 
-// leave has a lane wait nowhere.
+// leave removes a lane from its meter, its holds and its charges.
 func (c *Core) leave(l *lane) {
 	l.parked = false
 	if l.waitsAt == nil {
@@ -167,20 +138,20 @@ func (c *Core) enqueue(l *lane) {
 	l.item.rank = l.queue.rank
 	i := l.index(l.waitsAt)
 	n := &l.needs[i]
-	if c.returns(l, i) {
-		l.standsIn = &l.waitsAt.returning
-		l.standsIn.put(&l.item, l.returnKey(i))
+	if c.hasPriority(l, i) {
+		l.queuedIn = &l.waitsAt.returning
+		l.queuedIn.put(&l.item, l.returnKey(i))
 		return
 	}
-	l.standsIn = &n.share.queue
-	l.standsIn.put(&l.item, l.lastTurn)
+	l.queuedIn = &n.share.queue
+	l.queuedIn.put(&l.item, l.lastTurn)
 	n.share.enter()
 }
 
 // dequeue takes it out again.
 func (l *lane) dequeue() {
 	if l.item.position > 0 {
-		l.standsIn.remove(&l.item)
+		l.queuedIn.remove(&l.item)
 		l.need(l.waitsAt).share.leave()
 	}
 }
@@ -197,4 +168,11 @@ func (c *Core) detach(l *lane) {
 	l.waitsAt.waiting--
 	c.touch(l.waitsAt)
 	l.waitsAt = nil
+}
+
+// need returns the lane's need for a meter.
+func (l *lane) need(m *meter) need { return l.needs[l.index(m)] }
+
+func (l *lane) index(m *meter) int {
+	return slices.IndexFunc(l.needs, func(n need) bool { return n.meter == m })
 }

@@ -6,24 +6,25 @@ import (
 	"strings"
 )
 
-// meter is what is known of one limit and key, and the lanes that wait there.
+// meter is the scheduler's view of one limit and key, with the lanes that wait for its permits.
 type meter struct {
 	name string
-	// shares has the lanes that wait here and can be granted. returning has those of them whose
-	// turn had come before they had to wait elsewhere: they go first, by their last turn.
+	// shares holds the waiting lanes that can be granted. returning holds lanes that were already
+	// charged a turn here and then had to wait at another meter; they are served first, oldest turn
+	// first.
 	shares    share
-	returning sorted[*lane]
-	// waiting counts the lanes that wait here, lanes all that need the meter, and multiLimit those
-	// of them that need other meters too.
+	returning priorityQueue[*lane]
+	// waiting is the number of lanes that wait here, lanes the number of all lanes that need the
+	// meter, multiLimit the number of those that also need other meters.
 	waiting, lanes, multiLimit int
 	holds                      []hold
 	extraTurns                 []extraTurn // since the last turn
 	bounds
-	grants int64 // turns that it gave, at whatever meter the lanes waited
+	grants int64 // number of granted turns that used this meter
 	slotStats
 	due item[*meter] // when it is to be served
 	batchSize
-	published int // what Sharing last said
+	published int // last value returned by Sharing
 	touched   bool
 }
 
@@ -39,7 +40,7 @@ func (c *Core) meter(name string) *meter {
 	return m
 }
 
-// Changed says that what a meter said of its readiness is void.
+// Changed discards what a meter last replied.
 func (c *Core) Changed(name string) {
 	if m := c.meters[name]; m != nil {
 		m.bounds = bounds{trustTime: minTrust, exact: c.exact}
@@ -49,14 +50,11 @@ func (c *Core) Changed(name string) {
 	}
 }
 
-// ChangedLimit says the same of all meters of a limit, and ChangedAll of all meters.
-func (c *Core) ChangedLimit(limit string) { c.changed(limit + "|") }
-func (c *Core) ChangedAll()               { c.changed("") }
-
-// changed goes by name, so that the same calls give the same turns.
-func (c *Core) changed(prefix string) {
+// ChangedLimit calls Changed for all meters of a limit, or for all meters if the limit is empty. It goes
+// by name, so that the same calls give the same turns.
+func (c *Core) ChangedLimit(limit string) {
 	for _, name := range slices.Sorted(maps.Keys(c.meters)) {
-		if strings.HasPrefix(name, prefix) {
+		if limit == "" || strings.HasPrefix(name, limit+"|") {
 			c.Changed(name)
 		}
 	}
@@ -68,12 +66,8 @@ func (c *Core) changedFor(l *lane) {
 	}
 }
 
-// wake has a meter be served no later than a time.
-func (c *Core) wake(m *meter, at int64) {
-	if m.due.position == 0 || at < m.due.key {
-		c.due.put(&m.due, at)
-	}
-}
+// wake lets a meter be served no later than a time.
+func (c *Core) wake(m *meter, at int64) { c.due.putBy(&m.due, at) }
 
 // first returns the lane that is next at a meter; nil if none can be granted.
 func (m *meter) first() *lane {
@@ -90,14 +84,14 @@ func (c *Core) touch(m *meter) {
 	}
 }
 
-// Sharing returns the meters for which the number of lanes that take turns there has changed since
-// the last call: zero where no lane waits and nothing is held.
+// Sharing returns the meters for which the number of lanes that take turns has changed since the last
+// call. It is zero if no lane waits and no permits are held.
 func (c *Core) Sharing() map[string]int {
 	changed := map[string]int{}
 	for _, m := range c.touched {
 		m.touched = false
 		sharing := m.lanes
-		if m.waiting == 0 && !slices.ContainsFunc(m.holds, func(h hold) bool { return h.begun && h.turns > 0 }) {
+		if m.waiting == 0 && !slices.ContainsFunc(m.holds, func(h hold) bool { return h.hasBegun && h.turns > 0 }) {
 			sharing = 0
 		}
 		if sharing != m.published {
@@ -113,16 +107,16 @@ func (c *Core) Sharing() map[string]int {
 	return changed
 }
 
-// batchSize is how many turns a meter gets in one batch. A batch is chosen as if all of it were
-// granted, and a meter does not say how much more it can give. So a meter first gets as many turns
-// as it gave the last time that it was ready, and then, while it still is, 1, 2, 4 and so on.
+// batchSize limits the turns that are tried at a meter in one batch, because the number of free
+// permits is unknown. So a meter first gets as many turns as it gave the last time that it was
+// ready, and then, while it still is, 1, 2, 4 and so on.
 type batchSize struct {
 	left, step     int
-	gave, refused  int // gave counts since the meter got ready
+	gave, refused  int // turns granted since the meter became ready
 	tried          bool
 	noAdvanceUntil int64
-	// Until nearUntil jobs are granted no further in advance than nearAdvance, because a job had a
-	// turn of which the meter gives few at once.
+	// Until nearUntil, advance grants are limited to nearAdvance, because the meter can reserve
+	// only few permits at once.
 	nearUntil, nearAdvance int64
 	takesEarly             bool // whether the last job that it gave a turn did
 }
@@ -139,19 +133,19 @@ func (b *batchSize) adjust(ready bool) {
 	b.tried, b.refused = false, 0
 }
 
-// slotStats is how often a slot of a concurrency limit becomes free. Slots do so as jobs end,
-// mostly long before their leases do, and no meter says when.
+// slotStats measures how often a concurrency permit becomes free. Permits return when jobs end,
+// usually long before their lease expires, so the meter cannot tell in advance.
 type slotStats struct {
 	isConcurrency bool
 	fullSince     int64
-	freed         bool  // something has changed since it was full
+	freed         bool  // a change notification arrived since it was full
 	interval      int64 // how long it was full, on average, until a slot came
-	// atOnce is how many slots then came together, on average, and given how many were given since
-	// cameAt.
+	// atOnce is the average number of permits that become free together; given is the number
+	// granted since cameAt.
 	atOnce, given, cameAt int64
 }
 
-// setFull notes that a meter can give nothing before a time that is not known.
+// setFull records that all permits are in use and the time of the next free one is unknown.
 func (s *slotStats) setFull(now, ready int64) {
 	if s.isConcurrency = true; ready > now && s.fullSince == 0 {
 		s.fullSince, s.freed = now, false
@@ -159,7 +153,7 @@ func (s *slotStats) setFull(now, ready int64) {
 	}
 }
 
-// observeFreed notes that a slot has come.
+// observeFreed records that a permit has become free.
 func (s *slotStats) observeFreed(now int64) {
 	if !s.freed {
 		return
@@ -177,7 +171,7 @@ func (s *slotStats) observeFreed(now int64) {
 
 // observeGrant notes that a slot was given.
 func (s *slotStats) observeGrant(now int64) {
-	if s.observeFreed(now); s.fullSince > 0 { // a slot has come, although no notification said so
+	if s.observeFreed(now); s.fullSince > 0 { // a permit became free without a notification
 		s.cameAt, s.given, s.fullSince = now, 0, 0
 	}
 	if now < s.cameAt+notifyStep {

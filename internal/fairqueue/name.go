@@ -10,19 +10,19 @@ import (
 const (
 	// MaxKeyWeight is the largest weight of a fairness key.
 	MaxKeyWeight = 1000
-	// MaxQueueWeight is the largest weight of a queue: asynq makes a list as long as the weights of
-	// all queues together whenever it looks for jobs.
+	// MaxQueueWeight is the largest weight of a queue. asynq builds a slice of the total weight of
+	// all queues for every dequeue.
 	MaxQueueWeight = 10_000
 )
 
-// Lane returns the name of a lane: its queue, its meters as limit|key, one a line, and then
-// what [FairnessLine] returns.
+// Lane returns the name of a lane: queue, then one line "limit|key" for each meter, then the
+// FairnessLine.
 func Lane(queue string, meters []string, fair string) string {
 	return queue + "\n" + strings.Join(meters, "\n") + fair
 }
 
-// FairnessLine returns the end of the name of a lane with a fairness key, "" without one. No meter
-// begins with "|", because no limit is without a name.
+// FairnessLine returns the end of the name of a lane with a fairness key, "" without one. Meters
+// never begin with "|", because limit names are not empty.
 func FairnessLine(key string, weight int) string {
 	if key == "" {
 		return ""

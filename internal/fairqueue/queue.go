@@ -8,28 +8,28 @@ import (
 // queue is one of asynq's queues.
 type queue struct {
 	name string
-	// weight is how many turns it has while a queue of weight 1 has one. Queues of a lower rank go
-	// first, whatever their weight.
+	// weight is the share of turns relative to a queue of weight 1. Queues with a lower rank are
+	// served first regardless of weight.
 	weight, rank int64
-	// stopped says that the queue takes no jobs: it is paused, has no server, or all workers are
-	// busy. Its lanes are parked.
+	// stopped means that promoted jobs did not start: the queue is probably paused, has no server,
+	// or all workers are busy. Its lanes are parked.
 	stopped   bool
 	parked    []*lane
-	arrivedAt int64 // when a granted job was last seen to come
-	probedAt  int64 // when the last of its lanes with overdue jobs is to be asked about
+	arrivedAt int64 // time at which a granted job last arrived
+	probedAt  int64 // time of the last scheduled probe of one of its lanes
 	workers
 }
 
-// Weight is how a queue takes turns beside others.
+// Weight is the priority of a queue in asynq's sense.
 type Weight struct {
 	// Turns is how many turns it has while a queue of weight 1 has one.
 	Turns int
-	// Strict says that it goes before all queues of a lower weight, and behind all strict ones of a
-	// higher weight. A queue that is not strict goes like a strict one of weight 1.
+	// Strict means asynq's strict priority: the queue is served before all queues of lower weight.
+	// Queues that are not strict rank like a strict queue of weight 1.
 	Strict bool
 }
 
-// SetWeights says how queues take turns from now on. Those that are not named weigh 1.
+// SetWeights replaces the queue weights. Missing queues have weight 1.
 func (c *Core) SetWeights(weights map[string]Weight) {
 	for name := range weights {
 		c.queue(name)
@@ -37,7 +37,7 @@ func (c *Core) SetWeights(weights map[string]Weight) {
 	for name, q := range c.queues {
 		w := weights[name]
 		q.weight, q.rank = int64(max(1, w.Turns)), 0
-		if w.Strict && !c.without(ranking) {
+		if w.Strict && !c.isDisabled(ranking) {
 			q.rank = 1 - q.weight
 		}
 	}
@@ -65,7 +65,7 @@ func (c *Core) queue(name string) *queue {
 	return q
 }
 
-// park has a lane of a stopped queue wait at no meter. It keeps its key.
+// park removes a lane of a stopped queue from its meters; it keeps its position.
 func (l *lane) park(key int64) {
 	l.lastTurn, l.parked = key, true
 	l.queue.parked = append(l.queue.parked, l)
@@ -87,10 +87,10 @@ func (c *Core) resumeQueue(now int64, q *queue) {
 	}
 }
 
-// stop notes that a job that was promoted at a time has not come. If none has come since, the queue
-// takes no jobs: its lanes hold nothing, and others do not wait for them.
+// stop is called when a promoted job did not arrive. If no other job of the queue has arrived
+// since, the queue is considered stopped and its lanes are parked.
 func (c *Core) stop(now int64, q *queue, promotedAt int64) {
-	if q.stopped || q.arrivedAt >= promotedAt || c.without(passingOver) {
+	if q.stopped || q.arrivedAt >= promotedAt || c.isDisabled(passingOver) {
 		return
 	}
 	q.stopped, q.probedAt = true, now

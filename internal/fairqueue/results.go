@@ -12,11 +12,11 @@ func (c *Core) ApplyResults(now int64, results []Result) {
 			c.applyResult(now, t, results[i])
 		} else {
 			c.undo(t)
-			c.expireBy(t.lane, now+lostReplyPause)
+			c.expiries.putBy(&t.lane.expiry, now+lostReplyPause)
 		}
 	}
 	for _, t := range tries {
-		c.reopen(now, t.lane.queue) // a refused turn needs no worker slot
+		c.reopen(now, t.lane.queue) // refused turns free the worker slots they had counted
 	}
 	for _, m := range c.served {
 		l := m.first()
@@ -64,8 +64,8 @@ func (c *Core) applyResult(now int64, t pendingTurn, r Result) {
 	c.setGranted(now, l, r.Granted)
 }
 
-// refused handles a refused turn. If every meter was said to be ready, the clocks differ a little,
-// and the meter that gave the turn waits for clockSkew.
+// refused handles a refused turn. If all meters were believed ready, the clocks differ slightly,
+// and the meter is tried again after clockSkew.
 func (c *Core) refused(now int64, t pendingTurn) {
 	l, m := t.lane, t.from
 	if l.waitsAt == nil {
@@ -81,9 +81,9 @@ func (c *Core) refused(now int64, t pendingTurn) {
 	m.update(now, valueAt(t.Held, l.index(m)), Need{Cost: l.need(m).cost, Ready: now + clockSkew, Known: true})
 }
 
-// undo takes a turn back: the lane gets its place and its payments back. Turns of a batch are
-// undone in order, so if an earlier turn of the lane was undone, only this turn's payments are
-// refunded.
+// undo reverses a turn that was not granted: the lane gets its previous position and charges back.
+// If an earlier turn of the same lane in this batch was already undone, only the charges of this
+// turn are refunded.
 func (c *Core) undo(t pendingTurn) {
 	l := t.lane
 	later := l.waitsAt == nil || t.key >= l.lastTurn

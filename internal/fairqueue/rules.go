@@ -1,25 +1,25 @@
 package fairqueue
 
-// rule is a set of rules by which turns are given. All of them hold; a test takes one out to show
-// what it is good for.
+// rule is a bit set of scheduling rules. All are active in production; tests disable single rules
+// to show their effect.
 type rule int
 
 const (
-	keptKeys       rule = 1 << iota // a lane that moves to another meter keeps its key
-	notPassing                      // no lane is granted past an older one that waits at its meters
-	holding                         // a slower meter is held while a faster one is waited for
-	holdingBehind                   // also while an older lane waits there
-	yielding                        // but not against an older lane
+	keepPosition   rule = 1 << iota // a lane that moves to another meter keeps its key
+	noOvertaking                    // no lane is granted past an older one that waits at its meters
+	holding                         // permits of a slower meter are kept back while the lane waits for a faster one
+	holdingBehind                   // permits are also kept back while the lane waits behind an older lane
+	yielding                        // permits kept back for a lane are available to older lanes
 	meeting                         // meters that get ready one after the other are held for a lane that needs all
 	filling                         // a lane with as many granted jobs as its meters give at once is passed over
 	passingOver                     // lanes of a queue that takes no jobs are passed over
 	weighing                        // queues and fairness keys take turns by weight
 	ranking                         // queues of a higher rank go first
-	comingLast                      // a queue or key that comes goes behind those that wait
+	comingLast                      // a queue or key that becomes active starts behind those already waiting
 	comingBack                      // a lane whose turn had come at a meter goes first when it comes back
-	holdingSeveral                  // of permits that come all at once a lane holds as many as it had turns for
-	tellingAgain                    // a granted job that does not come is promoted again
+	holdingSeveral                  // at window meters, permits are kept back for several turns of a lane
+	promoteAgain                    // a granted job that does not come is promoted again
 )
 
 // without reports whether a rule is taken out.
-func (c *Core) without(r rule) bool { return c.off&r != 0 }
+func (c *Core) isDisabled(r rule) bool { return c.off&r != 0 }

@@ -10,8 +10,8 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		off    rule
 		breaks string
 	}{
-		{"a lane that moves keeps its key", keptKeys, "shares"},
-		{"no lane passes an older one", notPassing, "hosts"},
+		{"a lane that moves keeps its key", keepPosition, "shares"},
+		{"no lane passes an older one", noOvertaking, "hosts"},
 		{"a slower meter is held", holding, "hosts"},
 		{"and behind an older lane", holdingBehind, "hosts"},
 		{"meters that get ready one after the other meet", meeting, "shares"},
@@ -19,7 +19,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"a full lane is passed over", filling, "troubles"},
 		{"a queue that takes nothing is passed over", passingOver, "a stopped queue"},
 		{"several turns of a window are held", holdingSeveral, "pairs"},
-		{"called jobs are told again", tellingAgain, "troubles"},
+		{"called jobs are told again", promoteAgain, "troubles"},
 		{"queues and keys take turns by weight", weighing, "weights"},
 		{"queues of a higher rank go first", ranking, "strict queues"},
 		{"who comes goes behind", comingLast, "newcomers"},

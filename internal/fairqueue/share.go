@@ -7,29 +7,28 @@ import (
 
 // share is a node of a meter's two-level stride scheduler: below the root are queues, below each of
 // them fairness keys. Its pass advances by unit/weight with each of its turns, and the child with
-// the smallest pass is next. A share without lanes does not save turns up: when a lane comes, it
-// begins where the others are.
+// the smallest pass is next. A share without lanes does not accumulate credit: when it gets a lane
+// again, its pass is set to the current pass.
 type share struct {
 	name   string
 	parent *share // nil for the root
-	// item is its place among the children of its parent that have lanes which can be granted. The
-	// item's key is the pass.
+	// item is its entry in parent.children, keyed by its pass.
 	item item[*share]
-	// parts are all children by name. Those without lanes are kept while they are ahead of the
-	// others, so that nothing is gained by leaving and coming back; at pruneAt parts the rest is
-	// dropped.
+	// parts lists all children by name. Empty children are kept while their pass is ahead of
+	// servedPass, so that leaving and rejoining gives no advantage; others are removed when
+	// len(parts) reaches pruneAt.
 	parts      []*share
 	pruneAt    int
-	lanes      int   // wherever they wait
-	servedPass int64 // the pass at which the child that was served last began its turn
-	children   sorted[*share]
-	queue      sorted[*lane] // of a fairness key: its lanes that wait here and can be granted
+	lanes      int   // number of lanes, including lanes that wait at other meters
+	servedPass int64 // virtual time: pass of the child served last
+	children   priorityQueue[*share]
+	queue      priorityQueue[*lane] // of a fairness key: its lanes that wait here and can be granted
 }
 
 const unit = 1 << 24
 
 func (c *Core) stride(weight int64) int64 {
-	if c.without(weighing) {
+	if c.isDisabled(weighing) {
 		weight = 1
 	}
 	return max(1, unit/weight)
@@ -52,9 +51,9 @@ func (s *share) part(name string) *share {
 	return p
 }
 
-// share returns the share of a meter's turns that a lane's queue and fairness key have, and counts
-// the lane. One without lanes begins as if it had just had a turn, so that lanes that come go
-// behind those that wait, however many come.
+// share returns the scheduler node for the lane's queue and fairness key at meter m, and adds the
+// lane to it. An empty node starts one stride behind the current pass, so that new lanes queue up
+// behind waiting ones.
 func (c *Core) share(m *meter, l *lane, key int64) *share {
 	queue := m.shares.part(l.queue.name)
 	queue.item.rank = l.queue.rank
@@ -65,7 +64,7 @@ func (c *Core) share(m *meter, l *lane, key int64) *share {
 }
 
 func (c *Core) addLane(s *share, weight, key int64) {
-	if s.lanes++; s.lanes == 1 && !c.without(comingLast) {
+	if s.lanes++; s.lanes == 1 && !c.isDisabled(comingLast) {
 		s.item.key, s.item.tie = max(s.item.key, s.parent.servedPass+c.stride(weight)), key
 	}
 }
@@ -97,13 +96,13 @@ func (s *share) first() *lane {
 
 func (l *lane) hasPaid(need int) bool { return l.paid&(1<<need) != 0 }
 
-// returns reports whether a lane goes first at the meter of a need, because a turn of it counts
-// there already.
-func (c *Core) returns(l *lane, need int) bool {
-	return (l.hasPaid(need) || l.needs[need].prepaid > 0) && !c.without(comingBack)
+// hasPriority reports whether a lane has priority at a meter, because it was already charged a turn
+// there.
+func (c *Core) hasPriority(l *lane, need int) bool {
+	return (l.hasPaid(need) || l.needs[need].prepaid > 0) && !c.isDisabled(comingBack)
 }
 
-// returnKey orders the lanes that go first: by their key before the first turn that counts already.
+// returnKey is the sort key of such lanes: their position before the first charged turn.
 func (l *lane) returnKey(need int) int64 {
 	if n := &l.needs[need]; n.prepaid > 0 {
 		return n.prepaidSince
@@ -111,7 +110,7 @@ func (l *lane) returnKey(need int) int64 {
 	return l.lastTurn
 }
 
-// pay has the next turn of a lane count at the meter of a need.
+// pay charges the lane's next turn at the meter of a need.
 func (c *Core) pay(l *lane, need int) {
 	if l.hasPaid(need) {
 		return
@@ -123,8 +122,8 @@ func (c *Core) pay(l *lane, need int) {
 	}
 }
 
-// charge has one more turn of a lane count there, and refund one less. A share with a rank goes by
-// its rank alone.
+// charge adds one stride to the lane's nodes at the meter, refund subtracts it. Strict queues are
+// ordered by rank only.
 func (c *Core) charge(l *lane, need int) {
 	n, number := &l.needs[need], c.nextNumber()
 	for s, weight := n.share, l.weight; s.parent != nil; s, weight = s.parent, l.queue.weight {
@@ -165,7 +164,7 @@ func (s *share) reposition() {
 	}
 }
 
-// reorder has a meter be served if another lane may be the next by now.
+// reorder wakes the meter if a different lane may be next now.
 func (c *Core) reorder(n *need) {
 	if len(n.shares.parts) > 1 || len(n.share.parent.parts) > 1 {
 		c.wake(n.meter, 0)
@@ -182,9 +181,9 @@ func (c *Core) before(m *meter, a, b *lane) bool {
 	switch {
 	case s.item.rank != t.item.rank:
 		return s.item.rank < t.item.rank
-	case c.returns(a, i) != c.returns(b, j):
-		return c.returns(a, i)
-	case c.returns(a, i):
+	case c.hasPriority(a, i) != c.hasPriority(b, j):
+		return c.hasPriority(a, i)
+	case c.hasPriority(a, i):
 		return a.returnKey(i) < b.returnKey(j)
 	case s == t:
 		return a.lastTurn < b.lastTurn

@@ -98,7 +98,7 @@ func (w *simulation) next(l *simLane, t Turn) []Need {
 	needs := make([]Need, len(l.needs))
 	for i, n := range l.needs {
 		at, known := n.ready(n.reserved+held(t, i)+n.cost, w.now)
-		needs[i] = Need{Meter: n.name, Cost: n.cost, Ready: at, Known: known, Blocked: n.paused, Refill: n.refill(n.cost), PerRefill: n.together(n.cost)}
+		needs[i] = Need{Cost: n.cost, Ready: at, Known: known, Blocked: n.paused, Refill: n.refill(n.cost), PerRefill: n.together(n.cost)}
 	}
 	return needs
 }

@@ -5,18 +5,18 @@ import (
 	"container/heap"
 )
 
-// sorted is a priority queue. Its items know their position, so they can leave or move.
-type sorted[T any] []*item[T]
+// sorted is a priority queue whose items can be moved and removed.
+type priorityQueue[T any] []*item[T]
 
-// item is one entry of a sorted queue, by rank, then key, then tie. Its zero value is in none.
+// item is an entry of a sorted queue, ordered by rank, key and tie. The zero item is in no queue.
 type item[T any] struct {
 	value          T
 	rank, key, tie int64
-	position       int // counts from one; zero is nowhere
+	position       int // in the heap, from 1; 0 if it is in no queue
 }
 
 // put adds p by a key, or moves it.
-func (s *sorted[T]) put(p *item[T], key int64) {
+func (s *priorityQueue[T]) put(p *item[T], key int64) {
 	p.key = key
 	if p.position == 0 {
 		heap.Push(s, p)
@@ -25,15 +25,22 @@ func (s *sorted[T]) put(p *item[T], key int64) {
 	}
 }
 
-// remove takes p out if it is there.
-func (s *sorted[T]) remove(p *item[T]) {
+// putBy adds p by a key, or moves it to a smaller key.
+func (s *priorityQueue[T]) putBy(p *item[T], key int64) {
+	if p.position == 0 || key < p.key {
+		s.put(p, key)
+	}
+}
+
+// remove removes p if it is in the queue.
+func (s *priorityQueue[T]) remove(p *item[T]) {
 	if p.position > 0 {
 		heap.Remove(s, p.position-1)
 	}
 }
 
 // next returns the key of the first item, never if there is none.
-func (s sorted[T]) next() int64 {
+func (s priorityQueue[T]) next() int64 {
 	if len(s) == 0 {
 		return never
 	}
@@ -46,20 +53,20 @@ func (p *item[T]) compare(o *item[T]) int {
 
 // The methods of [heap.Interface].
 
-func (s sorted[T]) Len() int           { return len(s) }
-func (s sorted[T]) Less(i, j int) bool { return s[i].compare(s[j]) < 0 }
+func (s priorityQueue[T]) Len() int           { return len(s) }
+func (s priorityQueue[T]) Less(i, j int) bool { return s[i].compare(s[j]) < 0 }
 
-func (s sorted[T]) Swap(i, j int) {
+func (s priorityQueue[T]) Swap(i, j int) {
 	s[i], s[j] = s[j], s[i]
 	s[i].position, s[j].position = i+1, j+1
 }
 
-func (s *sorted[T]) Push(p any) {
+func (s *priorityQueue[T]) Push(p any) {
 	*s = append(*s, p.(*item[T]))
 	(*s)[len(*s)-1].position = len(*s)
 }
 
-func (s *sorted[T]) Pop() any {
+func (s *priorityQueue[T]) Pop() any {
 	last := len(*s) - 1
 	p := (*s)[last]
 	(*s)[last] = nil

@@ -1,42 +1,43 @@
 package fairqueue
 
-// try is a turn without a reply.
+// pendingTurn is a turn that was sent to Redis and has no result yet.
 type pendingTurn struct {
 	lane *lane
 	from *meter
-	// key, needs and paid are the lane's before the turn. It gets them back if it is not granted.
+	// key, needs and paid are copies of the lane's fields before the turn, restored if it is not
+	// granted.
 	key   int64
 	needs []need
 	paid  uint64
-	// extraTurns are turns that other lanes had before this one, to hold one more.
+	// extraTurns lists the extra turns charged to other lanes just before this turn (see holdMore).
 	extraTurns []extraTurn
 	Turn
 }
 
 const (
-	// maxAdvance is how far before their time jobs are granted, and for how long after its expected
-	// time a lane is still waited for.
+	// maxAdvance is the longest time before its permits are available at which a job is granted. It
+	// is also how long after the expected ready time a hold is kept.
 	maxAdvance = 40_000
-	// travelTime is about how long a granted job takes to come.
+	// travelTime is the typical time from a promotion until the worker asks for the permits.
 	travelTime = 5_000
-	// minAdvance is how far ahead a job is granted if the meter gives few permits at once: about as
-	// long as a job takes to come. One that comes sooner begins when its permit exists.
+	// minAdvance is the advance for meters with few permits, about the shortest time in which a
+	// promoted job can reach its worker. A job that arrives sooner begins when its permit exists.
 	minAdvance = 1_500
-	// clockSkew is when a turn is tried again, without advance, that was refused although every
-	// meter was said to be ready: the clocks differ.
+	// clockSkew is the delay before a turn is retried that was refused although every meter seemed
+	// ready.
 	clockSkew = 1_000
 )
 
-// wait is the meter at which a lane must wait, and until when: behind an older lane, or because the
-// meter is not ready.
+// wait says where and until when a lane must wait, either behind an older lane (behind) or because
+// the meter has no free permits.
 type wait struct {
 	*meter
 	bound
 	behind bool
 }
 
-// Turns returns at most n turns to try now, in this order, chosen as if each of them were granted.
-// Tried takes the replies.
+// Turns returns up to n turns to try now, in order. They are chosen as if each were granted; pass
+// the results to ApplyResults.
 func (c *Core) Turns(now int64, n int) []Turn {
 	if len(c.pendingTurns) > 0 {
 		c.ApplyResults(now, nil)
@@ -55,8 +56,8 @@ func (c *Core) Turns(now int64, n int) []Turn {
 	return turns
 }
 
-// serve gives the lanes that wait at a meter their turns. A lane stays where it is until its turn
-// has come and it cannot be granted; then it waits, with its key, where it must.
+// serve gives turns to the lanes that wait at a meter. A lane whose turn comes but which is blocked
+// by another meter moves to that meter and keeps its position.
 func (c *Core) serve(m *meter, now int64) {
 	c.updateHolds(m, now)
 	m.observeFreed(now)
@@ -85,7 +86,7 @@ func (c *Core) serve(m *meter, now int64) {
 		}
 		x := c.blocker(l, m, now)
 		if x.meter != nil && l.pendingTurns > 0 {
-			return // the lane's key is not known before the reply
+			return // the lane's position depends on the pending turn
 		}
 		if x.behind || x.meter != nil && l.read && !early && l.needs[l.index(m)].isSure(c.held(m, l, now)) {
 			if !early {
@@ -103,13 +104,13 @@ func (c *Core) serve(m *meter, now int64) {
 	}
 }
 
-// isSure reports whether what is known of the meter is what it said to this need, and no permit was
-// taken since.
+// isSure reports whether the meter's last reply was for exactly this request, and no permit has
+// been granted since.
 func (n *need) isSure(held int64) bool {
 	return n.askedTotal == held+n.cost && n.askedAt == n.meter.grants
 }
 
-// sleep has a meter be served again at a time, or when a hold begins or ends.
+// sleep schedules the next service of a meter at a time, or earlier when a hold starts or ends.
 func (c *Core) sleep(m *meter, at, now int64) {
 	m.extraTurns = nil
 	if at = min(at, m.nextHold(now)); at < never {
@@ -122,9 +123,9 @@ func (c *Core) ready(m *meter, l *lane, now int64) bound {
 	return m.bounds.boundOf(c.held(m, l, now) + l.need(m).cost)
 }
 
-// horizon is until when a permit must exist for its job to be granted now. Where a lane needs
-// several meters no job is granted in advance: that would keep the permits of one meter while it
-// waits for another's.
+// horizon is the latest availability time of permits that may be granted now. It is now itself if
+// any lane needs several meters, because an advance grant would reserve one meter's permits while
+// waiting for another.
 func (m *meter) horizon(now int64) int64 {
 	switch {
 	case m.multiLimit > 0 || m.noAdvanceUntil > now:
@@ -137,8 +138,8 @@ func (m *meter) horizon(now int64) int64 {
 	return now
 }
 
-// limitAdvance notes how far in advance a job may be granted. For some time others at the meter are
-// granted no further.
+// limitAdvance records the maximum advance of a job. It applies to all lanes of the meter for
+// maxTrust.
 func (m *meter) limitAdvance(now, advance int64) {
 	if advance >= maxAdvance {
 		return
@@ -149,9 +150,9 @@ func (m *meter) limitAdvance(now, advance int64) {
 	m.nearUntil, m.nearAdvance = now+maxTrust, advance
 }
 
-// leadTime is how long before its permits exist a job is granted that begins when they do, because
-// it comes first. Of several that are granted together that is the first, so it is a part of the
-// horizon.
+// leadTime is how long before its permits are available a job is granted if it may arrive early and
+// start exactly then. If several jobs are granted together, it applies to the first, so it is only
+// a part of the horizon.
 func (m *meter) leadTime(now int64) int64 {
 	if !m.takesEarly {
 		return 0
@@ -160,15 +161,15 @@ func (m *meter) leadTime(now int64) int64 {
 	return min(travelTime, advance, max(minAdvance, advance/4))
 }
 
-// blocker returns what a lane whose turn has come on m must wait for elsewhere; no meter if it can
-// be granted.
+// blocker returns the other meter that a lane whose turn has come at m must wait for, or an empty
+// wait if it can be granted. It also charges the lane at meters where its turn has come.
 func (c *Core) blocker(l *lane, m *meter, now int64) (w wait) {
 	for i, n := range l.needs {
 		if n.meter == m {
 			continue
 		}
 		f := n.first()
-		behind := f != nil && c.before(n.meter, f, l) && !c.without(notPassing)
+		behind := f != nil && c.before(n.meter, f, l) && !c.isDisabled(noOvertaking)
 		if !behind {
 			c.pay(l, i)
 		}
@@ -181,10 +182,10 @@ func (c *Core) blocker(l *lane, m *meter, now int64) (w wait) {
 	return w
 }
 
-// move has a lane wait elsewhere, with its key.
+// move makes a lane wait at another meter and keeps its position.
 func (c *Core) move(now int64, l *lane, x wait) {
 	key := l.lastTurn
-	if c.without(keptKeys) {
+	if c.isDisabled(keepPosition) {
 		key = c.nextNumber()
 	}
 	c.detach(l)
@@ -192,7 +193,8 @@ func (c *Core) move(now int64, l *lane, x wait) {
 	c.wake(x.meter, min(x.at, x.meter.trustedUntil()))
 }
 
-// try gives a lane a turn. As if it were granted, the lane goes behind the others.
+// try adds a pending turn for the lane and moves the lane behind the others, as if the turn were
+// granted.
 func (c *Core) try(l *lane, m *meter, now int64) {
 	for i := range l.needs {
 		c.pay(l, i)

@@ -8,13 +8,14 @@ import (
 
 // workers holds what servers reported about the worker slots of a queue.
 type workers struct {
-	limitedUntil int64 // until then the queue gets no more permits than its servers have free slots
+	limitedUntil int64 // until then, grants of the queue are limited to the free worker slots of its servers
 	servers      []*server
-	// granted counts the granted jobs that have not come, of grantedLanes, and tries the turns
-	// without a reply. owed counts those granted jobs that take a slot that was reported free.
-	granted, pendingTurns, owed int
-	grantedLanes                map[*lane]struct{}
-	waiting                     sorted[*lane] // lanes that wait for a free slot, by the start of that wait
+	// granted counts the granted jobs of grantedLanes that have not arrived; pendingTurns counts
+	// turns without a reply; slotsInFlight counts granted jobs that will use a slot that was
+	// reported as free.
+	granted, pendingTurns, slotsInFlight int
+	grantedLanes                         map[*lane]struct{}
+	waiting                              priorityQueue[*lane] // lanes that wait for a free slot, by the start of that wait
 }
 
 // server holds the last report of an asynq server about its worker slots.
@@ -26,18 +27,17 @@ type server struct {
 }
 
 const (
-	// arrivalTime is how soon after its permits exist a granted job comes if a worker is free. If
-	// one comes later, its queue gets only as many permits as there are free slots, for limitedFor.
+	// arrivalTime is the time within which a granted job arrives if a worker is free. If one
+	// arrives later, grants of its queue are limited to free slots for limitedFor.
 	arrivalTime = 40_000
 	limitedFor  = 30_000_000
 	reportLife  = 3_000_000 // servers are asked each second
-	// slotPatience: a lane gets a turn without a free slot after so many times as long as a slot
-	// takes to become free. The permits of that job wait for a slot, so at most a fiftieth of the
-	// time is lost.
+	// slotPatience: a lane gets a turn even without a free slot after waiting slotPatience times
+	// the average time until a slot becomes free. This wastes at most 1/50 of the permits' time.
 	slotPatience = 50
-	// readmitted is the number of lanes that may take turns again for each free slot, because some
-	// of them are not ready.
-	readmitted = 8
+	// lanesPerSlot is the number of waiting lanes that are tried per free slot; more than one,
+	// because some are not ready.
+	lanesPerSlot = 8
 )
 
 // SetSlots sets the number of free worker slots that a server has for its queues, and the average
@@ -46,7 +46,7 @@ const (
 func (c *Core) SetSlots(now int64, name string, free int, interval int64, queues []string) {
 	s := c.servers[name]
 	if s == nil {
-		for name, s := range c.servers { // that have reported nothing for long: they were stopped
+		for name, s := range c.servers { // remove servers that have not reported for reportLife
 			if !s.isAlive(now) {
 				delete(c.servers, name)
 				for _, q := range s.queues {
@@ -63,10 +63,10 @@ func (c *Core) SetSlots(now int64, name string, free int, interval int64, queues
 	}
 	s.free, s.interval, s.reportedAt = free, interval, now
 	for _, q := range s.queues {
-		q.owed = q.granted
+		q.slotsInFlight = q.granted
 		for _, l := range slices.SortedFunc(maps.Keys(q.grantedLanes), func(a, b *lane) int { return cmp.Compare(a.name, b.name) }) {
 			l.fromReport = true
-			c.expireBy(l, now)
+			c.expiries.putBy(&l.expiry, now)
 		}
 		c.reopen(now, q)
 	}
@@ -74,8 +74,8 @@ func (c *Core) SetSlots(now int64, name string, free int, interval int64, queues
 
 func (s *server) isAlive(now int64) bool { return now-s.reportedAt < reportLife }
 
-// SlotsWanted lists the queues whose servers must report their free slots.
-func (c *Core) SlotsWanted(now int64) (queues []string) {
+// QueuesToReport lists the queues whose servers should report free slots.
+func (c *Core) QueuesToReport(now int64) (queues []string) {
 	for name, q := range c.queues {
 		if q.isLimited(now) {
 			queues = append(queues, name)
@@ -97,8 +97,8 @@ func (c *Core) limitIfLate(now int64, l *lane, late bool) {
 // lasts as long as lanes wait for a slot.
 func (q *queue) isLimited(now int64) bool { return now < q.limitedUntil || len(q.waiting) > 0 }
 
-// isContended reports whether lanes of other queues need one of the lane's meters. If not, no other
-// job could use what is reserved for its own.
+// isContended reports whether lanes of other queues need one of the lane's meters. Otherwise no
+// other queue could use the permits that are reserved for late jobs.
 func (c *Core) isContended(l *lane) bool {
 	return slices.ContainsFunc(Meters(l.name), func(name string) bool {
 		m := c.meters[name]
@@ -106,8 +106,8 @@ func (c *Core) isContended(l *lane) bool {
 	})
 }
 
-// hasWorker reports whether a lane may have a turn: a worker is free for its job, or other queues
-// do not need its meters, or it was passed over for long enough.
+// hasWorker reports whether a lane may take a turn: a worker is free, or no other queue needs its
+// meters, or it has waited for maxSlotWait.
 func (c *Core) hasWorker(now int64, l *lane) bool {
 	q := l.queue
 	if !q.isLimited(now) || q.hasFreeSlot(now) || !c.isContended(l) {
@@ -119,7 +119,7 @@ func (c *Core) hasWorker(now int64, l *lane) bool {
 // hasFreeSlot reports whether a worker is free for one more job of a queue, according to its
 // servers. If none has reported, one is assumed to be.
 func (q *queue) hasFreeSlot(now int64) bool {
-	reported, free := false, -q.owed-q.pendingTurns
+	reported, free := false, -q.slotsInFlight-q.pendingTurns
 	others := map[*queue]bool{q: true}
 	for _, s := range q.servers {
 		if !s.isAlive(now) {
@@ -129,7 +129,7 @@ func (q *queue) hasFreeSlot(now int64) bool {
 		for _, o := range s.queues {
 			if !others[o] {
 				others[o] = true
-				free -= max(0, o.owed+o.pendingTurns-o.otherSlots(now, q))
+				free -= max(0, o.slotsInFlight+o.pendingTurns-o.otherSlots(now, q))
 			}
 		}
 	}
@@ -146,8 +146,8 @@ func (q *queue) otherSlots(now int64, other *queue) (free int) {
 	return free
 }
 
-// discardReports discards free slots that servers reported before a job was promoted that has not
-// come in time: a server may have died. One that lives reports again.
+// discardReports sets the free slots of servers to 0 whose last report is older than the promotion
+// of a job that did not arrive; the server may have died. A live server reports again.
 func (q *queue) discardReports(promotedAt int64) {
 	for _, s := range q.servers {
 		if promotedAt < never && s.reportedAt <= promotedAt {
@@ -184,7 +184,7 @@ func (c *Core) stopAwaitingSlot(l *lane) {
 
 // reopen lets lanes of a queue take turns again if workers are free for them.
 func (c *Core) reopen(now int64, q *queue) {
-	for range readmitted {
+	for range lanesPerSlot {
 		if len(q.waiting) == 0 || !q.hasFreeSlot(now) {
 			return
 		}
@@ -192,18 +192,18 @@ func (c *Core) reopen(now int64, q *queue) {
 	}
 }
 
-// reopenDue does so for lanes that were passed over for long enough, and if no server has reported
-// for long.
+// reopenDue also lets lanes take turns that have waited for maxSlotWait, or whose servers have
+// stopped reporting.
 func (c *Core) reopenDue(now int64) {
 	for _, q := range slices.Clone(c.slotQueues) {
-		for len(q.waiting) > 0 && now >= q.reopens(now) {
+		for len(q.waiting) > 0 && now >= q.reopensAt(now) {
 			c.stopAwaitingSlot(q.waiting[0].value)
 		}
 	}
 }
 
-// reopens returns the time at which the next lane of a queue has a turn without a free slot.
-func (q *queue) reopens(now int64) int64 {
+// reopensAt returns the time at which the next lane of a queue may take a turn without a free slot.
+func (q *queue) reopensAt(now int64) int64 {
 	last := int64(0)
 	for _, s := range q.servers {
 		last = max(last, s.reportedAt+reportLife)
@@ -226,7 +226,7 @@ func (q *queue) maxSlotWait(now int64) int64 {
 func (l *lane) setGranted(n int) {
 	q := l.queue
 	if came := l.granted - n; l.fromReport && came > 0 {
-		q.owed = max(0, q.owed-came)
+		q.slotsInFlight = max(0, q.slotsInFlight-came)
 	}
 	q.granted += n - l.granted
 	l.granted = n

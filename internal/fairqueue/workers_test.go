@@ -36,7 +36,7 @@ func turnsAt(c *Core, now int64, most int) (queues []string) {
 // then one for each slot that becomes free.
 func TestSlots_OnePermitForEach(t *testing.T) {
 	c, now := busyQueue()
-	same(t, "queues whose servers are asked", c.SlotsWanted(now), "busy")
+	same(t, "queues whose servers are asked", c.QueuesToReport(now), "busy")
 	c.SetSlots(now, "server", 0, second, []string{"busy"})
 	c.Expired(now, "busy\napi|", 0, nil, true) // it has come late
 	same(t, "without a free slot", turnsAt(c, now, 3), "free", "free", "free")
@@ -103,7 +103,7 @@ func TestSlots_QueueAlone_NotLimited(t *testing.T) {
 	turnsOf(c, 1, granted("1", 1, api(second/8)))
 	now := int64(1 + grantLife)
 	c.Expired(now, "busy\napi|", 1, []string{"1"}, true)
-	same(t, "queues whose servers are asked", c.SlotsWanted(now))
+	same(t, "queues whose servers are asked", c.QueuesToReport(now))
 	c.SetSlots(now, "server", 0, second, []string{"busy"})
 	c.Expired(now, "busy\napi|", 0, nil, true)
 	same(t, "turns", turnsAt(c, now, 2), "busy", "busy")
@@ -117,7 +117,7 @@ func TestSlots_SharedByQueues(t *testing.T) {
 			c.SetSlots(now, "shared", 1, second, []string{"busy", "other"})
 			c.SetSlots(now, "alone", elsewhere, second, []string{"other"})
 			c.Expired(now, "busy\napi|", 0, nil, true)
-			c.queue("other").owed = 1
+			c.queue("other").slotsInFlight = 1
 			if got := c.queue("busy").hasFreeSlot(now); got != want {
 				t.Errorf("a slot is free: %v, want %v", got, want)
 			}

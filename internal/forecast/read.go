@@ -58,10 +58,11 @@ type reader struct {
 
 // readLanes reads the number of waiting jobs of each lane, and a sample of their costs.
 func (r *reader) readLanes(ctx context.Context) error {
-	names, all, err := r.LaneNames(ctx, maxLanes)
+	names, all, err := r.LaneNames(ctx, 0, maxLanes)
 	if err != nil {
 		return err
 	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !fairqueue.IsLane(name) })
 	if r.Estimated = all > maxLanes; r.Estimated {
 		names = names[:min(someLanes, len(names))]
 		if r.opts.Lane != "" && !slices.Contains(names, r.opts.Lane) {
@@ -126,7 +127,7 @@ func (r *reader) readMeters(ctx context.Context) error {
 		for i, name := range page {
 			needs[i] = needOf(name)
 		}
-		meters, err := r.MeterStates(ctx, needs...)
+		meters, err := r.Meters(ctx, true, needs...)
 		if err != nil {
 			return err
 		}

@@ -108,7 +108,8 @@ func (f *simulation) run(steps int) {
 			m.lanes++
 		}
 		if !l.stopped && l.jobs > 0 {
-			core.AddReadLane(f.now, l.name, int64(i)+1, l.readNeeds(f.now))
+			l.readNeeds(f.now)
+			core.AddLane(l.name, int64(i)+1)
 		}
 	}
 	now, results := f.now, make([]fairqueue.Result, 0, 64)

@@ -210,7 +210,7 @@ func (q *Queues) KeyChangeImpact(ctx context.Context, limit, key string, o throt
 	if err != nil || most >= l.With(now.Override).MaxCost() {
 		return "", err
 	}
-	n, err := q.Limiter.CountWaitingForKey(ctx, limit, key, most+1)
+	n, err := q.Limiter.CountWaiting(ctx, limit, most+1, key)
 	return tooCostly(limit+" of "+key, n, most), err
 }
 

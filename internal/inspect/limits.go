@@ -236,7 +236,7 @@ func readMeters(ctx context.Context, limiter *waitdb.DB, limits []Limit, maxMete
 		}
 	}
 	for chunk := range slices.Chunk(needs[:min(maxMeters, len(needs))], metersPerCall) {
-		meters, err := limiter.Meters(ctx, chunk...)
+		meters, err := limiter.Meters(ctx, false, chunk...)
 		if err != nil {
 			return err
 		}

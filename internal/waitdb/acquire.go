@@ -13,16 +13,17 @@ import (
 
 // Acquire takes a job's permits, or puts the job in its lane to wait for them. The outcome of a
 // waiting job is Denied, and its RetryAfter is about the time until it would run. When its turn
-// comes, the job is granted its permits, and the caller must call Acquire again. A waiting job that
-// calls again keeps its place.
+// comes, the permits are reserved for the job and the dispatcher moves it to the head of its queue;
+// its worker must then call Acquire again to take them. A waiting job that calls again keeps its
+// place.
 //
-// Permits of concurrency limits are leases of the decision's Holder, for the limiter's Extend and
-// Free. No later call of the same job has the same Holder.
+// Permits of concurrency limits are leased under the decision's Holder; pass it to the limiter's
+// Extend and Free. No later call of the same job has the same Holder.
 //
 // If a reply gets lost, go-redis repeats the call. A repeat within a minute is not charged twice.
 // After an error that wraps [throttle.ErrUnavailable] the job may or may not have a place in its
-// lane, or its permits. A new call is right in any case: the job keeps its place, and at worst its
-// permits are taken twice.
+// lane, or its permits. It is always safe to call again: the job keeps its place; in the worst case
+// its permits are charged twice.
 //
 // The costs of needs of the same meter are added up. A job whose needs have changed joins another
 // lane. It keeps the start of its wait.
@@ -83,7 +84,8 @@ type acquireCall struct {
 const replyNow = 2
 
 // acquire tries the fast path for each job. The other jobs take the full script, where they may
-// have to wait. A job that needs a meter of a job on the full script follows it there.
+// have to wait. A job that shares a meter with a job on the full script also uses the full script,
+// to keep their order.
 func (db *DB) acquire(ctx context.Context, calls []*acquireCall) {
 	needs := make([][]throttle.Need, len(calls))
 	for i, a := range calls {
@@ -115,7 +117,8 @@ func (db *DB) acquire(ctx context.Context, calls []*acquireCall) {
 	}
 }
 
-// groupArgs returns what a group of jobs has in common, in the order of lua/lanes/acquire.lua.
+// groupArgs returns the arguments that are shared by a group of jobs, in the order of
+// lua/lanes/acquire.lua.
 func (a *acquireCall) groupArgs() []any {
 	return appendNeeds([]any{
 		a.Queue,

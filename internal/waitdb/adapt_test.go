@@ -33,7 +33,7 @@ func onAdapting(t *testing.T, adapt throttle.Adapt, f func(t *testing.T, s *fixt
 				must(t, err)
 				_, err = s.lanes.Forget(t.Context(), job.JobID)
 			} else {
-				err = s.lanes.Accepted(t.Context(), d, latency)
+				err = s.lanes.Accepted(t.Context(), d.At, latency, d.Taken...)
 			}
 			must(t, err)
 			keys, err := s.Keys(t.Context(), "host")
@@ -97,11 +97,11 @@ func TestAdapt_ManyCalls(t *testing.T) {
 		need := throttle.Need{Limit: "host", Key: "k"}
 		for range 10 {
 			s.wait(time.Second)
-			must(t, s.lanes.Overloaded(t.Context(), s.now, need))
+			must(t, s.lanes.Accepted(t.Context(), s.now, waitdb.Overload, need))
 		}
 		for range 400 {
 			s.wait(500 * time.Microsecond)
-			must(t, s.lanes.Accepted(t.Context(), waitdb.Decision{Decision: throttle.Decision{At: s.now, Taken: []throttle.Need{need}}}, 0))
+			must(t, s.lanes.Accepted(t.Context(), s.now, 0, need))
 		}
 		keys, err := s.Keys(t.Context(), "host")
 		must(t, err)
@@ -139,7 +139,7 @@ func TestAdapt_Overload(t *testing.T) {
 		define(t, s, throttle.Limit{Name: "shared", Kind: throttle.Funnel, Rate: throttle.PerSecond(10)})
 		pace := func(at time.Time) []throttle.KeyState {
 			t.Helper()
-			must(t, s.lanes.Overloaded(t.Context(), at, throttle.Need{Limit: "host", Key: "k"}, throttle.Need{Limit: "shared"}))
+			must(t, s.lanes.Accepted(t.Context(), at, waitdb.Overload, throttle.Need{Limit: "host", Key: "k"}, throttle.Need{Limit: "shared"}))
 			none, err := s.Keys(t.Context(), "shared")
 			must(t, err)
 			expect(t, "of the limit that does not adapt", len(none), 0)

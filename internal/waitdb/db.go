@@ -1,11 +1,10 @@
-// Package waitdb keeps the jobs that wait for permits in Redis: a limiter for whose permits queued
-// jobs can wait, what the dispatcher reads and writes of them, and which job waits where. No other
-// package knows how Redis keeps them.
+// Package waitdb stores jobs that wait for permits in Redis. It extends the throttle.Limiter by a
+// wait queue, and contains all Redis access of the dispatcher. No other package knows how Redis
+// keeps them.
 //
 // A job that is denied joins a lane, the FIFO of one queue's jobs that need the same meters. Lanes
-// that share a meter take turns there. A job whose turn has come is granted its permits: they are
-// reserved until the job comes and asks again. While a lane waits at a meter, newcomers take
-// nothing there. So a job is denied once, however long the backlog.
+// that share a meter take turns there. While a lane waits for a meter, new jobs cannot take its
+// permits. Each job is therefore denied only once, however long the backlog is.
 package waitdb
 
 import (
@@ -41,7 +40,7 @@ var (
 	stepDownScript       = script.New("lanes/step_down")
 )
 
-// Redis works for about a millisecond on each page.
+// Page sizes, chosen so that one call occupies Redis for about a millisecond.
 const (
 	scanPage  = 1000 // fields of a hash that one call scans
 	writePage = 100  // jobs or meters that one script takes
@@ -65,7 +64,7 @@ func New(limiter *throttle.Limiter) *DB {
 	return &DB{limiter, rdb, prefix, app, []string{prefix}, script.NewCallers()}
 }
 
-// Scope returns where the keys are: the client, and what their names begin with.
+// Scope returns the Redis client and the key prefix of the scope.
 func (db *DB) Scope() (rdb redis.UniversalClient, prefix string) { return db.rdb, db.prefix }
 
 // Now returns the time of Redis's clock.
@@ -78,7 +77,8 @@ func (db *DB) run(ctx context.Context, script *script.Script, args ...any) *redi
 	return script.Run(ctx, db.rdb, db.keys, args...)
 }
 
-// scan calls f with each field of a hash, a page at a time. It may name a field twice.
+// scan calls f with each field of a hash, a page at a time. As with HSCAN, a field may be visited
+// twice.
 func (db *DB) scan(ctx context.Context, hash, pattern string, f func(field, value string)) error {
 	scan := db.rdb.HScan(ctx, db.prefix+hash, 0, pattern, scanPage).Iterator()
 	for scan.Next(ctx) {
@@ -97,7 +97,8 @@ func jobOf(name string) throttle.JobID {
 	return throttle.JobID{Queue: queue, ID: id}
 }
 
-// unavailable marks an error of Redis or of the way there, once, as the limiter does.
+// unavailable wraps a Redis or network error in throttle.ErrUnavailable, unless it is wrapped
+// already.
 func unavailable(err error) error {
 	if err == nil || errors.Is(err, throttle.ErrUnavailable) {
 		return err

@@ -17,22 +17,22 @@ type Decision struct {
 	// must end first, or a limit must be resumed. RetryAfter is then the latest time to request
 	// again.
 	Unknown bool
-	// PutBack is the delay after which a denied job requests again if it is never granted. It is
-	// longer than RetryAfter, because a job that requests too early is denied a second time.
+	// PutBack is the delay after which a denied job calls again even if it has not been granted. It
+	// exceeds RetryAfter, because an early call costs a second denial.
 	PutBack time.Duration
-	// TakenAt is the earliest time of this process's clock at which the permits can have been
-	// taken. For an advance grant it is the time at which the permits begin to exist.
+	// TakenAt is a lower bound, by this process's clock, of the time at which the permits were
+	// taken. For an advance grant it is the time from which the permits are valid.
 	TakenAt time.Time
 	// WantsFeedback reports whether a limit adapts, so that the limiter must know how the job's
 	// call went even if the upstream accepted it.
 	WantsFeedback bool
-	// Late is the time for which the permits of an allowed job that waited had been reserved. It is
-	// negative if none were reserved, because the job was not granted or came too late.
+	// Late is how long the permits of a granted job were reserved before it took them. It is
+	// negative if none were reserved, because the job was not granted or arrived too late.
 	Late time.Duration
 }
 
-// Age returns the longest time for which the permits can have existed. It is negative if they do
-// not exist yet. If the process was stopped or the machine slept, the age includes that time.
+// Age returns an upper bound of the time since the permits were taken; negative if they are not
+// valid yet. It includes time during which the machine slept.
 func (d Decision) Age() time.Duration { return script.Elapsed(d.TakenAt, time.Now()) }
 
 // String returns what was decided, by which limit, and when a denied job is expected to run.
@@ -48,8 +48,8 @@ func (d Decision) String() string {
 	return text
 }
 
-// decide runs ask, as the limiter's Decide does, and reads the numbers of the reply that only jobs
-// get. See lua/lanes/acquire.lua.
+// decide calls the limiter's Decide with ask, and then reads the numbers of the reply that exist
+// only for jobs. See lua/lanes/acquire.lua.
 func (db *DB) decide(
 	ctx context.Context, needs []throttle.Need, ask func(ctx context.Context, try int) (reply []any, holder string, err error),
 ) (Decision, error) {

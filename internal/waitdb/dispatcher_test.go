@@ -163,7 +163,7 @@ func (d *dispatcher) lead() (lead waitdb.Leadership, err error) {
 	}
 	if d.changes < lead.Changes { // a notification got lost
 		d.changes = lead.Changes
-		d.core.ChangedAll()
+		d.core.ChangedLimit("")
 	}
 	for {
 		if err = d.made(lead.NewLanes, fresh); err != nil || len(lead.NewLanes) < waitdb.LanesPage {

@@ -13,14 +13,13 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Advance is how long before its permits exist a job may be granted them: many turns in one call
-// cost Redis little more than one. But a change meanwhile, such as a pause, can cost those jobs a
-// second denial.
+// Advance is how early a job may be granted permits that become available later. Granting many jobs
+// in one call is cheaper for Redis, but a change in the meantime, such as a pause, causes a second
+// denial.
 const Advance = 40 * time.Millisecond
 
-// Grant has Redis try turns in their order. It reports false if another process leads by now. There
-// are no results if a reply got lost: jobs may be granted, and the repeat that go-redis sent has
-// granted no more.
+// Grant tries turns in order. held is false if another process has become the leader. There are no
+// results if the reply was lost; the jobs may then be granted.
 func (db *DB) Grant(ctx context.Context, process string, turns []fairqueue.Turn) (now int64, results []fairqueue.Result, held bool, err error) {
 	c := db.callers.Next()
 	defer db.callers.Done(c)
@@ -56,7 +55,7 @@ func (db *DB) Grant(ctx context.Context, process string, turns []fairqueue.Turn)
 // readResults reads what lua/lanes/grant.lua replies: a row for each turn, then one for each lane
 // in the order in which the turns name them.
 func readResults(turns []fairqueue.Turn, rows []any) []fairqueue.Result {
-	lanes := map[string]*fairqueue.Result{} // how each stands after all turns
+	lanes := map[string]*fairqueue.Result{} // state of each lane after all turns
 	for i, t := range turns {
 		lane := lanes[t.Lane]
 		if lane == nil {
@@ -83,8 +82,8 @@ func readResults(turns []fairqueue.Turn, rows []any) []fairqueue.Result {
 
 func outcomeOf(row any) fairqueue.Outcome { return fairqueue.Outcome(row.([]any)[0].(int64)) }
 
-// readLane reads a lane's row: how many of its jobs are granted; if a job waits how far in advance
-// it may be granted; and what that job needs, unless its turn is to learn that a limit is gone.
+// readLane reads the row of a lane: its number of granted jobs and, if a job waits, its maximum
+// advance and its needs. The needs are missing if a limit of the job was deleted.
 func readLane(lane string, row []any) *fairqueue.Result {
 	number := func(i int) int64 { return row[i].(int64) }
 	r := &fairqueue.Result{Granted: int(number(0))}
@@ -92,20 +91,20 @@ func readLane(lane string, row []any) *fairqueue.Result {
 		return r
 	}
 	r.MaxAdvance = number(1)
-	for i, meter := range fairqueue.Meters(lane) {
-		n := fairqueue.Need{Meter: meter, Known: true}
+	r.Next = make([]fairqueue.Need, len(fairqueue.Meters(lane)))
+	for i := range r.Next {
+		r.Next[i].Known = true
 		if at := 2 + 6*i; len(row) > 2 {
-			n = fairqueue.Need{
-				Meter: meter, Cost: number(at), Ready: number(at + 1), Known: number(at+2) == 1,
+			r.Next[i] = fairqueue.Need{
+				Cost: number(at), Ready: number(at + 1), Known: number(at+2) == 1,
 				Refill: number(at + 3), Blocked: number(at+4) == 1, PerRefill: number(at + 5),
 			}
 		}
-		r.Next = append(r.Next, n)
 	}
 	return r
 }
 
-// LaneGrants are a lane's granted jobs that have not come.
+// LaneGrants lists the granted jobs of a lane that have not taken their permits.
 type LaneGrants struct {
 	Waiting, Granted int // numbers of jobs
 	// Reserved are granted jobs for which permits are reserved, Overdue those for which nothing is
@@ -113,7 +112,7 @@ type LaneGrants struct {
 	Reserved, Overdue []string
 }
 
-// ExpireGrants takes back what is reserved for granted jobs that have not come in time.
+// ExpireGrants releases the permits of granted jobs that have not taken them in time.
 func (db *DB) ExpireGrants(ctx context.Context, lanes []string) ([]LaneGrants, error) {
 	args := make([]any, len(lanes))
 	for i, lane := range lanes {
@@ -137,9 +136,9 @@ func (db *DB) ExpireGrants(ctx context.Context, lanes []string) ([]LaneGrants, e
 	return grants, nil
 }
 
-// ExpireActive removes granted jobs that a worker has had for long, but that have not taken their
-// permits, from the granted jobs of their lanes if nothing is reserved for them any more. Their lanes
-// may have other jobs granted then. It returns the number of removed jobs.
+// ExpireActive ends the grants of jobs that are active but have not taken their permits although
+// their reservation has expired, so that other jobs of their lanes can be granted. It returns their
+// number.
 func (db *DB) ExpireActive(ctx context.Context, jobs []fairqueue.GrantedJob) (expired int, err error) {
 	if len(jobs) == 0 {
 		return 0, nil
@@ -151,9 +150,9 @@ func (db *DB) ExpireActive(ctx context.Context, jobs []fairqueue.GrantedJob) (ex
 	return db.run(ctx, expireActiveScript, args...).Int()
 }
 
-// ExpireWaits takes jobs whose wait deadline is over out of their lanes, and returns them, so that
-// the caller promotes them. It returns the time until the next call has jobs to return, 292 years if
-// none will. Jobs are returned again until they call Acquire.
+// ExpireWaits removes jobs that have exceeded their maximum wait from their lanes and returns them
+// for promotion. next is the time until the next deadline (math.MaxInt64 if there is none). Jobs
+// are returned again until they call Acquire.
 func (db *DB) ExpireWaits(ctx context.Context, most int) (jobs []throttle.JobID, next time.Duration, err error) {
 	reply, err := db.run(ctx, expireWaitsScript, most).Slice()
 	if err != nil {

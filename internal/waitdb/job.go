@@ -16,34 +16,34 @@ import (
 type Job struct {
 	throttle.JobID
 	Priority Priority
-	// MaxWait is the longest wait of the job, from its first denial on. The outcome is Expired after
-	// that, and not before: jobs before it may leave, and running jobs may return permits. Zero
-	// means unlimited.
+	// MaxWait is the maximum wait, counted from the first denial. After it the outcome is Expired.
+	// A job is never expired early on the basis of an estimate. Zero means unlimited.
 	MaxWait time.Duration
-	// New reports whether the job has not been put back since it was enqueued. If a job with its ID
-	// waits, that is an earlier job, which was deleted, and it is forgotten.
+	// New is true for the first attempt after the job was enqueued. A waiting record with the same
+	// ID then belongs to an earlier, deleted job and is removed.
 	New bool
 	// QueuedAt is the time at which an earlier attempt of the job was queued, by the limiter's
 	// clock. The job keeps its place in its lane, and MaxWait counts from its first denial after the
 	// attempt. Zero means that there was no attempt.
 	QueuedAt time.Time
-	// WaitingSince is the start of the job's wait, by the limiter's clock, if it was allowed but has
-	// not begun. MaxWait counts from then on. It needs a QueuedAt. Zero means that the job does not
-	// wait.
+	// WaitingSince is the start of the wait of a job that was allowed but did not start, by the
+	// limiter's clock. Set QueuedAt too. MaxWait then counts from WaitingSince. Zero means that the
+	// job does not wait.
 	WaitingSince time.Time
 	// Deadline is the time after which the job is useless, by this process's clock. Zero means none.
 	Deadline time.Time
 	// Grant is the time for which permits are reserved for the job once it is granted. It must be
 	// long enough for the job to arrive: a late job may be denied again. Zero means DefaultGrant.
 	Grant time.Duration
-	// MaxAdvance is the longest time before they exist at which the job may take granted permits of
-	// a funnel or a token bucket. The job must begin when they exist, which is in the decision's
-	// BeginIn. Zero means that the job begins at once.
+	// MaxAdvance is how early the job may take permits of a funnel or token bucket that become
+	// valid later. It must then delay its start by the decision's BeginIn. Zero means that the job
+	// begins at once.
 	MaxAdvance time.Duration
 	// Fair is the fairness key, such as a tenant. While several keys of a queue wait for the same
 	// permits, each key has the same number of turns, however many jobs it has. A key with a Weight
-	// of 3 has three times as many. Each turn counts by the weight of its own job. Jobs without a key
-	// share one of weight 1. A key has at most 200 bytes, a weight is at most 1000, and 0 means 1.
+	// of 3 has three times as many. Jobs with different weights under one key are each counted with
+	// their own weight. Jobs without a key share one of weight 1. A key has at most 200 bytes, a
+	// weight is at most 1000, and 0 means 1.
 	Fair   string
 	Weight int
 }
@@ -51,8 +51,8 @@ type Job struct {
 // DefaultGrant is the time for which permits are reserved for a granted job without a Grant.
 const DefaultGrant = 250 * time.Millisecond
 
-// Priority orders the jobs of one lane. It is a head start and not a class of its own: a job of any
-// priority gets its turn, however many High jobs come. Between lanes it means nothing.
+// Priority orders the jobs of one lane by a head start of HeadStart places, so that low-priority
+// jobs cannot starve. It has no effect between lanes.
 type Priority int
 
 // A job goes before those of the next lower priority that joined its lane up to HeadStart jobs
@@ -66,7 +66,7 @@ const (
 // HeadStart is the number of places in a lane that one step of priority is worth.
 const HeadStart = 1000
 
-// headStart returns the number of places by which a job joins its lane later.
+// headStart returns the offset added to the job's position in its lane; negative for High.
 func (p Priority) headStart() int {
 	switch p {
 	case High:
@@ -77,7 +77,8 @@ func (p Priority) headStart() int {
 	return 0
 }
 
-// validate returns an error if the name of another job or lane could be meant.
+// validate returns an error if a field contains characters that would make lane or record names
+// ambiguous.
 func (j Job) validate() error {
 	if strings.Contains(j.Queue, "\n") {
 		return &throttle.FieldError{Field: "queue", Value: strconv.Quote(j.Queue), Want: "want a name without line breaks"}
@@ -107,7 +108,7 @@ func (j Job) grantUS() int64 {
 	return j.Grant.Microseconds()
 }
 
-// maxWaitUS is -1 for any time.
+// maxWaitUS is -1 if the wait is unlimited.
 func (j Job) maxWaitUS() int64 {
 	if j.MaxWait <= 0 {
 		return -1
@@ -115,7 +116,7 @@ func (j Job) maxWaitUS() int64 {
 	return j.MaxWait.Microseconds()
 }
 
-// queuedAtUS is 0 for now, and -1 if the job is new, too.
+// queuedAtUS is 0 for the current time, and -1 for a new job.
 func (j Job) queuedAtUS() int64 {
 	if j.New && j.QueuedAt.IsZero() {
 		return -1

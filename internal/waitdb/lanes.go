@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// BacklogStats counts the waiting and granted jobs of a scope, and its lanes, and reports whether
-// any process leads: in one round trip, and O(1) of Redis's time.
+// BacklogStats returns the number of waiting and granted jobs, the number of lanes and whether a
+// leader exists, in one O(1) round trip.
 func (db *DB) BacklogStats(ctx context.Context) (jobs, lanes int, hasLeader bool, err error) {
 	pipe := db.rdb.Pipeline()
 	waiting, all := pipe.HLen(ctx, db.prefix+"jobs"), pipe.ZCard(ctx, db.prefix+"lanes")
@@ -28,7 +28,7 @@ func (db *DB) BacklogStats(ctx context.Context) (jobs, lanes int, hasLeader bool
 // Demand is the demand for permits of one meter.
 type Demand struct {
 	Limit, Key string
-	// Permits is the number of permits that all waiting jobs need that are not granted.
+	// Permits is the number of permits needed by waiting jobs that are not granted yet.
 	Permits int
 	// HasLanes reports whether a lane waits at this meter.
 	HasLanes bool
@@ -80,7 +80,8 @@ func (db *DB) SetDemand(ctx context.Context, permits map[string]int64) error {
 	return err
 }
 
-// Contended returns the meters at which newcomers may not take permits.
+// Contended returns the meters for which lanes wait, so that new jobs must not take permits
+// directly.
 func (db *DB) Contended(ctx context.Context) (map[string]bool, error) {
 	meters := map[string]bool{}
 	err := db.scan(ctx, "contended", "*", func(meter, _ string) { meters[meter] = true })
@@ -92,7 +93,7 @@ func (db *DB) Contended(ctx context.Context) (map[string]bool, error) {
 func (db *DB) Reserved(ctx context.Context, cursor uint64, count int64) (meters []string, next uint64, err error) {
 	fields, next, err := db.rdb.HScan(ctx, db.prefix+"meters", cursor, "", count).Result()
 	for i := 0; i < len(fields); i += 2 {
-		if !strings.HasSuffix(fields[i], "\n") { // the number of lanes that take turns there
+		if !strings.HasSuffix(fields[i], "\n") { // this field holds the number of lanes of the meter
 			meters = append(meters, fields[i])
 		}
 	}
@@ -170,11 +171,10 @@ func (db *DB) LanesFrom(ctx context.Context, offset, n int) (lanes []Lane, total
 	return lanes, total, nil
 }
 
-// LaneNames returns the names of the first lanes, in the order in which they came, and how many
-// lanes there are.
-func (db *DB) LaneNames(ctx context.Context, most int) (names []string, total int, err error) {
-	names, total, err = db.page(ctx, "lanes", 0, most)
-	return slices.DeleteFunc(names, func(name string) bool { return !fairqueue.IsLane(name) }), total, err
+// LaneNames returns up to n names of lanes from the offset on, in the order of their numbers, and the
+// number of all lanes. A name may be invalid if no script has written it.
+func (db *DB) LaneNames(ctx context.Context, offset, n int) (names []string, total int, err error) {
+	return db.page(ctx, "lanes", offset, n)
 }
 
 // Jobs lists up to n jobs that wait in the lane of a name, from the offset on, the next one first,
@@ -201,17 +201,7 @@ func (db *DB) page(ctx context.Context, key string, offset, n int) (members []st
 	return page.Val(), int(all.Val()), nil
 }
 
-// Lanes lists some of the lanes with waiting or granted jobs, and the cursor to go on with; a
-// cursor of 0 means that these were the last.
-func (db *DB) Lanes(ctx context.Context, cursor uint64, count int64) (lanes []string, next uint64, err error) {
-	members, next, err := db.rdb.ZScan(ctx, db.prefix+"lanes", cursor, "", count).Result()
-	for i := 0; i < len(members); i += 2 {
-		lanes = append(lanes, members[i])
-	}
-	return lanes, next, err
-}
-
-// DropLane forgets a lane that no script has made: its name has no meters.
+// DropLane removes a malformed lane name (one without meters).
 func (db *DB) DropLane(ctx context.Context, lane string) error {
 	return db.rdb.ZRem(ctx, db.prefix+"lanes", lane).Err()
 }

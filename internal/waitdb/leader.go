@@ -18,13 +18,13 @@ import (
 // misread the data. Workers of the earlier version must be stopped first.
 const Version = 6
 
-// NewEpoch returns a random name for a scope's data that begins with their version.
+// NewEpoch returns a new random ID of a scope's data, prefixed with Version.
 func NewEpoch() string { return fmt.Sprint(Version, " ", uuid.NewString()) }
 
-// Claim claims the scope for an asynq Redis, for some time. data names the data in that Redis,
-// before the data that it had before, as far as the caller knows. If another asynq Redis has the
-// scope, Claim returns its address. If the scope's data have another version and cannot be
-// converted, it returns that version: the version is later, or its workers still run.
+// Claim binds the scope to one asynq Redis for the time life. data is the ID of the data in that
+// Redis, before the ID that it had previously as far as the caller knows. If another asynq Redis
+// has the scope, Claim returns its address. If the stored data has a version that cannot be
+// converted (it is newer, or workers of that version still run), Claim returns that version.
 func (db *DB) Claim(ctx context.Context, data, before, address string, life time.Duration) (other string, version int64, err error) {
 	reply, err := db.run(ctx, claimScript, data, before, address, life.Milliseconds(), Version).Slice()
 	if err != nil {
@@ -61,8 +61,8 @@ type NumberedLane struct {
 	Number int64
 }
 
-// BecomeLeader takes or renews the lease for a process that knows all lanes up to a number. The
-// epoch becomes the name of the scope's data if they have none.
+// BecomeLeader acquires or renews the leader lease and returns lanes with numbers above lastLane.
+// epoch is stored if the scope has no epoch yet.
 func (db *DB) BecomeLeader(ctx context.Context, process string, lease time.Duration, lastLane int64, epoch string) (Leadership, error) {
 	reply, err := db.run(ctx, becomeLeaderScript, process, lease.Milliseconds(), lastLane, epoch, LanesPage, new(script.Sent)).Slice()
 	if err != nil {

@@ -30,7 +30,7 @@ func TestLook(t *testing.T) {
 		_, err := limiter.Allow(ctx, "day", "")
 		must(t, err)
 
-		meters, err := limiter.Meters(ctx, throttle.Need{Limit: "hour", Key: "k"}, throttle.Need{Limit: "log"},
+		meters, err := limiter.Meters(ctx, false, throttle.Need{Limit: "hour", Key: "k"}, throttle.Need{Limit: "log"},
 			throttle.Need{Limit: "day"}, throttle.Need{Limit: "none"})
 		must(t, err)
 		for i, want := range []waitdb.Meter{

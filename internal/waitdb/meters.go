@@ -20,8 +20,8 @@ type Meter struct {
 	Wanted, Reserved int
 	// Lanes is the number of lanes that take turns at the meter, as Redis last counted them.
 	Lanes int
-	// NextIn is the time until the next permit is free. It is an estimate unless Known: the end of a
-	// running job, or of a pause, is unknown.
+	// NextIn is the time until the next permit becomes free. If Known is false it is an estimate,
+	// because it depends on the end of a running job or of a pause.
 	NextIn time.Duration
 	Known  bool
 	// Closed reports whether the limit is paused or the key blocked, Paused whether the limit is
@@ -32,7 +32,7 @@ type Meter struct {
 	// PerSecond is the long-term rate of the limit, 0 for a concurrency limit.
 	PerSecond float64
 
-	// State is the start of a simulation. Only MeterStates reads it.
+	// State is the start of a simulation. It is nil unless Meters reads states.
 	State *MeterState
 }
 
@@ -45,21 +45,13 @@ type MeterState struct {
 	State        []any        // as meter.Read takes it; of a concurrency limit the number of held permits
 }
 
-// Used returns the number of taken and reserved permits, at most Capacity, also of a closed meter.
+// Used returns the number of taken plus reserved permits, at most Capacity. It is also valid if the
+// meter is closed.
 func (m Meter) Used() int { return min(m.Capacity, m.Capacity-m.Left+m.Reserved) }
 
-// Meters returns the states of up to about a hundred meters, in the order of the needs, whose costs
-// do not matter. It includes limits that are for some apps only. Redis does nothing else meanwhile.
-func (db *DB) Meters(ctx context.Context, needs ...throttle.Need) ([]Meter, error) {
-	return db.readMeters(ctx, false, needs)
-}
-
-// MeterStates is Meters with the State of each meter.
-func (db *DB) MeterStates(ctx context.Context, needs ...throttle.Need) ([]Meter, error) {
-	return db.readMeters(ctx, true, needs)
-}
-
-func (db *DB) readMeters(ctx context.Context, withStates bool, needs []throttle.Need) ([]Meter, error) {
+// Meters returns up to about a hundred meters, in the order of the needs, whose costs do not matter. It
+// includes limits that are for some apps only. Redis does nothing else meanwhile.
+func (db *DB) Meters(ctx context.Context, withStates bool, needs ...throttle.Need) ([]Meter, error) {
 	if len(needs) == 0 {
 		return nil, nil
 	}

@@ -23,13 +23,13 @@ type NotificationKind string
 
 const (
 	LaneAdded      NotificationKind = "lane"         // a lane got its first job
-	MeterChanged   NotificationKind = "meter"        // a meter may be ready sooner than was said
-	LimitChanged   NotificationKind = "limit"        // so may all meters of a limit
+	MeterChanged   NotificationKind = "meter"        // a meter may have free permits earlier than last reported
+	LimitChanged   NotificationKind = "limit"        // all meters of a limit may have free permits earlier
 	JobArrived     NotificationKind = "came"         // a granted job of a full lane came
-	Reconnected    NotificationKind = ""             // anything may have been missed, and Redis may have lost data
+	Reconnected    NotificationKind = ""             // the subscription was (re-)established; notifications may have been lost
 	TooMany        NotificationKind = "many"         // some notifications were dropped
 	WeightsChanged NotificationKind = "weights"      // a server has said how its queues take turns
-	DeadlineAdded  NotificationKind = "deadline"     // a job has the next wait deadline
+	DeadlineAdded  NotificationKind = "deadline"     // a job with an earlier wait deadline than all others was added
 	SlotsRequested NotificationKind = "slots_wanted" // the leader asks the servers of some queues for their free slots
 	SlotsReported  NotificationKind = "slots_free"   // a server has free slots for its queues
 	SteppedDown    NotificationKind = "stepped_down" // a process has given the lease back; its name, and its successor's or none
@@ -39,9 +39,8 @@ const (
 // maxPending is the most notifications that are kept for the receiver. More are dropped.
 const maxPending = 1000
 
-// Notifications returns what is published from now on, until the context ends. Redis never waits
-// for the receiver: what is not taken is kept, and if that becomes too much, one TooMany stands for
-// all.
+// Notifications returns a channel of notifications until the context ends. Unread notifications are
+// buffered; if more than maxPending accumulate, they are replaced by a single TooMany.
 func (db *DB) Notifications(ctx context.Context) <-chan Notification {
 	notifications := make(chan Notification)
 	go func() {
@@ -104,7 +103,7 @@ func (db *DB) ReportSlots(ctx context.Context, server string, free int, interval
 	return db.rdb.Publish(ctx, db.prefix+"wake", text).Err()
 }
 
-// Slots returns what [DB.ReportSlots] has said, but for the free slots, which are the Number.
+// Slots decodes the fields of a SlotsReported notification. The number of free slots is in Number.
 func (n Notification) Slots() (server string, intervalUS int64, queues []string) {
 	lines := strings.Split(n.Name, "\n")
 	if len(lines) < 3 {

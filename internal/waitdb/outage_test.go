@@ -29,7 +29,6 @@ func TestRedisGone(t *testing.T) {
 		"Forget":   func(ctx context.Context) error { return second(l.Forget(ctx, who.JobID)) },
 		"Waiting":  func(ctx context.Context) error { _, _, err := l.Position(ctx, who.JobID); return err },
 		"Places":   func(ctx context.Context) error { return second(l.Positions(ctx, who.JobID)) },
-		"Find":     func(ctx context.Context) error { return second(l.Find(ctx, "j")) },
 		"Waiters":  func(ctx context.Context) error { return second(l.CountWaiting(ctx, "l", 0)) },
 		"Wants":    func(ctx context.Context) error { return second(l.Demands(ctx)) },
 		"Forecast": func(ctx context.Context) error { return second(forecast.Make(ctx, l, forecast.Options{})) },

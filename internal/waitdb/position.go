@@ -7,11 +7,11 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Position is where a waiting job stands, for operators. Estimates take all that waits now into
-// account, and nothing that may come.
+// Position describes the place of a waiting job for display. Estimates consider the jobs that wait
+// now, not jobs enqueued later.
 type Position struct {
-	// Granted says that its permits are granted and it is on its way. It has left its lane then:
-	// Rank is 1, and Total counts the jobs that are still in the lane.
+	// Granted means that permits are reserved for the job and it is being moved to its worker. It
+	// is no longer in its lane: Rank is 1, and Total counts the remaining jobs.
 	Granted bool
 	// Rank in its lane counts from 1; Total is the lane's length.
 	Rank, Total int
@@ -20,22 +20,21 @@ type Position struct {
 	// Since is when it was denied first, by Redis's clock, and WaitedFor how long ago that was.
 	Since     time.Time
 	WaitedFor time.Duration
-	// StartsAt is when it would run, by Redis's clock, if nothing changes, and StartsIn how far off
-	// that is. They mean nothing unless Known: nobody knows when a running job gives its slot back,
-	// or a paused limit goes on.
+	// StartsAt is the estimated start by Redis's clock, StartsIn the time until then. Both are
+	// valid only if Known; the end of a running job or of a pause is unknown.
 	StartsAt time.Time
 	StartsIn time.Duration
 	Known    bool
-	// Estimated says that those are an estimate, as always unless a forecast has followed all turns
-	// until then: [throttle.Decision] says what it leaves out.
+	// Estimated is true unless a forecast has simulated all turns up to the start. See
+	// [throttle.Decision] for what the estimate ignores.
 	Estimated bool
-	// AtLeast says that they are lower bounds, of a job that is not Known.
+	// AtLeast means that StartsAt and StartsIn are lower bounds (Known is false).
 	AtLeast bool
 }
 
-// PutBack returns how long the job should be put back now in case that it is not promoted: a little
-// longer than it waits, or, up to a minute, as long as it has waited. If it is unknown how long it
-// waits, that is a minute, and then as long as it has waited.
+// PutBack returns the delay after which asynq should run the job if its promotion is lost: slightly
+// more than the estimated wait, and at least the time waited so far (up to a minute). If the wait
+// is unknown, it is the time waited so far, between a minute and an hour.
 func (p Position) PutBack() time.Duration {
 	if p.Known {
 		return max(p.StartsIn+p.StartsIn/10+5*time.Second, min(p.WaitedFor, time.Minute))
@@ -50,8 +49,8 @@ func (db *DB) Position(ctx context.Context, job throttle.JobID) (Position, bool,
 	return position, waits, err
 }
 
-// Positions returns where those of the jobs stand that wait, in one round trip. Ask for a hundred
-// at a time at most: Redis does nothing else meanwhile.
+// Positions returns the positions of the jobs that wait; other jobs are missing in the map. Pass at
+// most 100, because the script blocks Redis.
 func (db *DB) Positions(ctx context.Context, jobs ...throttle.JobID) (map[throttle.JobID]Position, error) {
 	if len(jobs) == 0 {
 		return nil, nil

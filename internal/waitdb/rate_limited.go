@@ -9,16 +9,15 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// A RateLimit describes the upstream's answer to the call of an allowed job: too many requests.
+// RateLimit describes a "429 Too Many Requests" response to the call of an allowed job.
 type RateLimit struct {
 	// At is the time at which the job was allowed: the At of its Decision.
 	At time.Time
-	// For is the pause that the upstream asks for. A negative value means that it does not name
-	// one. Then the pause grows with each rate limit in a row, and half of it is random: see
-	// docs/design.md.
+	// For is the pause that the upstream asks for. A negative value means that it names none. Then
+	// the pause doubles with each consecutive 429, and half of it is random.
 	For time.Duration
-	// Blocks lists the needs whose meters are blocked. Their costs do not matter, and needs that
-	// are not the job's own are ignored. If it is empty, the job only waits again.
+	// Blocks lists the needs whose keys are to be blocked; costs are ignored. Needs that the job
+	// does not have are ignored. If empty, no key is blocked and the job only waits again.
 	Blocks []throttle.Need
 }
 
@@ -26,13 +25,13 @@ type RateLimit struct {
 const maxBlock = 100 * 365 * 24 * time.Hour
 
 // RateLimited puts a job that was rate limited by the upstream back at the head of its lane, and
-// blocks the meters of the rate limit for all jobs until the upstream may be called again. Jobs
-// that return keep the order in which they were allowed. The outcome is Denied, or the reason why
-// the job may not wait. MaxWait counts from this call. The permits stay taken, because the upstream
-// has most likely counted the call.
+// blocks the meters of the rate limit for all jobs until the upstream may be called again. Several
+// rate-limited jobs keep the order in which they were allowed. The outcome is Denied, or Expired if
+// the job may not wait any longer. MaxWait counts from this call. The permits stay taken, because
+// the upstream has most likely counted the call.
 //
-// Calls that were already running when the upstream answered one of them count as one rate limit.
-// Repeating RateLimited is safe.
+// Several 429 responses to calls that ran at the same time count once for the backoff. Repeating
+// RateLimited is safe.
 func (db *DB) RateLimited(ctx context.Context, job Job, limit RateLimit, needs ...throttle.Need) (Decision, error) {
 	needs, err := throttle.Normalize(needs...)
 	if err != nil {
@@ -62,4 +61,23 @@ func (db *DB) RateLimited(ctx context.Context, job Job, limit RateLimit, needs .
 		reply, err := db.run(ctx, rateLimitedScript, args...).Slice()
 		return reply, "", err
 	})
+}
+
+// Overload is the latency of a call for which the upstream was too busy, without naming a pause, as
+// with 503 Service Unavailable.
+const Overload time.Duration = -1
+
+// Accepted reports the latency of a call that was allowed at a time to limits that adapt. It ends
+// earlier rate limits. With Overload, the meters slow down as after a rate limit instead, but are not
+// blocked. The costs of the needs do not matter.
+func (db *DB) Accepted(ctx context.Context, at time.Time, latency time.Duration, needs ...throttle.Need) error {
+	us := max(0, latency).Microseconds()
+	if latency == Overload {
+		us = -1
+	}
+	args := []any{at.UnixMicro(), us}
+	for _, n := range needs {
+		args = append(args, n.Limit, n.Key)
+	}
+	return unavailable(db.run(ctx, acceptedScript, args...).Err())
 }

@@ -10,20 +10,19 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/fairqueue"
-	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/throttle"
 )
 
-// A Record is what Redis keeps of a job that waits or is granted: since when, by Redis's clock, its
-// ticket and lane, and what it costs there, separated by commas.
+// A Record is the Redis record of a waiting or granted job: Since is the start of its wait, Ticket
+// its sort key in the lane, Costs the comma-separated permits per meter of Lane.
 type Record struct {
 	throttle.JobID
 	Since, Ticket int64
 	Costs, Lane   string
 }
 
-// parseRecord reads a record as lua/lanes/include/jobs.lua writes it. It reports false if no script
-// has written it.
+// parseRecord decodes a record written by lua/lanes/include/jobs.lua. ok is false if it is
+// malformed.
 func parseRecord(name, text string) (r Record, ok bool) {
 	lines := strings.SplitN(text, "\n", 6)
 	if len(lines) < 6 {
@@ -33,20 +32,6 @@ func parseRecord(name, text string) (r Record, ok bool) {
 	r.Ticket, _ = strconv.ParseInt(lines[0], 10, 64)
 	r.Since, _ = strconv.ParseInt(lines[1], 10, 64)
 	return r, true
-}
-
-// cost returns how many permits the job wants of one of some meters at most, and -1 if it needs
-// none of them.
-func (r Record) cost(isOf func(meter string) bool) int {
-	most := -1
-	costs := strings.Split(r.Costs, ",")
-	for i, meter := range fairqueue.Meters(r.Lane) {
-		if i < len(costs) && isOf(meter) {
-			n, _ := strconv.Atoi(costs[i])
-			most = max(most, n)
-		}
-	}
-	return most
 }
 
 // Record returns the record of a job, and false if it neither waits nor is granted.
@@ -71,89 +56,62 @@ func (db *DB) Records(ctx context.Context, cursor uint64, count int64) (records 
 	return records, next, err
 }
 
-// texts returns the records of jobs as they are, nil for those that neither wait nor are granted.
-func (db *DB) texts(ctx context.Context, jobs []throttle.JobID) ([]any, error) {
+// Known reports which jobs wait or are granted.
+func (db *DB) Known(ctx context.Context, jobs []throttle.JobID) ([]bool, error) {
+	known := make([]bool, len(jobs))
 	if len(jobs) == 0 {
-		return nil, nil
+		return known, nil
 	}
 	names := make([]string, len(jobs))
 	for i, job := range jobs {
 		names[i] = nameOf(job)
 	}
-	return db.rdb.HMGet(ctx, db.prefix+"jobs", names...).Result()
-}
-
-// Known reports which jobs wait or are granted.
-func (db *DB) Known(ctx context.Context, jobs []throttle.JobID) ([]bool, error) {
-	texts, err := db.texts(ctx, jobs)
-	known := make([]bool, len(jobs))
-	for i, text := range texts {
-		known[i] = text != nil
+	records, err := db.rdb.HMGet(ctx, db.prefix+"jobs", names...).Result()
+	for i, record := range records {
+		known[i] = record != nil
 	}
 	return known, err
 }
 
-// Forget drops waiting or granted jobs that will not come: deleted, archived or run by hand. It
-// leaves a job alone that waits anew before Redis hears of it. What was reserved for them goes to
-// the next at once. It returns how many of them were known. Leases of running jobs are given back
-// with Free.
+// Forget drops waiting or granted jobs that will not arrive, because they were deleted, archived or run
+// by hand. Permits that were reserved for them go to the next jobs at once. It returns the number of
+// jobs that were known. It does not free the leases of running jobs.
 func (db *DB) Forget(ctx context.Context, jobs ...throttle.JobID) (known int, err error) {
-	texts, err := db.texts(ctx, jobs)
-	var args []any
-	for i, text := range texts {
-		if text, waits := text.(string); waits {
-			// The ticket and since when the job waits say which wait is meant. A record that no
-			// script has written says it as a whole.
-			if lines := strings.SplitAfterN(text, "\n", 3); len(lines) == 3 {
-				text = lines[0] + lines[1]
-			}
-			args = append(args, jobs[i].Queue, jobs[i].ID, text)
-		}
+	if len(jobs) == 0 {
+		return 0, nil
 	}
-	if len(args) > 0 {
-		known, err = db.run(ctx, forgetScript, args...).Int()
+	args := make([]any, len(jobs))
+	for i, job := range jobs {
+		args[i] = nameOf(job)
 	}
+	known, err = db.run(ctx, forgetScript, args...).Int()
 	return known, unavailable(err)
 }
 
-// Find returns the waiting jobs of an ID, in whatever queues: for people, who know a job by its ID
-// alone. It reads all waiting jobs.
-func (db *DB) Find(ctx context.Context, id string) (jobs []throttle.JobID, err error) {
-	err = db.scan(ctx, "jobs", "*\n"+script.Literal(id), func(name, _ string) {
-		if job := jobOf(name); job.ID == id && !slices.Contains(jobs, job) {
-			jobs = append(jobs, job)
-		}
-	})
-	return jobs, err
-}
-
-// CountWaiting counts the waiting and granted jobs that want at least so many permits of one key of
-// a limit: those that a change of the limit would concern. With least 0 that is all of them, and
-// with one more than the MaxCost of a new definition those that could never run by it. It reads all
-// waiting jobs. Jobs that come and go meanwhile may be counted or not.
-func (db *DB) CountWaiting(ctx context.Context, limit string, least int) (int, error) {
-	return db.countWaiting(ctx, least, func(meter string) bool { return strings.HasPrefix(meter, limit+"|") })
-}
-
-// CountWaitingForKey is CountWaiting for one key of the limit.
-func (db *DB) CountWaitingForKey(ctx context.Context, limit, key string, least int) (int, error) {
-	return db.countWaiting(ctx, least, func(meter string) bool { return meter == limit+"|"+key })
-}
-
-func (db *DB) countWaiting(ctx context.Context, least int, isOf func(meter string) bool) (int, error) {
-	waiting := map[string]bool{}
+// CountWaiting counts the waiting and granted jobs that need at least so many permits of a key of a
+// limit: of one of the keys, or of any key if none is named. It reads all records. It may or may not
+// count jobs that come or go meanwhile.
+func (db *DB) CountWaiting(ctx context.Context, limit string, least int, keys ...string) (int, error) {
+	waiting := map[string]bool{} // a scan may return a job twice
 	err := db.scan(ctx, "jobs", "*", func(name, text string) {
-		if r, ok := parseRecord(name, text); ok && r.cost(isOf) >= least {
-			waiting[name] = true
+		r, _ := parseRecord(name, text)
+		costs := strings.Split(r.Costs, ",")
+		for i, meter := range fairqueue.Meters(r.Lane) {
+			l, key, _ := strings.Cut(meter, "|")
+			if l != limit || len(keys) > 0 && !slices.Contains(keys, key) || i >= len(costs) {
+				continue
+			}
+			if cost, _ := strconv.Atoi(costs[i]); cost >= least {
+				waiting[name] = true
+			}
 		}
 	})
 	return len(waiting), err
 }
 
-// RepairRecords lists some of the jobs that wait or are granted, and the cursor to go on with; a
-// cursor of 0 means that these were the last. Before it does, it drops records that are not in
-// order, and returns how many. To wanted it adds how many permits the waiting jobs want of each
-// meter.
+// RepairRecords scans a page of records, removes malformed ones (repaired is their number), returns
+// the jobs of the page and the next cursor (0 at the end), and adds the permits they need to
+// wanted.
 func (db *DB) RepairRecords(ctx context.Context, cursor uint64, count int64, wanted map[string]int64) (jobs []throttle.JobID, next uint64, repaired int, err error) {
 	fields, next, err := db.rdb.HScan(ctx, db.prefix+"jobs", cursor, "", count).Result()
 	if err != nil {

@@ -86,11 +86,11 @@ var pieces = []*piece{
 
 // noLanes has a pass find no lanes.
 func noLanes(cmd redis.Cmder) bool {
-	lanes, ok := cmd.(*redis.ScanCmd)
-	if !ok || !isCommand(cmd, "zscan", "hg:{default}:lanes") {
+	lanes, ok := cmd.(*redis.StringSliceCmd)
+	if !ok || !isCommand(cmd, "zrange", "hg:{default}:lanes") {
 		return false
 	}
-	lanes.SetVal(nil, 0)
+	lanes.SetVal(nil)
 	return true
 }
 

@@ -29,7 +29,7 @@ func TestCheckFindsAnotherLayout(t *testing.T) {
 	})
 }
 
-// A check that ends before it hears that its job is there leaves nothing behind either.
+// A check that ends before it knows that its job is there leaves nothing behind either.
 func TestCheckThatIsCutShort(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		rdb.AddHook(redistest.Hook(cutShort))
@@ -69,7 +69,7 @@ func (a afterTaking) around(ctx context.Context, cmd redis.Cmder, next redis.Pro
 	return err
 }
 
-// cutShort ends the context of whoever enqueues, when that is done.
+// cutShort ends the context of the enqueuing client, when that is done.
 func cutShort(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	err := next(ctx, cmd)
 	if args := cmd.Args(); err == nil && len(args) > 4 && strings.HasPrefix(fmt.Sprint(args[0]), "eval") && strings.HasSuffix(fmt.Sprint(args[4]), ":pending") {

@@ -45,7 +45,7 @@ type Taken struct {
 }
 
 // Dequeue takes up to n jobs from the head of the queue, or returns the jobs that the same call took
-// before. The first to run comes first.
+// before. The first to run is in front.
 func (db DB) Dequeue(ctx context.Context, d *Dequeue, n int) ([]Taken, error) {
 	q := d.Queue
 	keys := []string{Key(q, Pending), Key(q, Paused), Key(q, Active), Key(q, Lease), Key(q, Marker)}

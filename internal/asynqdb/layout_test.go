@@ -28,24 +28,24 @@ func lockOf(queue, typename string, payload []byte) string {
 	return lock
 }
 
-// listener is the Redis client of an asynq server, which hears what scripts are recognised,
+// listener is the Redis client of an asynq server, which records which scripts are recognised,
 // and has a job that is given up say something else.
 type listener struct {
 	redis.UniversalClient
-	heard chan asynqdb.Call
-	fills chan string
+	received chan asynqdb.Call
+	fills    chan string
 }
 
 func (l listener) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
-	return l.hear(keys, args, func() *redis.Cmd { return l.UniversalClient.EvalSha(ctx, sha1, keys, args...) })
+	return l.receive(keys, args, func() *redis.Cmd { return l.UniversalClient.EvalSha(ctx, sha1, keys, args...) })
 }
 
 func (l listener) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return l.hear(keys, args, func() *redis.Cmd { return l.UniversalClient.Eval(ctx, script, keys, args...) })
+	return l.receive(keys, args, func() *redis.Cmd { return l.UniversalClient.Eval(ctx, script, keys, args...) })
 }
 
-// hear tells of a script once Redis has run it.
-func (l listener) hear(keys []string, args []any, run func() *redis.Cmd) *redis.Cmd {
+// receive sends a script once Redis has run it.
+func (l listener) receive(keys []string, args []any, run func() *redis.Cmd) *redis.Cmd {
 	c := asynqdb.Recognize(keys, args)
 	if c.Script == asynqdb.ScriptArchive {
 		c.SetMsg(asynqdb.WithLastError(c.Msg, "given up"))
@@ -55,7 +55,7 @@ func (l listener) hear(keys []string, args []any, run func() *redis.Cmd) *redis.
 		return cmd
 	}
 	if c.Script > asynqdb.ScriptDequeue {
-		l.heard <- *c
+		l.received <- *c
 	}
 	if queue := c.Queue; c.MayAddPending && c.Script != asynqdb.ScriptDequeue && cmd.Val() != int64(0) {
 		l.fills <- queue
@@ -65,7 +65,7 @@ func (l listener) hear(keys []string, args []any, run func() *redis.Cmd) *redis.
 
 // TestLayout: asynq's own client and server keep jobs where this package looks, in
 // the form that it reads, and their scripts are recognised. What asynq keeps beside that would
-// be new: this test fails for it, so that somebody looks.
+// be new: this test fails for it, so that a developer looks.
 func TestLayout(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		began := time.Now()
@@ -115,14 +115,14 @@ func TestLayout(t *testing.T) {
 		defer server.Shutdown()
 		defer close(runs)
 
-		said := map[string]string{}
+		got := map[string]string{}
 		for range 5 {
-			c := <-l.heard
+			c := <-l.received
 			m, err := asynqdb.ParseMessage(c.Msg)
 			if err != nil || c.Queue != "default" || m.ID != c.ID {
 				t.Errorf("%+v has message %+v, %v", c, m, err)
 			}
-			said[c.ID] += fmt.Sprintf("%d %v %d %s;", c.Script, c.Failed, m.Retried, m.LastError)
+			got[c.ID] += fmt.Sprintf("%d %v %d %s;", c.Script, c.Failed, m.Retried, m.LastError)
 		}
 		retry, archive, complete := asynqdb.ScriptRetry, asynqdb.ScriptArchive, asynqdb.ScriptComplete
 		if diff := cmp.Diff(map[string]string{
@@ -130,7 +130,7 @@ func TestLayout(t *testing.T) {
 			"again":    fmt.Sprintf("%d true 1 again;%d false 1 again;", retry, complete),
 			"failed":   fmt.Sprintf("%d true 1 failed;", retry),
 			"given-up": fmt.Sprintf("%d false 0 given up;", archive),
-		}, said); diff != "" {
+		}, got); diff != "" {
 			t.Errorf("what asynq's server wrote back: want (-), got (+)\n%s", diff)
 		}
 		if queue := <-l.fills; queue != "default" {

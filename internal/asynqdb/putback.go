@@ -46,7 +46,7 @@ func (db DB) Forgive(ctx context.Context, queue, id string, msg []byte, unique b
 }
 
 // Promote moves denied jobs of a queue to its head, behind the jobs promoted before. The first to
-// run comes first. It returns the result for each job, one of those that lua/asynq/promote.lua
+// run is in front. It returns the result for each job, one of those that lua/asynq/promote.lua
 // lists. asynq's Inspector.RunTask is not suitable, because it appends the job at the end and also
 // runs archived and completed tasks.
 func (db DB) Promote(ctx context.Context, queue string, ids ...string) ([]string, error) {
@@ -75,10 +75,10 @@ func (db DB) Postpone(ctx context.Context, queue string, until map[string]time.T
 func unixCeil(t time.Time) int64 { return t.Add(time.Second - 1).Unix() }
 
 // LockMargin is the time by which a job's Unique lock outlasts its wait, so that the lock does not end
-// while the job comes back and runs.
+// while the job returns and runs.
 const LockMargin = time.Minute
 
-// lockSeconds returns the seconds for which the Unique lock of a job that comes back at t must hold,
+// lockSeconds returns the seconds for which the Unique lock of a job that is retried at t must hold,
 // or 0 if the job has no lock.
 func lockSeconds(unique bool, t time.Time) int64 {
 	if !unique {

@@ -89,7 +89,7 @@ func TestFailedJobsAreLeftAlone(t *testing.T) {
 		for id, want := range map[string]time.Duration{failed: 10 * time.Minute, denied: 3 * time.Hour} {
 			info, err := tasks.GetTaskInfo("default", id)
 			if err != nil || time.Until(info.NextProcessAt).Round(time.Minute) != want {
-				t.Errorf("%s comes at %v, %v; want in %s", id, info.NextProcessAt, err, want)
+				t.Errorf("%s returns at %v, %v; want in %s", id, info.NextProcessAt, err, want)
 			}
 		}
 		if fates, err := db.Promote(ctx, "default", denied); err != nil || fates[0] != "moved" {
@@ -98,7 +98,7 @@ func TestFailedJobsAreLeftAlone(t *testing.T) {
 	})
 }
 
-// A job whose worker died comes with asynq's next poll: it is not taken for one that
+// A job whose worker died returns with asynq's next poll: it is not taken for one that
 // waits for something else, or it would lose its place in its lane.
 func TestRecoveredJobsCome(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -179,7 +179,7 @@ func TestUniqueHoldsWhileAJobWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := ttl(); got != time.Minute {
-			t.Errorf("the lock of a called job holds %s, want what was left of its minute", got)
+			t.Errorf("the lock of a granted job holds %s, want what was left of its minute", got)
 		}
 		if rdb.HExists(t.Context(), asynqdb.Hash("default", it), "lock_ms").Val() {
 			t.Error("what was left is kept")

@@ -78,7 +78,7 @@ func TestLostEntryOfAnActiveJob(t *testing.T) {
 	}
 }
 
-// TestRestoreKeepsOrder: pending jobs that were lost run before those that have come since, the
+// TestRestoreKeepsOrder: pending jobs that were lost run before those enqueued since, the
 // oldest first.
 func TestRestoreKeepsOrder(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {

@@ -65,7 +65,7 @@ type Config struct {
 	// SlotsRequested is called when the leader asks for the free worker slots of servers that serve
 	// one of these queues. Nil ignores the request.
 	SlotsRequested func(queues []string)
-	// Spread spreads the leadership of the process's scopes. Nil leaves it to who comes first.
+	// Spread spreads the leadership of the process's scopes. If it is nil, the first process leads.
 	Spread *Spread
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/internal/waitdb"
 )
 
-// A dispatcher sleeps although no more notifications come, as with a closed client.
+// A dispatcher sleeps although no more notifications arrive, as with a closed client.
 func TestDispatcher_SleepsWithoutNotifications(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		notifications := make(chan waitdb.Notification)
@@ -23,7 +23,7 @@ func TestDispatcher_SleepsWithoutNotifications(t *testing.T) {
 }
 
 // A process that holds the lease and could not read the lanes yet steps down. It does not take the
-// lease again when it hears itself, and others do.
+// lease again at its own notification, and others do.
 func TestDispatcher_StepsDownWithoutCore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
@@ -45,7 +45,7 @@ func TestDispatcher_StepsDownWithoutCore(t *testing.T) {
 		case <-time.After(time.Second):
 		}
 		if !other.handle(t.Context(), n) || other.renewAt.After(time.Now()) {
-			t.Errorf("heard %+v, and takes the lease at %s; want at once", n, other.renewAt)
+			t.Errorf("received %+v, and takes the lease at %s; want at once", n, other.renewAt)
 		}
 		if d.handle(t.Context(), n) {
 			t.Errorf("a process that has stepped down takes the lease again")

@@ -225,7 +225,7 @@ func (d *dispatcher) forgetEnded(ctx context.Context, jobs []throttle.JobID) err
 func (d *dispatcher) checkLanes() check {
 	offset := 0
 	return func(ctx context.Context) (more bool, err error) {
-		lanes, all, err := d.Waits.LaneNames(ctx, offset, PageSize)
+		lanes, err := d.Waits.LaneNames(ctx, offset, PageSize)
 		if d.limiterHealth.Note(ctx, err) != nil {
 			return false, err
 		}
@@ -243,7 +243,7 @@ func (d *dispatcher) checkLanes() check {
 				}
 			}
 		}
-		return len(lanes) > 0 && offset < all, d.readGrants(ctx, unknown)
+		return len(lanes) == PageSize, d.readGrants(ctx, unknown)
 	}
 }
 
@@ -314,7 +314,7 @@ func (d *dispatcher) checkOrphans(queue string) check {
 }
 
 // extendPutBacks extends the put-backs of a queue's waiting jobs that end before a time: to the present
-// estimate of each job's wait, and at least to that time. It skips granted jobs: they come, or their
+// estimate of each job's wait, and at least to that time. It skips granted jobs: they arrive, or their
 // put-back brings them if the promotion was lost. It takes up to four round trips a page.
 func (d *dispatcher) extendPutBacks(queue string, before time.Time) check {
 	offset := 0

@@ -97,7 +97,7 @@ func TestReconciler_OrphanNotSentBack_FoundAgain(t *testing.T) {
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := d.reconcileStep(short); err == nil || log.Len() > 0 {
-			t.Errorf("cut short: error %v, log %s; want an error, and nothing told", err, &log)
+			t.Errorf("cut short: error %v, log %s; want an error, and nothing promoted", err, &log)
 		}
 		d.core = fairqueue.New() // it gave the lease back
 		if err := d.reconcileStep(t.Context()); err != nil || !strings.Contains(log.String(), "jobs=1") {
@@ -109,7 +109,7 @@ func TestReconciler_OrphanNotSentBack_FoundAgain(t *testing.T) {
 	})
 }
 
-// A pass comes to its end although put-backs take all the time that there is.
+// A pass ends although put-backs take all the time that there is.
 func TestReconciler_PassEndsBesidePutBacks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)

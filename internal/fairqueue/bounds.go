@@ -49,7 +49,7 @@ func (b *bounds) nextMore(now int64) int64 {
 }
 
 // update adds what a meter replied about a need, and reports whether the meter is ready sooner than
-// it said before.
+// it replied before.
 func (b *bounds) update(now, held int64, n Need) (sooner bool) {
 	news := bound{total: held + n.Cost, at: n.Ready, unknown: !n.Known, blocked: n.Blocked}
 	if n.Blocked {

@@ -71,10 +71,10 @@ func TestTried_LostReply(t *testing.T) {
 	same(t, "the next turn", turnsOf(c, 2, Result{Outcome: Empty, Granted: 1}), "q\napi|")
 	same(t, "to expire", c.ToExpire(lostReplyPause+2, 10), "q\napi|")
 	c.Expired(lostReplyPause+2, "q\napi|", 1, []string{"lost"}, false)
-	same(t, "told", c.ToPromote(lostReplyPause+2, 10), GrantedJob{"q", "lost", "q\napi|"})
+	same(t, "promoted", c.ToPromote(lostReplyPause+2, 10), GrantedJob{"q", "lost", "q\napi|"})
 }
 
-// TestTurns_LaneEmptiedWithinBatch: its last job is called, another comes, and the
+// TestTurns_LaneEmptiedWithinBatch: its last job is granted, another arrives, and the
 // next turn of the batch finds that one.
 func TestTurns_LaneEmptiedWithinBatch(t *testing.T) {
 	c := New()
@@ -92,7 +92,7 @@ func TestTurns_LimitGone_JobLearnsIt(t *testing.T) {
 	c.AddLane("q\napi|", 1)
 	turnsOf(c, 1, Result{Outcome: Impossible, Job: "1", Granted: 1})
 	job := GrantedJob{"q", "1", "q\napi|"}
-	same(t, "told at once", c.ToPromote(1, 10), job)
+	same(t, "promoted at once", c.ToPromote(1, 10), job)
 	c.Promoted(2, job, StateMoved)
 	same(t, "not again", c.ToPromote(second, 10))
 	c.Promoted(second, job, StateGone)
@@ -103,17 +103,17 @@ func TestTurns_LimitGone_JobLearnsIt(t *testing.T) {
 	}
 }
 
-// A called job came, ran and is done before it is told, and Redis has said so: it does
+// A granted job arrived, ran and is done before it is promoted, and Redis has reported so: it does
 // not count once more, for another one that is still called.
 func TestPromoted_JobDoneBefore(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
 	turnsOf(c, 1, granted("1", 1, api(0)))
-	second := granted("2", 2, nil) // the first has come
+	second := granted("2", 2, nil) // the first has arrived
 	turnsOf(c, 2, second)
-	told := c.ToPromote(2, 10)
-	c.Promoted(2, told[0], StateDone)
-	c.Promoted(2, told[1], StateUnknown)
+	promoted := c.ToPromote(2, 10)
+	c.Promoted(2, promoted[0], StateDone)
+	c.Promoted(2, promoted[1], StateUnknown)
 	same(t, "asked about at once", c.ToExpire(2, 10), "q\napi|")
 	c.Expired(2, "q\napi|", 1, nil, false)
 	same(t, "asked about when its permits are kept no more", c.ToExpire(second.Until, 10), "q\napi|")
@@ -123,27 +123,27 @@ func TestToPromote_OverdueJob_GrowingPauses(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
 	turnsOf(c, 1, granted("1", 1, nil))
-	var told []int64
+	var promoted []int64
 	for now := c.Next(1); now < 200*second; now = c.Next(now + 1) {
 		turnsOf(c, now)
 		for range c.ToPromote(now, 10) {
-			told = append(told, now)
+			promoted = append(promoted, now)
 		}
 		for _, lane := range c.ToExpire(now, 10) {
 			c.Expired(now, lane, 1, []string{"1"}, false)
 		}
 	}
-	for i := 2; i < len(told); i++ {
-		if pause, last := told[i]-told[i-1], told[i-1]-told[i-2]; pause < last || pause > maxPause+probeInterval {
-			t.Errorf("told at %v: the pauses do not grow to 30 s", told)
+	for i := 2; i < len(promoted); i++ {
+		if pause, last := promoted[i]-promoted[i-1], promoted[i-1]-promoted[i-2]; pause < last || pause > maxPause+probeInterval {
+			t.Errorf("promoted at %v: the pauses do not grow to 30 s", promoted)
 		}
 	}
-	if len(told) < 10 {
-		t.Errorf("told only at %v", told)
+	if len(promoted) < 10 {
+		t.Errorf("promoted only at %v", promoted)
 	}
 }
 
-// Where permits come several in a step the calls of a step are told together, and
+// Where permits return several in a step the grants of a step are promoted together, and
 // elsewhere each when its permit exists.
 func TestToPromote_AdvanceGrants(t *testing.T) {
 	for worth, want := range map[int64][]int64{notifyStep / 2: {2 * notifyStep, 2 * notifyStep, 3 * notifyStep}, notifyStep: {notifyStep + 1, notifyStep + 2, 3 * notifyStep}} {
@@ -154,13 +154,13 @@ func TestToPromote_AdvanceGrants(t *testing.T) {
 		for i, at := range []int64{notifyStep + 1, notifyStep + 2, 3 * notifyStep} {
 			turnsOf(c, 1, Result{Job: fmt.Sprint(i), At: at, Until: at + grantLife, Next: next, MaxAdvance: maxAdvance, Granted: i + 1})
 		}
-		var told []int64
+		var promoted []int64
 		for now := c.Next(2); now < notifyStep*4; now = c.Next(now + 1) {
 			for range c.ToPromote(now, 10) {
-				told = append(told, now)
+				promoted = append(promoted, now)
 			}
 		}
-		same(t, fmt.Sprint("told where one comes each ", worth, " µs"), told, want...)
+		same(t, fmt.Sprint("promoted where one returns each ", worth, " µs"), promoted, want...)
 	}
 }
 
@@ -186,7 +186,7 @@ func TestTurns_Advance_LimitedByOtherJobs(t *testing.T) {
 }
 
 // Where a meter gives few at once, a job is called as long before its permit exists as it
-// takes to come.
+// takes to arrive.
 func TestTurns_Advance_FewPermits(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
@@ -202,27 +202,27 @@ func TestTurns_Advance_FewPermits(t *testing.T) {
 }
 
 // A job that is called at once after its denial is still being put back when it is
-// told: it is told again soon, for as long as its permits are kept.
+// promoted: it is promoted again soon, for as long as its permits are kept.
 func TestToPromote_WhileBeingPutBack(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
 	turnsOf(c, 1, granted("1", 1, nil))
 	job := GrantedJob{"q", "1", "q\napi|"}
-	var told []int64
+	var promoted []int64
 	for now := int64(1); now < grantLife; now = c.Next(now + 1) {
 		for range c.ToPromote(now, 10) {
-			told = append(told, now)
+			promoted = append(promoted, now)
 			c.Promoted(now, job, StateActive)
 		}
 	}
-	same(t, "told", told, 1, 1+minRepeat, 1+2*minRepeat, 1+4*minRepeat, 1+8*minRepeat, 1+16*minRepeat)
+	same(t, "promoted", promoted, 1, 1+minRepeat, 1+2*minRepeat, 1+4*minRepeat, 1+8*minRepeat, 1+16*minRepeat)
 
 	c = New()
 	c.AddLane("q\napi|", 1)
 	turnsOf(c, 1, granted("1", 1, nil))
-	same(t, "told", c.ToPromote(1, 10), job)
+	same(t, "promoted", c.ToPromote(1, 10), job)
 	c.Promoted(1, job, StateActive)
-	same(t, "told again", c.ToPromote(1+minRepeat, 10), job)
+	same(t, "promoted again", c.ToPromote(1+minRepeat, 10), job)
 	c.Promoted(1+minRepeat, job, StateMoved)
 	same(t, "not after it was moved", c.ToPromote(grantLife, 10))
 }
@@ -237,11 +237,11 @@ func TestSharing(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, got, want)
 		}
 	}
-	want("a meter where nobody waits is said once", map[string]int{"a|": 2, "b|": 0})
+	want("a meter where no job waits is returned once", map[string]int{"a|": 2, "b|": 0})
 	want("nothing new", map[string]int{})
 	turnsOf(c, 1, Result{Outcome: Empty}, Result{Outcome: Empty})
 	turnsOf(c, 1, Result{Outcome: Empty}, Result{Outcome: Empty})
-	want("nobody waits", map[string]int{"a|": 0})
+	want("no job waits", map[string]int{"a|": 0})
 	if len(c.meters) != 0 {
 		t.Errorf("%d meters are kept", len(c.meters))
 	}

@@ -4,7 +4,7 @@ import "slices"
 
 // grants tracks the granted jobs of a lane that have not taken their permits yet.
 type grants struct {
-	granted int // how many, as Redis last said
+	granted int // number in the last reply of Redis
 	// reserved lists granted jobs with reserved permits, oldest first. Redis reports only how many
 	// remain. An arriving job uses the oldest reservation, so that many entries are dropped from
 	// the front. If some jobs are overdue, it is unknown which of them arrived.
@@ -95,9 +95,9 @@ func (c *Core) HasLane(name string) bool { return c.lanes[name] != nil }
 // setGranted stores the number of granted jobs as reported by Redis. A smaller number than before
 // means that jobs have arrived.
 func (c *Core) setGranted(now int64, l *lane, granted int) {
-	came := l.granted - granted
+	arrived := l.granted - granted
 	l.setGranted(granted)
-	if came > 0 {
+	if arrived > 0 {
 		c.resumeQueue(now, l.queue)
 		c.clearFull(l)
 	}
@@ -233,12 +233,12 @@ func (c *Core) Expired(now int64, name string, granted int, overdue []string, wa
 		c.leave(l)
 	}
 	l.checkedAt = now
-	came := granted < l.granted
+	arrived := granted < l.granted
 	notifiedAt := c.setOverdue(now, l, overdue)
 	if len(overdue) > 0 {
 		c.changedFor(l) // what was reserved for them is free
 	}
-	if !came && notifiedAt < never {
+	if !arrived && notifiedAt < never {
 		c.stop(now, l.queue, notifiedAt)
 	}
 	c.clearFull(l) // its meters may give more at once by now

@@ -19,7 +19,7 @@ type lane struct {
 	read         bool // needs contains the costs of the first job; false until the first reply of Redis
 	pendingTurns int  // turns without a reply
 	// paid is a bit set over needs: the lane has already been charged for its next turn at these
-	// meters, because its turn came there before it had to wait at another meter.
+	// meters, because it had its turn there before it had to wait at another meter.
 	paid uint64
 	// slotWait is its entry among the lanes that wait for a worker slot. passedSince is the start
 	// of that wait; it is reset when a job is granted.

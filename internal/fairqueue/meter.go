@@ -139,7 +139,7 @@ type slotStats struct {
 	isConcurrency bool
 	fullSince     int64
 	freed         bool  // a change notification arrived since it was full
-	interval      int64 // how long it was full, on average, until a slot came
+	interval      int64 // average time for which it was full
 	// atOnce is the average number of permits that become free together; given is the number
 	// granted since cameAt.
 	atOnce, given, cameAt int64
@@ -169,7 +169,7 @@ func (s *slotStats) observeFreed(now int64) {
 	s.fullSince, s.freed = 0, false
 }
 
-// observeGrant notes that a slot was given.
+// observeGrant records that a permit was granted.
 func (s *slotStats) observeGrant(now int64) {
 	if s.observeFreed(now); s.fullSince > 0 { // a permit became free without a notification
 		s.cameAt, s.given, s.fullSince = now, 0, 0
@@ -179,7 +179,7 @@ func (s *slotStats) observeGrant(now int64) {
 	}
 }
 
-// returnTime is how long the need's permits take to come back.
+// returnTime is the time after which the need's permits are free again.
 func (n *need) returnTime() int64 {
 	if n.isConcurrency {
 		return min(n.cost*n.interval, n.refill)

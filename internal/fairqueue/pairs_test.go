@@ -22,7 +22,7 @@ var (
 )
 
 // pairs is a lane that needs two limits, and one of the same or another queue that needs the
-// first of them alone, whose permits mostly come all at once.
+// first of them alone, whose permits mostly return all at once.
 func pairs(seed uint64) *simulation {
 	w := newSimulation(seed)
 	w.latency = 100

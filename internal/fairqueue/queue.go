@@ -71,7 +71,7 @@ func (l *lane) park(key int64) {
 	l.queue.parked = append(l.queue.parked, l)
 }
 
-// resumeQueue notes that the queue took a granted job.
+// resumeQueue records that the queue took a granted job.
 func (c *Core) resumeQueue(now int64, q *queue) {
 	q.arrivedAt = now
 	if !q.stopped {

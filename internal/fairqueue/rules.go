@@ -16,9 +16,9 @@ const (
 	weighing                        // queues and fairness keys take turns by weight
 	ranking                         // queues of a higher rank go first
 	comingLast                      // a queue or key that becomes active starts behind those already waiting
-	comingBack                      // a lane whose turn had come at a meter goes first when it comes back
+	comingBack                      // a lane that was charged a turn at a meter goes first when it returns there
 	holdingSeveral                  // at window meters, permits are kept back for several turns of a lane
-	promoteAgain                    // a granted job that does not come is promoted again
+	promoteAgain                    // a granted job that does not arrive is promoted again
 )
 
 // without reports whether a rule is taken out.

@@ -19,10 +19,10 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		{"a full lane is passed over", filling, "troubles"},
 		{"a queue that takes nothing is passed over", passingOver, "a stopped queue"},
 		{"several turns of a window are held", holdingSeveral, "pairs"},
-		{"called jobs are told again", promoteAgain, "troubles"},
+		{"granted jobs are promoted again", promoteAgain, "troubles"},
 		{"queues and keys take turns by weight", weighing, "weights"},
 		{"queues of a higher rank go first", ranking, "strict queues"},
-		{"who comes goes behind", comingLast, "newcomers"},
+		{"a new share goes behind", comingLast, "newcomers"},
 		{"who had a turn and had to wait elsewhere goes first", comingBack, "overlapping limits"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -13,7 +13,7 @@ func (w *simulation) pass(t *testing.T, seconds int64) {
 	}
 }
 
-// TestExpensiveJob_NotOvertaken: lanes that come later do not pass one that waits for
+// TestExpensiveJob_NotOvertaken: lanes that arrive later do not pass one that waits for
 // many permits, whatever their names.
 func TestExpensiveJob_NotOvertaken(t *testing.T) {
 	for _, name := range []string{"a", "shared"} {
@@ -44,7 +44,7 @@ func TestExpensiveJob_NotOvertaken(t *testing.T) {
 }
 
 // TestHold_SlotNotKeptIdle: a slot is kept for a job that waits for another limit only where that
-// is there before the next slot comes, however long leases are. Else slots would be idle
+// is there before the next slot is free, however long leases are. Else slots would be idle
 // while jobs wait that need nothing else; and where jobs run for long, what a funnel gives.
 func TestHold_SlotNotKeptIdle(t *testing.T) {
 	for _, tt := range []struct {

@@ -54,7 +54,7 @@ func (w *simulation) count() {
 }
 
 // strict is queues of which each goes before the next: the last never ends, in the others
-// bursts of jobs come.
+// bursts of jobs arrive.
 func strict(seed uint64) *simulation {
 	w, r := newTopology(seed)
 	shared := w.anyShared(r)
@@ -77,7 +77,7 @@ func strict(seed uint64) *simulation {
 	return w
 }
 
-// judgeRank sees that nobody has a turn while a job of a higher rank waits at the same meter.
+// judgeRank sees that no lane has a turn while a job of a higher rank waits at the same meter.
 func (w *simulation) judgeRank(l *simLane) {
 	for _, o := range w.lanes {
 		if o.in.Strict && l.in.Strict && o.in.Turns > l.in.Turns && o.waiting > 0 && o.since < w.now && len(o.needs) == 1 && len(l.needs) == 1 &&
@@ -157,12 +157,12 @@ func comers(seed uint64) *simulation {
 	return w
 }
 
-// judgeComers sees that whoever waits has a turn in each round, however many come: as twice
-// as many come as have turns, each round is twice as long as the one before.
+// judgeComers sees that each lane that waits has a turn in each round, however many arrive: as twice
+// as many arrive as have turns, each round is twice as long as the one before.
 func (w *simulation) judgeComers() {
 	old, again := w.lanes[0], w.lanes[1]
 	if old.done < 6 {
-		w.breaks(old, "had %d turns, and %d lanes have come", old.done, len(w.lanes))
+		w.breaks(old, "had %d turns, and %d lanes have arrived", old.done, len(w.lanes))
 	}
 	if again.done > old.done+1 {
 		w.breaks(again, "had %d turns, one that always waits and weighs %d had %d", again.done, old.weight, old.done)

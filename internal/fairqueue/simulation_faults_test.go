@@ -16,8 +16,8 @@ func (w *simulation) resume(queue string) {
 			w.excuse(queue, false)
 		}
 	})
-	for _, come := range q.pending {
-		come()
+	for _, arrive := range q.pending {
+		arrive()
 	}
 	q.pending = nil
 }
@@ -30,7 +30,7 @@ func (w *simulation) excuse(queue string, excused bool) {
 	}
 }
 
-// pause shuts a meter, or opens it again.
+// pause pauses a meter, or resumes it.
 func (w *simulation) pause(m *simMeter, paused bool) {
 	m.paused = paused
 	w.history.Note(w.now, "", "%s is paused: %v", m.name, paused)

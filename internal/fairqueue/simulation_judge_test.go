@@ -17,7 +17,7 @@ func (w *simulation) passes(next int64) {
 }
 
 // idle returns since when a lane could be called: all it needs is ready beyond
-// what is reserved and held, it stands behind nobody and its queue takes.
+// what is reserved and held, it is behind no other lane and its queue takes.
 func (w *simulation) idle(l *simLane) (at int64) {
 	q := l.in
 	at = w.now
@@ -60,7 +60,7 @@ func (w *simulation) known(l *lane, i int, name string) *meter {
 	return w.core.meters[name]
 }
 
-// left says what is left of anything when all should be done.
+// left describes what is left when all should be done.
 func (w *simulation) left() string {
 	for _, l := range w.lanes {
 		if l.waiting > 0 || len(l.granted) > 0 {

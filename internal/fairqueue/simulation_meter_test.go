@@ -5,7 +5,7 @@ import "slices"
 // worldMeter is a meter that admits: a funnel, unless it has a window or a lease.
 type simMeter struct {
 	name     string
-	interval int64 // in which a permit comes again; of a window, the mean
+	interval int64 // in which a permit returns; of a window, the mean
 	capacity int64
 	window   int64
 	lease    int64
@@ -13,7 +13,7 @@ type simMeter struct {
 
 	tat, start, count int64
 	used              int64   // permits in all
-	log               []int64 // when permits of a sliding window come back
+	log               []int64 // when permits of a sliding window return
 	reserved          int64
 	paused            bool
 }
@@ -71,7 +71,7 @@ func (m *simMeter) roll(now int64) {
 	}
 }
 
-// refill is how long k permits take to come again once they are used.
+// refill is how long k permits take to return once they are used.
 func (m *simMeter) refill(k int64) int64 {
 	switch {
 	case m.lease > 0:
@@ -82,7 +82,7 @@ func (m *simMeter) refill(k int64) int64 {
 	return k * m.interval
 }
 
-// together is for how many jobs of k permits those come at once.
+// together is for how many jobs of k permits those return at once.
 func (m *simMeter) together(k int64) int64 {
 	if m.window == 0 {
 		return 1

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// grant is grant.lua: it tries a batch of turns in the order given, and then says how their
+// grant is grant.lua: it tries a batch of turns in the order given, and then returns how their
 // lanes stand, beyond what was held in a lane's last turn that was tried.
 func (w *simulation) grant(turns []Turn) []Result {
 	w.batches++
@@ -112,8 +112,8 @@ func (l *simLane) capacity() int64 {
 	return least
 }
 
-// onTheirWay is how many called jobs of a lane are: those called ahead are not yet
-// told.
+// onTheirWay is how many granted jobs of a lane are: those called ahead are not yet
+// promoted.
 func (l *simLane) onTheirWay(now int64) (n int64) {
 	for _, k := range l.granted {
 		if k.at <= now {
@@ -123,7 +123,7 @@ func (l *simLane) onTheirWay(now int64) (n int64) {
 	return n
 }
 
-// promote is promote.lua: it moves a called job to the head of its queue.
+// promote is promote.lua: it moves a granted job to the head of its queue.
 func (w *simulation) promote(job GrantedJob) State {
 	l := w.byName[job.Lane]
 	i := slices.IndexFunc(l.granted, func(k simGrant) bool { return k.id == job.ID })
@@ -137,7 +137,7 @@ func (w *simulation) promote(job GrantedJob) State {
 	if w.faultRate > 0 {
 		switch n := w.rand.IntN(1000); {
 		case n < w.faultRate:
-			w.history.Note(w.now, l.name, "job %s is told in vain", job.ID)
+			w.history.Note(w.now, l.name, "job %s is promoted in vain", job.ID)
 			return StateUnknown
 		case n < 2*w.faultRate:
 			w.history.Note(w.now, l.name, "job %s was deleted", job.ID)
@@ -145,15 +145,15 @@ func (w *simulation) promote(job GrantedJob) State {
 			return StateGone
 		case n < 3*w.faultRate:
 			latency = w.rand.Int64N(3_000_000)
-			w.history.Note(w.now, l.name, "job %s comes %.6f s late", job.ID, float64(latency)/1e6)
+			w.history.Note(w.now, l.name, "job %s arrives %.6f s late", job.ID, float64(latency)/1e6)
 		}
 	}
 	l.granted[i].pending = true
-	come := func() { w.at(w.now+latency, func() { w.come(l, job.ID) }) }
+	arrive := func() { w.at(w.now+latency, func() { w.arrive(l, job.ID) }) }
 	if q := l.in; q.stopped {
-		q.pending = append(q.pending, come)
+		q.pending = append(q.pending, arrive)
 	} else {
-		come()
+		arrive()
 	}
 	return StateMoved
 }
@@ -167,13 +167,13 @@ func (w *simulation) forget(l *simLane, i int) {
 	l.granted = slices.Delete(l.granted, i, i+1)
 }
 
-// come is acquire.lua for a called job: it takes what is reserved for it, or where it
-// came too late for that the oldest permits that are reserved for its lane; if none are
+// arrive is acquire.lua for a granted job: it takes what is reserved for it, or where it
+// arrived too late for that the oldest permits that are reserved for its lane; if none are
 // left it waits again, as the first.
-func (w *simulation) come(l *simLane, id string) {
+func (w *simulation) arrive(l *simLane, id string) {
 	if l.in.stopped {
 		q := l.in
-		q.pending = append(q.pending, func() { w.at(w.now+1, func() { w.come(l, id) }) })
+		q.pending = append(q.pending, func() { w.at(w.now+1, func() { w.arrive(l, id) }) })
 		return
 	}
 	own := slices.IndexFunc(l.granted, func(k simGrant) bool { return k.id == id })
@@ -186,14 +186,14 @@ func (w *simulation) come(l *simLane, id string) {
 	wasFull := l.onTheirWay(w.now) >= l.capacity()
 	if taken < 0 {
 		w.denied++
-		w.history.Note(w.now, l.name, "job %s comes too late and waits again", id)
+		w.history.Note(w.now, l.name, "job %s arrives too late and waits again", id)
 		w.forget(l, own)
 		for _, n := range l.needs {
 			w.core.Changed(n.name)
 		}
 		w.enqueue(l, 1)
 	} else {
-		w.history.Note(w.now, l.name, "job %s comes and runs", id)
+		w.history.Note(w.now, l.name, "job %s arrives and runs", id)
 		l.granted[taken].swap(&l.granted[own])
 		w.forget(l, own)
 		w.takes(l)
@@ -208,7 +208,7 @@ func (k *simGrant) swap(o *simGrant) {
 	k.at, k.until, o.at, o.until = o.at, o.until, k.at, k.until
 }
 
-// takes has a job run: rate meters give for good, slots come back.
+// takes has a job run: rate meters give for good, slots return.
 func (w *simulation) takes(l *simLane) {
 	l.done++
 	for _, n := range l.needs {
@@ -222,7 +222,7 @@ func (w *simulation) takes(l *simLane) {
 	}
 }
 
-// enqueue has jobs join a lane. Where nobody waits they run as they come.
+// enqueue has jobs join a lane; if no job waits they run at once.
 func (w *simulation) enqueue(l *simLane, jobs int) {
 	for ; jobs > 0 && w.runs(l); jobs-- {
 		w.takes(l)
@@ -255,7 +255,7 @@ func (w *simulation) runs(l *simLane) bool {
 	return true
 }
 
-// expire is expire.lua: it takes back what is reserved for jobs that did not come.
+// expire is expire.lua: it takes back what is reserved for jobs that did not arrive.
 func (w *simulation) expire(name string) {
 	l := w.byName[name]
 	var overdue []string
@@ -265,7 +265,7 @@ func (w *simulation) expire(name string) {
 			for _, n := range l.needs {
 				n.reserved -= n.cost
 			}
-			w.history.Note(w.now, name, "job %s did not come", k.id)
+			w.history.Note(w.now, name, "job %s did not arrive", k.id)
 		}
 		if l.granted[i].until == 0 {
 			overdue = append(overdue, k.id)

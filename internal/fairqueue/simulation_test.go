@@ -27,14 +27,14 @@ type simulation struct {
 	broken  string
 	// contended are the meters that give through turns only.
 	contended map[string]int
-	// latency is how long a told job takes to come, at most; careless is how many
-	// jobs in a thousand are told in vain, come late, or are deleted.
+	// latency is how long a promoted job takes to arrive, at most; careless is how many
+	// jobs in a thousand are promoted in vain, arrive late, or are deleted.
 	latency   int64
 	faultRate int
 	figures
 }
 
-// figures counts what became of turns, and the jobs that came too late.
+// figures counts the result of turns, and the jobs that arrived too late.
 type figures struct{ batches, granted, refused, skipped, full, denied int }
 
 func (f *figures) add(o figures) {
@@ -47,7 +47,7 @@ func (f *figures) add(o figures) {
 }
 
 func (f figures) String() string {
-	return fmt.Sprintf("%d turns; %d more were refused, %d skipped, %d of full lanes; %d jobs came too late", f.granted, f.refused, f.skipped, f.full, f.denied)
+	return fmt.Sprintf("%d turns; %d more were refused, %d skipped, %d of full lanes; %d jobs arrived too late", f.granted, f.refused, f.skipped, f.full, f.denied)
 }
 
 type simLane struct {
@@ -74,7 +74,7 @@ type simNeed struct {
 	cost int64
 }
 
-// worldCall is a called job: its permits exist from a time and are reserved until
+// worldCall is a granted job: its permits exist from a time and are reserved until
 // another, 0 if nothing is any more.
 type simGrant struct {
 	id        string
@@ -85,7 +85,7 @@ type simGrant struct {
 type simQueue struct {
 	stopped bool
 	resumed int64
-	// passedOver says that the core passes its lanes over, since a time.
+	// passedOver reports that the core passes its lanes over, since a time.
 	passedOver bool
 	since      int64
 	pending    []func()
@@ -137,8 +137,8 @@ func (w *simulation) fairLane(queue, key string, weight int64, needs ...simNeed)
 	return l
 }
 
-// weigh says how some queues take turns from now on. The others keep their weights, and the
-// core is told all, as by a server that starts.
+// weigh sets how some queues take turns from now on. The others keep their weights, and the
+// core gets all weights, as by a server that starts.
 func (w *simulation) weigh(strict bool, weights map[string]int) {
 	for queue, turns := range weights {
 		w.queues[queue].Weight = Weight{turns, strict}

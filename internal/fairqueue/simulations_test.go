@@ -15,7 +15,7 @@ type scenario struct {
 	build topology
 	until int64
 	// rounds is how many full rounds a lane may wait, median what half of the
-	// topologies keep; ends says that all is done before until, shares that each
+	// topologies keep; ends reports that all is done before until, shares that each
 	// lane has 0.8 of an equal share.
 	rounds, median float64
 	ends, shares   bool
@@ -24,7 +24,7 @@ type scenario struct {
 	of int
 }
 
-// run simulates one seed without some rules, and says which promise broke.
+// run simulates one seed without some rules, and reports which promise broke.
 func (s scenario) run(seed uint64, off rule, tell bool) *simulation {
 	w := s.build(seed)
 	w.core.off = off
@@ -48,7 +48,7 @@ func (s scenario) run(seed uint64, off rule, tell bool) *simulation {
 // seeds is how many seeds are simulated of n.
 func (s scenario) seeds(n int) uint64 { return uint64(max(1, n/s.of)) }
 
-// story runs a seed again and tells what led to the broken rule.
+// story runs a seed again and shows what led to the broken rule.
 func (s scenario) story(seed uint64) string {
 	w := s.run(seed, 0, true)
 	return fmt.Sprintf("seed %d: %s\n%s%s", seed, w.broken, w.scene(), w.history.Story(0, w.now, 80))

@@ -56,7 +56,7 @@ func (c *Core) Turns(now int64, n int) []Turn {
 	return turns
 }
 
-// serve gives turns to the lanes that wait at a meter. A lane whose turn comes but which is blocked
+// serve gives turns to the lanes that wait at a meter. A lane that has its turn but is blocked
 // by another meter moves to that meter and keeps its position.
 func (c *Core) serve(m *meter, now int64) {
 	c.updateHolds(m, now)
@@ -161,8 +161,8 @@ func (m *meter) leadTime(now int64) int64 {
 	return min(travelTime, advance, max(minAdvance, advance/4))
 }
 
-// blocker returns the other meter that a lane whose turn has come at m must wait for, or an empty
-// wait if it can be granted. It also charges the lane at meters where its turn has come.
+// blocker returns the other meter that a lane that has its turn at m must wait for, or an empty
+// wait if it can be granted. It also charges the lane at meters where it has its turn.
 func (c *Core) blocker(l *lane, m *meter, now int64) (w wait) {
 	for i, n := range l.needs {
 		if n.meter == m {

@@ -225,8 +225,8 @@ func (q *queue) maxSlotWait(now int64) int64 {
 // setGranted sets the number of granted jobs of a lane that have not arrived.
 func (l *lane) setGranted(n int) {
 	q := l.queue
-	if came := l.granted - n; l.fromReport && came > 0 {
-		q.slotsInFlight = max(0, q.slotsInFlight-came)
+	if arrived := l.granted - n; l.fromReport && arrived > 0 {
+		q.slotsInFlight = max(0, q.slotsInFlight-arrived)
 	}
 	q.granted += n - l.granted
 	l.granted = n

@@ -6,7 +6,7 @@ import (
 )
 
 // busyQueue gives a core with two lanes that share a meter, and the time. The granted job of one
-// queue has not come in time.
+// queue has not arrived in time.
 func busyQueue() (c *Core, now int64) {
 	c = New()
 	c.AddLane("busy\napi|", 1)
@@ -32,24 +32,24 @@ func turnsAt(c *Core, now int64, most int) (queues []string) {
 	return queues
 }
 
-// A queue whose workers are busy gets no permits: not when one of its jobs comes late, and
+// A queue whose workers are busy gets no permits: not when one of its jobs arrives late, and
 // then one for each slot that becomes free.
 func TestSlots_OnePermitForEach(t *testing.T) {
 	c, now := busyQueue()
 	same(t, "queues whose servers are asked", c.QueuesToReport(now), "busy")
 	c.SetSlots(now, "server", 0, second, []string{"busy"})
-	c.Expired(now, "busy\napi|", 0, nil, true) // it has come late
+	c.Expired(now, "busy\napi|", 0, nil, true) // it has arrived late
 	same(t, "without a free slot", turnsAt(c, now, 3), "free", "free", "free")
 	c.SetSlots(now, "server", 2, second, []string{"busy"})
 	same(t, "for two free slots", turnsAt(c, now, 6), "busy", "free", "busy", "free", "free", "free")
-	c.SetSlots(now, "server", 2, second, []string{"busy"}) // said before the two came
+	c.SetSlots(now, "server", 2, second, []string{"busy"}) // reported before the two arrived
 	same(t, "while both are on their way", turnsAt(c, now, 2), "free", "free")
 	c.SetSlots(now, "server", 1, second, []string{"busy"})
 	c.Expired(now, "busy\napi|", 0, nil, true)
-	same(t, "when they have come and one slot is free again", turnsAt(c, now, 3), "busy", "free", "free")
+	same(t, "when they have arrived and one slot is free again", turnsAt(c, now, 3), "busy", "free", "free")
 }
 
-// What is said of slots counts for three seconds: the server may have died.
+// What was reported of slots counts for three seconds: the server may have died.
 func TestSlots_OldReport_Ignored(t *testing.T) {
 	c, now := busyQueue()
 	c.SetSlots(now, "server", 0, second, []string{"busy"})
@@ -61,7 +61,7 @@ func TestSlots_OldReport_Ignored(t *testing.T) {
 	same(t, "later", turnsAt(c, now+reportLife, 2), "busy", "free")
 }
 
-// A job that does not come in time shows that no slot was free, whatever its server had said.
+// A job that does not arrive in time shows that no slot was free, whatever its server had reported.
 func TestSlots_DeadServer_Ignored(t *testing.T) {
 	c, now := busyQueue()
 	c.SetSlots(now, "server", 30, second, []string{"busy"})
@@ -69,7 +69,7 @@ func TestSlots_DeadServer_Ignored(t *testing.T) {
 	same(t, "while it lives", turnsAt(c, now, 2), "free", "busy")
 	now += grantLife
 	c.Expired(now, "busy\napi|", 1, []string{fmt.Sprint(now - grantLife)}, true)
-	c.Arrived(now, "busy\napi|") // one of before came, at another server
+	c.Arrived(now, "busy\napi|") // one of before arrived, at another server
 	same(t, "when it is dead", turnsAt(c, now, 2), "free", "free")
 	c.SetSlots(now, "server", 30, second, []string{"busy"})
 	same(t, "when it lives after all", turnsAt(c, now, 2), "busy", "free")

@@ -58,12 +58,13 @@ type reader struct {
 
 // readLanes reads the number of waiting jobs of each lane, and a sample of their costs.
 func (r *reader) readLanes(ctx context.Context) error {
-	names, all, err := r.LaneNames(ctx, 0, maxLanes)
+	names, err := r.LaneNames(ctx, 0, maxLanes+1)
 	if err != nil {
 		return err
 	}
+	r.Estimated = len(names) > maxLanes
 	names = slices.DeleteFunc(names, func(name string) bool { return !fairqueue.IsLane(name) })
-	if r.Estimated = all > maxLanes; r.Estimated {
+	if r.Estimated {
 		names = names[:min(someLanes, len(names))]
 		if r.opts.Lane != "" && !slices.Contains(names, r.opts.Lane) {
 			names = append(names, r.opts.Lane)

@@ -20,7 +20,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestAcquireAll_LikeOneByOne: the script tells jobs of one call what it tells those of
+// TestAcquireAll_LikeOneByOne: the script answers jobs of one call like jobs of
 // many, and leaves the same behind, whatever they need and however they stand.
 func TestAcquireAll_LikeOneByOne(t *testing.T) {
 	if testing.Short() {
@@ -153,7 +153,7 @@ func (w *pair) ask(t *rapid.T) {
 		alone = append(alone, run(w.alone, group)...)
 	}
 	if diff := gocmp.Diff(alone, run(w.together, all)); diff != "" {
-		t.Fatalf("what jobs are told that ask alone (-) and together (+):\n%s", diff)
+		t.Fatalf("what jobs are answered if they ask alone (-) and together (+):\n%s", diff)
 	}
 }
 

@@ -33,7 +33,7 @@ func TestAcquire_FIFO(t *testing.T) {
 		expect(t, "a newcomer", s.acquire(t, "new", need).Outcome, denied)
 		d := s.acquire(t, "4", need)
 		expect(t, "one whose turn it is not", [2]any{d.Outcome, d.RetryAfter}, [2]any{denied, time.Minute})
-		s.wait(10 * time.Millisecond) // those granted ahead are told in such steps
+		s.wait(10 * time.Millisecond) // those granted ahead are promoted in such steps
 		granted, next = s.pump(t)
 		expect(t, "granted", granted, []string{"2", "3"})
 		expect(t, "kept for them", ask(t, s, "l", 1).Outcome, denied)
@@ -68,7 +68,7 @@ func TestAcquire_AllOrNone(t *testing.T) {
 }
 
 // TestAcquire_HeadWithoutLeader: a job that asynq brings back when its permit
-// exists is let by if it is first in line and nobody gives turns. Where somebody
+// exists is let by if it is first in line and no process leads. If a process
 // does, it is for them to call it.
 func TestAcquire_HeadWithoutLeader(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
@@ -81,15 +81,15 @@ func TestAcquire_HeadWithoutLeader(t *testing.T) {
 		expect(t, "the head of the line", s.acquire(t, "b", one("l")).Outcome, allowed)
 		expect(t, "granted", s.pumped(t), nil)
 		s.wait(time.Minute)
-		expect(t, "the head while somebody gives turns", s.acquire(t, "c", one("l")).Outcome, denied)
+		expect(t, "the head while a process leads", s.acquire(t, "c", one("l")).Outcome, denied)
 		s.wantTaken(t, s.pumped(t), one("l"))
 		s.pump(t)
 		expect(t, "traces", s.traces(t), nil)
 	})
 }
 
-// TestContended_EndsWithoutLeader: when nobody gives turns, the marks that keep newcomers from a
-// meter vanish, so that it is not shut for good.
+// TestContended_EndsWithoutLeader: when no process leads, the marks that keep newcomers from a
+// meter vanish, so that it is not contended for ever.
 func TestContended_EndsWithoutLeader(t *testing.T) {
 	s := miniFixture(t)
 	define(t, s, perMinute("l", 1), perMinute("m", 1))
@@ -123,7 +123,7 @@ func TestAcquire_Impossible(t *testing.T) {
 		s.acquire(t, "b", big)
 		s.acquire(t, "c", one("l"))
 		define(t, s, perMinute("l", 2))
-		expect(t, "granted to learn it", s.pumped(t), []string{"b"})
+		expect(t, "granted to fail", s.pumped(t), []string{"b"})
 		expect(t, "asked again", s.acquire(t, "b", big).Outcome, never)
 		s.wait(time.Minute)
 		s.wantTaken(t, s.pumped(t), one("l"))
@@ -132,7 +132,7 @@ func TestAcquire_Impossible(t *testing.T) {
 	})
 }
 
-// TestAcquire_ChangedNeeds: what it has waited counts, and it stands by that in its
+// TestAcquire_ChangedNeeds: what it has waited counts, and it is ordered by that in its
 // new lane.
 func TestAcquire_ChangedNeeds(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {

@@ -11,7 +11,7 @@ import (
 )
 
 // onAdapting runs f on a limit of ten a second that adapts, with a function that
-// takes a permit of key k, tells how its call went, and returns the key's pace.
+// takes a permit of key k, reports how its call went, and returns the key's pace.
 func onAdapting(t *testing.T, adapt throttle.Adapt, f func(t *testing.T, s *fixture, call func(refused bool, latency time.Duration) string)) {
 	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 10, Adapt: &adapt})
@@ -62,7 +62,7 @@ func TestAdapt_RateLimited(t *testing.T) {
 		d, err := s.AllowN(t.Context(), "host", "k", 0)
 		must(t, err)
 		if d.OK() || d.RetryAfter < 500*time.Millisecond || d.RetryAfter > time.Second {
-			t.Errorf("shut: %s, want for half a second to a second", d)
+			t.Errorf("blocked: %s, want for half a second to a second", d)
 		}
 		expect(t, "refused in a row", call(true, 0), "2.5/s")
 		expect(t, "the least", call(true, 0), "2/s")
@@ -133,7 +133,7 @@ func TestAdapt_Latency(t *testing.T) {
 }
 
 // TestAdapt_Overload: as to refusals, once for calls that were underway at the same
-// time, but nothing is shut; a limit that does not adapt takes no notice.
+// time, but nothing is blocked; a limit that does not adapt takes no notice.
 func TestAdapt_Overload(t *testing.T) {
 	onAdapting(t, throttle.Adapt{Min: throttle.PerSecond(2)}, func(t *testing.T, s *fixture, call func(bool, time.Duration) string) {
 		define(t, s, throttle.Limit{Name: "shared", Kind: throttle.Funnel, Rate: throttle.PerSecond(10)})

@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/throttle/throttletest"
 )
 
-// TestAdvance_BlockedMeter: it would come back from then on, though the calls
+// TestAdvance_BlockedMeter: it would return from then on, though the calls
 // begin when the meter opens.
 func TestAdvance_BlockedMeter(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
@@ -30,7 +30,7 @@ func TestAdvance_BlockedMeter(t *testing.T) {
 }
 
 // TestAdvance_LateJob: it goes behind what is reserved for others, who may
-// not come. Then what it took would have come back before it begins.
+// not arrive. Then what it took would have returned before it begins.
 func TestAdvance_LateJob(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(20), Capacity: 2})
@@ -45,7 +45,7 @@ func TestAdvance_LateJob(t *testing.T) {
 		other := waitdb.Job{JobID: throttle.JobID{Queue: "other", ID: "dear"}}
 		s.acquireJob(t, other, throttle.Need{Limit: "l", Key: "k", Cost: 2})
 		s.wait(time.Second)
-		expect(t, "granted, and told again", s.pumped(t), []string{"late", "dear"})
+		expect(t, "granted, and promoted again", s.pumped(t), []string{"late", "dear"})
 		d := s.acquire(t, "late", one("l"))
 		expect(t, "behind what is reserved", [2]any{d.Outcome, d.RetryAfter}, [2]any{denied, 50 * time.Millisecond})
 	})
@@ -95,7 +95,7 @@ func TestAdvance_WaitDeadline(t *testing.T) {
 }
 
 // TestAdvance_CallsKeepTheirDistance: at a rate that is no whole number of microseconds,
-// who has the permit early begins as long after the one before as the limit says.
+// who has the permit early begins as long after the one before as the limit allows.
 func TestAdvance_CallsKeepTheirDistance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")

@@ -8,7 +8,7 @@ import (
 )
 
 // TestAllow_LeavesPermitsToLanes: a job that needs all permits at once runs as soon as
-// they exist, though somebody asks for one each millisecond; who is told the truth, and
+// they exist, though a caller asks for one each millisecond; a caller that waits as long as it was told to,
 // passes when the job has run.
 func TestAllow_LeavesPermitsToLanes(t *testing.T) {
 	if testing.Short() {
@@ -25,11 +25,11 @@ func TestAllow_LeavesPermitsToLanes(t *testing.T) {
 		must(t, err)
 		expect(t, "who looks", [2]any{look.Outcome, look.Remaining}, [2]any{allowed, 0})
 		passed := 0
-		for came := s.now; s.now.Sub(came) < 2*time.Second; s.wait(time.Millisecond) {
+		for arrived := s.now; s.now.Sub(arrived) < 2*time.Second; s.wait(time.Millisecond) {
 			if ask(t, s, "l", 1).OK() {
 				passed++
 			}
-			if s.now.Sub(came)%(100*time.Millisecond) == 0 {
+			if s.now.Sub(arrived)%(100*time.Millisecond) == 0 {
 				s.pump(t)
 			}
 		}
@@ -42,7 +42,7 @@ func TestAllow_LeavesPermitsToLanes(t *testing.T) {
 }
 
 // TestAllow_LaneWaitsElsewhere: a lane that waits for one of its limits, or
-// for less than there is, keeps nobody from what it leaves.
+// for less than there is, keeps no caller from what it leaves.
 func TestAllow_LaneWaitsElsewhere(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("slow", 1), perMinute("l", 9))

@@ -43,7 +43,7 @@ func (d Decision) String() string {
 	case isDenied && d.Unknown:
 		return denied + ": it is unknown for how long"
 	case isDenied && d.PutBack > 0: // it waits in a lane
-		return denied + ": its turn comes in about " + duration.Text(d.RetryAfter)
+		return denied + ": expected to start in about " + duration.Text(d.RetryAfter)
 	}
 	return text
 }

@@ -16,7 +16,7 @@ import (
 // A dispatcher gives the lanes of a fixture their turns, as package scheduler does: the
 // real core decides and the real scripts carry it out. But it works only when a
 // test pumps, with the fixture's clock, and the jobs that it calls are promoted by
-// nobody: they are the test's to answer.
+// no worker: they are the test's to answer.
 type dispatcher struct {
 	store   *waitdb.DB
 	fixture *fixture
@@ -34,9 +34,9 @@ type dispatcher struct {
 	// has the call not be made, one after it loses the answer; either way the
 	// dispatcher forgets all that it knew, as a process that was killed.
 	fails func(call string, made bool) error
-	// ignores, if set, has it not hear a notification.
+	// ignores, if set, lets it miss a notification.
 	ignores func(waitdb.Notification) bool
-	// state is what becomes of a granted job that is told. The zero value means
+	// state is the result of a granted job that is promoted. The zero value means
 	// that it is moved to the head of its queue.
 	state func(fairqueue.GrantedJob) fairqueue.State
 }
@@ -44,7 +44,7 @@ type dispatcher struct {
 // promotedJob is a job that was moved to the head of its queue.
 type promotedJob struct {
 	throttle.JobID
-	// Late: not because its turn has come, but because it has waited for as long
+	// Late: not because it has its turn, but because it has waited for as long
 	// as it may.
 	Late bool
 }
@@ -70,7 +70,7 @@ func (d *dispatcher) lives() {
 
 // pump gives turns until nothing is due, and returns who is granted and how long
 // it is till something is due again; never is negative. It reports false where
-// another process gives turns, which it does for as long as it says.
+// another process gives turns, which it does for the life of its lease.
 func (d *dispatcher) pump() (list []promotedJob, next time.Duration, held bool, err error) {
 	defer func() {
 		if err != nil {
@@ -91,12 +91,12 @@ func (d *dispatcher) pump() (list []promotedJob, next time.Duration, held bool, 
 		return list, 0, false, err
 	}
 	for range 1000 {
-		told, err := d.work()
-		list = append(list, told...)
+		promoted, err := d.work()
+		list = append(list, promoted...)
 		if err != nil || d.core == nil {
 			return list, 0, false, err
 		}
-		if err := d.hear(); err != nil {
+		if err := d.receive(); err != nil {
 			return list, 0, true, err
 		}
 		if next := d.core.Next(d.now()); next > d.now() {
@@ -137,9 +137,9 @@ func (d *dispatcher) call(name string, f func() error) error {
 	return nil
 }
 
-// lead takes or renews the lease, and hears what it has not heard.
+// lead takes or renews the lease, and handles missed notifications.
 func (d *dispatcher) lead() (lead waitdb.Leadership, err error) {
-	if err := d.hear(); err != nil {
+	if err := d.receive(); err != nil {
 		return lead, err
 	}
 	if d.core == nil {
@@ -176,7 +176,7 @@ func (d *dispatcher) lead() (lead waitdb.Leadership, err error) {
 	return lead, err
 }
 
-// made tells the core of lanes that got their first job; and after a takeover
+// made adds lanes to the core that got their first job; and after a takeover
 // which jobs of them were granted before it.
 func (d *dispatcher) made(lanes []waitdb.NumberedLane, fresh bool) error {
 	for _, lane := range lanes {
@@ -198,9 +198,9 @@ func (d *dispatcher) made(lanes []waitdb.NumberedLane, fresh bool) error {
 	return nil
 }
 
-// hear takes all notifications in that were said until now. That these are all it knows
+// receive takes all notifications in that were published until now. That these are all it knows
 // by a notification of its own.
-func (d *dispatcher) hear() error {
+func (d *dispatcher) receive() error {
 	d.silence++
 	if err := d.fixture.rdb.Publish(background, hg("wake"), fmt.Sprintf("silence %d", d.silence)).Err(); err != nil {
 		return err
@@ -280,7 +280,7 @@ func (d *dispatcher) grant() error {
 	return nil
 }
 
-// remember keeps what became of the last turns, to tell of them.
+// remember keeps the result of the last turns, to apply them.
 func (d *dispatcher) remember(list []fairqueue.Turn, results []fairqueue.Result) {
 	for i, r := range results {
 		d.last = append(d.last, fmt.Sprintf("%d %q held %v ahead %d: %+v", d.now(), list[i].Lane, list[i].Held, list[i].Advance, r))
@@ -288,8 +288,8 @@ func (d *dispatcher) remember(list []fairqueue.Turn, results []fairqueue.Result)
 	d.last = slices.Delete(d.last, 0, max(0, len(d.last)-20))
 }
 
-// expire takes back what is reserved for jobs that have not come in time. After
-// a takeover all granted jobs are told: who granted them may not have done it.
+// expire takes back what is reserved for jobs that have not arrived in time. After
+// a takeover all granted jobs are promoted: the last leader may not have done it.
 func (d *dispatcher) expire(lanes []string, takeover bool) error {
 	var expired []waitdb.LaneGrants
 	err := d.call("expire", func() (err error) {
@@ -333,7 +333,7 @@ func (s *fixture) dispatcherOf() *dispatcher {
 	return s.dispatcher
 }
 
-// pump has the fixture's dispatcher call back all that can be granted now, and says when
+// pump has the fixture's dispatcher call back all that can be granted now, and returns when
 // it is due again.
 func (s *fixture) pump(t redistest.TB) (ids []string, next time.Duration) {
 	t.Helper()

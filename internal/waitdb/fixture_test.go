@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// A fixture is a limiter, and a clock that stands still until the test moves it.
+// A fixture is a limiter, and a clock that is stopped until the test moves it.
 type fixture struct {
 	*throttle.Limiter
 	now     time.Time

@@ -29,8 +29,8 @@ func funnel(name string, rate throttle.Rate) throttle.Limit {
 	return throttle.Limit{Name: name, Kind: throttle.Funnel, Rate: rate}
 }
 
-// TestForecast: the limits that hold jobs up, for how long, and what nobody
-// knows; it changes nothing.
+// TestForecast: the limits that hold jobs up, for how long, and what is
+// unknown; it changes nothing.
 func TestForecast(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 2), perMinute("p", 1), throttle.Limit{Name: "f", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 2},
@@ -66,10 +66,10 @@ func TestForecast(t *testing.T) {
 			expect(t, "is "+limit+" a bottleneck", f.Backlog(limit, "k").IsBottleneck, want)
 		}
 		if e := s.forecast(t).Limits()["slots"]; e.Known {
-			t.Errorf("nobody knows how long jobs run, and the last waits %s", e.StartsIn)
+			t.Errorf("it is unknown how long jobs run, and the last waits %s", e.StartsIn)
 		}
 		if e, ok := s.forecast(t).Job("default\nslots|k", 1); !ok || e.Known {
-			t.Errorf("nobody knows how long jobs run, and the first waits %s", e.StartsIn)
+			t.Errorf("it is unknown how long jobs run, and the first waits %s", e.StartsIn)
 		}
 		stops, err := forecast.Make(background, s.lanes, forecast.Options{Stopped: func(queue string) bool { return queue == "default" }})
 		must(t, err)
@@ -78,7 +78,7 @@ func TestForecast(t *testing.T) {
 	})
 }
 
-// TestForecast_OneJob: what Redis tells a job that waits alone is what the forecast says,
+// TestForecast_OneJob: the estimate of a job that waits alone is the forecast,
 // to the microsecond: of each kind of limit, however it was used, changed and blocked.
 func TestForecast_OneJob(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
@@ -121,7 +121,7 @@ func TestForecast_OneJob(t *testing.T) {
 }
 
 // TestForecast_Impossible: a job whose limit is gone, or that costs more than its limit
-// ever gives, is granted to learn that, and holds nobody up.
+// ever gives, is granted so that its worker fails it, and delays no other job.
 func TestForecast_Impossible(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 3), perMinute("gone", 1))
@@ -204,7 +204,7 @@ func TestForecast_ManyTurns(t *testing.T) {
 }
 
 // TestForecast_UnknownDuration: if it is not known how long jobs run, a concurrency limit lets them
-// run no sooner than their other limits do. If that is known the forecast says more.
+// run no sooner than their other limits do. If that is known the forecast is a time.
 func TestForecast_UnknownDuration(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	day, minute, slots := window("day", throttle.PerDay(2000)), funnel("minute", throttle.PerMinute(60)), throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 5}

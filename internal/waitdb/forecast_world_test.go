@@ -20,7 +20,7 @@ import (
 
 var forecastWorlds = flag.Int("forecast-worlds", 8, "how many worlds TestForecastComesTrue plays")
 
-// A forecastWorld is limits, lanes of jobs that need some of them, and what becomes of
+// A forecastWorld is limits, lanes of jobs that need some of them, and the result of
 // the jobs.
 type forecastWorld struct {
 	*fixture
@@ -33,12 +33,12 @@ type forecastWorld struct {
 	fair   bool // they have fairness keys
 	equal  bool // all take turns alike: one queue, and no fairness keys
 
-	needs  map[string][]throttle.Need // of a job
-	lane   map[string]forecastLane
-	comes  map[string]time.Time
-	order  []string // jobs by when they come
-	ran    map[string]time.Time
-	leases []forecastLease
+	needs   map[string][]throttle.Need // of a job
+	lane    map[string]forecastLane
+	arrives map[string]time.Time
+	order   []string // jobs by when they arrive
+	ran     map[string]time.Time
+	leases  []forecastLease
 }
 
 // A forecastLane is what jobs have in common.
@@ -63,7 +63,7 @@ type forecastLease struct {
 func newForecastWorld(t *testing.T, seed uint64) *forecastWorld {
 	w := &forecastWorld{
 		fixture: realFixture(t), rand: rand.New(rand.NewPCG(seed, 24)), needs: map[string][]throttle.Need{},
-		lane: map[string]forecastLane{}, comes: map[string]time.Time{}, ran: map[string]time.Time{}, equal: seed%2 == 0,
+		lane: map[string]forecastLane{}, arrives: map[string]time.Time{}, ran: map[string]time.Time{}, equal: seed%2 == 0,
 	}
 	w.wait(time.Duration(w.rand.Int64N(int64(2*time.Hour))) / 1000 * 1000)
 	w.runs = time.Duration(1+w.rand.IntN(20)) * time.Second
@@ -147,7 +147,7 @@ func (w *forecastWorld) period(id string) (sum time.Duration) {
 	return sum
 }
 
-// arrive adds jobs that come within a while.
+// arrive adds jobs that arrive within a while.
 func (w *forecastWorld) arrive(jobs int, within time.Duration) {
 	for i := range jobs {
 		id, lane := fmt.Sprint("j", i), w.rand.IntN(len(w.sets))
@@ -161,10 +161,10 @@ func (w *forecastWorld) arrive(jobs int, within time.Duration) {
 			}
 		}
 		w.needs[id], w.lane[id] = needs, w.sets[lane]
-		w.comes[id] = w.now.Add(time.Duration(w.rand.Int64N(int64(within))) / 1000 * 1000)
+		w.arrives[id] = w.now.Add(time.Duration(w.rand.Int64N(int64(within))) / 1000 * 1000)
 		w.order = append(w.order, id)
 	}
-	slices.SortFunc(w.order, func(a, b string) int { return w.comes[a].Compare(w.comes[b]) })
+	slices.SortFunc(w.order, func(a, b string) int { return w.arrives[a].Compare(w.arrives[b]) })
 }
 
 // ask has a job ask for its permits.
@@ -182,7 +182,7 @@ func (w *forecastWorld) ask(t *testing.T, id string) {
 // play goes on until a time, or until all have run.
 func (w *forecastWorld) play(t *testing.T, until time.Time) {
 	for len(w.ran) < len(w.needs) && w.now.Before(until) {
-		for len(w.order) > 0 && !w.comes[w.order[0]].After(w.now) {
+		for len(w.order) > 0 && !w.arrives[w.order[0]].After(w.now) {
 			w.ask(t, w.order[0])
 			w.order = w.order[1:]
 		}
@@ -201,7 +201,7 @@ func (w *forecastWorld) play(t *testing.T, until time.Time) {
 			next = time.Hour
 		}
 		if len(w.order) > 0 {
-			next = min(next, w.comes[w.order[0]].Sub(w.now))
+			next = min(next, w.arrives[w.order[0]].Sub(w.now))
 		}
 		if len(w.leases) > 0 {
 			next = min(next, w.leases[0].until.Sub(w.now))
@@ -214,8 +214,8 @@ func (w *forecastWorld) play(t *testing.T, until time.Time) {
 // queues and fairness keys take turns by weight.
 const mostBeyond = 8
 
-// TestForecastComesTrue: when nothing else comes, the last of those that wait and any
-// other run when that was said, within 2 % of their wait or one period of each limit: all of
+// TestForecastComesTrue: if no job is added, the last of those that wait and any
+// other run when it was forecast, within 2 % of their wait or one period of each limit: all of
 // them in 99 of 100 worlds where lanes take turns alike, else nearly all.
 func TestForecastComesTrue(t *testing.T) {
 	if testing.Short() {
@@ -252,7 +252,7 @@ type forecastFigures struct {
 	astray []int // worlds in which all take turns alike, and jobs are among those
 }
 
-// TestForecast_KnownWorlds: worlds whose forecasts come true by one rule each.
+// TestForecast_KnownWorlds: worlds that each need one rule of the forecast.
 func TestForecast_KnownWorlds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
@@ -266,16 +266,16 @@ func TestForecast_KnownWorlds(t *testing.T) {
 			var all forecastFigures
 			judgeForecast(t, seed, &all)
 			if len(all.errors) == 0 || len(all.beyond) > 0 {
-				t.Errorf("%d jobs, of which ran at another time:\n%s", len(all.errors), strings.Join(all.beyond, "\n"))
+				t.Errorf("%d jobs, some of which ran at another time:\n%s", len(all.errors), strings.Join(all.beyond, "\n"))
 			}
 		})
 	}
 }
 
-// judgeForecast plays a world, and compares what its forecast said with what then happened.
+// judgeForecast plays a world, and compares its forecast with what then happened.
 func judgeForecast(t *testing.T, seed int, all *forecastFigures) {
 	w := newForecastWorld(t, uint64(seed))
-	for another := uint64(seed) + 1<<32; len(w.sets) == 0; another += 2 { // nobody could wait there
+	for another := uint64(seed) + 1<<32; len(w.sets) == 0; another += 2 { // no job could wait there
 		w = newForecastWorld(t, another)
 	}
 	w.arrive(10+w.rand.IntN(150), time.Minute)
@@ -292,31 +292,31 @@ func judgeForecast(t *testing.T, seed int, all *forecastFigures) {
 		return
 	}
 	slices.Sort(waiting)
-	said := map[string]forecast.Estimate{}
+	estimates := map[string]forecast.Estimate{}
 	for _, id := range waiting {
 		p, waits, err := w.lanes.Position(background, w.lane[id].job(id).JobID)
 		must(t, err)
 		if e, ok := f.Job(p.Lane.Name, p.Rank); waits && ok && !p.Granted {
-			said[id] = e
+			estimates[id] = e
 		}
 	}
 	began := w.now
 	w.play(t, began.Add(10000*time.Hour))
 	latest, last := "", time.Time{}
-	for id := range said {
+	for id := range estimates {
 		if w.ran[id].After(last) {
 			latest, last = id, w.ran[id]
 		}
 	}
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	for id, e := range said {
+	for id, e := range estimates {
 		took := w.ran[id].Sub(began)
 		off := max(e.StartsIn-took, took-e.StartsIn)
 		allowed := max(took/50, w.period(id))
 		all.errors = append(all.errors, off.Seconds()/allowed.Seconds())
 		if !e.Known {
-			t.Errorf("of job %s of lane %v nobody knows, and it ran in %s; limits %s", id, w.lane[id], took, w.describe())
+			t.Errorf("job %s of lane %v has no known start, and ran in %s; limits %s", id, w.lane[id], took, w.describe())
 		}
 		if off > allowed {
 			text := fmt.Sprintf("world %d: job %s of lane %v was to run in %s, and did in %s; limits %s", seed, id, w.lane[id], e.StartsIn, took, w.describe())
@@ -325,8 +325,8 @@ func judgeForecast(t *testing.T, seed int, all *forecastFigures) {
 			}
 		}
 	}
-	if e, unknown := f.Last(); latest != "" && (unknown != nil || said[latest].StartsIn > e.StartsIn) {
-		t.Errorf("the last runs in %s, %s in %s", e.StartsIn, latest, said[latest].StartsIn)
+	if e, unknown := f.Last(); latest != "" && (unknown != nil || estimates[latest].StartsIn > e.StartsIn) {
+		t.Errorf("the last runs in %s, %s in %s", e.StartsIn, latest, estimates[latest].StartsIn)
 	}
 }
 

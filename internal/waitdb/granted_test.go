@@ -35,7 +35,7 @@ func TestGranted_JobGone(t *testing.T) {
 }
 
 // TestGranted_LateJobTakesLaterPermits: what is reserved is the lane's, for whichever
-// of its jobs comes; who comes last goes without, and stands first.
+// of its jobs arrives; the last one gets none, and is first.
 func TestGranted_LateJobTakesLaterPermits(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerMinute(2), Capacity: 2})
@@ -50,9 +50,9 @@ func TestGranted_LateJobTakesLaterPermits(t *testing.T) {
 		s.wait(time.Minute)
 		expect(t, "granted", s.pumped(t), []string{"late", "next"})
 		s.wait(grant)
-		expect(t, "told again", s.pumped(t), []string{"late"})
+		expect(t, "promoted again", s.pumped(t), []string{"late"})
 		expect(t, "others take what was reserved for it", ask(t, s, "l", 1).Outcome, allowed)
-		expect(t, "who comes late takes what is reserved for the next", s.acquire(t, "late", one("l")).Outcome, allowed)
+		expect(t, "a late job takes what is reserved for the next", s.acquire(t, "late", one("l")).Outcome, allowed)
 		d := s.acquireJob(t, slow, one("l"))
 		expect(t, "the next", [2]any{d.Outcome, d.RetryAfter}, [2]any{denied, 30 * time.Second})
 		s.wait(d.RetryAfter)

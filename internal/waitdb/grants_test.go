@@ -8,7 +8,7 @@ import (
 )
 
 // Each turn is answered with how many of its lane are granted after it: fewer later on
-// would mean that some came.
+// would mean that some arrived.
 func TestReadResults_Granted(t *testing.T) {
 	row := func(values ...any) any { return values }
 	granted := func(job string) any { return row(int64(fairqueue.Granted), job, int64(1), int64(250_000)) }
@@ -26,7 +26,7 @@ func TestReadResults_Granted(t *testing.T) {
 	}
 }
 
-// How a lane stands is said once for all of its turns, beyond what was held in the last
+// The state of a lane is returned once for all of its turns, beyond what was held in the last
 // that was tried.
 func TestReadResults_Held(t *testing.T) {
 	needs := []any{int64(0), int64(0), int64(1), int64(1_000_000), int64(1), int64(1_000_000), int64(0), int64(1)}

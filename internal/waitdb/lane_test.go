@@ -14,24 +14,24 @@ import (
 )
 
 // TestPriority: a head start is counted in the lane's own jobs, so who has it is
-// first of few, and goes not before those that came a thousand jobs earlier.
+// first of few, and goes not before those that arrived a thousand jobs earlier.
 func TestPriority(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 1))
 		need := one("l")
-		come := func(id string, p waitdb.Priority) {
+		arrive := func(id string, p waitdb.Priority) {
 			t.Helper()
 			d := s.acquireJob(t, waitdb.Job{JobID: job(id).JobID, Priority: p}, need)
 			expect(t, id, d.Outcome, denied)
 		}
 		s.acquire(t, "first", need)
-		come("low", waitdb.Low)
-		come("normal", waitdb.Normal)
-		come("high", waitdb.High)
-		come("normal 2", waitdb.Normal)
-		// As if as many others had come meanwhile.
+		arrive("low", waitdb.Low)
+		arrive("normal", waitdb.Normal)
+		arrive("high", waitdb.High)
+		arrive("normal 2", waitdb.Normal)
+		// As if as many others had arrived meanwhile.
 		must(t, s.rdb.HIncrBy(background, hg("tickets"), "default\nl|k", 2*waitdb.HeadStart*step).Err())
-		come("high, late", waitdb.High)
+		arrive("high, late", waitdb.High)
 		for _, want := range []string{"high", "normal", "normal 2", "low", "high, late"} {
 			s.wait(time.Minute)
 			expect(t, "granted", s.pumped(t), []string{want})
@@ -56,7 +56,7 @@ func TestForget_Head(t *testing.T) {
 }
 
 // TestAcquire_BehindExpensiveHead: there is enough for the newcomer, but not for the one
-// before it, so it is not told to come at once.
+// before it, so it is not asked to run at once.
 func TestAcquire_BehindExpensiveHead(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 5})

@@ -146,8 +146,8 @@ func NewLane(name string) Lane {
 	return Lane{Name: name, Queue: fairqueue.Queue(name), Meters: fairqueue.Meters(name), Fair: key, Weight: int(weight)}
 }
 
-// LanesFrom lists up to n lanes from the offset on, in the order in which they came, and returns
-// how many there are. It takes two round trips. A lane that comes or goes between two pages may be
+// LanesFrom lists up to n lanes from the offset on, in the order of their numbers, and returns
+// the number of all lanes. It takes two round trips. A lane that is added or removed between two pages may be
 // on both or on none.
 func (db *DB) LanesFrom(ctx context.Context, offset, n int) (lanes []Lane, total int, err error) {
 	names, total, err := db.page(ctx, "lanes", offset, n)
@@ -171,10 +171,11 @@ func (db *DB) LanesFrom(ctx context.Context, offset, n int) (lanes []Lane, total
 	return lanes, total, nil
 }
 
-// LaneNames returns up to n names of lanes from the offset on, in the order of their numbers, and the
-// number of all lanes. A name may be invalid if no script has written it.
-func (db *DB) LaneNames(ctx context.Context, offset, n int) (names []string, total int, err error) {
-	return db.page(ctx, "lanes", offset, n)
+// LaneNames returns up to n names of lanes from the offset on, in the order of their numbers. A name may
+// be malformed.
+func (db *DB) LaneNames(ctx context.Context, offset, n int) ([]string, error) {
+	names, err := db.rdb.ZRange(ctx, db.prefix+"lanes", int64(offset), int64(offset+n-1)).Result()
+	return names, unavailable(err)
 }
 
 // Jobs lists up to n jobs that wait in the lane of a name, from the offset on, the next one first,

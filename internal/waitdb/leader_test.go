@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestLeader_OneProcess: others are told when to ask again, and take over
+// TestLeader_OneProcess: others know when to ask again, and take over
 // when it resigns or its lease ends.
 func TestLeader_OneProcess(t *testing.T) {
 	s := miniFixture(t)
@@ -38,7 +38,7 @@ func TestLeader_OneProcess(t *testing.T) {
 	resign := func(process string) { must(t, dispatchers[process].store.StepDown(background, process, "")) }
 	resign("two")
 	held, _ := pump("two")
-	expect(t, "after somebody else resigned", held, false)
+	expect(t, "after another process has stepped down", held, false)
 	resign("one")
 	held, _ = pump("two")
 	expect(t, "after one has resigned", held, true)

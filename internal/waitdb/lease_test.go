@@ -14,7 +14,7 @@ func TestLease_PassedOn(t *testing.T) {
 		a := s.acquire(t, "a", need)
 		expect(t, "lease", a.Lease, 10*time.Second)
 		b := s.acquire(t, "b", need)
-		expect(t, "nobody knows when c runs", s.acquire(t, "c", need).Unknown, true)
+		expect(t, "it is unknown when c runs", s.acquire(t, "c", need).Unknown, true)
 		s.acquire(t, "d", need)
 		s.acquire(t, "e", need)
 		expect(t, "granted while both run", s.pumped(t), nil)

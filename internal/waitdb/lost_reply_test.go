@@ -27,7 +27,7 @@ func TestLostReply_RepeatedOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		waiting bool
-	}{{"nobody waits", false}, {"others wait", true}} {
+	}{{"no job waits", false}, {"others wait", true}} {
 		t.Run(tt.name, func(t *testing.T) {
 			must(t, server.FlushAll(background).Err())
 			line := &deafLine{}
@@ -52,7 +52,7 @@ func TestLostReply_RepeatedOnce(t *testing.T) {
 
 // TestLostReply_BatchGetsNoMore: of jobs that asked together one got the permit and one did
 // not. The answer gets lost, and is asked for again when there is another permit: that stays
-// in the limit until somebody takes it.
+// in the limit until a job takes it.
 func TestLostReply_BatchGetsNoMore(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 1})
@@ -106,7 +106,7 @@ func TestLostReply_TakenAt(t *testing.T) {
 	}
 }
 
-// TestLateReply_TakenAt: an answer that comes seconds late, or that is read late because
+// TestLateReply_TakenAt: an answer that arrives seconds late, or that is read late because
 // the process was stopped, brings permits that are as old as that.
 func TestLateReply_TakenAt(t *testing.T) {
 	for _, waiting := range []bool{false, true} {
@@ -142,7 +142,7 @@ func TestLateReply_TakenAt(t *testing.T) {
 	}
 }
 
-// TestLostReply_Delete: who deleted a limit is not told that there was none.
+// TestLostReply_Delete: the repeat does not report that there was no limit.
 func TestLostReply_Delete(t *testing.T) {
 	line := &deafLine{}
 	rdb := line.client(redistest.Real(t))

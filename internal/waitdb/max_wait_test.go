@@ -18,13 +18,13 @@ func TestMaxWait(t *testing.T) {
 		before := s.traces(t)
 		b, c := job("b"), job("c")
 		b.MaxWait, c.MaxWait = time.Minute, 10*time.Minute
-		expect(t, "though its permit comes just then", s.acquireJob(t, b, one("l")).Outcome, denied)
+		expect(t, "though its permit exists just then", s.acquireJob(t, b, one("l")).Outcome, denied)
 		expect(t, "behind it", s.acquireJob(t, c, one("l")).Outcome, denied)
 		s.pump(t)
 		s.wait(time.Minute - time.Microsecond)
-		expect(t, "nobody is told yet", s.pumped(t), nil)
+		expect(t, "no job is promoted yet", s.pumped(t), nil)
 		s.wait(time.Microsecond)
-		expect(t, "told that it is too late, and granted", s.pumped(t), []string{"b", "c"})
+		expect(t, "promoted as too late, and granted", s.pumped(t), []string{"b", "c"})
 		late := s.acquireJob(t, b, one("l"))
 		expect(t, "b", [2]any{late.Outcome, late.RetryAfter}, [2]any{throttle.Expired, time.Duration(0)})
 		expect(t, "why", late.String(), "limit l for k did not let it run within the time that it may wait")
@@ -34,7 +34,7 @@ func TestMaxWait(t *testing.T) {
 	})
 }
 
-// TestMaxWait_GrantedButExpired: a granted job whose time is up before it comes is not let by,
+// TestMaxWait_GrantedButExpired: a granted job whose time is up before it arrives is not let by,
 // and what was reserved for it is another's at once.
 func TestMaxWait_GrantedButExpired(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
@@ -48,14 +48,14 @@ func TestMaxWait_GrantedButExpired(t *testing.T) {
 		s.wait(time.Minute)
 		expect(t, "granted in time", s.pumped(t), []string{"b"})
 		s.wait(100 * time.Millisecond)
-		expect(t, "it comes", s.acquireJob(t, b, one("l")).Outcome, throttle.Expired)
+		expect(t, "it arrives", s.acquireJob(t, b, one("l")).Outcome, throttle.Expired)
 		s.wantTaken(t, s.pumped(t), one("l"))
 		s.pump(t)
 		expect(t, "traces", s.traces(t), nil)
 	})
 }
 
-// TestMaxWait_ExpiredJobsGetNoTurns: where nobody has named them yet, too.
+// TestMaxWait_ExpiredJobsGetNoTurns: if they were not listed yet, too.
 func TestMaxWait_ExpiredJobsGetNoTurns(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 1))
@@ -75,8 +75,8 @@ func TestMaxWait_ExpiredJobsGetNoTurns(t *testing.T) {
 	})
 }
 
-// TestMaxWait_UnknownWait: where nobody knows when permits come back, a job waits until
-// it may wait no longer. Then it is granted, to hear that it is too late; its
+// TestMaxWait_UnknownWait: if it is unknown when permits return, a job waits until
+// it may wait no longer. Then it is granted, so that it expires; its
 // place counts for nothing.
 func TestMaxWait_UnknownWait(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
@@ -90,7 +90,7 @@ func TestMaxWait_UnknownWait(t *testing.T) {
 		s.wait(20*time.Second - time.Microsecond)
 		expect(t, "granted before that", s.pumped(t), nil)
 		s.wait(time.Microsecond)
-		expect(t, "granted to hear it", s.pumped(t), []string{"b"})
+		expect(t, "promoted to expire", s.pumped(t), []string{"b"})
 		expect(t, "granted again at once", s.pumped(t), nil)
 		for _, later := range []time.Duration{1, 2, 4, 8, 16, 32, 32} {
 			s.wait(later*time.Second - time.Microsecond)
@@ -108,8 +108,8 @@ func TestMaxWait_UnknownWait(t *testing.T) {
 	})
 }
 
-// TestPutBack: a job is put back for a little longer than it was told to wait;
-// where nobody knows that, for a minute, and then for as long as it has waited.
+// TestPutBack: a job is put back for a little longer than it is expected to wait;
+// if that is unknown, for a minute, and then for as long as it has waited.
 func TestPutBack(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 1), throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1, Lease: 4 * time.Hour})

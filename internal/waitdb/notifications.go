@@ -22,13 +22,13 @@ type Notification struct {
 type NotificationKind string
 
 const (
-	LaneAdded      NotificationKind = "lane"         // a lane got its first job
+	LaneAdded      NotificationKind = "lane"         // a lane has its first job
 	MeterChanged   NotificationKind = "meter"        // a meter may have free permits earlier than last reported
 	LimitChanged   NotificationKind = "limit"        // all meters of a limit may have free permits earlier
-	JobArrived     NotificationKind = "came"         // a granted job of a full lane came
+	JobArrived     NotificationKind = "arrived"      // a granted job of a full lane has arrived
 	Reconnected    NotificationKind = ""             // the subscription was (re-)established; notifications may have been lost
 	TooMany        NotificationKind = "many"         // some notifications were dropped
-	WeightsChanged NotificationKind = "weights"      // a server has said how its queues take turns
+	WeightsChanged NotificationKind = "weights"      // a server has stored the weights of its queues
 	DeadlineAdded  NotificationKind = "deadline"     // a job with an earlier wait deadline than all others was added
 	SlotsRequested NotificationKind = "slots_wanted" // the leader asks the servers of some queues for their free slots
 	SlotsReported  NotificationKind = "slots_free"   // a server has free slots for its queues

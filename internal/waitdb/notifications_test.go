@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestNotifications_Changes: whatever makes permits, who gives turns hears of it at once,
+// TestNotifications_Changes: whatever makes permits, the leader is notified at once,
 // also where nothing is due till later; and sees that there was a notification if it got
 // lost.
 func TestNotifications_Changes(t *testing.T) {
@@ -73,44 +73,44 @@ func TestNotifications_Free(t *testing.T) {
 	})
 }
 
-// TestNotifications_LanesAndJobs: a lane's first job is news, and a granted job that comes
-// to a lane that was refused more turns, or that comes late.
+// TestNotifications_LanesAndJobs: a lane's first job is news, and a granted job that arrives
+// to a lane that was refused more turns, or that arrives late.
 func TestNotifications_LanesAndJobs(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
 		limit := throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1}
 		define(t, s, limit)
 		a := s.acquire(t, "a", one("c"))
 		notifications := s.lanes.Notifications(t.Context())
-		heard := func() waitdb.Notification {
+		received := func() waitdb.Notification {
 			notification := <-notifications
 			for notification.Kind == "silence" {
 				notification = <-notifications
 			}
 			return notification
 		}
-		expect(t, "the first notification", heard(), waitdb.Notification{Kind: waitdb.Reconnected})
+		expect(t, "the first notification", received(), waitdb.Notification{Kind: waitdb.Reconnected})
 		s.acquire(t, "b", one("c"))
-		expect(t, "notification", heard(), waitdb.Notification{Kind: waitdb.LaneAdded, Number: 1})
+		expect(t, "notification", received(), waitdb.Notification{Kind: waitdb.LaneAdded, Number: 1})
 		for _, job := range []string{"c", "d"} {
 			s.acquire(t, job, one("c"))
 		}
 		must(t, s.lanes.Free(background, a.Holder, one("c")))
-		expect(t, "notification", heard().Kind, waitdb.MeterChanged)
+		expect(t, "notification", received().Kind, waitdb.MeterChanged)
 		expect(t, "granted", s.pumped(t), []string{"b"})
 		limit.Lease = time.Minute
 		must(t, s.Set(background, limit))
-		expect(t, "notification", heard().Kind, waitdb.LimitChanged)
-		expect(t, "granted while b has not come", s.pumped(t), nil)
+		expect(t, "notification", received().Kind, waitdb.LimitChanged)
+		expect(t, "granted while b has not arrived", s.pumped(t), nil)
 		b := s.acquire(t, "b", one("c"))
-		expect(t, "notification", heard(), waitdb.Notification{Kind: waitdb.JobArrived, Name: "default\nc|k"})
+		expect(t, "notification", received(), waitdb.Notification{Kind: waitdb.JobArrived, Name: "default\nc|k"})
 
 		must(t, s.lanes.Free(background, b.Holder, one("c")))
-		expect(t, "notification", heard().Kind, waitdb.MeterChanged)
+		expect(t, "notification", received().Kind, waitdb.MeterChanged)
 		expect(t, "granted", s.pumped(t), []string{"c"})
 		s.wait(grant)
 		s.pump(t)
-		expect(t, "notification", heard().Kind, waitdb.MeterChanged)
+		expect(t, "notification", received().Kind, waitdb.MeterChanged)
 		s.acquire(t, "c", one("c"))
-		expect(t, "notification", heard(), waitdb.Notification{Kind: waitdb.JobArrived, Name: "default\nc|k"})
+		expect(t, "notification", received(), waitdb.Notification{Kind: waitdb.JobArrived, Name: "default\nc|k"})
 	})
 }

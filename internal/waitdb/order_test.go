@@ -97,7 +97,7 @@ func (y *simulation) inOrder(t *rapid.T) {
 				if slices.Contains(jobs, job) {
 					places++
 					if lane != record.lane {
-						t.Fatalf("job %q of lane %q stands in %q", job, record.lane, lane)
+						t.Fatalf("job %q of lane %q is in %q", job, record.lane, lane)
 					}
 				}
 			}
@@ -106,7 +106,7 @@ func (y *simulation) inOrder(t *rapid.T) {
 		if places == 0 && over {
 			nowhere++
 		} else if places != 1 {
-			t.Fatalf("job %q stands in %d places", job, places)
+			t.Fatalf("job %q is in %d places", job, places)
 		}
 	}
 	standing := 0
@@ -140,7 +140,7 @@ func (y *simulation) lanesInOrder(t *rapid.T, k kept) {
 		}
 	}
 	for lane := range y.hash("tickets") {
-		if !slices.Contains(lanes, strings.TrimSuffix(lane, "\n")) { // after which stands when it had its last turn
+		if !slices.Contains(lanes, strings.TrimSuffix(lane, "\n")) { // after which is the time at which it had its last turn
 			t.Fatalf("lane %q has tickets and is not known", lane)
 		}
 	}
@@ -158,7 +158,7 @@ func (y *simulation) lanesInOrder(t *rapid.T, k kept) {
 
 // marksInOrder: every lane that waits has the mark of a meter where it waits, once
 // turns were given, so that no newcomer slips by. But what waits in a queue that
-// takes nothing holds nobody up.
+// takes nothing does not delay other jobs.
 func (y *simulation) marksInOrder(t *rapid.T) {
 	k, marks := y.kept(), y.hash("contended")
 	for lane := range k.waiting {
@@ -175,7 +175,7 @@ func (y *simulation) marksInOrder(t *rapid.T) {
 // stopped.
 const probeWithin = time.Second
 
-// overdue reports whether a granted job of the queue has not come in time.
+// overdue reports whether a granted job of the queue has not arrived in time.
 func (y *simulation) overdue(k kept, queue string) bool {
 	for lane := range k.granted {
 		if of, _, _ := strings.Cut(lane, "\n"); of == queue && y.rdb.ZCount(background, hg("granted:"+lane), "0", "0").Val() > 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestRedisGone: every verb says that Redis is unavailable.
+// TestRedisGone: every method reports that Redis is unavailable.
 func TestRedisGone(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")

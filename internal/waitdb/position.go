@@ -42,7 +42,7 @@ func (p Position) PutBack() time.Duration {
 	return min(max(p.WaitedFor, time.Minute), time.Hour)
 }
 
-// Position returns where a job stands, and false if it does not wait.
+// Position returns the position of a job, and false if it does not wait.
 func (db *DB) Position(ctx context.Context, job throttle.JobID) (Position, bool, error) {
 	positions, err := db.Positions(ctx, job)
 	position, waits := positions[job]

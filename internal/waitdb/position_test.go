@@ -33,7 +33,7 @@ func TestPosition(t *testing.T) {
 			expect(t, id, got, want)
 			expect(t, "put back", got.PutBack(), got.StartsIn*11/10+5*time.Second)
 		}
-		for _, id := range []string{"0", "nobody"} {
+		for _, id := range []string{"0", "missing"} {
 			_, waits, err := s.lanes.Position(background, job(id).JobID)
 			must(t, err)
 			expect(t, id+" waits", waits, false)
@@ -62,7 +62,7 @@ func TestPosition_DifferentCosts(t *testing.T) {
 				}
 				cost := func(n int) throttle.Need { return throttle.Need{Limit: "l", Key: "k", Cost: n} }
 				s.acquire(t, "a", cost(100))
-				told := func(n, wanted int) {
+				promoted := func(n, wanted int) {
 					t.Helper()
 					d := s.acquire(t, fmt.Sprint(n), cost(wanted))
 					place, _, err := s.lanes.Position(background, job(fmt.Sprint(n)).JobID)
@@ -70,13 +70,13 @@ func TestPosition_DifferentCosts(t *testing.T) {
 					expect(t, fmt.Sprint("expected of ", n), place.StartsIn, d.RetryAfter)
 				}
 				for n := range 30 {
-					told(n, 100)
+					promoted(n, 100)
 					if settled {
 						s.pump(t)
 					}
 				}
-				told(30, 1)
-				told(31, 50)
+				promoted(30, 1)
+				promoted(31, 50)
 				for n, want := range map[int]time.Duration{
 					0: 10 * time.Second, 29: 300 * time.Second, 30: 300*time.Second + 100*time.Millisecond, 31: 305*time.Second + 100*time.Millisecond,
 				} {
@@ -84,9 +84,9 @@ func TestPosition_DifferentCosts(t *testing.T) {
 					must(t, err)
 					expect(t, fmt.Sprint("job ", n), place.StartsIn, want)
 				}
-				told(32, 1)
+				promoted(32, 1)
 				for n := 33; n < 100; n++ {
-					told(n, 100)
+					promoted(n, 100)
 				}
 			})
 		})
@@ -104,7 +104,7 @@ func TestPosition_Windows(t *testing.T) {
 						d := s.acquire(t, fmt.Sprint(i), throttle.Need{Limit: "l", Cost: 3})
 						want := time.Duration(i/atOnce) * time.Second
 						if off := d.RetryAfter - want; off < -time.Second/2 || off > time.Second/2 {
-							t.Errorf("job %d is told to come in %s, want %s", i, d.RetryAfter, want)
+							t.Errorf("job %d is to run in %s, want %s", i, d.RetryAfter, want)
 						}
 					}
 				})

@@ -90,7 +90,7 @@ func (db *DB) Forget(ctx context.Context, jobs ...throttle.JobID) (known int, er
 
 // CountWaiting counts the waiting and granted jobs that need at least so many permits of a key of a
 // limit: of one of the keys, or of any key if none is named. It reads all records. It may or may not
-// count jobs that come or go meanwhile.
+// count jobs that join or leave meanwhile.
 func (db *DB) CountWaiting(ctx context.Context, limit string, least int, keys ...string) (int, error) {
 	waiting := map[string]bool{} // a scan may return a job twice
 	err := db.scan(ctx, "jobs", "*", func(name, text string) {

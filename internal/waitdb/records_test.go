@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// twice has each page of a scan tell all that is on it twice.
+// twice returns all that is on it twice.
 func twice(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	err := next(ctx, cmd)
 	if scan, ok := cmd.(*redis.ScanCmd); ok {
@@ -23,7 +23,7 @@ func twice(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	return err
 }
 
-// TestScan_Duplicates: what a scan of Redis tells twice, as it may, counts once.
+// TestScan_Duplicates: what a scan of Redis returns twice, as it may, counts once.
 func TestScan_Duplicates(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 1))

@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// A repeatFixture has a job "it" that needs a permit, which comes each 5 s, and a slot. Other jobs
+// A repeatFixture has a job "it" that needs a permit, of which one exists each 5 s, and a slot. Other jobs
 // have taken the first two permits.
 type repeatFixture struct {
 	*fixture
@@ -106,15 +106,15 @@ func (l *repeatFixture) ended() {
 	l.release()
 }
 
-// anew deletes the job. One of its name is enqueued, and waits.
-func (l *repeatFixture) anew() {
+// again deletes the job. One of its name is enqueued, and waits.
+func (l *repeatFixture) again() {
 	_, err := l.lanes.Forget(l.ctx, itsJob)
 	must(l.t, err)
 	l.wait(time.Second)
 	l.denied()
 }
 
-// expired has the job be granted its permits, and not come for them.
+// expired has the job be granted its permits, and not arrive for them.
 func (l *repeatFixture) expired() {
 	l.granted()
 	l.wait(time.Second)
@@ -123,7 +123,7 @@ func (l *repeatFixture) expired() {
 }
 
 // TestRepeatAfterALostAnswer: a script that is sent again changes nothing, whatever became of its
-// job meanwhile: above all if the job waits anew, or if another worker has it. A job whose call
+// job meanwhile: above all if the job waits again, or if another worker has it. A job whose call
 // was denied and that was granted its permits since gets them by the repeat.
 func TestRepeatAfterALostAnswer(t *testing.T) {
 	it := func(maxWait time.Duration, needs ...throttle.Need) func(l *repeatFixture) error {
@@ -144,7 +144,7 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 	}{
 		"acquire: denied":                   {do: it(0, one("l"), one("slots")), gets: true},
 		"acquire: allowed":                  {before: func(l *repeatFixture) { l.wait(5 * time.Second) }, do: it(0, one("l"), one("slots"))},
-		"acquire: comes for its permits":    {before: (*repeatFixture).granted, do: it(0, one("l"), one("slots"))},
+		"acquire: arrives for its permits":  {before: (*repeatFixture).granted, do: it(0, one("l"), one("slots"))},
 		"acquire: too late":                 {before: func(l *repeatFixture) { l.denied(); l.wait(2 * time.Second) }, do: it(time.Second, one("l"), one("slots"))},
 		"acquire: never":                    {before: (*repeatFixture).denied, do: it(0, throttle.Need{Limit: "l", Key: "k", Cost: 3})},
 		"acquire: no limit":                 {before: (*repeatFixture).denied, do: it(0, one("nope"))},
@@ -183,7 +183,7 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 	}
 	between := map[string]func(l *repeatFixture){
 		"nothing": func(*repeatFixture) {}, "granted": (*repeatFixture).granted, "begun": (*repeatFixture).begun, "ended": (*repeatFixture).ended,
-		"enqueued anew": (*repeatFixture).anew, "enqueued anew and granted": func(l *repeatFixture) { l.anew(); l.granted() },
+		"enqueued again": (*repeatFixture).again, "enqueued again and granted": func(l *repeatFixture) { l.again(); l.granted() },
 	}
 	onRedis(t, func(t *testing.T, st *fixture) {
 		var l *repeatFixture
@@ -228,8 +228,8 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 	})
 }
 
-// TestLeader_LostReply: if the reply that says that the lease was taken anew is lost, go-redis
-// repeats the call, and the repeat says the same: another process may have led meanwhile.
+// TestLeader_LostReply: if the reply which reports that the lease was taken again is lost, go-redis
+// repeats the call, and the repeat returns the same: another process may have led meanwhile.
 func TestLeader_LostReply(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 1))
@@ -242,7 +242,7 @@ func TestLeader_LostReply(t *testing.T) {
 			return l
 		}
 		seen := lead("one", 0).NewLanes[0].Number
-		expect(t, "renewed: anew", lead("one", seen).ReadAll, false)
+		expect(t, "renewed: again", lead("one", seen).ReadAll, false)
 		s.wait(leaseTime)
 		lead("two", 0)
 		s.wait(leaseTime)
@@ -253,6 +253,6 @@ func TestLeader_LostReply(t *testing.T) {
 			return next(ctx, cmd)
 		}))
 		l := lead("one", seen)
-		expect(t, "after a lost reply: anew, with all lanes", [2]any{l.ReadAll, len(l.NewLanes)}, [2]any{true, 1})
+		expect(t, "after a lost reply: again, with all lanes", [2]any{l.ReadAll, len(l.NewLanes)}, [2]any{true, 1})
 	})
 }

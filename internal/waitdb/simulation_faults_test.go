@@ -7,7 +7,7 @@ import (
 // edit removes a waiting job's record, or its entry in its lane, by hand.
 func (y *simulation) edit(t *rapid.T) {
 	if !y.clumsy {
-		t.Skip("nobody is clumsy")
+		t.Skip("no fault")
 	}
 	j := y.any(t, "waiting", waiting)
 	y.edited, j.known = true, false
@@ -21,12 +21,12 @@ func (y *simulation) edit(t *rapid.T) {
 // flush loses all of the scope's data; the limits are defined again.
 func (y *simulation) flush(t *rapid.T) {
 	if !y.clumsy || rapid.IntRange(0, 5).Draw(t, "flush") > 0 {
-		t.Skip("nobody is clumsy")
+		t.Skip("no fault")
 	}
 	y.judge(t)
 	y.rdb.Del(background, y.rdb.Keys(background, hg("*")).Val()...)
 	for _, j := range y.in(func(j *simJob) bool { return !running(j) }) {
-		j.state, j.known, j.told, j.late = "waiting", false, false, false
+		j.state, j.known, j.promoted, j.late = "waiting", false, false, false
 	}
 	clear(y.histories)
 	for _, j := range y.in(running) {

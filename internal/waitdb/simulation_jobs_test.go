@@ -18,20 +18,20 @@ import (
 
 type simJob struct {
 	waitdb.Job
-	needs   []throttle.Need
-	state   string // waiting, granted, running, or over: its time is up, and it stands nowhere
-	ticket  int
-	known   bool           // whether Redis knows it, as far as this test does
-	told    bool           // whether it was told that it is granted
-	late    bool           // whether it was told that it is too late
-	since   time.Time      // when it was denied first
-	ahead   bool           // whether its permits were to exist later than it was granted
-	changes int            // of the simulation when it was granted
-	holder  string         // of its leases
-	held    map[string]int // of a running job's meters: where the history has its permits
+	needs    []throttle.Need
+	state    string // waiting, granted, running, or over: its time is up, and it is in no lane
+	ticket   int
+	known    bool           // whether Redis knows it, as far as this test does
+	promoted bool           // whether it was promoted that it is granted
+	late     bool           // whether it was promoted that it is too late
+	since    time.Time      // when it was denied first
+	ahead    bool           // whether its permits were to exist later than it was granted
+	changes  int            // of the simulation when it was granted
+	holder   string         // of its leases
+	held     map[string]int // of a running job's meters: where the history has its permits
 }
 
-// submit has a new job ask. The same IDs come in both queues.
+// submit has a new job ask. The same IDs arrive in both queues.
 func (y *simulation) submit(t *rapid.T) {
 	j := &simJob{Job: waitdb.Job{JobID: throttle.JobID{Queue: fmt.Sprint("q", y.count%2), ID: fmt.Sprint("j", y.count/2)}}}
 	y.count++
@@ -54,14 +54,14 @@ func (y *simulation) submit(t *rapid.T) {
 	}
 	mustWait = mustWait && y.exists("jobs") // or what is there is left over
 	led := y.exists("leader")
-	// Its call repeated is that of a waiting job, which nobody holds up where
-	// nobody gives turns.
+	// Its call repeated is that of a waiting job, which nothing delays if
+	// no process leads.
 	if y.ask(t, j).OK() && mustWait && (led || !y.lost.Did) {
 		t.Fatalf("newcomer %s overtook those who wait on its meters", j.JobID)
 	}
 }
 
-// ask has a job ask for its permits, and notes what came of it.
+// ask has a job ask for its permits, and notes the result.
 func (y *simulation) ask(t *rapid.T, j *simJob) waitdb.Decision {
 	over := y.timeIsUp(j)
 	y.lost.Did = false
@@ -74,7 +74,7 @@ func (y *simulation) ask(t *rapid.T, j *simJob) waitdb.Decision {
 	switch d.Outcome {
 	case throttle.Denied:
 		y.keepsTicket(t, j)
-		j.state, j.known, j.told, j.late = "waiting", true, false, false
+		j.state, j.known, j.promoted, j.late = "waiting", true, false, false
 	case throttle.Allowed:
 		y.run(j, d)
 	case throttle.Expired:
@@ -111,7 +111,7 @@ func (y *simulation) keepsTicket(t *rapid.T, j *simJob) {
 	}
 	last, _ := y.rdb.HGet(background, hg("tickets"), j.lane()).Int()
 	start := map[waitdb.Priority]int{waitdb.High: -waitdb.HeadStart * step, waitdb.Low: waitdb.HeadStart * step}[j.Priority]
-	moved := since == j.since.UnixMicro() && ticket < last+start // it stands by what it has waited
+	moved := since == j.since.UnixMicro() && ticket < last+start // it is ordered by what it has waited
 	if j.known && ticket != j.ticket || !j.known && ticket != j.ticket && ticket != last+start && !moved {
 		t.Fatalf("%s had ticket %d and has %d, the last of its lane is %d", j.JobID, j.ticket, ticket, last)
 	}
@@ -132,7 +132,7 @@ func (y *simulation) run(j *simJob, d waitdb.Decision) {
 	}
 }
 
-// in lists the jobs that a state, or more that is said of them, is true of.
+// in lists the jobs that a state, or more that is reported of them, is true of.
 func (y *simulation) in(is func(*simJob) bool) (jobs []*simJob) {
 	for _, j := range y.jobs {
 		if is(j) {
@@ -148,7 +148,7 @@ func (y *simulation) in(is func(*simJob) bool) (jobs []*simJob) {
 func waiting(j *simJob) bool   { return j.state == "waiting" }
 func isGranted(j *simJob) bool { return j.state == "granted" }
 func running(j *simJob) bool   { return j.state == "running" }
-func told(j *simJob) bool      { return j.state != "running" && (j.told || j.late) }
+func promoted(j *simJob) bool  { return j.state != "running" && (j.promoted || j.late) }
 
 func (y *simulation) any(t *rapid.T, what string, is func(*simJob) bool) *simJob {
 	jobs := y.in(is)
@@ -167,39 +167,39 @@ func (j *simJob) lane() string {
 	return lane
 }
 
-// answer has a granted job come. What is reserved for it, it must get, where
+// answer has a granted job arrive. What is reserved for it, it must get, where
 // nothing has changed since; unless it was granted ahead: then one before it may
-// have come late.
-func (y *simulation) answer(t *rapid.T) { y.come(t, y.any(t, "told", told)) }
+// have arrived late.
+func (y *simulation) answer(t *rapid.T) { y.arrive(t, y.any(t, "promoted", promoted)) }
 
-func (y *simulation) come(t *rapid.T, j *simJob) {
+func (y *simulation) arrive(t *rapid.T, j *simJob) {
 	until, err := y.rdb.ZScore(background, hg("granted:"+j.lane()), j.ID).Result()
 	reserved := err == nil && int64(until) > y.now.UnixMicro()
 	sure := reserved && !j.ahead && j.changes == y.changes && !y.timeIsUp(j)
 	if d := y.ask(t, j); sure && !d.OK() {
-		t.Fatalf("%s had permits reserved until %.0f and came at %d: %s", j.JobID, until, y.now.UnixMicro(), d)
+		t.Fatalf("%s had permits reserved until %.0f and arrived at %d: %s", j.JobID, until, y.now.UnixMicro(), d)
 	}
 }
 
-// comeEarly has a waiting job ask without having been granted. Where somebody gives
-// turns it waits on; where nobody does it must not pass those before it.
-func (y *simulation) comeEarly(t *rapid.T) {
+// arriveEarly has a waiting job ask without having been granted. If a process leads
+// it keeps waiting; if none does it must not pass those before it.
+func (y *simulation) arriveEarly(t *rapid.T) {
 	j := y.any(t, "waiting", waiting)
 	led := y.exists("leader")
 	rank, err := y.rdb.ZRank(background, hg("lane:"+j.lane()), j.ID).Result()
 	known := j.known && j.MaxWait == 0 // else it may be as new
 	if y.ask(t, j).OK() && known && err == nil && (led || rank > 0) {
-		t.Fatalf("%s ran, the %dth of its lane; somebody gives turns: %t", j.JobID, rank+1, led)
+		t.Fatalf("%s ran, the %dth of its lane; a process leads: %t", j.JobID, rank+1, led)
 	}
 }
 
-// lose has a granted job never come.
+// lose has a granted job never arrive.
 func (y *simulation) lose(t *rapid.T) { delete(y.jobs, y.any(t, "granted", isGranted).JobID) }
 
 func (y *simulation) forget(t *rapid.T) {
 	j := y.any(t, "waiting or granted", func(j *simJob) bool { return !running(j) })
 	delete(y.jobs, j.JobID)
-	if y.overdue(y.kept(), j.Queue) { // perhaps of this one alone, which the dispatcher learns at its next probe
+	if y.overdue(y.kept(), j.Queue) { // perhaps of this one alone, which the dispatcher finds at its next probe
 		y.parked[j.Queue] = y.now.Add(probeWithin)
 	}
 	if _, err := y.fixture.lanes.Forget(background, j.JobID); err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // anyJobLimit lets two at once, so that all jobs can run. A fixed window with a
-// margin is shut at times, which no grant can outlast.
+// margin is closed at times, which no grant can outlast.
 func anyJobLimit(t *rapid.T, name string, kind throttle.Kind) throttle.Limit {
 	l := limittest.Any(t, name, kind)
 	if l.Capacity > 0 {

@@ -18,7 +18,7 @@ import (
 
 // TestWaitingJobs runs random jobs through random limits that change, with calls
 // that are answered in time, late or never, replies that get lost, notifications that are
-// not heard, a clock that goes on, and a process that gives turns and dies between
+// not received, a clock that goes on, and a process that gives turns and dies between
 // any two calls of Redis. Hands remove what they should not, and data get lost.
 // After each step what Redis keeps of the waiting jobs must be in order; in the
 // end every job must have run, within the limits, and nothing be left of it.
@@ -35,7 +35,7 @@ func TestWaitingJobs(t *testing.T) {
 			defer y.leave()
 			t.Repeat(map[string]func(*rapid.T){
 				"": y.inOrder, "submit": y.submit, "submit more": y.submit, "pump": y.pump, "wait for the pump": y.waitForPump, "wait": y.wait,
-				"answer": y.answer, "answer more": y.answer, "come early": y.comeEarly, "lose": y.lose, "forget": y.forget,
+				"answer": y.answer, "answer more": y.answer, "arrive early": y.arriveEarly, "lose": y.lose, "forget": y.forget,
 				"finish": y.finish, "redefine": y.redefine, "pause": y.pause, "block": y.block, "reset": y.reset,
 				"die": y.die, "edit": y.edit, "flush": y.flush,
 			})
@@ -88,8 +88,8 @@ func (y *simulation) judge(t *rapid.T) {
 }
 
 // drain lets everything run that still waits, giving turns only when they are
-// due, or later where that gets nobody on, and looks for traces. Jobs that Redis
-// lost come by themselves, when they
+// due, or later where that helps no job, and looks for traces. Jobs that Redis
+// lost arrive by themselves, when they
 // have been put back for long enough.
 func (y *simulation) drain(t *rapid.T) {
 	for name := range y.limits {
@@ -102,8 +102,8 @@ func (y *simulation) drain(t *rapid.T) {
 	for range 50 * (y.count + 10) {
 		next := y.pumpOnce(t)
 		answered := false
-		for _, j := range y.in(func(j *simJob) bool { return told(j) || waiting(j) && !j.known }) {
-			y.come(t, j)
+		for _, j := range y.in(func(j *simJob) bool { return promoted(j) || waiting(j) && !j.known }) {
+			y.arrive(t, j)
 			answered = true
 		}
 		for _, j := range y.in(running) {

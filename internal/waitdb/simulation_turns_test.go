@@ -17,13 +17,13 @@ import (
 // errKilled ends a process that gives turns.
 var errKilled = errors.New("killed")
 
-// pump gives turns. The process may hear no notifications, and die before or after any of
-// its calls; and a job may come between any two of them.
+// pump gives turns. The process may receive no notifications, and die before or after any of
+// its calls; and a job may arrive between any two of them.
 func (y *simulation) pump(t *rapid.T) {
 	calls := rapid.SampledFrom([]int{0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}).Draw(t, "dies at")
-	comes := rapid.IntRange(0, 8).Draw(t, "a job comes at")
+	arrives := rapid.IntRange(0, 8).Draw(t, "a job arrives at")
 	y.dispatcher.fails = func(string, bool) error {
-		if comes--; comes == 0 {
+		if arrives--; arrives == 0 {
 			y.submit(t)
 		}
 		if calls--; calls == 0 {
@@ -51,13 +51,13 @@ func (y *simulation) pumpOnce(t *rapid.T) (next time.Duration) {
 	after := y.lanesNow()
 	for lane, ids := range before {
 		left := after[lane]
-		if y.count > count { // a job has come meanwhile
+		if y.count > count { // a job has arrived meanwhile
 			left = slices.DeleteFunc(slices.Clone(left), func(id string) bool { return !slices.Contains(ids, id) })
 		}
 		ids = slices.DeleteFunc(ids, func(id string) bool { return !slices.Contains(left, id) && y.isOver(lane, id) })
 		taken := len(ids) - len(left)
 		if !slices.Equal(ids[taken:], left) {
-			t.Fatalf("of lane %q stood %v, and stand %v", lane, ids, left)
+			t.Fatalf("of lane %q was %v, and stand %v", lane, ids, left)
 		}
 	}
 	for _, j := range y.in(waiting) {
@@ -70,7 +70,7 @@ func (y *simulation) pumpOnce(t *rapid.T) (next time.Duration) {
 	}
 	for _, c := range list {
 		if j := y.jobs[c.JobID]; j != nil {
-			j.told, j.late = j.told || !c.Late, j.late || c.Late
+			j.promoted, j.late = j.promoted || !c.Late, j.late || c.Late
 		}
 	}
 	if err != nil {
@@ -101,11 +101,11 @@ func (y *simulation) granted(j *simJob) {
 	j.ahead = int64(until)-j.Grant.Microseconds() > y.now.UnixMicro()
 }
 
-// takeOver has the process come back after it died, or another one take over
+// takeOver has the process return after it died, or another one take over
 // when its lease has ended.
 func (y *simulation) takeOver(t *rapid.T) {
 	y.dispatcher.core = nil
-	if rapid.Bool().Draw(t, "comes back") {
+	if rapid.Bool().Draw(t, "returns") {
 		return
 	}
 	if err := y.dispatcher.store.StepDown(background, y.dispatcher.process, ""); err != nil {
@@ -117,7 +117,7 @@ func (y *simulation) takeOver(t *rapid.T) {
 
 func (y *simulation) die(t *rapid.T) { y.takeOver(t) }
 
-// state: a granted job that is lost is found to be gone when it is told.
+// state: a granted job that is lost is found to be gone when it is promoted.
 func (y *simulation) state(job fairqueue.GrantedJob) fairqueue.State {
 	if y.jobs[throttle.JobID{Queue: job.Queue, ID: job.ID}] == nil {
 		return fairqueue.StateGone

@@ -11,7 +11,7 @@ import (
 )
 
 // TestAdvance: turns are given for the permits of the next 40 ms, which
-// newcomers do not get, and their jobs are told at once. Each begins when its permit exists.
+// newcomers do not get, and their jobs are promoted at once. Each begins when its permit exists.
 func TestAdvance(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(100), Capacity: 8})
@@ -66,7 +66,7 @@ func TestAdvance_None(t *testing.T) {
 			{Name: "m", Kind: throttle.Funnel, Rate: throttle.PerSecond(1000), Capacity: 1000},
 		}},
 		{"spaced permits of a window", 10 * time.Millisecond, []throttle.Limit{{Name: "l", Kind: throttle.SlidingLog, Rate: throttle.Every(10 * time.Millisecond)}}},
-		{"nobody knows", time.Second, []throttle.Limit{{Name: "l", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Second}}},
+		{"unknown", time.Second, []throttle.Limit{{Name: "l", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Second}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			onRedis(t, func(t *testing.T, s *fixture) {
@@ -87,7 +87,7 @@ func TestAdvance_None(t *testing.T) {
 }
 
 // TestAdvance_CapacityOne: where a limit gives one permit at a time, a job is granted
-// about as long ahead as it takes to come.
+// about as long ahead as it takes to arrive.
 func TestAdvance_CapacityOne(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 1})
@@ -106,7 +106,7 @@ func TestAdvance_CapacityOne(t *testing.T) {
 }
 
 // TestAdvance_SmallCapacity: where a limit gives three permits at once, jobs are granted
-// ahead by half of what it takes to give two of them. The first comes a quarter of that before
+// ahead by half of what it takes to give two of them. The first arrives a quarter of that before
 // its permit.
 func TestAdvance_SmallCapacity(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
@@ -143,7 +143,7 @@ func TestAdvance_RestOfAWindow(t *testing.T) {
 		expect(t, "reserved for the next", s.rdb.HGet(background, hg("meters"), "l|k").Val(), "63")
 		s.wait(next)
 		granted := s.pumped(t)
-		expect(t, "told when it opens", granted, []string{"b"})
+		expect(t, "promoted when it opens", granted, []string{"b"})
 		s.wantTaken(t, granted, need("b"))
 		s.wait(time.Second)
 		s.wantTaken(t, s.pumped(t), need("c"))
@@ -166,14 +166,14 @@ func TestCalendar_NextDay(t *testing.T) {
 		s.wait(time.Microsecond)
 		expect(t, "granted at midnight", s.pumped(t), []string{"b"})
 		s.wantTaken(t, []string{"b"}, need)
-		s.wait(200 * 24 * time.Hour) // beyond the calendar that Redis was told
+		s.wait(200 * 24 * time.Hour) // beyond the calendar that Redis has
 		expect(t, "granted long after", s.pumped(t), []string{"c"})
 		s.wantTaken(t, []string{"c"}, need)
 	})
 }
 
 // TestGrant_LeavesHeldPermits: a turn takes nothing that older lanes hold, and what
-// its lane is told of the next one reckons with it; else it would be tried again
+// its lane knows the next one reckons with it; else it would be tried again
 // and again.
 func TestGrant_LeavesHeldPermits(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {

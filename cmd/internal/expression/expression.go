@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -117,19 +118,35 @@ func evaluate[T any](p *program, from Source, convert func(any) (T, error)) (T, 
 // maxReason bounds an error in bytes, because it can contain a value.
 const maxReason = 300
 
-// wrap adds the expression to an error. It removes expr's picture of the source, and adds the
-// variables to an error about an unknown name.
+// noField matches expr's error about a field of a value that has no fields.
+var noField = regexp.MustCompile(`^cannot fetch (\S+) from (\S+)`)
+
+// wrap adds the expression to an error. It puts expr's errors into plain words, without their picture of
+// the source, and adds the position to an error of syntax.
 func (p *program) wrap(err error) error {
 	if shown, ok := errors.AsType[*file.Error](err); ok {
 		reason := strings.TrimSpace(strings.SplitN(shown.Message, "\n", 2)[0])
 		reason = strings.TrimPrefix(reason, "runtime error: ")
-		_, field, noField := strings.Cut(reason, "taskNames has no field ")
+		_, field, noSuchName := strings.Cut(reason, "taskNames has no field ")
+		fetched := noField.FindStringSubmatch(reason)
 		switch {
-		case noField:
+		case noSuchName:
 			reason = fmt.Sprintf("task has no field %s: want task.type, task.queue or task.id", field)
 		case strings.HasPrefix(reason, "unknown name"):
 			reason = fmt.Sprintf("%s: want one of %s, host(…), or text in quotes", reason, strings.Join(p.vars, ", "))
-		case len(reason) > maxReason:
+		case fetched != nil && fetched[2] == "<nil>":
+			reason = fmt.Sprintf("there is no %s: the value before it is missing or null", fetched[1])
+		case fetched != nil:
+			reason = fmt.Sprintf("there is no %s: the value before it is no object or list", fetched[1])
+		case p.code == nil && shown.Line > 0:
+			reason = strings.ReplaceAll(reason, "unexpected token EOF", "unexpected end of expression")
+			at := fmt.Sprintf("column %d", shown.Column+1)
+			if strings.Contains(p.text, "\n") {
+				at = fmt.Sprintf("line %d, %s", shown.Line, at)
+			}
+			reason = at + ": " + reason
+		}
+		if len(reason) > maxReason {
 			reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
 		}
 		err = errors.New(reason)

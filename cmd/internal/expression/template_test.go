@@ -53,8 +53,8 @@ func TestTemplateDoesNotCompile(t *testing.T) {
 		{"${'}", "${'} has no closing }; write $${ for a plain ${"},
 		{"${}", "payload expression is empty: want an expression such as tick.Year()"},
 		{"${payload.x}", "payload expression payload.x: unknown name payload: want one of tick, host(…), or text in quotes"},
-		{"${1 % 0}", "payload expression 1 % 0: integer divide by zero"},
-		{"${tick.Foo()}", "payload expression tick.Foo(): type time.Time has no method Foo"},
+		{"${1 % 0}", "payload expression 1 % 0: column 3: integer divide by zero"},
+		{"${tick.Foo()}", "payload expression tick.Foo(): column 6: type time.Time has no method Foo"},
 	}
 	for _, test := range tests {
 		if _, err := ParseTemplate(test.text, TickVars); reason(err) != test.err {

@@ -13,8 +13,6 @@ import (
 	"github.com/compose-spec/compose-go/v2/cli"
 	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/goccy/go-yaml"
-
-	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
 // compose reads docker-compose.yml as docker compose does, in an environment of the
@@ -108,78 +106,6 @@ func outside(t *testing.T, s types.ServiceConfig, path string) string {
 	}
 	t.Fatalf("%s sees nothing at %s", s.Name, path)
 	return ""
-}
-
-// strictly reads YAML none of whose fields may be unknown.
-func strictly(t *testing.T, path string, into any) {
-	t.Helper()
-	if err := yaml.UnmarshalWithOptions([]byte(read(t, path)), into, yaml.Strict()); err != nil {
-		t.Fatalf("%s: %v", path, err)
-	}
-}
-
-// TestComposeGrafana: Grafana itself does not run here, so what it is given is read
-// as it would be. The datasource is the Prometheus beside it, and the folder of
-// dashboards is one that it sees.
-func TestComposeGrafana(t *testing.T) {
-	project := compose(t)
-	grafana := project.Services["grafana"]
-	var sources struct {
-		APIVersion  int `yaml:"apiVersion"`
-		Datasources []struct {
-			Name, UID, Type, Access, URL string
-			IsDefault                    bool `yaml:"isDefault"`
-			JSONData                     struct {
-				TimeInterval string `yaml:"timeInterval"`
-			} `yaml:"jsonData"`
-		}
-	}
-	strictly(t, outside(t, grafana, "/etc/grafana/provisioning/datasources/prometheus.yaml"), &sources)
-	target := project.Services["prometheus"].Ports[0].Target
-	if s := sources.Datasources[0]; sources.APIVersion != 1 || s.Type != "prometheus" || !s.IsDefault || s.URL != "http://prometheus:9090" || target != 9090 {
-		t.Errorf("datasource %+v, and Prometheus at port %d", s, target)
-	}
-	var dashboards struct {
-		APIVersion int `yaml:"apiVersion"`
-		Providers  []struct {
-			Name, Type     string
-			AllowUIUpdates bool `yaml:"allowUiUpdates"`
-			Options        struct{ Path string }
-		}
-	}
-	strictly(t, outside(t, grafana, "/etc/grafana/provisioning/dashboards/headgate.yaml"), &dashboards)
-	p := dashboards.Providers[0]
-	boards, err := filepath.Glob(filepath.Join(outside(t, grafana, p.Options.Path), "*.json"))
-	if err != nil || len(boards) != 2 || p.Type != "file" || dashboards.APIVersion != 1 {
-		t.Errorf("%v: provider %+v has the dashboards %q, want two", err, p, boards)
-	}
-	home := grafana.Environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
-	if _, err := os.Stat(outside(t, grafana, *home)); err != nil {
-		t.Error(err)
-	}
-}
-
-// A real redis-server must take the arguments and be healthy by its own check.
-func TestComposeRedisStarts(t *testing.T) {
-	redis := compose(t).Services["redis"]
-	s := redistest.Run(t, redis.Command[1:]...)
-	rdb := s.Client()
-	defer rdb.Close()
-	settings, err := rdb.ConfigGet(t.Context(), "*").Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for setting, want := range map[string]string{
-		"maxmemory-policy": "noeviction",
-		"appendonly":       "yes",
-	} {
-		if settings[setting] != want {
-			t.Errorf("%s is %q, want %q", setting, settings[setting], want)
-		}
-	}
-	if want := (types.HealthCheckTest{"CMD", "redis-cli", "ping"}); !slices.Equal(redis.HealthCheck.Test, want) {
-		t.Errorf("the health check is %q, want %q", redis.HealthCheck.Test, want)
-	}
 }
 
 // TestComposeAlertmanager: amtool takes the config, Prometheus knows where to send alerts,

@@ -3,18 +3,13 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"net"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
 )
@@ -85,46 +80,6 @@ var faultKinds = map[string]func(*chaos){
 		c.wait(700 * time.Millisecond)
 		c.try(c.rdb.ConfigSet(c.t.Context(), "maxmemory", "0").Err())
 	},
-	"config change": func(c *chaos) { // of a comment and of a field that is read again
-		d := &c.deployments[c.random.IntN(len(c.deployments))]
-		d.text = strings.Replace(d.text, "cap: 2s", fmt.Sprintf("cap: %dms", 1500+c.random.IntN(1000)), 1)
-		c.try(os.WriteFile(d.config+".new", []byte(d.text), 0o600))
-		c.try(os.Rename(d.config+".new", d.config))
-	},
-	"limit lowered": func(c *chaos) { // below what the oracle allows, and back
-		c.command("limits", "set", "api", "--rate", "40/s", "--config", c.deployments[0].config)
-		c.wait(500 * time.Millisecond)
-		c.command("limits", "set", "api", "--rate", "120/s", "--config", c.deployments[0].config)
-	},
-	"limit paused": func(c *chaos) {
-		config := c.deployments[c.random.IntN(len(c.deployments))].config
-		c.command("limits", "pause", "api", "--config", config)
-		c.wait(500 * time.Millisecond)
-		c.command("limits", "resume", "api", "--config", config)
-	},
-	"queue paused": func(c *chaos) {
-		d := c.deployments[c.random.IntN(len(c.deployments))]
-		c.command("queues", "pause", d.queues[0], "--config", d.config)
-		c.wait(500 * time.Millisecond)
-		c.command("queues", "resume", d.queues[0], "--config", d.config)
-	},
-	"job run": func(c *chaos) {
-		c.byHand(func(i *asynq.Inspector, queue, id string) { _ = i.RunTask(queue, id) })
-	},
-	"job deleted": func(c *chaos) {
-		c.byHand(func(i *asynq.Inspector, queue, id string) {
-			if i.DeleteTask(queue, id) == nil {
-				c.deleted[id] = true
-			}
-		})
-	},
-	"job archived": func(c *chaos) {
-		c.byHand(func(i *asynq.Inspector, queue, id string) {
-			if i.ArchiveTask(queue, id) == nil {
-				c.archived[id] = true
-			}
-		})
-	},
 	"lease lost": func(c *chaos) {
 		for _, d := range c.deployments {
 			for _, queue := range d.queues {
@@ -140,21 +95,6 @@ func (c *chaos) try(err error) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-}
-
-// command runs the command worker as an operator would. It may fail, because Redis may be away.
-func (c *chaos) command(args ...string) {
-	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
-	defer cancel()
-	var said []byte
-	for range 3 { // a pause must be followed by a resume
-		var err error
-		if said, err = exec.CommandContext(ctx, "worker", args...).CombinedOutput(); err == nil {
-			return
-		}
-	}
-	c.t.Fatalf("worker %s failed three times: %s", strings.Join(args, " "), said)
 }
 
 func (c *chaos) randomWorker() string {
@@ -193,18 +133,4 @@ func (c *chaos) stop(name string) {
 	resumed := time.Now()
 	c.try(process.Signal(syscall.SIGCONT))
 	c.stops[name] = append(c.stops[name], resumed)
-}
-
-// byHand does something to a few jobs of a random queue, whatever their state.
-func (c *chaos) byHand(f func(i *asynq.Inspector, queue, id string)) {
-	inspector := asynq.NewInspectorFromRedisClient(c.rdb)
-	d := c.deployments[c.random.IntN(len(c.deployments))]
-	queue := d.queues[c.random.IntN(len(d.queues))]
-	waiting, err := inspector.ListRetryTasks(queue, asynq.PageSize(200))
-	if err != nil {
-		return
-	}
-	for range min(3, len(waiting)) {
-		f(inspector, queue, waiting[c.random.IntN(len(waiting))].ID)
-	}
 }

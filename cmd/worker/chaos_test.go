@@ -89,8 +89,7 @@ func (c *chaos) settle() {
 	}
 }
 
-// unfinished lists jobs that have neither ended nor been deleted by an operator, with their state.
-// It runs jobs again that an operator archived.
+// unfinished lists the jobs that have not ended, with their state.
 func (c *chaos) unfinished(inspector *asynq.Inspector) (left []string) {
 	for id, queue := range c.queueOf {
 		if c.ended[id] {
@@ -98,15 +97,12 @@ func (c *chaos) unfinished(inspector *asynq.Inspector) (left []string) {
 		}
 		info, err := inspector.GetTaskInfo(queue, id)
 		switch {
-		case err != nil && c.deleted[id], err == nil && info.State == asynq.TaskStateCompleted:
+		case err == nil && info.State == asynq.TaskStateCompleted:
 			c.ended[id] = true
 			continue
 		case err != nil:
 			left = append(left, fmt.Sprintf("%s: %v", id, err))
 		default:
-			if info.State == asynq.TaskStateArchived && c.archived[id] {
-				_ = inspector.RunTask(queue, id)
-			}
 			left = append(left, fmt.Sprintf("%s in %s is %s: %s", id, queue, info.State, info.LastErr))
 		}
 	}
@@ -172,7 +168,7 @@ func (c *chaos) judgeRepeats() (repeated int) {
 		last[call.id] = call
 	}
 	for id := range c.queueOf {
-		if _, called := last[id]; !called && !c.deleted[id] {
+		if _, called := last[id]; !called {
 			c.t.Errorf("job %s has ended without a call", id)
 		}
 	}

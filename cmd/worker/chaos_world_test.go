@@ -39,10 +39,10 @@ type chaos struct {
 	deployments []deployment
 	workers     map[string]*workerProcess
 
-	queueOf                  map[string]string // job ID to queue
-	ended, deleted, archived map[string]bool   // by job ID
-	faults                   []fault
-	stops                    map[string][]time.Time // when a worker went on after SIGSTOP
+	queueOf map[string]string // job ID to queue
+	ended   map[string]bool   // by job ID
+	faults  []fault
+	stops   map[string][]time.Time // when a worker continued after SIGSTOP
 
 	mu    sync.Mutex
 	calls []call
@@ -56,7 +56,6 @@ type deployment struct {
 	keyed   map[string]bool // limits that count each tenant separately
 	tenants int
 	config  string // path of the file
-	text    string
 }
 
 // call is what the API has seen of a job.
@@ -74,8 +73,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	t.Helper()
 	c := &chaos{
 		t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // it has to repeat
-		workers: map[string]*workerProcess{}, queueOf: map[string]string{}, ended: map[string]bool{},
-		deleted: map[string]bool{}, archived: map[string]bool{}, stops: map[string][]time.Time{},
+		workers: map[string]*workerProcess{}, queueOf: map[string]string{}, ended: map[string]bool{}, stops: map[string][]time.Time{},
 	}
 	server, users := redistest.RunWithUsers(t, "../../docs/operating.md", "*", "--appendonly", "yes", "--appendfsync", "everysec")
 	c.server, c.rdb = server, server.Client()
@@ -127,10 +125,10 @@ func (d *deployment) write(t *testing.T, url string) {
 		fmt.Fprintf(&needs, "      - {limit: %s%s}\n", l.Name, key)
 	}
 	queues := "{" + strings.Join(d.queues, ": 1, ") + ": 1}"
-	d.text = fmt.Sprintf("redis: %s\nscope: %s\nconcurrency: 12\nqueues: %s\nshutdown_timeout: 2s\nlimits:\n%stasks:\n  http:request:\n    retry: {base: 500ms, cap: 2s}\n    limits:\n%shttp: {allow_private: [127.0.0.1], secrets: ['env:WORKER']}\n",
+	text := fmt.Sprintf("redis: %s\nscope: %s\nconcurrency: 12\nqueues: %s\nshutdown_timeout: 2s\nlimits:\n%stasks:\n  http:request:\n    retry: {base: 500ms, cap: 2s}\n    limits:\n%shttp: {allow_private: [127.0.0.1], secrets: ['env:WORKER']}\n",
 		url, d.name, queues, &limits, &needs)
 	d.config = filepath.Join(t.TempDir(), "headgate.yaml")
-	if err := os.WriteFile(d.config, []byte(d.text), 0o600); err != nil {
+	if err := os.WriteFile(d.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }

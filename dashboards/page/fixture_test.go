@@ -69,14 +69,8 @@ func (w *fixture) page() *page.Page {
 // serve serves the page, and returns its address.
 func (w *fixture) serve() string {
 	w.t.Helper()
-	return w.serveOver(&line{})
-}
-
-func (w *fixture) serveOver(l *line) string {
-	w.t.Helper()
 	p := w.page()
-	server := httptest.NewServer(l.over(p))
-	l.server = server
+	server := httptest.NewServer(p)
 	w.t.Cleanup(func() {
 		_ = p.Close()
 		server.CloseClientConnections()

@@ -10,11 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/chromedp"
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/throttle"
@@ -150,28 +147,6 @@ func TestJobActions(t *testing.T) {
 		if c.What != want.What || c.Jobs != want.Jobs || c.Job != want.Job || (c.What == "") != (tt.done == "") {
 			t.Errorf("%v: the changelog has %+v, want %+v", form, c, want)
 		}
-	}
-}
-
-// TestZone_Browser: times are in the viewer's zone, also after an update.
-func TestZone_Browser(t *testing.T) {
-	w := miniFixture(t)
-	opens := time.Now().Add(36 * time.Hour).Round(time.Second)
-	w.must(w.limiter.Block(t.Context(), "host", "shop.example", opens))
-	url := w.serve()
-	ctx := browse(t, time.Minute)
-	tokyo, err := time.LoadLocation("Asia/Tokyo")
-	w.must(err)
-	var shown, status string
-	do(ctx, t, "look from elsewhere", emulation.SetTimezoneOverride("Asia/Tokyo"), chromedp.Navigate(url+"/changes"), chromedp.WaitVisible(`td time`),
-		chromedp.Evaluate(`document.querySelector('#live').dataset.was = document.querySelector('#status').textContent; 0`, nil),
-		until(`document.querySelector('#status').textContent !== document.querySelector('#live').dataset.was`),
-		chromedp.Text(`td time`, &shown), chromedp.Text(`#status time`, &status))
-	if want := page.Clock(opens.In(tokyo), time.Now().In(tokyo)); shown != want {
-		t.Errorf("a block ends at %s, want %s", shown, want)
-	}
-	if !strings.HasSuffix(status, " GMT+9") {
-		t.Errorf("the time of the page is %s", status)
 	}
 }
 

@@ -1,9 +1,7 @@
 package page_test
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"net/url"
 	"strings"
 	"testing"
@@ -137,31 +135,6 @@ func TestReader_LastJob(t *testing.T) {
 		time.Sleep(1600 * time.Millisecond)
 		if jobs, limits, forecast := p.Waits(t.Context()); jobs != 0 || limits != 0 || forecast {
 			t.Errorf("%d jobs wait for %d limits, with a forecast: %v, want none", jobs, limits, forecast)
-		}
-	})
-}
-
-// TestReader_ForecastFails: the last forecast is used if a new one fails.
-func TestReader_ForecastFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := miniFixture(t)
-		w.wait("first", throttle.Need{Limit: "mail", Cost: 8})
-		w.wait("last", throttle.Need{Limit: "mail", Cost: 8})
-		p := w.page()
-		if _, _, forecast := p.Waits(t.Context()); !forecast {
-			t.Fatal("there is no forecast")
-		}
-		failed := false
-		w.rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-			if cmd.Name() == "exists" {
-				failed = true
-				return errors.New("no answer")
-			}
-			return next(ctx, cmd)
-		}))
-		time.Sleep(3 * time.Second)
-		if _, _, forecast := p.Waits(t.Context()); !failed || !forecast {
-			t.Errorf("a forecast failed: %v, and the one before is known: %v", failed, forecast)
 		}
 	})
 }

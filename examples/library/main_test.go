@@ -2,46 +2,16 @@ package main
 
 import (
 	"bufio"
-	"net/http"
-	"net/http/httptest"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
-
-	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
-
-// TestREADME_ShowsProgram: the rules and the constructors there are those that run here, line by line.
-func TestREADME_ShowsProgram(t *testing.T) {
-	program, err := os.ReadFile("main.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, shown, _ := strings.Cut(snippet(t), "\n\trules := ")
-	shown, _, found := strings.Cut(shown, "\n\tif _, err := client")
-	if !found {
-		t.Fatal("README.md has no program that makes rules and enqueues")
-	}
-	rest := words(string(program))
-	for line := range strings.Lines("rules := " + shown) {
-		_, after, found := strings.Cut(rest, words(line))
-		if !found {
-			t.Fatalf("main.go does not have, or not in this place: %s", line)
-		}
-		rest = after
-	}
-}
-
-// snippet is the program in README.md.
-func snippet(t *testing.T) string { return blocks(t)[0] }
 
 var block = regexp.MustCompile("(?ms)^```go\n(.*?)^```")
 
@@ -60,9 +30,6 @@ func blocks(t *testing.T) (texts []string) {
 	}
 	return texts
 }
-
-// words is a text whatever spaces it is laid out with.
-func words(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // withFeedback is the program of README.md with its two lines for a 429, and a handler that
 // makes a call.
@@ -86,55 +53,6 @@ func withFeedback(t *testing.T) string {
 			}
 			defer resp.Body.Close()
 			` + lines[1] + "})\nerr = server.Run(mux" + after
-}
-
-// TestREADME_Feedback runs the program of README.md with its two lines for a 429. Its job is
-// refused once, is called again when the Retry-After is over, and fails not once.
-func TestREADME_Feedback(t *testing.T) {
-	calls, refused := make(chan time.Time, 10), new(atomic.Bool)
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		calls <- time.Now()
-		if !refused.Swap(true) {
-			w.Header().Set("Retry-After", "2")
-			w.WriteHeader(http.StatusTooManyRequests)
-		}
-	}))
-	defer api.Close()
-	server := redistest.Run(t)
-	host := strings.TrimPrefix(api.URL, "http://")
-	dir := module(t)
-	program := strings.NewReplacer("localhost:6379", server.Addr(), "api.example.com", host).Replace(withFeedback(t))
-	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	goRun(t, dir, "build", "-o", "feedback", ".")
-	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "feedback"))
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var first, second time.Time
-	for _, at := range []*time.Time{&first, &second} {
-		select {
-		case *at = <-calls:
-		case <-time.After(time.Minute):
-			t.Fatal("the API was not called")
-		}
-	}
-	if wait := second.Sub(first); wait < 2*time.Second {
-		t.Errorf("the API was called again after %s, want 2s at least", wait)
-	}
-	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer rdb.Close()
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("after an interrupt: %v", err)
-	}
-	if queue, err := asynq.NewInspectorFromRedisClient(rdb).GetQueueInfo("default"); err != nil || queue.FailedTotal != 0 || queue.Size != 0 {
-		t.Errorf("%+v, %v: want the job done without a failure", queue, err)
-	}
 }
 
 // module is a folder with a module that requires this one.
@@ -181,14 +99,13 @@ func TestLibrary_OwnModule(t *testing.T) {
 		t.Fatal(err)
 	}
 	goRun(t, dir, "build", "-o", "library", ".")
-	readme := filepath.Join(dir, "readme")
-	if err := os.Mkdir(readme, 0o700); err != nil {
-		t.Fatal(err)
+	for name, program := range map[string]string{"readme": blocks(t)[0], "feedback": withFeedback(t)} {
+		folder := filepath.Join(dir, name)
+		if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(filepath.Join(folder, "main.go"), []byte(program), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		goRun(t, dir, "vet", "./"+name)
 	}
-	if err := os.WriteFile(filepath.Join(readme, "main.go"), []byte(snippet(t)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	goRun(t, dir, "vet", "./readme")
 
 	server := redistest.Run(t)
 	program := exec.CommandContext(t.Context(), filepath.Join(dir, "library"))

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/headgate/headgate/cmd/internal/config"
@@ -144,40 +143,4 @@ func TestSlowScrapes(t *testing.T) {
 			}
 		}
 	}
-}
-
-// oneConn is a listener with one connection.
-type oneConn chan net.Conn
-
-func (l oneConn) Accept() (net.Conn, error) {
-	if conn, ok := <-l; ok {
-		return conn, nil
-	}
-	return nil, net.ErrClosed
-}
-func (l oneConn) Close() error   { close(l); return nil }
-func (l oneConn) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
-
-// TestHTTPServer_SlowReader: who does not read an answer loses the connection.
-func TestHTTPServer_SlowReader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		here, there := net.Pipe()
-		defer here.Close()
-		conns := oneConn(make(chan net.Conn, 1))
-		conns <- there
-		failed := make(chan error, 1)
-		server := HTTPServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_, err := w.Write(make([]byte, 1<<20))
-			failed <- err
-		}))
-		go server.Serve(conns)
-		defer server.Close()
-		start := time.Now()
-		if _, err := io.WriteString(here, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-failed; !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(start) != answerTimeout {
-			t.Errorf("%v after %s, want the end of its time", err, time.Since(start))
-		}
-	})
 }

@@ -87,7 +87,7 @@ func (s *Server) checkPromote(ctx context.Context) error {
 		if _ = queues.Note(ctx, answer); err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if redishealth.Unreachable(answer) == nil {
+		if redishealth.Unavailable(answer) == nil {
 			strange++
 		}
 		if strange > 1 {

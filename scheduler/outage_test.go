@@ -91,7 +91,7 @@ func TestOutage_RefusedWritesAreOne(t *testing.T) {
 				t.Errorf("ready: %v, want nil", err)
 			}
 			st.must(rdb.ConfigSet(t.Context(), set.option, set.refuse).Err())
-			if err := st.server.Ready(t.Context()); !redishealth.Of(err).RefusesWrites() {
+			if err := st.server.Ready(t.Context()); !redishealth.ProblemOf(err).RefusesWrites() {
 				t.Errorf("ready: %v, want that Redis takes no writes", err)
 			}
 			wantLine := func(want string) {

@@ -69,7 +69,7 @@ func (s *scope) claim(ctx context.Context) error {
 // answered returns err if Redis gave it as its answer, and nil if Redis could not be used: then it
 // is not known whether the scope is another's.
 func answered(err error) error {
-	if redishealth.Unreachable(err) != nil {
+	if redishealth.Unavailable(err) != nil {
 		return nil
 	}
 	return err

@@ -206,7 +206,7 @@ func TestAllow_ManyMeters(t *testing.T) {
 			for i := range 12 {
 				go func() {
 					var needs []throttle.Need
-					for k := range script.MostMeters {
+					for k := range script.MaxMeters {
 						needs = append(needs, throttle.Need{Limit: limit, Key: fmt.Sprint(i, "-", k)})
 					}
 					d, err := s.AllowAll(t.Context(), needs...)
@@ -220,7 +220,7 @@ func TestAllow_ManyMeters(t *testing.T) {
 				must(t, <-errs)
 			}
 		}
-		_, err := s.AllowAll(t.Context(), make([]throttle.Need, script.MostMeters+1)...)
+		_, err := s.AllowAll(t.Context(), make([]throttle.Need, script.MaxMeters+1)...)
 		var field *throttle.FieldError
 		if !errors.As(err, &field) || field.Error() != "needs 1001: want at most 1000 of one call" {
 			t.Errorf("%v, want that there are too many needs", err)

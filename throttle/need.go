@@ -39,8 +39,8 @@ func normalize(needs []Need) ([]Need, error) {
 	if len(needs) == 0 {
 		return nil, errors.New("needs: want at least one limit")
 	}
-	if len(needs) > script.MostMeters {
-		return nil, fieldError("needs", len(needs), "want at most %d of one call", script.MostMeters)
+	if len(needs) > script.MaxMeters {
+		return nil, fieldError("needs", len(needs), "want at most %d of one call", script.MaxMeters)
 	}
 	for _, n := range needs {
 		if n.Cost < 0 || n.Cost > math.MaxInt32 {

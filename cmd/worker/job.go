@@ -66,7 +66,7 @@ func (c *jobCommand) print(ctx context.Context, q *inspect.Queues, job inspect.J
 	}
 	view.Result = nil // as text it is the answer
 	if err = cli.Print(stdio.Out, false, view); err == nil && len(job.Result) > 0 {
-		err = cli.Fields(stdio.Out, results.ParseAnswer(job.Type, job.Result).Lines())
+		err = cli.Fields(stdio.Out, results.ParseResponse(job.Type, job.Result).Lines())
 	}
 	fmt.Fprintln(stdio.Out)
 	return err

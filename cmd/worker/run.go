@@ -39,7 +39,7 @@ func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		return c.start(ctx, g, c.Logger(stdio.Err), stdio)
 	}
 	log := c.Logger(stdio.Err)
-	return c.Report(log, "the worker cannot continue", c.start(ctx, g, log, c.Lines("worker", stdio)))
+	return c.Report(log, "the worker cannot continue", c.start(ctx, g, log, c.LogOutput("worker", stdio)))
 }
 
 func (c *runCommand) start(ctx context.Context, g *cli.Globals, log *slog.Logger, stdio cli.IO) error {

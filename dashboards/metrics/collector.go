@@ -110,7 +110,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		out <- scopeUp.value(boolValue(c.collectScope(out) == nil))
 		return
 	}
-	found := redishealth.Of(c.checkRedis())
+	found := redishealth.ProblemOf(c.checkRedis())
 	readable := found == redishealth.None || found.RefusesWrites()
 	up := readable && c.collectScope(out) == nil
 	out <- scopeUp.value(boolValue(up))

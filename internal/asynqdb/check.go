@@ -44,7 +44,7 @@ func (db DB) Check(ctx context.Context) (err error) {
 		}
 		return err
 	}
-	if err := db.Deny(ctx, queue, time.Now().Add(time.Hour)); redishealth.Of(err) == redishealth.None && err != nil {
+	if err := db.Deny(ctx, queue, time.Now().Add(time.Hour)); redishealth.ProblemOf(err) == redishealth.None && err != nil {
 		return fmt.Errorf("%w: %w", ErrLayout, err)
 	} else if err != nil {
 		return err

@@ -158,7 +158,7 @@ func (d *dispatcher) round(ctx context.Context) time.Time {
 	if err == nil {
 		return d.next()
 	}
-	if ctx.Err() == nil && redishealth.Unreachable(err) == nil {
+	if ctx.Err() == nil && redishealth.Unavailable(err) == nil {
 		d.Log.Error("waiting jobs cannot be given their turns; trying again", "error", err)
 	}
 	d.renewAt = time.Now().Add(ErrorPause)

@@ -14,14 +14,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Monitor logs the start and the end of each time in which one Redis cannot be used, once each. It
-// learns from the calls of a process, so it needs no polls of its own. It is safe for concurrent use.
+// A Monitor logs the start and the end of each outage of one Redis. It observes the calls of the
+// process, so it needs no polls of its own. It is safe for concurrent use.
 //
-// A Redis that is full or read-only, or whose user lacks rights, still answers some commands, and so
-// does a cluster of which a node is down. Such an outage ends when Check succeeds.
+// A Redis that is full or read-only, or whose user lacks rights, still accepts some commands, and so
+// does a cluster with a node that is down. Such an outage ends when Check succeeds.
 type Monitor struct {
 	log      *slog.Logger
-	what     string
+	name     string
 	rdb      redis.UniversalClient
 	cluster  *redis.ClusterClient // nil unless rdb is one
 	prefixes []string
@@ -35,42 +35,40 @@ type Monitor struct {
 }
 
 const (
-	// checkEach is how often calls cause a check if Redis refuses commands.
-	checkEach = time.Second
+	// checkInterval is the shortest time between two checks that calls cause.
+	checkInterval = time.Second
 	// checkTimeout bounds the check that a log line causes.
 	checkTimeout = time.Second
 )
 
-// New returns the Monitor of a Redis that log lines call what. Redis counts as usable until a call
-// fails. Check tries to write a key with each of the prefixes. In a cluster, keys with different
-// prefixes can be on different servers.
-func New(log *slog.Logger, what string, rdb redis.UniversalClient, prefixes ...string) *Monitor {
+// New returns the Monitor of a Redis. name is the name of the Redis in log lines. Redis counts as
+// usable until a call fails. Check tries to write a key with each of the prefixes, because in a cluster
+// these keys can be on different servers.
+func New(log *slog.Logger, name string, rdb redis.UniversalClient, prefixes ...string) *Monitor {
 	cluster, _ := rdb.(*redis.ClusterClient)
-	return &Monitor{log: log, what: what, rdb: rdb, cluster: cluster, prefixes: prefixes}
+	return &Monitor{log: log, name: name, rdb: rdb, cluster: cluster, prefixes: prefixes}
 }
 
 // MonitorsOf returns the Monitors of a scheduler.Server for the Redis of its queues: one for all
 // queues without shards, and one for each shard. Package scheduler sets MonitorsOf.
 var MonitorsOf func(server any) []*Monitor
 
-// Note reports the error of a call that began at a time, or nil. Note ignores a call that was ended by
-// its own context, and a call that began before the last change of state, because some calls hang
-// and end well after the outage.
-//
-// If a right is missing, or if a call succeeds while other commands or nodes may fail, Note checks
-// Redis.
+// Note records the error of a call that began at a time, or nil. It ignores calls that were ended by
+// their own context, and calls that began before the last change of state, because a call may hang
+// until well after an outage. If a right is missing, or if a call succeeds while other commands or
+// nodes may fail, Note checks Redis.
 func (m *Monitor) Note(ctx context.Context, began time.Time, err error) {
-	if err = Unreachable(err); err != nil && ctx.Err() != nil {
+	if err = Unavailable(err); err != nil && ctx.Err() != nil {
 		return
 	}
 	if err != nil && m.cluster != nil {
-		m.cluster.ReloadState(ctx) // else it calls a dead master for up to a minute
+		m.cluster.ReloadState(ctx) // otherwise it uses a dead master for up to a minute
 	}
 	m.mu.Lock()
-	before := Of(m.err)
-	rights := Of(err) == Rights && before != Rights || err == nil && before.RefusesCommands()
+	before := ProblemOf(m.err)
+	rights := ProblemOf(err) == NoRights && before != NoRights || err == nil && before.RefusesCommands()
 	check := rights || err == nil && m.cluster != nil && before != None
-	due := check && time.Since(m.checked) >= checkEach
+	due := check && time.Since(m.checked) >= checkInterval
 	if due {
 		m.checked = time.Now()
 	}
@@ -90,15 +88,15 @@ func (m *Monitor) set(began time.Time, err error) {
 	if !began.After(m.changed) {
 		return
 	}
-	now, is, ctx := time.Now(), Of(err), context.WithValue(context.Background(), monitorKey{}, true)
+	now, is, ctx := time.Now(), ProblemOf(err), context.WithValue(context.Background(), monitorKey{}, true)
 	switch {
-	case err != nil && (m.err == nil || is != Of(m.err) && !is.IsTemporary()):
-		m.log.ErrorContext(ctx, m.what+" cannot be used: jobs wait", "why", is.Description(), "error", err)
+	case err != nil && (m.err == nil || is != ProblemOf(m.err) && !is.IsTemporary()):
+		m.log.ErrorContext(ctx, m.name+" cannot be used: jobs wait", "why", is.Description(), "error", err)
 		m.err, m.changed = err, now
 	case err != nil:
 		m.failed++
 	case m.err != nil:
-		m.log.InfoContext(ctx, m.what+" is back: jobs go on", "after", now.Sub(m.changed).Round(time.Millisecond), "failed_calls", 1+m.failed)
+		m.log.InfoContext(ctx, m.name+" is back: jobs go on", "after", now.Sub(m.changed).Round(time.Millisecond), "failed_calls", 1+m.failed)
 		m.err, m.changed, m.ended, m.failed = nil, now, now, 0
 	}
 }
@@ -110,14 +108,14 @@ func (m *Monitor) state() (err error, ended time.Time) {
 	return m.err, m.ended
 }
 
-// Check tries whether Redis can be used now, and returns the error if not. It takes one round trip for
-// each prefix, or two in a cluster.
+// Check returns an error if Redis cannot be used now. It takes one round trip for each prefix, or two
+// in a cluster.
 func (m *Monitor) Check(ctx context.Context) error {
 	before, _ := m.state()
-	return m.check(ctx, Of(before) == Rights)
+	return m.check(ctx, ProblemOf(before) == NoRights)
 }
 
-// check implements Check. It also tries each right if rights is true or if a write lacks a right.
+// check implements Check. It also checks each right if rights is true or if a write lacks a right.
 func (m *Monitor) check(ctx context.Context, rights bool) (err error) {
 	began := time.Now()
 	for i := 0; i < len(m.prefixes) && err == nil; i++ {
@@ -125,13 +123,13 @@ func (m *Monitor) check(ctx context.Context, rights bool) (err error) {
 			err = m.rdb.Exists(ctx, m.prefixes[i]+"probe", m.prefixes[i]+"-").Err()
 		}
 	}
-	if Of(err) == Rights || err == nil && rights {
-		if missing := TryRights(ctx, m.rdb, m.prefixes...); Of(missing) == Rights || err == nil {
+	if ProblemOf(err) == NoRights || err == nil && rights {
+		if missing := TryRights(ctx, m.rdb, m.prefixes...); ProblemOf(missing) == NoRights || err == nil {
 			err = missing
 		}
 	}
 	if !errors.Is(ctx.Err(), context.Canceled) {
-		m.set(began, Unreachable(err))
+		m.set(began, Unavailable(err))
 	}
 	return err
 }
@@ -139,26 +137,26 @@ func (m *Monitor) check(ctx context.Context, rights bool) (err error) {
 // TryWrite returns the error of a write to a key with a prefix, or nil if Redis accepts writes. The
 // write changes nothing, because RPUSHX ignores a list that does not exist.
 func TryWrite(ctx context.Context, rdb redis.UniversalClient, prefix string) error {
-	return Unreachable(rdb.Process(ctx, once{redis.NewIntCmd(ctx, "rpushx", prefix+"probe", "")}))
+	return Unavailable(rdb.Process(ctx, noRetryCmd{redis.NewIntCmd(ctx, "rpushx", prefix+"probe", "")}))
 }
 
-// once is a command that the client does not repeat. After retries its error would only be that the
-// context has ended.
-type once struct{ *redis.IntCmd }
+// noRetryCmd is a command that the client does not repeat. With retries, its error could be only that
+// the context has ended.
+type noRetryCmd struct{ *redis.IntCmd }
 
 // NoRetry implements redis.Cmder.
-func (once) NoRetry() bool { return true }
+func (noRetryCmd) NoRetry() bool { return true }
 
-// Unreachable returns err if it means that Redis cannot be used, and nil otherwise.
-func Unreachable(err error) error {
-	if Of(err) == None {
+// Unavailable returns err if it means that Redis cannot be used, and nil otherwise.
+func Unavailable(err error) error {
+	if ProblemOf(err) == None {
 		return nil
 	}
 	return err
 }
 
-// A Watch reports the calls of one goroutine to a Monitor. Calls follow each other, so Watch uses the
-// end of one call as the beginning of the next.
+// A Watch records the calls of one goroutine in a Monitor. It takes the end of each call for the
+// beginning of the next.
 type Watch struct {
 	monitor *Monitor
 	before  time.Time
@@ -167,16 +165,16 @@ type Watch struct {
 // Watch returns a Watch. It must be called before the goroutine's first call.
 func (m *Monitor) Watch() Watch { return Watch{m, time.Now()} }
 
-// Note reports the error of a call, or nil, and returns it.
+// Note records the error of a call, or nil, and returns it.
 func (w *Watch) Note(ctx context.Context, err error) error {
 	w.monitor.Note(ctx, w.before, err)
 	w.before = time.Now()
 	return err
 }
 
-// Quiet is a log handler for all parts of a process that talk to Redis. While Redis cannot be used,
-// Quiet drops their repeated warnings and errors, and passes the lines of the Monitors.
-type Quiet struct {
+// OutageFilter is a log handler for all parts of a process that use Redis. During an outage it drops
+// their warnings and errors. It keeps the lines of the Monitors.
+type OutageFilter struct {
 	slog.Handler
 	// Monitors must be set before anything is logged.
 	Monitors []*Monitor
@@ -184,16 +182,16 @@ type Quiet struct {
 
 type (
 	monitorKey struct{} // the context key of a Monitor's own log lines
-	lateKey    struct{} // the context key of log lines that may come late
+	lateKey    struct{} // see MayBeLate
 )
 
-// MayBeLate returns a context for log lines that can report an outage up to a second after its end.
-// The beginning of the failed call is not known for such lines.
+// MayBeLate returns a context for log lines that may be about an outage which ended up to a second
+// ago, because they do not say when the failed call began.
 func MayBeLate(ctx context.Context) context.Context { return context.WithValue(ctx, lateKey{}, true) }
 
-// Handle implements slog.Handler. Each warning or error causes a check, because the first can come
-// before any Monitor knows of the outage.
-func (q *Quiet) Handle(ctx context.Context, r slog.Record) error {
+// Handle implements slog.Handler. Each warning or error causes a check, because it may be logged before
+// any Monitor has noticed the outage.
+func (q *OutageFilter) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level < slog.LevelWarn || ctx.Value(monitorKey{}) != nil {
 		return q.Handler.Handle(ctx, r)
 	}
@@ -201,7 +199,7 @@ func (q *Quiet) Handle(ctx context.Context, r slog.Record) error {
 		down, ended := m.state()
 		if down == nil {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
-			_ = m.check(ctx, saysNoRights(r))
+			_ = m.check(ctx, isAboutRights(r))
 			cancel()
 			down, ended = m.state()
 		}
@@ -213,18 +211,18 @@ func (q *Quiet) Handle(ctx context.Context, r slog.Record) error {
 	return q.Handler.Handle(ctx, r)
 }
 
-// saysNoRights reports whether a log line is about a missing right.
-func saysNoRights(r slog.Record) bool {
-	says := strings.Contains(r.Message, "NOPERM")
+// isAboutRights reports whether a log line is about a missing right.
+func isAboutRights(r slog.Record) bool {
+	found := strings.Contains(r.Message, "NOPERM")
 	r.Attrs(func(a slog.Attr) bool {
-		says = says || strings.Contains(a.Value.String(), "NOPERM")
-		return !says
+		found = found || strings.Contains(a.Value.String(), "NOPERM")
+		return !found
 	})
-	return says
+	return found
 }
 
-// WithAttrs implements slog.Handler. No part of a worker uses attributes or groups.
-func (q *Quiet) WithAttrs([]slog.Attr) slog.Handler { return q }
+// WithAttrs implements slog.Handler. It ignores attributes and groups, which a worker does not use.
+func (q *OutageFilter) WithAttrs([]slog.Attr) slog.Handler { return q }
 
 // WithGroup implements slog.Handler.
-func (q *Quiet) WithGroup(string) slog.Handler { return q }
+func (q *OutageFilter) WithGroup(string) slog.Handler { return q }

@@ -21,7 +21,7 @@ func TestQuietDropsComplaints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		var said bytes.Buffer
-		quiet := &Quiet{Handler: slog.NewTextHandler(&said, nil)}
+		quiet := &OutageFilter{Handler: slog.NewTextHandler(&said, nil)}
 		log := slog.New(quiet)
 		m := New(log, "Redis", rdb, "place:")
 		quiet.Monitors = []*Monitor{m}

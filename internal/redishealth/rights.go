@@ -45,14 +45,14 @@ for _, line in ipairs(ARGV) do
 end
 return refused`)
 
-// DataKey is a key in the Redis of the queues that identifies its data: a random text that stays with
-// the data if they move to another address.
+// DataKey is a key in the queues' Redis with a random ID of the data. The ID stays with the data if
+// they move to another address, as in a failover.
 const DataKey = "headgate:id"
 
-// A RightsError names the rights that a user of Redis lacks.
+// A RightsError lists the rights that a Redis user lacks.
 type RightsError struct {
-	User   string   // empty if the client does not say
-	Rights []string // as an ACL has them: +zadd, ~asynq:*
+	User   string   // empty if it is unknown
+	Rights []string // as in an ACL: +zadd, ~asynq:*
 }
 
 func (e *RightsError) Error() string {
@@ -61,16 +61,16 @@ func (e *RightsError) Error() string {
 }
 
 // TryRights tries each right that a worker needs for the keys and channels with these prefixes. It
-// returns a RightsError if the user lacks some, or the error why the rights could not be tried.
+// returns a RightsError if the user lacks some, or another error if it cannot try them.
 func TryRights(ctx context.Context, rdb redis.UniversalClient, prefixes ...string) error {
-	user, lacks := script.User(rdb), map[string]bool{}
+	user, missing := script.User(rdb), map[string]bool{}
 	for _, prefix := range prefixes {
-		if err := tryPrefix(ctx, rdb, user, prefix, lacks); err != nil {
+		if err := tryPrefix(ctx, rdb, user, prefix, missing); err != nil {
 			return err
 		}
 	}
-	if len(lacks) > 0 {
-		return &RightsError{user, slices.Sorted(maps.Keys(lacks))}
+	if len(missing) > 0 {
+		return &RightsError{user, slices.Sorted(maps.Keys(missing))}
 	}
 	return nil
 }
@@ -78,8 +78,8 @@ func TryRights(ctx context.Context, rdb redis.UniversalClient, prefixes ...strin
 // neededRight finds the right in the text of [script.Explain].
 var neededRight = regexp.MustCompile(`the user needs (\S+)`)
 
-// tryPrefix adds to lacks the rights that the user lacks for a prefix.
-func tryPrefix(ctx context.Context, rdb redis.UniversalClient, user, prefix string, lacks map[string]bool) error {
+// tryPrefix adds to missing the rights that the user lacks for a prefix.
+func tryPrefix(ctx context.Context, rdb redis.UniversalClient, user, prefix string, missing map[string]bool) error {
 	own, channel := prefix, prefix+"wake"
 	var others []redis.Cmder
 	if strings.HasPrefix(prefix, "asynq:") {
@@ -100,9 +100,9 @@ func tryPrefix(ctx context.Context, rdb redis.UniversalClient, user, prefix stri
 	tried := tryRights.Run(ctx, rdb, []string{prefix + "check"}, commands...)
 	for _, cmd := range append(others, subscribe, tried) {
 		switch right := neededRight.FindStringSubmatch(fmt.Sprint(script.Explain(cmd.Err(), user, cmd))); {
-		case Of(cmd.Err()) == Rights && right != nil:
-			lacks[right[1]] = true
-		case Unreachable(cmd.Err()) != nil:
+		case ProblemOf(cmd.Err()) == NoRights && right != nil:
+			missing[right[1]] = true
+		case Unavailable(cmd.Err()) != nil:
 			return cmd.Err()
 		}
 	}
@@ -111,11 +111,11 @@ func tryPrefix(ctx context.Context, rdb redis.UniversalClient, user, prefix stri
 		command, said, _ := strings.Cut(line, " ")
 		switch {
 		case command == "publish" && strings.Contains(said, "channel"):
-			lacks["&"+own+"*"] = true
+			missing["&"+own+"*"] = true
 		case strings.Contains(said, "access"):
-			lacks["~"+own+"*"] = true
+			missing["~"+own+"*"] = true
 		default:
-			lacks["+"+command] = true
+			missing["+"+command] = true
 		}
 	}
 	return nil

@@ -18,10 +18,9 @@ type Callers struct {
 	clock clock
 }
 
-// A Caller sends one script at a time. Redis stores the number of the caller's last script that
-// took permits for a minute. If the client repeats that script because the reply was lost, Redis
-// recognizes the repeat and charges nothing twice. Callers are reused, so Redis stores about as
-// many of these numbers as there are concurrent calls.
+// A Caller sends one script at a time. For a minute, Redis stores the number of the caller's last
+// script that took permits. If the reply is lost, the client repeats the script, and Redis recognizes
+// the repeat. Callers are reused, so Redis stores about as many numbers as there are concurrent calls.
 type Caller struct {
 	Name  string
 	Calls uint64 // number of scripts that the caller has sent
@@ -49,10 +48,10 @@ func (c *Callers) Next() *Caller {
 // Done returns a caller to the pool.
 func (c *Callers) Done(caller *Caller) { c.pool.Put(caller) }
 
-// When returns the earliest time of this process's clock at which Redis's clock can have shown us,
-// a time in the reply of the script that has just been read.
-func (c *Callers) When(us int64, sent *Sent) time.Time {
-	return c.clock.when(us, sent.last, time.Now())
+// When converts redisUS, Redis's time in the reply that has just been read, to this process's clock.
+// The true moment is not earlier.
+func (c *Callers) When(redisUS int64, sent *Sent) time.Time {
+	return c.clock.when(redisUS, sent.last, time.Now())
 }
 
 // Sent is an argument of a script that counts how often the script was sent and records when it was
@@ -69,17 +68,17 @@ func (s *Sent) MarshalBinary() ([]byte, error) {
 	return strconv.AppendInt(nil, s.times, 10), nil
 }
 
-// MostMeters is the largest number of meters that the calls of one script may need together. Lua
+// MaxMeters is the largest number of meters that the calls of one script may need together. Lua
 // cannot unpack more than 8,000 values, and Redis serves no other client while a script runs.
-const MostMeters = 1000
+const MaxMeters = 1000
 
-// Batches splits calls, in their order, into batches that need at most MostMeters meters each. A
+// Batches splits calls, in their order, into batches that need at most MaxMeters meters each. A
 // call that needs more meters gets a batch of its own.
 func Batches[T any](calls []T, meters func(T) int) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
 		for len(calls) > 0 {
 			n, sum := 1, meters(calls[0])
-			for n < len(calls) && sum+meters(calls[n]) <= MostMeters {
+			for n < len(calls) && sum+meters(calls[n]) <= MaxMeters {
 				sum += meters(calls[n])
 				n++
 			}

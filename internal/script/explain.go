@@ -107,45 +107,45 @@ func Explain(err error, user string, cmd redis.Cmder) error {
 
 // explain is Explain for an error of a script, or of a plain command if script is nil.
 func explain(err error, script *Script, user string, keys []string) error {
-	said, answered := errors.AsType[redis.Error](err)
-	if _, done := errors.AsType[*explained](err); !answered || done || errors.Is(err, redis.Nil) || redis.HasErrorPrefix(err, "NOSCRIPT") {
+	redisErr, isReply := errors.AsType[redis.Error](err)
+	if _, done := errors.AsType[*explained](err); !isReply || done || errors.Is(err, redis.Nil) || redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return err
 	}
-	text := said.Error()
+	text := redisErr.Error()
 	within, where := "", ""
 	if script != nil && (inScript.MatchString(text) || ofLua.MatchString(text)) {
 		where = "the script " + script.name
 		within = " in " + where
 	}
-	if lacks := missingRight(text, script, within, append(keys, "")[0]); lacks != "" {
-		who := "this user of Redis"
+	if refused := missingRight(text, script, within, append(keys, "")[0]); refused != "" {
+		subject := "this user of Redis"
 		if user != "" {
-			who = "the Redis user " + user
+			subject = "the Redis user " + user
 		}
-		return &explained{err, who + " may not " + lacks + " (NOPERM)"}
+		return &explained{err, subject + " may not " + refused + " (NOPERM)"}
 	}
 	if where == "" {
 		return err
 	}
-	plain := strings.TrimSuffix(noise.ReplaceAllString(text, ""), ".")
-	if ofLua.MatchString(text) && !replyCode.MatchString(plain) { // the script could not compute with corrupt data
-		plain = "Redis holds corrupt data: " + plain
+	message := strings.TrimSuffix(noise.ReplaceAllString(text, ""), ".")
+	if ofLua.MatchString(text) && !replyCode.MatchString(message) { // an error of Lua: the script read malformed data
+		message = "Redis holds corrupt data: " + message
 		if line := atLine.FindStringSubmatch(text); line != nil {
 			where += ", line " + line[1]
 		}
 	}
-	return &explained{err, plain + " (" + where + ")"}
+	return &explained{err, message + " (" + where + ")"}
 }
 
 // IsCorrupt reports whether a command or a script failed because of corrupt data. Commands that
 // read other keys may succeed.
 func IsCorrupt(err error) bool {
-	said, ok := errors.AsType[redis.Error](err)
+	redisErr, ok := errors.AsType[redis.Error](err)
 	if !ok {
 		return false
 	}
-	text := said.Error()
-	return isWrongType(said) || strings.HasPrefix(text, "ERR ") && (inScript.MatchString(text) || ofLua.MatchString(text))
+	text := redisErr.Error()
+	return isWrongType(redisErr) || strings.HasPrefix(text, "ERR ") && (inScript.MatchString(text) || ofLua.MatchString(text))
 }
 
 func isWrongType(err error) bool { return err != nil && strings.Contains(err.Error(), "WRONGTYPE") }
@@ -173,7 +173,7 @@ func missingRight(text string, script *Script, within, key string) string {
 		}
 	}
 	if command == "" {
-		return "run a command" + within + ": worker run --check as this user names the right that it needs"
+		return "run a command" + within + ": run \"worker run --check\" as this user to see the missing right"
 	}
 	return "run " + strings.ToUpper(command) + within + ": the user needs +" + strings.ToLower(command)
 }

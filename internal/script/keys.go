@@ -25,9 +25,9 @@ var keys = map[string]string{
 }
 
 // WholeSlot returns the keys that a script must declare so that a cluster runs it only on a node that
-// has all keys of the slot. While a slot moves, two nodes have parts of it. A node that gets a script
-// looks for the declared keys alone, and our scripts use many others. So WholeSlot adds a key that
-// never exists. Of several keys, one of which is missing, Redis says TRYAGAIN until the slot has moved.
+// has all keys of the slot. While a slot moves, two nodes have parts of it, and a node checks only
+// whether it has the declared keys. So WholeSlot adds a key that never exists: if several keys are
+// declared and one is missing, Redis replies TRYAGAIN until the slot has moved.
 func WholeSlot(rdb redis.Scripter, keys []string) []string {
 	_, cluster := rdb.(*redis.ClusterClient)
 	tag, rest, tagged := strings.Cut(keys[0], "}")
@@ -50,13 +50,13 @@ func typeOf(name string) string {
 	switch {
 	case kind == "sliding_log":
 		return "list"
-	case kind == "concurrency" && !strings.HasSuffix(rest, "\n"): // else the mark of costs above 1: see leases.lua
+	case kind == "concurrency" && !strings.HasSuffix(rest, "\n"): // a key with a newline is a flag: see leases.lua
 		return "zset"
 	}
 	return "string"
 }
 
-// repairing lets one call at a time scan for keys of wrong types.
+// repairing is held while a call scans for keys of wrong types.
 var repairing sync.Mutex
 
 // removeWrongTypes removes the keys of a scope that have a wrong type, because every call that
@@ -80,7 +80,7 @@ func removeWrongTypes(ctx context.Context, rdb redis.UniversalClient, prefix str
 		if is == "none" || want == "" || is == want {
 			continue
 		}
-		slog.Warn("a key of the limiter was of a type that it never writes, and was removed", "key", name, "type", is, "want", want)
+		slog.Warn("removed a key of the limiter that had a wrong type", "key", name, "type", is, "want", want)
 		if err := rdb.Unlink(ctx, name).Err(); err != nil {
 			return err
 		}

@@ -56,7 +56,7 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 		kong.Writers(stdio.Out, stdio.Err),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.BindTo(throttle.WithActor(ctx, operator()), (*context.Context)(nil)), kong.Bind(stdio, globals),
+		kong.BindTo(throttle.WithActor(ctx, actor()), (*context.Context)(nil)), kong.Bind(stdio, globals),
 	}, more...)...)
 	if err != nil {
 		return report(stdio.Err, name, err)
@@ -119,8 +119,8 @@ func report(stderr io.Writer, name string, err error, set ...variable) int {
 
 // hint explains an error of Redis, or refers to --help after an error in the arguments.
 func hint(name string, err error) string {
-	switch t := redishealth.Of(err); t {
-	case redishealth.None, redishealth.Away, redishealth.NoPassword, redishealth.Password, redishealth.Rights: // the error explains itself
+	switch t := redishealth.ProblemOf(err); t {
+	case redishealth.None, redishealth.Unreachable, redishealth.NoPassword, redishealth.WrongPassword, redishealth.NoRights: // the error explains itself
 	default:
 		return "Redis refuses this: " + t.Description()
 	}
@@ -149,7 +149,7 @@ func codeOf(err error) ExitCode {
 // DefaultConfig is the default config file.
 const DefaultConfig = "headgate.yaml"
 
-// Globals are the flags that every command has.
+// Globals are the flags that every command accepts.
 type Globals struct {
 	Config string `short:"c" placeholder:"FILE" help:"Config file (default: headgate.yaml in the current folder, if it exists)."`
 	Redis  string `env:"HEADGATE_REDIS" placeholder:"URL" help:"URL of Redis, instead of the config's: redis://HOST:PORT/DB, rediss://… (TLS), unix:///PATH, redis-sentinel://HOST,HOST/MASTER or redis-cluster://HOST,HOST. Without a URL the command runs its own Redis with data in the folder .headgate beside the config: redis-server if it is installed, otherwise one in memory that is saved each second."`
@@ -164,7 +164,8 @@ func (g *Globals) Path() string {
 	return g.Config
 }
 
-// check returns an error if the named config file does not exist, also for commands that read none.
+// check returns an error if --config names a file that does not exist, even if the command reads no
+// file.
 func (g *Globals) check() error {
 	if _, err := os.Stat(g.Path()); g.Config != "" && errors.Is(err, fs.ErrNotExist) {
 		return Usagef("--config %s: file not found", g.Config)
@@ -198,9 +199,9 @@ func (g *Globals) Load() (*config.Config, error) {
 	return c, nil
 }
 
-// operator returns user@host, for the log of changes.
-func operator() string {
-	name := "somebody"
+// actor returns user@host of the person who runs the command, for the changelog.
+func actor() string {
+	name := "unknown"
 	if u, err := user.Current(); err == nil && u.Username != "" {
 		name = u.Username
 	}
@@ -211,7 +212,8 @@ func operator() string {
 	return name + "@" + host
 }
 
-// mapper parses flags of type T. The error leaves out a field's name, because kong adds the flag's.
+// mapper parses flags of type T. It removes the name of a field from errors, because kong adds the
+// name of the flag.
 func mapper[T any](parse func(string) (T, error)) kong.Option {
 	return kong.TypeMapper(reflect.TypeFor[T](), kong.MapperFunc(func(c *kong.DecodeContext, target reflect.Value) error {
 		if c.Scan.Peek().IsEOL() {
@@ -235,8 +237,8 @@ type valueError string
 
 func (e valueError) Error() string { return string(e) }
 
-// Term is a search term. It must not be empty, as an unset shell variable is, because that would
-// select everything.
+// Term is a search term. An empty term is an error, because it would select everything: an unset
+// shell variable is empty.
 type Term string
 
 // UnmarshalText implements encoding.TextUnmarshaler.

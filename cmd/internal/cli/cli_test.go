@@ -56,9 +56,9 @@ func TestExitCodes(t *testing.T) {
 // If the log is JSON, an error of traces is a warning in it.
 func TestLines_LogsTraceErrors(t *testing.T) {
 	var out bytes.Buffer
-	LogFlags{Format: "json"}.Lines("worker", IO{Err: &out})
+	LogFlags{Format: "json"}.LogOutput("worker", IO{Err: &out})
 	traceErrors.Handle(errors.New("traces export: no luck"))
-	if text := out.String(); !strings.Contains(text, `"level":"WARN","msg":"traces are not sent","error":"no luck"`) {
+	if text := out.String(); !strings.Contains(text, `"level":"WARN","msg":"cannot export traces","error":"no luck"`) {
 		t.Error(text)
 	}
 }

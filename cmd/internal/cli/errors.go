@@ -29,7 +29,7 @@ func FlagError(err error) error {
 	return err
 }
 
-// ExitCode is an error of a command that has printed what failed.
+// ExitCode is the error of a command that has printed its error message already.
 type ExitCode int
 
 // The exit codes of commands; 0 is success.
@@ -40,5 +40,5 @@ const (
 
 func (c ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// exit ends a command from within kong.
+// exit is a panic value with which a hook of kong ends the command. See Main.
 type exit int

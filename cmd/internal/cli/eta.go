@@ -32,7 +32,7 @@ func (e ETA) String() string {
 	return Until(e.StartsIn)
 }
 
-// Until returns a duration, with its end if that is a minute away or more.
+// Until formats the time from now until an event, with the date if it is a minute or more.
 func Until(d time.Duration) string {
 	switch {
 	case d <= 0:

@@ -30,9 +30,9 @@ func (f LogFlags) logger(w io.Writer, terminal bool) *slog.Logger {
 		options.ReplaceAttr = inSeconds
 		return slog.New(slog.NewJSONHandler(w, options))
 	case terminal:
-		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: f.Level, TimeFormat: time.TimeOnly, ReplaceAttr: forPeople, NoColor: os.Getenv("NO_COLOR") != ""}))
+		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: f.Level, TimeFormat: time.TimeOnly, ReplaceAttr: humanDurations, NoColor: os.Getenv("NO_COLOR") != ""}))
 	}
-	options.ReplaceAttr = forPeople
+	options.ReplaceAttr = humanDurations
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
@@ -47,41 +47,42 @@ func inSeconds(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// forPeople formats durations as the other output does.
-func forPeople(_ []string, a slog.Attr) slog.Attr {
+// humanDurations formats durations as tables and messages do, such as 1m30s.
+func humanDurations(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		return slog.String(a.Key, duration.Text(a.Value.Duration()))
 	}
 	return a
 }
 
-// Lines logs the output of a command as well, if the log is JSON.
-func (f LogFlags) Lines(name string, stdio IO) IO {
+// LogOutput returns stdio. If the log is JSON, each line that is written to Err is logged instead.
+func (f LogFlags) LogOutput(name string, stdio IO) IO {
 	if f.AsJSON() {
 		log := f.Logger(stdio.Err)
-		stdio.Err = loggedLines{log, name + ": "}
-		traceErrors.reportTo(func(text string) { log.Warn("traces are not sent", "error", text) })
+		stdio.Err = lineLogger{log, name + ": "}
+		traceErrors.reportTo(func(text string) { log.Warn("cannot export traces", "error", text) })
 	}
 	return stdio
 }
 
-// loggedLines logs each written line.
-type loggedLines struct {
+// lineLogger logs each line that is written to it.
+type lineLogger struct {
 	log    *slog.Logger
 	prefix string
 }
 
-// Write logs whole lines.
-func (l loggedLines) Write(p []byte) (int, error) {
+// Write implements io.Writer. It expects whole lines.
+func (l lineLogger) Write(p []byte) (int, error) {
 	for line := range bytes.Lines(p) {
 		l.log.Info(strings.TrimPrefix(strings.TrimSuffix(string(line), "\n"), l.prefix))
 	}
 	return len(p), nil
 }
 
-// Report returns the error. If the log is JSON, it logs the error and returns its exit code.
+// Report returns the error, which Main prints. If the log is JSON, it logs the error and returns only
+// the exit code.
 func (f LogFlags) Report(log *slog.Logger, message string, err error) error {
-	if _, said := errors.AsType[ExitCode](err); err == nil || said || !f.AsJSON() {
+	if _, printed := errors.AsType[ExitCode](err); err == nil || printed || !f.AsJSON() {
 		return err
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {

@@ -58,7 +58,7 @@ func Table[Row any](w io.Writer, rows []Row, titles ...string) error {
 	fmt.Fprintln(columns, strings.Join(titles, "\t")+"\t")
 	for _, row := range rows {
 		for _, title := range titles {
-			fmt.Fprint(columns, Cell(cell(reflect.Indirect(reflect.ValueOf(row)), title)), "\t") // also empty cells, because a column ends at a row without it
+			fmt.Fprint(columns, Cell(cell(reflect.Indirect(reflect.ValueOf(row)), title)), "\t") // also if empty, because tabwriter ends a column at a row without it
 		}
 		fmt.Fprintln(columns)
 	}
@@ -73,9 +73,9 @@ func Table[Row any](w io.Writer, rows []Row, titles ...string) error {
 	return nil
 }
 
-// Print prints a struct as JSON, or each field that has a JSON name and a value on a line. A list has
-// a line for each element, an object one for each field; a map is in JSON alone. Values may be
-// untrusted.
+// Print prints a struct as JSON, or as text with a line for each field that has a JSON name and a
+// value. A list has a line for each element, and an object one for each field. Maps are printed only
+// as JSON. Values may be untrusted.
 func Print(w io.Writer, asJSON bool, object any) error {
 	if asJSON {
 		return JSON(w, object)
@@ -107,7 +107,7 @@ func fieldLines(object reflect.Value) (lines [][2]string) {
 	return lines
 }
 
-// cell returns the text of a field. A zero is empty if JSON omits it.
+// cell returns the text of the field that a column shows. A zero value is empty if JSON omits it.
 func cell(row reflect.Value, title string) string {
 	for _, field := range slices.Backward(reflect.VisibleFields(row.Type())) {
 		if !strings.EqualFold(field.Name, strings.ReplaceAll(title, " ", "")) {
@@ -225,15 +225,15 @@ func IsTerminal(w io.Writer) bool {
 
 // Bar is a progress bar on a terminal, and nothing elsewhere. It is not safe for concurrent use.
 type Bar struct {
-	out         io.Writer // nil without a terminal
-	what        string
-	total, done int
-	begun, said time.Time
+	out            io.Writer // nil without a terminal
+	what           string
+	total, done    int
+	started, drawn time.Time
 }
 
 // NewBar returns a bar. With total 0 it only counts. The caller must call Finish.
 func NewBar(w io.Writer, total int, what string) *Bar {
-	b := &Bar{what: what, total: total, begun: time.Now()}
+	b := &Bar{what: what, total: total, started: time.Now()}
 	if IsTerminal(w) {
 		b.out = w
 	}
@@ -243,15 +243,15 @@ func NewBar(w io.Writer, total int, what string) *Bar {
 // Set updates the bar, at most ten times a second.
 func (b *Bar) Set(done int) {
 	b.done = done
-	if now := time.Now(); b.out != nil && now.Sub(b.said) >= 100*time.Millisecond {
-		b.said = now
+	if now := time.Now(); b.out != nil && now.Sub(b.drawn) >= 100*time.Millisecond {
+		b.drawn = now
 		fmt.Fprint(b.out, "\r\x1b[K", b.text(now))
 	}
 }
 
 // text returns a line such as "calls 120/200 60% (24/s)".
 func (b *Bar) text(now time.Time) string {
-	rate := float64(b.done) / max(now.Sub(b.begun).Seconds(), 0.001)
+	rate := float64(b.done) / max(now.Sub(b.started).Seconds(), 0.001)
 	if b.total == 0 {
 		return fmt.Sprintf("%s %s (%.0f/s)", b.what, display.Number(b.done), rate)
 	}

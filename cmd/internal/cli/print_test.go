@@ -124,8 +124,8 @@ func TestBarText(t *testing.T) {
 		bar  Bar
 		want string
 	}{
-		{Bar{what: "calls", total: 2000, done: 1200, begun: begun}, "calls 1,200/2,000 60% (120/s)"},
-		{Bar{what: "enqueue", done: 1_000_000, begun: begun}, "enqueue 1,000,000 (100000/s)"},
+		{Bar{what: "calls", total: 2000, done: 1200, started: begun}, "calls 1,200/2,000 60% (120/s)"},
+		{Bar{what: "enqueue", done: 1_000_000, started: begun}, "enqueue 1,000,000 (100000/s)"},
 	} {
 		if got := test.bar.text(begun.Add(10 * time.Second)); got != test.want {
 			t.Errorf("%q, want %q", got, test.want)

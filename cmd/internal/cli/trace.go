@@ -29,8 +29,9 @@ const (
 	flushTimeout = 500 * time.Millisecond
 )
 
-// beginTraces records traces if OpenTelemetry's environment variables ask for them. end exports the
-// remaining spans. Invalid settings, which often come from a platform, are a warning only.
+// beginTraces records traces if OpenTelemetry's environment variables say so. The caller must call
+// end, which exports the last spans. Invalid settings are only a warning, because a platform may have
+// set them.
 // https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 func beginTraces(ctx context.Context, name string, stderr io.Writer) (end func()) {
 	exporter := os.Getenv("OTEL_TRACES_EXPORTER")
@@ -38,7 +39,7 @@ func beginTraces(ctx context.Context, name string, stderr io.Writer) (end func()
 	if off || exporter+otlp("ENDPOINT") == "" {
 		return func() {}
 	}
-	traceErrors.reportTo(func(text string) { fmt.Fprintf(stderr, "%s: traces are not sent: %s\n", name, text) })
+	traceErrors.reportTo(func(text string) { fmt.Fprintf(stderr, "%s: cannot export traces: %s\n", name, text) })
 	c, err := newCollector()
 	if err == nil {
 		end, err = c.record(ctx, name)
@@ -81,7 +82,7 @@ func (r *traceReporter) reset() {
 	r.reported = false
 }
 
-// otlp reads a setting for traces, or the one for all signals.
+// otlp returns the variable OTEL_EXPORTER_OTLP_TRACES_name, or else OTEL_EXPORTER_OTLP_name.
 func otlp(name string) string {
 	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), os.Getenv("OTEL_EXPORTER_OTLP_"+name))
 }
@@ -122,14 +123,14 @@ func newCollector() (*collector, error) {
 	return c, nil
 }
 
-// record records traces for the collector until end is called.
+// record exports traces to the collector until end is called.
 func (c *collector) record(ctx context.Context, name string) (end func(), err error) {
 	exporter, err := otlptrace.New(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	service, err := resource.New(ctx,
-		resource.WithAttributes(semconv.ServiceName("headgate-"+name)), // OTEL_SERVICE_NAME comes later and wins
+		resource.WithAttributes(semconv.ServiceName("headgate-"+name)), // OTEL_SERVICE_NAME replaces it
 		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithProcessPID(), resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
@@ -158,7 +159,7 @@ func (c *collector) Stop(context.Context) error {
 
 // UploadTraces implements otlptrace.Client.
 func (c *collector) UploadTraces(ctx context.Context, batch []*spans.ResourceSpans) error {
-	body, err := proto.Marshal(&spans.TracesData{ResourceSpans: batch}) // as an export request is written
+	body, err := proto.Marshal(&spans.TracesData{ResourceSpans: batch}) // has the encoding of an export request
 	if err != nil {
 		return err
 	}
@@ -172,7 +173,7 @@ func (c *collector) UploadTraces(ctx context.Context, batch []*spans.ResourceSpa
 		return err
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection stays
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
 	if resp.StatusCode/100 != 2 {
 		return fmt.Errorf("%s answered %s", c.url, resp.Status)
 	}

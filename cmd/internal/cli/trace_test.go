@@ -72,7 +72,7 @@ func TestTraces_Rejected(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", server.URL+"/here")
-	want := "worker: traces are not sent: "
+	want := "worker: cannot export traces: "
 	if code, said := traceOnce(t); code != 0 || !strings.HasPrefix(said, want) || !strings.Contains(said, server.URL+"/here answered 404 Not Found") {
 		t.Errorf("exit code %d: %s; want that it answered 404", code, said)
 	}
@@ -92,7 +92,7 @@ func TestTraces_InvalidSettings(t *testing.T) {
 			name, value, _ := strings.Cut(setting, "=")
 			t.Setenv(name, value)
 			code, said := traceOnce(t)
-			if code != 0 || strings.Count(said, "\n") != 1 || !strings.HasPrefix(said, "worker: traces are not sent: ") || !strings.Contains(said, want) {
+			if code != 0 || strings.Count(said, "\n") != 1 || !strings.HasPrefix(said, "worker: cannot export traces: ") || !strings.Contains(said, want) {
 				t.Errorf("exit code %d: %s; want 0 and one line with %s", code, said, want)
 			}
 		})

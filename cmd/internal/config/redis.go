@@ -303,9 +303,9 @@ func (r Redis) Reach(ctx context.Context) error {
 	}
 	what := "cannot reach Redis at %s: %w"
 	switch {
-	case redishealth.Of(err) == redishealth.NoPassword:
+	case redishealth.ProblemOf(err) == redishealth.NoPassword:
 		return &SignInError{fmt.Errorf("Redis at %s requires a password, and the URL has none: want redis://USER:PASSWORD@HOST:PORT: %w", r, err)}
-	case redishealth.Of(err) == redishealth.Password:
+	case redishealth.ProblemOf(err) == redishealth.WrongPassword:
 		return &SignInError{fmt.Errorf("Redis at %s rejects the password of user %s, or the user does not exist: %w", r, r.User(), err)}
 	case r.byTLS && errors.Is(err, context.DeadlineExceeded):
 		what = "Redis at %s does not answer; if it has no TLS, use redis://: %w"
@@ -344,9 +344,9 @@ func ping(ctx context.Context, rdb redis.UniversalClient) (err error) {
 // MayPass reports whether an error of Reach may pass by itself, as an outage and too many connections
 // do.
 func MayPass(err error) bool {
-	t := redishealth.Of(err)
+	t := redishealth.ProblemOf(err)
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
-	return t == redishealth.Clients || t != redishealth.None && t.IsTemporary() && !untrusted
+	return t == redishealth.TooManyClients || t != redishealth.None && t.IsTemporary() && !untrusted
 }
 
 // go-redis also returns the errors that it would log to standard error.

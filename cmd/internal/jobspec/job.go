@@ -23,7 +23,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Job is a job on a JSON line or of flags.
+// Job is a job that is read from a JSON line or from flags.
 type Job struct {
 	Type    string
 	Payload []byte
@@ -68,7 +68,7 @@ func (o Options) Validate() error {
 	case o.In < 0:
 		return wrong("in", duration.Exact(o.In), "want a time from now on")
 	case o.In > 0 && !o.At.IsZero():
-		return wrong("in", duration.Exact(o.In), "at is there as well: want one of them")
+		return wrong("in", duration.Exact(o.In), "cannot be combined with at")
 	case o.MaxRetry != nil && *o.MaxRetry < 0:
 		return wrong("max_retry", *o.MaxRetry, "want 0 or more")
 	case o.MaxRetry != nil && *o.MaxRetry > math.MaxInt32:
@@ -89,8 +89,8 @@ func (o Options) Validate() error {
 // DefaultMaxRetry is asynq's default.
 const DefaultMaxRetry = 25
 
-// Fill adds an ID and missing options from the defaults, the config and asynq, in this order. At
-// replaces In, so that the job can be enqueued later.
+// Fill adds an ID and missing options: those of defaults, else of the config, else asynq's. It
+// converts In to At, so that the job can be enqueued later.
 func (j Job) Fill(defaults Options, c *config.Config) Job {
 	task := c.Tasks[j.Type]
 	if j.ID == "" {
@@ -127,7 +127,7 @@ func (j Job) Task() *asynq.Task {
 	return scheduler.NewTask(j.Type, j.Payload, opts...)
 }
 
-// Saves reports whether the job is an http:request that saves its answer to a file.
+// Saves reports whether the job is an http:request that saves the response to a file.
 func Saves(j Job) bool {
 	var call struct {
 		Save string `json:"save"`
@@ -135,7 +135,7 @@ func Saves(j Job) bool {
 	return json.Unmarshal(j.Payload, &call) == nil && call.Save != ""
 }
 
-// Rule returns the rule of a filled job. With such an error a worker would archive the job.
+// Rule returns the rule of a filled job. If it returns an error, a worker would archive the job.
 func (j Job) Rule(c *config.Config) (scheduler.Rule, error) {
 	return c.Tasks.Rule(&expression.Job{Type: j.Type, Queue: j.Queue, ID: j.ID, Payload: j.Payload})
 }
@@ -154,18 +154,18 @@ func (j *Job) fields() []field {
 		{"payload", (*json.RawMessage)(&j.Payload), "JSON"},
 		{"id", &j.ID, "a text"},
 		{"queue", &j.Queue, "a text"},
-		{"in", &parsed[time.Duration]{&j.In, ParseDuration}, aDuration},
-		{"at", &parsed[time.Time]{&j.At, ParseTime}, aTime},
+		{"in", &parsedText[time.Duration]{&j.In, ParseDuration}, aDuration},
+		{"at", &parsedText[time.Time]{&j.At, ParseTime}, aTime},
 		{"max_retry", &j.MaxRetry, "a whole number"},
-		{"retention", &parsed[time.Duration]{&j.Retention, ParseDuration}, aDuration},
+		{"retention", &parsedText[time.Duration]{&j.Retention, ParseDuration}, aDuration},
 		{"priority", &j.Priority, `"high", "normal" or "low"`},
-		{"timeout", &parsed[time.Duration]{&j.Timeout, ParseDuration}, aDuration},
-		{"deadline", &parsed[time.Time]{&j.Deadline, ParseTime}, aTime},
-		{"unique", &parsed[time.Duration]{&j.Unique, ParseDuration}, aDuration},
+		{"timeout", &parsedText[time.Duration]{&j.Timeout, ParseDuration}, aDuration},
+		{"deadline", &parsedText[time.Time]{&j.Deadline, ParseTime}, aTime},
+		{"unique", &parsedText[time.Duration]{&j.Unique, ParseDuration}, aDuration},
 	}
 }
 
-// Parse reads and validates a job of a JSON object. The error names the field and its value.
+// Parse reads and validates a job from a JSON object. The error names the field and its value.
 func Parse(line []byte) (Job, error) {
 	var j Job
 	var object map[string]json.RawMessage
@@ -209,19 +209,19 @@ func short(text []byte) string {
 	return string(text)
 }
 
-// parsed is a text in JSON that parse reads.
-type parsed[T any] struct {
+// parsedText is a JSON string that parse converts.
+type parsedText[T any] struct {
 	to    *T
 	parse func(text string) (T, error)
 }
 
 // UnmarshalText sets the value.
-func (p parsed[T]) UnmarshalText(text []byte) (err error) {
+func (p parsedText[T]) UnmarshalText(text []byte) (err error) {
 	*p.to, err = p.parse(string(text))
 	return err
 }
 
-// ParseDuration reads "90s". The error says what to write instead.
+// ParseDuration parses a duration such as "90s".
 func ParseDuration(text string) (time.Duration, error) {
 	d, err := duration.Parse(text)
 	if err != nil {
@@ -230,7 +230,7 @@ func ParseDuration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// ParseTime reads "2026-01-02T15:04:05Z". The error says what to write instead.
+// ParseTime parses a time such as "2026-01-02T15:04:05Z".
 func ParseTime(text string) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {

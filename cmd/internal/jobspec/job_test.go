@@ -28,7 +28,7 @@ func TestParse_Errors(t *testing.T) {
 		{`{"type":"t","at":5}`, `at 5: want a time in quotes, such as "2026-01-02T15:04:05Z"`},
 		{`{"type":"t","in":"-1s"}`, `in -1s: want a time from now on`},
 		{`{"type":"t","at":"tomorrow"}`, `at "tomorrow": want a time such as 2026-01-02T15:04:05Z`},
-		{`{"type":"t","at":"2026-01-02T15:04:05Z","in":"1s"}`, `in 1s: at is there as well: want one of them`},
+		{`{"type":"t","at":"2026-01-02T15:04:05Z","in":"1s"}`, `in 1s: cannot be combined with at`},
 		{`{"type":"t","max_retry":2147483648}`, `max_retry 2147483648: want at most 2147483647`},
 		{`{"type":"t","max_retry":1.5}`, `max_retry 1.5: want a whole number`},
 		{`{"type":"t","retention":"1ms"}`, `retention 1ms: want whole seconds, at least 1s`},

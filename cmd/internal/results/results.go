@@ -41,21 +41,21 @@ type Result struct {
 	Body    *cli.Text `json:"body,omitempty"`   // of an http:request
 	*tasks.HTTPResult
 
-	answer Answer
+	response Response
 }
 
 // New returns the result of a job that has ended, without the secrets of its payload.
 func New(job *asynq.TaskInfo, secrets redact.Redactor) Result {
 	r := Result{
 		ID: job.ID, Queue: job.Queue, Type: job.Type, State: job.State.String(), Ended: job.CompletedAt,
-		Payload: cli.Text(secrets.Payload(job.Payload)),
-		answer:  ParseAnswer(job.Type, job.Result),
+		Payload:  cli.Text(secrets.Payload(job.Payload)),
+		response: ParseResponse(job.Type, job.Result),
 	}
 	if job.State == asynq.TaskStateArchived {
 		r.Ended, r.Error = job.LastFailedAt, job.LastErr
 	}
-	body := cli.Text(r.answer.body)
-	if r.HTTPResult = r.answer.call; r.HTTPResult == nil {
+	body := cli.Text(r.response.body)
+	if r.HTTPResult = r.response.call; r.HTTPResult == nil {
 		r.Result = &body
 	} else {
 		r.Body = &body
@@ -64,66 +64,66 @@ func New(job *asynq.TaskInfo, secrets redact.Redactor) Result {
 }
 
 func (r Result) line() string {
-	what, text := "result", strings.TrimSpace(string(r.answer.body))
+	what, text := "result", strings.TrimSpace(string(r.response.body))
 	if r.HTTPResult != nil {
-		what = r.answer.status()
+		what = r.response.status()
 		if r.Saved != "" {
 			text = "saved: " + r.Saved
 		}
 	}
 	if text == "" && r.Error != "" {
-		what, text = "no answer", r.Error
+		what, text = "no response", r.Error
 	}
 	return strings.TrimRight(fmt.Sprintf("%s  %s  %s  %s  %s  %s", cli.DateTime(r.Ended), cli.Cell(r.ID), cli.Cell(r.Type), cli.Cell(string(r.Payload)), what, cli.Cell(text)), " ")
 }
 
-// Answer is the result that a job's handler wrote. For an http:request it has the last response.
-type Answer struct {
+// Response is the result that a job's handler wrote: for an http:request the last response.
+type Response struct {
 	call *tasks.HTTPResult // nil for other types
 	body []byte
 }
 
-// ParseAnswer reads a result. A malformed answer is its own body.
-func ParseAnswer(taskType string, result []byte) Answer {
+// ParseResponse parses a result. A result that is no HTTPResult becomes the body.
+func ParseResponse(taskType string, result []byte) Response {
 	var call tasks.HTTPResult
 	if taskType != tasks.TypeHTTPRequest || json.Unmarshal(result, &call) != nil {
-		return Answer{body: result}
+		return Response{body: result}
 	}
 	body := []byte(call.Body)
 	if call.Base64 {
 		call.Base64 = false
 		var err error
 		if body, err = base64.StdEncoding.DecodeString(call.Body); err != nil {
-			return Answer{body: result}
+			return Response{body: result}
 		}
 	}
-	return Answer{&call, body}
+	return Response{&call, body}
 }
 
-// Lines returns the names and values of an answer, for [cli.Fields].
-func (a Answer) Lines() [][2]string {
-	if a.call == nil {
-		return [][2]string{{"result", string(a.body)}}
+// Lines returns the names and values of a response, for [cli.Fields].
+func (r Response) Lines() [][2]string {
+	if r.call == nil {
+		return [][2]string{{"result", string(r.body)}}
 	}
-	lines := [][2]string{{"answer", a.status()}, {"url", a.call.URL}, {"saved", a.call.Saved}}
-	for _, name := range slices.Sorted(maps.Keys(a.call.Headers)) {
-		lines = append(lines, [2]string{"header", name + ": " + strings.Join(a.call.Headers[name], ", ")})
+	lines := [][2]string{{"response", r.status()}, {"url", r.call.URL}, {"saved", r.call.Saved}}
+	for _, name := range slices.Sorted(maps.Keys(r.call.Headers)) {
+		lines = append(lines, [2]string{"header", name + ": " + strings.Join(r.call.Headers[name], ", ")})
 	}
-	return append(lines, [2]string{"body", string(a.body)})
+	return append(lines, [2]string{"body", string(r.body)})
 }
 
-func (a Answer) status() string {
-	length := fmt.Sprintf("%d bytes", len(a.body))
+func (r Response) status() string {
+	length := fmt.Sprintf("%d bytes", len(r.body))
 	switch {
-	case a.call.Truncated && a.call.Length >= 0:
-		length = fmt.Sprintf("the first %d of %d bytes", len(a.body), a.call.Length)
-	case a.call.Truncated:
+	case r.call.Truncated && r.call.Length >= 0:
+		length = fmt.Sprintf("the first %d of %d bytes", len(r.body), r.call.Length)
+	case r.call.Truncated:
 		length = "the first " + length
-	case a.call.Saved != "":
-		length = fmt.Sprintf("%d bytes", a.call.Length)
+	case r.call.Saved != "":
+		length = fmt.Sprintf("%d bytes", r.call.Length)
 	}
-	took := duration.Text(time.Duration(a.call.DurationMS) * time.Millisecond)
-	return fmt.Sprintf("%d %s in %s, %s", a.call.Status, http.StatusText(a.call.Status), took, length)
+	took := duration.Text(time.Duration(r.call.DurationMS) * time.Millisecond)
+	return fmt.Sprintf("%d %s in %s, %s", r.call.Status, http.StatusText(r.call.Status), took, length)
 }
 
 // extensions are the file extensions of media types. Other types have none.
@@ -134,16 +134,16 @@ var extensions = map[string]string{
 
 // extension returns the file extension for the kept Content-Type, or else for the type that the body
 // looks like.
-func (a Answer) extension() string {
-	kind := http.DetectContentType(a.body)
-	if a.call != nil && len(a.call.Headers["Content-Type"]) > 0 {
-		kind = a.call.Headers["Content-Type"][0]
+func (r Response) extension() string {
+	kind := http.DetectContentType(r.body)
+	if r.call != nil && len(r.call.Headers["Content-Type"]) > 0 {
+		kind = r.call.Headers["Content-Type"][0]
 	}
 	kind, _, _ = mime.ParseMediaType(kind)
 	return extensions[kind]
 }
 
-// Sink takes results. Close is called after the last one.
+// Sink prints or writes results. Close must be called after the last one.
 type Sink interface {
 	Put(r Result) error
 	Close() error
@@ -174,7 +174,7 @@ func (l *lines) Close() error {
 	return nil
 }
 
-// folder writes each body to a file. Each queue has a folder of its own.
+// folder is a Sink that writes each body to a file, in a folder for each queue.
 type folder struct {
 	root                     *os.Root
 	stdio                    cli.IO
@@ -191,18 +191,18 @@ func Create(name string, stdio cli.IO) (Sink, error) {
 }
 
 func (f *folder) Put(r Result) error {
-	if len(r.answer.body) == 0 || r.HTTPResult != nil && r.Saved != "" {
+	if len(r.response.body) == 0 || r.HTTPResult != nil && r.Saved != "" {
 		return nil
 	}
 	queue := fileName(r.Queue)
-	name, temp := filepath.Join(queue, fileName(r.ID)+r.answer.extension()), filepath.Join(queue, ".headgate-"+uuid.NewString())
-	if err := errors.Join(f.root.MkdirAll(queue, 0o755), f.root.WriteFile(temp, r.answer.body, 0o644)); err != nil {
+	name, temp := filepath.Join(queue, fileName(r.ID)+r.response.extension()), filepath.Join(queue, ".headgate-"+uuid.NewString())
+	if err := errors.Join(f.root.MkdirAll(queue, 0o755), f.root.WriteFile(temp, r.response.body, 0o644)); err != nil {
 		return err
 	}
 	err := f.root.Link(temp, name) // unlike a rename, it replaces no file
 	err = errors.Join(err, f.root.Remove(temp))
 	if errors.Is(err, fs.ErrExist) {
-		if before, err := f.root.ReadFile(name); err == nil && bytes.Equal(before, r.answer.body) {
+		if before, err := f.root.ReadFile(name); err == nil && bytes.Equal(before, r.response.body) {
 			f.exist++
 			return nil
 		}
@@ -224,8 +224,8 @@ func (f *folder) Close() error {
 	return cli.Failed
 }
 
-// fileName returns a text as the name of a file. The name leads to no other folder, and different
-// texts have different names.
+// fileName returns a file name for a text. The name contains no folder, and different texts have
+// different names.
 func fileName(text string) string {
 	var name strings.Builder
 	for i := range len(text) {

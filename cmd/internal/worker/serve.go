@@ -128,7 +128,7 @@ func (h *health) ready(ctx context.Context, server *scheduler.Server) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	if err := server.Ready(ctx); err != nil {
-		return fmt.Errorf("cannot use Redis: %s: %w", redishealth.Of(err).Description(), err)
+		return fmt.Errorf("cannot use Redis: %s: %w", redishealth.ProblemOf(err).Description(), err)
 	}
 	if h.bad.Load() {
 		return errors.New("the config file has errors and the previous config stays in force: see the log")

@@ -53,7 +53,7 @@ func TestTroubles_AreExplained(t *testing.T) {
 			set("min-replicas-to-write", "1"), set("min-replicas-to-write", "0"),
 		},
 		{
-			"no_password", `why="it wants a password, and gets none"`, "503 cannot use Redis: it wants a password, and gets none: ",
+			"no_password", `why="it requires a password, and none is set"`, "503 cannot use Redis: it requires a password, and none is set: ",
 			do("ACL SETUSER default resetpass >another", "CLIENT KILL TYPE normal SKIPME yes"), do("ACL SETUSER default nopass"),
 		},
 		{

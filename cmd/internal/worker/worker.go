@@ -62,7 +62,7 @@ type Worker struct {
 	cron     *cron.Runner
 	server   *scheduler.Server
 	health   *health
-	outages  *redishealth.Quiet
+	outages  *redishealth.OutageFilter
 	quiet    *slog.Logger // logs only the begin and the end of an outage
 	hangup   chan os.Signal
 	keeps    sync.Once // for the warning of keptRule
@@ -131,7 +131,7 @@ func (w *Worker) Run(ctx context.Context) error {
 // prepare creates the clients of Redis, without a command to Redis.
 func (w *Worker) prepare() error {
 	c, s := w.config.Load(), w.redis
-	w.outages = &redishealth.Quiet{Handler: w.log.Handler()}
+	w.outages = &redishealth.OutageFilter{Handler: w.log.Handler()}
 	w.quiet = slog.New(w.outages)
 	w.limiter = waitdb.New(throttle.New(s, throttle.Options{Scope: c.Scope, App: c.App, Logger: w.quiet}))
 	var err error

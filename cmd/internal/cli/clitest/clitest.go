@@ -1,12 +1,12 @@
 // Package clitest runs scripts that use the commands as people do: worker and enqueue as processes, on
 // the embedded Redis and on real ones.
 //
-// Beside testscript's commands a script has
+// Scripts have these commands, and those of testscript:
 //
 //	here ARG…                 runs the command under test within this process, which is faster than
-//	                          a process. It must name its Redis, and reads no file but headgate.yaml
-//	fails CODE COMMAND ARG…   the command ends with this exit code; it can be here
-//	poll REGEXP COMMAND ARG…  repeats the command until its output matches; it can be here
+//	                          a process. It needs --redis, and reads no file but headgate.yaml
+//	fails CODE COMMAND ARG…   requires this exit code; the command can begin with here
+//	poll REGEXP COMMAND ARG…  repeats the command until its output matches; it can begin with here
 //	signal NAME [N]           sends TERM, INT, HUP or KILL to all background processes, or to the
 //	                          N-th
 //	api                       starts an HTTP server and sets $API to its URL
@@ -17,10 +17,10 @@
 //	                          docs/operating.md: $REDIS is the worker's URL, $REDIS_ENQUEUE and
 //	                          $REDIS_PAGE are the others'. mtls requires a client certificate, and
 //	                          sets $CERTIFICATES to a folder that has one
-//	redis unrefused           Redis has denied the page's user no command. The script fails at its
-//	                          end if Redis has denied the worker's user one
+//	redis no-denials          fails if Redis has denied a command to the page's user. All scripts
+//	                          fail at their end if Redis has denied one to the worker's user
 //	redis stop|restart        stops or restarts a durable Redis
-//	redis full|roomy          sets the memory of Redis to one byte, or to no bound
+//	redis full|unlimited      sets the memory of Redis to one byte, or to no limit
 //	jobs STATE N [QUEUE]      waits until the queue has N jobs in this state
 package clitest
 
@@ -44,9 +44,8 @@ import (
 	"github.com/headgate/headgate/internal/testutil/proctest"
 )
 
-// Run runs the scripts of testdata/script. The command of the package under
-// test comes from testscript.Main, and is main within this process; the others are packages
-// to build.
+// Run runs the scripts of testdata/script. testscript.Main provides the command under test as a
+// process; main runs it within this process. The other commands are built from their packages.
 func Run(t *testing.T, main Command, others ...string) {
 	bin := t.TempDir()
 	for _, pkg := range others {
@@ -76,7 +75,7 @@ func Run(t *testing.T, main Command, others ...string) {
 	})
 }
 
-// Command is a command's main, without its process.
+// Command runs a command within this process.
 type Command func(ctx context.Context, args []string, stdio cli.IO) (code int)
 
 // Output is the exit code of a command, and what it printed.
@@ -92,7 +91,7 @@ func (c Command) Run(ctx context.Context, args ...string) Output {
 	return Output{code, out.String(), stderr.String()}
 }
 
-// attempt runs a command of a script: within this process if its name is here.
+// attempt runs a command of a script: within this process if it begins with here.
 func attempt(ts *testscript.TestScript, args []string) Output {
 	if args[0] != "here" {
 		out := Output{}
@@ -110,7 +109,7 @@ func attempt(ts *testscript.TestScript, args []string) Output {
 	}
 	args = slices.Clone(args[1:])
 	if !slices.Contains(args, "--redis") {
-		ts.Fatalf("here wants --redis: the folder of an embedded one is the process's")
+		ts.Fatalf("here needs --redis: an embedded Redis would belong to the process")
 	}
 	if file := ts.MkAbs(cli.DefaultConfig); exists(file) {
 		args = append(args, "--config", file)
@@ -118,7 +117,8 @@ func attempt(ts *testscript.TestScript, args []string) Output {
 	return ts.Value("here").(Command).Run(context.Background(), args...)
 }
 
-// show keeps the output of an attempt for the script. That of a process is kept already.
+// show makes the output of a command that ran here available to the commands stdout and stderr.
+// testscript does that for processes.
 func show(ts *testscript.TestScript, args []string, out Output) {
 	if args[0] == "here" {
 		_, _ = io.WriteString(ts.Stdout(), out.Out)
@@ -152,7 +152,7 @@ func poll(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	var out Output
 	until(ts, "output like "+args[0], func() bool {
-		out = attempt(ts, args[1:]) // it may fail at first
+		out = attempt(ts, args[1:])
 		return want.MatchString(out.Out + out.Err)
 	})
 	show(ts, args[1:], out)

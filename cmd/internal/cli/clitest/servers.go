@@ -19,35 +19,35 @@ import (
 )
 
 type redisServer struct {
-	plain  *redistest.Server // nil for sentinel and cluster
-	client redis.UniversalClient
-	url    string
+	standalone *redistest.Server // nil for sentinel and cluster
+	client     redis.UniversalClient
+	url        string
 }
 
 func redisCommand(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg && len(args) <= 1, "redis [KIND|stop|restart|full|roomy|unrefused]")
+	usage(ts, !neg && len(args) <= 1, "redis [KIND|stop|restart|full|unlimited|no-denials]")
 	kind := strings.Join(append(args, "plain")[:1], "")
 	s := of(ts)
 	switch kind {
 	case "stop":
-		ts.Check(s.redis.plain.Stop())
+		ts.Check(s.redis.standalone.Stop())
 		return
 	case "restart":
-		ts.Check(s.redis.plain.Restart())
+		ts.Check(s.redis.standalone.Restart())
 		return
-	case "unrefused":
-		if refused := s.redis.refusals("page"); len(refused) > 0 {
+	case "no-denials":
+		if refused := s.redis.denials("page"); len(refused) > 0 {
 			ts.Fatalf("Redis has denied the page %q", refused)
 		}
 		return
-	case "full", "roomy":
-		bytes := map[string]string{"full": "1", "roomy": "0"}[kind] // 0 is as much as there is
+	case "full", "unlimited":
+		bytes := map[string]string{"full": "1", "unlimited": "0"}[kind]
 		ts.Check(s.redis.client.ConfigSet(context.Background(), "maxmemory", bytes).Err())
 		return
 	}
 	s.redis = start(ts, kind)
 	ts.Defer(func() {
-		refused := s.redis.refusals("worker")
+		refused := s.redis.denials("worker")
 		_ = s.redis.client.Close()
 		if len(refused) > 0 {
 			ts.Fatalf("Redis has denied the worker %q", refused)
@@ -56,7 +56,7 @@ func redisCommand(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("REDIS", s.redis.url)
 }
 
-// tb is a script as a test that starts servers.
+// tb adapts a script to redistest, which starts servers for tests.
 type tb struct{ *testscript.TestScript }
 
 func (tb) Helper() {}
@@ -121,14 +121,14 @@ func startLocked(ts *testscript.TestScript, args ...string) *redisServer {
 	return &redisServer{s, s.Client(), users.URLAs("worker", s)}
 }
 
-// refusals returns the commands that Redis has denied to a user.
-func (r *redisServer) refusals(user string) (all []string) {
-	if r.plain == nil {
+// denials returns the commands that Redis has denied to a user.
+func (r *redisServer) denials(user string) (all []string) {
+	if r.standalone == nil {
 		return nil
 	}
 	entries, err := r.client.ACLLog(context.Background(), 128).Result()
 	if err != nil {
-		return nil // the script has stopped it
+		return nil // the script has stopped Redis
 	}
 	for _, e := range entries {
 		if e.Username == user {

@@ -25,25 +25,25 @@ func TestOf(t *testing.T) {
 		}
 	}
 	write := func() error { return admin.Set(ctx, "k", "v", 0).Err() }
-	check := func(want Trouble, err error) {
+	check := func(want Problem, err error) {
 		t.Helper()
-		if got := Of(fmt.Errorf("the limiter: %w", err)); got != want || (want != None) != (got.Description() != "") {
+		if got := ProblemOf(fmt.Errorf("the limiter: %w", err)); got != want || (want != None) != (got.Description() != "") {
 			t.Errorf("%v is %q, %q; want %q", err, got, got.Description(), want)
 		}
 	}
 	check(None, admin.Get(ctx, "none").Err())
 	check(NoPassword, serverError("ERR Protocol error: unauthenticated multibulk length"))
 	do("CONFIG", "SET", "maxmemory", "1")
-	check(Full, write())
+	check(OutOfMemory, write())
 	do("CONFIG", "SET", "maxmemory", "0")
 	do("ACL", "SETUSER", "reader", "on", ">secret", "~*", "+get", "+ping")
 	as := func(password string) *redis.Client {
 		return redis.NewClient(&redis.Options{Addr: rdb.Addr(), Username: "reader", Password: password, MaxRetries: -1})
 	}
-	check(Password, as("wrong").Get(ctx, "none").Err())
-	check(Rights, as("secret").Eval(ctx, "return 1", nil).Err())
+	check(WrongPassword, as("wrong").Get(ctx, "none").Err())
+	check(NoRights, as("secret").Eval(ctx, "return 1", nil).Err())
 	do("ACL", "SETUSER", "reader", "+eval")
-	check(Rights, as("secret").Eval(ctx, "return redis.call('SET', KEYS[1], 1)", []string{"k"}).Err())
+	check(NoRights, as("secret").Eval(ctx, "return redis.call('SET', KEYS[1], 1)", []string{"k"}).Err())
 	check(NoPassword, func() error {
 		do("ACL", "SETUSER", "default", "resetpass", ">another")
 		defer do("ACL", "SETUSER", "default", "nopass")
@@ -51,11 +51,11 @@ func TestOf(t *testing.T) {
 		defer nobody.Close()
 		return nobody.Ping(ctx).Err()
 	}())
-	check(Rights, as("secret").Set(ctx, "k", "v", 0).Err())
-	check(Away, context.DeadlineExceeded)
-	check(Away, errors.New("connection refused"))
+	check(NoRights, as("secret").Set(ctx, "k", "v", 0).Err())
+	check(Unreachable, context.DeadlineExceeded)
+	check(Unreachable, errors.New("connection refused"))
 	check(None, admin.Do(ctx, "NOSUCH").Err())
-	if Of(nil) != None {
+	if ProblemOf(nil) != None {
 		t.Error("no error is a trouble")
 	}
 	for _, trouble := range All() {

@@ -27,9 +27,9 @@ func (c *countingAdmitter) acquireAll(ctx context.Context, b batch) []*attempt {
 	return jobs
 }
 
-// TestAcquire_DeniedJobsMeetNoWorker: of jobs that are fetched together, those that must wait go back
-// before a worker meets them, except jobs that were fetched before the first denial. All get their
-// permits in their order, whatever they cost.
+// TestAcquire_DeniedJobsMeetNoWorker: of jobs that are fetched together, those that must wait go
+// back before a worker meets them, except jobs that were fetched before the first denial. All get
+// their permits in their order, whatever they cost.
 func TestAcquire_DeniedJobsMeetNoWorker(t *testing.T) {
 	slow(t)
 	var admitted []string
@@ -60,8 +60,8 @@ func TestAcquire_DeniedJobsMeetNoWorker(t *testing.T) {
 	})
 }
 
-// TestAcquire_SlowRule: a rule that takes long holds up its own job only. Other jobs of the same batch
-// start at once.
+// TestAcquire_SlowRule: a rule that takes long holds up its own job only. Other jobs of the same
+// batch start at once.
 func TestAcquire_SlowRule(t *testing.T) {
 	rule := func(task *asynq.Task) (Rule, error) {
 		if string(task.Payload()) == "slow" {
@@ -90,8 +90,8 @@ func TestAcquire_SlowRule(t *testing.T) {
 	})
 }
 
-// TestStalePermits_NotUsed: permits of jobs that do not start at once are not used later. Leases go back,
-// and a job that starts late asks for new permits.
+// TestStalePermits_NotUsed: permits of jobs that do not start at once are not used later. Leases go
+// back, and a job that starts late asks for new permits.
 func TestStalePermits_NotUsed(t *testing.T) {
 	slots := throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 100, Lease: time.Hour}
 	gate := make(chan struct{})
@@ -158,8 +158,8 @@ func (st *stack) request(id string, position queuePosition) *attempt {
 	return a
 }
 
-// TestStalePermits_StoppedProcess: a process that is stopped for a second now and then, right after jobs
-// were allowed, starts no more jobs than the limits guarantee.
+// TestStalePermits_StoppedProcess: a process that is stopped for a second now and then, right after
+// jobs were allowed, starts no more jobs than the limits guarantee.
 func TestStalePermits_StoppedProcess(t *testing.T) {
 	slow(t)
 	for _, limit := range []throttle.Limit{
@@ -189,8 +189,8 @@ func TestStalePermits_StoppedProcess(t *testing.T) {
 	}
 }
 
-// TestStalePermits_KeepPosition: a job that was allowed and starts too late for its permits asks again. It
-// runs before all jobs that came after it, except those that were granted meanwhile.
+// TestStalePermits_KeepPosition: a job that was allowed and starts too late for its permits asks
+// again. It runs before all jobs that came after it, except those that were granted meanwhile.
 func TestStalePermits_KeepPosition(t *testing.T) {
 	var waited time.Duration
 	stopped := false
@@ -245,8 +245,8 @@ func TestStalePermits_KeepMaxWait(t *testing.T) {
 	})
 }
 
-// TestGiveBack_KeepsPosition: a server gives jobs back that were allowed and that it cannot start within a
-// second. They run before all jobs that wait.
+// TestGiveBack_KeepsPosition: a server gives jobs back that were allowed and that it cannot start
+// within a second. They run before all jobs that wait.
 func TestGiveBack_KeepsPosition(t *testing.T) {
 	limit := throttle.Limit{Name: "api", Kind: throttle.FixedWindow, Rate: throttle.Rate{N: 2, Per: 4 * time.Second}}
 	virtual(t, settings{config: oneWorker, limits: []throttle.Limit{limit}, handle: takes(1500 * time.Millisecond)}, func(t *testing.T, st *stack) {
@@ -261,8 +261,8 @@ func TestGiveBack_KeepsPosition(t *testing.T) {
 	})
 }
 
-// TestStalePermits_NotStartedKeepsPosition: if asynq gives a job up that was allowed and has not started,
-// the job keeps its position, also if retries wait behind all others.
+// TestStalePermits_NotStartedKeepsPosition: if asynq gives a job up that was allowed and has not
+// started, the job keeps its position, also if retries wait behind all others.
 func TestStalePermits_NotStartedKeepsPosition(t *testing.T) {
 	for _, position := range []RetryPosition{PositionKeep, PositionBack} {
 		rule := needs("api")

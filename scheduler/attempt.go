@@ -18,8 +18,9 @@ import (
 // job names a job in asynq: an ID is unique in its queue only.
 type job = throttle.JobID
 
-// attempt is one try to run a job, from the dequeue that fetched it until asynq has written how it
-// ended. A job that is denied and comes again is a new attempt here, though asynq counts none.
+// attempt is one try to run a job, from the dequeue that fetched the job until asynq has written
+// how the try ended. If a job is denied and fetched again, that is another attempt here, though
+// asynq counts none.
 type attempt struct {
 	job
 	scope    *scope      // nil until decode
@@ -34,17 +35,17 @@ type attempt struct {
 	isNew    bool // whether the job has never been put back, and has never failed
 	lease    asynqdb.LeaseID
 	leaseEnd time.Time // when asynq's lease ends, unless asynq extends it
-	restarts int       // how often its permits grew old before the handler started
+	restarts int       // how often the permits were too old before the handler started
 
-	done     chan struct{}   // closed when the next five fields are set; nil before the request
-	rule     Rule            //
+	done     chan struct{} // closed when the next five fields are set; nil before the request
+	rule     Rule
 	decision waitdb.Decision // zero if the job needs no permits
 	err      error           // why the job does not run, or nil
-	sentAt   time.Time       // when the limiter was asked
+	sentAt   time.Time       // when the request was sent
 	startAt  time.Time       // when the handler may start
 
 	// inFlight guards these.
-	taken bool      // whether the handler has started, or never will
+	taken bool      // whether the handler has started, or the attempt was given up
 	slot  bool      // whether the attempt occupies a worker slot
 	until time.Time // when an attempt without a slot is forgotten
 
@@ -52,25 +53,22 @@ type attempt struct {
 	reports sync.Mutex // held while a report changes decision.Taken
 
 	mu      sync.Mutex    // guards the rest
-	latency time.Duration // as ReportLatency says
+	latency time.Duration // of the last ReportLatency
 	end     attemptEnd
 }
 
-// attemptEnd is what the write of an attempt's end must know.
+// attemptEnd is what is needed to write the end of an attempt.
 type attemptEnd struct {
-	queuedAt time.Time // when the job joined its lane first; zero until its handler runs
-	// keep is whether the end belongs to the job's kept attempts: it failed, or an attempt before
-	// it did.
-	keep bool
-	took time.Duration
-	// retry is the policy of the job's rule; nil until its handler runs.
-	retry *RetryPolicy
-	// putBack is set if the job is put back. asynq archives a job on its last attempt whatever
-	// kind of error it gets, so the client between asynq and Redis looks here.
+	queuedAt time.Time // when the job first joined its lane; zero until the handler runs
+	keep     bool      // whether the job keeps a record of the attempt: it failed, or one before it
+	took     time.Duration
+	retry    *RetryPolicy // of the job's rule; nil until the handler runs
+	// putBack is set if the job is put back. asynq archives a job on its last attempt whatever its
+	// error is, so redisClient needs to know.
 	putBack *putBackError
 }
 
-// decode reads the message of a fetched job. The task stays nil if the message cannot be read.
+// decode parses the message of a fetched job. The task stays nil if the message is not valid.
 func (s *Server) decode(a *attempt) {
 	m, err := asynqdb.ParseMessage([]byte(a.msg))
 	if err != nil {
@@ -83,24 +81,24 @@ func (s *Server) decode(a *attempt) {
 	}
 }
 
-// name is what the job is counted by.
+// name is the queue and the type under which the stats count the job.
 func (a *attempt) name() stats.Task { return stats.Task{Queue: a.Queue, Type: a.task.Type()} }
 
-// noteEnd changes what is known of the attempt's end.
+// updateEnd changes the attempt's end.
 func (a *attempt) updateEnd(change func(*attemptEnd)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	change(&a.end)
 }
 
-// ending returns what is known of the attempt's end.
+// ending returns the attempt's end, as far as it is known.
 func (a *attempt) ending() attemptEnd {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.end
 }
 
-// isDone reports whether the request for permits has its result.
+// isDone reports whether the request for permits has a result.
 func (a *attempt) isDone() bool {
 	select {
 	case <-a.done:
@@ -110,9 +108,8 @@ func (a *attempt) isDone() bool {
 	}
 }
 
-// outcome is how asynq counts an attempt that returns err. The order of the cases is asynq's: a
-// context that is over comes before whatever the handler returns, and a job that is dropped is
-// never archived.
+// outcome is how asynq counts an attempt that returns err. The order of the cases is asynq's: an
+// ended context comes before the handler's error, and a dropped job is not archived.
 func (a *attempt) outcome(ctx context.Context, err error) stats.End {
 	later, isLater := errors.AsType[*putBackError](err)
 	switch {
@@ -139,22 +136,22 @@ func (a *attempt) failure() stats.End {
 	return stats.Failed
 }
 
-// late returns the error of a job whose deadline has passed, or nil.
+// expiredError returns the error of a job whose deadline has passed, or nil.
 func (a *attempt) expiredError() error {
 	if a.deadline.IsZero() || time.Now().Before(a.deadline) {
 		return nil
 	}
-	err := fmt.Errorf("too late: it was to be done by %s", a.deadline.UTC().Format(time.RFC3339))
+	err := fmt.Errorf("too late: its deadline %s has passed", a.deadline.UTC().Format(time.RFC3339))
 	if a.rule.OnMaxWait == ActionDrop {
 		return fmt.Errorf("%w: %w", err, asynq.RevokeTask)
 	}
 	return finalError{err}
 }
 
-// retryError turns a handler's error into one that asynq understands. If the error is several
-// things, PutBackAs counts first, then SkipRetry and RevokeTask, then RetryAfter: see IsPutBack.
-// Without a policy the error is left to the program's RetryDelayFunc. After a policy's last retry
-// it is a finalError, because asynq knows only the job's own MaxRetry.
+// retryError turns a handler's error into an error for asynq. If the error wraps several of ours
+// and asynq's, PutBackAs takes precedence over SkipRetry and RevokeTask, and these over RetryAfter:
+// see IsPutBack. Without a policy the program's RetryDelayFunc decides. After the policy's last
+// retry retryError returns a finalError, because asynq knows only the job's own MaxRetry.
 func (a *attempt) retryError(err error) error {
 	if as, ok := errors.AsType[*putBackAs](err); ok {
 		return &putBackError{error: err, at: time.Now(), as: as}
@@ -172,5 +169,5 @@ func (a *attempt) retryError(err error) error {
 	if class.MaxRetry != nil && a.retried >= *class.MaxRetry || a.retried >= a.maxRetry {
 		return finalError{err}
 	}
-	return spacedError{err, class.Delay(a.retried)}
+	return delayedError{err, class.Delay(a.retried)}
 }

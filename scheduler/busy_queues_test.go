@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// busyQueues is a queue with 30 free workers, and queues whose five workers each are busy. All share a limit
-// of 20/s.
+// busyQueues is a queue with 30 free workers, and queues whose five workers each are busy. All
+// share a limit of 20/s.
 type busyQueues struct {
 	limit  throttle.Limit
 	busy   int           // queues
@@ -27,7 +27,8 @@ type busyQueues struct {
 	free   float64       // least part of the permits that the free queue has
 }
 
-// TestBusyQueues_LeavePermits: all permits are used, and the free queue gets what the busy queues cannot take.
+// TestBusyQueues_LeavePermits: all permits are used, and the free queue gets what the busy queues
+// cannot take.
 func TestBusyQueues_LeavePermits(t *testing.T) {
 	slow(t)
 	log := throttle.Limit{Name: "api", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(20)}
@@ -111,7 +112,8 @@ func (b busyQueues) run(t *testing.T, first *stack) {
 	}
 }
 
-// TestServer_ReportsFreeSlots: a server without jobs reports how many of its slots are free when it is asked.
+// TestServer_ReportsFreeSlots: a server without jobs reports how many of its slots are free when it
+// is asked.
 func TestServer_ReportsFreeSlots(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		st := start(t, rdb, settings{config: asynq.Config{Concurrency: 7}, limits: []throttle.Limit{funnel("api", 20, 1)}})

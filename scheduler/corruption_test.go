@@ -21,8 +21,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestCorruption_Records: whatever record of a waiting job is damaged, other jobs have their turns meanwhile,
-// no limit is exceeded, and a minute after the last damage all is in order again.
+// TestCorruption_Records: whatever record of a waiting job is damaged, other jobs have their turns
+// meanwhile, no limit is exceeded, and a minute after the last damage all is in order again.
 func TestCorruption_Records(t *testing.T) {
 	for seed := range uint64(max(1, *seeds/10)) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -35,8 +35,8 @@ func TestCorruption_Records(t *testing.T) {
 	}
 }
 
-// TestCorruption_Deadlines: whatever an operator writes among the wait deadlines of jobs, other jobs expire in
-// time, and a while after the last job nothing of it is left.
+// TestCorruption_Deadlines: whatever an operator writes among the wait deadlines of jobs, other
+// jobs expire in time, and a while after the last job nothing of it is left.
 func TestCorruption_Deadlines(t *testing.T) {
 	for _, score := range []float64{0, -1, 1, 1e15, math.Inf(1), math.Inf(-1)} {
 		t.Run(fmt.Sprint(score), func(t *testing.T) {
@@ -56,8 +56,8 @@ func TestCorruption_Deadlines(t *testing.T) {
 	}
 }
 
-// TestCorruption_Lane: a lane that no script has made is removed by the next reconciliation, and so are records
-// without a lane.
+// TestCorruption_Lane: a lane that no script has made is removed by the next reconciliation, and so
+// are records without a lane.
 func TestCorruption_Lane(t *testing.T) {
 	virtual(t, settings{config: quick, limits: []throttle.Limit{perMinute(60, 10)}}, func(t *testing.T, st *stack) {
 		time.Sleep(time.Second)
@@ -230,8 +230,8 @@ func (w *damager) note(format string, args ...any) {
 	w.done = append(w.done, fmt.Sprintf(format, args...))
 }
 
-// inOrder fails unless each waiting or granted job has its record and its place, and the reserved permits are
-// those of granted jobs. A script looks at all of it at one moment.
+// inOrder fails unless each waiting or granted job has its record and its place, and the reserved
+// permits are those of granted jobs. A script looks at all of it at one moment.
 func (w *damager) inOrder(t *testing.T, also ...any) {
 	t.Helper()
 	text := `local P, out, sums, wanted = KEYS[1], {}, {}, {}

@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestDispatcher_SlotFreedBeforeMark: a slot comes back before the dispatcher has written that its next job
-// waits for one, so that no notification is sent. The job is granted at once all the same.
+// TestDispatcher_SlotFreedBeforeMark: a slot comes back before the dispatcher has written that its
+// next job waits for one, so that no notification is sent. The job is granted at once all the same.
 func TestDispatcher_SlotFreedBeforeMark(t *testing.T) {
 	writes := &tap{is: isScript("lanes/publish_shares"), takes: 20 * time.Millisecond}
 	virtual(t, settings{config: quick, split: true, rule: ruleOfPayload, hooks: []redis.Hook{writes.hook()}, limits: []throttle.Limit{funnel("rate", 10, 1), oneSlot}}, func(_ *testing.T, st *stack) {
@@ -27,8 +27,8 @@ func TestDispatcher_SlotFreedBeforeMark(t *testing.T) {
 	})
 }
 
-// TestDispatcher_LeaderStops: the worker that leads stops gracefully. Another one gives the next turn at
-// most 100 ms late, whatever the leader's lease was, also if jobs come only then.
+// TestDispatcher_LeaderStops: the worker that leads stops gracefully. Another one gives the next
+// turn at most 100 ms late, whatever the leader's lease was, also if jobs come only then.
 func TestDispatcher_LeaderStops(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -67,8 +67,8 @@ func TestDispatcher_LeaderStops(t *testing.T) {
 	}
 }
 
-// TestDispatcher_DeadWorkersJob: a worker dies with a granted job before it has asked for the permits. Its
-// job comes back later, and the lane does not wait for it.
+// TestDispatcher_DeadWorkersJob: a worker dies with a granted job before it has asked for the
+// permits. Its job comes back later, and the lane does not wait for it.
 func TestDispatcher_DeadWorkersJob(t *testing.T) {
 	acquires, asked := isScript("lanes/acquire"), 0
 	dies := newFuse(func(cmd redis.Cmder) bool {
@@ -91,8 +91,8 @@ func TestDispatcher_DeadWorkersJob(t *testing.T) {
 	})
 }
 
-// TestDispatcher_LostNotifications: the notification of a change gets lost, or all but a later one. The
-// change is found by two heartbeats later, or at once.
+// TestDispatcher_LostNotifications: the notification of a change gets lost, or all but a later one.
+// The change is found by two heartbeats later, or at once.
 func TestDispatcher_LostNotifications(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -124,8 +124,8 @@ func TestDispatcher_LostNotifications(t *testing.T) {
 	}
 }
 
-// TestDispatcher_LosesQueues: the leader loses the queues' Redis. Another process takes over, so that 500
-// jobs at 10 a second take 50 s.
+// TestDispatcher_LosesQueues: the leader loses the queues' Redis. Another process takes over, so
+// that 500 jobs at 10 a second take 50 s.
 func TestDispatcher_LosesQueues(t *testing.T) {
 	t.Parallel()
 	s := settings{config: quick, split: true, limits: []throttle.Limit{funnel("api", 10, 10)}}
@@ -148,8 +148,8 @@ func TestDispatcher_LosesQueues(t *testing.T) {
 	})
 }
 
-// TestDispatcher_DiesBeforePromote: two processes die as they would promote a job that they have granted.
-// The third one promotes it within 5 s.
+// TestDispatcher_DiesBeforePromote: two processes die as they would promote a job that they have
+// granted. The third one promotes it within 5 s.
 func TestDispatcher_DiesBeforePromote(t *testing.T) {
 	limit := throttle.Limit{Name: "slot", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Hour}
 	s := settings{config: quick, limits: []throttle.Limit{limit}, fuse: newFuse(isPromote)}
@@ -174,8 +174,8 @@ func TestDispatcher_DiesBeforePromote(t *testing.T) {
 	})
 }
 
-// TestReconcile_ChecksAreNoOrphans: a process that starts puts back and promotes a job of its own, to see
-// whether it can. The limiter does not know that job, and the dispatcher leaves it alone.
+// TestReconcile_ChecksAreNoOrphans: a process that starts puts back and promotes a job of its own,
+// to see whether it can. The limiter does not know that job, and the dispatcher leaves it alone.
 func TestReconcile_ChecksAreNoOrphans(t *testing.T) {
 	virtual(t, settings{limits: []throttle.Limit{funnel("api", 1, 1)}}, func(t *testing.T, st *stack) {
 		check := asynqdb.CheckQueue + "of another"
@@ -193,8 +193,8 @@ func TestReconcile_ChecksAreNoOrphans(t *testing.T) {
 	})
 }
 
-// TestPromote_PassesTheBacklog: a granted job comes before all that its queue has pending. If the pending
-// jobs take longer than its permits are reserved, it would always come too late.
+// TestPromote_PassesTheBacklog: a granted job comes before all that its queue has pending. If the
+// pending jobs take longer than its permits are reserved, it would always come too late.
 func TestPromote_PassesTheBacklog(t *testing.T) {
 	virtual(t, settings{config: oneWorker, limits: []throttle.Limit{funnel("api", 1, 1)}, rule: ruleOfPayload, handle: takes(50 * time.Millisecond)}, func(t *testing.T, st *stack) {
 		limited := st.enqueueN(5, "api")

@@ -149,6 +149,7 @@ func (f *fuse) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// isGreeting reports whether a connection begins with a command. go-redis sends it with a subscriber's
-// lock held: if it waited, others would wait for that lock, and no bubble's clock goes on then.
+// isGreeting reports whether a connection begins with a command. go-redis sends it with a
+// subscriber's lock held: if it waited, others would wait for that lock, and no bubble's clock goes
+// on then.
 func isGreeting(cmd redis.Cmder) bool { return cmd.Name() == "hello" || cmd.Name() == "client" }

@@ -67,7 +67,8 @@ type settings struct {
 	oneClock bool // see stack
 }
 
-// redises are the servers of a stack in virtual time. They are one if the limiter has none of its own.
+// redises are the servers of a stack in virtual time. They are one if the limiter has none of its
+// own.
 type redises struct{ queueServer, limitServer *miniredis.Miniredis }
 
 // virtual runs a worker in a bubble whose clock jumps.
@@ -120,7 +121,8 @@ func (r redises) start(t testing.TB, s settings) *stack {
 // idle are polls that cost little in virtual time.
 var idle = asynq.Config{Concurrency: 4, TaskCheckInterval: 10 * time.Second, DelayedTaskCheckInterval: 20 * time.Second}
 
-// quick are polls as a Server sets them, but fewer: miniredis takes a third of a millisecond for each.
+// quick are polls as a Server sets them, but fewer: miniredis takes a third of a millisecond for
+// each.
 var quick = asynq.Config{Concurrency: 4, TaskCheckInterval: 20 * time.Millisecond}
 
 // oneWorker is quick with one worker, so that jobs run in their order.
@@ -277,8 +279,8 @@ func each(d time.Duration) throttle.Limit {
 
 var onePerSecond = []throttle.Limit{funnel("a", 1, 1)}
 
-// needing makes a task whose payload says what it needs: limit, limit/key or limit:cost, separated by
-// spaces. ruleOfPayload reads it.
+// needing makes a task whose payload says what it needs: limit, limit/key or limit:cost, separated
+// by spaces. ruleOfPayload reads it.
 func needing(needs string, opts ...asynq.Option) *asynq.Task {
 	return asynq.NewTask("job", []byte(needs), append([]asynq.Option{asynq.MaxRetry(0)}, opts...)...)
 }
@@ -375,9 +377,9 @@ type run struct {
 	decision throttle.Decision
 }
 
-// note notes that a handler begins. In virtual time, if Redis's clock is this one, no handler begins
-// later than freshTime after its permits existed. On a real machine another process may run between
-// the server's own look at their age and this one.
+// note notes that a handler begins. In virtual time, if Redis's clock is this one, no handler
+// begins later than freshTime after its permits existed. On a real machine another process may run
+// between the server's own look at their age and this one.
 func (st *stack) note(ctx context.Context, id string) {
 	rule, _ := GetRule(ctx)
 	d, _ := GetDecision(ctx)
@@ -484,8 +486,8 @@ func (st *stack) wantNotReported() {
 }
 
 // wantNotOver fails if workers of one scope took more permits of a limit than it allows, or started
-// more jobs than such permits explain. If the meters were lost at a moment, what was taken before is
-// judged on its own.
+// more jobs than such permits explain. If the meters were lost at a moment, what was taken before
+// is judged on its own.
 func wantNotOver(t testing.TB, limit throttle.Limit, lost time.Time, workers ...*stack) {
 	t.Helper()
 	type part struct {
@@ -553,8 +555,8 @@ func (st *stack) wantJob(id string, state asynq.TaskState, text string) *asynq.T
 	return info
 }
 
-// wantNothingLeft fails if asynq has anything of the default queue's jobs but completed ones, or has
-// counted a failure.
+// wantNothingLeft fails if asynq has anything of the default queue's jobs but completed ones, or
+// has counted a failure.
 func (st *stack) wantNothingLeft() {
 	st.t.Helper()
 	q, err := st.tasks.GetQueueInfo("default")

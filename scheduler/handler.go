@@ -13,16 +13,16 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// wrap returns the handler that asynq's server gets. It calls next when the job has its permits, which
-// were requested when the job was fetched. Most denied jobs are put back before asynq gets them. The
-// others are marked as put back here, because asynq acts on the error that this handler returns.
+// wrap returns the handler that asynq's server gets. It waits for the job's permits, which were
+// requested when the job was fetched, and calls next. Most denied jobs were put back before asynq
+// got them. For the others wrap returns the error that makes asynq put them back.
 func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		var j job
 		j.ID, _ = asynq.GetTaskID(ctx)
 		j.Queue, _ = asynq.GetQueueName(ctx)
 		a := s.inFlight.take(j)
-		if a == nil { // a later attempt has the job
+		if a == nil { // another attempt of the job runs
 			release(ctx)
 			return asynq.ErrLeaseExpired
 		}
@@ -42,15 +42,15 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// try runs the handler under permits that are still valid when it starts. If the permits of a job
-// expire before it starts, try requests new ones.
+// try waits for the job's permits and runs the handler. If the permits are too old when the handler
+// starts, try requests new ones.
 func (s *Server) try(ctx context.Context, a *attempt, task *asynq.Task, next asynq.Handler) error {
 	for {
 		if err := a.awaitPermits(ctx); err != nil {
 			a.scope.stats.CountEnd(a.name(), a.outcome(ctx, err))
 			return err
 		}
-		a.task = task // which asynq has made, with a writer of its result
+		a.task = task // asynq's, with a writer of the job's result
 		if stale, err := a.run(ctx, next); !stale {
 			return err
 		}
@@ -62,10 +62,10 @@ func (s *Server) try(ctx context.Context, a *attempt, task *asynq.Task, next asy
 	}
 }
 
-// awaitPermits waits for the result of the request, and until the permits exist: a waiting job is
-// granted its permits some milliseconds before, so that many jobs can be granted in one call. The
-// error says why the job does not run. If the job's rule panicked, awaitPermits panics with the
-// same value, so that asynq makes its own error of it.
+// awaitPermits waits for the result of the request, and until the permits exist: a job may get its
+// permits some milliseconds in advance, so that one call can grant many jobs. The error is why the
+// job does not run. If the job's rule panicked, awaitPermits panics with the same value, and asynq
+// turns that into its own error.
 func (a *attempt) awaitPermits(ctx context.Context) error {
 	select {
 	case <-a.done:
@@ -82,34 +82,26 @@ func (a *attempt) awaitPermits(ctx context.Context) error {
 	return a.err
 }
 
-// startError returns an error if a job that has its permits must not start. Either its deadline has
-// passed, or asynq has abandoned the attempt, for example because the job's lease ended.
-func (a *attempt) startError(ctx context.Context) error {
-	if err := a.expiredError(); err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
-		return a.abandoned(ctx)
-	}
-	return nil
-}
-
-// abandoned returns the error that puts a job back which asynq has abandoned before it started.
+// abandoned returns the error that puts a job back that asynq abandoned before the handler started,
+// for example because the job's lease ended.
 func (a *attempt) abandoned(ctx context.Context) error {
 	return &putBackError{error: ctx.Err(), at: time.Now().Add(time.Second), denied: true, position: a.nextPosition()}
 }
 
-// Errors for the span of a run that did not return or did not start.
+// Errors of the span of a run whose handler did not return or did not start.
 var (
 	errPanicked = errors.New("the handler panicked")
 	errStale    = errors.New("the permits had expired: the job requests new ones")
 )
 
-// run runs the handler under its permits, and extends its leases while the handler runs. run does not
-// recover from a panic, so that asynq makes its own error of it. If the permits have expired, the
-// handler is not called, and stale is true.
+// run starts the handler, and extends the job's leases while the handler runs. run does not recover
+// from a panic, so that asynq makes its own error of it. If the permits are too old, run does not
+// call the handler, and stale is true.
 func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err error) {
-	if err := a.startError(ctx); err != nil {
+	if err = a.expiredError(); err == nil && ctx.Err() != nil {
+		err = a.abandoned(ctx)
+	}
+	if err != nil {
 		a.scope.stats.CountEnd(a.name(), a.outcome(ctx, err))
 		a.freeLeases(ctx)
 		return false, err
@@ -129,11 +121,14 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 	return false, err
 }
 
-// call calls the handler and counts the outcome. A panic counts as a failure. A handler whose time was
-// over has failed, whatever it returned, because asynq had abandoned it by then.
+// call calls the handler and counts how the attempt ends. A panic is a failure. So is an attempt
+// that took too long, whatever the handler returned, because asynq had abandoned it by then.
 func (a *attempt) call(ctx context.Context, next asynq.Handler, ended func() (over bool)) (err error) {
 	counted, outcome := a.scope.stats.StartJob(a.name()), a.failure()
-	queuedAt := a.queuedAt()
+	queuedAt := a.position.queuedAt
+	if queuedAt.IsZero() && len(a.decision.Taken) > 0 {
+		queuedAt = a.decision.At.Add(-a.decision.Waited)
+	}
 	a.updateEnd(func(e *attemptEnd) { e.queuedAt, e.retry = queuedAt, a.rule.Retry })
 	defer func() {
 		counted(outcome)
@@ -154,22 +149,13 @@ func (a *attempt) call(ctx context.Context, next asynq.Handler, ended func() (ov
 	return err
 }
 
-// queuedAt returns the time at which the job first joined its lane, by the limiter's clock. It is zero
-// for a job without permits.
-func (a *attempt) queuedAt() time.Time {
-	if at := a.position.queuedAt; !at.IsZero() || len(a.decision.Taken) == 0 {
-		return at
-	}
-	return a.decision.At.Add(-a.decision.Waited)
-}
-
-// reportTimeout bounds how long a job that has ended waits for the limiter to take a report.
+// reportTimeout is how long a job that has ended waits at most for a report to the limiter.
 const reportTimeout = 5 * time.Second
 
-// afterRun turns a handler's error into one that asynq understands, and reports to the limiter: a
-// rate limit always, a success only if a limit adapts, which saves all other jobs the round trip. A
-// failure of another kind says nothing about limits. A report has a time of its own, because the
-// job's context may be over.
+// afterRun turns a handler's error into an error for asynq, and reports the outcome to the limiter:
+// a rejected call always, a success only if a limit adapts to latencies. Other failures have
+// nothing to do with limits. A report has a timeout of its own, because the job's context may have
+// ended.
 func (a *attempt) afterRun(ctx context.Context, err error) error {
 	a.reports.Lock()
 	defer a.reports.Unlock()
@@ -190,12 +176,12 @@ func (a *attempt) afterRun(ctx context.Context, err error) error {
 	return a.retryError(err)
 }
 
-// rateLimited makes the limiter block the keys of the rule and let the job wait again, in one round
-// trip. It returns nil if the job fails like any other.
+// rateLimited makes the limiter block the keys of the rule and put the job into its lane again, in
+// one round trip. It returns nil if the job fails like any other.
 //
-// If the limiter cannot be asked, nothing is blocked, and the job is put back for as long as the
-// upstream said. It does not count as denied then: without a place in a lane the dispatcher would
-// take it for an orphan, and send it back earlier.
+// If the limiter is unavailable, nothing is blocked, and the job is put back until the time that
+// the upstream named. The job does not count as denied then: it is in no lane, so the dispatcher
+// would take it for an orphan and send it back earlier.
 func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err error) error {
 	s, needs, wait := a.scope, a.rule.blockedNeeds(), time.Until(why.until)
 	if len(a.decision.Taken) == 0 || len(needs) == 0 {

@@ -11,14 +11,14 @@ type inFlight struct {
 	mu       sync.Mutex
 	attempts map[job]*attempt
 	slots    int       // that attempts occupy
-	sweep    time.Time // when attempts are forgotten next
+	sweep    time.Time // when old attempts are removed next
 }
 
-// writeBackTime is how long an attempt without a slot is remembered at least. asynq stops trying
-// to write it when its lease ends, after 30 s.
+// writeBackTime is the minimum time for which an attempt without a slot is kept: asynq tries to
+// write its end until the lease ends, after 30 s.
 const writeBackTime = time.Minute
 
-// add notes that asynq gets a job.
+// add adds the attempt of a job that asynq gets.
 func (f *inFlight) add(a *attempt) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -48,7 +48,7 @@ func (f *inFlight) free(a *attempt) {
 	}
 }
 
-// get returns a job's attempt: an empty one if this server does not have the job.
+// get returns the attempt of a job, or an empty attempt if there is none.
 func (f *inFlight) get(j job) *attempt {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -58,7 +58,8 @@ func (f *inFlight) get(j job) *attempt {
 	return &attempt{job: j}
 }
 
-// take returns the attempt of a job whose handler has not started, once; nil if there is none.
+// take claims the attempt of a job whose handler has not started. It returns nil if there is none,
+// or if it was claimed before.
 func (f *inFlight) take(j job) *attempt {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,14 +71,15 @@ func (f *inFlight) take(j job) *attempt {
 	return a
 }
 
-// freeSlot frees the slot of an attempt, which asynq may not have written yet.
+// freeSlot frees the slot of an attempt whose end may not be written yet.
 func (f *inFlight) freeSlot(a *attempt) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.free(a)
 }
 
-// written forgets an attempt, unless a later attempt of the job has replaced it.
+// written removes an attempt whose end is written, unless a later attempt of the job has replaced
+// it.
 func (f *inFlight) written(a *attempt) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -94,7 +96,7 @@ func (f *inFlight) busy() int {
 	return f.slots
 }
 
-// putsBack reports whether a job of that ID is to be put back, in any queue. It looks at all
+// putsBack reports whether a job with that ID is being put back, in any queue. It looks at all
 // attempts, and is only called when asynq is about to archive a job.
 func (f *inFlight) putsBack(id string) bool {
 	f.mu.Lock()

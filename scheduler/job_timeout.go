@@ -8,65 +8,58 @@ import (
 	"github.com/headgate/headgate/internal/asynqdb"
 )
 
-// jobTimeout holds the timeout and the deadline that the producer has set. The timeout is for each
-// attempt, the deadline for all attempts. Zero means none.
+// jobTimeout holds the timeout and the deadline that a job's producer has set. The timeout is for
+// each attempt, the deadline for all attempts together. Zero means none.
 //
-// asynq starts its own timer when it dequeues a job, which would count the time that the job waits
-// for permits, and would fail a job after its deadline before it has asked for any. Therefore
-// disabledOffset is added to both before asynq sees them, and the originals are enforced when the
-// handler starts.
+// asynq starts its own timer when it fetches a job. That timer would include the time for which the
+// job waits for permits, and a job would fail at its deadline before it has asked for permits.
+// Therefore asynq gets the job with disabledOffset added to both, and the server enforces the
+// originals from when the handler starts.
 type jobTimeout struct {
 	timeout  time.Duration
 	deadline time.Time
 }
 
-// disabledOffset is added to timeouts and deadlines, in seconds: about 30,000 years. A changed
-// value is recognized by its size, so that nothing needs to be remembered.
+// disabledOffset is added to timeouts and deadlines, in seconds: about 30,000 years. Original
+// values are smaller, so the remainder of a division by it is the original, and nothing must be
+// remembered.
 const disabledOffset = 1_000_000_000_000
-
-// original returns a number of seconds without disabledOffset.
-func original(seconds int64) int64 {
-	if seconds >= disabledOffset {
-		return seconds - disabledOffset
-	}
-	return seconds
-}
 
 // jobTimeoutOf returns the timeout and the deadline of a message.
 func jobTimeoutOf(m asynqdb.Message) (t jobTimeout) {
-	t.timeout = time.Duration(max(0, original(m.Timeout))) * time.Second
-	if deadline := original(m.Deadline); deadline > 0 {
+	t.timeout = time.Duration(max(0, m.Timeout%disabledOffset)) * time.Second
+	if deadline := m.Deadline % disabledOffset; deadline > 0 {
 		t.deadline = time.Unix(deadline, 0)
 	}
 	return t
 }
 
 // disableIn returns a job's message as asynq gets it, with disabledOffset added. The message of a
-// job that has neither a timeout nor a deadline stays as it is, because asynq's default applies.
+// job without timeout and deadline stays as it is: asynq's default timeout applies.
 func (t jobTimeout) disableIn(msg string) string {
 	if t == (jobTimeout{}) {
 		return msg
 	}
-	deadline := int64(0)
+	deadline := int64(disabledOffset)
 	if !t.deadline.IsZero() {
-		deadline = t.deadline.Unix()
+		deadline += t.deadline.Unix()
 	}
-	return string(asynqdb.WithTimes([]byte(msg), int64(t.timeout/time.Second)+disabledOffset, deadline+disabledOffset))
+	return string(asynqdb.WithTimes([]byte(msg), int64(t.timeout/time.Second)+disabledOffset, deadline))
 }
 
-// restoreTimeout returns a message that asynq writes to Redis with the original timeout and
+// restoreTimeout returns a message that asynq writes to Redis with its original timeout and
 // deadline.
 func restoreTimeout(msg []byte, m asynqdb.Message) []byte {
 	if m.Timeout < disabledOffset && m.Deadline < disabledOffset {
 		return msg
 	}
-	return asynqdb.WithTimes(msg, original(m.Timeout), original(m.Deadline))
+	return asynqdb.WithTimes(msg, m.Timeout%disabledOffset, m.Deadline%disabledOffset)
 }
 
-// start starts the handler's time. It returns the handler's context, which is derived from asynq's and
-// ends when the time is over. At that moment asynq abandons the attempt, even if the handler has not
-// returned. The caller calls ended after the handler has returned; ended reports whether the time was
-// over.
+// start starts the handler's timer. It returns the handler's context, which is derived from asynq's
+// context and ends at the timeout or the deadline. At that moment asynq abandons the attempt, even
+// if the handler has not returned. The caller calls ended after the handler has returned. ended
+// reports whether the handler took too long.
 func (t jobTimeout) start(ctx context.Context) (_ context.Context, ended func() (over bool)) {
 	end := t.end(time.Now())
 	parent, ok := ctx.Value(runContextKey{}).(*runContext)
@@ -86,49 +79,55 @@ func (t jobTimeout) start(ctx context.Context) (_ context.Context, ended func() 
 	}
 }
 
-// end returns the time at which an attempt that starts now must end, or zero if there is no bound.
+// end returns when an attempt that starts now must end, or zero if it need not.
 func (t jobTimeout) end(now time.Time) time.Time {
-	if over := now.Add(t.timeout); t.timeout > 0 && (t.deadline.IsZero() || over.Before(t.deadline)) {
-		return over
+	if end := now.Add(t.timeout); t.timeout > 0 && (t.deadline.IsZero() || end.Before(t.deadline)) {
+		return end
 	}
 	return t.deadline
 }
 
-// A runContext is the parent of asynq's context of one attempt. asynq gives an attempt up when its
-// own context ends, and the deadline of that context cannot be changed when the handler starts.
-// Therefore the parent is ended, as if asynq's deadline had come.
+// runContext is the parent of the context that asynq makes for one attempt. asynq abandons an
+// attempt when that context ends, and sets its deadline before the handler starts. Because the
+// deadline cannot be changed later, jobTimeout ends the parent, with the error of a passed
+// deadline.
 type runContext struct {
-	context.Context // the program's, and its values
+	context.Context // the program's, for its values
 	own             context.Context
 	end             context.CancelCauseFunc
+	err             error // why the program's BaseContext failed
 }
 
-// runContextKey is the context key that returns the runContext itself.
+// runContextKey is the key under which a runContext is its own value.
 type runContextKey struct{}
 
 // runContexts makes the parents of asynq's contexts from the program's BaseContext. If BaseContext
-// fails, the job fails.
+// fails, the context has ended with that error, so that asynq fails the job and calls no handler.
 func runContexts(next func() (context.Context, error)) func() context.Context {
 	return func() context.Context {
 		base, err := next()
 		if err != nil {
-			base = brokenContext{context.Background(), err}
+			base = context.Background()
 		}
-		own, end := context.WithCancelCause(base)
-		return &runContext{base, own, end}
+		c := &runContext{Context: base, err: err}
+		c.own, c.end = context.WithCancelCause(base)
+		if err != nil {
+			c.end(err)
+		}
+		return c
 	}
 }
 
-// release detaches the runContext from the program's context when asynq is done with the attempt. A
-// context that can end would keep a reference to the runContext otherwise.
+// release detaches the runContext of an attempt from the program's context, which would keep a
+// reference to it, when asynq is done with the attempt.
 func release(ctx context.Context) {
 	if parent, ok := ctx.Value(runContextKey{}).(*runContext); ok && parent.Context.Done() != nil {
 		parent.end(nil)
 	}
 }
 
-// Value implements context.Context. It reads from the program's context, not from own. Otherwise
-// package context would find own's cancelCtx there, and use its error, Canceled, instead of Err's.
+// Value implements context.Context. It reads from the program's context and not from own: package
+// context would find own's cancelCtx there, and use its error, Canceled, in place of Err.
 func (c *runContext) Value(key any) any {
 	if key == (runContextKey{}) {
 		return c
@@ -141,6 +140,9 @@ func (c *runContext) Done() <-chan struct{} { return c.own.Done() }
 
 // Err implements context.Context.
 func (c *runContext) Err() error {
+	if c.err != nil {
+		return c.err
+	}
 	if errors.Is(context.Cause(c.own), context.DeadlineExceeded) {
 		return context.DeadlineExceeded
 	}

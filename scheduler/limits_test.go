@@ -19,8 +19,8 @@ import (
 )
 
 // TestCalendarWindow_DSTChange: 100 a day in New York, 250 jobs, from Saturday, half an hour before
-// midnight, over the day that is an hour short. miniredis sorts a set for each look at it, so 2,000 a
-// day would take minutes, and show no more.
+// midnight, over the day that is an hour short. miniredis sorts a set for each look at it, so 2,000
+// a day would take minutes, and show no more.
 func TestCalendarWindow_DSTChange(t *testing.T) {
 	slow(t)
 	newYork, err := time.LoadLocation("America/New_York")
@@ -100,8 +100,9 @@ func TestWithPolling(t *testing.T) {
 	})
 }
 
-// TestLimits_TwoConfigVersionsLogged: if two configs define a limit in different ways, the config that was
-// read last is in force. The server that read the other one logs so, once each time that it happens.
+// TestLimits_TwoConfigVersionsLogged: if two configs define a limit in different ways, the config
+// that was read last is in force. The server that read the other one logs so, once each time that
+// it happens.
 func TestLimits_TwoConfigVersionsLogged(t *testing.T) {
 	var olds, news journal
 	old, fast := perMinute(6, 1), perMinute(60, 1)
@@ -129,8 +130,8 @@ func TestLimits_TwoConfigVersionsLogged(t *testing.T) {
 	})
 }
 
-// TestServer_Start_LogsDifferences: a server that starts logs once which of its limits are paused in Redis
-// or were set at run time.
+// TestServer_Start_LogsDifferences: a server that starts logs once which of its limits are paused
+// in Redis or were set at run time.
 func TestServer_Start_LogsDifferences(t *testing.T) {
 	virtual(t, settings{limits: []throttle.Limit{perMinute(6, 1)}}, func(t *testing.T, st *stack) {
 		st.must(st.limiter.Set(t.Context(), perMinute(30, 1)))
@@ -149,8 +150,8 @@ func TestServer_Start_LogsDifferences(t *testing.T) {
 	})
 }
 
-// changing is a rule that changes: a job whose payload is "it" needs the limit of this name; every other
-// needs what its payload says.
+// changing is a rule that changes: a job whose payload is "it" needs the limit of this name; every
+// other needs what its payload says.
 type changing struct{ limit atomic.Value }
 
 func newChanging() *changing {
@@ -172,8 +173,8 @@ var slowAndFast = []throttle.Limit{
 	funnel("fast", 100, 1),
 }
 
-// TestRulesChanged: jobs wait for a permit in four minutes when their rule is changed to one of 100 a
-// second. All run within seconds, in order, and jobs whose rule is the same notice nothing.
+// TestRulesChanged: jobs wait for a permit in four minutes when their rule is changed to one of 100
+// a second. All run within seconds, in order, and jobs whose rule is the same notice nothing.
 func TestRulesChanged(t *testing.T) {
 	slow(t)
 	c := newChanging()
@@ -200,7 +201,8 @@ func TestRulesChanged(t *testing.T) {
 	})
 }
 
-// TestRulesChanged_NoServerRan: jobs wait when their worker stops. The next worker has another rule for them.
+// TestRulesChanged_NoServerRan: jobs wait when their worker stops. The next worker has another rule
+// for them.
 func TestRulesChanged_NoServerRan(t *testing.T) {
 	c := newChanging()
 	s := settings{config: quick, limits: slowAndFast, rule: c.rule}
@@ -217,7 +219,8 @@ func TestRulesChanged_NoServerRan(t *testing.T) {
 	})
 }
 
-// TestRulesChanged_MaxWait: a job's MaxWait counts from its first denial, whatever its rule was then.
+// TestRulesChanged_MaxWait: a job's MaxWait counts from its first denial, whatever its rule was
+// then.
 func TestRulesChanged_MaxWait(t *testing.T) {
 	slow(t)
 	c := newChanging()
@@ -241,8 +244,8 @@ func TestRulesChanged_MaxWait(t *testing.T) {
 	})
 }
 
-// TestRulesChanged_OneServerFirst: rules do not change everywhere at once. Jobs that a worker with the old
-// rules got ask again later.
+// TestRulesChanged_OneServerFirst: rules do not change everywhere at once. Jobs that a worker with
+// the old rules got ask again later.
 func TestRulesChanged_OneServerFirst(t *testing.T) {
 	slow(t)
 	here, there := newChanging(), newChanging()
@@ -268,8 +271,8 @@ func TestRulesChanged_OneServerFirst(t *testing.T) {
 	})
 }
 
-// TestRulesChanged_ContextOfRule: a rule gets the same task and context for a waiting job as for one that
-// runs. If it panics for a waiting job, that job fails, and no other.
+// TestRulesChanged_ContextOfRule: a rule gets the same task and context for a waiting job as for
+// one that runs. If it panics for a waiting job, that job fails, and no other.
 func TestRulesChanged_ContextOfRule(t *testing.T) {
 	type key struct{}
 	config := quick

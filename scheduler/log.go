@@ -16,8 +16,8 @@ type asynqLog struct {
 	inFlight *inFlight
 }
 
-// Warn implements asynq.Logger. The line has the job's ID but not its queue, so it is also dropped if
-// another queue's job of the same ID is put back.
+// Warn implements asynq.Logger. The line has the job's ID but not its queue, so it is also dropped
+// if another queue's job of the same ID is put back.
 func (l asynqLog) Warn(args ...any) {
 	if id, ok := strings.CutPrefix(fmt.Sprint(args...), "Retry exhausted for task id="); ok && l.inFlight.putsBack(id) {
 		return
@@ -25,7 +25,7 @@ func (l asynqLog) Warn(args ...any) {
 	l.Logger.Warn(args...)
 }
 
-// stderr writes what asynq's default logger writes, which asynq does not export.
+// stderr writes as asynq's default logger does, which asynq does not export.
 type stderr struct{ *log.Logger }
 
 func newStderr() stderr {

@@ -17,8 +17,8 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// lostEnd loses the reply to the script by which a server ends its lease of the job "it". The server's
-// client sends the script again.
+// lostEnd loses the reply to the script by which a server ends its lease of the job "it". The
+// server's client sends the script again.
 type lostEnd struct {
 	*stack
 	between       func()         // what happens to the job before the repeat
@@ -76,9 +76,9 @@ func (l *lostEnd) fetch() {
 	}
 }
 
-// TestLostReply_EndOfLease: each script of asynq's by which a server ends its lease of a job is sent again,
-// because its reply got lost. The repeat changes nothing, also if another worker has the job by then. The
-// scripts of package asynqdb have such a test of their own.
+// TestLostReply_EndOfLease: each script of asynq's by which a server ends its lease of a job is
+// sent again, because its reply got lost. The repeat changes nothing, also if another worker has
+// the job by then. The scripts of package asynqdb have such a test of their own.
 func TestLostReply_EndOfLease(t *testing.T) {
 	t.Parallel()
 	opts := func(o ...asynq.Option) []asynq.Option { return o }

@@ -32,8 +32,8 @@ var otherKeys = []string{
 // notRestored are the keys of what only Redis knew, and those that the next call writes.
 var notRestored = []string{"deleted", "blocked:", "overrides:", "ending:", "changelog", "cell:", "granted:", "full"}
 
-// TestLostKeys: whatever key of a scope Redis loses while jobs wait, all heals within a minute, each job runs
-// once, and none is archived. TestCorruption_Records removes parts of keys.
+// TestLostKeys: whatever key of a scope Redis loses while jobs wait, all heals within a minute,
+// each job runs once, and none is archived. TestCorruption_Records removes parts of keys.
 func TestLostKeys(t *testing.T) {
 	slow(t)
 	text, err := os.ReadFile("../docs/design.md")

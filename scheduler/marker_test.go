@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// waitingServer is a server of some slots whose queue has been empty for a minute. began gets the time at
-// which a job's handler begins.
+// waitingServer is a server of some slots whose queue has been empty for a minute. began gets the
+// time at which a job's handler begins.
 func waitingServer(t *testing.T, slots int, then func(t *testing.T, st *stack, began chan time.Time, looks *tap)) {
 	looks := &tap{is: func(cmd redis.Cmder) bool {
 		return slices.Contains(cmd.Args(), any(asynqdb.Key("default", asynqdb.Paused)))
@@ -50,8 +50,8 @@ func (st *stack) wantNow(began chan time.Time) {
 	}
 }
 
-// TestMarker_NextJob: a server that has just emptied its queue, and so does not look again at once, looks if
-// a marker is set.
+// TestMarker_NextJob: a server that has just emptied its queue, and so does not look again at once,
+// looks if a marker is set.
 func TestMarker_NextJob(t *testing.T) {
 	waitingServer(t, 10, func(_ *testing.T, st *stack, began chan time.Time, _ *tap) {
 		for range 20 {
@@ -61,8 +61,8 @@ func TestMarker_NextJob(t *testing.T) {
 	})
 }
 
-// TestMarker_AfterCallEnded: a server learns of a job at once, also if its wait goes on when the Redis call
-// that waits for markers ends.
+// TestMarker_AfterCallEnded: a server learns of a job at once, also if its wait goes on when the
+// Redis call that waits for markers ends.
 func TestMarker_AfterCallEnded(t *testing.T) {
 	waitingServer(t, 10, func(t *testing.T, st *stack, began chan time.Time, _ *tap) {
 		add(t, st.rdb, "without a marker") // so that the server looks in between
@@ -74,8 +74,8 @@ func TestMarker_AfterCallEnded(t *testing.T) {
 	})
 }
 
-// TestMarker_PollsBetween: if markers announce all jobs, a server does not look in between. After a job
-// without a marker it looks again soon.
+// TestMarker_PollsBetween: if markers announce all jobs, a server does not look in between. After a
+// job without a marker it looks again soon.
 func TestMarker_PollsBetween(t *testing.T) {
 	waitingServer(t, 10, func(t *testing.T, st *stack, began chan time.Time, looks *tap) {
 		looks.n.Store(0)
@@ -96,8 +96,8 @@ func TestMarker_PollsBetween(t *testing.T) {
 	})
 }
 
-// TestMarker_OneForManyJobs: two servers of one slot wait. Two jobs become pending with one marker: the
-// server that wakes leaves a marker for the other.
+// TestMarker_OneForManyJobs: two servers of one slot wait. Two jobs become pending with one marker:
+// the server that wakes leaves a marker for the other.
 func TestMarker_OneForManyJobs(t *testing.T) {
 	waitingServer(t, 1, func(t *testing.T, st *stack, began chan time.Time, _ *tap) {
 		st.beside(settings{config: asynq.Config{Concurrency: 1}, rule: always(Rule{}), handle: st.handle})
@@ -114,8 +114,8 @@ func TestMarker_OneForManyJobs(t *testing.T) {
 	})
 }
 
-// TestMarker_PausesAfterErrors: a server whose Redis rejects each fetch at once, as for a missing right,
-// does not fetch again at once.
+// TestMarker_PausesAfterErrors: a server whose Redis rejects each fetch at once, as for a missing
+// right, does not fetch again at once.
 func TestMarker_PausesAfterErrors(t *testing.T) {
 	rejects, calls := false, 0
 	hook := redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {

@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestMaxWait_Slots: jobs that can wait for 20 s wait for a slot that may be leased for longer: when a
-// running job ends is not known, and no job is archived for an estimate.
+// TestMaxWait_Slots: jobs that can wait for 20 s wait for a slot that may be leased for longer:
+// when a running job ends is not known, and no job is archived for an estimate.
 func TestMaxWait_Slots(t *testing.T) {
 	for name, test := range map[string]struct {
 		maxWait time.Duration
@@ -47,8 +47,8 @@ func TestMaxWait_Slots(t *testing.T) {
 	}
 }
 
-// TestMaxWait_Settle: no job is archived for an estimate: what running calls were charged is more than what
-// they cost in the end.
+// TestMaxWait_Settle: no job is archived for an estimate: what running calls were charged is more
+// than what they cost in the end.
 func TestMaxWait_Settle(t *testing.T) {
 	limit := throttle.Limit{Name: "tokens", Kind: throttle.SlidingWindow, Rate: throttle.PerMinute(10000)}
 	handle := func(ctx context.Context, _ *asynq.Task) error {
@@ -66,9 +66,9 @@ func TestMaxWait_Settle(t *testing.T) {
 	})
 }
 
-// TestMaxWait_Expires: jobs wait behind a slot that is held until their MaxWait is long over. Each is archived
-// within a second after it, and none runs, also if many expire together, or if a job with a longer MaxWait
-// waits before them and the dispatcher sleeps.
+// TestMaxWait_Expires: jobs wait behind a slot that is held until their MaxWait is long over. Each
+// is archived within a second after it, and none runs, also if many expire together, or if a job
+// with a longer MaxWait waits before them and the dispatcher sleeps.
 func TestMaxWait_Expires(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -116,8 +116,8 @@ func TestMaxWait_Expires(t *testing.T) {
 	}
 }
 
-// TestMaxWait_ClockStepsBack: if the limiter's clock steps back, expired jobs are not asked for again and
-// again until the clock has caught up.
+// TestMaxWait_ClockStepsBack: if the limiter's clock steps back, expired jobs are not asked for
+// again and again until the clock has caught up.
 func TestMaxWait_ClockStepsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, queues := redistest.Mini(t)

@@ -16,8 +16,8 @@ const (
 	logDefined = "Redis has lost its limits: they are defined again as the config says"
 )
 
-// TestOperator: whatever is done to asynq's jobs, or to either Redis, behind headgate's back, no other job
-// is lost, no limit is exceeded, and a minute later nothing is left of it.
+// TestOperator: whatever is done to asynq's jobs, or to either Redis, behind headgate's back, no
+// other job is lost, no limit is exceeded, and a minute later nothing is left of it.
 func TestOperator(t *testing.T) {
 	const left = -1 // of the 60 jobs, those that have run, and perhaps one that was granted just then
 	count := func(_ int, err error) error { return err }
@@ -90,8 +90,8 @@ func TestOperator(t *testing.T) {
 	}
 }
 
-// TestReconcile_GoneJobComparesAll: if a granted job was deleted, others may have been deleted too, also
-// jobs whose turn would come in an hour.
+// TestReconcile_GoneJobComparesAll: if a granted job was deleted, others may have been deleted too,
+// also jobs whose turn would come in an hour.
 func TestReconcile_GoneJobComparesAll(t *testing.T) {
 	limits := []throttle.Limit{funnel("fast", 1, 1), {Name: "slow", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}}
 	virtual(t, settings{config: quick, limits: limits, rule: ruleOfPayload}, func(t *testing.T, st *stack) {
@@ -108,8 +108,8 @@ func TestReconcile_GoneJobComparesAll(t *testing.T) {
 	})
 }
 
-// TestReconcile_OrphansAskAgain: the limiter has lost its data, and so which jobs wait. The put-backs of
-// those jobs end in hours; they ask again within a minute.
+// TestReconcile_OrphansAskAgain: the limiter has lost its data, and so which jobs wait. The
+// put-backs of those jobs end in hours; they ask again within a minute.
 func TestReconcile_OrphansAskAgain(t *testing.T) {
 	virtual(t, settings{config: quick, split: true, limits: []throttle.Limit{each(time.Hour)}}, func(t *testing.T, st *stack) {
 		st.enqueueN(4, "")

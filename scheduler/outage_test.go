@@ -18,8 +18,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestOutage_LogLines: an outage is one log line when it begins and one when it ends, which say whose
-// outage it is; jobs wait, and none is lost.
+// TestOutage_LogLines: an outage is one log line when it begins and one when it ends, which say
+// whose outage it is; jobs wait, and none is lost.
 func TestOutage_LogLines(t *testing.T) {
 	slow(t)
 	for name, wire := range map[string]func(st *stack) *wire{
@@ -61,8 +61,8 @@ func (l lines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestOutage_RefusedWritesAreOne: a Redis that takes no writes still answers commands that only read. It
-// is one outage all the same, and the server is not ready.
+// TestOutage_RefusedWritesAreOne: a Redis that takes no writes still answers commands that only
+// read. It is one outage all the same, and the server is not ready.
 func TestOutage_RefusedWritesAreOne(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]struct{ option, refuse, take string }{
@@ -121,8 +121,8 @@ func TestOutage_RefusedWritesAreOne(t *testing.T) {
 	}
 }
 
-// TestOutage_SpendsNoAttempt: while the limiter's Redis hangs, jobs that ask for permits use up neither
-// their Timeout nor an attempt, and each runs with all of its time.
+// TestOutage_SpendsNoAttempt: while the limiter's Redis hangs, jobs that ask for permits use up
+// neither their Timeout nor an attempt, and each runs with all of its time.
 func TestOutage_SpendsNoAttempt(t *testing.T) {
 	slow(t)
 	for name, test := range map[string]struct {
@@ -157,8 +157,8 @@ func TestOutage_SpendsNoAttempt(t *testing.T) {
 	}
 }
 
-// TestOutage_StartMeanwhile: a server that starts during an outage of the limiter's Redis defines its
-// limits after it, and before a job runs.
+// TestOutage_StartMeanwhile: a server that starts during an outage of the limiter's Redis defines
+// its limits after it, and before a job runs.
 func TestOutage_StartMeanwhile(t *testing.T) {
 	down := &wire{}
 	down.cut.Store(true)
@@ -196,8 +196,9 @@ func TestAcquire_LimiterHangs(t *testing.T) {
 	})
 }
 
-// TestTimeout_BeginsWithHandler: a handler's time begins when the handler begins. When it is over, asynq
-// gives the job up as it always does, though the handler goes on: the worker takes the next job.
+// TestTimeout_BeginsWithHandler: a handler's time begins when the handler begins. When it is over,
+// asynq gives the job up as it always does, though the handler goes on: the worker takes the next
+// job.
 func TestTimeout_BeginsWithHandler(t *testing.T) {
 	type key struct{}
 	var ended []time.Duration
@@ -245,8 +246,8 @@ func TestTimeout_BeginsWithHandler(t *testing.T) {
 	})
 }
 
-// TestTimeout_EndsWithHandler: what a handler returned in time counts, even if the limiter hangs, when
-// it is to be told, until the job's time is over.
+// TestTimeout_EndsWithHandler: what a handler returned in time counts, even if the limiter hangs,
+// when it is to be told, until the job's time is over.
 func TestTimeout_EndsWithHandler(t *testing.T) {
 	for end, state := range map[error]asynq.TaskState{nil: asynq.TaskStateCompleted, RateLimited(time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC)): asynq.TaskStateRetry} {
 		t.Run(fmt.Sprint(end), func(t *testing.T) {
@@ -268,8 +269,8 @@ func TestTimeout_EndsWithHandler(t *testing.T) {
 	}
 }
 
-// TestTimeout_StaysInMessage: a job's Timeout and Deadline stay as its producer set them, however its
-// attempt ends.
+// TestTimeout_StaysInMessage: a job's Timeout and Deadline stay as its producer set them, however
+// its attempt ends.
 func TestTimeout_StaysInMessage(t *testing.T) {
 	states := map[string]asynq.TaskState{"done": asynq.TaskStateCompleted, "fails": asynq.TaskStateRetry, "fails for good": asynq.TaskStateArchived, "put back": asynq.TaskStateRetry}
 	ends := map[string]error{"fails": errors.New("boom"), "fails for good": asynq.SkipRetry, "put back": RetryAfter(time.Hour)}
@@ -290,8 +291,8 @@ func TestTimeout_StaysInMessage(t *testing.T) {
 	})
 }
 
-// TestDeadline_PassesInRequest: a job whose deadline passes while it asks for permits does not start, and
-// gives back what it got.
+// TestDeadline_PassesInRequest: a job whose deadline passes while it asks for permits does not
+// start, and gives back what it got.
 func TestDeadline_PassesInRequest(t *testing.T) {
 	frees := 0
 	virtual(t, settings{split: true, limits: []throttle.Limit{oneSlot}, freed: func(string) { frees++ }}, func(t *testing.T, st *stack) {
@@ -309,8 +310,8 @@ func TestDeadline_PassesInRequest(t *testing.T) {
 	})
 }
 
-// TestRateLimited_LimiterAway: if the limiter cannot be told of a 429, the job still waits as long as the
-// upstream said, also when the limiter is back.
+// TestRateLimited_LimiterAway: if the limiter cannot be told of a 429, the job still waits as long
+// as the upstream said, also when the limiter is back.
 func TestRateLimited_LimiterAway(t *testing.T) {
 	virtual(t, settings{split: true, limits: []throttle.Limit{perMinute(60, 1)}}, func(t *testing.T, st *stack) {
 		until := time.Now().Add(10 * time.Minute)

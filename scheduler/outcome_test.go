@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestJob_Outcome: what becomes of a job within five minutes, and why asynq says so. The first permit
-// of its limit exists after a minute.
+// TestJob_Outcome: what becomes of a job within five minutes, and why asynq says so. The first
+// permit of its limit exists after a minute.
 func TestJob_Outcome(t *testing.T) {
 	t.Parallel()
 	at := func(minutes int) time.Time { return time.Date(2000, 1, 1, 0, minutes, 0, 0, time.UTC) } // bubbles begin at 0
@@ -30,7 +30,7 @@ func TestJob_Outcome(t *testing.T) {
 		st.server.scopes[0].limits.set(nil, true)
 		st.must(st.limiter.Delete(st.t.Context(), "api"))
 	}
-	panics := func(context.Context, *asynq.Task) error { panic("caf\xe9") }
+	panics := func(context.Context, *asynq.Task) error { panic("a fault") }
 	blocks := func(context.Context, *asynq.Task) error {
 		if time.Now().Before(at(1)) {
 			return RateLimited(at(1))
@@ -40,7 +40,7 @@ func TestJob_Outcome(t *testing.T) {
 	hour := constantDelay(time.Hour)
 	asked := 0
 	const archived, retry = asynq.TaskStateArchived, asynq.TaskStateRetry
-	const tooLate, waited, shown = "too late: it was to be done by", "within the time that it may wait", "caf\uFFFD"
+	const tooLate, waited, shown = "too late: its deadline", "within the time that it may wait", "caf\uFFFD"
 	for name, row := range map[string]struct {
 		rule     Rule
 		find     func(*asynq.Task) (Rule, error) // in place of rule
@@ -87,7 +87,7 @@ func TestJob_Outcome(t *testing.T) {
 		"rate limited, text":     {rule: needs("api"), handle: returns(fmt.Errorf("caf\xe9: %w", RateLimited(at(60)))), state: retry, text: shown, runs: 1},
 		"failure, text":          {rule: Rule{Retry: hour}, handle: returns(errors.New("caf\xe9")), state: retry, text: shown, runs: 1, retried: 1, reported: 1},
 		"SkipRetry, text":        {handle: returns(fmt.Errorf("caf\xe9: %w", asynq.SkipRetry)), state: archived, text: shown, runs: 1, reported: 1},
-		"panic, text":            {opts: opts(asynq.MaxRetry(0)), handle: panics, state: archived, text: shown, runs: 1, reported: 1},
+		"handler panics":         {opts: opts(asynq.MaxRetry(0)), handle: panics, state: archived, text: "a fault", runs: 1, reported: 1},
 		"rate limited too long":  {rule: waits(Rule{MaxWait: 2 * time.Minute}), handle: returns(RateLimited(at(60))), state: archived, text: waited, runs: 1, reported: 1},
 		"nothing to block":       {opts: opts(asynq.MaxRetry(0)), handle: blocks, state: archived, text: "blocked by the upstream", runs: 2, reported: 1},
 		"rule blocks nothing":    {rule: waits(Rule{BlockOnRateLimit: []string{}, OnMaxWait: ActionRun, MaxWait: time.Second}), opts: opts(asynq.MaxRetry(0)), handle: blocks, state: archived, text: "blocked by the upstream", runs: 2, reported: 1},

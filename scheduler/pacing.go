@@ -8,12 +8,12 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// pacing keeps calls of this process apart if a limit gives one permit at a time. The permits are
-// apart, but a call leaves some time after its permit was taken, for example on a busy machine or
-// while it connects, and the next call could leave right behind it. It is safe for concurrent use.
+// pacing keeps the interval between calls of this process for limits with capacity 1. The permits
+// have that interval, but a call may leave late, for example on a busy machine or while it
+// connects, and the next call would follow too closely. It is safe for concurrent use.
 type pacing struct {
 	mu   sync.Mutex
-	next map[throttle.Need]time.Time // by limit and key, from when on another call may leave
+	next map[throttle.Need]time.Time // by limit and key, when the next call may leave at the earliest
 }
 
 const (
@@ -23,7 +23,7 @@ const (
 	maxDelay = time.Second
 )
 
-// postpone delays the next call of the decision's meter, because this one left late.
+// postpone delays the next call of the decision's meter by as much as this call left late.
 func (s *pacing) postpone(d throttle.Decision, by time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,13 +33,13 @@ func (s *pacing) postpone(d throttle.Decision, by time.Duration) {
 	}
 }
 
-// startAt is when a call that has its permits may leave. A wait of more than maxDelay does not come
-// from a late call but from a limit that was changed or reset, and is ignored.
+// startAt returns when a call that has its permits may leave. Waits of more than maxDelay are
+// ignored: they result from a limit that was changed or reset, and not from late calls.
 func (s *pacing) startAt(d throttle.Decision) time.Time {
 	now := time.Now()
 	apart := d.ResetAfter - d.BeginIn
 	if d.Lease > 0 || d.Remaining > 0 || d.Cost < d.Capacity || apart <= 0 || !d.OK() {
-		return now // it has not taken all that the meter gives at once
+		return now // more than one permit is given at once
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

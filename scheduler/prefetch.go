@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// startWithin is how long a fetched job waits here for asynq to ask for it. After that the job
+	// startWithin is how long a fetched job waits here for asynq's next dequeue. After that the job
 	// goes back to its queue, so that other servers may run it.
 	startWithin = time.Second
-	// leastLease is the least time that a lease must still last for its job to be handed to asynq:
-	// half a lease.
+	// leastLease is the minimum remaining lease of a job that is handed to asynq.
 	leastLease = asynqdb.LeaseTime / 2
-	// admitTime is how long jobs are kept from asynq until it is known which of them may run. If
-	// rules or the limiter take longer, each job occupies its slot meanwhile. If no job was denied
-	// recently, jobs are not kept: asynq gets them while their requests are under way.
+	// admitTime is how long fetched jobs are held back until their requests have results, so that
+	// denied jobs occupy no worker slots. It applies only if a job was denied recently. Otherwise,
+	// and if rules or the limiter take longer, asynq gets the jobs while their requests are under
+	// way.
 	admitTime = 10 * time.Millisecond
 )
 
-// prefetcher fetches jobs for all free slots of a server at once. asynq asks for one job at a time,
-// in one goroutine, and waits for Redis each time. The jobs beyond the first wait here until asynq
-// asks again, which asynq does at once as long as it has free slots. The number of free slots need
-// not be exact: with too few jobs asynq asks once more, and a job too many goes back to the head of
-// its queue after a second. All jobs that wait here go back when the server stops.
+// prefetcher fetches jobs for all free slots of a server at once. asynq dequeues one job at a time,
+// in one goroutine, and waits for Redis each time. The jobs beyond the first wait here for asynq's
+// next dequeue, which follows at once while asynq has free slots. The number of free slots need not
+// be exact: after too few jobs asynq dequeues once more, and a job too many goes back to the head
+// of its queue after a second. All jobs that wait here go back when the server stops.
 //
 // If the reply to a fetch is lost, Redis has handed out jobs that this process never saw. Repeating
 // the same call returns those jobs again.
@@ -39,16 +39,16 @@ const (
 type prefetcher struct {
 	db       asynqdb.DB
 	slots    int // of the server
-	shares   int // how many queues asynq draws from by weight, else 1
+	shares   int // how many weighted queues asynq draws from; 1 with strict priority
 	jobs     admitter
 	inFlight *inFlight
 
 	lock      chan struct{} // guards what follows; held while Redis answers
-	next      batch         // what asynq gets next, until then
+	next      batch         // what asynq gets next; it goes back at until
 	until     time.Time
-	returned  []batch                     // what is to be given back
+	returned  []batch                     // what must go back
 	lost      map[string]*asynqdb.Dequeue // by queue: a fetch whose reply was lost
-	emptiedAt map[string]time.Time        // when queues gave all that they had
+	emptiedAt map[string]time.Time        // when a fetch emptied the queue
 	timer     *time.Timer                 // gives back jobs that do not start in time
 	stopped   bool
 }
@@ -58,7 +58,7 @@ type admitter interface {
 	// acquireAll requests permits for jobs. It returns the jobs that asynq gets; the others were
 	// denied and are back in their queue.
 	acquireAll(ctx context.Context, jobs batch) []*attempt
-	// noteFetch hears how a fetch of a queue's jobs ended.
+	// noteFetch is called after each fetch of a queue's jobs.
 	noteFetch(ctx context.Context, queue string, began time.Time, err error)
 	// releaseUnused gives up the permits of a job that will not start.
 	releaseUnused(a *attempt)
@@ -89,10 +89,10 @@ func newPrefetcher(db asynqdb.DB, cfg asynq.Config, jobs admitter, flying *inFli
 
 // errAllDenied is returned when every fetched job was denied a permit. The queue may hold more
 // jobs.
-var errAllDenied = errors.New("all jobs that were taken wait for permits")
+var errAllDenied = errors.New("all fetched jobs were denied permits")
 
-// dequeue does the work of asynq's script Dequeue: it returns one job that asynq may start,
-// possibly of another queue. ends is the Unix second at which the lease ends. woken is when a
+// dequeue replaces asynq's script Dequeue. It returns one job that asynq may start, possibly of
+// another queue. ends is the Unix second at which the lease ends. woken is when a
 // marker was used up for this call, or zero. The error is redis.Nil if there is no job, or
 // errAllDenied.
 func (p *prefetcher) dequeue(ctx context.Context, queue string, ends int64, woken time.Time) (*attempt, error) {
@@ -112,7 +112,7 @@ func (p *prefetcher) dequeue(ctx context.Context, queue string, ends int64, woke
 			return nil, errAllDenied
 		}
 		c := asynqdb.NewDequeue(queue, ends, !woken.IsZero())
-		looked := p.emptiedAt[queue] // no marker was set since
+		looked := p.emptiedAt[queue] // the queue was emptied recently, and no marker was set since
 		if looked.After(woken) && time.Since(looked) < shortestWait || time.Until(c.LeaseEnd()) < leastLease {
 			return nil, redis.Nil
 		}
@@ -131,9 +131,8 @@ func (p *prefetcher) dequeue(ctx context.Context, queue string, ends int64, woke
 	return first, nil
 }
 
-// freeSlots is how many jobs to fetch: as many as asynq has free slots. If asynq draws from several
-// queues by weight, one draw fills only its part of the slots, so that long jobs of one queue do
-// not take all of them.
+// freeSlots returns how many jobs to fetch: as many as asynq has free slots. With weighted queues
+// it is only a share of them, so that long jobs of one queue do not take all slots.
 func (p *prefetcher) freeSlots() int {
 	free := max(1, p.slots-p.inFlight.busy())
 	return min(maxBatch, (free+p.shares-1)/p.shares)
@@ -177,7 +176,7 @@ func (p *prefetcher) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, 
 func (p *prefetcher) repeatLost(ctx context.Context, queue string) error {
 	for _, c := range p.lost {
 		if time.Now().After(c.LeaseEnd()) {
-			delete(p.lost, c.Queue) // recovery has them
+			delete(p.lost, c.Queue) // recovery puts its jobs back
 			continue
 		}
 		if _, err := p.send(ctx, c, 0); err != nil && c.Queue == queue {
@@ -224,7 +223,7 @@ func (p *prefetcher) giveBack(ctx context.Context, b batch) error {
 	return p.db.GiveBack(ctx, b.Dequeue, back...)
 }
 
-// expire gives back jobs that asynq does not ask for.
+// expire gives back jobs that asynq did not dequeue in time.
 func (p *prefetcher) expire() {
 	p.lock <- struct{}{}
 	defer func() { <-p.lock }()
@@ -234,8 +233,8 @@ func (p *prefetcher) expire() {
 	}
 }
 
-// stop gives back all jobs that have not started. Afterwards asynq, which may still be asking,
-// finds the queues empty.
+// stop gives back all jobs that have not started. For asynq, which may go on to dequeue, the queues
+// are empty then.
 func (p *prefetcher) stop() {
 	p.lock <- struct{}{}
 	defer func() { <-p.lock }()
@@ -244,14 +243,14 @@ func (p *prefetcher) stop() {
 	p.until = time.Now()
 	p.returnExpired(ctx)
 	for _, c := range p.lost {
-		_, _ = p.send(ctx, c, 0) // what this does not find, recovery does
+		_, _ = p.send(ctx, c, 0) // recovery finds the jobs that this does not
 		p.until = time.Now()
 		p.returnExpired(ctx)
 	}
 }
 
-// acquireAll implements admitter. Denied jobs are put back at once, so that hardly any worker meets
-// one. Jobs whose request fails here go on to their handler, which reports the error.
+// acquireAll implements admitter. It puts denied jobs back before asynq gets them, so that they
+// rarely occupy a worker. Jobs whose request fails go on to their handler, which reports the error.
 func (s *Server) acquireAll(ctx context.Context, b batch) []*attempt {
 	readable := make([]*attempt, 0, len(b.jobs))
 	for _, a := range b.jobs {

@@ -185,8 +185,8 @@ func (a *prefetcher) setSlots(slots int) {
 	a.slots = slots
 }
 
-// fetch makes a server of one slot fetch n jobs at once. All but the first wait in the server, whose
-// handler must not return meanwhile.
+// fetch makes a server of one slot fetch n jobs at once. All but the first wait in the server,
+// whose handler must not return meanwhile.
 func (st *stack) fetch(n int) (jobs []string) {
 	st.must(st.tasks.PauseQueue("default"))
 	jobs = st.enqueueN(n, "")
@@ -202,8 +202,8 @@ func (st *stack) fetch(n int) (jobs []string) {
 }
 
 // TestPrefetch_GivesBack: ten jobs wait in a server, which is stopped, or does not start them for a
-// second, or is stopped during an outage. Nothing is lost, their order is kept, no crash is counted, and
-// another server runs them at once.
+// second, or is stopped during an outage. Nothing is lost, their order is kept, no crash is
+// counted, and another server runs them at once.
 func TestPrefetch_GivesBack(t *testing.T) {
 	slow(t)
 	for name, end := range map[string]func(st *stack){

@@ -11,15 +11,15 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// PriorityLevel orders jobs that wait for the same permits in one queue. It is a head start and not a
-// class of its own: a job of any level gets its turn, however many high-priority jobs come. As text, in
-// config files too, it is normal, high or low; UnmarshalText returns a [*throttle.FieldError] for any
+// PriorityLevel orders jobs that wait for the same permits in one queue. It is a limited head
+// start: a job of any level gets its turn, however many jobs of high priority come. Its text, also
+// in config files, is normal, high or low. UnmarshalText returns a [*throttle.FieldError] for any
 // other text.
 type PriorityLevel int
 
-// The levels; PriorityNormal is the zero value. A job goes before those of the next lower level that
-// began to wait up to 1000 jobs earlier, and no further: so a low-priority job is overtaken by at most
-// 2000 jobs that came after it.
+// The levels; PriorityNormal is the zero value. A job overtakes jobs of the next lower level that
+// joined the lane at most 1000 jobs earlier. So at most 2000 later jobs overtake a job of low
+// priority.
 const (
 	PriorityNormal PriorityLevel = iota // these are waitdb's in their order
 	PriorityHigh
@@ -49,8 +49,8 @@ func (p *PriorityLevel) UnmarshalText(text []byte) error {
 // headerPriority is the header of a task that has a priority of its own.
 const headerPriority = "headgate-priority"
 
-// NewTask is asynq.NewTask with options of headgate's among the others, in any order; it keeps a copy
-// of them. Tasks that asynq.NewTask makes, and programs without headgate enqueue, obey limits as well.
+// NewTask is like asynq.NewTask, and also takes the option [Priority]. It copies opts. Limits also
+// apply to tasks that asynq.NewTask made and that programs without headgate enqueued.
 func NewTask(typename string, payload []byte, opts ...asynq.Option) *asynq.Task {
 	headers := map[string]string{}
 	if p, ok := priorityIn(opts); ok {
@@ -63,9 +63,9 @@ func NewTask(typename string, payload []byte, opts ...asynq.Option) *asynq.Task 
 	return asynq.NewTaskWithHeaders(typename, payload, headers, slices.Clip(slices.Clone(opts))...)
 }
 
-// Priority returns an option that puts a job before or after others that wait for the same permits,
-// whatever its rule says. It travels with the job, as a header. NewTask and a Client's Enqueue take it;
-// asynq's own functions ignore it. The last of several counts.
+// Priority returns an option with a job's own priority, which replaces the priority of its rule. It
+// is stored in a header of the job. NewTask and a Client's Enqueue take the option; asynq's own
+// functions ignore it. The last of several applies.
 func Priority(p PriorityLevel) asynq.Option { return priorityOption(p) }
 
 // priorityOption implements asynq.Option.
@@ -87,8 +87,8 @@ func priorityIn(opts []asynq.Option) (p PriorityLevel, ok bool) {
 
 func formatPriority(p PriorityLevel) string { return strconv.Itoa(int(p)) }
 
-// priorityOf returns the task's own priority, or else that of its rule. A header that is no number is
-// ignored: any producer can write one.
+// priorityOf returns the task's own priority, or else its rule's. Any producer can write the
+// header, so a header that is no number is ignored.
 func priorityOf(task *asynq.Task, rule Rule) PriorityLevel {
 	if p, err := strconv.Atoi(task.Headers()[headerPriority]); err == nil {
 		return PriorityLevel(p)

@@ -33,8 +33,8 @@ func TestDenied_ComeBackOnce(t *testing.T) {
 	}
 }
 
-// TestPutBack_OutlastsWait: the put-back of a job that is granted in time ends later, so that it need
-// not be extended.
+// TestPutBack_OutlastsWait: the put-back of a job that is granted in time ends later, so that it
+// need not be extended.
 func TestPutBack_OutlastsWait(t *testing.T) {
 	extended := &tap{is: isScript("asynq/postpone")}
 	virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("api", 20, 10)}, hooks: []redis.Hook{extended.hook()}}, func(t *testing.T, st *stack) {
@@ -48,8 +48,8 @@ func TestPutBack_OutlastsWait(t *testing.T) {
 	})
 }
 
-// TestPutBack_GrantedMeanwhile: a job that is granted while its worker is still writing the put-back
-// comes as soon as that is written, and not after its permits have gone to another job.
+// TestPutBack_GrantedMeanwhile: a job that is granted while its worker is still writing the
+// put-back comes as soon as that is written, and not after its permits have gone to another job.
 func TestPutBack_GrantedMeanwhile(t *testing.T) {
 	writes := &tap{is: isScript("asynq/put_back"), takes: 35 * time.Millisecond}
 	virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("api", 50, 1)}, hooks: []redis.Hook{writes.hook()}}, func(_ *testing.T, st *stack) {
@@ -63,8 +63,8 @@ func TestPutBack_GrantedMeanwhile(t *testing.T) {
 	})
 }
 
-// TestPostpone_TurnsGoOn: if permits take longer than jobs were told, as when many lanes share a limit,
-// put-backs must be extended. Turns go on meanwhile, however many put-backs there are.
+// TestPostpone_TurnsGoOn: if permits take longer than jobs were told, as when many lanes share a
+// limit, put-backs must be extended. Turns go on meanwhile, however many put-backs there are.
 func TestPostpone_TurnsGoOn(t *testing.T) {
 	slow(t)
 	extended := &tap{is: isScript("asynq/postpone"), takes: 100 * time.Millisecond}
@@ -89,8 +89,8 @@ func TestPostpone_TurnsGoOn(t *testing.T) {
 	})
 }
 
-// TestRetryAfter_NoTime: a job that is put back for no time comes at once, not with asynq's next poll,
-// and before jobs that have come since.
+// TestRetryAfter_NoTime: a job that is put back for no time comes at once, not with asynq's next
+// poll, and before jobs that have come since.
 func TestRetryAfter_NoTime(t *testing.T) {
 	runs := 0
 	handle := func(context.Context, *asynq.Task) error {
@@ -127,8 +127,8 @@ func TestIsPutBack(t *testing.T) {
 	}
 }
 
-// TestPlainAsynqJobs_NoRetries: jobs of a plain asynq producer, without a retry to spare, are jobs like
-// any other: they keep their order, their ID and their Unique lock.
+// TestPlainAsynqJobs_NoRetries: jobs of a plain asynq producer, without a retry to spare, are jobs
+// like any other: they keep their order, their ID and their Unique lock.
 func TestPlainAsynqJobs_NoRetries(t *testing.T) {
 	virtual(t, settings{config: quick, limits: []throttle.Limit{oneSlot}, handle: takes(time.Second)}, func(t *testing.T, st *stack) {
 		var want []string
@@ -179,8 +179,8 @@ func TestDeletedID_AgainLater(t *testing.T) {
 	})
 }
 
-// TestDeletedID_AgainAtOnce: a waiting or granted job is deleted, and its ID enqueued again at once:
-// that is another job. It waits behind all others, and its MaxWait begins anew.
+// TestDeletedID_AgainAtOnce: a waiting or granted job is deleted, and its ID enqueued again at
+// once: that is another job. It waits behind all others, and its MaxWait begins anew.
 func TestDeletedID_AgainAtOnce(t *testing.T) {
 	rule := needs("api")
 	rule.MaxWait = 30 * time.Second
@@ -210,7 +210,8 @@ func TestDeletedID_AgainAtOnce(t *testing.T) {
 	})
 }
 
-// TestIDs_Odd: asynq takes almost any ID, and so do the lanes. Jobs of the same ID in two queues are two.
+// TestIDs_Odd: asynq takes almost any ID, and so do the lanes. Jobs of the same ID in two queues
+// are two.
 func TestIDs_Odd(t *testing.T) {
 	ids := []string{"a", "b", "a\nb", "a\n", "\nb", "default\na", "a b", "*", "{a}", "a|b", "\r\n\r\nb", "ä"}
 	ran := map[throttle.JobID]int{}
@@ -246,8 +247,8 @@ func TestIDs_Odd(t *testing.T) {
 	})
 }
 
-// TestShutdown_InterruptedJobsKeepPosition: a job that a stopping server interrupts waits before all
-// that came later.
+// TestShutdown_InterruptedJobsKeepPosition: a job that a stopping server interrupts waits before
+// all that came later.
 func TestShutdown_InterruptedJobsKeepPosition(t *testing.T) {
 	s := settings{
 		config: asynq.Config{Concurrency: 5, ShutdownTimeout: time.Second},
@@ -309,8 +310,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestPutBackAs: a job that goes on with another payload is the same job. It takes the permits of the
-// new payload, and nothing else of it changes.
+// TestPutBackAs: a job that goes on with another payload is the same job. It takes the permits of
+// the new payload, and nothing else of it changes.
 func TestPutBackAs(t *testing.T) {
 	var asked, ran []string
 	rule := func(task *asynq.Task) (Rule, error) {

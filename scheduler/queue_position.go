@@ -11,13 +11,13 @@ import (
 	"github.com/headgate/headgate/internal/waitdb"
 )
 
-// queuePosition is stored in a header of a job's message, so that a job that comes again keeps its
-// position: queuedAt is when the job first joined its lane, by the limiter's clock, and retryAt
-// when its backoff ends. It is zero before the first attempt.
+// queuePosition is stored in a header of a job's message, so that the next attempt keeps the job's
+// position: queuedAt is when the job first joined its lane, by the limiter's clock, and retryAt is
+// the end of its backoff. It is zero before the first attempt.
 type queuePosition struct {
 	queuedAt, retryAt time.Time
-	// notStarted is whether the job was allowed and has not started, so that its wait goes on. Then
-	// retryAt is when the wait began, and denials how often the job was denied during that wait.
+	// notStarted reports that the job was allowed and did not start, so that its wait goes on. In
+	// that case retryAt is when the wait began, and denials is the number of denials in it.
 	notStarted bool
 	denials    int
 }
@@ -52,7 +52,7 @@ func (p queuePosition) writeTo(j job, msg []byte) []byte {
 	return asynqdb.WithHeader(msg, queuePositionHeader, fmt.Sprintf("%d %d %d\n%s\n%s", p.queuedAt.UnixMicro(), p.retryAt.UnixMicro(), denials, j.Queue, j.ID))
 }
 
-// adjust returns the decision as the handler sees it: Waited is counted since the job came again.
+// adjust returns the decision as the handler sees it: the Waited of a retry begins at retryAt.
 func (p queuePosition) adjust(d waitdb.Decision) waitdb.Decision {
 	switch {
 	case !d.OK() || p.queuedAt.IsZero():
@@ -66,8 +66,8 @@ func (p queuePosition) adjust(d waitdb.Decision) waitdb.Decision {
 	return d
 }
 
-// notStarted is the position of a job that was allowed and did not start: the job requests permits
-// anew, and keeps its position and its waiting time.
+// notStarted returns the position of a job that was allowed and did not start. The job requests
+// permits again, and keeps its position and its waiting time.
 func (a *attempt) notStarted(d waitdb.Decision) queuePosition {
 	p := queuePosition{queuedAt: a.position.queuedAt, retryAt: d.At.Add(-d.Waited), notStarted: true, denials: d.Denials}
 	if a.position.notStarted {
@@ -78,8 +78,8 @@ func (a *attempt) notStarted(d waitdb.Decision) queuePosition {
 	return p
 }
 
-// nextPosition returns the position of a job that goes back to its queue without having started. It
-// is zero unless the job was allowed.
+// nextPosition returns the position of a job that goes back to its queue before it started: zero
+// unless the job was allowed.
 func (a *attempt) nextPosition() queuePosition {
 	if a.isDone() && a.decision.OK() {
 		return a.notStarted(a.decision)

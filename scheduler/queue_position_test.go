@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/internal/asynqdb"
 )
 
-// TestRetryPosition: a job that has failed, or put itself back, runs when its backoff is over, before jobs
-// that came after it, or behind all waiting jobs if its rule says so.
+// TestRetryPosition: a job that has failed, or put itself back, runs when its backoff is over,
+// before jobs that came after it, or behind all waiting jobs if its rule says so.
 func TestRetryPosition(t *testing.T) {
 	slow(t)
 	for name, test := range map[string]struct {
@@ -61,8 +61,8 @@ func TestRetryPosition(t *testing.T) {
 	}
 }
 
-// TestRetryPosition_WaitsAgain: the MaxWait of a retry begins when it is denied, and its handler is told how
-// long it waited since it came again.
+// TestRetryPosition_WaitsAgain: the MaxWait of a retry begins when it is denied, and its handler is
+// told how long it waited since it came again.
 func TestRetryPosition_WaitsAgain(t *testing.T) {
 	var waited []time.Duration
 	handle := func(ctx context.Context, _ *asynq.Task) error {
@@ -94,8 +94,8 @@ func TestRetryPosition_WaitsAgain(t *testing.T) {
 	})
 }
 
-// TestQueuePosition_CopiedHeaders: a follow-up that is enqueued with the headers of the job before it waits
-// behind all others, also if it takes over the ID.
+// TestQueuePosition_CopiedHeaders: a follow-up that is enqueued with the headers of the job before
+// it waits behind all others, also if it takes over the ID.
 func TestQueuePosition_CopiedHeaders(t *testing.T) {
 	for _, id := range []string{"follow-up", "it"} {
 		t.Run(id, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestRateLimited: the upstream answers 429 until a moment. Calls under way get a 429 too, and all other
-// jobs wait. Jobs that come back run first, in the old order, and no attempt is spent.
+// TestRateLimited: the upstream answers 429 until a moment. Calls under way get a 429 too, and all
+// other jobs wait. Jobs that come back run first, in the old order, and no attempt is spent.
 func TestRateLimited(t *testing.T) {
 	limits := []throttle.Limit{
 		{Name: "host", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(3)},
@@ -116,9 +116,9 @@ func (u *upstream) call() error {
 	return nil
 }
 
-// TestRateLimited_Storm: an API halves its limit without saying so. After the first 429 come at most as
-// many more as jobs run at once, all jobs are done, no attempt is spent, and within 30 s at least 95 % of
-// the new limit is used.
+// TestRateLimited_Storm: an API halves its limit without saying so. After the first 429 come at
+// most as many more as jobs run at once, all jobs are done, no attempt is spent, and within 30 s at
+// least 95 % of the new limit is used.
 func TestRateLimited_Storm(t *testing.T) {
 	slow(t)
 	const concurrency, jobs = 4, 200
@@ -149,9 +149,9 @@ func TestRateLimited_Storm(t *testing.T) {
 	}
 }
 
-// TestRateLimited_AfterTimeout: a handler outlives its Timeout and then reports a 429, while the job's next
-// attempt waits under a rule with one more limit. That attempt keeps its record and its position, and
-// jobs that share nothing with it notice nothing.
+// TestRateLimited_AfterTimeout: a handler outlives its Timeout and then reports a 429, while the
+// job's next attempt waits under a rule with one more limit. That attempt keeps its record and its
+// position, and jobs that share nothing with it notice nothing.
 func TestRateLimited_AfterTimeout(t *testing.T) {
 	slow(t)
 	config := retrying(quick, time.Second)
@@ -194,8 +194,8 @@ func TestRateLimited_AfterTimeout(t *testing.T) {
 	})
 }
 
-// TestLease_LostCancelsHandler: the context of a job ends when another may have its slot: at once if the
-// lease is lost, and a tenth of the lease before it ends in Redis if it cannot be extended.
+// TestLease_LostCancelsHandler: the context of a job ends when another may have its slot: at once
+// if the lease is lost, and a tenth of the lease before it ends in Redis if it cannot be extended.
 func TestLease_LostCancelsHandler(t *testing.T) {
 	slow(t)
 	unavailable := fmt.Errorf("%w: cut off", throttle.ErrUnavailable)

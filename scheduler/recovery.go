@@ -13,24 +13,24 @@ import (
 )
 
 const (
-	// asynq's workers extend the leases of their jobs, to LeaseTime, at each heartbeat. A living
-	// worker, whose lease Redis did not let it extend, cancels its job at the first heartbeat after
-	// the lease has ended.
+	// heartbeat is how often asynq's workers extend the leases of their jobs, to LeaseTime. A
+	// worker that could not extend a lease cancels the job at the first heartbeat after the lease
+	// ended.
 	heartbeat = 5 * time.Second
-	// lateLease is how much a lease has left, at most, that was not extended for two heartbeats.
+	// lateLease is the maximum remaining time of a lease that was not extended for two heartbeats.
 	lateLease = asynqdb.LeaseTime - 2*heartbeat
-	// walkEach is how often a walk through all jobs begins, at most. A page of it comes with a heartbeat.
+	// walkEach is the minimum time between two walks through all jobs. Each heartbeat looks at one
+	// page.
 	walkEach = time.Minute
 )
 
-// A recovery brings jobs back whose worker died, within 40 s. asynq's own recoverer does so once a
-// minute, for leases that ended half a minute ago, because the clocks of machines differ: 60 to 120 s
-// after the death. Here the clocks count for less: a lease is dead if it has ended and was seen for two
-// heartbeats without being extended.
+// recovery puts jobs of dead workers back within 40 s. asynq's own recoverer needs 60 to 120 s,
+// because it waits half a minute for differences between clocks. Here a lease is dead if it has
+// ended and was not extended while this process watched it for two heartbeats.
 //
-// Every server does this for its queues, as with asynq's. Only one gets a job, because the script that
-// puts it back checks that its lease is still the one that was seen. Crashes that are no longer
-// forgiven are left to asynq.
+// Every server recovers the jobs of its queues. Only one server recovers a given job, because the
+// script checks that the lease is still the one that was seen. Crashes that are no longer forgiven
+// are left to asynq.
 type recovery struct {
 	*redisClient
 	log    *slog.Logger
@@ -40,7 +40,7 @@ type recovery struct {
 	page   time.Time        // when the next page of the walk is due
 }
 
-// A sighting is when a late lease was first seen as it is.
+// sighting records when a late lease was first seen with its current end.
 type sighting struct {
 	ends  int64 // a Unix second, rounded down
 	since time.Time
@@ -60,8 +60,8 @@ func (s *Server) recoverJobs(ctx context.Context) {
 	}
 }
 
-// restore looks at one page of all jobs, and puts those back that Redis has lost from the lists and
-// sets of the server's queues.
+// restore looks at one page of all jobs, and adds jobs of the server's queues again that are
+// missing in asynq's lists and sets.
 func (r *recovery) restore(ctx context.Context) {
 	now := time.Now()
 	if now.Before(r.page) {
@@ -92,15 +92,16 @@ func (r *recovery) restore(ctx context.Context) {
 	}
 }
 
-// note logs that Redis had lost jobs of a queue.
+// note logs that Redis has lost jobs of a queue.
 func (r *recovery) note(queue string, jobs int) {
 	if jobs > 0 {
 		r.log.Warn("Redis has lost entries of a queue's jobs, and has them again", "queue", queue, "jobs", jobs)
 	}
 }
 
-// look goes through all late leases once, and reports whether it must look again soon. If Redis does
-// not answer for a queue, no lease of it has been seen, because no worker could extend it.
+// look checks all late leases once, and reports whether to check again within a second. If Redis
+// does not answer for a queue, its leases count as not seen before, because no worker could extend
+// them.
 func (r *recovery) look(ctx context.Context) (soon bool) {
 	before, now := r.seen, time.Now()
 	r.seen = map[job]sighting{}
@@ -126,9 +127,9 @@ func (r *recovery) look(ctx context.Context) (soon bool) {
 	return soon
 }
 
-// recover brings a job back if its lease is dead. A job that this process was to put back, and could
-// not before its lease ended, is put back at once, because the outage of Redis was no crash. It is this
-// process's own lease, so its clock is right.
+// recover puts a job back if its lease is dead. A job that this process could not put back during
+// an outage of Redis is put back without a crash. The lease is this process's own, so the clocks do
+// not differ.
 func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 	now := time.Now()
 	over := now.Sub(time.Unix(s.ends+1, 0))

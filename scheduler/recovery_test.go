@@ -17,8 +17,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestCrashes: the first crashes of its worker cost a job nothing, on its last attempt too. After them
-// each counts, so a job that kills its workers ends in the archive.
+// TestCrashes: the first crashes of its worker cost a job nothing, on its last attempt too. After
+// them each counts, so a job that kills its workers ends in the archive.
 func TestCrashes(t *testing.T) {
 	slow(t)
 	for name, test := range map[string]struct {
@@ -61,8 +61,8 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-// TestRecovery_KilledWorker: the jobs of a killed worker come back within 40 s, whenever between two
-// heartbeats it died, and no attempt is spent.
+// TestRecovery_KilledWorker: the jobs of a killed worker come back within 40 s, whenever between
+// two heartbeats it died, and no attempt is spent.
 func TestRecovery_KilledWorker(t *testing.T) {
 	s := settings{config: asynq.Config{Concurrency: 2, TaskCheckInterval: time.Second}, limits: []throttle.Limit{perMinute(6000, 100)}}
 	virtual(t, s, func(t *testing.T, st *stack) {
@@ -96,8 +96,8 @@ func TestRecovery_KilledWorker(t *testing.T) {
 	})
 }
 
-// TestRecovery_OtherClock: a living worker whose clock is wrong keeps its jobs: its leases seem to have
-// ended, and are extended all the same.
+// TestRecovery_OtherClock: a living worker whose clock is wrong keeps its jobs: its leases seem to
+// have ended, and are extended all the same.
 func TestRecovery_OtherClock(t *testing.T) {
 	virtual(t, settings{limits: []throttle.Limit{perMinute(60, 10)}}, func(t *testing.T, st *stack) {
 		ctx := t.Context()
@@ -150,8 +150,8 @@ func TestRecovery_ExtendedLease(t *testing.T) {
 	})
 }
 
-// TestRecovery_OutageIsNoCrash: the Redis of the queues is away for longer than a lease. Jobs that asked
-// for permits meanwhile, and could not be put back, have not crashed.
+// TestRecovery_OutageIsNoCrash: the Redis of the queues is away for longer than a lease. Jobs that
+// asked for permits meanwhile, and could not be put back, have not crashed.
 func TestRecovery_OutageIsNoCrash(t *testing.T) {
 	virtual(t, settings{
 		config: asynq.Config{Concurrency: 4, TaskCheckInterval: time.Second}, split: true,
@@ -181,9 +181,9 @@ func TestRecovery_OutageIsNoCrash(t *testing.T) {
 	})
 }
 
-// TestRecovery_LostEntries: Redis loses one of the keys in which a job is listed. The job runs once all
-// the same, or stays what it was. A job that cannot run, because its message is lost, is removed:
-// another job can have its ID.
+// TestRecovery_LostEntries: Redis loses one of the keys in which a job is listed. The job runs once
+// all the same, or stays what it was. A job that cannot run, because its message is lost, is
+// removed: another job can have its ID.
 func TestRecovery_LostEntries(t *testing.T) {
 	t.Parallel()
 	ctx, opt := context.Background(), func(opts ...asynq.Option) []asynq.Option { return opts }

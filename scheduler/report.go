@@ -13,11 +13,11 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// What handlers can ask and report, by their context. Goroutines of a handler may do so, too.
+// Functions that handlers call with their context, also from goroutines of a handler.
 
 type (
 	attemptKey struct{} // the context key of a running attempt
-	jobKey     struct{} // the context key of the job for which a rule is asked
+	jobKey     struct{} // the context key of the job for which RuleFor is called
 	queueKey   struct{} // the context key of that job's queue, without the shard
 )
 
@@ -27,9 +27,8 @@ func attemptOf(ctx context.Context) (a *attempt, ok bool) {
 	return a, ok
 }
 
-// GetJob returns the queue and the ID of the job for which a rule is asked, or whose handler runs,
-// from its context. asynq's GetQueueName and GetTaskID do not know a waiting job: see
-// [Server.RulesChanged].
+// GetJob returns the queue and the ID of the current job, from the context of RuleFor or of a
+// handler. asynq's GetQueueName and GetTaskID do not work in RuleFor.
 func GetJob(ctx context.Context) (queue, id string, ok bool) {
 	if j, ok := ctx.Value(jobKey{}).(job); ok {
 		return j.Queue, j.ID, true
@@ -92,10 +91,10 @@ func ReportLatency(ctx context.Context, d time.Duration) {
 }
 
 // ReportRateLimit blocks the keys of the running job's rule for all workers until the given time,
-// by this process's clock, as RateLimited does, but the job continues. It is for a response that
-// says that no calls are left. It does nothing outside of handlers of a Server, for a job without
-// permits, and for a time that has passed. It takes a round trip. If that fails, the Server logs
-// it, and the keys may stay open.
+// by this process's clock, as RateLimited does, but the job continues. It is for a successful
+// response whose headers say that the quota is used up. It does nothing outside of handlers of a
+// Server, for a job without permits, and for a time that has passed. It takes a round trip. If that
+// fails, the Server logs it, and the keys may stay open.
 func ReportRateLimit(ctx context.Context, until time.Time) {
 	if a, ok := attemptOf(ctx); ok && time.Until(until) > 0 && len(a.decision.Taken) > 0 {
 		a.logFailedReport(a.scope.blockFor(ctx, time.Until(until), a.rule.blockedNeeds()))
@@ -104,8 +103,8 @@ func ReportRateLimit(ctx context.Context, until time.Time) {
 
 // ReportOverload slows down adaptive limits because the upstream was too busy for the running
 // job's call and named no time, as with 503 Service Unavailable. It concerns the keys that
-// RateLimited would block; they stay open. What becomes of the job is decided by the error that
-// the handler returns. It does nothing outside of handlers of a Server and for a job without
+// RateLimited would block; they stay open. The error that the handler returns still decides what
+// happens to the job. It does nothing outside of handlers of a Server and for a job without
 // permits. It takes a round trip. If that fails, the Server logs it.
 func ReportOverload(ctx context.Context) {
 	if a, ok := attemptOf(ctx); ok && len(a.decision.Taken) > 0 {
@@ -119,11 +118,11 @@ func (a *attempt) logFailedReport(err error) {
 	}
 }
 
-// Settle reports the actual cost of the running job at a limit, under each key that it has there,
-// for example tokens that were estimated. If it is more than was taken, the rest is charged at
-// once; if it is less, the difference is given back: see throttle.Limiter. It does nothing for a
-// limit that the job took nothing of. The last report counts. It takes a round trip for each key.
-// The error is the limiter's, or says that ctx is not that of a Server's handler.
+// Settle replaces the estimated cost of the running job at a limit, under each key that the job has
+// there, by the actual cost, for example of tokens. A higher cost is charged at once; of a lower
+// cost the difference is given back: see throttle.Limiter. It does nothing for a limit that the job
+// took nothing of. The last report counts. It takes a round trip for each key. The error is the
+// limiter's, or says that ctx is not that of a Server's handler.
 func Settle(ctx context.Context, limit string, cost int) error {
 	a, ok := attemptOf(ctx)
 	if !ok {

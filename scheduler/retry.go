@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// RetryPosition is where a job waits that comes again after an attempt that failed, or that put the
-// job back with [RetryAfter].
+// RetryPosition is where a job waits in its lane after an attempt that failed, or that put the job
+// back with [RetryAfter].
 type RetryPosition string
 
 // The positions. The zero value means PositionKeep.
@@ -24,7 +24,7 @@ func (r *RetryPosition) UnmarshalText(text []byte) error {
 	return choose(r, text, PositionKeep, PositionBack)
 }
 
-// choose sets a value to a text that is one of some values.
+// choose parses a text that must be one of some values.
 func choose[T ~string](value *T, text []byte, values ...T) error {
 	if !slices.Contains(values, T(text)) {
 		return fmt.Errorf("%q: want one of %s", text, strings.Trim(strings.ReplaceAll(fmt.Sprint(values), " ", ", "), "[]"))
@@ -64,9 +64,9 @@ func (j *Jitter) UnmarshalText(text []byte) error {
 	return choose(j, text, JitterFull, JitterEqual, JitterNone)
 }
 
-// Backoff spaces attempts: how the delays grow, from which delay up to which, and how much of them is
-// random. The zero value is 1 s, doubled each time up to an hour, with full jitter: on average half a
-// second, 1 s, 2 s and so on.
+// Backoff spaces attempts: how the delays grow, from which delay up to which, and how much of them
+// is random. The zero value is 1 s, doubled each time up to an hour, with full jitter: on average
+// half a second, 1 s, 2 s and so on.
 type Backoff struct {
 	// Growth is how the waits grow: base, 2·base, 4·base …; base, 2·base, 3·base …; or always base.
 	// The zero value means `exponential`.
@@ -93,8 +93,8 @@ func (b Backoff) Delay(n int) time.Duration {
 	return rand.N(d + 1)
 }
 
-// ceiling is the delay before jitter. It compares before it multiplies, because the product of a long
-// Base and a large n would not fit into a Duration.
+// ceiling is the delay before jitter. It compares before it multiplies, because the product of a
+// long Base and a large n would not fit into a Duration.
 func (b Backoff) ceiling(n int) time.Duration {
 	base, limit := b.Base, b.Cap
 	if base <= 0 {
@@ -114,11 +114,11 @@ func (b Backoff) ceiling(n int) time.Duration {
 	return limit
 }
 
-// RetryPolicy says how often and how far apart a failed job is retried. The zero value is the zero
-// Backoff for every error, as often as the job itself says.
+// RetryPolicy is how often a failed job is retried, and with which delays. The zero value is the
+// zero Backoff for every error, and the job's own MaxRetry.
 //
-// Classes make exceptions for some errors. A policy that gives up at once if the upstream says that a
-// page is gone, and otherwise backs off:
+// Classes make exceptions for some errors. A policy that gives up at once if the upstream says that
+// a page is gone, and otherwise backs off:
 //
 //	once := 0
 //	policy := scheduler.RetryPolicy{Classes: []scheduler.ErrorClass{{

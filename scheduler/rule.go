@@ -11,56 +11,57 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Rules say which limits there are, and what each task needs of them. A server asks them once for each
-// attempt, so they may look at the payload, at a database or at a config that changes. After a change
-// [Server.RulesChanged] makes the waiting jobs ask again.
+// Rules define the limits, and what each task needs of them. RuleFor is called for each attempt, so
+// it may use the payload, a database or a config that changes. After a change call
+// [Server.RulesChanged] for the waiting jobs.
 type Rules struct {
-	// Limits are defined when the server starts, and again if the limiter has lost them. Limits that
-	// something else defines need not be among them.
+	// Limits are defined when the server starts, and again if the limiter has lost them. Limits
+	// that are defined elsewhere need not be listed.
 	Limits []throttle.Limit
-	// RuleFor returns the rule of a task: once for each attempt, before it runs, and for waiting jobs
-	// when rules have changed. Its context is the server's BaseContext, tells which job it is, see
-	// [GetJob], and ends with the job's Timeout or Deadline, or after 5 s for a waiting job. It is
-	// called in several goroutines at a time.
+	// RuleFor returns the rule of a task: once for each attempt, before it runs, and for waiting
+	// jobs when rules have changed. Its context is the server's BaseContext, tells which job it is,
+	// see [GetJob], and ends with the job's Timeout or Deadline, or after 5 s for a waiting job. It
+	// is called in several goroutines at a time.
 	//
-	// If RuleFor returns an error, panics, or has not returned when its context ends, the attempt has
-	// failed, and asynq retries the task as after any other failure. An error that wraps
-	// asynq.SkipRetry archives the task at once. After an error that wraps throttle.ErrUnavailable the
-	// task is put back for a second, and nothing has failed. The task never runs unlimited.
+	// If RuleFor returns an error, panics, or has not returned when its context ends, the attempt
+	// has failed, and asynq retries the task as after any other failure. An error that wraps
+	// asynq.SkipRetry archives the task at once. After an error that wraps throttle.ErrUnavailable
+	// the task is put back for a second, and nothing has failed. The task never runs unlimited.
 	RuleFor func(ctx context.Context, task *asynq.Task) (Rule, error)
 }
 
-// Rule is what one job needs before it runs, and what becomes of it if it cannot have that. The zero
-// value needs nothing: the job runs as in asynq.
+// Rule is the permits that one job needs before it runs, and what happens if it cannot get them.
+// The zero value needs nothing: the job runs as in asynq.
 //
 //	scheduler.Rule{
 //		Needs:   []throttle.Need{{Limit: "api"}, {Limit: "host", Key: host}},
 //		MaxWait: time.Hour,
 //	}
 type Rule struct {
-	// Needs are the permits that the job takes, all or none. Without needs the job runs at once, and
-	// no limiter is asked.
+	// Needs are the permits that the job takes, all or none. Without needs the job runs at once,
+	// without a call to the limiter.
 	Needs []throttle.Need
 	// Priority is for a job without a priority of its own: see [Priority].
 	Priority PriorityLevel
-	// FairnessKey is the key, for example of a tenant, by which the jobs of a queue take turns if
-	// they wait for the same permits. FairnessWeight is how many turns it has while a key of weight 1
-	// has one; the zero value means 1. A fairness key needs no limit of its own.
+	// FairnessKey is a key, for example of a tenant, by which the jobs of a queue take turns if
+	// they wait for the same permits. FairnessWeight is how many turns the key has while a key of
+	// weight 1 has one; the zero value means 1. FairnessKey need not be a key of any limit.
 	FairnessKey    string
 	FairnessWeight int
-	// MaxWait is how long the job may wait for its permits; the zero value means any time. OnMaxWait
-	// is what becomes of a job that has waited so long, or until its own deadline.
+	// MaxWait is how long the job waits for its permits at most; the zero value means no maximum.
+	// OnMaxWait is what happens to a job after its MaxWait, or at its own deadline.
 	MaxWait   time.Duration
 	OnMaxWait Action
-	// OnNoLimit is what becomes of a job whose limit does not exist.
+	// OnNoLimit is what happens to a job whose limit does not exist.
 	OnNoLimit Action
 	// BlockOnRateLimit names the limits whose keys are blocked for all workers when the upstream
-	// rejects the job's call: see RateLimited. Nil means those at which the job has a key, or all if
-	// it has none, because a host that rejects calls should not block a limit that hosts share.
+	// rejects the job's call: see RateLimited. Nil means the limits for which the job has a key, or
+	// all if it has none: a host that rejects calls should not block a limit that hosts share.
 	BlockOnRateLimit []string
-	// Retry spaces the attempts of a job that fails. Nil leaves that to the server's RetryDelayFunc.
+	// Retry spaces the attempts of a job that fails. Nil leaves that to the server's
+	// RetryDelayFunc.
 	Retry *RetryPolicy
-	// RetryPosition is where a job waits that comes again after an attempt.
+	// RetryPosition is where the job waits after an attempt that failed or put it back.
 	RetryPosition RetryPosition
 }
 
@@ -86,8 +87,8 @@ func meterNames(needs []throttle.Need) string {
 	return strings.Join(names, ", ")
 }
 
-// Action is what becomes of a job that cannot have its permits, because it would wait too long or its
-// limit does not exist.
+// Action is what happens to a job that cannot get its permits, because it would wait too long or
+// its limit does not exist.
 type Action string
 
 // The actions. The zero value means ActionArchive.

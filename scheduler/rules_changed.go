@@ -20,20 +20,20 @@ import (
 )
 
 const (
-	// promotePause follows each page of jobs whose rule has changed: workers have other jobs to run.
+	// promotePause is the pause after each page of promoted jobs, so that workers run other jobs
+	// too.
 	promotePause = 100 * time.Millisecond
-	// promoteRounds is how often all jobs are compared, a minute apart, if any had to ask again: a
-	// worker that did not know the new rules yet may have fetched them.
+	// promoteRounds is how often all jobs are compared, a minute apart, after a change that
+	// concerned any of them: a worker that did not have the new rules yet may have fetched them.
 	promoteRounds = 3
 	// waitingRuleTime bounds how long the rule of a waiting job may take.
 	waitingRuleTime = 5 * time.Second
 )
 
-// RulesChanged makes waiting jobs ask again if RuleFor returns other needs for them than those they
-// wait for, the longest waiting first: within seconds if they are few, at 1,000 a second. They keep
-// their waiting time among the jobs that wait for the same. It returns at once, and may be called
-// at any time, from any goroutine. It concerns the jobs of the server's own queues; each server
-// whose rules change must be told. A server that starts compares the rules by itself.
+// RulesChanged calls RuleFor for all waiting jobs of the server's queues. Jobs whose needs have
+// changed request permits again, the longest waiting first, at about 1,000 a second, and keep their
+// waiting time. RulesChanged returns at once, and may be called at any time, from any goroutine. It
+// must be called on each server whose rules change. Start compares the rules by itself.
 func (s *Server) RulesChanged() {
 	for _, c := range s.scopes {
 		select {
@@ -43,7 +43,7 @@ func (s *Server) RulesChanged() {
 	}
 }
 
-// watchRules does what RulesChanged says, until the context ends.
+// watchRules makes the comparisons that RulesChanged requests, until the context ends.
 func (s *scope) watchRules(ctx context.Context) {
 	for rounds := 0; ; {
 		var later <-chan time.Time // nil, and so never, if nothing is left to do
@@ -59,7 +59,7 @@ func (s *scope) watchRules(ctx context.Context) {
 		}
 		rounds--
 		sent, err := s.promoteChanged(ctx)
-		for err != nil && ctx.Err() == nil { // the jobs that ask for permits report an outage
+		for err != nil && ctx.Err() == nil { // requests for permits report an outage
 			sleep(ctx, dispatcher.ErrorPause)
 			sent, err = s.promoteChanged(ctx)
 		}
@@ -71,10 +71,11 @@ func (s *scope) watchRules(ctx context.Context) {
 	}
 }
 
-// promoteChanged makes all jobs ask that wait for other needs than their rules say now.
+// promoteChanged promotes all waiting jobs whose rule has other needs now, so that they request
+// permits again.
 func (s *scope) promoteChanged(ctx context.Context) (sent int, err error) {
 	if !s.promotes.Load() {
-		return 0, nil // asynq's polls bring them
+		return 0, nil // asynq's polls will run them
 	}
 	var changed []waitdb.Record
 	for cursor, more := uint64(0), true; more; more = cursor != 0 {
@@ -94,12 +95,12 @@ func (s *scope) promoteChanged(ctx context.Context) (sent int, err error) {
 		for i, r := range changed {
 			jobs[i] = job{Queue: r.Queue, ID: r.ID}
 		}
-		fates, err := dispatcher.Promote(ctx, s.db, jobs)
+		states, err := dispatcher.Promote(ctx, s.db, jobs)
 		if err != nil {
 			return 0, err
 		}
-		for _, fate := range fates {
-			if fate == fairqueue.StateMoved {
+		for _, state := range states {
+			if state == fairqueue.StateMoved {
 				sent++
 			}
 		}
@@ -108,9 +109,10 @@ func (s *scope) promoteChanged(ctx context.Context) (sent int, err error) {
 	return sent, nil
 }
 
-// appendChanged appends the waiting jobs whose rule returns other needs now. All rules are asked at
-// once, because any of them may take long. A job whose rule fails waits on, because to ask for it
-// would be a failed attempt. But a rule that panics must fail its job, as it does everywhere.
+// appendChanged appends the waiting jobs whose rule has other needs now. It calls RuleFor for all
+// jobs at once, because any call may take long. A job whose rule returns an error continues to
+// wait, because a request would be a failed attempt. A rule that panics fails its job, as it does
+// everywhere.
 func (s *scope) appendChanged(ctx context.Context, changed, records []waitdb.Record) ([]waitdb.Record, error) {
 	byQueue := map[string][]string{}
 	for _, r := range records {
@@ -147,7 +149,8 @@ func (s *scope) appendChanged(ctx context.Context, changed, records []waitdb.Rec
 	return changed, ctx.Err()
 }
 
-// waitsFor reports whether a waiting job would wait in the same way if it asked by a rule.
+// waitsFor reports whether the record of a waiting job matches the needs and the fairness key of a
+// rule.
 func waitsFor(r waitdb.Record, rule Rule) bool {
 	needs, err := throttle.Normalize(rule.Needs...)
 	if err != nil {
@@ -160,8 +163,8 @@ func waitsFor(r waitdb.Record, rule Rule) bool {
 	return r.Lane == fairqueue.Lane(r.Queue, meters, fairqueue.FairnessLine(rule.FairnessKey, rule.FairnessWeight)) && r.Costs == strings.Join(costs, ",")
 }
 
-// wantsOf returns what a pending job will ask for, by the rules. A rule that does not return before
-// the context ends is left behind.
+// wantsOf returns what a pending job will request, by its rule. A RuleFor that does not return
+// before the context ends is abandoned.
 func (s *Server) wantsOf(ctx context.Context, j job, task *asynq.Task) (wants stats.Requirements, known bool) {
 	end, ok := ctx.Deadline()
 	if !ok {
@@ -169,7 +172,7 @@ func (s *Server) wantsOf(ctx context.Context, j job, task *asynq.Task) (wants st
 	}
 	r, ok := receive(ctx, s.askRule(j, task, end))
 	if !ok || r.err != nil {
-		return stats.Requirements{}, errors.Is(r.err, asynq.SkipRetry) // it will be archived, and ask for nothing
+		return stats.Requirements{}, errors.Is(r.err, asynq.SkipRetry) // it will be archived, and request nothing
 	}
 	return stats.Requirements{Needs: r.rule.Needs, FairnessKey: r.rule.FairnessKey, FairnessWeight: r.rule.FairnessWeight}, true
 }

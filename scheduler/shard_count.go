@@ -32,8 +32,8 @@ func storedShards(ctx context.Context, rdb redis.UniversalClient, queues []strin
 	return counts, nil
 }
 
-// checkShards refuses another number of shards than a queue had before, while jobs or workers are in
-// the shards that it had. Their keys would have other shards now.
+// checkShards refuses another number of shards than a queue had before, while jobs or workers are
+// in the shards that it had. Their keys would have other shards now.
 func (s *Server) checkShards(ctx context.Context) error {
 	if s.shardsChecked.Load() {
 		return nil

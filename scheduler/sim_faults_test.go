@@ -119,7 +119,8 @@ func (w *sim) inForce(name string) throttle.Limit {
 	return limit
 }
 
-// anyLimit draws a limit, or none if their data were lost: until a job asks there may be no limit to change.
+// anyLimit draws a limit, or none if their data were lost: until a job asks there may be no limit
+// to change.
 func (w *sim) anyLimit() (limit throttle.Limit, ok bool) {
 	lost := slices.ContainsFunc(w.events, func(e simEvent) bool { return e.kind == "data lost" })
 	return w.limits[w.rand.IntN(len(w.limits))], !lost
@@ -380,7 +381,8 @@ func (w *sim) leave() {
 	w.startProcess()
 }
 
-// hangLimiter makes the limiter's Redis answer no call for a while. It does afterwards what it was asked.
+// hangLimiter makes the limiter's Redis answer no call for a while. It does afterwards what it was
+// asked.
 func (w *sim) hangLimiter() {
 	wait := w.long()
 	w.note(simEvent{kind: "limiters hung", text: fmt.Sprintf("the limiter hangs for %s", wait), lasts: wait, replyLost: true, times: 2 + int(wait/time.Second)})
@@ -499,8 +501,8 @@ func (w *sim) changeRecords() {
 	}
 }
 
-// reserve reserves permits of a meter for a job that does not exist, as a worker of another version may
-// have done.
+// reserve reserves permits of a meter for a job that does not exist, as a worker of another version
+// may have done.
 func (w *sim) reserve() {
 	l := w.lanes[w.rand.IntN(len(w.lanes))]
 	need := l.needs[w.rand.IntN(len(l.needs))]
@@ -509,8 +511,8 @@ func (w *sim) reserve() {
 	w.operator.must(w.operator.limits.HIncrBy(w.t.Context(), scopePrefix+"meters", meter, int64(permits)).Err())
 }
 
-// update makes all processes leave, which were of a version that counted time in seconds, and starts as
-// many of this version. Beside others no process of another version may start.
+// update makes all processes leave, which were of a version that counted time in seconds, and
+// starts as many of this version. Beside others no process of another version may start.
 func (w *sim) update() {
 	var old []*simProcess
 	w.mu.Lock()
@@ -564,9 +566,9 @@ func (w *sim) claimed(version int) bool {
 
 // Hooks.
 
-// hookRedises makes both Redises hang, and the limiter's lose notifications while w is muted. Commands of
-// clients that only listen would hold go-redis's locks meanwhile, for which no bubble's clock goes on, and
-// a script that has begun would hold Redis's.
+// hookRedises makes both Redises hang, and the limiter's lose notifications while w is muted.
+// Commands of clients that only listen would hold go-redis's locks meanwhile, for which no bubble's
+// clock goes on, and a script that has begun would hold Redis's.
 func (w *sim) hookRedises() {
 	listens := []string{"PING", "HELLO", "CLIENT", "SUBSCRIBE"}
 	passes := func(c *server.Peer, cmd string) bool { return slices.Contains(listens, cmd) || redistest.InScript(c) }
@@ -590,8 +592,8 @@ func (w *sim) hookRedises() {
 
 var errLost = errors.New("connection reset by peer")
 
-// loser loses replies: the command is carried out, and its reply gets lost, or its sender sends it again a
-// while later, as go-redis does.
+// loser loses replies: the command is carried out, and its reply gets lost, or its sender sends it
+// again a while later, as go-redis does.
 type loser struct {
 	w *sim
 	p *simProcess
@@ -713,8 +715,8 @@ func (w *wires) DialHook(next redis.DialHook) redis.DialHook {
 
 func (w *wires) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
 
-// simClock is the clock of a miniredis: it steps, forward and back, between any two calls of the clients
-// that it is a hook of.
+// simClock is the clock of a miniredis: it steps, forward and back, between any two calls of the
+// clients that it is a hook of.
 type simClock struct {
 	redis *miniredis.Miniredis
 	mu    sync.Mutex

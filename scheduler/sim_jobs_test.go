@@ -323,8 +323,8 @@ func (w *sim) limited(j waitdb.Job, r waitdb.RateLimit, d waitdb.Decision) {
 	}
 }
 
-// before returns a job that waits in the lane of another, since before now. A job whose record was lost,
-// or whose rule has changed, has to ask once more.
+// before returns a job that waits in the lane of another, since before now. A job whose record was
+// lost, or whose rule has changed, has to ask once more.
 func (w *sim) before(job *simJob) string {
 	for _, key := range w.limiter.Keys() {
 		if !strings.HasPrefix(key, scopePrefix+"lane:"+job.lane.queue+"\n") {
@@ -390,8 +390,8 @@ func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 	return w.answer(ctx, id)
 }
 
-// starts notes when a job's call leaves, and under which permits, because that is what limits are for. By
-// the limiter's clock that is not judged if the clock has stepped since.
+// starts notes when a job's call leaves, and under which permits, because that is what limits are
+// for. By the limiter's clock that is not judged if the clock has stepped since.
 func (w *sim) starts(ctx context.Context, id string) {
 	d, _ := GetDecision(ctx)
 	if len(d.Taken) == 0 {
@@ -418,8 +418,8 @@ func (w *sim) starts(ctx context.Context, id string) {
 	}
 }
 
-// settle settles one need of a job: for less than it took, or more. What it gives back is judged as if it
-// had never been taken, and what it takes as a debt.
+// settle settles one need of a job: for less than it took, or more. What it gives back is judged as
+// if it had never been taken, and what it takes as a debt.
 func (w *sim) settle(ctx context.Context, id string, s simSettlement) {
 	h, _ := attemptOf(ctx)
 	h.reports.Lock()

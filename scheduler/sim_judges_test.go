@@ -36,8 +36,8 @@ func (w *sim) judge() {
 
 // Jobs.
 
-// judgeJobs checks that each job ends once, or twice if a crash explains it, and that no job is denied
-// again without an explanation.
+// judgeJobs checks that each job ends once, or twice if a crash explains it, and that no job is
+// denied again without an explanation.
 func (w *sim) judgeJobs() {
 	crashes := 0
 	for _, e := range w.events {
@@ -55,8 +55,8 @@ func (w *sim) judgeJobs() {
 		case !w.has(answers) && job.runs > 1+crashes:
 			w.breaksFor(id, "it ran %d times", job.runs)
 		}
-		// A job is denied once, once more each time that it came while no worker was free or had been since
-		// its last denial, and for each event that explains it.
+		// A job is denied once, once more each time that it came while no worker was free or had
+		// been since its last denial, and for each event that explains it.
 		explained := 1 + job.late + job.again
 		for _, e := range w.events {
 			if e.explains == nil || e.explains(job.lane) {
@@ -88,8 +88,8 @@ func (w *sim) judgeCrash(id string) {
 	}
 }
 
-// judgeHealed checks that asynq and the limiter agree which jobs wait. A job may be on its way from one to
-// the other, but not for two seconds.
+// judgeHealed checks that asynq and the limiter agree which jobs wait. A job may be on its way from
+// one to the other, but not for two seconds.
 func (w *sim) judgeHealed() {
 	before := w.disagreements()
 	if len(before) == 0 {
@@ -129,12 +129,12 @@ func (w *sim) disagreements() map[string]string {
 	return all
 }
 
-// recoveryTime is how long after its lease has ended a dead worker's job may be away: recovery looks for
-// it each 5 s, and watches its lease for 10 s.
+// recoveryTime is how long after its lease has ended a dead worker's job may be away: recovery
+// looks for it each 5 s, and watches its lease for 10 s.
 const recoveryTime = 17 * time.Second
 
-// second lets a second pass, and checks that no dead worker has a job for too long while another worker
-// lives. A job that too many workers have died of is left to asynq.
+// second lets a second pass, and checks that no dead worker has a job for too long while another
+// worker lives. A job that too many workers have died of is left to asynq.
 func (w *sim) second() {
 	time.Sleep(time.Second)
 	w.mu.Lock()
@@ -159,8 +159,8 @@ func (w *sim) second() {
 	}
 }
 
-// judgeLock checks that a running job keeps its Unique lock no longer than asynq's client said, from when
-// the job was granted.
+// judgeLock checks that a running job keeps its Unique lock no longer than asynq's client said,
+// from when the job was granted.
 func (w *sim) judgeLock(id string) {
 	w.mu.Lock()
 	job := w.jobs[id]
@@ -176,8 +176,8 @@ func (w *sim) judgeLock(id string) {
 	}
 }
 
-// judgeRule checks that the jobs of a lane whose rule changed a while ago wait for what the rule says now,
-// once nothing else keeps them from asking.
+// judgeRule checks that the jobs of a lane whose rule changed a while ago wait for what the rule
+// says now, once nothing else keeps them from asking.
 func (w *sim) judgeRule(l *simLane) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -195,8 +195,8 @@ func (w *sim) judgeRule(l *simLane) {
 
 // Wait deadlines.
 
-// waitDeadline is when a job's wait expires, by the limiter's clock; zero if it never does. The limiter
-// gets a deadline that is a second earlier than the job's own.
+// waitDeadline is when a job's wait expires, by the limiter's clock; zero if it never does. The
+// limiter gets a deadline that is a second earlier than the job's own.
 func (j *simJob) waitDeadline() time.Time { return j.earlier(j.until.Add(-time.Second)) }
 
 // earlier returns the end of a job's MaxWait, or another time if that is earlier.
@@ -213,24 +213,25 @@ func (j *simJob) earlier(until time.Time) (end time.Time) {
 // hurries reports whether the job has a MaxWait or a deadline.
 func (j *simJob) hurries() bool { return j.maxWait > 0 || !j.until.IsZero() }
 
-// oneClock reports whether the limiter's clock is the processes', and the limiter has lost nothing: only
-// then wait deadlines are judged.
+// oneClock reports whether the limiter's clock is the processes', and the limiter has lost nothing:
+// only then wait deadlines are judged.
 func (w *sim) oneClock() bool {
 	return !slices.ContainsFunc(w.events, func(e simEvent) bool {
 		return e.lost || e.kind == "clocks stepped" || e.kind == "records changed"
 	})
 }
 
-// judgeDeadline checks that no job is allowed after its wait deadline. If a reply was lost, it is not known
-// since when the job waits. A job that never waited may be allowed in the last second before its deadline.
+// judgeDeadline checks that no job is allowed after its wait deadline. If a reply was lost, it is
+// not known since when the job waits. A job that never waited may be allowed in the last second
+// before its deadline.
 func (w *sim) judgeDeadline(id string, job *simJob, d waitdb.Decision) {
 	if end := job.earlier(job.until); !end.IsZero() && d.At.Add(d.BeginIn).After(end) && w.oneClock() && !w.repliesLost() {
 		w.breaksFor(id, "it was allowed %s after its wait deadline", d.At.Add(d.BeginIn).Sub(end))
 	}
 }
 
-// judgeExpired checks that a job learns that it is too late within a second after its wait deadline, and not
-// before: no job expires for an estimate.
+// judgeExpired checks that a job learns that it is too late within a second after its wait
+// deadline, and not before: no job expires for an estimate.
 func (w *sim) judgeExpired(id string, job *simJob, d waitdb.Decision) {
 	end := job.waitDeadline()
 	switch job.expired = time.Now(); {
@@ -254,10 +255,10 @@ func (w *sim) judgeBlock(meter, id string, d throttle.Decision) {
 	}
 }
 
-// judgeForecasts checks that a denied job was told when it would run, if that depends on nothing but the
-// jobs before it in its lane: no other lane needs its meter, and nothing happened meanwhile. Jobs of
-// different costs may leave up to half of each window over, because the next job does not fit in, or fill
-// it: so it may take twice as long, or half.
+// judgeForecasts checks that a denied job was told when it would run, if that depends on nothing
+// but the jobs before it in its lane: no other lane needs its meter, and nothing happened
+// meanwhile. Jobs of different costs may leave up to half of each window over, because the next job
+// does not fit in, or fill it: so it may take twice as long, or half.
 func (w *sim) judgeForecasts() {
 	if w.has(settles) || w.has(answers) || w.has(patience) || w.has(fairness) {
 		return
@@ -291,9 +292,9 @@ func (w *sim) judgeForecasts() {
 
 // Meters.
 
-// judgeMeters asks the oracle about every meter, between the moments at which its limit changed or it was
-// lost: about the permits that it gave, and about the jobs that started. These may start up to freshTime
-// after their permits existed, and no later.
+// judgeMeters asks the oracle about every meter, between the moments at which its limit changed or
+// it was lost: about the permits that it gave, and about the jobs that started. These may start up
+// to freshTime after their permits existed, and no later.
 func (w *sim) judgeMeters() {
 	for meter, admissions := range w.meters {
 		name, _, _ := strings.Cut(meter, "|")
@@ -322,9 +323,9 @@ func (w *sim) judgeMeters() {
 	}
 }
 
-// during lists what was admitted from one moment on and before another, by Redis's clock, and what started
-// under that. Leases are held at the same time or not whatever the clock shows, but it decides when a lease
-// ends that is not given back.
+// during lists what was admitted from one moment on and before another, by Redis's clock, and what
+// started under that. Leases are held at the same time or not whatever the clock shows, but it
+// decides when a lease ends that is not given back.
 func (w *sim) during(limit throttle.Limit, admissions []*admission, from, to time.Time) (permits, starts []throttletest.Admission) {
 	for _, a := range admissions {
 		if a.at.Before(from) || !a.at.Before(to) {
@@ -382,8 +383,8 @@ func (w *sim) disturb(d time.Duration) {
 	})
 }
 
-// judgeWaits checks that no lane waited for more than 6 rounds without an explanation. Two lanes that are
-// one for the limiter share its turns.
+// judgeWaits checks that no lane waited for more than 6 rounds without an explanation. Two lanes
+// that are one for the limiter share its turns.
 func (w *sim) judgeWaits() {
 	w.history.End(w.now())
 	for i, l := range w.lanes {
@@ -401,8 +402,9 @@ func (w *sim) judgeWaits() {
 	}
 }
 
-// mayStarve reports whether there is no bound for a lane's wait: a strict queue goes before its own, its
-// jobs needed something else before, or a job was archived without asking after its deadline.
+// mayStarve reports whether there is no bound for a lane's wait: a strict queue goes before its
+// own, its jobs needed something else before, or a job was archived without asking after its
+// deadline.
 func (w *sim) mayStarve(l *simLane) bool {
 	for queue, weight := range w.config.Queues {
 		if w.has(strict) && queue != l.queue && weight >= w.config.Queues[l.queue] {
@@ -417,9 +419,9 @@ func (w *sim) mayStarve(l *simLane) bool {
 	return !l.ruleChanged.IsZero()
 }
 
-// round is what a full round of a lane's slowest meter takes: a turn of every lane that needs it. A turn
-// takes as long as its permits need to come again, or as its handler runs. Workers take a poll and the
-// handlers of all lanes.
+// round is what a full round of a lane's slowest meter takes: a turn of every lane that needs it. A
+// turn takes as long as its permits need to come again, or as its handler runs. Workers take a poll
+// and the handlers of all lanes.
 func (w *sim) round(l *simLane) (round time.Duration) {
 	workers := time.Duration(0)
 	for _, o := range w.lanes {
@@ -458,8 +460,8 @@ func (w *sim) dearest(l *simLane, n throttle.Need) throttle.Need {
 	return n
 }
 
-// turn is how long a lane's turn keeps a meter busy, by the slowest that its limit has been. A window gives
-// all its permits at once, once each period.
+// turn is how long a lane's turn keeps a meter busy, by the slowest that its limit has been. A
+// window gives all its permits at once, once each period.
 func (w *sim) turn(l *simLane, n throttle.Need) (longest time.Duration) {
 	limits := []throttle.Limit{w.defined(n.Limit)}
 	for _, e := range w.events {
@@ -485,8 +487,8 @@ func (w *sim) turn(l *simLane, n throttle.Need) (longest time.Duration) {
 // simTenants are the fairness keys that jobs may have, and their weights.
 var simTenants = map[string]int{"": 1, "acme": 4, "a|b": 2}
 
-// simTurn is that a job began to wait in a lane, or was granted from it; or, without a lane, that a lane was
-// passed over.
+// simTurn is that a job began to wait in a lane, or was granted from it; or, without a lane, that a
+// lane was passed over.
 type simTurn struct {
 	lane    string
 	granted bool
@@ -533,10 +535,10 @@ func (w *sim) judgeShares() {
 	}
 }
 
-// judgeTurns checks that of any two shares, while both wait at a meter, neither has more turns than its
-// weight gives it, give or take a few; and a few more if turns wait for different numbers of permits, because
-// one late job is then several turns of the other share. If a lane waits for other meters too, there is no
-// bound.
+// judgeTurns checks that of any two shares, while both wait at a meter, neither has more turns than
+// its weight gives it, give or take a few; and a few more if turns wait for different numbers of
+// permits, because one late job is then several turns of the other share. If a lane waits for other
+// meters too, there is no bound.
 func (w *sim) judgeTurns(shares []simShare) {
 	for meter := range w.meters {
 		lanes := w.lanesAtMeter(meter)
@@ -557,8 +559,8 @@ func (w *sim) judgeTurns(shares []simShare) {
 	}
 }
 
-// apart is by how many turns of the lighter of two shares they were further apart, while both waited, than
-// their weights allow.
+// apart is by how many turns of the lighter of two shares they were further apart, while both
+// waited, than their weights allow.
 func (w *sim) apart(meter string, a, b simShare) (most float64) {
 	waits := [2]int{}
 	ahead, low, high := 0.0, 0.0, 0.0 // of both, a

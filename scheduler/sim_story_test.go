@@ -29,8 +29,8 @@ func (w *sim) breaks(lanes []*simLane, from, to int64, format string, args ...an
 	w.history.Note(to, "", "BREAKS: %s", b.text)
 }
 
-// breaksFor is for a promise to one job: what led to it began when the job was enqueued, and ended with what
-// happened to the job last.
+// breaksFor is for a promise to one job: what led to it began when the job was enqueued, and ended
+// with what happened to the job last.
 func (w *sim) breaksFor(id, format string, args ...any) {
 	job := w.jobs[id]
 	w.breaks(w.sharing(job.lane), job.came, job.last, "%s of %s: "+format, append([]any{shown(id), job.lane.name}, args...)...)
@@ -112,8 +112,8 @@ func (w *sim) line() string {
 	return strings.Join(texts, "; ")
 }
 
-// scribe notes what a process does for the lanes: when it becomes the leader, the turns that it gives, and
-// which jobs it takes for jobs of dead workers.
+// scribe notes what a process does for the lanes: when it becomes the leader, the turns that it
+// gives, and which jobs it takes for jobs of dead workers.
 type scribe struct {
 	w *sim
 	p *simProcess
@@ -143,9 +143,10 @@ func (t *scribe) around(ctx context.Context, cmd redis.Cmder, next redis.Process
 	return nil
 }
 
-// turns notes what became of turns. args are the lane, the advance and the held permits of each. reply has
-// the outcome of each, its job, and from when and until when permits are reserved; then for each lane how many
-// of its jobs are granted, and six numbers for each meter, the third of them when it is ready.
+// turns notes what became of turns. args are the lane, the advance and the held permits of each.
+// reply has the outcome of each, its job, and from when and until when permits are reserved; then
+// for each lane how many of its jobs are granted, and six numbers for each meter, the third of them
+// when it is ready.
 func (t *scribe) turns(args []any, reply []any) {
 	if len(reply) < 2 || reply[0] == int64(-1) { // another process leads, or these turns were given
 		return
@@ -181,7 +182,8 @@ func (t *scribe) turns(args []any, reply []any) {
 	}
 }
 
-// laneOf is the lane that the limiter has under a name, or the first of several that differ in costs only.
+// laneOf is the lane that the limiter has under a name, or the first of several that differ in
+// costs only.
 func (w *sim) laneOf(name string) string {
 	for _, l := range w.lanes {
 		if l.is(fairqueue.Queue(name), fairqueue.Meters(name)) {

@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// The simulation runs the real scripts and real asynq servers in virtual time, in random worlds: with
-// random limits, lanes, jobs and processes (sim_world, sim_jobs), and random faults (sim_faults). Judges
-// see whether each promise held that no fault explains (sim_judges). If one broke, the world's story is
-// printed (sim_story).
+// The simulation runs the real scripts and real asynq servers in virtual time, in random worlds:
+// with random limits, lanes, jobs and processes (sim_world, sim_jobs), and random faults
+// (sim_faults). Judges see whether each promise held that no fault explains (sim_judges). If one
+// broke, the world's story is printed (sim_story).
 
 var (
 	seeds = flag.Int("seeds", 8, "how many random worlds are simulated")

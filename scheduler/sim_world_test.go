@@ -47,8 +47,8 @@ var ingredients = []ingredient{costs, settles, answers, patience, timeouts, lock
 // simIngredients are what a world is made of.
 type simIngredients []ingredient
 
-// newIngredients leaves a third of all worlds plain, because how long lanes wait is judged best there, and
-// gives each other world a third of the ingredients.
+// newIngredients leaves a third of all worlds plain, because how long lanes wait is judged best
+// there, and gives each other world a third of the ingredients.
 func newIngredients(seed uint64) (m simIngredients) {
 	r := rand.New(rand.NewPCG(seed, 11))
 	if r.IntN(3) == 0 {
@@ -191,8 +191,8 @@ func (w *sim) defined(name string) throttle.Limit {
 	return w.limits[slices.IndexFunc(w.limits, func(l throttle.Limit) bool { return l.Name == name })]
 }
 
-// startProcess starts one more process. Its config is the first one: what another process has defined
-// since is replaced.
+// startProcess starts one more process. Its config is the first one: what another process has
+// defined since is replaced.
 func (w *sim) startProcess() {
 	for i, limit := range w.limits {
 		if w.redefined(limit) {
@@ -226,16 +226,16 @@ func (w *sim) startProcess() {
 
 func (w *sim) now() int64 { return time.Since(w.began).Microseconds() }
 
-// dice are a job's own: what becomes of it does not depend on what other jobs drew, so that a world with
-// one thing changed is the same in all others.
+// dice are a job's own: what becomes of it does not depend on what other jobs drew, so that a world
+// with one thing changed is the same in all others.
 func (w *sim) dice(id string, times int) *rand.Rand {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id))
 	return rand.New(rand.NewPCG(w.seed, h.Sum64()+uint64(times)))
 }
 
-// play enqueues jobs and lets faults happen for ten seconds, and then waits until all is done. Each of
-// twenty steps has its own dice.
+// play enqueues jobs and lets faults happen for ten seconds, and then waits until all is done. Each
+// of twenty steps has its own dice.
 func (w *sim) play() {
 	left := 0
 	if w.rand.IntN(3) > 0 {

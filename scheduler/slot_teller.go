@@ -6,34 +6,35 @@ import (
 	"time"
 )
 
-// slotTeller reports how many worker slots of a server are free, while the leader asks for that: a
-// queue whose workers are busy gets no more permits than they can use. Slots are free only if the
-// server has found its queues empty, because otherwise the next job of a queue takes them. The
-// server reports when the leader asks, when its queues are empty, and when a job has taken the last
-// slot. It is safe for concurrent use.
+// slotTeller reports how many worker slots of a server are free, while the leader requests that: a
+// queue whose workers are busy gets no more permits than they can use. Slots count as free only
+// while the server's queues are empty, because otherwise pending jobs take them. The server reports
+// when the leader requests it, when its queues become empty, and when a job takes the last slot. It
+// is safe for concurrent use.
 type slotTeller struct {
 	queues []string
 	free   func() int
 	tell   func(free int, every time.Duration)
 
-	mu      sync.Mutex
-	waiting bool      // the server has found its queues empty, and has fetched no job since
-	until   time.Time // when the leader stops listening
-	since   time.Time // when the count of fetched jobs began
-	fetched int
-	said    int  // the free slots of the last report
-	telling bool // whether tellAll runs
-	due     bool // whether there is something to report
+	mu       sync.Mutex
+	empty    bool      // whether the server has found its queues empty, and fetched no job since
+	until    time.Time // when the leader's request ends
+	since    time.Time // when the count of fetched jobs began
+	fetched  int
+	reported int  // the free slots of the last report
+	running  bool // whether tellAll runs
+	due      bool // whether a report is due
 }
 
 const (
-	// slotsWantedFor is how long after it has asked the leader listens.
+	// slotsWantedFor is how long reports are sent after a request of the leader.
 	slotsWantedFor = 3 * time.Second
-	// slotsCountedFor is how long jobs are counted before what was counted weighs half.
+	// slotsCountedFor is after how long the count of fetched jobs is halved, so that the average
+	// follows changes.
 	slotsCountedFor = time.Minute
 )
 
-// wanted is called when the leader asks for the slots of some queues.
+// wanted is called when the leader requests the slots of some queues.
 func (s *slotTeller) wanted(queues []string) {
 	if !slices.ContainsFunc(queues, func(queue string) bool { return slices.Contains(s.queues, queue) }) {
 		return
@@ -55,9 +56,9 @@ func (s *slotTeller) wanted(queues []string) {
 func (s *slotTeller) took() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiting = false
+	s.empty = false
 	s.fetched++
-	if s.said > 0 && s.free() == 0 {
+	if s.reported > 0 && s.free() == 0 {
 		s.report()
 	}
 }
@@ -66,17 +67,17 @@ func (s *slotTeller) took() {
 func (s *slotTeller) idle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiting = true
+	s.empty = true
 	s.report()
 }
 
-// report tells the leader. What is to be told while a call is under way goes with the next call.
+// report starts a report. A report that becomes due during a call is sent after it.
 func (s *slotTeller) report() {
 	if time.Now().After(s.until) {
 		return
 	}
-	if s.due = true; !s.telling {
-		s.telling = true
+	if s.due = true; !s.running {
+		s.running = true
 		go s.tellAll()
 	}
 }
@@ -85,16 +86,16 @@ func (s *slotTeller) tellAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.due {
-		s.due, s.said = false, 0
-		if s.waiting {
-			s.said = s.free()
+		s.due, s.reported = false, 0
+		if s.empty {
+			s.reported = s.free()
 		}
-		free, every := s.said, time.Since(s.since)/time.Duration(s.fetched+1)
+		free, every := s.reported, time.Since(s.since)/time.Duration(s.fetched+1)
 		s.mu.Unlock()
 		s.tell(free, every)
 		s.mu.Lock()
 	}
-	s.telling = false
+	s.running = false
 }
 
 // idleSlots is how many slots are free for jobs.

@@ -14,10 +14,10 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Traces go to OpenTelemetry's global tracer provider, and a job carries its context in its headers as
-// the global propagator writes it. If the program sets neither, nothing is recorded and no header is
-// added. A Client's Enqueue is a span, and each run of the job is another one below it. Between them is
-// one span for the wait from the first denial, however often the job was put back. Names follow
+// Traces go to OpenTelemetry's global tracer provider, and a job carries its context in its headers
+// as the global propagator writes it. If the program sets neither, nothing is recorded and no
+// header is added. A Client's Enqueue is a span, and each run of the job is another span below it.
+// One more span covers the wait from the first denial to the start. Names follow
 // https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
 
 // tracer is looked up for each span, because a program may set its provider at any time.
@@ -42,8 +42,8 @@ func traceHeaders(ctx context.Context) map[string]string {
 	return carrier
 }
 
-// traceRun begins the span of a job's run, after one for the time that it waited for its permits, which
-// is made when the wait is over, because no process sees all of it. end ends the span of the run.
+// traceRun starts the span of a run. If the job waited for permits, it first records a span of the
+// wait: only now, because the wait spans several processes. end ends the span of the run.
 func (a *attempt) traceRun(ctx context.Context) (_ context.Context, end func(error)) {
 	d := a.decision
 	ctx = otel.GetTextMapPropagator().Extract(ctx, propagation.MapCarrier(maps.Clone(a.task.Headers())))
@@ -63,7 +63,7 @@ func jobAttributes(j job, typename string) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		attribute.String("messaging.system", "asynq"),
 		attribute.String("messaging.destination.name", j.Queue),
-		attribute.String("messaging.message.id", j.ID), // no part of the name, because names should be few
+		attribute.String("messaging.message.id", j.ID), // not part of the name, because span names should be few
 		attribute.String("headgate.task", typename),
 	}
 }

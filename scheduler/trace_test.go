@@ -32,8 +32,8 @@ func recordTraces(t *testing.T) *tracetest.InMemoryExporter {
 	return spans
 }
 
-// TestTraces: a job's spans from its Enqueue over its wait to its run are one trace, though the job passes
-// through Redis four times on the way.
+// TestTraces: a job's spans from its Enqueue over its wait to its run are one trace, though the job
+// passes through Redis four times on the way.
 func TestTraces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spans := recordTraces(t)

@@ -27,7 +27,8 @@ func (st *stack) turnsOf(since time.Time) map[string]int {
 	return turns
 }
 
-// TestTurns_OverlappingLimits: jobs that need two limits have as many turns as jobs that need one of them.
+// TestTurns_OverlappingLimits: jobs that need two limits have as many turns as jobs that need one
+// of them.
 func TestTurns_OverlappingLimits(t *testing.T) {
 	t.Parallel()
 	for _, rates := range []struct{ a, b, seconds int }{{10, 3, 20}, {20, 1, 15}} {
@@ -116,8 +117,8 @@ func TestTurns_PausedQueue(t *testing.T) {
 	})
 }
 
-// TestTurns_QueueWeights: at a limit that two queues need, turns follow their weights. A strict queue goes
-// first.
+// TestTurns_QueueWeights: at a limit that two queues need, turns follow their weights. A strict
+// queue goes first.
 func TestTurns_QueueWeights(t *testing.T) {
 	slow(t)
 	for _, strict := range []bool{false, true} {
@@ -144,8 +145,8 @@ func TestTurns_QueueWeights(t *testing.T) {
 	}
 }
 
-// TestTurns_Windows: jobs that need a slot or a funnel too have as many turns of a window as jobs that need
-// the window alone, although all of its permits come at once.
+// TestTurns_Windows: jobs that need a slot or a funnel too have as many turns of a window as jobs
+// that need the window alone, although all of its permits come at once.
 func TestTurns_Windows(t *testing.T) {
 	slow(t)
 	window := func(kind throttle.Kind) throttle.Limit {
@@ -184,10 +185,10 @@ func TestTurns_Windows(t *testing.T) {
 	}
 }
 
-// TestTurns_SlowQueueBesideFast: a queue's only worker is slower than its share of a limit, beside a queue
-// with a free worker. The slow queue's jobs come in order. The queue gets permits only for its free worker,
-// and the other queue gets all other permits. If its server cannot report that the worker is free, jobs
-// come late, and take the permits of later ones.
+// TestTurns_SlowQueueBesideFast: a queue's only worker is slower than its share of a limit, beside
+// a queue with a free worker. The slow queue's jobs come in order. The queue gets permits only for
+// its free worker, and the other queue gets all other permits. If its server cannot report that the
+// worker is free, jobs come late, and take the permits of later ones.
 func TestTurns_SlowQueueBesideFast(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

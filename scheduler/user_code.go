@@ -26,7 +26,7 @@ type userCode struct {
 
 func newUserCode(log *slog.Logger) *userCode { return &userCode{log: log, gone: make(chan struct{})} }
 
-// giveUp ends the wait of all calls, and of those that follow.
+// giveUp makes current and later calls return without waiting.
 func (p *userCode) giveUp() { p.once.Do(func() { close(p.gone) }) }
 
 // panicError is the error of a function that panicked.
@@ -35,11 +35,11 @@ type panicError struct {
 	value any
 }
 
-// Error says what panicked, and with which value.
+// Error implements error.
 func (e *panicError) Error() string { return fmt.Sprintf("%s panicked: %v", e.what, e.value) }
 
-// call calls f, which is code of the program's. If f panics or ends its goroutine, that is the
-// error. When a shutdown has waited long enough, call returns an error and leaves f running.
+// call calls f, a function of the program, in a goroutine of its own. If f panics or ends its
+// goroutine, call returns an error. After giveUp it returns an error and leaves f running.
 func call[T any](p *userCode, what string, f func() (T, error)) (T, error) {
 	type end struct {
 		result T
@@ -84,41 +84,21 @@ func (p *userCode) baseContext(next func() context.Context) (context.Context, er
 	return ctx, err
 }
 
-// brokenContext replaces a BaseContext that the program could not make. It has ended, so asynq
-// fails the job with its error, and calls no handler.
-type brokenContext struct {
-	context.Context
-	err error
-}
-
-// Done implements context.Context.
-func (brokenContext) Done() <-chan struct{} { return over }
-
-// Err implements context.Context.
-func (c brokenContext) Err() error { return c.err }
-
-// over is closed.
-var over = func() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
 const (
 	delayedTaskCheckInterval = time.Second // asynq's own, 5 s, would let permits lie idle
 
-	// noPause is how long asynq sleeps between two looks at its queues: the second one blocks, see
-	// markerWaiter. Zero would mean asynq's own second.
+	// noPause is asynq's TaskCheckInterval here. asynq need not sleep, because dequeue itself
+	// blocks: see markerWaiter. Zero would mean asynq's default of a second.
 	noPause = time.Microsecond
 )
 
-// config is the program's configuration for asynq, in which putting a job back is no failure: it
-// moves no statistics, and none of the program's functions is called for it. If one of the functions
-// gives no result, the server does what asynq does without the function.
+// config returns the program's configuration as asynq gets it. Putting a job back counts as no
+// failure there, and calls none of the program's functions. If a function fails, the server does
+// what asynq does without it.
 //
-// asynq calls IsFailure and RetryDelayFunc from its recoverer, too, about jobs whose worker died, and
-// never for a job on its last attempt: that job it archives whatever the error is, and redisClient
-// puts it back instead.
+// asynq also calls IsFailure and RetryDelayFunc for jobs whose worker died. It calls neither for a
+// job on its last attempt, but archives it whatever the error is: redisClient puts the job back
+// instead.
 func (s *Server) config(c asynq.Config) asynq.Config {
 	c.TaskCheckInterval = noPause
 	if c.DelayedTaskCheckInterval <= 0 {
@@ -132,7 +112,7 @@ func (s *Server) config(c asynq.Config) asynq.Config {
 	c.IsFailure = s.userCode.isFailure(c.IsFailure)
 	c.RetryDelayFunc = s.userCode.retryDelay(c.RetryDelayFunc)
 	c.ErrorHandler = s.userCode.errorHandler(c.ErrorHandler)
-	if next := c.GroupAggregator; next != nil { // without its task asynq keeps the group for another try
+	if next := c.GroupAggregator; next != nil { // if it fails, asynq keeps the group and tries again
 		c.GroupAggregator = asynq.GroupAggregatorFunc(func(group string, tasks []*asynq.Task) *asynq.Task {
 			task, _ := call(s.userCode, "GroupAggregator", func() (*asynq.Task, error) { return next.Aggregate(group, tasks), nil })
 			return task
@@ -146,31 +126,30 @@ func (s *Server) config(c asynq.Config) asynq.Config {
 	return c
 }
 
-// isFailure keeps jobs that are put back out of the failure statistics: for asynq an error that is
-// no failure spends no attempt either.
+// isFailure reports false for jobs that are put back: then asynq counts neither a failure nor an
+// attempt.
 func (p *userCode) isFailure(next func(error) bool) func(error) bool {
 	return func(err error) bool {
 		if _, ok := errors.AsType[*putBackError](err); ok || next == nil {
 			return !ok && err != nil
 		}
-		is, failed := call(p, "IsFailure", func() (bool, error) { return next(cause(err)), nil })
+		is, failed := call(p, "IsFailure", func() (bool, error) { return next(withoutDelay(err)), nil })
 		return is || failed != nil && err != nil
 	}
 }
 
-// retryDelay takes the delay of the job's rule, which attempt.retryError has put into the error, and
-// otherwise the program's. For a job that is put back the delay is ignored: redisClient writes the
-// time itself.
+// retryDelay returns the delay of the job's rule, which attempt.retryError has put into the error,
+// or else the program's. redisClient ignores the delay of a job that is put back.
 func (p *userCode) retryDelay(next asynq.RetryDelayFunc) asynq.RetryDelayFunc {
 	return func(n int, err error, task *asynq.Task) time.Duration {
 		if later, ok := errors.AsType[*putBackError](err); ok {
 			return time.Until(later.at)
 		}
-		if spaced, ok := errors.AsType[spacedError](err); ok {
-			return spaced.delay
+		if delayed, ok := errors.AsType[delayedError](err); ok {
+			return delayed.delay
 		}
 		if next != nil {
-			delay, failed := call(p, "RetryDelayFunc", func() (time.Duration, error) { return next(n, cause(err), task), nil })
+			delay, failed := call(p, "RetryDelayFunc", func() (time.Duration, error) { return next(n, withoutDelay(err), task), nil })
 			if failed == nil {
 				return delay
 			}
@@ -179,14 +158,12 @@ func (p *userCode) retryDelay(next asynq.RetryDelayFunc) asynq.RetryDelayFunc {
 	}
 }
 
-// errorHandler keeps errors that are no failure from the program's ErrorHandler, which may be nil.
-// It gets the error of a job that can never run as an ImpossibleError. asynq shows its own errors
-// here before it stores their text.
+// errorHandler calls the program's ErrorHandler, if any, for failures only. The error of a job that
+// can never run is an ImpossibleError.
 func (p *userCode) errorHandler(next asynq.ErrorHandler) asynq.ErrorHandler {
 	return asynq.ErrorHandlerFunc(func(ctx context.Context, task *asynq.Task, err error) {
-		mendPanic(err)
 		if _, ok := errors.AsType[*putBackError](err); !ok && next != nil {
-			_, _ = call(p, "ErrorHandler", func() (struct{}, error) { next.HandleError(ctx, task, cause(err)); return struct{}{}, nil })
+			_, _ = call(p, "ErrorHandler", func() (struct{}, error) { next.HandleError(ctx, task, withoutDelay(err)); return struct{}{}, nil })
 		}
 	})
 }

@@ -27,8 +27,8 @@ type faultyProgram struct {
 // functions are the functions of a program that a server calls.
 var functions = []string{"RuleFor", "BaseContext", "IsFailure", "RetryDelayFunc", "ErrorHandler", "HealthCheckFunc", "GroupAggregator", "Logger", "log handler"}
 
-// newFaultyProgram starts a server whose jobs need one permit of the limit that their payload names. The
-// faulty function calls misbehave.
+// newFaultyProgram starts a server whose jobs need one permit of the limit that their payload
+// names. The faulty function calls misbehave.
 func newFaultyProgram(t *testing.T, misbehave func()) *faultyProgram {
 	t.Helper()
 	p := &faultyProgram{}
@@ -92,8 +92,8 @@ func (l faultyLog) Info(...any)                               { l.fault() }
 func (l faultyLog) Warn(...any)                               { l.fault() }
 func (l faultyLog) Error(...any)                              { l.fault() }
 
-// TestUserCode_Misbehaves: whatever function of the program's panics or ends its goroutine, the worker lives.
-// The call has failed, and a job that comes when the function works again runs.
+// TestUserCode_Misbehaves: whatever function of the program's panics or ends its goroutine, the
+// worker lives. The call has failed, and a job that comes when the function works again runs.
 func TestUserCode_Misbehaves(t *testing.T) {
 	slow(t)
 	for how, misbehave := range map[string]func(){
@@ -128,8 +128,8 @@ func TestUserCode_Misbehaves(t *testing.T) {
 	}
 }
 
-// TestUserCode_NeverReturns: a job whose handler ends its goroutine, or whose rule never returns, fails at its
-// own Timeout, as in asynq. Its worker and its slot are free then.
+// TestUserCode_NeverReturns: a job whose handler ends its goroutine, or whose rule never returns,
+// fails at its own Timeout, as in asynq. Its worker and its slot are free then.
 func TestUserCode_NeverReturns(t *testing.T) {
 	var hang chan struct{}
 	for name, test := range map[string]struct {
@@ -170,7 +170,8 @@ func TestUserCode_NeverReturns(t *testing.T) {
 	}
 }
 
-// TestShutdown_Bounded: a shutdown ends within its timeout, whichever function of the program's never returns.
+// TestShutdown_Bounded: a shutdown ends within its timeout, whichever function of the program's
+// never returns.
 func TestShutdown_Bounded(t *testing.T) {
 	slow(t)
 	const ofWaiting = "RuleFor of a waiting job"

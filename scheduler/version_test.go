@@ -53,9 +53,9 @@ func (st *stack) makeOld() {
 	}
 }
 
-// TestVersion_OlderIsConverted: an older version has left waiting jobs. While one of its workers leads, a
-// worker of this version does not start, and changes nothing. After that it converts the records: each job
-// runs in time and within its limit, whose meter goes on.
+// TestVersion_OlderIsConverted: an older version has left waiting jobs. While one of its workers
+// leads, a worker of this version does not start, and changes nothing. After that it converts the
+// records: each job runs in time and within its limit, whose meter goes on.
 func TestVersion_OlderIsConverted(t *testing.T) {
 	slow(t)
 	for _, gone := range []string{"", "lanes"} {
@@ -98,7 +98,8 @@ func convert(t *testing.T, gone string) {
 	})
 }
 
-// TestVersion_LaterIsRefused: data of a later version are left alone, also if none of its workers lives.
+// TestVersion_LaterIsRefused: data of a later version are left alone, also if none of its workers
+// lives.
 func TestVersion_LaterIsRefused(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	epoch := fmt.Sprint(waitdb.Version+1, " a name")

@@ -13,25 +13,26 @@ import (
 
 const (
 	// forgivenCrashes is how often a job's worker may die before that counts as a failure. Deploys
-	// and machines that go away kill workers through no fault of the job's; a job that takes its
-	// worker with it does so each time.
+	// and lost machines kill workers, and the job is not to blame. A job that kills its worker does
+	// so each time.
 	forgivenCrashes = 3
-	// recovererWaits is how long ago a lease had ended at least when asynq's recoverer brings its
-	// job back.
+	// recovererWaits is how long asynq's recoverer waits after the end of a lease before it brings
+	// the job back.
 	recovererWaits = 30 * time.Second
 )
 
-// endLease runs a script of asynq's that takes an active job from its worker, or does something
-// else in its place: a job that has not failed is put back, a crash may be forgiven, and an
-// interrupted job keeps its position.
+// endLease runs a script of asynq's that ends a worker's lease of a job, or replaces the script: a
+// job that has not failed is put back, a crash may be forgiven, and an interrupted job keeps its
+// position.
 func (q *redisClient) endLease(ctx context.Context, c *asynqdb.Call, send func(asynqdb.LeaseID) *redis.Cmd) *redis.Cmd {
 	a := q.inFlight.get(job{Queue: c.Queue, ID: c.ID})
 	w := &writeBack{Call: c, attempt: a, end: a.ending(), lease: a.lease}
 	var cmd *redis.Cmd
-	switch {
-	case w.decode():
-		cmd = q.instead(ctx, w)
-	case c.MayAddPending:
+	if m, err := asynqdb.ParseMessage(w.Msg); w.Msg != nil && err == nil {
+		w.message = m
+		w.SetMsg(restoreTimeout(w.Msg, m))
+		cmd = q.replace(ctx, w)
+	} else if c.MayAddPending {
 		cmd = q.requeue(ctx, w)
 	}
 	if cmd == nil {
@@ -40,7 +41,7 @@ func (q *redisClient) endLease(ctx context.Context, c *asynqdb.Call, send func(a
 		}
 	}
 	switch {
-	case w.lease.Ended != 0: // the attempt may run here still
+	case w.lease.Ended != 0: // the attempt may still run here
 	case cmd.Err() == nil:
 		q.inFlight.written(a)
 	default:
@@ -49,28 +50,13 @@ func (q *redisClient) endLease(ctx context.Context, c *asynqdb.Call, send func(a
 	return cmd
 }
 
-// writeBack is one of asynq's calls that write a job after an attempt.
+// writeBack is a call of asynq's that writes a job after an attempt.
 type writeBack struct {
 	*asynqdb.Call
 	attempt *attempt // an empty one if this server does not have the job
 	end     attemptEnd
-	message asynqdb.Message // decoded from the call's Msg
-	lease   asynqdb.LeaseID // that the call means
-}
-
-// decode reads the message of a call that writes a job, and gives the job its own timeout and
-// deadline back. It reports false for any other call, and for a message that cannot be read.
-func (w *writeBack) decode() bool {
-	if w.Msg == nil {
-		return false
-	}
-	m, err := asynqdb.ParseMessage(w.Msg)
-	if err != nil {
-		return false
-	}
-	w.message = m
-	w.SetMsg(restoreTimeout(w.Msg, m))
-	return true
+	message asynqdb.Message // parsed from the call's Msg
+	lease   asynqdb.LeaseID // that the call ends
 }
 
 // failed reports whether asynq writes that the attempt has failed.
@@ -81,16 +67,16 @@ func (w *writeBack) failed() bool {
 // crashed reports whether asynq writes that the job's worker died.
 func (w *writeBack) crashed() bool { return w.message.LastError == asynq.ErrLeaseExpired.Error() }
 
-// putsBack reports whether the attempt puts its job back. The error's text in the message is all
-// that says here why the attempt ended. With another text the job failed after all, for example by
-// its timeout: asynq does not wait for the handler then.
+// putsBack reports whether the attempt puts its job back. The message has only the text of the
+// error with which the attempt ended. With another text than that of the put-back the job failed
+// after all, for example by its timeout, because asynq does not wait for the handler then.
 func (w *writeBack) putsBack() bool {
 	return w.end.putBack != nil && w.end.putBack.Error() == w.message.LastError
 }
 
-// instead does what replaces asynq's call. It returns nil if asynq writes the job itself, because
-// the job is done or has failed. The message of a failed job gets its queue position.
-func (q *redisClient) instead(ctx context.Context, w *writeBack) *redis.Cmd {
+// replace writes the job in place of asynq's call. It returns nil if asynq's call is right, because
+// the job is done or has failed. A failed job gets its queue position into its message.
+func (q *redisClient) replace(ctx context.Context, w *writeBack) *redis.Cmd {
 	if !w.failed() {
 		return nil
 	}
@@ -111,8 +97,9 @@ func (q *redisClient) instead(ctx context.Context, w *writeBack) *redis.Cmd {
 	return nil
 }
 
-// delay returns how long a job waits by its rule's policy if its context ended before its handler
-// returned. asynq asks for the delay with the context's error then, and without the job.
+// delay returns the delay by the rule's policy for a job whose context ended before its handler
+// returned. asynq asks for the delay without naming the job then, so that Server.config cannot find
+// the policy.
 func (w *writeBack) delay() (time.Duration, bool) {
 	text := w.message.LastError
 	for _, err := range []error{context.Canceled, context.DeadlineExceeded} {
@@ -123,7 +110,7 @@ func (w *writeBack) delay() (time.Duration, bool) {
 	return 0, false
 }
 
-// reply is what asynq gets in place of its own script's answer.
+// reply returns the reply to asynq in place of its own script's.
 func reply(ctx context.Context, err error) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
 	cmd.SetVal("OK")
@@ -144,11 +131,11 @@ func (q *redisClient) newPutBack(a *attempt, why *putBackError, msg []byte, uniq
 	return back
 }
 
-// putBack writes a job that waits for permits, or for a time of its handler's choice. A job that is
-// to come at once is moved on as if it had been granted; if that fails, asynq's next poll brings it.
+// putBack puts a job back that waits for permits, or for a time that its handler chose. A job
+// without a wait is promoted like a granted one; if that fails, asynq's next poll brings it.
 //
-// The error is the one that asynq expects of its own script. It is ErrNotActive if asynq's recoverer
-// or an operator has the job. If Redis does not answer, asynq repeats the call until the job's lease
+// The error is the one that asynq expects of its own script: ErrNotActive if asynq's recoverer or
+// an operator has the job. If Redis does not answer, asynq repeats the call until the job's lease
 // ends, and then recovery puts the job back.
 func (q *redisClient) putBack(ctx context.Context, a *attempt, why *putBackError, back *asynqdb.PutBack) error {
 	if q.db.PutBack(ctx, a.Queue, back); back.Err != nil {
@@ -161,9 +148,9 @@ func (q *redisClient) putBack(ctx context.Context, a *attempt, why *putBackError
 	return nil
 }
 
-// requeue gives a job back whose handler still runs when the server stops. Its message says since
-// when it has been in its lane, so that it does not wait behind all jobs that came later. It
-// returns nil for a job that was in no lane: then asynq's own script does it.
+// requeue gives a job back whose handler still runs when the server stops. The job's message gets
+// its queue position, so that the job does not wait behind later ones. requeue returns nil for a
+// job that was in no lane, which asynq's own script gives back.
 func (q *redisClient) requeue(ctx context.Context, w *writeBack) *redis.Cmd {
 	if w.end.queuedAt.IsZero() {
 		return nil
@@ -173,13 +160,12 @@ func (q *redisClient) requeue(ctx context.Context, w *writeBack) *redis.Cmd {
 	return reply(ctx, q.db.GiveBack(ctx, asynqdb.DequeueOf(a.Queue, a.lease), asynqdb.Taken{ID: a.ID, Msg: string(msg), Back: true}))
 }
 
-// crashed writes a job back whose worker died, as asynq's recoverer found, which comes late: see
-// recovery. The first crashes are forgiven: the job runs again and no attempt is spent, even if it
-// was the last. After that crashed returns nil, and asynq's own script counts the crash as a
-// failure, so that a job that kills its workers ends in the archive.
+// crashed writes a job back whose worker died, for asynq's recoverer, which finds such jobs later
+// than recovery does. The first crashes are forgiven: the job runs again and spends no attempt,
+// even if it was on its last. After that crashed returns nil, and asynq's own script counts the
+// crash as a failure, so that a job that kills its workers ends in the archive.
 //
-// The count is in a field of the job's hash. It is never reset: it counts all crashes, not those in
-// a row.
+// The count is in a field of the job's hash and is never reset: it counts all crashes of the job.
 func (q *redisClient) crashed(ctx context.Context, w *writeBack) *redis.Cmd {
 	msg := w.Msg
 	if w.Failed {
@@ -189,16 +175,16 @@ func (q *redisClient) crashed(ctx context.Context, w *writeBack) *redis.Cmd {
 	if forgiven || err != nil {
 		return reply(ctx, err)
 	}
-	if w.Script == asynqdb.ScriptArchive { // say more than asynq does
+	if w.Script == asynqdb.ScriptArchive { // with a better reason than asynq's
 		reason := fmt.Sprintf("its worker died while it ran, again: %d times that was forgiven, after that it counts as a failure", q.forgiven)
 		w.SetMsg(asynqdb.WithLastError(w.Msg, reason))
 	}
 	return nil
 }
 
-// noteAttempt stores for people how an attempt ended that asynq has just written: one that failed,
-// and one that succeeded after that if the job is kept. A job that succeeds at once costs nothing
-// here. An error of Redis is ignored.
+// noteAttempt stores how an attempt ended that asynq has just written, for the page and the
+// commands: a failed attempt, and a successful one after it. A job that succeeds at first costs
+// nothing here. Errors of Redis are ignored.
 func (q *redisClient) noteAttempt(ctx context.Context, w *writeBack) {
 	end := asynqdb.Attempt{At: time.Now(), Worker: asynqdb.ProcessName(), Took: w.end.took}
 	if w.failed() {

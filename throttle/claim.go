@@ -25,7 +25,7 @@ func (l Limit) meter(since int64) *meter.Limit {
 	}
 }
 
-// A claim is one need of a call, with its meter and the time of the call.
+// A claim is one need of a call, with the meter that it needs and the time of the call.
 type claim struct {
 	meter.Gate
 	need  Need
@@ -38,12 +38,11 @@ type claim struct {
 // notice Resume soon.
 const pausedUS = 60_000_000
 
-// binding returns the claim with the longest wait, and the first time at which the permits of all
-// claims exist. For a paused limit that time is unknown, and it is the time at which the caller
-// should request again. A window with a margin, or a key whose override ends, can close again before
-// the other meters open. If binding does not find such a time in 100 steps, it returns a time at
-// which the caller should request again.
-func binding(claims []claim) (bind *claim, at int64) {
+// bottleneck returns the claim with the longest wait, and the first time at which the permits of
+// all claims are available. A window with a margin, or a key whose override ends, can close again
+// before the other meters open. If the limit is paused, or if bottleneck does not find such a time
+// in 100 steps, it returns a time at which the caller should request again.
+func bottleneck(claims []claim) (slowest *claim, at int64) {
 	at = -1
 	from := claims[0].now
 	for range 100 {
@@ -55,18 +54,18 @@ func binding(claims []claim) (bind *claim, at int64) {
 				ready = c.ReadyFrom(c.now, int64(c.need.Cost), from)
 			}
 			if ready > at {
-				bind, at = c, ready
+				slowest, at = c, ready
 			}
 		}
 		if from = at; at == before || at >= meter.MaxTime {
 			break
 		}
 	}
-	return bind, at
+	return slowest, at
 }
 
-// decision returns the decision if this claim decides. Its numbers are those of the meter's present
-// state, so takeAll calls it after it has taken all permits.
+// decision returns the decision of a call in which this claim is the deciding need. It reads the
+// present state of the meter, so takeAll calls it last.
 func (c *claim) decision(outcome Outcome) Decision {
 	return Decision{
 		Outcome: outcome, Limit: c.need.Limit, Key: c.need.Key, Cost: c.need.Cost,
@@ -75,14 +74,14 @@ func (c *claim) decision(outcome Outcome) Decision {
 	}
 }
 
-// denial returns the decision of a call whose permits do not all exist, or false if they exist.
+// denial returns the denial of a call, or false if the permits of all claims are available.
 func denial(claims []claim) (d Decision, denied bool) {
-	bind, at := binding(claims)
-	if at <= bind.now {
+	slowest, at := bottleneck(claims)
+	if at <= slowest.now {
 		return Decision{}, false
 	}
-	d = bind.decision(Denied)
-	d.RetryAfter = microseconds(at - bind.now)
+	d = slowest.decision(Denied)
+	d.RetryAfter = microseconds(at - slowest.now)
 	return d, true
 }
 

@@ -66,10 +66,10 @@ type Decision struct {
 	// them. For a paused limit it is a minute. For a waiting job it is an estimate of the wait,
 	// which assumes that all lanes of a meter have the same number of turns.
 	RetryAfter time.Duration
-	// BeginIn is the time until the permits of an advance grant exist: the job must not begin
-	// sooner. It is 0 if the permits exist.
+	// BeginIn is the time until permits that were granted in advance become available: the job must
+	// not begin sooner. It is 0 if they are available.
 	BeginIn time.Duration
-	// ResetAfter is the time until the meter is as if never used, if no call takes more permits.
+	// ResetAfter is the time until all permits are available again, if no call takes more.
 	ResetAfter time.Duration
 	// At is the time of the decision by the limiter's clock. If a call is repeated because its
 	// reply was lost, At is the time at which the permits were taken.
@@ -98,7 +98,7 @@ func (d Decision) OK() bool { return d.Outcome == Allowed }
 func (d Decision) String() string {
 	name := d.Limit
 	if d.Key != "" {
-		name += " for " + strings.ToValidUTF8(d.Key, "\uFFFD") // asynq keeps no other text
+		name += " for " + strings.ToValidUTF8(d.Key, "\uFFFD") // asynq can store only valid UTF-8
 	}
 	switch d.Outcome {
 	case Allowed:
@@ -118,8 +118,8 @@ func (d Decision) String() string {
 	return d.Outcome.String()
 }
 
-// settled records the new cost of a call. If a funnel was charged more, the call's mark moves by
-// that time, because the call itself owes it, and not a later call.
+// settled records the new cost of a call. If a funnel was charged more, the call's mark moves too.
+// Otherwise a later Settle would treat the extra cost as the cost of another call.
 func (d Decision) settled(i, cost int, owedUS int64) {
 	if d.Taken[i].Cost = cost; d.marks[i][0] > 0 {
 		d.marks[i][0] += owedUS

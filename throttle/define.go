@@ -69,7 +69,7 @@ func (s *shared) set(ctx context.Context, l Limit) error {
 	return err
 }
 
-// write writes a definition, and carries the limit's meters over to another rate. It returns what
+// write stores a definition, and converts the limit's meters if the rate changes. It returns what
 // lua/limits/define.lua does: 0 unchanged, 1 changed, 2 replaced a definition that was set at run
 // time.
 func (s *shared) write(ctx context.Context, source string, l Limit) (changed int, err error) {
@@ -89,8 +89,9 @@ func (s *shared) write(ctx context.Context, source string, l Limit) (changed int
 	return int(reply[0]), unavailable(err)
 }
 
-// fields returns the fields and values of a definition in Redis, with the edges of its calendar. It
-// includes all defaults except that of max_block_us, so the scripts need no other default.
+// fields returns the fields and values of a definition in Redis, with the window boundaries of its
+// calendar. It includes all defaults except that of max_block_us, so the scripts need no other
+// default.
 //
 // Meters count with n and period_us. The limit's own rate is rate_n and per_us. They differ if the
 // limit has a margin. If a field is there twice, Redis stores the later value: the first n and
@@ -202,10 +203,10 @@ func (s *shared) Parse(name string, fields map[string]string) (l Limit, complete
 	return l, true
 }
 
-// ExtendCalendars stores the edges of the windows around a time, in microseconds of Redis's clock.
-// A script has requested them, because it reached the last window of these limits. All processes
-// compute the same edges, so several may do so at once. The script ignores the edges if the limit
-// has changed in between.
+// ExtendCalendars stores the window boundaries around a time of Redis's clock, in microseconds,
+// because a script has reached the last window that Redis knows of these limits. All processes
+// compute the same boundaries, so several may do so at once. The script ignores them if the limit
+// has changed meanwhile.
 func (s *shared) ExtendCalendars(ctx context.Context, names []string, nowUS int64) error {
 	for _, name := range names {
 		l, err := s.definition(ctx, name)
@@ -223,10 +224,10 @@ func (s *shared) ExtendCalendars(ctx context.Context, names []string, nowUS int6
 	return nil
 }
 
-// Extended runs a script whose reply begins with the names of limits whose calendars must be
-// extended, and the time. It extends these calendars and runs the script again. Lua does not know
-// time zones, so the script cannot compute the edges. The script has changed nothing in this case,
-// so running it again is safe.
+// Extended runs a script that may need more window boundaries. Lua has no time zones, so the script
+// cannot compute them: its reply begins with the names of the limits and the time, and it has
+// changed nothing. Then Extended stores the boundaries and runs the script again. It returns the
+// rest of the reply.
 func (s *shared) Extended(ctx context.Context, run func() ([]any, error)) (rest []any, err error) {
 	for range 3 {
 		reply, err := run()
@@ -248,13 +249,13 @@ func (s *shared) Extended(ctx context.Context, run func() ([]any, error)) (rest 
 // less than a millisecond of Redis's time.
 const carryBatch = 50
 
-// carry stores all meters of a limit whose rate has changed again, with the expiry of the new rate.
-// It scans the names of all keys of the Redis server, a page at a time. Meters expire a minute
-// after they matter, so no state is lost if the scan takes less than a minute.
+// carry converts all meters of a limit after a change of its rate, so that they expire by the new
+// rate. It scans the names of all keys of the Redis server, a page at a time. A meter expires a
+// minute after it is full again, so no state is lost if the scan takes less than a minute.
 //
-// A call converts its own meter to the new rate anyway. Unused meters need carry: they would expire
-// by the old rate, and a second change of the rate would find the state of two changes ago. Redis
-// keeps no list of a limit's meters, because every call would have to maintain it.
+// A call converts the meter that it uses. Idle meters must be converted here: otherwise they would
+// expire too early, or would see two changes of the rate at once. There is no index of a limit's
+// meters, because every call would have to update it.
 func (s *shared) carry(ctx context.Context, l Limit) error {
 	node, err := script.Node(ctx, s.rdb, s.prefix)
 	if err != nil {

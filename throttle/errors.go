@@ -30,9 +30,9 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
-// unusable returns the error of a script that failed for these needs. If the script failed because
-// of corrupt data, the error names the commands that reset the meters.
-func unusable(needs []Need, err error) error {
+// scriptError returns the error of a script that failed for these needs. If the script failed
+// because of corrupt data, the error names the commands that reset the meters.
+func scriptError(needs []Need, err error) error {
 	if !script.IsCorrupt(err) {
 		return unavailable(err)
 	}

@@ -22,9 +22,9 @@ import (
 type fastLimit struct {
 	name    string
 	summary string       // as lua/limits/include/summary.lua writes it
-	rate    string       // "n period_us", as in the state of a meter
+	rate    string       // "n period_us": the end of a meter's stored state
 	limit   *meter.Limit // nil if the fast path cannot decide calls of this limit
-	skip    int          // number of the next calls that do not try the fast path
+	skip    int          // remaining number of calls that do not try the fast path
 }
 
 // skippedCalls is the number of calls that do not try the fast path after it could not decide a
@@ -115,9 +115,9 @@ type fastResult struct {
 }
 
 // TryFast requests the permits of jobs by the fast path, in their order. The needs of each job are
-// normalized. A job with neither an allowed Decision nor an Err must run the full script. No job
-// takes permits of a meter that a job before it did not get. If go-redis repeats a script within a
-// minute, because the reply was lost, the repeat takes nothing twice.
+// normalized. A job with neither an allowed Decision nor an Err must run the full script. After a
+// job that is not allowed, later jobs cannot take permits of the same meters. If go-redis repeats a
+// script within a minute, because the reply was lost, the repeat takes nothing twice.
 func (s *shared) TryFast(ctx context.Context, jobs [][]Need) []fastResult {
 	calls := make([]call, len(jobs))
 	var fast []*call
@@ -275,7 +275,7 @@ func (b *fastBatch) decide(reply string, sent *script.Sent, callers *script.Call
 			continue
 		}
 		c.decision, c.takenAt, c.decided = takeAll(claims), takenAt, true
-		if verdicts[i] == '=' { // other calls may have taken permits since then, so nothing can be given back
+		if verdicts[i] == '=' { // the marks are unknown, so Settle gives nothing back
 			c.decision.At = time.UnixMicro(takenUS)
 			clear(c.decision.marks)
 		}

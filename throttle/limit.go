@@ -21,8 +21,8 @@ type Kind string
 // The kinds of limit. W is the length of any window of time by the limiter's clock. N is the number
 // of permits of the rate.
 const (
-	// Funnel lets at most Capacity + Rate·W through in any W: a leaky bucket, kept as GCRA (ITU-T
-	// I.371). With Capacity 1 calls are evenly spaced.
+	// Funnel is a leaky bucket, kept as GCRA (ITU-T I.371): in any W it lets at most Capacity +
+	// Rate·W permits through. With Capacity 1 calls are evenly spaced.
 	Funnel Kind = "funnel"
 	// TokenBucket has the same guarantee as Funnel, described differently: it has Capacity tokens
 	// at first, and is refilled at Rate.
@@ -65,17 +65,17 @@ type Limit struct {
 	Name string
 	// Kind is how the limit counts. Required.
 	Kind Kind `yaml:"kind"`
-	// Rate is how many permits there are in a period. Concurrency has none. Required for every
-	// other kind. In a config file the rate alone can stand instead of the mapping, for a
+	// Rate is the number of permits per period. It is required for all kinds except concurrency,
+	// which has no rate. In a config file the rate alone can stand instead of the mapping, for a
 	// `sliding_log`.
 	Rate Rate `yaml:"rate" short:""`
-	// Capacity is how many permits can be taken at once. A job of a higher cost never runs. Kinds
-	// that count in windows have that of their rate. Required for concurrency. The zero value means
-	// `1`.
+	// Capacity is the largest number of permits that can be taken at once. A job with a higher cost
+	// never runs. For kinds that count in windows it is the N of the rate, and is left out. It is
+	// required for concurrency. The zero value means `1`.
 	Capacity int `yaml:"capacity"`
-	// Margin is room for jitter on the way to a server that counts strictly, which could see one
-	// call too many in its window. It lengthens the period. A fixed window opens so much later and
-	// closes so much earlier instead. The zero value means none.
+	// Margin makes up for network jitter, because of which a strict server could count one call too
+	// many in its window. It lengthens the period. A fixed window instead opens later and closes
+	// earlier by the margin. The zero value means none.
 	Margin time.Duration `yaml:"margin"`
 	// Zone is the time zone whose calendar a fixed window follows, by its IANA name. The zero value
 	// means `UTC`.
@@ -86,14 +86,15 @@ type Limit struct {
 	// Lease is how long a permit of a concurrency limit stays taken after its holder has died, a
 	// second at least. The zero value means `30s`.
 	Lease time.Duration `yaml:"lease"`
-	// MaxBlock is the longest that an upstream's answer blocks a key, a second at least. The zero
-	// value means a day, or the period if longer.
+	// MaxBlock is the longest time for which a response of the upstream, such as 429 with
+	// Retry-After, blocks a key. It is at least a second. The zero value means a day, or the period
+	// if longer.
 	MaxBlock time.Duration `yaml:"max_block"`
-	// Adapt makes each key find the pace that the upstream bears. A fixed window and a concurrency
-	// limit cannot adapt. The zero value means off.
+	// Adapt lowers the rate of a key while the upstream rate limits its calls or is slow. A fixed
+	// window and a concurrency limit cannot adapt. The zero value means off.
 	Adapt *Adapt `yaml:"adapt"`
-	// Overrides are keys that count by another rate or capacity. If the tasks of the limit in a
-	// config file have `key: host(…)`, a host may be spelled in any way.
+	// Overrides are keys with another rate or capacity. If the tasks of the limit in a config file
+	// have `key: host(…)`, the hosts here are normalized too.
 	Overrides map[string]Override `yaml:"overrides"`
 	// Paused is whether the limit hands out nothing at present. Pause and Resume change it; Define
 	// and Set leave it as it is.
@@ -204,8 +205,9 @@ func (o Override) validate(l Limit) error {
 	return errors.Join(append(f, l.Validate())...)
 }
 
-// maxFill is the longest time in which an empty meter fills, and the longest lease, block and
-// override. Today plus a hundred years is below 2^53 µs, up to which Lua's numbers are exact.
+// maxFill is the longest time in which all permits of a limit become available again, and the
+// longest lease, block and override. Today plus a hundred years is below 2^53 µs, up to which Lua's
+// numbers are exact.
 const maxFill = 100 * 365 * Day
 
 // maxLog bounds a sliding log to about 1 MB a meter.

@@ -141,7 +141,7 @@ func (l *Limiter) AllowAll(ctx context.Context, needs ...Need) (Decision, error)
 
 // Throttle is redis-cell's CL.THROTTLE: it takes quantity permits of a limit that the call defines,
 // of count permits per period with bursts of maxBurst+1. Its keys are separate from the keys of
-// named limits. If the numbers for a key change, its debt stays, as with Set.
+// named limits. If the numbers for a key change, permits in use stay in use, as with Set.
 func (l *Limiter) Throttle(ctx context.Context, key string, maxBurst, count int, period time.Duration, quantity int) (Decision, error) {
 	if err := validMeter("cell", key); err != nil {
 		return Decision{}, err
@@ -211,10 +211,10 @@ func (l *Limiter) Define(ctx context.Context, limits ...Limit) error {
 	return l.backend.define(ctx, limits)
 }
 
-// Set creates or changes one limit at once, for all processes. Permits taken within the new period
-// still count, and debts leak at the new rate. If the kind changes, the meters start empty. Set
-// ignores Limit.Overrides: keys keep their overrides. A later Define with the same definition as
-// before does not undo the change. A Define with another definition does, and logs a warning.
+// Set creates or changes one limit at once, for all processes. Permits in use stay in use, and
+// become available at the new rate. If the kind changes, all permits are available. Set ignores
+// Limit.Overrides: keys keep their overrides. A later Define with the same definition as before
+// does not undo the change. A Define with another definition does, and logs a warning.
 func (l *Limiter) Set(ctx context.Context, limit Limit) error {
 	if err := validate(limit); err != nil {
 		return err
@@ -224,8 +224,8 @@ func (l *Limiter) Set(ctx context.Context, limit Limit) error {
 
 // SetKey overrides the rate or capacity of one key at once, for all processes, until the override
 // ends, or UnsetKey or Delete removes it. The override applies only while the limit has its present
-// kind. A cost above the key's capacity is Impossible, even if the override will end. The key's
-// debt stays the same number of permits.
+// kind. A cost above the key's capacity is Impossible, even if the override will end. The number of
+// permits in use does not change.
 func (l *Limiter) SetKey(ctx context.Context, limit, key string, o Override) error {
 	if err := validMeter(limit, key); err != nil {
 		return err
@@ -256,8 +256,8 @@ func (l *Limiter) Delete(ctx context.Context, name string) error { return l.back
 // In Redis it takes a round trip, and one more for each limit.
 func (l *Limiter) Limits(ctx context.Context) ([]Limit, error) { return l.backend.limits(ctx) }
 
-// Pause stops a limit from handing out permits until Resume, also after restarts and changes of the
-// limit. Leases can still be extended and freed.
+// Pause stops a limit until Resume. The pause survives restarts and changes of the limit. Leases
+// can still be extended and freed.
 func (l *Limiter) Pause(ctx context.Context, name string) error {
 	return l.backend.pause(ctx, name, true)
 }
@@ -289,9 +289,9 @@ func (l *Limiter) Blocks(ctx context.Context, limit string) ([]Blocked, error) {
 	return l.backend.blocks(ctx, limit)
 }
 
-// Reset empties the meter of a key, unblocks the key, and removes the state of a limit that adapts.
-// Leases are lost: their holders notice it when they Extend, and until then other calls can take
-// the permits.
+// Reset makes all permits of a key available, unblocks the key, and removes the state of a limit
+// that adapts. Leases are lost: their holders notice it when they Extend, and until then other
+// calls can take the permits.
 func (l *Limiter) Reset(ctx context.Context, limit, key string) error {
 	if err := validMeter(limit, key); err != nil {
 		return err

@@ -44,9 +44,8 @@ type activeLimit struct {
 	keysKind Kind                // of the limit at the last Define
 }
 
-// override is the override of a key, for one kind of limit. A removed override stays for a while,
-// without a kind. It has the time at which the key's rate changed, so that Settle does not give
-// back permits that were taken at the old rate.
+// override is a key's override, valid for one kind of limit. A removed override is kept for a
+// while, without a kind, because Settle needs the time at which the key's rate changed.
 type override struct {
 	Override
 	file        bool
@@ -193,8 +192,8 @@ func (l *local) set(_ context.Context, limit Limit) error {
 }
 
 // put stores a limit. It keeps the pause of the old limit, and makes defaults explicit, as Redis
-// does. The meters count with the new definition from now on. If the override of a key has ended,
-// put first converts the key's meter to the old definition, because no call may have done so.
+// does. The meters count with the new definition from now on. It first converts the meters of keys
+// whose override has ended to the old definition, because perhaps no call has done so.
 func (l *local) put(limit Limit, now int64) *activeLimit {
 	was := l.defined[limit.Name]
 	if was == nil {
@@ -224,7 +223,7 @@ func (l *local) put(limit Limit, now int64) *activeLimit {
 	l.defined[limit.Name] = &r
 	for id := range l.meters {
 		if id.kind == r.Kind && id.limit == r.Name {
-			l.recount(&r, id.key, now) // what is owed now is owed at the new rate
+			l.recount(&r, id.key, now) // permits in use become available at the new rate
 		}
 	}
 	return &r
@@ -295,8 +294,8 @@ func (l *local) setKey(_ context.Context, limit, key string, o Override) error {
 	return cmp.Or(err, invalid)
 }
 
-// override sets the override of a key, for a limit of that kind. It first updates the meter at the
-// old rate, so that the debt is known in permits.
+// override sets the override of a key, for a limit of that kind. It first converts the meter to the
+// present rate, so that the number of permits in use is known.
 func (l *local) override(r *activeLimit, key string, kind Kind, o Override, now int64, file bool) {
 	l.recount(r, key, now)
 	set := &override{Override: o, file: file, kind: kind, since: now}
@@ -395,8 +394,8 @@ func (l *local) limitOf(r *activeLimit, key string, now int64) (_ *meter.Limit, 
 	return &own, 0
 }
 
-// recount updates the meter of a key to the rate at a time. Its debt stays the same number of
-// permits.
+// recount converts the meter of a key to the limit in force at a time. The number of permits in use
+// does not change.
 func (l *local) recount(r *activeLimit, key string, now int64) {
 	if m := l.meters[meterID{r.Kind, meterKey{r.Name, key}}]; m != nil {
 		limit, _ := l.limitOf(r, key, now)
@@ -404,9 +403,9 @@ func (l *local) recount(r *activeLimit, key string, now int64) {
 	}
 }
 
-// begin locks the limiter, and returns the time in microseconds. After as many calls as there are
-// meters it sweeps. So an unused key costs no memory, a call has constant cost on average, and
-// there is no goroutine to stop.
+// begin locks l.mu, which the caller unlocks, and returns the time in microseconds. It sweeps once
+// in as many calls as there are meters, so an unused key costs no memory, a call has constant cost
+// on average, and there is no goroutine to stop.
 func (l *local) begin() int64 {
 	us := l.clock().UnixMicro()
 	l.mu.Lock()

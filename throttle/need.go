@@ -32,9 +32,9 @@ func Normalize(needs ...Need) ([]Need, error) {
 	return normalize(needs)
 }
 
-// normalize is Normalize except that a Cost of 0 stays 0, and only reads the meter. It adds up the
-// needs of a meter, because each would be compared with the same permits, and together they could
-// take more permits than exist.
+// normalize is like Normalize, but keeps a Cost of 0, which means that the meter is only read. It
+// adds up the needs of a meter, because each would be compared with the same permits, and together
+// they could take more permits than exist.
 func normalize(needs []Need) ([]Need, error) {
 	if len(needs) == 0 {
 		return nil, errors.New("needs: want at least one limit")

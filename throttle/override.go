@@ -17,8 +17,8 @@ type Override struct {
 	Rate Rate
 	// Capacity is the key's own, for kinds that have one. The zero value means the limit's.
 	Capacity int
-	// For is the time for which the override holds, at least a microsecond. The zero value means
-	// until UnsetKey.
+	// For is the duration of the override, at least a microsecond. The zero value means until
+	// UnsetKey.
 	For time.Duration
 }
 
@@ -107,19 +107,19 @@ func (k KeyState) String() string {
 // Settle knows when the rate changed.
 func (k KeyState) differs() bool { return k.Override != Override{} || k.Share < 1 || k.rateLimited > 0 }
 
-// Adapt makes each key of a limit find the pace that the upstream bears, never beyond the limit's
-// rate. A key slows down when the upstream rate limits its calls, and speeds up a little at a time
-// while it accepts them. It also slows down as far as calls take longer than Latency, by the rule
-// of Scrapy's AutoThrottle. Package scheduler reports how calls go, and Redis shares that among all
-// processes. A local limiter, a fixed window and a concurrency limit do not adapt.
+// Adapt adjusts the rate of each key to what the upstream accepts, up to the limit's rate. A key
+// slows down when the upstream rate limits its calls, and speeds up a little at a time while it
+// accepts them. It also slows down in proportion to how much longer than Latency calls take, by the
+// rule of Scrapy's AutoThrottle. Package scheduler reports how calls go, and Redis shares that
+// among all processes. A local limiter, a fixed window and a concurrency limit do not adapt.
 //
-// The first rate-limited call halves the pace, and so does each that follows in a row; one that
-// comes while a key was speeding up takes a tenth. Each second in which calls are accepted gives
-// back a thousandth of the whole rate. With this additive increase and multiplicative decrease,
-// callers that share one capacity come to share it evenly (Chiu and Jain, "Analysis of the increase
-// and decrease algorithms for congestion avoidance in computer networks", 1989). State of keys
-// without feedback for an hour is discarded at the next feedback for any key of the limit, or when
-// a key is set.
+// The first rate-limited call halves the pace, and so does each that follows in a row. A
+// rate-limited call while the key was speeding up lowers the pace by a tenth. Each second of
+// accepted calls adds a thousandth of the whole rate. With this additive increase and
+// multiplicative decrease, callers that share one capacity come to share it evenly (Chiu and Jain,
+// "Analysis of the increase and decrease algorithms for congestion avoidance in computer networks",
+// 1989). State of keys without feedback for an hour is discarded at the next feedback for any key
+// of the limit, or when a key is set.
 type Adapt struct {
 	// Min is the slowest pace, at most the limit's rate. The zero value means a hundredth of the
 	// rate.

@@ -26,9 +26,9 @@ const (
 const maxPermits = 10_000_000
 
 // Rate is N permits per Per: 1 to 10,000,000 permits, in whole microseconds up to a hundred years.
-// 60 a minute and 1 a second are not the same: for the kinds that count in windows Per is the
-// window, and only for a Funnel or a TokenBucket there is no difference. The zero Rate means "no
-// rate", which only a concurrency limit may have.
+// 60 a minute and 1 a second differ for the kinds that count in windows, because Per is the length
+// of the window. For a Funnel and a TokenBucket they are equal. The zero Rate means "no rate",
+// which only a concurrency limit may have.
 type Rate struct {
 	N   int
 	Per time.Duration
@@ -149,11 +149,11 @@ func (r *Rate) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// perSecond returns how many permits a rate has a second, to compare rates.
+// perSecond returns the number of permits per second, to compare rates.
 func perSecond(r Rate) float64 { return float64(r.N) / r.Per.Seconds() }
 
-// pace returns a share of a rate for people, such as "4.5/s": in the shortest unit in which there
-// is at least one permit.
+// pace formats a share of a rate, such as "4.5/s", in the shortest unit in which there is at least
+// one permit.
 func pace(r Rate, share float64) string {
 	times := share * float64(r.N)
 	for _, u := range units {

@@ -62,7 +62,8 @@ func newShared(rdb redis.UniversalClient, opts Options) *shared {
 	return s
 }
 
-// Internals returns the backend of a limiter in Redis, for the packages of this module.
+// Internals returns the backend of a limiter in Redis, for the packages of this module. It panics
+// for a local limiter.
 func (l *Limiter) Internals() *shared { return l.backend.(*shared) }
 
 // Scope returns the limiter's client, the prefix of its keys, and its app.
@@ -149,8 +150,8 @@ func (s *shared) runAllow(ctx context.Context, calls []*call) {
 	}
 }
 
-// undo gives back the permits of calls whose callers have given up, as far as Settle does. After an
-// error the permits stay taken, which is safe.
+// undo settles the cost of calls whose callers have given up to 0, in the order in which Redis
+// decided them. After an error the permits stay taken, which is safe.
 func (s *shared) undo(ctx context.Context, calls []*call) {
 	for _, c := range calls {
 		for i, taken := range c.decision.Taken {
@@ -162,18 +163,17 @@ func (s *shared) undo(ctx context.Context, calls []*call) {
 	}
 }
 
-// Decide runs ask, which runs a script that replies as lua/limits/allow.lua does, and returns the
-// decision and the numbers of the reply. Ask also returns the holder of the call's leases. If the
-// reply says that a calendar ends, Decide extends the calendar and asks again. If the reply says
-// that Redis lost a limit, Decide defines the limits again and asks again. The script has taken
-// nothing in these two cases, so asking again is safe. Three tries are enough for one of each.
+// Decide calls ask, and returns the decision and the numbers of the reply. Ask runs a script that
+// replies as lua/limits/allow.lua does, and returns the reply and the holder of the call's leases.
+// Decide calls ask again after it has extended a calendar, or has defined limits that Redis lost.
+// The script has taken nothing in these two cases. Three tries are enough for one of each.
 func (s *shared) Decide(
 	ctx context.Context, needs []Need, ask func(ctx context.Context, try int) (reply []any, holder string, err error),
 ) (Decision, []int64, error) {
 	for try := range 3 {
 		reply, holder, err := ask(ctx, try)
 		if err != nil {
-			return Decision{}, nil, unusable(needs, err)
+			return Decision{}, nil, scriptError(needs, err)
 		}
 		again := false
 		switch outcome := reply[0].(int64); {
@@ -228,12 +228,12 @@ func (s *shared) settle(ctx context.Context, d Decision, i, cost int) error {
 	c := s.callers.Next()
 	defer s.callers.Done(c)
 	t, mark := d.Taken[i], d.marks[i]
-	d.Taken[i].Cost = min(t.Cost, cost) // even if the call fails: see Settle
+	d.Taken[i].Cost = min(t.Cost, cost) // after an error the cost is unknown: the lower one prevents that permits are given back twice
 	reply, err := s.Extended(ctx, func() ([]any, error) {
 		return s.run(ctx, chargeScript, t.Limit, t.Key, d.At.UnixMicro(), t.Cost, cost, mark[0], mark[1], d.Holder, c.Name, c.Calls).Slice()
 	})
 	if err != nil {
-		return unusable([]Need{t}, err)
+		return scriptError([]Need{t}, err)
 	}
 	if reply[1].(int64) == 0 {
 		return noLimit(t.Limit)

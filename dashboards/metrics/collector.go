@@ -52,7 +52,7 @@ type collector struct {
 	ready     func(context.Context) error // checks both Redises
 	scope     string
 	rdb       redis.UniversalClient // the limiter's Redis
-	limiter   *waitdb.DB            // acts as no app, so it sees all limits
+	limiter   *waitdb.DB            // has no app; it reads the limits of all apps
 	queuesRDB redis.UniversalClient // the queues' Redis
 	inspector *asynq.Inspector
 	schedules *cron.Runner

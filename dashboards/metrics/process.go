@@ -10,8 +10,8 @@ import (
 )
 
 // The process's own metrics. Limits and tasks appear with their first job: the first 100 of each by
-// name, the rest as other. Only for a limit without keys can the permits of all processes be
-// compared with what it allows, so these are counted apart.
+// name, the rest as other. Permits without a key are counted separately, because only for a limit
+// without keys the sum over all processes can be compared with its rate.
 var (
 	decisions           = newMetric(counter, "decisions_total", "Decisions of the limiter: an allowed job counts for each of its limits, any other for the limit that decided.", "limit", "outcome")
 	permits             = newMetric(counter, "permits_total", "Permits that jobs took.", "limit")

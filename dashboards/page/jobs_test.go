@@ -65,7 +65,7 @@ func TestJobs(t *testing.T) {
 		{"state=nope", 0, "state nope: want active, granted, waiting"},
 		{"older=soon", 0, "older soon: want a duration such as 90s"},
 		{"limit=none", 0, "no such limit: none"},
-		{"state=pending&limit=slots", 0, "state pending: with a limit or a key want waiting or granted"},
+		{"state=pending&limit=slots", 0, "state pending: want waiting or granted: a limit and a key"},
 		{"queue=none", 0, "No job matches"},
 		{"from=nonsense&state=scheduled", 3, "runs "},
 	} {
@@ -126,7 +126,7 @@ func TestJobActions(t *testing.T) {
 		{"delete", "reports", "later-1", 303, "", "deleted"},
 		{"delete", "reports", "later-1", 404, "not found", ""},
 		{"run", "default", "denied-2", 303, "", "run"},
-		{"cancel", "default", "next-1", 422, "the job is pending: it does not run: archive or delete it", ""},
+		{"cancel", "default", "next-1", 422, "the job is pending: it is not running: archive or delete it instead", ""},
 	} {
 		form := url.Values{"action": {tt.action}, "queue": {tt.queue}, "id": {tt.id}}
 		if text := body(t, ask(p, request("GET", "/do?"+form.Encode(), nil))); !strings.Contains(text, "job "+tt.id+" of queue "+tt.queue) {

@@ -19,7 +19,7 @@ type Action struct {
 	Done   string   // past participle, for the changelog
 	States []string // the action applies to jobs in these states
 	apply  func(i *asynq.Inspector, queue, id string) error
-	ends   bool              // the limiter must forget the jobs
+	ends   bool              // the limiter deletes its records of the jobs
 	hints  map[string]string // by state: why the action does not apply, and what to do instead
 }
 
@@ -49,7 +49,7 @@ func (a *Action) Excludes(state string) string {
 	return cmp.Or(a.hints[state], "it is "+state)
 }
 
-const notRunning = "it does not run: archive or delete it"
+const notRunning = "it is not running: archive or delete it instead"
 
 // The actions.
 var (
@@ -57,9 +57,9 @@ var (
 		Done: "run", States: []string{"retry", "scheduled", "archived"},
 		apply: (*asynq.Inspector).RunTask,
 		hints: map[string]string{
-			"active": "it runs already", Granted: "it is on its way",
-			Waiting:   "it runs as soon as its limits let it, and not before",
-			"pending": "it is in its queue already", "completed": "it is done: enqueue it again",
+			"active": "it runs already", Granted: "it has its permits and is about to start",
+			Waiting:   "it waits for permits, and starts as soon as they are available",
+			"pending": "it is in its queue already", "completed": "it is completed: enqueue a new job",
 		},
 	}
 	Cancel = &Action{
@@ -85,8 +85,8 @@ var (
 	}
 )
 
-// Find returns the first jobs of a filter to which the action applies, at most limit of them.
-func (q *Queues) Find(ctx context.Context, a *Action, f Filter, limit int) (jobs []throttle.JobID, err error) {
+// Find returns up to most jobs that match the filter and to which the action applies.
+func (q *Queues) Find(ctx context.Context, a *Action, f Filter, most int) (jobs []throttle.JobID, err error) {
 	if len(f.States) == 0 {
 		f.States = a.States
 	}
@@ -94,7 +94,7 @@ func (q *Queues) Find(ctx context.Context, a *Action, f Filter, limit int) (jobs
 		if err != nil {
 			return nil, err
 		}
-		if len(jobs) == limit {
+		if len(jobs) == most {
 			break
 		}
 		jobs = append(jobs, job.JobID())

@@ -48,7 +48,7 @@ func (e *EndedJobs) Next(ctx context.Context) iter.Seq2[*asynq.TaskInfo, error] 
 				continue
 			}
 			err = cmp.Or(err, ctx.Err())
-			if err == nil && e.set == "archived" { // set it also if the job never failed
+			if err == nil && e.set == "archived" { // asynq leaves it empty if an operator archived the job
 				job.LastFailedAt = time.Unix(int64(e.seen[id]), 0)
 			}
 			if !yield(job, err) || err != nil {

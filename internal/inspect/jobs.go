@@ -31,7 +31,7 @@ const (
 // States are all states of jobs, in the order of List.
 var States = []string{"active", Granted, Waiting, "pending", "retry", "scheduled", "archived", "completed"}
 
-// Job is asynq's TaskInfo with the state by the limiter.
+// Job is asynq's TaskInfo with a state that also tells waiting and granted jobs from others.
 type Job struct {
 	*asynq.TaskInfo
 	State string // one of States
@@ -191,9 +191,9 @@ func (f Filter) Validate(ctx context.Context, limiter *waitdb.DB) error {
 		case !slices.Contains(States, state):
 			return &throttle.FieldError{Field: "state", Value: state, Want: "want " + strings.Join(States, ", ")}
 		case f.Limit+f.Key != "" && state != Waiting && state != Granted:
-			return &throttle.FieldError{Field: "state", Value: state, Want: "with a limit or a key want waiting or granted: no other job waits for a limit"}
+			return &throttle.FieldError{Field: "state", Value: state, Want: "want waiting or granted: a limit and a key select no other jobs"}
 		case f.OlderThan != 0 && state == "scheduled":
-			return &throttle.FieldError{Field: "older", Value: duration.Exact(f.OlderThan), Want: "want another state than scheduled, for which this is unknown"}
+			return &throttle.FieldError{Field: "older", Value: duration.Exact(f.OlderThan), Want: "cannot be combined with the state scheduled, whose start is unknown"}
 		}
 	}
 	if f.OlderThan < 0 {
@@ -249,7 +249,7 @@ type taskSet struct {
 	name        string
 	list        func(queue string, opts ...asynq.ListOption) ([]*asynq.TaskInfo, error)
 	states      []string // of its jobs
-	newestFirst bool     // in List; asynq has the newest last
+	newestFirst bool     // List returns the newest jobs first; asynq lists them last
 }
 
 func (q *Queues) taskSets() []taskSet {
@@ -307,8 +307,8 @@ func (q *Queues) List(ctx context.Context, f Filter) iter.Seq2[Job, error] {
 	}
 }
 
-// ListPage returns size jobs of List from a cursor on, or up to twice as many. It stops after reading
-// maxRead jobs. The next cursor is zero at the end of the list.
+// ListPage returns about size jobs of List from a cursor on, at most twice as many. It stops after
+// it has read maxRead jobs, so it may return fewer. The next cursor is zero at the end of the list.
 func (q *Queues) ListPage(ctx context.Context, f Filter, from Cursor, size, maxRead int) (jobs []Job, next Cursor, err error) {
 	read := 0
 	for p, err := range q.pages(ctx, f, from, size) {

@@ -25,10 +25,10 @@ type Limit struct {
 	Keyed bool
 	// HasShortWait reports whether jobs wait, but none of them for 3 s or more.
 	HasShortWait bool
-	Blocks       []throttle.Blocked // the next to end first
+	Blocks       []throttle.Blocked // ordered by their ends
 	// DefaultMeter is the meter of the empty key. It is the only meter of a limit without keys. Its
-	// rate and capacity are those of every key without an override. It is the zero value if the limit
-	// was deleted, or if it is beyond the largest number of meters to read.
+	// rate and capacity are those of every key without an override. It is zero if the limit was
+	// deleted, or if too many meters would have to be read.
 	DefaultMeter waitdb.Meter
 	// Meters are the meters of TopKeys, or DefaultMeter for a limit without keys. They are empty if
 	// no job needs a key of the limit.
@@ -56,13 +56,14 @@ const (
 	Blocked         State = "blocked"           // all of it
 	Exhausted       State = "exhausted"         // no permit for more than a minute
 	WillBeExhausted State = "will be exhausted" // before all waiting jobs have run
-	Saturated       State = "saturated"         // jobs wait, and get every permit
+	Saturated       State = "saturated"         // jobs wait, and all permits are used at once
 	KeysBlocked     State = "keys blocked"
 	Flowing         State = "flowing"
 	Idle            State = "idle"
 )
 
-// setState sets NextIn, NextKnown, Fill and State. The states that need an operator's attention win.
+// setState sets NextIn, NextKnown, Fill and State. If several states apply, it takes the one that
+// needs an operator's attention most.
 func (l *Limit) setState() {
 	l.NextKnown = len(l.Meters) > 0
 	for i, m := range l.Meters {
@@ -73,7 +74,7 @@ func (l *Limit) setState() {
 		l.Fill += float64(m.Used()) / float64(m.Capacity) / float64(len(l.Meters))
 	}
 	if len(l.Meters) > 0 && !l.Keyed && l.DefaultMeter.PerSecond > 0 && !l.Windowed() {
-		// The use of a funnel that gives one permit at a time would jump between 0 and 1.
+		// The fill of a funnel with capacity 1 would jump between 0 and 1.
 		l.Fill = min(l.Permits/l.DefaultMeter.PerSecond, 1)
 	}
 	exhausted := !l.Keyed && l.Fill >= 1 && l.NextIn > time.Minute

@@ -209,7 +209,7 @@ func (q *Queues) Remove(ctx context.Context, queue string) (jobs int, err error)
 	}
 	jobs, err = q.Apply(ctx, Delete, all, ids)
 	if err == nil && info.Paused {
-		err = q.Inspector.UnpauseQueue(queue) // or a new queue of this name would be paused
+		err = q.Inspector.UnpauseQueue(queue) // asynq keeps the pause of a deleted queue
 	}
 	if err == nil {
 		err = q.Inspector.DeleteQueue(queue, false)

@@ -7,8 +7,8 @@ import (
 )
 
 // Leases counts for a concurrency limit: at most n permits are held at once. Each holder has a
-// lease that ends unless the holder extends it. A lease that has ended is as good as given back, so
-// a holder that died blocks its permits for one lease at most.
+// lease that ends unless the holder extends it. A lease that has ended counts as given back, so a
+// dead holder keeps its permits for at most one lease.
 type Leases struct {
 	n, life int64 // life is how long a lease lasts
 	held    map[string]lease

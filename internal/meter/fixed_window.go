@@ -10,7 +10,7 @@ import (
 // fixedWindow counts for a fixed window: n permits in each aligned period. A window opens margin
 // after its start and closes margin before its end, so that no call arrives in another window than
 // it was counted in. The count stays as long as the last permit lies in the present window, even if
-// the windows have changed. After such a change that may count too much, never too little.
+// the windows have changed. After such a change the count may be too high, but never too low.
 type fixedWindow struct {
 	limit       *Limit
 	last, count int64 // time of the last permit, and number of permits in its window
@@ -24,7 +24,8 @@ func (f *fixedWindow) n() int64 { return int64(f.limit.N) }
 
 func (f *fixedWindow) margin() int64 { return f.limit.Margin.Microseconds() }
 
-// current returns the meter's own time, the start of its window, and the permits taken in it.
+// current returns the time that counts, the start of its window, and the permits taken in it. The
+// time that counts is now, or the time of the last permit if the clock has stepped back.
 func (f *fixedWindow) current(now int64) (at, start, count int64) {
 	at = max(now, f.last)
 	start = f.limit.windowStart(at, 0)
@@ -42,9 +43,9 @@ func (f *fixedWindow) closed(at int64) bool {
 
 func (f fixedWindow) Clone() Meter { return &f }
 
-// ReadyAt returns now if the window has k permits left, or else the opening of the window with the
-// last of the k permits. A debt (a count above n) ends with its window, because the upstream starts
-// to count from zero too.
+// ReadyAt returns now if k permits are free in the present window, or else the opening of the
+// window in which the k-th permit is free. A count above n ends with its window, because the
+// upstream starts to count from zero too.
 func (f *fixedWindow) ReadyAt(now, k int64) int64 {
 	if k == 0 {
 		return now
@@ -109,8 +110,8 @@ func (f *fixedWindow) FullAt(now int64) int64 {
 type Calendar struct{ edges []int64 }
 
 // windowStart returns the start of the window that lies `ahead` windows after the one which holds a
-// time. Windows beyond the part of the calendar that was looked up count as of mean length: they
-// are for estimates.
+// time. Windows beyond the known boundaries are assumed to have the mean length, which is enough
+// for estimates.
 func (l *Limit) windowStart(at, ahead int64) int64 {
 	period := l.PeriodUS()
 	if !l.followsCalendar() {
@@ -207,8 +208,8 @@ func (l Limit) EdgesText(now int64) string {
 	return strings.Trim(fmt.Sprint(l.edges(now, calendarLength)), "[]")
 }
 
-// startOf returns what the wall clock of t's zone read when the hour, day, week or month began.
-// Readings of wall clocks are kept as times in UTC, which has no gaps and no doubled hours.
+// startOf returns the wall-clock time at which the hour, day, week or month of t began. Wall-clock
+// times are kept as times in UTC, which has no gaps and no doubled hours.
 func startOf(per time.Duration, t time.Time) time.Time {
 	year, m, d := t.Date()
 	hour := 0
@@ -223,7 +224,7 @@ func startOf(per time.Duration, t time.Time) time.Time {
 	return time.Date(year, m, d, hour, 0, 0, 0, time.UTC)
 }
 
-// following returns the reading at which the next hour, day, week or month begins.
+// following returns the wall-clock time at which the next hour, day, week or month begins.
 func following(per time.Duration, wall time.Time) time.Time {
 	if per == month {
 		return wall.AddDate(0, 1, 0)
@@ -231,10 +232,10 @@ func following(per time.Duration, wall time.Time) time.Time {
 	return wall.Add(per)
 }
 
-// firstInstant returns when the wall clock of a zone first shows a reading or a later one. It goes
-// through the stretches in which the zone's offset is constant: in each the reading is reached at
-// one time, which counts if it lies in the stretch. time.Date promises nothing of the kind for
-// readings that are skipped or doubled.
+// firstInstant returns the first instant at which the wall clock of a zone is at or after a
+// wall-clock time. It goes through the stretches in which the zone's offset is constant, and takes
+// the first stretch that reaches the time. time.Date does not guarantee this for times that are
+// skipped or doubled.
 func firstInstant(wall time.Time, zone *time.Location) time.Time {
 	t := wall.Add(-26 * time.Hour).In(zone) // no zone is that far from UTC
 	for {

@@ -1,10 +1,10 @@
 package meter
 
 // gcra counts for a funnel and for a token bucket by the generic cell rate algorithm (ITU-T I.371).
-// Its state is tat, the theoretical arrival time, at which all permits have leaked. Each permit
-// moves tat by the emission interval of period/n, and tat may be up to capacity intervals ahead of
-// now. The interval need not be a whole number of microseconds: rest has n-ths of a microsecond, so
-// nothing drifts. A permit costs O(1) for any rate and capacity.
+// Its state is tat, the theoretical arrival time, from which on all permits are free again. Each
+// permit moves tat by the emission interval of period/n, and tat may be up to capacity intervals
+// ahead of now. The interval need not be a whole number of microseconds: rest has n-ths of a
+// microsecond, so nothing drifts. A permit costs O(1) for any rate and capacity.
 //
 // If a call gives permits back, tat moves back. The meter counts these permits, so that GiveBack
 // knows how many permits other calls have taken since.
@@ -14,8 +14,8 @@ type gcra struct {
 	given, used         int64 // permits given back, and time of the last call
 }
 
-// Define keeps the debt in permits, rounded up. The debt leaks at the new rate from l.Since on,
-// which may be in the past.
+// Define keeps the number of permits in use, rounded up. They become free at the new rate from
+// l.Since on, which may be in the past.
 func (g *gcra) Define(l *Limit) {
 	n, period := int64(l.N), l.PeriodUS()
 	if n != g.n || period != g.period {
@@ -23,14 +23,14 @@ func (g *gcra) Define(l *Limit) {
 			g.tat, g.rest = 0, 0
 		} else if g.tat > 0 {
 			us, rest := Span(owed(g.tat-l.Since, g.rest, g.n, g.period), n, period)
-			g.owe(l.Since+us, rest)
+			g.setTAT(l.Since+us, rest)
 		}
 	}
 	g.n, g.period, g.capacity = n, period, int64(l.Capacity)
 }
 
-// owe sets tat, at most to MaxTime.
-func (g *gcra) owe(tat, rest int64) {
+// setTAT sets tat, at most to MaxTime.
+func (g *gcra) setTAT(tat, rest int64) {
 	if tat >= MaxTime {
 		tat, rest = MaxTime, 0
 	}
@@ -73,7 +73,7 @@ func (g *gcra) Take(now, k int64) Mark {
 	tat, rest := g.arrival(now)
 	us, over := Span(k, g.n, g.period)
 	rest += over
-	g.owe(tat+us+rest/g.n, rest%g.n)
+	g.setTAT(tat+us+rest/g.n, rest%g.n)
 	g.used = now
 	return Mark{g.tat, g.given}
 }
@@ -81,10 +81,10 @@ func (g *gcra) Take(now, k int64) Mark {
 // GiveBack moves tat back by k intervals. It keeps the debt of all later calls, because they may
 // have taken their permits just now.
 //
-// Proof: let o(j) be the time of take j plus everything taken from it on. No window holds too much
-// if tat is no earlier than any o(j). For a take up to the call's, o is now k intervals earlier,
-// and so no later than tat less k intervals. For a later take, o holds only what others took, and
-// is no later than now plus all of that.
+// Proof: let o(j) be the time of take j plus the intervals of all permits that were taken from j
+// on. The guarantee holds if tat is no earlier than any o(j). For a take up to the call's, o is now
+// k intervals earlier, and so no later than tat less k intervals. For a later take, o has only the
+// intervals of other calls, and is no later than now plus all of them.
 func (g *gcra) GiveBack(now, k int64, of Spent) {
 	if g.tat == MaxTime || g.given < of.Mark[1] {
 		return

@@ -55,17 +55,17 @@ func (l Limit) PeriodUS() int64 {
 type Meter interface {
 	// Define sets the limit. Permits that were taken under an earlier definition still count.
 	Define(l *Limit)
-	// ReadyAt returns the first time from now on at which k permits may be taken. For a k above
-	// the capacity it returns about when the k-th permit from now comes, for estimates.
+	// ReadyAt returns the first time from now on at which k permits may be taken. For a k above the
+	// capacity it returns an estimate of the time at which the k-th permit from now is free.
 	ReadyAt(now, k int64) int64
 	// Take takes k permits. The caller has checked that ReadyAt allows it.
 	Take(now, k int64) Mark
-	// GiveBack returns k permits of a call as far as that is safe: as if the call had never taken
-	// them. The caller has checked that the limit has not changed since the call.
+	// GiveBack gives back up to k permits of a call, as far as the limit's guarantee holds. The
+	// caller has checked that the limit has not changed since the call.
 	GiveBack(now, k int64, of Spent)
 	// Left returns how many permits could be taken now.
 	Left(now int64) int64
-	// FullAt returns the time at which the meter will be as if never used.
+	// FullAt returns the time at which all permits are free again.
 	FullAt(now int64) int64
 	// Clone returns a meter with the same state, to read it under another limit. The clone shares
 	// its counts with the original, so no permits may be taken from it.
@@ -103,9 +103,9 @@ func New(l *Limit) Meter {
 	return m
 }
 
-// Charge takes k permits even if they do not exist yet. Later calls wait for this debt. For a
-// funnel or a token bucket it returns the time in which the k permits leak. A sliding log keeps a
-// debt of at most N permits, so that a wrong cost does not make the log arbitrarily long.
+// Charge takes k permits even if they are not free, so that later calls wait longer. For a funnel
+// or a token bucket it returns the time by which they wait longer. A sliding log is charged at most
+// N permits, so that a wrong cost does not make the log arbitrarily long.
 func Charge(m Meter, now, k int64) (us int64) {
 	switch m := m.(type) {
 	case *slidingLog:
@@ -159,8 +159,8 @@ func Read(l *Limit, state []any) Meter {
 	return m
 }
 
-// Grace is the time for which a meter is kept after it has become as if never used, so that its
-// state is still there if the clock steps back by less.
+// Grace is the time for which a meter is kept after it is full again, so that its state is still
+// there if the clock steps back by less.
 const Grace = int64(time.Minute / time.Microsecond)
 
 // Memory is the time for which the last change of a key's rate is stored, and for which a call can
@@ -168,8 +168,8 @@ const Grace = int64(time.Minute / time.Microsecond)
 // than it took at another rate.
 const Memory = int64(time.Hour / time.Microsecond)
 
-// Expired reports whether the meter can be dropped: it has been as if never used for Grace, and no
-// call can give permits back any more.
+// Expired reports whether the meter can be dropped: it has been full for Grace, and no call can
+// give permits back any more.
 func Expired(m Meter, now int64) bool {
 	if g, ok := m.(*gcra); ok && g.given > 0 && g.used > now-Grace-Memory {
 		return false
@@ -202,8 +202,8 @@ func (g *Gate) ReadyFrom(now, k, from int64) int64 {
 	return at
 }
 
-// readyFrom returns the first time, not before from, at which the meter has k permits. Permits that
-// exist stay until a call takes them, except in a fixed window, which closes.
+// readyFrom returns the first time, not before from, at which the meter has k permits. Free permits
+// stay free until a call takes them, except in a fixed window, which closes.
 func readyFrom(m Meter, now, k, from int64) int64 {
 	at := m.ReadyAt(now, k)
 	if f, ok := m.(*fixedWindow); ok && k > 0 && at < from && from < MaxTime {
@@ -219,7 +219,7 @@ func (g *Gate) after() Meter {
 	return m
 }
 
-// FullAt returns the time at which the meter will be as if never used, by the limit in force then.
+// FullAt returns the time at which all permits are free again, by the limit in force then.
 func (g *Gate) FullAt(now int64) int64 {
 	at := g.Meter.FullAt(now)
 	if g.Ends > 0 && at >= g.Ends {
@@ -267,8 +267,8 @@ func owed(us, rest, n, period int64) int64 {
 	return int64(min(quotient, MaxTime))
 }
 
-// rounds splits k permits, with n in each period, into the permits of the last period and the time
-// of the periods before it.
+// rounds returns, for k permits at n per period, the number of permits in the last period and the
+// length of the periods before it.
 func rounds(k, n, period int64) (within, wait int64) {
 	within = (k-1)%n + 1
 	wait, _ = Span((k-within)/n, 1, period)

@@ -3,7 +3,7 @@ package meter
 import "slices"
 
 // slidingLog counts for a sliding log: at most n permits in every window of one period, exactly. It
-// keeps the times of the last n permits, oldest first. A k-th permit exists once the (n-k+1)-th
+// keeps the times of the last n permits, oldest first. k permits are free once the (n-k+1)-th
 // newest time is a whole period old, so ReadyAt is O(1) and a permit costs 8 bytes.
 type slidingLog struct {
 	n, period int64
@@ -39,7 +39,7 @@ func (s *slidingLog) Take(now, k int64) Mark {
 }
 
 // record records the time k times. If the clock was set back it records the last time instead, so
-// that the log stays sorted. More than n recorded times are a debt.
+// that the log stays sorted. More than n times may be recorded by Charge.
 func (s *slidingLog) record(now, k int64) int64 {
 	if len(s.times) > 0 {
 		now = max(now, s.times[len(s.times)-1])
@@ -51,8 +51,8 @@ func (s *slidingLog) record(now, k int64) int64 {
 }
 
 // GiveBack drops up to k of the call's times. They may be another call's of the same microsecond,
-// which makes no difference to any window. A clone may share the times, so they are copied. Of a
-// debt the log may hold no more than n times.
+// which makes no difference to any window. A clone may share the times, so they are copied. A call
+// that was charged more has at most n times in the log.
 func (s *slidingLog) GiveBack(_, k int64, of Spent) {
 	k = max(0, k-max(0, of.Cost-s.n))
 	first, found := slices.BinarySearch(s.times, of.Mark[0])

@@ -24,8 +24,9 @@ import (
 )
 
 const (
-	// The dispatcher samples the backlog every sampleInterval, or every sampleIdleInterval while no
-	// job requests permits. A pause is at least sampleRest times as long as the sampling before it.
+	// The process that is the dispatcher samples the backlog every sampleInterval, or every
+	// sampleIdleInterval while no job requests permits. The pause after a sample is at least
+	// sampleRest times as long as taking the sample.
 	sampleInterval     = 5 * time.Second
 	sampleIdleInterval = 20 * time.Second
 	sampleRest         = 50
@@ -44,16 +45,16 @@ const (
 type BacklogSample struct {
 	At     time.Time              `json:"at"` // by Redis's clock
 	Limits map[string]LimitDemand `json:"limits"`
-	// DrainedAt is the time at which the last job that needs the limit would run. It is zero if that
-	// time is unknown, and missing if no job needs the limit.
+	// DrainedAt is, for each limit, the estimated start of the last job that needs it: zero if it
+	// is unknown, missing if no job needs the limit.
 	DrainedAt map[string]time.Time `json:"drained_at,omitempty"`
 	Pending   Pending              `json:"pending"`
 }
 
 // LimitDemand is the demand for one limit.
 type LimitDemand struct {
-	// Waiting is the number of permits that jobs wait for at this limit. Total includes the permits
-	// for jobs that wait for another limit first.
+	// Waiting is the number of permits that jobs wait for at this limit. Total also counts jobs
+	// that wait for another limit first.
 	Waiting int `json:"waiting"`
 	Total   int `json:"total"`
 	// KeyCount is the number of keys that jobs need.
@@ -89,8 +90,8 @@ type Requirements struct {
 	FairnessWeight int             `json:"fw,omitempty"`
 }
 
-// RuleFunc returns the requirements of a pending job, by the rules of the workers that serve its
-// queue, or false if they are unknown. It returns when the context ends.
+// RuleFunc returns the requirements of a pending job by the rules of the workers, or false if they
+// are unknown. It must return when the context ends.
 type RuleFunc func(ctx context.Context, job throttle.JobID, task *asynq.Task) (r Requirements, known bool)
 
 // ReadDemand returns the demand for each meter, the highest first, and for each limit. A job that
@@ -296,9 +297,9 @@ func readSample(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue st
 	return ids, tasks, nil
 }
 
-// addSample adds the sampled jobs of a queue, each of which represents a number of jobs. If it
-// represents several, and no other sampled job uses one of its keys, the represented jobs are assumed
-// to have keys of their own too, which delay none of them.
+// addSample adds the sampled jobs of a queue, each of which represents a number of jobs. If a key
+// occurs only once in such a sample, the represented jobs are assumed to have other keys: they
+// count only for the meters that several sampled jobs share.
 func (p *Pending) addSample(queue string, sample []Requirements, each float64) {
 	uses := map[throttle.Need]int{}
 	meter := func(n throttle.Need) throttle.Need { return throttle.Need{Limit: n.Limit, Key: n.Key} }

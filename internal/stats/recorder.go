@@ -51,7 +51,7 @@ type Recorder struct {
 	Wait *Histogram
 	// Denials is the number of denials of each allowed job.
 	Denials *Histogram
-	// Ungranted is the number of waiting jobs that took permits which were not reserved for them.
+	// Ungranted is the number of waiting jobs that took permits without a grant.
 	Ungranted atomic.Int64
 	// LimiterCalls are the durations of calls to the limiter.
 	LimiterCalls    *Histogram
@@ -228,7 +228,8 @@ func (r *Recorder) task(t Task) *TaskCounts {
 // bounds the stream in Redis to about 20 KB a second for each process.
 const maxNames = 100
 
-// counts returns the counts of a name, or the counts of other if there are maxNames names already.
+// counts returns the counts of a name, which it creates if needed. If there are maxNames names
+// already, it returns the counts of other.
 func counts[K comparable, C any](all map[K]*C, name, other K, create func(K) *C) *C {
 	if all[name] == nil && len(all) >= maxNames {
 		name = other
@@ -286,7 +287,7 @@ func copyCounts[K comparable, C any](r *Recorder, counts map[K]*C) (all []C) {
 // Histogram counts values by upper bounds, as Prometheus does. It is safe for concurrent use.
 type Histogram struct {
 	bounds []float64
-	counts []atomic.Uint64 // for each bound the values above the previous one; the last has no bound
+	counts []atomic.Uint64 // of values by bucket; the last bucket has no bound
 	sum    atomic.Uint64   // the bits of a float64
 }
 

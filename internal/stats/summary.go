@@ -25,7 +25,7 @@ const (
 	// callTimeout bounds a call to Redis, so that a slow Redis does not delay a shutdown.
 	callTimeout   = 2 * time.Second
 	writeInterval = time.Second
-	// streamLength is the age of the oldest summary in the stream.
+	// streamLength is the largest age of a summary in the stream.
 	streamLength = 16 * time.Minute
 
 	aliveInterval = 10 * time.Second
@@ -37,8 +37,8 @@ const (
 	durationWindow = 5 * time.Minute
 )
 
-// Summary counts the decisions and jobs of one process since its previous summary, of about a
-// second. It leaves out limits and tasks without any.
+// Summary counts the decisions and the ends of jobs of one process in about a second. It leaves out
+// limits and tasks without any.
 type Summary struct {
 	ID      string                  `json:"-"` // of the entry in the stream
 	At      time.Time               `json:"-"` // by Redis's clock
@@ -87,7 +87,7 @@ const (
 	Archived       // failed for good
 	Dropped        // deleted by its handler or its rule
 	PutBack        // denied: it did not run
-	RetryAfter     // put back by its handler, without spending an attempt
+	RetryAfter     // put back by its handler, which spends no attempt
 	endCount
 )
 
@@ -178,7 +178,7 @@ func (r *Recorder) summarize() *Summary {
 	return s
 }
 
-// StreamID returns the smallest ID of a summary that Redis writes at a time of its clock.
+// StreamID returns the smallest ID that a summary can have if Redis writes it at that time.
 func StreamID(at time.Time) string { return strconv.FormatInt(at.UnixMilli(), 10) + "-0" }
 
 // ReadSummaries returns the summaries after the one with the ID since, oldest first; all of them
@@ -284,7 +284,7 @@ func (r *Recorder) reportAlive(ctx context.Context) {
 	}
 }
 
-// report writes the description of this process. An empty text removes it.
+// report writes the JSON description of this process. An empty text removes it.
 func (r *Recorder) report(ctx context.Context, text string) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -1,10 +1,10 @@
-// Package throttletest judges what a limiter let through. It looks only at a history of admissions
-// and at the limit, so it can judge any limiter, or what a server has counted.
+// Package throttletest checks a history of admitted calls against the guarantee of a limit. It
+// needs only the history and the limit, so it can check any limiter, or what a server has counted.
 //
 // A test records an [Admission] for each call that was allowed, and ends with [Check]. Check
 // compares the history with the guarantee of the limit's Kind in every window, not only in those
-// that begin with a call. A limiter that lets nothing through violates nothing: other tests must
-// check that it is not too strict.
+// that begin with a call. A limiter that admits nothing violates nothing: other tests must check
+// that it is not too strict.
 package throttletest
 
 import (
@@ -17,18 +17,18 @@ import (
 )
 
 // Admission is a call that was let through, for one key of a limit. The times of a history must be
-// of one clock. For a FixedWindow they are microseconds since 1970, for other kinds the zero does
-// not matter.
+// of one clock. For a FixedWindow they are microseconds since 1970. For other kinds any origin will
+// do.
 type Admission struct {
-	// At is when it was let through, in microseconds.
+	// At is the time at which the call was admitted, in microseconds.
 	At int64
-	// Cost is how many permits it took.
+	// Cost is the number of permits that it took.
 	Cost int
-	// Until is when the permits of a concurrency limit were free again, in microseconds. Zero means
-	// that they are still held.
+	// Until is the time at which the permits of a concurrency limit were given back, in
+	// microseconds. Zero means that they are still held.
 	Until int64
-	// Debt is whether a call that had been let through turned out to cost more. A window that ends
-	// with a debt is not judged, but the debt counts in the windows of later admissions.
+	// Debt marks the additional cost of a call that was admitted earlier. A window that ends with a
+	// debt is not checked, but the debt counts in the windows of later admissions.
 	Debt bool
 }
 
@@ -39,12 +39,11 @@ func Check(limit throttle.Limit, history []Admission) error {
 	return CheckStarts(limit, history, 0)
 }
 
-// CheckStarts is Check for when calls left, which is up to late after their permits were taken. It
-// returns an error if the limit cannot have given the permits for the calls of some window: a
-// window of starts holds no more than a window of permits that begins so much earlier. For aligned
-// windows it looks at the calls that left late or more after the window's start, and at those of
-// two neighboring windows together. It does not judge a Margin, which is for how long calls take to
-// arrive.
+// CheckStarts is like Check for the times at which calls were sent, which are up to late after
+// their permits were taken. A window of such times can hold as many calls as a window of permits
+// that begins earlier by late. For aligned windows, CheckStarts checks the calls that were sent at
+// least late after the window's start, and the calls of two neighboring windows together. It does
+// not check a Margin, which is for the time that calls need to arrive.
 func CheckStarts(limit throttle.Limit, starts []Admission, late time.Duration) error {
 	violations := judge(limit, starts, late.Microseconds())
 	if len(violations) == 0 {
@@ -53,8 +52,8 @@ func CheckStarts(limit throttle.Limit, starts []Admission, late time.Duration) e
 	return fmt.Errorf("limit %s (%s): %s", limit.Name, limit, violations[0])
 }
 
-// Over returns how many admissions of the history should not have been: each is the last of some
-// window that holds too much. For a FixedWindow, those within the Margin of a boundary count, too.
+// Over returns the number of violations: admissions that are the last of a window with too many
+// permits. For a FixedWindow, admissions within the Margin of a boundary count, too.
 func Over(limit throttle.Limit, history []Admission) int {
 	return len(judge(limit, history, 0))
 }
@@ -67,9 +66,9 @@ func Busiest(history []Admission, w time.Duration) int {
 	return most
 }
 
-// judge describes every violation, in the order of time, of calls that left up to late microseconds
-// after their permits were taken. An unknown kind is a violation, so that no history passes
-// unjudged.
+// judge describes every violation, in the order of time, of calls that were sent up to late
+// microseconds after their permits were taken. An unknown kind is a violation, so that no history
+// passes unchecked.
 func judge(limit throttle.Limit, history []Admission, late int64) []string {
 	switch limit.Kind {
 	case throttle.Funnel, throttle.TokenBucket:
@@ -93,7 +92,7 @@ func sorted(history []Admission) []Admission {
 	return slices.SortedStableFunc(slices.Values(history), func(a, b Admission) int { return cmp.Compare(a.At, b.At) })
 }
 
-// clock returns a microsecond as people read it.
+// clock formats a time in microseconds.
 func clock(us int64) string {
 	return time.UnixMicro(us).UTC().Format("2006-01-02 15:04:05.000000")
 }

@@ -18,8 +18,7 @@ import (
 // <= capacity·period, so each j need only be compared with the least value of the bracket. The
 // products do not fit 64 bits.
 //
-// Calls that leave up to late after their permits were taken may be as many more as come back in
-// that time.
+// If calls are sent up to late after their permits were taken, rate·late more calls are allowed.
 //
 // This is the definition of a leaky bucket and not its usual arithmetic. It has no level and no
 // theoretical arrival time, so it cannot repeat a mistake in those.
@@ -50,9 +49,9 @@ func overRate(limit throttle.Limit, history []Admission, late int64) (violations
 	return violations
 }
 
-// overSliding judges a sliding window: at most N permits in each (t-period, t]. Of calls that leave
-// up to late after their permits were taken there are at most N in each (t-period+late, t]; if late
-// is longer than a period, at most k·N in each (t-k·period+late, t].
+// overSliding judges a sliding window: at most N permits in each (t-period, t]. If calls are sent
+// up to late after their permits were taken, at most k·N in each (t-k·period+late, t], with the
+// smallest k that makes the window longer than 0.
 func overSliding(limit throttle.Limit, history []Admission, late int64) (violations []string) {
 	period := (limit.Rate.Per + limit.Margin).Microseconds()
 	times := late/period + 1
@@ -106,15 +105,16 @@ func overAligned(limit throttle.Limit, history []Admission) (violations []string
 	return violations
 }
 
-// overAlignedLate judges calls that leave up to late after their permits were taken in a fixed
-// window. Calls that leave so soon after the window's start may have taken their permits before it.
+// overAlignedLate judges a fixed window if calls are sent up to late after their permits were
+// taken. Calls that are sent less than late after a window's start may have taken their permits in
+// the window before.
 func overAlignedLate(limit throttle.Limit, history []Admission, late int64) (violations []string) {
 	label := labels(limit)
-	window, sure, before, between := "", 0, 0, 0 // calls of this window, of its neighbor, and of either
+	window, sure, before, between := "", 0, 0, 0 // calls certainly in this window, in the one before, and in either of them
 	for _, a := range history {
 		of, first := label(a.At), label(a.At-late)
 		if of != window {
-			if before = sure; first != window { // no call has left since the one before it
+			if before = sure; first != window { // the last window with calls is not the neighbor
 				before = 0
 			}
 			window, sure, between = of, 0, 0

@@ -59,7 +59,7 @@ local groups, names = read_groups(5)
 local no_waiting, loaded = call('EXISTS', hg('jobs')) == 0, {} -- loaded: meter ID -> meter
 local records = no_waiting and {} or call('HMGET', hg('jobs'), unpack(names))
 local cached = attempt ~= '1' and cached_replies(call('GET', hg('admitted', caller)), call_number) or {}
-local replies, seen = {}, {}
+local replies, seen = {}, {} -- seen: names of the jobs that have a reply
 local cache_lines, must_cache = { call_number }, false
 local read_singly = false -- set after a job changed its lane: grants are then read job by job
 
@@ -135,8 +135,7 @@ write_redeemed()
 -- @include acquire_or_wait
 -- @include join_all
 
--- Adds the jobs of a group that follow a job to its lane, too, if they are denied for the same
--- reason.
+-- Adds the next jobs of the group to the lane of a denied job, if they are denied for the same reason.
 local function join_followers(job)
   local ids = {}
   seen[job.name] = true

@@ -48,15 +48,15 @@ local function give_back(k)
     if k > 0 then call('LREM', m.state, int(-k), int(mark)) end
   elseif kind == 'sliding_window' then
     local width = ceil(m.period_us / 60)
-    local was, last, older = string.match(call('GET', m.state), '^(%d+) %d+ (%d+ %d+);(.*)$')
-    if tonumber(was) ~= width then return end
+    local old_width, last, older = string.match(call('GET', m.state), '^(%d+) %d+ (%d+ %d+);(.*)$')
+    if tonumber(old_width) ~= width then return end
     local text = string.gsub(older .. last, '(%d+) (%d+)', function(part, count)
       if tonumber(part) ~= mark then return nil end
       count = tonumber(count) - k
       return count > 0 and part .. ' ' .. int(count) or ''
     end)
-    local sum, newest, left, others = sum_up(m, text, width, now_us)
-    if newest then call('SET', m.state, parts_text(width, sum, newest, left, others), 'KEEPTTL') else call('DEL', m.state) end
+    local sum, newest, newest_count, others = sum_up(m, text, width, now_us)
+    if newest then call('SET', m.state, parts_text(width, sum, newest, newest_count, others), 'KEEPTTL') else call('DEL', m.state) end
   elseif kind == 'fixed_window' then
     local last, count = string.match(call('GET', m.state), '^(%d+) (%d+)$')
     local _, starts = window_starts(m)
@@ -66,20 +66,20 @@ local function give_back(k)
     if mark < start or last < start then return end
     call('SET', m.state, int(last) .. ' ' .. int(count > k and count - k or 0), 'KEEPTTL')
   else
-    -- What other calls have taken since stays taken: the growth of the TAT, plus what was given
-    -- back since. They may have taken all of it just now, or in advance.
+    -- What other calls have taken since must stay taken: the growth of the TAT, plus what was
+    -- given back. They may have taken all of it just now, or in advance.
     local tat, fraction, rate, given, begins = string.match(call('GET', m.state), '^(%d+) (%d+) (%d+ %d+) ?(%d*) ?(%d*)$')
     tat, fraction, given = tonumber(tat), tonumber(fraction), tonumber(given) or 0
     if rate ~= m.rate or tat == MAX_INT or given < given_before then return end
-    local given_us, part = span(given - given_before, m.n, m.period_us)
+    local given_us, min_fraction = span(given - given_before, m.n, m.period_us)
     local others_us = tat + (fraction > 0 and 1 or 0) - mark + given_us
     local us, over = span(k, m.n, m.period_us)
-    local new_tat, left = tat - us, fraction - over
-    if left < 0 then new_tat, left = new_tat - 1, left + m.n end
+    local new_tat, new_fraction = tat - us, fraction - over
+    if new_fraction < 0 then new_tat, new_fraction = new_tat - 1, new_fraction + m.n end
     local min_tat = math.max(now_us, tonumber(begins) or 0) + others_us
-    if min_tat > new_tat or min_tat == new_tat and part > left then new_tat, left = min_tat, part end
-    if others_us < 0 or new_tat > tat or new_tat == tat and left >= fraction then return end
-    call('SET', m.state, int(new_tat) .. ' ' .. int(left) .. ' ' .. rate .. ' ' .. int(given + k) .. (begins ~= '' and ' ' .. begins or ''))
+    if min_tat > new_tat or min_tat == new_tat and min_fraction > new_fraction then new_tat, new_fraction = min_tat, min_fraction end
+    if others_us < 0 or new_tat > tat or new_tat == tat and new_fraction >= fraction then return end
+    call('SET', m.state, int(new_tat) .. ' ' .. int(new_fraction) .. ' ' .. rate .. ' ' .. int(given + k) .. (begins ~= '' and ' ' .. begins or ''))
     gcra(m, now_us)() -- sets the expiry of the key
   end
 end

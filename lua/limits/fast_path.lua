@@ -13,7 +13,7 @@
 --                the number of meters that the call needs
 --     and for each meter that the call needs:
 --     meter      number of the meter, from 1; only if the head is a number of meters
---     ahead_us   the cost fits if the TAT is at most this far ahead of now
+--     ahead_us   the cost fits if the TAT (see gcra.lua) is at most this far ahead of now
 --     cost_us    time by which the cost moves the TAT
 --     fractions  n-ths of a microsecond of ahead_us and of cost_us; '' if both are 0
 -- Returns '' if no call can be decided, or else a text:
@@ -66,7 +66,7 @@ end
 local verdicts, all_taken, taken_meters, denied = '', false, nil, nil
 local j = 3 * n + 4
 while j <= last do
-  local count, equal, has_list = n, 1, false
+  local count, equal, has_list = n, 1, false -- meters of a call, equal calls, whether the meters are listed
   if ARGV[j] ~= '' then
     local head = ARGV[j] + 0
     if head < 0 then equal = -head else count, has_list = head, true end

@@ -1,9 +1,9 @@
 -- @include lane
 -- @include expiry
 
--- A job is known by its queue and ID. A lane is the FIFO of a queue's jobs that need the same
--- meters. Its name is the queue and those meters, one a line, and for jobs with a fairness key a
--- last line |<weight>|<key>. A granted job has left the waiting jobs of its lane.
+-- A job is identified by its queue and ID. A lane is the FIFO of a queue's jobs that need the same
+-- meters. Its name has a line for the queue, a line for each meter, and for jobs with a fairness key
+-- the line |<weight>|<key>. Granted jobs have left the waiting jobs of their lane.
 
 -- Parses a record: one field a line, in the order of the pattern below. The spaces after the expiry
 -- are padding: see LONG in waiting.lua. Returns nil if the record is malformed.

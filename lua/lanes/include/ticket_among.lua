@@ -1,9 +1,9 @@
 -- @include jobs
 -- @include next_ticket
 
--- Returns the ticket of a job that waited in another lane, or that ran before. The ticket puts the
---   job among those of its lane by the start of its wait, and at the latest where a new job would
---   be. A job that ran goes before jobs whose wait began at the same time. A Low job goes last.
+-- Returns the ticket of a job that waited in another lane, or ran before. The ticket sorts the job
+-- by the start of its wait, but not behind the place of a new job. With equal starts, a job that ran
+-- is first. A job of low priority is always last.
 local function ticket_among(job)
   local last = next_ticket(job.lane) + job.head_start * STEP
   if job.head_start > 0 then return last end

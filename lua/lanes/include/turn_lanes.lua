@@ -6,7 +6,7 @@
 -- The lanes of this call: the number of turns, the first waiting jobs, and how many of these were
 -- removed. The changes are written at the end, by store.
 local lanes, by_name = {}, {}
-local wanted = {} -- meter -> demand of the jobs that were removed
+local removed_demand = {} -- meter -> demand of the jobs that were removed
 local granted_turns = 0 -- turns in which a job was granted
 
 local function lane_of(name)
@@ -52,7 +52,7 @@ end
 -- Removes the first waiting job of a lane, and notes its costs for the demand.
 local function remove_first(lane, r)
   lane.removed = lane.removed + 1
-  for i = 1, r and #lane.ids or 0 do wanted[lane.ids[i]] = (wanted[lane.ids[i]] or 0) + r.cost[i] end
+  for i = 1, r and #lane.ids or 0 do removed_demand[lane.ids[i]] = (removed_demand[lane.ids[i]] or 0) + r.cost[i] end
 end
 
 -- Reports whether a job's wait deadline has passed. Such a job gets no turn.
@@ -111,5 +111,5 @@ local function store()
   for id, m in pairs(loaded) do
     if m and m.newly_reserved > 0 then count(hg('meters'), id, m.newly_reserved) end
   end
-  for id, permits in pairs(wanted) do count(hg('demand'), id, -permits) end
+  for id, permits in pairs(removed_demand) do count(hg('demand'), id, -permits) end
 end

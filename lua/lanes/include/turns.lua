@@ -3,8 +3,8 @@
 -- Outcomes of a turn, numbered as in fairqueue.Outcome.
 local GRANTED, REFUSED, SKIPPED, EMPTY, FULL, IMPOSSIBLE = 0, 1, 2, 3, 4, 5
 
--- A job that was denied less than this ago may not be back in its queue yet. It is not
--- promoted before its permits exist, because that could fail and a later job would overtake it.
+-- A job that was denied less than this ago may still be active. It is not promoted before its permits
+-- exist, because its promotion could fail and a later job would overtake it.
 local PUT_BACK_US = 20000
 
 -- About the time from the promotion of a job until it acquires its permits.
@@ -22,7 +22,7 @@ local function meters_of(lane, r)
   return meters
 end
 
--- Returns the most granted jobs of a lane: as many as each of its meters can give at once.
+-- Returns the most granted jobs that a lane may have: as many as each of its meters can give at once.
 local function max_grants(meters)
   local max_granted = math.huge
   for i = 1, #meters do
@@ -40,8 +40,8 @@ end
 -- before it. Then the time is shorter.
 local function latest_ready_at(meters, ready, advance_us, max_advance_us)
   local m = meters[1]
-  local lost = m.windowed and ready <= now_us + advance_us and m.reserved + m.cost > m.n
-  if #meters > 1 or not m.known or lost then return now_us end
+  local in_next_window = m.windowed and ready <= now_us + advance_us and m.reserved + m.cost > m.n
+  if #meters > 1 or not m.known or in_next_window then return now_us end
   local spare_us = (m.capacity - m.cost) * m.period_us / m.n
   if spare_us >= max_advance_us then return now_us + advance_us end
   return now_us + (m.allows_advance and math.min(advance_us, math.max(MIN_ADVANCE_US, floor(spare_us / 2))) or 0)
@@ -74,7 +74,7 @@ local function try_turn(lane, advance_us, held_text, max_advance_us)
     end
   end
   lane.held, lane.held_text = held, held_text
-  local id, r, since = first_waiting(lane)
+  local id, r, since_us = first_waiting(lane)
   if not id then return { EMPTY } end
   local meters = meters_of(lane, r)
   if not meters then -- granted without permits, so that its worker archives it
@@ -97,7 +97,7 @@ local function try_turn(lane, advance_us, held_text, max_advance_us)
     m.reserved, m.newly_reserved = m.reserved + m.cost, m.newly_reserved + m.cost
   end
   grant_first(lane, id, r, ready, ready + r.grant_us)
-  local early = meters[1].allows_advance and not meters[2] and since + PUT_BACK_US <= now_us
+  local early = meters[1].allows_advance and not meters[2] and since_us + PUT_BACK_US <= now_us
   return { GRANTED, id, ready, ready + r.grant_us, early and 1 or 0 }
 end
 

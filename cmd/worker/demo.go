@@ -107,20 +107,20 @@ func (c *demoCommand) Run(ctx context.Context, stdio cli.IO) error {
 
 	// As many calls as the API allows at once, then as many again after each second and margin.
 	ideal := time.Duration((c.Jobs-1)/c.Rate) * (time.Second + c.Margin)
-	bar := cli.NewBar(stdio.Err, c.Jobs, "calls")
+	progress := cli.NewProgress(stdio.Err)
+	defer progress.Clear()
 	for done := 0; done < c.Jobs && time.Since(start) < 3*ideal+30*time.Second; {
 		select {
 		case <-ctx.Done():
-			bar.Finish()
 			return context.Cause(ctx)
 		case <-time.After(50 * time.Millisecond):
 		}
 		api.mu.Lock()
 		done = len(api.calls)
 		api.mu.Unlock()
-		bar.Set(done)
+		progress.Show("%d of %d calls", done, c.Jobs)
 	}
-	bar.Finish()
+	progress.Clear()
 	api.mu.Lock()
 	defer api.mu.Unlock()
 	type row struct{ what, measured, wanted string }

@@ -19,16 +19,21 @@ type statusCommand struct {
 }
 
 func (statusCommand) Help() string {
-	return `Queues: PENDING jobs are in the queue, WAITING jobs wait for permits, RETRY jobs failed or were put back by their handler. DONE and FAILED ATTEMPTS count attempts since the queue was created. ARCHIVED jobs failed for good. RATE is the number of jobs done per second in the last 10 seconds. Below the table is the ETA: when the last pending or waiting job starts if no more jobs come. It is "not before" a time if jobs hold slots of a concurrency limit for an unknown time.
+	return `Queues: PENDING jobs are in the queue, WAITING jobs wait for permits, RETRY jobs failed, were put back by their handler, or wait in another scope. DONE and FAILED ATTEMPTS count since the queue was created, ARCHIVED jobs failed for good and are kept. RATE is the number of jobs done per second in the last 10 seconds. Below the table is the ETA: when the last pending or waiting job starts if no more jobs come. It is "not before" a time if running jobs of unknown duration hold permits of a concurrency limit.
 
-Limits: ALLOWED and DENIED are per second in the last 10 seconds. WAITING is the number of permits that jobs wait for, counted by a worker some seconds ago, KEYS the number of their keys, and SINCE the time for which they have waited. ETA is when the last job that needs the limit starts. STATE is paused, blocked, exhausted, will be exhausted, saturated (waiting jobs use all of it), keys blocked, flowing or idle.
+Limits: ALLOWED and DENIED are per second in the last 10 seconds. WAITING is the number of permits that jobs wait for, counted by a worker some seconds ago, KEYS the number of their keys, and SINCE the time for which they have waited. ETA is when the last job that needs the limit starts. STATE is paused, blocked, exhausted (no permit for more than a minute), will be exhausted (before all waiting jobs have run), saturated (waiting jobs use all of it), keys blocked, flowing or idle.
 
-Workers: CONFIG is the config file with a checksum of its content, RUNNING the number of running jobs and of jobs that can run at once, SEEN the last heartbeat, which comes every 10 seconds. A worker is "lost" if it ended without a word within the last hour, or cannot reach Redis.`
+Workers: CONFIG is the config file with a checksum of its content, RUNNING the number of running jobs and CONCURRENCY the largest number, LAST SEEN the last heartbeat, which comes every 10 seconds. A worker is LOST if it stopped reporting within the last hour without a shutdown.`
 }
 
-func (c *statusCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+func (c *statusCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
+	q, err := conn.queues(ctx)
+	if err != nil {
+		return err
+	}
+	scope := conn.conf.Scope
 	if !c.Watch {
-		return c.once(ctx, q, stdio.Out, cli.JSON)
+		return c.once(ctx, q, scope, stdio.Out, cli.JSON)
 	}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -36,7 +41,7 @@ func (c *statusCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO
 		if cli.IsTerminal(stdio.Out) && !c.JSON {
 			fmt.Fprint(stdio.Out, "\x1b[H\x1b[J") // clear the screen
 		}
-		if err := c.once(ctx, q, stdio.Out, cli.JSONLine); err != nil && ctx.Err() == nil {
+		if err := c.once(ctx, q, scope, stdio.Out, cli.JSONLine); err != nil && ctx.Err() == nil {
 			return err
 		}
 		select {
@@ -49,15 +54,15 @@ func (c *statusCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO
 
 // limitStatus is a limit in JSON and in the table. Rates are per second.
 type limitStatus struct {
-	Limit   string        `json:"name"`
-	Is      string        `json:"definition"`
-	State   inspect.State `json:"state"`
-	Allowed float64       `json:"allowed_a_second"`
-	Denied  float64       `json:"denied_a_second"`
-	Waiting int           `json:"waiting"` // permits
-	Keys    int           `json:"keys"`    // of the waiting jobs
-	Since   cli.Seconds   `json:"waiting_since_s"`
-	ETA     cli.ETA       `json:"eta_s"`
+	Limit      string        `json:"name"`
+	Definition string        `json:"definition"`
+	State      inspect.State `json:"state"`
+	Allowed    float64       `json:"allowed_a_second"`
+	Denied     float64       `json:"denied_a_second"`
+	Waiting    int           `json:"waiting"` // permits
+	Keys       int           `json:"keys"`    // of the waiting jobs
+	Since      cli.Seconds   `json:"waiting_since_s"`
+	ETA        cli.ETA       `json:"eta_s"`
 }
 
 func newLimitStatus(l inspect.Limit, now time.Time) limitStatus {
@@ -66,7 +71,7 @@ func newLimitStatus(l inspect.Limit, now time.Time) limitStatus {
 	}
 }
 
-func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, out io.Writer, printJSON func(io.Writer, any) error) error {
+func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, scope string, out io.Writer, printJSON func(io.Writer, any) error) error {
 	s, err := q.Status(ctx)
 	if err != nil {
 		return err
@@ -76,7 +81,7 @@ func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, out io.Writ
 		limits[i] = newLimitStatus(l, s.At)
 	}
 	if !c.JSON {
-		return printStatus(out, s, limits)
+		return printStatus(out, scope, s, limits)
 	}
 	var notBefore time.Time
 	if s.ETA.AtLeast {
@@ -90,21 +95,9 @@ func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, out io.Writ
 	}{s, limits, cli.ETA(s.ETA), notBefore})
 }
 
-func printStatus(out io.Writer, s inspect.Status, limits []limitStatus) error {
-	type row struct {
-		inspect.QueueStatus
-		queue string
-	}
-	var queues []row
-	for _, q := range s.Queues {
-		name := q.Queue
-		if q.Paused {
-			name += " (paused)"
-		}
-		queues = append(queues, row{q, name})
-	}
-	err := cli.List(out, false, queues, "there are no queues and no jobs",
-		"QUEUE", "PENDING", "WAITING", "RETRY", "SCHEDULED", "RUNNING", "DONE", "FAILED ATTEMPTS", "ARCHIVED", "RATE")
+func printStatus(out io.Writer, scope string, s inspect.Status, limits []limitStatus) error {
+	err := cli.List(out, false, s.Queues, "there are no queues and no jobs",
+		"QUEUE", "PENDING", "WAITING", "RETRY", "SCHEDULED", "RUNNING", "DONE", "FAILED ATTEMPTS", "ARCHIVED", "RATE", "PAUSED")
 	if err != nil {
 		return err
 	}
@@ -114,32 +107,16 @@ func printStatus(out io.Writer, s inspect.Status, limits []limitStatus) error {
 	if s.WithoutRule > 0 {
 		fmt.Fprintf(out, "the ETA does not include %s without a known rule\n", display.Count(s.WithoutRule, "pending job"))
 	}
-	if len(queues) > 0 && !slices.ContainsFunc(s.Workers, func(w stats.Process) bool { return !w.Lost }) {
-		fmt.Fprintln(out, "no worker is running; the ETA assumes that one starts now")
+	if len(s.Queues) > 0 && !slices.ContainsFunc(s.Workers, func(w stats.Process) bool { return !w.Lost }) {
+		fmt.Fprintf(out, "no worker of scope %s is running; the ETA assumes that one starts now\n", scope)
 	}
 	if len(limits) > 0 {
-		if err := cli.Table(out, limits, "LIMIT", "IS", "ALLOWED", "DENIED", "WAITING", "KEYS", "SINCE", "ETA", "STATE"); err != nil {
+		if err := cli.Table(out, limits, "LIMIT", "DEFINITION", "ALLOWED", "DENIED", "WAITING", "KEYS", "SINCE", "ETA", "STATE"); err != nil {
 			return err
 		}
 	}
-	return printWorkers(out, s.Workers)
-}
-
-func printWorkers(out io.Writer, workers []stats.Process) error {
-	type row struct {
-		stats.Process
-		worker, running, seen, state string
-	}
-	var rows []row
-	for _, w := range workers {
-		state := "alive"
-		if w.Lost {
-			state = "lost"
-		}
-		rows = append(rows, row{w, w.Host, fmt.Sprintf("%d of %d", w.Running, w.Concurrency), w.LastSeen.Local().Format(time.TimeOnly), state})
-	}
-	if len(rows) == 0 {
+	if len(s.Workers) == 0 {
 		return nil
 	}
-	return cli.Table(out, rows, "WORKER", "PID", "VERSION", "CONFIG", "RUNNING", "STARTED", "SEEN", "STATE")
+	return cli.Table(out, s.Workers, "HOST", "PID", "VERSION", "CONFIG", "RUNNING", "CONCURRENCY", "STARTED", "LAST SEEN", "LOST")
 }

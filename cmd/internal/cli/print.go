@@ -223,47 +223,32 @@ func IsTerminal(w io.Writer) bool {
 	return err == nil && stat.Mode()&os.ModeCharDevice != 0
 }
 
-// Bar is a progress bar on a terminal, and nothing elsewhere. It is not safe for concurrent use.
-type Bar struct {
-	out            io.Writer // nil without a terminal
-	what           string
-	total, done    int
-	started, drawn time.Time
+// Progress is a line on a terminal that changes, and nothing elsewhere. It is not safe for concurrent
+// use.
+type Progress struct {
+	out   io.Writer // nil without a terminal
+	drawn time.Time
 }
 
-// NewBar returns a bar. With total 0 it only counts. The caller must call Finish.
-func NewBar(w io.Writer, total int, what string) *Bar {
-	b := &Bar{what: what, total: total, started: time.Now()}
+// NewProgress returns a line. The caller must call Clear.
+func NewProgress(w io.Writer) *Progress {
 	if IsTerminal(w) {
-		b.out = w
+		return &Progress{out: w}
 	}
-	return b
+	return &Progress{}
 }
 
-// Set updates the bar, at most ten times a second.
-func (b *Bar) Set(done int) {
-	b.done = done
-	if now := time.Now(); b.out != nil && now.Sub(b.drawn) >= 100*time.Millisecond {
-		b.drawn = now
-		fmt.Fprint(b.out, "\r\x1b[K", b.text(now))
+// Show replaces the line, at most ten times a second.
+func (p *Progress) Show(format string, args ...any) {
+	if now := time.Now(); p.out != nil && now.Sub(p.drawn) >= 100*time.Millisecond {
+		p.drawn = now
+		fmt.Fprintf(p.out, "\r\x1b[K"+format, args...)
 	}
 }
 
-// text returns a line such as "calls 120/200 60% (24/s)".
-func (b *Bar) text(now time.Time) string {
-	rate := float64(b.done) / max(now.Sub(b.started).Seconds(), 0.001)
-	if b.total == 0 {
-		return fmt.Sprintf("%s %s (%.0f/s)", b.what, display.Number(b.done), rate)
-	}
-	return fmt.Sprintf("%s %s/%s %d%% (%.0f/s)", b.what, display.Number(b.done), display.Number(b.total), 100*b.done/b.total, rate)
-}
-
-// Add adds one.
-func (b *Bar) Add() { b.Set(b.done + 1) }
-
-// Finish clears the line.
-func (b *Bar) Finish() {
-	if b.out != nil {
-		fmt.Fprint(b.out, "\r\x1b[K")
+// Clear removes the line.
+func (p *Progress) Clear() {
+	if p.out != nil {
+		fmt.Fprint(p.out, "\r\x1b[K")
 	}
 }

@@ -20,10 +20,11 @@ import (
 	"github.com/headgate/headgate/tasks"
 )
 
-// HTTP says what the calls of http:request jobs may do. The zero value allows public addresses only,
-// and no proxy, secrets or files.
+// HTTP is the http section: which addresses, secrets and files http:request jobs may use. The zero
+// value allows public addresses only, and no proxy, secrets or files.
 type HTTP struct {
-	// AllowPrivate are private networks that may be called. With a proxy, the proxy's address counts.
+	// AllowPrivate are private networks that jobs may call. With a proxy, the address of the proxy
+	// is checked instead of the target's.
 	AllowPrivate []Network `yaml:"allow_private"`
 	// Secrets are the secrets that payloads may use: env:NAME or file:/PATH, where * stands for any
 	// text without a slash.
@@ -36,7 +37,7 @@ type HTTP struct {
 	SaveDir string `yaml:"save_dir"`
 	// MaxSave is the largest saved body. The zero value means tasks.DefaultMaxSave.
 	MaxSave int64 `yaml:"max_save"`
-	// TLS says whom to trust and which certificate to send in calls over https.
+	// TLS has the trusted certificates and the client certificate for https calls.
 	TLS TLS `yaml:"tls"`
 	// Proxy is the proxy of all calls. The word environment means the variables HTTP_PROXY,
 	// HTTPS_PROXY and NO_PROXY. The zero value means none.
@@ -78,7 +79,7 @@ func (d *decoder) checkHTTP(h HTTP) {
 	d.checkTLS("http.tls")
 }
 
-// checkSecret reports a pattern that matches no secret.
+// checkSecret reports a malformed pattern: neither env:NAME nor file: with an absolute, clean path.
 func (d *decoder) checkSecret(at, pattern string) {
 	kind, name, _ := strings.Cut(pattern, ":")
 	_, malformed := path.Match(name, "")
@@ -89,7 +90,7 @@ func (d *decoder) checkSecret(at, pattern string) {
 var agentForm = regexp.MustCompile(`^[A-Za-z_-]+[ -~]*$`)
 
 func (d *decoder) checkCrawl(c tasks.CrawlHandler) {
-	d.want(agentForm.MatchString(c.Agent), "crawl.agent", "%q: want a name and what else there is to say, such as examplebot/1.0 (+https://example.com/bot)", c.Agent)
+	d.want(agentForm.MatchString(c.Agent), "crawl.agent", "%q: want the crawler's name, such as examplebot/1.0 (+https://example.com/bot)", c.Agent)
 	d.want(c.MaxPages >= 1, "crawl.max_pages", "%d: want how many pages a crawl may have, at least 1", c.MaxPages)
 	d.want(c.MaxHostPages >= 1, "crawl.max_host_pages", "%d: want how many pages a crawl may have of a host, at least 1", c.MaxHostPages)
 	for field, patterns := range map[string][]*regexp.Regexp{"crawl.include": c.Include, "crawl.exclude": c.Exclude} {
@@ -108,7 +109,8 @@ type Proxy struct {
 	Environment bool
 }
 
-// UnmarshalText reads a URL or the word environment. No error shows the URL, which can have a password.
+// UnmarshalText reads a URL or the word environment. Errors never contain the URL, because it can
+// have a password.
 func (p *Proxy) UnmarshalText(text []byte) error {
 	if string(text) == "environment" {
 		p.Environment = true
@@ -200,7 +202,7 @@ func (n *Network) UnmarshalText(text []byte) error {
 	case err != nil || p.Addr().Is4In6():
 		return fmt.Errorf("%q: want a network such as 10.0.0.0/8 or fd00::/8, or an address", text)
 	case p != p.Masked():
-		return fmt.Errorf("%q: an address within a network: want %s, or %s alone", text, p.Masked(), p.Addr())
+		return fmt.Errorf("%q has bits beyond its prefix: want %s for the network, or %s for the address", text, p.Masked(), p.Addr())
 	}
 	n.Prefix = p
 	return nil

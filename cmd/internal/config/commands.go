@@ -19,8 +19,8 @@ type Command struct {
 	// Run is the program and its arguments, without a shell. Arguments may have ${…} with expressions.
 	// Required.
 	Run []Argument `yaml:"run"`
-	// Env is added to the environment, which is otherwise PATH, HOME, LANG and TMPDIR. ${env:NAME} and
-	// ${file:/path} are secrets.
+	// Env are variables in addition to PATH, HOME, LANG and TMPDIR, the only ones that a command
+	// inherits. ${env:NAME} and ${file:/path} are references to secrets.
 	Env map[string]string `yaml:"env"`
 	tasks.Command
 }
@@ -51,12 +51,13 @@ func (c Commands) Handler() *tasks.ExecHandler {
 	return h
 }
 
-// args returns the program and its arguments for a task. A value of the payload must not become an
+// args returns the program and its arguments for a task. It rejects an argument that begins with a
+// hyphen because of a payload value, unless a -- precedes it: the program would read it as an
 // option.
 func (c Command) args(ctx context.Context, task *asynq.Task) ([]string, error) {
 	job := JobOf(ctx, task)
 	var args []string
-	ended := false // whether options have, by --
+	optionsEnded := false // by an argument --
 	for _, a := range c.Run {
 		text, err := a.Text(job)
 		if err != nil {
@@ -65,10 +66,10 @@ func (c Command) args(ctx context.Context, task *asynq.Task) ([]string, error) {
 		if strings.ContainsRune(text, 0) {
 			return nil, fmt.Errorf("argument %s: %.40q: want text without a zero byte", a, text)
 		}
-		if a.Leads() && !ended && strings.HasPrefix(text, "-") {
-			return nil, fmt.Errorf("argument %s: %.40q would be read as an option: want a -- before it in run, or a payload without the hyphen", a, text)
+		if a.Leads() && !optionsEnded && strings.HasPrefix(text, "-") {
+			return nil, fmt.Errorf("argument %s: %.40q begins with a hyphen and would be read as an option: want a -- before this argument in run, or another payload", a, text)
 		}
-		ended = ended || text == "--" && !a.Leads()
+		optionsEnded = optionsEnded || text == "--" && !a.Leads()
 		args = append(args, text)
 	}
 	return args, nil
@@ -98,7 +99,7 @@ var (
 func (d *decoder) checkCommands(commands Commands) {
 	for _, name := range slices.Sorted(maps.Keys(commands)) {
 		at, c := join("commands", name), commands[name]
-		d.want(commandForm.MatchString(name) && tasks.PrefixExec+name != tasks.TypeExec, at, "%q: want 1 to 50 letters, digits, _ or -, and not the word command", name)
+		d.want(commandForm.MatchString(name) && tasks.PrefixExec+name != tasks.TypeExec, at, "%q: want 1 to 50 letters, digits, _ or -; the name command is reserved", name)
 		if len(c.Run) == 0 {
 			d.errorf(at+".run", "missing: want the program and its arguments, such as [convert, -resize, 200x200, --, \"${payload.file}\", out.png]")
 		} else if program := c.Run[0]; !program.IsLiteral() || program.String() == "" {

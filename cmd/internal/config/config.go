@@ -52,23 +52,23 @@ type Config struct {
 	Limits []throttle.Limit
 	// Tasks are the types of jobs, and how each runs. Other types run without limits.
 	Tasks Tasks `yaml:"tasks"`
-	// HTTP has the rights and the settings of the calls of jobs.
+	// HTTP has the permissions and settings of the HTTP calls of jobs.
 	HTTP HTTP `yaml:"http"`
-	// Page has the users of the live page and their rights.
+	// Page has the authentication and the permissions of the live page.
 	Page Page `yaml:"page"`
 	// Crawl has the settings of crawls, such as their name and the pages to save.
 	Crawl tasks.CrawlHandler `yaml:"crawl"`
 	// Commands are the commands that exec jobs may run.
 	Commands Commands `yaml:"commands"`
-	// Schedules enqueue jobs by the clock.
+	// Schedules are the cron schedules.
 	Schedules Schedules `yaml:"schedules"`
 	// Sharded are the sharded queues with their limits.
 	Sharded shard.Queues
-	// MachineErrors are errors about folders, files and secrets that this machine lacks. Commands that
-	// run jobs fail with them. Commands that only enqueue jobs ignore them.
+	// MachineErrors are errors about folders, files and secrets that are missing on this machine.
+	// Commands that run jobs fail with them. Commands that only enqueue jobs ignore them.
 	MachineErrors Errors
-	// DefaultReason is the reason for which Load returned the Default, a missing or empty file. If it
-	// is not empty, commands print it, because no job is limited.
+	// DefaultReason says why Load returned the Default: the file is missing or empty. Commands
+	// print it, because no job is limited.
 	DefaultReason string
 }
 
@@ -157,13 +157,13 @@ func RuleIn(current func() *Config) func(context.Context, *asynq.Task) (schedule
 	return func(ctx context.Context, task *asynq.Task) (scheduler.Rule, error) {
 		rule, err := current().Tasks.Rule(JobOf(ctx, task))
 		if err != nil {
-			err = unchanging{err}
+			err = permanentError{err}
 		}
 		return rule, err
 	}
 }
 
-// RequirementsOf returns the permits that a pending job needs, and its fairness key.
+// RequirementsOf returns the permits that a job needs which has not started, and its fairness key.
 func (c *Config) RequirementsOf(_ context.Context, job throttle.JobID, task *asynq.Task) (stats.Requirements, bool) {
 	rule, err := c.Tasks.Rule(&expression.Job{Type: task.Type(), Queue: c.Sharded.QueueOf(job.Queue), ID: job.ID, Payload: task.Payload()})
 	if err != nil { // a worker will archive the job
@@ -180,13 +180,13 @@ func (c *Config) ServedQueues() (names []string) {
 	return names
 }
 
-// unchanging is an error that every attempt would return, because the payload does not change. To
-// asynq it is asynq.SkipRetry, which archives the job.
-type unchanging struct{ error }
+// permanentError is an error that every attempt would return, because the payload does not change.
+// To asynq it is asynq.SkipRetry, which archives the job.
+type permanentError struct{ error }
 
-func (unchanging) Is(target error) bool { return target == asynq.SkipRetry }
+func (permanentError) Is(target error) bool { return target == asynq.SkipRetry }
 
-func (e unchanging) Unwrap() error { return e.error }
+func (e permanentError) Unwrap() error { return e.error }
 
 // WaitDB returns the limiter and the waiting jobs of the config's scope and app.
 func (c *Config) WaitDB(rdb redis.UniversalClient) *waitdb.DB {

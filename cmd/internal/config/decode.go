@@ -30,7 +30,7 @@ type decoder struct {
 	file  string
 	at    map[string]*token.Position // by path
 	bad   map[string]bool            // paths that could not be decoded
-	meant map[string]bool            // paths that unknown fields probably meant
+	meant map[string]bool            // paths of fields that unknown fields probably meant; they are not reported as missing
 	errs  Errors
 
 	machineErrs Errors // see Config.MachineErrors
@@ -180,7 +180,7 @@ func (d *decoder) value(path string, node ast.Node, to reflect.Value) {
 	}
 }
 
-// removed says what to use instead of a field of an earlier version.
+// removed has fields of earlier versions, and what to use instead.
 var removed = map[string]string{
 	"CrawlHandler.dir": "crawls write no WARC files any more; save_dir is the folder for the bodies of pages",
 	"Page.password":    "want a token, or a proxy that signs users in",
@@ -221,8 +221,8 @@ func yamlFields(of reflect.Type) map[string][]int {
 	return fields
 }
 
-// shortField returns the field with the tag short, or empty. A file can write its value alone instead
-// of a mapping.
+// shortField returns the name of the field with the tag short, or empty. In a file its value can be
+// written in place of the whole mapping.
 func shortField(of reflect.Type) string {
 	for _, field := range reflect.VisibleFields(of) {
 		if _, ok := field.Tag.Lookup("short"); ok {
@@ -349,7 +349,7 @@ func (d *decoder) text(path string, node ast.Node, to encoding.TextUnmarshaler) 
 	}
 }
 
-// any decodes a payload, as JSON would have it.
+// any decodes a payload into the types that encoding/json uses.
 func (d *decoder) any(path string, node ast.Node) any {
 	switch node.(type) {
 	case ast.MapNode:

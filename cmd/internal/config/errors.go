@@ -51,8 +51,8 @@ func joined[E error](err error) (all []E) {
 	return all
 }
 
-// didYouMean returns the name that an unknown name probably means, or empty, and the end of the error
-// message.
+// didYouMean returns the known name closest to an unknown name, or empty, and the text to append to
+// the error.
 func didYouMean(name string, names []string) (meant, hint string) {
 	least := 1 + len(name)/3
 	for _, candidate := range names {
@@ -98,7 +98,8 @@ func keyName(key ast.MapKeyNode) (string, bool) {
 	return "", false
 }
 
-// place is the position for errors about a key: its value if that is a scalar, otherwise the key.
+// place returns the position to report for a key: that of its value if the value is a scalar,
+// otherwise that of the key.
 func place(value ast.Node, key *token.Position) *token.Position {
 	if _, ok := value.(ast.ScalarNode); ok {
 		return start(value)

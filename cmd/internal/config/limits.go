@@ -43,8 +43,8 @@ func (d *decoder) normalizeOverrides(limits []throttle.Limit, tasks Tasks) {
 	}
 }
 
-// checkLimit reports each error of Validate at its field. An invalid field that the file does not have
-// is missing.
+// checkLimit reports each error of Validate at its field. If the field is not in the file, the
+// error says that it is missing.
 func (d *decoder) checkLimit(path string, l throttle.Limit) {
 	d.want(l.Capacity != 0, path+".capacity", "0: want at least 1")
 	d.want(l.MaxBlock != 0, path+".max_block", "0s: want at least 1s")

@@ -10,12 +10,13 @@ import (
 	"github.com/headgate/headgate/tasks"
 )
 
-// Page says who may see the page of "worker run --listen", and what they may see and change.
+// Page is the page section: authentication and permissions of the page that "worker run --listen"
+// serves.
 type Page struct {
-	// Token lets a browser in. It has at least 8 characters. Without a token only browsers on the same
-	// machine are let in.
+	// Token signs a browser in. It has at least 8 characters. Without a token, only browsers on the
+	// same machine can open the page.
 	Token Secret `yaml:"token"`
-	// HTTPS says that browsers connect by https through a proxy.
+	// HTTPS means that browsers connect by https, through a proxy in front of the page.
 	HTTPS bool `yaml:"https"`
 	// TLSCert is a PEM file with the certificate, for a worker that serves https itself.
 	TLSCert string `yaml:"tls_cert"`
@@ -23,10 +24,11 @@ type Page struct {
 	TLSKey string `yaml:"tls_key"`
 	// OpenMetrics lets everybody read /metrics and /readyz.
 	OpenMetrics bool `yaml:"open_metrics"`
-	// ReadOnly removes everything that changes something.
+	// ReadOnly disables all actions that change something.
 	ReadOnly bool `yaml:"read_only"`
-	// Redact are names of further secret fields of payloads and headers. They are not shown, and no
-	// redirect takes such a header to another host. In a name * stands for any text.
+	// Redact are further names of payload fields and headers whose values are secrets. The values
+	// are hidden, and no redirect takes such a header to another host. In a name * stands for any
+	// text.
 	Redact []string `yaml:"redact"`
 }
 
@@ -43,7 +45,8 @@ func (s *Secret) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// resolve replaces a reference by its value. Errors go to Config.Machine.
+// resolve replaces a reference by its value. Errors go to
+// Config.MachineErrors.
 func (d *decoder) resolve(path string, s *Secret) {
 	value, err := tasks.Secret(string(*s))
 	d.machine(err == nil, path, "%v", err)

@@ -27,7 +27,7 @@ import (
 
 // Redis is the address of a Redis. The zero value means the embedded Redis.
 type Redis struct {
-	beside  string // the folder of the config
+	beside  string // the folder of the config file, where the embedded Redis has its own
 	options any    // *redis.Options, *redis.FailoverOptions or *redis.ClusterOptions
 	user    string // who sends the commands
 	tls     TLS
@@ -52,7 +52,7 @@ const redisForms = "redis://HOST:PORT/DB, rediss://… (TLS), unix:///PATH?db=N,
 func ParseRedisURL(text string) (Redis, error) {
 	scheme, rest, ok := strings.Cut(strings.TrimSpace(text), "://")
 	if strings.HasPrefix(scheme, "${") {
-		return Redis{}, errors.New("not a Redis URL: this field takes no ${…}: leave it out, and set HEADGATE_REDIS in the environment to the URL")
+		return Redis{}, errors.New("not a Redis URL: ${…} is not possible here: want the environment variable HEADGATE_REDIS instead of this field")
 	}
 	if !ok {
 		return Redis{}, errors.New("not a Redis URL: want " + redisForms)
@@ -98,7 +98,7 @@ func readRedis(scheme, rest string) (r Redis, err error) {
 	case kind == "cluster" && db != "" && db != "0":
 		return r, errors.New("a cluster has only database 0: leave the path out")
 	}
-	// go-redis has the other hosts and the master as options.
+	// The other hosts and the name of the master become options of go-redis.
 	query["addr"] = append(query["addr"], hosts[1:]...)
 	u.Host = hosts[0]
 	if kind == "cluster" {
@@ -130,12 +130,12 @@ func withPort(host, usual string) (string, error) {
 	return net.JoinHostPort(name, port), nil
 }
 
-// Embedded is a Redis that one of the user's processes runs.
+// Embedded returns the address of an embedded Redis, which a process of this user runs.
 func Embedded(options *redis.Options) Redis {
 	return Redis{options: options, shown: "the embedded one"}
 }
 
-// reason is an error without the parts of the URL that net/url and go-redis show.
+// reason returns an error without the URL, which net/url and go-redis put into the message.
 func reason(err error) error {
 	if _, ok := errors.AsType[*url.Error](err); ok {
 		return errors.New("want HOST:PORT, and %XX for special characters in a user name or password")
@@ -160,8 +160,8 @@ func (d *decoder) checkRedis(r *Redis, t TLS) {
 // IsZero reports whether no Redis is configured.
 func (r Redis) IsZero() bool { return r.options == nil }
 
-// UseTLS adds t to the TLS settings of the URL. Connect reads the files. It is an error if the URL does
-// not use TLS.
+// UseTLS adds t to the TLS settings of the URL. The files are read when a client is made. It
+// returns an error if the URL does not use TLS.
 func (r *Redis) UseTLS(t TLS) error {
 	if t != (TLS{}) && !r.IsZero() && !r.byTLS {
 		return fmt.Errorf("%s is without TLS: want rediss:// instead of redis://", r)
@@ -239,7 +239,7 @@ const (
 )
 
 // ErrNoRedis means that no Redis is configured, and that the embedded Redis has no data.
-var ErrNoRedis = errors.New("no Redis is configured, and no worker or enqueue has kept jobs there")
+var ErrNoRedis = errors.New("no Redis is configured, and the embedded Redis has no data yet")
 
 // folder is the folder of the config file, or the current folder if the config is a pipe.
 func folder(config string) string {
@@ -252,8 +252,8 @@ func folder(config string) string {
 // Folder returns the folder of the embedded Redis.
 func (r Redis) Folder() string { return filepath.Join(r.beside, embedded.FolderName) }
 
-// Create is Connect for commands that add or run jobs. It creates the folder of the embedded Redis. say
-// gets lines about that Redis.
+// Create is Connect for commands that add or run jobs. It creates the folder of the embedded Redis
+// if there is none. say is called with messages about that Redis.
 func (r Redis) Create(ctx context.Context, say func(line string)) (rdb redis.UniversalClient, end func() error, err error) {
 	if !r.IsZero() {
 		return r.Connect(ctx)
@@ -321,7 +321,8 @@ type SignInError struct{ error }
 // Unwrap returns the error.
 func (e *SignInError) Unwrap() error { return e.error }
 
-// ping waits until Redis answers. The client must not retry, because its error would only be a timeout.
+// ping waits until Redis answers. The client must not retry: its error would be a timeout, which
+// hides the cause.
 func ping(ctx context.Context, rdb redis.UniversalClient) (err error) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
@@ -341,8 +342,8 @@ func ping(ctx context.Context, rdb redis.UniversalClient) (err error) {
 	}
 }
 
-// MayPass reports whether an error of Reach may pass by itself, as an outage and too many connections
-// do.
+// MayPass reports whether an error of Reach may go away without a change of the config, as an
+// outage and too many connections do.
 func MayPass(err error) bool {
 	t := redishealth.ProblemOf(err)
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)

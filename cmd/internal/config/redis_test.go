@@ -157,7 +157,7 @@ func TestBadRedisURL(t *testing.T) {
 		{"redis://:sec/ret@h", "want %XX for special characters"},
 		{"redis://:se@cr?et=secret@h:1", "want %XX for special characters"},
 		{"redis://:se@cr#secret@h:1", "want %XX for special characters"},
-		{"${env:REDIS}", "set HEADGATE_REDIS in the environment"},
+		{"${env:REDIS}", "want the environment variable HEADGATE_REDIS"},
 		{"redis://user/secret@h", "want %XX for special characters"},
 		{"redis://:%secret@h", "want HOST:PORT, and %XX"},
 		{"redis://:secret@h/one", `invalid database number: "one"`},

@@ -14,7 +14,7 @@ import (
 // Retry says how long a failed job waits before it runs again.
 type Retry struct {
 	scheduler.Backoff
-	// Errors are exceptions for some errors. The first that matches counts.
+	// Errors are exceptions for some errors. The first one that matches applies.
 	Errors []ErrorClass `yaml:"errors"`
 }
 
@@ -42,7 +42,7 @@ var (
 	exitClass    = regexp.MustCompile(`^exit:(?:[1-9]|[1-9]\d|1\d\d|2[0-4]\d|25[0-5])$`)
 )
 
-// checkRetry fills in what the classes inherit.
+// checkRetry fills in what the error classes inherit, and reports errors.
 func (d *decoder) checkRetry(path string, r Retry) {
 	r.Base, r.Cap = cmp.Or(r.Base, time.Second), cmp.Or(r.Cap, time.Hour)
 	d.checkBackoff(path, r.Backoff)
@@ -73,7 +73,8 @@ func (d *decoder) checkRetry(path string, r Retry) {
 	}
 }
 
-// checkBackoff reports waits that make no sense, as far as the path sets them.
+// checkBackoff reports invalid waits. It skips values that are inherited, because their error is
+// reported elsewhere.
 func (d *decoder) checkBackoff(path string, b scheduler.Backoff) {
 	base, limit := path+".base", path+".cap"
 	switch {

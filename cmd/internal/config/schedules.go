@@ -31,7 +31,7 @@ type Schedule struct {
 	Template any `yaml:"payload"`
 }
 
-// Schedules enqueue jobs by the clock, by name.
+// Schedules are the cron schedules, by name.
 type Schedules map[string]Schedule
 
 // entry converts the schedule for package cron.
@@ -112,8 +112,8 @@ func (d *decoder) checkEntry(path string, e cron.Entry) {
 	}
 }
 
-// checkPayload reports a payload that fails, or that the task rejects, at the first tick after 2000
-// began.
+// checkPayload reports an error of the payload at a sample tick, the first after 2000 began: of an
+// expression, or of the task's own check.
 func (d *decoder) checkPayload(path string, s Schedule, name string) {
 	if d.broken(path) || !d.clean(path) {
 		return

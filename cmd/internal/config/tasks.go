@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Task says how the jobs of one type run.
+// Task has the limits and the other settings of the jobs of one type.
 type Task struct {
 	// Limits are the limits whose permits a job needs before it runs. It takes all of them at once, or
 	// none and waits.
@@ -24,8 +24,8 @@ type Task struct {
 	// BlockOn429 are the limits whose keys are blocked when the upstream answers a job's call with
 	// 429. Nil means those with a key, or all if none has one.
 	BlockOn429 []string `yaml:"block_on_429"`
-	// RetryAfterScope says for which limits the upstream's Retry-After counts: those whose key is
-	// the host of the call, or all. The zero value means `host`.
+	// RetryAfterScope selects the limits that are blocked until the upstream's Retry-After: those
+	// whose key is the called host, or all. The zero value means `host`.
 	RetryAfterScope RetryAfterScope `yaml:"retry_after_scope"`
 	// MaxWait is the longest time that a job waits for its permits. The zero value means as long
 	// as it takes.
@@ -38,21 +38,21 @@ type Task struct {
 	// Priority is a job's priority among jobs that wait for the same permits. The zero value means
 	// `normal`.
 	Priority expression.Priority `yaml:"priority"`
-	// FairnessKey is the owner of the job, such as a tenant. If jobs of several fairness keys
-	// wait for the same permits, the keys take turns, however many jobs each has. The zero value
-	// means first in, first out.
+	// FairnessKey is the owner of the job, such as a tenant. If jobs of several fairness keys wait
+	// for the same permits, the keys take turns, however many jobs each has. The zero value means
+	// first in, first out.
 	FairnessKey expression.Key `yaml:"fairness_key"`
 	// FairnessWeight is the number of turns that the fairness key gets for each turn of a key of
 	// weight 1, at most 1000. The zero value means `1`.
 	FairnessWeight expression.Weight `yaml:"fairness_weight"`
-	// MaxRetry is the number of retries of a failed job, if the job itself does not say. Nil means
+	// MaxRetry is the number of retries of a failed job, unless the job has its own. Nil means
 	// asynq's, `25`.
 	MaxRetry *int `yaml:"max_retry"`
-	// Timeout is the longest time that one run may take, if the job itself does not say. The zero value means
-	// asynq's, `30m`.
+	// Timeout is the longest time that one run may take, unless the job has its own. The zero value
+	// means asynq's, `30m`.
 	Timeout time.Duration `yaml:"timeout"`
-	// Retention is the time for which a finished job and its result are kept, if the job itself does not say.
-	// The zero value means not at all.
+	// Retention is the time for which a finished job and its result are kept, unless the job has
+	// its own. The zero value means not at all.
 	Retention time.Duration `yaml:"retention"`
 	// Retry says how long a failed job waits before it runs again.
 	Retry Retry `yaml:"retry"`
@@ -78,13 +78,15 @@ type Need struct {
 	Settle expression.Settle `yaml:"settle"`
 }
 
-// Unkept reports whether the answers of a type's jobs are lost when the jobs are done.
+// Unkept reports whether the responses of a type's jobs are lost when the jobs are done: it is
+// http:request without retention and then.
 func (t Tasks) Unkept(typename string) bool {
 	task := t[typename]
 	return typename == tasks.TypeHTTPRequest && task.Retention == 0 && len(task.Then) == 0
 }
 
-// KeysOf returns the key expressions by which tasks use a limit. It is empty for a use without a key.
+// KeysOf returns the key expressions by which tasks use a limit. A use without a key has an empty
+// one.
 func (t Tasks) KeysOf(limit string) (keys []string) {
 	for _, n := range t.needsOf(limit) {
 		keys = append(keys, n.Key.String())
@@ -216,14 +218,14 @@ func (d *decoder) checkNeeds(path string, needs []Need, limits []throttle.Limit)
 	}
 }
 
-// RetryAfterScope says which limits an upstream may block until a time that it tells, in
-// Retry-After or as the reset of an exhausted quota. The limit's max_block bounds that time.
+// RetryAfterScope is the set of limits that an upstream may block until the time in its
+// Retry-After, or until the reset of an exhausted quota. The limit's max_block bounds that time.
 type RetryAfterScope string
 
 // The values of Task.RetryAfterScope. Limits that BlockOn429 names are in both scopes.
 const (
-	// ScopeHost are the limits whose key is the host that answers, as host(payload.url) is: its
-	// answer concerns no other host. Other limits are blocked as after an answer without a time.
+	// ScopeHost are the limits whose key is the called host, as host(payload.url) is: a response
+	// says nothing about other hosts. Other limits are blocked as after a 429 without a time.
 	ScopeHost RetryAfterScope = "host"
 	// ScopeAll are all limits that a 429 blocks.
 	ScopeAll RetryAfterScope = "all"
@@ -263,7 +265,7 @@ func (t Task) blocks() []string {
 	return all
 }
 
-// JobOf returns what expressions see of the task of a context.
+// JobOf returns the variables of expressions for the task of a context.
 func JobOf(ctx context.Context, task *asynq.Task) *expression.Job {
 	_, id, _ := scheduler.GetJob(ctx)
 	return &expression.Job{Type: task.Type(), Queue: scheduler.GetQueue(ctx), ID: id, Payload: task.Payload()}

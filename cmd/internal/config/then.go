@@ -18,7 +18,8 @@ type Then struct {
 	// Type is the task type of the next job. Required.
 	Type string `yaml:"type"`
 	// Payload is the payload of the next job. Its texts may have ${…} with expressions. A secret is
-	// written as $${env:NAME}. An expression must not result in such a reference.
+	// written as $${env:NAME}. It is an error if the value of an
+	// expression has such a reference.
 	Payload any `yaml:"payload"`
 	// When is the condition. The zero value means always.
 	When expression.When `yaml:"when"`
@@ -26,8 +27,8 @@ type Then struct {
 	Queue string `yaml:"queue"`
 }
 
-// Next returns the payload of the next job, or ok = false if the condition does not hold. The error is
-// that of an expression, or of a payload that the job's type rejects. Retries do not help.
+// Next returns the payload of the next job, or ok = false if the condition does not hold. It
+// returns an error if an expression fails or the payload is invalid. Retries do not help.
 func (t Then) Next(done *expression.Done) (payload []byte, ok bool, err error) {
 	if ok, err = t.When.Of(done); err != nil || !ok {
 		return nil, false, err
@@ -99,19 +100,19 @@ func fill(typename string, payload any, from expression.Source) ([]byte, error) 
 		}
 	}
 	if own < 0 {
-		return nil, errors.New("an expression gives a text with ${env: or ${file: in it, which refers to a secret: want that in the config alone, or in the body")
+		return nil, errors.New("the value of an expression has ${env: or ${file: in it, which refers to a secret: want that in the config alone, or in the body")
 	}
 	return json.Marshal(filled)
 }
 
-// eachLeaf replaces each leaf of a payload by what of returns for its path, its top-level field and
-// the leaf. It stops at the first error.
-func eachLeaf(path, field string, value any, of func(path, field string, leaf any) (any, error)) (_ any, err error) {
+// eachLeaf replaces each leaf of a payload by the result of a function of its path, its top-level
+// field and the leaf. It stops at the first error.
+func eachLeaf(path, field string, value any, replace func(path, field string, leaf any) (any, error)) (_ any, err error) {
 	switch v := value.(type) {
 	case map[string]any:
 		made := make(map[string]any, len(v))
 		for _, key := range slices.Sorted(maps.Keys(v)) {
-			if made[key], err = eachLeaf(join(path, key), cmp.Or(field, key), v[key], of); err != nil {
+			if made[key], err = eachLeaf(join(path, key), cmp.Or(field, key), v[key], replace); err != nil {
 				return nil, err
 			}
 		}
@@ -119,17 +120,17 @@ func eachLeaf(path, field string, value any, of func(path, field string, leaf an
 	case []any:
 		made := make([]any, len(v))
 		for i := range v {
-			if made[i], err = eachLeaf(indexed(path, i), field, v[i], of); err != nil {
+			if made[i], err = eachLeaf(indexed(path, i), field, v[i], replace); err != nil {
 				return nil, err
 			}
 		}
 		return made, nil
 	}
-	return of(path, field, value)
+	return replace(path, field, value)
 }
 
-// compile replaces each text of a payload by its template. It reports a reference to a secret with an
-// expression in it, which would be sent as text.
+// compile replaces each text of a payload by its template. It reports a reference to a secret that
+// has an expression in it, because it would be sent as text.
 func (d *decoder) compile(path, typename string, payload any, vars []string) any {
 	made, _ := eachLeaf(path, "", payload, func(path, field string, leaf any) (any, error) {
 		text, ok := leaf.(string)

@@ -3,7 +3,7 @@
 //
 // A job's expression can use payload, the decoded JSON, and task.type, task.queue and task.id. A
 // schedule's can use tick, the time.Time of the tick in the schedule's zone. Both have host(url) and
-// expr's functions, without now, so that results are repeatable, and without loops.
+// the functions of expr, except now, because results must be repeatable, and except loops.
 package expression
 
 import (
@@ -30,7 +30,7 @@ type program struct {
 	code   *vm.Program
 	names  map[string]bool // the variables that it uses
 	byHost bool            // whether it uses host(payload.url)
-	wrong  error           // see Visit
+	wrong  error           // the first construct that Visit has rejected
 }
 
 // compile returns errors of one line.
@@ -154,13 +154,13 @@ func (p *program) wrap(err error) error {
 	return fmt.Errorf("%s %s: %w", p.what, p.text, err)
 }
 
-// multiplies are the functions whose time or result is a product of their arguments. All arguments but
-// the first must be literals.
+// multiplies are the functions whose time or result grows with the product of their arguments. All
+// arguments but the first must be literals.
 var multiplies = []string{"join", "repeat", "replace", "trim"}
 
-// Visit collects the variables, and finds what an expression must not contain: the author of a
-// payload must not control the time and memory of an expression. Without loops and ranges, and with
-// literal multipliers, both are proportional to the payload. The compiler calls Visit for each node.
+// Visit collects the variables, and rejects what could be slow: the author of a payload must not
+// control the time and memory of an expression. Without loops and ranges, and with literal
+// multipliers, both are proportional to the payload. The compiler calls Visit for each node.
 func (p *program) Visit(node *ast.Node) {
 	var err error
 	switch n := (*node).(type) {

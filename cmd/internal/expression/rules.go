@@ -12,11 +12,11 @@ import (
 	"github.com/headgate/headgate/scheduler"
 )
 
-// Expression is an expression with values of type T. Its zero value has the default of the kind K
-// as value. An Expression is safe for concurrent use.
+// Expression is a compiled expression with results of type T. The value of its zero value is the
+// default of the kind K. An Expression is safe for concurrent use.
 type Expression[T any, K kind[T]] struct{ *program }
 
-// kind is one use of expressions.
+// kind is where an expression is used, such as key or cost.
 type kind[T any] interface {
 	// properties returns the name for errors, the variables, and the default.
 	properties() (name string, vars []string, standard T)

@@ -31,7 +31,7 @@ var (
 	priorityVars = []string{"payload", "task", "high", "normal", "low"}
 )
 
-// zeros have the types of the variables. payload and result are of any type.
+// zeros have the types of the variables for the compiler. payload and result are of any type.
 var zeros = map[string]any{"task": taskNames{}, "tick": time.Time{}, "high": "", "normal": "", "low": ""}
 
 // Tick is a tick of a schedule, in its zone.
@@ -154,10 +154,10 @@ var jsonFunction = expr.Function("toJSON", func(args ...any) (any, error) {
 func host(value any) (string, error) {
 	text, ok := value.(string)
 	if value == nil {
-		return "", errors.New("host wants a URL, not nothing")
+		return "", errors.New("host(…): want a URL, not nothing")
 	}
 	if !ok {
-		return "", fmt.Errorf("host wants a URL as text, not %s", describe(value))
+		return "", fmt.Errorf("host(…): want a URL as text, not %s", describe(value))
 	}
 	shown := text[:min(len(text), 100)]
 	u, err := url.Parse(text)

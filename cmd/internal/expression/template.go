@@ -76,7 +76,7 @@ func closing(text string) int {
 	return -1
 }
 
-// Of returns the value of the template: for a single expression its value of any type, otherwise text.
+// Of returns the value of the template: of any type for a single expression, otherwise text.
 func (t Template) Of(from Source) (any, error) {
 	if len(t.parts) == 1 && t.parts[0].expression != nil {
 		return evaluate(t.parts[0].expression, from, notNil)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestOutagesOfOneMoment: of calls that began in the moment of a change nobody knows
-// which side of it they tell of.
+// TestOutagesOfOneMoment: calls that began at the same moment as the change of state are ignored,
+// because they may have begun before it.
 func TestOutagesOfOneMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder

@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// TestOf: each error of a real Redis is taken for what it is, wrapped or not.
+// TestOf: each error of a real Redis is recognized, wrapped or not.
 func TestOf(t *testing.T) {
 	rdb := redistest.Run(t)
 	admin := rdb.Client()
@@ -56,7 +56,7 @@ func TestOf(t *testing.T) {
 	check(Unreachable, errors.New("connection refused"))
 	check(None, admin.Do(ctx, "NOSUCH").Err())
 	if ProblemOf(nil) != None {
-		t.Error("no error is a trouble")
+		t.Error("no error is a problem")
 	}
 	for _, trouble := range All() {
 		if trouble.Description() == "" {
@@ -65,7 +65,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestEvictionPolicyOfAnyInfo: what passes for a Redis may answer INFO without headings.
+// TestEvictionPolicyOfAnyInfo: servers like Redis may reply to INFO without section headers.
 func TestEvictionPolicyOfAnyInfo(t *testing.T) {
 	for info, want := range map[string]string{
 		"maxmemory_policy:allkeys-lru\r\n":                               "allkeys-lru",

@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// TestQuietDropsComplaints: calls that hung in an outage complain after its end, and asynq does
-// not say since when they hung. What is news is told all the same.
+// TestQuietDropsComplaints: calls that hang in an outage log errors after its end, without the time
+// at which they began. These lines are dropped, and other lines are not.
 func TestQuietDropsComplaints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)

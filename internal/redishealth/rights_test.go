@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// TestTryRights_EachCommand: the rights for each command of a script are tried.
+// TestTryRights_EachCommand: TryRights tries each command that a script calls.
 func TestTryRights_EachCommand(t *testing.T) {
 	files, err := filepath.Glob("../../lua/*/*.lua")
 	more, _ := filepath.Glob("../../lua/*/include/*.lua")

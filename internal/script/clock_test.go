@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestClock: an answer that came late, or was read late, is known to be old by one that came
-// in time. It is never older than its script, nor younger than its arrival.
+// TestClock: a reply that arrived late, or was read late, is recognized by comparison with a fast
+// one. Its time is between the sending of the script and the arrival.
 func TestClock(t *testing.T) {
 	const redisIsAhead = time.Hour
 	base := time.Now()
@@ -35,14 +35,14 @@ func TestClock(t *testing.T) {
 			for i, a := range tt.answers {
 				us := at(a.ran).Add(redisIsAhead + a.steps).UnixMicro()
 				if got := c.when(us, at(a.sent), at(a.came)).Sub(base).Round(time.Millisecond); got != time.Duration(a.want)*time.Millisecond {
-					t.Errorf("answer %d: %s, want %d ms", i, got, a.want)
+					t.Errorf("reply %d: %s, want %d ms", i, got, a.want)
 				}
 			}
 		})
 	}
 }
 
-// TestElapsed: a clock that stood still while the machine slept does not hide that.
+// TestElapsed: time in which the machine slept counts, although the monotonic clock stops.
 func TestElapsed(t *testing.T) {
 	now := time.Now()
 	for _, tt := range []struct {

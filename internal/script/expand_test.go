@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// expanded is the text of a command's script as Redis gets it.
+// expanded returns the text of a script that Redis receives.
 func expanded(command string) string { return expand(command+".lua", map[string]bool{}) }
 
 // folder is where the scripts are.
@@ -41,7 +41,7 @@ func paths(t *testing.T, pattern string) []string {
 
 var newScript = regexp.MustCompile(`script\.New\("([^"]+)"\)`)
 
-// TestFiles_Run: each script is run by one package, which names it.
+// TestFiles_Run: exactly one package runs each script.
 func TestFiles_Run(t *testing.T) {
 	runs := map[string]string{} // by script
 	err := filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {

@@ -12,10 +12,10 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// raw is what no person should have to read: digests, and how Lua names places.
+// raw matches text that users must not see: digests, and positions as Lua prints them.
 var raw = regexp.MustCompile(`[0-9a-f]{40}|user_script|<string>|traceback|ERR |:\d+:`)
 
-// A missing right names the user and the right, wherever it is missing.
+// The error names the user and the missing right, for a script and for a plain command.
 func TestExplain_Permissions(t *testing.T) {
 	server := redistest.Run(t)
 	admin := server.Client()
@@ -48,7 +48,7 @@ func TestExplain_Permissions(t *testing.T) {
 	}
 }
 
-// What is wrong with the data is said without Lua's words, on both kinds of Redis.
+// An error about corrupt data has no words of Lua, on both kinds of Redis.
 func TestExplain_CorruptData(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
@@ -60,13 +60,13 @@ func TestExplain_CorruptData(t *testing.T) {
 		for range 2 { // miniredis runs a script itself first
 			err := limiter.Pause(ctx, "api")
 			if err == nil || raw.MatchString(err.Error()) || !strings.Contains(err.Error(), "the script limits/") || !script.IsCorrupt(err) {
-				t.Errorf("it says %v", err)
+				t.Errorf("got %v", err)
 			}
 		}
 	})
 }
 
-// The answers of several versions of Redis.
+// The error replies of several versions of Redis.
 func TestExplain_Versions(t *testing.T) {
 	sha := script.New("limits/block").Hash()
 	for said, want := range map[string]string{

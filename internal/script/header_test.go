@@ -50,7 +50,7 @@ func matches(pattern, text string) []string {
 	return slices.Compact(found)
 }
 
-// The forms in which code takes all arguments from one on.
+// restForm matches code that reads all arguments from a number on.
 const restForm = `for \w+ = (\d+), #ARGV|unpack\(ARGV, (\d+)(?:, n \+ 3)?\)|load_needs\((\d+), #ARGV|read_groups\((\d+)\)|, i = .*, (\d+)\n(?:for|while)`
 
 func TestHeader_Arguments(t *testing.T) {
@@ -74,8 +74,8 @@ func TestHeader_Arguments(t *testing.T) {
 	})
 }
 
-// TestCode_NamesArguments: keys and arguments are bound to locals in the first
-// lines, up to the first empty one, and only read there.
+// TestCode_NamesArguments: the lines up to the first empty one bind keys and arguments to locals.
+// Later lines do not read them.
 func TestCode_NamesArguments(t *testing.T) {
 	numbered := regexp.MustCompile(`(KEYS|ARGV)\[\d+\]`)
 	commands(t, func(t *testing.T, _ string, s source) {
@@ -91,8 +91,8 @@ func TestCode_NamesArguments(t *testing.T) {
 	})
 }
 
-// TestCode_ForbiddenWords: what works on one Redis and not on another, or loses
-// digits of a time.
+// TestCode_ForbiddenWords: scripts use nothing that some versions of Redis lack, or that loses digits
+// of a time.
 func TestCode_ForbiddenWords(t *testing.T) {
 	for _, rule := range []struct{ pattern, why string }{
 		{`tostring\s*\(`, "Redis writes 14 digits of a number: use int()"},
@@ -125,7 +125,7 @@ func TestExpand_Scripts(t *testing.T) {
 		}
 		code := comment.ReplaceAllString(text, "")
 		if n := strings.Count(code, "'TIME'"); n > 1 {
-			t.Errorf("asks for the time %d times: two answers differ", n)
+			t.Errorf("reads the time %d times, and two times differ", n)
 		}
 		for _, include := range includeFiles(t) {
 			part := strings.TrimSpace(read(t, include+".lua").code)
@@ -137,7 +137,7 @@ func TestExpand_Scripts(t *testing.T) {
 }
 
 func TestIncludes_Used(t *testing.T) {
-	used := map[string]bool{"guard": true} // it stands in front of asynq's own
+	used := map[string]bool{"guard": true} // Go puts it before asynq's scripts
 	for _, name := range allFiles(t) {
 		text, err := os.ReadFile(folder + name + ".lua")
 		if err != nil {

@@ -44,8 +44,8 @@ func layout(t *testing.T) (keys []string) {
 	return keys
 }
 
-// variables tells which key a variable of the code holds. state and sets are
-// parameters that hold a meter's, and so do all KEYS but the first.
+// variables maps each variable of the code to the key whose name it holds. The parameters state and
+// sets, and all KEYS but the first, hold keys of meters.
 func variables(code string) map[string]string {
 	keys := map[string]string{"state": "m", "sets": "m", "KEYS": "m"}
 	for _, match := range bound.FindAllStringSubmatch(code, -1) {
@@ -61,8 +61,7 @@ func variables(code string) map[string]string {
 
 var function = regexp.MustCompile(`^local function (\w+)\(`)
 
-// functions takes the functions that stand at the start of a line out of the
-// code: their texts by name, and the rest.
+// functions splits the code into the top-level functions, by name, and the rest.
 func functions(code string) (texts map[string]string, rest string) {
 	texts = map[string]string{}
 	within := ""
@@ -82,7 +81,7 @@ func functions(code string) (texts map[string]string, rest string) {
 	return texts, rest
 }
 
-// used is the code without the functions that nothing calls.
+// used returns the code without unused functions.
 func used(code string) string {
 	functions, rest := functions(code)
 	for again := true; again; {
@@ -97,7 +96,7 @@ func used(code string) string {
 	return rest
 }
 
-// touchedBy finds which keys the code reads and writes: key → r, w or rw.
+// touchedBy returns the keys that the code reads and writes: key → r, w or rw.
 func touchedBy(code string) map[string]string {
 	found, variable := map[string]string{}, variables(code)
 	note := func(key, how string) {
@@ -134,8 +133,8 @@ func touchedBy(code string) map[string]string {
 	return found
 }
 
-// TestHeader_Keys holds the headers' "Touches: key (r), key (rw)."
-// against what the scripts do with their includes.
+// TestHeader_Keys compares the line "Touches: key (r), key (rw)." of each header with the keys that
+// the script and its includes use.
 func TestHeader_Keys(t *testing.T) {
 	known := layout(t)
 	commands(t, func(t *testing.T, name string, s source) {
@@ -167,7 +166,7 @@ func TestHeader_Keys(t *testing.T) {
 	})
 }
 
-// TestCode_KeyNames: the layout has one home.
+// TestCode_KeyNames: only include/scope.lua builds names of keys.
 func TestCode_KeyNames(t *testing.T) {
 	for _, name := range allFiles(t) {
 		if name != "include/scope" && regexp.MustCompile(`\bP\b`).MatchString(read(t, name+".lua").code) {
@@ -176,7 +175,7 @@ func TestCode_KeyNames(t *testing.T) {
 	}
 }
 
-// keysOfGo is what Go reads and writes without a script: key → a file that names it.
+// keysOfGo returns the keys that Go uses without a script: key → a file that names it.
 func keysOfGo(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -200,7 +199,7 @@ func keysOfGo(t *testing.T) map[string]string {
 	return found
 }
 
-// TestKeys_ListedInGo: what Go reads and writes without a script is listed, too.
+// TestKeys_ListedInGo: the table in docs/design.md lists the keys that Go uses without a script.
 func TestKeys_ListedInGo(t *testing.T) {
 	known, found := layout(t), keysOfGo(t)
 	for key, file := range found {
@@ -209,11 +208,11 @@ func TestKeys_ListedInGo(t *testing.T) {
 		}
 	}
 	if len(found) < 15 {
-		t.Errorf("%d keys found: this test looks for them in another way than Go writes them", len(found))
+		t.Errorf("%d keys found: this test's pattern does not match Go's code any more", len(found))
 	}
 }
 
-// TestKeys_Used: the table in docs/design.md lists no key that is gone.
+// TestKeys_Used: the table in docs/design.md lists no unused key.
 func TestKeys_Used(t *testing.T) {
 	used := map[string]bool{}
 	for _, name := range commandFiles(t) {

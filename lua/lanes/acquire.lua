@@ -135,7 +135,8 @@ write_redeemed()
 -- @include acquire_or_wait
 -- @include join_all
 
--- Adds the next jobs of the group to the lane of a denied job, if they are denied for the same reason.
+-- Adds the next jobs of the group to the lane of a denied job, if they are denied for the same
+-- reason.
 local function join_followers(job)
   local ids = {}
   seen[job.name] = true

@@ -47,8 +47,8 @@ func TestPause_StopsAllReplicas(t *testing.T) {
 	})
 }
 
-// TestPause_DisabledEntry_Stays pauses an entry before it is disabled, and after, for longer than the
-// state of one is kept that is not paused.
+// TestPause_DisabledEntry_Stays pauses an entry before or after it is disabled. The state is kept for
+// longer than that of a disabled entry which is not paused.
 func TestPause_DisabledEntry_Stays(t *testing.T) {
 	off := hourly(func(e *Entry) { e.Disabled = true })
 	for _, when := range []string{"before", "after"} {
@@ -88,8 +88,8 @@ func TestPause_DisabledEntry_Stays(t *testing.T) {
 	}
 }
 
-// TestResume_OtherLine_LeavesTicks leaves the ticks before the pause to those who
-// run the entry as it was.
+// TestResume_OtherLine_LeavesTicks: a Resume by a replica with another cron line leaves the ticks
+// before the pause to replicas with the old one.
 func TestResume_OtherLine_LeavesTicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)

@@ -22,7 +22,7 @@ func TestMissedTicks(t *testing.T) {
 		change func(*Entry)
 		back   int // the minute after 8:00 at which a process is there again
 		want   []int
-		missed bool // so the log says
+		missed bool // whether missed ticks are logged
 	}{
 		{"skip", nil, 30, []int{1, 9}, true},
 		{"skip, the last one is timely", nil, 0, []int{1, 8, 9}, true},
@@ -57,7 +57,7 @@ func TestMissedTicks(t *testing.T) {
 	}
 }
 
-// catchUp looks after the schedules until no tick is due, and says how long none is.
+// catchUp runs passes until no tick is due, and returns the time until the next one.
 func (r *replica) catchUp() (wait time.Duration) {
 	for wait == 0 {
 		wait = r.pass(context.Background())
@@ -65,8 +65,7 @@ func (r *replica) catchUp() (wait time.Duration) {
 	return wait
 }
 
-// A schedule that catches up must not keep the others waiting: their ticks come in time,
-// and so do a stop and a pause.
+// A schedule that catches up must not delay ticks of the others, a stop or a pause.
 func TestCatchUp_LeavesOthersOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
@@ -104,8 +103,7 @@ func TestCatchUp_LeavesOthersOnTime(t *testing.T) {
 	})
 }
 
-// TestNewestTicks_LongAgo is about the work, which must not grow with the number of
-// ticks that were missed: here some six million.
+// TestNewestTicks_LongAgo: the work does not grow with the number of missed ticks, here six million.
 func TestNewestTicks_LongAgo(t *testing.T) {
 	rule, err := newTimetable(Entry{Cron: "*/5 * * * * *"})
 	if err != nil {

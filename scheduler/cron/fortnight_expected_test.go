@@ -36,7 +36,7 @@ func (w *world) check() {
 	}
 }
 
-// expected gives the ids of all ticks that are to be enqueued, and why.
+// expected returns the IDs of all ticks that must be enqueued, each with its mode.
 func (w *world) expected() map[string]string {
 	want := map[string]string{}
 	ticks := map[string][]time.Time{}
@@ -58,7 +58,7 @@ func (w *world) expected() map[string]string {
 	return want
 }
 
-// choose picks those of a stretch's ticks that are to be enqueued.
+// choose returns the ticks of a stretch that must be enqueued.
 func (s stretch) choose(missed Missed, ticks []time.Time) []time.Time {
 	switch {
 	case s.mode == running, s.mode == outage && missed == MissedAll:

@@ -16,10 +16,10 @@ import (
 // TestFortnightOfThreeReplicas runs three replicas of 100 entries for 14
 // virtual days, over the clock changes of 2000 in Europe and on Lord Howe
 // Island (26 March) and in America (2 April). Every other hour replicas
-// restart, crash in the middle of a call, stall and see clocks up to five
-// seconds apart, calls fail with or without having had their effect, all
-// replicas are down together, and entries are paused, changed and removed. What
-// was enqueued has to be what the oracle expects, each once.
+// restart, crash during a call, stall and see clocks up to five seconds apart;
+// calls fail before or after their effect; all replicas are down together; and
+// entries are paused, changed and removed. Each tick that the oracle expects must
+// be enqueued once, and no other.
 func TestFortnightOfThreeReplicas(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -32,9 +32,9 @@ func TestFortnightOfThreeReplicas(t *testing.T) {
 
 const fortnight = 14 * 24 * time.Hour
 
-// world is what the fortnight happens in. Things happen to it at two and a half
-// minutes past a multiple of five, and all entries tick at a multiple of five,
-// so that no skew makes it uncertain which side of a tick they fall on.
+// world is the state of the fortnight. Faults happen two and a half minutes after a
+// multiple of five minutes, and all entries tick at such a multiple, so that the
+// order of faults and ticks does not depend on the clocks' skew.
 type world struct {
 	t        *testing.T
 	m        *miniredis.Miniredis
@@ -47,7 +47,7 @@ type world struct {
 	happened map[string]int
 }
 
-// life is an entry and what happens to it.
+// life is an entry with its history.
 type life struct {
 	Entry
 	index        int
@@ -62,13 +62,13 @@ type stretch struct {
 	mode     mode
 }
 
-// mode says which ticks of a stretch are to be enqueued.
+// mode selects the ticks of a stretch that must be enqueued.
 type mode int
 
 const (
 	running mode = iota // all of them
 	away                // paused or removed: none
-	outage              // as the entry's Missed says
+	outage              // those that the entry's Missed selects
 )
 
 // turn ends the stretch at hand and begins another.
@@ -108,13 +108,13 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// line makes up a cron line: mostly daily ones, fewer the more often it ticks.
+// line returns a random cron line. Most tick daily, and few tick often.
 func (w *world) line(i int) string {
 	minute, hour := 5*w.random.IntN(12), w.random.IntN(24)
 	switch {
 	case i < 60:
 		return fmt.Sprintf("%d %d * * *", minute, hour)
-	case i < 75: // in the hours that the clocks change in
+	case i < 75: // in the hours of clock changes
 		return fmt.Sprintf("%d,%d 1-2 * * *", minute, (minute+30)%60)
 	case i < 85:
 		return fmt.Sprintf("%d */4 * * *", minute)
@@ -129,7 +129,7 @@ func (w *world) line(i int) string {
 	}
 }
 
-// current lists the entries that are there now, as a config file would.
+// current returns the present entries, as a config file would list them.
 func (w *world) current() []Entry {
 	var entries []Entry
 	for _, e := range w.entries {
@@ -270,7 +270,7 @@ func (w *world) remove() {
 	w.setAll()
 }
 
-// setAll gives all replicas the entries of now, one after the other.
+// setAll calls Set of all replicas with the present entries, one after the other.
 func (w *world) setAll() {
 	for _, r := range append([]*replica{w.operator}, w.replicas...) {
 		if err := r.Set(w.current()); err != nil {

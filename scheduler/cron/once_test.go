@@ -11,9 +11,8 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// TestRun_CrashAtEachCall_TicksOnce lets a replica die at each of the calls that it makes
-// around a tick, before or after the call has had its effect. Whoever comes
-// later, the tick is enqueued once.
+// TestRun_CrashAtEachCall_TicksOnce lets a replica die at each call around a tick, before or after
+// the call's effect. The tick is enqueued once, whichever replica runs next.
 func TestRun_CrashAtEachCall_TicksOnce(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		for call := 1; call <= 12; call++ {
@@ -35,8 +34,8 @@ func TestRun_CrashAtEachCall_TicksOnce(t *testing.T) {
 	}
 }
 
-// TestRun_StalledReplica_TicksOnce freezes the replica that has won a tick just before it
-// enqueues: the others do it in its place, the job is done, and then it wakes.
+// TestRun_StalledReplica_TicksOnce stalls a replica just before it enqueues a tick. Another replica
+// enqueues the tick, the job is done, and then the stalled replica continues.
 func TestRun_StalledReplica_TicksOnce(t *testing.T) {
 	for _, stall := range []time.Duration{2 * time.Second, 20 * time.Second, 4 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// oracle finds the ticks of a cron line by looking at every step of real time
-// and at what the zone's clocks show then. It shares nothing with timetable.
+// oracle finds the ticks of a cron line by trying every step of real time and the wall-clock time
+// at that moment. It shares no code with timetable.
 type oracle struct {
 	step                     time.Duration
 	second, minute, hour     []int
@@ -33,8 +33,7 @@ func newOracle(line string) oracle {
 
 func isStar(field string) bool { return field == "*" || field == "*/1" }
 
-// oracleField lists the values of a field: numbers, ranges, which may go on
-// from the lowest value, steps and commas.
+// oracleField returns the values of a field: numbers, ranges, which may wrap around, steps and commas.
 func oracleField(field string, low, high int) []int {
 	var values []int
 	for part := range strings.SplitSeq(field, ",") {
@@ -85,8 +84,7 @@ func (o oracle) ticks(zone *time.Location, from, to time.Time) []time.Time {
 	var ticks []time.Time
 	shown := map[time.Time]bool{}
 	var before time.Time
-	// A day and a bit earlier, so that what was shown in the hours before a
-	// change back is known.
+	// It begins more than a day earlier, to know the times before the clocks went back.
 	for at := from.Add(-26 * time.Hour).Truncate(o.step); !at.After(to); at = at.Add(o.step) {
 		local := at.In(zone)
 		label := time.Date(local.Year(), local.Month(), local.Day(),

@@ -18,7 +18,7 @@ func TestRun_RedisOutage_RunsMissedTicks(t *testing.T) {
 		until(4, 20)
 		m.SetError("")
 		until(5, 30)
-		m.FlushAll() // it lost its data: the replica still knows
+		m.FlushAll() // the replica still knows its last tick
 		until(7, 30)
 		r.end()
 		checkIDs(t, q.ids(), sweepIDs(1, 2, 3, 4, 5, 6, 7))
@@ -41,8 +41,8 @@ func TestRun_RedisLosesTicks_TicksOnce(t *testing.T) {
 	})
 }
 
-// TestRun_UnreadableState_LeavesOthers holds up an entry whose hash is not as we write it, and
-// says so; it must neither ask without end nor hold up the other.
+// TestRun_UnreadableState_LeavesOthers: an entry whose hash is malformed has no ticks and an error.
+// It causes few calls, and does not delay the other entry.
 func TestRun_UnreadableState_LeavesOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)

@@ -59,7 +59,7 @@ func TestPayload_Failure_FailsItsTick(t *testing.T) {
 	}
 }
 
-// failingEnqueuer fails for the first so many calls with one job's ID.
+// failingEnqueuer fails for the first calls with the ID of one job.
 type failingEnqueuer struct {
 	*jobQueue
 	id    string
@@ -78,7 +78,7 @@ func (f *failingEnqueuer) EnqueueContext(ctx context.Context, task *asynq.Task, 
 }
 
 // A tick whose job cannot be enqueued is tried again after a pause. If it keeps failing, the next
-// tick is not held up.
+// tick is not delayed.
 func TestEnqueuer_Failure_TriesAgain(t *testing.T) {
 	for _, tc := range codeFailures {
 		for times, want := range map[int32][]int{1: {1, 2, 3, 4}, 10_000: {1, 3, 4}} {

@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// recorder is an asynq client that tells which jobs it could add.
+// recorder is an asynq client that records the jobs that it has enqueued.
 type recorder struct {
 	*asynq.Client
 	added chan<- string
@@ -30,8 +30,8 @@ func (r recorder) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...
 	return info, err
 }
 
-// runOnRedis runs three replicas until they have enqueued so many ticks, and
-// gives the ids of the jobs. One replica is replaced on the way.
+// runOnRedis runs three replicas until they have enqueued that many ticks, and returns the IDs of the
+// jobs. One replica is replaced meanwhile.
 func runOnRedis(t *testing.T, connect func() redis.UniversalClient, entries []Entry, ticks int) []string {
 	t.Helper()
 	added := make(chan string, 1000)
@@ -75,7 +75,7 @@ func runOnRedis(t *testing.T, connect func() redis.UniversalClient, entries []En
 	return ids
 }
 
-// checkEverySecond wants each entry's ticks to be there once, without a hole.
+// checkEverySecond requires one tick of each entry for each second.
 func checkEverySecond(t *testing.T, entries []Entry, ids []string) {
 	t.Helper()
 	for _, e := range entries {

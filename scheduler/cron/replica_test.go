@@ -19,9 +19,8 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// jobQueue stands in for asynq's queues: a job is done the moment that it is
-// added, and its id is taken for its Retention only. So nothing but the rules
-// under test keeps a tick from being added twice.
+// jobQueue replaces asynq's queues: a job is done when it is enqueued, and its ID is taken only
+// during its Retention. So only the rules under test prevent a second job.
 type jobQueue struct {
 	mu    sync.Mutex
 	taken map[string]time.Time
@@ -58,7 +57,7 @@ func (q *jobQueue) EnqueueContext(_ context.Context, task *asynq.Task, opts ...a
 	return &asynq.TaskInfo{ID: id}, nil
 }
 
-// ids lists what was added, in order.
+// ids returns the IDs of the jobs, in order.
 func (q *jobQueue) ids() []string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -67,14 +66,13 @@ func (q *jobQueue) ids() []string {
 
 var errInjected = errors.New("injected")
 
-// replica is a Runner with a Redis client and an enqueuer that can fail, die and
-// see another time.
+// replica is a Runner with a Redis client and an enqueuer that can fail, die and see another time.
 type replica struct {
 	*Runner
 	stop context.CancelFunc
 	done chan struct{}
 
-	skew   time.Duration                   // what it sees of Redis's time is off by this
+	skew   time.Duration                   // error of Redis's time as it sees it
 	faults int                             // how many in 1000 calls fail
 	calls  atomic.Int64                    // calls made so far
 	dies   atomic.Int64                    // the call at which it dies, 0 for never
@@ -124,7 +122,7 @@ func (r *replica) end() {
 	<-r.done
 }
 
-// call makes one call outwards, with whatever the replica's faults do to it.
+// call makes a call with the faults of the replica.
 func (r *replica) call(do func() error) error {
 	n, dies := r.calls.Add(1), r.dies.Load()
 	if dies > 0 && n >= dies {
@@ -176,7 +174,7 @@ func (r *replica) around(ctx context.Context, cmd redis.Cmder, next redis.Proces
 	return nil
 }
 
-// shiftTime lets the replica see Redis's time off by its skew.
+// shiftTime adds the skew to Redis's time as the replica sees it.
 func (r *replica) shiftTime(cmd redis.Cmder) {
 	script, ok := cmd.(*redis.Cmd)
 	if !ok {

@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// hourly is an entry like those of most tests below. A bubble's clock starts
-// at midnight of 1 January 2000 in UTC.
+// hourly returns an entry for tests. The clock of a synctest bubble starts at midnight of
+// 1 January 2000 in UTC.
 func hourly(change func(*Entry)) Entry {
 	e := Entry{Name: "sweep", Cron: "0 * * * *", Type: "sweep:all"}
 	if change != nil {
@@ -65,7 +65,7 @@ func TestOverlapSkip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The job of 3:00, or the triggered one, is in the way of those that follow.
+		// The job of 3:00, or the triggered one, blocks those that follow.
 		until(4, 30)
 		if err := inspector.DeleteTask("default", sweepIDs(3)[0]); err != nil {
 			t.Fatal(err)
@@ -177,8 +177,8 @@ func TestListAndTrigger(t *testing.T) {
 	})
 }
 
-// TestRun_Scopes_ShareNothing has two programs on one Redis and one queue that
-// happen to have an entry of the same name.
+// TestRun_Scopes_ShareNothing runs two programs on one Redis and one queue, with an entry of the same
+// name.
 func TestRun_Scopes_ShareNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)

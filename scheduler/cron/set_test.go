@@ -33,8 +33,8 @@ func TestSet_Error_ChangesNothing(t *testing.T) {
 	})
 }
 
-// TestSet_WhileRunning changes, removes and brings back an entry on two
-// replicas, one some seconds after the other.
+// TestSet_WhileRunning changes, removes and adds an entry again on two replicas, one some seconds
+// after the other.
 func TestSet_WhileRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
@@ -75,7 +75,7 @@ func TestSet_WhileRunning(t *testing.T) {
 	})
 }
 
-// TestSet_RemovedAndBack_KeepsState is an edit that is undone before anyone looked.
+// TestSet_RemovedAndBack_KeepsState removes an entry and adds it again between two passes.
 func TestSet_RemovedAndBack_KeepsState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := redistest.Mini(t)
@@ -93,8 +93,7 @@ func TestSet_RemovedAndBack_KeepsState(t *testing.T) {
 	})
 }
 
-// TestSet_RemovedOnOneReplica_OthersTick has two replicas with different configs for good:
-// the state is not forgotten while one of them has the entry.
+// TestSet_RemovedOnOneReplica_OthersTick: the state is kept while one of two replicas has the entry.
 func TestSet_RemovedOnOneReplica_OthersTick(t *testing.T) {
 	for _, paused := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

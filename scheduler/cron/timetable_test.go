@@ -168,8 +168,8 @@ func drawField(rt *rapid.T, name string, low, high int) string {
 	}
 }
 
-// On the last day of a leap year Go says that a zone's stretch ends before it began, once the
-// zone's table has come to its end: 1996 in some, 2037 in others.
+// On the last day of a leap year, ZoneBounds returns an end before the start if the zone's table has
+// ended: in 1996 for some zones, in 2037 for others.
 func TestNextAtTheEndOfALeapYear(t *testing.T) {
 	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Australia/Sydney", "UTC"} {
 		for _, year := range []int{2028, 2040, 2096} {
@@ -190,7 +190,7 @@ func TestNextAtTheEndOfALeapYear(t *testing.T) {
 	}
 }
 
-// Names, 7 as Sunday and ranges that wrap around are other ways to write a list of numbers.
+// Names, 7 as Sunday and ranges that wrap around are equivalent to lists of numbers.
 func TestSpellingsOfFields(t *testing.T) {
 	for line, same := range map[string]string{
 		"0 0 * * 7":           "0 0 * * 0",

@@ -53,7 +53,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// If the log is JSON, an error of traces is a warning in it.
+// If the log is JSON, an error of traces is logged as a warning.
 func TestLines_LogsTraceErrors(t *testing.T) {
 	var out bytes.Buffer
 	LogFlags{Format: "json"}.LogOutput("worker", IO{Err: &out})

@@ -31,7 +31,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// Any text stays on its line, and has no character that a terminal obeys.
+// The result is one line without control characters, for any text.
 func TestLine_IsSafe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")) + rapid.String().Draw(t, "text")
@@ -51,7 +51,7 @@ func checkHarmless(t rapid.TB, shown string) {
 	}
 }
 
-// JSON has no such character either, and is exact.
+// JSON contains no control characters, and the exact value.
 func TestJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes"))

@@ -99,7 +99,7 @@ func TestTraces_InvalidSettings(t *testing.T) {
 	}
 }
 
-// The end of a command waits for a silent collector for half a second at most.
+// A command that ends waits at most half a second for a collector that does not reply.
 func TestTraces_DoNotDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var printed string
@@ -120,7 +120,7 @@ func TestTraces_DoNotDelay(t *testing.T) {
 	})
 }
 
-// silent is a collector that does not answer.
+// silent is a collector that does not reply.
 type silent struct{}
 
 func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -128,7 +128,7 @@ func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// Only an exporter or an endpoint asks for traces.
+// Traces are recorded only if an exporter or an endpoint is set.
 func TestTraces_Off(t *testing.T) {
 	for _, environ := range []string{
 		"OTEL_SERVICE_NAME=x", "OTEL_TRACES_EXPORTER=none OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1",

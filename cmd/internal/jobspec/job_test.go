@@ -93,7 +93,7 @@ func TestFill_Precedence(t *testing.T) {
 	}
 }
 
-// What Parse takes is a job that asynq takes, and what it refuses it says why.
+// asynq accepts each job that Parse accepts. Every error has a text.
 func FuzzParse(target *testing.F) {
 	f := fuzzseed.More(target)
 	for _, seed := range []string{
@@ -108,12 +108,12 @@ func FuzzParse(target *testing.F) {
 		job, err := Parse(line)
 		if err != nil {
 			if err.Error() == "" {
-				t.Errorf("%q: an error without a word", line)
+				t.Errorf("%q: an error without a text", line)
 			}
 			return
 		}
 		if err := job.Validate(); err != nil {
-			t.Errorf("%q is taken, and then: %v", line, err)
+			t.Errorf("%q is accepted, and then: %v", line, err)
 		}
 		_ = job.Fill(Options{}, config.Default()).Task()
 	})

@@ -3,8 +3,8 @@
 -- Outcomes of a turn, numbered as in fairqueue.Outcome.
 local GRANTED, REFUSED, SKIPPED, EMPTY, FULL, IMPOSSIBLE = 0, 1, 2, 3, 4, 5
 
--- A job that was denied less than this ago may still be active. It is not promoted before its permits
--- exist, because its promotion could fail and a later job would overtake it.
+-- A job that was denied less than this ago may still be active. It is not promoted before its
+-- permits exist, because its promotion could fail and a later job would overtake it.
 local PUT_BACK_US = 20000
 
 -- About the time from the promotion of a job until it acquires its permits.

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,37 +15,6 @@ import (
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
-
-// TestLostReply_RepeatedOnce: a connection that breaks after Redis has carried a
-// call out has go-redis send the very call once more, and that takes nothing, whether
-// or not anybody waits.
-func TestLostReply_RepeatedOnce(t *testing.T) {
-	server := redistest.Real(t)
-	for _, tt := range []struct {
-		name    string
-		waiting bool
-	}{{"no job waits", false}, {"others wait", true}} {
-		t.Run(tt.name, func(t *testing.T) {
-			must(t, server.FlushAll(background).Err())
-			line := &deafLine{}
-			rdb := line.client(server)
-			t.Cleanup(func() { rdb.Close() })
-			s := redisFixture(t, rdb, func(time.Time) {})
-			define(t, s, perMinute("l", 2), perMinute("other", 1))
-			s.acquire(t, "warm", one("l"))
-			if tt.waiting {
-				s.acquire(t, "first", one("other"))
-				expect(t, "another waits", s.acquire(t, "second", one("other")).Outcome, denied)
-			}
-
-			line.ignores.Store(true)
-			d := s.acquire(t, "a", one("l"))
-			expect(t, "lost answers", line.lost.Load(), 1)
-			expect(t, "outcome", d.Outcome, allowed)
-			expect(t, "left", ask(t, s, "l", 0).Remaining, 0)
-		})
-	}
-}
 
 // TestLostReply_BatchGetsNoMore: of jobs that asked together one got the permit and one did
 // not. The answer gets lost, and is asked for again when there is another permit: that stays
@@ -144,18 +110,15 @@ func TestLateReply_TakenAt(t *testing.T) {
 
 // TestLostReply_Delete: the repeat does not report that there was no limit.
 func TestLostReply_Delete(t *testing.T) {
-	line := &deafLine{}
-	rdb := line.client(redistest.Real(t))
-	t.Cleanup(func() { rdb.Close() })
-	s := redisFixture(t, rdb, func(time.Time) {})
-	define(t, s, perMinute("warm", 1), perMinute("l", 1))
-	must(t, s.lanes.Delete(background, "warm"))
-	line.ignores.Store(true)
-	must(t, s.lanes.Delete(background, "l"))
-	expect(t, "lost answers", line.lost.Load(), 1)
-	if err := s.lanes.Delete(background, "l"); !errors.Is(err, throttle.ErrNoLimit) {
-		t.Errorf("deleted twice: %v, want that there is none", err)
-	}
+	onRedis(t, func(t *testing.T, s *fixture) {
+		define(t, s, perMinute("l", 1))
+		lost := &redistest.LostReplies{Next: true}
+		s.rdb.AddHook(redistest.Hook(lost.Around))
+		must(t, s.lanes.Delete(background, "l"))
+		if err := s.lanes.Delete(background, "l"); !errors.Is(err, throttle.ErrNoLimit) {
+			t.Errorf("deleted twice: %v, want that there is none", err)
+		}
+	})
 }
 
 // TestLostReply_Settle: a call that was repeated, because its answer got lost, does
@@ -175,36 +138,4 @@ func TestLostReply_Settle(t *testing.T) {
 			expect(t, limit.Name+": left", ask(t, s, limit.Name, 0).Remaining, 1)
 		}
 	})
-}
-
-// deafLine loses the next answer once it is ignores.
-type deafLine struct {
-	ignores atomic.Bool
-	lost    atomic.Int32
-}
-
-// client is another client of a server, over the line.
-func (l *deafLine) client(server redis.UniversalClient) *redis.Client {
-	return redis.NewClient(&redis.Options{
-		Addr: server.(*redis.Client).Options().Addr,
-		Dialer: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := new(net.Dialer).DialContext(ctx, network, address)
-			return &deafConn{conn, l}, err
-		},
-	})
-}
-
-type deafConn struct {
-	net.Conn
-	line *deafLine
-}
-
-func (c *deafConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if err == nil && c.line.ignores.CompareAndSwap(true, false) {
-		c.line.lost.Add(1)
-		c.Conn.Close()
-		return 0, io.EOF
-	}
-	return n, err
 }

@@ -124,7 +124,7 @@ type simProcess struct {
 
 func newSim(t *testing.T, seed uint64) *sim {
 	w := &sim{t: t, seed: seed, simIngredients: newIngredients(seed), rand: rand.New(rand.NewPCG(seed, 2)), jobs: map[string]*simJob{}, meters: map[string][]*admission{}, began: time.Now()}
-	w.history.Tell = true
+	w.history.Verbose = true
 	t.Cleanup(w.handlers.Wait) // the last: asynq has given some up, and the clock stands still once all has ended
 	w.limiter, _ = redistest.Mini(t)
 	w.clock = &simClock{redis: w.limiter}

@@ -7,7 +7,7 @@ import (
 
 // where notes, for a story, which lanes wait and hold elsewhere than before.
 func (w *simulation) where() {
-	if !w.history.Tell {
+	if !w.history.Verbose {
 		return
 	}
 	for _, l := range w.lanes {

@@ -28,7 +28,7 @@ type scenario struct {
 func (s scenario) run(seed uint64, off rule, tell bool) *simulation {
 	w := s.build(seed)
 	w.core.off = off
-	w.history.Tell = tell
+	w.history.Verbose = tell
 	w.run(s.until * second)
 	if w.broken == "" && s.rounds > 0 {
 		w.judge(s.rounds)

@@ -89,7 +89,7 @@ func addGroup(groups *[]group, like waitdb.Job, jobs int, needs []throttle.Need)
 
 // Forecast makes a forecast without Redis: no jobs wait, and the Limits are unused.
 func (o Options) Forecast(now time.Time) *Forecast {
-	s := newSnapshot(now.UnixMicro(), o)
+	s := newSimulation(now.UnixMicro(), o)
 	s.joinAll()
 	return s.simulate(maxSteps)
 }
@@ -271,100 +271,6 @@ func (f *Forecast) Planned() (first, last Estimate) {
 		last = f.estimate(l, l.jobs-1).OrLater(last)
 	}
 	return first, last
-}
-
-// snapshot is the state from which a simulation starts.
-type snapshot struct {
-	Forecast
-	opts    Options
-	now     int64
-	weights map[string]fairqueue.Weight // of queues
-}
-
-func newSnapshot(now int64, opts Options) *snapshot {
-	return &snapshot{
-		Forecast: Forecast{At: time.UnixMicro(now), WithoutRule: opts.WithoutRule, lanes: map[string]*lane{}, meters: map[string]*simMeter{}},
-		opts:     opts, now: now,
-	}
-}
-
-// lane returns the lane of a name, which it adds behind the others if it is new.
-func (s *snapshot) lane(name string) *lane {
-	l := s.lanes[name]
-	if l == nil {
-		l = &lane{name: name, stopped: s.opts.Stopped != nil && s.opts.Stopped(fairqueue.Queue(name))}
-		s.lanes[name], s.order = l, append(s.order, l)
-	}
-	return l
-}
-
-// joinAll adds pending and planned jobs behind the waiting jobs.
-func (s *snapshot) joinAll() {
-	for _, l := range s.order {
-		l.waiting, l.known = l.jobs, l.jobs
-		s.Jobs += int(l.jobs)
-	}
-	for _, g := range s.opts.pending {
-		l := s.lane(g.lane)
-		l.add(g.jobs, g.costs)
-		l.known = l.jobs
-		s.Pending += int(g.jobs)
-	}
-	for _, g := range s.opts.planned {
-		s.lane(g.lane).add(g.jobs, g.costs)
-	}
-}
-
-// unusedMeter returns a meter that Redis does not have.
-func (s *snapshot) unusedMeter(n throttle.Need) *simMeter {
-	for _, l := range s.opts.Limits {
-		if l.Name == n.Limit {
-			return newMeter(unusedMeter(l, n.Key), s.now, s.meanDuration(n))
-		}
-	}
-	return &simMeter{Need: n}
-}
-
-// meanDuration returns the mean duration of the jobs that need a meter, 0 if it is unknown.
-func (s *snapshot) meanDuration(n throttle.Need) time.Duration {
-	sum, jobs := 0.0, 0.0
-	for _, l := range s.order {
-		if s.opts.Duration != nil && slices.Contains(fairqueue.Meters(l.name), meterOf(n)) {
-			if d := s.opts.Duration(fairqueue.Queue(l.name)); d > 0 {
-				sum, jobs = sum+float64(d)*float64(l.jobs), jobs+float64(l.jobs)
-			}
-		}
-	}
-	return time.Duration(sum / max(1, jobs))
-}
-
-// simulate returns the forecast.
-func (s *snapshot) simulate(steps int) *Forecast {
-	for _, l := range s.order {
-		for _, name := range fairqueue.Meters(l.name) {
-			if s.meters[name] == nil {
-				s.meters[name] = s.unusedMeter(needOf(name))
-			}
-			l.meters = append(l.meters, s.meters[name])
-		}
-	}
-	sim := simulation{now: s.now, lanes: s.order, byName: s.lanes, weights: s.weights, estimated: s.Estimated}
-	sim.run(steps)
-	f := &s.Forecast
-	f.Estimated = sim.estimated || s.opts.Estimated
-	for _, l := range f.order {
-		for i := 0; i < len(l.meters) && l.known > 0; i++ {
-			m, last := l.meters[i], f.estimate(l, l.known-1)
-			if m.last != nil {
-				last = last.OrLater(*m.last)
-			}
-			m.last = &last
-			if l.since > 0 {
-				m.since = min(l.since, cmp.Or(m.since, l.since))
-			}
-		}
-	}
-	return f
 }
 
 // meterOf returns the name of a need's meter, limit|key, as in the names of lanes.

@@ -36,55 +36,49 @@ func Make(ctx context.Context, db *waitdb.DB, opts Options) (*Forecast, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{db, newSnapshot(now.UnixMicro(), opts)}
-	if r.weights, err = r.Weights(ctx); err != nil {
+	s := newSimulation(now.UnixMicro(), opts)
+	if s.weights, err = db.Weights(ctx); err != nil {
 		return nil, err
 	}
-	if err := r.readLanes(ctx); err != nil {
+	if err := s.readLanes(ctx, db); err != nil {
 		return nil, err
 	}
-	r.joinAll()
-	if err := r.readMeters(ctx); err != nil {
+	s.joinAll()
+	if err := s.readMeters(ctx, db); err != nil {
 		return nil, err
 	}
-	return r.simulate(maxSteps), nil
-}
-
-// reader reads a snapshot.
-type reader struct {
-	*waitdb.DB
-	*snapshot
+	return s.simulate(maxSteps), nil
 }
 
 // readLanes reads the number of waiting jobs of each lane, and a sample of their costs.
-func (r *reader) readLanes(ctx context.Context) error {
-	names, err := r.LaneNames(ctx, 0, maxLanes+1)
+func (s *simulation) readLanes(ctx context.Context, db *waitdb.DB) error {
+	names, err := db.LaneNames(ctx, 0, maxLanes+1)
 	if err != nil {
 		return err
 	}
-	r.Estimated = len(names) > maxLanes
+	s.Estimated = len(names) > maxLanes
 	names = slices.DeleteFunc(names, func(name string) bool { return !fairqueue.IsLane(name) })
-	if r.Estimated {
+	if s.Estimated {
 		names = names[:min(someLanes, len(names))]
-		if r.opts.Lane != "" && !slices.Contains(names, r.opts.Lane) {
-			names = append(names, r.opts.Lane)
+		if s.opts.Lane != "" && !slices.Contains(names, s.opts.Lane) {
+			names = append(names, s.opts.Lane)
 		}
 	}
 	sample := max(minSample, maxSample/max(1, len(names)))
 	for page := range slices.Chunk(names, max(1, jobPage/sample)) {
-		backlogs, err := r.ReadLanes(ctx, sample, page...)
+		backlogs, err := db.ReadLanes(ctx, sample, page...)
 		if err != nil {
 			return err
 		}
 		for i, b := range backlogs {
-			l := r.lane(page[i])
+			l := s.lane(page[i])
 			l.lastTurn, l.since = b.LastTurn, b.Since
 			l.addSample(b.Costs, b.Jobs)
 		}
 	}
 	// The lane whose last turn was longest ago has the next turn. Lanes are read in the order of
 	// their numbers, which is the order of lanes that had no turn yet.
-	slices.SortStableFunc(r.order, func(a, b *lane) int { return cmp.Compare(a.lastTurn, b.lastTurn) })
+	slices.SortStableFunc(s.order, func(a, b *lane) int { return cmp.Compare(a.lastTurn, b.lastTurn) })
 	return nil
 }
 
@@ -105,16 +99,16 @@ func (l *lane) addSample(sample []string, jobs int) {
 
 // readMeters reads the meters of all lanes. If there were too many lanes to read all, it also reads
 // the meters with the highest demand, and adds a lane for the demand of the other lanes at each.
-func (r *reader) readMeters(ctx context.Context) error {
+func (s *simulation) readMeters(ctx context.Context, db *waitdb.DB) error {
 	names, wanted, lanes := map[string]bool{}, map[string]int64{}, map[string]int64{}
-	for _, l := range r.order {
+	for _, l := range s.order {
 		for i, name := range fairqueue.Meters(l.name) {
 			_, permits := l.remaining(i)
 			names[name], wanted[name], lanes[name] = true, wanted[name]+permits, lanes[name]+1
 		}
 	}
-	if r.Estimated {
-		demands, err := r.Demands(ctx)
+	if s.Estimated {
+		demands, err := db.Demands(ctx)
 		if err != nil {
 			return err
 		}
@@ -128,7 +122,7 @@ func (r *reader) readMeters(ctx context.Context) error {
 		for i, name := range page {
 			needs[i] = needOf(name)
 		}
-		meters, err := r.Meters(ctx, true, needs...)
+		meters, err := db.Meters(ctx, true, needs...)
 		if err != nil {
 			return err
 		}
@@ -137,9 +131,9 @@ func (r *reader) readMeters(ctx context.Context) error {
 				continue
 			}
 			name := page[i]
-			r.meters[name] = newMeter(m, r.now, r.meanDuration(needs[i]))
-			if rest := r.meters[name].Wanted - wanted[name]; r.Estimated && rest > 0 {
-				l := r.lane("\n" + name)
+			s.meters[name] = newMeter(m, s.now, s.meanDuration(needs[i]))
+			if rest := s.meters[name].Wanted - wanted[name]; s.Estimated && rest > 0 {
+				l := s.lane("\n" + name)
 				l.add(rest, []float64{1})
 				l.known, l.standsFor = rest, max(1, int64(m.Lanes)-lanes[name])
 			}

@@ -4,17 +4,19 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/headgate/headgate/internal/fairqueue"
+	"github.com/headgate/headgate/throttle"
 )
 
-// simulation plays what will happen to the waiting jobs if no jobs are added. Package fairqueue gives
-// the turns, as in production, and the meters are those of the in-process limiter. A simulation uses
-// neither Redis nor a clock.
+// simulation is a forecast in the making. It plays what will happen to the jobs if no more are added.
+// Package fairqueue gives the turns, as in production, and the meters are those of the in-process
+// limiter. It uses no clock.
 type simulation struct {
-	now     int64
-	lanes   []*lane // in the order of their last turns
-	byName  map[string]*lane
+	Forecast
+	opts    Options
+	now     int64                       // start of the simulation
 	weights map[string]fairqueue.Weight // of queues
 	batch   int                         // number of the present batch of turns
 	tried   []*lane                     // the lanes of these turns
@@ -22,9 +24,6 @@ type simulation struct {
 	// on. fullLanes are the lanes that can have no more jobs granted in this moment.
 	moment    int
 	fullLanes []*lane
-	// estimated reports whether jobs were not simulated. It is set from the start if not all lanes
-	// were read.
-	estimated bool
 }
 
 // lane is a lane in a simulation.
@@ -94,72 +93,157 @@ func (l *lane) maxGranted() int64 {
 	return most
 }
 
+func newSimulation(now int64, opts Options) *simulation {
+	return &simulation{
+		Forecast: Forecast{At: time.UnixMicro(now), WithoutRule: opts.WithoutRule, lanes: map[string]*lane{}, meters: map[string]*simMeter{}},
+		opts:     opts, now: now,
+	}
+}
+
+// lane returns the lane of a name, which it adds behind the others if it is new.
+func (s *simulation) lane(name string) *lane {
+	l := s.lanes[name]
+	if l == nil {
+		l = &lane{name: name, stopped: s.opts.Stopped != nil && s.opts.Stopped(fairqueue.Queue(name))}
+		s.lanes[name], s.order = l, append(s.order, l)
+	}
+	return l
+}
+
+// joinAll adds pending and planned jobs behind the waiting jobs.
+func (s *simulation) joinAll() {
+	for _, l := range s.order {
+		l.waiting, l.known = l.jobs, l.jobs
+		s.Jobs += int(l.jobs)
+	}
+	for _, g := range s.opts.pending {
+		l := s.lane(g.lane)
+		l.add(g.jobs, g.costs)
+		l.known = l.jobs
+		s.Pending += int(g.jobs)
+	}
+	for _, g := range s.opts.planned {
+		s.lane(g.lane).add(g.jobs, g.costs)
+	}
+}
+
+// unusedMeter returns a meter that Redis does not have.
+func (s *simulation) unusedMeter(n throttle.Need) *simMeter {
+	for _, l := range s.opts.Limits {
+		if l.Name == n.Limit {
+			return newMeter(unusedMeter(l, n.Key), s.now, s.meanDuration(n))
+		}
+	}
+	return &simMeter{Need: n}
+}
+
+// meanDuration returns the mean duration of the jobs that need a meter, 0 if it is unknown.
+func (s *simulation) meanDuration(n throttle.Need) time.Duration {
+	sum, jobs := 0.0, 0.0
+	for _, l := range s.order {
+		if s.opts.Duration != nil && slices.Contains(fairqueue.Meters(l.name), meterOf(n)) {
+			if d := s.opts.Duration(fairqueue.Queue(l.name)); d > 0 {
+				sum, jobs = sum+float64(d)*float64(l.jobs), jobs+float64(l.jobs)
+			}
+		}
+	}
+	return time.Duration(sum / max(1, jobs))
+}
+
+// simulate returns the forecast.
+func (s *simulation) simulate(steps int) *Forecast {
+	for _, l := range s.order {
+		for _, name := range fairqueue.Meters(l.name) {
+			if s.meters[name] == nil {
+				s.meters[name] = s.unusedMeter(needOf(name))
+			}
+			l.meters = append(l.meters, s.meters[name])
+		}
+	}
+	s.run(steps)
+	f := &s.Forecast
+	f.Estimated = f.Estimated || s.opts.Estimated
+	for _, l := range f.order {
+		for i := 0; i < len(l.meters) && l.known > 0; i++ {
+			m, last := l.meters[i], f.estimate(l, l.known-1)
+			if m.last != nil {
+				last = last.OrLater(*m.last)
+			}
+			m.last = &last
+			if l.since > 0 {
+				m.since = min(l.since, cmp.Or(m.since, l.since))
+			}
+		}
+	}
+	return f
+}
+
 // run gives at most so many turns, and estimates the times of the remaining jobs.
-func (f *simulation) run(steps int) {
-	if f.estimated {
+func (s *simulation) run(steps int) {
+	if s.Estimated { // not all lanes were read
 		steps = 0
 	}
 	core := fairqueue.NewExact()
-	core.SetWeights(f.weights)
-	for i, l := range f.lanes {
+	core.SetWeights(s.weights)
+	for i, l := range s.order {
 		l.waits, l.next, l.ends = make([]int64, len(l.meters)), make([]fairqueue.Need, len(l.meters)), far
-		l.headSince, l.slowestAt = f.now, f.now
+		l.headSince, l.slowestAt = s.now, s.now
 		for _, m := range l.meters {
 			m.lanes++
 		}
 		if !l.stopped && l.jobs > 0 {
-			l.readNeeds(f.now)
+			l.readNeeds(s.now)
 			core.AddLane(l.name, int64(i)+1)
 		}
 	}
-	now, results := f.now, make([]fairqueue.Result, 0, 64)
+	now, results := s.now, make([]fairqueue.Result, 0, 64)
 	for ; steps > 0; steps-- { // a round without a granted job costs a step, too
 		next := core.Next(now)
-		if next > now && f.arrive(core, now) {
+		if next > now && s.arrive(core, now) {
 			next = core.Next(now)
 		}
 		if now = next; now >= far {
 			break
 		}
-		f.batch++
-		results = f.grant(now, core.Turns(now, min(64, steps)), results[:0])
+		s.batch++
+		results = s.grant(now, core.Turns(now, min(64, steps)), results[:0])
 		steps -= max(0, len(results)-1)
 		core.ApplyResults(now, results)
 		core.ToPromote(now, math.MaxInt) // they arrive at once
 	}
 	if steps <= 0 && core.Next(now) < far {
-		f.estimateRemaining(now)
+		s.estimateRemaining(now)
 	}
-	for _, l := range f.lanes {
+	for _, l := range s.order {
 		l.finish()
 	}
 }
 
 // arrive lets the granted jobs arrive, and reports whether any lane was full.
-func (f *simulation) arrive(core *fairqueue.Core, now int64) bool {
-	f.moment++
-	for _, l := range f.fullLanes {
+func (s *simulation) arrive(core *fairqueue.Core, now int64) bool {
+	s.moment++
+	for _, l := range s.fullLanes {
 		core.Expired(now, l.name, 0, nil, len(l.costs) > 0)
 	}
-	full := len(f.fullLanes) > 0
-	f.fullLanes = f.fullLanes[:0]
+	full := len(s.fullLanes) > 0
+	s.fullLanes = s.fullLanes[:0]
 	return full
 }
 
 // grant returns what Redis would reply to a batch of turns: their outcomes, and then the next needs of
 // their lanes.
-func (f *simulation) grant(now int64, batch []fairqueue.Turn, results []fairqueue.Result) []fairqueue.Result {
-	f.tried = f.tried[:0]
+func (s *simulation) grant(now int64, batch []fairqueue.Turn, results []fairqueue.Result) []fairqueue.Result {
+	s.tried = s.tried[:0]
 	for _, t := range batch {
-		l := f.byName[t.Lane]
-		f.tried, results = append(f.tried, l), append(results, f.try(now, l, t.Held))
+		l := s.lanes[t.Lane]
+		s.tried, results = append(s.tried, l), append(results, s.try(now, l, t.Held))
 	}
-	for i, l := range f.tried {
+	for i, l := range s.tried {
 		if results[i].Outcome == fairqueue.Skipped || len(l.costs) == 0 {
 			continue
 		}
-		if l.readInBatch != f.batch {
-			l.readInBatch = f.batch
+		if l.readInBatch != s.batch {
+			l.readInBatch = s.batch
 			l.readNeeds(now)
 		}
 		results[i].Next, results[i].Held = l.next, l.held
@@ -167,26 +251,26 @@ func (f *simulation) grant(now int64, batch []fairqueue.Turn, results []fairqueu
 	return results
 }
 
-func (f *simulation) try(now int64, l *lane, held []int64) fairqueue.Result {
-	if slices.ContainsFunc(l.meters, func(m *simMeter) bool { return m.refusedIn == f.batch }) {
+func (s *simulation) try(now int64, l *lane, held []int64) fairqueue.Result {
+	if slices.ContainsFunc(l.meters, func(m *simMeter) bool { return m.refusedIn == s.batch }) {
 		return fairqueue.Result{Outcome: fairqueue.Skipped}
 	}
 	if len(l.costs) == 0 { // an earlier turn of the batch was for the last job
 		return fairqueue.Result{Outcome: fairqueue.Empty}
 	}
-	if l.moment != f.moment {
-		l.moment, l.granted = f.moment, 0
+	if l.moment != s.moment {
+		l.moment, l.granted = s.moment, 0
 	}
 	l.held = held
 	if most := l.maxGranted(); most > 0 {
 		if l.granted >= most {
-			f.fullLanes = append(f.fullLanes, l)
+			s.fullLanes = append(s.fullLanes, l)
 			return fairqueue.Result{Outcome: fairqueue.Full}
 		}
 		for i, m := range l.meters {
 			if m.ReadyAt(now, l.heldOf(i)+l.cost(i)) > now {
 				for _, m := range l.meters {
-					m.refusedIn = f.batch
+					m.refusedIn = s.batch
 				}
 				return fairqueue.Result{Outcome: fairqueue.Refused}
 			}
@@ -276,15 +360,15 @@ func (l *lane) remaining(meter int) (jobs, permits int64) {
 // estimateRemaining estimates when the last jobs of lanes start, for each meter on its own. It assumes
 // that before the last job of a lane, every other lane at the meter has as many turns, or all that it
 // needs.
-func (f *simulation) estimateRemaining(now int64) {
-	f.estimated = true
+func (s *simulation) estimateRemaining(now int64) {
+	s.Estimated = true
 	type remaining struct {
 		*lane
 		meter          int     // index of the meter in the lane
 		turns, permits float64 // turns of each lane that it stands for
 	}
 	at := map[*simMeter][]remaining{}
-	for _, l := range f.lanes {
+	for _, l := range s.order {
 		if len(l.costs) > 0 && !l.stopped {
 			l.ends, l.estimated = now, true
 			for i, m := range l.meters {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/throttle"
 )
@@ -117,20 +118,18 @@ func (db *DB) acquire(ctx context.Context, calls []*acquireCall) {
 	}
 }
 
-// groupArgs returns the arguments that are shared by a group of jobs, in the order of
-// lua/lanes/acquire.lua.
-func (a *acquireCall) groupArgs() []any {
+// args returns the arguments that the call shares with other jobs of its group, in the order of
+// lua/lanes/acquire.lua, and its time until the deadline.
+func (a *acquireCall) args() (args []any, useful int64) {
+	maxWait, useful, grant := a.times()
+	queuedAt := unixMicro(a.QueuedAt)
+	if a.New && queuedAt == 0 {
+		queuedAt = -1
+	}
 	return appendNeeds([]any{
-		a.Queue,
-		a.Priority.headStart(),
-		a.maxWaitUS(),
-		a.grantUS(),
-		a.MaxAdvance.Microseconds(),
-		a.queuedAtUS(),
-		unixMicro(a.WaitingSince),
-		a.fairnessLine(),
-		len(a.needs), // need_count
-	}, a.needs)
+		a.Queue, headStarts[a.Priority], maxWait, grant, a.MaxAdvance.Microseconds(), queuedAt, unixMicro(a.WaitingSince),
+		fairqueue.FairnessLine(a.Fair, a.Weight), len(a.needs),
+	}, a.needs), useful
 }
 
 // send sends jobs in one script. Consecutive jobs that differ only in their ID and deadline are a
@@ -140,19 +139,16 @@ func (db *DB) send(ctx context.Context, calls []*acquireCall) {
 	defer db.callers.Done(c)
 	attempt := new(script.Sent)
 	args := []any{db.app, c.Name, c.Calls, attempt}
-	groups := make([][]any, len(calls))
-	for i, a := range calls {
-		groups[i] = a.groupArgs()
-	}
-	for i := 0; i < len(calls); {
-		group, end := groups[i], i+1
-		for end < len(calls) && slices.Equal(group, groups[end]) {
-			end++
+	var group []any // arguments of the present group
+	count := 0      // index of its job_count
+	for _, a := range calls {
+		own, useful := a.args()
+		if !slices.Equal(own, group) {
+			group, count = own, len(args)
+			args = append(append(args, 0), own...)
 		}
-		args = append(append(args, end-i), group...) // job_count, and what the jobs share
-		for ; i < end; i++ {
-			args = append(args, calls[i].ID, calls[i].usefulUS())
-		}
+		args[count] = args[count].(int) + 1
+		args = append(args, a.ID, useful)
 	}
 	replies, err := db.run(ctx, acquireScript, args...).Slice()
 	if len(calls) > 1 && script.IsCorrupt(err) {

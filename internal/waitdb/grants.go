@@ -62,14 +62,14 @@ func readResults(turns []fairqueue.Turn, rows []any) []fairqueue.Result {
 			lane = readLane(t.Lane, rows[len(turns)+len(lanes)].([]any))
 			lanes[t.Lane], lane.Held = lane, t.Held
 		}
-		if outcomeOf(rows[i]) != fairqueue.Skipped {
+		if fairqueue.Outcome(rows[i].([]any)[0].(int64)) != fairqueue.Skipped {
 			lane.Held = t.Held
 		}
 	}
 	results := make([]fairqueue.Result, len(turns))
 	for i, t := range slices.Backward(turns) {
 		row, r := rows[i].([]any), *lanes[t.Lane]
-		r.Outcome = outcomeOf(rows[i])
+		r.Outcome = fairqueue.Outcome(row[0].(int64))
 		if len(row) > 1 {
 			r.Job, r.At, r.Until = row[1].(string), row[2].(int64), row[3].(int64)
 			r.TakesEarly = len(row) > 4 && row[4].(int64) == 1
@@ -79,8 +79,6 @@ func readResults(turns []fairqueue.Turn, rows []any) []fairqueue.Result {
 	}
 	return results
 }
-
-func outcomeOf(row any) fairqueue.Outcome { return fairqueue.Outcome(row.([]any)[0].(int64)) }
 
 // readLane reads the row of a lane: its number of granted jobs and, if a job waits, its maximum
 // advance and its needs. The needs are missing if a limit of the job was deleted.

@@ -66,16 +66,8 @@ const (
 // HeadStart is the number of places in a lane that one step of priority is worth.
 const HeadStart = 1000
 
-// headStart returns the offset added to the job's position in its lane; negative for High.
-func (p Priority) headStart() int {
-	switch p {
-	case High:
-		return -HeadStart
-	case Low:
-		return HeadStart
-	}
-	return 0
-}
+// headStarts has the offsets of a job's position in its lane.
+var headStarts = map[Priority]int{High: -HeadStart, Low: HeadStart}
 
 // validate returns an error if a field contains characters that would make lane or record names
 // ambiguous.
@@ -99,41 +91,22 @@ func (j Job) ValidateFair() error {
 	return nil
 }
 
-// The methods below return fields as the scripts take them, in microseconds.
-
-func (j Job) grantUS() int64 {
-	if j.Grant <= 0 {
-		return DefaultGrant.Microseconds()
+// times returns the maximum wait, the time until the deadline and the time of a grant as the scripts
+// take them, in microseconds: -1 if there is no such time. Redis's clock may differ, so it gets no time
+// of day.
+func (j Job) times() (maxWait, useful, grant int64) {
+	maxWait, useful, grant = -1, -1, DefaultGrant.Microseconds()
+	if j.MaxWait > 0 {
+		maxWait = j.MaxWait.Microseconds()
 	}
-	return j.Grant.Microseconds()
-}
-
-// maxWaitUS is -1 if the wait is unlimited.
-func (j Job) maxWaitUS() int64 {
-	if j.MaxWait <= 0 {
-		return -1
+	if !j.Deadline.IsZero() {
+		useful = max(0, time.Until(j.Deadline).Microseconds())
 	}
-	return j.MaxWait.Microseconds()
-}
-
-// queuedAtUS is 0 for the current time, and -1 for a new job.
-func (j Job) queuedAtUS() int64 {
-	if j.New && j.QueuedAt.IsZero() {
-		return -1
+	if j.Grant > 0 {
+		grant = j.Grant.Microseconds()
 	}
-	return unixMicro(j.QueuedAt)
+	return maxWait, useful, grant
 }
-
-// usefulUS is the time until the deadline, -1 if there is none. Redis's clock may differ, so it gets
-// no time of day.
-func (j Job) usefulUS() int64 {
-	if j.Deadline.IsZero() {
-		return -1
-	}
-	return max(0, time.Until(j.Deadline).Microseconds())
-}
-
-func (j Job) fairnessLine() string { return fairqueue.FairnessLine(j.Fair, j.Weight) }
 
 // appendNeeds appends needs as the scripts take them: triples of limit, key and cost.
 func appendNeeds(args []any, needs []throttle.Need) []any {

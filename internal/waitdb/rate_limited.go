@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -53,9 +54,10 @@ func (db *DB) RateLimited(ctx context.Context, job Job, limit RateLimit, needs .
 	}
 	c := db.callers.Next()
 	defer db.callers.Done(c)
+	maxWait, useful, grant := job.times()
 	args := appendNeeds([]any{
 		job.Queue, job.ID, db.app, limit.At.UnixMicro(), forUS, rand.IntN(1_000_000),
-		job.maxWaitUS(), job.usefulUS(), job.grantUS(), string(blocks), job.fairnessLine(), c.Name, c.Calls,
+		maxWait, useful, grant, string(blocks), fairqueue.FairnessLine(job.Fair, job.Weight), c.Name, c.Calls,
 	}, needs)
 	return db.decide(ctx, needs, func(ctx context.Context, _ int) ([]any, string, error) {
 		reply, err := db.run(ctx, rateLimitedScript, args...).Slice()

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// History records the waits of the lanes in one simulation. With Tell set it also keeps the events,
+// History records the waits of the lanes in one simulation. With Verbose set it also keeps the events,
 // for Story. Times are in microseconds.
 type History struct {
-	// Tell keeps the events. A failed simulation is repeated with Tell set.
-	Tell   bool
+	// Verbose keeps the events. A failed simulation is repeated with it.
+	Verbose   bool
 	lanes  map[string]*Lane
 	events []event
 }
@@ -69,7 +69,7 @@ func (h *History) Turn(at int64, lane, job string, more bool) {
 	wait := l.end(at)
 	l.Turns++
 	l.since, l.waits = at, more
-	if h.Tell {
+	if h.Verbose {
 		h.Note(at, lane, "turn %d after %s: %s%s", l.Turns, span(wait), job, map[bool]string{false: "; nothing waits"}[more])
 	}
 }
@@ -105,14 +105,14 @@ func (l *Lane) end(at int64) int64 {
 
 // Note adds an event. An event without a lane belongs to all lanes.
 func (h *History) Note(at int64, lane, format string, args ...any) {
-	if h.Tell {
+	if h.Verbose {
 		h.events = append(h.events, event{at, lane, nil, fmt.Sprintf(format, args...)})
 	}
 }
 
 // NoteOf adds an event of a job. Equal events of several jobs at one time become one line.
 func (h *History) NoteOf(at int64, lane, job, format string, args ...any) {
-	if !h.Tell {
+	if !h.Verbose {
 		return
 	}
 	e := event{at, lane, []string{job}, fmt.Sprintf(format, args...)}

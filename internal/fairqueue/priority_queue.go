@@ -5,10 +5,10 @@ import (
 	"container/heap"
 )
 
-// sorted is a priority queue whose items can be moved and removed.
+// priorityQueue is a heap whose items can be moved and removed.
 type priorityQueue[T any] []*item[T]
 
-// item is an entry of a sorted queue, ordered by rank, key and tie. The zero item is in no queue.
+// item is an entry of a priorityQueue, ordered by rank, key and tie. The zero item is in no queue.
 type item[T any] struct {
 	value          T
 	rank, key, tie int64

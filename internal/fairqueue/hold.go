@@ -245,7 +245,7 @@ func (c *Core) nextBefore(m *meter, a, b *lane) bool {
 func (l *lane) turnInterval(m *meter) (interval int64) {
 	for _, n := range l.needs {
 		if n.meter != m {
-			interval = max(interval, n.returnTime()/max(1, n.perRefill, n.atOnce)*int64(n.lanes))
+			interval = max(interval, n.returnTime()/max(1, n.perRefill)*int64(n.lanes))
 		}
 	}
 	return interval

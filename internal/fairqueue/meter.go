@@ -134,22 +134,18 @@ func (b *batchSize) adjust(ready bool) {
 }
 
 // slotStats measures how often a concurrency permit becomes free. Permits return when jobs end,
-// usually long before their lease expires, so the meter cannot tell in advance.
+// usually long before their lease expires, so the meter cannot know in advance.
 type slotStats struct {
 	isConcurrency bool
 	fullSince     int64
 	freed         bool  // a change notification arrived since it was full
 	interval      int64 // average time for which it was full
-	// atOnce is the average number of permits that become free together; given is the number
-	// granted since cameAt.
-	atOnce, given, cameAt int64
 }
 
 // setFull records that all permits are in use and the time of the next free one is unknown.
 func (s *slotStats) setFull(now, ready int64) {
 	if s.isConcurrency = true; ready > now && s.fullSince == 0 {
 		s.fullSince, s.freed = now, false
-		s.atOnce = (s.atOnce + s.given + 1) / 2
 	}
 }
 
@@ -163,20 +159,7 @@ func (s *slotStats) observeFreed(now int64) {
 	} else if s.fullSince > 0 {
 		s.interval = full
 	}
-	if s.fullSince > 0 {
-		s.cameAt, s.given = now, 0
-	}
 	s.fullSince, s.freed = 0, false
-}
-
-// observeGrant records that a permit was granted.
-func (s *slotStats) observeGrant(now int64) {
-	if s.observeFreed(now); s.fullSince > 0 { // a permit became free without a notification
-		s.cameAt, s.given, s.fullSince = now, 0, 0
-	}
-	if now < s.cameAt+notifyStep {
-		s.given++
-	}
 }
 
 // returnTime is the time after which the need's permits are free again.

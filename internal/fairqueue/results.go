@@ -32,7 +32,8 @@ func (c *Core) applyResult(now int64, t pendingTurn, r Result) {
 		for _, n := range l.needs {
 			n.meter.grants++
 			n.trustTime = minTrust
-			n.observeGrant(now)
+			n.observeFreed(now)
+			n.fullSince = 0 // a permit became free, with or without a notification
 		}
 	}
 	c.updateNeeds(now, t, r)

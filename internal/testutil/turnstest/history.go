@@ -12,9 +12,9 @@ import (
 // for Story. Times are in microseconds.
 type History struct {
 	// Verbose keeps the events. A failed simulation is repeated with it.
-	Verbose   bool
-	lanes  map[string]*Lane
-	events []event
+	Verbose bool
+	lanes   map[string]*Lane
+	events  []event
 }
 
 // Lane is the record of one lane.

@@ -40,6 +40,7 @@ type markerWaiter struct {
 	queues              int           // that the server takes jobs from
 	empty               int           // of those, found so in a row
 	pause               time.Duration // of the next wait, if no marker is set
+	until               time.Time     // when the next wait ends, whatever its pause is; zero leaves the pause
 	errorPause          time.Duration // after the last fetch, which failed; 0 if it did not fail
 	idle                func()        // hears that the queues are empty
 	isWaiting           atomic.Bool   // whether a wait goes on
@@ -108,7 +109,11 @@ func (b *markerWaiter) wait() {
 	for _, r := range b.waits {
 		b.listen(r)
 	}
-	timer := time.NewTimer(b.pause)
+	pause := b.pause
+	if !b.until.IsZero() {
+		pause = min(pause, time.Until(b.until))
+	}
+	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case b.wokenBy = <-b.marked:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/throttle"
 )
 
 const (
@@ -19,6 +21,11 @@ const (
 	startWithin = time.Second
 	// leastLease is the minimum remaining lease of a job that is handed to asynq.
 	leastLease = asynqdb.LeaseTime / 2
+	// passShare is the most time in percent that Redis spends on new jobs that are all denied.
+	passShare = 30
+	// longestRest bounds the time between two batches of such jobs if Redis is slow. Only jobs that
+	// wait for twice as long count, because no permit may be idle meanwhile.
+	longestRest = time.Second
 	// admitTime is how long fetched jobs are held back until their requests have results, so that
 	// denied jobs occupy no worker slots. It applies only if a job was denied recently. Otherwise,
 	// and if rules or the limiter take longer, asynq gets the jobs while their requests are under
@@ -49,6 +56,8 @@ type prefetcher struct {
 	returned  []batch                     // what must go back
 	lost      map[string]*asynqdb.Dequeue // by queue: a fetch whose reply was lost
 	emptiedAt map[string]time.Time        // when a fetch emptied the queue
+	passes    map[string]time.Duration    // queues with a backlog: how long its last batch took
+	passAt    time.Time                   // when new jobs of the last of those are looked for again
 	timer     *time.Timer                 // gives back jobs that do not start in time
 	stopped   bool
 }
@@ -75,6 +84,7 @@ func newPrefetcher(db asynqdb.DB, cfg asynq.Config, jobs admitter, flying *inFli
 	p := &prefetcher{
 		db: db, jobs: jobs, inFlight: flying, slots: cfg.Concurrency, shares: 1,
 		lock: make(chan struct{}, 1), lost: map[string]*asynqdb.Dequeue{}, emptiedAt: map[string]time.Time{},
+		passes: map[string]time.Duration{},
 	}
 	if p.slots < 1 {
 		p.slots = runtime.NumCPU() // as asynq has it
@@ -112,9 +122,14 @@ func (p *prefetcher) dequeue(ctx context.Context, queue string, ends int64, woke
 			return nil, errAllDenied
 		}
 		c := asynqdb.NewDequeue(queue, ends, !woken.IsZero())
+		p.passAt = time.Time{}
 		looked := p.emptiedAt[queue] // the queue was emptied recently, and no marker was set since
 		if looked.After(woken) && time.Since(looked) < shortestWait || time.Until(c.LeaseEnd()) < leastLease {
 			return nil, redis.Nil
+		}
+		if took := p.passes[queue]; took > 0 {
+			c.Rest = min(max(took*100/passShare, time.Millisecond), longestRest)
+			p.passAt = time.Now().Add(c.Rest)
 		}
 		n, err := p.send(ctx, c, p.freeSlots())
 		if err != nil {
@@ -163,12 +178,30 @@ func (p *prefetcher) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, 
 		p.until = time.Now()
 		p.returnExpired(ctx)
 	} else if len(found) > 0 && !p.stopped {
+		all := p.next.jobs
 		p.next.jobs = p.jobs.acquireAll(ctx, p.next)
+		p.notePass(c.Queue, all, n, time.Since(began))
 	}
 	if len(p.next.jobs) > 1 {
 		p.timer.Reset(startWithin)
 	}
 	return len(found), nil
+}
+
+// notePass notes whether a fetch met a backlog: all new jobs among them wait long. If there is no
+// new job, it leaves the note of the fetch before.
+func (p *prefetcher) notePass(queue string, found []*attempt, n int, took time.Duration) {
+	isNew := func(a *attempt) bool { return !a.back }
+	isShort := func(a *attempt) bool {
+		return isNew(a) && !(a.isDone() && a.decision.Outcome == throttle.Denied && a.decision.RetryAfter >= 2*longestRest)
+	}
+	switch {
+	case !slices.ContainsFunc(found, isNew):
+	case len(found) < n || slices.ContainsFunc(found, isShort):
+		delete(p.passes, queue)
+	default:
+		p.passes[queue] = took
+	}
 }
 
 // repeatLost repeats calls whose replies were lost until one has brought jobs. If Redis does not

@@ -328,3 +328,31 @@ func TestPrefetch_QueueShares(t *testing.T) {
 		})
 	}
 }
+
+// TestPrefetch_LargeBacklog: a server goes through a backlog of jobs that wait for permits in 30 % of
+// Redis's time, and the limit is used in full meanwhile.
+func TestPrefetch_LargeBacklog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		var toRedis wire
+		rdb.AddHook(redistest.Hook(toRedis.around))
+		limit := funnel("api", 100, 10)
+		st := start(t, rdb, settings{config: asynq.Config{Concurrency: 10}, limits: []throttle.Limit{limit}})
+		for range 2000 {
+			st.enqueue(asynq.NewTask("job", nil))
+		}
+		toRedis.slow.Store(int64(time.Millisecond)) // ten jobs take three calls
+		time.Sleep(time.Second)
+		st.limiter.mu.Lock()
+		denied := len(st.limiter.denials)
+		st.limiter.mu.Unlock()
+		if most := 1000; denied > most {
+			t.Errorf("%d jobs were denied in a second, want at most %d", denied, most)
+		}
+		time.Sleep(4 * time.Second)
+		if ran := len(st.ran()); ran < 500 {
+			t.Errorf("%d jobs ran in 5 s, want 500 by the limit", ran)
+		}
+		wantNotOver(t, limit, time.Time{}, st)
+	})
+}

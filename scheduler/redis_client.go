@@ -140,6 +140,7 @@ func (q *redisClient) dequeue(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 		q.markers.fetched(true)
 		err = redis.Nil
 	case errors.Is(err, redis.Nil):
+		q.markers.until = q.prefetcher.passAt
 		q.markers.fetched(false)
 	default:
 		q.markers.failed()

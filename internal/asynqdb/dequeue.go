@@ -19,6 +19,9 @@ type Dequeue struct {
 	Queue string
 	Ends  int64 // the Unix second at which the jobs' leases end
 	Woken bool  // whether a marker of the queue was consumed for this call
+	// Rest is for how long no Dequeue with a Rest takes new jobs after this one. If an earlier one's has
+	// not ended, this one takes only granted jobs. Zero takes all jobs.
+	Rest time.Duration
 
 	name string
 	sent script.Sent
@@ -48,8 +51,8 @@ type Taken struct {
 // before. The first to run is in front.
 func (db DB) Dequeue(ctx context.Context, d *Dequeue, n int) ([]Taken, error) {
 	q := d.Queue
-	keys := []string{Key(q, Pending), Key(q, Paused), Key(q, Active), Key(q, Lease), Key(q, Marker)}
-	found, err := dequeueScript.Run(ctx, db.Redis, keys, d.Ends, Hash(q, ""), n, d.name, &d.sent, d.Woken).StringSlice()
+	keys := []string{Key(q, Pending), Key(q, Paused), Key(q, Active), Key(q, Lease), Key(q, Marker), Key(q, Pass)}
+	found, err := dequeueScript.Run(ctx, db.Redis, keys, d.Ends, Hash(q, ""), n, d.name, &d.sent, d.Woken, d.Rest.Milliseconds()).StringSlice()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, err
 	}

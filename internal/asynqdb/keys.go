@@ -30,6 +30,7 @@ const (
 	Completed = "completed"
 	Scheduled = "scheduled"
 	Paused    = "paused"          // exists if the queue is paused
+	Pass      = "headgate_pass"   // added by headgate: exists until servers may take new jobs of a large backlog again
 	Marker    = "headgate"        // added by headgate: the marker on which idle servers block until a job becomes pending
 	Shards    = "headgate:shards" // added by headgate: the number of shards that a sharded queue had last
 )

@@ -7,17 +7,20 @@
 -- KEYS[3] asynq:{queue}:active
 -- KEYS[4] asynq:{queue}:lease
 -- KEYS[5] asynq:{queue}:headgate, the marker for which idle servers wait
+-- KEYS[6] asynq:{queue}:headgate_pass, which exists until servers may take new jobs of a large backlog
 -- ARGV[1] end of the jobs' leases, Unix second
 -- ARGV[2] prefix of a job's hash, asynq:{queue}:t:
 -- ARGV[3] n, the most jobs to take
 -- ARGV[4] name of this dequeue: a time in nanoseconds; only repeats of the call have the same name
 -- ARGV[5] attempt: 1 when the call is sent for the first time, more in a repeat
 -- ARGV[6] 1 if a marker was consumed for this call: if jobs are left, another marker is set
+-- ARGV[7] rest: 0, or the milliseconds after this call in which no call with a rest takes new jobs.
+--   Granted jobs in front of the first new job are taken at once
 -- Returns three values for each job, in the order in which they run: its ID, its message, and 1 if
 --   it was put back since it was enqueued, else ''. Returns nil if there is no job
 -- @include restore_unique
-local pending, paused, active, lease, marker = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local ends, prefix, n, name, attempt, woken = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local pending, paused, active, lease, marker, pass = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local ends, prefix, n, name, attempt, woken, rest = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 
 local call = redis.call
 local jobs = {}
@@ -37,8 +40,16 @@ if attempt ~= '1' then -- return the jobs that this call took before
 end
 if n == '0' or call('EXISTS', paused) == 1 then return nil end
 
+local most = n
+if rest ~= '0' and not call('SET', pass, '', 'NX', 'PX', rest) then
+  local ids = call('LRANGE', pending, -n, -1)
+  most = 0
+  while ids[#ids - most] and call('HEXISTS', prefix .. ids[#ids - most], 'denied') == 1 do most = most + 1 end
+  if most == 0 then return nil end
+end
+
 local taken, leases = {}, {}
-for _, id in ipairs(call('RPOP', pending, n) or {}) do
+for _, id in ipairs(call('RPOP', pending, most) or {}) do
   local hash = prefix .. id
   local kept = redis.pcall('HMGET', hash, 'msg', 'lock_ms', 'denied')
   local msg, lock_ms = kept[1], kept[2]

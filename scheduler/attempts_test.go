@@ -15,83 +15,63 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// How the attempts of a job ended is kept once one has failed: the last ten, denials left out,
-// and nothing of a job that succeeds at once.
+// TestAttempts_Kept: once an attempt of a job has failed, the last ten attempts are kept, without
+// denials. A job that succeeds at first keeps none. A panic is an attempt too, and no text says
+// that a retry would be skipped.
 func TestAttempts_Kept(t *testing.T) {
-	fails := map[string]int{"job:once": 1, "job:never": 0, "job:always": 99}
 	handle := func(ctx context.Context, task *asynq.Task) error {
 		time.Sleep(3 * time.Second)
 		retried, _ := asynq.GetRetryCount(ctx)
-		switch {
-		case retried >= fails[task.Type()]:
-			return nil
-		case retried == 4:
-			panic("a fault")
-		}
-		return fmt.Errorf("fault %d %s: %w", retried, strings.Repeat("x", 2000), errors.New("refused"))
-	}
-	config := idle
-	config.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Minute }
-	virtual(t, settings{config: config, limits: []throttle.Limit{perMinute(60, 1)}, handle: handle, quiet: time.Minute}, func(t *testing.T, st *stack) {
-		for name := range fails {
-			st.enqueue(NewTask(name, nil, asynq.TaskID(name), asynq.MaxRetry(11), asynq.Retention(72*time.Hour)))
-		}
-		time.Sleep(40 * time.Minute)
-		if all := attemptsOf(st, "job:never"); len(all) > 0 {
-			t.Errorf("of a job that never failed: %+v", all)
-		}
-		once := attemptsOf(st, "job:once")
-		if len(once) != 2 || once[0].Error != "" || !strings.HasPrefix(once[1].Error, "fault 0") || len(once[1].Error) > 1010 {
-			t.Errorf("of a job that failed once: %.2000v", once)
-		}
-		for _, a := range once {
-			if a.Took != 3*time.Second || !strings.HasSuffix(a.Worker, fmt.Sprint(":", os.Getpid())) || time.Since(a.At) > 40*time.Minute {
-				t.Errorf("an attempt: %.200v", a)
-			}
-		}
-		always := attemptsOf(st, "job:always")
-		if len(always) != asynqdb.KeptAttempts || !strings.HasPrefix(always[0].Error, "fault 11") || !strings.HasPrefix(always[9].Error, "fault 2") {
-			t.Errorf("of a job that failed 12 times: %.3000v", always)
-		}
-		if info := st.info("job:always"); info == nil || info.State != asynq.TaskStateArchived {
-			t.Errorf("it is %+v", info)
-		}
-		st.must(st.tasks.DeleteTask("default", "job:always"))
-		if left := st.rdb.Exists(t.Context(), asynqdb.Hash("default", "job:always")).Val(); left != 0 {
-			t.Error("what was kept of a job outlives it")
-		}
-	})
-}
-
-// A panic is an attempt, too, with what asynq says of it. For people no text says that a retry
-// would be skipped.
-func TestAttempts_Errors(t *testing.T) {
-	handle := func(_ context.Context, task *asynq.Task) error {
 		switch task.Type() {
 		case "job:panics":
 			panic("a fault")
 		case "job:skips":
 			return fmt.Errorf("bad input: %w", asynq.SkipRetry)
+		case "job:bare":
+			return asynq.SkipRetry
+		case "job:never":
+			return nil
+		case "job:once":
+			if retried == 1 {
+				return nil
+			}
 		}
-		return asynq.SkipRetry
+		return fmt.Errorf("fault %d %s: %w", retried, strings.Repeat("x", 2000), errors.New("rejected"))
 	}
-	virtual(t, settings{limits: []throttle.Limit{perMinute(600, 10)}, handle: handle}, func(t *testing.T, st *stack) {
-		for name, want := range map[string]string{"job:panics": "a fault", "job:skips": "bad input", "job:bare": "its handler gave it up"} {
-			id := st.enqueue(NewTask(name, nil, asynq.MaxRetry(0)))
-			time.Sleep(time.Minute)
-			all := attemptsOf(st, id)
-			if len(all) != 1 || !strings.Contains(all[0].Error, want) || strings.Contains(all[0].Error, "skip retry") {
-				t.Errorf("%s: %+v", name, all)
+	virtual(t, settings{config: retrying(idle, time.Minute), limits: []throttle.Limit{perMinute(60, 1)}, handle: handle, quiet: time.Minute}, func(t *testing.T, st *stack) {
+		want := map[string][]string{ // the beginning of the errors, latest first
+			"job:never": {}, "job:once": {"", "fault 0"}, "job:skips": {"bad input"}, "job:bare": {"its handler gave it up"}, "job:panics": {"panic"},
+		}
+		for i := range asynqdb.KeptAttempts {
+			want["job:always"] = append(want["job:always"], fmt.Sprint("fault ", 11-i))
+		}
+		for name := range want {
+			maxRetry := 11
+			if name == "job:panics" {
+				maxRetry = 0
 			}
-			if info := st.info(id); info == nil || info.State != asynq.TaskStateArchived || !strings.Contains(asynqdb.PlainError(info.LastErr), want) {
-				t.Errorf("%s: %+v", name, info)
+			st.enqueue(NewTask(name, nil, asynq.TaskID(name), asynq.MaxRetry(maxRetry), asynq.Retention(72*time.Hour)))
+		}
+		time.Sleep(40 * time.Minute)
+		for name, errs := range want {
+			all, _, err := asynqdb.New(st.rdb).Attempts(t.Context(), "default", name)
+			st.must(err)
+			if len(all) != len(errs) {
+				t.Fatalf("%s: %.3000v", name, all)
 			}
+			for i, a := range all {
+				if !strings.HasPrefix(a.Error, errs[i]) || (errs[i] == "") != (a.Error == "") || len(a.Error) > 1010 || strings.Contains(a.Error, "skip retry") ||
+					a.Took != 3*time.Second || !strings.HasSuffix(a.Worker, fmt.Sprint(":", os.Getpid())) || time.Since(a.At) > 40*time.Minute {
+					t.Errorf("%s: attempt %d: %.200v", name, i, a)
+				}
+			}
+			if len(errs) > 0 && errs[0] != "" && !strings.HasPrefix(asynqdb.PlainError(st.wantJob(name, asynq.TaskStateArchived, "").LastErr), errs[0]) {
+				t.Errorf("%s: archived with %.100q", name, st.info(name).LastErr)
+			}
+		}
+		st.must(st.tasks.DeleteTask("default", "job:always"))
+		if left := st.rdb.Exists(t.Context(), asynqdb.Hash("default", "job:always")).Val(); left != 0 {
+			t.Error("the attempts of a job outlive it")
 		}
 	})
-}
-
-func attemptsOf(st *stack, id string) []asynqdb.Attempt {
-	list, _, err := asynqdb.New(st.rdb).Attempts(st.t.Context(), "default", id)
-	st.must(err)
-	return list
 }

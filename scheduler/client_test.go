@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// pipelines counts how often scripts are sent, alone or together.
+// pipelines counts how often scripts are sent, alone or in a pipeline.
 type pipelines struct {
 	redis.Hook
 	scripts, together int
@@ -41,7 +41,8 @@ func (p *pipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// Tasks that are enqueued together stand in their order, each as if it had been enqueued alone.
+// TestEnqueueAll: tasks that are enqueued together keep their order, each as if it had been
+// enqueued alone.
 func TestEnqueueAll(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		client := NewClient(rdb)
@@ -69,7 +70,7 @@ func TestEnqueueAll(t *testing.T) {
 		slices.Reverse(pending)
 		for i, id := range pending[1:] {
 			if id != fmt.Sprint(i) {
-				t.Fatalf("job %s stands at %d", id, i)
+				t.Fatalf("job %s is number %d", id, i)
 			}
 		}
 		if marks := rdb.ZCard(t.Context(), markerKey("default")).Val(); marks != 1 {
@@ -78,7 +79,8 @@ func TestEnqueueAll(t *testing.T) {
 	})
 }
 
-// What is wrong with one task is said of it alone, and what one has it has there, too.
+// TestEnqueueAll_AllKinds: an error of one task does not concern the others, and options apply as
+// in Enqueue.
 func TestEnqueueAll_AllKinds(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		client := NewClient(rdb)
@@ -118,7 +120,7 @@ func TestEnqueueAll_AllKinds(t *testing.T) {
 			}
 		}
 		if len(client.EnqueueAll(t.Context())) != 0 {
-			t.Error("no tasks have answers")
+			t.Error("results for no tasks")
 		}
 	})
 }

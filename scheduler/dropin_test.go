@@ -19,7 +19,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -40,8 +39,8 @@ type (
 	}
 )
 
-// program is an asynq program that uses much of what asynq has. It writes down
-// what happens, but for when.
+// program is an asynq program that uses much of what asynq has. It records what happens, but not
+// when.
 type program struct {
 	t     *testing.T
 	mu    sync.Mutex
@@ -55,7 +54,7 @@ func (p *program) note(format string, args ...any) {
 	p.lines = append(p.lines, fmt.Sprintf(format, args...))
 }
 
-// middleware is the program's own: it sees every attempt, and what came of it.
+// middleware records every attempt and its error.
 func (p *program) middleware(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		retried, _ := asynq.GetRetryCount(ctx)
@@ -141,14 +140,14 @@ func (p *program) enqueue(client asynqClient) {
 	add("skips", "", asynq.TaskID("skips"))
 	add("revokes", "", asynq.TaskID("revokes"))
 	add("busy", "", asynq.TaskID("busy"), asynq.Retention(time.Hour))
-	add("nobody knows", "", asynq.TaskID("unknown"), asynq.MaxRetry(0))
+	add("no handler", "", asynq.TaskID("unknown"), asynq.MaxRetry(0))
 	for _, payload := range []string{"a", "b", "c"} {
 		add("fine", payload, asynq.Group("letters"))
 	}
 }
 
-// run runs the program for some minutes and returns what it wrote down, and
-// then what asynq's Inspector says of its jobs.
+// run runs the program for some minutes and returns its record, and then what asynq's Inspector
+// shows of its jobs.
 func (p *program) run(rdb redis.UniversalClient, server asynqServer, client asynqClient) []string {
 	p.enqueue(client)
 	periodic := asynq.NewSchedulerFromRedisClient(rdb, &asynq.SchedulerOpts{Logger: silent{}})
@@ -191,8 +190,8 @@ func (p *program) inspect(tasks *asynq.Inspector) {
 	}
 }
 
-// A program that changes two constructors and adds rules behaves as before,
-// whether the limits deny or not.
+// TestDropIn: a program that replaces two constructors and adds rules behaves as before, whether or
+// not the limits deny.
 func TestDropIn(t *testing.T) {
 	slow(t)
 	build := func(t *testing.T, f func(rdb redis.UniversalClient, p *program) (asynqServer, asynqClient)) (lines []string) {
@@ -219,12 +218,10 @@ func TestDropIn(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var limiter *spy
 			limited := build(t, func(rdb redis.UniversalClient, p *program) (asynqServer, asynqClient) {
-				limiter = &spy{DB: waitdb.New(throttle.New(rdb, throttle.Options{})), denials: map[string]int{}}
+				limiter = newSpy(rdb, throttle.Options{})
 				rules := Rules{
-					Limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: test.rate, Capacity: 1}},
-					RuleFor: func(context.Context, *asynq.Task) (Rule, error) {
-						return Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
-					},
+					Limits:  []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: test.rate, Capacity: 1}},
+					RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return needs("api"), nil },
 				}
 				server, err := NewServer(rdb, rules, p.config(), withSpy(limiter), WithLogger(slog.New(slog.DiscardHandler)))
 				if err != nil {

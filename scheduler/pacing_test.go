@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestPace: a call that is late, as on a busy machine, does not leave too shortly before the
-// next; and what is late once costs the limit nothing.
+// TestPace: if a call leaves late, as on a busy machine, the next call keeps the interval to it,
+// and the limit's rate is used all the same.
 func TestPace(t *testing.T) {
 	const interval, calls = 200 * time.Millisecond, 100
 	for _, kind := range []throttle.Kind{throttle.Funnel, throttle.SlidingLog} {
@@ -23,13 +23,9 @@ func TestPace(t *testing.T) {
 			left = append(left, time.Now())
 			return nil
 		}
-		one := idle
-		one.Concurrency = 1
 		limit := throttle.Limit{Name: "api", Kind: kind, Rate: throttle.Every(interval)}
-		virtual(t, settings{config: one, limits: []throttle.Limit{limit}, handle: handle}, func(_ *testing.T, st *stack) {
-			for range calls {
-				st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)))
-			}
+		virtual(t, settings{config: oneWorker, limits: []throttle.Limit{limit}, handle: handle}, func(_ *testing.T, st *stack) {
+			st.enqueueN(calls, "")
 			time.Sleep(time.Minute)
 		})
 		if len(left) != calls {
@@ -46,8 +42,8 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestPacing_LateCallsOnly: where somebody resets or changes a limit its next call waits for no
-// time of before, nor where more calls than one are given at once. Meters are forgotten.
+// TestPacing_LateCallsOnly: a call does not wait after its limit was reset or changed, or if more
+// than one call is given at once. Old meters are removed.
 func TestPacing_LateCallsOnly(t *testing.T) {
 	one := throttle.Decision{Outcome: throttle.Allowed, Limit: "api", Cost: 1, Capacity: 1, ResetAfter: time.Second / 2}
 	for name, change := range map[string]func(*throttle.Decision){

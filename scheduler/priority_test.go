@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// A task's own priority wins over its rule's, wherever it was given.
+// TestPriorityOption: a task's own priority replaces its rule's, wherever it was given.
 func TestPriorityOption(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		client := NewClient(rdb)
@@ -52,8 +52,8 @@ func TestPriorityOption(t *testing.T) {
 	})
 }
 
-// Options may be shared: neither NewTask nor Enqueue writes into them. The race
-// detector, and the retries of each job, would tell.
+// TestNewTask_SharedOptions: options may be shared, because neither NewTask nor Enqueue writes into
+// them.
 func TestNewTask_SharedOptions(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	client := NewClient(rdb)

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -16,17 +15,11 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// waitingUnique has a job with a Unique lock of 5 s wait for 10 s. When it runs it fails, and
-// is to be retried in an hour.
+// waitingUnique lets a job with a Unique lock of 5 s wait for 10 s. When it runs it fails, and is
+// retried in an hour.
 func waitingUnique(t *testing.T, then func(t *testing.T, st *stack, task *asynq.Task, id string)) {
-	hourly := throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}
-	fail := func(context.Context, *asynq.Task) error { return errors.New("boom") }
-	config := quick
-	config.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Hour }
-	virtual(t, settings{config: config, limits: []throttle.Limit{hourly}, handle: fail}, func(t *testing.T, st *stack) {
-		if d, err := st.limiter.Allow(t.Context(), "api", ""); !d.OK() {
-			t.Fatal(d, err)
-		}
+	virtual(t, settings{config: retrying(quick, time.Hour), limits: []throttle.Limit{each(time.Hour)}, handle: returns(errors.New("boom"))}, func(t *testing.T, st *stack) {
+		st.takePermit("api")
 		task := asynq.NewTask("job", nil, asynq.Unique(5*time.Second))
 		id := st.enqueue(task)
 		time.Sleep(10 * time.Second)
@@ -34,7 +27,8 @@ func waitingUnique(t *testing.T, then func(t *testing.T, st *stack, task *asynq.
 	})
 }
 
-// A Unique lock ends when it would have ended, had its job not waited.
+// TestUnique_EndsInTime: from the grant on, a Unique lock lasts as long as if its job had not
+// waited.
 func TestUnique_EndsInTime(t *testing.T) {
 	waitingUnique(t, func(t *testing.T, st *stack, task *asynq.Task, id string) {
 		if _, err := st.client.Enqueue(task); !errors.Is(err, asynq.ErrDuplicateTask) {
@@ -46,16 +40,17 @@ func TestUnique_EndsInTime(t *testing.T) {
 			t.Errorf("job: %+v, want that it has run and failed", info)
 		}
 		if _, err := st.client.Enqueue(task); !errors.Is(err, asynq.ErrDuplicateTask) {
-			t.Errorf("a second of it 3 s after it was called: %v, want ErrDuplicateTask", err)
+			t.Errorf("a second of it 3 s after it was granted: %v, want ErrDuplicateTask", err)
 		}
 		time.Sleep(3 * time.Second)
 		if _, err := st.client.Enqueue(task); err != nil {
-			t.Errorf("another 6 s after it was called: %v, want that the lock has ended", err)
+			t.Errorf("another 6 s after it was granted: %v, want that the lock has ended", err)
 		}
 	})
 }
 
-// So does the lock of a job that an operator archived while it waited, and ran later.
+// TestUnique_ArchivedJob: so does the lock of a job that an operator archived while it waited, and
+// ran later.
 func TestUnique_ArchivedJob(t *testing.T) {
 	waitingUnique(t, func(t *testing.T, st *stack, task *asynq.Task, id string) {
 		st.must(st.tasks.ArchiveTask("default", id))
@@ -76,8 +71,8 @@ func TestUnique_ArchivedJob(t *testing.T) {
 	})
 }
 
-// A Redis that is flushed before any call of the check says nothing of asynq's
-// layout, and is no outage.
+// TestCheckPromote_FlushedMeanwhile: if Redis is flushed before any call of the check, that is no
+// sign of another asynq layout, and no outage.
 func TestCheckPromote_FlushedMeanwhile(t *testing.T) {
 	calls := 1
 	for flushed := 1; flushed <= calls; flushed++ {

@@ -16,9 +16,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// A server that is told to end gives no more turns while its last jobs run.
+// TestRun_StopsDispatcherFirst: a server that gets a signal stops to lead before its last jobs end.
 func TestRun_StopsDispatcherFirst(t *testing.T) {
-	signals := make(chan os.Signal, 1) // so that one that comes before Run listens ends nothing
+	signals := make(chan os.Signal, 1) // so that a signal before Run listens does not end the process
 	signal.Notify(signals, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	_, rdb := redistest.Mini(t)
@@ -46,6 +46,6 @@ func TestRun_StopsDispatcherFirst(t *testing.T) {
 		t.Error(err)
 	}
 	if <-done != nil {
-		t.Error("turns were given until the job was broken off")
+		t.Error("it led until the job was interrupted")
 	}
 }

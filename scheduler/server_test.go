@@ -42,7 +42,7 @@ func TestNewServer_Errors(t *testing.T) {
 	}
 }
 
-// Constructors start nothing: a bubble ends only when all its goroutines have.
+// TestNewServer_StartsNothing: constructors start no goroutines, without which a bubble ends.
 func TestNewServer_StartsNothing(t *testing.T) {
 	m, _ := redistest.Mini(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestNewServer_StartsNothing(t *testing.T) {
 	})
 }
 
-// A server answers as asynq's does to calls at the wrong time.
+// TestServer_States: a server returns the same as asynq's to calls at the wrong time.
 func TestServer_States(t *testing.T) {
 	handler := asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })
 	calls := map[string]func(s asynqServer) error{
@@ -110,45 +110,31 @@ func TestServer_States(t *testing.T) {
 	}
 }
 
-// The delays between attempts are asynq's unless the program or a rule sets
-// others; a rule is worked out once for each attempt, and handlers can see it.
+// TestServer_RetryDelays: the delays between attempts are asynq's unless the program or a rule sets
+// others. A rule is asked for once for each attempt.
 func TestServer_RetryDelays(t *testing.T) {
-	minute := &RetryPolicy{Backoff: Backoff{Growth: GrowthConstant, Base: time.Minute, Jitter: JitterNone}}
-	own := func(int, error, *asynq.Task) time.Duration { return 10 * time.Minute }
-	tests := []struct {
-		name     string
-		program  asynq.RetryDelayFunc
-		rule     *RetryPolicy
-		from, to time.Duration
+	minute := constantDelay(time.Minute)
+	for name, test := range map[string]struct {
+		config asynq.Config
+		policy *RetryPolicy
+		from   time.Duration
+		more   time.Duration
 	}{
-		{"asynq's", nil, nil, 15 * time.Second, 45 * time.Second},
-		{"the program's", own, nil, 10 * time.Minute, 10*time.Minute + time.Second},
-		{"the rule's", nil, minute, time.Minute, time.Minute + time.Second},
-		{"the rule's before the program's", own, minute, time.Minute, time.Minute + time.Second},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			config := idle
-			config.RetryDelayFunc = test.program
-			asked := 0
-			var seen Rule
-			s := settings{
-				config: config,
-				rule:   func(*asynq.Task) (Rule, error) { asked++; return Rule{MaxWait: 77, Retry: test.rule}, nil },
-				handle: func(ctx context.Context, _ *asynq.Task) error { seen, _ = GetRule(ctx); return errors.New("boom") },
+		"asynq's":                       {idle, nil, 15 * time.Second, 30 * time.Second},
+		"the program's":                 {retrying(idle, 10*time.Minute), nil, 10 * time.Minute, time.Second},
+		"the rule's":                    {idle, minute, time.Minute, time.Second},
+		"the rule's, not the program's": {retrying(idle, 10*time.Minute), minute, time.Minute, time.Second},
+	} {
+		asked := 0
+		rule := func(*asynq.Task) (Rule, error) { asked++; return Rule{Retry: test.policy}, nil }
+		virtual(t, settings{config: test.config, rule: rule, handle: returns(errors.New("boom"))}, func(t *testing.T, st *stack) {
+			id := st.enqueueN(1, "", asynq.MaxRetry(1))[0]
+			time.Sleep(15 * time.Second)
+			st.wantRuns(1)
+			delay := st.info(id).NextProcessAt.Sub(st.ran()[0].at) + time.Second // asynq cuts to seconds
+			if delay < test.from || delay > test.from+test.more || asked != 1 {
+				t.Errorf("%s: retried after %s, want %s; the rule was asked for %d times", name, delay, test.from, asked)
 			}
-			virtual(t, s, func(t *testing.T, st *stack) {
-				id := st.enqueue(asynq.NewTask("job", nil))
-				time.Sleep(15 * time.Second)
-				ran := st.ran()
-				if len(ran) != 1 || asked != 1 || seen.MaxWait != 77 {
-					t.Fatalf("ran %v, the rule was asked for %d times, the handler saw %+v", ran, asked, seen)
-				}
-				delay := st.info(id).NextProcessAt.Sub(ran[0].at) + time.Second // asynq cuts to seconds
-				if delay < test.from || delay > test.to {
-					t.Errorf("comes again after %s, want %s to %s", delay, test.from, test.to)
-				}
-			})
 		})
 	}
 	if _, ok := GetRule(t.Context()); ok {
@@ -156,50 +142,40 @@ func TestServer_RetryDelays(t *testing.T) {
 	}
 }
 
-// keeping is a logger that keeps what it is told.
-type keeping struct {
+// warnings is a logger that keeps warnings and errors.
+type warnings struct {
+	silent
 	mu    sync.Mutex
 	lines []string
 }
 
-func (k *keeping) add(level string, args []any) {
+func (k *warnings) add(args []any) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.lines = append(k.lines, level+" "+fmt.Sprint(args...))
+	k.lines = append(k.lines, fmt.Sprint(args...))
 }
 
-func (k *keeping) Debug(...any)      {}
-func (k *keeping) Info(...any)       {}
-func (k *keeping) Warn(args ...any)  { k.add("WARN", args) }
-func (k *keeping) Error(args ...any) { k.add("ERROR", args) }
-func (k *keeping) Fatal(args ...any) { k.add("FATAL", args) }
+func (k *warnings) Warn(args ...any)  { k.add(args) }
+func (k *warnings) Error(args ...any) { k.add(args) }
 
-// asynq says that a job's retries are exhausted where that is so, and not where
+// TestServer_LogsNoDenials: asynq logs that a job's retries are exhausted if that is so, and not if
 // the job was denied on its last attempt.
 func TestServer_LogsNoDenials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
-		var log keeping
+		var log warnings
 		config := idle
 		config.Logger = &log
-		rules := Rules{
-			Limits: []throttle.Limit{perMinute(1, 1)},
-			RuleFor: func(context.Context, *asynq.Task) (Rule, error) {
-				return Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
-			},
-		}
+		rules := Rules{Limits: []throttle.Limit{perMinute(1, 1)}, RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return needs("api"), nil }}
 		server, err := NewServer(rdb, rules, config)
 		if err != nil {
 			t.Fatal(err)
 		}
-		client := NewClient(rdb)
 		for _, id := range []string{"fails", "fine", "works"} {
-			if _, err := client.Enqueue(asynq.NewTask(id, nil), asynq.TaskID(id), asynq.MaxRetry(0)); err != nil {
-				t.Fatal(err)
-			}
+			add(t, rdb, id, asynq.MaxRetry(0))
 		}
-		err = server.Start(asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {
-			if task.Type() == "fails" {
+		err = server.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+			if id, _ := asynq.GetTaskID(ctx); id == "fails" {
 				return errors.New("boom")
 			}
 			return nil
@@ -209,7 +185,7 @@ func TestServer_LogsNoDenials(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		server.Shutdown()
-		if want := []string{"WARN Retry exhausted for task id=fails"}; !slices.Equal(log.lines, want) {
+		if want := []string{"Retry exhausted for task id=fails"}; !slices.Equal(log.lines, want) {
 			t.Errorf("logged %q, want %q", log.lines, want)
 		}
 	})

@@ -1,9 +1,9 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestStats_Counts: in virtual time, six a minute for ninety jobs, of
-// which some fail, end for good, come back or panic.
+// TestStats_Counts: ninety jobs at six a minute, which succeed, fail, panic, or run into their
+// timeout.
 func TestStats_Counts(t *testing.T) {
 	handle := func(ctx context.Context, task *asynq.Task) error {
 		retried, _ := asynq.GetRetryCount(ctx)
@@ -32,24 +32,17 @@ func TestStats_Counts(t *testing.T) {
 		}
 		return nil
 	}
-	virtual(t, settings{limits: []throttle.Limit{perMinute(6, 3)}, handle: handle}, func(t *testing.T, st *stack) {
+	virtual(t, settings{limits: []throttle.Limit{perMinute(6, 3)}, rule: always(needs("api")), handle: handle}, func(t *testing.T, st *stack) {
 		kinds := []string{"", "fails once", "fails", "is revoked", "panics", "runs into its timeout"}
 		for i := range 90 {
-			var opts []asynq.Option
-			if kinds[i%6] == "runs into its timeout" {
-				opts = append(opts, asynq.Timeout(time.Second))
-			}
-			maxRetry := 0
-			if kinds[i%6] == "fails once" {
-				maxRetry = 1
-			}
-			st.enqueue(NewTask("job", []byte(kinds[i%6]), asynq.MaxRetry(maxRetry)), append(opts, asynq.TaskID(fmt.Sprint("job-", i)))...)
+			opts := map[string]asynq.Option{"fails once": asynq.MaxRetry(1), "runs into its timeout": asynq.Timeout(time.Second)}
+			st.enqueue(needing(kinds[i%6]), cmp.Or[asynq.Option](opts[kinds[i%6]], asynq.MaxRetry(0)))
 		}
-		st.enqueue(NewTask("job", nil, asynq.MaxRetry(0)), asynq.TaskID("last"), asynq.ProcessIn(time.Hour))
+		st.enqueueN(1, "", asynq.ProcessIn(25*time.Minute))
 		var seen stats.LimitSummary
 		var since string
 		var ends stats.Counts
-		for range 90 { // minutes, as a viewer does who looks once in each
+		for range 30 { // as a viewer that looks once a minute
 			time.Sleep(time.Minute)
 			all, err := stats.ReadSummaries(t.Context(), st.rdb, "default", since)
 			st.must(err)
@@ -75,8 +68,8 @@ func TestStats_Counts(t *testing.T) {
 	})
 }
 
-// wantLateness holds the histograms of jobs that waited against what the limiter
-// answered, in a stack where each was denied at most once a run.
+// wantLateness compares the histograms of jobs that waited with the limiter's answers, if each job
+// was denied at most once a run.
 func (st *stack) wantLateness(waited int) {
 	st.t.Helper()
 	r := st.server.scopes[0].stats
@@ -87,17 +80,17 @@ func (st *stack) wantLateness(waited int) {
 		st.t.Errorf("%d latenesses, %d waits, %v denials of %d jobs; want %d of %d", late, waits, denials, runs, waited, len(st.ran()))
 	}
 	if n := r.Ungranted.Load(); n > 0 {
-		st.t.Errorf("%d jobs came uncalled", n)
+		st.t.Errorf("%d jobs came without a grant", n)
 	}
 	if lateSum/float64(late) > idle.TaskCheckInterval.Seconds() {
 		st.t.Errorf("jobs were %fs late on average, the poll is %s", lateSum/float64(late), idle.TaskCheckInterval)
 	}
 }
 
-// TestStats_FlushedAtShutdown: a server that stops leaves nothing unsaid.
+// TestStats_FlushedAtShutdown: a server that stops writes what it has counted.
 func TestStats_FlushedAtShutdown(t *testing.T) {
 	virtual(t, settings{limits: []throttle.Limit{perMinute(600, 600)}}, func(t *testing.T, st *stack) {
-		st.enqueue(NewTask("job", nil))
+		st.enqueueN(1, "")
 		for len(st.ran()) == 0 {
 			time.Sleep(time.Millisecond)
 		}

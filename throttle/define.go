@@ -81,7 +81,7 @@ func (s *shared) write(ctx context.Context, source string, l Limit) (changed int
 		return 0, unavailable(err)
 	}
 	if reply[1] == 1 && l.Kind != Concurrency {
-		err = s.carry(ctx, l)
+		err = s.convert(ctx, l)
 	}
 	if source != fromSet && (len(l.Overrides) > 0 || reply[2] == 1) {
 		err = errors.Join(err, s.defineKeys(ctx, l))
@@ -245,41 +245,41 @@ func (s *shared) Extended(ctx context.Context, run func() ([]any, error)) (rest 
 	return nil, errCalendar
 }
 
-// carryBatch is the largest number of meters in one call of the carry script. Such a call takes
+// convertBatch is the largest number of meters in one call of the script. Such a call takes
 // less than a millisecond of Redis's time.
-const carryBatch = 50
+const convertBatch = 50
 
-// carry converts all meters of a limit after a change of its rate, so that they expire by the new
+// convert converts all meters of a limit after a change of its rate, so that they expire by the new
 // rate. It scans the names of all keys of the Redis server, a page at a time. A meter expires a
 // minute after it is full again, so no state is lost if the scan takes less than a minute.
 //
 // A call converts the meter that it uses. Idle meters must be converted here: otherwise they would
 // expire too early, or would see two changes of the rate at once. There is no index of a limit's
 // meters, because every call would have to update it.
-func (s *shared) carry(ctx context.Context, l Limit) error {
+func (s *shared) convert(ctx context.Context, l Limit) error {
 	node, err := script.Node(ctx, s.rdb, s.prefix)
 	if err != nil {
 		return err
 	}
 	prefix := s.prefix + "m:" + string(l.Kind) + ":" + l.Name + "|"
 	args := []any{l.Name}
-	carryAll := func() error {
+	convertAll := func() error {
 		if len(args) == 1 {
 			return nil
 		}
-		_, err := s.Extended(ctx, func() ([]any, error) { return s.run(ctx, carryScript, args...).Slice() })
+		_, err := s.Extended(ctx, func() ([]any, error) { return s.run(ctx, convertScript, args...).Slice() })
 		args = args[:1]
 		return err
 	}
 	scan := node.Scan(ctx, 0, script.Literal(prefix)+"*", 1000).Iterator()
 	for scan.Next(ctx) {
-		if args = append(args, strings.TrimPrefix(scan.Val(), prefix)); len(args) > carryBatch {
-			if err := carryAll(); err != nil {
+		if args = append(args, strings.TrimPrefix(scan.Val(), prefix)); len(args) > convertBatch {
+			if err := convertAll(); err != nil {
 				return err
 			}
 		}
 	}
-	return cmp.Or(scan.Err(), carryAll())
+	return cmp.Or(scan.Err(), convertAll())
 }
 
 // setKey takes two round trips: it first reads the limit to check the override. If the limit

@@ -19,7 +19,7 @@ var (
 	allowScript    = script.New("limits/allow")
 	blockScript    = script.New("limits/block")
 	blockForScript = script.New("limits/block_for")
-	carryScript    = script.New("limits/carry")
+	convertScript  = script.New("limits/convert")
 	cellScript     = script.New("limits/cell")
 	chargeScript   = script.New("limits/charge")
 	defineScript   = script.New("limits/define")

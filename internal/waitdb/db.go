@@ -21,8 +21,8 @@ import (
 )
 
 var (
-	acceptedScript       = script.New("limits/accepted")
-	lookScript           = script.New("limits/look")
+	feedbackScript       = script.New("limits/feedback")
+	readMetersScript     = script.New("limits/read_meters")
 	acquireScript        = script.New("lanes/acquire")
 	becomeLeaderScript   = script.New("lanes/become_leader")
 	claimScript          = script.New("lanes/claim")

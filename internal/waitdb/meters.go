@@ -59,7 +59,7 @@ func (db *DB) Meters(ctx context.Context, withStates bool, needs ...throttle.Nee
 	for _, n := range needs {
 		args = append(args, n.Limit, n.Key)
 	}
-	reply, err := db.Internals().Extended(ctx, func() ([]any, error) { return db.run(ctx, lookScript, args...).Slice() })
+	reply, err := db.Internals().Extended(ctx, func() ([]any, error) { return db.run(ctx, readMetersScript, args...).Slice() })
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (db *DB) Meters(ctx context.Context, withStates bool, needs ...throttle.Nee
 	return meters, nil
 }
 
-// read reads a row of lua/limits/look.lua.
+// read reads a row of lua/limits/read_meters.lua.
 func (m *Meter) read(row []any, now int64) {
 	number := func(i int) int64 { return row[i].(int64) }
 	duration := func(i int) time.Duration { return time.Duration(number(i)) * time.Microsecond }

@@ -81,5 +81,5 @@ func (db *DB) Accepted(ctx context.Context, at time.Time, latency time.Duration,
 	for _, n := range needs {
 		args = append(args, n.Limit, n.Key)
 	}
-	return unavailable(db.run(ctx, acceptedScript, args...).Err())
+	return unavailable(db.run(ctx, feedbackScript, args...).Err())
 }

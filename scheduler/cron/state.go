@@ -13,8 +13,8 @@ import (
 
 // The scripts that this package runs.
 var (
-	cronMoveScript = script.New("cron/move")
-	cronReadScript = script.New("cron/read")
+	cronAdvanceScript = script.New("cron/advance")
+	cronReadScript    = script.New("cron/read")
 )
 
 // state is the state of an entry in Redis, which all replicas share. Times are Unix seconds, or 0.
@@ -82,7 +82,7 @@ func (r *Runner) advance(ctx context.Context, name string, last time.Time, spec,
 	if !last.IsZero() {
 		seconds = strconv.FormatInt(last.Unix(), 10)
 	}
-	moved, err := cronMoveScript.Run(ctx, r.rdb, []string{script.Prefix(r.scope)},
+	moved, err := cronAdvanceScript.Run(ctx, r.rdb, []string{script.Prefix(r.scope)},
 		name, seconds, spec, outcome, job).Bool()
 	if err != nil {
 		return false, fmt.Errorf("schedule %s: advancing its last tick: %w", name, err)

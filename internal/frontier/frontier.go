@@ -1,12 +1,12 @@
 // Package frontier keeps the state of crawls in Redis: the URLs that a crawl has found, the state
 // of each URL, and the robots.txt of each origin. All workers of a scope share this state.
 //
-// A job takes its URL with Claim, records the links of the page with Found, enqueues jobs for the
+// A job claims its URL with Claim, records the links of the page with Found, enqueues jobs for the
 // new URLs, and records the final state of its own URL with Done. If a worker dies between two
 // steps, its job runs again from the first step, so each step can be repeated.
 //
-// A crawl is identified by its name. If no URL of a crawl waits, the next seed starts the crawl
-// again, and its URLs are forgotten.
+// A crawl is identified by its name. It is complete when none of its URLs waits. The next seed then
+// starts it again with an empty set of URLs.
 package frontier
 
 import (
@@ -34,8 +34,8 @@ var (
 const crawlTTL = 90 * 24 * time.Hour
 
 // Frontier holds all crawls of a scope. Any number of processes and goroutines may use it. Its
-// methods take one round trip unless they say otherwise. After an error of Redis a change may or
-// may not be made; repeating the call is safe.
+// methods take one round trip unless they say otherwise. After an error of Redis the change may
+// have been made. Repeating the call is safe.
 type Frontier struct {
 	// MaxURLs is the maximum number of URLs of a crawl, not counting those that robots.txt
 	// disallows. Seeds are accepted beyond the maximum.
@@ -55,7 +55,7 @@ func New(rdb redis.UniversalClient, scope string) *Frontier {
 	return &Frontier{math.MaxInt32, math.MaxInt32, rdb, script.Prefix(scope)}
 }
 
-// Crawl is a crawl from its start until another one of the same name starts.
+// Crawl is one run of a crawl, from its start until the next start.
 type Crawl struct {
 	Name string
 	// Start is the time in µs at which the crawl's first seed was enqueued. A later crawl of the
@@ -72,7 +72,7 @@ type Claim struct {
 	Job string
 }
 
-// The results of a claim. The job may call Found and Done only after Take.
+// The results of Claim. The job may call Found and Done only after Take.
 const (
 	Take  = "take"  // the job may fetch the URL
 	Done  = "done"  // the URL is finished
@@ -80,9 +80,9 @@ const (
 	Over  = "over"  // another crawl of that name has started
 )
 
-// Claim lets a job take its URL. It returns the job's crawl and the result. With Over it returns
-// the crawl that has started since. A seed that was enqueued after the crawl started restarts it if
-// none of its URLs waits. Any other seed joins the crawl.
+// Claim lets a job take its URL. It returns the job's crawl and the result. If the result is Over,
+// the crawl is the newer one. A seed that was enqueued after the crawl started restarts it if none
+// of its URLs waits. Any other seed joins the crawl.
 func (f *Frontier) Claim(ctx context.Context, c Claim) (crawl Crawl, result string, err error) {
 	reply, err := crawlClaimScript.Run(ctx, f.rdb, f.keys(), c.Name, c.Start, c.URL, c.From, canonical.HostOf(c.URL), c.Job,
 		crawlTTL.Milliseconds()).StringSlice()
@@ -93,8 +93,8 @@ func (f *Frontier) Claim(ctx context.Context, c Claim) (crawl Crawl, result stri
 	return Crawl{c.Name, start}, reply[1], err
 }
 
-// Begin starts a crawl. It ends the current crawl of that name, and makes the remaining jobs of
-// that crawl do nothing. Begin takes two round trips.
+// Begin starts a crawl. The remaining jobs of the current crawl of that name do nothing from then
+// on. Begin takes two round trips.
 func (f *Frontier) Begin(ctx context.Context, c Crawl) error {
 	now, err := f.rdb.Time(ctx).Result()
 	if err == nil {
@@ -123,7 +123,7 @@ type Link struct {
 //   - Waiting: the caller has to enqueue a job for the URL. If the page's job runs again, Found
 //     returns Waiting again for URLs whose jobs have not started.
 //   - MaxPages and MaxHostPages: the crawl has reached that maximum.
-//   - "": the URL is known.
+//   - "": the URL was recorded before, and needs no job.
 //
 // It returns no states if another crawl of that name has started.
 func (f *Frontier) Found(ctx context.Context, crawl Crawl, page string, links []Link) ([]State, error) {

@@ -29,7 +29,7 @@ const (
 	MaxHostPages State = "max_host_pages" // the URL's host has reached MaxHostURLs
 	TooDeep      State = "too_deep"
 	OtherHost    State = "other_host" // the crawl does not go to its host
-	Excluded     State = "excluded"   // by the patterns of the crawl
+	Excluded     State = "excluded"   // by CrawlHandler.Include and Exclude
 )
 
 // States returns all states, in the order of lists.
@@ -117,10 +117,10 @@ type URL struct {
 	From  string `json:"from,omitempty"` // the page that linked it first; empty for a seed
 }
 
-// URLs calls each with the URLs of a crawl that are in a state, or in any state if it is empty: a few
-// hundred URLs at a time, in no order. While the crawl runs, a URL can be listed twice. An error of
-// each ends the list.
-func (f *Frontier) URLs(ctx context.Context, crawl string, state State, each func([]URL) error) error {
+// URLs calls fn with the URLs of a crawl that are in a state, or in any state if it is empty: a few
+// hundred URLs at a time, in no order. While the crawl runs, a URL can be listed twice. If fn
+// returns an error, URLs returns it at once.
+func (f *Frontier) URLs(ctx context.Context, crawl string, state State, fn func([]URL) error) error {
 	for cursor := uint64(0); ; {
 		pairs, next, err := f.rdb.HScan(ctx, f.key("crawl_seen", crawl), cursor, "", 500).Result()
 		if err != nil {
@@ -135,7 +135,7 @@ func (f *Frontier) URLs(ctx context.Context, crawl string, state State, each fun
 			}
 		}
 		if len(urls) > 0 {
-			if err := each(urls); err != nil {
+			if err := fn(urls); err != nil {
 				return err
 			}
 		}

@@ -21,7 +21,7 @@ const (
 	// to return a robots.txt.
 	robotsMinWait = 30 * time.Second
 	robotsMaxWait = time.Hour
-	// robotsForget is the time after the longest wait at which the failure is forgotten.
+	// robotsForget is the time after the end of the wait for which the failure is kept.
 	robotsForget = 2 * time.Hour
 	// robotsLocked is the value of robots_busy while a job requests the file. While jobs wait for
 	// the next attempt, the value is the time of the first failure in milliseconds.
@@ -49,8 +49,8 @@ func (f *Frontier) Robots(ctx context.Context, origin string) (r RobotsResponse,
 	return r, wrapRobots(origin, err)
 }
 
-// StoreRobots stores an origin's response and unlocks its robots.txt. The response counts as
-// requested the given age ago.
+// StoreRobots stores an origin's response and releases the lock. The response counts as requested
+// the given age ago, which shortens its validity.
 func (f *Frontier) StoreRobots(ctx context.Context, origin string, status int, text []byte, age time.Duration) error {
 	return f.unlockRobots(ctx, origin, func(pipe redis.Pipeliner, key string) {
 		pipe.HSet(ctx, key, "status", status, "text", text, "fetched", time.Now().Add(-age).UnixMilli())
@@ -58,7 +58,7 @@ func (f *Frontier) StoreRobots(ctx context.Context, origin string, status int, t
 	})
 }
 
-// RedirectRobots stores where to request an origin's robots.txt, and unlocks it.
+// RedirectRobots stores the URL that an origin's robots.txt redirects to, and releases the lock.
 func (f *Frontier) RedirectRobots(ctx context.Context, origin, next string, hops int) error {
 	return f.unlockRobots(ctx, origin, func(pipe redis.Pipeliner, key string) {
 		pipe.HSet(ctx, key, "next", next, "hops", hops)
@@ -75,14 +75,15 @@ func (f *Frontier) unlockRobots(ctx context.Context, origin string, change func(
 	return wrapRobots(origin, err)
 }
 
-// RobotsHold forbids jobs to request a robots.txt for a while.
+// RobotsHold is the time for which jobs must not request an origin's robots.txt, because another
+// job requests it or the last request failed.
 type RobotsHold struct {
 	Wait         time.Duration // the remaining time of the hold
 	FailingSince time.Time     // time of the origin's first failure; zero while a job requests the file
 }
 
-// LockRobots takes the lock for requesting an origin's robots.txt. It returns nil if the caller
-// has the lock, which expires after a minute. If another job has the lock, or the origin failed a
+// LockRobots takes the lock for requesting an origin's robots.txt. It returns nil if the caller has
+// the lock, which expires after a minute. If another job has the lock, or the last request failed a
 // short time ago, LockRobots returns the hold after a second round trip.
 func (f *Frontier) LockRobots(ctx context.Context, origin string) (*RobotsHold, error) {
 	key := f.key("robots_busy", origin)

@@ -48,7 +48,7 @@ func TestMissedTicks(t *testing.T) {
 				until(9, 0)
 				second.catchUp()
 				checkIDs(t, q.ids(), sweepIDs(tc.want...))
-				said, want := log.String(), `msg="schedule missed ticks" entry=sweep `
+				said, want := log.String(), `msg="skipped missed ticks of a schedule" entry=sweep `
 				if tc.missed != strings.Contains(said, want) || strings.Count(said, "\n") > 1 {
 					t.Errorf("logged %q, want one line of missed ticks: %t", said, tc.missed)
 				}

@@ -54,11 +54,11 @@ type Entry struct {
 	// Overlap says what happens at a tick whose previous job is unfinished. The zero value means
 	// `allow`.
 	Overlap Overlap `yaml:"overlap"`
-	// Disabled stops the entry. The ticks of that time do not count as missed.
+	// Disabled stops the entry. Ticks while it is disabled do not count as missed.
 	Disabled bool
 }
 
-// Missed says which missed ticks still run. A tick is missed if no replica handles it within 30
+// Missed selects which missed ticks still run. A tick is missed if no replica handles it within 30
 // seconds. Ticks during a Pause are not missed.
 type Missed string
 
@@ -74,7 +74,7 @@ func (m *Missed) UnmarshalText(text []byte) error { return choose((*string)(m), 
 
 const missedValues = "skip, once, all"
 
-// Overlap says whether a tick is dropped while an earlier job is unfinished.
+// Overlap selects whether a tick is dropped while an earlier job is unfinished.
 type Overlap string
 
 // The values of Entry.Overlap.

@@ -27,8 +27,8 @@ var lineFields = []field{
 	{name: "day of week", high: 6, words: strings.Fields("sun mon tue wed thu fri sat")},
 }
 
-// starBit tells robfig/cron that a field is *. If neither the day of month nor the day of week is *,
-// a day needs to match only one of them.
+// starBit tells robfig/cron that a field is *. If neither the day of month nor the day of week is
+// *, a day matches if one of them does.
 const starBit = 1 << 63
 
 // readLine parses a cron line of six fields, or returns a hint what is wrong with the line.
@@ -97,8 +97,8 @@ func (f field) value(text string) (int, bool) {
 	return v, err == nil && v >= f.low && v <= high
 }
 
-// stepHint returns the hint for a step that is larger than its range: only the first value would
-// match, so */90 minutes would be once an hour.
+// stepHint is the hint for a step that is larger than its range. Only the first value would match,
+// so */90 minutes would be once an hour.
 func (f field) stepHint(step, from, to int) string {
 	instead := "list the values"
 	if f.unit != "" {
@@ -107,7 +107,7 @@ func (f field) stepHint(step, from, to int) string {
 	return fmt.Sprintf("has a step of %d in the %s, which is larger than %d-%d and would match %d alone: %s", step, f.name, from, to, from, instead)
 }
 
-// syntaxHint returns the hint for a part that cannot be parsed.
+// syntaxHint is the hint for a part that cannot be parsed.
 func (f field) syntaxHint(part string) string {
 	names := ""
 	if f.words != nil {

@@ -74,7 +74,7 @@ func (r *Runner) skip(ctx context.Context, s *record, missed time.Time) error {
 	}
 	moved, err := r.advance(ctx, s.entry.Name, missed, s.spec, outcome, "")
 	if err == nil && moved {
-		r.log.Warn("schedule missed ticks", "entry", s.entry.Name, "after", s.doneUntil, "up_to", missed)
+		r.log.Warn("skipped missed ticks of a schedule", "entry", s.entry.Name, "after", s.doneUntil, "up_to", missed)
 	}
 	if err == nil {
 		s.doneUntil = missed

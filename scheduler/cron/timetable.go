@@ -97,8 +97,8 @@ func (e Entry) Next(after time.Time) time.Time {
 }
 
 // next returns the first tick after a moment, by the rule of Entry.Next. It goes through the
-// periods in which the zone's offset is constant. Within a period it searches wall-clock
-// times, represented as times in UTC, which has no gaps and no repeated hours.
+// periods in which the zone's offset is constant. Within a period it searches wall times: what the
+// wall clock shows, as a time in UTC, which has no gaps and no repeated hours.
 func (t *timetable) next(after time.Time) time.Time {
 	if t.every > 0 {
 		every := int64(t.every / time.Second)
@@ -129,9 +129,9 @@ func (t *timetable) next(after time.Time) time.Time {
 	}
 }
 
-// firstWallTime returns the first wall-clock time that may tick at or after `at`, in the period that
-// begins at start. Unless the entry is for every hour, the search continues at the wall-clock time at
-// which the previous period ended. So times in a gap tick, and repeated times do not tick again.
+// firstWallTime returns the first wall time that may tick at or after a moment of the period that
+// begins at start. If the entry has fixed hours, the search continues at the wall time at which the
+// period before ended. So times in a gap tick, and repeated times do not tick twice.
 func (t *timetable) firstWallTime(at, start time.Time) time.Time {
 	_, offset := at.Zone()
 	wall := time.Unix(at.Unix()+int64(offset), 0).UTC()
@@ -147,8 +147,8 @@ func (t *timetable) firstWallTime(at, start time.Time) time.Time {
 	return wall
 }
 
-// nextWallTime returns the first matching time at or after the given one. robfig/cron searches five
-// years, but 29 February can be eight years away, around 2100.
+// nextWallTime returns the first matching wall time at or after the given one. robfig/cron searches
+// five years, but 29 February can be eight years away, around 2100.
 func (t *timetable) nextWallTime(wall time.Time) time.Time {
 	found := t.fields.Next(wall.Add(-time.Second))
 	if found.IsZero() {
@@ -162,8 +162,8 @@ const day = 24 * time.Hour
 // missedAfter is the delay after which a tick counts as missed. It is longer than a restart.
 const missedAfter = 30 * time.Second
 
-// plan returns the ticks in (last, upTo] that run, oldest first, and the newest of the missed ticks
-// that are dropped, or the zero time.
+// plan splits the due ticks in (last, upTo]: run are those to enqueue, oldest first, and missed is
+// the newest of those to drop, or the zero time.
 func (s schedule) plan(last, upTo, now time.Time) (run []time.Time, missed time.Time) {
 	late := earliest(upTo, now.Add(-missedAfter-time.Nanosecond))
 	onTime := newestTicks(s.timetable, latest(last, late), upTo, int(missedAfter/time.Second)+1)

@@ -130,6 +130,7 @@ func (p *pair) comeBack(t *rapid.T) {
 
 // tooMuchThen is whether a cost fits only until the key's own capacity ends.
 func (p *pair) tooMuchThen(needs []throttle.Need) bool {
+	needs, _ = throttle.Normalize(needs...) // needs of one key count together
 	return slices.ContainsFunc(needs, func(n throttle.Need) bool {
 		l := p.limits[n.Limit]
 		return !p.keys[n.Limit+"|"+n.Key].ends.IsZero() && n.Cost > stdcmp.Or(l.Capacity, l.Rate.N)

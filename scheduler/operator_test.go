@@ -13,7 +13,7 @@ import (
 // What is logged after waiting jobs were removed, and after the limiter's Redis lost its data.
 const (
 	logRemoved = "their places are free"
-	logDefined = "Redis has lost its limits: they are defined again as the config says"
+	logDefined = "limits were missing in Redis, and were defined again from the config"
 )
 
 // TestOperator: whatever is done to asynq's jobs, or to either Redis, behind headgate's back, no

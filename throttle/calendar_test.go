@@ -23,8 +23,8 @@ func TestLimit_Margin(t *testing.T) {
 	})
 }
 
-// TestFixedWindow_Calendar: 2 per calendar period, across the boundaries of a zone with a
-// clock change, and long after what Redis was told first.
+// TestFixedWindow_Calendar checks 2 permits per calendar period, across the clock changes of a
+// zone, and far beyond the boundaries that Redis got at first.
 func TestFixedWindow_Calendar(t *testing.T) {
 	const zone = "America/New_York"
 	for _, tt := range []struct {

@@ -52,8 +52,8 @@ func TestThrottle(t *testing.T) {
 	})
 }
 
-// TestThrottle_ChangedNumbers: what is owed is owed in permits, which leak at
-// the numbers that were told last, by whoever was told them: a denial or a look too.
+// TestThrottle_ChangedNumbers checks that permits in use become available by the numbers of the
+// last call, also if that call was denied or only read the meter.
 func TestThrottle_ChangedNumbers(t *testing.T) {
 	for name, quantity := range map[string]int{"a denial": 1, "a look": 0, "never": 99} {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestThrottle_ChangedNumbers(t *testing.T) {
 				s.wait(7 * time.Second)
 				expect(t, "at other numbers", throttled(time.Hour, 1).RetryAfter, 353*time.Second)
 				s.wait(353 * time.Second)
-				expect(t, "when told", throttled(time.Hour, 1).OK(), true)
+				expect(t, "after that", throttled(time.Hour, 1).OK(), true)
 			})
 		})
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestLimiter_Changes: the changelog has each change once, with who made it, and nothing
-// that changed nothing.
+// TestLimiter_Changes checks that the changelog has each change once, with its actor, and no calls
+// without an effect.
 func TestLimiter_Changes(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
@@ -61,7 +61,7 @@ func TestLimiter_Changes(t *testing.T) {
 	})
 }
 
-// TestInternals_Note: what was done to schedules, queues and jobs stands in the changelog, too.
+// TestInternals_Note checks that changes of schedules, queues and jobs are in the changelog.
 func TestInternals_Note(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		me := throttle.WithActor(t.Context(), "me@here")

@@ -17,8 +17,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// damages are what hands can do to a key of Redis.
-var damages = map[string]func(t *testing.T, rdb redis.UniversalClient, key string){
+// corruptions are things that people can do to a key of Redis.
+var corruptions = map[string]func(t *testing.T, rdb redis.UniversalClient, key string){
 	"garbage": func(t *testing.T, rdb redis.UniversalClient, key string) { put(t, rdb, key, "abc") },
 	"nothing": func(t *testing.T, rdb redis.UniversalClient, key string) { put(t, rdb, key, "") },
 	"lines":   func(t *testing.T, rdb redis.UniversalClient, key string) { put(t, rdb, key, "1\n2\n3 4 5 6\n") },
@@ -33,7 +33,8 @@ var damages = map[string]func(t *testing.T, rdb redis.UniversalClient, key strin
 	},
 }
 
-// put writes a text where a meter's state is: as the only one of a list, as a holder of a set.
+// put writes a text in place of a meter's state: as a string, an entry of a list or a holder of a
+// set.
 func put(t *testing.T, rdb redis.UniversalClient, key, text string) {
 	t.Helper()
 	must(t, rdb.Del(background, key).Err())
@@ -47,14 +48,14 @@ func put(t *testing.T, rdb redis.UniversalClient, key, text string) {
 	}
 }
 
-// TestMeter_Corrupt: a meter that was damaged by hand counts as one that no call has
-// used, in whatever call it is met, and the calls beside it have their permits.
+// TestMeter_Corrupt checks that every call counts a corrupt meter as unused, and that calls in the
+// same batch get their permits.
 func TestMeter_Corrupt(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
 	onRedis(t, func(t *testing.T, s *stage) {
-		for name, damage := range damages {
+		for name, corrupt := range corruptions {
 			for _, l := range limittest.Threes {
 				t.Run(name+"/"+l.Name, func(t *testing.T) {
 					s.restart(t)
@@ -63,11 +64,11 @@ func TestMeter_Corrupt(t *testing.T) {
 					for _, use := range []func(t *testing.T, l throttle.Limit, s *stage){together, look, settle, change} {
 						cost := 2
 						if l.Kind == throttle.Concurrency {
-							cost = 1 // its holder stands in one set
+							cost = 1 // its holder is in one set
 						}
 						_, err := s.AllowN(t.Context(), l.Name, "bad", cost)
 						must(t, err)
-						damage(t, s.rdb, state)
+						corrupt(t, s.rdb, state)
 						use(t, l, s)
 					}
 				})
@@ -76,7 +77,7 @@ func TestMeter_Corrupt(t *testing.T) {
 	})
 }
 
-// together asks for ten keys at once. One of them is damaged.
+// together requests permits for ten keys at once. The meter of one key is corrupt.
 func together(t *testing.T, l throttle.Limit, s *stage) {
 	t.Helper()
 	errs := make(chan error)
@@ -136,10 +137,10 @@ func change(t *testing.T, l throttle.Limit, s *stage) {
 	}
 	d, err := s.Allow(t.Context(), l.Name, "bad")
 	must(t, err)
-	expect(t, "the key that was damaged", d.Outcome, allowed)
+	expect(t, "the key with the corrupt meter", d.Outcome, allowed)
 }
 
-// TestOverride_Corrupt: a record of a key that no script has written says nothing.
+// TestOverride_Corrupt checks that a malformed record of a key is ignored.
 func TestOverride_Corrupt(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		for _, record := range []string{"", "abc", "set funnel", "set funnel 5 0 0 0 0 0 0 0 0 0 0 0", "- - a b c d e f g h i j k l", strings.Repeat("1 ", 40)} {
@@ -154,8 +155,8 @@ func TestOverride_Corrupt(t *testing.T) {
 	})
 }
 
-// TestAllow_ScriptFails: a failure of a script at one call of several is that call's alone. Its
-// error names the meters and what an operator can do, and not what Lua said.
+// TestAllow_ScriptFails checks that a script which fails for one call of a batch fails for that
+// call alone. The error names the meters and the remedy, without Lua's words.
 func TestAllow_ScriptFails(t *testing.T) {
 	rdb := redistest.Real(t)
 	l := throttle.New(rdb, throttle.Options{})
@@ -193,8 +194,8 @@ func TestAllow_ScriptFails(t *testing.T) {
 	}
 }
 
-// TestAllow_ManyMeters: calls that need more meters than one script takes are split, and a call
-// that alone does is refused.
+// TestAllow_ManyMeters checks that calls which need more meters than one script may use are split,
+// and that a single call with too many needs is an error.
 func TestAllow_ManyMeters(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
@@ -228,12 +229,12 @@ func TestAllow_ManyMeters(t *testing.T) {
 	})
 }
 
-// TestDefinition_PartLost: a limit of whose definition a part is gone is a lost one, and is
-// defined again. It is not for other apps.
+// TestDefinition_PartLost checks that a limit with an incomplete definition counts as lost, and is
+// defined again.
 func TestDefinition_PartLost(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		for _, l := range limittest.Threes {
-			for name, damage := range map[string]func(limit string) error{
+			for name, corrupt := range map[string]func(limit string) error{
 				"only what the file said is left": func(limit string) error {
 					file := s.rdb.HGet(background, limit, "file").Val()
 					must(t, s.rdb.Del(background, limit, hg("summaries"), hg("limits")).Err())
@@ -258,7 +259,7 @@ func TestDefinition_PartLost(t *testing.T) {
 					s.restart(t)
 					s := redisStage(s.rdb, s.setTime)
 					define(t, s, l)
-					must(t, damage(hg("limit:"+l.Name)))
+					must(t, corrupt(hg("limit:"+l.Name)))
 					d, err := s.AllowAll(t.Context(), one(l.Name))
 					must(t, err)
 					expect(t, "the answer", d.Outcome, allowed)

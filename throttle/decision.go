@@ -17,7 +17,7 @@ type Outcome int
 
 // The outcomes. Only Allowed may run.
 const (
-	// Unavailable: the limiter made no decision; the error says why.
+	// Unavailable: the limiter made no decision; see the error.
 	Unavailable Outcome = iota
 	// Allowed: the permits are taken.
 	Allowed
@@ -94,7 +94,7 @@ type Decision struct {
 // OK reports whether the caller may go on.
 func (d Decision) OK() bool { return d.Outcome == Allowed }
 
-// String says what was decided, by which limit, and what would be right.
+// String describes the decision, with the limit that decided and the valid values.
 func (d Decision) String() string {
 	name := d.Limit
 	if d.Key != "" {

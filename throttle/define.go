@@ -35,7 +35,7 @@ func (s *shared) define(ctx context.Context, limits []Limit) error {
 			return err
 		}
 		if changed == 2 {
-			s.log.Warn("the config's definition replaced one set at run time", "limit", l.Name, "now", l.String())
+			s.log.Warn("the definition in the config replaced a definition that was set at run time", "limit", l.Name, "now", l.String())
 		}
 	}
 	return nil
@@ -59,7 +59,7 @@ func (s *shared) defineAgain(ctx context.Context, lost string) (bool, error) {
 		count += min(changed, 1)
 	}
 	if count > 0 { // only the first of many concurrent calls that miss a limit
-		s.log.Warn("Redis has lost its limits: they are defined again as the config says", "limit", lost, "defined", count)
+		s.log.Warn("limits were missing in Redis, and were defined again from the config", "limit", lost, "defined", count)
 	}
 	return true, nil
 }

@@ -52,7 +52,7 @@ type FieldError struct {
 	Field string
 	// Value is the invalid value. Strings are quoted.
 	Value string
-	// Want says which values are valid.
+	// Want describes the valid values.
 	Want string
 }
 
@@ -73,7 +73,7 @@ func fieldError(field string, value any, format string, args ...any) *FieldError
 // faults collects the FieldErrors of one value.
 type faults []error
 
-// want adds a FieldError if the field is not valid. Format and args say which values are valid.
+// want adds a FieldError if the field is not valid. Format and args describe the valid values.
 func (f *faults) want(valid bool, field string, value any, format string, args ...any) {
 	if !valid {
 		*f = append(*f, fieldError(field, value, format, args...))

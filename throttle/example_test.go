@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// exampleRedis stands for your Redis: a miniredis whose clock stands still, so
+// exampleRedis replaces your Redis: a miniredis whose clock does not move, so
 // that the examples always print the same.
 func exampleRedis() (rdb *redis.Client, clock *miniredis.Miniredis, stop func()) {
 	m, err := miniredis.Run()

@@ -66,7 +66,7 @@ type call struct {
 }
 
 // fastLimits returns the limits of needs, or nil if the fast path cannot decide a call with these
-// needs. It reads limits of which this process has no copy from Redis, in one round trip.
+// needs. It reads missing copies from Redis, in one round trip.
 func (s *shared) fastLimits(ctx context.Context, needs []Need) ([]*fastLimit, error) {
 	var missing []string
 	limits := make([]*fastLimit, len(needs))

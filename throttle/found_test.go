@@ -16,10 +16,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// What the tests of other limiters found.
-
-// TestWindows_ChangedPeriod: what a window counted counts in a longer one
-// to its end.
+// TestWindows_ChangedPeriod checks that permits count in a longer window to its end.
 func TestWindows_ChangedPeriod(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		for _, kind := range []throttle.Kind{throttle.SlidingLog, throttle.SlidingWindow, throttle.FixedWindow} {
@@ -41,8 +38,8 @@ func TestWindows_ChangedPeriod(t *testing.T) {
 	})
 }
 
-// TestClock_StepsBack: a clock that steps back by less than a minute finds what
-// was counted, even if it had ended.
+// TestClock_StepsBack checks that permits and blocks still count after the clock has stepped back
+// by less than a minute, even if they had ended.
 func TestClock_StepsBack(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		define(t, s, threes...)
@@ -134,8 +131,8 @@ func TestThrottle_Invalid(t *testing.T) {
 	})
 }
 
-// TestBlock_Ends: a block is kept for a minute after its end, and no longer than
-// its limit.
+// TestBlock_Ends checks that a block is kept for a minute after its end, and is deleted with its
+// limit.
 func TestBlock_Ends(t *testing.T) {
 	s := miniStage(t)
 	blocks := func() []string { return s.rdb.Keys(background, "hg:*:blocked*").Val() }
@@ -227,8 +224,8 @@ func TestConcurrency_EndedLeases(t *testing.T) {
 	})
 }
 
-// TestConcurrency_HolderAgain: its own permits do not count against it, and what it
-// does not ask for again is free.
+// TestConcurrency_HolderAgain checks that a holder's own permits do not count against it, and that
+// its last cost counts.
 func TestConcurrency_HolderAgain(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 9})
@@ -243,9 +240,8 @@ func TestConcurrency_HolderAgain(t *testing.T) {
 	})
 }
 
-// TestDefine_AfterLoss: a Redis that has lost its data is told the
-// config's limits again, with one line in the log; what was deleted on purpose
-// stays so.
+// TestDefine_AfterLoss checks that a Redis which has lost its data gets the config's limits again,
+// with one log line, and that limits which were deleted on purpose stay deleted.
 func TestDefine_AfterLoss(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		var log bytes.Buffer
@@ -273,8 +269,8 @@ func TestDefine_AfterLoss(t *testing.T) {
 	})
 }
 
-// TestSet_AfterLoss: neither the limits that are defined again nor the
-// config's same words override it.
+// TestSet_AfterLoss checks that neither the repeated definitions nor an unchanged config undo a Set
+// after the loss.
 func TestSet_AfterLoss(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		l := throttle.New(s.rdb, throttle.Options{Logger: slog.New(slog.DiscardHandler)})
@@ -290,7 +286,7 @@ func TestSet_AfterLoss(t *testing.T) {
 	})
 }
 
-// TestFree_Notifies, and nobody else.
+// TestFree_Notifies checks that Free notifies the dispatcher only if a lane waits.
 func TestFree_Notifies(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
 		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 2})
@@ -299,11 +295,11 @@ func TestFree_Notifies(t *testing.T) {
 		first, second := ask(t, s, "c", 1), ask(t, s, "c", 1)
 		before := changes()
 		must(t, s.Free(background, first.Holder, need))
-		expect(t, "changes where nobody waits", changes(), before)
+		expect(t, "changes if no lane waits", changes(), before)
 		must(t, s.rdb.HSet(background, "hg:{default}:contended", "c|k", 1).Err())
 		must(t, s.Free(background, first.Holder, need))
-		expect(t, "changes by what was free already", changes(), before)
+		expect(t, "changes by a repeated Free", changes(), before)
 		must(t, s.Free(background, second.Holder, need))
-		expect(t, "changes where somebody waits", changes(), "2")
+		expect(t, "changes if a lane waits", changes(), "2")
 	})
 }

@@ -73,9 +73,9 @@ type Limit struct {
 	// never runs. For kinds that count in windows it is the N of the rate, and is left out. It is
 	// required for concurrency. The zero value means `1`.
 	Capacity int `yaml:"capacity"`
-	// Margin makes up for network jitter, because of which a strict server could count one call too
-	// many in its window. It lengthens the period. A fixed window instead opens later and closes
-	// earlier by the margin. The zero value means none.
+	// Margin makes up for network jitter, which could make a strict server count one call too many
+	// in its window. It lengthens the period. A fixed window instead opens later and closes earlier
+	// by the margin. The zero value means none.
 	Margin time.Duration `yaml:"margin"`
 	// Zone is the time zone whose calendar a fixed window follows, by its IANA name. The zero value
 	// means `UTC`.

@@ -92,7 +92,7 @@ func hammer(t *testing.T, limit throttle.Limit, calls int) []throttletest.Admiss
 					}
 					a := throttletest.Admission{At: d.At.UnixMicro(), Cost: cost}
 					if d.Holder != "" {
-						// It is held at least until Redis is told otherwise.
+						// It is held at least until Redis gets the call that frees it.
 						now, err := rdb.Time(t.Context()).Result()
 						if err != nil {
 							t.Error(err)

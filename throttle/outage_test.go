@@ -28,8 +28,8 @@ func hasty(t *testing.T, server *redistest.Server) *redis.Client {
 	return rdb
 }
 
-// TestRedis_Outage: every verb says that Redis is unavailable, and works
-// again when it is back, with what it counted before.
+// TestRedis_Outage checks that every method returns ErrUnavailable while Redis is down, and that
+// permits in use are still in use when it is back.
 func TestRedis_Outage(t *testing.T) {
 	server := redistest.Run(t, "--appendonly", "yes", "--appendfsync", "always")
 	l := throttle.New(hasty(t, server), throttle.Options{})

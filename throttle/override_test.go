@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// TestSetKey: one key of a limit at another rate, at once; what was owed stays
-// owed, other keys do not notice, and an end comes by itself.
+// TestSetKey checks that an override changes one key at once, that permits in use stay in use, and
+// that the override ends.
 func TestSetKey(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		ctx := t.Context()
@@ -82,8 +82,8 @@ func TestLimiter_Keys(t *testing.T) {
 	})
 }
 
-// TestOverride_AfterLoss: what the config says of single keys comes back with the limits
-// that Redis has lost.
+// TestOverride_AfterLoss checks that the config's overrides come back with the limits that Redis
+// has lost.
 func TestOverride_AfterLoss(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()

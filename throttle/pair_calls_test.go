@@ -112,7 +112,7 @@ func (p *pair) look(t *rapid.T) {
 	p.same(t, redis, local)
 }
 
-// comeBack holds the last denial to its word, if nothing has changed since.
+// comeBack checks the RetryAfter of the last denial, if nothing has changed since.
 func (p *pair) comeBack(t *rapid.T) {
 	if p.denied == nil || p.behind > 0 || p.tooMuchThen(p.denied.needs) {
 		t.Skip("nothing was promised")
@@ -128,7 +128,7 @@ func (p *pair) comeBack(t *rapid.T) {
 	}
 }
 
-// tooMuchThen is whether a cost fits only until the key's own capacity ends.
+// tooMuchThen reports whether a cost fits only until the key's override ends.
 func (p *pair) tooMuchThen(needs []throttle.Need) bool {
 	needs, _ = throttle.Normalize(needs...) // needs of one key count together
 	return slices.ContainsFunc(needs, func(n throttle.Need) bool {
@@ -137,8 +137,7 @@ func (p *pair) tooMuchThen(needs []throttle.Need) bool {
 	})
 }
 
-// settle says what a call has truly cost, as far as is known then: it may be settled
-// again.
+// settle settles the cost of a call, perhaps for the second time.
 func (p *pair) settle(t *rapid.T) {
 	if len(p.calls) == 0 {
 		t.Skip("nothing to settle")
@@ -163,18 +162,18 @@ func (p *pair) settle(t *rapid.T) {
 	p.denied = nil
 }
 
-// settled is where a call that settles stands in the history of its meter: with its
-// admission, and with what it has owed later above that.
+// settled has the entries of a call in the history of its meter: its admission, and what it was
+// charged later above that.
 type settled struct {
-	cost   int
-	stands []int
+	cost    int
+	entries []int
 }
 
-// settle counts what a call has truly cost, and what it has cost more as a debt from
-// now on, after all that was let through before. Less is taken of the latest first.
+// settle changes the history to the actual cost of a call. A higher cost is a debt from now on. A
+// lower cost is subtracted from the latest entries first.
 func (c *settled) settle(history []throttletest.Admission, now time.Time, cost int) []throttletest.Admission {
 	if cost > c.cost {
-		c.stands = append(c.stands, len(history))
+		c.entries = append(c.entries, len(history))
 		debt := throttletest.Admission{At: now.UnixMicro(), Cost: cost - c.cost, Debt: true}
 		for _, a := range history { // the clock may have stepped back
 			debt.At = max(debt.At, a.At)
@@ -182,7 +181,7 @@ func (c *settled) settle(history []throttletest.Admission, now time.Time, cost i
 		history = append(history, debt)
 		c.cost = cost
 	}
-	for _, i := range slices.Backward(c.stands) {
+	for _, i := range slices.Backward(c.entries) {
 		less := min(c.cost-cost, history[i].Cost)
 		history[i].Cost, c.cost = history[i].Cost-less, c.cost-less
 	}

@@ -22,7 +22,7 @@ func (p *pair) limitOf(name, key string) throttle.Limit {
 	return p.limits[name].With(p.keys[name+"|"+key].Override)
 }
 
-// setKey has a key count otherwise. The history starts anew, with what is owed.
+// setKey sets the override of a key. The history starts again, with the permits in use.
 func (p *pair) setKey(t *rapid.T) {
 	name, key := p.name(t), p.key(t)
 	l := limittest.Any(t, name, p.limits[name].Kind)
@@ -64,7 +64,7 @@ func (p *pair) sameKeys(t *rapid.T, name string) {
 }
 
 // changeKey judges what a key has counted so far. As in redefine, a meter that may
-// be gone starts anew; and so does one whose clock was set back: what it owed before
+// be gone starts again, and so does one whose clock was set back: its state from before
 // the limit itself was defined is forgotten by both, but by Redis only from then on.
 func (p *pair) changeKey(t *rapid.T, name, key string) {
 	p.judge(t)

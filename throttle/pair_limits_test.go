@@ -20,7 +20,7 @@ func (p *pair) define(t *rapid.T, l throttle.Limit) {
 
 // redefine changes a limit, but not its kind. A meter that is as if never used
 // may be gone, so where the new words could count something of it again it
-// starts anew.
+// starts again.
 func (p *pair) redefine(t *rapid.T) {
 	was := p.limits[p.name(t)]
 	l := limittest.Any(t, was.Name, was.Kind)

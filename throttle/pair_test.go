@@ -40,7 +40,7 @@ func TestRedisDecidesAsLocal(t *testing.T) {
 	})
 }
 
-// A pair is a limiter on Redis and one in process that are told the same.
+// A pair is a limiter in Redis and a local limiter that get the same calls.
 type pair struct {
 	redis, local *stage
 	// backwards is whether the clock may be set back, by less than a minute in
@@ -90,7 +90,7 @@ func (p *pair) key(t *rapid.T) string {
 }
 
 // judge holds all histories against their limits. The time of a sliding window
-// stands still while the clock, set back, has not caught up; all other kinds
+// does not move until a clock that was set back has caught up; all other kinds
 // keep to the clock even then.
 func (p *pair) judge(t *rapid.T) {
 	for meter, history := range p.histories {

@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/throttle/throttletest"
 )
 
-// TestSettle_Again: the last cost of a call counts, however often it is told, and
-// what the call owed above its estimate comes back, too.
+// TestSettle_Again checks that the last cost of a call counts, however often it settles, and that
+// an extra charge is given back.
 func TestSettle_Again(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		for _, limit := range threes {
@@ -34,9 +34,8 @@ func TestSettle_Again(t *testing.T) {
 	})
 }
 
-// TestSettle_Guarantee: calls overlap, and each tells its cost as often as it
-// likes, less and more. By what they have truly cost, no window holds too much but for
-// what was told too late.
+// TestSettle_Guarantee has overlapping calls that settle several times, for less and for more. By
+// their actual costs, no window has too many permits, except for what was settled after the window.
 func TestSettle_Guarantee(t *testing.T) {
 	for _, kind := range limittest.Kinds {
 		if kind == throttle.Concurrency {

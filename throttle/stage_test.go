@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// A stage is a limiter, and a clock that stands still until the test moves it.
+// A stage is a limiter with a clock that only the test moves.
 type stage struct {
 	*throttle.Limiter
 	now     time.Time

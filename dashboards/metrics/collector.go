@@ -189,7 +189,7 @@ func newMetric(kind prometheus.ValueType, name, help string, labels ...string) m
 	return m
 }
 
-// newScopeMetric returns a metric that is the same from every process, which its help says.
+// newScopeMetric returns a metric that is the same from every process. Its help ends with that.
 func newScopeMetric(kind prometheus.ValueType, name, help string, labels ...string) metric {
 	return newMetric(kind, "scope_"+name, strings.TrimSuffix(help, ".")+" (the same from every process: take max, not sum).", labels...)
 }

@@ -339,7 +339,7 @@ func TestLabels_Bounded(t *testing.T) {
 	}
 }
 
-// hangs is a hook that answers no command while it is set, whatever the context says.
+// hangs is a hook that answers no command while it is set, even if the context ends.
 type hangs struct{ atomic.Bool }
 
 func (h *hangs) hook(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {

@@ -78,7 +78,7 @@ func TestChange_ArchivesJobs(t *testing.T) {
 	w.wait("second", throttle.Need{Limit: "mail", Cost: 8})
 	for rate, code := range map[string]int{"9/s": 303, "4/s": 422} {
 		got := ask(p, request("POST", "/do", url.Values{"action": {"change"}, "limit": {"mail"}, "rate": {rate}}))
-		const want = "limit mail has 1 job waiting for more permits at once than 4, which are then archived: use &#34;worker limits set mail --yes&#34;"
+		const want = "limit mail has 1 job waiting that need more than 4 permits at once, and are then archived: use &#34;worker limits set mail --yes&#34;"
 		if text := body(t, got); got.StatusCode != code || code == 422 && !strings.Contains(text, want) {
 			t.Errorf("%s: %d, want %d\n%s", rate, got.StatusCode, code, text)
 		}

@@ -194,7 +194,7 @@ func (q *Queues) LimitChangeImpact(ctx context.Context, old, next throttle.Limit
 		if err != nil || n == 0 {
 			return "", err
 		}
-		return fmt.Sprintf("limit %s has %s waiting, of which those of other apps than %s are then archived, or what on_no_limit says",
+		return fmt.Sprintf("limit %s has %s waiting; jobs of other apps than %s are then archived, or handled by on_no_limit",
 			next.Name, display.Count(n, "job"), apps), nil
 	}
 	return "", nil
@@ -218,5 +218,5 @@ func tooCostly(limit string, jobs, most int) string {
 	if jobs == 0 {
 		return ""
 	}
-	return fmt.Sprintf("limit %s has %s waiting for more permits at once than %d, which are then archived", limit, display.Count(jobs, "job"), most)
+	return fmt.Sprintf("limit %s has %s waiting that need more than %d permits at once, and are then archived", limit, display.Count(jobs, "job"), most)
 }

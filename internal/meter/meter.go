@@ -51,7 +51,7 @@ func (l Limit) PeriodUS() int64 {
 // A Meter counts the permits of one limit for one key. ReadyAt, Left and FullAt change nothing.
 //
 // If the time of a call is before the time of an earlier call, the clock has stepped back. The
-// meter's own time then stands still until the clock has caught up.
+// meter then counts with its last time until the clock has caught up.
 type Meter interface {
 	// Define sets the limit. Permits that were taken under an earlier definition still count.
 	Define(l *Limit)

@@ -106,7 +106,7 @@ func checkMeter(t *rapid.T, m Meter, l Limit, now, k int64) {
 
 // checkWindows fails if more than n permits lie in one window [t, t+w). The permits are in the
 // order in which they were taken. It judges by the meter's own time: if the clock steps back, that
-// time stands still until the clock has caught up.
+// time does not move until the clock has caught up.
 func checkWindows(t *rapid.T, taken []int64, n int, w int64) {
 	for i := 1; i < len(taken); i++ {
 		taken[i] = max(taken[i], taken[i-1])
@@ -118,7 +118,7 @@ func checkWindows(t *rapid.T, taken []int64, n int, w int64) {
 	}
 }
 
-// TestMeter_KnownAnswers takes permits at some times, and compares what the meter says before each.
+// TestMeter_KnownAnswers takes permits at some times, and compares the meter's results before each.
 func TestMeter_KnownAnswers(t *testing.T) {
 	const µs = time.Microsecond
 	type step struct {

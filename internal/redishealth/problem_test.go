@@ -47,9 +47,9 @@ func TestOf(t *testing.T) {
 	check(NoPassword, func() error {
 		do("ACL", "SETUSER", "default", "resetpass", ">another")
 		defer do("ACL", "SETUSER", "default", "nopass")
-		nobody := redis.NewClient(&redis.Options{Addr: rdb.Addr(), MaxRetries: -1})
-		defer nobody.Close()
-		return nobody.Ping(ctx).Err()
+		anonymous := redis.NewClient(&redis.Options{Addr: rdb.Addr(), MaxRetries: -1})
+		defer anonymous.Close()
+		return anonymous.Ping(ctx).Err()
 	}())
 	check(NoRights, as("secret").Set(ctx, "k", "v", 0).Err())
 	check(Unreachable, context.DeadlineExceeded)

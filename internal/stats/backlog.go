@@ -297,7 +297,7 @@ func readSample(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue st
 	return ids, tasks, nil
 }
 
-// addSample adds the sampled jobs of a queue, each of which represents a number of jobs. If a key
+// addSample adds the sampled jobs of a queue. Each represents the same number of jobs. If a key
 // occurs only once in such a sample, the represented jobs are assumed to have other keys: they
 // count only for the meters that several sampled jobs share.
 func (p *Pending) addSample(queue string, sample []Requirements, each float64) {

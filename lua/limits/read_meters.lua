@@ -28,7 +28,7 @@
 -- @include try
 local with_state, stale = ARGV[1] == '1', {}
 
--- Returns at most 1000 times of a log, each with the number of permits that it stands for.
+-- Returns at most 1000 times of a log, each with the number of permits that it represents.
 local function sample_log(state)
   local length = call('LLEN', state)
   local step, out = ceil(length / 1000), {}

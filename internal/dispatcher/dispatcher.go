@@ -249,7 +249,6 @@ func (d *dispatcher) sleep(ctx context.Context, notifications <-chan waitdb.Noti
 func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 	now := time.Now()
 	process, successor, _ := strings.Cut(n.Name, " ") // of SteppedDown
-	missed := n.Kind == waitdb.Reconnected || n.Kind == waitdb.TooMany
 	if n.Kind == waitdb.Reconnected {
 		if d.subscribed { // Redis may have lost data since the core read them
 			d.core = nil
@@ -265,11 +264,11 @@ func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 		}
 		d.renewAt = d.heldUntil
 		return true
-	case missed || n.Kind == waitdb.LaneAdded || n.Kind == waitdb.DeadlineAdded:
+	case n.Kind == waitdb.Reconnected || n.Kind == waitdb.LaneAdded || n.Kind == waitdb.DeadlineAdded:
 		if now.Before(d.heldUntil) || (d.core != nil && n.Number > 0 && n.Number <= d.lastLane) {
 			return false
 		}
-		if d.core != nil && missed {
+		if d.core != nil && n.Kind == waitdb.Reconnected {
 			d.core.ChangedLimit("")
 		}
 		d.renewAt = now

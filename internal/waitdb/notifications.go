@@ -27,7 +27,6 @@ const (
 	LimitChanged   NotificationKind = "limit"        // all meters of a limit may have free permits earlier
 	JobArrived     NotificationKind = "arrived"      // a granted job of a full lane has arrived
 	Reconnected    NotificationKind = ""             // the subscription was (re-)established; notifications may have been lost
-	TooMany        NotificationKind = "many"         // some notifications were dropped
 	WeightsChanged NotificationKind = "weights"      // a server has stored the weights of its queues
 	DeadlineAdded  NotificationKind = "deadline"     // a job with an earlier wait deadline than all others was added
 	SlotsRequested NotificationKind = "slots_wanted" // the leader asks the servers of some queues for their free slots
@@ -36,25 +35,19 @@ const (
 	LeadRequested  NotificationKind = "lead_wanted"  // the process of that name leads so many scopes, and asks for the lease
 )
 
-// maxPending is the most notifications that are kept for the receiver. More are dropped.
+// maxPending is the number of notifications that are kept for the receiver. If it does not receive for
+// a minute after that, some are lost.
 const maxPending = 1000
 
-// Notifications returns a channel of notifications until the context ends. Unread notifications are
-// buffered; if more than maxPending accumulate, they are replaced by a single TooMany.
+// Notifications returns a channel of notifications until the context ends.
 func (db *DB) Notifications(ctx context.Context) <-chan Notification {
 	notifications := make(chan Notification)
 	go func() {
 		defer close(notifications)
 		subscription := db.rdb.Subscribe(ctx, db.prefix+"wake")
 		defer subscription.Close()
-		messages := subscription.ChannelWithSubscriptions()
-		var pending []Notification
+		messages := subscription.ChannelWithSubscriptions(redis.WithChannelSize(maxPending))
 		for {
-			var receiver chan<- Notification // nil, and so never ready, if nothing is pending
-			var next Notification
-			if len(pending) > 0 {
-				receiver, next = notifications, pending[0]
-			}
 			select {
 			case <-ctx.Done():
 				return
@@ -62,11 +55,11 @@ func (db *DB) Notifications(ctx context.Context) <-chan Notification {
 				if !open {
 					return
 				}
-				if pending = append(pending, parseNotification(message)); len(pending) > maxPending {
-					pending = []Notification{{Kind: TooMany}}
+				select {
+				case <-ctx.Done():
+					return
+				case notifications <- parseNotification(message):
 				}
-			case receiver <- next:
-				pending = pending[1:]
 			}
 		}
 	}()

@@ -3,6 +3,7 @@ package waitdb_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -165,18 +166,30 @@ func TestAcquire_ChangedNeeds(t *testing.T) {
 	})
 }
 
+// TestAcquire_BadInput: bad input is one short error, and no job waits or takes a permit.
 func TestAcquire_BadInput(t *testing.T) {
 	s := miniFixture(t)
 	define(t, s, perMinute("l", 1))
-	for name, err := range map[string]error{
-		"no needs":         second(s.lanes.Acquire(background, job("a"))),
-		"a line of queues": second(s.lanes.Acquire(background, waitdb.Job{JobID: throttle.JobID{Queue: "a\nb", ID: "a"}}, one("l"))),
-		"it is refused":    second(s.lanes.RateLimited(background, waitdb.Job{JobID: throttle.JobID{Queue: "a\nb", ID: "a"}}, waitdb.RateLimit{}, one("l"))),
-		"a bad key":        second(s.lanes.Acquire(background, job("a"), throttle.Need{Limit: "l", Key: "a\nb"})),
-		"a negative cost":  second(s.lanes.Acquire(background, job("a"), throttle.Need{Limit: "l", Cost: -1})),
+	acquire := func(j waitdb.Job, needs ...throttle.Need) error {
+		return second(s.lanes.Acquire(background, j, needs...))
+	}
+	fair := func(key string, weight int) error {
+		return acquire(waitdb.Job{JobID: job("a").JobID, Fair: key, Weight: weight}, one("l"))
+	}
+	lines := waitdb.Job{JobID: throttle.JobID{Queue: "a\nb", ID: "a"}}
+	for want, err := range map[string]error{
+		"want at least one limit":                          acquire(job("a")),
+		"queue \"a\\nb\": want a name without line breaks": acquire(lines, one("l")),
+		"want a name without line breaks":                  second(s.lanes.RateLimited(background, lines, waitdb.RateLimit{}, one("l"))),
+		"key \"a\\nb\"":                                    acquire(job("a"), throttle.Need{Limit: "l", Key: "a\nb"}),
+		"cost -1":                                          acquire(job("a"), throttle.Need{Limit: "l", Cost: -1}),
+		"want at most 200 bytes and no control characters": fair(strings.Repeat("k", 10_000), 1),
+		"fair \"a\\nb\": want at most":                     fair("a\nb", 1),
+		"weight 1000000000: want 1 to 1000":                fair("a", 1_000_000_000),
+		"weight -1: want 1 to 1000":                        fair("a", -1),
 	} {
-		if err == nil {
-			t.Errorf("%s: want an error", name)
+		if err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 200 {
+			t.Errorf("%.200v: want an error with %q", err, want)
 		}
 	}
 	expect(t, "left", ask(t, s, "l", 0).Remaining, 1)

@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// start runs a service's command, with other words in place of what only containers
-// have, until the test ends, and waits until it says where it listens.
+// start runs a service's command until the test ends, with replacements for paths and hosts of
+// containers, and waits until it listens.
 func start(t *testing.T, s types.ServiceConfig, program string, args []string, here ...string) (log *proctest.Log, address string) {
 	t.Helper()
 	replace := strings.NewReplacer(here...)
@@ -55,7 +55,7 @@ func testComposeRuns(t *testing.T, bin string) {
 	}
 }
 
-// healthy asks a service how it is as its health check does.
+// healthy runs a service's health check.
 func healthy(t *testing.T, bin string, s types.ServiceConfig, at string) {
 	t.Helper()
 	test := s.HealthCheck.Test
@@ -69,13 +69,13 @@ func healthy(t *testing.T, bin string, s types.ServiceConfig, at string) {
 	}
 }
 
-// rewrite copies a file with other words in it, each of which must be there.
+// rewrite copies a file with pairs of texts replaced. Each must be there.
 func rewrite(t *testing.T, from, to string, words ...string) {
 	t.Helper()
 	text := read(t, from)
 	for i := 0; i < len(words); i += 2 {
 		if !strings.Contains(text, words[i]) {
-			t.Fatalf("%s does not say %q", from, words[i])
+			t.Fatalf("%s does not have %q", from, words[i])
 		}
 	}
 	if err := os.WriteFile(to, []byte(strings.NewReplacer(words...).Replace(text)), 0o600); err != nil {

@@ -80,7 +80,7 @@ func checkVolumes(t *testing.T, project *types.Project, s types.ServiceConfig) {
 	}
 }
 
-// TestComposeSecrets: what the environment says wins over what stands in the file.
+// TestComposeSecrets: the environment overrides the file.
 func TestComposeSecrets(t *testing.T) {
 	project := compose(t, "HEADGATE_PAGE_TOKEN=one-of-my-own", "GRAFANA_PASSWORD=another-one")
 	for service, variable := range map[string]string{
@@ -88,10 +88,10 @@ func TestComposeSecrets(t *testing.T) {
 	} {
 		want := map[string]string{"HEADGATE_PAGE_TOKEN": "one-of-my-own", "GF_SECURITY_ADMIN_PASSWORD": "another-one"}[variable]
 		if got := project.Services[service].Environment[variable]; got == nil || *got != want {
-			t.Errorf("%s: %s is not what the environment says", service, variable)
+			t.Errorf("%s: %s is not that of the environment", service, variable)
 		}
 		if got := compose(t).Services[service].Environment[variable]; got == nil || *got != "only-for-trying-out" {
-			t.Errorf("%s: the %s of a try does not say what it is for", service, variable)
+			t.Errorf("%s: the default of %s is not only-for-trying-out", service, variable)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func TestHostileJobs(t *testing.T) {
 			t.Errorf("%.60q shows %.60q", args, shown[max(0, i-20):])
 		}
 		if len(shown) == 0 || len(shown) > 20_000 {
-			t.Errorf("%.60q says %d bytes", args, len(shown))
+			t.Errorf("%.60q prints %d bytes", args, len(shown))
 		}
 	}
 }

@@ -62,7 +62,7 @@ func TestLimitedAPI_Report(t *testing.T) {
 		a.report(&out)
 		want := "00:00:00 served 2, rejected 1; busiest second so far 3 of 2\n00:00:01 served 1, rejected 0; busiest second so far 3 of 2\n"
 		if out.String() != want {
-			t.Errorf("it told\n%swant\n%s", out.String(), want)
+			t.Errorf("it prints\n%swant\n%s", out.String(), want)
 		}
 	})
 }

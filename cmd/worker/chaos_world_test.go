@@ -155,7 +155,7 @@ func (c *chaos) callCount() int {
 }
 
 // isStale tells whether the worker of a call was stopped between the start of its handler and the
-// call, so the call says nothing about when the job started.
+// call, so the time of the call is not that of the job's start.
 func (c *chaos) isStale(seen call) bool {
 	return slices.ContainsFunc(c.stops[seen.worker], func(resumed time.Time) bool {
 		return !seen.at.Before(resumed) && seen.at.Before(resumed.Add(500*time.Millisecond))

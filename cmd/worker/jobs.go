@@ -122,7 +122,7 @@ type jobsAction struct {
 	help   string
 }
 
-// Help returns more than the tag of the command says. kong calls it.
+// Help returns the detailed help. kong calls it.
 func (c jobsAction) Help() string { return c.help }
 
 func (c *jobsAction) Run(ctx context.Context, conn *connection, stdio cli.IO) error {

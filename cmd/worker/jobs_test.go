@@ -266,7 +266,7 @@ func TestJobs_SkipChangedJobs(t *testing.T) {
 		var out bytes.Buffer
 		w.must(c.apply(t.Context(), w.Queues, cli.IO{Out: &out}, f, jobs))
 		if out.String() != "0 jobs; skipped 1 job that changed in the meantime\n" || tt.left != "" && !slices.Contains(strings.Fields(w.states()), tt.left) {
-			t.Errorf("%s of %s says %swant %s of %s", tt.act.Done, tt.from, &out, tt.left, w.states())
+			t.Errorf("%s of %s prints %swant %s of %s", tt.act.Done, tt.from, &out, tt.left, w.states())
 		}
 		if changes, err := w.Limiter.Changes(t.Context(), 1); err != nil || len(changes) > 0 && changes[0].Jobs > 0 {
 			t.Errorf("%s of %s is in the changelog: %+v, %v", tt.act.Done, tt.from, changes, err)

@@ -115,17 +115,17 @@ func TestOperator(t *testing.T) {
 	w.must(w.limiter.Set(t.Context(), throttle.Limit{Name: "everyone", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(5), Capacity: 1}))
 	do(ctx, t, "see fewer jobs wait", until(waitingNow+` < before`))
 
-	var says string
+	var text string
 	do(ctx, t, "look up a waiting job", chromedp.KeyEvent("/"), until(`document.activeElement.id === 'find'`),
 		set(`#find`, ""), chromedp.SendKeys(`#find`, "page-899\r"), chromedp.WaitVisible(`.job dl`),
-		chromedp.Text(`.job`, &says))
+		chromedp.Text(`.job`, &text))
 	for _, want := range []string{"Runs at", "everyone", "in its lane", "•••"} {
-		if !strings.Contains(says, want) {
-			t.Errorf("the job's page does not say %q:\n%s", want, says)
+		if !strings.Contains(text, want) {
+			t.Errorf("the job's page does not say %q:\n%s", want, text)
 		}
 	}
-	if strings.Contains(says, "sesame") {
-		t.Errorf("the job's page shows a secret:\n%s", says)
+	if strings.Contains(text, "sesame") {
+		t.Errorf("the job's page shows a secret:\n%s", text)
 	}
 
 	do(ctx, t, "raise the limit", chromedp.Navigate(url+"/?open=everyone"), chromedp.WaitVisible(`.chart canvas`),

@@ -18,7 +18,7 @@
 //   - queues, servers and payloads: from asynq.
 //
 // Times are Redis's. The script shows them in the browser's zone. If Redis is down, the page keeps
-// showing the last data and says how old it is.
+// showing the last data with its age.
 //
 // # Access
 //

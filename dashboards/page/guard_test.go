@@ -85,7 +85,7 @@ func TestAuthenticate(t *testing.T) {
 	changes, err := w.limiter.Changes(t.Context(), 1)
 	w.must(err)
 	if changes[0].What != "paused" || changes[0].By != "ada" {
-		t.Errorf("the changelog says %+v, want that ada paused it", changes[0])
+		t.Errorf("the changelog has %+v, want that ada paused it", changes[0])
 	}
 }
 

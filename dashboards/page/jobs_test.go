@@ -49,7 +49,7 @@ func TestJobs(t *testing.T) {
 	for _, tt := range []struct {
 		query string
 		jobs  int
-		says  string
+		shows string
 	}{
 		{"", 30, "All <small class=\"num\">53</small>"},
 		{"state=archived", 25, "Archived <small class=\"num\">45</small>"},
@@ -70,8 +70,8 @@ func TestJobs(t *testing.T) {
 		{"from=nonsense&state=scheduled", 3, "runs "},
 	} {
 		text := body(t, ask(p, request("GET", "/jobs?"+tt.query, nil)))
-		if n := strings.Count(text, `<th scope="row">`); n != tt.jobs || !strings.Contains(text, tt.says) {
-			t.Errorf("%s: %d jobs, want %d and %q", tt.query, n, tt.jobs, tt.says)
+		if n := strings.Count(text, `<th scope="row">`); n != tt.jobs || !strings.Contains(text, tt.shows) {
+			t.Errorf("%s: %d jobs, want %d and %q", tt.query, n, tt.jobs, tt.shows)
 		}
 	}
 	seen, path := map[string]bool{}, "/jobs?state=archived"
@@ -94,7 +94,7 @@ func TestJobs(t *testing.T) {
 	}
 }
 
-// TestJob_DeniedOrFailed: denied jobs are told apart from failed ones.
+// TestJob_DeniedOrFailed: denied jobs are waiting, failed jobs are retrying.
 func TestJob_DeniedOrFailed(t *testing.T) {
 	w := miniFixture(t)
 	w.must(w.limiter.Pause(t.Context(), "mail"))

@@ -19,8 +19,8 @@ func TestForeignText_Memory(t *testing.T) {
 		n := (length - len(before) - len(after)) / len(part)
 		return before + strings.Repeat(part, n) + after
 	}
-	deep := func(open, inner, shut string, levels int) string {
-		return strings.Repeat(open, levels) + inner + strings.Repeat(shut, levels)
+	deep := func(open, inner, end string, levels int) string {
+		return strings.Repeat(open, levels) + inner + strings.Repeat(end, levels)
 	}
 	texts := map[string]string{
 		"arrays, 9,990 deep":           deep("[", "", "]", 9990),

@@ -42,7 +42,7 @@ func TestScreenshots(t *testing.T) {
 	} {
 		var picture []byte
 		do(ctx, t, shot.name, view(shot.width, shot.height, shot.dark), chromedp.Navigate(url+shot.path),
-			until(`document.querySelector('#live .says').textContent.includes(', the longest since ') && document.querySelectorAll('.chart').length === document.querySelectorAll('.chart canvas').length`),
+			until(`document.querySelector('#live .summary').textContent.includes(', the longest since ') && document.querySelectorAll('.chart').length === document.querySelectorAll('.chart canvas').length`),
 			until(`document.getAnimations().length === 0`), chromedp.CaptureScreenshot(&picture))
 		path := filepath.Join(folder, shot.name+".png")
 		w.must(os.WriteFile(path, picture, 0o644))

@@ -252,7 +252,7 @@ func lastChange(changes []throttle.Change, what, limit, key string) (c throttle.
 	return c
 }
 
-// by says who made a change, as the end of a sentence.
+// by returns " by NAME", or nothing if the author of a change is unknown.
 func by(c throttle.Change) string {
 	if c.By == "" {
 		return ""

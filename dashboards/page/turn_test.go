@@ -85,7 +85,7 @@ func TestChange_ArchivesJobs(t *testing.T) {
 	}
 }
 
-// TestReader_LateSummary: a summary counts that is written after Redis told its time, in the next step.
+// TestReader_LateSummary: a summary counts that is written after Redis's time was read, in the next step.
 func TestReader_LateSummary(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := miniFixture(t)

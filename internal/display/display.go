@@ -40,7 +40,7 @@ func Meter(meter string) string {
 }
 
 // Visible replaces invalid UTF-8, and characters that control a terminal or the direction of text,
-// by visible ones. Line breaks and tabs stay. A text of more than limit bytes is cut, and says so.
+// by visible ones. Line breaks and tabs stay. A text of more than limit bytes is cut, and ends with the number of bytes left out.
 func Visible(text string, limit int) string { return Cut(text, limit, 0) }
 
 // Cut is Visible for the beginning of a text that has more bytes behind it.

@@ -77,7 +77,7 @@ func Open(ctx context.Context, dir string, log func(line string)) (*Store, error
 			err = fmt.Errorf("no Redis is configured, and none can keep its data in %s: %w; name a Redis as redis: in the config, or with --redis", dir, err)
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.Canceled) {
-				err = ctx.Err() // an interrupt, which says nothing about the server
+				err = ctx.Err() // an interrupt, and no error of the server
 				break
 			}
 			pid, _ := os.ReadFile(filepath.Join(dir, "lock"))

@@ -343,7 +343,7 @@ func TestStore_ServerThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// An interrupt says nothing about the server.
+// An interrupt is no error of the server.
 func TestOpen_Interrupted(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()

@@ -13,8 +13,7 @@ import (
 	"github.com/headgate/headgate/tasks"
 )
 
-// TestCrawlClient_UsesTimesOfType: a page that a crawl finds keeps its result for as long as
-// the config says, and runs for as long.
+// TestCrawlClient_UsesTimesOfType: pages of a crawl have the retention and the timeout of the config.
 func TestCrawlClient_UsesTimesOfType(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	conf := &config.Config{Tasks: config.Tasks{tasks.TypeCrawlFetch: {Retention: 24 * time.Hour, Timeout: 45 * time.Second}}}

@@ -10,9 +10,9 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// TestMetricsAreGuarded: what a worker tells of its limits and queues is for whom the
-// page is for, unless its operator has said otherwise. That it lives everybody may know.
-func TestMetricsAreGuarded(t *testing.T) {
+// TestMetrics_Guarded: metrics and readiness need the page's token, unless they are open. Liveness is
+// public.
+func TestMetrics_Guarded(t *testing.T) {
 	rdb := redistest.Run(t)
 	const token = "open sesame"
 	closed, _ := runWorker(t, rdb, "page: {token: "+token+"}\n")
@@ -52,7 +52,7 @@ func TestMetricsAreGuarded(t *testing.T) {
 					t.Fatal(err)
 				}
 				got, text = resp.StatusCode, string(body)
-				return got != 503 // /readyz says so until the worker is ready
+				return got != 503 // until the worker is ready
 			}
 			proctest.Until(t, "answer of "+path, ask)
 			if got != want || want != 200 && (strings.Contains(text, "headgate_") || strings.Count(text, "\n") != 1) {

@@ -111,8 +111,8 @@ func dashboardQueries(t *testing.T) (queries []string) {
 	return queries
 }
 
-// rules waits until Prometheus has evaluated all rules, of which none may fail, and
-// lists the names that recording rules make.
+// rules waits until Prometheus has evaluated all rules without an error, and lists the names of
+// recording rules.
 func rules(t *testing.T, prometheus string) (records []string) {
 	t.Helper()
 	var answer struct {
@@ -142,9 +142,8 @@ func rules(t *testing.T, prometheus string) (records []string) {
 	return records
 }
 
-// load enqueues what the limit lets through within some five minutes, so that jobs wait
-// for as long as Prometheus may take, of which some fails and one is refused; and
-// pauses a limit and a queue.
+// load enqueues jobs for five minutes, so that jobs wait as long as Prometheus may take. Some fail and
+// one is rate limited. It pauses a limit and a queue.
 func load(t *testing.T, rdb *redistest.Server, api string) {
 	t.Helper()
 	redis := rdb.Client()

@@ -70,7 +70,7 @@ func TestDocs_Redis_KeepsDataOverRestart(t *testing.T) {
 	}
 }
 
-// settingRow is a row of the table in docs/operating.md that says how Redis is to be set.
+// settingRow is a row of the table of Redis's settings in docs/operating.md.
 var settingRow = regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| ([^|]+) \\|")
 
 // documentedSettings are the settings of docs/operating.md, as redis-server's arguments.

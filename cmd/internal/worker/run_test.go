@@ -32,8 +32,8 @@ func notified() chan os.Signal {
 	return c
 }
 
-// A configured worker as a whole, in virtual time: its schedule ticks, what follows on a job
-// follows, each call waits for its permit, and it says what it did until it is stopped.
+// A configured worker in virtual time: its schedule ticks, next jobs are enqueued, each call waits for
+// its permit, and each attempt is logged.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conf, err := config.Parse("run", []byte(`
@@ -87,7 +87,7 @@ schedules:
 		}
 		text := said.String()
 		if n := strings.Count(text, `msg="job ended" outcome=done`); n != len(want) || !strings.Contains(text, `msg="running jobs"`) || !strings.HasSuffix(text, "msg=stopped\n") {
-			t.Errorf("it tells of %d jobs:\n%s", n, text)
+			t.Errorf("it logs %d jobs:\n%s", n, text)
 		}
 		if err := rdb.Ping(t.Context()).Err(); err != nil {
 			t.Errorf("the Redis that it was lent: %v", err)
@@ -95,9 +95,9 @@ schedules:
 	})
 }
 
-// TestStartWaitsForRedis: a worker that starts while Redis is down says so once, is alive and
-// not ready, and begins when Redis is there.
-func TestStartWaitsForRedis(t *testing.T) {
+// TestStart_WaitsForRedis: a worker that starts while Redis is down logs that once, is alive and not
+// ready, and runs jobs when Redis is there.
+func TestStart_WaitsForRedis(t *testing.T) {
 	rdb := redistest.Run(t)
 	if err := rdb.Stop(); err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func TestStartWaitsForRedis(t *testing.T) {
 	})
 	for _, line := range []string{"level=ERROR", "Redis cannot be used: jobs wait", "Redis is back: jobs go on"} {
 		if n := strings.Count(log.String(), line); n != 1 {
-			t.Errorf("%q stands %d times in the log, want once:\n%s", line, n, log)
+			t.Errorf("%q is %d times in the log, want once:\n%s", line, n, log)
 		}
 	}
 	if strings.Contains(log.String(), "level=WARN") {

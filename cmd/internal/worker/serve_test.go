@@ -125,8 +125,7 @@ func asking(t *testing.T, address, path string) {
 	}
 }
 
-// TestSlowScrapes: clients that never read what they ask for, metrics or what the page is
-// made of, keep nobody from metrics, and from learning that the worker lives.
+// TestSlowScrapes: clients that do not read their answers do not keep others from metrics and health.
 func TestSlowScrapes(t *testing.T) {
 	url, _ := runWorker(t, redistest.Run(t), limited)
 	for range maxScrapes + 1 { // one after the other, so that none is refused for another

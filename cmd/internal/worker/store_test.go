@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/cmd/internal/config"
 )
 
-// A worker says which Redis it uses. It does not start if it is stopped meanwhile.
+// A worker notes which Redis it uses. It does not start if it is stopped meanwhile.
 func TestStore_Embedded(t *testing.T) {
 	t.Chdir(t.TempDir())
 	r := config.Default().Redis

@@ -26,8 +26,7 @@ tasks:
       - {type: "exec:c", payload: {n: "${result.n + 1}"}}
 `
 
-// What follows on a job is kept for as long as the config says of its type, and for ten
-// minutes at least.
+// A next job is kept for the retention of its type, and for ten minutes at least.
 func TestThenIsKept(t *testing.T) {
 	conf, err := config.Parse("then", []byte(`
 commands: {a: {run: [echo]}, b: {run: [echo]}, c: {run: [echo]}}

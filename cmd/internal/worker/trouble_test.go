@@ -11,8 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// TestTroubles_AreExplained: in the log, by /readyz and as a metric, and that they
-// are over.
+// TestTroubles_AreExplained: the log, /readyz and a metric explain a problem of Redis, and report its end.
 func TestTroubles_AreExplained(t *testing.T) {
 	set := func(name, value string) func(*testing.T, redis.UniversalClient) {
 		return func(t *testing.T, admin redis.UniversalClient) {
@@ -37,7 +36,7 @@ func TestTroubles_AreExplained(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct {
-		trouble, says, ready string
+		trouble, logged, ready string
 		makes, mends         func(*testing.T, redis.UniversalClient)
 	}{
 		{
@@ -72,9 +71,9 @@ func TestTroubles_AreExplained(t *testing.T) {
 			admin := rdb.Client()
 			defer admin.Close()
 			url, _, log := runLogged(t, rdb, limited)
-			wait := func(what string, told bool, ready string) {
+			wait := func(what string, active bool, ready string) {
 				t.Helper()
-				metric := map[bool]string{true: " 1\n", false: " 0\n"}[told]
+				metric := map[bool]string{true: " 1\n", false: " 0\n"}[active]
 				metric = fmt.Sprintf(`headgate_redis_trouble{scope="default",trouble=%q}`, tt.trouble) + metric
 				proctest.Until(t, what, func() bool {
 					status, answer := proctest.Get(t, url+"/readyz")
@@ -85,18 +84,18 @@ func TestTroubles_AreExplained(t *testing.T) {
 			wait("start", false, "200 ok")
 			tt.makes(t, admin)
 			wait("trouble", true, tt.ready)
-			proctest.Until(t, "line in the log", func() bool { return strings.Contains(log.String(), tt.says) })
+			proctest.Until(t, "line in the log", func() bool { return strings.Contains(log.String(), tt.logged) })
 			tt.mends(t, admin)
 			wait("end", false, "200 ok")
 			proctest.Until(t, "end in the log", func() bool {
 				return strings.Contains(log.String(), "Redis is back: jobs go on") || strings.Contains(log.String(), "keeps jobs and limits again")
 			})
-			if n := strings.Count(log.String(), tt.says); n != 1 {
-				t.Errorf("said %d times, want once:\n%s", n, log.String())
+			if n := strings.Count(log.String(), tt.logged); n != 1 {
+				t.Errorf("logged %d times, want once:\n%s", n, log.String())
 			}
 			for line := range strings.Lines(log.String()) {
-				if (strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR")) && !strings.Contains(line, tt.says) {
-					t.Errorf("said besides: %s", line)
+				if (strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR")) && !strings.Contains(line, tt.logged) {
+					t.Errorf("also logged: %s", line)
 				}
 			}
 		})

@@ -23,7 +23,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// evilAnswers would shut a limit for a year, each in its own way.
+// evilAnswers would block a limit for a year, each in its own way.
 var evilAnswers = map[string]struct {
 	status int
 	header http.Header
@@ -40,7 +40,7 @@ var evilAnswers = map[string]struct {
 func TestAnswer_Blocks(t *testing.T) {
 	for _, tt := range []struct {
 		name, task string
-		shut       map[string]time.Duration // by limit and key
+		blocked       map[string]time.Duration // by limit and key
 	}{
 		{"nothing that others share", `{limits: [{limit: shared}]}`, nil},
 		{"nor by another key", `{limits: [{limit: keyed, key: payload.method}]}`, nil},
@@ -83,25 +83,25 @@ tasks:
 					enqueue("evil.example")
 					time.Sleep(5 * time.Second)
 					synctest.Wait()
-					shut := map[string]time.Duration{}
+					blocked := map[string]time.Duration{}
 					for _, limit := range []string{"shared", "keyed"} {
 						blocks, err := limiter.Blocks(t.Context(), limit)
 						if err != nil {
 							t.Fatal(err)
 						}
 						for _, b := range blocks {
-							if time.Until(b.Until) > time.Minute { // more than the first refusals do that tell no time
-								shut[limit+"|"+b.Key] = (time.Until(b.Until) + 5*time.Second).Round(5 * time.Second)
+							if time.Until(b.Until) > time.Minute { // more than a block without a time
+								blocked[limit+"|"+b.Key] = (time.Until(b.Until) + 5*time.Second).Round(5 * time.Second)
 							}
 						}
 					}
-					if fmt.Sprint(shut) != fmt.Sprint(tt.shut) {
-						t.Errorf("shut are %v, want %v", shut, tt.shut)
+					if fmt.Sprint(blocked) != fmt.Sprint(tt.blocked) {
+						t.Errorf("blocked are %v, want %v", blocked, tt.blocked)
 					}
 					enqueue("good.example")
 					time.Sleep(20 * time.Second)
 					synctest.Wait()
-					if want := tt.shut["shared|"] == 0; calls["good.example"] != map[bool]int{true: 1}[want] {
+					if want := tt.blocked["shared|"] == 0; calls["good.example"] != map[bool]int{true: 1}[want] {
 						t.Errorf("a host that did no harm was called %d times", calls["good.example"])
 					}
 				})
@@ -110,9 +110,7 @@ tasks:
 	}
 }
 
-// A limit without a key is shut by each refusal of a call that it let through, as it is one
-// API's where it counts that API's calls. What the host tells of it does not count, so that
-// no more than five minutes are shut at once, and the limit opens again and again.
+// A 429 blocks a limit without a key, but not until the time in the answer: for five minutes at most.
 func TestAnswer_429_BlocksSharedLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conf, err := config.Parse("upstream", []byte("limits: {api: {kind: sliding_log, rate: 100/s}}\ntasks: {\"http:request\": {limits: [{limit: api}]}}"))
@@ -144,7 +142,7 @@ func TestAnswer_429_BlocksSharedLimit(t *testing.T) {
 			}
 		}
 		if longest < time.Minute || longest > 5*time.Minute || calls < 20 || calls > 60 {
-			t.Errorf("shut for %s at most, in %d calls of two hours", longest, calls)
+			t.Errorf("blocked for %s at most, in %d calls of two hours", longest, calls)
 		}
 	})
 }
@@ -190,7 +188,7 @@ tasks:
 	}
 }
 
-// upstreamWorker runs a worker of a config, in a bubble, and says what it logs.
+// upstreamWorker runs a worker of a config in a bubble, and returns its log.
 func upstreamWorker(t *testing.T, conf *config.Config, transport http.RoundTripper) (*Worker, *bytes.Buffer) {
 	t.Helper()
 	_, rdb := redistest.Mini(t)

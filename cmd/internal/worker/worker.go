@@ -1,4 +1,4 @@
-// Package worker runs jobs as a config says.
+// Package worker runs the jobs of a config.
 package worker
 
 import (
@@ -70,7 +70,7 @@ type Worker struct {
 	handlers
 }
 
-// New returns a worker. The error says which file of the config cannot be used.
+// New returns a worker. The error names the file of the config that cannot be used.
 func New(c *config.Config, o Options) (*Worker, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -325,7 +325,7 @@ type handlers struct {
 	commands *tasks.ExecHandler
 }
 
-// newHandlers returns the handlers of a config. The error says which file cannot be used.
+// newHandlers returns the handlers of a config. The error names the file that cannot be used.
 func newHandlers(c *config.Config) (h handlers, err error) {
 	if h.calls, err = c.HTTP.Handler(); err != nil {
 		return h, err

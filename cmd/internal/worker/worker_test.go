@@ -14,14 +14,14 @@ import (
 	"github.com/headgate/headgate/tasks"
 )
 
-// What is said of a job that ends by its error is what becomes of it.
+// The log line of a failed job names the job's next state.
 func TestLogFailure(t *testing.T) {
 	for err, want := range map[error]string{asynq.RevokeTask: "job dropped", asynq.SkipRetry: "job archived"} {
 		var said bytes.Buffer
 		w := &Worker{log: slog.New(slog.NewTextHandler(&said, nil)), handlers: handlers{crawls: &tasks.CrawlHandler{}}}
 		w.logFailure(t.Context(), asynq.NewTask("it", nil), fmt.Errorf("no permit: %w", err))
 		if !strings.Contains(said.String(), want) || strings.Contains(said.String(), "skip retry") {
-			t.Errorf("of %v it says %s, want %q", err, said.String(), want)
+			t.Errorf("%v is logged as %s, want %q", err, said.String(), want)
 		}
 	}
 }

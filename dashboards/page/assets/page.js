@@ -19,17 +19,17 @@
         { ...axis, size: 44, scale: 'denials', side: 1, stroke: colour('bad'), grid: { show: false } }] };
   }
   const rows = ({ from, permits, denials, allowed }) => [permits.map((_, i) => from + 10 * i), permits, denials].concat(allowed ? [permits.map(() => allowed)] : []);
-  function draw(box, anew) {
+  function draw(box, rebuild) {
     if (!box.dataset.chart || !window.uPlot) return;
     const data = JSON.parse(box.dataset.chart);
     const old = plots.get(box);
-    if (old && !anew) return old.setData(rows(data));
+    if (old && !rebuild) return old.setData(rows(data));
     if (old) old.destroy();
     plots.set(box, new uPlot(options(box, data), rows(data), box));
   }
-  function drawAll(anew) {
+  function drawAll(rebuild) {
     for (const [box, plot] of plots) if (!box.isConnected) { plot.destroy(); plots.delete(box); }
-    document.querySelectorAll('.chart').forEach(box => draw(box, anew));
+    document.querySelectorAll('.chart').forEach(box => draw(box, rebuild));
   }
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => drawAll(true));
   addEventListener('resize', () => { for (const [box, plot] of plots) plot.setSize({ width: box.clientWidth, height: 160 }); });

@@ -133,7 +133,7 @@ func TestOperator(t *testing.T) {
 	do(ctx, t, "raise the limit", set(`dialog input[name=rate]`, "nonsense"), chromedp.Click(`dialog button`), chromedp.WaitVisible(`dialog .wrong`),
 		set(`dialog input[name=rate]`, "2000/s"), set(`dialog input[name=capacity]`, "50"), chromedp.Click(`dialog button`),
 		chromedp.WaitNotPresent(`dialog[open]`))
-	do(ctx, t, "see the lane empty", until(`document.querySelector('.says').textContent.includes('Nothing waits')`))
+	do(ctx, t, "see the lane empty", until(`document.querySelector('.summary').textContent.includes('Nothing waits')`))
 
 	do(ctx, t, "pause", chromedp.Click(`#limit-everyone .acts a[href*="action=pause"]`), chromedp.WaitVisible(`dialog button`), chromedp.Click(`dialog button`),
 		until(`document.querySelector('#limit-everyone .chip').textContent === 'paused'`),

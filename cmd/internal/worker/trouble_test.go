@@ -37,7 +37,7 @@ func TestTroubles_AreExplained(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		trouble, logged, ready string
-		makes, mends         func(*testing.T, redis.UniversalClient)
+		makes, mends           func(*testing.T, redis.UniversalClient)
 	}{
 		{
 			"out_of_memory", `why="its memory is full"`, "503 cannot use Redis: its memory is full: ",

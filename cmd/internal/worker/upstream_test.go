@@ -40,7 +40,7 @@ var evilAnswers = map[string]struct {
 func TestAnswer_Blocks(t *testing.T) {
 	for _, tt := range []struct {
 		name, task string
-		blocked       map[string]time.Duration // by limit and key
+		blocked    map[string]time.Duration // by limit and key
 	}{
 		{"nothing that others share", `{limits: [{limit: shared}]}`, nil},
 		{"nor by another key", `{limits: [{limit: keyed, key: payload.method}]}`, nil},

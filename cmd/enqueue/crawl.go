@@ -91,6 +91,7 @@ func (c *crawlCommand) restart(ctx context.Context, conf *config.Config, stdio c
 		return err
 	}
 	q, old := inspect.New(rdb, conf.WaitDB(rdb), conf.Scope), inspect.CrawlJobs(c.Name)
+	q.Sharded = conf.Sharded
 	jobs, err := q.Find(ctx, inspect.Delete, old, math.MaxInt)
 	if err != nil {
 		return err

@@ -17,25 +17,26 @@ import (
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
 // printPlan prints when the first and the last job would run. It adds no job.
 func printPlan(ctx context.Context, source *source) error {
-	p := &plan{queues: map[string]bool{}}
+	p := &plan{queues: map[string]bool{}, parts: map[shard.Shard]*forecast.Options{}}
 	for l := range source.jobs() {
 		if err := p.add(l); err != nil {
 			source.reject(l, err)
 		}
 	}
-	f, err := p.forecast(ctx, source.config, source.stdio.Err)
+	first, last, err := p.forecast(ctx, source.config, source.stdio.Err)
 	if err != nil {
 		return err
 	}
 	view := planView{Planned: p.jobs}
 	if p.jobs > 0 {
-		first, last := p.estimates(f)
+		first, last = p.bound(first, last)
 		view.First, view.Last = newMoment(first), newMoment(last)
 	}
 	return cmp.Or(cli.Print(source.stdio.Out, source.json, view), source.verdict())
@@ -74,11 +75,11 @@ func (m *moment) String() string {
 // plan is a set of jobs that might be added.
 type plan struct {
 	jobs    int
-	unbound int             // jobs that need no limit
-	queues  map[string]bool // of the jobs
-	options forecast.Options
-	soonest time.Time // the earliest start of a job; zero means now
-	latest  time.Time // the latest start of a job
+	unbound int                               // jobs that need no limit
+	queues  map[string]bool                   // of the jobs
+	parts   map[shard.Shard]*forecast.Options // the jobs of each shard; of the zero Shard those of queues without shards
+	soonest time.Time                         // the earliest start of a job; zero means now
+	latest  time.Time                         // the latest start of a job
 }
 
 func (p *plan) add(l line) error {
@@ -95,53 +96,87 @@ func (p *plan) add(l line) error {
 		return nil
 	}
 	like := waitdb.Job{JobID: throttle.JobID{Queue: l.Queue}, Fair: l.rule.FairnessKey, Weight: l.rule.FairnessWeight}
-	return p.options.Plan(like, 1, l.rule.Needs...)
+	if p.parts[l.shard] == nil {
+		p.parts[l.shard] = &forecast.Options{}
+	}
+	return p.parts[l.shard].Plan(like, 1, l.rule.Needs...)
 }
 
-// forecast forecasts with the limits and the waiting jobs in Redis, and with the limits that only the
-// config has. Its notes say why jobs might run later: there is no worker, or a queue is paused.
-func (p *plan) forecast(ctx context.Context, conf *config.Config, notes io.Writer) (*forecast.Forecast, error) {
+// forecast returns when the first and the last job with limits would run. It forecasts with the limits
+// and the waiting jobs in Redis, and with the limits that only the config has. Its notes say why jobs
+// might run later: there is no worker, or a queue is paused.
+func (p *plan) forecast(ctx context.Context, conf *config.Config, notes io.Writer) (first, last forecast.Estimate, err error) {
 	note := func(format string, args ...any) { fmt.Fprintf(notes, "enqueue: "+format+"\n", args...) }
 	rdb, end, err := conf.Redis.Connect(ctx)
-	if errors.Is(err, config.ErrNoRedis) {
-		note("no worker is running; the times assume that one starts now")
-		p.options.Limits = conf.Limits
-		return p.options.Forecast(time.Now()), nil
+	if err != nil && !errors.Is(err, config.ErrNoRedis) {
+		return first, last, err
 	}
 	if err != nil {
-		return nil, err
+		note("no worker is running; the times assume that one starts now")
+		return p.merge(func(part shard.Shard, o *forecast.Options) (*forecast.Forecast, error) {
+			o.Limits, _ = conf.Sharded.LimitsIn(part, conf.Limits) // Parse has checked it
+			return o.Forecast(time.Now()), nil
+		})
 	}
 	defer end()
 	q := inspect.New(rdb, conf.WaitDB(rdb), conf.Scope)
 	q.Rules = inspect.Rules{RuleFor: conf.RequirementsOf, ServedQueues: conf.ServedQueues(), Limits: conf.Limits}
-	f, err := q.Forecast(ctx, p.options)
+	q.Sharded = conf.Sharded
+	withoutRule := 0
+	first, last, err = p.merge(func(part shard.Shard, o *forecast.Options) (*forecast.Forecast, error) {
+		f, err := q.In(part).Forecast(ctx, *o)
+		if err == nil {
+			withoutRule = max(withoutRule, f.WithoutRule)
+		}
+		return f, err
+	})
 	if err != nil {
-		return nil, err
+		return first, last, err
 	}
-	if f.WithoutRule > 0 {
-		note("does not count %s of queues that this config does not serve", display.Count(f.WithoutRule, "pending job"))
+	if withoutRule > 0 {
+		note("does not count %s of queues that this config does not serve", display.Count(withoutRule, "pending job"))
 	}
 	servers, err := q.Inspector.Servers()
 	if err == nil && len(servers) == 0 {
 		note("no worker is running; the times assume that one starts now")
 	}
 	for _, queue := range slices.Sorted(maps.Keys(p.queues)) {
-		serves := func(s *asynq.ServerInfo) bool { return s.Queues[queue] > 0 }
+		names := conf.Sharded.Names(queue)
+		serves := func(s *asynq.ServerInfo) bool { return s.Queues[names[0]] > 0 }
 		if len(servers) > 0 && !slices.ContainsFunc(servers, serves) {
 			note("no worker serves queue %s; the times assume that one starts now", queue)
 		}
-		if info, err := q.Inspector.GetQueueInfo(queue); err == nil && info.Paused {
+		if info, err := q.Inspector.GetQueueInfo(names[0]); err == nil && info.Paused {
 			note("queue %s is paused; the times assume that it is resumed now", queue)
 		}
 	}
-	return f, nil
+	return first, last, nil
 }
 
-// estimates returns when the first and the last job would run.
-func (p *plan) estimates(f *forecast.Forecast) (first, last forecast.Estimate) {
-	if p.unbound < p.jobs {
-		first, last = f.Planned()
-	} else {
+// merge returns the first and the last start in all shards.
+func (p *plan) merge(make func(shard.Shard, *forecast.Options) (*forecast.Forecast, error)) (first, last forecast.Estimate, err error) {
+	found := false
+	for part, options := range p.parts {
+		f, err := make(part, options)
+		if err != nil {
+			return first, last, err
+		}
+		a, b := f.Planned()
+		if !found {
+			first, last, found = a, b, true
+			continue
+		}
+		if a.Known && (!first.Known || a.StartsIn < first.StartsIn) {
+			first = a
+		}
+		last = b.OrLater(last)
+	}
+	return first, last, nil
+}
+
+// bound adds the jobs without limits, and the times before which jobs must not start.
+func (p *plan) bound(first, last forecast.Estimate) (forecast.Estimate, forecast.Estimate) {
+	if p.unbound == p.jobs {
 		last.Known = true
 	}
 	if p.unbound > 0 {

@@ -7,6 +7,8 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
+	"github.com/headgate/headgate/internal/forecast"
+	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
@@ -31,7 +33,7 @@ func newTestPlan(t *testing.T, url string) *testPlan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &testPlan{plan{queues: map[string]bool{}}, conf}
+	return &testPlan{plan{queues: map[string]bool{}, parts: map[shard.Shard]*forecast.Options{}}, conf}
 }
 
 // planJobs plans a job of each moment.
@@ -47,11 +49,11 @@ func planJobs(t *testing.T, p *testPlan, rule scheduler.Rule, moments ...time.Ti
 // wantPlan compares the estimates of the first and the last planned job.
 func wantPlan(t *testing.T, p *testPlan, first, last time.Duration, limit string) {
 	t.Helper()
-	forecast, err := p.forecast(t.Context(), p.conf, io.Discard)
+	f, l, err := p.forecast(t.Context(), p.conf, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, l := p.estimates(forecast)
+	f, l = p.bound(f, l)
 	if f.StartsIn.Round(time.Minute) != first || l.StartsIn.Round(time.Minute) != last || !f.Known || !l.Known || l.Limit != limit {
 		t.Errorf("the first %+v, the last %+v; want in %s and in %s, when limit %q allows it", f, l, first, last, limit)
 	}
@@ -105,7 +107,7 @@ func TestCheckNeeds(t *testing.T) {
 		"": hourly,
 	} {
 		got := ""
-		if err := checkNeeds(conf, rule); err != nil {
+		if err := checkNeeds(conf, "default", rule); err != nil {
 			got = err.Error()
 		}
 		if got != want {

@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
 	"github.com/headgate/headgate/internal/display"
+	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
@@ -25,6 +26,7 @@ type line struct {
 	jobspec.Job
 	ownID bool // the user chose the ID
 	rule  scheduler.Rule
+	shard shard.Shard
 }
 
 func (l line) where() string {
@@ -109,7 +111,10 @@ func (s *source) check(l line, err error) (filled line, ok bool) {
 		l.rule, err = l.Rule(s.config)
 	}
 	if err == nil {
-		err = checkNeeds(s.config, l.rule)
+		err = checkNeeds(s.config, l.Queue, l.rule)
+	}
+	if err == nil {
+		l.shard, err = s.config.ShardOf(l.Queue, l.ID, l.Task())
 	}
 	if err == nil && !l.Deadline.IsZero() && time.Now().After(l.Deadline) {
 		err = fmt.Errorf("deadline %s: want a time from now on", l.Deadline.Format(time.RFC3339))
@@ -141,7 +146,10 @@ func (s *source) checkPayload(l line) error {
 }
 
 // checkNeeds returns an error for a need that the limits of the config can never meet.
-func checkNeeds(conf *config.Config, rule scheduler.Rule) error {
+func checkNeeds(conf *config.Config, queue string, rule scheduler.Rule) error {
+	if err := conf.Sharded.Check(queue, shard.Shard{}, rule.Needs); err != nil {
+		return err
+	}
 	for _, n := range rule.Needs {
 		i := slices.IndexFunc(conf.Limits, func(l throttle.Limit) bool { return l.Name == n.Limit })
 		if i < 0 {
@@ -149,6 +157,9 @@ func checkNeeds(conf *config.Config, rule scheduler.Rule) error {
 		}
 		l := conf.Limits[i]
 		capacity := l.With(l.Overrides[n.Key]).MaxCost()
+		if home, divided := conf.Sharded.Home(l.Name); divided {
+			capacity /= home.Count
+		}
 		switch {
 		case len(l.Apps) > 0 && !slices.Contains(l.Apps, conf.App) && rule.OnNoLimit != scheduler.ActionRun:
 			return fmt.Errorf("limit %s is for other apps: see apps: and app: in the config", l.Name)

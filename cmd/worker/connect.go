@@ -57,6 +57,7 @@ func (c *connection) queues(ctx context.Context) (*inspect.Queues, error) {
 	}
 	q := inspect.New(rdb, conf.WaitDB(rdb), conf.Scope)
 	q.Rules = inspect.Rules{RuleFor: conf.RequirementsOf, ServedQueues: conf.ServedQueues(), Limits: conf.Limits}
+	q.Sharded = conf.Sharded
 	return q, nil
 }
 

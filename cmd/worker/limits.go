@@ -1,9 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -11,7 +11,6 @@ import (
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -66,12 +65,8 @@ func newLimitView(l throttle.Limit, blocks []throttle.Blocked, keys []throttle.K
 	return v
 }
 
-func readLimit(ctx context.Context, limiter *waitdb.DB, l throttle.Limit) (v limitView, err error) {
-	blocks, err := limiter.Blocks(ctx, l.Name)
-	if err != nil {
-		return v, err
-	}
-	keys, err := limiter.Keys(ctx, l.Name)
+func readLimit(ctx context.Context, q *inspect.Queues, l throttle.Limit) (limitView, error) {
+	blocks, keys, err := q.ReadKeys(ctx, l)
 	return newLimitView(l, blocks, keys), err
 }
 
@@ -80,13 +75,13 @@ type limitsList struct {
 }
 
 func (c *limitsList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	limits, err := q.Limiter.Limits(ctx)
+	limits, err := q.Limits(ctx)
 	if err != nil {
 		return err
 	}
 	rows := make([]limitView, len(limits))
 	for i, l := range limits {
-		if rows[i], err = readLimit(ctx, q.Limiter, l); err != nil {
+		if rows[i], err = readLimit(ctx, q, l); err != nil {
 			return err
 		}
 	}
@@ -108,20 +103,20 @@ type backlog struct {
 }
 
 func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	limit, _, err := q.Limiter.Internals().Key(ctx, c.Name, "")
+	limit, err := q.ReadLimit(ctx, c.Name)
 	if err != nil {
 		return err
 	}
-	forecast, err := q.Forecast(ctx, forecast.Options{})
+	backlogs, err := q.Backlogs(ctx)
 	if err != nil {
 		return err
 	}
-	view, err := readLimit(ctx, q.Limiter, limit)
+	view, err := readLimit(ctx, q, limit)
 	if err != nil {
 		return err
 	}
 	waiting := []backlog{}
-	for _, b := range forecast.Backlogs() {
+	for _, b := range backlogs {
 		if b.Limit == c.Name && b.Cost > 0 {
 			waiting = append(waiting, backlog{b.Key, b.Cost, cli.ETA(b.Last), display.Key(b.Key)})
 		}
@@ -149,18 +144,18 @@ func (c *limitsPeek) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals,
 	if err != nil {
 		return err
 	}
-	d, err := q.Limiter.AllowN(ctx, c.Name, key, 0)
+	d, err := q.Peek(ctx, c.Name, key)
 	if err != nil {
 		return usageUnlessDown(err)
 	}
 	if d.Outcome == throttle.NoLimit {
 		return errors.New(d.String())
 	}
-	limit, _, err := q.Limiter.Internals().Key(ctx, c.Name, "")
+	limit, err := q.ReadLimit(ctx, c.Name)
 	if err != nil {
 		return err
 	}
-	blocks, err := q.Limiter.Blocks(ctx, c.Name)
+	blocks, _, err := q.ReadKeys(ctx, limit)
 	if err != nil {
 		return err
 	}
@@ -201,22 +196,37 @@ type limitBacklog struct {
 }
 
 func (c *waitingCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	demands, err := q.Limiter.Demands(ctx)
-	if err != nil {
-		return err
-	}
-	forecast, err := q.Forecast(ctx, forecast.Options{})
-	if err != nil {
-		return err
-	}
-	slices.SortFunc(demands, func(a, b waitdb.Demand) int { return cmp.Compare(a.Limit, b.Limit) })
-	etas, rows := forecast.Limits(), []limitBacklog(nil)
-	for _, d := range demands {
-		if len(rows) == 0 || rows[len(rows)-1].Limit != d.Limit {
-			rows = append(rows, limitBacklog{Limit: d.Limit, ETA: cli.ETA(etas[d.Limit])})
+	permits, etas := map[throttle.Need]int{}, map[string]forecast.Estimate{}
+	for _, in := range q.Scopes() {
+		demands, err := in.Limiter.Demands(ctx)
+		if err != nil {
+			return err
 		}
-		row := &rows[len(rows)-1]
-		row.Keys, row.PermitsWanted = row.Keys+1, row.PermitsWanted+d.Permits
+		f, err := in.Forecast(ctx, forecast.Options{})
+		if err != nil {
+			return err
+		}
+		for limit, eta := range f.Limits() {
+			if other, found := etas[limit]; found {
+				eta = eta.OrLater(other)
+			}
+			etas[limit] = eta
+		}
+		for _, d := range demands {
+			permits[throttle.Need{Limit: d.Limit, Key: d.Key}] += d.Permits
+		}
+	}
+	byLimit := map[string]*limitBacklog{}
+	for n, wanted := range permits {
+		if byLimit[n.Limit] == nil {
+			byLimit[n.Limit] = &limitBacklog{Limit: n.Limit, ETA: cli.ETA(etas[n.Limit])}
+		}
+		byLimit[n.Limit].Keys++
+		byLimit[n.Limit].PermitsWanted += wanted
+	}
+	var rows []limitBacklog
+	for _, name := range slices.Sorted(maps.Keys(byLimit)) {
+		rows = append(rows, *byLimit[name])
 	}
 	return cli.List(stdio.Out, c.JSON, rows, "no job waits for a permit", "LIMIT", "KEYS", "PERMITS WANTED", "ETA")
 }

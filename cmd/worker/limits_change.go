@@ -13,6 +13,8 @@ import (
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/shard"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -42,13 +44,13 @@ func usageUnlessDown(err error) error {
 type limitsPause struct{ ofLimit }
 
 func (c *limitsPause) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	return c.done(stdio, "paused", "", q.Limiter.Pause(ctx, c.Name))
+	return c.done(stdio, "paused", "", q.EachPlace(c.Name, nil, func(l *waitdb.DB, _ shard.Shard) error { return l.Pause(ctx, c.Name) }))
 }
 
 type limitsResume struct{ ofLimit }
 
 func (c *limitsResume) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	return c.done(stdio, "resumed", "", q.Limiter.Resume(ctx, c.Name))
+	return c.done(stdio, "resumed", "", q.EachPlace(c.Name, nil, func(l *waitdb.DB, _ shard.Shard) error { return l.Resume(ctx, c.Name) }))
 }
 
 type limitsDelete struct {
@@ -57,12 +59,12 @@ type limitsDelete struct {
 }
 
 func (c *limitsDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	n, err := q.Limiter.CountWaiting(ctx, c.Name, 0)
+	n, err := q.CountWaiting(ctx, c.Name, func(shard.Shard) int { return 0 }, nil)
 	if err == nil && n > 0 && !c.Yes {
 		err = cli.Usagef("limit %s has %s waiting, which are then archived, or on_no_limit applies; add --yes to confirm", c.Name, display.Count(n, "job"))
 	}
 	if err == nil {
-		err = q.Limiter.Delete(ctx, c.Name)
+		err = q.EachPlace(c.Name, nil, func(l *waitdb.DB, _ shard.Shard) error { return l.Delete(ctx, c.Name) })
 	}
 	return c.done(stdio, "deleted", "", err)
 }
@@ -75,7 +77,7 @@ type limitsReset struct {
 func (c *limitsReset) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
 	key, err := c.required(g, c.Name)
 	if err == nil {
-		err = q.Limiter.Reset(ctx, c.Name, key)
+		err = q.EachPlace(c.Name, &key, func(l *waitdb.DB, _ shard.Shard) error { return l.Reset(ctx, c.Name, key) })
 	}
 	return c.done(stdio, "reset", key, err)
 }
@@ -137,7 +139,7 @@ func (c *limitsUnset) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals
 			return err
 		}
 	}
-	return c.done(stdio, "unset", key, q.Limiter.UnsetKey(ctx, c.Name, key))
+	return c.done(stdio, "unset", key, q.EachPlace(c.Name, &key, func(l *waitdb.DB, _ shard.Shard) error { return l.UnsetKey(ctx, c.Name, key) }))
 }
 
 type limitsSet struct {
@@ -176,7 +178,7 @@ func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, 
 	if c.For != nil {
 		return cli.Usagef("--for: want --key as well")
 	}
-	was, _, err := q.Limiter.Internals().Key(ctx, c.Name, "")
+	was, err := q.ReadLimit(ctx, c.Name)
 	isNew := errors.Is(err, throttle.ErrNoLimit)
 	if err != nil && !isNew {
 		return err
@@ -192,7 +194,7 @@ func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, 
 		}
 	}
 	did := confirmation{Done: "set", Limit: limit.Name, Definition: limit.String()}
-	return c.confirm(stdio.Out, did, fmt.Sprintf("%s  %s", limit.Name, limit), usageUnlessDown(q.Limiter.Set(ctx, limit)))
+	return c.confirm(stdio.Out, did, fmt.Sprintf("%s  %s", limit.Name, limit), usageUnlessDown(q.SetLimit(ctx, limit)))
 }
 
 func (c *limitsSet) setKey(ctx context.Context, q *inspect.Queues, key string, stdio cli.IO) error {
@@ -210,7 +212,7 @@ func (c *limitsSet) setKey(ctx context.Context, q *inspect.Queues, key string, s
 		}
 	}
 	did := confirmation{Done: "set", Limit: c.Name, Key: key, Definition: o.String()}
-	return c.confirm(stdio.Out, did, fmt.Sprintf("%s of %s  %s", c.Name, display.Key(key), o), usageUnlessDown(q.Limiter.SetKey(ctx, c.Name, key, o)))
+	return c.confirm(stdio.Out, did, fmt.Sprintf("%s of %s  %s", c.Name, display.Key(key), o), usageUnlessDown(q.SetKey(ctx, c.Name, key, o)))
 }
 
 // confirmed returns an error if a change affects waiting jobs.

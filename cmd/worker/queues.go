@@ -18,7 +18,8 @@ type queuesCommand struct {
 }
 
 type queuesList struct {
-	JSON bool `help:"Print a JSON array."`
+	Shards bool `help:"Show each shard of a queue."`
+	JSON   bool `help:"Print a JSON array."`
 }
 
 func (queuesList) Help() string {
@@ -42,6 +43,9 @@ func (c *queuesList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	queues, err := q.ReadQueues(ctx, "", nil)
 	if err != nil {
 		return err
+	}
+	if !c.Shards {
+		queues = q.Together(queues)
 	}
 	var rows []queueRow
 	for _, q := range queues {

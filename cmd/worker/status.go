@@ -14,8 +14,9 @@ import (
 )
 
 type statusCommand struct {
-	Watch bool `short:"w" help:"Repeat each second until a signal."`
-	JSON  bool `help:"Print a JSON object; with --watch one a second, each on a line."`
+	Watch  bool `short:"w" help:"Repeat each second until a signal."`
+	Shards bool `help:"Show each shard of a queue, and its part of limits."`
+	JSON   bool `help:"Print a JSON object; with --watch one a second, each on a line."`
 }
 
 func (statusCommand) Help() string {
@@ -72,7 +73,7 @@ func newLimitStatus(l inspect.Limit, now time.Time) limitStatus {
 }
 
 func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, scope string, out io.Writer, printJSON func(io.Writer, any) error) error {
-	s, err := q.Status(ctx)
+	s, err := q.Status(ctx, c.Shards)
 	if err != nil {
 		return err
 	}

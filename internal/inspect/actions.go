@@ -11,6 +11,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/display"
+	"github.com/headgate/headgate/internal/shard"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -120,8 +122,7 @@ func (q *Queues) Apply(ctx context.Context, a *Action, f Filter, jobs []throttle
 		}
 		done += len(changed)
 		if a.ends {
-			_, errForget := q.Limiter.Forget(context.WithoutCancel(ctx), changed...)
-			err = errors.Join(err, errForget)
+			err = errors.Join(err, q.forget(context.WithoutCancel(ctx), changed))
 		}
 		if err != nil {
 			break
@@ -135,6 +136,20 @@ func (q *Queues) Apply(ctx context.Context, a *Action, f Filter, jobs []throttle
 		change.Job = jobs[0]
 	}
 	return done, errors.Join(err, q.note(ctx, change))
+}
+
+// forget makes the limiter forget jobs, which may be in several shards.
+func (q *Queues) forget(ctx context.Context, jobs []throttle.JobID) error {
+	var errs []error
+	for len(jobs) > 0 {
+		part := q.Sharded.Part(jobs[0].Queue)
+		isThere := func(job throttle.JobID) bool { return q.Sharded.Part(job.Queue) == part }
+		isElsewhere := func(job throttle.JobID) bool { return !isThere(job) }
+		_, err := q.In(part).Limiter.Forget(ctx, slices.DeleteFunc(slices.Clone(jobs), isElsewhere)...)
+		errs = append(errs, err)
+		jobs = slices.DeleteFunc(slices.Clone(jobs), isThere)
+	}
+	return errors.Join(errs...)
 }
 
 // checkRunsOnce fails if running jobs in several queues have the same ID: asynq would cancel all of
@@ -187,10 +202,14 @@ func (q *Queues) LimitChangeImpact(ctx context.Context, old, next throttle.Limit
 	case next.Validate() != nil:
 		return "", nil
 	case old.Kind == "" || next.MaxCost() < old.MaxCost():
-		n, err := q.Limiter.CountWaiting(ctx, next.Name, next.MaxCost()+1)
+		parts, err := q.partsOf(next)
+		if err != nil {
+			return "", nil // SetLimit reports it
+		}
+		n, err := q.CountWaiting(ctx, next.Name, func(part shard.Shard) int { return parts[part].MaxCost() + 1 }, nil)
 		return tooCostly(next.Name, n, next.MaxCost()), err
 	case apps != "" && (len(old.Apps) == 0 || slices.ContainsFunc(old.Apps, func(app string) bool { return !slices.Contains(next.Apps, app) })):
-		n, err := q.Limiter.CountWaiting(ctx, next.Name, 0)
+		n, err := q.CountWaiting(ctx, next.Name, func(shard.Shard) int { return 0 }, nil)
 		if err != nil || n == 0 {
 			return "", err
 		}
@@ -202,16 +221,26 @@ func (q *Queues) LimitChangeImpact(ctx context.Context, old, next throttle.Limit
 
 // KeyChangeImpact is LimitChangeImpact for an override of one key.
 func (q *Queues) KeyChangeImpact(ctx context.Context, limit, key string, o throttle.Override) (string, error) {
-	l, now, err := q.Limiter.Internals().Key(ctx, limit, key)
-	if errors.Is(err, throttle.ErrNoLimit) {
-		return "", nil // SetKey reports it
-	}
-	most := l.With(o).MaxCost()
-	if err != nil || most >= l.With(now.Override).MaxCost() {
-		return "", err
-	}
-	n, err := q.Limiter.CountWaiting(ctx, limit, most+1, key)
-	return tooCostly(limit+" of "+key, n, most), err
+	jobs, least := 0, 0
+	_, divided := q.Sharded.Home(limit)
+	err := q.EachPlace(limit, &key, func(limiter *waitdb.DB, part shard.Shard) error {
+		l, now, err := limiter.Internals().Key(ctx, limit, key)
+		if errors.Is(err, throttle.ErrNoLimit) {
+			return nil // SetKey reports it
+		}
+		own := o
+		if divided {
+			own, _ = part.DivideOverride(l.Kind, o) // the same
+		}
+		most := l.With(own).MaxCost()
+		if err != nil || most >= l.With(now.Override).MaxCost() {
+			return err
+		}
+		n, err := limiter.CountWaiting(ctx, limit, most+1, key)
+		jobs, least = jobs+n, most
+		return err
+	})
+	return tooCostly(limit+" of "+key, jobs, least), err
 }
 
 func tooCostly(limit string, jobs, most int) string {

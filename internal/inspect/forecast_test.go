@@ -63,7 +63,7 @@ func TestForecast_Consistent(t *testing.T) {
 		foretold, _ := f.Last()
 		ends := f.At.Add(foretold.StartsIn)
 		said := map[string]time.Time{}
-		status, err := q.Status(ctx)
+		status, err := q.Status(ctx, false)
 		must(t, err)
 		said["status"] = status.At.Add(status.ETA.StartsIn)
 		for _, l := range status.Limits {

@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/forecast"
+	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
@@ -105,7 +106,7 @@ func (q *Queues) withStates(ctx context.Context, infos []*asynq.TaskInfo) ([]Job
 	}
 	var positions map[throttle.JobID]waitdb.Position
 	if state == asynq.TaskStatePending || state == asynq.TaskStateRetry {
-		if positions, err = q.Limiter.Positions(ctx, jobIDs...); err != nil {
+		if positions, err = q.Of(queue).Limiter.Positions(ctx, jobIDs...); err != nil {
 			return nil, err
 		}
 	}
@@ -148,23 +149,21 @@ func (q *Queues) startedAt(ids []throttle.JobID) ([]time.Time, error) {
 
 // AddEstimates replaces the estimates in the positions of waiting jobs with those of the forecast.
 func (q *Queues) AddEstimates(ctx context.Context, jobs []Job) error {
-	var opts forecast.Options
-	waits := false
+	lanes, forecasts := map[shard.Shard]string{}, map[shard.Shard]*forecast.Forecast{}
 	for _, job := range jobs {
 		if job.Position != nil {
-			waits, opts.Lane = true, job.Position.Lane.Name
+			lanes[q.Sharded.Part(job.Queue)] = job.Position.Lane.Name
 		}
 	}
-	if !waits {
-		return nil
-	}
-	forecast, err := q.Forecast(ctx, opts)
-	if err != nil {
-		return err
+	for part, lane := range lanes {
+		var err error
+		if forecasts[part], err = q.In(part).Forecast(ctx, forecast.Options{Lane: lane}); err != nil {
+			return err
+		}
 	}
 	for _, job := range jobs {
 		if job.Position != nil {
-			*job.Position = forecast.Position(*job.Position)
+			*job.Position = forecasts[q.Sharded.Part(job.Queue)].Position(*job.Position)
 		}
 	}
 	return nil
@@ -212,9 +211,9 @@ func (f Filter) matchesInfo(job *asynq.TaskInfo) bool {
 		strings.Contains(string(job.Payload), f.Payload) && strings.Contains(job.LastErr, f.Error)
 }
 
-// Matches reports whether the filter selects a job.
+// Matches reports whether the filter selects a job. The jobs of a queue are also those of its shards.
 func (f Filter) Matches(job Job) bool {
-	return f.matchesInfo(job.TaskInfo) && f.matchesState(job.State) && (f.Queue == "" || job.Queue == f.Queue) && f.matchesMeter(job) &&
+	return f.matchesInfo(job.TaskInfo) && f.matchesState(job.State) && (f.Queue == "" || job.Queue == f.Queue || strings.HasPrefix(job.Queue, f.Queue+".")) && f.matchesMeter(job) &&
 		(f.OlderThan == 0 || !job.Since.IsZero() && time.Since(job.Since) > f.OlderThan)
 }
 

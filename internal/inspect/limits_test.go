@@ -54,7 +54,7 @@ func TestStatus_ManyKeys(t *testing.T) {
 	q := New(rdb, limiter, "default")
 
 	look := func() ([]Limit, error) {
-		status, err := q.Status(ctx)
+		status, err := q.Status(ctx, false)
 		return status.Limits, err
 	}
 	limits, err := look()

@@ -132,13 +132,13 @@ func TestPending_Status(t *testing.T) {
 		needs := []throttle.Need{{Limit: "hour"}}
 		w := newPendingWorld(t, func(string) []throttle.Need { return needs }, throttle.Limit{Name: "hour", Kind: throttle.FixedWindow, Rate: throttle.PerHour(100)})
 		w.enqueue(1000)
-		status, err := w.queues().Status(t.Context())
+		status, err := w.queues().Status(t.Context(), false)
 		must(t, err)
 		if in := status.ETA.StartsIn; in < 8*time.Hour || in > 9*time.Hour || status.WithoutRule != 0 || status.Queues[0].Pending != 1000 {
 			t.Errorf("without a worker status says %+v, want the last in 8 to 9 h", status)
 		}
 		blind := inspect.New(w.rdb, w.limiter, "default")
-		status, err = blind.Status(t.Context())
+		status, err = blind.Status(t.Context(), false)
 		must(t, err)
 		if status.WithoutRule != 1000 || status.HasBacklog {
 			t.Errorf("without rules %d are not counted, and the last runs in %+v; want 1000, and none", status.WithoutRule, status.ETA)

@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/script"
+	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
@@ -31,8 +32,12 @@ type Queues struct {
 	// sample.
 	Rules Rules
 
+	// Sharded are the queues with shards.
+	Sharded shard.Queues
+
 	rdb   redis.UniversalClient
 	scope string
+	part  *shard.Shard // whose queues these are; nil for all
 }
 
 // Rules are the rules of the workers that serve some queues.
@@ -78,20 +83,23 @@ func (q *Queues) PendingCount(ctx context.Context) (jobs int, err error) {
 	return jobs, err
 }
 
-// Names returns the names of all queues, or only the given one. It fails if the given queue does not
-// exist.
+// Names returns the names of all asynq queues, or only of the given queue and its shards. It fails if
+// the given queue does not exist.
 func (q *Queues) Names(ctx context.Context, queue string) ([]string, error) {
 	if queue == "" {
-		return q.DB.Queues(ctx)
+		names, err := q.DB.Queues(ctx)
+		return slices.DeleteFunc(names, func(name string) bool { return q.part != nil && q.Sharded.Part(name) != *q.part }), err
 	}
 	names, err := q.Inspector.Queues()
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains(names, queue) {
+	own := q.Sharded.Names(queue)
+	own = slices.DeleteFunc(own, func(name string) bool { return !slices.Contains(names, name) })
+	if len(own) == 0 {
 		return nil, fmt.Errorf("there is no queue %s", queue)
 	}
-	return []string{queue}, nil
+	return own, nil
 }
 
 // QueueInfo is asynq's QueueInfo, but Retry does not include the waiting and granted jobs.
@@ -129,7 +137,7 @@ func (q *Queues) ReadQueues(ctx context.Context, queue string, waiting func(queu
 	return infos, nil
 }
 
-// ReadQueue reads one queue. It fails if the queue does not exist.
+// ReadQueue reads one queue with its shards. It fails if the queue does not exist.
 func (q *Queues) ReadQueue(ctx context.Context, queue string) (QueueInfo, error) {
 	infos, err := q.ReadQueues(ctx, queue, nil)
 	if err == nil && len(infos) == 0 {
@@ -138,7 +146,7 @@ func (q *Queues) ReadQueue(ctx context.Context, queue string) (QueueInfo, error)
 	if err != nil {
 		return QueueInfo{}, err
 	}
-	return infos[0], nil
+	return q.Together(infos)[0], nil
 }
 
 // Count returns the number of jobs in the given states. Granted jobs count as waiting.
@@ -157,25 +165,33 @@ func (i QueueInfo) Count(states ...string) (n int) {
 // countWaiting returns the number of waiting and granted jobs of each queue.
 func (q *Queues) countWaiting(ctx context.Context) (map[string]int, error) {
 	seen, waiting := map[string]bool{}, map[string]int{} // a scan may return a job twice
-	scan := q.rdb.HScan(ctx, script.Prefix(q.scope)+"jobs", 0, "*", 1000).Iterator()
-	for scan.Next(ctx) {
-		field := scan.Val()
-		if name, _, ok := strings.Cut(field, "\n"); ok && !seen[field] {
-			seen[field] = true
-			waiting[name]++
+	prefixes := []string{script.Prefix(q.scope)}
+	if q.part == nil {
+		for _, part := range q.parts()[1:] {
+			prefixes = append(prefixes, script.Prefix(part.Name()))
 		}
-		scan.Next(ctx) // skip the value
 	}
-	return waiting, scan.Err()
+	for _, prefix := range prefixes {
+		scan := q.rdb.HScan(ctx, prefix+"jobs", 0, "*", 1000).Iterator()
+		for scan.Next(ctx) {
+			field := scan.Val()
+			if name, _, ok := strings.Cut(field, "\n"); ok && !seen[field] {
+				seen[field] = true
+				waiting[name]++
+			}
+			scan.Next(ctx) // skip the value
+		}
+		if err := scan.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return waiting, nil
 }
 
 // SetPaused pauses a queue, so that workers take no jobs from it, or ends the pause. It fails if the
 // queue is in that state already.
 func (q *Queues) SetPaused(ctx context.Context, queue string, paused bool) error {
-	if _, err := q.Names(ctx, queue); err != nil {
-		return err
-	}
-	info, err := q.Inspector.GetQueueInfo(queue)
+	names, err := q.Names(ctx, queue)
 	if err != nil {
 		return err
 	}
@@ -183,11 +199,22 @@ func (q *Queues) SetPaused(ctx context.Context, queue string, paused bool) error
 	if paused {
 		set, done, already = q.Inspector.PauseQueue, "paused", "is paused already"
 	}
-	if info.Paused == paused {
-		return fmt.Errorf("queue %s %s", queue, already)
+	if queue != "" && len(q.Sharded.Names(queue)) > 1 {
+		names = q.Sharded.Names(queue) // also shards that had no job yet
 	}
-	if err := set(queue); err != nil {
-		return err
+	changed := false
+	for _, name := range names {
+		before, err := q.rdb.Exists(ctx, asynqdb.Key(name, asynqdb.Paused)).Result()
+		if err == nil && (before > 0) != paused {
+			changed = true
+			err = set(name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if !changed {
+		return fmt.Errorf("queue %s %s", queue, already)
 	}
 	return q.note(ctx, throttle.Change{What: done, Job: throttle.JobID{Queue: queue}})
 }
@@ -195,6 +222,16 @@ func (q *Queues) SetPaused(ctx context.Context, queue string, paused bool) error
 // Remove deletes a queue with all its jobs, and returns the number of jobs. It fails if a job runs,
 // or if a job is enqueued during the call.
 func (q *Queues) Remove(ctx context.Context, queue string) (jobs int, err error) {
+	names, err := q.Names(ctx, queue)
+	for i := 0; err == nil && i < len(names); i++ {
+		var n int
+		n, err = q.remove(ctx, names[i])
+		jobs += n
+	}
+	return jobs, err
+}
+
+func (q *Queues) remove(ctx context.Context, queue string) (jobs int, err error) {
 	info, err := q.ReadQueue(ctx, queue)
 	if err != nil {
 		return 0, err

@@ -41,8 +41,8 @@ type QueueStatus struct {
 	Rate           float64 `json:"done_a_second"`
 }
 
-// Status reads the state of all queues, limits and workers.
-func (q *Queues) Status(ctx context.Context) (s Status, err error) {
+// status reads the state of the queues, limits and workers of one scope.
+func (q *Queues) status(ctx context.Context) (s Status, err error) {
 	if s.At, err = q.rdb.Time(ctx).Result(); err != nil {
 		return s, err
 	}

@@ -59,12 +59,15 @@ func (s Shard) divide(errs *[]error, kind throttle.Kind, r throttle.Rate, capaci
 		}
 		return n/s.Count + extra
 	}
-	switch kind {
-	case throttle.Funnel, throttle.TokenBucket:
-		r.Per *= time.Duration(s.Count)
-	case throttle.FixedWindow, throttle.SlidingLog, throttle.SlidingWindow:
+	if windowed(kind) {
 		r.N = part("rate", r.String(), r.N, throttle.Rate{N: s.Count, Per: r.Per}.String())
 		return r, 0
 	}
+	r.Per *= time.Duration(s.Count)
 	return r, part("capacity", strconv.Itoa(capacity), capacity, strconv.Itoa(s.Count))
+}
+
+// windowed reports whether limits of a kind count the permits of a period.
+func windowed(kind throttle.Kind) bool {
+	return kind == throttle.FixedWindow || kind == throttle.SlidingLog || kind == throttle.SlidingWindow
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/throttle"
 )
@@ -89,17 +90,45 @@ func (q Queues) Home(limit string) (home Queue, divided bool) {
 	return Queue{}, false
 }
 
-// Places returns the shards that count a key of a limit: all shards if the limit is divided. The
-// zero Shard stands for the scope of all other queues.
-func (q Queues) Places(limit, key string) []Shard {
+// Places returns the shards that count a key of a limit: all shards if the limit is divided, or if
+// the key is nil, which stands for all keys. The zero Shard stands for the scope of all other queues.
+func (q Queues) Places(limit string, key *string) []Shard {
 	switch home, divided := q.Home(limit); {
 	case home.Name == "":
 		return []Shard{{}}
-	case divided:
+	case divided || key == nil:
 		return All(home.Name, home.Count)
 	default:
-		return []Shard{Of(home.Name, key, home.Count)}
+		return []Shard{Of(home.Name, *key, home.Count)}
 	}
+}
+
+// Join returns the limit that has these parts in all shards.
+func (q Queues) Join(limit string, parts []throttle.Limit) throttle.Limit {
+	whole := parts[0]
+	for _, part := range parts[1:] {
+		whole.Paused = whole.Paused || part.Paused
+	}
+	home, divided := q.Home(limit)
+	if !divided {
+		return whole
+	}
+	for _, part := range parts[1:] {
+		if windowed(whole.Kind) {
+			whole.Rate.N += part.Rate.N
+		} else {
+			whole.Capacity += part.Capacity
+		}
+	}
+	if !windowed(whole.Kind) {
+		whole.Rate.Per /= time.Duration(home.Count)
+	}
+	if a := whole.Adapt; a != nil {
+		faster := *a
+		faster.Min.Per /= time.Duration(home.Count)
+		whole.Adapt = &faster
+	}
+	return whole
 }
 
 // LimitsIn returns the limits that a shard has, or its part of them. The zero Shard stands for the

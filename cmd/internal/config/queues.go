@@ -160,6 +160,24 @@ func (c *Config) Shards() (all []scheduler.Shards) {
 	return all
 }
 
+// ShardOf returns the shard to which a job would be enqueued. It is zero for a queue without shards.
+func (c *Config) ShardOf(queue, id string, task *asynq.Task) (shard.Shard, error) {
+	for _, s := range c.Shards() {
+		if s.Queue != queue {
+			continue
+		}
+		key := id
+		if s.KeyOf != nil {
+			var err error
+			if key, err = s.KeyOf(task); err != nil {
+				return shard.Shard{}, err
+			}
+		}
+		return shard.Of(queue, key, s.Count), nil
+	}
+	return shard.Shard{}, nil
+}
+
 // NewClient returns the client that all producers of this config use, because it knows in which
 // shard a job belongs.
 func (c *Config) NewClient(rdb redis.UniversalClient) *scheduler.Client {

@@ -1,0 +1,371 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/headgate/headgate/internal/forecast"
+	"github.com/headgate/headgate/internal/shard"
+	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/internal/waitdb"
+	"github.com/headgate/headgate/throttle"
+)
+
+// In returns the queues and the limiter of one shard. The zero Shard stands for all queues without
+// shards.
+func (q *Queues) In(part shard.Shard) *Queues {
+	in := *q
+	in.part = &part
+	mine := func(queue string) bool { return q.Sharded.Part(queue) == part }
+	in.Rules.ServedQueues = slices.DeleteFunc(slices.Clone(q.Rules.ServedQueues), func(queue string) bool { return !mine(queue) })
+	in.Rules.Limits, _ = q.Sharded.LimitsIn(part, q.Rules.Limits) // the config has been checked
+	if part.Count > 0 {
+		rdb, _, app := q.Limiter.Internals().Scope()
+		in.Limiter = waitdb.New(throttle.New(rdb, throttle.Options{Scope: part.Name(), App: app}))
+		in.scope = part.Name()
+	}
+	return &in
+}
+
+// Of returns the queues and the limiter of the shard that is an asynq queue.
+func (q *Queues) Of(queue string) *Queues {
+	if part := q.Sharded.Part(queue); part.Count > 0 {
+		return q.In(part)
+	}
+	return q
+}
+
+// parts returns the zero Shard and all shards.
+func (q *Queues) parts() []shard.Shard {
+	parts := []shard.Shard{{}}
+	for name, queue := range q.Sharded {
+		parts = append(parts, shard.All(name, queue.Count)...)
+	}
+	slices.SortFunc(parts, func(a, b shard.Shard) int {
+		return cmp.Or(strings.Compare(a.Queue, b.Queue), cmp.Compare(a.Index, b.Index))
+	})
+	return parts
+}
+
+// Scopes returns the queues and the limiter of each scope: of all queues without shards, and of each
+// shard.
+func (q *Queues) Scopes() (all []*Queues) {
+	for _, part := range q.parts() {
+		all = append(all, q.In(part))
+	}
+	return all
+}
+
+// EachPlace calls do with each limiter that counts a key of a limit, until the first error. A nil key
+// stands for all keys.
+func (q *Queues) EachPlace(limit string, key *string, do func(l *waitdb.DB, part shard.Shard) error) error {
+	for _, part := range q.Sharded.Places(limit, key) {
+		if err := do(q.In(part).Limiter, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ReadLimit reads a limit. A divided limit is the sum of its parts.
+func (q *Queues) ReadLimit(ctx context.Context, name string) (throttle.Limit, error) {
+	var parts []throttle.Limit
+	err := q.EachPlace(name, nil, func(l *waitdb.DB, _ shard.Shard) error {
+		part, _, err := l.Internals().Key(ctx, name, "")
+		parts = append(parts, part)
+		return err
+	})
+	if err != nil {
+		return throttle.Limit{}, err
+	}
+	return q.Sharded.Join(name, parts), nil
+}
+
+// ReadKeys reads the blocked keys of a limit, and the keys that differ from it. For a divided limit an
+// override is the sum of its parts.
+func (q *Queues) ReadKeys(ctx context.Context, limit throttle.Limit) (blocks []throttle.Blocked, keys []throttle.KeyState, err error) {
+	parts := map[string][]throttle.Limit{} // the overrides, as limits
+	err = q.EachPlace(limit.Name, nil, func(l *waitdb.DB, _ shard.Shard) error {
+		some, err := l.Blocks(ctx, limit.Name)
+		if err != nil {
+			return err
+		}
+		for _, b := range some {
+			if i := slices.IndexFunc(blocks, func(other throttle.Blocked) bool { return other.Key == b.Key }); i < 0 {
+				blocks = append(blocks, b)
+			} else if b.Until.After(blocks[i].Until) {
+				blocks[i] = b
+			}
+		}
+		states, err := l.Keys(ctx, limit.Name)
+		for _, k := range states {
+			if parts[k.Key] = append(parts[k.Key], throttle.Limit{Kind: limit.Kind, Rate: k.Rate, Capacity: k.Capacity}); len(parts[k.Key]) == 1 {
+				keys = append(keys, k)
+			}
+		}
+		return err
+	})
+	for i := range keys {
+		whole := q.Sharded.Join(limit.Name, parts[keys[i].Key])
+		keys[i].Rate, keys[i].Capacity = whole.Rate, whole.Capacity
+	}
+	return blocks, keys, err
+}
+
+// Peek returns what a key of a limit has left, without taking any. For a divided limit it is the sum
+// over the shards.
+func (q *Queues) Peek(ctx context.Context, limit, key string) (sum throttle.Decision, err error) {
+	first := true
+	err = q.EachPlace(limit, &key, func(l *waitdb.DB, _ shard.Shard) error {
+		d, err := l.AllowN(ctx, limit, key, 0)
+		if first {
+			sum, first = d, false
+			return err
+		}
+		sum.Remaining += d.Remaining
+		sum.Capacity += d.Capacity
+		sum.RetryAfter, sum.ResetAfter = min(sum.RetryAfter, d.RetryAfter), max(sum.ResetAfter, d.ResetAfter)
+		return err
+	})
+	return sum, err
+}
+
+// Backlogs returns what jobs wait for, by limit and key, and when the last of them starts.
+func (q *Queues) Backlogs(ctx context.Context) (all []forecast.Backlog, err error) {
+	for _, in := range q.Scopes() {
+		f, err := in.Forecast(ctx, forecast.Options{})
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range f.Backlogs() {
+			i := slices.IndexFunc(all, func(other forecast.Backlog) bool { return other.Limit == b.Limit && other.Key == b.Key })
+			if i < 0 {
+				all = append(all, b)
+				continue
+			}
+			all[i].Cost += b.Cost
+			all[i].Last = b.Last.OrLater(all[i].Last)
+		}
+	}
+	return all, nil
+}
+
+// SetLimit changes or creates a limit. Each shard gets its part of a divided limit.
+func (q *Queues) SetLimit(ctx context.Context, limit throttle.Limit) error {
+	parts, err := q.partsOf(limit)
+	if err != nil {
+		return err
+	}
+	return q.EachPlace(limit.Name, nil, func(l *waitdb.DB, part shard.Shard) error { return l.Set(ctx, parts[part]) })
+}
+
+// SetKey overrides a key of a limit. Each shard gets its part for a divided limit.
+func (q *Queues) SetKey(ctx context.Context, limit, key string, o throttle.Override) error {
+	set := func(do func(l *waitdb.DB, part throttle.Override) error) error {
+		return q.EachPlace(limit, &key, func(l *waitdb.DB, part shard.Shard) error {
+			own := o
+			if _, divided := q.Sharded.Home(limit); divided {
+				is, _, err := l.Internals().Key(ctx, limit, "")
+				if err == nil {
+					own, err = part.DivideOverride(is.Kind, o)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return do(l, own)
+		})
+	}
+	if err := set(func(*waitdb.DB, throttle.Override) error { return nil }); err != nil { // before any is changed
+		return err
+	}
+	return set(func(l *waitdb.DB, own throttle.Override) error { return l.SetKey(ctx, limit, key, own) })
+}
+
+// partsOf returns the part of a limit for each shard that counts it.
+func (q *Queues) partsOf(limit throttle.Limit) (map[shard.Shard]throttle.Limit, error) {
+	parts := map[shard.Shard]throttle.Limit{}
+	_, divided := q.Sharded.Home(limit.Name)
+	for _, part := range q.Sharded.Places(limit.Name, nil) {
+		parts[part] = limit
+		if divided {
+			var err error
+			if parts[part], err = part.Divide(limit); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return parts, nil
+}
+
+// Limits reads all limits, by name. A limit that no shard has defined yet is missing.
+func (q *Queues) Limits(ctx context.Context) ([]throttle.Limit, error) {
+	limits, err := q.Limiter.Limits(ctx)
+	for _, queue := range q.Sharded {
+		for _, name := range slices.Concat(queue.ByKey, queue.Divided) {
+			limit, errOne := q.ReadLimit(ctx, name)
+			if errOne == nil {
+				limits = append(limits, limit)
+			} else if !errors.Is(errOne, throttle.ErrNoLimit) {
+				err = errors.Join(err, errOne)
+			}
+		}
+	}
+	slices.SortFunc(limits, func(a, b throttle.Limit) int { return strings.Compare(a.Name, b.Name) })
+	return limits, err
+}
+
+// CountWaiting counts the jobs that wait for at least so many permits of a limit at once, or of a key
+// of it.
+func (q *Queues) CountWaiting(ctx context.Context, limit string, cost func(shard.Shard) int, key *string) (jobs int, err error) {
+	var keys []string
+	if key != nil {
+		keys = append(keys, *key)
+	}
+	err = q.EachPlace(limit, key, func(l *waitdb.DB, part shard.Shard) error {
+		n, err := l.CountWaiting(ctx, limit, cost(part), keys...)
+		jobs += n
+		return err
+	})
+	return jobs, err
+}
+
+// Together adds up the queues that are shards of one queue.
+func (q *Queues) Together(infos []QueueInfo) (queues []QueueInfo) {
+	for _, info := range infos {
+		name := q.Sharded.QueueOf(info.Queue)
+		i := slices.IndexFunc(queues, func(other QueueInfo) bool { return other.Queue == name })
+		if i < 0 {
+			own := *info.QueueInfo
+			own.Queue = name
+			queues = append(queues, QueueInfo{&own, info.Waiting})
+			continue
+		}
+		sum := &queues[i]
+		sum.Waiting += info.Waiting
+		sum.Size += info.Size
+		sum.Pending += info.Pending
+		sum.Active += info.Active
+		sum.Scheduled += info.Scheduled
+		sum.Retry += info.Retry
+		sum.Archived += info.Archived
+		sum.Completed += info.Completed
+		sum.Aggregating += info.Aggregating
+		sum.Latency = max(sum.Latency, info.Latency)
+		sum.Paused = sum.Paused && info.Paused
+	}
+	return queues
+}
+
+// Status reads the state of all queues, limits and workers. The shards of a queue count together,
+// unless byShard is set.
+func (q *Queues) Status(ctx context.Context, byShard bool) (s Status, err error) {
+	if len(q.Sharded) == 0 {
+		return q.status(ctx)
+	}
+	parts := map[string][]throttle.Limit{}
+	for i, part := range q.parts() {
+		in, err := q.In(part).status(ctx)
+		if err != nil {
+			return s, err
+		}
+		for n := range in.Queues {
+			if !byShard {
+				in.Queues[n].Queue = q.Sharded.QueueOf(in.Queues[n].Queue)
+			}
+		}
+		for n := range in.Limits {
+			l := &in.Limits[n]
+			parts[l.Name] = append(parts[l.Name], l.Limit)
+			if byShard && part.Count > 0 {
+				l.Name += " in " + part.Name()
+			}
+		}
+		if i == 0 {
+			s = in
+		} else {
+			s.add(in)
+		}
+	}
+	for i := range s.Limits {
+		l := &s.Limits[i]
+		if all := parts[l.Name]; len(all) > 0 {
+			l.Limit = q.Sharded.Join(l.Name, all)
+		}
+	}
+	return s, nil
+}
+
+// add adds the state of a shard.
+func (s *Status) add(part Status) {
+	for _, queue := range part.Queues {
+		i := slices.IndexFunc(s.Queues, func(other QueueStatus) bool { return other.Queue == queue.Queue })
+		if i < 0 {
+			s.Queues = append(s.Queues, queue)
+			continue
+		}
+		sum := &s.Queues[i]
+		sum.Paused = sum.Paused && queue.Paused
+		sum.Pending += queue.Pending
+		sum.Waiting += queue.Waiting
+		sum.Retry += queue.Retry
+		sum.Scheduled += queue.Scheduled
+		sum.Running += queue.Running
+		sum.Archived += queue.Archived
+		sum.Done += queue.Done
+		sum.FailedAttempts += queue.FailedAttempts
+		sum.Rate += queue.Rate
+	}
+	for _, limit := range part.Limits {
+		i := slices.IndexFunc(s.Limits, func(other Limit) bool { return other.Name == limit.Name })
+		if i < 0 {
+			s.Limits = append(s.Limits, limit)
+			continue
+		}
+		s.Limits[i].add(limit)
+	}
+	if part.HasBacklog {
+		if s.ETA = part.ETA.OrLater(s.ETA); !s.HasBacklog {
+			s.ETA = part.ETA
+		}
+		s.HasBacklog = true
+	}
+	s.WithoutRule += part.WithoutRule
+	for _, worker := range part.Workers {
+		i := slices.IndexFunc(s.Workers, func(other stats.Process) bool { return other.ID == worker.ID })
+		if i < 0 {
+			s.Workers = append(s.Workers, worker)
+		} else {
+			s.Workers[i].Running += worker.Running
+		}
+	}
+	slices.SortFunc(s.Queues, func(a, b QueueStatus) int { return strings.Compare(a.Queue, b.Queue) })
+	slices.SortFunc(s.Limits, func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// urgency orders states: an operator should hear of the first one that any shard has.
+var urgency = []State{Paused, Blocked, Exhausted, WillBeExhausted, Saturated, KeysBlocked, Flowing, Idle}
+
+// add adds the state of the limit in another shard.
+func (l *Limit) add(part Limit) {
+	l.Paused = l.Paused || part.Paused
+	l.Waiting += part.Waiting
+	l.Total += part.Total
+	l.KeyCount += part.KeyCount
+	if l.Since.IsZero() || !part.Since.IsZero() && part.Since.Before(l.Since) {
+		l.Since = part.Since
+	}
+	l.Permits += part.Permits
+	l.Allowed += part.Allowed
+	l.Denied += part.Denied
+	l.Blocks = append(l.Blocks, part.Blocks...)
+	if part.Total > 0 {
+		l.ETA = part.ETA.OrLater(l.ETA)
+	}
+	if slices.Index(urgency, part.State) < slices.Index(urgency, l.State) {
+		l.State = part.State
+	}
+}

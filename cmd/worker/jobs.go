@@ -48,7 +48,7 @@ type filter struct {
 }
 
 // validated returns the filter after a check that its limit exists and its states are states.
-func (f filter) validated(ctx context.Context, limiter *waitdb.DB) (inspect.Filter, error) {
+func (f filter) validated(ctx context.Context, q *inspect.Queues) (inspect.Filter, error) {
 	all := inspect.Filter{
 		States: f.State, Queue: string(f.Queue), Type: string(f.Type), Limit: string(f.Limit), Key: string(f.Key),
 		OlderThan: f.Older, Payload: string(f.Payload), Error: string(f.Error),
@@ -56,7 +56,7 @@ func (f filter) validated(ctx context.Context, limiter *waitdb.DB) (inspect.Filt
 	if f.State != nil && len(f.State) == 0 {
 		all.States = []string{""} // as of an unset shell variable: an error, and not all states
 	}
-	return all, cli.FlagError(all.Validate(ctx, limiter))
+	return all, cli.FlagError(all.Validate(ctx, q))
 }
 
 type jobsList struct {
@@ -81,7 +81,7 @@ func (c *jobsList) Run(ctx context.Context, conn *connection, stdio cli.IO) erro
 	if err != nil {
 		return err
 	}
-	f, err := c.validated(ctx, q.Limiter)
+	f, err := c.validated(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (c *jobsAction) Run(ctx context.Context, conn *connection, stdio cli.IO) er
 	if err != nil {
 		return err
 	}
-	f, err := c.validated(ctx, q.Limiter)
+	f, err := c.validated(ctx, q)
 	if err != nil {
 		return err
 	}

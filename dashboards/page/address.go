@@ -10,7 +10,6 @@ import (
 
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -138,7 +137,7 @@ func pageOf[T any](list []T, p pages) []T {
 	return list[from:min(from+p.Size, len(list))]
 }
 
-func newFilter(ctx context.Context, limiter *waitdb.DB, q url.Values) (inspect.Filter, error) {
+func newFilter(ctx context.Context, queues *inspect.Queues, q url.Values) (inspect.Filter, error) {
 	f := inspect.Filter{
 		Queue: q.Get("queue"), Type: q.Get("type"), Limit: q.Get("limit"), Key: q.Get("key"),
 		Payload: q.Get("payload"), Error: q.Get("error"),
@@ -152,7 +151,7 @@ func newFilter(ctx context.Context, limiter *waitdb.DB, q url.Values) (inspect.F
 			return f, &throttle.FieldError{Field: "older", Value: older, Want: "want a duration such as 90s, 24h or 7d"}
 		}
 	}
-	return f, f.Validate(ctx, limiter)
+	return f, f.Validate(ctx, queues)
 }
 
 // filterPairs returns the names and values of a filter's parameters.

@@ -195,7 +195,7 @@ func loadJobs(ctx context.Context, p *Page, s *snapshot, at address) (any, error
 	for _, queue := range s.Queues.Infos {
 		d.Queues = append(d.Queues, queue.Queue)
 	}
-	f, err := newFilter(ctx, p.queues.Limiter, at.Values)
+	f, err := newFilter(ctx, p.queues, at.Values)
 	if errors.Is(err, throttle.ErrUnavailable) {
 		return nil, err
 	}

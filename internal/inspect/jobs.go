@@ -184,7 +184,7 @@ type Filter struct {
 
 // Validate returns a *throttle.FieldError for the first invalid field, or an error if the limit does
 // not exist.
-func (f Filter) Validate(ctx context.Context, limiter *waitdb.DB) error {
+func (f Filter) Validate(ctx context.Context, q *Queues) error {
 	for _, state := range f.States {
 		switch {
 		case !slices.Contains(States, state):
@@ -201,7 +201,7 @@ func (f Filter) Validate(ctx context.Context, limiter *waitdb.DB) error {
 	if f.Limit == "" {
 		return nil
 	}
-	_, _, err := limiter.Internals().Key(ctx, f.Limit, "")
+	_, err := q.ReadLimit(ctx, f.Limit)
 	return err
 }
 

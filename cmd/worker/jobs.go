@@ -13,7 +13,6 @@ import (
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 

@@ -18,7 +18,7 @@ import (
 const (
 	// ruleTime is how long a batch waits for its slowest rule. Jobs whose rule takes longer request
 	// permits on their own.
-	ruleTime = 2 * time.Millisecond
+	ruleTimeout = 2 * time.Millisecond
 	// asynqTimeout is how long asynq lets a job run that has neither a timeout nor a deadline.
 	asynqTimeout = 30 * time.Minute
 	// maxBatch is how many jobs are fetched at once at most, and how many request permits in one
@@ -26,9 +26,9 @@ const (
 	maxBatch = 64
 	// deniedRecently is for how long after a denial jobs are kept from asynq until it is known
 	// which of them may run.
-	deniedRecently = time.Second
+	deniedWindow = time.Second
 	// freshTime is how old permits may be when the handler starts: a permit is for one moment.
-	freshTime = 100 * time.Millisecond
+	maxPermitAge = 100 * time.Millisecond
 )
 
 // permits is what a server asks for each job. *waitdb.DB implements it; tests look on.
@@ -48,7 +48,7 @@ func (s *scope) request(all ...*attempt) {
 		a.done, a.decision, ends[i] = make(chan struct{}), waitdb.Decision{}, a.ruleEnd(time.Now())
 		rules[i] = s.askRule(a.job, a.task, ends[i])
 	}
-	wait, cancel := context.WithTimeout(context.Background(), ruleTime)
+	wait, cancel := context.WithTimeout(context.Background(), ruleTimeout)
 	defer cancel()
 	ready := make([]*attempt, 0, len(all))
 	for i, a := range all {
@@ -60,7 +60,7 @@ func (s *scope) request(all ...*attempt) {
 			ctx, cancel := context.WithDeadline(context.Background(), ends[i])
 			defer cancel()
 			if !s.awaitRule(ctx, a, rules[i]) {
-				a.err = errRuleTime
+				a.err = errRuleTimeout
 			}
 			s.requests.add(a)
 		}()
@@ -81,7 +81,7 @@ var (
 	// errNoRule fails a job whose rule ended its goroutine instead of returning.
 	errNoRule = errors.New("rules: RuleFor did not return")
 	// errRuleTime fails a job whose rule took all of the job's time.
-	errRuleTime = fmt.Errorf("rules: RuleFor has not returned: %w", context.DeadlineExceeded)
+	errRuleTimeout = fmt.Errorf("rules: RuleFor has not returned: %w", context.DeadlineExceeded)
 )
 
 type ruleResult struct {
@@ -102,7 +102,7 @@ func (s *Server) askRule(j job, task *asynq.Task, end time.Time) <-chan ruleResu
 			}
 			result <- r
 		}()
-		base, err := s.base()
+		base, err := s.baseContext()
 		if err != nil {
 			r.err = err
 			return
@@ -203,7 +203,7 @@ func (o *requestQueue) sendAll() {
 func (o *requestQueue) deniedRecently() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return time.Since(o.denied) < deniedRecently
+	return time.Since(o.denied) < deniedWindow
 }
 
 // finish publishes the result of a request.
@@ -282,7 +282,7 @@ func (s *scope) outcomeError(a *attempt, d waitdb.Decision, err error) (waitdb.D
 			slog.String("queue", a.Queue), slog.String("limit", d.Limit), slog.String("key", d.Key), slog.Duration("retry_after", d.RetryAfter))
 		return d, s.denied(d, errors.New(d.String()))
 	}
-	return a.impossible(d)
+	return a.resolveImpossible(d)
 }
 
 // denied returns the error of a job that waits for permits. The job stays in asynq's retry set
@@ -290,7 +290,7 @@ func (s *scope) outcomeError(a *attempt, d waitdb.Decision, err error) (waitdb.D
 // because a job that came early would be denied again. Without promotion it is the wait itself.
 func (s *Server) denied(d waitdb.Decision, err error) *putBackError {
 	delay := d.PutBack
-	if !s.promotes.Load() {
+	if !s.canPromote.Load() {
 		delay = d.RetryAfter
 	}
 	return &putBackError{error: err, at: time.Now().Add(delay), denied: true}
@@ -298,7 +298,7 @@ func (s *Server) denied(d waitdb.Decision, err error) *putBackError {
 
 // impossible ends a job that cannot have its permits, or lets it run without them. Then the
 // decision is zero, because nothing was taken that could be settled or freed.
-func (a *attempt) impossible(d waitdb.Decision) (waitdb.Decision, error) {
+func (a *attempt) resolveImpossible(d waitdb.Decision) (waitdb.Decision, error) {
 	action := ActionArchive
 	switch d.Outcome {
 	case throttle.Expired:

@@ -128,7 +128,7 @@ func TestStalePermits_RequestedAgain(t *testing.T) {
 	virtual(t, settings{limits: []throttle.Limit{oneSlot}}, func(t *testing.T, st *stack) {
 		a := st.request("job", queuePosition{})
 		holder := a.decision.Holder
-		time.Sleep(freshTime + time.Millisecond)
+		time.Sleep(maxPermitAge + time.Millisecond)
 		ran := 0
 		err := st.server.try(t.Context(), a, a.task, asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
 			if d := a.decision; !d.OK() || d.Age() > 0 || d.Holder == holder {

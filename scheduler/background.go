@@ -24,7 +24,7 @@ func (s *Server) startBackground() bool {
 	for _, c := range s.scopes {
 		s.background.Go(func() { c.keepScope(ctx) })
 		s.background.Go(func() { c.watchRules(ctx) })
-		c.written = c.stats.Start()
+		c.stopStats = c.stats.Start()
 	}
 	return true
 }
@@ -32,7 +32,7 @@ func (s *Server) startBackground() bool {
 // writeStats writes what the server has counted since the last write, and ends the stats.
 func (s *Server) writeStats() {
 	for _, c := range s.scopes {
-		c.written()
+		c.stopStats()
 	}
 }
 
@@ -60,9 +60,9 @@ func (s *Server) stopBackground() (ended <-chan struct{}) {
 func (s *Server) dispatch(ctx context.Context) {
 	err := s.checkPromote(ctx)
 	for _, c := range s.scopes {
-		c.stats.PollingFallback.Store(!s.promotes.Load())
+		c.stats.PollingFallback.Store(!s.canPromote.Load())
 	}
-	if err != nil || !s.promotes.Load() {
+	if err != nil || !s.canPromote.Load() {
 		return
 	}
 	s.RulesChanged() // jobs may wait by the rules of a server that ran before
@@ -78,7 +78,7 @@ func (s *Server) dispatch(ctx context.Context) {
 // an error only if the context ended.
 func (s *Server) checkPromote(ctx context.Context) error {
 	queues := s.scopes[0].queueHealth.Watch()
-	for strange := 0; s.promotes.Load(); {
+	for strange := 0; s.canPromote.Load(); {
 		err := s.db.Check(ctx)
 		answer := err
 		if errors.Is(err, asynqdb.ErrLayout) {
@@ -91,7 +91,7 @@ func (s *Server) checkPromote(ctx context.Context) error {
 			strange++
 		}
 		if strange > 1 {
-			s.promotes.Store(false)
+			s.canPromote.Store(false)
 			s.log.Warn("denied jobs are left to asynq's own polls and come late", "reason", err)
 			return nil
 		}

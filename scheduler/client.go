@@ -34,7 +34,7 @@ type Client struct {
 // NewClient returns a client for the Redis of the asynq queues. It must know all queues with shards
 // that it enqueues to. It sends nothing to Redis, and rdb is the caller's to close.
 func NewClient(rdb redis.UniversalClient, shards ...Shards) *Client {
-	return &Client{asynq.NewClientFromRedisClient(enqueuing{rdb}), rdb, newClientShards(rdb, shards)}
+	return &Client{asynq.NewClientFromRedisClient(enqueueRedis{rdb}), rdb, newClientShards(rdb, shards)}
 }
 
 // Close does nothing: rdb is the caller's to close. asynq's own would return an error, because the
@@ -97,14 +97,14 @@ func (c *Client) EnqueueAll(ctx context.Context, tasks ...*asynq.Task) []Enqueue
 // enqueue lets asynq enqueue each task in a goroutine of its own. asynq sends one script for each:
 // once all goroutines that have not ended wait with a script, the scripts go in one pipeline.
 func (c *Client) enqueue(ctx context.Context, tasks []*asynq.Task, results []EnqueueResult) {
-	scripts := make(chan *pipelined) // nil when a goroutine has ended
+	scripts := make(chan *pendingScript) // nil when a goroutine has ended
 	for i, task := range tasks {
 		go func() {
-			results[i].Info, results[i].Err = c.EnqueueContext(context.WithValue(ctx, pipelineKey{}, pipelineSlot{i, scripts}), task)
+			results[i].Info, results[i].Err = c.EnqueueContext(context.WithValue(ctx, pipelineKey{}, pipelineIndex{i, scripts}), task)
 			scripts <- nil
 		}()
 	}
-	var waiting []*pipelined
+	var waiting []*pendingScript
 	for running := len(tasks); running > 0; {
 		if s := <-scripts; s != nil {
 			waiting = append(waiting, s)
@@ -112,7 +112,7 @@ func (c *Client) enqueue(ctx context.Context, tasks []*asynq.Task, results []Enq
 			running--
 		}
 		if len(waiting) > 0 && len(waiting) == running {
-			slices.SortFunc(waiting, func(a, b *pipelined) int { return cmp.Compare(a.slot, b.slot) })
+			slices.SortFunc(waiting, func(a, b *pendingScript) int { return cmp.Compare(a.index, b.index) })
 			c.send(ctx, waiting)
 			waiting = nil
 		}
@@ -120,7 +120,7 @@ func (c *Client) enqueue(ctx context.Context, tasks []*asynq.Task, results []Enq
 }
 
 // send sends scripts in one pipeline, and sets a marker for each queue that may have jobs by them.
-func (c *Client) send(ctx context.Context, scripts []*pipelined) {
+func (c *Client) send(ctx context.Context, scripts []*pendingScript) {
 	_, _ = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error
 		queues := map[string]bool{}
 		for _, s := range scripts {
@@ -139,15 +139,15 @@ func (c *Client) send(ctx context.Context, scripts []*pipelined) {
 }
 
 type (
-	headersKey   struct{} // the context key of headers that asynq's message of a task gets
-	pipelineKey  struct{} // the context key of a pipelineSlot
-	pipelineSlot struct {
-		slot    int // of the task among the others
-		scripts chan<- *pipelined
+	headersKey    struct{} // the context key of headers that asynq's message of a task gets
+	pipelineKey   struct{} // the context key of a pipelineSlot
+	pipelineIndex struct {
+		index   int // of the task among the others
+		scripts chan<- *pendingScript
 	}
 	// pipelined is a script that waits to be sent.
-	pipelined struct {
-		slot  int
+	pendingScript struct {
+		index int
 		send  func(redis.Cmdable) *redis.Cmd
 		queue string // of which the script may make jobs pending, or empty
 		cmd   *redis.Cmd
@@ -158,10 +158,10 @@ type (
 // enqueuing is the Redis client of asynq's client. It adds the headers of Enqueue to the message
 // that asynq makes of a task, because a task's options are asynq's secret and the task cannot be
 // made anew, and sets the marker of the queue.
-type enqueuing struct{ redis.UniversalClient }
+type enqueueRedis struct{ redis.UniversalClient }
 
 // SAdd implements redis.SetCmdable. asynq makes a queue known by it, before the queue's first job.
-func (e enqueuing) SAdd(ctx context.Context, key string, members ...any) *redis.IntCmd {
+func (e enqueueRedis) SAdd(ctx context.Context, key string, members ...any) *redis.IntCmd {
 	for _, queue := range members {
 		if err := validQueue(fmt.Sprint(queue)); err != nil {
 			return intCmd(ctx, 0, err)
@@ -179,26 +179,26 @@ func validQueue(queue string) error {
 }
 
 // EvalSha implements redis.Scripter.
-func (e enqueuing) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+func (e enqueueRedis) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
 	return e.run(ctx, keys, args, func(c redis.Cmdable, args []any) *redis.Cmd { return c.EvalSha(ctx, sha1, keys, args...) })
 }
 
 // Eval implements redis.Scripter.
-func (e enqueuing) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+func (e enqueueRedis) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
 	return e.run(ctx, keys, args, func(c redis.Cmdable, args []any) *redis.Cmd { return c.Eval(ctx, script, keys, args...) })
 }
 
 // run runs a script with the headers. A script that may make a job pending sets the marker in the
 // same round trip. A script of EnqueueAll goes with the others.
-func (e enqueuing) run(ctx context.Context, keys []string, args []any, call func(redis.Cmdable, []any) *redis.Cmd) (cmd *redis.Cmd) {
+func (e enqueueRedis) run(ctx context.Context, keys []string, args []any, call func(redis.Cmdable, []any) *redis.Cmd) (cmd *redis.Cmd) {
 	headers, _ := ctx.Value(headersKey{}).(map[string]string)
 	args = asynqdb.WithHeaders(args, headers)
 	queue := ""
 	if c := asynqdb.Recognize(keys, args); c.MayAddPending {
 		queue = c.Queue
 	}
-	if p, ok := ctx.Value(pipelineKey{}).(pipelineSlot); ok {
-		s := &pipelined{p.slot, func(c redis.Cmdable) *redis.Cmd { return call(c, args) }, queue, nil, make(chan struct{})}
+	if p, ok := ctx.Value(pipelineKey{}).(pipelineIndex); ok {
+		s := &pendingScript{p.index, func(c redis.Cmdable) *redis.Cmd { return call(c, args) }, queue, nil, make(chan struct{})}
 		p.scripts <- s
 		<-s.sent
 		return s.cmd

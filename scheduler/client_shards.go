@@ -20,8 +20,8 @@ type clientShards struct {
 	rdb       redis.UniversalClient
 	queues    shard.Queues
 	keyOf     map[string]func(*asynq.Task) (string, error) // by queue
-	wrong     error                                        // what is wrong with the queues
-	rehearsal *asynq.Client
+	queuesErr error                                        // what is wrong with the queues
+	dryRun    *asynq.Client
 
 	mu      sync.Mutex
 	checked map[string]bool // queues of which Redis has stored the same number of shards, or none
@@ -31,8 +31,8 @@ func newClientShards(rdb redis.UniversalClient, list []Shards) *clientShards {
 	if len(list) == 0 {
 		return nil
 	}
-	c := &clientShards{rdb: rdb, rehearsal: asynq.NewClientFromRedisClient(rehearsal{}), checked: map[string]bool{}, keyOf: map[string]func(*asynq.Task) (string, error){}}
-	c.queues, c.wrong = newQueues(list)
+	c := &clientShards{rdb: rdb, dryRun: asynq.NewClientFromRedisClient(dryRunRedis{}), checked: map[string]bool{}, keyOf: map[string]func(*asynq.Task) (string, error){}}
+	c.queues, c.queuesErr = newQueues(list)
 	for _, q := range list {
 		c.keyOf[q.Queue] = q.KeyOf
 	}
@@ -45,11 +45,11 @@ func (c *clientShards) choose(ctx context.Context, task *asynq.Task, opts []asyn
 	if c == nil {
 		return opts, nil
 	}
-	if c.wrong != nil {
-		return nil, c.wrong
+	if c.queuesErr != nil {
+		return nil, c.queuesErr
 	}
 	lock := ""
-	info, err := c.rehearsal.EnqueueContext(context.WithValue(ctx, lockKey{}, &lock), task, opts...)
+	info, err := c.dryRun.EnqueueContext(context.WithValue(ctx, lockKey{}, &lock), task, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (c *clientShards) check(ctx context.Context, q shard.Queue) error {
 		return err
 	}
 	if n := stored[0]; n != 0 && n != q.Count {
-		return &throttle.FieldError{Field: "count", Value: fmt.Sprint(q.Count), Want: fmt.Sprintf("queue %s has %s; want as many here", q.Name, countShards(n))}
+		return &throttle.FieldError{Field: "count", Value: fmt.Sprint(q.Count), Want: fmt.Sprintf("queue %s has %s; want as many here", q.Name, formatShardCount(n))}
 	}
 	c.checked[q.Name] = true
 	return nil
@@ -100,15 +100,15 @@ func (c *clientShards) check(ctx context.Context, q shard.Queue) error {
 type lockKey struct{}
 
 // rehearsal is a Redis client that sends nothing and tells asynq's client that the task is enqueued.
-type rehearsal struct{ redis.UniversalClient }
+type dryRunRedis struct{ redis.UniversalClient }
 
 // SAdd implements redis.SetCmdable.
-func (rehearsal) SAdd(ctx context.Context, _ string, _ ...any) *redis.IntCmd {
+func (dryRunRedis) SAdd(ctx context.Context, _ string, _ ...any) *redis.IntCmd {
 	return intCmd(ctx, 1, nil)
 }
 
 // EvalSha implements redis.Scripter.
-func (rehearsal) EvalSha(ctx context.Context, _ string, keys []string, _ ...any) *redis.Cmd {
+func (dryRunRedis) EvalSha(ctx context.Context, _ string, keys []string, _ ...any) *redis.Cmd {
 	for _, key := range keys {
 		if _, lock, ok := strings.Cut(key, "}:unique:"); ok {
 			*ctx.Value(lockKey{}).(*string) = lock

@@ -289,7 +289,7 @@ func (s *shards) judge() {
 		if err := throttletest.Check(shardLimit, permits); err != nil {
 			s.t.Errorf("%s: %v", name, err)
 		}
-		if err := throttletest.CheckStarts(shardLimit, slices.DeleteFunc(slices.Clone(s.starts[name]), isLost), freshTime); err != nil {
+		if err := throttletest.CheckStarts(shardLimit, slices.DeleteFunc(slices.Clone(s.starts[name]), isLost), maxPermitAge); err != nil {
 			s.t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -166,10 +166,10 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 	mux := asynq.NewServeMux()
 	mux.HandleFunc("job", st.run)
 	if s.passes > 0 {
-		st.server.passes = s.passes
+		st.server.reconcileInterval = s.passes
 	}
 	if s.quiet > 0 { // it is of hours, each second of which would be looked at
-		st.server.quiet = s.quiet
+		st.server.maxHeartbeat = s.quiet
 		st.server.scopes[0].stats.Disabled = true
 	}
 	st.must(st.server.Start(mux))
@@ -384,7 +384,7 @@ func (st *stack) note(ctx context.Context, id string) {
 	rule, _ := GetRule(ctx)
 	d, _ := GetDecision(ctx)
 	r := run{id, time.Now(), rule.Needs, d}
-	if late := r.at.Sub(d.At.Add(d.BeginIn)); st.oneClock && d.OK() && len(d.Taken) > 0 && late > freshTime {
+	if late := r.at.Sub(d.At.Add(d.BeginIn)); st.oneClock && d.OK() && len(d.Taken) > 0 && late > maxPermitAge {
 		st.t.Errorf("the handler of %s begins %s after its permits existed", id, late)
 	}
 	st.mu.Lock()
@@ -519,7 +519,7 @@ func wantNotOver(t testing.TB, limit throttle.Limit, lost time.Time, workers ...
 		}
 	}
 	for p, history := range starts {
-		if err := throttletest.CheckStarts(limit, history, freshTime); err != nil {
+		if err := throttletest.CheckStarts(limit, history, maxPermitAge); err != nil {
 			t.Errorf("starts under %s|%s: %v", limit.Name, p.key, err)
 		}
 	}

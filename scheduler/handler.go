@@ -113,7 +113,7 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 	ctx, traced := a.traceRun(ctx)
 	err = errPanicked // unless it returns
 	defer func() { traced(err) }()
-	if a.decision.OK() && a.decision.Age() > freshTime { // checked last, because this process may have been stopped until now
+	if a.decision.OK() && a.decision.Age() > maxPermitAge { // checked last, because this process may have been stopped until now
 		ended()
 		return true, errStale
 	}
@@ -207,6 +207,6 @@ func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err er
 		s.log.Info("blocked by the upstream", "job", a.ID, "limits", meterNames(needs), "for", d.RetryAfter.Round(time.Second))
 		return s.denied(d, err)
 	}
-	_, result := a.impossible(d) // nil if it would run without permits, and so fails
+	_, result := a.resolveImpossible(d) // nil if it would run without permits, and so fails
 	return result
 }

@@ -17,7 +17,7 @@ const (
 	// freeTimeout bounds how long a job that has ended waits for its leases to be given back.
 	freeTimeout = 5 * time.Second
 	// longestMargin bounds how long before the end of its lease a handler is told.
-	longestMargin = 5 * time.Second
+	maxMargin = 5 * time.Second
 )
 
 // holdLeases keeps the attempt's leases on concurrency limits until free is called, which gives
@@ -33,10 +33,10 @@ func (a *attempt) holdLeases(ctx context.Context) (_ context.Context, free func(
 	kept, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ctx, cancel := context.WithCancelCause(ctx)
 	lost := sync.OnceFunc(func() {
-		a.scope.log.Warn("a job lost its lease and is cancelled", "job", a.ID, "queue", a.Queue, "limits", meterNames(a.scope.leasing(needs)))
+		a.scope.log.Warn("a job lost its lease and is cancelled", "job", a.ID, "queue", a.Queue, "limits", meterNames(a.scope.leaseNeeds(needs)))
 		cancel(errLeaseLost)
 	})
-	end := time.AfterFunc(timeToEnd(a.decision.Lease, a.sentAt), lost)
+	end := time.AfterFunc(untilCancel(a.decision.Lease, a.sentAt), lost)
 	go a.scope.extendLeases(kept, a.decision.Decision, needs, end, lost)
 	return ctx, func() {
 		end.Stop()
@@ -58,7 +58,7 @@ func (a *attempt) freeLeases(ctx context.Context) {
 }
 
 // leasing returns the needs whose limits give leases; all if the server does not know the limits.
-func (s *scope) leasing(needs []throttle.Need) []throttle.Need {
+func (s *scope) leaseNeeds(needs []throttle.Need) []throttle.Need {
 	known := s.limits.defined()
 	leases := slices.DeleteFunc(slices.Clone(needs), func(n throttle.Need) bool { return known[n.Limit].Kind != throttle.Concurrency })
 	if len(leases) == 0 {
@@ -71,8 +71,8 @@ func (s *scope) leasing(needs []throttle.Need) []throttle.Need {
 // extended after since, when the call that took or extended it was sent. That is a tenth of the
 // lease before it ends in Redis: the handler needs the time to stop its work before another job has
 // its place.
-func timeToEnd(lease time.Duration, since time.Time) time.Duration {
-	return time.Until(since.Add(lease - min(lease/10, longestMargin)))
+func untilCancel(lease time.Duration, since time.Time) time.Duration {
+	return time.Until(since.Add(lease - min(lease/10, maxMargin)))
 }
 
 // extendLeases extends the leases until ctx ends or a lease is lost, at each third of their time.
@@ -95,7 +95,7 @@ func (s *scope) extendLeases(ctx context.Context, d throttle.Decision, needs []t
 			lost()
 			return
 		default:
-			end.Reset(timeToEnd(d.Lease, began))
+			end.Reset(untilCancel(d.Lease, began))
 			next = d.Lease / 3
 		}
 	}

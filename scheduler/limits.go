@@ -18,35 +18,35 @@ import (
 // cannot be reached then, before the first job that asks it. Later the limiter defines them again
 // by itself if its Redis has lost them.
 type limits struct {
-	mu      sync.Mutex
-	list    []throttle.Limit
-	version int  // of the list, which may be replaced while the limiter is told
-	known   bool // whether the limiter has been told
+	mu        sync.Mutex
+	list      []throttle.Limit
+	version   int  // of the list, which may be replaced while the limiter is told
+	isDefined bool // whether the limiter has been told
 }
 
 // set replaces the list. What is known need not be told to the limiter.
-func (l *limits) set(list []throttle.Limit, known bool) {
+func (l *limits) replace(list []throttle.Limit, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.list, l.known = slices.Clone(list), known
+	l.list, l.isDefined = slices.Clone(list), known
 	l.version++
 }
 
 // unknown returns what the limiter must be told, if anything.
-func (l *limits) unknown() (list []throttle.Limit, version int) {
+func (l *limits) undefined() (list []throttle.Limit, version int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.known {
+	if l.isDefined {
 		return nil, 0
 	}
 	return l.list, l.version
 }
 
 // told notes that the limiter knows a version of the list.
-func (l *limits) told(version int) {
+func (l *limits) markDefined(version int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.known = l.known || l.version == version
+	l.isDefined = l.isDefined || l.version == version
 }
 
 // defined returns the limits that the limiter has been told, by name; none while it has not been.
@@ -54,7 +54,7 @@ func (l *limits) defined() map[string]throttle.Limit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	limits := map[string]throttle.Limit{}
-	for i := 0; l.known && i < len(l.list); i++ {
+	for i := 0; l.isDefined && i < len(l.list); i++ {
 		limit := l.list[i]
 		limit.Paused = false
 		limits[limit.Name] = limit
@@ -78,7 +78,7 @@ func (s *Server) Define(ctx context.Context, limits ...throttle.Limit) error {
 		}
 	}
 	for i, c := range s.scopes {
-		c.limits.set(parts[i], true)
+		c.limits.replace(parts[i], true)
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func (s *Server) parts(limits []throttle.Limit) ([][]throttle.Limit, error) {
 // define tells the limiter the limits that it does not know. It is called before every request, and
 // costs a lock once they are told.
 func (s *scope) define(ctx context.Context) error {
-	list, version := s.limits.unknown()
+	list, version := s.limits.undefined()
 	if len(list) == 0 {
 		return nil
 	}
@@ -109,17 +109,17 @@ func (s *scope) define(ctx context.Context) error {
 	err := s.limiter.Define(ctx, list...)
 	s.noteLimiter(ctx, began, err)
 	if err == nil {
-		s.limits.told(version)
+		s.limits.markDefined(version)
 	}
 	return err
 }
 
 // A definition is what Redis stores of a limit.
 type definition struct {
-	file   string // the text in which a program or its config defined the limit last
-	text   string // the text in force, which may have been set at run time
-	paused bool
-	lost   bool // a part is missing, or all of it and the limit was not deleted on purpose
+	configText  string // the text in which a program or its config defined the limit last
+	currentText string // the text in force, which may have been set at run time
+	paused      bool
+	lost        bool // a part is missing, or all of it and the limit was not deleted on purpose
 }
 
 // definitions reads limits in one round trip. A limit that was deleted has the zero definition.
@@ -149,7 +149,7 @@ func definitions(ctx context.Context, limiter *waitdb.DB, names []string) (map[s
 		}
 		l, complete := limiter.Internals().Parse(name, of)
 		all[name] = definition{
-			file: of["file"], text: of["text"], paused: l.Paused,
+			configText: of["file"], currentText: of["text"], paused: l.Paused,
 			lost: !complete || summaries.Val()[i] == nil || !slices.Contains(listed.Val(), name),
 		}
 	}
@@ -157,10 +157,10 @@ func definitions(ctx context.Context, limiter *waitdb.DB, names []string) (map[s
 }
 
 // logged is which differences of limits were logged, so that each is logged once.
-type logged struct {
-	start bool              // limits that are paused or were set at run time
-	files map[string]string // by limit: what the config of another process says
-	lost  map[string]bool
+type loggedDifferences struct {
+	startupLogged bool              // limits that are paused or were set at run time
+	files         map[string]string // by limit: what the config of another process says
+	lost          map[string]bool
 }
 
 // compareLimits compares the server's limits with what Redis stores of them. It defines a limit
@@ -182,12 +182,12 @@ func (s *scope) compareLimits(ctx context.Context) {
 		d := stored[name]
 		if d.lost {
 			s.defineLost(ctx, ours[name])
-		} else if d.text != "" {
+		} else if d.currentText != "" {
 			s.logDifferences(name, ours[name].String(), d)
 		}
 		s.logged.lost[name] = d.lost
 	}
-	s.logged.start = true
+	s.logged.startupLogged = true
 }
 
 // defineLost defines a limit again. It removes the text first, so that Redis does not take what is
@@ -203,19 +203,19 @@ func (s *scope) defineLost(ctx context.Context, l throttle.Limit) {
 }
 
 func (s *scope) logDifferences(name, text string, d definition) {
-	if d.paused && !s.logged.start {
+	if d.paused && !s.logged.startupLogged {
 		s.log.Warn("a limit is paused", "limit", name, "end it with", "worker limits resume "+name)
 	}
 	switch {
-	case d.file == "" || d.file == text:
+	case d.configText == "" || d.configText == text:
 		delete(s.logged.files, name)
-		if d.text != text && !s.logged.start {
+		if d.currentText != text && !s.logged.startupLogged {
 			s.log.Warn("a limit was set at run time and differs from its definition: it stays so until the definition changes",
-				"limit", name, "now", d.text, "defined", text)
+				"limit", name, "now", d.currentText, "defined", text)
 		}
-	case d.file != s.logged.files[name]:
-		s.logged.files[name] = d.file
+	case d.configText != s.logged.files[name]:
+		s.logged.files[name] = d.configText
 		s.log.Warn("another process's config says otherwise of a limit, and holds: it was read later",
-			"limit", name, "now", d.file, "here", text)
+			"limit", name, "now", d.configText, "here", text)
 	}
 }

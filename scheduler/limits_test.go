@@ -109,7 +109,7 @@ func TestLimits_TwoConfigVersionsLogged(t *testing.T) {
 	virtual(t, settings{limits: []throttle.Limit{old}, log: olds.logger()}, func(t *testing.T, st *stack) {
 		wait := func(when string, old, newer int) {
 			t.Helper()
-			time.Sleep(claimEach + time.Second)
+			time.Sleep(claimInterval + time.Second)
 			const line = "another process's config says otherwise of a limit"
 			if n, m := olds.times(line), news.times(line); n != old || m != newer {
 				t.Errorf("%s: logged %d and %d times, want %d and %d:\n%s%s", when, n, m, old, newer, &olds, &news)
@@ -138,7 +138,7 @@ func TestServer_Start_LogsDifferences(t *testing.T) {
 		st.must(st.limiter.Pause(t.Context(), "api"))
 		var log journal
 		st.beside(settings{limits: []throttle.Limit{perMinute(6, 1)}, log: log.logger()})
-		time.Sleep(3 * claimEach)
+		time.Sleep(3 * claimInterval)
 		for _, line := range []string{
 			`msg="a limit was set at run time and differs from its definition: it stays so until the definition changes"`,
 			`msg="a limit is paused"`,

@@ -14,11 +14,11 @@ import (
 const (
 	// shortestWait is how soon queues are read again after they had a job without a marker:
 	// producers other than scheduler.Client set none.
-	shortestWait = 10 * time.Millisecond
+	minPoll = 10 * time.Millisecond
 	// longestWait is how often queues are read without any marker: asynq's own poll interval.
-	longestWait = time.Second
+	maxPoll = time.Second
 	// longestErrorPause bounds the pause after an error of a fetch.
-	longestErrorPause = 250 * time.Millisecond
+	maxErrorPause = 250 * time.Millisecond
 )
 
 // markerKey is the key of a queue's marker. A call that makes a job pending sets the marker, and
@@ -32,17 +32,17 @@ type markerWaiter struct {
 	rdb                 redis.UniversalClient
 	waits               []*markerWait
 	marked              chan string // the queue; taken by wait alone
-	woken               time.Time   // when the last wait used up a mark; zero if it did not
+	wokenAt             time.Time   // when the last wait used up a mark; zero if it did not
 	wokenBy             string      // the queue of that mark
 	stopped             context.Context
 	stop                context.CancelFunc
-	longest             time.Duration
-	queues              int           // that the server takes jobs from
-	empty               int           // of those, found so in a row
+	maxPause            time.Duration
+	queueCount          int           // that the server takes jobs from
+	emptyInRow          int           // of those, found so in a row
 	pause               time.Duration // of the next wait, if no marker is set
-	until               time.Time     // when the next wait ends, whatever its pause is; zero leaves the pause
+	waitUntil           time.Time     // when the next wait ends, whatever its pause is; zero leaves the pause
 	errorPause          time.Duration // after the last fetch, which failed; 0 if it did not fail
-	idle                func()        // hears that the queues are empty
+	onIdle              func()        // hears that the queues are empty
 	isWaiting           atomic.Bool   // whether a wait goes on
 	blockingUnsupported atomic.Bool   // whether Redis refuses to wait, as one behind a proxy may
 }
@@ -50,13 +50,13 @@ type markerWaiter struct {
 // markerWait is one blocking BZPOPMIN on the markers of queues. A Cluster needs one for each queue,
 // because a blocking call can span one slot only.
 type markerWait struct {
-	keys    []string
-	waiting atomic.Bool
+	keys       []string
+	inProgress atomic.Bool
 }
 
 // newMarkerWaiter waits for the markers of queues. It returns after longest at the latest.
 func newMarkerWaiter(rdb redis.UniversalClient, queues []string, longest time.Duration) *markerWaiter {
-	b := &markerWaiter{rdb: rdb, marked: make(chan string), longest: longest, queues: len(queues), pause: min(shortestWait, longest)}
+	b := &markerWaiter{rdb: rdb, marked: make(chan string), maxPause: longest, queueCount: len(queues), pause: min(minPoll, longest)}
 	b.stopped, b.stop = context.WithCancel(context.Background())
 	_, cluster := rdb.(*redis.ClusterClient)
 	for _, queue := range queues {
@@ -72,25 +72,25 @@ func newMarkerWaiter(rdb redis.UniversalClient, queues []string, longest time.Du
 // fetched notes whether a queue had a job. It waits once all queues were found empty. If a job was
 // found without a marker, the next pause is short again; if markers announce the jobs, the pause
 // stays long.
-func (b *markerWaiter) fetched(found bool) {
+func (b *markerWaiter) afterFetch(found bool) {
 	b.errorPause = 0
 	if found {
-		b.empty = 0
-		if b.woken.IsZero() {
-			b.pause = min(shortestWait, b.longest)
+		b.emptyInRow = 0
+		if b.wokenAt.IsZero() {
+			b.pause = min(minPoll, b.maxPause)
 		}
 		return
 	}
-	if b.empty++; b.empty >= b.queues {
-		b.empty = 0
+	if b.emptyInRow++; b.emptyInRow >= b.queueCount {
+		b.emptyInRow = 0
 		b.wait()
 	}
 }
 
 // failed pauses after an error of a fetch, because asynq fetches again at once. The pause doubles
 // with each error in a row.
-func (b *markerWaiter) failed() {
-	b.errorPause = min(max(2*b.errorPause, shortestWait), longestErrorPause)
+func (b *markerWaiter) afterError() {
+	b.errorPause = min(max(2*b.errorPause, minPoll), maxErrorPause)
 	select {
 	case <-b.stopped.Done():
 	case <-time.After(b.errorPause):
@@ -100,9 +100,9 @@ func (b *markerWaiter) failed() {
 // wait returns when a marker is set, when the server stops, or after the pause. The pause grows
 // while nothing is found.
 func (b *markerWaiter) wait() {
-	b.woken = time.Time{}
-	if b.idle != nil {
-		b.idle()
+	b.wokenAt = time.Time{}
+	if b.onIdle != nil {
+		b.onIdle()
 	}
 	b.isWaiting.Store(true)
 	defer b.isWaiting.Store(false)
@@ -110,25 +110,25 @@ func (b *markerWaiter) wait() {
 		b.listen(r)
 	}
 	pause := b.pause
-	if !b.until.IsZero() {
-		pause = min(pause, time.Until(b.until))
+	if !b.waitUntil.IsZero() {
+		pause = min(pause, time.Until(b.waitUntil))
 	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case b.wokenBy = <-b.marked:
-		b.woken = time.Now()
+		b.wokenAt = time.Now()
 	case <-b.stopped.Done():
 	case <-timer.C:
 		if !b.blockingUnsupported.Load() {
-			b.pause = min(2*b.pause, b.longest)
+			b.pause = min(2*b.pause, b.maxPause)
 		}
 	}
 }
 
 // listen starts a call that waits for markers, if none is under way.
 func (b *markerWaiter) listen(r *markerWait) {
-	if r.waiting.CompareAndSwap(false, true) {
+	if r.inProgress.CompareAndSwap(false, true) {
 		go b.waitForMarker(r)
 	}
 }
@@ -137,9 +137,9 @@ func (b *markerWaiter) listen(r *markerWait) {
 // as long as the server does. If the server does not wait any more, because it found a job or
 // stops, the marker is set again for another server.
 func (b *markerWaiter) waitForMarker(r *markerWait) {
-	mark, err := b.rdb.BZPopMin(context.Background(), longestWait, r.keys...).Result()
+	mark, err := b.rdb.BZPopMin(context.Background(), maxPoll, r.keys...).Result()
 	b.blockingUnsupported.Store(err != nil && !errors.Is(err, redis.Nil))
-	r.waiting.Store(false)
+	r.inProgress.Store(false)
 	if errors.Is(err, redis.Nil) && b.isWaiting.Load() {
 		b.listen(r)
 	}

@@ -56,7 +56,7 @@ func TestMarker_NextJob(t *testing.T) {
 	waitingServer(t, 10, func(_ *testing.T, st *stack, began chan time.Time, _ *tap) {
 		for range 20 {
 			st.wantNow(began)
-			time.Sleep(shortestWait / 3)
+			time.Sleep(minPoll / 3)
 		}
 	})
 }
@@ -68,7 +68,7 @@ func TestMarker_AfterCallEnded(t *testing.T) {
 		add(t, st.rdb, "without a marker") // so that the server looks in between
 		<-began
 		for range 30 {
-			time.Sleep(longestWait + longestWait/100)
+			time.Sleep(maxPoll + maxPoll/100)
 			st.wantNow(began)
 		}
 	})
@@ -90,7 +90,7 @@ func TestMarker_PollsBetween(t *testing.T) {
 		<-began
 		asked := time.Now()
 		add(t, st.rdb, "another")
-		if late := (<-began).Sub(asked); late > 2*shortestWait {
+		if late := (<-began).Sub(asked); late > 2*minPoll {
 			t.Errorf("a job after one without a marker began after %s", late)
 		}
 	})
@@ -106,7 +106,7 @@ func TestMarker_OneForManyJobs(t *testing.T) {
 		st.enqueueN(2, "long")
 		setMarker(t.Context(), st.rdb, markerKey("default"))
 		for range 2 {
-			if late := (<-began).Sub(enqueued); late > shortestWait {
+			if late := (<-began).Sub(enqueued); late > minPoll {
 				t.Errorf("a job began after %s, want it at once", late)
 			}
 		}

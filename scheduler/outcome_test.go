@@ -27,7 +27,7 @@ func TestJob_Outcome(t *testing.T) {
 	unknown := func(r Rule) Rule { r.Needs = needs("unknown").Needs; return r }
 	// A limit of the rules would be defined again.
 	deletes := func(st *stack) {
-		st.server.scopes[0].limits.set(nil, true)
+		st.server.scopes[0].limits.replace(nil, true)
 		st.must(st.limiter.Delete(st.t.Context(), "api"))
 	}
 	panics := func(context.Context, *asynq.Task) error { panic("a fault") }

@@ -124,7 +124,7 @@ func (p *prefetcher) dequeue(ctx context.Context, queue string, ends int64, woke
 		c := asynqdb.NewDequeue(queue, ends, !woken.IsZero())
 		p.passAt = time.Time{}
 		looked := p.emptiedAt[queue] // the queue was emptied recently, and no marker was set since
-		if looked.After(woken) && time.Since(looked) < shortestWait || time.Until(c.LeaseEnd()) < leastLease {
+		if looked.After(woken) && time.Since(looked) < minPoll || time.Until(c.LeaseEnd()) < leastLease {
 			return nil, redis.Nil
 		}
 		if took := p.passes[queue]; took > 0 {

@@ -87,9 +87,9 @@ func TestCheckPromote_FlushedMeanwhile(t *testing.T) {
 			}))
 			var log journal
 			s := &Server{db: asynqdb.New(rdb), log: log.logger(), scopes: []*scope{{queueHealth: redishealth.New(log.logger(), "the queues' Redis", nil)}}}
-			s.promotes.Store(true)
-			if err := s.checkPromote(t.Context()); err != nil || !s.promotes.Load() || log.String() != "" {
-				t.Errorf("flushed before its %d. call: %v, promotes %v, logged %s", flushed, err, s.promotes.Load(), log.String())
+			s.canPromote.Store(true)
+			if err := s.checkPromote(t.Context()); err != nil || !s.canPromote.Load() || log.String() != "" {
+				t.Errorf("flushed before its %d. call: %v, promotes %v, logged %s", flushed, err, s.canPromote.Load(), log.String())
 			}
 		})
 	}

@@ -157,6 +157,6 @@ func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 		back.Lease = lease
 		_ = r.putBack(ctx, a, why, back)
 	default:
-		_, _ = r.db.Forgive(ctx, j.Queue, j.ID, asynqdb.WithFailure(msg, asynq.ErrLeaseExpired.Error(), now.Unix()), m.Unique, r.forgiven, lease)
+		_, _ = r.db.Forgive(ctx, j.Queue, j.ID, asynqdb.WithFailure(msg, asynq.ErrLeaseExpired.Error(), now.Unix()), m.Unique, r.forgivenCrashes, lease)
 	}
 }

@@ -130,7 +130,7 @@ func TestRecovery_ExtendedLease(t *testing.T) {
 		seen := time.Now().Add(-time.Minute)
 		rdb.ZAdd(ctx, asynqdb.Key("default", asynqdb.Lease), redisZ(seen.Add(5*time.Second), id))
 		main := func(string) *scope { return &scope{limiter: waitdb.New(throttle.New(rdb, throttle.Options{}))} }
-		r := recovery{redisClient: &redisClient{db: asynqdb.New(rdb), inFlight: &inFlight{}, promotes: &atomic.Bool{}, forgiven: 1, scopeOf: main}, queues: []string{"default"}}
+		r := recovery{redisClient: &redisClient{db: asynqdb.New(rdb), inFlight: &inFlight{}, canPromote: &atomic.Bool{}, forgivenCrashes: 1, scopeOf: main}, queues: []string{"default"}}
 		j := job{Queue: "default", ID: id}
 		want := func(want string) {
 			t.Helper()

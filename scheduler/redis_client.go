@@ -22,15 +22,15 @@ import (
 // jobs that are denied on their last attempt would be archived. It is safe for concurrent use.
 type redisClient struct {
 	redis.UniversalClient
-	db         asynqdb.DB // the same
-	inFlight   *inFlight
-	forgiven   int          // crashes of a job's worker
-	promotes   *atomic.Bool // whether jobs can be moved
-	scopeOf    func(queue string) *scope
-	rotations  map[string]*rotation // by asynq queue; of shards only
-	markers    *markerWaiter
-	prefetcher *prefetcher
-	guards     asynqdb.Guards
+	db              asynqdb.DB // the same
+	inFlight        *inFlight
+	forgivenCrashes int          // crashes of a job's worker
+	canPromote      *atomic.Bool // whether jobs can be moved
+	scopeOf         func(queue string) *scope
+	rotations       map[string]*rotation // by asynq queue; of shards only
+	markers         *markerWaiter
+	prefetcher      *prefetcher
+	guards          asynqdb.Guards
 }
 
 // EvalSha implements redis.Scripter. asynq calls it first, and Eval if Redis does not know the
@@ -130,20 +130,20 @@ func intCmd(ctx context.Context, n int64, err error) *redis.IntCmd {
 // returns only when there may be a job again: asynq asks in one goroutine, and would poll.
 func (q *redisClient) dequeue(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
-	a, err := q.prefetcher.dequeue(ctx, q.shardToFetch(c.Queue), c.LeaseEnd, q.markers.woken)
+	a, err := q.prefetcher.dequeue(ctx, q.shardToFetch(c.Queue), c.LeaseEnd, q.markers.wokenAt)
 	switch {
 	case err == nil:
 		cmd.SetVal(a.jobTimeout.disableIn(a.msg))
-		q.markers.fetched(true)
+		q.markers.afterFetch(true)
 		q.scopeOf(a.Queue).slots.took()
 	case errors.Is(err, errAllDenied):
-		q.markers.fetched(true)
+		q.markers.afterFetch(true)
 		err = redis.Nil
 	case errors.Is(err, redis.Nil):
-		q.markers.until = q.prefetcher.passAt
-		q.markers.fetched(false)
+		q.markers.waitUntil = q.prefetcher.passAt
+		q.markers.afterFetch(false)
 	default:
-		q.markers.failed()
+		q.markers.afterError()
 	}
 	cmd.SetErr(err)
 	return cmd

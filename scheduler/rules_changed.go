@@ -48,7 +48,7 @@ func (s *scope) watchRules(ctx context.Context) {
 	for rounds := 0; ; {
 		var later <-chan time.Time // nil, and so never, if nothing is left to do
 		if rounds > 0 {
-			later = time.After(s.passes)
+			later = time.After(s.reconcileInterval)
 		}
 		select {
 		case <-ctx.Done():
@@ -74,7 +74,7 @@ func (s *scope) watchRules(ctx context.Context) {
 // promoteChanged promotes all waiting jobs whose rule has other needs now, so that they request
 // permits again.
 func (s *scope) promoteChanged(ctx context.Context) (sent int, err error) {
-	if !s.promotes.Load() {
+	if !s.canPromote.Load() {
 		return 0, nil // asynq's polls will run them
 	}
 	var changed []waitdb.Record

@@ -31,15 +31,15 @@ type scope struct {
 	limiter *waitdb.DB
 	permits permits // the limiter
 	limits  limits
-	logged  logged
+	logged  loggedDifferences
 	weights map[string]fairqueue.Weight // how the queues take turns
 	claimed atomic.Value                // a string: which data of the queues' Redis the scope was claimed for
 	changed chan struct{}               // the rules have
 
-	requests requestQueue
-	slots    slotTeller
-	stats    *stats.Recorder
-	written  func() // ends the stats
+	requests  requestQueue
+	slots     slotTeller
+	stats     *stats.Recorder
+	stopStats func() // ends the stats
 
 	queueHealth, limiterHealth *redishealth.Monitor // the same if both are in one Redis
 }
@@ -67,7 +67,7 @@ func (s *Server) addScopes(o options, cfg asynq.Config) error {
 		return fmt.Errorf("rules: %w", err)
 	}
 	for i, c := range s.scopes {
-		c.limits.set(parts[i], false)
+		c.limits.replace(parts[i], false)
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func (s *Server) addScopes(o options, cfg asynq.Config) error {
 func (s *Server) addScope(limiter *throttle.Limiter, queues []string, part shard.Shard, cfg asynq.Config) {
 	c := &scope{
 		Server: s, shard: part, queues: queues, limiter: waitdb.New(limiter), weights: map[string]fairqueue.Weight{}, changed: make(chan struct{}, 1),
-		logged: logged{files: map[string]string{}, lost: map[string]bool{}},
+		logged: loggedDifferences{files: map[string]string{}, lost: map[string]bool{}},
 	}
 	c.permits = c.limiter
 	c.requests.acquire = c.acquire
@@ -178,6 +178,6 @@ func (s *scope) blockParts(d time.Duration, needs []throttle.Need) {
 func (s *scope) dispatch(ctx context.Context) {
 	dispatcher.Run(ctx, dispatcher.Config{
 		Waits: s.limiter, DB: s.db, Queues: s.queues, Log: s.log, LimiterHealth: s.limiterHealth, QueuesHealth: s.queueHealth,
-		ReconcileInterval: s.passes, MaxHeartbeat: s.quiet, Stats: s.stats, SlotsRequested: s.slots.wanted, Spread: s.spread,
+		ReconcileInterval: s.reconcileInterval, MaxHeartbeat: s.maxHeartbeat, Stats: s.stats, SlotsRequested: s.slots.wanted, Spread: s.spread,
 	})
 }

@@ -19,9 +19,9 @@ import (
 
 const (
 	// claimLife is how long a claim outlives the processes that made it.
-	claimLife = time.Minute
+	claimTTL = time.Minute
 	// claimEach is how often they renew it: two renewals may fail.
-	claimEach = 20 * time.Second
+	claimInterval = 20 * time.Second
 )
 
 // claim claims the limiter's scope for the asynq Redis of this server, because the dispatcher moves
@@ -38,19 +38,19 @@ const (
 func (s *scope) claim(ctx context.Context) error {
 	rdb, queues := s.db.Redis, s.queueHealth.Watch()
 	if err := rdb.SetNX(ctx, redishealth.DataKey, uuid.NewString(), 0).Err(); queues.Note(ctx, err) != nil {
-		return answered(err)
+		return replyError(err)
 	}
 	data, err := rdb.Get(ctx, redishealth.DataKey).Result()
 	if queues.Note(ctx, err) != nil {
-		return answered(err)
+		return replyError(err)
 	}
 	limiter := s.limiterHealth.Watch()
 	before, _ := s.claimed.Load().(string)
 	address := addressOf(rdb, data)
-	other, version, err := s.limiter.Claim(ctx, data, before, address, claimLife)
+	other, version, err := s.limiter.Claim(ctx, data, before, address, claimTTL)
 	switch {
 	case limiter.Note(ctx, err) != nil:
-		return answered(err)
+		return replyError(err)
 	case version > waitdb.Version:
 		return fmt.Errorf("a later version of headgate keeps this limiter's scope (data %d, here %d): "+
 			"update this worker, or give it another scope; nothing is lost", version, waitdb.Version)
@@ -68,7 +68,7 @@ func (s *scope) claim(ctx context.Context) error {
 
 // answered returns err if Redis gave it as its answer, and nil if Redis could not be used: then it
 // is not known whether the scope is another's.
-func answered(err error) error {
+func replyError(err error) error {
 	if redishealth.Unavailable(err) != nil {
 		return nil
 	}
@@ -82,7 +82,7 @@ func addressOf(rdb redis.UniversalClient, data string) string {
 	switch c := rdb.(type) {
 	case interface{ Options() *redis.Options }:
 		if o := c.Options(); o.Addr != sentinelAddr {
-			return fmt.Sprintf("%s/%d", onThisMachine(o.Addr), o.DB)
+			return fmt.Sprintf("%s/%d", withHostname(o.Addr), o.DB)
 		}
 		kind = "an address that Sentinel knows"
 	case interface{ Options() *redis.ClusterOptions }:
@@ -99,7 +99,7 @@ func addressOf(rdb redis.UniversalClient, data string) string {
 const sentinelAddr = "FailoverClient"
 
 // onThisMachine adds the machine's name to an address that each machine has.
-func onThisMachine(addr string) string {
+func withHostname(addr string) string {
 	host, _, err := net.SplitHostPort(addr)
 	if ip := net.ParseIP(host); err == nil && host != "localhost" && !ip.IsLoopback() {
 		return addr
@@ -114,7 +114,7 @@ func onThisMachine(addr string) string {
 // servers may not be granted their permits.
 func (s *scope) keepScope(ctx context.Context) {
 	for lost := false; ; {
-		if sleep(ctx, claimEach); ctx.Err() != nil {
+		if sleep(ctx, claimInterval); ctx.Err() != nil {
 			return
 		}
 		err := s.claim(ctx)

@@ -119,7 +119,7 @@ func TestClaim_NoAddress(t *testing.T) {
 				t.Errorf("the second asynq Redis: %v, want an error that names the first one's data, %s", err, data)
 			}
 			m.FlushAll()
-			time.Sleep(claimEach + time.Second)
+			time.Sleep(claimInterval + time.Second)
 		}
 		if err := begin(first); err != nil {
 			t.Errorf("the first asynq Redis, with other data: %v", err)

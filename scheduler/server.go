@@ -46,26 +46,26 @@ import (
 // if a limit adapts to how calls go, and one if the job held leases. A job that needs no limits
 // costs nothing.
 type Server struct {
-	asynq    *asynq.Server
-	redis    *redisClient // asynq's
-	rules    Rules
-	userCode *userCode
-	base     func() (context.Context, error) // the program's BaseContext
-	patience time.Duration                   // of a shutdown, with handlers and other code of the program's
-	log      *slog.Logger
-	grant    time.Duration // how long permits are kept for a granted job
-	inFlight inFlight
-	pacing   pacing
-	db       asynqdb.DB // of the queues
-	markers  *markerWaiter
-	passes   time.Duration      // between two comparisons of what waits with asynq
-	quiet    time.Duration      // between two heartbeats of the dispatcher when nothing is due
-	promotes atomic.Bool        // whether granted jobs can be moved, and so come in time
-	served   []string           // the queues of the configuration, by name
-	shards   shard.Queues       // of them
-	spread   *dispatcher.Spread // of the scopes' leaders; nil without shards
-	scopes   []*scope           // of the unsharded queues, and of each shard
-	byQueue  map[string]*scope  // by asynq queue
+	asynq             *asynq.Server
+	redis             *redisClient // asynq's
+	rules             Rules
+	userCode          *userCode
+	baseContext       func() (context.Context, error) // the program's BaseContext
+	shutdownTimeout   time.Duration                   // of a shutdown, with handlers and other code of the program's
+	log               *slog.Logger
+	grant             time.Duration // how long permits are kept for a granted job
+	inFlight          inFlight
+	pacing            pacing
+	db                asynqdb.DB // of the queues
+	markers           *markerWaiter
+	reconcileInterval time.Duration      // between two comparisons of what waits with asynq
+	maxHeartbeat      time.Duration      // between two heartbeats of the dispatcher when nothing is due
+	canPromote        atomic.Bool        // whether granted jobs can be moved, and so come in time
+	served            []string           // the queues of the configuration, by name
+	shards            shard.Queues       // of them
+	spread            *dispatcher.Spread // of the scopes' leaders; nil without shards
+	scopes            []*scope           // of the unsharded queues, and of each shard
+	byQueue           map[string]*scope  // by asynq queue
 
 	shardsChecked atomic.Bool // whether no job is in a shard of an earlier number of shards
 
@@ -95,12 +95,12 @@ func init() {
 type Option func(*options)
 
 type options struct {
-	limiter  *throttle.Limiter // nil is one that NewServer makes
-	permits  permits           // of a test, which looks on; nil is the limiter
-	log      *slog.Logger
-	forgiven int
-	polling  bool
-	shards   []Shards
+	limiter         *throttle.Limiter // nil is one that NewServer makes
+	permits         permits           // of a test, which looks on; nil is the limiter
+	log             *slog.Logger
+	forgivenCrashes int
+	polling         bool
+	shards          []Shards
 }
 
 // WithLimiter makes the server use that limiter instead of one made with throttle.New in rdb, for
@@ -113,7 +113,7 @@ func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log
 
 // WithForgivenCrashes sets how often a job's worker may die while the job runs before that counts
 // as a failure of the job, instead of three times.
-func WithForgivenCrashes(n int) Option { return func(o *options) { o.forgiven = n } }
+func WithForgivenCrashes(n int) Option { return func(o *options) { o.forgivenCrashes = n } }
 
 // WithPolling leaves it to asynq's own polls to bring denied jobs back. Then they come seconds
 // late, and a job may be denied more than once.
@@ -138,7 +138,7 @@ const (
 // or the configuration has an invalid value. Nothing happens before Start: no goroutine runs and
 // nothing is sent to Redis. The client rdb is the caller's to close, after Shutdown.
 func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ...Option) (*Server, error) {
-	o := options{log: slog.Default(), forgiven: forgivenCrashes}
+	o := options{log: slog.Default(), forgivenCrashes: forgivenCrashes}
 	for _, opt := range opts {
 		opt(&o)
 	}
@@ -148,24 +148,24 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		return nil, err
 	}
 	s := &Server{
-		rules: rules, log: o.log, db: asynqdb.New(rdb), passes: dispatcher.DefaultReconcileInterval, quiet: dispatcher.DefaultMaxHeartbeat, userCode: newUserCode(o.log),
-		patience: cmp.Or(max(0, cfg.ShutdownTimeout), shutdownTimeout), grant: max(minGrant, 3*cfg.TaskCheckInterval),
+		rules: rules, log: o.log, db: asynqdb.New(rdb), reconcileInterval: dispatcher.DefaultReconcileInterval, maxHeartbeat: dispatcher.DefaultMaxHeartbeat, userCode: newUserCode(o.log),
+		shutdownTimeout: cmp.Or(max(0, cfg.ShutdownTimeout), shutdownTimeout), grant: max(minGrant, 3*cfg.TaskCheckInterval),
 		served: slices.Sorted(maps.Keys(cfg.Queues)), shards: shards, byQueue: map[string]*scope{},
 	}
 	if len(s.served) == 0 {
 		s.served = []string{"default"} // as asynq has it
 	}
 	if len(s.shards) > 0 {
-		s.spread, s.quiet = dispatcher.NewSpread(), dispatcher.MaxSpreadHeartbeat
+		s.spread, s.maxHeartbeat = dispatcher.NewSpread(), dispatcher.MaxSpreadHeartbeat
 	}
-	s.base = func() (context.Context, error) { return s.userCode.baseContext(cfg.BaseContext) }
+	s.baseContext = func() (context.Context, error) { return s.userCode.baseContext(cfg.BaseContext) }
 	if err := s.addScopes(o, cfg); err != nil {
 		return nil, err
 	}
-	s.promotes.Store(!o.polling)
-	s.markers = newMarkerWaiter(rdb, slices.Sorted(maps.Keys(s.byQueue)), cmp.Or(max(0, cfg.TaskCheckInterval), longestWait))
+	s.canPromote.Store(!o.polling)
+	s.markers = newMarkerWaiter(rdb, slices.Sorted(maps.Keys(s.byQueue)), cmp.Or(max(0, cfg.TaskCheckInterval), maxPoll))
 	s.redis = &redisClient{
-		UniversalClient: rdb, db: s.db, inFlight: &s.inFlight, forgiven: o.forgiven, promotes: &s.promotes, scopeOf: s.scopeOf, rotations: map[string]*rotation{},
+		UniversalClient: rdb, db: s.db, inFlight: &s.inFlight, forgivenCrashes: o.forgivenCrashes, canPromote: &s.canPromote, scopeOf: s.scopeOf, rotations: map[string]*rotation{},
 		markers: s.markers, prefetcher: newPrefetcher(s.db, cfg, s, &s.inFlight),
 	}
 	for queue := range s.shards {
@@ -174,7 +174,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 			s.redis.rotations[name] = r
 		}
 	}
-	s.markers.idle = func() {
+	s.markers.onIdle = func() {
 		for _, c := range s.scopes {
 			c.slots.idle()
 		}
@@ -182,7 +182,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	for _, c := range s.scopes {
 		c.stats.Concurrency = s.redis.prefetcher.slots
 	}
-	cfg.Queues = expand(s.shards, cfg.Queues, cfg.StrictPriority)
+	cfg.Queues = expandQueues(s.shards, cfg.Queues, cfg.StrictPriority)
 	s.asynq = asynq.NewServerFromRedisClient(s.redis, s.config(cfg))
 	return s, nil
 }
@@ -219,8 +219,8 @@ func validate(rules Rules, cfg asynq.Config, o options, shards shard.Queues) err
 			return fmt.Errorf("config: queue %s: it is a shard of queue %s: want another name", queue, of)
 		}
 	}
-	if o.forgiven < 0 {
-		return fmt.Errorf("forgiven crashes %d: want 0 or more", o.forgiven)
+	if o.forgivenCrashes < 0 {
+		return fmt.Errorf("forgiven crashes %d: want 0 or more", o.forgivenCrashes)
 	}
 	return nil
 }
@@ -286,7 +286,7 @@ func (s *Server) stopFetching() {
 // return. Shutdown waits for the program's rules and functions of the configuration no longer than
 // for handlers.
 func (s *Server) Shutdown() {
-	end := time.AfterFunc(s.patience, s.userCode.giveUp)
+	end := time.AfterFunc(s.shutdownTimeout, s.userCode.giveUp)
 	defer end.Stop()
 	s.stopFetching()
 	ended := s.stopBackground()

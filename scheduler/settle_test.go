@@ -42,7 +42,7 @@ func TestSettle_Tokens(t *testing.T) {
 			st.enqueueN(jobs, "")
 			time.Sleep(8 * time.Minute)
 			st.wantOnceEach(jobs)
-			if err := errors.Join(throttletest.Check(limit, history), throttletest.CheckStarts(limit, starts, freshTime)); err != nil {
+			if err := errors.Join(throttletest.Check(limit, history), throttletest.CheckStarts(limit, starts, maxPermitAge)); err != nil {
 				t.Error(err)
 			}
 			sum := 0

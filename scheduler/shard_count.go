@@ -66,7 +66,7 @@ func (s *Server) changeShards(ctx context.Context, queue string, before, after i
 	}
 	if jobs > 0 {
 		return fmt.Errorf("queue %s has %s now, and %d jobs are left where it had %s: run workers with %s until the jobs are done, then start this one",
-			queue, countShards(after), jobs, countShards(before), countShards(before))
+			queue, formatShardCount(after), jobs, formatShardCount(before), formatShardCount(before))
 	}
 	if before > 0 {
 		rdb, _ := s.scopes[0].limiter.Scope()
@@ -77,7 +77,7 @@ func (s *Server) changeShards(ctx context.Context, queue string, before, after i
 		for _, w := range workers {
 			if !w.Lost {
 				return fmt.Errorf("queue %s has %s now, and a worker on %s with process %d still runs with %s: stop all such workers, then start this one",
-					queue, countShards(after), w.Host, w.PID, countShards(before))
+					queue, formatShardCount(after), w.Host, w.PID, formatShardCount(before))
 			}
 		}
 	}
@@ -92,7 +92,7 @@ func (s *Server) changeShards(ctx context.Context, queue string, before, after i
 	return nil
 }
 
-func countShards(n int) string {
+func formatShardCount(n int) string {
 	switch n {
 	case 0:
 		return "no shards"

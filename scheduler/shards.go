@@ -82,7 +82,7 @@ const maxUnit = 1000
 
 // expand returns the queues that asynq serves, with their weights: the shards of a queue have its
 // weight together. With strict priority each shard has the weight of its queue.
-func expand(sharded shard.Queues, queues map[string]int, strict bool) map[string]int {
+func expandQueues(sharded shard.Queues, queues map[string]int, strict bool) map[string]int {
 	if len(sharded) == 0 {
 		return queues
 	}

@@ -264,7 +264,7 @@ func TestServer_RefusesShards(t *testing.T) {
 func TestShards_Weights(t *testing.T) {
 	queues := shard.Queues{"crawl": {Count: 4}, "mail": {Count: 3}}
 	for _, strict := range []bool{false, true} {
-		got := expand(queues, map[string]int{"crawl": 4, "mail": 1, "default": 2}, strict)
+		got := expandQueues(queues, map[string]int{"crawl": 4, "mail": 1, "default": 2}, strict)
 		sums := map[string]int{}
 		for name, weight := range got {
 			sums[queues.QueueOf(name)] += weight

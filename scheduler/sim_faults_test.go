@@ -559,7 +559,7 @@ func (w *sim) hasLeader() bool { return w.limiter.Exists(scopePrefix + "leader")
 func (w *sim) claimed(version int) bool {
 	ctx := w.t.Context()
 	data := w.operator.rdb.Get(ctx, redishealth.DataKey).Val()
-	reply, err := script.New("lanes/claim").Run(ctx, w.operator.limits, []string{scopePrefix}, data, "", "", claimLife.Milliseconds(), version).Slice()
+	reply, err := script.New("lanes/claim").Run(ctx, w.operator.limits, []string{scopePrefix}, data, "", "", claimTTL.Milliseconds(), version).Slice()
 	w.operator.must(err)
 	return reply[1] == int64(0)
 }

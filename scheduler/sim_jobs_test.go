@@ -411,7 +411,7 @@ func (w *sim) starts(ctx context.Context, id string) {
 		a.started, a.left = time.Now(), a.byRedis
 		if ahead, steady := w.clock.now(a.started.Add(-10 * time.Second)); steady {
 			a.left = a.started.Add(ahead)
-			if late := a.left.Sub(a.byRedis); late > freshTime || late < 0 {
+			if late := a.left.Sub(a.byRedis); late > maxPermitAge || late < 0 {
 				w.breaksFor(id, "its handler began %s after its permits existed", late)
 			}
 		}

@@ -306,7 +306,7 @@ func (w *sim) judgeMeters() {
 			}
 			own = e.meter != "" && !e.unset || own && e.stays
 			permits, starts := w.during(limit, admissions, from, e.at)
-			for what, err := range map[string]error{"permits": throttletest.Check(limit, permits), "starts": throttletest.CheckStarts(limit, starts, freshTime)} {
+			for what, err := range map[string]error{"permits": throttletest.Check(limit, permits), "starts": throttletest.CheckStarts(limit, starts, maxPermitAge)} {
 				if err != nil {
 					from, to := from.Sub(w.began), e.at.Sub(w.began)
 					w.breaks(w.lanesAtMeter(meter), from.Microseconds(), to.Microseconds(), "%s of meter %s, from %s to %s: %v", what, meter, from, to, err)

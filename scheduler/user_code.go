@@ -108,7 +108,7 @@ func (s *Server) config(c asynq.Config) asynq.Config {
 		c.Logger = newStderr()
 	}
 	c.Logger = asynqLog{safelog.Asynq(c.Logger), &s.inFlight}
-	c.BaseContext = runContexts(s.base)
+	c.BaseContext = runContexts(s.baseContext)
 	c.IsFailure = s.userCode.isFailure(c.IsFailure)
 	c.RetryDelayFunc = s.userCode.retryDelay(c.RetryDelayFunc)
 	c.ErrorHandler = s.userCode.errorHandler(c.ErrorHandler)

@@ -121,7 +121,7 @@ func reply(ctx context.Context, err error) *redis.Cmd {
 // newPutBack describes how a job is put back, under the lease of its attempt.
 func (q *redisClient) newPutBack(a *attempt, why *putBackError, msg []byte, unique bool) *asynqdb.PutBack {
 	back := &asynqdb.PutBack{ID: a.ID, Msg: msg, At: why.at, Unique: unique, Lease: a.lease}
-	if why.denied || why.atOnce() && q.promotes.Load() {
+	if why.denied || why.atOnce() && q.canPromote.Load() {
 		_, back.Scope = q.scopeOf(a.Queue).limiter.Scope()
 	}
 	if why.as != nil {
@@ -142,7 +142,7 @@ func (q *redisClient) putBack(ctx context.Context, a *attempt, why *putBackError
 		return back.Err
 	}
 	q.inFlight.written(a)
-	if why.atOnce() && q.promotes.Load() {
+	if why.atOnce() && q.canPromote.Load() {
 		_, _ = q.db.Promote(ctx, a.Queue, a.ID)
 	}
 	return nil
@@ -171,12 +171,12 @@ func (q *redisClient) crashed(ctx context.Context, w *writeBack) *redis.Cmd {
 	if w.Failed {
 		msg = asynqdb.WithRetried(msg, w.message.Retried-1)
 	}
-	forgiven, err := q.db.Forgive(ctx, w.Queue, w.ID, msg, w.message.Unique, q.forgiven, w.lease)
+	forgiven, err := q.db.Forgive(ctx, w.Queue, w.ID, msg, w.message.Unique, q.forgivenCrashes, w.lease)
 	if forgiven || err != nil {
 		return reply(ctx, err)
 	}
 	if w.Script == asynqdb.ScriptArchive { // with a better reason than asynq's
-		reason := fmt.Sprintf("its worker died while it ran, again: %d times that was forgiven, after that it counts as a failure", q.forgiven)
+		reason := fmt.Sprintf("its worker died while it ran, again: %d times that was forgiven, after that it counts as a failure", q.forgivenCrashes)
 		w.SetMsg(asynqdb.WithLastError(w.Msg, reason))
 	}
 	return nil

@@ -27,10 +27,10 @@ func TestCrawl_BadPages(t *testing.T) {
 		{"redirect to a file", "/bad", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "file:///etc/passwd")
 			w.WriteHeader(302)
-		}, `"missing","reason":"it leads nowhere: URL of scheme`},
+		}, `"missing","reason":"the redirect has no valid Location: URL of scheme`},
 		{"redirect with a password", "/bad", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://u:p@a.test/", http.StatusFound)
-		}, `it leads nowhere: URL with user or password`},
+		}, `the redirect has no valid Location: URL with user or password`},
 		{"redirect to a host that is not allowed", "/bad", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://b.test/", http.StatusFound) }, `it leads to http://b.test/: the crawl does not go to that host`},
 		{"links of other schemes and with passwords", "/bad", html(`<a href="file:///etc/passwd"><a href="ftp://a.test/x"><a href="javascript:x"><a href="http://u:p@a.test/secret"><a href="data:,x"><a href="//[">`), `"fetched"`},
 		{"longer than is read", "/bad", html(strings.Repeat("x", 3<<20)), `"truncated":true`},
@@ -94,10 +94,10 @@ func TestCrawlFetch_BadPayloads(t *testing.T) {
 		{`{"crawl":"it"}`, "url is missing"},
 		{`{"crawl":"it","url":"file:///etc/passwd"}`, "want it to begin with http"},
 		{`{"crawl":"it","url":"http://u:p@a.test/"}`, "without user and password"},
-		{`{"crawl":"it","url":"http://a.test/?t=${env:TOKEN}"}`, "without a secret"},
+		{`{"crawl":"it","url":"http://a.test/?t=${env:TOKEN}"}`, "without a reference to a secret"},
 		{`{"crawl":"it","url":"http://a.test/","depth":-1}`, "depth -1: want from 0 to 1000 links"},
 		{`{"crawl":"it","url":"http://a.test/","allow":["http://b.test"]}`, `allow: "http://b.test": want same-host`},
-		{`{"crawl":"it","url":"http://a.test/","start":-1}`, "start -1: want a moment in µs"},
+		{`{"crawl":"it","url":"http://a.test/","start":-1}`, "start -1: want a time in µs"},
 		{`{"crawl":"it","url":"http://a.test/","deep":1}`, `unknown field "deep"`},
 		{"\xff", "not UTF-8"},
 	}

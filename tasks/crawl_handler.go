@@ -26,26 +26,25 @@ const (
 )
 
 // CrawlHandler runs crawl:fetch tasks. HTTP, Redis and Client are required; without them every job
-// is archived. It is safe for concurrent use, but must not be copied, and its fields must not
+// is archived. It is safe for concurrent use. It must not be copied, and its fields must not
 // change, after its first task. It needs a server of package scheduler, because it puts jobs back.
 // The server's ErrorHandler must call Failed for failed pages to be counted.
 //
-// A run makes at most one request, so one permit for its URL's host is enough. If the origin's
-// robots.txt is not known, the run requests robots.txt, and the job is put back. Links and redirects
-// become further jobs, which run under the permits of their own hosts. If robots.txt redirects to
-// another host, it is requested there under a permit of the page's host. The task's result is a
-// CrawlResult.
-// The job ends as follows:
+// A run of a job makes at most one request, so one permit for its URL's host is enough. If the
+// origin's robots.txt is not known, the run requests robots.txt, and the job is put back. If
+// robots.txt redirects, the next run requests it there, under a permit of the page's host. Links
+// and redirects become further jobs, which run under the permits of their own hosts. The task's
+// result is a CrawlResult. The job ends as follows:
 //
 //   - The page was fetched, redirects, does not exist (a 4xx), or is disallowed by robots.txt: done.
 //   - No complete response in time, a temporary status, or no space on disk: retried.
-//   - No robots.txt because of a 5xx, a 429 or no response: put back, with pauses that grow from
-//     30 s to an hour, and archived after 12 hours.
+//   - No robots.txt because of a 5xx, a 429 or no response: put back without spending an attempt, with
+//     pauses from 30 s to an hour, and archived after 12 hours.
 //   - A malformed payload, or an address that is not allowed: archived.
 //
 // A URL is fetched once in a crawl, unless a worker dies between the request and its record in
-// Redis. Besides its request, a job costs about six round trips to Redis, one for every 500 links of
-// the page, and one for each new link.
+// Redis. Besides its request, a job costs about six round trips to Redis, one for every 500 links
+// of the page, and one for each new link.
 type CrawlHandler struct {
 	// HTTP makes the calls. Its secrets and its SaveDir are not used.
 	HTTP *HTTPHandler
@@ -66,13 +65,13 @@ type CrawlHandler struct {
 	// kept: a folder for each crawl, with files named by the body's SHA-256. It must exist. The
 	// zero value means nothing is saved.
 	SaveDir string `yaml:"save_dir"`
-	// MaxPage is how many bytes of a page are read. Of a longer page the beginning is kept and its
-	// links are followed. The zero value means tasks.DefaultMaxPage.
+	// MaxPage is the maximum number of bytes that are read of a page. The links in the beginning of
+	// a longer page are followed. The zero value means tasks.DefaultMaxPage.
 	MaxPage int64 `yaml:"max_page"`
-	// MaxPages is how many URLs a crawl may have. URLs that robots.txt disallows do not count, and
-	// seeds are fetched beyond the bounds. The zero value means tasks.DefaultMaxPages.
+	// MaxPages is the maximum number of URLs of a crawl. URLs that robots.txt disallows do not
+	// count, and seeds are always fetched. The zero value means tasks.DefaultMaxPages.
 	MaxPages int `yaml:"max_pages"`
-	// MaxHostPages is how many of them may be on one host. The zero value means
+	// MaxHostPages is the maximum number of URLs of a crawl on one host. The zero value means
 	// tasks.DefaultMaxHostPages.
 	MaxHostPages int `yaml:"max_host_pages"`
 	// Include says which links are followed: those whose canonical URLs match one of the regular
@@ -89,9 +88,9 @@ type CrawlResult struct {
 	// Outcome is one of:
 	//
 	//   - "fetched", "redirected", "disallowed"
-	//   - "missing": a 4xx, or a redirect that leads nowhere
+	//   - "missing": a 4xx, or a redirect without a valid Location
 	//   - "seen": the crawl has fetched the URL, or another job fetches it
-	//   - "over": the crawl has started again
+	//   - "over": a newer crawl of the same name has started
 	Outcome string `json:"outcome"`
 	// Reason explains the outcome.
 	Reason string `json:"reason,omitempty"`
@@ -156,9 +155,9 @@ func (h *CrawlHandler) job(task *asynq.Task) (*crawlJob, error) {
 }
 
 // Failed records that a job is archived or dropped. The server's ErrorHandler calls Failed with its
-// own arguments, for every task and error: Failed ignores other types of tasks, and errors after
-// which the job is retried. Without Failed, the crawl counts the page as waiting for a week. Failed
-// takes at most 5 seconds.
+// own arguments for every error. Failed ignores other types of tasks, and errors of attempts that
+// will be retried. Without Failed, the crawl counts the page as waiting. Failed takes at most 5
+// seconds.
 func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) error {
 	retried, _ := asynq.GetRetryCount(ctx)
 	maxRetry, _ := asynq.GetMaxRetry(ctx)

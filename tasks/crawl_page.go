@@ -32,7 +32,7 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	}
 	defer resp.drop()
 	j.result.Status = resp.StatusCode
-	wrong := checkStatus(resp.summary, nil, resp.at)
+	wrong := checkStatus(resp.summary, nil, resp.headerAt)
 	switch {
 	case redirects(resp.StatusCode):
 		target, reason := j.target(resp, file)
@@ -56,13 +56,13 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	return j.finish(ctx, file, "missing", frontier.Missing, nil, 0)
 }
 
-// target returns the page that a redirect leads to, or nil if the redirect leads nowhere. The page
-// has the same depth.
+// target returns the page that a redirect leads to, or nil if its Location is missing or invalid.
+// The page has the same depth.
 func (j *crawlJob) target(resp *openResponse, file *robots.File) (target *CrawlFetch, reason string) {
 	next, err := links.Canonical(resp.Request.URL.String(), resp.Header.Get("Location"))
 	switch {
 	case err != nil:
-		return nil, "it leads nowhere: " + err.Error()
+		return nil, "the redirect has no valid Location: " + err.Error()
 	case j.page.Hops >= MaxRedirects:
 		return nil, fmt.Sprintf("it leads to %s: that would be redirect %d, want at most %d", next, j.page.Hops+1, MaxRedirects)
 	}
@@ -76,8 +76,9 @@ func (j *crawlJob) target(resp *openResponse, file *robots.File) (target *CrawlF
 	return target, "it leads to " + next
 }
 
-// sitemaps returns the sitemaps of robots.txt on hosts that the crawl may visit. Every page of the
-// origin leads to them. A sitemap is one level deeper; its entries have the depth of the sitemap.
+// sitemaps returns the sitemaps of robots.txt on hosts that the crawl may visit. They are links of
+// every page of the origin. A sitemap is one level deeper than the page, and its entries have the
+// depth of the sitemap.
 func (j *crawlJob) sitemaps(file *robots.File) []CrawlFetch {
 	var to []CrawlFetch
 	for _, text := range file.Sitemaps {
@@ -99,8 +100,8 @@ func (j *crawlJob) childDepth() int {
 	return j.page.Depth - 1
 }
 
-// read reads up to MaxPage bytes of the body, finds its links, and saves the body unless the page is
-// noindex. unread is the number of links that were not read.
+// read reads up to MaxPage bytes of the body, finds its links, and saves the body unless the page
+// is noindex. unread is the number of links beyond the maximum of a page.
 func (j *crawlJob) read(ctx context.Context, resp *openResponse) (to []CrawlFetch, unread int, err error) {
 	size := cmp.Or(max(0, j.MaxPage), DefaultMaxPage)
 	body, err := io.ReadAll(io.LimitReader(resp.Body, size+1)) // one byte more shows that the page is longer
@@ -122,7 +123,7 @@ func (j *crawlJob) read(ctx context.Context, resp *openResponse) (to []CrawlFetc
 		html = nil // only the header has directives
 	}
 	page := links.FromPage(j.page.URL, j.result.Type, resp.Header.Values("X-Robots-Tag"), robots.ProductToken(j.agent()), html)
-	if page.Cut {
+	if page.Truncated {
 		j.result.Reason = "a tag or a script of more than 2 MiB: links after it are left out"
 	}
 	for _, url := range page.Links {
@@ -157,13 +158,13 @@ func (j *crawlJob) entries(body []byte) (to []CrawlFetch, unread int, err error)
 		return nil, 0, fmt.Errorf("%s: %w: %w", j.page.URL, err, asynq.SkipRetry)
 	case err != nil:
 		j.result.Reason = err.Error()
-	case found.More:
+	case found.Truncated:
 		j.result.Reason = fmt.Sprintf("a sitemap of more than %d entries: the others are left out", links.MaxSitemapEntries)
 		unread++
 	}
 	if n := len(found.Sitemaps); j.page.Nested && n > 0 {
 		unread += n
-		j.result.Reason = fmt.Sprintf("a sitemap that a sitemap lists leads to no other: %d are left out", n)
+		j.result.Reason = fmt.Sprintf("a sitemap in a sitemap index lists %d sitemaps: they are left out", n)
 		found.Sitemaps = nil
 	}
 	for _, url := range found.Sitemaps {
@@ -175,8 +176,7 @@ func (j *crawlJob) entries(body []byte) (to []CrawlFetch, unread int, err error)
 	return to, unread, nil
 }
 
-// foundBatch is the number of URLs that are recorded in one round trip. Redis does nothing else
-// meanwhile.
+// foundBatch is the number of URLs that one script records. Redis runs nothing else meanwhile.
 const foundBatch = 500
 
 // finish enqueues the page's links, and then records the page's state. file is the robots.txt of the
@@ -191,8 +191,8 @@ func (j *crawlJob) finish(ctx context.Context, file *robots.File, outcome string
 	return j.frontier.Done(ctx, j.crawl, j.page.URL, state, unread)
 }
 
-// follow records URLs, and enqueues jobs for the new URLs. It reports whether another crawl of that
-// name has started, so that no more jobs are needed.
+// follow records URLs, and enqueues jobs for the new URLs. over is true if a newer crawl of that
+// name has started. The caller then stops.
 func (j *crawlJob) follow(ctx context.Context, file *robots.File, batch []CrawlFetch) (over bool, err error) {
 	found := make([]frontier.Link, len(batch))
 	for i, to := range batch {
@@ -208,7 +208,7 @@ func (j *crawlJob) follow(ctx context.Context, file *robots.File, batch []CrawlF
 			j.result.Omitted++
 			j.result.Reason = fmt.Sprintf("the crawl may have %d pages, and %d of a host", j.frontier.MaxURLs, j.frontier.MaxHostURLs)
 		case frontier.Waiting:
-			// In the new job, SameHost would mean the host of the new URL.
+			// The new job gets the resolved hosts: SameHost would mean the host of its own URL.
 			to.Crawl, to.Allow, to.Start, to.From = j.crawl.Name, j.hosts, j.crawl.Start, j.page.URL
 			if err := j.enqueue(ctx, to); err != nil {
 				return false, fmt.Errorf("%s leads to %s: %w", j.page.URL, to.URL, err)

@@ -27,9 +27,9 @@ const (
 	maxPutBack = time.Second
 )
 
-// errNoRobots is the error of a page whose robots.txt cannot be had. RFC 9309 forbids to fetch
+// errNoRobots is the error of a page whose robots.txt is not available. RFC 9309 forbids to fetch
 // the page then (2.3.1.4).
-var errNoRobots = errors.New("without robots.txt nothing is fetched")
+var errNoRobots = errors.New("robots.txt is not available, so the page is not fetched")
 
 // knownRobots returns an origin's robots.txt if it was fetched within a day, or nil.
 func (j *crawlJob) knownRobots(ctx context.Context, of string) (*robots.File, error) {
@@ -42,10 +42,10 @@ func (j *crawlJob) knownRobots(ctx context.Context, of string) (*robots.File, er
 
 // requestRobots requests the robots.txt of the page's origin under the job's permit. It returns the
 // file if the file disallows the page. Otherwise its error puts the job back for another permit, so
-// no permit pays for two requests.
+// each request has its own permit.
 //
-// One job requests the file. The other jobs are put back for at most a second, which costs a permit
-// each time. If the origin returns no robots.txt, all jobs wait for the next attempt.
+// One job requests the file. Other jobs are put back for at most a second, and each such run costs
+// a permit. If the origin returns no robots.txt, all jobs wait for the next attempt.
 func (j *crawlJob) requestRobots(ctx context.Context) (*robots.File, error) {
 	of := origin(j.page.URL)
 	held, err := j.frontier.LockRobots(ctx, of)
@@ -55,7 +55,7 @@ func (j *crawlJob) requestRobots(ctx context.Context) (*robots.File, error) {
 	case held != nil && held.FailingSince.IsZero():
 		return nil, putBack(min(held.Wait, maxPutBack), "another job requests robots.txt of "+of)
 	case held != nil:
-		return nil, await(*held, fmt.Errorf("%w: %w", errNoRobots, &NetworkError{URL: of + "/robots.txt", Err: errors.New("nor did it a moment ago")}))
+		return nil, await(*held, fmt.Errorf("%w: %w", errNoRobots, &NetworkError{URL: of + "/robots.txt", Err: errors.New("the last request failed a short time ago")}))
 	}
 	if err := j.fetchRobots(ctx, of); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (j *crawlJob) requestRobots(ctx context.Context) (*robots.File, error) {
 		if !file.Allowed(j.page.URL) {
 			return file, nil
 		}
-		err = j.pace(ctx, file) // the delay begins with the response
+		err = j.pace(ctx, file) // starts the Crawl-delay
 	}
 	return nil, cmp.Or(err, putBack(0, "the permit was for robots.txt of "+of))
 }
@@ -91,11 +91,11 @@ func (j *crawlJob) fetchRobots(ctx context.Context, of string) error {
 		if f, ok := ctx.Value(feedbackKey{}).(*Feedback); ok {
 			f.blockLimits(ctx, resp.summary.URL, resp.summary.Upstream.Until)
 		}
-		return j.failRobots(ctx, of, kept, checkStatus(resp.summary, nil, resp.at))
+		return j.failRobots(ctx, of, kept, checkStatus(resp.summary, nil, resp.headerAt))
 	case redirects(status):
 		next, err := links.Canonical(resp.Request.URL.String(), resp.Header.Get("Location"))
 		if err != nil || kept.Hops >= MaxRedirects {
-			return j.frontier.StoreRobots(ctx, of, http.StatusNotFound, nil, 0) // as if there were none (RFC 9309, 2.3.1.2)
+			return j.frontier.StoreRobots(ctx, of, http.StatusNotFound, nil, 0) // counts as no robots.txt (RFC 9309, 2.3.1.2)
 		}
 		return j.frontier.RedirectRobots(ctx, of, next, kept.Hops+1)
 	}
@@ -108,15 +108,15 @@ func (j *crawlJob) fetchRobots(ctx context.Context, of string) error {
 	return j.frontier.StoreRobots(ctx, of, status, text, 0)
 }
 
-// failRobots handles a failed request for a robots.txt. A stored file is used for another hour, even
-// if it has expired. Without a stored file, no page may be fetched: failRobots stops requests for
-// a while, and its error puts the page's job back for that time. It does not count a failure that
-// the origin did not cause: a canceled job, or an address that is not allowed.
+// failRobots handles a failed request for a robots.txt. If an old copy is stored, it is valid for
+// another hour. Otherwise jobs make no requests for a while, and the error puts the job back for
+// that time. A failure that the origin did not cause does not count: a canceled job, or an address
+// that is not allowed.
 func (j *crawlJob) failRobots(ctx context.Context, of string, kept frontier.RobotsResponse, why error) error {
 	canceled := errors.Is(ctx.Err(), context.Canceled)
 	ctx = context.WithoutCancel(ctx) // a slow origin may have used up the job's time
 	if kept.Status != 0 {
-		return j.frontier.StoreRobots(ctx, of, kept.Status, kept.Text, 23*time.Hour) // an hour less than a day
+		return j.frontier.StoreRobots(ctx, of, kept.Status, kept.Text, 23*time.Hour) // valid for one more hour
 	}
 	why = fmt.Errorf("%w: %w", errNoRobots, why)
 	if canceled || errors.Is(why, asynq.SkipRetry) {
@@ -130,8 +130,8 @@ func (j *crawlJob) failRobots(ctx context.Context, of string, kept frontier.Robo
 	return cmp.Or(err, await(hold, why))
 }
 
-// await returns the error that puts a page's job back until robots.txt is requested again, which
-// can take hours and spends no attempt. After robotsMaxWait the error archives the job.
+// await returns the error that puts a page's job back until the next request for robots.txt. The
+// wait can be hours and spends no attempt. After robotsMaxWait the error archives the job.
 func await(hold frontier.RobotsHold, why error) error {
 	if time.Since(hold.FailingSince) >= robotsMaxWait {
 		return fmt.Errorf("since %s %w: %w", hold.FailingSince.UTC().Format(time.RFC3339), why, asynq.SkipRetry)
@@ -139,9 +139,9 @@ func await(hold frontier.RobotsHold, why error) error {
 	return putBack(hold.Wait, why.Error())
 }
 
-// pace enforces the Crawl-delay of the page's host, for the requests of all workers. Its error puts
-// the job back until the delay is over. Until then pace also blocks limits whose key is the host,
-// so that other jobs wait for the host as they wait for permits.
+// pace enforces the Crawl-delay of the page's host across all workers. If the delay is not over,
+// its error puts the job back until then. Until then pace also blocks limits whose key is the host,
+// so that other jobs of the host wait.
 func (j *crawlJob) pace(ctx context.Context, file *robots.File) error {
 	delay, host := file.CrawlDelay(), canonical.HostOf(j.page.URL)
 	if delay == 0 {

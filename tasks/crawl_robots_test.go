@@ -115,7 +115,7 @@ func TestCrawl_RobotsUnavailable_EndsAfterHours(t *testing.T) {
 		if p := c.wait(); p.Failed != 1 || p.Waiting != 0 {
 			t.Errorf("%+v, want 1 failed", p.Counts)
 		}
-		want := "archived: since " + since.UTC().Format(time.RFC3339) + " without robots.txt nothing is fetched: http://a.test/robots.txt "
+		want := "archived: since " + since.UTC().Format(time.RFC3339) + " robots.txt is not available, so the page is not fetched: http://a.test/robots.txt "
 		if got := c.result(id); !strings.HasPrefix(got, want) {
 			t.Errorf("job %s, want %s", got, want)
 		}

@@ -49,9 +49,9 @@ type CrawlFetch struct {
 	// "example.com" for one host, "*.example.com" for its subdomains. The zero value means SameHost.
 	Allow []string `json:"allow,omitempty" want:"a list such as [\"same-host\", \"*.example.com\"]"`
 	// Start is the time in µs at which the seed was enqueued. Seeds that are enqueued together
-	// should have the same Start. A seed with a later Start joins the current crawl, or starts the
-	// crawl again if none of its URLs waits. Jobs that the crawl enqueues have the Start of the
-	// crawl. The zero value means the time at which the job runs.
+	// should have the same Start. A seed with a later Start joins the running crawl, or starts a
+	// new one if the crawl is complete. Jobs that the crawl enqueues have the Start of the crawl.
+	// The zero value means the time at which the job runs.
 	Start int64 `json:"start,omitempty" want:"a moment in µs since 1970"`
 	// Sitemap reports whether URL is a sitemap.
 	Sitemap bool `json:"sitemap,omitempty" want:"true or false"`
@@ -98,13 +98,13 @@ func (c CrawlFetch) Validate() error {
 		return fmt.Errorf("crawl %q: want the crawl's name, 1 to 100 letters, digits, or _ . -", c.Crawl)
 	}
 	if c.Start < 0 || c.Start > maxStart {
-		return fmt.Errorf("start %d: want a moment in µs since 1970, up to %d", c.Start, int64(maxStart))
+		return fmt.Errorf("start %d: want a time in µs since 1970, up to %d", c.Start, int64(maxStart))
 	}
 	if err := validateURL(c.URL); err != nil {
 		return err
 	}
 	if reference.MatchString(c.URL) {
-		return errors.New("url: want it without a secret: a crawl gives none out")
+		return errors.New("url: want it without a reference to a secret: crawls use no secrets")
 	}
 	if _, err := links.Canonical("", c.URL); err != nil {
 		return fmt.Errorf("url: %w", err)
@@ -127,7 +127,7 @@ func (c CrawlFetch) Validate() error {
 // case, or an IP address.
 func ValidateAllow(host string) error {
 	if host != SameHost && host != SameSite && !hostPattern.MatchString(strings.ToLower(host)) && net.ParseIP(host) == nil {
-		return fmt.Errorf("%q: want %s, %s, a host such as example.com, or *.example.com for all below it", host, SameHost, SameSite)
+		return fmt.Errorf("%q: want %s, %s, a host such as example.com, or *.example.com for its subdomains", host, SameHost, SameSite)
 	}
 	return nil
 }

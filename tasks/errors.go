@@ -17,7 +17,7 @@ import (
 
 // The classes of errors that Class returns. They are texts, because config files name them.
 const (
-	ClassExit    = "exit"    // of a command; "exit:3" is that code alone
+	ClassExit    = "exit"    // a command that exited with another code than 0; "exit:3" is that code alone
 	ClassKilled  = "killed"  // a command that a signal or its timeout ended
 	ClassNetwork = "network" // no complete response in time
 	Class3xx     = "3xx"     // an unexpected status; Class4xx and Class5xx as well
@@ -177,8 +177,9 @@ func (e *StatusError) permanent(h http.Header) bool {
 	return headerTimes{h, time.Now()}.retryAfter() == 0
 }
 
-// ends returns the error that the handler returns. It archives the job if the error is permanent.
-func (e *StatusError) ends(h http.Header) error {
+// handlerError returns e as the handler returns it: wrapped with asynq.SkipRetry, which archives
+// the job, if e is permanent.
+func (e *StatusError) handlerError(h http.Header) error {
 	if e.permanent(h) {
 		return fmt.Errorf("%w: %w", e, asynq.SkipRetry)
 	}

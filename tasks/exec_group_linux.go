@@ -2,6 +2,6 @@ package tasks
 
 import "syscall"
 
-// A command dies with its worker, even if the worker is killed: then nothing would enforce the
-// command's timeout, and another worker runs its job again.
+// Pdeathsig kills the command if its worker is killed. Otherwise it would run without a timeout,
+// while another worker runs the job again.
 func init() { attributes.Pdeathsig = syscall.SIGKILL }

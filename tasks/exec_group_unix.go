@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// setGroup puts the command and all that it starts into a process group of their own. A Ctrl-C at
-// the worker's terminal does not reach that group.
+// setGroup starts the command in a process group of its own, so that the whole group can be killed,
+// and a Ctrl-C at the worker's terminal does not reach it.
 func setGroup(cmd *exec.Cmd) {
 	own := attributes
 	cmd.SysProcAttr = &own

@@ -56,8 +56,9 @@ type Command struct {
 	Env []string
 	// Dir is the folder that it runs in. The zero value means the worker's.
 	Dir string `yaml:"dir"`
-	// MaxOutput is how many bytes it may print, not counting its standard error, of which the end
-	// is kept. A command that prints more is killed. The zero value means tasks.DefaultMaxOutput.
+	// MaxOutput is the maximum size of its standard output in bytes. A command that prints more is
+	// killed. Of its standard error only the end is kept. The zero value means
+	// tasks.DefaultMaxOutput.
 	MaxOutput int64 `yaml:"max_output"`
 }
 
@@ -110,7 +111,7 @@ func (h *ExecHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	}
 	args, err := command.Args(ctx, task)
 	if err == nil && len(args) == 0 {
-		err = errors.New("no arguments: want the program at least")
+		err = errors.New("no arguments: want at least the program")
 	}
 	if err != nil {
 		return presentable(notCalled{fmt.Errorf("command %s: %w: %w", name, err, asynq.SkipRetry)})
@@ -160,8 +161,8 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir, cmd.Env = c.Dir, env
 	tooMuch := fmt.Errorf("more than %d bytes of output", maxOutput)
-	stdout := &bounded{size: maxOutput, full: func() { stop(tooMuch) }}
-	stderr := &tail{size: maxStderr + hidden.longest()}
+	stdout := &limitedBuffer{size: maxOutput, full: func() { stop(tooMuch) }}
+	stderr := &tailBuffer{size: maxStderr + hidden.longest()}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	setGroup(cmd)
 	cmd.Cancel = func() error { return killGroup(cmd) }
@@ -255,10 +256,10 @@ func outputResult(out []byte) any {
 	return strings.TrimRight(string(out), "\r\n")
 }
 
-// bounded keeps at most size bytes of a command's output, and calls full once if the output is
+// limitedBuffer keeps at most size bytes of a command's output, and calls full once if the output is
 // longer. It drops the rest without an error, which would close the pipe and leave the command
 // running.
-type bounded struct {
+type limitedBuffer struct {
 	kept bytes.Buffer
 	size int64
 	over bool
@@ -266,7 +267,7 @@ type bounded struct {
 }
 
 // Write implements io.Writer.
-func (b *bounded) Write(p []byte) (int, error) {
+func (b *limitedBuffer) Write(p []byte) (int, error) {
 	if b.over || int64(b.kept.Len()+len(p)) > b.size {
 		if !b.over {
 			b.over = true
@@ -277,14 +278,14 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.kept.Write(p)
 }
 
-// tail keeps the last size bytes of a command's output.
-type tail struct {
+// tailBuffer keeps the last size bytes of a command's output.
+type tailBuffer struct {
 	end  []byte
 	size int
 }
 
 // Write implements io.Writer.
-func (t *tail) Write(p []byte) (int, error) {
+func (t *tailBuffer) Write(p []byte) (int, error) {
 	t.end = append(t.end, p...)
 	if extra := len(t.end) - t.size; extra > 0 {
 		t.end = append(t.end[:0], t.end[extra:]...)

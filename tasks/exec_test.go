@@ -56,7 +56,7 @@ func TestExecErrors(t *testing.T) {
 		}, want: "executable file not found", archived: true},
 		{name: "no arguments", more: func(c *Command) {
 			c.Args = func(context.Context, *asynq.Task) ([]string, error) { return nil, nil }
-		}, want: "command it: no arguments: want the program at least", archived: true},
+		}, want: "command it: no arguments: want at least the program", archived: true},
 		{name: "no secret", script: "exit 0", more: func(c *Command) { c.Env = []string{"T=${env:HEADGATE_NONE}"} }, want: "secret env:HEADGATE_NONE is not set"},
 		{name: "a secret that is printed", script: `echo $T >&2; exit 1`, more: func(c *Command) { c.Env = []string{"T=${env:HEADGATE_SECRET}"} }, want: "exit code 1: ${env:HEADGATE_SECRET}", class: "exit:1"},
 	}

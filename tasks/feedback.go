@@ -37,8 +37,8 @@ import (
 //     the job continues. A Retry-After does not block: with 202, it says when to check an operation.
 //   - The latency of each response is reported to adaptive limits.
 //   - An error that wraps ErrNotCalled returns the job's permits, because the upstream does not
-//     count the call. If the job will be retried, it keeps permits of a funnel and of a token
-//     bucket, so that a host that is down is not called faster than allowed.
+//     count the call. If the job will be retried, it keeps permits of a funnel, a token bucket and
+//     a concurrency limit, so that a host that is down is not called faster than allowed.
 //
 // Handlers of calls that are not HTTP return scheduler.RateLimited themselves. A Feedback must not
 // be copied, and its fields must not change, after its first task.
@@ -53,7 +53,7 @@ type Feedback struct {
 	Log *slog.Logger
 }
 
-// Middleware is asynq middleware. It must be outside of middleware that changes errors.
+// Middleware is asynq middleware. It must wrap any middleware that changes errors.
 func (f *Feedback) Middleware(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		err := next.ProcessTask(context.WithValue(ctx, feedbackKey{}, f), task)
@@ -62,7 +62,7 @@ func (f *Feedback) Middleware(next asynq.Handler) asynq.Handler {
 			return nil
 		}
 		if errors.Is(err, ErrNotCalled) {
-			f.giveBack(ctx, err)
+			f.returnPermits(ctx, err)
 		}
 		return f.reportError(ctx, err)
 	})
@@ -81,7 +81,7 @@ func CheckResponse(ctx context.Context, resp *http.Response) error {
 	}
 	report(ctx, a)
 	if wrong := checkStatus(a, nil, now); wrong != nil {
-		return wrong.ends(resp.Header)
+		return wrong.handlerError(resp.Header)
 	}
 	return nil
 }
@@ -133,14 +133,14 @@ func (f *Feedback) reportError(ctx context.Context, err error) error {
 	if !f.counts(ctx, status.URL, until) {
 		until = time.Time{}
 	}
-	timed := status.Status == http.StatusServiceUnavailable || status.Status == http.StatusForbidden
+	mayNameTime := status.Status == http.StatusServiceUnavailable || status.Status == http.StatusForbidden
 	switch {
-	case status.Status == http.StatusTooManyRequests || timed && !until.IsZero():
+	case status.Status == http.StatusTooManyRequests || mayNameTime && !until.IsZero():
 		return &hiddenError{err.Error(), errors.Join(err, scheduler.RateLimited(until))}
 	case status.Status == http.StatusServiceUnavailable:
 		scheduler.ReportOverload(ctx)
 	}
-	if timed && !status.Until.IsZero() {
+	if mayNameTime && !status.Until.IsZero() {
 		f.log().Info("the time in an answer does not count: no limit of the job has the host as its key (see retry_after_scope)", "url", status.URL, "wait", time.Until(status.Until).Round(time.Second))
 		again := scheduler.RetryAfter(min(max(0, time.Until(status.Until)), throttle.Day))
 		return &hiddenError{err.Error(), errors.Join(err, again)}
@@ -177,13 +177,13 @@ func (f *Feedback) settle(ctx context.Context, task *asynq.Task) {
 		}
 	}
 	if err != nil {
-		f.log().Warn("the cost of a job is unknown, so it keeps the cost that was taken", "type", task.Type(), "error", err)
+		f.log().Warn("cannot find the real cost of a job: the job keeps the permits that it took", "type", task.Type(), "error", err)
 	}
 }
 
 func (f *Feedback) result(ctx context.Context) ([]byte, error) {
 	if f.Results == nil {
-		return nil, errors.New("a Feedback with Costs that read results wants Results")
+		return nil, errors.New("Feedback.Results is missing: want an inspector, because Costs reads results")
 	}
 	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)

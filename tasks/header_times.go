@@ -38,8 +38,8 @@ func (t headerTimes) retryAfter() (longest time.Duration) {
 	return longest
 }
 
-// wait returns the time from now to the latest time in the values, in whole milliseconds, or 0 if that
-// time is over. ok is false if no value is a time. unit is the unit of plain numbers.
+// wait returns the time until the latest time in the values, in whole milliseconds, or 0 if it is
+// in the past. ok is false if no value is a time. unit is the unit of plain numbers.
 func (t headerTimes) wait(values []string, unit time.Duration) (longest time.Duration, ok bool) {
 	for _, text := range listed(values) {
 		if seconds, valid := t.seconds(text, unit); valid {
@@ -81,9 +81,9 @@ var dateForms = []string{
 	time.RFC3339, "2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05",
 }
 
-// seconds returns the seconds from now to a time, or a negative number if the time is over. It reads a
-// number of units, seconds or milliseconds since 1970, a duration such as "6m0s", and a date. It
-// compares points in time with the header's own Date.
+// seconds returns the seconds until a time, or a negative number if the time is in the past. It
+// reads a number of units, seconds or milliseconds since 1970, a duration such as "6m0s", and a
+// date. It compares absolute times with the Date header, not with the local clock.
 func (t headerTimes) seconds(text string, unit time.Duration) (seconds float64, ok bool) {
 	const epoch = 1e9 // a larger number is a Unix time: as a wait it would be 32 years
 	if plainNumber.MatchString(text) {

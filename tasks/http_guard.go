@@ -48,8 +48,8 @@ var (
 	sixToFour = netip.MustParsePrefix("2002::/16")    // an IPv4 address after its first two
 )
 
-// isPublic reports whether the address belongs to the public internet. If it contains an IPv4
-// address, to which a gateway would lead, the IPv4 address decides.
+// isPublic reports whether the address is public. Of an IPv6 address that embeds an IPv4 address
+// (NAT64, 6to4), the IPv4 address is checked.
 func isPublic(a netip.Addr) bool {
 	a = canonical.Address(a)
 	b := a.As16()

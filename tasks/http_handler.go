@@ -41,9 +41,9 @@ import (
 //
 // A call can be made more than once, because asynq can run a job more than once.
 type HTTPHandler struct {
-	// AllowPrivate lists networks that jobs may call although they are not public, such as
-	// loopback and the ranges of RFC 1918. The address of the connection is checked, which is the
-	// proxy's address if there is a proxy.
+	// AllowPrivate lists networks that jobs may call although they are not public, such as loopback
+	// and the ranges of RFC 1918. With a proxy, only the proxy's address is checked, not the
+	// target's.
 	AllowPrivate []netip.Prefix
 	// Secrets are patterns of path.Match for the secrets that payloads may refer to as ${env:NAME}
 	// and ${file:/path}, such as "env:API_TOKEN" and "file:/run/secrets/*". Anyone who can enqueue
@@ -80,10 +80,10 @@ type HTTPHandler struct {
 // openResponse is a response whose body has not been read. Its owner closes Body, by read or drop.
 type openResponse struct {
 	*http.Response
-	summary Response    // as it is reported to Feedback
-	call    HTTPRequest // with references instead of secrets
-	secrets secrets
-	at      time.Time // time at which the header arrived
+	summary  Response    // as it is reported to Feedback
+	call     HTTPRequest // with references instead of secrets
+	secrets  secrets
+	headerAt time.Time // time at which the header arrived
 }
 
 // ProcessTask makes the task's call and keeps the response as its result. If Redis does not
@@ -111,14 +111,14 @@ func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, er
 		return nil, err
 	}
 	next, notFollowed := h.next(resp)
-	wrong := checkStatus(resp.summary, call.Expect, resp.at)
+	wrong := checkStatus(resp.summary, call.Expect, resp.headerAt)
 	result, err := h.read(resp, start, wrong == nil)
 	switch {
 	case next != nil:
 		err = h.requeue(&RedirectError{Status: resp.StatusCode, From: call.URL, Next: *next})
 	case wrong != nil: // the result shows whether the body is complete
 		wrong.Redirect = notFollowed
-		err = wrong.ends(resp.Header)
+		err = wrong.handlerError(resp.Header)
 	}
 	return result, err
 }
@@ -131,7 +131,7 @@ func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, c
 // exchange makes one request and reports the response to the Feedback around the handler. Its
 // error hides the secrets. It is a notCalled if there was no connection.
 func (h *HTTPHandler) exchange(ctx context.Context, call HTTPRequest) (*openResponse, error) {
-	withSecrets, hidden, err := h.reveal(call)
+	withSecrets, hidden, err := h.resolveSecrets(call)
 	if err != nil {
 		return nil, notCalled{err}
 	}
@@ -140,8 +140,8 @@ func (h *HTTPHandler) exchange(ctx context.Context, call HTTPRequest) (*openResp
 		return nil, notCalled{fmt.Errorf("%w: %w", hidden.hideIn(err), asynq.SkipRetry)}
 	}
 	start := time.Now()
-	// If h.Transport does not call GetConn, connects stays false: an error may then mean that the
-	// request was sent.
+	// A custom Transport may not call GetConn. Then connects stays false, and the request may have
+	// been sent.
 	connects, connected := false, false
 	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { connects = true },
@@ -168,7 +168,7 @@ func (h *HTTPHandler) exchange(ctx context.Context, call HTTPRequest) (*openResp
 	}
 	at := time.Now()
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		// The body is the connection itself, which does not end with the context.
+		// After 101 the body is the connection itself, which does not end with the context.
 		_ = resp.Body.Close()
 		resp.Body = http.NoBody
 	}

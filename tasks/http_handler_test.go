@@ -348,7 +348,7 @@ func TestHTTP_LostResult_IsAnError(t *testing.T) {
 		_, err := runWithLostResults(t, status, math.MaxInt64, false)
 		return err
 	}
-	const lost = "was not kept: "
+	const lost = "cannot store the result: "
 	if err := lose(200); err == nil || !strings.Contains(err.Error(), lost) {
 		t.Errorf("200: got %v, want %q in it", err, lost)
 	}

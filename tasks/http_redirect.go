@@ -53,7 +53,7 @@ func (h *HTTPHandler) next(resp *openResponse) (*HTTPRequest, error) {
 	}
 	to, err := resp.locate(location)
 	if err != nil {
-		return nil, fmt.Errorf("it leads to %s: %w", shorten([]byte(resp.secrets.hide(location))), err)
+		return nil, fmt.Errorf("the redirect to %s is not followed: %w", shorten([]byte(resp.secrets.hide(location))), err)
 	}
 	call := resp.call.redirected(resp.StatusCode, to, h.SecretHeaders)
 	away := !sameOrigin(resp.call.URL, call.URL)
@@ -61,14 +61,14 @@ func (h *HTTPHandler) next(resp *openResponse) (*HTTPRequest, error) {
 	case resp.call.Redirects != RedirectsRequeue:
 		err = errors.New("redirects are off")
 	case away && reference.MatchString(call.URL):
-		err = errors.New("another origin, and a secret of the call is in the URL")
+		err = errors.New("it is another origin, and the URL has a secret")
 	case away && call.Body != "" && !links.Within(call.URL, h.RedirectBodies):
-		err = fmt.Errorf("another origin, and the call has a body: want http: {redirect_bodies: [%q]} in the worker's config if that host may have it", canonical.HostOf(call.URL))
+		err = fmt.Errorf("it is another origin, and the call has a body: want %q in http.redirect_bodies of the worker's config if that host may have the body", canonical.HostOf(call.URL))
 	case resp.call.Hops >= MaxRedirects:
-		err = fmt.Errorf("that would be redirect %d, want at most %d", resp.call.Hops+1, MaxRedirects)
+		err = fmt.Errorf("it would be redirect %d: want at most %d", resp.call.Hops+1, MaxRedirects)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("it leads to %s: %w", call.URL, err)
+		return nil, fmt.Errorf("the redirect to %s is not followed: %w", call.URL, err)
 	}
 	return &call, nil
 }
@@ -83,8 +83,9 @@ func redirects(status int) bool {
 	return false
 }
 
-// locate returns the absolute URL of a Location for a payload: without a fragment, and with references
-// in place of the call's secrets. It escapes references in the Location itself, which is untrusted.
+// locate resolves a Location for a payload: an absolute URL without a fragment, with references in
+// place of the call's secrets. References that the server wrote into the Location are escaped,
+// because they are untrusted.
 func (resp *openResponse) locate(location string) (string, error) {
 	u, err := resp.Request.URL.Parse(location)
 	if err != nil {

@@ -68,25 +68,25 @@ func TestRedirects(t *testing.T) {
 		hops      int
 		want      string // the end of the error, or the request of the next run
 	}{
-		{"off is the default", "", "", 302, "/end", 0, "/end: redirects are off"},
-		{"off", off, "", 302, "/end", 0, "/end: redirects are off"},
+		{"off is the default", "", "", 302, "/end", 0, "/end is not followed: redirects are off"},
+		{"off", off, "", 302, "/end", 0, "/end is not followed: redirects are off"},
 		{"to the same host", requeue, "", 302, "/end", 0, "GET a.example/end"},
 		{"in other letters", requeue, "", 302, s.url("A.Example.", "/end"), 0, "GET A.Example./end"},
 		{"to another host", requeue, "", 302, s.url("b.example", "/end#part"), 0, "GET b.example/end"},
 		{"to another host without a scheme", requeue, "", 302, "//b.example:" + s.port + "/end", 0, "GET b.example/end"},
 		{"to a file", requeue, "", 302, "file:///etc/hostname", 0, "want it to begin with http:// or https://"},
-		{"with credentials", requeue, "", 302, "http://u:p@a.example/", 0, "a header Authorization with a secret is for these"},
+		{"with credentials", requeue, "", 302, "http://u:p@a.example/", 0, "use a header Authorization with a secret"},
 		{"not a URL", requeue, "", 302, "http://[", 0, "not a URL"},
 		{"not UTF-8", requeue, "", 302, "/\xff", 0, "GET a.example/\xff"},
-		{"too many", requeue, "", 302, "/end", MaxRedirects, "that would be redirect 6, want at most 5"},
-		{"a secret in the URL", requeue, "", 302, "http://a.example/?key=a%20secret%20of%20its%20own", 0, "another origin, and a secret of the call is in the URL"},
+		{"too many", requeue, "", 302, "/end", MaxRedirects, "it would be redirect 6: want at most 5"},
+		{"a secret in the URL", requeue, "", 302, "http://a.example/?key=a%20secret%20of%20its%20own", 0, "it is another origin, and the URL has a secret"},
 		{"HEAD", requeue, "HEAD", 302, "/end", 0, "HEAD a.example/end"},
 		{"POST, 301", requeue, "POST", 301, "/end", 0, "GET a.example/end"},
 		{"PUT, 303", requeue, "PUT", 303, s.url("b.example", "/end"), 0, "GET b.example/end"},
 		{"POST, 307", requeue, "POST", 307, "/end", 0, "POST a.example/end text"},
 		{"PUT, 308", requeue, "PUT", 308, "/end", 0, "PUT a.example/end text"},
-		{"a body for another host", requeue, "POST", 307, s.url("b.example", "/end"), 0, `another origin, and the call has a body: want http: {redirect_bodies: ["b.example"]} in the worker's config if that host may have it`},
-		{"a body for another port", requeue, "POST", 308, "http://a.example:1/", 0, `another origin, and the call has a body: want http: {redirect_bodies: ["a.example"]} in the worker's config if that host may have it`},
+		{"a body for another host", requeue, "POST", 307, s.url("b.example", "/end"), 0, `it is another origin, and the call has a body: want "b.example" in http.redirect_bodies of the worker's config if that host may have the body`},
+		{"a body for another port", requeue, "POST", 308, "http://a.example:1/", 0, `it is another origin, and the call has a body: want "a.example" in http.redirect_bodies of the worker's config if that host may have the body`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s.seen = nil

@@ -90,8 +90,8 @@ const (
 	RedirectsRequeue Redirects = "requeue"
 )
 
-// MaxRedirects is the number of redirects that a job follows in all its runs. RFC 9309 requires this
-// number of crawlers.
+// MaxRedirects is the number of redirects that a job follows in all its runs. It is the minimum
+// that RFC 9309 requires crawlers to follow.
 const MaxRedirects = 5
 
 // NewHTTPRequest returns a task that makes the call. With an asynq.Retention the result is kept after
@@ -133,7 +133,7 @@ func (r HTTPRequest) Validate() error {
 		return err
 	}
 	if !utf8.ValidString(r.Body) {
-		return fmt.Errorf("body of %d bytes is not UTF-8: want text, for it travels as JSON", len(r.Body))
+		return fmt.Errorf("body of %d bytes is not UTF-8: want text, because payloads are JSON", len(r.Body))
 	}
 	if r.Timeout < 0 {
 		return fmt.Errorf("timeout %s: want a duration above zero, or zero for %s", duration.Exact(r.Timeout), duration.Exact(DefaultTimeout))
@@ -202,7 +202,7 @@ func validateURL(text string) error {
 	}
 	shown := redact.Query(u.Redacted())
 	if u.User != nil {
-		return fmt.Errorf("url %q: want it without user and password: a header Authorization with a secret is for these", shown)
+		return fmt.Errorf("url %q: want it without user and password: use a header Authorization with a secret", shown)
 	}
 	if u.Scheme != "http" && u.Scheme != "https" {
 		return fmt.Errorf("url %q: want it to begin with http:// or https://", shown)
@@ -231,7 +231,7 @@ func validateReferencesIn(text string) error {
 	}
 	_, behind, _ := strings.Cut(text[:at[0]], "://")
 	if !strings.ContainsAny(behind, "/?") {
-		return fmt.Errorf("url: secret %s: want secrets in the path or the query alone", text[at[0]:at[1]])
+		return fmt.Errorf("url: secret %s: want secrets only in the path and the query", text[at[0]:at[1]])
 	}
 	return nil
 }

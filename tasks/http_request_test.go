@@ -77,7 +77,7 @@ func TestHTTPRequest_Validate(t *testing.T) {
 	}
 	const (
 		want  = "want an absolute URL such as https://example.com/path"
-		bare  = "want it without user and password: a header Authorization with a secret is for these"
+		bare  = "want it without user and password: use a header Authorization with a secret"
 		below = "want a path such as pages/ or pages/home.html, without .. and not from the root"
 		ref   = "want a secret as ${env:NAME} or ${file:/path}"
 	)
@@ -97,7 +97,7 @@ func TestHTTPRequest_Validate(t *testing.T) {
 		{HTTPRequest{URL: "http://h", Timeout: -time.Second}, `timeout -1s: want a duration above zero, or zero for 30s`},
 		{HTTPRequest{URL: "http://h", Expect: []int{200, 101}}, `expect 101: want HTTP statuses from 200 to 599`},
 		{HTTPRequest{URL: "http://h", Expect: []int{600}}, `expect 600: want HTTP statuses from 200 to 599`},
-		{HTTPRequest{URL: "http://h", Body: "\xff"}, `body of 1 bytes is not UTF-8: want text, for it travels as JSON`},
+		{HTTPRequest{URL: "http://h", Body: "\xff"}, `body of 1 bytes is not UTF-8: want text, because payloads are JSON`},
 		{HTTPRequest{URL: "http://h", Redirects: "on"}, `redirects "on": want off or requeue`},
 		{HTTPRequest{URL: "http://h", Hops: 6}, `hops 6: want from 0 to 5 redirects`},
 		{HTTPRequest{URL: "http://h", KeepHeaders: []string{"E Tag"}}, `keep_headers: name "E Tag": want letters, digits and hyphens such as ETag`},
@@ -109,7 +109,7 @@ func TestHTTPRequest_Validate(t *testing.T) {
 		{HTTPRequest{URL: "http://h", Save: "a\x00"}, `save "a\x00": ` + below},
 		{HTTPRequest{URL: "http://h/?k=${env:}"}, `url: ` + ref},
 		{HTTPRequest{URL: "http://h/?k=${env:A"}, `url: ` + ref},
-		{HTTPRequest{URL: "http://${env:A}/"}, `url: secret ${env:A}: want secrets in the path or the query alone`},
+		{HTTPRequest{URL: "http://${env:A}/"}, `url: secret ${env:A}: want secrets only in the path and the query`},
 		{header("X-A", "${file:/a"), `headers: X-A: ` + ref},
 		{header("host", "${env:A}"), `headers: Host: want it without a secret`},
 		{header("X A", "x"), `headers: name "X A": want letters, digits and hyphens such as Content-Type`},

@@ -45,8 +45,9 @@ type HTTPResult struct {
 	DurationMS int64 `json:"duration_ms"`
 }
 
-// read reads the response into a result and closes it. If the body is incomplete, it returns both the
-// result and an error. It saves the body, and checks its length, only of an expected response.
+// read reads the response into a result and closes it. If the body is incomplete, it returns both
+// the result and an error. It saves the body, and checks its length, only if the response is
+// expected.
 func (h *HTTPHandler) read(resp *openResponse, start time.Time, expected bool) (*HTTPResult, error) {
 	defer resp.Body.Close()
 	result := &HTTPResult{Status: resp.StatusCode, Length: -1}
@@ -140,7 +141,7 @@ func keepResult(ctx context.Context, task *asynq.Task, result any, failed error)
 		}
 		select {
 		case <-ctx.Done():
-			lost := fmt.Errorf("the result was not kept: %w", err)
+			lost := fmt.Errorf("cannot store the result: %w", err)
 			if failed == nil {
 				return lost
 			}

@@ -87,7 +87,7 @@ func saveFile(dir, name string, body io.Reader) (savedFile, error) {
 	if _, disk := errors.AsType[*fs.PathError](err); err != nil && !disk {
 		return savedFile{}, err
 	}
-	if err == nil { // on disk before it has its name, or a power cut could leave half a file
+	if err == nil { // before the rename, or a power cut could leave half a file of that name
 		err = errors.Join(file.Sync(), file.Close())
 	}
 	if err != nil {

@@ -24,8 +24,8 @@ import (
 // reference matches ${env:NAME} and ${file:PATH}. The name must not contain braces.
 var reference = regexp.MustCompile(`\$\{((?:env|file):[^{}]+)\}`)
 
-// opening matches the beginning of a reference. An incomplete reference is an error.
-var opening = regexp.MustCompile(`\$\{(?:env|file):`)
+// referenceStart matches the beginning of a reference. An incomplete reference is an error.
+var referenceStart = regexp.MustCompile(`\$\{(?:env|file):`)
 
 const (
 	// minSecret is the minimum length of a secret. A shorter secret may occur in other text, which
@@ -38,10 +38,10 @@ const (
 // References returns the number of references to secrets in a text, and an error if one of them is
 // incomplete.
 func References(text string) (n int, err error) {
-	if opening.MatchString(reference.ReplaceAllLiteralString(text, "-")) {
+	if referenceStart.MatchString(reference.ReplaceAllLiteralString(text, "-")) {
 		err = errors.New("want a secret as ${env:NAME} or ${file:/path}")
 	}
-	return len(opening.FindAllString(text, -1)), err
+	return len(referenceStart.FindAllString(text, -1)), err
 }
 
 // secrets are the secrets of one call or command, the longest first. nil means none.
@@ -69,7 +69,7 @@ func lookup(name string) (string, error) {
 	case value == "":
 		return "", fmt.Errorf("secret %s is not set, or empty", name)
 	case len(value) < minSecret:
-		return "", fmt.Errorf("secret %s has %d bytes: want at least %d, for a shorter one cannot be kept out of results and logs", name, len(value), minSecret)
+		return "", fmt.Errorf("secret %s has %d bytes: want at least %d, because a shorter one cannot be hidden in results and logs", name, len(value), minSecret)
 	case !validHeaderValue(value):
 		return "", fmt.Errorf("secret %s: want one line of text", name)
 	}
@@ -174,9 +174,9 @@ func validHeaderValue(value string) bool {
 	return utf8.ValidString(value) && httpguts.ValidHeaderFieldValue(value)
 }
 
-// reveal returns the call with its secrets inserted, and the secrets. It reads the secrets for each
-// request. The error names all missing secrets.
-func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
+// resolveSecrets returns the call with its references replaced by the secrets, and the secrets. It
+// reads the secrets for each request. The error names all missing secrets.
+func (h *HTTPHandler) resolveSecrets(call HTTPRequest) (HTTPRequest, secrets, error) {
 	var found secrets
 	var failed error
 	fill := func(text string, escape func(string) string) string {
@@ -204,7 +204,7 @@ func (h *HTTPHandler) reveal(call HTTPRequest) (HTTPRequest, secrets, error) {
 func (h *HTTPHandler) secret(name string) (string, error) {
 	allowed := func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }
 	if !slices.ContainsFunc(h.Secrets, allowed) {
-		return "", fmt.Errorf("secret %s: this worker does not give it out to jobs", name)
+		return "", fmt.Errorf("secret %s is not in http.secrets of the worker's config", name)
 	}
 	return lookup(name)
 }

@@ -110,9 +110,9 @@ func TestSecrets_Refused(t *testing.T) {
 	}
 	url := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("the server was called") })
 	tests := []struct{ name, want string }{
-		{"env:PRIVATE", "does not give it out"},
-		{"file:/etc/passwd", "does not give it out"},
-		{"file:" + dir + "/../token", "does not give it out"},
+		{"env:PRIVATE", "is not in http.secrets of the worker's config"},
+		{"file:/etc/passwd", "is not in http.secrets of the worker's config"},
+		{"file:" + dir + "/../token", "is not in http.secrets of the worker's config"},
 		{"file:" + dir + "/..", "absolute path of a file"},
 		{"file:" + dir + "/none", "no such file"},
 		{"file:" + dir + "/large", "at most 16384 bytes"},
@@ -127,7 +127,7 @@ func TestSecrets_Refused(t *testing.T) {
 		}
 	}
 	err := process(t, HTTPRequest{URL: url + "/${env:API_KEY}"})
-	if err == nil || !strings.Contains(err.Error(), "does not give it out") {
+	if err == nil || !strings.Contains(err.Error(), "is not in http.secrets of the worker's config") {
 		t.Errorf("a handler without secrets: got %v", err)
 	}
 }

@@ -28,8 +28,8 @@ type Response struct {
 type Upstream struct {
 	// Until is the time from which the upstream accepts calls again, or the zero Time.
 	Until time.Time
-	// RetryAfter is the wait of Retry-After, with any status. Until ignores it with any other status
-	// than 429, 503 and 403: with 202, for example, it says when to check an operation.
+	// RetryAfter is the wait of Retry-After, with any status. Until uses it only with 429, 503 and
+	// 403: with 202, for example, it is the time until an operation should be polled.
 	RetryAfter time.Duration
 	// Quotas are sorted by name.
 	Quotas []Quota
@@ -50,8 +50,8 @@ type Quota struct {
 }
 
 // ReadUpstream reads the header of a response that arrived at now. It compares times in the header
-// with the upstream's own Date, so that the two clocks need not agree. No time is more than a year
-// away.
+// with the Date header, so that differences of clocks do not matter. Times are capped at a year from
+// now.
 //
 // Until is the time of Retry-After with 429, 503 and 403, or else the latest reset of the exhausted
 // quotas. A quota with a reset and an unknown Remaining counts as exhausted with 429 and 503. Fields

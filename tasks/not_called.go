@@ -17,10 +17,10 @@ import (
 // secret, or a refused connection. If a connection was made, the request counts as sent.
 var ErrNotCalled = errors.New("no call was made")
 
-// notCalled is an error that is also ErrNotCalled.
+// notCalled wraps an error. errors.Is(err, ErrNotCalled) is true for it.
 type notCalled struct{ error }
 
-// Unwrap returns the error itself.
+// Unwrap returns the wrapped error.
 func (e notCalled) Unwrap() error { return e.error }
 
 // Is reports whether the target is ErrNotCalled.
@@ -59,9 +59,10 @@ func (h *ExecHandler) Check(task *asynq.Task) error {
 	return presentable(err)
 }
 
-// giveBack returns the permits of a job that made no call. A job that will be retried keeps the
-// permits that set its pace, because a host that is down must not be called faster.
-func (f *Feedback) giveBack(ctx context.Context, err error) {
+// returnPermits returns the permits of a job that made no call: all permits of an archived job. A
+// job that will be retried keeps permits of a funnel, a token bucket and a concurrency limit,
+// because a host that is down must not be called faster.
+func (f *Feedback) returnPermits(ctx context.Context, err error) {
 	archived := errors.Is(err, asynq.SkipRetry)
 	limiter, ok := scheduler.GetLimiter(ctx)
 	if !ok {
@@ -81,7 +82,7 @@ func (f *Feedback) giveBack(ctx context.Context, err error) {
 			}
 		}
 		if err := scheduler.Settle(ctx, t.Limit, 0); err != nil {
-			f.log().Warn("permits of a job that made no call stay used", "limit", t.Limit, "error", err)
+			f.log().Warn("cannot return the permits of a job that made no call", "limit", t.Limit, "error", err)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func newTask(typename string, of interface{ Validate() error }, opts []asynq.Opt
 }
 
 // decodeStrict reads a payload, one JSON object, into a struct. After an error the struct is
-// unchanged. The tag json of a field has its name, and the tag want what would be right. Unlike
+// unchanged. The tag json of a field has its name, and the tag want describes valid values. Unlike
 // json.Decoder, it distinguishes "URL" from "url", rejects a field that is given twice, and shows
 // the wrong value.
 func decodeStrict[P any](payload []byte, into *P) error {

@@ -4,7 +4,7 @@
 //
 // They are ordinary asynq tasks and handlers. Payloads are JSON objects. Except for commands, a
 // payload is invalid if it has an unknown field, a field twice, or a value of the wrong type. A
-// null is a field left out.
+// null is treated like a missing field.
 //
 // asynq archives a job whose error wraps asynq.SkipRetry, because another attempt would fail as
 // well, and retries a job with any other error.

@@ -57,13 +57,13 @@ func Canonical(base, reference string) (string, error) {
 	// Requests are parsed by net/url, which must find the same host.
 	again, err := url.Parse(text)
 	if err != nil || again.Hostname() != strings.Trim(u.Hostname(), "[]") || base == "" && !sameHost(again, reference) {
-		return "", fmt.Errorf("%.100q is a URL to browsers only", shown(reference))
+		return "", fmt.Errorf("%.100q is read as different hosts by browsers and by net/url", shown(reference))
 	}
 	return text, nil
 }
 
-// sameHost reports whether net/url finds the host of u in a text, or no host. The job's permit is
-// for the host that net/url finds.
+// sameHost reports whether net/url finds the host of u in a text, or no host. The key of a limit is
+// the host that net/url finds.
 func sameHost(u *url.URL, text string) bool {
 	named, err := url.Parse(text)
 	if err != nil || named.Hostname() == "" {

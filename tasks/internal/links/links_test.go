@@ -72,7 +72,7 @@ func TestCanonical_Errors(t *testing.T) {
 // What net/url reads another host out of is not fetched: the permit was for that.
 func TestCanonical_AmbiguousHost_IsAnError(t *testing.T) {
 	for _, text := range []string{"http://0+0/", "http://+127.0.0.1/"} {
-		if got, err := Canonical("", text); err == nil || !strings.Contains(err.Error(), "is a URL to browsers only") {
+		if got, err := Canonical("", text); err == nil || !strings.Contains(err.Error(), "is read as different hosts by browsers and by net/url") {
 			t.Errorf("Canonical(%q) = %q, %v", text, got, err)
 		}
 	}
@@ -197,13 +197,13 @@ func TestFromPage_ManyLinks_AreBounded(t *testing.T) {
 func TestFromPage_LongTag_EndsPage(t *testing.T) {
 	for _, long := range []string{"<b " + strings.Repeat("a ", maxTag), "<script>" + strings.Repeat("/", 2*maxTag)} {
 		got := FromPage("http://h/", "", nil, "a", []byte("<a href=a>"+long+"><a href=b>"))
-		if diff := cmp.Diff(Page{Links: []string{"http://h/a"}, Cut: true}, got); diff != "" {
+		if diff := cmp.Diff(Page{Links: []string{"http://h/a"}, Truncated: true}, got); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 	}
 	within := "<a" + strings.Repeat(" x", 50) + " href=a " + strings.Repeat(" y", maxTag/2-100) + "><script>" + strings.Repeat("/", maxTag/2) + "</script><a href=b>"
-	if got := FromPage("http://h/", "", nil, "a", []byte(within)); len(got.Links) != 2 || got.Cut {
-		t.Errorf("%d links, cut %t; want both", len(got.Links), got.Cut)
+	if got := FromPage("http://h/", "", nil, "a", []byte(within)); len(got.Links) != 2 || got.Truncated {
+		t.Errorf("%d links, cut %t; want both", len(got.Links), got.Truncated)
 	}
 }
 
@@ -307,7 +307,7 @@ func TestReadSitemap_ManyEntries_AreBounded(t *testing.T) {
 		for _, bad := range []int{MaxSitemapEntries - 1, MaxSitemapEntries} {
 			text := entry.start + strings.Repeat(entry.bad, bad) + entry.good + entry.end
 			got, err := ReadSitemap("https://h.example/", strings.NewReader(text))
-			if within := bad < MaxSitemapEntries; got.More == within || len(got.Pages) == 1 != within || err == nil != within {
+			if within := bad < MaxSitemapEntries; got.Truncated == within || len(got.Pages) == 1 != within || err == nil != within {
 				t.Errorf("%s after %d others: %+v, %v", name, bad, got, err)
 			}
 		}

@@ -28,8 +28,8 @@ type Page struct {
 	NoIndex bool
 	// Omitted is the number of references beyond MaxLinks.
 	Omitted int
-	// Cut reports that a tag or a script of more than 2 MiB ended the parsing.
-	Cut bool
+	// Truncated reports that the parsing stopped at a tag or a script of more than 2 MiB.
+	Truncated bool
 }
 
 // FromPage parses a page that was fetched from the URL. The agent is the crawler's product token:
@@ -58,7 +58,7 @@ func FromPage(url, contentType string, robotsTags []string, agent string, page [
 			r.tag(z)
 		}
 	}
-	r.page.Cut = errors.Is(z.Err(), html.ErrBufferExceeded)
+	r.page.Truncated = errors.Is(z.Err(), html.ErrBufferExceeded)
 	if r.noFollow {
 		r.page.Links, r.page.Omitted = nil, 0
 	}

@@ -28,8 +28,8 @@ type Sitemap struct {
 	Pages []string
 	// Sitemaps are the entries of a sitemap index.
 	Sitemaps []string
-	// More reports that the sitemap has more than MaxSitemapEntries. The others are left out.
-	More bool
+	// Truncated reports that the sitemap has more than MaxSitemapEntries. The others are left out.
+	Truncated bool
 }
 
 // ReadSitemap reads a sitemap that was fetched from the URL: XML, or plain text with one URL a line,
@@ -38,7 +38,7 @@ type Sitemap struct {
 //
 // It returns an error if the sitemap has no URL. It also returns one, with the entries before it, if
 // the gzip data or the XML are corrupt, the sitemap is longer than MaxSitemapSize, a line of plain
-// text is longer than 64 KB, or text fails.
+// text is longer than 64 KB, or reading fails.
 func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 	s := sitemapReader{url: url}
 	err := s.read(text)
@@ -78,7 +78,7 @@ func (s *sitemapReader) read(text io.Reader) error {
 		return s.readXML(in)
 	}
 	lines := bufio.NewScanner(in)
-	for lines.Scan() && !s.More {
+	for lines.Scan() && !s.Truncated {
 		if line := strings.TrimSpace(lines.Text()); line != "" {
 			s.count()
 			s.add(&s.Pages, "", line) // only absolute URLs: any text is a relative one
@@ -89,12 +89,12 @@ func (s *sitemapReader) read(text io.Reader) error {
 
 func (s *sitemapReader) count() {
 	s.entries++
-	s.More = s.entries > MaxSitemapEntries
+	s.Truncated = s.entries > MaxSitemapEntries
 }
 
 // add appends a URL if it can be crawled.
 func (s *sitemapReader) add(to *[]string, base, loc string) {
-	if loc = strings.TrimSpace(loc); s.More || loc == "" {
+	if loc = strings.TrimSpace(loc); s.Truncated || loc == "" {
 		return
 	}
 	if url, err := Canonical(base, loc); err == nil {
@@ -133,7 +133,7 @@ func (s *sitemapReader) readXML(in *bufio.Reader) error {
 		loc         []byte
 		inLoc       bool
 	)
-	for !s.More {
+	for !s.Truncated {
 		token, err := d.RawToken()
 		switch {
 		case err == io.EOF && root.Local != "":

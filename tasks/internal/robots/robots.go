@@ -94,12 +94,13 @@ type parser struct {
 	sitemaps map[string]bool
 
 	groups   map[string]*group // "*" and the crawler's, which is nil until the crawler is named
-	to       []*group          // groups of the current list of names
+	current  []*group          // groups of the current list of names
 	hasRules bool              // reports whether the list has a rule, so that a name begins a new list
-	// delayTo holds the groups that the next Crawl-delay applies to: the names directly above it.
-	// RFC 9309 has no Crawl-delay, so the line does not end the list of names for the rules.
-	delayTo  []*group
-	hasDelay bool
+	// delayGroups are the groups that the next Crawl-delay applies to: those named directly above
+	// it. A Crawl-delay is no rule that ends the list of names, because RFC 9309 does not define
+	// it.
+	delayGroups []*group
+	hasDelay    bool
 }
 
 // line handles one line. The key is in lower case.
@@ -107,10 +108,10 @@ func (p *parser) line(key, value string) {
 	switch key {
 	case "user-agent":
 		if p.hasRules {
-			p.to, p.hasRules = nil, false
+			p.current, p.hasRules = nil, false
 		}
-		if len(p.to) == 0 || p.hasDelay {
-			p.delayTo, p.hasDelay = nil, false
+		if len(p.current) == 0 || p.hasDelay {
+			p.delayGroups, p.hasDelay = nil, false
 		}
 		token := ProductToken(value)
 		of, known := p.groups[token]
@@ -121,22 +122,22 @@ func (p *parser) line(key, value string) {
 			of = &group{}
 			p.groups[token] = of
 		}
-		if !slices.Contains(p.to, of) {
-			p.to = append(p.to, of)
+		if !slices.Contains(p.current, of) {
+			p.current = append(p.current, of)
 		}
-		p.delayTo = append(p.delayTo, of)
+		p.delayGroups = append(p.delayGroups, of)
 	case "allow", "disallow":
 		p.hasRules = true
 		if value == "" {
 			return // an empty path matches nothing
 		}
-		for _, g := range p.to {
+		for _, g := range p.current {
 			g.rules = append(g.rules, newRule(value, key == "allow"))
 		}
 	case "crawl-delay":
 		p.hasDelay = true
 		if seconds, err := strconv.ParseFloat(value, 64); err == nil && seconds > 0 && !math.IsNaN(seconds) {
-			for _, g := range p.delayTo {
+			for _, g := range p.delayGroups {
 				g.delay = time.Duration(min(seconds, maxDelay.Seconds()) * float64(time.Second))
 			}
 		}
@@ -203,8 +204,8 @@ func newRule(path string, allow bool) rule {
 	return r
 }
 
-// matches reports whether the rule matches a normalized target. It needs no backtracking: if any
-// match exists, one exists in which each part between stars is at its first position.
+// matches reports whether the rule matches a normalized target. It needs no backtracking: if there
+// is any match, there is one with each part between stars at its first position.
 func (r rule) matches(target string) bool {
 	first, rest, starred := strings.Cut(r.path, "*")
 	target, ok := strings.CutPrefix(target, first)

@@ -202,7 +202,7 @@ next:
 // args returns the arguments of the script. Equal calls that follow each other and need all meters
 // share one group of arguments.
 func (b *fastBatch) args(sender []any) []any {
-	args := sender
+	args := append(make([]any, 0, len(sender)+3*len(b.limits)+5*len(b.calls)), sender...)
 	for _, f := range b.limits {
 		args = append(args, f.name)
 	}

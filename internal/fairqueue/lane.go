@@ -36,9 +36,6 @@ type need struct {
 	// prepaid is the number of turns beyond the next one already charged at the meter, lastPrepaid
 	// the number of the last of them, and prepaidSince the lane's key when the first was charged.
 	prepaid, lastPrepaid, prepaidSince int64
-	// askedTotal is the number of permits (including held ones) of the last request to the meter,
-	// askedAt the meter's grant count at that time.
-	askedTotal, askedAt int64
 }
 
 // AddLane adds a lane that has its first waiting job. Adding it again has no effect. Lanes must be

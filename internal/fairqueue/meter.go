@@ -20,7 +20,6 @@ type meter struct {
 	holds                      []hold
 	extraTurns                 []extraTurn // since the last turn
 	bounds
-	grants int64 // number of granted turns that used this meter
 	slotStats
 	due item[*meter] // when it is to be served
 	batchSize
@@ -44,7 +43,6 @@ func (c *Core) meter(name string) *meter {
 func (c *Core) Changed(name string) {
 	if m := c.meters[name]; m != nil {
 		m.bounds = bounds{trustTime: minTrust, exact: c.exact}
-		m.grants++
 		m.freed = true
 		c.wake(m, 0)
 	}

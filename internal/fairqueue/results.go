@@ -30,7 +30,6 @@ func (c *Core) applyResult(now int64, t pendingTurn, r Result) {
 	l := t.lane
 	if r.Outcome == Granted {
 		for _, n := range l.needs {
-			n.meter.grants++
 			n.trustTime = minTrust
 			n.observeFreed(now)
 			n.fullSince = 0 // a permit became free, with or without a notification
@@ -113,7 +112,6 @@ func (c *Core) updateNeeds(now int64, t pendingTurn, r Result) {
 		if held == 0 && !n.Known && !n.Blocked {
 			own.meter.setFull(now, n.Ready)
 		}
-		own.askedTotal, own.askedAt = held+n.Cost, own.meter.grants
 		if own.update(now, held, n) {
 			own.trustTime = minTrust
 			c.wake(own.meter, 0)

@@ -88,7 +88,7 @@ func (c *Core) serve(m *meter, now int64) {
 		if x.meter != nil && l.pendingTurns > 0 {
 			return // the lane's position depends on the pending turn
 		}
-		if x.behind || x.meter != nil && l.read && !early && l.needs[l.index(m)].isSure(c.held(m, l, now)) {
+		if x.behind || x.meter != nil && l.read && !early {
 			if !early {
 				c.hold(l, m, x, now)
 			}
@@ -102,12 +102,6 @@ func (c *Core) serve(m *meter, now int64) {
 			m.left = 0
 		}
 	}
-}
-
-// isSure reports whether the meter's last reply was for exactly this request, and no permit has
-// been granted since.
-func (n *need) isSure(held int64) bool {
-	return n.askedTotal == held+n.cost && n.askedAt == n.meter.grants
 }
 
 // sleep schedules the next service of a meter at a time, or earlier when a hold starts or ends.

@@ -211,7 +211,7 @@ func TestStalePermits_KeepPosition(t *testing.T) {
 		want[10], want[11] = want[11], want[10] // which was granted when the one before it was
 		st.wantOrder(want)
 		if !stopped || waited < 15*time.Second || waited > 17*time.Second {
-			t.Errorf("the job is said to have waited %s, want about 16 s: 10 for its turn, 5 in its process, and 1 for another turn", waited)
+			t.Errorf("the decision says that the job waited %s, want about 16 s: 10 for its turn, 5 in its process, and 1 for another turn", waited)
 		}
 		st.wantClean()
 	})

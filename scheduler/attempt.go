@@ -23,13 +23,14 @@ type job = throttle.JobID
 // asynq counts none.
 type attempt struct {
 	job
-	scope    *scope      // nil until decode
-	msg      string      // as asynq stores it
-	task     *asynq.Task // nil if the message cannot be read, which asynq reports
-	back     bool        // whether the job was put back since it was enqueued
-	unique   bool        // whether the job has a Unique lock
-	retried  int         // failures so far
-	maxRetry int
+	scope     *scope      // nil until decode
+	msg       string      // as asynq stores it
+	task      *asynq.Task // nil if the message cannot be read, which asynq reports
+	statsTask stats.Task  // under which the stats count the job
+	back      bool        // whether the job was put back since it was enqueued
+	unique    bool        // whether the job has a Unique lock
+	retried   int         // failures so far
+	maxRetry  int
 	jobTimeout
 	position queuePosition
 	isNew    bool // whether the job has never been put back, and has never failed
@@ -75,14 +76,12 @@ func (s *Server) decode(a *attempt) {
 		return
 	}
 	a.scope, a.task = s.scopeOf(a.Queue), m.Task()
+	a.statsTask = stats.Task{Queue: a.Queue, Type: a.task.Type()}
 	a.unique, a.retried, a.maxRetry, a.jobTimeout = m.Unique, m.Retried, m.MaxRetry, jobTimeoutOf(m)
 	if a.isNew = !a.back && m.FailedAt == 0; !a.isNew {
 		a.position = queuePositionOf(a.job, a.task)
 	}
 }
-
-// name is the queue and the type under which the stats count the job.
-func (a *attempt) name() stats.Task { return stats.Task{Queue: a.Queue, Type: a.task.Type()} }
 
 // updateEnd changes the attempt's end.
 func (a *attempt) updateEnd(change func(*attemptEnd)) {

@@ -87,7 +87,7 @@ func (b busyQueues) run(t *testing.T, first *stack) {
 		all = append(all, first.beside(dies))
 		time.Sleep(5 * time.Second) // until the others are busy
 		dies.fuse.kill()
-		time.Sleep(3 * time.Second) // what that server said of its slots counts for so long
+		time.Sleep(3 * time.Second) // its last report of free slots counts for so long
 	} else {
 		time.Sleep(5 * time.Second)
 	}

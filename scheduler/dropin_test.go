@@ -22,7 +22,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// An asynqServer and an asynqClient are what a program uses of either package.
+// asynqServer and asynqClient are what a program uses of either package.
 type (
 	asynqServer interface {
 		Start(h asynq.Handler) error

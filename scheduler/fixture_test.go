@@ -381,9 +381,9 @@ type run struct {
 // begins later than freshTime after its permits existed. On a real machine another process may run
 // between the server's own look at their age and this one.
 func (st *stack) note(ctx context.Context, id string) {
-	rule, _ := GetRule(ctx)
-	d, _ := GetDecision(ctx)
-	r := run{id, time.Now(), rule.Needs, d}
+	a, _ := attemptOf(ctx)
+	d := a.decision.Decision
+	r := run{id, time.Now(), a.rule.Needs, d}
 	if late := r.at.Sub(d.At.Add(d.BeginIn)); st.oneClock && d.OK() && len(d.Taken) > 0 && late > maxPermitAge {
 		st.t.Errorf("the handler of %s begins %s after its permits existed", id, late)
 	}

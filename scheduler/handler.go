@@ -28,7 +28,7 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 		}
 		context.AfterFunc(ctx, func() { // asynq is done with the attempt, and its slot is free
 			release(ctx)
-			s.inFlight.freeSlot(a)
+			s.inFlight.release(a, false)
 		})
 		if time.Now().After(a.leaseEnd) { // another server may have the job by now
 			go s.releaseUnused(a)
@@ -47,7 +47,7 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 func (s *Server) try(ctx context.Context, a *attempt, task *asynq.Task, next asynq.Handler) error {
 	for {
 		if err := a.awaitPermits(ctx); err != nil {
-			a.scope.stats.CountEnd(a.name(), a.outcome(ctx, err))
+			a.scope.stats.CountEnd(a.statsTask, a.outcome(ctx, err))
 			return err
 		}
 		a.task = task // asynq's, with a writer of the job's result
@@ -102,7 +102,7 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 		err = a.abandoned(ctx)
 	}
 	if err != nil {
-		a.scope.stats.CountEnd(a.name(), a.outcome(ctx, err))
+		a.scope.stats.CountEnd(a.statsTask, a.outcome(ctx, err))
 		a.freeLeases(ctx)
 		return false, err
 	}
@@ -124,7 +124,7 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 // call calls the handler and counts how the attempt ends. A panic is a failure. So is an attempt
 // that took too long, whatever the handler returned, because asynq had abandoned it by then.
 func (a *attempt) call(ctx context.Context, next asynq.Handler, ended func() (over bool)) (err error) {
-	counted, outcome := a.scope.stats.StartJob(a.name()), a.failure()
+	counted, outcome := a.scope.stats.StartJob(a.statsTask), a.failure()
 	queuedAt := a.position.queuedAt
 	if queuedAt.IsZero() && len(a.decision.Taken) > 0 {
 		queuedAt = a.decision.At.Add(-a.decision.Waited)

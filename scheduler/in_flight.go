@@ -71,20 +71,13 @@ func (f *inFlight) take(j job) *attempt {
 	return a
 }
 
-// freeSlot frees the slot of an attempt whose end may not be written yet.
-func (f *inFlight) freeSlot(a *attempt) {
+// release frees the slot of an attempt. It removes the attempt if its end is written, unless a
+// later attempt of the job has replaced it.
+func (f *inFlight) release(a *attempt, written bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.free(a)
-}
-
-// written removes an attempt whose end is written, unless a later attempt of the job has replaced
-// it.
-func (f *inFlight) written(a *attempt) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.free(a)
-	if f.attempts[a.job] == a {
+	if written && f.attempts[a.job] == a {
 		delete(f.attempts, a.job)
 	}
 }

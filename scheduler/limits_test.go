@@ -54,7 +54,7 @@ func TestCalendarWindow_DSTChange(t *testing.T) {
 	})
 }
 
-// TestLimits_LiveChange: a change of a limit reaches the jobs that wait, whatever they were told.
+// TestLimits_LiveChange: a change of a limit reaches waiting jobs, whatever their estimate was.
 func TestLimits_LiveChange(t *testing.T) {
 	slow(t)
 	ctx := context.Background()
@@ -151,7 +151,7 @@ func TestServer_Start_LogsDifferences(t *testing.T) {
 }
 
 // changing is a rule that changes: a job whose payload is "it" needs the limit of this name; every
-// other needs what its payload says.
+// other job needs the limits of its payload.
 type changing struct{ limit atomic.Value }
 
 func newChanging() *changing {

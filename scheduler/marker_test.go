@@ -61,7 +61,7 @@ func TestMarker_NextJob(t *testing.T) {
 	})
 }
 
-// TestMarker_AfterCallEnded: a server learns of a job at once, also if its wait goes on when the
+// TestMarker_AfterCallEnded: a server fetches a job at once, also if its wait goes on when the
 // Redis call that waits for markers ends.
 func TestMarker_AfterCallEnded(t *testing.T) {
 	waitingServer(t, 10, func(t *testing.T, st *stack, began chan time.Time, _ *tap) {

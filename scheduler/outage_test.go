@@ -246,8 +246,8 @@ func TestTimeout_BeginsWithHandler(t *testing.T) {
 	})
 }
 
-// TestTimeout_EndsWithHandler: what a handler returned in time counts, even if the limiter hangs,
-// when it is to be told, until the job's time is over.
+// TestTimeout_EndsWithHandler: what a handler returned in time counts, even if the report to the
+// limiter hangs until the job's time is over.
 func TestTimeout_EndsWithHandler(t *testing.T) {
 	for end, state := range map[error]asynq.TaskState{nil: asynq.TaskStateCompleted, RateLimited(time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC)): asynq.TaskStateRetry} {
 		t.Run(fmt.Sprint(end), func(t *testing.T) {
@@ -310,8 +310,8 @@ func TestDeadline_PassesInRequest(t *testing.T) {
 	})
 }
 
-// TestRateLimited_LimiterAway: if the limiter cannot be told of a 429, the job still waits as long
-// as the upstream said, also when the limiter is back.
+// TestRateLimited_LimiterAway: if the report of a 429 does not reach the limiter, the job still
+// waits until the time that the upstream named.
 func TestRateLimited_LimiterAway(t *testing.T) {
 	virtual(t, settings{split: true, limits: []throttle.Limit{perMinute(60, 1)}}, func(t *testing.T, st *stack) {
 		until := time.Now().Add(10 * time.Minute)

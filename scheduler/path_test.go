@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// The tests below run one job each, or none, so that their coverage shows through which functions
-// a job goes: see make path.
+// The tests below run one job each, or none. Their coverage shows which functions a job goes
+// through: see make path.
 
 // runPath enqueues jobs for a server that gives one permit each second.
 func runPath(t *testing.T, jobs int) {

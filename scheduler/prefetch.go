@@ -335,7 +335,7 @@ func (s *Server) putBackDenied(ctx context.Context, b batch) (others []*attempt)
 	for i, a := range denied {
 		switch err := backs[i].Err; {
 		case err == nil:
-			a.scope.stats.CountEnd(a.name(), stats.PutBack)
+			a.scope.stats.CountEnd(a.statsTask, stats.PutBack)
 		case !errors.Is(err, asynqdb.ErrNotActive): // else it was deleted, or another server has it
 			others = append(others, a)
 		}

@@ -21,7 +21,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// asker asks a queue for jobs as asynq does.
+// asker dequeues jobs of a queue as asynq does.
 type asker struct {
 	*prefetcher
 	queue    string
@@ -35,7 +35,7 @@ func newAsker(t *testing.T, rdb redis.UniversalClient, slots int) asker {
 	return asker{a, "default", time.Now().Add(asynqdb.LeaseTime).Unix()}
 }
 
-// openGate lets all jobs through.
+// openGate admits all jobs.
 type openGate struct{}
 
 func (openGate) acquireAll(_ context.Context, b batch) []*attempt { return b.jobs }
@@ -43,7 +43,7 @@ func (openGate) releaseUnused(*attempt)                           {}
 
 func (openGate) noteFetch(context.Context, string, time.Time, error) {}
 
-// ask returns the next job's ID, or nothing where there is none.
+// ask returns the next job's ID, or "" if there is none.
 func (a asker) ask(ctx context.Context) (string, error) {
 	job, err := a.dequeue(ctx, a.queue, a.leaseEnd, time.Time{})
 	if errors.Is(err, redis.Nil) {
@@ -57,10 +57,10 @@ func (a asker) ask(ctx context.Context) (string, error) {
 
 // end frees the slot of a job.
 func (a asker) end(id string) {
-	a.inFlight.freeSlot(a.inFlight.get(job{Queue: "default", ID: id}))
+	a.inFlight.release(a.inFlight.get(job{Queue: "default", ID: id}), false)
 }
 
-// take asks for n jobs, all of which must be there, and be it without an error.
+// take dequeues n jobs. All must be there, and no dequeue may fail.
 func (a asker) take(t *testing.T, n int) (ids []string) {
 	t.Helper()
 	for range n {
@@ -73,8 +73,8 @@ func (a asker) take(t *testing.T, n int) (ids []string) {
 	return ids
 }
 
-// One round trip brings a job for each free slot, first come first, with all that
-// asynq's own script does to each.
+// TestPrefetch_AllFreeSlots: one round trip fetches a job for each free slot, first in first out,
+// with all that asynq's own script does to each.
 func TestPrefetch_AllFreeSlots(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
@@ -91,7 +91,7 @@ func TestPrefetch_AllFreeSlots(t *testing.T) {
 			t.Errorf("%d round trips for 10 jobs and 10 free slots, want 1", n)
 		}
 		a.end(want[3])
-		a.end(want[3]) // what ends twice frees one slot
+		a.end(want[3]) // a job that ends twice frees one slot
 		a.end(want[7])
 		if got := a.take(t, 2); !slices.Equal(got, want[10:12]) || sent.n.Load() != 2 {
 			t.Errorf("for two free slots: %v in %d round trips, want %v in 1", got, sent.n.Load()-1, want[10:12])
@@ -114,7 +114,7 @@ func TestPrefetch_AllFreeSlots(t *testing.T) {
 	})
 }
 
-// A drop loses the answers to the next commands of a kind, after Redis has done them.
+// drop loses the replies to the next commands of a kind, after Redis has run them.
 type drop struct {
 	left atomic.Int64
 	is   func(cmd redis.Cmder) bool
@@ -129,8 +129,8 @@ func (d *drop) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHo
 	return err
 }
 
-// The answer that brings ten jobs is lost, some times in a row: all run, once and in
-// order, and none waits for the end of a lease.
+// TestPrefetch_LostReply: the reply with ten jobs is lost, some times in a row: all jobs run, once
+// and in order, and none waits for the end of a lease.
 func TestPrefetch_LostReply(t *testing.T) {
 	for _, times := range []int64{1, 2, 5} {
 		t.Run(fmt.Sprint(times, " lost"), func(t *testing.T) {
@@ -140,10 +140,10 @@ func TestPrefetch_LostReply(t *testing.T) {
 				rdb.AddHook(redistest.Hook(lossy.around))
 				lossy.left.Store(times)
 				a, b := newAsker(t, rdb, 10), newAsker(t, rdb, 10)
-				b.leaseEnd = a.leaseEnd // so the time does not tell their jobs apart
+				b.leaseEnd = a.leaseEnd // so that the time does not distinguish their jobs
 				for range times {
 					if _, err := a.ask(t.Context()); err == nil {
-						t.Fatal("no answer was lost")
+						t.Fatal("no reply was lost")
 					}
 				}
 				if id, err := b.ask(t.Context()); id != want[10] || err != nil {
@@ -250,19 +250,19 @@ func TestPrefetch_GivesBack(t *testing.T) {
 	}
 }
 
-// The operator's changes to jobs that are taken and not begun hit them as if they ran:
-// what is not the call's any more is not given back.
+// TestPrefetch_JobsChangedMeanwhile: an operator's changes to jobs that are fetched and have not
+// started apply as if they ran: jobs that are no longer the server's are not given back.
 func TestPrefetch_JobsChangedMeanwhile(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
 		want := addMany(t, rdb, 6)
 		a := newAsker(t, rdb, 10)
 		a.take(t, 1)
-		rdb.LRem(ctx, asynqdb.Key("default", asynqdb.Active), 0, want[1]) // as asynq's recoverer
+		rdb.LRem(ctx, asynqdb.Key("default", asynqdb.Active), 0, want[1]) // as asynq's recoverer does
 		rdb.ZRem(ctx, asynqdb.Key("default", asynqdb.Lease), want[1])
 		rdb.HSet(ctx, asynqdb.Hash("default", want[1]), "state", "retry")
 		rdb.ZAdd(ctx, asynqdb.Key("default", asynqdb.Retry), redisZ(time.Now(), want[1]))
-		rdb.HSet(ctx, asynqdb.Hash("default", want[2]), "pending_since", "1") // taken by another
+		rdb.HSet(ctx, asynqdb.Hash("default", want[2]), "pending_since", "1") // fetched by another server
 		rdb.Del(ctx, asynqdb.Hash("default", want[3]))
 		a.stop()
 		pending := rdb.LRange(ctx, asynqdb.Key("default", asynqdb.Pending), 0, -1).Val()
@@ -273,8 +273,8 @@ func TestPrefetch_JobsChangedMeanwhile(t *testing.T) {
 	})
 }
 
-// Queues that are all full have their shares of the jobs that are begun, and in
-// strict priority the first has all. By weight one draw does not fill all slots.
+// TestPrefetch_QueueShares: queues with a backlog have their shares of the jobs that start, and
+// with strict priority the first queue has all. By weight one fetch does not fill all slots.
 func TestPrefetch_QueueShares(t *testing.T) {
 	slow(t)
 	queues := map[string]struct{ weight, jobs, begun, off int }{ // off is six standard deviations
@@ -310,7 +310,7 @@ func TestPrefetch_QueueShares(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				st.wantOnceEach(2800)
 				share := map[string]int{}
-				for _, r := range st.ran()[20:2020] { // in the first they are unpaused
+				for _, r := range st.ran()[20:2020] { // the queues are unpaused during the first
 					share[r.id[:1]]++
 				}
 				if config.StrictPriority {
@@ -329,8 +329,8 @@ func TestPrefetch_QueueShares(t *testing.T) {
 	}
 }
 
-// TestPrefetch_LargeBacklog: a server goes through a backlog of jobs that wait for permits in 30 % of
-// Redis's time, and the limit is used in full meanwhile.
+// TestPrefetch_LargeBacklog: a server goes through a backlog of jobs that wait for permits in 30 %
+// of Redis's time, and the limit is used in full meanwhile.
 func TestPrefetch_LargeBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)

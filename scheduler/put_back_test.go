@@ -63,8 +63,8 @@ func TestPutBack_GrantedMeanwhile(t *testing.T) {
 	})
 }
 
-// TestPostpone_TurnsGoOn: if permits take longer than jobs were told, as when many lanes share a
-// limit, put-backs must be extended. Turns go on meanwhile, however many put-backs there are.
+// TestPostpone_TurnsGoOn: if permits take longer than estimated, as when many lanes share a limit,
+// put-backs must be extended. Turns go on meanwhile, however many put-backs there are.
 func TestPostpone_TurnsGoOn(t *testing.T) {
 	slow(t)
 	extended := &tap{is: isScript("asynq/postpone"), takes: 100 * time.Millisecond}
@@ -110,7 +110,7 @@ func TestRetryAfter_NoTime(t *testing.T) {
 	})
 }
 
-// TestIsPutBack: IsPutBack says what becomes of the job, also if an error is several things.
+// TestIsPutBack: IsPutBack is true if the job is put back, also if an error wraps several others.
 func TestIsPutBack(t *testing.T) {
 	kinds := []error{
 		errors.New("boom"), RetryAfter(time.Minute), PutBackAs(nil), RateLimited(time.Now().Add(time.Hour)), asynq.SkipRetry, asynq.RevokeTask,
@@ -180,7 +180,7 @@ func TestDeletedID_AgainLater(t *testing.T) {
 }
 
 // TestDeletedID_AgainAtOnce: a waiting or granted job is deleted, and its ID enqueued again at
-// once: that is another job. It waits behind all others, and its MaxWait begins anew.
+// once: that is another job. It waits behind all others, and its MaxWait begins again.
 func TestDeletedID_AgainAtOnce(t *testing.T) {
 	rule := needs("api")
 	rule.MaxWait = 30 * time.Second

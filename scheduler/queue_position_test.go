@@ -61,8 +61,8 @@ func TestRetryPosition(t *testing.T) {
 	}
 }
 
-// TestRetryPosition_WaitsAgain: the MaxWait of a retry begins when it is denied, and its handler is
-// told how long it waited since it came again.
+// TestRetryPosition_WaitsAgain: the MaxWait of a retry begins when it is denied. Its decision has
+// the wait since its backoff ended.
 func TestRetryPosition_WaitsAgain(t *testing.T) {
 	var waited []time.Duration
 	handle := func(ctx context.Context, _ *asynq.Task) error {

@@ -66,15 +66,15 @@ func TestJitter_Range(t *testing.T) {
 
 func TestRetryPolicyClasses(t *testing.T) {
 	once := 1
-	says := func(text string) func(error) bool {
+	containing := func(text string) func(error) bool {
 		return func(err error) bool { return strings.Contains(err.Error(), text) }
 	}
 	timedOut := func(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
 	p := RetryPolicy{
 		Backoff: Backoff{Growth: GrowthConstant, Base: time.Second, Jitter: JitterNone},
 		Classes: []ErrorClass{
-			{Is: says("429"), Backoff: Backoff{Growth: GrowthConstant, Base: time.Minute, Jitter: JitterNone}},
-			{Is: says("no such host"), MaxRetry: &once},
+			{Is: containing("429"), Backoff: Backoff{Growth: GrowthConstant, Base: time.Minute, Jitter: JitterNone}},
+			{Is: containing("no such host"), MaxRetry: &once},
 			{Is: timedOut, Backoff: Backoff{Growth: GrowthConstant, Base: time.Hour, Jitter: JitterNone}},
 		},
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// A scope belongs to one asynq Redis: a server of a second one does not start,
-// and says where both are.
+// TestClaim_AnotherAsynqRedis: a scope belongs to one asynq Redis. A server of a second one does
+// not start, and its error names both.
 func TestClaim_AnotherAsynqRedis(t *testing.T) {
 	ctx := t.Context()
 	limiter, second := redistest.Real(t), redistest.Real(t)
@@ -44,7 +44,7 @@ func TestClaim_AnotherAsynqRedis(t *testing.T) {
 			t.Errorf("the second asynq Redis: %v; want an error that names %s", err, address)
 		}
 	}
-	if err := rdb.FlushAll(ctx).Err(); err != nil { // it is at the same address still
+	if err := rdb.FlushAll(ctx).Err(); err != nil { // it still has the same address
 		t.Fatal(err)
 	}
 	if _, err := begin(rdb); err != nil {
@@ -59,7 +59,7 @@ func TestClaim_AnotherAsynqRedis(t *testing.T) {
 	}
 }
 
-// Where a Redis is that a client cannot tell by an address, its data say which.
+// TestAddressOf: a Redis without a unique address is named by its data.
 func TestAddressOf(t *testing.T) {
 	sentinel := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "one", SentinelAddrs: []string{"10.0.0.1:26379"}})
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"b": "10.0.0.2:6379", "a": "10.0.0.1:6379"}})
@@ -86,12 +86,12 @@ func TestAddressOf(t *testing.T) {
 	}
 }
 
-// nowhere is a client that does not say where its Redis is.
+// nowhere is a client without an address.
 type nowhere struct{ redis.UniversalClient }
 
-// Two asynq Redises that no address tells apart: the second is refused as well. The
-// first loses its data: who has run with it takes the new ones in their place within
-// 20 s, whoever is refused until then.
+// TestClaim_NoAddress: of two asynq Redises without addresses the second is rejected as well. If
+// the first loses its data, its servers replace their claim within 20 s, and a server of the second
+// is rejected until then too.
 func TestClaim_NoAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, first := redistest.Mini(t)

@@ -775,7 +775,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// set makes miniredis, which takes its time as it is told, go on.
+// set sets the time of miniredis, which does not advance by itself after a step.
 func (c *simClock) set(context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -303,7 +303,7 @@ func (w *sim) freed(holder string) {
 	}
 }
 
-// limited notes a 429 that the limiter was told of.
+// limited notes a 429 that was reported to the limiter.
 func (w *sim) limited(j waitdb.Job, r waitdb.RateLimit, d waitdb.Decision) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

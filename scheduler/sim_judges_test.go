@@ -159,7 +159,7 @@ func (w *sim) second() {
 	}
 }
 
-// judgeLock checks that a running job keeps its Unique lock no longer than asynq's client said,
+// judgeLock checks that a running job keeps its Unique lock no longer than its producer asked for,
 // from when the job was granted.
 func (w *sim) judgeLock(id string) {
 	w.mu.Lock()
@@ -255,7 +255,7 @@ func (w *sim) judgeBlock(meter, id string, d throttle.Decision) {
 	}
 }
 
-// judgeForecasts checks that a denied job was told when it would run, if that depends on nothing
+// judgeForecasts checks that a denied job got the right estimate, if that depends on nothing
 // but the jobs before it in its lane: no other lane needs its meter, and nothing happened
 // meanwhile. Jobs of different costs may leave up to half of each window over, because the next job
 // does not fit in, or fill it: so it may take twice as long, or half.

@@ -18,19 +18,19 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// piece is something that the loop or a script does, and how to take it out where
-// the processes meet Redis.
+// piece is something that the dispatcher or a script does, and how to take it out between processes
+// and Redis.
 type piece struct {
 	name   string
-	breaks string // test, as -test.run names it, that fails without it
-	// In a script's text, with stands for what it is, without for what it is not.
+	breaks string // the test that fails without it, as for -test.run
+	// In a script's text, with is replaced by without.
 	with, without string
-	// instead answers a command in Redis's place.
+	// instead replies to a command in place of Redis.
 	instead func(cmd redis.Cmder) bool
 	once    sync.Once
 	texts   sync.Map // of scripts that have the piece, by their SHA-1
 	// first is the world that a simulation begins with: one that soon fails without it. Later
-	// ones follow until one does.
+	// worlds follow until one fails.
 	first int
 }
 
@@ -47,7 +47,7 @@ var pieces = []*piece{
 		_, ok := cmd.(*redis.ZSliceCmd)
 		return ok && strings.HasPrefix(fmt.Sprint(cmd.Args()[3]), "(")
 	}},
-	{name: "a granted job is promoted again", breaks: "TestSimulation$", first: 8, instead: tellOnce()},
+	{name: "a granted job is promoted again", breaks: "TestSimulation$", first: 8, instead: promoteOnce()},
 	{name: "a reconciliation reads the lanes", breaks: "TestCorruption_Lane", instead: noLanes},
 	{name: "a new leader reads the lanes, and so does a reconciliation", instead: noLanes, breaks: "TestDispatcher_DiesBeforePromote", with: "known = '-inf'", without: "known = int(MAX_INT)"},
 	{name: "granted jobs keep their order", breaks: "TestDenied_ComeBackOnce", with: "for i = #moved, 1, -1 do", without: "for i = 1, #moved do"},
@@ -63,7 +63,7 @@ var pieces = []*piece{
 	{name: "a late job takes what is reserved for a later one", breaks: "TestTurns_SlowQueueBesideFast", with: "if not other then return OVERDUE, true end", without: "if true then return OVERDUE, true end"},
 	{name: "as many of a lane's jobs are on their way as its meters give", breaks: "TestTurns_SlowQueueBesideFast", with: "if lane.granted >= max_granted and", without: "if false and"},
 	{name: "what is reserved for jobs that do not come is taken back", breaks: "TestTurns_PausedQueue", with: "call('ZRANGEBYSCORE', granted, '(0', int(now_us), 'LIMIT', 0, 100)", without: "{}"},
-	{name: "put-backs outlast the wait of which jobs were told", breaks: "TestPutBack_OutlastsWait", with: "back_us = back_us + floor(back_us / 10) + 5000000", without: "back_us = math.min(back_us, 1000000)"},
+	{name: "put-backs outlast the estimated wait", breaks: "TestPutBack_OutlastsWait", with: "back_us = back_us + floor(back_us / 10) + 5000000", without: "back_us = math.min(back_us, 1000000)"},
 	{name: "it is not known when a slot comes back", breaks: "TestMaxWait_Slots", with: "m.known = false", without: ""},
 	{name: "a limit that was lost is defined again", breaks: "TestOperator/FLUSHALL_of_the_limiter", with: "1 - call('HEXISTS', hg('deleted'), ARGV[i])", without: "0"},
 	{name: "a job that was denied on its last attempt is not archived", breaks: "TestDenied_ComeBackOnce", with: "redis.call('ZADD', retry, unpack(due))", without: "redis.call('ZADD', (string.gsub(retry, 'retry$', 'archived')), unpack(due))"},
@@ -84,7 +84,7 @@ var pieces = []*piece{
 	{name: "a job learns that its MaxWait is over", breaks: "TestMaxWait_Expires/many", with: "call('ZADD', hg('deadlines'), int(deadline), job.name)", without: ""},
 }
 
-// noLanes has a pass find no lanes.
+// noLanes makes a reconciliation find no lanes.
 func noLanes(cmd redis.Cmder) bool {
 	lanes, ok := cmd.(*redis.StringSliceCmd)
 	if !ok || !isCommand(cmd, "zrange", "hg:{default}:lanes") {
@@ -94,7 +94,7 @@ func noLanes(cmd redis.Cmder) bool {
 	return true
 }
 
-// allKnown has the limiter know all jobs that it is asked about.
+// allKnown makes the limiter know all jobs that it is asked about.
 func allKnown(cmd redis.Cmder) bool {
 	records, ok := cmd.(*redis.SliceCmd)
 	if !ok || !isCommand(cmd, "hmget", "hg:{default}:jobs") {
@@ -107,10 +107,10 @@ func allKnown(cmd redis.Cmder) bool {
 	return true
 }
 
-// tellOnce takes all promotes of a job for done but the first.
-func tellOnce() func(cmd redis.Cmder) bool {
+// promoteOnce skips all promotions of a job except the first.
+func promoteOnce() func(cmd redis.Cmder) bool {
 	var mu sync.Mutex
-	told := map[string]bool{}
+	promoted := map[string]bool{}
 	return func(cmd redis.Cmder) bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -119,15 +119,15 @@ func tellOnce() func(cmd redis.Cmder) bool {
 		if !ok || !strings.HasPrefix(cmd.Name(), "eval") || len(args) < 9 || args[2] != 3 || !strings.HasSuffix(fmt.Sprint(args[4]), ":retry") || !strings.HasSuffix(fmt.Sprint(args[3]), ":pending") {
 			return false
 		}
-		var fates []any
+		var states []any
 		known := true
 		for _, id := range args[8:] {
-			fates = append(fates, "moved")
-			known = known && told[fmt.Sprint(id)]
-			told[fmt.Sprint(id)] = true
+			states = append(states, "moved")
+			known = known && promoted[fmt.Sprint(id)]
+			promoted[fmt.Sprint(id)] = true
 		}
 		if known {
-			script.SetVal(fates)
+			script.SetVal(states)
 		}
 		return known
 	}
@@ -139,7 +139,7 @@ func isCommand(cmd redis.Cmder, name, key string) bool {
 
 func (p *piece) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	if p.instead != nil && p.instead(cmd) {
-		p.once.Do(p.tell)
+		p.once.Do(p.report)
 		return nil
 	}
 	if p.with == "" {
@@ -161,7 +161,7 @@ func (p *piece) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessH
 	if !changed {
 		return next(ctx, cmd)
 	}
-	p.once.Do(p.tell)
+	p.once.Do(p.report)
 	cmd.Args()[1] = strings.ReplaceAll(text, p.with, p.without)
 	err := next(ctx, cmd)
 	if breaksOff.MatchString(fmt.Sprint(err)) {
@@ -170,19 +170,18 @@ func (p *piece) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessH
 	return err
 }
 
-// tell has this process say that the piece was taken out of something.
-func (p *piece) tell() { fmt.Println(takenOut) }
+// report prints that the piece was taken out of something.
+func (p *piece) report() { fmt.Println(takenOut) }
 
 const takenOut = "a piece is taken out"
 
-// breaksOff is what Redis and miniredis say of a script that does.
+// breaksOff finds the errors of Redis and miniredis for a script that breaks off.
 var breaksOff = regexp.MustCompile(`(?i)compiling|running script|user_script|attempt to `)
 
 // withoutEnv names a piece that is to be taken out in this process.
 const withoutEnv = "HEADGATE_WITHOUT"
 
-// takeOut takes the piece out that the environment names, if any, where a process
-// meets its Redis.
+// takeOut takes the piece out that the environment names, if any, between a process and its Redis.
 func takeOut(clients ...redis.UniversalClient) {
 	for _, p := range pieces {
 		if p.name != os.Getenv(withoutEnv) {
@@ -194,9 +193,8 @@ func takeOut(clients ...redis.UniversalClient) {
 	}
 }
 
-// TestEveryPieceIsNeeded takes out one piece after the other of what the loop and
-// the scripts do, and has a test or a random world run without it, which must
-// fail.
+// TestEveryPieceIsNeeded takes out one piece after the other of what the dispatcher and the scripts
+// do, and runs a test or random worlds without it, which must fail.
 func TestEveryPieceIsNeeded(t *testing.T) {
 	if os.Getenv(withoutEnv) != "" {
 		t.Fatal("a piece is taken out: this test would run itself")

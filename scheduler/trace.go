@@ -20,12 +20,13 @@ import (
 // One more span covers the wait from the first denial to the start. Names follow
 // https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
 
-// tracer is looked up for each span, because a program may set its provider at any time.
-func tracer() trace.Tracer { return otel.Tracer("github.com/headgate/headgate/scheduler") }
+// tracerName is the name of the tracer, which is looked up for each span, because a program may set
+// its provider at any time.
+const tracerName = "github.com/headgate/headgate/scheduler"
 
 // traceEnqueue begins the span of an Enqueue. end ends it: only then the job's ID is known.
 func traceEnqueue(ctx context.Context, task *asynq.Task) (_ context.Context, end func(*asynq.TaskInfo, error)) {
-	ctx, span := tracer().Start(ctx, "send "+task.Type(), trace.WithSpanKind(trace.SpanKindProducer))
+	ctx, span := otel.Tracer(tracerName).Start(ctx, "send "+task.Type(), trace.WithSpanKind(trace.SpanKindProducer))
 	return ctx, func(info *asynq.TaskInfo, err error) {
 		if info != nil {
 			span.SetAttributes(jobAttributes(job{Queue: info.Queue, ID: info.ID}, task.Type())...)
@@ -50,11 +51,11 @@ func (a *attempt) traceRun(ctx context.Context) (_ context.Context, end func(err
 	now := time.Now()
 	attributes := jobAttributes(a.job, a.task.Type())
 	if d.Waited > 0 {
-		_, wait := tracer().Start(ctx, "wait "+a.task.Type(), trace.WithTimestamp(now.Add(-d.Waited)), trace.WithAttributes(attributes...),
+		_, wait := otel.Tracer(tracerName).Start(ctx, "wait "+a.task.Type(), trace.WithTimestamp(now.Add(-d.Waited)), trace.WithAttributes(attributes...),
 			trace.WithAttributes(attribute.String("headgate.limit", d.Limit), attribute.Int("headgate.denials", d.Denials)))
 		wait.End(trace.WithTimestamp(now))
 	}
-	ctx, span := tracer().Start(ctx, "process "+a.task.Type(), trace.WithTimestamp(now), trace.WithSpanKind(trace.SpanKindConsumer),
+	ctx, span := otel.Tracer(tracerName).Start(ctx, "process "+a.task.Type(), trace.WithTimestamp(now), trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithAttributes(attributes...), trace.WithAttributes(attribute.Int("headgate.attempt", a.retried+1)))
 	return ctx, func(err error) { endSpan(span, err) }
 }

@@ -40,12 +40,8 @@ func (q *redisClient) endLease(ctx context.Context, c *asynqdb.Call, send func(a
 			q.noteAttempt(ctx, w)
 		}
 	}
-	switch {
-	case w.lease.Ended != 0: // the attempt may still run here
-	case cmd.Err() == nil:
-		q.inFlight.written(a)
-	default:
-		q.inFlight.freeSlot(a)
+	if w.lease.Ended == 0 { // else the attempt may still run here
+		q.inFlight.release(a, cmd.Err() == nil)
 	}
 	return cmd
 }
@@ -141,7 +137,7 @@ func (q *redisClient) putBack(ctx context.Context, a *attempt, why *putBackError
 	if q.db.PutBack(ctx, a.Queue, back); back.Err != nil {
 		return back.Err
 	}
-	q.inFlight.written(a)
+	q.inFlight.release(a, true)
 	if why.atOnce() && q.canPromote.Load() {
 		_, _ = q.db.Promote(ctx, a.Queue, a.ID)
 	}

@@ -16,32 +16,32 @@ import (
 )
 
 const (
-	// ruleTime is how long a batch waits for its slowest rule. Jobs whose rule takes longer request
-	// permits on their own.
+	// ruleTimeout is how long a batch waits for the results of RuleFor. Jobs without a result by then
+	// request their permits separately.
 	ruleTimeout = 2 * time.Millisecond
-	// asynqTimeout is how long asynq lets a job run that has neither a timeout nor a deadline.
+	// asynqTimeout is asynq's timeout of a job that has neither a timeout nor a deadline.
 	asynqTimeout = 30 * time.Minute
-	// maxBatch is how many jobs are fetched at once at most, and how many request permits in one
-	// script: Redis serves no other client meanwhile.
+	// maxBatch is the maximum number of jobs in one dequeue and in one request for permits, because
+	// Redis serves no other client while a script runs.
 	maxBatch = 64
-	// deniedRecently is for how long after a denial jobs are kept from asynq until it is known
-	// which of them may run.
+	// deniedWindow is how long after a denial jobs are kept from asynq until the limiter has decided.
 	deniedWindow = time.Second
-	// freshTime is how old permits may be when the handler starts: a permit is for one moment.
+	// maxPermitAge is the maximum age of permits when the handler starts, because the limiter counts
+	// them at the time of the request.
 	maxPermitAge = 100 * time.Millisecond
 )
 
-// permits is what a server asks for each job. *waitdb.DB implements it; tests look on.
+// permits is the part of *waitdb.DB that a server calls for each job. Tests wrap it.
 type permits interface {
-	AcquireAll(ctx context.Context, asks ...waitdb.AcquireRequest) []waitdb.AcquireResult
+	AcquireAll(ctx context.Context, requests ...waitdb.AcquireRequest) []waitdb.AcquireResult
 	Extend(ctx context.Context, holder string, needs ...throttle.Need) (bool, error)
 	Free(ctx context.Context, holder string, needs ...throttle.Need) error
 	RateLimited(ctx context.Context, job waitdb.Job, limited waitdb.RateLimit, needs ...throttle.Need) (waitdb.Decision, error)
 }
 
-// request requests permits for the jobs of one batch, in their order, and returns before the
-// results are there. A slow rule delays only its own job. If the rule has not returned when the
-// job's Timeout or Deadline is over, the job fails.
+// request requests permits for the jobs of one batch, in their order. It does not wait for the
+// results. A slow RuleFor delays its own job only. The job fails if RuleFor has not returned by the
+// end of the job's Timeout or Deadline.
 func (s *scope) request(all ...*attempt) {
 	rules, ends := make([]<-chan ruleResult, len(all)), make([]time.Time, len(all))
 	for i, a := range all {
@@ -68,8 +68,8 @@ func (s *scope) request(all ...*attempt) {
 	s.requests.add(ready...)
 }
 
-// ruleEnd is when a rule that is asked now has used up all of the job's time. A deadline that is
-// over already does not count, because it says nothing about the rule.
+// ruleEnd returns when a call of RuleFor that begins now times out: at the end of the job's timeout
+// or deadline. If the deadline has passed already, only the timeout counts.
 func (t jobTimeout) ruleEnd(now time.Time) time.Time {
 	if end := t.end(now); end.After(now) {
 		return end
@@ -78,9 +78,9 @@ func (t jobTimeout) ruleEnd(now time.Time) time.Time {
 }
 
 var (
-	// errNoRule fails a job whose rule ended its goroutine instead of returning.
+	// errNoRule fails a job whose RuleFor called runtime.Goexit.
 	errNoRule = errors.New("rules: RuleFor did not return")
-	// errRuleTime fails a job whose rule took all of the job's time.
+	// errRuleTimeout fails a job whose RuleFor did not return before the job's timeout or deadline.
 	errRuleTimeout = fmt.Errorf("rules: RuleFor has not returned: %w", context.DeadlineExceeded)
 )
 
@@ -89,9 +89,9 @@ type ruleResult struct {
 	err  error
 }
 
-// askRule calls the program's RuleFor in a goroutine of its own, because it may panic or never
-// return. Its context is the program's, tells which job it is, and ends at the given time. A panic
-// becomes a panicError.
+// askRule calls the program's RuleFor in a new goroutine, because it may panic or never return. Its
+// context is derived from the program's BaseContext, holds the job and ends at end. A panic becomes
+// a panicError.
 func (s *Server) askRule(j job, task *asynq.Task, end time.Time) <-chan ruleResult {
 	result := make(chan ruleResult, 1)
 	go func() {
@@ -115,12 +115,12 @@ func (s *Server) askRule(j job, task *asynq.Task, end time.Time) <-chan ruleResu
 	return result
 }
 
-// receive returns a value of a channel, or false if none is there when the context ends.
+// receive returns a value from the channel, or false if the context ends first.
 func receive[T any](ctx context.Context, values <-chan T) (value T, ok bool) {
 	select {
 	case value = <-values:
 		return value, true
-	default: // a value that is there counts even if the context has ended
+	default: // a value that is ready is returned even if the context has ended
 	}
 	select {
 	case value = <-values:
@@ -130,7 +130,7 @@ func receive[T any](ctx context.Context, values <-chan T) (value T, ok bool) {
 	}
 }
 
-// awaitRule waits for a job's rule until the context ends, and reports whether it came.
+// awaitRule waits until RuleFor has returned, and reports false if the context ends first.
 func (s *scope) awaitRule(ctx context.Context, a *attempt, rule <-chan ruleResult) bool {
 	r, ok := receive(ctx, rule)
 	if !ok {
@@ -150,60 +150,60 @@ func (s *scope) awaitRule(ctx context.Context, a *attempt, rule <-chan ruleResul
 	return true
 }
 
-// requestQueue sends requests to the limiter in the order in which the jobs were fetched. Requests
-// that arrive while the limiter answers go together with the next call.
+// requestQueue sends requests to the limiter in the order in which the jobs were fetched. It makes
+// one call at a time, and sends the requests that are added meanwhile in the next one.
 type requestQueue struct {
-	acquire func([]*attempt) (denied bool) // asks the limiter for jobs' permits
+	acquire func([]*attempt) (denied bool) // requests permits and reports any denial
 
 	mu      sync.Mutex
 	waiting []*attempt
 	busy    bool
-	denied  time.Time // when a job was denied last
+	denied  time.Time // time of the last denial
 }
 
 // add queues the requests of jobs whose rules are known.
-func (o *requestQueue) add(ready ...*attempt) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+func (q *requestQueue) add(ready ...*attempt) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	for _, a := range ready {
 		if a.sentAt = time.Now(); a.err == nil && len(a.rule.Needs) > 0 {
-			o.waiting = append(o.waiting, a)
+			q.waiting = append(q.waiting, a)
 		} else {
 			a.finish()
 		}
 	}
-	if len(o.waiting) > 0 && !o.busy {
-		o.busy = true
-		go o.sendAll()
+	if len(q.waiting) > 0 && !q.busy {
+		q.busy = true
+		go q.sendAll()
 	}
 }
 
-// sendAll sends requests until none is left.
-func (o *requestQueue) sendAll() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for len(o.waiting) > 0 {
-		n := min(len(o.waiting), maxBatch)
-		some := o.waiting[:n:n]
-		o.waiting = o.waiting[n:]
-		o.mu.Unlock()
-		denied := o.acquire(some)
-		o.mu.Lock()
+// sendAll sends requests until none is waiting.
+func (q *requestQueue) sendAll() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.waiting) > 0 {
+		n := min(len(q.waiting), maxBatch)
+		batch := q.waiting[:n:n]
+		q.waiting = q.waiting[n:]
+		q.mu.Unlock()
+		denied := q.acquire(batch)
+		q.mu.Lock()
 		if denied {
-			o.denied = time.Now()
+			q.denied = time.Now()
 		}
-		for _, a := range some {
+		for _, a := range batch {
 			a.finish()
 		}
 	}
-	o.waiting, o.busy = nil, false
+	q.waiting, q.busy = nil, false
 }
 
-// deniedRecently reports whether a job was denied within the last second.
-func (o *requestQueue) deniedRecently() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return time.Since(o.denied) < deniedWindow
+// deniedRecently reports whether a job was denied within the deniedWindow.
+func (q *requestQueue) deniedRecently() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return time.Since(q.denied) < deniedWindow
 }
 
 // finish publishes the result of a request.
@@ -212,29 +212,28 @@ func (a *attempt) finish() {
 	close(a.done)
 }
 
-// acquire asks the limiter for the permits of jobs, in their order, and reports whether it denied
-// any of them. The limiter gets the limits of the rules first, so that no job is refused because
-// its limit is not defined yet.
+// acquire requests the permits of the jobs from the limiter, in their order, and reports whether any
+// job was denied. It first defines the limits of the rules, if that has not been done.
 func (s *scope) acquire(all []*attempt) (denied bool) {
 	ctx := context.Background()
-	answers := make([]waitdb.AcquireResult, len(all))
+	results := make([]waitdb.AcquireResult, len(all))
 	if err := s.define(ctx); err != nil {
-		for i := range answers {
-			answers[i].Err = err
+		for i := range results {
+			results[i].Err = err
 		}
 	} else {
-		asks := make([]waitdb.AcquireRequest, len(all))
+		requests := make([]waitdb.AcquireRequest, len(all))
 		for i, a := range all {
-			asks[i] = waitdb.AcquireRequest{Job: s.waitdbJob(a), Needs: a.rule.Needs}
+			requests[i] = waitdb.AcquireRequest{Job: s.waitdbJob(a), Needs: a.rule.Needs}
 		}
 		began := time.Now()
-		answers = s.permits.AcquireAll(ctx, asks...)
-		for _, answer := range answers {
-			s.noteLimiter(ctx, began, answer.Err)
+		results = s.permits.AcquireAll(ctx, requests...)
+		for _, r := range results {
+			s.noteLimiter(ctx, began, r.Err)
 		}
 	}
 	for i, a := range all {
-		d, err := a.position.adjust(answers[i].Decision), answers[i].Err
+		d, err := a.position.adjust(results[i].Decision), results[i].Err
 		s.stats.ObserveLimiterCall(time.Since(a.sentAt), err != nil)
 		if err == nil {
 			s.stats.CountDecision(a.rule.Needs, d)
@@ -245,8 +244,8 @@ func (s *scope) acquire(all []*attempt) (denied bool) {
 	return denied
 }
 
-// waitdbJob describes the job to the limiter. Its deadline is a second earlier there, so that a job
-// that waits until then is archived with the reason why it waited.
+// waitdbJob returns the attempt's job as the limiter needs it. Its deadline is one second earlier, so
+// that the limiter archives a job that waits until its deadline, with the reason for the wait.
 func (s *scope) waitdbJob(a *attempt) waitdb.Job {
 	j := waitdb.Job{
 		JobID: a.job, Priority: waitdb.Priority(priorityOf(a.task, a.rule)), MaxWait: a.rule.MaxWait, Grant: s.grant,
@@ -264,14 +263,13 @@ func (s *scope) waitdbJob(a *attempt) waitdb.Job {
 	return j
 }
 
-// outcomeError turns the limiter's answer into what becomes of a job: nil if the job may run, or
-// else an error that makes asynq put it back, archive it or delete it. If the limiter cannot be
-// asked, the job is put back for a second: to run it would break the limit, and to fail it would
-// spend its attempts on an outage.
+// outcomeError returns nil if the job may run, or else an error that makes asynq put the job back,
+// archive it or delete it. If the limiter is unavailable, the job is put back for a second. It must
+// not run without permits, and must not spend its retries on an outage.
 func (s *scope) outcomeError(a *attempt, d waitdb.Decision, err error) (waitdb.Decision, error) {
 	switch {
 	case errors.Is(err, throttle.ErrUnavailable):
-		// The job may have a place in its lane, and be granted from there.
+		// If the job already waits in its lane, the dispatcher can promote it.
 		return d, &putBackError{error: err, at: time.Now().Add(time.Second), denied: true}
 	case err != nil:
 		return d, finalError{err}
@@ -285,9 +283,9 @@ func (s *scope) outcomeError(a *attempt, d waitdb.Decision, err error) (waitdb.D
 	return a.resolveImpossible(d)
 }
 
-// denied returns the error of a job that waits for permits. The job stays in asynq's retry set
-// until the dispatcher moves it back. The set's own delay is a safety net and longer than the wait,
-// because a job that came early would be denied again. Without promotion it is the wait itself.
+// denied returns the error of a job that waits for permits. asynq keeps the job in its retry set
+// until the dispatcher promotes it. The retry time is a fallback and later than the estimated wait,
+// because a job that is retried too early is denied again. Without promotion it is the estimated wait.
 func (s *Server) denied(d waitdb.Decision, err error) *putBackError {
 	delay := d.PutBack
 	if !s.canPromote.Load() {
@@ -296,8 +294,8 @@ func (s *Server) denied(d waitdb.Decision, err error) *putBackError {
 	return &putBackError{error: err, at: time.Now().Add(delay), denied: true}
 }
 
-// impossible ends a job that cannot have its permits, or lets it run without them. Then the
-// decision is zero, because nothing was taken that could be settled or freed.
+// resolveImpossible returns the error of a job that cannot get its permits, or nil if the rule lets it
+// run without them. In that case the decision is zero, because there are no permits to settle or free.
 func (a *attempt) resolveImpossible(d waitdb.Decision) (waitdb.Decision, error) {
 	action := ActionArchive
 	switch d.Outcome {

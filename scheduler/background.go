@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/internal/redishealth"
 )
 
-// startBackground starts the server's background goroutines, and reports false if they run already.
+// startBackground starts the background goroutines. It reports false if they were started before.
 func (s *Server) startBackground() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -29,15 +29,15 @@ func (s *Server) startBackground() bool {
 	return true
 }
 
-// writeStats writes what the server has counted since the last write, and ends the stats.
+// writeStats writes the stats since the last write, and stops the recorders.
 func (s *Server) writeStats() {
 	for _, c := range s.scopes {
 		c.stopStats()
 	}
 }
 
-// stopBackground lets another process take over at once. The returned channel is closed when all
-// goroutines have ended. A server that was shut down does not start them again.
+// stopBackground stops the background goroutines for good, so that another process can become leader
+// at once. The returned channel is closed when all goroutines have ended.
 func (s *Server) stopBackground() (ended <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,9 +54,8 @@ func (s *Server) stopBackground() (ended <-chan struct{}) {
 	return done
 }
 
-// dispatch gives turns in all scopes until the context ends. It begins only once a job of its own
-// could be promoted: if that fails no job is granted its permits, and jobs come back by asynq's
-// polls.
+// dispatch runs the dispatchers of all scopes until the context ends. It first promotes a test job. If
+// that fails, it runs no dispatcher, and asynq's polls bring denied jobs back.
 func (s *Server) dispatch(ctx context.Context) {
 	err := s.checkPromote(ctx)
 	for _, c := range s.scopes {
@@ -65,7 +64,7 @@ func (s *Server) dispatch(ctx context.Context) {
 	if err != nil || !s.canPromote.Load() {
 		return
 	}
-	s.RulesChanged() // jobs may wait by the rules of a server that ran before
+	s.RulesChanged() // jobs may wait under the rules of an earlier process
 	var scopes sync.WaitGroup
 	for _, c := range s.scopes {
 		scopes.Go(func() { c.dispatch(ctx) })
@@ -73,26 +72,26 @@ func (s *Server) dispatch(ctx context.Context) {
 	scopes.Wait()
 }
 
-// checkPromote turns promoting off if asynq's layout is another than it knows. It waits as long as
-// Redis cannot be asked, and asks twice, because Redis may have been flushed meanwhile. It returns
-// an error only if the context ended.
+// checkPromote disables promotion if the data layout of asynq is unknown. It retries while Redis is
+// unavailable. Two checks must fail, because Redis may be flushed during the first one. It returns an
+// error only if the context ended.
 func (s *Server) checkPromote(ctx context.Context) error {
 	queues := s.scopes[0].queueHealth.Watch()
-	for strange := 0; s.canPromote.Load(); {
+	for failures := 0; s.canPromote.Load(); {
 		err := s.db.Check(ctx)
-		answer := err
+		redisErr := err
 		if errors.Is(err, asynqdb.ErrLayout) {
-			answer = nil // Redis can be used
+			redisErr = nil // Redis is available
 		}
-		if _ = queues.Note(ctx, answer); err == nil || ctx.Err() != nil {
+		if _ = queues.Note(ctx, redisErr); err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if redishealth.Unavailable(answer) == nil {
-			strange++
+		if redishealth.Unavailable(redisErr) == nil {
+			failures++
 		}
-		if strange > 1 {
+		if failures > 1 {
 			s.canPromote.Store(false)
-			s.log.Warn("denied jobs are left to asynq's own polls and come late", "reason", err)
+			s.log.Warn("cannot promote waiting jobs: asynq's polls run them, and they start late", "reason", err)
 			return nil
 		}
 		sleep(ctx, dispatcher.ErrorPause)

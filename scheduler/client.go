@@ -20,9 +20,9 @@ import (
 //
 //	client.Enqueue(task, asynq.Queue("mail"), scheduler.Priority(scheduler.PriorityHigh))
 //
-// Limits do not need it: a Server applies them to the tasks of any producer. If the program traces
-// with OpenTelemetry, Client writes the span of the Enqueue into the task's headers, so that the
-// job's run is found below it.
+// A Server applies limits to the tasks of any producer, so asynq's own client works too. If the
+// program uses OpenTelemetry, Client writes the trace context into the task's headers, so that the
+// job's run becomes part of the trace.
 //
 // It is safe for concurrent use.
 type Client struct {
@@ -31,14 +31,13 @@ type Client struct {
 	shards *clientShards // nil if no queue has shards
 }
 
-// NewClient returns a client for the Redis of the asynq queues. It must know all queues with shards
-// that it enqueues to. It sends nothing to Redis, and rdb is the caller's to close.
+// NewClient returns a client for the asynq queues in rdb. shards must describe all queues with shards
+// to which the client enqueues. NewClient sends nothing to Redis. The caller closes rdb.
 func NewClient(rdb redis.UniversalClient, shards ...Shards) *Client {
 	return &Client{asynq.NewClientFromRedisClient(enqueueRedis{rdb}), rdb, newClientShards(rdb, shards)}
 }
 
-// Close does nothing: rdb is the caller's to close. asynq's own would return an error, because the
-// connection is shared.
+// Close does nothing, because the caller closes rdb. (asynq's Close returns an error in this case.)
 func (c *Client) Close() error { return nil }
 
 // Enqueue is EnqueueContext without a context.
@@ -47,10 +46,10 @@ func (c *Client) Enqueue(task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInf
 }
 
 // EnqueueContext enqueues a task as asynq's Client does, with the same errors, for example
-// asynq.ErrDuplicateTask. Options given here win over those of the task, a Priority too. The task
-// is not changed, and can be enqueued again. A queue name with a line break, which no Server would
-// serve, is a [*throttle.FieldError]. The Queue of the result is the asynq queue that has the job, so
-// for a queue with shards it is a shard, such as crawl.7.
+// asynq.ErrDuplicateTask. The options override those of the task. The task does not change and can
+// be enqueued again. For a queue name with a line break, the error is a [*throttle.FieldError],
+// because no Server accepts such a queue. The Queue of the result is the name of the asynq queue. If
+// the queue has shards, it is the name of a shard, for example crawl.7.
 func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	if task == nil {
 		return c.Client.EnqueueContext(ctx, task, opts...)
@@ -67,24 +66,24 @@ func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...a
 	}
 	info, err := c.Client.EnqueueContext(context.WithValue(ctx, headersKey{}, headers), task, opts...)
 	if wrong := (*throttle.FieldError)(nil); errors.As(err, &wrong) {
-		err = wrong // without asynq's words around it
+		err = wrong // without asynq's prefix
 	}
 	end(info, err)
 	return info, err
 }
 
-// EnqueueResult is what Enqueue would have returned for one task of EnqueueAll.
+// EnqueueResult is the result of EnqueueAll for one task, as Enqueue would return it.
 type EnqueueResult struct {
 	Info *asynq.TaskInfo
 	Err  error
 }
 
-// maxEnqueued is how many tasks go in one round trip at most.
+// maxEnqueued is the maximum number of tasks in one round trip.
 const maxEnqueued = 64
 
-// EnqueueAll is EnqueueContext for each of some tasks, in their order, in a round trip for up to 64
-// of them. It returns a result for each. If the context ends or Redis is lost, some tasks may be in
-// their queues all the same.
+// EnqueueAll enqueues the tasks in order, like EnqueueContext, with one round trip for each 64 tasks.
+// It returns one result for each task. If the context ends or the connection is lost, some tasks
+// whose result is an error may have been enqueued.
 func (c *Client) EnqueueAll(ctx context.Context, tasks ...*asynq.Task) []EnqueueResult {
 	results := make([]EnqueueResult, len(tasks))
 	for first := 0; first < len(tasks); first += maxEnqueued {
@@ -94,10 +93,11 @@ func (c *Client) EnqueueAll(ctx context.Context, tasks ...*asynq.Task) []Enqueue
 	return results
 }
 
-// enqueue lets asynq enqueue each task in a goroutine of its own. asynq sends one script for each:
-// once all goroutines that have not ended wait with a script, the scripts go in one pipeline.
+// enqueue calls EnqueueContext in one goroutine for each task, and intercepts the script that asynq
+// sends for the task. As soon as each running goroutine waits for its script, it sends all of these
+// scripts in one pipeline.
 func (c *Client) enqueue(ctx context.Context, tasks []*asynq.Task, results []EnqueueResult) {
-	scripts := make(chan *pendingScript) // nil when a goroutine has ended
+	scripts := make(chan *pendingScript) // nil means that a goroutine has ended
 	for i, task := range tasks {
 		go func() {
 			results[i].Info, results[i].Err = c.EnqueueContext(context.WithValue(ctx, pipelineKey{}, pipelineIndex{i, scripts}), task)
@@ -119,7 +119,8 @@ func (c *Client) enqueue(ctx context.Context, tasks []*asynq.Task, results []Enq
 	}
 }
 
-// send sends scripts in one pipeline, and sets a marker for each queue that may have jobs by them.
+// send sends the scripts in one pipeline, and sets the marker of each queue to which they may add
+// pending jobs.
 func (c *Client) send(ctx context.Context, scripts []*pendingScript) {
 	_, _ = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error
 		queues := map[string]bool{}
@@ -142,14 +143,14 @@ type (
 	headersKey    struct{} // the context key of headers that asynq's message of a task gets
 	pipelineKey   struct{} // the context key of a pipelineSlot
 	pipelineIndex struct {
-		index   int // of the task among the others
+		index   int // of the task in the arguments of EnqueueAll
 		scripts chan<- *pendingScript
 	}
 	// pipelined is a script that waits to be sent.
 	pendingScript struct {
 		index int
 		send  func(redis.Cmdable) *redis.Cmd
-		queue string // of which the script may make jobs pending, or empty
+		queue string // the queue to which the script may add a pending job, or empty
 		cmd   *redis.Cmd
 		sent  chan struct{}
 	}
@@ -160,7 +161,7 @@ type (
 // made anew, and sets the marker of the queue.
 type enqueueRedis struct{ redis.UniversalClient }
 
-// SAdd implements redis.SetCmdable. asynq makes a queue known by it, before the queue's first job.
+// SAdd implements redis.SetCmdable. asynq registers a queue with it, so SAdd validates the name.
 func (e enqueueRedis) SAdd(ctx context.Context, key string, members ...any) *redis.IntCmd {
 	for _, queue := range members {
 		if err := validQueue(fmt.Sprint(queue)); err != nil {
@@ -170,7 +171,7 @@ func (e enqueueRedis) SAdd(ctx context.Context, key string, members ...any) *red
 	return e.UniversalClient.SAdd(ctx, key, members...)
 }
 
-// validQueue refuses a queue whose lanes could not be told from another's by their names.
+// validQueue rejects a queue name with a line break, because lane names use it as a separator.
 func validQueue(queue string) error {
 	if strings.Contains(queue, "\n") {
 		return &throttle.FieldError{Field: "queue", Value: strconv.Quote(queue), Want: "want a name without line breaks"}
@@ -188,8 +189,8 @@ func (e enqueueRedis) Eval(ctx context.Context, script string, keys []string, ar
 	return e.run(ctx, keys, args, func(c redis.Cmdable, args []any) *redis.Cmd { return c.Eval(ctx, script, keys, args...) })
 }
 
-// run runs a script with the headers. A script that may make a job pending sets the marker in the
-// same round trip. A script of EnqueueAll goes with the others.
+// run runs a script of asynq with the headers. If the script may add a pending job, run sets the
+// queue's marker in the same round trip. A script of EnqueueAll is sent by its pipeline instead.
 func (e enqueueRedis) run(ctx context.Context, keys []string, args []any, call func(redis.Cmdable, []any) *redis.Cmd) (cmd *redis.Cmd) {
 	headers, _ := ctx.Value(headersKey{}).(map[string]string)
 	args = asynqdb.WithHeaders(args, headers)

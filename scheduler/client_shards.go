@@ -20,11 +20,11 @@ type clientShards struct {
 	rdb       redis.UniversalClient
 	queues    shard.Queues
 	keyOf     map[string]func(*asynq.Task) (string, error) // by queue
-	queuesErr error                                        // what is wrong with the queues
+	queuesErr error                                        // from newQueues; returned by each choose
 	dryRun    *asynq.Client
 
 	mu      sync.Mutex
-	checked map[string]bool // queues of which Redis has stored the same number of shards, or none
+	checked map[string]bool // queues whose number of shards agrees with Redis
 }
 
 func newClientShards(rdb redis.UniversalClient, list []Shards) *clientShards {
@@ -39,8 +39,8 @@ func newClientShards(rdb redis.UniversalClient, list []Shards) *clientShards {
 	return c
 }
 
-// choose returns the options with the shard of a task's queue. A task can have options that only
-// asynq can read, so the task is enqueued once without Redis, to learn its queue and its ID.
+// choose returns the options to enqueue a task to the right shard of its queue. It learns the task's
+// queue and ID from a dry run, because only asynq can read the options inside a task.
 func (c *clientShards) choose(ctx context.Context, task *asynq.Task, opts []asynq.Option) ([]asynq.Option, error) {
 	if c == nil {
 		return opts, nil
@@ -76,8 +76,8 @@ func (c *clientShards) choose(ctx context.Context, task *asynq.Task, opts []asyn
 	return append(slices.Clip(opts), asynq.Queue(shard.Of(q.Name, key, q.Count).Name()), asynq.TaskID(info.ID)), nil
 }
 
-// check returns an error if servers of the queue have another number of shards, because they would
-// not look for the job's key where this client puts it.
+// check returns an error if the queue's servers have another number of shards than this client. With
+// different numbers, a shard key belongs to different shards.
 func (c *clientShards) check(ctx context.Context, q shard.Queue) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,11 +95,10 @@ func (c *clientShards) check(ctx context.Context, q shard.Queue) error {
 	return nil
 }
 
-// lockKey is the context key of a *string that gets the type and the payload by which a task is
-// Unique, as asynq encodes them.
+// lockKey is the context key of a *string that receives a task's Unique key, as asynq encodes it.
 type lockKey struct{}
 
-// rehearsal is a Redis client that sends nothing and tells asynq's client that the task is enqueued.
+// dryRunRedis is a Redis client that sends nothing and always reports that a task was enqueued.
 type dryRunRedis struct{ redis.UniversalClient }
 
 // SAdd implements redis.SetCmdable.

@@ -263,7 +263,7 @@ func TestLog_NamesLimits(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		st.wantClean()
 	})
-	for _, want := range []string{`lost its lease and is cancelled" job=`, ` limits=slot`, `"blocked by the upstream" job=`, ` limits="host of a"`} {
+	for _, want := range []string{`lost its lease and is canceled" job=`, ` limits=slot`, `"blocked by the upstream" job=`, ` limits="host of a"`} {
 		if log.times(want) == 0 {
 			t.Errorf("no %s in %s", want, &log)
 		}

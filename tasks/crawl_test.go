@@ -44,9 +44,9 @@ func TestCrawl_Seed_JoinsOrBeginsAgain(t *testing.T) {
 	})
 }
 
-// A page that is on its way when the crawl begins anew leads nowhere: each job of it
-// would cost a permit of the new crawl's.
-func TestCrawl_BegunAnew_OldPageLeadsNowhere(t *testing.T) {
+// If a crawl starts again while a page is fetched, the page's links get no jobs: each would cost a permit
+// of the new crawl.
+func TestCrawl_StartedAgain_OldPageEnqueuesNothing(t *testing.T) {
 	site := pages("", map[string][]string{"/": {"/1", "/2", "/3"}, "/new": nil})
 	hosts := map[string]http.HandlerFunc{"a.test": func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/" {
@@ -76,7 +76,7 @@ func TestCrawl_BegunAnew_OldPageLeadsNowhere(t *testing.T) {
 	})
 }
 
-// What dies between the page and the last of its links does them again.
+// A job that dies between the page and the last of its links enqueues all links when it runs again.
 func TestCrawl_CrashBetweenLinks_FetchesAll(t *testing.T) {
 	var to []string
 	links := map[string][]string{}
@@ -101,8 +101,7 @@ func TestCrawl_CrashBetweenLinks_FetchesAll(t *testing.T) {
 	}
 }
 
-// dying enqueues so many jobs, and then fails once: the job is enqueued, and who
-// asked for that does not live to know.
+// dying enqueues so many jobs, and then returns an error once, although the job is enqueued.
 type dying struct {
 	*asynq.Client
 	after int32
@@ -143,8 +142,8 @@ func TestCrawl_FailedPage_CanRunAgain(t *testing.T) {
 	})
 }
 
-// A page whose job is dropped, as a rule can have it for one that would wait too long,
-// counts as failed: did it go on to wait, the crawl would never begin again.
+// A page whose job is dropped counts as failed. If it counted as waiting, the crawl would never start
+// again.
 func TestCrawl_DroppedJob_CountsAsFailed(t *testing.T) {
 	drop := func(next asynq.Handler) asynq.Handler {
 		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {

@@ -18,7 +18,7 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// shell is a command of which the test writes the text; what it gets is $1.
+// shell returns a handler whose command is a shell script. The payload is $1.
 func shell(script string, more func(*Command)) *ExecHandler {
 	c := Command{Args: func(_ context.Context, task *asynq.Task) ([]string, error) {
 		return []string{"sh", "-c", script, "sh", string(task.Payload())}, nil
@@ -95,7 +95,7 @@ func TestExecPayloads(t *testing.T) {
 	}
 }
 
-// No shell sees an argument.
+// Arguments are not passed to a shell.
 func TestExec_Arguments_SeeNoShell(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "made")
 	evil := fmt.Sprintf(`{"x":"'; touch %s; $(touch %s) '"}`, file, file)
@@ -109,8 +109,7 @@ func TestExec_Arguments_SeeNoShell(t *testing.T) {
 	}
 }
 
-// What a command started dies with it: at its timeout, at its end, and when the
-// worker stops.
+// Processes that a command has started end with it: at its timeout, at its end, and when the worker stops.
 func TestExecKillsChildren(t *testing.T) {
 	child := func(t *testing.T, file string) int {
 		t.Helper()
@@ -140,7 +139,7 @@ func TestExecKillsChildren(t *testing.T) {
 			}
 			switch tt.name {
 			case "at its timeout":
-				// Nobody knows in what time a busy machine starts the child.
+				// A busy machine may start the child late.
 				for timeout := 100 * time.Millisecond; !there(); timeout *= 2 {
 					_ = handler(timeout).process(t, "{}")
 				}
@@ -183,7 +182,7 @@ func TestExecResults(t *testing.T) {
 	}
 }
 
-// A command is given up where it can never start, and not where the system is full.
+// A job is archived if its command can never start, but not if the system is full.
 func TestExec_StartErrors(t *testing.T) {
 	for number, archived := range map[syscall.Errno]bool{
 		syscall.ENOENT: true, syscall.EACCES: true,
@@ -214,7 +213,7 @@ func TestExec_SecretsWithOnePrefix_AreHidden(t *testing.T) {
 	}
 }
 
-// Wherever what is kept of a command's errors begins, it shows no part of a secret.
+// The kept end of a command's error output has no part of a secret, wherever it begins.
 func TestExec_CutStderr_HidesSecrets(t *testing.T) {
 	const value = "0123456789SECRETTAIL"
 	t.Setenv("T", value)

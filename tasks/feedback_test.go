@@ -21,8 +21,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// upstream is the server of the calls, in a bubble: it answers the first with what a
-// test wants, all others with 200, and notes when each came.
+// upstream is the server of the calls. It answers the first call with a status and a header, all others
+// with 200, and records the time of each call.
 type upstream struct {
 	status int
 	header http.Header
@@ -97,8 +97,8 @@ func byHost() scheduler.Rule {
 	return scheduler.Rule{Needs: []throttle.Need{{Limit: "host", Key: "api.example"}, {Limit: "shared"}}}
 }
 
-// A 429 that one job gets keeps the jobs of all workers from calling until it is over, and
-// costs none of them an attempt: by http:request and by a handler of the program's own.
+// After a 429 no job of any worker makes a call until the block ends, and no job spends an attempt. This
+// holds for http:request and for a handler of the program's own.
 func TestFeedback_429_StopsAllWorkers(t *testing.T) {
 	request, err := tasks.NewHTTPRequest(tasks.HTTPRequest{URL: "https://api.example/items"})
 	if err != nil {
@@ -126,8 +126,8 @@ func TestFeedback_429_StopsAllWorkers(t *testing.T) {
 	}
 }
 
-// What an answer shuts, and for how long: what is the host's own, and what the program
-// names; for a day at most, and for no more than some seconds where it is not trusted.
+// A response blocks limits whose key is the host, and limits that the rule names, for a day at most.
+// Its time does not count for other limits.
 func TestFeedback_Blocks(t *testing.T) {
 	year := http.Header{"Retry-After": {"99999999"}}
 	usedUp := http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"600"}}
@@ -196,15 +196,15 @@ func TestFeedback_429WithoutTime_BlocksBriefly(t *testing.T) {
 	})
 }
 
-// What a job has truly cost is owed by those that follow: here 100 permits of 100 a second,
-// by a result in Redis. An error leaves the cost, is said, and fails no job.
+// Later jobs owe what a job has really cost: here 100 permits of 100 a second, by a result in Redis. An
+// error leaves the cost, is logged, and fails no job.
 func TestFeedback_Costs(t *testing.T) {
 	for name, fails := range map[string]error{"costs": nil, "unknown costs": errors.New("no usage")} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, rdb := redistest.Mini(t)
-				var said bytes.Buffer
-				f := &tasks.Feedback{Results: asynq.NewInspectorFromRedisClient(rdb), Log: slog.New(slog.NewTextHandler(&said, nil))}
+				var log bytes.Buffer
+				f := &tasks.Feedback{Results: asynq.NewInspectorFromRedisClient(rdb), Log: slog.New(slog.NewTextHandler(&log, nil))}
 				f.Costs = func(_ context.Context, _ *asynq.Task, result func() ([]byte, error)) (map[string]int, error) {
 					used, err := result()
 					return map[string]int{"host": len(used)}, errors.Join(err, fails)
@@ -221,9 +221,9 @@ func TestFeedback_Costs(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				owed, logged := d.Remaining == 0, strings.Contains(said.String(), "no usage")
+				owed, logged := d.Remaining == 0, strings.Contains(log.String(), "no usage")
 				if owed != (fails == nil) || logged != (fails != nil) {
-					t.Errorf("%s, and said is %q", d, said.String())
+					t.Errorf("%s, and the log is %q", d, log.String())
 				}
 				if queue, err := asynq.NewInspectorFromRedisClient(rdb).GetQueueInfo("default"); err != nil || queue.FailedTotal != 0 {
 					t.Errorf("%+v, %v: want no failure", queue, err)

@@ -38,7 +38,7 @@ func raw(text string) *http.Transport {
 	return pipe(func(to io.Writer) { _, _ = io.WriteString(to, text) })
 }
 
-// A body that comes by a byte a second ends when the call's time does.
+// A body of a byte a second ends at the call's timeout.
 func TestHTTP_SlowBody_TimesOut(t *testing.T) {
 	drip := func(to io.Writer) {
 		_, _ = io.WriteString(to, "HTTP/1.1 200 OK\r\n\r\n")
@@ -65,7 +65,7 @@ func TestHTTP_SlowBody_TimesOut(t *testing.T) {
 			if !got.Truncated || got.Length != -1 || save == "" && got.Body != strings.Repeat("x", 21) {
 				t.Errorf("result %+v, want the 21 bytes of 20 s, truncated, length unknown", got)
 			}
-			time.Sleep(2 * time.Second) // until the server has seen that nobody reads
+			time.Sleep(2 * time.Second) // until the server has noticed the closed connection
 		})
 		if left := saved(t, h); len(left) > 0 {
 			t.Errorf("the folder holds %q, want nothing", left)

@@ -104,7 +104,7 @@ func TestSecrets_Refused(t *testing.T) {
 	dir := filepath.Dir(file)
 	t.Setenv("API_SHORT", "short")
 	t.Setenv("API_LINES", "two lines\r\nX-Evil: 1")
-	t.Setenv("PRIVATE", "nobody's business")
+	t.Setenv("PRIVATE", "a private value")
 	if err := os.WriteFile(filepath.Join(dir, "large"), make([]byte, maxSecret+1), 0o600); err != nil {
 		t.Fatal(err)
 	}

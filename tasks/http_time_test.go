@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// holding is the URL of a server that answers each connection with a text, and then
-// holds it until the test is over.
+// holding returns the URL of a server that answers each connection with a text, and keeps it open until
+// the test ends.
 func holding(t *testing.T, text string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -34,8 +34,8 @@ func holding(t *testing.T, text string) string {
 	return "http://" + l.Addr().String()
 }
 
-// A server that keeps the connection holds no call beyond its time, whatever it said
-// before: asked for or not, another protocol is no answer.
+// A server that keeps the connection open holds no call beyond its timeout. A switch of the protocol is
+// no response, whether the call asked for it or not.
 func TestHTTP_HeldConnection_TimesOut(t *testing.T) {
 	const switched = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\nConnection: Upgrade\r\n\r\nhello"
 	upgrade := map[string]string{"Connection": "Upgrade", "Upgrade": "other"}
@@ -55,7 +55,7 @@ func TestHTTP_HeldConnection_TimesOut(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.call.URL, tt.call.Timeout = holding(t, tt.answer), 100*time.Millisecond
 			if tt.class == "1xx" {
-				tt.call.Timeout = time.Hour // it is no matter of time
+				tt.call.Timeout = time.Hour // the timeout does not matter
 			}
 			h := local()
 			h.SaveDir = t.TempDir()

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestParse: days and weeks stand wherever hours do, and what Go does not read is refused.
+// Days and weeks are read wherever hours are. Other texts that Go does not read are errors.
 func TestParse(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"7d": 168 * time.Hour, "2w": 336 * time.Hour, "168h": 168 * time.Hour, "1d12h": 36 * time.Hour, "1.5d": 36 * time.Hour, "-1d": -24 * time.Hour,
@@ -33,7 +33,7 @@ func TestText(t *testing.T) {
 		-3 * time.Hour: "-3 h", 48*time.Hour + 20*time.Minute: "2 d", 1461 * 24 * time.Hour: "4 years", math.MinInt64: "-292 years", 41*time.Hour + 38*time.Minute: "1 d 18 h",
 	} {
 		if got := Text(d); got != want {
-			t.Errorf("%s is told as %s, want %s", d, got, want)
+			t.Errorf("Text(%s) = %s, want %s", d, got, want)
 		}
 	}
 }

@@ -71,7 +71,7 @@ func wantCounts(t *testing.T, f *frontier.Frontier, want frontier.Counts) {
 	}
 }
 
-// A URL is one job's until that is done, and no job's after that.
+// One job owns a URL until it is done. After that no job can take it.
 func TestClaim(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		f := frontier.New(rdb, "")
@@ -101,7 +101,8 @@ func TestClaim(t *testing.T) {
 	})
 }
 
-// A seed joins the crawl in progress, and begins it again if nothing waits; so does Begin. The jobs of a crawl that is over do nothing.
+// A seed joins the running crawl, and starts it again if no URL waits. Begin always starts it again. The
+// jobs of the previous crawl do nothing.
 func TestCrawl_Seed_BeginsAgain(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		f := frontier.New(rdb, "")
@@ -135,7 +136,7 @@ func TestCrawl_Seed_BeginsAgain(t *testing.T) {
 	})
 }
 
-// A page's job that runs again is asked for the jobs that have not started.
+// If a page's job runs again, Found returns the URLs whose jobs have not started.
 func TestFound_Repeated_AsksForJobs(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		f := frontier.New(rdb, "")
@@ -155,7 +156,7 @@ func TestFound_Repeated_AsksForJobs(t *testing.T) {
 	})
 }
 
-// What is recorded twice counts once.
+// A state that is recorded twice counts once.
 func TestCounts(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		f := frontier.New(rdb, "")
@@ -184,8 +185,7 @@ func TestCounts(t *testing.T) {
 	})
 }
 
-// One job asks for a robots.txt, the others wait; and after no answer nobody asks
-// for a while.
+// One job requests a robots.txt, and the others wait. After a failure no job requests it for a while.
 func TestRobots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)

@@ -142,7 +142,7 @@ func TestNoRedis(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with a URL, its password is not shown.
+// No error about a URL shows its password.
 func TestBadRedisURL(t *testing.T) {
 	tests := []struct{ text, want string }{
 		{"", "not a Redis URL: want redis://HOST"},
@@ -222,7 +222,7 @@ func TestConnect_UnknownCertificate(t *testing.T) {
 }
 
 // TestConnect_ClusterWithDeadNode: of the nodes in a URL one that answers is enough, and where
-// none does the reason is told.
+// none does, the error has the reason.
 func TestConnect_ClusterWithDeadNode(t *testing.T) {
 	c := redistest.RunCluster(t)
 	for range 4 { // they are asked in any order

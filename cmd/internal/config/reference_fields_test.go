@@ -185,7 +185,7 @@ var (
 	isRequired = regexp.MustCompile(` ?Required([^.;]*)([.;])`)
 )
 
-// readComment is what a comment says that a field means, and its default if it tells one.
+// readComment returns the meaning of a field by its comment, and its default if the comment has one.
 func readComment(t *testing.T, name, comment string) (meaning, standard string) {
 	paragraph, _, _ := strings.Cut(comment, "\n\n")
 	text, ok := strings.CutPrefix(strings.Join(strings.Fields(paragraph), " "), name+" ")
@@ -206,7 +206,7 @@ func readComment(t *testing.T, name, comment string) (meaning, standard string) 
 	return strings.ToUpper(text[:1]) + text[1:], standard
 }
 
-// standard is the default that a value of an empty file tells.
+// standard returns the default of a field by its value in an empty file.
 func standard(value reflect.Value) string {
 	if value.Kind() == reflect.Pointer && !value.IsNil() {
 		value = value.Elem()

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/cmd/internal/expression"
 )
 
-// What is wrong with a payload is wrong with each attempt: the job is archived at once.
+// A wrong payload is wrong in each attempt, so the job is archived at once.
 func TestRule_WrongPayload(t *testing.T) {
 	c, err := Parse("rules", []byte(`
 limits: {host: {kind: funnel, rate: 1/s}}
@@ -44,7 +44,7 @@ schedules: {s: {cron: "@every 2d", task: "http:request", payload: {url: "https:/
 	}
 }
 
-// Which limits an answer may shut, and whether by the time that it tells.
+// The limits that a response may block, and those for which its time counts.
 func TestRetryAfterScope(t *testing.T) {
 	for _, tt := range []struct {
 		task   string

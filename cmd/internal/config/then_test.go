@@ -100,7 +100,7 @@ tasks:
 	}
 }
 
-// A reference that an expression would complete is a mistake, and said at once.
+// A reference that an expression would complete is an error of the config.
 func TestThen_ReferencesAreWhole(t *testing.T) {
 	for _, payload := range []string{
 		`{url: "https://h.example/?x=$${env:${result.name}}"}`,

@@ -24,7 +24,7 @@ const aboutCrawl = `Starts a crawl, or adds URLs to the running crawl of that na
   enqueue crawl https://example.com/
   enqueue crawl https://example.com/ https://example.org/ --depth 5 --allow same-site --name both
 
-A crawl fetches each URL once, by a job of type crawl:fetch, whose limits in the worker's config should have the key host(payload.url). It obeys robots.txt with its Crawl-delay, and follows the links of pages and the sitemaps in robots.txt. URLs for a running crawl join it; a finished crawl starts over. "worker crawls NAME" shows the progress.`
+A crawl fetches each URL once, with a job of type crawl:fetch. Give its limits in the worker's config the key host(payload.url), so that each host has its own rate. It obeys robots.txt with its Crawl-delay, and follows the links of pages and the sitemaps in robots.txt. URLs for a running crawl join it; a finished crawl starts over. "worker crawls NAME" shows the progress.`
 
 type crawlCommand struct {
 	cli.Globals

@@ -66,7 +66,7 @@ func (c *command) Validate() error {
 	case c.Plan && c.IDs:
 		return errors.New("--plan and --ids: want one of them; a plan adds no job")
 	case c.File != "" && (c.Type != "" || c.Payload != "" || c.ID != ""):
-		return fmt.Errorf("--type, --payload and --id describe a job without a file: want them on the lines of %s", c.File)
+		return fmt.Errorf("--type, --payload and --id cannot be combined with a file: write them on the lines of %s", c.File)
 	}
 	return cli.FlagError(c.Options.Validate())
 }

@@ -134,7 +134,7 @@ func (p *plan) forecast(ctx context.Context, conf *config.Config, notes io.Write
 		return first, last, err
 	}
 	if withoutRule > 0 {
-		note("does not count %s of queues that this config does not serve", display.Count(withoutRule, "pending job"))
+		note("the plan does not include %s of queues that this config does not serve", display.Count(withoutRule, "pending job"))
 	}
 	servers, err := q.Inspector.Servers()
 	if err == nil && len(servers) == 0 {

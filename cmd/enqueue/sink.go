@@ -32,19 +32,19 @@ func addJobs(ctx context.Context, source *source, strict bool) error {
 		}
 		jobs = slices.Values(lines)
 	} else {
-		source.input = eager{source.input, func() { sink.send(ctx) }}
+		source.input = flushingReader{source.input, func() { sink.send(ctx) }}
 	}
 	err := sink.addAll(ctx, jobs)
 	return source.finish(sink.close(err))
 }
 
-// eager calls a function before each read, because a read can block.
-type eager struct {
+// flushingReader calls a function before each read, because a read can block.
+type flushingReader struct {
 	io.Reader
 	before func()
 }
 
-func (e eager) Read(p []byte) (int, error) {
+func (e flushingReader) Read(p []byte) (int, error) {
 	e.before()
 	return e.Reader.Read(p)
 }
@@ -113,7 +113,7 @@ func (s *sink) send(ctx context.Context) {
 // enqueued handles the result of one job.
 func (s *sink) enqueued(l line, err error) error {
 	switch {
-	case err == nil, !l.ownID && s.there(l, err):
+	case err == nil, !l.ownID && s.isEnqueued(l, err):
 		// The ID is random, so a retry after a lost reply found the job of the first try.
 	case errors.Is(err, asynq.ErrTaskIDConflict):
 		s.source.reject(l, &existsError{fmt.Sprintf("id %q: queue %s already has a job with this ID", l.ID, l.Queue)})
@@ -132,8 +132,8 @@ func (s *sink) enqueued(l line, err error) error {
 	return nil
 }
 
-// there reports whether the error means that this very job is in its queue.
-func (s *sink) there(l line, err error) bool {
+// isEnqueued reports whether the error means that an earlier try has enqueued this job.
+func (s *sink) isEnqueued(l line, err error) bool {
 	if errors.Is(err, asynq.ErrDuplicateTask) { // perhaps because of another job
 		return slices.ContainsFunc(s.source.config.Sharded.Names(l.Queue), func(queue string) bool {
 			_, gone := asynq.NewInspectorFromRedisClient(s.rdb).GetTaskInfo(queue, l.ID)
@@ -143,8 +143,8 @@ func (s *sink) there(l line, err error) bool {
 	return errors.Is(err, asynq.ErrTaskIDConflict)
 }
 
-// warn names the types whose answers are not kept, and queues that no running worker serves. If no
-// worker is running, it names queues that this config does not serve. It ignores errors of Redis,
+// warn warns of types whose answers are not kept, and of queues that no running worker serves. If no
+// worker is running, it warns of queues that this config does not serve. It ignores errors of Redis,
 // because the jobs are added.
 func (s *sink) warn() {
 	conf, stderr := s.source.config, s.source.stdio.Err

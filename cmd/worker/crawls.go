@@ -24,7 +24,7 @@ type crawlsCommand struct {
 func (c *crawlsCommand) Validate() error {
 	switch {
 	case c.URLs && c.Name == "":
-		return errors.New("--urls: want the crawl's name, too: worker crawls NAME --urls")
+		return errors.New("--urls requires the name of a crawl: worker crawls NAME --urls")
 	case !c.URLs && c.State != "":
 		return errors.New("--state: want --urls, too")
 	case c.State != "" && !slices.Contains(frontier.States(), c.State):

@@ -105,7 +105,7 @@ func (c *demoCommand) Run(ctx context.Context, stdio cli.IO) error {
 	}
 	defer jobs.Shutdown()
 
-	// As many calls as the API allows at once, then as many again after each second and margin.
+	// The shortest time: as many calls as the API allows at once, then as many after each second and margin.
 	ideal := time.Duration((c.Jobs-1)/c.Rate) * (time.Second + c.Margin)
 	progress := cli.NewProgress(stdio.Err)
 	defer progress.Clear()

@@ -21,7 +21,7 @@ type healthCommand struct {
 }
 
 func (healthCommand) Help() string {
-	return `Requests /healthz of a worker, or /readyz with --ready, and prints the answer. The exit code is 0 only if the answer is 200. It is for health checks in containers without a shell or curl. --ready sends the page's token, from the flag, the environment or the config. The certificate of a worker on this machine is not verified, because it bears the name that browsers use.`
+	return `Requests /healthz of a worker, or /readyz with --ready, and prints the answer. The exit code is 0 only if the answer is 200. It is for health checks in containers without a shell or curl. --ready sends the page's token, from the flag, the environment or the config. For a local address the certificate is not verified, because it is issued for the public name.`
 }
 
 const healthTimeout = 3 * time.Second

@@ -57,7 +57,7 @@ func TestHealth(t *testing.T) {
 func TestHealth_Token(t *testing.T) {
 	const token = "open sesame"
 	url, _ := runWorker(t, redistest.Run(t), "page: {token: "+token+"}\n")
-	if out := health(t, url, "--ready"); out.Code != 1 || !strings.Contains(out.Err, "401: want the page's token") {
+	if out := health(t, url, "--ready"); out.Code != 1 || !strings.Contains(out.Err, "401: This page requires a token") {
 		t.Errorf("without the token: %+v", out)
 	}
 	t.Setenv("HEADGATE_PAGE_TOKEN", token)

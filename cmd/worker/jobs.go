@@ -27,7 +27,7 @@ type jobsCommand struct {
 func newJobsCommand() jobsCommand {
 	return jobsCommand{
 		Run: jobsAction{action: inspect.Run, text: "run %s", help: `The jobs go to the end of their queue and obey their limits like new jobs. A job that waits for a limit cannot be run past it: raise the limit instead.`},
-		Cancel: jobsAction{action: inspect.Cancel, text: "asked %s to stop; its handler decides when", help: `Cancels the contexts of the jobs. http:request, crawl:fetch and exec:NAME stop then; a handler that ignores its context runs on. The error that the handler returns counts as a failure, so the job is retried if it has attempts left. Use "jobs delete" or "jobs archive" afterwards to get rid of it.
+		Cancel: jobsAction{action: inspect.Cancel, text: "canceled the context of %s; a handler stops when it reacts", help: `Cancels the contexts of the jobs. http:request, crawl:fetch and exec:NAME stop then; a handler that ignores its context continues. If the handler returns an error, the attempt counts as a failure, and the job is retried while it has retries left. Use "jobs delete" or "jobs archive" afterwards to remove it.
 
 asynq finds a running job by its ID alone. If jobs with the same ID run in two queues, neither can be canceled.`},
 		Archive: jobsAction{action: inspect.Archive, text: "archived %s"},
@@ -46,14 +46,14 @@ type filter struct {
 	Error   cli.Term      `placeholder:"TEXT" help:"Only jobs whose last error contains this text."`
 }
 
-// validated returns the filter after a check that its limit exists and its states are states.
+// validated converts the flags to a filter, and checks that the limit and the states exist.
 func (f filter) validated(ctx context.Context, q *inspect.Queues) (inspect.Filter, error) {
 	all := inspect.Filter{
 		States: f.State, Queue: string(f.Queue), Type: string(f.Type), Limit: string(f.Limit), Key: string(f.Key),
 		OlderThan: f.Older, Payload: string(f.Payload), Error: string(f.Error),
 	}
 	if f.State != nil && len(f.State) == 0 {
-		all.States = []string{""} // as of an unset shell variable: an error, and not all states
+		all.States = []string{""} // an empty --state, as of an unset shell variable, is an error and does not mean all states
 	}
 	return all, cli.FlagError(all.Validate(ctx, q))
 }
@@ -65,7 +65,7 @@ type jobsList struct {
 }
 
 func (jobsList) Help() string {
-	return `Lists jobs by queue and state: archived and completed jobs newest first, other jobs next first. WHEN is when a job came into its state, or when a scheduled or retried job runs. WHY is the last error, or the slowest limit of a waiting job.
+	return `Lists jobs by queue and state: archived and completed jobs newest first, other jobs next first. WHEN is when a job came into its state, or when a scheduled or retried job runs. WHY is the last error, or the limit that delays a waiting job most.
 
 --older counts from when a job became pending, was first denied, started, last failed, was archived or completed.
 

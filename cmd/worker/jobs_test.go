@@ -220,26 +220,6 @@ func TestUsageErrors(t *testing.T) {
 	}
 }
 
-// A job that is archived or deleted loses its position, and the next job of the lane moves up.
-func TestJobs_ForgetPositions(t *testing.T) {
-	for _, command := range []string{"archive waiting", "delete waiting", "delete --payload waiting", "archive --all --yes", "delete --limit slow --yes"} {
-		w := newAllJobs(t)
-		if code, out, stderr := w.run(command); code != 0 {
-			t.Errorf("%s: exit code %d: %s%s", command, code, out, stderr)
-		}
-		_, waits, err := w.Limiter.Position(t.Context(), throttle.JobID{Queue: "default", ID: "waiting"})
-		if waits || err != nil {
-			t.Errorf("after %s it waits: %v, %v", command, waits, err)
-		}
-		if !strings.HasSuffix(command, "--yes") {
-			place, _, err := w.Limiter.Position(t.Context(), throttle.JobID{Queue: "default", ID: "behind"})
-			if place.Rank != 1 || err != nil {
-				t.Errorf("after %s the other is at %d, %v", command, place.Rank, err)
-			}
-		}
-	}
-}
-
 // A job that has left the selected state in the meantime is skipped.
 func TestJobs_SkipChangedJobs(t *testing.T) {
 	for _, tt := range []struct {
@@ -304,7 +284,7 @@ func TestJobsCancel_SameIDInTwoQueues(t *testing.T) {
 	defer messages.Close()
 	_, err = messages.Receive(t.Context())
 	w.must(err)
-	if code, out, stderr := w.run("cancel active --queue default"); code != 0 || out != "asked 1 job to stop; its handler decides when\n" {
+	if code, out, stderr := w.run("cancel active --queue default"); code != 0 || out != "canceled the context of 1 job; a handler stops when it reacts\n" {
 		t.Errorf("exit code %d: %s%s", code, out, stderr)
 	}
 	if message, err := messages.ReceiveMessage(t.Context()); err != nil || message.Payload != "active" {
@@ -317,13 +297,5 @@ func TestJobsCancel_SameIDInTwoQueues(t *testing.T) {
 		if want := "worker: jobs active run in the queues default and other: canceling one would cancel all, so none was canceled\n"; code != 1 || stderr != want {
 			t.Errorf("%s: exit code %d: %s", args, code, stderr)
 		}
-	}
-}
-
-// A fairness key is not a meter that a job waits for.
-func TestPosition_FairnessKey_IsNoMeter(t *testing.T) {
-	position := waitdb.Position{Lane: waitdb.NewLane("default\napi|\nhost|a\n|3|tenant")}
-	if p := newPositionView(position); len(p.Lane) != 2 || p.FairnessKey != "tenant" || p.FairnessWeight != 3 {
-		t.Errorf("lane %q, key %q of weight %d", p.Lane, p.FairnessKey, p.FairnessWeight)
 	}
 }

@@ -123,7 +123,7 @@ type limitsUnset struct {
 }
 
 func (limitsUnset) Help() string {
-	return `An override in the config file applies again when the file changes there.`
+	return `An override of the config file is restored only when its entry in the file changes.`
 }
 
 func (c *limitsUnset) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
@@ -159,7 +159,7 @@ type limitsSet struct {
 }
 
 func (limitsSet) Help() string {
-	return `Settings without a flag keep their value, but a limit of another kind keeps only its apps and max_block. A config file that has the limit replaces it, with a warning, when a worker first reads the file and when the limit changes there.
+	return `Settings without a flag keep their value, but a limit of another kind keeps only its apps and max_block. A definition in a config file replaces the change, with a warning, when a worker first reads the file or when the definition in the file changes.
 
 --key overrides the rate or capacity of one key, at once, until --for ends or "worker limits unset". Permits that were taken stay taken. For a fixed_window an override has another count in the same period.`
 }

@@ -31,7 +31,7 @@ func (runCommand) Help() string {
 
 When the config file changes, and on SIGHUP, the worker reads limits, rules and schedules again. A file with errors, an empty file and a missing file change nothing.
 
-An answer of 429, or 503 with Retry-After, blocks the job's limits that have a key (or all, if none has a key; or those under block_on_429) for all workers. The block ends at the time in the answer's Retry-After, RateLimit or X-RateLimit fields. Without such a time the block lasts for a second, twice as long for each 429 in a row, up to five minutes. The answer's time applies to limits whose key is host(payload.url), to limits under block_on_429, to all limits with "retry_after_scope: all", and never for longer than the limit's max_block. The job waits at the head of its lane, and spends no attempt.`
+A 429, or a 503 with Retry-After, blocks some of the job's limits for all workers: those under block_on_429, or else those with a key, or all if none has a key. The block ends at the time in the answer's Retry-After, RateLimit or X-RateLimit fields. Without such a time it lasts for a second, twice as long for each 429 in a row, up to five minutes. The answer's time applies to limits whose key is host(payload.url), to limits under block_on_429, to all limits with "retry_after_scope: all", and never for longer than the limit's max_block. The job waits first in line, and the attempt is not counted.`
 }
 
 func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {

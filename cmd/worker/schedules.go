@@ -117,10 +117,10 @@ type schedulesNext struct {
 }
 
 type scheduleTick struct {
-	Name  string `json:"name"`
-	Zone  string `json:"zone"`
-	There tick   `json:"tick"`
-	Here  tick   `json:"-"`
+	Name      string `json:"name"`
+	Zone      string `json:"zone"`
+	Tick      tick   `json:"tick"`
+	LocalTime tick   `json:"-"`
 }
 
 func (c *schedulesNext) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
@@ -137,12 +137,12 @@ func (c *schedulesNext) Run(ctx context.Context, conn *connection, stdio cli.IO)
 			ticks = append(ticks, scheduleTick{s.Entry.Name, zoneName(s.Entry.Zone), tick{t}, tick{t.Local()}})
 		}
 	}
-	slices.SortStableFunc(ticks, func(a, b scheduleTick) int { return a.There.Compare(b.There.Time) })
+	slices.SortStableFunc(ticks, func(a, b scheduleTick) int { return a.Tick.Compare(b.Tick.Time) })
 	none := noSchedules
 	if len(list) > 0 {
 		none = "all schedules are disabled or paused"
 	}
-	return cli.List(stdio.Out, c.JSON, ticks, none, "NAME", "ZONE", "THERE", "HERE")
+	return cli.List(stdio.Out, c.JSON, ticks, none, "NAME", "ZONE", "TICK", "LOCAL TIME")
 }
 
 // nextTicks reads the schedules from Redis. If no Redis is configured or running, it reads the config

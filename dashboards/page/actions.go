@@ -28,7 +28,7 @@ type action struct {
 	Verb   string
 	Text   string          // the effect, in a sentence
 	Grave  bool            // cannot be undone
-	fields []string        // of the form; the address names the remaining values
+	fields []string        // that the user fills in; other values are in the address
 	jobs   *inspect.Action // nil for an action on a limit
 	// do executes the action. ctx names the user. Errors of do are shown to the user.
 	do func(ctx context.Context, p *Page, f url.Values) error
@@ -43,15 +43,15 @@ var actions = map[string]*action{
 		return p.Limiter.Resume(ctx, f.Get("limit"))
 	}},
 	"change": {Verb: "Change", Text: "It applies at once, also to waiting jobs. Permits taken so far still count. It stays until the limit changes in the config file.", fields: []string{"rate", "capacity"}, do: changeLimit},
-	"reset": {Verb: "Reset", Grave: true, Text: "The permits taken so far are forgotten, and a block ends. More calls may leave then than the limit allows.", fields: []string{"key"}, do: func(ctx context.Context, p *Page, f url.Values) error {
+	"reset": {Verb: "Reset", Grave: true, Text: "All permits become available again, and a block ends. More calls than the limit allows may be sent.", fields: []string{"key"}, do: func(ctx context.Context, p *Page, f url.Values) error {
 		return p.Limiter.Reset(ctx, f.Get("limit"), f.Get("key"))
 	}},
 	"block": {Verb: "Block", Text: "The key gets no permits for that time. Other keys are not affected.", fields: []string{"key", "for"}, do: block},
 	"unblock": {Verb: "Unblock", Text: "The key gets permits again at once.", fields: []string{"key"}, do: func(ctx context.Context, p *Page, f url.Values) error {
 		return p.Limiter.Block(ctx, f.Get("limit"), f.Get("key"), time.Time{})
 	}},
-	"run":     newJobAction("Run", inspect.Run, "It goes to the end of its queue, and obeys its limits as a new job does."),
-	"cancel":  newJobAction("Cancel", inspect.Cancel, "Its context is canceled, which its handler should obey. A canceled job has failed, and runs again if it has attempts left."),
+	"run":     newJobAction("Run", inspect.Run, "It goes to the end of its queue, and needs permits like a new job."),
+	"cancel":  newJobAction("Cancel", inspect.Cancel, "Its context is canceled. If the handler returns an error, the attempt counts as failed, and the job is retried if it has retries left."),
 	"archive": newJobAction("Archive", inspect.Archive, "It will not run by itself. It can be run later."),
 	"delete":  newJobAction("Delete", inspect.Delete, "The job and its payload are deleted."),
 }
@@ -70,7 +70,7 @@ func (a *action) hasInput(name string, r *http.Request) bool {
 func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodPost {
 		w.Header().Set("Allow", "GET, POST")
-		p.fail(w, http.StatusMethodNotAllowed, "Actions are asked for with GET and done with POST.")
+		p.fail(w, http.StatusMethodNotAllowed, "Use GET to open an action and POST to execute it.")
 		return
 	}
 	if err := r.ParseForm(); err != nil {
@@ -87,7 +87,7 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, http.StatusNotFound, "There is no such action.")
 		return
 	case p.ReadOnly:
-		p.fail(w, http.StatusForbidden, "This page can only be read.")
+		p.fail(w, http.StatusForbidden, "This page is read-only.")
 		return
 	}
 	back := "./"
@@ -135,8 +135,8 @@ type confirmation struct {
 	Wrong  string // error of the last attempt
 }
 
-// confirm shows the form of an action. After a failed attempt it shows the error. The script shows
-// the form as a dialog.
+// confirm shows the form of an action. After a failed attempt it shows the error. With JavaScript
+// the form is a dialog.
 func (p *Page) confirm(w http.ResponseWriter, r *http.Request, a *action, f url.Values, back string, failed error) {
 	code, text := http.StatusOK, ""
 	switch {

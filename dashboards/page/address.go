@@ -75,8 +75,8 @@ func to(name string, pairs ...string) string {
 	return "./" + name + "?" + q.Encode()
 }
 
-// act returns the address of an action on what the pairs name. Empty values stay, because the empty
-// key is that of a limit without keys.
+// act returns the address of an action on the object that pairs of a parameter and its value identify.
+// Empty values are kept, because the empty key is valid.
 func act(name, back string, pairs ...string) string {
 	q := url.Values{"action": {name}, "back": {back}}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -91,7 +91,7 @@ type pages struct {
 	at                address
 }
 
-// newPages reads the page from an address; an invalid one is the first. The caller sets Total.
+// newPages reads the page from an address. An invalid page means the first. The caller sets Total.
 func newPages(at address, size int) pages {
 	n, err := strconv.Atoi(at.Get("page"))
 	if err != nil || n < 1 || n > 1_000_000 {

@@ -115,14 +115,6 @@ func TestToken_InAddress(t *testing.T) {
 	}
 }
 
-// TestRedirect_KeepsQuery: the redirect to the folder keeps the query, and the token in it.
-func TestRedirect_KeepsQuery(t *testing.T) {
-	h := http.StripPrefix("/headgate", locked(t, offline(), nil))
-	if to := ask(h, request("GET", "/headgate?token=open+sesame", nil)).Header.Get("Location"); to != "headgate/?token=open+sesame" {
-		t.Errorf("it leads to %q", to)
-	}
-}
-
 func TestNew_ShortToken(t *testing.T) {
 	rdb := offline()
 	o := page.Options{Redis: rdb, Limiter: throttle.New(rdb, throttle.Options{}), Token: "äöüäöüß"}

@@ -1,5 +1,5 @@
-// Package page is a live page that shows what waits, for which limit, since when and until when, and
-// lets an operator change it.
+// Package page serves a live page that shows which jobs wait for which limit, and how long, and lets an
+// operator change limits and jobs.
 //
 //	p, err := page.New(page.Options{Redis: rdb, Limiter: limiter, Token: token})
 //	…
@@ -13,7 +13,7 @@
 // # Data
 //
 //   - limits, meters, waiting jobs and lanes: from the limiter, at most some seconds old;
-//   - charts and rates: from the stats that processes write, of 15 minutes;
+//   - charts and rates: from the stats of the last 15 minutes;
 //   - changes: from the changelog, which has the last 500 or so;
 //   - queues, servers and payloads: from asynq.
 //

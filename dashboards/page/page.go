@@ -22,7 +22,7 @@ import (
 
 // Options configure a page. Redis and Limiter are required.
 type Options struct {
-	// Redis has the asynq queues and the limiter's scope. The caller closes it, after the page.
+	// Redis is the client for the asynq queues and the limiter's scope. The caller closes it after the page.
 	Redis   redis.UniversalClient
 	Limiter *throttle.Limiter
 	// Scope is the limiter's. Empty means "default".
@@ -148,7 +148,7 @@ func (p *Page) refusal(code int) string {
 	case p.Authenticate != nil:
 		return "You are not signed in."
 	}
-	return "This page wants its token. Add it to the address once, as in ?token=TOKEN: this browser remembers it for 12 hours. Programs send it as \"Authorization: Bearer TOKEN\"."
+	return "This page requires a token. Open it once with ?token=TOKEN: this browser remembers it for 12 hours. Programs send it as \"Authorization: Bearer TOKEN\"."
 }
 
 // Guard wraps next with the page's authentication. Other requests get a 401 or 403 with a line of
@@ -163,7 +163,7 @@ func (p *Page) route(w http.ResponseWriter, r *http.Request) {
 		p.serveAction(w, r)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")
-		p.fail(w, http.StatusMethodNotAllowed, "This page can only be read.")
+		p.fail(w, http.StatusMethodNotAllowed, "This page is read-only.")
 	case name == "find":
 		p.serveFind(w, r)
 	case views[name] != nil:

@@ -61,7 +61,7 @@ type queues struct {
 // limitRow is a limit in the table.
 type limitRow struct {
 	inspect.Limit
-	Steps []stats.LimitSummary // of the chart; the last is not over
+	Steps []stats.LimitSummary // of the chart; the last is incomplete
 	Sum   stats.LimitSummary   // of Steps
 	From  time.Time            // when Steps begin
 	now   time.Time
@@ -184,7 +184,7 @@ func (r limitRow) Chart() (string, error) {
 // summary is the data of the sentence at the top of the page.
 type summary struct {
 	Chief    string            // the limit with the most waiting jobs
-	All      bool              // nine of ten jobs wait for it
+	All      bool              // at least 90 % of the awaited permits are of this limit
 	Since    time.Time         // of the first denial of the oldest waiting job; zero if unknown
 	ETA      forecast.Estimate // of the last job, from Now on
 	Troubles []trouble         // for an operator to look at, at most four
@@ -200,7 +200,7 @@ func summarize(d data, now time.Time) summary {
 		s.Troubles = append(s.Troubles, trouble{level, fmt.Sprintf(format, args...)})
 	}
 	if d.Waiting > 0 && !d.HasDispatcher {
-		add("bad", "there is no dispatcher: no worker runs, or none reaches Redis")
+		add("bad", "there is no dispatcher: no worker is running, or none can reach Redis")
 	}
 	wanted := 0
 	for i := range d.Limits {

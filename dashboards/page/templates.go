@@ -38,7 +38,7 @@ func must[T any](value T, err error) T {
 // assetPath returns the address of an asset with its version, so that browsers may cache it for ever.
 func assetPath(name string) string { return "assets/" + name + "?" + versions()[name] }
 
-// serveAsset serves an asset. Under another version, as from a page before an update, it is not cached.
+// serveAsset serves an asset. A request for another version, of a page before an update, is not cached.
 func serveAsset(w http.ResponseWriter, r *http.Request, name string) {
 	version, ok := versions()[name]
 	if !ok {

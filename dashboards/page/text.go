@@ -111,8 +111,8 @@ func (r redactor) block(data []byte) string {
 	return r.shown(string(data), longText)
 }
 
-// shown returns a text without secrets, cut at limit bytes. It looks for secrets in twice as many, to
-// find one at the cut.
+// shown returns a text without secrets, cut at limit bytes. It hides secrets in the first 2*limit bytes
+// before it cuts, to find one at the cut.
 func (r redactor) shown(text string, limit int) string {
 	more := max(0, len(text)-2*limit)
 	return display.Cut(r.Text(text[:len(text)-more]), limit, more)

@@ -1,17 +1,12 @@
 package page_test
 
 import (
-	"encoding/json"
 	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/headgate/headgate/internal/script"
-	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
@@ -83,41 +78,6 @@ func TestChange_ArchivesJobs(t *testing.T) {
 			t.Errorf("%s: %d, want %d\n%s", rate, got.StatusCode, code, text)
 		}
 	}
-}
-
-// TestReader_LateSummary: a summary counts that is written after Redis's time was read, in the next step.
-func TestReader_LateSummary(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := miniFixture(t)
-		p := w.page()
-		begins := time.Now().Truncate(10 * time.Second).Add(20 * time.Second)
-		time.Sleep(time.Until(begins) - time.Millisecond)
-		summary, err := json.Marshal(stats.Summary{Limits: map[string]stats.LimitSummary{"mail": {Allowed: 4321, Permits: 4321}}})
-		w.must(err)
-		id := stats.StreamID(begins.Add(time.Millisecond))
-		w.must(w.rdb.XAdd(t.Context(), &redis.XAddArgs{Stream: script.Prefix("crawl") + "stats", ID: id, Values: []any{"s", summary}}).Err())
-		ask(p, request("GET", "/", nil))
-		time.Sleep(time.Minute)
-		if text := body(t, ask(p, request("GET", "/?open=mail", nil))); !strings.Contains(text, "4,321") {
-			t.Error("permits of a summary are not on the page")
-		}
-	})
-}
-
-// TestReader_Idle: without waiting and pending jobs there is no forecast, which would read the time.
-func TestReader_Idle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := miniFixture(t)
-		counted := &counting{}
-		w.rdb.AddHook(redistest.Hook(counted.around))
-		p := w.page()
-		for turn := range 3 {
-			if ask(p, request("GET", "/", nil)); counted.times.Load() != int64(turn+1) {
-				t.Errorf("after %d turns Redis was asked for its time %d times", turn+1, counted.times.Load())
-			}
-			time.Sleep(3 * time.Second)
-		}
-	})
 }
 
 // TestReader_LastJob: when no job waits any more, the demand is gone in the same snapshot.

@@ -76,7 +76,7 @@ type jobData struct {
 	// Attempts are the last attempts, once one has failed. Crashes counts those whose worker died.
 	Attempts []asynqdb.Attempt
 	Crashes  int
-	// PutBack reports whether asynq's last failure is a denial, or the handler put the job back.
+	// PutBack reports whether the last error is a denial, or the handler put the job back.
 	PutBack bool
 }
 
@@ -108,7 +108,7 @@ func loadJob(ctx context.Context, p *Page, s *snapshot, at address) (any, error)
 // link is a button of an action.
 type link struct{ Verb, To string }
 
-// jobLinks returns the links of those of the actions that can be done to a job.
+// jobLinks returns links for the actions that apply to a job.
 func jobLinks(job inspect.Job, back string, names ...string) (links []link) {
 	for _, name := range names {
 		if a := actions[name]; a.jobs.Excludes(job.State) == "" {
@@ -121,7 +121,7 @@ func jobLinks(job inspect.Job, back string, names ...string) (links []link) {
 // serveFind redirects to the job with an ID, the limit with a name, or a limit at which the key waits.
 func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 	text := strings.TrimSpace(r.URL.Query().Get("q"))
-	if text == "" || len(text) > maxQuery/4 { // in links it is up to three times as long
+	if text == "" || len(text) > maxQuery/4 { // the encoding of an address can triple it
 		redirect(w, "./")
 		return
 	}

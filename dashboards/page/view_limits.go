@@ -41,8 +41,8 @@ type keyRow struct {
 	ETA     *forecast.Estimate // when the last waiting job runs; nil if none waits
 }
 
-// loadLimits loads the table of limits. With an open limit, it shows the page of the table that has
-// it, and the page parameter is one of its keys.
+// loadLimits loads the table of limits. If a limit is open, it shows the page of the table with that
+// limit, and the parameter "page" is that of the limit's keys.
 func loadLimits(ctx context.Context, p *Page, s *snapshot, at address) (any, error) {
 	d := limitsData{Pages: newPages(at, limitsPage), Events: changeEvents(s, s.Changes[:min(8, len(s.Changes))])}
 	open := slices.IndexFunc(s.Limits, func(r limitRow) bool { return r.Name == at.Get("open") })
@@ -70,7 +70,7 @@ func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at 
 			keys = append(keys, b.Key)
 		}
 	}
-	// Show also the key with exactly this name, which nothing may wait for.
+	// Also show the key with exactly this name, even if no job waits for it.
 	if o.Query != "" && len(o.Query) <= 200 && !slices.Contains(keys, o.Query) {
 		keys = append([]string{o.Query}, keys...)
 	}

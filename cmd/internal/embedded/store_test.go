@@ -312,23 +312,6 @@ func TestMini_Save_IsOneMoment(t *testing.T) {
 	wg.Wait()
 }
 
-// A disk that is full is said once.
-func TestMini_SavingThatFails_IsLoggedOnce(t *testing.T) {
-	logged := make(chan string, 100)
-	s, _ := mini(t, func(line string) { logged <- line })
-	file := filepath.Join(s.dir, "appendonly.aof")
-	must(t, os.Mkdir(file+".new", 0o700))
-	if line := <-logged; !strings.Contains(line, "is a directory") {
-		t.Errorf("it logs %q", line)
-	}
-	must(t, os.Remove(file+".new"))
-	for _, err := os.Stat(file); err != nil; _, err = os.Stat(file) { // until it saves again
-	}
-	if len(logged) > 0 {
-		t.Errorf("it logs %q, too", <-logged)
-	}
-}
-
 // A process that is stopped keeps the store: the error of the others names it.
 func TestStore_ServerThatDoesNotAnswer(t *testing.T) {
 	dir := t.TempDir()

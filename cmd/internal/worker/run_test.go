@@ -3,7 +3,6 @@ package worker
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -130,26 +129,5 @@ func TestStart_WaitsForRedis(t *testing.T) {
 	}
 	if strings.Contains(log.String(), "level=WARN") {
 		t.Errorf("it warns:\n%s", log)
-	}
-}
-
-// TestStart_WaitsQuietly: a worker that waits for Redis stops when its context ends.
-func TestStart_WaitsQuietly(t *testing.T) {
-	conf, err := config.Parse("headgate.yaml", []byte("redis: redis://127.0.0.1:1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := new(proctest.Log)
-	w, err := New(conf, Options{Log: slog.New(slog.NewTextHandler(log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- w.Run(ctx) }()
-	proctest.Until(t, "line in the log", func() bool { return strings.Contains(log.String(), "Redis cannot be used: jobs wait") })
-	stop()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("it ended with %v", err)
 	}
 }

@@ -1,13 +1,12 @@
-// Package asynqdb knows how asynq stores its jobs in Redis, which asynq calls private: its keys, its
-// messages, its scripts, and what our scripts do beside them. No other package knows that. The version
-// of asynq is pinned, TestLayout compares all of this with that version's own client, server and
-// inspector, and every server tries it when it starts: see Check.
+// Package asynqdb is the only package that depends on how asynq stores its jobs in Redis, which asynq
+// calls private: its keys, messages and scripts. The version of asynq is pinned. TestLayout compares
+// the layout with asynq's own client, server and inspector, and every server runs Check when it starts.
 //
 // A job is a hash, and its ID is in one of its queue's lists or sorted sets: pending, active, retry,
-// scheduled, archived, completed. Six fields of that hash are ours:
+// scheduled, archived, completed. Headgate adds six fields to that hash:
 //
-//   - denied: the time at which asynq brings the denied job back, or a mark that the job was granted
-//     its permits. A failed job that waits for its retry in the same set has no such time
+//   - denied: the retry time of a denied job, equal to its score in the retry set, or a mark that the
+//     job was granted its permits. A failed job in the retry set has no such field
 //   - scope: the scope that denied the job; several limiters can share an asynq Redis
 //   - lock_ms: the milliseconds that were left of the job's Unique lock when the job was denied
 //   - crashes: the number of forgiven crashes of the job's workers

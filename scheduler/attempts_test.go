@@ -40,7 +40,7 @@ func TestAttempts_Kept(t *testing.T) {
 	}
 	virtual(t, settings{config: retrying(idle, time.Minute), limits: []throttle.Limit{perMinute(60, 1)}, handle: handle, quiet: time.Minute}, func(t *testing.T, st *stack) {
 		want := map[string][]string{ // the beginning of the errors, latest first
-			"job:never": {}, "job:once": {"", "fault 0"}, "job:skips": {"bad input"}, "job:bare": {"its handler gave it up"}, "job:panics": {"panic"},
+			"job:never": {}, "job:once": {"", "fault 0"}, "job:skips": {"bad input"}, "job:bare": {"the handler asked not to retry this job"}, "job:panics": {"panic"},
 		}
 		for i := range asynqdb.KeptAttempts {
 			want["job:always"] = append(want["job:always"], fmt.Sprint("fault ", 11-i))

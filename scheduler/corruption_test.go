@@ -130,7 +130,7 @@ func damaged(t *testing.T, rdb redis.UniversalClient, seed uint64) {
 	for _, limit := range limits {
 		wantNotOver(t, limit, time.Time{}, first, second)
 	}
-	if n := strings.Count(log.String(), "cannot be given their turns"); n > 0 {
+	if n := strings.Count(log.String(), "cannot grant permits to waiting jobs"); n > 0 {
 		t.Errorf("turns failed %d times:\n%s", n, log.String())
 	}
 	for _, key := range first.left() {

@@ -12,7 +12,7 @@ import (
 
 // What is logged after waiting jobs were removed, and after the limiter's Redis lost its data.
 const (
-	logRemoved = "their places are free"
+	logRemoved = "removed the records of waiting jobs"
 	logDefined = "limits were missing in Redis, and were defined again from the config"
 )
 

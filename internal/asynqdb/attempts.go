@@ -76,7 +76,7 @@ func (db DB) Attempts(ctx context.Context, queue, id string) (list []Attempt, cr
 func PlainError(text string) string {
 	skip := asynq.SkipRetry.Error()
 	if text == skip {
-		return "its handler gave it up"
+		return "the handler asked not to retry this job"
 	}
 	return strings.ReplaceAll(text, ": "+skip, "")
 }

@@ -159,7 +159,7 @@ func (d *dispatcher) round(ctx context.Context) time.Time {
 		return d.next()
 	}
 	if ctx.Err() == nil && redishealth.Unavailable(err) == nil {
-		d.Log.Error("waiting jobs cannot be given their turns; trying again", "error", err)
+		d.Log.Error("cannot grant permits to waiting jobs; trying again", "error", err)
 	}
 	d.renewAt = time.Now().Add(ErrorPause)
 	return d.renewAt

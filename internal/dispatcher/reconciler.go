@@ -144,13 +144,13 @@ func step(ctx context.Context, checks []check) ([]check, error) {
 func (d *dispatcher) logFound() {
 	f := &d.reconciler.found
 	if f.forgotten > 0 {
-		d.Log.Info("waiting jobs were deleted, archived or run by hand; their places are free", "jobs", f.forgotten, "one of them", f.one)
+		d.Log.Info("removed the records of waiting jobs that were deleted, archived or run manually", "jobs", f.forgotten, "one of them", f.one)
 	}
 	if f.orphans > 0 {
-		d.Log.Warn("denied jobs were unknown to the limiter, and sent back to ask", "jobs", f.orphans)
+		d.Log.Warn("denied jobs had no record in the limiter's Redis; returned them to their queues", "jobs", f.orphans)
 	}
 	if f.repaired > 0 {
-		d.Log.Warn("what Redis keeps of the waiting jobs was not in order, and is again: was it changed by hand?", "records, lanes and counts", f.repaired)
+		d.Log.Warn("repaired inconsistent records of waiting jobs in Redis; keys may have been changed manually", "records, lanes and counts", f.repaired)
 	}
 	*f = found{}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/throttle"
@@ -65,8 +66,8 @@ func (s *Server) changeShards(ctx context.Context, queue string, before, after i
 		return fmt.Errorf("%w: %w", throttle.ErrUnavailable, err)
 	}
 	if jobs > 0 {
-		return fmt.Errorf("queue %s has %s now, and %d jobs are left where it had %s: run workers with %s until the jobs are done, then start this one",
-			queue, formatShardCount(after), jobs, formatShardCount(before), formatShardCount(before))
+		return fmt.Errorf("queue %s has %s now, and %s left where it had %s: run workers with %s until they are done, then start this one",
+			queue, formatShardCount(after), display.Count(int(jobs), "job"), formatShardCount(before), formatShardCount(before))
 	}
 	if before > 0 {
 		rdb, _ := s.scopes[0].limiter.Scope()
@@ -93,11 +94,8 @@ func (s *Server) changeShards(ctx context.Context, queue string, before, after i
 }
 
 func formatShardCount(n int) string {
-	switch n {
-	case 0:
+	if n == 0 {
 		return "no shards"
-	case 1:
-		return "1 shard"
 	}
-	return fmt.Sprintf("%d shards", n)
+	return display.Count(n, "shard")
 }

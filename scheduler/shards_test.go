@@ -308,7 +308,7 @@ func TestShards_ChangedNumber(t *testing.T) {
 		}
 	}
 	for _, count := range []int{2, 0} {
-		if _, err := begin(count); err == nil || !strings.Contains(err.Error(), "10 jobs are left where it had 4 shards") {
+		if _, err := begin(count); err == nil || !strings.Contains(err.Error(), "10 jobs left where it had 4 shards") {
 			t.Errorf("%d shards: %v", count, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -194,7 +195,7 @@ func (q *Queues) partsOf(limit throttle.Limit) (map[shard.Shard]throttle.Limit, 
 		if divided {
 			var err error
 			if parts[part], err = part.Divide(limit); err != nil {
-				return nil, err
+				return nil, fmt.Errorf("limit %s: %w", limit.Name, err)
 			}
 		}
 	}

@@ -83,7 +83,7 @@ fuzz: ## fuzz what reads foreign texts, each for FUZZTIME
 	done
 
 SEEDS ?= 200
-sim: ## simulate SEEDS random worlds, also with hands that do damage, of forecasts, and ten times as many of who gives turns alone
+sim: ## simulate SEEDS random worlds, with damaged records and of forecasts too, and ten times as many of fair queuing alone
 	go test -count=1 -timeout 24h -v -run 'TestSimulations$$' ./internal/fairqueue -seeds $(SEEDS)0
 	go test -count=1 -timeout 24h -v -parallel 6 -run TestForecastComesTrue ./internal/waitdb -forecast-worlds $(SEEDS)
 	go test -count=1 -timeout 24h -v -run 'TestSimulation$$|TestCorruption_Records$$' ./scheduler -seeds $(SEEDS)

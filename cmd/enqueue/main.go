@@ -30,10 +30,10 @@ type command struct {
 	Payload string `placeholder:"JSON" help:"Payload of the job."`
 	ID      string `placeholder:"ID" help:"ID of the job. It must be unique in the queue."`
 	jobspec.Options
-	JSON   bool `help:"Print a JSON object: enqueued, there_already, bad_lines and the id of a single job; with --ids the line and id of each job, with --plan planned, first and last."`
+	JSON   bool `help:"Print one JSON object with enqueued, there_already and bad_lines, and with the id of a job that flags describe. --ids adds the line and the ID of each job. With --plan the object has planned, first and last instead."`
 	IDs    bool `name:"ids" help:"Print the ID of each added job, one per line, after its line number in the file and a tab."`
 	Strict bool `help:"Add no job if a line is bad."`
-	Plan   bool `help:"Add no job. Print when the first and the last job would run, after all jobs that are in the queues already, and their slowest limit."`
+	Plan   bool `help:"Add no job. Print when the first and the last of the jobs would run if all jobs of the queues ran before them, and which limit is the slowest."`
 
 	Version cli.VersionFlag `help:"Print the version."`
 }

@@ -65,8 +65,8 @@ func (a *action) hasInput(name string, r *http.Request) bool {
 }
 
 // serveAction shows the form of an action, or executes a confirmed action. The address names the
-// limit, the key or the job, because browsers change some bytes in form fields. The form must name
-// the action.
+// limit, the key or the job, because browsers change some bytes in form fields. The name of
+// the action in a POST is read from the form alone, so a request without the form executes nothing.
 func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodPost {
 		w.Header().Set("Allow", "GET, POST")

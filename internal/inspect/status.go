@@ -100,8 +100,9 @@ func (q *Queues) status(ctx context.Context) (s Status, err error) {
 	return s, err
 }
 
-// WaitingByQueue returns a function for the number of waiting jobs of a queue, which it estimates from
-// the queue's share of the jobs in the forecast. all is the number of all waiting jobs.
+// WaitingByQueue returns a function that estimates the number of waiting jobs of a queue. The forecast
+// may have read a part of the waiting jobs only. all is the number of all waiting jobs, and each queue
+// has the same share of them as of the jobs in the forecast.
 func WaitingByQueue(f *forecast.Forecast, all int) func(queue string) int {
 	if f == nil {
 		return func(string) int { return 0 }

@@ -40,7 +40,7 @@ type Recorder struct {
 	RuleFor RuleFunc
 
 	mu     sync.Mutex // guards self, limits and tasks, and what they point to
-	self   Process    // without the fields that change
+	self   Process    // the counts and gauges in it are filled in when a summary is written
 	limits map[string]*LimitCounts
 	tasks  map[Task]*TaskCounts
 
@@ -51,7 +51,8 @@ type Recorder struct {
 	Wait *Histogram
 	// Denials is the number of denials of each allowed job.
 	Denials *Histogram
-	// Ungranted is the number of waiting jobs that took permits without a grant.
+	// Ungranted is the number of jobs that had been denied, and then took permits that the dispatcher
+	// had not reserved for them.
 	Ungranted atomic.Int64
 	// LimiterCalls are the durations of calls to the limiter.
 	LimiterCalls    *Histogram
@@ -147,7 +148,7 @@ func (r *Recorder) CountDecision(needs []throttle.Need, d waitdb.Decision) {
 	}
 }
 
-// CountReturned counts permits that a job gave back.
+// CountReturned counts permits that a job gave back to a limit without keys.
 func (r *Recorder) CountReturned(n throttle.Need, permits int) {
 	if n.Key == "" && permits > 0 {
 		r.mu.Lock()

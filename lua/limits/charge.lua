@@ -1,7 +1,7 @@
 -- Settles the actual cost of a call. If it is higher, the difference is charged, and later calls
--- wait for it. If it is lower, the difference is given back, except permits that could exceed the
--- limit's guarantee: those that have become free by themselves, those that other calls took, and
--- those that were taken before the last change of the rate or more than an hour ago.
+-- wait for it. If it is lower, the difference is given back, except permits whose return could exceed
+-- the limit's guarantee: permits that have become free with time, and permits that were taken before
+-- the last change of the rate or more than an hour ago.
 -- Safe to repeat: a repeat of the same call changes nothing.
 -- Touches: admitted (w), blocked (r), changes (w), contended (r), limit (r), m (rw),
 --   overrides (r), summaries (r), wake (w).
@@ -12,8 +12,10 @@
 -- ARGV[4] number of permits that were taken
 -- ARGV[5] actual cost
 -- ARGV[6] mark: where the meter counted the permits, 0 if unknown. For a funnel or token bucket its
---   TAT, for a sliding window the part, for other windows the time
--- ARGV[7] given: number of permits that had been given back to the funnel by then
+--   TAT after it took them, for a sliding window the number of the part of the window, for other
+--   windows the time under which it stored them
+-- ARGV[7] given: number of permits that the funnel or token bucket had been given back when the
+--   permits were taken
 -- ARGV[8] holder of the lease on a concurrency limit
 -- ARGV[9] caller: ID of a caller that makes one call at a time
 -- ARGV[10] number of the call; only repeats of the call have the same number
@@ -66,8 +68,9 @@ local function give_back(k)
     if mark < start or last < start then return end
     call('SET', m.state, int(last) .. ' ' .. int(count > k and count - k or 0), 'KEEPTTL')
   else
-    -- What other calls have taken since must stay taken: the growth of the TAT, plus what was
-    -- given back. They may have taken all of it just now, or in advance.
+    -- What other calls have taken since (others_us) must stay taken. It is the growth of the TAT, plus
+    -- what was given back. The time at which they took it is not known. The worst case is that they
+    -- took all of it just now, or at begins_us, the start of a call that took permits in advance.
     local tat, fraction, rate, given, begins = string.match(call('GET', m.state), '^(%d+) (%d+) (%d+ %d+) ?(%d*) ?(%d*)$')
     tat, fraction, given = tonumber(tat), tonumber(fraction), tonumber(given) or 0
     if rate ~= m.rate or tat == MAX_INT or given < given_before then return end
@@ -84,7 +87,7 @@ local function give_back(k)
   end
 end
 
--- A sliding log records an overcharge of at most n permits.
+-- A sliding log records the permits that are free, and at most n more.
 local function charge(k)
   if kind ~= 'sliding_log' then return m.take(k) end
   local last = tonumber(call('LINDEX', m.state, -1) or nil) or 0

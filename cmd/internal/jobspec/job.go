@@ -41,7 +41,7 @@ type Options struct {
 	Priority  *scheduler.PriorityLevel `placeholder:"high|normal|low" help:"Priority among jobs that wait for the same permits, instead of the config's."`
 	Timeout   time.Duration            `placeholder:"DURATION" help:"Timeout of one run."`
 	Deadline  time.Time                `placeholder:"TIME" help:"Archive the job if it is not done by this time."`
-	Unique    time.Duration            `placeholder:"DURATION" help:"Do not add the job if one with the same type, payload and queue exists, for at most this long."`
+	Unique    time.Duration            `placeholder:"DURATION" help:"Do not add the job if one with the same type, payload and queue was added with --unique and is not done. The lock of a job ends after this time at the latest."`
 }
 
 // Validate returns the first error of the job.
@@ -66,7 +66,7 @@ func (o Options) Validate() error {
 	case o.Queue != "" && config.CheckName(o.Queue) != nil:
 		return wrong("queue", strconv.Quote(o.Queue), "want 1 to 100 letters, digits, or _ . : -")
 	case o.In < 0:
-		return wrong("in", duration.Exact(o.In), "want a time from now on")
+		return wrong("in", duration.Exact(o.In), "want a duration of 0 or more, from now on")
 	case o.In > 0 && !o.At.IsZero():
 		return wrong("in", duration.Exact(o.In), "cannot be combined with at")
 	case o.MaxRetry != nil && *o.MaxRetry < 0:
@@ -127,7 +127,8 @@ func (j Job) Task() *asynq.Task {
 	return scheduler.NewTask(j.Type, j.Payload, opts...)
 }
 
-// Saves reports whether the job is an http:request that saves the response to a file.
+// Saves reports whether the payload has the field save, with which an http:request saves the response
+// to a file.
 func Saves(j Job) bool {
 	var call struct {
 		Save string `json:"save"`

@@ -26,7 +26,7 @@ func TestParse_Errors(t *testing.T) {
 		{`{"type":"t","timeout":"90"}`, `timeout "90": want a duration such as 90s, 24h or 7d`},
 		{`{"type":"t","in":5}`, `in 5: want a duration in quotes, such as "90s", "24h" or "7d"`},
 		{`{"type":"t","at":5}`, `at 5: want a time in quotes, such as "2026-01-02T15:04:05Z"`},
-		{`{"type":"t","in":"-1s"}`, `in -1s: want a time from now on`},
+		{`{"type":"t","in":"-1s"}`, `in -1s: want a duration of 0 or more, from now on`},
 		{`{"type":"t","at":"tomorrow"}`, `at "tomorrow": want a time such as 2026-01-02T15:04:05Z`},
 		{`{"type":"t","at":"2026-01-02T15:04:05Z","in":"1s"}`, `in 1s: cannot be combined with at`},
 		{`{"type":"t","max_retry":2147483648}`, `max_retry 2147483648: want at most 2147483647`},

@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// MaxSize is the number of bytes of a file that are parsed, the minimum of RFC 9309. A line
-	// that exceeds this size is ignored.
+	// MaxSize is the number of bytes of a file that are parsed, the minimum of RFC 9309. A line that
+	// is cut off there is ignored.
 	MaxSize = 500 << 10
-	// MaxSitemaps is the number of Sitemap lines that are read. A crawl follows them from every
-	// page of the origin.
+	// MaxSitemaps is the number of Sitemap lines that are read. It is limited because a crawl adds
+	// the sitemaps to the links of every page of the origin.
 	MaxSitemaps = 1000
 	// maxDelay limits a Crawl-delay, because a mistaken one could stop a crawl for good.
 	maxDelay = 24 * time.Hour
@@ -243,8 +243,9 @@ func pathOf(url string) string {
 }
 
 // normalize returns the normalized percent-encoding of a path and its query (2.2.2), which is the
-// same for equal paths. It decodes characters that need no encoding, and encodes all others. It
-// encodes $ everywhere, and * in targets, so that * in a pattern is always a wildcard.
+// same for equal paths. It decodes characters that need no encoding, and encodes characters that a
+// URL cannot contain. Separators, such as & and %26, stay as they are. $ is always encoded, and * in
+// targets, so that * in a pattern is always a wildcard.
 func normalize(path string, pattern bool) string {
 	encode := func(c byte) bool { return c <= ' ' || c >= 0x7f || c == '$' || c == '*' && !pattern }
 	// The unreserved characters of RFC 3986, and the reserved characters that are no separators in

@@ -140,8 +140,8 @@ func (c *Client) send(ctx context.Context, scripts []*pendingScript) {
 }
 
 type (
-	headersKey    struct{} // the context key of headers that asynq's message of a task gets
-	pipelineKey   struct{} // the context key of a pipelineSlot
+	headersKey    struct{} // the context key of headers to add to asynq's task message
+	pipelineKey   struct{} // the context key of a pipelineIndex
 	pipelineIndex struct {
 		index   int // of the task in the arguments of EnqueueAll
 		scripts chan<- *pendingScript
@@ -156,9 +156,8 @@ type (
 	}
 )
 
-// enqueuing is the Redis client of asynq's client. It adds the headers of Enqueue to the message
-// that asynq makes of a task, because a task's options are asynq's secret and the task cannot be
-// made anew, and sets the marker of the queue.
+// enqueueRedis is the Redis client of asynq's client. It adds headers to asynq's encoded task message,
+// because a copy of a task would lose its unexported options. It also sets the marker of the queue.
 type enqueueRedis struct{ redis.UniversalClient }
 
 // SAdd implements redis.SetCmdable. asynq registers a queue with it, so SAdd validates the name.

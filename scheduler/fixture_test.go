@@ -378,7 +378,7 @@ type run struct {
 }
 
 // note notes that a handler begins. In virtual time, if Redis's clock is this one, no handler
-// begins later than freshTime after its permits existed. On a real machine another process may run
+// begins later than maxPermitAge after its permits existed. On a real machine another process may run
 // between the server's own look at their age and this one.
 func (st *stack) note(ctx context.Context, id string) {
 	a, _ := attemptOf(ctx)

@@ -14,25 +14,25 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// limits are the limits that the server keeps defined. The limiter is told at the start, or, if it
-// cannot be reached then, before the first job that asks it. Later the limiter defines them again
-// by itself if its Redis has lost them.
+// limits are the limits that the server defines in Redis: at the start or, if Redis is unavailable
+// then, before the first request for permits. If Redis loses a limit later, the limiter defines it
+// again.
 type limits struct {
 	mu        sync.Mutex
 	list      []throttle.Limit
-	version   int  // of the list, which may be replaced while the limiter is told
-	isDefined bool // whether the limiter has been told
+	version   int  // of the list, which may be replaced while it is being defined
+	isDefined bool // whether the list is defined in Redis
 }
 
-// set replaces the list. What is known need not be told to the limiter.
-func (l *limits) replace(list []throttle.Limit, known bool) {
+// replace replaces the list. isDefined means that the new list is already defined in Redis.
+func (l *limits) replace(list []throttle.Limit, isDefined bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.list, l.isDefined = slices.Clone(list), known
+	l.list, l.isDefined = slices.Clone(list), isDefined
 	l.version++
 }
 
-// unknown returns what the limiter must be told, if anything.
+// undefined returns the list if it must still be defined in Redis.
 func (l *limits) undefined() (list []throttle.Limit, version int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -42,14 +42,14 @@ func (l *limits) undefined() (list []throttle.Limit, version int) {
 	return l.list, l.version
 }
 
-// told notes that the limiter knows a version of the list.
+// markDefined records that a version of the list is defined in Redis.
 func (l *limits) markDefined(version int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.isDefined = l.isDefined || l.version == version
 }
 
-// defined returns the limits that the limiter has been told, by name; none while it has not been.
+// defined returns the limits by name, or an empty map before they are defined in Redis.
 func (l *limits) defined() map[string]throttle.Limit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,11 +62,11 @@ func (l *limits) defined() map[string]throttle.Limit {
 	return limits
 }
 
-// Define replaces the rules' Limits of a server, for example when its config file has changed. It
-// takes a round trip for each limit. A limit that is no longer among them stays defined until
-// somebody deletes it. After an error the server keeps the old limits; if the error wraps
-// throttle.ErrUnavailable, the limiter may have taken some of the new ones. It may be called at any
-// time, from any goroutine.
+// Define replaces the Limits of the server's rules, for example after a change of a config file. It
+// takes one round trip for each limit. A limit that is not among the new ones stays defined in Redis
+// until it is deleted there. After an error the server keeps the old limits. If the error wraps
+// throttle.ErrUnavailable, some of the new limits may be defined in Redis. Define may be called at
+// any time, from any goroutine.
 func (s *Server) Define(ctx context.Context, limits ...throttle.Limit) error {
 	parts, err := s.parts(limits)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Server) Define(ctx context.Context, limits ...throttle.Limit) error {
 	return nil
 }
 
-// parts returns the limits of each scope: a shard has its limits, or its part of them.
+// parts returns the limits of each scope. A shard gets its part of a divided limit.
 func (s *Server) parts(limits []throttle.Limit) ([][]throttle.Limit, error) {
 	parts := make([][]throttle.Limit, len(s.scopes))
 	for i, c := range s.scopes {
@@ -95,8 +95,8 @@ func (s *Server) parts(limits []throttle.Limit) ([][]throttle.Limit, error) {
 	return parts, nil
 }
 
-// define tells the limiter the limits that it does not know. It is called before every request, and
-// costs a lock once they are told.
+// define defines the limits in Redis if that has not been done. It is called before every request,
+// and costs only a mutex lock once the limits are defined.
 func (s *scope) define(ctx context.Context) error {
 	list, version := s.limits.undefined()
 	if len(list) == 0 {
@@ -114,15 +114,15 @@ func (s *scope) define(ctx context.Context) error {
 	return err
 }
 
-// A definition is what Redis stores of a limit.
+// A definition is a limit as Redis stores it.
 type definition struct {
-	configText  string // the text in which a program or its config defined the limit last
-	currentText string // the text in force, which may have been set at run time
+	configText  string // the last definition by a program or its config
+	currentText string // the definition in force, which may have been set at run time
 	paused      bool
-	lost        bool // a part is missing, or all of it and the limit was not deleted on purpose
+	lost        bool // the definition is incomplete, or missing although nobody deleted the limit
 }
 
-// definitions reads limits in one round trip. A limit that was deleted has the zero definition.
+// definitions reads limits in one round trip. The definition of a deleted limit is zero.
 func definitions(ctx context.Context, limiter *waitdb.DB, names []string) (map[string]definition, error) {
 	rdb, prefix := limiter.Scope()
 	fields := map[string]*redis.MapStringStringCmd{}
@@ -156,18 +156,17 @@ func definitions(ctx context.Context, limiter *waitdb.DB, names []string) (map[s
 	return all, nil
 }
 
-// logged is which differences of limits were logged, so that each is logged once.
+// loggedDifferences records what compareLimits has logged, so that it logs each difference once.
 type loggedDifferences struct {
-	startupLogged bool              // limits that are paused or were set at run time
-	files         map[string]string // by limit: what the config of another process says
+	startupLogged bool              // whether paused limits and limits set at run time were logged
+	files         map[string]string // by limit: the definition by another process
 	lost          map[string]bool
 }
 
-// compareLimits compares the server's limits with what Redis stores of them. It defines a limit
-// again if a part of its definition is lost. It logs which limits the config of another process has
-// defined differently: if two versions of a config run at a time, the one read last holds. The
-// first time it also logs which limits are paused or were set at run time, because that outlives a
-// restart.
+// compareLimits compares the server's limits with those in Redis. It defines a limit again if a part
+// of its definition is lost. It logs limits that another process has defined differently: the last
+// definition is in force. The first call also logs limits that are paused or were set at run time,
+// because a restart does not change that.
 func (s *scope) compareLimits(ctx context.Context) {
 	ours := s.limits.defined()
 	if len(ours) == 0 {
@@ -190,32 +189,32 @@ func (s *scope) compareLimits(ctx context.Context) {
 	s.logged.startupLogged = true
 }
 
-// defineLost defines a limit again. It removes the text first, so that Redis does not take what is
-// left of the definition for one.
+// defineLost defines a damaged limit again. It removes the text first, because the script does not
+// change a limit whose text is the same.
 func (s *scope) defineLost(ctx context.Context, l throttle.Limit) {
 	rdb, prefix := s.limiter.Scope()
 	if rdb.HDel(ctx, prefix+"limit:"+l.Name, "text").Err() != nil || s.limiter.Define(ctx, l) != nil {
 		return // the next comparison tries again
 	}
 	if !s.logged.lost[l.Name] {
-		s.log.Warn("Redis had lost a part of a limit: it is defined again", "limit", l.Name)
+		s.log.Warn("part of a limit was lost in Redis: it is defined again", "limit", l.Name)
 	}
 }
 
 func (s *scope) logDifferences(name, text string, d definition) {
 	if d.paused && !s.logged.startupLogged {
-		s.log.Warn("a limit is paused", "limit", name, "end it with", "worker limits resume "+name)
+		s.log.Warn("a limit is paused", "limit", name, "to resume", "worker limits resume "+name)
 	}
 	switch {
 	case d.configText == "" || d.configText == text:
 		delete(s.logged.files, name)
 		if d.currentText != text && !s.logged.startupLogged {
-			s.log.Warn("a limit was set at run time and differs from its definition: it stays so until the definition changes",
+			s.log.Warn("a limit was set at run time: that overrides its definition until the definition changes",
 				"limit", name, "now", d.currentText, "defined", text)
 		}
 	case d.configText != s.logged.files[name]:
 		s.logged.files[name] = d.configText
-		s.log.Warn("another process's config says otherwise of a limit, and holds: it was read later",
+		s.log.Warn("another process has defined a limit differently: that definition is in force",
 			"limit", name, "now", d.configText, "here", text)
 	}
 }

@@ -110,7 +110,7 @@ func TestLimits_TwoConfigVersionsLogged(t *testing.T) {
 		wait := func(when string, old, newer int) {
 			t.Helper()
 			time.Sleep(claimInterval + time.Second)
-			const line = "another process's config says otherwise of a limit"
+			const line = "another process has defined a limit differently"
 			if n, m := olds.times(line), news.times(line); n != old || m != newer {
 				t.Errorf("%s: logged %d and %d times, want %d and %d:\n%s%s", when, n, m, old, newer, &olds, &news)
 			}
@@ -140,7 +140,7 @@ func TestServer_Start_LogsDifferences(t *testing.T) {
 		st.beside(settings{limits: []throttle.Limit{perMinute(6, 1)}, log: log.logger()})
 		time.Sleep(3 * claimInterval)
 		for _, line := range []string{
-			`msg="a limit was set at run time and differs from its definition: it stays so until the definition changes"`,
+			`msg="a limit was set at run time: that overrides its definition until the definition changes"`,
 			`msg="a limit is paused"`,
 		} {
 			if n := log.times(line); n != 1 {

@@ -12,39 +12,39 @@ import (
 )
 
 const (
-	// shortestWait is how soon queues are read again after they had a job without a marker:
-	// producers other than scheduler.Client set none.
+	// minPoll is the first pause after a job was found without a marker. asynq's own client sets no
+	// markers.
 	minPoll = 10 * time.Millisecond
-	// longestWait is how often queues are read without any marker: asynq's own poll interval.
+	// maxPoll is the longest pause while no marker is set. It is asynq's own poll interval.
 	maxPoll = time.Second
-	// longestErrorPause bounds the pause after an error of a fetch.
+	// maxErrorPause is the longest pause after a failed fetch.
 	maxErrorPause = 250 * time.Millisecond
 )
 
-// markerKey is the key of a queue's marker. A call that makes a job pending sets the marker, and
-// idle servers block on it: Redis wakes the server that has waited longest. One marker is enough
-// for many jobs, because a server that it wakes sets it again if jobs are left.
+// markerKey is the key of a queue's marker. A call that adds a pending job sets the marker, and idle
+// servers block on it. Redis wakes the server that has waited longest. One marker is enough for many
+// jobs, because the woken server sets it again if jobs are left.
 func markerKey(queue string) string { return asynqdb.Key(queue, asynqdb.Marker) }
 
-// markerWaiter makes the goroutine that fetches a server's jobs wait for a marker instead of
-// polling. All methods but stop are called by that goroutine.
+// markerWaiter lets the goroutine that fetches a server's jobs wait for a marker instead of polling.
+// Only that goroutine may call its methods, except for stop.
 type markerWaiter struct {
 	rdb                 redis.UniversalClient
 	waits               []*markerWait
-	marked              chan string // the queue; taken by wait alone
-	wokenAt             time.Time   // when the last wait used up a mark; zero if it did not
-	wokenBy             string      // the queue of that mark
+	marked              chan string // the queue of a marker; received by wait only
+	wokenAt             time.Time   // when the last wait received a marker; zero if it received none
+	wokenBy             string      // the queue of that marker
 	stopped             context.Context
 	stop                context.CancelFunc
 	maxPause            time.Duration
-	queueCount          int           // that the server takes jobs from
-	emptyInRow          int           // of those, found so in a row
-	pause               time.Duration // of the next wait, if no marker is set
-	waitUntil           time.Time     // when the next wait ends, whatever its pause is; zero leaves the pause
-	errorPause          time.Duration // after the last fetch, which failed; 0 if it did not fail
-	onIdle              func()        // hears that the queues are empty
-	isWaiting           atomic.Bool   // whether a wait goes on
-	blockingUnsupported atomic.Bool   // whether Redis refuses to wait, as one behind a proxy may
+	queueCount          int           // number of queues that the server fetches from
+	emptyInRow          int           // number of fetches in a row that found an empty queue
+	pause               time.Duration // duration of the next wait if no marker is set
+	waitUntil           time.Time     // latest end of the next wait; zero for no such end
+	errorPause          time.Duration // pause after the last fetch if it failed, else 0
+	onIdle              func()        // called before each wait; may be nil
+	isWaiting           atomic.Bool   // whether wait is running
+	blockingUnsupported atomic.Bool   // whether blocking commands fail, for example behind a proxy
 }
 
 // markerWait is one blocking BZPOPMIN on the markers of queues. A Cluster needs one for each queue,
@@ -54,7 +54,7 @@ type markerWait struct {
 	inProgress atomic.Bool
 }
 
-// newMarkerWaiter waits for the markers of queues. It returns after longest at the latest.
+// newMarkerWaiter returns a markerWaiter for queues. Each of its waits lasts at most longest.
 func newMarkerWaiter(rdb redis.UniversalClient, queues []string, longest time.Duration) *markerWaiter {
 	b := &markerWaiter{rdb: rdb, marked: make(chan string), maxPause: longest, queueCount: len(queues), pause: min(minPoll, longest)}
 	b.stopped, b.stop = context.WithCancel(context.Background())
@@ -69,9 +69,8 @@ func newMarkerWaiter(rdb redis.UniversalClient, queues []string, longest time.Du
 	return b
 }
 
-// fetched notes whether a queue had a job. It waits once all queues were found empty. If a job was
-// found without a marker, the next pause is short again; if markers announce the jobs, the pause
-// stays long.
+// afterFetch is called after each fetch, with whether it found a job. After an empty fetch of each
+// queue it waits for a marker. If a job was found without a marker, the next pause is short again.
 func (b *markerWaiter) afterFetch(found bool) {
 	b.errorPause = 0
 	if found {
@@ -87,8 +86,8 @@ func (b *markerWaiter) afterFetch(found bool) {
 	}
 }
 
-// failed pauses after an error of a fetch, because asynq fetches again at once. The pause doubles
-// with each error in a row.
+// afterError pauses after a failed fetch, because asynq fetches again at once. The pause doubles with
+// each error in a row.
 func (b *markerWaiter) afterError() {
 	b.errorPause = min(max(2*b.errorPause, minPoll), maxErrorPause)
 	select {
@@ -97,8 +96,8 @@ func (b *markerWaiter) afterError() {
 	}
 }
 
-// wait returns when a marker is set, when the server stops, or after the pause. The pause grows
-// while nothing is found.
+// wait returns when a marker is set, when the server stops, or after the pause. The pause doubles
+// after each wait without a marker.
 func (b *markerWaiter) wait() {
 	b.wokenAt = time.Time{}
 	if b.onIdle != nil {
@@ -126,16 +125,15 @@ func (b *markerWaiter) wait() {
 	}
 }
 
-// listen starts a call that waits for markers, if none is under way.
+// listen starts a waitForMarker if none is running.
 func (b *markerWaiter) listen(r *markerWait) {
 	if r.inProgress.CompareAndSwap(false, true) {
 		go b.waitForMarker(r)
 	}
 }
 
-// waitForMarker blocks until Redis hands out a marker. If none comes in time, another call waits,
-// as long as the server does. If the server does not wait any more, because it found a job or
-// stops, the marker is set again for another server.
+// waitForMarker runs one BZPOPMIN. If it times out and the server still waits, it starts another. If
+// a marker comes and the server no longer waits, it sets the marker again for another server.
 func (b *markerWaiter) waitForMarker(r *markerWait) {
 	mark, err := b.rdb.BZPopMin(context.Background(), maxPoll, r.keys...).Result()
 	b.blockingUnsupported.Store(err != nil && !errors.Is(err, redis.Nil))
@@ -153,8 +151,8 @@ func (b *markerWaiter) waitForMarker(r *markerWait) {
 	}
 }
 
-// setMarker sets a marker. Errors are ignored: a lost marker costs the time of one poll, and the
-// call that made the job pending reports an outage.
+// setMarker sets a marker. It ignores errors, because a job without a marker is found by the next
+// poll, and the call that added the job reports an outage.
 func setMarker(ctx context.Context, rdb redis.Cmdable, key string) {
 	rdb.ZAdd(ctx, key, redis.Z{Member: "0"})
 }

@@ -12,30 +12,28 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// redisClient is the Redis client that asynq's server gets. It passes all commands on, except for
-// three of asynq's scripts. Two of them write a job back whose attempt has failed, to be retried or
-// archived: a denied job has not failed, so redisClient puts the job back instead, as often as
-// needed and whatever its options are. The third script fetches a job: redisClient fetches several
-// at once, see prefetcher. It also hides a job's timeout and deadline from asynq, see jobTimeout.
+// redisClient is the Redis client of asynq's server. It replaces three of asynq's scripts. Instead of
+// the scripts that retry or archive a failed job, it puts a denied job back, which is no failure and
+// uses no retry. Instead of the script that fetches one job, it fetches several jobs at once, see
+// prefetcher. It also hides a job's timeout and deadline from asynq, see jobTimeout.
 //
-// If a later asynq changes its scripts so that they are not recognized, they are passed on. Then
+// It passes scripts that it does not recognize on unchanged. If a later asynq changed its scripts,
 // jobs that are denied on their last attempt would be archived. It is safe for concurrent use.
 type redisClient struct {
 	redis.UniversalClient
-	db              asynqdb.DB // the same
+	db              asynqdb.DB // uses the same client
 	inFlight        *inFlight
-	forgivenCrashes int          // crashes of a job's worker
-	canPromote      *atomic.Bool // whether jobs can be moved
+	forgivenCrashes int          // number of crashes per job that do not count as failures
+	canPromote      *atomic.Bool // see Server.canPromote
 	scopeOf         func(queue string) *scope
-	rotations       map[string]*rotation // by asynq queue; of shards only
+	rotations       map[string]*rotation // by asynq queue; only for queues with shards
 	markers         *markerWaiter
 	prefetcher      *prefetcher
 	guards          asynqdb.Guards
 }
 
-// EvalSha implements redis.Scripter. asynq calls it first, and Eval if Redis does not know the
-// script. A script that ends a lease is sent with a guard in front, which needs the script's text:
-// Eval brings the text the first time.
+// EvalSha implements redis.Scripter. A script that ends a lease is sent with a guard in front, see
+// asynqdb.Guards. Its first call gets a NOSCRIPT error, so that asynq sends the text with Eval.
 func (q *redisClient) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
 	c := asynqdb.Recognize(keys, args)
 	if c.EndsLease && !q.guards.Known(sha1) {
@@ -62,9 +60,9 @@ func (q *redisClient) Eval(ctx context.Context, text string, keys []string, args
 	})
 }
 
-// run runs asynq's script by send, or one of ours in its place. A script that ends a lease means the
-// lease under which this server has the job, which asynq itself does not name. Because asynq calls
-// Redis all the time, run is also what notices first that the queues' Redis is away or back.
+// run runs asynq's script with send, or replaces it. If the script ends a lease, run passes the lease
+// under which this server has the job to send. Because asynq calls Redis all the time, run is also
+// the first to notice the start and the end of an outage.
 func (q *redisClient) run(ctx context.Context, c *asynqdb.Call, send func(asynqdb.LeaseID) *redis.Cmd) *redis.Cmd {
 	if c.Script == asynqdb.ScriptDequeue {
 		return q.dequeue(ctx, c)
@@ -77,14 +75,14 @@ func (q *redisClient) run(ctx context.Context, c *asynqdb.Call, send func(asynqd
 		cmd = send(asynqdb.LeaseID{})
 	}
 	q.scopeOf(c.Queue).queueHealth.Note(ctx, began, cmd.Err())
-	if c.MayAddPending && cmd.Err() == nil && cmd.Val() != int64(0) { // if it counts jobs, there were some
+	if c.MayAddPending && cmd.Err() == nil && cmd.Val() != int64(0) { // 0 is a count of no jobs
 		setMarker(ctx, q.UniversalClient, markerKey(c.Queue))
 	}
 	return cmd
 }
 
-// ZAddXX implements redis.SortedSetCmdable. asynq extends the leases of its jobs by it, whoever has
-// the jobs by now.
+// ZAddXX implements redis.SortedSetCmdable. asynq extends leases with it, even of jobs that another
+// server has fetched since. This method extends only the leases of this server.
 func (q *redisClient) ZAddXX(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
 	queue, ok := asynqdb.IsLeases(key)
 	if !ok || len(members) == 0 {
@@ -103,7 +101,8 @@ func (q *redisClient) ZAddXX(ctx context.Context, key string, members ...redis.Z
 	return intCmd(ctx, n, err)
 }
 
-// HSet implements redis.HashCmdable. asynq stores the result of a job by it.
+// HSet implements redis.HashCmdable. asynq stores a job's result with it. The result is stored only
+// while this server has the job.
 func (q *redisClient) HSet(ctx context.Context, key string, values ...any) *redis.IntCmd {
 	queue, id, ok := asynqdb.IsHash(key)
 	if !ok || len(values) != 2 || values[0] != "result" {
@@ -126,8 +125,8 @@ func intCmd(ctx context.Context, n int64, err error) *redis.IntCmd {
 	return cmd
 }
 
-// dequeue gives asynq a job in place of its script Dequeue. If the last of the queues is empty, it
-// returns only when there may be a job again: asynq asks in one goroutine, and would poll.
+// dequeue replaces asynq's script Dequeue and returns a prefetched job. If all queues are empty, it
+// waits until there may be a job, because asynq would poll.
 func (q *redisClient) dequeue(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
 	a, err := q.prefetcher.dequeue(ctx, q.shardToFetch(c.Queue), c.LeaseEnd, q.markers.wokenAt)
@@ -149,15 +148,15 @@ func (q *redisClient) dequeue(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 	return cmd
 }
 
-// rotation is the order in which the shards of a queue are fetched from.
+// rotation is the order in which a server fetches from the shards of a queue.
 type rotation struct {
 	shards []string
 	next   int
 }
 
-// shardToFetch returns the queue to fetch from if asynq asks for one. The shards of a queue take
-// turns, because asynq would always look at the first one first with strict priority. But first is
-// the shard whose marker has woken the server, because that is where a job is.
+// shardToFetch returns the queue to fetch from when asynq fetches from queue. If a shard's marker has
+// woken the server, that shard is next, because it has a job. Otherwise the shards take turns,
+// because asynq with strict priority always begins with the same shard.
 func (q *redisClient) shardToFetch(queue string) string {
 	r := q.rotations[queue]
 	if r == nil {

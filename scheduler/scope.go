@@ -22,30 +22,30 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// scope is what a server has of one scope of the limiter: the limits there, and the queues whose
-// jobs wait there. It uses everything else of its Server.
+// scope is a server's part in one scope of the limiter: the scope's limits, and the queues whose jobs
+// wait in it.
 type scope struct {
 	*Server
-	shard   shard.Shard // zero for the scope of all queues without shards
-	queues  []string    // by name
+	shard   shard.Shard // zero for the scope of the queues without shards
+	queues  []string    // sorted by name
 	limiter *waitdb.DB
-	permits permits // the limiter
+	permits permits // the limiter, or a test's wrapper
 	limits  limits
 	logged  loggedDifferences
-	weights map[string]fairqueue.Weight // how the queues take turns
-	claimed atomic.Value                // a string: which data of the queues' Redis the scope was claimed for
-	changed chan struct{}               // the rules have
+	weights map[string]fairqueue.Weight // of the queues
+	claimed atomic.Value                // a string: the ID of the data in the queues' Redis at the last claim
+	changed chan struct{}               // receives a value when the rules have changed
 
 	requests  requestQueue
 	slots     slotTeller
 	stats     *stats.Recorder
-	stopStats func() // ends the stats
+	stopStats func() // writes the stats and stops the recorder
 
-	queueHealth, limiterHealth *redishealth.Monitor // the same if both are in one Redis
+	queueHealth, limiterHealth *redishealth.Monitor // the same if queues and limiter use one client
 }
 
-// addScopes adds the scope of the server's limiter for all queues without shards, and one for each
-// shard of the others. They are in one Redis. The scope of a shard has the name of its queue.
+// addScopes adds the scope of the server's limiter for all queues without shards, and one scope in the
+// same Redis for each shard of the other queues. A shard's scope has the shard's name.
 func (s *Server) addScopes(o options, cfg asynq.Config) error {
 	if o.limiter == nil {
 		o.limiter = throttle.New(s.db.Redis, throttle.Options{Logger: s.log})
@@ -72,7 +72,7 @@ func (s *Server) addScopes(o options, cfg asynq.Config) error {
 	return nil
 }
 
-// addScope adds the scope of a limiter, in which the jobs of some queues wait.
+// addScope adds the scope of a limiter, for the jobs of the given asynq queues.
 func (s *Server) addScope(limiter *throttle.Limiter, queues []string, part shard.Shard, cfg asynq.Config) {
 	c := &scope{
 		Server: s, shard: part, queues: queues, limiter: waitdb.New(limiter), weights: map[string]fairqueue.Weight{}, changed: make(chan struct{}, 1),
@@ -96,12 +96,12 @@ func (s *Server) addScope(limiter *throttle.Limiter, queues []string, part shard
 	s.scopes = append(s.scopes, c)
 	for _, queue := range queues {
 		s.byQueue[queue] = c
-		// Queues take turns at limits as they are served.
+		// asynq's queue priorities also apply to waiting jobs.
 		c.weights[queue] = fairqueue.Weight{Turns: max(1, cfg.Queues[s.shards.QueueOf(queue)]), Strict: cfg.StrictPriority}
 	}
 }
 
-// start claims the scope and defines its limits. If Redis is unavailable, both are left for later.
+// start claims the scope and defines its limits. If Redis is unavailable, both happen later.
 func (s *scope) start(ctx context.Context) error {
 	if err := s.claim(ctx); err != nil {
 		return err
@@ -121,24 +121,24 @@ func (s *Server) scopeOf(queue string) *scope {
 	return s.scopes[0]
 }
 
-// setHealth makes the scope's two monitors, which are one if queues and limiter are reached by one
-// client.
+// setHealth creates the monitors of the queues' Redis and the limiter's Redis. It is one monitor if
+// both use the same client.
 func (s *scope) setHealth() {
 	rdb, prefix := s.limiter.Scope()
-	var places []string
+	var prefixes []string
 	for _, queue := range s.queues {
-		places = append(places, asynqdb.Key(queue, ""))
+		prefixes = append(prefixes, asynqdb.Key(queue, ""))
 	}
 	if reflect.TypeOf(rdb).Comparable() && rdb == s.db.Redis {
-		s.queueHealth = redishealth.New(s.log, "Redis", rdb, append(places, prefix)...)
+		s.queueHealth = redishealth.New(s.log, "Redis", rdb, append(prefixes, prefix)...)
 		s.limiterHealth = s.queueHealth
 		return
 	}
-	s.queueHealth = redishealth.New(s.log, "the queues' Redis", s.db.Redis, places...)
+	s.queueHealth = redishealth.New(s.log, "the queues' Redis", s.db.Redis, prefixes...)
 	s.limiterHealth = redishealth.New(s.log, "the limiter's Redis", rdb, prefix)
 }
 
-// ready returns why jobs of the scope cannot run now: see Server.Ready.
+// ready returns an error if the scope's jobs cannot run now, see Server.Ready.
 func (s *scope) ready(ctx context.Context) error {
 	if err := s.queueHealth.Check(ctx); err != nil || s.limiterHealth == s.queueHealth {
 		return err
@@ -146,8 +146,8 @@ func (s *scope) ready(ctx context.Context) error {
 	return s.limiterHealth.Check(ctx)
 }
 
-// noteLimiter tells the limiter's monitor of a call. An error other than ErrUnavailable is an
-// answer.
+// noteLimiter reports the result of a call to the limiter's monitor. Errors other than ErrUnavailable
+// count as replies.
 func (s *scope) noteLimiter(ctx context.Context, began time.Time, err error) {
 	if !errors.Is(err, throttle.ErrUnavailable) {
 		err = nil
@@ -155,14 +155,14 @@ func (s *scope) noteLimiter(ctx context.Context, began time.Time, err error) {
 	s.limiterHealth.Note(ctx, began, err)
 }
 
-// blockFor blocks the keys of a job's limits for a time.
+// blockFor blocks the keys of a job's needs for the duration d.
 func (s *scope) blockFor(ctx context.Context, d time.Duration, needs []throttle.Need) error {
 	go s.blockParts(d, needs)
 	return s.limiter.Internals().BlockFor(ctx, d, needs...)
 }
 
-// blockParts blocks keys of divided limits in all other shards, too, because the upstream means the
-// whole limit. If that fails, those shards learn it from their own calls.
+// blockParts also blocks the keys of divided limits in all other shards, because the upstream's block
+// concerns the whole limit. It ignores errors, because the other shards' calls are rejected as well.
 func (s *scope) blockParts(d time.Duration, needs []throttle.Need) {
 	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
 	defer cancel()
@@ -174,7 +174,7 @@ func (s *scope) blockParts(d time.Duration, needs []throttle.Need) {
 	}
 }
 
-// dispatch gives turns in the scope until the context ends.
+// dispatch runs the scope's dispatcher until the context ends.
 func (s *scope) dispatch(ctx context.Context) {
 	dispatcher.Run(ctx, dispatcher.Config{
 		Waits: s.limiter, DB: s.db, Queues: s.queues, Log: s.log, LimiterHealth: s.limiterHealth, QueuesHealth: s.queueHealth,

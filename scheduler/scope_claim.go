@@ -18,23 +18,22 @@ import (
 )
 
 const (
-	// claimLife is how long a claim outlives the processes that made it.
+	// claimTTL is how long a claim is valid after its last renewal.
 	claimTTL = time.Minute
-	// claimEach is how often they renew it: two renewals may fail.
+	// claimInterval is the time between two renewals. Two of them may fail.
 	claimInterval = 20 * time.Second
 )
 
-// claim claims the limiter's scope for the asynq Redis of this server, because the dispatcher moves
-// all jobs that wait in the scope, and can do so in one asynq Redis only. It fails if another asynq
-// Redis has the scope. If one of the two Redis servers cannot be reached, the claim is left for
-// later. It takes three round trips.
+// claim claims the limiter's scope for this server's asynq Redis, because the dispatcher can promote
+// jobs in one asynq Redis only. It fails if another asynq Redis has the scope. If the queues' or the
+// limiter's Redis is unavailable, it does nothing and returns nil. It takes three round trips.
 //
-// A claim names the data and their address, and either is enough: after a failover the same data are
-// at another address, and after a loss other data are at the same one. If no address is known, for
-// example behind a Sentinel, a running process knows which data it had before.
+// A claim has the ID of the data in the asynq Redis and its address, and one of them must match. A
+// failover changes the address, and a loss of data changes the ID. If the address is unknown, as with
+// Sentinel, a running process passes the ID that it saw before.
 //
-// claim also ensures that only workers of one version run in a scope. What an older version has left
-// is converted once none of its workers gives turns.
+// claim also ensures that all workers in a scope have the same data version. Data of an older version
+// are converted when none of its workers leads.
 func (s *scope) claim(ctx context.Context) error {
 	rdb, queues := s.db.Redis, s.queueHealth.Watch()
 	if err := rdb.SetNX(ctx, redishealth.DataKey, uuid.NewString(), 0).Err(); queues.Note(ctx, err) != nil {
@@ -45,29 +44,29 @@ func (s *scope) claim(ctx context.Context) error {
 		return replyError(err)
 	}
 	limiter := s.limiterHealth.Watch()
-	before, _ := s.claimed.Load().(string)
+	previous, _ := s.claimed.Load().(string)
 	address := addressOf(rdb, data)
-	other, version, err := s.limiter.Claim(ctx, data, before, address, claimTTL)
+	other, version, err := s.limiter.Claim(ctx, data, previous, address, claimTTL)
 	switch {
 	case limiter.Note(ctx, err) != nil:
 		return replyError(err)
 	case version > waitdb.Version:
-		return fmt.Errorf("a later version of headgate keeps this limiter's scope (data %d, here %d): "+
-			"update this worker, or give it another scope; nothing is lost", version, waitdb.Version)
+		return fmt.Errorf("this limiter's scope has data of a later version of headgate (data version %d, here %d): "+
+			"update this worker, or use another scope", version, waitdb.Version)
 	case version != 0:
-		return fmt.Errorf("workers of an older version of headgate give turns in this limiter's scope (data %d, here %d): "+
-			"stop them all, then start this one; what waits stays, and nothing is lost", version, waitdb.Version)
+		return fmt.Errorf("workers of an older version of headgate run in this limiter's scope (data version %d, here %d): "+
+			"stop all of them, then start this one; waiting jobs are kept", version, waitdb.Version)
 	case other != "":
-		return fmt.Errorf("jobs of the asynq Redis at %s wait in this limiter's scope, and those of the one at %s cannot: "+
-			"want a scope for each, or a minute without the first", other, address)
+		return fmt.Errorf("the asynq Redis at %s uses this limiter's scope, so the one at %s cannot: "+
+			"use a scope for each, or stop the workers of the first for a minute", other, address)
 	}
 	s.claimed.Store(data)
-	_ = s.limiter.SetWeights(ctx, s.weights, before != "") // a renewal repeats what fails here
+	_ = s.limiter.SetWeights(ctx, s.weights, previous != "") // the next renewal tries again
 	return nil
 }
 
-// answered returns err if Redis gave it as its answer, and nil if Redis could not be used: then it
-// is not known whether the scope is another's.
+// replyError returns err if it is a reply of Redis, or nil if Redis is unavailable. In that case the
+// claim stays undecided.
 func replyError(err error) error {
 	if redishealth.Unavailable(err) != nil {
 		return nil
@@ -75,8 +74,8 @@ func replyError(err error) error {
 	return err
 }
 
-// addressOf returns where a client finds Redis, by its options: for the reader of the error, and to
-// recognize a Redis that has lost its data. A Redis without a unique address is named by its data.
+// addressOf returns the address of Redis from a client's options, for error messages and to recognize
+// a Redis that has lost its data. If the options have no unique address, it is the ID of the data.
 func addressOf(rdb redis.UniversalClient, data string) string {
 	kind := fmt.Sprintf("%T", rdb)
 	switch c := rdb.(type) {
@@ -98,7 +97,7 @@ func addressOf(rdb redis.UniversalClient, data string) string {
 // sentinelAddr is go-redis's placeholder for an address that it gets from a Sentinel.
 const sentinelAddr = "FailoverClient"
 
-// onThisMachine adds the machine's name to an address that each machine has.
+// withHostname adds the host name to a loopback address or a socket path.
 func withHostname(addr string) string {
 	host, _, err := net.SplitHostPort(addr)
 	if ip := net.ParseIP(host); err == nil && host != "localhost" && !ip.IsLoopback() {
@@ -108,10 +107,10 @@ func withHostname(addr string) string {
 	return addr + " on " + name
 }
 
-// keepScope renews the claim until the context ends, and compares the limits. A claim can be lost
-// after this process could not reach Redis for longer than claimLife. That is logged once, and the
-// claim is tried again. Jobs go on to run under their limits, but jobs of one of the two Redis
-// servers may not be granted their permits.
+// keepScope renews the claim and compares the limits until the context ends. Another asynq Redis can
+// claim the scope while this process cannot reach Redis for longer than claimTTL. That is logged once,
+// and the claim is tried again. Jobs still run under their limits, but the dispatcher promotes jobs
+// in only one of the two Redis servers.
 func (s *scope) keepScope(ctx context.Context) {
 	for lost := false; ; {
 		if sleep(ctx, claimInterval); ctx.Err() != nil {
@@ -119,7 +118,7 @@ func (s *scope) keepScope(ctx context.Context) {
 		}
 		err := s.claim(ctx)
 		if err != nil && !lost && ctx.Err() == nil {
-			s.log.Error("the limiter's scope was taken over", "error", err)
+			s.log.Error("cannot renew the claim of the limiter's scope", "error", err)
 		}
 		lost = err != nil
 		s.compareLimits(ctx)

@@ -32,49 +32,49 @@ import (
 // Server is an asynq server whose jobs obey limits. It is used like asynq's own: Start or Run once,
 // with the program's mux, then Shutdown.
 //
-// A worker that takes a job requests the job's permits first. With the permits the handler runs, as
-// it would in asynq. Without them the job goes back to its queue at once, and the worker takes the
-// next one. When the job's permits exist, it is moved to the head of its queue, some milliseconds
-// before or after.
+// A worker that takes a job requests the job's permits first. If the limiter allows the job, its
+// handler runs, as in asynq. Otherwise the job goes back to its queue at once, and the worker takes
+// the next one. When the job's permits are available, within some milliseconds, the job moves to the
+// head of its queue.
 //
-// Any number of servers may share queues and limits, in any number of processes. One of them gives
-// the waiting jobs their turns; if it dies, another takes over within seconds. If the limiter cannot
-// be reached, jobs wait: none runs unlimited, and none fails for that. A job's Timeout begins with
-// its handler.
+// Any number of servers may share queues and limits, in any number of processes. One server is the
+// leader, which grants permits to the waiting jobs. If it dies, another takes over within seconds. If
+// the limiter is unavailable, jobs wait: none runs without permits, and none fails. A job's Timeout
+// begins when its handler starts.
 //
-// A job that needs limits costs one round trip to the limiter before its handler runs, one after it
-// if a limit adapts to how calls go, and one if the job held leases. A job that needs no limits
-// costs nothing.
+// For a job with limits, the server makes one round trip to the limiter before the handler, one after
+// it if a limit adapts, and one to release leases. A job without limits needs no round trip.
 type Server struct {
 	asynq             *asynq.Server
-	redis             *redisClient // asynq's
+	redis             *redisClient // used by asynq
 	rules             Rules
 	userCode          *userCode
 	baseContext       func() (context.Context, error) // the program's BaseContext
-	shutdownTimeout   time.Duration                   // of a shutdown, with handlers and other code of the program's
+	shutdownTimeout   time.Duration                   // longest wait for handlers and the program's other functions
 	log               *slog.Logger
-	grant             time.Duration // how long permits are kept for a granted job
+	grant             time.Duration // how long permits are reserved for a granted job
 	inFlight          inFlight
 	pacing            pacing
 	db                asynqdb.DB // of the queues
 	markers           *markerWaiter
-	reconcileInterval time.Duration      // between two comparisons of what waits with asynq
-	maxHeartbeat      time.Duration      // between two heartbeats of the dispatcher when nothing is due
-	canPromote        atomic.Bool        // whether granted jobs can be moved, and so come in time
-	served            []string           // the queues of the configuration, by name
-	shards            shard.Queues       // of them
-	spread            *dispatcher.Spread // of the scopes' leaders; nil without shards
-	scopes            []*scope           // of the unsharded queues, and of each shard
+	reconcileInterval time.Duration      // time between two reconciliations of the waiting jobs with asynq
+	maxHeartbeat      time.Duration      // longest time between two heartbeats of a leader
+	canPromote        atomic.Bool        // whether granted jobs can be moved to the head of their queue
+	served            []string           // names of the configuration's queues, sorted
+	shards            shard.Queues       // the queues with shards
+	spread            *dispatcher.Spread // spreads the scopes' leaders over the processes; nil without shards
+	scopes            []*scope           // the first for all queues without shards, then one for each shard
 	byQueue           map[string]*scope  // by asynq queue
 
-	shardsChecked atomic.Bool // whether no job is in a shard of an earlier number of shards
+	shardsChecked atomic.Bool // whether checkShards has succeeded
 
 	mu         sync.Mutex
 	stop       context.CancelFunc // ends the background goroutines; nil before they start
 	background sync.WaitGroup
 }
 
-// What a server counts is for dashboards/metrics alone. Dashboards and the worker ask its monitors.
+// These hooks give dashboards and the worker access to a server's stats and health monitors, without
+// exported methods.
 func init() {
 	stats.RecordersOf = func(server any) (all []*stats.Recorder) {
 		for _, c := range server.(*Server).scopes {
@@ -90,53 +90,51 @@ func init() {
 	}
 }
 
-// An Option of NewServer. Most programs need none: the limiter is then made in the queues' Redis,
-// in the scope "default".
+// An Option of NewServer. Most programs need none. The default limiter uses the queues' Redis and the
+// scope "default".
 type Option func(*options)
 
 type options struct {
-	limiter         *throttle.Limiter // nil is one that NewServer makes
-	permits         permits           // of a test, which looks on; nil is the limiter
+	limiter         *throttle.Limiter // nil means a new one in the queues' Redis
+	permits         permits           // a test's wrapper; nil means the limiter
 	log             *slog.Logger
 	forgivenCrashes int
 	polling         bool
 	shards          []Shards
 }
 
-// WithLimiter makes the server use that limiter instead of one made with throttle.New in rdb, for
-// example one of another scope, or in another Redis.
+// WithLimiter sets the server's limiter, for example one with another scope or Redis. The default is a
+// new limiter in rdb with the scope "default".
 func WithLimiter(l *throttle.Limiter) Option { return func(o *options) { o.limiter = l } }
 
-// WithLogger makes the server log outages and lost leases to log instead of slog.Default(). What
-// asynq logs goes to the Logger of its Config.
+// WithLogger sets the server's logger, for example for outages and lost leases. The default is
+// slog.Default(). asynq itself logs to the Logger of its Config.
 func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log } }
 
-// WithForgivenCrashes sets how often a job's worker may die while the job runs before that counts
-// as a failure of the job, instead of three times.
+// WithForgivenCrashes sets how many times a worker may die while it runs a job before that counts as a
+// failure of the job. The default is 3.
 func WithForgivenCrashes(n int) Option { return func(o *options) { o.forgivenCrashes = n } }
 
-// WithPolling leaves it to asynq's own polls to bring denied jobs back. Then they come seconds
-// late, and a job may be denied more than once.
+// WithPolling disables promotion: asynq's own polls run denied jobs again. They start seconds late, and
+// a job may be denied several times.
 func WithPolling() Option { return func(o *options) { o.polling = true } }
 
 const (
-	// minGrant is how long permits are kept at least for a granted job that has not come: as long as
-	// the polls of its queue may take, and no longer than a job that no worker takes should hold up
-	// others.
+	// minGrant is the minimum time for which permits are reserved for a granted job. It covers a poll
+	// of the queue. It is short, because the reservation delays other jobs if no worker is free.
 	minGrant = waitdb.DefaultGrant
 
-	shutdownTimeout = 8 * time.Second // asynq's own, for a Config without one
+	shutdownTimeout = 8 * time.Second // asynq's default
 )
 
 // NewServer returns a server for the asynq queues in rdb, in place of asynq.NewServer. The
-// configuration is asynq's, with two differences: delayed jobs are looked for each second if it does
-// not say how often, and queues are not polled. A server waits in Redis until a Client, another
-// server or its own wakes it, and looks by itself after 10 ms to a second, or TaskCheckInterval. The
-// ErrorHandler, IsFailure and RetryDelayFunc are called for failures only, never for denials.
+// configuration is asynq's, with two differences. DelayedTaskCheckInterval is one second by default.
+// An idle server waits in Redis until a Client or a server adds a job. In addition it polls, at first
+// after 10 ms, and up to every second or TaskCheckInterval. ErrorHandler, IsFailure and RetryDelayFunc
+// are called for failures only, never for denials.
 //
-// NewServer returns an error if a limit of the rules is not valid, if RuleFor is nil, or if an option
-// or the configuration has an invalid value. Nothing happens before Start: no goroutine runs and
-// nothing is sent to Redis. The client rdb is the caller's to close, after Shutdown.
+// NewServer returns an error if RuleFor is nil, or if a limit, an option or the configuration is not
+// valid. It starts no goroutine and sends nothing to Redis. The caller closes rdb after Shutdown.
 func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ...Option) (*Server, error) {
 	o := options{log: slog.Default(), forgivenCrashes: forgivenCrashes}
 	for _, opt := range opts {
@@ -153,7 +151,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		served: slices.Sorted(maps.Keys(cfg.Queues)), shards: shards, byQueue: map[string]*scope{},
 	}
 	if len(s.served) == 0 {
-		s.served = []string{"default"} // as asynq has it
+		s.served = []string{"default"} // asynq's default
 	}
 	if len(s.shards) > 0 {
 		s.spread, s.maxHeartbeat = dispatcher.NewSpread(), dispatcher.MaxSpreadHeartbeat
@@ -187,8 +185,8 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	return s, nil
 }
 
-// validate reports what NewServer or asynq cannot take. A GroupGracePeriod that is too short is
-// among it because asynq panics there.
+// validate returns an error if the rules, the configuration or the options are not valid. asynq itself
+// panics if GroupGracePeriod is too short.
 func validate(rules Rules, cfg asynq.Config, o options, shards shard.Queues) error {
 	if rules.RuleFor == nil {
 		return errors.New("rules: RuleFor is nil: want a function that returns the rule of a task")
@@ -220,16 +218,18 @@ func validate(rules Rules, cfg asynq.Config, o options, shards shard.Queues) err
 		}
 	}
 	if o.forgivenCrashes < 0 {
-		return fmt.Errorf("forgiven crashes %d: want 0 or more", o.forgivenCrashes)
+		return fmt.Errorf("WithForgivenCrashes: %d: want 0 or more", o.forgivenCrashes)
 	}
 	return nil
 }
 
-// Start defines the rules' limits and begins to run jobs. It fails if a limit cannot be defined, if
-// the jobs of another asynq Redis wait in the limiter's scope, if workers of another version of
-// headgate run there whose data this one would misread, or if a queue has jobs in the shards of
-// another number of shards. If Redis is unavailable, the jobs wait, as
-// with asynq's server, and the limits are defined before the first job asks for permits.
+// Start defines the rules' limits and begins to run jobs. It returns an error if
+//   - a limit cannot be defined
+//   - another asynq Redis uses the limiter's scope
+//   - the scope has data of an incompatible version of headgate
+//   - jobs or workers are left in the shards of a queue that had another number of shards
+//
+// If Redis is unavailable, jobs wait until it is back, as with asynq's server.
 func (s *Server) Start(handler asynq.Handler) error {
 	if handler == nil {
 		return s.asynq.Start(nil)
@@ -244,15 +244,15 @@ func (s *Server) Start(handler asynq.Handler) error {
 	}
 	began := s.startBackground()
 	err := s.asynq.Start(s.wrap(handler))
-	if err != nil && began { // a server that runs already goes on
+	if err != nil && began { // a server that was started before keeps running
 		<-s.stopBackground()
 		s.writeStats()
 	}
 	return err
 }
 
-// Run calls Start, waits for a signal to stop and shuts down. The signals are asynq's: TERM and INT
-// end it; TSTP, if the system has it, calls Stop.
+// Run calls Start, waits for a signal and calls Shutdown. The signals are asynq's: TERM and INT shut
+// the server down, and TSTP calls Stop on systems that have it.
 func (s *Server) Run(handler asynq.Handler) error {
 	if err := s.Start(handler); err != nil {
 		return err
@@ -267,24 +267,23 @@ func (s *Server) Run(handler asynq.Handler) error {
 	return nil
 }
 
-// Stop makes the server take no more jobs, as the first half of Shutdown. Running jobs continue, and
-// waiting jobs are granted their permits for other servers of the queues.
+// Stop makes the server take no more jobs. Running jobs continue. Waiting jobs still get permits, so
+// that other servers can run them.
 func (s *Server) Stop() {
 	s.stopFetching()
 	s.asynq.Stop()
 }
 
-// stopFetching gives jobs back that have not started, and wakes asynq if it waits for jobs.
+// stopFetching puts fetched jobs that have not started back, and wakes asynq if it waits for a job.
 func (s *Server) stopFetching() {
 	s.redis.prefetcher.stop()
 	s.markers.stop()
 }
 
-// Shutdown stops taking jobs and granting permits to waiting ones, and waits for running jobs as
-// long as the configuration's ShutdownTimeout says. Jobs that still run then go back to their queue;
-// their handlers' contexts end, and their leases on concurrency limits are kept until the handlers
-// return. Shutdown waits for the program's rules and functions of the configuration no longer than
-// for handlers.
+// Shutdown stops taking jobs and granting permits, and waits for running jobs for at most the
+// configuration's ShutdownTimeout. Then it puts jobs that still run back and cancels their handlers'
+// contexts. Their leases on concurrency limits are kept until the handlers return. The timeout also
+// applies to RuleFor and to functions of the configuration.
 func (s *Server) Shutdown() {
 	end := time.AfterFunc(s.shutdownTimeout, s.userCode.giveUp)
 	defer end.Stop()
@@ -298,17 +297,16 @@ func (s *Server) Shutdown() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stop != nil {
-		s.writeStats() // with what the last jobs did
+		s.writeStats() // includes the last jobs
 	}
 }
 
 // Ping checks the connection with the queues' Redis, as asynq's does. Ready checks more.
 func (s *Server) Ping() error { return s.asynq.Ping() }
 
-// Ready returns why jobs cannot run now: the Redis of the queues or of the limiter does not answer
-// or takes no writes, for example because its memory is full, or its user lacks a right that a
-// command needed. It is for health checks, and takes a round trip for each queue and one for the
-// limiter.
+// Ready returns an error if jobs cannot run now, because the Redis of the queues or of the limiter does
+// not reply, rejects writes, for example with full memory, or lacks a permission for a command. It is
+// for health checks, and takes one round trip for each queue and one for the limiter.
 func (s *Server) Ready(ctx context.Context) error {
 	for _, c := range s.scopes {
 		if err := c.ready(ctx); err != nil {

@@ -294,7 +294,7 @@ func (w *sim) judgeForecasts() {
 
 // judgeMeters asks the oracle about every meter, between the moments at which its limit changed or
 // it was lost: about the permits that it gave, and about the jobs that started. These may start up
-// to freshTime after their permits existed, and no later.
+// to maxPermitAge after their permits existed, and no later.
 func (w *sim) judgeMeters() {
 	for meter, admissions := range w.meters {
 		name, _, _ := strings.Cut(meter, "|")

@@ -355,3 +355,22 @@ func Schedules(rdb redis.UniversalClient, c *config.Config, log *slog.Logger) (*
 	runner := cron.New(rdb, c.NewClient(rdb), cron.Options{Scope: c.Scope, Log: log})
 	return runner, runner.Set(c.Schedules.Entries())
 }
+
+// crawlClient enqueues the pages of a crawl with the config's timeout and retention, as the command
+// enqueue does.
+type crawlClient struct {
+	*scheduler.Client
+	config func() *config.Config
+}
+
+// EnqueueContext implements the Client of a tasks.CrawlHandler.
+func (c crawlClient) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+	t := c.config().Tasks[task.Type()]
+	if t.Retention > 0 {
+		opts = append(opts, asynq.Retention(t.Retention))
+	}
+	if t.Timeout > 0 {
+		opts = append(opts, asynq.Timeout(t.Timeout))
+	}
+	return c.Client.EnqueueContext(ctx, task, opts...)
+}

@@ -16,7 +16,9 @@ import (
 	"github.com/headgate/headgate/dashboards/page/internal/auth"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/redact"
+	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/waitdb"
+	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -27,6 +29,9 @@ type Options struct {
 	Limiter *throttle.Limiter
 	// Scope is the limiter's. Empty means "default".
 	Scope string
+	// Shards are the queues with shards, as those of the server. The page shows their jobs; their
+	// limits are shown by the command "worker status".
+	Shards []scheduler.Shards
 	// KeyOf returns the expression of a limit's key, such as "host(payload.url)", or the empty text
 	// if the limit has no keys. If KeyOf is nil, the expressions are unknown.
 	KeyOf func(limit string) (by string, known bool)
@@ -81,6 +86,10 @@ func New(o Options) (*Page, error) {
 		return nil, err
 	}
 	p := &Page{Options: o, queues: inspect.New(o.Redis, waitdb.New(o.Limiter), o.Scope), redactor: redactor, auth: access}
+	p.queues.Sharded = shard.Queues{}
+	for _, q := range o.Shards { // the server has checked them
+		p.queues.Sharded[q.Queue] = shard.Queue{Name: q.Queue, Count: q.Count, ByKey: q.ByKey, Divided: q.Divided}
+	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.reader = newReader(p.ctx, state{rdb: o.Redis, scope: o.Scope, queues: p.queues, limitState: inspect.Snapshot{KeyOf: o.KeyOf}})
 	p.routed = p.auth.Protect(http.HandlerFunc(p.route), func(w http.ResponseWriter, code int) { p.fail(w, code, p.refusal(code)) })

@@ -94,7 +94,7 @@ func (d *decoder) checkShards(c *Config) {
 				}
 			}
 			for _, need := range c.Tasks.needsOf(limit) {
-				if cost, constant := need.Cost.Constant(); constant && cost > c.Limits[n].MaxCost()/home.Count {
+				if cost, constant := need.Cost.Constant(); constant && c.Limits[n].MaxCost() >= home.Count && cost > c.Limits[n].MaxCost()/home.Count {
 					d.errorf(at, "a task takes %d permits of limit %s at once, and a shard has %d: no job could ever run", cost, limit, c.Limits[n].MaxCost()/home.Count)
 				}
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// storedShards returns the number of shards that queues had last, 0 for a queue without shards.
+// storedShards returns the stored numbers of shards of the queues, 0 for a queue without shards.
 func storedShards(ctx context.Context, rdb redis.UniversalClient, queues []string) ([]int, error) {
 	counts := make([]int, len(queues))
 	cmds := make([]*redis.StringCmd, len(queues))
@@ -33,8 +33,8 @@ func storedShards(ctx context.Context, rdb redis.UniversalClient, queues []strin
 	return counts, nil
 }
 
-// checkShards refuses another number of shards than a queue had before, while jobs or workers are
-// in the shards that it had. Their keys would have other shards now.
+// checkShards stores the number of shards of each queue. It returns an error if a queue's number has
+// changed while jobs or workers use the old shards, because keys now belong to different shards.
 func (s *Server) checkShards(ctx context.Context) error {
 	if s.shardsChecked.Load() {
 		return nil
@@ -54,8 +54,8 @@ func (s *Server) checkShards(ctx context.Context) error {
 	return nil
 }
 
-// changeShards stores a queue's number of shards if nothing is left in the shards that it had. 0
-// stands for a queue without shards.
+// changeShards stores a queue's new number of shards, or returns an error if jobs or workers use the
+// old shards. 0 means a queue without shards.
 func (s *Server) changeShards(ctx context.Context, queue string, before, after int) error {
 	names := []string{queue}
 	if before > 0 {
@@ -77,8 +77,8 @@ func (s *Server) changeShards(ctx context.Context, queue string, before, after i
 		}
 		for _, w := range workers {
 			if !w.Lost {
-				return fmt.Errorf("queue %s has %s now, and a worker on %s with process %d still runs with %s: stop all such workers, then start this one",
-					queue, formatShardCount(after), w.Host, w.PID, formatShardCount(before))
+				return fmt.Errorf("queue %s has %s now, but process %d on %s still runs with %s: stop all such workers, then start this one",
+					queue, formatShardCount(after), w.PID, w.Host, formatShardCount(before))
 			}
 		}
 	}

@@ -8,44 +8,39 @@ import (
 	"github.com/headgate/headgate/internal/shard"
 )
 
-// Shards describes a queue that is divided into shards, because one core of Redis is too slow for
-// it. The queue crawl with 16 shards is the asynq queues crawl.0 to crawl.15. A Redis Cluster can
-// keep each of them on another node, with the limits of its jobs.
+// Shards divides a queue into shards, for a queue that needs more than one core of Redis. For example,
+// the queue crawl with 16 shards consists of the asynq queues crawl.0 to crawl.15. In a Redis Cluster,
+// each shard and the limits of its jobs can be on a different node.
 //
-// All jobs with the same shard key are in one shard. The key is the job's [ShardKey], or what KeyOf
-// returns. A job with neither has its ID as its key, or the type and the payload that its Unique
-// lock has.
+// All jobs with the same shard key are in one shard. The key is the job's [ShardKey], or else the
+// result of KeyOf. Without both, it is the key of the job's Unique lock, or else the job's ID.
 //
-// A program gives the same Shards to its servers, see [WithShards], and to its clients, see
-// [NewClient]. The number of shards can be changed while the queue has no jobs and no server runs.
+// A program passes the same Shards to its servers, see [WithShards], and to its clients, see
+// [NewClient]. The number of shards can change only while the queue has no jobs and no server runs.
 type Shards struct {
 	// Queue is the name of the queue, and Count is the number of its shards, 1 to 1000.
 	Queue string
 	Count int
-	// ByKey are the limits whose key is always the shard key of the job, for example its host. All
-	// jobs of such a key are in one shard, so the limit is exact.
+	// ByKey has the names of limits whose key is always the job's shard key, for example its host. All
+	// jobs with the same key are in one shard, so such a limit is exact.
 	ByKey []string
-	// Divided are all other limits of the queue's jobs. Each shard has an equal part of the rate and
-	// of the capacity, so all shards together stay within the limit. If some shards have less to do
-	// than others, a part of the limit stays unused.
-	//
-	// Jobs of other queues cannot use the limits of ByKey and Divided, because a limit in two places
-	// would count twice.
+	// Divided has the names of all other limits of the queue's jobs. Each shard has an equal part of
+	// the rate and the capacity. If some shards have less to do than others, a part of the limit is
+	// unused. Jobs of other queues cannot use the limits in ByKey and Divided, because each scope
+	// counts a limit separately.
 	Divided []string
-	// KeyOf returns the shard key of a job that is enqueued without ShardKey. The zero value means
-	// that such jobs have none.
+	// KeyOf returns the shard key of a task that is enqueued without ShardKey. It may be nil.
 	KeyOf func(task *asynq.Task) (string, error)
 }
 
-// WithShards divides queues of the server into shards. They must be among the queues of its
-// configuration. Each shard has a scope of its own in the Redis of the server's limiter, with the
-// name of the shard.
+// WithShards divides queues of the server's configuration into shards. Each shard has its own scope in
+// the Redis of the server's limiter, with the shard's name.
 func WithShards(queues ...Shards) Option {
 	return func(o *options) { o.shards = append(o.shards, queues...) }
 }
 
-// ShardKey returns an option that puts a job of a sharded queue into the shard of a key. NewTask and
-// a Client's Enqueue take it; asynq's own functions ignore it. The last of several counts.
+// ShardKey returns an option that sets a job's shard key, see [Shards]. NewTask and a Client's Enqueue
+// accept it. asynq's own functions ignore it. If it is given several times, the last one applies.
 func ShardKey(key string) asynq.Option { return shardKeyOption(key) }
 
 // shardKeyOption implements asynq.Option.
@@ -55,10 +50,10 @@ func (k shardKeyOption) String() string         { return fmt.Sprintf("ShardKey(%
 func (k shardKeyOption) Type() asynq.OptionType { return -1 } // none of asynq's
 func (k shardKeyOption) Value() any             { return string(k) }
 
-// headerShardKey is the header of a task that NewTask has given a shard key.
+// headerShardKey is the task header in which NewTask stores a shard key.
 const headerShardKey = "headgate-shard-key"
 
-// shardKeyIn finds the last ShardKey among options.
+// shardKeyIn returns the last ShardKey among the options.
 func shardKeyIn(opts []asynq.Option) (key string, ok bool) {
 	for _, opt := range opts {
 		if own, is := opt.(shardKeyOption); is {
@@ -68,7 +63,7 @@ func shardKeyIn(opts []asynq.Option) (key string, ok bool) {
 	return key, ok
 }
 
-// newQueues returns the sharded queues by name, or what is wrong with one of them.
+// newQueues returns the sharded queues by name, or an error if one of them is not valid.
 func newQueues(list []Shards) (shard.Queues, error) {
 	queues := make([]shard.Queue, len(list))
 	for i, q := range list {
@@ -77,11 +72,12 @@ func newQueues(list []Shards) (shard.Queues, error) {
 	return shard.NewQueues(queues...)
 }
 
-// maxUnit bounds the weights of shards, because asynq makes a list of all weights for each fetch.
+// maxUnit is the maximum factor by which expandQueues multiplies weights. asynq builds a list with as
+// many entries as all weights together for each fetch.
 const maxUnit = 1000
 
-// expand returns the queues that asynq serves, with their weights: the shards of a queue have its
-// weight together. With strict priority each shard has the weight of its queue.
+// expandQueues returns the asynq queues with their weights. The shards of a queue share its weight.
+// With strict priority each shard has the weight of its queue.
 func expandQueues(sharded shard.Queues, queues map[string]int, strict bool) map[string]int {
 	if len(sharded) == 0 {
 		return queues

@@ -220,13 +220,13 @@ func TestShards_LimitInTwoPlaces(t *testing.T) {
 		"limit host belongs to the sharded queue crawl: jobs of other queues cannot use it": func() (string, []throttle.Need) {
 			return home("default", throttle.Need{Limit: "host", Key: "example.com"})
 		},
-		"limit api is not one of queue crawl: a sharded queue needs it among its divided limits": func() (string, []throttle.Need) {
+		"limit api is not one of queue crawl: add it to the queue's divided limits": func() (string, []throttle.Need) {
 			return home(right.Name(), throttle.Need{Limit: "api"})
 		},
 		"limit host without a key: its key must be the shard key of queue crawl": func() (string, []throttle.Need) {
 			return home(right.Name(), throttle.Need{Limit: "host"})
 		},
-		"limit host counts key example.com in shard " + right.Name() + ", and this job is in " + wrong.Name() + ": enqueue it with that shard key": func() (string, []throttle.Need) {
+		"limit host counts key example.com in shard " + right.Name() + ", but this job is in " + wrong.Name() + ": enqueue the job with that shard key": func() (string, []throttle.Need) {
 			return home(wrong.Name(), throttle.Need{Limit: "host", Key: "example.com"})
 		},
 	} {
@@ -242,12 +242,12 @@ func TestServer_RefusesShards(t *testing.T) {
 	large, none, undivided := crawl, crawl, crawl
 	large.Count, none.Queue, undivided.Divided = 1001, "", []string{"total", "api"}
 	for want, shards := range map[string][]Shards{
-		"shards of queue mail: limit host: it is there already, for queue crawl, and would count twice; want a limit of another name": {crawl, mail},
-		"shards of queue crawl: count 1001: want 1 to 1000":                                                                           {large},
-		`shards of queue : queue "": want the name of a queue, once`:                                                                  {none},
-		`shards of queue crawl: queue "crawl": want the name of a queue, once`:                                                        {crawl, crawl},
-		"rules: limit api: capacity 1: want at least 4, one for each of the 4 shards of queue crawl":                                  {undivided},
-		"shards of queue mail: the config does not serve the queue: want it among the config's Queues":                                {{Queue: "mail", Count: 2}},
+		"shards of queue mail: limit host: queue crawl uses it already; want another limit":            {crawl, mail},
+		"shards of queue crawl: count 1001: want 1 to 1000":                                            {large},
+		`shards of queue : queue "": want the name of a queue, once`:                                   {none},
+		`shards of queue crawl: queue "crawl": want the name of a queue, once`:                         {crawl, crawl},
+		"rules: limit api: capacity 1: want at least 4, one for each of the 4 shards of queue crawl":   {undivided},
+		"shards of queue mail: the config does not serve the queue: want it among the config's Queues": {{Queue: "mail", Count: 2}},
 	} {
 		s := crawlSettings(1)
 		_, err := NewServer(rdb, Rules{Limits: s.limits, RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}, s.config, WithShards(shards...))

@@ -11,26 +11,25 @@ import (
 )
 
 // Spread spreads the leadership of several scopes evenly over the processes that serve them. All
-// dispatchers of a process share one Spread. Each attempt to take a lease tells who leads the scope. A
-// process that leads at least two scopes fewer than another asks that one to hand a scope over. So
-// the numbers of scopes that two processes lead differ by one at most in the end, and a process that
-// dies needs no other rule: its scopes are taken over, and then spread.
-//
-// A Spread is safe for concurrent use.
+// dispatchers of a process share one Spread, and record in it who leads each scope. A process that
+// leads at least two scopes fewer than another requests one of its scopes. In the end the numbers of
+// scopes differ by at most one. If a process dies, the others take its scopes over and spread them in
+// the same way. A Spread is safe for concurrent use.
 type Spread struct {
 	process string
 	mu      sync.Mutex
-	leaders map[string]string // by scope: the process that was seen to lead, or will
+	leaders map[string]string // by scope: the process that leads, or to which the lead is handed over
 }
 
 // NewSpread returns the Spread of a process.
 func NewSpread() *Spread { return &Spread{process: uuid.NewString(), leaders: map[string]string{}} }
 
-// MaxSpreadHeartbeat is the MaxHeartbeat of dispatchers with a Spread: a scope without a leader has
-// one again 2.2 s after the last heartbeat.
+// MaxSpreadHeartbeat is the MaxHeartbeat of dispatchers with a Spread. If a leader dies, its scope has
+// a new leader 2.2 s after the last heartbeat.
 const MaxSpreadHeartbeat = time.Second
 
-// observe notes who leads a scope, and reports whether this process should lead it instead.
+// observe records the leader of a scope. It reports whether this process should lead the scope
+// instead, and how many scopes it leads.
 func (s *Spread) observe(scope, leader string) (wanted bool, led int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,7 +42,8 @@ func (s *Spread) observe(scope, leader string) (wanted bool, led int) {
 	return true, led
 }
 
-// yield reports whether this process should hand a scope over to a process that leads so many.
+// yield reports whether this process should hand a scope over to a process that leads led scopes. If
+// so, it records that process as the leader.
 func (s *Spread) yield(scope, to string, led int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,8 +63,8 @@ func (s *Spread) count(process string) (n int) {
 	return n
 }
 
-// balance notes who leads the scope now, and asks the leader for the scope if this process leads too
-// few. A lost request is repeated when the lease ends.
+// balance records the leader of the scope, and requests the scope if this process leads too few. If
+// the request is lost, it is repeated when the lease ends.
 func (d *dispatcher) balance(ctx context.Context, l waitdb.Leadership) {
 	if d.Spread == nil {
 		return
@@ -78,7 +78,7 @@ func (d *dispatcher) balance(ctx context.Context, l waitdb.Leadership) {
 	}
 }
 
-// handOver steps down for a process that leads fewer scopes and has asked for this one.
+// handOver steps down for a process that has requested the scope, if that process leads fewer scopes.
 func (d *dispatcher) handOver(ctx context.Context, to string, led int) {
 	_, scope := d.Waits.Scope()
 	if d.Spread != nil && d.Spread.yield(scope, to, led) {

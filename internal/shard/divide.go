@@ -9,9 +9,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Divide returns the shard's part of a limit. The parts of all shards add up to the limit, so their
-// sum admits no more in any window. If a shard would have no permit, the error is a
-// [*throttle.FieldError] with the smallest value that can be divided.
+// Divide returns the shard's part of a limit. The parts of all shards add up to the limit. If a shard
+// would get no permits, the error is a [*throttle.FieldError] with the smallest possible value.
 func (s Shard) Divide(l throttle.Limit) (throttle.Limit, error) {
 	var errs []error
 	l.Rate, l.Capacity = s.divide(&errs, l.Kind, l.Rate, l.MaxCost())
@@ -35,22 +34,22 @@ func (s Shard) Divide(l throttle.Limit) (throttle.Limit, error) {
 	return l, errors.Join(errs...)
 }
 
-// DivideOverride returns the shard's part of a key's override of a limit of that kind. Its errors are
-// those of Divide.
+// DivideOverride returns the shard's part of an override of a limit of that kind. It returns the same
+// errors as Divide.
 func (s Shard) DivideOverride(kind throttle.Kind, o throttle.Override) (throttle.Override, error) {
 	var errs []error
 	o.Rate, o.Capacity = s.divide(&errs, kind, o.Rate, o.Capacity)
 	return o, errors.Join(errs...)
 }
 
-// divide returns the shard's part of a rate and a capacity. A zero value stays zero. A funnel has
-// the same number of permits in a longer period, because that divides it exactly. A window must stay
-// as long as it is.
+// divide returns the shard's part of a rate and a capacity. A zero value stays zero. For funnels and
+// token buckets it multiplies the period, which is exact. For windows it divides the number of
+// permits, because the length of the window must stay the same.
 func (s Shard) divide(errs *[]error, kind throttle.Kind, r throttle.Rate, capacity int) (throttle.Rate, int) {
-	part := func(field, value string, n int, least string) int {
+	part := func(field, value string, n int, minimum string) int {
 		if n > 0 && n < s.Count {
 			*errs = append(*errs, &throttle.FieldError{
-				Field: field, Value: value, Want: fmt.Sprintf("want at least %s, one for each of the %d shards of queue %s", least, s.Count, s.Queue),
+				Field: field, Value: value, Want: fmt.Sprintf("want at least %s, one for each of the %d shards of queue %s", minimum, s.Count, s.Queue),
 			})
 		}
 		extra := 0

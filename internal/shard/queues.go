@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Queue is a sharded queue, and the limits that its jobs alone can use.
+// Queue is a sharded queue with its limits, which no other queue can use.
 type Queue struct {
 	Name    string
 	Count   int      // number of shards
@@ -22,7 +22,7 @@ type Queue struct {
 // Queues are sharded queues by name.
 type Queues map[string]Queue
 
-// NewQueues returns the queues, or what is wrong with one of them.
+// NewQueues returns the queues by name, or an error if one of them is not valid.
 func NewQueues(list ...Queue) (Queues, error) {
 	queues, homes := Queues{}, map[string]string{}
 	for _, q := range list {
@@ -37,7 +37,7 @@ func NewQueues(list ...Queue) (Queues, error) {
 		}
 		for _, limit := range slices.Concat(q.ByKey, q.Divided) {
 			if other, used := homes[limit]; used {
-				return nil, wrong("limit", limit, fmt.Sprintf("it is there already, for queue %s, and would count twice; want a limit of another name", other))
+				return nil, wrong("limit", limit, fmt.Sprintf("queue %s uses it already; want another limit", other))
 			}
 			homes[limit] = q.Name
 		}
@@ -49,7 +49,7 @@ func NewQueues(list ...Queue) (Queues, error) {
 // Count returns the number of shards of a queue, 0 for a queue that is not sharded.
 func (q Queues) Count(queue string) int { return q[queue].Count }
 
-// Names returns the asynq queues of a queue: its shards, or itself.
+// Names returns the names of a queue's shards, or the queue's own name if it is not sharded.
 func (q Queues) Names(queue string) (names []string) {
 	for _, part := range All(queue, q.Count(queue)) {
 		names = append(names, part.Name())
@@ -60,7 +60,7 @@ func (q Queues) Names(queue string) (names []string) {
 	return names
 }
 
-// Part returns the shard that is an asynq queue. It is zero for any other queue.
+// Part returns the shard with that name. It is zero for the name of any other asynq queue.
 func (q Queues) Part(name string) Shard {
 	if part, ok := parse(name, q.Count); ok {
 		return part
@@ -68,7 +68,7 @@ func (q Queues) Part(name string) Shard {
 	return Shard{}
 }
 
-// QueueOf returns the queue of an asynq queue: of a shard, or itself.
+// QueueOf returns the queue of the shard with that name, or the name itself for any other asynq queue.
 func (q Queues) QueueOf(name string) string {
 	if part := q.Part(name); part.Count > 0 {
 		return part.Queue
@@ -76,8 +76,8 @@ func (q Queues) QueueOf(name string) string {
 	return name
 }
 
-// Home returns the sharded queue whose limit it is, and whether the limit is divided. The name is
-// empty for a limit of all other queues.
+// Home returns the sharded queue to which a limit belongs, and whether the limit is divided. The queue
+// is zero for a limit of the queues without shards.
 func (q Queues) Home(limit string) (home Queue, divided bool) {
 	for _, home := range q {
 		if slices.Contains(home.ByKey, limit) {
@@ -90,8 +90,8 @@ func (q Queues) Home(limit string) (home Queue, divided bool) {
 	return Queue{}, false
 }
 
-// Places returns the shards that count a key of a limit: all shards if the limit is divided, or if
-// the key is nil, which stands for all keys. The zero Shard stands for the scope of all other queues.
+// Places returns the shards that count a key of a limit. These are all shards if the limit is divided
+// or if key is nil, which means all keys. The zero Shard is the scope of the queues without shards.
 func (q Queues) Places(limit string, key *string) []Shard {
 	switch home, divided := q.Home(limit); {
 	case home.Name == "":
@@ -131,8 +131,8 @@ func (q Queues) Join(limit string, parts []throttle.Limit) throttle.Limit {
 	return whole
 }
 
-// LimitsIn returns the limits that a shard has, or its part of them. The zero Shard stands for the
-// scope of all other queues.
+// LimitsIn returns the limits of a shard, with the shard's part of divided limits. The zero Shard is
+// the scope of the queues without shards.
 func (q Queues) LimitsIn(part Shard, limits []throttle.Limit) ([]throttle.Limit, error) {
 	var own []throttle.Limit
 	for _, l := range limits {
@@ -154,8 +154,9 @@ func (q Queues) LimitsIn(part Shard, limits []throttle.Limit) ([]throttle.Limit,
 	return own, nil
 }
 
-// Check refuses needs of a queue's job that would count in another place, too. part is the shard that
-// has the job, or zero if that is not known or the queue is not sharded.
+// Check returns an error if a job of the queue must not use one of the limits, because the limit is
+// counted in another shard or scope. part is the job's shard, or zero if it is unknown or the queue
+// is not sharded.
 func (q Queues) Check(queue string, part Shard, needs []throttle.Need) error {
 	if len(q) == 0 {
 		return nil
@@ -164,7 +165,7 @@ func (q Queues) Check(queue string, part Shard, needs []throttle.Need) error {
 		home, divided := q.Home(n.Limit)
 		switch {
 		case home.Name == "" && q.Count(queue) > 0:
-			return fmt.Errorf("limit %s is not one of queue %s: a sharded queue needs it among its divided limits", n.Limit, queue)
+			return fmt.Errorf("limit %s is not one of queue %s: add it to the queue's divided limits", n.Limit, queue)
 		case home.Name == "":
 		case home.Name != queue:
 			return fmt.Errorf("limit %s belongs to the sharded queue %s: jobs of other queues cannot use it", n.Limit, home.Name)
@@ -173,7 +174,7 @@ func (q Queues) Check(queue string, part Shard, needs []throttle.Need) error {
 			return fmt.Errorf("limit %s without a key: its key must be the shard key of queue %s", n.Limit, queue)
 		default:
 			if right := Of(queue, n.Key, home.Count); part.Count > 0 && right != part {
-				return fmt.Errorf("limit %s counts key %s in shard %s, and this job is in %s: enqueue it with that shard key", n.Limit, n.Key, right.Name(), part.Name())
+				return fmt.Errorf("limit %s counts key %s in shard %s, but this job is in %s: enqueue the job with that shard key", n.Limit, n.Key, right.Name(), part.Name())
 			}
 		}
 	}

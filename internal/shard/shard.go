@@ -1,5 +1,5 @@
-// Package shard knows how a sharded queue is divided: which shard a job belongs to, what the shards
-// are called, and which part of a limit each shard has.
+// Package shard divides queues into shards. It computes the shard of a job, the names of the shards
+// and each shard's part of a limit.
 package shard
 
 import (
@@ -18,13 +18,13 @@ type Shard struct {
 	Count int // number of shards of the queue
 }
 
-// Of returns the shard of a queue to which a key belongs. All producers use it, so a key's jobs are
-// all in one shard as long as the number of shards stays the same.
+// Of returns the shard of a queue for a key. All producers use it, so all jobs with the same key are in
+// one shard.
 func Of(queue, key string, count int) Shard {
 	h := fnv.New64a()
 	h.Write([]byte(key))
 	sum := h.Sum64()
-	sum ^= sum >> 33 // FNV's low bits alone depend on the low bits of each byte
+	sum ^= sum >> 33 // FNV's low bits depend only on the low bits of each byte
 	return Shard{queue, int(sum % uint64(count)), count}
 }
 
@@ -37,11 +37,11 @@ func All(queue string, count int) []Shard {
 	return all
 }
 
-// Name is the name of the shard's queue in asynq, and of its scope in the limiter: "crawl.7". Both
-// then have the same hash tag, so a Redis Cluster keeps them in one slot.
+// Name returns the name of the shard's asynq queue and of its scope, for example "crawl.7". Because of
+// the same name, a Redis Cluster keeps the keys of both in one slot.
 func (s Shard) Name() string { return s.Queue + "." + strconv.Itoa(s.Index) }
 
-// parse returns the shard of that name, if its queue has so many shards.
+// parse returns the shard with that name, and whether its queue has such a shard.
 func parse(name string, count func(queue string) int) (s Shard, ok bool) {
 	at := strings.LastIndexByte(name, '.')
 	if at < 0 {

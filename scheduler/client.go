@@ -146,7 +146,7 @@ type (
 		index   int // of the task in the arguments of EnqueueAll
 		scripts chan<- *pendingScript
 	}
-	// pipelined is a script that waits to be sent.
+	// pendingScript is a script that waits to be sent.
 	pendingScript struct {
 		index int
 		send  func(redis.Cmdable) *redis.Cmd

@@ -13,8 +13,7 @@ import (
 )
 
 // RetryAfter returns an error with which a handler puts its job back for at least d. The job spends
-// no attempt, and no ErrorHandler is called. It is for handlers that find out that they came too
-// early:
+// no attempt, and no ErrorHandler is called. It is for work that cannot be done yet:
 //
 //	if resp.StatusCode == http.StatusServiceUnavailable {
 //		return scheduler.RetryAfter(time.Minute)

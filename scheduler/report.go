@@ -38,8 +38,8 @@ func GetJob(ctx context.Context) (queue, id string, ok bool) {
 	return queue, id, ok
 }
 
-// GetQueue returns the queue of such a job as its producer has named it: for a job in the shard
-// crawl.7 it is crawl. For any other job it is the queue that GetJob returns.
+// GetQueue returns the queue of the current job as GetJob does. But if the job is in a shard, such as
+// crawl.7, GetQueue returns the queue that is divided, crawl.
 func GetQueue(ctx context.Context) string {
 	if queue, ok := ctx.Value(queueKey{}).(string); ok {
 		return queue
@@ -51,8 +51,8 @@ func GetQueue(ctx context.Context) string {
 	return queue
 }
 
-// GetLimiter returns the limiter from which the running job has its permits: for a job in a shard,
-// that of the shard. It reports false outside of handlers of a Server.
+// GetLimiter returns the limiter of the running job's permits. For a job in a shard it is the shard's
+// limiter. It reports false outside of handlers of a Server.
 func GetLimiter(ctx context.Context) (l *throttle.Limiter, ok bool) {
 	if a, ok := attemptOf(ctx); ok {
 		return a.scope.limiter.Limiter, true
@@ -60,8 +60,8 @@ func GetLimiter(ctx context.Context) (l *throttle.Limiter, ok bool) {
 	return nil, false
 }
 
-// GetRule returns the rule under which a handler runs, from its context: middleware can log what a
-// job needed. It reports false outside of handlers of a Server.
+// GetRule returns the rule of the running job, from the context of its handler. It reports false
+// outside of handlers of a Server.
 func GetRule(ctx context.Context) (rule Rule, ok bool) {
 	if a, ok := attemptOf(ctx); ok {
 		return a.rule, true
@@ -69,9 +69,9 @@ func GetRule(ctx context.Context) (rule Rule, ok bool) {
 	return Rule{}, false
 }
 
-// GetDecision returns the decision by which a job runs, from the context of its handler: how often
-// the job was denied before, and how long it waited. It is the zero Decision for a job that needs
-// no limit, and false outside of handlers of a Server.
+// GetDecision returns the limiter's decision to run the job, from the context of its handler. It
+// includes how often the job was denied before, and how long it waited. The decision is zero for a job
+// without needs. GetDecision reports false outside of handlers of a Server.
 func GetDecision(ctx context.Context) (d throttle.Decision, ok bool) {
 	if a, ok := attemptOf(ctx); ok {
 		return a.decision.Decision, true
@@ -79,9 +79,9 @@ func GetDecision(ctx context.Context) (d throttle.Decision, ok bool) {
 	return d, false
 }
 
-// ReportLatency reports how long the upstream took for the running job's call, for limits that
-// adapt to that. The last report counts; without one it is the time that the handler ran. It does
-// nothing outside of handlers of a Server.
+// ReportLatency reports the latency of the running job's call, for limits that adapt to latency. The
+// last report counts. Without a report, the run time of the handler counts. ReportLatency does nothing
+// outside of handlers of a Server.
 func ReportLatency(ctx context.Context, d time.Duration) {
 	if a, ok := attemptOf(ctx); ok {
 		a.mu.Lock()
@@ -118,11 +118,11 @@ func (a *attempt) logFailedReport(err error) {
 	}
 }
 
-// Settle replaces the estimated cost of the running job at a limit, under each key that the job has
-// there, by the actual cost, for example of tokens. A higher cost is charged at once; of a lower
-// cost the difference is given back: see throttle.Limiter. It does nothing for a limit that the job
-// took nothing of. The last report counts. It takes a round trip for each key. The error is the
-// limiter's, or says that ctx is not that of a Server's handler.
+// Settle replaces the running job's estimated cost at a limit with the actual cost, for example of
+// tokens, for each of the job's keys there. It charges a higher cost at once, and refunds the
+// difference to a lower cost, see throttle.Limiter. The last call counts. Settle does nothing if the
+// job has no permits of the limit. It takes one round trip for each key. It returns the limiter's
+// error, or an error if ctx is not the context of a Server's handler.
 func Settle(ctx context.Context, limit string, cost int) error {
 	a, ok := attemptOf(ctx)
 	if !ok {

@@ -18,15 +18,15 @@ type Rules struct {
 	// Limits are defined when the server starts, and again if the limiter has lost them. Limits
 	// that are defined elsewhere need not be listed.
 	Limits []throttle.Limit
-	// RuleFor returns the rule of a task: once for each attempt, before it runs, and for waiting
-	// jobs when rules have changed. Its context is the server's BaseContext, tells which job it is,
-	// see [GetJob], and ends with the job's Timeout or Deadline, or after 5 s for a waiting job. It
-	// is called in several goroutines at a time.
+	// RuleFor returns the rule of a task. It is called once before each attempt, and for waiting jobs
+	// when rules have changed, from several goroutines at a time. Its context is derived from the
+	// server's BaseContext, holds the job, see [GetJob], and ends with the job's Timeout or Deadline,
+	// or after 5 s for a waiting job.
 	//
-	// If RuleFor returns an error, panics, or has not returned when its context ends, the attempt
-	// has failed, and asynq retries the task as after any other failure. An error that wraps
+	// If RuleFor returns an error, panics, or does not return before its context ends, the attempt
+	// fails, and asynq retries the task as after any other failure. An error that wraps
 	// asynq.SkipRetry archives the task at once. After an error that wraps throttle.ErrUnavailable
-	// the task is put back for a second, and nothing has failed. The task never runs unlimited.
+	// the task is put back for a second, which is no failure. The task never runs without its rule.
 	RuleFor func(ctx context.Context, task *asynq.Task) (Rule, error)
 }
 
@@ -48,8 +48,8 @@ type Rule struct {
 	// weight 1 has one; the zero value means 1. FairnessKey need not be a key of any limit.
 	FairnessKey    string
 	FairnessWeight int
-	// MaxWait is how long the job waits for its permits at most; the zero value means no maximum.
-	// OnMaxWait is what happens to a job after its MaxWait, or at its own deadline.
+	// MaxWait is the longest time for which the job waits for its permits. The zero value means no
+	// maximum. OnMaxWait is what happens to a job after its MaxWait, or at its own deadline.
 	MaxWait   time.Duration
 	OnMaxWait Action
 	// OnNoLimit is what happens to a job whose limit does not exist.

@@ -58,33 +58,45 @@ func (db *DB) Records(ctx context.Context, cursor uint64, count int64) (records 
 
 // Known reports which jobs wait or are granted.
 func (db *DB) Known(ctx context.Context, jobs []throttle.JobID) ([]bool, error) {
+	texts, err := db.texts(ctx, jobs)
 	known := make([]bool, len(jobs))
+	for i, text := range texts {
+		known[i] = text != nil
+	}
+	return known, err
+}
+
+// texts returns the stored records of jobs, nil for jobs that neither wait nor are granted.
+func (db *DB) texts(ctx context.Context, jobs []throttle.JobID) ([]any, error) {
 	if len(jobs) == 0 {
-		return known, nil
+		return nil, nil
 	}
 	names := make([]string, len(jobs))
 	for i, job := range jobs {
 		names[i] = nameOf(job)
 	}
-	records, err := db.rdb.HMGet(ctx, db.prefix+"jobs", names...).Result()
-	for i, record := range records {
-		known[i] = record != nil
-	}
-	return known, err
+	return db.rdb.HMGet(ctx, db.prefix+"jobs", names...).Result()
 }
 
 // Forget drops waiting or granted jobs that will not arrive, because they were deleted, archived or run
 // by hand. Permits that were reserved for them go to the next jobs at once. It returns the number of
-// jobs that were known. It does not free the leases of running jobs.
+// jobs that were known. It does not free the leases of running jobs. If the reply is lost, the repeat
+// does not drop a new wait of the same job.
 func (db *DB) Forget(ctx context.Context, jobs ...throttle.JobID) (known int, err error) {
-	if len(jobs) == 0 {
-		return 0, nil
+	texts, err := db.texts(ctx, jobs)
+	var args []any
+	for i, text := range texts {
+		if text, waits := text.(string); waits {
+			// The first two lines, the ticket and the start of the wait, are different for each wait.
+			if lines := strings.SplitAfterN(text, "\n", 3); len(lines) == 3 {
+				text = lines[0] + lines[1]
+			}
+			args = append(args, nameOf(jobs[i]), text)
+		}
 	}
-	args := make([]any, len(jobs))
-	for i, job := range jobs {
-		args[i] = nameOf(job)
+	if len(args) > 0 {
+		known, err = db.run(ctx, forgetScript, args...).Int()
 	}
-	known, err = db.run(ctx, forgetScript, args...).Int()
 	return known, unavailable(err)
 }
 

@@ -137,6 +137,7 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 		_, err := l.lanes.RateLimited(l.ctx, waitdb.Job{JobID: itsJob}, refusal, one("l"), one("slots"))
 		return err
 	}
+	forget := func(l *repeatFixture) error { _, err := l.lanes.Forget(l.ctx, itsJob); return err }
 	scripts := map[string]struct {
 		before func(l *repeatFixture)
 		do     func(l *repeatFixture) error
@@ -150,6 +151,8 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 		"acquire: no limit":                 {before: (*repeatFixture).denied, do: it(0, one("nope"))},
 		"refused":                           {before: func(l *repeatFixture) { l.wait(5 * time.Second); l.ask("it") }, do: refused},
 		"refused: waits by another attempt": {before: (*repeatFixture).denied, do: refused},
+		"forget":                            {before: (*repeatFixture).denied, do: forget},
+		"forget: granted":                   {before: (*repeatFixture).granted, do: forget},
 		"grant": {before: func(l *repeatFixture) { l.denied(); l.ask("behind"); l.wait(10 * time.Second) }, do: func(l *repeatFixture) error {
 			_, _, _, err := l.store.Grant(l.ctx, "p", []fairqueue.Turn{{Lane: l.lane()}})
 			return err

@@ -2,19 +2,23 @@
 -- Touches: changes (w), deadlines (w), demand (w), full (w), granted (rw), jobs (rw), lane (rw),
 --   lanes (rw), meters (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1…] name of each job: "<queue>\n<ID>"
--- Returns the number of jobs that had a record
+-- ARGV[1…] for each job:
+--   name    "<queue>\n<ID>"
+--   record  its record, or the first lines of it; a job with another record began another wait
+-- Returns the number of jobs that had this record
 -- @include lanes
 local known = 0
-for i = 1, #ARGV do
-  local record = call('HGET', hg('jobs'), ARGV[i])
-  local queue, id = string.match(ARGV[i], '^([^\n]*)\n(.*)$')
-  local r = record and parse_job(record)
+for i = 1, #ARGV, 2 do
+  local name, start = ARGV[i], ARGV[i + 1]
+  local record = call('HGET', hg('jobs'), name)
+  local same = record and string.sub(record, 1, #start) == start
+  local r = same and parse_job(record)
   if r then
+    local queue, id = string.match(name, '^([^\n]*)\n(.*)$')
     forget_job(queue, id, r)
     known = known + 1
-  elseif record then
-    forget_record(ARGV[i], ENDS) -- its turn removes the rest of the job
+  elseif same then
+    forget_record(name, ENDS) -- its turn removes the rest of the job
   end
 end
 return known

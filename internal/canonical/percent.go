@@ -30,8 +30,8 @@ func Percent(text string, plain, encode func(c byte) bool) string {
 	return b.String()
 }
 
-// Alphanumeric reports whether a character is a letter or a digit, which always mean the same encoded
-// and not.
+// Alphanumeric reports whether a character is an ASCII letter or digit. These mean the same with and
+// without percent-encoding.
 func Alphanumeric(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }

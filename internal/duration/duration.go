@@ -34,8 +34,8 @@ func Parse(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// Text formats a duration for people in at most two units: 28 d 17 h. The bounds below are where the
-// smaller unit would round up to the larger one.
+// Text formats a duration for people in at most two units: 28 d 17 h. A duration
+// a little below a larger unit is shown in that unit, because rounding would give 1000 ms or 60 s.
 func Text(d time.Duration) string {
 	// 2 h, and not 2 h 0 min.
 	pair := func(big, small time.Duration, bigName, smallName string) string {
@@ -71,7 +71,8 @@ func Text(d time.Duration) string {
 	return fmt.Sprintf("%.0f years", d.Hours()/24/365.25)
 }
 
-// Exact formats a setting with all digits, as Parse reads it. A day is 24h, and two days are 2d.
+// Exact formats a setting without rounding, so that Parse reads it back. It writes whole days as d from
+// two days on (2d12h), and shorter times in hours (24h).
 func Exact(d time.Duration) string {
 	if d < 0 && d > math.MinInt64 {
 		return "-" + Exact(-d)

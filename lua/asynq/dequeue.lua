@@ -7,7 +7,7 @@
 -- KEYS[3] asynq:{queue}:active
 -- KEYS[4] asynq:{queue}:lease
 -- KEYS[5] asynq:{queue}:headgate, the marker for which idle servers wait
--- KEYS[6] asynq:{queue}:headgate_pass, which exists until servers may take new jobs of a large backlog
+-- KEYS[6] asynq:{queue}:headgate_pass: while it exists, a call with a rest (ARGV[7]) takes no new jobs
 -- ARGV[1] end of the jobs' leases, Unix second
 -- ARGV[2] prefix of a job's hash, asynq:{queue}:t:
 -- ARGV[3] n, the most jobs to take
@@ -15,7 +15,8 @@
 -- ARGV[5] attempt: 1 when the call is sent for the first time, more in a repeat
 -- ARGV[6] 1 if a marker was consumed for this call: if jobs are left, another marker is set
 -- ARGV[7] rest: 0, or the milliseconds after this call in which no call with a rest takes new jobs.
---   Granted jobs in front of the first new job are taken at once
+--   A server gives a rest while it goes through a large backlog. A new job was never put back. Jobs
+--   at the head of the queue that were put back (field denied) are taken at any time
 -- Returns three values for each job, in the order in which they run: its ID, its message, and 1 if
 --   it was put back since it was enqueued, else ''. Returns nil if there is no job
 -- @include restore_unique

@@ -26,7 +26,7 @@ type Entry struct {
 	//
 	// A field is *, a value, a range or a list of these, with an optional step. Ranges may
 	// wrap around (22-2, fri-mon), and 7 is Sunday, as 0 is. A step that is larger than its
-	// range is an error: "*/90" minutes would be once an hour, which @every 90m is not.
+	// range is an error, because "*/90" in the minutes would tick once an hour. Use @every 90m.
 	Cron string `yaml:"cron"`
 	// Zone is the IANA time zone of cron. The zero value means `UTC`.
 	Zone string `yaml:"zone"`
@@ -38,10 +38,10 @@ type Entry struct {
 	Payload func(tick time.Time) ([]byte, error)
 	// Queue is the task's queue. The zero value means `default`.
 	Queue string `yaml:"queue"`
-	// Options are further options of the task: MaxRetry, Timeout, Retention and Group. Retention is
-	// at least five minutes, so that a late replica finds the finished job. The jobs of a Group are
-	// deleted when the group is aggregated, so a replica that stalls at that moment can enqueue
-	// such a job again.
+	// Options are further options of the task: MaxRetry, Timeout, Retention and Group. A
+	// Retention below five minutes is raised to five minutes, so that a late replica finds the
+	// finished job. The jobs of a Group are deleted when the group is aggregated, so a replica that
+	// stalls at that moment can enqueue such a job again.
 	Options []asynq.Option
 	// Jitter delays the job, not the tick, by at most this much, in whole seconds.
 	// All replicas compute the same delay for a tick. The zero value means none.
@@ -65,7 +65,7 @@ type Missed string
 // The values of Entry.Missed.
 const (
 	MissedSkip Missed = "skip" // none
-	MissedOnce Missed = "once" // the newest, and only if no tick is due that is not missed
+	MissedOnce Missed = "once" // the newest, unless another tick is due that is not missed
 	MissedAll  Missed = "all"  // all, oldest first, up to Entry.MissedMax
 )
 
@@ -101,7 +101,7 @@ func choose(value *string, text []byte, values string) error {
 // EntryError is one mistake in an entry.
 type EntryError struct {
 	Entry string // the entry's Name
-	Field string // the field's name in config files: name, cron, zone …
+	Field string // the field's name: name, cron, zone …, as in config files if it is there
 	Value string // the field's value
 	Hint  string // what is wrong with the value and what would be right
 }
@@ -133,7 +133,7 @@ func (e Entry) Validate() error {
 		"must be whole seconds, such as 30s")
 	wrong(e.Missed != "" && new(Missed).UnmarshalText([]byte(e.Missed)) != nil, "missed", string(e.Missed),
 		"must be one of "+missedValues)
-	wrong(e.MissedMax < 0, "missed_max", fmt.Sprint(e.MissedMax), "must be above 0")
+	wrong(e.MissedMax < 0, "missed_max", fmt.Sprint(e.MissedMax), "must be 0 or more; 0 means 100")
 	wrong(e.Overlap != "" && new(Overlap).UnmarshalText([]byte(e.Overlap)) != nil, "overlap", string(e.Overlap),
 		"must be one of "+overlapValues)
 	for _, option := range e.Options {

@@ -1,7 +1,7 @@
 -- @include scope
 
--- The states of URLs that have or had a job, and count for the bounds of the crawl. Other URLs are
--- left out, and their state is the reason.
+-- The states of URLs that have or had a job. Only these URLs count for max_pages and max_host_pages.
+-- A crawl does not fetch a URL in any other state, and the state says why.
 local PAGES = { waiting = true, fetched = true, redirected = true, missing = true, failed = true }
 
 -- Reports whether no further job may take a URL in this state.

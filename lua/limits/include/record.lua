@@ -10,9 +10,9 @@
 --   ends_us          end of the override; 0: none
 --   since_us         last change of the key's rate
 --   share            part of the rate that the key has, in millionths
---   rate_limited     number of consecutive rate limits
+--   rate_limited     number of consecutive 429s of the upstream
 --   rate_limited_us  time of the last one
---   allowed_share    share that rate limits allow; the latency may require less
+--   allowed_share    share that the 429s allow; the latency may require less
 --   latency_us       latency of the upstream
 --   feedback_us      time of the last feedback
 --   slowed_us        time at which the key last slowed down
@@ -44,8 +44,9 @@ local function store_meter(name, key)
   if store_state and not m.stale and call('EXISTS', m.state) == 1 then store_state() end
 end
 
--- Returns the time at which a record can be deleted, or nil. Feedback and since_us are kept for an
--- hour: no permits from before a change of the rate are given back.
+-- Returns the time at which the next part of a record ends (the override, or the feedback), or nil.
+-- Feedback is kept for an hour. since_us is kept with it, because permits that were taken before a
+-- change of the rate must not be given back.
 local function expires_at(r)
   local feedback_us, ends_us = math.max(r.rate_limited_us, r.feedback_us, r.slowed_us), r.ends_us > 0 and r.ends_us or nil
   if feedback_us == 0 and r.source ~= '-' then return ends_us end

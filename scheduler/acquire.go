@@ -161,7 +161,7 @@ type requestQueue struct {
 	denied  time.Time // time of the last denial
 }
 
-// add queues the requests of jobs whose rules are known.
+// add queues the requests of jobs whose RuleFor has returned. A job without needs is finished at once.
 func (q *requestQueue) add(ready ...*attempt) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -72,9 +72,9 @@ func (s *Server) dispatch(ctx context.Context) {
 	scopes.Wait()
 }
 
-// checkPromote disables promotion if the data layout of asynq is unknown. It retries while Redis is
-// unavailable. Two checks must fail, because Redis may be flushed during the first one. It returns an
-// error only if the context ended.
+// checkPromote disables promotion if asynq's layout of data in Redis is not the expected one. It
+// retries while Redis is unavailable. Two checks must fail, because Redis may be flushed during the
+// first one. It returns an error only if the context ended.
 func (s *Server) checkPromote(ctx context.Context) error {
 	queues := s.scopes[0].queueHealth.Watch()
 	for failures := 0; s.canPromote.Load(); {

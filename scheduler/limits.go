@@ -159,14 +159,14 @@ func definitions(ctx context.Context, limiter *waitdb.DB, names []string) (map[s
 // loggedDifferences records what compareLimits has logged, so that it logs each difference once.
 type loggedDifferences struct {
 	startupLogged bool              // whether paused limits and limits set at run time were logged
-	files         map[string]string // by limit: the definition by another process
+	files         map[string]string // by limit: another process's definition that was logged
 	lost          map[string]bool
 }
 
 // compareLimits compares the server's limits with those in Redis. It defines a limit again if a part
-// of its definition is lost. It logs limits that another process has defined differently: the last
-// definition is in force. The first call also logs limits that are paused or were set at run time,
-// because a restart does not change that.
+// of its definition is lost. It logs limits that another process has defined differently since, whose
+// last definition is in force. The first call also logs limits that are paused or were set at run
+// time, because a restart does not change that.
 func (s *scope) compareLimits(ctx context.Context) {
 	ours := s.limits.defined()
 	if len(ours) == 0 {

@@ -28,9 +28,9 @@ const (
 // jobs in one asynq Redis only. It fails if another asynq Redis has the scope. If the queues' or the
 // limiter's Redis is unavailable, it does nothing and returns nil. It takes three round trips.
 //
-// A claim has the ID of the data in the asynq Redis and its address, and one of them must match. A
+// A claim stores the asynq Redis's data ID and address. A later claim must match one of them, because a
 // failover changes the address, and a loss of data changes the ID. If the address is unknown, as with
-// Sentinel, a running process passes the ID that it saw before.
+// Sentinel, a running process also passes the ID that it saw before.
 //
 // claim also ensures that all workers in a scope have the same data version. Data of an older version
 // are converted when none of its workers leads.

@@ -48,9 +48,9 @@ type CrawlFetch struct {
 	// Allow lists the hosts that the crawl may visit in addition to URL itself: SameHost, SameSite,
 	// "example.com" for one host, "*.example.com" for its subdomains. The zero value means SameHost.
 	Allow []string `json:"allow,omitempty" want:"a list such as [\"same-host\", \"*.example.com\"]"`
-	// Start is the time in µs at which the seed was enqueued. Seeds that are enqueued together
-	// should have the same Start. A seed with a later Start joins the running crawl, or starts a
-	// new one if the crawl is complete. Jobs that the crawl enqueues have the Start of the crawl.
+	// Start is the time in µs at which a user enqueued the job, which is then a seed of the crawl.
+	// Give the same Start to all seeds that you enqueue together. A seed with a later Start joins
+	// the crawl while the crawl runs, and starts a new crawl after the end. Jobs that the crawl enqueues have the Start of the crawl.
 	// The zero value means the time at which the job runs.
 	Start int64 `json:"start,omitempty" want:"a moment in µs since 1970"`
 	// Sitemap reports whether URL is a sitemap.

@@ -17,7 +17,7 @@ type throttleCommand struct {
 	Count    int    `arg:"" help:"Number of calls that can pass in a period."`
 	Period   int    `arg:"" help:"The period, in seconds."`
 	Quantity int    `arg:"" default:"1" help:"Number of permits to take; 0 takes none."`
-	JSON     bool   `help:"Print a JSON object: limited, limit, remaining, retry_after_s, reset_after_s and never."`
+	JSON     bool   `help:"Print a JSON object: limited, limit, remaining, retry_after_s, reset_after_s, and never, which is true if the quantity is above the burst."`
 }
 
 func (throttleCommand) Help() string {

@@ -7,8 +7,8 @@
 //
 //	registry.MustRegister(metrics.New(server, rdb, metrics.Options{}))
 //
-// A scrape costs a few round trips to Redis, one more for each hundred meters, and three for each
-// queue, however many jobs and keys there are. A scrape that cannot read everything from Redis
+// A scrape costs a few round trips to Redis, one more for each hundred meters that it exports, and
+// three for each queue. The cost does not grow with the number of jobs or keys. A scrape that cannot read everything from Redis
 // reports headgate_scope_up 0 and what it could read; missing series are not zeros.
 package metrics
 
@@ -56,7 +56,7 @@ type collector struct {
 	queuesRDB redis.UniversalClient // the queues' Redis
 	inspector *asynq.Inspector
 	schedules *cron.Runner
-	isShard   bool // the metrics of all queues, of workers and of Redis are those of the first collector
+	isShard   bool // it exports the limits and the dispatcher of a shard; the first collector exports the rest
 }
 
 // collectors are those of a server's scopes: of its limiter, and of each shard of its queues.
@@ -80,7 +80,7 @@ func (all collectors) Collect(out chan<- prometheus.Metric) {
 
 // New returns the collector of a server, for any registry. queues is the Redis of the server's
 // queues; the caller closes it after the last scrape. New sends nothing to Redis. The collector
-// is safe for concurrent use, and reads Redis once for each scrape.
+// is safe for concurrent use. It caches nothing.
 func New(server *scheduler.Server, queues redis.UniversalClient, opts Options) prometheus.Collector {
 	var all collectors
 	for i, recorder := range stats.RecordersOf(server) {

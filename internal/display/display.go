@@ -1,4 +1,4 @@
-// Package display formats numbers, keys and foreign texts for people.
+// Package display formats numbers, keys and untrusted texts, such as payloads and errors, for people.
 package display
 
 import (
@@ -43,7 +43,8 @@ func Meter(meter string) string {
 // by visible ones. Line breaks and tabs stay. A text of more than limit bytes is cut, and ends with the number of bytes left out.
 func Visible(text string, limit int) string { return Cut(text, limit, 0) }
 
-// Cut is Visible for the beginning of a text that has more bytes behind it.
+// Cut is Visible for the beginning of a longer text. If it cuts this part, it also counts the more
+// bytes behind it.
 func Cut(text string, limit, more int) string {
 	cut := ""
 	if len(text) > limit {

@@ -39,7 +39,7 @@ func (s *priorityQueue[T]) remove(p *item[T]) {
 	}
 }
 
-// next returns the key of the first item, never if there is none.
+// next returns the key of the first item, or the constant never if the queue is empty.
 func (s priorityQueue[T]) next() int64 {
 	if len(s) == 0 {
 		return never

@@ -15,8 +15,8 @@ func (s *slidingLog) Define(l *Limit) { s.n, s.period = int64(l.N), l.PeriodUS()
 
 func (s slidingLog) Clone() Meter { return &s }
 
-// ReadyAt reads the one time that must have left the window. Each n permits above n take one more
-// period.
+// ReadyAt reads the one time that must have left the window. If k is above n, each further n permits,
+// or a part of them, take one more period.
 func (s *slidingLog) ReadyAt(now, k int64) int64 {
 	if k == 0 {
 		return now
@@ -39,7 +39,7 @@ func (s *slidingLog) Take(now, k int64) Mark {
 }
 
 // record records the time k times. If the clock was set back it records the last time instead, so
-// that the log stays sorted. More than n times may be recorded by Charge.
+// that the log stays sorted. It does not drop old times, so after Charge the log can have more than n.
 func (s *slidingLog) record(now, k int64) int64 {
 	if len(s.times) > 0 {
 		now = max(now, s.times[len(s.times)-1])
@@ -51,8 +51,8 @@ func (s *slidingLog) record(now, k int64) int64 {
 }
 
 // GiveBack drops up to k of the call's times. They may be another call's of the same microsecond,
-// which makes no difference to any window. A clone may share the times, so they are copied. A call
-// that was charged more has at most n times in the log.
+// which makes no difference to any window. A clone may share the times, so they are copied. If a
+// call cost more than n, n of its times are in the log, and the permits above n have none.
 func (s *slidingLog) GiveBack(_, k int64, of Spent) {
 	k = max(0, k-max(0, of.Cost-s.n))
 	first, found := slices.BinarySearch(s.times, of.Mark[0])

@@ -55,8 +55,9 @@ var MonitorsOf func(server any) []*Monitor
 
 // Note records the error of a call that began at a time, or nil. It ignores calls that were ended by
 // their own context, and calls that began before the last change of state, because a call may hang
-// until well after an outage. If a right is missing, or if a call succeeds while other commands or
-// nodes may fail, Note checks Redis.
+// until well after an outage. A missing right, or a success
+// during an outage of some commands or some nodes only, says little about the whole Redis. Then Note
+// calls Check, at most once in checkInterval, and ignores other such calls.
 func (m *Monitor) Note(ctx context.Context, began time.Time, err error) {
 	if err = Unavailable(err); err != nil && ctx.Err() != nil {
 		return
@@ -119,7 +120,8 @@ func (m *Monitor) Check(ctx context.Context) error {
 func (m *Monitor) check(ctx context.Context, rights bool) (err error) {
 	began := time.Now()
 	for i := 0; i < len(m.prefixes) && err == nil; i++ {
-		if err = TryWrite(ctx, m.rdb, m.prefixes[i]); err == nil && m.cluster != nil { // whether the slot moves
+		if err = TryWrite(ctx, m.rdb, m.prefixes[i]); err == nil && m.cluster != nil {
+			// While the slot moves to another node, only commands with several keys fail.
 			err = m.rdb.Exists(ctx, m.prefixes[i]+"probe", m.prefixes[i]+"-").Err()
 		}
 	}
@@ -185,8 +187,8 @@ type (
 	lateKey    struct{} // see MayBeLate
 )
 
-// MayBeLate returns a context for log lines that may be about an outage which ended up to a second
-// ago, because they do not say when the failed call began.
+// MayBeLate returns a context for log lines that may be written some time after their call failed.
+// OutageFilter drops such lines during an outage, and for a second after it.
 func MayBeLate(ctx context.Context) context.Context { return context.WithValue(ctx, lateKey{}, true) }
 
 // Handle implements slog.Handler. Each warning or error causes a check, because it may be logged before

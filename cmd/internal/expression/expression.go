@@ -170,7 +170,7 @@ func (p *program) Visit(node *ast.Node) {
 		p.byHost = p.byHost || n.Callee.String() == "host" && len(n.Arguments) == 1 && n.Arguments[0].String() == "payload.url"
 	case *ast.BinaryNode:
 		if n.Operator == ".." {
-			err = fmt.Errorf("%s: ranges are not allowed: want a value of the payload", n)
+			err = fmt.Errorf("%s: ranges are not allowed: compute the value before enqueuing the job, and put it into the payload", n)
 		} else if n.Operator == "matches" && !isLiteral(n.Right) {
 			err = fmt.Errorf("matches %s: want a literal pattern in quotes", n.Right)
 		}

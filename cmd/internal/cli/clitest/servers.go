@@ -37,7 +37,7 @@ func redisCommand(ts *testscript.TestScript, neg bool, args []string) {
 		return
 	case "no-denials":
 		if refused := s.redis.denials("page"); len(refused) > 0 {
-			ts.Fatalf("Redis has denied the page %q", refused)
+			ts.Fatalf("Redis has denied commands to the user page: %q", refused)
 		}
 		return
 	case "full", "unlimited":
@@ -50,7 +50,7 @@ func redisCommand(ts *testscript.TestScript, neg bool, args []string) {
 		refused := s.redis.denials("worker")
 		_ = s.redis.client.Close()
 		if len(refused) > 0 {
-			ts.Fatalf("Redis has denied the worker %q", refused)
+			ts.Fatalf("Redis has denied commands to the user worker: %q", refused)
 		}
 	})
 	ts.Setenv("REDIS", s.redis.url)
@@ -111,8 +111,8 @@ func jobs(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// startLocked starts a Redis with the users of docs/operating.md, for any scope, and sets $REDIS_WORKER,
-// $REDIS_ENQUEUE and $REDIS_PAGE to their URLs.
+// startLocked starts a Redis with the ACL users of docs/operating.md, whose rights here include the
+// keys of every scope, and sets $REDIS_WORKER, $REDIS_ENQUEUE and $REDIS_PAGE to their URLs.
 func startLocked(ts *testscript.TestScript, args ...string) *redisServer {
 	s, users := redistest.RunWithUsers(tb{ts}, "../../docs/operating.md", "*", args...)
 	for name := range users {

@@ -34,13 +34,14 @@ type markerWaiter struct {
 	marked              chan string // the queue of a marker; received by wait only
 	wokenAt             time.Time   // when the last wait received a marker; zero if it received none
 	wokenBy             string      // the queue of that marker
+	unfetched           string      // the same until that queue has been fetched from
 	stopped             context.Context
 	stop                context.CancelFunc
 	maxPause            time.Duration
 	queueCount          int           // number of queues that the server fetches from
 	emptyInRow          int           // number of fetches in a row that found an empty queue
 	pause               time.Duration // duration of the next wait if no marker is set
-	waitUntil           time.Time     // latest end of the next wait; zero for no such end
+	waitUntil           time.Time     // latest end of the next wait; a time in the past is ignored
 	errorPause          time.Duration // pause after the last fetch if it failed, else 0
 	onIdle              func()        // called before each wait; may be nil
 	isWaiting           atomic.Bool   // whether wait is running
@@ -58,7 +59,14 @@ type markerWait struct {
 func newMarkerWaiter(rdb redis.UniversalClient, queues []string, longest time.Duration) *markerWaiter {
 	b := &markerWaiter{rdb: rdb, marked: make(chan string), maxPause: longest, queueCount: len(queues), pause: min(minPoll, longest)}
 	b.stopped, b.stop = context.WithCancel(context.Background())
-	_, cluster := rdb.(*redis.ClusterClient)
+	c, cluster := rdb.(*redis.ClusterClient)
+	if cluster { // many waits would take all connections of the server's client
+		options := *c.Options()
+		options.PoolSize = max(options.PoolSize, 2*len(queues))
+		own := redis.NewClusterClient(&options)
+		context.AfterFunc(b.stopped, func() { time.AfterFunc(2*maxPoll, func() { _ = own.Close() }) })
+		b.rdb = own
+	}
 	for _, queue := range queues {
 		if cluster || len(b.waits) == 0 {
 			b.waits = append(b.waits, &markerWait{})
@@ -109,14 +117,14 @@ func (b *markerWaiter) wait() {
 		b.listen(r)
 	}
 	pause := b.pause
-	if !b.waitUntil.IsZero() {
-		pause = min(pause, time.Until(b.waitUntil))
+	if d := time.Until(b.waitUntil); d > 0 {
+		pause = min(pause, d)
 	}
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case b.wokenBy = <-b.marked:
-		b.wokenAt = time.Now()
+		b.unfetched, b.wokenAt = b.wokenBy, time.Now()
 	case <-b.stopped.Done():
 	case <-timer.C:
 		if !b.blockingUnsupported.Load() {

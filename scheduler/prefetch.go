@@ -26,6 +26,9 @@ const (
 	// longestRest bounds the time between two batches of such jobs if Redis is slow. Only jobs that
 	// wait for twice as long count, because no permit may be idle meanwhile.
 	longestRest = time.Second
+	// othersWait is how long a queue that was found empty is left alone while the markers of other
+	// queues wake the server. To look at all shards for each job would cost more than the jobs.
+	othersWait = 100 * time.Millisecond
 	// admitTime is how long fetched jobs are held back until their requests have results, so that
 	// denied jobs occupy no worker slots. It applies only if a job was denied recently. Otherwise,
 	// and if rules or the limiter take longer, asynq gets the jobs while their requests are under
@@ -56,8 +59,9 @@ type prefetcher struct {
 	returned  []batch                     // what must go back
 	lost      map[string]*asynqdb.Dequeue // by queue: a fetch whose reply was lost
 	emptiedAt map[string]time.Time        // when a fetch emptied the queue
+	lookedAt  map[string]time.Time        // when a fetch left no job in the queue that it may take
 	passes    map[string]time.Duration    // queues with a backlog: how long its last batch took
-	passAt    time.Time                   // when new jobs of the last of those are looked for again
+	passAt    time.Time                   // when the next batch of new jobs of such a queue is due
 	timer     *time.Timer                 // gives back jobs that do not start in time
 	stopped   bool
 }
@@ -84,7 +88,7 @@ func newPrefetcher(db asynqdb.DB, cfg asynq.Config, jobs admitter, flying *inFli
 	p := &prefetcher{
 		db: db, jobs: jobs, inFlight: flying, slots: cfg.Concurrency, shares: 1,
 		lock: make(chan struct{}, 1), lost: map[string]*asynqdb.Dequeue{}, emptiedAt: map[string]time.Time{},
-		passes: map[string]time.Duration{},
+		lookedAt: map[string]time.Time{}, passes: map[string]time.Duration{},
 	}
 	if p.slots < 1 {
 		p.slots = runtime.NumCPU() // as asynq has it
@@ -103,9 +107,9 @@ var errAllDenied = errors.New("all fetched jobs were denied permits")
 
 // dequeue replaces asynq's script Dequeue. It returns one job that asynq may start, possibly of
 // another queue. ends is the Unix second at which the lease ends. woken is when a
-// marker was used up for this call, or zero. The error is redis.Nil if there is no job, or
-// errAllDenied.
-func (p *prefetcher) dequeue(ctx context.Context, queue string, ends int64, woken time.Time) (*attempt, error) {
+// marker was used up for this call, or zero. marked is false if that was a marker of another queue.
+// The error is redis.Nil if there is no job, or errAllDenied.
+func (p *prefetcher) dequeue(ctx context.Context, queue string, ends int64, woken time.Time, marked bool) (*attempt, error) {
 	p.lock <- struct{}{}
 	defer func() { <-p.lock }()
 	if p.stopped {
@@ -122,14 +126,20 @@ func (p *prefetcher) dequeue(ctx context.Context, queue string, ends int64, woke
 			return nil, errAllDenied
 		}
 		c := asynqdb.NewDequeue(queue, ends, !woken.IsZero())
-		p.passAt = time.Time{}
 		looked := p.emptiedAt[queue] // the queue was emptied recently, and no marker was set since
+		took, now := p.passes[queue], time.Now()
+		passes := took > 0 && !now.Before(p.passAt)
+		if !marked && !passes && now.Sub(p.lookedAt[queue]) < othersWait {
+			return nil, redis.Nil
+		}
 		if looked.After(woken) && time.Since(looked) < minPoll || time.Until(c.LeaseEnd()) < leastLease {
 			return nil, redis.Nil
 		}
-		if took := p.passes[queue]; took > 0 {
+		if passes {
 			c.Rest = min(max(took*100/passShare, time.Millisecond), longestRest)
-			p.passAt = time.Now().Add(c.Rest)
+			p.passAt = now.Add(c.Rest)
+		} else if took > 0 {
+			c.Rest = asynqdb.NoNew
 		}
 		n, err := p.send(ctx, c, p.freeSlots())
 		if err != nil {
@@ -170,6 +180,9 @@ func (p *prefetcher) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, 
 		p.next.jobs = append(p.next.jobs, &attempt{
 			job: job{Queue: c.Queue, ID: t.ID}, msg: t.Msg, back: t.Back, lease: c.Lease(), leaseEnd: c.LeaseEnd(),
 		})
+	}
+	if len(found) < n && c.Rest <= 0 {
+		p.lookedAt[c.Queue] = began
 	}
 	if 0 < len(found) && len(found) < n {
 		p.emptiedAt[c.Queue] = began

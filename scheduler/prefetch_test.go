@@ -45,7 +45,7 @@ func (openGate) noteFetch(context.Context, string, time.Time, error) {}
 
 // ask returns the next job's ID, or "" if there is none.
 func (a asker) ask(ctx context.Context) (string, error) {
-	job, err := a.dequeue(ctx, a.queue, a.leaseEnd, time.Time{})
+	job, err := a.dequeue(ctx, a.queue, a.leaseEnd, time.Time{}, true)
 	if errors.Is(err, redis.Nil) {
 		return "", nil
 	}

@@ -129,7 +129,8 @@ func intCmd(ctx context.Context, n int64, err error) *redis.IntCmd {
 // waits until there may be a job, because asynq would poll.
 func (q *redisClient) dequeue(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
-	a, err := q.prefetcher.dequeue(ctx, q.shardToFetch(c.Queue), c.LeaseEnd, q.markers.wokenAt)
+	queue, woken := q.shardToFetch(c.Queue), q.markers.wokenAt
+	a, err := q.prefetcher.dequeue(ctx, queue, c.LeaseEnd, woken, woken.IsZero() || queue == q.markers.wokenBy)
 	switch {
 	case err == nil:
 		cmd.SetVal(a.jobTimeout.disableIn(a.msg))
@@ -162,8 +163,8 @@ func (q *redisClient) shardToFetch(queue string) string {
 	if r == nil {
 		return queue
 	}
-	if marked := q.markers.wokenBy; q.rotations[marked] == r {
-		q.markers.wokenBy = ""
+	if marked := q.markers.unfetched; q.rotations[marked] == r {
+		q.markers.unfetched = ""
 		return marked
 	}
 	queue = r.shards[r.next]

@@ -20,12 +20,15 @@ type Dequeue struct {
 	Ends  int64 // the Unix second at which the jobs' leases end
 	Woken bool  // whether a marker of the queue was consumed for this call
 	// Rest is for how long no Dequeue with a Rest takes new jobs after this one. If an earlier one's has
-	// not ended, this one takes only granted jobs. Zero takes all jobs.
+	// not ended, this one takes only granted jobs. Zero takes all jobs, and NoNew only granted jobs.
 	Rest time.Duration
 
 	name string
 	sent script.Sent
 }
+
+// NoNew is a Rest with which a Dequeue takes only granted jobs.
+const NoNew = -time.Millisecond
 
 // NewDequeue returns a Dequeue with a unique name. asynq reads the name as the job's pending_since
 // if it makes the job pending again. So the name looks like a time: now minus one second, in

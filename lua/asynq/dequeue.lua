@@ -14,7 +14,8 @@
 -- ARGV[4] name of this dequeue: a time in nanoseconds; only repeats of the call have the same name
 -- ARGV[5] attempt: 1 when the call is sent for the first time, more in a repeat
 -- ARGV[6] 1 if a marker was consumed for this call: if jobs are left, another marker is set
--- ARGV[7] rest: 0, or the milliseconds after this call in which no call with a rest takes new jobs.
+-- ARGV[7] rest: 0, or the milliseconds after this call in which no call with a rest takes new jobs,
+--   or -1 to take none.
 --   A server gives a rest while it goes through a large backlog. A new job was never put back. Jobs
 --   at the head of the queue that were put back (field denied) are taken at any time
 -- Returns three values for each job, in the order in which they run: its ID, its message, and 1 if
@@ -42,7 +43,7 @@ end
 if n == '0' or call('EXISTS', paused) == 1 then return nil end
 
 local most = n
-if rest ~= '0' and not call('SET', pass, '', 'NX', 'PX', rest) then
+if rest == '-1' or rest ~= '0' and not call('SET', pass, '', 'NX', 'PX', rest) then
   local ids = call('LRANGE', pending, -n, -1)
   most = 0
   while ids[#ids - most] and call('HEXISTS', prefix .. ids[#ids - most], 'denied') == 1 do most = most + 1 end

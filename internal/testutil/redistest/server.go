@@ -127,6 +127,9 @@ func (s *Server) do(args ...any) error {
 	return rdb.Do(context.Background(), args...).Err()
 }
 
+// Flush deletes all keys.
+func (s *Server) Flush() error { return s.do("flushall") }
+
 // Stop kills the process, unless it is stopped.
 func (s *Server) Stop() error {
 	if s.process == nil {

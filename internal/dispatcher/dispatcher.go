@@ -21,7 +21,7 @@ import (
 
 const (
 	// heartbeat is the shortest interval between two lease renewals. With each renewal the leader
-	// also reads new lanes and lost change notifications.
+	// also reads new lanes, and changes whose notifications were lost.
 	heartbeat = 500 * time.Millisecond
 	// DefaultMaxHeartbeat is the default of Config.MaxHeartbeat, the longest interval between two
 	// lease renewals while no turn is due.
@@ -43,7 +43,7 @@ const (
 	// roundInterval is the shortest interval between two rounds of the loop.
 	roundInterval = 2 * time.Millisecond
 	// grantInterval is the shortest interval between two rounds that give turns. A longer interval
-	// saves calls, because turns are given in advance and together; a shorter one gives them sooner.
+	// saves calls, because one call gives more turns; a shorter interval gives turns sooner.
 	grantInterval = 5 * time.Millisecond
 	// slotsInterval is the interval at which servers of busy queues are asked for free slots.
 	slotsInterval = time.Second
@@ -145,8 +145,8 @@ func Run(ctx context.Context, c Config) {
 	d.Stats.IsLeader.Store(false)
 }
 
-// round does what is due, and returns the time of the next round. After an error it waits for
-// ErrorPause. The health monitors log outages, once each; round logs all other errors.
+// round does what is due, and returns the time of the next round. After an error
+// that is ErrorPause later, unless a notification arrives. The health monitors log outages, once each; round logs all other errors.
 func (d *dispatcher) round(ctx context.Context) time.Time {
 	var err error
 	if !time.Now().Before(d.renewAt) {
@@ -243,9 +243,9 @@ func (d *dispatcher) sleep(ctx context.Context, notifications <-chan waitdb.Noti
 }
 
 // handle processes a notification, and reports whether a round is needed now. A process that is not
-// the leader takes the lease at once if the leader has stepped down, or if there is something to do
-// and no process holds the lease. It ignores its own SteppedDown notification: it has stepped down
-// because it cannot reach asynq's Redis.
+// the leader takes the lease at once if no process holds the lease and there is something to do, or
+// if the leader has stepped down for it or for any process. If the leader has named another process,
+// it waits for takeoverDelay. It ignores its own SteppedDown notification.
 func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 	now := time.Now()
 	process, successor, _ := strings.Cut(n.Name, " ") // of SteppedDown

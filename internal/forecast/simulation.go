@@ -11,8 +11,8 @@ import (
 )
 
 // simulation is a forecast in the making. It plays what will happen to the jobs if no more are added.
-// Package fairqueue gives the turns, as in production, and the meters are those of the in-process
-// limiter. It uses no clock.
+// Package fairqueue gives the turns, as in production. The meters have the code of the in-process
+// limiter. The simulation has its own time, and does not read the clock.
 type simulation struct {
 	Forecast
 	opts    Options
@@ -20,8 +20,8 @@ type simulation struct {
 	weights map[string]fairqueue.Weight // of queues
 	batch   int                         // number of the present batch of turns
 	tried   []*lane                     // the lanes of these turns
-	// moment is the number of times at which the clock stopped. Granted jobs arrive before it goes
-	// on. fullLanes are the lanes that can have no more jobs granted in this moment.
+	// moment counts the points in time that had turns. Jobs that are granted at one point arrive
+	// before the next. fullLanes are the lanes that can have no more jobs granted in this moment.
 	moment    int
 	fullLanes []*lane
 }
@@ -53,7 +53,8 @@ type lane struct {
 	slowest              int
 	ends                 int64 // start of its last job; far if unknown
 	estimated            bool  // some of its times are estimates
-	// next are the needs of its first job beyond the held permits, as read in a batch.
+	// next are the needs of its first job, as read in the batch readInBatch: Ready is the time at
+	// which a meter has the job's cost in addition to held, the permits that the core holds there.
 	next        []fairqueue.Need
 	held        []int64
 	readInBatch int
@@ -197,7 +198,7 @@ func (s *simulation) run(steps int) {
 		}
 	}
 	now, results := s.now, make([]fairqueue.Result, 0, 64)
-	for ; steps > 0; steps-- { // a round without a granted job costs a step, too
+	for ; steps > 0; steps-- { // a turn costs a step, and a round without turns, too
 		next := core.Next(now)
 		if next > now && s.arrive(core, now) {
 			next = core.Next(now)
@@ -219,7 +220,8 @@ func (s *simulation) run(steps int) {
 	}
 }
 
-// arrive lets the granted jobs arrive, and reports whether any lane was full.
+// arrive ends a moment: all granted jobs have arrived, so lanes that were full can have turns again.
+// It reports whether there were any.
 func (s *simulation) arrive(core *fairqueue.Core, now int64) bool {
 	s.moment++
 	for _, l := range s.fullLanes {
@@ -365,7 +367,7 @@ func (s *simulation) estimateRemaining(now int64) {
 	type remaining struct {
 		*lane
 		meter          int     // index of the meter in the lane
-		turns, permits float64 // turns of each lane that it stands for
+		turns, permits float64 // turns of each lane that it stands for, and permits of all of them together
 	}
 	at := map[*simMeter][]remaining{}
 	for _, l := range s.order {

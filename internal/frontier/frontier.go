@@ -58,8 +58,9 @@ func New(rdb redis.UniversalClient, scope string) *Frontier {
 // Crawl is one run of a crawl, from its start until the next start.
 type Crawl struct {
 	Name string
-	// Start is the time in µs at which the crawl's first seed was enqueued. A later crawl of the
-	// same name has a larger Start.
+	// Start is the time in µs at which the crawl's first seed was enqueued. For the Claim of a seed,
+	// it is the time at which this seed was enqueued. A later crawl of the same name has a larger
+	// Start.
 	Start int64
 }
 
@@ -81,8 +82,8 @@ const (
 )
 
 // Claim lets a job take its URL. It returns the job's crawl and the result. If the result is Over,
-// the crawl is the newer one. A seed that was enqueued after the crawl started restarts it if none
-// of its URLs waits. Any other seed joins the crawl.
+// the crawl is the newer one. A seed with a Start after that of the crawl restarts the crawl
+// if none of the crawl's URLs waits. Any other seed joins the crawl.
 func (f *Frontier) Claim(ctx context.Context, c Claim) (crawl Crawl, result string, err error) {
 	reply, err := crawlClaimScript.Run(ctx, f.rdb, f.keys(), c.Name, c.Start, c.URL, c.From, canonical.HostOf(c.URL), c.Job,
 		crawlTTL.Milliseconds()).StringSlice()
@@ -124,6 +125,7 @@ type Link struct {
 //     returns Waiting again for URLs whose jobs have not started.
 //   - MaxPages and MaxHostPages: the crawl has reached that maximum.
 //   - "": the URL was recorded before, and needs no job.
+//   - Any other state is the link's own State: the URL is new, and needs no job.
 //
 // It returns no states if another crawl of that name has started.
 func (f *Frontier) Found(ctx context.Context, crawl Crawl, page string, links []Link) ([]State, error) {

@@ -39,7 +39,8 @@ func New(names []string) (Redactor, error) {
 		text := strings.ReplaceAll(regexp.QuoteMeta(name), `\*`, `[\w.-]*`)
 		parts = append(parts, strings.ReplaceAll(text, `\?`, `[-_. ]?`))
 	}
-	// A header's value ends with its line, a field's with its quote or before the next field.
+	// A quoted value ends with its quote. Any other value ends with its line, or before &, }, ] or a
+	// quote. It may contain commas and semicolons, as headers do, so the next field may be hidden, too.
 	r.field = regexp.MustCompile(`(?i)((?:` + strings.Join(parts, "|") + `)\\?["']?\s*(?:=>|[:=])\s*)` +
 		`(\[?\s*\\?"(?:[^"\\\n]|\\[^"\n])*\\?"|\[?\s*'[^'\n]*'|[^\n&,;}\]"']+(?:[;,][^\n&}\]"']*)?)`)
 	return r, nil
@@ -52,7 +53,7 @@ var (
 	userinfo = regexp.MustCompile(`(://)[^/\s"'@]+@`)
 )
 
-// Hides reports whether a field's value is a secret, by its name in any case.
+// Hides reports whether the name of a field marks its value as a secret. It ignores case.
 func (r Redactor) Hides(name string) bool { return Named(name, r.names...) }
 
 // Text returns a text without what looks like a secret. Values are hidden, names stay.

@@ -1,5 +1,5 @@
 // Package safelog guards the loggers that a program brings: a logger that panics must not end the
-// process from a goroutine of ours. The line is lost then.
+// process from a goroutine of ours. A line that it cannot write is lost.
 package safelog
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// New returns a logger that writes what log does.
+// New returns a logger that writes what log does, and recovers log's panics.
 func New(log *slog.Logger) *slog.Logger {
 	if _, safe := log.Handler().(handler); safe {
 		return log

@@ -24,7 +24,7 @@ func Of(queue, key string, count int) Shard {
 	h := fnv.New64a()
 	h.Write([]byte(key))
 	sum := h.Sum64()
-	sum ^= sum >> 33 // FNV's low bits depend only on the low bits of each byte
+	sum ^= sum >> 33 // because the low bits of an FNV sum depend only on the low bits of the key's bytes
 	return Shard{queue, int(sum % uint64(count)), count}
 }
 

@@ -84,8 +84,8 @@ type acquireCall struct {
 // replyNow is the index of now_us in a reply of lua/lanes/acquire.lua.
 const replyNow = 2
 
-// acquire tries the fast path for each job. The other jobs take the full script, where they may
-// have to wait. A job that shares a meter with a job on the full script also uses the full script,
+// acquire first tries the fast path, which only takes permits that are free now. Jobs that get none
+// there take the full script, which may put them into their lanes. A job that shares a meter with a job on the full script also uses the full script,
 // to keep their order.
 func (db *DB) acquire(ctx context.Context, calls []*acquireCall) {
 	needs := make([][]throttle.Need, len(calls))

@@ -1,6 +1,7 @@
 -- Lets a job of a crawl take its URL. A seed is a job that no other job of the crawl enqueued. A
 -- seed joins the current crawl if a URL of the crawl waits, or if the crawl started after the seed
 -- was enqueued. Otherwise the seed starts the crawl again, and the crawl's URLs are forgotten.
+-- If Redis has forgotten the crawl, any of its jobs starts it again.
 -- Touches: crawl (rw), crawl_hosts (w), crawl_seen (rw), crawls (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] crawl
@@ -12,7 +13,7 @@
 -- ARGV[7] milliseconds after which the crawl is forgotten
 -- Returns the start of the current crawl, and a result:
 --   take   the job takes the URL
---   over   the job's crawl is over
+--   over   a newer crawl of that name has started
 --   other  another job has the URL
 --   done   the URL is finished
 -- @include crawl

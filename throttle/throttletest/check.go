@@ -40,10 +40,11 @@ func Check(limit throttle.Limit, history []Admission) error {
 }
 
 // CheckStarts is like Check for the times at which calls were sent, which are up to late after
-// their permits were taken. A window of such times can hold as many calls as a window of permits
-// that begins earlier by late. For aligned windows, CheckStarts checks the calls that were sent at
-// least late after the window's start, and the calls of two neighboring windows together. It does
-// not check a Margin, which is for the time that calls need to arrive.
+// their permits were taken. The permits of the calls in a window may be from a window that
+// begins earlier by late and has the same end. For a FixedWindow, CheckStarts leaves out the calls
+// of the first part of a window, of length late, because their permits may be of the window before.
+// It also checks each two neighboring windows together. It does not check a Margin, which is for the
+// time that calls need to arrive.
 func CheckStarts(limit throttle.Limit, starts []Admission, late time.Duration) error {
 	violations := judge(limit, starts, late.Microseconds())
 	if len(violations) == 0 {
@@ -53,7 +54,8 @@ func CheckStarts(limit throttle.Limit, starts []Admission, late time.Duration) e
 }
 
 // Over returns the number of violations: admissions that are the last of a window with too many
-// permits. For a FixedWindow, admissions within the Margin of a boundary count, too.
+// permits. For a FixedWindow, each admission within the Margin of a boundary is a
+// violation, too.
 func Over(limit throttle.Limit, history []Admission) int {
 	return len(judge(limit, history, 0))
 }

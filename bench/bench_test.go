@@ -81,21 +81,6 @@ func TestBacklogWithHostsThatArrives(t *testing.T) {
 	}
 }
 
-func TestGrowth(t *testing.T) {
-	rows := rowsOf(t, "growth", "--sizes=50,20", "--rate=200", "--waiting=0")
-	var got []string
-	for _, row := range rows {
-		got = append(got, row["case"].(string)+": "+row["system"].(string))
-	}
-	want := []string{
-		"20 jobs, 200/s, capacity 100: headgate", "20 jobs, 200/s, capacity 100: wiki",
-		"50 jobs, 200/s, capacity 100: headgate", "50 jobs, 200/s, capacity 100: wiki",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-}
-
 func TestOverhead(t *testing.T) {
 	rows := rowsOf(t, "overhead", "--jobs=200", "--pairs=1")
 	var got []string
@@ -166,7 +151,7 @@ func TestMistakes(t *testing.T) {
 		{"backlog --against=sidekiq", "--against sidekiq: want some of wiki, wiki-stock, bullmq"},
 		{"backlog --jobs=1 --rate=0", "--jobs 1: want 2 or more\n--rate 0: want 1 or more"},
 		{"backlog --hosts=3 --against=bullmq --jobs=2", "bullmq: --against bullmq: it has one limit a queue, so not with --hosts; nor is it measured with --arrive"},
-		{"growth --sizes=1", "--sizes 1: --jobs 1: want 2 or more"},
+		{"shards --rate=1", "--jobs, --rate, --capacity: want 16 or more, as there are shards; --concurrency: want 1 or more"},
 		{"overhead --pairs=0", "--jobs, --concurrency, --pairs: want 1 or more"},
 		{"limiter --pairs=0", "--seconds, --pairs, --goroutines, --hammer: want more than 0"},
 	}

@@ -3,7 +3,6 @@
 //	go run ./bench limiter     decisions a second, memory, and admissions beyond the guarantee
 //	go run ./bench overhead    jobs a second when no limit denies
 //	go run ./bench backlog     a backlog of jobs under a limit
-//	go run ./bench growth      the cost of a job as the backlog grows
 //	go run ./bench shards      the cost of a job in a queue with shards, on one Redis and on a cluster
 //	go run ./bench scripts     the cost of each script in Redis
 //	go run ./bench idle        the cost of idle workers
@@ -26,7 +25,6 @@ type commands struct {
 	Limiter  limiterCommand  `cmd:"" help:"Decisions a second, bytes per key, and admissions beyond the guarantee, beside redis_rate."`
 	Overhead overheadCommand `cmd:"" help:"Jobs a second under limits that never deny, beside bare asynq."`
 	Backlog  backlogCommand  `cmd:"" help:"A backlog of jobs under a limit, beside other systems."`
-	Growth   growthCommand   `cmd:"" help:"The cost of a job as the backlog grows."`
 	Shards   shardsCommand   `cmd:"" help:"The cost of a throttled job in a queue with 1, 4 and 16 shards, on one Redis and on a cluster."`
 	Scripts  scriptsCommand  `cmd:"" help:"The cost of each script in Redis, in commands, instructions and time, beside asynq's and redis_rate's."`
 	Idle     idleCommand     `cmd:"" help:"The cost of idle workers, beside asynq's."`

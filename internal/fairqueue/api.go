@@ -26,7 +26,7 @@ type Turn struct {
 	// Advance is how long before its permits become available the job may be granted.
 	Advance int64
 	// Held is, for each meter of the lane, the number of permits kept back for lanes with an
-	// earlier turn, which this turn must not take. Nil if nothing is held.
+	// earlier turn. This turn must not take them. Nil if nothing is held.
 	Held []int64
 }
 
@@ -57,7 +57,7 @@ type Result struct {
 	// same Next.
 	Next []Need
 	Held []int64
-	// MaxAdvance is the longest time before its permits exist at which that job may be granted.
+	// MaxAdvance is how long before its permits exist the job of Next may be granted.
 	MaxAdvance int64
 	// Granted is the number of granted jobs of the lane that have not started, counted right after
 	// this turn. It may be missing if the turn was Skipped.

@@ -6,14 +6,14 @@ import "slices"
 type bounds struct {
 	list      []bound // entries whose time is in the future
 	updatedAt int64   // time of the last reply, Unix microseconds
-	// trustTime is the time, in microseconds, for which the last reply is trusted. After that time
-	// the oldest lane is tried anyway. It doubles while such tries are refused.
+	// trustTime is how long the last reply is trusted, in microseconds. After it the first lane is
+	// tried anyway. trustTime doubles with each such try, until a try is granted.
 	trustTime int64
 	exact     bool // replies are always trusted
 }
 
-// bound says that a request for total or more permits (including those held for older lanes) is not
-// ready before at.
+// bound says that total or more permits are not available before at. total includes the permits held
+// for lanes with an earlier turn.
 type bound struct {
 	total, at int64
 	unknown   bool // the real time is unknown; at is only the end of a lease
@@ -26,8 +26,8 @@ const (
 	maxTrust = 30_000_000
 )
 
-// boundOf returns the latest readiness bound for a request of total permits. Bounds for fewer
-// permits also apply, because a larger request is never ready sooner.
+// boundOf returns the latest bound that applies to total permits. Bounds for fewer permits apply as
+// well, because more permits are never available sooner.
 func (b *bounds) boundOf(total int64) (latest bound) {
 	for _, e := range b.list {
 		if e.total <= total && e.at > latest.at {

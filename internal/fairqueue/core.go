@@ -1,6 +1,6 @@
-// Package fairqueue is the fair scheduler of waiting jobs. A lane is the FIFO of one queue's jobs
-// that need the same meters, each for one key of a limit. The Core decides which lane may try to
-// get permits next, and tracks granted jobs until they arrive.
+// Package fairqueue is the fair scheduler of waiting jobs. A lane has the jobs of one queue and one
+// fairness key that need the same meters, first in, first out. The Core decides which lane may try
+// to get permits next, and tracks granted jobs until they arrive.
 //
 // A Core has no clock, does no I/O and starts no goroutine: time is a parameter, in microseconds of
 // Redis's clock, and the loop around the Core carries out what it decides. The same calls give the

@@ -6,8 +6,8 @@ import "slices"
 type grants struct {
 	granted int // number in the last reply of Redis
 	// reserved lists granted jobs with reserved permits, oldest first. Redis reports only how many
-	// remain. An arriving job uses the oldest reservation, so that many entries are dropped from
-	// the front. If some jobs are overdue, it is unknown which of them arrived.
+	// granted jobs have not arrived. An arriving job takes the oldest permits, so only the last
+	// entries count. Those of arrived jobs stay in the list until the next ExpireGrants call.
 	reserved []grant
 	overdue  []grant // granted jobs whose reservation has expired; they are promoted again
 	// expiry is the time of the next ExpireGrants call for this lane, checkedAt the time of the
@@ -35,8 +35,8 @@ const (
 	// probeInterval is the interval at which the lanes of a stopped queue are checked in Redis, one
 	// at a time.
 	probeInterval = 1_000_000
-	// notifyStep is the interval to which promotions are rounded if a meter frees permits faster
-	// than that.
+	// notifyStep is the interval to which promotions are rounded up if a meter frees the permits of
+	// a job in less time.
 	notifyStep = 5_000
 	// minRepeat is the first delay before a job is promoted again whose denial is still being
 	// written to asynq.
@@ -189,8 +189,8 @@ func (c *Core) ToPromote(now int64, n int) (jobs []GrantedJob) {
 
 // Promoted records the state of a job after its promotion. If the job is done or gone, the caller
 // has already removed it from Redis, so the number of granted jobs must be read again. A job that
-// was granted so soon after its denial that it is still being put back is promoted again, at
-// growing pauses, for as long as permits are reserved for it.
+// is still being put back, because it was granted so soon after its denial, counts as active. It is
+// promoted again, at growing pauses, for as long as permits are reserved for it.
 func (c *Core) Promoted(now int64, job GrantedJob, state State) {
 	l := c.lanes[job.Lane]
 	if l == nil {

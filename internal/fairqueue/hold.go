@@ -2,17 +2,17 @@ package fairqueue
 
 import "slices"
 
-// A lane that waits at a fast meter holds permits of its slower meters, so that lanes that need only
-// those do not take all of them meanwhile. If the permits of a meter return all at once, as those of a
-// window, a lane may hold permits for several turns: for as many as it misses while other lanes have
-// theirs. Otherwise a lane that also needs another limit would get one turn a window.
+// A lane that waits at a fast meter holds permits of its slower meters. Otherwise lanes that need only
+// a slower meter would take all of its permits meanwhile. The permits of a window return all at once.
+// So a lane may hold permits of a window for several turns: for as many as it misses while other lanes
+// have theirs. Otherwise a lane that also needs another limit would get one turn a window.
 
 // hold records permits of a meter that are kept back for a lane which waits at another meter.
 type hold struct {
 	lane        *lane
 	cost, turns int64 // of one turn; number of turns
 	from, until int64 // times
-	hasBegun    bool  // it was published by Sharing
+	hasBegun    bool  // from has passed, so Sharing counts the hold
 }
 
 // held returns the number of permits of a meter that are held by lanes whose turn is before l's.
@@ -56,8 +56,8 @@ func (h *hold) next() int64 {
 }
 
 // holdUntil returns the time until which a lane that waits at x may hold its permits of another meter,
-// and whether it may. The held permits must take at least as long to return as those it waits for, so
-// that no two lanes hold permits for each other. It must not wait for longer than that.
+// and whether it may. The held permits must take at least as long to return as the permits of x, so
+// that no two lanes hold what the other needs. x must be ready before the held permits would return.
 func (l *lane) holdUntil(own need, x wait, now int64) (until int64, useful bool) {
 	other := l.need(x.meter)
 	at, returnTime, otherReturnTime := x.at, own.returnTime(), other.returnTime()
@@ -73,9 +73,9 @@ func (l *lane) holdUntil(own need, x wait, now int64) (until int64, useful bool)
 }
 
 // prepareHolds prepares the other meters of a lane that is first at x for the time when x is ready. It
-// extends the lane's holds, because x may be ready later than was known. If other lanes wait at those
-// meters, it holds them from shortly before that time on. Otherwise two meters that get ready one after
-// the other would always serve lanes that need only one of them.
+// extends the lane's holds, because x may be ready later than was known. If other lanes wait at another
+// meter, the lane holds permits there from shortly before that time on. Otherwise two meters that get
+// ready one after the other would always serve lanes that need only one of them.
 func (c *Core) prepareHolds(l *lane, x wait, now int64) {
 	for _, n := range l.needs {
 		if n.meter == x.meter {
@@ -155,7 +155,8 @@ func (m *meter) nextHold(now int64) int64 {
 	return next
 }
 
-// extraTurn is a turn of a lane that waits at another meter: it was charged, or permits are held for it.
+// extraTurn is a turn of a lane that waits at another meter. The turn was charged (paid), or permits
+// are held for it (held), or both.
 type extraTurn struct {
 	lane       *lane
 	need       int
@@ -228,7 +229,7 @@ func (c *Core) undoExtra(turns []extraTurn, refund bool) {
 	}
 }
 
-// nextBefore reports whether a's next turn that is not paid is before b's at a meter.
+// nextBefore reports whether a's next unpaid turn at a meter comes before b's turn.
 func (c *Core) nextBefore(m *meter, a, b *lane) bool {
 	n, o := a.need(m), b.need(m)
 	s, t := n.share, o.share
@@ -251,8 +252,8 @@ func (l *lane) turnInterval(m *meter) (interval int64) {
 	return interval
 }
 
-// missedTurns is how many times more turns a lane may hold permits for than it can have until the meter
-// gives more, because it may have missed some.
+// A lane may hold permits for missedTurns times as many turns as it can have until the meter gives more
+// permits, because the lane may have missed turns.
 const missedTurns = 8
 
 // usefulTurns returns the number of turns for which a lane may hold permits until the meter gives more.
@@ -264,8 +265,8 @@ func (h *hold) usefulTurns(m *meter, now int64) int64 {
 	return 1 + missedTurns*(more-now)/interval
 }
 
-// maxPrepaid returns the number of turns for which a lane may hold permits of a window: those that it
-// can have until the next window, and at most half of the window.
+// maxPrepaid returns how many turns at a window meter a lane may be charged in advance: as many as the
+// lane can have in one window, and at most half of the turns that the window gives.
 func (l *lane) maxPrepaid(n *need) int64 {
 	most := n.perRefill / 2
 	if interval := l.turnInterval(n.meter); interval > 0 {

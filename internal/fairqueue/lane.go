@@ -67,8 +67,8 @@ func (c *Core) lane(name string) *lane {
 // waits reports whether a job of the lane waits.
 func (l *lane) waits() bool { return l.waitsAt != nil || l.parked }
 
-// enter puts a lane into the wait list of one of its meters: a meter with other waiting lanes if
-// there is one (it may not overtake them), otherwise the meter with the latest ready time.
+// enter makes a lane wait at one of its meters. If lanes wait at one, the lane waits there, because it
+// may not overtake them. Otherwise it waits at the meter that is ready last.
 func (c *Core) enter(l *lane, key int64) {
 	if l.queue.stopped {
 		l.park(key)
@@ -102,7 +102,7 @@ func (m *meter) waitsLonger(o *meter) bool {
 	return m.boundOf(1).at > o.boundOf(1).at
 }
 
-// leave removes a lane from its meter, its holds and its charges.
+// leave removes a lane from its meters, ends its holds and refunds its charges.
 func (c *Core) leave(l *lane) {
 	l.parked = false
 	if l.waitsAt == nil {
@@ -145,7 +145,7 @@ func (c *Core) enqueue(l *lane) {
 	n.share.enter()
 }
 
-// dequeue takes it out again.
+// dequeue takes a lane out of those that can be granted.
 func (l *lane) dequeue() {
 	if l.item.position > 0 {
 		l.queuedIn.remove(&l.item)

@@ -48,8 +48,8 @@ func (c *Core) Changed(name string) {
 	}
 }
 
-// ChangedLimit calls Changed for all meters of a limit, or for all meters if the limit is empty. It goes
-// by name, so that the same calls give the same turns.
+// ChangedLimit calls Changed for all meters of a limit, or for all meters if the limit is empty. It
+// does so in the order of their names, so that the same calls give the same turns.
 func (c *Core) ChangedLimit(limit string) {
 	for _, name := range slices.Sorted(maps.Keys(c.meters)) {
 		if limit == "" || strings.HasPrefix(name, limit+"|") {
@@ -82,8 +82,8 @@ func (c *Core) touch(m *meter) {
 	}
 }
 
-// Sharing returns the meters for which the number of lanes that take turns has changed since the last
-// call. It is zero if no lane waits and no permits are held.
+// Sharing returns the number of lanes that take turns at each meter, if it has changed since the last
+// call. The number is zero if no lane waits at the meter and no permits of it are held.
 func (c *Core) Sharing() map[string]int {
 	changed := map[string]int{}
 	for _, m := range c.touched {
@@ -110,13 +110,13 @@ func (c *Core) Sharing() map[string]int {
 // ready, and then, while it still is, 1, 2, 4 and so on.
 type batchSize struct {
 	left, step     int
-	gave, refused  int // turns granted since the meter became ready
+	gave, refused  int // turns granted since the meter became ready; turns refused in this batch
 	tried          bool
 	noAdvanceUntil int64
 	// Until nearUntil, advance grants are limited to nearAdvance, because the meter can reserve
 	// only few permits at once.
 	nearUntil, nearAdvance int64
-	takesEarly             bool // whether the last job that it gave a turn did
+	takesEarly             bool // whether the last granted job may take its permits early
 }
 
 const maxBatch = 256
@@ -147,7 +147,7 @@ func (s *slotStats) setFull(now, ready int64) {
 	}
 }
 
-// observeFreed records that a permit has become free.
+// observeFreed updates the interval if a permit has become free.
 func (s *slotStats) observeFreed(now int64) {
 	if !s.freed {
 		return

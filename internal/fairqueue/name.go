@@ -10,8 +10,8 @@ import (
 const (
 	// MaxKeyWeight is the largest weight of a fairness key.
 	MaxKeyWeight = 1000
-	// MaxQueueWeight is the largest weight of a queue. asynq builds a slice of the total weight of
-	// all queues for every dequeue.
+	// MaxQueueWeight is the largest weight of a queue. For every dequeue, asynq builds a slice as
+	// long as the total weight of all queues.
 	MaxQueueWeight = 10_000
 )
 

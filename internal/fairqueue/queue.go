@@ -65,7 +65,7 @@ func (c *Core) queue(name string) *queue {
 	return q
 }
 
-// park removes a lane of a stopped queue from its meters; it keeps its position.
+// park keeps the position of a lane whose queue is stopped. The lane waits at no meter.
 func (l *lane) park(key int64) {
 	l.lastTurn, l.parked = key, true
 	l.queue.parked = append(l.queue.parked, l)

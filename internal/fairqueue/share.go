@@ -6,13 +6,13 @@ import (
 )
 
 // share is a node of a meter's two-level stride scheduler: below the root are queues, below each of
-// them fairness keys. Its pass advances by unit/weight with each of its turns, and the child with
-// the smallest pass is next. A share without lanes does not accumulate credit: when it gets a lane
-// again, its pass is set to the current pass.
+// them fairness keys. A share's pass advances by unit/weight with each of its turns, and the child
+// with the smallest pass is next. A share without lanes does not save up turns: when it gets a lane
+// again, it starts behind the pass of the child served last.
 type share struct {
 	name   string
 	parent *share // nil for the root
-	// item is its entry in parent.children, keyed by its pass.
+	// item is its entry in parent.children. item.key is its pass.
 	item item[*share]
 	// parts lists all children by name. Empty children are kept while their pass is ahead of
 	// servedPass, so that leaving and rejoining gives no advantage; others are removed when
@@ -51,9 +51,9 @@ func (s *share) part(name string) *share {
 	return p
 }
 
-// share returns the scheduler node for the lane's queue and fairness key at meter m, and adds the
-// lane to it. An empty node starts one stride behind the current pass, so that new lanes queue up
-// behind waiting ones.
+// share returns the share of the lane's queue and fairness key at meter m, and adds the lane to it.
+// An empty share starts one stride behind the child served last, so that new lanes queue up behind
+// waiting ones.
 func (c *Core) share(m *meter, l *lane, key int64) *share {
 	queue := m.shares.part(l.queue.name)
 	queue.item.rank = l.queue.rank
@@ -69,14 +69,14 @@ func (c *Core) addLane(s *share, weight, key int64) {
 	}
 }
 
-// enter adds a share to its parent's children, and so up to the root.
+// enter adds a share to its parent's children, the parent to its own parent's, and so on to the root.
 func (s *share) enter() {
 	for ; s.parent != nil && s.item.position == 0; s = s.parent {
 		s.parent.children.put(&s.item, max(s.item.key, s.parent.servedPass))
 	}
 }
 
-// leave removes it again if none of its lanes can be granted any more.
+// leave undoes enter for a share if none of its lanes can be granted any more.
 func (s *share) leave() {
 	for ; s.parent != nil && len(s.queue)+len(s.children) == 0; s = s.parent {
 		s.parent.children.remove(&s.item)
@@ -102,7 +102,7 @@ func (c *Core) hasPriority(l *lane, need int) bool {
 	return (l.hasPaid(need) || l.needs[need].prepaid > 0) && !c.isDisabled(comingBack)
 }
 
-// returnKey is the sort key of such lanes: their position before the first charged turn.
+// returnKey is the sort key of a lane with priority: its position before the first charged turn.
 func (l *lane) returnKey(need int) int64 {
 	if n := &l.needs[need]; n.prepaid > 0 {
 		return n.prepaidSince
@@ -122,8 +122,8 @@ func (c *Core) pay(l *lane, need int) {
 	}
 }
 
-// charge adds one stride to the lane's nodes at the meter, refund subtracts it. Strict queues are
-// ordered by rank only.
+// charge adds one stride to the lane's shares at the meter, and refund subtracts it. The pass of a
+// strict queue does not change, because strict queues are ordered by rank only.
 func (c *Core) charge(l *lane, need int) {
 	n, number := &l.needs[need], c.nextNumber()
 	for s, weight := n.share, l.weight; s.parent != nil; s, weight = s.parent, l.queue.weight {
@@ -171,7 +171,7 @@ func (c *Core) reorder(n *need) {
 	}
 }
 
-// before reports whether a lane's turn at a meter comes before another's.
+// before reports whether a's turn at a meter comes before b's.
 func (c *Core) before(m *meter, a, b *lane) bool {
 	i, j := a.index(m), b.index(m)
 	s, t := a.needs[i].share, b.needs[j].share

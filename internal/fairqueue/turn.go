@@ -20,24 +20,24 @@ const (
 	maxAdvance = 40_000
 	// travelTime is the typical time from a promotion until the worker asks for the permits.
 	travelTime = 5_000
-	// minAdvance is the advance for meters with few permits, about the shortest time in which a
-	// promoted job can reach its worker. A job that arrives sooner begins when its permit exists.
+	// minAdvance is the least advance at a meter that can reserve only few permits: about the time
+	// in which a promoted job reaches its worker. A job that arrives sooner waits for its permit.
 	minAdvance = 1_500
 	// clockSkew is the delay before a turn is retried that was refused although every meter seemed
 	// ready.
 	clockSkew = 1_000
 )
 
-// wait says where and until when a lane must wait, either behind an older lane (behind) or because
-// the meter has no free permits.
+// wait says where and until when a lane must wait: because a lane has an earlier turn there (behind),
+// or because the meter has too few free permits.
 type wait struct {
 	*meter
 	bound
 	behind bool
 }
 
-// Turns returns up to n turns to try now, in order. They are chosen as if each were granted; pass
-// the results to ApplyResults.
+// Turns returns up to n turns to try now, in order. Each is chosen as if the turns before it were
+// granted. Pass the results to ApplyResults.
 func (c *Core) Turns(now int64, n int) []Turn {
 	if len(c.pendingTurns) > 0 {
 		c.ApplyResults(now, nil)
@@ -117,9 +117,9 @@ func (c *Core) ready(m *meter, l *lane, now int64) bound {
 	return m.bounds.boundOf(c.held(m, l, now) + l.need(m).cost)
 }
 
-// horizon is the latest availability time of permits that may be granted now. It is now itself if
-// any lane needs several meters, because an advance grant would reserve one meter's permits while
-// waiting for another.
+// horizon returns how late permits may become available that are granted now. It returns now if any
+// lane of the meter needs several meters: otherwise a grant would reserve permits of one meter while
+// it waits for another.
 func (m *meter) horizon(now int64) int64 {
 	switch {
 	case m.multiLimit > 0 || m.noAdvanceUntil > now:
@@ -144,9 +144,9 @@ func (m *meter) limitAdvance(now, advance int64) {
 	m.nearUntil, m.nearAdvance = now+maxTrust, advance
 }
 
-// leadTime is how long before its permits are available a job is granted if it may arrive early and
-// start exactly then. If several jobs are granted together, it applies to the first, so it is only
-// a part of the horizon.
+// leadTime is how long before its permits are available a job is granted that may arrive early. The
+// job starts when they are available. If several jobs are granted together, leadTime applies to the
+// first, so it is only a part of the horizon.
 func (m *meter) leadTime(now int64) int64 {
 	if !m.takesEarly {
 		return 0

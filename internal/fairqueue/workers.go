@@ -32,8 +32,8 @@ const (
 	arrivalTime = 40_000
 	limitedFor  = 30_000_000
 	reportLife  = 3_000_000 // servers are asked each second
-	// slotPatience: a lane gets a turn even without a free slot after waiting slotPatience times
-	// the average time until a slot becomes free. This wastes at most 1/50 of the permits' time.
+	// A lane that has waited for slotPatience times the average time until a slot becomes free gets
+	// a turn without a free slot. So permits lie unused for at most 1/50 of the time.
 	slotPatience = 50
 	// lanesPerSlot is the number of waiting lanes that are tried per free slot; more than one,
 	// because some are not ready.
@@ -93,8 +93,8 @@ func (c *Core) limitIfLate(now int64, l *lane, late bool) {
 	}
 }
 
-// isLimited reports whether a queue gets no more permits than its servers have free slots. That
-// lasts as long as lanes wait for a slot.
+// isLimited reports whether a queue gets no more permits than its servers have free slots. A queue
+// stays limited until limitedUntil, and after it while lanes wait for a slot.
 func (q *queue) isLimited(now int64) bool { return now < q.limitedUntil || len(q.waiting) > 0 }
 
 // isContended reports whether lanes of other queues need one of the lane's meters. Otherwise no
@@ -106,8 +106,8 @@ func (c *Core) isContended(l *lane) bool {
 	})
 }
 
-// hasWorker reports whether a lane may take a turn: a worker is free, or no other queue needs its
-// meters, or it has waited for maxSlotWait.
+// hasWorker reports whether a lane may take a turn: a worker is free, or no other queue needs the
+// lane's meters, or the lane has waited for maxSlotWait.
 func (c *Core) hasWorker(now int64, l *lane) bool {
 	q := l.queue
 	if !q.isLimited(now) || q.hasFreeSlot(now) || !c.isContended(l) {
@@ -117,7 +117,7 @@ func (c *Core) hasWorker(now int64, l *lane) bool {
 }
 
 // hasFreeSlot reports whether a worker is free for one more job of a queue, according to its
-// servers. If none has reported, one is assumed to be.
+// servers. If no server has reported, a worker is assumed to be free.
 func (q *queue) hasFreeSlot(now int64) bool {
 	reported, free := false, -q.slotsInFlight-q.pendingTurns
 	others := map[*queue]bool{q: true}
@@ -136,7 +136,7 @@ func (q *queue) hasFreeSlot(now int64) bool {
 	return !reported || free > 0
 }
 
-// otherSlots returns the number of free slots of a queue at servers that do not serve another queue.
+// otherSlots returns the number of free slots of q at servers that do not serve the queue other.
 func (q *queue) otherSlots(now int64, other *queue) (free int) {
 	for _, s := range q.servers {
 		if s.isAlive(now) && !slices.Contains(s.queues, other) {
@@ -146,8 +146,8 @@ func (q *queue) otherSlots(now int64, other *queue) (free int) {
 	return free
 }
 
-// discardReports sets the free slots of servers to 0 whose last report is older than the promotion
-// of a job that did not arrive; the server may have died. A live server reports again.
+// discardReports is called when a promoted job did not arrive. If a server has not reported since the
+// promotion, its free slots are set to 0: it may have died. A live server reports again.
 func (q *queue) discardReports(promotedAt int64) {
 	for _, s := range q.servers {
 		if promotedAt < never && s.reportedAt <= promotedAt {
@@ -192,8 +192,8 @@ func (c *Core) reopen(now int64, q *queue) {
 	}
 }
 
-// reopenDue also lets lanes take turns that have waited for maxSlotWait, or whose servers have
-// stopped reporting.
+// reopenDue lets lanes take turns without a free slot if they have waited for maxSlotWait, or if
+// their servers have stopped reporting.
 func (c *Core) reopenDue(now int64) {
 	for _, q := range slices.Clone(c.slotQueues) {
 		for len(q.waiting) > 0 && now >= q.reopensAt(now) {

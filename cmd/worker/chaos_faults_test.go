@@ -105,7 +105,8 @@ func (c *chaos) randomWorker() string {
 // leader is the worker that leads a random scope, or another worker of the scope if none does.
 func (c *chaos) leader() string {
 	d := c.deployments[c.random.IntN(len(c.deployments))]
-	prefix := "hg:{" + d.name + "}:"
+	scopes := d.scopes()
+	prefix := "hg:{" + scopes[c.random.IntN(len(scopes))] + "}:"
 	process := c.rdb.Get(c.t.Context(), prefix+"leader").Val()
 	about := c.rdb.Get(c.t.Context(), prefix+"worker:"+process).Val()
 	for name, w := range c.workers {

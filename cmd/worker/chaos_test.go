@@ -15,6 +15,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/throttletest"
@@ -60,8 +61,12 @@ func (c *chaos) enqueue(jobs int) {
 	for i := range jobs {
 		d := &c.deployments[c.random.IntN(len(c.deployments))]
 		id := fmt.Sprintf("j%d", i)
-		payload := fmt.Sprintf(`{"url":"%s/%s/%s","headers":{"Worker":"${env:WORKER}","Tenant":"t%d"}}`, c.api.URL, d.name, id, c.random.IntN(d.tenants))
+		tenant := fmt.Sprintf("t%d", c.random.IntN(d.tenants))
+		payload := fmt.Sprintf(`{"url":"%s/%s/%s","headers":{"Worker":"${env:WORKER}","Tenant":"%s"}}`, c.api.URL, d.name, id, tenant)
 		queue := d.queues[c.random.IntN(len(d.queues))]
+		if d.shards > 0 {
+			queue = shard.Of(d.name, tenant, d.shards).Name()
+		}
 		_, err := client.EnqueueContext(c.t.Context(), asynq.NewTask("http:request", []byte(payload)),
 			asynq.Queue(queue), asynq.TaskID(id), asynq.Retention(time.Hour), asynq.MaxRetry(1000), asynq.Timeout(30*time.Second))
 		if err != nil {
@@ -195,18 +200,20 @@ func (c *chaos) leftovers() (left []string) {
 				}
 			}
 		}
-		prefix := "hg:{" + d.name + "}:"
-		for _, name := range []string{"jobs", "lanes"} {
-			if n := c.rdb.Exists(ctx, prefix+name).Val(); n > 0 {
-				left = append(left, prefix+name)
+		for _, scope := range d.scopes() {
+			prefix := "hg:{" + scope + "}:"
+			for _, name := range []string{"jobs", "lanes"} {
+				if n := c.rdb.Exists(ctx, prefix+name).Val(); n > 0 {
+					left = append(left, prefix+name)
+				}
 			}
-		}
-		for _, pattern := range []string{"lane:*", "called:*", "granted:*", "m:concurrency:*"} {
-			left = append(left, c.rdb.Keys(ctx, prefix+pattern).Val()...)
-		}
-		for meter, reserved := range c.rdb.HGetAll(ctx, prefix+"meters").Val() {
-			if n, _, _ := strings.Cut(reserved, "\n"); n != "" && n != "0" {
-				left = append(left, fmt.Sprintf("%s permits reserved of %s", n, meter))
+			for _, pattern := range []string{"lane:*", "called:*", "granted:*", "m:concurrency:*"} {
+				left = append(left, c.rdb.Keys(ctx, prefix+pattern).Val()...)
+			}
+			for meter, reserved := range c.rdb.HGetAll(ctx, prefix+"meters").Val() {
+				if n, _, _ := strings.Cut(reserved, "\n"); n != "" && n != "0" {
+					left = append(left, fmt.Sprintf("%s permits reserved of %s", n, meter))
+				}
 			}
 		}
 	}

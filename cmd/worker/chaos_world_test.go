@@ -22,6 +22,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
 )
@@ -52,6 +53,7 @@ type chaos struct {
 type deployment struct {
 	name    string
 	queues  []string
+	shards  int // of the queue with the deployment's name, by tenant; 0 for queues without shards
 	limits  []throttle.Limit
 	keyed   map[string]bool // limits that count each tenant separately
 	tenants int
@@ -95,6 +97,10 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 			throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 8, Lease: 5 * time.Second},
 			throttle.Limit{Name: "api", Kind: throttle.SlidingWindow, Rate: throttle.PerSecond(120)},
 		}},
+		{name: "sharded", shards: 4, tenants: 6, keyed: map[string]bool{"tenant": true}, limits: []throttle.Limit{
+			throttle.Limit{Name: "tenant", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(30)},
+			throttle.Limit{Name: "api", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(120), Capacity: 20}, // divided
+		}},
 	}
 	for i := range c.deployments {
 		c.deployments[i].write(t, c.url)
@@ -125,12 +131,26 @@ func (d *deployment) write(t *testing.T, url string) {
 		fmt.Fprintf(&needs, "      - {limit: %s%s}\n", l.Name, key)
 	}
 	queues := "{" + strings.Join(d.queues, ": 1, ") + ": 1}"
+	if d.shards > 0 {
+		queues = fmt.Sprintf("{%s: {shards: %d, shard_by: payload.headers.Tenant, divide: [api]}}", d.name, d.shards)
+		for _, s := range shard.All(d.name, d.shards) {
+			d.queues = append(d.queues, s.Name())
+		}
+	}
 	text := fmt.Sprintf("redis: %s\nscope: %s\nconcurrency: 12\nqueues: %s\nshutdown_timeout: 2s\nlimits:\n%stasks:\n  http:request:\n    retry: {base: 500ms, cap: 2s}\n    limits:\n%shttp: {allow_private: [127.0.0.1], secrets: ['env:WORKER']}\n",
 		url, d.name, queues, &limits, &needs)
 	d.config = filepath.Join(t.TempDir(), "headgate.yaml")
 	if err := os.WriteFile(d.config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// scopes are the limiter's scopes of the deployment.
+func (d *deployment) scopes() []string {
+	if d.shards > 0 {
+		return d.queues
+	}
+	return []string{d.name}
 }
 
 // answer is the API: it notes each call, and takes 5 to 40 ms.

@@ -5,8 +5,8 @@
 -- KEYS[4] asynq:{queue}:headgate, the marker for which idle servers wait
 -- ARGV[1] prefix of a job's hash, asynq:{queue}:t:
 -- ARGV[2] name of the dequeue that took the jobs
--- ARGV[3…] ID of each job, in the order in which they run; and if it has asked for permits its
---   message, which has its place in the lane, else ''
+-- ARGV[3…] ID, message of each job, in the order in which the jobs run. The message has the job's
+--   place in its lane; it is '' if the job has not asked for permits
 -- Returns the number of jobs that went back; jobs of another dequeue are not changed
 -- @include lease
 local pending, active, lease, marker = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

@@ -35,7 +35,7 @@ local function move(id, score)
 end
 
 -- Removes the jobs that were promoted before from the head of the list, and returns them. It stops
--- at 64: with more, the workers cannot keep up, and order matters less than the cost of it.
+-- at 64: with more, the workers cannot keep up, and order matters less than its cost.
 local function pop_promoted()
   local promoted = {}
   while #promoted < 64 do

@@ -1,7 +1,8 @@
--- Adds jobs that Redis has lost from asynq's lists and sets to the one that the state in their hash
--- names. A denied job keeps its time. Other jobs of the retry set and scheduled jobs are due now,
--- because their time is lost. A job that is not active leaves the active list and the leases. A job
--- without a message is deleted after the end of its lease, so that its ID is free.
+-- Repairs asynq's lists and sets after Redis has lost entries: adds each job to the list or set of
+-- the state in the job's hash. A denied job keeps its time. Other jobs of the retry set and
+-- scheduled jobs are due now, because their time is lost. A job that is not active leaves the
+-- active list and the leases. A job without a message is deleted after the end of its lease, so
+-- that its ID is free.
 -- KEYS[1] asynq:{queue}:pending
 -- KEYS[2] asynq:{queue}:active
 -- KEYS[3] asynq:{queue}:lease

@@ -1,7 +1,7 @@
 -- @include scope
 
 -- Calls f, and returns nil if f fails because of corrupt data, so that the rest of the script goes
--- on. If a key has a wrong type, the whole script fails: the caller removes the key and repeats it.
+-- on. If a key has a wrong type, the script fails: then Go removes the key and repeats the script.
 local function try(f, ...)
   local ok, result = pcall(f, ...)
   if ok then return result end

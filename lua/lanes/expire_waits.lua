@@ -1,6 +1,6 @@
--- Removes jobs whose wait deadline has passed from their lanes, and returns them. The caller
--- promotes them, and they fail when they call acquire. A job that does not call is returned again
--- after a second, and then after pauses that double up to 32 s.
+-- Removes a job from its lane when its wait deadline has passed, and returns the job. The caller
+-- promotes the job, and the job fails when it calls acquire. A job that does not call acquire is
+-- returned again after a second, and then after pauses that double up to 32 s.
 -- Touches: changes (w), deadlines (rw), demand (w), full (w), granted (r), jobs (rw), lane (rw),
 --   lanes (rw), meters (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:

@@ -1,7 +1,7 @@
 -- Gives lanes their turns, in the order of the arguments. In a turn, the first waiting job of a
--- lane is granted and its permits are reserved if every meter that it needs is ready; otherwise
--- nothing changes. Granted jobs take their permits in acquire.lua, which checks the limits. So a
--- wrong leader can be unfair, but cannot exceed a limit.
+-- lane is granted if every meter that it needs is ready, or will be soon enough. The permits of the
+-- granted job are reserved. The job takes them in acquire.lua, which checks the limits. So a wrong
+-- leader can be unfair, but cannot exceed a limit.
 -- Safe to repeat: a repeat of the same call gives no turns.
 -- Touches: admitted (rw), blocked (r), contended (w), deadlines (r), demand (w), full (w),
 --   granted (rw), jobs (r), lane (rw), lanes (rw), leader (r), limit (r), m (rw), meters (rw),

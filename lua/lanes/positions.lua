@@ -49,7 +49,7 @@ end
 
 -- Returns the average cost, for each meter, of the jobs ahead of a job in its lane. The first FIRST
 -- jobs are read. The costs of the others follow from the demand if no other lane shares the meter;
--- otherwise they are assumed to cost as much as the first ones.
+-- otherwise the other jobs are assumed to cost as much as those that were read.
 local function average_costs(queue, lane, meters, ahead, others)
   local costs, average = first_costs(queue, lane), {}
   local counted = math.min(ahead, #costs)

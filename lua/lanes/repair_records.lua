@@ -14,8 +14,8 @@
 
 local records, repairs, checked, wanted = call('HMGET', hg('jobs'), unpack(ARGV)), 0, {}, {}
 
--- Checks the record of a job, and counts its permits if it waits. Reports whether the record is
--- consistent, and returns the lane of the job unless the job has left it because it expired.
+-- Checks the record of a job, and counts the job's permits if the job waits. Reports whether the
+-- record is consistent, and returns the job's lane, or false if the job has expired and left it.
 local function check_record(name, record)
   local queue, id = string.match(name, '^([^\n]*)\n(.*)$')
   local r = queue and parse_job(record)

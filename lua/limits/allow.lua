@@ -6,7 +6,7 @@
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] app: name of the calling program
 -- ARGV[2…] for each call:
---   holder            of its leases on concurrency limits
+--   holder            holder of the call's leases on concurrency limits
 --   need_count        number of needs
 --   limit, key, cost  of each need; cost 0 takes nothing
 -- Returns a list for each call. The first value is a throttle.Outcome as a number:

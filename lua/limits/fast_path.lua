@@ -33,9 +33,9 @@ if call('EXISTS', hg('jobs')) == 1 then return '' end
 local summaries = call('HMGET', hg('summaries'), unpack(ARGV, 4, n + 3))
 local states = call('MGET', unpack(KEYS, 2))
 
--- tats[k] is the TAT of meter k in whole microseconds, or false if the caller's version of the
--- limit is old. fractions[k] is the rest in n-ths of a microsecond. For speed, the code below
--- creates no functions, and reuses the tables of the replies.
+-- tats[k] is the TAT of meter k in whole microseconds. It is false if the caller knows an old
+-- version of the limit, or if the state has another rate. fractions[k] is the rest in n-ths of a
+-- microsecond. For speed, the code below creates no functions, and reuses the tables of replies.
 local match = string.match
 local summary_at, rate_at = n + 3, 2 * n + 3
 local tats, fractions, found = states, summaries, ''

@@ -1,6 +1,6 @@
--- Records that the upstream accepted a call: its keys have no consecutive rate limits any more, and
--- adapting keys speed up. Or records that the upstream was overloaded: adapting keys slow down as
--- after a rate limit, and nothing is blocked.
+-- Records that the upstream accepted a call, or that it was overloaded. Accepted: the count of
+-- consecutive rate limits of the call's keys becomes 0, and adapting keys speed up. Overloaded:
+-- adapting keys slow down as after a rate limit, and no key is blocked.
 -- Touches: blocked (r), changes (w), ending (rw), limit (rw), m (rw), overrides (rw),
 --   summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:

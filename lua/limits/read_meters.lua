@@ -7,7 +7,7 @@
 -- Returns the names of limits whose calendars must be extended, now_us, and for each meter {} if
 --   its limit does not exist or the data cannot be read; else a list of
 --   kind, n            of the limit
---   period_us          or the duration of a lease
+--   period_us          period; of a concurrency limit the duration of a lease
 --   capacity, left     permits
 --   ready_at_us        time at which the next permit may be taken, Unix microseconds
 --   reserved, demand   permits reserved for granted jobs, and needed by waiting jobs

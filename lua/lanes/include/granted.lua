@@ -6,9 +6,10 @@
 -- States of a granted job that arrives: it has reserved permits, or its reservation has expired.
 local RESERVED, OVERDUE = 1, 2
 
--- Assigns reserved permits to a granted job. If its own reservation has expired, it takes that of
--- the first granted job of its lane with the same costs, which is overdue from then on. Returns the
--- state, whether the job is late, and the time at which the permits were reserved.
+-- Assigns reserved permits to a granted job. If the job's own reservation has expired, it takes
+-- over the reservation of the first granted job of its lane with the same costs, and that other job
+-- becomes overdue. Returns the state, whether the job is late, and the time at which the permits
+-- were reserved.
 local function take_reservation(job, r, reserved_until_us)
   local granted = hg('granted', r.lane)
   call('ZREM', granted, job.id)

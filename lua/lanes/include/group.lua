@@ -41,9 +41,10 @@ local function next_job(group, arg, name, number)
   group.before, group.mark, group.ticket, group.cache_line = false, false, nil, false
 end
 
--- Sets the start of the wait of a job with an earlier attempt, and its longest wait from then on.
--- If that attempt failed, the longest wait counts from the first denial after it; if it did not
--- begin, from waiting_since_us. The wait of a job that expire_waits.lua has returned is over.
+-- Sets the start of the wait of a job with an earlier attempt, and its longest wait from that
+-- start. The rule's longest wait counts from the first denial after an attempt that failed; or from
+-- waiting_since_us if the attempt was allowed and did not begin. The wait of a job that
+-- expire_waits.lua has returned is over.
 local function restore_wait(job, record)
   local since_us, expiry = string.match(record or '', '^%-?%d+\n(%d+)\n%d+\n(%d)')
   job.since_us = tonumber(since_us) or math.min(job.queued_at_us, now_us)

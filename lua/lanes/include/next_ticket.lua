@@ -4,7 +4,7 @@
 local STEP = 65536
 
 -- Returns the next ticket of a lane, or the last of the next n tickets. If the stored ticket is no
--- number, it continues after the last waiting job.
+-- number, the tickets continue after that of the last waiting job.
 local function next_ticket(lane, n)
   local ahead = (n or 1) * STEP
   local is, ticket = pcall(call, 'HINCRBY', hg('tickets'), lane, int(ahead))

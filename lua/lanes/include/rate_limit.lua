@@ -6,7 +6,7 @@
 local FIRST_US, LONGEST_US = 1000000, 300000000
 
 -- Records that the upstream rate limited a call which was allowed at at_us, and blocks its meter.
--- If the call began before the last rate limit, it does not count as another one.
+-- If the call was allowed before the last rate limit, it does not count as another one.
 local function record_rate_limit(name, key, at_us, for_us, random)
   drop_ended(name)
   local r = read_record(name, key)

@@ -49,7 +49,7 @@ local function read_more(lane)
   return #more > 0
 end
 
--- Removes the first waiting job of a lane, and notes its costs for the demand.
+-- Removes the first waiting job of a lane. Its costs leave the demand at the end, in store.
 local function remove_first(lane, r)
   lane.removed = lane.removed + 1
   for i = 1, r and #lane.ids or 0 do removed_demand[lane.ids[i]] = (removed_demand[lane.ids[i]] or 0) + r.cost[i] end

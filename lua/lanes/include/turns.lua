@@ -22,7 +22,8 @@ local function meters_of(lane, r)
   return meters
 end
 
--- Returns the most granted jobs that a lane may have: as many as each of its meters can give at once.
+-- Returns the most granted jobs that a lane may have: as many as its meters have permits for when
+-- they are full.
 local function max_grants(meters)
   local max_granted = math.huge
   for i = 1, #meters do

@@ -28,7 +28,7 @@ local function join_lane(job, ticket, meter)
 end
 
 -- Returns the average cost of a lane's other jobs for each meter. If other lanes share the meter,
--- it is unknown, and the job's own cost is used.
+-- the average is unknown, and the job's own cost is returned instead.
 local function average_costs(job, ahead)
   local others = ahead == job.before and ahead or call('ZCARD', job.waiting) - 1
   local average = {}

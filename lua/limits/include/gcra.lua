@@ -72,13 +72,14 @@ local function gcra(m, now_us)
     return at > now_us and at or now_us
   end
 
-  -- Takes k permits for a call that begins now, or at the later time `at`. Without k it only stores
-  -- the state again. If the script may take more permits (m.deferred), store_taken stores the
-  -- state. The key expires later if a slower rate follows, and if permits were given back: then it
-  -- lives as long as earlier calls can settle. Returns the mark and given: see charge.lua.
+  -- Takes k permits for a call that begins now, or at the later time `at`. Without k, the state is
+  -- only stored again. If m.deferred is set, the script may take more permits, so store_taken
+  -- stores the state. The state expires later if a slower rate follows, and if permits were given
+  -- back: then it is kept as long as earlier calls can settle. Returns mark and given: see
+  -- charge.lua.
   function m.take(k, at)
     local us, over = span(k or 0, n, period_us)
-    if at and tat < at then tat, fraction = at, 0 end -- as at that time
+    if at and tat < at then tat, fraction = at, 0 end -- the TAT is at least the start of the call
     tat, fraction = tat + us, fraction + over
     if fraction >= n then tat, fraction = tat + 1, fraction - n end
     if tat >= MAX_INT then tat, fraction = MAX_INT, 0 end

@@ -1,10 +1,9 @@
 -- @include limits
 
--- Returns the meter of a limit and a key, and a function that stores its state again so that it
--- expires as it now should. Returns nil if the limit does not exist or its definition is
--- incomplete; and true if the limit is for other apps. A malformed state counts as unused. With
--- `at`, the meter is as it will be at that later time if nothing is taken before. A meter has these
--- functions
+-- Returns the meter of a limit and a key, and a function that stores the meter's state again with
+-- a new expiry. Returns nil if the limit does not exist or its definition is incomplete; or nil and
+-- true if the limit is for other apps. A malformed state counts as unused. With `at`, the meter is
+-- as it will be at that later time if no permit is taken until then. A meter has these functions
 --   ready_at(k, from)  first time at which k more permits may be taken, Unix microseconds; above
 --                      the capacity an estimate; not before `from` if may_close
 --   take(k, at)        takes permits, and returns their mark: see charge.lua

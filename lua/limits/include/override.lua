@@ -1,9 +1,9 @@
 -- @include scope
 
--- Applies the record of a key to its meter, as of a time: the override's rate and capacity, if its
--- kind matches and it has not ended; and the share of the rate, if the limit adapts. Until the end
--- of the override, the meter's state is kept as long as the limit's own rate would need it. A
--- malformed record is ignored.
+-- Applies the record of a key to its meter, as of the time `at`: the override's rate and capacity,
+-- if the override is of the limit's kind and has not ended; and the share of the rate, if the limit
+-- adapts. While the override lasts, the meter's state expires so late that the limit's own rate
+-- finds it after the override. A malformed record is ignored.
 local function override(m, kind, record, margin_us, at, adapts)
   local override_kind, n, per_us, capacity, ends_us, since_us, share, rate_limited =
     string.match(record, '^%S+ (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) ([1-9]%d*) (%d+)')

@@ -18,6 +18,8 @@ import (
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/shard"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -36,24 +38,34 @@ type action struct {
 
 // actions are all actions by their name in the form.
 var actions = map[string]*action{
-	"pause": {Verb: "Pause", Text: "It hands out no permits until it is resumed. Waiting jobs stay, and running jobs continue.", do: func(ctx context.Context, p *Page, f url.Values) error {
-		return p.Limiter.Pause(ctx, f.Get("limit"))
-	}},
-	"resume": {Verb: "Resume", Text: "It hands out permits again, at once and at its rate.", do: func(ctx context.Context, p *Page, f url.Values) error {
-		return p.Limiter.Resume(ctx, f.Get("limit"))
-	}},
+	"pause":  {Verb: "Pause", Text: "It hands out no permits until it is resumed. Waiting jobs stay, and running jobs continue.", do: onLimit(func(ctx context.Context, l *waitdb.DB, limit string) error { return l.Pause(ctx, limit) })},
+	"resume": {Verb: "Resume", Text: "It hands out permits again, at once and at its rate.", do: onLimit(func(ctx context.Context, l *waitdb.DB, limit string) error { return l.Resume(ctx, limit) })},
 	"change": {Verb: "Change", Text: "It applies at once, also to waiting jobs. Permits taken so far still count. It stays until the limit changes in the config file.", fields: []string{"rate", "capacity"}, do: changeLimit},
-	"reset": {Verb: "Reset", Grave: true, Text: "All permits become available again, and a block ends. More calls than the limit allows may be sent.", fields: []string{"key"}, do: func(ctx context.Context, p *Page, f url.Values) error {
-		return p.Limiter.Reset(ctx, f.Get("limit"), f.Get("key"))
-	}},
-	"block": {Verb: "Block", Text: "The key gets no permits for that time. Other keys are not affected.", fields: []string{"key", "for"}, do: block},
-	"unblock": {Verb: "Unblock", Text: "The key gets permits again at once.", fields: []string{"key"}, do: func(ctx context.Context, p *Page, f url.Values) error {
-		return p.Limiter.Block(ctx, f.Get("limit"), f.Get("key"), time.Time{})
-	}},
+	"reset":  {Verb: "Reset", Grave: true, Text: "All permits become available again, and a block ends. More calls than the limit allows may be sent.", fields: []string{"key"}, do: onKey(func(ctx context.Context, l *waitdb.DB, limit, key string) error { return l.Reset(ctx, limit, key) })},
+	"block":  {Verb: "Block", Text: "The key gets no permits for that time. Other keys are not affected.", fields: []string{"key", "for"}, do: block},
+	"unblock": {Verb: "Unblock", Text: "The key gets permits again at once.", fields: []string{"key"}, do: onKey(func(ctx context.Context, l *waitdb.DB, limit, key string) error {
+		return l.Block(ctx, limit, key, time.Time{})
+	})},
 	"run":     newJobAction("Run", inspect.Run, "It goes to the end of its queue, and needs permits like a new job."),
 	"cancel":  newJobAction("Cancel", inspect.Cancel, "Its context is canceled. If the handler returns an error, the attempt counts as failed, and the job is retried if it has retries left."),
 	"archive": newJobAction("Archive", inspect.Archive, "It will not run by itself. It can be run later."),
 	"delete":  newJobAction("Delete", inspect.Delete, "The job and its payload are deleted."),
+}
+
+// onLimit returns an action on each limiter that counts the form's limit.
+func onLimit(do func(ctx context.Context, l *waitdb.DB, limit string) error) func(context.Context, *Page, url.Values) error {
+	return func(ctx context.Context, p *Page, f url.Values) error {
+		limit := f.Get("limit")
+		return p.queues.EachPlace(limit, nil, func(l *waitdb.DB, _ shard.Shard) error { return do(ctx, l, limit) })
+	}
+}
+
+// onKey returns an action on each limiter that counts the form's key.
+func onKey(do func(ctx context.Context, l *waitdb.DB, limit, key string) error) func(context.Context, *Page, url.Values) error {
+	return func(ctx context.Context, p *Page, f url.Values) error {
+		limit, key := f.Get("limit"), f.Get("key")
+		return p.queues.EachPlace(limit, &key, func(l *waitdb.DB, _ shard.Shard) error { return do(ctx, l, limit, key) })
+	}
 }
 
 // jobActions are the actions on jobs, in the order of their buttons.
@@ -196,7 +208,7 @@ func (p *Page) fields(r *http.Request, a *action, f url.Values) ([]field, error)
 
 // changeLimit sets the rate and the capacity. It fails if the change would archive waiting jobs.
 func changeLimit(ctx context.Context, p *Page, f url.Values) error {
-	old, _, err := p.Limiter.Internals().Key(ctx, f.Get("limit"), "")
+	old, err := p.queues.ReadLimit(ctx, f.Get("limit"))
 	if err != nil {
 		return err
 	}
@@ -218,7 +230,7 @@ func changeLimit(ctx context.Context, p *Page, f url.Values) error {
 	if err != nil {
 		return err
 	}
-	return p.Limiter.Set(ctx, l)
+	return p.queues.SetLimit(ctx, l)
 }
 
 // block blocks a key by Redis's clock.
@@ -231,7 +243,9 @@ func block(ctx context.Context, p *Page, f url.Values) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", throttle.ErrUnavailable, err)
 	}
-	return p.Limiter.Block(ctx, f.Get("limit"), f.Get("key"), now.Add(d))
+	return onKey(func(ctx context.Context, l *waitdb.DB, limit, key string) error {
+		return l.Block(ctx, limit, key, now.Add(d))
+	})(ctx, p, f)
 }
 
 // newJobAction returns an action on the job that the form names.

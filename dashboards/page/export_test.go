@@ -27,7 +27,5 @@ func Actions() map[string]*action { return actions }
 // Waits returns how many jobs wait, for how many limits, and whether the reader has a forecast.
 func (p *Page) Waits(ctx context.Context) (jobs, limits int, forecast bool) {
 	s := p.reader.latest(ctx)
-	p.reader.reading.Lock()
-	defer p.reader.reading.Unlock()
-	return s.Waiting, len(s.demand), p.reader.state.forecast != nil
+	return s.Waiting, len(s.demand), len(s.forecasts) > 0
 }

@@ -29,8 +29,8 @@ type Options struct {
 	Limiter *throttle.Limiter
 	// Scope is the limiter's. Empty means "default".
 	Scope string
-	// Shards are the queues with shards, as those of the server. The page shows their jobs; their
-	// limits are shown by the command "worker status".
+	// Shards are the queues with shards, as those of the server. The page shows each queue and each of
+	// its limits once, and an action on a limit changes all of its parts.
 	Shards []scheduler.Shards
 	// KeyOf returns the expression of a limit's key, such as "host(payload.url)", or the empty text
 	// if the limit has no keys. If KeyOf is nil, the expressions are unknown.
@@ -91,7 +91,7 @@ func New(o Options) (*Page, error) {
 		p.queues.Sharded[q.Queue] = shard.Queue{Name: q.Queue, Count: q.Count, ByKey: q.ByKey, Divided: q.Divided}
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.reader = newReader(p.ctx, state{rdb: o.Redis, scope: o.Scope, queues: p.queues, limitState: inspect.Snapshot{KeyOf: o.KeyOf}})
+	p.reader = newReader(p.ctx, p.queues, o)
 	p.routed = p.auth.Protect(http.HandlerFunc(p.route), func(w http.ResponseWriter, code int) { p.fail(w, code, p.refusal(code)) })
 	// Refuse POSTs from other sites. No GET changes anything.
 	p.handler = http.NewCrossOriginProtection().Handler(http.HandlerFunc(p.enter))

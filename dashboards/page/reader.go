@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
@@ -42,25 +44,33 @@ type reader struct {
 	ctx     context.Context
 	last    atomic.Pointer[snapshot] // never nil
 	flight  singleflight.Group
-	reading sync.Mutex // guards state, and is held while Redis is read
-	state   state
+	reading sync.Mutex // guards the fields below, and is held while Redis is read
+	rdb     redis.UniversalClient
+	queues  *inspect.Queues
+	scopes  []*state // first the queues without shards, then each shard
+	history history  // of all scopes
 }
 
-// state is the data that the reader keeps between snapshots. Snapshots have copies of data, so reads
-// replace its slices and maps and never change them in place.
+// state is the data of a scope that the reader keeps between snapshots. Snapshots have its slices and
+// maps, so reads replace them and never change them in place.
 type state struct {
 	data
 	rdb        redis.UniversalClient
-	scope      string
 	queues     *inspect.Queues
-	limitState inspect.Snapshot // input of data.Limits
-	history    history
+	limitState inspect.Snapshot // input of limits
+	limits     []inspect.Limit
+	forecast   *forecast.Forecast // nil if nothing waits or is pending
+	history    *history
+	since      string                              // ID of the last summary
+	recent     []stats.Summary                     // of the last seconds, for rates
 	due        struct{ limits, backlog time.Time } // times of the next reads
 }
 
-func newReader(ctx context.Context, s state) *reader {
-	s.history.steps = map[int64]map[string]stats.LimitSummary{}
-	r := &reader{ctx: ctx, state: s}
+func newReader(ctx context.Context, queues *inspect.Queues, o Options) *reader {
+	r := &reader{ctx: ctx, rdb: o.Redis, queues: queues, history: history{steps: map[int64]map[string]stats.LimitSummary{}}}
+	for _, in := range queues.Scopes() {
+		r.scopes = append(r.scopes, &state{rdb: o.Redis, queues: in, limitState: inspect.Snapshot{KeyOf: o.KeyOf}, history: &r.history})
+	}
 	r.last.Store(&snapshot{Now: time.Now()})
 	return r
 }
@@ -89,31 +99,93 @@ func (r *reader) read(all bool) {
 	defer r.reading.Unlock()
 	old := r.last.Load()
 	if all {
-		r.state.due = state{}.due
+		for _, scope := range r.scopes {
+			scope.due = state{}.due
+		}
 	} else if time.Since(old.At) < maxAge {
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, readTimeout)
 	defer cancel()
-	s, err := r.state.read(ctx)
+	s, err := r.readAll(ctx)
 	if err != nil {
 		s = old.outdated(err)
 	}
 	r.last.Store(s)
 }
 
-// read reads the data that has changed or is due. It reads the time first, to fail early if Redis is
-// down.
-func (s *state) read(ctx context.Context) (*snapshot, error) {
+// readAll reads the data of all scopes that has changed or is due. It reads the time first, to fail
+// early if Redis is down.
+func (r *reader) readAll(ctx context.Context) (*snapshot, error) {
 	start := time.Now()
-	now, err := s.rdb.Time(ctx).Result()
+	now, err := r.rdb.Time(ctx).Result()
 	if err != nil {
 		return nil, err
 	}
-	s.Latency = time.Since(start)
+	d := data{Latency: time.Since(start), HasDispatcher: true, demand: map[string][]waitdb.Demand{}}
+	var limits []inspect.Limit
+	for _, scope := range r.scopes {
+		if err := scope.read(ctx, now); err != nil {
+			return nil, err
+		}
+		d.add(scope)
+		limits = append(limits, scope.limits...)
+	}
+	d.Queues.Infos = r.queues.Together(d.Queues.Infos)
+	d.Limits = r.limitRows(r.queues.JoinLimits(limits), now)
+	slices.SortFunc(d.Queues.Infos, func(a, b inspect.QueueInfo) int { return cmp.Compare(a.Queue, b.Queue) })
+	d.Changes = joinChanges(d.Changes, r.queues.Sharded)
+	d.Summary = summarize(d, now)
+	return &snapshot{data: d, At: time.Now(), Now: now.Local()}, nil
+}
+
+// joinChanges returns the changes of all scopes, the newest first. A change of all parts of a limit is
+// in it once, without the values, which are those of a part.
+func joinChanges(all []throttle.Change, sharded shard.Queues) (changes []throttle.Change) {
+	slices.SortStableFunc(all, func(a, b throttle.Change) int { return b.At.Compare(a.At) })
+	for _, c := range all {
+		home, divided := sharded.Home(c.Limit)
+		if divided {
+			c.From, c.To = "", ""
+		}
+		last := changes[max(0, len(changes)-home.Count):]
+		if !slices.ContainsFunc(last, func(other throttle.Change) bool {
+			return c.What == other.What && c.Limit == other.Limit && c.Key == other.Key && c.By == other.By && other.At.Sub(c.At) < time.Second
+		}) {
+			changes = append(changes, c)
+		}
+	}
+	return changes
+}
+
+// add adds the data of a scope.
+func (d *data) add(s *state) {
+	d.HasDispatcher = d.HasDispatcher && (s.HasDispatcher || s.Waiting == 0)
+	d.Waiting += s.Waiting
+	d.Pending += s.Pending
+	d.WithoutRule += s.WithoutRule
+	d.Queues.Infos = append(d.Queues.Infos, s.Queues.Infos...)
+	d.Queues.Running += s.Queues.Running
+	d.Queues.Archived += s.Queues.Archived
+	d.Queues.Servers = s.Queues.Servers // of any scope
+	d.Changes = append(d.Changes, s.Changes...)
+	for limit, keys := range s.demand {
+		if d.demand[limit] != nil {
+			keys = slices.Concat(d.demand[limit], keys)
+			slices.SortStableFunc(keys, func(a, b waitdb.Demand) int { return cmp.Compare(b.Permits, a.Permits) })
+		}
+		d.demand[limit] = keys
+	}
+	if s.forecast != nil {
+		d.forecasts = append(d.forecasts, s.forecast)
+	}
+}
+
+// read reads the data of the scope that has changed or is due.
+func (s *state) read(ctx context.Context, now time.Time) (err error) {
 	waiting := s.Waiting
 	if s.Waiting, _, s.HasDispatcher, err = s.queues.Limiter.BacklogStats(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if waiting == 0 || s.Waiting == 0 {
 		s.due.backlog = time.Time{}
@@ -125,13 +197,12 @@ func (s *state) read(ctx context.Context) (*snapshot, error) {
 		s.readHistory(ctx, now),
 	)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if s.Limits, err = s.limitRows(ctx, now); err != nil {
-		return nil, err
-	}
-	s.Summary = summarize(s.data, now)
-	return &snapshot{data: s.data, At: time.Now(), Now: now.Local()}, nil
+	s.limitState.Now, s.limitState.Forecast = now, s.forecast
+	s.limitState.Recent, _ = inspect.CountRecent(s.recent, now)
+	s.limits, err = s.limitState.States(ctx, s.queues.Limiter, maxMeters)
+	return err
 }
 
 // readIfDue calls read if it is due, and sets the time of the next read: after the interval, or after
@@ -216,22 +287,23 @@ func (s *state) readQueues(ctx context.Context) error {
 
 // readHistory reads the summaries since the last call. The first call reads those of the whole chart.
 func (s *state) readHistory(ctx context.Context, now time.Time) error {
-	if s.history.since == "" {
-		s.history.since = stats.StreamID(now.Add(-chartSteps * chartStep))
+	if s.since == "" {
+		s.since = stats.StreamID(now.Add(-chartSteps * chartStep))
 	}
-	summaries, err := stats.ReadSummaries(ctx, s.rdb, s.scope, s.history.since)
+	summaries, err := stats.ReadSummaries(ctx, s.rdb, s.queues.Scope(), s.since)
 	if err != nil {
 		return err
 	}
 	s.history.advance(now)
+	s.recent = slices.DeleteFunc(s.recent, func(old stats.Summary) bool { return old.At.Before(now.Add(-inspect.RecentWindow)) })
 	for _, summary := range summaries {
 		// A process may have written this summary in the next step, after now was read.
 		if summary.At.After(now) && summary.At.Before(now.Add(chartStep)) {
 			s.history.advance(summary.At)
 		}
-		s.history.since = summary.ID
+		s.since = summary.ID
 		if summary.At.After(now.Add(-inspect.RecentWindow)) {
-			s.history.recent = append(s.history.recent, summary)
+			s.recent = append(s.recent, summary)
 		}
 		for name, l := range summary.Limits {
 			s.history.add(summary.At, name, l)
@@ -240,34 +312,31 @@ func (s *state) readHistory(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-func (s *state) limitRows(ctx context.Context, now time.Time) ([]limitRow, error) {
-	s.limitState.Now, s.limitState.Forecast = now, s.forecast
-	s.limitState.Recent, _ = inspect.CountRecent(s.history.recent, now)
-	limits, err := s.limitState.States(ctx, s.queues.Limiter, maxMeters)
+func (r *reader) limitRows(limits []inspect.Limit, now time.Time) []limitRow {
 	rows := make([]limitRow, len(limits))
 	for i, l := range limits {
 		rows[i] = limitRow{Limit: l, now: now.Local()}
-		rows[i].Steps, rows[i].From = s.history.row(l.Name)
+		rows[i].Steps, rows[i].From = r.history.row(l.Name)
 		for _, step := range rows[i].Steps {
 			rows[i].Sum = rows[i].Sum.Add(step)
 		}
 	}
-	return rows, err
+	slices.SortStableFunc(rows, func(a, b limitRow) int {
+		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Total, a.Total), cmp.Compare(a.Name, b.Name))
+	})
+	return rows
 }
 
 // history has the decisions of the last 15 minutes by step and limit.
 type history struct {
-	since  string // ID of the last summary
-	last   int64  // number of the newest step, since 1970
-	steps  map[int64]map[string]stats.LimitSummary
-	recent []stats.Summary // of the last seconds, for rates
+	last  int64 // number of the newest step, since 1970
+	steps map[int64]map[string]stats.LimitSummary
 }
 
 // advance begins the step that contains now, and drops old steps.
 func (h *history) advance(now time.Time) {
 	h.last = max(h.last, now.UnixMilli()/chartStep.Milliseconds())
 	maps.DeleteFunc(h.steps, func(i int64, _ map[string]stats.LimitSummary) bool { return i <= h.last-chartSteps })
-	h.recent = slices.DeleteFunc(h.recent, func(s stats.Summary) bool { return s.At.Before(now.Add(-inspect.RecentWindow)) })
 }
 
 func (h *history) add(at time.Time, limit string, l stats.LimitSummary) {

@@ -40,13 +40,13 @@ type data struct {
 	Changes       []throttle.Change // the newest first
 	Summary       summary
 	demand        map[string][]waitdb.Demand // by limit, the key with the highest demand first
-	forecast      *forecast.Forecast         // nil if nothing waits or is pending
+	forecasts     []*forecast.Forecast       // of the scopes where jobs wait or are pending
 }
 
 // position returns a job's position with the estimate of the forecast.
 func (d data) position(p waitdb.Position) *waitdb.Position {
-	if d.forecast != nil {
-		p = d.forecast.Position(p)
+	for _, f := range d.forecasts { // one of them has the lane
+		p = f.Position(p)
 	}
 	return &p
 }
@@ -229,12 +229,16 @@ func summarize(d data, now time.Time) summary {
 		s.Chief = d.Limits[0].Name
 		s.All = d.Limits[0].Waiting*10 >= wanted*9
 	}
-	if d.forecast != nil {
-		last, unknown := d.forecast.Last()
-		if s.ETA = last; unknown != nil {
-			s.ETA = unknown.OrLater(last)
+	for i, f := range d.forecasts {
+		last, unknown := f.Last()
+		if unknown != nil {
+			last = unknown.OrLater(last)
 		}
-		s.ETA.StartsIn = max(0, d.forecast.At.Add(s.ETA.StartsIn).Sub(now))
+		last.StartsIn = max(0, f.At.Add(last.StartsIn).Sub(now))
+		if i > 0 {
+			last = last.OrLater(s.ETA)
+		}
+		s.ETA = last
 	}
 	if len(s.Troubles) > 4 {
 		s.Troubles = append(s.Troubles[:3], trouble{"bad", fmt.Sprintf("and %d more", len(s.Troubles)-3)})

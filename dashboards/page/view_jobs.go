@@ -40,32 +40,48 @@ type laneRow struct {
 
 func loadWaiting(ctx context.Context, p *Page, s *snapshot, at address) (any, error) {
 	d := waitingData{Pages: newPages(at, lanesPage)}
-	lanes, total, err := p.queues.Limiter.LanesFrom(ctx, d.Pages.offset(), lanesPage)
-	if err != nil {
-		return nil, err
-	}
-	d.Pages.Total = total
-	var firsts []throttle.JobID
-	for _, lane := range lanes {
-		first, _, err := p.queues.Limiter.Jobs(ctx, lane.Name, 0, 1)
+	offset := d.Pages.offset()
+	for _, in := range p.queues.Scopes() {
+		lanes, total, err := in.Limiter.LanesFrom(ctx, max(0, offset), lanesPage)
 		if err != nil {
 			return nil, err
 		}
+		lanes = lanes[:min(len(lanes), lanesPage-len(d.Lanes))]
+		offset -= total
+		d.Pages.Total += total
+		if err := d.add(ctx, p, in.Limiter, s, lanes); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// add adds lanes of a limiter.
+func (d *waitingData) add(ctx context.Context, p *Page, limiter *waitdb.DB, s *snapshot, lanes []waitdb.Lane) error {
+	var firsts []throttle.JobID
+	from := len(d.Lanes)
+	for _, lane := range lanes {
+		first, _, err := limiter.Jobs(ctx, lane.Name, 0, 1)
+		if err != nil {
+			return err
+		}
 		limit, key, _ := strings.Cut(lane.Meters[0], "|")
-		row := laneRow{Lane: lane, Jobs: to("jobs", "state", tabs[1].States, "queue", lane.Queue, "limit", limit, "key", key)}
+		queue := p.queues.Sharded.QueueOf(lane.Queue)
+		row := laneRow{Lane: lane, Jobs: to("jobs", "state", tabs[1].States, "queue", queue, "limit", limit, "key", key)}
 		if len(first) > 0 {
 			row.First = first[0]
 			firsts = append(firsts, first[0])
 		}
 		d.Lanes = append(d.Lanes, row)
 	}
-	positions, err := p.queues.Limiter.Positions(ctx, firsts...)
-	for i := range d.Lanes {
-		if position, ok := positions[d.Lanes[i].First]; ok {
-			d.Lanes[i].Next = s.position(position)
+	positions, err := limiter.Positions(ctx, firsts...)
+	for i := range d.Lanes[from:] {
+		row := &d.Lanes[from+i]
+		if position, ok := positions[row.First]; ok {
+			row.Next = s.position(position)
 		}
 	}
-	return d, err
+	return err
 }
 
 type jobData struct {

@@ -60,8 +60,10 @@ func loadLimits(ctx context.Context, p *Page, s *snapshot, at address) (any, err
 func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at address) (*openLimit, error) {
 	o := &openLimit{limitRow: row, Query: at.Get("q"), Pages: newPages(at, keysPage)}
 	var keys []string
+	seen := map[string]bool{} // several shards can have demand for one key
 	for _, k := range s.demand[row.Name] {
-		if strings.Contains(k.Key, o.Query) {
+		if strings.Contains(k.Key, o.Query) && !seen[k.Key] {
+			seen[k.Key] = true
 			keys = append(keys, k.Key)
 		}
 	}
@@ -75,23 +77,18 @@ func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at 
 		keys = append([]string{o.Query}, keys...)
 	}
 	o.Pages.Total = len(keys)
-	var needs []throttle.Need
 	for _, key := range pageOf(keys, o.Pages) {
-		needs = append(needs, throttle.Need{Limit: row.Name, Key: key})
-	}
-	meters, err := p.queues.Limiter.Meters(ctx, false, needs...)
-	if err != nil {
-		return nil, err
-	}
-	for _, m := range meters {
-		_, state, err := p.Limiter.Internals().Key(ctx, row.Name, m.Key)
+		m, state, err := p.queues.ReadMeter(ctx, row.Name, key)
 		if err != nil {
 			return nil, err
 		}
 		k := keyRow{Meter: m, Own: state.String()}
-		if s.forecast != nil {
-			if b := s.forecast.Backlog(row.Name, m.Key); b.Cost > 0 {
-				b.Last.StartsIn = s.forecast.At.Add(b.Last.StartsIn).Sub(s.Now)
+		for _, f := range s.forecasts {
+			if b := f.Backlog(row.Name, m.Key); b.Cost > 0 {
+				b.Last.StartsIn = f.At.Add(b.Last.StartsIn).Sub(s.Now)
+				if k.ETA != nil {
+					b.Last = b.Last.OrLater(*k.ETA)
+				}
 				k.ETA = &b.Last
 			}
 		}

@@ -62,10 +62,9 @@ const (
 	Idle            State = "idle"
 )
 
-// setState sets NextIn, NextKnown, Fill and State. If several states apply, it takes the one that
-// needs an operator's attention most.
-func (l *Limit) setState() {
-	l.NextKnown = len(l.Meters) > 0
+// setFill sets NextIn, NextKnown and Fill.
+func (l *Limit) setFill() {
+	l.NextKnown, l.Fill = len(l.Meters) > 0, 0
 	for i, m := range l.Meters {
 		if i == 0 || m.NextIn < l.NextIn {
 			l.NextIn = m.NextIn
@@ -77,6 +76,11 @@ func (l *Limit) setState() {
 		// The fill of a funnel with capacity 1 would jump between 0 and 1.
 		l.Fill = min(l.Permits/l.DefaultMeter.PerSecond, 1)
 	}
+}
+
+// setState sets State. If several states apply, it takes the one that needs an operator's attention
+// most.
+func (l *Limit) setState() {
 	exhausted := !l.Keyed && l.Fill >= 1 && l.NextIn > time.Minute
 	switch blocked := len(l.Blocks) > 0; {
 	case l.Paused:
@@ -216,6 +220,7 @@ func (s *Snapshot) States(ctx context.Context, limiter *waitdb.DB, maxMeters int
 		return nil, err
 	}
 	for i := range all {
+		all[i].setFill()
 		all[i].setState()
 	}
 	return all, nil

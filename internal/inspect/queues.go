@@ -52,6 +52,9 @@ func New(rdb redis.UniversalClient, limiter *waitdb.DB, scope string) *Queues {
 	return &Queues{Inspector: asynq.NewInspectorFromRedisClient(rdb), DB: asynqdb.New(rdb), Limiter: limiter, rdb: rdb, scope: scope}
 }
 
+// Scope returns the name of the limiter's scope.
+func (q *Queues) Scope() string { return q.scope }
+
 // Close closes the Redis client.
 func (q *Queues) Close() { _ = q.rdb.Close() }
 

@@ -94,13 +94,7 @@ func (q *Queues) ReadKeys(ctx context.Context, limit throttle.Limit) (blocks []t
 		if err != nil {
 			return err
 		}
-		for _, b := range some {
-			if i := slices.IndexFunc(blocks, func(other throttle.Blocked) bool { return other.Key == b.Key }); i < 0 {
-				blocks = append(blocks, b)
-			} else if b.Until.After(blocks[i].Until) {
-				blocks[i] = b
-			}
-		}
+		blocks = joinBlocks(blocks, some)
 		states, err := l.Keys(ctx, limit.Name)
 		for _, k := range states {
 			if parts[k.Key] = append(parts[k.Key], throttle.Limit{Kind: limit.Kind, Rate: k.Rate, Capacity: k.Capacity}); len(parts[k.Key]) == 1 {
@@ -114,6 +108,60 @@ func (q *Queues) ReadKeys(ctx context.Context, limit throttle.Limit) (blocks []t
 		keys[i].Rate, keys[i].Capacity = whole.Rate, whole.Capacity
 	}
 	return blocks, keys, err
+}
+
+// joinBlocks adds the blocks of another shard. The later end of a key's blocks counts.
+func joinBlocks(blocks, some []throttle.Blocked) []throttle.Blocked {
+	for _, b := range some {
+		if i := slices.IndexFunc(blocks, func(other throttle.Blocked) bool { return other.Key == b.Key }); i < 0 {
+			blocks = append(blocks, b)
+		} else if b.Until.After(blocks[i].Until) {
+			blocks[i] = b
+		}
+	}
+	return blocks
+}
+
+// ReadMeter reads the meter of a key, and how the key differs from its limit. For a divided limit both
+// are sums over the shards.
+func (q *Queues) ReadMeter(ctx context.Context, limit, key string) (sum waitdb.Meter, own throttle.KeyState, err error) {
+	var meters []waitdb.Meter
+	var parts []throttle.Limit
+	err = q.EachPlace(limit, &key, func(l *waitdb.DB, _ shard.Shard) error {
+		some, err := l.Meters(ctx, false, throttle.Need{Limit: limit, Key: key})
+		if err != nil {
+			return err
+		}
+		of, state, err := l.Internals().Key(ctx, limit, key)
+		meters, own = joinMeters(meters, some), state
+		parts = append(parts, throttle.Limit{Kind: of.Kind, Rate: state.Rate, Capacity: state.Capacity})
+		return err
+	})
+	if err != nil {
+		return sum, own, err
+	}
+	whole := q.Sharded.Join(limit, parts)
+	own.Rate, own.Capacity = whole.Rate, whole.Capacity
+	return meters[0], own, nil
+}
+
+// joinMeters adds the meters of another shard to those of the same keys.
+func joinMeters(meters, some []waitdb.Meter) []waitdb.Meter {
+	for _, m := range some {
+		i := slices.IndexFunc(meters, func(other waitdb.Meter) bool { return other.Key == m.Key })
+		if i < 0 {
+			meters = append(meters, m)
+			continue
+		}
+		sum := &meters[i]
+		sum.Capacity += m.Capacity
+		sum.Left += m.Left
+		sum.Wanted += m.Wanted
+		sum.Reserved += m.Reserved
+		sum.PerSecond += m.PerSecond
+		sum.NextIn, sum.Known = min(sum.NextIn, m.NextIn), sum.Known && m.Known
+	}
+	return meters
 }
 
 // Peek returns what a key of a limit has left, without taking any. For a divided limit it is the sum
@@ -267,7 +315,7 @@ func (q *Queues) Status(ctx context.Context, byShard bool) (s Status, err error)
 	if len(q.Sharded) == 0 {
 		return q.status(ctx)
 	}
-	parts := map[string][]throttle.Limit{}
+	var limits []Limit
 	for i, part := range q.parts() {
 		in, err := q.In(part).status(ctx)
 		if err != nil {
@@ -279,25 +327,40 @@ func (q *Queues) Status(ctx context.Context, byShard bool) (s Status, err error)
 			}
 		}
 		for n := range in.Limits {
-			l := &in.Limits[n]
-			parts[l.Name] = append(parts[l.Name], l.Limit)
 			if byShard && part.Count > 0 {
-				l.Name += " in " + part.Name()
+				in.Limits[n].Name += " in " + part.Name()
 			}
 		}
+		limits = append(limits, in.Limits...)
 		if i == 0 {
 			s = in
 		} else {
 			s.add(in)
 		}
 	}
-	for i := range s.Limits {
-		l := &s.Limits[i]
-		if all := parts[l.Name]; len(all) > 0 {
-			l.Limit = q.Sharded.Join(l.Name, all)
-		}
-	}
+	s.Limits = q.JoinLimits(limits)
+	slices.SortFunc(s.Limits, func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
 	return s, nil
+}
+
+// JoinLimits returns each limit once, with its whole definition and its state in all scopes.
+func (q *Queues) JoinLimits(all []Limit) (limits []Limit) {
+	parts := map[string][]throttle.Limit{}
+	for _, l := range all {
+		parts[l.Name] = append(parts[l.Name], l.Limit)
+		i := slices.IndexFunc(limits, func(other Limit) bool { return other.Name == l.Name })
+		if i < 0 {
+			l.Blocks, l.Meters = slices.Clone(l.Blocks), slices.Clone(l.Meters)
+			limits = append(limits, l)
+			continue
+		}
+		_, divided := q.Sharded.Home(l.Name)
+		limits[i].add(l, divided)
+	}
+	for i := range limits {
+		limits[i].Limit = q.Sharded.Join(limits[i].Name, parts[limits[i].Name])
+	}
+	return limits
 }
 
 // add adds the state of a shard.
@@ -320,14 +383,6 @@ func (s *Status) add(part Status) {
 		sum.FailedAttempts += queue.FailedAttempts
 		sum.Rate += queue.Rate
 	}
-	for _, limit := range part.Limits {
-		i := slices.IndexFunc(s.Limits, func(other Limit) bool { return other.Name == limit.Name })
-		if i < 0 {
-			s.Limits = append(s.Limits, limit)
-			continue
-		}
-		s.Limits[i].add(limit)
-	}
 	if part.HasBacklog {
 		if s.ETA = part.ETA.OrLater(s.ETA); !s.HasBacklog {
 			s.ETA = part.ETA
@@ -344,14 +399,14 @@ func (s *Status) add(part Status) {
 		}
 	}
 	slices.SortFunc(s.Queues, func(a, b QueueStatus) int { return strings.Compare(a.Queue, b.Queue) })
-	slices.SortFunc(s.Limits, func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // urgency orders states: an operator should hear of the first one that any shard has.
 var urgency = []State{Paused, Blocked, Exhausted, WillBeExhausted, Saturated, KeysBlocked, Flowing, Idle}
 
 // add adds the state of the limit in another shard.
-func (l *Limit) add(part Limit) {
+func (l *Limit) add(part Limit, divided bool) {
+	l.HasShortWait = (l.HasShortWait || l.Waiting == 0) && (part.HasShortWait || part.Waiting == 0) && l.Waiting+part.Waiting > 0
 	l.Paused = l.Paused || part.Paused
 	l.Waiting += part.Waiting
 	l.Total += part.Total
@@ -362,7 +417,14 @@ func (l *Limit) add(part Limit) {
 	l.Permits += part.Permits
 	l.Allowed += part.Allowed
 	l.Denied += part.Denied
-	l.Blocks = append(l.Blocks, part.Blocks...)
+	l.Blocks = joinBlocks(l.Blocks, part.Blocks)
+	l.Keyed = l.Keyed || part.Keyed
+	l.IsBottleneck = l.IsBottleneck || part.IsBottleneck
+	l.Meters = joinMeters(l.Meters, part.Meters)
+	if divided { // else the default meter of each shard is whole
+		l.DefaultMeter = joinMeters([]waitdb.Meter{l.DefaultMeter}, []waitdb.Meter{part.DefaultMeter})[0]
+	}
+	l.setFill()
 	if part.Total > 0 {
 		l.ETA = part.ETA.OrLater(l.ETA)
 	}

@@ -64,8 +64,8 @@ func bottleneck(claims []claim) (slowest *claim, at int64) {
 	return slowest, at
 }
 
-// decision returns the decision of a call in which this claim is the deciding need. It reads the
-// present state of the meter, so takeAll calls it last.
+// decision returns the decision of a call, with the limit, key and numbers of this claim. It reads
+// the present state of the meter, so takeAll calls it last.
 func (c *claim) decision(outcome Outcome) Decision {
 	return Decision{
 		Outcome: outcome, Limit: c.need.Limit, Key: c.need.Key, Cost: c.need.Cost,
@@ -85,8 +85,8 @@ func denial(claims []claim) (d Decision, denied bool) {
 	return d, true
 }
 
-// takeAll takes the permits of all claims. The claim with the fewest permits left decides. All
-// leases of the call have one holder; a call without leases has none.
+// takeAll takes the permits of all claims. The decision names the claim with the fewest permits
+// left. All leases of the call have one holder; a call without leases has none.
 func takeAll(claims []claim) Decision {
 	var tightest *claim
 	var holder string

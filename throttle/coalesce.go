@@ -35,8 +35,8 @@ type pending[T any] struct {
 const (
 	// maxCoalesced bounds what Redis does at once to about a millisecond.
 	maxCoalesced = 64
-	// secondSender is the number of waiting calls that starts a second sender, so that Redis works
-	// while this process reads replies.
+	// If secondSender calls wait, a second sender starts, so that Redis works while this process
+	// reads replies.
 	secondSender = 8
 	// maxHold is the longest time that calls wait for earlier calls, in case Redis is far away or
 	// hangs.

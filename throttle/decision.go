@@ -126,9 +126,9 @@ func (d Decision) settled(i, cost int, owedUS int64) {
 	}
 }
 
-// newDecision reads a script's reply. The replies are lists of lua/limits/include/needs.lua and
-// take.lua. Times are microseconds of Redis's clock, and become durations here, so this process's
-// clock does not matter. It also returns the reply as numbers: replies to jobs have more of them.
+// newDecision reads a reply as lua/limits/include/needs.lua and take.lua describe it. Times are
+// microseconds of Redis's clock, and become durations here, so this process's clock does not
+// matter. newDecision also returns the reply as numbers: replies to jobs have more of them.
 func newDecision(reply []any, needs []Need, holder string) (Decision, []int64) {
 	n := make([]int64, max(9, len(reply)))
 	for i := range reply {

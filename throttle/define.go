@@ -93,9 +93,9 @@ func (s *shared) write(ctx context.Context, source string, l Limit) (changed int
 // calendar. It includes all defaults except that of max_block_us, so the scripts need no other
 // default.
 //
-// Meters count with n and period_us. The limit's own rate is rate_n and per_us. They differ if the
-// limit has a margin. If a field is there twice, Redis stores the later value: the first n and
-// period_us are those of a concurrency limit, which has no rate.
+// Meters count with n and period_us. The limit's own rate is rate_n and per_us. If the limit has a
+// margin, period_us differs from per_us. If a field is there twice, Redis stores the later value:
+// the first n and period_us are those of a concurrency limit, which has no rate.
 func (l Limit) fields(edges string) []any {
 	fields := []any{
 		"kind", string(l.Kind), "capacity", l.MaxCost(), "n", l.MaxCost(), "period_us", 0,
@@ -251,11 +251,11 @@ const convertBatch = 50
 
 // convert converts all meters of a limit after a change of its rate, so that they expire by the new
 // rate. It scans the names of all keys of the Redis server, a page at a time. A meter expires a
-// minute after it is full again, so no state is lost if the scan takes less than a minute.
+// minute after all its permits are free again, so a scan of less than a minute loses no state.
 //
-// A call converts the meter that it uses. Idle meters must be converted here: otherwise they would
-// expire too early, or would see two changes of the rate at once. There is no index of a limit's
-// meters, because every call would have to update it.
+// A call converts the meter that it uses. Idle meters must be converted here. Otherwise they would
+// expire too early, or a second change of the rate would come before the first was applied to them.
+// There is no index of a limit's meters, because every call would have to update it.
 func (s *shared) convert(ctx context.Context, l Limit) error {
 	node, err := script.Node(ctx, s.rdb, s.prefix)
 	if err != nil {

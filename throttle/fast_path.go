@@ -13,10 +13,10 @@ import (
 
 // The fast path is a short script, lua/limits/fast_path.lua, which decides most calls: those whose
 // limits are funnels or token buckets with a rate and a capacity and nothing else, while no job
-// waits for permits. The script does not read the definitions of the limits. This process has a copy
-// of them, and the script only checks that the copy is still valid. The script decides with a few
-// comparisons, and replies with the state of each meter. From that state the meters in Go compute
-// the numbers of the Decision.
+// waits for permits. The script does not read the definitions of the limits. This process has a
+// copy of them, and the script only checks that the copy is still valid. The script decides with a
+// few comparisons, and replies with the state of each meter. From that state the meters in Go
+// compute the numbers of the Decision.
 
 // fastLimit is this process's copy of a limit.
 type fastLimit struct {
@@ -56,7 +56,7 @@ type call struct {
 	decision Decision
 	takenAt  time.Time // earliest time at which a job's permits were taken, by this process's clock
 	err      error
-	decided  bool // by the fast path; otherwise it has taken nothing for the call
+	decided  bool // by the fast path; if false, the fast path has taken nothing for the call
 
 	limits []*fastLimit // of needs; nil if the fast path cannot decide the call
 	meters []int        // index of each need's meter in the fastBatch
@@ -156,9 +156,9 @@ type fastBatch struct {
 }
 
 // sendFast sends calls in one script, and decides the calls that the script could decide. The
-// first three arguments name the sender and the script, so that Redis recognizes a repeat. sendFast
-// leaves out a call if an earlier call has another version of the same limit, which changed in
-// between.
+// arguments in sender name the caller and the script, so that Redis recognizes a repeat. If a limit
+// changed between two calls, they have different copies of it. Then sendFast leaves out the later
+// call.
 func (s *shared) sendFast(ctx context.Context, calls []*call, sender []any, sent *script.Sent) {
 	b, indexes := &fastBatch{keys: []string{s.prefix}}, map[string]int{}
 next:
@@ -199,8 +199,8 @@ next:
 	}
 }
 
-// args returns the arguments of the script. Equal calls that follow each other and need all meters
-// share one group of arguments.
+// args returns the arguments of the script. If equal calls follow each other and need all meters of
+// the batch, they share one group of arguments.
 func (b *fastBatch) args(sender []any) []any {
 	args := append(make([]any, 0, len(sender)+3*len(b.limits)+5*len(b.calls)), sender...)
 	for _, f := range b.limits {

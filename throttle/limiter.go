@@ -174,10 +174,10 @@ func (l *Limiter) Free(ctx context.Context, holder string, needs ...Need) error 
 
 // Settle corrects the cost of an allowed call on one meter, such as an estimated number of tokens.
 // If the actual cost is higher, the difference is charged at once, and later calls wait for it. If
-// it is lower, the difference is given back, as far as the limit's guarantee holds. Permits taken
-// more than an hour ago, or before the key's rate changed, are not given back. A SlidingLog keeps a
-// debt of at most N permits. A lease on a Concurrency limit changes to the cost, and at least to
-// one permit.
+// the cost is lower, the difference is given back, as far as the limit's guarantee holds. Permits
+// taken more than an hour ago, or before the key's rate changed, are not given back. A SlidingLog
+// keeps a debt of at most N permits. A lease on a Concurrency limit changes to the cost, and at
+// least to one permit.
 //
 // Cost is the whole cost, not the difference. A call may be settled several times: the last cost
 // counts. Settle stores the cost in the decision's Taken, so keep that slice with the decision, and
@@ -233,8 +233,8 @@ func (l *Limiter) SetKey(ctx context.Context, limit, key string, o Override) err
 	return l.backend.setKey(ctx, limit, key, o)
 }
 
-// UnsetKey removes the override of a key, of SetKey or of Define. It keeps the state of a limit
-// that adapts, which Reset removes. It does nothing if the key has no override.
+// UnsetKey removes the override of a key, whether SetKey or Define has set it. It does nothing if
+// the key has no override. If the limit adapts, the adapted pace of the key stays until Reset.
 func (l *Limiter) UnsetKey(ctx context.Context, limit, key string) error {
 	if err := validMeter(limit, key); err != nil {
 		return err

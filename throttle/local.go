@@ -41,7 +41,7 @@ type activeLimit struct {
 	counts   *meter.Limit        // of keys without an override
 	words    string              // text of the last Define; empty if only Set defined the limit
 	fileKeys map[string]Override // of the last Define
-	keysKind Kind                // of the limit at the last Define
+	keysKind Kind                // kind of the limit at the last Define
 }
 
 // override is a key's override, valid for one kind of limit. A removed override is kept for a
@@ -191,9 +191,9 @@ func (l *local) set(_ context.Context, limit Limit) error {
 	return nil
 }
 
-// put stores a limit. It keeps the pause of the old limit, and makes defaults explicit, as Redis
-// does. The meters count with the new definition from now on. It first converts the meters of keys
-// whose override has ended to the old definition, because perhaps no call has done so.
+// put stores a limit. It keeps the pause of the old limit, and makes defaults explicit, as in
+// Redis. The meters count with the new definition from now on. If a key's override has ended,
+// perhaps no call has converted its meter since. So put first converts it to the old definition.
 func (l *local) put(limit Limit, now int64) *activeLimit {
 	was := l.defined[limit.Name]
 	if was == nil {
@@ -374,8 +374,9 @@ func (l *local) change(name string, do func(r *activeLimit, now int64)) error {
 	return nil
 }
 
-// limitOf returns the limit of a key at a time, and the time at which it ends, or 0. Its Since is
-// the last time at which the limit or the override was set, or at which the override ended.
+// limitOf returns the limit that a key has at a time, and the time at which the key's override
+// ends, or 0. The limit's Since is when the limit or the override was set last, or the override
+// ended.
 func (l *local) limitOf(r *activeLimit, key string, now int64) (_ *meter.Limit, ends int64) {
 	o := l.overrides[meterKey{r.Name, key}]
 	if o == nil {

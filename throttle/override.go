@@ -12,10 +12,11 @@ import (
 // Override is the rate or capacity of one key of a limit, in place of the limit's own. For example,
 // one host may allow fewer requests than the others. Rate or Capacity is required.
 type Override struct {
-	// Rate is the key's own; for a FixedWindow, per the limit's period. The zero value means the
-	// limit's rate.
+	// Rate is the key's own rate. For a FixedWindow it must have the period of the limit. The zero
+	// value means the limit's rate.
 	Rate Rate
-	// Capacity is the key's own, for kinds that have one. The zero value means the limit's.
+	// Capacity is the key's own capacity, for kinds that have one. The zero value means the
+	// limit's.
 	Capacity int
 	// For is the duration of the override, at least a microsecond. The zero value means until
 	// UnsetKey.
@@ -58,8 +59,8 @@ func (o *Override) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// KeyState describes how one key of a limit differs from the limit. Its String describes it for people,
-// such as "1/10s from the config now 4.5/min (rate limited 2 times in a row)".
+// KeyState describes how one key of a limit differs from the limit. Its String describes it for
+// people, such as "1/10s from the config now 4.5/min (rate limited 2 times in a row)".
 type KeyState struct {
 	Key string
 	// Override is the override of the key. Its For is the time until the override ends, or zero if
@@ -103,8 +104,8 @@ func (k KeyState) String() string {
 	return strings.TrimSpace(text)
 }
 
-// differs reports whether the key differs now. Redis keeps the record for another hour, so that
-// Settle knows when the rate changed.
+// differs reports whether the key differs from the limit now. Redis keeps the record of a key for
+// an hour after it has ceased to differ, so that Settle knows when the rate changed.
 func (k KeyState) differs() bool { return k.Override != Override{} || k.Share < 1 || k.rateLimited > 0 }
 
 // Adapt adjusts the rate of each key to what the upstream accepts, up to the limit's rate. A key
@@ -113,13 +114,13 @@ func (k KeyState) differs() bool { return k.Override != Override{} || k.Share < 
 // rule of Scrapy's AutoThrottle. Package scheduler reports how calls go, and Redis shares that
 // among all processes. A local limiter, a fixed window and a concurrency limit do not adapt.
 //
-// The first rate-limited call halves the pace, and so does each that follows in a row. A
-// rate-limited call while the key was speeding up lowers the pace by a tenth. Each second of
-// accepted calls adds a thousandth of the whole rate. With this additive increase and
-// multiplicative decrease, callers that share one capacity come to share it evenly (Chiu and Jain,
-// "Analysis of the increase and decrease algorithms for congestion avoidance in computer networks",
-// 1989). State of keys without feedback for an hour is discarded at the next feedback for any key
-// of the limit, or when a key is set.
+// A rate-limited call halves the pace of a key that is at its whole rate, and so does each
+// rate-limited call that follows in a row. If the key is speeding up, the first one lowers its pace
+// by a tenth. Each second of accepted calls adds a thousandth of the whole rate. With this additive
+// increase and multiplicative decrease, callers that share one capacity come to share it evenly
+// (Chiu and Jain, "Analysis of the increase and decrease algorithms for congestion avoidance in
+// computer networks", 1989). If a key has no feedback for an hour, its state is discarded at the
+// next feedback for any key of the limit, or when a key is set.
 type Adapt struct {
 	// Min is the slowest pace, at most the limit's rate. The zero value means a hundredth of the
 	// rate.

@@ -21,8 +21,8 @@ const (
 )
 
 // maxPermits bounds N, capacities and settled costs. The scripts split the time of k permits,
-// k·Per/N, into whole microseconds and N-ths of one. For that they compute k·(Per mod N), which
-// must stay far below 2^53, up to which Lua's numbers are exact.
+// k·Per/N, into whole microseconds and N-ths of a microsecond. For that they compute k·(Per mod N).
+// It must stay far below 2^53, up to which Lua's numbers are exact.
 const maxPermits = 10_000_000
 
 // Rate is N permits per Per: 1 to 10,000,000 permits, in whole microseconds up to a hundred years.

@@ -35,8 +35,8 @@ var (
 	setKeyScript   = script.New("limits/set_key")
 )
 
-// shared is the backend that keeps its meters in Redis. Its exported methods are for the packages of
-// this module.
+// shared is the backend that keeps its meters in Redis. Its exported methods are for the packages
+// of this module.
 type shared struct {
 	rdb       redis.UniversalClient
 	prefix    string // of the scope's keys
@@ -150,8 +150,8 @@ func (s *shared) runAllow(ctx context.Context, calls []*call) {
 	}
 }
 
-// undo settles the cost of calls whose callers have given up to 0, in the order in which Redis
-// decided them. After an error the permits stay taken, which is safe.
+// undo gives back the permits of calls whose callers have given up, in the order in which Redis
+// decided the calls. After an error the permits stay taken, which is safe.
 func (s *shared) undo(ctx context.Context, calls []*call) {
 	for _, c := range calls {
 		for i, taken := range c.decision.Taken {
@@ -163,10 +163,10 @@ func (s *shared) undo(ctx context.Context, calls []*call) {
 	}
 }
 
-// Decide calls ask, and returns the decision and the numbers of the reply. Ask runs a script that
+// Decide calls ask, and returns the decision and the numbers of the reply. ask runs a script that
 // replies as lua/limits/allow.lua does, and returns the reply and the holder of the call's leases.
 // Decide calls ask again after it has extended a calendar, or has defined limits that Redis lost.
-// The script has taken nothing in these two cases. Three tries are enough for one of each.
+// The script has taken nothing in these two cases. If each occurs once, the third try decides.
 func (s *shared) Decide(
 	ctx context.Context, needs []Need, ask func(ctx context.Context, try int) (reply []any, holder string, err error),
 ) (Decision, []int64, error) {
@@ -196,7 +196,7 @@ func (s *shared) Decide(
 // errCalendar is returned if a limit changes each time after its calendar was extended.
 var errCalendar = fmt.Errorf("%w: the calendar of a limit changes faster than it can be stored", ErrUnavailable)
 
-// staleCalendar is an outcome that only scripts return: Go must extend a calendar first.
+// staleCalendar is an outcome that only scripts return: this process must extend a calendar first.
 const staleCalendar = 6
 
 func (s *shared) throttle(ctx context.Context, key string, l Limit, quantity int) (Decision, error) {

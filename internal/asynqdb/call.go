@@ -18,8 +18,8 @@ const (
 	ScriptComplete        // writes a completed job that has a retention
 )
 
-// A Call is one of asynq's scripts as it is sent to Redis. It is recognized by its keys, because the
-// text of a script, and so its SHA-1, is what asynq changes most easily.
+// A Call is one of asynq's scripts as it is sent to Redis. It is recognized by its keys, because
+// the text of a script, and so its SHA-1, is what asynq changes most easily.
 type Call struct {
 	Script
 	Queue string
@@ -32,10 +32,10 @@ type Call struct {
 
 	// The next fields are set for scripts that write a job.
 	Msg    []byte    // the message to store; after a failure it has the error text and one more retry
-	At     time.Time // the time of the next attempt, or of the end of the last one
+	At     time.Time // of ScriptRetry the time of the next attempt, of ScriptArchive the end of the last one
 	Failed bool      // for ScriptRetry: whether one more retry was counted
 
-	storedMsg, storedAt *any // the arguments
+	storedMsg, storedAt *any // the arguments that Msg and At come from
 }
 
 // SetMsg changes the message that the call stores.

@@ -61,8 +61,8 @@ func (db DB) Fields(ctx context.Context, queue, field string, ids ...string) ([]
 	return fieldsScript.Run(ctx, db.Redis, []string{Hash(queue, "")}, args...).StringSlice()
 }
 
-// Since returns the time at which each pending or archived job became so, or the zero Time if it is
-// unknown.
+// Since returns the time at which each job became pending or archived, or the zero Time if that
+// time is unknown. state is the present state of the jobs.
 func (db DB) Since(ctx context.Context, queue string, state asynq.TaskState, ids ...string) ([]time.Time, error) {
 	times := make([]time.Time, len(ids))
 	if state == asynq.TaskStateArchived {
@@ -112,7 +112,7 @@ const Page = 100
 // Denied returns the IDs of denied jobs in one page of a queue's retry set, which starts at offset.
 // If before is not zero, only jobs whose retry time is earlier are returned. next is the offset of
 // the next page, or -1 after the last page. If jobs of this page leave the set, the caller must
-// reduce it by their number. A page can also hold failed jobs that wait for their retry. Denied
+// reduce next by their number. A page can also have failed jobs, which Denied leaves out. Denied
 // takes two round trips.
 func (db DB) Denied(ctx context.Context, queue string, before time.Time, offset int) (ids []string, next int, err error) {
 	by := redis.ZRangeBy{Min: "-inf", Max: "+inf", Offset: int64(offset), Count: Page}

@@ -19,15 +19,16 @@ type Dequeue struct {
 	Queue string
 	Ends  int64 // the Unix second at which the jobs' leases end
 	Woken bool  // whether a marker of the queue was consumed for this call
-	// Rest is for how long no Dequeue with a Rest takes new jobs after this one. If an earlier one's has
-	// not ended, this one takes only granted jobs. Zero takes all jobs, and NoNew only granted jobs.
+	// Rest is a time without new jobs: after this Dequeue, no Dequeue with a Rest takes a job that
+	// was never put back. While the Rest of an earlier Dequeue lasts, this one takes no such job
+	// either. Zero takes all jobs at any time, and NoNew takes only jobs that were put back.
 	Rest time.Duration
 
 	name string
 	sent script.Sent
 }
 
-// NoNew is a Rest with which a Dequeue takes only granted jobs.
+// NoNew is a Rest with which a Dequeue takes only jobs that were put back.
 const NoNew = -time.Millisecond
 
 // NewDequeue returns a Dequeue with a unique name. asynq reads the name as the job's pending_since
@@ -47,11 +48,11 @@ func (d *Dequeue) Lease() LeaseID { return LeaseID{Dequeue: d.name} }
 // Taken is an active job.
 type Taken struct {
 	ID, Msg string // Msg is the message as asynq stores it
-	Back    bool   // whether the job was denied permits before
+	Back    bool   // whether the job was put back since it was enqueued
 }
 
-// Dequeue takes up to n jobs from the head of the queue, or returns the jobs that the same call took
-// before. The first to run is in front.
+// Dequeue takes up to n jobs from the head of the queue, or returns the jobs that the same call
+// took before. The result is in the order in which the jobs are to run.
 func (db DB) Dequeue(ctx context.Context, d *Dequeue, n int) ([]Taken, error) {
 	q := d.Queue
 	keys := []string{Key(q, Pending), Key(q, Paused), Key(q, Active), Key(q, Lease), Key(q, Marker), Key(q, Pass)}
@@ -71,8 +72,9 @@ func DequeueOf(queue string, lease LeaseID) *Dequeue {
 	return &Dequeue{Queue: queue, name: lease.Dequeue}
 }
 
-// GiveBack returns jobs of a Dequeue to the head of their queue, the first to run in front. The
-// messages of jobs that have requested permits are stored again.
+// GiveBack returns jobs of a Dequeue to the head of their queue, in the order in which they are to
+// run. If a job's Back is set, its message is stored again, because the message has its place in
+// the lane.
 func (db DB) GiveBack(ctx context.Context, d *Dequeue, jobs ...Taken) error {
 	args := []any{Hash(d.Queue, ""), d.name}
 	for _, job := range jobs {

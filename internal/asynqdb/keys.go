@@ -1,9 +1,10 @@
-// Package asynqdb is the only package that depends on how asynq stores its jobs in Redis, which asynq
-// calls private: its keys, messages and scripts. The version of asynq is pinned. TestLayout compares
-// the layout with asynq's own client, server and inspector, and every server runs Check when it starts.
+// Package asynqdb is the only package that depends on how asynq stores its jobs in Redis, which
+// asynq calls private: its keys, messages and scripts. The version of asynq is pinned. TestLayout
+// compares the layout with asynq's own client, server and inspector, and every server runs Check
+// when it starts.
 //
-// A job is a hash, and its ID is in one of its queue's lists or sorted sets: pending, active, retry,
-// scheduled, archived, completed. Headgate adds six fields to that hash:
+// A job is a hash, and its ID is in one of its queue's lists or sorted sets: pending, active,
+// retry, scheduled, archived, completed. Headgate adds six fields to that hash:
 //
 //   - denied: the retry time of a denied job, equal to its score in the retry set, or a mark that the
 //     job was granted its permits. A failed job in the retry set has no such field
@@ -29,7 +30,7 @@ const (
 	Completed = "completed"
 	Scheduled = "scheduled"
 	Paused    = "paused"          // exists if the queue is paused
-	Pass      = "headgate_pass"   // added by headgate: exists until servers may take new jobs of a large backlog again
+	Pass      = "headgate_pass"   // added by headgate: exists while a Dequeue's Rest lasts
 	Marker    = "headgate"        // added by headgate: the marker on which idle servers block until a job becomes pending
 	Shards    = "headgate:shards" // added by headgate: the number of shards that a sharded queue had last
 )

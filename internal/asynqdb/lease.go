@@ -84,8 +84,8 @@ func (g *Guards) Known(sha1 string) bool {
 	return ok
 }
 
-// Run runs the guarded version of a script if the job has that lease. Otherwise it returns the error
-// of asynq's own scripts for a job that is not active.
+// Run runs the guarded version of a script. If the job of c does not have that lease, the script
+// changes nothing and returns the error of asynq's own scripts for a job that is not active.
 func (g *Guards) Run(ctx context.Context, rdb redis.Scripter, sha1 string, c *Call, lease LeaseID, keys []string, args []any) *redis.Cmd {
 	guarded, _ := g.bySHA.Load(sha1)
 	keys = append(slices.Clip(script.WholeSlot(rdb, keys)), Key(c.Queue, Active), Key(c.Queue, Lease), Hash(c.Queue, c.ID))

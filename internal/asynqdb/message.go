@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The fields of asynq's TaskMessage that are read or written here: in
-// asynq.proto, which asynq keeps internal.
+// The numbers of the fields of asynq's TaskMessage that are used here, from asynq.proto, which is
+// internal to asynq.
 const (
 	fieldType     = 1
 	fieldPayload  = 2
@@ -26,8 +26,8 @@ const (
 
 // Message contains the fields of asynq's TaskMessage that are used here. The With functions change
 // a field by appending it again, because protobuf uses the last value. So fields that a later asynq
-// adds stay as they are. The encoded message that was given is not changed, because asynq may send
-// it again.
+// adds stay as they are. The With functions return a copy, because asynq may send the given message
+// again.
 type Message struct {
 	Type      string
 	Payload   []byte
@@ -118,7 +118,8 @@ func WithLastError(msg []byte, text string) []byte {
 	return appendBytes(slices.Clip(msg), fieldErrorMsg, []byte(text))
 }
 
-// WithFailure sets the error text and the time of the failure (Unix seconds).
+// WithFailure returns an encoded TaskMessage with another error text and another time of the last
+// failure, in Unix seconds.
 func WithFailure(msg []byte, text string, at int64) []byte {
 	return appendNumber(WithLastError(msg, text), fieldFailedAt, at)
 }
@@ -138,8 +139,8 @@ func WithTimes(msg []byte, timeout, deadline int64) []byte {
 	return appendNumber(appendNumber(slices.Clip(msg), fieldTimeout, timeout), fieldDeadline, deadline)
 }
 
-// WithHeader returns an encoded TaskMessage with one more header, or with another
-// value for one that it has.
+// WithHeader returns an encoded TaskMessage with one more header, or with another value of a header
+// that it has.
 func WithHeader(msg []byte, key, value string) []byte {
 	entry := appendBytes(appendBytes(nil, 1, []byte(key)), 2, []byte(value)) // of a map
 	return appendBytes(slices.Clip(msg), fieldHeaders, entry)

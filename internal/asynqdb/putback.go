@@ -36,19 +36,18 @@ func (db DB) PutBack(ctx context.Context, queue string, jobs ...*PutBack) {
 	}
 }
 
-// Forgive retries a job at once whose worker crashed, without counting a failure, if it has fewer
-// than maxCrashes forgiven crashes. Otherwise it does nothing. The job must be active under that
-// lease.
+// Forgive retries a job at once whose worker crashed, without counting a failure. It does so only
+// if the job has fewer than maxCrashes forgiven crashes and is active under that lease.
 func (db DB) Forgive(ctx context.Context, queue, id string, msg []byte, unique bool, maxCrashes int, lease LeaseID) (forgiven bool, err error) {
 	now := time.Now()
 	args := []any{id, msg, now.Unix(), lockSeconds(unique, now), maxCrashes, lease.Dequeue, lease.ended()}
 	return crashScript.Run(ctx, db.Redis, []string{Hash(queue, id), Key(queue, Active), Key(queue, Lease), Key(queue, Retry)}, args...).Bool()
 }
 
-// Promote moves denied jobs of a queue to its head, behind the jobs promoted before. The first to
-// run is in front. It returns the result for each job, one of those that lua/asynq/promote.lua
-// lists. asynq's Inspector.RunTask is not suitable, because it appends the job at the end and also
-// runs archived and completed tasks.
+// Promote moves denied jobs of a queue to its head, behind the jobs promoted before. The ids are in
+// the order in which the jobs run. Promote returns the result for each job, one of those that
+// lua/asynq/promote.lua lists. asynq's Inspector.RunTask is not suitable, because it appends the
+// job at the end and also runs archived and completed tasks.
 func (db DB) Promote(ctx context.Context, queue string, ids ...string) ([]string, error) {
 	args := []any{Hash(queue, ""), time.Now().UnixNano()}
 	for _, id := range ids {
@@ -57,8 +56,8 @@ func (db DB) Promote(ctx context.Context, queue string, ids ...string) ([]string
 	return promoteScript.Run(ctx, db.Redis, []string{Key(queue, Pending), Key(queue, Retry), Key(queue, Marker)}, args...).StringSlice()
 }
 
-// Postpone changes the times at which asynq itself brings denied jobs back, and extends their Unique
-// locks accordingly. Jobs that were granted meanwhile stay as they are.
+// Postpone changes the times at which asynq itself brings denied jobs back, and extends their
+// Unique locks accordingly. Jobs that were granted meanwhile stay as they are.
 func (db DB) Postpone(ctx context.Context, queue string, until map[string]time.Time) error {
 	if len(until) == 0 {
 		return nil
@@ -74,12 +73,12 @@ func (db DB) Postpone(ctx context.Context, queue string, until map[string]time.T
 // early.
 func unixCeil(t time.Time) int64 { return t.Add(time.Second - 1).Unix() }
 
-// LockMargin is the time by which a job's Unique lock outlasts its wait, so that the lock does not end
-// while the job returns and runs.
+// LockMargin is the time by which a job's Unique lock outlasts its wait, so that the lock does not
+// end while the job returns and runs.
 const LockMargin = time.Minute
 
-// lockSeconds returns the seconds for which the Unique lock of a job that is retried at t must hold,
-// or 0 if the job has no lock.
+// lockSeconds returns the seconds for which the Unique lock of a job that is retried at t must
+// hold, or 0 if the job has no lock.
 func lockSeconds(unique bool, t time.Time) int64 {
 	if !unique {
 		return 0

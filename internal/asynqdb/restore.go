@@ -13,8 +13,8 @@ import (
 // completedKept is the retention of a completed job if Redis has lost its own retention.
 const completedKept = 24 * time.Hour
 
-// Reconcile restores the jobs that are in the active list or in the leases of a queue, but not in both.
-// It returns their number.
+// Reconcile restores the jobs that are in the active list or in the leases of a queue, but not in
+// both. It returns their number.
 func (db DB) Reconcile(ctx context.Context, queue string) (repaired int, err error) {
 	active, err := db.Redis.LLen(ctx, Key(queue, Active)).Result()
 	if err != nil {
@@ -35,10 +35,11 @@ func (db DB) Reconcile(ctx context.Context, queue string) (repaired int, err err
 	return db.Restore(ctx, queue, slices.Concat(listed, leased)...)
 }
 
-// Restore repairs jobs of which Redis has lost one key, by eviction or in a failover: their hash, or
-// their entry in a list or sorted set of the queue. asynq never does. It adds each job where the state
-// in its hash says, and deletes a job without a message whose lease is over, because it cannot run. It
-// returns the number of jobs whose entries were wrong.
+// Restore repairs jobs of which Redis has lost one key, by eviction or in a failover: their hash,
+// or their entry in a list or sorted set of the queue. asynq itself never repairs them. Restore
+// adds each job to the list or set that the state in its hash names. It deletes a job without a
+// message whose lease is over, because such a job cannot run. It returns the number of jobs whose
+// entries were wrong.
 func (db DB) Restore(ctx context.Context, queue string, ids ...string) (restored int, err error) {
 	args := []any{Hash(queue, ""), time.Now().Unix(), int64(LeaseTime / time.Second), int64(completedKept / time.Second)}
 	for _, id := range ids {

@@ -12,8 +12,8 @@ type bounds struct {
 	exact     bool // replies are always trusted
 }
 
-// bound says that total or more permits are not available before at. total includes the permits held
-// for lanes with an earlier turn.
+// bound says that total or more permits are not available before at. total includes the permits
+// held for lanes with an earlier turn.
 type bound struct {
 	total, at int64
 	unknown   bool // the real time is unknown; at is only the end of a lease

@@ -2,10 +2,11 @@ package fairqueue
 
 import "slices"
 
-// A lane that waits at a fast meter holds permits of its slower meters. Otherwise lanes that need only
-// a slower meter would take all of its permits meanwhile. The permits of a window return all at once.
-// So a lane may hold permits of a window for several turns: for as many as it misses while other lanes
-// have theirs. Otherwise a lane that also needs another limit would get one turn a window.
+// A lane that waits at a fast meter holds permits of its slower meters. Otherwise lanes that need
+// only a slower meter would take all of its permits meanwhile. The permits of a window return all
+// at once. So a lane may hold permits of a window for several turns: for as many as it misses while
+// other lanes have theirs. Otherwise a lane that also needs another limit would get one turn a
+// window.
 
 // hold records permits of a meter that are kept back for a lane which waits at another meter.
 type hold struct {
@@ -55,9 +56,10 @@ func (h *hold) next() int64 {
 	return h.from
 }
 
-// holdUntil returns the time until which a lane that waits at x may hold its permits of another meter,
-// and whether it may. The held permits must take at least as long to return as the permits of x, so
-// that no two lanes hold what the other needs. x must be ready before the held permits would return.
+// holdUntil returns the time until which a lane that waits at x may hold its permits of another
+// meter, and whether it may. The held permits must take at least as long to return as the permits
+// of x, so that no two lanes hold what the other needs. x must be ready before the held permits
+// would return.
 func (l *lane) holdUntil(own need, x wait, now int64) (until int64, useful bool) {
 	other := l.need(x.meter)
 	at, returnTime, otherReturnTime := x.at, own.returnTime(), other.returnTime()
@@ -72,10 +74,10 @@ func (l *lane) holdUntil(own need, x wait, now int64) (until int64, useful bool)
 	return at + maxAdvance, useful
 }
 
-// prepareHolds prepares the other meters of a lane that is first at x for the time when x is ready. It
-// extends the lane's holds, because x may be ready later than was known. If other lanes wait at another
-// meter, the lane holds permits there from shortly before that time on. Otherwise two meters that get
-// ready one after the other would always serve lanes that need only one of them.
+// prepareHolds prepares the other meters of a lane that is first at x for the time when x is ready.
+// It extends the lane's holds, because x may be ready later than was known. If other lanes wait at
+// another meter, the lane holds permits there from shortly before that time on. Otherwise two
+// meters that get ready one after the other would always serve lanes that need only one of them.
 func (c *Core) prepareHolds(l *lane, x wait, now int64) {
 	for _, n := range l.needs {
 		if n.meter == x.meter {
@@ -125,8 +127,8 @@ func (c *Core) removeHolds(m *meter, which func(hold) bool) bool {
 	return true
 }
 
-// updateHolds ends the holds of a meter whose time is over, and releases permits for more turns than a
-// lane can use.
+// updateHolds ends the holds of a meter whose time is over, and releases permits for more turns
+// than a lane can use.
 func (c *Core) updateHolds(m *meter, now int64) {
 	c.removeHolds(m, func(h hold) bool { return h.until <= now })
 	for i := range m.holds {
@@ -155,16 +157,16 @@ func (m *meter) nextHold(now int64) int64 {
 	return next
 }
 
-// extraTurn is a turn of a lane that waits at another meter. The turn was charged (paid), or permits
-// are held for it (held), or both.
+// extraTurn is a turn of a lane that waits at another meter. The turn was charged (paid), or
+// permits are held for it (held), or both.
 type extraTurn struct {
 	lane       *lane
 	need       int
 	paid, held bool
 }
 
-// holdMore makes a lane that waits elsewhere hold permits for one more turn if its turn is before l's.
-// It reports whether there is such a lane.
+// holdMore makes a lane that waits elsewhere hold permits for one more turn if its turn is before
+// l's. It reports whether there is such a lane.
 func (c *Core) holdMore(m *meter, l *lane, now int64) bool {
 	returns := c.hasPriority(l, l.index(m))
 	for i := 0; i < len(m.holds) && !c.isDisabled(holdingSeveral); i++ {
@@ -206,8 +208,8 @@ func (c *Core) holdMore(m *meter, l *lane, now int64) bool {
 	return false
 }
 
-// undoExtra undoes extra turns before a turn that was not granted. It refunds them only if that turn is
-// refunded, too.
+// undoExtra undoes extra turns before a turn that was not granted. It refunds them only if that
+// turn is refunded, too.
 func (c *Core) undoExtra(turns []extraTurn, refund bool) {
 	for _, t := range turns {
 		if t.need >= len(t.lane.needs) {
@@ -252,11 +254,12 @@ func (l *lane) turnInterval(m *meter) (interval int64) {
 	return interval
 }
 
-// A lane may hold permits for missedTurns times as many turns as it can have until the meter gives more
-// permits, because the lane may have missed turns.
+// A lane may hold permits for missedTurns times as many turns as it can have until the meter gives
+// more permits, because the lane may have missed turns.
 const missedTurns = 8
 
-// usefulTurns returns the number of turns for which a lane may hold permits until the meter gives more.
+// usefulTurns returns the number of turns for which a lane may hold permits until the meter gives
+// more.
 func (h *hold) usefulTurns(m *meter, now int64) int64 {
 	more, interval := m.nextMore(now), h.lane.turnInterval(m)
 	if more == never || interval == 0 {
@@ -265,8 +268,8 @@ func (h *hold) usefulTurns(m *meter, now int64) int64 {
 	return 1 + missedTurns*(more-now)/interval
 }
 
-// maxPrepaid returns how many turns at a window meter a lane may be charged in advance: as many as the
-// lane can have in one window, and at most half of the turns that the window gives.
+// maxPrepaid returns how many turns at a window meter a lane may be charged in advance: as many as
+// the lane can have in one window, and at most half of the turns that the window gives.
 func (l *lane) maxPrepaid(n *need) int64 {
 	most := n.perRefill / 2
 	if interval := l.turnInterval(n.meter); interval > 0 {

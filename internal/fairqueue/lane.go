@@ -67,8 +67,8 @@ func (c *Core) lane(name string) *lane {
 // waits reports whether a job of the lane waits.
 func (l *lane) waits() bool { return l.waitsAt != nil || l.parked }
 
-// enter makes a lane wait at one of its meters. If lanes wait at one, the lane waits there, because it
-// may not overtake them. Otherwise it waits at the meter that is ready last.
+// enter makes a lane wait at one of its meters. If lanes wait at one, the lane waits there, because
+// it may not overtake them. Otherwise it waits at the meter that is ready last.
 func (c *Core) enter(l *lane, key int64) {
 	if l.queue.stopped {
 		l.park(key)

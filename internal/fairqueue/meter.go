@@ -82,8 +82,8 @@ func (c *Core) touch(m *meter) {
 	}
 }
 
-// Sharing returns the number of lanes that take turns at each meter, if it has changed since the last
-// call. The number is zero if no lane waits at the meter and no permits of it are held.
+// Sharing returns the number of lanes that take turns at each meter, if it has changed since the
+// last call. The number is zero if no lane waits at the meter and no permits of it are held.
 func (c *Core) Sharing() map[string]int {
 	changed := map[string]int{}
 	for _, m := range c.touched {

@@ -69,7 +69,8 @@ func (c *Core) addLane(s *share, weight, key int64) {
 	}
 }
 
-// enter adds a share to its parent's children, the parent to its own parent's, and so on to the root.
+// enter adds a share to its parent's children, the parent to its own parent's, and so on to the
+// root.
 func (s *share) enter() {
 	for ; s.parent != nil && s.item.position == 0; s = s.parent {
 		s.parent.children.put(&s.item, max(s.item.key, s.parent.servedPass))

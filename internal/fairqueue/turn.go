@@ -28,8 +28,8 @@ const (
 	clockSkew = 1_000
 )
 
-// wait says where and until when a lane must wait: because a lane has an earlier turn there (behind),
-// or because the meter has too few free permits.
+// wait says where and until when a lane must wait: because a lane has an earlier turn there
+// (behind), or because the meter has too few free permits.
 type wait struct {
 	*meter
 	bound
@@ -118,8 +118,8 @@ func (c *Core) ready(m *meter, l *lane, now int64) bound {
 }
 
 // horizon returns how late permits may become available that are granted now. It returns now if any
-// lane of the meter needs several meters: otherwise a grant would reserve permits of one meter while
-// it waits for another.
+// lane of the meter needs several meters: otherwise a grant would reserve permits of one meter
+// while it waits for another.
 func (m *meter) horizon(now int64) int64 {
 	switch {
 	case m.multiLimit > 0 || m.noAdvanceUntil > now:

@@ -85,8 +85,8 @@ func (c *Core) QueuesToReport(now int64) (queues []string) {
 	return queues
 }
 
-// limitIfLate limits the permits of a queue to the free slots of its servers, if a granted job of the
-// lane is late and other queues could use its permits.
+// limitIfLate limits the permits of a queue to the free slots of its servers, if a granted job of
+// the lane is late and other queues could use its permits.
 func (c *Core) limitIfLate(now int64, l *lane, late bool) {
 	if (late || l.isLate(now, arrivalTime)) && c.isContended(l) {
 		l.queue.limitedUntil = now + limitedFor
@@ -146,8 +146,8 @@ func (q *queue) otherSlots(now int64, other *queue) (free int) {
 	return free
 }
 
-// discardReports is called when a promoted job did not arrive. If a server has not reported since the
-// promotion, its free slots are set to 0: it may have died. A live server reports again.
+// discardReports is called when a promoted job did not arrive. If a server has not reported since
+// the promotion, its free slots are set to 0: it may have died. A live server reports again.
 func (q *queue) discardReports(promotedAt int64) {
 	for _, s := range q.servers {
 		if promotedAt < never && s.reportedAt <= promotedAt {

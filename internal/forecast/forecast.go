@@ -1,5 +1,5 @@
-// Package forecast estimates when waiting jobs will run. It simulates the turns of package fairqueue
-// and the meters of package meter forward in time.
+// Package forecast estimates when waiting jobs will run. It simulates the turns of package
+// fairqueue and the meters of package meter forward in time.
 package forecast
 
 import (
@@ -19,8 +19,8 @@ import (
 // workers are free. It simulates all limits of all jobs together. [Make] makes one.
 type Forecast struct {
 	At time.Time // by Redis's clock
-	// Jobs is the number of waiting jobs in the lanes that were read. It does not include pending and
-	// planned jobs.
+	// Jobs is the number of waiting jobs in the lanes that were read. It does not include pending
+	// and planned jobs.
 	Jobs int
 	// Pending is the number of pending jobs in the forecast, WithoutRule the number of pending jobs
 	// whose rule is unknown.
@@ -36,11 +36,11 @@ type Forecast struct {
 // Options are the inputs of a forecast that are not in the limiter's Redis. The zero value means a
 // forecast of the waiting jobs alone.
 type Options struct {
-	// Duration returns the mean duration of a queue's jobs, 0 if it is unknown. Jobs hold permits of
-	// concurrency limits for that time. Nil means that all durations are unknown.
+	// Duration returns the mean duration of a queue's jobs, 0 if it is unknown. Jobs hold permits
+	// of concurrency limits for that time. Nil means that all durations are unknown.
 	Duration func(queue string) time.Duration
-	// Stopped reports whether a queue is paused, so that the start of its jobs is unknown. Nil means
-	// that no queue is.
+	// Stopped reports whether a queue is paused, so that the start of its jobs is unknown. Nil
+	// means that no queue is.
 	Stopped func(queue string) bool
 	// Limits are limits that may be missing in Redis. They count as unused.
 	Limits []throttle.Limit
@@ -61,14 +61,14 @@ type group struct {
 	costs []float64 // of each of the lane's meters
 }
 
-// Pending adds pending jobs with the queue and the fairness key of like, which all have these needs.
-// They go behind the waiting jobs of their lane.
+// Pending adds pending jobs with the queue and the fairness key of like, which all have these
+// needs. They go behind the waiting jobs of their lane.
 func (o *Options) Pending(like waitdb.Job, jobs int, needs ...throttle.Need) error {
 	return addGroup(&o.pending, like, jobs, needs)
 }
 
-// Plan adds jobs that would be enqueued now, behind all other jobs of their lane. A job without needs
-// waits for nothing, and cannot be planned.
+// Plan adds jobs that would be enqueued now, behind all other jobs of their lane. A job without
+// needs waits for nothing, and cannot be planned.
 func (o *Options) Plan(like waitdb.Job, jobs int, needs ...throttle.Need) error {
 	return addGroup(&o.planned, like, jobs, needs)
 }
@@ -96,8 +96,8 @@ func (o Options) Forecast(now time.Time) *Forecast {
 
 // Estimate is the time at which a job would run.
 type Estimate struct {
-	// Need is the meter that the job waits longest for, without a cost. It is zero if the job runs at
-	// once.
+	// Need is the meter that the job waits longest for, without a cost. It is zero if the job runs
+	// at once.
 	throttle.Need
 	// StartsIn is the time until the job runs. It means nothing unless Known or AtLeast is set: a
 	// limit or the queue is paused.
@@ -110,7 +110,8 @@ type Estimate struct {
 	Estimated bool
 }
 
-// isLater reports whether a job would run after another. Unknown times are latest, after lower bounds.
+// isLater reports whether a job would run after another. Unknown times are latest, after lower
+// bounds.
 func (e Estimate) isLater(other Estimate) bool {
 	if e.Known != other.Known {
 		return other.Known
@@ -121,8 +122,8 @@ func (e Estimate) isLater(other Estimate) bool {
 	return e.StartsIn > other.StartsIn
 }
 
-// OrLater returns the later of two estimates. If it is unknown, the other one may be the best lower
-// bound for it.
+// OrLater returns the later of two estimates. If the time of the later one is unknown, that of the
+// other may become its lower bound.
 func (e Estimate) OrLater(other Estimate) Estimate {
 	if other.isLater(e) {
 		e, other = other, e
@@ -151,8 +152,8 @@ func (f *Forecast) estimate(l *lane, n int64) Estimate {
 	return e
 }
 
-// Last returns when the last waiting or pending job would run, among those whose time is known. It
-// also returns an estimate for the jobs whose time is unknown, nil if there are none.
+// Last returns when the last of the waiting and pending jobs with known times would run. It also
+// returns an estimate for the jobs whose time is unknown, or nil if there are none.
 func (f *Forecast) Last() (last Estimate, unknown *Estimate) {
 	last.Known = true
 	for _, l := range f.order {
@@ -182,8 +183,9 @@ func (f *Forecast) Job(lane string, rank int) (Estimate, bool) {
 	return f.estimate(l, min(int64(max(1, rank)), l.waiting)-1), true
 }
 
-// Position returns a position with the estimate of the forecast, which may be some seconds older. It
-// does not change the position of a granted job, or of a lane that the forecast does not include.
+// Position returns a position with the estimate of the forecast, which may be some seconds older.
+// It does not change the position of a granted job, or of a lane that the forecast does not
+// include.
 func (f *Forecast) Position(p waitdb.Position) waitdb.Position {
 	l := f.lanes[p.Lane.Name]
 	if p.Granted || l == nil {
@@ -205,7 +207,7 @@ func (f *Forecast) Position(p waitdb.Position) waitdb.Position {
 	return p
 }
 
-// Waiting returns the number of waiting jobs of each queue, of all Jobs.
+// Waiting returns the number of waiting jobs of each queue. Jobs is their sum.
 func (f *Forecast) Waiting() map[string]int {
 	jobs := map[string]int{}
 	for _, l := range f.order {

@@ -23,12 +23,12 @@ type simMeter struct {
 	// lease is the lease of a concurrency limit in microseconds, 0 for other limits. Its permits
 	// return when jobs end, so that times are estimates.
 	lease int64
-	// unknownDuration reports whether the duration of these jobs is unknown, so that times are lower
-	// bounds. idle is the number of its permits that are free now.
+	// unknownDuration reports whether the duration of these jobs is unknown, so that times are
+	// lower bounds. idle is the number of its permits that are free now.
 	unknownDuration bool
 	idle            int64
 
-	lanes        int64     // simulated lanes that need the meter
+	lanes        int64     // number of simulated lanes that need the meter
 	isBottleneck bool      // a job waits for it longer than for its other meters
 	since        int64     // start of the wait of the first job of any lane, Unix microseconds; or 0
 	refusedIn    int       // last batch in which it refused a turn
@@ -38,7 +38,7 @@ type simMeter struct {
 // far is the time of an event whose time is unknown.
 const far = meter.MaxTime
 
-// unusedMeter returns the state of the unused meter of a key.
+// unusedMeter returns the meter of a key as Redis would return it if no permits were in use.
 func unusedMeter(l throttle.Limit, key string) waitdb.Meter {
 	if o, ok := l.Overrides[key]; ok {
 		l = l.With(o)
@@ -50,8 +50,8 @@ func unusedMeter(l throttle.Limit, key string) waitdb.Meter {
 	return waitdb.Meter{Limit: l.Name, Key: key, Capacity: l.MaxCost(), State: &waitdb.MeterState{Limit: limit, State: []any{int64(0)}}}
 }
 
-// newMeter returns a meter with a state. Jobs hold permits of a concurrency limit for meanDuration, 0
-// if it is unknown.
+// newMeter returns a meter with a state. Jobs hold permits of a concurrency limit for meanDuration,
+// 0 if it is unknown.
 func newMeter(read waitdb.Meter, now int64, meanDuration time.Duration) *simMeter {
 	m := &simMeter{
 		Need:     throttle.Need{Limit: read.Limit, Key: read.Key},
@@ -80,8 +80,8 @@ func (m *simMeter) define(l *meter.Limit) {
 	m.limit, m.Capacity = l, int64(l.Capacity)
 }
 
-// defineSlots replaces a concurrency limit by a rate (Little's law): if jobs take meanDuration, and at
-// most n run at once, then at most n start in any period of that duration.
+// defineSlots replaces a concurrency limit by a rate (Little's law): if jobs take meanDuration, and
+// at most n run at once, then at most n start in any period of that duration.
 func (m *simMeter) defineSlots(now, held, slots int64, lease, meanDuration time.Duration) {
 	m.lease = lease.Microseconds()
 	if m.unknownDuration = meanDuration <= 0; m.unknownDuration {

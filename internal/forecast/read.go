@@ -14,14 +14,15 @@ import (
 )
 
 const (
-	// maxLanes is the most lanes that are all read. Of more lanes only someLanes are read, and the
-	// demand of the others counts as one lane at each of the busiestMeters.
+	// If there are more than maxLanes lanes, only someLanes of them are read. The demand of the
+	// others then counts as one lane at each of the busiestMeters.
 	maxLanes      = 2000
 	someLanes     = 100
 	busiestMeters = 50
 	// maxSteps is the most turns that are simulated.
 	maxSteps = 100_000
-	// The costs of minSample jobs of each lane are read, and of more if that are at most maxSample jobs.
+	// At least minSample jobs of each lane are read for their costs. If there are few lanes, more
+	// jobs of each are read, maxSample in all.
 	minSample = 16
 	maxSample = 2000
 	// meterPage and jobPage are the most meters and jobs that one call reads.
@@ -29,8 +30,8 @@ const (
 	jobPage   = 2000
 )
 
-// Make returns a forecast for all waiting jobs. It changes nothing in Redis, and takes some
-// milliseconds of Redis's time for a thousand lanes.
+// Make returns a forecast for all waiting jobs. Make changes nothing in Redis. For a thousand lanes
+// it takes some milliseconds of Redis's time.
 func Make(ctx context.Context, db *waitdb.DB, opts Options) (*Forecast, error) {
 	now, err := db.Now(ctx)
 	if err != nil {
@@ -97,8 +98,8 @@ func (l *lane) addSample(sample []string, jobs int) {
 	}
 }
 
-// readMeters reads the meters of all lanes. If there were too many lanes to read all, it also reads
-// the meters with the highest demand, and adds a lane for the demand of the other lanes at each.
+// readMeters reads the meters of all lanes. If not all lanes were read, it also reads the meters
+// with the highest demand. At each of these it adds one lane for the demand of the lanes not read.
 func (s *simulation) readMeters(ctx context.Context, db *waitdb.DB) error {
 	names, wanted, lanes := map[string]bool{}, map[string]int64{}, map[string]int64{}
 	for _, l := range s.order {

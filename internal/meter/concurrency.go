@@ -38,7 +38,7 @@ func (c Leases) Clone() Meter { return &c }
 
 // ReadyAt returns the time at which enough leases have ended for k permits, if no holder extends or
 // frees a lease. It is only an estimate, because holders usually do. For a k above n it returns the
-// end of the last lease, or a lease from now if there are no leases.
+// end of the last lease, or the end of a lease that begins now if there is none.
 func (c *Leases) ReadyAt(now, k int64) int64 {
 	leases, live := c.others(now)
 	switch {

@@ -9,8 +9,9 @@ import (
 
 // fixedWindow counts for a fixed window: n permits in each aligned period. A window opens margin
 // after its start and closes margin before its end, so that no call arrives in another window than
-// it was counted in. The count stays as long as the last permit lies in the present window, even if
-// the windows have changed. After such a change the count may be too high, but never too low.
+// it was counted in. The count is valid while the last permit lies in the present window, even if
+// the limit has changed. After a change of the windows the count may be too high, but never too
+// low.
 type fixedWindow struct {
 	limit       *Limit
 	last, count int64 // time of the last permit, and number of permits in its window

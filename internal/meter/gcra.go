@@ -6,8 +6,8 @@ package meter
 // ahead of now. The interval need not be a whole number of microseconds: rest has n-ths of a
 // microsecond, so nothing drifts. A permit costs O(1) for any rate and capacity.
 //
-// If a call gives permits back, tat moves back. The meter counts these permits, so that GiveBack
-// knows how many permits other calls have taken since.
+// If a call gives permits back, tat moves back. The meter counts the permits given back, so that
+// GiveBack knows how many permits other calls have taken since its call.
 type gcra struct {
 	n, period, capacity int64
 	tat, rest           int64

@@ -178,8 +178,8 @@ func Expired(m Meter, now int64) bool {
 }
 
 // A Gate is a meter whose limit may be paused, or whose key may be blocked. If the key has an
-// override that ends, the gate has both limits, because a call that is denied now may be ready
-// after the end.
+// override that ends, the gate has the limits before and after that end, because a call that is
+// denied now may be ready only after it.
 type Gate struct {
 	Meter
 	Paused  bool
@@ -212,7 +212,7 @@ func readyFrom(m Meter, now, k, from int64) int64 {
 	return max(at, from)
 }
 
-// after returns the meter at Ends if no permits are taken before.
+// after returns the meter as it will be at Ends if no permits are taken before.
 func (g *Gate) after() Meter {
 	m := g.Meter.Clone()
 	m.Define(g.Next)
@@ -236,8 +236,8 @@ func (g *Gate) Left(now int64) int64 {
 	return g.Meter.Left(now)
 }
 
-// MaxTime is the largest time, in the year 2255: numbers in Lua are exact up to it. Later times, and
-// the time of what never happens, are MaxTime.
+// MaxTime is the largest time, in the year 2255: numbers in Lua are exact up to it. Later times,
+// and the time of what never happens, are MaxTime.
 const MaxTime = 1 << 53
 
 // Span returns the time that k permits take at n permits per period, in whole microseconds and
@@ -267,8 +267,8 @@ func owed(us, rest, n, period int64) int64 {
 	return int64(min(quotient, MaxTime))
 }
 
-// rounds returns, for k permits at n per period, the number of permits in the last period and the
-// length of the periods before it.
+// rounds spreads k permits over periods of n each. It returns the number of permits in the last
+// period, and the length of the periods before it.
 func rounds(k, n, period int64) (within, wait int64) {
 	within = (k-1)%n + 1
 	wait, _ = Span((k-within)/n, 1, period)

@@ -17,7 +17,7 @@ const bucketsPerPeriod = 60
 type slidingWindow struct {
 	n, period, width int64
 	buckets          []bucket // oldest first
-	bucketWidth      int64    // width that the buckets were counted with, before the last Define
+	bucketWidth      int64    // width that the buckets were counted with; differs from width after Define
 }
 
 // A bucket counts the permits taken in the width microseconds from index·width on.

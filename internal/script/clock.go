@@ -11,25 +11,25 @@ const clockLife = 30 * time.Second
 
 // A clock converts times of Redis's clock to times of this process's clock. Each reply has the time
 // at which Redis ran the script, which lies between sending the script and reading the reply. The
-// reply that came back fastest gives the best estimate of the offset. A reply that arrived late, or
-// that this process read late because it was stopped, is recognized by comparison with it. A clock is
-// safe for concurrent use.
+// reply that came back fastest gives the best estimate of the offset. By comparison with that
+// reply, a clock recognizes a reply that arrived late, or that this process read late because it
+// was stopped. A clock is safe for concurrent use.
 type clock struct {
 	mu                sync.Mutex
 	current, previous offset // the largest of the current and of the previous interval
 	end               time.Time
 }
 
-// offset is the number of microseconds by which Redis's clock is at least ahead of this process's.
+// offset is a lower bound of how far Redis's clock is ahead of this process's, in microseconds.
 type offset struct {
 	us    int64
 	known bool
 }
 
 // when converts redisUS, Redis's time in a reply, to this process's clock. The true moment is not
-// earlier. sent and received are the times of the script and of its reply. Without an earlier reply to
-// compare with, it returns sent. If Redis's clock steps back, the result may be as early as sent. If
-// it steps forward, the result for a late reply may be too late once.
+// earlier. sent and received are the times of the script and of its reply. Without an earlier reply
+// to compare with, it returns sent. If Redis's clock steps back, the result may be as early as
+// sent. If it steps forward, the result for a late reply may be too late once.
 func (c *clock) when(redisUS int64, sent, received time.Time) time.Time {
 	us, maxAge := redisUS-received.UnixMicro(), Elapsed(sent, received)
 	c.mu.Lock()
@@ -54,8 +54,8 @@ func (c *clock) when(redisUS int64, sent, received time.Time) time.Time {
 	return received.Add(-min(maxAge, max(0, time.Duration(best.us-us)*time.Microsecond)))
 }
 
-// Elapsed returns the time between two times, by the monotonic or the wall clock, whichever is longer.
-// The monotonic clock stops while a machine sleeps.
+// Elapsed returns the time between two times, by the monotonic or the wall clock, whichever is
+// longer. The monotonic clock stops while a machine sleeps.
 func Elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }

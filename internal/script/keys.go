@@ -24,10 +24,10 @@ var keys = map[string]string{
 	"seq": "string", "changes": "string", "changelog": "stream", "admitted:": "string",
 }
 
-// WholeSlot returns the keys that a script must declare so that a cluster runs it only on a node that
-// has all keys of the slot. While a slot moves, two nodes have parts of it, and a node checks only
-// whether it has the declared keys. So WholeSlot adds a key that never exists: if several keys are
-// declared and one is missing, Redis replies TRYAGAIN until the slot has moved.
+// WholeSlot returns the keys that a script must declare so that a cluster runs it only on a node
+// that has all keys of the slot. While a slot moves, two nodes have parts of it, and a node checks
+// only whether it has the declared keys. So WholeSlot adds a key that never exists: if several keys
+// are declared and one is missing, Redis replies TRYAGAIN until the slot has moved.
 func WholeSlot(rdb redis.Scripter, keys []string) []string {
 	_, cluster := rdb.(*redis.ClusterClient)
 	tag, rest, tagged := strings.Cut(keys[0], "}")
@@ -60,8 +60,8 @@ func typeOf(name string) string {
 var repairing sync.Mutex
 
 // removeWrongTypes removes the keys of a scope that have a wrong type, because every call that
-// needs such a key would fail. The data in these keys is lost, and is restored as after a flush of
-// Redis. It scans the names of all keys of the Redis server.
+// needs such a key would fail. Their data is lost, and headgate recovers as it does after a flush
+// of Redis. removeWrongTypes scans the names of all keys of the Redis server.
 func removeWrongTypes(ctx context.Context, rdb redis.UniversalClient, prefix string) error {
 	repairing.Lock()
 	defer repairing.Unlock()
@@ -88,8 +88,8 @@ func removeWrongTypes(ctx context.Context, rdb redis.UniversalClient, prefix str
 	return scan.Err()
 }
 
-// Node returns the node of a Redis that has the keys with a prefix, because SCAN of a cluster goes to
-// any node.
+// Node returns the node of rdb that has the keys with a prefix. A SCAN must be sent to that node,
+// because a cluster client sends it to any node.
 func Node(ctx context.Context, rdb redis.UniversalClient, prefix string) (redis.Cmdable, error) {
 	if cluster, ok := rdb.(*redis.ClusterClient); ok {
 		return cluster.MasterForKey(ctx, prefix)

@@ -30,8 +30,8 @@ func New(name string) *Script {
 
 // expand returns the text of a file in folder lua, with two kinds of lines replaced:
 //
-//   - "-- @include name" becomes the text of that include. An include that is in scope already is
-//     not repeated. If the line is indented, the include is in scope only within its block. Redis
+//   - "-- @include name" becomes the text of that include. An include that is visible already is
+//     not repeated. If the line is indented, the include is visible only within its block. Redis
 //     creates the functions of an include in each call that reaches it, so an include in a block
 //     costs nothing in calls that skip the block.
 //   - "-- @inner" puts the rest of the file into a function of its own. Lua resolves locals of an

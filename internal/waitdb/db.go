@@ -1,10 +1,11 @@
 // Package waitdb stores jobs that wait for permits in Redis. It extends the throttle.Limiter by a
 // wait queue, and contains all Redis access of the dispatcher. No other package knows how Redis
-// keeps them.
+// stores the jobs.
 //
-// A job that is denied joins a lane, the FIFO of one queue's jobs that need the same meters. Lanes
-// that share a meter take turns there. While a lane waits for a meter, new jobs cannot take its
-// permits. Each job is therefore denied only once, however long the backlog is.
+// A job that is denied joins a lane: the jobs of one queue and one fairness key that need the same
+// meters, first in, first out. Lanes that share a meter take turns there. While a lane waits at a
+// meter, new jobs cannot take the meter's permits. So each job is denied only once, however long
+// the backlog is.
 package waitdb
 
 import (

@@ -63,7 +63,7 @@ func (db *DB) decide(
 		d.PutBack, d.Unknown = microseconds(n[7]), n[8] == 0
 	case throttle.Allowed:
 		d.WantsFeedback = n[8] == 1
-		if waited := n[9+2*len(needs):]; len(waited) > 0 { // since when, denials, and since when permits were reserved, or 0
+		if waited := n[9+2*len(needs):]; len(waited) > 0 { // start of the wait, number of denials, start of the reservation or 0
 			d.Waited, d.Denials = microseconds(min(n[2], n[3])-waited[0]), int(waited[1])
 			if d.Late = -1; waited[2] > 0 {
 				d.Late = microseconds(n[2] - waited[2])

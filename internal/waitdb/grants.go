@@ -18,8 +18,8 @@ import (
 // denial.
 const Advance = 40 * time.Millisecond
 
-// Grant tries turns in order. held is false if another process has become the leader. There are no
-// results if the reply was lost; the jobs may then be granted.
+// Grant tries turns in order. held is false if another process has become the leader. If the reply
+// was lost and the command was repeated, there are no results, and the jobs may be granted.
 func (db *DB) Grant(ctx context.Context, process string, turns []fairqueue.Turn) (now int64, results []fairqueue.Result, held bool, err error) {
 	c := db.callers.Next()
 	defer db.callers.Done(c)

@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Job is a queued job that needs permits. Only its JobID is required, and the queue must not contain
-// line breaks. The other fields may differ between two calls of the same job.
+// Job is a queued job that needs permits. Only its JobID is required, and the queue must not
+// contain line breaks. The other fields may differ between two calls of the same job.
 type Job struct {
 	throttle.JobID
 	Priority Priority
@@ -23,17 +23,19 @@ type Job struct {
 	// ID then belongs to an earlier, deleted job and is removed.
 	New bool
 	// QueuedAt is the time at which an earlier attempt of the job was queued, by the limiter's
-	// clock. The job keeps its place in its lane, and MaxWait counts from its first denial after the
-	// attempt. Zero means that there was no attempt.
+	// clock. The job keeps its place in its lane, and MaxWait counts from its first denial after
+	// the attempt. Zero means that there was no attempt.
 	QueuedAt time.Time
 	// WaitingSince is the start of the wait of a job that was allowed but did not start, by the
 	// limiter's clock. Set QueuedAt too. MaxWait then counts from WaitingSince. Zero means that the
 	// job does not wait.
 	WaitingSince time.Time
-	// Deadline is the time after which the job is useless, by this process's clock. Zero means none.
+	// Deadline is the time after which the job is useless, by this process's clock. Zero means
+	// none.
 	Deadline time.Time
 	// Grant is the time for which permits are reserved for the job once it is granted. It must be
-	// long enough for the job to arrive: a late job may be denied again. Zero means DefaultGrant.
+	// long enough for the job to arrive: if the job is late, it may be denied again. Zero means
+	// DefaultGrant.
 	Grant time.Duration
 	// MaxAdvance is how early the job may take permits of a funnel or token bucket that become
 	// valid later. It must then delay its start by the decision's BeginIn. Zero means that the job
@@ -91,9 +93,9 @@ func (j Job) ValidateFair() error {
 	return nil
 }
 
-// times returns the maximum wait, the time until the deadline and the time of a grant as the scripts
-// take them, in microseconds: -1 if there is no such time. Redis's clock may differ, so it gets no time
-// of day.
+// times returns the maximum wait, the time until the deadline and the time of a grant as the
+// scripts take them, in microseconds: -1 if there is no such time. All are durations, because
+// Redis's clock may differ from this process's.
 func (j Job) times() (maxWait, useful, grant int64) {
 	maxWait, useful, grant = -1, -1, DefaultGrant.Microseconds()
 	if j.MaxWait > 0 {

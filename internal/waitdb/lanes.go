@@ -30,12 +30,12 @@ type Demand struct {
 	Limit, Key string
 	// Permits is the number of permits needed by waiting jobs that are not granted yet.
 	Permits int
-	// HasLanes reports whether a lane waits at this meter.
+	// HasLanes reports whether the meter is contended.
 	HasLanes bool
 }
 
-// Demands lists the demand at all meters, in no order. It takes some milliseconds of Redis's time for
-// 10,000 meters.
+// Demands lists the demand at all meters, in no order. It takes some milliseconds of Redis's time
+// for 10,000 meters.
 func (db *DB) Demands(ctx context.Context) ([]Demand, error) {
 	contended, err := db.Contended(ctx)
 	if err != nil {
@@ -50,8 +50,8 @@ func (db *DB) Demands(ctx context.Context) ([]Demand, error) {
 	return demands, err
 }
 
-// DemandByMeter returns the number of permits that all waiting jobs need of each meter, as Redis has
-// counted it: -1 for a count that no script has written.
+// DemandByMeter returns the number of permits that all waiting jobs need of each meter, as Redis
+// has counted it. The number is -1 if the stored count is no integer.
 func (db *DB) DemandByMeter(ctx context.Context) (map[string]int64, error) {
 	demand := map[string]int64{}
 	err := db.scan(ctx, "demand", "*", func(meter, text string) {
@@ -64,8 +64,8 @@ func (db *DB) DemandByMeter(ctx context.Context) (map[string]int64, error) {
 	return demand, err
 }
 
-// SetDemand corrects the demand at meters. Changes since the caller has counted are lost until the next
-// correction; they only make estimates less exact.
+// SetDemand corrects the demand at meters. Changes since the caller counted are lost until the next
+// correction. Such a loss only makes estimates less exact.
 func (db *DB) SetDemand(ctx context.Context, permits map[string]int64) error {
 	_, err := db.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for meter, n := range permits {
@@ -80,16 +80,16 @@ func (db *DB) SetDemand(ctx context.Context, permits map[string]int64) error {
 	return err
 }
 
-// Contended returns the meters for which lanes wait, so that new jobs must not take permits
-// directly.
+// Contended returns the meters at which lanes wait. New jobs must not take permits of these meters
+// without a turn.
 func (db *DB) Contended(ctx context.Context) (map[string]bool, error) {
 	meters := map[string]bool{}
 	err := db.scan(ctx, "contended", "*", func(meter, _ string) { meters[meter] = true })
 	return meters, err
 }
 
-// Reserved lists some of the meters with reserved permits, and the cursor to go on with; a cursor
-// of 0 means that these were the last.
+// Reserved lists a page of the meters with reserved permits, from the cursor on. next is the cursor
+// of the next page, or 0 after the last page.
 func (db *DB) Reserved(ctx context.Context, cursor uint64, count int64) (meters []string, next uint64, err error) {
 	fields, next, err := db.rdb.HScan(ctx, db.prefix+"meters", cursor, "", count).Result()
 	for i := 0; i < len(fields); i += 2 {
@@ -100,8 +100,8 @@ func (db *DB) Reserved(ctx context.Context, cursor uint64, count int64) (meters 
 	return meters, next, err
 }
 
-// RepairReserved corrects the number of permits that are reserved at a meter, and returns the number of
-// corrections. The lanes are those with granted jobs that need the meter.
+// RepairReserved corrects the number of permits that are reserved at a meter, and returns the
+// number of corrections. The lanes are those with granted jobs that need the meter.
 func (db *DB) RepairReserved(ctx context.Context, process, meter string, lanes []string) (repaired int, err error) {
 	args := []any{process, meter}
 	for _, lane := range lanes {
@@ -146,9 +146,9 @@ func NewLane(name string) Lane {
 	return Lane{Name: name, Queue: fairqueue.Queue(name), Meters: fairqueue.Meters(name), Fair: key, Weight: int(weight)}
 }
 
-// LanesFrom lists up to n lanes from the offset on, in the order of their numbers, and returns
-// the number of all lanes. It takes two round trips. A lane that is added or removed between two pages may be
-// on both or on none.
+// LanesFrom lists up to n lanes from the offset on, in the order of their numbers, and returns the
+// number of all lanes. It takes two round trips. If a lane is added or removed between two pages,
+// another lane may be on both pages or on none.
 func (db *DB) LanesFrom(ctx context.Context, offset, n int) (lanes []Lane, total int, err error) {
 	names, total, err := db.page(ctx, "lanes", offset, n)
 	if err != nil {
@@ -171,8 +171,8 @@ func (db *DB) LanesFrom(ctx context.Context, offset, n int) (lanes []Lane, total
 	return lanes, total, nil
 }
 
-// LaneNames returns up to n names of lanes from the offset on, in the order of their numbers. A name may
-// be malformed.
+// LaneNames returns up to n names of lanes from the offset on, in the order of their numbers. A
+// name may be malformed.
 func (db *DB) LaneNames(ctx context.Context, offset, n int) ([]string, error) {
 	names, err := db.rdb.ZRange(ctx, db.prefix+"lanes", int64(offset), int64(offset+n-1)).Result()
 	return names, unavailable(err)
@@ -212,8 +212,8 @@ type LaneBacklog struct {
 	Jobs     int
 	LastTurn int64 // last turn of the lane, or start of its wait if that is later, Unix microseconds
 	Since    int64 // start of the wait of its first job, Unix microseconds
-	// Costs are the costs of a sample of the jobs, which is spread evenly over the lane: numbers in the
-	// order of the lane's meters, separated by commas.
+	// Costs are the costs of a sample of the jobs, which is spread evenly over the lane: numbers in
+	// the order of the lane's meters, separated by commas.
 	Costs []string
 }
 

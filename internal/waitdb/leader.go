@@ -22,9 +22,10 @@ const Version = 6
 func NewEpoch() string { return fmt.Sprint(Version, " ", uuid.NewString()) }
 
 // Claim binds the scope to one asynq Redis for the time life. data is the ID of the data in that
-// Redis, before the ID that it had previously as far as the caller knows. If another asynq Redis
-// has the scope, Claim returns its address. If the stored data has a version that cannot be
-// converted (it is newer, or workers of that version still run), Claim returns that version.
+// Redis, and before is the ID that they had before, or empty if it is unknown. If another asynq
+// Redis has the scope, Claim returns its address. If this process cannot use the version of the
+// scope's data, Claim returns that version: it is newer, or a worker of an older version still
+// leads.
 func (db *DB) Claim(ctx context.Context, data, before, address string, life time.Duration) (other string, version int64, err error) {
 	reply, err := db.run(ctx, claimScript, data, before, address, life.Milliseconds(), Version).Slice()
 	if err != nil {
@@ -38,15 +39,15 @@ const LanesPage = 1000
 
 // Leadership is the result of taking or renewing the lease.
 type Leadership struct {
-	// Held reports whether the process leads now. If it is false, only RemainingLease and Leader are
-	// set.
+	// Held reports whether the process leads now. If it is false, only RemainingLease and Leader
+	// are set.
 	Held bool
 	// RemainingLease is the time until the lease of another process ends.
 	RemainingLease time.Duration
 	// Leader is that process.
 	Leader string
 	// ReadAll reports whether the process must read all lanes again, because the lease had ended or
-	// Redis has lost data. NewLanes begins with the first lane then.
+	// Redis has lost data. Then NewLanes begins with the first lane.
 	ReadAll      bool
 	Now          int64          // Redis's clock, Unix microseconds
 	Changes      int64          // number of meter changes so far
@@ -88,7 +89,8 @@ func (db *DB) StepDown(ctx context.Context, process, successor string) error {
 	return db.run(ctx, stepDownScript, process, successor).Err()
 }
 
-// RequestLead asks the leader to step down for a process that leads so many other scopes.
+// RequestLead asks the leader to step down for a process that leads the given number of other
+// scopes.
 func (db *DB) RequestLead(ctx context.Context, process string, scopes int) error {
 	return db.rdb.Publish(ctx, db.prefix+"wake", fmt.Sprintf("%s %d %s", LeadRequested, scopes, process)).Err()
 }

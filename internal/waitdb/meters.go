@@ -49,8 +49,9 @@ type MeterState struct {
 // meter is closed.
 func (m Meter) Used() int { return min(m.Capacity, m.Capacity-m.Left+m.Reserved) }
 
-// Meters returns up to about a hundred meters, in the order of the needs, whose costs do not matter. It
-// includes limits that are for some apps only. Redis does nothing else meanwhile.
+// Meters returns the meters of the needs, in that order. The costs of the needs do not matter.
+// Limits that are for some apps only are included. Pass at most about a hundred needs, because
+// Redis does nothing else meanwhile.
 func (db *DB) Meters(ctx context.Context, withStates bool, needs ...throttle.Need) ([]Meter, error) {
 	if len(needs) == 0 {
 		return nil, nil

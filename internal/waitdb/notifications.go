@@ -31,12 +31,12 @@ const (
 	DeadlineAdded  NotificationKind = "deadline"     // a job with an earlier wait deadline than all others was added
 	SlotsRequested NotificationKind = "slots_wanted" // the leader asks the servers of some queues for their free slots
 	SlotsReported  NotificationKind = "slots_free"   // a server has free slots for its queues
-	SteppedDown    NotificationKind = "stepped_down" // a process has given the lease back; its name, and its successor's or none
-	LeadRequested  NotificationKind = "lead_wanted"  // the process of that name leads so many scopes, and asks for the lease
+	SteppedDown    NotificationKind = "stepped_down" // a process has given the lease back; Name has the process, and its successor if it names one
+	LeadRequested  NotificationKind = "lead_wanted"  // the process Name, which leads Number other scopes, asks for the lease
 )
 
-// maxPending is the number of notifications that are kept for the receiver. If it does not receive for
-// a minute after that, some are lost.
+// maxPending is the most notifications that are kept for the receiver. If so many are kept and the
+// receiver takes none for a minute, some are lost.
 const maxPending = 1000
 
 // Notifications returns a channel of notifications until the context ends.

@@ -20,8 +20,8 @@ type Position struct {
 	// Since is when it was denied first, by Redis's clock, and WaitedFor how long ago that was.
 	Since     time.Time
 	WaitedFor time.Duration
-	// StartsAt is the estimated start by Redis's clock, StartsIn the time until then. Both are
-	// valid only if Known; the end of a running job or of a pause is unknown.
+	// StartsAt is the estimated start by Redis's clock, StartsIn the time until then. Both mean
+	// nothing if Known and AtLeast are false: the end of a running job or of a pause is unknown.
 	StartsAt time.Time
 	StartsIn time.Duration
 	Known    bool

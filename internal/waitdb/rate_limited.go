@@ -69,8 +69,9 @@ func (db *DB) RateLimited(ctx context.Context, job Job, limit RateLimit, needs .
 // with 503 Service Unavailable.
 const Overload time.Duration = -1
 
-// Accepted reports the latency of a call that was allowed at a time to limits that adapt. It ends
-// earlier rate limits. With Overload, the meters slow down as after a rate limit instead, but are not
+// Accepted records that the upstream accepted a call, which the limiter allowed at the time at. The
+// meters of the call then have no consecutive rate limits any more, and meters that adapt use the
+// latency. With Overload, meters that adapt slow down as after a rate limit instead, but are not
 // blocked. The costs of the needs do not matter.
 func (db *DB) Accepted(ctx context.Context, at time.Time, latency time.Duration, needs ...throttle.Need) error {
 	us := max(0, latency).Microseconds()

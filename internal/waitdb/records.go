@@ -13,8 +13,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// A Record is the Redis record of a waiting or granted job: Since is the start of its wait, Ticket
-// its sort key in the lane, Costs the comma-separated permits per meter of Lane.
+// A Record is the Redis record of a waiting or granted job. Since is the start of its wait in Unix
+// microseconds. Ticket is its sort key in the lane. Costs has the permits that the job needs of
+// each meter of Lane, separated by commas.
 type Record struct {
 	throttle.JobID
 	Since, Ticket int64
@@ -44,8 +45,8 @@ func (db *DB) Record(ctx context.Context, job throttle.JobID) (r Record, found b
 	return r, found, err
 }
 
-// Records lists some records, and the cursor to go on with; a cursor of 0 means that these were the
-// last.
+// Records lists a page of records, from the cursor on. next is the cursor of the next page, or 0
+// after the last page.
 func (db *DB) Records(ctx context.Context, cursor uint64, count int64) (records []Record, next uint64, err error) {
 	fields, next, err := db.rdb.HScan(ctx, db.prefix+"jobs", cursor, "", count).Result()
 	for i := 0; i+1 < len(fields); i += 2 {
@@ -78,16 +79,17 @@ func (db *DB) texts(ctx context.Context, jobs []throttle.JobID) ([]any, error) {
 	return db.rdb.HMGet(ctx, db.prefix+"jobs", names...).Result()
 }
 
-// Forget drops waiting or granted jobs that will not arrive, because they were deleted, archived or run
-// by hand. Permits that were reserved for them go to the next jobs at once. It returns the number of
-// jobs that were known. It does not free the leases of running jobs. If the reply is lost, the repeat
-// does not drop a new wait of the same job.
+// Forget drops waiting or granted jobs that will not arrive, because they were deleted, archived or
+// run by hand. Permits that were reserved for them go to the next jobs at once. It returns the
+// number of jobs that were known. It does not free the leases of running jobs. If the reply is
+// lost, the repeat does not drop a new wait of the same job.
 func (db *DB) Forget(ctx context.Context, jobs ...throttle.JobID) (known int, err error) {
 	texts, err := db.texts(ctx, jobs)
 	var args []any
 	for i, text := range texts {
 		if text, waits := text.(string); waits {
-			// The first two lines, the ticket and the start of the wait, are different for each wait.
+			// The first two lines, the ticket and the start of the wait, are different for each
+			// wait.
 			if lines := strings.SplitAfterN(text, "\n", 3); len(lines) == 3 {
 				text = lines[0] + lines[1]
 			}
@@ -100,9 +102,9 @@ func (db *DB) Forget(ctx context.Context, jobs ...throttle.JobID) (known int, er
 	return known, unavailable(err)
 }
 
-// CountWaiting counts the waiting and granted jobs that need at least so many permits of a key of a
-// limit: of one of the keys, or of any key if none is named. It reads all records. It may or may not
-// count jobs that join or leave meanwhile.
+// CountWaiting counts the waiting and granted jobs that need `least` or more permits of the limit
+// for one of the keys, or for any key if keys is empty. It reads all records. Jobs that join or
+// leave meanwhile may be counted or not.
 func (db *DB) CountWaiting(ctx context.Context, limit string, least int, keys ...string) (int, error) {
 	waiting := map[string]bool{} // a scan may return a job twice
 	err := db.scan(ctx, "jobs", "*", func(name, text string) {
@@ -121,9 +123,9 @@ func (db *DB) CountWaiting(ctx context.Context, limit string, least int, keys ..
 	return len(waiting), err
 }
 
-// RepairRecords scans a page of records, removes malformed ones (repaired is their number), returns
-// the jobs of the page and the next cursor (0 at the end), and adds the permits they need to
-// wanted.
+// RepairRecords removes the malformed records of a page, and returns their number as repaired. It
+// also returns the jobs of the page, and the cursor of the next page, or 0 after the last page. It
+// adds the permits that the jobs need to wanted, by meter.
 func (db *DB) RepairRecords(ctx context.Context, cursor uint64, count int64, wanted map[string]int64) (jobs []throttle.JobID, next uint64, repaired int, err error) {
 	fields, next, err := db.rdb.HScan(ctx, db.prefix+"jobs", cursor, "", count).Result()
 	if err != nil {

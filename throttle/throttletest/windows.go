@@ -14,11 +14,11 @@ import (
 // overRate judges a funnel: from any admission i to any later j there are at most
 // capacity + rate·(j.At - i.At) permits, both ends included.
 //
-// With S as the permits up to an admission, that is S(j)·period - N·j.At - (S(i-1)·period - N·i.At)
-// <= capacity·period, so each j need only be compared with the least value of the bracket. The
-// products do not fit 64 bits.
+// Let S(j) be the permits up to and with admission j. The guarantee is then S(j)·period - N·j.At -
+// (S(i-1)·period - N·i.At) <= capacity·period. So each j need only be compared with the least value
+// of the bracket. The products do not fit 64 bits.
 //
-// If calls are sent up to late after their permits were taken, rate·late more calls are allowed.
+// If calls are sent up to `late` after their permits were taken, rate·late more calls are allowed.
 //
 // This is the definition of a leaky bucket and not its usual arithmetic. It has no level and no
 // theoretical arrival time, so it cannot repeat a mistake in those.
@@ -50,8 +50,8 @@ func overRate(limit throttle.Limit, history []Admission, late int64) (violations
 }
 
 // overSliding judges a sliding window: at most N permits in each (t-period, t]. If calls are sent
-// up to late after their permits were taken, at most k·N in each (t-k·period+late, t], with the
-// smallest k that makes the window longer than 0.
+// up to `late` after their permits were taken, it judges at most k·N permits in each
+// (t-k·period+late, t], with the smallest k that makes this window longer than 0.
 func overSliding(limit throttle.Limit, history []Admission, late int64) (violations []string) {
 	period := (limit.Rate.Per + limit.Margin).Microseconds()
 	times := late/period + 1
@@ -65,7 +65,7 @@ func overSliding(limit throttle.Limit, history []Admission, late int64) (violati
 }
 
 // slide calls f for each admission with the permits of the w microseconds that end with it, and the
-// first admission in them. The fullest of all windows ends with an admission, so these are enough.
+// first admission in them. One of the fullest windows ends with an admission, so these are enough.
 func slide(history []Admission, w int64, f func(first, last Admission, sum int)) {
 	first, sum := 0, 0
 	for _, last := range history {
@@ -105,8 +105,8 @@ func overAligned(limit throttle.Limit, history []Admission) (violations []string
 	return violations
 }
 
-// overAlignedLate judges a fixed window if calls are sent up to late after their permits were
-// taken. Calls that are sent less than late after a window's start may have taken their permits in
+// overAlignedLate judges a fixed window if calls are sent up to `late` after their permits were
+// taken. A call that is sent less than `late` after a window's start may have taken its permits in
 // the window before.
 func overAlignedLate(limit throttle.Limit, history []Admission, late int64) (violations []string) {
 	label := labels(limit)
@@ -174,9 +174,9 @@ func labels(limit throttle.Limit) func(us int64) string {
 }
 
 // overHeld judges a concurrency limit: at most Capacity permits are held at once. A permit that
-// ends in the microsecond in which another starts does not overlap it. One without an end counts
-// against everything that comes after it. Only an admission can make the sum too large, so these
-// are enough.
+// ends in the microsecond in which another starts does not overlap it. A permit without an end
+// counts against all that come after it. Only an admission can make the sum too large, so it is
+// enough to check the sum at admissions.
 func overHeld(limit throttle.Limit, history []Admission) (violations []string) {
 	var ended []Admission
 	for _, a := range history {

@@ -15,13 +15,13 @@ import (
 	"github.com/headgate/headgate/scheduler/cron"
 )
 
-// connection is a command's connection to Redis. It opens when kong calls one of its providers for the
-// argument of a Run method.
+// connection is a command's connection to Redis. It opens when kong calls one of its providers for
+// the argument of a Run method.
 type connection struct {
 	globals *cli.Globals
 	stderr  io.Writer
 	conf    *config.Config // loaded once, because it may be a pipe
-	end     func() error   // nil until then
+	end     func() error   // closes the connection; nil until it is open
 }
 
 func (c *connection) load() (_ *config.Config, err error) {

@@ -63,7 +63,7 @@ func (c *crawlsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO)
 	}
 	type row struct {
 		frontier.Progress
-		leftOut int // replaces the counts by reason
+		leftOut int // sum of the counts by reason
 	}
 	var crawls []row
 	for _, name := range names {

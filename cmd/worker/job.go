@@ -64,7 +64,7 @@ func (c *jobCommand) print(ctx context.Context, q *inspect.Queues, job inspect.J
 	if c.JSON {
 		return cli.JSON(stdio.Out, view)
 	}
-	view.Result = nil // as text it is the answer
+	view.Result = nil // printed below, as the lines of the answer
 	if err = cli.Print(stdio.Out, false, view); err == nil && len(job.Result) > 0 {
 		err = cli.Fields(stdio.Out, results.ParseResponse(job.Type, job.Result).Lines())
 	}

@@ -98,8 +98,8 @@ type keyFlag struct {
 	Key *string `placeholder:"KEY" help:"Key, if the limit counts by key."`
 }
 
-// required returns the key. If none is given, the limit must not count by key: no job would use its
-// meter without a key.
+// required returns the key. It is an error if none is given and the limit counts by key, because no
+// job uses the meter without a key then.
 func (k keyFlag) required(g *cli.Globals, limit string) (string, error) {
 	if k.Key != nil && *k.Key != "" {
 		return canonicalKey(g, limit, *k.Key)
@@ -215,7 +215,7 @@ func (c *limitsSet) setKey(ctx context.Context, q *inspect.Queues, key string, s
 	return c.confirm(stdio.Out, did, fmt.Sprintf("%s of %s  %s", c.Name, display.Key(key), o), usageUnlessDown(q.SetKey(ctx, c.Name, key, o)))
 }
 
-// confirmed returns an error if a change affects waiting jobs.
+// confirmed returns an error if a change has an impact on waiting jobs: the user must add --yes.
 func confirmed(impact string, err error) error {
 	if err == nil && impact != "" {
 		err = cli.Usagef("%s; add --yes to confirm", impact)
@@ -223,7 +223,8 @@ func confirmed(impact string, err error) error {
 	return err
 }
 
-// change applies the flags. A limit of another kind keeps no other setting than apps and max_block.
+// change applies the flags to l. If the kind changes, only apps and max_block of the old limit are
+// kept.
 func (c *limitsSet) change(l throttle.Limit) throttle.Limit {
 	if c.Kind != "" && c.Kind != l.Kind {
 		l = throttle.Limit{Name: l.Name, Kind: c.Kind, Apps: l.Apps, MaxBlock: l.MaxBlock}

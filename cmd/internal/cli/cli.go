@@ -37,9 +37,9 @@ func Process(command func(ctx context.Context, args []string, stdio IO) (code in
 	os.Exit(command(ctx, os.Args[1:], IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }
 
-// Main parses the arguments into the grammar, a struct with kong's tags, calls the Run method of the
-// selected command, and returns the exit code. Run can take a context.Context, an IO, a *Globals and
-// whatever more binds. Errors are printed to IO.Err; see UsageError and ExitCode.
+// Main parses the arguments into the grammar, a struct with kong's tags, calls the Run method of
+// the selected command, and returns the exit code. Run can take a context.Context, an IO, a
+// *Globals and whatever more binds. Errors are printed to IO.Err; see UsageError and ExitCode.
 func Main(ctx context.Context, name, about string, grammar any, globals *Globals, args []string, stdio IO, more ...kong.Option) (code int) {
 	defer func() {
 		switch cause := recover().(type) {
@@ -95,7 +95,8 @@ func variables(parser *kong.Kong, args []string) (set []variable) {
 	return set
 }
 
-// report prints an error, which names an environment variable instead of the flag that it sets.
+// report prints an error, and returns the exit code. If an environment variable set the flag with
+// which the error begins, report prints the name of the variable instead of the flag.
 func report(stderr io.Writer, name string, err error, set ...variable) int {
 	if err == nil {
 		return 0

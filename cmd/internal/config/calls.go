@@ -147,7 +147,8 @@ type TLS struct {
 	Key string `yaml:"key"`
 }
 
-// Config reads the files. It is nil if no field is set. An error begins with the field.
+// Config reads the files. The result is nil if no field is set. An error begins with the field's
+// name.
 func (t TLS) Config() (*tls.Config, error) {
 	if t == (TLS{}) {
 		return nil, nil

@@ -16,8 +16,8 @@ import (
 
 // Command is a command that exec jobs may run.
 type Command struct {
-	// Run is the program and its arguments, without a shell. Arguments may have ${…} with expressions.
-	// Required.
+	// Run is the program and its arguments, without a shell. Arguments may have ${…} with
+	// expressions. Required.
 	Run []Argument `yaml:"run"`
 	// Env are variables in addition to PATH, HOME, LANG and TMPDIR, the only ones that a command
 	// inherits. ${env:NAME} and ${file:/path} are references to secrets.
@@ -52,8 +52,8 @@ func (c Commands) Handler() *tasks.ExecHandler {
 }
 
 // args returns the program and its arguments for a task. It rejects an argument that begins with a
-// hyphen because of a payload value, unless a -- precedes it: the program would read it as an
-// option.
+// hyphen because of a payload value, because the program would read that argument as an option.
+// After an argument -- it accepts such arguments.
 func (c Command) args(ctx context.Context, task *asynq.Task) ([]string, error) {
 	job := JobOf(ctx, task)
 	var args []string

@@ -1,5 +1,5 @@
-// Package config reads headgate.yaml, and connects to the Redis in it. It returns all errors of a file
-// at once, each with its position and with what to write instead.
+// Package config reads headgate.yaml, and connects to the Redis in it. It returns all errors of a
+// file at once, each with its position and with what to write instead.
 package config
 
 import (
@@ -27,7 +27,8 @@ import (
 
 // Config is the content of a config file.
 type Config struct {
-	// Redis is the URL of the Redis that stores jobs and limits. The zero value means the embedded Redis.
+	// Redis is the URL of the Redis that stores jobs and limits. The zero value means the embedded
+	// Redis.
 	Redis Redis `yaml:"redis"`
 	// RedisTLS has the certificates for a Redis over TLS.
 	RedisTLS TLS `yaml:"redis_tls"`
@@ -42,11 +43,11 @@ type Config struct {
 	Queues Queues `yaml:"queues"`
 	// StrictPriority serves a queue only while all queues of greater weight are empty.
 	StrictPriority bool `yaml:"strict_priority"`
-	// ShutdownTimeout is the time that running jobs have to finish when the worker stops. After it they
-	// go back to their queue.
+	// ShutdownTimeout is the time that running jobs have to finish when the worker stops. After it
+	// they go back to their queue.
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"`
-	// Listen is the address of the page, /metrics, /healthz and /readyz. A port alone, ":9090", listens
-	// on localhost. The zero value means none.
+	// Listen is the address of the page, /metrics, /healthz and /readyz. A port alone, ":9090",
+	// listens on localhost. The zero value means none.
 	Listen string `yaml:"listen"`
 	// Limits are sorted by name.
 	Limits []throttle.Limit
@@ -163,7 +164,8 @@ func RuleIn(current func() *Config) func(context.Context, *asynq.Task) (schedule
 	}
 }
 
-// RequirementsOf returns the permits that a job needs which has not started, and its fairness key.
+// RequirementsOf returns the permits that a job needs before it starts, and its fairness key. They
+// are always known (true). They are empty if an expression fails.
 func (c *Config) RequirementsOf(_ context.Context, job throttle.JobID, task *asynq.Task) (stats.Requirements, bool) {
 	rule, err := c.Tasks.Rule(&expression.Job{Type: task.Type(), Queue: c.Sharded.QueueOf(job.Queue), ID: job.ID, Payload: task.Payload()})
 	if err != nil { // a worker will archive the job

@@ -24,8 +24,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// decoder fills Go values from a YAML tree by their yaml tags. Unlike the decoder of goccy/go-yaml it
-// continues after an error, and keeps the position of each value for later checks.
+// decoder fills Go values from a YAML tree by their yaml tags. Unlike the decoder of goccy/go-yaml
+// it continues after an error, and keeps the position of each value for later checks.
 type decoder struct {
 	file  string
 	at    map[string]*token.Position // by path
@@ -65,8 +65,8 @@ func (d *decoder) decode(data []byte, to any) {
 	}
 }
 
-// splitTexts reports texts with a colon inside, such as [env:NAME]. They are one text in YAML, but the
-// lexer splits them between brackets.
+// splitTexts reports texts with a colon inside, such as [env:NAME]. They are one text in YAML, but
+// the lexer splits them between brackets.
 func (d *decoder) splitTexts(tokens token.Tokens) (found bool) {
 	plain := func(t *token.Token) bool {
 		return t.Type == token.StringType || t.CharacterType == token.CharacterTypeMiscellaneous && t.Indicator == token.NotIndicator
@@ -81,8 +81,8 @@ func (d *decoder) splitTexts(tokens token.Tokens) (found bool) {
 	return found
 }
 
-// errorf adds an error about a path, at its position or that of the nearest parent. A path that could
-// not be decoded has an error already and gets no other.
+// errorf adds an error about a path, at its position or that of the nearest parent. A path that
+// could not be decoded has an error already and gets no other.
 func (d *decoder) errorf(path, format string, args ...any) {
 	if d.broken(path) {
 		return
@@ -442,7 +442,8 @@ func (d *decoder) checkMaxRetry(path string, n *int) {
 	}
 }
 
-// checkSeconds reports times that asynq cannot store. It has whole seconds, and 0 means its default.
+// checkSeconds reports times that asynq cannot store. asynq stores whole seconds, and takes 0 as its
+// default.
 func (d *decoder) checkSeconds(path string, value time.Duration) {
 	d.want(value >= time.Second && value%time.Second == 0, path, "%s: want whole seconds, at least 1s", duration.Exact(value))
 }

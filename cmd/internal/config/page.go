@@ -45,8 +45,7 @@ func (s *Secret) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// resolve replaces a reference by its value. Errors go to
-// Config.MachineErrors.
+// resolve replaces a reference by its value. Errors go to Config.MachineErrors.
 func (d *decoder) resolve(path string, s *Secret) {
 	value, err := tasks.Secret(string(*s))
 	d.machine(err == nil, path, "%v", err)

@@ -16,19 +16,19 @@ import (
 
 // Queue is a queue that a worker serves.
 type Queue struct {
-	// Weight is the queue's part of the worker. A queue of weight 6 is served six times as often as a
-	// queue of weight 1, also at limits that both need. It is at most 10000. It can replace the mapping
-	// if it is alone. The zero value means `1`.
+	// Weight is the queue's part of the worker. A queue of weight 6 is served six times as often as
+	// a queue of weight 1, also at limits that both need. It is at most 10000. It can replace the
+	// mapping if it is alone. The zero value means `1`.
 	Weight int `yaml:"weight" short:""`
-	// Shards is the number of shards of a queue that is too busy for one core of Redis. Each shard is an
-	// asynq queue with limits of its own, such as `crawl.7`, and a Redis Cluster can keep each on another
-	// node. The zero value means none.
+	// Shards is the number of shards of a queue that is too busy for one core of Redis. Each shard
+	// is an asynq queue with limits of its own, such as `crawl.7`, and a Redis Cluster can keep
+	// each on another node. The zero value means none.
 	Shards int `yaml:"shards"`
-	// ShardBy is the shard key. All jobs of a key are in one shard. Limits with the same key are exact.
-	// The zero value means the job's ID.
+	// ShardBy is the shard key. All jobs of a key are in one shard. Limits that count by this key
+	// are exact. The zero value means the job's ID.
 	ShardBy expression.Key `yaml:"shard_by"`
-	// Divide are all other limits that the jobs of the queue need. Each shard has an equal part of the
-	// rate and of the capacity. Jobs of other queues cannot use them.
+	// Divide are all other limits that the jobs of the queue need. Each shard has an equal part of
+	// such a limit's rate and capacity. Jobs of other queues cannot use these limits.
 	Divide []string `yaml:"divide"`
 }
 
@@ -61,8 +61,8 @@ func (d *decoder) checkQueues(queues Queues) {
 	}
 }
 
-// checkShards finds the limits of sharded queues: those that tasks use with the shard key, and those
-// to divide. It reports a limit that would count in two places.
+// checkShards finds the limits of sharded queues: those that tasks use with the shard key, and
+// those to divide. It reports a limit that would count in two places.
 func (d *decoder) checkShards(c *Config) {
 	homes := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(c.Queues)) {
@@ -119,8 +119,9 @@ func (d *decoder) checkShards(c *Config) {
 	}
 }
 
-// checkHomes reports tasks whose limits are those of two queues, or of a sharded queue and of all
-// others: no job could use all of them.
+// checkHomes reports a task that needs limits of two sharded queues, or both limits of a sharded
+// queue and limits outside of its shards: no job could use all of them. homes has the sharded queue
+// of a limit.
 func (d *decoder) checkHomes(tasks Tasks, homes map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(tasks)) {
 		for i, n := range tasks[name].Limits {
@@ -160,7 +161,8 @@ func (c *Config) Shards() (all []scheduler.Shards) {
 	return all
 }
 
-// ShardOf returns the shard to which a job would be enqueued. It is zero for a queue without shards.
+// ShardOf returns the shard to which a job would be enqueued. It is zero for a queue without
+// shards.
 func (c *Config) ShardOf(queue, id string, task *asynq.Task) (shard.Shard, error) {
 	for _, s := range c.Shards() {
 		if s.Queue != queue {

@@ -27,7 +27,7 @@ import (
 
 // Redis is the address of a Redis. The zero value means the embedded Redis.
 type Redis struct {
-	beside  string // the folder of the config file, where the embedded Redis has its own
+	beside  string // the folder of the config file; the folder of the embedded Redis is in it
 	options any    // *redis.Options, *redis.FailoverOptions or *redis.ClusterOptions
 	user    string // who sends the commands
 	tls     TLS
@@ -45,10 +45,10 @@ const redisForms = "redis://HOST:PORT/DB, rediss://… (TLS), unix:///PATH?db=N,
 //	redis-sentinel://h1:26379,h2/master/0 the master that sentinels know
 //	redis-cluster://h1:6379,h2            a cluster, from any of its nodes
 //
-// rediss://, rediss-sentinel:// and rediss-cluster:// are the same over TLS. The options of go-redis
-// follow after a ?, such as pool_size=50. The user and password of a redis-sentinel URL are for the
-// sentinels; the options username and password are for the master. No error shows the URL, which can
-// have a password.
+// rediss://, rediss-sentinel:// and rediss-cluster:// are the same over TLS. The options of
+// go-redis follow after a ?, such as pool_size=50. The user and password of a redis-sentinel URL
+// are for the sentinels; the options username and password are for the master. No error shows the
+// URL, which can have a password.
 func ParseRedisURL(text string) (Redis, error) {
 	scheme, rest, ok := strings.Cut(strings.TrimSpace(text), "://")
 	if strings.HasPrefix(scheme, "${") {
@@ -143,8 +143,8 @@ func reason(err error) error {
 	return errors.New(strings.TrimPrefix(err.Error(), "redis: "))
 }
 
-// Defaults of the URL's options. Commands are repeated for some seconds, because asynq runs a finished
-// job again if the acknowledgement fails.
+// Defaults of the URL's options. Commands are repeated for some seconds, because asynq runs a
+// finished job again if the acknowledgement fails.
 const (
 	maxRetries      = 10
 	maxRetryBackoff = time.Second
@@ -171,7 +171,7 @@ func (r *Redis) UseTLS(t TLS) error {
 }
 
 // client returns a client of r, which must not be zero. It connects with its first command. Without
-// retries it tries each command once. The error begins with redis_tls.
+// retries it tries each command once. An error is about the TLS files, and begins with redis_tls.
 func (r Redis) client(retries bool) (rdb redis.UniversalClient, err error) {
 	own, err := r.tls.Config()
 	if err != nil {
@@ -191,8 +191,9 @@ func (r Redis) client(retries bool) (rdb redis.UniversalClient, err error) {
 			*tries = -1
 		}
 	}
-	// go-redis's notifications about maintenance look up names, so they are off. go-redis verifies all
-	// servers by the name of the first, so several servers get no name here, which means their own.
+	// go-redis's notifications about maintenance look up names, so they are off. With several
+	// servers, ServerName stays empty, so that each is verified by its own name and not by that of
+	// the first.
 	off := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	switch o := r.options.(type) {
 	case *redis.FailoverOptions: // has no such notifications
@@ -269,8 +270,8 @@ func (r Redis) Create(ctx context.Context, say func(line string)) (rdb redis.Uni
 	return rdb, func() error { return errors.Join(rdb.Close(), store.Close()) }, nil
 }
 
-// Connect returns a client of r, or of the embedded Redis if r is zero, after Redis has answered. The
-// caller must call end, which also stops an embedded Redis of this process.
+// Connect returns a client of r, or of the embedded Redis if r is zero, after Redis has answered.
+// The caller must call end, which also stops an embedded Redis of this process.
 func (r Redis) Connect(ctx context.Context) (rdb redis.UniversalClient, end func() error, err error) {
 	if r.IsZero() {
 		if _, err := os.Stat(r.Folder()); errors.Is(err, fs.ErrNotExist) {
@@ -318,7 +319,7 @@ func (r Redis) Reach(ctx context.Context) error {
 // A SignInError means that Redis rejects the user or password of the URL.
 type SignInError struct{ error }
 
-// Unwrap returns the error.
+// Unwrap returns the error with its cause.
 func (e *SignInError) Unwrap() error { return e.error }
 
 // ping waits until Redis answers. The client must not retry: its error would be a timeout, which

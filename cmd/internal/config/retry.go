@@ -21,8 +21,8 @@ type Retry struct {
 // ErrorClass is the Backoff for errors of a class, for errors whose text matches, or for errors
 // for which both hold. It inherits what it leaves out.
 type ErrorClass struct {
-	// Class is the kind of error: 3xx, 4xx or 5xx for the status of an answer, network, exit or exit:N
-	// for the exit code of a command, or killed. The zero value means any.
+	// Class is the kind of error: 3xx, 4xx or 5xx for the status of an answer, network, exit or
+	// exit:N for the exit code of a command, or killed. The zero value means any.
 	Class string `yaml:"class"`
 	scheduler.ErrorClass
 }
@@ -73,8 +73,8 @@ func (d *decoder) checkRetry(path string, r Retry) {
 	}
 }
 
-// checkBackoff reports invalid waits. It skips values that are inherited, because their error is
-// reported elsewhere.
+// checkBackoff reports invalid waits. It skips inherited values, because their errors are reported
+// at the fields from which they come.
 func (d *decoder) checkBackoff(path string, b scheduler.Backoff) {
 	base, limit := path+".base", path+".cap"
 	switch {

@@ -24,8 +24,8 @@ type Schedule struct {
 	MaxRetry *int `yaml:"max_retry"`
 	// Timeout is the longest time that one run may take. The zero value means the task's.
 	Timeout time.Duration `yaml:"timeout"`
-	// Retention is the time for which the finished job is kept, at least five minutes. The zero value means
-	// the task's.
+	// Retention is the time for which the finished job is kept, at least five minutes. The zero
+	// value means the task's.
 	Retention time.Duration `yaml:"retention"`
 	// Template is the job's payload. Its texts may have ${…} with expressions over tick.
 	Template any `yaml:"payload"`
@@ -112,8 +112,8 @@ func (d *decoder) checkEntry(path string, e cron.Entry) {
 	}
 }
 
-// checkPayload reports an error of the payload at a sample tick, the first after 2000 began: of an
-// expression, or of the task's own check.
+// checkPayload evaluates the payload at the first tick after the year 2000 began. It reports the
+// error of an expression, or of the task's own check of the payload.
 func (d *decoder) checkPayload(path string, s Schedule, name string) {
 	if d.broken(path) || !d.clean(path) {
 		return

@@ -18,8 +18,7 @@ type Then struct {
 	// Type is the task type of the next job. Required.
 	Type string `yaml:"type"`
 	// Payload is the payload of the next job. Its texts may have ${…} with expressions. A secret is
-	// written as $${env:NAME}. It is an error if the value of an
-	// expression has such a reference.
+	// written as $${env:NAME}. It is an error if the value of an expression has such a reference.
 	Payload any `yaml:"payload"`
 	// When is the condition. The zero value means always.
 	When expression.When `yaml:"when"`
@@ -70,8 +69,9 @@ func refers(typename, field string) bool {
 	return typename == tasks.TypeHTTPRequest && !strings.EqualFold(field, "body")
 }
 
-// fill evaluates the templates of a payload and returns it as JSON. An expression must not result in a
-// reference to a secret, because its input comes from others, such as a server that answered.
+// fill evaluates the templates of a payload and returns it as JSON. An expression must not result
+// in a reference to a secret, because its input comes from others, such as a server that answered.
+// So the result may have no more references (own) than the templates.
 func fill(typename string, payload any, from expression.Source) ([]byte, error) {
 	own := 0
 	filled, err := eachLeaf("", "", payload, func(_, field string, leaf any) (any, error) {

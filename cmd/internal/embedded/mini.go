@@ -25,7 +25,8 @@ func (s *Store) runMini(ctx context.Context) error {
 	debug.SetGCPercent(400) // miniredis makes much garbage: this halves the CPU time to enqueue 60,000 jobs
 	m, file := miniredis.NewMiniRedis(), filepath.Join(s.dir, "appendonly.aof")
 	defer m.Close()
-	// Without reuse, because save also connects after the server has closed its connections.
+	// No connection is reused, because save also connects after the server has closed its
+	// connections.
 	rdb := redis.NewClient(&redis.Options{ConnMaxLifetime: 1, ReadTimeout: -1, Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() }})
 	defer rdb.Close()
 	if err := load(rdb, file); err != nil {
@@ -49,7 +50,7 @@ func (s *Store) runMini(ctx context.Context) error {
 		case <-time.After(tick):
 		}
 		now := time.Now()
-		m.FastForward(now.Sub(last)) // by itself miniredis would look at all keys for each command
+		m.FastForward(now.Sub(last)) // expires keys; miniredis's own clock would look at all keys for each command
 		if last = now; now.After(due) {
 			err := save(rdb, file)
 			if err != nil && !failing {
@@ -81,7 +82,8 @@ func save(rdb *redis.Client, path string) error {
 	return err
 }
 
-// dump returns the commands that make the data. A script sees one moment.
+// dump is a script that returns the commands which write the data. A script sees the data of one
+// moment.
 const dump = `
 local all = {}
 local function add(command, words)
@@ -107,7 +109,7 @@ return table.concat(all)`
 // load executes the commands of a file.
 func load(rdb *redis.Client, path string) error {
 	ctx := context.Background()
-	if err := rdb.Ping(ctx).Err(); err != nil { // also starts it, without a port
+	if err := rdb.Ping(ctx).Err(); err != nil { // also starts miniredis, without a port
 		return err
 	}
 	text, err := os.ReadFile(path)

@@ -24,8 +24,8 @@ const (
 	answerTimeout = 10 * time.Second // bounds the time that a server needs to start, to answer and to end
 )
 
-var tick = time.Second                   // between two checks, and between two saves of a miniredis
-var childAttributes *syscall.SysProcAttr // of the operating system
+var tick = time.Second                   // between two checks of the folder, and between two saves of a miniredis
+var childAttributes *syscall.SysProcAttr // of redis-server; the file of an operating system may set them
 
 // A Store is the Redis of one folder. The process that holds the folder's lock runs the server.
 // When that process ends, another that has the Store open takes the lock.

@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/scheduler"
 )
 
-// Expression is a compiled expression with results of type T. The value of its zero value is the
-// default of the kind K. An Expression is safe for concurrent use.
+// Expression is a compiled expression with results of type T. The result of the zero Expression is
+// the default of the kind K. An Expression is safe for concurrent use.
 type Expression[T any, K kind[T]] struct{ *program }
 
 // kind is where an expression is used, such as key or cost.

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Template is text with expressions, such as "report of ${tick.Year()}". $${ stands for a literal ${.
+// Template is text with expressions, such as "report of ${tick.Year()}". $${ means a plain ${.
 type Template struct {
 	source string
 	parts  []part
@@ -20,7 +20,7 @@ type part struct {
 	expression *program
 }
 
-// ParseTemplate compiles a text, whose expressions may use the variables.
+// ParseTemplate compiles a text. Its expressions may use the variables vars.
 func ParseTemplate(text string, vars []string) (Template, error) {
 	t := Template{source: text}
 	for text != "" {
@@ -51,7 +51,8 @@ func ParseTemplate(text string, vars []string) (Template, error) {
 	return t, nil
 }
 
-// closing returns the index of the } that ends an expression, or -1. It skips nested and quoted braces.
+// closing returns the index of the } that ends an expression, or -1. It skips nested and quoted
+// braces.
 func closing(text string) int {
 	depth, quote := 0, byte(0)
 	for i := 0; i < len(text); i++ {

@@ -49,8 +49,8 @@ func (w *Worker) costs(ctx context.Context, task *asynq.Task, result func() ([]b
 	return w.config.Load().Tasks.Costs(config.JobOf(ctx, task), result)
 }
 
-// thenRetention is the shortest time for which a next job is kept. If a crash before the acknowledgement makes
-// the first job run again, it finds that the next job exists.
+// thenRetention is the shortest time for which a next job is kept. If a crash before the
+// acknowledgement makes the first job run again, the first job finds that the next job exists.
 const thenRetention = 10 * time.Minute
 
 // enqueueNext enqueues the jobs that follow a finished job, before the job is acknowledged. After a

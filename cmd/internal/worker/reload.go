@@ -47,8 +47,8 @@ func (w *Worker) watch(ctx context.Context) {
 	}
 }
 
-// reload applies the config file's limits, rules and schedules. A file with errors, a missing file and
-// an empty file change nothing, because otherwise an accident would lift all limits.
+// reload applies the config file's limits, rules and schedules. A file with errors, a missing file
+// and an empty file change nothing, because otherwise an accident would lift all limits.
 func (w *Worker) reload(ctx context.Context) { w.health.bad.Store(w.readAgain(ctx) != nil) }
 
 // readAgain returns why the config was not applied.
@@ -108,9 +108,9 @@ func needRestart(old, next *config.Config) (fields []string) {
 		switch name {
 		case "", "tasks", "schedules":
 			same = true
-		case "queues": // for the same reason
+		case "queues": // compiled expressions cannot be compared, their texts can
 			same = fmt.Sprint(old.Queues) == fmt.Sprint(next.Queues)
-		case "commands": // compiled expressions cannot be compared, their texts can
+		case "commands": // for the same reason
 			same = maps.EqualFunc(old.Commands, next.Commands, func(a, b config.Command) bool {
 				same := fmt.Sprintf("%q", a.Run) == fmt.Sprintf("%q", b.Run)
 				a.Run, b.Run = nil, nil

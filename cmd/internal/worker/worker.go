@@ -63,7 +63,7 @@ type Worker struct {
 	server   *scheduler.Server
 	health   *health
 	outages  *redishealth.OutageFilter
-	quiet    *slog.Logger // logs only the begin and the end of an outage
+	quiet    *slog.Logger // logs of an outage only its beginning and its end
 	hangup   chan os.Signal
 	keeps    sync.Once // for the warning of keptRule
 	stopping atomic.Bool
@@ -225,7 +225,8 @@ func (w *Worker) serve(ctx context.Context) error {
 	return nil
 }
 
-// checkInterval is the time between two checks that Redis can be used. asynq pings Redis each second.
+// checkInterval is the time between two checks that Redis can be used. asynq pings Redis each
+// second.
 const checkInterval = 10 * time.Second
 
 // watchRedis notices problems of Redis also while no job runs.
@@ -275,8 +276,8 @@ func (w *Worker) logFailure(ctx context.Context, task *asynq.Task, err error) {
 	}
 }
 
-// rule returns what a job needs before it runs. The error archives a job that its handler would
-// reject, before it takes permits.
+// rule returns what a job needs before it runs. If the job's handler would reject the job, rule
+// returns an error, which archives the job before it takes permits.
 func (w *Worker) rule(ctx context.Context, task *asynq.Task) (scheduler.Rule, error) {
 	if err := w.handlers.check(task); err != nil {
 		return scheduler.Rule{}, err

@@ -24,7 +24,8 @@ const (
 	// maxBatch is the maximum number of jobs in one dequeue and in one request for permits, because
 	// Redis serves no other client while a script runs.
 	maxBatch = 64
-	// deniedWindow is how long after a denial jobs are kept from asynq until the limiter has decided.
+	// deniedWindow is for how long after a denial fetched jobs wait for the limiter's decision
+	// before asynq gets them.
 	deniedWindow = time.Second
 	// maxPermitAge is the maximum age of permits when the handler starts, because the limiter counts
 	// them at the time of the request.
@@ -144,7 +145,7 @@ func (s *scope) awaitRule(ctx context.Context, a *attempt, rule <-chan ruleResul
 		if err := s.shards.Check(s.shards.QueueOf(a.Queue), s.shard, r.rule.Needs); err != nil {
 			a.err = finalError{err}
 		} else if a.err = a.expiredError(); a.err != nil && len(a.rule.Needs) > 0 {
-			go func() { _, _ = s.limiter.Forget(context.Background(), a.job) }() // if it fails, the dispatcher does it
+			go func() { _, _ = s.limiter.Forget(context.Background(), a.job) }() // if Forget fails, the dispatcher forgets the job
 		}
 	}
 	return true
@@ -244,8 +245,8 @@ func (s *scope) acquire(all []*attempt) (denied bool) {
 	return denied
 }
 
-// waitdbJob returns the attempt's job as the limiter needs it. Its deadline is one second earlier, so
-// that the limiter archives a job that waits until its deadline, with the reason for the wait.
+// waitdbJob returns the attempt's job as the limiter needs it. Its deadline is one second before
+// the job's own, so that a job that waits too long ends with the limiter's reason for the wait.
 func (s *scope) waitdbJob(a *attempt) waitdb.Job {
 	j := waitdb.Job{
 		JobID: a.job, Priority: waitdb.Priority(priorityOf(a.task, a.rule)), MaxWait: a.rule.MaxWait, Grant: s.grant,
@@ -264,8 +265,8 @@ func (s *scope) waitdbJob(a *attempt) waitdb.Job {
 }
 
 // outcomeError returns nil if the job may run, or else an error that makes asynq put the job back,
-// archive it or delete it. If the limiter is unavailable, the job is put back for a second. It must
-// not run without permits, and must not spend its retries on an outage.
+// archive it or delete it. If the limiter is unavailable, the job is put back for a second: a job
+// must not run without permits, and must not spend its retries on an outage.
 func (s *scope) outcomeError(a *attempt, d waitdb.Decision, err error) (waitdb.Decision, error) {
 	switch {
 	case errors.Is(err, throttle.ErrUnavailable):
@@ -285,7 +286,8 @@ func (s *scope) outcomeError(a *attempt, d waitdb.Decision, err error) (waitdb.D
 
 // denied returns the error of a job that waits for permits. asynq keeps the job in its retry set
 // until the dispatcher promotes it. The retry time is a fallback and later than the estimated wait,
-// because a job that is retried too early is denied again. Without promotion it is the estimated wait.
+// because a job that is retried too early is denied again. If promotion is disabled, the retry time
+// is the estimated wait.
 func (s *Server) denied(d waitdb.Decision, err error) *putBackError {
 	delay := d.PutBack
 	if !s.canPromote.Load() {

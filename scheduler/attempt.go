@@ -19,14 +19,14 @@ import (
 type job = throttle.JobID
 
 // attempt is one try to run a job, from the dequeue that fetched the job until asynq has written
-// how the try ended. If a job is denied and fetched again, that is another attempt here, though
-// asynq counts none.
+// how the try ended. A denied job that is fetched again is another attempt here, though asynq does
+// not count the denied one.
 type attempt struct {
 	job
 	scope     *scope      // nil until decode
 	msg       string      // as asynq stores it
 	task      *asynq.Task // nil if the message cannot be read, which asynq reports
-	statsTask stats.Task  // under which the stats count the job
+	statsTask stats.Task  // the queue and type that count the job in the stats
 	back      bool        // whether the job was put back since it was enqueued
 	unique    bool        // whether the job has a Unique lock
 	retried   int         // failures so far
@@ -45,7 +45,7 @@ type attempt struct {
 	sentAt   time.Time       // when the request was sent
 	startAt  time.Time       // when the handler may start
 
-	// inFlight guards these.
+	// inFlight.mu guards the next three fields.
 	taken bool      // whether the handler has started, or the attempt was given up
 	slot  bool      // whether the attempt occupies a worker slot
 	until time.Time // when an attempt without a slot is forgotten
@@ -58,14 +58,14 @@ type attempt struct {
 	end     attemptEnd
 }
 
-// attemptEnd is what is needed to write the end of an attempt.
+// attemptEnd is what the server must know when asynq writes the end of an attempt.
 type attemptEnd struct {
 	queuedAt time.Time // when the job first joined its lane; zero until the handler runs
-	keep     bool      // whether the job keeps a record of the attempt: it failed, or one before it
+	keep     bool      // whether to record the attempt: it or an earlier attempt of the job failed
 	took     time.Duration
 	retry    *RetryPolicy // of the job's rule; nil until the handler runs
-	// putBack is set if the job is put back. asynq archives a job on its last attempt whatever its
-	// error is, so redisClient needs to know.
+	// putBack is set if the job is put back. asynq would archive a job on its last attempt whatever
+	// its error is, so redisClient puts the job back instead.
 	putBack *putBackError
 }
 
@@ -107,8 +107,8 @@ func (a *attempt) isDone() bool {
 	}
 }
 
-// outcome is how asynq counts an attempt that returns err. The order of the cases is asynq's: an
-// ended context comes before the handler's error, and a dropped job is not archived.
+// outcome is how asynq counts an attempt that returns err. The order of the cases is asynq's: a
+// passed deadline comes before the handler's error, and RevokeTask comes before SkipRetry.
 func (a *attempt) outcome(ctx context.Context, err error) stats.End {
 	later, isLater := errors.AsType[*putBackError](err)
 	switch {
@@ -148,9 +148,10 @@ func (a *attempt) expiredError() error {
 }
 
 // retryError turns a handler's error into an error for asynq. If the error wraps several of ours
-// and asynq's, PutBackAs takes precedence over SkipRetry and RevokeTask, and these over RetryAfter:
-// see IsPutBack. Without a policy the program's RetryDelayFunc decides. After the policy's last
-// retry retryError returns a finalError, because asynq knows only the job's own MaxRetry.
+// and asynq's, PutBackAs takes precedence over SkipRetry and RevokeTask, and those two take
+// precedence over RetryAfter: see IsPutBack. Without a policy the program's RetryDelayFunc decides.
+// After the policy's last retry retryError returns a finalError, because asynq knows only the job's
+// own MaxRetry.
 func (a *attempt) retryError(err error) error {
 	if as, ok := errors.AsType[*putBackAs](err); ok {
 		return &putBackError{error: err, at: time.Now(), as: as}

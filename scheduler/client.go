@@ -94,7 +94,7 @@ func (c *Client) EnqueueAll(ctx context.Context, tasks ...*asynq.Task) []Enqueue
 }
 
 // enqueue calls EnqueueContext in one goroutine for each task, and intercepts the script that asynq
-// sends for the task. As soon as each running goroutine waits for its script, it sends all of these
+// sends for the task. When every running goroutine waits for its script, enqueue sends all of these
 // scripts in one pipeline.
 func (c *Client) enqueue(ctx context.Context, tasks []*asynq.Task, results []EnqueueResult) {
 	scripts := make(chan *pendingScript) // nil means that a goroutine has ended

@@ -20,9 +20,9 @@ import (
 //	}
 //
 // The error may be wrapped; asynq shows its text for the job. If d is zero, the job runs again at
-// once. Otherwise asynq brings it back up to DelayedTaskCheckInterval and a second after d. The
-// permits of the attempt are used up. The next attempt asks for permits again, at the RetryPosition
-// of its rule.
+// once. Otherwise asynq brings it back after d, and at most DelayedTaskCheckInterval and a second
+// later. The permits of the attempt are used up. The next attempt asks for permits again, at the
+// RetryPosition of its rule.
 func RetryAfter(d time.Duration) error { return retryAfter(d) }
 
 type retryAfter time.Duration
@@ -34,11 +34,11 @@ func (d retryAfter) Error() string { return "retry after " + duration.Text(time.
 // with 429 Too Many Requests. until is when the upstream accepts calls again, by this process's
 // clock. A zero or past until means that the upstream did not say.
 //
-// The keys of the rule's BlockOnRateLimit are blocked for all workers until then, or for a time
-// that grows with each rejection in a row, half of it random. So only calls that are already under
-// way are rejected as well. The job goes back to the head of its lane, behind jobs that were
-// allowed before it and were rejected too. It spends no attempt, and no ErrorHandler is called. Its
-// permits stay used.
+// The keys of the rule's BlockOnRateLimit are blocked for all workers until that time. Without a
+// time, the block grows with each rejection in a row, and half of it is random. Calls that are
+// already under way may be rejected as well. The job goes back to the head of its lane, but behind
+// rejected jobs that were allowed before it. The job spends no attempt, its permits stay used, and
+// no ErrorHandler is called.
 //
 // The error may be wrapped; asynq shows its text for the job. If the job has no permits, or its
 // rule blocks nothing that the job needs, the job is put back as with RetryAfter, or fails if until
@@ -68,9 +68,9 @@ func (*putBackAs) Error() string { return "put back with another payload" }
 // IsPutBack reports whether a handler's error is no failure, because it puts the job back: it wraps
 // RetryAfter, RateLimited or PutBackAs. It is for middleware that logs or counts failures.
 //
-// If an error also wraps asynq.SkipRetry or asynq.RevokeTask, RateLimited and PutBackAs take
-// precedence over them, and they take precedence over RetryAfter. IsPutBack does not know that a
-// RateLimited without a time fails a job that has no permits.
+// If an error also wraps asynq.SkipRetry or asynq.RevokeTask, RateLimited and PutBackAs still put
+// the job back, but RetryAfter does not. IsPutBack does not know that a RateLimited without a time
+// fails a job that has no permits.
 func IsPutBack(err error) bool {
 	_, later := errors.AsType[retryAfter](err)
 	_, limited := errors.AsType[*rateLimitedError](err)
@@ -100,7 +100,7 @@ func (e *ImpossibleError) Error() string { return e.Decision.String() }
 func (e *ImpossibleError) Unwrap() error { return e.action }
 
 // putBackError makes asynq write a job back without a failure. asynq shows the text of the wrapped
-// error. By that text writeBack recognizes that asynq writes this end of the attempt and no other.
+// error. writeBack knows by that text that asynq writes the end of this attempt.
 type putBackError struct {
 	error
 	at       time.Time     // when asynq itself brings the job back
@@ -118,8 +118,8 @@ func (e *putBackError) Error() string { return storable(e.error.Error()) }
 // Unwrap returns the wrapped error.
 func (e *putBackError) Unwrap() error { return e.error }
 
-// finalError makes asynq archive a job without a retry. It keeps the text of the wrapped error, to
-// which wrapping asynq.SkipRetry would add.
+// finalError makes asynq archive a job without a retry. It keeps the text of the wrapped error.
+// To wrap asynq.SkipRetry as well would add to the text.
 type finalError struct{ error }
 
 // Unwrap returns the wrapped error.
@@ -138,8 +138,8 @@ type delayedError struct {
 // Unwrap returns the wrapped error.
 func (e delayedError) Unwrap() error { return e.error }
 
-// withoutDelay returns the error that the program's functions get: the handler's own. A finalError
-// stays, because it reports, as asynq.SkipRetry does, that the job is archived.
+// withoutDelay returns the error that the program's functions get: the handler's own error. A
+// finalError stays, because it reports, as asynq.SkipRetry does, that the job is archived.
 func withoutDelay(err error) error {
 	if delayed, ok := errors.AsType[delayedError](err); ok {
 		return delayed.error

@@ -13,9 +13,10 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// wrap returns the handler that asynq's server gets. It waits for the job's permits, which were
-// requested when the job was fetched, and calls next. Most denied jobs were put back before asynq
-// got them. For the others wrap returns the error that makes asynq put them back.
+// wrap returns the handler that asynq's server gets. The handler waits for the job's permits, which
+// were requested when the job was fetched, and calls next. Most denied jobs were put back before
+// asynq got them. For other denied jobs, the handler returns an error that makes asynq put them
+// back.
 func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		var j job
@@ -62,10 +63,10 @@ func (s *Server) try(ctx context.Context, a *attempt, task *asynq.Task, next asy
 	}
 }
 
-// awaitPermits waits for the result of the request, and until the permits exist: a job may get its
-// permits some milliseconds in advance, so that one call can grant many jobs. The error is why the
+// awaitPermits waits for the result of the request, and until the permits exist. A job may be
+// granted some milliseconds before that, so that one call can grant many jobs. The error is why the
 // job does not run. If the job's rule panicked, awaitPermits panics with the same value, and asynq
-// turns that into its own error.
+// turns the panic into its own error.
 func (a *attempt) awaitPermits(ctx context.Context) error {
 	select {
 	case <-a.done:
@@ -82,21 +83,21 @@ func (a *attempt) awaitPermits(ctx context.Context) error {
 	return a.err
 }
 
-// abandoned returns the error that puts a job back that asynq abandoned before the handler started,
-// for example because the job's lease ended.
+// abandoned returns the error of a job that asynq abandoned before the handler started, for example
+// because the job's lease ended. The error puts the job back.
 func (a *attempt) abandoned(ctx context.Context) error {
 	return &putBackError{error: ctx.Err(), at: time.Now().Add(time.Second), denied: true, position: a.nextPosition()}
 }
 
-// Errors of the span of a run whose handler did not return or did not start.
+// Errors for the trace span of a run whose handler did not return or did not start.
 var (
 	errPanicked = errors.New("the handler panicked")
 	errStale    = errors.New("the permits had expired: the job requests new ones")
 )
 
 // run starts the handler, and extends the job's leases while the handler runs. run does not recover
-// from a panic, so that asynq makes its own error of it. If the permits are too old, run does not
-// call the handler, and stale is true.
+// from a panic, so that asynq turns the panic into its own error. If the permits are too old, run
+// does not call the handler, and stale is true.
 func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err error) {
 	if err = a.expiredError(); err == nil && ctx.Err() != nil {
 		err = a.abandoned(ctx)
@@ -121,8 +122,8 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 	return false, err
 }
 
-// call calls the handler and counts how the attempt ends. A panic is a failure. So is an attempt
-// that took too long, whatever the handler returned, because asynq had abandoned it by then.
+// call calls the handler and counts how the attempt ends. A panic is a failure. An attempt that
+// took too long is also a failure, whatever the handler returned: asynq had abandoned the attempt.
 func (a *attempt) call(ctx context.Context, next asynq.Handler, ended func() (over bool)) (err error) {
 	counted, outcome := a.scope.stats.StartJob(a.statsTask), a.failure()
 	queuedAt := a.position.queuedAt
@@ -149,7 +150,8 @@ func (a *attempt) call(ctx context.Context, next asynq.Handler, ended func() (ov
 	return err
 }
 
-// reportTimeout is how long a job that has ended waits at most for a report to the limiter.
+// reportTimeout is the longest time for which a job that has ended waits for a report to the
+// limiter.
 const reportTimeout = 5 * time.Second
 
 // afterRun turns a handler's error into an error for asynq, and reports the outcome to the limiter:
@@ -180,8 +182,8 @@ func (a *attempt) afterRun(ctx context.Context, err error) error {
 // one round trip. It returns nil if the job fails like any other.
 //
 // If the limiter is unavailable, nothing is blocked, and the job is put back until the time that
-// the upstream named. The job does not count as denied then: it is in no lane, so the dispatcher
-// would take it for an orphan and send it back earlier.
+// the upstream named. That job does not count as denied, because it is in no lane: the dispatcher
+// would take the job for an orphan and promote it earlier.
 func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err error) error {
 	s, needs, wait := a.scope, a.rule.blockedNeeds(), time.Until(why.until)
 	if len(a.decision.Taken) == 0 || len(needs) == 0 {
@@ -207,6 +209,6 @@ func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err er
 		s.log.Info("blocked by the upstream", "job", a.ID, "limits", meterNames(needs), "for", d.RetryAfter.Round(time.Second))
 		return s.denied(d, err)
 	}
-	_, result := a.resolveImpossible(d) // nil if it would run without permits, and so fails
+	_, result := a.resolveImpossible(d) // nil for ActionRun: the job fails like any other
 	return result
 }

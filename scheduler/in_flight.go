@@ -10,7 +10,7 @@ import (
 type inFlight struct {
 	mu       sync.Mutex
 	attempts map[job]*attempt
-	slots    int       // that attempts occupy
+	slots    int       // worker slots that attempts occupy
 	sweep    time.Time // when old attempts are removed next
 }
 

@@ -14,15 +14,15 @@ import (
 // asynq starts its own timer when it fetches a job. That timer would include the time for which the
 // job waits for permits, and a job would fail at its deadline before it has asked for permits.
 // Therefore asynq gets the job with disabledOffset added to both, and the server enforces the
-// originals from when the handler starts.
+// original values once the handler has started.
 type jobTimeout struct {
 	timeout  time.Duration
 	deadline time.Time
 }
 
 // disabledOffset is added to timeouts and deadlines, in seconds: about 30,000 years. Original
-// values are smaller, so the remainder of a division by it is the original, and nothing must be
-// remembered.
+// values are smaller, so the server gets an original value back as the remainder of a division by
+// disabledOffset.
 const disabledOffset = 1_000_000_000_000
 
 // jobTimeoutOf returns the timeout and the deadline of a message.
@@ -118,8 +118,8 @@ func runContexts(next func() (context.Context, error)) func() context.Context {
 	}
 }
 
-// release detaches the runContext of an attempt from the program's context, which would keep a
-// reference to it, when asynq is done with the attempt.
+// release detaches the runContext of an attempt from the program's context when asynq is done with
+// the attempt. Otherwise the program's context would keep a reference to the runContext.
 func release(ctx context.Context) {
 	if parent, ok := ctx.Value(runContextKey{}).(*runContext); ok && parent.Context.Done() != nil {
 		parent.end(nil)

@@ -23,7 +23,7 @@ const (
 // holdLeases extends the attempt's leases on concurrency limits until free is called, even if ctx
 // ends. asynq gives an attempt up after a timeout or at a shutdown, but the handler may still call
 // the upstream until it returns. free releases the leases. The returned context is canceled if a lease
-// is lost, or shortly before a lease ends that cannot be extended.
+// is lost, or shortly before the end of a lease that could not be extended.
 func (a *attempt) holdLeases(ctx context.Context) (_ context.Context, free func()) {
 	if a.decision.Lease == 0 {
 		return ctx, func() {}

@@ -163,10 +163,10 @@ type loggedDifferences struct {
 	lost          map[string]bool
 }
 
-// compareLimits compares the server's limits with those in Redis. It defines a limit again if a part
-// of its definition is lost. It logs limits that another process has defined differently since, whose
-// last definition is in force. The first call also logs limits that are paused or were set at run
-// time, because a restart does not change that.
+// compareLimits compares the server's limits with those in Redis. It defines a limit again if a
+// part of its definition is lost. It logs limits that another process has defined differently
+// since: the last definition of a limit is in force. The first call also logs limits that are
+// paused or were set at run time, because a restart does not change that.
 func (s *scope) compareLimits(ctx context.Context) {
 	ours := s.limits.defined()
 	if len(ours) == 0 {
@@ -175,7 +175,7 @@ func (s *scope) compareLimits(ctx context.Context) {
 	names := slices.Sorted(maps.Keys(ours))
 	stored, err := definitions(ctx, s.limiter, names)
 	if err != nil {
-		return // the jobs that ask for permits report an outage
+		return // requests for permits report an outage
 	}
 	for _, name := range names {
 		d := stored[name]

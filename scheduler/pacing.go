@@ -9,8 +9,8 @@ import (
 )
 
 // pacing keeps the interval between calls of this process for limits with capacity 1. The permits
-// have that interval, but a call may leave late, for example on a busy machine or while it
-// connects, and the next call would follow too closely. It is safe for concurrent use.
+// become available at that interval, but a call may leave late, for example on a busy machine or
+// while it connects, and the next call would follow too closely. It is safe for concurrent use.
 type pacing struct {
 	mu   sync.Mutex
 	next map[throttle.Need]time.Time // by limit and key, when the next call may leave at the earliest

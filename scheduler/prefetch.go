@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// startWithin is how long a fetched job waits here for asynq's next dequeue. After that the job
-	// goes back to its queue, so that other servers may run it.
+	// startWithin is how long a fetched job waits in the prefetcher for asynq's next dequeue. After
+	// that the job goes back to its queue, so that other servers may run it.
 	startWithin = time.Second
 	// leastLease is the minimum remaining lease of a job that is handed to asynq.
 	leastLease = asynqdb.LeaseTime / 2
 	// passShare is the most time in percent that Redis spends on new jobs that are all denied.
 	passShare = 30
-	// longestRest bounds the time between two batches of such jobs if Redis is slow. Only jobs that
-	// wait for twice as long count, because no permit may be idle meanwhile.
+	// longestRest is the longest time between two batches of such jobs, if Redis is slow. Such a
+	// job waits at least twice as long for its permits, so that no permit is idle meanwhile.
 	longestRest = time.Second
 	// othersWait is how long a queue that was found empty is left alone while the markers of other
 	// queues wake the server. To look at all shards for each job would cost more than the jobs.
@@ -54,13 +54,13 @@ type prefetcher struct {
 	inFlight *inFlight
 
 	lock      chan struct{} // guards what follows; held while Redis answers
-	next      batch         // what asynq gets next; it goes back at until
+	next      batch         // jobs that asynq gets next; they go back at until
 	until     time.Time
-	returned  []batch                     // what must go back
+	returned  []batch                     // jobs that must go back
 	lost      map[string]*asynqdb.Dequeue // by queue: a fetch whose reply was lost
 	emptiedAt map[string]time.Time        // when a fetch emptied the queue
 	lookedAt  map[string]time.Time        // when a fetch left no job in the queue that it may take
-	passes    map[string]time.Duration    // queues with a backlog: how long its last batch took
+	passes    map[string]time.Duration    // by queue with a backlog: how long its last batch took
 	passAt    time.Time                   // when the next batch of new jobs of such a queue is due
 	timer     *time.Timer                 // gives back jobs that do not start in time
 	stopped   bool
@@ -91,7 +91,7 @@ func newPrefetcher(db asynqdb.DB, cfg asynq.Config, jobs admitter, flying *inFli
 		lookedAt: map[string]time.Time{}, passes: map[string]time.Duration{},
 	}
 	if p.slots < 1 {
-		p.slots = runtime.NumCPU() // as asynq has it
+		p.slots = runtime.NumCPU() // as asynq does
 	}
 	if !cfg.StrictPriority {
 		p.shares = max(1, len(cfg.Queues))
@@ -201,8 +201,8 @@ func (p *prefetcher) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, 
 	return len(found), nil
 }
 
-// notePass notes whether a fetch met a backlog: all new jobs among them wait long. If there is no
-// new job, it leaves the note of the fetch before.
+// notePass notes whether a queue has a backlog: the fetch found n jobs, and all new jobs among them
+// will wait long. If the fetch found no new job, the note of the fetch before stays.
 func (p *prefetcher) notePass(queue string, found []*attempt, n int, took time.Duration) {
 	isNew := func(a *attempt) bool { return !a.back }
 	isShort := func(a *attempt) bool {
@@ -279,8 +279,8 @@ func (p *prefetcher) expire() {
 	}
 }
 
-// stop gives back all jobs that have not started. For asynq, which may go on to dequeue, the queues
-// are empty then.
+// stop gives back all jobs that have not started. If asynq dequeues after that, dequeue
+// reports empty queues.
 func (p *prefetcher) stop() {
 	p.lock <- struct{}{}
 	defer func() { <-p.lock }()
@@ -289,7 +289,7 @@ func (p *prefetcher) stop() {
 	p.until = time.Now()
 	p.returnExpired(ctx)
 	for _, c := range p.lost {
-		_, _ = p.send(ctx, c, 0) // recovery finds the jobs that this does not
+		_, _ = p.send(ctx, c, 0) // if this fails, recovery puts the jobs back
 		p.until = time.Now()
 		p.returnExpired(ctx)
 	}

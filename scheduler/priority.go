@@ -21,7 +21,7 @@ type PriorityLevel int
 // joined the lane at most 1000 jobs earlier. So at most 2000 later jobs overtake a job of low
 // priority.
 const (
-	PriorityNormal PriorityLevel = iota // these are waitdb's in their order
+	PriorityNormal PriorityLevel = iota // the values are those of waitdb.Priority
 	PriorityHigh
 	PriorityLow
 )

@@ -17,7 +17,7 @@ import (
 type queuePosition struct {
 	queuedAt, retryAt time.Time
 	// notStarted reports that the job was allowed and did not start, so that its wait goes on. In
-	// that case retryAt is when the wait began, and denials is the number of denials in it.
+	// that case retryAt is when the wait began, and denials is the number of denials since.
 	notStarted bool
 	denials    int
 }

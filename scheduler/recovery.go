@@ -60,8 +60,8 @@ func (s *Server) recoverJobs(ctx context.Context) {
 	}
 }
 
-// restore looks at one page of all jobs, and adds jobs of the server's queues again that are
-// missing in asynq's lists and sets.
+// restore looks at one page of all jobs. If a job of the server's queues is missing in asynq's
+// lists and sets, restore adds it again.
 func (r *recovery) restore(ctx context.Context) {
 	now := time.Now()
 	if now.Before(r.page) {
@@ -127,9 +127,9 @@ func (r *recovery) look(ctx context.Context) (soon bool) {
 	return soon
 }
 
-// recover puts a job back if its lease is dead. A job that this process could not put back during
-// an outage of Redis is put back without a crash. The lease is this process's own, so the clocks do
-// not differ.
+// recover puts a job back if its lease is dead. If this process could not put its own job back
+// during an outage of Redis, recover does it, and counts no crash. It does so as soon as the lease
+// has ended, because this process's clock set the end.
 func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 	now := time.Now()
 	over := now.Sub(time.Unix(s.ends+1, 0))

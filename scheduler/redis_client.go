@@ -33,7 +33,8 @@ type redisClient struct {
 }
 
 // EvalSha implements redis.Scripter. A script that ends a lease is sent with a guard in front, see
-// asynqdb.Guards. Its first call gets a NOSCRIPT error, so that asynq sends the text with Eval.
+// asynqdb.Guards. The first call of such a script gets a NOSCRIPT error, so that asynq sends its
+// text.
 func (q *redisClient) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
 	c := asynqdb.Recognize(keys, args)
 	if c.EndsLease && !q.guards.Known(sha1) {
@@ -75,7 +76,7 @@ func (q *redisClient) run(ctx context.Context, c *asynqdb.Call, send func(asynqd
 		cmd = send(asynqdb.LeaseID{})
 	}
 	q.scopeOf(c.Queue).queueHealth.Note(ctx, began, cmd.Err())
-	if c.MayAddPending && cmd.Err() == nil && cmd.Val() != int64(0) { // 0 is a count of no jobs
+	if c.MayAddPending && cmd.Err() == nil && cmd.Val() != int64(0) { // 0 means that no job was added
 		setMarker(ctx, q.UniversalClient, markerKey(c.Queue))
 	}
 	return cmd

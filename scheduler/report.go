@@ -102,8 +102,8 @@ func ReportRateLimit(ctx context.Context, until time.Time) {
 }
 
 // ReportOverload slows down adaptive limits because the upstream was too busy for the running
-// job's call and named no time, as with 503 Service Unavailable. It concerns the keys that
-// RateLimited would block; they stay open. The error that the handler returns still decides what
+// job's call and named no time, as with 503 Service Unavailable. It applies to the keys that
+// RateLimited would block, which stay open. The error that the handler returns still decides what
 // happens to the job. It does nothing outside of handlers of a Server and for a job without
 // permits. It takes a round trip. If that fails, the Server logs it.
 func ReportOverload(ctx context.Context) {
@@ -157,13 +157,13 @@ func Pace(ctx context.Context) {
 	}
 }
 
-// IdempotencyKey returns a text that identifies the running job to others. It is the same in all
-// attempts of the job, even if a finished attempt is repeated because its worker died before asynq
-// stored the result, and no other job has it, not even a later one with the same ID. It is for the
-// IDs of jobs that follow, and for APIs that take such a key.
+// IdempotencyKey returns a text that identifies the running job to others. The key is the same in
+// all attempts of the job, even if an attempt is repeated because its worker died before asynq
+// stored the result. No other job has the key, not even a later job with the same ID. It is for the
+// IDs of jobs that this job enqueues, and for APIs that accept an idempotency key.
 //
-// It is a random UUID, kept with the job in asynq's Redis, and takes a round trip. The error is
-// that Redis's, or says that the job is gone or that ctx is not that of a Server's handler.
+// The key is a random UUID, stored with the job in asynq's Redis. The call takes a round trip. It
+// returns Redis's error, or an error if the job is gone or ctx is not a handler's context.
 func IdempotencyKey(ctx context.Context) (string, error) {
 	a, ok := attemptOf(ctx)
 	if !ok {

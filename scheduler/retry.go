@@ -55,7 +55,7 @@ type Jitter string
 // The jitters. The zero value means JitterFull.
 const (
 	JitterFull  Jitter = "full"  // anything from 0 to the delay
-	JitterEqual Jitter = "equal" // half of the delay, and up to as much again
+	JitterEqual Jitter = "equal" // half of the delay, plus a random part of the other half
 	JitterNone  Jitter = "none"  // the delay itself
 )
 
@@ -80,8 +80,8 @@ type Backoff struct {
 	Jitter Jitter `yaml:"jitter"`
 }
 
-// Delay returns how long to wait after the n-th retry, counted from 0. It is never longer than Cap,
-// jitter included, and can be 0 with full jitter. Each call draws anew.
+// Delay returns how long to wait before the n-th retry, counted from 0. The delay is never longer
+// than Cap, jitter included, and can be 0 with full jitter. Each call draws a new random delay.
 func (b Backoff) Delay(n int) time.Duration {
 	d := b.ceiling(n)
 	switch b.Jitter {
@@ -127,7 +127,7 @@ func (b Backoff) ceiling(n int) time.Duration {
 //	}}}
 //
 // A policy does not apply to denials, which are no failures, to errors that wrap asynq.SkipRetry or
-// asynq.RevokeTask, or to crashed workers, whose jobs asynq's server itself retries.
+// asynq.RevokeTask, or to crashes of workers, after which asynq itself retries the job.
 type RetryPolicy struct {
 	Backoff
 	// Classes are tried in order; the first that matches the error decides instead of Backoff.
@@ -145,7 +145,7 @@ type ErrorClass struct {
 	MaxRetry *int `yaml:"max_retry"`
 }
 
-// class returns the first class that matches the error, or one of the policy's own Backoff.
+// class returns the first class that matches the error, or a class with the policy's own Backoff.
 func (p RetryPolicy) class(err error) ErrorClass {
 	for _, c := range p.Classes {
 		if (c.Match == nil || c.Match.MatchString(err.Error())) && (c.Is == nil || c.Is(err)) {

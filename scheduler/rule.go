@@ -56,7 +56,7 @@ type Rule struct {
 	OnNoLimit Action
 	// BlockOnRateLimit names the limits whose keys are blocked for all workers when the upstream
 	// rejects the job's call: see RateLimited. Nil means the limits for which the job has a key, or
-	// all if it has none: a host that rejects calls should not block a limit that hosts share.
+	// all its limits if it has no key: a host that rejects calls should not block a shared limit.
 	BlockOnRateLimit []string
 	// Retry spaces the attempts of a job that fails. Nil leaves that to the server's
 	// RetryDelayFunc.
@@ -76,7 +76,7 @@ func (r Rule) blockedNeeds() []throttle.Need {
 	return needs
 }
 
-// meterNames are the limits of needs with their keys, for logs: "host of example.com, api".
+// meterNames returns the limits of needs with their keys, for logs: "host of example.com, api".
 func meterNames(needs []throttle.Need) string {
 	names := make([]string, len(needs))
 	for i, n := range needs {

@@ -23,8 +23,8 @@ const (
 	// promotePause is the pause after each page of promoted jobs, so that workers run other jobs
 	// too.
 	promotePause = 100 * time.Millisecond
-	// promoteRounds is how often all jobs are compared, a minute apart, after a change that
-	// concerned any of them: a worker that did not have the new rules yet may have fetched them.
+	// promoteRounds is how often all waiting jobs are compared with their rules, a minute apart,
+	// after a change of any job's needs: a worker with the old rules may have fetched the job.
 	promoteRounds = 3
 	// waitingRuleTime bounds how long the rule of a waiting job may take.
 	waitingRuleTime = 5 * time.Second
@@ -128,7 +128,7 @@ func (s *scope) appendChanged(ctx context.Context, changed, records []waitdb.Rec
 			return nil, err
 		}
 		for i, id := range ids {
-			if m, err := asynqdb.ParseMessage([]byte(messages[i])); err == nil && messages[i] != "" { // else it is gone
+			if m, err := asynqdb.ParseMessage([]byte(messages[i])); err == nil && messages[i] != "" { // else no such job
 				j := job{Queue: queue, ID: id}
 				rules[j] = s.askRule(j, m.Task(), end)
 			}
@@ -172,7 +172,7 @@ func (s *Server) wantsOf(ctx context.Context, j job, task *asynq.Task) (wants st
 	}
 	r, ok := receive(ctx, s.askRule(j, task, end))
 	if !ok || r.err != nil {
-		return stats.Requirements{}, errors.Is(r.err, asynq.SkipRetry) // it will be archived, and request nothing
+		return stats.Requirements{}, errors.Is(r.err, asynq.SkipRetry) // the job will be archived, and request nothing
 	}
 	return stats.Requirements{Needs: r.rule.Needs, FairnessKey: r.rule.FairnessKey, FairnessWeight: r.rule.FairnessWeight}, true
 }

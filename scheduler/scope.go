@@ -161,8 +161,9 @@ func (s *scope) blockFor(ctx context.Context, d time.Duration, needs []throttle.
 	return s.limiter.Internals().BlockFor(ctx, d, needs...)
 }
 
-// blockParts also blocks the keys of divided limits in all other shards, because the upstream's block
-// concerns the whole limit. It ignores errors, because the other shards' calls are rejected as well.
+// blockParts also blocks the keys of divided limits in all other shards, because the upstream's
+// block concerns the whole limit. It ignores errors: a shard also blocks the keys when its own call
+// is rejected.
 func (s *scope) blockParts(d time.Duration, needs []throttle.Need) {
 	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
 	defer cancel()

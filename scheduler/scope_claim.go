@@ -32,8 +32,9 @@ const (
 // failover changes the address, and a loss of data changes the ID. If the address is unknown, as with
 // Sentinel, a running process also passes the ID that it saw before.
 //
-// claim also ensures that all workers in a scope have the same data version. Data of an older version
-// are converted when none of its workers leads.
+// claim also ensures that all workers in a scope have the same data version. If the data have an older
+// version and no process leads, the limiter deletes the records of waiting jobs, and the jobs request
+// permits again.
 func (s *scope) claim(ctx context.Context) error {
 	rdb, queues := s.db.Redis, s.queueHealth.Watch()
 	if err := rdb.SetNX(ctx, redishealth.DataKey, uuid.NewString(), 0).Err(); queues.Note(ctx, err) != nil {
@@ -74,8 +75,9 @@ func replyError(err error) error {
 	return err
 }
 
-// addressOf returns the address of Redis from a client's options, for error messages and to recognize
-// a Redis that has lost its data. If the options have no unique address, it is the ID of the data.
+// addressOf returns the address of Redis from a client's options, for error messages and to
+// recognize a Redis that has lost its data. If the options have no unique address, the result has
+// the ID of the data.
 func addressOf(rdb redis.UniversalClient, data string) string {
 	kind := fmt.Sprintf("%T", rdb)
 	switch c := rdb.(type) {

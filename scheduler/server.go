@@ -115,8 +115,8 @@ func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log
 // failure of the job. The default is 3.
 func WithForgivenCrashes(n int) Option { return func(o *options) { o.forgivenCrashes = n } }
 
-// WithPolling disables promotion: asynq's own polls run denied jobs again. They start seconds late, and
-// a job may be denied several times.
+// WithPolling disables promotion: asynq's own polls run denied jobs again. Such jobs start seconds
+// late, and may be denied several times.
 func WithPolling() Option { return func(o *options) { o.polling = true } }
 
 const (
@@ -281,9 +281,9 @@ func (s *Server) stopFetching() {
 }
 
 // Shutdown stops taking jobs and granting permits, and waits for running jobs for at most the
-// configuration's ShutdownTimeout. Then it puts jobs that still run back and cancels their handlers'
-// contexts. Their leases on concurrency limits are kept until the handlers return. The timeout also
-// applies to RuleFor and to functions of the configuration.
+// configuration's ShutdownTimeout. Then it puts back the jobs that still run, and cancels their
+// handlers' contexts. Their leases on concurrency limits are kept until the handlers return. The
+// timeout also applies to RuleFor and to functions of the configuration.
 func (s *Server) Shutdown() {
 	end := time.AfterFunc(s.shutdownTimeout, s.userCode.giveUp)
 	defer end.Stop()

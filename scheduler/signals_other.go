@@ -4,5 +4,5 @@ package scheduler
 
 import "os"
 
-// stopSignals are those at which Run takes no more jobs and goes on.
+// stopSignals are the signals after which Run takes no more jobs, but does not return.
 var stopSignals []os.Signal

@@ -7,5 +7,5 @@ import (
 	"syscall"
 )
 
-// stopSignals are those at which Run takes no more jobs and goes on.
+// stopSignals are the signals after which Run takes no more jobs, but does not return.
 var stopSignals = []os.Signal{syscall.SIGTSTP}

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// slotTeller reports how many worker slots of a server are free, while the leader requests that: a
-// queue whose workers are busy gets no more permits than they can use. Slots count as free only
-// while the server's queues are empty, because otherwise pending jobs take them. The server reports
-// when the leader requests it, when its queues become empty, and when a job takes the last slot. It
-// is safe for concurrent use.
+// slotTeller reports how many worker slots of a server are free, while the leader requests that.
+// The leader needs the numbers to grant a queue no more permits than its workers can use. Slots
+// count as free only while the server's queues are empty, because otherwise pending jobs take them.
+// The server reports when the leader requests it, when its queues become empty, and when a job
+// takes the last slot. It is safe for concurrent use.
 type slotTeller struct {
 	queues []string
 	free   func() int
-	tell   func(free int, every time.Duration)
+	tell   func(free int, every time.Duration) // every: average time between two fetched jobs
 
 	mu       sync.Mutex
 	empty    bool      // whether the server has found its queues empty, and fetched no job since
@@ -29,8 +29,8 @@ type slotTeller struct {
 const (
 	// slotsWantedFor is how long reports are sent after a request of the leader.
 	slotsWantedFor = 3 * time.Second
-	// slotsCountedFor is after how long the count of fetched jobs is halved, so that the average
-	// follows changes.
+	// slotsCountedFor is the longest period over which fetched jobs are counted. Then the count and
+	// the period are halved, so that the average follows changes.
 	slotsCountedFor = time.Minute
 )
 
@@ -71,7 +71,7 @@ func (s *slotTeller) idle() {
 	s.report()
 }
 
-// report starts a report. A report that becomes due during a call is sent after it.
+// report starts a report. If a report becomes due during a call of tell, it is sent after the call.
 func (s *slotTeller) report() {
 	if time.Now().After(s.until) {
 		return
@@ -98,7 +98,7 @@ func (s *slotTeller) tellAll() {
 	s.running = false
 }
 
-// idleSlots is how many slots are free for jobs.
+// idleSlots returns how many slots are free for jobs.
 func (s *Server) idleSlots() int {
 	if s.markers.stopped.Err() != nil {
 		return 0

@@ -14,8 +14,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Traces go to OpenTelemetry's global tracer provider, and a job carries its context in its headers
-// as the global propagator writes it. If the program sets neither, nothing is recorded and no
+// Traces go to OpenTelemetry's global tracer provider. The global propagator writes a job's trace
+// context into the job's headers. If the program sets neither, nothing is recorded and no
 // header is added. A Client's Enqueue is a span, and each run of the job is another span below it.
 // One more span covers the wait from the first denial to the start. Names follow
 // https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
@@ -24,7 +24,7 @@ import (
 // its provider at any time.
 const tracerName = "github.com/headgate/headgate/scheduler"
 
-// traceEnqueue begins the span of an Enqueue. end ends it: only then the job's ID is known.
+// traceEnqueue begins the span of an Enqueue. end adds the job's ID and ends the span.
 func traceEnqueue(ctx context.Context, task *asynq.Task) (_ context.Context, end func(*asynq.TaskInfo, error)) {
 	ctx, span := otel.Tracer(tracerName).Start(ctx, "send "+task.Type(), trace.WithSpanKind(trace.SpanKindProducer))
 	return ctx, func(info *asynq.TaskInfo, err error) {

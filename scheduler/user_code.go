@@ -92,9 +92,9 @@ const (
 	noPause = time.Microsecond
 )
 
-// config returns the program's configuration as asynq gets it. Putting a job back counts as no
-// failure there, and calls none of the program's functions. If a function fails, the server does
-// what asynq does without it.
+// config returns the program's configuration as asynq gets it. With it, a put-back is no failure
+// and calls none of the program's functions. If a function fails, the server does what asynq does
+// without that function.
 //
 // asynq also calls IsFailure and RetryDelayFunc for jobs whose worker died. It calls neither for a
 // job on its last attempt, but archives it whatever the error is: redisClient puts the job back
@@ -139,7 +139,8 @@ func (p *userCode) isFailure(next func(error) bool) func(error) bool {
 }
 
 // retryDelay returns the delay of the job's rule, which attempt.retryError has put into the error,
-// or else the program's. redisClient ignores the delay of a job that is put back.
+// or else the delay of the program's RetryDelayFunc. redisClient ignores the delay of a job that is
+// put back.
 func (p *userCode) retryDelay(next asynq.RetryDelayFunc) asynq.RetryDelayFunc {
 	return func(n int, err error, task *asynq.Task) time.Duration {
 		if later, ok := errors.AsType[*putBackError](err); ok {

@@ -64,8 +64,8 @@ func (w *writeBack) failed() bool {
 func (w *writeBack) crashed() bool { return w.message.LastError == asynq.ErrLeaseExpired.Error() }
 
 // putsBack reports whether the attempt puts its job back. The message has only the text of the
-// error with which the attempt ended. With another text than that of the put-back the job failed
-// after all, for example by its timeout, because asynq does not wait for the handler then.
+// error with which the attempt ended. If that text is not the text of the put-back, the job
+// failed after all, for example at its timeout, when asynq does not wait for the handler.
 func (w *writeBack) putsBack() bool {
 	return w.end.putBack != nil && w.end.putBack.Error() == w.message.LastError
 }
@@ -94,8 +94,8 @@ func (q *redisClient) replace(ctx context.Context, w *writeBack) *redis.Cmd {
 }
 
 // delay returns the delay by the rule's policy for a job whose context ended before its handler
-// returned. asynq asks for the delay without naming the job then, so that Server.config cannot find
-// the policy.
+// returned. In that case asynq asks userCode.retryDelay for the delay with the context's error,
+// which does not have the policy's delay.
 func (w *writeBack) delay() (time.Duration, bool) {
 	text := w.message.LastError
 	for _, err := range []error{context.Canceled, context.DeadlineExceeded} {
@@ -144,7 +144,7 @@ func (q *redisClient) putBack(ctx context.Context, a *attempt, why *putBackError
 	return nil
 }
 
-// requeue gives a job back whose handler still runs when the server stops. The job's message gets
+// requeue gives back a job whose handler still runs when the server stops. The job's message gets
 // its queue position, so that the job does not wait behind later ones. requeue returns nil for a
 // job that was in no lane, which asynq's own script gives back.
 func (q *redisClient) requeue(ctx context.Context, w *writeBack) *redis.Cmd {
@@ -156,8 +156,8 @@ func (q *redisClient) requeue(ctx context.Context, w *writeBack) *redis.Cmd {
 	return reply(ctx, q.db.GiveBack(ctx, asynqdb.DequeueOf(a.Queue, a.lease), asynqdb.Taken{ID: a.ID, Msg: string(msg), Back: true}))
 }
 
-// crashed writes a job back whose worker died, for asynq's recoverer, which finds such jobs later
-// than recovery does. The first crashes are forgiven: the job runs again and spends no attempt,
+// crashed writes back a job whose worker died, in place of asynq's recoverer. Usually recovery
+// finds such a job first. The first crashes are forgiven: the job runs again and spends no attempt,
 // even if it was on its last. After that crashed returns nil, and asynq's own script counts the
 // crash as a failure, so that a job that kills its workers ends in the archive.
 //
@@ -178,15 +178,15 @@ func (q *redisClient) crashed(ctx context.Context, w *writeBack) *redis.Cmd {
 	return nil
 }
 
-// noteAttempt stores how an attempt ended that asynq has just written, for the page and the
-// commands: a failed attempt, and a successful one after it. A job that succeeds at first costs
-// nothing here. Errors of Redis are ignored.
+// noteAttempt stores the end of an attempt that asynq has just written, for the page and the
+// commands. It stores failed attempts, and a success after a failure. For a job that succeeds at
+// once it makes no call. It ignores errors of Redis.
 func (q *redisClient) noteAttempt(ctx context.Context, w *writeBack) {
 	end := asynqdb.Attempt{At: time.Now(), Worker: asynqdb.ProcessName(), Took: w.end.took}
 	if w.failed() {
 		end.Error = w.message.LastError
 		if w.crashed() {
-			end.Worker = "" // another's
+			end.Worker = "" // another worker, whose name is not known
 		}
 	}
 	if w.end.keep || end.Error != "" {

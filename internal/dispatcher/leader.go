@@ -152,7 +152,7 @@ func (d *dispatcher) readGrants(ctx context.Context, lanes []string) error {
 
 // stepDown gives the lease back, so that another process takes over at once. A process that reaches
 // the limiter but not the queues steps down, too, because it cannot promote the jobs that it grants
-// permits. A process without a core may hold the lease: if it has just lost its connection, or
+// permits. A process without a core may hold the lease, if it has just lost its connection, or
 // could not read all lanes.
 func (d *dispatcher) stepDown(ctx context.Context, successor string) {
 	d.core = nil

@@ -12,20 +12,21 @@ import (
 
 const (
 	// extendInterval is the interval at which put-backs are extended. It grows up to
-	// maxExtendInterval if no turn is due before, because no put-back ends before either.
+	// maxExtendInterval while no turn is due, because no put-back ends before the next turn.
 	extendInterval    = 2 * time.Second
 	maxExtendInterval = 30 * time.Second
 	// extendBefore is the shortest time before its end at which a put-back is extended. A put-back
 	// outlasts the estimated wait by extendBefore and extendInterval, so it needs no extension if the
 	// estimate was right.
 	extendBefore = 3 * time.Second
-	// DefaultReconcileInterval is the interval between two passes.
+	// DefaultReconcileInterval is the interval between two passes of the reconciler.
 	DefaultReconcileInterval = time.Minute
 	// earlyPass is the shortest interval between two passes if a granted job was missing: if an
 	// operator has deleted it, other jobs may have been deleted, too.
 	earlyPass = 5 * time.Second
-	// The reconciler works for workFor at a time, because no turns are given meanwhile. Then it rests
-	// restFor times as long, at most extendInterval, because a step may wait for Redis.
+	// The reconciler works for workFor at a time, because no turns are given meanwhile. Then it
+	// rests restFor times as long as it worked. If a step had to wait long for Redis, it rests
+	// extendInterval.
 	workFor = 20 * time.Millisecond
 	restFor = 3
 )
@@ -35,10 +36,11 @@ const (
 // repeated.
 type check func(ctx context.Context) (more bool, err error)
 
-// reconciler keeps waiting jobs consistent with asynq, whose data are right. Once a minute, in a pass,
-// it forgets waiting jobs that asynq does not have any more, sends denied jobs without a lane back to
-// acquire, and repairs damaged data. Every few seconds it extends the put-backs of waiting jobs that
-// are about to end, because those jobs would come back without permits.
+// reconciler keeps waiting jobs consistent with asynq, whose data are right. Once a minute, in a
+// pass, it forgets waiting jobs that asynq does not have any more, promotes denied jobs without a
+// record, so that they request permits again, and repairs damaged data. Every few seconds it
+// extends the put-backs of waiting jobs that are about to end, because those jobs would come back
+// without permits.
 //
 // A pass is no snapshot: it leaves what changes meanwhile to the next pass.
 type reconciler struct {
@@ -47,7 +49,7 @@ type reconciler struct {
 	extension []check   // remaining checks of put-backs
 	pass      []check   // remaining checks of the pass
 	passBegan time.Time // zero if a pass is due
-	missed    bool      // a granted job was missing since then
+	missed    bool      // a granted job was missing since passBegan
 	restUntil time.Time
 	found     found
 }
@@ -198,8 +200,8 @@ func (d *dispatcher) checkJobs() check {
 	}
 }
 
-// forgetEnded forgets those jobs that asynq will not run any more. A job that moves from one state to
-// another is in one of the three at each moment.
+// forgetEnded forgets those jobs that asynq will not run any more. A job that asynq will run is in
+// retry, pending or active at each moment, even while it moves from one state to another.
 func (d *dispatcher) forgetEnded(ctx context.Context, jobs []throttle.JobID) error {
 	byQueue := map[string][]string{}
 	for _, job := range jobs {
@@ -269,8 +271,8 @@ func (d *dispatcher) checkReserved() check {
 	}
 }
 
-// checkOrphans sends denied jobs of this scope that have no record back to acquire: the limiter's
-// Redis has lost the records, or could not be reached.
+// checkOrphans promotes denied jobs of this scope that have no record, so that they request permits
+// again. The limiter's Redis has lost the records, or could not be reached.
 func (d *dispatcher) checkOrphans(queue string) check {
 	offset := 0
 	return func(ctx context.Context) (more bool, err error) {
@@ -308,14 +310,15 @@ func (d *dispatcher) checkOrphans(queue string) check {
 				d.reconciler.found.orphans++
 			}
 		}
-		offset = next - len(orphans) // they have left the page
+		offset = next - len(orphans) // the orphans have left the set
 		return next >= 0, nil
 	}
 }
 
-// extendPutBacks extends the put-backs of a queue's waiting jobs that end before a time: to the present
-// estimate of each job's wait, and at least to that time. It skips granted jobs: they arrive, or their
-// put-back brings them if the promotion was lost. It takes up to four round trips a page.
+// extendPutBacks extends the put-backs of a queue's waiting jobs that end before a time: to the
+// present estimate of each job's wait, and at least to that time. It skips granted jobs: they are
+// promoted, or come back at the end of their put-back if the promotion was lost. It takes up to
+// four round trips a page.
 func (d *dispatcher) extendPutBacks(queue string, before time.Time) check {
 	offset := 0
 	return func(ctx context.Context) (more bool, err error) {
@@ -333,7 +336,7 @@ func (d *dispatcher) extendPutBacks(queue string, before time.Time) check {
 				later[job.ID] = time.Now().Add(max(position.PutBack(), time.Until(before)))
 			}
 		}
-		offset = next - len(later) // they end after that time now
+		offset = next - len(later) // these put-backs end after that time now
 		return next >= 0, d.queuesHealth.Note(ctx, d.DB.Postpone(ctx, queue, later))
 	}
 }

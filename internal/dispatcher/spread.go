@@ -12,9 +12,9 @@ import (
 
 // Spread spreads the leadership of several scopes evenly over the processes that serve them. All
 // dispatchers of a process share one Spread, and record in it who leads each scope. A process that
-// leads at least two scopes fewer than another requests one of its scopes. In the end the numbers of
-// scopes differ by at most one. If a process dies, the others take its scopes over and spread them in
-// the same way. A Spread is safe for concurrent use.
+// leads at least two scopes fewer than another requests one of its scopes. In the end the numbers
+// of scopes of any two processes differ by at most one. If a process dies, the others take its
+// scopes over and spread them in the same way. A Spread is safe for concurrent use.
 type Spread struct {
 	process string
 	mu      sync.Mutex
@@ -29,7 +29,7 @@ func NewSpread() *Spread { return &Spread{process: uuid.NewString(), leaders: ma
 const MaxSpreadHeartbeat = time.Second
 
 // observe records the leader of a scope. It reports whether this process should lead the scope
-// instead, and how many scopes it leads.
+// instead, and how many scopes this process leads.
 func (s *Spread) observe(scope, leader string) (wanted bool, led int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// giveTurns lets Redis try the due turns, in batches, and promotes granted jobs at once. If a reply is
-// lost, the jobs may be granted, and the core will ask Redis which are. If another process leads by
-// now, this process drops its core.
+// giveTurns lets Redis try the due turns, in batches, and promotes granted jobs at once. If a reply
+// is lost, the jobs may be granted, and the core later asks Redis which jobs are. If another
+// process leads by now, this process drops its core.
 func (d *dispatcher) giveTurns(ctx context.Context) error {
 	if time.Since(d.grantedAt) < grantInterval {
 		return nil
@@ -64,7 +64,7 @@ func (d *dispatcher) promoteGranted(ctx context.Context) error {
 				active = append(active, g)
 			}
 		}
-		// A worker that took a job and died will not acquire its permits. Its lane goes on.
+		// A worker that took a job and died will not request its permits. The job's lane goes on.
 		expired, err := d.Waits.ExpireActive(ctx, active)
 		if d.limiterHealth.Note(ctx, err) != nil {
 			return err
@@ -76,9 +76,9 @@ func (d *dispatcher) promoteGranted(ctx context.Context) error {
 	return nil
 }
 
-// promote moves jobs to the head of their queues, and forgets jobs that will not arrive. It returns the
-// states of the jobs in their order. If it cannot reach the queues, it steps down, so that another
-// process leads; some jobs may have been moved then.
+// promote moves jobs to the head of their queues, and forgets jobs that no worker will take. It
+// returns the states of the jobs in their order. If it cannot reach the queues, it steps down, so
+// that another process leads; some jobs may have been moved then.
 func (d *dispatcher) promote(ctx context.Context, jobs []throttle.JobID) ([]fairqueue.State, error) {
 	if len(jobs) == 0 {
 		return nil, nil
@@ -100,7 +100,7 @@ func (d *dispatcher) promote(ctx context.Context, jobs []throttle.JobID) ([]fair
 	return states, d.forget(ctx, lost)
 }
 
-// forget drops jobs that will not arrive.
+// forget removes the records of jobs that no worker will take.
 func (d *dispatcher) forget(ctx context.Context, lost []throttle.JobID) error {
 	forgotten, err := d.Waits.Forget(ctx, lost...)
 	if forgotten > 0 {
@@ -110,7 +110,7 @@ func (d *dispatcher) forget(ctx context.Context, lost []throttle.JobID) error {
 	return d.limiterHealth.Note(ctx, err)
 }
 
-// expireGrants takes back the permits of granted jobs that have not arrived in time.
+// expireGrants takes back the permits of granted jobs that no worker has taken in time.
 func (d *dispatcher) expireGrants(ctx context.Context) error {
 	for i := 0; i < maxCalls && d.core != nil; i++ {
 		lanes := d.core.ToExpire(d.clock.now(), PageSize)
@@ -140,8 +140,9 @@ func (d *dispatcher) expireLanes(ctx context.Context, lanes []string, takeover b
 	return nil
 }
 
-// expireWaits promotes jobs that have exceeded their maximum wait, so that their worker fails them.
-// Redis removes them from their lanes, and returns them again until their worker has asked.
+// expireWaits promotes jobs that have passed their wait deadline, so that a worker archives or
+// drops them. Redis removes such a job from its lane, and returns it again until a worker has
+// requested its permits.
 func (d *dispatcher) expireWaits(ctx context.Context) error {
 	for began := time.Now(); d.core != nil && !time.Now().Before(d.nextWaitDeadline) && time.Since(began) <= workFor; {
 		expired, next, err := d.Waits.ExpireWaits(ctx, PageSize)

@@ -103,7 +103,7 @@ func (q Queues) Places(limit string, key *string) []Shard {
 	}
 }
 
-// Join returns the limit that has these parts in all shards.
+// Join returns a whole limit from its parts in the shards. It is paused if any part is.
 func (q Queues) Join(limit string, parts []throttle.Limit) throttle.Limit {
 	whole := parts[0]
 	for _, part := range parts[1:] {
@@ -131,8 +131,8 @@ func (q Queues) Join(limit string, parts []throttle.Limit) throttle.Limit {
 	return whole
 }
 
-// LimitsIn returns the limits of a shard, with the shard's part of divided limits. The zero Shard is
-// the scope of the queues without shards.
+// LimitsIn returns those of the limits that a shard uses, with its part of divided limits. The zero
+// Shard is the scope of the queues without shards.
 func (q Queues) LimitsIn(part Shard, limits []throttle.Limit) ([]throttle.Limit, error) {
 	var own []throttle.Limit
 	for _, l := range limits {

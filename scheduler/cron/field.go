@@ -79,7 +79,7 @@ func (f field) bits(part string) (bits uint64, hint string) {
 		return 0, f.stepHint(step, from, to)
 	}
 	for v := from; v <= to; v += step {
-		bits |= 1 << (f.low + (v-f.low)%(f.high-f.low+1)) // for the day of week 7 becomes 0
+		bits |= 1 << (f.low + (v-f.low)%(f.high-f.low+1)) // as a day of week, 7 becomes 0
 	}
 	return bits, ""
 }

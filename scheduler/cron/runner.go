@@ -17,7 +17,7 @@ import (
 )
 
 // Enqueuer adds a task to its queue, as asynq.Client and scheduler.Client do. If a job has the
-// task's ID, it must return asynq.ErrTaskIDConflict, wrapped or not.
+// task's ID, EnqueueContext must return asynq.ErrTaskIDConflict, wrapped or not.
 type Enqueuer interface {
 	EnqueueContext(context.Context, *asynq.Task, ...asynq.Option) (*asynq.TaskInfo, error)
 }
@@ -34,10 +34,11 @@ type Options struct {
 // Runner enqueues a job for each tick of its entries. Any number of processes may run the same
 // entries on one Redis. Its methods are safe for concurrent use, also during Run.
 //
-// The replicas need no leader. Each replica enqueues a tick when it is due, under an ID made of scope,
-// entry and tick. asynq accepts the first of these jobs. It rejects the others while the first job
-// exists, which is until its Retention ends, at least five minutes after the job is done. Each replica
-// then advances the entry's last tick in Redis. If a replica dies before that, the others do it.
+// The replicas need no leader. Each replica enqueues a tick when it is due, under an ID made of
+// scope, entry and tick. asynq accepts the first of these jobs. It rejects the others while the
+// first job exists, which is until its Retention ends, at least five minutes after the job is done.
+// Each replica then advances the entry's last tick in Redis. If a replica dies before that, another
+// replica does it.
 //
 // A tick gets a second job in two cases: a replica stalls for more than five minutes between reading
 // the last tick and enqueuing the next; or all replicas die after they have enqueued the tick and
@@ -165,7 +166,7 @@ func (r *Runner) pass(ctx context.Context) time.Duration {
 	r.refresh()
 	var due []*record
 	var names []string
-	for name, s := range r.records { // in random order, so replicas begin with different ones
+	for name, s := range r.records { // in random order, so that replicas begin with different schedules
 		if !s.wakeAt.After(r.now()) {
 			due, names = append(due, s), append(names, name)
 		}

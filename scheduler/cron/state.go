@@ -74,9 +74,9 @@ func (r *Runner) read(ctx context.Context, names ...string) ([]state, time.Time,
 	return states, time.UnixMicro(micros), nil
 }
 
-// advance sets the time up to which an entry's ticks are done, and reports whether it did: another
-// replica may be faster. With an outcome, that time is a tick. A zero time and an empty spec mark
-// the entry as removed.
+// advance sets the time up to which an entry's ticks are done. It reports false if another replica
+// was faster. If outcome is not empty, that time is a tick. A zero time and an empty spec mark the
+// entry as removed.
 func (r *Runner) advance(ctx context.Context, name string, last time.Time, spec, outcome, job string) (bool, error) {
 	seconds := ""
 	if !last.IsZero() {

@@ -83,7 +83,7 @@ func (r *Runner) skip(ctx context.Context, s *record, missed time.Time) error {
 }
 
 // enqueueTick enqueues a job for a tick and advances the schedule. With OverlapSkip it enqueues no
-// job while an earlier one is unfinished. After an error, any replica tries the tick again.
+// job while an earlier job is unfinished. After an error, some replica tries the tick again.
 func (r *Runner) enqueueTick(ctx context.Context, s *record, stored state, tick time.Time) error {
 	outcome, job := "enqueued", ""
 	running, err := false, error(nil)
@@ -150,8 +150,8 @@ func (e Entry) delay(id string) time.Duration {
 	return time.Duration(hash.Sum64()%steps) * time.Second
 }
 
-// enqueue adds a job under an ID and returns its ID and queue. If the ID is taken, another replica
-// has enqueued the tick, or an earlier attempt of this replica, whose reply was lost.
+// enqueue adds a job under an ID and returns its ID and queue. If the ID is taken, the tick is
+// already enqueued: by another replica, or by an earlier call of this one whose reply was lost.
 func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte, delay time.Duration) (job string, err error) {
 	queue, retain := cmp.Or(e.Queue, "default"), minRetention
 	var opts []asynq.Option
@@ -185,7 +185,7 @@ func (r *Runner) jobID(name, job string) string {
 	return id
 }
 
-// unfinished reports whether one of the jobs waits or runs, or will be retried.
+// unfinished reports whether any of the jobs exists and is neither completed nor archived.
 func (r *Runner) unfinished(jobs ...string) (bool, error) {
 	for _, job := range jobs {
 		id, queue, ok := strings.Cut(job, " ")

@@ -22,7 +22,7 @@ type timetable struct {
 
 // newTimetable parses the entry's Cron and Zone. Its error is an *EntryError.
 func newTimetable(e Entry) (*timetable, error) {
-	// A changed spec restarts the entry, and reformatting a config must not.
+	// A changed spec restarts the entry. A change of white space in a config must not.
 	line := strings.Join(strings.Fields(e.Cron), " ")
 	zone, err := time.LoadLocation(e.Zone)
 	switch {
@@ -65,7 +65,7 @@ var macros = map[string]string{
 	"@monthly": "0 0 0 1 * *", "@yearly": "0 0 0 1 1 *", "@annually": "0 0 0 1 1 *",
 }
 
-// badFields says what is wrong with the form of a cron line.
+// badFields returns a hint what is wrong with the form of a cron line, or an empty text.
 func badFields(line string) string {
 	count := len(strings.Fields(line))
 	switch {
@@ -85,9 +85,9 @@ func badFields(line string) string {
 // entry is invalid. It does no I/O, and ignores pauses, Disabled and earlier ticks.
 //
 // An entry for every hour (an hour field of * or all 24) ticks whenever the zone's wall clock
-// matches its fields. Every other entry ticks once for each matching time of day: times that the
-// clocks skip tick at the end of the gap, several of them as one, and times that occur twice tick
-// the first time.
+// matches its fields. Every other entry ticks once for each matching time of day. If the clocks
+// skip one or more such times, the entry ticks once, at the end of the gap. If a time occurs twice,
+// the entry ticks the first time.
 func (e Entry) Next(after time.Time) time.Time {
 	table, err := newTimetable(e)
 	if err != nil {
@@ -103,7 +103,7 @@ func (t *timetable) next(after time.Time) time.Time {
 	if t.every > 0 {
 		every := int64(t.every / time.Second)
 		tick := after.Unix() - after.Unix()%every
-		if tick <= after.Unix() { // not before 1970
+		if tick <= after.Unix() { // always, but for moments before 1970
 			tick += every
 		}
 		return time.Unix(tick, 0).In(t.zone)
@@ -131,7 +131,7 @@ func (t *timetable) next(after time.Time) time.Time {
 
 // firstWallTime returns the first wall time that may tick at or after a moment of the period that
 // begins at start. If the entry has fixed hours, the search continues at the wall time at which the
-// period before ended. So times in a gap tick, and repeated times do not tick twice.
+// period before ended. So a time in a gap ticks, and a repeated time does not tick twice.
 func (t *timetable) firstWallTime(at, start time.Time) time.Time {
 	_, offset := at.Zone()
 	wall := time.Unix(at.Unix()+int64(offset), 0).UTC()

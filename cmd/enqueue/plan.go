@@ -174,7 +174,8 @@ func (p *plan) merge(make func(shard.Shard, *forecast.Options) (*forecast.Foreca
 	return first, last, nil
 }
 
-// bound adds the jobs without limits, and the times before which jobs must not start.
+// bound corrects the estimates: a job without limits starts at once, and no job starts before its own
+// start time.
 func (p *plan) bound(first, last forecast.Estimate) (forecast.Estimate, forecast.Estimate) {
 	if p.unbound == p.jobs {
 		last.Known = true

@@ -114,7 +114,7 @@ func (s *sink) send(ctx context.Context) {
 func (s *sink) enqueued(l line, err error) error {
 	switch {
 	case err == nil, !l.ownID && s.isEnqueued(l, err):
-		// The ID is random, so a retry after a lost reply found the job of the first try.
+		// If the random ID exists, an earlier try added this job, and the reply was lost.
 	case errors.Is(err, asynq.ErrTaskIDConflict):
 		s.source.reject(l, &existsError{fmt.Sprintf("id %q: queue %s already has a job with this ID", l.ID, l.Queue)})
 		return nil

@@ -49,7 +49,7 @@ func (c *healthCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) e
 		c.authorize(req, g)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	// The connection does not leave the machine.
+	// A local connection does not leave the machine, so its certificate is not verified.
 	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: worker.OfThisMachine(address)}
 	resp, err := transport.RoundTrip(req) // follows no redirect
 	if err != nil {

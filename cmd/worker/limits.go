@@ -26,7 +26,7 @@ type limitsCommand struct {
 	Peek   limitsPeek   `cmd:"" help:"Show how many permits a key has left, without taking any."`
 }
 
-// limitView is a limit with its blocked keys and the keys that differ from it.
+// limitView is a limit with its blocked keys and its overrides.
 type limitView struct {
 	Name       string    `json:"name"`
 	Definition string    `json:"definition"`

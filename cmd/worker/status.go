@@ -60,8 +60,8 @@ type limitStatus struct {
 	State      inspect.State `json:"state"`
 	Allowed    float64       `json:"allowed_a_second"`
 	Denied     float64       `json:"denied_a_second"`
-	Waiting    int           `json:"waiting"` // permits
-	Keys       int           `json:"keys"`    // of the waiting jobs
+	Waiting    int           `json:"waiting"` // permits that jobs wait for
+	Keys       int           `json:"keys"`    // keys of these jobs
 	Since      cli.Seconds   `json:"waiting_since_s"`
 	ETA        cli.ETA       `json:"eta_s"`
 }

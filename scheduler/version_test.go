@@ -80,7 +80,7 @@ func convert(t *testing.T, gone string) {
 		st.must(st.limits.Del(ctx, scopePrefix+"summaries", scopePrefix+gone).Err())
 		st.must(st.limits.Set(ctx, scopePrefix+"leader", "an older worker", 6*time.Second).Err())
 		before := st.contents()
-		if err := startError(t, st.rdb); err == nil || !strings.Contains(err.Error(), "stop them all") {
+		if err := startError(t, st.rdb); err == nil || !strings.Contains(err.Error(), "stop all of them") {
 			t.Errorf("beside an older worker: %v", err)
 		}
 		if after := st.contents(); after != before {

@@ -93,8 +93,8 @@ func (s *shared) write(ctx context.Context, source string, l Limit) (changed int
 // calendar. It includes all defaults except that of max_block_us, so the scripts need no other
 // default.
 //
-// Meters count with n and period_us. The limit's own rate is rate_n and per_us. If the limit has a
-// margin, period_us differs from per_us. If a field is there twice, Redis stores the later value:
+// Meters count with n and period_us. The limit's own rate is rate_n and per_us. period_us includes
+// the margin, except for a fixed window. If a field is there twice, Redis stores the later value:
 // the first n and period_us are those of a concurrency limit, which has no rate.
 func (l Limit) fields(edges string) []any {
 	fields := []any{

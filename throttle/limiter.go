@@ -234,7 +234,8 @@ func (l *Limiter) SetKey(ctx context.Context, limit, key string, o Override) err
 }
 
 // UnsetKey removes the override of a key, whether SetKey or Define has set it. It does nothing if
-// the key has no override. If the limit adapts, the adapted pace of the key stays until Reset.
+// the key has no override. If the limit adapts, UnsetKey keeps the state of the key, and Reset
+// removes it.
 func (l *Limiter) UnsetKey(ctx context.Context, limit, key string) error {
 	if err := validMeter(limit, key); err != nil {
 		return err

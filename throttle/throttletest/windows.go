@@ -50,7 +50,7 @@ func overRate(limit throttle.Limit, history []Admission, late int64) (violations
 }
 
 // overSliding judges a sliding window: at most N permits in each (t-period, t]. If calls are sent
-// up to `late` after their permits were taken, it judges at most k·N permits in each
+// up to `late` after their permits were taken, at most k·N permits are allowed in each
 // (t-k·period+late, t], with the smallest k that makes this window longer than 0.
 func overSliding(limit throttle.Limit, history []Admission, late int64) (violations []string) {
 	period := (limit.Rate.Per + limit.Margin).Microseconds()

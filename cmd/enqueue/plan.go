@@ -102,9 +102,9 @@ func (p *plan) add(l line) error {
 	return p.parts[l.shard].Plan(like, 1, l.rule.Needs...)
 }
 
-// forecast returns when the first and the last job with limits would run. It forecasts with the limits
-// and the waiting jobs in Redis, and with the limits that only the config has. Its notes say why jobs
-// might run later: there is no worker, or a queue is paused.
+// forecast returns when the first and the last job with limits would run. It forecasts with the
+// limits and the waiting jobs in Redis, and with the limits that only the config has. Its notes say
+// why jobs might run later: there is no worker, or a queue is paused.
 func (p *plan) forecast(ctx context.Context, conf *config.Config, notes io.Writer) (first, last forecast.Estimate, err error) {
 	note := func(format string, args ...any) { fmt.Fprintf(notes, "enqueue: "+format+"\n", args...) }
 	rdb, end, err := conf.Redis.Connect(ctx)
@@ -174,8 +174,8 @@ func (p *plan) merge(make func(shard.Shard, *forecast.Options) (*forecast.Foreca
 	return first, last, nil
 }
 
-// bound corrects the estimates: a job without limits starts at once, and no job starts before its own
-// start time.
+// bound corrects the estimates: a job without limits starts at once, and no job starts before its
+// own start time.
 func (p *plan) bound(first, last forecast.Estimate) (forecast.Estimate, forecast.Estimate) {
 	if p.unbound == p.jobs {
 		last.Known = true

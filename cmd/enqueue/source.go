@@ -127,8 +127,8 @@ func (s *source) check(l line, err error) (filled line, ok bool) {
 	return l, true
 }
 
-// checkPayload returns the error that the job's handler would return for the payload. A type that is
-// not built in cannot be checked: it is no error, and is printed once.
+// checkPayload returns the error that the job's handler would return for the payload. A type that
+// is not built in cannot be checked: it is no error, and is printed once.
 func (s *source) checkPayload(l line) error {
 	err := tasks.Validate(l.Type, l.Payload)
 	if !errors.Is(err, tasks.ErrUnknownType) {

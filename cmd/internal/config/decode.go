@@ -442,8 +442,8 @@ func (d *decoder) checkMaxRetry(path string, n *int) {
 	}
 }
 
-// checkSeconds reports times that asynq cannot store. asynq stores whole seconds, and takes 0 as its
-// default.
+// checkSeconds reports times that asynq cannot store. asynq stores whole seconds, and takes 0 as
+// its default.
 func (d *decoder) checkSeconds(path string, value time.Duration) {
 	d.want(value >= time.Second && value%time.Second == 0, path, "%s: want whole seconds, at least 1s", duration.Exact(value))
 }

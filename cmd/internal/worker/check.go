@@ -14,7 +14,8 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// Check checks what a worker needs. An error would keep the worker from running. A warning would not.
+// Check checks what a worker needs. An error would keep the worker from running. A warning would
+// not.
 func Check(ctx context.Context, conf *config.Config) (warnings []string, err error) {
 	if text := impoliteWarning(conf); text != "" {
 		warnings = append(warnings, text)

@@ -140,8 +140,8 @@ func (d *dispatcher) expireLanes(ctx context.Context, lanes []string, takeover b
 	return nil
 }
 
-// expireWaits promotes jobs that have passed their wait deadline, so that a worker archives or
-// drops them. Redis removes such a job from its lane, and returns it again until a worker has
+// expireWaits promotes jobs that have passed their wait deadline, so that a worker archives,
+// drops or runs them. Redis removes such a job from its lane, and returns it again until a worker has
 // requested its permits.
 func (d *dispatcher) expireWaits(ctx context.Context) error {
 	for began := time.Now(); d.core != nil && !time.Now().Before(d.nextWaitDeadline) && time.Since(began) <= workFor; {

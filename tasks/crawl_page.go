@@ -56,8 +56,8 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	return j.finish(ctx, file, "missing", frontier.Missing, nil, 0)
 }
 
-// target returns the page that a redirect leads to, or nil if its Location is missing or invalid.
-// The page has the same depth.
+// target returns the page that a redirect leads to, with the depth of the redirected page. It
+// returns nil if the redirect has no valid Location, or is one more than MaxRedirects.
 func (j *crawlJob) target(resp *openResponse, file *robots.File) (target *CrawlFetch, reason string) {
 	next, err := links.Canonical(resp.Request.URL.String(), resp.Header.Get("Location"))
 	switch {
@@ -76,9 +76,9 @@ func (j *crawlJob) target(resp *openResponse, file *robots.File) (target *CrawlF
 	return target, "it leads to " + next
 }
 
-// sitemaps returns the sitemaps of robots.txt on hosts that the crawl may visit. They are links of
-// every page of the origin. A sitemap is one level deeper than the page, and its entries have the
-// depth of the sitemap.
+// sitemaps returns the sitemaps of robots.txt on hosts that the crawl may visit. Every page of the
+// origin counts as linking to these sitemaps. A sitemap is one level deeper than the page, and the
+// entries of the sitemap have the sitemap's depth.
 func (j *crawlJob) sitemaps(file *robots.File) []CrawlFetch {
 	var to []CrawlFetch
 	for _, text := range file.Sitemaps {
@@ -120,7 +120,7 @@ func (j *crawlJob) read(ctx context.Context, resp *openResponse) (to []CrawlFetc
 	html := body
 	isSitemap := j.page.Sitemap || isSitemap(media, body)
 	if isSitemap || media != "text/html" && media != "application/xhtml+xml" {
-		html = nil // only the header has directives
+		html = nil // a page that is not HTML has directives only in its header
 	}
 	page := links.FromPage(j.page.URL, j.result.Type, resp.Header.Values("X-Robots-Tag"), robots.ProductToken(j.agent()), html)
 	if page.Truncated {

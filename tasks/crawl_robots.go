@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// robotsMaxWait is the time for which pages wait for an origin that returns no robots.txt.
+	// robotsMaxWait is the time for which pages wait if requests for a robots.txt fail.
 	robotsMaxWait = 12 * time.Hour
 	// maxPutBack is the longest pause of a job that waits for another job's request.
 	maxPutBack = time.Second
@@ -45,7 +45,7 @@ func (j *crawlJob) knownRobots(ctx context.Context, of string) (*robots.File, er
 // each request has its own permit.
 //
 // One job requests the file. Other jobs are put back for at most a second, and each such run costs
-// a permit. If the origin returns no robots.txt, all jobs wait for the next attempt.
+// a permit. If the request fails, all jobs wait until the next request: see failRobots.
 func (j *crawlJob) requestRobots(ctx context.Context) (*robots.File, error) {
 	of := origin(j.page.URL)
 	held, err := j.frontier.LockRobots(ctx, of)
@@ -71,8 +71,8 @@ func (j *crawlJob) requestRobots(ctx context.Context) (*robots.File, error) {
 }
 
 // fetchRobots makes one request for an origin's robots.txt, and stores the response. After a redirect
-// the next job requests the URL that it leads to. After a 5xx, a 429 or no complete response it calls
-// failRobots.
+// the next job requests the URL of the redirect. After a 5xx, a 429 or no complete response,
+// fetchRobots calls failRobots.
 func (j *crawlJob) fetchRobots(ctx context.Context, of string) error {
 	kept, err := j.frontier.Robots(ctx, of)
 	if err != nil {
@@ -139,9 +139,9 @@ func await(hold frontier.RobotsHold, why error) error {
 	return putBack(hold.Wait, why.Error())
 }
 
-// pace enforces the Crawl-delay of the page's host across all workers. If the delay is not over,
-// its error puts the job back until then. Until then pace also blocks limits whose key is the host,
-// so that other jobs of the host wait.
+// pace enforces the Crawl-delay of the page's host across all workers. If the last delay is not
+// over, the error puts the job back until its end. Otherwise a new delay begins. Until the end of
+// the delay, pace blocks limits whose key is the host, so that other jobs of the host wait.
 func (j *crawlJob) pace(ctx context.Context, file *robots.File) error {
 	delay, host := file.CrawlDelay(), canonical.HostOf(j.page.URL)
 	if delay == 0 {

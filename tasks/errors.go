@@ -158,9 +158,9 @@ func statusText(status int) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", status, http.StatusText(status)))
 }
 
-// permanent reports whether the same call would get the same response: after a redirect that was
-// not followed, and after a 4xx except 408, 425, 429, a 4xx with a Retry-After, and a 403 with an
-// exhausted quota, which GitHub sends instead of a 429.
+// permanent reports whether the same call would get the same response. That is so after a redirect
+// that was not followed, and after a 4xx, except 408, 425, 429 and a 4xx with a Retry-After. It is
+// also not so after a 403 with an exhausted quota, which GitHub sends instead of a 429.
 func (e *StatusError) permanent(h http.Header) bool {
 	switch {
 	case e.Redirect != nil:

@@ -136,9 +136,10 @@ func (h *ExecHandler) command(task *asynq.Task) (string, Command, error) {
 	return name, command, nil
 }
 
-// run runs a command and returns its output. The command's process group is killed after its timeout,
-// when the job's context ends, when the command prints too much, and by Close, with the context's
-// cause as the reason. The process group is also killed after a normal end.
+// run runs a command and returns its output. The command's process group is killed after the
+// timeout, when the job's context ends, when the command prints too much, and by Close. The
+// context's cause is then the reason of the error. The process group is also killed after a normal
+// end.
 func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []string) ([]byte, error) {
 	timeout, maxOutput := cmp.Or(max(0, c.Timeout), DefaultCommandTimeout), cmp.Or(max(0, c.MaxOutput), DefaultMaxOutput)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no end within %s", duration.Exact(timeout)))
@@ -209,8 +210,8 @@ func (h *ExecHandler) Close() {
 	defer h.running.Unlock()
 }
 
-// environment returns a command's environment and its secrets. It excludes the worker's environment,
-// which has the secrets of other commands, of calls and of Redis.
+// environment returns a command's environment and its secrets. Of the worker's environment it has
+// only four variables, because others have the secrets of other commands, of calls and of Redis.
 func environment(own []string) ([]string, secrets, error) {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR"} {
@@ -256,9 +257,9 @@ func outputResult(out []byte) any {
 	return strings.TrimRight(string(out), "\r\n")
 }
 
-// limitedBuffer keeps at most size bytes of a command's output, and calls full once if the output is
-// longer. It drops the rest without an error, which would close the pipe and leave the command
-// running.
+// limitedBuffer keeps at most size bytes of a command's output, and calls full once if the output
+// is longer. It drops the rest. Write returns no error, because an error would close the pipe and
+// leave the command running.
 type limitedBuffer struct {
 	kept bytes.Buffer
 	size int64

@@ -31,7 +31,8 @@ import (
 //     workers, and puts the job back at the head of its lane without spending an attempt, as
 //     scheduler.RateLimited does. The time counts for the limits that the rule names in
 //     BlockOnRateLimit, and for limits whose key is the response's host, such as
-//     "api.example.com". A 429 without such a time blocks longer with each 429 in a row.
+//     "api.example.com". If the time counts for no limit, a 403 or 503 only puts the job back. A
+//     429 without a time that counts blocks longer with each 429 in a row.
 //   - 503 without a time: adaptive limits slow down, and the job fails.
 //   - Any other response with an exhausted quota: the keys are blocked until the quota's reset, and
 //     the job continues. A Retry-After does not block: with 202, it says when to check an operation.
@@ -151,9 +152,9 @@ func (f *Feedback) reportError(ctx context.Context, err error) error {
 	return err
 }
 
-// counts reports whether a time that the host of a URL has named counts for the job's limits: the rule
-// names the limits, or the host is the key of all its needs that have a key, and there is one. For a
-// job without needs it counts.
+// counts reports whether a time that the host of a URL has named counts for the job's limits. The
+// time counts if the rule has BlockOnRateLimit, or no needs. Otherwise some need must have a key,
+// and every such key must be the host.
 func (f *Feedback) counts(ctx context.Context, address string, until time.Time) bool {
 	rule, _ := scheduler.GetRule(ctx)
 	u, err := url.Parse(address)

@@ -48,8 +48,8 @@ var (
 	sixToFour = netip.MustParsePrefix("2002::/16")    // an IPv4 address after its first two
 )
 
-// isPublic reports whether the address is public. Of an IPv6 address that embeds an IPv4 address
-// (NAT64, 6to4), the IPv4 address is checked.
+// isPublic reports whether the address is public. If an IPv6 address contains an IPv4 address
+// (NAT64, 6to4), isPublic checks the IPv4 address.
 func isPublic(a netip.Addr) bool {
 	a = canonical.Address(a)
 	b := a.As16()
@@ -86,7 +86,8 @@ func (h *HTTPHandler) allows(a netip.Addr) bool {
 }
 
 // checkAddress returns an error if a URL has an address instead of a name, and the handler may not
-// call the address. control checks names, and the address of a proxy.
+// call the address. It checks nothing if the handler has a Proxy or a Transport. When the handler
+// connects, control checks the address that a name resolves to, or the address of the proxy.
 func (h *HTTPHandler) checkAddress(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || h.Proxy != nil || h.Transport != nil {

@@ -31,8 +31,8 @@ import (
 //   - An expected status: done.
 //   - A malformed payload, or an address that is not allowed: archived.
 //   - Any other status: a *StatusError. The job is archived after a redirect and after a 4xx,
-//     because the same call would get the same response. It is retried after 408, 425, 429, a 4xx
-//     with a Retry-After, 5xx, and 101, which is never an expected status.
+//     because the same call would get the same response. The job is retried after all other
+//     statuses, 408, 425, 429, a 4xx with a Retry-After, and a 403 with an exhausted quota.
 //   - A redirect of a call with RedirectsRequeue: a *RedirectError. The job is put back with the
 //     next URL, or archived if PutBackAs is nil.
 //   - A body that is too long to be saved: a *BodyError, archived.
@@ -77,7 +77,8 @@ type HTTPHandler struct {
 	resolver *net.Resolver     // nil means the machine's
 }
 
-// openResponse is a response whose body has not been read. Its owner closes Body, by read or drop.
+// openResponse is a response whose body has not been read. The caller of exchange closes Body, for
+// example by read or drop.
 type openResponse struct {
 	*http.Response
 	summary  Response    // as it is reported to Feedback
@@ -128,8 +129,8 @@ func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, c
 	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no complete response within %s: %w", duration.Exact(timeout), context.DeadlineExceeded))
 }
 
-// exchange makes one request and reports the response to the Feedback around the handler. Its
-// error hides the secrets. It is a notCalled if there was no connection.
+// exchange makes one request and reports the response to the Feedback around the handler. The error
+// hides the secrets. If there was no connection, the error is a notCalled.
 func (h *HTTPHandler) exchange(ctx context.Context, call HTTPRequest) (*openResponse, error) {
 	withSecrets, hidden, err := h.resolveSecrets(call)
 	if err != nil {
@@ -210,7 +211,7 @@ func (h *HTTPHandler) transport() http.RoundTripper {
 			Proxy:                  h.Proxy,
 			TLSClientConfig:        h.TLS.Clone(),
 			TLSHandshakeTimeout:    10 * time.Second,
-			ForceAttemptHTTP2:      true, // DialContext and TLSClientConfig turn it off
+			ForceAttemptHTTP2:      true, // DialContext and TLSClientConfig would turn HTTP/2 off
 			ExpectContinueTimeout:  time.Second,
 			IdleConnTimeout:        90 * time.Second,
 			MaxIdleConns:           512,

@@ -17,13 +17,13 @@ import (
 	"github.com/headgate/headgate/tasks/internal/links"
 )
 
-// RedirectError ends the run of a job with RedirectsRequeue. It is wrapped with the error of
-// HTTPHandler.PutBackAs, or with asynq.SkipRetry if PutBackAs is nil.
+// RedirectError is the error of a call with RedirectsRequeue that was redirected. It is wrapped
+// with the error of HTTPHandler.PutBackAs, or with asynq.SkipRetry if PutBackAs is nil.
 type RedirectError struct {
 	Status int
 	From   string // the called URL
-	// Next is the job's new payload. If it leads to another host or port, it lacks Host, headers
-	// with secret names such as Authorization and Cookie, and headers that refer to a secret.
+	// Next is the job's new payload. If Next leads to another host or port, it has no Host header,
+	// no headers with secret names such as Authorization, and no headers that refer to a secret.
 	Next HTTPRequest
 }
 
@@ -99,8 +99,9 @@ func (resp *openResponse) locate(location string) (string, error) {
 	return next, nil
 }
 
-// redirected returns the call to the next URL. After 301, 302 and 303 it is a GET without a body, or
-// the same HEAD; after 307 and 308 it is the same call. See RedirectError.Next for the headers.
+// redirected returns the call to the next URL. After 307 and 308 it has the same method and body.
+// After 301, 302 and 303 it is a GET, or the same HEAD, without a body and without headers such as
+// Content-Type. See RedirectError.Next for the other headers.
 func (r HTTPRequest) redirected(status int, next string, secretNames []string) HTTPRequest {
 	same := status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
 	away := !sameOrigin(r.URL, next)
@@ -121,8 +122,8 @@ func (r HTTPRequest) redirected(status int, next string, secretNames []string) H
 	return r
 }
 
-// sameOrigin reports whether secrets and bodies for one URL may be sent to the other: to the same
-// host and port, or from the default port of http to that of https.
+// sameOrigin reports whether secrets and bodies for one URL may be sent to the other. The URLs must
+// have the same scheme, host and port, or lead from a host's default port of http to that of https.
 func sameOrigin(from, to string) bool {
 	a, b := schemeAndPort(from), schemeAndPort(to)
 	host := canonical.HostOf(from)

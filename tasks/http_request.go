@@ -52,8 +52,8 @@ type HTTPRequest struct {
 	// URL is an absolute http or https URL without user and password. Use a header Authorization
 	// with a secret instead.
 	URL string `json:"url" want:"a text such as \"https://example.com/path\""`
-	// Headers are the request's headers. Host replaces URL's host. The default User-Agent is
-	// "headgate".
+	// Headers are the request's headers. A header Host replaces the host of URL in the request, but
+	// the call still goes to URL. The default User-Agent is "headgate".
 	Headers map[string]string `json:"headers,omitempty" want:"an object of texts such as {\"Accept\": \"text/html\"}"`
 	// Body is sent as UTF-8 text.
 	Body string `json:"body,omitempty" want:"a text"`
@@ -72,8 +72,8 @@ type HTTPRequest struct {
 	// instead of to the result. If the path is a folder or ends in a slash, the file in that folder
 	// is named by the body's SHA-256.
 	Save string `json:"save,omitempty" want:"a path such as \"pages/\""`
-	// MaxBody is the maximum number of bytes in the result, which has the beginning of a longer
-	// body. The zero value means DefaultResultBody. With Save it is the maximum size of the file: a
+	// MaxBody is the maximum number of bytes of the body in the result. A longer body is cut. The
+	// zero value means DefaultResultBody. With Save, MaxBody is the maximum size of the file, and a
 	// longer body is an error. The zero value then means HTTPHandler.MaxSave.
 	MaxBody int64 `json:"max_body,omitempty" want:"a number of bytes such as 65536"`
 }
@@ -113,7 +113,7 @@ func (r HTTPRequest) MarshalJSON() ([]byte, error) {
 	return marshal(wire)
 }
 
-// UnmarshalJSON reads a payload strictly. It does not Validate it.
+// UnmarshalJSON reads a payload strictly. It does not call Validate.
 func (r *HTTPRequest) UnmarshalJSON(payload []byte) error { return decodeStrict(payload, r) }
 
 // fromBody lists the headers that Go's client sets itself and silently drops if they are given.

@@ -74,7 +74,7 @@ func (h *HTTPHandler) read(resp *openResponse, start time.Time, expected bool) (
 
 // readBody reads the body into the result, up to the call's limit.
 func (resp *openResponse) readBody(result *HTTPResult) error {
-	size := cmp.Or(min(resp.call.MaxBody, MaxResultBody), DefaultResultBody) // MaxBody can be larger for a file
+	size := cmp.Or(min(resp.call.MaxBody, MaxResultBody), DefaultResultBody) // for a file, MaxBody can be larger
 	// A secret that begins within the limit is read to its end, so that it can be recognized.
 	body, err := io.ReadAll(io.LimitReader(resp.Body, size+1+int64(resp.secrets.longest())))
 	result.Truncated = err != nil || int64(len(body)) > size
@@ -86,8 +86,8 @@ func (resp *openResponse) readBody(result *HTTPResult) error {
 	return nil
 }
 
-// drain reads up to maxDrain more bytes of the body, of which n bytes are read. It returns the
-// length of the body if it has found the end, or else the Content-Length, which is -1 if unknown.
+// drain reads up to maxDrain more bytes of the body, after n bytes that were read before. If drain
+// finds the end, it returns the body's length. Otherwise it returns the Content-Length, or -1.
 func (resp *openResponse) drain(n int64) int64 {
 	more, err := io.CopyN(io.Discard, resp.Body, maxDrain)
 	if errors.Is(err, io.EOF) {
@@ -117,13 +117,13 @@ func (r *HTTPResult) setBody(body []byte) {
 	}
 }
 
-// resultTimeout is the time for which keepResult tries to write a result. If it fails, the job makes
-// its call again.
+// resultTimeout is the time for which keepResult tries to write a result. If keepResult fails after
+// a successful call, the job is retried and makes the call again.
 const resultTimeout = time.Minute
 
 // keepResult writes a result to its task as JSON. If Redis fails, it tries again until ctx ends or
-// resultTimeout is over. It returns the job's error, joined with its own. A task that does not come
-// from an asynq server keeps no result.
+// resultTimeout is over. It returns the job's error failed, joined with the error of writing. A
+// task that does not come from an asynq server keeps no result.
 func keepResult(ctx context.Context, task *asynq.Task, result any, failed error) error {
 	writer := task.ResultWriter()
 	if writer == nil {

@@ -54,7 +54,7 @@ type savedFile struct {
 	length     int64
 }
 
-// diskError is an error of saveFile that is not an error of the body.
+// diskError is an error of saveFile with a folder or a file. The body can still be complete.
 type diskError struct{ error }
 
 func (e *diskError) Unwrap() error { return e.error }

@@ -168,14 +168,14 @@ func (e *hiddenError) Error() string { return e.text }
 // Unwrap returns the error with its own text, which is not for logs.
 func (e *hiddenError) Unwrap() error { return e.err }
 
-// validHeaderValue reports whether the value is UTF-8 and has no control characters except tabs,
-// which could add a second header. Secrets must be valid header values.
+// validHeaderValue reports whether the value is UTF-8 and has no control characters except tabs. A
+// newline could add a second header. Secrets must be valid header values.
 func validHeaderValue(value string) bool {
 	return utf8.ValidString(value) && httpguts.ValidHeaderFieldValue(value)
 }
 
-// resolveSecrets returns the call with its references replaced by the secrets, and the secrets. It
-// reads the secrets for each request. The error names all missing secrets.
+// resolveSecrets returns the call with secrets in place of its references, and returns the secrets.
+// It reads the secrets again for each request. The error names all missing secrets.
 func (h *HTTPHandler) resolveSecrets(call HTTPRequest) (HTTPRequest, secrets, error) {
 	var found secrets
 	var failed error

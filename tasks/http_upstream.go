@@ -91,7 +91,7 @@ type upstreamReader struct {
 	quotas map[string]*Quota
 }
 
-// quota returns the quota of a name, in any case. It adds a new quota.
+// quota returns the quota of a name, in upper or lower case. If there is none, it adds one.
 func (r *upstreamReader) quota(name string) *Quota {
 	name = strings.ToLower(name)
 	if r.quotas[name] == nil {
@@ -129,7 +129,7 @@ func (r *upstreamReader) readStructured() {
 			r.setNumber(name, part, value)
 		}
 	}
-	// The old form.
+	// The old form: "limit=100, remaining=50, reset=5".
 	dict, err := httpsfv.UnmarshalDictionary(fields)
 	if err != nil || len(items) > 0 {
 		return
@@ -185,8 +185,8 @@ func (r *upstreamReader) readNamed() {
 	}
 }
 
-// set sets a part of a quota to the first number of a field: some servers write "100, 100;w=60" for
-// a limit. It ignores any other value.
+// set sets a part of a quota to the first number of a field, because some servers write
+// "100, 100;w=60" for a limit. It ignores a field that does not begin with a number.
 func (r *upstreamReader) set(name, part string, values ...string) {
 	if part == "reset" {
 		if wait, ok := r.wait(values, time.Second); ok {

@@ -12,9 +12,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// ErrNotCalled is wrapped by the error of an attempt that made no call, so that the upstream does
-// not count it: for example of a malformed payload, an address that is not allowed, a missing
-// secret, or a refused connection. If a connection was made, the request counts as sent.
+// ErrNotCalled is wrapped by the error of an attempt that made no call, which the upstream does not
+// count. Examples are a malformed payload, an address that is not allowed, a missing secret and a
+// refused connection. If a connection was made, the request counts as sent.
 var ErrNotCalled = errors.New("no call was made")
 
 // notCalled wraps an error. errors.Is(err, ErrNotCalled) is true for it.
@@ -59,9 +59,9 @@ func (h *ExecHandler) Check(task *asynq.Task) error {
 	return presentable(err)
 }
 
-// returnPermits returns the permits of a job that made no call: all permits of an archived job. A
-// job that will be retried keeps permits of a funnel, a token bucket and a concurrency limit,
-// because a host that is down must not be called faster.
+// returnPermits returns the permits of a job that made no call. An archived job returns all
+// permits. A job that will be retried keeps permits of a funnel, a token bucket and a concurrency
+// limit, because a host that is down must not be called faster than allowed.
 func (f *Feedback) returnPermits(ctx context.Context, err error) {
 	archived := errors.Is(err, asynq.SkipRetry)
 	limiter, ok := scheduler.GetLimiter(ctx)

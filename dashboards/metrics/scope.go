@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Bounds of the exported names. Limits, queues and schedules beyond the first by name are not exported.
+// Only so many limits, queues and schedules are exported, in the order of their names.
 const (
 	maxLimits    = 200
 	maxQueues    = 50

@@ -14,10 +14,10 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// Host returns the canonical form of a URL's host name: in lower case, without dots at its end, and in
-// ASCII as net/http dials it (UTS 46). An address, in any notation that a resolver accepts, is in the
-// form of Address and without brackets. The form of a form is itself. The error is that of a name
-// with non-ASCII letters that is invalid.
+// Host returns the canonical form of a URL's host name: in lower case, without dots at its end, and
+// in ASCII as net/http dials it (UTS 46). For an address, in any notation that a resolver accepts,
+// Host returns the form of Address, without brackets. Host is idempotent. It returns an error only
+// if a name with non-ASCII characters is invalid.
 func Host(name string) (string, error) {
 	if strings.Contains(name, ":") {
 		if a, err := netip.ParseAddr(name); err == nil {

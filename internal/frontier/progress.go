@@ -117,9 +117,9 @@ type URL struct {
 	From  string `json:"from,omitempty"` // the page that linked it first; empty for a seed
 }
 
-// URLs calls fn with the URLs of a crawl that are in a state, or in any state if it is empty: a few
-// hundred URLs at a time, in no order. While the crawl runs, a URL can be listed twice. If fn
-// returns an error, URLs returns it at once.
+// URLs calls fn with the URLs of a crawl that are in a state, a few hundred URLs at a time, in no
+// order. An empty state means any state. While the crawl runs, a URL can be listed twice. If fn
+// returns an error, URLs returns that error at once.
 func (f *Frontier) URLs(ctx context.Context, crawl string, state State, fn func([]URL) error) error {
 	for cursor := uint64(0); ; {
 		pairs, next, err := f.rdb.HScan(ctx, f.key("crawl_seen", crawl), cursor, "", 500).Result()

@@ -21,7 +21,7 @@ const (
 	// to return a robots.txt.
 	robotsMinWait = 30 * time.Second
 	robotsMaxWait = time.Hour
-	// robotsForget is the time after the end of the wait for which the failure is kept.
+	// robotsForget is the time after the end of the longest wait for which the failure is kept.
 	robotsForget = 2 * time.Hour
 	// robotsLocked is the value of robots_busy while a job requests the file. While jobs wait for
 	// the next attempt, the value is the time of the first failure in milliseconds.
@@ -84,7 +84,7 @@ type RobotsHold struct {
 
 // LockRobots takes the lock for requesting an origin's robots.txt. It returns nil if the caller has
 // the lock, which expires after a minute. If another job has the lock, or the last request failed a
-// short time ago, LockRobots returns the hold after a second round trip.
+// short time ago, LockRobots returns a RobotsHold after a second round trip.
 func (f *Frontier) LockRobots(ctx context.Context, origin string) (*RobotsHold, error) {
 	key := f.key("robots_busy", origin)
 	if locked, err := f.rdb.SetNX(ctx, key, robotsLocked, robotsTimeout).Result(); err != nil || locked {
@@ -102,10 +102,10 @@ func (f *Frontier) LockRobots(ctx context.Context, origin string) (*RobotsHold, 
 	return hold, nil
 }
 
-// FailRobots records that an origin returned no robots.txt, and makes all jobs wait. The wait is
-// 30 s after the first failure and about doubles with each further failure, up to an hour. It is
-// at least retryAfter, the time that the origin asked for. If no job requests the file within two
-// hours after the wait, the next failure counts as the first. FailRobots takes two round trips.
+// FailRobots records that an origin returned no robots.txt, and makes all jobs wait. The wait is 30
+// s after the first failure and about doubles with each further failure, up to an hour. It is at
+// least retryAfter, the time that the origin asked for. If no job requests the file for two hours
+// and the longest wait, the next failure counts as the first. FailRobots takes two round trips.
 func (f *Frontier) FailRobots(ctx context.Context, origin string, retryAfter time.Duration) (RobotsHold, error) {
 	key := f.key("robots", origin)
 	pipe := f.rdb.TxPipeline()

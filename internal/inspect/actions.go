@@ -138,7 +138,7 @@ func (q *Queues) Apply(ctx context.Context, a *Action, f Filter, jobs []throttle
 	return done, errors.Join(err, q.note(ctx, change))
 }
 
-// forget makes the limiter forget jobs, which may be in several shards.
+// forget makes the limiters of the jobs' shards forget the jobs.
 func (q *Queues) forget(ctx context.Context, jobs []throttle.JobID) error {
 	var errs []error
 	for len(jobs) > 0 {
@@ -230,7 +230,7 @@ func (q *Queues) KeyChangeImpact(ctx context.Context, limit, key string, o throt
 		}
 		own := o
 		if divided {
-			own, _ = part.DivideOverride(l.Kind, o) // the same
+			own, _ = part.DivideOverride(l.Kind, o) // SetKey reports the error
 		}
 		most := l.With(own).MaxCost()
 		if err != nil || most >= l.With(now.Override).MaxCost() {

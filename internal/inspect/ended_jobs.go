@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// EndedJobs finds jobs that have ended, each job once. It reads the IDs of all jobs but only the new
-// jobs themselves, because results can be large.
+// EndedJobs finds jobs that have ended, each end once. It reads the IDs of all ended jobs, but
+// reads the rest only of new jobs, because results can be large.
 type EndedJobs struct {
 	q     *Queues
 	queue string // empty for all

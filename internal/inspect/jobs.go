@@ -171,7 +171,7 @@ func (q *Queues) AddEstimates(ctx context.Context, jobs []Job) error {
 
 // Filter selects jobs. The zero value selects all.
 type Filter struct {
-	States     []string // of States; empty for all
+	States     []string // some of the list States; empty for all
 	Queue      string
 	Type       string
 	Limit, Key string // of waiting and granted jobs
@@ -211,7 +211,8 @@ func (f Filter) matchesInfo(job *asynq.TaskInfo) bool {
 		strings.Contains(string(job.Payload), f.Payload) && strings.Contains(job.LastErr, f.Error)
 }
 
-// Matches reports whether the filter selects a job. The jobs of a queue are also those of its shards.
+// Matches reports whether the filter selects a job. A filter with a queue also selects the jobs of
+// the queue's shards.
 func (f Filter) Matches(job Job) bool {
 	return f.matchesInfo(job.TaskInfo) && f.matchesState(job.State) && (f.Queue == "" || job.Queue == f.Queue || strings.HasPrefix(job.Queue, f.Queue+".")) && f.matchesMeter(job) &&
 		(f.OlderThan == 0 || !job.Since.IsZero() && time.Since(job.Since) > f.OlderThan)
@@ -360,8 +361,8 @@ func (q *Queues) pages(ctx context.Context, f Filter, from Cursor, size int) ite
 	}
 }
 
-// readPage returns a page with nothing read after the last one. asynq counts its pages from 1, and
-// from the oldest job on.
+// readPage reads one page of a set. After the last page, it returns a page whose read is 0. asynq
+// counts its pages from 1, and from the oldest job on.
 func (q *Queues) readPage(ctx context.Context, f Filter, set taskSet, at Cursor, size int) (page, error) {
 	number := at.page + 1
 	if set.newestFirst {

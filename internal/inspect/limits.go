@@ -30,8 +30,8 @@ type Limit struct {
 	// rate and capacity are those of every key without an override. It is zero if the limit was
 	// deleted, or if too many meters would have to be read.
 	DefaultMeter waitdb.Meter
-	// Meters are the meters of TopKeys, or DefaultMeter for a limit without keys. They are empty if
-	// no job needs a key of the limit.
+	// Meters are the meters of TopKeys, or DefaultMeter for a limit without keys. For a limit with
+	// keys, Meters is empty if no job needs a key.
 	Meters []waitdb.Meter
 	// Permits, Allowed and Denied are rates per second over the last ten seconds, of all keys.
 	Permits, Allowed, Denied float64

@@ -37,7 +37,7 @@ type Queues struct {
 
 	rdb   redis.UniversalClient
 	scope string
-	part  *shard.Shard // whose queues these are; nil for all
+	part  *shard.Shard // the shard of these queues; nil if they are all queues
 }
 
 // Rules are the rules of the workers that serve some queues.

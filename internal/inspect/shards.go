@@ -31,7 +31,7 @@ func (q *Queues) In(part shard.Shard) *Queues {
 	return &in
 }
 
-// Of returns the queues and the limiter of the shard that is an asynq queue.
+// Of returns the queues and the limiter of an asynq queue's shard, or q if the queue is no shard.
 func (q *Queues) Of(queue string) *Queues {
 	if part := q.Sharded.Part(queue); part.Count > 0 {
 		return q.In(part)
@@ -85,8 +85,8 @@ func (q *Queues) ReadLimit(ctx context.Context, name string) (throttle.Limit, er
 	return q.Sharded.Join(name, parts), nil
 }
 
-// ReadKeys reads the blocked keys of a limit, and the keys that differ from it. For a divided limit an
-// override is the sum of its parts.
+// ReadKeys reads the blocked keys of a limit, and the keys with an override. If a limit is divided,
+// an override is the sum of the shards' overrides.
 func (q *Queues) ReadKeys(ctx context.Context, limit throttle.Limit) (blocks []throttle.Blocked, keys []throttle.KeyState, err error) {
 	parts := map[string][]throttle.Limit{} // the overrides, as limits
 	err = q.EachPlace(limit.Name, nil, func(l *waitdb.DB, _ shard.Shard) error {
@@ -228,7 +228,7 @@ func (q *Queues) SetKey(ctx context.Context, limit, key string, o throttle.Overr
 			return do(l, own)
 		})
 	}
-	if err := set(func(*waitdb.DB, throttle.Override) error { return nil }); err != nil { // before any is changed
+	if err := set(func(*waitdb.DB, throttle.Override) error { return nil }); err != nil { // checks all parts before it changes any
 		return err
 	}
 	return set(func(l *waitdb.DB, own throttle.Override) error { return l.SetKey(ctx, limit, key, own) })
@@ -267,8 +267,8 @@ func (q *Queues) Limits(ctx context.Context) ([]throttle.Limit, error) {
 	return limits, err
 }
 
-// CountWaiting counts the jobs that wait for at least so many permits of a limit at once, or of a key
-// of it.
+// CountWaiting counts the jobs that wait for a limit, or for one key of the limit, and need at
+// least cost permits at once. The cost can differ between shards.
 func (q *Queues) CountWaiting(ctx context.Context, limit string, cost func(shard.Shard) int, key *string) (jobs int, err error) {
 	var keys []string
 	if key != nil {

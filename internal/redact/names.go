@@ -27,8 +27,8 @@ func Named(name string, more ...string) bool {
 	return slices.ContainsFunc(names, fits) || slices.ContainsFunc(more, fits)
 }
 
-// expression returns a regular expression for the parameters of a query that match the patterns. There
-// * is any characters of a name, and ? a separator or nothing.
+// expression returns a regular expression for the parameters of a query that match the patterns. In
+// a parameter's name, * matches any characters of a name, and ? matches a separator or nothing.
 func expression(patterns []string) string {
 	var parts []string
 	for _, p := range patterns {

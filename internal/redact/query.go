@@ -12,8 +12,9 @@ import (
 // Hidden replaces a secret. It does not show the secret's length.
 const Hidden = "•••"
 
-// parameter matches a parameter of a query whose value is a secret. Of tokens only some are: page_token
-// and the like say where a list continues. Some short names are secrets in a query alone.
+// parameter matches a parameter of a query whose value is a secret. A name with "token" matches
+// only in some forms, because page_token and the like say where a list continues. Some short names,
+// such as key, are names of secrets only in a query.
 var parameter = regexp.MustCompile(`(?i)([?&;](?:` +
 	expression(slices.DeleteFunc(Names("key", "pass", "pwd", "sig"), func(pattern string) bool { return pattern == "*token*" })) +
 	`|(?:[\w.~-]*(?:access|auth|bearer|id|oauth|refresh|security|session|user)[-_.]?)?token` +

@@ -116,9 +116,10 @@ func ProblemOf(err error) Problem {
 	return None
 }
 
-// EvictionPolicy returns the maxmemory-policy by which a Redis deletes keys when its memory is full. It
-// is empty if Redis keeps all keys, or if the policy is unknown. For a cluster it is the policy of a node that
-// evicts. It reads INFO, because managed servers refuse CONFIG.
+// EvictionPolicy returns the maxmemory-policy by which a Redis deletes keys when its memory is
+// full. The policy is empty if Redis keeps all keys, or if the policy is unknown. For a cluster it
+// is the policy of a node that evicts. EvictionPolicy reads INFO, because managed servers refuse
+// CONFIG.
 func EvictionPolicy(ctx context.Context, rdb redis.UniversalClient) (policy string) {
 	var mu sync.Mutex
 	ask := func(ctx context.Context, rdb *redis.Client) error {

@@ -14,8 +14,9 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// scriptCommands are the commands that scripts of headgate and asynq call and that a worker sends
-// itself. Each group begins with harmless arguments. KEY stands for a key that is used only here.
+// scriptCommands are the commands that a worker sends, and that scripts of headgate and asynq call.
+// Each group has harmless arguments, and the commands to try with these arguments. KEY stands for a
+// key that is used only here.
 var scriptCommands = [][2]string{
 	{"", "time"},
 	{"0", "scan"},
@@ -46,7 +47,7 @@ end
 return refused`)
 
 // DataKey is a key in the queues' Redis with a random ID of the data. The ID stays with the data if
-// they move to another address, as in a failover.
+// the data move to another address, as in a failover.
 const DataKey = "headgate:id"
 
 // A RightsError lists the rights that a Redis user lacks.

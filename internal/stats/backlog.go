@@ -95,9 +95,9 @@ type Requirements struct {
 type RuleFunc func(ctx context.Context, job throttle.JobID, task *asynq.Task) (r Requirements, known bool)
 
 // ReadDemand returns the demand for each meter, the highest first, and for each limit. A job that
-// needs several limits waits at the meters that the forecast calls bottlenecks, and at keys with
-// lanes, because there can be too many keys for the forecast. Without a dispatcher, a job waits at
-// all of its limits.
+// needs several limits counts as waiting at those of its meters that are bottlenecks in the
+// forecast. It also counts at meters of keys with lanes, because there can be too many keys for the
+// forecast. Without a dispatcher, it counts at all of its limits.
 func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, hasDispatcher bool) ([]waitdb.Demand, map[string]LimitDemand, error) {
 	meters, err := limiter.Demands(ctx)
 	if err != nil {
@@ -238,7 +238,7 @@ func ReadPending(ctx context.Context, rdb redis.UniversalClient, limiter *waitdb
 		withoutRule := 0.0
 		var sample []Requirements
 		for i, task := range tasks {
-			known := task == nil // it has requested permits already
+			known := task == nil // a job that needs no rule: see readSample
 			if !known && rulesCtx.Err() == nil {
 				var r Requirements
 				if r, known = rule(rulesCtx, throttle.JobID{Queue: queue, ID: ids[i]}, task); known {
@@ -255,9 +255,9 @@ func ReadPending(ctx context.Context, rdb redis.UniversalClient, limiter *waitdb
 	return p, nil
 }
 
-// readSample reads the IDs and tasks of some jobs of a queue that has so many jobs. The task is nil
-// if the job has requested permits already, is gone, or has a message that asynq will reject. The
-// front of the queue is the end of asynq's list.
+// readSample reads the IDs and tasks of some of a queue's jobs, whose number is jobs. The task is
+// nil if the job has requested permits already, is gone, or has a message that asynq will reject.
+// The front of the queue is the end of asynq's list.
 func readSample(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue string, jobs int) (ids []string, tasks []*asynq.Task, err error) {
 	pages := min((jobs+pendingPage-1)/pendingPage, pendingSample/pendingPage)
 	lists, err := db.Redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -297,9 +297,9 @@ func readSample(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue st
 	return ids, tasks, nil
 }
 
-// addSample adds the sampled jobs of a queue. Each represents the same number of jobs. If a key
-// occurs only once in such a sample, the represented jobs are assumed to have other keys: they
-// count only for the meters that several sampled jobs share.
+// addSample adds the sampled jobs of a queue. Each sampled job represents each jobs. If a key
+// occurs only once in a sample of a longer queue, the represented jobs are assumed to have other
+// keys. They count only for the meters that several sampled jobs share.
 func (p *Pending) addSample(queue string, sample []Requirements, each float64) {
 	uses := map[throttle.Need]int{}
 	meter := func(n throttle.Need) throttle.Need { return throttle.Need{Limit: n.Limit, Key: n.Key} }

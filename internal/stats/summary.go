@@ -38,7 +38,7 @@ const (
 )
 
 // Summary counts the decisions and the ends of jobs of one process in about a second. It leaves out
-// limits and tasks without any.
+// limits without decisions and tasks without ends.
 type Summary struct {
 	ID      string                  `json:"-"` // of the entry in the stream
 	At      time.Time               `json:"-"` // by Redis's clock
@@ -68,7 +68,7 @@ func (l LimitSummary) Add(other LimitSummary) LimitSummary {
 type TaskSummary struct {
 	Task
 	Ends Counts        `json:"e"`
-	Ran  time.Duration `json:"b,omitempty"` // sum of the durations, without attempts that were put back
+	Ran  time.Duration `json:"b,omitempty"` // sum of the durations of attempts, without PutBack
 }
 
 // Task is a queue and a task type. Jobs are counted by both.
@@ -211,8 +211,8 @@ func ReadSummaries(ctx context.Context, rdb redis.UniversalClient, scope, since 
 	}
 }
 
-// MeanDurations returns the mean duration of the last attempts in each queue. It leaves out queues
-// in which no attempt ended.
+// MeanDurations returns the mean duration of each queue's attempts in the last durationWindow. It
+// leaves out queues in which no attempt ended.
 func MeanDurations(ctx context.Context, rdb redis.UniversalClient, scope string) (map[string]time.Duration, error) {
 	now, err := rdb.Time(ctx).Result()
 	if err != nil {

@@ -41,7 +41,7 @@ func Canonical(base, reference string) (string, error) {
 	}
 	u, err := parse(reference)
 	if err != nil {
-		// The parser's error contains the URL, its type does not.
+		// The parser's error contains the URL. The error's type does not.
 		return "", fmt.Errorf("%.100q is not a URL: %s", shown(reference), whatwgerrors.Type(err))
 	}
 	switch {
@@ -62,8 +62,8 @@ func Canonical(base, reference string) (string, error) {
 	return text, nil
 }
 
-// sameHost reports whether net/url finds the host of u in a text, or no host. The key of a limit is
-// the host that net/url finds.
+// sameHost reports whether net/url finds u's host in a text, or finds no host. The key of a limit
+// is the host that net/url finds.
 func sameHost(u *url.URL, text string) bool {
 	named, err := url.Parse(text)
 	if err != nil || named.Hostname() == "" {

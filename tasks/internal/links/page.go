@@ -15,8 +15,8 @@ import (
 // more are usually generated without end.
 const MaxLinks = 10_000
 
-// maxTag is the maximum size of a tag, and of the text of a script, in bytes. Parsing a tag of many
-// attributes takes many times its size.
+// maxTag is the maximum size of a tag, and of the text of a script, in bytes. Parsing a tag with
+// many attributes takes many times the tag's size of memory.
 const maxTag = 2 << 20
 
 // Page holds the links of an HTML page and its directives for robots.
@@ -115,7 +115,8 @@ func (r *reader) tag(z *html.Tokenizer) {
 	}
 }
 
-// link adds a link that can be fetched. A fragment leads to the page itself.
+// link adds the URL of a reference, unless the URL is known or cannot be fetched. A reference that
+// is only a fragment is a link to the page itself.
 func (r *reader) link(reference string) {
 	reference = strings.TrimSpace(reference)
 	if r.read[reference] {

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// filterNames are the parameters of a filter, like the flags of worker jobs.
+// filterNames are the parameters of a filter, like the flags of the command "worker jobs".
 var filterNames = []string{"state", "queue", "type", "limit", "key", "payload", "error", "older"}
 
 // parameters are all parameters of views.
@@ -102,7 +102,7 @@ func newPages(at address, size int) pages {
 
 func (p pages) offset() int { return (p.Page - 1) * p.Size }
 
-// From is the number of the first item on the page, from 1; 0 if there is none.
+// From is the number of the first item on the page, from 1; 0 if the list is empty.
 func (p pages) From() int { return min(p.offset()+1, p.Total) }
 
 // To is the number of the last item on the page.

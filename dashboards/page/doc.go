@@ -17,7 +17,8 @@
 // ?token=TOKEN and gets a cookie for twelve hours. Wrong guesses are neither counted nor slowed down:
 // use a long token, put the page behind a proxy that signs people in, or set Options.Authenticate.
 // Without any of these, the page answers only browsers on the same machine. Behind a proxy, give the page
-// a token. It may have any path prefix, because links are relative, but must get the path without it.
+// a token. The page may have any path prefix, because links are relative. The proxy or
+// http.StripPrefix must remove the prefix.
 //
 // # Security
 //

@@ -27,7 +27,7 @@ type Options struct {
 	// Redis is the client for the asynq queues and the limiter's scope. The caller closes it after the page.
 	Redis   redis.UniversalClient
 	Limiter *throttle.Limiter
-	// Scope is the limiter's. Empty means "default".
+	// Scope is the limiter's scope. Empty means "default".
 	Scope string
 	// Shards are the queues with shards, as those of the server. The page shows each queue and each of
 	// its limits once, and an action on a limit changes all of its parts.
@@ -45,8 +45,8 @@ type Options struct {
 	Token string
 	// HTTPS makes the cookie Secure. Set it if a proxy terminates TLS.
 	HTTPS bool
-	// Authenticate replaces the Token. It is called for every request, and the
-	// changelog names the user that it returns.
+	// Authenticate replaces the Token. The page calls it for every request, and names the user that
+	// it returns in the changelog.
 	Authenticate func(*http.Request) (user string, ok bool)
 	// ReadOnly removes all actions.
 	ReadOnly bool
@@ -66,7 +66,7 @@ type Page struct {
 	reader          *reader
 	auth            *auth.Auth
 	redactor        redactor
-	handler, routed http.Handler    // all requests, and authorized ones
+	handler, routed http.Handler    // for all requests, and for those that need authorization
 	ctx             context.Context // ends with Close
 	cancel          context.CancelFunc
 }
@@ -160,8 +160,8 @@ func (p *Page) refusal(code int) string {
 	return "This page requires a token. Open it once with ?token=TOKEN: this browser remembers it for 12 hours. Programs send it as \"Authorization: Bearer TOKEN\"."
 }
 
-// Guard wraps next with the page's authentication. Other requests get a 401 or 403 with a line of
-// text. Use it for other handlers of the program, such as metrics.
+// Guard wraps next with the page's authentication. Unauthorized requests get a 401 or 403 with a
+// line of text. Use Guard for other handlers of the program, such as metrics.
 func (p *Page) Guard(next http.Handler) http.Handler {
 	return p.auth.Protect(next, func(w http.ResponseWriter, code int) { http.Error(w, p.refusal(code), code) })
 }
@@ -182,7 +182,7 @@ func (p *Page) route(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// view is a page that shows a snapshot and a query.
+// view is a page that shows data from a snapshot, and what else its address asks for.
 type view struct {
 	title string
 	// load returns the .Data of the template. It must not change the snapshot.

@@ -92,8 +92,8 @@ func (r *reader) latest(ctx context.Context) *snapshot {
 	}
 }
 
-// read reads a new snapshot, unless another call has done so already. all makes everything due, after
-// a change. If Redis cannot be read, the new snapshot has the old data and an error.
+// read reads a new snapshot, unless another call has done so already. all is set after a change,
+// and makes all data due. If Redis cannot be read, the new snapshot has the old data and an error.
 func (r *reader) read(all bool) {
 	r.reading.Lock()
 	defer r.reading.Unlock()

@@ -18,8 +18,8 @@ import (
 // snapshot is the data that was read at one time. Its data does not change.
 type snapshot struct {
 	data
-	At  time.Time // when it was read, by this process's clock
-	Now time.Time // Redis's time then, in this process's zone
+	At  time.Time // time of the last read, or of the failed one, by this process's clock
+	Now time.Time // Redis's time when the data was read, in this process's zone
 	Err error     // the error of the last read; nil if the data is current
 }
 
@@ -119,7 +119,7 @@ func (r limitRow) Rule() string {
 	return l.String()
 }
 
-// rates returns a count as rates a second of each step that is over.
+// rates returns the rate per second of a count, for each step that is over.
 func (r limitRow) rates(count func(stats.LimitSummary) int64) (rates []float64) {
 	for _, step := range r.Steps[:max(0, len(r.Steps)-1)] {
 		rates = append(rates, float64(count(step))/chartStep.Seconds())
@@ -140,7 +140,8 @@ type sparkline struct {
 	Text    string // for people who cannot see it
 }
 
-// Spark draws the limit's permits, and the allowed rate if that is less than twenty times as high.
+// Spark draws the limit's permits. It also draws the allowed rate, unless that is twenty times the
+// highest rate of permits or more.
 func (r limitRow) Spark() sparkline {
 	rates := r.rates(permits)
 	highest, allowed := slices.Max(rates), 0.0
@@ -183,14 +184,14 @@ func (r limitRow) Chart() (string, error) {
 
 // summary is the data of the sentence at the top of the page.
 type summary struct {
-	Chief    string            // the limit with the most waiting jobs
+	Chief    string            // the limit at which jobs wait for the most permits
 	All      bool              // at least 90 % of the awaited permits are of this limit
 	Since    time.Time         // of the first denial of the oldest waiting job; zero if unknown
 	ETA      forecast.Estimate // of the last job, from Now on
 	Troubles []trouble         // for an operator to look at, at most four
 }
 
-// trouble is the beginning of a sentence, with a class of the style sheet.
+// trouble is a few words about something that is wrong, with a class of the style sheet.
 type trouble struct{ Level, Text string }
 
 func summarize(d data, now time.Time) summary {
@@ -246,7 +247,7 @@ func summarize(d data, now time.Time) summary {
 	return s
 }
 
-// lastChange returns the newest such change of a limit or key, or the zero value.
+// lastChange returns the newest change of a limit or key with this What, or the zero value.
 func lastChange(changes []throttle.Change, what, limit, key string) (c throttle.Change) {
 	for _, c := range changes {
 		if c.What == what && c.Limit == limit && c.Key == key {

@@ -38,7 +38,8 @@ func must[T any](value T, err error) T {
 // assetPath returns the address of an asset with its version, so that browsers may cache it for ever.
 func assetPath(name string) string { return "assets/" + name + "?" + versions()[name] }
 
-// serveAsset serves an asset. A request for another version, of a page before an update, is not cached.
+// serveAsset serves an asset. Browsers may not cache it if they asked for another version, as a
+// page from before an update does.
 func serveAsset(w http.ResponseWriter, r *http.Request, name string) {
 	version, ok := versions()[name]
 	if !ok {
@@ -66,8 +67,9 @@ func execute(w io.Writer, name string, data any) error {
 	return templates()[name].ExecuteTemplate(w, "page", data)
 }
 
-// functions are for templates, which escape their results. Only moment returns HTML. Templates have no
-// style attributes, because the Content-Security-Policy forbids them; bars are SVGs.
+// functions are for templates. Templates escape the results, except that of moment, which is HTML.
+// Templates have no style attributes, because the Content-Security-Policy forbids them; bars are
+// SVGs.
 var functions = template.FuncMap{
 	"asset": assetPath, "num": func(n any) string { return display.Number(reflect.ValueOf(n).Int()) }, "perSecond": perSecond, "span": span,
 	"clock": moment, "since": since, "short": short, "plural": display.Count, "key": keyName, "meter": meterName,

@@ -26,7 +26,8 @@ func short(text string) string { return oneLine(display.Visible(text, shortText)
 // oneLine replaces each run of white space by one space.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// perSecond formats a rate with two significant digits below ten. A small rate is 0.00, none is 0.
+// perSecond formats a rate: with two decimals below 1, with one below 10, or else without decimals.
+// A small rate is 0.00, and no rate is 0.
 func perSecond(rate float64) string {
 	switch {
 	case rate == 0:
@@ -111,14 +112,15 @@ func (r redactor) block(data []byte) string {
 	return r.shown(string(data), longText)
 }
 
-// shown returns a text without secrets, cut at limit bytes. It hides secrets in the first 2*limit bytes
-// before it cuts, to find one at the cut.
+// shown returns a text without secrets, cut at limit bytes. Before it cuts, it hides the secrets in
+// the first 2*limit bytes, so that it finds a secret that the cut would divide.
 func (r redactor) shown(text string, limit int) string {
 	more := max(0, len(text)-2*limit)
 	return display.Cut(r.Text(text[:len(text)-more]), limit, more)
 }
 
-// indented formats a JSON value; on one line if that is longer than what is shown.
+// indented formats a JSON value with indentation. If one line of it is longer than longText, or if
+// it cannot be indented, it is on one line.
 func indented(value any) string {
 	var line, lines bytes.Buffer
 	encoder := json.NewEncoder(&line)

@@ -89,7 +89,8 @@ type jobData struct {
 	inspect.Job        // without a TaskInfo if there is no such job
 	Actions     []link
 	Failures    int
-	// Attempts are the last attempts, once one has failed. Crashes counts those whose worker died.
+	// Attempts are the last attempts, and Crashes is the number of its workers' forgiven crashes:
+	// see asynqdb.DB.Attempts.
 	Attempts []asynqdb.Attempt
 	Crashes  int
 	// PutBack reports whether the last error is a denial, or the handler put the job back.
@@ -134,7 +135,8 @@ func jobLinks(job inspect.Job, back string, names ...string) (links []link) {
 	return links
 }
 
-// serveFind redirects to the job with an ID, the limit with a name, or a limit at which the key waits.
+// serveFind redirects to what the text names: the ID of a job, a limit, or a key for which jobs
+// wait.
 func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 	text := strings.TrimSpace(r.URL.Query().Get("q"))
 	if text == "" || len(text) > maxQuery/4 { // the encoding of an address can triple it

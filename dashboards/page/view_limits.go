@@ -27,7 +27,7 @@ type limitsData struct {
 
 type openLimit struct {
 	*limitRow
-	Query  string // a part of the keys to show
+	Query  string // text that the shown keys contain
 	Found  []keyRow
 	Pages  pages   // of keys
 	PerJob float64 // denials for each allowed job
@@ -41,8 +41,8 @@ type keyRow struct {
 	ETA     *forecast.Estimate // when the last waiting job runs; nil if none waits
 }
 
-// loadLimits loads the table of limits. If a limit is open, it shows the page of the table with that
-// limit, and the parameter "page" is that of the limit's keys.
+// loadLimits loads a page of the table of limits. If a limit is open, that is the page with the
+// limit, and the parameter "page" is the page of the limit's keys.
 func loadLimits(ctx context.Context, p *Page, s *snapshot, at address) (any, error) {
 	d := limitsData{Pages: newPages(at, limitsPage), Events: changeEvents(s, s.Changes[:min(8, len(s.Changes))])}
 	open := slices.IndexFunc(s.Limits, func(r limitRow) bool { return r.Name == at.Get("open") })

@@ -216,11 +216,6 @@ func (j *crawlJob) claim(ctx context.Context) (result string, err error) {
 	return result, err
 }
 
-// full returns the reason for links beyond MaxPages or MaxHostPages.
-func (j *crawlJob) full() string {
-	return fmt.Sprintf("the crawl may have %d pages, and %d of a host", j.frontier.MaxURLs, j.frontier.MaxHostURLs)
-}
-
 func (h *CrawlHandler) agent() string { return cmp.Or(h.Agent, "headgate") }
 
 // get makes one GET request without secrets, and does not follow redirects. The caller closes the

@@ -55,6 +55,21 @@ func TestForget_Head(t *testing.T) {
 	})
 }
 
+// A record that no script has written is deleted as a whole.
+func TestForget_MalformedRecord(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *fixture) {
+		define(t, s, perMinute("l", 1))
+		s.acquire(t, "a", one("l"))
+		s.acquire(t, "it", one("l"))
+		records := "hg:{default}:jobs"
+		must(t, s.rdb.HSet(background, records, "default\nit", "not a record").Err())
+		known, err := s.lanes.Forget(background, throttle.JobID{Queue: "default", ID: "it"})
+		must(t, err)
+		expect(t, "known", known, 0)
+		expect(t, "is stored", s.rdb.HExists(background, records, "default\nit").Val(), false)
+	})
+}
+
 // TestAcquire_BehindExpensiveHead: there is enough for the newcomer, but not for the one
 // before it, so it is not asked to run at once.
 func TestAcquire_BehindExpensiveHead(t *testing.T) {

@@ -18,7 +18,7 @@ for i = 1, #ARGV, 2 do
     forget_job(queue, id, r)
     known = known + 1
   elseif same then
-    forget_record(name, ENDS) -- its turn removes the rest of the job
+    forget_record(name, HAS_DEADLINE) -- its turn removes the rest of the job
   end
 end
 return known

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	lua "github.com/yuin/gopher-lua"
 	"github.com/yuin/gopher-lua/parse"
 )
 
@@ -117,8 +118,18 @@ var includeLine = regexp.MustCompile(`(?m)^ *-- @include (\w+)\n`)
 func TestExpand_Scripts(t *testing.T) {
 	commands(t, func(t *testing.T, name string, _ source) {
 		text := expanded(name)
-		if _, err := parse.Parse(strings.NewReader(text), name); err != nil {
-			t.Errorf("Lua syntax: %v", err)
+		chunk, err := parse.Parse(strings.NewReader(text), name)
+		if err != nil {
+			t.Fatalf("Lua syntax: %v", err)
+		}
+		function, err := lua.Compile(chunk, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, global := range globals(function) {
+			if !slices.Contains(redisGlobals, global) {
+				t.Errorf("%s is neither a local variable nor a global of Redis", global)
+			}
 		}
 		if strings.Contains(text, "@include") {
 			t.Error("an include was not expanded")
@@ -134,6 +145,23 @@ func TestExpand_Scripts(t *testing.T) {
 			}
 		}
 	})
+}
+
+var redisGlobals = []string{
+	"ARGV", "KEYS", "redis", "cjson", "math", "string", "table", "ipairs", "next", "pairs", "pcall", "select", "tonumber", "tostring", "type", "unpack", "error",
+}
+
+// globals lists the global variables that a function and the functions in it use.
+func globals(f *lua.FunctionProto) (names []string) {
+	for _, instruction := range f.Code {
+		if op := int(instruction >> 26); op == lua.OP_GETGLOBAL || op == lua.OP_SETGLOBAL {
+			names = append(names, f.Constants[instruction&0x3ffff].String())
+		}
+	}
+	for _, inner := range f.FunctionPrototypes {
+		names = append(names, globals(inner)...)
+	}
+	return names
 }
 
 func TestIncludes_Used(t *testing.T) {

@@ -89,7 +89,7 @@ func TestOperating_LogLines(t *testing.T) {
 			continue
 		}
 		if !slices.ContainsFunc(logged, func(l string) bool { return strings.HasSuffix(text, l) }) && !strings.Contains(sources, text) {
-			t.Errorf("%s explains %q, which nobody logs", operatingPage, text)
+			t.Errorf("%s explains %q, which no code logs", operatingPage, text)
 		}
 	}
 }

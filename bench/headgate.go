@@ -12,8 +12,8 @@ import (
 )
 
 // startHeadgate starts a server with stock settings.
-func startHeadgate(b *bench, s spec, shut bool, h *history) (func(), error) {
-	limiter, err := define(b, s, shut)
+func startHeadgate(b *bench, s spec, blocked bool, h *history) (func(), error) {
+	limiter, err := define(b, s, blocked)
 	if err != nil {
 		return nil, err
 	}
@@ -27,12 +27,12 @@ func startHeadgate(b *bench, s spec, shut bool, h *history) (func(), error) {
 }
 
 // define defines the limits, the shared one blocked or not.
-func define(b *bench, s spec, shut bool) (*waitdb.DB, error) {
+func define(b *bench, s spec, blocked bool) (*waitdb.DB, error) {
 	limiter := waitdb.New(throttle.New(b.rdb, throttle.Options{}))
 	if err := limiter.Define(b.ctx, s.limits()...); err != nil {
 		return nil, err
 	}
-	if shut {
+	if blocked {
 		return limiter, limiter.Pause(b.ctx, shared)
 	}
 	return limiter, nil

@@ -62,7 +62,7 @@ func (b *bench) hammerKind(limiter *throttle.Limiter, kind throttle.Kind, second
 		noteVisit(ctx, d.At)
 		return d.OK(), err
 	})
-	if kind == throttle.Concurrency { // nobody extends the leases
+	if kind == throttle.Concurrency { // no process extends the leases
 		for i := range admitted {
 			admitted[i].Until = admitted[i].At + limit.Lease.Microseconds()
 		}

@@ -56,7 +56,7 @@ func pick(names []string) ([]system, error) {
 }
 
 // starter starts an asynq server under the limits of s. Shut limits deny every job.
-type starter func(b *bench, s spec, shut bool, h *history) (stop func(), err error)
+type starter func(b *bench, s spec, blocked bool, h *history) (stop func(), err error)
 
 func asynqSystem(name string, start starter) system {
 	return system{name: name, run: drainer(start), waiting: waiter(start)}

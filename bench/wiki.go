@@ -21,24 +21,24 @@ func isLimited(err error) bool {
 
 // startWiki is the rate limiting of asynq's wiki with a limiter in Redis and polls as short as
 // headgate's.
-func startWiki(b *bench, s spec, shut bool, h *history) (func(), error) {
+func startWiki(b *bench, s spec, blocked bool, h *history) (func(), error) {
 	config := serverConfig(s)
 	config.TaskCheckInterval, config.DelayedTaskCheckInterval = 10*time.Millisecond, time.Second
-	return startWikiServer(b, s, shut, h, config)
+	return startWikiServer(b, s, blocked, h, config)
 }
 
 // startWikiStock is startWiki with asynq's own polls.
-func startWikiStock(b *bench, s spec, shut bool, h *history) (func(), error) {
-	return startWikiServer(b, s, shut, h, serverConfig(s))
+func startWikiStock(b *bench, s spec, blocked bool, h *history) (func(), error) {
+	return startWikiServer(b, s, blocked, h, serverConfig(s))
 }
 
-func startWikiServer(b *bench, s spec, shut bool, h *history, config asynq.Config) (func(), error) {
+func startWikiServer(b *bench, s spec, blocked bool, h *history, config asynq.Config) (func(), error) {
 	limiter, err := timedRate(b.ctx, b.rdb)
 	if err != nil {
 		return nil, err
 	}
 	limit := redis_rate.Limit{Rate: s.Rate, Period: time.Second, Burst: s.burst()}
-	if shut {
+	if blocked {
 		limit = redis_rate.PerHour(1)
 		if _, err := limiter.Allow(b.ctx, shared, limit); err != nil {
 			return nil, err

@@ -212,7 +212,7 @@ func TestCluster(t *testing.T) {
 	s.judge()
 }
 
-// testWholeSlot tests that a limiter whose slot moves denies or fails, and does not count anew on the
+// testWholeSlot tests that a limiter whose slot moves denies or fails, and does not count again on the
 // node that has a part of the slot's keys.
 func testWholeSlot(t *testing.T, cluster *redistest.Cluster, rdb redis.UniversalClient) {
 	limiter := throttle.New(rdb, throttle.Options{Scope: "moves"})

@@ -52,7 +52,7 @@ type Counts struct {
 }
 
 // LeftOut holds the number of URLs that a crawl has left out, by reason. A crawl remembers at most
-// MaxURLs of these URLs. Any other URL is counted each time it is found.
+// MaxURLs of these URLs. A URL that it does not remember is counted each time it is found.
 type LeftOut struct {
 	Disallowed   int `json:"disallowed" redis:"n:disallowed"`
 	MaxPages     int `json:"max_pages" redis:"n:max_pages"`
@@ -69,12 +69,12 @@ func (l LeftOut) Sum() int {
 	return l.Disallowed + l.MaxPages + l.MaxHostPages + l.TooDeep + l.OtherHost + l.Excluded + l.Unread
 }
 
-// Progress is the progress of a crawl. A crawl is complete when no URL waits, unless an operator
-// runs a failed job again.
+// Progress is the progress of a crawl. A crawl is complete when no URL waits. It is incomplete
+// again if an operator runs a failed job again.
 type Progress struct {
 	Name  string    `json:"name"`
 	Began time.Time `json:"began"` // by Redis's clock
-	// Ended is the time of the last claim, or zero while a URL waits.
+	// Ended is the time at which a job last claimed a URL, or zero while a URL waits.
 	Ended time.Time `json:"ended,omitzero"`
 	Counts
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // Divide returns the shard's part of a limit. The parts of all shards add up to the limit. If a shard
-// would get no permits, the error is a [*throttle.FieldError] with the smallest possible value.
+// would get no permits, the error joins a [*throttle.FieldError] for each wrong field, whose Want has
+// the smallest value that gives each shard a permit.
 func (s Shard) Divide(l throttle.Limit) (throttle.Limit, error) {
 	var errs []error
 	l.Rate, l.Capacity = s.divide(&errs, l.Kind, l.Rate, l.MaxCost())

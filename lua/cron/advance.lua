@@ -7,7 +7,7 @@
 -- ARGV[3] zone and cron line; '' for a schedule that was removed
 -- ARGV[4] outcome of the tick: enqueued, skipped: … or failed: …; '' for no tick
 -- ARGV[5] ID and queue of the tick's job; '' for no job
--- Returns 1, or 0 if the schedule had already advanced to that time
+-- Returns 1, or 0 if the schedule had already advanced to that time or ARGV[2] is ''
 -- @include scope
 local name, last, spec, outcome, job = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 

@@ -18,7 +18,8 @@ local MAX_INT = 9007199254740992
 -- Keys live this much longer than their content is needed, in case Redis's clock steps back.
 local GRACE_MS = 60000
 
--- Permits can be given back, and feedback about a key is kept, for this time.
+-- Permits can be given back for this time after they were taken. Feedback of the upstream about a key
+-- of a limit is kept as long.
 local MEMORY_US = 3600000000
 
 -- Formats an integer. tostring writes only 14 digits. '%.0f' takes five times as long, and a large

@@ -22,7 +22,7 @@ var (
 type state struct {
 	DoneUntil    int64  `redis:"last"`   // all ticks up to this time have been handled
 	Spec         string `redis:"spec"`   // zone and cron line in use; empty after removal
-	Paused       int64  `redis:"paused"` // start of the pause; ticks up to it still count
+	Paused       int64  `redis:"paused"` // start of the pause; ticks up to it are still enqueued
 	Tick         int64  `redis:"tick"`   // the last tick with an outcome
 	Outcome      string `redis:"outcome"`
 	Job          string `redis:"job"`   // job of the last tick that has a job
@@ -74,8 +74,8 @@ func (r *Runner) read(ctx context.Context, names ...string) ([]state, time.Time,
 	return states, time.UnixMicro(micros), nil
 }
 
-// advance sets the time up to which an entry's ticks are done. It reports false if another replica
-// was faster. If outcome is not empty, that time is a tick. A zero time and an empty spec mark the
+// advance sets the time up to which an entry's ticks are done. It reports whether it moved
+// that time, which is false if another replica was faster. If outcome is not empty, that time is a tick. A zero time and an empty spec mark the
 // entry as removed.
 func (r *Runner) advance(ctx context.Context, name string, last time.Time, spec, outcome, job string) (bool, error) {
 	seconds := ""

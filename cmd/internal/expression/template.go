@@ -108,7 +108,7 @@ func (t Template) Text(from Source) (string, error) {
 // String returns the template as written.
 func (t Template) String() string { return t.source }
 
-// Texts returns the texts around the expressions.
+// Texts returns the text of each part, which is empty for an expression.
 func (t Template) Texts() (texts []string) {
 	for _, p := range t.parts {
 		texts = append(texts, p.text)

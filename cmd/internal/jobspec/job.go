@@ -114,7 +114,7 @@ func (j Job) Fill(defaults Options, c *config.Config) Job {
 
 // Task returns the asynq task of a filled job.
 func (j Job) Task() *asynq.Task {
-	opts := []asynq.Option{ // asynq ignores most zero values
+	opts := []asynq.Option{ // asynq ignores zero values of these options
 		asynq.TaskID(j.ID), asynq.Queue(j.Queue), asynq.MaxRetry(*j.MaxRetry), asynq.ProcessAt(j.At),
 		asynq.Retention(j.Retention), asynq.Timeout(j.Timeout), asynq.Deadline(j.Deadline),
 	}

@@ -77,7 +77,7 @@ func (r Result) line() string {
 	return strings.TrimRight(fmt.Sprintf("%s  %s  %s  %s  %s  %s", cli.DateTime(r.Ended), cli.Cell(r.ID), cli.Cell(r.Type), cli.Cell(string(r.Payload)), what, cli.Cell(text)), " ")
 }
 
-// Response is the result that a job's handler wrote: for an http:request the last response.
+// Response is the result that a job's handler wrote: for an http:request the response of its last run.
 type Response struct {
 	call *tasks.HTTPResult // nil for other types
 	body []byte

@@ -12,10 +12,10 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// redisClient is the Redis client of asynq's server. It replaces three of asynq's scripts. Instead of
-// the scripts that retry or archive a failed job, it puts a denied job back, which is no failure and
-// uses no retry. Instead of the script that fetches one job, it fetches several jobs at once, see
-// prefetcher. It also hides a job's timeout and deadline from asynq, see jobTimeout.
+// redisClient is the Redis client of asynq's server. If asynq would retry or archive a job that was
+// denied, it puts the job back instead, which uses no retry. asynq's own scripts handle jobs that
+// failed. Instead of one job it fetches several at once, see prefetcher. It also hides a job's timeout
+// and deadline from asynq, see jobTimeout.
 //
 // It passes scripts that it does not recognize on unchanged. If a later asynq changed its scripts,
 // jobs that are denied on their last attempt would be archived. It is safe for concurrent use.

@@ -38,8 +38,8 @@ const (
 	// If secondSender calls wait, a second sender starts, so that Redis works while this process
 	// reads replies.
 	secondSender = 8
-	// maxHold is the longest time that calls wait for earlier calls, in case Redis is far away or
-	// hangs.
+	// A new call does not wait for the reply to a batch that was sent more than maxHold ago, in
+	// case Redis is far away or hangs.
 	maxHold = 5 * time.Millisecond
 )
 

@@ -30,7 +30,7 @@ type command struct {
 	Payload string `placeholder:"JSON" help:"Payload of the job."`
 	ID      string `placeholder:"ID" help:"ID of the job. It must be unique in the queue."`
 	jobspec.Options
-	JSON   bool `help:"Print one JSON object with enqueued, there_already and bad_lines, and with the id of a job that flags describe. --ids adds the line and the ID of each job. With --plan the object has planned, first and last instead."`
+	JSON   bool `help:"Print one JSON object with enqueued, there_already and bad_lines, and, for a job of --type, with its id. --ids adds the line and the ID of each added job. With --plan the object has planned, first and last instead."`
 	IDs    bool `name:"ids" help:"Print the ID of each added job, one per line, after its line number in the file and a tab."`
 	Strict bool `help:"Add no job if a line is bad."`
 	Plan   bool `help:"Add no job. Print when the first and the last of the jobs would run if all jobs of the queues ran before them, and which limit is the slowest."`
@@ -71,7 +71,8 @@ func (c *command) Validate() error {
 	return cli.FlagError(c.Options.Validate())
 }
 
-// open opens the input. It ends when ctx does, also while a read blocks.
+// open opens the input. When ctx ends, a read of a file or of standard input returns ctx's error, also
+// if it blocks.
 func (c *command) open(ctx context.Context, stdin io.Reader) (io.ReadCloser, error) {
 	from := io.NopCloser(stdin)
 	switch c.File {

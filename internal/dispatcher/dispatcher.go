@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// heartbeat is the shortest interval between two lease renewals. With each renewal the leader
+	// heartbeat is the shortest interval between two lease renewals that no notification causes. With each renewal the leader
 	// also reads new lanes, and changes whose notifications were lost.
 	heartbeat = 500 * time.Millisecond
 	// DefaultMaxHeartbeat is the default of Config.MaxHeartbeat, the longest interval between two
@@ -28,8 +28,8 @@ const (
 	DefaultMaxHeartbeat = 5 * time.Second
 	// LeaseMargin is added to the renewal interval to get the duration of the lease.
 	LeaseMargin = time.Second
-	// takeoverDelay is the time after the end of a dead leader's lease at which another process
-	// takes the lease.
+	// takeoverDelay is the time that a process waits before it takes a lease: after the end of a dead
+	// leader's lease, or after a leader has stepped down for another process.
 	takeoverDelay = 200 * time.Millisecond
 	// ErrorPause is the pause before a process calls Redis again after an error.
 	ErrorPause = time.Second
@@ -65,7 +65,8 @@ type Config struct {
 	// SlotsRequested is called when the leader asks for the free worker slots of servers that serve
 	// one of these queues. Nil ignores the request.
 	SlotsRequested func(queues []string)
-	// Spread spreads the leadership of the process's scopes. If it is nil, the first process leads.
+	// Spread distributes the leadership of several scopes evenly among the processes. If it is nil,
+	// the process that takes the lease first leads.
 	Spread *Spread
 }
 
@@ -100,7 +101,7 @@ type dispatcher struct {
 	heldUntil        time.Time // earliest end of another process's lease
 	nextWaitDeadline time.Time
 	weightsReadAt    time.Time
-	weighted         []string  // queues that have weights: those of the scope's servers
+	weighted         []string  // queues for which a server of the scope has set a weight
 	grantedAt        time.Time // time of the last turns
 	slotsRequestedAt time.Time
 	reconciler       reconciler

@@ -71,8 +71,8 @@ func Text(d time.Duration) string {
 	return fmt.Sprintf("%.0f years", d.Hours()/24/365.25)
 }
 
-// Exact formats a setting without rounding, so that Parse reads it back. It writes whole days as d from
-// two days on (2d12h), and shorter times in hours (24h).
+// Exact formats a setting without rounding, so that Parse reads it back. From two days on
+// it writes whole days with the unit d (2d12h), below that hours (24h, 36h).
 func Exact(d time.Duration) string {
 	if d < 0 && d > math.MinInt64 {
 		return "-" + Exact(-d)

@@ -7,16 +7,16 @@ type rule int
 const (
 	keepPosition   rule = 1 << iota // a lane that moves to another meter keeps its position
 	noOvertaking                    // no lane is granted before one with an earlier turn at one of its meters
-	holding                         // permits of a slower meter are kept back while the lane waits for a faster one
+	holding                         // a lane that waits for a faster meter keeps permits of its slower meter
 	holdingBehind                   // permits are also kept back while the lane waits behind an older lane
 	yielding                        // permits kept back for a lane are available to lanes with an earlier turn
-	meeting                         // meters that get ready one after the other are held for a lane that needs all
-	filling                         // a lane with as many granted jobs as its meters give at once is passed over
+	meeting                         // if a lane's meters are ready at different times, permits of the first are kept until all are ready
+	filling                         // a lane is passed over if it has as many granted jobs as its meters can give at once
 	passingOver                     // lanes of a queue that takes no jobs are passed over
 	weighing                        // queues and fairness keys take turns by weight
 	ranking                         // queues of a lower rank go first
 	comingLast                      // a queue or key that becomes active starts behind those already waiting
-	comingBack                      // a lane that was charged a turn at a meter goes first when it returns there
+	comingBack                      // a lane that moves back to a meter where it used its turn without a grant goes first
 	holdingSeveral                  // at window meters, permits are kept back for several turns of a lane
 	promoteAgain                    // a granted job that does not arrive is promoted again
 )

@@ -33,8 +33,8 @@ type lane struct {
 	since    int64       // start of the wait of its first job, Unix microseconds; 0 if unknown
 	meters   []*simMeter // in the order of its name
 	stopped  bool        // its queue is paused
-	// standsFor is the number of lanes that were not read and that this lane replaces, 0 for a
-	// lane of its own.
+	// standsFor is 0 for a lane that was read. Otherwise this lane takes the place of that many
+	// lanes that were not read.
 	standsFor int64
 	costs     []costs // of the jobs that had no turn, the next first
 	// jobs counts all jobs. The first `waiting` of them wait, the first `known` of them wait or are
@@ -82,8 +82,8 @@ func (l *lane) cost(meter int) int64 {
 	return int64(math.Floor((n+1)*mean+1e-9) - math.Floor(n*mean+1e-9))
 }
 
-// maxGranted returns the largest number of its jobs that may be granted at once. It is 0 if the first
-// job costs more than a meter can ever give. Such a job gets its turn at once, and is archived.
+// maxGranted returns the largest number of its jobs that may be granted in one moment. It is 0 if the
+// first job costs more than a meter can ever give. Redis refuses such a job in its turn.
 func (l *lane) maxGranted() int64 {
 	most := int64(math.MaxInt64)
 	for i, m := range l.meters {
@@ -210,7 +210,7 @@ func (s *simulation) run(steps int) {
 		results = s.grant(now, core.Turns(now, min(64, steps)), results[:0])
 		steps -= max(0, len(results)-1)
 		core.ApplyResults(now, results)
-		core.ToPromote(now, math.MaxInt) // they arrive at once
+		core.ToPromote(now, math.MaxInt) // discards the jobs to promote, which the simulation does not need
 	}
 	if steps <= 0 && core.Next(now) < far {
 		s.estimateRemaining(now)

@@ -25,7 +25,8 @@ type Action struct {
 	hints  map[string]string // by state: why the action does not apply, and what to do instead
 }
 
-// Validate returns a *throttle.FieldError if the action applies to none of the filter's jobs.
+// Validate returns a *throttle.FieldError if the filter selects jobs to which the action does not
+// apply: by a state, or by a limit or a key, which only waiting jobs have.
 func (a *Action) Validate(f Filter) error {
 	for _, state := range f.States {
 		if why := a.Excludes(state); slices.Contains(States, state) && why != "" {
@@ -195,8 +196,8 @@ func (q *Queues) applyTo(ctx context.Context, a *Action, f Filter, id throttle.J
 }
 
 // LimitChangeImpact describes the waiting jobs that could never run after a limit is changed to
-// next. It is empty if there are none, or if Set would reject the change. It counts the jobs of all
-// apps, and the jobs of keys that have their own capacity.
+// next. It is empty if there are none, or if Set would reject the change. The number is an upper
+// bound: it includes jobs of all apps, and jobs of keys that have their own capacity.
 func (q *Queues) LimitChangeImpact(ctx context.Context, old, next throttle.Limit) (string, error) {
 	switch apps := strings.Join(next.Apps, ","); {
 	case next.Validate() != nil:

@@ -52,7 +52,7 @@ func (s *slidingLog) record(now, k int64) int64 {
 
 // GiveBack drops up to k of the call's times. They may be another call's of the same microsecond,
 // which makes no difference to any window. A clone may share the times, so they are copied. If a
-// call cost more than n, n of its times are in the log, and the permits above n have none.
+// call cost more than n, Take has kept n of its times. The permits above n are given back first.
 func (s *slidingLog) GiveBack(_, k int64, of Spent) {
 	k = max(0, k-max(0, of.Cost-s.n))
 	first, found := slices.BinarySearch(s.times, of.Mark[0])

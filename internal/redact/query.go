@@ -1,6 +1,6 @@
 // Package redact recognizes secrets by their names: headers, fields, and parameters of URLs such as
-// api_key=…, token=… and signatures. Secrets should be references, but URLs are often copied from
-// documents.
+// api_key=…, token=… and signatures. A payload should refer to a secret, as in
+// ${env:TOKEN}, but users often paste whole URLs.
 package redact
 
 import (

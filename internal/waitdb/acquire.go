@@ -23,8 +23,8 @@ import (
 //
 // If a reply gets lost, go-redis repeats the call. A repeat within a minute is not charged twice.
 // After an error that wraps [throttle.ErrUnavailable] the job may or may not have a place in its
-// lane, or its permits. It is always safe to call again: the job keeps its place; in the worst case
-// its permits are charged twice.
+// lane, or its permits. Call Acquire again: a job that has a place keeps it. If the lost call has
+// taken the permits, the new call takes them again.
 //
 // The costs of needs of the same meter are added up. A job whose needs have changed joins another
 // lane. It keeps the start of its wait.

@@ -1,4 +1,4 @@
--- Puts active jobs of a queue back into asynq's retry set, whatever attempt they are on.
+-- Puts active jobs of a queue back into asynq's retry set, even if they have no retries left.
 -- Safe to repeat.
 -- KEYS[1] asynq:{queue}:active
 -- KEYS[2] asynq:{queue}:lease
@@ -11,7 +11,7 @@
 --   lock_seconds  seconds that its Unique lock must last; 0 if it has none
 --   scope         in which it was denied, so that promote and postpone may move it; or ''
 --   name          name of the dequeue of the expected lease, or ''; see lease.lua
---   ended         Unix second by which the expected lease has ended, or ''
+--   ended         the expected lease ends at or before this Unix second; or '' for any end
 -- Returns for each job 1 if it was put back, or 0 if it is not active or has another lease
 -- @include put_back
 local active, lease, retry = KEYS[1], KEYS[2], KEYS[3]

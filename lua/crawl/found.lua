@@ -4,12 +4,12 @@
 -- ARGV[1] crawl
 -- ARGV[2] start of the page's crawl
 -- ARGV[3] milliseconds after which the crawl is forgotten
--- ARGV[4] maximum number of URLs of the crawl
--- ARGV[5] maximum number of URLs of a host
+-- ARGV[4] maximum number of pages of the crawl, which are URLs in a state of PAGES
+-- ARGV[5] maximum number of pages of a host
 -- ARGV[6] page
 -- ARGV[7…] URL, host of each link, and the state that the URL gets if it is new
 -- Returns nothing if another crawl of that name has started; else for each link the new state of the
---   URL, or '' if the URL is known. The caller enqueues a job for each URL that waits. A waiting URL
+--   URL, or '' if it is a page already. A URL that was left out is decided again. The caller enqueues a job for each URL that waits. A waiting URL
 --   that this page has linked before, and that no job has taken, is returned again: the page's job
 --   may have died before it enqueued the URL's job.
 -- @include crawl

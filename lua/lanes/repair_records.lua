@@ -27,7 +27,7 @@ local function check_record(name, record)
     for i = 1, waits and #r.ids or 0 do wanted[r.ids[i]] = (wanted[r.ids[i]] or 0) + r.cost[i] end
   end
   if r.expiry ~= NO_DEADLINE and not call('ZSCORE', hg('deadlines'), name) then
-    call('ZADD', hg('deadlines'), int(now_us), name) -- the job is promoted, and its next call of acquire sets the right deadline
+    call('ZADD', hg('deadlines'), int(now_us), name) -- the right one is not known; expire_waits promotes the job, and its next acquire sets it
     repairs = repairs + 1
   end
   return true, not has_left and r.lane

@@ -25,7 +25,7 @@ const (
 )
 
 var tick = time.Second                   // between two checks of the folder, and between two saves of a miniredis
-var childAttributes *syscall.SysProcAttr // of redis-server; the file of an operating system may set them
+var childAttributes *syscall.SysProcAttr // of redis-server, set by the source file for an operating system
 
 // A Store is the Redis of one folder. The process that holds the folder's lock runs the server.
 // When that process ends, another that has the Store open takes the lock.
@@ -164,7 +164,7 @@ func (s *Store) run(ctx context.Context, lock *os.File) error {
 	if err != nil {
 		err = errors.New("there is no redis-server on the PATH")
 	} else if text, _ := exec.Command(path, "--version").Output(); !regexp.MustCompile(` v=([7-9]|\d\d)\.`).Match(text) {
-		err = fmt.Errorf("%s is older than version 7", path) // which keeps its data under another name
+		err = fmt.Errorf("%s is older than version 7", path) // a server before version 7 has no appendonlydir
 	}
 	if err == nil {
 		s.log("no Redis is configured: redis-server runs for this process, with its data in " + s.dir)

@@ -14,7 +14,8 @@ local function first_contended(ids)
   end
 end
 
--- Adds a job to its lane, and registers the lane if the job is its first.
+-- Adds a job to its lane, and its costs to the demand of its meters; m.before is the demand without
+-- them. Registers the lane if the job is its first.
 local function join_lane(job, ticket, meter)
   local before = job.before or call('ZCARD', job.waiting)
   call('ZADD', job.waiting, ticket, job.id)
@@ -45,7 +46,7 @@ end
 -- least a minute and at most an hour.
 local function denial(job, ahead, is_new)
   local deciding, expected, known = estimate_start(job.meters, ahead, ahead > 0 and average_costs(job, ahead), is_new, job.mark)
-  if ahead > 0 and expected <= now_us then -- the lane's first job waits for more permits
+  if ahead > 0 and expected <= now_us then -- jobs are ahead of it, and the first of them needs more permits than the estimate assumes
     -- @include jobs
     local head = read_job(job.queue, call('ZRANGE', job.waiting, 0, 0)[1])
     for i = 1, head and head.lane == job.lane and #job.meters or 0 do
@@ -99,7 +100,7 @@ local function wait_in_lane(job, r, is_new, bottleneck)
   return result
 end
 
--- Returns the denial of a job whose wait has ended, or was begun by another call.
+-- Returns the denial of a repeated call whose wait has ended, or if another call has begun a wait.
 local function denial_without_wait(meters)
   local result = reply(DENIED, find_bottleneck(meters))
   result[TIME], result[FLAG] = result[READY_AT] - now_us, 1

@@ -45,8 +45,8 @@ local function store_meter(name, key)
 end
 
 -- Returns the time at which the next part of a record ends (the override, or the feedback), or nil.
--- Feedback is kept for an hour. since_us is kept with it, because permits that were taken before a
--- change of the rate must not be given back.
+-- Feedback is kept for an hour. So is since_us, if there is no override: scripts compare it with the
+-- time of permits, because permits from before a change of the rate must not be given back.
 local function expires_at(r)
   local feedback_us, ends_us = math.max(r.rate_limited_us, r.feedback_us, r.slowed_us), r.ends_us > 0 and r.ends_us or nil
   if feedback_us == 0 and r.source ~= '-' then return ends_us end
@@ -99,7 +99,8 @@ local function forget_feedback(name, key, r)
   if slowed then change_rate(name, key, r) else store_record(name, key, r) end
 end
 
--- Converts up to 1000 meters whose override has ended to the limit's rate, before that changes.
+-- Call this before the rate of a limit changes. For up to 1000 keys whose override or feedback has
+-- ended, it converts the meter to the limit's present rate.
 local function store_ended(name)
   local ended = call('ZRANGEBYSCORE', hg('ending', name), '-inf', int(now_us), 'LIMIT', 0, 1000)
   for i = 1, #ended do store_meter(name, ended[i]) end

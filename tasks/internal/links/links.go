@@ -62,8 +62,8 @@ func Canonical(base, reference string) (string, error) {
 	return text, nil
 }
 
-// sameHost reports whether net/url finds u's host in a text, or finds no host. The key of a limit
-// is the host that net/url finds.
+// sameHost reports whether net/url finds u's host in a text. It also reports true if net/url finds no
+// host. If net/url found another host than browsers do, the job would use another key of its limits.
 func sameHost(u *url.URL, text string) bool {
 	named, err := url.Parse(text)
 	if err != nil || named.Hostname() == "" {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/shard"
+	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/throttletest"
@@ -298,8 +300,19 @@ func TestShards_ChangedNumber(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := begin(2); err == nil || !strings.Contains(err.Error(), "still runs with 4 shards: stop all such workers") {
-		t.Errorf("beside another worker: %v", err)
+	for { // the server writes its process in the background
+		processes, err := stats.ReadProcesses(t.Context(), rdb, "crawl.0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(processes) > 0 {
+			break
+		}
+		runtime.Gosched()
+	}
+	if second, err := begin(2); err == nil || !strings.Contains(err.Error(), "still runs with 4 shards: stop all such workers") {
+		second.Shutdown()
+		t.Fatalf("beside another worker: %v", err)
 	}
 	server.Shutdown()
 	for i := range 10 {

@@ -42,15 +42,6 @@ tasks:
   http:request: {limits: [{limit: api}]}
 `
 
-// expireKeys makes the keys of a miniredis expire, which has no clock of its own.
-func expireKeys(ctx context.Context, m *miniredis.Miniredis) {
-	for last, ticks := time.Now(), time.Tick(20*time.Millisecond); ctx.Err() == nil; <-ticks {
-		now := time.Now()
-		m.FastForward(now.Sub(last))
-		last = now
-	}
-}
-
 func (c *demoCommand) Run(ctx context.Context, stdio cli.IO) error {
 	if c.Jobs < 1 || c.Rate < 1 {
 		return cli.Usagef("--jobs %d --rate %d: want at least 1 of each", c.Jobs, c.Rate)
@@ -64,9 +55,7 @@ func (c *demoCommand) Run(ctx context.Context, stdio cli.IO) error {
 	}
 	m := miniredis.NewMiniRedis()
 	defer m.Close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go expireKeys(ctx, m)
+	m.ClockTTL(true) // keys expire by themselves
 	rdb, end, err := config.Embedded(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() }}).Connect(ctx)
 	if err != nil {
 		return err

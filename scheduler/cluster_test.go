@@ -74,7 +74,7 @@ func runShards(t *testing.T, rdb redis.UniversalClient, n int) *shards {
 	return s
 }
 
-// enqueue gives each shard more jobs, each of which Redis has confirmed.
+// enqueue gives each shard more jobs. It returns when Redis has confirmed them.
 func (s *shards) enqueue(more int) {
 	s.t.Helper()
 	for _, name := range s.names {
@@ -187,10 +187,7 @@ const maxLag = 100 * time.Millisecond
 
 // TestCluster moves a slot and kills masters while jobs run in 16 shards.
 func TestCluster(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	t.Parallel()
+	slow(t)
 	cluster := redistest.RunReplicatedCluster(t)
 	rdb := cluster.Client()
 	t.Cleanup(func() { _ = rdb.Close() })
@@ -234,10 +231,7 @@ func testWholeSlot(t *testing.T, cluster *redistest.Cluster, rdb redis.Universal
 
 // TestSentinel kills the primary while jobs run.
 func TestSentinel(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	t.Parallel()
+	slow(t)
 	sentinel := redistest.RunSentinel(t)
 	rdb := sentinel.Client()
 	t.Cleanup(func() { _ = rdb.Close() })

@@ -168,7 +168,7 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 	if s.passes > 0 {
 		st.server.reconcileInterval = s.passes
 	}
-	if s.quiet > 0 { // it is of hours, each second of which would be looked at
+	if s.quiet > 0 { // the simulation lasts hours, and a heartbeat each second would be slow
 		st.server.maxHeartbeat = s.quiet
 		st.server.scopes[0].stats.Disabled = true
 	}

@@ -119,7 +119,7 @@ type definition struct {
 	configText  string // the last definition by a program or its config
 	currentText string // the definition in force, which may have been set at run time
 	paused      bool
-	lost        bool // the definition is incomplete, or missing although nobody deleted the limit
+	lost        bool // the definition is incomplete, or missing although the limit was not deleted
 }
 
 // definitions reads limits in one round trip. The definition of a deleted limit is zero.

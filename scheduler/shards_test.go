@@ -116,9 +116,7 @@ func TestShards_LimitsHoldInSum(t *testing.T) {
 }
 
 func TestShards_RealCluster(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
+	slow(t)
 	const n = 1000
 	for name, connect := range map[string]func() redis.UniversalClient{
 		"one server": func() redis.UniversalClient { return redistest.Real(t) },
@@ -129,8 +127,7 @@ func TestShards_RealCluster(t *testing.T) {
 			s := crawlSettings(20)
 			a, b := start(t, rdb, s), start(t, rdb, s)
 			enqueueCrawl(t, rdb, n, 100)
-			for len(a.ran())+len(b.ran()) < n+n/10 && t.Context().Err() == nil {
-				time.Sleep(100 * time.Millisecond)
+			for ticks := time.Tick(20 * time.Millisecond); len(a.ran())+len(b.ran()) < n+n/10; <-ticks {
 			}
 			wantWithin(t, crawlLimits(), a, b)
 		})

@@ -139,8 +139,8 @@ func WithTimes(msg []byte, timeout, deadline int64) []byte {
 	return appendNumber(appendNumber(slices.Clip(msg), fieldTimeout, timeout), fieldDeadline, deadline)
 }
 
-// WithHeader returns an encoded TaskMessage with one more header, or with another value of a header
-// that it has.
+// WithHeader returns an encoded TaskMessage with a header. If the message already has a header of that
+// name, WithHeader replaces its value.
 func WithHeader(msg []byte, key, value string) []byte {
 	entry := appendBytes(appendBytes(nil, 1, []byte(key)), 2, []byte(value)) // of a map
 	return appendBytes(slices.Clip(msg), fieldHeaders, entry)

@@ -35,8 +35,8 @@ func (db DB) Reconcile(ctx context.Context, queue string) (repaired int, err err
 	return db.Restore(ctx, queue, slices.Concat(listed, leased)...)
 }
 
-// Restore repairs jobs of which Redis has lost one key, by eviction or in a failover: their hash,
-// or their entry in a list or sorted set of the queue. asynq itself never repairs them. Restore
+// Restore repairs jobs whose hash, or whose entry in a list or sorted set of the queue, Redis has lost
+// by eviction or in a failover. asynq itself never repairs them. Restore
 // adds each job to the list or set that the state in its hash names. It deletes a job without a
 // message whose lease is over, because such a job cannot run. It returns the number of jobs whose
 // entries were wrong.

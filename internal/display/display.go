@@ -43,8 +43,8 @@ func Meter(meter string) string {
 // by visible ones. Line breaks and tabs stay. A text of more than limit bytes is cut, and ends with the number of bytes left out.
 func Visible(text string, limit int) string { return Cut(text, limit, 0) }
 
-// Cut is Visible for the beginning of a longer text, of which more bytes follow. If the beginning is
-// longer than limit, the number at its end includes these bytes.
+// Cut is Visible for the beginning of a text. more is the number of bytes that follow the beginning;
+// if Cut shortens the beginning, the number at its end includes them.
 func Cut(text string, limit, more int) string {
 	cut := ""
 	if len(text) > limit {

@@ -16,7 +16,7 @@ type Queue struct {
 	Name    string
 	Count   int      // number of shards
 	ByKey   []string // limits whose key is always the shard key
-	Divided []string // limits of which each shard has a part
+	Divided []string // limits that are divided among the shards
 }
 
 // Queues are sharded queues by name.

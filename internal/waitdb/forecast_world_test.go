@@ -266,7 +266,7 @@ func TestForecast_KnownWorlds(t *testing.T) {
 			var all forecastFigures
 			judgeForecast(t, seed, &all)
 			if len(all.errors) == 0 || len(all.beyond) > 0 {
-				t.Errorf("%d jobs, some of which ran at another time:\n%s", len(all.errors), strings.Join(all.beyond, "\n"))
+				t.Errorf("%d jobs, and some ran at another time than their forecast:\n%s", len(all.errors), strings.Join(all.beyond, "\n"))
 			}
 		})
 	}

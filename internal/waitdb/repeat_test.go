@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// A repeatFixture has a job "it" that needs a permit, of which one exists each 5 s, and a slot. Other jobs
-// have taken the first two permits.
+// A repeatFixture has a job "it" that needs a slot and a permit of a limit that gives one each 5 s. Other
+// jobs have taken the first two permits.
 type repeatFixture struct {
 	*fixture
 	t       *testing.T

@@ -142,7 +142,7 @@ func (c *Cluster) Revive(dead, successor *Server) {
 }
 
 // MoveSlot moves the slot of a key from one master to another, key by key. It calls between after each
-// batch of up to n keys, with the number of keys that it has moved.
+// batch of up to n keys, with the number of keys moved so far.
 func (c *Cluster) MoveSlot(key string, n int, between func(moved int)) {
 	c.t.Helper()
 	ctx := context.Background()

@@ -53,7 +53,7 @@ local function expires_at(r)
   return math.min(math.max(feedback_us, r.since_us) + MEMORY_US, ends_us or MAX_INT)
 end
 
--- Stores a record, and notes in the limit that it has records.
+-- Stores a record, and sets the field of the limit that says that records exist.
 local function store_record(name, key, r)
   local limit, words = hg('limit', name), { r.source, r.kind }
   for i = 3, #FIELDS do words[i] = int(r[FIELDS[i]]) end

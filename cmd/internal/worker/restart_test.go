@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"strings"
@@ -58,12 +59,8 @@ func TestDocs_Redis_KeepsDataOverRestart(t *testing.T) {
 		}
 		rdb := back.server.Client()
 		defer rdb.Close()
-		after := lasting(t, rdb)
-		for key := range after {
-			if _, ok := before[key]; !ok { // its end has come nearer meanwhile
-				delete(after, key)
-			}
-		}
+		after := redistest.ContentsOf(t, rdb, "*")
+		maps.DeleteFunc(after, func(key string, _ any) bool { _, lasts := before[key]; return !lasts })
 		if diff := cmp.Diff(before, after); diff != "" {
 			t.Errorf("what %s has after a restart (-before +after):\n%s", back.name, diff)
 		}

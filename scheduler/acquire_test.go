@@ -150,6 +150,23 @@ func TestStalePermits_RequestedAgain(t *testing.T) {
 	})
 }
 
+// TestStalePermits_GivenBack: a slow process spends no permits of a quota.
+func TestStalePermits_GivenBack(t *testing.T) {
+	for _, kind := range []throttle.Kind{throttle.FixedWindow, throttle.SlidingLog, throttle.SlidingWindow} {
+		few := throttle.Limit{Name: "api", Kind: kind, Rate: throttle.PerDay(2)}
+		virtual(t, settings{limits: []throttle.Limit{few}}, func(t *testing.T, st *stack) {
+			a := st.request("job", queuePosition{})
+			time.Sleep(maxPermitAge + time.Millisecond)
+			st.must(st.server.try(t.Context(), a, a.task, asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })))
+			d, err := st.limiter.AllowN(t.Context(), "api", "", 0)
+			st.must(err)
+			if d.Remaining != 1 {
+				t.Errorf("%s: %d permits are left, want 1", kind, d.Remaining)
+			}
+		})
+	}
+}
+
 // request requests permits for a job that asynq does not have, and waits for the result.
 func (st *stack) request(id string, position queuePosition) *attempt {
 	a := &attempt{scope: st.server.scopes[0], job: job{Queue: "default", ID: id}, task: asynq.NewTask("job", nil), position: position}

@@ -180,11 +180,14 @@ func TestReconcile_ChecksAreNoOrphans(t *testing.T) {
 	virtual(t, settings{limits: []throttle.Limit{funnel("api", 1, 1)}}, func(t *testing.T, st *stack) {
 		check := asynqdb.CheckQueue + "of another"
 		_, scope := st.server.scopes[0].limiter.Scope()
+		fetching := st.server.redis.prefetcher.lock
+		fetching <- struct{}{} // the server must not fetch the job of its queue first
 		for _, queue := range []string{check, "default"} {
 			st.enqueue(needing(""), asynq.TaskID("it"), asynq.Queue(queue))
 			st.must(asynqdb.New(st.rdb).Deny(t.Context(), queue, time.Now().Add(time.Hour)))
 			st.must(st.rdb.HSet(t.Context(), asynqdb.Hash(queue, "it"), "scope", scope).Err())
 		}
+		<-fetching
 		time.Sleep(65 * time.Second)
 		if info, err := st.tasks.GetTaskInfo(check, "it"); err != nil || info.State != asynq.TaskStateRetry {
 			t.Errorf("the job in queue %s is %v, %v; want %s", check, info, err, asynq.TaskStateRetry)

@@ -55,11 +55,23 @@ func (s *Server) try(ctx context.Context, a *attempt, task *asynq.Task, next asy
 		if stale, err := a.run(ctx, next); !stale {
 			return err
 		}
+		a.refund(ctx)
 		a.position, a.isNew = a.notStarted(a.decision), false
 		if a.restarts++; a.restarts == 3 {
 			s.log.Warn("a job's permits expire before it starts: this machine or the connection to Redis is too slow", "job", a.ID, "queue", a.Queue)
 		}
 		a.scope.request(a)
+	}
+}
+
+// refund gives back permits that the job took and cannot use any more. If it fails, they stay taken.
+func (a *attempt) refund(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
+	defer cancel()
+	for _, t := range a.decision.Taken {
+		if a.scope.limiter.Settle(ctx, a.decision.Decision, t.Limit, t.Key, 0) == nil {
+			a.scope.stats.CountReturned(t, t.Cost)
+		}
 	}
 }
 

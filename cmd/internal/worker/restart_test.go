@@ -115,7 +115,7 @@ tasks: {"exec:say": {limits: [{limit: few}], retention: 24h}}
 		run(t, conf, Options{})
 		proctest.Until(t, "waiting jobs", func() bool {
 			info, err := asynq.NewInspectorFromRedisClient(admin).GetQueueInfo("default")
-			// On a busy machine a job may start too late for its permit, which is then spent.
+			// On a busy machine a job may start too late and wait for its permit again.
 			return err == nil && info.Completed > 0 && info.Completed+info.Retry == 10
 		})
 	})

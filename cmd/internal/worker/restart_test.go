@@ -40,15 +40,15 @@ func TestDocs_Redis_KeepsDataOverRestart(t *testing.T) {
 	if n := len(before); n < 15 {
 		t.Fatalf("only %d keys: %v", n, before)
 	}
+	// The replica comes back while its primary is down, so that only its own file can restore the data.
+	// With the primary there, it may empty itself for a new copy at any moment.
+	stop(t, primary)
 	copied := replica.Client()
 	defer copied.Close()
 	proctest.Until(t, "the replica's file", func() bool { // a replica rewrites it when it has copied its primary
 		info := copied.Info(t.Context(), "persistence").Val()
 		return strings.Contains(info, "aof_rewrite_in_progress:0") && strings.Contains(info, "aof_rewrite_scheduled:0")
 	})
-	// The replica comes back while its primary is down, so that only its own file can restore the data.
-	// With the primary there, it may empty itself for a new copy at any moment.
-	stop(t, primary)
 	stop(t, replica)
 	for _, back := range []struct {
 		name   string
@@ -133,12 +133,12 @@ func lasting(t *testing.T, rdb redis.UniversalClient) map[string]any {
 	return all
 }
 
-// stop stops a server as its operator does.
+// stop stops a server as its operator does. A primary waits until its replicas have all of its data.
 func stop(t *testing.T, server *redistest.Server) {
 	t.Helper()
 	rdb := server.Client()
 	defer rdb.Close()
-	_ = rdb.Do(t.Context(), "shutdown", "now").Err() // it hangs up
+	_ = rdb.Do(t.Context(), "shutdown").Err() // it hangs up
 	if err := server.Stop(); err != nil {
 		t.Fatal(err)
 	}

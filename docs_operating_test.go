@@ -47,10 +47,8 @@ func TestOperating_Alerts(t *testing.T) {
 
 // TestOperating_Unit: systemd restarts a worker however often it failed, unless its config is wrong.
 func TestOperating_Unit(t *testing.T) {
-	_, text, _ := strings.Cut(read(t, operatingPage), "```ini\n")
-	text, _, _ = strings.Cut(text, "```")
 	section, settings := "", map[string]string{}
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(read(t, "deploy/headgate.service")) {
 		line = strings.TrimSpace(line)
 		if name, value, ok := strings.Cut(line, "="); ok {
 			settings[section+name] = value

@@ -85,60 +85,50 @@ func inWords(times []time.Duration) string {
 }
 
 var (
-	passes       = regexp.MustCompile(`Of 20 calls at once (\d+) pass`)
-	throttleLine = regexp.MustCompile(`worker throttle (\S+) (\d+) (\d+) (\d+)`)
+	recipe       = regexp.MustCompile("(?m)^\\| (S[1-9]) \\| [^|]+ \\| `(.+)` \\| (\\d+) \\| ")
+	throttleLine = regexp.MustCompile(`^worker throttle (\S+) (\d+) (\d+) (\d+)$`)
 )
 
 // TestRecipes: each of the nine systems has a recipe, and of 20 calls at once as many pass as it says.
 func TestRecipes(t *testing.T) {
-	page := read(t, limitsPage)
-	for i := 1; i <= 9; i++ {
-		name := fmt.Sprintf("S%d", i)
-		_, text, _ := strings.Cut(page, "\n### "+name+": ")
-		text, _, _ = strings.Cut(text, "\n#")
-		want := passes.FindStringSubmatch(text)
-		if want == nil {
-			t.Errorf("%s has no recipe of %s, or it does not say how many of 20 calls pass", limitsPage, name)
-			continue
-		}
-		got := 0
-		synctest.Test(t, func(t *testing.T) { got = passed(t, text) })
-		if strconv.Itoa(got) != want[1] {
-			t.Errorf("%s: of 20 calls %d pass, the page says %s", name, got, want[1])
-		}
+	recipes := recipe.FindAllStringSubmatch(read(t, limitsPage), -1)
+	if len(recipes) != 9 {
+		t.Errorf("%s has %d recipes, want 9", limitsPage, len(recipes))
+	}
+	for _, r := range recipes {
+		synctest.Test(t, func(t *testing.T) {
+			if got := passed(t, r[2]); strconv.Itoa(got) != r[3] {
+				t.Errorf("%s: of 20 calls %d pass, the page says %s", r[1], got, r[3])
+			}
+		})
 	}
 }
 
-// passed is how many of 20 calls at once a recipe lets through: those of its first limit, or of
-// its command throttle.
+// passed is how many of 20 calls at once pass the first of some limits, or the command throttle.
 func passed(t *testing.T, recipe string) (count int) {
 	t.Helper()
-	limiter := throttle.NewLocal(throttle.Options{})
-	ask := func() (bool, error) {
-		n := throttleLine.FindStringSubmatch(recipe)
-		c, err := limiter.Throttle(t.Context(), n[1], whole(t, n[2]), whole(t, n[3]), time.Duration(whole(t, n[4]))*time.Second, 1)
-		return c.OK(), err
-	}
-	if block := yamlBlock.FindStringSubmatch(recipe); block != nil {
-		c, err := config.Parse("headgate.yaml", []byte(block[1]))
+	limiter := throttle.NewLocal(throttle.Options{App: "headgate"})
+	var call func() (throttle.Decision, error)
+	if n := throttleLine.FindStringSubmatch(recipe); n != nil {
+		call = func() (throttle.Decision, error) {
+			return limiter.Throttle(t.Context(), n[1], whole(t, n[2]), whole(t, n[3]), time.Duration(whole(t, n[4]))*time.Second, 1)
+		}
+	} else {
+		c, err := config.Parse("headgate.yaml", []byte("limits: {"+recipe+"}"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		limiter = throttle.NewLocal(throttle.Options{App: c.App})
 		if err := limiter.Define(t.Context(), c.Limits...); err != nil {
 			t.Fatal(err)
 		}
-		ask = func() (bool, error) {
-			d, err := limiter.Allow(t.Context(), c.Limits[0].Name, "key")
-			return d.OK(), err
-		}
+		call = func() (throttle.Decision, error) { return limiter.Allow(t.Context(), c.Limits[0].Name, "key") }
 	}
 	for range 20 {
-		ok, err := ask()
+		d, err := call()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ok {
+		if d.OK() {
 			count++
 		}
 	}

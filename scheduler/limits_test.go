@@ -90,9 +90,12 @@ func TestLimits_LiveChange(t *testing.T) {
 	}
 }
 
-// TestWithPolling: with polling asynq's own polls bring every job back, later.
-func TestWithPolling(t *testing.T) {
-	virtual(t, settings{limits: []throttle.Limit{perMinute(6, 3)}, options: []Option{WithPolling()}}, func(_ *testing.T, st *stack) {
+// polling is a server to which asynq's layout is unknown.
+func polling(o *options) { o.polling = true }
+
+// TestPolling: asynq's own polls bring every job back, later.
+func TestPolling(t *testing.T) {
+	virtual(t, settings{limits: []throttle.Limit{perMinute(6, 3)}, options: []Option{polling}}, func(_ *testing.T, st *stack) {
 		st.enqueueN(20, "")
 		time.Sleep(20 * time.Minute)
 		st.wantOnceEach(20)

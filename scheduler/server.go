@@ -99,7 +99,7 @@ type options struct {
 	permits         permits           // a test's wrapper; nil means the limiter
 	log             *slog.Logger
 	forgivenCrashes int
-	polling         bool
+	polling         bool // by tests: as if the layout of asynq were unknown
 	shards          []Shards
 }
 
@@ -114,10 +114,6 @@ func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log
 // WithForgivenCrashes sets how many times a worker may die while it runs a job before that counts as a
 // failure of the job. The default is 3.
 func WithForgivenCrashes(n int) Option { return func(o *options) { o.forgivenCrashes = n } }
-
-// WithPolling disables promotion: asynq's own polls run denied jobs again. Such jobs start seconds
-// late, and may be denied several times.
-func WithPolling() Option { return func(o *options) { o.polling = true } }
 
 const (
 	// minGrant is the minimum time for which permits are reserved for a granted job. It covers a poll

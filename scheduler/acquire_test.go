@@ -122,34 +122,6 @@ func TestStalePermits_NotUsed(t *testing.T) {
 	})
 }
 
-// TestStalePermits_RequestedAgain: a job that starts long after its permits were taken, for example
-// because its process was stopped, asks for new permits.
-func TestStalePermits_RequestedAgain(t *testing.T) {
-	virtual(t, settings{limits: []throttle.Limit{oneSlot}}, func(t *testing.T, st *stack) {
-		a := st.request("job", queuePosition{})
-		holder := a.decision.Holder
-		time.Sleep(maxPermitAge + time.Millisecond)
-		ran := 0
-		err := st.server.try(t.Context(), a, a.task, asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
-			if d := a.decision; !d.OK() || d.Age() > 0 || d.Holder == holder {
-				t.Errorf("it runs under %+v, want permits that were taken just now, and the slot that it had before free", d)
-			}
-			ran++
-			return nil
-		}))
-		if err != nil || ran != 1 {
-			t.Errorf("it ran %d times, %v; want once", ran, err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		never := &attempt{scope: st.server.scopes[0], done: make(chan struct{})}
-		if err := never.awaitPermits(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("after asynq gave it up: %v", err)
-		}
-		close(never.done)
-	})
-}
-
 // TestStalePermits_GivenBack: a slow process spends no permits of a quota.
 func TestStalePermits_GivenBack(t *testing.T) {
 	for _, kind := range []throttle.Kind{throttle.FixedWindow, throttle.SlidingLog, throttle.SlidingWindow} {

@@ -8,10 +8,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -110,27 +107,4 @@ func (b busyQueues) run(t *testing.T, first *stack) {
 	if want := b.free*20*seconds - float64(b.busy); float64(free) < want || free == used && b.plain == 0 {
 		t.Errorf("the free queue had %d of %d, want %.0f, and the busy queues some", free, used, want)
 	}
-}
-
-// TestServer_ReportsFreeSlots: a server without jobs reports how many of its slots are free when it
-// is asked.
-func TestServer_ReportsFreeSlots(t *testing.T) {
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		st := start(t, rdb, settings{config: asynq.Config{Concurrency: 7}, limits: []throttle.Limit{funnel("api", 20, 1)}})
-		notifications, again := st.limiter.Notifications(t.Context()), time.Tick(100*time.Millisecond)
-		for {
-			select {
-			case <-again: // as the leader does: the server may not have listened yet
-				st.must(st.limiter.RequestSlots(t.Context(), []string{"other", "default"}))
-			case n := <-notifications:
-				if n.Kind != waitdb.SlotsReported || n.Number == 0 { // it has not found its queue empty yet
-					continue
-				}
-				if _, _, queues := n.Slots(); n.Number != 7 || len(queues) != 1 || queues[0] != "default" {
-					t.Errorf("%d slots of %v, want 7 of default", n.Number, queues)
-				}
-				return
-			}
-		}
-	})
 }

@@ -98,9 +98,17 @@ func (p *program) mux() *asynq.ServeMux {
 	return mux
 }
 
+// warnings notes what asynq warns of, such as that a job's retries are exhausted: a denial is no such case.
+type warnings struct {
+	silent
+	*program
+}
+
+func (w warnings) Warn(args ...any) { w.note("warning: %s", fmt.Sprint(args...)) }
+
 func (p *program) config() asynq.Config {
 	return asynq.Config{
-		Concurrency: 3, Logger: silent{}, TaskCheckInterval: 500 * time.Millisecond,
+		Concurrency: 3, Logger: warnings{program: p}, TaskCheckInterval: 500 * time.Millisecond,
 		Queues:           map[string]int{"default": 1, "other": 2},
 		ErrorHandler:     asynq.ErrorHandlerFunc(p.report),
 		IsFailure:        func(err error) bool { return !errors.Is(err, errBusy) },

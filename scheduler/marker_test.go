@@ -50,17 +50,6 @@ func (st *stack) wantNow(began chan time.Time) {
 	}
 }
 
-// TestMarker_NextJob: a server that has just emptied its queue, and so does not look again at once,
-// looks if a marker is set.
-func TestMarker_NextJob(t *testing.T) {
-	waitingServer(t, 10, func(_ *testing.T, st *stack, began chan time.Time, _ *tap) {
-		for range 20 {
-			st.wantNow(began)
-			time.Sleep(minPoll / 3)
-		}
-	})
-}
-
 // TestMarker_AfterCallEnded: a server fetches a job at once, also if its wait goes on when the
 // Redis call that waits for markers ends.
 func TestMarker_AfterCallEnded(t *testing.T) {
@@ -74,14 +63,14 @@ func TestMarker_AfterCallEnded(t *testing.T) {
 	})
 }
 
-// TestMarker_PollsBetween: if markers announce all jobs, a server does not look in between. After a
-// job without a marker it looks again soon.
+// TestMarker_PollsBetween: if markers announce all jobs, a server looks at once, also if it has just
+// emptied its queue, and not in between. After a job without a marker it looks again soon.
 func TestMarker_PollsBetween(t *testing.T) {
 	waitingServer(t, 10, func(t *testing.T, st *stack, began chan time.Time, looks *tap) {
 		looks.n.Store(0)
-		for range 20 {
+		for i := range 20 {
 			st.wantNow(began)
-			time.Sleep(40 * time.Millisecond)
+			time.Sleep([]time.Duration{minPoll / 3, 40 * time.Millisecond}[i%2])
 		}
 		if n := looks.n.Load(); n > 22 {
 			t.Errorf("%d looks for 20 jobs that markers announced", n)

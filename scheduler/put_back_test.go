@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -206,43 +205,6 @@ func TestDeletedID_AgainAtOnce(t *testing.T) {
 		time.Sleep(time.Minute)
 		st.wantOnceEach(26)
 		st.wantJob("late", gone, "")
-		st.wantClean()
-	})
-}
-
-// TestIDs_Odd: asynq takes almost any ID, and so do the lanes. Jobs of the same ID in two queues
-// are two.
-func TestIDs_Odd(t *testing.T) {
-	ids := []string{"a", "b", "a\nb", "a\n", "\nb", "default\na", "a b", "*", "{a}", "a|b", "\r\n\r\nb", "ä"}
-	ran := map[throttle.JobID]int{}
-	virtual(t, settings{
-		config: asynq.Config{Concurrency: 1, Queues: map[string]int{"default": 1, "other": 1}}, limits: []throttle.Limit{perMinute(20, 1)},
-		handle: func(ctx context.Context, _ *asynq.Task) error {
-			id, _ := asynq.GetTaskID(ctx)
-			queue, _ := asynq.GetQueueName(ctx)
-			ran[throttle.JobID{Queue: queue, ID: id}]++
-			return nil
-		},
-	}, func(t *testing.T, st *stack) {
-		for _, queue := range []string{"default", "other"} {
-			for _, id := range ids {
-				st.enqueue(needing(""), asynq.TaskID(id), asynq.Queue(queue))
-			}
-		}
-		time.Sleep(time.Second)
-		st.must(st.tasks.DeleteTask("other", "a\n"))
-		time.Sleep(3 * time.Minute)
-		synctest.Wait()
-		for _, id := range ids {
-			for _, queue := range []string{"default", "other"} {
-				if times := ran[throttle.JobID{Queue: queue, ID: id}]; times != 1 && (queue != "other" || id != "a\n") {
-					t.Errorf("%q in %s ran %d times", id, queue, times)
-				}
-			}
-			if times := st.limiter.denials[id]; times > 2 {
-				t.Errorf("the two jobs %q were denied %d times", id, times)
-			}
-		}
 		st.wantClean()
 	})
 }

@@ -86,13 +86,6 @@ func TestRule_BlockedNeeds(t *testing.T) {
 	}
 }
 
-func TestRateLimited_Text(t *testing.T) {
-	until := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	if got := errors.Join(RateLimited(until), RateLimited(time.Time{})).Error(); got != "blocked by the upstream until 2026-11-20T12:00:00Z\nblocked by the upstream" {
-		t.Error(got)
-	}
-}
-
 // upstream lets a burst and a rate through, and answers 429 with a Retry-After in whole seconds.
 type upstream struct {
 	mu                  sync.Mutex

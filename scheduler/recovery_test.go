@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,8 +11,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -117,36 +114,6 @@ func TestRecovery_OtherClock(t *testing.T) {
 		}
 		time.Sleep(35 * time.Second)
 		st.wantOnceEach(1)
-	})
-}
-
-// TestRecovery_ExtendedLease: a lease that was extended since it was seen is not dead.
-func TestRecovery_ExtendedLease(t *testing.T) {
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		ctx := t.Context()
-		id := add(t, rdb, "it")
-		rdb.RPopLPush(ctx, asynqdb.Key("default", asynqdb.Pending), asynqdb.Key("default", asynqdb.Active))
-		rdb.HSet(ctx, asynqdb.Hash("default", id), "state", "active")
-		seen := time.Now().Add(-time.Minute)
-		rdb.ZAdd(ctx, asynqdb.Key("default", asynqdb.Lease), redisZ(seen.Add(5*time.Second), id))
-		main := func(string) *scope { return &scope{limiter: waitdb.New(throttle.New(rdb, throttle.Options{}))} }
-		r := recovery{redisClient: &redisClient{db: asynqdb.New(rdb), inFlight: &inFlight{}, canPromote: &atomic.Bool{}, forgivenCrashes: 1, scopeOf: main}, queues: []string{"default"}}
-		j := job{Queue: "default", ID: id}
-		want := func(want string) {
-			t.Helper()
-			if state := rdb.HGet(ctx, asynqdb.Hash("default", id), "state").Val(); state != want {
-				t.Fatalf("the job is %s, want %s", state, want)
-			}
-		}
-		r.recover(ctx, j, sighting{seen.Unix(), seen})
-		r.inFlight.add(&attempt{job: j, end: attemptEnd{putBack: &putBackError{error: throttle.ErrUnavailable, at: time.Now(), denied: true}}})
-		r.recover(ctx, j, sighting{seen.Unix(), seen})
-		want("active")
-		r.recover(ctx, j, sighting{seen.Unix() + 5, seen})
-		want("retry")
-		if rdb.HExists(ctx, asynqdb.Hash("default", id), "crashes").Val() {
-			t.Error("that it was put back counts as a crash")
-		}
 	})
 }
 

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,53 +138,4 @@ func TestServer_RetryDelays(t *testing.T) {
 	if _, ok := GetRule(t.Context()); ok {
 		t.Error("a rule outside of a handler")
 	}
-}
-
-// warnings is a logger that keeps warnings and errors.
-type warnings struct {
-	silent
-	mu    sync.Mutex
-	lines []string
-}
-
-func (k *warnings) add(args []any) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.lines = append(k.lines, fmt.Sprint(args...))
-}
-
-func (k *warnings) Warn(args ...any)  { k.add(args) }
-func (k *warnings) Error(args ...any) { k.add(args) }
-
-// TestServer_LogsNoDenials: asynq logs that a job's retries are exhausted if that is so, and not if
-// the job was denied on its last attempt.
-func TestServer_LogsNoDenials(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, rdb := redistest.Mini(t)
-		var log warnings
-		config := idle
-		config.Logger = &log
-		rules := Rules{Limits: []throttle.Limit{perMinute(1, 1)}, RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return needs("api"), nil }}
-		server, err := NewServer(rdb, rules, config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, id := range []string{"fails", "fine", "works"} {
-			add(t, rdb, id, asynq.MaxRetry(0))
-		}
-		err = server.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
-			if id, _ := asynq.GetTaskID(ctx); id == "fails" {
-				return errors.New("boom")
-			}
-			return nil
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(5 * time.Minute)
-		server.Shutdown()
-		if want := []string{"Retry exhausted for task id=fails"}; !slices.Equal(log.lines, want) {
-			t.Errorf("logged %q, want %q", log.lines, want)
-		}
-	})
 }

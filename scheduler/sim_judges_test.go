@@ -395,7 +395,6 @@ func (w *sim) judgeWaits() {
 		its := w.history.Lane(l.name)
 		waited := microseconds(its.Worst)
 		rounds := waited.Seconds() / w.round(l).Seconds()
-		w.worst = max(w.worst, rounds)
 		if rounds > 6 {
 			w.breaks(w.sharing(l), its.WorstAt-its.Worst, its.WorstAt, "%s waited %s, %.1f rounds", l.name, waited, rounds)
 		}

@@ -75,7 +75,7 @@ var pieces = []*piece{
 	{name: "a dequeue finds none but its own", breaks: "TestPrefetch_LostReply/1_lost/miniredis", with: "if taken_by == name then msgs[id] = { msg, denied and '1' or '' } end", without: "msgs[id] = { msg, '' }"},
 	{name: "jobs that did not start keep their order", breaks: "TestPrefetch_GivesBack/Stop$", with: "table.insert(given, 1, id)", without: "given[#given + 1] = id"},
 	{name: "only the call's own jobs are given back", breaks: "TestPrefetch_JobsChangedMeanwhile/miniredis", with: "if is_active then", without: "if true then"},
-	{name: "a Unique lock goes on when its job is granted, or run by hand", breaks: "TestUnique_ArchivedJob", with: "if lock_ms then restore_unique(hash, id, lock_ms) end", without: ""},
+	{name: "a Unique lock goes on when its job is granted, or run by hand", breaks: "TestUnique_EndsInTime", with: "if lock_ms then restore_unique(hash, id, lock_ms) end", without: ""},
 	{name: "a retry keeps its position", breaks: "TestRetryPosition$", with: "if r or job.queued_at_us > 0 then", without: "if r then"},
 	{name: "the MaxWait of a retry begins again", breaks: "TestRetryPosition_WaitsAgain", with: "  if job.rule_max_wait_us < 0 then return end", without: "  if true then return end"},
 	{name: "jobs that follow one that waits wait, too", breaks: "TestTurns_QueueWeights", with: "call('HSET', hg('jobs'), unpack(records))", without: ""},

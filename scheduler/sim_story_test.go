@@ -14,17 +14,16 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// simBreak is a promise that broke, and where to look for why: at some lanes, from
-// one time to another.
+// simBreak is a promise that broke, and where to look for why: at some lanes, from one time to
+// another.
 type simBreak struct {
-	promise  string // the same for all that break it
 	text     string
 	lanes    []*simLane
 	from, to int64
 }
 
 func (w *sim) breaks(lanes []*simLane, from, to int64, format string, args ...any) {
-	b := simBreak{format, fmt.Sprintf(format, args...), lanes, from, to}
+	b := simBreak{fmt.Sprintf(format, args...), lanes, from, to}
 	w.broken = append(w.broken, b)
 	w.history.Note(to, "", "BREAKS: %s", b.text)
 }
@@ -97,19 +96,6 @@ func (w *sim) story() string {
 	const before = 2_000_000 // what was when it began
 	fmt.Fprintf(&s, "how it came to this: %s\n", b.text)
 	return s.String() + w.history.Story(b.from-before, b.to, 150, lanes...)
-}
-
-// line returns which promises broke, each once.
-func (w *sim) line() string {
-	var texts []string
-	broken := map[string]bool{}
-	for _, b := range w.broken {
-		if !broken[b.promise] {
-			texts = append(texts, b.text)
-		}
-		broken[b.promise] = true
-	}
-	return strings.Join(texts, "; ")
 }
 
 // scribe notes what a process does for the lanes: when it becomes the leader, the turns that it

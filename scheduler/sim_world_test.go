@@ -6,7 +6,6 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -67,11 +66,6 @@ func newIngredients(seed uint64) (m simIngredients) {
 
 func (m simIngredients) has(i ingredient) bool { return slices.Contains(m, i) }
 
-// hasAll reports whether a world has all ingredients of a text.
-func (m simIngredients) hasAll(text string) bool {
-	return !slices.ContainsFunc(strings.Fields(strings.ReplaceAll(text, ",", " ")), func(name string) bool { return !m.has(ingredient(name)) })
-}
-
 // sim is one random world: limits, lanes, jobs, processes, and what happened.
 type sim struct {
 	t    *testing.T
@@ -103,7 +97,6 @@ type sim struct {
 	busy    time.Time // when all workers were last at work
 	flushed time.Time // when the limiter's data were lost
 	calm    time.Time // when the last fault so far is healed
-	worst   float64   // wait of a lane, in rounds
 	broken  []simBreak
 	turns   []simTurn
 	blocks  []simBlock

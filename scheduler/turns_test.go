@@ -55,48 +55,6 @@ func TestTurns_OverlappingLimits(t *testing.T) {
 	}
 }
 
-// TestTurns_CostAgainstNewHosts: a job that costs much is not overtaken by jobs of ever new keys.
-func TestTurns_CostAgainstNewHosts(t *testing.T) {
-	for _, shared := range []string{"shared", "all"} { // before and behind "host"
-		virtual(t, settings{config: oneWorker, limits: []throttle.Limit{funnel(shared, 10, 5), funnel("host", 1, 1)}, rule: ruleOfPayload}, func(t *testing.T, st *stack) {
-			_, err := st.limiter.AllowN(t.Context(), shared, "", 5)
-			st.must(err)
-			st.enqueue(needing(shared+":5"), asynq.TaskID("big"))
-			for i := range 60 {
-				st.enqueueN(1, fmt.Sprintf("%s host/%d", shared, i))
-			}
-			time.Sleep(10 * time.Second)
-			if before := slices.Index(st.order(), "big"); before < 0 || before > 3 {
-				t.Errorf("%d newcomers ran before the job of cost 5, want it 4th or sooner", before)
-			}
-		})
-	}
-}
-
-// TestTurns_BusyWorkers: workers that are busy at times cost few denials, and no permits.
-func TestTurns_BusyWorkers(t *testing.T) {
-	t.Parallel()
-	handle := func(_ context.Context, task *asynq.Task) error {
-		if len(task.Payload()) == 0 {
-			time.Sleep(3 * time.Second)
-		}
-		return nil
-	}
-	virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("api", 5, 5)}, rule: ruleOfPayload, handle: handle}, func(_ *testing.T, st *stack) {
-		began := time.Now()
-		st.enqueueN(300, "api")
-		for range 7 {
-			time.Sleep(8 * time.Second)
-			st.enqueueN(4, "")
-		}
-		time.Sleep(60 * time.Second)
-		st.wantOnceEach(300 + 28)
-		st.wantDenials(300, 1.1, 3)
-		st.wantLastBy(began, 300+28, 90*time.Second)
-		st.wantClean()
-	})
-}
-
 // TestTurns_PausedQueue: a paused queue takes no turns from another one.
 func TestTurns_PausedQueue(t *testing.T) {
 	config := quick

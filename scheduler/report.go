@@ -142,21 +142,6 @@ func Settle(ctx context.Context, limit string, cost int) error {
 	return nil
 }
 
-// Pace blocks until the handler may send its request. If the limit has capacity 1 and the previous
-// request of this process was sent late, Pace delays this one to keep the limit's spacing, at most
-// one second. Call it after connecting and right before sending, as http:request and crawl:fetch
-// do. It makes no network calls, and does nothing outside of handlers of a Server.
-func Pace(ctx context.Context) {
-	a, ok := attemptOf(ctx)
-	if !ok {
-		return
-	}
-	at := a.scope.pacing.startAt(a.decision.Decision)
-	if sleep(ctx, time.Until(at)); ctx.Err() == nil {
-		a.scope.pacing.postpone(a.decision.Decision, max(0, time.Since(at)))
-	}
-}
-
 // IdempotencyKey returns a text that identifies the running job to others. The key is the same in
 // all attempts of the job, even if an attempt is repeated because its worker died before asynq
 // stored the result. No other job has the key, not even a later job with the same ID. It is for the

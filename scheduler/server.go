@@ -54,7 +54,6 @@ type Server struct {
 	log               *slog.Logger
 	grant             time.Duration // how long permits are reserved for a granted job
 	inFlight          inFlight
-	pacing            pacing
 	db                asynqdb.DB // of the queues
 	markers           *markerWaiter
 	reconcileInterval time.Duration      // time between two reconciliations of the waiting jobs with asynq

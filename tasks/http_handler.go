@@ -18,7 +18,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/duration"
-	"github.com/headgate/headgate/scheduler"
 )
 
 // HTTPHandler runs http:request tasks. The zero value is ready to use and restrictive: it connects
@@ -146,12 +145,7 @@ func (h *HTTPHandler) exchange(ctx context.Context, call HTTPRequest) (*openResp
 	connects, connected := false, false
 	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { connects = true },
-		GotConn: func(httptrace.GotConnInfo) {
-			connected = true
-			ready := time.Now()
-			scheduler.Pace(ctx)
-			start = start.Add(time.Since(ready)) // the upstream's latency excludes the wait of Pace
-		},
+		GotConn: func(httptrace.GotConnInfo) { connected = true },
 	}))
 	resp, err := h.transport().RoundTrip(req)
 	if private, ok := errors.AsType[*AddressError](err); ok {

@@ -165,7 +165,9 @@ func newLossyWorld(t *testing.T, rdb redis.UniversalClient, log *bytes.Buffer) *
 	st.must(st.limiter.Set(ctx, throttle.Limit{Name: "gone", Kind: throttle.Funnel, Rate: slow}))
 	st.must(st.limiter.Delete(ctx, "gone"))
 	st.must(st.limiter.Block(ctx, "log", "blocked", time.Now().Add(10*time.Minute)))
-	st.must(st.limiter.SetKey(ctx, "bucket", "faster", throttle.Override{Rate: throttle.PerMinute(40), For: 10 * time.Minute}))
+	st.must(st.limiter.SetKey(ctx, "bucket", "faster", throttle.Override{Rate: throttle.PerMinute(40)}))
+	st.must(st.limiter.SetKey(ctx, "bucket", "no more", throttle.Override{Rate: throttle.PerMinute(40)}))
+	st.must(st.limiter.UnsetKey(ctx, "bucket", "no more"))
 	_, err := st.limiter.Throttle(ctx, "cell", 1, 1, time.Hour, 1)
 	st.must(err)
 	for i := range 24 {

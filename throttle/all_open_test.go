@@ -37,28 +37,10 @@ func TestRetryAfter_AllOpen(t *testing.T) {
 			[]throttle.Need{one("window")},
 			sinceNoon(70 * time.Second), "window",
 		},
-		"a rate of the key's own that ends before": {
-			func(t *testing.T, s *stage) {
-				must(t, s.SetKey(t.Context(), "hour", "k", throttle.Override{Rate: throttle.PerSecond(9), For: 30 * time.Second}))
-				ask(t, s, "hour", 1)
-				ask(t, s, "log40", 1)
-			},
-			[]throttle.Need{one("log40"), one("hour")},
-			time.Hour, "hour",
-		},
-		"and two that close": {
-			func(t *testing.T, s *stage) {
-				must(t, s.SetKey(t.Context(), "log65", "k", throttle.Override{Rate: throttle.PerSecond(9), For: 52 * time.Second}))
-				ask(t, s, "log65", 1)
-				ask(t, s, "log55", 1)
-			},
-			[]throttle.Need{one("log55"), one("log65"), one("window")},
-			sinceNoon(70 * time.Second), "window",
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onEvery(t, func(t *testing.T, s *stage) {
-				define(t, s, window, log("log40", 40*time.Second), log("log55", 55*time.Second), log("log65", 65*time.Second), log("hour", time.Hour))
+				define(t, s, window, log("log40", 40*time.Second), log("log55", 55*time.Second))
 				of.set(t, s)
 				d, err := s.AllowAll(t.Context(), of.needs...)
 				must(t, err)

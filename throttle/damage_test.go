@@ -143,7 +143,7 @@ func change(t *testing.T, l throttle.Limit, s *stage) {
 // TestOverride_Corrupt checks that a malformed record of a key is ignored.
 func TestOverride_Corrupt(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *stage) {
-		for _, record := range []string{"", "abc", "set funnel", "set funnel 5 0 0 0 0 0 0 0 0 0 0 0", "- - a b c d e f g h i j k l", strings.Repeat("1 ", 40)} {
+		for _, record := range []string{"", "abc", "set funnel", "set funnel 5 0 0 0 0 0 0 0 0 0 0", "- - a b c d e f g h i j k", strings.Repeat("1 ", 40)} {
 			s.restart(t)
 			define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerSecond(2), Capacity: 2, Adapt: &throttle.Adapt{}})
 			must(t, s.SetKey(t.Context(), "l", "k", throttle.Override{Capacity: 9}))

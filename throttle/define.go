@@ -294,7 +294,7 @@ func (s *shared) setKey(ctx context.Context, limit, key string, o Override) erro
 		return err
 	}
 	return s.change(ctx, limit, setKeyScript, limit, key, script.Actor(ctx), o.String(), string(l.Kind),
-		o.Rate.N, o.Rate.Per.Microseconds(), o.Capacity, o.For.Microseconds())
+		o.Rate.N, o.Rate.Per.Microseconds(), o.Capacity)
 }
 
 func (s *shared) unsetKey(ctx context.Context, limit, key string) error {
@@ -316,7 +316,7 @@ func (s *shared) defineKeys(ctx context.Context, l Limit) error {
 	return unavailable(s.run(ctx, fileKeysScript, args...).Err())
 }
 
-// keys reads the records of all keys of a limit, in three round trips.
+// keys reads the records of all keys of a limit, in two round trips.
 func (s *shared) keys(ctx context.Context, limit string) ([]KeyState, error) {
 	records, err := s.rdb.HGetAll(ctx, s.prefix+"overrides:"+limit).Result()
 	if err != nil || len(records) == 0 {
@@ -329,58 +329,49 @@ func (s *shared) keys(ctx context.Context, limit string) ([]KeyState, error) {
 	if err != nil {
 		return nil, err
 	}
-	now, err := s.rdb.Time(ctx).Result()
-	if err != nil {
-		return nil, unavailable(err)
-	}
 	var keys []KeyState
 	for _, key := range slices.Sorted(maps.Keys(records)) {
-		if k := readKey(l, key, records[key], now); k.differs() {
+		if k := readKey(l, key, records[key]); k.differs() {
 			keys = append(keys, k)
 		}
 	}
 	return keys, nil
 }
 
-// Key returns a limit, and how one key differs from it. It takes three round trips.
+// Key returns a limit, and how one key differs from it. It takes two round trips.
 func (s *shared) Key(ctx context.Context, limit, key string) (l Limit, state KeyState, err error) {
 	l, err = s.definition(ctx, limit)
 	if err != nil {
 		return l, state, err
 	}
 	record, err := s.rdb.HGet(ctx, s.prefix+"overrides:"+limit, key).Result()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return l, state, unavailable(err)
+	if errors.Is(err, redis.Nil) {
+		err = nil
 	}
-	now, err := s.rdb.Time(ctx).Result()
-	return l, readKey(l, key, record, now), unavailable(err)
+	return l, readKey(l, key, record), unavailable(err)
 }
 
-// readKey reads a record of lua/limits/include/record.lua, which lists its 14 words. For a corrupt
+// readKey reads a record of lua/limits/include/record.lua, which lists its 13 words. For a corrupt
 // record it returns a key that does not differ.
-func readKey(l Limit, key, record string, now time.Time) KeyState {
+func readKey(l Limit, key, record string) KeyState {
 	words := strings.Fields(record)
 	k := KeyState{Key: key, Share: 1}
-	if len(words) < 14 {
+	if len(words) < 13 {
 		return k
 	}
-	var n [14]int64
+	var n [13]int64
 	for i := range n {
 		n[i] = number(words[i])
 	}
-	until := time.UnixMicro(n[5])
-	if ends := n[5] > 0; words[0] != "-" && Kind(words[1]) == l.Kind && (!ends || until.After(now)) {
+	if words[0] != "-" && Kind(words[1]) == l.Kind {
 		k.File = words[0] == "file"
-		k.Override = Override{Rate: Rate{int(n[2]), microseconds(n[3])}, Capacity: int(n[4])}
-		if ends {
-			k.Until, k.For = until, until.Sub(now)
-		}
+		k.Override = Override{Rate{int(n[2]), microseconds(n[3])}, int(n[4])}
 	}
-	k.rateLimited = int(n[8])
+	k.rateLimited = int(n[7])
 	if l.Adapt == nil {
 		return k
 	}
-	k.Share, k.slowed, k.latency = float64(n[7])/wholeShare, n[10] < wholeShare, microseconds(n[11])
+	k.Share, k.slowed, k.latency = float64(n[6])/wholeShare, n[9] < wholeShare, microseconds(n[10])
 	if k.Share < 1 {
 		k.pace = pace(l.With(k.Override).Rate, k.Share)
 	}

@@ -128,10 +128,7 @@ func (l Limit) Validate() error {
 		l.validateAdapt(&f)
 	}
 	for _, key := range slices.Sorted(maps.Keys(l.Overrides)) {
-		o := l.Overrides[key]
-		if o.For != 0 {
-			f.want(false, "overrides", key, "an end makes sense for SetKey alone: leave For out")
-		} else if err := cmp.Or(validMeter(l.Name, key), o.validate(l)); err != nil {
+		if err := cmp.Or(validMeter(l.Name, key), l.Overrides[key].validate(l)); err != nil {
 			f.want(false, "overrides", key, "%v", strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
 	}
@@ -197,7 +194,6 @@ func (o Override) validate(l Limit) error {
 		per := Rate{1, l.Rate.Per}.String()
 		f.want(o.Rate.Per == l.Rate.Per, "rate", o.Rate, "want N%s: the keys of a fixed_window share its windows", per[1:])
 	}
-	f.want(o.For == 0 || o.For >= time.Microsecond && o.For <= maxFill, "for", o.For, "want a microsecond to a hundred years")
 	l.Overrides, l.Adapt = nil, nil
 	if l = l.With(o); l.Kind == FixedWindow || l.Kind == SlidingLog || l.Kind == SlidingWindow {
 		l.Capacity = o.Capacity
@@ -206,7 +202,7 @@ func (o Override) validate(l Limit) error {
 }
 
 // maxFill is the longest time in which all permits of a limit become available again, and the
-// longest lease, block and override. Today plus a hundred years is below 2^53 µs, up to which Lua's
+// longest lease and block. Today plus a hundred years is below 2^53 µs, up to which Lua's
 // numbers are exact.
 const maxFill = 100 * 365 * Day
 

@@ -222,9 +222,8 @@ func (l *Limiter) Set(ctx context.Context, limit Limit) error {
 	return l.backend.set(ctx, limit)
 }
 
-// SetKey overrides the rate or capacity of one key at once, for all processes, until the override
-// ends, or UnsetKey or Delete removes it. The override applies only while the limit has its present
-// kind. A cost above the key's capacity is Impossible, even if the override will end. The number of
+// SetKey overrides the rate or capacity of one key at once, for all processes, until UnsetKey or
+// Delete removes the override. It applies only while the limit has its present kind. The number of
 // permits in use does not change.
 func (l *Limiter) SetKey(ctx context.Context, limit, key string, o Override) error {
 	if err := validMeter(limit, key); err != nil {

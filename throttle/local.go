@@ -38,24 +38,17 @@ func newLocal(opts Options) *local {
 // An activeLimit is a limit in use.
 type activeLimit struct {
 	Limit
-	counts   *meter.Limit        // of keys without an override
-	words    string              // text of the last Define; empty if only Set defined the limit
-	fileKeys map[string]Override // of the last Define
-	keysKind Kind                // kind of the limit at the last Define
+	counts *meter.Limit // of keys without an override
+	file   Limit        // of the last Define; zero if only Set defined the limit
 }
 
 // override is a key's override, valid for one kind of limit. A removed override is kept for a
 // while, without a kind, because Settle needs the time at which the key's rate changed.
 type override struct {
 	Override
-	file        bool
-	kind        Kind
-	since, ends int64 // in microseconds; ends is 0 if it does not end
-}
-
-// holds reports whether the override applies to the limit at a time.
-func (o *override) holds(r *activeLimit, now int64) bool {
-	return o.kind == r.Kind && (o.ends == 0 || now < o.ends)
+	file  bool
+	kind  Kind
+	since int64 // in microseconds
 }
 
 // allow checks all meters before it takes permits. The needs are sorted, so if several needs are
@@ -90,9 +83,9 @@ func (l *local) allow(_ context.Context, needs []Need) (Decision, error) {
 // only if it takes permits, so reading a key costs no memory.
 func (l *local) claim(now int64, r *activeLimit, need Need) claim {
 	key := meterKey{need.Limit, need.Key}
-	c := claim{Gate: meter.Gate{Paused: r.Paused, Blocked: l.blocked[key]}, need: need, id: meterID{r.Kind, key}, now: now}
-	if c.limit, c.Ends = l.limitOf(r, need.Key, now); c.Ends > 0 {
-		c.Next, _ = l.limitOf(r, need.Key, c.Ends)
+	c := claim{
+		Gate: meter.Gate{Paused: r.Paused, Blocked: l.blocked[key]},
+		need: need, limit: l.limitOf(r, need.Key), id: meterID{r.Kind, key}, now: now,
 	}
 	if c.Meter = l.meters[c.id]; c.Meter == nil {
 		c.Meter = meter.New(c.limit)
@@ -172,14 +165,13 @@ func (l *local) define(_ context.Context, limits []Limit) error {
 	now := l.begin()
 	defer l.mu.Unlock()
 	for _, limit := range limits {
-		limit.Paused = false
-		words := limit.String()
+		limit.Paused, limit.Apps, limit.Overrides = false, slices.Clone(limit.Apps), maps.Clone(limit.Overrides)
 		r := l.defined[limit.Name]
-		if r == nil || r.words != words {
+		if r == nil || r.file.String() != limit.String() {
 			r = l.put(limit, now)
-			r.words = words
 		}
-		l.defineKeys(r, limit.Kind, limit.Overrides, now)
+		l.defineKeys(r, limit, now)
+		r.file = limit
 	}
 	return nil
 }
@@ -192,8 +184,7 @@ func (l *local) set(_ context.Context, limit Limit) error {
 }
 
 // put stores a limit. It keeps the pause of the old limit, and makes defaults explicit, as in
-// Redis. The meters count with the new definition from now on. If a key's override has ended,
-// perhaps no call has converted its meter since. So put first converts it to the old definition.
+// Redis. The meters count with the new definition from now on.
 func (l *local) put(limit Limit, now int64) *activeLimit {
 	was := l.defined[limit.Name]
 	if was == nil {
@@ -201,11 +192,6 @@ func (l *local) put(limit Limit, now int64) *activeLimit {
 	}
 	limit.Paused = was.Paused
 	limit.Apps, limit.Overrides = slices.Clone(limit.Apps), nil
-	for key, o := range l.overrides {
-		if key.limit == limit.Name && o.ends > 0 && o.ends <= now {
-			l.recount(was, key.key, now)
-		}
-	}
 	switch limit.Kind {
 	case Funnel, TokenBucket:
 		limit.Capacity = limit.MaxCost()
@@ -223,7 +209,7 @@ func (l *local) put(limit Limit, now int64) *activeLimit {
 	l.defined[limit.Name] = &r
 	for id := range l.meters {
 		if id.kind == r.Kind && id.limit == r.Name {
-			l.recount(&r, id.key, now) // permits in use become available at the new rate
+			l.recount(&r, id.key) // permits in use become available at the new rate
 		}
 	}
 	return &r
@@ -288,72 +274,55 @@ func (l *local) setKey(_ context.Context, limit, key string, o Override) error {
 	var invalid error
 	err := l.change(limit, func(r *activeLimit, now int64) {
 		if invalid = o.validate(r.Limit); invalid == nil {
-			l.override(r, key, r.Kind, o, now, false)
+			l.override(r, key, override{o, false, r.Kind, now})
 		}
 	})
 	return cmp.Or(err, invalid)
 }
 
-// override sets the override of a key, for a limit of that kind. It first converts the meter to the
-// present rate, so that the number of permits in use is known.
-func (l *local) override(r *activeLimit, key string, kind Kind, o Override, now int64, file bool) {
-	l.recount(r, key, now)
-	set := &override{Override: o, file: file, kind: kind, since: now}
-	if o.For > 0 {
-		set.ends = min(now+o.For.Microseconds(), meter.MaxTime)
-	}
-	l.overrides[meterKey{r.Name, key}] = set
-	l.recount(r, key, now)
+// override sets the override of a key. The meter still counts with the old rate, and is converted to
+// the new one, so that the number of permits in use does not change.
+func (l *local) override(r *activeLimit, key string, o override) {
+	l.overrides[meterKey{r.Name, key}] = &o
+	l.recount(r, key)
 }
 
 func (l *local) unsetKey(_ context.Context, limit, key string) error {
 	return l.change(limit, func(r *activeLimit, now int64) { l.removeOverride(r, key, now) })
 }
 
-// removeOverride replaces the override of a key with an override that ends now. A later sweep drops
-// it.
+// removeOverride removes the override of a key, but keeps the time for Settle. A later sweep drops
+// the rest.
 func (l *local) removeOverride(r *activeLimit, key string, now int64) {
-	o := l.overrides[meterKey{r.Name, key}]
-	if o == nil || o.kind == "" {
-		return
+	if o := l.overrides[meterKey{r.Name, key}]; o != nil && o.kind != "" {
+		l.override(r, key, override{since: now})
 	}
-	l.recount(r, key, now)
-	*o = override{since: now, ends: now}
-	l.recount(r, key, now)
 }
 
 // defineKeys sets the overrides of a definition that differ from those of the last definition, or
 // all of them if the kind of the limit has changed. Overrides of SetKey stay for other keys.
-func (l *local) defineKeys(r *activeLimit, kind Kind, keys map[string]Override, now int64) {
-	for key, o := range keys {
-		if kind != r.keysKind || r.fileKeys[key] != o {
-			l.override(r, key, kind, o, now, true)
+func (l *local) defineKeys(r *activeLimit, limit Limit, now int64) {
+	for key, o := range limit.Overrides {
+		if limit.Kind != r.file.Kind || r.file.Overrides[key] != o {
+			l.override(r, key, override{o, true, limit.Kind, now})
 		}
 	}
-	for key := range r.fileKeys {
-		if _, still := keys[key]; still {
-			continue
-		}
-		if o := l.overrides[meterKey{r.Name, key}]; o != nil && o.file {
+	for key := range r.file.Overrides {
+		_, still := limit.Overrides[key]
+		if o := l.overrides[meterKey{r.Name, key}]; !still && o != nil && o.file {
 			l.removeOverride(r, key, now)
 		}
 	}
-	r.fileKeys, r.keysKind = maps.Clone(keys), kind
 }
 
 func (l *local) keys(_ context.Context, limit string) ([]KeyState, error) {
-	now := l.begin()
+	l.begin()
 	defer l.mu.Unlock()
 	var keys []KeyState
 	for key, o := range l.overrides {
-		if key.limit != limit || !o.holds(l.defined[limit], now) {
-			continue
+		if key.limit == limit && o.kind == l.defined[limit].Kind {
+			keys = append(keys, KeyState{Key: key.key, Override: o.Override, File: o.file, Share: 1})
 		}
-		k := KeyState{Key: key.key, Override: o.Override, File: o.file, Share: 1}
-		if o.ends > 0 {
-			k.Until, k.For = time.UnixMicro(o.ends), microseconds(o.ends-now)
-		}
-		keys = append(keys, k)
 	}
 	slices.SortFunc(keys, func(a, b KeyState) int { return cmp.Compare(a.Key, b.Key) })
 	return keys, nil
@@ -374,33 +343,27 @@ func (l *local) change(name string, do func(r *activeLimit, now int64)) error {
 	return nil
 }
 
-// limitOf returns the limit that a key has at a time, and the time at which the key's override
-// ends, or 0. The limit's Since is when the limit or the override was set last, or the override
-// ended.
-func (l *local) limitOf(r *activeLimit, key string, now int64) (_ *meter.Limit, ends int64) {
+// limitOf returns the limit of a key. Its Since is when the limit or the override was set or removed
+// last.
+func (l *local) limitOf(r *activeLimit, key string) *meter.Limit {
 	o := l.overrides[meterKey{r.Name, key}]
 	if o == nil {
-		return r.counts, 0
+		return r.counts
 	}
 	own := *r.counts
 	own.Since = max(own.Since, o.since)
-	if o.holds(r, now) {
+	if o.kind == r.Kind {
 		limit := r.With(o.Override)
 		own.N, own.Per, own.Capacity = limit.Rate.N, limit.Rate.Per, limit.MaxCost()
-		return &own, o.ends
 	}
-	if o.ends <= now {
-		own.Since = max(own.Since, o.ends)
-	}
-	return &own, 0
+	return &own
 }
 
-// recount converts the meter of a key to the limit in force at a time. The number of permits in use
-// does not change.
-func (l *local) recount(r *activeLimit, key string, now int64) {
+// recount converts the meter of a key to the limit in force. The number of permits in use does not
+// change.
+func (l *local) recount(r *activeLimit, key string) {
 	if m := l.meters[meterID{r.Kind, meterKey{r.Name, key}}]; m != nil {
-		limit, _ := l.limitOf(r, key, now)
-		m.Define(limit)
+		m.Define(l.limitOf(r, key))
 	}
 }
 
@@ -418,21 +381,12 @@ func (l *local) begin() int64 {
 	return us
 }
 
-// sweep drops meters, blocks and overrides that have expired. As in Redis they are kept for a while
-// longer, because the clock may step back. A meter whose key has an override with an end is kept
-// until the override is dropped, because its debt may last longer at the limit's own rate.
+// sweep drops meters, blocks and removed overrides that have expired. As in Redis they are kept for
+// a while longer, because the clock may step back.
 func (l *local) sweep(now int64) {
 	before := len(l.meters)
-	for key, o := range l.overrides {
-		if o.ends > 0 && o.ends <= now-meter.Grace-meter.Memory {
-			l.recount(l.defined[key.limit], key.key, now)
-			delete(l.overrides, key)
-		}
-	}
-	maps.DeleteFunc(l.meters, func(id meterID, m meter.Meter) bool {
-		o := l.overrides[id.meterKey]
-		return (o == nil || o.ends == 0) && meter.Expired(m, now)
-	})
+	maps.DeleteFunc(l.overrides, func(_ meterKey, o *override) bool { return o.kind == "" && o.since <= now-meter.Grace-meter.Memory })
+	maps.DeleteFunc(l.meters, func(_ meterID, m meter.Meter) bool { return meter.Expired(m, now) })
 	maps.DeleteFunc(l.blocked, func(_ meterKey, until int64) bool { return until <= now-meter.Grace })
 	if len(l.meters) < before/4 {
 		l.meters = maps.Collect(maps.All(l.meters)) // a map does not shrink by itself

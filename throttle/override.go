@@ -18,13 +18,9 @@ type Override struct {
 	// Capacity is the key's own capacity, for kinds that have one. The zero value means the
 	// limit's.
 	Capacity int
-	// For is the duration of the override, at least a microsecond. The zero value means until
-	// UnsetKey.
-	For time.Duration
 }
 
-// String returns the override as UnmarshalText reads it, such as "1/10s capacity 1", followed by
-// For.
+// String returns the override as UnmarshalText reads it, such as "1/10s capacity 1".
 func (o Override) String() string {
 	var parts []string
 	if o.Rate != (Rate{}) {
@@ -33,15 +29,11 @@ func (o Override) String() string {
 	if o.Capacity > 0 {
 		parts = append(parts, fmt.Sprintf("capacity %d", o.Capacity))
 	}
-	if o.For > 0 {
-		parts = append(parts, "for "+duration.Exact(o.For))
-	}
 	return strings.Join(parts, " ")
 }
 
 // UnmarshalText reads a rate, a capacity or both: "1/10s", "capacity 3", "1/10s capacity 1". The
-// error is a [*FieldError]. The text has no For, because an override in a config file holds until
-// it is removed from the file.
+// error is a [*FieldError].
 func (o *Override) UnmarshalText(text []byte) (err error) {
 	const want = "want a rate such as 1/10s, capacity N, or both: 1/10s capacity 1"
 	*o = Override{}
@@ -63,13 +55,9 @@ func (o *Override) UnmarshalText(text []byte) (err error) {
 // people, such as "1/10s from the config now 4.5/min (rate limited 2 times in a row)".
 type KeyState struct {
 	Key string
-	// Override is the override of the key. Its For is the time until the override ends, or zero if
-	// it does not end.
 	Override
 	// File reports whether the override comes from a config file.
 	File bool
-	// Until is the end of the override by the limiter's clock, or zero if it does not end.
-	Until time.Time
 	// Share is the part of its rate that the key gets if the limit adapts, from 0 to 1.
 	Share float64
 
@@ -79,9 +67,8 @@ type KeyState struct {
 	latency     time.Duration // of calls, smoothed; 0 if the limit does not adapt to it
 }
 
-// String returns the override without its end, and what feedback has made of the key's rate.
+// String returns the override, and what feedback has made of the key's rate.
 func (k KeyState) String() string {
-	k.Override.For = 0
 	text := k.Override.String()
 	if k.File {
 		text += " from the config"

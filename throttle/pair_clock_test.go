@@ -8,22 +8,15 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-func (p *pair) advance(t *rapid.T, d time.Duration) {
+func (p *pair) advance(d time.Duration) {
 	p.redis.wait(d)
 	p.local.wait(d)
-	for meter, k := range p.keys {
-		if !k.ends.IsZero() && !p.redis.now.Before(k.ends) {
-			p.judge(t)
-			p.restartHistory(meter)
-			delete(p.keys, meter)
-		}
-	}
 }
 
 func (p *pair) wait(t *rapid.T) {
 	unit := rapid.SampledFrom([]time.Duration{time.Microsecond, time.Millisecond, time.Second, time.Minute, time.Hour, throttle.Day}).Draw(t, "unit")
 	p.denied = nil
-	p.advance(t, time.Duration(rapid.IntRange(0, 100).Draw(t, "units"))*unit)
+	p.advance(time.Duration(rapid.IntRange(0, 100).Draw(t, "units")) * unit)
 }
 
 func (p *pair) setBack(t *rapid.T) {
@@ -33,7 +26,7 @@ func (p *pair) setBack(t *rapid.T) {
 	}
 	p.denied = nil
 	p.behind += d
-	p.advance(t, -d)
+	p.advance(-d)
 }
 
 // counts notes that a meter counts something now. It was gone before where it had

@@ -11,15 +11,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// A keyLimit is what a key of a limit goes by until it ends, if it does.
-type keyLimit struct {
-	throttle.Override
-	ends time.Time
-}
-
 // limitOf is what a key of a limit goes by now.
 func (p *pair) limitOf(name, key string) throttle.Limit {
-	return p.limits[name].With(p.keys[name+"|"+key].Override)
+	return p.limits[name].With(p.keys[name+"|"+key])
 }
 
 // setKey sets the override of a key. The history starts again, with the permits in use.
@@ -37,14 +31,8 @@ func (p *pair) setKey(t *rapid.T) {
 		o.Rate.Per = margin + time.Microsecond
 	}
 	p.changeKey(t, name, key)
-	k := keyLimit{Override: o}
-	if !p.backwards && rapid.Bool().Draw(t, "ends") {
-		unit := rapid.SampledFrom([]time.Duration{time.Microsecond, time.Millisecond, time.Second, time.Minute, time.Hour}).Draw(t, "unit")
-		k.For = time.Duration(rapid.IntRange(1, 100).Draw(t, "for")) * unit
-		k.ends = p.redis.now.Add(k.For)
-	}
-	p.keys[name+"|"+key] = k
-	p.both(t, func(x *throttle.Limiter) error { return x.SetKey(t.Context(), name, key, k.Override) })
+	p.keys[name+"|"+key] = o
+	p.both(t, func(x *throttle.Limiter) error { return x.SetKey(t.Context(), name, key, o) })
 	p.sameKeys(t, name)
 }
 

@@ -24,7 +24,7 @@ func TestRedisDecidesAsLocal(t *testing.T) {
 			s.restart(t)
 			p := &pair{
 				redis: s, local: localStage(), backwards: rapid.IntRange(0, 3).Draw(t, "clock goes backwards") == 0,
-				limits: map[string]throttle.Limit{}, histories: map[string][]throttletest.Admission{}, keys: map[string]keyLimit{},
+				limits: map[string]throttle.Limit{}, histories: map[string][]throttletest.Admission{}, keys: map[string]throttle.Override{},
 				counted: map[string]time.Time{}, gone: map[string]bool{},
 			}
 			for i := range rapid.IntRange(1, 4).Draw(t, "limits") {
@@ -51,7 +51,7 @@ type pair struct {
 
 	limits    map[string]throttle.Limit
 	histories map[string][]throttletest.Admission // by limit, key; since the limit last changed
-	keys      map[string]keyLimit                 // by limit, key: what was set for it
+	keys      map[string]throttle.Override        // by limit, key: what was set for it
 	counted   map[string]time.Time                // by limit, key: when the meter counted something last
 	gone      map[string]bool                     // by limit, key: whether Redis may have dropped what it counted
 	denied    *lastDenial

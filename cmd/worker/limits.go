@@ -60,7 +60,7 @@ func newLimitView(l throttle.Limit, blocks []throttle.Blocked, keys []throttle.K
 		v.Blocked = append(v.Blocked, keyView{Key: b.Key, Until: b.Until})
 	}
 	for _, k := range keys {
-		v.Overrides = append(v.Overrides, keyView{k.Key, k.String(), k.Until})
+		v.Overrides = append(v.Overrides, keyView{Key: k.Key, Text: k.String()})
 	}
 	return v
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/display"
-	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/waitdb"
@@ -153,7 +152,6 @@ type limitsSet struct {
 	Lease    *time.Duration `placeholder:"DURATION" help:"How long a permit of a concurrency limit outlives a crashed worker."`
 	MaxBlock *time.Duration `placeholder:"DURATION" help:"Longest time that an upstream's answer can block a key, such as 1h (default: a day, or the period if that is longer)."`
 	Key      *string        `placeholder:"KEY" help:"Change only this key: --rate, --capacity or both."`
-	For      *time.Duration `placeholder:"DURATION" help:"With --key: how long, such as 2h (default: until it is unset)."`
 	Yes      bool           `help:"Confirm, if waiting jobs could then never run."`
 	confirming
 }
@@ -161,7 +159,7 @@ type limitsSet struct {
 func (limitsSet) Help() string {
 	return `Settings without a flag keep their value, but a limit of another kind keeps only its apps and max_block. A definition in a config file replaces the change, with a warning, when a worker first reads the file or when the definition in the file changes.
 
---key overrides the rate or capacity of one key, at once, until --for ends or "worker limits unset". Permits that were taken stay taken. For a fixed_window an override has another count in the same period.`
+--key overrides the rate or capacity of one key, at once, until "worker limits unset". Permits that were taken stay taken. For a fixed_window an override has another count in the same period.`
 }
 
 func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
@@ -174,9 +172,6 @@ func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, 
 			return err
 		}
 		return c.setKey(ctx, q, key, stdio)
-	}
-	if c.For != nil {
-		return cli.Usagef("--for: want --key as well")
 	}
 	was, err := q.ReadLimit(ctx, c.Name)
 	isNew := errors.Is(err, throttle.ErrNoLimit)
@@ -199,12 +194,9 @@ func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, 
 
 func (c *limitsSet) setKey(ctx context.Context, q *inspect.Queues, key string, stdio cli.IO) error {
 	if c.Kind != "" || c.Margin != nil || c.Zone != nil || c.Apps != nil || c.Lease != nil || c.MaxBlock != nil {
-		return cli.Usagef("a key can override only the rate and the capacity: want --rate or --capacity with --key, and --for")
+		return cli.Usagef("a key can override only the rate and the capacity: want --rate or --capacity with --key")
 	}
 	o := throttle.Override{Rate: c.Rate}
-	if assign(&o.For, c.For); c.For != nil && o.For <= 0 {
-		return cli.Usagef("--for %s: want how long, such as 2h", duration.Exact(o.For))
-	}
 	assign(&o.Capacity, c.Capacity)
 	if !c.Yes {
 		if err := confirmed(q.KeyChangeImpact(ctx, c.Name, key, o)); err != nil {

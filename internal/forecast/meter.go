@@ -63,7 +63,6 @@ func newMeter(read waitdb.Meter, now int64, meanDuration time.Duration) *simMete
 	} else {
 		m.Meter = meter.Read(state.Limit, state.State)
 		m.define(state.Limit)
-		m.Ends, m.Next = state.Ends, state.Next
 	}
 	m.Paused, m.Blocked = read.Paused, state.BlockedUntil
 	if m.Reserved > 0 && m.Meter != nil {
@@ -108,10 +107,6 @@ func (m *simMeter) ReadyAt(now, k int64) int64 {
 		return far
 	case m.Meter == nil:
 		return max(now, m.Blocked)
-	}
-	if m.Ends > 0 && now >= m.Ends {
-		m.Ends = 0
-		m.define(m.Next)
 	}
 	return m.ReadyFrom(now, k, now)
 }

@@ -34,8 +34,6 @@ func (c *Leases) others(now int64) (leases []lease, permits int64) {
 	return leases, permits
 }
 
-func (c Leases) Clone() Meter { return &c }
-
 // ReadyAt returns the time at which enough leases have ended for k permits, if no holder extends or
 // frees a lease. It is only an estimate, because holders usually do. For a k above n it returns the
 // end of the last lease, or the end of a lease that begins now if there is none.

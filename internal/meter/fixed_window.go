@@ -42,8 +42,6 @@ func (f *fixedWindow) closed(at int64) bool {
 	return margin > 0 && at >= f.limit.windowStart(at, 1)-margin
 }
 
-func (f fixedWindow) Clone() Meter { return &f }
-
 // ReadyAt returns now if k permits are free in the present window, or else the opening of the
 // window in which the k-th permit is free. A count above n ends with its window, because the
 // upstream starts to count from zero too.

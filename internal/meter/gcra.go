@@ -45,8 +45,6 @@ func (g *gcra) arrival(now int64) (tat, rest int64) {
 	return g.tat, g.rest
 }
 
-func (g gcra) Clone() Meter { return &g }
-
 // ReadyAt returns the time at which tat is at most capacity-k intervals ahead. Each permit above
 // the capacity takes one more interval.
 func (g *gcra) ReadyAt(now, k int64) int64 {

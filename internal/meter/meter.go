@@ -67,9 +67,6 @@ type Meter interface {
 	Left(now int64) int64
 	// FullAt returns the time at which all permits are free again.
 	FullAt(now int64) int64
-	// Clone returns a meter with the same state, to read it under another limit. The clone shares
-	// its counts with the original, so no permits may be taken from it.
-	Clone() Meter
 }
 
 // A Mark identifies the permits of one call. For a funnel or a token bucket it has the theoretical
@@ -177,55 +174,26 @@ func Expired(m Meter, now int64) bool {
 	return m.FullAt(now-Grace) <= now-Grace
 }
 
-// A Gate is a meter whose limit may be paused, or whose key may be blocked. If the key has an
-// override that ends, the gate has the limits before and after that end, because a call that is
-// denied now may be ready only after it.
+// A Gate is a meter whose limit may be paused, or whose key may be blocked.
 type Gate struct {
 	Meter
 	Paused  bool
-	Blocked int64  // end of the key's block, or 0
-	Ends    int64  // time at which Next replaces the present limit, or 0
-	Next    *Limit // the limit from Ends on
+	Blocked int64 // end of the key's block, or 0
 }
 
 // Closed reports whether the limit is paused or the key blocked.
 func (g *Gate) Closed(now int64) bool { return g.Paused || g.Blocked > now }
 
 // ReadyFrom returns the first time, not before from, at which k permits could be taken if the limit
-// were not paused. From Ends on it counts with Next.
+// were not paused. Free permits stay free until a call takes them, except in a fixed window, which
+// closes.
 func (g *Gate) ReadyFrom(now, k, from int64) int64 {
 	from = max(from, g.Blocked)
-	at := readyFrom(g.Meter, now, k, from)
-	if g.Ends > 0 && at >= g.Ends {
-		return readyFrom(g.after(), g.Ends, k, from)
-	}
-	return at
-}
-
-// readyFrom returns the first time, not before from, at which the meter has k permits. Free permits
-// stay free until a call takes them, except in a fixed window, which closes.
-func readyFrom(m Meter, now, k, from int64) int64 {
-	at := m.ReadyAt(now, k)
-	if f, ok := m.(*fixedWindow); ok && k > 0 && at < from && from < MaxTime {
+	at := g.ReadyAt(now, k)
+	if f, ok := g.Meter.(*fixedWindow); ok && k > 0 && at < from && from < MaxTime {
 		return min(MaxTime, f.openFrom(from))
 	}
 	return max(at, from)
-}
-
-// after returns the meter as it will be at Ends if no permits are taken before.
-func (g *Gate) after() Meter {
-	m := g.Meter.Clone()
-	m.Define(g.Next)
-	return m
-}
-
-// FullAt returns the time at which all permits are free again, by the limit in force then.
-func (g *Gate) FullAt(now int64) int64 {
-	at := g.Meter.FullAt(now)
-	if g.Ends > 0 && at >= g.Ends {
-		return g.after().FullAt(g.Ends)
-	}
-	return at
 }
 
 // Left returns how many permits could be taken now: none while the gate is closed.

@@ -13,8 +13,6 @@ type slidingLog struct {
 // Define keeps the recorded times: the new limit judges them.
 func (s *slidingLog) Define(l *Limit) { s.n, s.period = int64(l.N), l.PeriodUS() }
 
-func (s slidingLog) Clone() Meter { return &s }
-
 // ReadyAt reads the one time that must have left the window. If k is above n, each further n permits,
 // or a part of them, take one more period.
 func (s *slidingLog) ReadyAt(now, k int64) int64 {
@@ -51,14 +49,13 @@ func (s *slidingLog) record(now, k int64) int64 {
 }
 
 // GiveBack drops up to k of the call's times. They may be another call's of the same microsecond,
-// which makes no difference to any window. A clone may share the times, so they are copied. If a
-// call cost more than n, Take has kept n of its times. The permits above n are given back first.
+// which makes no difference to any window. If a call cost more than n, Take has kept n of its times. The permits above n are given back first.
 func (s *slidingLog) GiveBack(_, k int64, of Spent) {
 	k = max(0, k-max(0, of.Cost-s.n))
 	first, found := slices.BinarySearch(s.times, of.Mark[0])
 	last, _ := slices.BinarySearch(s.times, of.Mark[0]+1)
 	if found {
-		s.times = slices.Delete(slices.Clone(s.times), int(max(int64(first), int64(last)-k)), last)
+		s.times = slices.Delete(s.times, int(max(int64(first), int64(last)-k)), last)
 	}
 }
 

@@ -60,8 +60,6 @@ func (s *slidingWindow) earliest(now int64, buckets []bucket) int64 {
 	return max(now, buckets[len(buckets)-1].index*s.width)
 }
 
-func (s slidingWindow) Clone() Meter { return &s }
-
 // ReadyAt returns the time at which enough buckets have expired, oldest first, that k permits are
 // free.
 func (s *slidingWindow) ReadyAt(now, k int64) int64 {
@@ -102,7 +100,6 @@ func (s *slidingWindow) GiveBack(_, k int64, of Spent) {
 	if i < 0 || s.bucketWidth != s.width {
 		return
 	}
-	s.buckets = slices.Clone(s.buckets) // a clone of the meter may share the buckets
 	if s.buckets[i].count -= k; s.buckets[i].count <= 0 {
 		s.buckets = slices.Delete(s.buckets, i, i+1)
 	}

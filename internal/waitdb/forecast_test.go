@@ -104,7 +104,7 @@ func TestForecast_OneJob(t *testing.T) {
 				l.Rate.N = 1 + r.IntN(20)
 				must(t, s.lanes.Set(background, l))
 			case 1:
-				o := throttle.Override{Rate: throttle.Rate{N: 1 + r.IntN(20), Per: l.Rate.Per}, For: time.Duration(r.IntN(3)) * l.Rate.Per}
+				o := throttle.Override{Rate: throttle.Rate{N: 1 + r.IntN(20), Per: l.Rate.Per}}
 				must(t, s.lanes.SetKey(background, "l", "k", o))
 			case 2:
 				must(t, s.lanes.Block(background, "l", "k", s.now.Add(time.Duration(r.Int64N(int64(2*l.Rate.Per)))/1000*1000)))

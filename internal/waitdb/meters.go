@@ -36,11 +36,9 @@ type Meter struct {
 	State *MeterState
 }
 
-// MeterState is the state of a meter, with the changes that time alone makes to it.
+// MeterState is the state of a meter, and the limit that it counts for.
 type MeterState struct {
 	Limit        *meter.Limit // rate of the key
-	Next         *meter.Limit // rate from Ends on
-	Ends         int64        // end of the rate, Unix microseconds; 0 if it does not end
 	BlockedUntil int64        // Unix microseconds; 0 if the key is not blocked
 	State        []any        // as meter.Read takes it; of a concurrency limit the number of held permits
 }
@@ -86,21 +84,15 @@ func (m *Meter) read(row []any, now int64) {
 	if kind != meter.Concurrency {
 		m.PerSecond = float64(number(1)) / duration(2).Seconds()
 	}
-	if len(row) < 22 {
+	if len(row) < 18 {
 		return
 	}
-	limit := func(i int, since int64) *meter.Limit {
-		l := &meter.Limit{Kind: kind, N: int(number(i)), Per: duration(i + 1), Capacity: int(number(i + 2)), Since: since, Calendar: &meter.Calendar{}}
-		switch kind {
-		case meter.FixedWindow:
-			l.Per, l.Margin, l.Zone = duration(18), duration(19), row[20].(string)
-		case meter.Concurrency:
-			l.Lease = duration(2)
-		}
-		return l
+	l := &meter.Limit{Kind: kind, N: int(number(1)), Per: duration(2), Capacity: m.Capacity, Since: number(13), Calendar: &meter.Calendar{}}
+	switch kind {
+	case meter.FixedWindow:
+		l.Per, l.Margin, l.Zone = duration(14), duration(15), row[16].(string)
+	case meter.Concurrency:
+		l.Lease = duration(2)
 	}
-	m.State = &MeterState{Limit: limit(1, number(17)), Ends: number(13), BlockedUntil: number(12), State: row[21].([]any)}
-	if m.State.Ends > 0 {
-		m.State.Next = limit(14, m.State.Ends)
-	}
+	m.State = &MeterState{l, number(12), row[17].([]any)}
 }

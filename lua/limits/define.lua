@@ -1,7 +1,7 @@
 -- Defines a limit. If the config's definition is the same as the last time, nothing changes, even
 -- if the limit was changed at run time since.
--- Touches: blocked (r), changelog (w), changes (w), deleted (rw), ending (r), limit (rw),
---   limits (w), m (rw), overrides (r), summaries (rw), wake (w).
+-- Touches: blocked (r), changelog (w), changes (w), deleted (rw), limit (rw), limits (w),
+--   m (rw), overrides (r), summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] source of the definition: file (the config), again (the config, because Redis has lost
@@ -14,7 +14,9 @@
 --   changed        0 unchanged, 1 changed, 2 the config's definition replaced one of `set`
 --   rate_changed   1 if the states of the limit's meters must be converted to another rate, else 0
 --   had_overrides  1 if the config had overrides for the limit before, else 0
--- @include record
+-- @include meter
+-- @include change
+-- @include summary
 local name, source, text, actor, attempt = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local limit = hg('limit', name)
 
@@ -39,7 +41,6 @@ end
 local replaced = source == 'file' and old_text and old_text ~= old_file_text
 old_summary = old_summary or call('HGET', hg('deleted'), name)
 
-store_ended(name)
 call('DEL', limit)
 call('HSET', limit, 'text', text, 'since_us', int(now_us), unpack(ARGV, 6))
 if paused then call('HSET', limit, 'paused', paused) end

@@ -24,7 +24,7 @@ for i = 4, #ARGV, 4 do
   local key = ARGV[i]
   if old[key] ~= new[key] then
     local r = read_record(name, key)
-    r.source, r.kind, r.n, r.per_us, r.capacity, r.ends_us = 'file', kind, tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3]), 0
+    r.source, r.kind, r.n, r.per_us, r.capacity = 'file', kind, tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
     change_rate(name, key, r)
   end
 end

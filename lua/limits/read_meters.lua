@@ -17,8 +17,6 @@
 --   blocked_keys       number of blocked keys of the limit
 --   blocked_until_us   end of this meter's block, Unix microseconds; 0 if it is not blocked
 --   and with states:
---   ends_us            end of the key's override, Unix microseconds, 0 if it has none
---   n, period_us, capacity after that end
 --   since_us           last change of the key's rate, Unix microseconds
 --   per_us, margin_us, zone  of the limit
 --   state              sliding log: some of the times, each with the number of permits that it
@@ -56,7 +54,6 @@ local function meter_row(name, key)
   if not with_state then return row end
   local per_us = tonumber(limit[2] or nil) or 0
   if not m.lease_us and per_us < 1 then return {} end -- the definition is incomplete
-  local later = m.ends_us and load_meter(name, key, nil, nil, m.ends_us) or m
   local state
   if m.kind == 'sliding_log' then
     state = sample_log(m.state)
@@ -66,7 +63,7 @@ local function meter_row(name, key)
     state = { call('GET', m.state) or '' }
   end
   for _, value in ipairs({
-    m.ends_us or 0, later.n, later.period_us or 0, later.capacity, math.max(tonumber(limit[5] or nil) or 0, m.since_us or 0),
+    math.max(tonumber(limit[5] or nil) or 0, m.since_us or 0),
     per_us, tonumber(limit[3] or nil) or 0, limit[4] or '', state,
   }) do row[#row + 1] = value end
   return row

@@ -10,11 +10,10 @@
 -- ARGV[6] permits per period, or 0 for the limit's rate
 -- ARGV[7] period in microseconds
 -- ARGV[8] capacity, or 0 for the limit's
--- ARGV[9] duration of the override, microseconds; 0 if it has no end
 -- Returns 1, or 0 if the limit does not exist
 -- @include record
 local name, key, actor, text, kind = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local n, per_us, capacity, for_us = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local n, per_us, capacity = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 
 if call('EXISTS', hg('limit', name)) == 0 then return 0 end
 if text == '' then
@@ -28,7 +27,6 @@ end
 drop_ended(name)
 local r = read_record(name, key)
 r.source, r.kind, r.n, r.per_us, r.capacity = 'set', kind, n, per_us, capacity
-r.ends_us = for_us > 0 and math.min(now_us + for_us, MAX_INT) or 0
 change_rate(name, key, r)
 log_change('set', name, actor, 'key', key, 'to', text)
 return 1

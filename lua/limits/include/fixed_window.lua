@@ -68,7 +68,7 @@ local function fixed_window(m, now_us)
   end
 
   local function store_state()
-    local ttl_ms = ceil((starts(at, 1) - now_us) / 1000) + GRACE_MS + (m.extra_ttl_ms or 0)
+    local ttl_ms = ceil((starts(at, 1) - now_us) / 1000) + GRACE_MS
     call('SET', m.state, int(last) .. ' ' .. int(count), 'PX', int(ttl_ms))
   end
 

@@ -74,9 +74,8 @@ local function gcra(m, now_us)
 
   -- Takes k permits for a call that begins now, or at the later time `at`. Without k, the state is
   -- only stored again. If m.deferred is set, the script may take more permits, so store_taken
-  -- stores the state. The state expires later if a slower rate follows, and if permits were given
-  -- back: then it is kept as long as earlier calls can settle. Returns mark and given: see
-  -- charge.lua.
+  -- stores the state. If permits were given back, the state is kept as long as earlier calls can
+  -- settle. Returns mark and given: see charge.lua.
   function m.take(k, at)
     local us, over = span(k or 0, n, period_us)
     if at and tat < at then tat, fraction = at, 0 end -- the TAT is at least the start of the call
@@ -89,11 +88,10 @@ local function gcra(m, now_us)
       return tat, given
     end
     local lasts_us = tat - now_us
-    if m.slowdown and m.slowdown > 1 then lasts_us = math.min(lasts_us * m.slowdown, MAX_INT) end
     local text = int(tat) .. ' ' .. int(fraction) .. ' ' .. m.rate
     if given > 0 then text, lasts_us = text .. ' ' .. int(given), math.max(lasts_us, MEMORY_US) end
     if begins_us > now_us then text = text .. (given > 0 and ' ' or ' 0 ') .. int(begins_us) end
-    local ttl_ms = ceil(lasts_us / 1000) + GRACE_MS + (m.extra_ttl_ms or 0)
+    local ttl_ms = ceil(lasts_us / 1000) + GRACE_MS
     call('SET', m.state, text, 'PX', int(ttl_ms))
     return tat, given
   end

@@ -2,8 +2,8 @@
 
 -- Returns the meter of a limit and a key, and a function that stores the meter's state again with
 -- a new expiry. Returns nil if the limit does not exist or its definition is incomplete; or nil and
--- true if the limit is for other apps. A malformed state counts as unused. With `at`, the meter is
--- as it will be at that later time if no permit is taken until then. A meter has these functions
+-- true if the limit is for other apps. A malformed state counts as unused. A meter has these
+-- functions
 --   ready_at(k, from)  first time at which k more permits may be taken, Unix microseconds; above
 --                      the capacity an estimate; not before `from` if may_close
 --   take(k, at)        takes permits, and returns their mark: see charge.lua
@@ -18,7 +18,7 @@
 --   wants_feedback   the limiter wants to know the results of calls
 --   allows_advance   permits may be taken before they exist, if the call begins when they do
 -- Each kind is included in a branch, so that a call creates only the functions that it uses.
-local function load_meter(name, key, app, holder, at)
+local function load_meter(name, key, app, holder)
   local limit = limits[name]
   if not limit then
     local summary = name and call('HGET', hg('summaries'), name) -- corrupt data may have no name
@@ -59,7 +59,6 @@ local function load_meter(name, key, app, holder, at)
     end
     record = overrides and call('HGET', hg('overrides', name), key)
   end
-  local now_us = at or now_us
 
   local id = name .. '|' .. key
   local m = { -- all fields at once, so that the table is created in its full size
@@ -69,7 +68,7 @@ local function load_meter(name, key, app, holder, at)
   }
   if record then
     -- @include override
-    override(m, kind, record, tonumber(margin_us or nil) or 0, now_us, adapts)
+    override(m, kind, record, tonumber(margin_us or nil) or 0, adapts)
   end
   if adapts and adapts ~= '0' then m.wants_feedback = true end
   local store_state = limit.load(m, now_us, holder)
@@ -85,21 +84,6 @@ local function load_meter(name, key, app, holder, at)
     m.ready_at = function(k, from)
       local at = math.max(paused and now_us + 60000000 or now_us, ends or 0, from or 0)
       return paused and at or math.max(ready_at(k, at), at)
-    end
-  end
-  -- After the end of the key's override, the limit's own rate decides.
-  if m.ends_us then
-    local ready_at, full_at = m.ready_at, m.full_at
-    local function after() return (load_meter(name, key, app, holder, m.ends_us)) end
-    m.may_close = true
-    m.ready_at = function(k, from)
-      from = from or now_us
-      local at = math.max(ready_at(k, from), from)
-      return (paused or at < m.ends_us) and at or math.max(after().ready_at(k, from), from)
-    end
-    m.full_at = function()
-      local at = full_at()
-      return at < m.ends_us and at or after().full_at()
     end
   end
   return m, store_state

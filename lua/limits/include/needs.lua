@@ -8,9 +8,8 @@ local ALLOWED, DENIED, IMPOSSIBLE, NO_LIMIT, EXPIRED, STALE = 1, 2, 3, 4, 5, 6
 local READY_AT, TIME, FLAG = 4, 8, 9
 
 -- Loads the meters of a call from the triples limit, key, cost in ARGV. Meters in `loaded` are used
--- again and stored once at the end, with two exceptions that are read for each call: concurrency,
--- which depends on the holder, and keys whose override ends. Returns the meters, or nil and the
--- reply of the call:
+-- again and stored once at the end, except those of concurrency limits, which depend on the holder
+-- and are read for each call. Returns the meters, or nil and the reply of the call:
 --   {NO_LIMIT, index, now_us, why}  why: 0 the limit was deleted, 1 Redis lost it, 2 it is
 --                                   for other apps
 --   {IMPOSSIBLE, index, now_us, 0, left, full_at_us, capacity}
@@ -27,7 +26,7 @@ local function load_needs(first, last, app, holder, loaded)
       return nil, { NO_LIMIT, index, now_us, why }
     end
     m.index, m.cost, m.reserved = index, tonumber(ARGV[i + 2]), 0
-    if loaded and not m.lease_us and not m.ends_us and not loaded[id] then loaded[id], m.deferred = m, true end
+    if loaded and not m.lease_us and not loaded[id] then loaded[id], m.deferred = m, true end
     if m.cost > m.capacity then
       if m.stale then return nil, { STALE, m.name, now_us } end
       return nil, { IMPOSSIBLE, index, now_us, 0, m.left(), m.full_at(), m.capacity }

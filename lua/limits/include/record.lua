@@ -7,7 +7,6 @@
 --   kind             kind of limit that the override is for, or -
 --   n, per_us        rate of the override; n = 0: the limit's
 --   capacity         of the override; 0: the limit's
---   ends_us          end of the override; 0: none
 --   since_us         last change of the key's rate
 --   share            part of the rate that the key has, in millionths
 --   rate_limited     number of consecutive 429s of the upstream
@@ -17,11 +16,11 @@
 --   feedback_us      time of the last feedback
 --   slowed_us        time at which the key last slowed down
 local FIELDS = {
-  'source', 'kind', 'n', 'per_us', 'capacity', 'ends_us', 'since_us', 'share', 'rate_limited', 'rate_limited_us',
+  'source', 'kind', 'n', 'per_us', 'capacity', 'since_us', 'share', 'rate_limited', 'rate_limited_us',
   'allowed_share', 'latency_us', 'feedback_us', 'slowed_us',
 }
 local FULL = 1000000 -- the full rate
-local PATTERN = '^%S+ %S+( (%d+) (%d+) %d+ %d+ %d+ [1-9]%d*' .. string.rep(' %d+', #FIELDS - 8) .. ')$'
+local PATTERN = '^%S+ %S+( (%d+) (%d+) %d+ %d+ [1-9]%d*' .. string.rep(' %d+', #FIELDS - 7) .. ')$'
 
 -- Returns the record of a key. A malformed record counts as empty.
 local function read_record(name, key)
@@ -44,13 +43,12 @@ local function store_meter(name, key)
   if store_state and not m.stale and call('EXISTS', m.state) == 1 then store_state() end
 end
 
--- Returns the time at which the next part of a record ends (the override, or the feedback), or nil.
--- Feedback is kept for an hour. So is since_us, if there is no override: scripts compare it with the
--- time of permits, because permits from before a change of the rate must not be given back.
+-- Returns the time at which the feedback of a record ends, or nil. Feedback is kept for an hour. So
+-- is since_us, if there is no override: scripts compare it with the time of permits, because permits
+-- from before a change of the rate must not be given back.
 local function expires_at(r)
-  local feedback_us, ends_us = math.max(r.rate_limited_us, r.feedback_us, r.slowed_us), r.ends_us > 0 and r.ends_us or nil
-  if feedback_us == 0 and r.source ~= '-' then return ends_us end
-  return math.min(math.max(feedback_us, r.since_us) + MEMORY_US, ends_us or MAX_INT)
+  local feedback_us = math.max(r.rate_limited_us, r.feedback_us, r.slowed_us)
+  if feedback_us > 0 or r.source == '-' then return math.max(feedback_us, r.since_us) + MEMORY_US end
 end
 
 -- Stores a record, and sets the field of the limit that says that records exist.
@@ -89,7 +87,7 @@ end
 
 -- Removes the override from a record.
 local function clear_override(r)
-  r.source, r.kind, r.n, r.per_us, r.capacity, r.ends_us = '-', '-', 0, 0, 0, 0
+  r.source, r.kind, r.n, r.per_us, r.capacity = '-', '-', 0, 0, 0
 end
 
 -- Removes all feedback from a record.
@@ -99,26 +97,12 @@ local function forget_feedback(name, key, r)
   if slowed then change_rate(name, key, r) else store_record(name, key, r) end
 end
 
--- Call this before the rate of a limit changes. For up to 1000 keys whose override or feedback has
--- ended, it converts the meter to the limit's present rate.
-local function store_ended(name)
-  local ended = call('ZRANGEBYSCORE', hg('ending', name), '-inf', int(now_us), 'LIMIT', 0, 1000)
-  for i = 1, #ended do store_meter(name, ended[i]) end
-end
-
--- Removes overrides and feedback that ended more than GRACE_MS ago, up to 100 at a time.
+-- Removes feedback that ended more than GRACE_MS ago, of up to 100 keys at a time.
 local function drop_ended(name)
   local ended = call('ZRANGEBYSCORE', hg('ending', name), '-inf', int(now_us - GRACE_MS * 1000), 'LIMIT', 0, 100)
   for i = 1, #ended do
     local r = read_record(name, ended[i])
-    if r.ends_us > 0 and r.ends_us <= now_us then
-      store_meter(name, ended[i])
-      r.since_us = math.max(r.since_us, r.ends_us) -- that is when the rate changed
-      clear_override(r)
-      store_record(name, ended[i], r)
-    elseif has_content(r) then
-      forget_feedback(name, ended[i], r)
-    end
+    if has_content(r) then forget_feedback(name, ended[i], r) end
     drop_if_empty(name, ended[i], r)
   end
 end

@@ -24,7 +24,7 @@ local function sliding_log(m, now_us)
 
   local function store_state()
     last = nil
-    call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE_MS + (m.extra_ttl_ms or 0)))
+    call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE_MS))
   end
 
   function m.take(k)
@@ -42,7 +42,7 @@ local function sliding_log(m, now_us)
       call('LTRIM', m.state, -n, -1)
       length = n
     end
-    call('PEXPIRE', m.state, int(ceil((at + period_us - now_us) / 1000) + GRACE_MS + (m.extra_ttl_ms or 0)))
+    call('PEXPIRE', m.state, int(ceil((at + period_us - now_us) / 1000) + GRACE_MS))
     return at
   end
 

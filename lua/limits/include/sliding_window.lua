@@ -77,7 +77,7 @@ local function sliding_window(m, now_us)
     return math.min((at > effective_now_us and at or effective_now_us) + wait, MAX_INT)
   end
 
-  local function store_state() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE_MS + (m.extra_ttl_ms or 0))) end
+  local function store_state() call('PEXPIRE', m.state, int(ceil((m.full_at() - now_us) / 1000) + GRACE_MS)) end
 
   function m.take(k)
     local b = floor(effective_now_us / width)
@@ -86,7 +86,7 @@ local function sliding_window(m, now_us)
       newest, count = b, 0
     end
     sum, count, older, first = sum + k, count + k, string.sub(older, first), 1
-    local ttl_ms = ceil((part_end(b) - now_us) / 1000) + GRACE_MS + (m.extra_ttl_ms or 0)
+    local ttl_ms = ceil((part_end(b) - now_us) / 1000) + GRACE_MS
     call('SET', m.state, parts_text(width, sum, newest, count, older), 'PX', int(ttl_ms))
     return b
   end

@@ -139,6 +139,18 @@ func (h *CrawlHandler) ProcessTask(ctx context.Context, task *asynq.Task) error 
 	return presentable(err)
 }
 
+// Check returns the error with which ProcessTask would archive the task: see HTTPHandler.Check.
+func (h *CrawlHandler) Check(task *asynq.Task) error {
+	page, err := parse[CrawlFetch](task.Payload())
+	if err != nil {
+		return presentable(malformed(err))
+	}
+	if h.HTTP == nil {
+		return nil
+	}
+	return presentable(h.HTTP.checkAddress(page.URL))
+}
+
 // job parses a task.
 func (h *CrawlHandler) job(task *asynq.Task) (*crawlJob, error) {
 	page, err := parse[CrawlFetch](task.Payload())

@@ -32,7 +32,7 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	}
 	defer resp.drop()
 	j.result.Status = resp.StatusCode
-	wrong := checkStatus(resp.summary, nil, resp.headerAt)
+	unexpected := resp.status.unexpected(nil)
 	switch {
 	case redirects(resp.StatusCode):
 		target, reason := j.target(resp, file)
@@ -41,7 +41,7 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 			return j.finish(ctx, file, "missing", frontier.Missing, j.sitemaps(file), 0)
 		}
 		return j.finish(ctx, file, "redirected", frontier.Redirected, append([]CrawlFetch{*target}, j.sitemaps(file)...), 0)
-	case wrong == nil:
+	case unexpected == nil:
 		to, unread, err := j.read(ctx, resp)
 		if err != nil {
 			return err
@@ -49,10 +49,10 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 		to = append(j.sitemaps(file), to...)
 		j.result.Links, j.result.Omitted = len(to), unread
 		return j.finish(ctx, file, "fetched", frontier.Fetched, to, unread)
-	case wrong.Status >= 400 && !wrong.permanent(resp.Header):
-		return wrong
+	case resp.StatusCode >= http.StatusBadRequest && !resp.status.permanent:
+		return unexpected
 	}
-	j.result.Reason = wrong.Error()
+	j.result.Reason = resp.status.Error()
 	return j.finish(ctx, file, "missing", frontier.Missing, nil, 0)
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -88,10 +89,8 @@ func (j *crawlJob) fetchRobots(ctx context.Context, of string) error {
 	status := resp.StatusCode
 	switch {
 	case status >= 500 || status == http.StatusTooManyRequests:
-		if f, ok := ctx.Value(feedbackKey{}).(*Feedback); ok {
-			f.blockLimits(ctx, resp.summary.URL, resp.summary.Upstream.Until)
-		}
-		return j.failRobots(ctx, of, kept, checkStatus(resp.summary, nil, resp.headerAt))
+		resp.status.report(ctx)
+		return j.failRobots(ctx, of, kept, resp.status)
 	case redirects(status):
 		next, err := links.Canonical(resp.Request.URL.String(), resp.Header.Get("Location"))
 		if err != nil || kept.Hops >= MaxRedirects {
@@ -155,6 +154,17 @@ func (j *crawlJob) pace(ctx context.Context, file *robots.File) error {
 		return err
 	}
 	return putBack(wait, fmt.Sprintf("robots.txt of %s asks for a Crawl-delay of %s", origin(j.page.URL), duration.Text(delay)))
+}
+
+// blockHost blocks the job's limits whose key is the host.
+func blockHost(ctx context.Context, host string, d time.Duration) error {
+	rule, _ := scheduler.GetRule(ctx)
+	needs := slices.DeleteFunc(slices.Clone(rule.Needs), func(n throttle.Need) bool { return n.Key != host })
+	limiter, ok := scheduler.GetLimiter(ctx)
+	if !ok || len(needs) == 0 {
+		return nil
+	}
+	return limiter.Internals().BlockFor(ctx, d, needs...)
 }
 
 // putBack returns the error that puts the job back without a failure.

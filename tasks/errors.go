@@ -85,22 +85,6 @@ func (e *NetworkError) Error() string {
 // Unwrap returns the cause.
 func (e *NetworkError) Unwrap() error { return e.Err }
 
-// BodyError is the error of a body that is too long to be saved. It is wrapped with
-// asynq.SkipRetry, because the same call would get the same body.
-type BodyError struct {
-	URL    string
-	Max    int64 // maximum length in bytes
-	Length int64 // length of the body in bytes, or -1 if it is unknown
-}
-
-// Error implements error.
-func (e *BodyError) Error() string {
-	if e.Length < 0 {
-		return fmt.Sprintf("the body of %s has more than %d bytes, the most that may be saved", e.URL, e.Max)
-	}
-	return fmt.Sprintf("the body of %s has %d bytes: at most %d may be saved", e.URL, e.Length, e.Max)
-}
-
 // maxErrorText is the maximum length of an error, which asynq writes to Redis.
 const maxErrorText = 2000
 
@@ -120,6 +104,37 @@ func presentable(err error) error {
 	return &hiddenError{strings.ToValidUTF8(text, "\uFFFD"), err}
 }
 
+// hiddenError is an error with another text: without secrets, or without the text of errors that only
+// decide the job's next state.
+type hiddenError struct {
+	text string
+	err  error
+}
+
+func (e *hiddenError) Error() string { return e.text }
+
+// Unwrap returns the error with its own text, which is not for logs.
+func (e *hiddenError) Unwrap() error { return e.err }
+
+// ErrNotCalled is wrapped by the error of an attempt that made no call, which the upstream does not
+// count. Examples are a malformed payload, an address that is not allowed, a missing secret and a
+// refused connection. If a connection was made, the request counts as sent.
+var ErrNotCalled = errors.New("no call was made")
+
+// notCalled wraps an error. errors.Is(err, ErrNotCalled) is true for it.
+type notCalled struct{ error }
+
+// Unwrap returns the wrapped error.
+func (e notCalled) Unwrap() error { return e.error }
+
+// Is reports whether the target is ErrNotCalled.
+func (notCalled) Is(target error) bool { return target == ErrNotCalled }
+
+// malformed is the error of a payload that the handler cannot read. asynq archives the job.
+func malformed(err error) error {
+	return notCalled{fmt.Errorf("malformed payload: %w: %w", err, asynq.SkipRetry)}
+}
+
 // StatusError is the error of an HTTP call with an unexpected status. It is wrapped with
 // asynq.SkipRetry if the same call would get the same response: see HTTPHandler.
 type StatusError struct {
@@ -129,12 +144,36 @@ type StatusError struct {
 	// RetryAfter is the wait that the upstream asked for, by Retry-After or an exhausted quota: at
 	// most a year, or 0.
 	RetryAfter time.Duration
-	// Until is the end of the time in which the upstream accepts no calls: see Upstream.Until.
+	// Until is the end of the time in which the upstream accepts no calls: see ReadUpstream.
 	Until time.Time
 	// URL is the URL of the response, after redirects and without secrets.
 	URL string
 	// Redirect says where a redirect leads, and why it was not followed.
 	Redirect error
+
+	permanent bool // the same call would get the same response
+}
+
+// newStatusError describes a response that has just arrived, which may be an expected one. A 4xx is
+// permanent, except 408, 425, 429, a 4xx with a Retry-After, and a 403 with an exhausted quota, which
+// GitHub sends instead of a 429.
+func newStatusError(resp *http.Response, url string) *StatusError {
+	now := time.Now()
+	e := &StatusError{Status: resp.StatusCode, URL: url}
+	e.Until, e.RetryAfter = ReadUpstream(e.Status, resp.Header, now)
+	e.permanent = e.RetryAfter == 0
+	if !e.Until.IsZero() {
+		e.RetryAfter = e.Until.Sub(now)
+	}
+	switch e.Status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		e.permanent = false
+	case http.StatusForbidden:
+		e.permanent = e.RetryAfter == 0
+	default:
+		e.permanent = e.permanent && e.Status/100 == 4
+	}
+	return e
 }
 
 // Error implements error.
@@ -158,47 +197,16 @@ func statusText(status int) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", status, http.StatusText(status)))
 }
 
-// permanent reports whether the same call would get the same response. That is so after a redirect
-// that was not followed, and after a 4xx, except 408, 425, 429 and a 4xx with a Retry-After. It is
-// also not so after a 403 with an exhausted quota, which GitHub sends instead of a 429.
-func (e *StatusError) permanent(h http.Header) bool {
-	switch {
-	case e.Redirect != nil:
-		return true
-	case e.Status < 400 || e.Status >= 500:
-		return false
+// unexpected returns nil if the status is one of the expected ones, or a 2xx if expect is empty. Any
+// other status is an error, which archives the job if it is permanent or a redirect that was not
+// followed.
+func (e *StatusError) unexpected(expect []int) error {
+	if slices.Contains(expect, e.Status) || len(expect) == 0 && e.Status/100 == 2 {
+		return nil
 	}
-	switch e.Status {
-	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
-		return false
-	case http.StatusForbidden:
-		return e.RetryAfter == 0
-	}
-	return headerTimes{h, time.Now()}.retryAfter() == 0
-}
-
-// handlerError returns e as the handler returns it: wrapped with asynq.SkipRetry, which archives
-// the job, if e is permanent.
-func (e *StatusError) handlerError(h http.Header) error {
-	if e.permanent(h) {
+	e.Expect = expect
+	if e.permanent || e.Redirect != nil {
 		return fmt.Errorf("%w: %w", e, asynq.SkipRetry)
 	}
 	return e
-}
-
-// checkStatus returns a StatusError unless the status is expected, or a 2xx if expect is empty. at
-// is the time at which the header arrived.
-func checkStatus(a Response, expect []int, at time.Time) *StatusError {
-	ok := a.Status >= 200 && a.Status < 300
-	if len(expect) > 0 {
-		ok = slices.Contains(expect, a.Status)
-	}
-	if ok {
-		return nil
-	}
-	wrong := &StatusError{Status: a.Status, Expect: expect, URL: a.URL, RetryAfter: a.Upstream.RetryAfter}
-	if until := a.Upstream.Until; !until.IsZero() {
-		wrong.RetryAfter, wrong.Until = until.Sub(at), until
-	}
-	return wrong
 }

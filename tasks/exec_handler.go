@@ -123,6 +123,12 @@ func (h *ExecHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	return keepResult(ctx, task, outputResult(out), nil)
 }
 
+// Check returns the error with which ProcessTask would archive the task: see HTTPHandler.Check.
+func (h *ExecHandler) Check(task *asynq.Task) error {
+	_, _, err := h.command(task)
+	return presentable(err)
+}
+
 // command returns the command of a task and its name.
 func (h *ExecHandler) command(task *asynq.Task) (string, Command, error) {
 	name, err := commandName(task.Type(), task.Payload())

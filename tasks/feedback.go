@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -57,10 +58,9 @@ type Feedback struct {
 // Middleware is asynq middleware. It must wrap any middleware that changes errors.
 func (f *Feedback) Middleware(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		err := next.ProcessTask(context.WithValue(ctx, feedbackKey{}, f), task)
-		if err == nil {
+		err := next.ProcessTask(ctx, task)
+		if err == nil && f.Costs != nil {
 			f.settle(ctx, task)
-			return nil
 		}
 		if errors.Is(err, ErrNotCalled) {
 			f.returnPermits(ctx, err)
@@ -69,59 +69,47 @@ func (f *Feedback) Middleware(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// CheckResponse reports a response to the Feedback around a handler, if there is one. It returns a
-// *StatusError for every status except 2xx, which the handler must return, wrapped or not. The
-// error is wrapped with asynq.SkipRetry if the same call would get the same response, as with
+// CheckResponse reports a response to the limits of a scheduler.Server. It returns a *StatusError for
+// every status except 2xx, which the handler must return, wrapped or not, to the Feedback around it.
+// The error is wrapped with asynq.SkipRetry if the same call would get the same response, as with
 // HTTPHandler. CheckResponse does not read or close the body. It does not report the latency:
 // scheduler.ReportLatency does.
 func CheckResponse(ctx context.Context, resp *http.Response) error {
-	now := time.Now()
-	a := Response{Status: resp.StatusCode, Upstream: ReadUpstream(resp.StatusCode, resp.Header, now)}
+	address := ""
 	if resp.Request != nil && resp.Request.URL != nil {
-		a.URL = redact.Query(resp.Request.URL.Redacted())
+		address = redact.Query(resp.Request.URL.Redacted())
 	}
-	report(ctx, a)
-	if wrong := checkStatus(a, nil, now); wrong != nil {
-		return wrong.handlerError(resp.Header)
+	status := newStatusError(resp, address)
+	if status.Status < http.StatusBadRequest {
+		status.report(ctx)
 	}
-	return nil
+	return status.unexpected(nil)
 }
 
-// feedbackKey is the context key of a *Feedback.
-type feedbackKey struct{}
-
-// report reports a response to the Feedback around a handler, if there is one. A status of 400 or
-// more becomes the handler's error, which reportError reports.
-func report(ctx context.Context, a Response) {
-	f, ok := ctx.Value(feedbackKey{}).(*Feedback)
-	if !ok {
-		return
-	}
-	if a.Latency > 0 {
-		scheduler.ReportLatency(ctx, a.Latency)
-	}
-	if a.Status < http.StatusBadRequest {
-		f.blockLimits(ctx, a.URL, a.Upstream.Until)
-	}
-}
-
-// blockLimits blocks the keys of the job's limits until a time that a response has named, if the time
+// report blocks the keys of the job's limits until the time that the response has named, if the time
 // counts for these limits.
-func (f *Feedback) blockLimits(ctx context.Context, url string, until time.Time) {
-	if f.counts(ctx, url, until) {
+func (e *StatusError) report(ctx context.Context) {
+	if until := e.countedUntil(ctx); !until.IsZero() {
 		scheduler.ReportRateLimit(ctx, until)
 	}
 }
 
-// blockHost blocks the job's limits whose key is the host.
-func blockHost(ctx context.Context, host string, d time.Duration) error {
+// countedUntil returns the time that the response has named, if the time counts for the job's limits,
+// or the zero Time. The time counts if the rule has BlockOnRateLimit, or no needs. Otherwise some
+// need must have a key, and every such key must be the host.
+func (e *StatusError) countedUntil(ctx context.Context) time.Time {
 	rule, _ := scheduler.GetRule(ctx)
-	needs := slices.DeleteFunc(slices.Clone(rule.Needs), func(n throttle.Need) bool { return n.Key != host })
-	limiter, ok := scheduler.GetLimiter(ctx)
-	if !ok || len(needs) == 0 {
-		return nil
+	u, err := url.Parse(e.URL)
+	counts := err == nil && (rule.BlockOnRateLimit != nil || len(rule.Needs) == 0)
+	if err == nil && !counts {
+		keyed := slices.DeleteFunc(slices.Clone(rule.Needs), func(n throttle.Need) bool { return n.Key == "" })
+		other := func(n throttle.Need) bool { return n.Key != u.Hostname() && n.Key != u.Host }
+		counts = len(keyed) > 0 && !slices.ContainsFunc(keyed, other)
 	}
-	return limiter.Internals().BlockFor(ctx, d, needs...)
+	if !counts {
+		return time.Time{}
+	}
+	return e.Until
 }
 
 // reportError reports the error of an unexpected status, and returns the job's error: see Feedback.
@@ -130,10 +118,7 @@ func (f *Feedback) reportError(ctx context.Context, err error) error {
 	if !ok {
 		return err
 	}
-	until := status.Until
-	if !f.counts(ctx, status.URL, until) {
-		until = time.Time{}
-	}
+	until := status.countedUntil(ctx)
 	mayNameTime := status.Status == http.StatusServiceUnavailable || status.Status == http.StatusForbidden
 	switch {
 	case status.Status == http.StatusTooManyRequests || mayNameTime && !until.IsZero():
@@ -141,37 +126,47 @@ func (f *Feedback) reportError(ctx context.Context, err error) error {
 	case status.Status == http.StatusServiceUnavailable:
 		scheduler.ReportOverload(ctx)
 	}
-	if mayNameTime && !status.Until.IsZero() {
-		f.log().Info("the time in an answer does not count: no limit of the job has the host as its key (see retry_after_scope)", "url", status.URL, "wait", time.Until(status.Until).Round(time.Second))
-		again := scheduler.RetryAfter(min(max(0, time.Until(status.Until)), throttle.Day))
-		return &hiddenError{err.Error(), errors.Join(err, again)}
+	if wait := time.Until(status.Until); mayNameTime && !status.Until.IsZero() {
+		f.log().Info("the time in an answer does not count: no limit of the job has the host as its key (see retry_after_scope)", "url", status.URL, "wait", wait.Round(time.Second))
+		return &hiddenError{err.Error(), errors.Join(err, scheduler.RetryAfter(min(max(0, wait), throttle.Day)))}
 	}
-	if !until.IsZero() {
-		scheduler.ReportRateLimit(ctx, until)
-	}
+	status.report(ctx)
 	return err
 }
 
-// counts reports whether a time that the host of a URL has named counts for the job's limits. The
-// time counts if the rule has BlockOnRateLimit, or no needs. Otherwise some need must have a key,
-// and every such key must be the host.
-func (f *Feedback) counts(ctx context.Context, address string, until time.Time) bool {
-	rule, _ := scheduler.GetRule(ctx)
-	u, err := url.Parse(address)
-	if until.IsZero() || err != nil || rule.BlockOnRateLimit != nil {
-		return !until.IsZero() && err == nil
+// returnPermits returns the permits of a job that made no call. An archived job returns all
+// permits. A job that will be retried keeps permits of a funnel, a token bucket and a concurrency
+// limit, because a host that is down must not be called faster than allowed.
+func (f *Feedback) returnPermits(ctx context.Context, failed error) {
+	limiter, _ := scheduler.GetLimiter(ctx)
+	d, _ := scheduler.GetDecision(ctx)
+	for _, t := range d.Taken {
+		if !errors.Is(failed, asynq.SkipRetry) {
+			l, _, err := limiter.Internals().Key(ctx, t.Limit, t.Key)
+			if err == nil && (l.Kind == throttle.Funnel || l.Kind == throttle.TokenBucket || l.Kind == throttle.Concurrency) {
+				continue
+			}
+		}
+		if err := scheduler.Settle(ctx, t.Limit, 0); err != nil {
+			f.log().Warn("cannot return the permits of a job that made no call", "limit", t.Limit, "error", err)
+		}
 	}
-	keyed := slices.DeleteFunc(slices.Clone(rule.Needs), func(n throttle.Need) bool { return n.Key == "" })
-	others := slices.ContainsFunc(keyed, func(n throttle.Need) bool { return n.Key != u.Hostname() && n.Key != u.Host })
-	return len(rule.Needs) == 0 || len(keyed) > 0 && !others
 }
 
 // settle settles the real costs of a job.
 func (f *Feedback) settle(ctx context.Context, task *asynq.Task) {
-	if f.Costs == nil {
-		return
-	}
-	costs, err := f.Costs(ctx, task, func() ([]byte, error) { return f.result(ctx) })
+	costs, err := f.Costs(ctx, task, func() ([]byte, error) {
+		id, _ := asynq.GetTaskID(ctx)
+		queue, _ := asynq.GetQueueName(ctx)
+		if f.Results == nil {
+			return nil, fmt.Errorf("result of job %s: want an inspector in Feedback.Results", id)
+		}
+		info, err := f.Results.GetTaskInfo(queue, id)
+		if err != nil {
+			return nil, err
+		}
+		return info.Result, nil
+	})
 	for limit, cost := range costs {
 		if err == nil {
 			err = scheduler.Settle(ctx, limit, cost)
@@ -180,19 +175,6 @@ func (f *Feedback) settle(ctx context.Context, task *asynq.Task) {
 	if err != nil {
 		f.log().Warn("cannot find the real cost of a job: the job keeps the permits that it took", "type", task.Type(), "error", err)
 	}
-}
-
-func (f *Feedback) result(ctx context.Context) ([]byte, error) {
-	if f.Results == nil {
-		return nil, errors.New("Feedback.Results is missing: want an inspector, because Costs reads results")
-	}
-	id, _ := asynq.GetTaskID(ctx)
-	queue, _ := asynq.GetQueueName(ctx)
-	info, err := f.Results.GetTaskInfo(queue, id)
-	if err != nil {
-		return nil, err
-	}
-	return info.Result, nil
 }
 
 func (f *Feedback) log() *slog.Logger { return cmp.Or(f.Log, slog.Default()) }

@@ -18,6 +18,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/duration"
+	"github.com/headgate/headgate/scheduler"
 )
 
 // HTTPHandler runs http:request tasks. The zero value is ready to use and restrictive: it connects
@@ -32,9 +33,9 @@ import (
 //   - Any other status: a *StatusError. The job is archived after a redirect and after a 4xx,
 //     because the same call would get the same response. The job is retried after all other
 //     statuses, 408, 425, 429, a 4xx with a Retry-After, and a 403 with an exhausted quota.
-//   - A redirect of a call with RedirectsRequeue: a *RedirectError. The job is put back with the
-//     next URL, or archived if PutBackAs is nil.
-//   - A body that is too long to be saved: a *BodyError, archived.
+//   - A redirect of a call with RedirectsRequeue: put back with the next URL, or archived if
+//     PutBackAs is nil.
+//   - A body that is too long to be saved: archived.
 //   - No complete response within the timeout: a *NetworkError, retried.
 //   - A missing secret, or no space on disk for the body: retried.
 //
@@ -80,10 +81,19 @@ type HTTPHandler struct {
 // example by read or drop.
 type openResponse struct {
 	*http.Response
-	summary  Response    // as it is reported to Feedback
-	call     HTTPRequest // with references instead of secrets
-	secrets  secrets
-	headerAt time.Time // time at which the header arrived
+	status  *StatusError // describes the response, also if its status is expected
+	call    HTTPRequest  // with references instead of secrets
+	secrets secrets
+}
+
+// Check returns the error with which ProcessTask would archive the task before its call. It does no
+// I/O, so a server's rules can call it before the job takes permits.
+func (h *HTTPHandler) Check(task *asynq.Task) error {
+	call, err := parse[HTTPRequest](task.Payload())
+	if err != nil {
+		return presentable(malformed(err))
+	}
+	return presentable(h.checkAddress(call.URL))
 }
 
 // ProcessTask makes the task's call and keeps the response as its result. If Redis does not
@@ -111,14 +121,14 @@ func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, er
 		return nil, err
 	}
 	next, notFollowed := h.next(resp)
-	wrong := checkStatus(resp.summary, call.Expect, resp.headerAt)
-	result, err := h.read(resp, start, wrong == nil)
+	resp.status.Redirect = notFollowed
+	unexpected := resp.status.unexpected(call.Expect)
+	result, err := h.read(resp, start, unexpected == nil)
 	switch {
 	case next != nil:
-		err = h.requeue(&RedirectError{Status: resp.StatusCode, From: call.URL, Next: *next})
-	case wrong != nil: // the result shows whether the body is complete
-		wrong.Redirect = notFollowed
-		err = wrong.handlerError(resp.Header)
+		err = h.requeue(resp, *next)
+	case unexpected != nil: // the result shows whether the body is complete
+		err = unexpected
 	}
 	return result, err
 }
@@ -128,8 +138,8 @@ func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, c
 	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no complete response within %s: %w", duration.Exact(timeout), context.DeadlineExceeded))
 }
 
-// exchange makes one request and reports the response to the Feedback around the handler. The error
-// hides the secrets. If there was no connection, the error is a notCalled.
+// exchange makes one request and reports its latency and an exhausted quota. Feedback reports any
+// other status from 400. The error hides the secrets. If there was no connection, it is a notCalled.
 func (h *HTTPHandler) exchange(ctx context.Context, call HTTPRequest) (*openResponse, error) {
 	withSecrets, hidden, err := h.resolveSecrets(call)
 	if err != nil {
@@ -161,16 +171,18 @@ func (h *HTTPHandler) exchange(ctx context.Context, call HTTPRequest) (*openResp
 		}
 		return nil, err
 	}
-	at := time.Now()
+	scheduler.ReportLatency(ctx, time.Since(start))
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		// After 101 the body is the connection itself, which does not end with the context.
 		_ = resp.Body.Close()
 		resp.Body = http.NoBody
 	}
 	resp.Request = req
-	summary := Response{call.URL, resp.StatusCode, at.Sub(start), ReadUpstream(resp.StatusCode, resp.Header, at)}
-	report(ctx, summary)
-	return &openResponse{resp, summary, call, hidden, at}, nil
+	status := newStatusError(resp, call.URL)
+	if status.Status < http.StatusBadRequest {
+		status.report(ctx)
+	}
+	return &openResponse{resp, status, call, hidden}, nil
 }
 
 // request returns the call for net/http, in which Host is a field and not a header.

@@ -150,7 +150,7 @@ func TestHTTP_StatusDecidesNextState(t *testing.T) {
 				t.Errorf("until %s, want %s from when the answer came", status.Until, tt.wait)
 			}
 			want := &StatusError{Status: tt.status, Expect: tt.expect, RetryAfter: tt.wait, Until: status.Until, URL: url + "/x"}
-			if diff := cmp.Diff(want, status, cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(want, status, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(StatusError{})); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})

@@ -17,31 +17,17 @@ import (
 	"github.com/headgate/headgate/tasks/internal/links"
 )
 
-// RedirectError is the error of a call with RedirectsRequeue that was redirected. It is wrapped
-// with the error of HTTPHandler.PutBackAs, or with asynq.SkipRetry if PutBackAs is nil.
-type RedirectError struct {
-	Status int
-	From   string // the called URL
-	// Next is the job's new payload. If Next leads to another host or port, it has no Host header,
-	// no headers with secret names such as Authorization, and no headers that refer to a secret.
-	Next HTTPRequest
-}
-
-// Error names both URLs.
-func (e *RedirectError) Error() string {
-	return fmt.Sprintf("%s answered %s and leads to %s", e.From, statusText(e.Status), e.Next.URL)
-}
-
-// requeue returns the error that puts the job back as Next, or archives it if PutBackAs is nil.
-func (h *HTTPHandler) requeue(moved *RedirectError) error {
-	if h.PutBackAs == nil {
-		return fmt.Errorf("%w: %w", moved, asynq.SkipRetry)
+// requeue returns the error that puts the job back as the next call, or archives it if PutBackAs is nil.
+func (h *HTTPHandler) requeue(resp *openResponse, next HTTPRequest) error {
+	again := asynq.SkipRetry
+	if h.PutBackAs != nil {
+		payload, err := next.MarshalJSON()
+		if err != nil {
+			return err
+		}
+		again = h.PutBackAs(payload)
 	}
-	payload, err := moved.Next.MarshalJSON()
-	if err != nil {
-		return fmt.Errorf("%w: %w: %w", moved, err, asynq.SkipRetry)
-	}
-	return fmt.Errorf("%w: %w", moved, h.PutBackAs(payload))
+	return fmt.Errorf("%s answered %s and leads to %s: %w", resp.call.URL, statusText(resp.StatusCode), next.URL, again)
 }
 
 // next returns the call to which the response redirects, or nil. The error is the reason for not
@@ -101,7 +87,8 @@ func (resp *openResponse) locate(location string) (string, error) {
 
 // redirected returns the call to the next URL. After 307 and 308 it has the same method and body.
 // After 301, 302 and 303 it is a GET, or the same HEAD, without a body and without headers such as
-// Content-Type. See RedirectError.Next for the other headers.
+// Content-Type. At another host or port it has no Host header, no headers with secret names such as
+// Authorization, and no headers that refer to a secret.
 func (r HTTPRequest) redirected(status int, next string, secretNames []string) HTTPRequest {
 	same := status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
 	away := !sameOrigin(r.URL, next)

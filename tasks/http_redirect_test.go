@@ -24,9 +24,23 @@ type site struct {
 	seen    []string // "METHOD host/path body"
 }
 
+// movedError is the error of a job that is put back with another call.
+type movedError struct{ next HTTPRequest }
+
+func (*movedError) Error() string { return "put back" }
+
+func putBackAs(payload []byte) error {
+	next, err := parse[HTTPRequest](payload)
+	if err != nil {
+		return err
+	}
+	return &movedError{next}
+}
+
 func newSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{handler: local()}
+	s.handler.PutBackAs = putBackAs
 	srv := httptest.NewServer(s)
 	t.Cleanup(srv.Close)
 	s.port = port(srv.URL)
@@ -98,8 +112,8 @@ func TestRedirects(t *testing.T) {
 				call.Body = "text"
 			}
 			err := processBy(t, s.handler, call)
-			if moved, ok := errors.AsType[*RedirectError](err); ok {
-				if err := processBy(t, s.handler, moved.Next); err != nil || s.seen[len(s.seen)-1] != tt.want || moved.Next.Hops != tt.hops+1 {
+			if moved, ok := errors.AsType[*movedError](err); ok {
+				if err := processBy(t, s.handler, moved.next); err != nil || s.seen[len(s.seen)-1] != tt.want || moved.next.Hops != tt.hops+1 {
 					t.Errorf("the next run: %v, seen %q, want %q", err, s.seen, tt.want)
 				}
 				return
@@ -116,17 +130,16 @@ func TestRedirects(t *testing.T) {
 }
 
 func TestRedirects_Requeue_PutsBack(t *testing.T) {
-	errAgain := errors.New("again")
-	var payload string
 	h := local()
-	h.PutBackAs = func(next []byte) error { payload = string(next); return errAgain }
 	url := serve(t, http.RedirectHandler("/next", http.StatusFound).ServeHTTP)
-	err := processBy(t, h, HTTPRequest{URL: url, Redirects: RedirectsRequeue})
-	if _, ok := errors.AsType[*RedirectError](err); !ok || !errors.Is(err, errAgain) || errors.Is(err, asynq.SkipRetry) {
-		t.Errorf("got %v, want a RedirectError that puts the job back", err)
+	call := HTTPRequest{URL: url, Redirects: RedirectsRequeue}
+	if err := processBy(t, h, call); !errors.Is(err, asynq.SkipRetry) {
+		t.Errorf("without PutBackAs: got %v, want the job archived", err)
 	}
-	if want := `{"url":"` + url + `/next","redirects":"requeue","hops":1}`; payload != want {
-		t.Errorf("put back as %s, want %s", payload, want)
+	h.PutBackAs = func(next []byte) error { return errors.New(string(next)) }
+	want := url + " answered 302 Found and leads to " + url + `/next: {"url":"` + url + `/next","redirects":"requeue","hops":1}`
+	if err := processBy(t, h, call); err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }
 
@@ -171,8 +184,8 @@ func TestRedirects_Bodies(t *testing.T) {
 			t.Errorf("%s: the redirect is followed", host)
 		}
 		s.handler.RedirectBodies = allowed
-		moved, ok := errors.AsType[*RedirectError](processBy(t, s.handler, call))
-		if !ok || moved.Next.Body != "text" {
+		moved, ok := errors.AsType[*movedError](processBy(t, s.handler, call))
+		if !ok || moved.next.Body != "text" {
 			t.Errorf("%s: the redirect is not followed with the body", host)
 		}
 	}

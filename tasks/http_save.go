@@ -41,7 +41,7 @@ func (h *HTTPHandler) save(resp *openResponse, result *HTTPResult) error {
 	switch {
 	case long:
 		result.Length = resp.ContentLength
-		return fmt.Errorf("%w: %w", &BodyError{URL: resp.call.URL, Max: size, Length: result.Length}, asynq.SkipRetry)
+		return fmt.Errorf("the body of %s has more than %d bytes, the most that may be saved: %w", resp.call.URL, size, asynq.SkipRetry)
 	case !disk:
 		return &NetworkError{URL: resp.call.URL, Status: resp.StatusCode, Err: resp.secrets.hideIn(err)}
 	}

@@ -156,18 +156,6 @@ func (s secrets) hideIn(err error) error {
 	return err
 }
 
-// hiddenError is an error with another text: without secrets, or without the text of errors that only
-// decide the job's next state.
-type hiddenError struct {
-	text string
-	err  error
-}
-
-func (e *hiddenError) Error() string { return e.text }
-
-// Unwrap returns the error with its own text, which is not for logs.
-func (e *hiddenError) Unwrap() error { return e.err }
-
 // validHeaderValue reports whether the value is UTF-8 and has no control characters except tabs. A
 // newline could add a second header. Secrets must be valid header values.
 func validHeaderValue(value string) bool {

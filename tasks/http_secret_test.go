@@ -84,18 +84,19 @@ func TestSecrets_AreSentAndNotShown(t *testing.T) {
 // The next payload has the reference. A reference in the Location is escaped.
 func TestSecrets_Redirects(t *testing.T) {
 	h, _ := secretive(t)
+	h.PutBackAs = putBackAs
 	t.Setenv("API_OTHER", "not for you!")
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", "/there?"+r.URL.RawQuery+"&more=${env:API_OTHER}")
 		w.WriteHeader(http.StatusFound)
 	})
 	_, err := h.fetch(t, HTTPRequest{URL: url + "/?key=${env:API_KEY}&api_key=written", Redirects: RedirectsRequeue})
-	moved, ok := errors.AsType[*RedirectError](err)
+	moved, ok := errors.AsType[*movedError](err)
 	if !ok {
-		t.Fatalf("got %v, want a RedirectError", err)
+		t.Fatalf("got %v, want the job put back", err)
 	}
-	if want := url + "/there?key=${env:API_KEY}&api_key=written&more=%24%7Benv:API_OTHER}"; moved.Next.URL != want {
-		t.Errorf("next %s\nwant %s", moved.Next.URL, want)
+	if want := url + "/there?key=${env:API_KEY}&api_key=written&more=%24%7Benv:API_OTHER}"; moved.next.URL != want {
+		t.Errorf("next %s\nwant %s", moved.next.URL, want)
 	}
 }
 

@@ -8,7 +8,19 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/testutil/fuzzseed"
 )
+
+// header returns the header of an answer, from lines "Name: value".
+func header(lines ...string) http.Header {
+	h := http.Header{}
+	for _, line := range lines {
+		name, value, _ := strings.Cut(line, ": ")
+		h.Add(name, value)
+	}
+	return h
+}
 
 var (
 	timesTable = regexp.MustCompile(`(?m)^<!-- times in answers: each came on (.+), by its own Date -->\n\|.*\n\|.*\n((?:\|.*\n)+)`)
@@ -61,7 +73,7 @@ func checkTimesRow(t *testing.T, date string, row []string, shown map[string]boo
 			t.Fatal(err)
 		}
 		got := "–"
-		if until := ReadUpstream(code, h, now).Until; !until.IsZero() {
+		if until, _ := ReadUpstream(code, h, now); !until.IsZero() {
 			got = until.Sub(now).String()
 		}
 		if got != row[3] {
@@ -76,9 +88,26 @@ func TestTimesWithoutADate(t *testing.T) {
 	for _, value := range []string{"Sun, 01 Mar 2026 12:00:07 GMT", "2026-03-01T12:00:07Z", "1772366407"} {
 		for _, date := range []string{"", "today"} {
 			h := http.Header{"Retry-After": {value}, "Date": {date}}
-			if got := ReadUpstream(429, h, now).Until.Sub(now); got != 7*time.Second {
-				t.Errorf("Retry-After %q, Date %q: %s, want 7s", value, date, got)
+			if until, wait := ReadUpstream(429, h, now); wait != 7*time.Second || until != now.Add(wait) {
+				t.Errorf("Retry-After %q, Date %q: %s, want 7s", value, date, wait)
 			}
 		}
 	}
+}
+
+// Whatever a server writes is read without a panic, and never as a time that is past or more than a
+// year away.
+func FuzzReadUpstream(target *testing.F) {
+	f := fuzzseed.More(target)
+	f.Add(`"burst";r=0;t=30`, "100;w=60", "1772366400", "6m0s")
+	f.Add("limit=100, remaining=0, reset=5", `"a";q=1`, "1e300", "-1")
+	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
+	f.Add("limit=100, remaining=0, reset=5", "100;w=10", "1772366400.5, 12.5", "Sun, 01 Mar 2026 12:00:07 +0000, 2026-03-01 12:00:07")
+	f.Fuzz(func(t *testing.T, limits, policy, reset, after string) {
+		h := http.Header{"Ratelimit": {limits}, "Ratelimit-Policy": {policy}, "X-Ratelimit-Reset": {reset}, "Retry-After": {after}}
+		until, _ := ReadUpstream(429, h, now)
+		if !until.IsZero() && (!until.After(now) || until.After(now.Add(longestWait))) {
+			t.Errorf("until %s, want between %s and a year later", until, now)
+		}
+	})
 }

@@ -1,0 +1,206 @@
+package tasks
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+)
+
+// longestWait is the longest wait that is read from a header. It fits into a Duration and a limiter.
+const longestWait = 365 * 24 * time.Hour
+
+// ReadUpstream reads the rate limits in the header of a response that arrived at now: Retry-After,
+// the IETF's RateLimit, and the X-RateLimit-… of many APIs. It ignores malformed fields, and
+// compares times in the header with the Date header, not with the local clock. docs/limits.md lists
+// all forms.
+//
+// until is the time from which the upstream accepts calls again, at most a year from now, or the
+// zero Time. It is the time of Retry-After with 429, 503 and 403, or else the latest reset of the
+// exhausted quotas. A quota with a reset and an unknown rest counts as exhausted with 429 and 503.
+//
+// retryAfter is the wait of Retry-After with any status. With 202, for example, it is the time until
+// an operation should be polled.
+func ReadUpstream(status int, h http.Header, now time.Time) (until time.Time, retryAfter time.Duration) {
+	r := upstreamReader{header: h, now: now, quotas: map[string]*quota{}}
+	limited := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+	if retryAfter = r.retryAfter(); retryAfter > 0 && (limited || status == http.StatusForbidden) {
+		return now.Add(retryAfter), retryAfter
+	}
+	r.readStructured()
+	r.readNamed()
+	for _, q := range r.quotas {
+		reset := cmp.Or(q.resetAfter, q.reset)
+		if exhausted := q.remaining == 0 || limited && q.remaining < 0; exhausted && reset.After(now) && reset.After(until) {
+			until = reset
+		}
+	}
+	return until, retryAfter
+}
+
+// quota is one limit of the upstream, of requests, tokens or bytes.
+type quota struct {
+	remaining  int64 // -1 if it is unknown
+	reset      time.Time
+	resetAfter time.Time // goes before reset, which depends on the upstream's clock
+}
+
+// upstreamReader collects the parts of quotas, which can be in several fields.
+type upstreamReader struct {
+	header http.Header
+	now    time.Time
+	quotas map[string]*quota // by the upstream's name in lower case, which can be empty
+}
+
+// readStructured reads the field of draft-ietf-httpapi-ratelimit-headers: a list of named items such
+// as `"burst";r=50;t=30`, or "limit=100, remaining=50, reset=5", which the draft had up to its
+// seventh version.
+func (r *upstreamReader) readStructured() {
+	fields := r.header.Values("RateLimit")
+	number := func(name, part string, value any) {
+		if n, ok := value.(int64); ok {
+			r.set(name, part, strconv.FormatInt(n, 10))
+		}
+	}
+	items, err := httpsfv.UnmarshalList(fields)
+	for _, member := range items {
+		if item, ok := member.(httpsfv.Item); ok {
+			for parameter, part := range map[string]string{"r": "remaining", "t": "reset"} {
+				value, _ := item.Params.Get(parameter)
+				number(fmt.Sprint(item.Value), part, value)
+			}
+		}
+	}
+	if err == nil {
+		return
+	}
+	dict, err := httpsfv.UnmarshalDictionary(fields)
+	if err != nil {
+		return
+	}
+	for _, key := range dict.Names() {
+		if member, _ := dict.Get(key); member != nil {
+			if item, ok := member.(httpsfv.Item); ok {
+				number("", key, item.Value)
+			}
+		}
+	}
+}
+
+// namedField matches X-RateLimit-Remaining, RateLimit-Reset, X-RateLimit-Reset-After, and fields with
+// a quota's name: after the part, as in X-RateLimit-Reset-Tokens (OpenAI), or before it, as in
+// Anthropic-RateLimit-Tokens-Reset.
+var namedField = regexp.MustCompile(`(?i)^(?:x-|anthropic-)?rate-?limit-(?:(.+)-)??(remaining|reset-after|reset)(?:-(.+))?$`)
+
+// readNamed reads the fields with one number each. A field without X- overrides the same field with
+// X-, and the structured field.
+func (r *upstreamReader) readNamed() {
+	fields := slices.Sorted(maps.Keys(r.header))
+	slices.Reverse(fields) // fields without X- are read last
+	for _, field := range fields {
+		if m := namedField.FindStringSubmatch(field); m != nil {
+			r.set(m[1]+m[3], strings.ToLower(m[2]), r.header[field]...)
+		}
+	}
+}
+
+// set sets a part of a quota. Only the first number of a field counts, because some servers write
+// "100, 100;w=60". set ignores a field that does not begin with a number.
+func (r *upstreamReader) set(name, part string, values ...string) {
+	name = strings.ToLower(name)
+	q := cmp.Or(r.quotas[name], &quota{remaining: -1})
+	r.quotas[name] = q
+	switch wait, ok := r.wait(values, time.Second); {
+	case part == "remaining":
+		first, _, _ := strings.Cut(strings.Join(values, ","), ",")
+		if n, err := strconv.ParseInt(strings.TrimSpace(first), 10, 64); err == nil && n >= 0 {
+			q.remaining = n
+		}
+	case part == "reset" && ok:
+		q.reset = r.now.Add(wait)
+	case part == "reset-after" && ok:
+		q.resetAfter = r.now.Add(wait)
+	}
+}
+
+// retryAfterField matches Retry-After, X-RateLimit-Retry-After and Retry-After-Ms.
+var retryAfterField = regexp.MustCompile(`(?i)^(?:x-)?(?:rate-?limit-)?retry-after(-ms)?$`)
+
+// retryAfter returns the longest wait of the Retry-After fields, or 0, rounded up to the field's unit.
+func (r *upstreamReader) retryAfter() (longest time.Duration) {
+	for name, values := range r.header {
+		if m := retryAfterField.FindStringSubmatch(name); m != nil {
+			unit := time.Second
+			if m[1] != "" {
+				unit = time.Millisecond
+			}
+			wait, _ := r.wait(values, unit)
+			longest = max(longest, roundUp(wait, unit))
+		}
+	}
+	return longest
+}
+
+func roundUp(d, unit time.Duration) time.Duration { return (d + unit - 1).Truncate(unit) }
+
+// listed matches a part of a list that is separated by commas. A date has a comma itself.
+var listed = regexp.MustCompile(`(?i)\s*(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*,)?[^,]+`)
+
+// wait returns the time until the latest time in the values, in whole milliseconds, or 0 if it is
+// in the past. ok is false if no value is a time. unit is the unit of plain numbers.
+func (r *upstreamReader) wait(values []string, unit time.Duration) (longest time.Duration, ok bool) {
+	for _, text := range listed.FindAllString(strings.Join(values, ","), -1) {
+		if wait, valid := r.parse(strings.TrimSpace(text), unit); valid {
+			longest, ok = max(longest, roundUp(min(wait, longestWait), time.Millisecond)), true
+		}
+	}
+	return longest, ok
+}
+
+// plainNumber matches the numbers that servers write, without an exponent or a sign.
+var plainNumber = regexp.MustCompile(`^[0-9]+(?:\.[0-9]+)?$`)
+
+// dateForms holds the forms of dates that servers write, in addition to those of http.ParseTime. A
+// date without a zone is in UTC.
+var dateForms = []string{
+	"Mon, 2 Jan 2006 15:04:05 GMT", "Mon, 2 Jan 2006 15:04:05 UTC", "Mon, 2 Jan 2006 15:04:05 -0700",
+	time.RFC3339, "2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05",
+}
+
+// parse returns the time until a time, which is negative if the time is in the past. It reads a
+// number of units, seconds or milliseconds since 1970, a duration such as "6m0s", and a date.
+func (r *upstreamReader) parse(text string, unit time.Duration) (wait time.Duration, ok bool) {
+	date, err := http.ParseTime(r.header.Get("Date"))
+	if err != nil {
+		date = r.now
+	}
+	const epoch = 1e9 // a larger number is a Unix time: as a wait it would be 32 years
+	if plainNumber.MatchString(text) {
+		n, _ := strconv.ParseFloat(text, 64) // infinite with too many digits, which is a very long wait
+		switch {
+		case n >= 1000*epoch && n < 1e15: // up to the year 33658
+			return time.UnixMicro(int64(math.Round(n * 1e3))).Sub(date), true
+		case n >= epoch && n < 1000*epoch && unit == time.Second:
+			return time.UnixMicro(int64(math.Round(n * 1e6))).Sub(date), true
+		}
+		// A float64 cannot hold most fractions exactly.
+		micros := math.Round(min(n*unit.Seconds(), longestWait.Seconds()) * 1e6)
+		return time.Duration(micros) * time.Microsecond, true
+	}
+	if wait, err := time.ParseDuration(text); err == nil && wait >= 0 {
+		return wait, true
+	}
+	at, err := http.ParseTime(text)
+	for i := 0; err != nil && i < len(dateForms); i++ {
+		at, err = time.Parse(dateForms[i], text)
+	}
+	return at.Sub(date), err == nil
+}

@@ -118,8 +118,8 @@ bench: deps ## measure against other systems
 screenshots: deps ## take the pictures of the page in docs
 	$(GOTEST) ./dashboards/page -run TestScreenshots -screenshots $(CURDIR)/docs
 
-demo: ## watch 200 jobs obey a limit
-	go run ./cmd/worker demo
+demo: ## watch 100 jobs obey a limit
+	go run ./cmd/demo
 
 up: ## run all that there is to try in containers
 	docker compose up

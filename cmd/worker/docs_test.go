@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	shownCommand = regexp.MustCompile("(?:`|(?m:^)|cmd/)worker ((?:-|[a-z]+)[^`\\n#]*)")
+	shownCommand = regexp.MustCompile("(?:`|(?m:^))worker ((?:-|[a-z]+)[^`\\n#]*)")
 	subcommand   = regexp.MustCompile(`^[a-z]+$`)
 )
 

@@ -57,7 +57,7 @@ schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "
 		}
 	}
 
-	noJSON := []string{"run", "health", "api", "demo"}
+	noJSON := []string{"run", "health"}
 	var ran []string
 	for _, tt := range []struct{ command, args, holds string }{
 		{"limits set", "api --kind funnel --rate 20/s", `"done":"set","limit":"api","definition":"funnel 20/s capacity 1"`},

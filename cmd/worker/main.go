@@ -18,7 +18,6 @@ The exit code is 2 for a mistake in the arguments or the config, and 1 for any o
 type commands struct {
 	cli.Globals
 	Run       runCommand       `cmd:"" help:"Run jobs until a signal."`
-	Demo      demoCommand      `cmd:"" help:"Watch jobs obey a limit: 200 calls to an API that allows 20 a second."`
 	Limits    limitsCommand    `cmd:"" help:"List, show and change limits."`
 	Waiting   waitingCommand   `cmd:"" help:"List the limits that jobs wait for."`
 	Job       jobCommand       `cmd:"" help:"Show everything about one job: its state, position, last error and result."`
@@ -31,7 +30,6 @@ type commands struct {
 	Throttle  throttleCommand  `cmd:"" help:"Take permits of a limit given by the arguments, like redis-cell's CL.THROTTLE."`
 
 	Health healthCommand `cmd:"" help:"Check a worker's health endpoint."`
-	API    apiCommand    `cmd:"" help:"Serve a rate-limited API to try limits against. It answers 429 above its rate."`
 
 	Version cli.VersionFlag `help:"Print the version."`
 }

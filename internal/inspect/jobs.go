@@ -18,7 +18,6 @@ import (
 	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/waitdb"
-	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -234,11 +233,6 @@ func (f Filter) matchesMeter(job Job) bool {
 		limit, key, _ := strings.Cut(meter, "|")
 		return (f.Limit == "" || f.Limit == limit) && (f.Key == "" || f.Key == key)
 	})
-}
-
-// CrawlJobs returns a filter for the jobs of a crawl that do not run.
-func CrawlJobs(name string) Filter {
-	return Filter{Type: tasks.TypeCrawlFetch, Payload: fmt.Sprintf(`"crawl":%q`, name), States: Archive.States}
 }
 
 // pageSize is the number of jobs in one read. Redis executes nothing else during a read.

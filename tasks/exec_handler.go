@@ -21,17 +21,9 @@ import (
 	"github.com/headgate/headgate/internal/duration"
 )
 
-// A task of TypeExec runs the command that its payload names. A task of the type PrefixExec + NAME
-// runs the command NAME, so that the command can have its own limits. Payloads are JSON objects, or
-// empty:
-//
-//	{"command": "resize", "file": "a.png"}
-//
-// Only TypeExec needs the field command. All other fields are for Command.Args.
-const (
-	PrefixExec = "exec:"
-	TypeExec   = PrefixExec + "command"
-)
+// PrefixExec begins the type of a task that runs a command: exec:resize runs the command resize. Its
+// payload is a JSON object for Command.Args, or empty.
+const PrefixExec = "exec:"
 
 const (
 	// DefaultCommandTimeout is the default of Command.Timeout.
@@ -67,7 +59,7 @@ type Command struct {
 //
 //   - Exit code 0: done.
 //   - Another exit code, a signal, or a timeout: a *CommandError, retried.
-//   - A malformed payload, an unknown command or program, or too much output: archived.
+//   - A payload that is no JSON object, an unknown command or program, or too much output: archived.
 //   - A missing secret, or too many processes on the machine: retried.
 //
 // A command can run more than once for a job. If its worker is killed, Linux also kills the
@@ -84,23 +76,13 @@ type ExecHandler struct {
 	close   context.CancelFunc
 }
 
-// commandName returns the name of a task's command, from its type or from its payload.
-func commandName(typename string, payload []byte) (string, error) {
-	if len(bytes.TrimSpace(payload)) == 0 {
-		payload = []byte("{}")
-	}
+// validateCommand checks the payload of a command.
+func validateCommand(payload []byte) error {
 	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(payload, &fields); err != nil || fields == nil {
-		return "", fmt.Errorf("payload %s: want a JSON object", shorten(payload))
+	if err := json.Unmarshal(payload, &fields); len(bytes.TrimSpace(payload)) > 0 && (err != nil || fields == nil) {
+		return fmt.Errorf("payload %s: want a JSON object", shorten(payload))
 	}
-	if typename != TypeExec {
-		return strings.TrimPrefix(typename, PrefixExec), nil
-	}
-	var name string
-	if err := json.Unmarshal(fields["command"], &name); err != nil || name == "" {
-		return "", fmt.Errorf("command %s: want the name of one of the worker's commands", shorten(fields["command"]))
-	}
-	return name, nil
+	return nil
 }
 
 // ProcessTask runs the task's command.
@@ -131,10 +113,10 @@ func (h *ExecHandler) Check(task *asynq.Task) error {
 
 // command returns the command of a task and its name.
 func (h *ExecHandler) command(task *asynq.Task) (string, Command, error) {
-	name, err := commandName(task.Type(), task.Payload())
-	if err != nil {
+	if err := validateCommand(task.Payload()); err != nil {
 		return "", Command{}, malformed(err)
 	}
+	name := strings.TrimPrefix(task.Type(), PrefixExec)
 	command, ok := h.Commands[name]
 	if !ok {
 		return "", Command{}, notCalled{fmt.Errorf("command %q: this worker has none of that name: %w", name, asynq.SkipRetry)}
@@ -168,8 +150,8 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir, cmd.Env = c.Dir, env
 	tooMuch := fmt.Errorf("more than %d bytes of output", maxOutput)
-	stdout := &limitedBuffer{size: maxOutput, full: func() { stop(tooMuch) }}
-	stderr := &tailBuffer{size: maxStderr + hidden.longest()}
+	stdout := &commandOutput{size: int(maxOutput), full: func() { stop(tooMuch) }}
+	stderr := &commandOutput{size: maxStderr + hidden.longest()}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	setGroup(cmd)
 	cmd.Cancel = func() error { return killGroup(cmd) }
@@ -183,19 +165,20 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	err = cmd.Wait()
 	_ = killGroup(cmd) // kills processes that the command left running
 
-	stderrEnd := strings.TrimSpace(strings.ToValidUTF8(hidden.hideEnd(stderr.end, maxStderr), "\uFFFD"))
-	// The cause explains the signal that ended the command.
-	switch cause := context.Cause(ctx); {
-	case stdout.over:
+	wrong := &CommandError{Command: name, Code: -1}
+	wrong.Stderr = strings.TrimSpace(strings.ToValidUTF8(hidden.hideEnd(stderr.kept, maxStderr), "\uFFFD"))
+	exit, exited := errors.AsType[*exec.ExitError](err)
+	switch cause := context.Cause(ctx); { // the cause explains the signal that ended the command
+	case cause == tooMuch:
 		return nil, fmt.Errorf("command %s: %w: %w", name, tooMuch, asynq.SkipRetry)
 	case cause != nil:
-		return nil, &CommandError{Command: name, Code: -1, Reason: cause.Error(), Stderr: stderrEnd}
+		wrong.Reason = cause.Error()
 	case err == nil, errors.Is(err, exec.ErrWaitDelay): // after ErrWaitDelay the exit code is 0, too
-		return []byte(hidden.hide(stdout.kept.String())), nil
-	}
-	wrong := &CommandError{Command: name, Code: -1, Reason: err.Error(), Stderr: stderrEnd}
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
+		return []byte(hidden.hide(string(stdout.kept))), nil
+	case exited && exit.Exited():
 		wrong.Code, wrong.Reason = exit.ExitCode(), fmt.Sprintf("exit code %d", exit.ExitCode())
+	default:
+		wrong.Reason = err.Error()
 	}
 	return nil, wrong
 }
@@ -263,39 +246,25 @@ func outputResult(out []byte) any {
 	return strings.TrimRight(string(out), "\r\n")
 }
 
-// limitedBuffer keeps at most size bytes of a command's output, and calls full once if the output
-// is longer. It drops the rest. Write returns no error, because an error would close the pipe and
-// leave the command running.
-type limitedBuffer struct {
-	kept bytes.Buffer
-	size int64
-	over bool
+// commandOutput keeps size bytes of a command's output: the beginning, if full is called when there is
+// more, or else the end. Write returns no error, because an error would close the pipe and leave the
+// command running.
+type commandOutput struct {
+	kept []byte
+	size int
 	full func()
 }
 
 // Write implements io.Writer.
-func (b *limitedBuffer) Write(p []byte) (int, error) {
-	if b.over || int64(b.kept.Len()+len(p)) > b.size {
-		if !b.over {
-			b.over = true
-			b.full()
-		}
-		return len(p), nil
-	}
-	return b.kept.Write(p)
-}
-
-// tailBuffer keeps the last size bytes of a command's output.
-type tailBuffer struct {
-	end  []byte
-	size int
-}
-
-// Write implements io.Writer.
-func (t *tailBuffer) Write(p []byte) (int, error) {
-	t.end = append(t.end, p...)
-	if extra := len(t.end) - t.size; extra > 0 {
-		t.end = append(t.end[:0], t.end[extra:]...)
+func (o *commandOutput) Write(p []byte) (int, error) {
+	o.kept = append(o.kept, p...)
+	switch extra := len(o.kept) - o.size; {
+	case extra <= 0:
+	case o.full != nil:
+		o.kept = o.kept[:o.size]
+		o.full()
+	default:
+		o.kept = append(o.kept[:0], o.kept[extra:]...)
 	}
 	return len(p), nil
 }

@@ -81,10 +81,7 @@ func TestExecPayloads(t *testing.T) {
 	h := shell("exit 0", nil)
 	for _, tt := range []struct{ kind, payload, want string }{
 		{"exec:it", ``, ""},
-		{"exec:command", `{"command":"it"}`, ""},
-		{"exec:command", `{"command":"other"}`, `command "other": this worker has none`},
 		{"exec:other", `{}`, `command "other": this worker has none`},
-		{"exec:command", `{}`, "want the name of one of the worker's commands"},
 		{"exec:it", `[]`, "want a JSON object"},
 		{"exec:it", "\xff", "want a JSON object"},
 	} {

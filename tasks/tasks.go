@@ -24,38 +24,22 @@ import (
 // worker may know the type.
 var ErrUnknownType = errors.New("not a built-in task type")
 
-// builtin lists the built-in types by name. The payloads of commands are validated separately.
-var builtin = []struct {
-	name     string
-	validate func(payload []byte) error
-}{
-	{TypeCrawlFetch, func(payload []byte) error { _, err := parse[CrawlFetch](payload); return err }},
-	{TypeExec, nil},
-	{TypeHTTPRequest, func(payload []byte) error { _, err := parse[HTTPRequest](payload); return err }},
-}
-
-// Types returns the names of the built-in types in alphabetical order. TypeExec stands for all
-// commands.
-func Types() []string {
-	names := make([]string, len(builtin))
-	for i, t := range builtin {
-		names[i] = t.name
-	}
-	return names
-}
+// Types returns the names of the built-in types, without those of commands.
+func Types() []string { return []string{TypeCrawlFetch, TypeHTTPRequest} }
 
 // Validate returns the error with which the handler would archive a task of that type. It does not
 // check whether the worker has the command or the secrets. The error wraps ErrUnknownType if the
 // type is not built in.
-func Validate(typename string, payload []byte) error {
-	if strings.HasPrefix(typename, PrefixExec) {
-		_, err := commandName(typename, payload)
-		return err
+func Validate(typename string, payload []byte) (err error) {
+	switch {
+	case typename == TypeCrawlFetch:
+		_, err = parse[CrawlFetch](payload)
+	case typename == TypeHTTPRequest:
+		_, err = parse[HTTPRequest](payload)
+	case strings.HasPrefix(typename, PrefixExec):
+		err = validateCommand(payload)
+	default:
+		err = fmt.Errorf("type %q: %w: want %s, %s or %sNAME", typename, ErrUnknownType, TypeCrawlFetch, TypeHTTPRequest, PrefixExec)
 	}
-	for _, t := range builtin {
-		if t.name == typename {
-			return t.validate(payload)
-		}
-	}
-	return fmt.Errorf("type %q: %w: want %s", typename, ErrUnknownType, strings.Join(Types(), " or "))
+	return err
 }

@@ -17,7 +17,7 @@ func TestValidateByType(t *testing.T) {
 	if !errors.Is(err, ErrUnknownType) {
 		t.Fatalf("an unknown type: got %v, want ErrUnknownType", err)
 	}
-	if want := `type "mail:send": not a built-in task type: want crawl:fetch or exec:command or http:request`; err.Error() != want {
+	if want := `type "mail:send": not a built-in task type: want crawl:fetch, http:request or exec:NAME`; err.Error() != want {
 		t.Errorf("got  %s\nwant %s", err, want)
 	}
 }

@@ -16,7 +16,7 @@ The payload of crawl:fetch, which "enqueue crawl" writes, requires crawl and url
 
 ` + crawlFields + `
 
-The payload of exec:NAME, a command in the worker's config, is an object with the fields that the command's arguments use. exec:command takes the name from its field command.
+The payload of exec:NAME, a command in the worker's config, is an object with the fields that the command's arguments use.
 
 ${env:NAME} and ${file:/path} are secrets of the worker. The worker inserts them into headers, and into the path and query of url, if its config allows them in http.secrets. They appear in no payload, result or log.
 

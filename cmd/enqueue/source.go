@@ -139,8 +139,8 @@ func (s *source) checkPayload(l line) error {
 			s.foreign = map[string]bool{}
 		}
 		s.foreign[l.Type] = true
-		fmt.Fprintf(s.stdio.Err, "enqueue: %stype %q is not built in (%s): only your own worker program can run it\n",
-			l.where(), l.Type, strings.Join(tasks.Types(), ", "))
+		fmt.Fprintf(s.stdio.Err, "enqueue: %stype %q is not built in (%s, %sNAME): only your own worker program can run it\n",
+			l.where(), l.Type, strings.Join(tasks.Types(), ", "), tasks.PrefixExec)
 	}
 	return nil
 }

@@ -99,7 +99,7 @@ var (
 func (d *decoder) checkCommands(commands Commands) {
 	for _, name := range slices.Sorted(maps.Keys(commands)) {
 		at, c := join("commands", name), commands[name]
-		d.want(commandForm.MatchString(name) && tasks.PrefixExec+name != tasks.TypeExec, at, "%q: want 1 to 50 letters, digits, _ or -; the name command is reserved", name)
+		d.want(commandForm.MatchString(name), at, "%q: want 1 to 50 letters, digits, _ or -", name)
 		if len(c.Run) == 0 {
 			d.errorf(at+".run", "missing: want the program and its arguments, such as [convert, -resize, 200x200, --, \"${payload.file}\", out.png]")
 		} else if program := c.Run[0]; !program.IsLiteral() || program.String() == "" {

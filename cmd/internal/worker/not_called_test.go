@@ -23,7 +23,7 @@ func TestJobs_WithoutCall_TakeNoPermits(t *testing.T) {
 	jobs := []*asynq.Task{
 		asynq.NewTask(tasks.TypeHTTPRequest, []byte(`{"url":"http://10.1.2.3/NUMBER"}`)),
 		asynq.NewTask(tasks.TypeHTTPRequest, []byte(`{"uri":"https://example.com/"}`)),
-		asynq.NewTask(tasks.TypeExec, []byte(`{"command":"none"}`)),
+		asynq.NewTask(tasks.PrefixExec+"say", []byte(`[]`)),
 	}
 	synctest.Test(t, func(t *testing.T) {
 		conf, err := config.Parse("headgate.yaml", []byte(`
@@ -31,7 +31,8 @@ limits:
   daily: {kind: fixed_window, rate: 2000/day}
 tasks:
   http:request: {limits: [{limit: daily}]}
-  exec:command: {limits: [{limit: daily}]}
+  exec:say: {limits: [{limit: daily}]}
+commands: {say: {run: [echo]}}
 `))
 		if err != nil {
 			t.Fatal(err)

@@ -78,7 +78,7 @@ func TestDispatcher_DeadWorkersJob(t *testing.T) {
 		return asked == 2
 	})
 	s := settings{config: oneWorker, limits: []throttle.Limit{funnel("api", 1, 1)}, fuse: dies}
-	virtual(t, s, func(t *testing.T, first *stack) {
+	virtual(t, s, func(_ *testing.T, first *stack) {
 		first.enqueueN(5, "")
 		<-dies.blown
 		s.fuse = nil

@@ -14,7 +14,7 @@ import (
 // queue.
 func TestIdempotencyKey(t *testing.T) {
 	var keys []string
-	handle := func(ctx context.Context, task *asynq.Task) error {
+	handle := func(ctx context.Context, _ *asynq.Task) error {
 		key, err := IdempotencyKey(ctx)
 		again, _ := IdempotencyKey(ctx)
 		if keys = append(keys, key); err != nil || key == "" || again != key {

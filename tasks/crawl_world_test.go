@@ -67,7 +67,7 @@ func (w *web) RoundTrip(r *http.Request) (*http.Response, error) {
 // answers reports whether a handler answers, and does not panic with http.ErrAbortHandler.
 func answers(handle http.HandlerFunc, w http.ResponseWriter, r *http.Request) (ok bool) {
 	defer func() {
-		if why := recover(); why != nil && why != http.ErrAbortHandler {
+		if why := recover(); why != nil && why != any(http.ErrAbortHandler) {
 			panic(why)
 		}
 	}()

@@ -214,7 +214,9 @@ func (b *fastBatch) args(sender []any) []any {
 	}
 	for i, equal := 0, 0; i < len(b.calls); i += equal {
 		c := b.calls[i]
-		for equal = 1; i+equal < len(b.calls) && slices.Equal(c.needs, b.calls[i+equal].needs); equal++ {
+		equal = 1
+		for i+equal < len(b.calls) && slices.Equal(c.needs, b.calls[i+equal].needs) {
+			equal++
 		}
 		all, head, times := len(c.meters) == len(b.limits) && slices.IsSorted(c.meters), any(""), 1
 		switch {

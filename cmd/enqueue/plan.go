@@ -154,10 +154,10 @@ func (p *plan) forecast(ctx context.Context, conf *config.Config, notes io.Write
 }
 
 // merge returns the first and the last start in all shards.
-func (p *plan) merge(make func(shard.Shard, *forecast.Options) (*forecast.Forecast, error)) (first, last forecast.Estimate, err error) {
+func (p *plan) merge(forecastOf func(shard.Shard, *forecast.Options) (*forecast.Forecast, error)) (first, last forecast.Estimate, err error) {
 	found := false
 	for part, options := range p.parts {
-		f, err := make(part, options)
+		f, err := forecastOf(part, options)
 		if err != nil {
 			return first, last, err
 		}

@@ -86,20 +86,20 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	t.Cleanup(c.api.Close)
 	c.deployments = []deployment{
 		{name: "even", queues: []string{"even-a", "even-b"}, tenants: 3, keyed: map[string]bool{"host": true}, limits: []throttle.Limit{
-			throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(50), Capacity: 5},
-			throttle.Limit{Name: "api", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(120), Capacity: 20},
+			{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(50), Capacity: 5},
+			{Name: "api", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(120), Capacity: 20},
 		}},
 		{name: "strict", queues: []string{"strict"}, tenants: 4, keyed: map[string]bool{"tenant": true}, limits: []throttle.Limit{
-			throttle.Limit{Name: "tenant", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(30)},
-			throttle.Limit{Name: "api", Kind: throttle.FixedWindow, Rate: throttle.PerSecond(100)},
+			{Name: "tenant", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(30)},
+			{Name: "api", Kind: throttle.FixedWindow, Rate: throttle.PerSecond(100)},
 		}},
 		{name: "slots", queues: []string{"slots-a", "slots-b"}, tenants: 1, limits: []throttle.Limit{
-			throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 8, Lease: 5 * time.Second},
-			throttle.Limit{Name: "api", Kind: throttle.SlidingWindow, Rate: throttle.PerSecond(120)},
+			{Name: "slots", Kind: throttle.Concurrency, Capacity: 8, Lease: 5 * time.Second},
+			{Name: "api", Kind: throttle.SlidingWindow, Rate: throttle.PerSecond(120)},
 		}},
 		{name: "sharded", shards: 4, tenants: 6, keyed: map[string]bool{"tenant": true}, limits: []throttle.Limit{
-			throttle.Limit{Name: "tenant", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(30)},
-			throttle.Limit{Name: "api", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(120), Capacity: 20}, // divided
+			{Name: "tenant", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(30)},
+			{Name: "api", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(120), Capacity: 20}, // divided
 		}},
 	}
 	for i := range c.deployments {

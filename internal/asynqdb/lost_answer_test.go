@@ -151,10 +151,10 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 			_, err := db.Promote(ctx, "default", "it")
 			return err
 		}},
-		"postpone": {denied: true, do: func(ctx context.Context, db asynqdb.DB, d *asynqdb.Dequeue) error {
+		"postpone": {denied: true, do: func(ctx context.Context, db asynqdb.DB, _ *asynqdb.Dequeue) error {
 			return db.Postpone(ctx, "default", map[string]time.Time{"it": time.Now().Add(2 * time.Hour)})
 		}},
-		"attempt": {taken: true, do: func(ctx context.Context, db asynqdb.DB, d *asynqdb.Dequeue) error {
+		"attempt": {taken: true, do: func(ctx context.Context, db asynqdb.DB, _ *asynqdb.Dequeue) error {
 			return db.NoteAttempt(ctx, "default", "it", asynqdb.Attempt{At: time.Now(), Error: "why"})
 		}},
 		"identify": {taken: true, do: func(ctx context.Context, db asynqdb.DB, d *asynqdb.Dequeue) error {

@@ -2,7 +2,6 @@ package safelog
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"testing"
 )
@@ -32,23 +31,5 @@ func TestPanicsEndNothing(t *testing.T) {
 	asynq := Asynq(panics{})
 	for _, line := range []func(...any){asynq.Debug, asynq.Info, asynq.Warn, asynq.Error, asynq.Fatal} {
 		line("line")
-	}
-}
-
-// BenchmarkGuard measures a line that is left out for its level, as each job has some, with and
-// without the guard.
-func BenchmarkGuard(b *testing.B) {
-	plain := slog.New(slog.NewTextHandler(io.Discard, nil))
-	for name, log := range map[string]*slog.Logger{"plain": plain, "safe": New(plain)} {
-		b.Run(name+"/debug", func(b *testing.B) {
-			for b.Loop() {
-				log.LogAttrs(b.Context(), slog.LevelDebug, "job denied", slog.String("id", "id"))
-			}
-		})
-		b.Run(name+"/warn", func(b *testing.B) {
-			for b.Loop() {
-				log.LogAttrs(b.Context(), slog.LevelWarn, "job failed", slog.String("id", "id"))
-			}
-		})
 	}
 }

@@ -92,7 +92,7 @@ func fieldLines(object reflect.Value) (lines [][2]string) {
 			continue
 		}
 		name = strings.ReplaceAll(strings.TrimSuffix(name, "_s"), "_", " ")
-		_, isText := value.Interface().(fmt.Stringer)
+		_, isText := reflect.TypeAssert[fmt.Stringer](value)
 		switch {
 		case kind == reflect.Struct && !isText:
 			lines = append(lines, fieldLines(value)...)

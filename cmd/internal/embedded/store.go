@@ -4,6 +4,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,10 +20,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-const (
-	FolderName    = ".headgate"      // of the folder that holds the data
-	answerTimeout = 10 * time.Second // bounds the time that a server needs to start, to answer and to end
-)
+// FolderName is the name of the folder that holds the data.
+const FolderName = ".headgate"
+
+// answerTimeout bounds the time that a server needs to start, to answer and to end.
+const answerTimeout = 10 * time.Second
 
 var tick = time.Second                   // between two checks of the folder, and between two saves of a miniredis
 var childAttributes *syscall.SysProcAttr // of redis-server, set by the source file for an operating system
@@ -149,7 +151,8 @@ func (s *Store) serve(ctx context.Context) error {
 	defer cancel()
 	go func() {
 		defer cancel()
-		for ticks := time.Tick(tick); ctx.Err() == nil && !removed(); <-ticks {
+		for ticks := time.Tick(tick); ctx.Err() == nil && !removed(); {
+			<-ticks
 		}
 	}()
 	if err = s.run(ctx, lock); removed() {
@@ -188,7 +191,7 @@ func (s *Store) runChild(ctx context.Context, path string, lock *os.File) error 
 	cmd.WaitDelay = answerTimeout
 	runtime.LockOSThread() // because Linux ends the child with the thread that started it
 	if err := cmd.Run(); ctx.Err() == nil {
-		return fmt.Errorf("redis-server has ended: see %s: %v", log, err)
+		return fmt.Errorf("redis-server has ended: see %s: %w", log, cmp.Or(err, errors.New("exit status 0")))
 	}
 	return nil
 }

@@ -136,9 +136,9 @@ func (s *sitemapReader) readXML(in *bufio.Reader) error {
 	for !s.Truncated {
 		token, err := d.RawToken()
 		switch {
-		case err == io.EOF && root.Local != "":
+		case errors.Is(err, io.EOF) && root.Local != "":
 			return fmt.Errorf("unexpected end within <%s>", root.Local)
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			return err

@@ -203,10 +203,7 @@ func (j *crawlJob) run(ctx context.Context) error {
 		j.result.Outcome = "seen"
 		return nil
 	}
-	file, err := j.knownRobots(ctx, origin(j.page.URL))
-	if err == nil && file == nil {
-		file, err = j.requestRobots(ctx)
-	}
+	file, err := j.robotsFile(ctx)
 	if err != nil {
 		return err
 	}

@@ -104,9 +104,9 @@ func (j *crawlJob) childDepth() int {
 // is noindex. unread is the number of links beyond the maximum of a page.
 func (j *crawlJob) read(ctx context.Context, resp *openResponse) (to []CrawlFetch, unread int, err error) {
 	size := cmp.Or(max(0, j.MaxPage), DefaultMaxPage)
-	body, err := io.ReadAll(io.LimitReader(resp.Body, size+1)) // one byte more shows that the page is longer
+	body, err := io.ReadAll(io.LimitReader(resp, size+1)) // one byte more shows that the page is longer
 	if err != nil {
-		return nil, 0, &NetworkError{URL: resp.call.URL, Status: resp.StatusCode, Err: err}
+		return nil, 0, err
 	}
 	if int64(len(body)) > size {
 		body, j.result.Truncated = body[:size], true
@@ -136,8 +136,7 @@ func (j *crawlJob) read(ctx context.Context, resp *openResponse) (to []CrawlFetc
 	if err = cmp.Or(ctx.Err(), err); err != nil || page.NoIndex || j.SaveDir == "" {
 		return to, unread, err
 	}
-	file, err := saveFile(j.SaveDir, j.page.Crawl+"/", bytes.NewReader(body))
-	j.result.Saved = file.name
+	j.result.Saved, _, _, err = saveFile(j.SaveDir, j.page.Crawl+"/", bytes.NewReader(body))
 	return to, unread, err
 }
 

@@ -22,47 +22,38 @@ import (
 )
 
 const (
+	// robotsMinHold and robotsMaxHold are the pauses after the first and after the last failed request
+	// for a robots.txt.
+	robotsMinHold, robotsMaxHold = 30 * time.Second, time.Hour
 	// robotsMaxWait is the time for which pages wait if requests for a robots.txt fail.
 	robotsMaxWait = 12 * time.Hour
 	// maxPutBack is the longest pause of a job that waits for another job's request.
 	maxPutBack = time.Second
 )
 
-// errNoRobots is the error of a page whose robots.txt is not available. RFC 9309 forbids to fetch
-// the page then (2.3.1.4).
-var errNoRobots = errors.New("robots.txt is not available, so the page is not fetched")
-
-// knownRobots returns an origin's robots.txt if it was fetched within a day, or nil.
-func (j *crawlJob) knownRobots(ctx context.Context, of string) (*robots.File, error) {
-	kept, err := j.frontier.Robots(ctx, of)
-	if err != nil || !kept.Valid {
-		return nil, err
-	}
-	return robots.FromResponse(kept.Status, kept.Text, j.agent()), nil
-}
-
-// requestRobots requests the robots.txt of the page's origin under the job's permit. It returns the
-// file if the file disallows the page. Otherwise its error puts the job back for another permit, so
-// each request has its own permit.
+// robotsFile returns the robots.txt of the page's origin. If it is not known, the job requests it under
+// its permit, and the error puts the job back for another permit, so each request has its own permit.
+// It also returns a new file that disallows the page.
 //
 // One job requests the file. Other jobs are put back for at most a second, and each such run costs
 // a permit. If the request fails, all jobs wait until the next request: see failRobots.
-func (j *crawlJob) requestRobots(ctx context.Context) (*robots.File, error) {
+func (j *crawlJob) robotsFile(ctx context.Context) (*robots.File, error) {
 	of := origin(j.page.URL)
-	held, err := j.frontier.LockRobots(ctx, of)
+	known, err := j.frontier.Robots(ctx, of)
+	if err != nil || known.Known {
+		return robots.Parse(known.Text, j.agent()), err
+	}
+	wait, err := j.frontier.LockRobots(ctx, of)
 	switch {
 	case err != nil:
 		return nil, err
-	case held != nil && held.FailingSince.IsZero():
-		return nil, putBack(min(held.Wait, maxPutBack), "another job requests robots.txt of "+of)
-	case held != nil:
-		return nil, await(*held, fmt.Errorf("%w: %w", errNoRobots, &NetworkError{URL: of + "/robots.txt", Err: errors.New("the last request failed a short time ago")}))
+	case wait > 0 && known.FailingSince != 0:
+		return nil, await(known, wait, fmt.Errorf("%s/robots.txt failed a short time ago", of))
+	case wait > 0:
+		return nil, putBack(min(wait, maxPutBack), "another job requests robots.txt of "+of)
 	}
-	if err := j.fetchRobots(ctx, of); err != nil {
-		return nil, err
-	}
-	file, err := j.knownRobots(ctx, of)
-	if err == nil && file != nil {
+	if known, err = j.fetchRobots(ctx, of, known); err == nil && known.Known {
+		file := robots.Parse(known.Text, j.agent())
 		if !file.Allowed(j.page.URL) {
 			return file, nil
 		}
@@ -71,71 +62,66 @@ func (j *crawlJob) requestRobots(ctx context.Context) (*robots.File, error) {
 	return nil, cmp.Or(err, putBack(0, "the permit was for robots.txt of "+of))
 }
 
-// fetchRobots makes one request for an origin's robots.txt, and stores the response. After a redirect
-// the next job requests the URL of the redirect. After a 5xx, a 429 or no complete response,
-// fetchRobots calls failRobots.
-func (j *crawlJob) fetchRobots(ctx context.Context, of string) error {
-	kept, err := j.frontier.Robots(ctx, of)
-	if err != nil {
-		return err
-	}
+// fetchRobots makes one request for an origin's robots.txt, and stores the result. After a redirect
+// the next job requests the URL of the redirect. A 4xx, and a redirect that leads nowhere, mean that
+// there is no file (RFC 9309, 2.3.1). A 5xx, a 429 and no complete response are failures.
+func (j *crawlJob) fetchRobots(ctx context.Context, of string, known frontier.Robots) (frontier.Robots, error) {
 	limited, cancel := withTimeout(ctx, DefaultTimeout)
 	defer cancel()
-	resp, err := j.get(limited, cmp.Or(kept.Next, of+"/robots.txt"))
+	resp, err := j.get(limited, cmp.Or(known.Next, of+"/robots.txt"))
 	if err != nil {
-		return j.failRobots(ctx, of, kept, err)
+		return j.failRobots(ctx, of, known, err)
 	}
 	defer resp.Body.Close()
-	status := resp.StatusCode
-	switch {
-	case status >= 500 || status == http.StatusTooManyRequests:
+	fetched := frontier.Robots{Known: true}
+	switch status := resp.StatusCode; {
+	case status >= http.StatusInternalServerError || status == http.StatusTooManyRequests:
 		resp.status.report(ctx)
-		return j.failRobots(ctx, of, kept, resp.status)
+		return j.failRobots(ctx, of, known, resp.status)
 	case redirects(status):
 		next, err := links.Canonical(resp.Request.URL.String(), resp.Header.Get("Location"))
-		if err != nil || kept.Hops >= MaxRedirects {
-			return j.frontier.StoreRobots(ctx, of, http.StatusNotFound, nil, 0) // counts as no robots.txt (RFC 9309, 2.3.1.2)
+		if err == nil && known.Hops < MaxRedirects {
+			fetched = frontier.Robots{Next: next, Hops: known.Hops + 1, FailingSince: known.FailingSince}
 		}
-		return j.frontier.RedirectRobots(ctx, of, next, kept.Hops+1)
+	case status/100 == 2:
+		// The parser ignores text beyond MaxSize (RFC 9309, 2.5). It recognizes a longer file by its
+		// size of MaxSize+1.
+		if fetched.Text, err = io.ReadAll(io.LimitReader(resp, robots.MaxSize+1)); err != nil {
+			return j.failRobots(ctx, of, known, err)
+		}
 	}
-	// The parser ignores text beyond MaxSize (RFC 9309, 2.5). It recognizes a longer file by its
-	// size of MaxSize+1.
-	text, err := io.ReadAll(io.LimitReader(resp.Body, robots.MaxSize+1))
-	if err != nil {
-		return j.failRobots(ctx, of, kept, &NetworkError{URL: resp.call.URL, Status: status, Err: err})
-	}
-	return j.frontier.StoreRobots(ctx, of, status, text, 0)
+	return fetched, j.frontier.StoreRobots(ctx, of, fetched, 0)
 }
 
-// failRobots handles a failed request for a robots.txt. If an old copy is stored, it is valid for
-// another hour. Otherwise jobs make no requests for a while, and the error puts the job back for
-// that time. A failure that the origin did not cause does not count: a canceled job, or an address
-// that is not allowed.
-func (j *crawlJob) failRobots(ctx context.Context, of string, kept frontier.RobotsResponse, why error) error {
-	canceled := errors.Is(ctx.Err(), context.Canceled)
-	ctx = context.WithoutCancel(ctx) // a slow origin may have used up the job's time
-	if kept.Status != 0 {
-		return j.frontier.StoreRobots(ctx, of, kept.Status, kept.Text, 23*time.Hour) // valid for one more hour
+// failRobots handles a failed request for a robots.txt. No job makes another request for 30 s, which
+// about doubles with each further failure, up to an hour, or until the time that the origin names. The
+// error puts the job back for that time. A failure that the origin did not cause does not count: a
+// canceled job, or an address that is not allowed.
+func (j *crawlJob) failRobots(ctx context.Context, of string, known frontier.Robots, why error) (frontier.Robots, error) {
+	if errors.Is(ctx.Err(), context.Canceled) || errors.Is(why, asynq.SkipRetry) {
+		return known, why
 	}
-	why = fmt.Errorf("%w: %w", errNoRobots, why)
-	if canceled || errors.Is(why, asynq.SkipRetry) {
-		return why
-	}
-	var retryAfter time.Duration
+	now := time.Now()
+	failed := frontier.Robots{FailingSince: cmp.Or(known.FailingSince, now.UnixMilli())}
+	wait := min(robotsMinHold+now.Sub(time.UnixMilli(failed.FailingSince)), robotsMaxHold)
 	if status, ok := errors.AsType[*StatusError](why); ok {
-		retryAfter = min(status.RetryAfter, throttle.Day)
+		wait = max(wait, min(status.RetryAfter, throttle.Day))
 	}
-	hold, err := j.frontier.FailRobots(ctx, of, retryAfter)
-	return cmp.Or(err, await(hold, why))
+	// A slow origin may have used up the job's time.
+	err := j.frontier.StoreRobots(context.WithoutCancel(ctx), of, failed, wait)
+	return failed, cmp.Or(err, await(failed, wait, why))
 }
 
 // await returns the error that puts a page's job back until the next request for robots.txt. The
-// wait can be hours and spends no attempt. After robotsMaxWait the error archives the job.
-func await(hold frontier.RobotsHold, why error) error {
-	if time.Since(hold.FailingSince) >= robotsMaxWait {
-		return fmt.Errorf("since %s %w: %w", hold.FailingSince.UTC().Format(time.RFC3339), why, asynq.SkipRetry)
+// wait can be hours and spends no attempt. RFC 9309 forbids to fetch the page meanwhile (2.3.1.4).
+// After robotsMaxWait the error archives the job.
+func await(failed frontier.Robots, wait time.Duration, why error) error {
+	since := time.UnixMilli(failed.FailingSince)
+	why = fmt.Errorf("since %s robots.txt is not available, so the page is not fetched: %w", since.UTC().Format(time.RFC3339), why)
+	if time.Since(since) >= robotsMaxWait {
+		return fmt.Errorf("%w: %w", why, asynq.SkipRetry)
 	}
-	return putBack(hold.Wait, why.Error())
+	return putBack(wait, why.Error())
 }
 
 // pace enforces the Crawl-delay of the page's host across all workers. If the last delay is not

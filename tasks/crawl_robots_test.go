@@ -122,8 +122,7 @@ func TestCrawl_RobotsUnavailable_EndsAfterHours(t *testing.T) {
 	})
 }
 
-// A host that was down is crawled when it is up again; a copy of its robots.txt
-// counts where it goes down later.
+// A host that was down is crawled when it is up again.
 func TestCrawl_RobotsBack_FetchesPages(t *testing.T) {
 	var down atomic.Bool
 	down.Store(true)
@@ -138,14 +137,6 @@ func TestCrawl_RobotsBack_FetchesPages(t *testing.T) {
 		down.Store(false)
 		if p := c.wait(); p.Fetched != 1 {
 			t.Errorf("%+v, want 1 fetched", p.Counts)
-		}
-		down.Store(true)
-		if err := c.frontier.StoreRobots(c.t.Context(), "http://a.test", 200, nil, 25*time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		c.seed(tasks.CrawlFetch{URL: "http://a.test/2", Start: 2})
-		if p := c.wait(); p.Fetched != 1 {
-			t.Errorf("with a copy of robots.txt: %+v, want 1 fetched", p.Counts)
 		}
 	})
 }

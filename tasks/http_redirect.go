@@ -112,16 +112,15 @@ func (r HTTPRequest) redirected(status int, next string, secretNames []string) H
 // sameOrigin reports whether secrets and bodies for one URL may be sent to the other. The URLs must
 // have the same scheme, host and port, or lead from a host's default port of http to that of https.
 func sameOrigin(from, to string) bool {
-	a, b := schemeAndPort(from), schemeAndPort(to)
-	host := canonical.HostOf(from)
-	return host != "" && host == canonical.HostOf(to) && (a == b || a == "http:80" && b == "https:443")
-}
-
-func schemeAndPort(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		return ""
+	parts := func(text string) (host, port string) {
+		u, err := url.Parse(text)
+		if err != nil {
+			return "", ""
+		}
+		usual := map[string]string{"http": "80", "https": "443"}
+		return canonical.HostOf(text), u.Scheme + ":" + cmp.Or(u.Port(), usual[u.Scheme])
 	}
-	usual := map[string]string{"http": "80", "https": "443"}
-	return u.Scheme + ":" + cmp.Or(u.Port(), usual[u.Scheme])
+	host, port := parts(from)
+	toHost, toPort := parts(to)
+	return host != "" && host == toHost && (port == toPort || port == "http:80" && toPort == "https:443")
 }

@@ -3,14 +3,21 @@ package tasks
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
+	"os"
+	"path"
+	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/redact"
@@ -72,18 +79,26 @@ func (h *HTTPHandler) read(resp *openResponse, start time.Time, expected bool) (
 	return result, err
 }
 
+// Read reads the body. Its error is the job's error if the body breaks off.
+func (resp *openResponse) Read(p []byte) (int, error) {
+	n, err := resp.Body.Read(p)
+	if err != nil && err != io.EOF {
+		err = &NetworkError{URL: resp.call.URL, Status: resp.StatusCode, Err: resp.secrets.hideIn(err)}
+	}
+	return n, err
+}
+
 // readBody reads the body into the result, up to the call's limit.
 func (resp *openResponse) readBody(result *HTTPResult) error {
 	size := cmp.Or(min(resp.call.MaxBody, MaxResultBody), DefaultResultBody) // for a file, MaxBody can be larger
 	// A secret that begins within the limit is read to its end, so that it can be recognized.
-	body, err := io.ReadAll(io.LimitReader(resp.Body, size+1+int64(resp.secrets.longest())))
+	body, err := io.ReadAll(io.LimitReader(resp, size+1+int64(resp.secrets.longest())))
 	result.Truncated = err != nil || int64(len(body)) > size
 	result.setBody(resp.secrets.hideStart(body, int(size)))
-	if err != nil {
-		return &NetworkError{URL: resp.call.URL, Status: resp.StatusCode, Err: resp.secrets.hideIn(err)}
+	if err == nil {
+		result.Length = resp.drain(int64(len(body)))
 	}
-	result.Length = resp.drain(int64(len(body)))
-	return nil
+	return err
 }
 
 // drain reads up to maxDrain more bytes of the body, after n bytes that were read before. If drain
@@ -117,6 +132,75 @@ func (r *HTTPResult) setBody(body []byte) {
 	}
 }
 
+// DefaultMaxSave is the default of HTTPHandler.MaxSave.
+const DefaultMaxSave = 1 << 30
+
+// save streams the body into a file and records the file in the result. It does not replace secrets
+// in the body.
+func (h *HTTPHandler) save(resp *openResponse, result *HTTPResult) (err error) {
+	if h.SaveDir == "" {
+		return fmt.Errorf("save %q: this worker has no folder to save to", resp.call.Save)
+	}
+	size := cmp.Or(max(0, h.MaxSave), DefaultMaxSave)
+	if resp.call.MaxBody > 0 {
+		size = min(size, resp.call.MaxBody)
+	}
+	body := http.MaxBytesReader(nil, io.NopCloser(resp), size)
+	result.Saved, result.SHA256, result.Length, err = saveFile(h.SaveDir, resp.call.Save, body)
+	result.Truncated = err != nil
+	if _, long := errors.AsType[*http.MaxBytesError](err); long {
+		return fmt.Errorf("the body of %s has more than %d bytes, the most that may be saved: %w", resp.call.URL, size, asynq.SkipRetry)
+	}
+	return err
+}
+
+// saveFile streams a body into a file below a folder. It returns the path below the folder, the SHA-256
+// in hexadecimal digits, and the length; after an error the length is -1. If the name is a folder or
+// ends in a slash, the file in that folder is named by its SHA-256, so that equal bodies are saved once.
+//
+// saveFile renames the file when it is complete and on disk, and replaces a file of that name
+// atomically. It uses an os.Root, so no path and no link leads out of dir. A killed process leaves
+// .headgate-*.part behind.
+func saveFile(dir, name string, body io.Reader) (saved, hash string, length int64, err error) {
+	fail := func(err error) (string, string, int64, error) {
+		return "", "", -1, fmt.Errorf("save %q: %w", name, err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fail(err)
+	}
+	defer root.Close()
+	part := ".headgate-" + uuid.NewString() + ".part"
+	file, err := root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err == nil {
+		defer root.Remove(part) // has no effect after the rename
+		defer file.Close()      // a second Close does nothing
+		err = root.MkdirAll(path.Dir(name), 0o755)
+	}
+	if err != nil { // before the body is read
+		return fail(err)
+	}
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(file, sum), body)
+	if _, disk := errors.AsType[*fs.PathError](err); err != nil && !disk {
+		return "", "", -1, err
+	}
+	if err == nil { // before the rename, or a power cut could leave half a file of that name
+		err = errors.Join(file.Sync(), file.Close())
+	}
+	if err != nil {
+		return fail(err)
+	}
+	saved, hash = name, hex.EncodeToString(sum.Sum(nil))
+	if info, err := root.Stat(name); strings.HasSuffix(name, "/") || err == nil && info.IsDir() {
+		saved = path.Join(name, hash)
+	}
+	if err := root.Rename(part, saved); err != nil {
+		return fail(err)
+	}
+	return saved, hash, n, nil
+}
+
 // resultTimeout is the time for which keepResult tries to write a result. If keepResult fails after
 // a successful call, the job is retried and makes the call again.
 const resultTimeout = time.Minute
@@ -141,11 +225,11 @@ func keepResult(ctx context.Context, task *asynq.Task, result any, failed error)
 		}
 		select {
 		case <-ctx.Done():
-			lost := fmt.Errorf("cannot store the result: %w", err)
-			if failed == nil {
-				return lost
+			err = fmt.Errorf("cannot store the result: %w", err)
+			if failed != nil {
+				err = fmt.Errorf("%w (and %w)", failed, err)
 			}
-			return fmt.Errorf("%w (and %w)", failed, lost)
+			return err
 		case <-time.After(pause):
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/frontier"
@@ -191,57 +192,45 @@ func TestRobots(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		f, ctx := frontier.New(rdb, ""), t.Context()
 		const origin = "http://a.test"
-		want := func(what string, failing bool, wait time.Duration) { // wait 0: it may ask
+		want := func(what string, wait time.Duration) { // wait 0: it may ask
 			t.Helper()
-			got, err := f.LockRobots(ctx, origin)
-			if err != nil || (got == nil) != (wait == 0) || got != nil && (got.Wait != wait || got.FailingSince.IsZero() == failing) {
-				t.Errorf("%s: %+v, %v; want failing %v for %s", what, got, err, failing, wait)
+			if got, err := f.LockRobots(ctx, origin); err != nil || got != wait {
+				t.Errorf("%s: %s, %v; want %s", what, got, err, wait)
 			}
 		}
-		must := func(err error) {
+		store := func(r frontier.Robots, hold time.Duration) {
 			t.Helper()
-			if err != nil {
+			if err := f.StoreRobots(ctx, origin, r, hold); err != nil {
 				t.Fatal(err)
 			}
 		}
-		want("the first", false, 0)
-		want("the second", false, time.Minute)
-		time.Sleep(time.Minute)
-		want("when the first has died", false, 0)
-		begun := time.Now()
-		for n := range 20 {
-			wait := min(30*time.Second<<n, time.Hour)
-			hold, err := f.FailRobots(ctx, origin, 0)
-			if err != nil || hold.Wait != wait || !hold.FailingSince.Equal(begun.Truncate(time.Millisecond)) {
-				t.Errorf("failure %d: %+v, %v; want a pause of %s", n, hold, err, wait)
-			}
-			want("after no answer", true, wait)
-			time.Sleep(wait)
-			want("after the pause", false, 0)
-		}
-		if r, err := f.Robots(ctx, origin); r.Status != 0 || err != nil {
-			t.Errorf("without an answer it has one: %+v, %v", r, err)
-		}
-		must(f.StoreRobots(ctx, origin, 200, []byte("text"), 0))
-		want("after an answer", false, 0)
-		if hold, err := f.FailRobots(ctx, origin, 0); err != nil || hold.Wait != 30*time.Second {
-			t.Errorf("the first failure after an answer: %+v, %v; want 30s", hold, err)
-		}
-		must(f.StoreRobots(ctx, origin, 200, []byte("text"), 0))
-
-		check := func(what string, wantOK, fresh bool) {
+		wantStored := func(what string, want frontier.Robots) {
 			t.Helper()
-			r, err := f.Robots(ctx, origin)
-			ok := r.Status != 0
-			if err != nil || ok != wantOK || r.Valid != fresh || ok && (r.Status != 200 || string(r.Text) != "text") {
-				t.Errorf("%s: %+v, %v, %v; want there %v, fresh %v", what, r, ok, err, wantOK, fresh)
+			got, err := f.Robots(ctx, origin)
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" || err != nil {
+				t.Errorf("%s: %v, -want +got:\n%s", what, err, diff)
 			}
 		}
-		check("at once", true, true)
+		wantStored("at first", frontier.Robots{})
+		want("the first", 0)
+		want("the second", time.Minute)
+		time.Sleep(time.Minute)
+		want("when the first has died", 0)
+		failed := frontier.Robots{FailingSince: 1, Next: page, Hops: 2}
+		store(failed, time.Hour)
+		want("after a failure", time.Hour)
+		time.Sleep(time.Hour)
+		want("after the pause", 0)
+		wantStored("after the pause", failed)
+		time.Sleep(3 * time.Hour)
+		wantStored("hours after that", frontier.Robots{})
+		store(failed, 0)
+		fetched := frontier.Robots{Known: true, Text: []byte("text")}
+		store(fetched, 0)
+		want("after an answer", 0)
+		wantStored("after an answer", fetched)
 		time.Sleep(25 * time.Hour)
-		check("after a day", true, false)
-		time.Sleep(30 * 24 * time.Hour)
-		check("after a month", false, false)
+		wantStored("after a day", frontier.Robots{})
 	})
 }
 

@@ -2,15 +2,14 @@
 // no I/O.
 //
 // A robots.txt is for one origin: scheme, host and port. The caller requests the file, follows at
-// least five redirects (2.3.1.2), passes the response to [FromResponse], and calls [File.Allowed]
-// for every URL of that origin. It should not use a file for longer than a day (2.4).
+// least five redirects (2.3.1.2), passes the text to [Parse], and calls [File.Allowed] for every URL
+// of that origin. It should not use a file for longer than a day (2.4).
 package robots
 
 import (
 	"bytes"
 	"cmp"
 	"math"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,23 +46,8 @@ type group struct {
 	delay time.Duration
 }
 
-// FromResponse returns the file of a response, after redirects. A 5xx disallows everything. A 4xx
-// and a redirect that leads nowhere allow everything, also a 429; a caller may prefer to request
-// the file again. The caller passes a 503 for a host that cannot be reached (2.3.1).
-//
-// The agent is the crawler's product token or its whole User-Agent, such as "headgate" or
-// "headgate/1.2 (+https://example.com)".
-func FromResponse(status int, body []byte, agent string) *File {
-	switch {
-	case status >= http.StatusInternalServerError:
-		return Parse([]byte("User-agent: *\nDisallow: /\n"), agent)
-	case status >= 200 && status < 300:
-		return Parse(body, agent)
-	}
-	return &File{}
-}
-
-// Parse parses a file for a crawler. It accepts any text, and ignores lines with unknown keys.
+// Parse parses a file for a crawler: its product token or its whole User-Agent, such as "headgate" or
+// "headgate/1.2 (+https://example.com)". Parse accepts any text, and ignores lines with unknown keys.
 // Lines end with CR, LF or both, and # begins a comment.
 //
 // The groups that name the crawler apply, or the groups for * if no group does. Product tokens are

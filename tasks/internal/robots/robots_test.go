@@ -90,33 +90,6 @@ func TestAllowed(t *testing.T) {
 	}
 }
 
-func TestFromResponse(t *testing.T) {
-	body := []byte("User-agent: *\nDisallow: /x\n")
-	tests := []struct {
-		status int
-		x, y   bool
-	}{
-		{200, false, true},
-		{206, false, true},
-		{301, true, true},
-		{404, true, true},
-		{403, true, true},
-		{429, true, true},
-		{500, false, false},
-		{503, false, false},
-		{599, false, false},
-	}
-	for _, tt := range tests {
-		f := FromResponse(tt.status, body, "a")
-		if x, y := f.Allowed("/x"), f.Allowed("/y"); x != tt.x || y != tt.y {
-			t.Errorf("%d: allowed %t, %t; want %t, %t", tt.status, x, y, tt.x, tt.y)
-		}
-	}
-	if !FromResponse(503, nil, "a").Allowed("/robots.txt") {
-		t.Error("503: robots.txt may not be asked for again")
-	}
-}
-
 // Rules within 500 KiB count; a line that is cut there does not.
 func TestParse_LongFile_IsCut(t *testing.T) {
 	const head, rule = "User-agent: *\n", "Disallow: /last\n"

@@ -101,26 +101,19 @@ func (r *Runner) Trigger(ctx context.Context, name string) (string, error) {
 
 // Status is an entry with the state of its ticks.
 type Status struct {
-	// Entry is the entry of Set.
-	Entry Entry
-	// Paused reports whether any process has paused the entry.
-	Paused bool
-	// Next are the coming ticks in the entry's zone. It is empty while the entry is
-	// disabled or paused.
-	Next []time.Time
-	// Last is the last tick in the entry's zone, or the zero time.
-	Last time.Time
-	// Outcome is the outcome of Last: "enqueued", "skipped: …" or "failed: …".
-	Outcome string
-	// Late is the time since the oldest due tick that no replica has handled, or 0.
-	Late time.Duration
+	Entry   Entry
+	Paused  bool
+	Next    []time.Time   // coming ticks in the entry's zone; none while it is disabled or paused
+	Last    time.Time     // last tick in the entry's zone, or the zero time
+	Outcome string        // of Last: "enqueued", "skipped: …" or "failed: …"
+	Late    time.Duration // since the oldest due tick that no replica has handled, or 0
 	// Enqueued, Skipped and Failed count ticks. Missed ticks that are dropped together
 	// count as one.
 	Enqueued, Skipped, Failed int64
 }
 
-// List returns the status of all entries of Set, sorted by name and with the next n ticks of each.
-// The status includes the work of all replicas. List takes one round trip, and does not need Run.
+// List returns the status of all entries of Set, sorted by name and with the next n ticks of each,
+// whichever replica handled their ticks. It takes one round trip.
 func (r *Runner) List(ctx context.Context, n int) ([]Status, error) {
 	r.mu.Lock()
 	schedules := r.schedules
@@ -146,11 +139,11 @@ func (r *Runner) List(ctx context.Context, n int) ([]Status, error) {
 		if list[i].Paused || s.entry.Disabled {
 			continue
 		}
-		if due := s.timetable.next(moment(stored.DoneUntil)); stored.DoneUntil != 0 && !due.IsZero() {
+		if due := s.next(moment(stored.DoneUntil)); stored.DoneUntil != 0 && !due.IsZero() {
 			list[i].Late = max(0, now.Sub(due))
 		}
 		for at := now; len(list[i].Next) < n; {
-			at = s.timetable.next(at)
+			at = s.next(at)
 			list[i].Next = append(list[i].Next, at)
 		}
 	}

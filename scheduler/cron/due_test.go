@@ -7,16 +7,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
-
-	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
 func TestMissedTicks(t *testing.T) {
+	all := []int{1, 2, 3, 4, 5, 6, 7, 8, 9}
 	for _, tc := range []struct {
 		name   string
 		change func(*Entry)
@@ -28,26 +26,27 @@ func TestMissedTicks(t *testing.T) {
 		{"skip, the last one is timely", nil, 0, []int{1, 8, 9}, true},
 		{"once", func(e *Entry) { e.Missed = MissedOnce }, 30, []int{1, 8, 9}, true},
 		{"once, the last one is timely", func(e *Entry) { e.Missed = MissedOnce }, 0, []int{1, 8, 9}, true},
-		{"all", func(e *Entry) { e.Missed = MissedAll }, 30, []int{1, 2, 3, 4, 5, 6, 7, 8, 9}, false},
-		{"all, the last one is timely", func(e *Entry) { e.Missed = MissedAll }, 0, []int{1, 2, 3, 4, 5, 6, 7, 8, 9}, false},
+		{"all", func(e *Entry) { e.Missed = MissedAll }, 30, all, false},
+		{"all, the last one is timely", func(e *Entry) { e.Missed = MissedAll }, 0, all, false},
 		{"all up to 3", func(e *Entry) { e.Missed, e.MissedMax = MissedAll, 3 }, 30, []int{1, 6, 7, 8, 9}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m, _ := redistest.Mini(t)
-				q := newJobQueue()
-				entries := []Entry{hourly(tc.change)}
-				first := startReplica(t, m, q, entries, nil)
+			inBubble(t, func(b *bubble) {
+				first := b.start(nil, hourly(tc.change))
 				until(1, 30)
 				first.end()
 				until(8, tc.back)
-				second := newReplica(t, m, q, entries, nil)
+				second := b.replica(nil, hourly(tc.change))
 				var log strings.Builder
 				second.log = slog.New(slog.NewTextHandler(&log, nil))
-				second.catchUp()
+				catchUp := func() {
+					for second.pass(context.Background()) == 0 { // ticks are due
+					}
+				}
+				catchUp()
 				until(9, 0)
-				second.catchUp()
-				checkIDs(t, q.ids(), sweepIDs(tc.want...))
+				catchUp()
+				b.wantTicks(tc.want...)
 				said, want := log.String(), `msg="skipped missed ticks of a schedule" entry=sweep `
 				if tc.missed != strings.Contains(said, want) || strings.Count(said, "\n") > 1 {
 					t.Errorf("logged %q, want one line of missed ticks: %t", said, tc.missed)
@@ -57,62 +56,61 @@ func TestMissedTicks(t *testing.T) {
 	}
 }
 
-// catchUp runs passes until no tick is due, and returns the time until the next one.
-func (r *replica) catchUp() (wait time.Duration) {
-	for wait == 0 {
-		wait = r.pass(context.Background())
-	}
-	return wait
-}
-
-// A schedule that catches up must not delay ticks of the others, a stop or a pause.
+// TestCatchUp_LeavesOthersOnTime: a schedule that catches up delays neither ticks of the others nor a
+// stop.
 func TestCatchUp_LeavesOthersOnTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _ := redistest.Mini(t)
-		q := newJobQueue()
+	inBubble(t, func(b *bubble) {
 		report := Entry{Name: "report", Cron: "* * * * *", Type: "report:send", Missed: MissedAll, MissedMax: 5000}
 		entries := []Entry{report, hourly(nil)}
-		first := startReplica(t, m, q, entries, nil)
+		first := b.start(nil, entries...)
 		until(0, 30)
 		first.end()
-		time.Sleep(time.Until(time.Date(2000, 1, 3, 8, 59, 50, 0, time.UTC)))
-		before := len(q.ids())
-		slow := func(r *replica) { // some 3,400 ticks take an hour
+		until(2*24+8, 59)
+		time.Sleep(50 * time.Second)
+		before := len(b.q.ids())
+		second := b.start(func(r *replica) { // some 3,400 ticks take an hour
 			r.stall = func(*asynq.Task) time.Duration { return time.Second }
-		}
-		second := startReplica(t, m, q, entries, slow)
+		}, entries...)
 		time.Sleep(15 * time.Second)
-		ids := q.ids()[before:]
-		if at := slices.Index(ids, "sweep@"+fmt.Sprint(time.Date(2000, 1, 3, 9, 0, 0, 0, time.UTC).Unix())); at < 0 || len(ids) < 10 {
-			t.Errorf("after 15 s of catching up: %d jobs, that of the other schedule at %d", len(ids), at)
+		ids := b.q.ids()[before:]
+		if at := slices.Index(ids, sweepIDs(2*24 + 9)[0]); at < 0 || len(ids) < 10 {
+			b.Errorf("after 15 s of catching up: %d jobs, that of the other schedule at %d", len(ids), at)
 		}
 		second.end()
-		third := startReplica(t, m, q, entries, nil)
+		third := b.start(nil, entries...)
 		time.Sleep(time.Minute)
 		third.end()
-		var reports []string
-		for _, id := range q.ids() {
-			if strings.HasPrefix(id, "report@") {
-				reports = append(reports, id)
-			}
-		}
+		reports := slices.DeleteFunc(b.q.ids(), func(id string) bool { return !strings.HasPrefix(id, "report@") })
 		want := int(time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)) / time.Minute)
 		if len(reports) != want || !slices.IsSorted(reports) {
-			t.Errorf("%d reports, sorted is %t; want one for each of %d minutes in order", len(reports), slices.IsSorted(reports), want)
+			b.Errorf("%d reports, sorted is %t; want one for each of %d minutes in order", len(reports), slices.IsSorted(reports), want)
 		}
 	})
 }
 
 // TestNewestTicks_LongAgo: the work does not grow with the number of missed ticks, here six million.
 func TestNewestTicks_LongAgo(t *testing.T) {
-	rule, err := newTimetable(Entry{Cron: "*/5 * * * * *"})
+	s, err := newSchedule(Entry{Cron: "*/5 * * * * *"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := time.Date(2026, 1, 1, 0, 0, 2, 0, time.UTC)
-	got := newestTicks(rule, now.AddDate(-1, 0, 0), now, 3)
+	got := s.newestTicks(now.AddDate(-1, 0, 0), now, 3)
 	want := []time.Time{now.Add(-12 * time.Second), now.Add(-7 * time.Second), now.Add(-2 * time.Second)}
 	if diff := cmp.Diff(want, got, cmp.Comparer(time.Time.Equal)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestDelay_CoversJitter(t *testing.T) {
+	item := Entry{Name: "sweep", Jitter: 10 * time.Second}
+	seen := map[time.Duration]int{}
+	for i := range 2000 {
+		seen[item.delay(fmt.Sprintf("sweep@%d", i*3600)).Truncate(time.Second)]++
+	}
+	for delay, n := range seen {
+		if n < 100 || delay > item.Jitter || len(seen) != 11 {
+			t.Errorf("%d of 2000 ticks have a delay of %s; want each of 0 to 10 s about 180 times", n, delay)
+		}
 	}
 }

@@ -24,24 +24,24 @@ type Entry struct {
 	// @every with a duration of whole seconds. @every ticks at the multiples of its
 	// duration since 1970, so all machines agree, also after a restart. Required.
 	//
-	// A field is *, a value, a range or a list of these, with an optional step. Ranges may
-	// wrap around (22-2, fri-mon), and 7 is Sunday, as 0 is. A step that is larger than its
-	// range is an error, because "*/90" in the minutes would tick once an hour. Use @every 90m.
+	// A field is *, a value, a range or a list of these, with an optional step. Sunday is 0. A step
+	// that is larger than its range is an error, because "*/90" in the minutes would tick once an
+	// hour. Use @every 90m.
 	Cron string `yaml:"cron"`
 	// Zone is the IANA time zone of cron. The zero value means `UTC`.
 	Zone string `yaml:"zone"`
 	// Type is the type of the task. Required.
 	Type string `yaml:"task"`
-	// Payload returns the task's payload for a tick, in the entry's zone. If it fails or
-	// panics, the tick gets no job and counts as failed. Several replicas may call it for
-	// the same tick. Calls for several entries are concurrent. Nil means an empty payload.
+	// Payload returns the task's payload for a tick, in the entry's zone. If it fails or panics, the
+	// tick gets no job and counts as failed. Several replicas may call it for the same tick, and
+	// calls are concurrent. Nil means an empty payload.
 	Payload func(tick time.Time) ([]byte, error)
 	// Queue is the task's queue. The zero value means `default`.
 	Queue string `yaml:"queue"`
-	// Options are further options of the task: MaxRetry, Timeout, Retention and Group. A
-	// Retention below five minutes is raised to five minutes, so that a late replica finds the
-	// finished job. The jobs of a Group are deleted when the group is aggregated, so a replica that
-	// stalls at that moment can enqueue such a job again.
+	// Options are further options of the task: MaxRetry, Timeout, Retention and Group. A Retention
+	// below five minutes is raised to five minutes, so that a late replica finds the finished job.
+	// The jobs of a Group are gone once it is aggregated: a replica that stalls at that moment can
+	// enqueue such a job again.
 	Options []asynq.Option
 	// Jitter delays the job, not the tick, by at most this much, in whole seconds.
 	// All replicas compute the same delay for a tick. The zero value means none.
@@ -122,7 +122,7 @@ func (e Entry) Validate() error {
 	}
 	wrong(!entryName.MatchString(e.Name), "name", e.Name,
 		"must be 1 to 100 letters, digits and _ . : -")
-	if _, err := newTimetable(e); err != nil {
+	if _, err := newSchedule(e); err != nil {
 		errs = append(errs, err)
 	}
 	wrong(strings.TrimSpace(e.Type) == "", "type", e.Type,

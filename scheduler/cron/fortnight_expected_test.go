@@ -14,25 +14,25 @@ func (w *world) check() {
 	for id, mode := range want {
 		if w.q.added[id] == 0 {
 			missing++
-			w.t.Errorf("%s (%s) is missing", id, mode)
+			w.Errorf("%s (%s) is missing", id, mode)
 		}
 	}
 	for id, n := range w.q.added {
 		ticks += n
 		if n > 1 {
 			doubled++
-			w.t.Errorf("%s was enqueued %d times", id, n)
+			w.Errorf("%s was enqueued %d times", id, n)
 		}
 		if want[id] == "" {
 			extra++
-			w.t.Errorf("%s was not expected", id)
+			w.Errorf("%s was not expected", id)
 		}
 	}
-	w.t.Logf("%d entries, %d replicas, %v: %d ticks expected, %d enqueued; %d missing, %d not expected, %d doubled",
+	w.Logf("%d entries, %d replicas, %v: %d ticks expected, %d enqueued; %d missing, %d not expected, %d doubled",
 		len(w.entries), len(w.replicas), fortnight, len(want), ticks, missing, extra, doubled)
-	w.t.Logf("what happened: %v", w.happened)
+	w.Logf("what happened: %v", w.happened)
 	if len(want) < int(fortnight/time.Hour)*9 {
-		w.t.Errorf("only %d ticks", len(want))
+		w.Errorf("only %d ticks", len(want))
 	}
 }
 
@@ -74,7 +74,7 @@ func (s stretch) choose(missed Missed, ticks []time.Time) []time.Time {
 func (w *world) oracleTicks(zoneName, line string) []time.Time {
 	end := w.begin.Add(fortnight + 24*time.Hour)
 	if line != "@every 30m" {
-		return newOracle(line).ticks(mustZone(w.t, zoneName), w.begin, end)
+		return newOracle(line).ticks(mustZone(w, zoneName), w.begin, end)
 	}
 	var ticks []time.Time
 	for at := w.begin.Truncate(30 * time.Minute); at.Before(end); at = at.Add(30 * time.Minute) {

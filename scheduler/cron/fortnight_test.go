@@ -4,13 +4,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/hibiken/asynq"
-
-	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
 // TestFortnightOfThreeReplicas runs three replicas of 100 entries for 14
@@ -22,9 +18,9 @@ import (
 // be enqueued once, and no other.
 func TestFortnightOfThreeReplicas(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(b *bubble) {
 		time.Sleep(time.Until(time.Date(2000, 3, 22, 0, 2, 30, 0, time.UTC)))
-		w := newWorld(t)
+		w := newWorld(b)
 		w.run()
 		w.check()
 	})
@@ -36,9 +32,7 @@ const fortnight = 14 * 24 * time.Hour
 // multiple of five minutes, and all entries tick at such a multiple, so that the
 // order of faults and ticks does not depend on the clocks' skew.
 type world struct {
-	t        *testing.T
-	m        *miniredis.Miniredis
-	q        *jobQueue
+	*bubble
 	random   *rand.Rand
 	begin    time.Time
 	replicas []*replica
@@ -86,12 +80,8 @@ func (e *life) turn(down bool) {
 	e.stretches = append(e.stretches, next)
 }
 
-func newWorld(t *testing.T) *world {
-	m, _ := redistest.Mini(t)
-	w := &world{
-		t: t, m: m, q: newJobQueue(), random: rand.New(rand.NewPCG(4, 2)), begin: time.Now(),
-		happened: map[string]int{},
-	}
+func newWorld(b *bubble) *world {
+	w := &world{bubble: b, random: rand.New(rand.NewPCG(4, 2)), begin: time.Now(), happened: map[string]int{}}
 	zones := []string{"", "America/New_York", "Europe/London", "Australia/Lord_Howe"}
 	missed := []Missed{MissedSkip, MissedOnce, MissedAll}
 	for i := range 100 {
@@ -102,7 +92,7 @@ func newWorld(t *testing.T) *world {
 		w.entries = append(w.entries, &life{Entry: e, index: i})
 		w.entries[i].turn(false)
 	}
-	w.operator = newReplica(t, w.m, w.q, w.current(), nil)
+	w.operator = b.replica(nil, w.current()...)
 	w.replicas = make([]*replica, 3)
 	w.startAll()
 	return w
@@ -141,7 +131,7 @@ func (w *world) current() []Entry {
 }
 
 func (w *world) start(i int) {
-	w.replicas[i] = startReplica(w.t, w.m, w.q, w.current(), func(r *replica) {
+	w.replicas[i] = w.bubble.start(func(r *replica) {
 		r.random = rand.New(rand.NewPCG(w.random.Uint64(), 0))
 		r.faults = 3
 		r.lost = w.random.IntN(2) == 0
@@ -152,7 +142,7 @@ func (w *world) start(i int) {
 			return time.Duration(r.roll(10)) * time.Second
 		}
 		r.skew = time.Duration(w.random.IntN(5001)-2500) * time.Millisecond
-	})
+	}, w.current()...)
 }
 
 func (w *world) startAll() {
@@ -245,7 +235,7 @@ func (w *world) pause() {
 		if e.paused {
 			do = w.operator.Resume
 		}
-		if err := do(w.t.Context(), e.Name); err != nil {
+		if err := do(w.Context(), e.Name); err != nil {
 			w.happened["pause tried again"]++
 			continue
 		}
@@ -273,9 +263,7 @@ func (w *world) remove() {
 // setAll calls Set of all replicas with the present entries, one after the other.
 func (w *world) setAll() {
 	for _, r := range append([]*replica{w.operator}, w.replicas...) {
-		if err := r.Set(w.current()); err != nil {
-			w.t.Fatal(err)
-		}
+		w.must(r.Set(w.current()))
 		time.Sleep(time.Duration(w.random.IntN(5000)) * time.Millisecond)
 	}
 }

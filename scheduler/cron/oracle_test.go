@@ -33,7 +33,7 @@ func newOracle(line string) oracle {
 
 func isStar(field string) bool { return field == "*" || field == "*/1" }
 
-// oracleField returns the values of a field: numbers, ranges, which may wrap around, steps and commas.
+// oracleField returns the values of a field: numbers, ranges, steps and commas.
 func oracleField(field string, low, high int) []int {
 	var values []int
 	for part := range strings.SplitSeq(field, ",") {
@@ -52,15 +52,8 @@ func oracleField(field string, low, high int) []int {
 				to = from
 			}
 		}
-		size := high - low + 1
-		length := to - from
-		if length < 0 { // fri-mon
-			length += size
-		}
-		for i := 0; i <= length; i += step {
-			if v := low + (from-low+i)%size; !slices.Contains(values, v) { // of weekdays 7 is 0
-				values = append(values, v)
-			}
+		for v := from; v <= to; v += step {
+			values = append(values, v)
 		}
 	}
 	return values

@@ -10,9 +10,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
@@ -69,8 +71,7 @@ var errInjected = errors.New("injected")
 // replica is a Runner with a Redis client and an enqueuer that can fail, die and see another time.
 type replica struct {
 	*Runner
-	stop context.CancelFunc
-	done chan struct{}
+	end func() // stops it and waits until it has
 
 	skew   time.Duration                   // error of Redis's time as it sees it
 	faults int                             // how many in 1000 calls fail
@@ -85,41 +86,99 @@ type replica struct {
 	random *rand.Rand // decides on faults
 }
 
-// startReplica runs a replica of entries until it is stopped.
-func startReplica(t testing.TB, m *miniredis.Miniredis, q Enqueuer, entries []Entry, prepare func(*replica)) *replica {
+// bubble is a Redis in virtual time, which begins at midnight of 1 January 2000 in UTC, and the
+// replicas that use it.
+type bubble struct {
+	*testing.T
+	m       *miniredis.Miniredis
+	q       *jobQueue
+	started []*replica
+}
+
+func inBubble(t *testing.T, f func(b *bubble)) {
 	t.Helper()
-	r := newReplica(t, m, q, entries, prepare)
-	ctx, stop := context.WithCancel(t.Context())
-	r.stop, r.done = stop, make(chan struct{})
-	go func() {
-		defer close(r.done)
-		if err := r.Run(ctx); err != nil {
-			t.Error(err)
-		}
-	}()
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := redistest.Mini(t)
+		f(&bubble{T: t, m: m, q: newJobQueue()})
+	})
+}
+
+// start runs a replica of entries until it is ended.
+func (b *bubble) start(prepare func(*replica), entries ...Entry) *replica {
+	b.Helper()
+	r := b.replica(prepare, entries...)
+	ctx, stop := context.WithCancel(b.Context())
+	done := make(chan error)
+	go func() { done <- r.Run(ctx); close(done) }()
+	r.end = func() { stop(); b.must(<-done) }
+	b.started = append(b.started, r)
 	return r
 }
 
-// newReplica is startReplica without Run.
-func newReplica(t testing.TB, m *miniredis.Miniredis, q Enqueuer, entries []Entry, prepare func(*replica)) *replica {
-	t.Helper()
-	r := &replica{queue: q, random: rand.New(rand.NewPCG(1, 2))}
+// replica is start without Run.
+func (b *bubble) replica(prepare func(*replica), entries ...Entry) *replica {
+	b.Helper()
+	r := &replica{queue: b.q, random: rand.New(rand.NewPCG(1, 2))}
 	if prepare != nil {
 		prepare(r)
 	}
-	rdb := redistest.MiniClient(t, m)
+	rdb := redistest.MiniClient(b, b.m)
 	rdb.AddHook(redistest.Hook(r.around))
 	r.Runner = New(rdb, r, Options{Scope: r.scope, Log: slog.New(slog.DiscardHandler)})
-	if err := r.Set(entries); err != nil {
-		t.Fatal(err)
-	}
+	b.must(r.Set(entries))
 	return r
 }
 
-// end stops the replica and waits until it has.
-func (r *replica) end() {
-	r.stop()
-	<-r.done
+func (b *bubble) must(err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// list returns the status of a replica's first entry.
+func (b *bubble) list(r *replica) Status {
+	b.Helper()
+	list, err := r.List(b.Context(), 2)
+	b.must(err)
+	return list[0]
+}
+
+// wantTicks ends all replicas, and fails unless the ticks of hourly at these hours were enqueued.
+func (b *bubble) wantTicks(hours ...int) { b.Helper(); b.wantIDs(sweepIDs(hours...)) }
+
+func (b *bubble) wantIDs(want []string) {
+	b.Helper()
+	for _, r := range b.started {
+		r.end()
+	}
+	if diff := cmp.Diff(want, b.q.ids()); diff != "" {
+		b.Errorf("enqueued (-want +got):\n%s", diff)
+	}
+}
+
+// hourly returns an entry for tests.
+func hourly(change func(*Entry)) Entry {
+	e := Entry{Name: "sweep", Cron: "0 * * * *", Type: "sweep:all"}
+	if change != nil {
+		change(&e)
+	}
+	return e
+}
+
+// sweepKey is the state of hourly.
+const sweepKey = "hg:{default}:cron:sweep"
+
+func sweepIDs(hours ...int) (ids []string) {
+	for _, hour := range hours {
+		ids = append(ids, fmt.Sprintf("sweep@%d", time.Date(2000, 1, 1, hour, 0, 0, 0, time.UTC).Unix()))
+	}
+	return ids
+}
+
+// until sleeps until a moment of the bubble's first days.
+func until(hour, minute int) {
+	time.Sleep(time.Until(time.Date(2000, 1, 1, hour, minute, 0, 0, time.UTC)))
 }
 
 // call makes a call with the faults of the replica.

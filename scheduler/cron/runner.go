@@ -1,3 +1,20 @@
+// Package cron enqueues asynq tasks at the times of cron lines. Any number of processes may run the
+// same schedules: each tick is enqueued once.
+//
+// An [Entry] is a task and a cron line; each moment that the line matches is a tick. A [Runner]
+// holds a set of entries. Most programs make one in every replica:
+//
+//	runner := cron.New(rdb, asynq.NewClientFromRedisClient(rdb), cron.Options{})
+//	err := runner.Set([]cron.Entry{
+//		{Name: "nightly", Cron: "30 2 * * *", Zone: "Europe/London", Type: "report:send"},
+//	})
+//	…
+//	err = runner.Run(ctx)
+//
+// A tick that a process sees within 30 seconds is enqueued. [Missed] selects which later ticks still
+// run, for example after an outage. [Overlap] selects whether a tick is dropped while an earlier job
+// of the entry is unfinished. [Entry.Next] says what happens when clocks change. Any process that
+// has the entry may call Pause, Resume, Trigger and List, even if it does not call Run.
 package cron
 
 import (
@@ -34,18 +51,15 @@ type Options struct {
 // Runner enqueues a job for each tick of its entries. Any number of processes may run the same
 // entries on one Redis. Its methods are safe for concurrent use, also during Run.
 //
-// The replicas need no leader. Each replica enqueues a tick when it is due, under an ID made of
-// scope, entry and tick. asynq accepts the first of these jobs. It rejects the others while the
-// first job exists, which is until its Retention ends, at least five minutes after the job is done.
-// Each replica then advances the entry's last tick in Redis. If a replica dies before that, another
-// replica does it.
+// Each replica enqueues a tick when it is due, under an ID made of scope, entry and tick. asynq
+// accepts the first of these jobs, and rejects the others until its Retention ends, at least five
+// minutes after the job is done. Each replica then advances the entry's last tick in Redis.
 //
 // A tick gets a second job in two cases: a replica stalls for more than five minutes between reading
 // the last tick and enqueuing the next; or all replicas die after they have enqueued the tick and
 // before they advance it, and none restarts within five minutes.
 //
-// Redis's clock alone decides whether a tick is due, missed, or in a pause. A replica uses its own
-// clock only to measure its sleeps.
+// Redis's clock alone decides whether a tick is due, missed, or in a pause.
 type Runner struct {
 	rdb       redis.UniversalClient
 	enqueuer  Enqueuer
@@ -61,12 +75,6 @@ type Runner struct {
 	records map[string]*record
 	failing bool          // an error has been logged, and the recovery has not
 	offset  time.Duration // Redis's time minus the local time
-}
-
-// schedule is an entry with its parsed cron line.
-type schedule struct {
-	entry Entry
-	*timetable
 }
 
 // record is Run's state of a schedule. It needs no lock: a pass handles it in one goroutine.
@@ -119,8 +127,7 @@ func (r *Runner) Set(entries []Entry) error {
 			errs = append(errs, &EntryError{e.Name, "name", e.Name, "is there twice: each schedule needs a name of its own"})
 		}
 		errs = append(errs, e.Validate())
-		table, _ := newTimetable(e) // Validate has reported its error
-		schedules[e.Name] = schedule{e, table}
+		schedules[e.Name], _ = newSchedule(e) // Validate has reported its error
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -144,9 +151,9 @@ const (
 	retryEvery = 5 * time.Second
 )
 
-// Run enqueues ticks until ctx ends, then finishes the current ticks and returns nil. If Redis
-// fails, Run logs one line and keeps trying. Call Run once for each Runner. Entries that are due at
-// the same time wait for one another's Payload, so Payload should be quick.
+// Run enqueues ticks until ctx ends, finishes the current ticks and returns nil. If Redis fails, Run
+// logs one line and keeps trying. Call Run once. Entries that are due at the same time wait for one
+// another's Payload.
 func (r *Runner) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		timer := time.NewTimer(r.pass(ctx))

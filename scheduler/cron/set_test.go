@@ -2,52 +2,33 @@ package cron
 
 import (
 	"fmt"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
-
-	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
 func TestSet_Error_ChangesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _ := redistest.Mini(t)
-		q := newJobQueue()
-		r := startReplica(t, m, q, []Entry{hourly(nil)}, nil)
+	inBubble(t, func(b *bubble) {
+		r := b.start(nil, hourly(nil))
 		until(1, 30)
-		err := r.Set([]Entry{
-			hourly(func(e *Entry) { e.Cron = "30 * * * *" }),
-			{Name: "bad", Cron: "0 0 31 2 *", Type: "x"},
-			{Name: "worse", Cron: "0 0 * * *", Zone: "Nowhere", Type: "x"},
-			hourly(nil),
-		})
-		for _, want := range []string{`"bad": cron`, `"worse": zone`, `"sweep": name "sweep" is there twice`} {
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("got %v, want it to say %s", err, want)
-			}
+		if err := r.Set([]Entry{hourly(func(e *Entry) { e.Cron = "30 * * * *" }), {Name: "bad", Cron: "0 0 31 2 *", Type: "x"}}); err == nil {
+			b.Error("no error")
 		}
 		until(3, 15)
-		r.end()
-		checkIDs(t, q.ids(), sweepIDs(1, 2, 3))
+		b.wantTicks(1, 2, 3)
 	})
 }
 
 // TestSet_WhileRunning changes, removes and adds an entry again on two replicas, one some seconds
 // after the other.
 func TestSet_WhileRunning(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _ := redistest.Mini(t)
-		q := newJobQueue()
+	inBubble(t, func(b *bubble) {
 		every := hourly(func(e *Entry) { e.Missed = MissedAll })
 		half := hourly(func(e *Entry) { e.Cron, e.Missed = "30 * * * *", MissedAll })
 		off := hourly(func(e *Entry) { e.Missed, e.Disabled = MissedAll, true })
-		a, b := startReplica(t, m, q, []Entry{every}, nil), startReplica(t, m, q, []Entry{every}, nil)
+		replicas := []*replica{b.start(nil, every), b.start(nil, every)}
 		set := func(entries ...Entry) {
-			for _, r := range []*replica{a, b} {
-				if err := r.Set(entries); err != nil {
-					t.Fatal(err)
-				}
+			for _, r := range replicas {
+				b.must(r.Set(entries))
 				time.Sleep(5 * time.Second)
 			}
 		}
@@ -60,35 +41,29 @@ func TestSet_WhileRunning(t *testing.T) {
 		until(7, 15)
 		set(off)
 		until(9, 15)
-		a.end() // it starts again with the entry disabled
-		a = startReplica(t, m, q, []Entry{off}, nil)
+		replicas[0].end() // it starts again with the entry disabled
+		replicas[0] = b.start(nil, off)
 		until(10, 15)
 		set(every) // 11:00
 		until(11, 15)
-		a.end()
-		b.end()
 		want := sweepIDs(1, 2)
 		for _, hour := range []int{2, 3} {
 			want = append(want, fmt.Sprintf("sweep@%d", time.Date(2000, 1, 1, hour, 30, 0, 0, time.UTC).Unix()))
 		}
-		checkIDs(t, q.ids(), append(want, sweepIDs(7, 11)...))
+		b.wantIDs(append(want, sweepIDs(7, 11)...))
 	})
 }
 
 // TestSet_RemovedAndBack_KeepsState removes an entry and adds it again between two passes.
 func TestSet_RemovedAndBack_KeepsState(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _ := redistest.Mini(t)
-		r := newReplica(t, m, newJobQueue(), []Entry{hourly(nil)}, nil)
-		r.pass(t.Context())
-		for _, entries := range [][]Entry{nil, {hourly(nil)}} {
-			if err := r.Set(entries); err != nil {
-				t.Fatal(err)
-			}
-		}
-		r.pass(t.Context())
-		if spec := m.HGet("hg:{default}:cron:sweep", "spec"); spec != "UTC 0 * * * *" {
-			t.Errorf("the entry is there, but the state says %q", spec)
+	inBubble(t, func(b *bubble) {
+		r := b.replica(nil, hourly(nil))
+		r.pass(b.Context())
+		b.must(r.Set(nil))
+		b.must(r.Set([]Entry{hourly(nil)}))
+		r.pass(b.Context())
+		if spec := b.m.HGet(sweepKey, "spec"); spec != "UTC 0 * * * *" {
+			b.Errorf("the entry is there, but the state says %q", spec)
 		}
 	})
 }
@@ -96,31 +71,24 @@ func TestSet_RemovedAndBack_KeepsState(t *testing.T) {
 // TestSet_RemovedOnOneReplica_OthersTick: the state is kept while one of two replicas has the entry.
 func TestSet_RemovedOnOneReplica_OthersTick(t *testing.T) {
 	for _, paused := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			m, _ := redistest.Mini(t)
-			q := newJobQueue()
-			a, b := startReplica(t, m, q, []Entry{hourly(nil)}, nil), startReplica(t, m, q, []Entry{hourly(nil)}, nil)
+		inBubble(t, func(b *bubble) {
+			r := b.start(nil, hourly(nil))
+			b.start(nil, hourly(nil))
 			until(0, 30)
+			want := []int{1, 2, 3}
 			if paused {
-				if err := a.Pause(t.Context(), "sweep"); err != nil {
-					t.Fatal(err)
-				}
+				b.must(r.Pause(b.Context(), "sweep"))
+				want = nil
 			}
-			if err := a.Set(nil); err != nil {
-				t.Fatal(err)
-			}
+			b.must(r.Set(nil))
 			until(0, 31)
-			if stays := m.TTL("hg:{default}:cron:sweep") == 0; stays != paused {
-				t.Errorf("the removed entry's state stays for good: %v, want %v", stays, paused)
+			if stays := b.m.TTL(sweepKey) == 0; stays != paused {
+				b.Errorf("the removed entry's state stays for good: %v, want %v", stays, paused)
 			}
 			until(3, 30)
-			a.end()
-			b.end()
-			if m.TTL("hg:{default}:cron:sweep") != 0 {
-				t.Error("the state will be forgotten, but the entry is there")
-			}
-			if want := sweepIDs(1, 2, 3); !paused {
-				checkIDs(t, q.ids(), want)
+			b.wantTicks(want...)
+			if b.m.TTL(sweepKey) != 0 {
+				b.Error("the state will be forgotten, but the entry is there")
 			}
 		})
 	}

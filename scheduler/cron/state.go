@@ -11,7 +11,6 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// The scripts that this package runs.
 var (
 	cronAdvanceScript = script.New("cron/advance")
 	cronReadScript    = script.New("cron/read")
@@ -74,9 +73,9 @@ func (r *Runner) read(ctx context.Context, names ...string) ([]state, time.Time,
 	return states, time.UnixMicro(micros), nil
 }
 
-// advance sets the time up to which an entry's ticks are done. It reports whether it moved
-// that time, which is false if another replica was faster. If outcome is not empty, that time is a tick. A zero time and an empty spec mark the
-// entry as removed.
+// advance sets the time up to which an entry's ticks are done, which is a tick if outcome is not
+// empty. It reports whether it moved that time: another replica may have been faster. A zero time and
+// an empty spec mark the entry as removed.
 func (r *Runner) advance(ctx context.Context, name string, last time.Time, spec, outcome, job string) (bool, error) {
 	seconds := ""
 	if !last.IsZero() {

@@ -21,24 +21,22 @@ const minRetention = 5 * time.Minute
 // handle handles the next due tick of a schedule, and sets s.wakeAt. If ctx ends, it
 // still finishes a tick that it has begun.
 func (r *Runner) handle(ctx context.Context, s *record, stored state, now time.Time) error {
-	if ctx.Err() != nil || stored.err != nil {
-		return cmp.Or(ctx.Err(), stored.err)
+	if err := cmp.Or(ctx.Err(), stored.err); err != nil {
+		return err
 	}
-	ctx = context.WithoutCancel(ctx)
-	s.wakeAt = now
-	name := s.entry.Name
+	ctx, s.wakeAt = context.WithoutCancel(ctx), now
 	last := latest(moment(stored.DoneUntil), s.doneUntil) // s.doneUntil is later if Redis lost its latest writes
 	switch {
 	case s.entry.Disabled:
 		if !s.specStored && stored.Spec != "" {
-			if _, err := r.advance(ctx, name, time.Time{}, "", "", ""); err != nil {
+			if _, err := r.advance(ctx, s.entry.Name, time.Time{}, "", "", ""); err != nil {
 				return err
 			}
 		}
 		s.specStored, s.wakeAt = true, now.Add(syncEvery)
 		return nil
 	case !s.specStored && stored.Spec != s.spec: // a new entry or cron line
-		if _, err := r.advance(ctx, name, now, s.spec, "", ""); err != nil {
+		if _, err := r.advance(ctx, s.entry.Name, now, s.spec, "", ""); err != nil {
 			return err
 		}
 		last = now
@@ -60,7 +58,7 @@ func (r *Runner) handle(ctx context.Context, s *record, stored state, now time.T
 		}
 	}
 	if len(s.pending) == 0 {
-		s.wakeAt = s.timetable.next(now)
+		s.wakeAt = s.next(now)
 		return nil
 	}
 	return r.enqueueTick(ctx, s, stored, s.pending[0])
@@ -73,35 +71,35 @@ func (r *Runner) skip(ctx context.Context, s *record, missed time.Time) error {
 		outcome = "failed: " + s.err.Error()
 	}
 	moved, err := r.advance(ctx, s.entry.Name, missed, s.spec, outcome, "")
-	if err == nil && moved {
+	if err != nil {
+		return err
+	}
+	if moved {
 		r.log.Warn("skipped missed ticks of a schedule", "entry", s.entry.Name, "after", s.doneUntil, "up_to", missed)
 	}
-	if err == nil {
-		s.doneUntil = missed
-	}
-	return err
+	s.doneUntil = missed
+	return nil
 }
 
 // enqueueTick enqueues a job for a tick and advances the schedule. With OverlapSkip it enqueues no
 // job while an earlier job is unfinished. After an error, some replica tries the tick again.
 func (r *Runner) enqueueTick(ctx context.Context, s *record, stored state, tick time.Time) error {
-	outcome, job := "enqueued", ""
-	running, err := false, error(nil)
-	if s.entry.Overlap == OverlapSkip {
-		running, err = r.unfinished(stored.Job, stored.TriggeredJob)
-	}
+	outcome, job := "skipped: still running", ""
+	running, err := r.unfinished(s.entry, stored.Job, stored.TriggeredJob)
 	if err != nil {
 		return err
 	}
-	payload, failure := []byte(nil), error(nil)
-	if running {
-		outcome = "skipped: still running"
-	} else if payload, failure = r.payload(s.schedule, tick); failure != nil {
-		outcome = "failed: payload: " + failure.Error()
-	} else {
-		id := r.jobID(s.entry.Name, fmt.Sprint(tick.Unix()))
-		if job, err = r.enqueue(ctx, s.entry, id, payload, s.entry.delay(id)); err != nil {
-			return err
+	var failure error
+	if !running {
+		var payload []byte
+		if payload, failure = r.payload(s.schedule, tick); failure != nil {
+			outcome = "failed: payload: " + failure.Error()
+		} else {
+			id := r.jobID(s.entry.Name, fmt.Sprint(tick.Unix()))
+			if job, err = r.enqueue(ctx, s.entry, id, payload, s.entry.delay(id)); err != nil {
+				return err
+			}
+			outcome = "enqueued"
 		}
 	}
 	moved, err := r.advance(ctx, s.entry.Name, tick, s.spec, outcome, job)
@@ -185,11 +183,12 @@ func (r *Runner) jobID(name, job string) string {
 	return id
 }
 
-// unfinished reports whether any of the jobs exists and is neither completed nor archived.
-func (r *Runner) unfinished(jobs ...string) (bool, error) {
+// unfinished reports whether, with OverlapSkip, any of the jobs exists and is neither completed nor
+// archived.
+func (r *Runner) unfinished(e Entry, jobs ...string) (bool, error) {
 	for _, job := range jobs {
 		id, queue, ok := strings.Cut(job, " ")
-		if !ok {
+		if e.Overlap != OverlapSkip || !ok {
 			continue
 		}
 		info, err := r.inspector.GetTaskInfo(queue, id)

@@ -27,9 +27,6 @@ const (
 	// deniedWindow is for how long after a denial fetched jobs wait for the limiter's decision
 	// before asynq gets them.
 	deniedWindow = time.Second
-	// maxPermitAge is the maximum age of permits when the handler starts, because the limiter counts
-	// them at the time of the request.
-	maxPermitAge = 100 * time.Millisecond
 )
 
 // permits is the part of *waitdb.DB that a server calls for each job. Tests wrap it.
@@ -42,124 +39,77 @@ type permits interface {
 
 // request requests permits for the jobs of one batch, in their order. It does not wait for the
 // results. A slow RuleFor delays its own job only. The job fails if RuleFor has not returned by the
-// end of the job's Timeout or Deadline.
+// end of the job's Timeout or Deadline, or of its Timeout if the Deadline has passed already.
 func (s *scope) request(all ...*attempt) {
-	rules, ends := make([]<-chan ruleResult, len(all)), make([]time.Time, len(all))
+	rules, ends, now := make([]<-chan result[Rule], len(all)), make([]time.Time, len(all)), time.Now()
 	for i, a := range all {
-		a.done, a.decision, ends[i] = make(chan struct{}), waitdb.Decision{}, a.ruleEnd(time.Now())
+		if ends[i] = a.endOf(now); !ends[i].After(now) {
+			ends[i] = now.Add(cmp.Or(a.timeout, asynqTimeout))
+		}
+		a.done, a.decision = make(chan struct{}), waitdb.Decision{}
 		rules[i] = s.askRule(a.job, a.task, ends[i])
 	}
 	wait, cancel := context.WithTimeout(context.Background(), ruleTimeout)
 	defer cancel()
 	ready := make([]*attempt, 0, len(all))
 	for i, a := range all {
-		if s.awaitRule(wait, a, rules[i]) {
+		if r, ok := receive(wait, rules[i]); ok {
+			s.setRule(a, r)
 			ready = append(ready, a)
 			continue
 		}
 		go func() {
 			ctx, cancel := context.WithDeadline(context.Background(), ends[i])
 			defer cancel()
-			if !s.awaitRule(ctx, a, rules[i]) {
-				a.err = errRuleTimeout
+			r, ok := receive(ctx, rules[i])
+			if !ok {
+				r.err = fmt.Errorf("RuleFor has not returned: %w", context.DeadlineExceeded)
 			}
+			s.setRule(a, r)
 			s.requests.add(a)
 		}()
 	}
 	s.requests.add(ready...)
 }
 
-// ruleEnd returns when a call of RuleFor that begins now times out: at the end of the job's timeout
-// or deadline. If the deadline has passed already, only the timeout counts.
-func (t jobTimeout) ruleEnd(now time.Time) time.Time {
-	if end := t.end(now); end.After(now) {
-		return end
-	}
-	return now.Add(cmp.Or(t.timeout, asynqTimeout))
-}
-
-var (
-	// errNoRule fails a job whose RuleFor called runtime.Goexit.
-	errNoRule = errors.New("rules: RuleFor did not return")
-	// errRuleTimeout fails a job whose RuleFor did not return before the job's timeout or deadline.
-	errRuleTimeout = fmt.Errorf("rules: RuleFor has not returned: %w", context.DeadlineExceeded)
-)
-
-type ruleResult struct {
-	rule Rule
-	err  error
-}
-
-// askRule calls the program's RuleFor in a new goroutine, because it may panic or never return. Its
-// context is derived from the program's BaseContext, holds the job and ends at end. A panic becomes
-// a panicError.
-func (s *Server) askRule(j job, task *asynq.Task, end time.Time) <-chan ruleResult {
-	result := make(chan ruleResult, 1)
-	go func() {
-		r := ruleResult{err: errNoRule}
-		defer func() {
-			if value := recover(); value != nil {
-				r = ruleResult{err: s.userCode.panicked("the rules' RuleFor", value)}
-			}
-			result <- r
-		}()
+// askRule calls the program's RuleFor. Its context is derived from the program's BaseContext, holds
+// the job and ends at end.
+func (s *Server) askRule(j job, task *asynq.Task, end time.Time) <-chan result[Rule] {
+	return goCall(s.log, "RuleFor", func() (Rule, error) {
 		base, err := s.baseContext()
 		if err != nil {
-			r.err = err
-			return
+			return Rule{}, err
 		}
 		base = context.WithValue(context.WithValue(base, jobKey{}, j), queueKey{}, s.shards.QueueOf(j.Queue))
 		ctx, cancel := context.WithDeadline(base, end)
 		defer cancel()
-		r.rule, r.err = s.rules.RuleFor(ctx, task)
-	}()
-	return result
+		return s.rules.RuleFor(ctx, task)
+	})
 }
 
-// receive returns a value from the channel, or false if the context ends first.
-func receive[T any](ctx context.Context, values <-chan T) (value T, ok bool) {
-	select {
-	case value = <-values:
-		return value, true
-	default: // a value that is ready is returned even if the context has ended
-	}
-	select {
-	case value = <-values:
-		return value, true
-	case <-ctx.Done():
-		return value, false
-	}
-}
-
-// awaitRule waits until RuleFor has returned, and reports false if the context ends first.
-func (s *scope) awaitRule(ctx context.Context, a *attempt, rule <-chan ruleResult) bool {
-	r, ok := receive(ctx, rule)
-	if !ok {
-		return false
-	}
-	a.rule, a.err = r.rule, r.err
+// setRule sets the attempt's rule, or why the job does not run.
+func (s *scope) setRule(a *attempt, r result[Rule]) {
+	a.rule, a.err = r.value, r.err
 	switch {
 	case errors.Is(r.err, throttle.ErrUnavailable):
 		a.decision, a.err = s.outcomeError(a, waitdb.Decision{}, r.err)
 	case r.err == nil:
-		if err := s.shards.Check(s.shards.QueueOf(a.Queue), s.shard, r.rule.Needs); err != nil {
-			a.err = finalError{err}
+		if err := s.shards.Check(s.shards.QueueOf(a.Queue), s.shard, a.rule.Needs); err != nil {
+			a.err = &attemptError{error: err, final: true}
 		} else if a.err = a.expiredError(); a.err != nil && len(a.rule.Needs) > 0 {
 			go func() { _, _ = s.limiter.Forget(context.Background(), a.job) }() // if Forget fails, the dispatcher forgets the job
 		}
 	}
-	return true
 }
 
 // requestQueue sends requests to the limiter in the order in which the jobs were fetched. It makes
 // one call at a time, and sends the requests that are added meanwhile in the next one.
 type requestQueue struct {
-	acquire func([]*attempt) (denied bool) // requests permits and reports any denial
+	acquire func([]*attempt)
 
 	mu      sync.Mutex
 	waiting []*attempt
 	busy    bool
-	denied  time.Time // time of the last denial
 }
 
 // add queues the requests of jobs whose RuleFor has returned. A job without needs is finished at once.
@@ -170,7 +120,7 @@ func (q *requestQueue) add(ready ...*attempt) {
 		if a.sentAt = time.Now(); a.err == nil && len(a.rule.Needs) > 0 {
 			q.waiting = append(q.waiting, a)
 		} else {
-			a.finish()
+			close(a.done)
 		}
 	}
 	if len(q.waiting) > 0 && !q.busy {
@@ -188,34 +138,15 @@ func (q *requestQueue) sendAll() {
 		batch := q.waiting[:n:n]
 		q.waiting = q.waiting[n:]
 		q.mu.Unlock()
-		denied := q.acquire(batch)
+		q.acquire(batch)
 		q.mu.Lock()
-		if denied {
-			q.denied = time.Now()
-		}
-		for _, a := range batch {
-			a.finish()
-		}
 	}
 	q.waiting, q.busy = nil, false
 }
 
-// deniedRecently reports whether a job was denied within the deniedWindow.
-func (q *requestQueue) deniedRecently() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return time.Since(q.denied) < deniedWindow
-}
-
-// finish publishes the result of a request.
-func (a *attempt) finish() {
-	a.startAt = time.Now().Add(a.decision.BeginIn)
-	close(a.done)
-}
-
-// acquire requests the permits of the jobs from the limiter, in their order, and reports whether any
-// job was denied. It first defines the limits of the rules, if that has not been done.
-func (s *scope) acquire(all []*attempt) (denied bool) {
+// acquire requests the permits of the jobs from the limiter, in their order, and publishes the results.
+// It first defines the limits of the rules, if that has not been done.
+func (s *scope) acquire(all []*attempt) {
 	ctx := context.Background()
 	results := make([]waitdb.AcquireResult, len(all))
 	if err := s.define(ctx); err != nil {
@@ -239,10 +170,13 @@ func (s *scope) acquire(all []*attempt) (denied bool) {
 		if err == nil {
 			s.stats.CountDecision(a.rule.Needs, d)
 		}
+		if d.Outcome == throttle.Denied {
+			s.deniedAt.Store(time.Now().UnixNano())
+		}
 		a.decision, a.err = s.outcomeError(a, d, err)
-		denied = denied || d.Outcome == throttle.Denied
+		a.startAt = time.Now().Add(a.decision.BeginIn)
+		close(a.done)
 	}
-	return denied
 }
 
 // waitdbJob returns the attempt's job as the limiter needs it. Its deadline is one second before
@@ -273,7 +207,7 @@ func (s *scope) outcomeError(a *attempt, d waitdb.Decision, err error) (waitdb.D
 		// If the job already waits in its lane, the dispatcher can promote it.
 		return d, &putBackError{error: err, at: time.Now().Add(time.Second), denied: true}
 	case err != nil:
-		return d, finalError{err}
+		return d, &attemptError{error: err, final: true}
 	case d.Outcome == throttle.Allowed:
 		return d, nil
 	case d.Outcome == throttle.Denied:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -23,7 +24,7 @@ type job = throttle.JobID
 // not count the denied one.
 type attempt struct {
 	job
-	scope     *scope      // nil until decode
+	scope     *scope
 	msg       string      // as asynq stores it
 	task      *asynq.Task // nil if the message cannot be read, which asynq reports
 	statsTask stats.Task  // the queue and type that count the job in the stats
@@ -69,25 +70,20 @@ type attemptEnd struct {
 	putBack *putBackError
 }
 
-// decode parses the message of a fetched job. The task stays nil if the message is not valid.
-func (s *Server) decode(a *attempt) {
+// newAttempt returns the attempt of a fetched job. Its task is nil if the message is not valid.
+func (s *Server) newAttempt(queue string, c *asynqdb.Dequeue, t asynqdb.Taken) *attempt {
+	a := &attempt{job: job{Queue: queue, ID: t.ID}, scope: s.scopeOf(queue), msg: t.Msg, back: t.Back, lease: c.Lease(), leaseEnd: c.LeaseEnd()}
 	m, err := asynqdb.ParseMessage([]byte(a.msg))
 	if err != nil {
-		return
+		return a
 	}
-	a.scope, a.task = s.scopeOf(a.Queue), m.Task()
+	a.task = m.Task()
 	a.statsTask = stats.Task{Queue: a.Queue, Type: a.task.Type()}
 	a.unique, a.retried, a.maxRetry, a.jobTimeout = m.Unique, m.Retried, m.MaxRetry, jobTimeoutOf(m)
 	if a.isNew = !a.back && m.FailedAt == 0; !a.isNew {
 		a.position = queuePositionOf(a.job, a.task)
 	}
-}
-
-// updateEnd changes the attempt's end.
-func (a *attempt) updateEnd(change func(*attemptEnd)) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	change(&a.end)
+	return a
 }
 
 // ending returns the attempt's end, as far as it is known.
@@ -144,13 +140,13 @@ func (a *attempt) expiredError() error {
 	if a.rule.OnMaxWait == ActionDrop {
 		return fmt.Errorf("%w: %w", err, asynq.RevokeTask)
 	}
-	return finalError{err}
+	return &attemptError{error: err, final: true}
 }
 
 // retryError turns a handler's error into an error for asynq. If the error wraps several of ours
 // and asynq's, PutBackAs takes precedence over SkipRetry and RevokeTask, and those two take
 // precedence over RetryAfter: see IsPutBack. Without a policy the program's RetryDelayFunc decides.
-// After the policy's last retry retryError returns a finalError, because asynq knows only the job's
+// After the policy's last retry retryError returns a final error, because asynq knows only the job's
 // own MaxRetry.
 func (a *attempt) retryError(err error) error {
 	if as, ok := errors.AsType[*putBackAs](err); ok {
@@ -167,7 +163,100 @@ func (a *attempt) retryError(err error) error {
 	}
 	class := a.rule.Retry.class(err)
 	if class.MaxRetry != nil && a.retried >= *class.MaxRetry || a.retried >= a.maxRetry {
-		return finalError{err}
+		return &attemptError{error: err, final: true}
 	}
-	return delayedError{err, class.Delay(a.retried)}
+	return &attemptError{error: err, delay: new(class.Delay(a.retried))}
+}
+
+// inFlight holds a server's attempts from when asynq gets the job until asynq has written to Redis
+// how the attempt ended. It is safe for concurrent use.
+type inFlight struct {
+	mu       sync.Mutex
+	attempts map[job]*attempt
+	slots    int       // worker slots that attempts occupy
+	sweep    time.Time // when old attempts are removed next
+}
+
+// writeBackTime is the minimum time for which an attempt without a slot is kept: asynq tries to
+// write its end until the lease ends, after 30 s.
+const writeBackTime = time.Minute
+
+// add adds the attempt of a job that asynq gets.
+func (f *inFlight) add(a *attempt) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.attempts == nil {
+		f.attempts = map[job]*attempt{}
+	}
+	now := time.Now()
+	if now.After(f.sweep) {
+		f.sweep = now.Add(writeBackTime)
+		maps.DeleteFunc(f.attempts, func(_ job, a *attempt) bool { return !a.slot && now.After(a.until) })
+	}
+	f.free(f.attempts[a.job])
+	a.slot = true
+	f.slots++
+	f.attempts[a.job] = a
+}
+
+// get returns the attempt of a job, or an empty attempt if there is none.
+func (f *inFlight) get(j job) *attempt {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if a := f.attempts[j]; a != nil {
+		return a
+	}
+	return &attempt{job: j}
+}
+
+// take claims the attempt of a job whose handler has not started. It returns nil if there is none,
+// or if it was claimed before.
+func (f *inFlight) take(j job) *attempt {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a := f.attempts[j]
+	if a == nil || a.taken {
+		return nil
+	}
+	a.taken = true
+	return a
+}
+
+// free frees the slot of an attempt, if it has one. The lock is held.
+func (f *inFlight) free(a *attempt) {
+	if a != nil && a.slot {
+		a.slot, a.until = false, time.Now().Add(writeBackTime)
+		f.slots--
+	}
+}
+
+// release frees the slot of an attempt. It removes the attempt if its end is written, unless a
+// later attempt of the job has replaced it.
+func (f *inFlight) release(a *attempt, written bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.free(a)
+	if written && f.attempts[a.job] == a {
+		delete(f.attempts, a.job)
+	}
+}
+
+// busy returns how many slots attempts occupy.
+func (f *inFlight) busy() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.slots
+}
+
+// putsBack reports whether a job with that ID is being put back, in any queue. It looks at all
+// attempts, and is only called when asynq is about to archive a job.
+func (f *inFlight) putsBack(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for j, a := range f.attempts {
+		if j.ID == id && a.ending().putBack != nil {
+			return true
+		}
+	}
+	return false
 }

@@ -118,31 +118,28 @@ func (e *putBackError) Error() string { return storable(e.error.Error()) }
 // Unwrap returns the wrapped error.
 func (e *putBackError) Unwrap() error { return e.error }
 
-// finalError makes asynq archive a job without a retry. It keeps the text of the wrapped error.
-// To wrap asynq.SkipRetry as well would add to the text.
-type finalError struct{ error }
-
-// Unwrap returns the wrapped error.
-func (e finalError) Unwrap() error { return e.error }
-
-// Is reports that asynq does not retry.
-func (e finalError) Is(target error) bool { return target == asynq.SkipRetry }
-
-// delayedError is a handler's error with the delay that the job's rule sets before the next
-// attempt.
-type delayedError struct {
+// attemptError is an error that asynq can store, with what asynq does with the job besides. It keeps
+// the text of the wrapped error, to which asynq.SkipRetry would add.
+type attemptError struct {
 	error
-	delay time.Duration
+	final bool           // asynq archives the job without a retry
+	delay *time.Duration // the delay before the next attempt; nil leaves it to the program
 }
 
-// Unwrap returns the wrapped error.
-func (e delayedError) Unwrap() error { return e.error }
+// Error returns the wrapped error's text as asynq stores it.
+func (e *attemptError) Error() string { return storable(e.error.Error()) }
 
-// withoutDelay returns the error that the program's functions get: the handler's own error. A
-// finalError stays, because it reports, as asynq.SkipRetry does, that the job is archived.
+// Unwrap returns the wrapped error.
+func (e *attemptError) Unwrap() error { return e.error }
+
+// Is reports whether asynq does not retry.
+func (e *attemptError) Is(target error) bool { return e.final && target == asynq.SkipRetry }
+
+// withoutDelay returns the error that the program's functions get: the handler's own error. A final
+// error stays, because it reports, as asynq.SkipRetry does, that the job is archived.
 func withoutDelay(err error) error {
-	if delayed, ok := errors.AsType[delayedError](err); ok {
-		return delayed.error
+	if own, ok := errors.AsType[*attemptError](err); ok && own.delay != nil {
+		return own.error
 	}
 	return err
 }
@@ -151,19 +148,10 @@ func withoutDelay(err error) error {
 // an attempt with any other text, and the job would stay active.
 func storable(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
-// storableError is an error with a text that asynq can store.
-type storableError struct{ error }
-
-// Error returns the wrapped error's text as UTF-8.
-func (e storableError) Error() string { return storable(e.error.Error()) }
-
-// Unwrap returns the wrapped error.
-func (e storableError) Unwrap() error { return e.error }
-
 // withStorableText returns an error that asynq can store: err itself if its text is UTF-8.
 func withStorableText(err error) error {
 	if err == nil || utf8.ValidString(err.Error()) {
 		return err
 	}
-	return storableError{err}
+	return &attemptError{error: err}
 }

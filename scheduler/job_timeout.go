@@ -56,31 +56,31 @@ func restoreTimeout(msg []byte, m asynqdb.Message) []byte {
 	return asynqdb.WithTimes(msg, m.Timeout%disabledOffset, m.Deadline%disabledOffset)
 }
 
-// start starts the handler's timer. It returns the handler's context, which is derived from asynq's
-// context and ends at the timeout or the deadline. At that moment asynq abandons the attempt, even
-// if the handler has not returned. The caller calls ended after the handler has returned. ended
-// reports whether the handler took too long.
-func (t jobTimeout) start(ctx context.Context) (_ context.Context, ended func() (over bool)) {
-	end := t.end(time.Now())
-	parent, ok := ctx.Value(runContextKey{}).(*runContext)
-	if end.IsZero() || !ok {
-		return ctx, func() bool { return errors.Is(ctx.Err(), context.DeadlineExceeded) }
+// startTimer starts the timer of a handler. The context that it returns is derived from asynq's
+// context and ends at the timeout or the deadline. At that moment asynq abandons the attempt, even if
+// the handler has not returned. stop ends the timer, and reports whether the handler took too long.
+func (t jobTimeout) startTimer(ctx context.Context, now time.Time) (_ context.Context, stop func() (over bool)) {
+	over := func() bool { return errors.Is(ctx.Err(), context.DeadlineExceeded) }
+	end := t.endOf(now)
+	if end.IsZero() {
+		return ctx, over
 	}
+	parent, _ := ctx.Value(runContextKey{}).(*runContext)
 	ctx, cancel := context.WithDeadline(ctx, end)
-	stop := context.AfterFunc(ctx, func() {
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	stopTimer := context.AfterFunc(ctx, func() {
+		if over() && parent != nil {
 			parent.end(context.DeadlineExceeded)
 		}
 	})
 	return ctx, func() bool {
-		stop()
+		stopTimer()
 		cancel()
-		return errors.Is(ctx.Err(), context.DeadlineExceeded)
+		return over()
 	}
 }
 
-// end returns when an attempt that starts now must end, or zero if it need not.
-func (t jobTimeout) end(now time.Time) time.Time {
+// endOf returns when an attempt that starts now must end, or zero if it need not.
+func (t jobTimeout) endOf(now time.Time) time.Time {
 	if end := now.Add(t.timeout); t.timeout > 0 && (t.deadline.IsZero() || end.Before(t.deadline)) {
 		return end
 	}
@@ -101,29 +101,21 @@ type runContext struct {
 // runContextKey is the key under which a runContext is its own value.
 type runContextKey struct{}
 
-// runContexts makes the parents of asynq's contexts from the program's BaseContext. If BaseContext
-// fails, the context has ended with that error, so that asynq fails the job and calls no handler.
-func runContexts(next func() (context.Context, error)) func() context.Context {
-	return func() context.Context {
-		base, err := next()
-		if err != nil {
-			base = context.Background()
-		}
-		c := &runContext{Context: base, err: err}
-		c.own, c.end = context.WithCancelCause(base)
-		if err != nil {
-			c.end(err)
-		}
-		return c
+// newRunContext makes the parent of asynq's context for one attempt from the program's BaseContext.
+// If BaseContext fails, the context has ended with that error, so that asynq fails the job and calls
+// no handler. The handler ends the context when asynq is done with the attempt, because otherwise
+// the program's context would keep a reference to it.
+func (s *Server) newRunContext() context.Context {
+	base, err := s.baseContext()
+	if err != nil {
+		base = context.Background()
 	}
-}
-
-// release detaches the runContext of an attempt from the program's context when asynq is done with
-// the attempt. Otherwise the program's context would keep a reference to the runContext.
-func release(ctx context.Context) {
-	if parent, ok := ctx.Value(runContextKey{}).(*runContext); ok && parent.Context.Done() != nil {
-		parent.end(nil)
+	c := &runContext{Context: base, err: err}
+	c.own, c.end = context.WithCancelCause(base)
+	if err != nil {
+		c.end(err)
 	}
+	return c
 }
 
 // Value implements context.Context. It reads from the program's context and not from own: package

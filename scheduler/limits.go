@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,48 +17,18 @@ import (
 // then, before the first request for permits. If Redis loses a limit later, the limiter defines it
 // again.
 type limits struct {
-	mu        sync.Mutex
-	list      []throttle.Limit
-	version   int  // of the list, which may be replaced while it is being defined
-	isDefined bool // whether the list is defined in Redis
+	list    []throttle.Limit
+	byName  map[string]throttle.Limit
+	defined bool // whether they are defined in Redis
 }
 
-// replace replaces the list. isDefined means that the new list is already defined in Redis.
-func (l *limits) replace(list []throttle.Limit, isDefined bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.list, l.isDefined = slices.Clone(list), isDefined
-	l.version++
-}
-
-// undefined returns the list if it must still be defined in Redis.
-func (l *limits) undefined() (list []throttle.Limit, version int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.isDefined {
-		return nil, 0
-	}
-	return l.list, l.version
-}
-
-// markDefined records that a version of the list is defined in Redis.
-func (l *limits) markDefined(version int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.isDefined = l.isDefined || l.version == version
-}
-
-// defined returns the limits by name, or an empty map before they are defined in Redis.
-func (l *limits) defined() map[string]throttle.Limit {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	limits := map[string]throttle.Limit{}
-	for i := 0; l.isDefined && i < len(l.list); i++ {
-		limit := l.list[i]
+func newLimits(list []throttle.Limit, defined bool) *limits {
+	l := &limits{slices.Clone(list), map[string]throttle.Limit{}, defined}
+	for _, limit := range list {
 		limit.Paused = false
-		limits[limit.Name] = limit
+		l.byName[limit.Name] = limit
 	}
-	return limits
+	return l
 }
 
 // Define replaces the Limits of the server's rules, for example after a change of a config file. It
@@ -78,7 +47,7 @@ func (s *Server) Define(ctx context.Context, limits ...throttle.Limit) error {
 		}
 	}
 	for i, c := range s.scopes {
-		c.limits.replace(parts[i], true)
+		c.limits.Store(newLimits(parts[i], true))
 	}
 	return nil
 }
@@ -95,21 +64,20 @@ func (s *Server) parts(limits []throttle.Limit) ([][]throttle.Limit, error) {
 	return parts, nil
 }
 
-// define defines the limits in Redis if that has not been done. It is called before every request,
-// and costs only a mutex lock once the limits are defined.
+// define defines the limits in Redis if that has not been done. It is called before every request.
 func (s *scope) define(ctx context.Context) error {
-	list, version := s.limits.undefined()
-	if len(list) == 0 {
+	l := s.limits.Load()
+	if l.defined || len(l.list) == 0 {
 		return nil
 	}
 	if err := s.checkShards(ctx); err != nil {
 		return fmt.Errorf("%w: %w", throttle.ErrUnavailable, err) // the jobs wait
 	}
 	began := time.Now()
-	err := s.limiter.Define(ctx, list...)
+	err := s.limiter.Define(ctx, l.list...)
 	s.noteLimiter(ctx, began, err)
 	if err == nil {
-		s.limits.markDefined(version)
+		s.limits.CompareAndSwap(l, newLimits(l.list, true)) // unless they were replaced meanwhile
 	}
 	return err
 }
@@ -168,10 +136,11 @@ type loggedDifferences struct {
 // since: the last definition of a limit is in force. The first call also logs limits that are
 // paused or were set at run time, because a restart does not change that.
 func (s *scope) compareLimits(ctx context.Context) {
-	ours := s.limits.defined()
-	if len(ours) == 0 {
+	l := s.limits.Load()
+	if !l.defined || len(l.list) == 0 {
 		return
 	}
+	ours := l.byName
 	names := slices.Sorted(maps.Keys(ours))
 	stored, err := definitions(ctx, s.limiter, names)
 	if err != nil {

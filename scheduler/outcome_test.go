@@ -27,7 +27,7 @@ func TestJob_Outcome(t *testing.T) {
 	unknown := func(r Rule) Rule { r.Needs = needs("unknown").Needs; return r }
 	// A limit of the rules would be defined again.
 	deletes := func(st *stack) {
-		st.server.scopes[0].limits.replace(nil, true)
+		st.server.scopes[0].limits.Store(newLimits(nil, true))
 		st.must(st.limiter.Delete(st.t.Context(), "api"))
 	}
 	panics := func(context.Context, *asynq.Task) error { panic("a fault") }
@@ -77,7 +77,7 @@ func TestJob_Outcome(t *testing.T) {
 		"rule fails":    {find: fails(errors.New("caf\xe9")), state: archived, text: shown, retried: 2, reported: 3},
 		"rule archives": {find: fails(fmt.Errorf("no such customer: %w", asynq.SkipRetry)), state: archived, text: "no such customer", reported: 1},
 		"rule panics":   {find: func(*asynq.Task) (Rule, error) { panic("a fault") }, opts: opts(asynq.MaxRetry(0)), state: archived, text: "a fault", reported: 1},
-		"rule ends":     {find: func(*asynq.Task) (Rule, error) { runtime.Goexit(); return Rule{}, nil }, opts: opts(asynq.MaxRetry(0)), state: archived, text: "RuleFor did not return", reported: 1},
+		"rule ends":     {find: func(*asynq.Task) (Rule, error) { runtime.Goexit(); return Rule{}, nil }, opts: opts(asynq.MaxRetry(0)), state: archived, text: "RuleFor ended its goroutine", reported: 1},
 		"rule fails at once": {find: func(*asynq.Task) (Rule, error) {
 			asked++
 			return Rule{}, [3]error{errors.New("no database")}[min(asked-1, 2)]

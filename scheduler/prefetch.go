@@ -47,11 +47,9 @@ const (
 //
 // It is safe for concurrent use.
 type prefetcher struct {
-	db       asynqdb.DB
-	slots    int // of the server
-	shares   int // how many weighted queues asynq draws from; 1 with strict priority
-	jobs     admitter
-	inFlight *inFlight
+	*Server
+	slots  int // of the server
+	shares int // how many weighted queues asynq draws from; 1 with strict priority
 
 	lock      chan struct{} // guards what follows; held while Redis answers
 	next      batch         // jobs that asynq gets next; they go back at until
@@ -66,17 +64,6 @@ type prefetcher struct {
 	stopped   bool
 }
 
-// An admitter decides which of the fetched jobs asynq gets.
-type admitter interface {
-	// acquireAll requests permits for jobs. It returns the jobs that asynq gets; the others were
-	// denied and are back in their queue.
-	acquireAll(ctx context.Context, jobs batch) []*attempt
-	// noteFetch is called after each fetch of a queue's jobs.
-	noteFetch(ctx context.Context, queue string, began time.Time, err error)
-	// releaseUnused gives up the permits of a job that will not start.
-	releaseUnused(a *attempt)
-}
-
 // batch holds the jobs returned by one dequeue that have not started yet.
 type batch struct {
 	*asynqdb.Dequeue
@@ -84,9 +71,9 @@ type batch struct {
 }
 
 // newPrefetcher returns a prefetcher for a server with that configuration.
-func newPrefetcher(db asynqdb.DB, cfg asynq.Config, jobs admitter, flying *inFlight) *prefetcher {
+func newPrefetcher(s *Server, cfg asynq.Config) *prefetcher {
 	p := &prefetcher{
-		db: db, jobs: jobs, inFlight: flying, slots: cfg.Concurrency, shares: 1,
+		Server: s, slots: cfg.Concurrency, shares: 1,
 		lock: make(chan struct{}, 1), lost: map[string]*asynqdb.Dequeue{}, emptiedAt: map[string]time.Time{},
 		lookedAt: map[string]time.Time{}, passes: map[string]time.Duration{},
 	}
@@ -169,7 +156,7 @@ func (p *prefetcher) freeSlots() int {
 func (p *prefetcher) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, error) {
 	began := time.Now()
 	found, err := p.db.Dequeue(ctx, c, n)
-	p.jobs.noteFetch(ctx, c.Queue, began, err)
+	p.scopeOf(c.Queue).queueHealth.Note(ctx, began, err)
 	if err != nil {
 		p.lost[c.Queue] = c
 		return 0, err
@@ -177,9 +164,7 @@ func (p *prefetcher) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, 
 	delete(p.lost, c.Queue)
 	p.next, p.until = batch{Dequeue: c}, time.Now().Add(startWithin)
 	for _, t := range found {
-		p.next.jobs = append(p.next.jobs, &attempt{
-			job: job{Queue: c.Queue, ID: t.ID}, msg: t.Msg, back: t.Back, lease: c.Lease(), leaseEnd: c.LeaseEnd(),
-		})
+		p.next.jobs = append(p.next.jobs, p.newAttempt(c.Queue, c, t))
 	}
 	if len(found) < n && c.Rest <= 0 {
 		p.lookedAt[c.Queue] = began
@@ -192,7 +177,7 @@ func (p *prefetcher) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, 
 		p.returnExpired(ctx)
 	} else if len(found) > 0 && !p.stopped {
 		all := p.next.jobs
-		p.next.jobs = p.jobs.acquireAll(ctx, p.next)
+		p.next.jobs = p.acquireAll(ctx, p.next)
 		p.notePass(c.Queue, all, n, time.Since(began))
 	}
 	if len(p.next.jobs) > 1 {
@@ -262,7 +247,7 @@ func (p *prefetcher) giveBack(ctx context.Context, b batch) error {
 		if a.done != nil && !a.taken {
 			a.taken, a.back = true, true
 			a.msg = string(a.nextPosition().writeTo(a.job, []byte(a.msg)))
-			go p.jobs.releaseUnused(a)
+			go a.releaseUnused()
 		}
 		back[i] = asynqdb.Taken{ID: a.ID, Msg: a.msg, Back: a.back}
 	}
@@ -295,33 +280,24 @@ func (p *prefetcher) stop() {
 	}
 }
 
-// acquireAll implements admitter. It puts denied jobs back before asynq gets them, so that they
-// rarely occupy a worker. Jobs whose request fails go on to their handler, which reports the error.
+// acquireAll requests permits for fetched jobs, and returns the jobs that asynq gets. It puts denied
+// jobs back before asynq gets them, so that they rarely occupy a worker. Jobs whose request fails go
+// on to their handler, which reports the error.
 func (s *Server) acquireAll(ctx context.Context, b batch) []*attempt {
-	readable := make([]*attempt, 0, len(b.jobs))
-	for _, a := range b.jobs {
-		if s.decode(a); a.task != nil {
-			readable = append(readable, a)
-		}
-	}
+	readable := slices.DeleteFunc(slices.Clone(b.jobs), func(a *attempt) bool { return a.task == nil })
 	c := s.scopeOf(b.Queue)
 	c.request(readable...)
-	if len(readable) == 0 || !c.requests.deniedRecently() {
+	if time.Since(time.Unix(0, c.deniedAt.Load())) >= deniedWindow {
 		return b.jobs
 	}
 	wait, cancel := context.WithTimeout(ctx, admitTime)
 	defer cancel()
 	for _, a := range readable {
-		if _, ok := receive(wait, a.done); !ok && wait.Err() != nil {
+		if _, ok := receive(wait, a.done); !ok {
 			break
 		}
 	}
 	return s.putBackDenied(context.WithoutCancel(ctx), b)
-}
-
-// noteFetch implements admitter.
-func (s *Server) noteFetch(ctx context.Context, queue string, began time.Time, err error) {
-	s.scopeOf(queue).queueHealth.Note(ctx, began, err)
 }
 
 // putBackDenied puts denied jobs back, and returns the others. A job that cannot be put back here
@@ -354,11 +330,4 @@ func (s *Server) putBackDenied(ctx context.Context, b batch) (others []*attempt)
 		}
 	}
 	return others
-}
-
-// releaseUnused gives up the permits of a job that will not start. Leases are freed; all other
-// permits count as used.
-func (s *Server) releaseUnused(a *attempt) {
-	<-a.done
-	a.freeLeases(context.Background())
 }

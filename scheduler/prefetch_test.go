@@ -29,19 +29,15 @@ type asker struct {
 }
 
 func newAsker(t *testing.T, rdb redis.UniversalClient, slots int) asker {
+	t.Helper()
 	takeOut(rdb)
-	a := newPrefetcher(asynqdb.New(rdb), asynq.Config{Concurrency: slots}, openGate{}, &inFlight{})
-	t.Cleanup(a.stop)
-	return asker{a, "default", time.Now().Add(asynqdb.LeaseTime).Unix()}
+	s, err := NewServer(rdb, Rules{RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}, asynq.Config{Concurrency: slots, Logger: silent{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.stopFetching)
+	return asker{s.redis.prefetcher, "default", time.Now().Add(asynqdb.LeaseTime).Unix()}
 }
-
-// openGate admits all jobs.
-type openGate struct{}
-
-func (openGate) acquireAll(_ context.Context, b batch) []*attempt { return b.jobs }
-func (openGate) releaseUnused(*attempt)                           {}
-
-func (openGate) noteFetch(context.Context, string, time.Time, error) {}
 
 // ask returns the next job's ID, or "" if there is none.
 func (a asker) ask(ctx context.Context) (string, error) {
@@ -289,7 +285,7 @@ func TestPrefetch_QueueShares(t *testing.T) {
 		if config.StrictPriority {
 			most = 10
 		}
-		if got := newPrefetcher(asynqdb.DB{}, config, openGate{}, &inFlight{}).freeSlots(); got != most {
+		if got := newPrefetcher(&Server{}, config).freeSlots(); got != most {
 			t.Errorf("%d slots of 10 are filled at once, want %d", got, most)
 		}
 		t.Run(fmt.Sprint("strict ", config.StrictPriority), func(t *testing.T) {

@@ -66,9 +66,13 @@ func (p queuePosition) adjust(d waitdb.Decision) waitdb.Decision {
 	return d
 }
 
-// notStarted returns the position of a job that was allowed and did not start. The job requests
-// permits again, and keeps its position and its waiting time.
-func (a *attempt) notStarted(d waitdb.Decision) queuePosition {
+// nextPosition returns the position of a job that has not started and requests permits again: zero
+// unless the job was allowed. Then it keeps its position and its waiting time.
+func (a *attempt) nextPosition() queuePosition {
+	if !a.isDone() || !a.decision.OK() {
+		return queuePosition{}
+	}
+	d := a.decision
 	p := queuePosition{queuedAt: a.position.queuedAt, retryAt: d.At.Add(-d.Waited), notStarted: true, denials: d.Denials}
 	if a.position.notStarted {
 		p.retryAt = a.position.retryAt
@@ -76,13 +80,4 @@ func (a *attempt) notStarted(d waitdb.Decision) queuePosition {
 		p.queuedAt = p.retryAt
 	}
 	return p
-}
-
-// nextPosition returns the position of a job that goes back to its queue before it started: zero
-// unless the job was allowed.
-func (a *attempt) nextPosition() queuePosition {
-	if a.isDone() && a.decision.OK() {
-		return a.notStarted(a.decision)
-	}
-	return queuePosition{}
 }

@@ -121,7 +121,7 @@ func (s *scope) appendChanged(ctx context.Context, changed, records []waitdb.Rec
 		}
 	}
 	end := time.Now().Add(waitingRuleTime)
-	rules := map[job]<-chan ruleResult{}
+	rules := map[job]<-chan result[Rule]{}
 	for queue, ids := range byQueue {
 		messages, err := s.db.Fields(ctx, queue, asynqdb.FieldMessage, ids...)
 		if err != nil {
@@ -142,7 +142,7 @@ func (s *scope) appendChanged(ctx context.Context, changed, records []waitdb.Rec
 			continue
 		}
 		found, ok := receive(wait, rule)
-		if _, panicked := errors.AsType[*panicError](found.err); ok && (panicked || found.err == nil && !waitsFor(r, found.rule)) {
+		if _, panicked := errors.AsType[*panicError](found.err); ok && (panicked || found.err == nil && !waitsFor(r, found.value)) {
 			changed = append(changed, r)
 		}
 	}
@@ -174,7 +174,7 @@ func (s *Server) wantsOf(ctx context.Context, j job, task *asynq.Task) (wants st
 	if !ok || r.err != nil {
 		return stats.Requirements{}, errors.Is(r.err, asynq.SkipRetry) // the job will be archived, and request nothing
 	}
-	return stats.Requirements{Needs: r.rule.Needs, FairnessKey: r.rule.FairnessKey, FairnessWeight: r.rule.FairnessWeight}, true
+	return stats.Requirements{Needs: r.value.Needs, FairnessKey: r.value.FairnessKey, FairnessWeight: r.value.FairnessWeight}, true
 }
 
 // sleep waits for some time, or until the context ends.

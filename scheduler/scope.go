@@ -30,13 +30,14 @@ type scope struct {
 	queues  []string    // sorted by name
 	limiter *waitdb.DB
 	permits permits // the limiter, or a test's wrapper
-	limits  limits
+	limits  atomic.Pointer[limits]
 	logged  loggedDifferences
 	weights map[string]fairqueue.Weight // of the queues
 	claimed atomic.Value                // a string: the ID of the data in the queues' Redis at the last claim
 	changed chan struct{}               // receives a value when the rules have changed
 
 	requests  requestQueue
+	deniedAt  atomic.Int64 // time of the last denial, in nanoseconds
 	slots     slotTeller
 	stats     *stats.Recorder
 	stopStats func() // writes the stats and stops the recorder
@@ -67,7 +68,7 @@ func (s *Server) addScopes(o options, cfg asynq.Config) error {
 		return fmt.Errorf("rules: %w", err)
 	}
 	for i, c := range s.scopes {
-		c.limits.replace(parts[i], false)
+		c.limits.Store(newLimits(parts[i], false))
 	}
 	return nil
 }

@@ -48,9 +48,10 @@ type Server struct {
 	asynq             *asynq.Server
 	redis             *redisClient // used by asynq
 	rules             Rules
-	userCode          *userCode
 	baseContext       func() (context.Context, error) // the program's BaseContext
 	shutdownTimeout   time.Duration                   // longest wait for handlers and the program's other functions
+	patience          context.Context                 // ends when a shutdown no longer waits for the program's code
+	losePatience      context.CancelFunc
 	log               *slog.Logger
 	grant             time.Duration // how long permits are reserved for a granted job
 	inFlight          inFlight
@@ -141,7 +142,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		return nil, err
 	}
 	s := &Server{
-		rules: rules, log: o.log, db: asynqdb.New(rdb), reconcileInterval: dispatcher.DefaultReconcileInterval, maxHeartbeat: dispatcher.DefaultMaxHeartbeat, userCode: newUserCode(o.log),
+		rules: rules, log: o.log, db: asynqdb.New(rdb), reconcileInterval: dispatcher.DefaultReconcileInterval, maxHeartbeat: dispatcher.DefaultMaxHeartbeat,
 		shutdownTimeout: cmp.Or(max(0, cfg.ShutdownTimeout), shutdownTimeout), grant: max(minGrant, 3*cfg.TaskCheckInterval),
 		served: slices.Sorted(maps.Keys(cfg.Queues)), shards: shards, byQueue: map[string]*scope{},
 	}
@@ -151,7 +152,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	if len(s.shards) > 0 {
 		s.spread, s.maxHeartbeat = dispatcher.NewSpread(), dispatcher.MaxSpreadHeartbeat
 	}
-	s.baseContext = func() (context.Context, error) { return s.userCode.baseContext(cfg.BaseContext) }
+	s.patience, s.losePatience = context.WithCancel(context.Background())
 	if err := s.addScopes(o, cfg); err != nil {
 		return nil, err
 	}
@@ -159,7 +160,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s.markers = newMarkerWaiter(rdb, slices.Sorted(maps.Keys(s.byQueue)), cmp.Or(max(0, cfg.TaskCheckInterval), maxPoll))
 	s.redis = &redisClient{
 		UniversalClient: rdb, db: s.db, inFlight: &s.inFlight, forgivenCrashes: o.forgivenCrashes, canPromote: &s.canPromote, scopeOf: s.scopeOf, rotations: map[string]*rotation{},
-		markers: s.markers, prefetcher: newPrefetcher(s.db, cfg, s, &s.inFlight),
+		markers: s.markers, prefetcher: newPrefetcher(s, cfg),
 	}
 	for queue := range s.shards {
 		r := &rotation{shards: s.shards.Names(queue)}
@@ -280,14 +281,14 @@ func (s *Server) stopFetching() {
 // handlers' contexts. Their leases on concurrency limits are kept until the handlers return. The
 // timeout also applies to RuleFor and to functions of the configuration.
 func (s *Server) Shutdown() {
-	end := time.AfterFunc(s.shutdownTimeout, s.userCode.giveUp)
+	end := time.AfterFunc(s.shutdownTimeout, s.losePatience)
 	defer end.Stop()
 	s.stopFetching()
 	ended := s.stopBackground()
 	s.asynq.Shutdown()
 	select {
 	case <-ended:
-	case <-s.userCode.gone:
+	case <-s.patience.Done():
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

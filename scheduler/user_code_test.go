@@ -137,7 +137,7 @@ func TestUserCode_NeverReturns(t *testing.T) {
 		text         string
 	}{
 		"a handler that ends its goroutine": {func() {}, runtime.Goexit, "context deadline exceeded"},
-		"a rule that never returns":         {func() { <-hang }, func() {}, "rules: RuleFor has not returned: context deadline exceeded"},
+		"a rule that never returns":         {func() { <-hang }, func() {}, "RuleFor has not returned: context deadline exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			faulty := true

@@ -77,7 +77,7 @@ func (q *redisClient) replace(ctx context.Context, w *writeBack) *redis.Cmd {
 		return nil
 	}
 	if a := q.inFlight.take(w.attempt.job); a != nil { // its handler was never called
-		go q.prefetcher.jobs.releaseUnused(a)
+		go a.releaseUnused()
 	}
 	if w.putsBack() {
 		return reply(ctx, q.putBack(ctx, w.attempt, w.end.putBack, q.newPutBack(w.attempt, w.end.putBack, w.Msg, w.message.Unique)))
@@ -94,7 +94,7 @@ func (q *redisClient) replace(ctx context.Context, w *writeBack) *redis.Cmd {
 }
 
 // delay returns the delay by the rule's policy for a job whose context ended before its handler
-// returned. In that case asynq asks userCode.retryDelay for the delay with the context's error,
+// returned. In that case asynq asks RetryDelayFunc for the delay with the context's error,
 // which does not have the policy's delay.
 func (w *writeBack) delay() (time.Duration, bool) {
 	text := w.message.LastError

@@ -1,0 +1,281 @@
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/internal/waitdb"
+	"github.com/headgate/headgate/throttle"
+)
+
+const (
+	// reportTimeout is the longest time for which a job that has ended waits for a call to the
+	// limiter.
+	reportTimeout = 5 * time.Second
+	// maxMargin is the maximum time between the cancellation of a handler and the end of its lease.
+	maxMargin = 5 * time.Second
+	// maxPermitAge is the maximum age of permits when the handler starts, because the limiter counts
+	// them at the time of the request.
+	maxPermitAge = 100 * time.Millisecond
+)
+
+var (
+	// errLeaseLost is the cause of a canceled handler context: another job may have the permit by now.
+	errLeaseLost = errors.New("the lease on a concurrency limit was lost")
+	// Errors for the trace span of a run whose handler did not return or did not start.
+	errPanicked = errors.New("the handler panicked")
+	errStale    = errors.New("the permits had expired: the job requests new ones")
+)
+
+// wrap returns the handler that asynq's server gets. The handler waits for the job's permits, which
+// were requested when the job was fetched, and calls next. Most denied jobs were put back before
+// asynq got them. For other denied jobs, the handler returns an error that makes asynq put them
+// back.
+func (s *Server) wrap(next asynq.Handler) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		var j job
+		j.ID, _ = asynq.GetTaskID(ctx)
+		j.Queue, _ = asynq.GetQueueName(ctx)
+		a := s.inFlight.take(j)
+		context.AfterFunc(ctx, func() { // asynq is done with the attempt, and its slot is free
+			ctx.Value(runContextKey{}).(*runContext).end(nil)
+			if a != nil {
+				s.inFlight.release(a, false)
+			}
+		})
+		if a == nil { // another attempt of the job runs
+			return asynq.ErrLeaseExpired
+		}
+		if time.Now().After(a.leaseEnd) { // another server may have the job by now
+			go a.releaseUnused()
+			return asynq.ErrLeaseExpired
+		}
+		err := s.try(ctx, a, task, next)
+		if later, ok := errors.AsType[*putBackError](err); ok {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.end.putBack = later
+		}
+		return withStorableText(err)
+	})
+}
+
+// try waits for the job's permits and runs the handler. A job may be granted some milliseconds
+// before its permits exist, so that one call can grant many jobs. If the permits are too old when
+// the handler starts, try requests new ones. If the job's rule panicked, try panics with the same
+// value, and asynq turns the panic into its own error.
+func (s *Server) try(ctx context.Context, a *attempt, task *asynq.Task, next asynq.Handler) error {
+	for {
+		var err error
+		if _, ok := receive(ctx, a.done); ok {
+			if p, ok := errors.AsType[*panicError](a.err); ok {
+				panic(p.value)
+			}
+			if err = a.err; err == nil {
+				sleep(ctx, time.Until(a.startAt))
+				err = a.expiredError()
+			}
+		}
+		if err == nil && ctx.Err() != nil { // asynq abandoned the attempt, for example because its lease ended
+			err = &putBackError{error: ctx.Err(), at: time.Now().Add(time.Second), denied: true, position: a.nextPosition()}
+		}
+		if err != nil {
+			go a.releaseUnused()
+			s.scopeOf(a.Queue).stats.CountEnd(a.statsTask, a.outcome(ctx, err))
+			return err
+		}
+		a.task = task // asynq's, with a writer of the job's result
+		if stale, err := a.run(ctx, next); !stale {
+			return err
+		}
+		a.refund(ctx)
+		a.position, a.isNew = a.nextPosition(), false
+		if a.restarts++; a.restarts == 3 {
+			s.log.Warn("a job's permits expire before it starts: this machine or the connection to Redis is too slow", "job", a.ID, "queue", a.Queue)
+		}
+		a.scope.request(a)
+	}
+}
+
+// refund gives back permits that the job took and cannot use any more. If it fails, they stay taken.
+func (a *attempt) refund(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
+	defer cancel()
+	for _, t := range a.decision.Taken {
+		if a.scope.limiter.Settle(ctx, a.decision.Decision, t.Limit, t.Key, 0) == nil {
+			a.scope.stats.CountReturned(t, t.Cost)
+		}
+	}
+}
+
+// run calls the handler, extends the job's leases meanwhile, and counts how the attempt ends. A panic
+// is a failure, and asynq turns it into its own error. An attempt that took too long is also a
+// failure, whatever the handler returned, because asynq had abandoned the attempt. If the permits
+// are too old, run does not call the handler, and stale is true.
+func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err error) {
+	a.began = time.Now()
+	ctx, stopTimer := a.startTimer(ctx, a.began)
+	ctx, free := a.holdLeases(context.WithValue(ctx, attemptKey{}, a))
+	defer free()
+	ctx, traced := a.traceRun(ctx)
+	err = errPanicked // unless it returns
+	defer func() { traced(err) }()
+	if a.decision.OK() && a.decision.Age() > maxPermitAge { // checked last, because this process may have been stopped until now
+		stopTimer()
+		return true, errStale
+	}
+	counted, outcome := a.scope.stats.StartJob(a.statsTask), a.failure()
+	queuedAt := a.position.queuedAt
+	if queuedAt.IsZero() && len(a.decision.Taken) > 0 {
+		queuedAt = a.decision.At.Add(-a.decision.Waited)
+	}
+	a.mu.Lock()
+	a.end.queuedAt, a.end.retry = queuedAt, a.rule.Retry
+	a.mu.Unlock()
+	defer func() {
+		counted(outcome)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.end.keep = outcome == stats.Failed || outcome == stats.Archived || outcome == stats.Done && a.retried > 0
+		a.end.took = time.Since(a.began)
+	}()
+	err = next.ProcessTask(ctx, a.task)
+	over := stopTimer()
+	if err = a.afterRun(ctx, err); over {
+		err = context.DeadlineExceeded
+	}
+	if later, ok := errors.AsType[*putBackError](err); ok && !later.denied && later.as == nil {
+		later.position = queuePosition{queuedAt: queuedAt, retryAt: later.at}
+	}
+	outcome = a.outcome(ctx, err)
+	return false, err
+}
+
+// afterRun turns a handler's error into an error for asynq, and reports the outcome to the limiter:
+// a rejected call always, a success only if a limit adapts to latencies. Other failures have
+// nothing to do with limits. A report has a timeout of its own, because the job's context may have
+// ended.
+func (a *attempt) afterRun(ctx context.Context, err error) error {
+	a.reports.Lock()
+	defer a.reports.Unlock()
+	a.mu.Lock()
+	took := cmp.Or(a.latency, time.Since(a.began))
+	a.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
+	defer cancel()
+	if why, ok := errors.AsType[*rateLimitedError](err); ok {
+		if result := a.rateLimited(ctx, why, err); result != nil {
+			return result
+		}
+	}
+	if err == nil && a.decision.WantsFeedback {
+		began := time.Now()
+		a.scope.noteLimiter(ctx, began, a.scope.limiter.Accepted(ctx, a.decision.At, took, a.decision.Taken...))
+	}
+	return a.retryError(err)
+}
+
+// rateLimited makes the limiter block the keys of the rule and put the job into its lane again, in
+// one round trip. It returns nil if the job fails like any other.
+//
+// If the limiter is unavailable, nothing is blocked, and the job is put back until the time that
+// the upstream named. That job does not count as denied, because it is in no lane: the dispatcher
+// would take the job for an orphan and promote it earlier.
+func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err error) error {
+	s, needs, wait := a.scope, a.rule.blockedNeeds(), time.Until(why.until)
+	if len(a.decision.Taken) == 0 || len(needs) == 0 {
+		if why.until.IsZero() {
+			return nil
+		}
+		return &putBackError{error: err, at: time.Now().Add(min(wait, throttle.Day))}
+	}
+	if wait <= 0 {
+		wait = -1
+	}
+	s.stats.CountRateLimited(needs)
+	began := time.Now()
+	d, failed := s.permits.RateLimited(ctx, s.waitdbJob(a), waitdb.RateLimit{At: a.decision.At, For: wait, Blocks: needs}, a.rule.Needs...)
+	s.noteLimiter(ctx, began, failed)
+	switch {
+	case errors.Is(failed, throttle.ErrUnavailable):
+		return &putBackError{error: err, at: time.Now().Add(max(min(wait, throttle.Day), time.Second))}
+	case failed != nil:
+		return &attemptError{error: failed, final: true}
+	case d.Outcome == throttle.Denied:
+		go s.blockParts(wait, needs)
+		s.log.Info("blocked by the upstream", "job", a.ID, "limits", meterNames(needs), "for", d.RetryAfter.Round(time.Second))
+		return s.denied(d, err)
+	}
+	_, result := a.resolveImpossible(d) // nil for ActionRun: the job fails like any other
+	return result
+}
+
+// holdLeases extends the attempt's leases on concurrency limits until free is called, even if ctx
+// ends. asynq gives an attempt up after a timeout or at a shutdown, but the handler may still call
+// the upstream until it returns. free releases the leases. The returned context is canceled if a lease
+// is lost, or a tenth of the lease before the end of a lease that could not be extended, so that the
+// handler can stop before another job gets the permit.
+func (a *attempt) holdLeases(ctx context.Context) (_ context.Context, free func()) {
+	s, d, needs := a.scope, a.decision, a.rule.Needs
+	if d.Lease == 0 {
+		return ctx, func() {}
+	}
+	held, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ctx, cancel := context.WithCancelCause(ctx)
+	lost := sync.OnceFunc(func() {
+		known := s.limits.Load().byName
+		leases := slices.DeleteFunc(slices.Clone(needs), func(n throttle.Need) bool { l, ok := known[n.Limit]; return ok && l.Kind != throttle.Concurrency })
+		s.log.Warn("a job lost its lease and is canceled", "job", a.ID, "queue", a.Queue, "limits", meterNames(leases))
+		cancel(errLeaseLost)
+	})
+	// untilCancel counts from the last call that took or extended the lease.
+	untilCancel := func(sent time.Time) time.Duration { return time.Until(sent.Add(d.Lease - min(d.Lease/10, maxMargin))) }
+	end := time.AfterFunc(untilCancel(a.sentAt), lost)
+	go func() {
+		for next := d.Lease / 3; ; {
+			if sleep(held, next); held.Err() != nil {
+				return
+			}
+			began := time.Now()
+			ok, err := s.permits.Extend(held, d.Holder, needs...)
+			s.noteLimiter(held, began, err)
+			switch next = d.Lease / 3; {
+			case held.Err() != nil:
+				return
+			case err != nil:
+				next = d.Lease / 20
+			case !ok:
+				lost()
+				return
+			default:
+				end.Reset(untilCancel(began))
+			}
+		}
+	}()
+	return ctx, func() {
+		end.Stop()
+		stop()
+		cancel(nil)
+		a.releaseUnused()
+	}
+}
+
+// releaseUnused waits for the result of the attempt's request, and releases its leases. All other
+// permits count as used.
+func (a *attempt) releaseUnused() {
+	<-a.done
+	if a.decision.Lease == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
+	defer cancel()
+	began := time.Now()
+	a.scope.noteLimiter(ctx, began, a.scope.permits.Free(ctx, a.decision.Holder, a.rule.Needs...))
+}

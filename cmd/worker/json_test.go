@@ -79,7 +79,7 @@ schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "
 		{"jobs archive", "one", `"done":"archived","jobs":1,"queue":"default","job":"one"`},
 		{"jobs cancel", "--all", `"done":"canceled","jobs":0`},
 		{"jobs delete", "--all --yes", `"done":"deleted","jobs":4`},
-		{"queues list", "", `"queue":"default","pending":0`},
+		{"queues list", "", `"queue":"default","paused":false,"pending":0`},
 		{"queues pause", "default", `"done":"paused","queue":"default"`},
 		{"queues resume", "default", `"done":"resumed","queue":"default"`},
 		{"queues delete", "default", `"done":"deleted","jobs":0,"queue":"default"`},

@@ -3,13 +3,10 @@ package main
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/display"
-	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/throttle"
 )
@@ -196,37 +193,15 @@ type limitBacklog struct {
 }
 
 func (c *waitingCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	permits, etas := map[throttle.Need]int{}, map[string]forecast.Estimate{}
-	for _, in := range q.Scopes() {
-		demands, err := in.Limiter.Demands(ctx)
-		if err != nil {
-			return err
-		}
-		f, err := in.Forecast(ctx, forecast.Options{})
-		if err != nil {
-			return err
-		}
-		for limit, eta := range f.Limits() {
-			if other, found := etas[limit]; found {
-				eta = eta.OrLater(other)
-			}
-			etas[limit] = eta
-		}
-		for _, d := range demands {
-			permits[throttle.Need{Limit: d.Limit, Key: d.Key}] += d.Permits
-		}
-	}
-	byLimit := map[string]*limitBacklog{}
-	for n, wanted := range permits {
-		if byLimit[n.Limit] == nil {
-			byLimit[n.Limit] = &limitBacklog{Limit: n.Limit, ETA: cli.ETA(etas[n.Limit])}
-		}
-		byLimit[n.Limit].Keys++
-		byLimit[n.Limit].PermitsWanted += wanted
+	status, err := q.Status(ctx, false)
+	if err != nil {
+		return err
 	}
 	var rows []limitBacklog
-	for _, name := range slices.Sorted(maps.Keys(byLimit)) {
-		rows = append(rows, *byLimit[name])
+	for _, l := range status.Limits {
+		if l.KeyCount > 0 {
+			rows = append(rows, limitBacklog{l.Name, l.KeyCount, l.Total, cli.ETA(l.ETA)})
+		}
 	}
 	return cli.List(stdio.Out, c.JSON, rows, "no job waits for a permit", "LIMIT", "KEYS", "PERMITS WANTED", "ETA")
 }

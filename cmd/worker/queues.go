@@ -27,31 +27,18 @@ func (queuesList) Help() string {
 }
 
 type queueRow struct {
-	Queue     string      `json:"queue"`
-	Pending   int         `json:"pending"`
-	Waiting   int         `json:"waiting"`
-	Active    int         `json:"active"`
-	Scheduled int         `json:"scheduled"`
-	Retry     int         `json:"retry"`
-	Completed int         `json:"completed"`
-	Archived  int         `json:"archived"`
-	Paused    bool        `json:"paused"`
-	Oldest    cli.Seconds `json:"oldest_pending_s"`
+	inspect.QueueStatus
+	Oldest cli.Seconds `json:"oldest_pending_s"`
 }
 
 func (c *queuesList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	queues, err := q.ReadQueues(ctx, "", nil)
+	status, err := q.Status(ctx, c.Shards)
 	if err != nil {
 		return err
 	}
-	if !c.Shards {
-		queues = q.Together(queues)
-	}
 	var rows []queueRow
-	for _, q := range queues {
-		rows = append(rows, queueRow{
-			q.Queue, q.Pending, q.Waiting, q.Active, q.Scheduled, q.Retry, q.Completed, q.Archived, q.Paused, cli.Seconds(q.Latency),
-		})
+	for _, q := range status.Queues {
+		rows = append(rows, queueRow{q, cli.Seconds(q.Latency)})
 	}
 	return cli.List(stdio.Out, c.JSON, rows, "there are no queues: enqueuing the first job creates one",
 		"QUEUE", "PENDING", "WAITING", "ACTIVE", "SCHEDULED", "RETRY", "COMPLETED", "ARCHIVED", "OLDEST", "PAUSED")

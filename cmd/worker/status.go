@@ -20,7 +20,7 @@ type statusCommand struct {
 }
 
 func (statusCommand) Help() string {
-	return `Queues: PENDING jobs are in the queue, WAITING jobs wait for permits, RETRY jobs failed, were put back by their handler, or wait in another scope. DONE and FAILED ATTEMPTS count since the queue was created, ARCHIVED jobs failed for good and are kept. RATE is the number of jobs done per second in the last 10 seconds. Below the table is the ETA: when the last pending or waiting job starts if no more jobs come. It is "not before" a time if running jobs of unknown duration hold permits of a concurrency limit.
+	return `Queues: PENDING jobs are in the queue, WAITING jobs wait for permits, ACTIVE jobs run, RETRY jobs failed, were put back by their handler, or wait in another scope. DONE and FAILED ATTEMPTS count since the queue was created, ARCHIVED jobs failed for good and are kept. RATE is the number of jobs done per second in the last 10 seconds. Below the table is the ETA: when the last pending or waiting job starts if no more jobs come. It is "not before" a time if running jobs of unknown duration hold permits of a concurrency limit.
 
 Limits: ALLOWED and DENIED are per second in the last 10 seconds. WAITING is the number of permits that jobs wait for, counted by a worker some seconds ago, KEYS the number of their keys, and SINCE the time for which they have waited. ETA is when the last job that needs the limit starts. STATE is paused, blocked, exhausted (no permit for more than a minute), will be exhausted (before all waiting jobs have run), saturated (waiting jobs use all of it), keys blocked, flowing or idle.
 
@@ -89,20 +89,20 @@ func (c *statusCommand) once(ctx context.Context, q *inspect.Queues, scope strin
 		notBefore = s.At.Add(s.ETA.StartsIn)
 	}
 	return printJSON(out, struct {
-		inspect.Status
+		*inspect.Status
 		Limits    []limitStatus `json:"limits"`
 		ETA       cli.ETA       `json:"eta_s"`
 		NotBefore time.Time     `json:"eta_not_before,omitzero"`
 	}{s, limits, cli.ETA(s.ETA), notBefore})
 }
 
-func printStatus(out io.Writer, scope string, s inspect.Status, limits []limitStatus) error {
+func printStatus(out io.Writer, scope string, s *inspect.Status, limits []limitStatus) error {
 	err := cli.List(out, false, s.Queues, "there are no queues and no jobs",
-		"QUEUE", "PENDING", "WAITING", "RETRY", "SCHEDULED", "RUNNING", "DONE", "FAILED ATTEMPTS", "ARCHIVED", "RATE", "PAUSED")
+		"QUEUE", "PENDING", "WAITING", "RETRY", "SCHEDULED", "ACTIVE", "DONE", "FAILED ATTEMPTS", "ARCHIVED", "RATE", "PAUSED")
 	if err != nil {
 		return err
 	}
-	if s.HasBacklog {
+	if s.Waiting+s.Pending > 0 {
 		fmt.Fprintf(out, "ETA of the last job: %s\n", cli.ETA(s.ETA))
 	}
 	if s.WithoutRule > 0 {

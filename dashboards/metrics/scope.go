@@ -12,6 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -20,7 +21,6 @@ const (
 	maxLimits    = 200
 	maxQueues    = 50
 	maxSchedules = 200
-	maxMeters    = maxLimits * (inspect.MaxKeys + 1)
 )
 
 // The metrics of the scope. scope_up may differ between processes: it is the result of one scrape.
@@ -62,38 +62,45 @@ func (c *collector) collectLimits(ctx context.Context, out chan<- prometheus.Met
 		return err
 	}
 	slices.Sort(names)
-	snapshot := inspect.Snapshot{Now: now}
-	if sample != nil {
-		snapshot.Demand = sample.Limits
-	}
-	for _, name := range names[:min(len(names), maxLimits)] {
-		snapshot.Limits = append(snapshot.Limits, throttle.Limit{Name: name})
-	}
-	limits, err := snapshot.States(ctx, c.limiter, maxMeters)
-	if err != nil {
-		return err
+	names = names[:min(len(names), maxLimits)]
+	var needs []throttle.Need
+	for _, name := range names {
+		if sample != nil {
+			limit := sample.Limits[name]
+			out <- waiting.value(float64(limit.Waiting), name)
+			out <- waitingKeys.value(float64(limit.KeyCount), name)
+			out <- oldestWait.value(limit.WaitedFor(now).Seconds(), name)
+			if last, needed := sample.DrainedAt[name]; !needed || !last.IsZero() {
+				out <- backlogDrain.value(max(0, last.Sub(now)).Seconds(), name)
+			}
+			needs = append(needs, inspect.MeterNeeds(name, limit.TopKeys)...)
+		} else {
+			needs = append(needs, inspect.MeterNeeds(name, nil)...)
+		}
 	}
 	if sample != nil {
 		out <- sampleAge.value(max(0, now.Sub(sample.At)).Seconds())
 	}
-	for _, l := range limits {
-		if sample != nil {
-			out <- waiting.value(float64(l.Waiting), l.Name)
-			out <- waitingKeys.value(float64(l.KeyCount), l.Name)
-			out <- oldestWait.value(l.WaitedFor(now).Seconds(), l.Name)
-			if last, needed := sample.DrainedAt[l.Name]; !needed || !last.IsZero() {
-				out <- backlogDrain.value(max(0, last.Sub(now)).Seconds(), l.Name)
-			}
+	meters, err := inspect.ReadMeters(ctx, c.limiter, needs)
+	if err != nil {
+		return err
+	}
+	fullest := map[string]waitdb.Meter{} // by limit
+	for _, m := range meters {
+		if old, seen := fullest[m.Limit]; !seen || m.Used()*old.Capacity > old.Used()*m.Capacity {
+			fullest[m.Limit] = m
 		}
-		if l.DefaultMeter.Capacity == 0 { // the limit was deleted
-			continue
+		if m.Key == "" && m.Capacity > 0 { // else the limit was deleted
+			out <- perSecond.value(m.PerSecond, m.Limit)
+			out <- blocked.value(float64(m.Blocked), m.Limit)
+			out <- paused.value(boolValue(m.Paused), m.Limit)
 		}
-		fullest := l.Fullest()
-		out <- perSecond.value(l.DefaultMeter.PerSecond, l.Name)
-		out <- used.value(float64(fullest.Used()), l.Name)
-		out <- capacity.value(float64(fullest.Capacity), l.Name)
-		out <- blocked.value(float64(l.DefaultMeter.Blocked), l.Name)
-		out <- paused.value(boolValue(l.DefaultMeter.Paused), l.Name)
+	}
+	for limit, m := range fullest {
+		if m.Capacity > 0 {
+			out <- used.value(float64(m.Used()), limit)
+			out <- capacity.value(float64(m.Capacity), limit)
+		}
 	}
 	return nil
 }

@@ -120,7 +120,7 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.Log.Info("changed on the page", "action", form.Get("action"), "by", auth.User(ctx), "what", display.Visible(objectOf(form), shortText))
-	p.reader.read(true)
+	p.reader.read()
 	redirect(w, back)
 }
 

@@ -86,12 +86,12 @@ func New(o Options) (*Page, error) {
 		return nil, err
 	}
 	p := &Page{Options: o, queues: inspect.New(o.Redis, waitdb.New(o.Limiter), o.Scope), redactor: redactor, auth: access}
-	p.queues.Sharded = shard.Queues{}
+	p.queues.KeyOf, p.queues.Sharded = o.KeyOf, shard.Queues{}
 	for _, q := range o.Shards { // the server has checked them
 		p.queues.Sharded[q.Queue] = shard.Queue{Name: q.Queue, Count: q.Count, ByKey: q.ByKey, Divided: q.Divided}
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.reader = newReader(p.ctx, p.queues, o)
+	p.reader = newReader(p.ctx, p.queues)
 	p.routed = p.auth.Protect(http.HandlerFunc(p.route), func(w http.ResponseWriter, code int) { p.fail(w, code, p.refusal(code)) })
 	// Refuse POSTs from other sites. No GET changes anything.
 	p.handler = http.NewCrossOriginProtection().Handler(http.HandlerFunc(p.enter))

@@ -8,54 +8,45 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/display"
-	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/stats"
-	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
-// snapshot is the data that was read at one time. Its data does not change.
+// snapshot is the data that was read at one time. It does not change.
 type snapshot struct {
-	data
-	At  time.Time // time of the last read, or of the failed one, by this process's clock
-	Now time.Time // Redis's time when the data was read, in this process's zone
-	Err error     // the error of the last read; nil if the data is current
+	*inspect.Status
+	Limits  []limitRow        // the highest demand first
+	Changes []throttle.Change // the newest first
+	Summary summary
+	Now     time.Time // Redis's time when the data was read, in this process's zone
+	Err     error     // the error of the last read; nil if the data is current
+	expires time.Time // by this process's clock
 }
 
 // outdated returns a snapshot with the same data and an error.
 func (s *snapshot) outdated(err error) *snapshot {
-	return &snapshot{data: s.data, At: time.Now(), Now: s.Now, Err: err}
+	old := *s
+	old.Err = err
+	return &old
 }
 
-// data is the data of a snapshot.
-type data struct {
-	Latency       time.Duration // of a call to Redis
-	Waiting       int           // waiting and granted jobs
-	HasDispatcher bool
-	Pending       int        // jobs in the forecast that have not requested permits yet
-	WithoutRule   int        // pending jobs whose rule is unknown, which are not in the forecast
-	Limits        []limitRow // the highest demand first
-	Queues        queues
-	Changes       []throttle.Change // the newest first
-	Summary       summary
-	demand        map[string][]waitdb.Demand // by limit, the key with the highest demand first
-	forecasts     []*forecast.Forecast       // of the scopes where jobs wait or are pending
-}
-
-// position returns a job's position with the estimate of the forecast.
-func (d data) position(p waitdb.Position) *waitdb.Position {
-	for _, f := range d.forecasts { // one of them has the lane
-		p = f.Position(p)
+// Jobs returns the number of jobs in a state, in all queues.
+func (s *snapshot) Jobs(state string) (n int) {
+	for _, q := range s.Queues {
+		n += q.Count(state)
 	}
-	return &p
+	return n
 }
 
-// queues are asynq's queues, with sums over all of them.
-type queues struct {
-	Infos             []inspect.QueueInfo // by name
-	Running, Archived int                 // jobs
-	Servers           int                 // processes with an asynq server, of any scope
+// Alive returns the number of worker processes.
+func (s *snapshot) Alive() (n int) {
+	for _, w := range s.Workers {
+		if !w.Lost {
+			n++
+		}
+	}
+	return n
 }
 
 // limitRow is a limit in the table.
@@ -184,72 +175,56 @@ func (r limitRow) Chart() (string, error) {
 
 // summary is the data of the sentence at the top of the page.
 type summary struct {
-	Chief    string            // the limit at which jobs wait for the most permits
-	All      bool              // at least 90 % of the awaited permits are of this limit
-	Since    time.Time         // of the first denial of the oldest waiting job; zero if unknown
-	ETA      forecast.Estimate // of the last job, from Now on
-	Troubles []trouble         // for an operator to look at, at most four
+	Chief    string    // the limit at which jobs wait for the most permits
+	All      bool      // at least 90 % of the awaited permits are of this limit
+	Since    time.Time // of the first denial of the oldest waiting job; zero if unknown
+	Troubles []trouble // for an operator to look at, at most four
 }
 
 // trouble is a few words about something that is wrong, with a class of the style sheet.
 type trouble struct{ Level, Text string }
 
-func summarize(d data, now time.Time) summary {
-	now = now.Local()
-	var s summary
+func (s *snapshot) summarize() {
+	sum := &s.Summary
 	add := func(level, format string, args ...any) {
-		s.Troubles = append(s.Troubles, trouble{level, fmt.Sprintf(format, args...)})
+		sum.Troubles = append(sum.Troubles, trouble{level, fmt.Sprintf(format, args...)})
 	}
-	if d.Waiting > 0 && !d.HasDispatcher {
+	if !s.HasDispatcher {
 		add("bad", "there is no dispatcher: no worker is running, or none can reach Redis")
 	}
 	wanted := 0
-	for i := range d.Limits {
-		row := &d.Limits[i]
+	for _, row := range s.Limits {
 		wanted += row.Waiting
-		if s.Since.IsZero() || !row.Since.IsZero() && row.Since.Before(s.Since) {
-			s.Since = row.Since
+		if sum.Since.IsZero() || !row.Since.IsZero() && row.Since.Before(sum.Since) {
+			sum.Since = row.Since
 		}
 		switch {
 		case row.Paused:
-			text := row.Name + " is paused"
-			if c := lastChange(d.Changes, "paused", row.Name, ""); !c.At.IsZero() {
-				text += " since " + clock(c.At, now) + by(c)
+			since := ""
+			if c := s.lastChange("paused", row.Name, ""); !c.At.IsZero() {
+				since = " since " + clock(c.At, s.Now) + by(c)
 			}
-			add("bad", "%s", text)
+			add("bad", "%s is paused%s", row.Name, since)
 		case row.Limit.State == inspect.Exhausted:
-			add("wait", "%s is exhausted until %s (%s)", row.Name, clock(now.Add(row.NextIn), now), span(row.NextIn))
+			add("wait", "%s is exhausted until %s (%s)", row.Name, clock(s.Now.Add(row.NextIn), s.Now), span(row.NextIn))
 		case len(row.Blocks) == 1:
 			b := row.Blocks[0]
-			add("bad", "%s is blocked until %s%s", meterName(row.Name+"|"+b.Key), clock(b.Until, now), by(lastChange(d.Changes, "blocked", row.Name, b.Key)))
+			add("bad", "%s is blocked until %s%s", meterName(row.Name+"|"+b.Key), clock(b.Until, s.Now), by(s.lastChange("blocked", row.Name, b.Key)))
 		case len(row.Blocks) > 1:
 			add("bad", "%s of %s are blocked", display.Count(len(row.Blocks), "key"), row.Name)
 		}
 	}
-	if len(d.Limits) > 0 && d.Limits[0].Waiting > 0 && d.Waiting > 0 {
-		s.Chief = d.Limits[0].Name
-		s.All = d.Limits[0].Waiting*10 >= wanted*9
+	if len(s.Limits) > 0 && s.Limits[0].Waiting > 0 {
+		sum.Chief, sum.All = s.Limits[0].Name, s.Limits[0].Waiting*10 >= wanted*9
 	}
-	for i, f := range d.forecasts {
-		last, unknown := f.Last()
-		if unknown != nil {
-			last = unknown.OrLater(last)
-		}
-		last.StartsIn = max(0, f.At.Add(last.StartsIn).Sub(now))
-		if i > 0 {
-			last = last.OrLater(s.ETA)
-		}
-		s.ETA = last
+	if n := len(sum.Troubles); n > 4 {
+		sum.Troubles = append(sum.Troubles[:3], trouble{"bad", fmt.Sprintf("and %d more", n-3)})
 	}
-	if len(s.Troubles) > 4 {
-		s.Troubles = append(s.Troubles[:3], trouble{"bad", fmt.Sprintf("and %d more", len(s.Troubles)-3)})
-	}
-	return s
 }
 
 // lastChange returns the newest change of a limit or key with this What, or the zero value.
-func lastChange(changes []throttle.Change, what, limit, key string) (c throttle.Change) {
-	for _, c := range changes {
+func (s *snapshot) lastChange(what, limit, key string) (c throttle.Change) {
+	for _, c := range s.Changes {
 		if c.What == what && c.Limit == limit && c.Key == key {
 			return c
 		}

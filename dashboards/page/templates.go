@@ -75,9 +75,9 @@ var functions = template.FuncMap{
 	"clock": moment, "since": since, "short": short, "plural": display.Count, "key": keyName, "meter": meterName,
 	"percent": func(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) },
 	"act":     act, "to": to,
-	"latency": latency, "isFull": func(share float64) bool { return share >= 0.95 },
-	"zone": func(t time.Time) string { return t.Format("MST") },
-	"iso":  func(t time.Time) string { return t.Format(time.RFC3339) },
+	"isFull": func(share float64) bool { return share >= 0.95 },
+	"zone":   func(t time.Time) string { return t.Format("MST") },
+	"iso":    func(t time.Time) string { return t.Format(time.RFC3339) },
 }
 
 // moment returns clock in an element that the script converts to the viewer's zone.

@@ -48,14 +48,6 @@ func span(d time.Duration) string {
 	return duration.Text(d)
 }
 
-// latency formats a duration of some milliseconds.
-func latency(d time.Duration) string {
-	if d < 10*time.Millisecond {
-		return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
-	}
-	return span(d)
-}
-
 // since formats the time since t. If t is in the future, because clocks differ, it is "now".
 func since(t, now time.Time) string {
 	if d := now.Sub(t); d >= time.Second {

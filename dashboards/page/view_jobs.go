@@ -78,7 +78,7 @@ func (d *waitingData) add(ctx context.Context, p *Page, limiter *waitdb.DB, s *s
 	for i := range d.Lanes[from:] {
 		row := &d.Lanes[from+i]
 		if position, ok := positions[row.First]; ok {
-			row.Next = s.position(position)
+			row.Next = new(s.Position(position))
 		}
 	}
 	return err
@@ -113,7 +113,7 @@ func loadJob(ctx context.Context, p *Page, s *snapshot, at address) (any, error)
 	}
 	d.PutBack = d.Failures == 0 || strings.HasPrefix(job.LastErr, "denied by ")
 	if job.Position != nil {
-		d.Position = s.position(*job.Position)
+		d.Position = new(s.Position(*job.Position))
 	}
 	if d.Attempts, d.Crashes, err = p.queues.DB.Attempts(ctx, job.Queue, job.ID); err != nil {
 		return nil, err
@@ -152,12 +152,13 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 		redirect(w, to("job", "queue", jobs[0].Queue, "id", text))
 		return
 	}
-	for _, row := range p.reader.latest(r.Context()).Limits {
+	s := p.reader.latest(r.Context())
+	for _, row := range s.Limits {
 		if row.Name == text {
 			redirect(w, to("", "open", row.Name))
 			return
 		}
-		if slices.ContainsFunc(p.reader.latest(r.Context()).demand[row.Name], func(d waitdb.Demand) bool { return d.Key == text }) {
+		if slices.ContainsFunc(s.Demand[row.Name], func(d waitdb.Demand) bool { return d.Key == text }) {
 			redirect(w, to("", "open", row.Name, "q", text))
 			return
 		}
@@ -210,7 +211,7 @@ func loadJobs(ctx context.Context, p *Page, s *snapshot, at address) (any, error
 	if at.Get("from") != "" {
 		d.First = to("jobs", filterPairs(at.Values)...)
 	}
-	for _, queue := range s.Queues.Infos {
+	for _, queue := range s.Queues {
 		d.Queues = append(d.Queues, queue.Queue)
 	}
 	f, err := newFilter(ctx, p.queues, at.Values)
@@ -233,7 +234,7 @@ func loadJobs(ctx context.Context, p *Page, s *snapshot, at address) (any, error
 	}
 	for _, job := range jobs {
 		if job.Position != nil {
-			job.Position = s.position(*job.Position)
+			job.Position = new(s.Position(*job.Position))
 		}
 		d.Jobs = append(d.Jobs, listedJob{job, jobLinks(job, at.text, "run", "cancel", "delete")})
 	}
@@ -243,7 +244,7 @@ func loadJobs(ctx context.Context, p *Page, s *snapshot, at address) (any, error
 // loadTabs counts the jobs of each tab in the filter's queue, whatever else the filter has.
 func loadTabs(s *snapshot, q url.Values) (list []tab) {
 	for _, t := range tabs {
-		for _, queue := range s.Queues.Infos {
+		for _, queue := range s.Queues {
 			switch of := q.Get("queue"); {
 			case of != "" && of != queue.Queue:
 			case t.States == "":

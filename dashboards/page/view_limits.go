@@ -60,10 +60,8 @@ func loadLimits(ctx context.Context, p *Page, s *snapshot, at address) (any, err
 func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at address) (*openLimit, error) {
 	o := &openLimit{limitRow: row, Query: at.Get("q"), Pages: newPages(at, keysPage)}
 	var keys []string
-	seen := map[string]bool{} // several shards can have demand for one key
-	for _, k := range s.demand[row.Name] {
-		if strings.Contains(k.Key, o.Query) && !seen[k.Key] {
-			seen[k.Key] = true
+	for _, k := range s.Demand[row.Name] {
+		if strings.Contains(k.Key, o.Query) {
 			keys = append(keys, k.Key)
 		}
 	}
@@ -83,7 +81,7 @@ func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at 
 			return nil, err
 		}
 		k := keyRow{Meter: m, Own: state.String()}
-		for _, f := range s.forecasts {
+		for _, f := range s.Forecasts {
 			if b := f.Backlog(row.Name, m.Key); b.Cost > 0 {
 				b.Last.StartsIn = f.At.Add(b.Last.StartsIn).Sub(s.Now)
 				if k.ETA != nil {
@@ -93,7 +91,7 @@ func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at 
 			}
 		}
 		if i := slices.IndexFunc(row.Blocks, func(b throttle.Blocked) bool { return b.Key == m.Key }); i >= 0 {
-			k.Blocked, k.By = &row.Blocks[i], by(lastChange(s.Changes, "blocked", row.Name, m.Key))
+			k.Blocked, k.By = &row.Blocks[i], by(s.lastChange("blocked", row.Name, m.Key))
 		}
 		o.Found = append(o.Found, k)
 	}
@@ -124,7 +122,7 @@ func loadChanges(_ context.Context, _ *Page, s *snapshot, at address) (any, erro
 		d.BlockCount += len(row.Blocks)
 		for _, b := range row.Blocks {
 			if len(d.Blocks) < maxBlocks && b.Until.After(s.Now) {
-				d.Blocks = append(d.Blocks, blockRow{row.Name, b, short(lastChange(s.Changes, "blocked", row.Name, b.Key).By)})
+				d.Blocks = append(d.Blocks, blockRow{row.Name, b, short(s.lastChange("blocked", row.Name, b.Key).By)})
 			}
 		}
 	}

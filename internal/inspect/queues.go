@@ -4,18 +4,15 @@ package inspect
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/forecast"
-	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/waitdb"
@@ -34,6 +31,10 @@ type Queues struct {
 
 	// Sharded are the queues with shards.
 	Sharded shard.Queues
+
+	// KeyOf returns the expression of a limit's key, or the empty text if the limit has no keys. It
+	// may be nil.
+	KeyOf func(limit string) (expr string, known bool)
 
 	rdb   redis.UniversalClient
 	scope string
@@ -77,15 +78,6 @@ func (q *Queues) Forecast(ctx context.Context, opts forecast.Options) (*forecast
 	return stats.Forecast(ctx, q.Limiter, q.rdb, pending, opts)
 }
 
-// PendingCount returns the number of pending jobs in all queues.
-func (q *Queues) PendingCount(ctx context.Context) (jobs int, err error) {
-	sizes, err := stats.PendingCounts(ctx, q.DB)
-	for _, n := range sizes {
-		jobs += n
-	}
-	return jobs, err
-}
-
 // Names returns the names of all asynq queues, or only of the given queue and its shards. It fails if
 // the given queue does not exist.
 func (q *Queues) Names(ctx context.Context, queue string) ([]string, error) {
@@ -105,90 +97,16 @@ func (q *Queues) Names(ctx context.Context, queue string) ([]string, error) {
 	return own, nil
 }
 
-// QueueInfo is asynq's QueueInfo, but Retry does not include the waiting and granted jobs.
-type QueueInfo struct {
-	*asynq.QueueInfo
-	Waiting int // number of waiting and granted jobs
-}
-
-// ReadQueues reads all queues, or only the given one. waiting returns the number of waiting jobs of a
-// queue. If it is nil, ReadQueues counts them.
-func (q *Queues) ReadQueues(ctx context.Context, queue string, waiting func(queue string) int) (infos []QueueInfo, err error) {
-	if waiting == nil {
-		jobs, err := q.countWaiting(ctx)
-		if err != nil {
-			return nil, err
-		}
-		waiting = func(name string) int { return jobs[name] }
-	}
-	names, err := q.Names(ctx, queue)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		info, err := q.Inspector.GetQueueInfo(name)
-		if errors.Is(err, asynq.ErrQueueNotFound) { // the queue was deleted
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("queue %s: %w", name, err)
-		}
-		n := waiting(name)
-		info.Retry = max(0, info.Retry-n)
-		infos = append(infos, QueueInfo{info, n})
-	}
-	return infos, nil
-}
-
-// ReadQueue reads one queue with its shards. It fails if the queue does not exist.
-func (q *Queues) ReadQueue(ctx context.Context, queue string) (QueueInfo, error) {
-	infos, err := q.ReadQueues(ctx, queue, nil)
-	if err == nil && len(infos) == 0 {
+// ReadQueue reads one queue with its shards, without Waiting. It fails if the queue does not exist.
+func (q *Queues) ReadQueue(ctx context.Context, queue string) (QueueStatus, error) {
+	queues, err := q.readQueues(ctx, queue, false, nil)
+	if err == nil && len(queues) == 0 {
 		err = fmt.Errorf("queue %s: %w", queue, asynq.ErrQueueNotFound)
 	}
 	if err != nil {
-		return QueueInfo{}, err
+		return QueueStatus{}, err
 	}
-	return q.Together(infos)[0], nil
-}
-
-// Count returns the number of jobs in the given states. Granted jobs count as waiting.
-func (i QueueInfo) Count(states ...string) (n int) {
-	for state, jobs := range map[string]int{
-		Waiting: i.Waiting, "pending": i.Pending, "active": i.Active, "retry": i.Retry,
-		"scheduled": i.Scheduled, "archived": i.Archived, "completed": i.Completed,
-	} {
-		if slices.Contains(states, state) {
-			n += jobs
-		}
-	}
-	return n
-}
-
-// countWaiting returns the number of waiting and granted jobs of each queue.
-func (q *Queues) countWaiting(ctx context.Context) (map[string]int, error) {
-	seen, waiting := map[string]bool{}, map[string]int{} // a scan may return a job twice
-	prefixes := []string{script.Prefix(q.scope)}
-	if q.part == nil {
-		for _, part := range q.parts()[1:] {
-			prefixes = append(prefixes, script.Prefix(part.Name()))
-		}
-	}
-	for _, prefix := range prefixes {
-		scan := q.rdb.HScan(ctx, prefix+"jobs", 0, "*", 1000).Iterator()
-		for scan.Next(ctx) {
-			field := scan.Val()
-			if name, _, ok := strings.Cut(field, "\n"); ok && !seen[field] {
-				seen[field] = true
-				waiting[name]++
-			}
-			scan.Next(ctx) // skip the value
-		}
-		if err := scan.Err(); err != nil {
-			return nil, err
-		}
-	}
-	return waiting, nil
+	return queues[0], nil
 }
 
 // SetPaused pauses a queue, so that workers take no jobs from it, or ends the pause. It fails if the

@@ -65,6 +65,14 @@ type LimitDemand struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
+// WaitedFor returns the time for which the oldest job has waited at the limit.
+func (d LimitDemand) WaitedFor(now time.Time) time.Duration {
+	if d.Since.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(d.Since))
+}
+
 // Pending describes the pending jobs that have not requested permits yet.
 type Pending struct {
 	Groups []PendingGroup `json:"groups,omitempty"`

@@ -22,7 +22,7 @@ import (
 // Status is the state of all queues, limits and workers at one time.
 type Status struct {
 	At      time.Time       `json:"at"`     // by Redis's clock
-	Queues  []QueueStatus         `json:"queues"` // by name
+	Queues  []QueueStatus   `json:"queues"` // by name
 	Limits  []Limit         `json:"-"`      // by name
 	Workers []stats.Process `json:"workers"`
 	// Waiting is the number of waiting and granted jobs, Pending the number of pending jobs in the

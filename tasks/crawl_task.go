@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/publicsuffix"
 
 	"github.com/headgate/headgate/internal/canonical"
+	"github.com/headgate/headgate/internal/strictjson"
 	"github.com/headgate/headgate/tasks/internal/links"
 )
 
@@ -84,7 +85,9 @@ func (c CrawlFetch) ID() string {
 }
 
 // UnmarshalJSON reads a payload strictly. It does not Validate it.
-func (c *CrawlFetch) UnmarshalJSON(payload []byte) error { return decodeStrict(payload, c) }
+func (c *CrawlFetch) UnmarshalJSON(payload []byte) error {
+	return strictjson.Decode("payload", payload, c)
+}
 
 // Names of crawls are parts of Redis keys, of IDs and of file names.
 var (

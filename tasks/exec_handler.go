@@ -19,6 +19,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/duration"
+	"github.com/headgate/headgate/internal/strictjson"
 )
 
 // PrefixExec begins the type of a task that runs a command: exec:resize runs the command resize. Its
@@ -80,7 +81,7 @@ type ExecHandler struct {
 func validateCommand(payload []byte) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(payload, &fields); len(bytes.TrimSpace(payload)) > 0 && (err != nil || fields == nil) {
-		return fmt.Errorf("payload %s: want a JSON object", shorten(payload))
+		return fmt.Errorf("payload %s: want a JSON object", strictjson.Shorten(payload))
 	}
 	return nil
 }

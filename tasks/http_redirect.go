@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/internal/canonical"
 	"github.com/headgate/headgate/internal/redact"
+	"github.com/headgate/headgate/internal/strictjson"
 	"github.com/headgate/headgate/tasks/internal/links"
 )
 
@@ -39,7 +40,7 @@ func (h *HTTPHandler) next(resp *openResponse) (*HTTPRequest, error) {
 	}
 	to, err := resp.locate(location)
 	if err != nil {
-		return nil, fmt.Errorf("the redirect to %s is not followed: %w", shorten([]byte(resp.secrets.hide(location))), err)
+		return nil, fmt.Errorf("the redirect to %s is not followed: %w", strictjson.Shorten([]byte(resp.secrets.hide(location))), err)
 	}
 	call := resp.call.redirected(resp.StatusCode, to, h.SecretHeaders)
 	away := !sameOrigin(resp.call.URL, call.URL)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/redact"
+	"github.com/headgate/headgate/internal/strictjson"
 )
 
 // TypeHTTPRequest names the task that makes one HTTP call.
@@ -114,7 +115,9 @@ func (r HTTPRequest) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON reads a payload strictly. It does not call Validate.
-func (r *HTTPRequest) UnmarshalJSON(payload []byte) error { return decodeStrict(payload, r) }
+func (r *HTTPRequest) UnmarshalJSON(payload []byte) error {
+	return strictjson.Decode("payload", payload, r)
+}
 
 // fromBody lists the headers that Go's client sets itself and silently drops if they are given.
 var fromBody = []string{"Content-Length", "Trailer", "Transfer-Encoding"}

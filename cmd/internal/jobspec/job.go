@@ -2,12 +2,10 @@
 package jobspec
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -19,29 +17,30 @@ import (
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/expression"
 	"github.com/headgate/headgate/internal/duration"
+	"github.com/headgate/headgate/internal/strictjson"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )
 
 // Job is a job that is read from a JSON line or from flags.
 type Job struct {
-	Type    string
-	Payload []byte
-	ID      string
+	Type    string          `json:"type" want:"a text such as \"http:request\""`
+	Payload json.RawMessage `json:"payload" want:"JSON"`
+	ID      string          `json:"id" want:"a text"`
 	Options
 }
 
 // Options say how to run a job.
 type Options struct {
-	Queue     string                   `placeholder:"NAME" help:"Queue (default \"default\")."`
-	In        time.Duration            `placeholder:"DURATION" help:"Run it no earlier than after this time, such as 90s or 2h."`
-	At        time.Time                `placeholder:"TIME" help:"Run it no earlier than this, such as 2026-01-02T15:04:05Z."`
-	MaxRetry  *int                     `placeholder:"N" help:"Retries of a failed job before it is archived (default: max_retry of its type in the config, or 25). Waiting for a limit is no failure."`
-	Retention time.Duration            `placeholder:"DURATION" help:"How long to keep the finished job and its result, such as 24h (default: retention of its type in the config, or not at all)."`
-	Priority  *scheduler.PriorityLevel `placeholder:"high|normal|low" help:"Priority among jobs that wait for the same permits, instead of the config's."`
-	Timeout   time.Duration            `placeholder:"DURATION" help:"Timeout of one run."`
-	Deadline  time.Time                `placeholder:"TIME" help:"Archive the job if it is not done by this time."`
-	Unique    time.Duration            `placeholder:"DURATION" help:"Do not add the job if one with the same type, payload and queue was added with --unique and is not done. The lock of a job ends after this time at the latest."`
+	Queue     string                   `json:"queue" want:"a text" placeholder:"NAME" help:"Queue (default \"default\")."`
+	In        time.Duration            `json:"in" want:"a duration in quotes, such as \"90s\", \"24h\" or \"7d\"" placeholder:"DURATION" help:"Run it no earlier than after this time, such as 90s or 2h."`
+	At        time.Time                `json:"at" want:"a time in quotes, such as \"2026-01-02T15:04:05Z\"" placeholder:"TIME" help:"Run it no earlier than this, such as 2026-01-02T15:04:05Z."`
+	MaxRetry  *int                     `json:"max_retry" want:"a whole number" placeholder:"N" help:"Retries of a failed job before it is archived (default: max_retry of its type in the config, or 25). Waiting for a limit is no failure."`
+	Retention time.Duration            `json:"retention" want:"a duration in quotes, such as \"90s\", \"24h\" or \"7d\"" placeholder:"DURATION" help:"How long to keep the finished job and its result, such as 24h (default: retention of its type in the config, or not at all)."`
+	Priority  *scheduler.PriorityLevel `json:"priority" want:"\"high\", \"normal\" or \"low\"" placeholder:"high|normal|low" help:"Priority among jobs that wait for the same permits, instead of the config's."`
+	Timeout   time.Duration            `json:"timeout" want:"a duration in quotes, such as \"90s\", \"24h\" or \"7d\"" placeholder:"DURATION" help:"Timeout of one run."`
+	Deadline  time.Time                `json:"deadline" want:"a time in quotes, such as \"2026-01-02T15:04:05Z\"" placeholder:"TIME" help:"Archive the job if it is not done by this time."`
+	Unique    time.Duration            `json:"unique" want:"a duration in quotes, such as \"90s\", \"24h\" or \"7d\"" placeholder:"DURATION" help:"Do not add the job if one with the same type, payload and queue was added with --unique and is not done. The lock of a job ends after this time at the latest."`
 }
 
 // Validate returns the first error of the job.
@@ -52,7 +51,7 @@ func (j Job) Validate() error {
 	case strings.ContainsAny(j.ID, "\r\n") || len(j.ID) > 200:
 		return fmt.Errorf("id %.40q: want one line of at most 200 bytes", j.ID)
 	case len(j.Payload) > 0 && !json.Valid(j.Payload):
-		return fmt.Errorf(`payload %s is not JSON: want an object such as {"url":"https://example.com/"}, in the shell's quotes`, short(j.Payload))
+		return fmt.Errorf(`payload %s is not JSON: want an object such as {"url":"https://example.com/"}, in the shell's quotes`, strictjson.Shorten(j.Payload))
 	}
 	return j.Options.Validate()
 }
@@ -141,85 +140,12 @@ func (j Job) Rule(c *config.Config) (scheduler.Rule, error) {
 	return c.Tasks.Rule(&expression.Job{Type: j.Type, Queue: j.Queue, ID: j.ID, Payload: j.Payload})
 }
 
-type field struct {
-	name string
-	to   any
-	want string
-}
-
-func (j *Job) fields() []field {
-	const aTime = `a time in quotes, such as "2026-01-02T15:04:05Z"`
-	const aDuration = `a duration in quotes, such as "90s", "24h" or "7d"`
-	return []field{
-		{"type", &j.Type, `a text such as "http:request"`},
-		{"payload", (*json.RawMessage)(&j.Payload), "JSON"},
-		{"id", &j.ID, "a text"},
-		{"queue", &j.Queue, "a text"},
-		{"in", &parsedText[time.Duration]{&j.In, ParseDuration}, aDuration},
-		{"at", &parsedText[time.Time]{&j.At, ParseTime}, aTime},
-		{"max_retry", &j.MaxRetry, "a whole number"},
-		{"retention", &parsedText[time.Duration]{&j.Retention, ParseDuration}, aDuration},
-		{"priority", &j.Priority, `"high", "normal" or "low"`},
-		{"timeout", &parsedText[time.Duration]{&j.Timeout, ParseDuration}, aDuration},
-		{"deadline", &parsedText[time.Time]{&j.Deadline, ParseTime}, aTime},
-		{"unique", &parsedText[time.Duration]{&j.Unique, ParseDuration}, aDuration},
-	}
-}
-
 // Parse reads and validates a job from a JSON object. The error names the field and its value.
-func Parse(line []byte) (Job, error) {
-	var j Job
-	var object map[string]json.RawMessage
-	decoder := json.NewDecoder(bytes.NewReader(line))
-	if err := decoder.Decode(&object); err != nil || object == nil {
-		what := errors.New(short(line))
-		if _, syntax := errors.AsType[*json.SyntaxError](err); syntax || errors.Is(err, io.ErrUnexpectedEOF) {
-			what = fmt.Errorf("not JSON, %w", err)
-		}
-		return j, fmt.Errorf(`%w: want an object such as {"type":"http:request","payload":{"url":"https://example.com/"}}`, what)
+func Parse(line []byte) (j Job, err error) {
+	if err = strictjson.Decode("job", line, &j); err == nil {
+		err = j.Validate()
 	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return j, errors.New("text after the object: want one JSON object per line")
-	}
-	var names []string
-	for _, f := range j.fields() {
-		names = append(names, f.name)
-		text, ok := object[f.name]
-		delete(object, f.name)
-		if !ok {
-			continue
-		}
-		err := json.Unmarshal(text, f.to)
-		if form, ok := errors.AsType[*throttle.FieldError](err); ok {
-			return j, fmt.Errorf("%s %s: %s", f.name, form.Value, form.Want)
-		}
-		if err != nil {
-			return j, fmt.Errorf("%s %s: want %s", f.name, short(text), f.want)
-		}
-	}
-	for name := range object {
-		return j, fmt.Errorf("unknown field %q: want one of %s", name, strings.Join(names, ", "))
-	}
-	return j, j.Validate()
-}
-
-func short(text []byte) string {
-	if len(text) > 60 {
-		return strings.ToValidUTF8(string(text[:60]), "") + "…"
-	}
-	return string(text)
-}
-
-// parsedText is a JSON string that parse converts.
-type parsedText[T any] struct {
-	to    *T
-	parse func(text string) (T, error)
-}
-
-// UnmarshalText sets the value.
-func (p parsedText[T]) UnmarshalText(text []byte) (err error) {
-	*p.to, err = p.parse(string(text))
-	return err
+	return j, err
 }
 
 // ParseDuration parses a duration such as "90s".

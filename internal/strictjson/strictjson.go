@@ -1,0 +1,91 @@
+// Package strictjson reads JSON objects that users write: payloads and jobs.
+package strictjson
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/headgate/headgate/internal/duration"
+)
+
+// Decode reads a JSON object into a struct. After an error the struct is unchanged. The tag json of a
+// field has its name, and the tag want describes valid values. Other fields, also those without the
+// tag, are unknown. A null leaves a field unchanged, and a duration is a text such as "90s" or "7d".
+// what names the text in errors.
+//
+// Unlike json.Decoder, Decode distinguishes "URL" from "url", rejects a field that is given twice and
+// text after the object, and shows the wrong value.
+func Decode[T any](what string, text []byte, into *T) error {
+	if !utf8.Valid(text) {
+		return fmt.Errorf("%s is not UTF-8: want JSON text", what)
+	}
+	// json.Decoder alone would ignore text after the object.
+	var whole json.RawMessage
+	if err := json.Unmarshal(text, &whole); err != nil {
+		return fmt.Errorf("%s is not JSON: %w", what, err)
+	}
+	decoded := *into
+	object := reflect.ValueOf(&decoded).Elem()
+	fields := map[string]reflect.StructField{}
+	var names []string
+	for _, f := range reflect.VisibleFields(object.Type()) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+			names, fields[name] = append(names, name), f
+		}
+	}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return fmt.Errorf("%s %s: want a JSON object with the fields %s", what, Shorten(text), strings.Join(names, ", "))
+	}
+	seen := map[string]bool{}
+	for dec.More() {
+		token, err := dec.Token()
+		name, _ := token.(string)
+		if seen[name] {
+			return fmt.Errorf("field %q is given twice: want it once", name)
+		}
+		seen[name] = true
+		var value json.RawMessage
+		if err := errors.Join(err, dec.Decode(&value)); err != nil {
+			return fmt.Errorf("%s is not JSON: %w", what, err)
+		}
+		f, ok := fields[name]
+		if !ok {
+			return fmt.Errorf("unknown field %q: want one of %s", name, strings.Join(names, ", "))
+		}
+		if err := decodeField(value, object.FieldByIndex(f.Index).Addr().Interface()); err != nil {
+			return fmt.Errorf("%s %s: want %s", name, Shorten(value), f.Tag.Get("want"))
+		}
+	}
+	*into = decoded
+	return nil
+}
+
+func decodeField(value []byte, into any) error {
+	d, ok := into.(*time.Duration)
+	if !ok {
+		return json.Unmarshal(value, into)
+	}
+	var text *string
+	err := json.Unmarshal(value, &text)
+	if err == nil && text != nil {
+		*d, err = duration.Parse(*text)
+	}
+	return err
+}
+
+// Shorten returns the start of a JSON value for an error: 60 bytes, without a partial character.
+func Shorten(value []byte) string {
+	const maxLength = 60
+	text := string(bytes.TrimSpace(value))
+	if len(text) <= maxLength {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxLength], "") + "…"
+}
